@@ -26,6 +26,9 @@ import { CachingPool } from '../src/pool/caching/caching-pool.js'
 import { CentralHeap } from '../src/pool/caching/central-heap.js'
 import { Deferred } from '../src/pool/caching/deferred.js'
 import { FreeMemory } from '../src/pool/caching/free-memory.js'
+import { Settling } from '../src/pool/caching/settling.js'
+import { CacheDrain } from '../src/pool/caching/slow-path/cache-drain.js'
+import { Steps } from '../src/pool/caching/slow-path/steps.js'
 import { StreamCaches } from '../src/pool/caching/stream-caches.js'
 import { ClosablePool } from '../src/pool/closable-pool.js'
 import { CUT_BY_CHANCE } from './chance-cuts.js'
@@ -39,7 +42,18 @@ const BLOCK_BYTES = 4 * KiB
 const ARENA_BYTES = 64 * KiB
 
 const CACHING: Subject<CachingPool> = {
-  classes: [ClosablePool, CachingPool, StreamCaches, CentralHeap, FreeMemory, SegregatedFit, RecordTable],
+  classes: [
+    ClosablePool,
+    CachingPool,
+    StreamCaches,
+    CentralHeap,
+    Steps,
+    CacheDrain,
+    Settling,
+    FreeMemory,
+    SegregatedFit,
+    RecordTable,
+  ],
   open: device => device.createPool({ maxPoolBytes: 64 * MiB }),
   prepare: ({ pool }) => {
     pool.trimTo(0)

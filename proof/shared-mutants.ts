@@ -1,6 +1,6 @@
 // Rules of shared pools.
 
-import { Word } from '../src/heap/records.js'
+import { slotOfKey } from '../src/heap/key.js'
 import type { Block } from '../src/pool/caching/block.js'
 import { Deferred, type Use } from '../src/pool/caching/deferred.js'
 import { PoolServer } from '../src/pool/shared/pool-server.js'
@@ -30,8 +30,8 @@ export const SHARED_MUTANTS = {
         'giveToHeap',
         () =>
           function (this: PoolServer, record: number): void {
-            const { words } = this['state'].records
-            this['central'].giveToHeap(record, words[(record << 4) | Word.key] - 1, 0)
+            const { records } = this['state']
+            this['central'].giveToHeap(record, slotOfKey(records.keyOf(record)), 0)
           },
       ),
   },

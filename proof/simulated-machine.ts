@@ -3,7 +3,6 @@
 import assert from 'node:assert/strict'
 import type { Context } from '../src/driver/context.js'
 import type { FaultRule } from '../src/driver/simulated/index.js'
-import { Stride, Word } from '../src/heap/records.js'
 import { UNIT_BYTES } from '../src/heap/size-classes.js'
 import { type Device, type DeviceBuffer, openDevices, type Stream } from '../src/index.js'
 import { MOST_STREAMS } from '../src/order/clocks.js'
@@ -118,7 +117,7 @@ export class SimulatedMachine implements Machine<Point> {
     }
     if (buffer === null) return
     stream.context.activate()
-    const units = pool.records.words[buffer.record * Stride.words + Word.units]
+    const units = pool.records.unitsOf(buffer.record)
     this.oracle.grant(buffer.ptr, buffer.ptr + units * UNIT_BYTES, this.driver.queueOf(stream.handle))
   }
 
@@ -161,12 +160,11 @@ export class SimulatedMachine implements Machine<Point> {
 
 /** The extent of the block that an address lies in. */
 function blockAt({ records, central }: CachingPool, ptr: number): { start: number; end: number } {
-  const { words } = records
   const range = central.backing.rangeAt(ptr)
   const unit = (ptr - central.backing.bases[range]) / UNIT_BYTES
   const first = central.small.firstRecords.get(range) || central.large.firstRecords.get(range)
-  let at = first * Stride.words
-  while (words[at + Word.offset] + words[at + Word.units] <= unit) at = words[at + Word.next] * Stride.words
-  const start = ptr + (words[at + Word.offset] - unit) * UNIT_BYTES
-  return { start, end: start + words[at + Word.units] * UNIT_BYTES }
+  let record = first
+  while (records.offsetOf(record) + records.unitsOf(record) <= unit) record = records.nextOf(record)
+  const start = ptr + (records.offsetOf(record) - unit) * UNIT_BYTES
+  return { start, end: start + records.unitsOf(record) * UNIT_BYTES }
 }

@@ -1,6 +1,6 @@
 import { assert } from '../base/assert.js'
 import type { Ranges } from './ranges.js'
-import { Double, type RecordTable, State, Stride, Word } from './records.js'
+import { type RecordTable, State } from './records.js'
 import { classOf } from './size-classes.js'
 
 /** The part of `SegregatedFit` that a check compares. */
@@ -19,17 +19,16 @@ export interface CheckedHeap {
 
 /** Asserts that the chains in address order, the bins, the bitmaps and the counters of a heap agree. */
 export function checkHeap(heap: CheckedHeap): void {
-  const { words } = heap.records
+  const { records } = heap
   const inChains = { free: 0, absent: 0, total: 0, freeBlocks: 0, holes: 0 }
   for (const [range, first] of heap.firstRecords) {
-    assert(words[first * Stride.words + Word.previous] === 0, 'the first block of a range has nothing before it')
+    assert(records.previousOf(first) === 0, 'the first block of a range has nothing before it')
     let previous = 0
-    for (let record = first; record !== 0; record = words[record * Stride.words + Word.next]) {
-      const base = record * Stride.words
-      const state = words[base + Word.tag] & 7
-      const units = words[base + Word.units]
-      assert(words[base + Word.range] === range, 'a block knows its range')
-      assert(words[base + Word.previous] === previous, 'neighbours know each other')
+    for (let record = first; record !== 0; record = records.nextOf(record)) {
+      const state = records.state(record)
+      const units = records.unitsOf(record)
+      assert(records.rangeOf(record) === range, 'a block knows its range')
+      assert(records.previousOf(record) === previous, 'neighbours know each other')
       assert(units > 0, 'a block has at least one unit')
       assert(state !== State.unused, 'a block in a range has a state')
       if (previous !== 0) checkNeighbours(heap, previous, record)
@@ -53,18 +52,17 @@ export function checkHeap(heap: CheckedHeap): void {
 }
 
 function checkNeighbours(heap: CheckedHeap, left: number, right: number): void {
-  const { words } = heap.records
-  const [a, b] = [left * Stride.words, right * Stride.words]
-  const [leftState, rightState] = [words[a + Word.tag] & 7, words[b + Word.tag] & 7]
-  assert(words[a + Word.offset] + words[a + Word.units] === words[b + Word.offset], 'neighbours touch')
+  const { records } = heap
+  const [leftState, rightState] = [records.state(left), records.state(right)]
+  assert(records.offsetOf(left) + records.unitsOf(left) === records.offsetOf(right), 'neighbours touch')
   assert(leftState !== State.absent || rightState !== State.absent, 'neighbouring holes are merged')
   if (leftState !== State.free || rightState !== State.free) return
-  const [leftKey, rightKey] = [words[a + Word.key], words[b + Word.key]]
+  const [leftKey, rightKey] = [records.keyOf(left), records.keyOf(right)]
   assert(leftKey !== rightKey && leftKey !== 0 && rightKey !== 0, 'free neighbours that may merge are merged')
 }
 
 function countBins(heap: CheckedHeap): number {
-  const { words, doubles } = heap.records
+  const { records } = heap
   let blocks = 0
   for (let key = 0; key < heap.keyLimit; key++) {
     let units = 0
@@ -72,14 +70,13 @@ function countBins(heap: CheckedHeap): number {
       const head = heap.head(key, sizeClass)
       assert(head !== 0, 'a bitmap names only bins that hold a block')
       let previous = 0
-      for (let record = head; record !== 0; record = words[record * Stride.words + Word.binNext]) {
-        const base = record * Stride.words
-        assert((words[base + Word.tag] & 7) === State.free, 'a block in a bin is free')
-        assert(words[base + Word.key] === key, 'a free block is in a bin of its key')
-        assert(key !== 0 || doubles[record * Stride.doubles + Double.stamp] === 0, 'a block without a key has no stamp')
-        assert(classOf(words[base + Word.units]) === sizeClass, 'a free block is in the bin of its size')
-        assert(words[base + Word.binPrevious] === previous, 'neighbours in a bin know each other')
-        units += words[base + Word.units]
+      for (let record = head; record !== 0; record = records.binNextOf(record)) {
+        assert(records.state(record) === State.free, 'a block in a bin is free')
+        assert(records.keyOf(record) === key, 'a free block is in a bin of its key')
+        assert(key !== 0 || records.stampOf(record) === 0, 'a block without a key has no stamp')
+        assert(classOf(records.unitsOf(record)) === sizeClass, 'a free block is in the bin of its size')
+        assert(records.binPreviousOf(record) === previous, 'neighbours in a bin know each other')
+        units += records.unitsOf(record)
         blocks++
         previous = record
       }
@@ -90,10 +87,10 @@ function countBins(heap: CheckedHeap): number {
 }
 
 function countHoles(heap: CheckedHeap): number {
-  const { words } = heap.records
+  const { records } = heap
   let holes = 0
-  for (let record = heap.firstHole; record !== 0; record = words[record * Stride.words + Word.binNext]) {
-    assert((words[record * Stride.words + Word.tag] & 7) === State.absent, 'the list of holes holds holes')
+  for (let record = heap.firstHole; record !== 0; record = records.binNextOf(record)) {
+    assert(records.state(record) === State.absent, 'the list of holes holds holes')
     holes++
   }
   return holes

@@ -3,7 +3,7 @@
 // taken out of a run of them.
 
 import { type Admission, type FreeRun, isAdmitted } from './free-run.js'
-import { Double, State, Stride, Word } from './records.js'
+import { Double, State, Word } from './records.js'
 import type { SegregatedFit } from './segregated-fit.js'
 import { CLASSES, classOf } from './size-classes.js'
 
@@ -64,7 +64,7 @@ export function findAdmittedRun(
   alignUnits: number,
   admission: Admission,
 ): FreeRun | null {
-  const { words } = heap.records
+  const { records } = heap
   let admittedUnits = 0
   for (let key = 0; key < heap.keyLimit; key++)
     if (key === 0 || admission[key] > 0) admittedUnits += heap.unitsByKey[key]
@@ -75,17 +75,17 @@ export function findAdmittedRun(
     for (let record = heap.firstRecords.get(range); record !== 0; ) {
       const first = record
       let runUnits = 0
-      while (record !== 0 && isAdmitted(heap.records, record, admission)) {
-        runUnits += words[record * Stride.words + Word.units]
-        record = words[record * Stride.words + Word.next]
+      while (record !== 0 && isAdmitted(records, record, admission)) {
+        runUnits += records.unitsOf(record)
+        record = records.nextOf(record)
       }
-      const offset = words[first * Stride.words + Word.offset]
+      const offset = records.offsetOf(first)
       const start = startIn(heap, first, alignUnits)
       if (start - offset + units <= runUnits && runUnits < bestUnits) {
         best = { record: blockAt(heap, first, start), range, start, units, absentUnits: 0 }
         bestUnits = runUnits
       }
-      if (record !== 0) record = words[record * Stride.words + Word.next]
+      if (record !== 0) record = records.nextOf(record)
     }
   }
   return best
@@ -93,21 +93,21 @@ export function findAdmittedRun(
 
 /** The free blocks that a run lies on, in address order. */
 export function blocksOf(heap: SegregatedFit, { record, start, units }: FreeRun): number[] {
-  const { words } = heap.records
+  const { records } = heap
   const blocks: number[] = []
   let block = record
-  while (block !== 0 && words[block * Stride.words + Word.offset] < start + units) {
-    if (heap.records.state(block) === State.free) blocks.push(block)
-    block = words[block * Stride.words + Word.next]
+  while (block !== 0 && records.offsetOf(block) < start + units) {
+    if (records.state(block) === State.free) blocks.push(block)
+    block = records.nextOf(block)
   }
   return blocks
 }
 
 /** The block at or after `record` that holds unit `start`. */
 function blockAt(heap: SegregatedFit, record: number, start: number): number {
-  const { words } = heap.records
-  while (words[record * Stride.words + Word.offset] + words[record * Stride.words + Word.units] <= start) {
-    record = words[record * Stride.words + Word.next]
+  const { records } = heap
+  while (records.offsetOf(record) + records.unitsOf(record) <= start) {
+    record = records.nextOf(record)
   }
   return record
 }

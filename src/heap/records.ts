@@ -1,12 +1,12 @@
 import { assert } from '../base/assert.js'
 import type { Region } from '../base/region.js'
 
-// A record of 64 bytes describes a block of a range. It is sixteen int32 words, and two pairs of them are read as
-// float64. Records are recycled. The generation in the tag grows with each use, so that a handle of an earlier use
-// never matches.
+// One record of 64 bytes describes one block of a range: sixteen int32 words. Two pairs of words are read as float64.
+// Records are recycled; the generation in the tag grows with each use, so that a handle of an earlier use never
+// matches.
 
-// Positions and states are const enums because the compiler writes them out as numbers. An imported constant would
-// cost a load at each use, and the hot path uses these everywhere.
+// Positions and states are const enums, which the compiler writes out as numbers. An imported constant would cost a
+// load at each use, and the hot path uses these everywhere.
 
 /** Words and float64s of a record. */
 export const enum Stride {
@@ -24,24 +24,24 @@ export const enum Word {
   previous = 3,
   next = 4,
   /**
-   * neighbours in the bin (free blocks) or in the list of holes (absent ones), 0 at the ends. Of a block on its way
-   * between threads: `binPrevious` is the generation of its stream.
+   * neighbours in the bin (free blocks) or in the list of holes (absent ones), 0 at the ends. For a block on its way
+   * between threads `binPrevious` is the generation of its stream
    */
   binPrevious = 5,
   binNext = 6,
   /**
-   * Of a free block: the slot + 1 of the stream whose work must complete first, 0 for none; blocks of equal keys are
-   * ordered among themselves. Of a live block of a shared pool: its stream's slot + 1. Of a live block of one thread:
-   * unused, see pool/caching/block.ts.
+   * see key.ts. Free block: the key of the stream that must finish first, 0 for none; work on blocks of equal keys is
+   * ordered. Live block of a shared pool: the key of its stream. Live block of a single-thread pool: unused, see
+   * pool/caching/block.ts
    */
   key = 7,
   /** index of the range that the block lies in */
   range = 12,
-  /** size class of a live or cached block */
+  /** class of a live or cached block's size */
   sizeClass = 13,
-  /** of a block that several threads share: its thread and phase, see owner-word.ts */
+  /** in a pool that threads share: the block's owner and phase, see owner-word.ts */
   owner = 14,
-  /** written by a thread that is about to change the record, to fetch its cache line from another core; never read */
+  /** written by a thread that is about to change the record, to fetch its line from another core early; never read */
   touched = 15,
 }
 
@@ -59,14 +59,14 @@ export const enum State {
   /** address space without memory behind it */
   absent = 1,
   free = 2,
-  /** freed, and kept as it is in a stream's cache */
+  /** freed, and kept whole for its stream */
   cached = 3,
   live = 4,
-  /** live, and also used by streams other than its own */
+  /** live, with announced uses on other streams */
   shared = live | 1,
-  /** freed, and waiting for work on other streams */
+  /** freed, and waits for work on other streams */
   deferred = 6,
-  /** part of a captured graph: freed and kept for it, or divided into blocks of its own */
+  /** belongs to a captured graph: freed and kept for it, or divided into blocks of its own */
   captured = 7,
 }
 
@@ -80,7 +80,7 @@ const MOST_RECORDS = 2 ** 27
 const PAGE_SHIFT = 6
 const PAGE_RECORDS = 1 << PAGE_SHIFT
 
-/** The counters of a table. */
+/** The counts of a table. */
 const enum Count {
   /** indices ever used */
   used,
@@ -93,9 +93,9 @@ const enum Count {
 /**
  * The table of records. `words` and `doubles` are two views of one buffer and change when the table grows.
  *
- * Among several threads, each page of records belongs to one thread, and the thread's blocks move to its records. A
- * thread then writes to few pages, all its own. Pages matter because processors also fetch lines next to the
- * requested ones.
+ * In a table that threads share, each page of records belongs to one thread, and a thread's blocks move to its pages.
+ * So each thread writes to few pages, all its own. That matters because processors also fetch the neighbours of a
+ * line of memory.
  */
 export class RecordTable {
   words!: Int32Array
@@ -109,8 +109,8 @@ export class RecordTable {
   private readonly owners: Int32Array
 
   /**
-   * With `region`, which must be zeroed, the table has `capacity` records for threads up to `mostOwner`; without it
-   * the table grows.
+   * In `region`, which must be cleared, the table has `capacity` records for threads up to `mostOwner`; without a
+   * region it grows.
    */
   constructor(
     region: Region | null = null,
@@ -136,28 +136,30 @@ export class RecordTable {
     return this.capacity - (this.used - this.first) + this.counts[Count.recycled]
   }
 
-  /** A record in state `unused`; its other words are as they were left. Grows the table if needed. */
+  /**
+   * A record in state `unused`; its other words are left from its last use. Grows the table if no record is unused.
+   */
   acquire(): number {
     const { counts } = this
     const list = Count.firstUnused + this.owner
     const record = counts[list]
     if (record === 0) return this.mostOwner === 0 ? this.extend() : this.takePage()
-    counts[list] = this.words[record * Stride.words + Word.next]
+    counts[list] = this.words[(record << 4) | Word.next]
     counts[Count.recycled]--
     return record
   }
 
   /**
-   * Takes a record back; every handle to it is stale from now on. A record without a generation left is never used
+   * Takes a record back; every handle to it is stale from now on. A record with no generation left is never used
    * again.
    */
   release(record: number): void {
-    const base = record * Stride.words
-    const generation = this.words[base + Word.tag] >> 3
-    this.words[base + Word.tag] = generation * GENERATION + State.unused
+    const base = record << 4
+    const generation = this.words[base | Word.tag] >> 3
+    this.words[base | Word.tag] = generation * GENERATION + State.unused
     if (generation === LAST_GENERATION) return
     const list = Count.firstUnused + this.ownerOf(record)
-    this.words[base + Word.next] = this.counts[list]
+    this.words[base | Word.next] = this.counts[list]
     this.counts[list] = record
     this.counts[Count.recycled]++
   }
@@ -167,7 +169,7 @@ export class RecordTable {
     return this.mostOwner === 0 ? 0 : this.owners[record >> PAGE_SHIFT]
   }
 
-  /** Every record but those that `describes` names is unused from now on, whatever was so before. */
+  /** Makes every record unused that `describes` does not accept. */
   retain(describes: (record: number) => boolean): void {
     this.counts.fill(0, Count.recycled)
     for (let record = this.used - 1; record >= this.first; record--) {
@@ -176,7 +178,77 @@ export class RecordTable {
   }
 
   state(record: number): State {
-    return (this.words[record * Stride.words + Word.tag] & STATE_MASK) as State
+    return (this.words[(record << 4) | Word.tag] & STATE_MASK) as State
+  }
+
+  // Everything that is not hot reads records by these methods; hot files index `words` and `doubles` themselves.
+
+  /** The block's first unit within its range. */
+  offsetOf(record: number): number {
+    return this.words[(record << 4) | Word.offset]
+  }
+
+  /** The block's size. */
+  unitsOf(record: number): number {
+    return this.words[(record << 4) | Word.units]
+  }
+
+  /** The block before this one in address order; 0 at the start of a range. */
+  previousOf(record: number): number {
+    return this.words[(record << 4) | Word.previous]
+  }
+
+  /** The block after this one in address order; 0 at the end of a range. */
+  nextOf(record: number): number {
+    return this.words[(record << 4) | Word.next]
+  }
+
+  /** The block before this one in its bin, or in the list of holes; 0 for the first. */
+  binPreviousOf(record: number): number {
+    return this.words[(record << 4) | Word.binPrevious]
+  }
+
+  /** The block after this one in its bin, or in the list of holes; 0 for the last. */
+  binNextOf(record: number): number {
+    return this.words[(record << 4) | Word.binNext]
+  }
+
+  /** The index of the range that the block lies in. */
+  rangeOf(record: number): number {
+    return this.words[(record << 4) | Word.range]
+  }
+
+  /** See `Word.key`. */
+  keyOf(record: number): number {
+    return this.words[(record << 4) | Word.key]
+  }
+
+  setKey(record: number, key: number): void {
+    this.words[(record << 4) | Word.key] = key
+  }
+
+  /** The stamp that goes with the key. */
+  stampOf(record: number): number {
+    return this.doubles[(record << 3) | Double.stamp]
+  }
+
+  /** See `Word.sizeClass`. */
+  sizeClassOf(record: number): number {
+    return this.words[(record << 4) | Word.sizeClass]
+  }
+
+  setSizeClass(record: number, sizeClass: number): void {
+    this.words[(record << 4) | Word.sizeClass] = sizeClass
+  }
+
+  /** See owner-word.ts. */
+  ownerWord(record: number): number {
+    return this.words[(record << 4) | Word.owner]
+  }
+
+  /** Bytes that the user asked for. */
+  requestedBytesOf(record: number): number {
+    return this.doubles[(record << 3) | Double.requested]
   }
 
   /** Whether a record describes a block that is handed out, shared or not. */
@@ -189,7 +261,7 @@ export class RecordTable {
     return this.words[(record << 4) | Word.tag] >> 3 === LAST_GENERATION
   }
 
-  /** Makes a block live that a heap has just handed out; among several threads it has no owner yet. */
+  /** Makes a block live that a heap has just handed out. No thread owns it yet. */
   claim(record: number): void {
     this.words[(record << 4) | Word.owner] = 0
     this.setState(record, State.live)
@@ -197,27 +269,27 @@ export class RecordTable {
 
   /** Sets the state within the same generation. */
   setState(record: number, state: State): void {
-    const tag = record * Stride.words + Word.tag
+    const tag = (record << 4) | Word.tag
     this.words[tag] = (this.words[tag] & ~STATE_MASK) | state
   }
 
   /**
-   * Makes a record live in a new generation. Returns the tag that a handle keeps and compares; 0 if no generation is
-   * left, and the block must then move to another record.
+   * Sets the state `live` in a new generation and returns the tag, which a handle keeps and compares. Returns 0 if
+   * the record has no generation left; the block must then move to another record.
    */
   revive(record: number): number {
-    const index = record * Stride.words + Word.tag
+    const index = (record << 4) | Word.tag
     const tag = (this.words[index] | STATE_MASK) + 1 + State.live
     if (tag > LAST_GENERATION * GENERATION + STATE_MASK || tag < 0) return 0
     this.words[index] = tag
     return tag
   }
 
-  /** How many records describe a block at present. */
+  /** The number of records that describe a block. */
   get inUse(): number {
     let retired = 0
     for (let record = this.first; record < this.used; record++) {
-      const tag = this.words[record * Stride.words + Word.tag]
+      const tag = this.words[(record << 4) | Word.tag]
       if (tag >> 3 === LAST_GENERATION && (tag & STATE_MASK) === State.unused) retired++
     }
     return this.used - this.first - this.counts[Count.recycled] - retired
@@ -235,7 +307,7 @@ export class RecordTable {
     return record
   }
 
-  /** A record of an unused page; once all pages are used, a record of another thread. */
+  /** A record of a page without an owner, or of another thread's page if all pages have one. */
   private takePage(): number {
     const { counts } = this
     const start = this.used
@@ -244,7 +316,7 @@ export class RecordTable {
       const other = counts.findIndex((record, index) => index >= Count.firstUnused && record !== 0)
       assert(other !== -1, 'a table has room for one record more')
       const record = counts[other]
-      counts[other] = this.words[record * Stride.words + Word.next]
+      counts[other] = this.words[(record << 4) | Word.next]
       counts[Count.recycled]--
       return record
     }

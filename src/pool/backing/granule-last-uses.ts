@@ -2,7 +2,8 @@
 // would make all their granules look as young as the youngest.
 
 import { Region } from '../../base/region.js'
-import { type RecordTable, Stride, Word } from '../../heap/records.js'
+import { slotOfKey } from '../../heap/key.js'
+import type { RecordTable } from '../../heap/records.js'
 
 /** As a key: blocks of several streams lay on the granule, so only the heap's dependencies tell when it is idle. */
 export const SEVERAL = 255
@@ -27,10 +28,10 @@ export class GranuleLastUses {
   }
 
   /** Notes that a block is about to return to its heap, for reuse after `stamp` of `key`. */
-  noteFree({ words }: RecordTable, record: number, key: number, stamp: number): void {
+  noteFree(records: RecordTable, record: number, key: number, stamp: number): void {
     const { keys, stamps, granuleUnits } = this
-    const start = words[record * Stride.words + Word.offset]
-    const end = start + words[record * Stride.words + Word.units]
+    const start = records.offsetOf(record)
+    const end = start + records.unitsOf(record)
     // The block's first and last granule may contain other blocks, too. For all others this is the last use.
     const covered = Math.ceil(start / granuleUnits)
     const last = Math.floor(end / granuleUnits)
@@ -54,6 +55,6 @@ export class GranuleLastUses {
   /** Whether the host has seen the last use complete. */
   isSettled(granule: number): boolean {
     const key = this.keys[granule]
-    return key === 0 || (key !== SEVERAL && this.seen[key - 1] >= this.stamps[granule])
+    return key === 0 || (key !== SEVERAL && this.seen[slotOfKey(key)] >= this.stamps[granule])
   }
 }

@@ -1,7 +1,7 @@
 // Finds the granules without blocks or pending work, which can be unmapped.
 
 import { type Admission, type FreeRun, isAdmitted } from '../../heap/free-run.js'
-import { State, Stride, Word } from '../../heap/records.js'
+import { State } from '../../heap/records.js'
 import type { SegregatedFit } from '../../heap/segregated-fit.js'
 import { classOf } from '../../heap/size-classes.js'
 import { type GranuleLastUses, SEVERAL } from './granule-last-uses.js'
@@ -30,15 +30,10 @@ export class IdleGranules {
    */
   find(reservation: Reservation, most: number, avoid: FreeRun | null) {
     const { heap } = reservation
-    const { words } = heap.records
     for (let key = 0; key < heap.keyLimit; key++) {
       let sizeClass = heap.nextClass(key, classOf(this.granuleUnits))
       for (; sizeClass !== -1; sizeClass = heap.nextClass(key, sizeClass + 1)) {
-        for (
-          let record = heap.head(key, sizeClass);
-          record !== 0;
-          record = words[record * Stride.words + Word.binNext]
-        ) {
+        for (let record = heap.head(key, sizeClass); record !== 0; record = heap.records.binNextOf(record)) {
           const idle = this.granulesOf(reservation, record, key, most, avoid)
           if (idle !== null) return idle
         }
@@ -48,9 +43,9 @@ export class IdleGranules {
   }
 
   private granulesOf(reservation: Reservation, record: number, key: number, most: number, avoid: FreeRun | null) {
-    const { words } = reservation.heap.records
-    const start = words[record * Stride.words + Word.offset]
-    const end = Math.floor((start + words[record * Stride.words + Word.units]) / this.granuleUnits)
+    const { records } = reservation.heap
+    const start = records.offsetOf(record)
+    const end = Math.floor((start + records.unitsOf(record)) / this.granuleUnits)
     const from = avoid === null ? 0 : Math.floor(avoid.start / this.granuleUnits)
     const to = avoid === null ? 0 : Math.ceil((avoid.start + avoid.units) / this.granuleUnits)
     let count = 0
@@ -69,11 +64,10 @@ export class IdleGranules {
     const from = Math.floor(run.start / this.granuleUnits)
     const to = Math.ceil((run.start + run.units) / this.granuleUnits)
     reservations.forEach(({ heap, uses }, range) => {
-      const { words } = heap.records
-      for (let record = heap.firstRecords.get(range); record !== 0; record = words[record * Stride.words + Word.next]) {
+      for (let record = heap.firstRecords.get(range); record !== 0; record = heap.records.nextOf(record)) {
         if (heap.records.state(record) !== State.free) continue
-        const start = words[record * Stride.words + Word.offset]
-        const end = Math.floor((start + words[record * Stride.words + Word.units]) / this.granuleUnits)
+        const start = heap.records.offsetOf(record)
+        const end = Math.floor((start + heap.records.unitsOf(record)) / this.granuleUnits)
         for (let granule = Math.ceil(start / this.granuleUnits); granule < end; granule++) {
           if (range === run.range && granule >= from && granule < to) continue
           const key = uses.keys[granule]

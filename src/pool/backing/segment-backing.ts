@@ -5,7 +5,7 @@ import { assert } from '../../base/assert.js'
 import { PoolError } from '../../base/errors.js'
 import type { Context } from '../../driver/context.js'
 import { type Admission, isAdmitted } from '../../heap/free-run.js'
-import { State, Stride, Word } from '../../heap/records.js'
+import { State } from '../../heap/records.js'
 import type { SegregatedFit } from '../../heap/segregated-fit.js'
 import { UNIT_BYTES } from '../../heap/size-classes.js'
 import { changePlainAccess, type PoolAccess } from '../access.js'
@@ -89,14 +89,14 @@ export class SegmentBacking implements Backing {
 
   trim(keepBytes: number): void {
     for (const heap of [this.heaps.small, this.heaps.large]) {
-      const { words } = heap.records
+      const { records } = heap
       for (const [range, record] of heap.firstRecords) {
         if (this.reservedBytes <= keepBytes) return
-        const idle = heap.records.state(record) === State.free && words[record * Stride.words + Word.key] === 0
-        if (!idle || words[record * Stride.words + Word.next] !== 0) continue
+        const idle = records.state(record) === State.free && records.keyOf(record) === 0
+        if (!idle || records.nextOf(record) !== 0) continue
         // Taken out of the heap first, so that no other thread can allocate from it while the driver frees it.
         const segment = this.segments[range]!
-        const start = words[record * Stride.words + Word.offset]
+        const start = records.offsetOf(record)
         heap.removeRange(record)
         try {
           this.source.giveBack(segment.ptr)
@@ -149,15 +149,11 @@ export class SegmentBacking implements Backing {
     for (const [range, segment] of this.segments.entries()) {
       if (segment === null) continue
       bytes += segment.bytes
-      const { words } = segment.heap.records
+      const { records } = segment.heap
       let units = 0
-      for (
-        let record = segment.heap.firstRecords.get(range);
-        record !== 0;
-        record = words[record * Stride.words + Word.next]
-      ) {
-        assert(segment.heap.records.state(record) !== State.absent, 'a segment has no holes')
-        units += words[record * Stride.words + Word.units]
+      for (let record = segment.heap.firstRecords.get(range); record !== 0; record = records.nextOf(record)) {
+        assert(records.state(record) !== State.absent, 'a segment has no holes')
+        units += records.unitsOf(record)
       }
       assert(units * UNIT_BYTES === segment.bytes, 'blocks tile their segment')
     }
@@ -171,7 +167,7 @@ export class SegmentBacking implements Backing {
       for (const [range, first] of heap.firstRecords) {
         let record = first
         while (record !== 0 && isAdmitted(heap.records, record, settled)) {
-          record = heap.records.words[record * Stride.words + Word.next]
+          record = heap.records.nextOf(record)
         }
         if (record === 0) bytes += this.segments[range]!.bytes
       }

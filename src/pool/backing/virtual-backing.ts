@@ -8,7 +8,7 @@ import { CudaError } from '../../base/errors.js'
 import { CU_MEM_HANDLE_TYPE_NONE } from '../../driver/constants.js'
 import type { Context } from '../../driver/context.js'
 import { type Admission, type FreeRun, HOLES_ONLY } from '../../heap/free-run.js'
-import { State, Stride, Word } from '../../heap/records.js'
+import { State } from '../../heap/records.js'
 import type { SegregatedFit } from '../../heap/segregated-fit.js'
 import { MAX_UNITS, UNIT_BYTES } from '../../heap/size-classes.js'
 import type { Clocks } from '../../order/clocks.js'
@@ -195,13 +195,11 @@ export class VirtualBacking implements Backing {
         if (handle !== 0) mapped++
         assert(handle !== 0 || committed[granule] === 0, 'a committed granule is mapped')
       }
-      const { words } = heap.records
-      for (let record = heap.firstRecords.get(range); record !== 0; record = words[record * Stride.words + Word.next]) {
-        const absent = heap.records.state(record) === State.absent
-        const first = Math.floor(words[record * Stride.words + Word.offset] / this.granuleUnits)
-        const last = Math.ceil(
-          (words[record * Stride.words + Word.offset] + words[record * Stride.words + Word.units]) / this.granuleUnits,
-        )
+      const { records } = heap
+      for (let record = heap.firstRecords.get(range); record !== 0; record = records.nextOf(record)) {
+        const absent = records.state(record) === State.absent
+        const first = Math.floor(records.offsetOf(record) / this.granuleUnits)
+        const last = Math.ceil((records.offsetOf(record) + records.unitsOf(record)) / this.granuleUnits)
         const story = absent ? 'a hole lies on granules without memory' : 'blocks lie on granules with memory'
         const sum = committed.subarray(first, last).reduce((total, one) => total + one, 0)
         assert(sum === (absent ? 0 : last - first), story)
@@ -385,10 +383,9 @@ export class VirtualBacking implements Backing {
   /** The part of a run that starts at a multiple of `alignUnits`. */
   private aligned(heap: SegregatedFit, run: FreeRun, units: number, alignUnits: number): FreeRun {
     const start = Math.ceil(run.start / alignUnits) * alignUnits
-    const { words } = heap.records
+    const { records } = heap
     let record = run.record
-    while (words[record * Stride.words + Word.offset] + words[record * Stride.words + Word.units] <= start)
-      record = words[record * Stride.words + Word.next]
+    while (records.offsetOf(record) + records.unitsOf(record) <= start) record = records.nextOf(record)
     return { ...run, start, units, record }
   }
 }

@@ -48,7 +48,7 @@ describe('address index', () => {
     for (const [range, unit] of misses) assert.equal(index.find(range, unit), 0, `range ${range}, unit ${unit}`)
   })
 
-  it('knows live blocks only, shared ones among them', () => {
+  it('finds only live blocks, including shared ones', () => {
     const { index, place, records } = setUp()
     const record = place(0, 8, 8)
     for (const state of [State.free, State.cached, State.deferred, State.absent, State.unused]) {
@@ -61,7 +61,7 @@ describe('address index', () => {
     }
   })
 
-  it('an entry that is out of date is not believed', () => {
+  it('an outdated entry finds no block', () => {
     const { index, place, records } = setUp()
     const moved = place(0, 64, 8)
     records.words[moved * Stride.words + Word.offset] = 72
@@ -73,7 +73,7 @@ describe('address index', () => {
     assert.equal(index.find(0, 72), 0)
   })
 
-  it('a large block and a small one take turns at one address', () => {
+  it('finds a large and a small block in turn at one address', () => {
     const { index, place, records } = setUp()
     for (let turn = 0; turn < 4; turn++) {
       const small = place(0, MIB_UNITS, MIB_UNITS - 1)
@@ -86,7 +86,7 @@ describe('address index', () => {
     }
   })
 
-  it('agrees with a map, up to the end of a range', () => {
+  it('agrees with a map model up to the end of a range', () => {
     const { index, place, records } = setUp()
     const random = new Random(3)
     const model = new Map<number, number>()

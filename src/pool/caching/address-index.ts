@@ -1,8 +1,8 @@
-// Which live block begins at an address: a page table over the units of each range. Small blocks have an entry for each
-// unit, pages of which are made as they are needed; large ones have one for each mebibyte, since they are no smaller. An
-// entry may be out of date and is compared with its record, so that nothing needs to be cleared at a free.
+// Finds the live block that begins at an address, by a page table over the units of each range. Small blocks have an
+// entry for each unit, in pages that are made on demand. Large blocks have an entry for each mebibyte, their least
+// size. A free clears no entry: a lookup compares the entry with its record.
 
-import { type RecordTable, Stride, Word } from '../../heap/records.js'
+import type { RecordTable } from '../../heap/records.js'
 import { SMALL_UNITS } from '../backing/backing.js'
 
 const PAGE_SHIFT = 13
@@ -15,16 +15,16 @@ export class AddressIndex {
 
   constructor(
     private readonly records: RecordTable,
-    /** knows which records describe a live block */
+    /** tells which records describe a live block */
     private readonly blocks: { isLive(record: number): boolean },
   ) {}
 
-  /** A block has come to be where its record says. */
+  /** Enters a block at the address that its record gives. */
   note(record: number): void {
-    const { words } = this.records
-    const unit = words[record * Stride.words + Word.offset]
-    const range = words[record * Stride.words + Word.range]
-    if (words[record * Stride.words + Word.units] >= SMALL_UNITS) {
+    const { records } = this
+    const unit = records.offsetOf(record)
+    const range = records.rangeOf(record)
+    if (records.unitsOf(record) >= SMALL_UNITS) {
       this.large[range] ??= []
       this.large[range][unit >>> LARGE_SHIFT] = record
       return
@@ -46,7 +46,6 @@ export class AddressIndex {
 
   private begins(record: number, range: number, unit: number): boolean {
     if (record === 0 || !this.blocks.isLive(record)) return false
-    const { words } = this.records
-    return words[record * Stride.words + Word.offset] === unit && words[record * Stride.words + Word.range] === range
+    return this.records.offsetOf(record) === unit && this.records.rangeOf(record) === range
   }
 }

@@ -1,6 +1,6 @@
 import { describe, formatBytes } from '../../base/bytes.js'
 
-/** Refuses what is no power of two from 1 to `mostBytes`. */
+/** Throws RangeError unless `alignment` is a power of two from 1 to `mostBytes`. */
 export function checkAlignment(alignment: number, mostBytes: number): void {
   if (Number.isInteger(alignment) && alignment >= 1 && alignment <= mostBytes) {
     if (Number.isInteger(Math.log2(alignment))) return

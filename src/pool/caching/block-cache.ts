@@ -1,36 +1,47 @@
 /**
- * The cache of blocks in front of a pool's heaps, as what stands behind it sees it: blocks freed on a stream, kept whole
- * for that stream. There are two siblings: `StreamCaches` of one thread, and `ThreadCaches` of several.
+ * The cache of blocks in front of a pool's heaps, as the code behind it sees it. It keeps blocks that were freed on a
+ * stream whole for that stream. Two classes implement it: `StreamCaches` for one thread, and `ThreadCaches` for
+ * several.
  */
 export interface BlockCache {
   /** stream slots that have or had blocks are below this */
   readonly slotLimit: number
-  /** units that are live now, and the most that were, as far as that was looked at */
+  /** units that are live now */
   readonly liveUnits: number
+  /** the most units that were live; `ThreadCaches` knows it as of its last look */
   readonly peakUnits: number
   /** If true, the cache is drained before the pool grows; if false, only when it cannot grow. */
   readonly isWorthDraining: boolean
-  /** Whether nothing is cached; false where that cannot be told. */
-  readonly isEmpty: boolean
-  /** A stream slot that has blocks from now on. */
+  /** Whether no block is cached; missing where other threads cache blocks at any time. */
+  readonly isEmpty?: boolean
+  /** Missing in a cache that is drained as a whole or not at all. */
+  readonly eviction?: CacheEviction
+  /** A stream slot has blocks from now on. */
   meet(slot: number): void
-  /** A heap has handed out a block for the stream; how many bytes of it are asked for is yet to be noted. */
+  /** A heap has handed out a block for the stream; the bytes that the user asked for are not known yet. */
   handOut(slot: number, record: number): void
   /** A block is about to go back to a heap, or to wait for that. */
   handBack(record: number): void
   /** Units cached for one stream. */
   cachedUnits(slot: number): number
-  /** Takes out a block of a class above `sizeClass` and below `end`, the smallest there is; 0 for none. */
+  /** Takes out the smallest block of a class above `sizeClass` and below `end`, or returns 0. */
   takeLarger(slot: number, sizeClass: number, end: number): number
-  /** Takes out a block of at least `units` in their class that waits for at most `stamp`; 0 for none. For other streams than its own. */
+  /**
+   * Takes out a block for another stream: of at least `units`, in their class, with a stamp up to `stamp`; or returns
+   * 0.
+   */
   takeOlder(slot: number, units: number, stamp: number): number
-  /** Whether a stream caches so many blocks in the classes from `first` to before `end` that a request had better not cost them all. */
+  /** Takes out all cached blocks of a stream in the classes from `first` to before `end`; returns them. */
+  drain(slot: number, first: number, end: number): number[]
+}
+
+/** Takes a few of many cached blocks out, in the classes from `first` to before `end`. */
+export interface CacheEviction {
+  /** Whether a stream caches too many blocks to lose all of them to a single request. */
   cachesMany(slot: number, first: number, end: number): boolean
   /**
-   * Where a stream caches many blocks in the classes from `first` to before `end`: takes out one with room for `units`, or a few that
-   * make room with their free neighbours once they are back in their heap; returns them, none where that cannot be.
+   * Takes out one block with room for `units`, or a few that make room with their free neighbours once they are in
+   * their heap. Returns them; returns none if the stream does not cache many, or if no place is long enough.
    */
   takeRoom(slot: number, units: number, first: number, end: number): readonly number[]
-  /** Takes out what one stream caches in the classes from `first` to before `end`; returns the blocks. */
-  drain(slot: number, first: number, end: number): number[]
 }

@@ -3,7 +3,10 @@ import { MAX_UNITS, powerOfTwoUnits, UNIT_BYTES } from '../../heap/size-classes.
 import type { PoolConfig } from './options.js'
 import { classUnits } from './stream-caches.js'
 
-/** The size of the block that serves `bytes`: MAX_UNITS for more than any pool can have. Throws TypeError or RangeError for what is no size. */
+/**
+ * The size of the block that serves `bytes`; MAX_UNITS for more than any pool can have. Throws TypeError or
+ * RangeError for bad sizes.
+ */
 export function blockUnits(bytes: number, { minBlockBytes, powerOfTwo }: PoolConfig): number {
   checkByteCount(bytes, 'bytes')
   const units = Math.ceil(bytes / minBlockBytes) * (minBlockBytes / UNIT_BYTES)

@@ -1,7 +1,8 @@
-// A block that a heap has handed out: somebody's, or kept for a stream in the stream caches. From `StreamCaches.handOut` to
-// `StreamCaches.handBack` it says what its record says at other times: the tag, the stream, and the stamp, as the mark before it. The
-// cached path reads and writes plain objects of one shape, because a field of such an object is one load, and an element of a typed
-// array eight (docs/decisions/0011-cached-blocks-are-objects.md). There is one for each record, made when it is first handed out.
+// A block that a heap has handed out: a live one, or one kept for a stream in the stream caches. From
+// `StreamCaches.handOut` to `StreamCaches.handBack` the object, not the record, holds the block's tag, its stream,
+// and its stamp as the mark before it. The cached path reads and writes plain objects of one shape: a field of such
+// an object costs one load, an element of a typed array eight (docs/decisions/0011-cached-blocks-are-objects.md).
+// Each record gets one such object, when it is first handed out.
 
 import type { State } from '../../heap/records.js'
 import { UNIT_BYTES } from '../../heap/size-classes.js'
@@ -11,7 +12,7 @@ import type { DeviceBuffer } from '../buffer.js'
 
 const STATE_MASK = 7
 
-/** What a block asks of its pool. */
+/** The calls that a block makes on its pool. */
 export interface BlockOwner extends BufferSource {
   readonly defaultStream: Stream
   /** the device address of a block */
@@ -21,31 +22,33 @@ export interface BlockOwner extends BufferSource {
   refuseStale(call: string): never
 }
 
-/** What one stream has in its stacks. */
+/** The blocks that one stream caches, in its stacks. */
 export class Share {
   /** units */
   cached = 0
-  /** whether many blocks of small sizes, and of large ones, were cached when room for one was looked for last */
+  /** whether the last search for room found many small blocks cached, and many large ones */
   manySmall = false
   manyLarge = false
-  /** those in use, in the order of their classes */
+  /** the stacks in use, in the order of their classes */
   readonly stacks: Stack[] = []
 
   constructor(
-    /** the stream's */
+    /** of the stream */
     readonly slot: number,
-    /** as long as that much is cached, no more can be live than ever before */
+    /** while at least this many units are cached, no more can be live than at the peak; see live-peak.ts */
     public watched: number,
   ) {}
 }
 
-/** The cached blocks of one class of a stream: the one on top, which leads to the others. */
+/** The cached blocks of one class of a stream, linked from the top one downwards. */
 export class Stack {
-  /** that of another stream, from which this one's was given a block last; itself for none */
+  /**
+   * the other stream's stack that last gave this stream a block of the class; this stack itself before the first time
+   */
   giver: Stack = this
 
   constructor(
-    /** that of the pool's empty blocks when there is none */
+    /** in an empty stack the block that lies under every stack */
     public top: Block,
     readonly sizeClass: number,
     /** most blocks */
@@ -55,20 +58,25 @@ export class Stack {
 }
 
 export class Block implements Allocation {
-  /** the outermost wrapper that handed it out; whether there is one is told by one comparison, who an object is by five */
+  /** the outermost wrapper that handed it out; one comparison tells null, five tell which class an object has */
   wrapper: BufferOwner | null = null
   stream: Stream
-  /** generation × 8 + state, as in a record; while nobody has the block its state is `unused` */
+  /** generation × 8 + state, as in a record; the state is `unused` while the block is neither live nor cached */
   tag = 0
   units = -1
-  /** bytes beyond what was asked for, now or last */
+  /** bytes beyond the request, the present one or the last */
   slack = 0
-  /** while cached: the last mark of its stream before its free, a later one of which covers it; a float64 from the start */
+  /**
+   * while cached: the last mark of its stream before its free; any later mark covers the free. A float64 from the
+   * start
+   */
   mark = Number.NaN
-  /** while cached: the block under it, and how many blocks the stack has up to this one; 0 for what is under every stack */
+  /**
+   * while cached: the block under it, and its place in the stack from 1; 0 for the block that lies under every stack
+   */
   below: Block | null = null
   height = 0
-  /** where it is cached, or comes to be when its stream frees it: tells its stream and class */
+  /** the stack that holds it, or will hold it once its stream frees it; tells its stream and class */
   stack: Stack | null = null
 
   constructor(
@@ -129,7 +137,20 @@ export class Block implements Allocation {
   }
 }
 
-/** Bytes of a block that are not asked for: a small integer for V8 where it can be, whatever V8 takes `bytes` for. */
+/** The last mark of a stream before a free with this stamp. A later mark covers the free. */
+export function markBefore(stamp: number): number {
+  return stamp - 1
+}
+
+/** The stamp of a free after this mark: the number of the next mark, which covers the free. */
+export function stampAfter(mark: number): number {
+  return mark + 1
+}
+
+/**
+ * Bytes of a block beyond the request. For `bytes` below 2^30 it is a small integer to V8, even if `bytes` is a
+ * float64.
+ */
 export function slackOf({ units }: Block, bytes: number): number {
   return units * UNIT_BYTES - (bytes < 2 ** 30 ? bytes | 0 : bytes)
 }

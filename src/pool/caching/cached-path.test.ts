@@ -15,7 +15,7 @@ test('the cached path asks the driver for nothing', () => {
   assert.equal(pool.stats().cacheMisses, 2)
 })
 
-/** Bytes of JavaScript heap that one allocation takes, measured in a process that does not collect meanwhile. */
+/** Bytes of JavaScript heap that one allocation takes, measured in a process without garbage collection. */
 const program = (pool: string, step: string) => `
   const { TestDevice } = await import(${JSON.stringify(fileURLToPath(new URL('../pool.fixture.js', import.meta.url)))})
   const device = new TestDevice()

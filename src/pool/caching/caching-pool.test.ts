@@ -8,7 +8,7 @@ import { assertConsistent, TestDevice } from '../pool.fixture.js'
 
 for (const backing of ['virtual', 'segments'] as const) {
   describe(`caching pool: ${backing}`, () => {
-    it('deallocate takes the address of a live buffer, once', () => {
+    it('deallocate frees the address of a live buffer exactly once', () => {
       const pool = new TestDevice().createPool({ backing })
       for (const bytes of [1, 4 * KiB, 1 * MiB - 1, 1 * MiB, 3 * MiB + 5]) {
         const neighbours = [pool.allocate(bytes), pool.allocate(bytes)]
@@ -87,7 +87,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       assertConsistent(pool)
     })
 
-    it('alignments up to 2 MiB', () => {
+    it('serves every alignment up to 2 MiB', () => {
       const pool = new TestDevice().createPool({ backing })
       for (const bytes of [1, 4 * KiB, 1 * MiB, 3 * MiB]) {
         for (let alignment = 1; alignment <= 2 * MiB; alignment *= 2) {
@@ -103,11 +103,11 @@ for (const backing of ['virtual', 'segments'] as const) {
       for (const buffer of held) buffer.free()
       const most = pool.allocate(60 * MiB, undefined, 2 * MiB)
       assert.equal(most.ptr % (2 * MiB), 0)
-      pool.trimTo(0) // what the search for an aligned place took too much
+      pool.trimTo(0) // the excess that the search for an aligned place took
       assertConsistent(pool)
     })
 
-    it('live() says where memory is held', () => {
+    it('live() lists every live buffer', () => {
       const device = new TestDevice()
       const pool = device.createPool({ backing })
       const stream = device.createStream()
@@ -123,7 +123,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       assert.deepEqual(byPtr(), [{ ptr: second.ptr, byteLength: 3 * MiB, blockBytes: 3 * MiB, stream: null }])
     })
 
-    it('a snapshot is plain JSON that tells the same as the counters', () => {
+    it('a snapshot is plain JSON that agrees with the counters', () => {
       const device = new TestDevice()
       const pool = device.createPool({ backing })
       const held = pool.allocate(1000)
@@ -145,7 +145,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       assertConsistent(pool)
     })
 
-    it('peaks are of the past until they are reset', () => {
+    it('peaks stay until they are reset', () => {
       const device = new TestDevice()
       const pool = device.createPool({ backing })
       const held = pool.allocate(1000)
@@ -161,7 +161,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       assertConsistent(pool)
     })
 
-    it('processDeferred counts the blocks that completed, and waits for nothing', () => {
+    it('processDeferred counts the settled blocks and does not wait', () => {
       const device = new TestDevice()
       const pool = device.createPool({ backing })
       const [a, b] = [device.createStream(), device.createStream()]
@@ -180,7 +180,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       assertConsistent(pool)
     })
 
-    it('close waits for pending work, gives all back, and reports what was held', () => {
+    it('close waits for pending work, gives all memory back, and reports live buffers', () => {
       const device = new TestDevice()
       const pool = device.createPool({ backing })
       const stream = device.createStream()
@@ -212,7 +212,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       )
     })
 
-    it('no driver call on a cached allocation or free', () => {
+    it('a cached allocation and its free make no driver call', () => {
       const device = new TestDevice()
       const pool = device.createPool({ backing })
       const stream = device.createStream()
@@ -225,7 +225,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       assert.equal(pool.cacheMisses, 3)
     })
 
-    it('several pools on one device share its memory and nothing else', () => {
+    it('several pools on one device share only its memory', () => {
       const device = new TestDevice()
       const pools = [1, 2, 3].map(() => device.createPool({ backing, maxPoolBytes: Infinity }))
       const buffers = pools.map(pool => pool.allocate(16 * MiB))
@@ -273,7 +273,7 @@ describe('caching pool: sizes', () => {
     assertConsistent(pool)
   })
 
-  it('above the fast path: sizes around 2^30 and 2^31 bytes are exact', () => {
+  it('sizes around 2^30 and 2^31 bytes, above the fast path, are exact', () => {
     const device = new TestDevice({ capacityBytes: 16 * GiB })
     const pool = device.createPool({ maxPoolBytes: Infinity })
     for (const bytes of [2 ** 30 - 1, 2 ** 30, 2 ** 30 + 1, 2 ** 31 - 1, 2 ** 31, 2 ** 31 + 257, 2 ** 32 + 1]) {
@@ -302,7 +302,7 @@ describe('caching pool: sizes', () => {
     }
   })
 
-  it('the granule size of the device is what the pool maps', () => {
+  it('the pool maps granules of the size that the device reports', () => {
     for (const granularityBytes of [64 * KiB, 512 * KiB, 8 * MiB]) {
       const device = new TestDevice({ granularityBytes })
       const pool = device.createPool({ maxPoolBytes: '100%' })

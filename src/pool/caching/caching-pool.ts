@@ -1,5 +1,5 @@
-// The caching pool. On the cached path an allocation pops a slot and a free pushes one: no driver call, nothing
-// allocated but the buffer object. Behind it stands the central heap (central-heap.ts), and behind that OutOfMemoryError.
+// The caching pool. On the cached path an allocation pops a block from a stack and a free pushes one. That path makes
+// no driver call and allocates only the buffer object. All other requests go to the central heap (central-heap.ts).
 //
 // The file is long because the hot path, the counters it keeps and the public verbs share private state.
 
@@ -8,7 +8,7 @@ import { checkByteCount, describe } from '../../base/bytes.js'
 import { type OutOfMemoryError, PoolError } from '../../base/errors.js'
 import { isFullStack } from '../../base/stack.js'
 import { type Context, unreachable } from '../../driver/context.js'
-import { LAST_GENERATION, RecordTable, State, Stride, Word } from '../../heap/records.js'
+import { LAST_GENERATION, RecordTable, State } from '../../heap/records.js'
 import { UNIT_BYTES } from '../../heap/size-classes.js'
 import { Capture } from '../../order/capture.js'
 import { type Clocks, MOST_STREAMS } from '../../order/clocks.js'
@@ -21,7 +21,7 @@ import { ClosablePool, type CloseReport } from '../closable-pool.js'
 import type { PoolStats } from '../pool.js'
 import { AddressIndex } from './address-index.js'
 import { checkAlignment } from './alignment.js'
-import { type Block, type BlockOwner, slackOf } from './block.js'
+import { type Block, type BlockOwner, markBefore, slackOf } from './block.js'
 import { blockUnits } from './block-units.js'
 import { CentralHeap } from './central-heap.js'
 import type { PoolConfig } from './options.js'
@@ -33,10 +33,11 @@ import { classUnits, StreamCaches } from './stream-caches.js'
 const DeviceBuffer = ImportedDeviceBuffer
 type DeviceBuffer = ImportedDeviceBuffer
 
-/** The cache of one stream holds at most this share of what the pool may reserve. */
+/** The cache of one stream holds at most this share of the pool's limit. */
 const CACHE_SHARE = 1 / 48
 
-// Const enums are written out as numbers, which keeps the hot methods small enough to be inlined where they are called.
+// Const enums are written out as numbers, which keeps the hot methods small enough to be inlined where they are
+// called.
 const enum Tag {
   stateMask = 7,
   /** tags above this have no room for another generation */
@@ -49,7 +50,7 @@ const enum Shift {
 }
 assert(Number(Tag.last) === LAST_GENERATION * 8, 'the last tag is one of the last generation')
 
-/** A live block, for people: where memory is held. */
+/** A live block, as `live()` lists it for people. */
 export interface LiveBlock {
   /** its address */
   readonly ptr: number
@@ -70,14 +71,14 @@ export class CachingPool extends ClosablePool implements BlockOwner {
   readonly records = new RecordTable()
   /** @internal */
   readonly central: CentralHeap
-  /** the blocks that are handed out, and those that are cached */
+  /** the live and the cached blocks */
   readonly caches: StreamCaches
-  /** null until an address is looked up: most programs free buffers only */
+  /** null until the first lookup of an address; most programs free buffers only */
   private addresses: AddressIndex | null = null
   private readonly roundingMask: number
   /** sizes with only these bits take the fast path; none when sizes are powers of two */
   private readonly smallMask: number
-  /** the stamps of frees less one: the clocks', or all -1 for a pool that is not stream-ordered */
+  /** by slot: the mark before a free; the clocks' marks, or -1 throughout in a pool that is not stream-ordered */
   private readonly marked: Float64Array
   private allocations = 0
   /** allocations that the stream caches could not serve */
@@ -124,12 +125,13 @@ export class CachingPool extends ClosablePool implements BlockOwner {
       alignment === undefined
     ) {
       const mask = this.roundingMask
-      const small = bytes | 0 // a field that ever held a float64 is an object of its own to the engine
+      const small = bytes | 0 // V8 boxes the values of a field that ever held a float64
       const units = ((small + mask) & ~mask) >>> Shift.units
       const stack = this.caches.stackFor(slot, units)
       const block = stack.top
       if (this.caches.take(stack, units)) {
-        // A call is cut short where a function begins, a built-in one too: until the block is live none does.
+        // A timeout cuts a call short where a function begins, even a built-in one. So none is called until the block
+        // is live.
         block.tag = ((block.tag | Tag.stateMask) + (1 + State.live)) | 0
         return this.handOut(block, ((block.units << Shift.units) - small) | 0, stream)
       }
@@ -141,9 +143,9 @@ export class CachingPool extends ClosablePool implements BlockOwner {
   /** A block just made live; of its bytes `slack` are not asked for. */
   private handOut(block: Block, slack: number, stream: Stream): DeviceBuffer {
     const { tag } = block
-    // Most programs ask for what they asked for before.
+    // Most programs repeat the sizes of their requests,
     if (slack !== block.slack) this.caches.setSlack(block, slack)
-    // And for the stream that had it last, without a wrapper.
+    // on the same stream, and without a wrapper.
     if (block.stream !== stream) block.stream = stream
     if (block.wrapper !== null) block.wrapper = null
     this.allocations++
@@ -162,7 +164,7 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     block.mark = this.marked[slot]
   }
 
-  /** Frees by address. Throws PoolError for an address that this pool did not hand out, or that lies inside a block. */
+  /** Frees by address. Throws PoolError unless a live block of this pool begins there. */
   deallocate(ptr: number, stream?: Stream): void {
     this.checkOpen('deallocate')
     if (this.isBusy) this.refuseCut('deallocate')
@@ -175,13 +177,16 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     this.release(new DeviceBuffer(block, block.tag & ~1), stream)
   }
 
-  /** Notices which frees have completed, without waiting; returns how many blocks depend on nothing since. */
+  /** Settles the blocks whose work has completed, without waiting; returns their number. */
   processDeferred(): number {
     this.checkOpen('processDeferred')
     return this.busily('processDeferred', () => this.central.processDeferred())
   }
 
-  /** Gives idle memory back to the device until at most `bytes` are reserved; work still pending is not waited for. Returns the bytes given back. */
+  /**
+   * Gives idle memory back to the device until at most `bytes` are reserved, without waiting for pending work.
+   * Returns the bytes given back.
+   */
   trimTo(bytes: number): number {
     this.checkOpen('trimTo')
     if (bytes !== 0) checkByteCount(bytes, 'trimTo: bytes')
@@ -191,8 +196,8 @@ export class CachingPool extends ClosablePool implements BlockOwner {
   }
 
   /**
-   * Another library is about to capture `stream`, an open one: from now on the pool, and every other caching pool of the
-   * device, gives it memory that stays at its place. Throws PoolError for a stream that is captured already.
+   * Announces that another library is about to capture `stream`, which must be open. From now on the device's caching
+   * pools give the stream memory that stays at its place. Throws PoolError for a stream that is captured already.
    */
   beginCapture(stream: Stream): void {
     this.checkCapturable('beginCapture', stream)
@@ -201,8 +206,9 @@ export class CachingPool extends ClosablePool implements BlockOwner {
   }
 
   /**
-   * The capture announced by `beginCapture` has ended. What is returned is told the launches of the graph, and closed when
-   * that is destroyed: then the memory goes back. Throws PoolError while the stream is still captured.
+   * Announces that the capture after `beginCapture` has ended. Call `noteLaunch` of the result at each launch of the
+   * graph, and `close` when the graph is destroyed: then the memory goes back. Throws PoolError while the stream is
+   * still captured.
    */
   endCapture(stream: Stream): GraphMemory {
     this.checkCapturable('endCapture', stream)
@@ -242,7 +248,7 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     this.central.backing.peakReservedBytes = this.central.backing.reservedBytes
   }
 
-  /** Every buffer handed out and not freed, in no particular order. */
+  /** Every live buffer, in no particular order. */
   live(): LiveBlock[] {
     if (this.isBusy) this.refuseCut('live')
     const blocks: LiveBlock[] = []
@@ -259,21 +265,21 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     return blocks
   }
 
-  /** Everything, block by block, as plain JSON; walks the whole pool. */
+  /** The pool's state, block by block, as plain JSON; walks the whole pool. */
   snapshot(): PoolSnapshot {
     this.checkOpen('snapshot')
     if (this.isBusy) this.refuseCut('snapshot')
     return snapshotOf(this)
   }
 
-  /** Asserts that heaps, caches, backing and counters tell one story; walks the whole pool. */
+  /** Asserts that heaps, caches, backing and counters agree; walks the whole pool. */
   check(): void {
     this.checkOpen('check')
     if (this.isBusy) this.refuseCut('check')
     this.central.check()
     const units = { live: 0, requested: 0, cached: 0, buffers: 0, cachedBlocks: 0 }
     for (let record = this.records.first; record < this.records.used; record++) {
-      const size = this.records.words[record * Stride.words + Word.units]
+      const size = this.records.unitsOf(record)
       if (this.caches.isLive(record)) {
         const block = this.caches.blockOf(record)
         assert(block.units === size, 'a live block has the size of its record')
@@ -286,10 +292,7 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     for (let slot = 0; slot < MOST_STREAMS; slot++) {
       for (const block of this.caches.entries(slot)) {
         assert(block.state === State.cached, 'a block in a slot is cached')
-        assert(
-          this.records.words[block.record * Stride.words + Word.units] === block.units,
-          'a slot knows the size of its block',
-        )
+        assert(this.records.unitsOf(block.record) === block.units, 'a slot knows the size of its block')
         assert(block.slot === slot, 'a cached block is of the stream that caches it')
         assert(block.height === block.below!.height + 1, 'a cached block knows how high it lies')
         units.cached += block.units
@@ -340,14 +343,14 @@ export class CachingPool extends ClosablePool implements BlockOwner {
   }
 
   addressOfRecord(record: number): number {
-    const base = record * Stride.words
-    return (
-      this.central.backing.bases[this.records.words[base + Word.range]] +
-      this.records.words[base + Word.offset] * UNIT_BYTES
-    )
+    const { records } = this
+    return this.central.backing.bases[records.rangeOf(record)] + records.offsetOf(record) * UNIT_BYTES
   }
 
-  /** A free on a named or closed stream, of a block that other streams use, whose record is spent, or that the cache has no place for. */
+  /**
+   * The frees that `release` leaves: on a named or closed stream, of a shared block, of a spent record, or without
+   * room in the cache.
+   */
   private releaseSlowly(buffer: DeviceBuffer, stream: Stream = buffer.stream): void {
     const block = buffer.allocation as Block
     if (!block.isLive(block.record, buffer.tag)) this.refuseStale('free')
@@ -370,7 +373,7 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     this.isBusy = false
   }
 
-  /** The block may be used again after stamp `covering` of a stream slot, and is cached for it if its stream is open. */
+  /** Takes a block back, to be used again after stamp `covering` of a stream; caches it if the stream is open. */
   private takeBack(block: Block, slot: number, covering: number, isOpen: boolean): void {
     const { record, tag } = block
     this.caches.assign(block, slot)
@@ -380,11 +383,11 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     else if (isShared && !this.central.forgetUses(record, slot, stamp)) this.central.defer(record, slot, stamp)
     else if (tag <= Tag.last && isOpen && this.caches.put(block)) {
       block.state = State.cached
-      block.mark = stamp - 1
+      block.mark = markBefore(stamp)
     } else this.central.free(record, slot, stamp)
   }
 
-  /** What is not on top of its stack, or not cached. */
+  /** Serves a request whose stack has no fitting block on top. */
   private takeBelow(units: number, bytes: number, stream: Stream, mayFail: boolean): DeviceBuffer | null {
     this.begin('allocate')
     let buffer: DeviceBuffer | null
@@ -399,7 +402,7 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     return buffer
   }
 
-  /** What no cache has a block for. */
+  /** Serves a request that no cache has a block for. */
   private takeMissed(units: number, alignUnits: number, bytes: number, stream: Stream): DeviceBuffer | null {
     this.cacheMisses++
     return this.handOutFound(this.central.allocate(units, alignUnits, stream.slot), bytes, stream)
@@ -411,7 +414,7 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     return this.handOutNext(this.caches.blockOf(record), bytes, stream)
   }
 
-  /** A block that is cached elsewhere than on top of its stack: for another stream, or for the same one. */
+  /** Takes a cached block from below the top of its stack, or out of another stream's stack. */
   private takeCached(units: number, bytes: number, stream: Stream): DeviceBuffer | null {
     const { known } = this.clocks
     const { seen } = this.central
@@ -425,7 +428,10 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     return this.caches.takeAny(slot, size) ?? this.caches.takeTop(slot, size, this.clocks.known, this.central.seen)
   }
 
-  /** What the fast path leaves alone: a special wish, a lent or captured stream, or an unusual size. */
+  /**
+   * Serves requests that the fast path leaves: with an alignment, on a lent or captured stream, or of an unusual
+   * size.
+   */
   private takeSlowly(
     bytes: number,
     stream: Stream,
@@ -470,13 +476,15 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     return this.handOutFound(record, bytes, stream)
   }
 
-  /** Behind the cached path: from here on the pool is being changed, until `isBusy` is false again. */
+  /** Marks the pool as being changed, off the cached path, until `isBusy` is false again. */
   private begin(call: string): void {
     if (this.isBusy) this.refuseCut(call)
     this.isBusy = true
   }
 
-  /** The change has failed. An exception for want of stack may come out of the middle of it, any other one leaves all whole. */
+  /**
+   * The change has failed. A stack overflow may come out of its middle; any other exception leaves the pool whole.
+   */
   private endBy(error: unknown): void {
     if (!isFullStack(error)) this.isBusy = false
   }
@@ -505,7 +513,10 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     return this.handOut(block, slackOf(block, bytes), stream)
   }
 
-  /** A block of the central heap for a stream that another thread may end meanwhile: then it gets none, and is refused. */
+  /**
+   * A block for a stream of another thread. If that thread ends the stream meanwhile, the block goes back and the
+   * call throws.
+   */
   private reserveLent(units: number, alignUnits: number, stream: Stream): number {
     const { slot } = stream
     let record = 0
@@ -520,7 +531,7 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     }
   }
 
-  /** Of the blocks that are live, and of the cached ones, which may be live later. */
+  /** Indexes the live blocks, and the cached ones, which may become live. */
   private indexAddresses(): AddressIndex {
     const index = new AddressIndex(this.records, this.caches)
     for (let record = this.records.first; record < this.records.used; record++) {
@@ -529,14 +540,14 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     return index
   }
 
-  /** Sizes that the fast path leaves alone: large ones, powers of two, and bad ones, which throw. */
+  /** Units for sizes that the fast path leaves: large ones and powers of two. Throws for bad sizes. */
   private unitsOf(bytes: number): number {
     const mask = this.roundingMask
     if (bytes > 0 && (bytes & this.smallMask) === bytes) return classUnits(((bytes + mask) & ~mask) >>> Shift.units)
     return blockUnits(bytes, this.config)
   }
 
-  /** `blockBytes` is what was asked of the heaps for a buffer of `bytes`. */
+  /** `blockBytes` is the size of the block that was requested for a buffer of `bytes`. */
   protected outOfMemory(bytes: number, blockBytes = bytes): OutOfMemoryError {
     const { freeBytes, totalBytes } = this.context.activate().cuMemGetInfo()
     return outOfMemory({
@@ -566,7 +577,7 @@ export class CachingPool extends ClosablePool implements BlockOwner {
   }
 }
 
-/** The error for what `deallocate` does not know. */
+/** The error for an address that `deallocate` does not know. */
 export function unknownAddress(ptr: number): PoolError {
   return new PoolError(`deallocate: ${describe(ptr)} is not the start of a live buffer of this pool; pass buffer.ptr`)
 }

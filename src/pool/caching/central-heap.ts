@@ -1,95 +1,111 @@
-// What stands behind the stream caches: two heaps, the memory under them, and when a freed block may be used again. What is
-// tried for a request that the heap cannot serve is miss-ladder.ts.
+// The central heap behind the stream caches: two heaps, the memory under them, and when a freed block may be used
+// again. slow-path/slow-path.ts lists the steps for a request that the heaps cannot serve.
 
 import { CudaError, DeviceLostError, type StreamMemory } from '../../base/errors.js'
 import { HOLES_ONLY } from '../../heap/free-run.js'
-import { Double, type RecordTable, State, Word } from '../../heap/records.js'
+import { keyOfSlot } from '../../heap/key.js'
+import { type RecordTable, State } from '../../heap/records.js'
 import type { SegregatedFit } from '../../heap/segregated-fit.js'
-import { CLASSES, classOf, UNIT_BYTES } from '../../heap/size-classes.js'
+import { classOf, UNIT_BYTES } from '../../heap/size-classes.js'
 import type { Clocks } from '../../order/clocks.js'
 import { relaxed } from '../../order/relaxed.js'
 import type { Stream } from '../../order/stream.js'
-import { type Backing, SMALL_CLASSES, SMALL_UNITS } from '../backing/backing.js'
+import { type Backing, SMALL_UNITS } from '../backing/backing.js'
 import type { BlockCache } from './block-cache.js'
 import { GraphArenas } from './captures/graph-arenas.js'
 import { chooseBacking } from './choose-backing.js'
 import { CrossStreamReuse } from './cross-stream.js'
 import { Deferred, type Use } from './deferred.js'
 import { FreeMemory } from './free-memory.js'
-import type { Miss } from './miss.js'
 import type { PoolConfig } from './options.js'
-import { SlowPath } from './slow-path.js'
-import { finish, type Waiting } from './waiting.js'
-
-/**
- * Large blocks given back to the heap between two marks. Marks tell how old the last use of idle memory is, so that it
- * can be moved when a miss comes; small blocks hardly ever leave a granule idle.
- */
-const LARGE_FREES_PER_MARK = 32
+import { Settling } from './settling.js'
+import { CacheDrain } from './slow-path/cache-drain.js'
+import type { Miss } from './slow-path/miss.js'
+import { SlowPath } from './slow-path/slow-path.js'
+import { Steps } from './slow-path/steps.js'
+import { finish, type Waiting } from './slow-path/waiting.js'
 
 export class CentralHeap {
   readonly small: SegregatedFit
   readonly large: SegregatedFit
   readonly backing: Backing
   readonly deferred: Deferred
-  readonly crossStream: CrossStreamReuse
-  /** by stream slot: the latest stamp that the host has seen complete, as far as the pool may know */
+  /**
+   * by stream slot: the latest stamp that the host has seen complete; a deterministic pool counts only its own waits
+   */
   readonly seen: Float64Array
-  private readonly slowPath: SlowPath
-  /** what captures, and their graphs, have of the memory */
+  /** the memory of captures and their graphs */
   readonly arenas: GraphArenas
+  private readonly crossStream: CrossStreamReuse
+  private readonly settling: Settling
+  private readonly drain: CacheDrain
+  private readonly steps: Steps
+  private readonly slowPath: SlowPath
 
   constructor(
     private readonly records: RecordTable,
     private readonly caches: BlockCache,
     private readonly clocks: Clocks,
     private readonly config: PoolConfig,
-    /** whose free blocks wait for what the clocks, or for a deterministic pool its own waits, say */
     private readonly memory: FreeMemory = new FreeMemory(records, caches, seenBy(clocks, config)),
   ) {
-    this.small = memory.small
-    this.large = memory.large
-    this.seen = seenBy(clocks, config)
-    this.deferred = new Deferred(clocks, this.seen, config.streamOrdered)
-    this.crossStream = new CrossStreamReuse(records, caches, clocks, this.seen, config.deterministic, (record, uses) =>
+    const seen = seenBy(clocks, config)
+    const deferred = new Deferred(clocks, seen, config.streamOrdered)
+    const crossStream = new CrossStreamReuse(records, caches, clocks, seen, config.deterministic, (record, uses) =>
       this.giveBackAfter(record, uses),
     )
-    this.arenas = new GraphArenas(records, caches, clocks, this.deferred, this)
-    this.slowPath = new SlowPath(this, caches, clocks, this.seen, config)
-    this.backing = chooseBacking(clocks, memory, config)
+    const settling = new Settling(memory, deferred, caches, clocks, seen, config.deterministic)
+    const drain = new CacheDrain(records, caches, memory)
+    const backing = chooseBacking(clocks, memory, config)
+    this.small = memory.small
+    this.large = memory.large
+    this.backing = backing
+    this.deferred = deferred
+    this.seen = seen
+    this.arenas = new GraphArenas(records, caches, clocks, deferred, this)
+    this.crossStream = crossStream
+    this.settling = settling
+    this.drain = drain
+    this.steps = new Steps({ memory, caches, drain, settling, crossStream, deferred, backing, clocks, seen, config })
+    this.slowPath = new SlowPath(this.steps, config)
   }
 
-  /** A block for the stream slot, taken but without a state, its key and class in its record; 0 when no step of the slow path helps. */
+  /**
+   * A taken block for a stream, without a state but with its key and class in its record; 0 when no step of the slow
+   * path helps.
+   */
   allocate(units: number, alignUnits: number, slot: number): number {
     const heap = this.memory.heapFor(units)
-    const record = heap.allocate(units, alignUnits, slot + 1)
+    const record = heap.allocate(units, alignUnits, keyOfSlot(slot))
     return this.handOut(record === 0 ? finish(this.slowPath.take({ heap, units, alignUnits, slot })) : record, slot)
   }
 
-  /** The same for whoever does something else while that waits for the GPU. */
+  /** As `allocate`, for a caller that does something else during waits for the GPU. */
   *search(units: number, alignUnits: number, slot: number): Waiting<number> {
     const heap = this.memory.heapFor(units)
-    const record = heap.allocate(units, alignUnits, slot + 1)
+    const record = heap.allocate(units, alignUnits, keyOfSlot(slot))
     return this.handOut(record === 0 ? yield* this.slowPath.take({ heap, units, alignUnits, slot }) : record, slot)
   }
 
-  /** Whether a request that waits could be served once all work is complete, even if another one takes `lessUnits` of new memory. */
+  /**
+   * Whether a waiting request could be served once all work is complete, even if another request takes `lessUnits` of
+   * new memory.
+   */
   couldServe({ units, alignUnits, slot }: Omit<Miss, 'heap'>, lessUnits: number): boolean {
     const heap = this.memory.heapFor(units)
     const { stepBytes } = this.backing
     const lessBytes = Math.ceil((lessUnits * UNIT_BYTES) / stepBytes) * stepBytes
-    return this.slowPath.couldServe({ heap, units, alignUnits, slot }, lessBytes)
+    return this.steps.host.couldServe({ heap, units, alignUnits, slot }, lessBytes)
   }
 
-  /** A block that was found for the stream slot, with what its record says of it; 0 for none. */
+  /** Completes the record of a block that was found for a stream; 0 for none. */
   private handOut(found: number, slot: number): number {
     let record = found
     if (record === 0) return 0
-    const key = slot + 1
-    if (this.records.isSpent(record)) record = this.memory.heapOf(record).rehouse(record)
-    const { words } = this.records
-    words[(record << 4) | Word.key] = key
-    words[(record << 4) | Word.sizeClass] = classOf(words[(record << 4) | Word.units])
+    const { records } = this
+    if (records.isSpent(record)) record = this.memory.heapOf(record).rehouse(record)
+    records.setKey(record, keyOfSlot(slot))
+    records.setSizeClass(record, classOf(records.unitsOf(record)))
     this.caches.meet(slot)
     this.caches.handOut(slot, record)
     return record
@@ -109,18 +125,19 @@ export class CentralHeap {
       this.placeMarks()
       if (aboveThreshold) this.processDeferred()
     } catch (error) {
-      // The block is free. A driver that refuses an event will say so again to the next call that needs it to succeed.
+      // The block is free. A driver that refuses an event will say so again to the next call that needs it to
+      // succeed.
       if (!(error instanceof CudaError) && !(error instanceof DeviceLostError)) throw error
     }
   }
 
-  /** Waits on the host for all work of other devices that may be using the pool's memory. */
+  /** Waits on the host for all work of other devices that may use the pool's memory. */
   finishPeers(): void {
     this.deferred.finishPeers()
     for (const peer of this.backing.peers) peer.finishWork()
   }
 
-  /** A stream other than its own uses a live block: until `stamp` of its clock, or until the free. */
+  /** A stream other than its own uses a live block: until `stamp` of that stream's clock, or until the free. */
   announceUse(record: number, stream: Stream, stamp = Infinity): void {
     if (stream.capture === null && stamp !== Infinity) this.deferred.announce(record, stream, stamp)
     else this.arenas.announceUse(record, stream)
@@ -131,26 +148,30 @@ export class CentralHeap {
     const { clocks } = this
     const own = uses.filter(use => use.clocks === clocks)
     const first = own[0] ?? { slot: 0, stamp: 0 }
-    const bytes = this.records.words[(record << 4) | Word.units] * UNIT_BYTES
+    const bytes = this.records.unitsOf(record) * UNIT_BYTES
     this.records.setState(record, State.deferred)
     for (const use of own) this.memory.await(use.slot, use.stamp)
     this.deferred.addAfter({ record, slot: first.slot, stamp: first.stamp, bytes, uses })
   }
 
-  /** A block of the large heap, of at least `leastUnits`, without any dependency, taken; 0 when nothing helps. */
+  /** A taken block of the large heap, of at least `leastUnits`, that depends on no work; 0 when no step helps. */
   takeIdle(leastUnits: number): number {
-    return this.slowPath.takeIdle(Math.max(leastUnits, SMALL_UNITS)) // a smaller block would go back to the other heap
+    const units = Math.max(leastUnits, SMALL_UNITS) // a smaller block would go back to the other heap
+    return this.slowPath.takeIndependent({ heap: this.large, units, alignUnits: 1 })
   }
 
-  /** Whether all announced uses of a live block, about to be freed on `slot`, come before `stamp` of it; they are forgotten then. */
+  /**
+   * Whether all announced uses of a live block, about to be freed on `slot`, come before `stamp` of that slot; if so,
+   * forgets them.
+   */
   forgetUses(record: number, slot: number, stamp: number): boolean {
     return !this.arenas.isCaptured(record) && this.deferred.forgetCompleted(record, slot, stamp)
   }
 
-  /** Takes back a block that other streams use: it goes to the heap once those uses have completed. */
+  /** Takes back a block that other streams use. It goes to the heap once those uses have completed. */
   defer(record: number, slot: number, stamp: number): void {
     this.caches.handBack(record)
-    const bytes = this.records.words[(record << 4) | Word.units] * UNIT_BYTES
+    const bytes = this.records.unitsOf(record) * UNIT_BYTES
     this.records.setState(record, State.deferred)
     this.memory.await(slot, stamp)
     this.deferred.add(record, slot, stamp, bytes, (earlier, until) => this.memory.await(earlier, until))
@@ -162,9 +183,9 @@ export class CentralHeap {
     this.records.setState(record, State.deferred)
   }
 
-  /** Settles, then gives back what is idle above the release threshold; returns how many blocks were settled. */
+  /** Settles, then gives back idle memory above the release threshold; returns the number of settled blocks. */
   processDeferred(): number {
-    const settled = this.settle()
+    const settled = this.settling.settle()
     const threshold = this.config.releaseThresholdBytes
     if (this.backing.reservedBytes > threshold) {
       relaxed(this.clocks.context.activate(), () => this.backing.trim(threshold))
@@ -172,7 +193,7 @@ export class CentralHeap {
     return settled
   }
 
-  /** Takes `units` of new memory for whoever asks next, if that is much against what is free, and there is room for it. */
+  /** Takes `units` of new memory for the next requests, unless as much is free or the limit is near. */
   growAhead(heap: SegregatedFit, units: number): void {
     const { backing } = this
     const mostBytes = Math.min(backing.limitBytes, backing.reservedBytes + units * UNIT_BYTES)
@@ -183,23 +204,23 @@ export class CentralHeap {
 
   /** Gives idle memory back until at most `bytes` are reserved. */
   trimTo(bytes: number): void {
-    this.drain(this.small)
-    this.drain(this.large)
-    this.settle()
+    this.drain.drain(this.small)
+    this.drain.drain(this.large)
+    this.settling.settle()
     relaxed(this.clocks.context.activate(), () => this.backing.trim(bytes))
   }
 
-  /** Requests for which memory had to be found or moved. */
+  /** The number of requests that reached the slow path's steps of growth. */
   get growths(): number {
     return this.slowPath.growths
   }
 
-  /** How often a stream was made to wait for another one's memory. */
+  /** How often a stream was made to wait for another stream's memory. */
   get insertedWaits(): number {
     return this.crossStream.insertedWaits
   }
 
-  /** Freed, and not yet known to be free of work. */
+  /** Bytes that were freed and may still depend on work. */
   get pendingBytes(): number {
     return this.memory.pendingUnits * UNIT_BYTES + this.deferred.bytes
   }
@@ -209,10 +230,11 @@ export class CentralHeap {
     return this.memory.largestFreeUnits * UNIT_BYTES
   }
 
-  /** What is kept that each stream used last; walks the waiting blocks. */
+  /** The memory that each stream used last and that is not live; walks the waiting blocks. */
   byStream(): StreamMemory[] {
     const slots = Array.from({ length: this.caches.slotLimit }, (_, slot) => {
-      const free = (this.small.unitsByKey[slot + 1] ?? 0) + (this.large.unitsByKey[slot + 1] ?? 0)
+      const key = keyOfSlot(slot)
+      const free = (this.small.unitsByKey[key] ?? 0) + (this.large.unitsByKey[key] ?? 0)
       return {
         stream: this.clocks.isOpen(slot) ? this.clocks.handles[slot] : null,
         pendingBytes: free * UNIT_BYTES + this.deferred.bytesOf(slot),
@@ -222,15 +244,15 @@ export class CentralHeap {
     return slots.filter(({ pendingBytes, cachedBytes }) => pendingBytes + cachedBytes > 0)
   }
 
-  /** The longest run of free blocks, whatever they wait for; walks every block. */
+  /** The longest run of free blocks, no matter which work they wait for; walks every block. */
   longestFreeBytes(): number {
-    const { words } = this.records
+    const { records } = this
     let longest = 0
     for (const heap of [this.small, this.large]) {
       for (const [, first] of heap.firstRecords) {
         let units = 0
-        for (let record = first; record !== 0; record = words[(record << 4) | Word.next]) {
-          units = this.records.state(record) === State.free ? units + words[(record << 4) | Word.units] : 0
+        for (let record = first; record !== 0; record = records.nextOf(record)) {
+          units = records.state(record) === State.free ? units + records.unitsOf(record) : 0
           longest = Math.max(longest, units)
         }
       }
@@ -250,101 +272,21 @@ export class CentralHeap {
     return this.memory.giveToHeap(record, slot, stamp)
   }
 
-  /** Slots of streams that blocks wait for. */
-  awaitedSlots(): number[] {
-    return Array.from({ length: this.caches.slotLimit }, (_, slot) => slot).filter(
-      slot => this.memory.awaited[slot] > this.seen[slot],
-    )
-  }
-
-  /** So many frees wait for a mark that one should be placed. */
+  /** See `Settling`. */
   get wantsMarks(): boolean {
-    return this.memory.unmarkedFrees >= LARGE_FREES_PER_MARK
+    return this.settling.wantsMarks
   }
 
-  /** Places a mark on each stream that has frees which none covers yet. */
+  /** See `Settling`. */
   placeMarks(): void {
-    const { clocks } = this
-    const { awaited } = this.memory
-    this.memory.noteMarks()
-    if (this.config.deterministic) return
-    for (let slot = 0; slot < this.caches.slotLimit; slot++) {
-      if (awaited[slot] > clocks.marked[slot] && clocks.isOpen(slot)) clocks.mark(slot)
-    }
-  }
-
-  /** Asks how far the streams have come and frees their blocks of what has completed; returns how many blocks that were. */
-  settle(): number {
-    this.ask() // all, before any block is settled: an answer says something of other streams, too
-    return this.settleKnown()
-  }
-
-  /** Asks how far the streams that blocks wait for have come; false when that is no further than was known. */
-  ask(): boolean {
-    const { clocks, seen } = this
-    const { awaited } = this.memory
-    this.placeMarks()
-    let learnt = false
-    const end = this.config.deterministic ? 0 : this.caches.slotLimit
-    for (let slot = 0; slot < end; slot++) if (awaited[slot] > seen[slot] && clocks.poll(slot)) learnt = true
-    return this.deferred.pollPeers(false) || learnt
-  }
-
-  /** Frees the blocks of what is known to have completed, without asking the driver; returns how many that were. */
-  settleKnown(): number {
-    let settled = 0
-    for (let slot = 0; slot < this.caches.slotLimit; slot++) settled += this.memory.settle(slot)
-    if (this.deferred.empty) return settled
-    for (const block of this.deferred.takeSettled()) {
-      this.giveToHeap(block.record, block.slot, block.stamp)
-      settled++
-    }
-    return settled
-  }
-
-  /** Gives the smallest cached small block of the stream that is larger than `units` back to its heap; false when there is none. */
-  breakLarger(units: number, slot: number): boolean {
-    const record = this.caches.takeLarger(slot, classOf(units), SMALL_CLASSES)
-    if (record === 0) return false
-    this.giveToHeap(record, slot, this.records.doubles[(record << 3) | Double.stamp])
-    return true
-  }
-
-  /** Gives cached blocks of the stream back to their heap that make room for `units` there, if it caches many; false where it does not. */
-  makeRoom(heap: SegregatedFit, units: number, slot: number): boolean {
-    const [first, end] = this.classesOf(heap)
-    const records = this.caches.takeRoom(slot, units, first, end)
-    for (const record of records) this.giveToHeap(record, slot, this.records.doubles[(record << 3) | Double.stamp])
-    return records.length > 0
-  }
-
-  /** Gives every cached block of one heap back to it; returns how many. */
-  drain(heap: SegregatedFit): number {
-    const [first, end] = this.classesOf(heap)
-    let drained = 0
-    for (let slot = 0; slot < this.caches.slotLimit; slot++) {
-      for (const record of this.caches.drain(slot, first, end)) {
-        this.giveToHeap(record, slot, this.records.doubles[(record << 3) | Double.stamp])
-        drained++
-      }
-    }
-    return drained
-  }
-
-  /** Whether some stream caches so many blocks of a heap that a request had better not cost them all. */
-  cachesMany(heap: SegregatedFit): boolean {
-    const [first, end] = this.classesOf(heap)
-    for (let slot = 0; slot < this.caches.slotLimit; slot++) if (this.caches.cachesMany(slot, first, end)) return true
-    return false
-  }
-
-  /** The classes of the blocks of a heap, from the first to before the end. */
-  private classesOf(heap: SegregatedFit): [first: number, end: number] {
-    return heap === this.small ? [0, SMALL_CLASSES] : [SMALL_CLASSES, CLASSES]
+    this.settling.placeMarks()
   }
 }
 
-/** By stream slot: the latest stamp that the host has seen complete, as far as a pool of this configuration may know. */
+/**
+ * By stream slot: the latest stamp that the host has seen complete. A deterministic pool counts only the waits of its
+ * own.
+ */
 export function seenBy(clocks: Clocks, config: Pick<PoolConfig, 'deterministic'>): Float64Array {
   return config.deterministic ? clocks.waited : clocks.completed
 }

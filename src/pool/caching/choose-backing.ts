@@ -9,7 +9,7 @@ import { VirtualBacking } from '../backing/virtual-backing.js'
 import { virtualMemoryObstacle } from '../backing/virtual-memory.js'
 import type { PoolConfig } from './options.js'
 
-/** A configuration without 'auto'; throws PoolError where virtual memory was asked for and cannot be had. */
+/** A configuration without 'auto'. Throws PoolError if it demands virtual memory and the device has none. */
 export function decideBacking(context: Context, config: PoolConfig): PoolConfig {
   const { backing } = config
   if (backing !== 'auto' && backing !== 'virtual') return config
@@ -19,7 +19,7 @@ export function decideBacking(context: Context, config: PoolConfig): PoolConfig 
   throw new PoolError(`backing 'virtual' is not possible here: ${obstacle}; use 'segments' or 'auto'`)
 }
 
-/** What a pool of this configuration stands on; throws PoolError where a backing that was asked for cannot be had. */
+/** The backing for a pool of this configuration. Throws PoolError if the device cannot provide it. */
 export function chooseBacking(clocks: Clocks, heaps: Heaps, config: PoolConfig): Backing {
   const { context } = clocks
   const { backing } = decideBacking(context, config)

@@ -1,5 +1,5 @@
-// The steps of a miss that concern other streams, one by one: what is known to be safe, the waits that are inserted, the
-// waits of the host, and what a deterministic pool may not know.
+// The steps of a miss that concern other streams, one by one: reuse of safe blocks, inserted waits of streams, and
+// waits of the host; also the limits of a deterministic pool.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
@@ -48,7 +48,7 @@ function orderCalls({ driver }: TestDevice, action: () => void): Record<string, 
 describe('cached blocks that go round between streams', () => {
   const SIZES = [4 * KiB, 16 * KiB, 64 * KiB, 256 * KiB]
 
-  it('need no driver call, no miss and no memory of their own', () => {
+  it('cost no driver call, no miss and no new memory', () => {
     const { device, pool, a, b, c } = setUp()
     const ring = [a, b, c]
     let held: DeviceBuffer[] = []
@@ -75,7 +75,7 @@ describe('cached blocks that go round between streams', () => {
     assertConsistent(pool)
   })
 
-  it('raise the peak of what is live when another stream takes them', () => {
+  it('raise the peak of live bytes when another stream takes them', () => {
     const { pool, a, b, c } = setUp()
     pool.allocate(512 * KiB, a).free()
     signal(a, b)
@@ -97,9 +97,9 @@ describe('cached blocks that go round between streams', () => {
     assertConsistent(pool)
   })
 
-  it('come from the stream that gave the last one, for as long as that is known to come before', () => {
+  it('come from the stream that gave the last block, as long as its frees are known to come before', () => {
     const { pool, a, b, c } = setUp()
-    /** Addresses of three blocks that a stream caches, the one on top first. */
+    /** Addresses of three blocks that a stream caches, from the top of its stack down. */
     const cache = (stream: Stream) => {
       const buffers = [0, 1, 2].map(() => pool.allocate(64 * KiB, stream))
       const addresses = buffers.map(({ ptr }) => ptr).reverse()
@@ -133,7 +133,7 @@ for (const backing of ['virtual', 'segments'] as const) {
     }
 
     describe(`memory of other streams: ${backing}, ${kind} blocks`, () => {
-      it('a block whose last use is known to come before is had without a driver call, over any number of streams', () => {
+      it('a block whose last use comes before needs no driver call, over any number of streams', () => {
         const { device, pool, a, b, c } = setUpLast()
         const ptr = freePending(device, pool.allocate(bytes, a))
         signal(a, b)
@@ -144,7 +144,7 @@ for (const backing of ['virtual', 'segments'] as const) {
         assertConsistent(pool)
       })
 
-      it('what was freed after the event is not known to come before', () => {
+      it('a block freed after the event is not known to come before', () => {
         const { device, pool, a, b } = setUpLast()
         const buffer = pool.allocate(bytes, a)
         signal(a, b)
@@ -172,7 +172,7 @@ for (const backing of ['virtual', 'segments'] as const) {
         }
       })
 
-      it('a block that was handed on depends on the last that used it, and so on all', () => {
+      it('a block that went from stream to stream depends on its last user, and so on all of them', () => {
         const { device, pool, a, b, c } = setUpLast()
         const ptr = freePending(device, pool.allocate(bytes, a))
         signal(a, b)
@@ -186,7 +186,7 @@ for (const backing of ['virtual', 'segments'] as const) {
         assertConsistent(pool)
       })
 
-      it('a block that others use is had without a driver call by a stream that comes after all of them', () => {
+      it('a stream that comes after all users of a block gets the block without a driver call', () => {
         for (const knowsAll of [true, false]) {
           const { device, pool, a, b, c } = setUpLast()
           const buffer = pool.allocate(bytes, a)
@@ -203,7 +203,7 @@ for (const backing of ['virtual', 'segments'] as const) {
         }
       })
 
-      it('the last of its users has a block without a driver call, though its own stream waits for that user, too', () => {
+      it('the last user of a block gets it without a driver call, though the block’s own stream waits for that user, too', () => {
         const { device, pool, a, b } = setUpLast()
         const buffer = pool.allocate(bytes, a)
         const { ptr } = buffer
@@ -217,7 +217,7 @@ for (const backing of ['virtual', 'segments'] as const) {
         assertConsistent(pool)
       })
 
-      it('a block that others use is settled by a wait of its own stream, and safe for who waits for that one after it', () => {
+      it('a block with other users settles by a wait of its own stream, and is safe for streams that then wait for that stream', () => {
         for (const settlesFirst of [true, false]) {
           const { device, pool, a, b, c } = setUpLast()
           const buffer = pool.allocate(bytes, a)
@@ -241,7 +241,7 @@ for (const backing of ['virtual', 'segments'] as const) {
   }
 
   describe(`waits for memory of other streams: ${backing}`, () => {
-    it('before out of memory the stream waits for another one, and the host does not', () => {
+    it('before out of memory the stream waits for another stream, and the host does not', () => {
       const { device, pool, a, b } = setUp({ backing })
       const ptr = freePending(device, pool.allocate(64 * MiB, a))
       const calls = orderCalls(device, () => assert.equal(pool.allocate(64 * MiB, b).ptr, ptr))
@@ -260,7 +260,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       assert.equal(pool.stats().insertedWaits, 0)
     })
 
-    it("'wait-before-grow' takes nothing new while there is memory to wait for", () => {
+    it("'wait-before-grow' takes no new memory while the stream can wait for freed memory", () => {
       const { device, pool, a, b } = setUp({ backing, crossStreamReuse: 'wait-before-grow' })
       const ptr = freePending(device, pool.allocate(8 * MiB, a))
       const { reservedBytes } = pool.stats()
@@ -268,7 +268,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       assert.deepEqual([pool.stats().reservedBytes, pool.stats().insertedWaits], [reservedBytes, 1])
     })
 
-    it('one block out of neighbours of several streams, and of a closed one', () => {
+    it('adjacent blocks of several streams, one of them closed, serve as one block', () => {
       const { device, pool, a, b, c } = setUp({ backing })
       const whole = pool.allocate(64 * MiB, a)
       const { ptr } = whole
@@ -287,7 +287,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       assert.deepEqual([...new Set(again.readSync())], [7])
     })
 
-    it('a block that others use is waited for as a whole', () => {
+    it('a stream waits for all uses of a block with other users', () => {
       const { device, pool, a, b, c } = setUp({ backing })
       const buffer = pool.allocate(64 * MiB, a)
       const { ptr } = buffer
@@ -300,7 +300,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       assertConsistent(pool)
     })
 
-    it('each of several users of a block is waited for', () => {
+    it('a stream waits for each of several users of a block', () => {
       for (const held of [0, 1, 2]) {
         const { device, pool, a, b, c } = setUp({ backing })
         const users = [b, c, device.createStream()]
@@ -318,7 +318,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       }
     })
 
-    it('a use is not over for what the next stream in the slot of a closed one has waited for', () => {
+    it('a use does not end because the next stream in a closed stream’s slot has waited for it', () => {
       const { device, pool, a, b, c } = setUp({ backing })
       const { clocks } = device
       const buffer = pool.allocate(64 * MiB, a)
@@ -335,7 +335,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       assert.deepEqual([pool.stats().insertedWaits, c.query()], [1, false])
     })
 
-    it('a block that waits for its users is of the stream that it was freed on', () => {
+    it('a block that waits for its users belongs to the stream of its free', () => {
       for (const freedOn of ['its own', 'another'] as const) {
         const { device, pool, a, b, c } = setUp({ backing })
         const buffer = pool.allocate(4 * MiB, a)
@@ -365,7 +365,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       }
     })
 
-    it('the host waits for the oldest work that is enough, and leaves the rest alone', () => {
+    it('the host waits for the oldest work that makes room, and for no other work', () => {
       const { device, pool, a, b, c } = setUp({ backing, crossStreamReuse: 'ordered' })
       const [first, second] = [pool.allocate(32 * MiB, a), pool.allocate(32 * MiB, b)]
       freePending(device, first)
@@ -377,7 +377,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       assertConsistent(pool)
     })
 
-    it('older work that is not enough is not waited for', () => {
+    it('the host does not wait for older work that makes too little room', () => {
       const { device, pool, a, b, c } = setUp({ backing, crossStreamReuse: 'ordered' })
       for (const [stream, size] of [
         [a, 24],
@@ -391,7 +391,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       assertConsistent(pool)
     })
 
-    it('of the marks of one stream the first that is enough is waited for', () => {
+    it('the host waits for the first mark of a stream that makes room', () => {
       const { device, pool, a, b } = setUp({ backing, crossStreamReuse: 'ordered' })
       const buffers = [16, 32, 16].map(size => pool.allocate(size * MiB, a))
       const stamps = buffers.map(buffer => {
@@ -402,7 +402,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       assert.equal(device.clocks.completed[a.slot], stamps[1])
     })
 
-    it('the work of several streams is waited for when it takes all of them, and of no other', () => {
+    it('the host waits for exactly those streams that make room together', () => {
       const { device, pool, a, b, c } = setUp({ backing, crossStreamReuse: 'ordered' })
       const other = device.createStream()
       for (const [stream, size] of [
@@ -420,7 +420,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       assertConsistent(pool)
     })
 
-    it('neighbours of several streams are waited for when they are enough together', () => {
+    it('the host waits for several streams whose adjacent blocks make room together', () => {
       const { device, pool, a, b, c } = setUp({ backing, crossStreamReuse: 'ordered' })
       pool.allocate(64 * MiB, a).free()
       a.synchronize()
@@ -434,13 +434,13 @@ for (const backing of ['virtual', 'segments'] as const) {
       const waited = [a, c].map(({ slot }) => device.clocks.completed[slot])
       const again = pool.allocate(36 * MiB, device.createStream())
       const [isA, isC] = [a, c].map(({ slot }, index) => device.clocks.completed[slot] > waited[index])
-      // Memory that moves need not be neighbours: what a and b have freed is older, and enough.
+      // Granules that move need not be adjacent. The blocks that a and b freed are older, and large enough.
       assert.deepEqual([isA, isC], backing === 'segments' ? [false, true] : [true, false])
       if (backing === 'segments') assert.equal(again.ptr, first + 28 * MiB)
       assertConsistent(pool)
     })
 
-    it('a block that others use is waited for when those uses are enough, and nothing else is', () => {
+    it('the host waits only for the uses of a block with other users when that block is large enough', () => {
       const { device, pool, a, b, c } = setUp({ backing, crossStreamReuse: 'ordered' })
       const [used, freed] = [pool.allocate(40 * MiB, a), pool.allocate(24 * MiB, c)]
       freePending(device, freed)
@@ -455,7 +455,7 @@ for (const backing of ['virtual', 'segments'] as const) {
   })
 }
 
-it('what is learnt of one stream by asking another is settled at the same time', () => {
+it('an answer about one stream that tells of another settles the blocks of both', () => {
   let completedByLater = 0
   for (let seed = 0; seed < 300; seed++) {
     const device = new TestDevice({ progress: 'seeded', seed })
@@ -476,7 +476,7 @@ it('what is learnt of one stream by asking another is settled at the same time',
 })
 
 describe('waits for memory of other streams, with new memory behind it', () => {
-  it('the limit is kept by a block that lies on pending memory and goes on where there was none', () => {
+  it('a block that lies on pending and on new memory keeps to the limit', () => {
     const { device, pool, a, b } = setUp({ backing: 'virtual' })
     const ptr = freePending(device, pool.allocate(40 * MiB, a))
     const calls = orderCalls(device, () => assert.equal(pool.allocate(60 * MiB, b).ptr, ptr))
@@ -530,7 +530,7 @@ describe('a deterministic pool', () => {
     }
   })
 
-  it('asks the device nothing', () => {
+  it('makes no query to the device', () => {
     const { device, pool, a, b } = setUp({ deterministic: true })
     const calls = orderCalls(device, () => {
       for (let count = 0; count < 50; count++) {

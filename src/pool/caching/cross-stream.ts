@@ -1,15 +1,17 @@
-// Memory that another stream used last, for a stream that asks: blocks whose last use is known to come before everything
-// the stream does from now on, and for want of those blocks that it is made to wait for.
+// Gives a stream memory that another stream used last: blocks that are safe because the stream comes after their last
+// use, or else blocks that the stream is made to wait for.
 //
-// Why a block may go from hand to hand with one stamp at a time. It was freed on A with stamp a, so A's mark a covers all its
-// uses. Stream B gets it only when everything submitted to B from now on comes after mark a. B's free gets stamp b, one
-// above the marks of B so far, and mark b will be placed behind whatever made B wait for A. So whoever comes after mark b
-// comes after mark a, and when the host sees mark b complete, a is complete: stamp b says all that a said, and a can be
-// forgotten. The same holds for a granule of memory, whose last use is then B's. A part that B does not take keeps a.
+// A block needs only one stamp at a time, for this reason. It was freed on stream A with stamp a, so A's mark a
+// covers all its uses. Stream B gets it only when everything submitted to B from now on comes after mark a. B's free
+// gets stamp b, one above the marks of B so far. Mark b will be placed after B's wait for A, so all work after mark b
+// comes after mark a. When the host sees mark b complete, mark a is complete, too: stamp b implies stamp a, which can
+// be forgotten. The same holds for a granule of memory, whose last use is then B's. A part of the block that B does
+// not take keeps stamp a.
 
 import { blocksOf, findAdmitted, findAdmittedRun, startIn } from '../../heap/cross-key.js'
 import type { Admission } from '../../heap/free-run.js'
-import { Double, type RecordTable, Word } from '../../heap/records.js'
+import { keyOfSlot, slotOfKey } from '../../heap/key.js'
+import type { RecordTable } from '../../heap/records.js'
 import type { SegregatedFit } from '../../heap/segregated-fit.js'
 import { type Clocks, MOST_STREAMS } from '../../order/clocks.js'
 import type { Backing } from '../backing/backing.js'
@@ -20,11 +22,11 @@ import type { Use } from './deferred.js'
 const ALL: Admission = new Float64Array(MOST_STREAMS + 1).fill(Infinity)
 
 export class CrossStreamReuse {
-  /** waits of a stream for another one */
+  /** how often a stream was made to wait for another stream */
   insertedWaits = 0
-  /** by key, of the stream asked for last: up to which stamp blocks are admitted without more ado */
+  /** by key: the highest stamp that is safe for the stream of the last `look` */
   readonly admission: Admission = new Float64Array(MOST_STREAMS + 1)
-  /** the slot of that stream */
+  /** the slot of that last stream */
   private looked = 0
 
   constructor(
@@ -34,69 +36,73 @@ export class CrossStreamReuse {
     /** by slot: the latest stamp that the host has seen complete */
     private readonly seen: Float64Array,
     private readonly deterministic: boolean,
-    /** takes a block back that was taken out of a heap, to be used again after all of `uses` */
+    /** takes back a block out of a heap, to be used again after all of `uses` */
     private readonly giveBack: (record: number, uses: readonly Use[]) => void,
   ) {}
 
-  /** Works out anew what is known to come before everything that a slot's stream does from now on. */
+  /** Works out which stamps of other streams come before everything that a stream does from now on. */
   look(slot: number): Admission {
     const { admission, seen } = this
     const { known } = this.clocks
     const { slotLimit } = this.caches
     const row = slot * MOST_STREAMS
     admission[0] = Infinity
-    // Of a stream that had no block then, which the loop leaves out: another thread may bring its first while the driver is called.
-    admission[this.looked + 1] = 0
+    // The loop leaves out streams without blocks. Another thread may bring the first block of one during a driver
+    // call.
+    admission[keyOfSlot(this.looked)] = 0
     this.looked = slot
     for (let other = 0; other < slotLimit; other++) {
-      admission[other + 1] = Math.max(known[row + other], seen[other])
+      admission[keyOfSlot(other)] = Math.max(known[row + other], seen[other])
     }
-    admission[slot + 1] = Infinity
+    admission[keyOfSlot(slot)] = Infinity
     return admission
   }
 
-  /** Whether what `stamp` of another stream covers is known to come before everything that a slot's stream does from now on. */
+  /**
+   * Whether the work that `stamp` of another stream covers comes before everything that a stream does from now on.
+   */
   isSafe(slot: number, other: number, stamp: number): boolean {
     return slot === other || this.clocks.known[slot * MOST_STREAMS + other] >= stamp || this.seen[other] >= stamp
   }
 
-  /** A block that is safe for the stream looked at last, out of another one's cache; taken as by `heap.allocate`, 0 for none. */
+  /** Takes a block out of another stream's cache, safe for the stream of the last `look`; or returns 0. */
   takeCached(units: number, slot: number): number {
     for (let other = 0; other < this.caches.slotLimit; other++) {
       if (other === slot || this.caches.cachedUnits(other) === 0) continue
-      const record = this.caches.takeOlder(other, units, this.admission[other + 1])
+      const record = this.caches.takeOlder(other, units, this.admission[keyOfSlot(other)])
       if (record !== 0) return record
     }
     return 0
   }
 
-  /** The same out of a heap. */
+  /** As `takeCached`, out of a heap. */
   takeFree(heap: SegregatedFit, units: number, alignUnits: number): number {
     const record = findAdmitted(heap, units, alignUnits, this.admission)
     return record === 0 ? 0 : heap.carve(record, startIn(heap, record, alignUnits), units)
   }
 
-  /** The same, a part of neighbouring blocks. */
+  /** As `takeFree`, a part of adjacent blocks. */
   takeRun(heap: SegregatedFit, units: number, alignUnits: number): number {
     const run = findAdmittedRun(heap, units, alignUnits, this.admission)
     return run === null ? 0 : heap.takeRun(run, 1)
   }
 
-  /** Makes the stream of a slot wait for what it takes to use some block, or some neighbouring blocks; 0 where there are none. */
+  /**
+   * Takes any free block, or a part of adjacent ones, and makes the stream wait for their last uses; or returns 0.
+   */
   takeByWaiting(heap: SegregatedFit, units: number, alignUnits: number, slot: number): number {
-    const { words, doubles } = this.records
     const block = findAdmitted(heap, units, alignUnits, ALL)
     if (block === 0) return this.takeRunByWaiting(heap, units, alignUnits, slot)
-    const key = words[(block << 4) | Word.key]
-    const stamp = doubles[(block << 3) | Double.stamp]
-    // First of all out of the heap, where another thread might take it while the driver is called.
+    const key = this.records.keyOf(block)
+    const stamp = this.records.stampOf(block)
+    // The block leaves the heap before the driver call, during which another thread might take it.
     const record = heap.carve(block, startIn(heap, block, alignUnits), units)
     this.records.claim(record)
     if (key === 0) return record
     try {
-      this.waitFor(slot, key - 1, stamp)
+      this.waitFor(slot, slotOfKey(key), stamp)
     } catch (error) {
-      this.giveBack(record, [{ clocks: this.clocks, slot: key - 1, stamp }])
+      this.giveBack(record, [{ clocks: this.clocks, slot: slotOfKey(key), stamp }])
       throw error
     }
     return record
@@ -117,7 +123,7 @@ export class CrossStreamReuse {
     return record
   }
 
-  /** Makes the stream of a slot wait where that lets a block be placed with less new memory; returns whether it does. */
+  /** Makes the stream wait if a block can then be placed with less new memory; returns whether it does. */
   waitForRun(backing: Backing, heap: SegregatedFit, units: number, alignUnits: number, slot: number): boolean {
     const run = backing.runFor(heap, units, alignUnits, ALL)
     if (run === null) return false
@@ -127,26 +133,26 @@ export class CrossStreamReuse {
     return true
   }
 
-  /** Makes the stream of a slot wait for a stamp of another one, unless it is known to come after it. */
+  /** Makes a stream wait for a stamp of another stream, unless that is safe already. */
   waitFor(slot: number, other: number, stamp: number): void {
     if (this.isSafe(slot, other, stamp)) return
     if (this.clocks.order(slot, other, stamp, this.deterministic)) this.insertedWaits++
   }
 
-  /** The same for a stream of another device. */
+  /** As `waitFor`, for a stream of another device. */
   waitForPeer(slot: number, { clocks, slot: other, stamp }: Use): void {
     if (clocks.completed[other] >= stamp) return
     if (clocks.orderPeer(other, stamp, this.clocks.streams[slot]!)) this.insertedWaits++
   }
 
-  /** What free blocks wait for. */
+  /** The uses that free blocks wait for. */
   private usesOf(blocks: readonly number[]): Use[] {
     const { clocks } = this
-    const { words, doubles } = this.records
+    const { records } = this
     const uses: Use[] = []
     for (const record of blocks) {
-      const key = words[(record << 4) | Word.key]
-      if (key !== 0) uses.push({ clocks, slot: key - 1, stamp: doubles[(record << 3) | Double.stamp] })
+      const key = records.keyOf(record)
+      if (key !== 0) uses.push({ clocks, slot: slotOfKey(key), stamp: records.stampOf(record) })
     }
     return uses
   }

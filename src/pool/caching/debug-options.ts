@@ -2,21 +2,24 @@ import { checkByteCount, describe, formatBytes, GiB, MiB } from '../../base/byte
 import { checkOptionNames } from '../../base/option-names.js'
 import { UNIT_BYTES } from '../../heap/size-classes.js'
 
-/** How a caching pool in debug mode looks for mistakes; everything may be left out. */
+/** How a caching pool in debug mode looks for mistakes; every option may be left out. */
 export interface DebugOptions {
-  /** one allocation in so many has the places of its calls remembered, some 2 µs each; 0: none (1) */
+  /** the pool remembers the call sites of every n-th allocation, some 2 µs each; 0: of none (1) */
   readonly sites?: number
-  /** bytes before and behind each buffer that nobody may write, a multiple of 256 (256) */
+  /** guard bytes before and behind each buffer, a multiple of 256 (256) */
   readonly redzoneBytes?: number
-  /** freed memory that is kept from use, to see who writes to it (a quarter of what the pool may reserve, at most 1 GiB) */
+  /** freed memory kept from use to detect late writes (a quarter of the pool's limit, at most 1 GiB) */
   readonly quarantineBytes?: number
-  /** false: other libraries order the streams, too, so that nothing can be said about uses on several streams (true) */
+  /** false: other libraries order the streams, too, so uses on several streams are not checked (true) */
   readonly order?: boolean
-  /** true: a process warning for each buffer that was lost without a free, and for what is held at `close` (false) */
+  /**
+   * true: a process warning for each buffer that was lost without a free, and for buffers still held at `close`
+   * (false)
+   */
   readonly warnOnLeak?: boolean
 }
 
-/** The same with everything decided. */
+/** `DebugOptions` with the defaults filled in. */
 export type DebugConfig = Required<DebugOptions>
 
 const DEFAULTS: DebugConfig = {

@@ -1,14 +1,15 @@
+import { keyOfSlot } from '../../heap/key.js'
 import { type Clocks, MOST_STREAMS } from '../../order/clocks.js'
 import type { Stream } from '../../order/stream.js'
 
-/** What a stream, of this device or of another one, has to complete. */
+/** Work of a stream, of this or another device, that must complete. */
 export interface Use {
   readonly clocks: Clocks
   readonly slot: number
   readonly stamp: number
 }
 
-/** A stream as far as its uses go: what covers all of its work so far. */
+/** A stream as a user of blocks. `covering` names the mark that covers all of its work so far. */
 export type User = Pick<Stream, 'clocks' | 'covering'>
 
 interface DeferredBlock {
@@ -17,18 +18,19 @@ interface DeferredBlock {
   readonly slot: number
   readonly stamp: number
   readonly bytes: number
-  /** what must complete besides */
+  /** other work that must complete */
   readonly uses: readonly Use[]
 }
 
 /**
- * Blocks that other streams than their own use. Once freed they wait here until those uses are known to come before all
- * that their own stream does from now on: the host has seen them complete, or the stream was made to wait for them.
+ * Blocks with announced uses on other streams than their own. Once freed they wait here until those uses come before
+ * all that their own stream does from now on: the host has seen them complete, or the stream was made to wait for
+ * them.
  */
 export class Deferred {
   /** bytes waiting */
   bytes = 0
-  /** by record: until which stamp of its clock a stream uses the block, Infinity for the one that covers the free */
+  /** by record: the stamp until which a stream uses the block; Infinity means until the free */
   private readonly announced = new Map<number, Map<User, number>>()
   private blocks: DeferredBlock[] = []
   /** by other device and its stream slot: the latest stamp that a block waits for */
@@ -38,7 +40,7 @@ export class Deferred {
     private readonly clocks: Clocks,
     /** by slot: the latest stamp that the host has seen complete */
     private readonly seen: Float64Array,
-    /** false: nothing but what the host has seen counts */
+    /** false: uses count as complete only once the host has seen that */
     private readonly streamOrdered: boolean,
   ) {}
 
@@ -55,9 +57,9 @@ export class Deferred {
   }
 
   /**
-   * Whether the announced uses of a live block, about to be freed on `slot`, are known to come before `stamp` of it; they are
-   * forgotten then. What the slot knows comes before its next mark alone: a past one may be of a stream that is closed, and
-   * that never waited for what the next stream in its slot has waited for.
+   * Whether the announced uses of a live block, about to be freed on `slot`, come before `stamp` of that slot; if so,
+   * forgets them. The slot's known order holds for its next mark only. A past mark may be of a closed stream, which
+   * never waited for the work that the next stream of the slot has waited for.
    */
   forgetCompleted(record: number, slot: number, stamp: number): boolean {
     const uses = this.usesOf(record)
@@ -66,7 +68,7 @@ export class Deferred {
     return isCovered && this.announced.delete(record)
   }
 
-  /** A block with announced uses was freed. `onUse` is told, beforehand, of each that it waits for on a stream of this device. */
+  /** Takes in a freed block with announced uses. First calls `onUse` for each use on a stream of this device. */
   add(record: number, slot: number, stamp: number, bytes: number, onUse: (slot: number, stamp: number) => void): void {
     const uses = this.usesOf(record)
     for (const use of uses) if (use.clocks === this.clocks) onUse(use.slot, use.stamp)
@@ -74,21 +76,24 @@ export class Deferred {
     this.announced.delete(record)
   }
 
-  /** A block waits for uses that were not announced here. */
+  /** Takes in a block that waits for uses which were not announced here. */
   addAfter(block: DeferredBlock): void {
     this.awaitPeers(block.uses)
     this.blocks.push(block)
     this.bytes += block.bytes
   }
 
-  /** What must complete before a block announced to streams is used again; they are forgotten. */
+  /** The announced uses of a block; forgets them. */
   takeUses(record: number): Use[] {
     const uses = this.usesOf(record)
     this.announced.delete(record)
     return uses
   }
 
-  /** Asks how far the streams of other devices have come, or waits for them on the host; false when there are none to ask. */
+  /**
+   * Asks how far the streams of other devices have come, or waits for them on the host; false if no block waits for
+   * any.
+   */
   pollPeers(wait: boolean): boolean {
     if (this.awaitedPeers.size === 0) return false
     let asked = false
@@ -103,7 +108,7 @@ export class Deferred {
     return asked
   }
 
-  /** Waits on the host for all announced work of other devices, on blocks that are still live too. */
+  /** Waits on the host for all announced work of other devices, including work on live blocks. */
   finishPeers(): void {
     for (const record of this.announced.keys()) this.awaitPeers(this.usesOf(record))
     this.pollPeers(true)
@@ -133,14 +138,19 @@ export class Deferred {
     return settled.map(block => ({ ...block, stamp: this.stampNow(block) }))
   }
 
-  /** Whether a waiting block of those sizes would be free if the host had seen complete, by key, all stamps up to `settled`. */
+  /**
+   * Whether a waiting block of those sizes would be free if the host had seen all stamps up to `settled`, by key,
+   * complete.
+   */
   wouldFree(leastBytes: number, endBytes: number, settled: Float64Array): boolean {
     return this.blocks.some(
       ({ bytes, slot, stamp, uses }) =>
         bytes >= leastBytes &&
         bytes < endBytes &&
-        stamp <= settled[slot + 1] &&
-        uses.every(use => this.isSeen(use) || (use.clocks === this.clocks && use.stamp <= settled[use.slot + 1])),
+        stamp <= settled[keyOfSlot(slot)] &&
+        uses.every(
+          use => this.isSeen(use) || (use.clocks === this.clocks && use.stamp <= settled[keyOfSlot(use.slot)]),
+        ),
     )
   }
 
@@ -159,13 +169,13 @@ export class Deferred {
     return best
   }
 
-  /** Takes out one block, whose uses somebody has taken care of. */
+  /** Takes out one block; the caller has made its stream wait for the uses. */
   remove(block: DeferredBlock): void {
     this.blocks = this.blocks.filter(other => other !== block)
     this.bytes -= block.bytes
   }
 
-  /** What must complete before a block announced to streams is used again. */
+  /** The announced uses of a block, as marks that cover them. */
   private usesOf(record: number): Use[] {
     return [...(this.announced.get(record) ?? [])].map(([user, until]) => {
       const [slot, stamp] = user.covering
@@ -173,7 +183,9 @@ export class Deferred {
     })
   }
 
-  /** Whether the uses are complete, or come before the next mark of a slot, which only a stream has that this thread can mark. */
+  /**
+   * Whether the uses are complete, or come before the next mark of a slot, if this thread can mark the slot's stream.
+   */
   private isCovered(uses: DeferredBlock['uses'], later: number): boolean {
     const { known, slots } = this.clocks
     const isOrdered = this.streamOrdered && slots.isReachable(later)
@@ -188,10 +200,13 @@ export class Deferred {
     return (clocks === this.clocks ? this.seen : clocks.completed)[slot] >= stamp
   }
 
-  /** Waits that cover the uses were submitted since the free: the mark to come is behind them, of a closed stream the last one. */
+  /**
+   * The stamp after which the block may be used. Waits for the uses may have followed the free, so a later mark has
+   * to cover both.
+   */
   private stampNow({ slot, stamp, uses }: DeferredBlock): number {
     if (uses.every(use => this.isSeen(use))) return stamp
-    return this.clocks.coveringSoon(slot) // a pool server holds its pool's lock here, and so waits for nobody
+    return this.clocks.coveringSoon(slot) // must not block: a pool server holds its pool's lock here
   }
 
   private awaitPeers(uses: readonly Use[]): void {

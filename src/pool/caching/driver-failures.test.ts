@@ -1,6 +1,6 @@
-// Every driver call of a workload fails in turn, once or from then on. Whatever the pool was doing, nothing may be lost:
-// it stays consistent, what is held stays held with its contents, and once the driver works again everything can be
-// freed, the whole capacity is had in one piece, and the device gets all of its memory back.
+// Every driver call of a workload fails in turn, once or from then on. The pool must stay consistent, and live
+// buffers must keep their contents. Once the driver works again, every buffer can be freed, the whole capacity can be
+// allocated in one piece, and the device gets all of its memory back.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
@@ -19,7 +19,7 @@ interface Held {
   readonly stamp: number
 }
 
-/** Grows, recycles, waits, trims, opens and closes streams; whatever the driver refuses is left undone. */
+/** Grows, recycles, waits, trims, opens and closes streams; skips the steps that the driver refuses. */
 class Workload {
   readonly held: Held[] = []
   /** calls of the pool that threw */
@@ -40,7 +40,7 @@ class Workload {
     for (let count = 0; count < 3; count++) this.allocate(5 * MiB, a)
     this.free(1, a)
     this.free(3, a)
-    this.allocate(12 * MiB, b) // more than what is free in one piece
+    this.allocate(12 * MiB, b) // more than the longest free run
     this.attempt(() => this.pool.trimTo(8 * MiB))
     const wrapped = limited(this.pool, 24 * MiB)
     this.attempt(() => this.hold(wrapped.allocate(9 * MiB, a)))
@@ -50,7 +50,7 @@ class Workload {
     this.attempt(() => this.pool.processDeferred())
     this.attempt(() => this.shortLivedStream())
     while (this.held.length > 2) this.free(this.held.length >> 1, b)
-    this.allocate(40 * MiB, a) // from everywhere, waiting for what is pending
+    this.allocate(40 * MiB, a) // from everywhere, after waits for pending work
     this.allocate(30 * MiB, b) // too much
     this.free(0, b)
     if (this.held.length > 0) this.attempt(() => this.pool.deallocate(this.held[0].buffer.ptr))
@@ -121,7 +121,7 @@ function callsOf(device: TestDevice): number {
   return [...device.driver.calls.values()].reduce((sum, count) => sum + count, 0)
 }
 
-/** How many driver calls the steps make when none fails. */
+/** The number of driver calls that the steps make if all calls succeed. */
 function countCalls(
   backing: 'virtual' | 'segments' | 'managed',
   steps: (opened: ReturnType<typeof open>) => void,
@@ -132,7 +132,7 @@ function countCalls(
   return callsOf(opened.device) - before
 }
 
-/** What a growth that failed left unmapped, in whole granules, is the pool's to use later. */
+/** Granules that a failed growth left unmapped. The pool may use them later. */
 function spareOf(pool: CachingPool): number {
   const blocks = pool.snapshot().ranges.flatMap(range => range.blocks)
   const used = blocks.filter(block => block.state !== 'absent').reduce((sum, block) => sum + block.bytes, 0)
@@ -145,7 +145,7 @@ for (const backing of ['virtual', 'segments', 'managed'] as const) {
   describe(`driver failures: ${backing}`, () => {
     const calls = countCalls(backing, ({ workload }) => workload.run())
 
-    it('the workload itself runs, and is refused only what is too much', () => {
+    it('the workload runs, and only its oversized request is refused', () => {
       const { pool, workload } = open(backing)
       workload.run()
       assert.equal(workload.refusals, 1)

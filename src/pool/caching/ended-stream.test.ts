@@ -1,4 +1,5 @@
-// Streams that another thread has lent, and then ends or captures: what each call on them gives. The clocks of all threads are in this one.
+// The results of calls on streams that another thread has lent, and then ends or captures. The clocks of all threads
+// are in this thread.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
@@ -35,7 +36,7 @@ const POOLS: Record<string, MakePool> = {
 }
 
 interface End {
-  /** what the errors say of it */
+  /** the message of the errors */
   readonly says: RegExp
   readonly end: (owner: Stream, gone: Clocks, device: TestDevice) => void
 }
@@ -126,7 +127,7 @@ for (const [poolName, makePool] of Object.entries(POOLS)) {
         return thread
       }
 
-      it('is refused by each call with one error, which names it', async () => {
+      it('is refused by each call with one error that names the stream', async () => {
         const thread = setUpEnded()
         const { buffer, lent } = thread
         for (const [name, call] of Object.entries(REFUSED)) {
@@ -137,7 +138,7 @@ for (const [poolName, makePool] of Object.entries(POOLS)) {
       })
 
       for (const [name, call] of Object.entries(WORKS)) {
-        it(`is no obstacle to ${name}`, () => {
+        it(`leaves ${name} working`, () => {
           const thread = setUpEnded()
           call(thread)
           thread.pool.allocate(4096, thread.other).fill(1)
@@ -189,7 +190,7 @@ describe('a stream that another thread lends', () => {
     assert.equal(pin(), 0)
   })
 
-  it('closed with work pending keeps the memory that is freed later until that is over', () => {
+  it('that closes with pending work keeps memory that is freed later until the work has completed', () => {
     for (const makePool of [POOLS['caching pool'], POOLS['shared pool']]) {
       const { device, gone, owner, pool, buffer, other } = setUp(makePool)
       const before = Stream.create(gone)
@@ -207,7 +208,7 @@ describe('a stream that another thread lends', () => {
     }
   })
 
-  it('captured there gives its memory to others after the work from before the capture', () => {
+  it('that is captured there gives its memory to others after the work from before the capture', () => {
     const { device, owner, pool, lent, other } = setUp((_, there, stream) =>
       makeCachingPool(there, stream, { maxPoolBytes: 8 * MiB }, 64 * MiB),
     )

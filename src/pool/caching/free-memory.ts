@@ -1,7 +1,9 @@
-// The two heaps of a pool, and what their free blocks wait for: numbers only, so that several threads can share them.
+// The two heaps of a pool, and the stamps that their free blocks wait for. All of it is numbers, so that threads can
+// share it.
 
 import type { Region } from '../../base/region.js'
-import { type RecordTable, Word } from '../../heap/records.js'
+import { keyOfSlot } from '../../heap/key.js'
+import type { RecordTable } from '../../heap/records.js'
 import { SegregatedFit } from '../../heap/segregated-fit.js'
 import { classFloorUnits } from '../../heap/size-classes.js'
 import { MOST_STREAMS } from '../../order/clocks.js'
@@ -9,11 +11,11 @@ import { type Heaps, SMALL_UNITS } from '../backing/backing.js'
 import { GranuleLastUses } from '../backing/granule-last-uses.js'
 import type { BlockCache } from './block-cache.js'
 
-/** Room that is fixed for good, in memory that threads share. */
+/** Room of a fixed size, in memory that threads share. */
 export interface FixedRoom {
   readonly region: Region
   readonly ranges: number
-  /** of each of the two ranges of memory that moves, and their size; 0 for memory that does not */
+  /** the granules of each of the two ranges, and their size; 0 for memory that does not move */
   readonly granules: number
   readonly granuleUnits: number
 }
@@ -24,7 +26,7 @@ export class FreeMemory implements Heaps {
   readonly isShared: boolean
   /** by stream slot: the latest stamp that a block waits for */
   readonly awaited: Float64Array
-  /** by stream slot: the stamp up to which its blocks were settled last; what waits in the heaps since is later */
+  /** by stream slot: the stamp up to which its blocks were settled last; blocks in the heaps wait for later stamps */
   private readonly settled: Float64Array
   private readonly uses: GranuleLastUses[] = []
   /** how many large blocks were given back since marks were placed */
@@ -33,7 +35,7 @@ export class FreeMemory implements Heaps {
   constructor(
     private readonly records: RecordTable,
     private readonly caches: Pick<BlockCache, 'meet'>,
-    /** by stream slot: the latest stamp that the host has seen complete, as far as the pool may know */
+    /** by stream slot: the latest stamp that the host has seen complete */
     private readonly seen: Float64Array,
     fixed: FixedRoom | null = null,
   ) {
@@ -60,20 +62,23 @@ export class FreeMemory implements Heaps {
     return units < SMALL_UNITS ? this.small : this.large
   }
 
-  /** The heap that a block lies in, which where room was short is not that of its size. */
+  /** The heap that a block lies in. When room was short, it is not the heap for the block's size. */
   heapOf(record: number): SegregatedFit {
-    return this.small.firstRecords.has(this.records.words[(record << 4) | Word.range]) ? this.small : this.large
+    return this.small.firstRecords.has(this.records.rangeOf(record)) ? this.small : this.large
   }
 
-  /** Gives a block back to its heap, to be used again after `stamp` of the stream slot, without asking the driver for anything; returns the heap. */
+  /**
+   * Gives a block back to its heap, to be used again after `stamp` of the stream slot, without the driver; returns
+   * the heap.
+   */
   giveToHeap(record: number, slot: number, stamp: number): SegregatedFit {
     const heap = this.heapOf(record)
-    // What is seen may go back: of two threads that learn of a stream, the one that knows less may write last.
+    // `seen` may go back: when two threads learn of a stream, the thread that knows less may write last.
     const settled = stamp <= this.seen[slot] || stamp <= this.settled[slot]
     if (!settled) this.await(slot, stamp)
-    const key = settled ? 0 : slot + 1
+    const key = settled ? 0 : keyOfSlot(slot)
     if (this.uses.length > 0) {
-      this.uses[this.records.words[(record << 4) | Word.range]].noteFree(this.records, record, key, stamp)
+      this.uses[this.records.rangeOf(record)].noteFree(this.records, record, key, stamp)
     }
     heap.free(record, key, settled ? 0 : stamp)
     if (heap === this.large) this.unmarked[0]++
@@ -86,16 +91,17 @@ export class FreeMemory implements Heaps {
     if (stamp > this.awaited[slot]) this.awaited[slot] = stamp
   }
 
-  /** Blocks of a stream slot that wait for what was seen complete depend on nothing any more; returns how many that were. */
+  /** Frees a slot's blocks from stamps that the host has seen complete; returns the number of blocks. */
   settle(slot: number): number {
     const stamp = this.seen[slot]
     if (this.awaited[slot] === 0 || stamp === this.settled[slot]) return 0
-    const settled = this.small.settle(slot + 1, stamp) + this.large.settle(slot + 1, stamp)
+    const key = keyOfSlot(slot)
+    const settled = this.small.settle(key, stamp) + this.large.settle(key, stamp)
     this.settled[slot] = stamp
     return settled
   }
 
-  /** Free, and not known to be free of work. */
+  /** Free units that may still depend on work. */
   get pendingUnits(): number {
     return [this.small, this.large].reduce((sum, heap) => sum + heap.freeUnits - heap.unitsByKey[0], 0)
   }
@@ -112,7 +118,7 @@ export class FreeMemory implements Heaps {
     return this.unmarked[0]
   }
 
-  /** Marks are placed now. */
+  /** Notes that marks are placed now. */
   noteMarks(): void {
     this.unmarked[0] = 0
   }

@@ -1,5 +1,5 @@
-// A handle names one use of a record by the record's generation. What happens when the generations of a record are spent:
-// the block moves to another record, and no handle of an earlier use ever matches again.
+// A handle names one use of a record by the record's generation. When the generations of a record are spent, the
+// block moves to another record, and no handle of an earlier use ever matches again.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'

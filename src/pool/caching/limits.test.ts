@@ -20,7 +20,7 @@ function cacheMany(pool: CachingPool, stream = pool.defaultStream): void {
 
 for (const backing of ['virtual', 'segments'] as const) {
   describe(`limits: ${backing}`, () => {
-    it('grows in steps of 2 MiB, and counts them', () => {
+    it('grows in steps of 2 MiB, and counts the growths', () => {
       const pool = new TestDevice().createPool({ backing })
       assert.deepEqual([pool.stats().reservedBytes, pool.stats().growths], [0, 0])
       const small = pool.allocate(1)
@@ -35,7 +35,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       assertConsistent(pool)
     })
 
-    it('limit 10 MiB: what is above it fails, what a free makes room for succeeds', () => {
+    it('with a limit of 10 MiB a larger request fails, and one that a free makes room for succeeds', () => {
       const pool = new TestDevice().createPool({ backing, maxPoolBytes: 10 * MiB })
       assert.equal(pool.tryAllocate(10 * MiB + 1), null)
       const [first, second] = [pool.allocate(4 * MiB), pool.allocate(4 * MiB)]
@@ -48,7 +48,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       assertConsistent(pool)
     })
 
-    it('limit of 6 units: 5 freed, then 6 fit', () => {
+    it('with a limit of 6 granules 6 fit once 5 were freed', () => {
       const pool = new TestDevice().createPool({ backing, maxPoolBytes: 6 * UNIT })
       pool.allocate(5 * UNIT).free()
       const six = pool.allocate(6 * UNIT)
@@ -59,7 +59,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       assertConsistent(pool)
     })
 
-    it('small blocks kept for their stream make room for a large one, and the other way round', () => {
+    it('cached small blocks make room for a large block, and cached large blocks for small ones', () => {
       const device = new TestDevice()
       const pool = device.createPool({ backing, maxPoolBytes: 8 * MiB })
       const streams = [device.defaultStream, device.createStream(), device.createStream()]
@@ -75,7 +75,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       assertConsistent(pool)
     })
 
-    it('of many cached blocks only those go that a larger one needs', () => {
+    it('a larger block evicts only as many of many cached blocks as it needs', () => {
       const device = new TestDevice({ capacityBytes: 1 * GiB })
       for (const stream of [device.defaultStream, device.createStream()]) {
         const pool = device.createPool({ backing })
@@ -106,7 +106,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       }
     })
 
-    it('many small blocks that are cached go for a large one only when there is no new memory', () => {
+    it('many cached small blocks make room for a large block only once the pool cannot grow', () => {
       const pool = new TestDevice({ capacityBytes: 1 * GiB }).createPool({ backing })
       cacheMany(pool)
       const { cachedBytes } = pool.stats()
@@ -117,7 +117,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       assertConsistent(pool)
     })
 
-    it('a few small blocks that are cached go before the pool grows for a large one', () => {
+    it('a few cached small blocks are given back before the pool grows for a large block', () => {
       const pool = new TestDevice().createPool({ backing })
       const blocks = Array.from({ length: 16 }, () => pool.allocate(256 * KiB))
       for (const block of blocks) block.free()
@@ -126,7 +126,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       assertConsistent(pool)
     })
 
-    it('hold half of the memory, ask for the other half twice', () => {
+    it('with half of the memory held, the other half can be allocated twice in turn', () => {
       for (const maxPoolBytes of [Infinity, '100%', 64 * MiB] as const) {
         const device = new TestDevice()
         const pool = device.createPool({ backing, maxPoolBytes })
@@ -140,7 +140,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       }
     })
 
-    it('what another stream is done with is used before the pool grows', () => {
+    it('memory whose work on another stream has completed is used before the pool grows', () => {
       for (const bytes of [64 * KiB, 3 * MiB]) {
         const device = new TestDevice()
         const pool = device.createPool({ backing })
@@ -154,7 +154,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       }
     })
 
-    it('memory that others hold on the device is not counted on, and named when it is the reason', () => {
+    it('memory that other programs hold on the device is left alone, and named when it is the reason', () => {
       const device = new TestDevice()
       const pool = device.createPool({ backing, maxPoolBytes: Infinity })
       const taken = device.context.activate().cuMemAlloc(40 * MiB)
@@ -192,7 +192,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       )
     })
 
-    it('leaves free what others are to have', () => {
+    it('keeps leaveFreeBytes of the device free', () => {
       const device = new TestDevice()
       const pool = device.createPool({ backing, maxPoolBytes: Infinity, leaveFreeBytes: 20 * MiB })
       pool.allocate(40 * MiB)
@@ -203,7 +203,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       assertConsistent(pool)
     })
 
-    it('trimTo gives back what is idle and says how much', () => {
+    it('trimTo gives idle memory back and returns its bytes', () => {
       const device = new TestDevice()
       const pool = device.createPool({ backing })
       const buffers = [8, 6, 4].map(size => pool.allocate(size * MiB))
@@ -231,7 +231,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       assertConsistent(pool)
     })
 
-    it('a release threshold gives back what is idle above it at a settling', () => {
+    it('idle memory above the release threshold goes back when the pool settles', () => {
       const device = new TestDevice()
       const pool = device.createPool({ backing, releaseThresholdBytes: 4 * MiB })
       const buffers = [8, 6, 4].map(size => pool.allocate(size * MiB))
@@ -244,7 +244,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       assertConsistent(pool)
     })
 
-    it('a refused request leaves nothing reserved that was not before', () => {
+    it('a refused request leaves the reserved bytes as they were', () => {
       const device = new TestDevice()
       for (const maxPoolBytes of [16 * MiB, Infinity]) {
         const pool = device.createPool({ backing, maxPoolBytes })
@@ -289,7 +289,7 @@ describe('limits: virtual memory', () => {
     assertConsistent(pool)
   })
 
-  it('scattered free granules whose work is pending are waited for, not taken', () => {
+  it('scattered free granules with pending work are not taken before the work has completed', () => {
     const device = new TestDevice()
     const pool = device.createPool({ maxPoolBytes: 64 * MiB })
     const stream = device.createStream()
@@ -305,7 +305,7 @@ describe('limits: virtual memory', () => {
     assertConsistent(pool)
   })
 
-  it('a request beyond the device takes nothing from it, not for a moment', () => {
+  it('a request beyond the device’s memory takes none of it, not even for a moment', () => {
     const device = new TestDevice()
     const pool = device.createPool({ maxPoolBytes: Infinity })
     pool.allocate(40 * MiB).free()
@@ -316,7 +316,7 @@ describe('limits: virtual memory', () => {
     assertConsistent(pool)
   })
 
-  it('a device of more units than 32 bits count: no more than that is handed out', () => {
+  it('a device with more units than 32 bits count serves blocks up to that count', () => {
     const device = new TestDevice({ capacityBytes: 1024 * GiB })
     const pool = device.createPool({ backing: 'segments', maxPoolBytes: Infinity })
     for (const bytes of [250 * GiB, 250 * GiB]) pool.allocate(bytes)
@@ -325,7 +325,7 @@ describe('limits: virtual memory', () => {
     assertConsistent(pool)
   })
 
-  it('an out of memory because of leaveFreeBytes says so', () => {
+  it('an out of memory because of leaveFreeBytes names that option', () => {
     const pool = new TestDevice().createPool({ leaveFreeBytes: 60 * MiB })
     assert.throws(() => pool.allocate(6 * MiB), /leaveFreeBytes keeps 60 MiB of the device free: lower it/)
   })
@@ -344,7 +344,7 @@ describe('limits: virtual memory', () => {
     assert.equal(pool.allocate(1, undefined, 2 * MiB).ptr % (2 * MiB), 0)
   })
 
-  it('a capacity that is no multiple of a granule is used up to the last whole one', () => {
+  it('a capacity between two multiples of a granule is used up to the last whole granule', () => {
     const device = new TestDevice({ capacityBytes: 63 * MiB })
     const pool = device.createPool({ maxPoolBytes: '100%' })
     pool.allocate(62 * MiB)

@@ -1,5 +1,5 @@
-// Managed memory behind the caching pool: that it is taken and given back as such, and what its own limit is. All else is
-// in the suites, which run with it too.
+// Managed memory behind the caching pool: that it is taken and given back as such, and what its own limit is. All
+// else is in the suites, which run with it too.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
@@ -48,7 +48,7 @@ describe('managed memory', () => {
     assert.equal(device64.tryAllocate(2 * DEVICE_BYTES), null, 'device memory cannot')
   })
 
-  it('is refused where the device has none, saying what to use instead', () => {
+  it('is refused on a device without it, with the alternative', () => {
     const device = new TestDevice({ managedMemory: false })
     assert.throws(() => device.createPool({ backing: 'managed' }), {
       name: 'PoolError',
@@ -57,7 +57,7 @@ describe('managed memory', () => {
     device.createPool().allocate(1)
   })
 
-  it('a refusal of the driver’s is its own error, or out of memory, and nothing is lost', () => {
+  it('a refusal of the driver is its own error or out of memory, and loses no memory', () => {
     const device = new TestDevice()
     const pool = device.createPool({ backing: 'managed' })
     device.driver.failCall({ call: 'cuMemAllocManaged', code: 801 })

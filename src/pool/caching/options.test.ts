@@ -86,7 +86,7 @@ test('every bad option is refused by its name', () => {
   }
 })
 
-test('the backing is chosen by what the device can do', () => {
+test('the device’s features decide the backing', () => {
   assert.equal(new TestDevice().createPool().central.backing.kind, 'virtual')
   assert.equal(new TestDevice().createPool({ backing: 'segments' }).central.backing.kind, 'segments')
   const without = new TestDevice({ virtualMemory: false })
@@ -97,7 +97,7 @@ test('the backing is chosen by what the device can do', () => {
   })
 })
 
-test('virtual memory that a device claims to have and has not is found out by using it', () => {
+test('a trial reveals virtual memory that a device claims but lacks', () => {
   for (const call of ['cuMemAddressReserve', 'cuMemCreate', 'cuMemMap', 'cuMemSetAccess'] as const) {
     const device = new TestDevice({ faults: [{ call, code: 801, onwards: true }] })
     assert.equal(device.createPool().central.backing.kind, 'segments', call)

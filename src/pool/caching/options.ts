@@ -8,11 +8,11 @@ import { type DebugConfig, type DebugOptions, parseDebugOptions } from './debug-
 const CROSS_STREAM_REUSE = ['ordered', 'wait-before-grow', 'wait-before-oom'] as const
 export type CrossStreamReuse = (typeof CROSS_STREAM_REUSE)[number]
 
-/** How a caching pool behaves; everything may be left out. */
+/** How a caching pool behaves; every option may be left out. */
 export interface PoolOptions {
-  /** what the pool may reserve: bytes, `Infinity`, or a share of the device such as '80%' (4 GiB) */
+  /** the most that the pool may reserve: bytes, `Infinity`, or a share of the device such as '80%' (4 GiB) */
   readonly maxPoolBytes?: number | `${number}%`
-  /** stop growing when the device has less than this free, whoever uses it (0) */
+  /** the pool stops growing when the device has less than this free, whatever program uses the rest (0) */
   readonly leaveFreeBytes?: number
   /** sizes are rounded up to multiples of this power of two, 256 or more (256) */
   readonly minBlockBytes?: number
@@ -21,32 +21,34 @@ export interface PoolOptions {
   /** false: at each free, the caller promises that all work on the block is done (true) */
   readonly streamOrdered?: boolean
   /**
-   * When a stream gets memory that another one has used last, and whose order the pool does not know: 'ordered' never before
-   * the host has seen that use complete; 'wait-before-oom' when nothing else is left, by making the stream wait for it, which
-   * is better than a wait of the host; 'wait-before-grow' rather than take new memory, and before more than a fifth of
-   * what was live at most would lie idle, the host waits, too ('wait-before-oom')
+   * When a stream may get memory that another stream used last, if the pool does not know the order of the two.
+   * 'ordered': once the host has seen the use complete. 'wait-before-oom': also when all else fails; the stream is
+   * then made to wait for the use, which is better than a wait of the host. 'wait-before-grow': also before the pool
+   * takes new memory; the host waits, too, before more than a fifth of the peak of live memory would lie idle
+   * ('wait-before-oom')
    */
   readonly crossStreamReuse?: CrossStreamReuse
   /**
-   * true: what the pool does depends on the sequence of calls alone, not on how fast the device is: it does not ask the
-   * device how far work has come, and forgets what `query` and `finished` were answered. Closing streams apart (false)
+   * true: the pool's behaviour depends on the sequence of calls alone, not on the device's speed, except when streams
+   * are closed. The pool does not ask the device how far work has come, and ignores the answers to `query` and
+   * `finished` (false)
    */
   readonly deterministic?: boolean
-  /** at a settling, idle memory above this goes back to the device (Infinity) */
+  /** idle memory above this goes back to the device whenever the pool settles (Infinity) */
   readonly releaseThresholdBytes?: number
   /**
-   * 'virtual' moves memory to where it is needed and wants virtual memory management; 'segments' takes plain driver
-   * allocations; 'managed' takes memory that moves between host and devices as it is used, and with a `maxPoolBytes` that
-   * says so more of it than the device has ('auto')
+   * 'virtual' moves memory to where it is needed, by virtual memory management. 'segments' takes plain driver
+   * allocations. 'managed' takes memory that moves between host and devices on use; a large `maxPoolBytes` lets it
+   * exceed the device's memory ('auto')
    */
   readonly backing?: 'auto' | 'virtual' | 'segments' | 'managed'
-  /** looks for mistakes in the use of memory, at the price of speed: `true`, or how; see DebugOptions (false) */
+  /** looks for mistakes in the use of memory, at the price of speed: `true`, or options; see DebugOptions (false) */
   readonly debug?: boolean | DebugOptions
   /** true: the pool can be used in several threads; see `pool.share()` (false) */
   readonly shared?: boolean
 }
 
-/** The same with everything decided; sizes in bytes. */
+/** `PoolOptions` with the defaults filled in and sizes in bytes. */
 export interface PoolConfig {
   readonly limitBytes: number
   readonly leaveFreeBytes: number
@@ -56,9 +58,11 @@ export interface PoolConfig {
   readonly crossStreamReuse: CrossStreamReuse
   readonly deterministic: boolean
   readonly releaseThresholdBytes: number
-  /** a source of segments: of a pool in other memory than the device's; a plan of one where another thread makes it */
+  /**
+   * a source of segments is for memory that is not the device's; a plan describes a source that another thread makes
+   */
   readonly backing: 'auto' | 'virtual' | 'segments' | 'managed' | SegmentSource | SegmentPlan
-  /** null: nothing is looked for */
+  /** null: no debug mode */
   readonly debug: DebugConfig | null
 }
 
@@ -107,7 +111,7 @@ export function parsePoolOptions(options: PoolOptions, deviceBytes: number): Poo
   }
 }
 
-/** Reads `maxPoolBytes` where there is `totalBytes`; Infinity stays. Throws TypeError or RangeError. */
+/** Parses `maxPoolBytes` for a device of `totalBytes`; Infinity stays. Throws TypeError or RangeError. */
 export function limitOf(value: number | string, totalBytes: number): number {
   if (value === Infinity) return Infinity
   if (typeof value !== 'string') {
@@ -127,7 +131,7 @@ function bytesOrZero(value: number, option: string): number {
   return value
 }
 
-/** Refuses what is none of the choices. */
+/** Throws TypeError unless `value` is one of the choices. */
 export function choice<T>(value: T, option: string, choices: readonly T[]): T {
   if (!choices.includes(value)) {
     throw new TypeError(`${option} must be ${choices.map(describe).join(' or ')}, not ${describe(value)}`)

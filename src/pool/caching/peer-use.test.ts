@@ -1,4 +1,4 @@
-// Buffers of one device used by streams of another one: copies between the two, and frees that wait for such work.
+// Buffers of one device used by streams of another device: copies between the two, and frees that wait for such work.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
@@ -145,7 +145,7 @@ function copying({ home, peer, peerPool, stream, peerStream }: Opened, open: (de
 describe('a buffer that a stream of another device uses', () => {
   for (const [kind, open] of Object.entries(POOLS)) {
     for (const free of ['recordUse', 'free on that stream'] as const) {
-      it(`is given to nobody before that work is done: ${kind}, ${free}`, () => {
+      it(`is not reused before that work has completed: ${kind}, ${free}`, () => {
         for (const ended of ['nothing', 'the stream', 'the device'] as const) {
           const opened = setUp()
           const { peer, peerStream, home, stream } = opened
@@ -177,7 +177,7 @@ describe('a buffer that a stream of another device uses', () => {
     }
   }
 
-  it('of a plain pool is waited for by its own free only', () => {
+  it('of a plain pool delays only its own free', () => {
     const { home, peer, peerStream } = setUp()
     const pool = home.createPlainPool()
     const stale = pool.allocate(100)
@@ -190,7 +190,7 @@ describe('a buffer that a stream of another device uses', () => {
     release()
   })
 
-  it('comes back without waiting once that work is known done, and is not given out before', () => {
+  it('comes back without a wait once that work is known to have completed, and not before', () => {
     const opened = setUp()
     const { peerStream } = opened
     const { pool, source, release } = copying(opened, device => device.createPool())
@@ -295,7 +295,7 @@ describe('a buffer that a stream of another device uses', () => {
     assert.throws(() => peer.freeBytes(), { name: 'DeviceLostError' })
   })
 
-  it('is lost by no driver call that fails', () => {
+  it('survives every driver call that fails', () => {
     for (const [kind, open] of Object.entries(POOLS)) {
       for (const onwards of [false, true]) {
         for (let nth = 1, failed = true; failed; nth++) {

@@ -1,6 +1,7 @@
-// Random programs over four streams of a real GPU, judged by contents: each buffer is stamped by kernels in stream order,
-// and kernels compare it, also on other streams and just before it is freed. Kernels that do nothing for a while keep
-// work pending. The host never waits for the sake of the test, so that much is under way at a time. Without a GPU it fails.
+// Random programs over four streams of a real GPU, judged by contents: each buffer is stamped by kernels in stream
+// order, and kernels compare it, also on other streams and just before it is freed. Kernels that do nothing for a
+// while keep work pending. The host never waits for the sake of the test, so that much is under way at a time.
+// Without a GPU it fails.
 //
 // POOL_FUZZ_SEED and POOL_FUZZ_STEPS replay and lengthen; the names of the tests say the seed.
 

@@ -1,4 +1,4 @@
-// What an OutOfMemoryError says: the step that would have helped, chosen from the numbers, and the numbers themselves.
+// The text of an OutOfMemoryError: the numbers, and the remedy that they suggest.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
@@ -25,7 +25,7 @@ function assertAdvises(error: OutOfMemoryError, remedy: Remedy, advice: string):
 
 for (const backing of ['virtual', 'segments'] as const) {
   describe(`out of memory on a device of 64 MiB: ${backing}`, () => {
-    it('the limit: by how much to raise it', () => {
+    it('names by how much to raise the limit', () => {
       const pool = new TestDevice().createPool({ backing, maxPoolBytes: 16 * MiB })
       pool.allocate(10 * MiB)
       const error = errorOf(() => pool.allocate(7 * MiB))
@@ -36,7 +36,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       )
     })
 
-    it('the limit, by what sizes are rounded up to', () => {
+    it('counts the rounded size against the limit', () => {
       const pool = new TestDevice().createPool({ backing, maxPoolBytes: 16 * MiB, minBlockBytes: 2 * MiB })
       pool.allocate(10 * MiB)
       assertAdvises(
@@ -46,7 +46,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       )
     })
 
-    it('the limit, by what is taken from the device at a time', () => {
+    it('counts whole granules or segments against the limit', () => {
       const device = new TestDevice()
       const error = errorOf(() => device.createPool({ backing, maxPoolBytes: 3 * MiB }).allocate(3 * MiB))
       assertAdvises(error, 'raiseLimit', 'raise maxPoolBytes by at least 1 MiB or free that much')
@@ -109,7 +109,7 @@ for (const backing of ['virtual', 'segments'] as const) {
   })
 }
 
-it('what the caches and the streams hold is told of each, when nothing of it was tried', () => {
+it('an out of memory lists the bytes that each stream caches and that are pending on it', () => {
   const device = new TestDevice()
   const pool = device.createPool({ maxPoolBytes: 32 * MiB })
   const [a, b] = [device.createStream(), device.createStream()]
@@ -135,7 +135,7 @@ it('what the caches and the streams hold is told of each, when nothing of it was
   )
 })
 
-describe('pending memory that could not be waited for', () => {
+describe('pending memory that no step could wait for', () => {
   const stats = {
     ...new TestDevice().createPool().stats(),
     ...{ liveBytes: 10 * MiB, reservedBytes: 60 * MiB, pendingBytes: 50 * MiB, limitBytes: 64 * MiB },

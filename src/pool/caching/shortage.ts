@@ -1,4 +1,4 @@
-// Why a caching pool has no room, and the step that would help: chosen from the numbers, and said with them.
+// The error of a caching pool without room: its numbers, and the remedy that they suggest.
 
 import { formatBytes } from '../../base/bytes.js'
 import { OutOfMemoryError, type Remedy, type StreamMemory } from '../../base/errors.js'
@@ -8,10 +8,10 @@ import { figuresOf, limitText } from '../out-of-memory.js'
 import type { PoolStats } from '../pool.js'
 import type { PoolConfig } from './options.js'
 
-/** What a caching pool knows when a request of `bytes` got nothing. */
+/** The state of a caching pool when a request of `bytes` failed. */
 export interface Shortage {
   readonly bytes: number
-  /** with what the pool adds to it */
+  /** the size of the block for the request */
   readonly blockBytes: number
   readonly stats: PoolStats
   readonly streams: readonly StreamMemory[]
@@ -23,7 +23,7 @@ export interface Shortage {
   readonly backing: Pick<Backing, 'kind' | 'stepBytes'>
 }
 
-/** The error for a request that got nothing: the numbers, and what would help. */
+/** The error for a failed request: the numbers, and the remedy. */
 export function outOfMemory(shortage: Shortage): OutOfMemoryError {
   const { bytes, stats, deviceFreeBytes, deviceTotalBytes, largestFreeBytes } = shortage
   const streams = [...shortage.streams].sort((a, b) => b.pendingBytes - a.pendingBytes)
@@ -52,7 +52,7 @@ export function outOfMemory(shortage: Shortage): OutOfMemoryError {
   )
 }
 
-/** The first of the limits that the request would still meet if all before it were gone. */
+/** Checks the limits from the hardest to the softest; returns the remedy for the first one that stops the request. */
 function remedyFor(shortage: Shortage, heldElsewhereBytes: number): [Remedy, string] {
   const { blockBytes: bytes, stats, streams, deviceFreeBytes, largestFreeBytes, config, backing } = shortage
   const { leaveFreeBytes, crossStreamReuse } = config

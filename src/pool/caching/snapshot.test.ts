@@ -17,7 +17,7 @@ function streamsOf(pool: CachingPool, bytes: number): (number | null)[] {
 }
 
 describe('a snapshot', () => {
-  it('says for a block given back which stream it waits for', () => {
+  it('names the stream that a freed block waits for', () => {
     const { device, pool, a, b } = setUp()
     const first = pool.allocate(3 * MiB, a)
     const second = pool.allocate(5 * MiB, a)
@@ -34,7 +34,7 @@ describe('a snapshot', () => {
     )
   })
 
-  it('says for a cached block which stream caches it, and the same when that goes back to the heap', () => {
+  it('names the stream that caches a block, and the same stream once the block is back in its heap', () => {
     const { device, pool, a, b } = setUp()
     const kept = pool.allocate(64 * KiB, a)
     const block = pool.allocate(96 * KiB, a)

@@ -1,4 +1,5 @@
-import { State, Stride, Word } from '../../heap/records.js'
+import { slotOfKey } from '../../heap/key.js'
+import { State } from '../../heap/records.js'
 import { UNIT_BYTES } from '../../heap/size-classes.js'
 import type { PoolStats } from '../pool.js'
 import type { CachingPool } from './caching-pool.js'
@@ -20,15 +21,18 @@ export interface SnapshotBlock {
   readonly ptr: number
   /** its size */
   readonly bytes: number
-  /** `absent` is address space without memory, `pending` is freed but still used on another stream, `captured` is kept for a graph */
+  /**
+   * `absent`: address space without memory; `pending`: freed but still used on another stream; `captured`: kept for a
+   * graph
+   */
   readonly state: (typeof STATE_NAMES)[State]
-  /** bytes asked for, of a live block */
+  /** bytes that the user asked for; null unless the block is live */
   readonly requestedBytes: number | null
-  /** the handle of the stream that a block belongs to: a live or cached block's own, a free one's that it waits for */
+  /** the handle of a live or cached block's stream, or of the stream that a free block waits for; null for none */
   readonly stream: number | null
 }
 
-/** A pool at one moment, as plain JSON; `version` changes when the shape does. */
+/** The state of a pool as plain JSON; `version` changes with the shape. */
 export interface PoolSnapshot {
   /** version of this format */
   readonly version: 1
@@ -43,13 +47,12 @@ export interface PoolSnapshot {
 }
 
 export function snapshotOf(pool: CachingPool): PoolSnapshot {
-  const { words } = pool.records
+  const { records } = pool
   const streamOf = (slot: number) => pool.clocks.streams[slot]?.handle ?? null
   let largestFreeBytes = 0
   const blocksOf = (first: number, base: number, captured: boolean): SnapshotBlock[] => {
     const blocks: SnapshotBlock[] = []
-    for (let record = first; record !== 0; record = words[record * Stride.words + Word.next]) {
-      const at = record * Stride.words
+    for (let record = first; record !== 0; record = records.nextOf(record)) {
       const state = pool.caches.state(record)
       const inside = state === State.captured ? pool.central.arenas.heapIn(record) : undefined
       if (inside !== undefined) {
@@ -57,14 +60,14 @@ export function snapshotOf(pool: CachingPool): PoolSnapshot {
         continue
       }
       const key = pool.caches.key(record)
-      const bytes = words[at + Word.units] * UNIT_BYTES
+      const bytes = records.unitsOf(record) * UNIT_BYTES
       if (state === State.free && !captured) largestFreeBytes = Math.max(largestFreeBytes, bytes)
       blocks.push({
-        ptr: base + words[at + Word.offset] * UNIT_BYTES,
+        ptr: base + records.offsetOf(record) * UNIT_BYTES,
         bytes,
         state: state === State.free && captured ? 'captured' : STATE_NAMES[state],
         requestedBytes: pool.caches.isLive(record) ? pool.caches.blockOf(record).requestedBytes : null,
-        stream: key === 0 || state === State.absent ? null : streamOf(key - 1),
+        stream: key === 0 || state === State.absent ? null : streamOf(slotOfKey(key)),
       })
     }
     return blocks

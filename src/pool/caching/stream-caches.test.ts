@@ -8,7 +8,7 @@ import type { Block, BlockOwner } from './block.js'
 import { classUnits, StreamCaches } from './stream-caches.js'
 
 const NUMBERS = 20_001
-/** blocks of these tests are asked for nothing that a pool must answer */
+/** The blocks of these tests make no calls on their pool. */
 const NO_POOL = {} as BlockOwner
 
 /** Stream caches over records that are numbered from 0 and get their units when they are put. */
@@ -69,7 +69,7 @@ const put = (cache: NumberedCache, slot: number, units: number, number: number) 
 const take = (cache: NumberedCache, slot: number, units: number) => cache.take(slot, units)
 
 describe('stream caches', () => {
-  it('gives back what was put, once, to its own stream only', () => {
+  it('returns each block once, to its own stream only', () => {
     const cache = newCache(1000)
     assert.equal(take(cache, 5, 40), 0)
     assert.equal(put(cache, 5, 40, 77), true)
@@ -80,7 +80,7 @@ describe('stream caches', () => {
     assert.equal(cache.cachedUnits(5), 0)
   })
 
-  it('never gives a smaller block, and never one that wastes more than an eighth or one unit', () => {
+  it('never returns a smaller block, or one that wastes more than an eighth or one unit', () => {
     const cache = newCache(1000)
     for (let stored = 1; stored <= 600; stored = classUnits(stored + 1)) {
       for (let asked = 1; asked <= 600; asked += 1 + (asked >> 5)) {
@@ -111,7 +111,7 @@ describe('stream caches', () => {
 
   it('has as much room as before when a block was taken out of the middle', () => {
     const cache = newCache(1_000_000)
-    const sizes = [4096, 4100, 4104, 4108] // of one class, of which a request gets the exact one
+    const sizes = [4096, 4100, 4104, 4108] // of one class; a request gets the block of its exact size
     for (const units of sizes) assert.equal(put(cache, 0, units, units), true)
     assert.equal(put(cache, 0, 4112, 4112), false)
     for (const units of [...sizes, ...sizes]) {
@@ -152,20 +152,20 @@ describe('stream caches', () => {
     assert.equal(cache.takeLarger(2, 100, CLASSES), 3)
   })
 
-  it('drains the classes asked for only', () => {
+  it('drains only the given classes', () => {
     const cache = newCache(2 ** 20)
     for (const [index, units] of [100, 3000, 9000].entries()) put(cache, 2, units, index + 1)
     assert.deepEqual(cache.drain(2, classOf(3000), classOf(9000)), [2])
     assert.equal(cache.cachedUnits(2), 9100)
   })
 
-  describe('makes room where much is cached', () => {
+  describe('makes room where many blocks are cached', () => {
     const SLOT = 2
     const KINDS = { cached: SLOT, elsewhere: SLOT + 1, live: SLOT, free: SLOT, idle: -1 }
 
     /**
-     * Neighbouring blocks, and a cache that has those of `kind` cached or elsewhere; more are cached far away, as many large ones as
-     * `others` says and as many small ones as `smallOthers`.
+     * Neighbouring blocks, and a cache that has those of `kind` cached or elsewhere; more are cached far away, as
+     * many large ones as `others` says and as many small ones as `smallOthers`.
      */
     function row(
       blocks: readonly (readonly [kind: keyof typeof KINDS, units: number])[],
@@ -203,14 +203,14 @@ describe('stream caches', () => {
       const before = cache.cachedUnits(SLOT)
       const room = (units: number) => {
         const [first, end] = units < 4096 ? [0, classOf(4096)] : [classOf(4096), CLASSES]
-        const places = cache.takeRoom(SLOT, units, first, end).map(record => chain.indexOf(record))
+        const places = cache.eviction.takeRoom(SLOT, units, first, end).map(record => chain.indexOf(record))
         return places.sort((a, b) => a - b)
       }
       const take = (units: number) => cache.takeAny(SLOT, units)?.units ?? 0
       return { room, take, gone: () => before - cache.cachedUnits(SLOT), left: () => [...cache.entries(SLOT)].length }
     }
 
-    it('of one larger block, the smallest', () => {
+    it('by the smallest of the larger blocks', () => {
       const { room, gone, left } = row(
         [
           ['cached', 90_000],
@@ -223,26 +223,26 @@ describe('stream caches', () => {
       assert.deepEqual([room(50_000), room(50_000)], [[0], []])
     })
 
-    it('of neighbours that are cached or free, no more than it takes', () => {
+    it('by as few cached or free neighbours as are enough', () => {
       const cached = ['cached', 40_000] as const
       const { room, gone } = row([cached, ['free', 10_000], cached, ['idle', 5_000], cached], 70)
       assert.deepEqual([room(84_000), gone()], [[2, 4], 80_000])
       assert.deepEqual([room(50_000), gone()], [[0], 120_000])
     })
 
-    it('not over what is live, of another stream, or at an end', () => {
+    it('never across a live block, another stream’s block or the end of a range', () => {
       const cached = ['cached', 40_000] as const
       const { room, gone } = row([cached, ['live', 9], cached, ['elsewhere', 9000], cached], 70)
       assert.deepEqual([room(60_000), gone()], [[], 0])
     })
 
-    it('of the place that is the least too long', () => {
+    it('at the shortest run that is long enough', () => {
       const cached = ['cached', 40_000] as const
       const { room } = row([cached, ['free', 30_000], ['live', 9], cached, ['free', 21_000]], 70)
       assert.deepEqual(room(60_000), [3])
     })
 
-    it('of the only place there is, wherever that lies', () => {
+    it('at the only run that is long enough, wherever it lies', () => {
       const smallest = [
         ['cached', 4100],
         ['free', 60_000],
@@ -307,7 +307,7 @@ describe('stream caches', () => {
     })
   })
 
-  it('the largest class, the last stream', () => {
+  it('serves the largest class of the last stream', () => {
     const cache = newCache(2 ** 31 - 1)
     assert.equal(classOf(2 ** 31 - 1), CLASSES - 1)
     assert.equal(put(cache, MOST_STREAMS - 1, 2 ** 31 - 2, 4), true)
@@ -360,7 +360,7 @@ describe('stream caches', () => {
     assert.ok(peak > 0)
   })
 
-  it('gives another stream only what is known to come before, whoever gave the last block', () => {
+  it('gives another stream only blocks known to come before, whichever stream gave the last block', () => {
     const records = new RecordTable()
     const cache = new StreamCaches(records, 1000, NO_POOL)
     const known = new Float64Array(MOST_STREAMS * MOST_STREAMS)
@@ -399,7 +399,7 @@ describe('stream caches', () => {
     )
   })
 
-  it('agrees with a model', () => {
+  it('agrees with a simple model', () => {
     const cache = newCache(5000)
     const random = new Random(11)
     const model = new Map<number, { slot: number; units: number }>()

@@ -1,57 +1,54 @@
-// The front of the caching pool: blocks freed on a stream, kept whole, a few for each size class. To take one is an
-// allocation, to put one is a free; the heap behind is touched when a class has none, or no place left.
+// The front of the caching pool. Each stream keeps a few freed blocks of each size class whole, in a stack. An
+// allocation takes the top block, a free puts one on top; the heap behind is needed only when the stack is empty or
+// full. The top is tried first because most programs ask for the size that they freed last.
 //
-// Each stream slot and class has a stack of blocks. The top of the stack is tried first, because a program mostly asks for
-// the size that it freed last.
+// live-peak.ts tracks the most that was live, and eviction.ts chooses blocks that make room for a request. The
+// counters stay here, beside the cached path that changes them.
 
 import { assert } from '../../base/assert.js'
+import { keyOfSlot } from '../../heap/key.js'
 import { Double, type RecordTable, State, Word } from '../../heap/records.js'
 import { CLASSES, classOf, MAX_UNITS, roundUpToClass } from '../../heap/size-classes.js'
 import { MOST_STREAMS } from '../../order/clocks.js'
-import { Block, type BlockOwner, Share, Stack } from './block.js'
+import { Block, type BlockOwner, Share, Stack, stampAfter } from './block.js'
 import type { BlockCache } from './block-cache.js'
+import { Eviction } from './eviction.js'
+import { LivePeak, UNWATCHED } from './live-peak.js'
 
-// Const enums are written out as numbers, which keeps the hot methods small enough to be inlined where they are called.
+// Const enums are written out as numbers, which keeps the hot methods small enough to be inlined where they are
+// called.
 const enum Shift {
   /** from a stream slot to its first stack */
   stream = 9,
-  /** from a stream slot to what is known of it and the first other one */
+  /** from a stream slot to its row in the known order of streams */
   known = 6,
 }
 assert(MOST_STREAMS === 1 << Shift.known, 'known order has a row for each stream')
 
 const enum Limit {
-  /** blocks in a stack of a small size; more would find no use, and fewer make a miss of every fourth request in a mix */
+  /**
+   * blocks in a stack of a small size; more would find no use, and fewer make a miss of every fourth request in a mix
+   */
   smallPlaces = 16,
   /** of a large size; more would keep too much from the heap */
   largePlaces = 4,
-  /** units from which on sizes are exact, not whole classes: 1 MiB */
+  /** sizes from this many units up are exact, not whole classes: 1 MiB */
   large = 4096,
 }
 
-/** The size of the block that serves `units`: below 1 MiB whole classes, which wastes little and makes all blocks of a class alike. */
+/**
+ * The size of the block that serves `units`. Below 1 MiB it is a whole class: that wastes little, and makes all
+ * blocks of a class alike.
+ */
 export function classUnits(units: number): number {
   return units < Limit.large ? roundUpToClass(units) : units
 }
 
 const LARGE_CLASS = classOf(Limit.large)
 
-/**
- * If a stream caches at least so many full stacks of blocks, a miss evicts only the few that make room for it. With fewer cached, all of
- * them go back to the heap, so that they can merge.
- */
-const MANY_STACKS = 16
-/** How many of them are looked at for the best place, at least; as many as it takes to find one, since to grow costs more. */
-const LOOKS = 24
-/** As a shift, how much of what is asked for a place may have too much for the search to end there. */
-const NEARLY_EXACT = 5
-const NO_RECORDS: readonly number[] = []
 const { clz32 } = Math
 
-/** Of a share whose peak does not count: no stream caches less. A small integer, as every other value of the field. */
-const UNWATCHED = -(2 ** 30)
-
-/** Of what is under every stack: more than was ever live, and than a block has. */
+/** The size of the block that lies under every stack: more than any block has, and than was ever live. */
 const BOTTOM_UNITS = MAX_UNITS
 
 /** For Word.sizeClass: a block that is never cached, but comes to the central heap when it is freed. */
@@ -61,26 +58,26 @@ export class StreamCaches implements BlockCache {
   readonly isWorthDraining = true
   /** stream slots that have or had blocks are below this */
   slotLimit = 0
-  /** taken from the heaps and not given back: live or cached */
+  /** units taken from the heaps and not given back: live or cached */
   handedUnits = 0
   handedBlocks = 0
-  /** bytes of those beyond what was asked for, now or last */
+  /** bytes of those units beyond the requests, present or last */
   slackBytes = 0
-  /** most units that were live at a time */
-  peakUnits = 0
+  readonly eviction: Eviction
   /** by record: the block, once it was handed out */
   private readonly blocks: (Block | undefined)[] = []
   /** by stream slot */
   private readonly shares: readonly Share[]
-  /** by stream slot and class; those not in use are one that is always empty */
+  private readonly peak: LivePeak
+  /** by stream slot and class; all stacks not in use are `emptyStack` */
   private readonly stacks: Stack[]
   private readonly emptyStack: Stack
-  /** under every stack */
+  /** lies under every stack */
   private readonly bottom: Block
 
   constructor(
     private readonly records: RecordTable,
-    /** what the cache of one stream may hold */
+    /** the most that the cache of one stream may hold */
     readonly mostUnits: number,
     private readonly pool: BlockOwner,
     /** most blocks in the stack of a small class, and of a large one */
@@ -91,10 +88,12 @@ export class StreamCaches implements BlockCache {
   ) {
     const watched = countsLive ? 0 : UNWATCHED
     this.shares = Array.from({ length: MOST_STREAMS }, (_, slot) => new Share(slot, watched))
+    this.peak = new LivePeak(this.shares)
+    this.eviction = new Eviction(records, this)
     this.bottom = new Block(pool, 0)
     this.bottom.units = BOTTOM_UNITS
     this.emptyStack = new Stack(this.bottom, 0, 0, new Share(0, watched))
-    // Concatenated: an array that is filled has had holes, for which the engine would look.
+    // Concatenated: an array that was filled once had holes, and V8 would check each load for them.
     let stacks = [this.emptyStack]
     while (stacks.length < MOST_STREAMS << Shift.stream) {
       stacks = stacks.concat(stacks, stacks, stacks, stacks, stacks, stacks, stacks)
@@ -102,9 +101,14 @@ export class StreamCaches implements BlockCache {
     this.stacks = stacks
   }
 
-  /** A stream slot that has blocks from now on. */
+  /** A stream slot has blocks from now on. */
   meet(slot: number): void {
     if (slot >= this.slotLimit) this.slotLimit = slot + 1
+  }
+
+  /** The stacks of one stream. */
+  shareOf(slot: number): Share {
+    return this.shares[slot]
   }
 
   /** The block of a record that was handed out, and not handed back. */
@@ -112,47 +116,53 @@ export class StreamCaches implements BlockCache {
     return this.blocks[record]!
   }
 
-  /** Whether a record describes a block that somebody has. */
+  /** Whether a record describes a live block. */
   isLive(record: number): boolean {
     return (this.state(record) & ~1) === State.live
   }
 
-  /** Of any block of the pool. */
+  /** The state of any block of the pool. */
   state(record: number): State {
     const state = this.records.state(record)
     return state === State.live ? this.blockOf(record).state : state
   }
 
-  /** Of any block of the pool: of one that is handed out that of its stream, of another one as in the record. */
+  /**
+   * The key of any block of the pool: the key of its stream for a live or cached block, otherwise the key in its
+   * record.
+   */
   key(record: number): number {
-    if (this.records.state(record) === State.live) return this.blockOf(record).slot + 1
-    return this.records.words[(record << 4) | Word.key]
+    if (this.records.state(record) === State.live) return keyOfSlot(this.blockOf(record).slot)
+    return this.records.keyOf(record)
   }
 
-  /** Where a block for `units` would be on top: the stack of the class of `classUnits`, worked out at once (see heap/size-classes.ts). */
+  /**
+   * The stack of the class for `units`. Repeats the arithmetic of `classOf(classUnits(units))`, see
+   * heap/size-classes.ts.
+   */
   stackFor(slot: number, units: number): Stack {
     const shift = 27 - clz32(units | 16)
     const steps = units < Limit.large ? ((units - 1) >> shift) + 1 : units >>> shift
     return this.stacks[(slot << Shift.stream) | ((shift << 4) + steps)]
   }
 
-  /** Whether the block on top of `stackFor` these units has their size, where live blocks are not counted. */
+  /** Whether the top block of the stack for these units has their size. For caches that do not count live blocks. */
   holds(stack: Stack, units: number): boolean {
     const size = stack.top.units
-    // Blocks of a small class are all alike, and what is under every stack is larger than any block.
+    // Blocks of a small class are all alike, and the block under every stack is larger than any other.
     return (units < Limit.large || size === units) && size !== BOTTOM_UNITS
   }
 
   /**
-   * Takes the block on top of `stackFor` these units, if it has their size and no more is live then than ever before; false
-   * otherwise, and `takeAny` may find one. Calls nothing, so that what the compiler knows of its caller holds behind it, and
-   * returns no block, since of one that may be null the compiler forgets what it is.
+   * Takes the top block of the stack for these units, if it has their size and the peak stays the same. Otherwise
+   * returns false, and `takeAny` may find a block. The method calls nothing, so that the compiler keeps what it knows
+   * of the caller. It returns a boolean because the compiler would forget the type of a block that may be null.
    */
   take(stack: Stack, units: number): boolean {
     const block = stack.top
     const { share } = stack
     const size = block.units
-    // Blocks of a small class are all alike, and where there is none, what would be left is below any limit.
+    // Blocks of a small class are all alike. On an empty stack `left` is below any limit, so the next test fails.
     if (units >= Limit.large && size !== units) return false
     const left = (share.cached - size) | 0
     if (left < share.watched) return false
@@ -162,9 +172,9 @@ export class StreamCaches implements BlockCache {
   }
 
   /**
-   * The block on top of the stack of `units`' class from which this stream was given one last, where it has none of its own
-   * that `takeAny` would find; null otherwise, and `takeTop` may find one. Nearly as short as `take`, since in a pipeline
-   * every block comes from the stream before. For `known` and `seen` see there.
+   * Takes the top block of the stack that last gave this stream a block of the class, if this stream has no block of
+   * its own that `takeAny` would find. Otherwise returns null, and `takeTop`, which explains `known` and `seen`, may
+   * find a block. Nearly as short as `take`, because in a pipeline every block comes from the previous stream.
    */
   takeGiven(slot: number, units: number, known: Float64Array, seen: Float64Array): Block | null {
     const shift = 27 - clz32(units | 16)
@@ -186,8 +196,9 @@ export class StreamCaches implements BlockCache {
   }
 
   /**
-   * A cached block that wastes little: of the class of `units`, or of the next, so at most an eighth or one unit too large, or of the
-   * two after that where room is short and many blocks are cached: at most a quarter or three units too large; null for none.
+   * A cached block of the class of `units` or of the next one, which is at most an eighth or one unit too large. When
+   * room is short and many blocks are cached, also of the two classes after that: at most a quarter or three units
+   * too large. Null for none.
    */
   takeAny(slot: number, units: number): Block | null {
     const index = (slot << Shift.stream) | classOf(units)
@@ -195,7 +206,7 @@ export class StreamCaches implements BlockCache {
     if (block === null) return null
     const { share } = block.stack!
     share.cached -= block.units
-    if (share.cached < share.watched) this.notePeak()
+    if (share.cached < share.watched) this.peak.note(this.liveUnits, this.slotLimit)
     return block
   }
 
@@ -214,7 +225,9 @@ export class StreamCaches implements BlockCache {
     return true
   }
 
-  /** Whether `link` may keep the block for its stream: its class has a place left, and the stream's share is not full. */
+  /**
+   * Whether `link` may keep the block for its stream: its class has a place left, and the stream's share is not full.
+   */
   hasRoom(block: Block): boolean {
     const stack = block.stack!
     return stack.top.height < stack.places && stack.share.cached + block.units <= this.mostUnits
@@ -231,12 +244,12 @@ export class StreamCaches implements BlockCache {
     stack.top = block
   }
 
-  /** The stream that a live block comes to when it is freed, unless that is said otherwise. */
+  /** Sets the stream that will cache a live block after its free. */
   assign(block: Block, slot: number, sizeClass = block.stack!.sizeClass): void {
     block.stack = this.stackOf(slot, sizeClass)
   }
 
-  /** A heap has handed out a block for the stream; how many bytes of it are asked for is yet to be noted. */
+  /** A heap has handed out a block for the stream; `setSlack` follows. */
   handOut(slot: number, record: number): void {
     const { words } = this.records
     this.records.setState(record, State.live)
@@ -247,14 +260,17 @@ export class StreamCaches implements BlockCache {
     this.handedBlocks++
     const share = this.shares[slot]
     share.watched += block.units
-    if (share.cached < share.watched) this.notePeak()
+    if (share.cached < share.watched) this.peak.note(this.liveUnits, this.slotLimit)
   }
 
-  /** The block that a record describes, live or about to be cached for a stream, with the tag of the record; nothing is counted. */
+  /**
+   * The block that a record describes, live or about to be cached for a stream, with the tag of the record. Counts
+   * nothing.
+   */
   admit(slot: number, record: number, sizeClass: number): Block {
     const { words } = this.records
     const known = this.blocks[record]
-    // A block that another thread took away may still be linked in a stack: that object is not used again.
+    // A stack may still link the object of a block that another thread took away, so that object is not used again.
     const block = known === undefined || known.state === State.cached ? this.newBlock(record) : known
     const stack = this.stackOf(slot, sizeClass)
     // To store a reference costs more than to compare it.
@@ -270,7 +286,7 @@ export class StreamCaches implements BlockCache {
     return block
   }
 
-  /** How many bytes of a block that is handed out are not asked for. */
+  /** Notes how many bytes of a live block lie beyond the request. */
   setSlack(block: Block, slack: number): void {
     this.slackBytes += slack - block.slack
     block.slack = slack
@@ -285,8 +301,8 @@ export class StreamCaches implements BlockCache {
     block.state = State.unused
     const { words } = this.records
     words[(record << 4) | Word.tag] = block.tag | State.live
-    words[(record << 4) | Word.key] = block.slot + 1
-    this.records.doubles[(record << 3) | Double.stamp] = block.mark + 1
+    words[(record << 4) | Word.key] = keyOfSlot(block.slot)
+    this.records.doubles[(record << 3) | Double.stamp] = stampAfter(block.mark)
   }
 
   /** Units that are live now. */
@@ -301,7 +317,7 @@ export class StreamCaches implements BlockCache {
     this.blocks[record] = undefined
   }
 
-  /** Forgets every cached block for which `isCached` no longer holds. */
+  /** Forgets the blocks that `isCached` refuses. */
   purge(isCached: (block: Block) => boolean): void {
     for (let slot = 0; slot < this.slotLimit; slot++) {
       for (const block of [...this.entries(slot)]) {
@@ -313,7 +329,7 @@ export class StreamCaches implements BlockCache {
     }
   }
 
-  /** Forgets everything, the blocks themselves included. */
+  /** Forgets all stacks, blocks and counts. */
   clear(): void {
     for (const block of this.blocks) if (block !== undefined) block.tag = 0
     for (const share of this.shares) {
@@ -334,18 +350,14 @@ export class StreamCaches implements BlockCache {
     }
   }
 
-  /** Sets the peak to what is live. */
-  resetPeak(): void {
-    this.peakUnits = this.liveUnits
-    this.notePeak()
+  /** The most units that were live at a time. */
+  get peakUnits(): number {
+    return this.peak.units
   }
 
-  /** Looks whether more is live than ever, and shares out among the streams by how much that may rise unseen. */
-  notePeak(): void {
-    const live = this.liveUnits
-    if (live > this.peakUnits) this.peakUnits = live
-    const part = Math.floor((this.peakUnits - live) / this.slotLimit)
-    for (let slot = 0; slot < this.slotLimit; slot++) this.shares[slot].watched = this.shares[slot].cached - part
+  /** Sets the peak to the units that are live now. */
+  resetPeak(): void {
+    this.peak.reset(this.liveUnits, this.slotLimit)
   }
 
   get isEmpty(): boolean {
@@ -373,8 +385,9 @@ export class StreamCaches implements BlockCache {
   }
 
   /**
-   * A block of exactly `units` on top of another stream's stack, handed to the stream of `slot`; null for none. It is safe
-   * there if its mark is less than what `known` or `seen`, as of the clocks, says of the stream that it is from.
+   * Hands the stream of `slot` a block of exactly `units` from the top of another stream's stack; null for none. The
+   * block is safe if its mark is less than the stamp that `known` or `seen`, both as in the clocks, has for the other
+   * stream.
    */
   takeTop(slot: number, units: number, known: Float64Array, seen: Float64Array): Block | null {
     const sizeClass = classOf(units)
@@ -384,7 +397,7 @@ export class StreamCaches implements BlockCache {
       if (block.units !== units || other === slot || !isSafe(block, other, slot, known, seen)) continue
       this.pop(giver)
       giver.share.cached -= units
-      if (giver.share.cached < giver.share.watched) this.notePeak()
+      if (giver.share.cached < giver.share.watched) this.peak.note(this.liveUnits, this.slotLimit)
       this.assign(block, slot)
       block.stack!.giver = giver
       return block
@@ -392,62 +405,26 @@ export class StreamCaches implements BlockCache {
     return null
   }
 
-  /** Takes out a block of at least `units` in their class that waits for at most `stamp`; 0 for none. For other streams than its own. */
+  /**
+   * Takes out a block for another stream: of at least `units`, in their class, with a stamp up to `stamp`; 0 for
+   * none.
+   */
   takeOlder(slot: number, units: number, stamp: number): number {
     const stack = this.stacks[(slot << Shift.stream) | classOf(units)]
     for (let block = stack.top; block !== this.bottom; block = block.below!) {
       if (block.units < units || block.mark >= stamp) continue
-      this.remove(stack, block)
-      this.shares[slot].cached -= block.units
-      this.handBack(block.record)
+      this.takeOut(block)
       return block.record
     }
     return 0
   }
 
-  /** See BlockCache. Of the runs looked at, around larger blocks first, the one that is the least too long is taken. */
-  takeRoom(slot: number, units: number, first: number, end: number): readonly number[] {
-    const many = this.cachesMany(slot, first, end)
-    if (first < LARGE_CLASS) this.shares[slot].manySmall = many
-    else this.shares[slot].manyLarge = many
-    if (!many) return NO_RECORDS
-    const row = slot << Shift.stream
-    let sizeClass = Math.min(classOf(units) + 1, end - 1)
-    while (sizeClass < end - 1 && this.stacks[row | sizeClass].top === this.bottom) sizeClass++
-    let best = this.bottom
-    let bestUnits = Infinity
-    const goodUnits = units + (units >>> NEARLY_EXACT)
-    for (let looks = 0; sizeClass >= first; sizeClass--) {
-      if (best !== this.bottom && (looks >= LOOKS || bestUnits <= goodUnits)) break
-      for (let block = this.stacks[row | sizeClass].top; block !== this.bottom; block = block.below!, looks++) {
-        if (block.units >= bestUnits) continue
-        const run = this.run(block, units, null)
-        if (run < units || run >= bestUnits) continue
-        best = block
-        bestUnits = run
-      }
-    }
-    if (best === this.bottom) return NO_RECORDS
-    const taken: number[] = []
-    this.run(best, units, taken)
-    for (const record of taken) {
-      const block = this.blockOf(record)
-      this.remove(block.stack!, block)
-      this.shares[slot].cached -= block.units
-      this.handBack(record)
-    }
-    return taken
-  }
-
-  /** See BlockCache. */
-  cachesMany(slot: number, first: number, end: number): boolean {
-    if (this.shares[slot].stacks.length < MANY_STACKS) return false
-    const row = slot << Shift.stream
-    const many = MANY_STACKS * this.placesOf(first)
-    let height = 0
-    for (let sizeClass = first; sizeClass < end && height < many; sizeClass++)
-      height += this.stacks[row | sizeClass].top.height
-    return height >= many
+  /** Takes a cached block out of its stack, to go back to its heap. */
+  takeOut(block: Block): void {
+    const stack = block.stack!
+    this.remove(stack, block)
+    stack.share.cached -= block.units
+    this.handBack(block.record)
   }
 
   /** Takes out what one stream caches in the classes from `first` to before `end`; returns the blocks. */
@@ -466,7 +443,7 @@ export class StreamCaches implements BlockCache {
     return drained
   }
 
-  /** How many blocks are cached, and how many bytes beyond what was asked for last they have. */
+  /** The number of cached blocks, and the bytes of those blocks beyond their last requests. */
   cached(): { blocks: number; slackBytes: number } {
     let blocks = 0
     let slackBytes = 0
@@ -486,7 +463,10 @@ export class StreamCaches implements BlockCache {
     }
   }
 
-  /** Takes out a block: of a large size the exact one, or a larger one, or one of the next three classes; null for none. */
+  /**
+   * Takes out a block of the class, for a large size an exact one if possible; otherwise of the next three classes.
+   * Null for none.
+   */
   private search(index: number, units: number): Block | null {
     if (units === 0) return null
     const stack = this.stacks[index]
@@ -501,41 +481,7 @@ export class StreamCaches implements BlockCache {
     return found === null ? this.popNext(index, units) : this.remove(stack, found)
   }
 
-  /** The units of a cached block and its neighbours, as far as they are cached or free for the stream and needed for `units`. */
-  private run(block: Block, units: number, cached: number[] | null): number {
-    const { words } = this.records
-    const base = block.record << 4
-    if (cached !== null) cached.push(block.record)
-    const after = this.extend(block.units, words[base | Word.next], Word.next, units, block.stack!.share, cached)
-    return this.extend(after, words[base | Word.previous], Word.previous, units, block.stack!.share, cached)
-  }
-
-  /** What becomes of a run of `length` in one direction; cached blocks are added to `cached`. */
-  private extend(
-    length: number,
-    record: number,
-    direction: Word.next | Word.previous,
-    units: number,
-    share: Share,
-    cached: number[] | null,
-  ): number {
-    const { words } = this.records
-    for (; length < units && record !== 0; record = words[(record << 4) | direction]) {
-      const base = record << 4
-      const state = this.records.state(record)
-      if (state === State.live) {
-        const block = this.blocks[record]!
-        if (block.state !== State.cached || block.stack!.share !== share) return length
-        if (cached !== null) cached.push(record)
-      } else if (state !== State.free || (words[base | Word.key] !== 0 && words[base | Word.key] !== share.slot + 1)) {
-        return length
-      }
-      length += words[base | Word.units]
-    }
-    return length
-  }
-
-  /** The block on top of the next class, or of the two after that where room is short; null for none. */
+  /** The top block of the next class or, when room is short, of the two classes after that; null for none. */
   private popNext(index: number, units: number): Block | null {
     const block = this.pop(this.stacks[index + 1])
     if (block !== null) return block
@@ -577,7 +523,8 @@ export class StreamCaches implements BlockCache {
     return stack
   }
 
-  private placesOf(sizeClass: number): number {
+  /** most blocks in a stack of a class */
+  placesOf(sizeClass: number): number {
     if (sizeClass === FULL_CLASS) return 0
     return sizeClass < LARGE_CLASS ? this.smallPlaces : this.largePlaces
   }

@@ -1,5 +1,5 @@
-// When freed memory may be used again, with kernels that really run: they write stamps late, and memory that was handed
-// out too early would show them. Without a GPU it fails.
+// When freed memory may be used again, with kernels that really run: they write stamps late, and memory that was
+// handed out too early would show them. Without a GPU it fails.
 
 import assert from 'node:assert/strict'
 import { after, describe, it } from 'node:test'
@@ -69,7 +69,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       }
     })
 
-    it('another stream gets it only when the work is done', () => {
+    it('another stream gets the block only when the work is done', () => {
       using pool = poolOfTwo({ backing })
       using busy = gpu.createStream()
       using other = gpu.createStream()
@@ -92,7 +92,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       assertHolds(third, 3)
     })
 
-    it('when there is nothing else the host waits for the work', () => {
+    it('the host waits for the work when all other steps fail', () => {
       using pool = gpu.createPool({ backing, maxPoolBytes: BYTES })
       const streams = [gpu.createStream(), gpu.createStream(), gpu.createStream(), gpu.createStream()]
       for (let round = 0; round < 12; round++) {
@@ -109,7 +109,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       for (const stream of streams) stream.close()
     })
 
-    it('a use on another stream that was announced is waited for', () => {
+    it('a block waits for its announced use on another stream', () => {
       using pool = poolOfTwo({ backing })
       using own = gpu.createStream()
       using side = gpu.createStream()
@@ -190,8 +190,8 @@ for (const backing of ['virtual', 'segments'] as const) {
   })
 }
 
-describe('what these tests rely on', () => {
-  it('memory that is handed out too early shows it', () => {
+describe('the assumption of these tests', () => {
+  it('contents reveal memory that is handed out too early', () => {
     using pool = gpu.createPool({ backing: 'segments', maxPoolBytes: BYTES, streamOrdered: false })
     using busy = gpu.createStream()
     using other = gpu.createStream()

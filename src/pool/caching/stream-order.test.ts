@@ -1,5 +1,6 @@
-// When a freed block may be used again. Work is held back on streams of an eager simulated device, so that each test says
-// exactly what is pending. A block is judged by its addresses: what a stream may not have must not overlap.
+// When a freed block may be used again. Each test holds back work on streams of an eager simulated device, and so
+// decides which work is pending. Blocks are compared by address: a new block must not overlap memory that its stream
+// may not use.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
@@ -10,7 +11,7 @@ import type { Stream } from '../../order/stream.js'
 import type { DeviceBuffer } from '../buffer.js'
 import { assertConsistent, TestDevice } from '../pool.fixture.js'
 
-/** What a buffer covers, kept for after it is freed. */
+/** The addresses of a buffer, kept beyond its free. */
 interface Span {
   readonly ptr: number
   readonly end: number
@@ -31,7 +32,10 @@ function setUp(backing: 'virtual' | 'segments') {
   return { device, pool, a: device.createStream(), b: device.createStream() }
 }
 
-/** Allocates on `stream`, uses the buffer there behind a held operation, and frees it; the work is pending until `release`. */
+/**
+ * Allocates on `stream`, uses the buffer there behind a held operation, and frees it; the work is pending until
+ * `release`.
+ */
 function freePending(device: TestDevice, pool: ReturnType<TestDevice['createPool']>, bytes: number, stream: Stream) {
   const buffer = pool.allocate(bytes, stream)
   const span = spanOf(buffer)
@@ -41,7 +45,7 @@ function freePending(device: TestDevice, pool: ReturnType<TestDevice['createPool
   return { span, release }
 }
 
-/** All that is reserved can be had in one piece, from any of the streams. */
+/** Asserts that any of the streams can allocate all reserved memory in one piece. */
 function assertAllReusable(pool: ReturnType<TestDevice['createPool']>, streams: readonly Stream[]): void {
   for (const stream of streams) pool.allocate(64 * MiB, stream).free()
   assertConsistent(pool)
@@ -53,14 +57,14 @@ for (const backing of ['virtual', 'segments'] as const) {
     ['large', 3 * MiB],
   ] as const) {
     describe(`stream order: ${backing}, ${kind} blocks`, () => {
-      it('the same stream has the same block again at once, while its work is pending', () => {
+      it('the same stream gets its block back at once, while its work is pending', () => {
         const { device, pool, a } = setUp(backing)
         const { span } = freePending(device, pool, bytes, a)
         assert.equal(pool.allocate(bytes, a).ptr, span.ptr)
         assertConsistent(pool)
       })
 
-      it('another stream has another block while the work is pending, and either has it afterwards', () => {
+      it('another stream gets another block while the work is pending, and either stream gets the block afterwards', () => {
         const { device, pool, a, b } = setUp(backing)
         const { span, release } = freePending(device, pool, bytes, a)
         const other = pool.allocate(bytes, b)
@@ -71,12 +75,12 @@ for (const backing of ['virtual', 'segments'] as const) {
         assertAllReusable(pool, [b, a, device.defaultStream])
       })
 
-      it('the other stream has it after the first stream was closed, once its work is done', () => {
+      it('another stream gets the block of a closed stream once that stream’s work is done', () => {
         const { device, pool, a, b } = setUp(backing)
         const { span, release } = freePending(device, pool, bytes, a)
         const later = pool.allocate(bytes, a)
         later.free()
-        // A closed stream cannot be released: what is behind the hold is done only when the host waits for it.
+        // A closed stream cannot be released: work behind the hold completes only when the host waits for it.
         a.close()
         assert.throws(release, RangeError)
         const other = pool.allocate(bytes, b)
@@ -138,7 +142,7 @@ for (const backing of ['virtual', 'segments'] as const) {
         assertAllReusable(pool, [a, b])
       })
 
-      it('a block recorded on a side stream is that one’s own when the stream of the free is done', () => {
+      it('a block recorded on a side stream serves that stream once the stream of the free is done', () => {
         const { device, pool, a, b } = setUp(backing)
         while (pool.tryAllocate(bytes) !== null);
         const [buffer] = pool.live()
@@ -219,7 +223,7 @@ for (const backing of ['virtual', 'segments'] as const) {
         assert.ok(!overlap(span, spanOf(pool.allocate(bytes, a))))
       })
 
-      it('not stream-ordered: any stream has a freed block at once, recorded or not', () => {
+      it('without stream order any stream gets a freed block at once, recorded or not', () => {
         const device = new TestDevice()
         const pool = device.createPool({ backing, streamOrdered: false, maxPoolBytes: 4 * MiB })
         const [a, b] = [device.createStream(), device.createStream()]
@@ -237,7 +241,7 @@ for (const backing of ['virtual', 'segments'] as const) {
   }
 
   describe(`stream order: ${backing}`, () => {
-    it('waits for pending work before it says out of memory', () => {
+    it('waits for pending work before it throws out of memory', () => {
       const { device, pool, a, b } = setUp(backing)
       freePending(device, pool, 64 * MiB, a)
       const whole = pool.allocate(64 * MiB, b)
@@ -273,7 +277,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       }
     })
 
-    it('free neighbours of different streams serve nobody together, until both are done', () => {
+    it('free neighbours of two streams serve no request together until both streams are done', () => {
       const { device, pool, a, b } = setUp(backing)
       const first = freePending(device, pool, 32 * MiB, a)
       const second = freePending(device, pool, 32 * MiB, b)
@@ -283,7 +287,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       assertAllReusable(pool, [a, b])
     })
 
-    it('contents: what another stream wrote survives the work that was pending on a freed block', () => {
+    it('the contents that another stream writes survive work that was pending on the freed block', () => {
       for (const bytes of [4 * KiB, 3 * MiB]) {
         const { device, pool, a, b } = setUp(backing)
         const { release } = freePending(device, pool, bytes, a)
@@ -296,7 +300,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       }
     })
 
-    it('contents: the same stream overwrites its own pending work in order', () => {
+    it('the same stream overwrites its own pending contents in order', () => {
       const { device, pool, a } = setUp(backing)
       const { span, release } = freePending(device, pool, 3 * MiB, a)
       const buffer = pool.allocate(3 * MiB, a)
@@ -334,7 +338,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       assert.equal(pool.trimTo(0), 2 * MiB)
     })
 
-    it('two streams that used one granule are both waited for before it is given back', () => {
+    it('a granule that two streams used goes back only after the work of both', () => {
       for (const first of [0, 1]) {
         const { device, pool, a, b } = setUp(backing)
         const streams = [a, b]
@@ -349,7 +353,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       }
     })
 
-    it('more than 64 streams over time, each closed with work and frees pending', () => {
+    it('more than 64 streams can follow each other, each closed with work and frees pending', () => {
       const { device, pool, a } = setUp(backing)
       for (let round = 0; round < 200; round++) {
         const stream = device.createStream()
@@ -381,7 +385,7 @@ for (const backing of ['virtual', 'segments'] as const) {
 }
 
 describe('stream order: misuse', () => {
-  it('what is freed on a side stream and recorded is refused afterwards like any freed buffer', () => {
+  it('a buffer freed on a side stream is stale afterwards, though it was recorded', () => {
     const { pool, a, b } = setUp('virtual')
     const buffer = pool.allocate(4 * KiB, a)
     buffer.recordUse(b)
@@ -392,7 +396,7 @@ describe('stream order: misuse', () => {
     assertConsistent(pool)
   })
 
-  it('out of memory with everything live is said at once', () => {
+  it('out of memory with all blocks live is thrown at once', () => {
     const { device, pool, a, b } = setUp('virtual')
     pool.allocate(64 * MiB, a)
     device.hold(a)

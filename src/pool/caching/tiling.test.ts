@@ -1,4 +1,5 @@
-// A pool at its limit, whose blocks are freed one at a time, each to be replaced by two halves: whatever room there is must be found.
+// A pool at its limit, whose blocks are freed one at a time, each to be replaced by two halves: whatever room there
+// is must be found.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'

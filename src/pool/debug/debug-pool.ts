@@ -4,7 +4,7 @@
 import { assert } from '../../base/assert.js'
 import { checkByteCount, formatBytes } from '../../base/bytes.js'
 import { type DebugError, PoolError } from '../../base/errors.js'
-import { State, Word } from '../../heap/records.js'
+import { State } from '../../heap/records.js'
 import { UNIT_BYTES } from '../../heap/size-classes.js'
 import type { Clocks } from '../../order/clocks.js'
 import { checkIsStream, Stream } from '../../order/stream.js'
@@ -281,7 +281,7 @@ export class DebugPool extends CachingPool {
   }
 
   private blockBytes({ record }: DeviceBuffer): number {
-    return this.records.words[(record << 4) | Word.units] * UNIT_BYTES
+    return this.records.unitsOf(record) * UNIT_BYTES
   }
 
   /** The pool knows the bytes of the block; the program asked for fewer. */

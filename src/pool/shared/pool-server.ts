@@ -8,8 +8,9 @@
 import { assert } from '../../base/assert.js'
 import { MiB } from '../../base/bytes.js'
 import { CudaError, PoolError, type StreamMemory } from '../../base/errors.js'
+import { slotOfKey } from '../../heap/key.js'
 import { NOBODY, Phase, phaseOf, workerOf } from '../../heap/owner-word.js'
-import { Double, State, Word } from '../../heap/records.js'
+import { State, Word } from '../../heap/records.js'
 import { classOf, UNIT_BYTES } from '../../heap/size-classes.js'
 import { type Clocks, MOST_STREAMS } from '../../order/clocks.js'
 import { openChannel } from '../../threads/broadcast-channel.js'
@@ -20,7 +21,7 @@ import { SegmentBacking } from '../backing/segment-backing.js'
 import { CentralHeap } from '../caching/central-heap.js'
 import type { Use, User } from '../caching/deferred.js'
 import type { PoolConfig } from '../caching/options.js'
-import type { Waiting } from '../caching/waiting.js'
+import type { Waiting } from '../caching/slow-path/waiting.js'
 import { CLOSED, Figure, type SharedState } from './shared-state.js'
 import type { UnlockedDriver } from './unlocked-driver.js'
 import { type Result, WaitingRequests } from './waiting-requests.js'
@@ -359,17 +360,17 @@ export class PoolServer {
   }
 
   private giveToHeap(record: number): void {
-    const { words, doubles } = this.state.records
-    this.central.giveToHeap(record, words[(record << 4) | Word.key] - 1, doubles[(record << 3) | Double.stamp])
+    const { records } = this.state
+    this.central.giveToHeap(record, slotOfKey(records.keyOf(record)), records.stampOf(record))
   }
 
   /** Frees a live block on its own stream. */
   private takeBack(record: number): void {
-    const { words } = this.state.records
-    const slot = words[(record << 4) | Word.key] - 1
-    words[(record << 4) | Word.owner] = 0
+    const { records } = this.state
+    const slot = slotOfKey(records.keyOf(record))
+    records.words[(record << 4) | Word.owner] = 0
     const stamp = this.clocks.coveringSoon(slot)
-    if (this.state.records.state(record) !== State.shared) this.central.free(record, slot, stamp)
+    if (records.state(record) !== State.shared) this.central.free(record, slot, stamp)
     else this.defer(record, slot, stamp)
   }
 
@@ -396,16 +397,16 @@ export class PoolServer {
 
   /** The taken blocks of a thread in one phase. */
   private held(thread: number, phase: Phase): number[] {
-    const { words } = this.state.records
+    const { records } = this.state
     return this.taken().filter(record => {
-      const ownerWord = words[(record << 4) | Word.owner]
+      const ownerWord = records.ownerWord(record)
       return workerOf(ownerWord) === thread && phaseOf(ownerWord) === phase
     })
   }
 
   private live(): number[] {
-    const { words } = this.state.records
-    return this.taken().filter(record => phaseOf(words[(record << 4) | Word.owner]) === Phase.live)
+    const { records } = this.state
+    return this.taken().filter(record => phaseOf(records.ownerWord(record)) === Phase.live)
   }
 
   private taken(): number[] {
@@ -416,30 +417,28 @@ export class PoolServer {
   }
 
   private sumOf(held: readonly number[]): Reclaimed {
-    const { doubles } = this.state.records
-    const bytes = held.reduce((sum, record) => sum + doubles[(record << 3) | Double.requested], 0)
+    const { records } = this.state
+    const bytes = held.reduce((sum, record) => sum + records.requestedBytesOf(record), 0)
     return { buffers: held.length, bytes }
   }
 
   /** Asserts that heaps, backing and owner words agree. No other thread may be in the middle of a call. */
   private check(): void {
     const { records, caches, registry } = this.state
-    const { words } = records
     this.central.check()
     const sent = caches.remoteFrees.all()
     for (const record of this.taken()) {
-      const base = record << 4
-      const phase = phaseOf(words[base | Word.owner])
-      const thread = workerOf(words[base | Word.owner])
+      const phase = phaseOf(records.ownerWord(record))
+      const thread = workerOf(records.ownerWord(record))
       assert(
         phase !== Phase.cached || registry.isAlive(thread) || registry.isDead(thread),
         'a cached block has an owner',
       )
       assert((phase === Phase.sent) === sent.has(record), 'a block is in a queue exactly if it was sent')
-      assert(words[base | Word.sizeClass] === classOf(words[base | Word.units]), 'a taken block has its class')
-      assert(words[base | Word.key] <= caches.slotLimit, 'the stream of a taken block is known')
+      assert(records.sizeClassOf(record) === classOf(records.unitsOf(record)), 'a taken block has its class')
+      assert(records.keyOf(record) <= caches.slotLimit, 'the stream of a taken block is known')
     }
-    const units = this.taken().reduce((sum, record) => sum + words[(record << 4) | Word.units], 0)
+    const units = this.taken().reduce((sum, record) => sum + records.unitsOf(record), 0)
     assert(units === caches.handedUnits, 'taken blocks add up to the counter')
   }
 

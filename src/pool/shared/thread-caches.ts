@@ -5,6 +5,7 @@
 // from a stack.
 
 import type { Region } from '../../base/region.js'
+import { keyOfSlot } from '../../heap/key.js'
 import { Phase, phaseOf, workerOf } from '../../heap/owner-word.js'
 import { Double, type RecordTable, Word } from '../../heap/records.js'
 import { classOf } from '../../heap/size-classes.js'
@@ -28,7 +29,6 @@ const enum Total {
 }
 
 export class ThreadCaches implements BlockCache {
-  readonly isEmpty = false // threads cache blocks at any time
   /** freed blocks on their way to the threads that have the pages of their records */
   readonly remoteFrees: RemoteFrees
   /** held shut while blocks are taken away from threads */
@@ -81,13 +81,13 @@ export class ThreadCaches implements BlockCache {
 
   handOut(slot: number, record: number): void {
     this.meet(slot)
-    this.totals[Total.handedUnits] += this.words[(record << 4) | Word.units]
+    this.totals[Total.handedUnits] += this.records.unitsOf(record)
     this.totals[Total.handedBlocks]++
     this.doubles[(record << 3) | Double.requested] = 0
   }
 
   handBack(record: number): void {
-    this.totals[Total.handedUnits] -= this.words[(record << 4) | Word.units]
+    this.totals[Total.handedUnits] -= this.records.unitsOf(record)
     this.totals[Total.handedBlocks]--
   }
 
@@ -132,8 +132,8 @@ export class ThreadCaches implements BlockCache {
     let units = 0
     let blocks = 0
     for (let record = records.first; record < records.used; record++) {
-      if (!records.isLive(record) || this.words[(record << 4) | Word.owner] === 0) continue
-      units += this.words[(record << 4) | Word.units]
+      if (!records.isLive(record) || records.ownerWord(record) === 0) continue
+      units += records.unitsOf(record)
       blocks++
     }
     this.totals[Total.handedUnits] = units
@@ -143,7 +143,7 @@ export class ThreadCaches implements BlockCache {
   cachedUnits(slot: number): number {
     let units = 0
     for (const record of this.freed()) {
-      if (this.words[(record << 4) | Word.key] === slot + 1) units += this.words[(record << 4) | Word.units]
+      if (this.records.keyOf(record) === keyOfSlot(slot)) units += this.records.unitsOf(record)
     }
     return units
   }
@@ -153,16 +153,16 @@ export class ThreadCaches implements BlockCache {
    * then. Every sum lies between 0 and the total outside the heaps.
    */
   sums(): { liveBlocks: number; liveUnits: number; requestedBytes: number; cachedUnits: number } {
-    const { records, words, doubles } = this
+    const { records, words } = this
     const sums = { liveBlocks: 0, liveUnits: 0, requestedBytes: 0, cachedUnits: 0 }
     const [unitsBefore, blocksBefore] = this.totals.subarray(Total.handedUnits)
     for (let record = records.first; record < records.used; record++) {
       const tag = words[record << 4]
-      const ownerWord = words[(record << 4) | Word.owner]
+      const ownerWord = records.ownerWord(record)
       if (ownerWord === 0 || !records.isLive(record)) continue
-      const units = words[(record << 4) | Word.units]
-      const requested = doubles[(record << 3) | Double.requested]
-      if (words[record << 4] !== tag || words[(record << 4) | Word.owner] !== ownerWord) {
+      const units = records.unitsOf(record)
+      const requested = records.requestedBytesOf(record)
+      if (words[record << 4] !== tag || records.ownerWord(record) !== ownerWord) {
         record-- // its owner has just changed: look again
       } else if (phaseOf(ownerWord) !== Phase.live) sums.cachedUnits += units
       else {
@@ -179,37 +179,30 @@ export class ThreadCaches implements BlockCache {
   }
 
   takeLarger(slot: number, sizeClass: number, end: number): number {
-    const { words } = this
+    const { records } = this
     const larger = this.cachedBy(slot, sizeClass + 1, end)
-    larger.sort((one, other) => words[(one << 4) | Word.sizeClass] - words[(other << 4) | Word.sizeClass])
+    larger.sort((one, other) => records.sizeClassOf(one) - records.sizeClassOf(other))
     return larger.find(record => this.takeAway(record)) ?? 0
   }
 
   takeOlder(slot: number, units: number, stamp: number): number {
-    const { words, doubles } = this
+    const { records } = this
     const sizeClass = classOf(units)
     this.biasedLock.shut() // keeps the stamps unchanged
     for (const record of this.cachedBy(slot, sizeClass, sizeClass + 1)) {
-      const fits = words[(record << 4) | Word.units] >= units && doubles[(record << 3) | Double.stamp] <= stamp
+      const fits = records.unitsOf(record) >= units && records.stampOf(record) <= stamp
       if (fits && this.takeAway(record)) return record
     }
     return 0
   }
 
-  cachesMany(): boolean {
-    return false // caches are drained only when no new memory is left, and then completely
-  }
-
-  takeRoom(): number[] {
-    return []
-  }
-
   drain(slot: number, first: number, end: number): number[] {
     const drained = this.cachedBy(slot, first, end).filter(record => this.takeAway(record))
-    const { words } = this
+    const { records } = this
+    const key = keyOfSlot(slot)
     const isWanted = (record: number) => {
-      const sizeClass = words[(record << 4) | Word.sizeClass]
-      return words[(record << 4) | Word.key] === slot + 1 && sizeClass >= first && sizeClass < end
+      const sizeClass = records.sizeClassOf(record)
+      return records.keyOf(record) === key && sizeClass >= first && sizeClass < end
     }
     for (let thread = 1; thread <= MOST_WORKERS; thread++) drained.push(...this.drainQueue(thread, isWanted))
     return drained
@@ -217,10 +210,10 @@ export class ThreadCaches implements BlockCache {
 
   /** Takes away all blocks that an ended or leaving thread caches, and those in its queue. */
   drainThread(thread: number): number[] {
-    const { words } = this
+    const { records } = this
     const drained: number[] = []
     for (const record of this.freed()) {
-      if (workerOf(words[(record << 4) | Word.owner]) === thread && this.takeAway(record)) drained.push(record)
+      if (workerOf(records.ownerWord(record)) === thread && this.takeAway(record)) drained.push(record)
     }
     drained.push(...this.drainQueue(thread, () => true))
     this.remoteFrees.completeOf(thread)
@@ -238,11 +231,11 @@ export class ThreadCaches implements BlockCache {
 
   /** The blocks that threads cache for a stream, in the classes from `first` to before `end`. */
   private cachedBy(slot: number, first: number, end: number): number[] {
-    const { words } = this
+    const { records } = this
+    const key = keyOfSlot(slot)
     return [...this.freed()].filter(record => {
-      const base = record << 4
-      const sizeClass = words[base | Word.sizeClass]
-      return words[base | Word.key] === slot + 1 && sizeClass >= first && sizeClass < end
+      const sizeClass = records.sizeClassOf(record)
+      return records.keyOf(record) === key && sizeClass >= first && sizeClass < end
     })
   }
 

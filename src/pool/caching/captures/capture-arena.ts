@@ -1,13 +1,14 @@
-// The memory of one capture in one caching pool: blocks without any dependency that the pool gives it whole, each with a heap
-// of its own inside. Addresses in a graph are fixed, so nothing of it goes back before the graph is closed; what is freed
-// after the capture is not handed out again.
+// The memory of one capture in one caching pool. The pool gives it whole blocks that depend on no work, and each of
+// them gets a heap of its own inside. A graph's addresses are fixed, so no memory goes back before the graph is
+// closed, and blocks that are freed after the capture are not handed out again.
 //
-// While the capture lasts, freed memory is used again where the captured work that used it comes before: the algebra of the
-// pool, over the clocks of the capture.
+// During the capture a freed block is used again if the captured work that used it comes before. The rules are those
+// of the pool, over the clocks of the capture.
 
 import { findAdmitted, startIn } from '../../../heap/cross-key.js'
 import type { Admission } from '../../../heap/free-run.js'
-import { type RecordTable, State, Word } from '../../../heap/records.js'
+import { keyOfSlot } from '../../../heap/key.js'
+import { type RecordTable, State } from '../../../heap/records.js'
 import { SegregatedFit } from '../../../heap/segregated-fit.js'
 import type { Capture } from '../../../order/capture.js'
 import { MOST_STREAMS } from '../../../order/clocks.js'
@@ -17,9 +18,9 @@ import type { BlockCache } from '../block-cache.js'
 import type { Use } from '../deferred.js'
 import { FULL_CLASS } from '../stream-caches.js'
 
-/** The key of blocks that are not used again as long as the graph lives. */
+/** The key of blocks that are not used again while the graph lives. */
 const NEVER = MOST_STREAMS + 1
-/** A capture takes at least so much from its pool at a time, and as much as it has already, up to the most: 2 to 32 MiB. */
+/** A capture that needs memory takes as much as it already has, within these bounds: 2 and 32 MiB. */
 const LEAST_UNITS = 2 ** 13
 const MOST_UNITS = 2 ** 17
 
@@ -29,34 +30,34 @@ interface Part {
   readonly heap: SegregatedFit
 }
 
-/** A block that was freed while captured work uses it, and what else it waits for. */
+/** A block that was freed while captured work uses it, and the other uses that it waits for. */
 interface Kept {
   readonly record: number
   readonly uses: readonly Use[]
 }
 
-/** What an arena asks of the central heap behind its pool. */
+/** The calls that an arena makes on its pool's central heap. */
 export interface ArenaSource {
-  /** a block without any dependency, taken; 0 when there is none to be had */
+  /** takes a block that depends on no work; 0 if the pool cannot provide one */
   takeIdle(units: number): number
-  /** takes such a block back, or any that was kept, to be used again after all of `uses` */
+  /** takes such a block back, or a kept one, to be used again after all of `uses` */
   takeBack(record: number, uses: readonly Use[]): void
-  /** a live block is used by work that is in `stream` now */
+  /** work that is in `stream` now uses a live block */
   announceUse(record: number, stream: Stream): void
 }
 
 export class CaptureArena implements Holding {
   lost = false
-  /** live blocks of the pool, or of another graph, that captured work uses: they are kept once freed */
+  /** live blocks of the pool, or of another graph, that captured work uses; once freed they are kept */
   readonly borrowed = new Set<number>()
   private readonly parts: Part[] = []
-  /** by record of a block that is live */
+  /** by record of a live block */
   private readonly heapOf = new Map<number, SegregatedFit>()
   private readonly kept: Kept[] = []
   private readonly later: Use[] = []
   private readonly admission: Admission = new Float64Array(MOST_STREAMS + 1)
   private units = 0
-  /** what must complete before the memory goes back; null while the graph may be launched */
+  /** the uses that must complete before the memory goes back; null while the graph may be launched */
   private uses: readonly Use[] | null = null
 
   constructor(
@@ -68,7 +69,7 @@ export class CaptureArena implements Holding {
     capture.holdings.add(this)
   }
 
-  /** A block for a captured stream, as `CentralHeap.allocate` gives it; 0 when the pool has no memory for it. */
+  /** A block for a captured stream, as `CentralHeap.allocate` returns it; 0 if the pool has no memory for it. */
   allocate(units: number, alignUnits: number, slot: number): number {
     this.look(slot)
     let record = 0
@@ -81,9 +82,8 @@ export class CaptureArena implements Holding {
       if (part === null) return 0
       record = this.take(part.heap, units, alignUnits, slot)
     }
-    const { words } = this.records
-    words[(record << 4) | Word.key] = slot + 1
-    words[(record << 4) | Word.sizeClass] = FULL_CLASS
+    this.records.setKey(record, keyOfSlot(slot))
+    this.records.setSizeClass(record, FULL_CLASS)
     this.caches.meet(slot)
     this.caches.handOut(slot, record)
     return record
@@ -94,20 +94,20 @@ export class CaptureArena implements Holding {
     return this.heapOf.has(record)
   }
 
-  /** A block of this arena is freed on a stream of its capture; with `uses` elsewhere it is not used again. */
+  /** Frees a block of this arena on a stream of its capture. A block with `uses` elsewhere is not used again. */
   freeCaptured(record: number, slot: number, uses: readonly Use[]): void {
     if (uses.length > 0) this.free(record, uses)
-    else this.giveToHeap(record, slot + 1, this.capture.marked[slot] + 1)
+    else this.giveToHeap(record, keyOfSlot(slot), this.capture.marked[slot] + 1)
   }
 
-  /** A block of this arena is freed where work runs that is not captured. */
+  /** Frees a block of this arena outside of its capture. */
   free(record: number, uses: readonly Use[]): void {
     this.later.push(...uses)
     this.giveToHeap(record, NEVER, 1)
     if (this.uses !== null) this.giveBackIdle([...this.uses, ...this.later])
   }
 
-  /** A block that is not of this arena was freed: it goes back once the graph was closed and `uses` have completed. */
+  /** Keeps a freed block of another owner. It goes back once the graph is closed and `uses` have completed. */
   keep(record: number, uses: readonly Use[]): void {
     this.borrowed.delete(record)
     this.records.setState(record, State.captured)
@@ -126,7 +126,7 @@ export class CaptureArena implements Holding {
     for (const { record, uses } of this.kept.splice(0)) this.source.takeBack(record, [...uses, ...this.uses])
   }
 
-  /** True when nothing is left to give back. */
+  /** Whether all memory was given back. */
   get empty(): boolean {
     return this.uses !== null && this.parts.length === 0
   }
@@ -143,13 +143,13 @@ export class CaptureArena implements Holding {
   private look(slot: number): void {
     const { admission } = this
     const row = slot * MOST_STREAMS
-    for (let other = 0; other < MOST_STREAMS; other++) admission[other + 1] = this.capture.known[row + other]
+    for (let other = 0; other < MOST_STREAMS; other++) admission[keyOfSlot(other)] = this.capture.known[row + other]
     admission[0] = Infinity
-    admission[slot + 1] = Infinity
+    admission[keyOfSlot(slot)] = Infinity
   }
 
   private take(heap: SegregatedFit, units: number, alignUnits: number, slot: number): number {
-    let record = heap.allocate(units, alignUnits, slot + 1)
+    let record = heap.allocate(units, alignUnits, keyOfSlot(slot))
     if (record === 0) {
       const block = findAdmitted(heap, units, alignUnits, this.admission)
       if (block === 0) return 0
@@ -165,11 +165,11 @@ export class CaptureArena implements Holding {
     let record = this.source.takeIdle(wanted)
     if (record === 0 && wanted > units) record = this.source.takeIdle(units)
     if (record === 0) return null
-    const { words } = this.records
-    const [range, start, size] = [Word.range, Word.offset, Word.units].map(word => words[(record << 4) | word])
-    this.records.setState(record, State.captured)
-    const heap = new SegregatedFit(this.records)
-    heap.addRange(range, start, size, 'free')
+    const { records } = this
+    const size = records.unitsOf(record)
+    records.setState(record, State.captured)
+    const heap = new SegregatedFit(records)
+    heap.addRange(records.rangeOf(record), records.offsetOf(record), size, 'free')
     this.units += size
     const part = { record, heap }
     this.parts.push(part)

@@ -1,8 +1,8 @@
-// What captures and their graphs have of a pool's memory: an arena for each, and blocks that belong to others but are used by
-// captured work. Such a block, once freed, goes from one graph that uses it to the next, then back to where it came from:
+// The part of a pool's memory that captures and their graphs use: an arena for each capture, and borrowed blocks of
+// other owners. A borrowed block, once freed, goes from one graph that uses it to the next, then back to its owner:
 // another graph's arena or the pool.
 
-import { type RecordTable, Word } from '../../../heap/records.js'
+import type { RecordTable } from '../../../heap/records.js'
 import type { SegregatedFit } from '../../../heap/segregated-fit.js'
 import type { Capture } from '../../../order/capture.js'
 import type { CaptureObserver, Clocks } from '../../../order/clocks.js'
@@ -12,9 +12,9 @@ import type { Deferred, Use } from '../deferred.js'
 import { FULL_CLASS } from '../stream-caches.js'
 import { type ArenaSource, CaptureArena } from './capture-arena.js'
 
-/** What is asked of the central heap. */
+/** The calls that are made on the central heap. */
 interface IdleMemory {
-  /** a large block without any dependency, taken; 0 when there is none to be had */
+  /** takes a large block that depends on no work; 0 if the pool cannot provide one */
   takeIdle(units: number): number
   /** takes a block back, to be used again after all of `uses` */
   giveBackAfter(record: number, uses: readonly Use[]): void
@@ -22,7 +22,7 @@ interface IdleMemory {
 
 export class GraphArenas implements ArenaSource, CaptureObserver {
   private readonly arenas = new Set<CaptureArena>()
-  /** of this device, and of others that streams of use blocks */
+  /** the clocks of all devices whose streams use blocks */
   private readonly clocksOfUsers = new Set<Clocks>()
 
   constructor(
@@ -33,12 +33,15 @@ export class GraphArenas implements ArenaSource, CaptureObserver {
     private readonly memory: IdleMemory,
   ) {}
 
-  /** A block for a captured stream, as by `CentralHeap.allocate`, at an address that stays. */
+  /** A block for a captured stream, as `CentralHeap.allocate` returns it, at an address that stays. */
   allocate(units: number, alignUnits: number, stream: Stream): number {
     return this.arenaOf(stream.capture!).allocate(units, alignUnits, stream.lastSlot)
   }
 
-  /** Takes a block back on a captured stream: one of the capture for its further work, any other when the graph was closed. */
+  /**
+   * Takes a block back on a captured stream. The capture uses its own blocks again; any other block waits until the
+   * graph is closed.
+   */
   free(record: number, stream: Stream): void {
     this.caches.handBack(record)
     const arena = this.arenaOf(stream.capture!)
@@ -47,23 +50,25 @@ export class GraphArenas implements ArenaSource, CaptureObserver {
     else arena.keep(record, [...uses, { clocks: this.clocks, slot: stream.lastSlot, stamp: stream.lastStamp }])
   }
 
-  /** Takes back a block that is captured on a stream that is not: after `stamp` of its slot. */
+  /** Takes a captured block back on a stream that is not captured, after `stamp` of its slot. */
   freeLater(record: number, slot: number, stamp: number): void {
     this.caches.handBack(record)
     this.takeBack(record, [{ clocks: this.clocks, slot, stamp }])
   }
 
-  /** Whether a live block is of the arena of a graph, or used by one. */
+  /** Whether a graph owns or uses a live block. */
   isCaptured(record: number): boolean {
     return this.isOfArena(record) || this.borrowerOf(record) !== undefined
   }
 
-  /** Whether a live block is of the arena of a graph. */
+  /** Whether a live block belongs to the arena of a graph. */
   isOfArena(record: number): boolean {
-    return this.records.words[(record << 4) | Word.sizeClass] === FULL_CLASS
+    return this.records.sizeClassOf(record) === FULL_CLASS
   }
 
-  /** A stream uses a live block until that is freed: by work that runs, and by what is captured until then. */
+  /**
+   * A stream uses a live block until the block is freed, in work that runs and in work that is captured until then.
+   */
   announceUse(record: number, stream: Stream): void {
     this.deferred.announce(record, stream, Infinity)
     stream.clocks.captureObservers.add(this)
@@ -83,7 +88,8 @@ export class GraphArenas implements ArenaSource, CaptureObserver {
   takeBack(record: number, uses: readonly Use[]): void {
     const borrower = this.borrowerOf(record)
     const owner = this.find(arena => arena.owns(record))
-    // One graph that used it may have been closed while another one kept it: then the launches of that are announced.
+    // A graph that used the block may have been closed while another graph kept it. The closed graph has announced
+    // its launches.
     const all = [...uses, ...this.deferred.takeUses(record)]
     if (borrower !== undefined) borrower.keep(record, all)
     else if (owner !== undefined) owner.free(record, all)
@@ -96,7 +102,7 @@ export class GraphArenas implements ArenaSource, CaptureObserver {
     return this.find(arena => arena.heapIn(record) !== undefined)?.heapIn(record)
   }
 
-  /** The memory goes away, and no graph that has some of it can be launched any more. */
+  /** The memory goes away. Graphs that use it must not be launched any more. */
   lose(): void {
     for (const arena of this.arenas) arena.lost = true
     for (const clocks of this.clocksOfUsers) clocks.captureObservers.delete(this)

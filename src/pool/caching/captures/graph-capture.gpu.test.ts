@@ -34,7 +34,7 @@ function capture(stream: Stream, work: () => void): Graph {
 
 for (const backing of ['virtual', 'segments'] as const) {
   describe(`graphs on a GPU, ${backing} memory`, () => {
-    it('the pool grows in a capture in global mode, memory is used again in it, and what is held stays valid', () => {
+    it('in a capture in global mode the pool grows, memory is used again, and live buffers stay valid', () => {
       using pool = gpu.createPool({ backing, maxPoolBytes: 512 * MiB })
       using a = gpu.createStream()
       using b = gpu.createStream()
@@ -98,7 +98,7 @@ for (const backing of ['virtual', 'segments'] as const) {
   })
 }
 
-describe('what the driver allows while a stream is captured', () => {
+describe('calls that the driver allows while a stream is captured', () => {
   const { driver, context } = gpu
   const granule = driver.cuMemGetAllocationGranularity(context.device)
   const spare = gpu.createStream()
@@ -127,7 +127,7 @@ describe('what the driver allows while a stream is captured', () => {
     spare.close()
   })
 
-  /** What the driver says to a call in a capture, and whether the capture outlives it. */
+  /** The driver's answer to a call in a capture, and whether the capture survives the call. */
   function answer(threadMode: number, probe: () => void): string {
     using stream = gpu.createStream()
     const before = driver.cuThreadExchangeStreamCaptureMode(threadMode)

@@ -1,5 +1,6 @@
-// Graphs and the caching pool: memory for captured work, where it comes from, when it is used again, and when it goes back.
-// One file, long since the cases run over both backings with one set-up, and the random captures check the same rules.
+// Graphs and the caching pool: where memory for captured work comes from, when it is used again, and when it goes
+// back. The file is long because the cases run over both backings with one set-up, and the random captures check the
+// same rules.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
@@ -36,7 +37,7 @@ function capture(stream: Stream, work: () => void): Graph {
   return stream.endCapture()
 }
 
-/** Memory of the device that belongs to nobody once all pools have given back what they can. */
+/** Free memory of the device once all pools have given back their idle memory. */
 function idleBytes(device: TestDevice, pool: CachingPool): number {
   pool.trimTo(0)
   assertConsistent(pool)
@@ -125,7 +126,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       assertConsistent(pool)
     })
 
-    it('what a graph has is never handed out while it lives, and goes back when it is closed', () => {
+    it('memory of a graph is never handed out while the graph lives, and goes back when it is closed', () => {
       const { device, pool, a, b } = setUp({ backing })
       const graph = capture(a, () => pool.allocate(20 * MiB, a).free())
       assert.equal(pool.tryAllocate(50 * MiB, b), null)
@@ -214,7 +215,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       }
     })
 
-    it('a buffer of a closed stream freed by address is no memory of the graph of the next stream in its slot', () => {
+    it('a buffer of a closed stream, freed by address, does not join the graph of the next stream in its slot', () => {
       const { device, pool, a, b } = setUp({ backing })
       const { ptr } = pool.allocate(LIMIT, a)
       a.close()
@@ -236,7 +237,7 @@ for (const backing of ['virtual', 'segments'] as const) {
             ? device.createPool({ maxPoolBytes: LIMIT, backing, debug: true })
             : device.createPool({ maxPoolBytes: LIMIT, backing })
           const buffer = pool.allocate(8 * MiB, a)
-          buffer.recordUse(c) // which joins the capture of b
+          buffer.recordUse(c) // c joins the capture of b
           const graph = capture(b, () => {
             signal(b, c)
             signal(c, b)
@@ -347,7 +348,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       }
     })
 
-    it('two graphs sharing a pool have memory of their own, and one goes without the other', () => {
+    it('two graphs of a pool have separate memory, and close independently', () => {
       const { device, pool, a, b } = setUp({ backing })
       const held: DeviceBuffer[] = []
       const make = (stream: Stream, value: number) =>
@@ -383,7 +384,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       assert.equal(idleBytes(device, pool), LIMIT)
     })
 
-    it('a buffer of one graph that another one uses stays until both are closed', () => {
+    it('a buffer of one graph that another graph uses stays until both are closed', () => {
       for (const firstGoes of [true, false]) {
         const { device, pool, a, b } = setUp({ backing })
         let between!: DeviceBuffer
@@ -465,7 +466,7 @@ describe('graphs and the rest of the pool', () => {
     assertConsistent(pool)
   })
 
-  it('the counters tell what is live', () => {
+  it('the counters count the live blocks of a capture', () => {
     const { pool, a } = setUp()
     const graph = capture(a, () => {
       pool.allocate(MiB, a).free()
@@ -512,12 +513,12 @@ describe('graphs and the rest of the pool', () => {
     pool.allocate(MiB, a).free()
   })
 
-  it('growing and asking never break a capture in global mode, announced or not', () => {
+  it('growth and queries never break a capture in global mode, announced or not', () => {
     for (const backing of ['virtual', 'segments'] as const) {
       const { device, pool, a, b, c } = setUp({ backing })
       const release = device.hold(b)
       pool.allocate(30 * MiB, b).free()
-      device.driver.cuStreamBeginCapture(c.handle, 0) // by somebody else
+      device.driver.cuStreamBeginCapture(c.handle, 0) // by another library
       const one = pool.allocate(4 * MiB, a)
       a.beginCapture('global')
       pool.allocate(24 * MiB, a).free()
@@ -536,7 +537,7 @@ describe('graphs and the rest of the pool', () => {
     }
   })
 
-  it('a closed pool takes its memory from the graph, which says so', () => {
+  it('a graph refuses to launch once its pool is closed', () => {
     const { device, pool, a } = setUp()
     const graph = capture(a, () => pool.allocate(MiB, a).fill(1))
     pool.close()
@@ -545,7 +546,7 @@ describe('graphs and the rest of the pool', () => {
     assert.equal(device.freeBytes(), LIMIT)
   })
 
-  it('what cannot be while a stream is captured is refused, and the capture goes on', () => {
+  it('calls that a capture forbids are refused, and the capture goes on', () => {
     const { device, pool, a, b } = setUp()
     const blocks = device.createBlockPool({ blockBytes: MiB, count: 1 })
     const arena = device.createArenaPool({ bytes: MiB })
@@ -627,7 +628,7 @@ describe('graphs and the rest of the pool', () => {
     }
   })
 
-  it('a device whose memory is pending waits on the host for the memory of a capture', () => {
+  it('a capture waits on the host for memory when all of the device’s memory is pending', () => {
     const { device, pool, a, b } = setUp()
     device.hold(b)
     const pending = pool.allocate(60 * MiB, b)

@@ -1,5 +1,6 @@
-// Every driver call of two captures, their launches and their end fails in turn, once or from then on. Whatever was under
-// way, nothing may be lost: streams can be used again, the pool stays consistent, and all memory goes back in the end.
+// Every driver call of two captures, their launches and their end fails in turn, once or from then on. Whatever was
+// under way, nothing may be lost: streams can be used again, the pool stays consistent, and all memory goes back in
+// the end.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
@@ -101,7 +102,7 @@ describe('driver failures: graphs', () => {
   workload.run()
   const calls = callsOf(device) - opening
 
-  it('the workload is served whole when nothing fails', () => {
+  it('the whole workload is served as long as no call fails', () => {
     assert.equal(workload.refusals, 0)
     assert.equal(workload.graphs.length, 2)
     workload.finish()

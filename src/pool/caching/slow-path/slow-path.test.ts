@@ -1,0 +1,117 @@
+// The steps of the slow path by name and in order, as planned for the pool's options, and as a request tries them.
+
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { MiB } from '../../../base/bytes.js'
+import { TestDevice } from '../../pool.fixture.js'
+import type { CachingPool } from '../caching-pool.js'
+import { type PoolOptions, parsePoolOptions } from '../options.js'
+import type { Miss } from './miss.js'
+import { CAPTURE_PLAN, type Plan, planFor } from './slow-path.js'
+import type { Step, StepName } from './steps.js'
+
+const DEFAULT: Plan = {
+  beforeGrowth: [
+    'cachedElsewhere',
+    'breakLarger',
+    'freeElsewhere',
+    'deferred',
+    'settled',
+    'evict',
+    'refuseForeignCapture',
+    'completed',
+    'drainAndJoin',
+  ],
+  growth: ['newMemory', 'drainAll', 'otherHeap', 'streamWait', 'streamWaitForRun', 'streamWaitInOtherHeap', 'hostWait'],
+}
+const WAITS_OF_STREAMS: readonly StepName[] = ['streamWait', 'streamWaitForRun', 'streamWaitInOtherHeap']
+
+function planOf(options: PoolOptions): Plan {
+  return planFor(parsePoolOptions(options, 64 * MiB))
+}
+
+/** The names of the steps that are tried during `work`. */
+function triedBy(pool: CachingPool, work: () => void): StepName[] {
+  const steps = pool.central['steps']
+  const tried: StepName[] = []
+  for (const name of new Set([...DEFAULT.beforeGrowth, ...DEFAULT.growth, ...CAPTURE_PLAN.beforeGrowth])) {
+    const step: Step = steps[name]
+    const recorded = (miss: Miss) => {
+      tried.push(name)
+      return step.call(steps, miss)
+    }
+    Object.assign(steps, { [name]: recorded })
+  }
+  work()
+  return tried
+}
+
+test('a default pool makes a stream wait when it cannot grow, and the host last', () => {
+  assert.deepEqual(planOf({}), DEFAULT)
+})
+
+test('a deterministic pool has the same steps', () => {
+  assert.deepEqual(planOf({ deterministic: true }), DEFAULT)
+})
+
+test('a pool that is not stream-ordered tries no deferred block before those that have settled', () => {
+  const { beforeGrowth, growth } = planOf({ streamOrdered: false })
+  assert.deepEqual(
+    beforeGrowth,
+    DEFAULT.beforeGrowth.filter(name => name !== 'deferred'),
+  )
+  assert.deepEqual(growth, DEFAULT.growth)
+})
+
+test("with crossStreamReuse 'ordered' no stream is made to wait", () => {
+  const { beforeGrowth, growth } = planOf({ crossStreamReuse: 'ordered' })
+  assert.deepEqual(beforeGrowth, DEFAULT.beforeGrowth)
+  assert.deepEqual(
+    growth,
+    DEFAULT.growth.filter(name => !WAITS_OF_STREAMS.includes(name)),
+  )
+})
+
+test("with crossStreamReuse 'wait-before-grow' a stream waits before the pool grows, and the host before much is idle", () => {
+  const { beforeGrowth, growth } = planOf({ crossStreamReuse: 'wait-before-grow' })
+  assert.deepEqual(beforeGrowth, [...DEFAULT.beforeGrowth, 'streamWait'])
+  assert.deepEqual(growth, ['growWithLittleSlack', 'newMemory', 'drainAll', 'otherHeap', 'hostWait'])
+})
+
+test('a capture gets a block that depends on no work', () => {
+  assert.deepEqual(CAPTURE_PLAN, {
+    beforeGrowth: ['independent', 'drainBoth'],
+    growth: ['newMemory', 'hostWait'],
+  })
+})
+
+test('a request that no step helps tries all steps in their order', () => {
+  const pool = new TestDevice().createPool({ maxPoolBytes: 10 * MiB })
+  pool.allocate(8 * MiB)
+  const tried = triedBy(pool, () => assert.equal(pool.tryAllocate(8 * MiB), null))
+  assert.deepEqual(tried, [...DEFAULT.beforeGrowth, ...DEFAULT.growth])
+  assert.equal(pool.stats().growths, 2)
+})
+
+test('a request that a step helps tries no further step', () => {
+  const pool = new TestDevice().createPool()
+  const tried = triedBy(pool, () => pool.allocate(8 * MiB))
+  assert.deepEqual(tried, [...DEFAULT.beforeGrowth, 'newMemory'])
+})
+
+test('a request above the limit of the pool tries no step', () => {
+  const pool = new TestDevice().createPool({ maxPoolBytes: 10 * MiB })
+  const tried = triedBy(pool, () => assert.equal(pool.tryAllocate(11 * MiB), null))
+  assert.deepEqual(tried, [])
+  assert.equal(pool.stats().growths, 0)
+})
+
+test('a capture tries the steps of its plan', () => {
+  const device = new TestDevice()
+  const pool = device.createPool()
+  const stream = device.createStream()
+  stream.beginCapture()
+  const tried = triedBy(pool, () => pool.allocate(1 * MiB, stream))
+  stream.endCapture().close()
+  assert.deepEqual(tried, ['independent', 'drainBoth', 'newMemory'])
+})

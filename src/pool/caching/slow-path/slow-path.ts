@@ -1,0 +1,93 @@
+// The path of a request that neither the caches nor the heap could serve: a list of steps and a loop over it. The
+// first step that finds a block is the last one tried. docs/walkthrough.md explains each step under the name that it
+// has here.
+
+import type { PoolConfig } from '../options.js'
+import { ANY_STREAM, type Miss } from './miss.js'
+import type { StepName, Steps } from './steps.js'
+import { finish, type Waiting } from './waiting.js'
+
+/** Steps in the order in which they are tried. */
+export interface Plan {
+  readonly beforeGrowth: readonly StepName[]
+  readonly growth: readonly StepName[]
+}
+
+export function planFor({ crossStreamReuse, streamOrdered }: PoolConfig): Plan {
+  const waitsEarly = crossStreamReuse === 'wait-before-grow'
+  const waitsLate = crossStreamReuse === 'wait-before-oom'
+  return {
+    beforeGrowth: chosen(
+      'cachedElsewhere',
+      'breakLarger',
+      'freeElsewhere',
+      streamOrdered && 'deferred', // before `settled`, which gives such blocks a later stamp
+      'settled',
+      'evict',
+      'refuseForeignCapture', // the steps from here on may call the driver
+      'completed',
+      'drainAndJoin',
+      waitsEarly && 'streamWait',
+    ),
+    growth: chosen(
+      waitsEarly && 'growWithLittleSlack',
+      'newMemory',
+      'drainAll',
+      'otherHeap',
+      waitsLate && 'streamWait',
+      waitsLate && 'streamWaitForRun',
+      waitsLate && 'streamWaitInOtherHeap',
+      'hostWait',
+    ),
+  }
+}
+
+/** A graph may be launched at any time, so its memory must not depend on any work. */
+export const CAPTURE_PLAN: Plan = {
+  beforeGrowth: ['independent', 'drainBoth'],
+  growth: ['newMemory', 'hostWait'],
+}
+
+function chosen(...steps: readonly (StepName | false)[]): StepName[] {
+  return steps.filter(step => step !== false)
+}
+
+export class SlowPath {
+  /** requests that reached the steps of growth */
+  growths = 0
+  private readonly plan: Plan
+
+  constructor(
+    private readonly steps: Steps,
+    config: PoolConfig,
+  ) {
+    this.plan = planFor(config)
+  }
+
+  /** A taken block for a stream; 0 when no step helps. */
+  *take(miss: Miss): Waiting<number> {
+    return this.steps.begin(miss) ? yield* this.follow(this.plan, miss) : 0
+  }
+
+  /** A taken block of the large heap that depends on no work; 0 when no step helps. */
+  takeIndependent(miss: Omit<Miss, 'slot'>): number {
+    const idle = { ...miss, slot: ANY_STREAM }
+    return this.steps.begin(idle) ? finish(this.follow(CAPTURE_PLAN, idle)) : 0
+  }
+
+  private *follow({ beforeGrowth, growth }: Plan, miss: Miss): Waiting<number> {
+    const record = yield* this.firstOf(beforeGrowth, miss)
+    if (record !== 0) return record
+    this.growths++
+    return yield* this.firstOf(growth, miss)
+  }
+
+  private *firstOf(names: readonly StepName[], miss: Miss): Waiting<number> {
+    for (const name of names) {
+      const result = this.steps[name](miss)
+      const record = typeof result === 'number' ? result : yield* result
+      if (record !== 0) return record
+    }
+    return 0
+  }
+}

@@ -1,0 +1,275 @@
+// The steps of the slow path (slow-path.ts), by name. Each one returns a taken block, or 0. A step may be repeated:
+// it looks at the pool as the steps before it have left it.
+
+import { MiB } from '../../../base/bytes.js'
+import { PoolError } from '../../../base/errors.js'
+import { CU_STREAM_LEGACY_DEFAULT } from '../../../driver/constants.js'
+import { keyOfSlot } from '../../../heap/key.js'
+import { UNIT_BYTES } from '../../../heap/size-classes.js'
+import type { Clocks } from '../../../order/clocks.js'
+import { relaxed } from '../../../order/relaxed.js'
+import { type Backing, SMALL_UNITS } from '../../backing/backing.js'
+import type { BlockCache } from '../block-cache.js'
+import type { CrossStreamReuse } from '../cross-stream.js'
+import type { Deferred, Use } from '../deferred.js'
+import type { FreeMemory } from '../free-memory.js'
+import type { PoolConfig } from '../options.js'
+import type { Settling } from '../settling.js'
+import type { CacheDrain } from './cache-drain.js'
+import { HostWait, NO_STREAM } from './host-wait.js'
+import { ANY_STREAM, type Miss } from './miss.js'
+import type { Waiting } from './waiting.js'
+
+/**
+ * With 'wait-before-grow' the host waits before more than this is reserved, relative to the most that was live, and
+ * beyond it.
+ */
+const MOST_SLACK = 1.2
+const LEAST_SLACK_BYTES = 32 * MiB
+
+export type Step = (miss: Miss) => number | Waiting<number>
+
+/** The parts of a pool that the steps work with. */
+export interface PoolParts {
+  readonly memory: FreeMemory
+  readonly caches: BlockCache
+  readonly drain: CacheDrain
+  readonly settling: Settling
+  readonly crossStream: CrossStreamReuse
+  readonly deferred: Deferred
+  readonly backing: Backing
+  readonly clocks: Clocks
+  /** by stream slot: the latest stamp that the host has seen complete */
+  readonly seen: Float64Array
+  readonly config: PoolConfig
+}
+
+export type StepName = { [Name in keyof Steps]: Steps[Name] extends Step ? Name : never }[keyof Steps]
+
+export class Steps {
+  readonly host: HostWait
+
+  constructor(private readonly parts: PoolParts) {
+    this.host = new HostWait(parts)
+  }
+
+  /** Prepares the search for a miss; false for a request that exceeds the pool's limit. */
+  begin({ units, slot }: Miss): boolean {
+    // No step would help, even with the pool empty, and the steps would disturb much.
+    if (units * UNIT_BYTES > this.parts.backing.limitBytes) return false
+    if (slot !== ANY_STREAM) this.parts.crossStream.look(slot)
+    return true
+  }
+
+  /** A free block that depends on no work. */
+  independent(miss: Miss): number {
+    return this.takeKnown(miss)
+  }
+
+  /** A safe block out of another stream's cache. */
+  cachedElsewhere({ units, alignUnits, slot }: Miss): number {
+    const { caches, crossStream } = this.parts
+    return alignUnits === 1 && caches.isWorthDraining ? crossStream.takeCached(units, slot) : 0
+  }
+
+  /** A part of a larger small block that this stream caches. */
+  breakLarger({ heap, units, alignUnits, slot }: Miss): number {
+    const { drain, memory } = this.parts
+    const isBroken = heap === memory.small && drain.breakLarger(units, slot)
+    return isBroken ? heap.allocate(units, alignUnits, keyOfSlot(slot)) : 0
+  }
+
+  /** A safe free block that another stream used last. */
+  freeElsewhere({ heap, units, alignUnits }: Miss): number {
+    return this.parts.crossStream.takeFree(heap, units, alignUnits)
+  }
+
+  /** A freed block with announced uses, all of which are safe for this stream. */
+  deferred(miss: Miss): number {
+    return this.takeDeferred(miss, false)
+  }
+
+  /** A block that work depended on which is known to have completed. */
+  settled(miss: Miss): number {
+    return this.parts.settling.settleKnown() > 0 ? this.takeKnown(miss) : 0
+  }
+
+  /** Room that a few cached blocks of this stream make in their heap. */
+  evict({ heap, units, alignUnits, slot }: Miss): number {
+    const makesRoom = this.parts.drain.makeRoom(heap, units + alignUnits - 1, slot)
+    return makesRoom ? heap.allocate(units, alignUnits, keyOfSlot(slot)) : 0
+  }
+
+  /**
+   * Throws for a stream that another library captures unannounced: the pool would reuse memory that the graph uses.
+   */
+  refuseForeignCapture({ slot }: Miss): number {
+    const { clocks } = this.parts
+    if (clocks.handles[slot] === CU_STREAM_LEGACY_DEFAULT) return 0
+    const driver = clocks.context.activate()
+    if (!clocks.submit('allocate', slot, handle => driver.cuStreamIsCapturing(handle))) return 0
+    throw new PoolError(
+      'allocate: the stream is being captured by another library; call pool.beginCapture(stream) before the capture begins',
+    )
+  }
+
+  /** A block that depended on work which the driver now reports complete. */
+  completed(miss: Miss): number {
+    const { settling } = this.parts
+    return settling.ask() && settling.settleKnown() > 0 ? this.takeKnown(miss) : 0
+  }
+
+  /** Adjacent safe blocks of several streams, after the caches were drained if they are worth it. */
+  drainAndJoin(miss: Miss): number {
+    if (this.parts.caches.isWorthDraining)
+      return this.takeDrained(miss, this.parts.config.crossStreamReuse !== 'wait-before-grow')
+    return this.takeRun(miss)
+  }
+
+  /** A block for a capture, after all caches were drained and completed work was settled. */
+  drainBoth(miss: Miss): number {
+    const { drain, memory, settling } = this.parts
+    drain.drain(memory.large)
+    drain.drain(memory.small)
+    settling.settle()
+    return this.takeKnown(miss)
+  }
+
+  /** New memory as long as little of the pool lies idle then; before more would lie idle, the host waits. */
+  *growWithLittleSlack(miss: Miss): Waiting<number> {
+    const { caches } = this.parts
+    const usedUnits = Math.max(caches.peakUnits, caches.liveUnits + miss.units)
+    const mostBytes = Math.max(usedUnits * UNIT_BYTES * MOST_SLACK, usedUnits * UNIT_BYTES + LEAST_SLACK_BYTES)
+    let record = this.grow(miss, mostBytes)
+    while (record === 0 && (yield* this.host.waitFor(miss, mostBytes))) {
+      record = this.takeKnown(miss) || this.grow(miss, mostBytes)
+    }
+    return record
+  }
+
+  /** New memory, or idle memory that is moved here. */
+  newMemory(miss: Miss): number {
+    return this.grow(miss)
+  }
+
+  /** The same once all caches were drained. */
+  drainAll(miss: Miss): number {
+    if (this.parts.caches.isEmpty === true) return 0
+    return this.takeDrained(miss, false) || this.grow(miss)
+  }
+
+  /** A block out of the heap for blocks of other sizes. */
+  otherHeap(miss: Miss): number {
+    return this.takeAnywhere(this.inOtherHeap(miss))
+  }
+
+  /** A block that another stream used last, once this stream was made to wait for that stream. */
+  streamWait(miss: Miss): number {
+    return this.takeByWaiting(miss)
+  }
+
+  /** New memory that takes less than before, once this stream was made to wait for the blocks beside it. */
+  streamWaitForRun(miss: Miss): number {
+    const { heap, units, alignUnits, slot } = miss
+    const { crossStream, backing } = this.parts
+    return crossStream.waitForRun(backing, heap, units, alignUnits, slot) ? this.grow(miss) : 0
+  }
+
+  /** As `streamWait`, out of the heap for blocks of other sizes. */
+  streamWaitInOtherHeap(miss: Miss): number {
+    return this.takeByWaiting(this.inOtherHeap(miss))
+  }
+
+  /**
+   * Whatever the pool has once the host has waited for the oldest work that is enough, and again until none is left.
+   */
+  *hostWait(miss: Miss): Waiting<number> {
+    let record = 0
+    while (record === 0 && (yield* this.host.waitFor(miss))) {
+      record = this.takeKnown(miss) || this.grow(miss)
+      if (record === 0 && miss.slot !== ANY_STREAM) record = this.takeAnywhere(this.inOtherHeap(miss))
+    }
+    return record
+  }
+
+  /**
+   * Drains the caches of one heap; if that does not help, drains the other heap's caches as well. With `sparing` the
+   * other heap keeps its caches if they are many: few of those blocks would leave a granule idle, and all of them
+   * would be missed.
+   */
+  private takeDrained(miss: Miss, sparing: boolean): number {
+    const { drain, settling } = this.parts
+    let record = 0
+    if (drain.drain(miss.heap) > 0) {
+      settling.settle()
+      record = this.takeKnown(miss)
+    }
+    if (record === 0) record = this.takeRun(miss)
+    const other = this.inOtherHeap(miss).heap
+    if (record === 0 && !(sparing && drain.cachesMany(other)) && drain.drain(other) > 0) settling.settle()
+    return record
+  }
+
+  /** A free block that the stream may use now. */
+  private takeKnown({ heap, units, alignUnits, slot }: Miss): number {
+    if (slot === ANY_STREAM) return heap.allocate(units, alignUnits, 0)
+    const record = heap.allocate(units, alignUnits, keyOfSlot(slot))
+    if (record !== 0) return record
+    const { crossStream } = this.parts
+    crossStream.look(slot)
+    return crossStream.takeFree(heap, units, alignUnits)
+  }
+
+  /** A part of adjacent free blocks that the stream may use now. */
+  private takeRun({ heap, units, alignUnits }: Miss): number {
+    return this.parts.crossStream.takeRun(heap, units, alignUnits)
+  }
+
+  private takeAnywhere(miss: Miss): number {
+    return this.takeKnown(miss) || this.takeRun(miss)
+  }
+
+  private takeByWaiting(miss: Miss): number {
+    const { heap, units, alignUnits, slot } = miss
+    const { crossStream, config } = this.parts
+    const record = crossStream.takeByWaiting(heap, units, alignUnits, slot)
+    return record === 0 && config.streamOrdered ? this.takeDeferred(miss, true) : record
+  }
+
+  private inOtherHeap(miss: Miss): Miss {
+    const { small, large } = this.parts.memory
+    return { ...miss, heap: miss.heap === small ? large : small }
+  }
+
+  /**
+   * A freed block with announced uses: one that is safe for the stream; or, with `wait`, any, and the stream waits
+   * for its uses.
+   */
+  private takeDeferred({ heap, units, alignUnits, slot }: Miss, wait: boolean): number {
+    const { deferred, crossStream, memory, clocks } = this.parts
+    if (deferred.empty) return 0
+    const end = heap === memory.small ? SMALL_UNITS : Infinity
+    const isSafe = (use: Use) => use.clocks === clocks && crossStream.isSafe(slot, use.slot, use.stamp)
+    const block = deferred.smallest(
+      (units + alignUnits - 1) * UNIT_BYTES,
+      end * UNIT_BYTES,
+      candidate => wait || (crossStream.isSafe(slot, candidate.slot, candidate.stamp) && candidate.uses.every(isSafe)),
+    )
+    if (block === null) return 0
+    crossStream.waitFor(slot, block.slot, block.stamp)
+    for (const use of block.uses) {
+      if (use.clocks === clocks) crossStream.waitFor(slot, use.slot, use.stamp)
+      else crossStream.waitForPeer(slot, use)
+    }
+    deferred.remove(block)
+    const freed = memory.giveToHeap(block.record, slot, clocks.marked[slot] + 1)
+    return freed.allocate(units, alignUnits, keyOfSlot(slot))
+  }
+
+  /** Obtains and maps memory, in relaxed mode because some stream may be captured. */
+  private grow({ heap, units, alignUnits, slot }: Miss, mostBytes = Infinity): number {
+    const { backing, clocks, crossStream } = this.parts
+    const admission = slot === ANY_STREAM ? NO_STREAM : crossStream.look(slot)
+    return relaxed(clocks.context.activate(), () => backing.grow(heap, units, alignUnits, admission, mostBytes))
+  }
+}
