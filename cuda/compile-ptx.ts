@@ -1,5 +1,5 @@
-// Compiles the kernels of this folder to the PTX that is committed beside them. The build runs it. It does nothing if no
-// source changed, and names the outdated PTX if nvcc is missing.
+// Compiles the kernels of this folder to the PTX that is committed beside them. The build runs it. It does nothing if
+// no source changed, and names the outdated PTX if nvcc is missing.
 //   node dist/cuda/compile-ptx.js [--force]
 
 import { spawnSync } from 'node:child_process'

@@ -18,8 +18,8 @@ extern "C" __global__ void bump_reset(DevicePool *pool) {
 
 extern "C" __global__ void bump_grow(DevicePool *pool, u64 limit) { atomicMax(&pool->limit, limit); }
 
-// All superblocks idle and all counters zero, by any number of threads; of the superblocks that were ever in use, the first
-// `used`, the bitmaps too.
+// All superblocks idle and all counters zero, by any number of threads; of the superblocks that were ever in use, the
+// first `used`, the bitmaps too.
 static __device__ void clearHeap(DeviceHeap *heap, u64 base, u32 reserved, u32 limit, u32 used) {
   const u32 thread = blockIdx.x * blockDim.x + threadIdx.x;
   const u32 threads = gridDim.x * blockDim.x;

@@ -4,9 +4,9 @@
 //   DeviceArena  the same memory, one atomicAdd a warp
 //   DeviceHeap   malloc and free
 //
-// The host makes and resets them (docs/in-kernel.md); a kernel gets a pointer and calls allocate and free. Nothing here
-// takes a lock, since blocks of a grid are not scheduled fairly: a thread that cannot go on takes another way, and after a
-// number of tries returns nullptr. C++17, for nvcc and NVRTC, compute capability 7.0 and later.
+// The host makes and resets them (docs/in-kernel.md); a kernel gets a pointer and calls allocate and free. Nothing
+// here takes a lock, since blocks of a grid are not scheduled fairly: a thread that cannot go on takes another way,
+// and after a number of tries returns nullptr. C++17, for nvcc and NVRTC, compute capability 7.0 and later.
 //
 // Define CUDA_MEMPOOL_DEBUG to trap at a double or invalid free, which else is counted and ignored.
 //
@@ -101,8 +101,8 @@ protected:
     return nullptr;
   }
 
-  // Takes an addition back if it was the last one. After a later addition the offset stays, since subtracting would hand out
-  // memory twice. It stays below the point where it could wrap.
+  // Takes an addition back if it was the last one. After a later addition the offset stays, since subtracting would
+  // hand out memory twice. It stays below the point where it could wrap.
   __device__ void giveBack(u64 from, u64 to) {
     if (atomicCAS(&offset, to, from) != to) atomicMin(&offset, reserved);
   }
@@ -163,9 +163,9 @@ private:
 
 // ---------------------------------------------------------------------------------------------------------------- heap
 
-// A superblock holds blocks of one class, or is part of a run. Its bitmap lies apart from all blocks. A bit is set exactly
-// while a block is in use, in any class. A late second free, when the superblock has another class, therefore finds a clear
-// bit or frees a block, and the counts are right either way.
+// A superblock holds blocks of one class, or is part of a run. Its bitmap lies apart from all blocks. A bit is set
+// exactly while a block is in use, in any class. A late second free, when the superblock has another class, therefore
+// finds a clear bit or frees a block, and the counts are right either way.
 constexpr u32 SUPERBLOCK_SHIFT = 16;
 constexpr u32 SUPERBLOCK_BYTES = 1u << SUPERBLOCK_SHIFT;
 constexpr u32 BITMAP_SHIFT = 9;
@@ -194,14 +194,15 @@ __device__ inline u32 classOf(u32 bytes) {
 
 __device__ __host__ constexpr u32 capacityOfClass(u32 sizeClass) { return SUPERBLOCK_BYTES / bytesOfClass(sizeClass); }
 
-// The state of a superblock is one word, so that all of it changes at once. The upper half is a tag, the lower half the number
-// of free blocks plus BIAS. A thread subtracts from the count before it looks at the result, and adds back the excess, even
-// if the superblock has changed meanwhile. The count may be off for a moment, in any state. So a tag changes by an addition
-// or by a compare-and-swap of the whole word, and never by a store.
+// The state of a superblock is one word, so that all of it changes at once. The upper half is a tag, the lower half
+// the number of free blocks plus BIAS. A thread subtracts from the count before it looks at the result, and adds back
+// the excess, even if the superblock has changed meanwhile. The count may be off for a moment, in any state. So a tag
+// changes by an addition or by a compare-and-swap of the whole word, and never by a store.
 constexpr u64 BIAS = 1ull << 31;
 // The upper two bits of the tag: idle, divided into blocks of a class, or the beginning of a run.
 enum State : u32 { IDLE = 0, SMALL = 1, RUN = 2 };
-// Bits 5 and 6 of the tag say where a SMALL one is listed: nowhere, since it is full; in the set of its class; in a slot.
+// Bits 5 and 6 of the tag say where a SMALL one is listed: nowhere, since it is full; in the set of its class; in a
+// slot.
 enum Place : u32 { LOOSE = 0, LISTED = 1, ATTACHED = 2 };
 __device__ inline u32 smallTag(u32 sizeClass, Place place, u32 slot) {
   return SMALL << 30 | slot << 8 | place << 5 | sizeClass;
@@ -215,8 +216,8 @@ __device__ inline u32 runLengthOf(u64 word) { return tagOf(word) & 0x3fffffff; }
 __device__ inline i32 freeBlocksOf(u64 word) { return static_cast<i32>(static_cast<u32>(word) - static_cast<u32>(BIAS)); }
 __device__ inline u64 retagged(u64 word, u32 tag) { return static_cast<u64>(tag) << 32 | static_cast<u32>(word); }
 
-// A set of superblocks: a bit for each, a summary bit for each word with members, and the number of members. A thread lowers
-// the number before it searches, so that no thread searches an empty set.
+// A set of superblocks: a bit for each, a summary bit for each word with members, and the number of members. A thread
+// lowers the number before it searches, so that no thread searches an empty set.
 struct SuperblockSet {
   static constexpr u32 NONE = ~0u;
 
@@ -247,8 +248,8 @@ struct SuperblockSet {
     return 0;
   }
 
-  // Takes out a member after `reserve`, preferably `start`. Returns NONE, and gives the promise back, if others were faster.
-  // It searches below `most`.
+  // Takes out a member after `reserve`, preferably `start`. Returns NONE, and gives the promise back, if others were
+  // faster. It searches below `most`.
   __device__ u32 find(u32 start, u32 most) {
     u32 word = start >> 6;
     u32 bit = start & 63;
@@ -329,9 +330,9 @@ struct alignas(128) Tallies {
   u64 failures;
 };
 
-// malloc and free for kernels. Blocks of up to 8 KiB have 32 classes and lie in superblocks of 64 KiB, each of one class.
-// Larger blocks are runs of neighbouring superblocks. The superblocks' words and the sets follow this structure; the bitmaps
-// lie before superblock 0.
+// malloc and free for kernels. Blocks of up to 8 KiB have 32 classes and lie in superblocks of 64 KiB, each of one
+// class. Larger blocks are runs of neighbouring superblocks. The superblocks' words and the sets follow this
+// structure; the bitmaps lie before superblock 0.
 struct DeviceHeap {
   u64 base;      // address of superblock 0
   u32 reserved;  // superblocks that the tables have room for
@@ -348,8 +349,8 @@ struct DeviceHeap {
   PaddedCount counts[CLASSES + 1];  // of members in the sets: those with room of each class, and the idle ones
   u32 slots[CLASSES][SLOTS];
 
-  // At least `bytes` bytes at a multiple of 16 (of the size, if that is a power of two of up to 8 KiB; of 64 KiB, if it is
-  // more), or nullptr, which is counted. The threads of a warp that want the same class share the work.
+  // At least `bytes` bytes at a multiple of 16 (of the size, if that is a power of two of up to 8 KiB; of 64 KiB, if
+  // it is more), or nullptr, which is counted. The threads of a warp that want the same class share the work.
   __device__ void *allocate(u64 bytes) {
     if (bytes == 0 || bytes > LARGEST_BLOCK) return allocateRun(bytes);
     const u32 active = __activemask();
@@ -374,7 +375,8 @@ struct DeviceHeap {
     return result;
   }
 
-  // Gives back a block that `allocate` returned; nullptr does nothing. A pointer that is no block in use is counted and ignored.
+  // Gives back a block that `allocate` returned; nullptr does nothing. A pointer that is no block in use is counted
+  // and ignored.
   __device__ void free(void *block) {
     if (block == nullptr) return;
     const u64 offset = reinterpret_cast<u64>(block) - base;
@@ -485,7 +487,8 @@ private:
 
   // A superblock with room, for a slot that the caller keeps busy or for no slot, and blocks of it.
   __device__ Grant refill(u32 sizeClass, u32 slot, u32 wanted) {
-    // A superblock with few free blocks is soon full again. While half of the superblocks are idle, slots get idle ones.
+    // A superblock with few free blocks is soon full again. While half of the superblocks are idle, slots get idle
+    // ones.
     const bool idleFirst = slot != NO_SLOT && load(&counts[CLASSES].value) > static_cast<i32>(load(&limit) / 2);
     Grant grant = idleFirst ? refillWithIdle(sizeClass, slot, wanted) : refillWithListed(sizeClass, slot, wanted);
     if (grant.count == 0) {
@@ -564,8 +567,8 @@ private:
     return nullptr;
   }
 
-  // More blocks of a superblock are free. The thread that raises the count from 0 lists a loose superblock, and the thread
-  // that frees its last block gives it back. Returns the class that it had.
+  // More blocks of a superblock are free. The thread that raises the count from 0 lists a loose superblock, and the
+  // thread that frees its last block gives it back. Returns the class that it had.
   __device__ u32 raise(u32 superblock, u32 count) {
     const u64 before = atomicAdd(&words()[superblock], static_cast<u64>(count));
     const u64 now = before + count;
@@ -613,7 +616,8 @@ private:
     }
   }
 
-  // Takes a superblock out of the slot that the caller keeps busy, to the set that it belongs to. `now` is a guess at its word.
+  // Takes a superblock out of the slot that the caller keeps busy, to the set that it belongs to. `now` is a guess at
+  // its word.
   __device__ void detach(u32 superblock, u64 now) {
     u64 *const word = &words()[superblock];
     for (;;) {
@@ -663,7 +667,8 @@ private:
     return nullptr;
   }
 
-  // The first `length` neighbouring idle superblocks from `start` on, with wrap-around; NONE if the heap has no such run.
+  // The first `length` neighbouring idle superblocks from `start` on, with wrap-around; NONE if the heap has no such
+  // run.
   __device__ u32 claimRun(u32 start, u32 length, u32 total) {
     u32 at = start + length > total ? 0 : start;
     u32 walked = 0;

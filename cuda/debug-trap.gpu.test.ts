@@ -1,5 +1,6 @@
-// Bad frees in kernels compiled with and without CUDA_MEMPOOL_DEBUG on a real GPU: trapped, or counted and ignored. A trap
-// loses the context, so each is tried in a process of its own. Without a GPU it fails; without NVRTC it has nothing to try.
+// Bad frees in kernels compiled with and without CUDA_MEMPOOL_DEBUG on a real GPU: trapped, or counted and ignored. A
+// trap loses the context, so each is tried in a process of its own. Without a GPU it fails; without NVRTC it has
+// nothing to try.
 
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'

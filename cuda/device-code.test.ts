@@ -1,5 +1,5 @@
-// The committed device code: the PTX is compiled from its source and assembles for the promised architectures, and the header
-// has the layout that TypeScript reads. Tests that need the CUDA toolkit are skipped without it.
+// The committed device code: the PTX is compiled from its source and assembles for the promised architectures, and
+// the header has the layout that TypeScript reads. Tests that need the CUDA toolkit are skipped without it.
 
 import assert from 'node:assert/strict'
 import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
@@ -58,7 +58,8 @@ describe('the committed PTX', () => {
       assert.equal(compile(module), ptx)
     })
 
-    // Code that assembles for the oldest and the newest also assembles for those between. The large module would cost seconds.
+    // Code that assembles for the oldest and the newest also assembles for those between. The large module would cost
+    // seconds.
     for (const architecture of module === 'trials' ? ['sm_75', 'sm_90'] : ['sm_75', 'sm_80', 'sm_90']) {
       it(`of ${module} assembles for ${architecture}`, { skip: skipAssembling }, () => {
         const path = join(deviceIncludePath(), `${module}.ptx`)

@@ -1,5 +1,5 @@
-// The allocators of kernels on a real GPU: every thread stamps its block, a second kernel verifies, a third frees; blocks
-// handed out twice; exhaustion; bad frees; growth and reset. Without a GPU it fails.
+// The allocators of kernels on a real GPU: every thread stamps its block, a second kernel verifies, a third frees;
+// blocks handed out twice; exhaustion; bad frees; growth and reset. Without a GPU it fails.
 
 import assert from 'node:assert/strict'
 import { after, describe, it } from 'node:test'

@@ -1,6 +1,6 @@
-// A kernel that launches kernels on one heap. The parent takes a block and hands it down. Its children take and free blocks of
-// their own. A tail launch, which begins when they have ended, frees the rest. Device-side launches need the toolkit's
-// runtime for devices, so this is a program of its own and no part of the shipped PTX:
+// A kernel that launches kernels on one heap. The parent takes a block and hands it down. Its children take and free
+// blocks of their own. A tail launch, which begins when they have ended, frees the rest. Device-side launches need
+// the toolkit's runtime for devices, so this is a program of its own and no part of the shipped PTX:
 //   nvcc -std=c++17 -rdc=true -arch=native dynamic-parallelism.cu -lcudadevrt -o dynamic-parallelism
 // It prints one line of JSON, and fails if something is wrong.
 

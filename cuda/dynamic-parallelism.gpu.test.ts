@@ -1,5 +1,5 @@
-// Kernels launched by kernels, on one heap: compiled and run where the CUDA toolkit is installed, once as it is and once under
-// the compute sanitizer, which looks for accesses out of bounds.
+// Kernels launched by kernels, on one heap: compiled and run where the CUDA toolkit is installed, once as it is and
+// once under the compute sanitizer, which looks for accesses out of bounds.
 
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'

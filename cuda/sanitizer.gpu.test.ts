@@ -1,6 +1,7 @@
-// The verification kernels on a real GPU under the compute sanitizer, where that is installed and knows the device: small
-// runs, each in a process of its own, in which nothing is accessed out of bounds, no warp waits for lanes that do not come
-// and no two threads race for shared memory. A write out of bounds, made on purpose, shows that the sanitizer does look.
+// The verification kernels on a real GPU under the compute sanitizer, where that is installed and knows the device:
+// small runs, each in a process of its own, in which nothing is accessed out of bounds, no warp waits for lanes that
+// do not come and no two threads race for shared memory. A write out of bounds, made on purpose, shows that the
+// sanitizer does look.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
@@ -108,7 +109,10 @@ function writeOutOfBounds() {
   }
 }
 
-/** Runs a program of this file in a process under a tool of the sanitizer, and returns its findings, or why it cannot run. */
+/**
+ * Runs a program of this file in a process under a tool of the sanitizer, and returns its findings, or why it cannot
+ * run.
+ */
 function sanitized(tool: string, program: Program): { failed: boolean; output: string } | string {
   const self = fileURLToPath(import.meta.url)
   const options = ['--tool', tool, '--error-exitcode', '3', '--print-limit', '20']

@@ -13,8 +13,8 @@ static __device__ u32 hash(u32 value) {
   return value ^ value >> 16;
 }
 
-// The size that a thread wants, from `least` to `most` bytes: evenly distributed in size if `shape` is 0, in its logarithm if it
-// is 1.
+// The size that a thread wants, from `least` to `most` bytes: evenly distributed in size if `shape` is 0, in its
+// logarithm if it is 1.
 static __device__ u32 wanted(u32 seed, u32 least, u32 most, u32 shape) {
   const u32 random = hash(seed);
   if (shape == 0) return least + random % (most - least + 1);
@@ -91,7 +91,8 @@ extern "C" __global__ void verify(void **blocks, u32 count, u32 least, u32 most,
   if (wrong != 0) atomicAdd(faults, wrong);
 }
 
-// Frees each block twice. The second time it may belong to another thread, or be part of another block. No thread uses its blocks.
+// Frees each block twice. The second time it may belong to another thread, or be part of another block. No thread
+// uses its blocks.
 extern "C" __global__ void free_twice(DeviceHeap *heap, u32 rounds, u32 least, u32 most, u32 shape, u32 seed) {
   void *before = nullptr;
   for (u32 round = 0; round < rounds; round++) {
@@ -103,7 +104,8 @@ extern "C" __global__ void free_twice(DeviceHeap *heap, u32 rounds, u32 least, u
 }
 
 // Takes and frees in one kernel, `rounds` times, up to four blocks held at a time. `marks`, if not null, has a word
-// for each 16 bytes of the heap's superblocks, all zero. A thread that takes a block must find its words zero, and leaves them zero.
+// for each 16 bytes of the heap's superblocks, all zero. A thread that takes a block must find its words zero, and
+// leaves them zero.
 extern "C" __global__ void churn(DeviceHeap *heap, u32 rounds, u32 least, u32 most, u32 shape, u32 seed, u32 *marks, u32 *faults) {
   u32 *held[4] = {};
   u32 bytes[4] = {};

@@ -136,7 +136,9 @@ const KNOWN_CYCLES: Readonly<Record<string, string>> = {
   'pool/host/host-buffer.ts pool/host/host-pool.ts': 'a host buffer names its pool, which takes the buffer back',
 }
 
-/** Strongly connected components of the imports among source files, by Tarjan's algorithm; those of one file left out. */
+/**
+ * Strongly connected components of the imports among source files, by Tarjan's algorithm; those of one file left out.
+ */
 function cycles(): string[] {
   const [order, lowest] = [new Map<string, number>(), new Map<string, number>()]
   const path: string[] = []

@@ -1,4 +1,5 @@
-// Comments, documents and titles of tests are plain English: few phrases that make a reader read twice, and no wide comments.
+// Comments, documents and titles of tests are plain English: few phrases that make a reader read twice, and no wide
+// comments.
 
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'

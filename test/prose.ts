@@ -9,7 +9,8 @@ import { fileURLToPath } from 'node:url'
 
 /** Each pattern is one habit. Matches are counted in comments, documents, and titles of tests. */
 const KNOTS: readonly RegExp[] = [
-  /(?<=^|[.:;] )(what|whose|whom|who|of which|that which|which)\b(?!.{0,120}\?)/gim, // a sentence that begins with its object
+  // a sentence that begins with its object
+  /(?<=^|[.:;] )(what|whose|whom|who|of which|that which|which)\b(?!.{0,120}\?)/gim,
   /\b(of|by|for|to|in|with|from|on|at|under|behind|after|before|than) (whom|whose|what)\b/gi,
   /\b(of|by|from|for) which\b(?! (is|are) (the|a|an|in|at)\b)/gi,
   /\b(who|whoever|whom) (asks?|says?|gets?|has|had|takes?|calls?|frees?|waits?|needs?|wants?|uses?|dies|made|makes|closes?|comes?)\b/gi,

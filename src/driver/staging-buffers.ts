@@ -43,7 +43,8 @@ export class StagingBuffers {
       this.keptBytes -= size
       return this.spare.splice(index, 1)[0]
     }
-    const memory = new Uint8Array(new SharedArrayBuffer(size)) // a simulated device of another thread reaches only shared memory
+    // a simulated device of another thread reaches only shared memory
+    const memory = new Uint8Array(new SharedArrayBuffer(size))
     this.context.activate().cuMemHostRegister(memory, 0)
     this.registered.add(memory)
     return memory

@@ -23,7 +23,8 @@ const NVTX_EXT_COMPATID_MEM = 0x0102
 const NVTX_MEM_REGION_REF_TYPE_POINTER = 1
 
 // Byte offsets in the buffer, in its order.
-const EVENT = 0 // nvtxEventAttributes: version, size, category, color type, color, payload type, 0, payload, message type, message
+// nvtxEventAttributes: version, size, category, color type, color, payload type, 0, payload, message type, message
+const EVENT = 0
 const EVENT_BYTES = 48
 const REGIONS = EVENT + EVENT_BYTES // nvtxMemRegionsNameBatch: extension, size, 0, how many, size of each, where, 0
 const REGIONS_BYTES = 40

@@ -1,5 +1,5 @@
-// A copy from the device through registered host memory (driver/staging-buffers.ts). The memory must outlive the copy. If
-// the driver refused the host's wait, the copy may still run, and the memory goes back later.
+// A copy from the device through registered host memory (driver/staging-buffers.ts). The memory must outlive the
+// copy. If the driver refused the host's wait, the copy may still run, and the memory goes back later.
 
 import { CudaError, DeviceLostError } from '../base/errors.js'
 import { StagingBuffers } from '../driver/staging-buffers.js'

@@ -1,6 +1,7 @@
-// The free of a buffer whose pool is slow anyway: it calls the driver, keeps lists, or passes the buffer on. V8 inlines `free` into hot
-// loops until an inlining budget is spent, and slow pools must not use up that budget. A call site that has seen more than
-// four shapes of receivers is megamorphic, and never inlined. `prepareSlowFree` makes the one here megamorphic.
+// The free of a buffer whose pool is slow anyway: it calls the driver, keeps lists, or passes the buffer on. V8
+// inlines `free` into hot loops until an inlining budget is spent, and slow pools must not use up that budget. A call
+// site that has seen more than four shapes of receivers is megamorphic, and never inlined. `prepareSlowFree` makes
+// the one here megamorphic.
 
 import type { Stream } from '../order/stream.js'
 import type { BufferOwner } from './allocation.js'
@@ -15,7 +16,10 @@ export function freeSlowly(owner: BufferOwner, buffer: DeviceBuffer, stream?: St
 const FEEDBACK_CALLS = 100
 let isPrepared = false
 
-/** Makes the call site megamorphic: it meets owners of five shapes. Opening a device does this; later calls do nothing. */
+/**
+ * Makes the call site megamorphic: it meets owners of five shapes. Opening a device does this; later calls do
+ * nothing.
+ */
 export function prepareSlowFree(): void {
   if (isPrepared) return
   isPrepared = true

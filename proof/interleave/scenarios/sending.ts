@@ -141,7 +141,8 @@ function drainedPool() {
   const other = made.attach(false, made.meanwhile)
   const state = made.newState()
   const { words, doubles } = state.records
-  const sent = made.held.filter((_, index) => index % 2 === 0).map(buffer => buffer.transfer()) // the others keep them apart
+  // the others keep them apart
+  const sent = made.held.filter((_, index) => index % 2 === 0).map(buffer => buffer.transfer())
   return {
     ...made,
     other,

@@ -12,7 +12,8 @@ import type { KernelArguments, MemPoolProperties } from '../driver.js'
 const FIRST = 0
 const SECOND = FIRST + 8
 const ALLOCATION = SECOND + 8 // CUmemAllocationProp: type, handle types, location type, location id, ... 32 bytes
-const POOL = ALLOCATION + 32 // CUmemPoolProps: allocation type, handle types, location, a pointer, largest size, ... 88 bytes
+// CUmemPoolProps: allocation type, handle types, location, a pointer, largest size, ... 88 bytes
+const POOL = ALLOCATION + 32
 const EXPORTED = POOL + 88 // CUmemPoolPtrExportData: 64 bytes
 const ACCESS = EXPORTED + 64 // CUmemAccessDesc[]: location type, location id, flags, 12 bytes each
 const MOST_ACCESSES = 128

@@ -17,7 +17,10 @@ export interface Handle {
   shared: boolean
 }
 
-/** Takes the newest block of a ring, as the pool does: at once where that is possible, as it mostly is, or once another one is offered. */
+/**
+ * Takes the newest block of a ring, as the pool does: at once where that is possible, as it mostly is, or once
+ * another one is offered.
+ */
 export function takeNewest(blocks: BlockRings, ring: Ring, slack = 0): FixedBlock | null {
   ring.dropTaken()
   if (ring.newest.tag >= Tag.spent && !blocks.offer(ring)) return null

@@ -348,7 +348,8 @@ for (const backing of ['virtual', 'segments'] as const) {
         releases[first]()
         assert.equal(pool.trimTo(0), 0)
         releases[1 - first]()
-        for (const stream of streams) stream.synchronize() // a device that lost memory under pending work would say so now
+        // a device that lost memory under pending work would say so now
+        for (const stream of streams) stream.synchronize()
         assert.equal(pool.trimTo(0), 2 * MiB)
       }
     })

@@ -1,4 +1,5 @@
-// Random programs on host pools, of one thread and shared: copies arrive as they were submitted, and no memory in use changes.
+// Random programs on host pools, of one thread and shared: copies arrive as they were submitted, and no memory in use
+// changes.
 //
 // POOL_FUZZ_SEED and POOL_FUZZ_STEPS replay and lengthen; the names of the tests say the seed.
 

@@ -87,7 +87,10 @@ export abstract class HostPool implements Disposable {
     return this.blocks.processDeferred()
   }
 
-  /** Unpins idle memory until at most `bytes` are pinned, without waiting for pending work. Returns the bytes unpinned. */
+  /**
+   * Unpins idle memory until at most `bytes` are pinned, without waiting for pending work. Returns the bytes
+   * unpinned.
+   */
   trimTo(bytes: number): number {
     return this.blocks.trimTo(bytes)
   }

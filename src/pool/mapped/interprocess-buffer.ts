@@ -66,9 +66,10 @@ class ExportableRange extends GrowableRange {
 }
 
 /**
- * A buffer that another process can use at the same time. `exportTo` offers it at a path, and `device.importBuffer(path)`
- * opens it there. Made by the device: `device.createInterprocessBuffer(bytes)`. Each process frees its own handle; the
- * memory lives until all have. Streams order work within a process only: between processes, wait on the host.
+ * A buffer that another process can use at the same time. `exportTo` offers it at a path, and
+ * `device.importBuffer(path)` opens it there. Made by the device: `device.createInterprocessBuffer(bytes)`. Each
+ * process frees its own handle; the memory lives until all have. Streams order work within a process only: between
+ * processes, wait on the host.
  */
 export class InterprocessBuffer extends MappedBuffer {
   private constructor(

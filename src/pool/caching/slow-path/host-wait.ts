@@ -38,7 +38,8 @@ export class HostWait {
       const newBytes = this.newBytes(mostBytes)
       const chosen = leastOf(marks, some => this.wouldHelp(some, miss, newBytes))
       yield chosen
-      for (const mark of chosen) clocks.waitFor(mark.slot, mark.stamp) // the first wait may have shown later marks complete
+      // the first wait may have shown later marks complete
+      for (const mark of chosen) clocks.waitFor(mark.slot, mark.stamp)
     }
     settling.settle()
     return true
