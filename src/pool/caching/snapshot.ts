@@ -1,8 +1,10 @@
 import { slotOfKey } from '../../heap/key.js'
-import { State } from '../../heap/records.js'
+import { type RecordTable, State } from '../../heap/records.js'
 import { UNIT_BYTES } from '../../heap/size-classes.js'
+import type { Clocks } from '../../order/clocks.js'
 import type { PoolStats } from '../pool.js'
-import type { CachingPool } from './caching-pool.js'
+import type { CentralHeap } from './central-heap.js'
+import type { StreamCaches } from './stream-caches.js'
 
 const STATE_NAMES = {
   [State.unused]: 'unused',
@@ -46,7 +48,16 @@ export interface PoolSnapshot {
   readonly ranges: readonly { readonly base: number; readonly blocks: readonly SnapshotBlock[] }[]
 }
 
-export function snapshotOf(pool: CachingPool): PoolSnapshot {
+/** The parts of a pool that a snapshot shows. */
+interface SnapshotSource {
+  readonly records: RecordTable
+  readonly caches: StreamCaches
+  readonly central: CentralHeap
+  readonly clocks: Clocks
+  stats(): PoolStats
+}
+
+export function snapshotOf(pool: SnapshotSource): PoolSnapshot {
   const { records } = pool
   const streamOf = (slot: number) => pool.clocks.streams[slot]?.handle ?? null
   let largestFreeBytes = 0

@@ -8,7 +8,7 @@ import { UNIT_BYTES } from '../../../heap/size-classes.js'
 import { type Mark, MOST_STREAMS } from '../../../order/clocks.js'
 import { SMALL_UNITS } from '../../backing/backing.js'
 import { ANY_STREAM, type Miss } from './miss.js'
-import type { PoolParts } from './steps.js'
+import type { PoolParts } from './pool-parts.js'
 import type { Waiting } from './waiting.js'
 
 /** By key: only blocks that depend on no work are admitted. */

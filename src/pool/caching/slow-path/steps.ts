@@ -6,18 +6,12 @@ import { PoolError } from '../../../base/errors.js'
 import { CU_STREAM_LEGACY_DEFAULT } from '../../../driver/constants.js'
 import { keyOfSlot } from '../../../heap/key.js'
 import { UNIT_BYTES } from '../../../heap/size-classes.js'
-import type { Clocks } from '../../../order/clocks.js'
 import { relaxed } from '../../../order/relaxed.js'
-import { type Backing, SMALL_UNITS } from '../../backing/backing.js'
-import type { BlockCache } from '../block-cache.js'
-import type { CrossStreamReuse } from '../cross-stream.js'
-import type { Deferred, Use } from '../deferred.js'
-import type { FreeMemory } from '../free-memory.js'
-import type { PoolConfig } from '../options.js'
-import type { Settling } from '../settling.js'
-import type { CacheDrain } from './cache-drain.js'
+import { SMALL_UNITS } from '../../backing/backing.js'
+import type { Use } from '../deferred.js'
 import { HostWait, NO_STREAM } from './host-wait.js'
 import { ANY_STREAM, type Miss } from './miss.js'
+import type { PoolParts } from './pool-parts.js'
 import type { Waiting } from './waiting.js'
 
 /**
@@ -28,21 +22,6 @@ const MOST_SLACK = 1.2
 const LEAST_SLACK_BYTES = 32 * MiB
 
 export type Step = (miss: Miss) => number | Waiting<number>
-
-/** The parts of a pool that the steps work with. */
-export interface PoolParts {
-  readonly memory: FreeMemory
-  readonly caches: BlockCache
-  readonly drain: CacheDrain
-  readonly settling: Settling
-  readonly crossStream: CrossStreamReuse
-  readonly deferred: Deferred
-  readonly backing: Backing
-  readonly clocks: Clocks
-  /** by stream slot: the latest stamp that the host has seen complete */
-  readonly seen: Float64Array
-  readonly config: PoolConfig
-}
 
 export type StepName = { [Name in keyof Steps]: Steps[Name] extends Step ? Name : never }[keyof Steps]
 
