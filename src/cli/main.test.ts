@@ -32,7 +32,7 @@ function printed(args: readonly string[], env: NodeJS.ProcessEnv = {}): string {
   return stdout
 }
 
-/** The one line on stderr of a command that is refused. */
+/** The line on stderr of a refused command. */
 function refused(args: readonly string[], env: NodeJS.ProcessEnv = {}): string {
   const { stdout, stderr, status } = cli(args, env)
   assert.deepEqual([status, stdout], [2, ''], `${args.join(' ')}: ${stderr}`)
@@ -173,7 +173,7 @@ test('colour is for terminals, or for FORCE_COLOR', () => {
   assert.ok(!printed(replay, { FORCE_COLOR: '1', NO_COLOR: '1' }).includes('\x1b'))
 })
 
-test('a reader that stops early is no error', async () => {
+test('a reader may stop early without an error', async () => {
   const child = spawn(process.execPath, [MAIN, 'info'], { env: PLAIN_ENVIRONMENT })
   child.stdout.destroy()
   let stderr = ''

@@ -62,7 +62,7 @@ program
     process.exitCode = await (await import('./replay.js')).replayFiles(files, options)
   })
 
-// A reader that stops early, such as head, is no error.
+// A reader such as head may stop early.
 process.stdout.on('error', (error: NodeJS.ErrnoException) => {
   process.exit(
     error.code === 'EPIPE' ? undefined : explain(new UsageError(`cannot write the result: ${error.message}`)),

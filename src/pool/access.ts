@@ -9,7 +9,7 @@ import type { BufferSource } from './allocation.js'
 /** A device, any object that has its context, or the host's processors. */
 export type AccessLocation = { readonly context: Context } | 'host'
 
-/** What a device may do with memory of another device. */
+/** The access of a device to memory of another device. */
 export type PoolAccess = 'readWrite' | 'none'
 
 /** Access of one device to memory. */

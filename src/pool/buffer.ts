@@ -106,7 +106,7 @@ export class DeviceBuffer implements Disposable {
 
   /**
    * Tells a pool in debug mode that work on `stream` is about to use the buffer, if another library submits the work;
-   * `call` is its name in messages. Copies and launches of this package do so by themselves. Other pools do nothing.
+   * `call` is its name in messages. Copies and launches of this package tell it themselves. Other pools do nothing.
    */
   noteUse(stream: Stream, call: string): void {
     this.allocation.noteUse?.(stream, call)

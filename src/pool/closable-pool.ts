@@ -10,7 +10,7 @@ import { Pool } from './pool.js'
 export interface CloseReport {
   /** buffers that were still held; they are invalid from now on */
   readonly lostBuffers: number
-  /** bytes that were asked for in them */
+  /** the requested bytes of these buffers */
   readonly lostBytes: number
 }
 

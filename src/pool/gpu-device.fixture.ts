@@ -73,7 +73,7 @@ const COUNTERS = 16 * 1024
 const BLOCK = 256
 const MOST_BLOCKS = 512
 
-/** GPU 0, or the one named. A replay can use it too. */
+/** GPU 0, or another by its number. A replay can use it too. */
 export class GpuDevice extends TestGpu {
   readonly simulated = false
   readonly name: string

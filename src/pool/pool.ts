@@ -36,7 +36,7 @@ export interface PoolStats {
   readonly frees: number
   /** allocations that no cache could serve, or that needed new or moved memory */
   readonly cacheMisses: number
-  /** requests for which memory had to be found or moved */
+  /** requests that made the pool find or move memory */
   readonly growths: number
   /** how often the pool made a stream wait for another stream, to reuse that stream's memory */
   readonly insertedWaits: number

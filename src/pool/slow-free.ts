@@ -1,7 +1,7 @@
 // The free of a buffer whose pool is slow anyway: it calls the driver, keeps lists, or passes the buffer on. V8
 // inlines `free` into hot loops until an inlining budget is spent, and slow pools must not use up that budget. A call
 // site that has seen more than four shapes of receivers is megamorphic, and never inlined. `prepareSlowFree` makes
-// the one here megamorphic.
+// this call site megamorphic.
 
 import type { Stream } from '../order/stream.js'
 import type { BufferOwner } from './allocation.js'
