@@ -44,7 +44,9 @@ export class CutPoints {
     private readonly cut: (typeof CUTS)[number],
   ) {
     for (const { prototype } of [SimulatedDriver, ServedDriver]) {
-      for (const name of methodsOf(prototype)) this.leaveOut(prototype, name)
+      for (let each: object = prototype; each !== Object.prototype; each = Object.getPrototypeOf(each)) {
+        for (const name of methodsOf(each)) this.leaveOut(each, name)
+      }
     }
     for (const prototype of [...classes.map(one => one.prototype), ...BUILT_IN]) {
       for (const name of methodsOf(prototype)) this.watch(prototype, name)
