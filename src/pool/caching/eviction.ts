@@ -17,6 +17,7 @@ const MANY_STACKS = 16
 const LEAST_LOOKS = 24
 /** The search ends at a place that exceeds the request by at most this fraction, as a shift: 1/32. */
 const GOOD_EXCESS_SHIFT = 5
+const NO_RECORDS: readonly number[] = []
 
 /** The stream caches as the planner sees them. */
 export interface EvictableCache {
@@ -39,7 +40,7 @@ export class Eviction implements CacheEviction {
     if (stacks.length < MANY_STACKS) return false
     const many = MANY_STACKS * this.caches.placesOf(first)
     let height = 0
-    for (const stack of stacks) if (stack.sizeClass >= first && stack.sizeClass < end) height += stack.top.height
+    for (const { sizeClass, top } of stacks) if (sizeClass >= first && sizeClass < end) height += top.height
     return height >= many
   }
 
@@ -49,24 +50,27 @@ export class Eviction implements CacheEviction {
     const many = this.cachesMany(slot, first, end)
     if (first < SMALL_CLASSES) share.manySmall = many
     else share.manyLarge = many
-    if (!many) return []
-    const best = this.bestFor(units, stacksFrom(share, units, first, end))
-    if (best === null) return []
+    if (!many) return NO_RECORDS
+    const best = this.bestFor(units, share.stacks, first, end)
+    if (best === null) return NO_RECORDS
     const taken: number[] = []
     this.runAround(best, units, taken)
     for (const record of taken) this.caches.takeOut(this.caches.blockOf(record))
     return taken
   }
 
-  /** The block whose run exceeds `units` least; null if no run is long enough. */
-  private bestFor(units: number, stacks: readonly Stack[]): Block | null {
+  /**
+   * The block whose run exceeds `units` least, among the classes from `first` to `end`; null if no run is long enough.
+   * Starts at the smallest class above that of `units` that has blocks, and goes on with smaller classes.
+   */
+  private bestFor(units: number, stacks: readonly Stack[], first: number, end: number): Block | null {
     const goodUnits = units + (units >>> GOOD_EXCESS_SHIFT)
     let best: Block | null = null
     let bestUnits = Infinity
     let looks = 0
-    for (const { top } of stacks) {
+    for (let at = startOf(stacks, units, end); at >= 0 && stacks[at].sizeClass >= first; at--) {
       if (best !== null && (looks >= LEAST_LOOKS || bestUnits <= goodUnits)) break
-      for (let block = top; block.height > 0; block = block.below!, looks++) {
+      for (let block = stacks[at].top; block.height > 0; block = block.below!, looks++) {
         if (block.units >= bestUnits) continue
         const run = this.runAround(block, units, null)
         if (run < units || run >= bestUnits) continue
@@ -112,12 +116,12 @@ export class Eviction implements CacheEviction {
   }
 }
 
-/**
- * The stacks of a heap's classes in which to look: from the smallest class above that of `units` that has blocks,
- * downwards.
- */
-function stacksFrom({ stacks }: Share, units: number, first: number, end: number): Stack[] {
-  const ofHeap = stacks.filter(({ sizeClass }) => sizeClass >= first && sizeClass < end)
-  const larger = ofHeap.findIndex(({ sizeClass, top }) => sizeClass > classOf(units) && top.height > 0)
-  return (larger === -1 ? ofHeap : ofHeap.slice(0, larger + 1)).reverse()
+/** The index of the smallest class above that of `units` that has blocks; without one the last class below `end`. */
+function startOf(stacks: readonly Stack[], units: number, end: number): number {
+  const sizeClass = classOf(units)
+  let at = 0
+  for (; at < stacks.length && stacks[at].sizeClass < end; at++) {
+    if (stacks[at].sizeClass > sizeClass && stacks[at].top.height > 0) return at
+  }
+  return at - 1
 }
