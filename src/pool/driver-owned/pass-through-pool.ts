@@ -11,6 +11,7 @@ import { checkUser } from '../access.js'
 import { isOutOfMemory, MOST_ALIGNMENT_BYTES } from '../backing/backing.js'
 import { DeviceBuffer } from '../buffer.js'
 import { checkAlignment } from '../caching/alignment.js'
+import { closedError } from '../closable-pool.js'
 import { Pool, type PoolStats } from '../pool.js'
 import { RecordAllocation, type RecordPool } from '../record-allocation.js'
 
@@ -203,7 +204,7 @@ export abstract class PassThroughPool extends Pool implements RecordPool, Dispos
 
   /** Throws PoolError, naming `call`, if the pool is closed. */
   protected checkOpen(call: string): void {
-    if (this.closed) throw new PoolError(`${call}: the pool is closed; create another`)
+    if (this.closed) throw closedError(call)
   }
 
   /** Refuses a stream of another device, or a closed stream. */

@@ -4,10 +4,11 @@
 // freed. The pool can then reuse a block at once for the same borrowing stream. Other streams get it when the
 // companion, and so the borrowing stream, is done. Nothing waits on the host.
 
-import { CudaError, DeviceLostError, PoolError } from '../../base/errors.js'
+import { CudaError, DeviceLostError } from '../../base/errors.js'
 import { checkIsStream, checkStreamOf, Stream } from '../../order/stream.js'
 import type { Allocation, BufferOwner, BufferSource } from '../allocation.js'
 import { DeviceBuffer } from '../buffer.js'
+import { closedError } from '../closable-pool.js'
 import type { Pool } from '../pool.js'
 import { freeSlowly } from '../slow-free.js'
 import { Wrapper } from './wrapper.js'
@@ -115,7 +116,7 @@ export class PeerOverflow extends Wrapper {
 
   /** The companion to allocate on for `stream`. */
   private lender(stream: Stream): Stream {
-    if (this.closed) throw new PoolError('allocate: the pool is closed; create another')
+    if (this.closed) throw closedError('allocate')
     checkStreamOf('allocate', stream, this.borrower.clocks)
     stream.checkOpen('allocate')
     this.returnUnlent()
