@@ -2,6 +2,8 @@
 // one range several times as large as the device. Memory moves to the addresses where a block needs it. A granule
 // moves when it holds no block, and the host has seen its last use complete. The second condition is there because
 // unmapping ignores the work of streams.
+//
+// The file is long because mapping, moving and giving back change the same tables.
 
 import { assert } from '../../base/assert.js'
 import { CudaError } from '../../base/errors.js'

@@ -1,5 +1,5 @@
 // The steps of a miss that concern other streams, one by one: reuse of safe blocks, inserted waits of streams, and
-// waits of the host; also the limits of a deterministic pool.
+// waits of the host; also the limits of a deterministic pool. The file is as long as the list of steps and modes.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'

@@ -4,6 +4,8 @@
 //
 // The owner word of a block names its thread. When a thread has died, its live blocks stay until they are reclaimed.
 // Blocks that it cached or had sent go back to their heaps: their records say which work they wait for.
+//
+// The file is long because all requests work on the same heaps under the same lock.
 
 import { assert } from '../../base/assert.js'
 import { MiB } from '../../base/bytes.js'

@@ -5,6 +5,8 @@
 //
 // One thread uses and frees a live block; `transfer` and `adopt` hand it on (block-ownership.ts). A free needs no
 // atomic operation, since no other thread changes the owner word of a live block.
+//
+// The file is long because the cached path and the public verbs share private state.
 
 import { checkByteCount, describe } from '../../base/bytes.js'
 import { type OutOfMemoryError, PoolError } from '../../base/errors.js'
