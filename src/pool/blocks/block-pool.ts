@@ -123,10 +123,14 @@ export class BlockPool extends ClosablePool implements FixedBlockOwner {
   }
 
   release(buffer: DeviceBuffer, stream?: Stream): void {
-    const block = buffer.allocation as FixedBlock
+    this.releaseBlock(buffer.allocation as FixedBlock, buffer.tag, stream)
+  }
+
+  /** Takes back the block of a buffer that has `given` as its tag. */
+  releaseBlock(block: FixedBlock, given: number, stream?: Stream): void {
     const { slot } = block.stream
     // A block that other streams use has another tag than its buffer.
-    if (stream !== undefined || slot < 0 || block.tag !== buffer.tag) this.releaseSlowly(buffer, stream)
+    if (stream !== undefined || slot < 0 || block.tag !== given) this.releaseSlowly(block, given, stream)
     else this.blocks.put(block, this.marked[slot] + 1)
   }
 
@@ -235,14 +239,13 @@ export class BlockPool extends ClosablePool implements FixedBlockOwner {
   }
 
   /** A free on a named or closed stream, or of a block that other streams use. */
-  private releaseSlowly(buffer: DeviceBuffer, stream: Stream = buffer.stream): void {
-    const block = buffer.allocation as FixedBlock
-    if (!block.isLive(block.record, buffer.tag)) this.refuseStale('free')
+  private releaseSlowly(block: FixedBlock, given: number, stream: Stream = block.stream): void {
+    if (!block.isLive(block.record, given)) this.refuseStale('free')
     checkIsStream('free', stream)
     if (stream.clocks !== this.clocks) {
       checkUser('free', stream, this)
       this.announceUse(block, stream)
-      stream = buffer.stream
+      stream = block.stream
     }
     stream.checkUncaptured('free')
     const slot = stream.slot < 0 ? stream.lastSlot : stream.slot

@@ -51,6 +51,8 @@ export interface FixedBlockOwner extends BufferSource {
   addressOfBlock(record: number): number
   /** another stream uses a live block until it is freed */
   announceUse(block: FixedBlock, stream: Stream): void
+  /** takes back the block of a buffer with this tag; of a wrapped pool's buffer the wrapper calls `release` */
+  releaseBlock(block: FixedBlock, tag: number, stream?: Stream): void
   refuseStale(call: string): never
 }
 
@@ -110,7 +112,7 @@ export class FixedBlock implements Allocation {
   }
 
   free(buffer: DeviceBuffer, stream?: Stream): void {
-    if (this.wrapper === null) this.pool.release(buffer, stream)
+    if (this.wrapper === null) this.pool.releaseBlock(this, buffer.tag, stream)
     else this.wrapper.release(buffer, stream)
   }
 

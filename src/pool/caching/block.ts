@@ -19,6 +19,8 @@ export interface BlockOwner extends BufferSource {
   addressOfRecord(record: number): number
   /** another stream uses a live block until it is freed */
   announceUse(block: Block, stream: Stream): void
+  /** takes back the block of a buffer with this tag; of a wrapped pool's buffer the wrapper calls `release` */
+  releaseBlock(block: Block, tag: number, stream?: Stream): void
   refuseStale(call: string): never
 }
 
@@ -127,7 +129,7 @@ export class Block implements Allocation {
   }
 
   free(buffer: DeviceBuffer, stream?: Stream): void {
-    if (this.wrapper === null) this.pool.release(buffer, stream)
+    if (this.wrapper === null) this.pool.releaseBlock(this, buffer.tag, stream)
     else this.wrapper.release(buffer, stream)
   }
 

@@ -153,11 +153,15 @@ export class CachingPool extends ClosablePool implements BlockOwner {
   }
 
   release(buffer: DeviceBuffer, stream?: Stream): void {
-    const block = buffer.allocation as Block
+    this.releaseBlock(buffer.allocation as Block, buffer.tag, stream)
+  }
+
+  /** Takes back the block of a buffer that has `given` as its tag. */
+  releaseBlock(block: Block, given: number, stream?: Stream): void {
     const { tag } = block
     const { slot } = block.stream
-    if (tag !== buffer.tag || tag > Tag.last || slot < 0 || stream !== undefined || !this.caches.put(block)) {
-      this.releaseSlowly(buffer, stream)
+    if (tag !== given || tag > Tag.last || slot < 0 || stream !== undefined || !this.caches.put(block)) {
+      this.releaseSlowly(block, given, stream)
       return
     }
     block.tag = (tag - (State.live - State.cached)) | 0
@@ -174,7 +178,7 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     const record = range === -1 ? 0 : this.addresses.find(range, unit)
     if (record === 0) throw unknownAddress(ptr)
     const block = this.caches.blockOf(record)
-    this.release(new DeviceBuffer(block, block.tag & ~1), stream)
+    this.releaseBlock(block, block.tag & ~1, stream)
   }
 
   /** Settles the blocks whose work has completed, without waiting; returns their number. */
@@ -348,17 +352,16 @@ export class CachingPool extends ClosablePool implements BlockOwner {
   }
 
   /**
-   * The frees that `release` leaves: on a named or closed stream, of a shared block, of a spent record, or without
+   * The frees that `releaseBlock` leaves: on a named or closed stream, of a shared block, of a spent record, or without
    * room in the cache.
    */
-  private releaseSlowly(buffer: DeviceBuffer, stream: Stream = buffer.stream): void {
-    const block = buffer.allocation as Block
-    if (!block.isLive(block.record, buffer.tag)) this.refuseStale('free')
+  private releaseSlowly(block: Block, given: number, stream: Stream = block.stream): void {
+    if (!block.isLive(block.record, given)) this.refuseStale('free')
     checkIsStream('free', stream)
     if (stream.clocks !== this.clocks) {
       checkUser('free', stream, this)
       this.announceUse(block, stream)
-      stream = buffer.stream
+      stream = block.stream
     }
     this.begin('free')
     try {

@@ -15,7 +15,8 @@ export interface AdoptedOwner extends BufferSource {
   requestedBytesOfRecord(record: number): number
   /** another stream uses a live block until it is freed */
   announceUse(block: AdoptedBlock, stream: Stream): void
-  releaseAdopted(buffer: DeviceBuffer, stream?: Stream): void
+  /** takes back the block of a buffer with this tag; of a wrapped pool's buffer the wrapper calls `release` */
+  releaseAdopted(block: AdoptedBlock, tag: number, stream?: Stream): void
   refuseStale(call: string): never
 }
 
@@ -57,7 +58,7 @@ export class AdoptedBlock implements Allocation {
   }
 
   free(buffer: DeviceBuffer, stream?: Stream): void {
-    if (this.wrapper === null) this.pool.releaseAdopted(buffer, stream)
+    if (this.wrapper === null) this.pool.releaseAdopted(this, buffer.tag, stream)
     else this.wrapper.release(buffer, stream)
   }
 

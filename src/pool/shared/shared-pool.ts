@@ -203,24 +203,26 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
   }
 
   release(buffer: DeviceBuffer, stream?: Stream): void {
-    const block = buffer.allocation as Block
+    this.releaseBlock(buffer.allocation as Block, buffer.tag, stream)
+  }
+
+  /** Takes back the block of a buffer that has `given` as its tag. */
+  releaseBlock(block: Block, given: number, stream?: Stream): void {
     const { tag } = block
     const { slot } = block.stream
     if (
-      tag !== buffer.tag ||
+      tag !== given ||
       tag > Tag.last ||
       slot < 0 ||
       stream !== undefined ||
       !this.cache.keep(block, this.marked[slot])
     ) {
-      this.releaseSlowly(buffer, stream)
+      this.releaseSlowly(block, given, stream)
     }
   }
 
   /** Frees an adopted block. Most go back to the thread that has the page of their record. */
-  releaseAdopted(buffer: DeviceBuffer, stream?: Stream): void {
-    const block = buffer.allocation as AdoptedBlock
-    const { tag } = buffer
+  releaseAdopted(block: AdoptedBlock, tag: number, stream?: Stream): void {
     const { slot } = block.stream
     if (
       block.tag !== (tag | 1) ||
@@ -230,7 +232,7 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
       block.state === State.shared ||
       !this.returns(block, slot, this.marked[slot] + 1)
     ) {
-      this.releaseSlowly(buffer, stream)
+      this.releaseSlowly(block, tag, stream)
     }
   }
 
@@ -270,9 +272,9 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
     const record = this.addresses.find(ptr)
     if (record === 0) throw unknownAddress(ptr)
     const block = this.ownership.recordedBlock(record)
-    const buffer = new DeviceBuffer(block, this.words[record << 4] & ~1)
-    if (block instanceof AdoptedBlock) this.releaseAdopted(buffer, stream)
-    else this.release(buffer, stream)
+    const tag = this.words[record << 4] & ~1
+    if (block instanceof AdoptedBlock) this.releaseAdopted(block, tag, stream)
+    else this.releaseBlock(block, tag, stream)
   }
 
   /**
@@ -474,10 +476,9 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
   }
 
   /** A free on a named or closed stream, or of a block that other streams use or that the cache has no room for. */
-  private releaseSlowly(buffer: DeviceBuffer, stream: Stream = buffer.stream): void {
-    const block = buffer.allocation as Block | AdoptedBlock
+  private releaseSlowly(block: Block | AdoptedBlock, given: number, stream: Stream = block.stream): void {
     const { record } = block
-    if (!block.isLive(record, buffer.tag)) this.refuseStale('free')
+    if (!block.isLive(record, given)) this.refuseStale('free')
     checkIsStream('free', stream)
     if (stream.clocks !== this.clocks) throw unreachable('free: the stream', stream.context, this.context)
     stream.checkShareable('free')
@@ -487,7 +488,7 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
     const covering = hasSlot ? this.clocks.coveringSoon(slot) : stream.lastStamp
     const stamp = this.config.streamOrdered ? covering : 0
     if (block.state === State.shared) this.defer(block, slot, stamp)
-    else if (stream.isOpen && buffer.tag <= Tag.last) this.sendOrCache(block, slot, stamp)
+    else if (stream.isOpen && given <= Tag.last) this.sendOrCache(block, slot, stamp)
     else {
       this.give(block)
       this.heaps.giveBack(record, slot, stamp)
