@@ -31,13 +31,13 @@ export const MEMORY_MUTANTS = {
     break: () =>
       replace(
         CachingPool.prototype,
-        'release',
+        'releaseBlock',
         original =>
-          function (this: CachingPool, buffer, stream): void {
+          function (this: CachingPool, block, given, stream): void {
             const marked = this['marked']
             const unstamped = new Float64Array(MOST_STREAMS).fill(-1)
             Object.assign(this, { marked: unstamped })
-            original.call(this, buffer, stream)
+            original.call(this, block, given, stream)
             Object.assign(this, { marked })
           },
       ),
@@ -47,12 +47,12 @@ export const MEMORY_MUTANTS = {
     break: () =>
       replace(
         CachingPool.prototype,
-        'release',
+        'releaseBlock',
         original =>
-          function (this: CachingPool, buffer, stream): void {
+          function (this: CachingPool, block, given, stream): void {
             const marked = this['marked']
             Object.assign(this, { marked: marked.map(stamp => stamp - 1) })
-            original.call(this, buffer, stream)
+            original.call(this, block, given, stream)
             Object.assign(this, { marked })
           },
       ),
