@@ -1,9 +1,9 @@
-// Shared memory as threads of an arm64 processor may see it: a plain load may find an older store of an element,
-// unless the thread knows of a newer one; it knows what happened before an atomic store whose value it has loaded
-// atomically. Each element keeps its latest stores, each with a vector clock of what happened before it.
+// Shared memory as threads of an arm64 processor may see it. A plain load may return an older store of an element. It
+// may not if the thread knows of a newer store. A thread learns of stores by an atomic load: it then knows all that
+// came before the atomic store that it read. Each element keeps its latest stores, and each store a vector clock.
 //
-// Addresses keep order: what is loaded from words of a record that was itself loaded is not older than the record's
-// number there. That a load finds a store which comes later in its own thread (load buffering) is not modelled.
+// Addresses keep order: words of a record are not older than the load that gave the record's number. Load buffering, a
+// load that finds a later store of its own thread, is not modelled.
 
 import type { Chooser } from './choices.js'
 import { addressOf, type Memory, type Words } from './memory.js'

@@ -14,7 +14,7 @@ export const enum Phase {
 }
 
 /** Thread number of a block that is being handed from one thread to another. */
-export const NOBODY = 0
+export const NO_THREAD = 0
 
 const PHASE_MASK = 3
 const WORKER_SHIFT = 2

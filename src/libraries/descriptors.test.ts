@@ -16,7 +16,7 @@ import { openSystem, UnixSocket } from './unix-socket.js'
 
 const SCRIPT = fileURLToPath(import.meta.url)
 const SHORT = { timeoutMs: 30 }
-const NOBODY = 65534
+const NO_THREAD = 65534
 
 /** The other process: takes a descriptor, reads and writes through it, and reports the text that it read. */
 async function take(path: string): Promise<void> {
@@ -84,7 +84,7 @@ else if (process.platform !== 'linux') {
 
   /** Runs `work` as another user. The socket reports that user. */
   const asNobody = <T>(work: () => T): T => {
-    process.seteuid!(NOBODY)
+    process.seteuid!(NO_THREAD)
     try {
       return work()
     } finally {

@@ -4,6 +4,7 @@
 //
 // live-peak.ts tracks the most that was live, and eviction.ts chooses blocks that make room for a request. The
 // counters stay here, beside the cached path that changes them.
+// The file is long because the stacks and their counters share private state.
 
 import { assert } from '../../base/assert.js'
 import { keyOfSlot } from '../../heap/key.js'

@@ -3,7 +3,7 @@
 // older handles stay stale, also when it comes back.
 
 import { PoolError } from '../../base/errors.js'
-import { NOBODY, ownerWordOf, Phase } from '../../heap/owner-word.js'
+import { NO_THREAD, ownerWordOf, Phase } from '../../heap/owner-word.js'
 import { LAST_GENERATION, State, Word } from '../../heap/records.js'
 import { streamIn } from '../../order/borrowed.js'
 import type { Clocks } from '../../order/clocks.js'
@@ -55,7 +55,7 @@ export class BlockOwnership {
     block.tag = 0 // its handles are stale
     this.words[(record << 4) | GENERATION] = block.stream.generation
     if (tag > LAST_TAG) this.disown(record) // should it come back, no generation tells the handles apart
-    storeRelease(this.words, (record << 4) | Word.owner, ownerWordOf(tag, NOBODY, Phase.live))
+    storeRelease(this.words, (record << 4) | Word.owner, ownerWordOf(tag, NO_THREAD, Phase.live))
     return { pool: this.number, record, tag }
   }
 
@@ -114,7 +114,7 @@ export class BlockOwnership {
   private claim({ record, tag }: TransferredBuffer): boolean {
     const { words } = this
     const index = (record << 4) | Word.owner
-    const waiting = ownerWordOf(tag, NOBODY, Phase.live)
+    const waiting = ownerWordOf(tag, NO_THREAD, Phase.live)
     // Handles from before the transfer are stale also in the thread that had the buffer before, should it come back
     // there.
     const next = nextGeneration(tag)
@@ -132,7 +132,7 @@ export class BlockOwnership {
   /** A block just claimed is on its way again, in the generation of `tag`. */
   private giveUp(record: number, tag: number): void {
     this.words[record << 4] = tag | (this.words[record << 4] & 1)
-    storeRelease(this.words, (record << 4) | Word.owner, ownerWordOf(tag, NOBODY, Phase.live))
+    storeRelease(this.words, (record << 4) | Word.owner, ownerWordOf(tag, NO_THREAD, Phase.live))
   }
 
   private adoptedBuffer(record: number, stream: Stream): DeviceBuffer {

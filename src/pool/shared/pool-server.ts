@@ -11,7 +11,7 @@ import { assert } from '../../base/assert.js'
 import { MiB } from '../../base/bytes.js'
 import { CudaError, PoolError, type StreamMemory } from '../../base/errors.js'
 import { slotOfKey } from '../../heap/key.js'
-import { NOBODY, Phase, phaseOf, workerOf } from '../../heap/owner-word.js'
+import { NO_THREAD, Phase, phaseOf, workerOf } from '../../heap/owner-word.js'
 import { State, Word } from '../../heap/records.js'
 import { classOf, UNIT_BYTES } from '../../heap/size-classes.js'
 import { type Clocks, MOST_STREAMS } from '../../order/clocks.js'
@@ -319,7 +319,7 @@ export class PoolServer {
   private reclaim(name: number): Reclaimed {
     const { registry } = this.state
     const thread = ThreadRegistry.numberIn(name)
-    if (thread !== NOBODY) {
+    if (thread !== NO_THREAD) {
       if (registry.nameOf(thread) !== name || !registry.look(thread)) return { buffers: 0, bytes: 0 }
       this.forgetRequest(thread) // an answer would give another block to its number
       this.bury(thread)
@@ -327,7 +327,7 @@ export class PoolServer {
     const held = this.held(thread, Phase.live)
     const sum = this.sumOf(held)
     for (const record of held) this.giveBackLate(record)
-    if (thread !== NOBODY) this.forget(thread)
+    if (thread !== NO_THREAD) this.forget(thread)
     return sum
   }
 

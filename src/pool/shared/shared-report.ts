@@ -1,7 +1,7 @@
 // Statistics and lists of a shared pool, over all of its threads. Nothing stops them meanwhile: each block is counted
 // as it is found.
 
-import { NOBODY, Phase, phaseOf, workerOf } from '../../heap/owner-word.js'
+import { NO_THREAD, Phase, phaseOf, workerOf } from '../../heap/owner-word.js'
 import { Double, Word } from '../../heap/records.js'
 import { UNIT_BYTES } from '../../heap/size-classes.js'
 import type { Clocks } from '../../order/clocks.js'
@@ -83,7 +83,7 @@ export class SharedReport {
         byteLength: doubles[(record << 3) | Double.requested],
         blockBytes: words[base | Word.units] * UNIT_BYTES,
         stream: this.handleOf(words[base | Word.key] - 1),
-        thread: worker === NOBODY ? NOBODY : registry.nameOf(worker),
+        thread: worker === NO_THREAD ? NO_THREAD : registry.nameOf(worker),
       })
     }
     return blocks
