@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict'
 import type { Context } from '../src/driver/context.js'
 import type { FaultRule } from '../src/driver/simulated/index.js'
+import { State } from '../src/heap/records.js'
 import { UNIT_BYTES } from '../src/heap/size-classes.js'
 import { type Device, type DeviceBuffer, openDevices, type Stream } from '../src/index.js'
 import { MOST_STREAMS } from '../src/order/clocks.js'
@@ -139,10 +140,9 @@ export class SimulatedMachine implements Machine<Point> {
    */
   private hasReady(pool: CachingPool, units: number, stream: Stream): boolean {
     const queue = this.driver.queueOf(stream.handle)
-    const { backing, small } = pool.central
     return this.oracle.readyAt(pool, units, queue).some(start => {
-      if (small.firstRecords.has(backing.rangeAt(start)) !== units < SMALL_UNITS) return false
       const block = blockAt(pool, start)
+      if (block === null || block.isSmall !== units < SMALL_UNITS) return false
       return this.oracle.isSafe(block.start, block.end, queue)
     })
   }
@@ -158,13 +158,18 @@ export class SimulatedMachine implements Machine<Point> {
   }
 }
 
-/** The extent of the block that an address lies in. */
-function blockAt({ records, central }: CachingPool, ptr: number): { start: number; end: number } {
-  const range = central.backing.rangeAt(ptr)
-  const unit = (ptr - central.backing.bases[range]) / UNIT_BYTES
-  const first = central.small.firstRecords.get(range) || central.large.firstRecords.get(range)
-  let record = first
-  while (records.offsetOf(record) + records.unitsOf(record) <= unit) record = records.nextOf(record)
-  const start = ptr + (records.offsetOf(record) - unit) * UNIT_BYTES
-  return { start, end: start + records.unitsOf(record) * UNIT_BYTES }
+/** The extent of the block that an address lies in, and whether it is of the heap for small blocks; null for a view. */
+function blockAt({ records, central }: CachingPool, ptr: number): { start: number; end: number; isSmall: boolean } | null {
+  for (const range of central.backing.rangesAt(ptr)) {
+    const unit = (ptr - central.backing.bases[range]) / UNIT_BYTES
+    for (const heap of [central.small, central.large]) {
+      let record = heap.firstRecords.get(range) ?? 0
+      if (record === 0) continue
+      while (records.offsetOf(record) + records.unitsOf(record) <= unit) record = records.nextOf(record)
+      if (records.state(record) === State.absent || records.state(record) === State.lent) continue
+      const start = ptr + (records.offsetOf(record) - unit) * UNIT_BYTES
+      return { start, end: start + records.unitsOf(record) * UNIT_BYTES, isSmall: heap === central.small }
+    }
+  }
+  return null
 }

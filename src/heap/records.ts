@@ -25,7 +25,8 @@ export const enum Word {
   next = 4,
   /**
    * neighbours in the bin (free blocks) or in the list of holes (absent ones), 0 at the ends. For a block on its way
-   * between threads `binPrevious` is the generation of its stream
+   * between threads `binPrevious` is the generation of its stream. For a block in a view and for its parts see
+   * lent-parts.ts
    */
   binPrevious = 5,
   binNext = 6,
@@ -59,8 +60,10 @@ export const enum State {
   /** address space without memory behind it */
   absent = 1,
   free = 2,
-  /** freed, and kept whole for its stream */
+  /** freed, and kept whole for its stream; a `Block` has this state, and its record the state `live` */
   cached = 3,
+  /** of a record: its memory is part of a block in a view, or a slab of the heap for small blocks; see lent-parts.ts */
+  lent = 3,
   live = 4,
   /** live, with announced uses on other streams */
   shared = live | 1,
@@ -232,6 +235,12 @@ export class RecordTable {
     return this.doubles[(record << 3) | Double.stamp]
   }
 
+  /** Sets the key and the stamp that must pass before a block may be used again. */
+  setDependency(record: number, key: number, stamp: number): void {
+    this.words[(record << 4) | Word.key] = key
+    this.doubles[(record << 3) | Double.stamp] = stamp
+  }
+
   /** See `Word.sizeClass`. */
   sizeClassOf(record: number): number {
     return this.words[(record << 4) | Word.sizeClass]
@@ -283,6 +292,12 @@ export class RecordTable {
     if (tag > LAST_GENERATION * GENERATION + STATE_MASK || tag < 0) return 0
     this.words[index] = tag
     return tag
+  }
+
+  /** Copies whatever tells how a block is used, from one record to another: all but its place and its generation. */
+  copyUse(from: number, to: number): void {
+    this.words.copyWithin((to << 4) | Word.key, (from << 4) | Word.key, (from << 4) | Word.touched)
+    this.setState(to, this.state(from))
   }
 
   /** The number of records that describe a block. */

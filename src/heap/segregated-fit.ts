@@ -31,6 +31,17 @@ const STATE_MASK = 7
 /** Room for the arrays of a heap with one key; they grow with the number of keys. */
 const ONE_KEY_BYTES = 4096
 
+/** A free block or a hole, or a part of one. */
+export interface Extent {
+  readonly start: number
+  readonly units: number
+  /** whether it is a hole */
+  readonly absent: boolean
+  /** the dependency of a free block */
+  readonly key: number
+  readonly stamp: number
+}
+
 /** The counters of a heap besides the units of each key. */
 const enum Total {
   absent,
@@ -196,8 +207,8 @@ export class SegregatedFit implements CheckedHeap {
   }
 
   /**
-   * Takes a run after memory has come to each of its granules that had none; the record is as from `allocate`. The
-   * rest of the new granules becomes free. The heap must not change between `findRun` and this.
+   * Takes a run as one live block. From holes it takes whole granules, so the block may exceed the run; `keep` gives
+   * back what is too much, once there is memory behind all of it. The heap must not change between `findRun` and this.
    */
   takeRun(run: FreeRun, granuleUnits: number): number {
     const end = run.start + run.units
@@ -207,11 +218,62 @@ export class SegregatedFit implements CheckedHeap {
       this.takePart(this.records.words[(record << 4) | Word.next], reached, end, granuleUnits)
       this.absorbNext(record)
     }
-    const before = run.start - this.records.words[(record << 4) | Word.offset]
-    const taken = before === 0 ? record : this.split(record, before)
+    return record
+  }
+
+  /** Shortens a taken block to `units` from `start`; the rest, new memory that no work has used, is free at once. */
+  keep(record: number, start: number, units: number): number {
+    const before = start - this.records.words[(record << 4) | Word.offset]
+    const kept = before === 0 ? record : this.split(record, before)
     if (before !== 0) this.free(record, 0, 0)
-    if (this.end(taken) > end) this.free(this.split(taken, run.units), 0, 0)
-    return taken
+    if (this.end(kept) > start + units) this.free(this.split(kept, units), 0, 0)
+    return kept
+  }
+
+  /** The free blocks and holes that `takeRun` would take, with their dependencies. */
+  extentsOf(run: FreeRun, granuleUnits: number): Extent[] {
+    const { records } = this
+    const extents: Extent[] = []
+    const end = run.start + run.units
+    for (let record = run.record; record !== 0 && records.offsetOf(record) < end; record = records.nextOf(record)) {
+      const absent = records.state(record) === State.absent
+      const from = Math.max(run.start, records.offsetOf(record))
+      const to = Math.min(end, this.end(record))
+      const start = absent ? Math.floor(from / granuleUnits) * granuleUnits : from
+      const units = (absent ? Math.ceil(to / granuleUnits) * granuleUnits : to) - start
+      extents.push({ start, units, absent, key: records.keyOf(record), stamp: records.stampOf(record) })
+    }
+    return extents
+  }
+
+  /** Undoes `takeRun`, or the part of it in `record`: each extent is again as it was. */
+  giveBackRun(record: number, extents: readonly Extent[]): void {
+    const { records } = this
+    for (const { start, absent, key, stamp } of [...extents].reverse()) {
+      const before = start - records.offsetOf(record)
+      const part = before > 0 ? this.split(record, before) : record
+      if (absent) this.becomeHole(part)
+      else this.free(part, key, stamp)
+    }
+  }
+
+  /** The block or hole of a range in which a unit lies. */
+  recordAt(range: number, unit: number): number {
+    let record = this.firstRecords.get(range)
+    while (this.end(record) <= unit) record = this.records.words[(record << 4) | Word.next]
+    return record
+  }
+
+  /** Makes `units` from `start`, which lie in a hole, a free block: usable after `stamp` of `key`. */
+  commit(start: number, units: number, key: number, stamp: number): void {
+    const { words } = this.records
+    let hole = this.firstHole
+    while (words[(hole << 4) | Word.offset] > start || this.end(hole) <= start) hole = words[(hole << 4) | Word.binNext]
+    this.removeHole(hole)
+    const taken = this.splitFront(hole, start, true)
+    this.splitTail(taken, units, true)
+    this.records.setState(taken, State.live)
+    this.free(taken, key, stamp)
   }
 
   /**
@@ -220,8 +282,14 @@ export class SegregatedFit implements CheckedHeap {
    */
   decommit(record: number, start: number, units: number): void {
     this.remove(record)
-    let hole = this.splitFront(record, start)
+    const hole = this.splitFront(record, start)
     this.splitTail(hole, units)
+    this.becomeHole(hole)
+  }
+
+  /** Makes a taken block a hole, and merges it with its neighbours. */
+  private becomeHole(record: number): void {
+    let hole = record
     this.records.setState(hole, State.absent)
     const previous = this.records.words[(hole << 4) | Word.previous]
     if (previous !== 0 && this.records.state(previous) === State.absent) {

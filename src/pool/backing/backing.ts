@@ -10,11 +10,19 @@ import type { SegregatedFit } from '../../heap/segregated-fit.js'
 import { classOf, MAX_UNITS, UNIT_BYTES } from '../../heap/size-classes.js'
 import type { PoolAccess } from '../access.js'
 import type { GranuleLastUses } from './granule-last-uses.js'
+import type { ViewUses } from './view-uses.js'
 
 /** Smaller blocks come from the small heap, so that a long-lived small block does not keep a large run apart. */
 export const SMALL_UNITS = MiB / UNIT_BYTES
 /** Small blocks have size classes below this. */
 export const SMALL_CLASSES = classOf(SMALL_UNITS)
+/**
+ * With mapped memory: the range of the heap for small blocks and the home range, which have the same addresses, and
+ * the first range that is a view.
+ */
+export const SMALL_RANGE = 0
+export const HOME_RANGE = 1
+export const FIRST_VIEW_RANGE = 2
 /** The largest alignment that every backing gives. */
 export const MOST_ALIGNMENT_BYTES = 2 * MiB
 
@@ -24,8 +32,14 @@ export interface Heaps {
   readonly large: SegregatedFit
   /** whether other threads can change them while the driver is called */
   readonly isShared: boolean
-  /** The last use of each granule of a range. */
-  usesOf(range: number, granules: number, granuleUnits: number): GranuleLastUses
+  /** Where the last uses of mapped memory are noted, of `granules` in the range with that number. */
+  mappedUses(granules: number, granuleUnits: number): MappedUses
+}
+
+/** The last uses of memory that is mapped piece by piece. */
+export interface MappedUses {
+  readonly granules: GranuleLastUses
+  readonly views: ViewUses
 }
 
 /** Limits on the growth of a backing. */
@@ -52,16 +66,27 @@ export interface Backing {
   /** the device address of unit 0, by range */
   readonly bases: readonly number[]
   /**
-   * Finds memory for a block of `heap`, from idle memory first and then from the device, and takes the block as
-   * `heap.allocate` does. The block may lie on free blocks that `admission` admits. Returns 0 when the limit,
-   * `mostBytes` or the device allows no more. Throws CudaError for any other refusal; no memory is lost then.
+   * Takes a block of `heap` that lies on new memory of the device, and on free blocks that `admission` admits; as
+   * `heap.allocate` does. Returns 0 when the limit, `mostBytes` or the device allows no more. Throws CudaError for any
+   * other refusal; no memory is lost then.
    */
   grow(heap: SegregatedFit, units: number, alignUnits: number, admission: Admission, mostBytes: number): number
+  /** The most bytes to reserve before memory is stitched, when `usedBytes` are in use; 0 if it never is. */
+  growthBound(usedBytes: number): number
+  /** Takes a block of free memory that is contiguous in a view, without the driver; or returns 0. */
+  takeInView(units: number, alignUnits: number, admission: Admission): number
+  /**
+   * As `grow`, for a block of free memory in several places, which a new view makes contiguous, and of up to
+   * `mostBytes - reservedBytes` of new memory.
+   */
+  stitch(units: number, alignUnits: number, admission: Admission, mostBytes: number): number
+  /** The free blocks that `stitch` would use; none if it would take no block. */
+  stitchedBlocks(units: number, alignUnits: number, admission: Admission): readonly number[]
   /** The run of free blocks and holes that `grow` would use; null if it would take a new segment. */
   runFor(heap: SegregatedFit, units: number, alignUnits: number, admission: Admission): FreeRun | null
   /**
-   * Whether `grow` would succeed with `newBytes` from the device, if the host had seen all stamps up to `settled`
-   * complete (by key). May be true although the driver would refuse.
+   * Whether `grow` or `stitch` would succeed with `newBytes` from the device, if the host had seen all stamps up to
+   * `settled` complete (by key). May be true although the driver would refuse.
    */
   couldGrow(
     heap: SegregatedFit,
@@ -82,8 +107,8 @@ export interface Backing {
   reachableFrom(context: Context): boolean
   /** contexts of other devices whose work may be using the memory */
   readonly peers: readonly Context[]
-  /** The range that contains an address, or -1. */
-  rangeAt(ptr: number): number
+  /** The ranges that contain an address. */
+  rangesAt(ptr: number): readonly number[]
   /** Gives all memory back; no work may be pending. */
   close(): void
   /** Asserts that the backing and the heaps agree. */

@@ -72,6 +72,22 @@ export class SegmentBacking implements Backing {
     return this.segments.length < most || this.segments.includes(null) ? 0 : most
   }
 
+  growthBound(): number {
+    return 0
+  }
+
+  takeInView(): number {
+    return 0
+  }
+
+  stitch(): number {
+    return 0
+  }
+
+  stitchedBlocks(): readonly number[] {
+    return []
+  }
+
   runFor(): null {
     return null
   }
@@ -129,10 +145,11 @@ export class SegmentBacking implements Backing {
     return this.kind === 'managed' ? [...this.managedPeers] : this.context.peers
   }
 
-  rangeAt(ptr: number): number {
-    return this.segments.findIndex(
+  rangesAt(ptr: number): readonly number[] {
+    const range = this.segments.findIndex(
       segment => segment !== null && ptr >= segment.ptr && ptr < segment.ptr + segment.bytes,
     )
+    return range === -1 ? [] : [range]
   }
 
   close(): void {

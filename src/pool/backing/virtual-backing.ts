@@ -1,128 +1,155 @@
-// Memory as reserved addresses with physical granules mapped into them. Addresses cost no memory, so each heap has
-// one range several times as large as the device. Memory moves to the addresses where a block needs it. A granule
-// moves when it holds no block, and the host has seen its last use complete. The second condition is there because
-// unmapping ignores the work of streams.
+// Memory as pieces that are mapped at addresses which the pool has reserved. Pieces never move. A free block that is
+// too long for any place is put together of several: the pieces under them are mapped once more, one behind another,
+// in a view (views.ts). docs/decisions/0019-pieces-and-views.md has the reasons.
 //
-// The file is long because mapping, moving and giving back change the same tables.
+// All memory has one address in the home range, and the heap for large blocks knows there what is free. The heap for
+// small blocks has a range of the same addresses, which is a hole except for its slabs.
 
-import { assert } from '../../base/assert.js'
-import { CudaError } from '../../base/errors.js'
-import { CU_MEM_HANDLE_TYPE_NONE } from '../../driver/constants.js'
+import { CU_MEM_ACCESS_FLAGS_PROT_NONE } from '../../driver/constants.js'
 import type { Context } from '../../driver/context.js'
+import { blocksOf } from '../../heap/cross-key.js'
 import { type Admission, type FreeRun, HOLES_ONLY } from '../../heap/free-run.js'
+import { joinParts } from '../../heap/lent-parts.js'
 import { State } from '../../heap/records.js'
-import type { SegregatedFit } from '../../heap/segregated-fit.js'
+import type { Extent, SegregatedFit } from '../../heap/segregated-fit.js'
 import { MAX_UNITS, UNIT_BYTES } from '../../heap/size-classes.js'
 import type { Clocks } from '../../order/clocks.js'
 import type { PoolAccess } from '../access.js'
 import {
   type Backing,
+  FIRST_VIEW_RANGE,
   type GrowthLimits,
   type Heaps,
+  HOME_RANGE,
   isOutOfMemory,
-  MOST_ALIGNMENT_BYTES,
+  type MappedUses,
   mostReservedBytes,
+  SMALL_RANGE,
+  SMALL_UNITS,
 } from './backing.js'
-import type { GranuleLastUses } from './granule-last-uses.js'
-import { IdleGranules, type Reservation } from './idle-granules.js'
+import { checkPieces } from './check-pieces.js'
+import { findFreeEnds } from './free-ends.js'
+import { GrowthBound } from './growth-bound.js'
+import { HomeRange } from './home-range.js'
+import { findIdlePiece } from './idle-piece.js'
 import { MappedAccess } from './mapped-access.js'
-import { RemapBudget } from './remap-budget.js'
+import { type Piece, pieceBytes } from './piece.js'
+import { type Part, partsIn, placeIn, type Stretch, stretchOf } from './stretch.js'
+import { planStitch, type StitchPlan } from './stitch-plan.js'
+import { type View, Views } from './views.js'
 
-/** Beyond the remap budget, new memory is taken up to this multiple of the peak in use. */
-const MOST_OVER_USE = 1.25
-/**
- * Other threads may change the heap during a driver call. If they take the place, the next attempt uses the same
- * memory. The last attempt uses holes only: no other thread can take those.
- */
-const MOST_ATTEMPTS = 4
-/** Addresses of each range, as a multiple of the device's memory. */
+/** Addresses of the home range, as a multiple of the device's memory. */
 const RESERVATION_FACTOR = 4
+/** Admits the free blocks that depend on no work. */
+const SETTLED: Admission = Float64Array.of(Infinity)
+
+/** Free memory that was taken out of the heap, and how it was before. */
+interface Taken {
+  readonly record: number
+  readonly extents: readonly Extent[]
+}
 
 export class VirtualBacking implements Backing {
   readonly mostPieces = 0
   readonly kind = 'virtual'
   readonly bases: number[]
-  reservedBytes = 0
   peakReservedBytes = 0
-  /** granules that moved to other addresses */
-  recycledGranules = 0
-  private readonly remapBudget: RemapBudget
-  private readonly idle: IdleGranules
-  /** peak bytes in use, as seen by growths beyond the remap budget */
-  private peakUsedBytes = 0
-  private readonly context: Context
-  private readonly access: MappedAccess
   readonly limitBytes: number
-  /** bytes of a granule */
+  /** bytes of a granule, the least piece */
   readonly stepBytes: number
+  /** blocks that were put together of several places */
+  stitched = 0
+  private readonly context: Context
   private readonly granuleUnits: number
-  private readonly reservations: readonly Reservation[]
-  /** handles of memory that is mapped nowhere */
-  private readonly spare: number[] = []
-  /** granules mapped by a growth that failed midway */
-  private stranded: { reservation: Reservation; granule: number }[] = []
+  private readonly heap: SegregatedFit
+  private readonly uses: MappedUses
+  private readonly access: MappedAccess
+  private readonly home: HomeRange
+  private readonly views: Views
+  private readonly bound: GrowthBound
 
   constructor(
     clocks: Clocks,
-    private readonly heaps: Heaps,
+    heaps: Heaps,
     private readonly limits: GrowthLimits,
     /** keeps the time that passes from deciding anything */
     deterministic: boolean,
   ) {
-    this.context = clocks.context
-    const { context } = this
-    this.access = new MappedAccess(context, (device, flags) => this.applyAccess(device, flags))
+    const { context } = clocks
+    this.context = context
+    this.heap = heaps.large
+    this.access = new MappedAccess(
+      context,
+      (device, flags) => this.applyAccess(device, flags),
+    )
     const driver = context.activate()
     this.stepBytes = driver.cuMemGetAllocationGranularity(context.device)
     this.granuleUnits = this.stepBytes / UNIT_BYTES
-    this.idle = new IdleGranules(this.granuleUnits)
     const deviceBytes = driver.cuDeviceTotalMem(context.device)
     this.limitBytes = mostReservedBytes(limits, this.stepBytes, deviceBytes)
-    this.remapBudget = new RemapBudget(() => (deterministic ? 0 : driver.clockSeconds))
+    this.bound = new GrowthBound(() => (deterministic ? 0 : driver.clockSeconds))
     const granules = granulesOfRange(deviceBytes, this.stepBytes)
-    const small = this.reserve(heaps.small, heaps.usesOf(0, granules, this.granuleUnits))
-    try {
-      this.reservations = [small, this.reserve(heaps.large, heaps.usesOf(1, granules, this.granuleUnits))]
-    } catch (error) {
-      context.discard(() => driver.cuMemAddressFree(small.base, small.bytes))
-      throw error
-    }
-    this.bases = this.reservations.map(reservation => reservation.base)
-    this.reservations.forEach((reservation, range) => {
-      reservation.heap.addRange(range, 0, granules * this.granuleUnits, 'absent')
-    })
+    const units = granules * this.granuleUnits
+    this.uses = heaps.mappedUses(granules, this.granuleUnits)
+    this.views = new Views(context, this.access, this.uses.views, this.stepBytes)
+    heaps.small.addRange(SMALL_RANGE, 0, units, 'absent')
+    heaps.large.addRange(HOME_RANGE, 0, units, 'absent')
+    this.home = new HomeRange(context, this.access, units * UNIT_BYTES, this.stepBytes)
+    this.bases = [this.home.base, this.home.base]
+  }
+
+  get reservedBytes(): number {
+    return this.home.reservedBytes
   }
 
   grow(heap: SegregatedFit, units: number, alignUnits: number, admission: Admission, mostBytes: number): number {
-    const { isShared } = this.heaps
-    for (let attempt = 0; attempt < MOST_ATTEMPTS; attempt++) {
-      const places = attempt === MOST_ATTEMPTS - 1 ? HOLES_ONLY : admission
-      const run = this.runFor(heap, units, alignUnits, places)
-      if (run === null) return 0
-      const reservation = this.reservations[run.range]
-      if (!this.gather(this.uncommitted(reservation, run).length, reservation, run, mostBytes)) return 0
-      // Recycling has changed the heap, and may have made a better place.
-      const place = this.placeFor(heap, units, alignUnits, places)
-      const granules = place === null ? [] : this.uncommitted(reservation, place)
-      if (place !== null && granules.length <= this.spare.length) {
-        try {
-          this.map(reservation, granules)
-        } catch (error) {
-          if (isOutOfMemory(error)) return 0
-          throw error
-        }
-        if (!isShared || isSame(place, this.placeFor(heap, units, alignUnits, places))) {
-          for (const granule of granules) reservation.committed[granule] = 1
-          const record = heap.takeRun(place, this.granuleUnits)
-          // Another thread may repair the heap during a driver call, and then leaves a claimed block alone.
-          heap.records.claim(record)
-          return record
-        }
-        for (const granule of granules) this.stranded.push({ reservation, granule })
-      }
-      assert(isShared, 'recycling leaves room where there was room')
+    // The driver is not called between the search and the take: then other threads may change the heap.
+    const newBytes = this.newBytes(mostBytes)
+    const run = this.placeFor(heap, units, alignUnits, admission)
+    if (run === null || run.absentUnits * UNIT_BYTES > newBytes) return 0
+    const taken = this.takeRun(this.lengthened(run, newBytes))
+    return this.createUnder(taken, units) ? heap.keep(taken.record, run.start, units) : 0
+  }
+
+  growthBound(usedBytes: number): number {
+    this.bound.noteUse(usedBytes)
+    return this.bound.mostBytes(this.home.pieces.length)
+  }
+
+  takeInView(units: number, alignUnits: number, admission: Admission): number {
+    if (this.views.mappings === 0) return 0
+    this.findFreeEnds(admission)
+    const stretch = this.views.shortestStretch(units + alignUnits - 1)
+    return stretch === null ? 0 : this.take(stretch.view, stretch, units, alignUnits)
+  }
+
+  stitch(units: number, alignUnits: number, admission: Admission, mostBytes: number): number {
+    const plan = this.planWithRoom(units, alignUnits, admission, mostBytes)
+    if (plan === null) return 0
+    const { pieces } = plan
+    const stretch = stretchOf(pieces)
+    const start = placeIn(stretch, pieces, units, alignUnits)
+    const taken = this.takeParts(pieces, start, units)
+    try {
+      const view = this.views.map(pieces)
+      this.bases[FIRST_VIEW_RANGE + view.number] = view.base
+      this.bound.noteMappings(pieces.length)
+      this.stitched++
+      return this.join(view, taken, start, units)
+    } catch (error) {
+      for (const { record, extents } of taken) this.heap.giveBackRun(record, extents)
+      if (isOutOfMemory(error)) return 0
+      throw error
     }
-    return 0
+  }
+
+  stitchedBlocks(units: number, alignUnits: number, admission: Admission): readonly number[] {
+    this.findFreeEnds(admission)
+    const plan = planStitch(this.home.pieces, units + alignUnits - 1, 0)
+    if (plan === null) return []
+    const stretch = stretchOf(plan.pieces)
+    const start = placeIn(stretch, plan.pieces, units, alignUnits)
+    return partsIn(plan.pieces, start, units).flatMap(part => blocksOf(this.heap, this.runOf(part)))
   }
 
   runFor(heap: SegregatedFit, units: number, alignUnits: number, admission: Admission): FreeRun | null {
@@ -134,24 +161,30 @@ export class VirtualBacking implements Backing {
     units: number,
     alignUnits: number,
     admission: Admission,
-    settled: Admission,
+    _settled: Admission,
     newBytes: number,
   ): boolean {
-    const run = this.runFor(heap, units, alignUnits, admission)
-    if (run === null) return false
-    const missing = this.uncommitted(this.reservations[run.range], run).length
-    const more = Math.floor(newBytes / this.stepBytes) + this.spare.length + this.stranded.length
-    return more >= missing || more + this.idle.countAfter(this.reservations, run, settled) >= missing
+    // A small block needs a slab.
+    const roomUnits = Math.max(units + alignUnits - 1, SMALL_UNITS)
+    const run = this.heap.findRun(roomUnits, admission, this.granuleUnits)
+    if (run !== null && run.absentUnits * UNIT_BYTES <= newBytes) return true
+    if (heap !== this.heap) return false
+    this.findFreeEnds(admission)
+    return (
+      this.views.shortestStretch(roomUnits) !== null ||
+      planStitch(this.home.pieces, roomUnits, this.granulesIn(newBytes)) !== null
+    )
   }
 
   trim(keepBytes: number): void {
-    this.unmapStranded()
+    this.home.releaseUnused()
     while (this.reservedBytes > keepBytes) {
-      if (this.spare.length === 0) {
-        const granules = Math.ceil((this.reservedBytes - keepBytes) / this.stepBytes)
-        if (this.recycle(granules, null, null) === 0) return
-      }
-      this.releaseSpare()
+      this.findFreeEnds(SETTLED)
+      const idle = findIdlePiece(this.home.pieces, this.heap, this.uses.granules, this.granuleUnits, piece =>
+        piece.views.every(view => this.views.isIdle(view)),
+      )
+      if (idle === null) return
+      this.release(idle.piece, idle.record)
     }
   }
 
@@ -167,223 +200,163 @@ export class VirtualBacking implements Backing {
     return this.access.peers
   }
 
-  rangeAt(ptr: number): number {
-    return this.reservations.findIndex(({ base, bytes }) => ptr >= base && ptr < base + bytes)
+  rangesAt(ptr: number): readonly number[] {
+    if (this.home.contains(ptr)) return [SMALL_RANGE, HOME_RANGE]
+    const view = this.views.at(ptr)
+    return view === null ? [] : [FIRST_VIEW_RANGE + view.number]
   }
 
   close(): void {
-    const driver = this.context.activate()
-    for (const reservation of this.reservations) {
-      const { base, bytes, handles } = reservation
-      if (bytes === 0) continue
-      for (const [granule, handle] of handles.entries()) {
-        if (handle === 0) continue
-        const unmap = () => driver.cuMemUnmap(base + granule * this.stepBytes, this.stepBytes)
-        if (handle > 0) unmap()
-        else unlessRefused(unmap) // an unmapping was cut short here, and may have succeeded
-        handles[granule] = 0
-        this.spare[this.spare.length] = Math.abs(handle)
-      }
-      driver.cuMemAddressFree(base, bytes)
-      reservation.bytes = 0
-    }
-    while (this.spare.length > 0) this.releaseSpare()
+    this.views.close()
+    this.home.close()
   }
 
   check(): void {
-    let mapped = 0
-    this.reservations.forEach(({ heap, handles, committed }, range) => {
-      for (const [granule, handle] of handles.entries()) {
-        if (handle !== 0) mapped++
-        assert(handle !== 0 || committed[granule] === 0, 'a committed granule is mapped')
-      }
-      const { records } = heap
-      for (let record = heap.firstRecords.get(range); record !== 0; record = records.nextOf(record)) {
-        const absent = records.state(record) === State.absent
-        const first = Math.floor(records.offsetOf(record) / this.granuleUnits)
-        const last = Math.ceil((records.offsetOf(record) + records.unitsOf(record)) / this.granuleUnits)
-        const story = absent ? 'a hole lies on granules without memory' : 'blocks lie on granules with memory'
-        const sum = committed.subarray(first, last).reduce((total, one) => total + one, 0)
-        assert(sum === (absent ? 0 : last - first), story)
-      }
-    })
-    assert((mapped + this.spare.length) * this.stepBytes === this.reservedBytes, 'reserved bytes are the granules held')
+    checkPieces(this.home, this.views, this.heap, this.uses.views)
   }
 
-  private reserve(heap: SegregatedFit, uses: GranuleLastUses): Reservation {
-    const granules = uses.keys.length
-    const bytes = granules * this.stepBytes
-    const alignment = Math.max(this.stepBytes, MOST_ALIGNMENT_BYTES)
-    const base = this.context.activate().cuMemAddressReserve(bytes, alignment)
-    return {
-      heap,
-      base,
-      bytes,
-      handles: new Float64Array(granules),
-      committed: new Uint8Array(granules),
-      uses,
+  /** A plan that needs no new memory any more, and no other view to be unmapped; null for none. */
+  private planWithRoom(units: number, alignUnits: number, admission: Admission, mostBytes: number): StitchPlan | null {
+    const roomUnits = units + alignUnits - 1
+    const newBytes = this.newBytes(mostBytes)
+    this.findFreeEnds(admission)
+    let plan = planStitch(this.home.pieces, roomUnits, this.granulesIn(newBytes))
+    if (plan === null) return null
+    if (plan.newUnits > 0) {
+      if (!this.addMemory(plan.newUnits, units)) return null
+      this.findFreeEnds(admission)
+      plan = planStitch(this.home.pieces, roomUnits, 0)
     }
+    if (plan === null || this.views.hasRoom(this.home.pieces.length, plan.pieces.length)) return plan
+    this.findFreeEnds(SETTLED)
+    this.views.makeRoom(this.home.pieces.length, plan.pieces.length)
+    this.findFreeEnds(admission) // other threads may have changed the heap during the calls of the driver
+    plan = planStitch(this.home.pieces, roomUnits, 0)
+    return plan !== null && this.views.hasRoom(this.home.pieces.length, plan.pieces.length) ? plan : null
   }
 
-  /** The granules of a run without committed memory. */
-  private uncommitted(reservation: Reservation, run: FreeRun): number[] {
-    const granules: number[] = []
-    const end = Math.ceil((run.start + run.units) / this.granuleUnits)
-    for (let granule = Math.floor(run.start / this.granuleUnits); granule < end; granule++) {
-      if (reservation.committed[granule] === 0) granules.push(granule)
+  private findFreeEnds(admission: Admission): void {
+    findFreeEnds(this.home.pieces, this.heap, HOME_RANGE, admission)
+  }
+
+  /** Takes a block that lies in a view. */
+  private take(view: View, stretch: Stretch, units: number, alignUnits: number): number {
+    const start = placeIn(stretch, view.pieces, units, alignUnits)
+    return this.join(view, this.takeParts(view.pieces, start, units), start, units)
+  }
+
+  /** Takes the free memory under `units` from `start`, where `pieces` lie one behind another. */
+  private takeParts(pieces: readonly Piece[], start: number, units: number): Taken[] {
+    // From the highest address down: a block keeps its record where its lower part stays.
+    const order = partsIn(pieces, start, units).map((part, index) => ({ part, index }))
+    const taken: Taken[] = []
+    for (const { part, index } of order.sort((a, b) => b.part.start - a.part.start)) {
+      taken[index] = this.takeRun(this.runOf(part))
     }
-    return granules
+    return taken
   }
 
-  /** Makes `count` granules spare, from idle ones first and then new ones; returns false if it cannot. */
-  private gather(count: number, target: Reservation, run: FreeRun, mostBytes: number): boolean {
-    this.unmapStranded()
-    if (
-      this.spare.length < count &&
-      this.remapBudget.tooMany(this.reservedBytes / this.stepBytes) &&
-      this.mayExceedUse(count)
-    )
-      this.createSpare(count, mostBytes)
-    if (this.spare.length < count) {
-      const moved = this.recycle(count - this.spare.length, target, run)
-      this.recycledGranules += moved
-      this.remapBudget.note(moved)
-    }
-    return this.createSpare(count, mostBytes)
+  private runOf({ start, units, near }: Part): FreeRun {
+    const { records } = this.heap
+    let record = near
+    while (records.offsetOf(record) + records.unitsOf(record) <= start) record = records.nextOf(record)
+    return { range: HOME_RANGE, start, units, absentUnits: 0, record }
   }
 
-  /** Whether reserved memory stays near the peak in use if `count` granules become spare. */
-  private mayExceedUse(count: number): boolean {
-    const freeUnits = this.reservations.reduce((sum, { heap }) => sum + heap.freeUnits, 0)
-    const neededBytes = (count - this.spare.length) * this.stepBytes
-    this.peakUsedBytes = Math.max(this.peakUsedBytes, this.reservedBytes - freeUnits * UNIT_BYTES + neededBytes)
-    return this.reservedBytes + neededBytes <= this.peakUsedBytes * MOST_OVER_USE
+  /** Takes a run out of the heap. Other threads do not touch it then, also if they repair the heap. */
+  private takeRun(run: FreeRun): Taken {
+    const extents = this.heap.extentsOf(run, this.granuleUnits)
+    const record = this.heap.takeRun(run, this.granuleUnits)
+    this.heap.records.claim(record)
+    return { record, extents }
   }
 
-  /** Creates granules until `count` are spare; returns false if the limit or the device does not allow that. */
-  private createSpare(count: number, mostBytes: number): boolean {
-    const driver = this.context.activate()
-    const before = this.spare.length
-    if (before >= count) return true
-    const missingBytes = (count - before) * this.stepBytes
+  /** Makes one block of the parts that were taken for it. */
+  private join(view: View, taken: readonly Taken[], start: number, units: number): number {
+    const parts = taken.map(({ record }) => record)
+    this.views.noteBlock(view)
+    return joinParts(this.heap.records, parts, { range: FIRST_VIEW_RANGE + view.number, start, units })
+  }
+
+  /** Bytes of new memory that the pool may take. */
+  private newBytes(mostBytes: number): number {
     const { leaveFreeBytes } = this.limits
-    if (this.reservedBytes + missingBytes > Math.min(mostBytes, this.limitBytes)) return false
-    if (leaveFreeBytes > 0 && driver.cuMemGetInfo().freeBytes - missingBytes < leaveFreeBytes) return false
-    while (this.spare.length < count) {
-      try {
-        const handle = driver.cuMemCreate(this.stepBytes, this.context.device, CU_MEM_HANDLE_TYPE_NONE)
-        this.spare[this.spare.length] = handle
-      } catch (error) {
-        // Too few granules are of no use here, and others may need the memory.
-        while (this.spare.length > before) this.releaseSpare()
-        if (isOutOfMemory(error)) return false
-        throw error
-      }
-      this.reservedBytes += this.stepBytes
-      if (this.reservedBytes > this.peakReservedBytes) this.peakReservedBytes = this.reservedBytes
-    }
+    const most = Math.min(mostBytes, this.limitBytes) - this.reservedBytes
+    if (leaveFreeBytes === 0) return most
+    return Math.min(most, this.context.activate().cuMemGetInfo().freeBytes - leaveFreeBytes)
+  }
+
+  /** Whole granules, in units. */
+  private granulesIn(bytes: number): number {
+    return Math.max(0, Math.floor(bytes / this.stepBytes)) * this.granuleUnits
+  }
+
+  /** A run that takes in more new memory than the request needs, since to grow seldom is cheaper. */
+  private lengthened(run: FreeRun, newBytes: number): FreeRun {
+    const room = Math.min(newBytes, this.bound.mostBytes(this.home.pieces.length) - this.reservedBytes)
+    const wanted = Math.min(this.bound.leastGrowthBytes, room) - run.absentUnits * UNIT_BYTES
+    const { records } = this.heap
+    let last = run.record
+    while (records.offsetOf(last) + records.unitsOf(last) < run.start + run.units) last = records.nextOf(last)
+    if (wanted <= 0 || records.state(last) !== State.absent) return run
+    const end = Math.ceil((run.start + run.units) / this.granuleUnits) * this.granuleUnits
+    const most = records.offsetOf(last) + records.unitsOf(last)
+    return { ...run, units: Math.min(most, end + this.granulesIn(wanted)) - run.start }
+  }
+
+  /** Takes new memory of at least `units`, which is free then. The request that it is for has `requestUnits`. */
+  private addMemory(units: number, requestUnits: number): boolean {
+    const run = this.heap.findRun(units, HOLES_ONLY, this.granuleUnits)
+    if (run === null) return false
+    const taken = this.takeRun(run)
+    if (!this.createUnder(taken, requestUnits)) return false
+    this.heap.free(taken.record, 0, 0)
     return true
   }
 
-  private map(reservation: Reservation, granules: readonly number[]): void {
-    const driver = this.context.activate()
-    const mapped: number[] = []
+  /** Creates pieces behind the holes of a run that was taken. If there is no memory, gives the run back: false. */
+  private createUnder({ record, extents }: Taken, requestUnits: number): boolean {
+    const holes = extents.filter(extent => extent.absent)
+    const bytes = holes.reduce((sum, { units }) => sum + units, 0) * UNIT_BYTES
+    const size = pieceBytes(requestUnits * UNIT_BYTES, this.reservedBytes + bytes, this.limitBytes, this.stepBytes)
     try {
-      for (const granule of granules) {
-        const handle = this.spare[this.spare.length - 1]
-        driver.cuMemMap(reservation.base + granule * this.stepBytes, this.stepBytes, handle)
-        reservation.handles[granule] = handle
-        this.spare.length--
-        mapped.push(granule)
-      }
-      for (const [first, count] of runsOf(granules)) {
-        const ptr = reservation.base + first * this.stepBytes
-        driver.cuMemSetAccess(ptr, count * this.stepBytes, this.access.devices)
-      }
+      this.home.create(holes, size / UNIT_BYTES)
     } catch (error) {
-      for (const granule of mapped) this.stranded.push({ reservation, granule })
+      this.heap.giveBackRun(record, extents)
+      if (isOutOfMemory(error)) return false
       throw error
     }
+    this.peakReservedBytes = Math.max(this.peakReservedBytes, this.reservedBytes)
+    return true
+  }
+
+  /** Releases a piece that lies in the free block `record`, and first the views that it is in. */
+  private release(piece: Piece, record: number): void {
+    // Taken out of the heap first, so that no other thread can allocate from it while the driver unmaps it.
+    this.heap.decommit(record, piece.start, piece.units)
+    try {
+      while (piece.views.length > 0) this.views.unmap(piece.views[piece.views.length - 1])
+    } catch (error) {
+      this.heap.commit(piece.start, piece.units, 0, 0)
+      throw error
+    }
+    this.home.release(piece)
   }
 
   /** Sets one device's access to all memory that blocks can lie on. */
   private applyAccess(device: number, flags: number): void {
-    const driver = this.context.activate()
-    for (const { base, committed } of this.reservations) {
-      const granules = Array.from(committed.keys()).filter(granule => committed[granule] === 1)
-      for (const [first, count] of runsOf(granules)) {
-        driver.cuMemSetAccess(base + first * this.stepBytes, count * this.stepBytes, [device], flags)
-      }
+    if (flags !== CU_MEM_ACCESS_FLAGS_PROT_NONE) {
+      this.findFreeEnds(SETTLED)
+      this.views.unmapIdle() // access costs as much as a mapping
     }
-  }
-
-  /** Unmaps the granules of failed growths. */
-  private unmapStranded(): void {
-    for (let left = this.stranded.at(-1); left !== undefined; left = this.stranded.at(-1)) {
-      this.unmap(left.reservation, left.granule, 1)
-      this.stranded.pop()
-    }
-  }
-
-  /** Unmaps up to `count` idle granules outside of `run`, which become spare; returns how many. */
-  private recycle(count: number, target: Reservation | null, run: FreeRun | null): number {
-    let recycled = 0
-    for (const reservation of this.reservations) {
-      const avoid = reservation === target ? run : null
-      while (recycled < count) {
-        const idle = this.idle.find(reservation, count - recycled, avoid)
-        if (idle === null) break
-        // Taken out of the heap first, so that no other thread can allocate from it while the driver unmaps it.
-        reservation.heap.decommit(idle.record, idle.granule * this.granuleUnits, idle.count * this.granuleUnits)
-        reservation.committed.fill(0, idle.granule, idle.granule + idle.count)
-        try {
-          this.unmap(reservation, idle.granule, idle.count)
-        } catch (error) {
-          for (let index = 0; index < idle.count; index++)
-            this.stranded.push({ reservation, granule: idle.granule + index })
-          throw error
-        }
-        recycled += idle.count
-      }
-    }
-    return recycled
-  }
-
-  private unmap(reservation: Reservation, granule: number, count: number): void {
-    const { base, handles, uses } = reservation
-    const driver = this.context.activate()
-    const negate = () => {
-      for (let index = granule; index < granule + count; index++) handles[index] = -handles[index]
-    }
-    negate()
-    try {
-      driver.cuMemUnmap(base + granule * this.stepBytes, count * this.stepBytes)
-    } catch (error) {
-      negate()
-      throw error
-    }
-    const { spare } = this
-    for (let index = granule; index < granule + count; index++) {
-      spare[spare.length] = -handles[index]
-      handles[index] = 0
-      uses.keys[index] = 0
-    }
-  }
-
-  private releaseSpare(): void {
-    this.context.activate().cuMemRelease(this.spare[this.spare.length - 1])
-    this.spare.length-- // not by pop(): this function can be cut short at a call
-    this.reservedBytes -= this.stepBytes
+    this.home.applyAccess(device, flags)
+    this.views.applyAccess(device, flags)
   }
 
   /** The place of a block: the part of its run from a multiple of `alignUnits` on. */
   private placeFor(heap: SegregatedFit, units: number, alignUnits: number, admission: Admission): FreeRun | null {
     const run = this.runFor(heap, units, alignUnits, admission)
-    return run === null || alignUnits === 1 ? run : this.aligned(heap, run, units, alignUnits)
-  }
-
-  /** The part of a run that starts at a multiple of `alignUnits`. */
-  private aligned(heap: SegregatedFit, run: FreeRun, units: number, alignUnits: number): FreeRun {
+    if (run === null || alignUnits === 1) return run
     const start = Math.ceil(run.start / alignUnits) * alignUnits
     const { records } = heap
     let record = run.record
@@ -392,30 +365,8 @@ export class VirtualBacking implements Backing {
   }
 }
 
-/** How many granules of addresses each of the two ranges has. */
+/** How many granules of addresses the home range has. */
 export function granulesOfRange(deviceBytes: number, stepBytes: number): number {
   const wanted = deviceBytes * RESERVATION_FACTOR
   return Math.max(1, Math.floor(Math.min(wanted, MAX_UNITS * UNIT_BYTES) / stepBytes))
-}
-
-/** Runs of consecutive numbers in a rising list, as pairs of first and count. */
-function* runsOf(granules: readonly number[]): Generator<[first: number, count: number]> {
-  for (let index = 0; index < granules.length; ) {
-    let count = 1
-    while (granules[index + count] === granules[index] + count) count++
-    yield [granules[index], count]
-    index += count
-  }
-}
-
-function isSame(run: FreeRun, other: FreeRun | null): boolean {
-  return other !== null && run.record === other.record && run.start === other.start && run.range === other.range
-}
-
-function unlessRefused(work: () => void): void {
-  try {
-    work()
-  } catch (error) {
-    if (!(error instanceof CudaError)) throw error
-  }
 }

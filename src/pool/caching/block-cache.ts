@@ -6,16 +6,14 @@
 export interface BlockCache {
   /** stream slots that have or had blocks are below this */
   readonly slotLimit: number
-  /** units that are live now */
-  readonly liveUnits: number
-  /** the most units that were live; `ThreadCaches` knows it as of its last look */
-  readonly peakUnits: number
   /** If true, the cache is drained before the pool grows; if false, only when it cannot grow. */
   readonly isWorthDraining: boolean
   /** Whether no block is cached; missing where other threads cache blocks at any time. */
   readonly isEmpty?: boolean
   /** Missing in a cache that is drained as a whole or not at all. */
   readonly eviction?: CacheEviction
+  /** The most units that were in use, once a request of `units` is served, too. */
+  mostUsedUnits(units: number): number
   /** A stream slot has blocks from now on. */
   meet(slot: number): void
   /** A heap has handed out a block for the stream; the bytes that the user asked for are not known yet. */

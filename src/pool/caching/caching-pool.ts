@@ -172,10 +172,8 @@ export class CachingPool extends ClosablePool implements BlockOwner {
   deallocate(ptr: number, stream?: Stream): void {
     this.checkOpen('deallocate')
     if (this.isBusy) this.refuseCut('deallocate')
-    const range = Number.isSafeInteger(ptr) ? this.central.backing.rangeAt(ptr) : -1
-    const unit = range === -1 ? 0 : (ptr - this.central.backing.bases[range]) / UNIT_BYTES
     this.addresses ??= this.indexAddresses()
-    const record = range === -1 ? 0 : this.addresses.find(range, unit)
+    const record = this.recordAt(ptr, this.addresses)
     if (record === 0) throw unknownAddress(ptr)
     const block = this.caches.blockOf(record)
     this.releaseBlock(block, block.tag & ~1, stream)
@@ -291,7 +289,7 @@ export class CachingPool extends ClosablePool implements BlockOwner {
         units.requested += block.requestedBytes
         units.buffers++
       }
-      if (this.caches.state(record) === State.cached) units.cachedBlocks++
+      if (this.records.isLive(record) && this.caches.state(record) === State.cached) units.cachedBlocks++
     }
     for (let slot = 0; slot < MOST_STREAMS; slot++) {
       for (const block of this.caches.entries(slot)) {
@@ -532,6 +530,16 @@ export class CachingPool extends ClosablePool implements BlockOwner {
         stream.checkOpen('allocate')
       }
     }
+  }
+
+  /** The record of the live block that begins at an address; 0 for none. */
+  private recordAt(ptr: number, addresses: AddressIndex): number {
+    const { backing } = this.central
+    for (const range of Number.isSafeInteger(ptr) ? backing.rangesAt(ptr) : []) {
+      const record = addresses.find(range, (ptr - backing.bases[range]) / UNIT_BYTES)
+      if (record !== 0) return record
+    }
+    return 0
   }
 
   /** Indexes the live blocks, and the cached ones, which may become live. */

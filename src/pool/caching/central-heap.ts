@@ -67,7 +67,7 @@ export class CentralHeap {
     this.settling = settling
     this.drain = drain
     this.steps = new Steps({ memory, caches, drain, settling, crossStream, deferred, backing, clocks, seen, config })
-    this.slowPath = new SlowPath(this.steps, config)
+    this.slowPath = new SlowPath(this.steps, memory, config)
   }
 
   /**
@@ -103,7 +103,7 @@ export class CentralHeap {
     let record = found
     if (record === 0) return 0
     const { records } = this
-    if (records.isSpent(record)) record = this.memory.heapOf(record).rehouse(record)
+    if (records.isSpent(record)) record = this.memory.rehouse(record)
     records.setKey(record, keyOfSlot(slot))
     records.setSizeClass(record, classOf(records.unitsOf(record)))
     this.caches.meet(slot)
@@ -194,8 +194,9 @@ export class CentralHeap {
   }
 
   /** Takes `units` of new memory for the next requests, unless as much is free or the limit is near. */
-  growAhead(heap: SegregatedFit, units: number): void {
+  growAhead(wanted: SegregatedFit, units: number): void {
     const { backing } = this
+    const heap = this.memory.hasSlabs ? this.large : wanted
     const mostBytes = Math.min(backing.limitBytes, backing.reservedBytes + units * UNIT_BYTES)
     if (heap.freeUnits >= units) return
     const record = relaxed(this.clocks.context.activate(), () => backing.grow(heap, units, 1, HOLES_ONLY, mostBytes))

@@ -133,6 +133,13 @@ export class CrossStreamReuse {
     return true
   }
 
+  /** Makes the stream wait if a block can then be stitched of free memory; returns whether it does. */
+  waitForParts(backing: Backing, units: number, alignUnits: number, slot: number): boolean {
+    const blocks = backing.stitchedBlocks(units, alignUnits, ALL)
+    for (const use of this.usesOf(blocks)) this.waitFor(slot, use.slot, use.stamp)
+    return blocks.length > 0
+  }
+
   /** Makes a stream wait for a stamp of another stream, unless that is safe already. */
   waitFor(slot: number, other: number, stamp: number): void {
     if (this.isSafe(slot, other, stamp)) return

@@ -3,22 +3,28 @@
 
 import type { Region } from '../../base/region.js'
 import { keyOfSlot } from '../../heap/key.js'
+import { freeParts, mendLent, partsOf, rehouseInView } from '../../heap/lent-parts.js'
+import { rebuild } from '../../heap/rebuild.js'
 import type { RecordTable } from '../../heap/records.js'
 import { SegregatedFit } from '../../heap/segregated-fit.js'
 import { classFloorUnits } from '../../heap/size-classes.js'
 import { MOST_STREAMS } from '../../order/clocks.js'
-import { type Heaps, SMALL_UNITS } from '../backing/backing.js'
+import { FIRST_VIEW_RANGE, type Heaps, HOME_RANGE, type MappedUses, SMALL_UNITS } from '../backing/backing.js'
 import { GranuleLastUses } from '../backing/granule-last-uses.js'
+import { ViewUses } from '../backing/view-uses.js'
 import type { BlockCache } from './block-cache.js'
 
 /** Room of a fixed size, in memory that threads share. */
 export interface FixedRoom {
   readonly region: Region
   readonly ranges: number
-  /** the granules of each of the two ranges, and their size; 0 for memory that does not move */
+  /** the granules of the home range, and their size; 0 for memory that is not mapped piece by piece */
   readonly granules: number
   readonly granuleUnits: number
 }
+
+/** The most views that a pool may have. */
+export const MOST_VIEWS = 4096
 
 export class FreeMemory implements Heaps {
   readonly small: SegregatedFit
@@ -28,12 +34,13 @@ export class FreeMemory implements Heaps {
   readonly awaited: Float64Array
   /** by stream slot: the stamp up to which its blocks were settled last; blocks in the heaps wait for later stamps */
   private readonly settled: Float64Array
-  private readonly uses: GranuleLastUses[] = []
+  /** null for memory that is not mapped piece by piece */
+  private uses: MappedUses | null = null
   /** how many large blocks were given back since marks were placed */
   private readonly unmarked: Int32Array
 
   constructor(
-    private readonly records: RecordTable,
+    readonly records: RecordTable,
     private readonly caches: Pick<BlockCache, 'meet'>,
     /** by stream slot: the latest stamp that the host has seen complete */
     private readonly seen: Float64Array,
@@ -47,14 +54,18 @@ export class FreeMemory implements Heaps {
     this.settled = fixed?.region.float64(MOST_STREAMS) ?? new Float64Array(MOST_STREAMS)
     this.unmarked = fixed?.region.int32(1) ?? new Int32Array(1)
     if (fixed !== null && fixed.granules > 0) {
-      this.uses = [0, 1].map(() => new GranuleLastUses(fixed.granules, fixed.granuleUnits, seen, fixed.region))
+      this.uses = this.makeUses(fixed.granules, fixed.granuleUnits, fixed.region)
     }
   }
 
-  /** Where the last uses of a range of memory that moves are noted. */
-  usesOf(range: number, granules: number, granuleUnits: number): GranuleLastUses {
-    this.uses[range] ??= new GranuleLastUses(granules, granuleUnits, this.seen, null)
-    return this.uses[range]
+  mappedUses(granules: number, granuleUnits: number): MappedUses {
+    this.uses ??= this.makeUses(granules, granuleUnits, null)
+    return this.uses
+  }
+
+  /** Whether the heap for small blocks has its memory from the heap for large ones; see slabs.ts. */
+  get hasSlabs(): boolean {
+    return this.uses !== null
   }
 
   /** The heap that blocks of a size come from, while there is room in it. */
@@ -77,12 +88,48 @@ export class FreeMemory implements Heaps {
     const settled = stamp <= this.seen[slot] || stamp <= this.settled[slot]
     if (!settled) this.await(slot, stamp)
     const key = settled ? 0 : keyOfSlot(slot)
-    if (this.uses.length > 0) {
-      this.uses[this.records.rangeOf(record)].noteFree(this.records, record, key, stamp)
-    }
-    heap.free(record, key, settled ? 0 : stamp)
+    this.giveBack(record, key, settled ? 0 : stamp)
     if (heap === this.large) this.unmarked[0]++
     return heap
+  }
+
+  /** Frees a block, or its parts, after `stamp` of `key`, and notes the last use of the memory under it. */
+  giveBack(record: number, key: number, stamp: number): void {
+    const { records, uses } = this
+    const heap = this.heapOf(record)
+    const range = records.rangeOf(record)
+    if (uses === null || range < HOME_RANGE) {
+      heap.free(record, key, stamp)
+      return
+    }
+    if (range === HOME_RANGE) {
+      uses.granules.noteFree(records, record, key, stamp)
+      heap.free(record, key, stamp)
+      return
+    }
+    uses.views.noteFree(range - FIRST_VIEW_RANGE, key, stamp)
+    for (const part of partsOf(records, record)) uses.granules.noteFree(records, part, key, stamp)
+    freeParts(heap, record, key, stamp)
+  }
+
+  /** Moves a taken block to a fresh record, because its own has no generation left. */
+  rehouse(record: number): number {
+    const { records } = this
+    if (records.rangeOf(record) >= FIRST_VIEW_RANGE && this.hasSlabs) return rehouseInView(records, record)
+    return this.heapOf(record).rehouse(record)
+  }
+
+  /** Repairs everything after a thread died while it changed the heaps; see heap/rebuild.ts. */
+  rebuild(): void {
+    const { small, large, uses, records } = this
+    if (uses === null) {
+      rebuild([small, large])
+      return
+    }
+    const blocks = mendLent(small, large)
+    rebuild([small, large], blocks)
+    uses.views.blocks.fill(0)
+    for (const block of blocks) uses.views.blocks[records.rangeOf(block) - FIRST_VIEW_RANGE]++
   }
 
   /** A block waits for `stamp` of a stream slot. */
@@ -121,5 +168,12 @@ export class FreeMemory implements Heaps {
   /** Notes that marks are placed now. */
   noteMarks(): void {
     this.unmarked[0] = 0
+  }
+
+  private makeUses(granules: number, granuleUnits: number, region: Region | null): MappedUses {
+    return {
+      granules: new GranuleLastUses(granules, granuleUnits, this.seen, region),
+      views: new ViewUses(MOST_VIEWS, this.seen, region),
+    }
   }
 }

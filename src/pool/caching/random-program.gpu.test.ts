@@ -192,7 +192,7 @@ describe(`random programs on a GPU (POOL_FUZZ_SEED=${SEED} POOL_FUZZ_STEPS=${STE
           assert.ok(program.taken.has(what), `${what} happened`)
         }
         if (program.pool.central.backing instanceof VirtualBacking)
-          assert.ok(program.pool.central.backing.recycledGranules > 0)
+          assert.ok(program.pool.central.backing.stitched > 0)
       })
     }
   }

@@ -356,6 +356,10 @@ export class StreamCaches implements BlockCache {
     return this.peak.units
   }
 
+  mostUsedUnits(units: number): number {
+    return Math.max(this.peakUnits, this.liveUnits + units)
+  }
+
   /** A method of its own, so that the cached path, which V8 inlines as a whole, stays small. */
   private notePeak(): void {
     this.peak.note(this.liveUnits, this.slotLimit)

@@ -39,10 +39,10 @@ describe('a pool that threads share, by address', () => {
     const { pool } = new TestDevice().createSharedPool()
     const { ptr } = pool.allocate(1000)
     const addresses = pool['addresses']
-    const rangeAt = addresses['rangeAt'].bind(addresses)
+    const rangesAt = addresses['rangesAt'].bind(addresses)
     let looks = 0
     // As if the first record of the range changed between the two loads of the lookup.
-    addresses['rangeAt'] = address => (looks++ === 0 ? -1 : rangeAt(address))
+    addresses['rangesAt'] = (address: number) => (looks++ === 0 ? [] : rangesAt(address))
     pool.deallocate(ptr)
     assert.equal(looks, 2)
     assert.equal(pool.stats().liveBuffers, 0)

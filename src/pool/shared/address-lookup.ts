@@ -2,8 +2,10 @@
 
 import { Phase, phaseOf, workerOf } from '../../heap/owner-word.js'
 import { Word } from '../../heap/records.js'
-import { UNIT_BYTES } from '../../heap/size-classes.js'
+import { MAX_UNITS, UNIT_BYTES } from '../../heap/size-classes.js'
+import { FIRST_VIEW_RANGE } from '../backing/backing.js'
 import { AddressIndex } from '../caching/address-index.js'
+import { MOST_VIEWS } from '../caching/free-memory.js'
 import type { SharedState } from './shared-state.js'
 
 export class AddressLookup {
@@ -33,9 +35,11 @@ export class AddressLookup {
   }
 
   private liveAt(ptr: number, index: AddressIndex): number {
-    const range = Number.isSafeInteger(ptr) ? this.rangeAt(ptr) : -1
-    const record = range === -1 ? 0 : index.find(range, (ptr - this.state.bases[range]) / UNIT_BYTES)
-    return record !== 0 && this.holds(record) ? record : 0
+    for (const range of Number.isSafeInteger(ptr) ? this.rangesAt(ptr) : []) {
+      const record = index.find(range, (ptr - this.state.bases[range]) / UNIT_BYTES)
+      if (record !== 0 && this.holds(record)) return record
+    }
+    return 0
   }
 
   /** Indexes live and cached blocks: a cached one may become this thread's later. */
@@ -46,16 +50,22 @@ export class AddressLookup {
     return index
   }
 
-  /** The range that an address lies in; -1 for none. */
-  private rangeAt(ptr: number): number {
+  /** The ranges that an address may lie in: those of heaps, and views, whose length only the pool server knows. */
+  private rangesAt(ptr: number): number[] {
     const { bases, memory, records } = this.state
+    const ranges: number[] = []
     for (const heap of [memory.small, memory.large]) {
       for (const [range, first] of heap.firstRecords) {
         const start = bases[range] + records.words[(first << 4) | Word.offset] * UNIT_BYTES
-        if (ptr >= start && ptr < start + heap.firstRecords.unitsOf(range) * UNIT_BYTES) return range
+        if (ptr >= start && ptr < start + heap.firstRecords.unitsOf(range) * UNIT_BYTES) ranges.push(range)
       }
     }
-    return -1
+    if (!memory.hasSlabs) return ranges
+    for (let view = 0; view < MOST_VIEWS; view++) {
+      const base = bases[FIRST_VIEW_RANGE + view]
+      if (base !== 0 && ptr >= base && ptr < base + MAX_UNITS * UNIT_BYTES) ranges.push(FIRST_VIEW_RANGE + view)
+    }
+    return ranges
   }
 
   private holds(record: number): boolean {

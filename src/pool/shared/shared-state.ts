@@ -11,13 +11,12 @@ import { describe } from '../../base/bytes.js'
 import { PoolError } from '../../base/errors.js'
 import { Region } from '../../base/region.js'
 import { ownerWordOf, Phase } from '../../heap/owner-word.js'
-import { rebuild } from '../../heap/rebuild.js'
 import { RecordTable, State, Word } from '../../heap/records.js'
 import { Doorbell } from '../../threads/doorbell.js'
 import { channelWords, RequestChannel } from '../../threads/request-channel.js'
 import { RobustLock } from '../../threads/robust-lock.js'
 import { MOST_WORKERS, REGISTRY_WORDS, ThreadRegistry } from '../../threads/thread-registry.js'
-import { FreeMemory } from '../caching/free-memory.js'
+import { FreeMemory, MOST_VIEWS } from '../caching/free-memory.js'
 import type { PoolConfig } from '../caching/options.js'
 import { closedError } from '../closable-pool.js'
 import { ThreadCaches } from './thread-caches.js'
@@ -125,7 +124,7 @@ function layOut(
   const registry = new ThreadRegistry(region.int32(REGISTRY_WORDS), 0)
   const threadIds = region.int32(MOST_WORKERS + 1)
   const figures = region.float64(Figure.count)
-  const bases = region.float64(ranges)
+  const bases = region.float64(ranges + MOST_VIEWS)
   const channel = new RequestChannel(region.int32(channelWords(MOST_WORKERS)), doorbell)
   const counts = region.float64((MOST_WORKERS + 1) * COUNT_LINE)
   const records = new RecordTable(region, MOST_RECORDS, MOST_WORKERS)
@@ -250,7 +249,7 @@ export class SharedState {
     const stays = records.ownerOf(record) === thread || !hasRecords
     if (stays && !records.isSpent(record)) return record
     records.owner = thread
-    const moved = memory.heapOf(record).rehouse(record)
+    const moved = memory.rehouse(record)
     records.owner = this.thread
     return moved
   }
@@ -263,7 +262,7 @@ export class SharedState {
     if (this.lock.acquire() === 0) return
     try {
       this.repairs++
-      rebuild([this.memory.small, this.memory.large])
+      this.memory.rebuild()
       this.caches.recount()
       this.caches.biasedLock.mend()
     } catch (error) {

@@ -99,6 +99,11 @@ export class ThreadCaches implements BlockCache {
     return this.totals[Total.peakUnits]
   }
 
+  /** Counts what threads cache, too: no other thread can use it. */
+  mostUsedUnits(units: number): number {
+    return Math.max(this.peakUnits, this.handedUnits + units)
+  }
+
   /** Walks all records. */
   get liveUnits(): number {
     return this.sums().liveUnits

@@ -8,7 +8,14 @@ export interface Miss {
   readonly alignUnits: number
   /** the slot of the stream that asks, or `ANY_STREAM` */
   readonly slot: number
+  /** for a slab, which must not lie in a view */
+  readonly isSlab?: boolean
 }
 
 /** In place of a slot: any stream may use the block at once, so the block must not depend on any work. */
 export const ANY_STREAM = -1
+
+/** Units that contain a block of the miss at some multiple of its alignment. */
+export function roomOf({ units, alignUnits }: Miss): number {
+  return units + alignUnits - 1
+}

@@ -4,13 +4,15 @@
 import { MiB } from '../../../base/bytes.js'
 import { PoolError } from '../../../base/errors.js'
 import { CU_STREAM_LEGACY_DEFAULT } from '../../../driver/constants.js'
+import type { Admission } from '../../../heap/free-run.js'
 import { keyOfSlot } from '../../../heap/key.js'
 import { UNIT_BYTES } from '../../../heap/size-classes.js'
 import { relaxed } from '../../../order/relaxed.js'
 import { SMALL_UNITS } from '../../backing/backing.js'
 import type { Use } from '../deferred.js'
+import { addSlab, giveBackEmptySlabs, slabUnits } from '../slabs.js'
 import { HostWait, NO_STREAM } from './host-wait.js'
-import { ANY_STREAM, type Miss } from './miss.js'
+import { ANY_STREAM, type Miss, roomOf } from './miss.js'
 import type { PoolParts } from './pool-parts.js'
 import type { Waiting } from './waiting.js'
 
@@ -117,16 +119,44 @@ export class Steps {
   /** New memory as long as little of the pool lies idle then; before more would lie idle, the host waits. */
   *growWithLittleSlack(miss: Miss): Waiting<number> {
     const { caches } = this.parts
-    const usedUnits = Math.max(caches.peakUnits, caches.liveUnits + miss.units)
+    const usedUnits = caches.mostUsedUnits(miss.units)
     const mostBytes = Math.max(usedUnits * UNIT_BYTES * MOST_SLACK, usedUnits * UNIT_BYTES + LEAST_SLACK_BYTES)
     let record = this.grow(miss, mostBytes)
     while (record === 0 && (yield* this.host.waitFor(miss, mostBytes))) {
-      record = this.takeKnown(miss) || this.grow(miss, mostBytes)
+      record = this.takeKnown(miss) || this.takeInView(miss) || this.join(miss, mostBytes) || this.grow(miss, mostBytes)
     }
     return record
   }
 
-  /** New memory, or idle memory that is moved here. */
+  /** Free memory that is contiguous in a view. */
+  takeInView({ heap, units, alignUnits, slot, isSlab }: Miss): number {
+    const { memory, backing } = this.parts
+    return heap === memory.large && isSlab !== true ? backing.takeInView(units, alignUnits, this.admissionOf(slot)) : 0
+  }
+
+  /** The same, once slabs that are empty have gone back. */
+  emptySlabs(miss: Miss): number {
+    const { memory } = this.parts
+    if (!memory.hasSlabs || miss.heap !== memory.large || giveBackEmptySlabs(memory) === 0) return 0
+    return this.takeKnown(miss) || this.takeRun(miss) || this.takeInView(miss)
+  }
+
+  /** New memory, as long as the pool is not much larger than it had to be so far. */
+  newMemoryWithinBound(miss: Miss): number {
+    return this.grow(miss, this.growthBound(miss))
+  }
+
+  /** Free memory of several places, joined in a view. */
+  stitch(miss: Miss): number {
+    return this.join(miss, 0)
+  }
+
+  /** The same, with some new memory. */
+  stitchAndGrow(miss: Miss): number {
+    return this.join(miss, Infinity)
+  }
+
+  /** New memory. */
   newMemory(miss: Miss): number {
     return this.grow(miss)
   }
@@ -134,12 +164,12 @@ export class Steps {
   /** The same once all caches were drained. */
   drainAll(miss: Miss): number {
     if (this.parts.caches.isEmpty === true) return 0
-    return this.takeDrained(miss, false) || this.grow(miss)
+    return this.takeDrained(miss, false) || this.stitch(miss) || this.grow(miss)
   }
 
-  /** A block out of the heap for blocks of other sizes. */
+  /** A block out of the heap for blocks of other sizes. With slabs that heap has none. */
   otherHeap(miss: Miss): number {
-    return this.takeAnywhere(this.inOtherHeap(miss))
+    return this.parts.memory.hasSlabs ? 0 : this.takeAnywhere(this.inOtherHeap(miss))
   }
 
   /** A block that another stream used last, once this stream was made to wait for that stream. */
@@ -154,9 +184,16 @@ export class Steps {
     return crossStream.waitForRun(backing, heap, units, alignUnits, slot) ? this.grow(miss) : 0
   }
 
+  /** Free memory of several places, joined in a view, once this stream was made to wait for its last uses. */
+  streamWaitToStitch(miss: Miss): number {
+    const { units, alignUnits, slot } = miss
+    const { crossStream, backing } = this.parts
+    return crossStream.waitForParts(backing, units, alignUnits, slot) ? this.stitch(miss) : 0
+  }
+
   /** As `streamWait`, out of the heap for blocks of other sizes. */
   streamWaitInOtherHeap(miss: Miss): number {
-    return this.takeByWaiting(this.inOtherHeap(miss))
+    return this.parts.memory.hasSlabs ? 0 : this.takeByWaiting(this.inOtherHeap(miss))
   }
 
   /**
@@ -165,10 +202,29 @@ export class Steps {
   *hostWait(miss: Miss): Waiting<number> {
     let record = 0
     while (record === 0 && (yield* this.host.waitFor(miss))) {
-      record = this.takeKnown(miss) || this.grow(miss)
-      if (record === 0 && miss.slot !== ANY_STREAM) record = this.takeAnywhere(this.inOtherHeap(miss))
+      record = this.takeKnown(miss) || this.takeInView(miss) || this.stitchAndGrow(miss) || this.grow(miss)
+      if (record === 0 && miss.slot !== ANY_STREAM) record = this.otherHeap(miss)
     }
     return record
+  }
+
+  /** The block for a small miss in a slab, out of free memory that the stream may use anyway. */
+  freeSlab(miss: Miss): number {
+    const { memory } = this.parts
+    const { records, large } = memory
+    const slab = large.allocate(slabUnits(large, roomOf(miss)), 1, keyOfSlot(miss.slot))
+    return slab === 0 ? 0 : this.takeInSlab(miss, slab, records.keyOf(slab), records.stampOf(slab))
+  }
+
+  /** The block for a small miss in a slab that the steps have found for its stream. */
+  takeInNewSlab(miss: Miss, slab: number): number {
+    const { slot } = miss
+    return this.takeInSlab(miss, slab, keyOfSlot(slot), this.parts.clocks.marked[slot] + 1)
+  }
+
+  private takeInSlab({ heap, units, alignUnits, slot }: Miss, slab: number, key: number, stamp: number): number {
+    addSlab(this.parts.memory, slab, key, stamp)
+    return heap.allocate(units, alignUnits, keyOfSlot(slot))
   }
 
   /**
@@ -247,8 +303,24 @@ export class Steps {
 
   /** Obtains and maps memory, in relaxed mode because some stream may be captured. */
   private grow({ heap, units, alignUnits, slot }: Miss, mostBytes = Infinity): number {
-    const { backing, clocks, crossStream } = this.parts
-    const admission = slot === ANY_STREAM ? NO_STREAM : crossStream.look(slot)
+    const { backing, clocks } = this.parts
+    const admission = this.admissionOf(slot)
     return relaxed(clocks.context.activate(), () => backing.grow(heap, units, alignUnits, admission, mostBytes))
+  }
+
+  private join({ units, alignUnits, slot, isSlab }: Miss, mostBytes: number): number {
+    if (isSlab === true) return 0
+    const { backing, clocks } = this.parts
+    const admission = this.admissionOf(slot)
+    return relaxed(clocks.context.activate(), () => backing.stitch(units, alignUnits, admission, mostBytes))
+  }
+
+  private admissionOf(slot: number): Admission {
+    return slot === ANY_STREAM ? NO_STREAM : this.parts.crossStream.look(slot)
+  }
+
+  private growthBound({ units }: Miss): number {
+    const { caches, backing } = this.parts
+    return backing.growthBound(caches.mostUsedUnits(units) * UNIT_BYTES)
   }
 }

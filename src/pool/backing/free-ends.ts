@@ -1,0 +1,52 @@
+// How much of each piece a stream may use at its start and at its end. Only ends can be joined in a view: free memory
+// in the middle of a piece has memory in use on both sides.
+
+import { type Admission, isAdmitted } from '../../heap/free-run.js'
+import { Word } from '../../heap/records.js'
+import type { SegregatedFit } from '../../heap/segregated-fit.js'
+import type { Piece } from './piece.js'
+
+/**
+ * Notes on each piece how much is free at its ends for a stream with this admission; neighbouring free blocks count as
+ * one. `pieces` are in the order of their addresses. Walks every block of the range.
+ */
+export function findFreeEnds(
+  pieces: readonly Piece[],
+  heap: SegregatedFit,
+  range: number,
+  admission: Admission,
+): void {
+  const { records } = heap
+  const { words } = records
+  for (const piece of pieces) {
+    piece.startFree = 0
+    piece.endFree = 0
+  }
+  let index = 0
+  let runStart = -1
+  let runRecord = 0
+  for (let record = heap.firstRecords.get(range); record !== 0; record = words[(record << 4) | Word.next]) {
+    if (!isAdmitted(records, record, admission)) {
+      runStart = -1
+      continue
+    }
+    const from = words[(record << 4) | Word.offset]
+    const to = from + words[(record << 4) | Word.units]
+    if (runStart === -1) {
+      runStart = from
+      runRecord = record
+    }
+    while (index < pieces.length && pieces[index].start + pieces[index].units <= from) index++
+    for (let at = index; at < pieces.length && pieces[at].start < to; at++) {
+      const piece = pieces[at]
+      const end = piece.start + piece.units
+      if (piece.start >= runStart) {
+        if (piece.start >= from) piece.startRecord = record
+        piece.startFree = Math.min(to, end) - piece.start
+      }
+      if (to < end) continue
+      piece.endFree = end - Math.max(runStart, piece.start)
+      piece.endRecord = piece.start >= runStart ? piece.startRecord : runRecord
+    }
+  }
+}

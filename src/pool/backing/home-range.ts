@@ -1,0 +1,117 @@
+// The addresses where each piece of a pool is mapped first. They are reserved once, and are several times as many as the
+// device has memory.
+
+import { CU_MEM_HANDLE_TYPE_NONE } from '../../driver/constants.js'
+import type { Context } from '../../driver/context.js'
+import { UNIT_BYTES } from '../../heap/size-classes.js'
+import { MOST_ALIGNMENT_BYTES } from './backing.js'
+import type { MappedAccess } from './mapped-access.js'
+import { Piece } from './piece.js'
+import { unmapOnce } from './unmap-once.js'
+
+export class HomeRange {
+  readonly base: number
+  /** in the order of their addresses */
+  readonly pieces: Piece[] = []
+  /** the bytes of all handles */
+  reservedBytes = 0
+  /** pieces that are being created, or that the driver has refused to take back so far */
+  private readonly unused: Piece[] = []
+  private bytes: number
+
+  /** Throws the driver's error if it does not reserve the addresses. */
+  constructor(
+    private readonly context: Context,
+    private readonly access: MappedAccess,
+    bytes: number,
+    stepBytes: number,
+  ) {
+    this.base = context.activate().cuMemAddressReserve(bytes, Math.max(stepBytes, MOST_ALIGNMENT_BYTES))
+    this.bytes = bytes
+  }
+
+  /** Whether an address lies in the range. */
+  contains(ptr: number): boolean {
+    return ptr >= this.base && ptr < this.base + this.bytes
+  }
+
+  /**
+   * Creates pieces of `pieceUnits`, and shorter last ones, behind runs of units that have no memory. Throws the
+   * driver's error; all is as before then.
+   */
+  create(runs: readonly { readonly start: number; readonly units: number }[], pieceUnits: number): Piece[] {
+    this.releaseUnused()
+    const driver = this.context.activate()
+    try {
+      for (const { start, units } of runs) {
+        for (let from = start; from < start + units; from += pieceUnits) {
+          const piece = new Piece(from, Math.min(pieceUnits, start + units - from))
+          this.unused.push(piece)
+          piece.handle = driver.cuMemCreate(piece.bytes, this.context.device, CU_MEM_HANDLE_TYPE_NONE)
+          this.reservedBytes += piece.bytes
+          driver.cuMemMap(this.base + from * UNIT_BYTES, piece.bytes, piece.handle)
+          piece.isMapped = true
+        }
+        driver.cuMemSetAccess(this.base + start * UNIT_BYTES, units * UNIT_BYTES, this.access.devices)
+      }
+    } catch (error) {
+      this.context.discard(() => this.releaseUnused())
+      throw error
+    }
+    const created = this.unused.splice(0)
+    for (const piece of created) this.pieces.splice(this.indexAt(piece.start), 0, piece)
+    return created
+  }
+
+  /** Releases a piece that is in no view. If the driver refuses, a later call tries again. */
+  release(piece: Piece): void {
+    this.pieces.splice(this.indexAt(piece.start), 1)
+    this.unused.push(piece)
+    this.releaseUnused()
+  }
+
+  /** Releases the pieces that no block lies on. */
+  releaseUnused(): void {
+    const driver = this.context.activate()
+    while (this.unused.length > 0) {
+      const piece = this.unused[this.unused.length - 1]
+      if (piece.isMapped) {
+        const address = this.base + piece.start * UNIT_BYTES
+        unmapOnce(piece, () => driver.cuMemUnmap(address, piece.bytes))
+        piece.isMapped = false
+      }
+      if (piece.handle !== 0) {
+        driver.cuMemRelease(piece.handle)
+        piece.handle = 0
+        this.reservedBytes -= piece.bytes
+      }
+      this.unused.pop()
+    }
+  }
+
+  /** Sets one device's access to all pieces. */
+  applyAccess(device: number, flags: number): void {
+    const driver = this.context.activate()
+    for (const { start, bytes } of this.pieces) driver.cuMemSetAccess(this.base + start * UNIT_BYTES, bytes, [device], flags)
+  }
+
+  /** Gives all memory and the addresses back; no work may be pending, and no piece in a view. */
+  close(): void {
+    this.unused.push(...this.pieces.splice(0))
+    this.releaseUnused()
+    if (this.bytes > 0) this.context.activate().cuMemAddressFree(this.base, this.bytes)
+    this.bytes = 0
+  }
+
+  /** The index of the first piece at or after a unit. */
+  private indexAt(unit: number): number {
+    let low = 0
+    let high = this.pieces.length
+    while (low < high) {
+      const middle = (low + high) >> 1
+      if (this.pieces[middle].start < unit) low = middle + 1
+      else high = middle
+    }
+    return low
+  }
+}

@@ -1,0 +1,59 @@
+// The physical memory of a pool, handle by handle. A piece is the memory of one driver handle. It is mapped at its home
+// in the home range when it is created, and stays there until it is released. Calls of the driver cost per handle and
+// hardly per byte, so a pool has few pieces, of sizes that fit its own.
+
+import { GiB, MiB } from '../../base/bytes.js'
+import { UNIT_BYTES } from '../../heap/size-classes.js'
+import type { View } from './views.js'
+
+const LEAST_BYTES = 4 * MiB
+const MOST_BYTES = GiB
+/** A piece is at least this share of the memory of its pool, and of the request that it is created for. */
+const SHARE_OF_POOL = 1 / 256
+const SHARE_OF_REQUEST = 1 / 64
+/** Beyond this share of the pool's limit every byte counts, and a piece is a single granule. */
+const SCARCE_SHARE = 0.9
+
+/** One driver handle, mapped at its home. Offsets and sizes are in units. */
+export class Piece {
+  /** mapped again in these views */
+  readonly views: View[] = []
+
+  // What the last look at the free memory has found (see free-ends.ts): how much is free for the asking stream at the
+  // start and at the end, and the record in which each of the two begins. A whole free piece has all its units in both.
+  startFree = 0
+  endFree = 0
+  startRecord = 0
+  endRecord = 0
+
+  /** of the driver; 0 before the piece is created, and after it was released */
+  handle = 0
+  /** whether it is mapped at its home */
+  isMapped = false
+  /** see unmap-once.ts */
+  isLeaving = false
+
+  constructor(
+    /** of its home, in the home range */
+    readonly start: number,
+    readonly units: number,
+  ) {}
+
+  get bytes(): number {
+    return this.units * UNIT_BYTES
+  }
+
+  get isFree(): boolean {
+    return this.startFree === this.units
+  }
+}
+
+/**
+ * Bytes of new pieces: the least power of two that is large enough for the pool and for the request, and a multiple
+ * of `stepBytes`. The pool will have `reservedBytes` then.
+ */
+export function pieceBytes(requestBytes: number, reservedBytes: number, limitBytes: number, stepBytes: number): number {
+  if (reservedBytes > SCARCE_SHARE * limitBytes) return stepBytes
+  const least = Math.max(LEAST_BYTES, stepBytes, reservedBytes * SHARE_OF_POOL, requestBytes * SHARE_OF_REQUEST)
+  return Math.min(2 ** Math.ceil(Math.log2(least)), Math.max(MOST_BYTES, stepBytes))
+}

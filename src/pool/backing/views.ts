@@ -1,0 +1,197 @@
+// Second mappings of pieces. A view is a stretch of addresses in which some pieces are mapped once more, one behind
+// another, so that the free end of one and the free start of the next are contiguous. A view has no free memory of its
+// own: what is free is known from the home range. It is kept for the next request that fits. docs/decisions has why
+// (pieces and views).
+//
+// A view needs nothing of the host when it is mapped, as the order of the streams is enough. It is unmapped only when
+// the host has seen the last use through it complete.
+
+import type { Context } from '../../driver/context.js'
+import { UNIT_BYTES } from '../../heap/size-classes.js'
+import { MOST_ALIGNMENT_BYTES } from './backing.js'
+import type { MappedAccess } from './mapped-access.js'
+import type { Piece } from './piece.js'
+import type { Stretch } from './stretch.js'
+import { unmapOnce } from './unmap-once.js'
+import type { ViewUses } from './view-uses.js'
+
+/** Mappings in views beyond which old views go. */
+const MAPPINGS_OF_PIECE = 8
+const SPARE_MAPPINGS = 1024
+
+export class View {
+  /** the view with the lowest was used least recently */
+  usedAt = 0
+  /** its address; 0 while it has none */
+  base = 0
+  /** mapped so far */
+  mappedBytes = 0
+  /** false while it is being mapped, and from the moment it is being unmapped */
+  isReady = false
+  /** see unmap-once.ts */
+  isLeaving = false
+
+  constructor(
+    /** index into `ViewUses` */
+    readonly number: number,
+    readonly units: number,
+    readonly pieces: readonly Piece[],
+  ) {}
+
+  get bytes(): number {
+    return this.units * UNIT_BYTES
+  }
+}
+
+/** A stretch of free memory in a view. */
+interface StretchOfView extends Stretch {
+  readonly view: View
+}
+
+export class Views {
+  private readonly views: View[] = []
+  /** numbers of no view */
+  private readonly numbers: number[] = []
+  /** blocks that views have served */
+  private blocks = 0
+  /** how many pieces are mapped in views */
+  mappings = 0
+
+  constructor(
+    private readonly context: Context,
+    private readonly access: MappedAccess,
+    private readonly uses: ViewUses,
+    private readonly stepBytes: number,
+  ) {
+    for (let number = uses.most - 1; number >= 0; number--) this.numbers.push(number)
+  }
+
+  /** The view in which an address lies, or null. */
+  at(ptr: number): View | null {
+    return this.views.find(({ base, bytes }) => ptr >= base && ptr < base + bytes) ?? null
+  }
+
+  /** The shortest stretch of any view with room for `units`, as far as free-ends.ts has noted; null for none. */
+  shortestStretch(units: number): StretchOfView | null {
+    let best: StretchOfView | null = null
+    let bestUnits = Infinity
+    for (const view of this.views) {
+      if (view.units < units || !view.isReady) continue
+      const { pieces } = view
+      let first = -1
+      let length = 0
+      let offset = 0
+      let start = 0
+      for (let index = 0; index < pieces.length; index++) {
+        const piece = pieces[index]
+        if (first !== -1 && length + piece.startFree >= units && length + piece.startFree < bestUnits) {
+          // Whole pieces that follow would make it longer, not better.
+          best = { view, first, last: index, start, units: length + piece.startFree }
+          bestUnits = best.units
+        }
+        if (first === -1 || !piece.isFree) {
+          first = piece.endFree > 0 ? index : -1
+          length = 0
+          start = offset + piece.units - piece.endFree
+        }
+        length += piece.endFree
+        offset += piece.units
+      }
+    }
+    return best
+  }
+
+  /** Whether another view may be mapped without unmapping one. */
+  hasRoom(pieces: number, mappings: number): boolean {
+    return this.numbers.length > 0 && this.mappings + mappings <= MAPPINGS_OF_PIECE * pieces + SPARE_MAPPINGS
+  }
+
+  /** Maps pieces one behind another. Throws the driver's error, and nothing is mapped then. */
+  map(pieces: readonly Piece[]): View {
+    const units = pieces.reduce((sum, piece) => sum + piece.units, 0)
+    const driver = this.context.activate()
+    const view = new View(this.numbers.pop()!, units, pieces)
+    this.views.push(view)
+    for (const piece of pieces) piece.views.push(view)
+    this.mappings += pieces.length
+    try {
+      view.base = driver.cuMemAddressReserve(view.bytes, Math.max(this.stepBytes, MOST_ALIGNMENT_BYTES))
+      for (const { bytes, handle } of pieces) {
+        driver.cuMemMap(view.base + view.mappedBytes, bytes, handle)
+        view.mappedBytes += bytes
+      }
+      driver.cuMemSetAccess(view.base, view.bytes, this.access.devices)
+    } catch (error) {
+      this.context.discard(() => this.unmap(view))
+      throw error
+    }
+    view.isReady = true
+    return view
+  }
+
+  /** Notes that a view has another block. */
+  noteBlock(view: View): void {
+    this.uses.blocks[view.number]++
+    view.usedAt = ++this.blocks
+  }
+
+  /**
+   * Whether a view may be unmapped: it has no block, and the host has seen the last use through it complete. It has,
+   * too, if all memory of the view is free and depends on no work, as free-ends.ts has noted.
+   */
+  isIdle(view: View): boolean {
+    if (!view.isReady) return true
+    if (this.uses.blocks[view.number] > 0) return false
+    return this.uses.isSettled(view.number) || view.pieces.every(piece => piece.isFree)
+  }
+
+  /** Unmaps the least recently used idle views until `mappings` more have room; see `isIdle`. */
+  makeRoom(pieces: number, mappings: number): void {
+    if (this.hasRoom(pieces, mappings)) return
+    for (const view of [...this.views].sort((a, b) => a.usedAt - b.usedAt)) {
+      if (this.hasRoom(pieces, mappings)) return
+      if (this.isIdle(view)) this.unmap(view)
+    }
+  }
+
+  /** Unmaps an idle view. If the driver refuses, the view is not used any more, and a repetition goes on. */
+  unmap(view: View): void {
+    const driver = this.context.activate()
+    view.isReady = false
+    if (view.mappedBytes > 0) unmapOnce(view, () => driver.cuMemUnmap(view.base, view.mappedBytes))
+    view.mappedBytes = 0
+    if (view.base !== 0) driver.cuMemAddressFree(view.base, view.bytes)
+    view.base = 0
+    this.forget(view)
+  }
+
+  /** Unmaps all idle views; see `isIdle`. */
+  unmapIdle(): void {
+    for (const view of [...this.views]) if (this.isIdle(view)) this.unmap(view)
+  }
+
+  /** Sets one device's access to all views. */
+  applyAccess(device: number, flags: number): void {
+    const driver = this.context.activate()
+    for (const { base, bytes } of this.views) driver.cuMemSetAccess(base, bytes, [device], flags)
+  }
+
+  [Symbol.iterator](): IterableIterator<View> {
+    return this.views[Symbol.iterator]()
+  }
+
+  /** Unmaps all views; no work may be pending. */
+  close(): void {
+    while (this.views.length > 0) this.unmap(this.views[this.views.length - 1])
+  }
+
+  private forget(view: View): void {
+    const index = this.views.indexOf(view)
+    if (index === -1) return
+    this.views.splice(index, 1)
+    for (const piece of view.pieces) piece.views.splice(piece.views.indexOf(view), 1)
+    this.mappings -= view.pieces.length
+    this.uses.forget(view.number)
+    this.numbers.push(view.number)
+  }
+}
