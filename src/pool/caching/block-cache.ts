@@ -14,6 +14,8 @@ export interface BlockCache {
   readonly eviction?: CacheEviction
   /** The most units that were in use, once a request of `units` is served, too. */
   mostUsedUnits(units: number): number
+  /** Sets how many units of large blocks a stream may cache; missing where threads have limits of their own. */
+  limitLarge?(units: number): void
   /** A stream slot has blocks from now on. */
   meet(slot: number): void
   /** A heap has handed out a block for the stream; the bytes that the user asked for are not known yet. */

@@ -24,13 +24,12 @@ export interface BlockOwner extends BufferSource {
   refuseStale(call: string): never
 }
 
-/** The blocks that one stream caches, in its stacks. */
+/** The small blocks that one stream caches, or its large ones, in their stacks. */
 export class Share {
   /** units */
   cached = 0
-  /** whether the last search for room found many small blocks cached, and many large ones */
-  manySmall = false
-  manyLarge = false
+  /** whether the last search for room found many blocks cached */
+  many = false
   /** the stacks in use, in the order of their classes */
   readonly stacks: Stack[] = []
 
@@ -39,6 +38,8 @@ export class Share {
     readonly slot: number,
     /** while at least this many units are cached, no more can be live than at the peak; see live-peak.ts */
     public watched: number,
+    /** units that may be cached */
+    public most: number,
   ) {}
 }
 

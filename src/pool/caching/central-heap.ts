@@ -1,6 +1,7 @@
 // The central heap behind the stream caches: two heaps, the memory under them, and when a freed block may be used
 // again. slow-path/slow-path.ts lists the steps for a request that the heaps cannot serve.
 
+import { MiB } from '../../base/bytes.js'
 import { CudaError, DeviceLostError, type StreamMemory } from '../../base/errors.js'
 import { HOLES_ONLY } from '../../heap/free-run.js'
 import { keyOfSlot } from '../../heap/key.js'
@@ -24,6 +25,14 @@ import type { Miss } from './slow-path/miss.js'
 import { SlowPath } from './slow-path/slow-path.js'
 import { Steps } from './slow-path/steps.js'
 import { finish, type Waiting } from './slow-path/waiting.js'
+
+/**
+ * Before a request of at least this size, 16 MiB, the large blocks that its stream caches go back to the heap: they
+ * keep long free blocks apart.
+ */
+const VERY_LARGE_UNITS = (16 * MiB) / UNIT_BYTES
+/** A stream may cache large blocks of this share of the pool's memory. */
+const LARGE_CACHE_SHARE = 1 / 64
 
 export class CentralHeap {
   readonly small: SegregatedFit
@@ -76,8 +85,13 @@ export class CentralHeap {
    */
   allocate(units: number, alignUnits: number, slot: number): number {
     const heap = this.memory.heapFor(units)
+    if (units >= VERY_LARGE_UNITS) this.drain.drainOf(slot, heap)
     const record = heap.allocate(units, alignUnits, keyOfSlot(slot))
-    return this.handOut(record === 0 ? finish(this.slowPath.take({ heap, units, alignUnits, slot })) : record, slot)
+    if (record !== 0) return this.handOut(record, slot)
+    const { reservedBytes } = this.backing
+    const found = finish(this.slowPath.take({ heap, units, alignUnits, slot }))
+    if (this.backing.reservedBytes !== reservedBytes) this.limitLargeCaches()
+    return this.handOut(found, slot)
   }
 
   /** As `allocate`, for a caller that does something else during waits for the GPU. */
@@ -96,6 +110,10 @@ export class CentralHeap {
     const { stepBytes } = this.backing
     const lessBytes = Math.ceil((lessUnits * UNIT_BYTES) / stepBytes) * stepBytes
     return this.steps.host.couldServe({ heap, units, alignUnits, slot }, lessBytes)
+  }
+
+  private limitLargeCaches(): void {
+    this.caches.limitLarge?.(Math.floor((this.backing.reservedBytes / UNIT_BYTES) * LARGE_CACHE_SHARE))
   }
 
   /** Completes the record of a block that was found for a stream; 0 for none. */
@@ -209,6 +227,7 @@ export class CentralHeap {
     this.drain.drain(this.large)
     this.settling.settle()
     relaxed(this.clocks.context.activate(), () => this.backing.trim(bytes))
+    this.limitLargeCaches()
   }
 
   /** The number of requests that reached the slow path's steps of growth. */

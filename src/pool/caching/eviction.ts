@@ -22,7 +22,8 @@ const NO_RECORDS: readonly number[] = []
 /** The stream caches as the planner sees them. */
 export interface EvictableCache {
   blockOf(record: number): Block
-  shareOf(slot: number): Share
+  /** small blocks that a stream caches, or large ones */
+  shareOf(slot: number, isLarge: boolean): Share
   /** most blocks in a stack of a class */
   placesOf(sizeClass: number): number
   /** takes a cached block out, to go back to its heap */
@@ -36,7 +37,7 @@ export class Eviction implements CacheEviction {
   ) {}
 
   cachesMany(slot: number, first: number, end: number): boolean {
-    const { stacks } = this.caches.shareOf(slot)
+    const { stacks } = this.caches.shareOf(slot, first >= SMALL_CLASSES)
     if (stacks.length < MANY_STACKS) return false
     const many = MANY_STACKS * this.caches.placesOf(first)
     let height = 0
@@ -46,10 +47,9 @@ export class Eviction implements CacheEviction {
 
   /** Looks at the runs around larger blocks first, and takes the shortest run that is long enough. */
   takeRoom(slot: number, units: number, first: number, end: number): readonly number[] {
-    const share = this.caches.shareOf(slot)
+    const share = this.caches.shareOf(slot, first >= SMALL_CLASSES)
     const many = this.cachesMany(slot, first, end)
-    if (first < SMALL_CLASSES) share.manySmall = many
-    else share.manyLarge = many
+    share.many = many
     if (!many) return NO_RECORDS
     const best = this.bestFor(units, share.stacks, first, end)
     if (best === null) return NO_RECORDS

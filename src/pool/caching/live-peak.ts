@@ -18,7 +18,7 @@ export class LivePeak {
   units = 0
 
   constructor(
-    /** by stream slot */
+    /** by stream slot, two each */
     private readonly shares: readonly Share[],
   ) {}
 
@@ -28,8 +28,9 @@ export class LivePeak {
    */
   note(live: number, slotLimit: number): void {
     if (live > this.units) this.units = live
-    const part = Math.floor((this.units - live) / slotLimit)
-    for (let slot = 0; slot < slotLimit; slot++) this.shares[slot].watched = this.shares[slot].cached - part
+    const count = 2 * slotLimit
+    const part = Math.floor((this.units - live) / count)
+    for (let index = 0; index < count; index++) this.shares[index].watched = this.shares[index].cached - part
   }
 
   /** Sets the peak to `live` units. */

@@ -35,6 +35,8 @@ const enum Limit {
   largePlaces = 4,
   /** sizes from this many units up are exact, not whole classes: 1 MiB */
   large = 4096,
+  /** units of large blocks that a stream may cache in any pool: 8 MiB */
+  leastOfLarge = 32768,
 }
 
 /**
@@ -67,8 +69,9 @@ export class StreamCaches implements BlockCache {
   readonly eviction: Eviction
   /** by record: the block, once it was handed out */
   private readonly blocks: (Block | undefined)[] = []
-  /** by stream slot */
+  /** by stream slot, the small blocks of each and then the large ones; both in one if a single limit holds for them */
   private readonly shares: readonly Share[]
+  private readonly isSplit: boolean
   private readonly peak: LivePeak
   /** by stream slot and class; all stacks not in use are `emptyStack` */
   private readonly stacks: Stack[]
@@ -84,16 +87,22 @@ export class StreamCaches implements BlockCache {
     /** most blocks in the stack of a small class, and of a large one */
     private readonly smallPlaces: number = Limit.smallPlaces,
     private readonly largePlaces: number = Limit.largePlaces,
-    /** whether live blocks and their peak are counted */
-    countsLive = true,
+    /**
+     * whether live blocks and their peak are counted, and large blocks have a limit of their own: see `limitLarge`
+     */
+    isWhole = true,
   ) {
-    const watched = countsLive ? 0 : UNWATCHED
-    this.shares = Array.from({ length: MOST_STREAMS }, (_, slot) => new Share(slot, watched))
+    const watched = isWhole ? 0 : UNWATCHED
+    this.isSplit = isWhole
+    this.shares = Array.from({ length: MOST_STREAMS }, (_, slot) => {
+      const small = new Share(slot, watched, mostUnits)
+      return isWhole ? [small, new Share(slot, watched, Limit.leastOfLarge)] : [small, small]
+    }).flat()
     this.peak = new LivePeak(this.shares)
     this.eviction = new Eviction(records, this)
     this.bottom = new Block(pool, 0)
     this.bottom.units = BOTTOM_UNITS
-    this.emptyStack = new Stack(this.bottom, 0, 0, new Share(0, watched))
+    this.emptyStack = new Stack(this.bottom, 0, 0, new Share(0, watched, 0))
     // Concatenated: an array that was filled once had holes, and V8 would check each load for them.
     let stacks = [this.emptyStack]
     while (stacks.length < MOST_STREAMS << Shift.stream) {
@@ -107,9 +116,23 @@ export class StreamCaches implements BlockCache {
     if (slot >= this.slotLimit) this.slotLimit = slot + 1
   }
 
-  /** The stacks of one stream. */
-  shareOf(slot: number): Share {
-    return this.shares[slot]
+  /** Small blocks that one stream caches, or large ones. */
+  shareOf(slot: number, isLarge: boolean): Share {
+    return this.shares[slot * 2 + (isLarge ? 1 : 0)]
+  }
+
+  /** What one stream caches. */
+  private sharesOf(slot: number): readonly Share[] {
+    return this.shares.slice(slot * 2, slot * 2 + (this.isSplit ? 2 : 1))
+  }
+
+  /**
+   * A stream may cache that many units of large blocks, or a few if that is less. They are kept from merging, so they
+   * must be a small part of the pool.
+   */
+  limitLarge(units: number): void {
+    const most = Math.max(Limit.leastOfLarge, units)
+    for (let slot = 0; slot < MOST_STREAMS; slot++) this.shareOf(slot, true).most = most
   }
 
   /** The block of a record that was handed out, and not handed back. */
@@ -197,9 +220,9 @@ export class StreamCaches implements BlockCache {
   }
 
   /**
-   * A cached block of the class of `units` or of the next one, which is at most an eighth or one unit too large. When
+   * A cached block for a small size, of its class or of the next one: at most an eighth or one unit too large. When
    * room is short and many blocks are cached, also of the two classes after that: at most a quarter or three units
-   * too large. Null for none.
+   * too large. For a large size one of exactly that size. Null for none.
    */
   takeAny(slot: number, units: number): Block | null {
     const index = (slot << Shift.stream) | classOf(units)
@@ -218,7 +241,7 @@ export class StreamCaches implements BlockCache {
     const cached = (share.cached + block.units) | 0
     const below = stack.top
     const height = (below.height + 1) | 0
-    if (height > stack.places || cached > this.mostUnits) return false
+    if (height > stack.places || cached > share.most) return false
     block.below = below
     block.height = height
     stack.top = block
@@ -231,7 +254,7 @@ export class StreamCaches implements BlockCache {
    */
   hasRoom(block: Block): boolean {
     const stack = block.stack!
-    return stack.top.height < stack.places && stack.share.cached + block.units <= this.mostUnits
+    return stack.top.height < stack.places && stack.share.cached + block.units <= stack.share.most
   }
 
   /** Keeps a block for its stream that there is room for. */
@@ -259,7 +282,7 @@ export class StreamCaches implements BlockCache {
     block.slack = 0
     this.handedUnits += block.units
     this.handedBlocks++
-    const share = this.shares[slot]
+    const { share } = block.stack!
     share.watched += block.units
     if (share.cached < share.watched) this.notePeak()
   }
@@ -324,7 +347,7 @@ export class StreamCaches implements BlockCache {
       for (const block of [...this.entries(slot)]) {
         if (isCached(block)) continue
         this.remove(block.stack!, block)
-        this.shares[slot].cached -= block.units
+        block.stack!.share.cached -= block.units
         if (block.state === State.cached) block.state = State.unused
       }
     }
@@ -371,23 +394,24 @@ export class StreamCaches implements BlockCache {
   }
 
   get isEmpty(): boolean {
-    for (let slot = 0; slot < this.slotLimit; slot++) if (this.shares[slot].cached > 0) return false
+    for (let slot = 0; slot < this.slotLimit; slot++) if (this.cachedUnits(slot) > 0) return false
     return true
   }
 
   /** Units cached for one stream. */
   cachedUnits(slot: number): number {
-    return this.shares[slot].cached
+    const small = this.shares[slot * 2].cached
+    return this.isSplit ? small + this.shares[slot * 2 + 1].cached : small
   }
 
   /** Takes out a block of a class above `sizeClass` and below `end`, the smallest there is; 0 for none. */
   takeLarger(slot: number, sizeClass: number, end: number): number {
-    if (this.shares[slot].cached === 0) return 0
+    if (this.cachedUnits(slot) === 0) return 0
     const row = slot << Shift.stream
     for (let larger = sizeClass + 1; larger < end; larger++) {
       const block = this.pop(this.stacks[row | larger])
       if (block === null) continue
-      this.shares[slot].cached -= block.units
+      block.stack!.share.cached -= block.units
       this.handBack(block.record)
       return block.record
     }
@@ -440,14 +464,15 @@ export class StreamCaches implements BlockCache {
   /** Takes out what one stream caches in the classes from `first` to before `end`; returns the blocks. */
   drain(slot: number, first = 0, end = CLASSES): number[] {
     const drained: number[] = []
-    const share = this.shares[slot]
-    if (share.cached === 0) return drained
-    for (const stack of share.stacks) {
-      if (stack.sizeClass < first || stack.sizeClass >= end) continue
-      for (let block = this.pop(stack); block !== null; block = this.pop(stack)) {
-        share.cached -= block.units
-        this.handBack(block.record)
-        drained.push(block.record)
+    if (this.cachedUnits(slot) === 0) return drained
+    for (const share of this.sharesOf(slot)) {
+      for (const stack of share.stacks) {
+        if (stack.sizeClass < first || stack.sizeClass >= end) continue
+        for (let block = this.pop(stack); block !== null; block = this.pop(stack)) {
+          share.cached -= block.units
+          this.handBack(block.record)
+          drained.push(block.record)
+        }
       }
     }
     return drained
@@ -468,35 +493,30 @@ export class StreamCaches implements BlockCache {
 
   /** Every block cached for one stream. */
   *entries(slot: number): Generator<Block> {
-    for (const { top } of this.shares[slot].stacks) {
-      for (let block = top; block !== this.bottom; block = block.below!) yield block
+    for (const { stacks } of this.sharesOf(slot)) {
+      for (const { top } of stacks) for (let block = top; block !== this.bottom; block = block.below!) yield block
     }
   }
 
   /**
-   * Takes out a block of the class, for a large size an exact one if possible; otherwise of the next three classes.
-   * Null for none.
+   * Takes out a block of the class, or of the next three classes; for a large size only an exact one. Null for none.
    */
   private search(index: number, units: number): Block | null {
     if (units === 0) return null
     const stack = this.stacks[index]
     if (units === 1) return this.pop(stack) // the next larger block is twice as large
-    if (units < Limit.large) return this.pop(stack) ?? this.popNext(index, units)
-    let found: Block | null = null
+    if (units < Limit.large) return this.pop(stack) ?? this.popNext(index)
     for (let block = stack.top; block !== this.bottom; block = block.below!) {
-      if (block.units < units) continue
-      found = block
-      if (block.units === units) break
+      if (block.units === units) return this.remove(stack, block)
     }
-    return found === null ? this.popNext(index, units) : this.remove(stack, found)
+    return null
   }
 
   /** The top block of the next class or, when room is short, of the two classes after that; null for none. */
-  private popNext(index: number, units: number): Block | null {
+  private popNext(index: number): Block | null {
     const block = this.pop(this.stacks[index + 1])
     if (block !== null) return block
-    const { manySmall, manyLarge } = this.shares[index >>> Shift.stream]
-    if (!(units < Limit.large ? manySmall : manyLarge)) return null
+    if (!this.shareOf(index >>> Shift.stream, false).many) return null
     return this.pop(this.stacks[index + 2]) ?? this.pop(this.stacks[index + 3])
   }
 
@@ -525,7 +545,7 @@ export class StreamCaches implements BlockCache {
 
   private newStack(slot: number, sizeClass: number): Stack {
     this.meet(slot)
-    const share = this.shares[slot]
+    const share = this.shareOf(slot, sizeClass >= LARGE_CLASS)
     const stack = new Stack(this.bottom, sizeClass, this.placesOf(sizeClass), share)
     this.stacks[(slot << Shift.stream) | sizeClass] = stack
     const higher = share.stacks.findIndex(other => other.sizeClass > sizeClass)

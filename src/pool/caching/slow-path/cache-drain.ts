@@ -40,15 +40,17 @@ export class CacheDrain {
 
   /** Gives back every cached block of one heap; returns their number. */
   drain(heap: SegregatedFit): number {
-    const [first, end] = this.classesOf(heap)
     let drained = 0
-    for (let slot = 0; slot < this.caches.slotLimit; slot++) {
-      for (const record of this.caches.drain(slot, first, end)) {
-        this.giveBack(record, slot)
-        drained++
-      }
-    }
+    for (let slot = 0; slot < this.caches.slotLimit; slot++) drained += this.drainOf(slot, heap)
     return drained
+  }
+
+  /** Gives back every block of one heap that a stream caches; returns their number. */
+  drainOf(slot: number, heap: SegregatedFit): number {
+    const [first, end] = this.classesOf(heap)
+    const records = this.caches.drain(slot, first, end)
+    for (const record of records) this.giveBack(record, slot)
+    return records.length
   }
 
   /** Whether some stream caches too many blocks of a heap to lose all of them to a single request. */
