@@ -6,7 +6,7 @@ import { GiB, MiB } from '../../base/bytes.js'
 import { UNIT_BYTES } from '../../heap/size-classes.js'
 import type { View } from './views.js'
 
-const LEAST_BYTES = 4 * MiB
+const LEAST_BYTES = 2 * MiB
 const MOST_BYTES = GiB
 /** A piece is at least this share of the memory of its pool, and of the request that it is created for. */
 const SHARE_OF_POOL = 1 / 256

@@ -18,11 +18,16 @@ export interface Part {
   readonly near: number
 }
 
+/** The units of all pieces. */
+export function unitsOf(pieces: readonly Piece[]): number {
+  return pieces.reduce((sum, piece) => sum + piece.units, 0)
+}
+
 /** The stretch from the end of the first piece to the start of the last; those between are free. */
 export function stretchOf(pieces: readonly Piece[]): Stretch {
   const [first, last] = [pieces[0], pieces[pieces.length - 1]]
   const start = first.units - first.endFree
-  const end = pieces.reduce((sum, piece) => sum + piece.units, 0) - (last.units - last.startFree)
+  const end = unitsOf(pieces) - (last.units - last.startFree)
   return { first: 0, last: pieces.length - 1, start, units: end - start }
 }
 

@@ -34,7 +34,7 @@ import { HomeRange } from './home-range.js'
 import { findIdlePiece } from './idle-piece.js'
 import { MappedAccess } from './mapped-access.js'
 import { type Piece, pieceBytes } from './piece.js'
-import { type Part, partsIn, placeIn, type Stretch, stretchOf } from './stretch.js'
+import { type Part, partsIn, placeIn, type Stretch, stretchOf, unitsOf } from './stretch.js'
 import { planStitch, type StitchPlan } from './stitch-plan.js'
 import { type View, Views } from './views.js'
 
@@ -108,7 +108,7 @@ export class VirtualBacking implements Backing {
     const run = this.placeFor(heap, units, alignUnits, admission)
     if (run === null || run.absentUnits * UNIT_BYTES > newBytes) return 0
     const taken = this.takeRun(this.lengthened(run, newBytes))
-    return this.createUnder(taken, units) ? heap.keep(taken.record, run.start, units) : 0
+    return this.createUnder(taken, units) === null ? 0 : heap.keep(taken.record, run.start, units)
   }
 
   growthBound(usedBytes: number): number {
@@ -126,18 +126,20 @@ export class VirtualBacking implements Backing {
   stitch(units: number, alignUnits: number, admission: Admission, mostBytes: number): number {
     const plan = this.planWithRoom(units, alignUnits, admission, mostBytes)
     if (plan === null) return 0
-    const { pieces } = plan
-    const stretch = stretchOf(pieces)
-    const start = placeIn(stretch, pieces, units, alignUnits)
-    const taken = this.takeParts(pieces, start, units)
+    const stretch = stretchOf(plan.pieces)
+    const start = placeIn({ ...stretch, units: stretch.units + plan.newUnits }, plan.pieces, units, alignUnits)
+    const taken = this.takeParts(plan.pieces, start, units)
     try {
+      const created = this.addPart(taken, start + units - unitsOf(plan.pieces), units)
+      if (created === null) return this.giveBack(taken)
+      const pieces = [...plan.pieces, ...created]
       const view = this.views.map(pieces)
       this.bases[FIRST_VIEW_RANGE + view.number] = view.base
       this.bound.noteMappings(pieces.length)
       this.stitched++
       return this.join(view, taken, start, units)
     } catch (error) {
-      for (const { record, extents } of taken) this.heap.giveBackRun(record, extents)
+      this.giveBack(taken)
       if (isOutOfMemory(error)) return 0
       throw error
     }
@@ -215,24 +217,19 @@ export class VirtualBacking implements Backing {
     checkPieces(this.home, this.views, this.heap, this.uses.views)
   }
 
-  /** A plan that needs no new memory any more, and no other view to be unmapped; null for none. */
+  /** A plan for a new view, which needs no other view to be unmapped any more; null for none. */
   private planWithRoom(units: number, alignUnits: number, admission: Admission, mostBytes: number): StitchPlan | null {
-    const roomUnits = units + alignUnits - 1
     const newBytes = this.newBytes(mostBytes)
-    this.findFreeEnds(admission)
-    let plan = planStitch(this.home.pieces, roomUnits, this.granulesIn(newBytes))
-    if (plan === null) return null
-    if (plan.newUnits > 0) {
-      if (!this.addMemory(plan.newUnits, units)) return null
+    for (const isLast of [false, true]) {
       this.findFreeEnds(admission)
-      plan = planStitch(this.home.pieces, roomUnits, 0)
+      const plan = planStitch(this.home.pieces, units + alignUnits - 1, this.granulesIn(newBytes))
+      const mappings = plan === null ? 0 : plan.pieces.length + Math.ceil(plan.newUnits / this.granuleUnits)
+      if (plan === null || this.views.hasRoom(this.home.pieces.length, mappings)) return plan
+      if (isLast) break
+      this.findFreeEnds(SETTLED)
+      this.views.makeRoom(this.home.pieces.length, mappings) // other threads may change the heap meanwhile
     }
-    if (plan === null || this.views.hasRoom(this.home.pieces.length, plan.pieces.length)) return plan
-    this.findFreeEnds(SETTLED)
-    this.views.makeRoom(this.home.pieces.length, plan.pieces.length)
-    this.findFreeEnds(admission) // other threads may have changed the heap during the calls of the driver
-    plan = planStitch(this.home.pieces, roomUnits, 0)
-    return plan !== null && this.views.hasRoom(this.home.pieces.length, plan.pieces.length) ? plan : null
+    return null
   }
 
   private findFreeEnds(admission: Admission): void {
@@ -304,30 +301,42 @@ export class VirtualBacking implements Backing {
     return { ...run, units: Math.min(most, end + this.granulesIn(wanted)) - run.start }
   }
 
-  /** Takes new memory of at least `units`, which is free then. The request that it is for has `requestUnits`. */
-  private addMemory(units: number, requestUnits: number): boolean {
+  /**
+   * Adds a part of `units` of new memory, if that is more than 0; the request that it is for has `requestUnits`.
+   * Returns the new pieces, or null if there is no memory.
+   */
+  private addPart(taken: Taken[], units: number, requestUnits: number): readonly Piece[] | null {
+    if (units <= 0) return []
     const run = this.heap.findRun(units, HOLES_ONLY, this.granuleUnits)
-    if (run === null) return false
-    const taken = this.takeRun(run)
-    if (!this.createUnder(taken, requestUnits)) return false
-    this.heap.free(taken.record, 0, 0)
-    return true
+    if (run === null) return null
+    const part = this.takeRun(run)
+    const created = this.createUnder(part, requestUnits)
+    if (created === null) return null
+    const record = this.heap.keep(part.record, run.start, units)
+    taken.push({ record, extents: [{ start: run.start, units, absent: false, key: 0, stamp: 0 }] })
+    return created
   }
 
-  /** Creates pieces behind the holes of a run that was taken. If there is no memory, gives the run back: false. */
-  private createUnder({ record, extents }: Taken, requestUnits: number): boolean {
+  /** Undoes `takeParts`; returns 0, for no block. */
+  private giveBack(taken: readonly Taken[]): 0 {
+    for (const { record, extents } of taken) this.heap.giveBackRun(record, extents)
+    return 0
+  }
+
+  /** Creates pieces behind the holes of a run that was taken. If there is no memory, gives the run back: null. */
+  private createUnder({ record, extents }: Taken, requestUnits: number): readonly Piece[] | null {
     const holes = extents.filter(extent => extent.absent)
     const bytes = holes.reduce((sum, { units }) => sum + units, 0) * UNIT_BYTES
     const size = pieceBytes(requestUnits * UNIT_BYTES, this.reservedBytes + bytes, this.limitBytes, this.stepBytes)
     try {
-      this.home.create(holes, size / UNIT_BYTES)
+      const created = this.home.create(holes, size / UNIT_BYTES)
+      this.peakReservedBytes = Math.max(this.peakReservedBytes, this.reservedBytes)
+      return created
     } catch (error) {
       this.heap.giveBackRun(record, extents)
-      if (isOutOfMemory(error)) return false
+      if (isOutOfMemory(error)) return null
       throw error
     }
-    this.peakReservedBytes = Math.max(this.peakReservedBytes, this.reservedBytes)
-    return true
   }
 
   /** Releases a piece that lies in the free block `record`, and first the views that it is in. */
