@@ -36,15 +36,15 @@ export function planFor({ crossStreamReuse, streamOrdered }: PoolConfig): Plan {
     growth: chosen(
       'newMemoryWithinBound',
       'stitch',
-      'stitchAndGrow',
       waitsEarly && 'streamWaitToStitch',
-      waitsEarly && 'growWithLittleSlack',
-      'newMemory',
-      'drainAll',
-      'otherHeap',
+      'growWithLittleSlack',
+      waitsEarly && 'hostWaitForLittleSlack',
       waitsLate && 'streamWait',
       waitsLate && 'streamWaitForRun',
       waitsLate && 'streamWaitToStitch',
+      'newMemory',
+      'drainAll',
+      'otherHeap',
       waitsLate && 'streamWaitInOtherHeap',
       'hostWait',
     ),
@@ -54,7 +54,7 @@ export function planFor({ crossStreamReuse, streamOrdered }: PoolConfig): Plan {
 /** A graph may be launched at any time, so its memory must not depend on any work. */
 export const CAPTURE_PLAN: Plan = {
   beforeGrowth: ['independent', 'drainBoth', 'emptySlabs', 'takeInView'],
-  growth: ['newMemoryWithinBound', 'stitch', 'stitchAndGrow', 'newMemory', 'hostWait'],
+  growth: ['newMemoryWithinBound', 'stitch', 'newMemory', 'hostWait'],
 }
 
 /** For a slab that need not be as large. */

@@ -17,8 +17,8 @@ import type { PoolParts } from './pool-parts.js'
 import type { Waiting } from './waiting.js'
 
 /**
- * With 'wait-before-grow' the host waits before more than this is reserved, relative to the most that was live, and
- * beyond it.
+ * Streams wait for each other before more than this is reserved, relative to the most that was live, and beyond it.
+ * With 'wait-before-grow' the host waits then.
  */
 const MOST_SLACK = 1.2
 const LEAST_SLACK_BYTES = 32 * MiB
@@ -116,14 +116,18 @@ export class Steps {
     return this.takeKnown(miss)
   }
 
-  /** New memory as long as little of the pool lies idle then; before more would lie idle, the host waits. */
-  *growWithLittleSlack(miss: Miss): Waiting<number> {
-    const { caches } = this.parts
-    const usedUnits = caches.mostUsedUnits(miss.units)
-    const mostBytes = Math.max(usedUnits * UNIT_BYTES * MOST_SLACK, usedUnits * UNIT_BYTES + LEAST_SLACK_BYTES)
-    let record = this.grow(miss, mostBytes)
+  /** New memory as long as little of the pool lies idle then, where possible with free memory of several places. */
+  growWithLittleSlack(miss: Miss): number {
+    const mostBytes = this.slackBound(miss)
+    return this.join(miss, mostBytes) || this.grow(miss, mostBytes)
+  }
+
+  /** The same once the host has waited for the oldest work that is enough, and again until none is left. */
+  *hostWaitForLittleSlack(miss: Miss): Waiting<number> {
+    const mostBytes = this.slackBound(miss)
+    let record = 0
     while (record === 0 && (yield* this.host.waitFor(miss, mostBytes))) {
-      record = this.takeKnown(miss) || this.takeInView(miss) || this.join(miss, mostBytes) || this.grow(miss, mostBytes)
+      record = this.takeKnown(miss) || this.takeInView(miss) || this.growWithLittleSlack(miss)
     }
     return record
   }
@@ -151,20 +155,15 @@ export class Steps {
     return this.join(miss, 0)
   }
 
-  /** The same, with some new memory. */
-  stitchAndGrow(miss: Miss): number {
-    return this.join(miss, Infinity)
-  }
-
-  /** New memory. */
+  /** New memory, however much of the pool lies idle. */
   newMemory(miss: Miss): number {
-    return this.grow(miss)
+    return this.join(miss, Infinity) || this.grow(miss)
   }
 
   /** The same once all caches were drained. */
   drainAll(miss: Miss): number {
     if (this.parts.caches.isEmpty === true) return 0
-    return this.takeDrained(miss, false) || this.stitch(miss) || this.grow(miss)
+    return this.takeDrained(miss, false) || this.takeInView(miss) || this.newMemory(miss)
   }
 
   /** A block out of the heap for blocks of other sizes. With slabs that heap has none. */
@@ -202,7 +201,7 @@ export class Steps {
   *hostWait(miss: Miss): Waiting<number> {
     let record = 0
     while (record === 0 && (yield* this.host.waitFor(miss))) {
-      record = this.takeKnown(miss) || this.takeInView(miss) || this.stitchAndGrow(miss) || this.grow(miss)
+      record = this.takeKnown(miss) || this.takeInView(miss) || this.newMemory(miss)
       if (record === 0 && miss.slot !== ANY_STREAM) record = this.otherHeap(miss)
     }
     return record
@@ -317,6 +316,11 @@ export class Steps {
 
   private admissionOf(slot: number): Admission {
     return slot === ANY_STREAM ? NO_STREAM : this.parts.crossStream.look(slot)
+  }
+
+  private slackBound({ units }: Miss): number {
+    const usedBytes = this.parts.caches.mostUsedUnits(units) * UNIT_BYTES
+    return Math.max(usedBytes * MOST_SLACK, usedBytes + LEAST_SLACK_BYTES)
   }
 
   private growthBound({ units }: Miss): number {
