@@ -15,6 +15,8 @@ export class HomeRange {
   readonly pieces: Piece[] = []
   /** the bytes of all handles */
   reservedBytes = 0
+  /** the highest value of `reservedBytes` */
+  peakReservedBytes = 0
   /** pieces that are being created, or that the driver has refused to take back so far */
   private readonly unused: Piece[] = []
   private bytes: number
@@ -49,6 +51,7 @@ export class HomeRange {
           this.unused.push(piece)
           piece.handle = driver.cuMemCreate(piece.bytes, this.context.device, CU_MEM_HANDLE_TYPE_NONE)
           this.reservedBytes += piece.bytes
+          if (this.reservedBytes > this.peakReservedBytes) this.peakReservedBytes = this.reservedBytes
           driver.cuMemMap(this.base + from * UNIT_BYTES, piece.bytes, piece.handle)
           piece.isMapped = true
         }

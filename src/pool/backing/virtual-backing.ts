@@ -53,7 +53,6 @@ export class VirtualBacking implements Backing {
   readonly mostPieces = 0
   readonly kind = 'virtual'
   readonly bases: number[]
-  peakReservedBytes = 0
   readonly limitBytes: number
   /** bytes of a granule, the least piece */
   readonly stepBytes: number
@@ -100,6 +99,14 @@ export class VirtualBacking implements Backing {
 
   get reservedBytes(): number {
     return this.home.reservedBytes
+  }
+
+  get peakReservedBytes(): number {
+    return this.home.peakReservedBytes
+  }
+
+  set peakReservedBytes(bytes: number) {
+    this.home.peakReservedBytes = bytes
   }
 
   grow(heap: SegregatedFit, units: number, alignUnits: number, admission: Admission, mostBytes: number): number {
@@ -330,7 +337,6 @@ export class VirtualBacking implements Backing {
     const size = pieceBytes(requestUnits * UNIT_BYTES, this.reservedBytes + bytes, this.limitBytes, this.stepBytes)
     try {
       const created = this.home.create(holes, size / UNIT_BYTES)
-      this.peakReservedBytes = Math.max(this.peakReservedBytes, this.reservedBytes)
       return created
     } catch (error) {
       this.heap.giveBackRun(record, extents)

@@ -76,7 +76,7 @@ export class CentralHeap {
     this.settling = settling
     this.drain = drain
     this.steps = new Steps({ memory, caches, drain, settling, crossStream, deferred, backing, clocks, seen, config })
-    this.slowPath = new SlowPath(this.steps, memory, config)
+    this.slowPath = new SlowPath(this.steps, config)
   }
 
   /**

@@ -14,8 +14,3 @@ export interface Miss {
 
 /** In place of a slot: any stream may use the block at once, so the block must not depend on any work. */
 export const ANY_STREAM = -1
-
-/** Units that contain a block of the miss at some multiple of its alignment. */
-export function roomOf({ units, alignUnits }: Miss): number {
-  return units + alignUnits - 1
-}

@@ -2,10 +2,8 @@
 // first step that finds a block is the last one tried. docs/walkthrough.md explains each step under the name that it
 // has here.
 
-import type { FreeMemory } from '../free-memory.js'
 import type { PoolConfig } from '../options.js'
-import { leastSlabUnits, slabUnits } from '../slabs.js'
-import { ANY_STREAM, type Miss, roomOf } from './miss.js'
+import { ANY_STREAM, type Miss } from './miss.js'
 import type { StepName, Steps } from './steps.js'
 import { finish, type Waiting } from './waiting.js'
 
@@ -29,8 +27,9 @@ export function planFor({ crossStreamReuse, streamOrdered }: PoolConfig): Plan {
       'refuseForeignCapture', // the steps from here on may call the driver
       'completed',
       'drainAndJoin',
+      'slab',
       'emptySlabs',
-      'takeInView',
+      'view',
       waitsEarly && 'streamWait',
     ),
     growth: chosen(
@@ -53,12 +52,9 @@ export function planFor({ crossStreamReuse, streamOrdered }: PoolConfig): Plan {
 
 /** A graph may be launched at any time, so its memory must not depend on any work. */
 export const CAPTURE_PLAN: Plan = {
-  beforeGrowth: ['independent', 'drainBoth', 'emptySlabs', 'takeInView'],
+  beforeGrowth: ['independent', 'drainBoth', 'emptySlabs', 'view'],
   growth: ['newMemoryWithinBound', 'stitch', 'newMemory', 'hostWait'],
 }
-
-/** For a slab that need not be as large. */
-const SLAB_PLAN: readonly StepName[] = ['freeElsewhere', 'settled', 'newMemoryWithinBound']
 
 function chosen(...steps: readonly (StepName | false)[]): StepName[] {
   return steps.filter(step => step !== false)
@@ -71,7 +67,6 @@ export class SlowPath {
 
   constructor(
     private readonly steps: Steps,
-    private readonly memory: FreeMemory,
     config: PoolConfig,
   ) {
     this.plan = planFor(config)
@@ -88,31 +83,11 @@ export class SlowPath {
     return this.steps.begin(idle) ? finish(this.follow(CAPTURE_PLAN, idle)) : 0
   }
 
-  private *follow(plan: Plan, miss: Miss): Waiting<number> {
-    const { beforeGrowth, growth } = plan
+  private *follow({ beforeGrowth, growth }: Plan, miss: Miss): Waiting<number> {
     const record = yield* this.firstOf(beforeGrowth, miss)
     if (record !== 0) return record
-    const { small, hasSlabs } = this.memory
-    if (hasSlabs && miss.heap === small) return yield* this.inNewSlab(plan, miss)
     this.growths++
     return yield* this.firstOf(growth, miss)
-  }
-
-  /** A block in a new slab, which is a block of the large heap: the smallest slab if there is little room. */
-  private *inNewSlab(plan: Plan, miss: Miss): Waiting<number> {
-    const { steps } = this
-    const found = steps.freeSlab(miss)
-    if (found !== 0) return found
-    this.growths++
-    const { large } = this.memory
-    const room = roomOf(miss)
-    const slab = { ...miss, heap: large, units: slabUnits(large, room), alignUnits: 1, isSlab: true }
-    const least = { ...slab, units: leastSlabUnits(room) }
-    const record =
-      (yield* this.firstOf(SLAB_PLAN, slab)) ||
-      (yield* this.firstOf(plan.beforeGrowth, least)) ||
-      (yield* this.firstOf(plan.growth, least))
-    return record === 0 ? 0 : steps.takeInNewSlab(miss, record)
   }
 
   private *firstOf(names: readonly StepName[], miss: Miss): Waiting<number> {

@@ -10,9 +10,9 @@ import { UNIT_BYTES } from '../../../heap/size-classes.js'
 import { relaxed } from '../../../order/relaxed.js'
 import { SMALL_UNITS } from '../../backing/backing.js'
 import type { Use } from '../deferred.js'
-import { addSlab, giveBackEmptySlabs, slabUnits } from '../slabs.js'
+import { addSlab, giveBackEmptySlabs, leastSlabUnits, slabUnits } from '../slabs.js'
 import { HostWait, NO_STREAM } from './host-wait.js'
-import { ANY_STREAM, type Miss, roomOf } from './miss.js'
+import { ANY_STREAM, type Miss } from './miss.js'
 import type { PoolParts } from './pool-parts.js'
 import type { Waiting } from './waiting.js'
 
@@ -116,38 +116,36 @@ export class Steps {
     return this.takeKnown(miss)
   }
 
-  /** New memory as long as little of the pool lies idle then, where possible with free memory of several places. */
-  growWithLittleSlack(miss: Miss): number {
-    const mostBytes = this.slackBound(miss)
-    return this.join(miss, mostBytes) || this.grow(miss, mostBytes)
+  /** The block of a small miss in a slab, out of free memory of the large heap that the stream may use now. */
+  slab(miss: Miss): number {
+    const { memory, crossStream } = this.parts
+    if (!this.isInSlab(miss)) return 0
+    const { records, large } = memory
+    const units = slabUnits(large, roomOf(miss))
+    const slab = large.allocate(units, 1, keyOfSlot(miss.slot))
+    if (slab !== 0) return this.takeInSlab(miss, slab, records.keyOf(slab), records.stampOf(slab))
+    return this.inSlab(miss, units, () => crossStream.takeFree(large, units, 1))
   }
 
-  /** The same once the host has waited for the oldest work that is enough, and again until none is left. */
-  *hostWaitForLittleSlack(miss: Miss): Waiting<number> {
-    const mostBytes = this.slackBound(miss)
-    let record = 0
-    while (record === 0 && (yield* this.host.waitFor(miss, mostBytes))) {
-      record = this.takeKnown(miss) || this.takeInView(miss) || this.growWithLittleSlack(miss)
-    }
-    return record
+  /** A block in the memory of slabs that were empty. */
+  emptySlabs(miss: Miss): number {
+    const { memory } = this.parts
+    const isPossible = memory.hasSlabs && miss.heap === memory.large
+    return isPossible && giveBackEmptySlabs(memory) > 0 ? this.takeKnown(miss) || this.takeRun(miss) : 0
   }
 
   /** Free memory that is contiguous in a view. */
-  takeInView({ heap, units, alignUnits, slot, isSlab }: Miss): number {
-    const { memory, backing } = this.parts
-    return heap === memory.large && isSlab !== true ? backing.takeInView(units, alignUnits, this.admissionOf(slot)) : 0
-  }
-
-  /** The same, once slabs that are empty have gone back. */
-  emptySlabs(miss: Miss): number {
-    const { memory } = this.parts
-    if (!memory.hasSlabs || miss.heap !== memory.large || giveBackEmptySlabs(memory) === 0) return 0
-    return this.takeKnown(miss) || this.takeRun(miss) || this.takeInView(miss)
+  view(miss: Miss): number {
+    const { units, alignUnits, slot } = miss
+    return this.mayLieInView(miss) ? this.parts.backing.takeInView(units, alignUnits, this.admissionOf(slot)) : 0
   }
 
   /** New memory, as long as the pool is not much larger than it had to be so far. */
   newMemoryWithinBound(miss: Miss): number {
-    return this.grow(miss, this.growthBound(miss))
+    const mostBytes = this.growthBound(miss)
+    if (!this.isInSlab(miss)) return this.grow(miss, mostBytes)
+    const units = slabUnits(this.parts.memory.large, roomOf(miss))
+    return this.inSlab(miss, units, slab => this.grow(slab, mostBytes))
   }
 
   /** Free memory of several places, joined in a view. */
@@ -155,15 +153,30 @@ export class Steps {
     return this.join(miss, 0)
   }
 
+  /** New memory as long as little of the pool lies idle then, where possible with free memory of several places. */
+  growWithLittleSlack(miss: Miss): number {
+    return this.growTo(miss, this.slackBound(miss))
+  }
+
+  /** The same once the host has waited for the oldest work that is enough, and again until none is left. */
+  *hostWaitForLittleSlack(miss: Miss): Waiting<number> {
+    const mostBytes = this.slackBound(miss)
+    let record = 0
+    while (record === 0 && (yield* this.host.waitFor(miss, mostBytes))) {
+      record = this.takeFree(miss) || this.growTo(miss, mostBytes)
+    }
+    return record
+  }
+
   /** New memory, however much of the pool lies idle. */
   newMemory(miss: Miss): number {
-    return this.join(miss, Infinity) || this.grow(miss)
+    return this.growTo(miss, Infinity)
   }
 
   /** The same once all caches were drained. */
   drainAll(miss: Miss): number {
     if (this.parts.caches.isEmpty === true) return 0
-    return this.takeDrained(miss, false) || this.takeInView(miss) || this.newMemory(miss)
+    return this.takeDrained(miss, false) || this.takeFree(miss) || this.newMemory(miss)
   }
 
   /** A block out of the heap for blocks of other sizes. With slabs that heap has none. */
@@ -173,11 +186,12 @@ export class Steps {
 
   /** A block that another stream used last, once this stream was made to wait for that stream. */
   streamWait(miss: Miss): number {
-    return this.takeByWaiting(miss)
+    return this.takeByWaiting(miss) || this.inLeastSlab(miss, slab => this.takeByWaiting(slab))
   }
 
   /** New memory that takes less than before, once this stream was made to wait for the blocks beside it. */
   streamWaitForRun(miss: Miss): number {
+    if (this.isInSlab(miss)) return this.inLeastSlab(miss, slab => this.streamWaitForRun(slab))
     const { heap, units, alignUnits, slot } = miss
     const { crossStream, backing } = this.parts
     return crossStream.waitForRun(backing, heap, units, alignUnits, slot) ? this.grow(miss) : 0
@@ -185,6 +199,7 @@ export class Steps {
 
   /** Free memory of several places, joined in a view, once this stream was made to wait for its last uses. */
   streamWaitToStitch(miss: Miss): number {
+    if (!this.mayLieInView(miss)) return 0
     const { units, alignUnits, slot } = miss
     const { crossStream, backing } = this.parts
     return crossStream.waitForParts(backing, units, alignUnits, slot) ? this.stitch(miss) : 0
@@ -201,24 +216,43 @@ export class Steps {
   *hostWait(miss: Miss): Waiting<number> {
     let record = 0
     while (record === 0 && (yield* this.host.waitFor(miss))) {
-      record = this.takeKnown(miss) || this.takeInView(miss) || this.newMemory(miss)
+      record = this.takeFree(miss) || this.newMemory(miss)
       if (record === 0 && miss.slot !== ANY_STREAM) record = this.otherHeap(miss)
     }
     return record
   }
 
-  /** The block for a small miss in a slab, out of free memory that the stream may use anyway. */
-  freeSlab(miss: Miss): number {
-    const { memory } = this.parts
-    const { records, large } = memory
-    const slab = large.allocate(slabUnits(large, roomOf(miss)), 1, keyOfSlot(miss.slot))
-    return slab === 0 ? 0 : this.takeInSlab(miss, slab, records.keyOf(slab), records.stampOf(slab))
+  /** Whatever is free for the stream now, without new memory. */
+  private takeFree(miss: Miss): number {
+    return this.takeKnown(miss) || this.slab(miss) || this.emptySlabs(miss) || this.view(miss)
   }
 
-  /** The block for a small miss in a slab that the steps have found for its stream. */
-  takeInNewSlab(miss: Miss, slab: number): number {
+  /** New memory until `mostBytes` are reserved, where possible with free memory of several places. */
+  private growTo(miss: Miss, mostBytes: number): number {
+    if (this.isInSlab(miss)) return this.inLeastSlab(miss, slab => this.grow(slab, mostBytes))
+    return this.join(miss, mostBytes) || this.grow(miss, mostBytes)
+  }
+
+  /** Whether the block of a miss lies in a slab. */
+  private isInSlab({ heap }: Miss): boolean {
+    const { memory } = this.parts
+    return memory.hasSlabs && heap === memory.small
+  }
+
+  private mayLieInView({ heap, isSlab }: Miss): boolean {
+    return heap === this.parts.memory.large && isSlab !== true
+  }
+
+  /** The block of a small miss in a slab as small as possible, which `take` finds in the large heap. */
+  private inLeastSlab(miss: Miss, take: (slab: Miss) => number): number {
+    return this.isInSlab(miss) ? this.inSlab(miss, leastSlabUnits(roomOf(miss)), take) : 0
+  }
+
+  private inSlab(miss: Miss, units: number, take: (slab: Miss) => number): number {
+    const { memory, clocks } = this.parts
     const { slot } = miss
-    return this.takeInSlab(miss, slab, keyOfSlot(slot), this.parts.clocks.marked[slot] + 1)
+    const slab = take({ heap: memory.large, units, alignUnits: 1, slot, isSlab: true })
+    return slab === 0 ? 0 : this.takeInSlab(miss, slab, keyOfSlot(slot), clocks.marked[slot] + 1)
   }
 
   private takeInSlab({ heap, units, alignUnits, slot }: Miss, slab: number, key: number, stamp: number): number {
@@ -307,8 +341,9 @@ export class Steps {
     return relaxed(clocks.context.activate(), () => backing.grow(heap, units, alignUnits, admission, mostBytes))
   }
 
-  private join({ units, alignUnits, slot, isSlab }: Miss, mostBytes: number): number {
-    if (isSlab === true) return 0
+  private join(miss: Miss, mostBytes: number): number {
+    if (!this.mayLieInView(miss)) return 0
+    const { units, alignUnits, slot } = miss
     const { backing, clocks } = this.parts
     const admission = this.admissionOf(slot)
     return relaxed(clocks.context.activate(), () => backing.stitch(units, alignUnits, admission, mostBytes))
@@ -327,4 +362,9 @@ export class Steps {
     const { caches, backing } = this.parts
     return backing.growthBound(caches.mostUsedUnits(units) * UNIT_BYTES)
   }
+}
+
+/** Units that contain a block of the miss at some multiple of its alignment. */
+function roomOf({ units, alignUnits }: Miss): number {
+  return units + alignUnits - 1
 }
