@@ -100,7 +100,7 @@ function perform(heap: SegregatedFit, operation: Operation): void {
   else if (operation.kind === 'settle') heap.settle(operation.key, 2)
   else if (operation.kind === 'map') {
     const run = heap.findRun(operation.units, new Float64Array([Infinity, Infinity]), GRANULE)
-    if (run !== null) records.revive(heap.takeRun(run, GRANULE))
+    if (run !== null) records.revive(heap.keep(heap.takeRun(run, GRANULE), run.start, run.units))
   } else if (operation.kind === 'unmap') {
     const { words } = records
     for (const [, first] of heap.firstRecords) {

@@ -38,7 +38,7 @@ export function only(key: number): Float64Array {
 export function map(heap: SegregatedFit, units: number, key: number, granuleUnits: number): number {
   const run = heap.findRun(units, only(key), granuleUnits)
   if (run === null) return 0
-  const record = heap.takeRun(run, granuleUnits)
+  const record = heap.keep(heap.takeRun(run, granuleUnits), run.start, run.units)
   heap.records.setState(record, State.live)
   assert.deepEqual([offsetOf(heap, record), unitsOf(heap, record)], [run.start, units])
   return record

@@ -20,6 +20,7 @@ import { Deferred, type Use } from './deferred.js'
 import { FreeMemory } from './free-memory.js'
 import type { PoolConfig } from './options.js'
 import { Settling } from './settling.js'
+import { giveBackEmptySlabs } from './slabs.js'
 import { CacheDrain } from './slow-path/cache-drain.js'
 import type { Miss } from './slow-path/miss.js'
 import { SlowPath } from './slow-path/slow-path.js'
@@ -206,6 +207,7 @@ export class CentralHeap {
     const settled = this.settling.settle()
     const threshold = this.config.releaseThresholdBytes
     if (this.backing.reservedBytes > threshold) {
+      if (this.hasSlabs) giveBackEmptySlabs(this.memory)
       relaxed(this.clocks.context.activate(), () => this.backing.trim(threshold))
     }
     return settled
@@ -226,8 +228,14 @@ export class CentralHeap {
     this.drain.drain(this.small)
     this.drain.drain(this.large)
     this.settling.settle()
+    if (this.hasSlabs) giveBackEmptySlabs(this.memory)
     relaxed(this.clocks.context.activate(), () => this.backing.trim(bytes))
     this.limitLargeCaches()
+  }
+
+  /** See `FreeMemory.hasSlabs`. */
+  get hasSlabs(): boolean {
+    return this.memory.hasSlabs
   }
 
   /** The number of requests that reached the slow path's steps of growth. */

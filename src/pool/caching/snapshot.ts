@@ -1,7 +1,9 @@
 import { slotOfKey } from '../../heap/key.js'
+import { blockOfPart } from '../../heap/lent-parts.js'
 import { type RecordTable, State } from '../../heap/records.js'
 import { UNIT_BYTES } from '../../heap/size-classes.js'
 import type { Clocks } from '../../order/clocks.js'
+import { SMALL_RANGE } from '../backing/backing.js'
 import type { PoolStats } from '../pool.js'
 import type { CentralHeap } from './central-heap.js'
 import type { StreamCaches } from './stream-caches.js'
@@ -10,7 +12,7 @@ const STATE_NAMES = {
   [State.unused]: 'unused',
   [State.absent]: 'absent',
   [State.free]: 'free',
-  [State.cached]: 'cached',
+  [State.cached]: 'cached', // of a live record; a lent record is a part
   [State.deferred]: 'pending',
   [State.live]: 'live',
   [State.shared]: 'live',
@@ -25,9 +27,9 @@ export interface SnapshotBlock {
   readonly bytes: number
   /**
    * `absent`: address space without memory; `pending`: freed but still used on another stream; `captured`: kept for a
-   * graph
+   * graph; `part`: memory of a block that is listed in another range, where it has its address
    */
-  readonly state: (typeof STATE_NAMES)[State]
+  readonly state: (typeof STATE_NAMES)[State] | 'part'
   /** bytes that the user asked for; null unless the block is live */
   readonly requestedBytes: number | null
   /** the handle of a live or cached block's stream, or of the stream that a free block waits for; null for none */
@@ -37,14 +39,14 @@ export interface SnapshotBlock {
 /** The state of a pool as plain JSON; `version` changes with the shape. */
 export interface PoolSnapshot {
   /** version of this format */
-  readonly version: 1
+  readonly version: 2
   /** where the memory comes from */
   readonly backing: string
   /** the counters of the pool */
   readonly stats: PoolStats
   /** the exact size of the largest free block */
   readonly largestFreeBytes: number
-  /** each range of addresses, with its blocks in their order */
+  /** each range of addresses, with its blocks in their order; of views only the live blocks */
   readonly ranges: readonly { readonly base: number; readonly blocks: readonly SnapshotBlock[] }[]
 }
 
@@ -58,36 +60,64 @@ interface SnapshotSource {
 }
 
 export function snapshotOf(pool: SnapshotSource): PoolSnapshot {
-  const { records } = pool
+  const { records, central } = pool
+  const { small, large, backing } = central
+  const { hasSlabs } = central
+  const inViews = new Set<number>()
   const streamOf = (slot: number) => pool.clocks.streams[slot]?.handle ?? null
   let largestFreeBytes = 0
+  const blockOf = (record: number, base: number, captured: boolean): SnapshotBlock => {
+    const state = pool.caches.state(record)
+    const key = pool.caches.key(record)
+    const bytes = records.unitsOf(record) * UNIT_BYTES
+    if (state === State.free && !captured) largestFreeBytes = Math.max(largestFreeBytes, bytes)
+    return {
+      ptr: base + records.offsetOf(record) * UNIT_BYTES,
+      bytes,
+      state: state === State.free && captured ? 'captured' : STATE_NAMES[state],
+      requestedBytes: pool.caches.isLive(record) ? pool.caches.blockOf(record).requestedBytes : null,
+      stream: key === 0 || state === State.absent ? null : streamOf(slotOfKey(key)),
+    }
+  }
   const blocksOf = (first: number, base: number, captured: boolean): SnapshotBlock[] => {
     const blocks: SnapshotBlock[] = []
     for (let record = first; record !== 0; record = records.nextOf(record)) {
-      const state = pool.caches.state(record)
-      const inside = state === State.captured ? pool.central.arenas.heapIn(record) : undefined
-      if (inside !== undefined) {
-        for (const [, start] of inside.firstRecords) blocks.push(...blocksOf(start, base, true))
+      const start = records.offsetOf(record)
+      if (records.state(record) === State.lent) {
+        const block = blockOfPart(records, record)
+        if (block === 0) {
+          const inside = small.recordAt(SMALL_RANGE, start)
+          blocks.push(...smallBlocks(inside, start, start + records.unitsOf(record), base))
+          continue
+        }
+        inViews.add(block)
+        const bytes = records.unitsOf(record) * UNIT_BYTES
+        blocks.push({ ptr: base + start * UNIT_BYTES, bytes, state: 'part', requestedBytes: null, stream: null })
         continue
       }
-      const key = pool.caches.key(record)
-      const bytes = records.unitsOf(record) * UNIT_BYTES
-      if (state === State.free && !captured) largestFreeBytes = Math.max(largestFreeBytes, bytes)
-      blocks.push({
-        ptr: base + records.offsetOf(record) * UNIT_BYTES,
-        bytes,
-        state: state === State.free && captured ? 'captured' : STATE_NAMES[state],
-        requestedBytes: pool.caches.isLive(record) ? pool.caches.blockOf(record).requestedBytes : null,
-        stream: key === 0 || state === State.absent ? null : streamOf(slotOfKey(key)),
-      })
+      const inside = records.state(record) === State.captured ? central.arenas.heapIn(record) : undefined
+      if (inside === undefined) blocks.push(blockOf(record, base, captured))
+      else for (const [, first] of inside.firstRecords) blocks.push(...blocksOf(first, base, true))
     }
     return blocks
   }
-  const ranges = [pool.central.small, pool.central.large].flatMap(heap =>
+  /** Small blocks that begin in a slab; a free one may go on in the next slab. */
+  const smallBlocks = (first: number, start: number, end: number, base: number): SnapshotBlock[] => {
+    const blocks: SnapshotBlock[] = []
+    for (let record = first; record !== 0 && records.offsetOf(record) < end; record = records.nextOf(record)) {
+      if (records.offsetOf(record) >= start) blocks.push(blockOf(record, base, false))
+    }
+    return blocks
+  }
+  const ranges = (hasSlabs ? [large] : [small, large]).flatMap(heap =>
     [...heap.firstRecords].map(([range, first]) => {
-      const base = pool.central.backing.bases[range]
+      const base = backing.bases[range]
       return { base, blocks: blocksOf(first, base, false) }
     }),
   )
-  return { version: 1, backing: pool.central.backing.kind, stats: pool.stats(), largestFreeBytes, ranges }
+  for (const block of inViews) {
+    const base = backing.bases[records.rangeOf(block)]
+    ranges.push({ base, blocks: [blockOf(block, base, false)] })
+  }
+  return { version: 2, backing: backing.kind, stats: pool.stats(), largestFreeBytes, ranges }
 }
