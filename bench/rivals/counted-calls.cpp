@@ -1,5 +1,5 @@
-// Counts the calls that take, map or give back memory, or that order streams: this file is linked into each rival that
-// uses CUDA.
+// Counts the calls that take, map or give back memory, that order streams, or that ask for captures: this file is linked
+// into each rival that uses CUDA.
 //
 // The executable defines these functions of the CUDA runtime, so that libraries that it loads call them, too. Each one
 // counts, and calls the runtime's function of that name; the runtime must be a shared library. A library that asks the
@@ -31,14 +31,16 @@ COUNTED(cudaEventRecord, (cudaEvent_t event, cudaStream_t stream), (event, strea
 COUNTED(cudaEventQuery, (cudaEvent_t event), (event))
 COUNTED(cudaEventDestroy, (cudaEvent_t event), (event))
 COUNTED(cudaStreamWaitEvent, (cudaStream_t stream, cudaEvent_t event, unsigned flags), (stream, event, flags))
+COUNTED(cudaStreamIsCapturing, (cudaStream_t stream, cudaStreamCaptureStatus *status), (stream, status))
+COUNTED(cudaThreadExchangeStreamCaptureMode, (cudaStreamCaptureMode *mode), (mode))
 
-/** The driver's function, and one of the same type that counts its calls. */
+/** Makes functions of the driver's types that count their calls. */
 template <class Function>
 struct CountedDriver;
 
 template <class... Parameters>
 struct CountedDriver<CUresult(Parameters...)> {
-  /** A counter and the function for each of the functions below: `Tag` tells them apart. */
+  /** `Tag` gives each function of the driver its own counter. */
   template <int Tag>
   static void *counting(void *function, const char *name) {
     static CUresult (*next)(Parameters...) = reinterpret_cast<CUresult (*)(Parameters...)>(function);

@@ -60,7 +60,7 @@ function clockNs(): number {
   const start = performance.now()
   let last = start
   for (let reading = 0; reading < CLOCK_READINGS; reading++) last = performance.now()
-  return ((last - start) * 1e6) / CLOCK_READINGS
+  return Number((((last - start) * 1e6) / CLOCK_READINGS).toFixed(2))
 }
 
 const counts = timings === undefined ? null : countCalls(device.driver)
@@ -78,7 +78,7 @@ function segment(pass: number, from: number, to: number): Segment {
   const start = performance.now()
   if (counts === null) run(from, to)
   else runTimed(from, to, pass * numbers.length)
-  const ns = (performance.now() - start) * 1e6
+  const ns = Math.round((performance.now() - start) * 1e6)
   if (counts === null) return { ns, peakReservedBytes: null, driverCalls: null }
   return { ns, driverCalls: newCalls(), peakReservedBytes: pool.stats().peakReservedBytes }
 }
@@ -93,7 +93,7 @@ for (let pass = 0; pass < Number(passes); pass++) {
 if (timings !== undefined)
   writeFileSync(
     timings,
-    durations.map(milliseconds => milliseconds * 1e6),
+    durations.map(milliseconds => Math.round(milliseconds * 1e6)),
   )
 console.log(JSON.stringify(result))
 device.close()

@@ -18,7 +18,7 @@ import { type ProgramOutcome, type WorkloadResult, workloadText } from './table.
 import { MIXES, mixOperations, THIRDS, traceOperations } from './workloads.js'
 
 interface Options {
-  readonly programs: ProgramName[]
+  readonly programs?: ProgramName[]
   readonly passes: number
   readonly steps: number
   readonly rounds: number
@@ -41,7 +41,7 @@ const MIX_NAMES = MIXES.map(({ name }) => name)
 const program = new Command('run.js')
   .description('the same allocations and frees through our caching pool and through other allocators')
   .argument('[workloads...]', `recordings, or ${MIX_NAMES.join(', ')}; default all mixes and the recordings in traces/`)
-  .option('--programs <names>', `with commas, of ${PROGRAM_NAMES.join(', ')}; default all`, programNames, PROGRAM_NAMES)
+  .option('--programs <names>', `with commas, of ${PROGRAM_NAMES.join(', ')}; default all`, programNames)
   .option('--passes <n>', 'go through a recording so many times', count, 4)
   .option('--steps <n>', 'steps of a mix, a multiple of 3', steps, 300_000)
   .option('--rounds <n>', 'run each program so many times, by turns; medians are shown', count, 1)
@@ -62,15 +62,17 @@ const folder = mkdtempSync(join(tmpdir(), 'cuda-mempool-rivals-'))
 process.on('exit', () => rmSync(folder, { recursive: true, force: true }))
 const workloads = workloadsOf(program.args)
 const found = new Programs(folder, !simulated)
-const programs = options.programs.map(name => found.find(name))
+const programs = (options.programs ?? PROGRAM_NAMES).map(name => found.find(name))
+const runnable = programs.filter(({ command }) => command !== null)
 const width = process.stdout.columns ?? 220
 
 console.log(headline(machine, 'driver calls cost what its model on the host costs, not what a GPU’s do'))
 for (const { name, about, reason } of programs)
   console.log(`  ${name}: ${about}${reason === null ? '' : ` (${reason})`}`)
 console.log(
-  `The times of all calls are from runs without a clock between them; ${options.rounds} rounds. Single calls include a reading of the clock.`,
+  'Times of all calls are from runs without a clock between calls; those of single calls include its reading.',
 )
+console.log('The first third of a mix includes the allocations that fill it.')
 const results: WorkloadResult[] = []
 for (const workload of workloads) {
   results.push(measure(workload))
@@ -85,12 +87,12 @@ function report() {
     machine,
     versions: found.versions,
     parameters: { passes, steps, rounds, timeoutSeconds: timeout },
-    clockNs: Object.fromEntries(programs.map(({ name }) => [name, clockOf(name)])),
+    programs: programs.map(({ name, about, reason }) => ({ name, about, reason, clockNs: clockOf(name) })),
     workloads: results,
   }
 }
 
-/** A reading of a program's clock, in the first workload that it finished. */
+/** Nanoseconds of a reading of a program's clock, in the first workload that it finished. */
 function clockOf(name: ProgramName): number | null {
   const outcomes = results.flatMap(({ programs }) => programs.filter(outcome => outcome.name === name))
   return outcomes.find(({ figures }) => figures !== null)?.figures?.clockNs ?? null
@@ -117,10 +119,10 @@ function workloadsOf(names: readonly string[]): Workload[] {
 function measure({ name, operations, passes, steps }: Workload): WorkloadResult {
   const file = join(folder, 'operations')
   writeOperations(file, operations)
-  const rounds = programs.map((): Figures[] => [])
-  const reasons = programs.map(({ reason }) => reason)
+  const rounds = runnable.map((): Figures[] => [])
+  const reasons = runnable.map((): string | null => null)
   for (let round = 0; round < options.rounds; round++) {
-    for (const [index, each] of programs.entries()) {
+    for (const [index, each] of runnable.entries()) {
       if (reasons[index] !== null) continue
       process.stderr.write(`${name}: ${each.name}${process.stderr.isTTY ? '\x1b[K\r' : '\n'}`)
       try {
@@ -130,9 +132,9 @@ function measure({ name, operations, passes, steps }: Workload): WorkloadResult 
       }
     }
   }
-  const outcomes = programs.map((each, index): ProgramOutcome => {
+  const outcomes = runnable.map((each, index): ProgramOutcome => {
     const figures = reasons[index] === null ? medianFigures(rounds[index]) : null
-    return { name: each.name, figures, reason: reasons[index], rounds: rounds[index] }
+    return { name: each.name, figures, reason: reasons[index], roundsNs: rounds[index].map(({ ns }) => ns) }
   })
   const calls = operations.buffer.length
   return { name, steps, calls, passes, peakLiveBytes: peakLiveBytes(operations), programs: outcomes }

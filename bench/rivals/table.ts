@@ -20,11 +20,12 @@ export interface WorkloadResult {
 
 export interface ProgramOutcome {
   readonly name: ProgramName
-  /** the median of each figure over the rounds; null if the program cannot run or failed */
+  /** the median of each figure over the rounds; null if the program failed */
   readonly figures: Figures | null
-  /** why there are no figures */
+  /** why it failed */
   readonly reason: string | null
-  readonly rounds: readonly Figures[]
+  /** the time of all calls in each round */
+  readonly roundsNs: readonly number[]
 }
 
 export function workloadText(result: WorkloadResult, width: number): string {
@@ -34,7 +35,7 @@ export function workloadText(result: WorkloadResult, width: number): string {
   const size = `${formatCount(calls)} calls${passes > 1 ? `, ${passes} times` : ''}, peak ${formatBytes(peakLiveBytes)} live`
   const measured = programs.filter(({ figures }) => figures !== null) as Measured[]
   const ours = measured.find(program => program.name === 'ours')?.figures ?? null
-  const failed = programs.flatMap(({ name, reason }) => (reason === null ? [] : [`  ${name}: ${reason}`]))
+  const failed = programs.flatMap(({ name, reason }) => (reason === null ? [] : [`${name}: ${reason}`]))
   const table =
     measured.length === 0 ? [] : [tableText(measured, columnsOf(result, part, ours), { width, paint: PLAIN })]
   return [`${name}: ${size}; ${unit}`, ...table, ...failed].join('\n')
