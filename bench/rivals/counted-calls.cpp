@@ -1,5 +1,5 @@
-// Counts the calls that take, map or give back memory, that order streams, or that ask for captures: this file is linked
-// into each rival that uses CUDA.
+// Counts the calls that take, map or give back memory, that order streams, or that ask for captures. This file is
+// linked into each rival that uses CUDA.
 //
 // The executable defines these functions of the CUDA runtime, so that libraries that it loads call them, too. Each one
 // counts, and calls the runtime's function of that name; the runtime must be a shared library. A library that asks the
@@ -13,7 +13,7 @@
 
 #include "rival.hpp"
 
-/** Defines a function that counts its calls and makes each with the function of that name in the next library. */
+/** Defines a function that counts its calls, and passes them on to the next library's function of that name. */
 #define COUNTED(name, parameters, arguments)                                                   \
   extern "C" cudaError_t name parameters {                                                     \
     static const auto next = reinterpret_cast<cudaError_t(*) parameters>(dlsym(RTLD_NEXT, #name)); \

@@ -1,5 +1,5 @@
-// CUB's CachingDeviceAllocator. Its defaults cache no block above 2 MiB and no more than 6 MiB in all, so it gets bins
-// of powers of two from 256 bytes to 2 GiB, and no limit.
+// CUB's CachingDeviceAllocator. By default it caches blocks up to 2 MiB, and 6 MiB in all. Here it has bins of powers
+// of two from 256 bytes to 2 GiB, and no limit.
 
 #include <cub/util_allocator.cuh>
 

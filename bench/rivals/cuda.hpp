@@ -1,4 +1,4 @@
-// What the rivals that use CUDA share: errors, and the device with its streams.
+// Errors, and the device with its streams, for the rivals that use CUDA.
 
 #pragma once
 

@@ -1,10 +1,10 @@
-// Figures of a program from what it prints and from the durations that it writes.
+// Figures of a program, from its line of JSON and its file of durations.
 
 import { readFileSync } from 'node:fs'
 import { median } from '../machine.js'
 import { type Operations, segmentsOf } from './operations.js'
 
-/** A part of a pass, or its end, which belongs to no part. */
+/** A part of a pass, or the rest after its last part. */
 export interface Segment {
   /** of all calls, by the clock before and after */
   readonly ns: number
@@ -14,9 +14,9 @@ export interface Segment {
   readonly driverCalls: Readonly<Record<string, number>> | null
 }
 
-/** What each program prints. */
+/** The JSON that each program prints. */
 export interface ProgramResult {
-  /** what a reading of its clock takes */
+  /** nanoseconds of a reading of its clock */
   readonly clockNs: number
   /** the segments of each pass */
   readonly passes: Segment[][]

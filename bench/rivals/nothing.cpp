@@ -1,4 +1,4 @@
-// An allocator that does nothing: what the loop of rival.hpp and its clock cost by themselves.
+// An allocator that does nothing, so its figures are the cost of the loop and the clock of rival.hpp.
 
 #include "rival.hpp"
 

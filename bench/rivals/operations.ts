@@ -62,7 +62,7 @@ export function readOperations(path: string): Operations {
   }
 }
 
-/** The parts of a pass as [first operation, first operation after it], with what empties the allocator at the end. */
+/** The parts of a pass, and the rest, each as [first operation, first operation after it]. */
 export function segmentsOf({ partEnds, buffer }: Operations): [from: number, to: number][] {
   const ends = partEnds.at(-1) === buffer.length ? partEnds : [...partEnds, buffer.length]
   return ends.map((end, index) => [index === 0 ? 0 : ends[index - 1], end])

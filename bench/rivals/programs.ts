@@ -36,7 +36,7 @@ export const PROGRAM_NAMES = Object.keys(ABOUT) as ProgramName[]
 const TORCH = `import json, os, torch
 root = os.path.dirname(torch.__file__)
 print(json.dumps([root, torch.__version__, torch.version.cuda, int(torch._C._GLIBCXX_USE_CXX11_ABI)]))`
-/** Which libraries the allocator is in depends on PyTorch's version. */
+/** The allocator is in the first two; other versions of PyTorch may need more. */
 const TORCH_LIBRARIES = [
   ['-lc10_cuda', '-lc10'],
   ['-lc10_cuda', '-lc10', '-ltorch_cuda', '-ltorch_cpu', '-ltorch'],
@@ -69,7 +69,7 @@ export class Programs {
 
   private commandOf(name: ProgramName): Pick<Program, 'command'> & Partial<Program> {
     if (name === 'ours') return { command: [process.execPath, OURS] }
-    if (name === 'nothing') return { command: [this.compile('nothing.cpp', 'c++', [['-O3', '-std=c++17']])] }
+    if (name === 'nothing') return { command: [this.compile('nothing.cpp', 'g++', [['-O3', '-std=c++17']])] }
     if (!this.hasGpu) throw new Unavailable('there is no GPU')
     const settings = name === 'pytorch-expandable' ? 'expandable_segments:True' : undefined
     // Older versions know the first name, newer ones both.
@@ -96,7 +96,7 @@ export class Programs {
   private compileCuda(source: string, attempts: readonly string[][]): string {
     const { status, stdout, stderr } = spawnSync('nvcc', ['--version'], { encoding: 'utf8' })
     if (status !== 0) throw new Unavailable(`nvcc does not run: ${lastLine(stderr ?? '') || 'it was not found'}`)
-    this.versions['nvcc'] = lastLine(stdout)
+    this.versions['nvcc'] = /release .*/.exec(stdout)?.[0] ?? lastLine(stdout)
     const { stderr: plan } = spawnSync('nvcc', ['--dryrun', join(SOURCES, source)], { encoding: 'utf8' })
     const toolkit = /^#\$ TOP=(.*)$/m.exec(plan)?.[1]
     const path = toolkit === undefined ? [] : ['-Xlinker', '-rpath', '-Xlinker', join(toolkit, 'lib64')]

@@ -88,7 +88,7 @@ inline double clockNs() {
   return static_cast<double>(std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1));
 }
 
-/** What a reading of the clock takes. */
+/** Nanoseconds of a reading of the clock. */
 inline double clockCost() {
   constexpr int READINGS = 1000000;
   const double start = clockNs();

@@ -7,6 +7,7 @@ import { after, describe, it } from 'node:test'
 import { figuresOf, medianFigures, type ProgramResult, parseResult } from './figures.js'
 import { writeOperations } from './operations.js'
 import { type Program, Programs, runProgram } from './programs.js'
+import { workloadText } from './table.js'
 import { MIXES, mixOperations } from './workloads.js'
 
 const folder = mkdtempSync(join(tmpdir(), 'rivals-test-'))
@@ -100,6 +101,37 @@ describe('figures', () => {
   })
 })
 
+describe('the table', () => {
+  const part = { ns: 2000, p50: 1, p99: 2, p999: 3, longest: 40, peakReservedBytes: 150, driverCalls: 7 }
+  const figures = { clockNs: 20, ns: 2000, parts: [part, part, part], driverCalls: {} }
+  const twice = { ...figures, ns: 4000, parts: [part, part, { ...part, ns: 4000 }] }
+  const shared = { reason: null, roundsNs: [] }
+
+  it('has nanoseconds of a step, ratios to ours, and why a program failed', () => {
+    const text = workloadText(
+      {
+        name: 'mix',
+        steps: 100,
+        calls: 620,
+        passes: 1,
+        peakLiveBytes: 100,
+        programs: [
+          { name: 'ours', figures, ...shared },
+          { name: 'cub', figures: twice, ...shared },
+          { name: 'pytorch', figures: null, reason: 'stopped', roundsNs: [] },
+        ],
+      },
+      500,
+    )
+    const [ours, cub, failed] = text.split('\n').slice(-3)
+    const fields = (line: string) => line.split(/ {2,}/)
+    const rest = ['40 ns', '1 ns', '2 ns', '3 ns', '40 ns', '1.500', '1.500', '7', '7']
+    assert.deepEqual(fields(ours), ['ours', '2.0 µs', '1.00', '20', '1.00', '20', '1.00', '20', '1.00', ...rest])
+    assert.deepEqual(fields(cub), ['cub', '4.0 µs', '2.00', '20', '1.00', '20', '1.00', '40', '2.00', ...rest])
+    assert.equal(failed, 'pytorch: stopped')
+  })
+})
+
 describe('the run of all programs', () => {
   const run = (...args: string[]) =>
     spawnSync(process.execPath, ['dist/bench/rivals/run.js', ...args], { encoding: 'utf8' })
@@ -123,6 +155,7 @@ describe('the run of all programs', () => {
       [['--steps', '100'], /--steps.*multiple of 3/],
       [['--passes', '0'], /--passes.*whole number from 1/],
       [['--programs', 'ours,cupy'], /'cupy' is none of ours, cuda-malloc/],
+      [['mix-1MiB', '--device', 'simulated', '--out', `${folder}/missing/out.json`], /--out: ENOENT/],
       [['missing.pickle.gz', '--device', 'simulated'], /missing\.pickle\.gz: no such file/],
     ]
     for (const [args, message] of cases) {

@@ -74,21 +74,28 @@ console.log(
 )
 console.log('The first third of a mix includes the allocations that fill it.')
 const results: WorkloadResult[] = []
+writeReport()
 for (const workload of workloads) {
   results.push(measure(workload))
   console.log(`\n${workloadText(results.at(-1)!, width)}`)
-  // After each workload, so that a run that is cut short leaves what it has.
-  if (options.out !== undefined) writeFileSync(options.out, `${JSON.stringify(report(), null, 2)}\n`)
+  writeReport()
 }
 
-function report() {
-  const { passes, steps, rounds, timeout } = options
-  return {
+/** At the start, so that a bad path is found early, and after each workload, so that a run may be cut short. */
+function writeReport(): void {
+  const { passes, steps, rounds, timeout, out } = options
+  if (out === undefined) return
+  const report = {
     machine,
     versions: found.versions,
     parameters: { passes, steps, rounds, timeoutSeconds: timeout },
     programs: programs.map(({ name, about, reason }) => ({ name, about, reason, clockNs: clockOf(name) })),
     workloads: results,
+  }
+  try {
+    writeFileSync(out, `${JSON.stringify(report, null, 2)}\n`)
+  } catch (error) {
+    program.error(`error: --out: ${(error as Error).message}`, { exitCode: 2 })
   }
 }
 

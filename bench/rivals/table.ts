@@ -32,7 +32,8 @@ export function workloadText(result: WorkloadResult, width: number): string {
   const { name, steps, calls, passes, peakLiveBytes, programs } = result
   const unit = steps === null ? 'time of all calls of a pass' : 'nanoseconds of a step, a free and an allocation'
   const part = steps === null ? 'pass' : 'third'
-  const size = `${formatCount(calls)} calls${passes > 1 ? `, ${passes} times` : ''}, peak ${formatBytes(peakLiveBytes)} live`
+  const times = passes > 1 ? `, ${passes} times` : ''
+  const size = `${formatCount(calls)} calls${times}, peak ${formatBytes(peakLiveBytes)} live`
   const measured = programs.filter(({ figures }) => figures !== null) as Measured[]
   const ours = measured.find(program => program.name === 'ours')?.figures ?? null
   const failed = programs.flatMap(({ name, reason }) => (reason === null ? [] : [`${name}: ${reason}`]))

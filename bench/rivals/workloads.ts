@@ -1,4 +1,4 @@
-// What the programs run: random mixes of sizes, and recordings.
+// The operations that the programs run: random mixes of sizes, and recordings.
 
 import { GiB, MiB } from '../../src/base/bytes.js'
 import { Random } from '../../src/base/random.js'
@@ -20,7 +20,7 @@ export const MIXES: readonly Mix[] = [
   { name: 'mix-1GiB', least: MiB, most: GiB, live: 280 },
 ]
 const SEED = 1
-/** A step of a mix frees a random buffer and allocates another one. */
+/** Operations of a step of a mix: it frees a random buffer, and allocates a new one. */
 const PER_STEP = 2
 /** The first third includes filling the allocator. */
 export const THIRDS = 3
@@ -42,8 +42,8 @@ export function mixOperations({ least, most, live }: Mix, steps: number): Operat
 }
 
 /**
- * A recording's allocations and frees in recorded order, with blocks from before it at the start and frees of what
- * stays live at the end. A pass is one part.
+ * A recording's allocations and frees in recorded order. Blocks from before it are allocated first, and live blocks are
+ * freed at the end. A pass is one part.
  */
 export function traceOperations({ events, action, block, blocks, streams }: Trace): Operations {
   const operations = new OperationList()
