@@ -1,0 +1,99 @@
+// Runs a file of operations through the caching pool, as an ordinary program that imports the package.
+// Run: node dist/bench/rivals/ours.js FILE PASSES DEVICE [TIMINGS]
+//
+// It prints one line of JSON, a `ProgramResult` of figures.ts. With TIMINGS it reads the clock after each call, counts
+// driver calls, and writes the nanoseconds of each call to that file, as 64-bit floats. Otherwise it reads the clock
+// only at the ends of parts. Programs in C++ have the same arguments, and print the same (bench/rivals/rival.hpp).
+
+import { writeFileSync } from 'node:fs'
+import { type DeviceBuffer, openDevice, parseDeviceChoice } from '../../src/index.js'
+import { countCalls } from '../../src/trace/replay-device.js'
+import type { ProgramResult, Segment } from './figures.js'
+import { readOperations, segmentsOf } from './operations.js'
+
+const CLOCK_READINGS = 1_000_000
+
+process.setUncaughtExceptionCaptureCallback(error => {
+  console.error(`error: ${error.message}`)
+  process.exit(1)
+})
+
+const [file, passes, choice, timings] = process.argv.slice(2)
+const operations = readOperations(file)
+const { buffer: numbers, bytes: sizes, stream: slots } = operations
+const device = openDevice(parseDeviceChoice(choice))
+const streams = Array.from({ length: operations.streams }, () => device.createStream())
+// The default limit is less than the mixes need.
+const pool = device.createPool({ maxPoolBytes: '90%' })
+const buffers = new Array<DeviceBuffer | null>(operations.buffers).fill(null)
+/** Milliseconds, until they are written. */
+const durations = new Float64Array(timings === undefined ? 0 : Number(passes) * numbers.length).fill(0)
+
+function run(from: number, to: number): void {
+  for (let operation = from; operation < to; operation++) {
+    const number = numbers[operation]
+    const bytes = sizes[operation]
+    if (bytes === 0) {
+      buffers[number]!.free()
+      buffers[number] = null
+    } else buffers[number] = pool.allocate(bytes, streams[slots[operation]])
+  }
+}
+
+/** The same, with the clock after each call. `first` is the pass's first duration. */
+function runTimed(from: number, to: number, first: number): void {
+  let last = performance.now()
+  for (let operation = from; operation < to; operation++) {
+    const number = numbers[operation]
+    const bytes = sizes[operation]
+    if (bytes === 0) {
+      buffers[number]!.free()
+      buffers[number] = null
+    } else buffers[number] = pool.allocate(bytes, streams[slots[operation]])
+    const now = performance.now()
+    durations[first + operation] = now - last
+    last = now
+  }
+}
+
+function clockNs(): number {
+  const start = performance.now()
+  let last = start
+  for (let reading = 0; reading < CLOCK_READINGS; reading++) last = performance.now()
+  return Number((((last - start) * 1e6) / CLOCK_READINGS).toFixed(2))
+}
+
+const counts = timings === undefined ? null : countCalls(device.driver)
+let counted: Record<string, number> = {}
+
+/** Driver calls since the last call of this function. */
+function newCalls(): Record<string, number> {
+  const now = counts!()
+  const calls = Object.entries(now).map(([name, count]): [string, number] => [name, count - (counted[name] ?? 0)])
+  counted = now
+  return Object.fromEntries(calls.filter(([, count]) => count > 0))
+}
+
+function segment(pass: number, from: number, to: number): Segment {
+  const start = performance.now()
+  if (counts === null) run(from, to)
+  else runTimed(from, to, pass * numbers.length)
+  const ns = Math.round((performance.now() - start) * 1e6)
+  if (counts === null) return { ns, peakReservedBytes: null, driverCalls: null }
+  return { ns, driverCalls: newCalls(), peakReservedBytes: pool.stats().peakReservedBytes }
+}
+
+const segments = segmentsOf(operations)
+device.synchronize()
+const result: ProgramResult = { clockNs: clockNs(), passes: [] }
+for (let pass = 0; pass < Number(passes); pass++) {
+  result.passes.push(segments.map(([from, to]) => segment(pass, from, to)))
+  device.synchronize()
+}
+if (timings !== undefined)
+  writeFileSync(
+    timings,
+    durations.map(milliseconds => Math.round(milliseconds * 1e6)),
+  )
+console.log(JSON.stringify(result))
+device.close()
