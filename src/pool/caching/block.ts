@@ -24,8 +24,8 @@ export interface BlockOwner extends BufferSource {
   refuseStale(call: string): never
 }
 
-/** The blocks that one stream caches, in its stacks. */
-export class Share {
+/** What one stream caches: its stacks, and the sums over them. */
+export class StreamTotals {
   /** units */
   cached = 0
   /** whether the last search for room found many small blocks cached, and many large ones */
@@ -55,7 +55,7 @@ export class Stack {
     readonly sizeClass: number,
     /** most blocks */
     readonly places: number,
-    readonly share: Share,
+    readonly totals: StreamTotals,
   ) {}
 }
 
@@ -102,7 +102,7 @@ export class Block implements Allocation {
 
   /** the slot of the stream that it was allocated on, or that caches it */
   get slot(): number {
-    return this.stack!.share.slot
+    return this.stack!.totals.slot
   }
 
   get requestedBytes(): number {

@@ -11,7 +11,7 @@ import { keyOfSlot } from '../../heap/key.js'
 import { Double, type RecordTable, State, Word } from '../../heap/records.js'
 import { CLASSES, classOf, MAX_UNITS, roundUpToClass } from '../../heap/size-classes.js'
 import { MOST_STREAMS } from '../../order/clocks.js'
-import { Block, type BlockOwner, Share, Stack, stampAfter } from './block.js'
+import { Block, type BlockOwner, Stack, StreamTotals, stampAfter } from './block.js'
 import type { BlockCache } from './block-cache.js'
 import { Eviction } from './eviction.js'
 import { LivePeak, UNWATCHED } from './live-peak.js'
@@ -68,7 +68,7 @@ export class StreamCaches implements BlockCache {
   /** by record: the block, once it was handed out */
   private readonly blocks: (Block | undefined)[] = []
   /** by stream slot */
-  private readonly shares: readonly Share[]
+  private readonly totals: readonly StreamTotals[]
   private readonly peak: LivePeak
   /** by stream slot and class; all stacks not in use are `emptyStack` */
   private readonly stacks: Stack[]
@@ -88,12 +88,12 @@ export class StreamCaches implements BlockCache {
     countsLive = true,
   ) {
     const watched = countsLive ? 0 : UNWATCHED
-    this.shares = Array.from({ length: MOST_STREAMS }, (_, slot) => new Share(slot, watched))
-    this.peak = new LivePeak(this.shares)
+    this.totals = Array.from({ length: MOST_STREAMS }, (_, slot) => new StreamTotals(slot, watched))
+    this.peak = new LivePeak(this.totals)
     this.eviction = new Eviction(records, this)
     this.bottom = new Block(pool, 0)
     this.bottom.units = BOTTOM_UNITS
-    this.emptyStack = new Stack(this.bottom, 0, 0, new Share(0, watched))
+    this.emptyStack = new Stack(this.bottom, 0, 0, new StreamTotals(0, watched))
     // Concatenated: an array that was filled once had holes, and V8 would check each load for them.
     let stacks = [this.emptyStack]
     while (stacks.length < MOST_STREAMS << Shift.stream) {
@@ -108,8 +108,8 @@ export class StreamCaches implements BlockCache {
   }
 
   /** The stacks of one stream. */
-  shareOf(slot: number): Share {
-    return this.shares[slot]
+  totalsOf(slot: number): StreamTotals {
+    return this.totals[slot]
   }
 
   /** The block of a record that was handed out, and not handed back. */
@@ -161,14 +161,14 @@ export class StreamCaches implements BlockCache {
    */
   take(stack: Stack, units: number): boolean {
     const block = stack.top
-    const { share } = stack
+    const { totals } = stack
     const size = block.units
     // Blocks of a small class are all alike. On an empty stack `left` is below any limit, so the next test fails.
     if (units >= Limit.large && size !== units) return false
-    const left = (share.cached - size) | 0
-    if (left < share.watched) return false
+    const left = (totals.cached - size) | 0
+    if (left < totals.watched) return false
     stack.top = block.below!
-    share.cached = left
+    totals.cached = left
     return true
   }
 
@@ -184,14 +184,14 @@ export class StreamCaches implements BlockCache {
     const stack = this.stacks[index]
     const { giver } = stack
     const block = giver.top
-    const { share } = giver
-    const left = share.cached - units
-    if (block.units !== units || left < share.watched) return null
+    const { totals } = giver
+    const left = totals.cached - units
+    if (block.units !== units || left < totals.watched) return null
     if (stack.top !== this.bottom || this.stacks[index + 1].top !== this.bottom) return null
     const { mark } = block
-    if (!(known[(slot << Shift.known) | share.slot] > mark || seen[share.slot] > mark)) return null
+    if (!(known[(slot << Shift.known) | totals.slot] > mark || seen[totals.slot] > mark)) return null
     giver.top = block.below!
-    share.cached = left
+    totals.cached = left
     block.stack = stack
     return block
   }
@@ -205,43 +205,43 @@ export class StreamCaches implements BlockCache {
     const index = (slot << Shift.stream) | classOf(units)
     const block = this.search(index, units)
     if (block === null) return null
-    const { share } = block.stack!
-    share.cached -= block.units
-    if (share.cached < share.watched) this.notePeak()
+    const { totals } = block.stack!
+    totals.cached -= block.units
+    if (totals.cached < totals.watched) this.notePeak()
     return block
   }
 
-  /** Keeps a block for its stream; false when its class or the stream's share is full. */
+  /** Keeps a block for its stream; false when its class or the stream's cache is full. */
   put(block: Block): boolean {
     const stack = block.stack!
-    const { share } = stack
-    const cached = (share.cached + block.units) | 0
+    const { totals } = stack
+    const cached = (totals.cached + block.units) | 0
     const below = stack.top
     const height = (below.height + 1) | 0
     if (height > stack.places || cached > this.mostUnits) return false
     block.below = below
     block.height = height
     stack.top = block
-    share.cached = cached
+    totals.cached = cached
     return true
   }
 
   /**
-   * Whether `link` may keep the block for its stream: its class has a place left, and the stream's share is not full.
+   * Whether `link` may keep the block for its stream: its class has a place left, and the stream's cache is not full.
    */
   hasRoom(block: Block): boolean {
     const stack = block.stack!
-    return stack.top.height < stack.places && stack.share.cached + block.units <= this.mostUnits
+    return stack.top.height < stack.places && stack.totals.cached + block.units <= this.mostUnits
   }
 
   /** Keeps a block for its stream that there is room for. */
   link(block: Block): void {
     const stack = block.stack!
-    const { share } = stack
+    const { totals } = stack
     const below = stack.top
     block.below = below
     block.height = (below.height + 1) | 0
-    share.cached = (share.cached + block.units) | 0
+    totals.cached = (totals.cached + block.units) | 0
     stack.top = block
   }
 
@@ -259,9 +259,9 @@ export class StreamCaches implements BlockCache {
     block.slack = 0
     this.handedUnits += block.units
     this.handedBlocks++
-    const share = this.shares[slot]
-    share.watched += block.units
-    if (share.cached < share.watched) this.notePeak()
+    const totals = this.totals[slot]
+    totals.watched += block.units
+    if (totals.cached < totals.watched) this.notePeak()
   }
 
   /**
@@ -324,7 +324,7 @@ export class StreamCaches implements BlockCache {
       for (const block of [...this.entries(slot)]) {
         if (isCached(block)) continue
         this.remove(block.stack!, block)
-        this.shares[slot].cached -= block.units
+        this.totals[slot].cached -= block.units
         if (block.state === State.cached) block.state = State.unused
       }
     }
@@ -333,9 +333,9 @@ export class StreamCaches implements BlockCache {
   /** Forgets all stacks, blocks and counts. */
   clear(): void {
     for (const block of this.blocks) if (block !== undefined) block.tag = 0
-    for (const share of this.shares) {
-      share.cached = 0
-      share.stacks.length = 0
+    for (const totals of this.totals) {
+      totals.cached = 0
+      totals.stacks.length = 0
     }
     this.stacks.fill(this.emptyStack)
     this.handedUnits = 0
@@ -345,9 +345,9 @@ export class StreamCaches implements BlockCache {
 
   /** Takes every block out of its stack. */
   empty(): void {
-    for (const share of this.shares) {
-      share.cached = 0
-      for (const stack of share.stacks) stack.top = this.bottom
+    for (const totals of this.totals) {
+      totals.cached = 0
+      for (const stack of totals.stacks) stack.top = this.bottom
     }
   }
 
@@ -367,23 +367,23 @@ export class StreamCaches implements BlockCache {
   }
 
   get isEmpty(): boolean {
-    for (let slot = 0; slot < this.slotLimit; slot++) if (this.shares[slot].cached > 0) return false
+    for (let slot = 0; slot < this.slotLimit; slot++) if (this.totals[slot].cached > 0) return false
     return true
   }
 
   /** Units cached for one stream. */
   cachedUnits(slot: number): number {
-    return this.shares[slot].cached
+    return this.totals[slot].cached
   }
 
   /** Takes out a block of a class above `sizeClass` and below `end`, the smallest there is; 0 for none. */
   takeLarger(slot: number, sizeClass: number, end: number): number {
-    if (this.shares[slot].cached === 0) return 0
+    if (this.totals[slot].cached === 0) return 0
     const row = slot << Shift.stream
     for (let larger = sizeClass + 1; larger < end; larger++) {
       const block = this.pop(this.stacks[row | larger])
       if (block === null) continue
-      this.shares[slot].cached -= block.units
+      this.totals[slot].cached -= block.units
       this.handBack(block.record)
       return block.record
     }
@@ -402,8 +402,8 @@ export class StreamCaches implements BlockCache {
       const block = giver.top
       if (block.units !== units || other === slot || !isSafe(block, other, slot, known, seen)) continue
       this.pop(giver)
-      giver.share.cached -= units
-      if (giver.share.cached < giver.share.watched) this.notePeak()
+      giver.totals.cached -= units
+      if (giver.totals.cached < giver.totals.watched) this.notePeak()
       this.assign(block, slot)
       block.stack!.giver = giver
       return block
@@ -429,19 +429,19 @@ export class StreamCaches implements BlockCache {
   takeOut(block: Block): void {
     const stack = block.stack!
     this.remove(stack, block)
-    stack.share.cached -= block.units
+    stack.totals.cached -= block.units
     this.handBack(block.record)
   }
 
   /** Takes out what one stream caches in the classes from `first` to before `end`; returns the blocks. */
   drain(slot: number, first = 0, end = CLASSES): number[] {
     const drained: number[] = []
-    const share = this.shares[slot]
-    if (share.cached === 0) return drained
-    for (const stack of share.stacks) {
+    const totals = this.totals[slot]
+    if (totals.cached === 0) return drained
+    for (const stack of totals.stacks) {
       if (stack.sizeClass < first || stack.sizeClass >= end) continue
       for (let block = this.pop(stack); block !== null; block = this.pop(stack)) {
-        share.cached -= block.units
+        totals.cached -= block.units
         this.handBack(block.record)
         drained.push(block.record)
       }
@@ -464,7 +464,7 @@ export class StreamCaches implements BlockCache {
 
   /** Every block cached for one stream. */
   *entries(slot: number): Generator<Block> {
-    for (const { top } of this.shares[slot].stacks) {
+    for (const { top } of this.totals[slot].stacks) {
       for (let block = top; block !== this.bottom; block = block.below!) yield block
     }
   }
@@ -491,7 +491,7 @@ export class StreamCaches implements BlockCache {
   private popNext(index: number, units: number): Block | null {
     const block = this.pop(this.stacks[index + 1])
     if (block !== null) return block
-    const { manySmall, manyLarge } = this.shares[index >>> Shift.stream]
+    const { manySmall, manyLarge } = this.totals[index >>> Shift.stream]
     if (!(units < Limit.large ? manySmall : manyLarge)) return null
     return this.pop(this.stacks[index + 2]) ?? this.pop(this.stacks[index + 3])
   }
@@ -521,11 +521,11 @@ export class StreamCaches implements BlockCache {
 
   private newStack(slot: number, sizeClass: number): Stack {
     this.meet(slot)
-    const share = this.shares[slot]
-    const stack = new Stack(this.bottom, sizeClass, this.placesOf(sizeClass), share)
+    const totals = this.totals[slot]
+    const stack = new Stack(this.bottom, sizeClass, this.placesOf(sizeClass), totals)
     this.stacks[(slot << Shift.stream) | sizeClass] = stack
-    const higher = share.stacks.findIndex(other => other.sizeClass > sizeClass)
-    share.stacks.splice(higher === -1 ? share.stacks.length : higher, 0, stack)
+    const higher = totals.stacks.findIndex(other => other.sizeClass > sizeClass)
+    totals.stacks.splice(higher === -1 ? totals.stacks.length : higher, 0, stack)
     return stack
   }
 
