@@ -50,6 +50,7 @@ export class LimitedPool extends Wrapper {
     return { ...super.stats(), limitBytes: this.limitBytes }
   }
 
+  /** Repeats the body of `adopt`, so that its call sites know this class only (docs/v8.md). */
   private note(buffer: DeviceBuffer, bytes: number): DeviceBuffer {
     this.handedOutBytes += bytes
     buffer.allocation = buffer.allocation.ownedBy(this)
@@ -57,7 +58,7 @@ export class LimitedPool extends Wrapper {
   }
 
   private exceeds(bytes: number): boolean {
-    if (!(this.handedOutBytes + bytes > this.limitBytes)) return false // the upstream refuses what is no size
+    if (!(this.handedOutBytes + bytes > this.limitBytes)) return false // the upstream refuses bad sizes
     checkByteCount(bytes, 'bytes')
     return true
   }

@@ -1,7 +1,7 @@
 // Memory use by tag, each tag with a limit of its own. The tag comes from the scope around the call, so that code
 // without tags is counted, too. A scope is a function and not a `using` block because of asynchronous code: while a
-// function awaits, its caller would go on in the block's scope. Node's AsyncLocalStorage keeps both apart. Looking up
-// the scope takes about 4 ns (0.4 ns before the first scope). Remembering a buffer's tag takes 0.5 µs. On Node 20,
+// function awaits, its caller would go on in the block's scope. Node's AsyncLocalStorage keeps both apart. An
+// allocation with its free takes 32 ns where the upstream alone takes 14; 4 of them look up the scope. On Node 20,
 // after the first scope every await of the process takes about 100 ns more.
 
 import { AsyncLocalStorage } from 'node:async_hooks'
@@ -61,7 +61,7 @@ class Account extends Counters {
     super()
   }
 
-  /** Throws, as the upstream does, for more than the limit that is no size; the upstream checks all other sizes. */
+  /** Refuses a bad size beyond the limit; the upstream refuses every other bad size. */
   exceeds(bytes: number): boolean {
     if (!(this.bytes.current + bytes > this.limitBytes)) return false
     checkByteCount(bytes, 'bytes')
@@ -137,6 +137,7 @@ export class TaggedPool extends Wrapper {
     account?.noteFree(bytes)
   }
 
+  /** `adopt` with a call site of its own, see `LimitedPool.note`. */
   private note(buffer: DeviceBuffer, bytes: number, account: Account): DeviceBuffer {
     account.noteAllocation(bytes)
     this.accountOf.set(buffer, account)
