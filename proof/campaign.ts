@@ -1,7 +1,8 @@
 // Many programs in a row, and their sums.
 
+import type { Kind } from './kinds.js'
 import { kindOf, RULES, type Rule } from './mutants.js'
-import { type Kind, type Outcome, runProgram } from './program.js'
+import { type Outcome, runProgram } from './program.js'
 
 export interface Campaign {
   readonly programs: number

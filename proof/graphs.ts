@@ -1,21 +1,10 @@
 // The captures and graphs of a program, as a careful user handles them: a graph's buffers stay, the pool knows of
 // them, and their other uses are ordered before each launch.
 
-import type { Graph, Stream } from '../src/index.js'
-import type { Capture, CaptureMode } from '../src/order/capture.js'
-import type { Held, Use } from './held.js'
+import type { Stream } from '../src/index.js'
+import type { CaptureMode } from '../src/order/capture.js'
+import type { Held, Recording, Use } from './held.js'
 import type { Machine } from './machine.js'
-
-/** A capture, under way or ended. */
-export interface Recording<Point> {
-  readonly origin: Stream
-  readonly capture: Capture
-  /** the buffers that its work uses; and those whose use the pool knows */
-  readonly touched: Set<Held<Point>>
-  readonly known: Set<Held<Point>>
-  /** the graph; null before the end, and after an abort */
-  graph: Graph | null
-}
 
 export class Graphs<Point> {
   /** by name: captures under way, and graphs ready for launch */

@@ -1,7 +1,8 @@
-// A program's record of its buffers: their uses, in work that runs and in captures, and their contents.
+// A program's record of its buffers and captures: the uses of a buffer, in work that runs and in captures, and its
+// contents.
 
-import type { DeviceBuffer, Stream } from '../src/index.js'
-import type { Recording } from './graphs.js'
+import type { DeviceBuffer, Graph, Stream } from '../src/index.js'
+import type { Capture } from '../src/order/capture.js'
 
 /** A piece of work on a buffer. */
 export interface Use<Point> {
@@ -30,6 +31,17 @@ export interface Held<Point> {
   /** the work of each capture, which runs at each launch */
   readonly captured: Map<Recording<Point>, History<Point>>
   readonly announced: Set<Stream>
+}
+
+/** A capture, under way or ended. */
+export interface Recording<Point> {
+  readonly origin: Stream
+  readonly capture: Capture
+  /** the buffers that its work uses; and those whose use the pool knows */
+  readonly touched: Set<Held<Point>>
+  readonly known: Set<Held<Point>>
+  /** the graph; null before the end, and after an abort */
+  graph: Graph | null
 }
 
 export function historyOf<Point>(held: Held<Point>, recording: Recording<Point> | null): History<Point> {

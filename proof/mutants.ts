@@ -2,9 +2,9 @@
 // mutant replaces a method while a program runs; the product has no code for it.
 
 import { GRAPH_MUTANTS } from './graph-mutants.js'
+import type { Kind } from './kinds.js'
 import { MEMORY_MUTANTS } from './memory-mutants.js'
 import { ORDER_MUTANTS } from './order-mutants.js'
-import type { Kind } from './program.js'
 import { SHARED_MUTANTS } from './shared-mutants.js'
 
 interface Mutant {

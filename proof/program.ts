@@ -2,23 +2,18 @@
 
 import { Random } from '../src/base/random.js'
 import { Generator } from './generator.js'
+import type { Kind } from './kinds.js'
 import { breakRule, type Rule } from './mutants.js'
 import type { Operation } from './operation.js'
 import type { Oracle } from './oracle.js'
 import { drawSettings } from './settings.js'
 import { SharedGenerator } from './shared-generator.js'
 import type { SharedOperation } from './shared-operation.js'
-import { SHARED_KINDS } from './shared-pools.js'
 import { SharedSystem } from './shared-system.js'
 import { SimulatedMachine } from './simulated-machine.js'
 import { System } from './system.js'
 
 const CHECK_EVERY = 50
-
-/** Pools of one thread, with captures and a second device; or a pool that threads share. */
-export const KINDS = ['one-thread', ...SHARED_KINDS] as const
-
-export type Kind = (typeof KINDS)[number]
 
 export type Step = Operation | SharedOperation
 

@@ -4,8 +4,8 @@
 
 import { parseArgs } from 'node:util'
 import { runCampaign, runMutants } from './campaign.js'
+import { KINDS, type Kind } from './kinds.js'
 import { kindOf, MUTANTS, RULES, type Rule } from './mutants.js'
-import { KINDS, type Kind } from './program.js'
 import { describeFailure } from './shrink.js'
 
 const USAGE =

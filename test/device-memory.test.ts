@@ -4,28 +4,10 @@
 import assert from 'node:assert/strict'
 import { afterEach, beforeEach, describe, it } from 'node:test'
 import { KiB, MiB } from '../src/base/bytes.js'
-import { Random } from '../src/base/random.js'
 import { SimulatedDriver } from '../src/driver/simulated/index.js'
-import {
-  CudaError,
-  type Device,
-  type DeviceArena,
-  type DeviceHeap,
-  DeviceLostError,
-  type DevicePointer,
-  type DeviceRegion,
-  limited,
-  openDevice,
-  SimulatedArena,
-  SimulatedHeap,
-} from '../src/index.js'
+import { CudaError, type Device, DeviceLostError, type DeviceRegion, limited, openDevice } from '../src/index.js'
 import { BITMAP_BYTES, bytesOfClass, CLASSES, DEVICE_HEAP, DEVICE_POOL } from '../src/kernel/device-layout.js'
-
-const SOURCE = `
-#include "cuda_mempool.cuh"
-extern "C" __global__ void take(DeviceArena *arena, unsigned bytes, void **blocks, unsigned count);
-extern "C" __global__ void allocate(DeviceHeap *heap, unsigned bytes, void **blocks, unsigned count);
-extern "C" __global__ void give_back(DeviceHeap *heap, void **blocks, unsigned count);`
+import { takeAndGiveBack } from './device-memory.fixture.js'
 
 let device: Device
 
@@ -34,55 +16,9 @@ beforeEach(() => {
 })
 afterEach(() => device.close())
 
-/** Kernels that take and give back, each thread one block, whose addresses are in device memory. */
-function kernels() {
-  const module = device.compileKernels(SOURCE, {
-    simulated: {
-      take: ({ args, memory }) => {
-        const arena = new SimulatedArena(memory, args.pointer(0))
-        const blocks = Array.from({ length: args.uint32(3) }, () => BigInt(arena.allocate(args.uint32(1))))
-        memory.write(args.pointer(2), new Uint8Array(BigUint64Array.from(blocks).buffer))
-      },
-      allocate: ({ args, memory }) => {
-        const heap = new SimulatedHeap(memory, args.pointer(0))
-        const blocks = Array.from({ length: args.uint32(3) }, () => BigInt(heap.allocate(args.uint32(1))))
-        memory.write(args.pointer(2), new Uint8Array(BigUint64Array.from(blocks).buffer))
-      },
-      give_back: ({ args, memory }) => {
-        const heap = new SimulatedHeap(memory, args.pointer(0))
-        const words = memory.load(Uint32Array, args.pointer(1), 2 * args.uint32(2))
-        for (let at = 0; at < words.length; at += 2) heap.free(words[at + 1] * 2 ** 32 + words[at])
-      },
-    },
-  })
-  const pool = device.createPool()
-  const blocks = pool.allocate(64 * KiB)
-  const launch = (name: string, ...args: (DevicePointer | number)[]) =>
-    module.kernel(name).launch({ grid: 1, block: 32 }, ...args)
-  const addresses = (count: number) => {
-    const words = new Uint32Array(blocks.readSync(0, 8 * count).buffer)
-    return Array.from({ length: count }, (_, index) => words[2 * index + 1] * 2 ** 32 + words[2 * index])
-  }
-  return {
-    take(arena: DeviceArena, bytes: number, count: number): number[] {
-      launch('take', arena, bytes, blocks, count)
-      return addresses(count)
-    },
-    allocate(heap: DeviceHeap, bytes: number, count: number): number[] {
-      launch('allocate', heap, bytes, blocks, count)
-      return addresses(count)
-    },
-    free(heap: DeviceHeap, addresses: readonly number[]): void {
-      blocks.writeSync(BigUint64Array.from(addresses.map(BigInt)))
-      launch('give_back', heap, blocks, addresses.length)
-      device.synchronize() // the counters are read beside it
-    },
-  }
-}
-
 describe('a device arena', () => {
   it('hands out memory of its region in a row, and counts', async () => {
-    const { take } = kernels()
+    const { take } = takeAndGiveBack(device)
     const region = device.createPool().allocate(64 * KiB)
     const arena = device.createDeviceArena(region)
     const first = take(arena, 10, 3)
@@ -117,7 +53,7 @@ describe('a device arena', () => {
   })
 
   it('is reset in stream order', () => {
-    const { take } = kernels()
+    const { take } = takeAndGiveBack(device)
     const arena = device.createDeviceArena(device.createPool().allocate(64 * KiB))
     take(arena, 100, 4)
     const driver = device.driver as SimulatedDriver
@@ -131,7 +67,7 @@ describe('a device arena', () => {
   })
 
   it('grows in a growable buffer without moving', () => {
-    const { take } = kernels()
+    const { take } = takeAndGiveBack(device)
     const region = device.createGrowableBuffer({ bytes: 2 * MiB, capacityBytes: 64 * MiB })
     const arena = device.createDeviceArena(region)
     const { ptr, limitBytes } = arena
@@ -152,7 +88,7 @@ describe('a device arena', () => {
 
 describe('a device heap', () => {
   it('hands out and takes back blocks of every size, and counts', async () => {
-    const { allocate, free } = kernels()
+    const { allocate, free } = takeAndGiveBack(device)
     const region = device.createPool().allocate(4 * MiB)
     const heap = device.createDeviceHeap(region)
     heap.check()
@@ -187,7 +123,7 @@ describe('a device heap', () => {
   })
 
   it('counts and ignores wrong frees, and requests without room', () => {
-    const { allocate, free } = kernels()
+    const { allocate, free } = takeAndGiveBack(device)
     const heap = device.createDeviceHeap(device.createPool().allocate(1 * MiB))
     const [block, other] = allocate(heap, 64, 2)
     free(heap, [block, block, 0])
@@ -210,7 +146,7 @@ describe('a device heap', () => {
   })
 
   it('grows in a growable buffer without moving', () => {
-    const { allocate, free } = kernels()
+    const { allocate, free } = takeAndGiveBack(device)
     const region = device.createGrowableBuffer({ bytes: 2 * MiB, capacityBytes: 32 * MiB })
     const heap = device.createDeviceHeap(region)
     const { ptr } = heap
@@ -227,27 +163,8 @@ describe('a device heap', () => {
     heap.check()
   })
 
-  const seed = Number(process.env['HEAP_FUZZ_SEED'] ?? 1)
-  it(`stays whole through a random program (HEAP_FUZZ_SEED=${seed} node --test dist/test/device-memory.test.js)`, () => {
-    const { allocate, free } = kernels()
-    const random = new Random(seed)
-    const region = device.createPool().allocate(3 * MiB + 256)
-    const heap = device.createDeviceHeap(region)
-    const held: number[] = []
-    for (let step = 0; step < 60; step++) {
-      const bytes = 2 ** random.below(18) + random.below(100)
-      held.push(...allocate(heap, bytes, 1 + random.below(20)).filter(address => address !== 0))
-      const given: number[] = []
-      while (held.length > 0 && random.below(10) !== 0) given.push(held.splice(random.below(held.length), 1)[0])
-      if (given.length > 0) free(heap, given.slice(0, 8000))
-      heap.check()
-      assert.equal(heap.statsSync().liveBlocks, held.length)
-    }
-    assert.equal(heap.statsSync().doubleFrees, 0)
-  })
-
   it('notices when its tables are damaged', () => {
-    const { allocate } = kernels()
+    const { allocate } = takeAndGiveBack(device)
     const region = device.createPool().allocate(1 * MiB)
     const heap = device.createDeviceHeap(region)
     const [block] = allocate(heap, 64, 3)
@@ -274,7 +191,7 @@ describe('a device heap', () => {
 
 describe('arenas for streams', () => {
   it('are one for each, and go back to the pool', () => {
-    const { take } = kernels()
+    const { take } = takeAndGiveBack(device)
     const pool = device.createPool()
     const arenas = device.createStreamArenas({ pool, bytes: 64 * KiB })
     const [a, b] = [device.createStream(), device.createStream()]
@@ -355,7 +272,7 @@ describe('memory for kernels', () => {
   }
 
   it('is made of a buffer of any pool', () => {
-    const { allocate, take } = kernels()
+    const { allocate, take } = takeAndGiveBack(device)
     const [bytes, stream] = [2 * MiB, device.defaultStream]
     const regions: Record<string, DeviceRegion> = {
       caching: device.createPool().allocate(bytes),

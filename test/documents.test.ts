@@ -74,6 +74,14 @@ describe('programs', () => {
   // Inside the package, so that 'cuda-mempool' is this build; the build is ignored, and so is this.
   const folder = mkdtempSync(join(ROOT, 'dist', 'documents-'))
   after(() => rmSync(folder, { recursive: true }))
+  /** Runs programs one after another in one process, which loads the package once; returns what each printed. */
+  const runAll = (paths: readonly string[]) => {
+    const program = join(folder, 'run-all.js') // a file, as a thread of a program cannot inherit --eval
+    writeFileSync(program, `for (const path of process.argv.splice(2)) { console.log('\\0'); await import(path) }`)
+    return node(program, ...paths)
+      .split('\0\n')
+      .slice(1)
+  }
   /** Programs of the documents with their expected output; fragments import nothing and do not run. */
   const typescript = DOCUMENTS.flatMap(document =>
     blocks(read(document), 'ts')
@@ -104,11 +112,11 @@ describe('programs', () => {
     const config = { extends: join(ROOT, 'tsconfig.json'), compilerOptions, include: ['*.ts'] }
     writeFileSync(join(source, 'tsconfig.json'), JSON.stringify(config))
     node(join(ROOT, 'node_modules/typescript/bin/tsc'), '-p', source)
-    for (const [index, { name }] of typescript.entries()) {
-      assert.match(node(join(folder, 'built', `${index}.js`)), PRINTED[name], name)
-    }
+    const paths = typescript.map((_, index) => join(folder, 'built', `${index}.js`))
+    const printed = runAll([...paths, ...javascript.map((_, index) => join(folder, `${index}.js`))])
+    for (const [index, { name }] of typescript.entries()) assert.match(printed[index], PRINTED[name], name)
+    assert.equal(printed.length, typescript.length + javascript.length)
     assert.ok(javascript.length >= 1)
-    for (const index of javascript.keys()) node(join(folder, `${index}.js`))
   })
 
   test('begin with ten lines, which are the first example', () => {
@@ -116,12 +124,14 @@ describe('programs', () => {
     assert.equal(typescript[0].program.trimEnd().split('\n').length, 10)
   })
 
-  for (const name of readdirSync(join(ROOT, 'examples'))) {
-    test(`examples/${name} runs`, () => {
-      const said = node(join(ROOT, 'dist', 'examples', `${basename(name, '.ts')}.js`))
-      assert.ok(said.length > 0 && !said.includes('undefined'), said)
-    })
-  }
+  test('of the folder examples run', () => {
+    const names = readdirSync(join(ROOT, 'examples'))
+    const printed = runAll(names.map(name => join(ROOT, 'dist', 'examples', `${basename(name, '.ts')}.js`)))
+    assert.equal(printed.length, names.length)
+    for (const [index, said] of printed.entries()) {
+      assert.ok(said.length > 0 && !said.includes('undefined'), `${names[index]} prints:\n${said}`)
+    }
+  })
 })
 
 describe('command lines', () => {

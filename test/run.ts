@@ -2,9 +2,9 @@
 // *.gpu.test, *.fuzz.test (random programs), *.storm.test (threads terminated at random); all others are unit tests.
 
 import { spawnSync } from 'node:child_process'
-import { readdirSync } from 'node:fs'
-import { availableParallelism } from 'node:os'
-import { join, relative } from 'node:path'
+import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
+import { availableParallelism, tmpdir } from 'node:os'
+import { dirname, join, relative } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 
@@ -41,10 +41,26 @@ const wrong = tags.find(tag => !TAGS.includes(tag))
 if (tags.length === 0 || wrong !== undefined) throw new Error(`tags are ${TAGS.join(', ')}, not ${wrong ?? 'none'}`)
 
 const dist = fileURLToPath(new URL('..', import.meta.url))
+const tagOf = (path: string) => /\.(gpu|fuzz|storm)\.test\.js$/.exec(path)?.[1] ?? 'unit'
 const files = readdirSync(dist, { recursive: true, encoding: 'utf8' })
-  .filter(path => path.endsWith('.test.js'))
-  .filter(path => tags.includes(/\.(gpu|fuzz|storm)\.test\.js$/.exec(path)?.[1] ?? 'unit'))
-  .map(path => relative('.', join(dist, path)))
+  .filter(path => path.endsWith('.test.js') && tags.includes(tagOf(path)))
+  .sort()
+
+/** Counts the open files of its process. */
+const ALONE = 'src/libraries/descriptors.test.js'
+/**
+ * Unit tests of a folder of src share a process. It loads the package once, which takes as long as most of these tests.
+ */
+const isAlone = (path: string) => tagOf(path) !== 'unit' || !path.startsWith('src/') || path === ALONE
+const folders = new Set(files.filter(path => !isAlone(path)).map(path => dirname(path)))
+const made = mkdtempSync(join(tmpdir(), 'cuda-mempool-tests-'))
+const programs = [...folders].map(folder => {
+  const tests = files.filter(path => dirname(path) === folder && !isAlone(path))
+  const program = join(made, `${folder.replaceAll('/', '-')}.test.mjs`)
+  writeFileSync(program, tests.map(path => `import ${JSON.stringify(join(dist, path))}\n`).join(''))
+  return program
+})
+
 const flags = tags.includes('gpu')
   ? ['--test-concurrency=1'] // several tests measure the free memory of the GPU
   : [
@@ -53,8 +69,13 @@ const flags = tags.includes('gpu')
       '--no-concurrent-recompilation',
     ]
 const length = values.long ? LENGTHS['long'] : values.smoke ? LENGTHS['smoke'] : {}
-const { status } = spawnSync(process.execPath, ['--test', ...flags, ...files], {
-  stdio: 'inherit',
-  env: { ...length, ...process.env },
-})
-process.exitCode = status ?? 1
+const alone = files.filter(isAlone).map(path => relative('.', join(dist, path)))
+try {
+  const { status } = spawnSync(process.execPath, ['--test', ...flags, ...programs, ...alone], {
+    stdio: 'inherit',
+    env: { ...length, ...process.env },
+  })
+  process.exitCode = status ?? 1
+} finally {
+  rmSync(made, { recursive: true })
+}

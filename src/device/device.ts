@@ -118,7 +118,10 @@ export class Device implements Disposable {
   readonly simulated: boolean
   /** bytes of device memory */
   readonly totalBytes: number
-  /** the clocks of the device's streams */
+  /**
+   * the clocks of the device's streams
+   * @internal
+   */
   readonly clocks: Clocks
   /**
    * the stream used when a call names none: the driver's legacy default stream, which is ordered with other
@@ -140,7 +143,10 @@ export class Device implements Disposable {
 
   /** Use `openDevice`, or `attachDevice` for a device of another thread. */
   constructor(
-    /** the device's CUDA context */
+    /**
+     * the device's CUDA context
+     * @internal
+     */
     readonly context: Context,
     private readonly attachedTo: SharedOrder | null = null,
   ) {

@@ -12,7 +12,9 @@
 
 /** The shape of a launch: blocks in the grid, and threads in a block, along x, y and z. */
 export interface LaunchShape {
+  /** blocks along x, y and z */
   readonly grid: readonly [number, number, number]
+  /** threads of a block along x, y and z */
   readonly block: readonly [number, number, number]
   /** dynamic shared memory of each block */
   readonly sharedBytes: number
@@ -20,17 +22,23 @@ export interface LaunchShape {
 
 /** Kernel arguments: their bytes in one piece, and the offset of each argument. */
 export interface KernelArguments {
+  /** the arguments one after another, aligned as the kernel expects them */
   readonly bytes: Uint8Array
+  /** where each argument begins in `bytes` */
   readonly offsets: readonly number[]
 }
 
 /** Properties of a cuMemPool, as numbers of cuda.h. */
 export interface MemPoolProperties {
+  /** CUmemAllocationType */
   readonly allocationType: number
+  /** the sum of CUmemAllocationHandleType values that memory can be exported as; 0 for none */
   readonly handleTypes: number
+  /** CUmemLocationType */
   readonly locationType: number
+  /** number of the device or NUMA node */
   readonly locationId: number
-  /** 0: the driver chooses */
+  /** most bytes of the pool; 0: the driver chooses */
   readonly maxBytes: number
 }
 

@@ -21,6 +21,7 @@ export interface SharedStream {
 
 /** Something that a stream can wait for: an `Event`. */
 export interface Waitable {
+  /** the context of the device that the event is on */
   readonly context: Context
   /** Work submitted to `stream` from now on starts after the last record. */
   delay(stream: Stream): void

@@ -5,6 +5,7 @@ import type { TransferredBuffer } from './transferred-buffer.js'
 
 /** The pool or outermost wrapper that handed a buffer out, and takes it back. */
 export interface BufferOwner {
+  /** Takes a live buffer back, as `buffer.free(stream)` does. Throws PoolError for a stale buffer. */
   release(buffer: DeviceBuffer, stream?: Stream): void
 }
 
@@ -28,7 +29,7 @@ export interface Allocation {
   /** the stream of the allocation */
   readonly stream: Stream
   readonly pool: BufferSource
-  /** identifies the memory in the pool, unless the tag does */
+  /** identifies the memory in the pool; -1 if the tag alone does */
   readonly record: number
   /** the device address of a live block; throws PoolError for a stale handle, in the name of `call` */
   addressOf(record: number, tag: number, call: string): number

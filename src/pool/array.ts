@@ -20,10 +20,13 @@ export type TypedArray =
 
 /** A constructor of typed arrays, such as `Float32Array`. */
 export interface TypedArrayConstructor {
+  /** the constructor's name, for messages */
   readonly name: string
+  /** bytes of an element */
   readonly BYTES_PER_ELEMENT: number
   new (buffer: ArrayBuffer, byteOffset?: number, length?: number): TypedArray
 }
+/** The typed array that a constructor makes: `Float32Array` for `typeof Float32Array`. */
 export type TypedArrayOf<C extends TypedArrayConstructor> = InstanceType<C>
 
 /**

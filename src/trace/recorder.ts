@@ -8,8 +8,8 @@ import type { DeviceBuffer } from '../pool/buffer.js'
 import type { Pool } from '../pool/pool.js'
 import { Wrapper } from '../pool/wrappers/wrapper.js'
 import { pickleSnapshot } from './pytorch/pytorch-snapshot-writer.js'
-import { TraceBuilder } from './pytorch/trace-builder.js'
 import { Action, type Trace } from './trace.js'
+import { TraceBuilder } from './trace-builder.js'
 
 /** Options of `recorded()`. */
 export interface RecorderOptions {

@@ -13,11 +13,11 @@ import { CachingPool } from '../pool/caching/caching-pool.js'
 import { parsePoolOptions } from '../pool/caching/options.js'
 import { DriverPool } from '../pool/driver-owned/driver-pool.js'
 import { PlainPool } from '../pool/driver-owned/plain-pool.js'
-import { TraceBuilder } from './pytorch/trace-builder.js'
 import { replay } from './replay.js'
 import type { ReplayDevice } from './replay-device.js'
 import { ReplayPass } from './replay-pass.js'
 import { Action, type Trace } from './trace.js'
+import { TraceBuilder } from './trace-builder.js'
 
 function newDriver(capacityBytes = 1024 * MiB): SimulatedDriver {
   return new SimulatedDriver({ progress: 'eager', capacityBytes })

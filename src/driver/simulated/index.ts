@@ -1,6 +1,7 @@
 // The public API of the simulated GPU, for tests and for runs of programs without a GPU. The package exports it as
 // `cuda-mempool/simulated`.
 
+export type { KernelArguments, LaunchShape, MemPoolProperties } from '../driver.js'
 export {
   LaunchArguments,
   registerSimulatedKernel,

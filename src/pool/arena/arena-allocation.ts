@@ -20,7 +20,7 @@ export interface LaneArena extends BufferSource {
  * stack.
  */
 export class ArenaAllocation implements Allocation {
-  readonly record = 0
+  readonly record = -1
   /** the same allocation for another owner */
   private sibling: ArenaAllocation | null = null
 

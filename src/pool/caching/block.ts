@@ -25,7 +25,7 @@ export interface BlockOwner extends BufferSource {
 }
 
 /** The small blocks that one stream caches, or its large ones, in their stacks. */
-export class Share {
+export class StreamTotals {
   /** units */
   cached = 0
   /** whether the last search for room found many blocks cached */
@@ -56,7 +56,7 @@ export class Stack {
     readonly sizeClass: number,
     /** most blocks */
     readonly places: number,
-    readonly share: Share,
+    readonly totals: StreamTotals,
   ) {}
 }
 
@@ -103,7 +103,7 @@ export class Block implements Allocation {
 
   /** the slot of the stream that it was allocated on, or that caches it */
   get slot(): number {
-    return this.stack!.share.slot
+    return this.stack!.totals.slot
   }
 
   get requestedBytes(): number {

@@ -5,7 +5,7 @@ import { keyOfSlot } from '../../heap/key.js'
 import { type RecordTable, State } from '../../heap/records.js'
 import { classOf } from '../../heap/size-classes.js'
 import { SMALL_CLASSES } from '../backing/backing.js'
-import type { Block, Share, Stack } from './block.js'
+import type { Block, StreamTotals, Stack } from './block.js'
 import type { CacheEviction } from './block-cache.js'
 
 /**
@@ -23,7 +23,7 @@ const NO_RECORDS: readonly number[] = []
 export interface EvictableCache {
   blockOf(record: number): Block
   /** small blocks that a stream caches, or large ones */
-  shareOf(slot: number, isLarge: boolean): Share
+  totalsOf(slot: number, isLarge: boolean): StreamTotals
   /** most blocks in a stack of a class */
   placesOf(sizeClass: number): number
   /** takes a cached block out, to go back to its heap */
@@ -37,7 +37,7 @@ export class Eviction implements CacheEviction {
   ) {}
 
   cachesMany(slot: number, first: number, end: number): boolean {
-    const { stacks } = this.caches.shareOf(slot, first >= SMALL_CLASSES)
+    const { stacks } = this.caches.totalsOf(slot, first >= SMALL_CLASSES)
     if (stacks.length < MANY_STACKS) return false
     const many = MANY_STACKS * this.caches.placesOf(first)
     let height = 0
@@ -47,11 +47,11 @@ export class Eviction implements CacheEviction {
 
   /** Looks at the runs around larger blocks first, and takes the shortest run that is long enough. */
   takeRoom(slot: number, units: number, first: number, end: number): readonly number[] {
-    const share = this.caches.shareOf(slot, first >= SMALL_CLASSES)
+    const totals = this.caches.totalsOf(slot, first >= SMALL_CLASSES)
     const many = this.cachesMany(slot, first, end)
-    share.many = many
+    totals.many = many
     if (!many) return NO_RECORDS
-    const best = this.bestFor(units, share.stacks, first, end)
+    const best = this.bestFor(units, totals.stacks, first, end)
     if (best === null) return NO_RECORDS
     const taken: number[] = []
     this.runAround(best, units, taken)
@@ -87,32 +87,32 @@ export class Eviction implements CacheEviction {
    */
   private runAround(block: Block, units: number, cached: number[] | null): number {
     const { records } = this
-    const { share } = block.stack!
+    const { totals } = block.stack!
     if (cached !== null) cached.push(block.record)
     let length = block.units
     for (let record = records.nextOf(block.record); length < units; record = records.nextOf(record)) {
-      if (!this.isPartOfRun(record, share)) break
+      if (!this.isPartOfRun(record, totals)) break
       length += records.unitsOf(record)
       if (cached !== null && records.state(record) === State.live) cached.push(record)
     }
     for (let record = records.previousOf(block.record); length < units; record = records.previousOf(record)) {
-      if (!this.isPartOfRun(record, share)) break
+      if (!this.isPartOfRun(record, totals)) break
       length += records.unitsOf(record)
       if (cached !== null && records.state(record) === State.live) cached.push(record)
     }
     return length
   }
 
-  private isPartOfRun(record: number, share: Share): boolean {
+  private isPartOfRun(record: number, totals: StreamTotals): boolean {
     if (record === 0) return false
     const { records } = this
     const state = records.state(record)
     if (state === State.live) {
       const block = this.caches.blockOf(record)
-      return block.state === State.cached && block.stack!.share === share
+      return block.state === State.cached && block.stack!.totals === totals
     }
     const key = records.keyOf(record)
-    return state === State.free && (key === 0 || key === keyOfSlot(share.slot))
+    return state === State.free && (key === 0 || key === keyOfSlot(totals.slot))
   }
 }
 

@@ -1,14 +1,14 @@
 // The most units that were ever live, exactly, although the cached path counts only what each stream caches. Live is
 // what the heaps have handed out and what no stream caches. So each stream gets an allowance: as long as it caches at
-// least `Share.watched` units, no more can be live than at the peak. The cached path compares with that number, and
+// least `StreamTotals.watched` units, no more can be live than at the peak. The cached path compares with that number, and
 // calls `note` when a stream falls below it.
 //
 // Handed-out units and bytes of slack stay in stream-caches.ts, because `setSlack` belongs to the cached path.
 
-import type { Share } from './block.js'
+import type { StreamTotals } from './block.js'
 
 /**
- * `Share.watched` of a cache that does not count: below whatever a stream caches, and a small integer as all its
+ * `StreamTotals.watched` of a cache that does not count: below whatever a stream caches, and a small integer as all its
  * values.
  */
 export const UNWATCHED = -(2 ** 30)
@@ -19,7 +19,7 @@ export class LivePeak {
 
   constructor(
     /** by stream slot, two each */
-    private readonly shares: readonly Share[],
+    private readonly totals: readonly StreamTotals[],
   ) {}
 
   /**
@@ -30,7 +30,7 @@ export class LivePeak {
     if (live > this.units) this.units = live
     const count = 2 * slotLimit
     const part = Math.floor((this.units - live) / count)
-    for (let index = 0; index < count; index++) this.shares[index].watched = this.shares[index].cached - part
+    for (let index = 0; index < count; index++) this.totals[index].watched = this.totals[index].cached - part
   }
 
   /** Sets the peak to `live` units. */

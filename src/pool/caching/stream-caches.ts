@@ -11,7 +11,7 @@ import { keyOfSlot } from '../../heap/key.js'
 import { Double, type RecordTable, State, Word } from '../../heap/records.js'
 import { CLASSES, classOf, MAX_UNITS, roundUpToClass } from '../../heap/size-classes.js'
 import { MOST_STREAMS } from '../../order/clocks.js'
-import { Block, type BlockOwner, Share, Stack, stampAfter } from './block.js'
+import { Block, type BlockOwner, StreamTotals, Stack, stampAfter } from './block.js'
 import type { BlockCache } from './block-cache.js'
 import { Eviction } from './eviction.js'
 import { LivePeak, UNWATCHED } from './live-peak.js'
@@ -70,7 +70,7 @@ export class StreamCaches implements BlockCache {
   /** by record: the block, once it was handed out */
   private readonly blocks: (Block | undefined)[] = []
   /** by stream slot, the small blocks of each and then the large ones; both in one if a single limit holds for them */
-  private readonly shares: readonly Share[]
+  private readonly totals: readonly StreamTotals[]
   private readonly isSplit: boolean
   private readonly peak: LivePeak
   /** by stream slot and class; all stacks not in use are `emptyStack` */
@@ -94,15 +94,15 @@ export class StreamCaches implements BlockCache {
   ) {
     const watched = isWhole ? 0 : UNWATCHED
     this.isSplit = isWhole
-    this.shares = Array.from({ length: MOST_STREAMS }, (_, slot) => {
-      const small = new Share(slot, watched, mostUnits)
-      return isWhole ? [small, new Share(slot, watched, Limit.leastOfLarge)] : [small, small]
+    this.totals = Array.from({ length: MOST_STREAMS }, (_, slot) => {
+      const small = new StreamTotals(slot, watched, mostUnits)
+      return isWhole ? [small, new StreamTotals(slot, watched, Limit.leastOfLarge)] : [small, small]
     }).flat()
-    this.peak = new LivePeak(this.shares)
+    this.peak = new LivePeak(this.totals)
     this.eviction = new Eviction(records, this)
     this.bottom = new Block(pool, 0)
     this.bottom.units = BOTTOM_UNITS
-    this.emptyStack = new Stack(this.bottom, 0, 0, new Share(0, watched, 0))
+    this.emptyStack = new Stack(this.bottom, 0, 0, new StreamTotals(0, watched, 0))
     // Concatenated: an array that was filled once had holes, and V8 would check each load for them.
     let stacks = [this.emptyStack]
     while (stacks.length < MOST_STREAMS << Shift.stream) {
@@ -117,13 +117,13 @@ export class StreamCaches implements BlockCache {
   }
 
   /** Small blocks that one stream caches, or large ones. */
-  shareOf(slot: number, isLarge: boolean): Share {
-    return this.shares[slot * 2 + (isLarge ? 1 : 0)]
+  totalsOf(slot: number, isLarge: boolean): StreamTotals {
+    return this.totals[slot * 2 + (isLarge ? 1 : 0)]
   }
 
   /** What one stream caches. */
-  private sharesOf(slot: number): readonly Share[] {
-    return this.shares.slice(slot * 2, slot * 2 + (this.isSplit ? 2 : 1))
+  private allTotalsOf(slot: number): readonly StreamTotals[] {
+    return this.totals.slice(slot * 2, slot * 2 + (this.isSplit ? 2 : 1))
   }
 
   /**
@@ -132,7 +132,7 @@ export class StreamCaches implements BlockCache {
    */
   limitLarge(units: number): void {
     const most = Math.max(Limit.leastOfLarge, units)
-    for (let slot = 0; slot < MOST_STREAMS; slot++) this.shareOf(slot, true).most = most
+    for (let slot = 0; slot < MOST_STREAMS; slot++) this.totalsOf(slot, true).most = most
   }
 
   /** The block of a record that was handed out, and not handed back. */
@@ -184,14 +184,14 @@ export class StreamCaches implements BlockCache {
    */
   take(stack: Stack, units: number): boolean {
     const block = stack.top
-    const { share } = stack
+    const { totals } = stack
     const size = block.units
     // Blocks of a small class are all alike. On an empty stack `left` is below any limit, so the next test fails.
     if (units >= Limit.large && size !== units) return false
-    const left = (share.cached - size) | 0
-    if (left < share.watched) return false
+    const left = (totals.cached - size) | 0
+    if (left < totals.watched) return false
     stack.top = block.below!
-    share.cached = left
+    totals.cached = left
     return true
   }
 
@@ -207,14 +207,14 @@ export class StreamCaches implements BlockCache {
     const stack = this.stacks[index]
     const { giver } = stack
     const block = giver.top
-    const { share } = giver
-    const left = share.cached - units
-    if (block.units !== units || left < share.watched) return null
+    const { totals } = giver
+    const left = totals.cached - units
+    if (block.units !== units || left < totals.watched) return null
     if (stack.top !== this.bottom || this.stacks[index + 1].top !== this.bottom) return null
     const { mark } = block
-    if (!(known[(slot << Shift.known) | share.slot] > mark || seen[share.slot] > mark)) return null
+    if (!(known[(slot << Shift.known) | totals.slot] > mark || seen[totals.slot] > mark)) return null
     giver.top = block.below!
-    share.cached = left
+    totals.cached = left
     block.stack = stack
     return block
   }
@@ -228,43 +228,43 @@ export class StreamCaches implements BlockCache {
     const index = (slot << Shift.stream) | classOf(units)
     const block = this.search(index, units)
     if (block === null) return null
-    const { share } = block.stack!
-    share.cached -= block.units
-    if (share.cached < share.watched) this.notePeak()
+    const { totals } = block.stack!
+    totals.cached -= block.units
+    if (totals.cached < totals.watched) this.notePeak()
     return block
   }
 
-  /** Keeps a block for its stream; false when its class or the stream's share is full. */
+  /** Keeps a block for its stream; false when its class or the stream's cache is full. */
   put(block: Block): boolean {
     const stack = block.stack!
-    const { share } = stack
-    const cached = (share.cached + block.units) | 0
+    const { totals } = stack
+    const cached = (totals.cached + block.units) | 0
     const below = stack.top
     const height = (below.height + 1) | 0
-    if (height > stack.places || cached > share.most) return false
+    if (height > stack.places || cached > totals.most) return false
     block.below = below
     block.height = height
     stack.top = block
-    share.cached = cached
+    totals.cached = cached
     return true
   }
 
   /**
-   * Whether `link` may keep the block for its stream: its class has a place left, and the stream's share is not full.
+   * Whether `link` may keep the block for its stream: its class has a place left, and the stream's cache is not full.
    */
   hasRoom(block: Block): boolean {
     const stack = block.stack!
-    return stack.top.height < stack.places && stack.share.cached + block.units <= stack.share.most
+    return stack.top.height < stack.places && stack.totals.cached + block.units <= stack.totals.most
   }
 
   /** Keeps a block for its stream that there is room for. */
   link(block: Block): void {
     const stack = block.stack!
-    const { share } = stack
+    const { totals } = stack
     const below = stack.top
     block.below = below
     block.height = (below.height + 1) | 0
-    share.cached = (share.cached + block.units) | 0
+    totals.cached = (totals.cached + block.units) | 0
     stack.top = block
   }
 
@@ -282,9 +282,9 @@ export class StreamCaches implements BlockCache {
     block.slack = 0
     this.handedUnits += block.units
     this.handedBlocks++
-    const { share } = block.stack!
-    share.watched += block.units
-    if (share.cached < share.watched) this.notePeak()
+    const { totals } = block.stack!
+    totals.watched += block.units
+    if (totals.cached < totals.watched) this.notePeak()
   }
 
   /**
@@ -347,7 +347,7 @@ export class StreamCaches implements BlockCache {
       for (const block of [...this.entries(slot)]) {
         if (isCached(block)) continue
         this.remove(block.stack!, block)
-        block.stack!.share.cached -= block.units
+        block.stack!.totals.cached -= block.units
         if (block.state === State.cached) block.state = State.unused
       }
     }
@@ -356,9 +356,9 @@ export class StreamCaches implements BlockCache {
   /** Forgets all stacks, blocks and counts. */
   clear(): void {
     for (const block of this.blocks) if (block !== undefined) block.tag = 0
-    for (const share of this.shares) {
-      share.cached = 0
-      share.stacks.length = 0
+    for (const totals of this.totals) {
+      totals.cached = 0
+      totals.stacks.length = 0
     }
     this.stacks.fill(this.emptyStack)
     this.handedUnits = 0
@@ -368,9 +368,9 @@ export class StreamCaches implements BlockCache {
 
   /** Takes every block out of its stack. */
   empty(): void {
-    for (const share of this.shares) {
-      share.cached = 0
-      for (const stack of share.stacks) stack.top = this.bottom
+    for (const totals of this.totals) {
+      totals.cached = 0
+      for (const stack of totals.stacks) stack.top = this.bottom
     }
   }
 
@@ -400,8 +400,8 @@ export class StreamCaches implements BlockCache {
 
   /** Units cached for one stream. */
   cachedUnits(slot: number): number {
-    const small = this.shares[slot * 2].cached
-    return this.isSplit ? small + this.shares[slot * 2 + 1].cached : small
+    const small = this.totals[slot * 2].cached
+    return this.isSplit ? small + this.totals[slot * 2 + 1].cached : small
   }
 
   /** Takes out a block of a class above `sizeClass` and below `end`, the smallest there is; 0 for none. */
@@ -411,7 +411,7 @@ export class StreamCaches implements BlockCache {
     for (let larger = sizeClass + 1; larger < end; larger++) {
       const block = this.pop(this.stacks[row | larger])
       if (block === null) continue
-      block.stack!.share.cached -= block.units
+      block.stack!.totals.cached -= block.units
       this.handBack(block.record)
       return block.record
     }
@@ -430,8 +430,8 @@ export class StreamCaches implements BlockCache {
       const block = giver.top
       if (block.units !== units || other === slot || !isSafe(block, other, slot, known, seen)) continue
       this.pop(giver)
-      giver.share.cached -= units
-      if (giver.share.cached < giver.share.watched) this.notePeak()
+      giver.totals.cached -= units
+      if (giver.totals.cached < giver.totals.watched) this.notePeak()
       this.assign(block, slot)
       block.stack!.giver = giver
       return block
@@ -457,7 +457,7 @@ export class StreamCaches implements BlockCache {
   takeOut(block: Block): void {
     const stack = block.stack!
     this.remove(stack, block)
-    stack.share.cached -= block.units
+    stack.totals.cached -= block.units
     this.handBack(block.record)
   }
 
@@ -465,11 +465,11 @@ export class StreamCaches implements BlockCache {
   drain(slot: number, first = 0, end = CLASSES): number[] {
     const drained: number[] = []
     if (this.cachedUnits(slot) === 0) return drained
-    for (const share of this.sharesOf(slot)) {
-      for (const stack of share.stacks) {
+    for (const totals of this.allTotalsOf(slot)) {
+      for (const stack of totals.stacks) {
         if (stack.sizeClass < first || stack.sizeClass >= end) continue
         for (let block = this.pop(stack); block !== null; block = this.pop(stack)) {
-          share.cached -= block.units
+          totals.cached -= block.units
           this.handBack(block.record)
           drained.push(block.record)
         }
@@ -493,7 +493,7 @@ export class StreamCaches implements BlockCache {
 
   /** Every block cached for one stream. */
   *entries(slot: number): Generator<Block> {
-    for (const { stacks } of this.sharesOf(slot)) {
+    for (const { stacks } of this.allTotalsOf(slot)) {
       for (const { top } of stacks) for (let block = top; block !== this.bottom; block = block.below!) yield block
     }
   }
@@ -516,7 +516,7 @@ export class StreamCaches implements BlockCache {
   private popNext(index: number): Block | null {
     const block = this.pop(this.stacks[index + 1])
     if (block !== null) return block
-    if (!this.shareOf(index >>> Shift.stream, false).many) return null
+    if (!this.totalsOf(index >>> Shift.stream, false).many) return null
     return this.pop(this.stacks[index + 2]) ?? this.pop(this.stacks[index + 3])
   }
 
@@ -545,11 +545,11 @@ export class StreamCaches implements BlockCache {
 
   private newStack(slot: number, sizeClass: number): Stack {
     this.meet(slot)
-    const share = this.shareOf(slot, sizeClass >= LARGE_CLASS)
-    const stack = new Stack(this.bottom, sizeClass, this.placesOf(sizeClass), share)
+    const totals = this.totalsOf(slot, sizeClass >= LARGE_CLASS)
+    const stack = new Stack(this.bottom, sizeClass, this.placesOf(sizeClass), totals)
     this.stacks[(slot << Shift.stream) | sizeClass] = stack
-    const higher = share.stacks.findIndex(other => other.sizeClass > sizeClass)
-    share.stacks.splice(higher === -1 ? share.stacks.length : higher, 0, stack)
+    const higher = totals.stacks.findIndex(other => other.sizeClass > sizeClass)
+    totals.stacks.splice(higher === -1 ? totals.stacks.length : higher, 0, stack)
     return stack
   }
 

@@ -56,9 +56,11 @@ export interface SharedShortage {
   readonly stepBytes: number
 }
 
-/** The live buffers of a thread that has ended, and their bytes. */
+/** The live buffers that `reclaim` has freed for a thread that has ended. */
 export interface Reclaimed {
+  /** number of buffers */
   readonly buffers: number
+  /** the bytes of their blocks */
   readonly bytes: number
 }
 

@@ -158,9 +158,9 @@ export class ThreadCache {
     const block = stack.top
     const isMine = this.own(block)
     if (isMine) {
-      const { share } = stack
+      const { totals } = stack
       stack.top = block.below!
-      share.cached = (share.cached - block.units) | 0
+      totals.cached = (totals.cached - block.units) | 0
     }
     biasedLock.leave()
     return isMine
@@ -218,9 +218,9 @@ export class ThreadCache {
   keep(block: Block, mark: number): boolean {
     const { record, tag } = block
     const stack = block.stack!
-    const { share } = stack
+    const { totals } = stack
     const below = stack.top
-    if (below.height >= stack.places || share.cached + block.units > this.limits.streamUnits) return false
+    if (below.height >= stack.places || totals.cached + block.units > this.limits.streamUnits) return false
     this.doubles[(record << 3) | Double.stamp] = mark + 1
     storeRelease(this.words, (record << 4) | Word.owner, ((tag >> 3) << 12) | this.cached)
     // Nothing is called from here on.
@@ -228,7 +228,7 @@ export class ThreadCache {
     block.mark = mark
     block.below = below
     block.height = (below.height + 1) | 0
-    share.cached = (share.cached + block.units) | 0
+    totals.cached = (totals.cached + block.units) | 0
     stack.top = block
     return true
   }

@@ -27,10 +27,12 @@ export class AlignedPool extends Wrapper {
     super(upstream)
   }
 
+  /** As of `Pool`; `alignment` may ask for more. */
   override allocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer {
     return super.allocate(bytes, stream, this.stricter(alignment))
   }
 
+  /** As of `Pool`; `alignment` may ask for more. */
   override tryAllocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer | null {
     return super.tryAllocate(bytes, stream, this.stricter(alignment))
   }

@@ -33,6 +33,7 @@ export class RetryingPool extends Wrapper {
     super(upstream)
   }
 
+  /** As of `Pool`. Throws OutOfMemoryError once the callback gives up. */
   override allocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer {
     for (let attempt = 1; ; attempt++) {
       try {
@@ -43,6 +44,7 @@ export class RetryingPool extends Wrapper {
     }
   }
 
+  /** As of `Pool`. Returns null once the callback gives up. */
   override tryAllocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer | null {
     for (let attempt = 1; ; attempt++) {
       const buffer = super.tryAllocate(bytes, stream, alignment)

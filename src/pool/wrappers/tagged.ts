@@ -1,7 +1,7 @@
 // Memory use by tag, each tag with a limit of its own. The tag comes from the scope around the call, so that code
 // without tags is counted, too. A scope is a function and not a `using` block because of asynchronous code: while a
-// function awaits, its caller would go on in the block's scope. Node's AsyncLocalStorage keeps both apart. Looking up
-// the scope takes about 4 ns (0.4 ns before the first scope). Remembering a buffer's tag takes 0.5 µs. On Node 20,
+// function awaits, its caller would go on in the block's scope. Node's AsyncLocalStorage keeps both apart. An
+// allocation with its free takes 32 ns where the upstream alone takes 14; 4 of them look up the scope. On Node 20,
 // after the first scope every await of the process takes about 100 ns more.
 
 import { AsyncLocalStorage } from 'node:async_hooks'
@@ -12,6 +12,7 @@ import type { DeviceBuffer } from '../buffer.js'
 import { overLimit } from '../out-of-memory.js'
 import type { Pool } from '../pool.js'
 import { Counters } from './counters.js'
+import { LiveTable } from './live-table.js'
 import { Wrapper } from './wrapper.js'
 
 /** The tag of allocations outside of all scopes; it may have a limit like any other tag. */
@@ -60,18 +61,22 @@ class Account extends Counters {
     super()
   }
 
+  /** Refuses a bad size beyond the limit; the upstream refuses every other bad size. */
   exceeds(bytes: number): boolean {
+    if (!(this.bytes.current + bytes > this.limitBytes)) return false
     checkByteCount(bytes, 'bytes')
-    return this.bytes.current + bytes > this.limitBytes
+    return true
   }
 }
 
 /** A pool that counts and limits memory by tag. Made by `tagged()`. */
 export class TaggedPool extends Wrapper {
   private readonly accounts = new Map<string, Account>()
+  /** the account of UNTAGGED, from its first use on */
+  private outside: Account | null = null
   private readonly scopes = new AsyncLocalStorage<Account>()
   /** the tag that a buffer counts for, since a free may happen in another scope */
-  private readonly accountOf = new WeakMap<DeviceBuffer, Account>()
+  private readonly accountOf = new LiveTable<Account>()
 
   constructor(
     upstream: Pool,
@@ -115,30 +120,39 @@ export class TaggedPool extends Wrapper {
     if (account.exceeds(bytes)) {
       throw overLimit(this.upstream, bytes, account.bytes.current, account.limitBytes, `tag '${account.tag}'`)
     }
-    return super.allocate(bytes, stream, alignment)
+    return this.note(this.upstream.allocate(bytes, stream, alignment), bytes, account)
   }
 
   /** As of `Pool`. Returns null if the limit of a tag would be exceeded. */
   override tryAllocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer | null {
-    return this.current().exceeds(bytes) ? null : super.tryAllocate(bytes, stream, alignment)
+    const account = this.current()
+    const buffer = account.exceeds(bytes) ? null : this.upstream.tryAllocate(bytes, stream, alignment)
+    return buffer === null ? null : this.note(buffer, bytes, account)
   }
 
   override release(buffer: DeviceBuffer, stream?: Stream): void {
     const bytes = buffer.allocation.requestedBytesOf(buffer.record, buffer.tag, 'free')
-    super.release(buffer, stream)
-    this.accountOf.get(buffer)?.noteFree(bytes)
+    const account = this.accountOf.get(buffer)
+    this.upstream.release(buffer, stream)
+    account?.noteFree(bytes)
   }
 
-  protected override adopt(buffer: DeviceBuffer): DeviceBuffer {
-    const account = this.current()
-    account.noteAllocation(buffer.byteLength)
+  /** `adopt` with a call site of its own, see `LimitedPool.note`. */
+  private note(buffer: DeviceBuffer, bytes: number, account: Account): DeviceBuffer {
+    account.noteAllocation(bytes)
     this.accountOf.set(buffer, account)
-    return super.adopt(buffer)
+    buffer.allocation = buffer.allocation.ownedBy(this)
+    return buffer
   }
 
   /** The account of the innermost scope. */
   private current(): Account {
-    return this.scopes.getStore() ?? this.account(UNTAGGED)
+    return this.scopes.getStore() ?? this.untagged()
+  }
+
+  private untagged(): Account {
+    this.outside ??= this.account(UNTAGGED)
+    return this.outside
   }
 
   private account(tag: string): Account {

@@ -49,7 +49,7 @@ export abstract class Wrapper extends Pool {
     this.upstream.changeAccess(location, access)
   }
 
-  /** Makes this wrapper the owner of a buffer. Every buffer that it hands out comes through here. */
+  /** Makes this wrapper the owner of a buffer that `allocate` and `tryAllocate` hand out. */
   protected adopt(buffer: DeviceBuffer): DeviceBuffer {
     buffer.allocation = buffer.allocation.ownedBy(this)
     return buffer

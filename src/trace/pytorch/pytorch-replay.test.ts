@@ -3,9 +3,9 @@ import { test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { MiB } from '../../base/bytes.js'
 import { Action, type ActionCode } from '../trace.js'
+import { type FinalState, TraceBuilder } from '../trace-builder.js'
 import { replayPytorchPolicy } from './pytorch-replay.js'
 import { readSnapshot } from './pytorch-snapshot.js'
-import { type FinalState, TraceBuilder } from './trace-builder.js'
 
 function recording(name: string) {
   return readSnapshot(fileURLToPath(new URL(`../../../../traces/${name}.pickle.gz`, import.meta.url)))

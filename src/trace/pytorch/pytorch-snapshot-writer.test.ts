@@ -4,10 +4,10 @@ import { fileURLToPath } from 'node:url'
 import fc from 'fast-check'
 import { KiB, MiB } from '../../base/bytes.js'
 import { Action } from '../trace.js'
+import { TraceBuilder } from '../trace-builder.js'
 import { readPickle } from './pickle.js'
 import { parseSnapshot, readSnapshot } from './pytorch-snapshot.js'
 import { pickleSnapshot } from './pytorch-snapshot-writer.js'
-import { TraceBuilder } from './trace-builder.js'
 
 function recording(name: string): string {
   return fileURLToPath(new URL(`../../../../traces/${name}.pickle.gz`, import.meta.url))

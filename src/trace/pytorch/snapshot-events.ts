@@ -3,10 +3,10 @@
 // each different list of stack frames. A bad event is reported when its place in the lists is known.
 
 import { FormatError } from '../../base/errors.js'
+import { FrameEntry } from '../stack-table.js'
 import { Action } from '../trace.js'
+import { TraceBuilder } from '../trace-builder.js'
 import { isDictionary, isWhole } from './data-checks.js'
-import { FrameEntry } from './stack-table.js'
-import { TraceBuilder } from './trace-builder.js'
 
 const ACTIONS: ReadonlyMap<unknown, number> = new Map<string, number>([
   ['alloc', Action.alloc],

@@ -1,8 +1,8 @@
 // The `segments` of a memory snapshot: all memory at the time when it was taken.
 
 import { FormatError } from '../../base/errors.js'
+import type { FinalBlock, FinalSegment, FinalState } from '../trace-builder.js'
 import { dictionary, list, whole } from './data-checks.js'
-import type { FinalBlock, FinalSegment, FinalState } from './trace-builder.js'
 
 /** The segments and live blocks of one device. Throws FormatError naming the first bad place. */
 export function finalState(value: unknown, device: number): FinalState {

@@ -2,10 +2,10 @@
 // into columns that grow; one pass at the end finds the block of each event. A trace may be the end of a longer
 // recording. So it may free a block that it did not allocate: such a block counts as live from the start.
 
-import { FormatError } from '../../base/errors.js'
-import { ReservedSegments } from '../reserved-segments.js'
-import { Action, BEFORE, type Blocks, NEVER, type Segment, type Trace } from '../trace.js'
+import { FormatError } from '../base/errors.js'
+import { ReservedSegments } from './reserved-segments.js'
 import { StackTable } from './stack-table.js'
+import { Action, BEFORE, type Blocks, NEVER, type Segment, type Trace } from './trace.js'
 
 /** The memory at the end of a recording; streams by handle. */
 export interface FinalState {

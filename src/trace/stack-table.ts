@@ -1,4 +1,4 @@
-import type { Frame } from '../trace.js'
+import type { Frame } from './trace.js'
 
 /** One stack frame of a table, for a reader that collects the frames of a stack. */
 export class FrameEntry {
