@@ -16,100 +16,157 @@ export interface StitchPlan {
   readonly newUnits: number
 }
 
-interface Candidate extends StitchPlan {
-  readonly mappingUs: number
-  /** free units that the block leaves */
-  readonly leftUnits: number
-}
-
 /**
  * The pieces that make room for `units` with the cheapest mappings. Where no pieces have so much room, all whole ones,
  * the longest end, and up to `mostNewUnits` of new memory. Null if that is not enough either.
  */
 export function planStitch(pieces: readonly Piece[], units: number, mostNewUnits: number): StitchPlan | null {
-  const ends = pieces.filter(piece => piece.endFree > 0).sort((a, b) => a.endFree - b.endFree)
-  const starts = pieces.filter(piece => piece.startFree > 0).sort((a, b) => a.startFree - b.startFree)
-  const whole = pieces.filter(piece => piece.isFree).sort((a, b) => b.units - a.units)
-  const cheapest = new Cheapest()
-  for (const end of ends) {
-    const start = shortest(starts, piece => piece.startFree >= units - end.endFree, new Set([end]))
-    if (start !== null) cheapest.consider([end, start], end.endFree + start.startFree - units)
+  const search = new Search(pieces, units)
+  const found = search.pair() ?? search.withWhole()
+  if (found !== null) return { pieces: found, newUnits: 0 }
+  const { joined, missing } = search.allWhole()
+  return joined.length > 0 && missing > 0 && missing <= mostNewUnits ? { pieces: joined, newUnits: missing } : null
+}
+
+class Search {
+  /** from the shortest on; a whole free piece is an end and a start, too */
+  private readonly ends: readonly Piece[]
+  private readonly starts: readonly Piece[]
+  /** from the largest on */
+  private readonly whole: readonly Piece[]
+  private best: readonly Piece[] | null = null
+  private bestUs = Infinity
+  private bestLeft = Infinity
+
+  constructor(
+    pieces: readonly Piece[],
+    private readonly units: number,
+  ) {
+    this.ends = sorted(pieces, piece => piece.endFree)
+    this.starts = sorted(pieces, piece => piece.startFree)
+    this.whole = sorted(pieces, piece => (piece.isFree ? piece.units : 0)).reverse()
   }
-  for (const end of [null, ...longest(ends)]) {
-    for (const start of [null, ...longest(starts)]) {
-      if (end === null || end !== start) considerWhole(cheapest, units, end, start, { ends, starts, whole })
+
+  /** An end and a start that together suffice. */
+  pair(): readonly Piece[] | null {
+    const { ends, starts, units } = this
+    if (starts.length === 0) return null
+    const longestStart = starts[starts.length - 1].startFree
+    for (let index = this.firstEnd(units - longestStart); index < ends.length; index++) {
+      const end = ends[index]
+      const missing = units - end.endFree
+      let at = this.firstStart(missing)
+      if (starts[at] === end) at++
+      if (at < starts.length) this.consider([end, starts[at]], starts[at].startFree - missing)
     }
+    return this.best
   }
-  if (cheapest.found !== null) return cheapest.found
-  if (mostNewUnits === 0) return null
-  const [end] = longest(ends)
-  const joined = end === undefined ? whole : [end, ...whole]
-  const missing = units - joined.reduce((sum, piece) => sum + (piece === end ? piece.endFree : piece.units), 0)
-  if (joined.length === 0 || missing <= 0 || missing > mostNewUnits) return null
-  return { pieces: joined, newUnits: missing }
+
+  /** Whole pieces between one of the longest ends and one of the longest starts, each of which may be missing. */
+  withWhole(): readonly Piece[] | null {
+    for (const end of [null, ...longest(this.ends)]) {
+      for (const start of [null, ...longest(this.starts)]) if (end === null || end !== start) this.between(end, start)
+    }
+    return this.best
+  }
+
+  /** All whole pieces behind the longest end, and the units that they leave. */
+  allWhole(): { joined: readonly Piece[]; missing: number } {
+    const [end] = longest(this.ends).slice(-1)
+    const wholeUnits = this.whole.reduce((sum, piece) => sum + piece.units, 0)
+    if (end === undefined) return { joined: this.whole, missing: this.units - wholeUnits }
+    return { joined: [end, ...this.whole], missing: this.units - wholeUnits - end.endFree }
+  }
+
+  private between(end: Piece | null, start: Piece | null): void {
+    let missing = this.units - (end?.endFree ?? 0) - (start?.startFree ?? 0)
+    const joined = end === null ? [] : [end]
+    for (const piece of this.whole) {
+      if (piece.units > missing) continue
+      joined.push(piece)
+      missing -= piece.units
+    }
+    if (missing > 0) {
+      this.cover(joined, missing, end, start)
+      return
+    }
+    if (start !== null) joined.push(start)
+    if (joined.length > 1) this.consider(joined, -missing)
+  }
+
+  /** Adds the shortest start, end or whole piece that covers what whole pieces leave. */
+  private cover(joined: readonly Piece[], missing: number, end: Piece | null, start: Piece | null): void {
+    const { ends, starts, whole } = this
+    if (start === null) {
+      const last = firstOther(starts, this.firstStart(missing), joined)
+      if (last !== null && joined.length > 0) this.consider([...joined, last], last.startFree - missing)
+    }
+    if (end === null) {
+      const others = start === null ? joined : [...joined, start]
+      const first = firstOther(ends, this.firstEnd(missing), others)
+      if (first !== null && others.length > 0) this.consider([first, ...others], first.endFree - missing)
+    }
+    if (start === null || end === null) return
+    const between = whole.findLast(piece => piece.units >= missing && !joined.includes(piece))
+    if (between !== undefined) this.consider([...joined, between, start], between.units - missing)
+  }
+
+  private consider(pieces: readonly Piece[], left: number): void {
+    let us = 0
+    for (const { bytes } of pieces) us += MAPPING_US + (bytes / MiB) * MAPPING_US_PER_MIB
+    if (us > this.bestUs || (us === this.bestUs && left >= this.bestLeft)) return
+    this.best = pieces
+    this.bestUs = us
+    this.bestLeft = left
+  }
+
+  /** The index of the shortest end of at least `units`. */
+  private firstEnd(units: number): number {
+    const { ends } = this
+    let [low, high] = [0, ends.length]
+    while (low < high) {
+      const middle = (low + high) >> 1
+      if (ends[middle].endFree >= units) high = middle
+      else low = middle + 1
+    }
+    return low
+  }
+
+  private firstStart(units: number): number {
+    const { starts } = this
+    let [low, high] = [0, starts.length]
+    while (low < high) {
+      const middle = (low + high) >> 1
+      if (starts[middle].startFree >= units) high = middle
+      else low = middle + 1
+    }
+    return low
+  }
+}
+
+/** The pieces of which something is free, from the least on. Sorts numbers, which is several times as fast. */
+function sorted(pieces: readonly Piece[], freeOf: (piece: Piece) => number): Piece[] {
+  const keys = new Float64Array(pieces.length)
+  let count = 0
+  for (let index = 0; index < pieces.length; index++) {
+    const free = freeOf(pieces[index])
+    if (free > 0) keys[count++] = free * 2 ** 20 + index
+  }
+  return Array.from(keys.subarray(0, count).sort(), key => pieces[key % 2 ** 20])
 }
 
 /** The longest ends, or starts, out of a rising list; whole free pieces are joined as such. */
 function longest(rising: readonly Piece[]): Piece[] {
-  return rising.filter(piece => !piece.isFree).slice(-LONGEST)
+  const found: Piece[] = []
+  for (let index = rising.length - 1; index >= 0 && found.length < LONGEST; index--) {
+    if (!rising[index].isFree) found.unshift(rising[index])
+  }
+  return found
 }
 
-/** A candidate with whole pieces between an end and a start, each of which may be missing. */
-function considerWhole(
-  cheapest: Cheapest,
-  units: number,
-  end: Piece | null,
-  start: Piece | null,
-  { ends, starts, whole }: { ends: readonly Piece[]; starts: readonly Piece[]; whole: readonly Piece[] },
-): void {
-  let missing = units - (end?.endFree ?? 0) - (start?.startFree ?? 0)
-  const middle: Piece[] = []
-  for (const piece of whole) {
-    if (piece.units > missing) continue
-    middle.push(piece)
-    missing -= piece.units
-  }
-  const joined = [...(end === null ? [] : [end]), ...middle, ...(start === null ? [] : [start])]
-  if (missing <= 0) {
-    if (joined.length > 1) cheapest.consider(joined, -missing)
-    return
-  }
-  const used = new Set(joined)
-  if (start === null) {
-    const last = shortest(starts, piece => piece.startFree >= missing, used)
-    if (last !== null && joined.length > 0) cheapest.consider([...joined, last], last.startFree - missing)
-  }
-  if (end === null) {
-    const first = shortest(ends, piece => piece.endFree >= missing, used)
-    if (first !== null && joined.length > 0) cheapest.consider([first, ...joined], first.endFree - missing)
-  }
-  if (start === null || end === null) return
-  const between = whole.findLast(piece => piece.units >= missing && !used.has(piece))
-  if (between !== undefined) cheapest.consider([end, ...middle, between, start], between.units - missing)
-}
-
-/** The first piece of a rising list that is enough and not used; null for none. */
-function shortest(rising: readonly Piece[], isEnough: (piece: Piece) => boolean, used: ReadonlySet<Piece>): Piece | null {
-  let low = 0
-  let high = rising.length
-  while (low < high) {
-    const middle = (low + high) >> 1
-    if (isEnough(rising[middle])) high = middle
-    else low = middle + 1
-  }
-  while (low < rising.length && used.has(rising[low])) low++
-  return rising[low] ?? null
-}
-
-class Cheapest {
-  found: Candidate | null = null
-
-  consider(pieces: readonly Piece[], leftUnits: number): void {
-    const mappingUs = pieces.reduce((sum, piece) => sum + MAPPING_US + (piece.bytes / MiB) * MAPPING_US_PER_MIB, 0)
-    const { found } = this
-    if (found !== null && found.mappingUs <= mappingUs) {
-      if (found.mappingUs < mappingUs || found.leftUnits <= leftUnits) return
-    }
-    this.found = { pieces, newUnits: 0, mappingUs, leftUnits }
-  }
+/** The first piece from an index on that is none of `used`; null for none. */
+function firstOther(pieces: readonly Piece[], index: number, used: readonly Piece[]): Piece | null {
+  let at = index
+  while (at < pieces.length && used.includes(pieces[at])) at++
+  return pieces[at] ?? null
 }
