@@ -1,3 +1,5 @@
+import { UNIT_BYTES } from '../heap/size-classes.js'
+import { CachingPool } from '../pool/caching/caching-pool.js'
 import type { Pool } from '../pool/pool.js'
 import type { Trace } from './trace.js'
 
@@ -16,13 +18,14 @@ export class Footprint {
   ) {}
 
   event(event: number): void {
-    const { reservedBytes, liveBytes, largestFreeBytes } = this.pool.stats()
+    const { reservedBytes, liveBytes } = usageOf(this.pool)
     const fragmentation = reservedBytes === 0 ? 0 : 1 - liveBytes / reservedBytes
     if (liveBytes > this.peakGrantedBytes) this.peakGrantedBytes = liveBytes
     if (reservedBytes > this.peakReservedBytes) {
       this.peakReservedBytes = reservedBytes
       this.fragmentationAtPeak = fragmentation
       const freeBytes = reservedBytes - liveBytes
+      const largestFreeBytes = largestFreeBytesOf(this.pool)
       // A pool that does not know its largest free block reports 0.
       if (freeBytes === 0) this.contiguity = 1
       else this.contiguity = largestFreeBytes === 0 ? null : Math.min(1, largestFreeBytes / freeBytes)
@@ -36,4 +39,16 @@ export class Footprint {
   get fragmentationMean(): number | null {
     return this.weights === 0 ? null : this.weighted / this.weights
   }
+}
+
+// The three figures, without `stats()` of a caching pool, which walks all cached blocks to count others.
+
+function usageOf(pool: Pool): { reservedBytes: number; liveBytes: number } {
+  if (!(pool instanceof CachingPool)) return pool.stats()
+  const { caches, central } = pool
+  return { reservedBytes: central.backing.reservedBytes, liveBytes: caches.liveUnits * UNIT_BYTES }
+}
+
+function largestFreeBytesOf(pool: Pool): number {
+  return pool instanceof CachingPool ? pool.central.largestFreeBytes : pool.stats().largestFreeBytes
 }
