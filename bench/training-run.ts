@@ -3,7 +3,8 @@
 
 import { KiB, MiB } from '../src/base/bytes.js'
 import { Random } from '../src/base/random.js'
-import { type PolicyBlock, PytorchPolicy } from '../src/trace/pytorch/pytorch-policy.js'
+import type { PolicyBlock } from '../src/trace/pytorch/policy-blocks.js'
+import { PytorchPolicy } from '../src/trace/pytorch/pytorch-policy.js'
 import { TraceBuilder } from '../src/trace/pytorch/trace-builder.js'
 import { Action, type Trace } from '../src/trace/trace.js'
 
@@ -26,7 +27,7 @@ class Run {
   private readonly policy = new PytorchPolicy()
   private timeUs = 0
 
-  /** Trains until there are at least so many events. */
+  /** Trains until at least this number of events is recorded. */
   train(events: number): void {
     for (let layer = 0; layer < LAYERS; layer++) {
       for (const copies of [1, 1, 2]) this.allocate(copies * 24 * WIDTH * WIDTH) // weights, gradients, moments
@@ -84,7 +85,7 @@ class Run {
   }
 }
 
-/** A run of at least so many events, the same each time. */
+/** A run of at least this number of events, the same each time. */
 export function trainingRun(events: number): Trace {
   const run = new Run()
   run.train(events)
