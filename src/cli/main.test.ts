@@ -114,7 +114,7 @@ test('info names the device, as text and as JSON', () => {
 describe('replay', () => {
   test('--json prints one object with the whole report', () => {
     const report = JSON.parse(printed(['replay', RECORDING, '--json']))
-    assert.deepEqual(Object.keys(report), ['trace', 'device', 'lag', 'runs'])
+    assert.deepEqual(Object.keys(report), ['trace', 'device', 'lag', 'repeat', 'runs'])
     assert.deepEqual([report.trace.file, report.trace.events, report.lag], [RECORDING, 794, 8])
     assert.deepEqual(report.device, { name: 'simulated GPU', simulated: true })
     assert.deepEqual(

@@ -6,9 +6,13 @@ import type { Trace } from './trace.js'
 /** Follows reserved and granted memory, event by event. docs/metrics.md defines the figures. */
 export class Footprint {
   peakReservedBytes = 0
+  readonly peaksOfRounds: number[] = []
   peakGrantedBytes = 0
   fragmentationAtPeak: number | null = null
   contiguity: number | null = null
+  /** after events; a pool may have more within an event */
+  private peakAfterEvents = 0
+  private peakOfRound = 0
   private weighted = 0
   private weights = 0
 
@@ -21,8 +25,9 @@ export class Footprint {
     const { reservedBytes, liveBytes } = usageOf(this.pool)
     const fragmentation = reservedBytes === 0 ? 0 : 1 - liveBytes / reservedBytes
     if (liveBytes > this.peakGrantedBytes) this.peakGrantedBytes = liveBytes
-    if (reservedBytes > this.peakReservedBytes) {
-      this.peakReservedBytes = reservedBytes
+    if (reservedBytes > this.peakOfRound) this.peakOfRound = reservedBytes
+    if (reservedBytes > this.peakAfterEvents) {
+      this.peakAfterEvents = reservedBytes
       this.fragmentationAtPeak = fragmentation
       const freeBytes = reservedBytes - liveBytes
       const largestFreeBytes = largestFreeBytesOf(this.pool)
@@ -34,6 +39,15 @@ export class Footprint {
     const weight = event + 1 < events ? timeUs[event + 1] - timeUs[event] : 0
     this.weighted += fragmentation * weight
     this.weights += weight
+  }
+
+  /** Notes the peak of a round; one within an event is seen if it is the highest so far. */
+  round(): void {
+    const { peakReservedBytes, peakLiveBytes } = this.pool.stats()
+    this.peakGrantedBytes = Math.max(this.peakGrantedBytes, peakLiveBytes)
+    this.peaksOfRounds.push(peakReservedBytes > this.peakReservedBytes ? peakReservedBytes : this.peakOfRound)
+    this.peakReservedBytes = Math.max(this.peakReservedBytes, peakReservedBytes)
+    this.peakOfRound = 0
   }
 
   get fragmentationMean(): number | null {

@@ -6,12 +6,20 @@ import type { Pool } from '../pool/pool.js'
 import { callsOf, type ReplayPassCalls } from './replay-pass.js'
 import type { Latency, Percentiles } from './replay-result.js'
 
+/** How often a policy is replayed for its times. */
+export const LATENCY_PASSES = 5
 const CLOCK_SAMPLES = 10_000
 
 /** The durations of one kind of call, in nanoseconds. */
 class Samples {
   private values = new Float64Array(1024)
   private count = 0
+  /** where each pass begins */
+  private readonly passes: number[] = []
+
+  startPass(): void {
+    this.passes.push(this.count)
+  }
 
   add(ns: number): void {
     if (this.count === this.values.length) {
@@ -22,6 +30,17 @@ class Samples {
     this.values[this.count++] = ns
   }
 
+  /** The sum of one pass: the median of all passes. */
+  totalNs(): number {
+    const sums = this.passes.map((from, pass) => {
+      let sum = 0
+      for (let i = from; i < (this.passes[pass + 1] ?? this.count); i++) sum += this.values[i]
+      return sum
+    })
+    sums.sort((a, b) => a - b)
+    return Math.round(sums[sums.length >> 1])
+  }
+
   percentiles(): Percentiles | null {
     if (this.count === 0) return null
     const sorted = this.values.slice(0, this.count).sort()
@@ -30,7 +49,7 @@ class Samples {
   }
 }
 
-/** Times the calls of passes through the pools of one policy. */
+/** Times the calls of the passes of one policy. */
 export class LatencyMeter {
   private readonly allocations = new Samples()
   private readonly hits = new Samples()
@@ -39,9 +58,23 @@ export class LatencyMeter {
   private runs = 0
   private cached = false
 
-  /** The calls of one pass, each timed. */
-  calls(pool: Pool): ReplayPassCalls {
+  startPass(): void {
     this.runs++
+    this.allocations.startPass()
+    this.frees.startPass()
+  }
+
+  noteAllocation(ns: number): void {
+    this.allocations.add(ns)
+  }
+
+  noteFree(ns: number): void {
+    this.frees.add(ns)
+  }
+
+  /** The calls of one pass through a pool, each timed. */
+  callsOf(pool: Pool): ReplayPassCalls {
+    this.startPass()
     const plain = callsOf(pool)
     const caching = pool instanceof CachingPool ? pool : null
     this.cached = caching !== null
@@ -68,12 +101,14 @@ export class LatencyMeter {
     if (all === null) return null
     const hits = this.cached ? this.hits.percentiles() : null
     const misses = this.cached ? this.misses.percentiles() : null
-    return { ...all, clockNs: clockNs(), runs: this.runs, hits, misses }
+    return { ...all, totalNs: this.allocations.totalNs(), clockNs: clockNs(), runs: this.runs, hits, misses }
   }
 
   freeNs(): Latency | null {
     const all = this.frees.percentiles()
-    return all === null ? null : { ...all, clockNs: clockNs(), runs: this.runs, hits: null, misses: null }
+    if (all === null) return null
+    const totalNs = this.frees.totalNs()
+    return { ...all, totalNs, clockNs: clockNs(), runs: this.runs, hits: null, misses: null }
   }
 }
 

@@ -2,11 +2,11 @@ import { type CallName, costOfMappingUs, costUs } from '../../driver/simulated/c
 
 /** Counts the driver calls that a model of an allocator would make, and their time by the cost model. */
 export class DriverTally {
-  readonly calls: Record<string, number> = {}
-  seconds = 0
+  calls: Record<string, number>
+  private seconds = 0
 
   constructor(...names: readonly CallName[]) {
-    for (const name of names) this.calls[name] = 0
+    this.calls = Object.fromEntries(names.map(name => [name, 0]))
   }
 
   /** Notes `count` calls of `bytes` each. */
@@ -21,8 +21,11 @@ export class DriverTally {
     this.seconds += (mappings * costOfMappingUs('cuMemSetAccess', bytes, mappings)) / 1e6
   }
 
-  reset(): void {
-    for (const name of Object.keys(this.calls)) this.calls[name] = 0
+  /** The counts since the last call of `take`. */
+  take(): { calls: Record<string, number>; seconds: number } {
+    const { calls, seconds } = this
+    this.calls = Object.fromEntries(Object.keys(calls).map(name => [name, 0]))
     this.seconds = 0
+    return { calls, seconds }
   }
 }

@@ -41,7 +41,8 @@ export interface UsedRange {
 /** A model of an allocator, as the replay of a recording uses it. */
 export interface PlacementPolicy {
   readonly reservedBytes: number
-  readonly peakReservedBytes: number
+  /** the most reserved since the caller has set it last */
+  peakReservedBytes: number
   readonly driver: DriverTally
   /**
    * A block of at least `bytes` for stream number `stream`, or null when the capacity is spent. `baseFor` may return

@@ -6,6 +6,9 @@
 // A recording with segments of the other kind has no addresses for the policy. Where it gave memory back, the policy
 // gives back all it can, as PyTorch does then.
 
+import type { LatencyMeter } from '../latency.js'
+import type { ReplayRound } from '../replay-result.js'
+import { sumOf } from '../run-figures.js'
 import { Action, BEFORE, type Frame, framesOf, type Trace } from '../trace.js'
 import { ExpandablePolicy } from './expandable-policy.js'
 import { initialSegments } from './initial-blocks.js'
@@ -21,7 +24,8 @@ export interface PytorchResult {
   readonly placement: { readonly allocations: number; readonly exact: number } | null
   readonly deviceCalls: Readonly<Record<string, number>>
   /** modelled seconds of these calls */
-  readonly modelledSeconds: number
+  readonly modelledDeviceSeconds: number | null
+  readonly rounds: readonly ReplayRound[]
   /** alloc events that got no block, which happens only with a capacity */
   readonly failures: number
   readonly firstFailure: {
@@ -34,12 +38,14 @@ export interface PytorchResult {
 }
 
 export interface PytorchReplayOptions {
+  /** how often to go through the trace; default 1. Blocks live at the end of a round are freed. */
+  readonly repeat?: number
+  /** times each call */
+  readonly meter?: LatencyMeter | null
   /** whether segments are expandable; default false */
   readonly expandable?: boolean
   /** the most bytes to obtain from the device; default no limit */
   readonly capacityBytes?: number
-  /** called from time to time with the share that is done, up to 1 */
-  readonly onProgress?: (fraction: number) => void
 }
 
 /** Replays `trace` on the policy. */
@@ -47,12 +53,12 @@ export function replayPytorchPolicy(trace: Trace, options: PytorchReplayOptions 
   return new Replay(trace, options).run()
 }
 
-const PROGRESS_EVENTS = 65_536
-
 class Replay {
   private readonly policy: PlacementPolicy
   /** whether the recording's segments are of the policy's kind */
   private readonly ownSegments: boolean
+  /** whether the policy may follow the recorded addresses: only in the first round */
+  private followsAddresses: boolean
   private readonly expandable: boolean
   /** by block number; null for a block that is not live */
   private readonly held: (PolicyBlock | null)[]
@@ -67,6 +73,7 @@ class Replay {
   private exact = 0
   /** whether every block so far has the recorded address */
   private isExact: boolean
+  private readonly rounds: ReplayRound[] = []
   private failures = 0
   private firstFailure: PytorchResult['firstFailure'] = null
 
@@ -77,25 +84,29 @@ class Replay {
     this.expandable = options.expandable ?? false
     this.policy = this.expandable ? new ExpandablePolicy(options) : new PytorchPolicy(options)
     this.ownSegments = hasSegments(trace, this.expandable)
-    this.isExact = this.ownSegments
+    this.isExact = this.followsAddresses = this.ownSegments
     this.held = new Array(trace.blocks.count).fill(null)
   }
 
   run(): PytorchResult {
-    const { trace, policy } = this
+    const { trace, rounds, options } = this
     this.adoptInitial()
-    for (let event = 0; event < trace.events; event++) {
-      this.apply(event)
-      if (event % PROGRESS_EVENTS === 0) this.options.onProgress?.(event / trace.events)
+    this.policy.driver.take()
+    for (let round = 0; round < (options.repeat ?? 1); round++) {
+      if (round > 0) this.followsAddresses = this.isExact = false
+      this.allocateInitial()
+      if (round === 0) this.policy.driver.take()
+      for (let event = 0; event < trace.events; event++) this.apply(event)
+      this.endRound()
     }
     const { allocations } = trace
     return {
       peakRequestedBytes: this.peakRequestedBytes,
       peakGrantedBytes: this.peakGrantedBytes,
-      peakReservedBytes: policy.peakReservedBytes,
+      peakReservedBytes: rounds.reduce((peak, round) => Math.max(peak, round.peakReservedBytes), 0),
       placement: this.ownSegments ? { allocations, exact: this.exact } : null,
-      deviceCalls: policy.driver.calls,
-      modelledSeconds: policy.driver.seconds,
+      ...sumOf(rounds),
+      rounds,
       failures: this.failures,
       firstFailure: this.firstFailure,
     }
@@ -116,7 +127,7 @@ class Replay {
         break
       case Action.segmentAlloc:
       case Action.segmentMap:
-        if (this.ownSegments) this.offered.push({ address: address[event], bytes: bytes[event] })
+        if (this.followsAddresses) this.offered.push({ address: address[event], bytes: bytes[event] })
         break
       case Action.segmentFree:
       case Action.segmentUnmap:
@@ -131,7 +142,7 @@ class Replay {
   /** Follows a segment_free or segment_unmap event. */
   private giveBack(event: number): void {
     const { action, address, bytes } = this.trace
-    if (this.ownSegments) {
+    if (this.followsAddresses) {
       if (this.policy.releaseRecorded(address[event], bytes[event])) return
       this.retained.push({ address: address[event], bytes: bytes[event] })
     } else if (event === 0 || action[event] !== action[event - 1]) this.policy.releaseFree()
@@ -142,19 +153,31 @@ class Replay {
     const stream = blocks.stream[number]
     const bytes = blocks.bytes[number]
     const address = blocks.address[number]
-    let granted = this.policy.allocate(bytes, stream, this.offeredBase)
+    let granted = this.take(bytes, stream)
     while (this.isExact && granted !== null && granted.address !== address && this.policy.reconsider(granted, bytes)) {
-      granted = this.policy.allocate(bytes, stream, this.offeredBase)
+      granted = this.take(bytes, stream)
     }
+    this.held[number] = granted
     if (granted === null) {
       this.failures++
-      this.firstFailure ??= { event, bytes, stream: streams[stream], frames: framesOf(this.trace, event) }
+      const frames = event === -1 ? [] : framesOf(this.trace, event)
+      this.firstFailure ??= { event, bytes, stream: streams[stream], frames }
       return
     }
-    if (granted.address === address) this.exact++
-    else this.isExact = false
-    this.held[number] = granted
-    this.countLive(number, granted)
+    if (event >= 0 && this.followsAddresses) {
+      if (granted.address === address) this.exact++
+      else this.isExact = false
+    }
+    if (blocks.freeRequestedAt[number] !== BEFORE) this.countLive(number, granted)
+  }
+
+  private take(bytes: number, stream: number): PolicyBlock | null {
+    const { meter } = this.options
+    if (!meter) return this.policy.allocate(bytes, stream, this.offeredBase)
+    const start = performance.now()
+    const granted = this.policy.allocate(bytes, stream, this.offeredBase)
+    meter.noteAllocation((performance.now() - start) * 1e6)
+    return granted
   }
 
   /**
@@ -185,25 +208,43 @@ class Replay {
   private release(number: number): void {
     const granted = this.held[number]
     if (granted === null) return
-    this.policy.release(granted)
     this.held[number] = null
+    const { meter } = this.options
+    const start = meter ? performance.now() : 0
+    this.policy.release(granted)
+    meter?.noteFree((performance.now() - start) * 1e6)
   }
 
-  /** Adds the blocks and segments from before the first event, at their addresses if the recording has them. */
+  /** Adds the segments from before the first event with their blocks, if the recording has them. */
   private adoptInitial(): void {
-    const { blocks } = this.trace
-    for (const { segment, numbers, used } of this.ownSegments ? initialSegments(this.trace) : []) {
+    if (!this.ownSegments) return
+    for (const { segment, numbers, used } of initialSegments(this.trace)) {
       const granted = this.policy.adoptSegment(segment.address, segment.bytes, segment.stream, used)
       numbers.forEach((number, i) => {
         this.held[number] = granted[i]
+        if (this.trace.blocks.freeRequestedAt[number] !== BEFORE) this.countLive(number, granted[i])
       })
     }
-    for (let number = 0; number < blocks.initial; number++) {
-      this.held[number] ??= this.policy.allocate(blocks.bytes[number], blocks.stream[number])
-      const granted = this.held[number]
-      if (granted !== null && blocks.freeRequestedAt[number] !== BEFORE) this.countLive(number, granted)
+  }
+
+  /** Allocates the other blocks from before the first event. */
+  private allocateInitial(): void {
+    for (let number = 0; number < this.trace.blocks.initial; number++) {
+      if (this.held[number] === null) this.allocate(-1, number)
     }
-    this.policy.driver.reset()
+  }
+
+  /** Frees what is live, and notes the figures of the round. */
+  private endRound(): void {
+    const { policy, held, rounds } = this
+    for (const [number, granted] of held.entries()) {
+      if (granted !== null) policy.release(granted)
+      held[number] = null
+    }
+    this.requestedBytes = this.grantedBytes = 0
+    const { calls: deviceCalls, seconds: modelledDeviceSeconds } = policy.driver.take()
+    rounds.push({ peakReservedBytes: policy.peakReservedBytes, deviceCalls, modelledDeviceSeconds })
+    policy.peakReservedBytes = policy.reservedBytes
   }
 }
 
