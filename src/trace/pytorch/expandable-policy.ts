@@ -106,7 +106,7 @@ export class ExpandablePolicy implements PlacementPolicy {
 
   releaseRecorded(address: number, bytes: number): boolean {
     for (const { free } of this.pools.all) {
-      const block = free.find(each => each.address <= address && address + bytes <= each.address + each.bytes)
+      const block = free.all().find(each => each.address <= address && address + bytes <= each.address + each.bytes)
       if (block === undefined) continue
       const pages = wholePages(block)
       if (pages.from !== address || pages.to !== address + bytes) return false
@@ -117,7 +117,7 @@ export class ExpandablePolicy implements PlacementPolicy {
   }
 
   releaseFree(): void {
-    for (const { free } of this.pools.all) for (const block of [...free]) this.unmap(block)
+    for (const { free } of this.pools.all) for (const block of free.all()) this.unmap(block)
   }
 
   /** Maps pages for a block of at least `bytes`, together with free memory beside them. Null if too few are left. */
@@ -257,11 +257,14 @@ export class ExpandablePolicy implements PlacementPolicy {
  * taken instead as long as it cannot grow as far as the smaller one.
  */
 function takeBest(pool: BlockPool, bytes: number): Block | null {
-  const { free } = pool
-  let index = pool.lowerBound(bytes, 0)
-  if (index === free.length) return null
-  while (index + 1 < free.length && bytesWithGrowth(free[index + 1]) < bytesWithGrowth(free[index])) index++
-  return pool.removeAt(index)
+  let block = pool.free.smallest(bytes)
+  if (block === null) return null
+  for (let next = pool.free.after(block); next !== null; next = pool.free.after(next)) {
+    if (bytesWithGrowth(next) >= bytesWithGrowth(block)) break
+    block = next
+  }
+  pool.remove(block)
+  return block
 }
 
 function bytesWithGrowth({ bytes, next }: Block): number {

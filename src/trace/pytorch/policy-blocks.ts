@@ -1,6 +1,7 @@
 // Blocks of PyTorch's caching allocator, as both models of it keep them: linked to their neighbours in a segment, and
 // sorted while they are free.
 
+import { BestFitList } from '../../base/best-fit-list.js'
 import { MiB } from '../../base/bytes.js'
 import type { DriverTally } from './driver-tally.js'
 
@@ -111,8 +112,7 @@ export class Block implements PolicyBlock {
 
 /** The small or the large blocks of one stream. */
 export class BlockPool {
-  /** by size, then address */
-  readonly free: Block[] = []
+  readonly free = new BestFitList<Block>()
 
   constructor(
     readonly stream: number,
@@ -120,32 +120,13 @@ export class BlockPool {
   ) {}
 
   insert(block: Block): void {
-    this.free.splice(this.lowerBound(block.bytes, block.address), 0, block)
+    this.free.insert(block)
     block.free = true
   }
 
   remove(block: Block): void {
-    this.removeAt(this.lowerBound(block.bytes, block.address))
-  }
-
-  removeAt(index: number): Block {
-    const [block] = this.free.splice(index, 1)
+    this.free.remove(block)
     block.free = false
-    return block
-  }
-
-  /** The index of the first free block that is not before (`bytes`, `address`). */
-  lowerBound(bytes: number, address: number): number {
-    const { free } = this
-    let low = 0
-    let high = free.length
-    while (low < high) {
-      const middle = (low + high) >>> 1
-      const block = free[middle]
-      if (block.bytes < bytes || (block.bytes === bytes && block.address < address)) low = middle + 1
-      else high = middle
-    }
-    return low
   }
 
   /** Makes a block free, merged with its free neighbours. */

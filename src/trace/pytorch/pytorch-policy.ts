@@ -173,6 +173,7 @@ export class PytorchPolicy implements PlacementPolicy {
 
 /** Takes the smallest free block that fits, at the lowest address. */
 function takeSmallest(pool: BlockPool, bytes: number): Block | null {
-  const index = pool.lowerBound(bytes, 0)
-  return index === pool.free.length ? null : pool.removeAt(index)
+  const block = pool.free.smallest(bytes)
+  if (block !== null) pool.remove(block)
+  return block
 }
