@@ -43,9 +43,41 @@ class Samples {
 
   percentiles(): Percentiles | null {
     if (this.count === 0) return null
-    const sorted = this.values.slice(0, this.count).sort()
-    const at = (share: number) => Math.round(sorted[Math.min(this.count - 1, Math.floor(share * this.count))])
+    const values = this.values.slice(0, this.count)
+    let from = 0
+    // By rising share: what lies below `from` is in place.
+    const at = (share: number) => {
+      const rank = Math.min(this.count - 1, Math.floor(share * this.count))
+      select(values, rank, from)
+      from = rank
+      return Math.round(values[rank])
+    }
     return { p50: at(0.5), p90: at(0.9), p99: at(0.99), p999: at(0.999), max: at(1) }
+  }
+}
+
+/**
+ * Moves the values from index `from` on until the one at `rank` is where sorting would put it, with none below it
+ * behind it. Hoare's quickselect: sorting millions of values takes several times as long.
+ */
+function select(values: Float64Array, rank: number, from: number): void {
+  let left = from
+  let right = values.length - 1
+  while (left < right) {
+    const pivot = values[(left + right) >>> 1]
+    let low = left
+    let high = right
+    while (low <= high) {
+      while (values[low] < pivot) low++
+      while (values[high] > pivot) high--
+      if (low > high) break
+      const value = values[low]
+      values[low++] = values[high]
+      values[high--] = value
+    }
+    if (rank <= high) right = high
+    else if (rank >= low) left = low
+    else return
   }
 }
 

@@ -13,6 +13,7 @@ import { CachingPool } from '../pool/caching/caching-pool.js'
 import { parsePoolOptions } from '../pool/caching/options.js'
 import { DriverPool } from '../pool/driver-owned/driver-pool.js'
 import { PlainPool } from '../pool/driver-owned/plain-pool.js'
+import { Footprint } from './footprint.js'
 import { TraceBuilder } from './pytorch/trace-builder.js'
 import { replay } from './replay.js'
 import type { ReplayDevice } from './replay-device.js'
@@ -119,6 +120,30 @@ describe('a pass', () => {
     assert.deepEqual([firstFailure?.event, firstFailure?.bytes, firstFailure?.stream], [0, 100 * MiB, 7])
     assert.match(firstFailure!.message, /no room for 100 MiB/)
     assert.equal(pool.stats().liveBuffers, 0)
+  })
+})
+
+describe('a footprint', () => {
+  it('counts no cached blocks after events', () => {
+    const lines: Line[] = range(50).flatMap(() => [
+      [alloc, 0, 4096],
+      [freeRequested, 0, 4096],
+      [freeCompleted, 0, 4096],
+    ])
+    const trace = traceOf(lines)
+    const device = openDevice()
+    const pool = device.createPool({})
+    const { cached } = pool.caches
+    let counts = 0
+    pool.caches.cached = () => {
+      counts++
+      return cached.call(pool.caches)
+    }
+    const footprint = new Footprint(trace, pool)
+    new ReplayPass(trace, device, pool, 8).run(2, footprint)
+    assert.equal(counts, 2, 'once for each round')
+    assert.ok(footprint.peakReservedBytes >= 2 * MiB && footprint.peakGrantedBytes === 4096)
+    assert.deepEqual(footprint.peaksOfRounds, [footprint.peakReservedBytes, footprint.peakReservedBytes])
   })
 })
 
