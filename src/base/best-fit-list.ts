@@ -22,7 +22,7 @@ export class BestFitList<Block extends SizedBlock> {
     blocks.splice(lowerBound(blocks, block.bytes, block.address), 0, block)
   }
 
-  /** Removes a block; false if it is not in the list. */
+  /** Removes a block, and returns whether the list had it. */
   remove(block: Block): boolean {
     const blocks = this.classes[classOf(block.bytes)]
     if (blocks === undefined) return false
@@ -32,7 +32,7 @@ export class BestFitList<Block extends SizedBlock> {
     return true
   }
 
-  /** The smallest block of at least `bytes`, of several the one with the lowest address. */
+  /** The smallest block of at least `bytes`, at the lowest address. */
   smallest(bytes: number): Block | null {
     return this.from(bytes, 0)
   }
