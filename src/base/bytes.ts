@@ -25,11 +25,14 @@ export function formatBytes(bytes: number): string {
   return `${bytes} B`
 }
 
-/** Reads `512`, `64KiB`, `1.5 GiB`, `2g`; letters mean powers of 1024. Throws a RangeError that shows these forms. */
+/**
+ * Reads `512`, `64KiB`, `3.9 GiB`, `2g`; letters mean powers of 1024, and part of a byte is left out. Throws a
+ * RangeError that shows these forms.
+ */
 export function parseBytes(text: string): number {
   const match = /^\s*(\d+(?:\.\d+)?)\s*(?:([kmgt])(?:i?b)?|b)?\s*$/i.exec(text)
   const scale = { k: KiB, m: MiB, g: GiB, t: TiB }[match?.[2]?.toLowerCase() ?? ''] ?? 1
-  const bytes = match === null ? NaN : Number(match[1]) * scale
+  const bytes = match === null ? NaN : scale === 1 ? Number(match[1]) : Math.floor(Number(match[1]) * scale)
   if (!Number.isSafeInteger(bytes)) throw new RangeError(`'${text}' is not a size; write bytes, or like 64KiB, 1.5GiB`)
   return bytes
 }

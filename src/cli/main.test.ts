@@ -74,6 +74,7 @@ describe('a wrong command line is refused in one line', () => {
     ['a bad CUDA_MEMPOOL_DEVICE', ['demo'], /CUDA_MEMPOOL_DEVICE: 'cpu' is no device/, { CUDA_MEMPOOL_DEVICE: 'cpu' }],
     ['a bad policy', ['replay', RECORDING, '--policy', 'pytorch,best'], /there is no 'best'; there are recorded, /],
     ['a bad capacity', ['replay', RECORDING, '--capacity', 'much'], /--capacity: 'much' is not a size; write .*GiB/],
+    ['a capacity of part of a byte', ['replay', RECORDING, '--capacity', '3.9'], /--capacity: '3.9' is not a size/],
     ['a capacity of 0', ['replay', RECORDING, '--capacity', '0'], /--capacity: '0' is below 2MiB/],
     ['a bad lag', ['replay', RECORDING, '--lag', 'soon'], /--lag: 'soon' .*or 'never'/],
     ['a repeat of 0', ['replay', RECORDING, '--repeat', '0'], /--repeat: '0' is no whole number from 1/],
@@ -113,7 +114,7 @@ test('info names the device, as text and as JSON', () => {
 describe('replay', () => {
   test('--json prints one object with the whole report', () => {
     const report = JSON.parse(printed(['replay', RECORDING, '--json']))
-    assert.deepEqual(Object.keys(report), ['trace', 'device', 'lag', 'runs'])
+    assert.deepEqual(Object.keys(report), ['trace', 'device', 'lag', 'repeat', 'runs'])
     assert.deepEqual([report.trace.file, report.trace.events, report.lag], [RECORDING, 794, 8])
     assert.deepEqual(report.device, { name: 'simulated GPU', simulated: true })
     assert.deepEqual(
@@ -141,7 +142,7 @@ describe('replay', () => {
   })
 
   test('options apply, and each of several files gets one line', () => {
-    const options = ['--policy', 'cuda-mempool, recorded', '--lag', 'never', '--capacity', '1GiB', '--repeat', '2']
+    const options = ['--policy', 'cuda-mempool, recorded', '--lag', 'never', '--capacity', '0.9GiB', '--repeat', '2']
     const lines = printed(['replay', RECORDING, RECORDING, '--json', '--no-latency', '--verify', ...options]).split(
       '\n',
     )

@@ -52,7 +52,7 @@ program
   .argument('<file...>', 'PyTorch memory snapshots: pickle or JSON, with or without gzip')
   .option(DEVICE, DEVICE_HELP)
   .option('--policy <names>', `some of ${POLICIES.join(', ')}, separated by commas; default all but waiting`)
-  .option('--capacity <size>', 'the most bytes that each policy may reserve, like 2GiB; default no limit')
+  .option('--capacity <size>', 'the most bytes that each policy may reserve, like 3.9GiB; default no limit')
   .option('--lag <events>', "events of a stream after which its work completes, or 'never'; default 8; not on a GPU")
   .option('--repeat <times>', 'replay the recording this many times; default 1')
   .option('--no-latency', 'skip the passes that time each call')

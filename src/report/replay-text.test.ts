@@ -14,6 +14,7 @@ function latency(p50: number): Latency {
     p99: p50 * 3,
     p999: p50 * 4,
     max: p50 * 5,
+    totalNs: p50 * 100_000,
     clockNs: 30,
     runs: 5,
     hits: null,
@@ -37,6 +38,7 @@ function run(policy: Policy, changes: Partial<ReplayRun> = {}): ReplayRun {
     insertedWaits: null,
     deviceCalls: null,
     modelledDeviceSeconds: null,
+    rounds: null,
     eventsPerSecond: null,
     placement: null,
     verified: null,
@@ -78,6 +80,7 @@ function report(runs: readonly ReplayRun[], simulated = true): ReplayReport {
     },
     device: { name: simulated ? 'simulated GPU' : 'NVIDIA H200', simulated },
     lag: simulated ? 8 : null,
+    repeat: 1,
     runs,
   }
 }
@@ -95,23 +98,60 @@ test('the text compares with the recording and with the driver', () => {
 test('on the simulated device the text gives no speed of a GPU or its driver', () => {
   const shown = text(report([OURS, MALLOC]))
   assert.match(shown, /simulated GPU, no GPU was used/)
-  assert.doesNotMatch(shown, /times faster/)
-  assert.match(row(shown, 'cuda-mempool'), /1\.92 M\/s +61 ns +183 ns/)
-  assert.match(row(shown, 'cuMemAlloc each time'), /– +– +–$/)
+  assert.doesNotMatch(shown, /as long/)
+  assert.match(row(shown, 'cuda-mempool'), /1\.92 M\/s +10\.0 ms +61 ns +183 ns +305 ns$/)
+  assert.match(row(shown, 'cuMemAlloc each time'), /– +– +– +– +–$/)
 })
 
-test('on a GPU the text gives the factor over the driver: medians of allocation and free', () => {
+test('on a GPU the text compares the time of all calls with the driver, and then medians', () => {
   const shown = text(report([OURS, MALLOC], false))
   assert.match(shown, /Replayed on NVIDIA H200\./)
-  assert.match(shown, /516 times faster than cuMemAlloc and cuMemFree: 100 ns against 51\.6 µs/)
-  assert.match(row(shown, 'cuMemAlloc each time'), /39 k\/s +42\.0 µs +126 µs$/)
+  assert.match(
+    shown,
+    /spends 10\.0 ms in the allocator over the run; cuMemAlloc and cuMemFree 5\.16 s, 516 times as long/,
+  )
+  assert.match(shown, /Median of an allocation and its free: cuda-mempool 100 ns, cuMemAlloc and cuMemFree 51\.6 µs/)
+  assert.match(row(shown, 'cuMemAlloc each time'), /39 k\/s +5\.16 s +42\.0 µs +126 µs +210 µs$/)
   assert.doesNotMatch(shown, /modelled/)
+})
+
+test("on the simulated device the text compares the time in the allocator with PyTorch's, host and driver", () => {
+  const ours = run('cuda-mempool', { ...OURS, modelledDeviceSeconds: 0.189 })
+  const models = [
+    run('pytorch', { modelledDeviceSeconds: 0.0014, allocateNs: latency(80), freeNs: latency(20) }),
+    run('pytorch-expandable', { modelledDeviceSeconds: 0.0086, allocateNs: latency(60), freeNs: latency(20) }),
+  ]
+  const timed = text(report([ours, ...models]), 1000)
+  assert.match(
+    timed,
+    /spends 199 ms in the allocator over the run: 10\.0 ms on this host, 189 ms in driver calls \(modelled\)/,
+  )
+  assert.match(timed, /PyTorch's policy 11\.4 ms \(10\.0 ms and 1\.4 ms\)/)
+  assert.match(timed, /PyTorch's policy with expandable segments 16\.6 ms \(8\.0 ms and 8\.6 ms\)\./)
+  const withoutLatency = [ours, ...models].map(each => ({ ...each, allocateNs: null, freeNs: null }))
+  const untimed = text(report(withoutLatency), 1000)
+  assert.match(untimed, /spends 189 ms in driver calls over the run \(modelled\)\. PyTorch's policy 1\.4 ms, /)
+})
+
+test('of several rounds the text shows what each reserved, and which calls it made', () => {
+  const rounds = Array.from({ length: 5 }, (_, i) => ({
+    peakReservedBytes: (4 + i / 4) * GiB,
+    deviceCalls: i === 4 ? {} : { cuMemMap: 40 - 10 * i, cuMemCreate: 2000 },
+    modelledDeviceSeconds: 0.1,
+  }))
+  const shown = text({ ...report([run('cuda-mempool', { ...OURS, rounds }), MALLOC]), repeat: 5 })
+  const [reserved, calls] = shown.split('in each round').slice(1)
+  assert.match(reserved, /^ *policy +1 +2 +4 +5$/m)
+  assert.match(row(reserved, 'cuda-mempool'), /^cuda-mempool +4 GiB +4\.25 GiB +4\.75 GiB +5 GiB$/)
+  assert.match(row(calls, 'cuda-mempool'), /^cuda-mempool +2,040 +2,030 +2,010 +0$/)
+  assert.match(shown, /cuda-mempool in round 1: 2,000 cuMemCreate, 40 cuMemMap\. In round 5: none\./)
+  assert.doesNotMatch(text(report([OURS])), /round/)
 })
 
 test('figures of a policy that failed are not compared', () => {
   const firstFailure = { event: 1234, bytes: 64 * MiB, stream: 7, message: 'no room', frames: ['model.py:12 forward'] }
   const shown = text(report([run('cuda-mempool', { ...OURS, failures: 3, firstFailure }), MALLOC], false))
-  assert.doesNotMatch(shown, /times faster|less than PyTorch/)
+  assert.doesNotMatch(shown, /as long|less than PyTorch/)
   assert.match(shown, /✗ cuda-mempool failed 3 allocations\. The first: 64 MiB on stream 7 at event 1,234: no room/)
   assert.match(shown, /^ {4}model\.py:12 forward$/m)
 })
@@ -158,6 +198,12 @@ test('a missing value is a dash, a column without values is left out, and every 
     }
   }
   assert.doesNotMatch(text(report(nothing)), /modelled\n|allocate/)
+})
+
+test('in a narrow terminal memory and time have tables of their own', () => {
+  const shown = text(report([{ ...OURS, modelledDeviceSeconds: 0.189 }]), 100).split('\n\n')
+  assert.match(shown[1], /^ +peak .*modelled\n.* time\n/)
+  assert.match(shown[2], /^ +events .*longest\n/)
 })
 
 function row(shown: string, name: string): string {

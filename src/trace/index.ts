@@ -3,8 +3,9 @@
 export { parseSnapshot, readSnapshot, type SnapshotOptions } from './pytorch/pytorch-snapshot.js'
 export { pickleSnapshot } from './pytorch/pytorch-snapshot-writer.js'
 export { RecordedPool, type RecorderOptions, recorded } from './recorder.js'
-export { type ReplayOptions, replay } from './replay.js'
+export { replay } from './replay.js'
 export type { ReplayDevice } from './replay-device.js'
+export type { ReplayOptions } from './replay-options.js'
 export {
   DEFAULT_POLICIES,
   type Latency,
@@ -13,6 +14,7 @@ export {
   type Policy,
   type ReplayFailure,
   type ReplayReport,
+  type ReplayRound,
   type ReplayRun,
 } from './replay-result.js'
 export {

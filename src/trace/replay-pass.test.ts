@@ -13,6 +13,7 @@ import { CachingPool } from '../pool/caching/caching-pool.js'
 import { parsePoolOptions } from '../pool/caching/options.js'
 import { DriverPool } from '../pool/driver-owned/driver-pool.js'
 import { PlainPool } from '../pool/driver-owned/plain-pool.js'
+import { Footprint } from './footprint.js'
 import { replay } from './replay.js'
 import type { ReplayDevice } from './replay-device.js'
 import { ReplayPass } from './replay-pass.js'
@@ -122,6 +123,30 @@ describe('a pass', () => {
   })
 })
 
+describe('a footprint', () => {
+  it('counts no cached blocks after events', () => {
+    const lines: Line[] = range(50).flatMap(() => [
+      [alloc, 0, 4096],
+      [freeRequested, 0, 4096],
+      [freeCompleted, 0, 4096],
+    ])
+    const trace = traceOf(lines)
+    const device = openDevice()
+    const pool = device.createPool({})
+    const { cached } = pool.caches
+    let counts = 0
+    pool.caches.cached = () => {
+      counts++
+      return cached.call(pool.caches)
+    }
+    const footprint = new Footprint(trace, pool)
+    new ReplayPass(trace, device, pool, 8).run(2, footprint)
+    assert.equal(counts, 2, 'once for each round')
+    assert.ok(footprint.peakReservedBytes >= 2 * MiB && footprint.peakGrantedBytes === 4096)
+    assert.deepEqual(footprint.peaksOfRounds, [footprint.peakReservedBytes, footprint.peakReservedBytes])
+  })
+})
+
 describe('a replay', () => {
   it('a recording with more streams than a device has is refused', async () => {
     const trace = traceOf(range(63).map((stream): Line => [alloc, stream, 1, stream]))
@@ -136,6 +161,41 @@ describe('a replay', () => {
     const { runs } = await replay(fewer, () => openDevice(), { policies: ['cuda-mempool'], latency: false })
     assert.equal(runs[0].failures, 0)
   })
+  it('each round has its peak and its driver calls, which add up to those of the run', async () => {
+    const trace = traceOf([
+      [alloc, 0, 64 * MiB],
+      [freeRequested, 0, 64 * MiB],
+      [freeCompleted, 0, 64 * MiB],
+      [alloc, 1, 96 * MiB],
+    ])
+    const policies = ['pytorch', 'pytorch-expandable', 'cuda-mempool', 'driver-malloc'] as const
+    const { runs, repeat } = await replay(trace, () => openDevice(), { policies, repeat: 3 })
+    assert.equal(repeat, 3)
+    for (const { policy, rounds, peakReservedBytes, deviceCalls, modelledDeviceSeconds, allocateNs } of runs) {
+      assert.ok(rounds !== null && deviceCalls !== null && rounds.length === 3, policy)
+      assert.equal(Math.max(...rounds.map(round => round.peakReservedBytes)), peakReservedBytes, policy)
+      for (const [name, count] of Object.entries(deviceCalls)) {
+        assert.equal(
+          rounds.reduce((sum, round) => sum + (round.deviceCalls[name] ?? 0), 0),
+          count,
+          `${policy} ${name}`,
+        )
+      }
+      const seconds = rounds.reduce((sum, round) => sum + round.modelledDeviceSeconds!, 0)
+      assert.ok(Math.abs(seconds - modelledDeviceSeconds!) < 1e-9, policy)
+      assert.ok(allocateNs!.totalNs > 0 && allocateNs!.totalNs >= allocateNs!.p50, policy)
+    }
+    const [plain, , ours, malloc] = runs
+    const creates = (run: (typeof runs)[number], name: string) => run.rounds!.map(round => round.deviceCalls[name] ?? 0)
+    assert.deepEqual(creates(plain, 'cuMemAlloc'), [2, 0, 0])
+    assert.deepEqual(creates(malloc, 'cuMemAlloc'), [2, 2, 2])
+    assert.deepEqual(
+      malloc.rounds!.map(round => round.peakReservedBytes / MiB),
+      [96, 96, 96],
+    )
+    assert.ok(creates(ours, 'cuMemCreate')[0] > 0 && creates(ours, 'cuMemCreate')[2] === 0)
+  })
+
   it("the driver's default pool stays as it was, also when the driver fails", async () => {
     const driver = newDriver()
     const replayed = (bytes: number) => {

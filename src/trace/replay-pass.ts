@@ -16,6 +16,8 @@ export interface ReplayPassObserver {
   freeing?(block: number, buffer: DeviceBuffer): void
   /** after each event of the trace */
   event?(event: number): void
+  /** after each round: the trace has ended, and all blocks are freed */
+  round?(): void
 }
 
 /** How the pass allocates and frees; by default with the pool's own methods. */
@@ -61,7 +63,10 @@ export class ReplayPass {
     calls: ReplayPassCalls = callsOf(this.pool),
   ): ReplayPassResult {
     const start = performance.now()
-    for (let round = 0; round < repeat; round++) this.round(observer, calls)
+    for (let round = 0; round < repeat; round++) {
+      this.round(observer, calls)
+      observer.round?.()
+    }
     return {
       seconds: (performance.now() - start) / 1000,
       failures: this.failures,

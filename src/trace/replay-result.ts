@@ -4,6 +4,7 @@
 export const DEFAULT_POLICIES = [
   'recorded',
   'pytorch',
+  'pytorch-expandable',
   'cuda-mempool',
   'driver-malloc',
   'driver-pool',
@@ -13,6 +14,7 @@ export const DEFAULT_POLICIES = [
  * All policies:
  * - recorded: PyTorch's allocator, as recorded
  * - pytorch: a model of PyTorch's allocator
+ * - pytorch-expandable: the model with PyTorch's `expandable_segments`
  * - cuda-mempool: our caching pool
  * - driver-malloc: one driver allocation for each buffer
  * - driver-pool: the driver's stream-ordered pool
@@ -39,6 +41,8 @@ export interface Percentiles {
 
 /** Host nanoseconds of each call, from passes of their own. They include the time of reading the clock, `clockNs`. */
 export interface Latency extends Percentiles {
+  /** all calls of one pass together: the median of the passes */
+  readonly totalNs: number
   /** median nanoseconds of reading the clock */
   readonly clockNs: number
   /** how many passes were timed */
@@ -61,6 +65,16 @@ export interface ReplayFailure {
   readonly message: string
   /** the recorded call stack as text, innermost frame first */
   readonly frames: readonly string[]
+}
+
+/** One time through the recording; the option `repeat` asks for several. */
+export interface ReplayRound {
+  /** most bytes taken from the device at once */
+  readonly peakReservedBytes: number
+  /** driver calls by function */
+  readonly deviceCalls: Readonly<Record<string, number>>
+  /** modelled seconds of the driver calls, on the simulated device */
+  readonly modelledDeviceSeconds: number | null
 }
 
 /** The replay of one policy; a figure that a policy does not have is null. */
@@ -93,6 +107,8 @@ export interface ReplayRun {
   readonly deviceCalls: Readonly<Record<string, number>> | null
   /** modelled seconds of the driver calls, on the simulated device */
   readonly modelledDeviceSeconds: number | null
+  /** each time through the recording */
+  readonly rounds: readonly ReplayRound[] | null
   /** events of the trace in a second of host time */
   readonly eventsPerSecond: number | null
   /** allocations, and how many of them got the recorded address */
@@ -128,6 +144,8 @@ export interface ReplayReport {
   readonly device: { readonly name: string; readonly simulated: boolean }
   /** events of a stream after which its modelled work completes, 'never', or null on a GPU, where work is real */
   readonly lag: number | 'never' | null
+  /** how often each pass went through the trace */
+  readonly repeat: number
   /** one entry for each policy, in the order of the option `policies` */
   readonly runs: readonly ReplayRun[]
 }

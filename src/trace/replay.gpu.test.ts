@@ -6,7 +6,8 @@ import { after, describe, it } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { GpuDevice } from '../pool/gpu-device.fixture.js'
 import { readSnapshot } from './pytorch/pytorch-snapshot.js'
-import { type ReplayOptions, replay } from './replay.js'
+import { replay } from './replay.js'
+import type { ReplayOptions } from './replay-options.js'
 import type { ReplayRun } from './replay-result.js'
 
 // Held until the end, because making a GPU's context anew for each pass takes long.

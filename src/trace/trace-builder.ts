@@ -24,6 +24,8 @@ export interface FinalBlock {
   readonly address: number
   /** as requested */
   readonly bytes: number
+  /** the size of the block, if known */
+  readonly grantedBytes?: number
   readonly stream: number
   /** freed by the program, but still in use by a stream */
   readonly pending: boolean
@@ -153,6 +155,7 @@ export class TraceBuilder {
       const number = orphans.length + i
       blocks.address[number] = held.address
       blocks.bytes[number] = held.bytes
+      blocks.grantedBytes[number] = held.grantedBytes ?? 0
       blocks.stream[number] = streams.of(held.stream)
       if (held.pending) blocks.freeRequestedAt[number] = BEFORE
     })
@@ -175,6 +178,10 @@ export class TraceBuilder {
           at[place] = GONE
         }
       }
+    }
+    for (const held of final?.blocks ?? []) {
+      const number = at[places.get(held.address) ?? NO_BLOCK]
+      if (number !== undefined && number !== GONE) blocks.grantedBytes[number] = held.grantedBytes ?? 0
     }
     return { block, blocks }
   }
@@ -272,6 +279,7 @@ function emptyBlocks(initial: number, allocations: number) {
     count,
     initial,
     bytes: new Float64Array(count),
+    grantedBytes: new Float64Array(count),
     address: new Float64Array(count),
     stream: new Uint32Array(count),
     allocatedAt: new Int32Array(count).fill(BEFORE),

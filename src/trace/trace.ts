@@ -69,6 +69,8 @@ export interface Blocks {
   readonly initial: number
   /** as requested, before rounding */
   readonly bytes: Float64Array
+  /** the size of the block that served the request; 0 unless the block is held at the end of a recording that has it */
+  readonly grantedBytes: Float64Array
   /** the address that the recording's allocator chose */
   readonly address: Float64Array
   /** index into `streams`: the stream of the allocation */

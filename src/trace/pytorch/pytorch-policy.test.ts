@@ -2,7 +2,8 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
 import { KiB, MiB } from '../../base/bytes.js'
-import { type PolicyBlock, PytorchPolicy, pytorchSegmentBytes, roundPytorchBytes } from './pytorch-policy.js'
+import { type PolicyBlock, roundPytorchBytes } from './policy-blocks.js'
+import { PytorchPolicy, pytorchSegmentBytes } from './pytorch-policy.js'
 
 test('each request is rounded, and obtains a segment, as in PyTorch', () => {
   const cases = [
@@ -98,7 +99,7 @@ test('streams share no memory', () => {
   const block = policy.allocate(1000, 0)!
   policy.release(block)
   policy.allocate(1000, 1)
-  assert.equal(policy.segmentsObtained, 2)
+  assert.equal(policy.driver.calls['cuMemAlloc'], 2)
   assert.equal(policy.allocate(1000, 0)!.address, block.address)
 })
 
@@ -109,30 +110,48 @@ test('with a capacity, free segments are given back before a request is refused'
   assert.equal(policy.allocate(10 * MiB, 0), null)
   policy.release(small)
   assert.notEqual(policy.allocate(10 * MiB, 0), null)
-  assert.equal(policy.segmentsReturned, 1)
+  assert.equal(policy.driver.calls['cuMemFree'], 1)
   assert.equal(policy.allocate(MiB, 1), null)
   policy.release(large)
   assert.notEqual(policy.allocate(MiB, 1), null)
   assert.equal(policy.peakReservedBytes, 30 * MiB)
 })
 
-test('in a segment from before, memory between blocks is free or part of the block below', () => {
+test('in a segment from before, the memory between its blocks is free', () => {
   const policy = new PytorchPolicy()
   const base = 1000 * MiB
   const used = [
-    { address: base + 2 * MiB, bytes: 5 * MiB },
-    { address: base + 8 * MiB, bytes: 5 * MiB - 100 },
+    { address: base + 2 * MiB, bytes: 6 * MiB },
+    { address: base + 8 * MiB, bytes: 5 * MiB },
   ]
   const [first, second] = policy.adoptSegment(base, 20 * MiB, 0, used)
-  assert.deepEqual([first.address, first.bytes], [base + 2 * MiB, 6 * MiB], 'the gap of 1 MiB is not split off')
+  assert.deepEqual([first.address, first.bytes], [base + 2 * MiB, 6 * MiB])
   assert.deepEqual([second.address, second.bytes], [base + 8 * MiB, 5 * MiB])
-  assert.equal(policy.segmentsObtained, 0)
+  assert.equal(policy.driver.calls['cuMemAlloc'], 0)
   assert.equal(policy.allocate(2 * MiB, 0)!.address, base)
   assert.equal(policy.allocate(7 * MiB, 0)!.address, base + 13 * MiB)
   policy.release(first)
   policy.release(second)
   assert.equal(policy.allocate(11 * MiB, 0)!.address, base + 2 * MiB)
   assert.equal(policy.reservedBytes, 20 * MiB)
+})
+
+test('a block from before grows by what a request that lies elsewhere shows, and no further than it may', () => {
+  const policy = new PytorchPolicy()
+  const base = 1000 * MiB
+  const adopted = { address: base, bytes: 4 * MiB, mostBytes: 5 * MiB }
+  const [before] = policy.adoptSegment(base, 10 * MiB, 0, [adopted])
+  const wrong = policy.allocate(5.5 * MiB, 0)!
+  assert.equal(wrong.address, base + 4 * MiB)
+  assert.equal(policy.reconsider(wrong, 5.5 * MiB), true)
+  assert.equal(before.bytes, 4.5 * MiB + 512, 'the free block after it is one step too short')
+  assert.notEqual(policy.allocate(5.5 * MiB, 0)!.address, base + 4 * MiB)
+  const smaller = policy.allocate(4 * MiB, 0)!
+  assert.equal(smaller.address, base + 4.5 * MiB + 512)
+  assert.equal(policy.reconsider(smaller, 4 * MiB), false, 'so much was never left with a block')
+  policy.release(smaller)
+  policy.release(before)
+  assert.equal(policy.allocate(10 * MiB, 0)!.address, base)
 })
 
 test('blocks never overlap, and all memory comes back', () => {
@@ -160,7 +179,7 @@ test('blocks never overlap, and all memory comes back', () => {
       assert(live.reduce((sum, block) => sum + block.bytes, 0) <= reserved)
       for (const block of live) policy.release(block)
       assert.equal(policy.reservedBytes, reserved)
-      policy.releaseFreeSegments()
+      policy.releaseFree()
       assert.equal(policy.reservedBytes, 0)
     }),
   )

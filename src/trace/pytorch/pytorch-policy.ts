@@ -8,9 +8,21 @@
 // block stays free if it is large enough; free neighbours merge. If no block fits, a new segment is obtained.
 
 import { MiB } from '../../base/bytes.js'
+import { DriverTally } from './driver-tally.js'
+import {
+  type BaseFor,
+  Block,
+  type BlockPool,
+  BlockPools,
+  MOST_SMALL_BYTES,
+  type PlacementPolicy,
+  type PolicyBlock,
+  ROUNDING_BYTES,
+  roundPytorchBytes,
+  roundUp,
+  type UsedRange,
+} from './policy-blocks.js'
 
-const ROUNDING_BYTES = 512
-const MOST_SMALL_BYTES = MiB
 const SMALL_SEGMENT_BYTES = 2 * MiB
 const LARGE_SEGMENT_BYTES = 20 * MiB
 /** From this size on a segment serves one request, rounded up to 2 MiB. */
@@ -19,17 +31,6 @@ const OWN_SEGMENT_ROUNDING_BYTES = 2 * MiB
 /** The address of segments that no recording places: above every address of a GPU. */
 const FIRST_SYNTHETIC_BASE = 2 ** 52
 
-/**
- * The bytes that PyTorch reserves for a request. With `divisions` (its roundup_power2_divisions, a power of two),
- * requests above 512 × divisions are rounded up to one of `divisions` equal steps between powers of two.
- */
-export function roundPytorchBytes(bytes: number, divisions = 0): number {
-  if (divisions > 1 && bytes > ROUNDING_BYTES * divisions) {
-    return roundUp(bytes, 2 ** Math.floor(Math.log2(bytes)) / divisions)
-  }
-  return Math.max(ROUNDING_BYTES, roundUp(bytes, ROUNDING_BYTES))
-}
-
 /** The bytes that PyTorch obtains from the device when no free block fits a request of `rounded` bytes. */
 export function pytorchSegmentBytes(rounded: number): number {
   if (rounded <= MOST_SMALL_BYTES) return SMALL_SEGMENT_BYTES
@@ -37,30 +38,17 @@ export function pytorchSegmentBytes(rounded: number): number {
   return roundUp(rounded, OWN_SEGMENT_ROUNDING_BYTES)
 }
 
-/** A part of a segment, in use or free. */
-export interface PolicyBlock {
-  readonly address: number
-  readonly bytes: number
-  readonly stream: number
+/** The most bytes that stay with a large block, because they are too few to split off. */
+export const MOST_UNSPLIT_BYTES = MOST_SMALL_BYTES
+
+/** Whether the policy splits `restBytes` off a block, so that another request may have them. */
+export function worthSplitting(restBytes: number, small: boolean): boolean {
+  return small ? restBytes >= ROUNDING_BYTES : restBytes > MOST_UNSPLIT_BYTES
 }
 
-/** A block that was in use before the policy began; bytes as requested. */
-export interface UsedRange {
-  readonly address: number
-  readonly bytes: number
-}
-
-class Block implements PolicyBlock {
-  free = false
-  previous: Block | null = null
-  next: Block | null = null
-
-  constructor(
-    public address: number,
-    public bytes: number,
-    readonly stream: number,
-    readonly small: boolean,
-  ) {}
+/** Whether the blocks of a segment are small ones. */
+export function isSmallSegment(bytes: number): boolean {
+  return bytes <= SMALL_SEGMENT_BYTES
 }
 
 export interface PolicyOptions {
@@ -69,15 +57,15 @@ export interface PolicyOptions {
   readonly divisions?: number
 }
 
-export class PytorchPolicy {
+export class PytorchPolicy implements PlacementPolicy {
   reservedBytes = 0
   peakReservedBytes = 0
-  segmentsObtained = 0
-  segmentsReturned = 0
-  /** free blocks by size, then address, for each stream: one list for small and one for large blocks */
-  private readonly free: Block[][] = []
+  readonly driver = new DriverTally('cuMemAlloc', 'cuMemFree')
+  private readonly pools = new BlockPools()
   /** the first block of each segment, by the segment's base */
   private readonly segments = new Map<number, Block>()
+  /** the most bytes of blocks from before, if their size is not certain */
+  private readonly mostBytes = new Map<Block, number>()
   private nextSyntheticBase = FIRST_SYNTHETIC_BASE
   private readonly capacityBytes: number
   private readonly divisions: number
@@ -87,82 +75,86 @@ export class PytorchPolicy {
     this.divisions = divisions
   }
 
-  /**
-   * A block of at least `bytes` for stream number `stream`, or null when the capacity is spent. `baseFor` may return
-   * the address of a new segment of the given size; undefined leaves the address to the policy.
-   */
-  allocate(bytes: number, stream: number, baseFor?: (segmentBytes: number) => number | undefined): PolicyBlock | null {
+  allocate(bytes: number, stream: number, baseFor?: BaseFor): PolicyBlock | null {
     const rounded = roundPytorchBytes(bytes, this.divisions)
-    const small = rounded <= MOST_SMALL_BYTES
-    let block = this.takeFree(rounded, stream, small)
+    const pool = this.pools.of(stream, rounded <= MOST_SMALL_BYTES)
+    let block = takeSmallest(pool, rounded)
     if (block === null) {
       const segmentBytes = pytorchSegmentBytes(rounded)
-      if (this.reservedBytes + segmentBytes > this.capacityBytes) this.releaseFreeSegments()
+      if (this.reservedBytes + segmentBytes > this.capacityBytes) this.releaseFree()
       if (this.reservedBytes + segmentBytes > this.capacityBytes) return null
-      block = this.addSegment(baseFor?.(segmentBytes) ?? this.syntheticBase(segmentBytes), segmentBytes, stream, small)
+      block = this.addSegment(baseFor?.(segmentBytes) ?? this.syntheticBase(segmentBytes), segmentBytes, pool)
     }
-    this.split(block, rounded)
+    if (worthSplitting(block.bytes - rounded, pool.small)) pool.insert(block.cut(rounded))
     return block
   }
 
-  /** Takes back a block that no stream uses. */
   release(block: PolicyBlock): void {
     const own = block as Block
-    for (const neighbour of [own.previous, own.next]) if (neighbour?.free) this.merge(own, neighbour)
-    this.putFree(own)
+    this.mostBytes.delete(own)
+    own.pool.give(own)
+    if (own.previous === null) this.segments.set(own.address, own)
   }
 
-  /**
-   * Adds a segment that existed before the policy began, with its blocks in use by rising address. Returns these
-   * blocks. Memory between them is free, or belongs to the block below if the policy would not have split it off.
-   */
+  reconsider(block: PolicyBlock, bytes: number): boolean {
+    const { previous: below, next, pool, bytes: blockBytes } = block as Block
+    const most = below === null ? undefined : this.mostBytes.get(below)
+    if (below === null || most === undefined) return false
+    const freeBytes = blockBytes + (next?.free ? next.bytes : 0)
+    const tooFewBytes = roundPytorchBytes(bytes, this.divisions) - ROUNDING_BYTES
+    const belowBytes = below.bytes + freeBytes - tooFewBytes
+    if (belowBytes > most) return false
+    this.release(block)
+    const whole = below.next!
+    pool.remove(whole)
+    below.absorb(whole)
+    pool.insert(below.cut(belowBytes))
+    return true
+  }
+
   adoptSegment(base: number, bytes: number, stream: number, used: readonly UsedRange[]): PolicyBlock[] {
-    const small = bytes <= SMALL_SEGMENT_BYTES
-    const end = base + bytes
-    const blocks: PolicyBlock[] = []
-    let last: Block | null = null
-    let cursor = base
-    const append = (to: number, free: boolean) => {
-      const block = new Block(cursor, to - cursor, stream, small)
-      block.previous = last
-      if (last === null) this.segments.set(base, block)
-      else last.next = block
-      if (free) this.putFree(block)
-      last = block
-      cursor = to
-      return block
-    }
-    used.forEach(({ address, bytes: requested }, i) => {
-      if (address > cursor) append(address, true)
-      const limit = used[i + 1]?.address ?? end
-      const rounded = roundPytorchBytes(requested, this.divisions)
-      blocks.push(append(worthSplitting(limit - address - rounded, small) ? address + rounded : limit, false))
-    })
-    if (cursor < end) append(end, true)
+    const pool = this.pools.of(stream, isSmallSegment(bytes))
+    let block = new Block(base, bytes, pool)
+    this.segments.set(base, block)
     this.countReserved(bytes)
+    const blocks = used.map(range => {
+      if (range.address > block.address) {
+        const before = block
+        block = before.cut(range.address - before.address)
+        pool.insert(before)
+      }
+      const taken = block
+      if (range.mostBytes !== undefined) this.mostBytes.set(taken, range.mostBytes)
+      if (range.bytes < taken.bytes) block = taken.cut(range.bytes)
+      return taken
+    })
+    if (blocks.at(-1) !== block) pool.insert(block)
     return blocks
+  }
+
+  releaseRecorded(address: number): boolean {
+    return this.releaseSegment(address)
   }
 
   /** Gives the segment at `base` back to the device if all of it is free; returns whether it did. */
   releaseSegment(base: number): boolean {
     const block = this.segments.get(base)
     if (block === undefined || !block.free || block.next !== null) return false
-    this.dropFree(block)
+    block.pool.remove(block)
     this.segments.delete(base)
     this.reservedBytes -= block.bytes
-    this.segmentsReturned++
+    this.driver.note('cuMemFree', block.bytes)
     return true
   }
 
-  /** Gives back every segment that is entirely free. */
-  releaseFreeSegments(): void {
+  releaseFree(): void {
     for (const base of this.segments.keys()) this.releaseSegment(base)
   }
 
-  private addSegment(base: number, bytes: number, stream: number, small: boolean): Block {
-    const block = new Block(base, bytes, stream, small)
+  private addSegment(base: number, bytes: number, pool: BlockPool): Block {
+    const block = new Block(base, bytes, pool)
     this.segments.set(base, block)
-    this.segmentsObtained++
+    this.driver.note('cuMemAlloc', bytes)
     this.countReserved(bytes)
     return block
   }
@@ -177,81 +169,11 @@ export class PytorchPolicy {
     this.nextSyntheticBase += bytes
     return base
   }
-
-  /** Shortens `block` to `bytes` and frees the rest, if the rest is large enough. */
-  private split(block: Block, bytes: number): void {
-    if (!worthSplitting(block.bytes - bytes, block.small)) return
-    const rest = new Block(block.address + bytes, block.bytes - bytes, block.stream, block.small)
-    rest.previous = block
-    rest.next = block.next
-    if (rest.next !== null) rest.next.previous = rest
-    block.next = rest
-    block.bytes = bytes
-    this.putFree(rest)
-  }
-
-  /** Merges the free `neighbour` into `block`. */
-  private merge(block: Block, neighbour: Block): void {
-    this.dropFree(neighbour)
-    block.bytes += neighbour.bytes
-    if (neighbour === block.next) {
-      block.next = neighbour.next
-      if (block.next !== null) block.next.previous = block
-    } else {
-      block.address = neighbour.address
-      block.previous = neighbour.previous
-      if (block.previous !== null) block.previous.next = block
-      else this.segments.set(block.address, block)
-    }
-  }
-
-  private takeFree(bytes: number, stream: number, small: boolean): Block | null {
-    const list = this.freeList(stream, small)
-    const found = lowerBound(list, bytes, 0)
-    if (found === list.length) return null
-    const [block] = list.splice(found, 1)
-    block.free = false
-    return block
-  }
-
-  private putFree(block: Block): void {
-    const list = this.freeList(block.stream, block.small)
-    list.splice(lowerBound(list, block.bytes, block.address), 0, block)
-    block.free = true
-  }
-
-  private dropFree(block: Block): void {
-    const list = this.freeList(block.stream, block.small)
-    list.splice(lowerBound(list, block.bytes, block.address), 1)
-    block.free = false
-  }
-
-  private freeList(stream: number, small: boolean): Block[] {
-    const index = 2 * stream + (small ? 1 : 0)
-    while (this.free.length <= index) this.free.push([])
-    return this.free[index]
-  }
 }
 
-function worthSplitting(restBytes: number, small: boolean): boolean {
-  return small ? restBytes >= ROUNDING_BYTES : restBytes > MOST_SMALL_BYTES
-}
-
-/**
- * The index of the first block in `list` that is not before (`bytes`, `address`), in the order of size, then address.
- */
-function lowerBound(list: readonly Block[], bytes: number, address: number): number {
-  let low = 0
-  let high = list.length
-  while (low < high) {
-    const middle = (low + high) >>> 1
-    const block = list[middle]
-    if (block.bytes < bytes || (block.bytes === bytes && block.address < address)) low = middle + 1
-    else high = middle
-  }
-  return low
-}
-
-function roundUp(bytes: number, step: number): number {
-  return Math.ceil(bytes / step) * step
+/** Takes the smallest free block that fits, at the lowest address. */
+function takeSmallest(pool: BlockPool, bytes: number): Block | null {
+  const block = pool.free.smallest(bytes)
+  if (block !== null) pool.remove(block)
+  return block
 }

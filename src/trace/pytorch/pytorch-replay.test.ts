@@ -1,15 +1,18 @@
 import assert from 'node:assert/strict'
+import { readFileSync } from 'node:fs'
 import { test } from 'node:test'
 import { fileURLToPath } from 'node:url'
+import { gunzipSync } from 'node:zlib'
 import { MiB } from '../../base/bytes.js'
 import { Action, type ActionCode } from '../trace.js'
 import { type FinalState, TraceBuilder } from '../trace-builder.js'
+import { readPickle } from './pickle.js'
+import { writePickle } from './pickle-writer.js'
 import { replayPytorchPolicy } from './pytorch-replay.js'
-import { readSnapshot } from './pytorch-snapshot.js'
+import { parseSnapshot, readSnapshot } from './pytorch-snapshot.js'
 
-function recording(name: string) {
-  return readSnapshot(fileURLToPath(new URL(`../../../../traces/${name}.pickle.gz`, import.meta.url)))
-}
+const path = (name: string) => fileURLToPath(new URL(`../../../../traces/${name}.pickle.gz`, import.meta.url))
+const recording = (name: string) => readSnapshot(path(name))
 
 // Every allocation must get PyTorch's own address; the granted peak is then PyTorch's reported peak of
 // allocated_bytes.
@@ -34,11 +37,67 @@ for (const { name, allocations, grantedMiB, cuMemAlloc, cuMemFree } of RECORDING
   })
 }
 
-test('with expandable segments the policy uses segments of its own, and reports no placement', () => {
+test("the policy with expandable segments puts every block of gpt2-expandable at PyTorch's address", () => {
   const trace = recording('gpt2-expandable')
-  const plain = replayPytorchPolicy(recording('gpt2-train-varlen'))
-  assert.deepEqual(replayPytorchPolicy(trace), { ...plain, placement: null })
+  const result = replayPytorchPolicy(trace, { expandable: true })
+  assert.deepEqual(result.placement, { allocations: 22_868, exact: 22_868 })
+  assert.equal(result.peakReservedBytes, trace.recordedPeakReservedBytes)
+  assert.deepEqual(result.deviceCalls, {
+    cuMemAddressReserve: 2,
+    cuMemCreate: 296,
+    cuMemMap: 296,
+    cuMemSetAccess: trace.action.reduce((sum, action) => sum + (action === Action.segmentMap ? 1 : 0), 0),
+    cuMemUnmap: 0,
+    cuMemRelease: 0,
+    cuMemAddressFree: 0,
+  })
 })
+
+test('with segments of the other kind a policy uses segments of its own, and reports no placement', () => {
+  const plain = recording('gpt2-train-varlen')
+  const expandable = recording('gpt2-expandable')
+  for (const policy of [{ expandable: false }, { expandable: true }]) {
+    const own = replayPytorchPolicy(policy.expandable ? expandable : plain, policy)
+    const other = replayPytorchPolicy(policy.expandable ? plain : expandable, policy)
+    assert.deepEqual(other, { ...own, placement: null })
+  }
+})
+
+test('where a recording with segments of the other kind gives memory back, the policy gives back all it can', () => {
+  const base = 2 ** 40
+  const trace = build([
+    [Action.alloc, base, 3 * MiB],
+    [Action.freeRequested, base, 3 * MiB],
+    [Action.freeCompleted, base, 3 * MiB],
+    [Action.segmentFree, base, 20 * MiB],
+    [Action.segmentFree, 2 * base, 20 * MiB],
+    [Action.alloc, base, 3 * MiB],
+  ])
+  const { deviceCalls, peakReservedBytes } = replayPytorchPolicy(trace, { expandable: true })
+  assert.equal(peakReservedBytes, 20 * MiB)
+  assert.deepEqual([deviceCalls['cuMemMap'], deviceCalls['cuMemUnmap'], deviceCalls['cuMemAddressFree']], [2, 1, 1])
+})
+
+// Of the memory from before only addresses and requested bytes are known. Blocks of the later cuts were freed before
+// any event showed their size; it follows from requests that were not served behind them.
+for (const [name, shares] of [
+  ['gpt2-train-varlen', [0.175, 0.575]],
+  ['resnet50-train-varbatch', [0.275, 0.725]],
+  ['multistream-random', [0.005, 0.265, 0.575, 0.655]],
+  ['oom-retry-2gib', [0.125, 0.345, 0.485, 0.595]],
+  ['gpt2-expandable', [0.275, 0.725]],
+] as const) {
+  test(`every block has PyTorch's address in the rest of ${name}, wherever it begins`, () => {
+    const root = readPickle(gunzipSync(readFileSync(path(name)))) as { device_traces: unknown[][] }
+    for (const share of shares) {
+      const events = root.device_traces[0]
+      const rest = writePickle({ ...root, device_traces: [events.slice(Math.floor(share * events.length))] })
+      const expandable = name === 'gpt2-expandable'
+      const { placement } = replayPytorchPolicy(parseSnapshot(rest, name), { expandable })
+      assert.equal(placement?.exact, placement?.allocations, `from ${share}`)
+    }
+  })
+}
 
 test('a trace without segments uses segments of its own', () => {
   const result = replayPytorchPolicy(

@@ -1,10 +1,19 @@
-// PyTorch's policy over a recorded trace. The policy itself decides between reuse and a new segment. The recording
-// supplies only the address of a new segment, and its segment_free events, which tell when PyTorch gave memory back:
-// after an out of memory, or on request. An outOfMemory event got no block in the recording, so it requests none
-// here.
+// PyTorch's policy over a recorded trace, with its default segments or with expandable ones. The policy itself
+// decides between reuse and new memory. The recording supplies only the address of a new segment, and when PyTorch
+// gave memory back: after an out of memory, or on request. An outOfMemory event got no block in the recording, so it
+// requests none here.
+//
+// A recording with segments of the other kind has no addresses for the policy. Where it gave memory back, the policy
+// gives back all it can, as PyTorch does then.
 
+import type { LatencyMeter } from '../latency.js'
+import type { ReplayRound } from '../replay-result.js'
+import { sumOf } from '../run-figures.js'
 import { Action, BEFORE, type Frame, framesOf, type Trace } from '../trace.js'
-import { type PolicyBlock, PytorchPolicy } from './pytorch-policy.js'
+import { ExpandablePolicy } from './expandable-policy.js'
+import { initialSegments } from './initial-blocks.js'
+import type { PlacementPolicy, PolicyBlock } from './policy-blocks.js'
+import { PytorchPolicy } from './pytorch-policy.js'
 
 export interface PytorchResult {
   readonly peakRequestedBytes: number
@@ -13,7 +22,10 @@ export interface PytorchResult {
   readonly peakReservedBytes: number
   /** how many alloc events got the recorded address; null if the recording's addresses come from another policy */
   readonly placement: { readonly allocations: number; readonly exact: number } | null
-  readonly deviceCalls: { readonly cuMemAlloc: number; readonly cuMemFree: number }
+  readonly deviceCalls: Readonly<Record<string, number>>
+  /** modelled seconds of these calls */
+  readonly modelledDeviceSeconds: number | null
+  readonly rounds: readonly ReplayRound[]
   /** alloc events that got no block, which happens only with a capacity */
   readonly failures: number
   readonly firstFailure: {
@@ -26,10 +38,14 @@ export interface PytorchResult {
 }
 
 export interface PytorchReplayOptions {
+  /** how often to go through the trace; default 1. Blocks live at the end of a round are freed. */
+  readonly repeat?: number
+  /** times each call */
+  readonly meter?: LatencyMeter | null
+  /** whether segments are expandable; default false */
+  readonly expandable?: boolean
   /** the most bytes to obtain from the device; default no limit */
   readonly capacityBytes?: number
-  /** called from time to time with the share that is done, up to 1 */
-  readonly onProgress?: (fraction: number) => void
 }
 
 /** Replays `trace` on the policy. */
@@ -37,22 +53,27 @@ export function replayPytorchPolicy(trace: Trace, options: PytorchReplayOptions 
   return new Replay(trace, options).run()
 }
 
-const PROGRESS_EVENTS = 65_536
-
 class Replay {
-  private readonly policy: PytorchPolicy
+  private readonly policy: PlacementPolicy
+  /** whether the recording's segments are of the policy's kind */
+  private readonly ownSegments: boolean
+  /** whether the policy may follow the recorded addresses: only in the first round */
+  private followsAddresses: boolean
+  private readonly expandable: boolean
   /** by block number; null for a block that is not live */
   private readonly held: (PolicyBlock | null)[]
   /** segments that the recording obtained for the next allocation */
-  private offered: { address: number; bytes: number }[] = []
+  private readonly offered: { address: number; bytes: number }[] = []
   /** segments that the recording gave back and the policy still uses */
   private readonly retained: { address: number; bytes: number }[] = []
-  private initialSegmentCalls = 0
   private requestedBytes = 0
   private grantedBytes = 0
   private peakRequestedBytes = 0
   private peakGrantedBytes = 0
   private exact = 0
+  /** whether every block so far has the recorded address */
+  private isExact: boolean
+  private readonly rounds: ReplayRound[] = []
   private failures = 0
   private firstFailure: PytorchResult['firstFailure'] = null
 
@@ -60,27 +81,32 @@ class Replay {
     private readonly trace: Trace,
     private readonly options: PytorchReplayOptions,
   ) {
-    this.policy = new PytorchPolicy(options)
+    this.expandable = options.expandable ?? false
+    this.policy = this.expandable ? new ExpandablePolicy(options) : new PytorchPolicy(options)
+    this.ownSegments = hasSegments(trace, this.expandable)
+    this.isExact = this.followsAddresses = this.ownSegments
     this.held = new Array(trace.blocks.count).fill(null)
   }
 
   run(): PytorchResult {
-    const { trace, policy } = this
+    const { trace, rounds, options } = this
     this.adoptInitial()
-    for (let event = 0; event < trace.events; event++) {
-      this.apply(event)
-      if (event % PROGRESS_EVENTS === 0) this.options.onProgress?.(event / trace.events)
+    this.policy.driver.take()
+    for (let round = 0; round < (options.repeat ?? 1); round++) {
+      if (round > 0) this.followsAddresses = this.isExact = false
+      this.allocateInitial()
+      if (round === 0) this.policy.driver.take()
+      for (let event = 0; event < trace.events; event++) this.apply(event)
+      this.endRound()
     }
     const { allocations } = trace
     return {
       peakRequestedBytes: this.peakRequestedBytes,
       peakGrantedBytes: this.peakGrantedBytes,
-      peakReservedBytes: policy.peakReservedBytes,
-      placement: usesPlainSegments(trace) ? { allocations, exact: this.exact } : null,
-      deviceCalls: {
-        cuMemAlloc: policy.segmentsObtained - this.initialSegmentCalls,
-        cuMemFree: policy.segmentsReturned,
-      },
+      peakReservedBytes: rounds.reduce((peak, round) => Math.max(peak, round.peakReservedBytes), 0),
+      placement: this.ownSegments ? { allocations, exact: this.exact } : null,
+      ...sumOf(rounds),
+      rounds,
       failures: this.failures,
       firstFailure: this.firstFailure,
     }
@@ -91,7 +117,7 @@ class Replay {
     switch (action[event]) {
       case Action.alloc:
         this.allocate(event, block[event])
-        this.offered = []
+        this.offered.length = 0
         break
       case Action.freeRequested:
         this.countFree(block[event])
@@ -100,42 +126,68 @@ class Replay {
         this.release(block[event])
         break
       case Action.segmentAlloc:
-        this.offered.push({ address: address[event], bytes: bytes[event] })
+      case Action.segmentMap:
+        if (this.followsAddresses) this.offered.push({ address: address[event], bytes: bytes[event] })
         break
       case Action.segmentFree:
-        if (!this.policy.releaseSegment(address[event])) {
-          this.retained.push({ address: address[event], bytes: bytes[event] })
-        }
+      case Action.segmentUnmap:
+        this.giveBack(event)
         break
       case Action.outOfMemory:
-        this.offered = []
+        this.offered.length = 0
         break
     }
+  }
+
+  /** Follows a segment_free or segment_unmap event. */
+  private giveBack(event: number): void {
+    const { action, address, bytes } = this.trace
+    if (this.followsAddresses) {
+      if (this.policy.releaseRecorded(address[event], bytes[event])) return
+      this.retained.push({ address: address[event], bytes: bytes[event] })
+    } else if (event === 0 || action[event] !== action[event - 1]) this.policy.releaseFree()
   }
 
   private allocate(event: number, number: number): void {
     const { blocks, streams } = this.trace
     const stream = blocks.stream[number]
     const bytes = blocks.bytes[number]
-    const granted = this.policy.allocate(bytes, stream, this.offeredBase)
+    const address = blocks.address[number]
+    let granted = this.take(bytes, stream)
+    while (this.isExact && granted !== null && granted.address !== address && this.policy.reconsider(granted, bytes)) {
+      granted = this.take(bytes, stream)
+    }
+    this.held[number] = granted
     if (granted === null) {
       this.failures++
-      this.firstFailure ??= { event, bytes, stream: streams[stream], frames: framesOf(this.trace, event) }
+      const frames = event === -1 ? [] : framesOf(this.trace, event)
+      this.firstFailure ??= { event, bytes, stream: streams[stream], frames }
       return
     }
-    if (granted.address === blocks.address[number]) this.exact++
-    this.held[number] = granted
-    this.countLive(number, granted)
+    if (event >= 0 && this.followsAddresses) {
+      if (granted.address === address) this.exact++
+      else this.isExact = false
+    }
+    if (blocks.freeRequestedAt[number] !== BEFORE) this.countLive(number, granted)
+  }
+
+  private take(bytes: number, stream: number): PolicyBlock | null {
+    const { meter } = this.options
+    if (!meter) return this.policy.allocate(bytes, stream, this.offeredBase)
+    const start = performance.now()
+    const granted = this.policy.allocate(bytes, stream, this.offeredBase)
+    meter.noteAllocation((performance.now() - start) * 1e6)
+    return granted
   }
 
   /**
-   * The address of a segment of this size that the recording has just obtained, unless the policy still has memory
-   * there.
+   * The address of a segment of this size, or of an expandable one, that the recording has just obtained, unless the
+   * policy still has memory there.
    */
   private readonly offeredBase = (segmentBytes: number): number | undefined =>
     this.offered.find(
       ({ address, bytes }) =>
-        bytes === segmentBytes &&
+        (this.expandable || bytes === segmentBytes) &&
         !this.retained.some(range => range.address < address + bytes && address < range.address + range.bytes),
     )?.address
 
@@ -156,39 +208,50 @@ class Replay {
   private release(number: number): void {
     const granted = this.held[number]
     if (granted === null) return
-    this.policy.release(granted)
     this.held[number] = null
+    const { meter } = this.options
+    const start = meter ? performance.now() : 0
+    this.policy.release(granted)
+    meter?.noteFree((performance.now() - start) * 1e6)
   }
 
-  /** Adds the blocks and segments from before the first event, at their addresses if the recording has them. */
+  /** Adds the segments from before the first event with their blocks, if the recording has them. */
   private adoptInitial(): void {
-    const { blocks, initialSegments } = this.trace
-    const numbers = Array.from({ length: blocks.initial }, (_, number) => number)
-    numbers.sort((a, b) => blocks.address[a] - blocks.address[b])
-    for (const { address: base, bytes, stream } of initialSegments) {
-      let cursor = base
-      const inside = numbers.filter(number => {
-        const fits = blocks.address[number] >= cursor && blocks.address[number] + blocks.bytes[number] <= base + bytes
-        if (fits) cursor = blocks.address[number] + blocks.bytes[number]
-        return fits
-      })
-      const used = inside.map(number => ({ address: blocks.address[number], bytes: blocks.bytes[number] }))
-      const granted = this.policy.adoptSegment(base, bytes, stream, used)
-      inside.forEach((number, i) => {
+    if (!this.ownSegments) return
+    for (const { segment, numbers, used } of initialSegments(this.trace)) {
+      const granted = this.policy.adoptSegment(segment.address, segment.bytes, segment.stream, used)
+      numbers.forEach((number, i) => {
         this.held[number] = granted[i]
+        if (this.trace.blocks.freeRequestedAt[number] !== BEFORE) this.countLive(number, granted[i])
       })
     }
-    for (const number of numbers) {
-      this.held[number] ??= this.policy.allocate(blocks.bytes[number], blocks.stream[number])
-      const granted = this.held[number]
-      if (granted !== null && blocks.freeRequestedAt[number] !== BEFORE) this.countLive(number, granted)
+  }
+
+  /** Allocates the other blocks from before the first event. */
+  private allocateInitial(): void {
+    for (let number = 0; number < this.trace.blocks.initial; number++) {
+      if (this.held[number] === null) this.allocate(-1, number)
     }
-    this.initialSegmentCalls = this.policy.segmentsObtained
+  }
+
+  /** Frees what is live, and notes the figures of the round. */
+  private endRound(): void {
+    const { policy, held, rounds } = this
+    for (const [number, granted] of held.entries()) {
+      if (granted !== null) policy.release(granted)
+      held[number] = null
+    }
+    this.requestedBytes = this.grantedBytes = 0
+    const { calls: deviceCalls, seconds: modelledDeviceSeconds } = policy.driver.take()
+    rounds.push({ peakReservedBytes: policy.peakReservedBytes, deviceCalls, modelledDeviceSeconds })
+    policy.peakReservedBytes = policy.reservedBytes
   }
 }
 
 /** Whether the recorded addresses come from segments as the policy models them. */
-function usesPlainSegments(trace: Trace): boolean {
+function hasSegments(trace: Trace, expandable: boolean): boolean {
   if (trace.recordedPeakReservedBytes === null) return false
-  return !trace.initialSegments.some(segment => segment.expandable) && !trace.action.includes(Action.segmentMap)
+  if (trace.initialSegments.some(segment => segment.expandable !== expandable)) return false
+  const others = expandable ? [Action.segmentAlloc, Action.segmentFree] : [Action.segmentMap, Action.segmentUnmap]
+  return !others.some(action => trace.action.includes(action))
 }

@@ -5,7 +5,7 @@ import { MiB } from '../../base/bytes.js'
 import { ReservedSegments } from '../reserved-segments.js'
 import { Action, type ActionCode, framesOf, NEVER, type Segment, type Trace } from '../trace.js'
 import { PickleTuple, writePickle } from './pickle-writer.js'
-import { roundPytorchBytes } from './pytorch-policy.js'
+import { roundPytorchBytes } from './policy-blocks.js'
 
 const NAMES: Readonly<Record<ActionCode, string>> = {
   [Action.alloc]: 'alloc',
@@ -90,8 +90,8 @@ function heldAtEnd({ blocks }: Trace): number[] {
 }
 
 /**
- * The blocks in use in a segment, and the free blocks between them. A trace has no granted sizes, so sizes are
- * rounded like PyTorch's.
+ * The blocks in use in a segment, and the free blocks between them. Sizes that the trace does not have are rounded
+ * like PyTorch's.
  */
 function blockEntries({ blocks }: Trace, segment: Segment, held: readonly number[]) {
   const end = segment.address + segment.bytes
@@ -106,7 +106,8 @@ function blockEntries({ blocks }: Trace, segment: Segment, held: readonly number
     append(blocks.address[number], 0, 'inactive')
     const limit = i + 1 < inside.length ? blocks.address[inside[i + 1]] : end
     const state = blocks.freeRequestedAt[number] === NEVER ? 'active_allocated' : 'active_pending_free'
-    append(Math.min(limit, cursor + roundPytorchBytes(blocks.bytes[number])), blocks.bytes[number], state)
+    const bytes = blocks.grantedBytes[number] || roundPytorchBytes(blocks.bytes[number])
+    append(Math.min(limit, cursor + bytes), blocks.bytes[number], state)
   })
   append(end, 0, 'inactive')
   return entries

@@ -48,7 +48,7 @@ function finalBlocks(blocks: readonly unknown[], base: number, total: number, se
     const pending = state === 'active_pending_free' || state === 'active_awaiting_free'
     if (!pending && state !== 'active_allocated') throw new FormatError(`${place}.state is none that is known`)
     const bytes = whole(block['requested_size'] ?? size, `${place}.requested_size`, 'a whole number of bytes')
-    used.push({ address, bytes, pending })
+    used.push({ address, bytes, grantedBytes: size, pending })
   })
   return used
 }

@@ -55,7 +55,7 @@ export class ImportedPool extends PoolAttributes {
     for (const { serial, region } of this.views.values()) if (serial === block.serial) return region.base
     const region = this.space.claim(block.bytes)
     if (region === null) throw this.interceptor.refuse(RESULT.CUDA_ERROR_OUT_OF_MEMORY, 'no addresses are left')
-    region.hold(this.place.memory, block.chunk.contents!, this.place.access, block.base - block.chunk.base)
+    region.hold(this.place.memory, block.chunk.contents!, this.place.access, block.address - block.chunk.base)
     this.views.set(region.base, { serial: block.serial, region })
     this.addUsed(block.bytes)
     this.addReserved(block.bytes)

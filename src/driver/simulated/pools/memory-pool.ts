@@ -7,6 +7,7 @@
 // that its frees have completed, as with the real driver. A pool that can be exported keeps its chunks until it is
 // destroyed. Like a real pool, it does not detect use after free inside a chunk.
 
+import { BestFitList } from '../../../base/best-fit-list.js'
 import { CU_MEM_HANDLE_TYPE_NONE } from '../../constants.js'
 import type { CallInterceptor } from '../call-interceptor.js'
 import { costUs } from '../cost-model.js'
@@ -38,7 +39,7 @@ class Block {
 
   constructor(
     readonly chunk: Region,
-    public base: number,
+    public address: number,
     public bytes: number,
   ) {}
 }
@@ -50,8 +51,7 @@ export class MemoryPool extends PoolAttributes {
   private destroyed = false
   private exported = 0
   private readonly live = new Map<number, Block>()
-  /** free blocks by size, then address */
-  private readonly free: Block[] = []
+  private readonly free = new BestFitList<Block>()
   /** free blocks with a free that the host has not seen complete */
   private readonly unseen = new Set<Block>()
 
@@ -80,9 +80,9 @@ export class MemoryPool extends PoolAttributes {
     this.take(block)
     this.cut(block, size)
     block.live = true
-    this.live.set(block.base, block)
+    this.live.set(block.address, block)
     this.addUsed(block.bytes)
-    return block.base
+    return block.address
   }
 
   /** Frees in the order of `stream`; false if no allocation of this pool begins at `ptr`. */
@@ -164,7 +164,7 @@ export class MemoryPool extends PoolAttributes {
   }
 
   private wholeChunks(): Block[] {
-    return this.free.filter(block => block.previous === null && block.next === null && block.stream === null)
+    return this.free.all().filter(block => block.previous === null && block.next === null && block.stream === null)
   }
 
   private giveChunk(block: Block): void {
@@ -190,20 +190,18 @@ export class MemoryPool extends PoolAttributes {
     this.addReserved(bytes)
     this.interceptor.pay(costUs('cuMemCreate', bytes) + costUs('cuMemMap', bytes) + costUs('cuMemSetAccess', bytes))
     const block = new Block(chunk, chunk.base, bytes)
-    this.insert(block)
+    this.free.insert(block)
     return block
   }
 
   private fit(size: number, stream: StreamQueue): Block | null {
-    for (let i = this.firstOf(size, 0); i < this.free.length; i++) {
-      const block = this.free[i]
-      if (this.mayServe(block, stream)) return block
-    }
-    return null
+    let block = this.free.smallest(size)
+    while (block !== null && !this.mayServe(block, stream)) block = this.free.after(block)
+    return block
   }
 
   private smallestFree(size: number): Block | null {
-    return this.reuseInternal ? (this.free[this.firstOf(size, 0)] ?? null) : null
+    return this.reuseInternal ? this.free.smallest(size) : null
   }
 
   private mayServe({ stream: other, position }: Block, stream: StreamQueue): boolean {
@@ -214,7 +212,7 @@ export class MemoryPool extends PoolAttributes {
 
   private cut(block: Block, size: number): void {
     if (block.bytes === size) return
-    const rest = new Block(block.chunk, block.base + size, block.bytes - size)
+    const rest = new Block(block.chunk, block.address + size, block.bytes - size)
     rest.stream = block.stream
     rest.position = block.position
     rest.previous = block
@@ -223,7 +221,7 @@ export class MemoryPool extends PoolAttributes {
     block.next = rest
     block.bytes = size
     if (rest.stream !== null) this.unseen.add(rest)
-    this.insert(rest)
+    this.free.insert(rest)
   }
 
   /** Makes a block free, merged with free neighbours that wait for the same stream, or for none as the block does. */
@@ -231,13 +229,13 @@ export class MemoryPool extends PoolAttributes {
     let whole = block
     if (canMerge(whole.previous, whole)) whole = this.merge(whole.previous!, whole)
     if (canMerge(whole, whole.next)) whole = this.merge(whole, whole.next!)
-    this.insert(whole)
+    this.free.insert(whole)
   }
 
   /** Merges two neighbours, which may be in the list of free blocks. The result is in no list. */
   private merge(low: Block, high: Block): Block {
-    this.removeFromList(low)
-    this.removeFromList(high)
+    this.free.remove(low)
+    this.free.remove(high)
     this.unseen.delete(high)
     low.bytes += high.bytes
     low.position = Math.max(low.position, high.position)
@@ -250,7 +248,7 @@ export class MemoryPool extends PoolAttributes {
     for (const block of [...this.unseen]) {
       if (!this.unseen.has(block) || block.stream!.completed < block.position) continue
       this.unseen.delete(block)
-      this.removeFromList(block)
+      this.free.remove(block)
       block.stream = null
       block.position = 0
       this.give(block)
@@ -258,30 +256,8 @@ export class MemoryPool extends PoolAttributes {
   }
 
   private take(block: Block): void {
-    this.removeFromList(block)
+    this.free.remove(block)
     this.unseen.delete(block)
-  }
-
-  private insert(block: Block): void {
-    this.free.splice(this.firstOf(block.bytes, block.base), 0, block)
-  }
-
-  private removeFromList(block: Block): void {
-    const index = this.firstOf(block.bytes, block.base)
-    if (this.free[index] === block) this.free.splice(index, 1)
-  }
-
-  /** The index in `free` of the first block that is not smaller; equal sizes are ordered by address. */
-  private firstOf(bytes: number, base: number): number {
-    let low = 0
-    let high = this.free.length
-    while (low < high) {
-      const middle = (low + high) >>> 1
-      const block = this.free[middle]
-      if (block.bytes < bytes || (block.bytes === bytes && block.base < base)) low = middle + 1
-      else high = middle
-    }
-    return low
   }
 }
 

@@ -1,0 +1,121 @@
+// The tables of a replay's report: memory, time, and the rounds.
+
+import { formatBytes } from '../base/bytes.js'
+import type { Policy, ReplayReport, ReplayRound, ReplayRun } from '../trace/replay-result.js'
+import { formatCount, formatNs, formatRate, formatRatio, formatShare, MISSING } from './number-format.js'
+import { type Column, type Paint, tableText } from './table.js'
+
+export interface TextStyle {
+  /** columns of the terminal */
+  readonly width: number
+  readonly paint: Paint
+}
+
+export const NAMES: Readonly<Record<Policy, string>> = {
+  recorded: 'PyTorch as recorded',
+  pytorch: "PyTorch's policy",
+  'pytorch-expandable': 'PyTorch, expandable',
+  'cuda-mempool': 'cuda-mempool',
+  'driver-malloc': 'cuMemAlloc each time',
+  'driver-pool': "the driver's pool",
+  'power-of-two': 'powers of two',
+  waiting: 'cuda-mempool, waiting',
+}
+/** The driver's allocators have a real speed on a GPU only. */
+export const DRIVER_POLICIES: readonly Policy[] = ['driver-malloc', 'driver-pool']
+
+/** All policies in one table, or memory and time in tables of their own if the terminal is too narrow for one. */
+export function policyTables(report: ReplayReport, style: TextStyle): string {
+  const groups = [memoryColumns(), timeColumns(report)].map(columns =>
+    columns.filter(({ cell }) => report.runs.some(run => cell(run) !== MISSING)),
+  )
+  const table = (columns: readonly Column<ReplayRun>[]) =>
+    tableText(report.runs, [NAME, ...columns], { ...style, tone: toneOf(style.paint) })
+  const one = table(groups.flat())
+  const isOnePage = !one.includes('\n\n')
+  if (isOnePage) return one
+  return groups
+    .filter(columns => columns.length > 0)
+    .map(table)
+    .join('\n\n')
+}
+
+/** The memory and the driver calls of some rounds; empty for one round. */
+export function roundTables(report: ReplayReport, style: TextStyle): string[] {
+  const runs = report.runs.filter(run => run.rounds !== null && run.rounds.length > 1)
+  if (runs.length === 0) return []
+  const table = (title: string, cell: (round: ReplayRound) => string) => {
+    const columns = shownRounds(report.repeat).map(number =>
+      right(`round\n${formatCount(number)}`, run => cell(run.rounds![number - 1])),
+    )
+    const text = tableText(runs, [NAME, ...columns], { ...style, tone: toneOf(style.paint) })
+    return `${style.paint.bold(title)}\n${text}`
+  }
+  return [
+    table('Peak reserved in each round', round => formatBytes(round.peakReservedBytes)),
+    table('Driver calls in each round', round => formatCount(countOf(round.deviceCalls))),
+  ]
+}
+
+/** 1, 2, 4, 8, … and the last round. */
+function shownRounds(repeat: number): number[] {
+  const numbers: number[] = []
+  for (let number = 1; number < repeat; number *= 2) numbers.push(number)
+  return [...numbers, repeat]
+}
+
+const NAME: Column<ReplayRun> = { title: 'policy', align: 'left', cell: run => NAMES[run.policy] }
+
+function right(title: string, cell: (run: ReplayRun) => string): Column<ReplayRun> {
+  return { title, align: 'right', cell }
+}
+
+function toneOf(paint: Paint) {
+  return ({ policy, failures }: ReplayRun) =>
+    failures > 0 ? paint.red : policy === 'cuda-mempool' ? paint.green : (line: string) => line
+}
+
+function memoryColumns(): Column<ReplayRun>[] {
+  const bytes = (value: number | null) => (value === null ? MISSING : formatBytes(value))
+  return [
+    right('peak\nreserved', run => bytes(run.peakReservedBytes)),
+    right('× peak\nin use', run => formatRatio(run.overhead)),
+    right('frag-\nmented', run => formatShare(run.externalFragmentation)),
+    right('failed', run => formatCount(run.policy === 'recorded' ? null : run.failures)),
+    right('driver\ncalls', run => formatCount(callsOf(run))),
+    right('modelled\ntime', run => formatNs(secondsToNs(run.modelledDeviceSeconds))),
+  ]
+}
+
+function timeColumns({ device }: ReplayReport): Column<ReplayRun>[] {
+  const time = (title: string, cell: (run: ReplayRun) => string) =>
+    right(title, run => (device.simulated && DRIVER_POLICIES.includes(run.policy) ? MISSING : cell(run)))
+  return [
+    time('events\na second', run => formatRate(run.eventsPerSecond)),
+    time('all\ncalls', run => formatNs(hostNs(run))),
+    time('allocate\nmedian', run => formatNs(run.allocateNs?.p50 ?? null)),
+    time('allocate\np99', run => formatNs(run.allocateNs?.p99 ?? null)),
+    time('longest\ncall', run => formatNs(longestNs(run))),
+  ]
+}
+
+/** The host time of all calls of a pass. */
+export function hostNs({ allocateNs, freeNs }: ReplayRun): number | null {
+  return allocateNs === null ? null : allocateNs.totalNs + (freeNs?.totalNs ?? 0)
+}
+
+function longestNs({ allocateNs, freeNs }: ReplayRun): number | null {
+  return allocateNs === null ? null : Math.max(allocateNs.max, freeNs?.max ?? 0)
+}
+
+export function callsOf({ deviceCalls }: ReplayRun): number | null {
+  return deviceCalls === null ? null : countOf(deviceCalls)
+}
+
+function countOf(calls: Readonly<Record<string, number>>): number {
+  return Object.values(calls).reduce((sum, count) => sum + count, 0)
+}
+
+export function secondsToNs(seconds: number | null): number | null {
+  return seconds === null ? null : seconds * 1e9
+}

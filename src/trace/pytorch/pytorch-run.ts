@@ -1,0 +1,54 @@
+// The replay of a model of PyTorch's allocator: one pass for all figures, and five that time each call.
+
+import { LATENCY_PASSES, LatencyMeter } from '../latency.js'
+import type { Settings } from '../replay-options.js'
+import type { Policy, ReplayRun } from '../replay-result.js'
+import { ratios } from '../run-figures.js'
+import { frameText, type Trace } from '../trace.js'
+import { replayPytorchPolicy } from './pytorch-replay.js'
+
+/** On a GPU the model's driver calls get no time, because times of the GPU stand beside it. */
+export function pytorchRun(
+  policy: Policy,
+  trace: Trace,
+  simulated: boolean,
+  { capacityBytes, repeat, latency }: Settings,
+  progress: (share: number) => void,
+): Partial<ReplayRun> {
+  const passes = 1 + (latency ? LATENCY_PASSES : 0)
+  let done = 0
+  const pass = (meter: LatencyMeter | null) => {
+    const start = performance.now()
+    const limit = Number.isFinite(capacityBytes) ? { capacityBytes } : {}
+    const expandable = policy === 'pytorch-expandable'
+    const result = replayPytorchPolicy(trace, { ...limit, expandable, repeat, meter })
+    progress(++done / passes)
+    return { ...result, seconds: (performance.now() - start) / 1000 }
+  }
+  const meter = new LatencyMeter()
+  for (let run = 0; latency && run < LATENCY_PASSES; run++) {
+    meter.startPass()
+    pass(meter)
+  }
+  const result = pass(null)
+  const { firstFailure } = result
+  return {
+    ...ratios(trace, result.peakReservedBytes, result.peakGrantedBytes),
+    placement: result.placement,
+    deviceCalls: result.deviceCalls,
+    modelledDeviceSeconds: simulated ? result.modelledDeviceSeconds : null,
+    rounds: simulated ? result.rounds : result.rounds.map(round => ({ ...round, modelledDeviceSeconds: null })),
+    failures: result.failures,
+    firstFailure:
+      firstFailure === null
+        ? null
+        : {
+            ...firstFailure,
+            message: 'no segment that fits within the capacity',
+            frames: firstFailure.frames.map(frameText),
+          },
+    eventsPerSecond: (trace.events * repeat) / result.seconds,
+    allocateNs: meter.allocateNs(),
+    freeNs: meter.freeNs(),
+  }
+}

@@ -1,0 +1,45 @@
+import { checkByteCount, describe } from '../base/bytes.js'
+import type { Lag } from './modelled-work.js'
+import { DEFAULT_POLICIES, POLICIES, type Policy } from './replay-result.js'
+
+const DEFAULT_LAG = 8
+
+/** Options of `replay()`; every one may be left out. */
+export interface ReplayOptions {
+  /** the policies, in this order; default `DEFAULT_POLICIES` */
+  readonly policies?: readonly Policy[]
+  /** events of a stream after which its modelled work completes, Infinity for never; default 8, no effect on a GPU */
+  readonly lag?: Lag
+  /** the most bytes that each policy may reserve; default no limit */
+  readonly capacityBytes?: number
+  /** whether to fill every block with a stamp, and compare it before the free; default false */
+  readonly verify?: boolean
+  /** whether to run passes that time each call; default true */
+  readonly latency?: boolean
+  /** how often each pass goes through the trace; default 1 */
+  readonly repeat?: number
+  /** called from time to time with the share that is done and the name of the current work */
+  readonly onProgress?: (fraction: number, what: string) => void
+}
+
+/** All options, with an Infinity for no limit. */
+export type Settings = Required<Omit<ReplayOptions, 'capacityBytes'>> & { readonly capacityBytes: number }
+
+/** Throws RangeError or TypeError for a bad option. */
+export function settingsOf(options: ReplayOptions): Settings {
+  const { policies = DEFAULT_POLICIES, lag = DEFAULT_LAG, capacityBytes = Infinity, repeat = 1 } = options
+  for (const policy of policies) {
+    if (!POLICIES.includes(policy)) {
+      throw new RangeError(`policies: there is no '${policy}'; there are ${POLICIES.join(', ')}`)
+    }
+  }
+  if (lag !== Infinity && (!Number.isInteger(lag) || lag < 0 || lag > 1e6)) {
+    throw new RangeError(`lag must be a whole number of events to 1,000,000, or Infinity, not ${describe(lag)}`)
+  }
+  if (capacityBytes !== Infinity) checkByteCount(capacityBytes, 'capacityBytes')
+  if (!Number.isInteger(repeat) || repeat < 1) {
+    throw new RangeError(`repeat must be a whole number of at least 1, not ${describe(repeat)}`)
+  }
+  const { verify = false, latency = true, onProgress = () => {} } = options
+  return { policies, lag, capacityBytes, repeat, verify, latency, onProgress }
+}

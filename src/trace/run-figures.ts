@@ -1,0 +1,58 @@
+// Figures that the runs of all policies share.
+
+import type { Policy, ReplayRound, ReplayRun } from './replay-result.js'
+import type { Trace } from './trace.js'
+
+/** The driver calls of a round, or of several. */
+export type RoundCalls = Omit<ReplayRound, 'peakReservedBytes'>
+
+/** A run without any figure of its policy. */
+export function emptyRun(policy: Policy, trace: Trace): ReplayRun {
+  return {
+    policy,
+    peakRequestedBytes: trace.peakRequestedBytes,
+    peakReservedBytes: null,
+    peakGrantedBytes: null,
+    overhead: null,
+    externalFragmentation: null,
+    fragmentationAtPeak: null,
+    fragmentationMean: null,
+    contiguity: null,
+    failures: 0,
+    firstFailure: null,
+    insertedWaits: null,
+    deviceCalls: null,
+    modelledDeviceSeconds: null,
+    rounds: null,
+    eventsPerSecond: null,
+    placement: null,
+    verified: null,
+    allocateNs: null,
+    freeNs: null,
+  }
+}
+
+/** Peaks, and the figures that follow from them. */
+export function ratios(trace: Trace, peakReservedBytes: number, peakGrantedBytes: number | null): Partial<ReplayRun> {
+  return {
+    peakReservedBytes,
+    peakGrantedBytes,
+    overhead: trace.peakRequestedBytes === 0 ? null : peakReservedBytes / trace.peakRequestedBytes,
+    externalFragmentation:
+      peakGrantedBytes === null || peakReservedBytes === 0 ? null : 1 - peakGrantedBytes / peakReservedBytes,
+  }
+}
+
+/** The driver calls of all rounds. */
+export function sumOf(rounds: readonly RoundCalls[]): RoundCalls {
+  const deviceCalls: Record<string, number> = {}
+  for (const { deviceCalls: calls } of rounds) {
+    for (const [name, count] of Object.entries(calls)) deviceCalls[name] = (deviceCalls[name] ?? 0) + count
+  }
+  const seconds = rounds.map(round => round.modelledDeviceSeconds)
+  const isModelled = (each: number | null): each is number => each !== null
+  return {
+    deviceCalls,
+    modelledDeviceSeconds: seconds.every(isModelled) ? seconds.reduce((sum, each) => sum + each, 0) : null,
+  }
+}
