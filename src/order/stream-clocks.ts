@@ -34,7 +34,7 @@ export abstract class StreamClocks extends VectorClocks {
     /** the views of the shared memory */
     readonly state: OrderState,
   ) {
-    super(state.marked, state.known, state.limit)
+    super(state.marked, state.known, state.limit, MOST_STREAMS)
     this.completed = state.completed
     this.waited = state.waited
     this.handles = state.handles
@@ -133,7 +133,9 @@ export abstract class StreamClocks extends VectorClocks {
 
   /** The marks of a slot that are known complete, and none of other slots. */
   vectorTimeOfFormer(slot: number): VectorTime {
-    return Array.from({ length: MOST_STREAMS }, (_, other) => (other === slot ? this.completed[slot] : 0))
+    const vectorTime = new Array<number>(slot + 1).fill(0)
+    vectorTime[slot] = this.completed[slot]
+    return vectorTime
   }
 
   /**

@@ -22,7 +22,7 @@ const enum Shift {
   /** from a stream slot to its first stack */
   stream = 9,
   /** from a stream slot to its row in the known order of streams */
-  known = 6,
+  known = 11,
 }
 assert(MOST_STREAMS === 1 << Shift.known, 'known order has a row for each stream')
 
@@ -47,6 +47,9 @@ export function classUnits(units: number): number {
 
 const LARGE_CLASS = classOf(Limit.large)
 
+/** Streams that a new pool's stacks have room for, a power of two. */
+const FEW_STREAMS = 8
+
 const { clz32 } = Math
 
 /** The size of the block that lies under every stack: more than any block has, and than was ever live. */
@@ -68,10 +71,12 @@ export class StreamCaches implements BlockCache {
   /** by record: the block, once it was handed out */
   private readonly blocks: (Block | undefined)[] = []
   /** by stream slot */
-  private readonly shares: readonly Share[]
+  private readonly shares: Share[] = []
+  /** `watched` of a new share */
+  private readonly watched: number
   private readonly peak: LivePeak
-  /** by stream slot and class; all stacks not in use are `emptyStack` */
-  private readonly stacks: Stack[]
+  /** by stream slot and class; all stacks not in use are `emptyStack`; grows with the slots in use */
+  private stacks: Stack[]
   private readonly emptyStack: Stack
   /** lies under every stack */
   private readonly bottom: Block
@@ -87,28 +92,28 @@ export class StreamCaches implements BlockCache {
     /** whether live blocks and their peak are counted */
     countsLive = true,
   ) {
-    const watched = countsLive ? 0 : UNWATCHED
-    this.shares = Array.from({ length: MOST_STREAMS }, (_, slot) => new Share(slot, watched))
+    this.watched = countsLive ? 0 : UNWATCHED
     this.peak = new LivePeak(this.shares)
     this.eviction = new Eviction(records, this)
     this.bottom = new Block(pool, 0)
     this.bottom.units = BOTTOM_UNITS
-    this.emptyStack = new Stack(this.bottom, 0, 0, new Share(0, watched))
-    // Concatenated: an array that was filled once had holes, and V8 would check each load for them.
-    let stacks = [this.emptyStack]
-    while (stacks.length < MOST_STREAMS << Shift.stream) {
-      stacks = stacks.concat(stacks, stacks, stacks, stacks, stacks, stacks, stacks)
-    }
-    this.stacks = stacks
+    this.emptyStack = new Stack(this.bottom, 0, 0, new Share(0, this.watched))
+    this.stacks = repeated(this.emptyStack, FEW_STREAMS << Shift.stream)
   }
 
   /** A stream slot has blocks from now on. */
   meet(slot: number): void {
-    if (slot >= this.slotLimit) this.slotLimit = slot + 1
+    if (slot < this.slotLimit) return
+    while (this.shares.length <= slot) this.shares.push(new Share(this.shares.length, this.watched))
+    while (this.stacks.length <= slot << Shift.stream) {
+      this.stacks = this.stacks.concat(repeated(this.emptyStack, this.stacks.length))
+    }
+    this.slotLimit = slot + 1
   }
 
   /** The stacks of one stream. */
   shareOf(slot: number): Share {
+    this.meet(slot)
     return this.shares[slot]
   }
 
@@ -138,13 +143,15 @@ export class StreamCaches implements BlockCache {
   }
 
   /**
-   * The stack of the class for `units`. Repeats the arithmetic of `classOf(classUnits(units))`, see
-   * heap/size-classes.ts.
+   * The stack of the class for `units`, an empty one for a slot beyond the limit. Repeats the arithmetic of
+   * `classOf(classUnits(units))`, see heap/size-classes.ts.
    */
   stackFor(slot: number, units: number): Stack {
     const shift = 27 - clz32(units | 16)
     const steps = units < Limit.large ? ((units - 1) >> shift) + 1 : units >>> shift
-    return this.stacks[(slot << Shift.stream) | ((shift << 4) + steps)]
+    const index = (slot << Shift.stream) | ((shift << 4) + steps)
+    const { stacks } = this
+    return index < stacks.length ? stacks[index] : this.emptyStack
   }
 
   /** Whether the top block of the stack for these units has their size. For caches that do not count live blocks. */
@@ -181,6 +188,7 @@ export class StreamCaches implements BlockCache {
     const shift = 27 - clz32(units | 16)
     if (units < Limit.large) units = (((units - 1) >> shift) + 1) << shift
     const index = (slot << Shift.stream) | ((shift << 4) + (units >>> shift))
+    if (index >= this.stacks.length) return null
     const stack = this.stacks[index]
     const { giver } = stack
     const block = giver.top
@@ -202,6 +210,7 @@ export class StreamCaches implements BlockCache {
    * too large. Null for none.
    */
   takeAny(slot: number, units: number): Block | null {
+    if (slot >= this.slotLimit) return null
     const index = (slot << Shift.stream) | classOf(units)
     const block = this.search(index, units)
     if (block === null) return null
@@ -373,12 +382,12 @@ export class StreamCaches implements BlockCache {
 
   /** Units cached for one stream. */
   cachedUnits(slot: number): number {
-    return this.shares[slot].cached
+    return slot < this.slotLimit ? this.shares[slot].cached : 0
   }
 
   /** Takes out a block of a class above `sizeClass` and below `end`, the smallest there is; 0 for none. */
   takeLarger(slot: number, sizeClass: number, end: number): number {
-    if (this.shares[slot].cached === 0) return 0
+    if (this.cachedUnits(slot) === 0) return 0
     const row = slot << Shift.stream
     for (let larger = sizeClass + 1; larger < end; larger++) {
       const block = this.pop(this.stacks[row | larger])
@@ -436,8 +445,8 @@ export class StreamCaches implements BlockCache {
   /** Takes out what one stream caches in the classes from `first` to before `end`; returns the blocks. */
   drain(slot: number, first = 0, end = CLASSES): number[] {
     const drained: number[] = []
+    if (this.cachedUnits(slot) === 0) return drained
     const share = this.shares[slot]
-    if (share.cached === 0) return drained
     for (const stack of share.stacks) {
       if (stack.sizeClass < first || stack.sizeClass >= end) continue
       for (let block = this.pop(stack); block !== null; block = this.pop(stack)) {
@@ -515,12 +524,12 @@ export class StreamCaches implements BlockCache {
   }
 
   private stackOf(slot: number, sizeClass: number): Stack {
+    this.meet(slot)
     const stack = this.stacks[(slot << Shift.stream) | sizeClass]
     return stack === this.emptyStack ? this.newStack(slot, sizeClass) : stack
   }
 
   private newStack(slot: number, sizeClass: number): Stack {
-    this.meet(slot)
     const share = this.shares[slot]
     const stack = new Stack(this.bottom, sizeClass, this.placesOf(sizeClass), share)
     this.stacks[(slot << Shift.stream) | sizeClass] = stack
@@ -534,6 +543,13 @@ export class StreamCaches implements BlockCache {
     if (sizeClass === FULL_CLASS) return 0
     return sizeClass < LARGE_CLASS ? this.smallPlaces : this.largePlaces
   }
+}
+
+/** An array without a hole: V8 would check each load from an array that had one. `length` is a power of two. */
+function repeated(stack: Stack, length: number): Stack[] {
+  let stacks = [stack]
+  while (stacks.length < length) stacks = stacks.concat(stacks)
+  return stacks
 }
 
 /** Whether a block that the stream of `other` caches may go to that of `slot`. */
