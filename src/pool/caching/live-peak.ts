@@ -3,38 +3,104 @@
 // least `Share.watched` units, no more can be live than at the peak. The cached path compares with that number, and
 // calls `note` when a stream falls below it.
 //
+// Few streams divide what is left between live and the peak equally, each time that one of them falls below. To look
+// at hundreds of streams would take long. So of many streams only those that fall below get an allowance, and lose it
+// when another one needs it.
+//
 // Handed-out units and bytes of slack stay in stream-caches.ts, because `setSlack` belongs to the cached path.
 
-import type { Share } from './block.js'
+import { State } from '../../heap/records.js'
+import type { Block, Share } from './block.js'
 
 /**
  * `Share.watched` of a cache that does not count: below whatever a stream caches, and a small integer as all its
  * values.
  */
 export const UNWATCHED = -(2 ** 30)
+/** Up to this many streams divide what is left. */
+const FEW_STREAMS = 64
 
 export class LivePeak {
   /** the most units that were live */
   units = 0
+  /**
+   * of many streams: handed-out units less the `watched` units of all streams; while no stream caches less than it
+   * watches, no more than this is live
+   */
+  private mostLive = 0
+  /** whether `mostLive` counts: not before the first look at many streams */
+  private isCounted = false
+  /** of many streams: those with an allowance since the last look at all streams */
+  private readonly allowed: Share[] = []
 
   constructor(
     /** by stream slot */
     private readonly shares: readonly Share[],
   ) {}
 
-  /**
-   * Raises the peak to `live` units if it is lower. Divides the rest among the streams: their caches may shrink by
-   * that much unseen.
-   */
-  note(live: number, slotLimit: number): void {
-    if (live > this.units) this.units = live
-    const part = Math.floor((this.units - live) / slotLimit)
-    for (let slot = 0; slot < slotLimit; slot++) this.shares[slot].watched = this.shares[slot].cached - part
+  /** A stream caches less than it watches: lowers what it watches, and raises the peak if more is live than ever. */
+  note(share: Share, handedUnits: number): void {
+    if (this.shares.length <= FEW_STREAMS) this.divide(handedUnits)
+    else this.allow(share, handedUnits)
   }
 
-  /** Sets the peak to `live` units. */
-  reset(live: number, slotLimit: number): void {
-    this.units = live
-    this.note(live, slotLimit)
+  /** Sets the peak to what is live. */
+  reset(handedUnits: number): void {
+    this.units = 0
+    this.divide(handedUnits)
+  }
+
+  /** A block is about to leave the handed-out units. If it was cached, its stream no longer caches it. */
+  handBack(block: Block): void {
+    if (this.shares.length <= FEW_STREAMS) return // the next `divide` counts anew
+    if (block.state === State.cached) block.stack!.share.watched -= block.units
+    else this.mostLive -= block.units
+  }
+
+  private divide(handedUnits: number): void {
+    const { shares } = this
+    let live = handedUnits
+    for (let slot = 0; slot < shares.length; slot++) live -= shares[slot].cached
+    if (live > this.units) this.units = live
+    const part = Math.floor((this.units - live) / shares.length)
+    for (let slot = 0; slot < shares.length; slot++) shares[slot].watched = shares[slot].cached - part
+    this.isCounted = false
+  }
+
+  private allow(share: Share, handedUnits: number): void {
+    if (this.left < share.watched - share.cached) this.takeBack()
+    if (!this.isCounted || this.left < share.watched - share.cached) this.recount(handedUnits)
+    const missing = share.watched - share.cached
+    const allowance = missing + Math.floor((this.left - missing) / this.shares.length)
+    share.watched -= allowance
+    this.mostLive += allowance
+    this.allowed.push(share)
+  }
+
+  /** Units that streams may still be allowed. */
+  private get left(): number {
+    return this.units - this.mostLive
+  }
+
+  /** Takes back what streams do not use of their allowances. */
+  private takeBack(): void {
+    for (const share of this.allowed) {
+      const unused = Math.max(0, share.cached - share.watched)
+      share.watched += unused
+      this.mostLive -= unused
+    }
+    this.allowed.length = 0
+  }
+
+  /** Takes back all allowances. So `mostLive` is what is live. */
+  private recount(handedUnits: number): void {
+    this.mostLive = handedUnits
+    for (const share of this.shares) {
+      share.watched = share.cached
+      this.mostLive -= share.cached
+    }
+    this.units = Math.max(this.units, this.mostLive)
+    this.isCounted = true
+    this.allowed.length = 0
   }
 }

@@ -216,7 +216,7 @@ export class StreamCaches implements BlockCache {
     if (block === null) return null
     const { share } = block.stack!
     share.cached -= block.units
-    if (share.cached < share.watched) this.notePeak()
+    if (share.cached < share.watched) this.notePeak(share)
     return block
   }
 
@@ -270,7 +270,7 @@ export class StreamCaches implements BlockCache {
     this.handedBlocks++
     const share = this.shares[slot]
     share.watched += block.units
-    if (share.cached < share.watched) this.notePeak()
+    if (share.cached < share.watched) this.notePeak(share)
   }
 
   /**
@@ -305,6 +305,7 @@ export class StreamCaches implements BlockCache {
   /** A block is about to go back to a heap, or to wait for that. */
   handBack(record: number): void {
     const block = this.blockOf(record)
+    this.peak.handBack(block)
     this.handedUnits -= block.units
     this.handedBlocks--
     this.slackBytes -= block.slack
@@ -366,13 +367,13 @@ export class StreamCaches implements BlockCache {
   }
 
   /** A method of its own, so that the cached path, which V8 inlines as a whole, stays small. */
-  private notePeak(): void {
-    this.peak.note(this.liveUnits, this.slotLimit)
+  private notePeak(share: Share): void {
+    this.peak.note(share, this.handedUnits)
   }
 
   /** Sets the peak to the units that are live now. */
   resetPeak(): void {
-    this.peak.reset(this.liveUnits, this.slotLimit)
+    this.peak.reset(this.handedUnits)
   }
 
   get isEmpty(): boolean {
@@ -412,7 +413,7 @@ export class StreamCaches implements BlockCache {
       if (block.units !== units || other === slot || !isSafe(block, other, slot, known, seen)) continue
       this.pop(giver)
       giver.share.cached -= units
-      if (giver.share.cached < giver.share.watched) this.notePeak()
+      if (giver.share.cached < giver.share.watched) this.notePeak(giver.share)
       this.assign(block, slot)
       block.stack!.giver = giver
       return block
