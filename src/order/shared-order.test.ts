@@ -302,7 +302,7 @@ describe('shared order', () => {
     const { version, buffer } = clocks.share()
     assert.throws(() => new Clocks(order.context, { version: version + 1, buffer }), {
       name: 'PoolError',
-      message: /layout 4, not 3; use one version/,
+      message: /layout 5, not 4; use one version/,
     })
   })
 })
