@@ -56,7 +56,7 @@ class Program {
   private readonly freed: Freed[] = []
   private releases: { stream: Stream; release: () => void }[] = []
 
-  /** `many`: a thousand streams have work, not three */
+  /** `many` streams are open. */
   constructor(
     seed: number,
     progress: 'eager' | 'seeded',

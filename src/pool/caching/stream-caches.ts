@@ -7,6 +7,7 @@
 // The file is long because the stacks and their counters share private state.
 
 import { assert } from '../../base/assert.js'
+import type { Admission } from '../../heap/free-run.js'
 import { keyOfSlot } from '../../heap/key.js'
 import { Double, type RecordTable, State, Word } from '../../heap/records.js'
 import { CLASSES, classOf, MAX_UNITS, roundUpToClass } from '../../heap/size-classes.js'
@@ -435,6 +436,15 @@ export class StreamCaches implements BlockCache {
     return 0
   }
 
+  takeAdmitted(slot: number, units: number, admission: Admission): number {
+    for (let other = 0; other < this.slotLimit; other++) {
+      if (other === slot || this.cachedUnits(other) === 0) continue
+      const record = this.takeOlder(other, units, admission[keyOfSlot(other)])
+      if (record !== 0) return record
+    }
+    return 0
+  }
+
   /** Takes a cached block out of its stack, to go back to its heap. */
   takeOut(block: Block): void {
     const stack = block.stack!
@@ -455,6 +465,14 @@ export class StreamCaches implements BlockCache {
         this.handBack(block.record)
         drained.push(block.record)
       }
+    }
+    return drained
+  }
+
+  drainAll(first: number, end: number): number[] {
+    const drained: number[] = []
+    for (let slot = 0; slot < this.slotLimit; slot++) {
+      for (const record of this.drain(slot, first, end)) drained.push(record)
     }
     return drained
   }

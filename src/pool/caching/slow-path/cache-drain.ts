@@ -1,5 +1,6 @@
 // Gives cached blocks back to their heaps, where they merge with their neighbours.
 
+import { slotOfKey } from '../../../heap/key.js'
 import type { RecordTable } from '../../../heap/records.js'
 import type { SegregatedFit } from '../../../heap/segregated-fit.js'
 import { CLASSES, classOf } from '../../../heap/size-classes.js'
@@ -41,14 +42,9 @@ export class CacheDrain {
   /** Gives back every cached block of one heap; returns their number. */
   drain(heap: SegregatedFit): number {
     const [first, end] = this.classesOf(heap)
-    let drained = 0
-    for (let slot = 0; slot < this.caches.slotLimit; slot++) {
-      for (const record of this.caches.drain(slot, first, end)) {
-        this.giveBack(record, slot)
-        drained++
-      }
-    }
-    return drained
+    const drained = this.caches.drainAll(first, end)
+    for (const record of drained) this.giveBack(record, slotOfKey(this.records.keyOf(record)))
+    return drained.length
   }
 
   /** Whether some stream caches too many blocks of a heap to lose all of them to a single request. */
