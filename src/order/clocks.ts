@@ -239,9 +239,7 @@ export class Clocks extends StreamClocks {
       const isFault = error instanceof CudaError && FATAL_RESULTS.includes(error.code)
       if (!isFault && !(error instanceof DeviceLostError)) throw error // users of that device get the fault
     }
-    const ended = new Array<number>(slot + 1).fill(0)
-    ended[slot] = stamp
-    this.learn(ended, true)
+    this.learn([slot, stamp], true)
     return undefined
   }
 

@@ -81,8 +81,9 @@ export class MarkWatcher {
   /** The host has seen a mark of this vector time complete, by a wait or by a query. */
   learn(vectorTime: VectorTime, byWaiting: boolean): void {
     const { completed, waited } = this.clocks
-    for (let slot = 0; slot < vectorTime.length; slot++) {
-      const stamp = vectorTime[slot]
+    for (let index = 0; index < vectorTime.length; index += 2) {
+      const slot = vectorTime[index]
+      const stamp = vectorTime[index + 1]
       if (byWaiting && stamp > waited[slot]) waited[slot] = stamp
       if (stamp <= completed[slot]) continue
       completed[slot] = stamp
@@ -177,7 +178,7 @@ export class MarkWatcher {
       // No call comes in between, since this one could be cut short there.
       if (replaced === null) this.spareEvents.length--
       else marks.length--
-      marks[marks.length] = { event, slot, stamp: vectorTime[slot], vectorTime, number: ++this.placed, isLast: false }
+      marks[marks.length] = { event, slot, stamp: vectorTime[1], vectorTime, number: ++this.placed, isLast: false }
     } finally {
       clocks.slots.unpin()
     }
@@ -224,10 +225,10 @@ export class MarkWatcher {
     const life = lives[slot]
     const vectorTime = clocks.vectorTimeOf(slot)
     const event = lastEvents[slot]
-    vectorTime[slot] += clocks.lateTicks
+    vectorTime[1] += clocks.lateTicks
     clocks.slots.release()
     if (life === Life.open || life === Life.closing) return null
-    return { event, slot, stamp: vectorTime[slot], vectorTime, number: ++this.placed, isLast: true }
+    return { event, slot, stamp: vectorTime[1], vectorTime, number: ++this.placed, isLast: true }
   }
 
   /** Stops watching marks that are known complete. */

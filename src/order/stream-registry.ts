@@ -14,7 +14,7 @@ const MOST_LOOKS = 64
 
 export class StreamRegistry {
   /** by slot: this thread's open stream, null while it is captured */
-  readonly streams: (OrderedStream | null)[] = Array.from({ length: MOST_STREAMS }, () => null)
+  readonly streams: (OrderedStream | null)[] = new Array(MOST_STREAMS).fill(null)
   /** by slot: streams of this thread that get no marks before a capture has ended */
   readonly suspended = new Map<number, OrderedStream>()
 

@@ -71,9 +71,9 @@ export class HostWait {
     settled[0] = Infinity
     settled.set(seen.subarray(0, slotLimit), keyOfSlot(0))
     for (const { vectorTime } of marks) {
-      for (let other = 0; other < vectorTime.length; other++) {
-        const key = keyOfSlot(other)
-        settled[key] = Math.max(settled[key], vectorTime[other])
+      for (let index = 0; index < vectorTime.length; index += 2) {
+        const key = keyOfSlot(vectorTime[index])
+        settled[key] = Math.max(settled[key], vectorTime[index + 1])
       }
     }
     const known = slot === ANY_STREAM ? NO_STREAM : crossStream.look(slot)
