@@ -112,7 +112,8 @@ export const ORDER_MUTANTS = {
           function (this: Clocks, later: number, vectorTime: VectorTime): void {
             original.call(this, later, vectorTime)
             const [own, stamp] = vectorTime
-            if (own !== undefined && stamp === this.marked[own] && own !== later) original.call(this, own, this.vectorTimeOf(later))
+            if (own !== undefined && stamp === this.marked[own] && own !== later)
+              original.call(this, own, this.vectorTimeOf(later))
           },
       ),
   },

@@ -2,7 +2,8 @@
 // threads can attach at any time. With one thread it takes no locks.
 //
 // The buffer has room for the most streams from the start, 32 MiB of addresses. The system gives memory to a page when
-// it is first written, so no loop may run over slots that were never used (docs/decisions/0020-room-for-2048-streams.md).
+// it is first written. So no loop may run over slots that were never used
+// (docs/decisions/0020-room-for-2048-streams.md).
 
 import { randomBytes } from 'node:crypto'
 import { describe } from '../base/bytes.js'

@@ -3,9 +3,9 @@
 // least `Share.watched` units, no more can be live than at the peak. The cached path compares with that number, and
 // calls `note` when a stream falls below it.
 //
-// Few streams divide what is left between live and the peak equally, each time that one of them falls below. To look
-// at hundreds of streams would take long. So of many streams only those that fall below get an allowance, and lose it
-// when another one needs it.
+// Few streams divide what is left between live and the peak equally, whenever a stream falls below. To look at
+// hundreds of streams would take long. So of many streams only those that fall below get an allowance. They lose what
+// they do not use when a further stream falls below and nothing is left.
 //
 // Handed-out units and bytes of slack stay in stream-caches.ts, because `setSlack` belongs to the cached path.
 

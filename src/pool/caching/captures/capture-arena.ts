@@ -183,7 +183,7 @@ export class CaptureArena implements Holding {
     return part
   }
 
-  /** The part that a live block is in, from which it is about to go back. */
+  /** The part of a live block that is about to be freed. */
   private partWith(record: number): Part {
     const part = this.partOf.get(record)!
     this.partOf.delete(record)
