@@ -85,6 +85,21 @@ describe('a capture', () => {
     a.abortCapture()
   })
 
+  it('keeps the captured order when a stream joins that was opened after many others', () => {
+    const { order, a, b, mark } = setUp()
+    const [late] = Array.from({ length: 40 }, () => order.createStream()).slice(-1)
+    a.beginCapture()
+    const capture = capturesOf(a)
+    b.wait(mark(a))
+    const known = (later: Stream, earlier: Stream) => capture.known[later.lastSlot * capture.stride + earlier.lastSlot]
+    const before = [capture.marked[a.lastSlot], known(b, a), known(a, b)]
+    late.wait(mark(b))
+    assert.ok(capture.stride > late.lastSlot)
+    assert.deepEqual([capture.marked[a.lastSlot], known(b, a), known(a, b)], before)
+    assert.deepEqual([known(late, a), known(late, b), known(b, late)], [1, 1, 0])
+    a.abortCapture()
+  })
+
   it('teaches the first stream of the device nothing either', () => {
     const order = new TestOrder()
     const [first, other] = [order.createStream(), order.createStream()]

@@ -9,8 +9,7 @@
 //
 // Handed-out units and bytes of slack stay in stream-caches.ts, because `setSlack` belongs to the cached path.
 
-import { State } from '../../heap/records.js'
-import type { Block, Share } from './block.js'
+import type { Share } from './block.js'
 
 /**
  * `Share.watched` of a cache that does not count: below whatever a stream caches, and a small integer as all its
@@ -24,11 +23,11 @@ export class LivePeak {
   /** the most units that were live */
   units = 0
   /**
-   * of many streams: handed-out units less the `watched` units of all streams; while no stream caches less than it
-   * watches, no more than this is live
+   * of many streams: as long as no stream caches less than it watches, at most this is live. It is the handed-out units
+   * less the `watched` units of all streams, or more once blocks went back to their heaps
    */
   private mostLive = 0
-  /** whether `mostLive` counts: not before the first look at many streams */
+  /** whether `mostLive` holds: not before the first look at many streams */
   private isCounted = false
   /** of many streams: those with an allowance since the last look at all streams */
   private readonly allowed: Share[] = []
@@ -48,13 +47,6 @@ export class LivePeak {
   reset(handedUnits: number): void {
     this.units = 0
     this.divide(handedUnits)
-  }
-
-  /** A block is about to leave the handed-out units. If it was cached, its stream no longer caches it. */
-  handBack(block: Block): void {
-    if (this.shares.length <= FEW_STREAMS) return // the next `divide` counts anew
-    if (block.state === State.cached) block.stack!.share.watched -= block.units
-    else this.mostLive -= block.units
   }
 
   private divide(handedUnits: number): void {

@@ -306,7 +306,6 @@ export class StreamCaches implements BlockCache {
   /** A block is about to go back to a heap, or to wait for that. */
   handBack(record: number): void {
     const block = this.blockOf(record)
-    this.peak.handBack(block)
     this.handedUnits -= block.units
     this.handedBlocks--
     this.slackBytes -= block.slack
