@@ -32,7 +32,7 @@ export const GRAPH_MUTANTS = {
         'look',
         () =>
           function (this: CaptureArena): void {
-            this['admission'].fill(Infinity)
+            this['admission'] = new Float64Array(this.capture.slotLimit + 1).fill(Infinity)
           },
       ),
   },

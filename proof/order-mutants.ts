@@ -7,7 +7,6 @@ import type { OrderedStream } from '../src/order/ordered-stream.js'
 import { Life } from '../src/order/shared-order.js'
 import { Stream } from '../src/order/stream.js'
 import { StreamRegistry } from '../src/order/stream-registry.js'
-import { firstOf } from '../src/order/vector-clocks.js'
 import { replace, replacePrivate } from './replace-method.js'
 
 export const ORDER_MUTANTS = {
@@ -25,7 +24,7 @@ export const ORDER_MUTANTS = {
             if (slots.has(slot)) this.marked[slot]++
             slots.add(slot)
             const vectorTime = this.vectorTimeOf(slot)
-            vectorTime[slot]++
+            vectorTime[1]++
             return vectorTime
           },
       )
@@ -54,7 +53,7 @@ export const ORDER_MUTANTS = {
           function (this: Stream): void {
             this.context.activate().cuStreamSynchronize(this.handle)
             const vectorTime = this.clocks.vectorTimeOf(this.slot)
-            vectorTime[this.slot]++
+            vectorTime[1]++
             this.clocks.learn(vectorTime, true)
           },
       ),
@@ -69,8 +68,9 @@ export const ORDER_MUTANTS = {
           function (this: Clocks): void {
             this.context.activate().cuCtxSynchronize()
             const isOpen = (slot: number) => Number(this.streams[slot] !== null)
+            const stamps = this.marked.slice(0, this.slotLimit)
             this.learn(
-              firstOf(this.marked, this.slotLimit).map((stamp, slot) => stamp + isOpen(slot)),
+              [...stamps].flatMap((stamp, slot) => [slot, stamp + isOpen(slot)]),
               true,
             )
           },
@@ -86,8 +86,8 @@ export const ORDER_MUTANTS = {
           function (this: Event, stream: Stream): void {
             const recorded = this['vectorTime']
             const slot = recordedOn.get(this)
-            const row = slot === undefined ? recorded : this['clocks']!.vectorTimeOf(slot)
-            this['vectorTime'] = recorded.map((stamp, other) => (other === slot ? stamp : Math.max(stamp, row[other])))
+            const later = slot === undefined ? [] : this['clocks']!.vectorTimeOf(slot).slice(2)
+            this['vectorTime'] = [...recorded, ...later]
             original.call(this, stream)
             this['vectorTime'] = recorded
           },
@@ -111,11 +111,9 @@ export const ORDER_MUTANTS = {
         original =>
           function (this: Clocks, later: number, vectorTime: VectorTime): void {
             original.call(this, later, vectorTime)
-            const own = vectorTime.reduce(
-              (best, stamp, slot) => (stamp > 0 && this.marked[slot] === stamp ? slot : best),
-              -1,
-            )
-            if (own !== -1 && own !== later) original.call(this, own, this.vectorTimeOf(later))
+            const [own, stamp] = vectorTime
+            if (own !== undefined && stamp === this.marked[own] && own !== later)
+              original.call(this, own, this.vectorTimeOf(later))
           },
       ),
   },

@@ -1,6 +1,7 @@
 // A program: settings and operations from a seed, and its outcome.
 
 import { Random } from '../src/base/random.js'
+import { MOST_STREAMS } from '../src/order/clocks.js'
 import { Generator } from './generator.js'
 import type { Kind } from './kinds.js'
 import { breakRule, type Rule } from './mutants.js'
@@ -14,6 +15,8 @@ import { SimulatedMachine } from './simulated-machine.js'
 import { System } from './system.js'
 
 const CHECK_EVERY = 50
+/** Every so many seeds, nearly as many streams are open as a device can have. */
+const CROWDED = 16
 
 export type Step = Operation | SharedOperation
 
@@ -95,7 +98,7 @@ function prepare(kind: Kind, seed: number): Stage {
       draw: () => new SharedGenerator(random, system),
     }
   }
-  const settings = drawSettings(random)
+  const settings = { ...drawSettings(random), bystanders: seed % CROWDED === 0 ? MOST_STREAMS - 30 : 0 }
   const machine = new SimulatedMachine(settings.progress, seed, settings.peer)
   const system = new System(settings, machine)
   const run = (operation: Step) => system.run(operation as Operation)

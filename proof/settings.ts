@@ -9,6 +9,8 @@ export interface Settings {
   readonly progress: 'eager' | 'seeded'
   readonly pools: readonly PoolOptions[]
   readonly mostStreams: number
+  /** further streams that are open from the start, and have no work */
+  readonly bystanders: number
   readonly mostHeld: number
   /** whether streams of a second device use the memory */
   readonly peer: boolean
@@ -28,6 +30,7 @@ export function drawSettings(random: Random): Settings {
     progress: one(['eager', 'seeded']),
     mostStreams: one([2, 3, 4, 5, 6, 12, 70]),
     mostHeld: one([6, 12, 40]),
+    bystanders: 0,
     captures: random.below(5) < 2,
     peer: random.below(6) === 0,
     sizes: Array.from({ length: one([1, 2, 4]) }, () => drawSize(random)),

@@ -50,6 +50,7 @@ export class System<Point> {
     const devices = peer === null ? [device] : [device, peer]
     this.carriers = new Map(devices.map(each => [each.context, each.createEvent()]))
     this.streams.set(0, device.defaultStream)
+    for (let count = 0; count < settings.bystanders; count++) device.createStream()
   }
 
   /**
@@ -187,7 +188,7 @@ export class System<Point> {
     const { device } = this.machine
     const { streams, suspended } = device.clocks.registry
     if (streams.every((stream, slot) => stream !== null || suspended.has(slot))) {
-      assert.throws(() => device.createStream(), { name: 'PoolError', message: /64 streams are open/ })
+      assert.throws(() => device.createStream(), { name: 'PoolError', message: /2048 streams are open/ })
       return
     }
     if (kind === 'of the peer') {

@@ -67,7 +67,7 @@ describe('a device in several threads', () => {
     const second = open()
     second.share()
     assert.throws(() => second.adoptStream(stream), { name: 'PoolError', message: /belongs to another device/ })
-    assert.throws(() => device.adoptStream({ ...stream, slot: 64 }), { name: 'TypeError' })
+    assert.throws(() => device.adoptStream({ ...stream, slot: MOST_STREAMS }), { name: 'TypeError' })
     assert.throws(() => device.adoptStream({ ...stream, generation: 99 }), {
       name: 'PoolError',
       message: /^adoptStream: the stream is closed where it was made/,

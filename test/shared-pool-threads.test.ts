@@ -300,6 +300,31 @@ describe('a pool in several threads', () => {
     pool.check()
   })
 
+  it('serves 150 streams of three threads', async () => {
+    const { device, pool } = open()
+    const threads = await Promise.all([1, 2, 3].map(() => PoolThread.attach(pool.share())))
+    const held = (await Promise.all(threads.map(({ thread }) => thread.do('holdOnStreams', 4 * KiB, 50)))).flat()
+    assert.equal(new Set(held.map(({ slot }) => slot)).size, 150)
+    assert.equal(new Set(held.map(({ ptr }) => ptr)).size, 150)
+    await Promise.all(threads.map(({ thread }) => thread.do('cycle', 20)))
+    assert.equal(pool.stats().liveBuffers, 150)
+    const [{ thread: first }, { thread: second }] = threads
+    for (let count = 0; count < 5; count++) {
+      await second.do('adopt', await first.do('transfer')) // of the last streams of the first thread
+      await second.do('free')
+    }
+    await Promise.all(threads.map(({ thread }) => thread.do('cycle', 20)))
+    assert.equal(pool.stats().liveBuffers, 145)
+    pool.check()
+    for (const { thread } of threads) await thread.do('closeDevice')
+    assert.equal(pool.stats().liveBuffers, 0)
+    assert.ok(pool.trimTo(0) > 0)
+    assert.equal(pool.stats().reservedBytes, 0)
+    pool.check()
+    assert.equal(device.createStream().slot, 1, 'the slots of ended streams are free')
+    device.close()
+  })
+
   it('is not made, and leaves nothing, where its pool server cannot attach the device', () => {
     for (const call of ['cuDeviceGet', 'cuDevicePrimaryCtxRetain', 'cuCtxSetCurrent'] as const) {
       const driver = new SimulatedDriver({ capacityBytes: 64 * MiB, progress: 'eager' })

@@ -39,6 +39,25 @@ export const tasks = {
     for (let index = 0; index < count; index++) held.push(pool.allocate(bytes, stream))
   },
 
+  /** Holds a buffer on each of `count` new streams; returns their slots and addresses. */
+  holdOnStreams(bytes: number, count: number): { slot: number; ptr: number }[] {
+    return Array.from({ length: count }, () => {
+      const buffer = pool.allocate(bytes, device.createStream())
+      held.push(buffer)
+      return { slot: buffer.stream.slot, ptr: buffer.ptr }
+    })
+  },
+
+  /** Frees all held buffers, and allocates as many bytes on each of their streams, again and again. */
+  cycle(turns: number): void {
+    for (let turn = 0; turn < turns; turn++) {
+      for (const [index, { stream, byteLength }] of held.entries()) {
+        held[index].free()
+        held[index] = pool.allocate(byteLength, stream)
+      }
+    }
+  },
+
   /** Fills its cache with `count` blocks. */
   cache(bytes: number, count: number): void {
     const buffers = Array.from({ length: count }, () => pool.allocate(bytes, stream))

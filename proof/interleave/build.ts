@@ -38,7 +38,7 @@ const TUNING: readonly [file: string, pattern: RegExp, replacement: string][] = 
   ['src/pool/shared/remote-frees.ts', /const BATCHES = \d+/, 'const BATCHES = 2'],
   ['src/heap/records.ts', /const PAGE_SHIFT = \d+/, 'const PAGE_SHIFT = 4'],
   ['src/order/vector-clocks.ts', /const MOST_STREAMS = \d+/, 'const MOST_STREAMS = 8'],
-  ['src/pool/caching/stream-caches.ts', /\bknown = 6/, 'known = 3'],
+  ['src/pool/caching/stream-caches.ts', /\bknown = 11/, 'known = 3'],
   ['src/pool/shared/remote-frees.ts', /const BATCH_SHIFT = \d+/, 'const BATCH_SHIFT = 2'],
 ]
 

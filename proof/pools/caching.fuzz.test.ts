@@ -10,7 +10,7 @@ import type { Stream } from '../../src/order/stream.js'
 import type { DeviceBuffer } from '../../src/pool/buffer.js'
 import type { CachingPool } from '../../src/pool/caching/caching-pool.js'
 import type { PoolOptions } from '../../src/pool/caching/options.js'
-import { assertConsistent } from '../../src/pool/pool.fixture.js'
+import { assertConsistent, type TestDevice } from '../../src/pool/pool.fixture.js'
 import { CAPACITY_BYTES, isCaught, PoolProgram, type Progress } from './pool-program.js'
 
 const SEED = Number(process.env['POOL_FUZZ_SEED'] ?? 1)
@@ -44,8 +44,9 @@ const SHRINK = {
 class CachingProgram extends PoolProgram<CachingPool> {
   insertedWaits = 0
 
-  constructor(seed: number, progress: Progress, options: PoolOptions) {
-    super(seed, progress, device => device.createPool({ maxPoolBytes: CAPACITY_BYTES, ...options }), GRANULE)
+  constructor(seed: number, progress: Progress, options: PoolOptions, mostStreams?: number) {
+    const open = (device: TestDevice) => device.createPool({ maxPoolBytes: CAPACITY_BYTES, ...options })
+    super(seed, progress, open, GRANULE, mostStreams)
   }
 
   protected override ownSteps() {
@@ -137,6 +138,14 @@ describe(`random programs on caching pools (POOL_FUZZ_SEED=${SEED} POOL_FUZZ_STE
         })
       }
     }
+  }
+
+  for (const backing of ['virtual', 'segments'] as const) {
+    it(`${backing}, 1100 streams, seed ${SEED}`, () => {
+      const program = new CachingProgram(SEED, 'eager', { backing }, 1100)
+      program.run(STEPS, [GROW, MIX, SHRINK])
+      assert.ok(program.takeovers > 10, 'streams got memory of other ones')
+    })
   }
 
   it('streams were made to wait for the memory of others', () => assert.ok(insertedWaits > 0))

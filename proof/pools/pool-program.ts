@@ -18,7 +18,7 @@ import { WrongGrant } from '../oracle.js'
 import { assertNoDamage, forgetDamage, STAMP_PTX, Stamps } from '../stamps.js'
 
 export const CAPACITY_BYTES: number = 64 * MiB
-const MOST_STREAMS = 6
+const FEW_STREAMS = 6
 const EVENTS = 4
 const CHECK_EVERY = 25
 
@@ -63,13 +63,23 @@ export abstract class PoolProgram<P extends Pool & { check(): void; close(): Clo
     ...this.ownSteps(),
   }
 
-  constructor(seed: number, progress: Progress, open: (device: TestDevice) => P, granularityBytes = 256 * KiB) {
+  constructor(
+    seed: number,
+    progress: Progress,
+    open: (device: TestDevice) => P,
+    granularityBytes = 256 * KiB,
+    /** more than a few are open from the start */
+    private readonly mostStreams = FEW_STREAMS,
+  ) {
     this.random = new Random(seed)
     this.driver = new ObservedDriver({ capacityBytes: CAPACITY_BYTES, granularityBytes, progress, seed })
     this.device = new TestDevice(this.driver)
     this.pool = open(this.device)
     this.stamps = new Stamps(new Module(this.device.context, this.device.defaultStream, STAMP_PTX))
     this.streams = [this.device.defaultStream, this.device.createStream(), this.device.createStream()]
+    while (mostStreams > FEW_STREAMS && this.streams.length < mostStreams) {
+      this.streams.push(this.device.createStream())
+    }
     this.events = Array.from({ length: EVENTS }, (_, index) => {
       const event = new Event(this.device.context)
       event.record(this.streams[index % this.streams.length])
@@ -221,7 +231,7 @@ export abstract class PoolProgram<P extends Pool & { check(): void; close(): Clo
   }
 
   private openOrClose(): void {
-    if (this.streams.length < MOST_STREAMS && this.random.below(2) === 0) {
+    if (this.streams.length < this.mostStreams && this.random.below(2) === 0) {
       this.streams.push(this.device.createStream())
     } else if (this.streams.length >= 3) {
       const [closing] = this.streams.splice(1 + this.random.below(this.streams.length - 1), 1)

@@ -7,6 +7,7 @@ import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { KiB, MiB } from '../../src/base/bytes.js'
 import type { PoolOptions } from '../../src/pool/caching/options.js'
+import type { TestDevice } from '../../src/pool/pool.fixture.js'
 import type { SharedPool } from '../../src/pool/shared/shared-pool.js'
 import { PoolProgram, type Progress } from './pool-program.js'
 
@@ -31,13 +32,14 @@ const SHRINK = { ...GROW, allocate: 12, free: 50, settle: 8, release: 6 }
 class SharedProgram extends PoolProgram<SharedPool> {
   private readonly fronts: readonly SharedPool[]
 
-  constructor(seed: number, progress: Progress, options: PoolOptions) {
+  constructor(seed: number, progress: Progress, options: PoolOptions, mostStreams?: number) {
     let fronts: SharedPool[] = []
-    super(seed, progress, device => {
+    const open = (device: TestDevice) => {
       const { pool, attach } = device.createSharedPool({ maxPoolBytes: 64 * MiB, ...options })
       fronts = [pool, attach(), attach()]
       return pool
-    })
+    }
+    super(seed, progress, open, undefined, mostStreams)
     this.fronts = fronts
   }
 
@@ -95,5 +97,10 @@ describe(`random programs on shared pools (POOL_FUZZ_SEED=${SEED} POOL_FUZZ_STEP
         })
       }
     }
+    it(`${backing}, 1100 streams, seed ${SEED}`, () => {
+      const program = new SharedProgram(SEED, 'eager', { backing }, 1100)
+      program.run(STEPS, [GROW, MIX, SHRINK])
+      assert.ok(program.takeovers > 10, 'streams got memory of other ones')
+    })
   }
 })

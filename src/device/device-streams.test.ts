@@ -4,6 +4,7 @@ import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { GiB, MiB } from '../base/bytes.js'
 import { SimulatedDriver } from '../driver/simulated/simulated-driver.js'
+import { MOST_STREAMS } from '../order/clocks.js'
 import { openDevice } from './open.js'
 
 describe('streams of a device', () => {
@@ -77,13 +78,13 @@ describe('streams of a device', () => {
     assert.throws(() => first.adoptStream(stream.handle), { name: 'PoolError', message: /another device/ })
   })
 
-  it('a 65th stream is refused, and no stream is left in the driver', () => {
+  it('a stream beyond the limit is refused, and no stream is left in the driver', () => {
     using device = openDevice('simulated')
-    const streams = Array.from({ length: 63 }, () => device.createStream())
+    const streams = Array.from({ length: MOST_STREAMS - 1 }, () => device.createStream())
     const made = () => device.driver.calls.get('cuStreamCreate')! - (device.driver.calls.get('cuStreamDestroy') ?? 0)
-    assert.equal(made(), 63)
-    assert.throws(() => device.createStream(), { name: 'PoolError', message: /64 streams/ })
-    assert.equal(made(), 63)
+    assert.equal(made(), MOST_STREAMS - 1)
+    assert.throws(() => device.createStream(), { name: 'PoolError', message: /2048 streams/ })
+    assert.equal(made(), MOST_STREAMS - 1)
     streams[5].close()
     device.createStream()
   })

@@ -190,7 +190,7 @@ export class Device implements Disposable {
     return { version: SHARED_VERSION, process: process.pid, driver, ordinal: this.ordinal, order }
   }
 
-  /** A new stream, not ordered with the default stream. Throws PoolError when 64 streams are in use. */
+  /** A new stream, not ordered with the default stream. Throws PoolError when 2048 streams are in use. */
   createStream(): Stream {
     this.open('createStream')
     return Stream.create(this.clocks, this.beforeClose)

@@ -248,6 +248,18 @@ test('ranges that come and go are repaired, stopped after every store', () => {
   assert.ok(stops.length > 20)
 })
 
+test('a block that a dead thread had taken for the first stream of a key is free again', () => {
+  const { heap } = heapIn(new ArrayBuffer(BYTES))
+  heap.addRange(0, 0, UNITS, 'free')
+  heap.records.setKey(heap.allocate(2, 1, 0), KEYS - 1)
+  rebuild([heap])
+  heap.check()
+  assert.deepEqual([heap.freeUnits, heap.unitsByKey[KEYS - 1]], [UNITS, UNITS])
+  heap.settle(KEYS - 1, Infinity)
+  heap.check()
+  assert.equal(heap.unitsByKey[0], UNITS)
+})
+
 test('two views of one buffer are one heap, which does not outgrow the buffer', () => {
   const buffer = new SharedArrayBuffer(BYTES) as unknown as ArrayBuffer
   const [a, b] = [heapIn(buffer).heap, heapIn(buffer).heap]

@@ -28,7 +28,7 @@ assert(CLASSES <= HEADS_OF_KEY && CLASS_GROUPS <= GROUPS_OF_KEY, 'the classes of
 const SCAN = 16
 const WHOLE_BIN = 2 ** 30
 const STATE_MASK = 7
-/** Room for the arrays of a heap with one key; they grow with the number of keys. */
+/** Room for the arrays of a heap with one key; they double when a further key needs room. */
 const ONE_KEY_BYTES = 4096
 
 /** A free block or a hole, or a part of one. */
@@ -55,7 +55,10 @@ export class SegregatedFit implements CheckedHeap {
   /** the first record of each range of this heap, in address order within it */
   readonly firstRecords: Ranges
 
-  private keys: number
+  /** keys that the arrays have room for */
+  private room: number
+  /** the highest key in use; no loop goes further, so that the arrays of higher keys take no memory */
+  private readonly mostKey: Int32Array
   private heads: Int32Array
   private groups: Int32Array
   private bins: Int32Array
@@ -68,14 +71,15 @@ export class SegregatedFit implements CheckedHeap {
     readonly records: RecordTable,
     private readonly fixed: { region: Region; keys: number; ranges: number } | null = null,
   ) {
-    this.keys = fixed?.keys ?? 1
+    this.room = fixed?.keys ?? 1
     const region = fixed?.region ?? new Region(new ArrayBuffer(ONE_KEY_BYTES))
     this.totals = region.float64(Total.words)
-    this.unitsByKey = region.float64(this.keys)
+    this.unitsByKey = region.float64(this.room)
     this.holes = region.int32(1)
-    this.heads = region.int32(this.keys * HEADS_OF_KEY)
-    this.groups = region.int32(this.keys)
-    this.bins = region.int32(this.keys * GROUPS_OF_KEY)
+    this.mostKey = region.int32(1)
+    this.heads = region.int32(this.room * HEADS_OF_KEY)
+    this.groups = region.int32(this.room)
+    this.bins = region.int32(this.room * GROUPS_OF_KEY)
     this.firstRecords = new Ranges(fixed?.region, fixed?.ranges)
   }
 
@@ -157,7 +161,7 @@ export class SegregatedFit implements CheckedHeap {
    * its neighbours.
    */
   free(record: number, key: number, stamp: number): number {
-    if (key >= this.keys) this.addKeys(key + 1)
+    if (key > this.mostKey[0]) this.meet(key)
     const { words, doubles } = this.records
     let block = record
     let base = block << 4
@@ -189,7 +193,7 @@ export class SegregatedFit implements CheckedHeap {
    * blocks.
    */
   settle(key: number, stamp: number): number {
-    if (key >= this.keys || this.unitsByKey[key] === 0) return 0
+    if (key > this.mostKey[0] || this.unitsByKey[key] === 0) return 0
     const { words, doubles } = this.records
     let settled = 0
     for (let sizeClass = this.nextClass(key, 0); sizeClass !== -1; sizeClass = this.nextClass(key, sizeClass + 1)) {
@@ -361,12 +365,14 @@ export class SegregatedFit implements CheckedHeap {
 
   /** All free units, with and without a dependency. */
   get freeUnits(): number {
-    return this.unitsByKey.reduce((sum, units) => sum + units, 0)
+    let units = 0
+    for (let key = 0; key < this.keyLimit; key++) units += this.unitsByKey[key]
+    return units
   }
 
   /** All keys in use are below this. */
   get keyLimit(): number {
-    return this.keys
+    return this.mostKey[0] + 1
   }
 
   /**
@@ -376,7 +382,11 @@ export class SegregatedFit implements CheckedHeap {
    */
   rebuild(isBlock: Uint8Array): void {
     const { words } = this.records
-    for (const array of [this.heads, this.groups, this.bins, this.holes, this.totals, this.unitsByKey]) array.fill(0)
+    const keys = this.keyLimit
+    this.heads.fill(0, 0, keys * HEADS_OF_KEY)
+    this.bins.fill(0, 0, keys * GROUPS_OF_KEY)
+    for (const array of [this.groups, this.unitsByKey]) array.fill(0, 0, keys)
+    for (const array of [this.holes, this.totals]) array.fill(0)
     for (const [range, first] of this.firstRecords) {
       const units = this.firstRecords.unitsOf(range)
       this.totals[Total.all] += units
@@ -386,6 +396,8 @@ export class SegregatedFit implements CheckedHeap {
         const state = this.records.state(record)
         if (state === State.free) {
           this.absorbFree(record)
+          const key = words[(record << 4) | Word.key]
+          if (key > this.mostKey[0]) this.meet(key) // a dead thread had taken the block for a stream
           this.insert(record)
         } else if (state === State.absent) this.insertHole(record)
       }
@@ -399,7 +411,7 @@ export class SegregatedFit implements CheckedHeap {
 
   private find(units: number, key: number): number {
     const floor = classOf(units)
-    const other = key < this.keys ? key : 0
+    const other = key <= this.mostKey[0] ? key : 0
     let best = this.bestInBin((other << 9) | floor, units, SCAN, 0)
     if (other !== 0) best = this.bestInBin(floor, units, SCAN, best)
     if (best !== 0) return best
@@ -445,7 +457,7 @@ export class SegregatedFit implements CheckedHeap {
     const roomy = this.find(units + alignUnits - 1, key)
     if (roomy !== 0) return roomy
     const words = this.records.words
-    for (const own of key === 0 || key >= this.keys ? [0] : [key, 0]) {
+    for (const own of key === 0 || key > this.mostKey[0] ? [0] : [key, 0]) {
       let sizeClass = this.nextClass(own, classOf(units))
       for (; sizeClass !== -1; sizeClass = this.nextClass(own, sizeClass + 1)) {
         for (let record = this.head(own, sizeClass); record !== 0; record = words[(record << 4) | Word.binNext]) {
@@ -647,15 +659,21 @@ export class SegregatedFit implements CheckedHeap {
     }
   }
 
-  private addKeys(keys: number): void {
+  /** A key is in use. */
+  private meet(key: number): void {
+    while (key >= this.room) this.grow()
+    this.mostKey[0] = key
+  }
+
+  private grow(): void {
     assert(this.fixed === null, 'a key is one that a fixed heap has room for')
-    this.heads = grown(this.heads, keys * HEADS_OF_KEY)
-    this.groups = grown(this.groups, keys)
-    this.bins = grown(this.bins, keys * GROUPS_OF_KEY)
-    const unitsByKey = new Float64Array(keys)
+    this.room *= 2
+    this.heads = grown(this.heads, this.room * HEADS_OF_KEY)
+    this.groups = grown(this.groups, this.room)
+    this.bins = grown(this.bins, this.room * GROUPS_OF_KEY)
+    const unitsByKey = new Float64Array(this.room)
     unitsByKey.set(this.unitsByKey)
     this.unitsByKey = unitsByKey
-    this.keys = keys
   }
 }
 

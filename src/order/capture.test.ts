@@ -3,7 +3,6 @@ import { describe, it } from 'node:test'
 import { CudaError, PoolError } from '../base/errors.js'
 import type { SimulatedOptions } from '../driver/simulated/options.js'
 import type { Capture, CaptureMode } from './capture.js'
-import { MOST_STREAMS } from './clocks.js'
 import { Event } from './event.js'
 import { TestOrder } from './order.fixture.js'
 import { Stream } from './stream.js'
@@ -80,9 +79,24 @@ describe('a capture', () => {
     const before = Float64Array.from(clocks.known)
     b.wait(mark(a))
     c.wait(mark(b))
-    const known = (later: Stream, earlier: Stream) => capture.known[later.lastSlot * MOST_STREAMS + earlier.lastSlot]
+    const known = (later: Stream, earlier: Stream) => capture.known[later.lastSlot * capture.stride + earlier.lastSlot]
     assert.deepEqual([known(b, a), known(c, b), known(c, a), known(a, b)], [1, 1, 1, 0])
     assert.deepEqual(clocks.known, before)
+    a.abortCapture()
+  })
+
+  it('keeps the captured order when a stream joins that was opened after many others', () => {
+    const { order, a, b, mark } = setUp()
+    const [late] = Array.from({ length: 40 }, () => order.createStream()).slice(-1)
+    a.beginCapture()
+    const capture = capturesOf(a)
+    b.wait(mark(a))
+    const known = (later: Stream, earlier: Stream) => capture.known[later.lastSlot * capture.stride + earlier.lastSlot]
+    const before = [capture.marked[a.lastSlot], known(b, a), known(a, b)]
+    late.wait(mark(b))
+    assert.ok(capture.stride > late.lastSlot)
+    assert.deepEqual([capture.marked[a.lastSlot], known(b, a), known(a, b)], before)
+    assert.deepEqual([known(late, a), known(late, b), known(b, late)], [1, 1, 0])
     a.abortCapture()
   })
 

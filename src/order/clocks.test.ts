@@ -140,12 +140,12 @@ describe('clocks', () => {
     assert.equal(clocks.completed[stream.slot], clocks.marked[stream.slot])
   })
 
-  it('64 streams can be open at a time, and the next is refused with the reason', () => {
+  it('2048 streams can be open at a time, and the next is refused with the reason', () => {
     const order = new TestOrder()
     const streams = Array.from({ length: MOST_STREAMS }, () => order.createStream())
     assert.deepEqual(new Set(streams.map(({ slot }) => slot)).size, MOST_STREAMS)
     const handle = order.driver.cuStreamCreate(1)
-    assert.throws(() => order.createStream(), { name: 'PoolError', message: /64 streams are open.*close one first/ })
+    assert.throws(() => order.createStream(), { name: 'PoolError', message: /2048 streams are open.*close one first/ })
     order.driver.cuStreamDestroy(handle)
     streams[17].close()
     assert.equal(order.createStream().slot, 17)
@@ -330,7 +330,7 @@ describe('clocks', () => {
     assert.equal(knownBySlot(order.clocks, c.slot, a.slot), stamp)
   })
 
-  it('the last of 64 streams is known like any other, on the device and on the host', () => {
+  it('the last of 2048 streams is known like any other, on the device and on the host', () => {
     const { order, streams, known } = setUpMany(MOST_STREAMS)
     const [first, second] = streams
     const last = streams[MOST_STREAMS - 1]

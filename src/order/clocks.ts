@@ -215,7 +215,7 @@ export class Clocks extends StreamClocks {
 
   /** A stream of this device was made to wait for work of another device. */
   notePeerWait(): void {
-    this.orderedElsewhere.set(this.marked)
+    this.orderedElsewhere.set(this.marked.subarray(0, this.slotLimit))
   }
 
   /** For another device: polls `stamp`, which was reached or comes next, or waits for it on the host. */
@@ -239,9 +239,7 @@ export class Clocks extends StreamClocks {
       const isFault = error instanceof CudaError && FATAL_RESULTS.includes(error.code)
       if (!isFault && !(error instanceof DeviceLostError)) throw error // users of that device get the fault
     }
-    const ended = new Array<number>(slot + 1).fill(0)
-    ended[slot] = stamp
-    this.learn(ended, true)
+    this.learn([slot, stamp], true)
     return undefined
   }
 
@@ -261,7 +259,7 @@ export class Clocks extends StreamClocks {
     else this.watcher.waitForNewest()
     this.watcher.close()
     const { lastEvents } = this.state
-    for (let slot = 0; slot < MOST_STREAMS && this.slots.isAlone; slot++) {
+    for (let slot = 0; slot < this.slotLimit && this.slots.isAlone; slot++) {
       if (lastEvents[slot] === 0) continue
       driver.cuEventDestroy(lastEvents[slot])
       lastEvents[slot] = 0

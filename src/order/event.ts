@@ -6,7 +6,6 @@ import type { Clocks, VectorTime } from './clocks.js'
 import { untilDone } from './polling.js'
 import { relaxed } from './relaxed.js'
 import { checkIsStream, type Stream, type Waitable } from './stream.js'
-import { firstOf } from './vector-clocks.js'
 
 /** Descriptor of an event for another thread; made by `event.transfer()`. */
 export interface SharedEvent {
@@ -39,7 +38,7 @@ export class Event implements Waitable, Disposable {
   static adopt(clocks: Clocks, { handle, vectorTime }: SharedEvent): Event {
     const event = new Event(clocks.context, handle)
     event.clocks = clocks
-    event.vectorTime = firstOf(vectorTime, vectorTime.length)
+    event.vectorTime = Array.from(vectorTime)
     return event
   }
 

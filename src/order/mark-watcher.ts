@@ -32,7 +32,7 @@ export interface Mark {
 
 export class MarkWatcher {
   /** by slot: the watched marks, the oldest first */
-  private readonly marks: Mark[][] = Array.from({ length: MOST_STREAMS }, () => [])
+  private readonly marks: Mark[][] = []
   private placed = 0
   /** by slot, while its list is full: the stamp of the next mark at which the driver is polled */
   private readonly pollsFrom = new Float64Array(MOST_STREAMS)
@@ -47,9 +47,14 @@ export class MarkWatcher {
     for (const event of this.spareEvents) noteEvent(state, slots.me, event)
   }
 
+  private marksOf(slot: number): Mark[] {
+    while (slot >= this.marks.length) this.marks.push([])
+    return this.marks[slot]
+  }
+
   /** Places a mark on the open stream of a slot, and returns its stamp. */
   mark(slot: number): number {
-    if (this.place(slot)) return this.marks[slot][this.marks[slot].length - 1].stamp
+    if (this.place(slot)) return this.marksOf(slot).at(-1)!.stamp
     this.cover(slot)
     return this.clocks.marked[slot]
   }
@@ -60,7 +65,7 @@ export class MarkWatcher {
    */
   find(slot: number, stamp: number, afresh: boolean): Mark | null {
     if (!((stamp > this.clocks.marked[slot] || afresh) && this.place(slot))) this.cover(slot)
-    const marks = this.marks[slot]
+    const marks = this.marksOf(slot)
     let index = afresh ? marks.length - 1 : 0
     while (index < marks.length && !afresh && marks[index].stamp < stamp) index++
     return index < 0 || index === marks.length ? null : marks[index]
@@ -69,15 +74,16 @@ export class MarkWatcher {
   /** The event of the oldest watched mark that covers `stamp`; places a mark if none covers it. */
   eventCovering(slot: number, stamp: number): number | undefined {
     const covers = (mark: Mark) => mark.stamp >= stamp
-    if (!this.marks[slot].some(covers)) this.mark(slot)
-    return this.marks[slot].find(covers)?.event
+    if (!this.marksOf(slot).some(covers)) this.mark(slot)
+    return this.marksOf(slot).find(covers)?.event
   }
 
   /** The host has seen a mark of this vector time complete, by a wait or by a query. */
   learn(vectorTime: VectorTime, byWaiting: boolean): void {
     const { completed, waited } = this.clocks
-    for (let slot = 0; slot < vectorTime.length; slot++) {
-      const stamp = vectorTime[slot]
+    for (let index = 0; index < vectorTime.length; index += 2) {
+      const slot = vectorTime[index]
+      const stamp = vectorTime[index + 1]
       if (byWaiting && stamp > waited[slot]) waited[slot] = stamp
       if (stamp <= completed[slot]) continue
       completed[slot] = stamp
@@ -95,7 +101,7 @@ export class MarkWatcher {
   waitFor(slot: number, stamp: number): void {
     if (this.clocks.completed[slot] >= stamp) return
     this.cover(slot)
-    const mark = this.marks[slot].find(candidate => candidate.stamp >= stamp)
+    const mark = this.marksOf(slot).find(candidate => candidate.stamp >= stamp)
     if (mark !== undefined) this.waitForMark(mark)
   }
 
@@ -103,7 +109,7 @@ export class MarkWatcher {
   hasCompleted(slot: number, stamp: number): boolean {
     const { completed } = this.clocks
     if (completed[slot] >= stamp) return true
-    if (!this.marks[slot].some(mark => mark.stamp >= stamp)) this.cover(slot)
+    if (!this.marksOf(slot).some(mark => mark.stamp >= stamp)) this.cover(slot)
     this.query(slot)
     return completed[slot] >= stamp
   }
@@ -111,7 +117,7 @@ export class MarkWatcher {
   /** The watched marks of a slot, the oldest first. */
   watched(slot: number): readonly Mark[] {
     this.cover(slot)
-    return this.marks[slot]
+    return this.marksOf(slot)
   }
 
   /** Waits on the host for a watched mark. */
@@ -124,7 +130,7 @@ export class MarkWatcher {
   /** Waits on the host for all work submitted to a slot's stream. */
   waitForAll(slot: number): void {
     if (!this.place(slot)) this.cover(slot)
-    const last = this.marks[slot].at(-1)
+    const last = this.marksOf(slot).at(-1)
     if (last !== undefined) {
       this.waitForMark(last)
       return
@@ -156,7 +162,7 @@ export class MarkWatcher {
   private place(slot: number): boolean {
     const { clocks } = this
     const driver = clocks.context.activate()
-    const marks = this.marks[slot]
+    const marks = this.marksOf(slot)
     if (marks.length >= MOST_MARKS && clocks.marked[slot] >= this.pollsFrom[slot]) {
       this.pollsFrom[slot] = clocks.marked[slot] + MARKS_PER_POLL
       this.query(slot)
@@ -172,7 +178,7 @@ export class MarkWatcher {
       // No call comes in between, since this one could be cut short there.
       if (replaced === null) this.spareEvents.length--
       else marks.length--
-      marks[marks.length] = { event, slot, stamp: vectorTime[slot], vectorTime, number: ++this.placed, isLast: false }
+      marks[marks.length] = { event, slot, stamp: vectorTime[1], vectorTime, number: ++this.placed, isLast: false }
     } finally {
       clocks.slots.unpin()
     }
@@ -193,7 +199,7 @@ export class MarkWatcher {
   private cover(slot: number): void {
     this.prune(slot)
     const { slots, marked, completed } = this.clocks
-    const watched = this.marks[slot].at(-1)?.stamp ?? completed[slot]
+    const watched = this.marksOf(slot).at(-1)?.stamp ?? completed[slot]
     if (slots.isOpen(slot)) {
       if (watched >= marked[slot] || this.place(slot) || !slots.isReachable(slot)) return
     } else {
@@ -201,7 +207,7 @@ export class MarkWatcher {
       const last = this.lastMark(slot)
       if (last !== null && last.stamp > watched) {
         if (last.event === 0) this.learn(last.vectorTime, false)
-        else this.marks[slot].push(last)
+        else this.marksOf(slot).push(last)
       }
       if (last !== null) return
     }
@@ -219,15 +225,15 @@ export class MarkWatcher {
     const life = lives[slot]
     const vectorTime = clocks.vectorTimeOf(slot)
     const event = lastEvents[slot]
-    vectorTime[slot] += clocks.lateTicks
+    vectorTime[1] += clocks.lateTicks
     clocks.slots.release()
     if (life === Life.open || life === Life.closing) return null
-    return { event, slot, stamp: vectorTime[slot], vectorTime, number: ++this.placed, isLast: true }
+    return { event, slot, stamp: vectorTime[1], vectorTime, number: ++this.placed, isLast: true }
   }
 
   /** Stops watching marks that are known complete. */
   private prune(slot: number): void {
-    const marks = this.marks[slot]
+    const marks = this.marksOf(slot)
     const { completed } = this.clocks
     let passed = 0
     while (passed < marks.length && marks[passed].stamp <= completed[slot]) passed++
@@ -237,7 +243,7 @@ export class MarkWatcher {
   }
 
   private query(slot: number): boolean {
-    const marks = this.marks[slot]
+    const marks = this.marksOf(slot)
     if (marks.length === 0) return false
     const driver = this.clocks.context.activate()
     // Marks complete in their order: all before `done` are complete, none from `end` on is. The newest mark, or the

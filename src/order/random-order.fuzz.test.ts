@@ -56,13 +56,19 @@ class Program {
   private readonly freed: Freed[] = []
   private releases: { stream: Stream; release: () => void }[] = []
 
-  constructor(seed: number, progress: 'eager' | 'seeded', threads: number) {
+  /** `many` streams are open. */
+  constructor(
+    seed: number,
+    progress: 'eager' | 'seeded',
+    threads: number,
+    private readonly many = 3,
+  ) {
     this.random = new Random(seed)
     this.order = new TestOrder({ progress, seed })
     const { clocks, context, driver } = this.order
     this.clocks = [clocks]
     while (this.clocks.length < threads) this.clocks.push(new Clocks(Context.open(driver, 0), clocks.share()))
-    this.streams = Array.from({ length: 3 }, () => Stream.create(this.any(this.clocks)))
+    this.streams = Array.from({ length: many }, () => Stream.create(this.any(this.clocks)))
     this.events = Array.from({ length: EVENTS * threads }, (_, index) => {
       const held = { event: new Event(context), clocks: this.clocks[index % threads] }
       held.event.record(this.view(clocks, this.streams[0]))
@@ -156,7 +162,7 @@ class Program {
     const [closing] = this.streams.splice(this.random.below(this.streams.length), 1)
     this.releases = this.releases.filter(({ stream }) => stream.handle !== closing.handle)
     closing.close()
-    while (this.streams.length < 3) this.streams.push(Stream.create(this.any(this.clocks)))
+    while (this.streams.length < this.many) this.streams.push(Stream.create(this.any(this.clocks)))
   }
 
   private judge(): void {
@@ -192,6 +198,11 @@ describe(`clocks in random programs (ORDER_FUZZ_SEED=${SEED} ORDER_FUZZ_STEPS=${
           assert.ok(program.recognised >= 0.99 * program.ordered, `${program.recognised} of ${program.ordered}`)
         })
       }
+      it(`${threads} threads with 200 streams, ${progress} work, seed ${SEED}`, () => {
+        const program = new Program(SEED, progress, threads, 200)
+        program.run(STEPS / 4)
+        assert.ok(program.recognised >= 0.9 * program.ordered, `${program.recognised} of ${program.ordered}`)
+      })
     }
   }
 })

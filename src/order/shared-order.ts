@@ -1,5 +1,9 @@
 // The layout of the memory that holds all of a device's order. It is one shared buffer from the start, so that other
 // threads can attach at any time. With one thread it takes no locks.
+//
+// The buffer has room for the most streams from the start, 32 MiB of addresses. The system gives memory to a page when
+// it is first written. So no loop may run over slots that were never used
+// (docs/decisions/0020-room-for-2048-streams.md).
 
 import { randomBytes } from 'node:crypto'
 import { describe } from '../base/bytes.js'
@@ -9,10 +13,10 @@ import { MOST_WORKERS, REGISTRY_WORDS } from '../threads/thread-registry.js'
 import { MOST_STREAMS } from './vector-clocks.js'
 
 /** Grows with each change of the layout or its meaning. */
-const ORDER_VERSION = 3
+const ORDER_VERSION = 4
 
 /** A dead thread's events up to this number are destroyed by another thread; further ones are lost. */
-const MOST_EVENTS = 64
+const MOST_EVENTS = 4096
 
 /** Descriptor of a device's order; can be sent to another thread as it is. */
 export interface SharedOrder {

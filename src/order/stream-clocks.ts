@@ -14,7 +14,7 @@ import { PoolError } from '../base/errors.js'
 import type { Context } from '../driver/context.js'
 import { Life, type OrderState } from './shared-order.js'
 import { StreamSlots } from './stream-slots.js'
-import { firstOf, MOST_STREAMS, VectorClocks, type VectorTime } from './vector-clocks.js'
+import { MOST_STREAMS, VectorClocks, type VectorTime } from './vector-clocks.js'
 
 export abstract class StreamClocks extends VectorClocks {
   /** by stream slot: the latest mark known complete */
@@ -34,7 +34,7 @@ export abstract class StreamClocks extends VectorClocks {
     /** the views of the shared memory */
     readonly state: OrderState,
   ) {
-    super(state.marked, state.known, state.limit)
+    super(state.marked, state.known, state.limit, MOST_STREAMS)
     this.completed = state.completed
     this.waited = state.waited
     this.handles = state.handles
@@ -79,8 +79,11 @@ export abstract class StreamClocks extends VectorClocks {
   tickAll(): VectorTime {
     this.slots.acquire()
     // A closed stream has its last mark. After a tick that the driver then refuses, no mark would cover the clock.
-    for (let slot = 0; slot < this.slotLimit; slot++) if (this.slots.isTicking(slot)) this.marked[slot]++
-    const vectorTime = firstOf(this.marked, this.slotLimit)
+    const vectorTime: number[] = []
+    for (let slot = 0; slot < this.slotLimit; slot++) {
+      if (this.slots.isTicking(slot)) this.marked[slot]++
+      vectorTime.push(slot, this.marked[slot])
+    }
     this.slots.release()
     return vectorTime
   }
@@ -126,14 +129,14 @@ export abstract class StreamClocks extends VectorClocks {
     const isOver =
       lives[slot] !== Life.open && lives[slot] !== Life.closing && this.completed[slot] >= this.marked[slot]
     const vectorTime = isOver ? this.vectorTimeOf(slot) : null
-    if (vectorTime !== null) vectorTime[slot] += this.lateTicks
+    if (vectorTime !== null) vectorTime[1] += this.lateTicks
     this.slots.release()
     return vectorTime
   }
 
   /** The marks of a slot that are known complete, and none of other slots. */
   vectorTimeOfFormer(slot: number): VectorTime {
-    return Array.from({ length: MOST_STREAMS }, (_, other) => (other === slot ? this.completed[slot] : 0))
+    return [slot, this.completed[slot]]
   }
 
   /**

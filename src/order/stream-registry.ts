@@ -9,11 +9,17 @@ import { Life } from './shared-order.js'
 import type { StreamClocks } from './stream-clocks.js'
 import { MOST_STREAMS } from './vector-clocks.js'
 
+/** Ended streams that `open` asks the driver about: to ask about hundreds would take longer than to open a stream. */
+const MOST_LOOKS = 64
+
 export class StreamRegistry {
   /** by slot: this thread's open stream, null while it is captured */
-  readonly streams: (OrderedStream | null)[] = Array.from({ length: MOST_STREAMS }, () => null)
+  readonly streams: (OrderedStream | null)[] = new Array(MOST_STREAMS).fill(null)
   /** by slot: streams of this thread that get no marks before a capture has ended */
   readonly suspended = new Map<number, OrderedStream>()
+
+  /** the slot after the last one that `reclaim` looked at */
+  private lookFrom = 0
 
   constructor(
     private readonly clocks: StreamClocks,
@@ -26,7 +32,7 @@ export class StreamRegistry {
    * if all slots are in use.
    */
   open(stream: OrderedStream): number {
-    this.reclaim()
+    this.reclaim(MOST_LOOKS)
     let slot = this.clocks.slots.claim(stream.handle, stream.owned)
     if (slot === -1) {
       this.buryStreams()
@@ -212,7 +218,7 @@ export class StreamRegistry {
     const { clocks } = this
     const { lives } = clocks.state
     for (let tries = 0; tries < MOST_STREAMS; tries++) {
-      this.reclaim()
+      this.reclaim(MOST_STREAMS)
       const slot = clocks.slots.claim(stream.handle, stream.owned)
       const retired = lives.indexOf(Life.retired)
       if (slot !== -1 || retired === -1) return slot
@@ -221,13 +227,18 @@ export class StreamRegistry {
     return -1
   }
 
-  private reclaim(): void {
+  /** Frees slots of ended streams whose work is complete. Asks about the next `mostLooks` ended streams, in turns. */
+  private reclaim(mostLooks: number): void {
     const { clocks } = this
     const { lives } = clocks.state
-    for (let slot = 0; slot < clocks.slotLimit; slot++) {
+    let looks = 0
+    for (let slots = clocks.slotLimit; slots > 0 && looks < mostLooks; slots--) {
+      const slot = this.lookFrom < clocks.slotLimit ? this.lookFrom : 0
+      this.lookFrom = slot + 1
       if (lives[slot] !== Life.retired) continue
       this.watcher.poll(slot)
       clocks.slots.free(slot)
+      looks++
     }
   }
 }

@@ -124,8 +124,11 @@ export class StreamSlots {
 
   /** The slot of an open stream with this handle that a thread of this device made; -1 for none. */
   ownedBy(handle: number): number {
-    const { handles, owned } = this.state
-    return handles.findIndex((one, slot) => one === handle && this.isOpen(slot) && owned[slot] === 1)
+    const { handles, owned, limit } = this.state
+    for (let slot = 0; slot < limit[0]; slot++) {
+      if (handles[slot] === handle && this.isOpen(slot) && owned[slot] === 1) return slot
+    }
+    return -1
   }
 
   generationOf(slot: number): number {
@@ -185,7 +188,8 @@ export class StreamSlots {
     const slot = state.lives.indexOf(Life.free)
     if (slot !== -1) {
       // No thread writes to this row late: a writer has the slot pinned, or owns its open stream.
-      state.known.fill(0, slot * MOST_STREAMS, (slot + 1) * MOST_STREAMS)
+      // Entries from the limit on were never written.
+      state.known.fill(0, slot * MOST_STREAMS, slot * MOST_STREAMS + state.limit[0])
       if (this.lock !== null) state.completed[slot] = ++state.marked[slot] // see StreamClocks.lateTicks
       state.generations[slot]++
       state.handles[slot] = handle
@@ -350,9 +354,10 @@ export class StreamSlots {
 
   /** Frees the number of a dead thread, unless it still has open streams or another thread was first. */
   forget(dead: number): void {
-    const { owners, pins } = this.state
+    const { owners, pins, limit } = this.state
     this.acquire()
-    const isEmpty = !owners.some((owner, slot) => owner === dead && this.isTaken(slot))
+    let isEmpty = true
+    for (let slot = 0; slot < limit[0]; slot++) if (owners[slot] === dead && this.isTaken(slot)) isEmpty = false
     if (isEmpty && this.isDead(dead)) {
       pins[dead] = 0
       this.state.eventCounts[dead] = 0
@@ -364,8 +369,8 @@ export class StreamSlots {
 
   /** The order is shared from now on: this thread owns all streams that are open. */
   private begin(me: number): void {
-    const { lives, handles, owners, identity } = this.state
-    for (let slot = 0; slot < MOST_STREAMS; slot++) {
+    const { lives, handles, owners, identity, limit } = this.state
+    for (let slot = 0; slot < limit[0]; slot++) {
       if (lives[slot] !== Life.free && handles[slot] !== CU_STREAM_LEGACY_DEFAULT) owners[slot] = me
       if (lives[slot] === Life.suspended) owners[slot] = me
     }

@@ -167,7 +167,7 @@ describe('stream', () => {
   it('a stream that cannot be made leaves nothing behind', () => {
     const order = new TestOrder()
     const streams = Array.from({ length: MOST_STREAMS }, () => order.createStream())
-    assert.throws(() => Stream.create(order.clocks), { name: 'PoolError', message: /64 streams/ })
+    assert.throws(() => Stream.create(order.clocks), { name: 'PoolError', message: /2048 streams/ })
     assert.equal(order.calls('cuStreamCreate') - order.calls('cuStreamDestroy'), streams.length)
   })
 

@@ -8,6 +8,8 @@ import type { SimulatedDriver } from './replay-device.js'
 
 /** The most streams of a replay: all of a device but the default stream. */
 export const MOST_REPLAYED_STREAMS = MOST_STREAMS - 1
+/** A late use gets a stream of its own while a replay has fewer streams than this. */
+const MANY_STREAMS = 63
 
 /**
  * Events of a stream after which an operation completes; with Infinity, an operation completes only when a call waits
@@ -86,11 +88,11 @@ export class ModelledWork {
     while (uses[0]?.ended) this.driver.releaseThrough(stream.handle, uses.shift()!.ticket)
   }
 
-  /** A stream without uses; if the device has no more streams, the stream with the fewest uses. */
+  /** A stream without uses; if the replay has many streams, the stream with the fewest uses. */
   private idleSide(): Side {
     const idle = this.sides.find(({ uses }) => uses.length === 0)
     if (idle !== undefined) return idle
-    if (this.streams.length + this.sides.length < MOST_REPLAYED_STREAMS) {
+    if (this.sides.length === 0 || this.streams.length + this.sides.length < MANY_STREAMS) {
       const side = { stream: this.createStream(), uses: [] }
       this.sides.push(side)
       return side

@@ -149,15 +149,15 @@ describe('a footprint', () => {
 
 describe('a replay', () => {
   it('a recording with more streams than a device has is refused', async () => {
-    const trace = traceOf(range(63).map((stream): Line => [alloc, stream, 1, stream]))
+    const trace = traceOf(range(2047).map((stream): Line => [alloc, stream, 1, stream]))
     await assert.rejects(
       replay(trace, () => openDevice(), { policies: ['cuda-mempool'] }),
       {
         name: 'RangeError',
-        message: /by hand has 63 streams; a replay can have 62/,
+        message: /by hand has 2047 streams; a replay can have 2046/,
       },
     )
-    const fewer = traceOf(range(62).map((stream): Line => [alloc, stream, 1, stream]))
+    const fewer = traceOf(range(2046).map((stream): Line => [alloc, stream, 1, stream]))
     const { runs } = await replay(fewer, () => openDevice(), { policies: ['cuda-mempool'], latency: false })
     assert.equal(runs[0].failures, 0)
   })

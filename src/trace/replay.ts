@@ -11,7 +11,7 @@ import type { Trace } from './trace.js'
 
 /**
  * Replays `trace`. `open` opens the device, anew for each pass. Rejects with RangeError or TypeError for a bad
- * option, and with RangeError for a trace of more than 62 streams. Running out of memory is a result, not an error.
+ * option, and with RangeError for a trace of more than 2046 streams. Running out of memory is a result, not an error.
  */
 export async function replay(
   trace: Trace,

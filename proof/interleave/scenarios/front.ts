@@ -49,7 +49,7 @@ function front(isFenced: boolean): Cast {
   const drain = () => {
     for (let turn = 0; turn < 2; turn++) {
       state.locked(() => {
-        for (const record of state.caches.drain(0, 0, CLASSES)) {
+        for (const record of state.caches.drainAll(0, CLASSES)) {
           const stamp = doubles[(record << 3) | Double.stamp]
           assert(stamp === stamps.get(record), 'a cached block says which work it waits for')
           state.memory.giveToHeap(record, words[(record << 4) | Word.key] - 1, stamp)

@@ -157,7 +157,7 @@ function drainedPool() {
     },
     drain: () =>
       state.locked(() => {
-        for (const record of state.caches.drain(0, 0, CLASSES)) {
+        for (const record of state.caches.drainAll(0, CLASSES)) {
           state.memory.giveToHeap(record, words[(record << 4) | Word.key] - 1, doubles[(record << 3) | Double.stamp])
         }
       }),

@@ -71,7 +71,8 @@ export class SharedEpochs {
 
   private users(epoch: number): number[] {
     const slots: number[] = []
-    for (let slot = 0; slot < MOST_STREAMS; slot++) if (Atomics.load(this.known.used, slot) === epoch) slots.push(slot)
+    const { slotLimit } = this.clocks
+    for (let slot = 0; slot < slotLimit; slot++) if (Atomics.load(this.known.used, slot) === epoch) slots.push(slot)
     return slots
   }
 

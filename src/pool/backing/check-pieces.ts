@@ -4,8 +4,8 @@ import { State } from '../../heap/records.js'
 import type { SegregatedFit } from '../../heap/segregated-fit.js'
 import { FIRST_VIEW_RANGE, HOME_RANGE } from './backing.js'
 import type { HomeRange } from './home-range.js'
-import type { View, Views } from './views.js'
 import type { ViewUses } from './view-uses.js'
+import type { View, Views } from './views.js'
 
 /** Asserts that pieces, views and the heap agree. */
 export function checkPieces(home: HomeRange, views: Views, heap: SegregatedFit, uses: ViewUses): void {
@@ -14,7 +14,10 @@ export function checkPieces(home: HomeRange, views: Views, heap: SegregatedFit, 
   for (const view of views) {
     byNumber.set(view.number, view)
     assert(new Set(view.pieces).size === view.pieces.length, 'no piece is twice in a view')
-    assert(view.pieces.every(piece => home.pieces.includes(piece)), 'a view joins pieces that exist')
+    assert(
+      view.pieces.every(piece => home.pieces.includes(piece)),
+      'a view joins pieces that exist',
+    )
   }
   const { records } = heap
   const blocks = new Set<number>()

@@ -10,12 +10,7 @@ import type { Piece } from './piece.js'
  * Notes on each piece how much is free at its ends for a stream with this admission; neighbouring free blocks count as
  * one. `pieces` are in the order of their addresses. Walks every block of the range.
  */
-export function findFreeEnds(
-  pieces: readonly Piece[],
-  heap: SegregatedFit,
-  range: number,
-  admission: Admission,
-): void {
+export function findFreeEnds(pieces: readonly Piece[], heap: SegregatedFit, range: number, admission: Admission): void {
   const { records } = heap
   const { words } = records
   for (const piece of pieces) {

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { RecordTable, Word } from '../../heap/records.js'
+import { MOST_STREAMS } from '../../order/clocks.js'
 import { GranuleLastUses, SEVERAL } from './granule-last-uses.js'
 
 const GRANULE_UNITS = 100
@@ -34,15 +35,27 @@ describe('last uses of granules', () => {
     free(300, 100, 2, 9)
     assert.deepEqual(all().slice(2, 5), ['2@8', '2@9', '2@7'])
   })
+
+  it('the last streams of a device have uses like any other', () => {
+    const { free, all, seen, uses } = setUp()
+    for (const key of [255, 256, MOST_STREAMS]) {
+      free(0, 100, key, 5)
+      assert.equal(all()[0], `${key}@5`)
+      assert.equal(uses.isSettled(0), false)
+      seen[key - 1] = 5
+      assert.equal(uses.isSettled(0), true)
+    }
+  })
 })
 
 function setUp() {
   const records = new RecordTable()
-  const seen = new Float64Array(2)
+  const seen = new Float64Array(MOST_STREAMS)
   const uses = new GranuleLastUses(6, GRANULE_UNITS, seen, null)
   const record = records.acquire()
   return {
     seen,
+    uses,
     free(start: number, units: number, key: number, stamp: number) {
       records.words[(record << 4) | Word.offset] = start
       records.words[(record << 4) | Word.units] = units

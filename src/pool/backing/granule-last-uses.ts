@@ -6,7 +6,7 @@ import { slotOfKey } from '../../heap/key.js'
 import type { RecordTable } from '../../heap/records.js'
 
 /** As a key: blocks of several streams lay on the granule, so only the heap's dependencies tell when it is idle. */
-export const SEVERAL = 255
+export const SEVERAL = -1
 
 export class GranuleLastUses {
   /** the key of the last use, by granule; 0 for none */

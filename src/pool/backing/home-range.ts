@@ -95,7 +95,8 @@ export class HomeRange {
   /** Sets one device's access to all pieces. */
   applyAccess(device: number, flags: number): void {
     const driver = this.context.activate()
-    for (const { start, bytes } of this.pieces) driver.cuMemSetAccess(this.base + start * UNIT_BYTES, bytes, [device], flags)
+    for (const { start, bytes } of this.pieces)
+      driver.cuMemSetAccess(this.base + start * UNIT_BYTES, bytes, [device], flags)
   }
 
   /** Gives all memory and the addresses back; no work may be pending, and no piece in a view. */

@@ -34,8 +34,8 @@ import { HomeRange } from './home-range.js'
 import { findIdlePiece } from './idle-piece.js'
 import { MappedAccess } from './mapped-access.js'
 import { type Piece, pieceBytes } from './piece.js'
-import { type Part, partsIn, placeIn, type Stretch, stretchOf, unitsOf } from './stretch.js'
 import { planStitch, type StitchPlan } from './stitch-plan.js'
+import { type Part, partsIn, placeIn, type Stretch, stretchOf, unitsOf } from './stretch.js'
 import { type View, Views } from './views.js'
 
 /** Addresses of the home range, as a multiple of the device's memory. */
@@ -77,10 +77,7 @@ export class VirtualBacking implements Backing {
     const { context } = clocks
     this.context = context
     this.heap = heaps.large
-    this.access = new MappedAccess(
-      context,
-      (device, flags) => this.applyAccess(device, flags),
-    )
+    this.access = new MappedAccess(context, (device, flags) => this.applyAccess(device, flags))
     const driver = context.activate()
     this.stepBytes = driver.cuMemGetAllocationGranularity(context.device)
     this.granuleUnits = this.stepBytes / UNIT_BYTES

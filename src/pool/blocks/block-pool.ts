@@ -296,7 +296,7 @@ export class BlockPool extends ClosablePool implements FixedBlockOwner {
     const { clocks, blocks } = this
     if (blocks.deferred !== this.deferred.count) this.addLeft()
     let settled = 0
-    for (let slot = 0; slot < MOST_STREAMS; slot++) {
+    for (let slot = 0; slot < clocks.slotLimit; slot++) {
       const stamp = this.latestStamp(slot)
       if (stamp === 0) continue
       if (stamp > clocks.marked[slot] && clocks.streams[slot] !== null) clocks.mark(slot)
@@ -313,14 +313,14 @@ export class BlockPool extends ClosablePool implements FixedBlockOwner {
 
   /** Waits on the host for all work that free blocks depend on; false when no block became free by that. */
   private waitForPending(): boolean {
-    for (let slot = 0; slot < MOST_STREAMS; slot++) this.clocks.waitFor(slot, this.latestStamp(slot))
+    for (let slot = 0; slot < this.clocks.slotLimit; slot++) this.clocks.waitFor(slot, this.latestStamp(slot))
     this.deferred.pollPeers(true)
     return this.settle() > 0
   }
 
   /** The latest stamp of a stream slot that a free block waits for; 0 for none. */
   private latestStamp(slot: number): number {
-    return Math.max(this.awaited[slot], this.blocks.newestStamp(slot))
+    return Math.max(this.awaited[slot], slot < this.blocks.slotLimit ? this.blocks.newestStamp(slot) : 0)
   }
 
   private grow(): boolean {

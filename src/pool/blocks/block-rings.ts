@@ -11,7 +11,6 @@
 // have no call or loop between them, so that each block is live, free or deferred afterwards.
 
 import { assert } from '../../base/assert.js'
-import { MOST_STREAMS } from '../../order/clocks.js'
 import { FixedBlock, type FixedBlockOwner, Ring, State } from './fixed-block.js'
 
 // Const enums compile to numbers, which keeps hot methods small enough for inlining.
@@ -40,17 +39,26 @@ export class BlockRings {
   /** blocks that were freed and are in no ring */
   deferred = 0
   /** by stream slot */
-  private readonly rings: readonly Ring[]
+  private readonly rings: Ring[] = []
 
   /** No blocks yet. */
   constructor(private readonly pool: FixedBlockOwner) {
-    const emptyRing = () => new Ring(new FixedBlock(pool, NO_BLOCK, Tag.spent), pool.defaultStream)
-    this.settledRing = emptyRing()
-    this.rings = Array.from({ length: MOST_STREAMS }, emptyRing)
+    this.settledRing = this.newRing()
+  }
+
+  /** Stream slots that have rings are below this. */
+  get slotLimit(): number {
+    return this.rings.length
   }
 
   ringOf(slot: number): Ring {
+    while (slot >= this.rings.length) this.rings.push(this.newRing())
     return this.rings[slot]
+  }
+
+  private newRing(): Ring {
+    const { pool } = this
+    return new Ring(new FixedBlock(pool, NO_BLOCK, Tag.spent), pool.defaultStream)
   }
 
   /** The block of a number, once it was handed out. */

@@ -1,3 +1,5 @@
+import type { Admission } from '../../heap/free-run.js'
+
 /**
  * The cache of blocks in front of a pool's heaps, as the code behind it sees it. It keeps blocks that were freed on a
  * stream whole for that stream. Two classes implement it: `StreamCaches` for one thread, and `ThreadCaches` for
@@ -27,12 +29,14 @@ export interface BlockCache {
   /** Takes out the smallest block of a class above `sizeClass` and below `end`, or returns 0. */
   takeLarger(slot: number, sizeClass: number, end: number): number
   /**
-   * Takes out a block for another stream: of at least `units`, in their class, with a stamp up to `stamp`; or returns
-   * 0.
+   * Takes out a block that another stream caches: of at least `units`, in their class, with an admitted stamp; or
+   * returns 0.
    */
-  takeOlder(slot: number, units: number, stamp: number): number
-  /** Takes out all cached blocks of a stream in the classes from `first` to before `end`; returns them. */
-  drain(slot: number, first: number, end: number): number[]
+  takeAdmitted(slot: number, units: number, admission: Admission): number
+  /** The same for one stream; missing where threads cache blocks. */
+  drain?(slot: number, first: number, end: number): number[]
+  /** Takes out all cached blocks in the classes from `first` to before `end`; their records name the streams. */
+  drainAll(first: number, end: number): number[]
 }
 
 /** Takes a few of many cached blocks out, in the classes from `first` to before `end`. */

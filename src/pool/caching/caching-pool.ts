@@ -291,7 +291,7 @@ export class CachingPool extends ClosablePool implements BlockOwner {
       }
       if (this.records.isLive(record) && this.caches.state(record) === State.cached) units.cachedBlocks++
     }
-    for (let slot = 0; slot < MOST_STREAMS; slot++) {
+    for (let slot = 0; slot < this.caches.slotLimit; slot++) {
       for (const block of this.caches.entries(slot)) {
         assert(block.state === State.cached, 'a block in a slot is cached')
         assert(this.records.unitsOf(block.record) === block.units, 'a slot knows the size of its block')

@@ -67,12 +67,7 @@ export class CrossStreamReuse {
 
   /** Takes a block out of another stream's cache, safe for the stream of the last `look`; or returns 0. */
   takeCached(units: number, slot: number): number {
-    for (let other = 0; other < this.caches.slotLimit; other++) {
-      if (other === slot || this.caches.cachedUnits(other) === 0) continue
-      const record = this.caches.takeOlder(other, units, this.admission[keyOfSlot(other)])
-      if (record !== 0) return record
-    }
-    return 0
+    return this.caches.takeAdmitted(slot, units, this.admission)
   }
 
   /** As `takeCached`, out of a heap. */

@@ -98,12 +98,14 @@ export class Deferred {
     if (this.awaitedPeers.size === 0) return false
     let asked = false
     for (const [clocks, stamps] of this.awaitedPeers) {
-      for (let slot = 0; slot < MOST_STREAMS; slot++) {
+      for (let slot = 0; slot < clocks.slotLimit; slot++) {
         if (stamps[slot] <= clocks.completed[slot]) continue
         clocks.catchUp(slot, stamps[slot], wait)
         asked = true
       }
-      if (stamps.every((stamp, slot) => stamp <= clocks.completed[slot])) this.awaitedPeers.delete(clocks)
+      let isComplete = true
+      for (let slot = 0; slot < clocks.slotLimit; slot++) if (stamps[slot] > clocks.completed[slot]) isComplete = false
+      if (isComplete) this.awaitedPeers.delete(clocks)
     }
     return asked
   }

@@ -5,7 +5,7 @@ import { keyOfSlot } from '../../heap/key.js'
 import { type RecordTable, State } from '../../heap/records.js'
 import { classOf } from '../../heap/size-classes.js'
 import { SMALL_CLASSES } from '../backing/backing.js'
-import type { Block, StreamTotals, Stack } from './block.js'
+import type { Block, Stack, StreamTotals } from './block.js'
 import type { CacheEviction } from './block-cache.js'
 
 /**

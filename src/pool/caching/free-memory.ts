@@ -155,10 +155,11 @@ export class FreeMemory implements Heaps {
 
   /** The floor of the largest free block's class. */
   get largestFreeUnits(): number {
-    const classes = [this.small, this.large].flatMap(heap =>
-      Array.from(heap.unitsByKey, (_, key) => heap.largestClass(key)),
-    )
-    return classFloorUnits(Math.max(0, ...classes))
+    let largest = 0
+    for (const heap of [this.small, this.large]) {
+      for (let key = 0; key < heap.keyLimit; key++) largest = Math.max(largest, heap.largestClass(key))
+    }
+    return classFloorUnits(largest)
   }
 
   get unmarkedFrees(): number {

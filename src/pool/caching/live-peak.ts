@@ -1,41 +1,98 @@
 // The most units that were ever live, exactly, although the cached path counts only what each stream caches. Live is
 // what the heaps have handed out and what no stream caches. So each stream gets an allowance: as long as it caches at
-// least `StreamTotals.watched` units, no more can be live than at the peak. The cached path compares with that number, and
-// calls `note` when a stream falls below it.
+// least `StreamTotals.watched` units, no more can be live than at the peak. The cached path compares with that number,
+// and calls `note` when a stream falls below it.
+//
+// Few streams divide what is left between live and the peak equally, whenever a stream falls below. To look at
+// hundreds of streams would take long. So of many streams only those that fall below get an allowance. They lose what
+// they do not use when a further stream falls below and nothing is left.
 //
 // Handed-out units and bytes of slack stay in stream-caches.ts, because `setSlack` belongs to the cached path.
 
 import type { StreamTotals } from './block.js'
 
 /**
- * `StreamTotals.watched` of a cache that does not count: below whatever a stream caches, and a small integer as all its
- * values.
+ * `StreamTotals.watched` of a cache that does not count: below whatever a stream caches, and a small integer as all
+ * its values.
  */
 export const UNWATCHED = -(2 ** 30)
+/** Up to this many, two of each stream, divide what is left. */
+const FEW_TOTALS = 128
 
 export class LivePeak {
   /** the most units that were live */
   units = 0
+  /**
+   * of many streams: as long as no stream caches less than it watches, at most this is live. It is the handed-out units
+   * less the `watched` units of all streams, or more once blocks went back to their heaps
+   */
+  private mostLive = 0
+  /** whether `mostLive` holds: not before the first look at many streams */
+  private isCounted = false
+  /** of many streams: those with an allowance since the last look at all streams */
+  private readonly allowed: StreamTotals[] = []
 
   constructor(
     /** by stream slot, two each */
     private readonly totals: readonly StreamTotals[],
   ) {}
 
-  /**
-   * Raises the peak to `live` units if it is lower. Divides the rest among the streams: their caches may shrink by
-   * that much unseen.
-   */
-  note(live: number, slotLimit: number): void {
-    if (live > this.units) this.units = live
-    const count = 2 * slotLimit
-    const part = Math.floor((this.units - live) / count)
-    for (let index = 0; index < count; index++) this.totals[index].watched = this.totals[index].cached - part
+  /** A stream caches less than it watches: lowers what it watches, and raises the peak if more is live than ever. */
+  note(totals: StreamTotals, handedUnits: number): void {
+    if (this.totals.length <= FEW_TOTALS) this.divide(handedUnits)
+    else this.allow(totals, handedUnits)
   }
 
-  /** Sets the peak to `live` units. */
-  reset(live: number, slotLimit: number): void {
-    this.units = live
-    this.note(live, slotLimit)
+  /** Sets the peak to what is live. */
+  reset(handedUnits: number): void {
+    this.units = 0
+    this.divide(handedUnits)
+  }
+
+  private divide(handedUnits: number): void {
+    const { totals } = this
+    let live = handedUnits
+    for (let slot = 0; slot < totals.length; slot++) live -= totals[slot].cached
+    if (live > this.units) this.units = live
+    const part = Math.floor((this.units - live) / totals.length)
+    for (let slot = 0; slot < totals.length; slot++) totals[slot].watched = totals[slot].cached - part
+    this.isCounted = false
+  }
+
+  private allow(totals: StreamTotals, handedUnits: number): void {
+    if (this.left < totals.watched - totals.cached) this.takeBack()
+    if (!this.isCounted || this.left < totals.watched - totals.cached) this.recount(handedUnits)
+    const missing = totals.watched - totals.cached
+    const allowance = missing + Math.floor((this.left - missing) / this.totals.length)
+    totals.watched -= allowance
+    this.mostLive += allowance
+    this.allowed.push(totals)
+  }
+
+  /** Units that streams may still be allowed. */
+  private get left(): number {
+    return this.units - this.mostLive
+  }
+
+  /** Takes back what streams do not use of their allowances. */
+  private takeBack(): void {
+    for (const totals of this.allowed) {
+      const unused = Math.max(0, totals.cached - totals.watched)
+      totals.watched += unused
+      this.mostLive -= unused
+    }
+    this.allowed.length = 0
+  }
+
+  /** Takes back all allowances. So `mostLive` is what is live. */
+  private recount(handedUnits: number): void {
+    this.mostLive = handedUnits
+    for (const totals of this.totals) {
+      totals.watched = totals.cached
+      this.mostLive -= totals.cached
+    }
+    this.units = Math.max(this.units, this.mostLive)
+    this.isCounted = true
+    this.allowed.length = 0
   }
 }

@@ -191,8 +191,7 @@ describe(`random programs on a GPU (POOL_FUZZ_SEED=${SEED} POOL_FUZZ_STEPS=${STE
         for (const what of [...Object.keys(STEP_WEIGHTS), 'ranOut', 'freedElsewhere']) {
           assert.ok(program.taken.has(what), `${what} happened`)
         }
-        if (program.pool.central.backing instanceof VirtualBacking)
-          assert.ok(program.pool.central.backing.stitched > 0)
+        if (program.pool.central.backing instanceof VirtualBacking) assert.ok(program.pool.central.backing.stitched > 0)
       })
     }
   }

@@ -7,11 +7,12 @@
 // The file is long because the stacks and their counters share private state.
 
 import { assert } from '../../base/assert.js'
+import type { Admission } from '../../heap/free-run.js'
 import { keyOfSlot } from '../../heap/key.js'
 import { Double, type RecordTable, State, Word } from '../../heap/records.js'
 import { CLASSES, classOf, MAX_UNITS, roundUpToClass } from '../../heap/size-classes.js'
 import { MOST_STREAMS } from '../../order/clocks.js'
-import { Block, type BlockOwner, StreamTotals, Stack, stampAfter } from './block.js'
+import { Block, type BlockOwner, Stack, StreamTotals, stampAfter } from './block.js'
 import type { BlockCache } from './block-cache.js'
 import { Eviction } from './eviction.js'
 import { LivePeak, UNWATCHED } from './live-peak.js'
@@ -22,7 +23,7 @@ const enum Shift {
   /** from a stream slot to its first stack */
   stream = 9,
   /** from a stream slot to its row in the known order of streams */
-  known = 6,
+  known = 11,
 }
 assert(MOST_STREAMS === 1 << Shift.known, 'known order has a row for each stream')
 
@@ -49,6 +50,9 @@ export function classUnits(units: number): number {
 
 const LARGE_CLASS = classOf(Limit.large)
 
+/** Streams that a new pool's stacks have room for, a power of two. */
+const FEW_STREAMS = 8
+
 const { clz32 } = Math
 
 /** The size of the block that lies under every stack: more than any block has, and than was ever live. */
@@ -70,11 +74,15 @@ export class StreamCaches implements BlockCache {
   /** by record: the block, once it was handed out */
   private readonly blocks: (Block | undefined)[] = []
   /** by stream slot, the small blocks of each and then the large ones; both in one if a single limit holds for them */
-  private readonly totals: readonly StreamTotals[]
+  private readonly totals: StreamTotals[] = []
   private readonly isSplit: boolean
+  /** `watched` of new totals */
+  private readonly watched: number
+  /** units of large blocks that a stream may cache */
+  private mostLarge: number = Limit.leastOfLarge
   private readonly peak: LivePeak
-  /** by stream slot and class; all stacks not in use are `emptyStack` */
-  private readonly stacks: Stack[]
+  /** by stream slot and class; all stacks not in use are `emptyStack`; grows with the slots in use */
+  private stacks: Stack[]
   private readonly emptyStack: Stack
   /** lies under every stack */
   private readonly bottom: Block
@@ -92,32 +100,34 @@ export class StreamCaches implements BlockCache {
      */
     isWhole = true,
   ) {
-    const watched = isWhole ? 0 : UNWATCHED
     this.isSplit = isWhole
-    this.totals = Array.from({ length: MOST_STREAMS }, (_, slot) => {
-      const small = new StreamTotals(slot, watched, mostUnits)
-      return isWhole ? [small, new StreamTotals(slot, watched, Limit.leastOfLarge)] : [small, small]
-    }).flat()
+    this.watched = isWhole ? 0 : UNWATCHED
     this.peak = new LivePeak(this.totals)
     this.eviction = new Eviction(records, this)
     this.bottom = new Block(pool, 0)
     this.bottom.units = BOTTOM_UNITS
-    this.emptyStack = new Stack(this.bottom, 0, 0, new StreamTotals(0, watched, 0))
-    // Concatenated: an array that was filled once had holes, and V8 would check each load for them.
-    let stacks = [this.emptyStack]
-    while (stacks.length < MOST_STREAMS << Shift.stream) {
-      stacks = stacks.concat(stacks, stacks, stacks, stacks, stacks, stacks, stacks)
-    }
-    this.stacks = stacks
+    this.emptyStack = new Stack(this.bottom, 0, 0, new StreamTotals(0, this.watched, 0))
+    this.stacks = repeated(this.emptyStack, FEW_STREAMS << Shift.stream)
   }
 
   /** A stream slot has blocks from now on. */
   meet(slot: number): void {
-    if (slot >= this.slotLimit) this.slotLimit = slot + 1
+    if (slot < this.slotLimit) return
+    while (this.totals.length <= slot * 2) this.addTotals(this.totals.length / 2)
+    while (this.stacks.length <= slot << Shift.stream) {
+      this.stacks = this.stacks.concat(repeated(this.emptyStack, this.stacks.length))
+    }
+    this.slotLimit = slot + 1
+  }
+
+  private addTotals(slot: number): void {
+    const small = new StreamTotals(slot, this.watched, this.mostUnits)
+    this.totals.push(small, this.isSplit ? new StreamTotals(slot, this.watched, this.mostLarge) : small)
   }
 
   /** Small blocks that one stream caches, or large ones. */
   totalsOf(slot: number, isLarge: boolean): StreamTotals {
+    this.meet(slot)
     return this.totals[slot * 2 + (isLarge ? 1 : 0)]
   }
 
@@ -131,8 +141,8 @@ export class StreamCaches implements BlockCache {
    * must be a small part of the pool.
    */
   limitLarge(units: number): void {
-    const most = Math.max(Limit.leastOfLarge, units)
-    for (let slot = 0; slot < MOST_STREAMS; slot++) this.totalsOf(slot, true).most = most
+    this.mostLarge = Math.max(Limit.leastOfLarge, units)
+    for (let slot = 0; slot < this.slotLimit; slot++) this.totalsOf(slot, true).most = this.mostLarge
   }
 
   /** The block of a record that was handed out, and not handed back. */
@@ -161,13 +171,15 @@ export class StreamCaches implements BlockCache {
   }
 
   /**
-   * The stack of the class for `units`. Repeats the arithmetic of `classOf(classUnits(units))`, see
-   * heap/size-classes.ts.
+   * The stack of the class for `units`, an empty one for a slot beyond the limit. Repeats the arithmetic of
+   * `classOf(classUnits(units))`, see heap/size-classes.ts.
    */
   stackFor(slot: number, units: number): Stack {
     const shift = 27 - clz32(units | 16)
     const steps = units < Limit.large ? ((units - 1) >> shift) + 1 : units >>> shift
-    return this.stacks[(slot << Shift.stream) | ((shift << 4) + steps)]
+    const index = (slot << Shift.stream) | ((shift << 4) + steps)
+    const { stacks } = this
+    return index < stacks.length ? stacks[index] : this.emptyStack
   }
 
   /** Whether the top block of the stack for these units has their size. For caches that do not count live blocks. */
@@ -204,6 +216,7 @@ export class StreamCaches implements BlockCache {
     const shift = 27 - clz32(units | 16)
     if (units < Limit.large) units = (((units - 1) >> shift) + 1) << shift
     const index = (slot << Shift.stream) | ((shift << 4) + (units >>> shift))
+    if (index >= this.stacks.length) return null
     const stack = this.stacks[index]
     const { giver } = stack
     const block = giver.top
@@ -225,12 +238,13 @@ export class StreamCaches implements BlockCache {
    * too large. For a large size one of exactly that size. Null for none.
    */
   takeAny(slot: number, units: number): Block | null {
+    if (slot >= this.slotLimit) return null
     const index = (slot << Shift.stream) | classOf(units)
     const block = this.search(index, units)
     if (block === null) return null
     const { totals } = block.stack!
     totals.cached -= block.units
-    if (totals.cached < totals.watched) this.notePeak()
+    if (totals.cached < totals.watched) this.notePeak(totals)
     return block
   }
 
@@ -284,7 +298,7 @@ export class StreamCaches implements BlockCache {
     this.handedBlocks++
     const { totals } = block.stack!
     totals.watched += block.units
-    if (totals.cached < totals.watched) this.notePeak()
+    if (totals.cached < totals.watched) this.notePeak(totals)
   }
 
   /**
@@ -384,13 +398,13 @@ export class StreamCaches implements BlockCache {
   }
 
   /** A method of its own, so that the cached path, which V8 inlines as a whole, stays small. */
-  private notePeak(): void {
-    this.peak.note(this.liveUnits, this.slotLimit)
+  private notePeak(totals: StreamTotals): void {
+    this.peak.note(totals, this.handedUnits)
   }
 
   /** Sets the peak to the units that are live now. */
   resetPeak(): void {
-    this.peak.reset(this.liveUnits, this.slotLimit)
+    this.peak.reset(this.handedUnits)
   }
 
   get isEmpty(): boolean {
@@ -400,6 +414,7 @@ export class StreamCaches implements BlockCache {
 
   /** Units cached for one stream. */
   cachedUnits(slot: number): number {
+    if (slot >= this.slotLimit) return 0
     const small = this.totals[slot * 2].cached
     return this.isSplit ? small + this.totals[slot * 2 + 1].cached : small
   }
@@ -431,7 +446,7 @@ export class StreamCaches implements BlockCache {
       if (block.units !== units || other === slot || !isSafe(block, other, slot, known, seen)) continue
       this.pop(giver)
       giver.totals.cached -= units
-      if (giver.totals.cached < giver.totals.watched) this.notePeak()
+      if (giver.totals.cached < giver.totals.watched) this.notePeak(giver.totals)
       this.assign(block, slot)
       block.stack!.giver = giver
       return block
@@ -449,6 +464,15 @@ export class StreamCaches implements BlockCache {
       if (block.units < units || block.mark >= stamp) continue
       this.takeOut(block)
       return block.record
+    }
+    return 0
+  }
+
+  takeAdmitted(slot: number, units: number, admission: Admission): number {
+    for (let other = 0; other < this.slotLimit; other++) {
+      if (other === slot || this.cachedUnits(other) === 0) continue
+      const record = this.takeOlder(other, units, admission[keyOfSlot(other)])
+      if (record !== 0) return record
     }
     return 0
   }
@@ -474,6 +498,14 @@ export class StreamCaches implements BlockCache {
           drained.push(block.record)
         }
       }
+    }
+    return drained
+  }
+
+  drainAll(first: number, end: number): number[] {
+    const drained: number[] = []
+    for (let slot = 0; slot < this.slotLimit; slot++) {
+      for (const record of this.drain(slot, first, end)) drained.push(record)
     }
     return drained
   }
@@ -539,12 +571,12 @@ export class StreamCaches implements BlockCache {
   }
 
   private stackOf(slot: number, sizeClass: number): Stack {
+    this.meet(slot)
     const stack = this.stacks[(slot << Shift.stream) | sizeClass]
     return stack === this.emptyStack ? this.newStack(slot, sizeClass) : stack
   }
 
   private newStack(slot: number, sizeClass: number): Stack {
-    this.meet(slot)
     const totals = this.totalsOf(slot, sizeClass >= LARGE_CLASS)
     const stack = new Stack(this.bottom, sizeClass, this.placesOf(sizeClass), totals)
     this.stacks[(slot << Shift.stream) | sizeClass] = stack
@@ -558,6 +590,13 @@ export class StreamCaches implements BlockCache {
     if (sizeClass === FULL_CLASS) return 0
     return sizeClass < LARGE_CLASS ? this.smallPlaces : this.largePlaces
   }
+}
+
+/** An array without a hole: V8 would check each load from an array that had one. `length` is a power of two. */
+function repeated(stack: Stack, length: number): Stack[] {
+  let stacks = [stack]
+  while (stacks.length < length) stacks = stacks.concat(stacks)
+  return stacks
 }
 
 /** Whether a block that the stream of `other` caches may go to that of `slot`. */

@@ -14,7 +14,7 @@ import { slotOfKey } from '../../heap/key.js'
 import { NO_THREAD, Phase, phaseOf, workerOf } from '../../heap/owner-word.js'
 import { State, Word } from '../../heap/records.js'
 import { classOf, UNIT_BYTES } from '../../heap/size-classes.js'
-import { type Clocks, MOST_STREAMS } from '../../order/clocks.js'
+import type { Clocks } from '../../order/clocks.js'
 import { openChannel } from '../../threads/broadcast-channel.js'
 import { LATER } from '../../threads/request-channel.js'
 import { ThreadRegistry } from '../../threads/thread-registry.js'
@@ -392,7 +392,7 @@ export class PoolServer {
     state.caches.handBack(record)
     state.records.words[(record << 4) | Word.owner] = 0
     const uses: Use[] = []
-    for (let slot = 0; slot < MOST_STREAMS; slot++) {
+    for (let slot = 0; slot < clocks.slotLimit; slot++) {
       const stamp = clocks.coveringSoon(slot)
       if (stamp > clocks.completed[slot]) uses.push({ clocks, slot, stamp })
     }

@@ -22,7 +22,7 @@ import { closedError } from '../closable-pool.js'
 import { ThreadCaches } from './thread-caches.js'
 
 /** Grows with each change of the layout. */
-export const LAYOUT_VERSION = 7
+export const LAYOUT_VERSION = 8
 /** Most blocks of a pool at a time, free ones and holes included. */
 const MOST_RECORDS = 2 ** 19 - 1
 /** Records kept for the pool server, which moves and gives back memory, and for blocks that are split off. */

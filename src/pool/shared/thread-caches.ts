@@ -5,6 +5,7 @@
 // from a stack.
 
 import type { Region } from '../../base/region.js'
+import type { Admission } from '../../heap/free-run.js'
 import { keyOfSlot } from '../../heap/key.js'
 import { Phase, phaseOf, workerOf } from '../../heap/owner-word.js'
 import { Double, type RecordTable, Word } from '../../heap/records.js'
@@ -190,25 +191,26 @@ export class ThreadCaches implements BlockCache {
     return larger.find(record => this.takeAway(record)) ?? 0
   }
 
-  takeOlder(slot: number, units: number, stamp: number): number {
+  takeAdmitted(slot: number, units: number, admission: Admission): number {
     const { records } = this
-    const sizeClass = classOf(units)
+    const [own, sizeClass] = [keyOfSlot(slot), classOf(units)]
     this.biasedLock.shut() // keeps the stamps unchanged
-    for (const record of this.cachedBy(slot, sizeClass, sizeClass + 1)) {
-      const fits = records.unitsOf(record) >= units && records.stampOf(record) <= stamp
+    for (const record of this.freed()) {
+      const key = records.keyOf(record)
+      if (key === own || records.sizeClassOf(record) !== sizeClass) continue
+      const fits = records.unitsOf(record) >= units && records.stampOf(record) <= admission[key]
       if (fits && this.takeAway(record)) return record
     }
     return 0
   }
 
-  drain(slot: number, first: number, end: number): number[] {
-    const drained = this.cachedBy(slot, first, end).filter(record => this.takeAway(record))
+  drainAll(first: number, end: number): number[] {
     const { records } = this
-    const key = keyOfSlot(slot)
     const isWanted = (record: number) => {
       const sizeClass = records.sizeClassOf(record)
-      return records.keyOf(record) === key && sizeClass >= first && sizeClass < end
+      return sizeClass >= first && sizeClass < end
     }
+    const drained = [...this.freed()].filter(record => isWanted(record) && this.takeAway(record))
     for (let thread = 1; thread <= MOST_WORKERS; thread++) drained.push(...this.drainQueue(thread, isWanted))
     return drained
   }

@@ -11,15 +11,12 @@ import { keyOfSlot } from '../../../heap/key.js'
 import { type RecordTable, State } from '../../../heap/records.js'
 import { SegregatedFit } from '../../../heap/segregated-fit.js'
 import type { Capture } from '../../../order/capture.js'
-import { MOST_STREAMS } from '../../../order/clocks.js'
 import type { Holding } from '../../../order/graph-memory.js'
 import type { Stream } from '../../../order/stream.js'
 import type { BlockCache } from '../block-cache.js'
 import type { Use } from '../deferred.js'
 import { FULL_CLASS } from '../stream-caches.js'
 
-/** The key of blocks that are not used again while the graph lives. */
-const NEVER = MOST_STREAMS + 1
 /** A capture that needs memory takes as much as it already has, within these bounds: 2 and 32 MiB. */
 const LEAST_UNITS = 2 ** 13
 const MOST_UNITS = 2 ** 17
@@ -28,6 +25,9 @@ interface Part {
   /** the pool's block */
   readonly record: number
   readonly heap: SegregatedFit
+  /** freed blocks of the heap that are not used again while the graph lives, and their units */
+  readonly spent: number[]
+  spentUnits: number
 }
 
 /** A block that was freed while captured work uses it, and the other uses that it waits for. */
@@ -52,10 +52,10 @@ export class CaptureArena implements Holding {
   readonly borrowed = new Set<number>()
   private readonly parts: Part[] = []
   /** by record of a live block */
-  private readonly heapOf = new Map<number, SegregatedFit>()
+  private readonly partOf = new Map<number, Part>()
   private readonly kept: Kept[] = []
   private readonly later: Use[] = []
-  private readonly admission: Admission = new Float64Array(MOST_STREAMS + 1)
+  private admission: Admission = new Float64Array(0)
   private units = 0
   /** the uses that must complete before the memory goes back; null while the graph may be launched */
   private uses: readonly Use[] | null = null
@@ -74,13 +74,13 @@ export class CaptureArena implements Holding {
     this.look(slot)
     let record = 0
     for (const part of this.parts) {
-      record = this.take(part.heap, units, alignUnits, slot)
+      record = this.take(part, units, alignUnits, slot)
       if (record !== 0) break
     }
     if (record === 0) {
       const part = this.addPart(units + alignUnits - 1)
       if (part === null) return 0
-      record = this.take(part.heap, units, alignUnits, slot)
+      record = this.take(part, units, alignUnits, slot)
     }
     this.records.setKey(record, keyOfSlot(slot))
     this.records.setSizeClass(record, FULL_CLASS)
@@ -91,19 +91,23 @@ export class CaptureArena implements Holding {
 
   /** Whether a live block is of this arena. */
   owns(record: number): boolean {
-    return this.heapOf.has(record)
+    return this.partOf.has(record)
   }
 
   /** Frees a block of this arena on a stream of its capture. A block with `uses` elsewhere is not used again. */
   freeCaptured(record: number, slot: number, uses: readonly Use[]): void {
     if (uses.length > 0) this.free(record, uses)
-    else this.giveToHeap(record, keyOfSlot(slot), this.capture.marked[slot] + 1)
+    else this.partWith(record).heap.free(record, keyOfSlot(slot), this.capture.marked[slot] + 1)
   }
 
   /** Frees a block of this arena outside of its capture. */
   free(record: number, uses: readonly Use[]): void {
     this.later.push(...uses)
-    this.giveToHeap(record, NEVER, 1)
+    const part = this.partWith(record)
+    this.records.setState(record, State.captured)
+    this.records.setKey(record, 0)
+    part.spent.push(record)
+    part.spentUnits += this.records.unitsOf(record)
     if (this.uses !== null) this.giveBackIdle([...this.uses, ...this.later])
   }
 
@@ -141,14 +145,17 @@ export class CaptureArena implements Holding {
   }
 
   private look(slot: number): void {
-    const { admission } = this
-    const row = slot * MOST_STREAMS
-    for (let other = 0; other < MOST_STREAMS; other++) admission[keyOfSlot(other)] = this.capture.known[row + other]
+    const { known, stride, slotLimit } = this.capture
+    const row = slot * stride
+    const admission = new Float64Array(slotLimit + 1)
+    admission.set(known.subarray(row, row + slotLimit), keyOfSlot(0))
     admission[0] = Infinity
     admission[keyOfSlot(slot)] = Infinity
+    this.admission = admission
   }
 
-  private take(heap: SegregatedFit, units: number, alignUnits: number, slot: number): number {
+  private take(part: Part, units: number, alignUnits: number, slot: number): number {
+    const { heap } = part
     let record = heap.allocate(units, alignUnits, keyOfSlot(slot))
     if (record === 0) {
       const block = findAdmitted(heap, units, alignUnits, this.admission)
@@ -156,7 +163,7 @@ export class CaptureArena implements Holding {
       record = heap.carve(block, startIn(heap, block, alignUnits), units)
     }
     if (this.records.isSpent(record)) record = heap.rehouse(record)
-    this.heapOf.set(record, heap)
+    this.partOf.set(record, part)
     return record
   }
 
@@ -171,19 +178,23 @@ export class CaptureArena implements Holding {
     const heap = new SegregatedFit(records)
     heap.addRange(records.rangeOf(record), records.offsetOf(record), size, 'free')
     this.units += size
-    const part = { record, heap }
+    const part = { record, heap, spent: [], spentUnits: 0 }
     this.parts.push(part)
     return part
   }
 
-  private giveToHeap(record: number, key: number, stamp: number): void {
-    this.heapOf.get(record)!.free(record, key, stamp)
-    this.heapOf.delete(record)
+  /** The part of a live block that is about to be freed. */
+  private partWith(record: number): Part {
+    const part = this.partOf.get(record)!
+    this.partOf.delete(record)
+    return part
   }
 
   private giveBackIdle(uses: readonly Use[]): void {
-    for (const part of this.parts.filter(({ heap }) => heap.freeUnits === heap.totalUnits)) {
+    const isIdle = ({ heap, spentUnits }: Part) => heap.freeUnits + spentUnits === heap.totalUnits
+    for (const part of this.parts.filter(isIdle)) {
       const { heap, record } = part
+      for (const spent of part.spent) heap.free(spent, 0, 0)
       for (let key = 1; key < heap.keyLimit; key++) heap.settle(key, Infinity)
       heap.removeRange([...heap.firstRecords][0][1])
       this.parts.splice(this.parts.indexOf(part), 1)

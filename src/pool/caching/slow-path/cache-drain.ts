@@ -1,5 +1,6 @@
 // Gives cached blocks back to their heaps, where they merge with their neighbours.
 
+import { slotOfKey } from '../../../heap/key.js'
 import type { RecordTable } from '../../../heap/records.js'
 import type { SegregatedFit } from '../../../heap/segregated-fit.js'
 import { CLASSES, classOf } from '../../../heap/size-classes.js'
@@ -40,15 +41,16 @@ export class CacheDrain {
 
   /** Gives back every cached block of one heap; returns their number. */
   drain(heap: SegregatedFit): number {
-    let drained = 0
-    for (let slot = 0; slot < this.caches.slotLimit; slot++) drained += this.drainOf(slot, heap)
-    return drained
+    const [first, end] = this.classesOf(heap)
+    const drained = this.caches.drainAll(first, end)
+    for (const record of drained) this.giveBack(record, slotOfKey(this.records.keyOf(record)))
+    return drained.length
   }
 
   /** Gives back every block of one heap that a stream caches; returns their number. */
   drainOf(slot: number, heap: SegregatedFit): number {
     const [first, end] = this.classesOf(heap)
-    const records = this.caches.drain(slot, first, end)
+    const records = this.caches.drain?.(slot, first, end) ?? []
     for (const record of records) this.giveBack(record, slot)
     return records.length
   }

@@ -66,17 +66,18 @@ export class HostWait {
   /** Whether the request could be served once the host has seen some marks complete. */
   private wouldHelp(marks: readonly Mark[], { heap, units, alignUnits, slot }: Miss, newBytes: number): boolean {
     const { memory, seen, crossStream, deferred, backing } = this.parts
-    const settled: Admission = new Float64Array(MOST_STREAMS + 1)
+    const { slotLimit } = this.parts.clocks
+    const settled: Admission = new Float64Array(slotLimit + 1)
     settled[0] = Infinity
-    settled.set(seen, keyOfSlot(0))
+    settled.set(seen.subarray(0, slotLimit), keyOfSlot(0))
     for (const { vectorTime } of marks) {
-      for (let other = 0; other < vectorTime.length; other++) {
-        const key = keyOfSlot(other)
-        settled[key] = Math.max(settled[key], vectorTime[other])
+      for (let index = 0; index < vectorTime.length; index += 2) {
+        const key = keyOfSlot(vectorTime[index])
+        settled[key] = Math.max(settled[key], vectorTime[index + 1])
       }
     }
     const known = slot === ANY_STREAM ? NO_STREAM : crossStream.look(slot)
-    const admission = known.map((stamp, key) => Math.max(stamp, settled[key]))
+    const admission = settled.map((stamp, key) => Math.max(stamp, known[key]))
     const end = heap === memory.small ? SMALL_UNITS : Infinity
     return (
       findAdmitted(heap, units, alignUnits, admission) !== 0 ||
