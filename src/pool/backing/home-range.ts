@@ -4,6 +4,7 @@
 import { CU_MEM_HANDLE_TYPE_NONE } from '../../driver/constants.js'
 import type { Context } from '../../driver/context.js'
 import { UNIT_BYTES } from '../../heap/size-classes.js'
+import { relaxed } from '../../order/relaxed.js'
 import { MOST_ALIGNMENT_BYTES } from './backing.js'
 import type { MappedAccess } from './mapped-access.js'
 import { Piece } from './piece.js'
@@ -42,6 +43,11 @@ export class HomeRange {
    * driver's error; all is as before then.
    */
   create(runs: readonly { readonly start: number; readonly units: number }[], pieceUnits: number): Piece[] {
+    // some stream may be captured
+    return relaxed(this.context.activate(), () => this.createRelaxed(runs, pieceUnits))
+  }
+
+  private createRelaxed(runs: readonly { readonly start: number; readonly units: number }[], pieceUnits: number): Piece[] {
     this.releaseUnused()
     const driver = this.context.activate()
     try {
@@ -75,6 +81,10 @@ export class HomeRange {
 
   /** Releases the pieces that no block lies on. */
   releaseUnused(): void {
+    if (this.unused.length > 0) relaxed(this.context.activate(), () => this.releaseEach())
+  }
+
+  private releaseEach(): void {
     const driver = this.context.activate()
     while (this.unused.length > 0) {
       const piece = this.unused[this.unused.length - 1]

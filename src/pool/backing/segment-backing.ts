@@ -1,3 +1,4 @@
+import { relaxed } from '../../order/relaxed.js'
 // Memory in segments, each one allocation of its source (segment-source.ts). Segments of the least size serve small
 // blocks; larger ones have the requested size. A segment is given back when all of it is free and no work uses it.
 
@@ -58,7 +59,7 @@ export class SegmentBacking implements Backing {
     if (this.reservedBytes + bytes > most) return 0
     if (this.mostPieces > 0) this.trim(0)
     if (this.mostPieces > 0) return 0
-    const ptr = this.allocateSegment(bytes)
+    const ptr = relaxed(this.context.activate(), () => this.allocateSegment(bytes))
     if (ptr === 0) return 0
     this.addSegment(heap, ptr, bytes)
     const record = heap.allocate(units, alignUnits, 0)
@@ -115,7 +116,7 @@ export class SegmentBacking implements Backing {
         const start = records.offsetOf(record)
         heap.removeRange(record)
         try {
-          this.source.giveBack(segment.ptr)
+          relaxed(this.context.activate(), () => this.source.giveBack(segment.ptr))
         } catch (error) {
           heap.addRange(range, start, segment.bytes / UNIT_BYTES, 'free')
           throw error

@@ -7,7 +7,9 @@
 // the host has seen the last use through it complete.
 
 import type { Context } from '../../driver/context.js'
+import type { Driver } from '../../driver/driver.js'
 import { UNIT_BYTES } from '../../heap/size-classes.js'
+import { relaxed } from '../../order/relaxed.js'
 import { MOST_ALIGNMENT_BYTES } from './backing.js'
 import type { MappedAccess } from './mapped-access.js'
 import type { Piece } from './piece.js'
@@ -115,18 +117,22 @@ export class Views {
     for (const piece of pieces) piece.views.push(view)
     this.mappings += pieces.length
     try {
-      view.base = driver.cuMemAddressReserve(view.bytes, Math.max(this.stepBytes, MOST_ALIGNMENT_BYTES))
-      for (const { bytes, handle } of pieces) {
-        driver.cuMemMap(view.base + view.mappedBytes, bytes, handle)
-        view.mappedBytes += bytes
-      }
-      driver.cuMemSetAccess(view.base, view.bytes, this.access.devices)
+      relaxed(driver, () => this.mapEach(driver, view)) // some stream may be captured
     } catch (error) {
       this.context.discard(() => this.unmap(view))
       throw error
     }
     view.isReady = true
     return view
+  }
+
+  private mapEach(driver: Driver, view: View): void {
+    view.base = driver.cuMemAddressReserve(view.bytes, Math.max(this.stepBytes, MOST_ALIGNMENT_BYTES))
+    for (const { bytes, handle } of view.pieces) {
+      driver.cuMemMap(view.base + view.mappedBytes, bytes, handle)
+      view.mappedBytes += bytes
+    }
+    driver.cuMemSetAccess(view.base, view.bytes, this.access.devices)
   }
 
   /** Notes that a view has another block. */
@@ -158,9 +164,11 @@ export class Views {
   unmap(view: View): void {
     const driver = this.context.activate()
     view.isReady = false
-    if (view.mappedBytes > 0) unmapOnce(view, () => driver.cuMemUnmap(view.base, view.mappedBytes))
-    view.mappedBytes = 0
-    if (view.base !== 0) driver.cuMemAddressFree(view.base, view.bytes)
+    relaxed(driver, () => {
+      if (view.mappedBytes > 0) unmapOnce(view, () => driver.cuMemUnmap(view.base, view.mappedBytes))
+      view.mappedBytes = 0
+      if (view.base !== 0) driver.cuMemAddressFree(view.base, view.bytes)
+    })
     view.base = 0
     this.forget(view)
   }

@@ -9,7 +9,6 @@ import { type RecordTable, State } from '../../heap/records.js'
 import type { SegregatedFit } from '../../heap/segregated-fit.js'
 import { classOf, UNIT_BYTES } from '../../heap/size-classes.js'
 import type { Clocks } from '../../order/clocks.js'
-import { relaxed } from '../../order/relaxed.js'
 import type { Stream } from '../../order/stream.js'
 import { type Backing, SMALL_UNITS } from '../backing/backing.js'
 import type { BlockCache } from './block-cache.js'
@@ -208,7 +207,7 @@ export class CentralHeap {
     const threshold = this.config.releaseThresholdBytes
     if (this.backing.reservedBytes > threshold) {
       if (this.hasSlabs) giveBackEmptySlabs(this.memory)
-      relaxed(this.clocks.context.activate(), () => this.backing.trim(threshold))
+      this.backing.trim(threshold)
     }
     return settled
   }
@@ -219,7 +218,7 @@ export class CentralHeap {
     const heap = this.memory.hasSlabs ? this.large : wanted
     const mostBytes = Math.min(backing.limitBytes, backing.reservedBytes + units * UNIT_BYTES)
     if (heap.freeUnits >= units) return
-    const record = relaxed(this.clocks.context.activate(), () => backing.grow(heap, units, 1, HOLES_ONLY, mostBytes))
+    const record = backing.grow(heap, units, 1, HOLES_ONLY, mostBytes)
     if (record !== 0) heap.free(record, 0, 0)
   }
 
@@ -229,7 +228,7 @@ export class CentralHeap {
     this.drain.drain(this.large)
     this.settling.settle()
     if (this.hasSlabs) giveBackEmptySlabs(this.memory)
-    relaxed(this.clocks.context.activate(), () => this.backing.trim(bytes))
+    this.backing.trim(bytes)
     this.limitLargeCaches()
   }
 

@@ -24,16 +24,16 @@ export function planFor({ crossStreamReuse, streamOrdered }: PoolConfig): Plan {
       streamOrdered && 'deferred', // before `settled`, which gives such blocks a later stamp
       'settled',
       'evict',
+      'view',
       'refuseForeignCapture', // the steps from here on may call the driver
       'completed',
       'drainAndJoin',
       'slab',
-      'emptySlabs',
-      'view',
       waitsEarly && 'streamWait',
     ),
     growth: chosen(
       'newMemoryWithinBound',
+      'emptySlabs',
       'stitch',
       waitsEarly && 'streamWaitToStitch',
       'growWithLittleSlack',

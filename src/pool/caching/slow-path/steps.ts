@@ -7,7 +7,6 @@ import { CU_STREAM_LEGACY_DEFAULT } from '../../../driver/constants.js'
 import type { Admission } from '../../../heap/free-run.js'
 import { keyOfSlot } from '../../../heap/key.js'
 import { UNIT_BYTES } from '../../../heap/size-classes.js'
-import { relaxed } from '../../../order/relaxed.js'
 import { SMALL_UNITS } from '../../backing/backing.js'
 import type { Use } from '../deferred.js'
 import { addSlab, giveBackEmptySlabs, leastSlabUnits, slabUnits } from '../slabs.js'
@@ -266,15 +265,17 @@ export class Steps {
    * would be missed.
    */
   private takeDrained(miss: Miss, sparing: boolean): number {
-    const { drain, settling } = this.parts
+    const { drain, settling, memory } = this.parts
     let record = 0
     if (drain.drain(miss.heap) > 0) {
       settling.settle()
       record = this.takeKnown(miss)
     }
     if (record === 0) record = this.takeRun(miss)
+    // Memory of small blocks is of no use for a large one unless a whole slab is empty.
     const other = this.inOtherHeap(miss).heap
-    if (record === 0 && !(sparing && drain.cachesMany(other)) && drain.drain(other) > 0) settling.settle()
+    const spares = sparing && (memory.hasSlabs || drain.cachesMany(other))
+    if (record === 0 && !spares && drain.drain(other) > 0) settling.settle()
     return record
   }
 
@@ -334,19 +335,14 @@ export class Steps {
     return freed.allocate(units, alignUnits, keyOfSlot(slot))
   }
 
-  /** Obtains and maps memory, in relaxed mode because some stream may be captured. */
   private grow({ heap, units, alignUnits, slot }: Miss, mostBytes = Infinity): number {
-    const { backing, clocks } = this.parts
-    const admission = this.admissionOf(slot)
-    return relaxed(clocks.context.activate(), () => backing.grow(heap, units, alignUnits, admission, mostBytes))
+    return this.parts.backing.grow(heap, units, alignUnits, this.admissionOf(slot), mostBytes)
   }
 
   private join(miss: Miss, mostBytes: number): number {
     if (!this.mayLieInView(miss)) return 0
     const { units, alignUnits, slot } = miss
-    const { backing, clocks } = this.parts
-    const admission = this.admissionOf(slot)
-    return relaxed(clocks.context.activate(), () => backing.stitch(units, alignUnits, admission, mostBytes))
+    return this.parts.backing.stitch(units, alignUnits, this.admissionOf(slot), mostBytes)
   }
 
   private admissionOf(slot: number): Admission {
