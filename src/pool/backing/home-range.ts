@@ -47,7 +47,10 @@ export class HomeRange {
     return relaxed(this.context.activate(), () => this.createRelaxed(runs, pieceUnits))
   }
 
-  private createRelaxed(runs: readonly { readonly start: number; readonly units: number }[], pieceUnits: number): Piece[] {
+  private createRelaxed(
+    runs: readonly { readonly start: number; readonly units: number }[],
+    pieceUnits: number,
+  ): Piece[] {
     this.releaseUnused()
     const driver = this.context.activate()
     try {

@@ -36,6 +36,7 @@ import { MappedAccess } from './mapped-access.js'
 import { type Piece, pieceBytes } from './piece.js'
 import { planStitch, type StitchPlan } from './stitch-plan.js'
 import { type Part, partsIn, placeIn, type Stretch, stretchOf, unitsOf } from './stretch.js'
+import { ViewAddresses } from './view-addresses.js'
 import { type View, Views } from './views.js'
 
 /** Addresses of the home range, as a multiple of the device's memory. */
@@ -87,7 +88,8 @@ export class VirtualBacking implements Backing {
     const granules = granulesOfRange(deviceBytes, this.stepBytes)
     const units = granules * this.granuleUnits
     this.uses = heaps.mappedUses(granules, this.granuleUnits)
-    this.views = new Views(context, this.access, this.uses.views, this.stepBytes)
+    const addresses = new ViewAddresses(context, units * UNIT_BYTES, this.stepBytes)
+    this.views = new Views(context, this.access, this.uses.views, addresses)
     heaps.small.addRange(SMALL_RANGE, 0, units, 'absent')
     heaps.large.addRange(HOME_RANGE, 0, units, 'absent')
     this.home = new HomeRange(context, this.access, units * UNIT_BYTES, this.stepBytes)
@@ -109,6 +111,7 @@ export class VirtualBacking implements Backing {
   grow(heap: SegregatedFit, units: number, alignUnits: number, admission: Admission, mostBytes: number): number {
     // The driver is not called between the search and the take: then other threads may change the heap.
     const newBytes = this.newBytes(mostBytes)
+    if (newBytes < this.stepBytes) return 0
     const run = this.placeFor(heap, units, alignUnits, admission)
     if (run === null || run.absentUnits * UNIT_BYTES > newBytes) return 0
     const taken = this.takeRun(this.lengthened(run, newBytes))
