@@ -57,7 +57,7 @@ export class VirtualBacking implements Backing {
   readonly limitBytes: number
   /** bytes of a granule, the least piece */
   readonly stepBytes: number
-  /** blocks that were put together of several places */
+  /** blocks that were put together of several places, each in a view of its own */
   stitched = 0
   private readonly context: Context
   private readonly granuleUnits: number
@@ -98,6 +98,10 @@ export class VirtualBacking implements Backing {
 
   get reservedBytes(): number {
     return this.home.reservedBytes
+  }
+
+  get baseChanges(): number {
+    return this.stitched
   }
 
   get peakReservedBytes(): number {
