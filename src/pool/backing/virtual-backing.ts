@@ -285,6 +285,7 @@ export class VirtualBacking implements Backing {
   /** Bytes of new memory that the pool may take. */
   private newBytes(mostBytes: number): number {
     const { leaveFreeBytes } = this.limits
+    this.home.tryReleaseUnused() // their bytes are reserved
     const most = Math.min(mostBytes, this.limitBytes) - this.reservedBytes
     if (leaveFreeBytes === 0) return most
     return Math.min(most, this.context.activate().cuMemGetInfo().freeBytes - leaveFreeBytes)
