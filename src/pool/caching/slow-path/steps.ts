@@ -144,8 +144,7 @@ export class Steps {
   newMemoryWithinBound(miss: Miss): number {
     const mostBytes = this.growthBound(miss)
     if (!this.isInSlab(miss)) return this.grow(miss, mostBytes)
-    const units = slabUnits(this.parts.memory.large, roomOf(miss))
-    return this.inSlab(miss, units, slab => this.grow(slab, mostBytes))
+    return this.inNewSlab(miss, slabUnits(this.parts.memory.large, roomOf(miss)), mostBytes)
   }
 
   /** Free memory of several places, joined in a view. */
@@ -229,7 +228,7 @@ export class Steps {
 
   /** New memory until `mostBytes` are reserved, where possible with free memory of several places. */
   private growTo(miss: Miss, mostBytes: number): number {
-    if (this.isInSlab(miss)) return this.inLeastSlab(miss, slab => this.grow(slab, mostBytes))
+    if (this.isInSlab(miss)) return this.inNewSlab(miss, leastSlabUnits(roomOf(miss)), mostBytes)
     return this.join(miss, mostBytes) || this.grow(miss, mostBytes)
   }
 
@@ -253,6 +252,16 @@ export class Steps {
     const { slot } = miss
     const slab = take({ heap: memory.large, units, alignUnits: 1, slot, isSlab: true })
     return slab === 0 ? 0 : this.takeInSlab(miss, slab, keyOfSlot(slot), clocks.marked[slot] + 1)
+  }
+
+  /** The same in a new slab, of which every stream may use the memory that no work has used yet. */
+  private inNewSlab(miss: Miss, units: number, mostBytes: number): number {
+    const { memory, clocks } = this.parts
+    const { slot } = miss
+    const slab = this.grow({ heap: memory.large, units, alignUnits: 1, slot, isSlab: true }, mostBytes)
+    if (slab === 0) return 0
+    const isUnused = memory.records.keyOf(slab) === 0
+    return this.takeInSlab(miss, slab, isUnused ? 0 : keyOfSlot(slot), isUnused ? 0 : clocks.marked[slot] + 1)
   }
 
   private takeInSlab({ heap, units, alignUnits, slot }: Miss, slab: number, key: number, stamp: number): number {
