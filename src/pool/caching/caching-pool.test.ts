@@ -135,7 +135,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       const snapshot = pool.snapshot()
       assert.deepEqual(JSON.parse(JSON.stringify({ ...snapshot, stats: null })), { ...snapshot, stats: null })
       assert.deepEqual(snapshot.stats, pool.stats())
-      assert.deepEqual([snapshot.version, snapshot.backing], [1, backing])
+      assert.deepEqual([snapshot.version, snapshot.backing], [2, backing])
       const blocks = snapshot.ranges.flatMap(range => range.blocks)
       const states = (state: string) => blocks.filter(block => block.state === state)
       assert.deepEqual(states('live'), [{ ptr: held.ptr, bytes: 1024, state: 'live', requestedBytes: 1000, stream: 0 }])
@@ -284,9 +284,9 @@ describe('caching pool: sizes', () => {
     assertConsistent(pool)
   })
 
-  it('a cached block serves sizes that waste at most an eighth of it, at any size', () => {
+  it('a cached block below 1 MiB serves sizes that waste at most an eighth of it', () => {
     const device = new TestDevice({ capacityBytes: 1 * GiB })
-    for (const bytes of [64 * KiB, 900 * KiB, 3 * MiB, 8 * MiB]) {
+    for (const bytes of [64 * KiB, 900 * KiB]) {
       const pool = device.createPool({ maxPoolBytes: '100%' })
       const first = pool.allocate(bytes)
       const { ptr } = first
@@ -297,6 +297,22 @@ describe('caching pool: sizes', () => {
       served.free()
       pool.allocate(Math.floor(bytes * 0.85))
       assert.ok(pool.stats().cacheMisses === 2 && pool.stats().liveBytes < bytes * 0.91, `${bytes} bytes`)
+      assertConsistent(pool)
+      pool.close()
+    }
+  })
+
+  it('a cached block from 1 MiB on serves exactly its size', () => {
+    const device = new TestDevice({ capacityBytes: 1 * GiB })
+    for (const bytes of [1 * MiB, 3 * MiB, 8 * MiB]) {
+      const pool = device.createPool({ maxPoolBytes: '100%' })
+      pool.allocate(bytes).free()
+      assert.equal(pool.stats().cachedBytes, bytes)
+      pool.allocate(bytes - 255).free()
+      assert.equal(pool.stats().cacheMisses, 1)
+      pool.allocate(bytes + 256)
+      pool.allocate(bytes - 256)
+      assert.deepEqual([pool.stats().cacheMisses, pool.stats().liveBytes], [3, 2 * bytes], `${bytes} bytes`)
       assertConsistent(pool)
       pool.close()
     }
