@@ -264,9 +264,11 @@ export class Steps {
     return this.takeInSlab(miss, slab, isUnused ? 0 : keyOfSlot(slot), isUnused ? 0 : clocks.marked[slot] + 1)
   }
 
-  private takeInSlab({ heap, units, alignUnits, slot }: Miss, slab: number, key: number, stamp: number): number {
-    addSlab(this.parts.memory, slab, key, stamp)
-    return heap.allocate(units, alignUnits, keyOfSlot(slot))
+  private takeInSlab({ heap, units, alignUnits }: Miss, slab: number, key: number, stamp: number): number {
+    // The block is taken before the slab is free memory, which may merge with memory that other streams still use.
+    const taken = addSlab(this.parts.memory, slab, key, stamp)
+    const start = Math.ceil(heap.records.offsetOf(taken) / alignUnits) * alignUnits
+    return heap.keep(taken, start, units, key, stamp)
   }
 
   /**
