@@ -97,7 +97,9 @@ export class Steps {
   /** A block that depended on work which the driver now reports complete. */
   completed(miss: Miss): number {
     const { settling } = this.parts
-    return settling.ask() && settling.settleKnown() > 0 ? this.takeKnown(miss) : 0
+    if (!settling.ask()) return 0
+    // Before blocks settle: they merge then with neighbours that may wait for other work.
+    return this.takeKnown(miss) || (settling.settleKnown() > 0 ? this.takeKnown(miss) : 0)
   }
 
   /** Adjacent safe blocks of several streams, after the caches were drained if they are worth it. */
@@ -162,7 +164,7 @@ export class Steps {
     const mostBytes = this.slackBound(miss)
     let record = 0
     while (record === 0 && (yield* this.host.waitFor(miss, mostBytes))) {
-      record = this.takeFree(miss) || this.growTo(miss, mostBytes)
+      record = this.takeCompleted(miss, mostBytes)
     }
     return record
   }
@@ -215,10 +217,17 @@ export class Steps {
   *hostWait(miss: Miss): Waiting<number> {
     let record = 0
     while (record === 0 && (yield* this.host.waitFor(miss))) {
-      record = this.takeFree(miss) || this.newMemory(miss)
+      record = this.takeCompleted(miss, Infinity)
       if (record === 0 && miss.slot !== ANY_STREAM) record = this.otherHeap(miss)
     }
     return record
+  }
+
+  /** Whatever is free once the host has waited, and new memory until `mostBytes` are reserved. */
+  private takeCompleted(miss: Miss, mostBytes: number): number {
+    const take = () => this.takeFree(miss) || this.takeRun(miss) || this.growTo(miss, mostBytes)
+    // Before blocks settle: they merge then with neighbours that may wait for other work.
+    return take() || (this.parts.settling.settle() > 0 ? take() : 0)
   }
 
   /** Whatever is free for the stream now, without new memory. */
