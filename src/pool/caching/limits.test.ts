@@ -29,9 +29,11 @@ for (const backing of ['virtual', 'segments'] as const) {
       pool.allocate(960 * KiB)
       assert.equal(pool.stats().reservedBytes, 2 * MiB)
       pool.allocate(5 * MiB)
-      assert.equal(pool.stats().reservedBytes, 8 * MiB)
+      // Small blocks of virtual memory lie in a slab of 1 MiB. The rest of the granule is free for large ones.
+      const reservedBytes = (backing === 'virtual' ? 6 : 8) * MiB
+      assert.equal(pool.stats().reservedBytes, reservedBytes)
       small.free()
-      assert.equal(pool.stats().peakReservedBytes, 8 * MiB)
+      assert.equal(pool.stats().peakReservedBytes, reservedBytes)
       assertConsistent(pool)
     })
 
@@ -234,9 +236,9 @@ for (const backing of ['virtual', 'segments'] as const) {
     it('idle memory above the release threshold goes back when the pool settles', () => {
       const device = new TestDevice()
       const pool = device.createPool({ backing, releaseThresholdBytes: 4 * MiB })
-      const buffers = [8, 6, 4].map(size => pool.allocate(size * MiB))
+      const buffers = [12, 10, 9].map(size => pool.allocate(size * MiB)) // too large to be cached
       pool.processDeferred()
-      assert.equal(pool.stats().reservedBytes, 18 * MiB)
+      assert.equal(pool.stats().liveBytes, 31 * MiB)
       for (const buffer of buffers) buffer.free()
       pool.processDeferred()
       assert.ok(pool.stats().reservedBytes <= 4 * MiB)
