@@ -225,7 +225,12 @@ export class Steps {
 
   /** Whatever is free once the host has waited, and new memory until `mostBytes` are reserved. */
   private takeCompleted(miss: Miss, mostBytes: number): number {
-    const take = () => this.takeFree(miss) || this.takeRun(miss) || this.growTo(miss, mostBytes)
+    const mayBeDeferred = this.parts.config.streamOrdered && miss.slot !== ANY_STREAM
+    const take = () =>
+      this.takeFree(miss) ||
+      this.takeRun(miss) ||
+      (mayBeDeferred ? this.takeDeferred(miss, false) : 0) ||
+      this.growTo(miss, mostBytes)
     // Before blocks settle: they merge then with neighbours that may wait for other work.
     return take() || (this.parts.settling.settle() > 0 ? take() : 0)
   }
