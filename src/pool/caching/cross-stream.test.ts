@@ -393,7 +393,8 @@ for (const backing of ['virtual', 'segments'] as const) {
 
     it('the host waits for the first mark of a stream that makes room', () => {
       const { device, pool, a, b } = setUp({ backing, crossStreamReuse: 'ordered' })
-      const buffers = [16, 32, 16].map(size => pool.allocate(size * MiB, a))
+      const [first, , second, , third] = [14, 2, 32, 2, 14].map(size => pool.allocate(size * MiB, a))
+      const buffers = [first, second, third] // live blocks keep them from merging
       const stamps = buffers.map(buffer => {
         freePending(device, buffer)
         return device.clocks.mark(a.slot)
