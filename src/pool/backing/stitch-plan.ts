@@ -42,7 +42,7 @@ export function planStitch(pieces: readonly Piece[], units: number, mostNewUnits
   }
   if (cheapest.found !== null) return cheapest.found
   if (mostNewUnits === 0) return null
-  const [end] = longest(ends)
+  const end = longest(ends).at(-1)
   const joined = end === undefined ? whole : [end, ...whole]
   const missing = units - joined.reduce((sum, piece) => sum + (piece === end ? piece.endFree : piece.units), 0)
   if (joined.length === 0 || missing <= 0 || missing > mostNewUnits) return null
