@@ -95,8 +95,8 @@ describe('access to a pool', () => {
     const third = new TestDevice(home.driver, 2)
     const calls = () => home.calls('cuMemSetAccess')
     const created = home.calls('cuMemCreate')
-    pool.allocate(100)
     pool.allocate(10 * MiB)
+    pool.allocate(100)
     const pieces = home.calls('cuMemCreate') - created
     let before = calls()
     pool.setAccess([
