@@ -96,7 +96,7 @@ describe('access to a pool', () => {
     const calls = () => home.calls('cuMemSetAccess')
     const created = home.calls('cuMemCreate')
     pool.allocate(10 * MiB)
-    pool.allocate(100)
+    pool.allocate(2 * MiB)
     const pieces = home.calls('cuMemCreate') - created
     let before = calls()
     pool.setAccess([
