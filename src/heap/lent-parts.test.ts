@@ -78,7 +78,11 @@ function repaired(buffer: ArrayBuffer): Heaps & { blocks: number[] } {
       lent.delete(part)
     }
   }
-  assert.deepEqual([...lent.values()].filter(block => block !== 0), [], 'no part belongs to no block')
+  assert.deepEqual(
+    [...lent.values()].filter(block => block !== 0),
+    [],
+    'no part belongs to no block',
+  )
   return { ...heaps, blocks }
 }
 
@@ -98,18 +102,37 @@ test('a block in a view has its parts in the order of its addresses, and they go
   const { heaps } = heapsIn(buffer)
   const { records, large } = heaps
   const parts = partsOf(records, block)
-  assert.deepEqual(parts.map(part => [records.offsetOf(part), records.unitsOf(part)]), [[8, 4], [0, 4]])
-  assert.deepEqual(parts.map(part => [records.state(part), blockOfPart(records, part)]), [[State.lent, block], [State.lent, block]])
+  assert.deepEqual(
+    parts.map(part => [records.offsetOf(part), records.unitsOf(part)]),
+    [
+      [8, 4],
+      [0, 4],
+    ],
+  )
+  assert.deepEqual(
+    parts.map(part => [records.state(part), blockOfPart(records, part)]),
+    [
+      [State.lent, block],
+      [State.lent, block],
+    ],
+  )
   assert.deepEqual([records.rangeOf(block), records.offsetOf(block), records.unitsOf(block)], [VIEW, 2, 8])
   large.check()
   freeParts(large, block, 1, 5)
   large.check()
-  assert.deepEqual(unitsOf(heaps), Array.from({ length: UNITS }, () => [State.free, 1, 5]), 'merged with what was free')
+  assert.deepEqual(
+    unitsOf(heaps),
+    Array.from({ length: UNITS }, () => [State.free, 1, 5]),
+    'merged with what was free',
+  )
   assert.equal(records.state(block), State.unused)
 })
 
 test('a free of a block in a view is done or undone as a whole, stopped after every store', () => {
-  for (const [key, stamp] of [[0, 0], [1, 5]]) {
+  for (const [key, stamp] of [
+    [0, 0],
+    [1, 5],
+  ]) {
     for (const hasSlab of [false, true]) {
       const { buffer, block } = withBlock(hasSlab)
       const stops = stopsIn(buffer, ({ large }) => freeParts(large, block, key, stamp))
@@ -141,7 +164,10 @@ test('a block in a view that moves to another record is one block, stopped after
   for (const stop of stops) {
     const { blocks, records, large } = repaired(stop)
     assert.equal(blocks.length, 1)
-    assert.deepEqual(partsOf(records, blocks[0]).map(part => records.offsetOf(part)), [8, 0])
+    assert.deepEqual(
+      partsOf(records, blocks[0]).map(part => records.offsetOf(part)),
+      [8, 0],
+    )
     freeParts(large, blocks[0], 0, 0)
     assert.equal(large.freeUnits, UNITS)
     assert.equal(records.inUse, 2)

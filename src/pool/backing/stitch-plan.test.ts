@@ -67,11 +67,17 @@ function mostOf(world: readonly Piece[]): { pair: number; any: number } {
 
 function assertValid({ pieces, newUnits }: StitchPlan, units: number): void {
   assert.equal(new Set(pieces).size, pieces.length, 'no piece is twice in a view')
-  assert.ok(pieces.slice(1, -1).every(piece => piece.isFree), 'pieces between are free')
+  assert.ok(
+    pieces.slice(1, -1).every(piece => piece.isFree),
+    'pieces between are free',
+  )
   assert.ok(pieces[0].endFree > 0 && (pieces.length === 1 || pieces[pieces.length - 1].startFree > 0))
   const room = pieces.length === 1 ? pieces[0].endFree : stretchOf(pieces).units
   if (newUnits > 0) {
-    assert.ok(pieces.slice(1).every(piece => piece.isFree), 'new memory follows whole pieces')
+    assert.ok(
+      pieces.slice(1).every(piece => piece.isFree),
+      'new memory follows whole pieces',
+    )
     assert.equal(room + newUnits, units)
   } else assert.ok(room >= units, 'the room is enough')
 }
@@ -117,5 +123,8 @@ test('new memory is planned only where all pieces are not enough, and for no mor
 test('of two ends that are enough with their starts, the pair that leaves less is joined', () => {
   const world = worldOf([9, 4, 8, 7]) // ends of 2 and 1 units, a start of 2 units, an end of 1 unit
   const plan = planStitch(world, 3, 0)
-  assert.deepEqual(plan?.pieces.map(piece => piece.start), [10, 20])
+  assert.deepEqual(
+    plan?.pieces.map(piece => piece.start),
+    [10, 20],
+  )
 })

@@ -66,7 +66,11 @@ test('free memory that a block leaves of a whole piece stays at the outer end of
     const stretch = stretchOf(pieces)
     const [first, last] = [pieces[0], pieces[pieces.length - 1]]
     // A shorter block would not need both of the outer pieces.
-    for (let units = Math.max(1, stretch.units - Math.min(first.endFree, last.startFree) + 1); units <= stretch.units; units++) {
+    for (
+      let units = Math.max(1, stretch.units - Math.min(first.endFree, last.startFree) + 1);
+      units <= stretch.units;
+      units++
+    ) {
       const parts = partsIn(pieces, placeIn(stretch, pieces, units, 1), units)
       const [front, back] = [parts[0], parts[parts.length - 1]]
       assert.equal(parts.length, pieces.length)

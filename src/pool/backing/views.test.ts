@@ -4,6 +4,7 @@ import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { MiB } from '../../base/bytes.js'
 import { CudaError } from '../../base/errors.js'
+import { CU_MEM_ACCESS_FLAGS_PROT_READWRITE } from '../../driver/constants.js'
 import { UNIT_BYTES } from '../../heap/size-classes.js'
 import { TestDevice } from '../pool.fixture.js'
 import { HomeRange } from './home-range.js'
@@ -112,8 +113,12 @@ describe('views', () => {
     driver.cuMemsetD8(view.base, 9, 4 * STEP)
     const seen = new Uint8Array(BYTES)
     driver.cuMemcpyDtoH(seen, home.base)
-    const bytesOf = (piece: Piece) => new Set(seen.subarray(piece.start * UNIT_BYTES, piece.start * UNIT_BYTES + piece.bytes))
-    assert.deepEqual(pieces.map(piece => [...bytesOf(piece)]), [[9], [5], [9], [5]])
+    const bytesOf = (piece: Piece) =>
+      new Set(seen.subarray(piece.start * UNIT_BYTES, piece.start * UNIT_BYTES + piece.bytes))
+    assert.deepEqual(
+      pieces.map(piece => [...bytesOf(piece)]),
+      [[9], [5], [9], [5]],
+    )
     assert.equal(views.at(view.base + 4 * STEP - 1), view)
     assert.equal(views.at(view.base + 4 * STEP), null)
     views.unmap(view)
@@ -147,7 +152,10 @@ describe('views', () => {
             views.noteBlock(views.map([pieces[count % 4], pieces[(count + 1) % 4]]))
           }
           assert.equal(views.hasRoom(4, 2), false)
-          assert.deepEqual([...uses.blocks], Array.from({ length: MOST_VIEWS }, () => 1))
+          assert.deepEqual(
+            [...uses.blocks],
+            Array.from({ length: MOST_VIEWS }, () => 1),
+          )
           views.close()
           home.close()
           device.context.destroyRest()
@@ -157,6 +165,21 @@ describe('views', () => {
       })
     }
   }
+
+  it('access may change while the driver refuses to take addresses back', () => {
+    const made = setUp()
+    const { device, views } = made
+    const pieces = createPieces(made)
+    const view = views.map([pieces[0], pieces[1]])
+    device.driver.failCall({ call: 'cuMemAddressFree', code: 999 })
+    assert.throws(() => views.unmap(view), CudaError)
+    views.map([pieces[1], pieces[2]])
+    const before = device.calls('cuMemSetAccess')
+    views.applyAccess(device.context.device, CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+    assert.equal(device.calls('cuMemSetAccess'), before + 1)
+    views.unmapIdle()
+    assert.deepEqual([...views], [])
+  })
 
   it('a view with a block, or whose last use the host has not seen complete, is not idle', () => {
     const made = setUp()
@@ -186,7 +209,11 @@ describe('views', () => {
       if (view !== all[7]) uses.noteFree(view.number, 0, 0)
     }
     views.makeRoom(4, 2)
-    assert.deepEqual([...views], all.filter((_, index) => index !== 6), 'the oldest one has a block')
+    assert.deepEqual(
+      [...views],
+      all.filter((_, index) => index !== 6),
+      'the oldest one has a block',
+    )
     views.makeRoom(4, 2)
     assert.equal([...views].length, MOST_VIEWS - 1)
   })

@@ -72,7 +72,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       assertConsistent(pool)
     })
 
-    it('deallocate finds a block that came back from the cache, from another stream, or after recycling', () => {
+    it('deallocate finds a block that came back from the cache or from another stream', () => {
       const device = new TestDevice()
       const pool = device.createPool({ backing, maxPoolBytes: 16 * MiB })
       const stream = device.createStream()
@@ -238,6 +238,27 @@ for (const backing of ['virtual', 'segments'] as const) {
     })
   })
 }
+
+it('deallocate finds a block in a view', () => {
+  const pool = new TestDevice().createPool({ backing: 'virtual', maxPoolBytes: 64 * MiB })
+  const blocks = Array.from({ length: 32 }, () => pool.allocate(2 * MiB))
+  for (const [index, block] of blocks.entries()) if (index % 2 === 0) block.free()
+  const { ptr } = pool.allocate(32 * MiB)
+  const parts = pool
+    .snapshot()
+    .ranges.flatMap(range => range.blocks)
+    .filter(block => block.state === 'part')
+  assert.equal(
+    parts.reduce((sum, part) => sum + part.bytes, 0),
+    32 * MiB,
+  )
+  assert.throws(() => pool.deallocate(parts[0].ptr), PoolError, 'a part is no block')
+  assert.throws(() => pool.deallocate(ptr + 2 * MiB), PoolError)
+  pool.deallocate(ptr)
+  assert.throws(() => pool.deallocate(ptr), PoolError)
+  assert.equal(pool.stats().liveBytes, 32 * MiB)
+  assertConsistent(pool)
+})
 
 describe('caching pool: sizes', () => {
   it('rounds to multiples of minBlockBytes', () => {

@@ -435,7 +435,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       const waited = [a, c].map(({ slot }) => device.clocks.completed[slot])
       const again = pool.allocate(36 * MiB, device.createStream())
       const [isA, isC] = [a, c].map(({ slot }, index) => device.clocks.completed[slot] > waited[index])
-      // Granules that move need not be adjacent. The blocks that a and b freed are older, and large enough.
+      // Blocks that are stitched need not be adjacent. The blocks that a and b freed are older, and large enough.
       assert.deepEqual([isA, isC], backing === 'segments' ? [false, true] : [true, false])
       if (backing === 'segments') assert.equal(again.ptr, first + 28 * MiB)
       assertConsistent(pool)

@@ -19,7 +19,7 @@ interface Held {
   readonly stamp: number
 }
 
-/** Grows, recycles, waits, trims, opens and closes streams; skips the steps that the driver refuses. */
+/** Grows, stitches, waits, trims, opens and closes streams; skips the steps that the driver refuses. */
 class Workload {
   readonly held: Held[] = []
   /** calls of the pool that threw */

@@ -286,7 +286,7 @@ describe('limits: virtual memory', () => {
     assert.equal(pool.stats().reservedBytes, 64 * MiB)
     large.fill(255)
     for (const [index, block] of stamps.entries()) {
-      assert.equal(block.readSync(1 * MiB, 1)[0], index, 'recycling left the blocks in between alone')
+      assert.equal(block.readSync(1 * MiB, 1)[0], index, 'stitching left the blocks in between alone')
     }
     assertConsistent(pool)
   })

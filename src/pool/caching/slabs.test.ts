@@ -6,8 +6,8 @@ import { test } from 'node:test'
 import { MiB } from '../../base/bytes.js'
 import { Region } from '../../base/region.js'
 import { RecordTable, State } from '../../heap/records.js'
-import { stopsOf } from '../../heap/stops.fixture.js'
 import { UNIT_BYTES } from '../../heap/size-classes.js'
+import { stopsOf } from '../../heap/stops.fixture.js'
 import { MOST_STREAMS } from '../../order/clocks.js'
 import { HOME_RANGE, SMALL_RANGE } from '../backing/backing.js'
 import { FreeMemory } from './free-memory.js'
@@ -59,7 +59,10 @@ function assertShared({ small, large, records }: FreeMemory): void {
     }, 0)
     assert.equal(lent, records.state(record) === State.absent ? 0 : end - start, 'small memory lies in slabs')
   }
-  assert.equal(small.totalUnits - small.absentUnits, slabs.reduce((sum, [, units]) => sum + units, 0))
+  assert.equal(
+    small.totalUnits - small.absentUnits,
+    slabs.reduce((sum, [, units]) => sum + units, 0),
+  )
 }
 
 function heapsOf(memory: FreeMemory): object[] {
@@ -72,7 +75,13 @@ test('a slab is one 256th of the memory, from 2 to 16 MiB, and has room for its 
   const units = (mib: number) => (mib * MiB) / UNIT_BYTES
   const sized = (totalUnits: number, block: number) => slabUnits({ totalUnits, absentUnits: 0 } as never, block)
   assert.equal(slabUnits(memory.large, 1), units(2))
-  for (const [pool, expected] of [[512, 2], [513, 4], [2048, 8], [4096, 16], [100_000, 16]]) {
+  for (const [pool, expected] of [
+    [512, 2],
+    [513, 4],
+    [2048, 8],
+    [4096, 16],
+    [100_000, 16],
+  ]) {
     assert.equal(sized(units(pool), 1), units(expected), `${pool} MiB`)
   }
   assert.equal(sized(units(1), units(3)), units(3))
@@ -143,7 +152,10 @@ test('a slab is given back or not, and nothing of it is lost, stopped after ever
     left.add(slabsOf(large).length)
     assert.equal(large.freeUnits + small.freeUnits, MEMORY)
     for (const slab of [0, 1]) {
-      for (const [heap, range] of [[small, SMALL_RANGE], [large, HOME_RANGE]] as const) {
+      for (const [heap, range] of [
+        [small, SMALL_RANGE],
+        [large, HOME_RANGE],
+      ] as const) {
         const record = heap.recordAt(range, slab * SLAB)
         if (records.state(record) !== State.free) continue
         assert.deepEqual([records.keyOf(record), records.stampOf(record) >= 7], [2, true], 'it still waits for work')
