@@ -78,8 +78,8 @@ export function rehouseInView(records: RecordTable, block: number): number {
 
 /**
  * Repairs lent records after a thread died between any two stores, before the heaps are rebuilt. A block exists if all
- * of its parts are lent; of two blocks with the same parts, one of which moves to the other's record, one exists. A
- * part of no such block is free, and so is a slab that the heap for small blocks does not have. Returns the blocks.
+ * of its parts are lent. A block that was moving to another record exists once. A part without a block is free, and so
+ * is a slab that the heap for small blocks does not have. Returns the blocks.
  */
 export function mendLent(small: SegregatedFit, large: SegregatedFit): number[] {
   const { records } = large

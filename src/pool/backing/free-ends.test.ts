@@ -1,4 +1,4 @@
-// The free ends of pieces against a model that looks at each unit by itself, in random heaps.
+// The free ends of pieces against a model of single units, in random heaps.
 
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
@@ -78,7 +78,7 @@ test('each piece knows how much a stream may use at its ends, and in which block
   assert.ok(ends > 1000 && wholes > 1000, `${ends} ends, ${wholes} whole pieces`)
 })
 
-test('what an earlier look has found does not stay', () => {
+test('a look forgets the results of an earlier one', () => {
   const { heap, pieces } = randomHeap(new Random(1))
   findFreeEnds(pieces, heap, HOME_RANGE, new Float64Array(KEYS).fill(Infinity))
   assert.ok(pieces.some(piece => piece.startFree > 0))

@@ -35,7 +35,7 @@ test('half a per cent of the time that passes may be spent on mappings of 28 µs
   bound.noteMappings(20 + 179)
   time.seconds += 1
   assert.equal(bound.mostBytes(10), 1050)
-  time.seconds += 0.01 // which allows 1.8 mappings more
+  time.seconds += 0.01 // 1.8 mappings more
   assert.equal(bound.mostBytes(10), 1020)
 })
 

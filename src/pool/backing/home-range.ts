@@ -93,7 +93,7 @@ export class HomeRange {
     }
   }
 
-  /** The same as far as the driver does it now; a later call tries again. */
+  /** The same without an error: if the driver refuses, a later call tries again. */
   tryReleaseUnused(): void {
     try {
       this.releaseUnused()

@@ -42,7 +42,7 @@ function* worlds(): Generator<Piece[]> {
   yield* extend([])
 }
 
-/** The longest free memory in one place, for which no view is needed. */
+/** The longest free memory in one place. A request of that size needs no view. */
 function longestIn(world: readonly Piece[]): number {
   return Math.max(...world.map(({ startFree, endFree }) => Math.max(startFree, endFree)))
 }
@@ -99,7 +99,7 @@ test('a plan without new memory exists if any pieces have room one behind anothe
   assert.ok(plans > 1000, `${plans} plans`)
 })
 
-test('new memory is planned only where all pieces are not enough, and for no more than is missing', () => {
+test('new memory is planned only where all pieces are not enough, and covers exactly the missing units', () => {
   let plans = 0
   for (const world of worlds()) {
     const { any } = mostOf(world)

@@ -199,7 +199,7 @@ describe('views', () => {
     assert.deepEqual([...views], [])
   })
 
-  it('the least recently used idle views go first, and no more than is needed', () => {
+  it('the least recently used idle views go first, until there is room', () => {
     const made = setUp()
     const { uses, views } = made
     const pieces = createPieces(made)

@@ -27,7 +27,7 @@ function memoryIn(buffer: ArrayBuffer | null): { memory: FreeMemory; bytes: numb
 }
 const BYTES = memoryIn(null).bytes
 
-/** Memory of which all is free in the heap for large blocks. */
+/** Memory that is free in the heap for large blocks. */
 function newMemory(): { buffer: ArrayBuffer; memory: FreeMemory } {
   const buffer = new ArrayBuffer(BYTES)
   const { memory } = memoryIn(buffer)

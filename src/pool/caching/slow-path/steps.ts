@@ -268,7 +268,7 @@ export class Steps {
     return slab === 0 ? 0 : this.takeInSlab(miss, slab, keyOfSlot(slot), clocks.marked[slot] + 1)
   }
 
-  /** The same in a new slab, of which every stream may use the memory that no work has used yet. */
+  /** The same in a new slab. Every stream may use its rest if no work has used that memory yet. */
   private inNewSlab(miss: Miss, units: number, mostBytes: number): number {
     const { memory, clocks } = this.parts
     const { slot } = miss
