@@ -1,6 +1,7 @@
 // The addresses where each piece of a pool is mapped first. They are reserved once, and are several times as many as the
 // device has memory.
 
+import { CudaError } from '../../base/errors.js'
 import { CU_MEM_HANDLE_TYPE_NONE } from '../../driver/constants.js'
 import type { Context } from '../../driver/context.js'
 import { UNIT_BYTES } from '../../heap/size-classes.js'
@@ -102,6 +103,15 @@ export class HomeRange {
         this.reservedBytes -= piece.bytes
       }
       this.unused.pop()
+    }
+  }
+
+  /** The same without an error: if the driver refuses, a later call tries again. */
+  tryReleaseUnused(): void {
+    try {
+      this.releaseUnused()
+    } catch (error) {
+      if (!(error instanceof CudaError)) throw error
     }
   }
 

@@ -176,10 +176,12 @@ export class Views {
     for (const view of [...this.views]) if (this.isIdle(view)) this.unmap(view)
   }
 
-  /** Sets one device's access to all views. */
+  /** Sets one device's access to all that is mapped. */
   applyAccess(device: number, flags: number): void {
     const driver = this.context.activate()
-    for (const { base, bytes } of this.views) driver.cuMemSetAccess(base, bytes, [device], flags)
+    for (const { base, mappedBytes } of this.views) {
+      if (mappedBytes > 0) driver.cuMemSetAccess(base, mappedBytes, [device], flags)
+    }
   }
 
   [Symbol.iterator](): IterableIterator<View> {

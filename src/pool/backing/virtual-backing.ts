@@ -119,7 +119,11 @@ export class VirtualBacking implements Backing {
     const run = this.placeFor(heap, units, alignUnits, admission)
     if (run === null || run.absentUnits * UNIT_BYTES > newBytes) return 0
     const taken = this.takeRun(this.lengthened(run, newBytes))
-    return this.createUnder(taken, units) === null ? 0 : heap.keep(taken.record, run.start, units)
+    if (this.createUnder(taken, units) === null) return 0
+    const record = heap.keep(taken.record, run.start, units)
+    const used = taken.extents.find(({ absent, key }) => !absent && key !== 0)
+    heap.records.setDependency(record, used?.key ?? 0, used?.stamp ?? 0)
+    return record
   }
 
   growthBound(usedBytes: number): number {
@@ -289,6 +293,7 @@ export class VirtualBacking implements Backing {
   /** Bytes of new memory that the pool may take. */
   private newBytes(mostBytes: number): number {
     const { leaveFreeBytes } = this.limits
+    this.home.tryReleaseUnused() // their bytes are reserved
     const most = Math.min(mostBytes, this.limitBytes) - this.reservedBytes
     if (leaveFreeBytes === 0) return most
     return Math.min(most, this.context.activate().cuMemGetInfo().freeBytes - leaveFreeBytes)
