@@ -12,6 +12,7 @@ export interface Interval {
 interface Handle extends Interval {
   /** how many mappings it has; it outlives its release until the last one ends */
   mappings: number
+  wasMapped: boolean
   isReleased: boolean
 }
 
@@ -20,6 +21,8 @@ export interface Mapping {
   readonly ptr: number
   readonly bytes: number
   readonly handle: Handle
+  /** whether it is the first mapping of its handle */
+  readonly isHome: boolean
 }
 
 /** Beyond all addresses. */
@@ -34,7 +37,7 @@ export class MappedMemory {
   constructor(private readonly granuleBytes: number) {}
 
   create(handle: number, bytes: number): void {
-    this.handles.set(handle, { start: this.next, end: this.next + bytes, mappings: 0, isReleased: false })
+    this.handles.set(handle, { start: this.next, end: this.next + bytes, mappings: 0, wasMapped: false, isReleased: false })
     this.next += bytes
   }
 
@@ -47,8 +50,10 @@ export class MappedMemory {
   }
 
   map(ptr: number, bytes: number, handle: number): void {
-    const mapping = { ptr, bytes, handle: this.handles.get(handle)! }
-    mapping.handle.mappings++
+    const mapped = this.handles.get(handle)!
+    const mapping = { ptr, bytes, handle: mapped, isHome: !mapped.wasMapped }
+    mapped.mappings++
+    mapped.wasMapped = true
     for (let at = ptr; at < ptr + bytes; at += this.granuleBytes) this.mappingAt.set(at, mapping)
   }
 

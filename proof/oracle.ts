@@ -6,6 +6,7 @@
 // A grant is judged by the memory behind its addresses (mapped-memory.ts), and an unmapping by the addresses: work may
 // use the same memory elsewhere.
 
+import { MiB } from '../src/base/bytes.js'
 import type { CallOrder, CapturedNode, CapturedWork, Point, Queue } from './call-order.js'
 import { type Interval, type Mapping, type MappedMemory, overlap, without } from './mapped-memory.js'
 
@@ -40,6 +41,9 @@ export class Oracle {
   /** grants so far, and grants of memory that another stream used last */
   grants = 0
   takeovers = 0
+  /** mapped blocks of more than 2 MiB, the least piece, and those of them that lay in views */
+  large = 0
+  inViews = 0
   private freed: Freed[] = []
   /** by address */
   private readonly held = new Map<number, Held>()
@@ -61,6 +65,11 @@ export class Oracle {
       if (overlap([part], memory.slice(index + 1))) throw new WrongGrant(`${where(start, end)} has memory twice`)
     })
     this.refuseHeld(memory, start, end)
+    const [mapping] = this.mapped.mappingsIn(start, end)
+    if (mapping !== undefined && end - start > 2 * MiB) {
+      this.large++
+      if (!mapping.isHome) this.inViews++
+    }
     const uses = newUses()
     let isTakeover = false
     this.take(memory, old => {

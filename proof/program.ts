@@ -5,7 +5,7 @@ import { Generator } from './generator.js'
 import { breakRule, type Rule } from './mutants.js'
 import type { Operation } from './operation.js'
 import type { Oracle } from './oracle.js'
-import { drawSettings } from './settings.js'
+import { drawSettings, drawViewSettings } from './settings.js'
 import { SharedGenerator } from './shared-generator.js'
 import type { SharedOperation } from './shared-operation.js'
 import { SHARED_KINDS } from './shared-pools.js'
@@ -15,8 +15,11 @@ import { System } from './system.js'
 
 const CHECK_EVERY = 50
 
-/** Pools of one thread, with captures and a second device; or a pool that threads share. */
-export const KINDS = ['one-thread', ...SHARED_KINDS] as const
+/**
+ * Pools of one thread, with captures and a second device; the same with large blocks, most of them in views; or a pool
+ * that threads share.
+ */
+export const KINDS = ['one-thread', 'views', ...SHARED_KINDS] as const
 
 export type Kind = (typeof KINDS)[number]
 
@@ -32,6 +35,9 @@ export interface Outcome {
   readonly takeovers: number
   readonly ready: number
   readonly recognised: number
+  /** mapped blocks of more than 2 MiB, the least piece, and those of them that lay in views */
+  readonly large: number
+  readonly inViews: number
 }
 
 /** The parts that a program of some kind needs to run. */
@@ -85,12 +91,13 @@ function carryOut(
     restore()
   }
   const { ready, recognised } = counted
-  return { kind, seed, operations, failure, grants: oracle.grants, takeovers: oracle.takeovers, ready, recognised }
+  const { grants, takeovers, large, inViews } = oracle
+  return { kind, seed, operations, failure, grants, takeovers, ready, recognised, large, inViews }
 }
 
 function prepare(kind: Kind, seed: number): Stage {
   const random = new Random(seed)
-  if (kind !== 'one-thread') {
+  if (kind !== 'one-thread' && kind !== 'views') {
     const system = new SharedSystem(kind, random, seed)
     const run = (operation: Step) => system.run(operation as SharedOperation)
     return {
@@ -100,7 +107,7 @@ function prepare(kind: Kind, seed: number): Stage {
       draw: () => new SharedGenerator(random, system),
     }
   }
-  const settings = drawSettings(random)
+  const settings = kind === 'views' ? drawViewSettings(random) : drawSettings(random)
   const machine = new SimulatedMachine(settings.progress, seed, settings.peer)
   const system = new System(settings, machine)
   const run = (operation: Step) => system.run(operation as Operation)

@@ -14,8 +14,9 @@ export interface Settings {
   readonly peer: boolean
   /** whether work is also captured */
   readonly captures: boolean
-  /** the sizes of most requests; the rest are random */
+  /** the sizes of most requests; `draw` makes up the rest */
   readonly sizes: readonly number[]
+  readonly draw: (random: Random) => number
 }
 
 export const CAPACITY_BYTES = 32 * MiB
@@ -31,6 +32,7 @@ export function drawSettings(random: Random): Settings {
     captures: random.below(5) < 2,
     peer: random.below(6) === 0,
     sizes: Array.from({ length: one([1, 2, 4]) }, () => drawSize(random)),
+    draw: drawSize,
     pools: Array.from({ length: one([1, 1, 2, 3]) }, () => ({
       maxPoolBytes: one([4, 8, 16]) * MiB,
       backing: one(['virtual', 'segments']),
@@ -41,6 +43,26 @@ export function drawSettings(random: Random): Settings {
       releaseThresholdBytes: one([Infinity, Infinity, 2 * MiB]),
     })),
   }
+}
+
+/** One pool with large blocks, between which few of their size find room in one place. */
+export function drawViewSettings(random: Random): Settings {
+  const settings = drawSettings(random)
+  const [pool] = settings.pools
+  return {
+    ...settings,
+    mostStreams: Math.min(settings.mostStreams, 5),
+    mostHeld: 10 + random.below(8),
+    sizes: Array.from({ length: 8 }, () => drawLargeSize(random)),
+    draw: drawLargeSize,
+    pools: [{ ...pool, maxPoolBytes: (20 + 4 * random.below(3)) * MiB, backing: 'virtual' }],
+  }
+}
+
+/** The size of a block that is longer than a piece, or that lies in its way. */
+export function drawLargeSize(random: Random): number {
+  if (random.below(10) === 0) return drawSize(random)
+  return random.below(2) === 0 ? random.logUniform(512 * KiB, MiB) : random.logUniform(2.5 * MiB, 8 * MiB)
 }
 
 export function drawSize(random: Random): number {
