@@ -72,7 +72,11 @@ export class Generator extends Drawing<Operation, Verb> {
     random: Random,
     private readonly system: System<unknown>,
   ) {
-    super(random, system.settings.draw === drawLargeSize ? VIEW_WEIGHTS : WEIGHTS, verb => system.settings.captures || !OF_CAPTURES.includes(verb))
+    super(
+      random,
+      system.settings.draw === drawLargeSize ? VIEW_WEIGHTS : WEIGHTS,
+      verb => system.settings.captures || !OF_CAPTURES.includes(verb),
+    )
     const { mostStreams } = system.settings
     for (let count = Math.max(random.below(mostStreams), random.below(mostStreams)); count > 0; count--)
       this.planned.push(this.open())
@@ -198,8 +202,12 @@ export class Generator extends Drawing<Operation, Verb> {
     return { do: 'use', buffer, stream, write: false }
   }
 
+  /** With views, long-lived small blocks keep the free memory between them apart. */
   private free(): Operation {
-    return this.freeOf(this.buffer(), () => this.stream())
+    const { held, settings } = this.system
+    const [one, other] = [this.buffer(), settings.draw === drawLargeSize ? this.buffer() : 0]
+    const isLarger = (held.get(other)?.bytes ?? 0) > (held.get(one)?.bytes ?? 0)
+    return this.freeOf(isLarger ? other : one, () => this.stream())
   }
 
   private pool(): number {

@@ -37,7 +37,13 @@ export class MappedMemory {
   constructor(private readonly granuleBytes: number) {}
 
   create(handle: number, bytes: number): void {
-    this.handles.set(handle, { start: this.next, end: this.next + bytes, mappings: 0, wasMapped: false, isReleased: false })
+    this.handles.set(handle, {
+      start: this.next,
+      end: this.next + bytes,
+      mappings: 0,
+      wasMapped: false,
+      isReleased: false,
+    })
     this.next += bytes
   }
 

@@ -8,7 +8,7 @@
 
 import { MiB } from '../src/base/bytes.js'
 import type { CallOrder, CapturedNode, CapturedWork, Point, Queue } from './call-order.js'
-import { type Interval, type Mapping, type MappedMemory, overlap, without } from './mapped-memory.js'
+import { type Interval, type MappedMemory, type Mapping, overlap, without } from './mapped-memory.js'
 
 /** Memory was handed out, or unmapped, while unordered work may still use it. */
 export class WrongGrant extends Error {
