@@ -145,7 +145,8 @@ export class VirtualBacking implements Backing {
     const start = placeIn({ ...stretch, units: stretch.units + plan.newUnits }, plan.pieces, units, alignUnits)
     const taken = this.takeParts(plan.pieces, start, units)
     try {
-      const created = this.addPart(taken, start + units - unitsOf(plan.pieces), units)
+      const end = unitsOf(plan.pieces)
+      const created = this.addPart(taken, Math.max(start - end, 0), start + units - end, units)
       if (created === null) return this.giveBack(taken)
       const pieces = [...plan.pieces, ...created]
       const view = this.views.map(pieces)
@@ -318,18 +319,19 @@ export class VirtualBacking implements Backing {
   }
 
   /**
-   * Adds a part of `units` of new memory, if that is more than 0; the request that it is for has `requestUnits`.
-   * Returns the new pieces, or null if there is no memory.
+   * Adds new memory from the unit `start` of it to `end`, if there is any; the request that it is for has
+   * `requestUnits`. Returns the new pieces, or null if there is no memory.
    */
-  private addPart(taken: Taken[], units: number, requestUnits: number): readonly Piece[] | null {
-    if (units <= 0) return []
-    const run = this.heap.findRun(units, HOLES_ONLY, this.granuleUnits)
+  private addPart(taken: Taken[], start: number, end: number, requestUnits: number): readonly Piece[] | null {
+    if (end <= 0) return []
+    const run = this.heap.findRun(end, HOLES_ONLY, this.granuleUnits)
     if (run === null) return null
     const part = this.takeRun(run)
     const created = this.createUnder(part, requestUnits)
     if (created === null) return null
-    const record = this.heap.keep(part.record, run.start, units)
-    taken.push({ record, extents: [{ start: run.start, units, absent: false, key: 0, stamp: 0 }] })
+    const place = { start: run.start + start, units: end - start }
+    const record = this.heap.keep(part.record, place.start, place.units)
+    taken.push({ record, extents: [{ ...place, absent: false, key: 0, stamp: 0 }] })
     return created
   }
 

@@ -315,7 +315,8 @@ export class Steps {
   }
 
   /** A part of adjacent free blocks that the stream may use now. */
-  private takeRun({ heap, units, alignUnits }: Miss): number {
+  private takeRun({ heap, units, alignUnits, slot }: Miss): number {
+    if (slot === ANY_STREAM) return 0 // neighbours that depend on no work are one block
     return this.parts.crossStream.takeRun(heap, units, alignUnits)
   }
 
