@@ -18,14 +18,6 @@ const CHECK_EVERY = 50
 /** Every so many seeds, nearly as many streams are open as a device can have. */
 const CROWDED = 16
 
-/**
- * Pools of one thread, with captures and a second device; the same with large blocks, most of them in views; or a pool
- * that threads share.
- */
-export const KINDS = ['one-thread', 'views', ...SHARED_KINDS] as const
-
-export type Kind = (typeof KINDS)[number]
-
 export type Step = Operation | SharedOperation
 
 export interface Outcome {

@@ -10,6 +10,7 @@ import { TestDevice } from '../pool.fixture.js'
 import { HomeRange } from './home-range.js'
 import { MappedAccess } from './mapped-access.js'
 import type { Piece } from './piece.js'
+import { ViewAddresses } from './view-addresses.js'
 import { ViewUses } from './view-uses.js'
 import { type View, Views } from './views.js'
 
@@ -48,7 +49,7 @@ function setUp() {
   const access = new MappedAccess(device.context, () => {})
   const home = new HomeRange(device.context, access, 64 * MiB, STEP)
   const uses = new ViewUses(MOST_VIEWS, new Float64Array(64), null)
-  const views = new Views(device.context, access, uses, STEP)
+  const views = new Views(device.context, access, uses, new ViewAddresses(device.context, 64 * MiB, STEP))
   return { device, granted, home, uses, views }
 }
 

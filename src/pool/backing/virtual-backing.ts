@@ -140,7 +140,7 @@ export class VirtualBacking implements Backing {
 
   stitch(units: number, alignUnits: number, admission: Admission, mostBytes: number): number {
     const plan = this.planWithRoom(units, alignUnits, admission, mostBytes)
-    if (plan === null) return 0
+    if (plan === null || this.growsAsWell(plan, units, alignUnits, admission)) return 0
     const stretch = stretchOf(plan.pieces)
     const start = placeIn({ ...stretch, units: stretch.units + plan.newUnits }, plan.pieces, units, alignUnits)
     const taken = this.takeParts(plan.pieces, start, units)
@@ -246,6 +246,13 @@ export class VirtualBacking implements Backing {
       this.views.makeRoom(this.home.pieces.length, mappings) // other threads may change the heap meanwhile
     }
     return null
+  }
+
+  /** Whether a block without a view needs no more new memory than a plan. */
+  private growsAsWell({ newUnits }: StitchPlan, units: number, alignUnits: number, admission: Admission): boolean {
+    if (newUnits === 0) return false
+    const run = this.runFor(this.heap, units, alignUnits, admission)
+    return run !== null && run.absentUnits < newUnits + this.granuleUnits
   }
 
   private findFreeEnds(admission: Admission): void {
