@@ -47,7 +47,6 @@ for (const backing of ['virtual', 'segments'] as const) {
     it('is whole after a repair in the middle of the call', () => {
       const device = new TestDevice()
       const { pool } = device.createSharedPool({ backing })
-      const held = pool.allocate(3 * MiB)
       const { driver } = device
       const state = pool['state']
       const exchange = driver.cuThreadExchangeStreamCaptureMode.bind(driver)
@@ -60,8 +59,10 @@ for (const backing of ['virtual', 'segments'] as const) {
         repairs++
         return exchange(mode)
       }
+      const held = pool.allocate(3 * MiB)
+      const before = repairs
       pool.reserve(60 * MiB)
-      assert.ok(repairs > 0)
+      assert.ok(repairs > before)
       assert.equal(pool.stats().liveBuffers, 1)
       pool.check()
       held.free()
@@ -107,15 +108,18 @@ describe('readyBytes', () => {
   })
 
   it('takes memory only after the request has its answer', () => {
-    const { device, pool, server } = readyPool()
-    pool.begin()
+    const device = new TestDevice()
     const create = device.driver.cuMemCreate.bind(device.driver)
     const answered: boolean[] = []
+    let isAsked = () => false
     device.driver.cuMemCreate = (...args) => {
-      answered.push(!server['state'].channel.isAsked)
+      answered.push(!isAsked())
       return create(...args)
     }
-    pool.allocate(12 * MiB)
+    const { pool } = readyPool({}, device)
+    isAsked = () => pool['state'].channel.isAsked
+    answered.length = 0
+    pool.allocate(12 * MiB) // before the pool server's first round
     assert.equal(answered[0], false, 'memory for the request')
     assert.ok(answered.length > 1 && answered.at(-1) === true, 'memory ahead of demand')
   })
@@ -149,7 +153,7 @@ describe('readyBytes', () => {
 
   it('tries a refusing device once, and again when the pool has changed', () => {
     const { device, pool, server, freeBytes } = readyPool()
-    device.driver.failCall({ call: 'cuMemCreate', nth: device.calls('cuMemCreate') + 1, code: 2, onwards: true })
+    device.driver.failCall({ call: 'cuMemCreate', code: 2, onwards: true })
     pool.begin()
     const tries = device.calls('cuMemCreate')
     for (let round = 0; round < 5; round++) serve(server)
