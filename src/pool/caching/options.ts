@@ -37,10 +37,10 @@ export interface PoolOptions {
   /** idle memory above this goes back to the device whenever the pool settles (Infinity) */
   readonly releaseThresholdBytes?: number
   /**
-   * in a shared pool: the pool server takes new memory ahead of demand, so that at least this much is free, and at most
-   * twice as much. It does so after it has answered, and while `maxPoolBytes`, `leaveFreeBytes` and
-   * `releaseThresholdBytes` allow it. `trimTo` gives the memory back until a thread requests memory again. A pool of
-   * one thread has no pool server and refuses the option: call `pool.reserve` (0)
+   * in a shared pool: after it has answered, the pool server takes new memory ahead of demand. At least this much is
+   * free then, and at most twice as much, as far as `maxPoolBytes`, `leaveFreeBytes` and `releaseThresholdBytes` allow.
+   * `trimTo` gives the memory back; the next request that reaches the pool server takes it again. A pool of one thread
+   * has no pool server and refuses the option: call `pool.reserve` (0)
    */
   readonly readyBytes?: number
   /**

@@ -64,7 +64,8 @@ for (const backing of ['virtual', 'segments', 'managed'] as const) {
       const before = created(device)
       assert.throws(() => pool.reserve(20 * MiB), {
         name: 'OutOfMemoryError',
-        message: /^reserve: no room for 10 MiB more: 3 MiB live in 10 MiB reserved,.*raise maxPoolBytes by at least 4 MiB/,
+        message:
+          /^reserve: no room for 10 MiB more: 3 MiB live in 10 MiB reserved,.*raise maxPoolBytes by at least 4 MiB/,
         remedy: 'raiseLimit',
       })
       assert.equal(created(device), before)
@@ -73,7 +74,7 @@ for (const backing of ['virtual', 'segments', 'managed'] as const) {
       assert.equal(pool.reserve(16 * MiB), 6 * MiB)
     })
 
-    it('refuses sizes that are no byte counts, and a closed pool', () => {
+    it('throws for a size that is not a byte count, and for a closed pool', () => {
       const pool = new TestDevice().createPool({ backing })
       for (const bytes of [-1, 1.5, Number.NaN, Infinity, 2 ** 60]) {
         assert.throws(() => pool.reserve(bytes), { name: 'RangeError', message: /reserve: bytes/ })

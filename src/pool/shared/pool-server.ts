@@ -84,7 +84,7 @@ export class PoolServer {
   private readonly readyUnits: number
   /** whether the pool was trimmed after the last request for memory */
   private isTrimmed = false
-  /** what was reserved when memory was last taken ahead; the same value later means that none was to be had */
+  /** bytes reserved before memory was last taken ahead; while it stays the same, the next attempt would fail again */
   private triedAtBytes = -1
   /** dead threads that hold live buffers; their cached blocks were taken back */
   private readonly buried = new Set<number>()
