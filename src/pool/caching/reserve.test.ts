@@ -162,6 +162,18 @@ function failsAt(
   return hasFailed
 }
 
+describe('reserve: managed memory', () => {
+  it('may take more than the device has', () => {
+    const device = new TestDevice()
+    const pool = device.createPool({ backing: 'managed', maxPoolBytes: 128 * MiB })
+    assert.equal(pool.reserve(100 * MiB), 100 * MiB)
+    const before = created(device)
+    pool.allocate(90 * MiB)
+    assert.equal(created(device), before)
+    assertConsistent(pool)
+  })
+})
+
 describe('reserve: virtual memory', () => {
   it('serves small blocks and large ones', () => {
     const device = new TestDevice()

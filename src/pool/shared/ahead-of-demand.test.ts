@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
-import { MiB } from '../../base/bytes.js'
+import { GiB, MiB } from '../../base/bytes.js'
 import type { PoolOptions } from '../caching/options.js'
 import { serve, TestDevice } from '../pool.fixture.js'
 
@@ -97,6 +97,7 @@ describe('readyBytes', () => {
     const { pool, server, freeBytes } = readyPool()
     const { doorbell } = pool['state'].channel
     pool.begin()
+    serve(server)
     const { rings } = doorbell
     pool.allocate(2 * MiB)
     assert.equal(doorbell.rings, rings + 1)
@@ -108,7 +109,7 @@ describe('readyBytes', () => {
   })
 
   it('takes memory only after the request has its answer', () => {
-    const device = new TestDevice()
+    const device = new TestDevice({ capacityBytes: 4 * GiB })
     const create = device.driver.cuMemCreate.bind(device.driver)
     const answered: boolean[] = []
     let isAsked = () => false
@@ -122,6 +123,7 @@ describe('readyBytes', () => {
     pool.allocate(12 * MiB) // before the pool server's first round
     assert.equal(answered[0], false, 'memory for the request')
     assert.ok(answered.length > 1 && answered.at(-1) === true, 'memory ahead of demand')
+    assert.ok(pool.stats().reservedBytes <= 12 * MiB + 2 * READY)
   })
 
   it('gives memory back by trimTo, until the next request', () => {

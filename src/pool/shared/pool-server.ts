@@ -84,8 +84,8 @@ export class PoolServer {
   private readonly readyUnits: number
   /** whether the pool was trimmed after the last request for memory */
   private isTrimmed = false
-  /** bytes reserved before memory was last taken ahead; while it stays the same, the next attempt would fail again */
-  private triedAtBytes = -1
+  /** bytes reserved when no memory could be taken ahead; while that stays so, the next attempt would fail again */
+  private refusedAtBytes = -1
   /** dead threads that hold live buffers; their cached blocks were taken back */
   private readonly buried = new Set<number>()
   private readonly waitingRequests: WaitingRequests<Question>
@@ -169,10 +169,11 @@ export class PoolServer {
   private keepReady(): void {
     const { large } = this.state.memory
     if (this.readyUnits === 0 || this.isTrimmed || large.freeUnits >= this.readyUnits) return
-    const { reservedBytes } = this.central.backing
-    if (reservedBytes === this.triedAtBytes) return
-    this.triedAtBytes = reservedBytes
+    const { backing } = this.central
+    const { reservedBytes } = backing
+    if (reservedBytes === this.refusedAtBytes) return
     this.unlessRefused(() => this.within(() => this.central.growAhead(large, this.readyUnits)))
+    this.refusedAtBytes = backing.reservedBytes === reservedBytes ? reservedBytes : -1
   }
 
   /** Clears up behind threads that have ended. */
