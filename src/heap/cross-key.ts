@@ -66,14 +66,9 @@ export function findAdmittedRun(
 ): FreeRun | null {
   const { records } = heap
   let admittedUnits = 0
-  let dependencies = 0
-  for (let key = 0; key < heap.keyLimit; key++) {
-    if (heap.unitsByKey[key] === 0 || (key > 0 && !(admission[key] > 0))) continue
-    admittedUnits += heap.unitsByKey[key]
-    if (key > 0) dependencies++
-  }
-  // Neighbours are apart only if they depend on different streams.
-  if (admittedUnits < units || dependencies < 2) return null
+  for (let key = 0; key < heap.keyLimit; key++)
+    if (key === 0 || admission[key] > 0) admittedUnits += heap.unitsByKey[key]
+  if (admittedUnits < units) return null
   let best: FreeRun | null = null
   let bestUnits = Infinity
   for (let range = 0; range < heap.firstRecords.limit; range++) {

@@ -119,10 +119,13 @@ export class Steps {
 
   /** The block of a small miss in a slab, out of free memory of the large heap that the stream may use now. */
   slab(miss: Miss): number {
+    return this.inFreeSlab(miss, slabUnits(this.parts.memory.large, roomOf(miss)))
+  }
+
+  private inFreeSlab(miss: Miss, units: number): number {
     const { memory, crossStream } = this.parts
     if (!this.isInSlab(miss)) return 0
     const { records, large } = memory
-    const units = slabUnits(large, roomOf(miss))
     const slab = large.allocate(units, 1, keyOfSlot(miss.slot))
     if (slab !== 0) return this.takeInSlab(miss, slab, records.keyOf(slab), records.stampOf(slab))
     return this.inSlab(miss, units, () => crossStream.takeFree(large, units, 1))
@@ -236,12 +239,21 @@ export class Steps {
 
   /** Whatever is free for the stream now, without new memory. */
   private takeFree(miss: Miss): number {
-    return this.takeKnown(miss) || this.slab(miss) || this.emptySlabs(miss) || this.view(miss)
+    return (
+      this.takeKnown(miss) ||
+      this.slab(miss) ||
+      this.inFreeSlab(miss, leastSlabUnits(roomOf(miss))) ||
+      this.emptySlabs(miss) ||
+      this.view(miss)
+    )
   }
 
   /** New memory until `mostBytes` are reserved, where possible with free memory of several places. */
   private growTo(miss: Miss, mostBytes: number): number {
-    if (this.isInSlab(miss)) return this.inNewSlab(miss, leastSlabUnits(roomOf(miss)), mostBytes)
+    if (this.isInSlab(miss)) {
+      const units = leastSlabUnits(roomOf(miss))
+      return this.inFreeSlab(miss, units) || this.inNewSlab(miss, units, mostBytes)
+    }
     return this.join(miss, mostBytes) || this.grow(miss, mostBytes)
   }
 
@@ -297,9 +309,10 @@ export class Steps {
       record = this.takeKnown(miss)
     }
     if (record === 0) record = this.takeRun(miss)
-    // Memory of small blocks is of no use for a large one unless a whole slab is empty.
     const other = this.inOtherHeap(miss).heap
-    const spares = sparing && (memory.hasSlabs || drain.cachesMany(other))
+    // Small blocks are of little use to a large one: only a whole slab of them is.
+    const isForSlabs = memory.hasSlabs && other === memory.small
+    const spares = sparing && (isForSlabs || drain.cachesMany(other))
     if (record === 0 && !spares && drain.drain(other) > 0) settling.settle()
     return record
   }
