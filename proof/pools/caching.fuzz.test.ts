@@ -102,7 +102,8 @@ class CachingProgram extends PoolProgram<CachingPool> {
   /** Memory that a growth took and did not need; whole granules. */
   private spareBytes(): number {
     const blocks = this.pool.snapshot().ranges.flatMap(range => range.blocks)
-    const used = blocks.filter(block => block.state !== 'absent').reduce((sum, block) => sum + block.bytes, 0)
+    const isMemory = ({ state }: { state: string }) => state !== 'absent' && state !== 'part'
+    const used = blocks.filter(isMemory).reduce((sum, block) => sum + block.bytes, 0)
     const spare = this.pool.stats().reservedBytes - used
     assert.ok(spare >= 0 && spare % GRANULE === 0)
     return this.pool.central.backing.kind === 'virtual' ? spare : 0

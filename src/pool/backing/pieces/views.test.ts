@@ -167,12 +167,12 @@ describe('views', () => {
     }
   }
 
-  it('access may change while the driver refuses to take addresses back', () => {
+  it('access may change while the driver refuses to unmap a view', () => {
     const made = setUp()
     const { device, views } = made
     const pieces = createPieces(made)
     const view = views.map([pieces[0], pieces[1]])
-    device.driver.failCall({ call: 'cuMemAddressFree', code: 999 })
+    device.driver.failCall({ call: 'cuMemUnmap', code: 999 })
     assert.throws(() => views.unmap(view), CudaError)
     views.map([pieces[1], pieces[2]])
     const before = device.calls('cuMemSetAccess')
@@ -240,7 +240,8 @@ describe('the home range', () => {
             isCreated = false
           }
           wasMet = callsOf(device) - before >= nth
-          assert.equal(isCreated, !wasMet, `call ${nth}`)
+          // The last call only ends relaxed mode, and may be refused.
+          assert.equal(isCreated, !wasMet || callsOf(device) - before === nth, `call ${nth}`)
           device.driver.clearFaults()
           home.releaseUnused()
           const bytes = (isCreated ? 7 : 1) * STEP

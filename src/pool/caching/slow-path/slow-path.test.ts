@@ -18,15 +18,15 @@ const DEFAULT: Plan = {
     'deferred',
     'settled',
     'evict',
+    'view',
     'refuseForeignCapture',
     'completed',
     'drainAndJoin',
     'slab',
-    'emptySlabs',
-    'view',
   ],
   growth: [
     'newMemoryWithinBound',
+    'emptySlabs',
     'stitch',
     'growWithLittleSlack',
     'streamWait',
@@ -102,6 +102,7 @@ test("with crossStreamReuse 'wait-before-grow' a stream waits before the pool gr
   assert.deepEqual(beforeGrowth, [...DEFAULT.beforeGrowth, 'streamWait'])
   assert.deepEqual(growth, [
     'newMemoryWithinBound',
+    'emptySlabs',
     'stitch',
     'streamWaitToStitch',
     'growWithLittleSlack',
