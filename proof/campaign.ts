@@ -15,13 +15,16 @@ export interface Campaign {
    */
   readonly ready: number
   readonly recognised: number
+  /** mapped blocks of more than 2 MiB, the least piece, and those of them that lay in views */
+  readonly large: number
+  readonly inViews: number
   /** the first program that failed, which is the last to run; null if none failed */
   readonly failing: Outcome | null
 }
 
 /** Runs the programs of `programs` seeds from `seed` on, or until one fails. */
 export function runCampaign(kind: Kind, seed: number, programs: number, count: number, rule?: Rule): Campaign {
-  const sums = { programs: 0, operations: 0, grants: 0, takeovers: 0, ready: 0, recognised: 0 }
+  const sums = { programs: 0, operations: 0, grants: 0, takeovers: 0, ready: 0, recognised: 0, large: 0, inViews: 0 }
   let failing: Outcome | null = null
   while (sums.programs < programs && failing === null) {
     const outcome = runProgram(kind, seed + sums.programs, count, rule)
@@ -31,6 +34,8 @@ export function runCampaign(kind: Kind, seed: number, programs: number, count: n
     sums.takeovers += outcome.takeovers
     sums.ready += outcome.ready
     sums.recognised += outcome.recognised
+    sums.large += outcome.large
+    sums.inViews += outcome.inViews
     if (outcome.failure !== null) failing = outcome
   }
   return { ...sums, failing }

@@ -3,7 +3,7 @@
 import type { Random } from '../src/base/random.js'
 import { Drawing, type Refusals } from './drawing.js'
 import type { Operation, StreamKind } from './operation.js'
-import { CAPACITY_BYTES, drawSize } from './settings.js'
+import { CAPACITY_BYTES, drawLargeSize } from './settings.js'
 import type { System } from './system.js'
 
 /** Weights of the operations. */
@@ -35,6 +35,8 @@ const WEIGHTS: Readonly<Record<Operation['do'] | 'hand over' | 'fork', number>> 
   'hand over': 6,
   fork: 8,
 }
+/** The same for programs on blocks in views. */
+const VIEW_WEIGHTS = { ...WEIGHTS, allocate: 220, free: 180, trim: 3, refuse: 12 }
 type Verb = keyof typeof WEIGHTS
 
 const OF_CAPTURES: readonly Verb[] = ['capture', 'end capture', 'abort capture', 'launch', 'close graph', 'fork']
@@ -70,7 +72,11 @@ export class Generator extends Drawing<Operation, Verb> {
     random: Random,
     private readonly system: System<unknown>,
   ) {
-    super(random, WEIGHTS, verb => system.settings.captures || !OF_CAPTURES.includes(verb))
+    super(
+      random,
+      system.settings.draw === drawLargeSize ? VIEW_WEIGHTS : WEIGHTS,
+      verb => system.settings.captures || !OF_CAPTURES.includes(verb),
+    )
     const { mostStreams } = system.settings
     for (let count = Math.max(random.below(mostStreams), random.below(mostStreams)); count > 0; count--)
       this.planned.push(this.open())
@@ -86,14 +92,14 @@ export class Generator extends Drawing<Operation, Verb> {
       case 'replace':
         return { do: verb, stream: this.stream(), by: ++this.named }
       case 'allocate': {
-        const { sizes, mostHeld } = system.settings
+        const { sizes, draw, mostHeld } = system.settings
         if (system.held.size >= mostHeld) return this.free()
         return {
           do: verb,
           buffer: ++this.named,
           pool: this.pool(),
           stream: this.stream(),
-          bytes: random.below(4) > 0 ? this.one(sizes) : drawSize(random),
+          bytes: random.below(4) > 0 ? this.one(sizes) : draw(random),
           alignment: random.below(12) === 0 ? 2 ** random.below(22) : 0,
           fill: random.below(8) > 0,
         }
@@ -196,8 +202,12 @@ export class Generator extends Drawing<Operation, Verb> {
     return { do: 'use', buffer, stream, write: false }
   }
 
+  /** With views, long-lived small blocks keep the free memory between them apart. */
   private free(): Operation {
-    return this.freeOf(this.buffer(), () => this.stream())
+    const { held, settings } = this.system
+    const [one, other] = [this.buffer(), settings.draw === drawLargeSize ? this.buffer() : 0]
+    const isLarger = (held.get(other)?.bytes ?? 0) > (held.get(one)?.bytes ?? 0)
+    return this.freeOf(isLarger ? other : one, () => this.stream())
   }
 
   private pool(): number {

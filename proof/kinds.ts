@@ -2,7 +2,10 @@
 
 import { SHARED_KINDS } from './shared-pools.js'
 
-/** Pools of one thread, with captures and a second device; or a pool that threads share. */
-export const KINDS = ['one-thread', ...SHARED_KINDS] as const
+/**
+ * Pools of one thread, with captures and a second device; the same with large blocks, many of them in views; or a pool
+ * that threads share.
+ */
+export const KINDS = ['one-thread', 'views', ...SHARED_KINDS] as const
 
 export type Kind = (typeof KINDS)[number]

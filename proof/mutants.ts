@@ -6,6 +6,7 @@ import type { Kind } from './kinds.js'
 import { MEMORY_MUTANTS } from './memory-mutants.js'
 import { ORDER_MUTANTS } from './order-mutants.js'
 import { SHARED_MUTANTS } from './shared-mutants.js'
+import { VIEW_MUTANTS } from './view-mutants.js'
 
 interface Mutant {
   /** the fault of the broken library */
@@ -19,6 +20,7 @@ interface Mutant {
 export const MUTANTS = {
   ...ORDER_MUTANTS,
   ...MEMORY_MUTANTS,
+  ...VIEW_MUTANTS,
   ...GRAPH_MUTANTS,
   ...SHARED_MUTANTS,
 } satisfies Readonly<Record<string, Mutant>>

@@ -4,19 +4,22 @@
 //
 // The first two arguments of the proof's kernels say which memory they use: an address, and a number of 32-bit words.
 
+import { MiB } from '../src/base/bytes.js'
 import { CudaError } from '../src/base/errors.js'
 import { RESULT } from '../src/driver/constants.js'
 import type { KernelArguments, LaunchShape } from '../src/driver/driver.js'
-import { SimulatedDriver } from '../src/driver/simulated/index.js'
+import { SimulatedDriver, type SimulatedOptions } from '../src/driver/simulated/index.js'
 import type { ThreadState } from '../src/driver/simulated/thread-state.js'
 import { CallOrder, type CapturedWork, type Point, pointOf, type Queue } from './call-order.js'
+import { MappedMemory } from './mapped-memory.js'
 import { Oracle } from './oracle.js'
 
 type Kind = 'streams' | 'events' | 'graphs' | 'allocations' | 'addresses' | 'handles' | 'mappings' | 'pinned ranges'
 
 export class ObservedDriver extends SimulatedDriver {
   readonly order = new CallOrder()
-  readonly oracle = new Oracle(this.order)
+  private readonly memory: MappedMemory
+  readonly oracle: Oracle
   /** how many of each kind there are */
   private readonly made = new Map<Kind, number>()
   /** the thread that calls; null for the thread that made the driver */
@@ -24,9 +27,14 @@ export class ObservedDriver extends SimulatedDriver {
   /** by thread: the context that its calls are made in */
   private readonly entered = new Map<ThreadState | null, number>()
   private readonly bytesAt = new Map<number, number>()
-  private readonly mapped = new Map<number, number>()
   private readonly graphs = new Map<number, CapturedWork>()
   private readonly executables = new Map<number, CapturedWork>()
+
+  constructor(options: SimulatedOptions) {
+    super(options)
+    this.memory = new MappedMemory(options.granularityBytes ?? 2 * MiB)
+    this.oracle = new Oracle(this.order, this.memory)
+  }
 
   /** The queue of a stream handle in the current context. */
   queueOf(stream: number): Queue {
@@ -240,29 +248,31 @@ export class ObservedDriver extends SimulatedDriver {
 
   override cuMemCreate(bytes: number, device: number, handleTypes: number): number {
     const handle = super.cuMemCreate(bytes, device, handleTypes)
+    this.memory.create(handle, bytes)
     this.count('handles', 1)
     return handle
   }
 
   override cuMemRelease(handle: number): void {
     super.cuMemRelease(handle)
+    const gone = this.memory.release(handle)
+    if (gone !== null) this.oracle.gone(gone)
     this.count('handles', -1)
   }
 
   override cuMemMap(ptr: number, bytes: number, handle: number): void {
     super.cuMemMap(ptr, bytes, handle)
-    this.mapped.set(ptr, bytes)
+    this.memory.map(ptr, bytes, handle)
     this.count('mappings', 1)
   }
 
   override cuMemUnmap(ptr: number, bytes: number): void {
     super.cuMemUnmap(ptr, bytes)
-    this.oracle.leave(ptr, ptr + bytes)
-    for (let at = ptr; at < ptr + bytes; ) {
-      const mapping = this.mapped.get(at)!
-      this.mapped.delete(at)
+    for (const mapping of this.memory.mappingsIn(ptr, ptr + bytes)) {
+      this.oracle.unmapped(mapping)
+      const gone = this.memory.unmap(mapping)
+      if (gone !== null) this.oracle.gone(gone)
       this.count('mappings', -1)
-      at += mapping
     }
   }
 

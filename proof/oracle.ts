@@ -2,8 +2,13 @@
 // with the memory that the work uses. It checks each grant, unmapping and free to the driver: all earlier uses of
 // that memory must come before. Captured work may run at any time until its graph is destroyed. Host memory follows
 // the host's own order.
+//
+// A grant is judged by the memory behind its addresses (mapped-memory.ts), and an unmapping by the addresses: work may
+// use the same memory elsewhere.
 
+import { MiB } from '../src/base/bytes.js'
 import type { CallOrder, CapturedNode, CapturedWork, Point, Queue } from './call-order.js'
+import { type Interval, type MappedMemory, type Mapping, overlap, without } from './mapped-memory.js'
 
 /** Memory was handed out, or unmapped, while unordered work may still use it. */
 export class WrongGrant extends Error {
@@ -16,13 +21,15 @@ interface Uses {
   readonly captured: Map<CapturedWork, CapturedNode[]>
 }
 
-interface Span {
-  readonly start: number
-  readonly end: number
+/** A block that was handed out: its first address, and its memory. */
+interface Held {
+  readonly ptr: number
+  readonly memory: readonly Interval[]
   readonly uses: Uses
 }
 
-interface Freed extends Span {
+/** Memory of a freed block that was not handed out again. */
+interface Freed extends Held {
   /** all work that the free's streams had before it, whether it uses the memory or not */
   readonly covered: readonly Point[]
   /** the pool of the block, and its size; the size is 0 once a part is gone */
@@ -34,20 +41,38 @@ export class Oracle {
   /** grants so far, and grants of memory that another stream used last */
   grants = 0
   takeovers = 0
+  /** mapped blocks of more than 2 MiB, the least piece, and those of them that lay in views */
+  large = 0
+  inViews = 0
   private freed: Freed[] = []
-  private readonly held = new Map<number, Span>()
+  /** by address */
+  private readonly held = new Map<number, Held>()
+  /** the uses of memory through each mapping */
+  private readonly through = new Map<Mapping, Uses>()
   /** by capture: the memory that its work uses */
   private readonly memoryOf = new Map<CapturedWork, Set<Uses>>()
 
-  constructor(private readonly order: CallOrder) {}
+  constructor(
+    private readonly order: CallOrder,
+    private readonly mapped: MappedMemory,
+  ) {}
 
   /** A pool hands memory to a stream; with null, to the host, which writes it at once. */
   grant(start: number, end: number, queue: Queue | null): void {
     this.grants++
-    this.refuseHeld(start, end)
-    const uses: Uses = { run: new Map(), captured: new Map() }
+    const memory = this.mapped.behind(start, end)
+    memory.forEach((part, index) => {
+      if (overlap([part], memory.slice(index + 1))) throw new WrongGrant(`${where(start, end)} has memory twice`)
+    })
+    this.refuseHeld(memory, start, end)
+    const [mapping] = this.mapped.mappingsIn(start, end)
+    if (mapping !== undefined && end - start > 2 * MiB) {
+      this.large++
+      if (!mapping.isHome) this.inViews++
+    }
+    const uses = newUses()
     let isTakeover = false
-    this.take(start, end, old => {
+    this.take(memory, old => {
       this.refuseUnordered(old.uses, queue, () => `${where(start, end)} was given to ${nameOf(queue)}`)
       for (const [user, point] of old.uses.run) {
         isTakeover ||= user !== queue
@@ -58,15 +83,17 @@ export class Oracle {
       }
     })
     if (isTakeover) this.takeovers++
-    this.held.set(start, { start, end, uses })
+    this.held.set(start, { ptr: start, memory, uses })
   }
 
   /** Some work uses memory. */
   used(start: number, end: number, work: Point): void {
-    for (const held of this.held.values()) {
-      if (held.end <= start || end <= held.start) continue
-      if (work.capture === null) held.uses.run.set(work.queue, work)
-      else for (const node of work.tails) this.noteCaptured(held.uses, work.capture, node)
+    const memory = this.mapped.behind(start, end)
+    for (const held of this.held.values()) if (overlap(held.memory, memory)) this.noteUse(held.uses, work)
+    for (const mapping of this.mapped.mappingsIn(start, end)) {
+      const uses = this.through.get(mapping) ?? newUses()
+      this.through.set(mapping, uses)
+      this.noteUse(uses, work)
     }
   }
 
@@ -84,16 +111,35 @@ export class Oracle {
 
   /** The pool has refused a free. */
   takeBack(start: number): void {
-    const index = this.freed.findIndex(old => old.start === start)
+    const index = this.freed.findLastIndex(old => old.ptr === start)
     this.held.set(start, this.freed.splice(index, 1)[0])
   }
 
-  /** A pool unmaps memory or returns it to the driver, which follows no stream's order. */
+  /** A pool returns memory that is not mapped to the driver, which follows no stream's order. */
   leave(start: number, end: number): void {
-    this.refuseHeld(start, end)
-    this.take(start, end, old =>
+    const memory = [{ start, end }]
+    this.refuseHeld(memory, start, end)
+    this.take(memory, old =>
       this.refuseUnordered(old.uses, null, () => `${where(start, end)} was given back to the driver`),
     )
+  }
+
+  /** A pool unmaps addresses, which follows no stream's order. */
+  unmapped(mapping: Mapping): void {
+    const end = mapping.ptr + mapping.bytes
+    for (const { ptr, memory } of this.held.values()) {
+      const bytes = memory.reduce((sum, part) => sum + part.end - part.start, 0)
+      if (ptr < end && mapping.ptr < ptr + bytes) throw new WrongGrant(`${where(mapping.ptr, end)} is in use`)
+    }
+    const uses = this.through.get(mapping)
+    if (uses !== undefined) this.refuseUnordered(uses, null, () => `${where(mapping.ptr, end)} was unmapped`)
+    this.through.delete(mapping)
+  }
+
+  /** The driver has memory back that was mapped. */
+  gone(memory: Interval): void {
+    this.refuseHeld([memory], memory.start, memory.end)
+    this.take([memory], () => {})
   }
 
   /**
@@ -101,12 +147,18 @@ export class Oracle {
    */
   readyAt(pool: unknown, units: number, queue: Queue): number[] {
     const isReady = (old: Freed) => old.units === units && old.pool === pool && this.isCovered(old, queue)
-    return this.freed.filter(isReady).map(({ start }) => start)
+    return this.freed.filter(isReady).map(({ ptr }) => ptr)
   }
 
   /** Whether all frees within the span come before the stream's next work. */
   isSafe(start: number, end: number, queue: Queue): boolean {
-    return this.freed.every(old => old.end <= start || end <= old.start || this.isCovered(old, queue))
+    const memory = this.mapped.behind(start, end)
+    return this.freed.every(old => !overlap(old.memory, memory) || this.isCovered(old, queue))
+  }
+
+  private noteUse(uses: Uses, work: Point): void {
+    if (work.capture === null) uses.run.set(work.queue, work)
+    else for (const node of work.tails) this.noteCaptured(uses, work.capture, node)
   }
 
   private noteCaptured(uses: Uses, capture: CapturedWork, node: CapturedNode): void {
@@ -132,9 +184,9 @@ export class Oracle {
     return null
   }
 
-  private refuseHeld(start: number, end: number): void {
+  private refuseHeld(memory: readonly Interval[], start: number, end: number): void {
     for (const held of this.held.values()) {
-      if (held.start < end && start < held.end) throw new WrongGrant(`${where(start, end)} is in use`)
+      if (overlap(held.memory, memory)) throw new WrongGrant(`${where(start, end)} is in use`)
     }
   }
 
@@ -142,22 +194,24 @@ export class Oracle {
     return covered.every(point => this.order.comesBefore(point, queue)) && this.firstUnordered(uses, queue) === null
   }
 
-  /** Removes a span from the freed memory, after a look at each overlapping part. */
-  private take(start: number, end: number, look: (old: Freed) => void): void {
-    let kept = 0
-    const parts: Freed[] = []
+  /** Removes memory from the freed blocks, after a look at each that has some of it. */
+  private take(memory: readonly Interval[], look: (old: Freed) => void): void {
+    const left: Freed[] = []
     for (const old of this.freed) {
-      if (old.end <= start || end <= old.start) {
-        this.freed[kept++] = old
+      if (!overlap(old.memory, memory)) {
+        left.push(old)
         continue
       }
       look(old)
-      if (old.start < start) parts.push({ ...old, end: start, units: 0 })
-      if (end < old.end) parts.push({ ...old, start: end, units: 0 })
+      const rest = without(old.memory, memory)
+      if (rest.length > 0) left.push({ ...old, memory: rest, units: 0 })
     }
-    this.freed.length = kept
-    this.freed.push(...parts)
+    this.freed = left
   }
+}
+
+function newUses(): Uses {
+  return { run: new Map(), captured: new Map() }
 }
 
 function nameOf(queue: Queue | null): string {

@@ -64,6 +64,14 @@ const CACHING: Subject<CachingPool> = {
     'a hit of the next class': ({ pool }) => pool.allocate(3800).free(),
     'a block out of the heap': ({ pool }) => pool.allocate(200_000).free(),
     'new memory': ({ pool }) => pool.allocate(40 * MiB).free(),
+    'a block in a view, whose memory leaves': ({ pool }) => {
+      const blocks = Array.from({ length: 6 }, () => pool.allocate(4 * MiB))
+      for (const index of [1, 3]) blocks[index].free()
+      const joined = pool.allocate(8 * MiB)
+      assert.equal(pool.stats().reservedBytes, 24 * MiB)
+      for (const block of [blocks[0], blocks[2], blocks[4], blocks[5], joined]) block.free()
+      pool.trimTo(8 * MiB)
+    },
     'idle memory': ({ pool }) => {
       pool.processDeferred()
       pool.trimTo(0)

@@ -7,7 +7,7 @@ import type { Kind } from './kinds.js'
 import { breakRule, type Rule } from './mutants.js'
 import type { Operation } from './operation.js'
 import type { Oracle } from './oracle.js'
-import { drawSettings } from './settings.js'
+import { drawSettings, drawViewSettings } from './settings.js'
 import { SharedGenerator } from './shared-generator.js'
 import type { SharedOperation } from './shared-operation.js'
 import { SharedSystem } from './shared-system.js'
@@ -30,6 +30,9 @@ export interface Outcome {
   readonly takeovers: number
   readonly ready: number
   readonly recognised: number
+  /** mapped blocks of more than 2 MiB, the least piece, and those of them that lay in views */
+  readonly large: number
+  readonly inViews: number
 }
 
 /** The parts that a program of some kind needs to run. */
@@ -83,12 +86,13 @@ function carryOut(
     restore()
   }
   const { ready, recognised } = counted
-  return { kind, seed, operations, failure, grants: oracle.grants, takeovers: oracle.takeovers, ready, recognised }
+  const { grants, takeovers, large, inViews } = oracle
+  return { kind, seed, operations, failure, grants, takeovers, ready, recognised, large, inViews }
 }
 
 function prepare(kind: Kind, seed: number): Stage {
   const random = new Random(seed)
-  if (kind !== 'one-thread') {
+  if (kind !== 'one-thread' && kind !== 'views') {
     const system = new SharedSystem(kind, random, seed)
     const run = (operation: Step) => system.run(operation as SharedOperation)
     return {
@@ -98,7 +102,8 @@ function prepare(kind: Kind, seed: number): Stage {
       draw: () => new SharedGenerator(random, system),
     }
   }
-  const settings = { ...drawSettings(random), bystanders: seed % CROWDED === 0 ? MOST_STREAMS - 30 : 0 }
+  const drawn = kind === 'views' ? drawViewSettings(random) : drawSettings(random)
+  const settings = { ...drawn, bystanders: seed % CROWDED === 0 ? MOST_STREAMS - 30 : 0 }
   const machine = new SimulatedMachine(settings.progress, seed, settings.peer)
   const system = new System(settings, machine)
   const run = (operation: Step) => system.run(operation as Operation)

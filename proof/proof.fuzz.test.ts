@@ -12,6 +12,8 @@ const SEED = Number(process.env['PROOF_SEED'] ?? 1)
 const PROGRAMS = Number(process.env['PROOF_PROGRAMS'] ?? 200)
 /** of one program */
 const OPERATIONS = 400
+/** on large blocks, most of which do not fit between other ones */
+const VIEW_PROGRAMS = Math.ceil(PROGRAMS / 2)
 /** on pools that threads share, of each kind */
 const SHARED_PROGRAMS = Number(process.env['PROOF_SHARED_PROGRAMS'] ?? 15)
 
@@ -28,6 +30,14 @@ describe(`random programs checked against the exact order (PROOF_SEED=${SEED} PR
     // Most of the rest wait for a stamp that was given when neighbours merged or uses were settled, later than the
     // oracle's points.
     assert.ok(ready > operations / 50 && recognised >= 0.99 * ready, `${recognised} of ${ready} recognised`)
+  })
+
+  it(`${VIEW_PROGRAMS * OPERATIONS} operations on large blocks without a wrong grant, many of them in views`, t => {
+    const { failing, ...sums } = runCampaign('views', SEED, VIEW_PROGRAMS, OPERATIONS)
+    assert.equal(failing, null, failing === null ? '' : describeFailure(failing, OPERATIONS))
+    t.diagnostic(JSON.stringify(sums))
+    const { operations, large, inViews } = sums
+    assert.ok(large > operations / 20 && inViews > large / 6, `${inViews} of ${large} blocks lay in views`)
   })
 
   it('nor in a program that had one: a buffer of a closed stream, used where only the next stream in its slot had waited', () => {

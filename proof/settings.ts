@@ -16,8 +16,11 @@ export interface Settings {
   readonly peer: boolean
   /** whether work is also captured */
   readonly captures: boolean
-  /** the sizes of most requests; the rest are random */
+  /** the sizes of most requests; `draw` makes up the rest */
   readonly sizes: readonly number[]
+  readonly draw: (random: Random) => number
+  /** the most mappings that a pool may have in views, so that views are unmapped; Infinity leaves it to the pool */
+  readonly mostMappings: number
 }
 
 export const CAPACITY_BYTES = 32 * MiB
@@ -34,6 +37,8 @@ export function drawSettings(random: Random): Settings {
     captures: random.below(5) < 2,
     peer: random.below(6) === 0,
     sizes: Array.from({ length: one([1, 2, 4]) }, () => drawSize(random)),
+    draw: drawSize,
+    mostMappings: Infinity,
     pools: Array.from({ length: one([1, 1, 2, 3]) }, () => ({
       maxPoolBytes: one([4, 8, 16]) * MiB,
       backing: one(['virtual', 'segments']),
@@ -44,6 +49,30 @@ export function drawSettings(random: Random): Settings {
       releaseThresholdBytes: one([Infinity, Infinity, 2 * MiB]),
     })),
   }
+}
+
+/** One pool with large blocks, between which few of their size find room in one place. */
+export function drawViewSettings(random: Random): Settings {
+  const settings = drawSettings(random)
+  const [pool] = settings.pools
+  return {
+    ...settings,
+    mostStreams: Math.min(settings.mostStreams, 5),
+    peer: random.below(3) === 0,
+    mostHeld: 10 + random.below(8),
+    sizes: Array.from({ length: 20 }, () => drawLargeSize(random)),
+    draw: drawLargeSize,
+    mostMappings: random.below(3) > 0 ? Infinity : 12,
+    pools: [
+      { ...pool, maxPoolBytes: (20 + 4 * random.below(3)) * MiB, backing: 'virtual', sizeClasses: 'sixteenPerOctave' },
+    ],
+  }
+}
+
+/** The size of a block that is longer than a piece, or that lies in its way. */
+export function drawLargeSize(random: Random): number {
+  if (random.below(10) === 0) return drawSize(random)
+  return random.below(2) === 0 ? random.logUniform(768 * KiB, 1.5 * MiB) : random.logUniform(2.5 * MiB, 8 * MiB)
 }
 
 export function drawSize(random: Random): number {

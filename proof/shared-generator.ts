@@ -1,9 +1,8 @@
 // Draws the operations of a program on a shared pool one by one, from the objects that exist.
 
-import { KiB } from '../src/base/bytes.js'
 import type { Random } from '../src/base/random.js'
 import { Drawing, type Refusals } from './drawing.js'
-import { CAPACITY_BYTES, drawSize } from './settings.js'
+import { CAPACITY_BYTES, drawLargeSize } from './settings.js'
 import type { SharedOperation } from './shared-operation.js'
 import type { SharedSystem } from './shared-system.js'
 
@@ -38,6 +37,8 @@ const WEIGHTS: Readonly<Record<SharedOperation['do'] | 'hand over' | 'pass on', 
   'hand over': 10,
   'pass on': 8,
 }
+/** The same for programs on blocks in views. */
+const VIEW_WEIGHTS = { ...WEIGHTS, allocate: 150, free: 110, trim: 3, refuse: 10, die: 1.5, reclaim: 3 }
 type Verb = keyof typeof WEIGHTS
 
 const EVENTS = 6
@@ -72,9 +73,9 @@ export class SharedGenerator extends Drawing<SharedOperation, Verb> {
     private readonly system: SharedSystem,
   ) {
     const isArena = system.common.server === null
-    super(random, WEIGHTS, verb => verb !== 'reset' || isArena)
+    super(random, system.common.draw === drawLargeSize ? VIEW_WEIGHTS : WEIGHTS, verb => verb !== 'reset' || isArena)
     this.sizes = Array.from({ length: 1 + random.below(3) }, () => this.size())
-    this.mostHeld = this.one(MOST_HELD)
+    this.mostHeld = system.common.draw === drawLargeSize ? 16 : this.one(MOST_HELD)
     for (let count = random.below(MOST_THREADS - 1); count >= 0; count--) this.planned.push(this.draw('start'))
   }
 
@@ -201,8 +202,7 @@ export class SharedGenerator extends Drawing<SharedOperation, Verb> {
   }
 
   private size(): number {
-    const { mostBytes } = this.system.common
-    const bytes = this.random.below(2) === 0 ? drawSize(this.random) : this.random.logUniform(1, 32 * KiB)
-    return Math.min(bytes, mostBytes)
+    const { draw, mostBytes } = this.system.common
+    return Math.min(draw(this.random), mostBytes)
   }
 }

@@ -19,9 +19,9 @@ import { PoolServer } from '../src/pool/shared/pool-server.js'
 import { SharedPool } from '../src/pool/shared/shared-pool.js'
 import { type SharedPoolState, SharedState } from '../src/pool/shared/shared-state.js'
 import type { UnlockedDriver } from '../src/pool/shared/unlocked-driver.js'
-import { CAPACITY_BYTES } from './settings.js'
+import { CAPACITY_BYTES, drawLargeSize, drawSize } from './settings.js'
 
-export const SHARED_KINDS = ['shared-caching', 'shared-block', 'shared-host', 'shared-arena'] as const
+export const SHARED_KINDS = ['shared-caching', 'shared-views', 'shared-block', 'shared-host', 'shared-arena'] as const
 
 export type SharedKind = (typeof SHARED_KINDS)[number]
 export type Front = SharedPool | SharedHostPool | SharedArenaPool
@@ -32,19 +32,27 @@ export interface Common {
   /** the largest request that makes sense */
   readonly mostBytes: number
   readonly mostAlignment: number
+  /** draws the size of a request, which may be too large */
+  readonly draw: (random: Random) => number
   readonly server: PoolServer | null
   front(clocks: Clocks, defaultStream: Stream, creates: boolean): Front
+}
+
+function drawAnySize(random: Random): number {
+  return random.below(2) === 0 ? drawSize(random) : random.logUniform(1, 32 * KiB)
 }
 
 /** Makes the shared part of all fronts; `serverClocks` makes the clocks of the pool server's thread. */
 export function drawCommon(kind: SharedKind, random: Random, clocks: Clocks, keeping: () => Keeping): Common {
   const one = <T>(choices: readonly T[]): T => choices[random.below(choices.length)]
   switch (kind) {
-    case 'shared-caching': {
+    case 'shared-caching':
+    case 'shared-views': {
+      const hasViews = kind === 'shared-views'
       const options = {
         shared: true,
-        maxPoolBytes: one([4, 8, 16]) * MiB,
-        backing: one(['virtual', 'segments'] as const),
+        maxPoolBytes: one(hasViews ? [20, 24] : [4, 8, 16]) * MiB,
+        backing: hasViews ? 'virtual' : one(['virtual', 'segments'] as const),
         crossStreamReuse: one(['ordered', 'wait-before-grow', 'wait-before-oom'] as const),
         deterministic: random.below(5) === 0,
         sizeClasses: one(['sixteenPerOctave', 'powerOfTwo'] as const),
@@ -52,8 +60,9 @@ export function drawCommon(kind: SharedKind, random: Random, clocks: Clocks, kee
       }
       const state = newSharedPool(clocks, options, CAPACITY_BYTES, null)
       return {
-        mostBytes: 3 * MiB,
+        mostBytes: (hasViews ? 8 : 3) * MiB,
         mostAlignment: 32 * KiB,
+        draw: hasViews ? drawLargeSize : drawAnySize,
         ...kept(state, keeping, (...parts) => new SharedPool(...parts)),
       }
     }
@@ -67,6 +76,7 @@ export function drawCommon(kind: SharedKind, random: Random, clocks: Clocks, kee
       )
       return {
         mostBytes: blockBytes,
+        draw: drawAnySize,
         mostAlignment: alignmentOf(state.slabs.blockBytes),
         ...kept(state, keeping, (front, stream, _, creates, meanwhile) => {
           return new SharedBlockPool(front, stream, state, creates, meanwhile)
@@ -78,6 +88,7 @@ export function drawCommon(kind: SharedKind, random: Random, clocks: Clocks, kee
       const state = newSharedHost(clocks, { maxPoolBytes, segmentBytes: one([256 * KiB, 1 * MiB]), shared: true }, null)
       return {
         mostBytes: 512 * KiB,
+        draw: drawAnySize,
         mostAlignment: 32 * KiB,
         ...kept(state, keeping, (front, stream, _, creates, meanwhile) => {
           return new SharedHostPool(front, stream, state, creates, meanwhile)
@@ -89,6 +100,7 @@ export function drawCommon(kind: SharedKind, random: Random, clocks: Clocks, kee
       const state = newSharedArena(clocks, { bytes, shared: true }, null)
       return {
         mostBytes: bytes >> 2,
+        draw: drawAnySize,
         mostAlignment: 32 * KiB,
         server: null,
         front: (front, stream, creates) => new SharedArenaPool(front, stream, state, creates, () => {}),

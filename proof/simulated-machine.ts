@@ -159,7 +159,10 @@ export class SimulatedMachine implements Machine<Point> {
 }
 
 /** The extent of the block that an address lies in, and whether it is of the heap for small blocks; null for a view. */
-function blockAt({ records, central }: CachingPool, ptr: number): { start: number; end: number; isSmall: boolean } | null {
+function blockAt(
+  { records, central }: CachingPool,
+  ptr: number,
+): { start: number; end: number; isSmall: boolean } | null {
   for (const range of central.backing.rangesAt(ptr)) {
     const unit = (ptr - central.backing.bases[range]) / UNIT_BYTES
     for (const heap of [central.small, central.large]) {

@@ -616,7 +616,7 @@ export const MUTANTS: readonly Mutant[] = [
   ]),
   ...inFile(STATE, DIES, [
     ['nothing is counted again after a takeover', 'this.caches.recount()\n', '\n'],
-    ['heaps are not mended after a takeover', 'rebuild([this.memory.small, this.memory.large])\n', '\n'],
+    ['heaps are not mended after a takeover', 'this.memory.rebuild()\n', '\n'],
   ]),
   ...inFile(STATE, DIES, [
     [

@@ -77,27 +77,40 @@ export function rehouseInView(records: RecordTable, block: number): number {
 }
 
 /**
- * Repairs lent records after a thread died between any two stores, before the heaps are rebuilt. A part whose block
- * does not exist any more is free, and so is a slab that the heap for small blocks does not have. Returns the blocks
- * that exist.
+ * Repairs lent records after a thread died between any two stores, before the heaps are rebuilt. A block exists if all
+ * of its parts are lent. A block that was moving to another record exists once. A part without a block is free, and so
+ * is a slab that the heap for small blocks does not have. Returns the blocks.
  */
 export function mendLent(small: SegregatedFit, large: SegregatedFit): number[] {
   const { records } = large
+  const lent = lentIn(large)
   const blocks = new Set<number>()
-  for (const [, first] of large.firstRecords) {
-    for (let record = first; record !== 0; record = records.nextOf(record)) {
-      if (records.state(record) !== State.lent) continue
-      const block = blockOfPart(records, record)
-      const isKept = block === 0 ? hasMemoryAt(small, records.offsetOf(record)) : isPart(records, record, block)
-      if (!isKept) records.setState(record, State.free)
-      else if (block !== 0) blocks.add(block)
+  const parts = new Set<number>()
+  for (const block of new Set(lent.map(record => blockOfPart(records, record)))) {
+    if (block === 0 || records.state(block) <= State.free) continue
+    const own = partsOf(records, block)
+    if (own.some(part => records.state(part) !== State.lent || parts.has(part))) continue
+    blocks.add(block)
+    for (const part of own) {
+      parts.add(part)
+      records.words[(part << 4) | Word.binPrevious] = block
     }
+  }
+  for (const record of lent) {
+    const isSlab = blockOfPart(records, record) === 0 && hasMemoryAt(small, records.offsetOf(record))
+    if (!parts.has(record) && !isSlab) records.setState(record, State.free)
   }
   return [...blocks]
 }
 
-function isPart(records: RecordTable, record: number, block: number): boolean {
-  return records.state(block) > State.free && partsOf(records, block).includes(record)
+function lentIn({ records, firstRecords }: SegregatedFit): number[] {
+  const lent: number[] = []
+  for (const [, first] of firstRecords) {
+    for (let record = first; record !== 0; record = records.nextOf(record)) {
+      if (records.state(record) === State.lent) lent.push(record)
+    }
+  }
+  return lent
 }
 
 /** Whether a unit of the range lies in no hole. Sizes may be wrong before a repair, offsets are not. */

@@ -6,6 +6,7 @@ import { Region } from '../base/region.js'
 import { rebuild } from './rebuild.js'
 import { Double, RecordTable, State, Stride, Word } from './records.js'
 import { SegregatedFit } from './segregated-fit.js'
+import { stopsOf as stopsOfStores } from './stops.fixture.js'
 
 const KEYS = 3
 const RANGES = 2
@@ -47,30 +48,8 @@ function unitsOf(heap: SegregatedFit): Unit[] {
 
 /** Runs `work` on a heap in `buffer`. Returns a copy of the buffer for each moment between two stores. */
 function stopsOf(buffer: ArrayBuffer, work: (heap: SegregatedFit) => void): ArrayBuffer[] {
-  const stops: ArrayBuffer[] = []
   const { heap } = heapIn(buffer)
-  const watch = <A extends object>(array: A): A =>
-    new Proxy(array, {
-      get: (target, name) => {
-        const value = Reflect.get(target, name)
-        if (typeof value !== 'function') return value
-        return (...args: unknown[]) => {
-          const result = value.apply(target, args)
-          stops.push(buffer.slice(0))
-          return result
-        }
-      },
-      set: (target, name, value) => {
-        Reflect.set(target, name, value)
-        stops.push(buffer.slice(0))
-        return true
-      },
-    })
-  for (const part of [heap, heap.records, heap.firstRecords] as unknown as Record<string, unknown>[]) {
-    for (const [name, value] of Object.entries(part)) if (ArrayBuffer.isView(value)) part[name] = watch(value)
-  }
-  work(heap)
-  return stops
+  return stopsOfStores(buffer, [heap, heap.records, heap.firstRecords], () => work(heap))
 }
 
 type Operation =

@@ -74,7 +74,7 @@ test(`random programs agree with a shadow model, in phases (HEAP_FUZZ_SEED=${SEE
   for (const [what, count] of Object.entries(counts)) assert.ok(count > 10, `${what}: ${count}`)
 })
 
-/** Takes the memory of one idle granule away, as recycling does. */
+/** Takes the memory of one idle granule away, as a release does. */
 function unmapOne(heap: SegregatedFit, mapped: Uint8Array, granuleUnits: number): number {
   for (let sizeClass = heap.nextClass(0, 0); sizeClass !== -1; sizeClass = heap.nextClass(0, sizeClass + 1)) {
     for (let block = heap.head(0, sizeClass); block !== 0; block = heap.records.words[block * Stride.words + 6]) {

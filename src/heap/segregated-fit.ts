@@ -225,12 +225,12 @@ export class SegregatedFit implements CheckedHeap {
     return record
   }
 
-  /** Shortens a taken block to `units` from `start`; the rest, new memory that no work has used, is free at once. */
-  keep(record: number, start: number, units: number): number {
+  /** Shortens a taken block to `units` from `start`; frees the rest, for reuse after `stamp` of `key` (0, 0: at once). */
+  keep(record: number, start: number, units: number, key = 0, stamp = 0): number {
     const before = start - this.records.words[(record << 4) | Word.offset]
     const kept = before === 0 ? record : this.split(record, before)
-    if (before !== 0) this.free(record, 0, 0)
-    if (this.end(kept) > start + units) this.free(this.split(kept, units), 0, 0)
+    if (before !== 0) this.free(record, key, stamp)
+    if (this.end(kept) > start + units) this.free(this.split(kept, units), key, stamp)
     return kept
   }
 
@@ -270,6 +270,11 @@ export class SegregatedFit implements CheckedHeap {
 
   /** Makes `units` from `start`, which lie in a hole, a free block: usable after `stamp` of `key`. */
   commit(start: number, units: number, key: number, stamp: number): void {
+    this.free(this.fillHole(start, units), key, stamp)
+  }
+
+  /** Makes `units` from `start`, which lie in a hole, a taken block. */
+  fillHole(start: number, units: number): number {
     const { words } = this.records
     let hole = this.firstHole
     while (words[(hole << 4) | Word.offset] > start || this.end(hole) <= start) hole = words[(hole << 4) | Word.binNext]
@@ -277,7 +282,7 @@ export class SegregatedFit implements CheckedHeap {
     const taken = this.splitFront(hole, start, true)
     this.splitTail(taken, units, true)
     this.records.setState(taken, State.live)
-    this.free(taken, key, stamp)
+    return taken
   }
 
   /**

@@ -65,6 +65,8 @@ export interface Backing {
   peakReservedBytes: number
   /** the device address of unit 0, by range */
   readonly bases: readonly number[]
+  /** how often `bases` has changed */
+  readonly baseChanges: number
   /**
    * Takes a block of `heap` that lies on new memory of the device, and on free blocks that `admission` admits; as
    * `heap.allocate` does. Returns 0 when the limit, `mostBytes` or the device allows no more. Throws CudaError for any

@@ -1,6 +1,7 @@
 // The addresses where each piece of a pool is mapped first. They are reserved once, and are several times as many as the
 // device has memory.
 
+import { CudaError } from '../../base/errors.js'
 import { CU_MEM_HANDLE_TYPE_NONE } from '../../driver/constants.js'
 import type { Context } from '../../driver/context.js'
 import { UNIT_BYTES } from '../../heap/size-classes.js'
@@ -47,18 +48,22 @@ export class HomeRange {
     return relaxed(this.context.activate(), () => this.createRelaxed(runs, pieceUnits))
   }
 
-  private createRelaxed(runs: readonly { readonly start: number; readonly units: number }[], pieceUnits: number): Piece[] {
+  private createRelaxed(
+    runs: readonly { readonly start: number; readonly units: number }[],
+    pieceUnits: number,
+  ): Piece[] {
     this.releaseUnused()
     const driver = this.context.activate()
     try {
       for (const { start, units } of runs) {
         for (let from = start; from < start + units; from += pieceUnits) {
           const piece = new Piece(from, Math.min(pieceUnits, start + units - from))
+          const { bytes } = piece
           this.unused.push(piece)
-          piece.handle = driver.cuMemCreate(piece.bytes, this.context.device, CU_MEM_HANDLE_TYPE_NONE)
-          this.reservedBytes += piece.bytes
+          piece.handle = driver.cuMemCreate(bytes, this.context.device, CU_MEM_HANDLE_TYPE_NONE)
+          this.reservedBytes += bytes
           if (this.reservedBytes > this.peakReservedBytes) this.peakReservedBytes = this.reservedBytes
-          driver.cuMemMap(this.base + from * UNIT_BYTES, piece.bytes, piece.handle)
+          driver.cuMemMap(this.base + from * UNIT_BYTES, bytes, piece.handle)
           piece.isMapped = true
         }
         driver.cuMemSetAccess(this.base + start * UNIT_BYTES, units * UNIT_BYTES, this.access.devices)
@@ -67,15 +72,16 @@ export class HomeRange {
       this.context.discard(() => this.releaseUnused())
       throw error
     }
-    const created = this.unused.splice(0)
+    const created = [...this.unused]
     for (const piece of created) this.pieces.splice(this.indexAt(piece.start), 0, piece)
+    this.unused.length = 0 // last, since a call may be cut short between any two: `close` finds a piece in one list or both
     return created
   }
 
   /** Releases a piece that is in no view. If the driver refuses, a later call tries again. */
   release(piece: Piece): void {
+    this.unused.push(piece) // before it leaves the other list, as in `create`
     this.pieces.splice(this.indexAt(piece.start), 1)
-    this.unused.push(piece)
     this.releaseUnused()
   }
 
@@ -88,17 +94,27 @@ export class HomeRange {
     const driver = this.context.activate()
     while (this.unused.length > 0) {
       const piece = this.unused[this.unused.length - 1]
+      const { bytes } = piece
       if (piece.isMapped) {
         const address = this.base + piece.start * UNIT_BYTES
-        unmapOnce(piece, () => driver.cuMemUnmap(address, piece.bytes))
+        unmapOnce(piece, () => driver.cuMemUnmap(address, bytes))
         piece.isMapped = false
       }
       if (piece.handle !== 0) {
         driver.cuMemRelease(piece.handle)
         piece.handle = 0
-        this.reservedBytes -= piece.bytes
+        this.reservedBytes -= bytes
       }
       this.unused.pop()
+    }
+  }
+
+  /** The same without an error: if the driver refuses, a later call tries again. */
+  tryReleaseUnused(): void {
+    try {
+      this.releaseUnused()
+    } catch (error) {
+      if (!(error instanceof CudaError)) throw error
     }
   }
 

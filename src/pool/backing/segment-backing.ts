@@ -31,6 +31,7 @@ export class SegmentBacking implements Backing {
   readonly stepBytes: number
   /** the address of unit 0, by range; NaN for a range without a segment, which is reused */
   readonly bases: number[] = []
+  baseChanges = 0
   reservedBytes = 0
   peakReservedBytes = 0
   private readonly segments: (Segment | null)[] = []
@@ -123,6 +124,7 @@ export class SegmentBacking implements Backing {
         }
         this.segments[range] = null
         this.bases[range] = NaN
+        this.baseChanges++
         this.reservedBytes -= segment.bytes
       }
     }
@@ -216,6 +218,7 @@ export class SegmentBacking implements Backing {
     const start = (ptr % MOST_ALIGNMENT_BYTES) / UNIT_BYTES
     this.segments[range] = { ptr, bytes, heap }
     this.bases[range] = ptr - start * UNIT_BYTES
+    this.baseChanges++
     heap.addRange(range, start, bytes / UNIT_BYTES, 'free')
     this.reservedBytes += bytes
     if (this.reservedBytes > this.peakReservedBytes) this.peakReservedBytes = this.reservedBytes

@@ -29,8 +29,9 @@ export function planStitch(pieces: readonly Piece[], units: number, mostNewUnits
 }
 
 class Search {
-  /** from the shortest on; a whole free piece is an end and a start, too */
+  /** in the order of their addresses; a whole free piece is an end and a start, too */
   private readonly ends: readonly Piece[]
+  /** from the shortest on */
   private readonly starts: readonly Piece[]
   /** from the largest on */
   private readonly whole: readonly Piece[]
@@ -42,7 +43,7 @@ class Search {
     pieces: readonly Piece[],
     private readonly units: number,
   ) {
-    this.ends = sorted(pieces, piece => piece.endFree)
+    this.ends = pieces.filter(piece => piece.endFree > 0)
     this.starts = sorted(pieces, piece => piece.startFree)
     this.whole = sorted(pieces, piece => (piece.isFree ? piece.units : 0)).reverse()
   }
@@ -52,9 +53,9 @@ class Search {
     const { ends, starts, units } = this
     if (starts.length === 0) return null
     const longestStart = starts[starts.length - 1].startFree
-    for (let index = this.firstEnd(units - longestStart); index < ends.length; index++) {
-      const end = ends[index]
+    for (const end of ends) {
       const missing = units - end.endFree
+      if (missing > longestStart) continue
       let at = this.firstStart(missing)
       if (starts[at] === end) at++
       if (at < starts.length) this.consider([end, starts[at]], starts[at].startFree - missing)
@@ -64,15 +65,17 @@ class Search {
 
   /** Whole pieces between one of the longest ends and one of the longest starts, each of which may be missing. */
   withWhole(): readonly Piece[] | null {
-    for (const end of [null, ...longest(this.ends)]) {
-      for (const start of [null, ...longest(this.starts)]) if (end === null || end !== start) this.between(end, start)
+    const ends = longest(this.ends, piece => piece.endFree)
+    const starts = longest(this.starts, piece => piece.startFree)
+    for (const end of [null, ...ends]) {
+      for (const start of [null, ...starts]) if (end === null || end !== start) this.between(end, start)
     }
     return this.best
   }
 
   /** All whole pieces behind the longest end, and the units that they leave. */
   allWhole(): { joined: readonly Piece[]; missing: number } {
-    const [end] = longest(this.ends).slice(-1)
+    const [end] = longest(this.ends, piece => piece.endFree)
     const wholeUnits = this.whole.reduce((sum, piece) => sum + piece.units, 0)
     if (end === undefined) return { joined: this.whole, missing: this.units - wholeUnits }
     return { joined: [end, ...this.whole], missing: this.units - wholeUnits - end.endFree }
@@ -96,14 +99,14 @@ class Search {
 
   /** Adds the shortest start, end or whole piece that covers what whole pieces leave. */
   private cover(joined: readonly Piece[], missing: number, end: Piece | null, start: Piece | null): void {
-    const { ends, starts, whole } = this
+    const { starts, whole } = this
     if (start === null) {
       const last = firstOther(starts, this.firstStart(missing), joined)
       if (last !== null && joined.length > 0) this.consider([...joined, last], last.startFree - missing)
     }
     if (end === null) {
       const others = start === null ? joined : [...joined, start]
-      const first = firstOther(ends, this.firstEnd(missing), others)
+      const first = this.shortestEnd(missing, others)
       if (first !== null && others.length > 0) this.consider([first, ...others], first.endFree - missing)
     }
     if (start === null || end === null) return
@@ -120,18 +123,17 @@ class Search {
     this.bestLeft = left
   }
 
-  /** The index of the shortest end of at least `units`. */
-  private firstEnd(units: number): number {
-    const { ends } = this
-    let [low, high] = [0, ends.length]
-    while (low < high) {
-      const middle = (low + high) >> 1
-      if (ends[middle].endFree >= units) high = middle
-      else low = middle + 1
+  /** The shortest end of at least `units` that is none of `used`; null for none. */
+  private shortestEnd(units: number, used: readonly Piece[]): Piece | null {
+    let best: Piece | null = null
+    for (const end of this.ends) {
+      if (end.endFree < units || (best !== null && end.endFree >= best.endFree)) continue
+      if (!used.includes(end)) best = end
     }
-    return low
+    return best
   }
 
+  /** The index of the shortest start of at least `units`. */
   private firstStart(units: number): number {
     const { starts } = this
     let [low, high] = [0, starts.length]
@@ -155,11 +157,14 @@ function sorted(pieces: readonly Piece[], freeOf: (piece: Piece) => number): Pie
   return Array.from(keys.subarray(0, count).sort(), key => pieces[key % 2 ** 20])
 }
 
-/** The longest ends, or starts, out of a rising list; whole free pieces are joined as such. */
-function longest(rising: readonly Piece[]): Piece[] {
+/** The longest ends, or starts, from the longest on; whole free pieces are joined as such. */
+function longest(pieces: readonly Piece[], freeOf: (piece: Piece) => number): Piece[] {
   const found: Piece[] = []
-  for (let index = rising.length - 1; index >= 0 && found.length < LONGEST; index--) {
-    if (!rising[index].isFree) found.unshift(rising[index])
+  for (const piece of pieces) {
+    if (piece.isFree || (found.length === LONGEST && freeOf(piece) <= freeOf(found[LONGEST - 1]))) continue
+    const at = found.findIndex(other => freeOf(other) < freeOf(piece))
+    found.splice(at === -1 ? found.length : at, 0, piece)
+    if (found.length > LONGEST) found.length = LONGEST
   }
   return found
 }

@@ -10,11 +10,11 @@ import type { Context } from '../../driver/context.js'
 import type { Driver } from '../../driver/driver.js'
 import { UNIT_BYTES } from '../../heap/size-classes.js'
 import { relaxed } from '../../order/relaxed.js'
-import { MOST_ALIGNMENT_BYTES } from './backing.js'
 import type { MappedAccess } from './mapped-access.js'
 import type { Piece } from './piece.js'
 import type { Stretch } from './stretch.js'
 import { unmapOnce } from './unmap-once.js'
+import type { ViewAddresses } from './view-addresses.js'
 import type { ViewUses } from './view-uses.js'
 
 /** Mappings in views beyond which old views go. */
@@ -63,7 +63,7 @@ export class Views {
     private readonly context: Context,
     private readonly access: MappedAccess,
     private readonly uses: ViewUses,
-    private readonly stepBytes: number,
+    private readonly addresses: ViewAddresses,
   ) {
     for (let number = uses.most - 1; number >= 0; number--) this.numbers.push(number)
   }
@@ -127,7 +127,7 @@ export class Views {
   }
 
   private mapEach(driver: Driver, view: View): void {
-    view.base = driver.cuMemAddressReserve(view.bytes, Math.max(this.stepBytes, MOST_ALIGNMENT_BYTES))
+    view.base = this.addresses.take(view.bytes)
     for (const { bytes, handle } of view.pieces) {
       driver.cuMemMap(view.base + view.mappedBytes, bytes, handle)
       view.mappedBytes += bytes
@@ -164,12 +164,10 @@ export class Views {
   unmap(view: View): void {
     const driver = this.context.activate()
     view.isReady = false
-    relaxed(driver, () => {
-      if (view.mappedBytes > 0) unmapOnce(view, () => driver.cuMemUnmap(view.base, view.mappedBytes))
-      view.mappedBytes = 0
-      if (view.base !== 0) driver.cuMemAddressFree(view.base, view.bytes)
-    })
-    view.base = 0
+    if (view.mappedBytes > 0) {
+      relaxed(driver, () => unmapOnce(view, () => driver.cuMemUnmap(view.base, view.mappedBytes)))
+    }
+    view.mappedBytes = 0
     this.forget(view)
   }
 
@@ -178,10 +176,12 @@ export class Views {
     for (const view of [...this.views]) if (this.isIdle(view)) this.unmap(view)
   }
 
-  /** Sets one device's access to all views. */
+  /** Sets one device's access to all that is mapped. */
   applyAccess(device: number, flags: number): void {
     const driver = this.context.activate()
-    for (const { base, bytes } of this.views) driver.cuMemSetAccess(base, bytes, [device], flags)
+    for (const { base, mappedBytes } of this.views) {
+      if (mappedBytes > 0) driver.cuMemSetAccess(base, mappedBytes, [device], flags)
+    }
   }
 
   [Symbol.iterator](): IterableIterator<View> {
@@ -191,11 +191,13 @@ export class Views {
   /** Unmaps all views; no work may be pending. */
   close(): void {
     while (this.views.length > 0) this.unmap(this.views[this.views.length - 1])
+    this.addresses.close()
   }
 
   private forget(view: View): void {
     const index = this.views.indexOf(view)
     if (index === -1) return
+    if (view.base !== 0) this.addresses.giveBack(view.base, view.bytes)
     this.views.splice(index, 1)
     for (const piece of view.pieces) piece.views.splice(piece.views.indexOf(view), 1)
     this.mappings -= view.pieces.length

@@ -36,6 +36,7 @@ import { MappedAccess } from './mapped-access.js'
 import { type Piece, pieceBytes } from './piece.js'
 import { planStitch, type StitchPlan } from './stitch-plan.js'
 import { type Part, partsIn, placeIn, type Stretch, stretchOf, unitsOf } from './stretch.js'
+import { ViewAddresses } from './view-addresses.js'
 import { type View, Views } from './views.js'
 
 /** Addresses of the home range, as a multiple of the device's memory. */
@@ -56,7 +57,7 @@ export class VirtualBacking implements Backing {
   readonly limitBytes: number
   /** bytes of a granule, the least piece */
   readonly stepBytes: number
-  /** blocks that were put together of several places */
+  /** blocks that were put together of several places, each in a view of its own */
   stitched = 0
   private readonly context: Context
   private readonly granuleUnits: number
@@ -87,7 +88,8 @@ export class VirtualBacking implements Backing {
     const granules = granulesOfRange(deviceBytes, this.stepBytes)
     const units = granules * this.granuleUnits
     this.uses = heaps.mappedUses(granules, this.granuleUnits)
-    this.views = new Views(context, this.access, this.uses.views, this.stepBytes)
+    const addresses = new ViewAddresses(context, units * UNIT_BYTES, this.stepBytes)
+    this.views = new Views(context, this.access, this.uses.views, addresses)
     heaps.small.addRange(SMALL_RANGE, 0, units, 'absent')
     heaps.large.addRange(HOME_RANGE, 0, units, 'absent')
     this.home = new HomeRange(context, this.access, units * UNIT_BYTES, this.stepBytes)
@@ -96,6 +98,10 @@ export class VirtualBacking implements Backing {
 
   get reservedBytes(): number {
     return this.home.reservedBytes
+  }
+
+  get baseChanges(): number {
+    return this.stitched
   }
 
   get peakReservedBytes(): number {
@@ -109,10 +115,15 @@ export class VirtualBacking implements Backing {
   grow(heap: SegregatedFit, units: number, alignUnits: number, admission: Admission, mostBytes: number): number {
     // The driver is not called between the search and the take: then other threads may change the heap.
     const newBytes = this.newBytes(mostBytes)
+    if (newBytes < this.stepBytes) return 0
     const run = this.placeFor(heap, units, alignUnits, admission)
     if (run === null || run.absentUnits * UNIT_BYTES > newBytes) return 0
     const taken = this.takeRun(this.lengthened(run, newBytes))
-    return this.createUnder(taken, units) === null ? 0 : heap.keep(taken.record, run.start, units)
+    if (this.createUnder(taken, units) === null) return 0
+    const record = heap.keep(taken.record, run.start, units)
+    const used = taken.extents.find(({ absent, key }) => !absent && key !== 0)
+    heap.records.setDependency(record, used?.key ?? 0, used?.stamp ?? 0)
+    return record
   }
 
   growthBound(usedBytes: number): number {
@@ -129,12 +140,13 @@ export class VirtualBacking implements Backing {
 
   stitch(units: number, alignUnits: number, admission: Admission, mostBytes: number): number {
     const plan = this.planWithRoom(units, alignUnits, admission, mostBytes)
-    if (plan === null) return 0
+    if (plan === null || this.growsAsWell(plan, units, alignUnits, admission)) return 0
     const stretch = stretchOf(plan.pieces)
     const start = placeIn({ ...stretch, units: stretch.units + plan.newUnits }, plan.pieces, units, alignUnits)
     const taken = this.takeParts(plan.pieces, start, units)
     try {
-      const created = this.addPart(taken, start + units - unitsOf(plan.pieces), units)
+      const end = unitsOf(plan.pieces)
+      const created = this.addPart(taken, Math.max(start - end, 0), start + units - end, units)
       if (created === null) return this.giveBack(taken)
       const pieces = [...plan.pieces, ...created]
       const view = this.views.map(pieces)
@@ -236,6 +248,13 @@ export class VirtualBacking implements Backing {
     return null
   }
 
+  /** Whether a block without a view needs no more new memory than a plan. */
+  private growsAsWell({ newUnits }: StitchPlan, units: number, alignUnits: number, admission: Admission): boolean {
+    if (newUnits === 0) return false
+    const run = this.runFor(this.heap, units, alignUnits, admission)
+    return run !== null && run.absentUnits < newUnits + this.granuleUnits
+  }
+
   private findFreeEnds(admission: Admission): void {
     findFreeEnds(this.home.pieces, this.heap, HOME_RANGE, admission)
   }
@@ -282,6 +301,7 @@ export class VirtualBacking implements Backing {
   /** Bytes of new memory that the pool may take. */
   private newBytes(mostBytes: number): number {
     const { leaveFreeBytes } = this.limits
+    this.home.tryReleaseUnused() // their bytes are reserved
     const most = Math.min(mostBytes, this.limitBytes) - this.reservedBytes
     if (leaveFreeBytes === 0) return most
     return Math.min(most, this.context.activate().cuMemGetInfo().freeBytes - leaveFreeBytes)
@@ -306,18 +326,19 @@ export class VirtualBacking implements Backing {
   }
 
   /**
-   * Adds a part of `units` of new memory, if that is more than 0; the request that it is for has `requestUnits`.
-   * Returns the new pieces, or null if there is no memory.
+   * Adds new memory from the unit `start` of it to `end`, if there is any; the request that it is for has
+   * `requestUnits`. Returns the new pieces, or null if there is no memory.
    */
-  private addPart(taken: Taken[], units: number, requestUnits: number): readonly Piece[] | null {
-    if (units <= 0) return []
-    const run = this.heap.findRun(units, HOLES_ONLY, this.granuleUnits)
+  private addPart(taken: Taken[], start: number, end: number, requestUnits: number): readonly Piece[] | null {
+    if (end <= 0) return []
+    const run = this.heap.findRun(end, HOLES_ONLY, this.granuleUnits)
     if (run === null) return null
     const part = this.takeRun(run)
     const created = this.createUnder(part, requestUnits)
     if (created === null) return null
-    const record = this.heap.keep(part.record, run.start, units)
-    taken.push({ record, extents: [{ start: run.start, units, absent: false, key: 0, stamp: 0 }] })
+    const place = { start: run.start + start, units: end - start }
+    const record = this.heap.keep(part.record, place.start, place.units)
+    taken.push({ record, extents: [{ ...place, absent: false, key: 0, stamp: 0 }] })
     return created
   }
 

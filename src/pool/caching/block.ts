@@ -49,13 +49,15 @@ export class Stack {
    * the other stream's stack that last gave this stream a block of the class; this stack itself before the first time
    */
   giver: Stack = this
+  /** units of the last block that went to the heap for want of a place */
+  lastFreed = 0
 
   constructor(
     /** in an empty stack the block that lies under every stack */
     public top: Block,
     readonly sizeClass: number,
-    /** most blocks */
-    readonly places: number,
+    /** most blocks; of large ones none while caching them does not pay, see `StreamCaches.noteMiss` */
+    public places: number,
     readonly totals: StreamTotals,
   ) {}
 }

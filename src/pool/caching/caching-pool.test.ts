@@ -72,7 +72,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       assertConsistent(pool)
     })
 
-    it('deallocate finds a block that came back from the cache, from another stream, or after recycling', () => {
+    it('deallocate finds a block that came back from the cache or from another stream', () => {
       const device = new TestDevice()
       const pool = device.createPool({ backing, maxPoolBytes: 16 * MiB })
       const stream = device.createStream()
@@ -135,7 +135,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       const snapshot = pool.snapshot()
       assert.deepEqual(JSON.parse(JSON.stringify({ ...snapshot, stats: null })), { ...snapshot, stats: null })
       assert.deepEqual(snapshot.stats, pool.stats())
-      assert.deepEqual([snapshot.version, snapshot.backing], [1, backing])
+      assert.deepEqual([snapshot.version, snapshot.backing], [2, backing])
       const blocks = snapshot.ranges.flatMap(range => range.blocks)
       const states = (state: string) => blocks.filter(block => block.state === state)
       assert.deepEqual(states('live'), [{ ptr: held.ptr, bytes: 1024, state: 'live', requestedBytes: 1000, stream: 0 }])
@@ -239,6 +239,27 @@ for (const backing of ['virtual', 'segments'] as const) {
   })
 }
 
+it('deallocate finds a block in a view', () => {
+  const pool = new TestDevice().createPool({ backing: 'virtual', maxPoolBytes: 64 * MiB })
+  const blocks = Array.from({ length: 32 }, () => pool.allocate(2 * MiB))
+  for (const [index, block] of blocks.entries()) if (index % 2 === 0) block.free()
+  const { ptr } = pool.allocate(32 * MiB)
+  const parts = pool
+    .snapshot()
+    .ranges.flatMap(range => range.blocks)
+    .filter(block => block.state === 'part')
+  assert.equal(
+    parts.reduce((sum, part) => sum + part.bytes, 0),
+    32 * MiB,
+  )
+  assert.throws(() => pool.deallocate(parts[0].ptr), PoolError, 'a part is no block')
+  assert.throws(() => pool.deallocate(ptr + 2 * MiB), PoolError)
+  pool.deallocate(ptr)
+  assert.throws(() => pool.deallocate(ptr), PoolError)
+  assert.equal(pool.stats().liveBytes, 32 * MiB)
+  assertConsistent(pool)
+})
+
 describe('caching pool: sizes', () => {
   it('rounds to multiples of minBlockBytes', () => {
     for (const minBlockBytes of [256, 512, 4096, 2 * MiB]) {
@@ -284,9 +305,9 @@ describe('caching pool: sizes', () => {
     assertConsistent(pool)
   })
 
-  it('a cached block serves sizes that waste at most an eighth of it, at any size', () => {
+  it('a cached block below 1 MiB serves sizes that waste at most an eighth of it', () => {
     const device = new TestDevice({ capacityBytes: 1 * GiB })
-    for (const bytes of [64 * KiB, 900 * KiB, 3 * MiB, 8 * MiB]) {
+    for (const bytes of [64 * KiB, 900 * KiB]) {
       const pool = device.createPool({ maxPoolBytes: '100%' })
       const first = pool.allocate(bytes)
       const { ptr } = first
@@ -302,13 +323,30 @@ describe('caching pool: sizes', () => {
     }
   })
 
-  it('the pool maps granules of the size that the device reports', () => {
+  it('a cached block from 1 MiB on serves exactly its size', () => {
+    const device = new TestDevice({ capacityBytes: 1 * GiB })
+    for (const bytes of [1 * MiB + 256, 3 * MiB, 8 * MiB]) {
+      const pool = device.createPool({ maxPoolBytes: '100%' })
+      pool.allocate(bytes).free()
+      assert.equal(pool.stats().cachedBytes, bytes)
+      pool.allocate(bytes - 255).free()
+      assert.equal(pool.stats().cacheMisses, 1)
+      pool.allocate(bytes + 256)
+      pool.allocate(bytes - 256)
+      assert.deepEqual([pool.stats().cacheMisses, pool.stats().liveBytes], [3, 2 * bytes], `${bytes} bytes`)
+      assertConsistent(pool)
+      pool.close()
+    }
+  })
+
+  it('the pool maps granules of the size that the device reports, and at least 1 MiB for small blocks', () => {
     for (const granularityBytes of [64 * KiB, 512 * KiB, 8 * MiB]) {
       const device = new TestDevice({ granularityBytes })
       const pool = device.createPool({ maxPoolBytes: '100%' })
       pool.allocate(1)
-      assert.equal(pool.stats().reservedBytes, granularityBytes)
+      assert.equal(pool.stats().reservedBytes, Math.max(granularityBytes, 1 * MiB))
       pool.allocate(7 * MiB)
+      assert.equal(pool.stats().reservedBytes % granularityBytes, 0)
       assertConsistent(pool)
       pool.close()
       device.createPool({ maxPoolBytes: '100%' }).allocate(64 * MiB)

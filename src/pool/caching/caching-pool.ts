@@ -385,7 +385,10 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     else if (tag <= Tag.last && isOpen && this.caches.put(block)) {
       block.state = State.cached
       block.mark = markBefore(stamp)
-    } else this.central.free(record, slot, stamp)
+    } else {
+      this.caches.noteFree(block)
+      this.central.free(record, slot, stamp)
+    }
   }
 
   /** Serves a request whose stack has no fitting block on top. */
@@ -406,6 +409,7 @@ export class CachingPool extends ClosablePool implements BlockOwner {
   /** Serves a request that no cache has a block for. */
   private takeMissed(units: number, alignUnits: number, bytes: number, stream: Stream): DeviceBuffer | null {
     this.cacheMisses++
+    this.caches.noteMiss(stream.slot, units)
     return this.handOutFound(this.central.allocate(units, alignUnits, stream.slot), bytes, stream)
   }
 

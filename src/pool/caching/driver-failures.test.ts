@@ -19,7 +19,7 @@ interface Held {
   readonly stamp: number
 }
 
-/** Grows, recycles, waits, trims, opens and closes streams; skips the steps that the driver refuses. */
+/** Grows, stitches, waits, trims, opens and closes streams; skips the steps that the driver refuses. */
 class Workload {
   readonly held: Held[] = []
   /** calls of the pool that threw */
@@ -135,7 +135,8 @@ function countCalls(
 /** Granules that a failed growth left unmapped. The pool may use them later. */
 function spareOf(pool: CachingPool): number {
   const blocks = pool.snapshot().ranges.flatMap(range => range.blocks)
-  const used = blocks.filter(block => block.state !== 'absent').reduce((sum, block) => sum + block.bytes, 0)
+  const counted = blocks.filter(({ state }) => state !== 'absent' && state !== 'part')
+  const used = counted.reduce((sum, block) => sum + block.bytes, 0)
   const spare = pool.stats().reservedBytes - used
   assert.ok(spare >= 0 && spare % (2 * MiB) === 0, `${spare} bytes are reserved and nowhere`)
   return spare

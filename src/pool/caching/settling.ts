@@ -7,10 +7,10 @@ import type { Deferred } from './deferred.js'
 import type { FreeMemory } from './free-memory.js'
 
 /**
- * Large blocks given back to the heap between two marks. Marks tell the age of idle memory's last use, so that a miss
- * can move the memory; small blocks hardly ever leave a granule idle.
+ * Large blocks given back to the heap between two marks. Marks tell the age of a last use, so that memory can go to
+ * other streams and back to the device, and so that the host need not wait for younger work.
  */
-const LARGE_FREES_PER_MARK = 32
+export const LARGE_FREES_PER_MARK = 256
 
 export class Settling {
   constructor(

@@ -29,11 +29,14 @@ export function leastSlabUnits(units: number): number {
   return Math.max(SMALL_UNITS, units)
 }
 
-/** Makes a taken block of the large heap a slab; its memory is usable after `stamp` of `key`. */
-export function addSlab({ small, records }: FreeMemory, record: number, key: number, stamp: number): void {
+/**
+ * Makes a taken block of the large heap a slab, whose memory is usable after `stamp` of `key`. Returns the memory as a
+ * taken block of the heap for small blocks.
+ */
+export function addSlab({ small, records }: FreeMemory, record: number, key: number, stamp: number): number {
   records.setDependency(record, key, stamp)
   makeSlab(records, record)
-  small.commit(records.offsetOf(record), records.unitsOf(record), key, stamp)
+  return small.fillHole(records.offsetOf(record), records.unitsOf(record))
 }
 
 /** Gives slabs that are empty back to the heap for large blocks; returns their number. */

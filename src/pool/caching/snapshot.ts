@@ -95,11 +95,15 @@ export function snapshotOf(pool: SnapshotSource): PoolSnapshot {
         blocks.push({ ptr: base + start * UNIT_BYTES, bytes, state: 'part', requestedBytes: null, stream: null })
         continue
       }
-      const inside = records.state(record) === State.captured ? central.arenas.heapIn(record) : undefined
-      if (inside === undefined) blocks.push(blockOf(record, base, captured))
-      else for (const [, first] of inside.firstRecords) blocks.push(...blocksOf(first, base, true))
+      blocks.push(...blocksIn(record, base, captured))
     }
     return blocks
+  }
+  /** The block of a record, or those in the memory of a graph. */
+  const blocksIn = (record: number, base: number, captured: boolean): SnapshotBlock[] => {
+    const inside = records.state(record) === State.captured ? central.arenas.heapIn(record) : undefined
+    if (inside === undefined) return [blockOf(record, base, captured)]
+    return [...inside.firstRecords].flatMap(([, first]) => blocksOf(first, base, true))
   }
   /** Small blocks that begin in a slab; a free one may go on in the next slab. */
   const smallBlocks = (first: number, start: number, end: number, base: number): SnapshotBlock[] => {
@@ -117,7 +121,7 @@ export function snapshotOf(pool: SnapshotSource): PoolSnapshot {
   )
   for (const block of inViews) {
     const base = backing.bases[records.rangeOf(block)]
-    ranges.push({ base, blocks: [blockOf(block, base, false)] })
+    ranges.push({ base, blocks: blocksIn(block, base, false) })
   }
   return { version: 2, backing: backing.kind, stats: pool.stats(), largestFreeBytes, ranges }
 }

@@ -19,6 +19,11 @@ class NumberedCache {
   constructor(mostUnits: number) {
     while (this.records.used <= this.records.first + NUMBERS) this.records.acquire()
     this.cache = new StreamCaches(this.records, mostUnits, NO_POOL)
+    this.cache.limitLarge(mostUnits)
+  }
+
+  limitLarge(units: number): void {
+    this.cache.limitLarge(units)
   }
 
   put(slot: number, units: number, number: number): boolean {
@@ -109,6 +114,28 @@ describe('stream caches', () => {
     assert.deepEqual(got, new Set(Array.from({ length: kept }, (_, index) => index + 1)))
   })
 
+  it('bounds large blocks apart from small ones, at 8 MiB for each stream or more', () => {
+    const cache = newCache(50_000)
+    cache.limitLarge(1)
+    for (const slot of [0, 1]) {
+      assert.equal(put(cache, slot, 32_768 - 4096, 1 + slot), true)
+      assert.equal(put(cache, slot, 4097, 3 + slot), false)
+      assert.equal(put(cache, slot, 4096, 5 + slot), true)
+      assert.equal(put(cache, slot, 4000, 7 + slot), true, 'small ones have room of their own')
+    }
+    cache.limitLarge(40_000)
+    assert.equal(put(cache, 0, 7233, 9), false)
+    assert.equal(put(cache, 0, 7232, 9), true)
+    assert.deepEqual([cache.cachedUnits(0), cache.cachedUnits(1)], [44_000, 36_768])
+  })
+
+  it('serves a large size only with a block of exactly that size', () => {
+    const cache = newCache(2 ** 20)
+    put(cache, 0, 5000, 1)
+    for (const units of [4096, 4999, 5001]) assert.equal(take(cache, 0, units), 0, `${units} units`)
+    assert.equal(take(cache, 0, 5000), 1)
+  })
+
   it('has as much room as before when a block was taken out of the middle', () => {
     const cache = newCache(1_000_000)
     const sizes = [4096, 4100, 4104, 4108] // of one class; a request gets the block of its exact size
@@ -174,6 +201,7 @@ describe('stream caches', () => {
     ) {
       const records = new RecordTable()
       const cache = new StreamCaches(records, 2 ** 30, NO_POOL)
+      cache.limitLarge(2 ** 30)
       const add = (kind: keyof typeof KINDS, units: number) => {
         const record = records.acquire()
         const base = record << 4
@@ -250,56 +278,45 @@ describe('stream caches', () => {
       assert.deepEqual(row(smallest, 70).room(62_000), [0])
     })
 
-    it('first by blocks that are up to three classes larger, once room was short with many cached', () => {
-      const blocks = [
-        ['cached', 49_000],
-        ['live', 1],
-        ['cached', 51_000],
-        ['live', 1],
-        ['cached', 90_000],
-      ] as const
-      const { room, take, gone } = row(blocks, 70)
-      assert.equal(take(45_000), 0)
-      room(80_000)
-      assert.deepEqual([36_000, 40_000, 45_000, 45_000, 45_000].map(take), [0, 0, 49_000, 51_000, 0])
-      assert.equal(gone(), 190_000)
-      const few = row(blocks, 60)
-      few.room(80_000)
-      assert.equal(few.take(45_000), 0)
+    it('first by small blocks that are up to three classes larger, once room was short with many cached', () => {
+      const blocks = apart([3072, 3200, 3968])
+      const { room, take, gone } = row(blocks, 0, 256)
+      assert.equal(take(2816), 0)
+      assert.deepEqual(room(3990), [])
+      assert.deepEqual([2304, 2560, 2816, 2816, 2816].map(take), [0, 0, 3072, 3200, 0])
+      assert.equal(gone(), 6272)
+      const few = row(blocks, 0, 252)
+      few.room(3990)
+      assert.equal(few.take(2816), 0)
     })
 
-    const SIZES = {
-      small: { least: 16, asked: 2816, larger: [3072, 3200], absent: 3900 },
-      large: { least: 5000, asked: 45_000, larger: [49_000, 51_000], absent: 80_000 },
-    }
     const apart = (units: readonly number[]) => units.flatMap(each => [['cached', each] as const, ['live', 1] as const])
 
-    for (const [size, other, large, small] of [
-      ['small', 'large', 0, 255],
-      ['large', 'small', 63, 0],
-    ] as const) {
-      const { least, asked, larger, absent } = SIZES[size]
+    it('by small blocks that are larger, until room is short with fewer cached', () => {
+      for (const units of [3072, 3200]) {
+        const { room, take } = row(apart([units]), 0, 255)
+        assert.equal(take(2816), 0)
+        assert.deepEqual([room(3900), take(2816)], [[], units])
+      }
+      const { room, take, gone } = row(apart([3072, 3200]), 0, 255)
+      room(3900)
+      assert.deepEqual([take(2816), take(16)], [3072, 16])
+      room(3900)
+      assert.deepEqual([take(2816), gone()], [0, 3088])
+    })
 
-      it(`by ${size} blocks that are larger, until room is short with fewer cached`, () => {
-        for (const units of larger) {
-          const { room, take } = row(apart([units]), large, small)
-          assert.equal(take(asked), 0)
-          assert.deepEqual([room(absent), take(asked)], [[], units])
-        }
-        const { room, take, gone } = row(apart(larger), large, small)
-        room(absent)
-        assert.deepEqual([take(asked), take(least)], [larger[0], least])
-        room(absent)
-        assert.deepEqual([take(asked), gone()], [0, larger[0] + least])
-      })
+    it('never by large blocks that are larger', () => {
+      const { room, take } = row(apart([45_001, 49_000, 51_000]), 70)
+      assert.deepEqual(room(80_000), [])
+      assert.deepEqual([take(45_000), take(49_000)], [0, 49_000])
+    })
 
-      it(`not by ${other} blocks that are larger where many ${size} ones are cached`, () => {
-        const { room, take } = row(apart([...larger, ...SIZES[other].larger]), large, small)
-        room(SIZES[other].absent)
-        room(absent)
-        assert.deepEqual([take(SIZES[other].asked), take(asked)], [0, larger[0]])
-      })
-    }
+    it('not by small blocks that are larger where many large ones are cached', () => {
+      const { room, take } = row(apart([3072, 3200]), 70)
+      room(3900)
+      room(80_000)
+      assert.equal(take(2816), 0)
+    })
 
     it('leaves a few to be given back together', () => {
       assert.deepEqual(row([['cached', 90_000]], 62).room(50_000), [])

@@ -488,18 +488,38 @@ export class StreamCaches implements BlockCache {
   /** Takes out what one stream caches in the classes from `first` to before `end`; returns the blocks. */
   drain(slot: number, first = 0, end = CLASSES): number[] {
     const drained: number[] = []
-    if (this.cachedUnits(slot) === 0) return drained
-    for (const totals of this.allTotalsOf(slot)) {
-      for (const stack of totals.stacks) {
-        if (stack.sizeClass < first || stack.sizeClass >= end) continue
-        for (let block = this.pop(stack); block !== null; block = this.pop(stack)) {
-          totals.cached -= block.units
-          this.handBack(block.record)
-          drained.push(block.record)
-        }
-      }
-    }
+    if (slot >= this.slotLimit) return drained
+    if (first < LARGE_CLASS || !this.isSplit) this.drainTotals(this.totals[slot * 2], first, end, drained)
+    if (end > LARGE_CLASS && this.isSplit) this.drainTotals(this.totals[slot * 2 + 1], first, end, drained)
     return drained
+  }
+
+  private drainTotals(totals: StreamTotals, first: number, end: number, drained: number[]): void {
+    if (totals.cached === 0) return
+    for (const stack of totals.stacks) {
+      if (stack.top === this.bottom || stack.sizeClass < first || stack.sizeClass >= end) continue
+      for (let block = this.pop(stack); block !== null; block = this.pop(stack)) {
+        totals.cached -= block.units
+        this.handBack(block.record)
+        drained.push(block.record)
+      }
+      if (stack.sizeClass >= LARGE_CLASS && this.isSplit) stack.places = 0
+    }
+  }
+
+  /** A block goes to the heap because its stack has no place. */
+  noteFree(block: Block): void {
+    block.stack!.lastFreed = block.units
+  }
+
+  /**
+   * The cache has no block for a request of large size. Caching the blocks of a class pays, once a request would have
+   * found the last one; it does not, once a block was drained unused.
+   */
+  noteMiss(slot: number, units: number): void {
+    if (units < Limit.large || !this.isSplit) return
+    const stack = this.stackFor(slot, units)
+    if (stack.lastFreed === units) stack.places = this.largePlaces
   }
 
   drainAll(first: number, end: number): number[] {

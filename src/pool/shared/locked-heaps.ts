@@ -5,11 +5,9 @@ import { classOf } from '../../heap/size-classes.js'
 import type { Clocks } from '../../order/clocks.js'
 import { SMALL_CLASSES } from '../backing/backing.js'
 import { CrossStreamReuse } from '../caching/cross-stream.js'
+import { LARGE_FREES_PER_MARK } from '../caching/settling.js'
 import type { SharedState } from './shared-state.js'
 import type { ThreadCache } from './thread-cache.js'
-
-/** Large blocks given back to the heaps, by all threads, after which the pool server is woken to place marks. */
-const FREES_PER_RING = 32
 
 export class LockedHeaps {
   private readonly crossStream: CrossStreamReuse
@@ -74,6 +72,6 @@ export class LockedHeaps {
       state.caches.handBack(record)
       state.memory.giveToHeap(record, slot, stamp)
     })
-    if (state.memory.unmarkedFrees >= FREES_PER_RING) state.channel.doorbell.ring()
+    if (state.memory.unmarkedFrees >= LARGE_FREES_PER_MARK) state.channel.doorbell.ring() // to place marks
   }
 }

@@ -86,6 +86,8 @@ export class PoolServer {
   /** the memory was given back */
   closed = false
   private sweptAt = 0
+  /** `baseChanges` of the bases that all threads know; -1 for none */
+  private publishedBases = -1
   /** until the next sweep */
   private sweepMs = SWEEP_MS
   /** the sum of all threads' counters at the last look at all blocks; -1 forces another look */
@@ -464,7 +466,10 @@ export class PoolServer {
     if (this.central === undefined) return // the constructor is still making it
     const { figures, bases } = this.state
     const { backing } = this.central
-    for (let range = 0; range < backing.bases.length; range++) bases[range] = backing.bases[range]
+    if (backing.baseChanges !== this.publishedBases) {
+      for (let range = 0; range < backing.bases.length; range++) bases[range] = backing.bases[range]
+      this.publishedBases = backing.baseChanges
+    }
     figures[Figure.reservedBytes] = backing.reservedBytes
     figures[Figure.peakReservedBytes] = backing.peakReservedBytes
     figures[Figure.growths] = this.central.growths

@@ -103,7 +103,8 @@ function assertCounted({ upstream, layers, pool }: Opened, held: readonly Device
 /** Memory that a failed growth left for a later one. */
 function spareBytesOf(pool: Opened['upstream']): number {
   const blocks = pool.snapshot().ranges.flatMap(range => range.blocks)
-  const used = blocks.filter(block => block.state !== 'absent').reduce((sum, block) => sum + block.bytes, 0)
+  const counted = blocks.filter(({ state }) => state !== 'absent' && state !== 'part')
+  const used = counted.reduce((sum, block) => sum + block.bytes, 0)
   return pool.stats().reservedBytes - used
 }
 

@@ -19,8 +19,8 @@ export class HostWait {
 
   /**
    * Waits for the fewest and oldest marks that would make room for the request. If all marks together would not, it
-   * waits for the oldest one. Then it settles the blocks that waited for completed work. Returns false when no mark
-   * is left to wait for. Up to `mostBytes` may be reserved. A deterministic pool waits for all work of a stream,
+   * waits for the oldest one. The caller settles the blocks that waited for completed work. Returns false when no
+   * mark is left to wait for. Up to `mostBytes` may be reserved. A deterministic pool waits for all work of a stream,
    * because the oldest open mark depends on the device's speed.
    */
   *waitFor(miss: Miss, mostBytes = Infinity): Waiting<boolean> {
@@ -41,7 +41,6 @@ export class HostWait {
       // the first wait may have shown later marks complete
       for (const mark of chosen) clocks.waitFor(mark.slot, mark.stamp)
     }
-    settling.settle()
     return true
   }
 

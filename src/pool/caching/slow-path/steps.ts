@@ -96,7 +96,9 @@ export class Steps {
   /** A block that depended on work which the driver now reports complete. */
   completed(miss: Miss): number {
     const { settling } = this.parts
-    return settling.ask() && settling.settleKnown() > 0 ? this.takeKnown(miss) : 0
+    if (!settling.ask()) return 0
+    // Before blocks settle: they merge then with neighbours that may wait for other work.
+    return this.takeKnown(miss) || (settling.settleKnown() > 0 ? this.takeKnown(miss) : 0)
   }
 
   /** Adjacent safe blocks of several streams, after the caches were drained if they are worth it. */
@@ -143,8 +145,7 @@ export class Steps {
   newMemoryWithinBound(miss: Miss): number {
     const mostBytes = this.growthBound(miss)
     if (!this.isInSlab(miss)) return this.grow(miss, mostBytes)
-    const units = slabUnits(this.parts.memory.large, roomOf(miss))
-    return this.inSlab(miss, units, slab => this.grow(slab, mostBytes))
+    return this.inNewSlab(miss, slabUnits(this.parts.memory.large, roomOf(miss)), mostBytes)
   }
 
   /** Free memory of several places, joined in a view. */
@@ -162,7 +163,7 @@ export class Steps {
     const mostBytes = this.slackBound(miss)
     let record = 0
     while (record === 0 && (yield* this.host.waitFor(miss, mostBytes))) {
-      record = this.takeFree(miss) || this.growTo(miss, mostBytes)
+      record = this.takeCompleted(miss, mostBytes)
     }
     return record
   }
@@ -215,10 +216,22 @@ export class Steps {
   *hostWait(miss: Miss): Waiting<number> {
     let record = 0
     while (record === 0 && (yield* this.host.waitFor(miss))) {
-      record = this.takeFree(miss) || this.newMemory(miss)
+      record = this.takeCompleted(miss, Infinity)
       if (record === 0 && miss.slot !== ANY_STREAM) record = this.otherHeap(miss)
     }
     return record
+  }
+
+  /** Whatever is free once the host has waited, and new memory until `mostBytes` are reserved. */
+  private takeCompleted(miss: Miss, mostBytes: number): number {
+    const mayBeDeferred = this.parts.config.streamOrdered && miss.slot !== ANY_STREAM
+    const take = () =>
+      this.takeFree(miss) ||
+      this.takeRun(miss) ||
+      (mayBeDeferred ? this.takeDeferred(miss, false) : 0) ||
+      this.growTo(miss, mostBytes)
+    // Before blocks settle: they merge then with neighbours that may wait for other work.
+    return take() || (this.parts.settling.settle() > 0 ? take() : 0)
   }
 
   /** Whatever is free for the stream now, without new memory. */
@@ -228,7 +241,7 @@ export class Steps {
 
   /** New memory until `mostBytes` are reserved, where possible with free memory of several places. */
   private growTo(miss: Miss, mostBytes: number): number {
-    if (this.isInSlab(miss)) return this.inLeastSlab(miss, slab => this.grow(slab, mostBytes))
+    if (this.isInSlab(miss)) return this.inNewSlab(miss, leastSlabUnits(roomOf(miss)), mostBytes)
     return this.join(miss, mostBytes) || this.grow(miss, mostBytes)
   }
 
@@ -254,9 +267,21 @@ export class Steps {
     return slab === 0 ? 0 : this.takeInSlab(miss, slab, keyOfSlot(slot), clocks.marked[slot] + 1)
   }
 
-  private takeInSlab({ heap, units, alignUnits, slot }: Miss, slab: number, key: number, stamp: number): number {
-    addSlab(this.parts.memory, slab, key, stamp)
-    return heap.allocate(units, alignUnits, keyOfSlot(slot))
+  /** The same in a new slab. Every stream may use its rest if no work has used that memory yet. */
+  private inNewSlab(miss: Miss, units: number, mostBytes: number): number {
+    const { memory, clocks } = this.parts
+    const { slot } = miss
+    const slab = this.grow({ heap: memory.large, units, alignUnits: 1, slot, isSlab: true }, mostBytes)
+    if (slab === 0) return 0
+    const isUnused = memory.records.keyOf(slab) === 0
+    return this.takeInSlab(miss, slab, isUnused ? 0 : keyOfSlot(slot), isUnused ? 0 : clocks.marked[slot] + 1)
+  }
+
+  private takeInSlab({ heap, units, alignUnits }: Miss, slab: number, key: number, stamp: number): number {
+    // The block is taken before the slab is free memory, which may merge with memory that other streams still use.
+    const taken = addSlab(this.parts.memory, slab, key, stamp)
+    const start = Math.ceil(heap.records.offsetOf(taken) / alignUnits) * alignUnits
+    return heap.keep(taken, start, units, key, stamp)
   }
 
   /**
@@ -290,7 +315,8 @@ export class Steps {
   }
 
   /** A part of adjacent free blocks that the stream may use now. */
-  private takeRun({ heap, units, alignUnits }: Miss): number {
+  private takeRun({ heap, units, alignUnits, slot }: Miss): number {
+    if (slot === ANY_STREAM) return 0 // neighbours that depend on no work are one block
     return this.parts.crossStream.takeRun(heap, units, alignUnits)
   }
 

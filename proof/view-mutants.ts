@@ -1,0 +1,131 @@
+// Rules of memory that is mapped in views.
+
+import { partsOf } from '../src/heap/lent-parts.js'
+import { Word } from '../src/heap/records.js'
+import { MOST_STREAMS } from '../src/order/clocks.js'
+import { FIRST_VIEW_RANGE } from '../src/pool/backing/backing.js'
+import type { Piece } from '../src/pool/backing/piece.js'
+import type { StitchPlan } from '../src/pool/backing/stitch-plan.js'
+import { ViewUses } from '../src/pool/backing/view-uses.js'
+import { Views } from '../src/pool/backing/views.js'
+import { VirtualBacking } from '../src/pool/backing/virtual-backing.js'
+import { FreeMemory } from '../src/pool/caching/free-memory.js'
+import { replace, replacePrivate } from './replace-method.js'
+
+/** By key: admits every free block. */
+const ALL = new Float64Array(MOST_STREAMS + 1).fill(Infinity)
+
+/** Maps views with calls to `cuMemSetAccess` that leave devices out. */
+function giveAccessTo(chosen: (devices: readonly number[]) => readonly number[]): () => void {
+  return replace(
+    Views.prototype,
+    'map',
+    original =>
+      function (this: Views, pieces: readonly Piece[]) {
+        const driver = this['context'].activate()
+        const { cuMemSetAccess } = driver
+        driver.cuMemSetAccess = (ptr, bytes, devices, flags) => {
+          const left = chosen(devices)
+          if (left.length > 0) cuMemSetAccess.call(driver, ptr, bytes, left, flags)
+        }
+        try {
+          return original.call(this, pieces)
+        } finally {
+          driver.cuMemSetAccess = cuMemSetAccess
+        }
+      },
+  )
+}
+
+export const VIEW_MUTANTS = {
+  'a piece is in a view once': {
+    broken: 'a piece that is free at both ends is joined with itself',
+    kind: 'views',
+    break: () =>
+      replacePrivate(
+        VirtualBacking.prototype,
+        'planWithRoom',
+        original =>
+          function (this: VirtualBacking, ...request: number[]): StitchPlan | null {
+            const plan = Reflect.apply(original, this, request) as StitchPlan | null
+            const enough = request[0] + request[1] - 1
+            const same = this['home'].pieces.find(({ endFree, startFree }) => endFree + startFree >= enough)
+            return plan === null || same === undefined ? plan : { pieces: [same, same], newUnits: 0 }
+          },
+      ),
+  },
+  'the last uses of parts are compared': {
+    broken: 'free memory is joined in a view whatever it waits for',
+    kind: 'views',
+    break: () =>
+      replacePrivate(
+        VirtualBacking.prototype,
+        'findFreeEnds',
+        original =>
+          function (this: VirtualBacking): void {
+            Reflect.apply(original, this, [ALL])
+          },
+      ),
+  },
+  'a block in a view gives all its parts back': {
+    broken: 'the last part of a block in a view stays taken',
+    kind: 'views',
+    break: () =>
+      replace(
+        FreeMemory.prototype,
+        'giveBack',
+        original =>
+          function (this: FreeMemory, record: number, key: number, stamp: number): void {
+            const { records } = this
+            if (this.hasSlabs && records.rangeOf(record) >= FIRST_VIEW_RANGE) {
+              const before = partsOf(records, record).at(-2) ?? record
+              records.words[(before << 4) | Word.binNext] = 0
+            }
+            original.call(this, record, key, stamp)
+          },
+      ),
+  },
+  'parts keep the dependency of their block': {
+    broken: 'the parts of a freed block in a view depend on nothing',
+    kind: 'views',
+    break: () =>
+      replace(
+        FreeMemory.prototype,
+        'giveBack',
+        original =>
+          function (this: FreeMemory, record: number, key: number, stamp: number): void {
+            const isInView = this.hasSlabs && this.records.rangeOf(record) >= FIRST_VIEW_RANGE
+            if (isInView) original.call(this, record, 0, 0)
+            else original.call(this, record, key, stamp)
+          },
+      ),
+  },
+  'a view remembers its last use': {
+    broken: 'a view is unmapped though its last use is not known to be complete',
+    kind: 'views',
+    break: () => replace(ViewUses.prototype, 'isSettled', () => () => true),
+  },
+  'a view with a block stays': {
+    broken: 'a view is unmapped though it has a block',
+    kind: 'views',
+    break: () =>
+      replace(
+        Views.prototype,
+        'isIdle',
+        () =>
+          function (this: Views, view): boolean {
+            return this['uses'].isSettled(view.number)
+          },
+      ),
+  },
+  'a view is accessible': {
+    broken: 'a view is mapped without access to it',
+    kind: 'views',
+    break: () => giveAccessTo(() => []),
+  },
+  'a view is accessible to peers': {
+    broken: 'other devices with access to a pool have none to its views',
+    kind: 'views',
+    break: () => giveAccessTo(devices => devices.slice(0, 1)),
+  },
+} as const

@@ -1,0 +1,45 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { GiB, MiB } from '../../base/bytes.js'
+import { UNIT_BYTES } from '../../heap/size-classes.js'
+import { Piece, pieceBytes } from './piece.js'
+
+const STEP = 2 * MiB
+
+test('a piece is the least power of two that is enough for its pool and its request', () => {
+  for (const reserved of [0, 1, 511, 512, 513, 1000, 4096, 70_000, 200_000].map(size => size * MiB)) {
+    for (const request of [1, 128, 129, 300, 4096, 40_000].map(size => size * MiB)) {
+      const bytes = pieceBytes(request, reserved, Infinity, STEP)
+      const isEnough = (size: number) => size >= STEP && size * 256 >= reserved && size * 64 >= request
+      const at = `${reserved / MiB} MiB reserved, ${request / MiB} MiB asked`
+      assert.equal(2 ** Math.round(Math.log2(bytes)), bytes, at)
+      assert.ok(isEnough(bytes), at)
+      assert.ok(bytes === STEP || !isEnough(bytes / 2), at)
+    }
+  }
+})
+
+test('a piece has at most 1 GiB', () => {
+  assert.equal(pieceBytes(100 * GiB, 100 * GiB, Infinity, STEP), GiB)
+  assert.equal(pieceBytes(1, 300 * GiB, Infinity, STEP), GiB)
+})
+
+test('a piece has at least one granule', () => {
+  for (const granule of [64 * 1024, 2 * MiB, 8 * MiB, 2 * GiB]) {
+    const bytes = pieceBytes(1, 1, Infinity, granule)
+    assert.equal(bytes, Math.max(2 * MiB, granule))
+  }
+})
+
+test('pieces are single granules beyond nine tenths of the limit', () => {
+  const limit = 100 * GiB
+  assert.equal(pieceBytes(10 * GiB, 0.9 * limit, limit, STEP), 512 * MiB)
+  assert.equal(pieceBytes(10 * GiB, 0.9 * limit + 1, limit, STEP), STEP)
+})
+
+test('a piece is free if all of it is free from its start on', () => {
+  const piece = new Piece(0, (4 * MiB) / UNIT_BYTES)
+  assert.deepEqual([piece.bytes, piece.isFree], [4 * MiB, false])
+  piece.startFree = piece.units
+  assert.equal(piece.isFree, true)
+})
