@@ -38,8 +38,8 @@ export interface PoolOptions {
   readonly releaseThresholdBytes?: number
   /**
    * 'virtual' takes memory in pieces and joins free ones for long blocks, by virtual memory management. 'segments'
-   * takes plain driver allocations. 'managed' takes memory that moves between host and devices on use; a large `maxPoolBytes` lets it
-   * exceed the device's memory ('auto')
+   * takes plain driver allocations. 'managed' takes memory that moves between host and devices on use; a large
+   * `maxPoolBytes` lets it exceed the device's memory ('auto')
    */
   readonly backing?: 'auto' | 'virtual' | 'segments' | 'managed'
   /** looks for mistakes in the use of memory, at the price of speed: `true`, or options; see DebugOptions (false) */
