@@ -3,7 +3,7 @@
 import { Double, type RecordTable, State, Word } from '../src/heap/records.js'
 import { SegregatedFit } from '../src/heap/segregated-fit.js'
 import { MOST_STREAMS } from '../src/order/clocks.js'
-import { GranuleLastUses } from '../src/pool/backing/granule-last-uses.js'
+import { GranuleLastUses } from '../src/pool/backing/pieces/granule-last-uses.js'
 import { CachingPool } from '../src/pool/caching/caching-pool.js'
 import { CrossStreamReuse } from '../src/pool/caching/cross-stream.js'
 import { Deferred, type Use } from '../src/pool/caching/deferred.js'

@@ -1,4 +1,4 @@
-// A block in a view is memory of several places, its parts, that a second mapping joins (pool/backing/views.ts). The
+// A block in a view is memory of several places, its parts, that a second mapping joins (pool/backing/pieces/views.ts). The
 // block has a record outside of all chains. Each part has a record in its heap, in the state `lent`. A lent record
 // that belongs to no block is a slab: its memory is handed out by the heap for small blocks.
 //

@@ -9,8 +9,8 @@ import type { Admission, FreeRun } from '../../heap/free-run.js'
 import type { SegregatedFit } from '../../heap/segregated-fit.js'
 import { classOf, MAX_UNITS, UNIT_BYTES } from '../../heap/size-classes.js'
 import type { PoolAccess } from '../access.js'
-import type { GranuleLastUses } from './granule-last-uses.js'
-import type { ViewUses } from './view-uses.js'
+import type { GranuleLastUses } from './pieces/granule-last-uses.js'
+import type { ViewUses } from './pieces/view-uses.js'
 
 /** Smaller blocks come from the small heap, so that a long-lived small block does not keep a large run apart. */
 export const SMALL_UNITS = MiB / UNIT_BYTES

@@ -27,17 +27,17 @@ import {
   SMALL_RANGE,
   SMALL_UNITS,
 } from './backing.js'
-import { checkPieces } from './check-pieces.js'
-import { findFreeEnds } from './free-ends.js'
-import { GrowthBound } from './growth-bound.js'
-import { HomeRange } from './home-range.js'
-import { findIdlePiece } from './idle-piece.js'
 import { MappedAccess } from './mapped-access.js'
-import { type Piece, pieceBytes } from './piece.js'
-import { planStitch, type StitchPlan } from './stitch-plan.js'
-import { type Part, partsIn, placeIn, type Stretch, stretchOf, unitsOf } from './stretch.js'
-import { ViewAddresses } from './view-addresses.js'
-import { type View, Views } from './views.js'
+import { checkPieces } from './pieces/check-pieces.js'
+import { findFreeEnds } from './pieces/free-ends.js'
+import { GrowthBound } from './pieces/growth-bound.js'
+import { HomeRange } from './pieces/home-range.js'
+import { findIdlePiece } from './pieces/idle-piece.js'
+import { type Piece, pieceBytes } from './pieces/piece.js'
+import { planStitch, type StitchPlan } from './pieces/stitch-plan.js'
+import { type Part, partsIn, placeIn, type Stretch, stretchOf, unitsOf } from './pieces/stretch.js'
+import { ViewAddresses } from './pieces/view-addresses.js'
+import { type View, Views } from './pieces/views.js'
 
 /** Addresses of the home range, as a multiple of the device's memory. */
 const RESERVATION_FACTOR = 4
@@ -140,7 +140,7 @@ export class VirtualBacking implements Backing {
 
   stitch(units: number, alignUnits: number, admission: Admission, mostBytes: number): number {
     const plan = this.planWithRoom(units, alignUnits, admission, mostBytes)
-    if (plan === null || this.growsAsWell(plan, units, alignUnits, admission)) return 0
+    if (plan === null) return 0
     const stretch = stretchOf(plan.pieces)
     const start = placeIn({ ...stretch, units: stretch.units + plan.newUnits }, plan.pieces, units, alignUnits)
     const taken = this.takeParts(plan.pieces, start, units)
@@ -199,7 +199,7 @@ export class VirtualBacking implements Backing {
     while (this.reservedBytes > keepBytes) {
       this.findFreeEnds(SETTLED)
       const idle = findIdlePiece(this.home.pieces, this.heap, this.uses.granules, this.granuleUnits, piece =>
-        piece.views.every(view => this.views.isIdle(view)),
+        this.views.of(piece).every(view => this.views.isIdle(view)),
       )
       if (idle === null) return
       this.release(idle.piece, idle.record)
@@ -248,13 +248,6 @@ export class VirtualBacking implements Backing {
     return null
   }
 
-  /** Whether a block without a view needs no more new memory than a plan. */
-  private growsAsWell({ newUnits }: StitchPlan, units: number, alignUnits: number, admission: Admission): boolean {
-    if (newUnits === 0) return false
-    const run = this.runFor(this.heap, units, alignUnits, admission)
-    return run !== null && run.absentUnits < newUnits + this.granuleUnits
-  }
-
   private findFreeEnds(admission: Admission): void {
     findFreeEnds(this.home.pieces, this.heap, HOME_RANGE, admission)
   }
@@ -294,8 +287,9 @@ export class VirtualBacking implements Backing {
   /** Makes one block of the parts that were taken for it. */
   private join(view: View, taken: readonly Taken[], start: number, units: number): number {
     const parts = taken.map(({ record }) => record)
+    const block = joinParts(this.heap.records, parts, { range: FIRST_VIEW_RANGE + view.number, start, units })
     this.views.noteBlock(view)
-    return joinParts(this.heap.records, parts, { range: FIRST_VIEW_RANGE + view.number, start, units })
+    return block
   }
 
   /** Bytes of new memory that the pool may take. */
@@ -368,7 +362,7 @@ export class VirtualBacking implements Backing {
     // Taken out of the heap first, so that no other thread can allocate from it while the driver unmaps it.
     this.heap.decommit(record, piece.start, piece.units)
     try {
-      while (piece.views.length > 0) this.views.unmap(piece.views[piece.views.length - 1])
+      for (const view of this.views.of(piece)) this.views.unmap(view)
     } catch (error) {
       this.heap.commit(piece.start, piece.units, 0, 0)
       throw error

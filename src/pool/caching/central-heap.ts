@@ -208,6 +208,7 @@ export class CentralHeap {
     if (this.backing.reservedBytes > threshold) {
       if (this.hasSlabs) giveBackEmptySlabs(this.memory)
       this.backing.trim(threshold)
+      this.limitLargeCaches()
     }
     return settled
   }

@@ -10,8 +10,8 @@ import { SegregatedFit } from '../../heap/segregated-fit.js'
 import { classFloorUnits } from '../../heap/size-classes.js'
 import { MOST_STREAMS } from '../../order/clocks.js'
 import { FIRST_VIEW_RANGE, type Heaps, HOME_RANGE, type MappedUses, SMALL_UNITS } from '../backing/backing.js'
-import { GranuleLastUses } from '../backing/granule-last-uses.js'
-import { ViewUses } from '../backing/view-uses.js'
+import { GranuleLastUses } from '../backing/pieces/granule-last-uses.js'
+import { ViewUses } from '../backing/pieces/view-uses.js'
 import type { BlockCache } from './block-cache.js'
 
 /** Room of a fixed size, in memory that threads share. */

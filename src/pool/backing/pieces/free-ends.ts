@@ -1,9 +1,9 @@
 // How much of each piece a stream may use at its start and at its end. Only ends can be joined in a view: free memory
 // in the middle of a piece has memory in use on both sides.
 
-import { type Admission, isAdmitted } from '../../heap/free-run.js'
-import { Word } from '../../heap/records.js'
-import type { SegregatedFit } from '../../heap/segregated-fit.js'
+import { type Admission, isAdmitted } from '../../../heap/free-run.js'
+import { Word } from '../../../heap/records.js'
+import type { SegregatedFit } from '../../../heap/segregated-fit.js'
 import type { Piece } from './piece.js'
 
 /**

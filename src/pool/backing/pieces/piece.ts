@@ -2,9 +2,8 @@
 // in the home range when it is created, and stays there until it is released. Calls of the driver cost per handle and
 // hardly per byte, so a pool has few pieces, of sizes that fit its own.
 
-import { GiB, MiB } from '../../base/bytes.js'
-import { UNIT_BYTES } from '../../heap/size-classes.js'
-import type { View } from './views.js'
+import { GiB, MiB } from '../../../base/bytes.js'
+import { UNIT_BYTES } from '../../../heap/size-classes.js'
 
 const LEAST_BYTES = 2 * MiB
 const MOST_BYTES = GiB
@@ -16,9 +15,6 @@ const SCARCE_SHARE = 0.9
 
 /** One driver handle, mapped at its home. Offsets and sizes are in units. */
 export class Piece {
-  /** mapped again in these views */
-  readonly views: View[] = []
-
   // What the last look at the free memory has found (see free-ends.ts): how much is free for the asking stream at the
   // start and at the end, and the record in which each of the two begins. A whole free piece has all its units in both.
   startFree = 0

@@ -2,13 +2,13 @@
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
-import { MiB } from '../../base/bytes.js'
-import { CudaError } from '../../base/errors.js'
-import { CU_MEM_ACCESS_FLAGS_PROT_READWRITE } from '../../driver/constants.js'
-import { UNIT_BYTES } from '../../heap/size-classes.js'
-import { TestDevice } from '../pool.fixture.js'
+import { MiB } from '../../../base/bytes.js'
+import { CudaError } from '../../../base/errors.js'
+import { CU_MEM_ACCESS_FLAGS_PROT_READWRITE } from '../../../driver/constants.js'
+import { UNIT_BYTES } from '../../../heap/size-classes.js'
+import { TestDevice } from '../../pool.fixture.js'
+import { MappedAccess } from '../mapped-access.js'
 import { HomeRange } from './home-range.js'
-import { MappedAccess } from './mapped-access.js'
 import type { Piece } from './piece.js'
 import { ViewAddresses } from './view-addresses.js'
 import { ViewUses } from './view-uses.js'
@@ -83,11 +83,11 @@ function assertAgree({ granted, home, views }: SetUp): void {
   let mappings = 0
   for (const view of all) {
     mappings += view.pieces.length
-    for (const piece of view.pieces) assert.equal(piece.views.filter(other => other === view).length, 1)
+    for (const piece of view.pieces) assert.equal(views.of(piece).filter(other => other === view).length, 1)
   }
   assert.equal(views.mappings, mappings)
   for (const piece of home.pieces) {
-    assert.ok(piece.views.every(view => all.includes(view)))
+    assert.ok(views.of(piece).every(view => all.includes(view)))
     assert.equal(granted.mapped.get(home.base + piece.start * UNIT_BYTES), piece.bytes, 'pieces stay at home')
   }
   for (const view of all.filter(({ isReady }) => isReady)) {

@@ -1,7 +1,7 @@
 // A timeout may cut a call short in the middle of an unmapping. The driver may have done it then, and refuses to do it
 // again.
 
-import { CudaError } from '../../base/errors.js'
+import { CudaError } from '../../../base/errors.js'
 
 /** Runs `unmap`. If an earlier run for `mapping` was cut short, a refusal means that it had succeeded. */
 export function unmapOnce(mapping: { isLeaving: boolean }, unmap: () => void): void {

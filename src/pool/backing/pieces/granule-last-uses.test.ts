@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
-import { RecordTable, Word } from '../../heap/records.js'
-import { MOST_STREAMS } from '../../order/clocks.js'
+import { RecordTable, Word } from '../../../heap/records.js'
+import { MOST_STREAMS } from '../../../order/clocks.js'
 import { GranuleLastUses, SEVERAL } from './granule-last-uses.js'
 
 const GRANULE_UNITS = 100

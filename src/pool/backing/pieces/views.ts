@@ -6,11 +6,11 @@
 // A view needs nothing of the host when it is mapped, as the order of the streams is enough. It is unmapped only when
 // the host has seen the last use through it complete.
 
-import type { Context } from '../../driver/context.js'
-import type { Driver } from '../../driver/driver.js'
-import { UNIT_BYTES } from '../../heap/size-classes.js'
-import { relaxed } from '../../order/relaxed.js'
-import type { MappedAccess } from './mapped-access.js'
+import type { Context } from '../../../driver/context.js'
+import type { Driver } from '../../../driver/driver.js'
+import { UNIT_BYTES } from '../../../heap/size-classes.js'
+import { relaxed } from '../../../order/relaxed.js'
+import type { MappedAccess } from '../mapped-access.js'
 import type { Piece } from './piece.js'
 import type { Stretch } from './stretch.js'
 import { unmapOnce } from './unmap-once.js'
@@ -52,6 +52,7 @@ interface StretchOfView extends Stretch {
 
 export class Views {
   private readonly views: View[] = []
+  private readonly byPiece = new Map<Piece, readonly View[]>()
   /** numbers of no view */
   private readonly numbers: number[] = []
   /** blocks that views have served */
@@ -66,6 +67,11 @@ export class Views {
     private readonly addresses: ViewAddresses,
   ) {
     for (let number = uses.most - 1; number >= 0; number--) this.numbers.push(number)
+  }
+
+  /** The views in which a piece is mapped. */
+  of(piece: Piece): readonly View[] {
+    return this.byPiece.get(piece) ?? []
   }
 
   /** The view in which an address lies, or null. */
@@ -114,7 +120,7 @@ export class Views {
     const driver = this.context.activate()
     const view = new View(this.numbers.pop()!, units, pieces)
     this.views.push(view)
-    for (const piece of pieces) piece.views.push(view)
+    for (const piece of pieces) this.byPiece.set(piece, [...this.of(piece), view])
     this.mappings += pieces.length
     try {
       relaxed(driver, () => this.mapEach(driver, view)) // some stream may be captured
@@ -199,7 +205,11 @@ export class Views {
     if (index === -1) return
     if (view.base !== 0) this.addresses.giveBack(view.base, view.bytes)
     this.views.splice(index, 1)
-    for (const piece of view.pieces) piece.views.splice(piece.views.indexOf(view), 1)
+    for (const piece of view.pieces) {
+      const others = this.of(piece).filter(other => other !== view)
+      if (others.length > 0) this.byPiece.set(piece, others)
+      else this.byPiece.delete(piece)
+    }
     this.mappings -= view.pieces.length
     this.uses.forget(view.number)
     this.numbers.push(view.number)

@@ -1,7 +1,7 @@
 // Which pieces a new view joins: the free end of one piece, whole free pieces, and the free start of one more. Reads
 // what free-ends.ts has noted on the pieces.
 
-import { MiB } from '../../base/bytes.js'
+import { MiB } from '../../../base/bytes.js'
 import type { Piece } from './piece.js'
 
 /** Ends, and starts, that are combined with whole pieces. */

@@ -1,13 +1,13 @@
 // The addresses where each piece of a pool is mapped first. They are reserved once, and are several times as many as the
 // device has memory.
 
-import { CudaError } from '../../base/errors.js'
-import { CU_MEM_HANDLE_TYPE_NONE } from '../../driver/constants.js'
-import type { Context } from '../../driver/context.js'
-import { UNIT_BYTES } from '../../heap/size-classes.js'
-import { relaxed } from '../../order/relaxed.js'
-import { MOST_ALIGNMENT_BYTES } from './backing.js'
-import type { MappedAccess } from './mapped-access.js'
+import { CudaError } from '../../../base/errors.js'
+import { CU_MEM_HANDLE_TYPE_NONE } from '../../../driver/constants.js'
+import type { Context } from '../../../driver/context.js'
+import { UNIT_BYTES } from '../../../heap/size-classes.js'
+import { relaxed } from '../../../order/relaxed.js'
+import { MOST_ALIGNMENT_BYTES } from '../backing.js'
+import type { MappedAccess } from '../mapped-access.js'
 import { Piece } from './piece.js'
 import { unmapOnce } from './unmap-once.js'
 

@@ -2,11 +2,11 @@
 
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { Random } from '../../base/random.js'
-import { isAdmitted } from '../../heap/free-run.js'
-import { RecordTable, State } from '../../heap/records.js'
-import { SegregatedFit } from '../../heap/segregated-fit.js'
-import { HOME_RANGE } from './backing.js'
+import { Random } from '../../../base/random.js'
+import { isAdmitted } from '../../../heap/free-run.js'
+import { RecordTable, State } from '../../../heap/records.js'
+import { SegregatedFit } from '../../../heap/segregated-fit.js'
+import { HOME_RANGE } from '../backing.js'
 import { findFreeEnds } from './free-ends.js'
 import { Piece } from './piece.js'
 

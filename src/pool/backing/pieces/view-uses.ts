@@ -1,8 +1,8 @@
 // How many blocks each view has, and the last use of memory through it. A view must not be unmapped while the GPU may
 // use an address in it. Threads share these numbers: any thread may free a block, but only one unmaps.
 
-import { Region } from '../../base/region.js'
-import { slotOfKey } from '../../heap/key.js'
+import { Region } from '../../../base/region.js'
+import { slotOfKey } from '../../../heap/key.js'
 
 /** As a key: the last uses were on several streams. */
 const SEVERAL = -1

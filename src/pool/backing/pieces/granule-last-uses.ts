@@ -1,9 +1,9 @@
 // The last use of each granule of an address range. Each granule has its own: when blocks merge, a use per block
 // would make all their granules look as young as the youngest.
 
-import { Region } from '../../base/region.js'
-import { slotOfKey } from '../../heap/key.js'
-import type { RecordTable } from '../../heap/records.js'
+import { Region } from '../../../base/region.js'
+import { slotOfKey } from '../../../heap/key.js'
+import type { RecordTable } from '../../../heap/records.js'
 
 /** As a key: blocks of several streams lay on the granule, so only the heap's dependencies tell when it is idle. */
 export const SEVERAL = -1

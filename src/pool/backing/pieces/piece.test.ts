@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { GiB, MiB } from '../../base/bytes.js'
-import { UNIT_BYTES } from '../../heap/size-classes.js'
+import { GiB, MiB } from '../../../base/bytes.js'
+import { UNIT_BYTES } from '../../../heap/size-classes.js'
 import { Piece, pieceBytes } from './piece.js'
 
 const STEP = 2 * MiB

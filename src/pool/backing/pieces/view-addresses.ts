@@ -1,8 +1,8 @@
 // Addresses for views. To reserve addresses for each view takes longer than to map a piece, so they come from few large
 // reservations. Addresses of views that were unmapped serve views of the same size.
 
-import type { Context } from '../../driver/context.js'
-import { MOST_ALIGNMENT_BYTES } from './backing.js'
+import type { Context } from '../../../driver/context.js'
+import { MOST_ALIGNMENT_BYTES } from '../backing.js'
 
 interface Reservation {
   readonly base: number
