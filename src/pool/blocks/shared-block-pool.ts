@@ -4,7 +4,7 @@
 
 import { assert } from '../../base/assert.js'
 import { checkByteCount } from '../../base/bytes.js'
-import type { OutOfMemoryError } from '../../base/errors.js'
+import { type OutOfMemoryError, PoolError } from '../../base/errors.js'
 import { UNIT_BYTES } from '../../heap/size-classes.js'
 import type { Clocks } from '../../order/clocks.js'
 import type { Stream } from '../../order/stream.js'
@@ -50,6 +50,7 @@ export function newSharedBlocks<D>(clocks: Clocks, options: BlockOptions, device
     crossStreamReuse: 'ordered',
     deterministic: false,
     releaseThresholdBytes: Infinity,
+    readyBytes: 0,
     backing: slabs,
     debug: null,
   } as const
@@ -118,6 +119,11 @@ export class SharedBlockPool<D = unknown> extends SharedPool<D> {
     const buffer = super.tryAllocate(this.blockBytes, stream)
     if (buffer !== null) this.shorten(buffer, bytes)
     return buffer
+  }
+
+  /** Throws PoolError: the pool is made with its first blocks. */
+  override reserve(): never {
+    throw new PoolError('reserve: a block pool is made with its blocks; raise count instead')
   }
 
   /** Blocks of the pool, handed out or not. */

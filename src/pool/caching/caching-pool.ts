@@ -25,7 +25,7 @@ import { type Block, type BlockOwner, markBefore, slackOf } from './block.js'
 import { blockUnits } from './block-units.js'
 import { CentralHeap } from './central-heap.js'
 import type { PoolConfig } from './options.js'
-import { outOfMemory } from './shortage.js'
+import { noRoomToReserve, outOfMemory, type Shortage } from './shortage.js'
 import { type PoolSnapshot, snapshotOf } from './snapshot.js'
 import { classUnits, StreamCaches } from './stream-caches.js'
 
@@ -195,6 +195,20 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     const before = this.central.backing.reservedBytes
     this.busily('trimTo', () => this.central.trimTo(bytes))
     return before - this.central.backing.reservedBytes
+  }
+
+  /**
+   * Takes free memory from the device until at least `bytes` are reserved in all, so that later requests need not wait
+   * for the driver. Returns the bytes added. Throws OutOfMemoryError if limit or device do not allow it; the pool then
+   * gives back what it has added. `trimTo` gives the memory back, and so does a `releaseThresholdBytes` below `bytes`.
+   * With backing 'segments' the memory is one segment, for blocks of 1 MiB and more.
+   */
+  reserve(bytes: number): number {
+    this.checkOpen('reserve')
+    if (bytes !== 0) checkByteCount(bytes, 'reserve: bytes')
+    const added = this.busily('reserve', () => this.central.reserve(bytes))
+    if (added === null) throw noRoomToReserve(this.shortage(bytes, bytes))
+    return added
   }
 
   /**
@@ -564,10 +578,14 @@ export class CachingPool extends ClosablePool implements BlockOwner {
 
   /** `blockBytes` is the size of the block that was requested for a buffer of `bytes`. */
   protected outOfMemory(bytes: number, blockBytes = bytes): OutOfMemoryError {
+    return outOfMemory(this.shortage(bytes, Math.max(blockBytes, this.unitsOf(blockBytes) * UNIT_BYTES)))
+  }
+
+  private shortage(bytes: number, blockBytes: number): Shortage {
     const { freeBytes, totalBytes } = this.context.activate().cuMemGetInfo()
-    return outOfMemory({
+    return {
       bytes,
-      blockBytes: Math.max(blockBytes, this.unitsOf(blockBytes) * UNIT_BYTES),
+      blockBytes,
       stats: this.stats(),
       streams: this.central.byStream(),
       largestFreeBytes: this.central.longestFreeBytes(),
@@ -575,7 +593,7 @@ export class CachingPool extends ClosablePool implements BlockOwner {
       deviceTotalBytes: totalBytes,
       config: this.config,
       backing: this.central.backing,
-    })
+    }
   }
 
   private checkCapturable(call: string, stream: Stream): void {

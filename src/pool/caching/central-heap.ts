@@ -11,6 +11,7 @@ import { classOf, UNIT_BYTES } from '../../heap/size-classes.js'
 import type { Clocks } from '../../order/clocks.js'
 import type { Stream } from '../../order/stream.js'
 import { type Backing, SMALL_UNITS } from '../backing/backing.js'
+import { SCARCE_SHARE } from '../backing/pieces/piece.js'
 import type { BlockCache } from './block-cache.js'
 import { GraphArenas } from './captures/graph-arenas.js'
 import { chooseBacking } from './choose-backing.js'
@@ -33,6 +34,8 @@ import { finish, type Waiting } from './slow-path/waiting.js'
 const VERY_LARGE_UNITS = (16 * MiB) / UNIT_BYTES
 /** A stream may cache large blocks of this share of the pool's memory. */
 const LARGE_CACHE_SHARE = 1 / 64
+/** `reserve` grows by at most this share of the result at a time, since pieces are larger for a larger growth. */
+const RESERVE_SHARE = 1 / 4
 
 export class CentralHeap {
   readonly small: SegregatedFit
@@ -213,14 +216,62 @@ export class CentralHeap {
     return settled
   }
 
-  /** Takes `units` of new memory for the next requests, unless as much is free or the limit is near. */
+  /**
+   * Takes `units` of new memory for the next requests, unless as much is free, or the limit or the release threshold
+   * is near.
+   */
   growAhead(wanted: SegregatedFit, units: number): void {
-    const { backing } = this
+    const { backing, config } = this
     const heap = this.memory.hasSlabs ? this.large : wanted
-    const mostBytes = Math.min(backing.limitBytes, backing.reservedBytes + units * UNIT_BYTES)
+    const most = Math.min(backing.limitBytes, config.releaseThresholdBytes)
+    const mostBytes = Math.min(most, backing.reservedBytes + units * UNIT_BYTES)
     if (heap.freeUnits >= units) return
     const record = backing.grow(heap, units, 1, HOLES_ONLY, mostBytes)
     if (record !== 0) heap.free(record, 0, 0)
+  }
+
+  /**
+   * Takes free memory from the device until `bytes` are reserved. Returns the bytes added; null if limit or device do
+   * not allow all of it, and then adds nothing.
+   */
+  reserve(bytes: number): number | null {
+    const { backing } = this
+    const before = backing.reservedBytes
+    const newBytes = Math.ceil((bytes - before) / backing.stepBytes) * backing.stepBytes
+    if (newBytes <= 0) return 0
+    if (before + newBytes > backing.limitBytes || newBytes > this.deviceRoom) return null
+    const taken: number[] = []
+    let isComplete = false
+    try {
+      while (backing.reservedBytes < before + newBytes) {
+        const goal = this.nextGoal(before + newBytes)
+        const record = backing.grow(this.large, (goal - backing.reservedBytes) / UNIT_BYTES, 1, HOLES_ONLY, goal)
+        if (record === 0) return null
+        taken.push(record)
+      }
+      isComplete = true
+    } finally {
+      for (const record of taken) this.large.free(record, 0, 0)
+      if (!isComplete) backing.trim(before)
+      this.limitLargeCaches()
+    }
+    return backing.reservedBytes - before
+  }
+
+  /** The bytes to have reserved after the next growth, on the way to `bytes`. */
+  private nextGoal(bytes: number): number {
+    const { kind, stepBytes, limitBytes, reservedBytes } = this.backing
+    if (kind !== 'virtual') return bytes // one long segment serves more requests than several short ones
+    const share = Math.ceil((bytes * RESERVE_SHARE) / stepBytes) * stepBytes
+    const scarce = Math.floor((limitBytes * SCARCE_SHARE) / stepBytes) * stepBytes // pieces are small beyond it
+    const next = Math.min(bytes, reservedBytes + share)
+    return reservedBytes < scarce ? Math.min(next, scarce) : next
+  }
+
+  /** Bytes that the device has left for the pool. */
+  private get deviceRoom(): number {
+    if (this.backing.kind === 'managed') return Infinity
+    return this.clocks.context.activate().cuMemGetInfo().freeBytes - this.config.leaveFreeBytes
   }
 
   /** Gives idle memory back until at most `bytes` are reserved. */

@@ -16,6 +16,7 @@ test('the defaults', () => {
     crossStreamReuse: 'wait-before-oom',
     deterministic: false,
     releaseThresholdBytes: Infinity,
+    readyBytes: 0,
     backing: 'auto',
     debug: null,
   })
@@ -36,6 +37,11 @@ test('a limit in bytes, without end, or as a share of the device', () => {
     assert.equal(parsePoolOptions({ maxPoolBytes }, DEVICE_BYTES).limitBytes, bytes)
   }
   assert.equal(parsePoolOptions({ maxPoolBytes: '33%' }, 1000).limitBytes, 330)
+})
+
+test('memory can be kept ready in a shared pool', () => {
+  assert.equal(parsePoolOptions({ readyBytes: MiB, shared: true }, DEVICE_BYTES).readyBytes, MiB)
+  assert.equal(parsePoolOptions({ readyBytes: 0 }, DEVICE_BYTES).readyBytes, 0)
 })
 
 test('undefined is the same as left out', () => {
@@ -76,6 +82,12 @@ test('every bad option is refused by its name', () => {
     [{ leaveFreeBytes: '1' }, 'TypeError', /leaveFreeBytes/],
     [{ releaseThresholdBytes: -1 }, 'RangeError', /releaseThresholdBytes/],
     [{ releaseThresholdBytes: Number.NaN }, 'RangeError', /releaseThresholdBytes/],
+    [{ readyBytes: -1, shared: true }, 'RangeError', /readyBytes/],
+    [{ readyBytes: Infinity, shared: true }, 'RangeError', /readyBytes/],
+    [{ readyBytes: '1', shared: true }, 'TypeError', /readyBytes/],
+    [{ readyBytes: 5 * GiB, shared: true }, 'RangeError', /readyBytes \(5 GiB\) exceeds maxPoolBytes \(4 GiB\)/],
+    [{ readyBytes: MiB }, 'TypeError', /readyBytes needs .* pass shared: true, or call pool.reserve/],
+    [{ readyBytes: MiB, shared: true, deterministic: true }, 'TypeError', /readyBytes and deterministic exclude/],
     [{ sizeClasses: 'powersOfTwo' }, 'TypeError', /sizeClasses.*'sixteenPerOctave' or 'powerOfTwo'/],
     [{ streamOrdered: 1 }, 'TypeError', /streamOrdered/],
     [{ streamOrdered: 'false' }, 'TypeError', /streamOrdered/],

@@ -37,6 +37,13 @@ export interface PoolOptions {
   /** idle memory above this goes back to the device whenever the pool settles (Infinity) */
   readonly releaseThresholdBytes?: number
   /**
+   * in a shared pool: after it has answered, the pool server takes new memory ahead of demand. At least this much is
+   * free then, and at most twice as much, as far as `maxPoolBytes`, `leaveFreeBytes` and `releaseThresholdBytes` allow.
+   * `trimTo` gives the memory back; the next request that reaches the pool server takes it again. A pool of one thread
+   * has no pool server and refuses the option: call `pool.reserve` (0)
+   */
+  readonly readyBytes?: number
+  /**
    * 'virtual' takes memory in pieces and joins free ones for long blocks, by virtual memory management. 'segments'
    * takes plain driver allocations. 'managed' takes memory that moves between host and devices on use; a large
    * `maxPoolBytes` lets it exceed the device's memory ('auto')
@@ -58,6 +65,7 @@ export interface PoolConfig {
   readonly crossStreamReuse: CrossStreamReuse
   readonly deterministic: boolean
   readonly releaseThresholdBytes: number
+  readonly readyBytes: number
   /**
    * a source of segments is for memory that is not the device's; a plan describes a source that another thread makes
    */
@@ -75,6 +83,7 @@ const KEYS = [
   'crossStreamReuse',
   'deterministic',
   'releaseThresholdBytes',
+  'readyBytes',
   'backing',
   'debug',
   'shared',
@@ -106,6 +115,7 @@ export function parsePoolOptions(options: PoolOptions, deviceBytes: number): Poo
     crossStreamReuse: choice(options.crossStreamReuse ?? 'wait-before-oom', 'crossStreamReuse', CROSS_STREAM_REUSE),
     deterministic: choice(options.deterministic ?? false, 'deterministic', [true, false]),
     releaseThresholdBytes: bytesOrZero(options.releaseThresholdBytes ?? Infinity, 'releaseThresholdBytes'),
+    readyBytes: readyBytesOf(options, limitBytes),
     backing: choice(options.backing ?? 'auto', 'backing', ['auto', 'virtual', 'segments', 'managed'] as const),
     debug: parseDebugOptions(options.debug ?? false, Math.min(limitBytes, deviceBytes)),
   }
@@ -124,6 +134,20 @@ export function limitOf(value: number | string, totalBytes: number): number {
     throw new RangeError(`maxPoolBytes must be bytes, Infinity or a share from '1%' to '100%', not '${value}'`)
   }
   return Math.floor(share * totalBytes)
+}
+
+function readyBytesOf({ readyBytes = 0, shared, deterministic }: PoolOptions, limitBytes: number): number {
+  if (readyBytes === 0) return 0
+  checkByteCount(readyBytes, 'readyBytes')
+  if (shared !== true) {
+    throw new TypeError('readyBytes needs the pool server of a shared pool: pass shared: true, or call pool.reserve')
+  }
+  if (deterministic === true) {
+    throw new TypeError('readyBytes and deterministic exclude each other: when memory is added depends on time')
+  }
+  if (readyBytes <= limitBytes) return readyBytes
+  const excess = `readyBytes (${formatBytes(readyBytes)}) exceeds maxPoolBytes (${formatBytes(limitBytes)})`
+  throw new RangeError(`${excess}; lower it, or raise maxPoolBytes`)
 }
 
 function bytesOrZero(value: number, option: string): number {

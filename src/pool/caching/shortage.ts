@@ -25,10 +25,24 @@ export interface Shortage {
 
 /** The error for a failed request: the numbers, and the remedy. */
 export function outOfMemory(shortage: Shortage): OutOfMemoryError {
+  return errorOf(`no room for ${formatBytes(shortage.bytes)}`, shortage, shortage)
+}
+
+/** The error for a pool that cannot reserve `shortage.bytes` in all. */
+export function noRoomToReserve(shortage: Shortage): OutOfMemoryError {
+  const { bytes, stats } = shortage
+  const blockBytes = bytes - stats.reservedBytes
+  // The memory that the pool has cannot serve a request for more of it.
+  const full = { ...shortage, blockBytes, stats: { ...stats, liveBytes: stats.reservedBytes, pendingBytes: 0 } }
+  return errorOf(`reserve: no room for ${formatBytes(blockBytes)} more`, shortage, full)
+}
+
+/** `judged` decides about the remedy. */
+function errorOf(fact: string, shortage: Shortage, judged: Shortage): OutOfMemoryError {
   const { bytes, stats, deviceFreeBytes, deviceTotalBytes, largestFreeBytes } = shortage
   const streams = [...shortage.streams].sort((a, b) => b.pendingBytes - a.pendingBytes)
   const heldElsewhereBytes = Math.max(0, deviceTotalBytes - deviceFreeBytes - stats.reservedBytes)
-  const [remedy, advice] = remedyFor({ ...shortage, streams }, heldElsewhereBytes)
+  const [remedy, advice] = remedyFor({ ...judged, streams }, heldElsewhereBytes)
   const pending = streams.filter(stream => stream.pendingBytes > 0)
   const facts = [
     `${formatBytes(stats.liveBytes)} live in ${formatBytes(stats.reservedBytes)} reserved`,
@@ -44,12 +58,7 @@ export function outOfMemory(shortage: Shortage): OutOfMemoryError {
     largestFreeBytes,
     heldElsewhereBytes,
   }
-  return new OutOfMemoryError(
-    `no room for ${formatBytes(bytes)}: ${facts.join(', ')}; ${advice}`,
-    figures,
-    streams,
-    remedy,
-  )
+  return new OutOfMemoryError(`${fact}: ${facts.join(', ')}; ${advice}`, figures, streams, remedy)
 }
 
 /** Checks the limits from the hardest to the softest; returns the remedy for the first one that stops the request. */

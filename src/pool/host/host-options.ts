@@ -56,6 +56,7 @@ export function hostConfig(limitBytes: number, backing: PoolConfig['backing']): 
     crossStreamReuse: 'ordered',
     deterministic: false,
     releaseThresholdBytes: Infinity,
+    readyBytes: 0,
     backing,
     debug: null,
   }

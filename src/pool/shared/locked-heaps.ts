@@ -1,7 +1,7 @@
 // The heaps of a shared pool, as a thread uses them under the lock when its own cache has no block, or no room.
 
 import { Word } from '../../heap/records.js'
-import { classOf } from '../../heap/size-classes.js'
+import { classOf, UNIT_BYTES } from '../../heap/size-classes.js'
 import type { Clocks } from '../../order/clocks.js'
 import { SMALL_CLASSES } from '../backing/backing.js'
 import { CrossStreamReuse } from '../caching/cross-stream.js'
@@ -19,6 +19,8 @@ export class LockedHeaps {
     /** by stream slot: the latest stamp that the host has seen complete; see `seenBy` */
     seen: Float64Array,
     deterministic: boolean,
+    /** the option of that name: the pool server is woken when less is free */
+    private readonly readyBytes: number,
   ) {
     const { records, caches } = state
     this.crossStream = new CrossStreamReuse(records, caches, clocks, seen, deterministic, () => {})
@@ -29,6 +31,7 @@ export class LockedHeaps {
     const { state } = this
     this.cache.mend()
     state.acquire()
+    const wasReady = this.isReady
     let record: number
     try {
       record = this.takeLocked(units, alignUnits, slot)
@@ -37,7 +40,12 @@ export class LockedHeaps {
       throw error
     }
     state.release()
+    if (wasReady && !this.isReady) state.channel.doorbell.ring()
     return record
+  }
+
+  private get isReady(): boolean {
+    return this.readyBytes === 0 || this.state.memory.large.freeUnits * UNIT_BYTES >= this.readyBytes
   }
 
   private takeLocked(units: number, alignUnits: number, slot: number): number {

@@ -38,7 +38,7 @@ export type Question =
   | { readonly ask: 'defer'; readonly record: number; readonly slot: number; readonly stamp: number }
   | { readonly ask: 'begin' | 'settle' | 'shortage' | 'check' | 'leave' | 'close' }
   | { readonly ask: 'prepare'; readonly units: number }
-  | { readonly ask: 'trim'; readonly bytes: number }
+  | { readonly ask: 'trim' | 'reserve'; readonly bytes: number }
   | { readonly ask: 'reclaim'; readonly thread: number }
 
 interface BlockQuestion {
@@ -80,6 +80,12 @@ export class PoolServer {
   private readonly users: SlotUser[] = []
   /** new memory taken beyond a request: at least a granule, or nothing */
   private readonly aheadUnits: number
+  /** the option `readyBytes`, in whole steps of the backing */
+  private readonly readyUnits: number
+  /** whether the pool was trimmed after the last request for memory */
+  private isTrimmed = false
+  /** bytes reserved when no memory could be taken ahead; while that stays so, the next attempt would fail again */
+  private refusedAtBytes = -1
   /** dead threads that hold live buffers; their cached blocks were taken back */
   private readonly buried = new Set<number>()
   private readonly waitingRequests: WaitingRequests<Question>
@@ -107,7 +113,9 @@ export class PoolServer {
     const most = Math.min(MOST_AHEAD_BYTES, this.central.backing.limitBytes * AHEAD_SHARE)
     const { stepBytes } = this.central.backing
     const isPlanned = typeof config.backing === 'object' // the plan fixes how much is taken at a time
-    this.aheadUnits = isPlanned ? 0 : (Math.floor(most / stepBytes) * stepBytes) / UNIT_BYTES
+    this.readyUnits = (Math.ceil(config.readyBytes / stepBytes) * stepBytes) / UNIT_BYTES
+    const isAhead = isPlanned || this.readyUnits > 0
+    this.aheadUnits = isAhead ? 0 : (Math.floor(most / stepBytes) * stepBytes) / UNIT_BYTES
     state.figures[Figure.server] = state.thread
   }
 
@@ -129,6 +137,7 @@ export class PoolServer {
     for (const asker of this.waitingRequests.askers) channel.reply(asker, () => this.goOn(asker))
     const requests = channel.answer((question, asker) => this.begin(question as Question, asker))
     if (this.closed) registry.forget(thread)
+    else this.keepReady()
     return requests
   }
 
@@ -156,6 +165,17 @@ export class PoolServer {
     } catch (error) {
       if (!(error instanceof CudaError || error instanceof PoolError)) throw error
     }
+  }
+
+  /** Takes memory ahead of demand, as the option `readyBytes` asks. */
+  private keepReady(): void {
+    const { large } = this.state.memory
+    if (this.readyUnits === 0 || this.isTrimmed || large.freeUnits >= this.readyUnits) return
+    const { backing } = this.central
+    const { reservedBytes } = backing
+    if (reservedBytes === this.refusedAtBytes) return
+    this.unlessRefused(() => this.within(() => this.central.growAhead(large, this.readyUnits)))
+    this.refusedAtBytes = backing.reservedBytes === reservedBytes ? reservedBytes : -1
   }
 
   /** Clears up behind threads that have ended. */
@@ -219,7 +239,10 @@ export class PoolServer {
       case 'settle':
         return central.processDeferred()
       case 'trim':
+        this.isTrimmed = true
         return central.trimTo(question.bytes)
+      case 'reserve':
+        return central.reserve(question.bytes)
       case 'shortage':
         return this.shortage()
       case 'check':
@@ -236,6 +259,7 @@ export class PoolServer {
   /** Finds a block and makes the asking thread its owner; 0 when memory has run out. */
   private *allocate(question: BlockQuestion, asker: number): Waiting<number> {
     const { units, alignUnits, slot } = question
+    this.isTrimmed = false
     if (!this.state.hasRecords) {
       const most = this.state.records.inUse
       throw new PoolError(`allocate: the pool has ${most} blocks, which is the limit; make another, or larger blocks`)

@@ -25,7 +25,7 @@ import { blockUnits } from '../caching/block-units.js'
 import { unknownAddress } from '../caching/caching-pool.js'
 import { seenBy } from '../caching/central-heap.js'
 import type { PoolConfig } from '../caching/options.js'
-import { outOfMemory } from '../caching/shortage.js'
+import { noRoomToReserve, outOfMemory, type Shortage } from '../caching/shortage.js'
 import { classUnits } from '../caching/stream-caches.js'
 import { ClosablePool, type CloseReport } from '../closable-pool.js'
 import type { PoolStats } from '../pool.js'
@@ -110,7 +110,7 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
     this.addresses = new AddressLookup(this.state)
     const { number } = descriptor
     this.ownership = new BlockOwnership(this.state, this.cache, this.addresses, this, clocks, defaultStream, number)
-    this.heaps = new LockedHeaps(this.state, this.cache, clocks, this.seen, config.deterministic)
+    this.heaps = new LockedHeaps(this.state, this.cache, clocks, this.seen, config.deterministic, config.readyBytes)
     this.server = new ServerClient(this.state, clocks, this.heaps, meanwhile)
     this.report = new SharedReport(this.state, clocks, config.limitBytes)
     this.counts = this.state.counts.subarray(thread * COUNT_LINE, (thread + 1) * COUNT_LINE)
@@ -329,6 +329,15 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
     return Math.max(0, before - this.state.figures[Figure.reservedBytes])
   }
 
+  /** As `CachingPool.reserve`; the pool server takes the memory, while this thread waits. */
+  reserve(bytes: number): number {
+    this.checkOpen('reserve')
+    if (bytes !== 0) checkByteCount(bytes, 'reserve: bytes')
+    const added = this.ask({ ask: 'reserve', bytes }) as number | null
+    if (added === null) throw noRoomToReserve(this.shortage(bytes, bytes))
+    return added
+  }
+
   /**
    * Counters of all threads together. No thread is stopped: while others work, each block is counted as it is found.
    * Peaks are those noticed when the pool server looked at all blocks.
@@ -544,11 +553,15 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
   }
 
   protected outOfMemory(bytes: number): OutOfMemoryError {
+    return outOfMemory(this.shortage(bytes, blockUnits(bytes, this.config) * UNIT_BYTES))
+  }
+
+  private shortage(bytes: number, blockBytes: number): Shortage {
     const { freeBytes, totalBytes } = this.context.activate().cuMemGetInfo()
     const { streams, largestFreeBytes, kind, stepBytes } = this.ask({ ask: 'shortage' }) as SharedShortage
-    return outOfMemory({
+    return {
       bytes,
-      blockBytes: blockUnits(bytes, this.config) * UNIT_BYTES,
+      blockBytes,
       stats: this.stats(),
       streams,
       largestFreeBytes,
@@ -556,7 +569,7 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
       deviceTotalBytes: totalBytes,
       config: this.config,
       backing: { kind, stepBytes },
-    })
+    }
   }
 
   protected override checkStream(call: string, stream: Stream): void {

@@ -11,7 +11,7 @@ const MOST_BYTES = GiB
 const SHARE_OF_POOL = 1 / 256
 const SHARE_OF_REQUEST = 1 / 64
 /** Beyond this share of the pool's limit every byte counts, and a piece is a single granule. */
-const SCARCE_SHARE = 0.9
+export const SCARCE_SHARE = 0.9
 
 /** One driver handle, mapped at its home. Offsets and sizes are in units. */
 export class Piece {
