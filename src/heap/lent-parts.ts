@@ -1,6 +1,6 @@
-// A block in a view is memory of several places, its parts, that a second mapping joins (pool/backing/pieces/views.ts). The
-// block has a record outside of all chains. Each part has a record in its heap, in the state `lent`. A lent record
-// that belongs to no block is a slab: its memory is handed out by the heap for small blocks.
+// A block in a view is memory of several places, its parts, that a second mapping joins
+// (pool/backing/pieces/views.ts). The block has a record outside of all chains. Each part has a record in its heap, in
+// the state `lent`. A lent record that belongs to no block is a slab: the heap for small blocks hands out its memory.
 //
 // The block's `binNext` is its first part. A part's `binNext` is the next part, and its `binPrevious` the block. Each
 // view is a range of its own, so the block's `range` tells its view.

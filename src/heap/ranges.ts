@@ -1,6 +1,6 @@
 import { Region } from '../base/region.js'
 
-/** A heap over memory that moves has a range or two, and every walk of a heap visits all. */
+/** A heap over mapped memory has one range, 0 or 1, and every walk of a heap visits all. */
 const FIRST_CAPACITY = 2
 
 /**

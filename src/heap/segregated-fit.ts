@@ -225,7 +225,9 @@ export class SegregatedFit implements CheckedHeap {
     return record
   }
 
-  /** Shortens a taken block to `units` from `start`; frees the rest, for reuse after `stamp` of `key` (0, 0: at once). */
+  /**
+   * Shortens a taken block to `units` from `start`. Frees the rest, for reuse after `stamp` of `key`, or at once.
+   */
   keep(record: number, start: number, units: number, key = 0, stamp = 0): number {
     const before = start - this.records.words[(record << 4) | Word.offset]
     const kept = before === 0 ? record : this.split(record, before)

@@ -34,9 +34,9 @@ export interface PoolStats {
   readonly allocations: number
   /** buffers freed so far */
   readonly frees: number
-  /** allocations that no cache could serve, or that needed new or moved memory */
+  /** allocations that no cache could serve, or that needed new memory */
   readonly cacheMisses: number
-  /** requests that made the pool find or move memory */
+  /** requests that made the pool take, join or wait for memory */
   readonly growths: number
   /** how often the pool made a stream wait for another stream, to reuse that stream's memory */
   readonly insertedWaits: number

@@ -22,10 +22,10 @@ export interface PoolOptions {
   readonly streamOrdered?: boolean
   /**
    * When a stream may get memory that another stream used last, if the pool does not know the order of the two.
-   * 'ordered': once the host has seen the use complete. 'wait-before-oom': also when all else fails; the stream is
-   * then made to wait for the use, which is better than a wait of the host. 'wait-before-grow': also before the pool
-   * takes new memory; the host waits, too, before more than a fifth of the peak of live memory would lie idle
-   * ('wait-before-oom')
+   * 'ordered': once the host has seen the use complete. 'wait-before-oom': also before the pool reserves more than 1.2
+   * times the most that was live, or 32 MiB more than that, and when memory runs out; the stream is then made to wait
+   * for the use, which is better than a wait of the host. 'wait-before-grow': also before the pool takes any new
+   * memory; the host waits, too, before more than that would be reserved ('wait-before-oom')
    */
   readonly crossStreamReuse?: CrossStreamReuse
   /**
@@ -44,9 +44,9 @@ export interface PoolOptions {
    */
   readonly readyBytes?: number
   /**
-   * 'virtual' moves memory to where it is needed, by virtual memory management. 'segments' takes plain driver
-   * allocations. 'managed' takes memory that moves between host and devices on use; a large `maxPoolBytes` lets it
-   * exceed the device's memory ('auto')
+   * 'virtual' takes memory in pieces and joins free ones for long blocks, by virtual memory management. 'segments'
+   * takes plain driver allocations. 'managed' takes memory that moves between host and devices on use; a large
+   * `maxPoolBytes` lets it exceed the device's memory ('auto')
    */
   readonly backing?: 'auto' | 'virtual' | 'segments' | 'managed'
   /** looks for mistakes in the use of memory, at the price of speed: `true`, or options; see DebugOptions (false) */

@@ -48,7 +48,7 @@ export const CLOSED = -1
 
 /** The sizes that the layout of a pool depends on. */
 export interface SharedRoom {
-  /** granules of each of the two ranges; 0 for memory that does not move */
+  /** granules of the home range; 0 for memory that is not mapped piece by piece */
   readonly granules: number
   readonly granuleUnits: number
   /** most pieces of memory at a time */

@@ -298,7 +298,7 @@ export class Steps {
 
   /**
    * Drains the caches of one heap; if that does not help, drains the other heap's caches as well. With `sparing` the
-   * other heap keeps its caches if they are many: few of those blocks would leave a granule idle, and all of them
+   * other heap keeps its caches if they are many: few of those blocks would help the request, and all of them
    * would be missed.
    */
   private takeDrained(miss: Miss, sparing: boolean): number {
