@@ -140,7 +140,7 @@ export class VirtualBacking implements Backing {
 
   stitch(units: number, alignUnits: number, admission: Admission, mostBytes: number): number {
     const plan = this.planWithRoom(units, alignUnits, admission, mostBytes)
-    if (plan === null) return 0
+    if (plan === null || this.growsAsWell(plan, units, alignUnits, admission)) return 0
     const stretch = stretchOf(plan.pieces)
     const start = placeIn({ ...stretch, units: stretch.units + plan.newUnits }, plan.pieces, units, alignUnits)
     const taken = this.takeParts(plan.pieces, start, units)
@@ -246,6 +246,13 @@ export class VirtualBacking implements Backing {
       this.views.makeRoom(this.home.pieces.length, mappings) // other threads may change the heap meanwhile
     }
     return null
+  }
+
+  /** Whether new memory right behind the only end of a plan makes a view needless. */
+  private growsAsWell(plan: StitchPlan, units: number, alignUnits: number, admission: Admission): boolean {
+    if (plan.newUnits === 0 || plan.pieces.length > 1) return false
+    const run = this.runFor(this.heap, units, alignUnits, admission)
+    return run !== null && run.absentUnits < plan.newUnits + this.granuleUnits
   }
 
   private findFreeEnds(admission: Admission): void {

@@ -29,10 +29,14 @@ function order(earlier: Stream, later: Stream): void {
   later.wait(event)
 }
 
-/** A pool that has memory for two buffers already, so that nothing has to grow. */
+/**
+ * A pool that has memory for two buffers already, so that nothing has to grow. A live buffer between the two keeps them
+ * from merging.
+ */
 function poolOfTwo(options: PoolOptions): CachingPool {
-  const pool = gpu.createPool({ ...options, maxPoolBytes: 2 * BYTES })
-  for (const buffer of [pool.allocate(BYTES), pool.allocate(BYTES)]) buffer.free()
+  const pool = gpu.createPool({ ...options, maxPoolBytes: 3 * BYTES })
+  const [first, , last] = [pool.allocate(BYTES), pool.allocate(BYTES), pool.allocate(BYTES)]
+  for (const buffer of [first, last]) buffer.free()
   pool.processDeferred() // marks the stream behind the last use of both
   gpu.synchronize()
   pool.processDeferred() // and sees that it is over

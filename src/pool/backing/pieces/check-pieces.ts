@@ -37,7 +37,7 @@ export function checkPieces(home: HomeRange, views: Views, heap: SegregatedFit, 
   for (const [view, count] of counts.entries()) assert(uses.blocks[view] === count, 'a view counts its blocks')
 }
 
-/** Memory lies behind all of the home range that is no hole, in one piece each. */
+/** Each unit of the home range outside holes lies in exactly one piece. */
 function checkHomes(home: HomeRange, heap: SegregatedFit): void {
   const { records } = heap
   let end = 0

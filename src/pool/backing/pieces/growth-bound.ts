@@ -7,10 +7,10 @@ const BOUND = 1.02
 const WIDE_BOUND = 1.05
 /** Mappings that a pool may make for each of its pieces. */
 const MAPPINGS_OF_PIECE = 2
-/** The share of the time that passes which mappings may take, and the seconds that one takes. */
+/** Mappings may take this share of the time; the seconds of one mapping. */
 const STITCHING_TIME_SHARE = 0.005
 const MAPPING_SECONDS = 28e-6
-/** New memory is at least this share of the most in use, as far as the bound allows. */
+/** New memory is at least this share of the most in use, within the bound. */
 const LEAST_GROWTH = 1 / 200
 
 export class GrowthBound {

@@ -1,5 +1,4 @@
-// The addresses where each piece of a pool is mapped first. They are reserved once, and are several times as many as the
-// device has memory.
+// The addresses where each piece of a pool is mapped first. They are reserved once, several times the device's memory.
 
 import { CudaError } from '../../../base/errors.js'
 import { CU_MEM_HANDLE_TYPE_NONE } from '../../../driver/constants.js'

@@ -31,10 +31,11 @@ test('a piece has at least one granule', () => {
   }
 })
 
-test('pieces are single granules beyond nine tenths of the limit', () => {
+test('beyond nine tenths of the limit pieces are as small as the request allows', () => {
   const limit = 100 * GiB
   assert.equal(pieceBytes(10 * GiB, 0.9 * limit, limit, STEP), 512 * MiB)
-  assert.equal(pieceBytes(10 * GiB, 0.9 * limit + 1, limit, STEP), STEP)
+  assert.equal(pieceBytes(10 * GiB, 0.9 * limit + 1, limit, STEP), 256 * MiB)
+  assert.equal(pieceBytes(100 * MiB, 0.9 * limit + 1, limit, STEP), STEP)
 })
 
 test('a piece is free if all of it is free from its start on', () => {

@@ -10,12 +10,12 @@ const MOST_BYTES = GiB
 /** A piece is at least this share of the memory of its pool, and of the request that it is created for. */
 const SHARE_OF_POOL = 1 / 256
 const SHARE_OF_REQUEST = 1 / 64
-/** Beyond this share of the pool's limit every byte counts, and a piece is a single granule. */
+/** Beyond this share of the pool's limit every byte counts, and only the request decides: most pieces are granules. */
 export const SCARCE_SHARE = 0.9
 
 /** One driver handle, mapped at its home. Offsets and sizes are in units. */
 export class Piece {
-  // What the last look at the free memory has found (see free-ends.ts): how much is free for the asking stream at the
+  // Results of the last look at the free memory (see free-ends.ts): how much is free for the asking stream at the
   // start and at the end, and the record in which each of the two begins. A whole free piece has all its units in both.
   startFree = 0
   endFree = 0
@@ -49,7 +49,8 @@ export class Piece {
  * of `stepBytes`. The pool will have `reservedBytes` then.
  */
 export function pieceBytes(requestBytes: number, reservedBytes: number, limitBytes: number, stepBytes: number): number {
-  if (reservedBytes > SCARCE_SHARE * limitBytes) return stepBytes
-  const least = Math.max(LEAST_BYTES, stepBytes, reservedBytes * SHARE_OF_POOL, requestBytes * SHARE_OF_REQUEST)
+  const isScarce = reservedBytes > SCARCE_SHARE * limitBytes
+  const ofPool = isScarce ? 0 : Math.max(LEAST_BYTES, reservedBytes * SHARE_OF_POOL)
+  const least = Math.max(stepBytes, ofPool, requestBytes * SHARE_OF_REQUEST)
   return Math.min(2 ** Math.ceil(Math.log2(least)), Math.max(MOST_BYTES, stepBytes))
 }

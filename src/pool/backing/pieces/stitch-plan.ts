@@ -1,5 +1,5 @@
-// Which pieces a new view joins: the free end of one piece, whole free pieces, and the free start of one more. Reads
-// what free-ends.ts has noted on the pieces.
+// Chooses the pieces that a new view joins: the free end of one piece, whole free pieces, and the free start of one
+// more. Reads the notes of free-ends.ts on the pieces.
 
 import { MiB } from '../../../base/bytes.js'
 import type { Piece } from './piece.js'
@@ -17,8 +17,8 @@ export interface StitchPlan {
 }
 
 /**
- * The pieces that make room for `units` with the cheapest mappings. Where no pieces have so much room, all whole ones,
- * the longest end, and up to `mostNewUnits` of new memory. Null if that is not enough either.
+ * The pieces with room for `units` and the cheapest mappings. If they are too few: all whole ones, the longest end, and
+ * up to `mostNewUnits` of new memory; null if this is too little.
  */
 export function planStitch(pieces: readonly Piece[], units: number, mostNewUnits: number): StitchPlan | null {
   const search = new Search(pieces, units)

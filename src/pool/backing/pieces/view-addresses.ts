@@ -13,6 +13,7 @@ export class ViewAddresses {
   private readonly reservations: Reservation[] = []
   /** free addresses by size */
   private readonly free = new Map<number, number[]>()
+  private readonly alignment: number
   /** the addresses of the last reservation that no view had yet */
   private next = 0
   private end = 0
@@ -21,8 +22,10 @@ export class ViewAddresses {
     private readonly context: Context,
     /** bytes of a reservation */
     private readonly rangeBytes: number,
-    private readonly alignment: number,
-  ) {}
+    stepBytes: number,
+  ) {
+    this.alignment = Math.max(stepBytes, MOST_ALIGNMENT_BYTES)
+  }
 
   /** The address of `bytes`. Throws the driver's error if it reserves no more. */
   take(bytes: number): number {
@@ -51,8 +54,7 @@ export class ViewAddresses {
   }
 
   private reserve(bytes: number): void {
-    const alignment = Math.max(this.alignment, MOST_ALIGNMENT_BYTES)
-    const base = this.context.activate().cuMemAddressReserve(bytes, alignment)
+    const base = this.context.activate().cuMemAddressReserve(bytes, this.alignment)
     this.reservations[this.reservations.length] = { base, bytes }
     this.next = base
     this.end = base + bytes
