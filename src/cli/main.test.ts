@@ -133,12 +133,12 @@ describe('replay', () => {
     assert.match(shown, /261 of 261 allocations/)
   })
 
-  test('a pool that makes streams wait needs less memory, and counts the waits', () => {
+  test('streams wait before much is idle, and a pool that makes them wait at once needs less memory', () => {
     const options = ['--json', '--no-latency', '--lag', 'never', '--policy', 'cuda-mempool,waiting']
     const { runs } = JSON.parse(printed(['replay', 'traces/multistream-random.pickle.gz', ...options]))
-    assert.ok(runs[0].overhead > 2 && runs[1].overhead <= 1.25, `${runs[0].overhead}, ${runs[1].overhead}`)
-    assert.equal(runs[0].insertedWaits, 0)
-    assert.ok(runs[1].insertedWaits > 0)
+    const [byDefault, waiting] = runs
+    assert.ok(byDefault.overhead <= 1.25 && waiting.overhead <= 1.15, `${byDefault.overhead}, ${waiting.overhead}`)
+    assert.ok(byDefault.insertedWaits > 0 && waiting.insertedWaits > 0)
   })
 
   test('options apply, and each of several files gets one line', () => {
