@@ -63,7 +63,7 @@ export const enum State {
   /** freed, and kept whole for its stream; a `Block` has this state, and its record the state `live` */
   cached = 3,
   /** of a record: its memory is part of a block in a view, or a slab of the heap for small blocks; see lent-parts.ts */
-  lent = 3,
+  lent = cached,
   live = 4,
   /** live, with announced uses on other streams */
   shared = live | 1,

@@ -4,6 +4,8 @@
 //
 // All memory has one address in the home range, and the heap for large blocks knows there what is free. The heap for
 // small blocks has a range of the same addresses, which is a hole except for its slabs.
+//
+// The file is long because growing, stitching and giving back take memory out of the same heap.
 
 import { CU_MEM_ACCESS_FLAGS_PROT_NONE } from '../../driver/constants.js'
 import type { Context } from '../../driver/context.js'

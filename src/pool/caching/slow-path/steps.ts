@@ -1,5 +1,5 @@
 // The steps of the slow path (slow-path.ts), by name. Each one returns a taken block, or 0. A step may be repeated:
-// it looks at the pool as the steps before it have left it.
+// it looks at the pool as the steps before it have left it. The file is long because the steps share the same parts.
 
 import { MiB } from '../../../base/bytes.js'
 import { PoolError } from '../../../base/errors.js'
