@@ -6,7 +6,9 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { KiB, MiB } from '../../src/base/bytes.js'
+import { UNIT_BYTES } from '../../src/heap/size-classes.js'
 import type { Stream } from '../../src/order/stream.js'
+import { VirtualBacking } from '../../src/pool/backing/virtual-backing.js'
 import type { DeviceBuffer } from '../../src/pool/buffer.js'
 import type { CachingPool } from '../../src/pool/caching/caching-pool.js'
 import type { PoolOptions } from '../../src/pool/caching/options.js'
@@ -62,16 +64,25 @@ class CachingProgram extends PoolProgram<CachingPool> {
     return random.below(8) === 0 ? { bytes, alignment: 2 ** random.below(22) } : { bytes }
   }
 
-  /** A refusal is right when each way to place the block needs more granules than have no live bytes. */
+  /** A refusal is right when pieces without live bytes, and memory that is not reserved, are too little for the block. */
   protected override ranOut(bytes: number): void {
-    const taken = new Set<number>()
-    for (const { ptr, blockBytes } of this.pool.live()) {
-      for (let granule = Math.floor(ptr / GRANULE); granule * GRANULE < ptr + blockBytes; granule++) taken.add(granule)
-    }
+    const { backing } = this.pool.central
     const blockBytes = this.pool.config.powerOfTwo ? 2 ** Math.ceil(Math.log2(bytes)) : bytes
-    const needed = Math.ceil(blockBytes / GRANULE) + 3 // an alignment of 2 MiB and a start inside a granule
-    if (this.pool.central.backing.kind === 'segments') assert.ok(taken.size > 0, 'out of memory with nothing held')
-    else assert.ok(taken.size + needed > CAPACITY_BYTES / GRANULE, `${bytes} refused, ${taken.size} granules taken`)
+    const needed = blockBytes + 3 * GRANULE // an alignment of 2 MiB and a start inside a granule
+    if (!(backing instanceof VirtualBacking)) {
+      assert.ok(this.pool.live().length > 0, 'out of memory with nothing held')
+      return
+    }
+    const [{ base, blocks }] = this.pool.snapshot().ranges
+    const taken = blocks.filter(({ state }) => state === 'live' || state === 'part')
+    const isFree = (start: number, end: number) =>
+      !taken.some(({ ptr, bytes: size }) => ptr < end && ptr + size > start)
+    let room = CAPACITY_BYTES - backing.reservedBytes
+    for (const piece of backing['home'].pieces) {
+      const start = base + piece.start * UNIT_BYTES
+      if (isFree(start, start + piece.bytes)) room += piece.bytes
+    }
+    assert.ok(needed > room, `${bytes} refused, ${room} bytes have room`)
   }
 
   protected override giveBack(buffer: DeviceBuffer, on: Stream): void {
