@@ -64,7 +64,7 @@ class CachingProgram extends PoolProgram<CachingPool> {
     return random.below(8) === 0 ? { bytes, alignment: 2 ** random.below(22) } : { bytes }
   }
 
-  /** A refusal is right when pieces without live bytes, and memory that is not reserved, are too little for the block. */
+  /** A refusal is right if pieces without live bytes, and memory not reserved, are too little for the block. */
   protected override ranOut(bytes: number): void {
     const { backing } = this.pool.central
     const blockBytes = this.pool.config.powerOfTwo ? 2 ** Math.ceil(Math.log2(bytes)) : bytes

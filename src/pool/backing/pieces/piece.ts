@@ -10,7 +10,7 @@ const MOST_BYTES = GiB
 /** A piece is at least this share of the memory of its pool, and of the request that it is created for. */
 const SHARE_OF_POOL = 1 / 256
 const SHARE_OF_REQUEST = 1 / 64
-/** Beyond this share of the pool's limit every byte counts, and only the request decides: most pieces are granules. */
+/** Beyond this share of the limit every byte counts, and only the request decides: most pieces are granules. */
 export const SCARCE_SHARE = 0.9
 
 /** One driver handle, mapped at its home. Offsets and sizes are in units. */
