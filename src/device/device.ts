@@ -1,8 +1,9 @@
 // A device makes everything that lives on it. The file is as long as that list; each entry calls the layer that does
 // the work.
 
-import { describe } from '../base/bytes.js'
+import { describe, formatBytes } from '../base/bytes.js'
 import { CudaError, PoolError } from '../base/errors.js'
+import { showAsText } from '../base/readable.js'
 import { CU_STREAM_LEGACY, CU_STREAM_LEGACY_DEFAULT, CU_STREAM_PER_THREAD } from '../driver/constants.js'
 import type { Context } from '../driver/context.js'
 import type { Driver } from '../driver/driver.js'
@@ -528,6 +529,18 @@ export class Device implements Disposable {
     this.close()
   }
 
+  /** One line for people, such as `Device { 0: NVIDIA H200, 139.8 GiB, open }`; console.log shows it. */
+  toString(): string {
+    const state = this.closed ? 'closed' : 'open'
+    return `Device { ${this.ordinal}: ${this.name}, ${formatBytes(this.totalBytes)}, ${state} }`
+  }
+
+  /** The plain values that JSON.stringify writes. */
+  toJSON(): object {
+    const { ordinal, name, simulated, totalBytes, closed } = this
+    return { ordinal, name, simulated, totalBytes, closed }
+  }
+
   /** Remembers a pool or a buffer's memory for `close`, and forgets closed ones. */
   private keep<P extends Closable>(pool: P, among = this.pools): P {
     for (const other of among) if (other.closed) among.delete(other)
@@ -639,3 +652,5 @@ export class Device implements Disposable {
     return this.context.activate()
   }
 }
+
+showAsText(Device)

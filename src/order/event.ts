@@ -1,4 +1,5 @@
 import { PoolError } from '../base/errors.js'
+import { showAsText } from '../base/readable.js'
 import { CU_EVENT_DISABLE_TIMING } from '../driver/constants.js'
 import type { Context } from '../driver/context.js'
 import { Capture } from './capture.js'
@@ -126,6 +127,23 @@ export class Event implements Waitable, Disposable {
     this.close()
   }
 
+  /** One line for people, such as `Event { recorded }`; console.log shows it. */
+  toString(): string {
+    return `Event { ${this.condition} }`
+  }
+
+  /** The plain values that JSON.stringify writes. */
+  toJSON(): object {
+    return { device: this.context.ordinal, state: this.condition }
+  }
+
+  private get condition(): string {
+    if (this.transferred) return 'handed to another thread'
+    if (this.handle === 0) return 'closed'
+    if (this.clocks === null) return 'never recorded'
+    return this.clocks instanceof Capture ? 'recorded in a capture' : 'recorded'
+  }
+
   /** For `stream.wait`: work submitted to `stream` from now on starts after the last record. */
   delay(stream: Stream): void {
     const handle = this.recordedHandle('wait')
@@ -187,3 +205,5 @@ export class Event implements Waitable, Disposable {
     return handle
   }
 }
+
+showAsText(Event)

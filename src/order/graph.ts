@@ -1,3 +1,4 @@
+import { showAsText } from '../base/readable.js'
 import type { Clocks, OpenGraph } from './clocks.js'
 import type { GraphMemory } from './graph-memory.js'
 import type { OrderedStream } from './ordered-stream.js'
@@ -39,8 +40,24 @@ export class Graph implements OpenGraph, Disposable {
     this.memory.close()
   }
 
+  /** One line for people: `Graph { open }` or `Graph { closed }`; console.log shows it. */
+  toString(): string {
+    return `Graph { ${this.state} }`
+  }
+
+  /** The plain values that JSON.stringify writes. */
+  toJSON(): object {
+    return { device: this.clocks.context.ordinal, state: this.state }
+  }
+
+  private get state(): string {
+    return this.executable === 0 || this.clocks.context.released ? 'closed' : 'open'
+  }
+
   /** The same as `close()`. */
   [Symbol.dispose](): void {
     this.close()
   }
 }
+
+showAsText(Graph)

@@ -1,5 +1,6 @@
 import { describe } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
+import { showAsText } from '../base/readable.js'
 import { CU_STREAM_LEGACY_DEFAULT, CU_STREAM_NON_BLOCKING, CU_STREAM_PER_THREAD } from '../driver/constants.js'
 import type { Context } from '../driver/context.js'
 import { type CapturableStream, Capture, type CaptureMode } from './capture.js'
@@ -288,6 +289,23 @@ export class Stream implements CapturableStream, Disposable {
     this.close()
   }
 
+  /** One line for people, such as `Stream { stream 0x10, open }`; console.log shows it. */
+  toString(): string {
+    return `Stream { ${streamName(this.handle)}, ${this.condition} }`
+  }
+
+  /** The plain values that JSON.stringify writes. */
+  toJSON(): object {
+    return { handle: this.handle, device: this.context.ordinal, state: this.condition }
+  }
+
+  /** `open`, `closed`, or in a capture. */
+  private get condition(): string {
+    if (this.capture !== null) return 'captured'
+    if (this.closed) return 'closed'
+    return this.isOpen ? 'open' : 'kept idle by a capture'
+  }
+
   /** For captures: the stream gets no marks until `resume`. */
   suspend(): void {
     this.clocks.registry.suspend(this)
@@ -367,6 +385,8 @@ export class Stream implements CapturableStream, Disposable {
     this.slot = -1
   }
 }
+
+showAsText(Stream)
 
 /** Throws TypeError, in the name of `call`, for anything else than a Stream. */
 export function checkIsStream(call: string, stream: unknown): asserts stream is Stream {

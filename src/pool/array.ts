@@ -1,5 +1,6 @@
-import { describe } from '../base/bytes.js'
+import { describe, formatBytes } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
+import { hex, showAsText } from '../base/readable.js'
 import type { Context } from '../driver/context.js'
 import type { Stream } from '../order/stream.js'
 import type { DeviceBuffer } from './buffer.js'
@@ -148,6 +149,20 @@ export class DeviceArray<T extends TypedArray = TypedArray> implements Disposabl
     if (this.owner) this.buffer[Symbol.dispose]()
   }
 
+  /** One line for people, such as `DeviceArray { 4 Float32Array elements, 16 B at 0x7f00, live }`. */
+  toString(): string {
+    const elements = `${this.length} ${this.type.name} elements`
+    if (this.buffer.freed) return `DeviceArray { ${elements}, freed }`
+    return `DeviceArray { ${elements}, ${formatBytes(this.byteLength)} at ${hex(this.ptr)}, live }`
+  }
+
+  /** The plain values that JSON.stringify writes: what it is, and where. The elements stay on the device. */
+  toJSON(): object {
+    const { type, length, byteLength } = this
+    const what = { type: type.name, length, byteLength }
+    return this.buffer.freed ? { ...what, freed: true } : { ...what, ptr: this.ptr, freed: false }
+  }
+
   private elements(bytes: Uint8Array<ArrayBuffer>): T {
     return new this.type(bytes.buffer) as T
   }
@@ -164,6 +179,8 @@ export class DeviceArray<T extends TypedArray = TypedArray> implements Disposabl
     }
   }
 }
+
+showAsText(DeviceArray)
 
 /**
  * The bytes of `count` elements. Throws TypeError unless `type` is a typed array class, RangeError for a bad count.

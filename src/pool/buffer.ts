@@ -1,8 +1,10 @@
-import { checkByteCount, describe } from '../base/bytes.js'
+import { checkByteCount, describe, formatBytes } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
+import { hex, showAsText } from '../base/readable.js'
 import { CU_STREAM_LEGACY_DEFAULT } from '../driver/constants.js'
 import { type Context, unreachable } from '../driver/context.js'
 import type { Driver } from '../driver/driver.js'
+import { streamName } from '../order/ordered-stream.js'
 import { StagedCopy } from '../order/staged-copy.js'
 import { checkIsStream, type Stream } from '../order/stream.js'
 import type { Allocation, BufferOwner } from './allocation.js'
@@ -220,6 +222,25 @@ export class DeviceBuffer implements Disposable {
     driver.cuCtxSynchronize()
   }
 
+  /** One line for people, such as `DeviceBuffer { 1 MiB at 0x7f00, stream 0x10, live }`; console.log shows it. */
+  toString(): string {
+    const { name } = this.constructor
+    if (this.freed) return `${name} { freed }`
+    return `${name} { ${formatBytes(this.byteLength)} at ${hex(this.ptr)}, ${streamName(this.stream.handle)}, live }`
+  }
+
+  /** The plain values that JSON.stringify writes; of a freed buffer only that it is freed. */
+  toJSON(): object {
+    if (this.freed) return { freed: true }
+    return {
+      ptr: this.ptr,
+      byteLength: this.byteLength,
+      stream: this.stream.handle,
+      device: this.device,
+      freed: false,
+    }
+  }
+
   /** Throws unless `pool` handed the buffer out. */
   checkPool(pool: BufferOwner): void {
     if (this.pool !== pool) throw new PoolError('free: the buffer came from another pool; use buffer.free()')
@@ -275,6 +296,8 @@ export class DeviceBuffer implements Disposable {
     )
   }
 }
+
+showAsText(DeviceBuffer)
 
 function sourceFor(call: string, source: unknown): DeviceBuffer {
   if (source instanceof DeviceBuffer) return source

@@ -1,5 +1,6 @@
-import { describe } from '../../base/bytes.js'
+import { describe, formatBytes } from '../../base/bytes.js'
 import { PoolError } from '../../base/errors.js'
+import { showAsText } from '../../base/readable.js'
 import { unreachable } from '../../driver/context.js'
 import { checkIsStream, type Stream } from '../../order/stream.js'
 import { DeviceArray, type TypedArray, type TypedArrayConstructor, type TypedArrayOf } from '../array.js'
@@ -136,6 +137,17 @@ export class HostBuffer implements Disposable {
     return this.block.transfer()
   }
 
+  /** One line for people, such as `HostBuffer { 1 MiB of pinned memory, live }`; console.log shows it. */
+  toString(): string {
+    const { name } = this.constructor
+    return this.freed ? `${name} { freed }` : `${name} { ${formatBytes(this.byteLength)} of pinned memory, live }`
+  }
+
+  /** The plain values that JSON.stringify writes, without the contents. */
+  toJSON(): object {
+    return this.freed ? { freed: true } : { byteLength: this.byteLength, freed: false }
+  }
+
   /** A view of a part, after checking that the buffer has it. */
   private part(call: string, byteOffset: number, byteLength: number): Uint8Array {
     this.block.rangeOf(call, byteOffset, byteLength)
@@ -159,6 +171,8 @@ export class HostBuffer implements Disposable {
     )
   }
 }
+
+showAsText(HostBuffer)
 
 function checkPlace<P extends DeviceBuffer | DeviceArray>(call: string, place: P): P {
   if (place instanceof DeviceBuffer || place instanceof DeviceArray) return place

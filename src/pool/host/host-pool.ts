@@ -8,6 +8,7 @@
 import { freemem } from 'node:os'
 import { formatBytes } from '../../base/bytes.js'
 import { OutOfMemoryError } from '../../base/errors.js'
+import { showAsText } from '../../base/readable.js'
 import type { Context } from '../../driver/context.js'
 import { State } from '../../heap/records.js'
 import type { Clocks } from '../../order/clocks.js'
@@ -17,7 +18,7 @@ import { type PinnedMemory, PinnedSegments } from '../backing/pinned-segments.js
 import type { DeviceBuffer } from '../buffer.js'
 import { CachingPool } from '../caching/caching-pool.js'
 import type { CloseReport } from '../closable-pool.js'
-import type { PoolStats } from '../pool.js'
+import { type PoolStats, poolJson, poolText } from '../pool.js'
 import type { SharedPool } from '../shared/shared-pool.js'
 import { HostArray, HostBuffer } from './host-buffer.js'
 import { type HostPoolOptions, hostConfig, parseHostPoolOptions } from './host-options.js'
@@ -125,6 +126,16 @@ export abstract class HostPool implements Disposable {
     this.close()
   }
 
+  /** One line for people and logs, as of the other pools; console.log shows it. */
+  toString(): string {
+    return poolText(this, 'HostPool')
+  }
+
+  /** The plain values that JSON.stringify writes, as of the other pools. */
+  toJSON(): object {
+    return poolJson(this, 'HostPool')
+  }
+
   /** For buffers: notes a copy that is about to be submitted to `stream`. */
   noteCopy(block: DeviceBuffer, stream: Stream): void {
     this.note(block, stream, this.clocks.marked[stream.slot] + 1)
@@ -200,6 +211,8 @@ export abstract class HostPool implements Disposable {
     )
   }
 }
+
+showAsText(HostPool)
 
 /** A host pool of one thread. */
 class OwnHostPool extends HostPool {

@@ -45,6 +45,11 @@ export abstract class Wrapper extends Pool {
     return this.upstream.stats()
   }
 
+  /** The wrapper's name, and the line of the pool that it wraps. */
+  override toString(): string {
+    return `${this.constructor.name} around ${this.upstream}`
+  }
+
   override changeAccess(location: AccessLocation, access: PoolAccess): void {
     this.upstream.changeAccess(location, access)
   }
