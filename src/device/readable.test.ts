@@ -99,7 +99,7 @@ describe('a public object in a log', () => {
     assert.equal(lineOf(event), 'Event { never recorded }')
     event.record(stream)
     assert.equal(lineOf(event), 'Event { recorded }')
-    assert.deepEqual(plain(event), { device: 0, state: 'recorded' })
+    assert.deepEqual(plain(event), { device: 0, state: 'recorded', timing: false })
     stream.beginCapture()
     assert.match(lineOf(stream), /, captured \}$/)
     const graph = stream.endCapture()

@@ -62,6 +62,8 @@ export interface Driver {
   cuDeviceGetCount(): number
   cuDeviceGet(ordinal: number): number
   cuDeviceGetName(device: number): string
+  /** 16 bytes that name the device on this machine and every other; of a MIG device its own */
+  cuDeviceGetUuid(device: number): Uint8Array<ArrayBuffer>
   cuDeviceTotalMem(device: number): number
   cuDeviceGetAttribute(attribute: number, device: number): number
   /** whether kernels and copies of `device` can be given access to memory of `peer` */
@@ -103,7 +105,12 @@ export interface Driver {
   /** `count` words of 4 bytes; `target` is a multiple of 4 */
   cuMemsetD32Async(target: number, value: number, count: number, stream: number): void
 
+  /** the priorities that streams can have: lower numbers come first; both are 0 on a device without priorities */
+  cuCtxGetStreamPriorityRange(): { least: number; greatest: number }
   cuStreamCreate(flags: number): number
+  /** a priority beyond the range counts as the nearest one in it */
+  cuStreamCreateWithPriority(flags: number, priority: number): number
+  cuStreamGetPriority(stream: number): number
   cuStreamDestroy(stream: number): void
   cuStreamSynchronize(stream: number): void
   /** true if all work submitted so far has completed */
@@ -127,6 +134,8 @@ export interface Driver {
   /** true if complete, or never recorded */
   cuEventQuery(event: number): boolean
   cuEventSynchronize(event: number): void
+  /** milliseconds between the latest records of two events with timing, which are both complete */
+  cuEventElapsedTime(start: number, end: number): number
 
   cuDeviceGetDefaultMemPool(device: number): number
   /** the current pool, from which cuMemAllocAsync allocates */

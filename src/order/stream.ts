@@ -20,6 +20,15 @@ export interface SharedStream {
   readonly generation: number
 }
 
+/** Options of `device.createStream`. */
+export interface StreamOptions {
+  /**
+   * a whole number from `device.properties.greatestPriority` to `leastPriority`; the GPU starts waiting work of
+   * streams with lower numbers first (0, the lowest priority)
+   */
+  readonly priority?: number
+}
+
 /** Something that a stream can wait for: an `Event`. */
 export interface Waitable {
   /** the context of the device that the event is on */
@@ -85,9 +94,12 @@ export class Stream implements CapturableStream, Disposable {
   }
 
   /** A stream that is not ordered with the default stream. A refused call leaves nothing behind. */
-  static create(clocks: Clocks, beforeClose?: (stream: Stream) => void): Stream {
+  static create(clocks: Clocks, beforeClose?: (stream: Stream) => void, priority = 0): Stream {
     const driver = clocks.context.activate()
-    const handle = driver.cuStreamCreate(CU_STREAM_NON_BLOCKING)
+    const handle =
+      priority === 0
+        ? driver.cuStreamCreate(CU_STREAM_NON_BLOCKING)
+        : driver.cuStreamCreateWithPriority(CU_STREAM_NON_BLOCKING, priority)
     try {
       return new Stream(clocks, handle, true, beforeClose)
     } catch (error) {
@@ -112,6 +124,16 @@ export class Stream implements CapturableStream, Disposable {
   /** Whether the stream takes work that runs; false once closed or captured, in any thread. */
   get isOpen(): boolean {
     return this.slot !== -1 && this.clocks.slots.isOpenIn(this.slot, this.generation)
+  }
+
+  /**
+   * The priority that the stream was made with: lower numbers come first, and 0 is the default. Asks the driver, also
+   * about a stream of another library. Throws PoolError for a closed stream.
+   */
+  get priority(): number {
+    this.checkUsable('priority')
+    const driver = this.context.activate()
+    return this.submit('priority', handle => driver.cuStreamGetPriority(handle))
   }
 
   /** False for the per-thread default stream: each thread has a different one. */

@@ -39,6 +39,7 @@ export class MarshallingBuffer {
 
   private readonly bytes = new Uint8Array(SCRATCH_BYTES)
   private readonly words = new Uint32Array(this.bytes.buffer)
+  private readonly floats = new Float32Array(this.bytes.buffer)
   private readonly address: number
 
   constructor(addressOf: (view: ArrayBufferView) => number) {
@@ -60,6 +61,16 @@ export class MarshallingBuffer {
   /** The first result as a C int. */
   int(): number {
     return this.words[FIRST / 4] | 0
+  }
+
+  /** The first result as a C float. */
+  float(): number {
+    return this.floats[FIRST / 4]
+  }
+
+  /** Both results as the 16 bytes of a CUuuid. */
+  uuid(): Uint8Array<ArrayBuffer> {
+    return this.bytes.slice(FIRST, FIRST + 16)
   }
 
   /** The second result as a C int. */

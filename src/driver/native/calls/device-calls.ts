@@ -29,6 +29,12 @@ export class DeviceCalls extends BoundLibrary {
     return this.buffer.readText()
   }
 
+  cuDeviceGetUuid(device: number): Uint8Array<ArrayBuffer> {
+    const code = this.functions.cuDeviceGetUuid(this.buffer.first, int(device, 'device'))
+    this.check('cuDeviceGetUuid', code, NO_CONTEXT)
+    return this.buffer.uuid()
+  }
+
   cuDeviceTotalMem(device: number): number {
     const code = this.functions.cuDeviceTotalMem(this.buffer.first, int(device, 'device'))
     this.check('cuDeviceTotalMem', code, NO_CONTEXT)

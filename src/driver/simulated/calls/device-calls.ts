@@ -34,6 +34,17 @@ export class DeviceCalls extends Simulation {
     return 'simulated GPU'
   }
 
+  /** The text "simulated", and in the last bytes the seed and the ordinal. */
+  cuDeviceGetUuid(device: number): Uint8Array<ArrayBuffer> {
+    this.begin(CALL.cuDeviceGetUuid)
+    const uuid = new Uint8Array(16)
+    uuid.set(new TextEncoder().encode('simulated'))
+    const last = new DataView(uuid.buffer)
+    last.setInt32(10, this.options.seed | 0)
+    last.setUint16(14, this.device(device).ordinal)
+    return uuid
+  }
+
   cuDeviceTotalMem(device: number): number {
     this.begin(CALL.cuDeviceTotalMem)
     return this.device(device).capacityBytes
