@@ -1,6 +1,7 @@
 // The public face of cuda-mempool.
 
-export { formatBytes, GiB, KiB, MiB, TiB } from './base/bytes.js'
+export type { ByteSize } from './base/byte-size.js'
+export { formatBytes, GiB, KiB, MiB, parseBytes, TiB } from './base/bytes.js'
 export {
   CompileError,
   CudaError,

@@ -273,26 +273,26 @@ export class Device implements Disposable {
   }
 
   /**
-   * Captures the work that `work` submits to `stream` as a graph: kernels, fills and copies between buffers. Streams
-   * that `work` makes wait for `stream`, and joins again, are captured, too. No work runs now; launch the graph to
-   * run it. Memory that caching pools give it stays at its addresses until the graph is closed; buffers that are
+   * Captures the work that `work` submits to `stream` as a graph: kernels, fills, and copies between buffers and
+   * pinned host memory. Streams that `work` makes wait for `stream`, and joins again, are captured, too. No work runs
+   * now; launch the graph to run it. The graph has what `work` returned as its `result`. Memory that caching pools give it stays at its addresses until the graph is closed; buffers that are
    * still live stay valid. An error of `work` is thrown, and the capture ends. If the driver refuses to end it, the
    * stream stays captured until `stream.abortCapture()`. Throws TypeError for an asynchronous `work`, and CudaError
    * if a call broke the capture.
    */
-  capture(stream: Stream, work: () => void, mode?: CaptureMode): Graph {
+  capture<R>(stream: Stream, work: () => R, mode?: CaptureMode): Graph<R> {
     this.open('capture')
     checkStreamOf('capture', stream, this.clocks)
     if (typeof work !== 'function') throw new TypeError(`capture: work must be a function, not ${describe(work)}`)
     stream.beginCapture(mode)
     try {
-      const result: unknown = work()
+      const result = work()
       if (result instanceof Promise) {
         throw new TypeError(
           'capture: work must not be asynchronous; call stream.beginCapture() and endCapture() instead',
         )
       }
-      return stream.endCapture()
+      return stream.endCaptureWith(result)
     } catch (error) {
       try {
         if (stream.capture?.origin === stream) stream.abortCapture()

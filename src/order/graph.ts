@@ -5,13 +5,16 @@ import type { OrderedStream } from './ordered-stream.js'
 
 /**
  * Captured work that can be launched repeatedly. The memory that it uses stays where it is until the graph is closed.
+ * `R` is the type of `result`.
  */
-export class Graph implements OpenGraph, Disposable {
+export class Graph<R = unknown> implements OpenGraph, Disposable {
   /** Made by `device.capture(stream, work)` or `stream.endCapture()`. */
   constructor(
     private readonly clocks: Clocks,
     private executable: number,
     private readonly memory: GraphMemory,
+    /** the value that `work` of `device.capture` returned, such as its output buffers; undefined after `endCapture` */
+    readonly result: R,
   ) {
     clocks.graphs.add(this)
   }

@@ -223,8 +223,16 @@ export class Stream implements CapturableStream, Disposable {
    * capture, or a stream was not joined again; nothing of the capture is left then. Throws PoolError if no capture
    * began here.
    */
-  endCapture(): Graph {
-    return this.originated('endCapture').end()
+  endCapture(): Graph<undefined> {
+    return this.endCaptureWith(undefined)
+  }
+
+  /**
+   * `endCapture`, with a result for the graph.
+   * @internal
+   */
+  endCaptureWith<R>(result: R): Graph<R> {
+    return this.originated('endCapture').end(result)
   }
 
   /**

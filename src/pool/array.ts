@@ -56,6 +56,23 @@ export class DeviceArray<T extends TypedArray = TypedArray> implements Disposabl
     return new DeviceArray(pool.allocate(byteLengthOf(type, count, call), stream), type, 0, count, true)
   }
 
+  /** Called as `pool.upload(source, stream)`. */
+  static upload<T extends TypedArray>(
+    pool: { allocate(bytes: number, stream?: Stream): DeviceBuffer },
+    source: T,
+    stream?: Stream,
+  ): DeviceArray<T> {
+    const type = typeOf(source)
+    const array = DeviceArray.allocate(pool, type, source.length, stream, 'upload') as DeviceArray<T>
+    try {
+      array.buffer.write(source)
+    } catch (error) {
+      array.free()
+      throw error
+    }
+    return array
+  }
+
   /** Its address on the device. */
   get ptr(): number {
     return this.buffer.ptr + this.byteOffset
@@ -197,6 +214,16 @@ export function byteLengthOf(type: TypedArrayConstructor, count: number, call = 
     throw new RangeError(`${call}: count ${count} times ${type.BYTES_PER_ELEMENT} bytes is above 2^53`)
   }
   return bytes
+}
+
+/** The class of a typed array; of a derived class, such as Node's Buffer, the one of JavaScript itself. */
+function typeOf(source: TypedArray): TypedArrayConstructor {
+  if (!ArrayBuffer.isView(source) || source instanceof DataView) {
+    throw new TypeError(`upload: source must be a typed array such as a Float32Array, not ${describe(source)}`)
+  }
+  if (source.length === 0)
+    throw new RangeError('upload: source is empty; an array on the device has an element at least')
+  return globalThis[source[Symbol.toStringTag] as 'Uint8Array']
 }
 
 function clamp(index: number, length: number): number {

@@ -254,7 +254,7 @@ export class DeviceBuffer implements Disposable {
       ['byteOffset', byteOffset],
       ['byteLength', byteLength],
     ] as const) {
-      if (value !== 0) checkByteCount(value, `${call}: ${name}`)
+      checkByteCount(value, `${call}: ${name}`, 0)
     }
     if (byteOffset + byteLength > whole) {
       throw new RangeError(

@@ -6,7 +6,7 @@ import { showAsText } from '../base/readable.js'
 import type { Context } from '../driver/context.js'
 import type { Stream } from '../order/stream.js'
 import { type AccessChange, type AccessLocation, changeEach, type PoolAccess } from './access.js'
-import { DeviceArray, type TypedArrayConstructor, type TypedArrayOf } from './array.js'
+import { DeviceArray, type TypedArray, type TypedArrayConstructor, type TypedArrayOf } from './array.js'
 import { DeviceBuffer } from './buffer.js'
 
 /** Counters of a pool. Sizes in bytes; peaks since the pool was made. Caching pools walk blocks to count them. */
@@ -81,6 +81,14 @@ export abstract class Pool {
     stream?: Stream,
   ): DeviceArray<TypedArrayOf<C>> {
     return DeviceArray.allocate(this, type, count, stream)
+  }
+
+  /**
+   * An array on the device with the elements of `source`: memory for them, and a `write`. `source` may be changed
+   * after the call. Throws like `allocate`, TypeError unless `source` is a typed array, and RangeError for an empty one.
+   */
+  upload<T extends TypedArray>(source: T, stream?: Stream): DeviceArray<T> {
+    return DeviceArray.upload(this, source, stream)
   }
 
   /** `allocate` under another name: "async" means in stream order. */

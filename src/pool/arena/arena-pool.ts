@@ -6,6 +6,7 @@
 // until a reset or rewind.
 
 import { assert } from '../../base/assert.js'
+import { type ByteSize, readSizes } from '../../base/byte-size.js'
 import { checkByteCount, describe, formatBytes, GiB } from '../../base/bytes.js'
 import { type OutOfMemoryError, PoolError } from '../../base/errors.js'
 import { checkOptionNames } from '../../base/option-names.js'
@@ -39,9 +40,9 @@ const MOST_BYTES = 511 * GiB // 2^31 units, less the largest number of the first
 /** Options of `createArenaPool`. */
 export interface ArenaOptions {
   /** memory that the arena takes from the device at once, rounded up to 256 */
-  readonly bytes: number
+  readonly bytes: ByteSize
   /** size that it may grow to without moving, which needs virtual memory (`bytes`) */
-  readonly maxBytes?: number
+  readonly maxBytes?: ByteSize
   /** true: the arena can be used in several threads; see `pool.share()` (false) */
   readonly shared?: boolean
 }
@@ -354,10 +355,10 @@ export function alignUnitsOf(alignment: number): number {
 }
 
 /** Fills in the defaults; throws TypeError or RangeError naming the option. */
-export function parseArenaOptions(options: ArenaOptions): Required<ArenaOptions> {
+export function parseArenaOptions(options: ArenaOptions): { bytes: number; maxBytes: number; shared: boolean } {
   checkOptionNames('createArenaPool', options, ['bytes', 'maxBytes', 'shared'])
   const shared = choice(options.shared ?? false, 'shared', [true, false])
-  const { bytes, maxBytes = bytes } = options
+  const { bytes, maxBytes = bytes } = readSizes(options, 'bytes', 'maxBytes')
   checkByteCount(bytes, 'bytes')
   checkByteCount(maxBytes, 'maxBytes')
   if (maxBytes < bytes) {

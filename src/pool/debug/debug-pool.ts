@@ -119,7 +119,7 @@ export class DebugPool extends CachingPool {
 
   override trimTo(bytes: number): number {
     this.checkOpen('trimTo')
-    if (bytes !== 0) checkByteCount(bytes, 'trimTo: bytes')
+    checkByteCount(bytes, 'trimTo: bytes', 0)
     this.quarantine.shrinkTo(0, 'trimTo')
     return super.trimTo(bytes)
   }

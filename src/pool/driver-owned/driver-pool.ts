@@ -162,7 +162,7 @@ export class DriverPool extends StreamOrderedPool {
    */
   trimTo(bytes: number): number {
     this.checkOpen('trimTo')
-    if (bytes !== 0) checkByteCount(bytes, 'trimTo: bytes')
+    checkByteCount(bytes, 'trimTo: bytes', 0)
     const before = this.reservedBytes
     const driver = this.context.activate()
     relaxed(driver, () => driver.cuMemPoolTrimTo(this.handle, bytes))

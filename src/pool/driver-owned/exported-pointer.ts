@@ -39,7 +39,7 @@ export function decodePointer(bytes: unknown): ExportedPointer {
   const view = new DataView(bytes.buffer, bytes.byteOffset)
   const [byteLength, offset] = [view.getFloat64(LENGTH), view.getFloat64(OFFSET)]
   checkByteCount(byteLength, 'importBuffer: the length in bytes')
-  if (offset !== 0) checkByteCount(offset, 'importBuffer: the offset in bytes')
+  checkByteCount(offset, 'importBuffer: the offset in bytes', 0)
   const poolId = Buffer.from(bytes.subarray(DRIVER_BYTES, DRIVER_BYTES + ID_BYTES)).toString('latin1')
   return { driverBytes: new Uint8Array(bytes.subarray(0, DRIVER_BYTES)), poolId, byteLength, offset }
 }

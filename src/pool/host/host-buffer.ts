@@ -65,8 +65,8 @@ export class HostBuffer implements Disposable {
   /**
    * Copies `byteLength` bytes from byte `sourceOffset` on (default: all the rest) to byte `byteOffset` of `target`,
    * on the target's stream. The device reads the memory when the copy runs: do not change it before that, for example
-   * before `await target.stream.finished()`. Throws RangeError for a range that does not lie in both buffers, and
-   * PoolError for a buffer of a device without access.
+   * before `await target.stream.finished()`. On a stream that is captured, the graph reads it at each launch. Throws
+   * RangeError for a range that does not lie in both buffers, and PoolError for a buffer of a device without access.
    */
   copyTo(
     target: DeviceBuffer | DeviceArray,
@@ -110,7 +110,7 @@ export class HostBuffer implements Disposable {
    */
   recordUse(stream: Stream): void {
     checkIsStream('recordUse', stream)
-    stream.checkOpen('recordUse')
+    this.pool.checkCopies('recordUse', stream)
     this.pool.noteUse(this.block, stream, 'recordUse')
   }
 
@@ -162,7 +162,7 @@ export class HostBuffer implements Disposable {
       throw new PoolError(`${call}: the buffer's stream belongs to another device; use a host pool of that device`)
     }
     if (!place.reachableFrom(context)) throw unreachable(`${call}: the buffer`, context, place.context)
-    place.stream.checkOpen(call)
+    this.pool.checkCopies(call, place.stream)
     if (place instanceof DeviceBuffer) return place.rangeOf(call, byteOffset, byteLength)
     const address = place.buffer.rangeOf(call, byteOffset, byteLength) + place.byteOffset
     if (byteOffset + byteLength <= place.byteLength) return address

@@ -136,6 +136,11 @@ export abstract class HostPool implements Disposable {
     return poolJson(this, 'HostPool')
   }
 
+  /** For buffers: throws PoolError, in the name of `call`, for a stream that cannot use the memory now. */
+  checkCopies(call: string, stream: Stream): void {
+    stream.checkOpen(call)
+  }
+
   /** For buffers: notes a copy that is about to be submitted to `stream`. */
   noteCopy(block: DeviceBuffer, stream: Stream): void {
     this.note(block, stream, this.clocks.marked[stream.slot] + 1)
@@ -175,7 +180,7 @@ export abstract class HostPool implements Disposable {
   /** Refuses a stream whose work cannot use the new buffer, before anything is allocated. */
   protected checkUser(stream: Stream): void {
     checkStreamOf('allocate', stream, this.clocks)
-    stream.checkOpen('allocate')
+    this.checkCopies('allocate', stream)
   }
 
   /** Blocks are cached by stream, but host memory belongs to no stream. */
@@ -217,6 +222,11 @@ showAsText(HostPool)
 /** A host pool of one thread. */
 class OwnHostPool extends HostPool {
   declare protected readonly blocks: CachingPool
+
+  /** A captured stream can: its graph keeps the memory until it is closed. */
+  override checkCopies(call: string, stream: Stream): void {
+    stream.checkUsable(call)
+  }
 
   protected override note({ record }: DeviceBuffer, stream: Stream, stamp: number): void {
     this.blocks.caches.blockOf(record).state = State.shared

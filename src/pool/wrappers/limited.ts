@@ -1,3 +1,4 @@
+import { type ByteSize, bytesOfSize } from '../../base/byte-size.js'
 import { checkByteCount } from '../../base/bytes.js'
 import type { Stream } from '../../order/stream.js'
 import type { DeviceBuffer } from '../buffer.js'
@@ -7,11 +8,12 @@ import { Wrapper } from './wrapper.js'
 
 /**
  * Wraps `upstream` with a limit on the requested bytes of live buffers. Throws RangeError unless `limitBytes` is a
- * whole number of bytes or Infinity.
+ * size or Infinity.
  */
-export function limited(upstream: Pool, limitBytes: number): LimitedPool {
-  if (limitBytes !== Infinity) checkByteCount(limitBytes, 'limited: limitBytes')
-  return new LimitedPool(upstream, limitBytes)
+export function limited(upstream: Pool, limitBytes: ByteSize): LimitedPool {
+  const bytes = bytesOfSize(limitBytes, 'limited: limitBytes')
+  if (bytes !== Infinity) checkByteCount(bytes, 'limited: limitBytes')
+  return new LimitedPool(upstream, bytes)
 }
 
 /** A pool with a limit on the bytes handed out; beyond it, allocations fail as out of memory. Made by `limited()`. */

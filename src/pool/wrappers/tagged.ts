@@ -5,6 +5,7 @@
 // after the first scope every await of the process takes about 100 ns more.
 
 import { AsyncLocalStorage } from 'node:async_hooks'
+import { type ByteSize, bytesOfSize } from '../../base/byte-size.js'
 import { checkByteCount, describe } from '../../base/bytes.js'
 import { checkOptionNames } from '../../base/option-names.js'
 import type { Stream } from '../../order/stream.js'
@@ -21,7 +22,7 @@ const UNTAGGED = 'untagged'
 /** Options of `tagged()`. */
 export interface TaggedOptions {
   /** the most requested bytes that may be live at a time, by tag; default: no limit, also for tags not named here */
-  readonly limits?: Readonly<Record<string, number>>
+  readonly limits?: Readonly<Record<string, ByteSize>>
 }
 
 /** The figures of one tag; bytes are requested bytes. */
@@ -47,10 +48,13 @@ export function tagged(upstream: Pool, options: TaggedOptions = {}): TaggedPool 
   checkOptionNames('tagged', options, ['limits'])
   const limits = options.limits ?? {}
   if (typeof limits !== 'object') throw new TypeError(`tagged: limits must be an object, not ${describe(limits)}`)
-  for (const [tag, bytes] of Object.entries(limits)) {
+  const byTag = new Map<string, number>()
+  for (const [tag, limit] of Object.entries(limits)) {
+    const bytes = bytesOfSize(limit, `tagged: the limit of '${tag}'`)
     if (bytes !== Infinity) checkByteCount(bytes, `tagged: the limit of '${tag}'`)
+    byTag.set(tag, bytes)
   }
-  return new TaggedPool(upstream, new Map(Object.entries(limits)))
+  return new TaggedPool(upstream, byTag)
 }
 
 class Account extends Counters {
