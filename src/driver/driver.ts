@@ -10,6 +10,8 @@
 // CudaError if the driver refuses; queries return a boolean. Host memory is passed as a typed array or DataView. As
 // in CUDA, calls act on the current context of the thread.
 
+import type { Bytes } from '../base/typed-arrays.js'
+
 /** The shape of a launch: blocks in the grid, and threads in a block, along x, y and z. */
 export interface LaunchShape {
   /** blocks along x, y and z */
@@ -63,7 +65,7 @@ export interface Driver {
   cuDeviceGet(ordinal: number): number
   cuDeviceGetName(device: number): string
   /** 16 bytes that name the device on this machine and every other; of a MIG device its own */
-  cuDeviceGetUuid(device: number): Uint8Array<ArrayBuffer>
+  cuDeviceGetUuid(device: number): Bytes
   cuDeviceTotalMem(device: number): number
   cuDeviceGetAttribute(attribute: number, device: number): number
   /** whether kernels and copies of `device` can be given access to memory of `peer` */
@@ -154,7 +156,7 @@ export interface Driver {
   /** a handle of the exported pool; the caller keeps the descriptor */
   cuMemPoolImportFromShareableHandle(descriptor: number, handleType: number): number
   /** 64 bytes that name a block of the pool to a process that imported the pool */
-  cuMemPoolExportPointer(ptr: number): Uint8Array<ArrayBuffer>
+  cuMemPoolExportPointer(ptr: number): Bytes
   cuMemPoolImportPointer(pool: number, exported: Uint8Array): number
   cuMemAllocFromPoolAsync(bytes: number, pool: number, stream: number): number
   cuMemAllocAsync(bytes: number, stream: number): number

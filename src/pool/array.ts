@@ -1,23 +1,25 @@
 import { describe, formatBytes } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
 import { hex, showAsText } from '../base/readable.js'
+import type { ArrayOf, Bytes, Float16 } from '../base/typed-arrays.js'
 import type { Context } from '../driver/context.js'
 import type { Stream } from '../order/stream.js'
 import type { DeviceBuffer } from './buffer.js'
 
 /** The typed arrays of JavaScript that device memory can be viewed as. */
 export type TypedArray =
-  | Int8Array<ArrayBuffer>
-  | Uint8Array<ArrayBuffer>
-  | Uint8ClampedArray<ArrayBuffer>
-  | Int16Array<ArrayBuffer>
-  | Uint16Array<ArrayBuffer>
-  | Int32Array<ArrayBuffer>
-  | Uint32Array<ArrayBuffer>
-  | Float32Array<ArrayBuffer>
-  | Float64Array<ArrayBuffer>
-  | BigInt64Array<ArrayBuffer>
-  | BigUint64Array<ArrayBuffer>
+  | ArrayOf<Int8ArrayConstructor>
+  | ArrayOf<Uint8ArrayConstructor>
+  | ArrayOf<Uint8ClampedArrayConstructor>
+  | ArrayOf<Int16ArrayConstructor>
+  | ArrayOf<Uint16ArrayConstructor>
+  | ArrayOf<Int32ArrayConstructor>
+  | ArrayOf<Uint32ArrayConstructor>
+  | ArrayOf<Float32ArrayConstructor>
+  | ArrayOf<Float64ArrayConstructor>
+  | ArrayOf<BigInt64ArrayConstructor>
+  | ArrayOf<BigUint64ArrayConstructor>
+  | Float16
 
 /** A constructor of typed arrays, such as `Float32Array`. */
 export interface TypedArrayConstructor {
@@ -180,7 +182,7 @@ export class DeviceArray<T extends TypedArray = TypedArray> implements Disposabl
     return this.buffer.freed ? { ...what, freed: true } : { ...what, ptr: this.ptr, freed: false }
   }
 
-  private elements(bytes: Uint8Array<ArrayBuffer>): T {
+  private elements(bytes: Bytes): T {
     return new this.type(bytes.buffer) as T
   }
 

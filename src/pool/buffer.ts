@@ -1,6 +1,7 @@
 import { checkByteCount, describe, formatBytes } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
 import { hex, showAsText } from '../base/readable.js'
+import type { Bytes } from '../base/typed-arrays.js'
 import { CU_STREAM_LEGACY_DEFAULT } from '../driver/constants.js'
 import { type Context, unreachable } from '../driver/context.js'
 import type { Driver } from '../driver/driver.js'
@@ -143,7 +144,7 @@ export class DeviceBuffer implements Disposable {
    * The contents as of this call in stream order, without blocking Node. With more than 64 MiB at a time, the end
    * blocks while kernels run: the driver waits for them before it releases the host memory.
    */
-  async read(byteOffset = 0, byteLength = this.rest('read', byteOffset)): Promise<Uint8Array<ArrayBuffer>> {
+  async read(byteOffset = 0, byteLength = this.rest('read', byteOffset)): Promise<Bytes> {
     const source = this.rangeOf('read', byteOffset, byteLength)
     this.driver('read')
     const result = new Uint8Array(byteLength)
@@ -156,7 +157,7 @@ export class DeviceBuffer implements Disposable {
   }
 
   /** The contents, after waiting for the work submitted to the buffer's stream. */
-  readSync(byteOffset = 0, byteLength = this.rest('readSync', byteOffset)): Uint8Array<ArrayBuffer> {
+  readSync(byteOffset = 0, byteLength = this.rest('readSync', byteOffset)): Bytes {
     const source = this.rangeOf('readSync', byteOffset, byteLength)
     const result = new Uint8Array(byteLength)
     this.driver('readSync')

@@ -4,6 +4,7 @@
 // call copies its results out before it returns, so one buffer serves all calls of a thread.
 
 import { assert } from '../../base/assert.js'
+import type { Bytes } from '../../base/typed-arrays.js'
 import { exact, int, uint } from '../../libraries/arguments.js'
 import { CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_LOCATION_TYPE_DEVICE, JIT_OPTION } from '../constants.js'
 import type { KernelArguments, MemPoolProperties } from '../driver.js'
@@ -69,7 +70,7 @@ export class MarshallingBuffer {
   }
 
   /** Both results as the 16 bytes of a CUuuid. */
-  uuid(): Uint8Array<ArrayBuffer> {
+  uuid(): Bytes {
     return this.bytes.slice(FIRST, FIRST + 16)
   }
 
@@ -143,7 +144,7 @@ export class MarshallingBuffer {
   }
 
   /** A copy of the bytes that the driver wrote at `exported`. */
-  readExported(): Uint8Array<ArrayBuffer> {
+  readExported(): Bytes {
     return this.bytes.slice(EXPORTED, ACCESS)
   }
 

@@ -4,6 +4,7 @@
 import { randomUUID } from 'node:crypto'
 import { checkByteCount, describe, formatBytes } from '../../base/bytes.js'
 import { OutOfMemoryError, PoolError } from '../../base/errors.js'
+import type { Bytes } from '../../base/typed-arrays.js'
 import {
   CU_MEM_ALLOCATION_TYPE_PINNED,
   CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
@@ -208,7 +209,7 @@ export class DriverPool extends StreamOrderedPool {
    * before it is freed here. Throws TypeError for anything but a DeviceBuffer, and PoolError if the buffer is of
    * another pool or freed, or this pool cannot be shared.
    */
-  exportPointer(buffer: DeviceBuffer): Uint8Array<ArrayBuffer> {
+  exportPointer(buffer: DeviceBuffer): Bytes {
     this.checkShareable('exportPointer')
     if (!(buffer instanceof DeviceBuffer)) {
       throw new TypeError(`exportPointer: buffer must be a DeviceBuffer, not ${describe(buffer)}`)

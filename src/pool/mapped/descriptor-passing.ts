@@ -5,6 +5,7 @@
 
 import { describe } from '../../base/bytes.js'
 import { CudaError, DescriptorError, PoolError } from '../../base/errors.js'
+import type { Bytes } from '../../base/typed-arrays.js'
 import { RESULT } from '../../driver/constants.js'
 import type { Context } from '../../driver/context.js'
 import type { Driver } from '../../driver/driver.js'
@@ -33,7 +34,7 @@ export interface Announcement {
 
 interface Offer {
   readonly descriptor: number
-  readonly message: Uint8Array<ArrayBuffer>
+  readonly message: Bytes
   connection: Connection | null
 }
 

@@ -1,5 +1,6 @@
 // Devices and contexts of libcuda.
 
+import type { Bytes } from '../../../base/typed-arrays.js'
 import { exact, int } from '../../../libraries/arguments.js'
 import { BoundLibrary, NO_CONTEXT } from './bound-library.js'
 
@@ -29,7 +30,7 @@ export class DeviceCalls extends BoundLibrary {
     return this.buffer.readText()
   }
 
-  cuDeviceGetUuid(device: number): Uint8Array<ArrayBuffer> {
+  cuDeviceGetUuid(device: number): Bytes {
     const code = this.functions.cuDeviceGetUuid(this.buffer.first, int(device, 'device'))
     this.check('cuDeviceGetUuid', code, NO_CONTEXT)
     return this.buffer.uuid()

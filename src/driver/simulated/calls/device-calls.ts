@@ -1,5 +1,6 @@
 // Devices and contexts of the simulated driver.
 
+import type { Bytes } from '../../../base/typed-arrays.js'
 import { RESULT } from '../../constants.js'
 import { CALL } from '../call-interceptor.js'
 import { deviceAttribute } from '../device-attributes.js'
@@ -35,7 +36,7 @@ export class DeviceCalls extends Simulation {
   }
 
   /** The text "simulated", and in the last bytes the seed and the ordinal. */
-  cuDeviceGetUuid(device: number): Uint8Array<ArrayBuffer> {
+  cuDeviceGetUuid(device: number): Bytes {
     this.begin(CALL.cuDeviceGetUuid)
     const uuid = new Uint8Array(16)
     uuid.set(new TextEncoder().encode('simulated'))
