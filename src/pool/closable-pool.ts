@@ -54,6 +54,11 @@ export abstract class ClosablePool extends Pool implements Disposable {
     this.close()
   }
 
+  /** @internal */
+  override get drops(): number {
+    return this.isAccepting ? 0 : 1
+  }
+
   /** False as soon as `close` invalidates the buffers. */
   protected get isAccepting(): boolean {
     return this.acceptedClocks !== null

@@ -114,6 +114,30 @@ export abstract class Pool {
     changeEach(what, access, (location, one) => this.changeAccess(location, one))
   }
 
+  /**
+   * For wrappers: the pools that buffers come from, behind all wrappers.
+   * @internal
+   */
+  get sources(): readonly Pool[] {
+    return [this]
+  }
+
+  /**
+   * For wrappers: a number that changes whenever buffers are dropped without a free, by `reset`, `rewind` or `close`.
+   * @internal
+   */
+  get drops(): number {
+    return 0
+  }
+
+  /**
+   * For wrappers: whether buffers can be dropped while the pool stays open.
+   * @internal
+   */
+  get mayReset(): boolean {
+    return false
+  }
+
   /** For pools and wrappers: one change of `setAccess`, with checked arguments. */
   changeAccess(_location: AccessLocation, _access: PoolAccess): void {
     throw new PoolError(

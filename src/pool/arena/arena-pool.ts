@@ -77,6 +77,8 @@ export class ArenaPool extends ClosablePool implements LaneArena {
   /** the allocation of the last buffer or reset: its stream was checked, and only needs to be open */
   private allocation: ArenaAllocation
   private resets = 0
+  /** resets and rewinds */
+  private dropped = 0
   private growths = 0
   private peakReservedBytes: number
   protected readonly staleReason = 'the buffer was already freed, or the arena reset or rewound since'
@@ -145,7 +147,7 @@ export class ArenaPool extends ClosablePool implements LaneArena {
    * Gives all memory back. All buffers are stale from now on, and work submitted to `stream` after this call may use
    * their memory. The stream waits for all streams that used the arena; streams that use it again wait for this
    * point. The default is the only stream that used the arena since the last reset, or else the device's default
-   * stream. The host does not wait. A wrapper around the arena does not notice.
+   * stream. The host does not wait.
    */
   reset(stream: Stream = this.resetStream): void {
     this.checkStream('reset', stream)
@@ -229,6 +231,16 @@ export class ArenaPool extends ClosablePool implements LaneArena {
     return report
   }
 
+  /** @internal */
+  override get drops(): number {
+    return this.dropped + super.drops
+  }
+
+  /** @internal */
+  override get mayReset(): boolean {
+    return true
+  }
+
   addressOfEntry(entry: number): number {
     return this.base + this.bump.startOf(entry) * UNIT_BYTES
   }
@@ -287,6 +299,7 @@ export class ArenaPool extends ClosablePool implements LaneArena {
     this.bump.limit = this.firstUnit
     this.epochs.begin(stream)
     this.bump.dropTo(entry)
+    this.dropped++
   }
 
   /** After `giveBack`: its stream may have the dropped memory. */

@@ -140,8 +140,7 @@ export class SharedArenaPool<D = unknown> extends ClosablePool implements Record
    * Gives back the memory of all threads. All buffers are stale from now on, and work submitted to `stream` after
    * this call may use their memory. The stream waits for all streams that used the arena; streams that use it again
    * wait for this point. The default is the only stream that used the arena since the last reset, or else the
-   * device's default stream. The host does not wait, except threads that allocate meanwhile. A wrapper around the
-   * arena does not notice.
+   * device's default stream. The host does not wait, except threads that allocate meanwhile.
    */
   reset(stream: Stream = this.resetStream()): void {
     this.checkStream('reset', stream)
@@ -179,6 +178,16 @@ export class SharedArenaPool<D = unknown> extends ClosablePool implements Record
       insertedWaits,
       growths: 0,
     }
+  }
+
+  /** @internal */
+  override get drops(): number {
+    return this.closed ? -1 : this.state.bump.epoch
+  }
+
+  /** @internal */
+  override get mayReset(): boolean {
+    return true
   }
 
   override get closed(): boolean {

@@ -44,6 +44,11 @@ export abstract class PassThroughPool extends Pool implements RecordPool, Dispos
     this.context = clocks.context
   }
 
+  /** @internal */
+  override get drops(): number {
+    return this.closed ? 1 : 0
+  }
+
   /** The driver's allocation of `bytes`. */
   protected abstract obtain(bytes: number, stream: Stream): number
   /** The driver's free of an allocation. */

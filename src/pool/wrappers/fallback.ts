@@ -56,6 +56,11 @@ export class FallbackPool extends Wrapper implements Disposable {
   }
 
   /** @internal */
+  override get sources(): readonly Pool[] {
+    return [...this.upstream.sources, ...this.fallback.sources]
+  }
+
+  /** @internal */
   override changeAccess(location: AccessLocation, access: PoolAccess): void {
     super.changeAccess(location, access)
     this.overflow.changeAccess(location, access)

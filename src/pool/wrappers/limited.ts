@@ -4,6 +4,7 @@ import type { Stream } from '../../order/stream.js'
 import type { DeviceBuffer } from '../buffer.js'
 import { overLimit } from '../out-of-memory.js'
 import type { Pool, PoolStats } from '../pool.js'
+import { HandedOut } from './handed-out.js'
 import { Wrapper } from './wrapper.js'
 
 /**
@@ -18,8 +19,8 @@ export function limited(upstream: Pool, limitBytes: ByteSize): LimitedPool {
 
 /** A pool with a limit on the bytes handed out; beyond it, allocations fail as out of memory. Made by `limited()`. */
 export class LimitedPool extends Wrapper {
-  /** requested bytes of the live buffers */
-  handedOutBytes = 0
+  private currentBytes = 0
+  private readonly handedOut: HandedOut
 
   constructor(
     upstream: Pool,
@@ -27,6 +28,21 @@ export class LimitedPool extends Wrapper {
     readonly limitBytes: number,
   ) {
     super(upstream)
+    this.handedOut = new HandedOut(
+      upstream,
+      bytes => {
+        this.currentBytes -= bytes
+      },
+      () => {
+        this.currentBytes = 0
+      },
+    )
+  }
+
+  /** Requested bytes of the live buffers. */
+  get handedOutBytes(): number {
+    this.handedOut.settle()
+    return this.currentBytes
   }
 
   /** As of `Pool`. Throws OutOfMemoryError if the limit would be exceeded. */
@@ -44,7 +60,8 @@ export class LimitedPool extends Wrapper {
   override release(buffer: DeviceBuffer, stream?: Stream): void {
     const bytes = buffer.allocation.requestedBytesOf(buffer.record, buffer.tag, 'free')
     this.upstream.release(buffer, stream)
-    this.handedOutBytes -= bytes
+    this.currentBytes -= bytes
+    this.handedOut.delete(buffer)
   }
 
   /** The upstream's counters, with this pool's limit. */
@@ -54,13 +71,15 @@ export class LimitedPool extends Wrapper {
 
   /** Repeats the body of `adopt`, so that its call sites know this class only (docs/v8.md). */
   private note(buffer: DeviceBuffer, bytes: number): DeviceBuffer {
-    this.handedOutBytes += bytes
+    this.currentBytes += bytes
+    if (this.handedOut.isListed) this.handedOut.add(buffer, bytes)
     buffer.allocation = buffer.allocation.ownedBy(this)
     return buffer
   }
 
   private exceeds(bytes: number): boolean {
-    if (!(this.handedOutBytes + bytes > this.limitBytes)) return false // the upstream refuses bad sizes
+    if (!(this.currentBytes + bytes > this.limitBytes)) return false // the upstream refuses bad sizes
+    if (!(this.handedOutBytes + bytes > this.limitBytes)) return false
     checkByteCount(bytes, 'bytes')
     return true
   }
