@@ -302,7 +302,15 @@ showAsText(DeviceBuffer)
 
 function sourceFor(call: string, source: unknown): DeviceBuffer {
   if (source instanceof DeviceBuffer) return source
-  throw new TypeError(`${call}: source must be a DeviceBuffer, not ${describe(source)}; use write for host memory`)
+  throw new TypeError(`${call}: source must be a DeviceBuffer, not ${describe(source)}; ${remedyFor(source)}`)
+}
+
+/** How to copy from something that is no DeviceBuffer. Other kinds of memory are known by their members. */
+function remedyFor(source: unknown): string {
+  const { buffer, copyTo } = (source ?? {}) as { readonly buffer?: unknown; readonly copyTo?: unknown }
+  if (buffer instanceof DeviceBuffer) return 'pass array.buffer'
+  if (typeof copyTo === 'function') return 'call hostBuffer.copyTo(buffer)'
+  return 'use write for host memory'
 }
 
 function viewOf(source: ArrayBufferView | ArrayBuffer): ArrayBufferView {

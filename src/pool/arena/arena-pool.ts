@@ -21,7 +21,7 @@ import { DeviceBuffer as ImportedDeviceBuffer } from '../buffer.js'
 import { checkAlignment } from '../caching/alignment.js'
 import { choice } from '../caching/options.js'
 import { ClosablePool, type CloseReport } from '../closable-pool.js'
-import { shortageOf } from '../out-of-memory.js'
+import { beyondDevice, shortageOf } from '../out-of-memory.js'
 import type { PoolStats } from '../pool.js'
 import { ArenaAllocation, type LaneArena } from './arena-allocation.js'
 import { type ArenaMemory, openArenaMemory } from './arena-memory.js'
@@ -343,8 +343,10 @@ export class ArenaPool extends ClosablePool implements LaneArena {
   }
 
   private outOfMemory(bytes: number, alignment: number): OutOfMemoryError {
-    const { freeBytes } = this.context.activate().cuMemGetInfo()
-    const remedy = `${this.obstacle(unitsOf(bytes), alignment)}, or fall back: withFallback(arena, device.createPlainPool())`
+    const { freeBytes, totalBytes } = this.context.activate().cuMemGetInfo()
+    const remedy =
+      beyondDevice(0, bytes, totalBytes) ??
+      `${this.obstacle(unitsOf(bytes), alignment)}, or fall back: withFallback(arena, device.createPlainPool())`
     return shortageOf(bytes, this.stats(), freeBytes, remedy)
   }
 

@@ -17,6 +17,7 @@ import { relaxed } from '../../order/relaxed.js'
 import type { Stream } from '../../order/stream.js'
 import { DeviceBuffer } from '../buffer.js'
 import { type Connection, checkShare, type PassOptions, passDescriptor } from '../mapped/descriptor-passing.js'
+import { beyondDevice } from '../out-of-memory.js'
 import type { PoolStats } from '../pool.js'
 import { asUnsupported } from '../unsupported.js'
 import { ATTRIBUTE_NAMES, attributeNamed, checkedValue, type DriverPoolAttribute } from './driver-pool-attributes.js'
@@ -270,13 +271,15 @@ export class DriverPool extends StreamOrderedPool {
 
   protected override outOfMemory(bytes: number): OutOfMemoryError {
     const { limitBytes, usedBytes, reservedBytes } = this
-    const { freeBytes } = this.context.activate().cuMemGetInfo()
+    const { freeBytes, totalBytes } = this.context.activate().cuMemGetInfo()
+    const isOnDevice = this.properties === null || this.properties.locationType === CU_MEM_LOCATION_TYPE_DEVICE
+    const advice = isOnDevice ? beyondDevice(usedBytes, bytes, totalBytes) : null
     const message =
       usedBytes + bytes > limitBytes
         ? `no room for ${formatBytes(bytes)} in a driver pool of at most ${formatBytes(limitBytes)}, of which ` +
           `${formatBytes(usedBytes)} are in use; free some, or create it with a larger maxPoolBytes`
         : `no room for ${formatBytes(bytes)} in a driver pool of ${formatBytes(reservedBytes)}, with ${formatBytes(freeBytes)} ` +
-          'free on the device; free memory, here or in other programs'
+          `free on the device; ${advice ?? 'free memory, here or in other programs'}`
     return new OutOfMemoryError(message, {
       requestedBytes: bytes,
       liveBytes: usedBytes,

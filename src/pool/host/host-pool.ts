@@ -7,7 +7,7 @@
 
 import { freemem } from 'node:os'
 import { formatBytes } from '../../base/bytes.js'
-import { OutOfMemoryError } from '../../base/errors.js'
+import { OutOfMemoryError, PoolError } from '../../base/errors.js'
 import { showAsText } from '../../base/readable.js'
 import type { Context } from '../../driver/context.js'
 import { State } from '../../heap/records.js'
@@ -134,6 +134,14 @@ export abstract class HostPool implements Disposable {
   /** The plain values that JSON.stringify writes, as of the other pools. */
   toJSON(): object {
     return poolJson(this, 'HostPool')
+  }
+
+  /**
+   * Throws PoolError: only a pool made with `shared: true` can be shared.
+   * @internal
+   */
+  share(): unknown {
+    throw new PoolError('share: the pool is one of this thread; make it with { shared: true }')
   }
 
   /** For buffers: throws PoolError, in the name of `call`, for a stream that cannot use the memory now. */

@@ -125,7 +125,7 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
   }
 
   /** The pool's state, for other threads of this process: send it there, and pass it to `attachPool`. */
-  share(): SharedPoolState<D> {
+  override share(): SharedPoolState<D> {
     this.checkOpen('share')
     return this.descriptor
   }
