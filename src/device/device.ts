@@ -37,9 +37,9 @@ import {
   type SharedBlocks,
 } from '../pool/blocks/shared-block-pool.js'
 import type { CachingPool } from '../pool/caching/caching-pool.js'
-import type { PoolOptions } from '../pool/caching/options.js'
+import { type PoolOptions, parsePoolExtras } from '../pool/caching/options.js'
 import type { DebugPool } from '../pool/debug/debug-pool.js'
-import { makeCachingPool, type WithDebug } from '../pool/debug/make-caching-pool.js'
+import { makeCachingPool, reserveFirst, type WithDebug } from '../pool/debug/make-caching-pool.js'
 import { DriverPool } from '../pool/driver-owned/driver-pool.js'
 import type { DriverPoolOptions } from '../pool/driver-owned/driver-pool-options.js'
 import { ImportedPool } from '../pool/driver-owned/imported-pool.js'
@@ -578,7 +578,12 @@ export class Device implements Disposable {
   }
 
   private createSharedPool(options: PoolOptions): SharedPool<SharedDevice> {
-    return this.createShared(newSharedPool(this.clocks, options, this.totalBytes, this.share()))
+    const state = newSharedPool(this.clocks, options, this.totalBytes, this.share())
+    const { initialBytes, warnOnHeld } = parsePoolExtras(options, state.config.limitBytes)
+    const pool = this.createShared(state)
+    pool.warnOnHeld = warnOnHeld
+    reserveFirst(pool, initialBytes)
+    return pool
   }
 
   /** Starts the pool server of a new pool, and returns when it runs. */

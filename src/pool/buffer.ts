@@ -9,6 +9,7 @@ import { streamName } from '../order/ordered-stream.js'
 import { StagedCopy } from '../order/staged-copy.js'
 import { checkIsStream, type Stream } from '../order/stream.js'
 import type { Allocation, BufferOwner } from './allocation.js'
+import { labelOf, setLabel } from './labels.js'
 import type { TransferredBuffer } from './transferred-buffer.js'
 
 /**
@@ -32,6 +33,20 @@ export class DeviceBuffer implements Disposable {
   /** The stream of the allocation; for a freed buffer perhaps the stream of the memory's next use. */
   get stream(): Stream {
     return this.allocation.stream
+  }
+
+  /**
+   * A name for people, '' at first: `pool.live()`, errors and debug mode show it. Setting it takes about a tenth of a
+   * microsecond; a buffer without a label costs nothing. A shared pool shows it in this thread only. Throws PoolError
+   * for a freed buffer, TypeError for anything but text.
+   */
+  get label(): string {
+    return labelOf(this.allocation.pool, this.record, this.tag)
+  }
+
+  set label(text: string) {
+    this.allocation.addressOf(this.record, this.tag, 'label')
+    setLabel(this, text)
   }
 
   /** Identifies the buffer in its pool, together with the tag. */
@@ -227,7 +242,8 @@ export class DeviceBuffer implements Disposable {
   toString(): string {
     const { name } = this.constructor
     if (this.freed) return `${name} { freed }`
-    return `${name} { ${formatBytes(this.byteLength)} at ${hex(this.ptr)}, ${streamName(this.stream.handle)}, live }`
+    const label = this.label === '' ? '' : `'${this.label}', `
+    return `${name} { ${label}${formatBytes(this.byteLength)} at ${hex(this.ptr)}, ${streamName(this.stream.handle)}, live }`
   }
 
   /** The plain values that JSON.stringify writes; of a freed buffer only that it is freed. */
@@ -236,6 +252,7 @@ export class DeviceBuffer implements Disposable {
     return {
       ptr: this.ptr,
       byteLength: this.byteLength,
+      ...(this.label === '' ? {} : { label: this.label }),
       stream: this.stream.handle,
       device: this.device,
       freed: false,

@@ -236,6 +236,11 @@ export class ArenaPool extends ClosablePool implements LaneArena {
     return this.dropped + super.drops
   }
 
+  /** `close()` at the end of a `using` block. Buffers of an arena need no free, so nothing is warned of. */
+  override [Symbol.dispose](): void {
+    this.close()
+  }
+
   /** @internal */
   override get mayReset(): boolean {
     return true

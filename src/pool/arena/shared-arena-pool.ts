@@ -185,6 +185,11 @@ export class SharedArenaPool<D = unknown> extends ClosablePool implements Record
     return this.closed ? -1 : this.state.bump.epoch
   }
 
+  /** `close()` at the end of a `using` block. Buffers of an arena need no free, so nothing is warned of. */
+  override [Symbol.dispose](): void {
+    this.close()
+  }
+
   /** @internal */
   override get mayReset(): boolean {
     return true

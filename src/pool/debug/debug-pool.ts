@@ -16,6 +16,7 @@ import { CachingPool, type LiveBlock, unknownAddress } from '../caching/caching-
 import type { DebugConfig } from '../caching/debug-options.js'
 import type { PoolConfig } from '../caching/options.js'
 import type { CloseReport } from '../closable-pool.js'
+import { groupLive, type LiveGroup, labelOf } from '../labels.js'
 import type { PoolStats } from '../pool.js'
 import { DebugAllocation, siteText } from './debug-allocation.js'
 import { fillPattern, firstChange, Pattern, waitUnnoticed } from './fill-patterns.js'
@@ -140,6 +141,7 @@ export class DebugPool extends CachingPool {
       byteLength,
       blockBytes: this.blockBytes(block),
       stream: stream.closed ? null : stream.handle,
+      label: labelOf(this, block.record, block.tag),
       allocatedAt: siteText(allocatedAt),
     }))
   }
@@ -169,6 +171,17 @@ export class DebugPool extends CachingPool {
     for (const fault of faults) process.emitWarning(fault)
     if (this.debug.warnOnLeak && lost.length > 0) warnOfHeld(lost)
     return { ...report, lost, faults }
+  }
+
+  /** As of `CachingPool`; the warning names the places of the allocations. */
+  override [Symbol.dispose](): void {
+    const { lost } = this.close()
+    if (this.warnOnHeld && !this.debug.warnOnLeak && lost.length > 0) warnOfHeld(lost)
+  }
+
+  /** The live buffers by the place of their allocation, most bytes first. */
+  liveBySite(): LiveGroup[] {
+    return groupLive(this.live(), ({ allocatedAt }) => allocatedAt)
   }
 
   private forgetAll(): void {
@@ -303,9 +316,8 @@ function warnOfLoss(allocation: DebugAllocation): void {
 
 function warnOfHeld(lost: readonly DebugLiveBlock[]): void {
   const bytes = lost.reduce((sum, block) => sum + block.byteLength, 0)
-  const places = new Map<string, number>()
-  for (const { allocatedAt } of lost) places.set(allocatedAt, (places.get(allocatedAt) ?? 0) + 1)
-  const list = [...places].map(([place, count]) => `${count} from ${place}`).join('; ')
+  const places = groupLive(lost, ({ allocatedAt }) => allocatedAt)
+  const list = places.map(({ name, buffers }) => `${buffers} from ${name}`).join('; ')
   process.emitWarning(
     `${lost.length} buffers of ${formatBytes(bytes)} were held when their pool was closed: ${list}`,
     'PoolWarning',

@@ -28,6 +28,7 @@ import type { PoolConfig } from '../caching/options.js'
 import { noRoomToReserve, outOfMemory, type Shortage } from '../caching/shortage.js'
 import { classUnits } from '../caching/stream-caches.js'
 import { ClosablePool, type CloseReport } from '../closable-pool.js'
+import { labelOf } from '../labels.js'
 import type { PoolStats } from '../pool.js'
 import { checkTransferred, checkTransferredList, type TransferredBuffer } from '../transferred-buffer.js'
 import { AddressLookup } from './address-lookup.js'
@@ -348,7 +349,7 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
 
   /** Every buffer that a thread holds, or that is on its way between threads, in no particular order. */
   live(): SharedLiveBlock[] {
-    return this.report.live()
+    return this.report.live((record, tag) => labelOf(this, record, tag))
   }
 
   /** The threads that use the pool, its pool server included, and those that ended while they held buffers. */

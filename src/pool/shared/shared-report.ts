@@ -69,7 +69,8 @@ export class SharedReport {
     return this.state.counts.reduce((all, one, index) => (index % COUNT_LINE === count ? all + one : all), 0)
   }
 
-  live(): SharedLiveBlock[] {
+  /** `labelOf` tells the label of a record. */
+  live(labelOf: (record: number, tag: number) => string = () => ''): SharedLiveBlock[] {
     const { records, registry, bases } = this.state
     const { words, doubles } = records
     const blocks: SharedLiveBlock[] = []
@@ -83,6 +84,7 @@ export class SharedReport {
         byteLength: doubles[(record << 3) | Double.requested],
         blockBytes: words[base | Word.units] * UNIT_BYTES,
         stream: this.handleOf(words[base | Word.key] - 1),
+        label: labelOf(record, words[base] & ~1),
         thread: worker === NO_THREAD ? NO_THREAD : registry.nameOf(worker),
       })
     }
