@@ -60,6 +60,7 @@ export type { SharedStream, Stream, StreamOptions, Waitable } from './order/stre
 export type { AccessChange, AccessLocation, PoolAccess } from './pool/access.js'
 export type { BufferOwner } from './pool/allocation.js'
 export type { ArenaMark, ArenaOptions, ArenaPool } from './pool/arena/arena-pool.js'
+export type { ArenaLease, ArenaQueue, ArenaQueueOptions } from './pool/arena/arena-queue.js'
 export type { SharedArenaPool } from './pool/arena/shared-arena-pool.js'
 export type { DeviceArray, TypedArray, TypedArrayConstructor, TypedArrayOf } from './pool/array.js'
 export type { BlockOptions, BlockPool } from './pool/blocks/block-pool.js'

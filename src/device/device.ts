@@ -27,6 +27,7 @@ import type { Graph } from '../order/graph.js'
 import type { SharedOrder } from '../order/shared-order.js'
 import { checkStreamOf, openStreams, type SharedStream, Stream, type StreamOptions, streamOf } from '../order/stream.js'
 import { type ArenaOptions, ArenaPool } from '../pool/arena/arena-pool.js'
+import { ArenaQueue, type ArenaQueueOptions } from '../pool/arena/arena-queue.js'
 import { newSharedArena, type SharedArena, SharedArenaPool } from '../pool/arena/shared-arena-pool.js'
 import type { SharedArenaState } from '../pool/arena/shared-arena-state.js'
 import { type BlockOptions, BlockPool } from '../pool/blocks/block-pool.js'
@@ -363,6 +364,15 @@ export class Device implements Disposable {
       return this.keepShared(state, new SharedArenaPool(this.clocks, this.defaultStream, state, true, serveWaiting))
     }
     return this.keep(new ArenaPool(this.clocks, this.defaultStream, options))
+  }
+
+  /**
+   * Up to `count` arenas, which requests take in turn: `await queue.use(arena => …)`. Throws like `createArenaPool` for
+   * the first arena, and RangeError for a bad count.
+   */
+  createArenaQueue(options: ArenaQueueOptions): ArenaQueue {
+    this.open('createArenaQueue')
+    return this.keep(new ArenaQueue(this.clocks, this.defaultStream, options))
   }
 
   /**

@@ -1,7 +1,6 @@
 // Labels of buffers. They lie beside the pools, so that a buffer without one costs nothing.
 
 import { describe } from '../base/bytes.js'
-import type { BufferSource } from './allocation.js'
 
 /** The label of one use of a record. */
 interface Label {
@@ -13,7 +12,7 @@ interface Label {
 interface Labelled {
   readonly record: number
   readonly tag: number
-  readonly allocation: { readonly pool: BufferSource }
+  readonly allocation: { readonly pool: object }
 }
 
 /** by pool and record; a later buffer of the record has another tag */
