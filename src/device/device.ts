@@ -69,11 +69,17 @@ export interface SharedDevice {
   readonly version: number
   /** id of the process */
   readonly process: number
-  /** how the other thread calls the driver */
+  /**
+   * how the other thread calls the driver
+   * @internal
+   */
   readonly driver: SharedDriver
   /** the device's number */
   readonly ordinal: number
-  /** the clocks of the device's streams, in shared memory */
+  /**
+   * the clocks of the device's streams, in shared memory
+   * @internal
+   */
   readonly order: SharedOrder
 }
 
@@ -148,10 +154,7 @@ export class Device implements Disposable {
 
   /** Use `openDevice`, or `attachDevice` for a device of another thread. */
   constructor(
-    /**
-     * the device's CUDA context
-     * @internal
-     */
+    /** the device's CUDA context; only other calls of the package use it */
     readonly context: Context,
     private readonly attachedTo: SharedOrder | null = null,
   ) {
@@ -616,7 +619,10 @@ export class Device implements Disposable {
     return pool
   }
 
-  /** For `attachPool`. */
+  /**
+   * For `attachPool`.
+   * @internal
+   */
   attachPool(state: SharedPoolDescriptor): ServedPool {
     this.open('attachPool')
     return this.knownPool<ServedPool>(state) ?? this.keepShared(state, this.newThreadObject(state, false))
@@ -646,7 +652,10 @@ export class Device implements Disposable {
     }
   }
 
-  /** For `attachPool`. */
+  /**
+   * For `attachPool`.
+   * @internal
+   */
   attachArena(state: SharedArenaDescriptor): SharedArenaPool<SharedDevice> {
     this.open('attachPool')
     const known = this.knownPool<SharedArenaPool<SharedDevice>>(state)

@@ -44,12 +44,16 @@ export class DeviceBuffer implements Disposable {
     return labelOf(this.allocation.pool, this.record, this.tag)
   }
 
+  /** Names the buffer. */
   set label(text: string) {
     this.allocation.addressOf(this.record, this.tag, 'label')
     setLabel(this, text)
   }
 
-  /** Identifies the buffer in its pool, together with the tag. */
+  /**
+   * Identifies the buffer in its pool, together with the tag.
+   * @internal
+   */
   get record(): number {
     return this.allocation.record
   }
@@ -77,6 +81,7 @@ export class DeviceBuffer implements Disposable {
   /**
    * Whether work of `context` can use the memory: its own device always can, other devices once they were given
    * access.
+   * @internal
    */
   reachableFrom(context: Context): boolean {
     return context === this.context || this.allocation.pool.reachableFrom(context)
@@ -259,12 +264,18 @@ export class DeviceBuffer implements Disposable {
     }
   }
 
-  /** Throws unless `pool` handed the buffer out. */
+  /**
+   * Throws unless `pool` handed the buffer out.
+   * @internal
+   */
   checkPool(pool: BufferOwner): void {
     if (this.pool !== pool) throw new PoolError('free: the buffer came from another pool; use buffer.free()')
   }
 
-  /** The address of a part, after checking that the buffer has it. */
+  /**
+   * The address of a part, after checking that the buffer has it.
+   * @internal
+   */
   rangeOf(call: string, byteOffset: number, byteLength: number): number {
     const ptr = this.allocation.addressOf(this.record, this.tag, call)
     const whole = this.allocation.requestedBytesOf(this.record, this.tag, call)

@@ -133,7 +133,10 @@ export class ArenaPool extends ClosablePool implements LaneArena {
     return this.takeSlowly(bytes, stream, alignment, orThrow)
   }
 
-  /** Makes the buffer stale. Its memory comes back with the next reset, or a rewind to below it. */
+  /**
+   * Makes the buffer stale. Its memory comes back with the next reset, or a rewind to below it.
+   * @internal
+   */
   release(buffer: DeviceBuffer, stream: Stream = buffer.stream): void {
     if (!buffer.allocation.isLive(0, buffer.tag)) this.refuseStale('free')
     checkIsStream('free', stream)
@@ -246,6 +249,7 @@ export class ArenaPool extends ClosablePool implements LaneArena {
     return true
   }
 
+  /** @internal */
   addressOfEntry(entry: number): number {
     return this.base + this.bump.startOf(entry) * UNIT_BYTES
   }
@@ -260,6 +264,7 @@ export class ArenaPool extends ClosablePool implements LaneArena {
     return this.bump.isFreed(entry)
   }
 
+  /** @internal */
   announceUse(stream: Stream): void {
     if (!stream.context.sharesAddresses(this.context)) {
       throw unreachable('recordUse: the stream', stream.context, this.context)
@@ -267,10 +272,12 @@ export class ArenaPool extends ClosablePool implements LaneArena {
     this.epochs.use(stream)
   }
 
+  /** @internal */
   reachableFrom(context: Context): boolean {
     return this.memory.reachableFrom(context)
   }
 
+  /** @internal */
   override changeAccess(location: AccessLocation, access: PoolAccess): void {
     this.checkOpen('setAccess')
     const peer = peerOf(this.context, location, access)

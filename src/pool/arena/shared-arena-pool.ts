@@ -122,7 +122,10 @@ export class SharedArenaPool<D = unknown> extends ClosablePool implements Record
     return stream.clocks === this.acceptedClocks && stream.isOpen && stream.isShareable
   }
 
-  /** Makes the buffer stale. Its memory comes back with the next reset. */
+  /**
+   * Makes the buffer stale. Its memory comes back with the next reset.
+   * @internal
+   */
   release(buffer: DeviceBuffer, stream: Stream = buffer.stream): void {
     const { record, tag } = buffer
     if (!this.isLive(record, tag)) this.refuseStale('free')
@@ -331,6 +334,7 @@ export class SharedArenaPool<D = unknown> extends ClosablePool implements Record
   /**
    * Whether this thread holds the buffer. Its tag is the epoch: in one epoch a unit is the first of one buffer at
    * most.
+   * @internal
    */
   isLive(record: number, tag: number): boolean {
     const { owners, bump, thread } = this.state
@@ -344,6 +348,7 @@ export class SharedArenaPool<D = unknown> extends ClosablePool implements Record
     this.state.epochs.use(stream, tag)
   }
 
+  /** @internal */
   reachableFrom(context: Context): boolean {
     return context.sharesDevice(this.context)
   }

@@ -73,12 +73,16 @@ export interface LiveBlock {
 export class CachingPool extends ClosablePool implements BlockOwner {
   /** @internal */
   declare readonly clocks: Clocks
+  /** @internal */
   readonly servesCaptures: boolean = true
   /** @internal */
   readonly records = new RecordTable()
   /** @internal */
   readonly central: CentralHeap
-  /** the live and the cached blocks */
+  /**
+   * the live and the cached blocks
+   * @internal
+   */
   readonly caches: StreamCaches
   /** null until the first lookup of an address; most programs free buffers only */
   private addresses: AddressIndex | null = null
@@ -88,7 +92,10 @@ export class CachingPool extends ClosablePool implements BlockOwner {
   /** by slot: the mark before a free; the clocks' marks, or -1 throughout in a pool that is not stream-ordered */
   private readonly marked: Float64Array
   private allocations = 0
-  /** allocations that the stream caches could not serve */
+  /**
+   * allocations that the stream caches could not serve
+   * @internal
+   */
   cacheMisses = 0
   protected readonly staleReason = 'the buffer was already freed; keep no reference to it after free()'
   /**
@@ -168,11 +175,15 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     return new DeviceBuffer(block, tag)
   }
 
+  /** @internal */
   release(buffer: DeviceBuffer, stream?: Stream): void {
     this.releaseBlock(buffer.allocation as Block, buffer.tag, stream)
   }
 
-  /** Takes back the block of a buffer that has `given` as its tag. */
+  /**
+   * Takes back the block of a buffer that has `given` as its tag.
+   * @internal
+   */
   releaseBlock(block: Block, given: number, stream?: Stream): void {
     const { tag } = block
     const { slot } = block.stream
@@ -241,6 +252,7 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     return this.limit
   }
 
+  /** Changes the limit. */
   set maxPoolBytes(limit: ByteSize | `${number}%`) {
     this.checkOpen('maxPoolBytes')
     const { backing } = this.central
@@ -423,6 +435,7 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     return { lostBuffers, lostBytes }
   }
 
+  /** @internal */
   announceUse(block: Block, stream: Stream): void {
     if (!stream.context.sharesAddresses(this.context))
       throw unreachable('recordUse: the stream', stream.context, this.context)
@@ -431,16 +444,19 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     this.central.announceUse(block.record, stream)
   }
 
+  /** @internal */
   reachableFrom(context: Context): boolean {
     return this.central.backing.reachableFrom(context)
   }
 
+  /** @internal */
   override changeAccess(location: AccessLocation, access: PoolAccess): void {
     this.checkOpen('setAccess')
     const peer = peerOf(this.context, location, access)
     if (peer !== null) this.central.backing.changeAccess(peer, access)
   }
 
+  /** @internal */
   addressOfRecord(record: number): number {
     const { records } = this
     return this.central.backing.bases[records.rangeOf(record)] + records.offsetOf(record) * UNIT_BYTES

@@ -47,7 +47,10 @@ export interface DebugCloseReport extends CloseReport {
  * Calls mean the same as in a `CachingPool`; frees wait on the host. Made by `device.createPool({ debug: true })`.
  */
 export class DebugPool extends CachingPool {
-  /** false: the checks would read memory that captured work has not written yet */
+  /**
+   * false: the checks would read memory that captured work has not written yet
+   * @internal
+   */
   override readonly servesCaptures = false
   /** the options of debug mode, with defaults filled in */
   readonly debug: DebugConfig
@@ -107,6 +110,7 @@ export class DebugPool extends CachingPool {
     return buffer
   }
 
+  /** @internal */
   override release(buffer: DeviceBuffer, stream?: Stream): void {
     if (!(buffer.allocation instanceof DebugAllocation)) throw new PoolError('free: the buffer came from another pool')
     this.end(buffer.allocation, stream)

@@ -120,7 +120,10 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
     this.marked = config.streamOrdered ? clocks.marked : new Float64Array(clocks.marked.length).fill(-1)
   }
 
-  /** Returns when the pool server has begun; throws the error that kept it from making the pool. */
+  /**
+   * Returns when the pool server has begun; throws the error that kept it from making the pool.
+   * @internal
+   */
   begin(): void {
     this.ask({ ask: 'begin' })
   }
@@ -203,11 +206,15 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
     this.setSlack(block, slackOf(block, bytes))
   }
 
+  /** @internal */
   release(buffer: DeviceBuffer, stream?: Stream): void {
     this.releaseBlock(buffer.allocation as Block, buffer.tag, stream)
   }
 
-  /** Takes back the block of a buffer that has `given` as its tag. */
+  /**
+   * Takes back the block of a buffer that has `given` as its tag.
+   * @internal
+   */
   releaseBlock(block: Block, given: number, stream?: Stream): void {
     const { tag } = block
     const { slot } = block.stream
@@ -222,7 +229,10 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
     }
   }
 
-  /** Frees an adopted block. Most go back to the thread that has the page of their record. */
+  /**
+   * Frees an adopted block. Most go back to the thread that has the page of their record.
+   * @internal
+   */
   releaseAdopted(block: AdoptedBlock, tag: number, stream?: Stream): void {
     const { slot } = block.stream
     if (
@@ -404,6 +414,7 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
     return { lostBuffers: buffers, lostBytes: bytes }
   }
 
+  /** @internal */
   announceUse(block: Block | AdoptedBlock, stream: Stream): void {
     this.checkStream('recordUse', stream)
     if (!this.config.streamOrdered) return
@@ -423,14 +434,17 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
     }
   }
 
+  /** @internal */
   reachableFrom(context: Context): boolean {
     return context.sharesDevice(this.context)
   }
 
+  /** @internal */
   requestedBytesOfRecord(record: number): number {
     return this.doubles[(record << 3) | Double.requested]
   }
 
+  /** @internal */
   addressOfRecord(record: number): number {
     const base = record << 4
     return this.state.bases[this.words[base | Word.range]] + this.words[base | Word.offset] * UNIT_BYTES

@@ -30,6 +30,7 @@ export interface PoolThread {
   readonly liveBytes: number
 }
 
+/** A live buffer of a shared pool, as `live()` lists it for people. */
 export interface SharedLiveBlock extends LiveBlock {
   /** the pool's number of the thread that holds it; 0 while it is on its way between threads */
   readonly thread: number

@@ -50,6 +50,7 @@ export class LimitedPool extends Wrapper {
     return this.limit
   }
 
+  /** Changes the limit. */
   set limitBytes(limit: ByteSize) {
     this.limit = checkedLimit(limit)
   }
@@ -72,6 +73,7 @@ export class LimitedPool extends Wrapper {
     return buffer === null ? null : this.note(buffer, bytes)
   }
 
+  /** @internal */
   override release(buffer: DeviceBuffer, stream?: Stream): void {
     const bytes = buffer.allocation.requestedBytesOf(buffer.record, buffer.tag, 'free')
     this.upstream.release(buffer, stream)
