@@ -1,4 +1,4 @@
-// Writes the types of the package: the exports of its entry points, without members that are marked @internal. Run it
+// Writes the types of the package: the exports of its entry points, without members marked @internal. Run it
 // after the compiler. `node dist/test/public-types.js FOLDER` writes below FOLDER. Without an argument it replaces the
 // compiler's declarations, and removes all others.
 //
@@ -67,7 +67,9 @@ function sourceOf(path: string): Source {
   return known
 }
 
-/** The file that declares a name of a file, and the name there; null for a name of another package or of JavaScript. */
+/**
+ * The file that declares a name of a file, and the name there; null for a name of another package or of JavaScript.
+ */
 function originOf(path: string, name: string): { readonly from: string; readonly name: string } | null {
   const source = sourceOf(path)
   if (source.declarations.has(name)) return { from: path, name }

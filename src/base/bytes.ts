@@ -16,7 +16,7 @@ const UNITS: readonly [string, number][] = [
   ['KiB', KiB],
 ]
 
-/** `3145728` → `3 MiB`, `1500` → `1.46 KiB`, `Infinity` → `no limit`. Throws TypeError for anything but a number. */
+/** `3145728` → `3 MiB`, `1500` → `1.46 KiB`, `Infinity` → `no limit`. Throws TypeError for other types. */
 export function formatBytes(bytes: number): string {
   if (typeof bytes !== 'number') throw new TypeError(`formatBytes: bytes must be a number, not ${describe(bytes)}`)
   if (bytes === Infinity) return 'no limit'

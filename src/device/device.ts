@@ -206,8 +206,8 @@ export class Device implements Disposable {
   }
 
   /**
-   * A new stream, not ordered with the default stream. Throws PoolError when 2048 streams are in use, TypeError for an
-   * unknown option, and RangeError for a priority that the device does not have.
+   * A new stream, not ordered with the default stream. Throws PoolError when 2048 streams are in use, TypeError for
+   * an unknown option, and RangeError for a priority that the device does not have.
    */
   createStream(options: StreamOptions = {}): Stream {
     this.open('createStream')
@@ -263,8 +263,8 @@ export class Device implements Disposable {
   }
 
   /**
-   * A new event, not recorded yet. With `timing: true` it measures time, see `event.elapsedSince`. Throws TypeError for
-   * a bad or unknown option.
+   * A new event, not recorded yet. With `timing: true` it measures time, see `event.elapsedSince`. Throws TypeError
+   * for a bad or unknown option.
    */
   createEvent(options: EventOptions = {}): Event {
     this.open('createEvent')
@@ -279,10 +279,10 @@ export class Device implements Disposable {
   /**
    * Captures the work that `work` submits to `stream` as a graph: kernels, fills, and copies between buffers and
    * pinned host memory. Streams that `work` makes wait for `stream`, and joins again, are captured, too. No work runs
-   * now; launch the graph to run it. The graph has what `work` returned as its `result`. Memory that caching pools give it stays at its addresses until the graph is closed; buffers that are
-   * still live stay valid. An error of `work` is thrown, and the capture ends. If the driver refuses to end it, the
-   * stream stays captured until `stream.abortCapture()`. Throws TypeError for an asynchronous `work`, and CudaError
-   * if a call broke the capture.
+   * now; launch the graph to run it. The graph has what `work` returned as its `result`. Memory that caching pools
+   * give it stays at its addresses until the graph is closed; buffers that are still live stay valid. An error of
+   * `work` is thrown, and the capture ends. If the driver refuses to end it, the stream stays captured until
+   * `stream.abortCapture()`. Throws TypeError for an asynchronous `work`, and CudaError if a call broke the capture.
    */
   capture<R>(stream: Stream, work: () => R, mode?: CaptureMode): Graph<R> {
     this.open('capture')
@@ -370,8 +370,8 @@ export class Device implements Disposable {
   }
 
   /**
-   * Up to `count` arenas, which requests take in turn: `await queue.use(arena => …)`. Throws like `createArenaPool` for
-   * the first arena, and RangeError for a bad count.
+   * Up to `count` arenas, which requests take in turn: `await queue.use(arena => …)`. Throws like `createArenaPool`
+   * for the first arena, and RangeError for a bad count.
    */
   createArenaQueue(options: ArenaQueueOptions): ArenaQueue {
     this.open('createArenaQueue')
@@ -415,8 +415,8 @@ export class Device implements Disposable {
   }
 
   /**
-   * A buffer of `bytes` that other processes can open by `importBuffer`, in memory of its own. Throws PoolError if the
-   * device cannot share memory, and OutOfMemoryError when it has no room.
+   * A buffer of `bytes` that other processes can open by `importBuffer`, in memory of its own. Throws PoolError if
+   * the device cannot share memory, and OutOfMemoryError when it has no room.
    */
   createInterprocessBuffer(bytes: number, stream: Stream = this.defaultStream): InterprocessBuffer {
     this.open('createInterprocessBuffer')

@@ -13,7 +13,9 @@ export class Graph<R = unknown> implements OpenGraph, Disposable {
     private readonly clocks: Clocks,
     private executable: number,
     private readonly memory: GraphMemory,
-    /** the value that `work` of `device.capture` returned, such as its output buffers; undefined after `endCapture` */
+    /**
+     * the value that `work` of `device.capture` returned, such as its output buffers; undefined after `endCapture`
+     */
     readonly result: R,
   ) {
     clocks.graphs.add(this)

@@ -64,8 +64,8 @@ export function noRoomToBegin(call: string, bytes: number, context: Context): Ou
 }
 
 /**
- * The advice for a request that a device of `totalBytes` cannot serve beside `liveBytes`, whatever the limits are; null
- * if it could.
+ * The advice for a request that a device of `totalBytes` cannot serve beside `liveBytes`, whatever the limits are;
+ * null if it could.
  */
 export function beyondDevice(liveBytes: number, bytes: number, totalBytes: number): string | null {
   const missing = liveBytes + bytes - totalBytes

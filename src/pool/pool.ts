@@ -85,7 +85,8 @@ export abstract class Pool {
 
   /**
    * An array on the device with the elements of `source`: memory for them, and a `write`. `source` may be changed
-   * after the call. Throws like `allocate`, TypeError unless `source` is a typed array, and RangeError for an empty one.
+   * after the call. Throws like `allocate`, TypeError unless `source` is a typed array, and RangeError for an empty
+   * one.
    */
   upload<T extends TypedArray>(source: T, stream?: Stream): DeviceArray<T> {
     return DeviceArray.upload(this, source, stream)

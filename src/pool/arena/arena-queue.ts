@@ -42,8 +42,8 @@ interface Waiter {
 }
 
 /**
- * A few arenas for many requests: each request takes one for itself, and waits in turn while all are lent. Made by the
- * device: `device.createArenaQueue({ bytes, count })`.
+ * A few arenas for many requests: each request takes one for itself, and waits in turn while all are lent. Made by
+ * the device: `device.createArenaQueue({ bytes, count })`.
  */
 export class ArenaQueue implements Disposable {
   private readonly idle: ArenaPool[] = []
@@ -86,8 +86,8 @@ export class ArenaQueue implements Disposable {
   }
 
   /**
-   * Lends an arena, once one is free; waiting requests come in turn. Rejects with OutOfMemoryError if the device has no
-   * room for a further arena, and with PoolError once the queue is closed.
+   * Lends an arena, once one is free; waiting requests come in turn. Rejects with OutOfMemoryError if the device has
+   * no room for a further arena, and with PoolError once the queue is closed.
    */
   async take(): Promise<ArenaLease> {
     if (this.isClosed) throw closedError('take')
@@ -97,8 +97,8 @@ export class ArenaQueue implements Disposable {
   }
 
   /**
-   * Runs `work` with an arena of its own, which is reset when `work` has ended. Resolves to its result, and rejects with
-   * its error, or as `take` does.
+   * Runs `work` with an arena of its own, which is reset when `work` has ended. Resolves to its result, and rejects
+   * with its error, or as `take` does.
    */
   async use<R>(work: (arena: ArenaPool) => R | Promise<R>): Promise<R> {
     using lease = await this.take()

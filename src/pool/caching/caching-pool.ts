@@ -228,10 +228,10 @@ export class CachingPool extends ClosablePool implements BlockOwner {
   }
 
   /**
-   * Takes free memory from the device until at least `bytes` are reserved in all, so that later requests need not wait
-   * for the driver. Returns the bytes added. Throws OutOfMemoryError if limit or device do not allow it; the pool then
-   * gives back what it has added. `trimTo` gives the memory back, and so does a `releaseThresholdBytes` below `bytes`.
-   * With backing 'segments' the memory is one segment, for blocks of 1 MiB and more.
+   * Takes free memory from the device until at least `bytes` are reserved in all, so that later requests need not
+   * wait for the driver. Returns the bytes added. Throws OutOfMemoryError if limit or device do not allow it; the
+   * pool then gives back what it has added. `trimTo` gives the memory back, and so does a `releaseThresholdBytes`
+   * below `bytes`. With backing 'segments' the memory is one segment, for blocks of 1 MiB and more.
    */
   reserve(bytes: number): number {
     this.checkOpen('reserve')
@@ -243,10 +243,10 @@ export class CachingPool extends ClosablePool implements BlockOwner {
   }
 
   /**
-   * The most that the pool may reserve, in bytes; Infinity without a limit. It can be set at any time, like the option
-   * of `createPool`. Below what is reserved, idle memory goes back to the device at once. Memory in use stays, and the
-   * pool does not grow before it has fallen below the limit. Throws like `createPool` for a bad value, and PoolError
-   * for a closed pool.
+   * The most that the pool may reserve, in bytes; Infinity without a limit. It can be set at any time, like the
+   * option of `createPool`. Below what is reserved, idle memory goes back to the device at once. Memory in use stays,
+   * and the pool does not grow before it has fallen below the limit. Throws like `createPool` for a bad value, and
+   * PoolError for a closed pool.
    */
   get maxPoolBytes(): number {
     return this.limit
@@ -270,9 +270,9 @@ export class CachingPool extends ClosablePool implements BlockOwner {
   }
 
   /**
-   * Resolves when there may be room for `bytes`: once enough memory was freed, and the work on it is complete. Node goes
-   * on meanwhile. Several waiters come in turn; allocate at once, before the next one does. Free memory may lie in
-   * pieces that cannot be joined, or other programs may take the device's, so use `tryAllocate`. Rejects with
+   * Resolves when there may be room for `bytes`: once enough memory was freed, and the work on it is complete. Node
+   * goes on meanwhile. Several waiters come in turn; allocate at once, before the next one does. Free memory may lie
+   * in pieces that cannot be joined, or other programs may take the device's, so use `tryAllocate`. Rejects with
    * OutOfMemoryError for a request that never fits, with PoolError once the pool is closed, and with the reason of
    * `signal` when it is aborted.
    */
@@ -463,8 +463,8 @@ export class CachingPool extends ClosablePool implements BlockOwner {
   }
 
   /**
-   * The frees that `releaseBlock` leaves: on a named or closed stream, of a shared block, of a spent record, or without
-   * room in the cache.
+   * The frees that `releaseBlock` leaves: on a named or closed stream, of a shared block, of a spent record, or
+   * without room in the cache.
    */
   private releaseSlowly(block: Block, given: number, stream: Stream = block.stream): void {
     if (!block.isLive(block.record, given)) this.refuseStale('free')

@@ -24,9 +24,9 @@ export interface PoolOptions {
   readonly streamOrdered?: boolean
   /**
    * When a stream may get memory that another stream used last, if the pool does not know the order of the two.
-   * 'ordered': once the host has seen the use complete. 'wait-before-oom': also before the pool reserves more than 1.2
-   * times the most that was live, or 32 MiB more than that, and when memory runs out; the stream is then made to wait
-   * for the use, which is better than a wait of the host. 'wait-before-grow': also before the pool takes any new
+   * 'ordered': once the host has seen the use complete. 'wait-before-oom': also before the pool reserves more than
+   * 1.2 times the most that was live, or 32 MiB more than that, and when memory runs out; the stream is then made to
+   * wait for the use, which is better than a wait of the host. 'wait-before-grow': also before the pool takes any new
    * memory; the host waits, too, before more than that would be reserved ('wait-before-oom')
    */
   readonly crossStreamReuse?: CrossStreamReuse
@@ -40,9 +40,9 @@ export interface PoolOptions {
   readonly releaseThresholdBytes?: ByteSize
   /**
    * in a shared pool: after it has answered, the pool server takes new memory ahead of demand. At least this much is
-   * free then, and at most twice as much, as far as `maxPoolBytes`, `leaveFreeBytes` and `releaseThresholdBytes` allow.
-   * `trimTo` gives the memory back; the next request that reaches the pool server takes it again. A pool of one thread
-   * has no pool server and refuses the option: call `pool.reserve` (0)
+   * free then, and at most twice as much, as far as `maxPoolBytes`, `leaveFreeBytes` and `releaseThresholdBytes`
+   * allow. `trimTo` gives the memory back; the next request that reaches the pool server takes it again. A pool of
+   * one thread has no pool server and refuses the option: call `pool.reserve` (0)
    */
   readonly readyBytes?: ByteSize
   /**

@@ -144,10 +144,10 @@ export class InterprocessBuffer extends MappedBuffer {
 
   /**
    * Passes the buffer to one other process of the same user, which calls `device.importBuffer(path)`; either may come
-   * first. `path` names a socket file, which must not exist, and is removed when the promise settles. `exportTo` first
-   * waits for the work submitted to the buffer's stream, so that its writes are visible. Rejects with DescriptorError
-   * when no process opens the path in time (`timeoutMs`, 10 seconds), the system forbids it, or is not Linux. Rejects
-   * with PoolError when this buffer was opened here: only its maker can share it.
+   * first. `path` names a socket file, which must not exist, and is removed when the promise settles. `exportTo`
+   * first waits for the work submitted to the buffer's stream, so that its writes are visible. Rejects with
+   * DescriptorError when no process opens the path in time (`timeoutMs`, 10 seconds), the system forbids it, or is
+   * not Linux. Rejects with PoolError when this buffer was opened here: only its maker can share it.
    */
   async exportTo(path: string, options: PassOptions = {}): Promise<void> {
     checkShare('exportTo', path, options)

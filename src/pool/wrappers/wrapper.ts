@@ -6,8 +6,8 @@ import type { DeviceBuffer } from '../buffer.js'
 import { Pool, type PoolStats } from '../pool.js'
 
 /**
- * A pool around another pool, `upstream`, that adds some behaviour. The outermost wrapper frees the buffers. A wrapper
- * that counts does not see buffers that are freed by address.
+ * A pool around another pool, `upstream`, that adds some behaviour. The outermost wrapper frees the buffers. A
+ * wrapper that counts does not see buffers that are freed by address.
  */
 export abstract class Wrapper extends Pool {
   constructor(
