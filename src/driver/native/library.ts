@@ -28,7 +28,7 @@ export interface Library {
 }
 
 /** The paths to try, in order. The dynamic linker searches for a bare name. */
-export const LIBRARY_PATHS: readonly string[] = ['libcuda.so.1', 'libcuda.so', '/usr/lib/wsl/lib/libcuda.so.1']
+const LIBRARY_PATHS: readonly string[] = ['libcuda.so.1', 'libcuda.so', '/usr/lib/wsl/lib/libcuda.so.1']
 
 /**
  * Opens the library of the CUDA driver. Throws NoDeviceError if it is missing or the platform is not supported, and

@@ -31,7 +31,7 @@ const SPAN_OF_CAPACITY = 9 / 8
 /** The addresses of a segment of a device of unknown size: more than any GPU's memory. */
 const UNLIMITED_SPAN_BYTES = TiB
 
-export interface ExpandablePolicyOptions {
+interface ExpandablePolicyOptions {
   /** the most bytes to map; default no limit */
   readonly capacityBytes?: number
 }

@@ -49,7 +49,7 @@ export function isSmallSegment(bytes: number): boolean {
   return bytes <= SMALL_SEGMENT_BYTES
 }
 
-export interface PolicyOptions {
+interface PolicyOptions {
   /** the most bytes to obtain from the device; default no limit */
   readonly capacityBytes?: number
   readonly divisions?: number
