@@ -16,17 +16,6 @@ import type { Driver } from '../driver.js'
 /** The functions of the driver contract. */
 export type CallName = Extract<keyof Driver, `cu${string}`>
 
-/** The functions of mapped memory, from the reservation of its addresses to their end. */
-export const MAPPING_CALLS = [
-  'cuMemAddressReserve',
-  'cuMemCreate',
-  'cuMemMap',
-  'cuMemSetAccess',
-  'cuMemUnmap',
-  'cuMemRelease',
-  'cuMemAddressFree',
-] as const satisfies readonly CallName[]
-
 /** Microseconds of one call, fixed or by size. */
 type Cost = number | readonly (readonly [bytes: number, microseconds: number])[]
 

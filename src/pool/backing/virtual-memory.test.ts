@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
-import { MAPPING_CALLS } from '../../driver/simulated/cost-model.js'
+import { MAPPING_CALLS } from '../../driver/driver.js'
 import { TestDevice } from '../pool.fixture.js'
 import { virtualMemoryObstacle } from './virtual-memory.js'
 

@@ -8,7 +8,7 @@
 // are unmapped when the capacity is spent.
 
 import { MiB, TiB } from '../../base/bytes.js'
-import { MAPPING_CALLS } from '../../driver/simulated/cost-model.js'
+import { MAPPING_CALLS } from '../../driver/driver.js'
 import { DriverTally } from './driver-tally.js'
 import {
   type BaseFor,
