@@ -79,6 +79,8 @@ describe('a wrong command line is refused in one line', () => {
     ['a capacity of part of a byte', ['replay', RECORDING, '--capacity', '3.9'], /--capacity: '3.9' is not a size/],
     ['a capacity of 0', ['replay', RECORDING, '--capacity', '0'], /--capacity: '0' is below 2MiB/],
     ['a bad lag', ['replay', RECORDING, '--lag', 'soon'], /--lag: 'soon' .*or 'never'/],
+    ['a bad --gpu', ['replay', RECORDING, '--gpu', 'one'], /--gpu: 'one' is no whole number from 0/],
+    ['standard input twice', ['replay', '-', '-'], /-: standard input has one recording/],
     ['a repeat of 0', ['replay', RECORDING, '--repeat', '0'], /--repeat: '0' is no whole number from 1/],
   ]
   for (const [name, args, line, env] of wrong) test(name, () => assert.match(refused(args, env), line))
@@ -141,6 +143,20 @@ describe('replay', () => {
     const [byDefault, waiting] = runs
     assert.ok(byDefault.overhead <= 1.25 && waiting.overhead <= 1.15, `${byDefault.overhead}, ${waiting.overhead}`)
     assert.ok(byDefault.insertedWaits > 0 && waiting.insertedWaits > 0)
+  })
+
+  test('- is what is piped in', () => {
+    const options = ['--no-latency', '--policy', 'recorded', '--device', 'simulated']
+    const { stdout, status } = spawnSync(process.execPath, [MAIN, 'replay', '-', ...options], {
+      input: readFileSync(RECORDING),
+      encoding: 'utf8',
+    })
+    assert.equal(status, 0)
+    assert.match(stdout, /^standard input\n794 events/)
+  })
+
+  test('a GPU that the file does not have is refused with those that it has', () => {
+    assert.match(refused(['replay', RECORDING, '--gpu', '3']), /holds no events of device 3; it has some of device 0/)
   })
 
   test('options apply, and each of several files gets one line', () => {

@@ -53,8 +53,9 @@ program
 program
   .command('replay')
   .description('compare the memory that a recorded run would need under several allocators')
-  .argument('<file...>', 'PyTorch memory snapshots: pickle or JSON, with or without gzip')
+  .argument('<file...>', 'PyTorch memory snapshots: pickle or JSON, with or without gzip; - is standard input')
   .option(DEVICE, DEVICE_HELP)
+  .option('--gpu <number>', 'the recorded GPU, if a file has several; default the one with the most events')
   .option('--policy <names>', `some of ${POLICIES.join(', ')}, separated by commas; default all but waiting`)
   .option('--capacity <size>', 'the most bytes that each policy may reserve, like 3.9GiB; default no limit')
   .option('--lag <events>', "events of a stream after which its work completes, or 'never'; default 8; not on a GPU")

@@ -5,7 +5,7 @@ import { GiB, MiB, parseBytes } from '../base/bytes.js'
 import { type DeviceChoice, openDevice } from '../device/open.js'
 import { SimulatedDriver } from '../driver/simulated/simulated-driver.js'
 import { replayText } from '../report/replay-text.js'
-import { readSnapshot } from '../trace/pytorch/pytorch-snapshot.js'
+import { readPipedSnapshot, readSnapshot, type SnapshotOptions } from '../trace/pytorch/pytorch-snapshot.js'
 import { replay } from '../trace/replay.js'
 import type { ReplayDevice } from '../trace/replay-device.js'
 import type { ReplayOptions } from '../trace/replay-options.js'
@@ -19,6 +19,7 @@ import { print } from './terminal.js'
 /** The options as text, from the command line. */
 export interface ReplayArguments {
   readonly device?: string
+  readonly gpu?: string
   readonly policy?: string
   readonly capacity?: string
   readonly lag?: string
@@ -28,6 +29,8 @@ export interface ReplayArguments {
   readonly json?: boolean
 }
 
+/** The file name that means standard input. */
+const PIPED = '-'
 const SIMULATED_BYTES = 140 * GiB
 const LEAST_CAPACITY_BYTES = 2 * MiB
 const MOST_COUNT = 1_000_000
@@ -36,13 +39,16 @@ const MOST_COUNT = 1_000_000
 export async function replayFiles(files: readonly string[], given: ReplayArguments): Promise<number> {
   const options = optionsOf(given)
   const choice = chosenDevice(given.device)
+  const recorded = given.gpu === undefined ? {} : { device: wholeNumber(given.gpu, '--gpu', 0, '') }
+  if (files.filter(file => file === PIPED).length > 1)
+    throw new UsageError(`${PIPED}: standard input has one recording`)
   // Held until the end: a GPU's context takes 0.25 s each time its last user releases it.
   using held = openDevice(choice)
   const opener = (trace: Trace) =>
     deviceOpener(held.simulated ? 'simulated' : held.ordinal, trace, options.capacityBytes)
   const traces: Trace[] = []
   for (const file of files) {
-    traces.push(await withBar(bar => readSnapshot(file, { onProgress: done => bar.update(done, file) })))
+    traces.push(await withBar(bar => read(file, { ...recorded, onProgress: done => bar.update(done, file) })))
   }
   let status: number = STATUS.done
   for (const [index, trace] of traces.entries()) {
@@ -55,6 +61,12 @@ export async function replayFiles(files: readonly string[], given: ReplayArgumen
     if (failed(report)) status = STATUS.failedReplay
   }
   return status
+}
+
+function read(file: string, options: SnapshotOptions): Trace {
+  if (file !== PIPED) return readSnapshot(file, options)
+  if (process.stdin.isTTY) throw new UsageError(`${PIPED}: standard input is a terminal; pipe a recording into it`)
+  return readPipedSnapshot(options)
 }
 
 async function withBar<T>(work: (bar: ProgressBar) => T | Promise<T>): Promise<T> {
