@@ -24,7 +24,7 @@ export interface ReplayArguments {
   readonly capacity?: string
   readonly lag?: string
   readonly repeat?: string
-  readonly latency: boolean
+  readonly timing?: boolean
   readonly verify?: boolean
   readonly json?: boolean
 }
@@ -78,12 +78,16 @@ async function withBar<T>(work: (bar: ProgressBar) => T | Promise<T>): Promise<T
   }
 }
 
-function deviceOpener(choice: DeviceChoice, trace: Trace, capacityBytes: number | undefined): () => ReplayDevice {
+function deviceOpener(
+  choice: DeviceChoice,
+  trace: Trace,
+  capacityBytes: number | undefined,
+): (searchedBytes?: number) => ReplayDevice {
   if (choice !== 'simulated') return () => openDevice(choice)
   // Without a limit, the simulated device has room for the recording, whatever GPU it comes from.
-  const recorded = trace.recordedPeakReservedBytes ?? trace.peakRequestedBytes
+  const recorded = Math.max(trace.recordedPeakReservedBytes ?? 0, trace.peakWithFailedBytes)
   const bytes = capacityBytes ?? Math.max(SIMULATED_BYTES, 2 * recorded)
-  return () => openDevice(new SimulatedDriver({ progress: 'eager', capacityBytes: bytes }))
+  return (searchedBytes = bytes) => openDevice(new SimulatedDriver({ progress: 'eager', capacityBytes: searchedBytes }))
 }
 
 /** Whether cuda-mempool could not serve an allocation, or lost contents. */
@@ -92,9 +96,11 @@ function failed({ runs }: ReplayReport): boolean {
   return ours !== undefined && (ours.failures > 0 || (ours.verified?.damaged ?? 0) > 0)
 }
 
-function optionsOf({ policy, capacity, lag, repeat, latency, verify }: ReplayArguments): ReplayOptions {
+function optionsOf({ policy, capacity, lag, repeat, timing, verify }: ReplayArguments): ReplayOptions {
   return {
-    latency,
+    latency: timing ?? false,
+    // With a capacity, the question is whether it is enough.
+    leastCapacity: capacity === undefined,
     ...(policy === undefined ? {} : { policies: policiesOf(policy) }),
     ...(capacity === undefined ? {} : { capacityBytes: capacityOf(capacity) }),
     ...(lag === undefined ? {} : { lag: lag === 'never' ? Infinity : wholeNumber(lag, '--lag', 0, ", or 'never'") }),
