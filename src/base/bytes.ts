@@ -26,14 +26,18 @@ export function formatBytes(bytes: number): string {
 }
 
 /**
- * Reads `512`, `64KiB`, `3.9 GiB`, `2g`; letters mean powers of 1024, and part of a byte is left out. Throws a
- * RangeError that shows these forms.
+ * Reads `512`, `64KiB`, `3.9 GiB`, `80GB`. `KiB` to `TiB`, and a letter alone, mean powers of 1024; `kB` to `TB` mean
+ * powers of 1000. Part of a byte is left out. Throws a RangeError that shows these forms.
  */
 export function parseBytes(text: string): number {
-  const match = /^\s*(\d+(?:\.\d+)?)\s*(?:([kmgt])(?:i?b)?|b)?\s*$/i.exec(text)
-  const scale = { k: KiB, m: MiB, g: GiB, t: TiB }[match?.[2]?.toLowerCase() ?? ''] ?? 1
-  const bytes = match === null ? NaN : scale === 1 ? Number(match[1]) : Math.floor(Number(match[1]) * scale)
-  if (!Number.isSafeInteger(bytes)) throw new RangeError(`'${text}' is not a size; write bytes, or like 64KiB, 1.5GiB`)
+  const [, amount = '', letter = '', unit = ''] = /^\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?b)?\s*$/i.exec(text) ?? []
+  const base = letter !== '' && unit.toLowerCase() === 'b' ? 1000 : 1024
+  const scale = base ** ' kmgt'.indexOf(letter.toLowerCase() || ' ')
+  const exact = amount === '' || (letter === '' && unit.toLowerCase() === 'ib') ? NaN : Number(amount) * scale
+  const bytes = letter === '' ? exact : Math.floor(exact)
+  if (!Number.isSafeInteger(bytes)) {
+    throw new RangeError(`'${text}' is not a size; write bytes, or like 64KiB, 1.5GiB or 80GB`)
+  }
   return bytes
 }
 

@@ -3,6 +3,7 @@
 
 import { writeFileSync } from 'node:fs'
 import { OutOfMemoryError } from '../base/errors.js'
+import { checkOptionNames } from '../base/option-names.js'
 import type { Stream } from '../order/stream.js'
 import type { DeviceBuffer } from '../pool/buffer.js'
 import type { Pool } from '../pool/pool.js'
@@ -22,6 +23,7 @@ export interface RecorderOptions {
  * memory.
  */
 export function recorded(upstream: Pool, options: RecorderOptions = {}): RecordedPool {
+  checkOptionNames('recorded', options, ['stacks'])
   return new RecordedPool(upstream, options.stacks ?? false)
 }
 
@@ -73,7 +75,7 @@ export class RecordedPool extends Wrapper {
 
   /** The trace of all events so far, ready for `replay`; `name` becomes its `file`. */
   trace(name = 'recorded'): Trace {
-    return this.builder.build({ file: name })
+    return this.builder.build({ file: name, recorder: 'cuda-mempool' })
   }
 
   /** Writes all events so far to `path` as a PyTorch memory snapshot (pickle, protocol 4). */
