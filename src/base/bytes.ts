@@ -16,8 +16,9 @@ const UNITS: readonly [string, number][] = [
   ['KiB', KiB],
 ]
 
-/** `3145728` → `3 MiB`, `1500` → `1.46 KiB`, `Infinity` → `no limit`. */
+/** `3145728` → `3 MiB`, `1500` → `1.46 KiB`, `Infinity` → `no limit`. Throws TypeError for anything but a number. */
 export function formatBytes(bytes: number): string {
+  if (typeof bytes !== 'number') throw new TypeError(`formatBytes: bytes must be a number, not ${describe(bytes)}`)
   if (bytes === Infinity) return 'no limit'
   for (const [name, size] of UNITS) {
     if (Math.abs(bytes) >= size) return `${Number((bytes / size).toFixed(2))} ${name}`
@@ -41,11 +42,11 @@ export function parseBytes(text: string): number {
   return bytes
 }
 
-/** Throws TypeError or RangeError unless `bytes` is a whole number from 1 to 2^53 - 1. */
-export function checkByteCount(bytes: unknown, argument: string): asserts bytes is number {
+/** Throws TypeError or RangeError unless `bytes` is a whole number from `least` to 2^53 - 1. */
+export function checkByteCount(bytes: unknown, argument: string, least: 0 | 1 = 1): asserts bytes is number {
   if (typeof bytes !== 'number') throw new TypeError(`${argument} must be a number of bytes, not ${describe(bytes)}`)
-  if (!Number.isSafeInteger(bytes) || bytes <= 0) {
-    throw new RangeError(`${argument} must be a whole number of bytes from 1 to 2^53 - 1, not ${bytes}`)
+  if (!Number.isSafeInteger(bytes) || bytes < least) {
+    throw new RangeError(`${argument} must be a whole number of bytes from ${least} to 2^53 - 1, not ${bytes}`)
   }
 }
 
