@@ -10,6 +10,7 @@ export {
   type Fault,
   type FaultSites,
   FormatError,
+  MissingFileError,
   NoDeviceError,
   NoLibraryError,
   OutOfMemoryError,
