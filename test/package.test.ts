@@ -3,7 +3,7 @@
 
 import assert from 'node:assert/strict'
 import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { basename, dirname, join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
 import { Project } from './packed.fixture.js'
 
@@ -32,8 +32,8 @@ describe('the packed package', () => {
   })
 
   test('holds what it names, and no tests', () => {
-    const { bin, exports } = project.packageJson()
-    const named = [bin, ...Object.values(exports)].flatMap(entry =>
+    const { main, types, bin, exports } = project.packageJson()
+    const named = [main, types, bin, ...Object.values(exports)].flatMap(entry =>
       typeof entry === 'string' ? entry : Object.values(entry),
     )
     assert.ok(named.length >= 8)
@@ -56,7 +56,39 @@ describe('the packed package', () => {
       [],
       'the README names pages that come with it',
     )
-    assert.ok(!files.some(path => path === 'src' || path === 'dist/test' || path === 'dist/bench'))
+    assert.ok(!files.some(path => /^(dist\/)?(test|proof|bench)\b/.test(path)))
+    assert.deepEqual(
+      files
+        .filter(path => path.startsWith('cuda/'))
+        .map(path => basename(path))
+        .sort(),
+      ['control.cu', 'control.ptx', 'cuda_mempool.cuh'],
+    )
+  })
+
+  test('has a source behind each source map, so that editors and debuggers show TypeScript', () => {
+    const files = readdirSync(installed, { recursive: true, encoding: 'utf8' })
+    const maps = files.filter(path => path.endsWith('.map'))
+    const code = files.filter(path => /^dist\/.*\.(js|d\.ts)$/.test(path))
+    assert.deepEqual(maps.map(path => path.slice(0, -'.map'.length)).sort(), code.sort())
+    for (const map of maps) {
+      const { sources } = JSON.parse(readFileSync(join(installed, map), 'utf8')) as { sources: string[] }
+      for (const source of sources) assert.ok(existsSync(join(installed, dirname(map), source)), `${map}: ${source}`)
+    }
+  })
+
+  test('names the calls of the program, not its own, also by source maps', () => {
+    const program = project.write(
+      'sites.mjs',
+      `import { openDevice } from 'cuda-mempool'
+      const pool = openDevice('simulated').createPool({ debug: true })
+      const mine = () => pool.allocate(300)
+      mine()
+      console.log(pool.live()[0].allocatedAt)`,
+    )
+    for (const flags of [[], ['--enable-source-maps']]) {
+      assert.match(project.node([...flags, program]), /^mine \(.*\/sites\.mjs:3:\d+\)\n$/)
+    }
   })
 
   test('runs from its command line', () => {
