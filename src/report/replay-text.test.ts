@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { GiB, MiB } from '../base/bytes.js'
 import { type Latency, POLICIES, type Policy, type ReplayReport, type ReplayRun } from '../trace/replay-result.js'
+import { emptyRun } from '../trace/run-figures.js'
 import { replayText } from './replay-text.js'
 import { PLAIN } from './table.js'
 
@@ -23,29 +24,7 @@ function latency(p50: number): Latency {
 }
 
 function run(policy: Policy, changes: Partial<ReplayRun> = {}): ReplayRun {
-  return {
-    policy,
-    peakRequestedBytes: NEEDED,
-    peakReservedBytes: null,
-    peakGrantedBytes: null,
-    overhead: null,
-    externalFragmentation: null,
-    fragmentationAtPeak: null,
-    fragmentationMean: null,
-    contiguity: null,
-    failures: 0,
-    firstFailure: null,
-    insertedWaits: null,
-    deviceCalls: null,
-    modelledDeviceSeconds: null,
-    rounds: null,
-    eventsPerSecond: null,
-    placement: null,
-    verified: null,
-    allocateNs: null,
-    freeNs: null,
-    ...changes,
-  }
+  return { ...emptyRun(policy, { peakRequestedBytes: NEEDED }), ...changes }
 }
 
 const OURS = run('cuda-mempool', {

@@ -18,7 +18,7 @@ const START_TIME = 19 // index behind the name of the thread, which may contain 
 const ENDED = ['Z', 'X']
 
 /** A socket that is open while a worker lives; zeros if there is none, as in the main thread. */
-export interface LifeSign {
+interface LifeSign {
   readonly descriptor: number
   readonly inode: number
 }

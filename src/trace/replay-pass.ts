@@ -27,7 +27,7 @@ export interface ReplayPassCalls {
 }
 
 /** The duration of a pass, and its failed allocations. */
-export interface ReplayPassResult {
+interface ReplayPassResult {
   readonly seconds: number
   readonly failures: number
   readonly firstFailure: ReplayFailure | null

@@ -7,7 +7,7 @@ import type { Trace } from './trace.js'
 export type RoundCalls = Omit<ReplayRound, 'peakReservedBytes'>
 
 /** A run without any figure of its policy. */
-export function emptyRun(policy: Policy, trace: Trace): ReplayRun {
+export function emptyRun(policy: Policy, trace: Pick<Trace, 'peakRequestedBytes'>): ReplayRun {
   return {
     policy,
     peakRequestedBytes: trace.peakRequestedBytes,

@@ -31,7 +31,7 @@ export interface FinalBlock {
   readonly pending: boolean
 }
 
-export interface TraceOrigin {
+interface TraceOrigin {
   readonly file: string
   readonly device?: number
   readonly skippedEvents?: number

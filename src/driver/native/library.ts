@@ -28,7 +28,7 @@ export interface Library {
 }
 
 /** The paths to try, in order. The dynamic linker searches for a bare name. */
-export const LIBRARY_PATHS: readonly string[] = ['libcuda.so.1', 'libcuda.so', '/usr/lib/wsl/lib/libcuda.so.1']
+const LIBRARY_PATHS: readonly string[] = ['libcuda.so.1', 'libcuda.so', '/usr/lib/wsl/lib/libcuda.so.1']
 
 /**
  * Opens the library of the CUDA driver. Throws NoDeviceError if it is missing or the platform is not supported, or,
@@ -67,8 +67,12 @@ function koffiForDevice(): Koffi {
   }
 }
 
-/** Functions that bind themselves at their first call. */
-export function boundWhenCalled(library: Library): Functions {
+/**
+ * The functions of the table, bound when they are first called, or `atOnce`. In a worker they are bound at once: Node
+ * ends the process when a worker is terminated while koffi binds a function. A function that this driver does not
+ * have throws when it is called.
+ */
+export function bindFunctions(library: Library, atOnce: boolean): Functions {
   const functions = {} as Functions
   for (const name of FUNCTION_NAMES) {
     functions[name] = (...args) => {
@@ -77,7 +81,19 @@ export function boundWhenCalled(library: Library): Functions {
       return functions[name](...args)
     }
   }
+  if (atOnce) bindAll(library, functions)
   return functions
+}
+
+function bindAll(library: Library, functions: Functions): void {
+  checkDeepStack() // as above
+  for (const name of FUNCTION_NAMES) {
+    try {
+      functions[name] = library.bind(name)
+    } catch (error) {
+      if (!(error instanceof CudaError)) throw error
+    }
+  }
 }
 
 interface Loaded {

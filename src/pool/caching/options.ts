@@ -6,7 +6,7 @@ import type { SegmentSource } from '../backing/segment-source.js'
 import { type DebugConfig, type DebugOptions, parseDebugOptions } from './debug-options.js'
 
 const CROSS_STREAM_REUSE = ['ordered', 'wait-before-grow', 'wait-before-oom'] as const
-export type CrossStreamReuse = (typeof CROSS_STREAM_REUSE)[number]
+type CrossStreamReuse = (typeof CROSS_STREAM_REUSE)[number]
 
 /** How a caching pool behaves; every option may be left out. */
 export interface PoolOptions {

@@ -10,7 +10,7 @@ const OFFSET = 112
 const ALL_BYTES = 120
 
 /** A block of a shared pool, as sent to another process. */
-export interface ExportedPointer {
+interface ExportedPointer {
   readonly driverBytes: Uint8Array<ArrayBuffer>
   /** the pool's UUID, as announced when it was shared */
   readonly poolId: string

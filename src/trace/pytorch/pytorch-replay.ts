@@ -15,7 +15,7 @@ import { initialSegments } from './initial-blocks.js'
 import type { PlacementPolicy, PolicyBlock } from './policy-blocks.js'
 import { PytorchPolicy } from './pytorch-policy.js'
 
-export interface PytorchResult {
+interface PytorchResult {
   readonly peakRequestedBytes: number
   /** the bytes of live blocks as the policy rounds and splits them: PyTorch's own allocated_bytes.all.peak */
   readonly peakGrantedBytes: number
@@ -37,7 +37,7 @@ export interface PytorchResult {
   } | null
 }
 
-export interface PytorchReplayOptions {
+interface PytorchReplayOptions {
   /** how often to go through the trace; default 1. Blocks live at the end of a round are freed. */
   readonly repeat?: number
   /** times each call */
