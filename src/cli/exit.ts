@@ -2,7 +2,16 @@
 // scripts can rely on the exit status. A bug of this program is shown with its stack instead.
 
 import { CommanderError } from 'commander'
-import { CudaError, DeviceLostError, FormatError, NoDeviceError, OutOfMemoryError, PoolError } from '../base/errors.js'
+import {
+  CudaError,
+  DeviceLostError,
+  FormatError,
+  MissingFileError,
+  NoDeviceError,
+  NoLibraryError,
+  OutOfMemoryError,
+  PoolError,
+} from '../base/errors.js'
 
 export const STATUS = {
   done: 0,
@@ -24,6 +33,8 @@ const EXPECTED = [
   RangeError,
   FormatError,
   NoDeviceError,
+  NoLibraryError,
+  MissingFileError,
   CudaError,
   DeviceLostError,
   OutOfMemoryError,

@@ -2,6 +2,8 @@
 // read before the first replay, so that a bad file is refused before any output.
 
 import { GiB, MiB, parseBytes } from '../base/bytes.js'
+import { NoDeviceError } from '../base/errors.js'
+import type { Device } from '../device/device.js'
 import { type DeviceChoice, openDevice } from '../device/open.js'
 import { SimulatedDriver } from '../driver/simulated/simulated-driver.js'
 import { replayText } from '../report/replay-text.js'
@@ -43,7 +45,7 @@ export async function replayFiles(files: readonly string[], given: ReplayArgumen
   if (files.filter(file => file === PIPED).length > 1)
     throw new UsageError(`${PIPED}: standard input has one recording`)
   // Held until the end: a GPU's context takes 0.25 s each time its last user releases it.
-  using held = openDevice(choice)
+  using held = openForReplay(choice)
   const opener = (trace: Trace) =>
     deviceOpener(held.simulated ? 'simulated' : held.ordinal, trace, options.capacityBytes)
   const traces: Trace[] = []
@@ -67,6 +69,16 @@ function read(file: string, options: SnapshotOptions): Trace {
   if (file !== PIPED) return readSnapshot(file, options)
   if (process.stdin.isTTY) throw new UsageError(`${PIPED}: standard input is a terminal; pipe a recording into it`)
   return readPipedSnapshot(options)
+}
+
+/** A replay needs no GPU, so 'auto' does not refuse a machine without koffi. */
+function openForReplay(choice: DeviceChoice): Device {
+  try {
+    return openDevice(choice)
+  } catch (error) {
+    if (choice !== 'auto' || !(error instanceof NoDeviceError)) throw error
+    return openDevice('simulated')
+  }
 }
 
 async function withBar<T>(work: (bar: ProgressBar) => T | Promise<T>): Promise<T> {

@@ -24,7 +24,7 @@ function latency(p50: number): Latency {
 }
 
 function run(policy: Policy, changes: Partial<ReplayRun> = {}): ReplayRun {
-  return { ...emptyRun(policy, { peakRequestedBytes: NEEDED }), ...changes }
+  return { ...emptyRun(policy, { peakRequestedBytes: NEEDED, peakWithFailedBytes: NEEDED }), ...changes }
 }
 
 const OURS = run('cuda-mempool', {

@@ -64,8 +64,9 @@ export function isGone({ descriptor, inode }: LifeSign): boolean {
 export function sharingObstacle(
   versions: Readonly<Record<string, string | undefined>> = process.versions,
 ): string | null {
-  if (versions['bun'] !== undefined) return 'sharing between threads needs Node, not Bun'
-  if (versions['deno'] !== undefined) return 'sharing between threads needs Node, not Deno'
+  const remedy = 'run the program with Node, or open the device and make a pool in each thread'
+  if (versions['bun'] !== undefined) return `sharing between threads needs Node, not Bun; ${remedy}`
+  if (versions['deno'] !== undefined) return `sharing between threads needs Node, not Deno; ${remedy}`
   if (process.platform !== 'linux') {
     return 'sharing between threads needs Linux, whose /proc tells which threads have ended'
   }

@@ -7,7 +7,7 @@ import type { Trace } from './trace.js'
 export type RoundCalls = Omit<ReplayRound, 'peakReservedBytes'>
 
 /** A run without any figure of its policy. */
-export function emptyRun(policy: Policy, trace: Pick<Trace, 'peakRequestedBytes'>): ReplayRun {
+export function emptyRun(policy: Policy, trace: Pick<Trace, 'peakRequestedBytes' | 'peakWithFailedBytes'>): ReplayRun {
   return {
     policy,
     peakRequestedBytes: policy === 'recorded' ? trace.peakRequestedBytes : trace.peakWithFailedBytes,

@@ -3,7 +3,7 @@
 // unmapped code.
 
 import type { LibraryHandle } from 'koffi'
-import { CudaError, NoDeviceError } from '../../base/errors.js'
+import { CudaError, NoDeviceError, NoLibraryError } from '../../base/errors.js'
 import { checkDeepStack } from '../../base/stack.js'
 import { isMissing, type Koffi, keepOpen, loadKoffi } from '../../libraries/koffi.js'
 import { RESULT } from '../constants.js'
@@ -31,8 +31,8 @@ export interface Library {
 const LIBRARY_PATHS: readonly string[] = ['libcuda.so.1', 'libcuda.so', '/usr/lib/wsl/lib/libcuda.so.1']
 
 /**
- * Opens the library of the CUDA driver. Throws NoDeviceError if it is missing or the platform is not supported, and
- * CudaError if it exists and cannot be loaded.
+ * Opens the library of the CUDA driver. Throws NoDeviceError if it is missing or the platform is not supported, or,
+ * with a NoLibraryError as its cause, if koffi is missing. Throws CudaError if the library cannot be loaded.
  */
 export function openLibrary(paths = LIBRARY_PATHS, platform: string = process.platform, arch = process.arch): Library {
   if (platform !== 'linux' || (arch !== 'x64' && arch !== 'arm64')) {
@@ -40,7 +40,7 @@ export function openLibrary(paths = LIBRARY_PATHS, platform: string = process.pl
       `GPUs are supported on Linux (x64 and arm64) and in WSL, not on ${platform} ${arch}; use openDevice('simulated')`,
     )
   }
-  const koffi = loadKoffi()
+  const koffi = koffiForDevice()
   for (const path of paths) {
     const loaded = load(koffi, path)
     if (loaded === null) continue
@@ -56,6 +56,15 @@ export function openLibrary(paths = LIBRARY_PATHS, platform: string = process.pl
     `no CUDA driver: none of ${paths.join(', ')} could be found; install the NVIDIA driver (for WSL, that of Windows), ` +
       "or use openDevice('simulated')",
   )
+}
+
+function koffiForDevice(): Koffi {
+  try {
+    return loadKoffi()
+  } catch (error) {
+    if (!(error instanceof NoLibraryError)) throw error
+    throw new NoDeviceError(`no GPU can be used: ${error.message}; or use openDevice('simulated')`, { cause: error })
+  }
 }
 
 /**

@@ -9,7 +9,7 @@ import type { Captures } from './captures.js'
 import type { CapturedNode, StreamCapture, StreamQueue } from './stream-queue.js'
 
 /** An event, with its latest record. */
-interface Event {
+export interface Event {
   readonly context: SimulatedContext
   /** the stream of the latest record and its position there; null if never recorded */
   queue: StreamQueue | null
