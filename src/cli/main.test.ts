@@ -169,9 +169,7 @@ describe('replay', () => {
 
   test('options apply, and each of several files gets one line', () => {
     const options = ['--policy', 'cuda-mempool, recorded', '--lag', 'never', '--capacity', '0.9GiB', '--repeat', '2']
-    const lines = printed(['replay', RECORDING, RECORDING, '--json', '--verify', ...options]).split(
-      '\n',
-    )
+    const lines = printed(['replay', RECORDING, RECORDING, '--json', '--verify', ...options]).split('\n')
     assert.deepEqual([lines.length, lines[2]], [3, ''])
     const { lag, runs } = JSON.parse(lines[1])
     assert.equal(lag, 'never')
