@@ -201,6 +201,19 @@ test('colour is for terminals, or for FORCE_COLOR', () => {
   assert.ok(!printed(replay, { FORCE_COLOR: '1', NO_COLOR: '1' }).includes('\x1b'))
 })
 
+test('every text is ASCII in a locale that has no more', () => {
+  const impossible = cli(['replay', RECORDING, '--capacity', '100MiB'], { LC_ALL: 'C' })
+  const texts = [
+    printed(['replay', RECORDING, '--timing'], { LC_ALL: 'C' }),
+    printed(['info'], { LC_ALL: 'C' }),
+    printed(['demo'], { LC_ALL: 'C' }),
+    printed(['replay', '--help'], { LC_ALL: 'C' }),
+    refused(['replay', 'no-such-file'], { LC_ALL: 'C' }),
+    impossible.stdout,
+  ]
+  for (const text of texts) assert.match(text, /^[\n -~]+$/)
+})
+
 test('a reader may stop early without an error', async () => {
   const child = spawn(process.execPath, [MAIN, 'info'], { env: PLAIN_ENVIRONMENT })
   child.stdout.destroy()

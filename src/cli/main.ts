@@ -44,10 +44,14 @@ program
   .description('run a program of 30 lines with a pool, a kernel and copies')
   .option(DEVICE, DEVICE_HELP)
   .action(async (options: { device?: string }) => {
-    const [{ demo }, { chosenDevice }] = await Promise.all([import('./demo.js'), import('./device-option.js')])
+    const [{ demo }, { chosenDevice }, { print }] = await Promise.all([
+      import('./demo.js'),
+      import('./device-option.js'),
+      import('./terminal.js'),
+    ])
     const lines: string[] = []
     await demo(chosenDevice(options.device), line => lines.push(line))
-    process.stdout.write(`${lines.join('\n')}\n`)
+    print(() => lines.join('\n'))
   })
 
 program
