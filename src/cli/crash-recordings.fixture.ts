@@ -1,4 +1,4 @@
-// Recordings of programs that ran out of memory, of which the cause is known.
+// Recordings of programs that ran out of memory from a known cause.
 
 import { fileURLToPath } from 'node:url'
 import { GiB, MiB } from '../base/bytes.js'

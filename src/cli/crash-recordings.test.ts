@@ -1,4 +1,4 @@
-// What `replay` prints about recordings that end in an out of memory, of which the cause is known.
+// The text of `replay` about recordings that end in an out of memory with a known cause.
 
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
@@ -14,7 +14,7 @@ const LINE = 'PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True'
 /** Far apart in the address space. */
 const [A, B, C] = [2 ** 40, 2 ** 41, 2 ** 42]
 
-/** What is printed about a snapshot, with one space for each line break of a paragraph. */
+/** The printed text about a snapshot, with one space for each line break of a paragraph. */
 function printed(snapshot: Buffer, ...options: string[]): { text: string; lines: string[] } {
   const args = [MAIN, 'replay', '-', '--device', 'simulated', ...options]
   const { stdout, stderr, status } = spawnSync(process.execPath, args, { input: snapshot, encoding: 'utf8' })
@@ -120,7 +120,7 @@ describe('a recording that ends in an out of memory', () => {
     assert.notEqual(lines.at(-1), LINE)
   })
 
-  test('a device that is really full, mostly of other programs', () => {
+  test('a device that is really full of other programs', () => {
     const program = new CrashingProgram()
     program.segment(A, 600)
     program.allocate(A, 300)

@@ -50,6 +50,7 @@ describe('help and version', () => {
   test('--help works for the program and for every command', () => {
     assert.match(printed(['--help']), /info.*demo.*replay.*Exit status:.* 0 .* 1 .* 2 .* 3 /s)
     assert.equal(printed(['-h']), printed(['--help']))
+    assert.match(printed(['replay', '--help']), /finally:\n +torch\.cuda\.memory\._dump_snapshot.*Exit status:/s)
     assert.equal(printed(['replay', '-h']), printed(['replay', '--help']))
     assert.match(printed(['info', '--help']), /--device.*--json/s)
     assert.match(printed(['demo', '--help']), /--device/)

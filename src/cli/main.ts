@@ -14,6 +14,21 @@ const { version } = JSON.parse(readFileSync(PACKAGE, 'utf8')) as { version: stri
 const DEVICE = '--device <which>'
 const DEVICE_HELP = "auto, simulated or a GPU's number; auto is GPU 0, or the simulated device without a GPU"
 
+const STATUSES = `
+Exit status:
+  0  done
+  1  replay: cuda-mempool could not serve the recording, or lost contents
+  2  wrong usage, an unreadable file, no device, or a device that refuses
+  3  a defect of this program`
+const RECIPE = `
+To record a run in PyTorch, also one that dies:
+  torch.cuda.memory._record_memory_history(max_entries=1_000_000)
+  try:
+      train()
+  finally:
+      torch.cuda.memory._dump_snapshot('run.pickle')
+${STATUSES}`
+
 const program = new Command('cuda-mempool')
   .description('GPU memory pools: inspect a device, try a pool, replay recorded allocations.')
   .version(version, '-v, --version', 'print the version')
@@ -24,12 +39,7 @@ const program = new Command('cuda-mempool')
     'after',
     `
 CUDA_MEMPOOL_DEVICE names the device if --device is not given.
-
-Exit status:
-  0  done
-  1  replay: cuda-mempool could not serve the recording, or lost contents
-  2  wrong usage, an unreadable file, no device, or a device that refuses
-  3  a defect of this program`,
+${STATUSES}`,
   )
 
 program
@@ -68,6 +78,7 @@ program
   .addOption(new Option('--no-latency', 'the default now').hideHelp())
   .option('--verify', 'fill every block with a stamp, and compare it before the free')
   .option('--json', 'print one JSON object for each file, on a line of its own')
+  .addHelpText('after', RECIPE)
   .action(async (files: string[], options: ReplayArguments) => {
     process.exitCode = await (await import('./replay.js')).replayFiles(files, options)
   })

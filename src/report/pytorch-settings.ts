@@ -1,4 +1,4 @@
-// What a replay means for a program in PyTorch: which rows its settings are nearest to, and whether one helps.
+// A replay as seen from PyTorch: the settings that the rows are nearest to, and the setting that helps.
 
 import { formatBytes } from '../base/bytes.js'
 import type { Policy, ReplayReport, ReplayRun } from '../trace/replay-result.js'
@@ -34,7 +34,7 @@ export function nearestSettings({ trace, runs, device }: ReplayReport): string |
   return `In ${VARIABLE}: ${named}.${replayed}`
 }
 
-/** The setting that a replay showed to help, as a sentence and a line for the shell; empty if none did. */
+/** The setting that a replay showed to help, as a sentence and a line for the shell; otherwise empty. */
 export function helpfulSetting({ trace, runs }: ReplayReport): string[] {
   const byDefault = runs.find(run => run.policy === 'pytorch')
   const expandable = runs.find(run => run.policy === 'pytorch-expandable')

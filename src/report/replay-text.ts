@@ -45,7 +45,7 @@ function headOf(report: ReplayReport, width: number, paint: Paint): string {
   return [paint.bold(printable(trace.file)), ...lines.map(line => wrapText(line, width))].join('\n')
 }
 
-/** What the recording does not contain. */
+/** The parts of a run that the recording does not contain. */
 function warningsOf({ trace }: ReplayReport): string[] {
   const { initial, device, otherDevices } = trace
   const lines: string[] = []

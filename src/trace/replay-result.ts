@@ -146,7 +146,7 @@ export interface ReplayReport {
     readonly otherDevices: Trace['otherDevices']
     /** the allocator whose calls were recorded */
     readonly recorder: Trace['recorder']
-    /** PyTorch's allocator settings, '' for its defaults; null if not recorded */
+    /** PyTorch's allocator settings, '' for its defaults; null if unknown */
     readonly settings: string | null
     /** events that concern memory */
     readonly events: number
@@ -154,7 +154,7 @@ export interface ReplayReport {
     readonly streams: number
     /** from the first event to the last */
     readonly spanSeconds: number
-    /** most requested bytes live at once, of what was served */
+    /** most bytes live at once, as requested and served */
     readonly peakRequestedBytes: number
     /** most requested bytes live at once, with each request that failed: no allocator can serve all with less */
     readonly peakWithFailedBytes: number
@@ -162,7 +162,7 @@ export interface ReplayReport {
     readonly recordedPeakReservedBytes: number | null
     /** alloc events */
     readonly allocations: number
-    /** blocks from before the first event, and their bytes: what came before is not recorded */
+    /** blocks from before the first event, and their bytes; earlier events are not recorded */
     readonly initial: { readonly blocks: number; readonly bytes: number }
     /** how many requests failed */
     readonly failedRequests: number
