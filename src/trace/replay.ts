@@ -8,7 +8,7 @@ import { poolRun, poolServes } from './pool-run.js'
 import { pytorchRun, pytorchServes } from './pytorch/pytorch-run.js'
 import type { ReplayDevice } from './replay-device.js'
 import { type ReplayOptions, type Settings, settingsOf } from './replay-options.js'
-import type { Policy, ReplayReport, ReplayRun } from './replay-result.js'
+import type { InitialBlocks, Policy, ReplayReport, ReplayRun } from './replay-result.js'
 import { emptyRun, ratios } from './run-figures.js'
 import type { Trace } from './trace.js'
 
@@ -111,7 +111,7 @@ async function servesLast(
   return capacityBelowBytes - 1 >= neededBytes && (await serves(capacityBelowBytes - 1)) ? null : false
 }
 
-function initialOf({ blocks }: Trace): { blocks: number; bytes: number } {
+function initialOf({ blocks }: Trace): InitialBlocks {
   return {
     blocks: blocks.initial,
     bytes: blocks.bytes.subarray(0, blocks.initial).reduce((sum, each) => sum + each, 0),
