@@ -27,7 +27,7 @@ export function nearestSettings({ trace, runs, device }: ReplayReport): string |
     ['power-of-two', 'is nearest to roundup_power2_divisions:1 of older versions'],
   ]
   const rows = settings.filter(([policy]) => runs.some(run => run.policy === policy))
-  if (rows.length === 0) return null
+  if (rows.length === 0 || trace.recorder !== 'PyTorch') return null
   const named = rows.map(([policy, setting]) => `"${NAMES[policy]}" ${setting}`).join('; ')
   const other = trace.settings !== null && !['', EXPANDABLE].includes(trace.settings)
   const replayed = other ? ' The two rows of PyTorch do not have the other settings of the recording.' : ''

@@ -162,7 +162,7 @@ test('figures of a policy that failed are not compared', () => {
   const firstFailure = { event: 1234, bytes: 64 * MiB, stream: 7, message: 'no room', frames: ['model.py:12 forward'] }
   const shown = text(report([run('cuda-mempool', { ...OURS, failures: 3, firstFailure }), MALLOC], false))
   assert.doesNotMatch(shown, /as long|less than PyTorch/)
-  assert.match(shown, /✗ cuda-mempool failed 3 allocations\. The first: 64 MiB on stream 7 at event 1,234: no room/)
+  assert.match(shown, /✗ cuda-mempool failed 3 requests\. The first: 64 MiB on stream 7 at event 1,234: no room/)
   assert.match(shown, /^ {4}model\.py:12 forward$/m)
 })
 

@@ -103,7 +103,7 @@ function failuresOf({ runs }: ReplayReport, width: number): string[] {
   return runs.flatMap(({ policy, failures, firstFailure }) => {
     if (failures === 0) return []
     const name = NAMES[policy]
-    const count = `${name} failed ${formatCount(failures)} allocations`
+    const count = `${name} failed ${failures === 1 ? '1 request' : `${formatCount(failures)} requests`}`
     if (firstFailure === null) return [`✗ ${count}.`]
     const { event, bytes, stream, message, frames } = firstFailure
     const when = event < 0 ? 'before the first event' : `at event ${formatCount(event)}`

@@ -83,7 +83,7 @@ async function leastOf(
   settings: Settings,
   last: RecordedOutOfMemory | undefined,
 ): Promise<Partial<ReplayRun>> {
-  if (policy === 'recorded' || peakReservedBytes === null || failures > 0) return {}
+  if (policy === 'recorded' || peakReservedBytes === null) return {}
   let isBound = true
   const serves = async (capacityBytes: number, failedFrom: number): Promise<boolean> => {
     await new Promise(resolve => setImmediate(resolve))
@@ -94,9 +94,9 @@ async function leastOf(
     return served ?? true
   }
   const servesAtFailure = last === undefined ? null : await servesLast(last, bytes => serves(bytes, last.event))
-  const leastCapacityBytes = await leastCapacity(trace.peakWithFailedBytes, peakReservedBytes, bytes =>
-    serves(bytes, 0),
-  )
+  const needed = trace.peakWithFailedBytes
+  const search = () => leastCapacity(needed, peakReservedBytes, bytes => serves(bytes, 0))
+  const leastCapacityBytes = failures > 0 ? null : await search()
   return isBound ? { leastCapacityBytes, servesAtFailure } : {}
 }
 
