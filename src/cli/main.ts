@@ -71,7 +71,7 @@ program
   .option(DEVICE, DEVICE_HELP)
   .option('--gpu <number>', 'the recorded GPU, if a file has several; default the one with the most events')
   .option('--policy <names>', `some of ${POLICIES.join(', ')}, separated by commas; default all but waiting`)
-  .option('--capacity <size>', 'the most bytes that each policy may reserve, like 3.9GiB; default no limit')
+  .option('--capacity <size>', 'the most bytes that each policy may reserve, like 3.9GiB or 80GB; default no limit')
   .option('--lag <events>', "events of a stream after which its work completes, or 'never'; default 8; not on a GPU")
   .option('--repeat <times>', 'replay the recording this many times; default 1')
   .option('--timing', 'also time each call, in five more passes: events a second, medians, 99th percentiles')
