@@ -4,9 +4,12 @@ import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
 import { describe, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
-import { KiB, MiB } from '../base/bytes.js'
+import { GiB, KiB, MiB } from '../base/bytes.js'
+import { openDevice } from '../device/open.js'
+import { SimulatedDriver } from '../driver/simulated/simulated-driver.js'
 import { recordedOutOfMemories } from '../trace/failures/out-of-memory.js'
 import { pickleSnapshot } from '../trace/pytorch/pytorch-snapshot-writer.js'
+import { replay } from '../trace/replay.js'
 import { CrashingProgram, cutRetries, RETRIES_LIMIT_BYTES } from './crash-recordings.fixture.js'
 
 const MAIN = fileURLToPath(new URL('./main.js', import.meta.url))
@@ -64,6 +67,8 @@ describe('a recording that ends in an out of memory', () => {
     assert.match(text, /No allocator can serve this run and the requests that failed in less than 1\.99 GiB\./)
     assert.equal(answer(lines, 'PyTorch, default'), 'no')
     assert.equal(answer(lines, 'cuda-mempool'), 'yes')
+    assert.equal(answer(lines, 'PyTorch, expandable'), 'maybe')
+    assert.match(text, /might have served the request that failed with expandable_segments:True: that depends on the/)
     assert.match(text, /The replay of PyTorch, default put 435 of 435 allocations on the recorded address/)
   })
 
@@ -205,6 +210,19 @@ test('of many failures the last is described, and the others are counted by thei
   const { text } = printed(pickleSnapshot(cutRetries(17)), '--policy', 'recorded')
   assert.match(text, /Out of memory\. 17 requests failed; the last one ended the recording:/)
   assert.match(text, /Failed before: 16 by fragmentation\./)
+})
+
+test("in no cut of the recorded retries would PyTorch's default have served the request, and cuda-mempool would", async () => {
+  const open = (capacityBytes = 4 * GiB) => openDevice(new SimulatedDriver({ progress: 'eager', capacityBytes }))
+  for (let count = 2; count <= 17; count++) {
+    const options = { policies: ['pytorch', 'cuda-mempool'], leastCapacity: true } as const
+    const { runs } = await replay(cutRetries(count), open, options)
+    assert.deepEqual(
+      runs.map(run => run.servesAtFailure),
+      [false, true],
+      `cut ${count}`,
+    )
+  }
 })
 
 test('no cut of the recorded retries gets a verdict that contradicts its limit', () => {

@@ -248,6 +248,9 @@ test('the last line is for the shell, only if a replay showed that expandable se
   assert.notEqual(models(more, less, { recorder: 'cuda-mempool' }), line)
   assert.equal(models({ ...more, servesAtFailure: false }, { ...more, servesAtFailure: true }, failed), line)
   assert.notEqual(models({ ...more, servesAtFailure: false }, { ...less, servesAtFailure: false }, failed), line)
+  assert.notEqual(models(more, { ...less, servesAtFailure: true }, failed), line)
+  const maybe = models({ ...more, servesAtFailure: false }, less, failed)
+  assert.match(maybe, /might have served .* with expandable_segments:True: that depends on the exact limit\./)
 })
 
 test('a capacity below what is needed is one sentence', () => {

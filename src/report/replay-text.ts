@@ -30,7 +30,8 @@ export function replayText(report: ReplayReport, style: TextStyle): string {
     ...(nearest === null ? [] : [wrapText(nearest, width)]),
     wrapText(legendOf(report), width).split('\n').map(paint.dim).join('\n'),
     [...bullets, ...failuresOf(report, width).map(paint.red)].join('\n'),
-    ...(line === undefined ? [] : [`${wrapText(help, width)}\n\n${paint.bold(line)}`]),
+    ...(help === undefined ? [] : [wrapText(help, width)]),
+    ...(line === undefined ? [] : [paint.bold(line)]),
   ].join('\n\n')
 }
 
@@ -55,7 +56,7 @@ function warningsOf({ trace }: ReplayReport): string[] {
   }
   if (initial.blocks > 0) {
     const blocks = initial.blocks === 1 ? '1 block' : `${formatCount(initial.blocks)} blocks`
-    lines.push(`${blocks} (${formatBytes(initial.bytes)}) are from before the recording; earlier events are unknown.`)
+    lines.push(`${blocks} (${formatBytes(initial.bytes)}) are from before the recording; earlier peaks are unknown.`)
   }
   return lines
 }
