@@ -15,7 +15,7 @@ export function checkOptionNames(call: string, options: object, names: readonly 
   }
 }
 
-/** The one of `names` that begins as `name` does, or differs from it in at most two letters. */
+/** The name among `names` that begins as `name` does, or differs from it in at most two letters. */
 function nearest(name: string, names: readonly string[]): string | undefined {
   const wrong = name.toLowerCase()
   const alike = (other: string) => {

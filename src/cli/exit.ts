@@ -12,6 +12,7 @@ import {
   OutOfMemoryError,
   PoolError,
 } from '../base/errors.js'
+import { inLocale } from './terminal.js'
 
 export const STATUS = {
   done: 0,
@@ -58,6 +59,6 @@ export function explain(error: unknown): number {
 
 /** Messages may contain names from a file, so line feeds and terminal escapes are replaced. */
 function refuse(message: string): number {
-  process.stderr.write(`cuda-mempool: ${message.replace(/[\s\p{Cc}]+/gu, ' ').trim()}\n`)
+  process.stderr.write(inLocale(`cuda-mempool: ${message.replace(/[\s\p{Cc}]+/gu, ' ').trim()}\n`))
   return STATUS.refused
 }

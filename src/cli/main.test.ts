@@ -50,6 +50,7 @@ describe('help and version', () => {
   test('--help works for the program and for every command', () => {
     assert.match(printed(['--help']), /info.*demo.*replay.*Exit status:.* 0 .* 1 .* 2 .* 3 /s)
     assert.equal(printed(['-h']), printed(['--help']))
+    assert.match(printed(['replay', '--help']), /finally:\n +torch\.cuda\.memory\._dump_snapshot.*Exit status:/s)
     assert.equal(printed(['replay', '-h']), printed(['replay', '--help']))
     assert.match(printed(['info', '--help']), /--device.*--json/s)
     assert.match(printed(['demo', '--help']), /--device/)
@@ -186,7 +187,7 @@ describe('replay', () => {
     const options = ['--capacity', '188MiB']
     const { status, stdout, stderr } = cli(['replay', RECORDING, ...options])
     assert.deepEqual([status, stderr], [1, ''])
-    assert.match(stdout, /✗ cuda-mempool failed \d+ allocations\. The first: /)
+    assert.match(stdout, /✗ cuda-mempool failed \d+ requests?\. The first: /)
     assert.equal(cli(['replay', RECORDING, ...options, '--policy', 'driver-malloc']).status, 0)
     const impossible = cli(['replay', RECORDING, '--capacity', '100MiB'])
     assert.equal(impossible.status, 1)
@@ -199,6 +200,19 @@ test('colour is for terminals, or for FORCE_COLOR', () => {
   assert.ok(!printed(replay).includes('\x1b'))
   assert.ok(printed(replay, { FORCE_COLOR: '1' }).includes('\x1b'))
   assert.ok(!printed(replay, { FORCE_COLOR: '1', NO_COLOR: '1' }).includes('\x1b'))
+})
+
+test('every text is ASCII in a locale that has no more', () => {
+  const impossible = cli(['replay', RECORDING, '--capacity', '100MiB'], { LC_ALL: 'C' })
+  const texts = [
+    printed(['replay', RECORDING, '--timing'], { LC_ALL: 'C' }),
+    printed(['info'], { LC_ALL: 'C' }),
+    printed(['demo'], { LC_ALL: 'C' }),
+    printed(['replay', '--help'], { LC_ALL: 'C' }),
+    refused(['replay', 'no-such-file'], { LC_ALL: 'C' }),
+    impossible.stdout,
+  ]
+  for (const text of texts) assert.match(text, /^[\n -~]+$/)
 })
 
 test('a reader may stop early without an error', async () => {

@@ -101,7 +101,7 @@ function verdictOf(failed: RecordedOutOfMemory, names: Names): string {
   }
 }
 
-/** What the allocator could reserve, as far as the recording tells. */
+/** The most that the allocator could reserve, by the recording. */
 function capacityText({ capacityBytes, capacityBelowBytes, deviceHadRoom }: RecordedOutOfMemory): string {
   const least = formatBytes(capacityBytes ?? 0)
   if (capacityBelowBytes === null) return `at least ${least}`

@@ -20,7 +20,7 @@ export function meaningOf(report: ReplayReport): string[] {
   const lines = [floorOf(report)]
   if (recorded !== null && trace.recorder === 'PyTorch') {
     lines.push(
-      `PyTorch reserved ${formatBytes(recorded)} when it was recorded${more(recorded, trace.peakRequestedBytes)}.`,
+      `PyTorch reserved ${formatBytes(recorded)} when it was recorded${more(recorded, trace.peakRequestedBytes, 'was in use')}.`,
     )
   }
   const ours = completeRunOf(report, 'cuda-mempool')
@@ -28,7 +28,9 @@ export function meaningOf(report: ReplayReport): string[] {
   if (ours === undefined || reserved === null) return lines
   // A recording with failed requests reserved nothing for them, and the replay did.
   const compared = recorded === null || trace.failedRequests > 0 ? '' : `: ${difference(reserved, recorded)} PyTorch`
-  lines.push(`cuda-mempool reserves ${formatBytes(reserved)}${more(reserved, trace.peakWithFailedBytes)}${compared}.`)
+  const than = trace.failedRequests > 0 ? 'the least possible' : 'was in use'
+  const above = more(reserved, trace.peakWithFailedBytes, than)
+  lines.push(`cuda-mempool reserves ${formatBytes(reserved)}${above}${compared}.`)
   const malloc = completeRunOf(report, 'driver-malloc')
   if (malloc !== undefined && isTimed(report)) {
     const calls = `${callsAndTime(malloc)}; cuda-mempool takes ${callsAndTime(ours)}`
@@ -159,8 +161,8 @@ function difference(bytes: number, others: number): string {
   return `${formatBytes(Math.abs(bytes - others))} ${bytes < others ? 'less' : 'more'} than`
 }
 
-function more(bytes: number, needed: number): string {
+function more(bytes: number, needed: number, than: string): string {
   if (needed === 0) return ''
   const share = formatShare(bytes / needed - 1)
-  return share === formatShare(0) ? ', no more' : `, ${share} more`
+  return share === formatShare(0) ? `, as much as ${than}` : `, ${share} more than ${than}`
 }

@@ -83,7 +83,7 @@ function toneOf(paint: Paint) {
     failures > 0 ? paint.red : policy === 'cuda-mempool' ? paint.green : (line: string) => line
 }
 
-/** What a person decides by first comes first. */
+/** The first columns are those that a person decides by. */
 function memoryColumns({ trace, runs, capacityBytes }: ReplayReport): Column<ReplayRun>[] {
   const bytes = (value: number | null) => (value === null ? MISSING : formatBytes(value))
   const failed = right('failed', run => formatCount(run.policy === 'recorded' ? null : run.failures))

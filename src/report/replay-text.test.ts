@@ -78,8 +78,8 @@ const text = (shown: ReplayReport, width = 200) => replayText(shown, { width, pa
 test('the text compares with the recording and with the driver', () => {
   const shown = text(report([OURS, run('driver-malloc', { ...MALLOC, modelledDeviceSeconds: 1.18 })]))
   assert.match(shown, /never had more than 4 GiB in use at once/)
-  assert.match(shown, /PyTorch reserved 5 GiB when it was recorded, 25\.0 % more\./)
-  assert.match(shown, /cuda-mempool reserves 4\.04 GiB, 1\.0 % more: 983\.04 MiB less than PyTorch\./)
+  assert.match(shown, /PyTorch reserved 5 GiB when it was recorded, 25\.0 % more than was in use\./)
+  assert.match(shown, /cuda-mempool reserves 4\.04 GiB, 1\.0 % more than was in use: 983\.04 MiB less than PyTorch\./)
   assert.match(shown, /takes 45,736 calls \(1\.18 s, modelled\); cuda-mempool takes 3,234 calls\./)
 })
 
@@ -139,7 +139,7 @@ test('figures of a policy that failed are not compared', () => {
   const firstFailure = { event: 1234, bytes: 64 * MiB, stream: 7, message: 'no room', frames: ['model.py:12 forward'] }
   const shown = text(report([run('cuda-mempool', { ...OURS, failures: 3, firstFailure }), MALLOC], false))
   assert.doesNotMatch(shown, /as long|less than PyTorch/)
-  assert.match(shown, /✗ cuda-mempool failed 3 allocations\. The first: 64 MiB on stream 7 at event 1,234: no room/)
+  assert.match(shown, /✗ cuda-mempool failed 3 requests\. The first: 64 MiB on stream 7 at event 1,234: no room/)
   assert.match(shown, /^ {4}model\.py:12 forward$/m)
 })
 
@@ -225,6 +225,9 @@ test('the last line is for the shell, only if a replay showed that expandable se
   assert.notEqual(models(more, less, { recorder: 'cuda-mempool' }), line)
   assert.equal(models({ ...more, servesAtFailure: false }, { ...more, servesAtFailure: true }, failed), line)
   assert.notEqual(models({ ...more, servesAtFailure: false }, { ...less, servesAtFailure: false }, failed), line)
+  assert.notEqual(models(more, { ...less, servesAtFailure: true }, failed), line)
+  const maybe = models({ ...more, servesAtFailure: false }, less, failed)
+  assert.match(maybe, /might have served .* with expandable_segments:True: that depends on the exact limit\./)
 })
 
 test('a capacity below what is needed is one sentence', () => {

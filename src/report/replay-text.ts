@@ -30,7 +30,8 @@ export function replayText(report: ReplayReport, style: TextStyle): string {
     ...(nearest === null ? [] : [wrapText(nearest, width)]),
     wrapText(legendOf(report), width).split('\n').map(paint.dim).join('\n'),
     [...bullets, ...failuresOf(report, width).map(paint.red)].join('\n'),
-    ...(line === undefined ? [] : [`${wrapText(help, width)}\n\n${paint.bold(line)}`]),
+    ...(help === undefined ? [] : [wrapText(help, width)]),
+    ...(line === undefined ? [] : [paint.bold(line)]),
   ].join('\n\n')
 }
 
@@ -45,7 +46,7 @@ function headOf(report: ReplayReport, width: number, paint: Paint): string {
   return [paint.bold(printable(trace.file)), ...lines.map(line => wrapText(line, width))].join('\n')
 }
 
-/** What the recording does not contain. */
+/** The parts of a run that the recording does not contain. */
 function warningsOf({ trace }: ReplayReport): string[] {
   const { initial, device, otherDevices } = trace
   const lines: string[] = []
@@ -55,7 +56,7 @@ function warningsOf({ trace }: ReplayReport): string[] {
   }
   if (initial.blocks > 0) {
     const blocks = initial.blocks === 1 ? '1 block' : `${formatCount(initial.blocks)} blocks`
-    lines.push(`${blocks} (${formatBytes(initial.bytes)}) are from before the recording; earlier events are unknown.`)
+    lines.push(`${blocks} (${formatBytes(initial.bytes)}) are from before the recording; earlier peaks are unknown.`)
   }
   return lines
 }
@@ -103,7 +104,7 @@ function failuresOf({ runs }: ReplayReport, width: number): string[] {
   return runs.flatMap(({ policy, failures, firstFailure }) => {
     if (failures === 0) return []
     const name = NAMES[policy]
-    const count = `${name} failed ${formatCount(failures)} allocations`
+    const count = `${name} failed ${failures === 1 ? '1 request' : `${formatCount(failures)} requests`}`
     if (firstFailure === null) return [`✗ ${count}.`]
     const { event, bytes, stream, message, frames } = firstFailure
     const when = event < 0 ? 'before the first event' : `at event ${formatCount(event)}`

@@ -10,6 +10,7 @@ export type { ReplayDevice } from './replay-device.js'
 export type { ReplayOptions } from './replay-options.js'
 export {
   DEFAULT_POLICIES,
+  type InitialBlocks,
   type Latency,
   type Percentiles,
   POLICIES,
@@ -28,6 +29,7 @@ export {
   framesOf,
   frameText,
   NEVER,
+  type OtherDevice,
   type Segment,
   type Trace,
 } from './trace.js'

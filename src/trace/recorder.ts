@@ -93,7 +93,8 @@ export class RecordedPool extends Wrapper {
   }
 
   private recordFailure(bytes: number, stream: Stream | undefined, deviceFreeBytes: number): void {
-    this.add(Action.outOfMemory, deviceFreeBytes, bytes, stream?.handle ?? 0)
+    const stack = this.stacks ? this.stackNumber() : 0
+    this.add(Action.outOfMemory, deviceFreeBytes, bytes, stream?.handle ?? 0, stack)
   }
 
   private add(action: number, address: number, bytes: number, stream: number, stack = 0): void {

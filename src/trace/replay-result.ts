@@ -1,7 +1,7 @@
 // The report of a replay, as plain JSON. docs/metrics.md defines the metrics.
 
 import type { RecordedOutOfMemory } from './failures/out-of-memory.js'
-import type { Trace } from './trace.js'
+import type { OtherDevice, Trace } from './trace.js'
 
 /** The policies of a replay by default. */
 export const DEFAULT_POLICIES = [
@@ -134,6 +134,14 @@ export interface ReplayRun {
   readonly freeNs: Latency | null
 }
 
+/** Blocks from before the first event of a recording. */
+export interface InitialBlocks {
+  /** how many there are */
+  readonly blocks: number
+  /** their bytes, as requested */
+  readonly bytes: number
+}
+
 /** The result of a replay. */
 export interface ReplayReport {
   /** the replayed trace; see `Trace` for its figures */
@@ -143,10 +151,10 @@ export interface ReplayReport {
     /** the device's number in the recording */
     readonly device: number
     /** other devices of the recording, and how many events they have */
-    readonly otherDevices: Trace['otherDevices']
+    readonly otherDevices: readonly OtherDevice[]
     /** the allocator whose calls were recorded */
     readonly recorder: Trace['recorder']
-    /** PyTorch's allocator settings, '' for its defaults; null if not recorded */
+    /** PyTorch's allocator settings, '' for its defaults; null if unknown */
     readonly settings: string | null
     /** events that concern memory */
     readonly events: number
@@ -154,7 +162,7 @@ export interface ReplayReport {
     readonly streams: number
     /** from the first event to the last */
     readonly spanSeconds: number
-    /** most requested bytes live at once, of what was served */
+    /** most bytes live at once, as requested and served */
     readonly peakRequestedBytes: number
     /** most requested bytes live at once, with each request that failed: no allocator can serve all with less */
     readonly peakWithFailedBytes: number
@@ -162,8 +170,8 @@ export interface ReplayReport {
     readonly recordedPeakReservedBytes: number | null
     /** alloc events */
     readonly allocations: number
-    /** blocks from before the first event, and their bytes: what came before is not recorded */
-    readonly initial: { readonly blocks: number; readonly bytes: number }
+    /** blocks from before the first event, and their bytes; earlier events are not recorded */
+    readonly initial: InitialBlocks
     /** how many requests failed */
     readonly failedRequests: number
     /** the failed requests in their order: all, or the last 100 of many */

@@ -8,7 +8,7 @@ import { poolRun, poolServes } from './pool-run.js'
 import { pytorchRun, pytorchServes } from './pytorch/pytorch-run.js'
 import type { ReplayDevice } from './replay-device.js'
 import { type ReplayOptions, type Settings, settingsOf } from './replay-options.js'
-import type { Policy, ReplayReport, ReplayRun } from './replay-result.js'
+import type { InitialBlocks, Policy, ReplayReport, ReplayRun } from './replay-result.js'
 import { emptyRun, ratios } from './run-figures.js'
 import type { Trace } from './trace.js'
 
@@ -83,7 +83,7 @@ async function leastOf(
   settings: Settings,
   last: RecordedOutOfMemory | undefined,
 ): Promise<Partial<ReplayRun>> {
-  if (policy === 'recorded' || peakReservedBytes === null || failures > 0) return {}
+  if (policy === 'recorded' || peakReservedBytes === null) return {}
   let isBound = true
   const serves = async (capacityBytes: number, failedFrom: number): Promise<boolean> => {
     await new Promise(resolve => setImmediate(resolve))
@@ -94,9 +94,9 @@ async function leastOf(
     return served ?? true
   }
   const servesAtFailure = last === undefined ? null : await servesLast(last, bytes => serves(bytes, last.event))
-  const leastCapacityBytes = await leastCapacity(trace.peakWithFailedBytes, peakReservedBytes, bytes =>
-    serves(bytes, 0),
-  )
+  const needed = trace.peakWithFailedBytes
+  const search = () => leastCapacity(needed, peakReservedBytes, bytes => serves(bytes, 0))
+  const leastCapacityBytes = failures > 0 ? null : await search()
   return isBound ? { leastCapacityBytes, servesAtFailure } : {}
 }
 
@@ -111,7 +111,7 @@ async function servesLast(
   return capacityBelowBytes - 1 >= neededBytes && (await serves(capacityBelowBytes - 1)) ? null : false
 }
 
-function initialOf({ blocks }: Trace): { blocks: number; bytes: number } {
+function initialOf({ blocks }: Trace): InitialBlocks {
   return {
     blocks: blocks.initial,
     bytes: blocks.bytes.subarray(0, blocks.initial).reduce((sum, each) => sum + each, 0),

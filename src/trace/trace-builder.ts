@@ -5,7 +5,7 @@
 import { FormatError } from '../base/errors.js'
 import { ReservedSegments } from './reserved-segments.js'
 import { StackTable } from './stack-table.js'
-import { Action, BEFORE, type Blocks, NEVER, type Segment, type Trace } from './trace.js'
+import { Action, BEFORE, type Blocks, NEVER, type OtherDevice, type Segment, type Trace } from './trace.js'
 
 /** The memory at the end of a recording; streams by handle. */
 export interface FinalState {
@@ -37,7 +37,7 @@ interface TraceOrigin {
   readonly file: string
   readonly device?: number
   readonly skippedEvents?: number
-  readonly otherDevices?: Trace['otherDevices']
+  readonly otherDevices?: readonly OtherDevice[]
   readonly recorder?: Trace['recorder']
   readonly settings?: string | null
   /** null if the recording does not contain it; the trace then starts with the blocks that it frees */

@@ -85,6 +85,14 @@ export interface Blocks {
   readonly stack: Int32Array
 }
 
+/** A device of a recording whose events are left out. */
+export interface OtherDevice {
+  /** its number in the recording */
+  readonly device: number
+  /** how many events it has */
+  readonly events: number
+}
+
 /** A trace of one device. Columns have one entry for each event, in the order of time. */
 export interface Trace {
   /** path or name of the recording */
@@ -92,7 +100,7 @@ export interface Trace {
   /** the device's number in the recording */
   readonly device: number
   /** other devices of the same recording, whose events are left out */
-  readonly otherDevices: readonly { readonly device: number; readonly events: number }[]
+  readonly otherDevices: readonly OtherDevice[]
   /** the allocator whose calls were recorded: PyTorch's, or a pool of this package */
   readonly recorder: 'PyTorch' | 'cuda-mempool'
   /**

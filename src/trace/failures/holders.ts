@@ -2,7 +2,7 @@
 
 import { type Frame, frameText, type Trace } from '../trace.js'
 
-/** Blocks that one line of the program holds. */
+/** The blocks held by a line of the program. */
 export interface Holder {
   /** requested bytes of its blocks */
   readonly bytes: number
@@ -12,7 +12,7 @@ export interface Holder {
    * the innermost line of Python outside of PyTorch, as `file:line function`; null for blocks without a call stack
    */
   readonly site: string | null
-  /** the line of PyTorch that the site called for most of these bytes; null if there is none */
+  /** the line of PyTorch that the site called for most of these bytes, if any */
   readonly through: string | null
   /** whether the blocks are from before the recording */
   readonly before: boolean

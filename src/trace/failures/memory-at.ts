@@ -1,4 +1,4 @@
-// The memory of a recording at one event: which blocks are in use, and which pieces of the segments are idle.
+// The memory of a recording at one event: the blocks in use, and the idle pieces of the segments.
 
 import { roundPytorchBytes } from '../pytorch/policy-blocks.js'
 import { isSmallSegment, worthSplitting } from '../pytorch/pytorch-policy.js'

@@ -15,7 +15,7 @@ const [SMALL_PAGE_BYTES, LARGE_PAGE_BYTES] = [2 * MiB, 20 * MiB]
 
 /**
  * Why a request failed:
- * - fragmentation: what PyTorch could have would have sufficed, but not in one piece that it could use
+ * - fragmentation: the memory sufficed, but not in one piece that PyTorch could use
  * - ownLimit: more was needed than the program's own limit allowed, and the device had room
  * - tooLittle: more was needed than the program could have of the device
  * - unknown: the recording does not tell
@@ -26,11 +26,11 @@ export type Verdict = 'fragmentation' | 'ownLimit' | 'tooLittle' | 'unknown'
 export interface RecordedOutOfMemory {
   /** number of the event */
   readonly event: number
-  /** what was asked, as the recording's allocator rounded it */
+  /** the request, as the recording's allocator rounded it */
   readonly askedBytes: number
   /** the stream's handle */
   readonly stream: number
-  /** the call stack of the request as text, innermost frame first; empty if none was recorded */
+  /** the call stack of the request as text, innermost frame first; empty without a recorded stack */
   readonly frames: readonly string[]
   /** the line of the program that asked, as `file:line function`; null if no call stack was recorded */
   readonly site: string | null
@@ -62,7 +62,7 @@ export interface RecordedOutOfMemory {
   readonly verdict: Verdict
   /** whether no allocation follows in the recording */
   readonly isLast: boolean
-  /** who held most of the memory in use: at most five call sites, most bytes first */
+  /** the call sites that held most of the memory in use: at most five, most bytes first */
   readonly holders: readonly Holder[]
 }
 
@@ -102,7 +102,7 @@ interface Capacity {
 
 interface Moment {
   readonly figures: Omit<RecordedOutOfMemory, 'verdict' | 'isLast' | keyof Capacity>
-  /** what the allocator asked of the device for the request */
+  /** the bytes that the allocator asked of the device for the request */
   readonly segmentBytes: number
 }
 
@@ -159,7 +159,7 @@ function ownLimitOf(trace: Trace, moments: readonly Moment[]): Capacity | null {
   return least === null || capacityBelowBytes <= least ? null : { capacityBytes: least, capacityBelowBytes }
 }
 
-/** What the program could reserve at that moment. */
+/** The memory that the program could reserve at that moment. */
 function capacityOf({ figures, segmentBytes }: Moment, limit: Capacity | null): Capacity {
   const { reservedBytes, deviceFreeBytes, deviceHadRoom } = figures
   if (reservedBytes === null) return { capacityBytes: null, capacityBelowBytes: null }

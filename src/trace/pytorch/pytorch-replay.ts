@@ -1,7 +1,7 @@
 // PyTorch's policy over a recorded trace, with its default segments or with expandable ones. The policy itself
 // decides between reuse and new memory. The recording supplies only the address of a new segment, and when PyTorch
-// gave memory back: after an out of memory, or on request. A request that failed in the recording is made again only with
-// the option `failedFrom`, because blocks after it get other addresses then.
+// gave memory back: after an out of memory, or on request. A request that failed in the recording is made again only
+// with the option `failedFrom`, because blocks after it get other addresses then.
 //
 // A recording with segments of the other kind has no addresses for the policy. Where it gave memory back, the policy
 // gives back all it can, as PyTorch does then.

@@ -5,6 +5,7 @@ import { closeSync, fstatSync, openSync, readSync } from 'node:fs'
 import { constants, gunzipSync } from 'node:zlib'
 import { formatBytes, GiB, KiB, MiB } from '../../base/bytes.js'
 import { FormatError } from '../../base/errors.js'
+import { readPickle } from './pickle.js'
 
 /** The largest Buffer. */
 const MOST_BYTES = 4 * GiB
@@ -124,7 +125,18 @@ function tooLarge(bytes: number): FormatError {
 /** Refuses foreign contents by their first bytes, also those in a gzip file. */
 function checkStart(start: Buffer): void {
   const inside = isGzip(start) ? startOf(start) : start
-  if (inside !== null) checkKind(inside)
+  if (inside === null) return
+  checkKind(inside)
+  if (inside !== start && isPickle(inside)) checkPickle(inside)
+}
+
+/** Refuses the start of a pickle that does not go on as one. */
+function checkPickle(start: Buffer): void {
+  try {
+    readPickle(start)
+  } catch (error) {
+    if (!(error instanceof FormatError) || !error.message.includes('truncated')) throw error
+  }
 }
 
 /** The first bytes in a gzip file; null if it is damaged, which unpacking all of it explains. */
