@@ -3,8 +3,8 @@ import { MiB, openDevice, parseDeviceChoice } from 'cuda-mempool'
 using device = openDevice(parseDeviceChoice(process.env.CUDA_MEMPOOL_DEVICE ?? 'auto'))
 using pool = device.createPool()
 
-using numbers = pool.allocateArray(Float32Array, 1024) // typed device memory
-numbers.write(new Float32Array(1024).fill(0.5))
+using numbers = pool.upload(new Float32Array(1024).fill(0.5)) // typed memory on the device
 using scratch = pool.allocate(3 * MiB) // or just bytes
 scratch.fill(0)
+scratch.copyFrom(numbers.buffer)
 console.log(`${device.name}: read ${(await numbers.read())[0]} back, ${pool.stats().liveBuffers} buffers held`)

@@ -4,7 +4,6 @@
 //
 // The first two arguments of the proof's kernels say which memory they use: an address, and a number of 32-bit words.
 
-import { MiB } from '../src/base/bytes.js'
 import { CudaError } from '../src/base/errors.js'
 import { RESULT } from '../src/driver/constants.js'
 import type { KernelArguments, LaunchShape } from '../src/driver/driver.js'
@@ -32,7 +31,7 @@ export class ObservedDriver extends SimulatedDriver {
 
   constructor(options: SimulatedOptions) {
     super(options)
-    this.memory = new MappedMemory(options.granularityBytes ?? 2 * MiB)
+    this.memory = new MappedMemory(this.options.granularityBytes)
     this.oracle = new Oracle(this.order, this.memory)
   }
 

@@ -1,6 +1,7 @@
 // The public face of cuda-mempool.
 
-export { formatBytes, GiB, KiB, MiB, TiB } from './base/bytes.js'
+export type { ByteSize } from './base/byte-size.js'
+export { formatBytes, GiB, KiB, MiB, parseBytes, TiB } from './base/bytes.js'
 export {
   CompileError,
   CudaError,
@@ -28,6 +29,7 @@ export {
   type SharedHostDescriptor,
   type SharedPoolDescriptor,
 } from './device/device.js'
+export type { DeviceProperties } from './device/device-properties.js'
 export { type DeviceChoice, openDevice, openDevices, parseDeviceChoice } from './device/open.js'
 export type { Driver, KernelArguments, LaunchShape, MemPoolProperties } from './driver/driver.js'
 export type { CompileOptions } from './kernel/compile-options.js'
@@ -52,10 +54,10 @@ export type { RegionPool, StreamArenas, StreamArenasOptions } from './kernel/str
 export type { PassOptions } from './libraries/descriptors.js'
 export { type Nvtx, type NvtxRange, openNvtx } from './libraries/nvtx.js'
 export type { CaptureMode } from './order/capture.js'
-export type { Event, SharedEvent } from './order/event.js'
+export type { Event, EventOptions, SharedEvent } from './order/event.js'
 export type { Graph } from './order/graph.js'
 export type { GraphMemory } from './order/graph-memory.js'
-export type { SharedStream, Stream, Waitable } from './order/stream.js'
+export type { SharedStream, Stream, StreamOptions, Waitable } from './order/stream.js'
 export type { AccessChange, AccessLocation, PoolAccess } from './pool/access.js'
 export type { BufferOwner } from './pool/allocation.js'
 export type { ArenaMark, ArenaOptions, ArenaPool } from './pool/arena/arena-pool.js'

@@ -96,6 +96,7 @@ describe('programs', () => {
     'docs/debugging.md 0': /^useAfterFree \S+\.js:\d+:\d+ \S+\.js:\d+:\d+\n$/,
     'docs/graphs.md 0': /^5\n$/,
     'docs/in-kernel.md 0': /^112\n$/,
+    'docs/profiling.md 0': /^0[.\d]* ms\n$/,
     'docs/several-devices.md 0': /^1\n$/,
     'docs/simulated-device.md 0': /^no room for 64 MiB: /,
     'docs/threads.md 0': /^3\n$/,

@@ -16,8 +16,9 @@ const UNITS: readonly [string, number][] = [
   ['KiB', KiB],
 ]
 
-/** `3145728` → `3 MiB`, `1500` → `1.46 KiB`, `Infinity` → `no limit`. */
+/** `3145728` → `3 MiB`, `1500` → `1.46 KiB`, `Infinity` → `no limit`. Throws TypeError for anything but a number. */
 export function formatBytes(bytes: number): string {
+  if (typeof bytes !== 'number') throw new TypeError(`formatBytes: bytes must be a number, not ${describe(bytes)}`)
   if (bytes === Infinity) return 'no limit'
   for (const [name, size] of UNITS) {
     if (Math.abs(bytes) >= size) return `${Number((bytes / size).toFixed(2))} ${name}`
@@ -26,22 +27,26 @@ export function formatBytes(bytes: number): string {
 }
 
 /**
- * Reads `512`, `64KiB`, `3.9 GiB`, `2g`; letters mean powers of 1024, and part of a byte is left out. Throws a
- * RangeError that shows these forms.
+ * Reads `512`, `64KiB`, `3.9 GiB`, `80GB`. `KiB` to `TiB`, and a letter alone, mean powers of 1024; `kB` to `TB` mean
+ * powers of 1000. Part of a byte is left out. Throws a RangeError that shows these forms.
  */
 export function parseBytes(text: string): number {
-  const match = /^\s*(\d+(?:\.\d+)?)\s*(?:([kmgt])(?:i?b)?|b)?\s*$/i.exec(text)
-  const scale = { k: KiB, m: MiB, g: GiB, t: TiB }[match?.[2]?.toLowerCase() ?? ''] ?? 1
-  const bytes = match === null ? NaN : scale === 1 ? Number(match[1]) : Math.floor(Number(match[1]) * scale)
-  if (!Number.isSafeInteger(bytes)) throw new RangeError(`'${text}' is not a size; write bytes, or like 64KiB, 1.5GiB`)
+  const [, amount = '', letter = '', unit = ''] = /^\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?b)?\s*$/i.exec(text) ?? []
+  const base = letter !== '' && unit.toLowerCase() === 'b' ? 1000 : 1024
+  const scale = base ** ' kmgt'.indexOf(letter.toLowerCase() || ' ')
+  const exact = amount === '' || (letter === '' && unit.toLowerCase() === 'ib') ? NaN : Number(amount) * scale
+  const bytes = letter === '' ? exact : Math.floor(exact)
+  if (!Number.isSafeInteger(bytes)) {
+    throw new RangeError(`'${text}' is not a size; write bytes, or like 64KiB, 1.5GiB or 80GB`)
+  }
   return bytes
 }
 
-/** Throws TypeError or RangeError unless `bytes` is a whole number from 1 to 2^53 - 1. */
-export function checkByteCount(bytes: unknown, argument: string): asserts bytes is number {
+/** Throws TypeError or RangeError unless `bytes` is a whole number from `least` to 2^53 - 1. */
+export function checkByteCount(bytes: unknown, argument: string, least: 0 | 1 = 1): asserts bytes is number {
   if (typeof bytes !== 'number') throw new TypeError(`${argument} must be a number of bytes, not ${describe(bytes)}`)
-  if (!Number.isSafeInteger(bytes) || bytes <= 0) {
-    throw new RangeError(`${argument} must be a whole number of bytes from 1 to 2^53 - 1, not ${bytes}`)
+  if (!Number.isSafeInteger(bytes) || bytes < least) {
+    throw new RangeError(`${argument} must be a whole number of bytes from ${least} to 2^53 - 1, not ${bytes}`)
   }
 }
 

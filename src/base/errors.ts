@@ -144,13 +144,14 @@ export interface StreamMemory {
 
 /**
  * The remedy for an OutOfMemoryError:
+ * - 'askForLess': the device has less memory in all; ask for less, or hold less.
  * - 'raiseLimit': raise `maxPoolBytes`, or hold less memory.
  * - 'freeDeviceMemory': free memory on the device, here or in other programs.
  * - 'lowerLeaveFree': lower `leaveFreeBytes`.
  * - 'awaitPending': wait for the work that freed memory waits for.
  * - 'joinPieces': idle memory suffices, but not in one piece.
  */
-export type Remedy = 'raiseLimit' | 'freeDeviceMemory' | 'lowerLeaveFree' | 'awaitPending' | 'joinPieces'
+export type Remedy = 'askForLess' | 'raiseLimit' | 'freeDeviceMemory' | 'lowerLeaveFree' | 'awaitPending' | 'joinPieces'
 
 /** The pool has no memory for a request, after all other attempts. Later calls of the pool work. */
 export class OutOfMemoryError extends Error {

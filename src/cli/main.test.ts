@@ -48,7 +48,9 @@ function file(name: string, content: string | Uint8Array): string {
 
 describe('help and version', () => {
   test('--help works for the program and for every command', () => {
-    assert.match(printed(['--help']), /info.*demo.*replay.*Exit status: 0 .* 1 .*2 /s)
+    assert.match(printed(['--help']), /info.*demo.*replay.*Exit status:.* 0 .* 1 .* 2 .* 3 /s)
+    assert.equal(printed(['-h']), printed(['--help']))
+    assert.equal(printed(['replay', '-h']), printed(['replay', '--help']))
     assert.match(printed(['info', '--help']), /--device.*--json/s)
     assert.match(printed(['demo', '--help']), /--device/)
     const help = printed(['replay', '--help'])
@@ -57,9 +59,9 @@ describe('help and version', () => {
     }
   })
 
-  test("--version prints the package's version", () => {
+  test("--version, -v, -V and the word version print the package's version", () => {
     const { version } = JSON.parse(readFileSync(new URL('../../../package.json', import.meta.url), 'utf8'))
-    assert.equal(printed(['--version']), `${version}\n`)
+    for (const word of ['--version', '-v', '-V', 'version']) assert.equal(printed([word]), `${version}\n`, word)
   })
 })
 

@@ -16,16 +16,20 @@ const DEVICE_HELP = "auto, simulated or a GPU's number; auto is GPU 0, or the si
 
 const program = new Command('cuda-mempool')
   .description('GPU memory pools: inspect a device, try a pool, replay recorded allocations.')
-  .version(version, '--version', 'print the version')
-  .helpOption('--help', 'show this')
+  .version(version, '-v, --version', 'print the version')
+  .helpOption('-h, --help', 'show this')
   .exitOverride()
   .configureOutput({ writeErr: () => {} }) // explain() prints errors in one line
   .addHelpText(
     'after',
     `
 CUDA_MEMPOOL_DEVICE names the device if --device is not given.
-Exit status: 0 done; 1 cuda-mempool could not serve what the recording served;
-2 wrong usage, an unreadable file, no device, or a device that refuses.`,
+
+Exit status:
+  0  done
+  1  replay: cuda-mempool could not serve the recording, or lost contents
+  2  wrong usage, an unreadable file, no device, or a device that refuses
+  3  a defect of this program`,
   )
 
 program
@@ -69,8 +73,11 @@ process.stdout.on('error', (error: NodeJS.ErrnoException) => {
   )
 })
 
+const words = process.argv.slice(2)
+if (words[0] === '-V' || words[0] === 'version') words[0] = '--version'
+
 try {
-  await program.parseAsync()
+  await program.parseAsync(words, { from: 'user' })
 } catch (error) {
   process.exitCode = explain(error)
 }

@@ -33,6 +33,23 @@ describe('captures on a device', () => {
     assert.throws(() => graph.launch(stream), PoolError)
   })
 
+  it('a graph has the value that the function returned, with its type', () => {
+    const { device, pool, stream } = setUp()
+    const input = pool.upload(new Float32Array([1, 2]), stream)
+    using graph = device.capture(stream, () => {
+      const output = pool.allocateArray(Float32Array, 2, stream)
+      output.copyFrom(input)
+      return { output }
+    })
+    graph.launch(stream)
+    assert.deepEqual([...graph.result.output.readSync()], [1, 2])
+    stream.beginCapture()
+    using other = stream.endCapture()
+    const nothing: undefined = other.result
+    assert.equal(nothing, undefined)
+    device.close()
+  })
+
   it('a capture leaves nothing behind if the function throws or is asynchronous', () => {
     const { device, pool, stream } = setUp()
     const fails = () => {

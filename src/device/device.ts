@@ -1,8 +1,10 @@
 // A device makes everything that lives on it; each method calls the layer that does the work. The file is long because
 // there are many kinds of objects, and all of them close with the device.
 
-import { describe } from '../base/bytes.js'
+import { describe, formatBytes } from '../base/bytes.js'
 import { CudaError, PoolError } from '../base/errors.js'
+import { checkOptionNames } from '../base/option-names.js'
+import { showAsText } from '../base/readable.js'
 import { CU_STREAM_LEGACY, CU_STREAM_LEGACY_DEFAULT, CU_STREAM_PER_THREAD } from '../driver/constants.js'
 import type { Context } from '../driver/context.js'
 import type { Driver } from '../driver/driver.js'
@@ -20,10 +22,10 @@ import { Module } from '../kernel/module.js'
 import { StreamArenas, type StreamArenasOptions } from '../kernel/stream-arenas.js'
 import type { CaptureMode } from '../order/capture.js'
 import { Clocks, MOST_STREAMS, type OpenCapture, type OpenGraph } from '../order/clocks.js'
-import { Event, type SharedEvent } from '../order/event.js'
+import { Event, type EventOptions, type SharedEvent } from '../order/event.js'
 import type { Graph } from '../order/graph.js'
 import type { SharedOrder } from '../order/shared-order.js'
-import { checkStreamOf, openStreams, type SharedStream, Stream, streamOf } from '../order/stream.js'
+import { checkStreamOf, openStreams, type SharedStream, Stream, type StreamOptions, streamOf } from '../order/stream.js'
 import { type ArenaOptions, ArenaPool } from '../pool/arena/arena-pool.js'
 import { newSharedArena, type SharedArena, SharedArenaPool } from '../pool/arena/shared-arena-pool.js'
 import type { SharedArenaState } from '../pool/arena/shared-arena-state.js'
@@ -55,6 +57,7 @@ import { SharedPool } from '../pool/shared/shared-pool.js'
 import type { SharedPoolState } from '../pool/shared/shared-state.js'
 import { prepareSlowFree } from '../pool/slow-free.js'
 import { sharingObstacle } from '../threads/os-thread.js'
+import { type DeviceProperties, propertiesOf } from './device-properties.js'
 
 /** Grows with each change to the descriptor of a device. */
 export const SHARED_VERSION = 1
@@ -139,6 +142,7 @@ export class Device implements Disposable {
   private readonly server = new PoolServerWorker()
   private readonly compiler: Compiler
   private readonly memoryControl: MemoryControl
+  private knownProperties: DeviceProperties | null = null
   private closed = false
 
   /** Use `openDevice`, or `attachDevice` for a device of another thread. */
@@ -170,6 +174,13 @@ export class Device implements Disposable {
     return this.context.ordinal
   }
 
+  /** The device's name, uuid, compute capability, memory and limits. The driver is asked once. */
+  get properties(): DeviceProperties {
+    this.open('properties')
+    this.knownProperties ??= propertiesOf(this.context)
+    return this.knownProperties
+  }
+
   /** Free and total bytes, as the driver reports them; other programs use the same memory. */
   memoryInfo(): { freeBytes: number; totalBytes: number } {
     return this.open('memoryInfo').cuMemGetInfo()
@@ -190,10 +201,16 @@ export class Device implements Disposable {
     return { version: SHARED_VERSION, process: process.pid, driver, ordinal: this.ordinal, order }
   }
 
-  /** A new stream, not ordered with the default stream. Throws PoolError when 2048 streams are in use. */
-  createStream(): Stream {
+  /**
+   * A new stream, not ordered with the default stream. Throws PoolError when 2048 streams are in use, TypeError for an
+   * unknown option, and RangeError for a priority that the device does not have.
+   */
+  createStream(options: StreamOptions = {}): Stream {
     this.open('createStream')
-    return Stream.create(this.clocks, this.beforeClose)
+    checkOptionNames('createStream', options, ['priority'])
+    const { priority = 0 } = options
+    if (priority !== 0) this.checkPriority(priority)
+    return Stream.create(this.clocks, this.beforeClose, priority)
   }
 
   /**
@@ -241,33 +258,41 @@ export class Device implements Disposable {
     return Event.adopt(this.clocks, shared)
   }
 
-  /** A new event, not recorded yet. */
-  createEvent(): Event {
+  /**
+   * A new event, not recorded yet. With `timing: true` it measures time, see `event.elapsedSince`. Throws TypeError for
+   * a bad or unknown option.
+   */
+  createEvent(options: EventOptions = {}): Event {
     this.open('createEvent')
-    return new Event(this.context)
+    checkOptionNames('createEvent', options, ['timing'])
+    const { timing = false } = options
+    if (typeof timing !== 'boolean') {
+      throw new TypeError(`createEvent: timing must be true or false, not ${describe(timing)}`)
+    }
+    return new Event(this.context, timing)
   }
 
   /**
-   * Captures the work that `work` submits to `stream` as a graph: kernels, fills and copies between buffers. Streams
-   * that `work` makes wait for `stream`, and joins again, are captured, too. No work runs now; launch the graph to
-   * run it. Memory that caching pools give it stays at its addresses until the graph is closed; buffers that are
+   * Captures the work that `work` submits to `stream` as a graph: kernels, fills, and copies between buffers and
+   * pinned host memory. Streams that `work` makes wait for `stream`, and joins again, are captured, too. No work runs
+   * now; launch the graph to run it. The graph has what `work` returned as its `result`. Memory that caching pools give it stays at its addresses until the graph is closed; buffers that are
    * still live stay valid. An error of `work` is thrown, and the capture ends. If the driver refuses to end it, the
    * stream stays captured until `stream.abortCapture()`. Throws TypeError for an asynchronous `work`, and CudaError
    * if a call broke the capture.
    */
-  capture(stream: Stream, work: () => void, mode?: CaptureMode): Graph {
+  capture<R>(stream: Stream, work: () => R, mode?: CaptureMode): Graph<R> {
     this.open('capture')
     checkStreamOf('capture', stream, this.clocks)
     if (typeof work !== 'function') throw new TypeError(`capture: work must be a function, not ${describe(work)}`)
     stream.beginCapture(mode)
     try {
-      const result: unknown = work()
+      const result = work()
       if (result instanceof Promise) {
         throw new TypeError(
           'capture: work must not be asynchronous; call stream.beginCapture() and endCapture() instead',
         )
       }
-      return stream.endCapture()
+      return stream.endCaptureWith(result)
     } catch (error) {
       try {
         if (stream.capture?.origin === stream) stream.abortCapture()
@@ -528,6 +553,18 @@ export class Device implements Disposable {
     this.close()
   }
 
+  /** One line for people, such as `Device { 0: NVIDIA H200, 139.8 GiB, open }`; console.log shows it. */
+  toString(): string {
+    const state = this.closed ? 'closed' : 'open'
+    return `Device { ${this.ordinal}: ${this.name}, ${formatBytes(this.totalBytes)}, ${state} }`
+  }
+
+  /** The plain values that JSON.stringify writes. */
+  toJSON(): object {
+    const { ordinal, name, simulated, totalBytes, closed } = this
+    return { ordinal, name, simulated, totalBytes, closed }
+  }
+
   /** Remembers a pool or a buffer's memory for `close`, and forgets closed ones. */
   private keep<P extends Closable>(pool: P, among = this.pools): P {
     for (const other of among) if (other.closed) among.delete(other)
@@ -603,6 +640,14 @@ export class Device implements Disposable {
     return this.keepShared(state, new SharedArenaPool(this.clocks, this.defaultStream, state, false, serveWaiting))
   }
 
+  private checkPriority(priority: number): void {
+    const { leastPriority, greatestPriority } = this.properties
+    if (Number.isInteger(priority) && priority >= greatestPriority && priority <= leastPriority) return
+    throw new RangeError(
+      `createStream: priority must be a whole number from ${greatestPriority} to ${leastPriority}, not ${describe(priority)}; lower numbers come first`,
+    )
+  }
+
   private adoptShared(shared: SharedStream): Stream {
     const { slot, generation } = shared
     if (!Number.isInteger(slot) || slot < 0 || slot >= MOST_STREAMS || !Number.isInteger(generation)) {
@@ -639,3 +684,5 @@ export class Device implements Disposable {
     return this.context.activate()
   }
 }
+
+showAsText(Device)

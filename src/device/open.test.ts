@@ -5,6 +5,7 @@ import { describe, it } from 'node:test'
 import { GiB } from '../base/bytes.js'
 import { NoDeviceError } from '../base/errors.js'
 import { SimulatedDriver } from '../driver/simulated/simulated-driver.js'
+import type { Device } from './device.js'
 import { type DeviceChoice, openDevice, openDevices, parseDeviceChoice } from './open.js'
 
 /** Whether this machine has a GPU, which decides the outcome of some choices. */
@@ -82,6 +83,15 @@ describe('opening a device', () => {
     for (const choice of [0, 'gpu', null, true]) {
       assert.throws(() => openDevices(choice as 'auto'), { name: 'RangeError', message: /openDevices: choose 'auto'/ })
     }
+  })
+
+  it("openDevices('simulated') is a pair to TypeScript", () => {
+    const pair: [Device, Device] = openDevices('simulated')
+    assert.deepEqual(
+      pair.map(device => device.ordinal),
+      [0, 1],
+    )
+    for (const device of pair) device.close()
   })
 
   it('openDevices opens all devices or none', () => {

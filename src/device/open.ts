@@ -43,6 +43,8 @@ export function openDevice(choice: DeviceChoice = 0, ordinal = 0): Device {
  * 'auto' opens them if there is no GPU. If one device cannot be opened, the others are closed again. Throws like
  * `openDevice`.
  */
+export function openDevices(choice: 'simulated'): [Device, Device]
+export function openDevices(choice?: 'auto' | 'simulated' | Driver): Device[]
 export function openDevices(choice?: 'auto' | 'simulated' | Driver): Device[] {
   if (choice === 'auto') {
     try {

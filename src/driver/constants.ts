@@ -147,7 +147,8 @@ export const CU_STREAM_CAPTURE_MODE_THREAD_LOCAL = 1
 export const CU_STREAM_CAPTURE_MODE_RELAXED = 2
 /** CUstreamCaptureStatus */
 export const CU_STREAM_CAPTURE_STATUS_NONE = 0
-/** CUevent_flags: an event without a time stamp, ten times cheaper to record */
+/** CUevent_flags: an event with a time stamp, and one without, which is ten times cheaper to record */
+export const CU_EVENT_DEFAULT = 0
 export const CU_EVENT_DISABLE_TIMING = 2
 
 /** The two handles of the legacy default stream, the null handle first, and the per-thread default stream. */

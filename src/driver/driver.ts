@@ -10,6 +10,8 @@
 // CudaError if the driver refuses; queries return a boolean. Host memory is passed as a typed array or DataView. As
 // in CUDA, calls act on the current context of the thread.
 
+import type { Bytes } from '../base/typed-arrays.js'
+
 /** The shape of a launch: blocks in the grid, and threads in a block, along x, y and z. */
 export interface LaunchShape {
   /** blocks along x, y and z */
@@ -62,6 +64,8 @@ export interface Driver {
   cuDeviceGetCount(): number
   cuDeviceGet(ordinal: number): number
   cuDeviceGetName(device: number): string
+  /** 16 bytes that name the device on this machine and every other; of a MIG device its own */
+  cuDeviceGetUuid(device: number): Bytes
   cuDeviceTotalMem(device: number): number
   cuDeviceGetAttribute(attribute: number, device: number): number
   /** whether kernels and copies of `device` can be given access to memory of `peer` */
@@ -103,7 +107,12 @@ export interface Driver {
   /** `count` words of 4 bytes; `target` is a multiple of 4 */
   cuMemsetD32Async(target: number, value: number, count: number, stream: number): void
 
+  /** the priorities that streams can have: lower numbers come first; both are 0 on a device without priorities */
+  cuCtxGetStreamPriorityRange(): { least: number; greatest: number }
   cuStreamCreate(flags: number): number
+  /** a priority beyond the range counts as the nearest one in it */
+  cuStreamCreateWithPriority(flags: number, priority: number): number
+  cuStreamGetPriority(stream: number): number
   cuStreamDestroy(stream: number): void
   cuStreamSynchronize(stream: number): void
   /** true if all work submitted so far has completed */
@@ -127,6 +136,8 @@ export interface Driver {
   /** true if complete, or never recorded */
   cuEventQuery(event: number): boolean
   cuEventSynchronize(event: number): void
+  /** milliseconds between the latest records of two events with timing, which are both complete */
+  cuEventElapsedTime(start: number, end: number): number
 
   cuDeviceGetDefaultMemPool(device: number): number
   /** the current pool, from which cuMemAllocAsync allocates */
@@ -145,7 +156,7 @@ export interface Driver {
   /** a handle of the exported pool; the caller keeps the descriptor */
   cuMemPoolImportFromShareableHandle(descriptor: number, handleType: number): number
   /** 64 bytes that name a block of the pool to a process that imported the pool */
-  cuMemPoolExportPointer(ptr: number): Uint8Array<ArrayBuffer>
+  cuMemPoolExportPointer(ptr: number): Bytes
   cuMemPoolImportPointer(pool: number, exported: Uint8Array): number
   cuMemAllocFromPoolAsync(bytes: number, pool: number, stream: number): number
   cuMemAllocAsync(bytes: number, stream: number): number

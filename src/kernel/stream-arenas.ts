@@ -1,3 +1,4 @@
+import { type ByteSize, bytesOfSize } from '../base/byte-size.js'
 import { checkByteCount } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
 import { checkOptionNames } from '../base/option-names.js'
@@ -17,7 +18,7 @@ export interface StreamArenasOptions {
   /** where the memory of the arenas comes from */
   readonly pool: RegionPool
   /** of each arena, including its structure */
-  readonly bytes: number
+  readonly bytes: ByteSize
 }
 
 const KEYS: readonly string[] = ['pool', 'bytes']
@@ -28,6 +29,7 @@ const KEYS: readonly string[] = ['pool', 'bytes']
  */
 export class StreamArenas implements Disposable {
   private readonly arenas = new Map<Stream, { arena: DeviceArena; region: { free(): void } }>()
+  private readonly bytes: number
   private isClosed = false
 
   constructor(
@@ -36,7 +38,8 @@ export class StreamArenas implements Disposable {
   ) {
     checkOptionNames('createStreamArenas', options, KEYS)
     if (typeof options.pool?.allocate !== 'function') throw new TypeError('createStreamArenas: pool must be a pool')
-    checkByteCount(options.bytes, 'createStreamArenas: bytes')
+    this.bytes = bytesOfSize(options.bytes, 'createStreamArenas: bytes')
+    checkByteCount(this.bytes, 'createStreamArenas: bytes')
   }
 
   /**
@@ -48,7 +51,7 @@ export class StreamArenas implements Disposable {
     checkStreamOf('of', stream, this.control.clocks)
     const known = this.arenas.get(stream)
     if (known !== undefined) return known.arena
-    const region = this.options.pool.allocate(this.options.bytes, stream)
+    const region = this.options.pool.allocate(this.bytes, stream)
     try {
       const arena = new DeviceArena(this.control, region, { stream })
       this.arenas.set(stream, { arena, region })

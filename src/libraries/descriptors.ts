@@ -5,6 +5,7 @@
 
 import { setTimeout as pause } from 'node:timers/promises'
 import { DescriptorError } from '../base/errors.js'
+import type { Bytes } from '../base/typed-arrays.js'
 import { text, within } from './arguments.js'
 import { closeDescriptor, duplicateDescriptor, MOST_PATH_BYTES, type Packet, UnixSocket } from './unix-socket.js'
 
@@ -29,7 +30,7 @@ export interface PassOptions {
 export interface ReceivedDescriptor {
   /** belongs to this process, which closes it with `closeDescriptor` */
   readonly descriptor: number
-  readonly message: Uint8Array<ArrayBuffer>
+  readonly message: Bytes
 }
 
 /** The connection of two processes after a descriptor was passed. Each end shows whether the other end is open. */

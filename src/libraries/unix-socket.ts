@@ -5,6 +5,7 @@
 import { rmSync } from 'node:fs'
 import { getSystemErrorMap } from 'node:util'
 import { DescriptorError } from '../base/errors.js'
+import type { Bytes } from '../base/typed-arrays.js'
 import { fileDescriptor } from './arguments.js'
 import { loadKoffi } from './koffi.js'
 
@@ -104,7 +105,7 @@ export function closeDescriptor(descriptor: number): void {
 
 /** A received message with its descriptor. */
 export interface Packet {
-  readonly bytes: Uint8Array<ArrayBuffer>
+  readonly bytes: Bytes
   /** the receiver closes it */
   readonly descriptor: number
 }
@@ -233,7 +234,7 @@ export class UnixSocket {
   }
 
   /** Memory for a packet with `bytes` and a descriptor. Its address is valid while it is referenced. */
-  private packet(bytes: number): { memory: Uint8Array<ArrayBuffer>; view: DataView } {
+  private packet(bytes: number): { memory: Bytes; view: DataView } {
     const memory = new Uint8Array(new ArrayBuffer(DATA + bytes))
     const view = new DataView(memory.buffer)
     const address = this.system.addressOf(memory)

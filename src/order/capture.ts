@@ -102,9 +102,9 @@ export class Capture extends VectorClocks implements OpenCapture {
 
   /**
    * Ends the capture on the stream where it began. Throws the driver's CudaError, for example if a stream was not
-   * joined again.
+   * joined again. The graph keeps `result` for its user.
    */
-  end(): Graph {
+  end<R>(result: R): Graph<R> {
     const { clocks } = this.origin
     const graph = this.endOnDriver()
     let executable: number
@@ -118,7 +118,7 @@ export class Capture extends VectorClocks implements OpenCapture {
       clocks.context.discard(() => driver.cuGraphDestroy(graph))
     }
     this.finish(true)
-    return new Graph(clocks, executable, new GraphMemory(clocks, this.holdings))
+    return new Graph(clocks, executable, new GraphMemory(clocks, this.holdings), result)
   }
 
   /**

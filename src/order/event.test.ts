@@ -9,6 +9,73 @@ function setUp() {
   return { order, event: new Event(order.context), stream: order.createStream() }
 }
 
+describe('the time between two events', () => {
+  const timed = (order: TestOrder) => new Event(order.context, true)
+
+  it('is in milliseconds of the simulated clock, at which their records complete', () => {
+    const { order, stream } = setUp()
+    const [start, end] = [timed(order), timed(order)]
+    start.record(stream)
+    order.driver.passTime(0.25)
+    const release = order.hold(stream)
+    end.record(stream)
+    order.driver.passTime(1)
+    release()
+    assert.equal(end.query(), true)
+    const elapsed = end.elapsedSince(start)
+    assert.ok(elapsed >= 1250 && elapsed < 1251, `${elapsed} ms: the work was held for a second`)
+    assert.equal(start.elapsedSince(end), -elapsed)
+  })
+
+  it('is of the last records, also if an earlier record completes later', () => {
+    const { order, stream } = setUp()
+    const [start, end] = [timed(order), timed(order)]
+    const late = order.createStream()
+    const release = order.hold(late)
+    start.record(stream)
+    end.record(late)
+    end.record(stream)
+    order.driver.passTime(60)
+    release()
+    late.synchronize()
+    assert.ok(end.elapsedSince(start) < 1)
+  })
+
+  it('needs timing and a complete record of both events, of one device', () => {
+    const { order, event, stream } = setUp()
+    const [start, end] = [timed(order), timed(order)]
+    const refused = (call: () => unknown, message: RegExp) => assert.throws(call, { name: 'PoolError', message })
+    start.record(stream)
+    refused(() => end.elapsedSince(start), /never recorded/)
+    event.record(stream)
+    refused(() => start.elapsedSince(event), /createEvent\(\{ timing: true \}\)/)
+    refused(() => event.elapsedSince(start), /createEvent\(\{ timing: true \}\)/)
+    order.hold(stream)
+    end.record(stream)
+    refused(() => end.elapsedSince(start), /not complete; await event\.finished\(\)/)
+    refused(() => start.elapsedSince(end), /not complete/)
+    end.synchronize()
+    assert.ok(end.elapsedSince(start) >= 0)
+    const other = new TestOrder()
+    const foreign = timed(other)
+    foreign.record(other.createStream())
+    refused(() => end.elapsedSince(foreign), /two devices/)
+    assert.throws(() => end.elapsedSince(7 as never), { name: 'TypeError', message: /earlier must be an Event, not 7/ })
+    start.close()
+    refused(() => end.elapsedSince(start), /is closed/)
+  })
+
+  it('survives a transfer to another thread', () => {
+    const { order, stream } = setUp()
+    const [start, end] = [timed(order), timed(order)]
+    start.record(stream)
+    end.record(stream)
+    const moved = Event.adopt(order.clocks, start.transfer())
+    assert.equal(moved.timing, true)
+    assert.ok(end.elapsedSince(moved) >= 0)
+  })
+})
+
 describe('event', () => {
   it('is complete when all work before its record is', () => {
     const { order, event, stream } = setUp()

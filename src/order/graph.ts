@@ -1,16 +1,20 @@
+import { showAsText } from '../base/readable.js'
 import type { Clocks, OpenGraph } from './clocks.js'
 import type { GraphMemory } from './graph-memory.js'
 import type { OrderedStream } from './ordered-stream.js'
 
 /**
  * Captured work that can be launched repeatedly. The memory that it uses stays where it is until the graph is closed.
+ * `R` is the type of `result`.
  */
-export class Graph implements OpenGraph, Disposable {
+export class Graph<R = unknown> implements OpenGraph, Disposable {
   /** Made by `device.capture(stream, work)` or `stream.endCapture()`. */
   constructor(
     private readonly clocks: Clocks,
     private executable: number,
     private readonly memory: GraphMemory,
+    /** the value that `work` of `device.capture` returned, such as its output buffers; undefined after `endCapture` */
+    readonly result: R,
   ) {
     clocks.graphs.add(this)
   }
@@ -39,8 +43,24 @@ export class Graph implements OpenGraph, Disposable {
     this.memory.close()
   }
 
+  /** One line for people: `Graph { open }` or `Graph { closed }`; console.log shows it. */
+  toString(): string {
+    return `Graph { ${this.state} }`
+  }
+
+  /** The plain values that JSON.stringify writes. */
+  toJSON(): object {
+    return { device: this.clocks.context.ordinal, state: this.state }
+  }
+
+  private get state(): string {
+    return this.executable === 0 || this.clocks.context.released ? 'closed' : 'open'
+  }
+
   /** The same as `close()`. */
   [Symbol.dispose](): void {
     this.close()
   }
 }
+
+showAsText(Graph)

@@ -1,5 +1,6 @@
 import { describe } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
+import { showAsText } from '../base/readable.js'
 import { CU_STREAM_LEGACY_DEFAULT, CU_STREAM_NON_BLOCKING, CU_STREAM_PER_THREAD } from '../driver/constants.js'
 import type { Context } from '../driver/context.js'
 import { type CapturableStream, Capture, type CaptureMode } from './capture.js'
@@ -17,6 +18,15 @@ export interface SharedStream {
   readonly slot: number
   /** counts the streams that had the slot, one after another */
   readonly generation: number
+}
+
+/** Options of `device.createStream`. */
+export interface StreamOptions {
+  /**
+   * a whole number from `device.properties.greatestPriority` to `leastPriority`; the GPU starts waiting work of
+   * streams with lower numbers first (0, the lowest priority)
+   */
+  readonly priority?: number
 }
 
 /** Something that a stream can wait for: an `Event`. */
@@ -84,9 +94,12 @@ export class Stream implements CapturableStream, Disposable {
   }
 
   /** A stream that is not ordered with the default stream. A refused call leaves nothing behind. */
-  static create(clocks: Clocks, beforeClose?: (stream: Stream) => void): Stream {
+  static create(clocks: Clocks, beforeClose?: (stream: Stream) => void, priority = 0): Stream {
     const driver = clocks.context.activate()
-    const handle = driver.cuStreamCreate(CU_STREAM_NON_BLOCKING)
+    const handle =
+      priority === 0
+        ? driver.cuStreamCreate(CU_STREAM_NON_BLOCKING)
+        : driver.cuStreamCreateWithPriority(CU_STREAM_NON_BLOCKING, priority)
     try {
       return new Stream(clocks, handle, true, beforeClose)
     } catch (error) {
@@ -111,6 +124,16 @@ export class Stream implements CapturableStream, Disposable {
   /** Whether the stream takes work that runs; false once closed or captured, in any thread. */
   get isOpen(): boolean {
     return this.slot !== -1 && this.clocks.slots.isOpenIn(this.slot, this.generation)
+  }
+
+  /**
+   * The priority that the stream was made with: lower numbers come first, and 0 is the default. Asks the driver, also
+   * about a stream of another library. Throws PoolError for a closed stream.
+   */
+  get priority(): number {
+    this.checkUsable('priority')
+    const driver = this.context.activate()
+    return this.submit('priority', handle => driver.cuStreamGetPriority(handle))
   }
 
   /** False for the per-thread default stream: each thread has a different one. */
@@ -200,8 +223,16 @@ export class Stream implements CapturableStream, Disposable {
    * capture, or a stream was not joined again; nothing of the capture is left then. Throws PoolError if no capture
    * began here.
    */
-  endCapture(): Graph {
-    return this.originated('endCapture').end()
+  endCapture(): Graph<undefined> {
+    return this.endCaptureWith(undefined)
+  }
+
+  /**
+   * `endCapture`, with a result for the graph.
+   * @internal
+   */
+  endCaptureWith<R>(result: R): Graph<R> {
+    return this.originated('endCapture').end(result)
   }
 
   /**
@@ -288,6 +319,23 @@ export class Stream implements CapturableStream, Disposable {
     this.close()
   }
 
+  /** One line for people, such as `Stream { stream 0x10, open }`; console.log shows it. */
+  toString(): string {
+    return `Stream { ${streamName(this.handle)}, ${this.condition} }`
+  }
+
+  /** The plain values that JSON.stringify writes. */
+  toJSON(): object {
+    return { handle: this.handle, device: this.context.ordinal, state: this.condition }
+  }
+
+  /** `open`, `closed`, or in a capture. */
+  private get condition(): string {
+    if (this.capture !== null) return 'captured'
+    if (this.closed) return 'closed'
+    return this.isOpen ? 'open' : 'kept idle by a capture'
+  }
+
   /** For captures: the stream gets no marks until `resume`. */
   suspend(): void {
     this.clocks.registry.suspend(this)
@@ -367,6 +415,8 @@ export class Stream implements CapturableStream, Disposable {
     this.slot = -1
   }
 }
+
+showAsText(Stream)
 
 /** Throws TypeError, in the name of `call`, for anything else than a Stream. */
 export function checkIsStream(call: string, stream: unknown): asserts stream is Stream {

@@ -40,6 +40,33 @@ describe('device array', () => {
     assert.equal(pool.stats().liveBuffers, 0)
   })
 
+  it('upload makes an array of the type, the length and the elements of its source', () => {
+    const device = new TestDevice()
+    const pool = device.createPool()
+    const stream = device.createStream()
+    for (const type of TYPES) {
+      const source = new type(new Uint8Array(type.BYTES_PER_ELEMENT * 3).map((_, index) => index).buffer)
+      using array = pool.upload(source, stream)
+      assert.deepEqual(array.readSync(), source)
+      assert.equal(array.stream, stream)
+    }
+    const part = new Float32Array([1, 2, 3, 4]).subarray(1, 3)
+    assert.deepEqual(pool.upload(part).readSync(), new Float32Array([2, 3]))
+    assert.deepEqual(pool.upload(Buffer.from('abc')).readSync(), new Uint8Array([97, 98, 99]), 'not a Buffer')
+  })
+
+  it('upload refuses anything but a typed array with elements, and keeps nothing', () => {
+    const device = new TestDevice()
+    const pool = device.createPool()
+    for (const bad of [[1, 2], new ArrayBuffer(4), new DataView(new ArrayBuffer(4)), 'abc', null, undefined]) {
+      assert.throws(() => pool.upload(bad as never), { name: 'TypeError', message: /upload: source must be a typed/ })
+    }
+    assert.throws(() => pool.upload(new Float32Array(0)), { name: 'RangeError', message: /upload: source is empty/ })
+    device.driver.failCall({ call: 'cuMemcpyHtoDAsync', code: 999 })
+    assert.throws(() => pool.upload(new Float32Array(4)), { name: 'CudaError' })
+    assert.equal(pool.stats().liveBuffers, 0)
+  })
+
   it('writes elements at an offset, and copies between arrays', () => {
     const [array, other] = [floats(6), floats(2)]
     array.fill(0)

@@ -1,22 +1,25 @@
-import { describe } from '../base/bytes.js'
+import { describe, formatBytes } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
+import { hex, showAsText } from '../base/readable.js'
+import type { ArrayOf, Bytes, Float16 } from '../base/typed-arrays.js'
 import type { Context } from '../driver/context.js'
 import type { Stream } from '../order/stream.js'
 import type { DeviceBuffer } from './buffer.js'
 
 /** The typed arrays of JavaScript that device memory can be viewed as. */
 export type TypedArray =
-  | Int8Array<ArrayBuffer>
-  | Uint8Array<ArrayBuffer>
-  | Uint8ClampedArray<ArrayBuffer>
-  | Int16Array<ArrayBuffer>
-  | Uint16Array<ArrayBuffer>
-  | Int32Array<ArrayBuffer>
-  | Uint32Array<ArrayBuffer>
-  | Float32Array<ArrayBuffer>
-  | Float64Array<ArrayBuffer>
-  | BigInt64Array<ArrayBuffer>
-  | BigUint64Array<ArrayBuffer>
+  | ArrayOf<Int8ArrayConstructor>
+  | ArrayOf<Uint8ArrayConstructor>
+  | ArrayOf<Uint8ClampedArrayConstructor>
+  | ArrayOf<Int16ArrayConstructor>
+  | ArrayOf<Uint16ArrayConstructor>
+  | ArrayOf<Int32ArrayConstructor>
+  | ArrayOf<Uint32ArrayConstructor>
+  | ArrayOf<Float32ArrayConstructor>
+  | ArrayOf<Float64ArrayConstructor>
+  | ArrayOf<BigInt64ArrayConstructor>
+  | ArrayOf<BigUint64ArrayConstructor>
+  | Float16
 
 /** A constructor of typed arrays, such as `Float32Array`. */
 export interface TypedArrayConstructor {
@@ -53,6 +56,23 @@ export class DeviceArray<T extends TypedArray = TypedArray> implements Disposabl
     call = 'allocateArray',
   ): DeviceArray<TypedArrayOf<C>> {
     return new DeviceArray(pool.allocate(byteLengthOf(type, count, call), stream), type, 0, count, true)
+  }
+
+  /** Called as `pool.upload(source, stream)`. */
+  static upload<T extends TypedArray>(
+    pool: { allocate(bytes: number, stream?: Stream): DeviceBuffer },
+    source: T,
+    stream?: Stream,
+  ): DeviceArray<T> {
+    const type = typeOf(source)
+    const array = DeviceArray.allocate(pool, type, source.length, stream, 'upload') as DeviceArray<T>
+    try {
+      array.buffer.write(source)
+    } catch (error) {
+      array.free()
+      throw error
+    }
+    return array
   }
 
   /** Its address on the device. */
@@ -148,7 +168,21 @@ export class DeviceArray<T extends TypedArray = TypedArray> implements Disposabl
     if (this.owner) this.buffer[Symbol.dispose]()
   }
 
-  private elements(bytes: Uint8Array<ArrayBuffer>): T {
+  /** One line for people, such as `DeviceArray { 4 Float32Array elements, 16 B at 0x7f00, live }`. */
+  toString(): string {
+    const elements = `${this.length} ${this.type.name} elements`
+    if (this.buffer.freed) return `DeviceArray { ${elements}, freed }`
+    return `DeviceArray { ${elements}, ${formatBytes(this.byteLength)} at ${hex(this.ptr)}, live }`
+  }
+
+  /** The plain values that JSON.stringify writes: what it is, and where. The elements stay on the device. */
+  toJSON(): object {
+    const { type, length, byteLength } = this
+    const what = { type: type.name, length, byteLength }
+    return this.buffer.freed ? { ...what, freed: true } : { ...what, ptr: this.ptr, freed: false }
+  }
+
+  private elements(bytes: Bytes): T {
     return new this.type(bytes.buffer) as T
   }
 
@@ -165,6 +199,8 @@ export class DeviceArray<T extends TypedArray = TypedArray> implements Disposabl
   }
 }
 
+showAsText(DeviceArray)
+
 /**
  * The bytes of `count` elements. Throws TypeError unless `type` is a typed array class, RangeError for a bad count.
  */
@@ -180,6 +216,16 @@ export function byteLengthOf(type: TypedArrayConstructor, count: number, call = 
     throw new RangeError(`${call}: count ${count} times ${type.BYTES_PER_ELEMENT} bytes is above 2^53`)
   }
   return bytes
+}
+
+/** The class of a typed array; of a derived class, such as Node's Buffer, the one of JavaScript itself. */
+function typeOf(source: TypedArray): TypedArrayConstructor {
+  if (!ArrayBuffer.isView(source) || source instanceof DataView) {
+    throw new TypeError(`upload: source must be a typed array such as a Float32Array, not ${describe(source)}`)
+  }
+  if (source.length === 0)
+    throw new RangeError('upload: source is empty; an array on the device has an element at least')
+  return globalThis[source[Symbol.toStringTag] as 'Uint8Array']
 }
 
 function clamp(index: number, length: number): number {

@@ -1,8 +1,11 @@
-import { checkByteCount, describe } from '../base/bytes.js'
+import { checkByteCount, describe, formatBytes } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
+import { hex, showAsText } from '../base/readable.js'
+import type { Bytes } from '../base/typed-arrays.js'
 import { CU_STREAM_LEGACY_DEFAULT } from '../driver/constants.js'
 import { type Context, unreachable } from '../driver/context.js'
 import type { Driver } from '../driver/driver.js'
+import { streamName } from '../order/ordered-stream.js'
 import { StagedCopy } from '../order/staged-copy.js'
 import { checkIsStream, type Stream } from '../order/stream.js'
 import type { Allocation, BufferOwner } from './allocation.js'
@@ -141,7 +144,7 @@ export class DeviceBuffer implements Disposable {
    * The contents as of this call in stream order, without blocking Node. With more than 64 MiB at a time, the end
    * blocks while kernels run: the driver waits for them before it releases the host memory.
    */
-  async read(byteOffset = 0, byteLength = this.rest('read', byteOffset)): Promise<Uint8Array<ArrayBuffer>> {
+  async read(byteOffset = 0, byteLength = this.rest('read', byteOffset)): Promise<Bytes> {
     const source = this.rangeOf('read', byteOffset, byteLength)
     this.driver('read')
     const result = new Uint8Array(byteLength)
@@ -154,7 +157,7 @@ export class DeviceBuffer implements Disposable {
   }
 
   /** The contents, after waiting for the work submitted to the buffer's stream. */
-  readSync(byteOffset = 0, byteLength = this.rest('readSync', byteOffset)): Uint8Array<ArrayBuffer> {
+  readSync(byteOffset = 0, byteLength = this.rest('readSync', byteOffset)): Bytes {
     const source = this.rangeOf('readSync', byteOffset, byteLength)
     const result = new Uint8Array(byteLength)
     this.driver('readSync')
@@ -220,6 +223,25 @@ export class DeviceBuffer implements Disposable {
     driver.cuCtxSynchronize()
   }
 
+  /** One line for people, such as `DeviceBuffer { 1 MiB at 0x7f00, stream 0x10, live }`; console.log shows it. */
+  toString(): string {
+    const { name } = this.constructor
+    if (this.freed) return `${name} { freed }`
+    return `${name} { ${formatBytes(this.byteLength)} at ${hex(this.ptr)}, ${streamName(this.stream.handle)}, live }`
+  }
+
+  /** The plain values that JSON.stringify writes; of a freed buffer only that it is freed. */
+  toJSON(): object {
+    if (this.freed) return { freed: true }
+    return {
+      ptr: this.ptr,
+      byteLength: this.byteLength,
+      stream: this.stream.handle,
+      device: this.device,
+      freed: false,
+    }
+  }
+
   /** Throws unless `pool` handed the buffer out. */
   checkPool(pool: BufferOwner): void {
     if (this.pool !== pool) throw new PoolError('free: the buffer came from another pool; use buffer.free()')
@@ -233,7 +255,7 @@ export class DeviceBuffer implements Disposable {
       ['byteOffset', byteOffset],
       ['byteLength', byteLength],
     ] as const) {
-      if (value !== 0) checkByteCount(value, `${call}: ${name}`)
+      checkByteCount(value, `${call}: ${name}`, 0)
     }
     if (byteOffset + byteLength > whole) {
       throw new RangeError(
@@ -276,9 +298,19 @@ export class DeviceBuffer implements Disposable {
   }
 }
 
+showAsText(DeviceBuffer)
+
 function sourceFor(call: string, source: unknown): DeviceBuffer {
   if (source instanceof DeviceBuffer) return source
-  throw new TypeError(`${call}: source must be a DeviceBuffer, not ${describe(source)}; use write for host memory`)
+  throw new TypeError(`${call}: source must be a DeviceBuffer, not ${describe(source)}; ${remedyFor(source)}`)
+}
+
+/** How to copy from something that is no DeviceBuffer. Other kinds of memory are known by their members. */
+function remedyFor(source: unknown): string {
+  const { buffer, copyTo } = (source ?? {}) as { readonly buffer?: unknown; readonly copyTo?: unknown }
+  if (buffer instanceof DeviceBuffer) return 'pass array.buffer'
+  if (typeof copyTo === 'function') return 'call hostBuffer.copyTo(buffer)'
+  return 'use write for host memory'
 }
 
 function viewOf(source: ArrayBufferView | ArrayBuffer): ArrayBufferView {

@@ -54,6 +54,19 @@ export abstract class ClosablePool extends Pool implements Disposable {
     this.close()
   }
 
+  /** @internal */
+  override get drops(): number {
+    return this.isAccepting ? 0 : 1
+  }
+
+  /**
+   * Throws PoolError: only a pool made with `shared: true` can be shared.
+   * @internal
+   */
+  share(): unknown {
+    throw new PoolError('share: the pool is one of this thread; make it with { shared: true }')
+  }
+
   /** False as soon as `close` invalidates the buffers. */
   protected get isAccepting(): boolean {
     return this.acceptedClocks !== null

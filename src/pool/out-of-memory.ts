@@ -33,7 +33,7 @@ export function overLimit(
   const limit = `limit of ${formatBytes(limitBytes)}${holder === undefined ? '' : ` of ${holder}`}`
   const { liveBytes, pendingBytes, reservedBytes, largestFreeBytes } = upstream.stats()
   return new OutOfMemoryError(
-    `no room for ${formatBytes(bytes)} within the ${limit}, of which ${formatBytes(handedOutBytes)} are handed out; free some or raise the limit`,
+    `no room for ${formatBytes(bytes)} within the ${limit}, of which ${formatBytes(handedOutBytes)} are handed out; ${handedOutBytes > 0 && bytes <= limitBytes ? 'free some or raise the limit' : 'ask for less, or raise the limit'}`,
     {
       requestedBytes: bytes,
       liveBytes,
@@ -61,6 +61,19 @@ export function noRoomToBegin(call: string, bytes: number, context: Context): Ou
       deviceFreeBytes: freeBytes,
     },
   )
+}
+
+/**
+ * The advice for a request that a device of `totalBytes` cannot serve beside `liveBytes`, whatever the limits are; null
+ * if it could.
+ */
+export function beyondDevice(liveBytes: number, bytes: number, totalBytes: number): string | null {
+  const missing = liveBytes + bytes - totalBytes
+  if (missing <= 0) return null
+  const device = `the device has ${formatBytes(totalBytes)} in all`
+  return bytes > totalBytes
+    ? `${device}: ask for less, or use createPool({ backing: 'managed' })`
+    : `${device}, ${formatBytes(missing)} too few: ask for less, or free that much`
 }
 
 /** The figures of every such error. */

@@ -1,11 +1,12 @@
 // The contract of all pools and wrappers: four methods, and conveniences built on them.
 
-import { describe } from '../base/bytes.js'
-import { PoolError } from '../base/errors.js'
+import { describe, formatBytes } from '../base/bytes.js'
+import { CudaError, DeviceLostError, PoolError } from '../base/errors.js'
+import { showAsText } from '../base/readable.js'
 import type { Context } from '../driver/context.js'
 import type { Stream } from '../order/stream.js'
 import { type AccessChange, type AccessLocation, changeEach, type PoolAccess } from './access.js'
-import { DeviceArray, type TypedArrayConstructor, type TypedArrayOf } from './array.js'
+import { DeviceArray, type TypedArray, type TypedArrayConstructor, type TypedArrayOf } from './array.js'
 import { DeviceBuffer } from './buffer.js'
 
 /** Counters of a pool. Sizes in bytes; peaks since the pool was made. Caching pools walk blocks to count them. */
@@ -82,6 +83,14 @@ export abstract class Pool {
     return DeviceArray.allocate(this, type, count, stream)
   }
 
+  /**
+   * An array on the device with the elements of `source`: memory for them, and a `write`. `source` may be changed
+   * after the call. Throws like `allocate`, TypeError unless `source` is a typed array, and RangeError for an empty one.
+   */
+  upload<T extends TypedArray>(source: T, stream?: Stream): DeviceArray<T> {
+    return DeviceArray.upload(this, source, stream)
+  }
+
   /** `allocate` under another name: "async" means in stream order. */
   allocateAsync(bytes: number, stream: Stream): DeviceBuffer {
     return this.allocate(bytes, stream)
@@ -105,6 +114,30 @@ export abstract class Pool {
     changeEach(what, access, (location, one) => this.changeAccess(location, one))
   }
 
+  /**
+   * For wrappers: the pools that buffers come from, behind all wrappers.
+   * @internal
+   */
+  get sources(): readonly Pool[] {
+    return [this]
+  }
+
+  /**
+   * For wrappers: a number that changes whenever buffers are dropped without a free, by `reset`, `rewind` or `close`.
+   * @internal
+   */
+  get drops(): number {
+    return 0
+  }
+
+  /**
+   * For wrappers: whether buffers can be dropped while the pool stays open.
+   * @internal
+   */
+  get mayReset(): boolean {
+    return false
+  }
+
   /** For pools and wrappers: one change of `setAccess`, with checked arguments. */
   changeAccess(_location: AccessLocation, _access: PoolAccess): void {
     throw new PoolError(
@@ -112,6 +145,56 @@ export abstract class Pool {
     )
   }
 
+  /**
+   * One line for people and logs; console.log shows it. For example `CachingPool { 3 MiB live in 2 buffers, 20 MiB
+   * reserved of 4 GiB, 85 % idle }`. Idle memory is reserved, and not live.
+   */
+  toString(): string {
+    return poolText(this)
+  }
+
+  /** The plain values that JSON.stringify writes: the counters of `stats`. A limit of null means no limit. */
+  toJSON(): object {
+    return poolJson(this)
+  }
+
   /** For wrappers: `free` of a buffer that the outermost pool has already accepted. */
   abstract release(buffer: DeviceBuffer, stream?: Stream): void
 }
+
+/** What text and JSON of a pool need. Host pools are no `Pool`, and have it too. */
+interface Described {
+  readonly context: Context
+  readonly closed?: boolean
+  stats(): PoolStats
+}
+
+/** The line of text for a pool. */
+export function poolText(pool: Described, name = pool.constructor.name): string {
+  if (pool.closed === true) return `${name} { closed }`
+  try {
+    return `${name} { ${statsText(pool.stats())} }`
+  } catch (error) {
+    // Driver pools ask the driver for their counters.
+    if (error instanceof CudaError || error instanceof DeviceLostError) return `${name} { ${error.message} }`
+    throw error
+  }
+}
+
+/** The plain values of a pool. */
+export function poolJson(pool: Described, name = pool.constructor.name): object {
+  const what = { pool: name, device: pool.context.ordinal, closed: pool.closed === true }
+  if (what.closed) return what
+  const stats = pool.stats()
+  return { ...what, ...stats, limitBytes: stats.limitBytes === Infinity ? null : stats.limitBytes }
+}
+
+/** The counters that people decide by: `3 MiB live in 2 buffers, 20 MiB reserved of 4 GiB, 85 % idle`. */
+function statsText({ liveBytes, liveBuffers, reservedBytes, limitBytes }: PoolStats): string {
+  const live = `${formatBytes(liveBytes)} live in ${liveBuffers} ${liveBuffers === 1 ? 'buffer' : 'buffers'}`
+  const reserved = `${formatBytes(reservedBytes)} reserved${limitBytes === Infinity ? '' : ` of ${formatBytes(limitBytes)}`}`
+  const idle = reservedBytes === 0 ? 0 : Math.max(0, 1 - liveBytes / reservedBytes)
+  return `${live}, ${reserved}, ${Math.round(idle * 100)} % idle`
+}
+
+showAsText(Pool)

@@ -2,7 +2,9 @@
 // snapshot for its viewers.
 
 import { writeFileSync } from 'node:fs'
+import { describe } from '../base/bytes.js'
 import { OutOfMemoryError } from '../base/errors.js'
+import { checkOptionNames } from '../base/option-names.js'
 import type { Stream } from '../order/stream.js'
 import type { DeviceBuffer } from '../pool/buffer.js'
 import type { Pool } from '../pool/pool.js'
@@ -19,10 +21,14 @@ export interface RecorderOptions {
 
 /**
  * Wraps `upstream` so that every allocation and free is recorded from now on. Each event takes about 50 bytes of host
- * memory.
+ * memory. Throws TypeError for a bad or unknown option.
  */
 export function recorded(upstream: Pool, options: RecorderOptions = {}): RecordedPool {
-  return new RecordedPool(upstream, options.stacks ?? false)
+  checkOptionNames('recorded', options, ['stacks'])
+  const { stacks = false } = options
+  if (typeof stacks !== 'boolean')
+    throw new TypeError(`recorded: stacks must be true or false, not ${describe(stacks)}`)
+  return new RecordedPool(upstream, stacks)
 }
 
 const FRAME = /^\s*at (?:(.*?) \()?(.*?):(\d+):\d+\)?$/

@@ -46,6 +46,9 @@ export function deviceSuite(fixture: DriverFixture): void {
       assert.ok(count >= 1)
       assert.notEqual(driver.cuDeviceGetName(device), '')
       assert.ok(driver.cuDeviceTotalMem(device) > 0)
+      const uuids = Array.from({ length: count }, (_, ordinal) => driver.cuDeviceGetUuid(driver.cuDeviceGet(ordinal)))
+      for (const uuid of uuids) assert.equal(uuid.length, 16)
+      assert.equal(new Set(uuids.map(String)).size, count, 'no two devices have the same')
       refuses(() => driver.cuDeviceGet(count), 'cuDeviceGet', RESULT.CUDA_ERROR_INVALID_DEVICE)
     })
 

@@ -3,18 +3,31 @@
 import assert from 'node:assert/strict'
 import { beforeEach, describe, it } from 'node:test'
 import { MiB } from '../../base/bytes.js'
-import { CU_EVENT_DISABLE_TIMING, CU_STREAM_LEGACY_DEFAULT, CU_STREAM_NON_BLOCKING } from '../constants.js'
+import {
+  CU_EVENT_DEFAULT,
+  CU_EVENT_DISABLE_TIMING,
+  CU_STREAM_LEGACY_DEFAULT,
+  CU_STREAM_NON_BLOCKING,
+  RESULT,
+} from '../constants.js'
 import type { Driver } from '../driver.js'
 import type { DriverFixture } from './contract.fixture.js'
+import { refuses } from './refuses.fixture.js'
 
 export function streamSuite(fixture: DriverFixture): void {
-  const { allocate, createEvent, createStream, newHost, read, register } = fixture
+  const { allocate, createEvent, createStream, later, newHost, read, register } = fixture
   let driver: Driver
   let context: number
   beforeEach(() => {
     driver = fixture.driver
     context = fixture.context
   })
+
+  function createTimedEvent(): number {
+    const event = driver.cuEventCreate(CU_EVENT_DEFAULT)
+    later(() => driver.cuEventDestroy(event))
+    return event
+  }
 
   describe('streams and events', () => {
     it('a stream is idle after a synchronisation', () => {
@@ -121,6 +134,49 @@ export function streamSuite(fixture: DriverFixture): void {
       driver.cuMemsetD8Async(ptr, 6, 64 * MiB, stream)
       driver.cuStreamDestroy(stream)
       assert.equal(read(ptr + 64 * MiB - 1, 1)[0], 6)
+    })
+
+    it('a stream has the priority that it was made with, within the range of the device', () => {
+      const { least, greatest } = driver.cuCtxGetStreamPriorityRange()
+      assert.ok(greatest <= least)
+      assert.equal(driver.cuStreamGetPriority(createStream()), 0)
+      for (const [asked, given] of [
+        [greatest, greatest],
+        [least, least],
+        [greatest - 1, greatest],
+        [least + 1, least],
+      ]) {
+        const stream = driver.cuStreamCreateWithPriority(CU_STREAM_NON_BLOCKING, asked)
+        assert.equal(driver.cuStreamGetPriority(stream), given)
+        assert.equal(driver.cuStreamGetFlags(stream), CU_STREAM_NON_BLOCKING)
+        driver.cuStreamDestroy(stream)
+      }
+    })
+
+    it('two events with timing tell the time between their records, once both are complete', () => {
+      const [start, end] = [createTimedEvent(), createTimedEvent()]
+      const stream = createStream()
+      const ptr = allocate(64 * MiB)
+      driver.cuEventRecord(start, stream)
+      driver.cuMemsetD8Async(ptr, 1, 64 * MiB, stream)
+      driver.cuEventRecord(end, stream)
+      driver.cuStreamSynchronize(stream)
+      const elapsed = driver.cuEventElapsedTime(start, end)
+      assert.ok(elapsed >= 0 && elapsed < 10_000, `${elapsed} ms`)
+      assert.equal(driver.cuEventElapsedTime(end, start), -elapsed)
+      assert.equal(driver.cuEventElapsedTime(start, start), 0)
+    })
+
+    it('an event without timing or without a record has no time', () => {
+      const stream = createStream()
+      const [timed, untimed, unrecorded] = [createTimedEvent(), createEvent(), createTimedEvent()]
+      driver.cuEventRecord(timed, stream)
+      driver.cuEventRecord(untimed, stream)
+      driver.cuStreamSynchronize(stream)
+      for (const other of [untimed, unrecorded]) {
+        const between = () => driver.cuEventElapsedTime(timed, other)
+        refuses(between, 'cuEventElapsedTime', RESULT.CUDA_ERROR_INVALID_HANDLE)
+      }
     })
 
     it('a stream has a context, and an id that is never used again', () => {

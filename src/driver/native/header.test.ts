@@ -78,7 +78,9 @@ function prototypes(header: string): Map<string, string> {
   for (const [, name, parameters] of header.matchAll(/CUresult CUDAAPI (cu\w+)\(([^)]*)\);/g)) {
     const symbol = symbols.get(name) ?? name
     const text = `CUresult ${symbol}(${parameters.replace(/\s+/g, ' ').trim()})`
-    if (!found.has(symbol)) found.set(symbol, text) // later declarations under the same name belong to earlier symbols
+    if (!found.has(symbol)) found.set(symbol, text)
+    // Behind `#undef` cuda.h declares the first version once more, which libcuda exports under the plain name.
+    else if (!found.has(name)) found.set(name, text.replace(symbol, name))
   }
   return found
 }

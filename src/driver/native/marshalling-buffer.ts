@@ -4,6 +4,7 @@
 // call copies its results out before it returns, so one buffer serves all calls of a thread.
 
 import { assert } from '../../base/assert.js'
+import type { Bytes } from '../../base/typed-arrays.js'
 import { exact, int, uint } from '../../libraries/arguments.js'
 import { CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_LOCATION_TYPE_DEVICE, JIT_OPTION } from '../constants.js'
 import type { KernelArguments, MemPoolProperties } from '../driver.js'
@@ -39,6 +40,7 @@ export class MarshallingBuffer {
 
   private readonly bytes = new Uint8Array(SCRATCH_BYTES)
   private readonly words = new Uint32Array(this.bytes.buffer)
+  private readonly floats = new Float32Array(this.bytes.buffer)
   private readonly address: number
 
   constructor(addressOf: (view: ArrayBufferView) => number) {
@@ -60,6 +62,16 @@ export class MarshallingBuffer {
   /** The first result as a C int. */
   int(): number {
     return this.words[FIRST / 4] | 0
+  }
+
+  /** The first result as a C float. */
+  float(): number {
+    return this.floats[FIRST / 4]
+  }
+
+  /** Both results as the 16 bytes of a CUuuid. */
+  uuid(): Bytes {
+    return this.bytes.slice(FIRST, FIRST + 16)
   }
 
   /** The second result as a C int. */
@@ -132,7 +144,7 @@ export class MarshallingBuffer {
   }
 
   /** A copy of the bytes that the driver wrote at `exported`. */
-  readExported(): Uint8Array<ArrayBuffer> {
+  readExported(): Bytes {
     return this.bytes.slice(EXPORTED, ACCESS)
   }
 

@@ -183,6 +183,34 @@ describe('the native driver', () => {
     assert.deepEqual(seen, [1, 1, 2, 3, ...new Array(18).fill(0)])
   })
 
+  test('reads a float, a uuid, and two C ints with their signs', () => {
+    const library: FakeLibrary = new FakeLibrary({
+      cuEventElapsedTime: (out, start, end) => {
+        library.memory.setFloat32((out as number) - BASE, Number(end) - Number(start) - 0.5, true)
+        return RESULT.CUDA_SUCCESS
+      },
+      cuDeviceGetUuid: (out, device) => {
+        for (let i = 0; i < 16; i++) library.memory.setUint8((out as number) - BASE + i, 16 * Number(device) + i)
+        return RESULT.CUDA_SUCCESS
+      },
+      cuCtxGetStreamPriorityRange: (least, greatest) => library.writeInt(least, 0) + library.writeInt(greatest, -5),
+      cuStreamGetPriority: (_stream, out) => library.writeInt(out, -3),
+    })
+    const driver = new NativeDriver(library)
+    driver.cuMemAlloc(256)
+    assert.equal(driver.cuEventElapsedTime(3, 5), 1.5)
+    const uuid = driver.cuDeviceGetUuid(2)
+    assert.deepEqual(
+      uuid,
+      Uint8Array.from({ length: 16 }, (_, i) => 32 + i),
+    )
+    driver.cuDeviceGetUuid(0)
+    assert.equal(uuid[0], 32, 'a uuid is a copy')
+    assert.deepEqual(driver.cuCtxGetStreamPriorityRange(), { least: 0, greatest: -5 })
+    assert.equal(driver.cuStreamGetPriority(7), -3)
+    assert.throws(() => driver.cuStreamCreateWithPriority(1, 0.5), /priority/)
+  })
+
   test('reads a C int without the bytes that were there before', () => {
     const library: FakeLibrary = new FakeLibrary({
       cuMemAlloc: out => library.write(out, 2n ** 53n - 1n),

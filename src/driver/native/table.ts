@@ -25,6 +25,7 @@ export const DRIVER_TABLE: Readonly<Record<FunctionName, Row>> = {
   cuDeviceGetCount: ['cuDeviceGetCount', 'int *count', '2.0'],
   cuDeviceGet: ['cuDeviceGet', 'CUdevice *device, int ordinal', '2.0'],
   cuDeviceGetName: ['cuDeviceGetName', 'char *name, int len, CUdevice dev', '2.0'],
+  cuDeviceGetUuid: ['cuDeviceGetUuid_v2', 'CUuuid *uuid, CUdevice dev', '11.4'],
   cuDeviceTotalMem: ['cuDeviceTotalMem_v2', 'size_t *bytes, CUdevice dev', '3.2'],
   cuDeviceGetAttribute: ['cuDeviceGetAttribute', 'int *pi, CUdevice_attribute attrib, CUdevice dev', '2.0'],
   cuDeviceCanAccessPeer: ['cuDeviceCanAccessPeer', 'int *canAccessPeer, CUdevice dev, CUdevice peerDev', '4.0'],
@@ -72,7 +73,14 @@ export const DRIVER_TABLE: Readonly<Record<FunctionName, Row>> = {
   cuMemsetD8Async: ['cuMemsetD8Async', 'CUdeviceptr dstDevice, unsigned char uc, size_t N, CUstream hStream', '3.2'],
   cuMemsetD32Async: ['cuMemsetD32Async', 'CUdeviceptr dstDevice, unsigned int ui, size_t N, CUstream hStream', '3.2'],
 
+  cuCtxGetStreamPriorityRange: ['cuCtxGetStreamPriorityRange', 'int *leastPriority, int *greatestPriority', '5.5'],
   cuStreamCreate: ['cuStreamCreate', 'CUstream *phStream, unsigned int Flags', '2.0'],
+  cuStreamCreateWithPriority: [
+    'cuStreamCreateWithPriority',
+    'CUstream *phStream, unsigned int flags, int priority',
+    '5.5',
+  ],
+  cuStreamGetPriority: ['cuStreamGetPriority', 'CUstream hStream, int *priority', '5.5'],
   cuStreamDestroy: ['cuStreamDestroy_v2', 'CUstream hStream', '4.0'],
   cuStreamSynchronize: ['cuStreamSynchronize', 'CUstream hStream', '2.0'],
   cuStreamQuery: ['cuStreamQuery', 'CUstream hStream', '2.0'],
@@ -89,6 +97,8 @@ export const DRIVER_TABLE: Readonly<Record<FunctionName, Row>> = {
   cuEventRecord: ['cuEventRecord', 'CUevent hEvent, CUstream hStream', '2.0'],
   cuEventQuery: ['cuEventQuery', 'CUevent hEvent', '2.0'],
   cuEventSynchronize: ['cuEventSynchronize', 'CUevent hEvent', '2.0'],
+  // The first version: the second one needs driver 12.8, and differs only for events that are not complete.
+  cuEventElapsedTime: ['cuEventElapsedTime', 'float *pMilliseconds, CUevent hStart, CUevent hEnd', '2.0'],
 
   cuDeviceGetDefaultMemPool: ['cuDeviceGetDefaultMemPool', 'CUmemoryPool *pool_out, CUdevice dev', '11.2'],
   cuDeviceGetMemPool: ['cuDeviceGetMemPool', 'CUmemoryPool *pool, CUdevice dev', '11.2'],

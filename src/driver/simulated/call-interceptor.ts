@@ -22,6 +22,8 @@ export class CallInterceptor {
   readonly stickyErrors = new StickyErrors()
   /** the thread that makes the call; errors belong to its current context */
   thread = new ThreadState()
+  /** time that the program spent between its calls */
+  passedSeconds = 0
   private readonly counts = new Float64Array(NAMES.length)
   /** modelled cost of all calls so far */
   private microseconds = 0
@@ -63,6 +65,11 @@ export class CallInterceptor {
     return new Map(
       NAMES.map((name, call) => [name as string, this.counts[call]] as const).filter(([, count]) => count > 0),
     )
+  }
+
+  /** the modelled time of the calls, and the time between them */
+  get clockSeconds(): number {
+    return this.modelledSeconds + this.passedSeconds
   }
 
   get modelledSeconds(): number {

@@ -37,6 +37,7 @@ export const COST_US: Readonly<Record<CallName, Cost>> = {
   cuDeviceGetCount: NOMINAL_US,
   cuDeviceGet: NOMINAL_US,
   cuDeviceGetName: NOMINAL_US,
+  cuDeviceGetUuid: NOMINAL_US,
   cuDeviceTotalMem: NOMINAL_US,
   cuDeviceGetAttribute: NOMINAL_US,
   cuDeviceCanAccessPeer: NOMINAL_US,
@@ -64,7 +65,10 @@ export const COST_US: Readonly<Record<CallName, Cost>> = {
   cuMemsetD8Async: NOMINAL_US,
   cuMemsetD32Async: NOMINAL_US,
 
+  cuCtxGetStreamPriorityRange: NOMINAL_US,
   cuStreamCreate: NOMINAL_US,
+  cuStreamCreateWithPriority: NOMINAL_US,
+  cuStreamGetPriority: NOMINAL_US,
   cuStreamDestroy: NOMINAL_US,
   cuStreamSynchronize: NOMINAL_US,
   cuStreamQuery: 0.135,
@@ -81,6 +85,7 @@ export const COST_US: Readonly<Record<CallName, Cost>> = {
   cuEventRecord: 0.123,
   cuEventQuery: 0.107,
   cuEventSynchronize: NOMINAL_US,
+  cuEventElapsedTime: NOMINAL_US,
 
   cuDeviceGetDefaultMemPool: NOMINAL_US,
   cuDeviceGetMemPool: NOMINAL_US,

@@ -9,13 +9,13 @@ import {
   OPTIN_SHARED_BYTES_PER_BLOCK,
   SHARED_BYTES_PER_BLOCK,
 } from './kernels/launch-limits.js'
-import type { SimulatedOptions } from './options.js'
+import type { CompleteOptions } from './options.js'
 
 /** The only NUMA node of the simulated host. */
 export const NUMA_NODE = 0
 
 /** An attribute of simulated devices: that of an H200, without features switched off; undefined if unknown. */
-export function deviceAttribute(attribute: number, options: Required<SimulatedOptions>): number | undefined {
+export function deviceAttribute(attribute: number, options: CompleteOptions): number | undefined {
   const { virtualMemory, memoryPools, managedMemory, posixDescriptors, hostPools } = options
   switch (attribute) {
     case DEVICE_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK:

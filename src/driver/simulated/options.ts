@@ -1,5 +1,6 @@
 // The options of a simulated driver, and their defaults. calls/simulation.ts reads them.
 
+import { type ByteSize, readSizes } from '../../base/byte-size.js'
 import { checkByteCount, describe, GiB, KiB, MiB } from '../../base/bytes.js'
 import { checkOptionNames } from '../../base/option-names.js'
 import type { FaultRule } from './faults.js'
@@ -8,10 +9,10 @@ import type { FaultRule } from './faults.js'
 export interface SimulatedOptions {
   /** number of devices, 1 to 16; default 1 */
   readonly devices?: number
-  /** memory of each device, in bytes; default 140 GiB */
-  readonly capacityBytes?: number
-  /** granularity of virtual memory in bytes, a power of two from 64 KiB; default 2 MiB */
-  readonly granularityBytes?: number
+  /** memory of each device; default 140 GiB */
+  readonly capacityBytes?: ByteSize
+  /** granularity of virtual memory, a power of two from 64 KiB; default 2 MiB */
+  readonly granularityBytes?: ByteSize
   /** false: the device attribute is 0, and the calls fail with CUDA_ERROR_NOT_SUPPORTED; default true */
   readonly virtualMemory?: boolean
   /** the same for cuMemAllocAsync and the pools; default true */
@@ -35,7 +36,13 @@ export interface SimulatedOptions {
   readonly faults?: readonly FaultRule[]
 }
 
-const DEFAULTS: Required<SimulatedOptions> = {
+/** The options with their defaults, and sizes in bytes. */
+export interface CompleteOptions extends Required<SimulatedOptions> {
+  readonly capacityBytes: number
+  readonly granularityBytes: number
+}
+
+const DEFAULTS: CompleteOptions = {
   devices: 1,
   capacityBytes: 140 * GiB,
   granularityBytes: 2 * MiB,
@@ -63,10 +70,11 @@ const SWITCHES = [
 export type Switch = (typeof SWITCHES)[number]
 
 /** The options with their defaults; throws TypeError or RangeError that names a wrong option. */
-export function completeOptions(options: SimulatedOptions): Required<SimulatedOptions> {
+export function completeOptions(options: SimulatedOptions): CompleteOptions {
   checkOptionNames('a simulated driver', options, Object.keys(DEFAULTS))
-  const given = Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined))
-  const complete: Required<SimulatedOptions> = { ...DEFAULTS, ...given }
+  const read = readSizes(options, 'capacityBytes', 'granularityBytes')
+  const given = Object.fromEntries(Object.entries(read).filter(([, value]) => value !== undefined))
+  const complete: CompleteOptions = { ...DEFAULTS, ...given }
   const { devices, granularityBytes, seed, progress } = complete
   if (!Number.isInteger(devices) || devices < 1 || devices > 16) {
     throw new RangeError(`devices must be a whole number from 1 to 16, not ${describe(devices)}`)

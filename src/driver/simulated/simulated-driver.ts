@@ -16,6 +16,9 @@
 // Managed memory and pools in host memory use a host memory of 2 TiB, and no device memory. Every device may use
 // managed memory. A device may use a host pool once cuMemPoolSetAccess allows it.
 //
+// The time of an event is the modelled clock when its record completes: the driver calls up to then, and `passTime`.
+// Work of the GPU takes no time. Priorities of streams are numbers without an effect on the order of work.
+//
 // A graph holds captured fills, copies and kernels. A launch runs them one after the other in the launching stream,
 // in any order that the captured dependencies allow.
 
@@ -32,7 +35,6 @@ import type { ThreadState } from './thread-state.js'
  */
 export class SimulatedDriver extends KernelCalls implements Driver {
   readonly simulated = true
-  private passedSeconds = 0
 
   /** Calls so far, by function; functions without a call are missing. */
   get calls(): ReadonlyMap<string, number> {
@@ -46,13 +48,13 @@ export class SimulatedDriver extends KernelCalls implements Driver {
 
   /** Seconds: `modelledSeconds`, and the time that `passTime` added. */
   get clockSeconds(): number {
-    return this.interceptor.modelledSeconds + this.passedSeconds
+    return this.interceptor.clockSeconds
   }
 
   /** Adds `seconds` of host time, such as a program spends between its calls. Throws RangeError if negative. */
   passTime(seconds: number): void {
     if (!(seconds >= 0)) throw new RangeError(`passTime: seconds must not be negative, not ${seconds}`)
-    this.passedSeconds += seconds
+    this.interceptor.passedSeconds += seconds
   }
 
   /** Makes driver calls fail without an effect; rules add up. A bad rule throws TypeError or RangeError. */

@@ -6,6 +6,7 @@
 // until a reset or rewind.
 
 import { assert } from '../../base/assert.js'
+import { type ByteSize, readSizes } from '../../base/byte-size.js'
 import { checkByteCount, describe, formatBytes, GiB } from '../../base/bytes.js'
 import { type OutOfMemoryError, PoolError } from '../../base/errors.js'
 import { checkOptionNames } from '../../base/option-names.js'
@@ -20,7 +21,7 @@ import { DeviceBuffer as ImportedDeviceBuffer } from '../buffer.js'
 import { checkAlignment } from '../caching/alignment.js'
 import { choice } from '../caching/options.js'
 import { ClosablePool, type CloseReport } from '../closable-pool.js'
-import { shortageOf } from '../out-of-memory.js'
+import { beyondDevice, shortageOf } from '../out-of-memory.js'
 import type { PoolStats } from '../pool.js'
 import { ArenaAllocation, type LaneArena } from './arena-allocation.js'
 import { type ArenaMemory, openArenaMemory } from './arena-memory.js'
@@ -39,9 +40,9 @@ const MOST_BYTES = 511 * GiB // 2^31 units, less the largest number of the first
 /** Options of `createArenaPool`. */
 export interface ArenaOptions {
   /** memory that the arena takes from the device at once, rounded up to 256 */
-  readonly bytes: number
+  readonly bytes: ByteSize
   /** size that it may grow to without moving, which needs virtual memory (`bytes`) */
-  readonly maxBytes?: number
+  readonly maxBytes?: ByteSize
   /** true: the arena can be used in several threads; see `pool.share()` (false) */
   readonly shared?: boolean
 }
@@ -76,6 +77,8 @@ export class ArenaPool extends ClosablePool implements LaneArena {
   /** the allocation of the last buffer or reset: its stream was checked, and only needs to be open */
   private allocation: ArenaAllocation
   private resets = 0
+  /** resets and rewinds */
+  private dropped = 0
   private growths = 0
   private peakReservedBytes: number
   protected readonly staleReason = 'the buffer was already freed, or the arena reset or rewound since'
@@ -144,7 +147,7 @@ export class ArenaPool extends ClosablePool implements LaneArena {
    * Gives all memory back. All buffers are stale from now on, and work submitted to `stream` after this call may use
    * their memory. The stream waits for all streams that used the arena; streams that use it again wait for this
    * point. The default is the only stream that used the arena since the last reset, or else the device's default
-   * stream. The host does not wait. A wrapper around the arena does not notice.
+   * stream. The host does not wait.
    */
   reset(stream: Stream = this.resetStream): void {
     this.checkStream('reset', stream)
@@ -228,6 +231,16 @@ export class ArenaPool extends ClosablePool implements LaneArena {
     return report
   }
 
+  /** @internal */
+  override get drops(): number {
+    return this.dropped + super.drops
+  }
+
+  /** @internal */
+  override get mayReset(): boolean {
+    return true
+  }
+
   addressOfEntry(entry: number): number {
     return this.base + this.bump.startOf(entry) * UNIT_BYTES
   }
@@ -286,6 +299,7 @@ export class ArenaPool extends ClosablePool implements LaneArena {
     this.bump.limit = this.firstUnit
     this.epochs.begin(stream)
     this.bump.dropTo(entry)
+    this.dropped++
   }
 
   /** After `giveBack`: its stream may have the dropped memory. */
@@ -329,8 +343,10 @@ export class ArenaPool extends ClosablePool implements LaneArena {
   }
 
   private outOfMemory(bytes: number, alignment: number): OutOfMemoryError {
-    const { freeBytes } = this.context.activate().cuMemGetInfo()
-    const remedy = `${this.obstacle(unitsOf(bytes), alignment)}, or fall back: withFallback(arena, device.createPlainPool())`
+    const { freeBytes, totalBytes } = this.context.activate().cuMemGetInfo()
+    const remedy =
+      beyondDevice(0, bytes, totalBytes) ??
+      `${this.obstacle(unitsOf(bytes), alignment)}, or fall back: withFallback(arena, device.createPlainPool())`
     return shortageOf(bytes, this.stats(), freeBytes, remedy)
   }
 
@@ -354,10 +370,10 @@ export function alignUnitsOf(alignment: number): number {
 }
 
 /** Fills in the defaults; throws TypeError or RangeError naming the option. */
-export function parseArenaOptions(options: ArenaOptions): Required<ArenaOptions> {
+export function parseArenaOptions(options: ArenaOptions): { bytes: number; maxBytes: number; shared: boolean } {
   checkOptionNames('createArenaPool', options, ['bytes', 'maxBytes', 'shared'])
   const shared = choice(options.shared ?? false, 'shared', [true, false])
-  const { bytes, maxBytes = bytes } = options
+  const { bytes, maxBytes = bytes } = readSizes(options, 'bytes', 'maxBytes')
   checkByteCount(bytes, 'bytes')
   checkByteCount(maxBytes, 'maxBytes')
   if (maxBytes < bytes) {

@@ -15,7 +15,7 @@ import { MOST_ALIGNMENT_BYTES } from '../backing/backing.js'
 import { DeviceBuffer } from '../buffer.js'
 import { checkAlignment } from '../caching/alignment.js'
 import { ClosablePool, type CloseReport } from '../closable-pool.js'
-import { shortageOf } from '../out-of-memory.js'
+import { beyondDevice, shortageOf } from '../out-of-memory.js'
 import type { PoolStats } from '../pool.js'
 import { RecordAllocation, type RecordPool } from '../record-allocation.js'
 import { checkTransferred, checkTransferredList, type TransferredBuffer } from '../transferred-buffer.js'
@@ -85,7 +85,7 @@ export class SharedArenaPool<D = unknown> extends ClosablePool implements Record
   }
 
   /** The arena's state, for other threads of this process: send it there, and pass it to `attachPool`. */
-  share(): SharedArenaState<D> {
+  override share(): SharedArenaState<D> {
     this.checkOpen('share')
     return this.descriptor
   }
@@ -140,8 +140,7 @@ export class SharedArenaPool<D = unknown> extends ClosablePool implements Record
    * Gives back the memory of all threads. All buffers are stale from now on, and work submitted to `stream` after
    * this call may use their memory. The stream waits for all streams that used the arena; streams that use it again
    * wait for this point. The default is the only stream that used the arena since the last reset, or else the
-   * device's default stream. The host does not wait, except threads that allocate meanwhile. A wrapper around the
-   * arena does not notice.
+   * device's default stream. The host does not wait, except threads that allocate meanwhile.
    */
   reset(stream: Stream = this.resetStream()): void {
     this.checkStream('reset', stream)
@@ -179,6 +178,16 @@ export class SharedArenaPool<D = unknown> extends ClosablePool implements Record
       insertedWaits,
       growths: 0,
     }
+  }
+
+  /** @internal */
+  override get drops(): number {
+    return this.closed ? -1 : this.state.bump.epoch
+  }
+
+  /** @internal */
+  override get mayReset(): boolean {
+    return true
   }
 
   override get closed(): boolean {
@@ -386,13 +395,14 @@ export class SharedArenaPool<D = unknown> extends ClosablePool implements Record
 
   private outOfMemory(bytes: number): OutOfMemoryError {
     checkByteCount(bytes, 'bytes')
-    const { freeBytes } = this.context.activate().cuMemGetInfo()
+    const { freeBytes, totalBytes } = this.context.activate().cuMemGetInfo()
     const limit = formatBytes(this.limitBytes)
     const obstacle =
       bytes > this.limitBytes
         ? `the arena has ${limit} in all: make it larger`
         : `the arena has ${formatBytes(this.availableBytes)} of ${limit} left: reset it, make it larger`
-    const remedy = `${obstacle}, or fall back: withFallback(arena, device.createPlainPool())`
+    const remedy =
+      beyondDevice(0, bytes, totalBytes) ?? `${obstacle}, or fall back: withFallback(arena, device.createPlainPool())`
     return shortageOf(bytes, this.stats(), freeBytes, remedy)
   }
 

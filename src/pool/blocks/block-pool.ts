@@ -4,6 +4,7 @@
 // A call that is cut short leaves the pool consistent, and hands out no block.
 
 import { assert } from '../../base/assert.js'
+import { type ByteSize, readSizes } from '../../base/byte-size.js'
 import { checkByteCount, describe, formatBytes, GiB } from '../../base/bytes.js'
 import type { OutOfMemoryError } from '../../base/errors.js'
 import { checkOptionNames } from '../../base/option-names.js'
@@ -34,7 +35,7 @@ const MOST_BLOCK_BYTES = 256 * GiB
 /** Options of `createBlockPool`. */
 export interface BlockOptions {
   /** size of a block, rounded up to a multiple of 256 */
-  readonly blockBytes: number
+  readonly blockBytes: ByteSize
   /** blocks made at once, when the pool is made and whenever it grows */
   readonly count: number
   /** number of blocks that the pool may grow to (`count`) */
@@ -372,10 +373,10 @@ export function alignmentOf(blockBytes: number): number {
 }
 
 /** Fills in the defaults; throws TypeError or RangeError naming the option. */
-export function parseBlockOptions(options: BlockOptions): Required<BlockOptions> {
+export function parseBlockOptions(options: BlockOptions): Required<BlockOptions> & { readonly blockBytes: number } {
   checkOptionNames('createBlockPool', options, ['blockBytes', 'count', 'maxCount', 'shared'])
   const shared = choice(options.shared ?? false, 'shared', [true, false])
-  const { blockBytes, count, maxCount = count } = options
+  const { blockBytes, count, maxCount = count } = readSizes(options, 'blockBytes')
   checkByteCount(blockBytes, 'blockBytes')
   if (blockBytes > MOST_BLOCK_BYTES) {
     throw new RangeError(`blockBytes must be at most ${formatBytes(MOST_BLOCK_BYTES)}, not ${formatBytes(blockBytes)}`)

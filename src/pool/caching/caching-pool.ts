@@ -191,7 +191,7 @@ export class CachingPool extends ClosablePool implements BlockOwner {
    */
   trimTo(bytes: number): number {
     this.checkOpen('trimTo')
-    if (bytes !== 0) checkByteCount(bytes, 'trimTo: bytes')
+    checkByteCount(bytes, 'trimTo: bytes', 0)
     const before = this.central.backing.reservedBytes
     this.busily('trimTo', () => this.central.trimTo(bytes))
     return before - this.central.backing.reservedBytes
@@ -205,7 +205,7 @@ export class CachingPool extends ClosablePool implements BlockOwner {
    */
   reserve(bytes: number): number {
     this.checkOpen('reserve')
-    if (bytes !== 0) checkByteCount(bytes, 'reserve: bytes')
+    checkByteCount(bytes, 'reserve: bytes', 0)
     const added = this.busily('reserve', () => this.central.reserve(bytes))
     if (added === null) throw noRoomToReserve(this.shortage(bytes, bytes))
     return added

@@ -1,3 +1,4 @@
+import { type ByteSize, readSizes } from '../../base/byte-size.js'
 import { checkByteCount, describe, formatBytes, GiB, MiB } from '../../base/bytes.js'
 import { checkOptionNames } from '../../base/option-names.js'
 import { UNIT_BYTES } from '../../heap/size-classes.js'
@@ -7,9 +8,9 @@ export interface DebugOptions {
   /** the pool remembers the call sites of every n-th allocation, some 2 µs each; 0: of none (1) */
   readonly sites?: number
   /** guard bytes before and behind each buffer, a multiple of 256 (256) */
-  readonly redzoneBytes?: number
+  readonly redzoneBytes?: ByteSize
   /** freed memory kept from use to detect late writes (a quarter of the pool's limit, at most 1 GiB) */
-  readonly quarantineBytes?: number
+  readonly quarantineBytes?: ByteSize
   /** false: other libraries order the streams, too, so uses on several streams are not checked (true) */
   readonly order?: boolean
   /**
@@ -20,7 +21,10 @@ export interface DebugOptions {
 }
 
 /** `DebugOptions` with the defaults filled in. */
-export type DebugConfig = Required<DebugOptions>
+export interface DebugConfig extends Required<DebugOptions> {
+  readonly redzoneBytes: number
+  readonly quarantineBytes: number
+}
 
 const DEFAULTS: DebugConfig = {
   sites: 1,
@@ -37,8 +41,9 @@ export function parseDebugOptions(options: boolean | DebugOptions, reservableByt
   if (options !== true && (typeof options !== 'object' || options === null)) {
     throw new TypeError(`debug must be true, false or an object of options, not ${describe(options)}`)
   }
-  const given = options === true ? {} : options
-  checkOptionNames('debug', given, Object.keys(DEFAULTS))
+  const named: DebugOptions = options === true ? {} : options
+  checkOptionNames('debug', named, Object.keys(DEFAULTS))
+  const given = readSizes(named, 'redzoneBytes', 'quarantineBytes')
   const config = {
     sites: given.sites ?? DEFAULTS.sites,
     redzoneBytes: given.redzoneBytes ?? DEFAULTS.redzoneBytes,
@@ -60,9 +65,7 @@ export function parseDebugOptions(options: boolean | DebugOptions, reservableByt
       `debug: redzoneBytes must be a multiple of ${UNIT_BYTES} of at most ${formatBytes(MOST_REDZONE_BYTES)}, not ${describe(redzoneBytes)}`,
     )
   }
-  if (config.quarantineBytes !== 0 && config.quarantineBytes !== Infinity) {
-    checkByteCount(config.quarantineBytes, 'debug: quarantineBytes')
-  }
+  if (config.quarantineBytes !== Infinity) checkByteCount(config.quarantineBytes, 'debug: quarantineBytes', 0)
   for (const name of ['order', 'warnOnLeak'] as const) {
     if (typeof config[name] === 'boolean') continue
     throw new TypeError(`debug: ${name} must be true or false, not ${describe(config[name])}`)

@@ -39,6 +39,30 @@ test('a limit in bytes, without end, or as a share of the device', () => {
   assert.equal(parsePoolOptions({ maxPoolBytes: '33%' }, 1000).limitBytes, 330)
 })
 
+test('sizes may be text with a unit', () => {
+  const config = parsePoolOptions(
+    {
+      maxPoolBytes: '4GiB',
+      leaveFreeBytes: '1 GiB',
+      minBlockBytes: '1KiB',
+      releaseThresholdBytes: '80MB',
+      debug: { redzoneBytes: '512B', quarantineBytes: '0.5MiB' },
+    },
+    DEVICE_BYTES,
+  )
+  const { limitBytes, leaveFreeBytes, minBlockBytes, releaseThresholdBytes, debug } = config
+  assert.deepEqual([limitBytes, leaveFreeBytes, minBlockBytes, releaseThresholdBytes], [4 * GiB, GiB, 1024, 80e6])
+  assert.deepEqual([debug?.redzoneBytes, debug?.quarantineBytes], [512, MiB / 2])
+  assert.equal(parsePoolOptions({ readyBytes: '2MiB', shared: true }, DEVICE_BYTES).readyBytes, 2 * MiB)
+  for (const name of ['maxPoolBytes', 'leaveFreeBytes', 'minBlockBytes', 'releaseThresholdBytes', 'readyBytes']) {
+    const message = new RegExp(`^${name} must be .*size.*, not 'much'`)
+    assert.throws(() => parsePoolOptions({ [name]: 'much', shared: true }, DEVICE_BYTES), {
+      name: 'RangeError',
+      message,
+    })
+  }
+})
+
 test('memory can be kept ready in a shared pool', () => {
   assert.equal(parsePoolOptions({ readyBytes: MiB, shared: true }, DEVICE_BYTES).readyBytes, MiB)
   assert.equal(parsePoolOptions({ readyBytes: 0 }, DEVICE_BYTES).readyBytes, 0)
@@ -68,7 +92,8 @@ test('every bad option is refused by its name', () => {
     [{ maxPoolBytes: '0%' }, 'RangeError', /maxPoolBytes/],
     [{ maxPoolBytes: '110%' }, 'RangeError', /maxPoolBytes/],
     [{ maxPoolBytes: '-1%' }, 'RangeError', /maxPoolBytes/],
-    [{ maxPoolBytes: '4GiB' }, 'RangeError', /maxPoolBytes/],
+    [{ maxPoolBytes: '4 apples' }, 'RangeError', /maxPoolBytes/],
+    [{ maxPoolBytes: '4096' }, 'TypeError', /maxPoolBytes/],
     [{ maxPoolBytes: '%' }, 'RangeError', /maxPoolBytes/],
     [{ maxPoolBytes: 255 }, 'RangeError', /maxPoolBytes.*minBlockBytes/],
     [{ maxPoolBytes: 4096, minBlockBytes: 8192 }, 'RangeError', /maxPoolBytes.*minBlockBytes/],

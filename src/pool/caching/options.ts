@@ -1,3 +1,4 @@
+import { type ByteSize, bytesOfSize, readSizes } from '../../base/byte-size.js'
 import { checkByteCount, describe, formatBytes, GiB, MiB } from '../../base/bytes.js'
 import { checkOptionNames } from '../../base/option-names.js'
 import { UNIT_BYTES } from '../../heap/size-classes.js'
@@ -8,14 +9,14 @@ import { type DebugConfig, type DebugOptions, parseDebugOptions } from './debug-
 const CROSS_STREAM_REUSE = ['ordered', 'wait-before-grow', 'wait-before-oom'] as const
 type CrossStreamReuse = (typeof CROSS_STREAM_REUSE)[number]
 
-/** How a caching pool behaves; every option may be left out. */
+/** How a caching pool behaves; every option may be left out. Sizes are bytes, or text such as '4GiB'. */
 export interface PoolOptions {
-  /** the most that the pool may reserve: bytes, `Infinity`, or a share of the device such as '80%' (4 GiB) */
-  readonly maxPoolBytes?: number | `${number}%`
+  /** the most that the pool may reserve: a size, `Infinity`, or a share of the device such as '80%' (4 GiB) */
+  readonly maxPoolBytes?: ByteSize | `${number}%`
   /** the pool stops growing when the device has less than this free, whatever program uses the rest (0) */
-  readonly leaveFreeBytes?: number
+  readonly leaveFreeBytes?: ByteSize
   /** sizes are rounded up to multiples of this power of two, 256 or more (256) */
-  readonly minBlockBytes?: number
+  readonly minBlockBytes?: ByteSize
   /** 'powerOfTwo' rounds sizes up to powers of two from 512 B to 2 GiB, as simpler pools do ('sixteenPerOctave') */
   readonly sizeClasses?: 'sixteenPerOctave' | 'powerOfTwo'
   /** false: at each free, the caller promises that all work on the block is done (true) */
@@ -35,14 +36,14 @@ export interface PoolOptions {
    */
   readonly deterministic?: boolean
   /** idle memory above this goes back to the device whenever the pool settles (Infinity) */
-  readonly releaseThresholdBytes?: number
+  readonly releaseThresholdBytes?: ByteSize
   /**
    * in a shared pool: after it has answered, the pool server takes new memory ahead of demand. At least this much is
    * free then, and at most twice as much, as far as `maxPoolBytes`, `leaveFreeBytes` and `releaseThresholdBytes` allow.
    * `trimTo` gives the memory back; the next request that reaches the pool server takes it again. A pool of one thread
    * has no pool server and refuses the option: call `pool.reserve` (0)
    */
-  readonly readyBytes?: number
+  readonly readyBytes?: ByteSize
   /**
    * 'virtual' takes memory in pieces and joins free ones for long blocks, by virtual memory management. 'segments'
    * takes plain driver allocations. 'managed' takes memory that moves between host and devices on use; a large
@@ -90,8 +91,9 @@ const KEYS = [
 ]
 
 /** Checks options against a device of `deviceBytes`; throws TypeError or RangeError naming the option. */
-export function parsePoolOptions(options: PoolOptions, deviceBytes: number): PoolConfig {
-  checkOptionNames('createPool', options, KEYS)
+export function parsePoolOptions(given: PoolOptions, deviceBytes: number): PoolConfig {
+  checkOptionNames('createPool', given, KEYS)
+  const options = readSizes(given, 'leaveFreeBytes', 'minBlockBytes', 'releaseThresholdBytes', 'readyBytes')
   const minBlockBytes = options.minBlockBytes ?? UNIT_BYTES
   checkByteCount(minBlockBytes, 'minBlockBytes')
   if (minBlockBytes < UNIT_BYTES || minBlockBytes > 2 * MiB || !Number.isInteger(Math.log2(minBlockBytes))) {
@@ -124,19 +126,23 @@ export function parsePoolOptions(options: PoolOptions, deviceBytes: number): Poo
 /** Parses `maxPoolBytes` for a device of `totalBytes`; Infinity stays. Throws TypeError or RangeError. */
 export function limitOf(value: number | string, totalBytes: number): number {
   if (value === Infinity) return Infinity
-  if (typeof value !== 'string') {
-    checkByteCount(value, 'maxPoolBytes')
-    return value
+  if (typeof value !== 'string' || !value.includes('%')) {
+    const bytes = bytesOfSize(value as ByteSize, 'maxPoolBytes')
+    checkByteCount(bytes, 'maxPoolBytes')
+    return bytes
   }
   const percent = /^\s*(\d+(?:\.\d+)?)\s*%\s*$/.exec(value)
   const share = percent === null ? NaN : Number(percent[1]) / 100
   if (!(share > 0 && share <= 1)) {
-    throw new RangeError(`maxPoolBytes must be bytes, Infinity or a share from '1%' to '100%', not '${value}'`)
+    throw new RangeError(`maxPoolBytes must be a size, Infinity or a share from '1%' to '100%', not '${value}'`)
   }
   return Math.floor(share * totalBytes)
 }
 
-function readyBytesOf({ readyBytes = 0, shared, deterministic }: PoolOptions, limitBytes: number): number {
+function readyBytesOf(
+  { readyBytes = 0, shared, deterministic }: { readyBytes?: number; shared?: boolean; deterministic?: boolean },
+  limitBytes: number,
+): number {
   if (readyBytes === 0) return 0
   checkByteCount(readyBytes, 'readyBytes')
   if (shared !== true) {
@@ -151,7 +157,7 @@ function readyBytesOf({ readyBytes = 0, shared, deterministic }: PoolOptions, li
 }
 
 function bytesOrZero(value: number, option: string): number {
-  if (value !== 0 && value !== Infinity) checkByteCount(value, option)
+  if (value !== Infinity) checkByteCount(value, option, 0)
   return value
 }
 

@@ -36,6 +36,31 @@ for (const backing of ['virtual', 'segments'] as const) {
       )
     })
 
+    it('says what the device has in all, for a request that it can never serve', () => {
+      const device = new TestDevice()
+      const advice = "the device has 64 MiB in all: ask for less, or use createPool({ backing: 'managed' })"
+      for (const maxPoolBytes of [16 * MiB, Infinity]) {
+        for (const bytes of [65 * MiB, 2 ** 52]) {
+          assertAdvises(
+            errorOf(() => device.createPool({ backing, maxPoolBytes }).allocate(bytes)),
+            'askForLess',
+            advice,
+          )
+        }
+      }
+      assert.match(
+        errorOf(() => device.createPlainPool().allocate(65 * MiB)).message,
+        /has 64 MiB in all: ask for less/,
+      )
+    })
+
+    it('advises no higher limit than the device has', () => {
+      const pool = new TestDevice().createPool({ backing, maxPoolBytes: 16 * MiB })
+      pool.allocate(10 * MiB)
+      const error = errorOf(() => pool.allocate(60 * MiB))
+      assertAdvises(error, 'askForLess', 'the device has 64 MiB in all, 6 MiB too few: ask for less, or free that much')
+    })
+
     it('counts the rounded size against the limit', () => {
       const pool = new TestDevice().createPool({ backing, maxPoolBytes: 16 * MiB, minBlockBytes: 2 * MiB })
       pool.allocate(10 * MiB)

@@ -4,7 +4,7 @@ import { formatBytes } from '../../base/bytes.js'
 import { OutOfMemoryError, type Remedy, type StreamMemory } from '../../base/errors.js'
 import { streamName } from '../../order/ordered-stream.js'
 import type { Backing } from '../backing/backing.js'
-import { figuresOf, limitText } from '../out-of-memory.js'
+import { beyondDevice, figuresOf, limitText } from '../out-of-memory.js'
 import type { PoolStats } from '../pool.js'
 import type { PoolConfig } from './options.js'
 
@@ -63,9 +63,22 @@ function errorOf(fact: string, shortage: Shortage, judged: Shortage): OutOfMemor
 
 /** Checks the limits from the hardest to the softest; returns the remedy for the first one that stops the request. */
 function remedyFor(shortage: Shortage, heldElsewhereBytes: number): [Remedy, string] {
-  const { blockBytes: bytes, stats, streams, deviceFreeBytes, largestFreeBytes, config, backing } = shortage
+  const {
+    blockBytes: bytes,
+    stats,
+    streams,
+    deviceFreeBytes,
+    deviceTotalBytes,
+    largestFreeBytes,
+    config,
+    backing,
+  } = shortage
   const { leaveFreeBytes, crossStreamReuse } = config
   const wholeSteps = (most: number) => Math.floor(most / backing.stepBytes) * backing.stepBytes
+  if (backing.kind === 'virtual' || backing.kind === 'segments') {
+    const tooMuch = beyondDevice(stats.liveBytes, bytes, deviceTotalBytes)
+    if (tooMuch !== null) return ['askForLess', tooMuch]
+  }
   const missing = -wholeSteps(-stats.liveBytes - bytes) - stats.limitBytes
   if (missing > 0) return ['raiseLimit', `raise maxPoolBytes by at least ${formatBytes(missing)} or free that much`]
   const idleBytes = stats.reservedBytes - stats.liveBytes

@@ -78,6 +78,7 @@ export class DebugPool extends CachingPool {
 
   override tryAllocate(bytes: number, stream: Stream = this.defaultStream, alignment?: number): DeviceBuffer | null {
     checkByteCount(bytes, 'bytes')
+    checkIsStream('allocate', stream)
     if (alignment !== undefined) checkAlignment(alignment, MOST_ALIGNMENT_BYTES)
     const { quarantineBytes, sites } = this.debug
     this.quarantine.shrinkTo(quarantineBytes, 'allocate')
@@ -119,7 +120,7 @@ export class DebugPool extends CachingPool {
 
   override trimTo(bytes: number): number {
     this.checkOpen('trimTo')
-    if (bytes !== 0) checkByteCount(bytes, 'trimTo: bytes')
+    checkByteCount(bytes, 'trimTo: bytes', 0)
     this.quarantine.shrinkTo(0, 'trimTo')
     return super.trimTo(bytes)
   }

@@ -42,8 +42,8 @@ export function checkedValue(what: string, attribute: DriverPoolAttribute, value
       if (value === true || value === false || value === 0 || value === 1) return Number(value)
       throw new TypeError(`${what} must be true or false, not ${describe(value)}`)
     case 'threshold':
-      if (value === 0 || value === Infinity) return value
-      checkByteCount(value, what)
+      if (value === Infinity) return value
+      checkByteCount(value, what, 0)
       return value
     case 'peak':
       if (value === 0) return 0

@@ -67,7 +67,7 @@ describe('options of a driver pool', () => {
     for (const maxPoolBytes of [0, -1, 0.5, Number.NaN, 2 ** 53]) {
       assert.throws(bad({ maxPoolBytes }), { name: 'RangeError', message: /maxPoolBytes/ })
     }
-    assert.throws(bad({ maxPoolBytes: '80%' }), { name: 'TypeError', message: /maxPoolBytes/ })
+    assert.throws(bad({ maxPoolBytes: '80%' }), { name: 'RangeError', message: /maxPoolBytes/ })
   })
 
   it('options that exclude each other are refused', () => {

@@ -1,3 +1,4 @@
+import { type ByteSize, readSizes } from '../../base/byte-size.js'
 import { checkByteCount, describe } from '../../base/bytes.js'
 import { checkOptionNames } from '../../base/option-names.js'
 import {
@@ -29,7 +30,7 @@ export interface DriverPoolOptions {
   /**
    * the most bytes that the pool may reserve; the driver rounds this up, on an H200 to multiples of 32 MiB (Infinity)
    */
-  readonly maxPoolBytes?: number
+  readonly maxPoolBytes?: ByteSize
 }
 
 const KEYS = ['allocationType', 'location', 'handleTypes', 'maxPoolBytes']
@@ -44,7 +45,8 @@ const MOST_NODE = 2 ** 31 - 1
 /** The driver's properties of a pool of `device`. Throws TypeError or RangeError naming the option and the remedy. */
 export function parseDriverPoolOptions(options: DriverPoolOptions, device: number): MemPoolProperties {
   checkOptionNames('createDriverPool', options, KEYS)
-  const { allocationType = 'pinned', location = 'device', handleTypes = 'none', maxPoolBytes = Infinity } = options
+  const { allocationType = 'pinned', location = 'device', handleTypes = 'none' } = options
+  const { maxPoolBytes = Infinity } = readSizes(options, 'maxPoolBytes')
   if (!isKey(ALLOCATION_TYPES, allocationType)) {
     throw new TypeError(
       `allocationType must be 'pinned' or 'managed', not ${describe(allocationType)}: the driver has no type for devices, ` +

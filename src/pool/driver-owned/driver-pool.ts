@@ -4,6 +4,7 @@
 import { randomUUID } from 'node:crypto'
 import { checkByteCount, describe, formatBytes } from '../../base/bytes.js'
 import { OutOfMemoryError, PoolError } from '../../base/errors.js'
+import type { Bytes } from '../../base/typed-arrays.js'
 import {
   CU_MEM_ALLOCATION_TYPE_PINNED,
   CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
@@ -16,6 +17,7 @@ import { relaxed } from '../../order/relaxed.js'
 import type { Stream } from '../../order/stream.js'
 import { DeviceBuffer } from '../buffer.js'
 import { type Connection, checkShare, type PassOptions, passDescriptor } from '../mapped/descriptor-passing.js'
+import { beyondDevice } from '../out-of-memory.js'
 import type { PoolStats } from '../pool.js'
 import { asUnsupported } from '../unsupported.js'
 import { ATTRIBUTE_NAMES, attributeNamed, checkedValue, type DriverPoolAttribute } from './driver-pool-attributes.js'
@@ -162,7 +164,7 @@ export class DriverPool extends StreamOrderedPool {
    */
   trimTo(bytes: number): number {
     this.checkOpen('trimTo')
-    if (bytes !== 0) checkByteCount(bytes, 'trimTo: bytes')
+    checkByteCount(bytes, 'trimTo: bytes', 0)
     const before = this.reservedBytes
     const driver = this.context.activate()
     relaxed(driver, () => driver.cuMemPoolTrimTo(this.handle, bytes))
@@ -208,7 +210,7 @@ export class DriverPool extends StreamOrderedPool {
    * before it is freed here. Throws TypeError for anything but a DeviceBuffer, and PoolError if the buffer is of
    * another pool or freed, or this pool cannot be shared.
    */
-  exportPointer(buffer: DeviceBuffer): Uint8Array<ArrayBuffer> {
+  exportPointer(buffer: DeviceBuffer): Bytes {
     this.checkShareable('exportPointer')
     if (!(buffer instanceof DeviceBuffer)) {
       throw new TypeError(`exportPointer: buffer must be a DeviceBuffer, not ${describe(buffer)}`)
@@ -269,13 +271,15 @@ export class DriverPool extends StreamOrderedPool {
 
   protected override outOfMemory(bytes: number): OutOfMemoryError {
     const { limitBytes, usedBytes, reservedBytes } = this
-    const { freeBytes } = this.context.activate().cuMemGetInfo()
+    const { freeBytes, totalBytes } = this.context.activate().cuMemGetInfo()
+    const isOnDevice = this.properties === null || this.properties.locationType === CU_MEM_LOCATION_TYPE_DEVICE
+    const advice = isOnDevice ? beyondDevice(usedBytes, bytes, totalBytes) : null
     const message =
       usedBytes + bytes > limitBytes
         ? `no room for ${formatBytes(bytes)} in a driver pool of at most ${formatBytes(limitBytes)}, of which ` +
           `${formatBytes(usedBytes)} are in use; free some, or create it with a larger maxPoolBytes`
         : `no room for ${formatBytes(bytes)} in a driver pool of ${formatBytes(reservedBytes)}, with ${formatBytes(freeBytes)} ` +
-          'free on the device; free memory, here or in other programs'
+          `free on the device; ${advice ?? 'free memory, here or in other programs'}`
     return new OutOfMemoryError(message, {
       requestedBytes: bytes,
       liveBytes: usedBytes,

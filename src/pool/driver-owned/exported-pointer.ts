@@ -2,6 +2,7 @@
 // facts that the driver leaves out: the pool's id, the buffer's length, and its offset in the driver's block.
 
 import { checkByteCount, describe } from '../../base/bytes.js'
+import type { Bytes } from '../../base/typed-arrays.js'
 
 const DRIVER_BYTES = 64
 const ID_BYTES = 36
@@ -11,14 +12,14 @@ const ALL_BYTES = 120
 
 /** A block of a shared pool, as sent to another process. */
 interface ExportedPointer {
-  readonly driverBytes: Uint8Array<ArrayBuffer>
+  readonly driverBytes: Bytes
   /** the pool's UUID, as announced when it was shared */
   readonly poolId: string
   readonly byteLength: number
   readonly offset: number
 }
 
-export function encodePointer({ driverBytes, poolId, byteLength, offset }: ExportedPointer): Uint8Array<ArrayBuffer> {
+export function encodePointer({ driverBytes, poolId, byteLength, offset }: ExportedPointer): Bytes {
   const bytes = new Uint8Array(ALL_BYTES)
   const view = new DataView(bytes.buffer)
   bytes.set(driverBytes)
@@ -39,7 +40,7 @@ export function decodePointer(bytes: unknown): ExportedPointer {
   const view = new DataView(bytes.buffer, bytes.byteOffset)
   const [byteLength, offset] = [view.getFloat64(LENGTH), view.getFloat64(OFFSET)]
   checkByteCount(byteLength, 'importBuffer: the length in bytes')
-  if (offset !== 0) checkByteCount(offset, 'importBuffer: the offset in bytes')
+  checkByteCount(offset, 'importBuffer: the offset in bytes', 0)
   const poolId = Buffer.from(bytes.subarray(DRIVER_BYTES, DRIVER_BYTES + ID_BYTES)).toString('latin1')
   return { driverBytes: new Uint8Array(bytes.subarray(0, DRIVER_BYTES)), poolId, byteLength, offset }
 }

@@ -12,6 +12,7 @@ import { isOutOfMemory, MOST_ALIGNMENT_BYTES } from '../backing/backing.js'
 import { DeviceBuffer } from '../buffer.js'
 import { checkAlignment } from '../caching/alignment.js'
 import { closedError } from '../closable-pool.js'
+import { beyondDevice } from '../out-of-memory.js'
 import { Pool, type PoolStats } from '../pool.js'
 import { RecordAllocation, type RecordPool } from '../record-allocation.js'
 
@@ -44,6 +45,11 @@ export abstract class PassThroughPool extends Pool implements RecordPool, Dispos
     this.context = clocks.context
   }
 
+  /** @internal */
+  override get drops(): number {
+    return this.closed ? 1 : 0
+  }
+
   /** The driver's allocation of `bytes`. */
   protected abstract obtain(bytes: number, stream: Stream): number
   /** The driver's free of an allocation. */
@@ -57,8 +63,9 @@ export abstract class PassThroughPool extends Pool implements RecordPool, Dispos
 
   protected outOfMemory(bytes: number): OutOfMemoryError {
     const { freeBytes, totalBytes } = this.context.activate().cuMemGetInfo()
+    const advice = beyondDevice(this.liveBytes, bytes, totalBytes) ?? 'free memory, here or in other programs'
     return new OutOfMemoryError(
-      `no room for ${formatBytes(bytes)}: the device has ${formatBytes(freeBytes)} free; free memory, here or in other programs`,
+      `no room for ${formatBytes(bytes)}: the device has ${formatBytes(freeBytes)} free; ${advice}`,
       {
         requestedBytes: bytes,
         liveBytes: this.liveBytes,

@@ -1,5 +1,6 @@
-import { describe } from '../../base/bytes.js'
+import { describe, formatBytes } from '../../base/bytes.js'
 import { PoolError } from '../../base/errors.js'
+import { showAsText } from '../../base/readable.js'
 import { unreachable } from '../../driver/context.js'
 import { checkIsStream, type Stream } from '../../order/stream.js'
 import { DeviceArray, type TypedArray, type TypedArrayConstructor, type TypedArrayOf } from '../array.js'
@@ -64,8 +65,8 @@ export class HostBuffer implements Disposable {
   /**
    * Copies `byteLength` bytes from byte `sourceOffset` on (default: all the rest) to byte `byteOffset` of `target`,
    * on the target's stream. The device reads the memory when the copy runs: do not change it before that, for example
-   * before `await target.stream.finished()`. Throws RangeError for a range that does not lie in both buffers, and
-   * PoolError for a buffer of a device without access.
+   * before `await target.stream.finished()`. On a stream that is captured, the graph reads it at each launch. Throws
+   * RangeError for a range that does not lie in both buffers, and PoolError for a buffer of a device without access.
    */
   copyTo(
     target: DeviceBuffer | DeviceArray,
@@ -109,7 +110,7 @@ export class HostBuffer implements Disposable {
    */
   recordUse(stream: Stream): void {
     checkIsStream('recordUse', stream)
-    stream.checkOpen('recordUse')
+    this.pool.checkCopies('recordUse', stream)
     this.pool.noteUse(this.block, stream, 'recordUse')
   }
 
@@ -136,6 +137,17 @@ export class HostBuffer implements Disposable {
     return this.block.transfer()
   }
 
+  /** One line for people, such as `HostBuffer { 1 MiB of pinned memory, live }`; console.log shows it. */
+  toString(): string {
+    const { name } = this.constructor
+    return this.freed ? `${name} { freed }` : `${name} { ${formatBytes(this.byteLength)} of pinned memory, live }`
+  }
+
+  /** The plain values that JSON.stringify writes, without the contents. */
+  toJSON(): object {
+    return this.freed ? { freed: true } : { byteLength: this.byteLength, freed: false }
+  }
+
   /** A view of a part, after checking that the buffer has it. */
   private part(call: string, byteOffset: number, byteLength: number): Uint8Array {
     this.block.rangeOf(call, byteOffset, byteLength)
@@ -150,7 +162,7 @@ export class HostBuffer implements Disposable {
       throw new PoolError(`${call}: the buffer's stream belongs to another device; use a host pool of that device`)
     }
     if (!place.reachableFrom(context)) throw unreachable(`${call}: the buffer`, context, place.context)
-    place.stream.checkOpen(call)
+    this.pool.checkCopies(call, place.stream)
     if (place instanceof DeviceBuffer) return place.rangeOf(call, byteOffset, byteLength)
     const address = place.buffer.rangeOf(call, byteOffset, byteLength) + place.byteOffset
     if (byteOffset + byteLength <= place.byteLength) return address
@@ -159,6 +171,8 @@ export class HostBuffer implements Disposable {
     )
   }
 }
+
+showAsText(HostBuffer)
 
 function checkPlace<P extends DeviceBuffer | DeviceArray>(call: string, place: P): P {
   if (place instanceof DeviceBuffer || place instanceof DeviceArray) return place

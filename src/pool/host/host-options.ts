@@ -1,4 +1,5 @@
 import { totalmem } from 'node:os'
+import { type ByteSize, readSizes } from '../../base/byte-size.js'
 import { checkByteCount, formatBytes, GiB, MiB } from '../../base/bytes.js'
 import { checkOptionNames } from '../../base/option-names.js'
 import { UNIT_BYTES } from '../../heap/size-classes.js'
@@ -6,13 +7,13 @@ import { choice, limitOf, type PoolConfig } from '../caching/options.js'
 
 /** How a host pool behaves; every option may be left out. Defaults are in parentheses. */
 export interface HostPoolOptions {
-  /** the most memory to pin: bytes, `Infinity`, or a share of the host's memory such as '10%' (1 GiB) */
-  readonly maxPoolBytes?: number | `${number}%`
+  /** the most memory to pin: a size, `Infinity`, or a share of the host's memory such as '10%' (1 GiB) */
+  readonly maxPoolBytes?: ByteSize | `${number}%`
   /**
    * bytes pinned by one call, which takes milliseconds; a larger buffer gets a segment of its own (16 MiB, or the
    * limit)
    */
-  readonly segmentBytes?: number
+  readonly segmentBytes?: ByteSize
   /** true: the memory lies in SharedArrayBuffers, and several threads can use the pool; see `pool.share()` (false) */
   readonly shared?: boolean
   /** true: kernels can access the memory, at a buffer's `devicePtr` (false) */
@@ -27,7 +28,7 @@ const KEYS = ['maxPoolBytes', 'segmentBytes', 'shared', 'mapped']
 export function parseHostPoolOptions(options: HostPoolOptions) {
   checkOptionNames('createHostPool', options, KEYS)
   const limitBytes = limitOf(options.maxPoolBytes ?? DEFAULT_LIMIT_BYTES, totalmem())
-  const segmentBytes = options.segmentBytes ?? Math.min(DEFAULT_SEGMENT_BYTES, limitBytes)
+  const segmentBytes = readSizes(options, 'segmentBytes').segmentBytes ?? Math.min(DEFAULT_SEGMENT_BYTES, limitBytes)
   checkByteCount(segmentBytes, 'segmentBytes')
   if (segmentBytes > limitBytes) {
     throw new RangeError(

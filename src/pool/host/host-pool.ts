@@ -7,7 +7,8 @@
 
 import { freemem } from 'node:os'
 import { formatBytes } from '../../base/bytes.js'
-import { OutOfMemoryError } from '../../base/errors.js'
+import { OutOfMemoryError, PoolError } from '../../base/errors.js'
+import { showAsText } from '../../base/readable.js'
 import type { Context } from '../../driver/context.js'
 import { State } from '../../heap/records.js'
 import type { Clocks } from '../../order/clocks.js'
@@ -17,7 +18,7 @@ import { type PinnedMemory, PinnedSegments } from '../backing/pinned-segments.js
 import type { DeviceBuffer } from '../buffer.js'
 import { CachingPool } from '../caching/caching-pool.js'
 import type { CloseReport } from '../closable-pool.js'
-import type { PoolStats } from '../pool.js'
+import { type PoolStats, poolJson, poolText } from '../pool.js'
 import type { SharedPool } from '../shared/shared-pool.js'
 import { HostArray, HostBuffer } from './host-buffer.js'
 import { type HostPoolOptions, hostConfig, parseHostPoolOptions } from './host-options.js'
@@ -125,6 +126,29 @@ export abstract class HostPool implements Disposable {
     this.close()
   }
 
+  /** One line for people and logs, as of the other pools; console.log shows it. */
+  toString(): string {
+    return poolText(this, 'HostPool')
+  }
+
+  /** The plain values that JSON.stringify writes, as of the other pools. */
+  toJSON(): object {
+    return poolJson(this, 'HostPool')
+  }
+
+  /**
+   * Throws PoolError: only a pool made with `shared: true` can be shared.
+   * @internal
+   */
+  share(): unknown {
+    throw new PoolError('share: the pool is one of this thread; make it with { shared: true }')
+  }
+
+  /** For buffers: throws PoolError, in the name of `call`, for a stream that cannot use the memory now. */
+  checkCopies(call: string, stream: Stream): void {
+    stream.checkOpen(call)
+  }
+
   /** For buffers: notes a copy that is about to be submitted to `stream`. */
   noteCopy(block: DeviceBuffer, stream: Stream): void {
     this.note(block, stream, this.clocks.marked[stream.slot] + 1)
@@ -164,7 +188,7 @@ export abstract class HostPool implements Disposable {
   /** Refuses a stream whose work cannot use the new buffer, before anything is allocated. */
   protected checkUser(stream: Stream): void {
     checkStreamOf('allocate', stream, this.clocks)
-    stream.checkOpen('allocate')
+    this.checkCopies('allocate', stream)
   }
 
   /** Blocks are cached by stream, but host memory belongs to no stream. */
@@ -201,9 +225,16 @@ export abstract class HostPool implements Disposable {
   }
 }
 
+showAsText(HostPool)
+
 /** A host pool of one thread. */
 class OwnHostPool extends HostPool {
   declare protected readonly blocks: CachingPool
+
+  /** A captured stream can: its graph keeps the memory until it is closed. */
+  override checkCopies(call: string, stream: Stream): void {
+    stream.checkUsable(call)
+  }
 
   protected override note({ record }: DeviceBuffer, stream: Stream, stamp: number): void {
     this.blocks.caches.blockOf(record).state = State.shared

@@ -100,7 +100,7 @@ export class SharedHostPool<D = unknown> extends HostPool {
    * The descriptor that another thread of this process gives to `attachPool`. It can be sent in any message. Throws
    * PoolError when the pool is closed.
    */
-  share(): SharedHostState<D> {
+  override share(): SharedHostState<D> {
     this.blocks.share() // throws when closed
     return this.descriptor
   }

@@ -3,8 +3,9 @@
 // that the owner notices when the opener closes the memory or ends. On the simulated device both are one process: the
 // descriptor is a number of the simulated driver's, without a socket.
 
-import { describe } from '../../base/bytes.js'
 import { CudaError, DescriptorError, PoolError } from '../../base/errors.js'
+import { checkOptionNames } from '../../base/option-names.js'
+import type { Bytes } from '../../base/typed-arrays.js'
 import { RESULT } from '../../driver/constants.js'
 import type { Context } from '../../driver/context.js'
 import type { Driver } from '../../driver/driver.js'
@@ -33,7 +34,7 @@ export interface Announcement {
 
 interface Offer {
   readonly descriptor: number
-  readonly message: Uint8Array<ArrayBuffer>
+  readonly message: Bytes
   connection: Connection | null
 }
 
@@ -43,11 +44,14 @@ const offers = new WeakMap<Driver, Map<string, Offer>>()
 const openIds = new Set<string>()
 
 /** Throws for a bad path or bad options, before anything else happens. */
-export function checkShare(call: string, path: string, options: PassOptions): void {
+export function checkShare(
+  call: string,
+  path: string,
+  options: PassOptions,
+  names: readonly string[] = ['timeoutMs'],
+): void {
   checkPath(path)
-  if (typeof options !== 'object' || options === null) {
-    throw new TypeError(`${call}: options must be an object such as { timeoutMs }, not ${describe(options)}`)
-  }
+  checkOptionNames(call, options, names)
   deadlineOf(options)
 }
 

@@ -291,5 +291,5 @@ export class GrowableAllocation implements Allocation, RecordPool {
 
 /** Like `checkByteCount`, but 0 is allowed: a growable buffer may be empty. */
 export function checkLength(bytes: unknown, argument: string): asserts bytes is number {
-  if (bytes !== 0) checkByteCount(bytes, argument)
+  checkByteCount(bytes, argument, 0)
 }

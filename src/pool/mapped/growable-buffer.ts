@@ -1,3 +1,4 @@
+import { type ByteSize, readSizes } from '../../base/byte-size.js'
 import { checkByteCount, formatBytes } from '../../base/bytes.js'
 import { PoolError } from '../../base/errors.js'
 import { checkOptionNames } from '../../base/option-names.js'
@@ -12,12 +13,12 @@ import { MappedBuffer } from './mapped-buffer.js'
 /** The initial size, the limit and the stream of a growable buffer. */
 export interface GrowableOptions {
   /** the initial length; 0 takes no memory yet */
-  readonly bytes: number
+  readonly bytes: ByteSize
   /**
    * bytes of addresses to reserve, rounded up to the granularity; they cost no memory, and bound the length (the
    * device's memory)
    */
-  readonly capacityBytes?: number
+  readonly capacityBytes?: ByteSize
   /** the stream of the buffer's copies (the device's default stream) */
   readonly stream?: Stream
 }
@@ -81,11 +82,12 @@ export class GrowableBuffer extends MappedBuffer {
   }
 }
 
-function completeOptions(options: GrowableOptions, clocks: Clocks, defaultStream: Stream): Required<GrowableOptions> {
+function completeOptions(options: GrowableOptions, clocks: Clocks, defaultStream: Stream) {
   checkOptionNames('createGrowableBuffer', options, KEYS)
   const { context } = clocks
-  const { bytes, stream = defaultStream } = options
-  const { capacityBytes = context.activate().cuDeviceTotalMem(context.device) } = options
+  const given = readSizes(options, 'bytes', 'capacityBytes')
+  const { bytes, stream = defaultStream } = given
+  const { capacityBytes = context.activate().cuDeviceTotalMem(context.device) } = given
   checkLength(bytes, 'createGrowableBuffer: bytes')
   checkByteCount(capacityBytes, 'createGrowableBuffer: capacityBytes')
   if (bytes > capacityBytes) {

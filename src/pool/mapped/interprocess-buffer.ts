@@ -105,7 +105,7 @@ export class InterprocessBuffer extends MappedBuffer {
     path: string,
     options: OpenOptions,
   ): Promise<InterprocessBuffer> {
-    checkShare('importBuffer', path, options)
+    checkShare('importBuffer', path, options, ['timeoutMs', 'stream'])
     const { stream = defaultStream } = options
     checkStreamOf('importBuffer', stream, clocks)
     stream.checkOpen('importBuffer')

@@ -125,7 +125,7 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
   }
 
   /** The pool's state, for other threads of this process: send it there, and pass it to `attachPool`. */
-  share(): SharedPoolState<D> {
+  override share(): SharedPoolState<D> {
     this.checkOpen('share')
     return this.descriptor
   }
@@ -323,7 +323,7 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
   /** Without waiting, gives back idle memory until at most `bytes` are reserved. Returns the bytes given back. */
   trimTo(bytes: number): number {
     this.checkOpen('trimTo')
-    if (bytes !== 0) checkByteCount(bytes, 'trimTo: bytes')
+    checkByteCount(bytes, 'trimTo: bytes', 0)
     const before = this.state.figures[Figure.reservedBytes]
     this.ask({ ask: 'trim', bytes })
     return Math.max(0, before - this.state.figures[Figure.reservedBytes])
@@ -332,7 +332,7 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
   /** As `CachingPool.reserve`; the pool server takes the memory, while this thread waits. */
   reserve(bytes: number): number {
     this.checkOpen('reserve')
-    if (bytes !== 0) checkByteCount(bytes, 'reserve: bytes')
+    checkByteCount(bytes, 'reserve: bytes', 0)
     const added = this.ask({ ask: 'reserve', bytes }) as number | null
     if (added === null) throw noRoomToReserve(this.shortage(bytes, bytes))
     return added

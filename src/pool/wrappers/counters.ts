@@ -1,31 +1,50 @@
 /** A quantity: its value now, its highest value, and the sum of all additions. */
 export class Counter {
-  /** the value now */
-  current = 0
   /** the highest value of `current` */
   peak = 0
   /** the sum of all additions */
   total = 0
+  private value = 0
+
+  /** Made by wrappers. `settle` is called before the value is read: it notes frees that the wrapper has not seen. */
+  constructor(private readonly settle: () => void) {}
+
+  /** the value now */
+  get current(): number {
+    this.settle()
+    return this.value
+  }
 
   /** For wrappers: adds `amount`. */
   add(amount: number): void {
-    this.current += amount
+    this.value += amount
     this.total += amount
-    if (this.current > this.peak) this.peak = this.current
+    if (this.value > this.peak) this.peak = this.value
   }
 
   /** For wrappers: subtracts `amount`. */
   subtract(amount: number): void {
-    this.current -= amount
+    this.value -= amount
+  }
+
+  /** For wrappers: whether `amount` more is above `limit`. Frees that were not seen are looked for at need only. */
+  exceeds(amount: number, limit: number): boolean {
+    return this.value + amount > limit && this.current + amount > limit
   }
 }
 
 /** Counts of allocations and frees since the counters started at zero. */
 export class Counters {
   /** requested bytes */
-  readonly bytes = new Counter()
+  readonly bytes: Counter
   /** buffers */
-  readonly allocations = new Counter()
+  readonly allocations: Counter
+
+  /** Made by wrappers; see `Counter`. */
+  constructor(settle: () => void) {
+    this.bytes = new Counter(settle)
+    this.allocations = new Counter(settle)
+  }
 
   /** For wrappers: notes that a buffer of `bytes` was handed out. */
   noteAllocation(bytes: number): void {
@@ -33,9 +52,9 @@ export class Counters {
     this.allocations.add(1)
   }
 
-  /** For wrappers: notes that a buffer of `bytes` was freed. */
-  noteFree(bytes: number): void {
+  /** For wrappers: notes that a buffer of `bytes`, or several of together `bytes`, were freed. */
+  noteFree(bytes: number, count = 1): void {
     this.bytes.subtract(bytes)
-    this.allocations.subtract(1)
+    this.allocations.subtract(count)
   }
 }

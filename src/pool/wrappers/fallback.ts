@@ -9,7 +9,7 @@ import { checkIsPool, Wrapper } from './wrapper.js'
  * Wraps `upstream` so that `fallback` serves an allocation when the upstream has no room. The fallback may be
  * `device.createPlainPool()`, the driver's own allocation, or a pool of another device. Streams of this device use
  * the other device's memory like any other, and kernels reach it over the link between both. Throws PoolError if the
- * other device cannot give this one access, TypeError if either is no pool.
+ * other device cannot give this one access, TypeError if either is no pool or both are the same.
  */
 export function withFallback(upstream: Pool, fallback: Pool): FallbackPool {
   return new FallbackPool(upstream, fallback)
@@ -31,6 +31,9 @@ export class FallbackPool extends Wrapper implements Disposable {
   ) {
     super(upstream)
     checkIsPool(fallback, 'withFallback: fallback')
+    if (fallback === upstream) {
+      throw new TypeError('withFallback: fallback is the pool itself, which has no room then; pass another pool')
+    }
     const isBeside = fallback.context === upstream.context
     this.overflow = isBeside ? fallback : new PeerOverflow(fallback, upstream.defaultStream)
   }
@@ -53,6 +56,11 @@ export class FallbackPool extends Wrapper implements Disposable {
   override release(buffer: DeviceBuffer, stream?: Stream): void {
     const upstream = this.fallen.has(buffer) ? this.overflow : this.upstream
     upstream.release(buffer, stream)
+  }
+
+  /** @internal */
+  override get sources(): readonly Pool[] {
+    return [...this.upstream.sources, ...this.fallback.sources]
   }
 
   /** @internal */

@@ -1,23 +1,26 @@
+import { type ByteSize, bytesOfSize } from '../../base/byte-size.js'
 import { checkByteCount } from '../../base/bytes.js'
 import type { Stream } from '../../order/stream.js'
 import type { DeviceBuffer } from '../buffer.js'
 import { overLimit } from '../out-of-memory.js'
 import type { Pool, PoolStats } from '../pool.js'
+import { HandedOut } from './handed-out.js'
 import { Wrapper } from './wrapper.js'
 
 /**
  * Wraps `upstream` with a limit on the requested bytes of live buffers. Throws RangeError unless `limitBytes` is a
- * whole number of bytes or Infinity.
+ * size or Infinity.
  */
-export function limited(upstream: Pool, limitBytes: number): LimitedPool {
-  if (limitBytes !== Infinity) checkByteCount(limitBytes, 'limited: limitBytes')
-  return new LimitedPool(upstream, limitBytes)
+export function limited(upstream: Pool, limitBytes: ByteSize): LimitedPool {
+  const bytes = bytesOfSize(limitBytes, 'limited: limitBytes')
+  if (bytes !== Infinity) checkByteCount(bytes, 'limited: limitBytes')
+  return new LimitedPool(upstream, bytes)
 }
 
 /** A pool with a limit on the bytes handed out; beyond it, allocations fail as out of memory. Made by `limited()`. */
 export class LimitedPool extends Wrapper {
-  /** requested bytes of the live buffers */
-  handedOutBytes = 0
+  private currentBytes = 0
+  private readonly handedOut: HandedOut
 
   constructor(
     upstream: Pool,
@@ -25,6 +28,21 @@ export class LimitedPool extends Wrapper {
     readonly limitBytes: number,
   ) {
     super(upstream)
+    this.handedOut = new HandedOut(
+      upstream,
+      bytes => {
+        this.currentBytes -= bytes
+      },
+      () => {
+        this.currentBytes = 0
+      },
+    )
+  }
+
+  /** Requested bytes of the live buffers. */
+  get handedOutBytes(): number {
+    this.handedOut.settle()
+    return this.currentBytes
   }
 
   /** As of `Pool`. Throws OutOfMemoryError if the limit would be exceeded. */
@@ -42,7 +60,8 @@ export class LimitedPool extends Wrapper {
   override release(buffer: DeviceBuffer, stream?: Stream): void {
     const bytes = buffer.allocation.requestedBytesOf(buffer.record, buffer.tag, 'free')
     this.upstream.release(buffer, stream)
-    this.handedOutBytes -= bytes
+    this.currentBytes -= bytes
+    this.handedOut.delete(buffer)
   }
 
   /** The upstream's counters, with this pool's limit. */
@@ -52,13 +71,15 @@ export class LimitedPool extends Wrapper {
 
   /** Repeats the body of `adopt`, so that its call sites know this class only (docs/v8.md). */
   private note(buffer: DeviceBuffer, bytes: number): DeviceBuffer {
-    this.handedOutBytes += bytes
+    this.currentBytes += bytes
+    if (this.handedOut.isListed) this.handedOut.add(buffer, bytes)
     buffer.allocation = buffer.allocation.ownedBy(this)
     return buffer
   }
 
   private exceeds(bytes: number): boolean {
-    if (!(this.handedOutBytes + bytes > this.limitBytes)) return false // the upstream refuses bad sizes
+    if (!(this.currentBytes + bytes > this.limitBytes)) return false // the upstream refuses bad sizes
+    if (!(this.handedOutBytes + bytes > this.limitBytes)) return false
     checkByteCount(bytes, 'bytes')
     return true
   }

@@ -7,6 +7,7 @@ import type { Stream } from '../../order/stream.js'
 import type { DeviceBuffer } from '../buffer.js'
 import type { Pool } from '../pool.js'
 import { Counters } from './counters.js'
+import { HandedOut } from './handed-out.js'
 import { Wrapper } from './wrapper.js'
 
 /**
@@ -20,15 +21,29 @@ export function statistics(upstream: Pool): StatisticsPool {
 /** A pool that counts its allocations and frees. Made by `statistics()`. */
 export class StatisticsPool extends Wrapper {
   /** counts since the wrapper was made */
-  readonly counters = new Counters()
+  readonly counters = new Counters(() => this.handedOut.settle())
   private readonly counting = new Set([this.counters])
+  private readonly handedOut: HandedOut
+
+  constructor(upstream: Pool) {
+    super(upstream)
+    this.handedOut = new HandedOut(
+      upstream,
+      bytes => this.noteFree(bytes),
+      () => this.noteClose(),
+    )
+  }
 
   /**
    * New counters that start at zero and count until they are closed, by `close()` or at the end of a `using` block.
    * They can be read at any time. A free of an older buffer counts, too, so `current` can be negative.
    */
   scope(): StatisticsScope {
-    const scope = new StatisticsScope(closed => this.counting.delete(closed))
+    this.handedOut.settle()
+    const scope = new StatisticsScope(
+      () => this.handedOut.settle(),
+      closed => this.counting.delete(closed),
+    )
     this.counting.add(scope)
     return scope
   }
@@ -36,24 +51,49 @@ export class StatisticsPool extends Wrapper {
   override release(buffer: DeviceBuffer, stream?: Stream): void {
     const bytes = buffer.allocation.requestedBytesOf(buffer.record, buffer.tag, 'free')
     super.release(buffer, stream)
-    for (const counters of this.counting) counters.noteFree(bytes)
+    this.handedOut.delete(buffer)
+    this.noteFree(bytes)
   }
 
   protected override adopt(buffer: DeviceBuffer): DeviceBuffer {
-    for (const counters of this.counting) counters.noteAllocation(buffer.byteLength)
+    const { byteLength } = buffer
+    if (this.handedOut.isListed) {
+      this.handedOut.settle() // first, since the peak is taken now
+      this.handedOut.add(buffer, byteLength)
+    }
+    for (const counters of this.counting) counters.noteAllocation(byteLength)
     return super.adopt(buffer)
+  }
+
+  private noteFree(bytes: number, count?: number): void {
+    for (const counters of this.counting) counters.noteFree(bytes, count)
+  }
+
+  /** All live buffers are gone, with the upstream. */
+  private noteClose(): void {
+    const { bytes, allocations } = this.counters
+    this.noteFree(bytes.current, allocations.current)
   }
 }
 
 /** Counters of a part of a program. Made by `pool.scope()`. */
 export class StatisticsScope extends Counters implements Disposable {
+  private isOpen = true
+
   /** Made by `pool.scope()`. */
-  constructor(private readonly stop: (scope: StatisticsScope) => void) {
-    super()
+  constructor(
+    settle: () => void,
+    private readonly stop: (scope: StatisticsScope) => void,
+  ) {
+    super(() => {
+      if (this.isOpen) settle()
+    })
   }
 
   /** Stops counting; the counters can still be read. A second close does nothing. */
   close(): void {
+    void this.bytes.current // counts what was dropped so far
+    this.isOpen = false
     this.stop(this)
   }
 

@@ -5,6 +5,7 @@
 // after the first scope every await of the process takes about 100 ns more.
 
 import { AsyncLocalStorage } from 'node:async_hooks'
+import { type ByteSize, bytesOfSize } from '../../base/byte-size.js'
 import { checkByteCount, describe } from '../../base/bytes.js'
 import { checkOptionNames } from '../../base/option-names.js'
 import type { Stream } from '../../order/stream.js'
@@ -12,6 +13,7 @@ import type { DeviceBuffer } from '../buffer.js'
 import { overLimit } from '../out-of-memory.js'
 import type { Pool } from '../pool.js'
 import { Counters } from './counters.js'
+import { HandedOut } from './handed-out.js'
 import { LiveTable } from './live-table.js'
 import { Wrapper } from './wrapper.js'
 
@@ -21,7 +23,7 @@ const UNTAGGED = 'untagged'
 /** Options of `tagged()`. */
 export interface TaggedOptions {
   /** the most requested bytes that may be live at a time, by tag; default: no limit, also for tags not named here */
-  readonly limits?: Readonly<Record<string, number>>
+  readonly limits?: Readonly<Record<string, ByteSize>>
 }
 
 /** The figures of one tag; bytes are requested bytes. */
@@ -47,23 +49,33 @@ export function tagged(upstream: Pool, options: TaggedOptions = {}): TaggedPool 
   checkOptionNames('tagged', options, ['limits'])
   const limits = options.limits ?? {}
   if (typeof limits !== 'object') throw new TypeError(`tagged: limits must be an object, not ${describe(limits)}`)
-  for (const [tag, bytes] of Object.entries(limits)) {
+  const byTag = new Map<string, number>()
+  for (const [tag, limit] of Object.entries(limits)) {
+    const bytes = bytesOfSize(limit, `tagged: the limit of '${tag}'`)
     if (bytes !== Infinity) checkByteCount(bytes, `tagged: the limit of '${tag}'`)
+    byTag.set(tag, bytes)
   }
-  return new TaggedPool(upstream, new Map(Object.entries(limits)))
+  return new TaggedPool(upstream, byTag)
 }
 
 class Account extends Counters {
   constructor(
     readonly tag: string,
     readonly limitBytes: number,
+    settle: () => void,
   ) {
-    super()
+    super(settle)
+  }
+
+  /** All its buffers are gone. */
+  noteClose(): void {
+    const { bytes, allocations } = this
+    this.noteFree(bytes.current, allocations.current)
   }
 
   /** Refuses a bad size beyond the limit; the upstream refuses every other bad size. */
   exceeds(bytes: number): boolean {
-    if (!(this.bytes.current + bytes > this.limitBytes)) return false
+    if (!this.bytes.exceeds(bytes, this.limitBytes)) return false
     checkByteCount(bytes, 'bytes')
     return true
   }
@@ -77,6 +89,7 @@ export class TaggedPool extends Wrapper {
   private readonly scopes = new AsyncLocalStorage<Account>()
   /** the tag that a buffer counts for, since a free may happen in another scope */
   private readonly accountOf = new LiveTable<Account>()
+  private readonly handedOut: HandedOut
 
   constructor(
     upstream: Pool,
@@ -84,6 +97,13 @@ export class TaggedPool extends Wrapper {
   ) {
     super(upstream)
     for (const tag of limits.keys()) this.account(tag)
+    this.handedOut = new HandedOut(
+      upstream,
+      (bytes, buffer) => this.accountOf.get(buffer)?.noteFree(bytes),
+      () => {
+        for (const account of this.accounts.values()) account.noteClose()
+      },
+    )
   }
 
   /**
@@ -134,11 +154,16 @@ export class TaggedPool extends Wrapper {
     const bytes = buffer.allocation.requestedBytesOf(buffer.record, buffer.tag, 'free')
     const account = this.accountOf.get(buffer)
     this.upstream.release(buffer, stream)
+    this.handedOut.delete(buffer)
     account?.noteFree(bytes)
   }
 
   /** `adopt` with a call site of its own, see `LimitedPool.note`. */
   private note(buffer: DeviceBuffer, bytes: number, account: Account): DeviceBuffer {
+    if (this.handedOut.isListed) {
+      this.handedOut.settle() // first, since the peak is taken now
+      this.handedOut.add(buffer, bytes)
+    }
     account.noteAllocation(bytes)
     this.accountOf.set(buffer, account)
     buffer.allocation = buffer.allocation.ownedBy(this)
@@ -158,7 +183,7 @@ export class TaggedPool extends Wrapper {
   private account(tag: string): Account {
     let account = this.accounts.get(tag)
     if (account === undefined) {
-      account = new Account(tag, this.limits.get(tag) ?? Infinity)
+      account = new Account(tag, this.limits.get(tag) ?? Infinity, () => this.handedOut.settle())
       this.accounts.set(tag, account)
     }
     return account

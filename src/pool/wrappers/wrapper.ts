@@ -6,8 +6,8 @@ import type { DeviceBuffer } from '../buffer.js'
 import { Pool, type PoolStats } from '../pool.js'
 
 /**
- * A pool around another pool, `upstream`, that adds some behaviour. The outermost wrapper frees the buffers. Buffers
- * freed in other ways, by address or by closing the upstream, are not seen by a wrapper that counts.
+ * A pool around another pool, `upstream`, that adds some behaviour. The outermost wrapper frees the buffers. A wrapper
+ * that counts does not see buffers that are freed by address.
  */
 export abstract class Wrapper extends Pool {
   constructor(
@@ -40,9 +40,19 @@ export abstract class Wrapper extends Pool {
     this.upstream.release(buffer, stream)
   }
 
+  /** @internal */
+  override get sources(): readonly Pool[] {
+    return this.upstream.sources
+  }
+
   /** The upstream's counters. */
   stats(): PoolStats {
     return this.upstream.stats()
+  }
+
+  /** The wrapper's name, and the line of the pool that it wraps. */
+  override toString(): string {
+    return `${this.constructor.name} around ${this.upstream}`
   }
 
   override changeAccess(location: AccessLocation, access: PoolAccess): void {

@@ -1,5 +1,6 @@
 // Devices and contexts of libcuda.
 
+import type { Bytes } from '../../../base/typed-arrays.js'
 import { exact, int } from '../../../libraries/arguments.js'
 import { BoundLibrary, NO_CONTEXT } from './bound-library.js'
 
@@ -27,6 +28,12 @@ export class DeviceCalls extends BoundLibrary {
     const { text, textBytes } = this.buffer
     this.check('cuDeviceGetName', this.functions.cuDeviceGetName(text, textBytes, int(device, 'device')), NO_CONTEXT)
     return this.buffer.readText()
+  }
+
+  cuDeviceGetUuid(device: number): Bytes {
+    const code = this.functions.cuDeviceGetUuid(this.buffer.first, int(device, 'device'))
+    this.check('cuDeviceGetUuid', code, NO_CONTEXT)
+    return this.buffer.uuid()
   }
 
   cuDeviceTotalMem(device: number): number {

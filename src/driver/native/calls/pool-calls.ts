@@ -1,5 +1,6 @@
 // The driver's own pools by libcuda: cuMemPool and cuMemAllocAsync.
 
+import type { Bytes } from '../../../base/typed-arrays.js'
 import { exact, fileDescriptor, int, uint } from '../../../libraries/arguments.js'
 import { POOL_ATTRIBUTE } from '../../constants.js'
 import type { MemPoolProperties } from '../../driver.js'
@@ -82,7 +83,7 @@ export class PoolCalls extends GraphCalls {
     return this.buffer.exact()
   }
 
-  cuMemPoolExportPointer(ptr: number): Uint8Array<ArrayBuffer> {
+  cuMemPoolExportPointer(ptr: number): Bytes {
     const code = this.live.cuMemPoolExportPointer(this.buffer.exported, exact(ptr, 'ptr'))
     this.check('cuMemPoolExportPointer', code)
     return this.buffer.readExported()

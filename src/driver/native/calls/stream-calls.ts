@@ -1,12 +1,29 @@
 // Streams and events of libcuda.
 
-import { exact, uint } from '../../../libraries/arguments.js'
+import { exact, int, uint } from '../../../libraries/arguments.js'
 import { MemoryCalls } from './memory-calls.js'
 
 export class StreamCalls extends MemoryCalls {
+  cuCtxGetStreamPriorityRange(): { least: number; greatest: number } {
+    const { first, second } = this.buffer
+    this.check('cuCtxGetStreamPriorityRange', this.live.cuCtxGetStreamPriorityRange(first, second))
+    return { least: this.buffer.int(), greatest: this.buffer.intSecond() }
+  }
+
   cuStreamCreate(flags: number): number {
     this.check('cuStreamCreate', this.live.cuStreamCreate(this.buffer.first, uint(flags, 'flags')))
     return this.buffer.exact()
+  }
+
+  cuStreamCreateWithPriority(flags: number, priority: number): number {
+    const [whole, level] = [uint(flags, 'flags'), int(priority, 'priority')]
+    this.check('cuStreamCreateWithPriority', this.live.cuStreamCreateWithPriority(this.buffer.first, whole, level))
+    return this.buffer.exact()
+  }
+
+  cuStreamGetPriority(stream: number): number {
+    this.check('cuStreamGetPriority', this.live.cuStreamGetPriority(exact(stream, 'stream'), this.buffer.first))
+    return this.buffer.int()
   }
 
   cuStreamDestroy(stream: number): void {
@@ -59,5 +76,11 @@ export class StreamCalls extends MemoryCalls {
 
   cuEventSynchronize(event: number): void {
     this.check('cuEventSynchronize', this.live.cuEventSynchronize(exact(event, 'event')))
+  }
+
+  cuEventElapsedTime(start: number, end: number): number {
+    const [from, to] = [exact(start, 'start'), exact(end, 'end')]
+    this.check('cuEventElapsedTime', this.live.cuEventElapsedTime(this.buffer.first, from, to))
+    return this.buffer.float()
   }
 }

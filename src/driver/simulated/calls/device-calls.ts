@@ -1,5 +1,6 @@
 // Devices and contexts of the simulated driver.
 
+import type { Bytes } from '../../../base/typed-arrays.js'
 import { RESULT } from '../../constants.js'
 import { CALL } from '../call-interceptor.js'
 import { deviceAttribute } from '../device-attributes.js'
@@ -32,6 +33,17 @@ export class DeviceCalls extends Simulation {
     this.begin(CALL.cuDeviceGetName)
     this.device(device)
     return 'simulated GPU'
+  }
+
+  /** The text "simulated", and in the last bytes the seed and the ordinal. */
+  cuDeviceGetUuid(device: number): Bytes {
+    this.begin(CALL.cuDeviceGetUuid)
+    const uuid = new Uint8Array(16)
+    uuid.set(new TextEncoder().encode('simulated'))
+    const last = new DataView(uuid.buffer)
+    last.setInt32(10, this.options.seed | 0)
+    last.setUint16(14, this.device(device).ordinal)
+    return uuid
   }
 
   cuDeviceTotalMem(device: number): number {

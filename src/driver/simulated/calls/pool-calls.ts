@@ -1,5 +1,6 @@
 // The driver's own pools in the simulated driver: cuMemPool and cuMemAllocAsync.
 
+import type { Bytes } from '../../../base/typed-arrays.js'
 import { RESULT } from '../../constants.js'
 import type { MemPoolProperties } from '../../driver.js'
 import { CALL } from '../call-interceptor.js'
@@ -79,7 +80,7 @@ export class PoolCalls extends GraphCalls {
     return this.pools.import(descriptor, handleType)
   }
 
-  cuMemPoolExportPointer(ptr: number): Uint8Array<ArrayBuffer> {
+  cuMemPoolExportPointer(ptr: number): Bytes {
     this.enterPools(CALL.cuMemPoolExportPointer)
     return this.pools.exportPointer(ptr)
   }

@@ -17,7 +17,7 @@ import { PeerAccess } from '../memory/peer-access.js'
 import { Shareables } from '../memory/shareable.js'
 import { Transfers } from '../memory/transfers.js'
 import { VirtualMemory } from '../memory/virtual-memory.js'
-import { completeOptions, type SimulatedOptions, type Switch } from '../options.js'
+import { type CompleteOptions, completeOptions, type SimulatedOptions, type Switch } from '../options.js'
 import { MemoryPools } from '../pools/memory-pools.js'
 import { PoolPlaces } from '../pools/pool-properties.js'
 import { Captures } from '../streams/captures.js'
@@ -32,7 +32,7 @@ const HOST_BYTES = 2 * TiB
 export class Simulation {
   /** for people: the simulation and its seed */
   readonly origin: string
-  protected readonly options: Required<SimulatedOptions>
+  protected readonly options: CompleteOptions
   protected readonly interceptor = new CallInterceptor()
   protected readonly scheduler: Scheduler
   protected readonly space = new AddressSpace()

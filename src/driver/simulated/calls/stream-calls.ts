@@ -1,13 +1,34 @@
 // Streams and events of the simulated driver.
 
-import { CU_STREAM_NON_BLOCKING, RESULT } from '../../constants.js'
+import { CU_EVENT_DISABLE_TIMING, CU_STREAM_NON_BLOCKING, RESULT } from '../../constants.js'
 import { CALL } from '../call-interceptor.js'
+import type { Event } from '../streams/streams.js'
 import { MemoryCalls } from './memory-calls.js'
 
+/** The priorities of an H200's streams. */
+const LEAST_PRIORITY = 0
+const GREATEST_PRIORITY = -5
+
 export class StreamCalls extends MemoryCalls {
+  cuCtxGetStreamPriorityRange(): { least: number; greatest: number } {
+    this.enter(CALL.cuCtxGetStreamPriorityRange)
+    return { least: LEAST_PRIORITY, greatest: GREATEST_PRIORITY }
+  }
+
   cuStreamCreate(flags: number): number {
     const context = this.enter(CALL.cuStreamCreate)
     return this.streams.create(context, flags)
+  }
+
+  cuStreamCreateWithPriority(flags: number, priority: number): number {
+    const context = this.enter(CALL.cuStreamCreateWithPriority)
+    const stream = this.streams.create(context, flags)
+    this.streams.queue(context, stream).priority = Math.min(LEAST_PRIORITY, Math.max(GREATEST_PRIORITY, priority))
+    return stream
+  }
+
+  cuStreamGetPriority(stream: number): number {
+    return this.streams.queue(this.enter(CALL.cuStreamGetPriority), stream).priority
   }
 
   cuStreamDestroy(stream: number): void {
@@ -61,8 +82,9 @@ export class StreamCalls extends MemoryCalls {
     return queue.kind === 'non-blocking' ? CU_STREAM_NON_BLOCKING : 0
   }
 
-  cuEventCreate(_flags: number): number {
-    return this.streams.createEvent(this.enter(CALL.cuEventCreate))
+  cuEventCreate(flags: number): number {
+    const hasTiming = (flags & CU_EVENT_DISABLE_TIMING) === 0
+    return this.streams.createEvent(this.enter(CALL.cuEventCreate), hasTiming)
   }
 
   cuEventDestroy(event: number): void {
@@ -83,7 +105,7 @@ export class StreamCalls extends MemoryCalls {
     entry.capture = queue.capture
     entry.tails = queue.tails
     if (queue.capture !== null) return
-    entry.position = this.scheduler.submit(queue, null)
+    entry.position = this.scheduler.submit(queue, this.noteTime(entry))
     entry.after = queue.after
     entry.queue = queue
   }
@@ -107,5 +129,30 @@ export class StreamCalls extends MemoryCalls {
       queue.observe(position, after)
     }
     this.synchronized(context)
+  }
+
+  cuEventElapsedTime(start: number, end: number): number {
+    this.enter(CALL.cuEventElapsedTime)
+    return (this.secondsOf(end) - this.secondsOf(start)) * 1000
+  }
+
+  /** When the latest record of an event completed; refuses an event without timing or record. */
+  private secondsOf(event: number): number {
+    const { time, queue, position, capture } = this.streams.event(event)
+    if (capture !== null) this.captures.refuseCaptured(capture)
+    if (time === null) throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_HANDLE, 'the event has no timing')
+    if (queue === null) throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_HANDLE, 'the event was never recorded')
+    if (queue.completed < position) throw this.interceptor.refuse(RESULT.CUDA_ERROR_NOT_READY, 'not complete yet')
+    return time.seconds
+  }
+
+  /** The effect of a record: it notes the time of its completion; null for an event without timing. */
+  private noteTime(event: Event): (() => void) | null {
+    if (event.time === null) return null
+    const time = { seconds: Number.NaN } // of this record: an earlier one may complete later, on another stream
+    event.time = time
+    return () => {
+      time.seconds = this.interceptor.clockSeconds
+    }
   }
 }

@@ -2,6 +2,7 @@
 // addresses. Imports are not counted: a second import of a block returns the same address, and the first free ends
 // it. The exporter must free last: if its free runs first, the next access of the importer is illegal.
 
+import type { Bytes } from '../../../base/typed-arrays.js'
 import { RESULT } from '../../constants.js'
 import type { CallInterceptor } from '../call-interceptor.js'
 import { SimulatedDevice } from '../device.js'
@@ -16,7 +17,7 @@ const MAGIC = 0x5eed_ab1e
 const EXPORTED_BYTES = 64
 
 /** 64 bytes that name the allocation at `ptr` to an importer; undefined if no allocation of `pool` begins there. */
-export function exportPointer(pool: MemoryPool, ptr: number): Uint8Array<ArrayBuffer> | undefined {
+export function exportPointer(pool: MemoryPool, ptr: number): Bytes | undefined {
   const serial = pool.exportSerial(ptr)
   if (serial === undefined) return undefined
   const words = new Float64Array(EXPORTED_BYTES / 8)

@@ -1,6 +1,7 @@
 // All cuMemPools of one driver, by handle: default, created and imported pools, and destroyed pools with live
 // allocations. Each device has a current pool. calls/pool-calls.ts uses it.
 
+import type { Bytes } from '../../../base/typed-arrays.js'
 import {
   CU_MEM_ACCESS_FLAGS_PROT_NONE,
   CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
@@ -149,7 +150,7 @@ export class MemoryPools {
     return this.add(new ImportedPool(source, this.space, this.scheduler, this.interceptor))
   }
 
-  exportPointer(ptr: number): Uint8Array<ArrayBuffer> {
+  exportPointer(ptr: number): Bytes {
     for (const pool of this.pools) {
       if (!(pool instanceof MemoryPool) || pool.place.handleTypes === 0) continue
       const exported = exportPointer(pool, ptr)

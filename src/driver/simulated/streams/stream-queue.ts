@@ -109,6 +109,8 @@ export class StreamQueue {
   /** entries in the ring: positions that have not completed, except held operations */
   count = 0
   destroyed = false
+  /** lower numbers come first on a GPU; here it has no effect */
+  priority = 0
   /** queues with a first entry that waits for this queue; `blocked` says that this queue is in such a list */
   readonly waiters: StreamQueue[] = []
   blocked = false

@@ -9,7 +9,7 @@ import type { Captures } from './captures.js'
 import type { CapturedNode, StreamCapture, StreamQueue } from './stream-queue.js'
 
 /** An event, with its latest record. */
-interface Event {
+export interface Event {
   readonly context: SimulatedContext
   /** the stream of the latest record and its position there; null if never recorded */
   queue: StreamQueue | null
@@ -19,6 +19,8 @@ interface Event {
   /** for a record on a captured stream: the capture, and the latest nodes of the stream */
   capture: StreamCapture | null
   tails: readonly CapturedNode[]
+  /** the clock when the latest record completed; null without timing */
+  time: { seconds: number } | null
 }
 
 /** The streams and events of all contexts. */
@@ -75,8 +77,9 @@ export class Streams {
     return this.streams.get(handle)
   }
 
-  createEvent(context: SimulatedContext): number {
-    return this.events.add({ context, queue: null, position: 0, after: new Map(), capture: null, tails: [] })
+  createEvent(context: SimulatedContext, hasTiming: boolean): number {
+    const time = hasTiming ? { seconds: Number.NaN } : null
+    return this.events.add({ context, queue: null, position: 0, after: new Map(), capture: null, tails: [], time })
   }
 
   destroyEvent(handle: number): void {

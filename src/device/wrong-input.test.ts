@@ -1,0 +1,88 @@
+// Calls that a new user gets wrong: each is one error that names the argument and the remedy.
+
+import assert from 'node:assert/strict'
+import { describe, it } from 'node:test'
+import { MiB } from '../base/bytes.js'
+import { withFallback } from '../pool/wrappers/fallback.js'
+import { limited } from '../pool/wrappers/limited.js'
+import { recorded } from '../trace/recorder.js'
+import { openDevice } from './open.js'
+
+const typeError = (message: RegExp) => ({ name: 'TypeError', message })
+
+describe('a wrong call', () => {
+  it('copyFrom of other memory names the call to use', () => {
+    using device = openDevice('simulated')
+    const pool = device.createPool()
+    const buffer = pool.allocate(16)
+    for (const [source, message] of [
+      [pool.allocateArray(Float32Array, 4), /not a DeviceArray; pass array\.buffer/],
+      [device.createHostPool().allocate(16), /not a HostBuffer; call hostBuffer\.copyTo\(buffer\)/],
+      [new Uint8Array(4), /not a Uint8Array; use write/],
+      [null, /not null; use write/],
+    ] as const) {
+      assert.throws(() => buffer.copyFrom(source as never), typeError(message))
+      assert.throws(() => buffer.copyFromSync(source as never), typeError(message))
+    }
+  })
+
+  it('share of a pool of one thread names the option', () => {
+    using device = openDevice('simulated')
+    const pools = [
+      device.createPool(),
+      device.createHostPool(),
+      device.createArenaPool({ bytes: 1 * MiB }),
+      device.createBlockPool({ blockBytes: 4096, count: 1 }),
+    ]
+    for (const pool of pools) {
+      const share = () => (pool as unknown as { share(): void }).share()
+      assert.throws(share, {
+        name: 'PoolError',
+        message: /share: the pool is one of this thread; make it with \{ shared/,
+      })
+    }
+  })
+
+  it('an unknown option of an import or export is refused before anything waits', async () => {
+    using device = openDevice('simulated')
+    const options = { timeout: 200 } as object
+    await assert.rejects(device.importBuffer('/tmp/none', options), typeError(/importBuffer: unknown option 'timeout'/))
+    await assert.rejects(device.importPool('/tmp/none', options), typeError(/importPool: unknown option 'timeout'/))
+    const buffer = device.createInterprocessBuffer(100)
+    await assert.rejects(buffer.exportTo('/tmp/none', options), typeError(/the options are timeoutMs$/))
+    const stream = 5 as never
+    await assert.rejects(device.importBuffer('/tmp/none', { stream }), typeError(/stream must be a Stream/))
+  })
+
+  it('a pool cannot be its own fallback', () => {
+    using device = openDevice('simulated')
+    const pool = device.createPool()
+    assert.throws(() => withFallback(pool, pool), typeError(/withFallback: fallback is the pool itself/))
+    withFallback(limited(pool, 1 * MiB), pool)
+  })
+
+  it('recorded refuses options that it does not know', () => {
+    using device = openDevice('simulated')
+    const pool = device.createPool()
+    const stack = { stack: true } as object
+    assert.throws(() => recorded(pool, stack), typeError(/recorded: unknown option 'stack'; the options are stacks/))
+    assert.throws(() => recorded(pool, { stacks: 1 as never }), typeError(/stacks must be true or false, not 1/))
+  })
+
+  it('a size or a stream of the wrong type is refused by name where that costs no allocation', () => {
+    using device = openDevice('simulated')
+    const pools = [
+      device.createPlainPool(),
+      device.createDriverPool(),
+      device.createPool({ debug: true }),
+      device.createArenaPool({ bytes: 1 * MiB }),
+      device.createBlockPool({ blockBytes: 4096, count: 1 }),
+    ]
+    for (const pool of pools) {
+      assert.throws(() => pool.allocate(100, null as never), typeError(/allocate: stream must be a Stream, not null/))
+    }
+    // V8's own words, since a check would cost each cached allocation.
+    assert.throws(() => device.createPool().allocate(100n as never), TypeError)
+    assert.throws(() => device.createPool().allocate(100, null as never), TypeError)
+  })
+})
