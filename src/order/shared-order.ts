@@ -40,7 +40,7 @@ export const enum Life {
   retired = 4,
 }
 
-/** Explicit, since inferred types of typed arrays are an error in declarations below TypeScript 5.7. */
+/** The views of an order. Inferred types of typed arrays would be an error in declarations below TypeScript 5.7. */
 export interface OrderState {
   /** all slots that were ever used are below this */
   readonly limit: Int32Array
