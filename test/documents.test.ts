@@ -118,7 +118,7 @@ describe('programs', () => {
       using.map(({ name }) => name),
       ['docs/threads.md 0'],
     )
-    assert.match(README, /`npm i -D @types\/node`/)
+    assert.match(README, /`npm install -D @types\/node`/)
   })
 
   test('compile, as strictly as this project and as tsc --init asks, and print what is expected', () => {

@@ -2,7 +2,7 @@
 // The command line: commands and options. The module of a command is imported when it runs, so that help is fast.
 
 import { readFileSync } from 'node:fs'
-import { Command } from 'commander'
+import { Command, Option } from 'commander'
 import { POLICIES } from '../trace/replay-result.js'
 import { explain, UsageError } from './exit.js'
 import type { InfoOptions } from './info.js'
@@ -53,13 +53,15 @@ program
 program
   .command('replay')
   .description('compare the memory that a recorded run would need under several allocators')
-  .argument('<file...>', 'PyTorch memory snapshots: pickle or JSON, with or without gzip')
+  .argument('<file...>', 'PyTorch memory snapshots: pickle or JSON, with or without gzip; - is standard input')
   .option(DEVICE, DEVICE_HELP)
+  .option('--gpu <number>', 'the recorded GPU, if a file has several; default the one with the most events')
   .option('--policy <names>', `some of ${POLICIES.join(', ')}, separated by commas; default all but waiting`)
   .option('--capacity <size>', 'the most bytes that each policy may reserve, like 3.9GiB; default no limit')
   .option('--lag <events>', "events of a stream after which its work completes, or 'never'; default 8; not on a GPU")
   .option('--repeat <times>', 'replay the recording this many times; default 1')
-  .option('--no-latency', 'skip the passes that time each call')
+  .option('--timing', 'also time each call, in five more passes: events a second, medians, 99th percentiles')
+  .addOption(new Option('--no-latency', 'the default now').hideHelp())
   .option('--verify', 'fill every block with a stamp, and compare it before the free')
   .option('--json', 'print one JSON object for each file, on a line of its own')
   .action(async (files: string[], options: ReplayArguments) => {

@@ -79,7 +79,7 @@ export class RecordedPool extends Wrapper {
 
   /** The trace of all events so far, ready for `replay`; `name` becomes its `file`. */
   trace(name = 'recorded'): Trace {
-    return this.builder.build({ file: name })
+    return this.builder.build({ file: name, recorder: 'cuda-mempool' })
   }
 
   /** Writes all events so far to `path` as a PyTorch memory snapshot (pickle, protocol 4). */

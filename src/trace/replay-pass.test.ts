@@ -169,7 +169,7 @@ describe('a replay', () => {
       [alloc, 1, 96 * MiB],
     ])
     const policies = ['pytorch', 'pytorch-expandable', 'cuda-mempool', 'driver-malloc'] as const
-    const { runs, repeat } = await replay(trace, () => openDevice(), { policies, repeat: 3 })
+    const { runs, repeat } = await replay(trace, () => openDevice(), { policies, repeat: 3, latency: true })
     assert.equal(repeat, 3)
     for (const { policy, rounds, peakReservedBytes, deviceCalls, modelledDeviceSeconds, allocateNs } of runs) {
       assert.ok(rounds !== null && deviceCalls !== null && rounds.length === 3, policy)

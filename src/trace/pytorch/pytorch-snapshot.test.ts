@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict'
+import { spawnSync } from 'node:child_process'
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -189,7 +190,7 @@ test('files may be pickle or JSON, with or without gzip, recognised by their con
   }
   refused(() => readSnapshot(join(folder, 'none')), /none: no such file$/)
   refused(() => readSnapshot(folder), /is a directory/)
-  refused(() => readSnapshot('/dev/null'), /\/dev\/null: is not a regular file/)
+  refused(() => readSnapshot('/dev/null'), /\/dev\/null: the file is empty$/)
   refused(file('empty', ''), /empty: the file is empty$/)
   refused(file('text', 'hello'), /text: is no memory snapshot;/)
   refused(file('zip', 'PK\u0003\u0004'), /is a ZIP archive, as torch.save makes them;/)
@@ -204,6 +205,92 @@ test('files may be pickle or JSON, with or without gzip, recognised by their con
     file('code', Buffer.from('\u0080\u0004cos\nsystem\n.', 'latin1')),
     /code: refused: this pickle would call os.system;/,
   )
+})
+
+test('foreign contents of a gzip file are refused by their first bytes, before all is unpacked', t => {
+  const folder = mkdtempSync(join(tmpdir(), 'snapshot-'))
+  t.after(() => rmSync(folder, { recursive: true }))
+  const path = join(folder, 'zeros.gz')
+  const zeros = gzipSync(Buffer.alloc(16 * MiB))
+  writeFileSync(path, Buffer.concat(Array(256).fill(zeros)))
+  refused(() => readSnapshot(path), /zeros.gz: is no memory snapshot/)
+})
+
+test('a pipe is read to its end', () => {
+  const value = snapshot(Array.from({ length: 50_000 }, (_, i) => event('alloc', BASE + 512 * i, 8)))
+  const reader = `
+    import { readPipedSnapshot } from ${JSON.stringify(new URL('./pytorch-snapshot.js', import.meta.url).href)}
+    const { file, events } = readPipedSnapshot()
+    console.log(file, events)`
+  for (const bytes of [writePickle(value), gzipSync(writePickle(value))]) {
+    const { stdout, stderr } = spawnSync(process.execPath, ['--input-type=module', '-e', reader], { input: bytes })
+    assert.deepEqual([String(stdout), String(stderr)], ['standard input 50000\n', ''])
+  }
+})
+
+test("PyTorch's settings are read as its variable names them", () => {
+  const defaults = { max_split_size: -1, garbage_collection_threshold: 0, roundup_power2_divisions: { 1: 0, 2: 0 } }
+  const cases: [object | undefined, string | null][] = [
+    [undefined, null],
+    [{}, null],
+    [{ PYTORCH_CUDA_ALLOC_CONF: '', expandable_segments: false, ...defaults }, ''],
+    [{ PYTORCH_CUDA_ALLOC_CONF: '', ...defaults, expandable_segments: true }, 'expandable_segments:True'],
+    [
+      { PYTORCH_CUDA_ALLOC_CONF: 'max_split_size_mb:128', ...defaults, max_split_size: 128 * MiB },
+      'max_split_size_mb:128',
+    ],
+    [
+      { PYTORCH_CUDA_ALLOC_CONF: 'backend:native', garbage_collection_threshold: 0.8, max_split_size: 64 * MiB },
+      'backend:native,max_split_size_mb:64,garbage_collection_threshold:0.8',
+    ],
+    [{ roundup_power2_divisions: { 1: 0, 256: 4, 512: 8 } }, 'roundup_power2_divisions:[256:4,512:8]'],
+  ]
+  for (const [allocator_settings, expected] of cases) {
+    const more = allocator_settings === undefined ? {} : { allocator_settings }
+    assert.equal(parse(snapshot([event('alloc', BASE, 8)], [], more)).settings, expected)
+  }
+  assert.equal(readSnapshot(recording('gpt2-expandable')).settings, 'expandable_segments:True')
+  assert.equal(readSnapshot(recording('oom-retry-2gib')).settings, '')
+})
+
+test('other devices of a file are listed, and a recording of a pool of this package is known', () => {
+  const rows = [event('alloc', BASE, 8)]
+  const value = { segments: [], device_traces: [rows, [], [...rows, event('free_requested', BASE, 8)]] }
+  assert.deepEqual([parse(value).device, parse(value).otherDevices], [2, [{ device: 0, events: 1 }]])
+  assert.deepEqual(parse(value, 0).otherDevices, [{ device: 2, events: 2 }])
+  assert.deepEqual(parse(snapshot(rows)).otherDevices, [])
+  assert.equal(parse(snapshot(rows)).recorder, 'PyTorch')
+  assert.equal(parse(snapshot(rows, [], { recorder: 'cuda-mempool' })).recorder, 'cuda-mempool')
+})
+
+test('a block from before the recording has the call stack that the final state has, as pickle and as JSON', () => {
+  const frames = [{ filename: 'model.py', line: 7, name: 'build' }]
+  const blocks = [{ address: BASE, size: 512, requested_size: 500, state: 'active_allocated', frames }]
+  const segments = [{ device: 0, address: BASE, total_size: 2 * MiB, stream: 0, blocks }]
+  const value = snapshot([event('alloc', BASE + 512, 8)], segments)
+  for (const trace of [parse(value), parseSnapshot(Buffer.from(JSON.stringify(value)), 'file')]) {
+    assert.deepEqual(
+      [...trace.blocks.stack].map(stack => trace.stacks[stack]),
+      [frames, []],
+    )
+  }
+})
+
+test('a wrong argument is one typed error that names it', () => {
+  const wrong: [() => unknown, string, RegExp][] = [
+    [
+      () => readSnapshot(undefined as never),
+      'TypeError',
+      /readSnapshot: path must name a snapshot file, not undefined/,
+    ],
+    [() => readSnapshot('f', null as never), 'TypeError', /readSnapshot: options must be an object/],
+    [() => readSnapshot('f', { gpu: 0 } as never), 'TypeError', /unknown option 'gpu'; the options are device, onProg/],
+    [() => readSnapshot('f', { devices: 0 } as never), 'TypeError', /unknown option 'devices'.*did you mean device\?/],
+    [() => readSnapshot('f', { device: -1 }), 'RangeError', /device must be a device number/],
+    [() => readSnapshot('f', { onProgress: 1 as never }), 'TypeError', /onProgress must be a function, not 1/],
+    [() => parseSnapshot('text' as never, 'x'), 'TypeError', /bytes must be a Buffer or Uint8Array, not 'text'; readS/],
+  ]
+  for (const [call, name, message] of wrong) assert.throws(call, { name, message })
 })
 
 test('brackets and quotes within JSON text are text', () => {
