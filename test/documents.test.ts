@@ -29,6 +29,16 @@ const DOCUMENTS = [
     .filter(name => name.endsWith('.md'))
     .map(name => `docs/${name}`),
 ]
+/** The strict options in the file that `tsc --init` of TypeScript 6 writes. */
+const INIT_OPTIONS = {
+  noUncheckedIndexedAccess: true,
+  exactOptionalPropertyTypes: true,
+  verbatimModuleSyntax: true,
+  isolatedModules: true,
+  noUncheckedSideEffectImports: true,
+  moduleDetection: 'force',
+  declarationMap: false,
+}
 const ENV = { PATH: process.env['PATH'], CUDA_MEMPOOL_DEVICE: 'simulated', CUDA_VISIBLE_DEVICES: '-1' }
 
 /** The code blocks of a language in a document. */
@@ -102,14 +112,23 @@ describe('programs', () => {
     'docs/threads.md 0': /^3\n$/,
   }
 
-  test('compile, as strictly as this project, and print what is expected', () => {
+  test('need types of Node only where they use workers', () => {
+    const using = typescript.filter(({ program }) => /'node:|\bprocess\./.test(program))
+    assert.deepEqual(
+      using.map(({ name }) => name),
+      ['docs/threads.md 0'],
+    )
+    assert.match(README, /`npm install -D @types\/node`/)
+  })
+
+  test('compile, as strictly as this project and as tsc --init asks, and print what is expected', () => {
     assert.deepEqual(typescript.map(({ name }) => name).sort(), Object.keys(PRINTED).sort())
     const source = join(folder, 'source')
     mkdirSync(source)
     for (const [index, { program }] of typescript.entries()) writeFileSync(join(source, `${index}.ts`), program)
     for (const [index, program] of javascript.entries()) writeFileSync(join(folder, `${index}.js`), program)
     const typeRoots = [join(ROOT, 'node_modules/@types')]
-    const compilerOptions = { rootDir: '.', outDir: '../built', declaration: false, typeRoots }
+    const compilerOptions = { ...INIT_OPTIONS, rootDir: '.', outDir: '../built', declaration: false, typeRoots }
     const config = { extends: join(ROOT, 'tsconfig.json'), compilerOptions, include: ['*.ts'] }
     writeFileSync(join(source, 'tsconfig.json'), JSON.stringify(config))
     node(join(ROOT, 'node_modules/typescript/bin/tsc'), '-p', source)

@@ -16,6 +16,11 @@ describe('the packed package', () => {
   })
   after(() => rmSync(project.folder, { recursive: true }))
 
+  const declarations = () =>
+    readdirSync(installed, { recursive: true, encoding: 'utf8' })
+      .filter(path => path.endsWith('.d.ts'))
+      .map(path => ({ path, text: readFileSync(join(installed, path), 'utf8') }))
+
   test('says which file the thread of a shared pool lacks, and the remedy', () => {
     const file = join(installed, 'dist', 'src', 'device/pool-server-thread.js')
     const content = readFileSync(file)
@@ -63,6 +68,15 @@ describe('the packed package', () => {
         .map(path => basename(path))
         .sort(),
       ['control.cu', 'control.ptx', 'cuda_mempool.cuh'],
+    )
+  })
+
+  test('declares no generic typed arrays, which TypeScript below 5.7 does not know', () => {
+    const generic = declarations().filter(({ text }) => /^[^*/]*\b\w+Array<(Shared)?ArrayBuffer/m.test(text))
+    assert.deepEqual(
+      generic.map(({ path }) => path),
+      [],
+      'give the field or result a type, or name it by base/typed-arrays.ts',
     )
   })
 

@@ -52,13 +52,13 @@ const GONE = -1
 export class TraceBuilder {
   readonly stacks = new StackTable()
   events = 0
-  action = new Uint8Array(FIRST_CAPACITY)
-  address = new Float64Array(FIRST_CAPACITY)
-  bytes = new Float64Array(FIRST_CAPACITY)
+  action: Uint8Array = new Uint8Array(FIRST_CAPACITY)
+  address: Float64Array = new Float64Array(FIRST_CAPACITY)
+  bytes: Float64Array = new Float64Array(FIRST_CAPACITY)
   /** stream handles */
-  stream = new Float64Array(FIRST_CAPACITY)
-  timeUs = new Float64Array(FIRST_CAPACITY)
-  stack = new Int32Array(FIRST_CAPACITY)
+  stream: Float64Array = new Float64Array(FIRST_CAPACITY)
+  timeUs: Float64Array = new Float64Array(FIRST_CAPACITY)
+  stack: Int32Array = new Int32Array(FIRST_CAPACITY)
 
   /** Appends an event; `stream` is a handle, `stack` a number of `stacks`. Returns the event's number. */
   add(action: number, address: number, bytes: number, stream: number, timeUs: number, stack = 0): number {
