@@ -27,6 +27,7 @@ import type { Graph } from '../order/graph.js'
 import type { SharedOrder } from '../order/shared-order.js'
 import { checkStreamOf, openStreams, type SharedStream, Stream, type StreamOptions, streamOf } from '../order/stream.js'
 import { type ArenaOptions, ArenaPool } from '../pool/arena/arena-pool.js'
+import { ArenaQueue, type ArenaQueueOptions } from '../pool/arena/arena-queue.js'
 import { newSharedArena, type SharedArena, SharedArenaPool } from '../pool/arena/shared-arena-pool.js'
 import type { SharedArenaState } from '../pool/arena/shared-arena-state.js'
 import { type BlockOptions, BlockPool } from '../pool/blocks/block-pool.js'
@@ -37,9 +38,9 @@ import {
   type SharedBlocks,
 } from '../pool/blocks/shared-block-pool.js'
 import type { CachingPool } from '../pool/caching/caching-pool.js'
-import type { PoolOptions } from '../pool/caching/options.js'
+import { type PoolOptions, parsePoolExtras } from '../pool/caching/options.js'
 import type { DebugPool } from '../pool/debug/debug-pool.js'
-import { makeCachingPool, type WithDebug } from '../pool/debug/make-caching-pool.js'
+import { makeCachingPool, reserveFirst, type WithDebug } from '../pool/debug/make-caching-pool.js'
 import { DriverPool } from '../pool/driver-owned/driver-pool.js'
 import type { DriverPoolOptions } from '../pool/driver-owned/driver-pool-options.js'
 import { ImportedPool } from '../pool/driver-owned/imported-pool.js'
@@ -68,11 +69,17 @@ export interface SharedDevice {
   readonly version: number
   /** id of the process */
   readonly process: number
-  /** how the other thread calls the driver */
+  /**
+   * how the other thread calls the driver
+   * @internal
+   */
   readonly driver: SharedDriver
   /** the device's number */
   readonly ordinal: number
-  /** the clocks of the device's streams, in shared memory */
+  /**
+   * the clocks of the device's streams, in shared memory
+   * @internal
+   */
   readonly order: SharedOrder
 }
 
@@ -147,10 +154,7 @@ export class Device implements Disposable {
 
   /** Use `openDevice`, or `attachDevice` for a device of another thread. */
   constructor(
-    /**
-     * the device's CUDA context
-     * @internal
-     */
+    /** the device's CUDA context; only other calls of the package use it */
     readonly context: Context,
     private readonly attachedTo: SharedOrder | null = null,
   ) {
@@ -366,6 +370,15 @@ export class Device implements Disposable {
   }
 
   /**
+   * Up to `count` arenas, which requests take in turn: `await queue.use(arena => …)`. Throws like `createArenaPool` for
+   * the first arena, and RangeError for a bad count.
+   */
+  createArenaQueue(options: ArenaQueueOptions): ArenaQueue {
+    this.open('createArenaQueue')
+    return this.keep(new ArenaQueue(this.clocks, this.defaultStream, options))
+  }
+
+  /**
    * A pool of blocks of one size, allocated in advance. Throws OutOfMemoryError if the device has no room for `count`
    * blocks.
    */
@@ -578,7 +591,12 @@ export class Device implements Disposable {
   }
 
   private createSharedPool(options: PoolOptions): SharedPool<SharedDevice> {
-    return this.createShared(newSharedPool(this.clocks, options, this.totalBytes, this.share()))
+    const state = newSharedPool(this.clocks, options, this.totalBytes, this.share())
+    const { initialBytes, warnOnHeld } = parsePoolExtras(options, state.config.limitBytes)
+    const pool = this.createShared(state)
+    pool.warnOnHeld = warnOnHeld
+    reserveFirst(pool, initialBytes)
+    return pool
   }
 
   /** Starts the pool server of a new pool, and returns when it runs. */
@@ -601,7 +619,10 @@ export class Device implements Disposable {
     return pool
   }
 
-  /** For `attachPool`. */
+  /**
+   * For `attachPool`.
+   * @internal
+   */
   attachPool(state: SharedPoolDescriptor): ServedPool {
     this.open('attachPool')
     return this.knownPool<ServedPool>(state) ?? this.keepShared(state, this.newThreadObject(state, false))
@@ -631,7 +652,10 @@ export class Device implements Disposable {
     }
   }
 
-  /** For `attachPool`. */
+  /**
+   * For `attachPool`.
+   * @internal
+   */
   attachArena(state: SharedArenaDescriptor): SharedArenaPool<SharedDevice> {
     this.open('attachPool')
     const known = this.knownPool<SharedArenaPool<SharedDevice>>(state)

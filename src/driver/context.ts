@@ -10,8 +10,12 @@ let current: Context | null = null
 
 /** The primary context of one device. The streams, memory and modules of the device belong to it. */
 export class Context {
+  /** @internal */
   readonly handle: number
-  /** true once released: nothing of the context can be used any more */
+  /**
+   * true once released: nothing of the context can be used any more
+   * @internal
+   */
   released = false
   /** contexts that gave this context access to their linear memory */
   private readonly owners = new Set<Context>()
@@ -21,15 +25,23 @@ export class Context {
   private readonly undestroyed: ((driver: Driver) => void)[] = []
 
   private constructor(
+    /** @internal */
     readonly driver: Driver,
-    /** the driver's number of the device */
+    /**
+     * the driver's number of the device
+     * @internal
+     */
     readonly device: number,
+    /** @internal */
     readonly ordinal: number,
   ) {
     this.handle = driver.cuDevicePrimaryCtxRetain(device)
   }
 
-  /** Retains the primary context of device `ordinal` and makes it current in this thread. */
+  /**
+   * Retains the primary context of device `ordinal` and makes it current in this thread.
+   * @internal
+   */
   static open(driver: Driver, ordinal: number): Context {
     const context = new Context(driver, driver.cuDeviceGet(ordinal), ordinal)
     try {
@@ -41,7 +53,10 @@ export class Context {
     return context
   }
 
-  /** Makes this context current in this thread, as every driver call needs it. Costs nothing if it already is. */
+  /**
+   * Makes this context current in this thread, as every driver call needs it. Costs nothing if it already is.
+   * @internal
+   */
   activate(): Driver {
     if (current !== this) {
       if (this.released) throw new PoolError('the device is closed; open it again')
@@ -51,7 +66,10 @@ export class Context {
     return this.driver
   }
 
-  /** Runs `work`, which returns an object to the driver. Does nothing on a lost device, which has no objects left. */
+  /**
+   * Runs `work`, which returns an object to the driver. Does nothing on a lost device, which has no objects left.
+   * @internal
+   */
   giveBack(work: (driver: Driver) => void): void {
     try {
       work(this.activate())
@@ -60,7 +78,10 @@ export class Context {
     }
   }
 
-  /** As `giveBack`, for an object without further references: after a refusal, `destroyRest` tries again. */
+  /**
+   * As `giveBack`, for an object without further references: after a refusal, `destroyRest` tries again.
+   * @internal
+   */
   destroy(work: (driver: Driver) => void): void {
     try {
       this.giveBack(work)
@@ -70,7 +91,10 @@ export class Context {
     }
   }
 
-  /** As `destroy`, without an error for a refusal: the caller already has a result or a more useful error. */
+  /**
+   * As `destroy`, without an error for a refusal: the caller already has a result or a more useful error.
+   * @internal
+   */
   discard(work: (driver: Driver) => void): void {
     try {
       this.destroy(work)
@@ -79,7 +103,10 @@ export class Context {
     }
   }
 
-  /** Destroys the objects that the driver has refused to destroy. */
+  /**
+   * Destroys the objects that the driver has refused to destroy.
+   * @internal
+   */
   destroyRest(): void {
     for (let work = this.undestroyed.at(-1); work !== undefined; work = this.undestroyed.at(-1)) {
       this.giveBack(work)
@@ -90,23 +117,33 @@ export class Context {
   /**
    * Whether an address means the same memory in both contexts. All native drivers of a process share one libcuda.
    * Each simulated driver has addresses of its own.
+   * @internal
    */
   sharesAddresses(other: Context): boolean {
     return this.driver === other.driver || !(this.driver.simulated || other.driver.simulated)
   }
 
-  /** Whether both contexts belong to the same device, which may be open more than once. */
+  /**
+   * Whether both contexts belong to the same device, which may be open more than once.
+   * @internal
+   */
   sharesDevice(other: Context): boolean {
     return this.sharesAddresses(other) && this.device === other.device
   }
 
-  /** Whether the driver can give work of this device access to memory of `owner`; always true for its own memory. */
+  /**
+   * Whether the driver can give work of this device access to memory of `owner`; always true for its own memory.
+   * @internal
+   */
   canAccess(owner: Context): boolean {
     if (this.sharesDevice(owner)) return true
     return this.sharesAddresses(owner) && this.activate().cuDeviceCanAccessPeer(this.device, owner.device)
   }
 
-  /** Throws PoolError in the name of `call` if `canAccess` is false, or if either device is closed. */
+  /**
+   * Throws PoolError in the name of `call` if `canAccess` is false, or if either device is closed.
+   * @internal
+   */
   checkCanAccess(call: string, owner: Context): void {
     const [mine, other] = [`device ${this.ordinal}`, `device ${owner.ordinal}`]
     if (!this.sharesAddresses(owner)) {
@@ -121,7 +158,10 @@ export class Context {
     )
   }
 
-  /** Gives work of this context access to linear memory (cuMemAlloc) of `owner`, present and future. */
+  /**
+   * Gives work of this context access to linear memory (cuMemAlloc) of `owner`, present and future.
+   * @internal
+   */
   enablePeerAccess(owner: Context): void {
     this.checkCanAccess('enablePeerAccess', owner)
     if (this.hasPeerAccess(owner)) return
@@ -135,17 +175,26 @@ export class Context {
     owner.users.add(this)
   }
 
-  /** Whether work of this context may use linear memory of `owner`. */
+  /**
+   * Whether work of this context may use linear memory of `owner`.
+   * @internal
+   */
   hasPeerAccess(owner: Context): boolean {
     return this.sharesDevice(owner) || this.owners.has(owner)
   }
 
-  /** The contexts with access to linear memory of this context. */
+  /**
+   * The contexts with access to linear memory of this context.
+   * @internal
+   */
   get peers(): readonly Context[] {
     return [...this.users]
   }
 
-  /** Waits for all work of the peers. */
+  /**
+   * Waits for all work of the peers.
+   * @internal
+   */
   finishPeers(): void {
     for (const peer of this.users) peer.finishWork()
   }
@@ -153,6 +202,7 @@ export class Context {
   /**
    * Waits for all work of the context, so that memory in use by the work can be freed. Does nothing on a released or
    * lost context. Throws PoolError if an open capture forbids the wait.
+   * @internal
    */
   finishWork(): void {
     if (this.released) return
@@ -168,6 +218,7 @@ export class Context {
   /**
    * Releases the context. Objects that were not freed live on until the last retainer releases it, or until the
    * process ends. A second release does nothing.
+   * @internal
    */
   release(): void {
     if (this.released) return

@@ -37,7 +37,7 @@ export class Event implements Waitable, Disposable {
 
   /** Made by the device: `device.createEvent()`. */
   constructor(
-    /** @internal */
+    /** the CUDA context of the event's device; only other calls of the package use it */
     readonly context: Context,
     /** whether the event notes the time of its record, for `elapsedSince` */
     readonly timing = false,
@@ -46,7 +46,10 @@ export class Event implements Waitable, Disposable {
     this.handle = handle ?? context.activate().cuEventCreate(timing ? CU_EVENT_DEFAULT : CU_EVENT_DISABLE_TIMING)
   }
 
-  /** The event that another thread has transferred, as it was recorded there. */
+  /**
+   * The event that another thread has transferred, as it was recorded there.
+   * @internal
+   */
   static adopt(clocks: Clocks, { handle, vectorTime, timing }: SharedEvent): Event {
     const event = new Event(clocks.context, timing, handle)
     event.clocks = clocks
@@ -178,7 +181,10 @@ export class Event implements Waitable, Disposable {
     return this.clocks instanceof Capture ? 'recorded in a capture' : 'recorded'
   }
 
-  /** For `stream.wait`: work submitted to `stream` from now on starts after the last record. */
+  /**
+   * For `stream.wait`: work submitted to `stream` from now on starts after the last record.
+   * @internal
+   */
   delay(stream: Stream): void {
     const handle = this.recordedHandle('wait')
     if (this.clocks instanceof Capture) {

@@ -32,7 +32,10 @@ export class GraphMemory implements Disposable {
     this.note('noteLaunch', stream)
   }
 
-  /** `noteLaunch` in the name of `call`. */
+  /**
+   * `noteLaunch` in the name of `call`.
+   * @internal
+   */
   note(call: string, stream: OrderedStream): void {
     if (!this.open) throw new PoolError(`${call}: the graph is closed; capture another`)
     for (const { lost } of this.holdings) {

@@ -7,31 +7,56 @@ import type { Context } from '../driver/context.js'
  */
 export interface OrderedStream {
   readonly context: Context
-  /** notes that the stream was made to wait for work of another device */
+  /**
+   * notes that the stream was made to wait for work of another device
+   * @internal
+   */
   readonly clocks: { notePeerWait(): void }
   /** the driver's handle */
   readonly handle: number
   /** made by this library and destroyed by `close`; false for an adopted stream */
   readonly owned: boolean
-  /** index into the clocks, -1 while the stream is closed or captured */
+  /**
+   * index into the clocks, -1 while the stream is closed or captured
+   * @internal
+   */
   readonly slot: number
-  /** the latest slot, while `slot` is -1 */
+  /**
+   * the latest slot, while `slot` is -1
+   * @internal
+   */
   readonly lastSlot: number
   readonly closed: boolean
-  /** of the legacy default stream: the capture that any work for it would break */
+  /**
+   * of the legacy default stream: the capture that any work for it would break
+   * @internal
+   */
   blockedBy: object | null
   /**
    * Calls the driver for the stream, which no other thread ends or captures meanwhile. Throws PoolError where one
    * already has.
+   * @internal
    */
   submit<R>(call: string, work: (handle: number) => R): R
-  /** Throws PoolError, in the name of `call`, if the stream is closed or captured. */
+  /**
+   * Throws PoolError, in the name of `call`, if the stream is closed or captured.
+   * @internal
+   */
   checkOpen(call: string): void
-  /** Throws PoolError, in the name of `call`, if the stream takes no work; a captured stream does. */
+  /**
+   * Throws PoolError, in the name of `call`, if the stream takes no work; a captured stream does.
+   * @internal
+   */
   checkUsable(call: string): void
-  /** Takes the stream out of its slot until `resume`. */
+  /**
+   * Takes the stream out of its slot until `resume`.
+   * @internal
+   */
   suspend(): void
-  /** Ends `suspend`; a stream that was not suspended stays as it is. */
+  /**
+   * Ends `suspend`; a stream that was not suspended stays as it is.
+   * @internal
+   */
   resume(): void
   close(): void
 }

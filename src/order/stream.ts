@@ -33,7 +33,10 @@ export interface StreamOptions {
 export interface Waitable {
   /** the context of the device that the event is on */
   readonly context: Context
-  /** Work submitted to `stream` from now on starts after the last record. */
+  /**
+   * Work submitted to `stream` from now on starts after the last record.
+   * @internal
+   */
   delay(stream: Stream): void
 }
 
@@ -41,33 +44,50 @@ export interface Waitable {
  * A queue of work on a device. Work submitted to one stream runs in order; different streams run beside each other.
  */
 export class Stream implements CapturableStream, Disposable {
-  /** @internal */
+  /** the CUDA context of the stream's device; only other calls of the package use it */
   readonly context: Context
   /**
    * the stream's clocks; undefined if another thread can end the stream, since `slot` alone does not tell then that
    * it takes work
+   * @internal
    */
   readonly own: Clocks | undefined
-  /** as `own`; undefined for the per-thread default stream, too */
+  /**
+   * as `own`; undefined for the per-thread default stream, too
+   * @internal
+   */
   readonly trusted: Clocks | undefined
   /**
    * the driver's handle, for use with any other library; NaN first, so that all streams have a float64 here and one
    * hidden class
    */
   readonly handle: number = Number.NaN
-  /** counts the streams that had the slot, one after another */
+  /**
+   * counts the streams that had the slot, one after another
+   * @internal
+   */
   readonly generation: number
-  /** index into the clocks; -1 once this thread has noticed that the stream is closed or captured */
+  /**
+   * index into the clocks; -1 once this thread has noticed that the stream is closed or captured
+   * @internal
+   */
   slot: number
   /**
    * while `slot` is -1: the former slot, and the stamp that covers all work submitted there; a float64 from the start
+   * @internal
    */
   lastSlot = -1
   /** @internal */
   lastStamp = Number.NaN
-  /** the capture that the stream is part of */
+  /**
+   * the capture that the stream is part of
+   * @internal
+   */
   capture: Capture | null = null
-  /** of the legacy default stream: the capture that any work for it would break */
+  /**
+   * of the legacy default stream: the capture that any work for it would break
+   * @internal
+   */
   blockedBy: Capture | null = null
 
   /** Made by the device: `device.createStream()`, `device.adoptStream(handle)`. */
@@ -93,7 +113,10 @@ export class Stream implements CapturableStream, Disposable {
     this.generation = lent?.generation ?? clocks.slots.generationOf(this.slot)
   }
 
-  /** A stream that is not ordered with the default stream. A refused call leaves nothing behind. */
+  /**
+   * A stream that is not ordered with the default stream. A refused call leaves nothing behind.
+   * @internal
+   */
   static create(clocks: Clocks, beforeClose?: (stream: Stream) => void, priority = 0): Stream {
     const driver = clocks.context.activate()
     const handle =
@@ -108,7 +131,10 @@ export class Stream implements CapturableStream, Disposable {
     }
   }
 
-  /** This thread's object for another thread's open stream; null if the stream was closed there. */
+  /**
+   * This thread's object for another thread's open stream; null if the stream was closed there.
+   * @internal
+   */
   static borrow(clocks: Clocks, lent: SharedStream, beforeClose?: (stream: Stream) => void): Stream | null {
     const handle = clocks.handles[lent.slot]
     if (!clocks.slots.isCurrent(lent.slot, lent.generation)) return null
@@ -136,7 +162,10 @@ export class Stream implements CapturableStream, Disposable {
     return this.submit('priority', handle => driver.cuStreamGetPriority(handle))
   }
 
-  /** False for the per-thread default stream: each thread has a different one. */
+  /**
+   * False for the per-thread default stream: each thread has a different one.
+   * @internal
+   */
   get isShareable(): boolean {
     return this.handle !== CU_STREAM_PER_THREAD
   }
@@ -144,6 +173,7 @@ export class Stream implements CapturableStream, Disposable {
   /**
    * Calls the driver for an open stream, or one that is captured here; no other thread ends or captures it meanwhile.
    * Throws PoolError, in the name of `call`, if another thread has already done so.
+   * @internal
    */
   submit<R>(call: string, work: (handle: number) => R): R {
     // Every thread has the default stream, which is never destroyed.
@@ -188,6 +218,7 @@ export class Stream implements CapturableStream, Disposable {
   /**
    * Slot and stamp of the first mark that covers everything submitted so far: the next mark, or the last mark of a
    * closed stream.
+   * @internal
    */
   get covering(): readonly [slot: number, stamp: number] {
     if (this.closed || this.slot < 0) return [this.lastSlot, this.lastStamp]
@@ -209,6 +240,7 @@ export class Stream implements CapturableStream, Disposable {
   /**
    * Throws PoolError, in the name of `call`, for a stream that cannot be captured: the default stream, or another
    * thread's.
+   * @internal
    */
   checkCapturable(call: string): void {
     if (this.handle === CU_STREAM_LEGACY_DEFAULT) {
@@ -307,6 +339,7 @@ export class Stream implements CapturableStream, Disposable {
   /**
    * For an adopted stream that was destroyed elsewhere before it was closed here, and whose handle may belong to a
    * new stream. The driver cannot be asked about the old stream any more, so all work on the device is waited for.
+   * @internal
    */
   abandon(): void {
     this.beforeClose(this)
@@ -336,32 +369,47 @@ export class Stream implements CapturableStream, Disposable {
     return this.isOpen ? 'open' : 'kept idle by a capture'
   }
 
-  /** For captures: the stream gets no marks until `resume`. */
+  /**
+   * For captures: the stream gets no marks until `resume`.
+   * @internal
+   */
   suspend(): void {
     this.clocks.registry.suspend(this)
     this.leaveSlot()
   }
 
-  /** For captures: ends `suspend`; a stream that was not suspended stays as it is. */
+  /**
+   * For captures: ends `suspend`; a stream that was not suspended stays as it is.
+   * @internal
+   */
   resume(): void {
     if (this.slot !== -1) return
     this.clocks.registry.resume(this)
     this.slot = this.lastSlot
   }
 
-  /** Throws PoolError, in the name of `call`, if the stream is closed or captured. */
+  /**
+   * Throws PoolError, in the name of `call`, if the stream is closed or captured.
+   * @internal
+   */
   checkOpen(call: string): void {
     if (this.isOpen) return
     if (this.slot !== -1) this.clocks.slots.takeBackEnd(this.slot)
     if (!this.isOpen) throw this.refusal(call)
   }
 
-  /** Throws PoolError, in the name of `call`, if the stream takes no work; a captured stream does. */
+  /**
+   * Throws PoolError, in the name of `call`, if the stream takes no work; a captured stream does.
+   * @internal
+   */
   checkUsable(call: string): void {
     if (this.capture === null) this.checkOpen(call)
   }
 
-  /** Throws PoolError, in the name of `call`, for a captured stream: the pool cannot keep memory for a graph. */
+  /**
+   * Throws PoolError, in the name of `call`, for a captured stream: the pool cannot keep memory for a graph.
+   * @internal
+   */
   checkUncaptured(call: string): void {
     if (this.capture === null) return
     const fact = 'the stream is being captured, and only ordinary caching pools keep memory for a graph'
@@ -371,6 +419,7 @@ export class Stream implements CapturableStream, Disposable {
   /**
    * Throws PoolError, in the name of `call`, for the per-thread default stream, on which other threads can place no
    * marks.
+   * @internal
    */
   checkShareable(call: string): void {
     if (this.isShareable) return

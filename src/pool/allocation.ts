@@ -5,7 +5,10 @@ import type { TransferredBuffer } from './transferred-buffer.js'
 
 /** The pool or outermost wrapper that handed a buffer out, and takes it back. */
 export interface BufferOwner {
-  /** Takes a live buffer back, as `buffer.free(stream)` does. Throws PoolError for a stale buffer. */
+  /**
+   * Takes a live buffer back, as `buffer.free(stream)` does. Throws PoolError for a stale buffer.
+   * @internal
+   */
   release(buffer: DeviceBuffer, stream?: Stream): void
 }
 

@@ -47,7 +47,10 @@ export class DeviceArray<T extends TypedArray = TypedArray> implements Disposabl
     private readonly owner: boolean,
   ) {}
 
-  /** Called as `pool.allocateArray(Float32Array, count, stream)`; errors are in the name of `call`. */
+  /**
+   * Called as `pool.allocateArray(Float32Array, count, stream)`; errors are in the name of `call`.
+   * @internal
+   */
   static allocate<C extends TypedArrayConstructor>(
     pool: { allocate(bytes: number, stream?: Stream): DeviceBuffer },
     type: C,
@@ -58,7 +61,10 @@ export class DeviceArray<T extends TypedArray = TypedArray> implements Disposabl
     return new DeviceArray(pool.allocate(byteLengthOf(type, count, call), stream), type, 0, count, true)
   }
 
-  /** Called as `pool.upload(source, stream)`. */
+  /**
+   * Called as `pool.upload(source, stream)`.
+   * @internal
+   */
   static upload<T extends TypedArray>(
     pool: { allocate(bytes: number, stream?: Stream): DeviceBuffer },
     source: T,
@@ -85,7 +91,10 @@ export class DeviceArray<T extends TypedArray = TypedArray> implements Disposabl
     return this.buffer.context
   }
 
-  /** Whether work of `context` can use the memory. */
+  /**
+   * Whether work of `context` can use the memory.
+   * @internal
+   */
   reachableFrom(context: Context): boolean {
     return this.buffer.reachableFrom(context)
   }

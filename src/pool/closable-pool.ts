@@ -1,5 +1,6 @@
 // The base of pools that are closed as a whole and notice stale buffers.
 
+import { formatBytes } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
 import type { Context } from '../driver/context.js'
 import type { Clocks } from '../order/clocks.js'
@@ -23,6 +24,8 @@ export abstract class ClosablePool extends Pool implements Disposable {
   readonly context: Context
   /** the clocks of the streams to allocate for; null as soon as `close` invalidates the buffers */
   protected acceptedClocks: Clocks | null
+  /** whether a process warning tells of buffers that were held when a `using` block closed the pool */
+  warnOnHeld = true
   /** the device has the memory back */
   protected givenBack = false
   /** why a buffer of an open pool is stale */
@@ -49,9 +52,23 @@ export abstract class ClosablePool extends Pool implements Disposable {
    */
   abstract close(): CloseReport
 
-  /** The same as `close()`. */
+  /**
+   * `close()` at the end of a `using` block. Warns by `process.emitWarning` of buffers that were still held, unless
+   * `warnOnHeld` is false.
+   */
   [Symbol.dispose](): void {
-    this.close()
+    const report = this.close()
+    if (this.warnOnHeld && report.lostBuffers > 0) this.warnOfHeld(report)
+  }
+
+  /** The warning for buffers that a `using` block has lost. */
+  protected warnOfHeld({ lostBuffers, lostBytes }: CloseReport): void {
+    const held = lostBuffers === 1 ? '1 buffer was held' : `${lostBuffers} buffers were held`
+    process.emitWarning(
+      `${held}, ${formatBytes(lostBytes)} in all, when their ${this.constructor.name} was closed; free them before, or declare them by using. ` +
+        'A caching pool with { debug: true } names the places, and { warnOnHeld: false } ends this warning',
+      'PoolWarning',
+    )
   }
 
   /** @internal */

@@ -138,7 +138,10 @@ export abstract class Pool {
     return false
   }
 
-  /** For pools and wrappers: one change of `setAccess`, with checked arguments. */
+  /**
+   * For pools and wrappers: one change of `setAccess`, with checked arguments.
+   * @internal
+   */
   changeAccess(_location: AccessLocation, _access: PoolAccess): void {
     throw new PoolError(
       'setAccess: this kind of pool cannot open its memory to others; use a caching pool made without shared, or copy with copyFrom',
@@ -158,7 +161,10 @@ export abstract class Pool {
     return poolJson(this)
   }
 
-  /** For wrappers: `free` of a buffer that the outermost pool has already accepted. */
+  /**
+   * For wrappers: `free` of a buffer that the outermost pool has already accepted.
+   * @internal
+   */
   abstract release(buffer: DeviceBuffer, stream?: Stream): void
 }
 

@@ -63,6 +63,7 @@ export class RecordedPool extends Wrapper {
     return buffer === null ? null : this.record(buffer)
   }
 
+  /** @internal */
   override release(buffer: DeviceBuffer, stream?: Stream): void {
     const ptr = buffer.allocation.addressOf(buffer.record, buffer.tag, 'free')
     const { byteLength } = buffer

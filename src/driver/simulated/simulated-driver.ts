@@ -34,6 +34,7 @@ import type { ThreadState } from './thread-state.js'
  * driver contract under CUDA's names, and the controls below, which are neither counted nor paid for.
  */
 export class SimulatedDriver extends KernelCalls implements Driver {
+  /** true: no GPU is behind it */
   readonly simulated = true
 
   /** Calls so far, by function; functions without a call are missing. */

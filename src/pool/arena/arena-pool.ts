@@ -133,7 +133,10 @@ export class ArenaPool extends ClosablePool implements LaneArena {
     return this.takeSlowly(bytes, stream, alignment, orThrow)
   }
 
-  /** Makes the buffer stale. Its memory comes back with the next reset, or a rewind to below it. */
+  /**
+   * Makes the buffer stale. Its memory comes back with the next reset, or a rewind to below it.
+   * @internal
+   */
   release(buffer: DeviceBuffer, stream: Stream = buffer.stream): void {
     if (!buffer.allocation.isLive(0, buffer.tag)) this.refuseStale('free')
     checkIsStream('free', stream)
@@ -236,11 +239,17 @@ export class ArenaPool extends ClosablePool implements LaneArena {
     return this.dropped + super.drops
   }
 
+  /** `close()` at the end of a `using` block. Buffers of an arena need no free, so nothing is warned of. */
+  override [Symbol.dispose](): void {
+    this.close()
+  }
+
   /** @internal */
   override get mayReset(): boolean {
     return true
   }
 
+  /** @internal */
   addressOfEntry(entry: number): number {
     return this.base + this.bump.startOf(entry) * UNIT_BYTES
   }
@@ -255,6 +264,7 @@ export class ArenaPool extends ClosablePool implements LaneArena {
     return this.bump.isFreed(entry)
   }
 
+  /** @internal */
   announceUse(stream: Stream): void {
     if (!stream.context.sharesAddresses(this.context)) {
       throw unreachable('recordUse: the stream', stream.context, this.context)
@@ -262,10 +272,12 @@ export class ArenaPool extends ClosablePool implements LaneArena {
     this.epochs.use(stream)
   }
 
+  /** @internal */
   reachableFrom(context: Context): boolean {
     return this.memory.reachableFrom(context)
   }
 
+  /** @internal */
   override changeAccess(location: AccessLocation, access: PoolAccess): void {
     this.checkOpen('setAccess')
     const peer = peerOf(this.context, location, access)

@@ -122,7 +122,10 @@ export class SharedArenaPool<D = unknown> extends ClosablePool implements Record
     return stream.clocks === this.acceptedClocks && stream.isOpen && stream.isShareable
   }
 
-  /** Makes the buffer stale. Its memory comes back with the next reset. */
+  /**
+   * Makes the buffer stale. Its memory comes back with the next reset.
+   * @internal
+   */
   release(buffer: DeviceBuffer, stream: Stream = buffer.stream): void {
     const { record, tag } = buffer
     if (!this.isLive(record, tag)) this.refuseStale('free')
@@ -183,6 +186,11 @@ export class SharedArenaPool<D = unknown> extends ClosablePool implements Record
   /** @internal */
   override get drops(): number {
     return this.closed ? -1 : this.state.bump.epoch
+  }
+
+  /** `close()` at the end of a `using` block. Buffers of an arena need no free, so nothing is warned of. */
+  override [Symbol.dispose](): void {
+    this.close()
   }
 
   /** @internal */
@@ -326,6 +334,7 @@ export class SharedArenaPool<D = unknown> extends ClosablePool implements Record
   /**
    * Whether this thread holds the buffer. Its tag is the epoch: in one epoch a unit is the first of one buffer at
    * most.
+   * @internal
    */
   isLive(record: number, tag: number): boolean {
     const { owners, bump, thread } = this.state
@@ -339,6 +348,7 @@ export class SharedArenaPool<D = unknown> extends ClosablePool implements Record
     this.state.epochs.use(stream, tag)
   }
 
+  /** @internal */
   reachableFrom(context: Context): boolean {
     return context.sharesDevice(this.context)
   }

@@ -34,17 +34,26 @@ export const enum Tally {
 
 /** An arena for other threads of this process, to be cloned into any message. `D` is the type of its device. */
 export interface SharedArenaState<D = unknown> {
+  /** tells descriptors of different kinds of pool apart */
   readonly kind: 'arena'
+  /** version of the descriptor; all threads must use the same version of the package */
   readonly version: number
   /** number of the process; the arena works in no other */
   readonly process: number
   /** number of the pool, which its buffers carry from thread to thread */
   readonly number: number
-  /** the address of unit 0 */
+  /**
+   * the address of unit 0
+   * @internal
+   */
   readonly base: number
+  /** @internal */
   readonly firstUnit: number
+  /** @internal */
   readonly lastUnit: number
+  /** @internal */
   readonly buffer: SharedArrayBuffer
+  /** the descriptor of the arena's device */
   readonly device: D
 }
 

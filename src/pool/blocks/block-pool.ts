@@ -123,11 +123,15 @@ export class BlockPool extends ClosablePool implements FixedBlockOwner {
     return buffer
   }
 
+  /** @internal */
   release(buffer: DeviceBuffer, stream?: Stream): void {
     this.releaseBlock(buffer.allocation as FixedBlock, buffer.tag, stream)
   }
 
-  /** Takes back the block of a buffer that has `given` as its tag. */
+  /**
+   * Takes back the block of a buffer that has `given` as its tag.
+   * @internal
+   */
   releaseBlock(block: FixedBlock, given: number, stream?: Stream): void {
     const { slot } = block.stream
     // A block that other streams use has another tag than its buffer.
@@ -204,6 +208,7 @@ export class BlockPool extends ClosablePool implements FixedBlockOwner {
     return this.slabs.addresses[record]
   }
 
+  /** @internal */
   announceUse(block: FixedBlock, stream: Stream): void {
     if (!stream.context.sharesAddresses(this.context)) {
       throw unreachable('recordUse: the stream', stream.context, this.context)
@@ -212,10 +217,12 @@ export class BlockPool extends ClosablePool implements FixedBlockOwner {
     this.deferred.announce(block.record, stream, Infinity)
   }
 
+  /** @internal */
   reachableFrom(context: Context): boolean {
     return context.hasPeerAccess(this.context)
   }
 
+  /** @internal */
   override changeAccess(location: AccessLocation, access: PoolAccess): void {
     this.checkOpen('setAccess')
     const peer = peerOf(this.context, location, access)

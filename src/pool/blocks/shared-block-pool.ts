@@ -30,6 +30,7 @@ export type SharedBlocks = BlockOptions & { readonly shared: true }
 /** A block pool for other threads of this process, to be cloned into any message. */
 export interface SharedBlockState<D = unknown> extends SharedPoolState<D> {
   readonly kind: 'block'
+  /** @internal */
   readonly slabs: SlabPlan
 }
 
@@ -90,7 +91,10 @@ export class SharedBlockPool<D = unknown> extends SharedPool<D> {
     return cacheLimits(config, 1, 1)
   }
 
-  /** Returns when the pool has its first blocks; throws OutOfMemoryError if the device has no room for them. */
+  /**
+   * Returns when the pool has its first blocks; throws OutOfMemoryError if the device has no room for them.
+   * @internal
+   */
   override begin(): void {
     super.begin()
     if (this.ask({ ask: 'prepare', units: this.blockBytes / UNIT_BYTES }) === true) return

@@ -114,13 +114,15 @@ for (const backing of ['virtual', 'segments'] as const) {
       const [first, second] = [pool.allocate(1000), pool.allocate(3 * MiB, stream)]
       const byPtr = () => pool.live().sort((a, b) => a.byteLength - b.byteLength)
       assert.deepEqual(byPtr(), [
-        { ptr: first.ptr, byteLength: 1000, blockBytes: 1024, stream: 0 },
-        { ptr: second.ptr, byteLength: 3 * MiB, blockBytes: 3 * MiB, stream: stream.handle },
+        { ptr: first.ptr, byteLength: 1000, blockBytes: 1024, stream: 0, label: '' },
+        { ptr: second.ptr, byteLength: 3 * MiB, blockBytes: 3 * MiB, stream: stream.handle, label: '' },
       ])
       stream.close()
       assert.equal(byPtr()[1].stream, null)
       first.free()
-      assert.deepEqual(byPtr(), [{ ptr: second.ptr, byteLength: 3 * MiB, blockBytes: 3 * MiB, stream: null }])
+      assert.deepEqual(byPtr(), [
+        { ptr: second.ptr, byteLength: 3 * MiB, blockBytes: 3 * MiB, stream: null, label: '' },
+      ])
     })
 
     it('a snapshot is plain JSON that agrees with the counters', () => {

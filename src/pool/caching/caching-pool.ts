@@ -3,7 +3,9 @@
 //
 // The file is long because the hot path, the counters it keeps and the public verbs share private state.
 
+import { setImmediate } from 'node:timers/promises'
 import { assert } from '../../base/assert.js'
+import type { ByteSize } from '../../base/byte-size.js'
 import { checkByteCount, describe } from '../../base/bytes.js'
 import { type OutOfMemoryError, PoolError } from '../../base/errors.js'
 import { isFullStack } from '../../base/stack.js'
@@ -13,18 +15,21 @@ import { UNIT_BYTES } from '../../heap/size-classes.js'
 import { Capture } from '../../order/capture.js'
 import { type Clocks, MOST_STREAMS } from '../../order/clocks.js'
 import type { GraphMemory } from '../../order/graph-memory.js'
+import { untilDone } from '../../order/polling.js'
 import { checkIsStream, checkStreamOf, type Stream } from '../../order/stream.js'
 import { type AccessLocation, checkUser, type PoolAccess, peerOf } from '../access.js'
-import { MOST_ALIGNMENT_BYTES } from '../backing/backing.js'
+import { MOST_ALIGNMENT_BYTES, mostReservedBytes } from '../backing/backing.js'
 import { DeviceBuffer as ImportedDeviceBuffer } from '../buffer.js'
 import { ClosablePool, type CloseReport } from '../closable-pool.js'
+import { groupLive, hasLabels, type LiveGroup, labelOf } from '../labels.js'
 import type { PoolStats } from '../pool.js'
+import type { ReservedWatch } from '../reserved-watch.js'
 import { AddressIndex } from './address-index.js'
 import { checkAlignment } from './alignment.js'
 import { type Block, type BlockOwner, markBefore, slackOf } from './block.js'
 import { blockUnits } from './block-units.js'
 import { CentralHeap } from './central-heap.js'
-import type { PoolConfig } from './options.js'
+import { limitOf, type PoolConfig } from './options.js'
 import { noRoomToReserve, outOfMemory, type Shortage } from './shortage.js'
 import { type PoolSnapshot, snapshotOf } from './snapshot.js'
 import { classUnits, StreamCaches } from './stream-caches.js'
@@ -60,18 +65,24 @@ export interface LiveBlock {
   readonly blockBytes: number
   /** the driver's handle of the stream it was allocated on; null once that is closed */
   readonly stream: number | null
+  /** the buffer's label, '' for none */
+  readonly label: string
 }
 
 /** The general pool: memory of any size in the order of streams, cached for each stream. */
 export class CachingPool extends ClosablePool implements BlockOwner {
   /** @internal */
   declare readonly clocks: Clocks
+  /** @internal */
   readonly servesCaptures: boolean = true
   /** @internal */
   readonly records = new RecordTable()
   /** @internal */
   readonly central: CentralHeap
-  /** the live and the cached blocks */
+  /**
+   * the live and the cached blocks
+   * @internal
+   */
   readonly caches: StreamCaches
   /** null until the first lookup of an address; most programs free buffers only */
   private addresses: AddressIndex | null = null
@@ -81,9 +92,20 @@ export class CachingPool extends ClosablePool implements BlockOwner {
   /** by slot: the mark before a free; the clocks' marks, or -1 throughout in a pool that is not stream-ordered */
   private readonly marked: Float64Array
   private allocations = 0
-  /** allocations that the stream caches could not serve */
+  /**
+   * allocations that the stream caches could not serve
+   * @internal
+   */
   cacheMisses = 0
   protected readonly staleReason = 'the buffer was already freed; keep no reference to it after free()'
+  /**
+   * tells the program when the pool grows or shrinks; null if it did not ask
+   * @internal
+   */
+  watch: ReservedWatch | null = null
+  /** the option `maxPoolBytes`, or what it was set to since */
+  private limit: number
+  private lastWaiter: Promise<unknown> = Promise.resolve()
   /** found set by another call: the one that set it was cut short */
   private isBusy = false
 
@@ -95,6 +117,7 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     readonly config: PoolConfig,
   ) {
     super(clocks, defaultStream)
+    this.limit = config.limitBytes
     const deviceBytes = this.context.activate().cuDeviceTotalMem(this.context.device)
     const mostUnits = Math.min(config.limitBytes, deviceBytes) / UNIT_BYTES
     this.caches = new StreamCaches(this.records, Math.floor(mostUnits * CACHE_SHARE), this)
@@ -154,11 +177,15 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     return new DeviceBuffer(block, tag)
   }
 
+  /** @internal */
   release(buffer: DeviceBuffer, stream?: Stream): void {
     this.releaseBlock(buffer.allocation as Block, buffer.tag, stream)
   }
 
-  /** Takes back the block of a buffer that has `given` as its tag. */
+  /**
+   * Takes back the block of a buffer that has `given` as its tag.
+   * @internal
+   */
   releaseBlock(block: Block, given: number, stream?: Stream): void {
     const { tag } = block
     const { slot } = block.stream
@@ -184,7 +211,9 @@ export class CachingPool extends ClosablePool implements BlockOwner {
   /** Settles the blocks whose work has completed, without waiting; returns their number. */
   processDeferred(): number {
     this.checkOpen('processDeferred')
-    return this.busily('processDeferred', () => this.central.processDeferred())
+    const settled = this.busily('processDeferred', () => this.central.processDeferred())
+    this.tellGrowth()
+    return settled
   }
 
   /**
@@ -196,6 +225,7 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     checkByteCount(bytes, 'trimTo: bytes', 0)
     const before = this.central.backing.reservedBytes
     this.busily('trimTo', () => this.central.trimTo(bytes))
+    this.tellGrowth()
     return before - this.central.backing.reservedBytes
   }
 
@@ -209,8 +239,67 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     this.checkOpen('reserve')
     checkByteCount(bytes, 'reserve: bytes', 0)
     const added = this.busily('reserve', () => this.central.reserve(bytes))
+    this.tellGrowth()
     if (added === null) throw noRoomToReserve(this.shortage(bytes, bytes))
     return added
+  }
+
+  /**
+   * The most that the pool may reserve, in bytes; Infinity without a limit. It can be set at any time, like the option
+   * of `createPool`. Below what is reserved, idle memory goes back to the device at once. Memory in use stays, and the
+   * pool does not grow before it has fallen below the limit. Throws like `createPool` for a bad value, and PoolError
+   * for a closed pool.
+   */
+  get maxPoolBytes(): number {
+    return this.limit
+  }
+
+  /** Changes the limit. */
+  set maxPoolBytes(limit: ByteSize | `${number}%`) {
+    this.checkOpen('maxPoolBytes')
+    const { backing } = this.central
+    const deviceBytes = this.context.activate().cuDeviceTotalMem(this.context.device)
+    const limitBytes = limitOf(limit, deviceBytes)
+    const most = mostReservedBytes(
+      { ...this.config, limitBytes },
+      backing.stepBytes,
+      backing.kind === 'managed' ? Infinity : deviceBytes,
+    )
+    this.limit = limitBytes
+    const mutable: { limitBytes: number } = backing // it reads its limit anew at each growth
+    mutable.limitBytes = most
+    if (backing.reservedBytes > most) this.trimTo(most)
+  }
+
+  /**
+   * Resolves when there may be room for `bytes`: once enough memory was freed, and the work on it is complete. Node goes
+   * on meanwhile. Several waiters come in turn; allocate at once, before the next one does. Free memory may lie in
+   * pieces that cannot be joined, or other programs may take the device's, so use `tryAllocate`. Rejects with
+   * OutOfMemoryError for a request that never fits, with PoolError once the pool is closed, and with the reason of
+   * `signal` when it is aborted.
+   */
+  async whenAvailable(bytes: number, { signal }: { readonly signal?: AbortSignal } = {}): Promise<void> {
+    this.checkOpen('whenAvailable')
+    checkByteCount(bytes, 'whenAvailable: bytes')
+    const blockBytes = this.unitsOf(bytes) * UNIT_BYTES
+    if (blockBytes > this.central.backing.limitBytes) throw this.outOfMemory(bytes)
+    const before = this.lastWaiter
+    // The waiter before has the next turn of the event loop for its allocation.
+    const mine = before.then(() => setImmediate()).then(() => this.untilRoom(blockBytes, signal))
+    this.lastWaiter = mine.catch(() => {})
+    await mine
+  }
+
+  private untilRoom(blockBytes: number, signal: AbortSignal | undefined): Promise<void> {
+    return untilDone(() => {
+      signal?.throwIfAborted()
+      this.processDeferred()
+      const { backing } = this.central
+      const usedBytes = this.caches.liveUnits * UNIT_BYTES + this.central.pendingBytes
+      const idleBytes = backing.reservedBytes - usedBytes
+      if (usedBytes + blockBytes > backing.limitBytes) return false
+      return idleBytes >= blockBytes || idleBytes + this.central.deviceRoom >= blockBytes
+    })
   }
 
   /**
@@ -250,7 +339,7 @@ export class CachingPool extends ClosablePool implements BlockOwner {
       cachedBytes: (this.caches.handedUnits - this.caches.liveUnits) * UNIT_BYTES,
       pendingBytes: open ? this.central.pendingBytes : 0,
       largestFreeBytes: open ? this.central.largestFreeBytes : 0,
-      limitBytes: this.config.limitBytes,
+      limitBytes: this.limit,
       liveBuffers,
       allocations,
       frees: allocations - liveBuffers,
@@ -278,9 +367,15 @@ export class CachingPool extends ClosablePool implements BlockOwner {
         byteLength: block.requestedBytes,
         blockBytes: block.units * UNIT_BYTES,
         stream: block.stream.closed ? null : block.stream.handle,
+        label: labelOf(this, record, block.tag & ~1),
       })
     }
     return blocks
+  }
+
+  /** The live buffers by their label, most bytes first; those without one have the name ''. */
+  liveByLabel(): LiveGroup[] {
+    return groupLive<LiveBlock>(this.live(), ({ label }) => label)
   }
 
   /** The pool's state, block by block, as plain JSON; walks the whole pool. */
@@ -342,6 +437,7 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     return { lostBuffers, lostBytes }
   }
 
+  /** @internal */
   announceUse(block: Block, stream: Stream): void {
     if (!stream.context.sharesAddresses(this.context))
       throw unreachable('recordUse: the stream', stream.context, this.context)
@@ -350,16 +446,19 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     this.central.announceUse(block.record, stream)
   }
 
+  /** @internal */
   reachableFrom(context: Context): boolean {
     return this.central.backing.reachableFrom(context)
   }
 
+  /** @internal */
   override changeAccess(location: AccessLocation, access: PoolAccess): void {
     this.checkOpen('setAccess')
     const peer = peerOf(this.context, location, access)
     if (peer !== null) this.central.backing.changeAccess(peer, access)
   }
 
+  /** @internal */
   addressOfRecord(record: number): number {
     const { records } = this
     return this.central.backing.bases[records.rangeOf(record)] + records.offsetOf(record) * UNIT_BYTES
@@ -426,7 +525,9 @@ export class CachingPool extends ClosablePool implements BlockOwner {
   private takeMissed(units: number, alignUnits: number, bytes: number, stream: Stream): DeviceBuffer | null {
     this.cacheMisses++
     this.caches.noteMiss(stream.slot, units)
-    return this.handOutFound(this.central.allocate(units, alignUnits, stream.slot), bytes, stream)
+    const record = this.central.allocate(units, alignUnits, stream.slot)
+    if (this.watch !== null) this.tellGrowth()
+    return this.handOutFound(record, bytes, stream)
   }
 
   private handOutFound(record: number, bytes: number, stream: Stream): DeviceBuffer | null {
@@ -494,7 +595,12 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     const record = isCaptured
       ? this.central.arenas.allocate(units, alignUnits, stream)
       : this.reserveLent(units, alignUnits, stream)
+    this.tellGrowth()
     return this.handOutFound(record, bytes, stream)
+  }
+
+  private tellGrowth(): void {
+    this.watch?.look(this.central.backing.reservedBytes)
   }
 
   /** Marks the pool as being changed, off the cached path, until `isBusy` is false again. */
@@ -596,6 +702,7 @@ export class CachingPool extends ClosablePool implements BlockOwner {
       deviceTotalBytes: totalBytes,
       config: this.config,
       backing: this.central.backing,
+      labels: hasLabels(this) ? this.liveByLabel().filter(({ name }) => name !== '') : [],
     }
   }
 

@@ -269,7 +269,7 @@ export class CentralHeap {
   }
 
   /** Bytes that the device has left for the pool. */
-  private get deviceRoom(): number {
+  get deviceRoom(): number {
     if (this.backing.kind === 'managed') return Infinity
     return this.clocks.context.activate().cuMemGetInfo().freeBytes - this.config.leaveFreeBytes
   }

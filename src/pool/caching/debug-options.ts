@@ -7,6 +7,8 @@ import { UNIT_BYTES } from '../../heap/size-classes.js'
 export interface DebugOptions {
   /** the pool remembers the call sites of every n-th allocation, some 2 µs each; 0: of none (1) */
   readonly sites?: number
+  /** calls of each call site, from the innermost one of the program on, 1 to 16 (1) */
+  readonly frames?: number
   /** guard bytes before and behind each buffer, a multiple of 256 (256) */
   readonly redzoneBytes?: ByteSize
   /** freed memory kept from use to detect late writes (a quarter of the pool's limit, at most 1 GiB) */
@@ -28,12 +30,14 @@ export interface DebugConfig extends Required<DebugOptions> {
 
 const DEFAULTS: DebugConfig = {
   sites: 1,
+  frames: 1,
   redzoneBytes: UNIT_BYTES,
   quarantineBytes: 1 * GiB,
   order: true,
   warnOnLeak: false,
 }
 const MOST_REDZONE_BYTES = 2 * MiB
+const MOST_FRAMES = 16
 
 /** Null for `false`; throws TypeError or RangeError naming the option. */
 export function parseDebugOptions(options: boolean | DebugOptions, reservableBytes: number): DebugConfig | null {
@@ -46,6 +50,7 @@ export function parseDebugOptions(options: boolean | DebugOptions, reservableByt
   const given = readSizes(named, 'redzoneBytes', 'quarantineBytes')
   const config = {
     sites: given.sites ?? DEFAULTS.sites,
+    frames: given.frames ?? DEFAULTS.frames,
     redzoneBytes: given.redzoneBytes ?? DEFAULTS.redzoneBytes,
     quarantineBytes: given.quarantineBytes ?? Math.min(DEFAULTS.quarantineBytes, Math.floor(reservableBytes / 4)),
     order: given.order ?? DEFAULTS.order,
@@ -53,6 +58,11 @@ export function parseDebugOptions(options: boolean | DebugOptions, reservableByt
   }
   if (!Number.isSafeInteger(config.sites) || config.sites < 0) {
     throw new RangeError(`debug: sites must be a whole number from 0, not ${describe(config.sites)}`)
+  }
+  if (!Number.isInteger(config.frames) || config.frames < 1 || config.frames > MOST_FRAMES) {
+    throw new RangeError(
+      `debug: frames must be a whole number from 1 to ${MOST_FRAMES}, not ${describe(config.frames)}`,
+    )
   }
   const { redzoneBytes } = config
   if (

@@ -4,6 +4,7 @@ import { checkOptionNames } from '../../base/option-names.js'
 import { UNIT_BYTES } from '../../heap/size-classes.js'
 import type { SegmentPlan } from '../backing/segment-plan.js'
 import type { SegmentSource } from '../backing/segment-source.js'
+import { type ReservedChange, ReservedWatch } from '../reserved-watch.js'
 import { type DebugConfig, type DebugOptions, parseDebugOptions } from './debug-options.js'
 
 const CROSS_STREAM_REUSE = ['ordered', 'wait-before-grow', 'wait-before-oom'] as const
@@ -54,6 +55,25 @@ export interface PoolOptions {
   readonly debug?: boolean | DebugOptions
   /** true: the pool can be used in several threads; see `pool.share()` (false) */
   readonly shared?: boolean
+  /** memory that the pool takes when it is made, as by `pool.reserve` (0) */
+  readonly initialBytes?: ByteSize
+  /**
+   * called when a call has made the pool take memory from the device, after that call has returned; of a pool of one
+   * thread (none)
+   */
+  readonly onGrow?: (change: ReservedChange) => void
+  /** the same for memory that the pool has given back (none) */
+  readonly onTrim?: (change: ReservedChange) => void
+  /** whether a process warning tells of buffers that were held when a `using` block closed the pool (true) */
+  readonly warnOnHeld?: boolean
+}
+
+/** Options that act once, when a pool is made, or beside it. */
+export interface PoolExtras {
+  readonly initialBytes: number
+  /** null: nobody watches */
+  readonly watch: ReservedWatch | null
+  readonly warnOnHeld: boolean
 }
 
 /** `PoolOptions` with the defaults filled in and sizes in bytes. */
@@ -88,6 +108,10 @@ const KEYS = [
   'backing',
   'debug',
   'shared',
+  'initialBytes',
+  'onGrow',
+  'onTrim',
+  'warnOnHeld',
 ]
 
 /** Checks options against a device of `deviceBytes`; throws TypeError or RangeError naming the option. */
@@ -121,6 +145,27 @@ export function parsePoolOptions(given: PoolOptions, deviceBytes: number): PoolC
     backing: choice(options.backing ?? 'auto', 'backing', ['auto', 'virtual', 'segments', 'managed'] as const),
     debug: parseDebugOptions(options.debug ?? false, Math.min(limitBytes, deviceBytes)),
   }
+}
+
+/** Checks the options that `parsePoolOptions` leaves; throws TypeError or RangeError naming the option. */
+export function parsePoolExtras(options: PoolOptions, limitBytes: number): PoolExtras {
+  const { initialBytes = 0 } = readSizes(options, 'initialBytes')
+  checkByteCount(initialBytes, 'initialBytes', 0)
+  if (initialBytes > limitBytes) {
+    const excess = `initialBytes (${formatBytes(initialBytes)}) exceeds maxPoolBytes (${formatBytes(limitBytes)})`
+    throw new RangeError(`${excess}; lower it, or raise maxPoolBytes`)
+  }
+  const { onGrow, onTrim, shared } = options
+  for (const [name, listener] of Object.entries({ onGrow, onTrim })) {
+    if (listener === undefined) continue
+    if (typeof listener !== 'function') throw new TypeError(`${name} must be a function, not ${describe(listener)}`)
+    if (shared === true) {
+      throw new TypeError(`${name} is for pools of one thread: a shared pool grows in another thread; look at stats()`)
+    }
+  }
+  const warnOnHeld = choice(options.warnOnHeld ?? true, 'warnOnHeld', [true, false])
+  const isWatched = onGrow !== undefined || onTrim !== undefined
+  return { initialBytes, watch: isWatched ? new ReservedWatch(onGrow, onTrim) : null, warnOnHeld }
 }
 
 /** Parses `maxPoolBytes` for a device of `totalBytes`; Infinity stays. Throws TypeError or RangeError. */

@@ -4,9 +4,13 @@ import { formatBytes } from '../../base/bytes.js'
 import { OutOfMemoryError, type Remedy, type StreamMemory } from '../../base/errors.js'
 import { streamName } from '../../order/ordered-stream.js'
 import type { Backing } from '../backing/backing.js'
+import type { LiveGroup } from '../labels.js'
 import { beyondDevice, figuresOf, limitText } from '../out-of-memory.js'
 import type { PoolStats } from '../pool.js'
 import type { PoolConfig } from './options.js'
+
+/** Labels that an error names. */
+const MOST_LABELS = 5
 
 /** The state of a caching pool when a request of `bytes` failed. */
 export interface Shortage {
@@ -21,6 +25,8 @@ export interface Shortage {
   readonly deviceTotalBytes: number
   readonly config: Pick<PoolConfig, 'leaveFreeBytes' | 'crossStreamReuse'>
   readonly backing: Pick<Backing, 'kind' | 'stepBytes'>
+  /** the live buffers with a label, by label, most bytes first */
+  readonly labels?: readonly LiveGroup[]
 }
 
 /** The error for a failed request: the numbers, and the remedy. */
@@ -39,7 +45,7 @@ export function noRoomToReserve(shortage: Shortage): OutOfMemoryError {
 
 /** `judged` decides about the remedy. */
 function errorOf(fact: string, shortage: Shortage, judged: Shortage): OutOfMemoryError {
-  const { bytes, stats, deviceFreeBytes, deviceTotalBytes, largestFreeBytes } = shortage
+  const { bytes, stats, deviceFreeBytes, deviceTotalBytes, largestFreeBytes, labels } = shortage
   const streams = [...shortage.streams].sort((a, b) => b.pendingBytes - a.pendingBytes)
   const heldElsewhereBytes = Math.max(0, deviceTotalBytes - deviceFreeBytes - stats.reservedBytes)
   const [remedy, advice] = remedyFor({ ...judged, streams }, heldElsewhereBytes)
@@ -51,6 +57,7 @@ function errorOf(fact: string, shortage: Shortage, judged: Shortage): OutOfMemor
     limitText(stats),
     `${formatBytes(deviceFreeBytes)} free on the device`,
     `largest free piece ${formatBytes(largestFreeBytes)}`,
+    ...(labels ?? []).slice(0, MOST_LABELS).map(({ name, bytes: held }) => `${formatBytes(held)} labelled '${name}'`),
   ]
   const figures = {
     ...figuresOf(bytes, stats, deviceFreeBytes),

@@ -13,9 +13,13 @@ const OURS = codePlaces(packageRoot())
 export class CallSite {
   private readonly trace: { stack?: string } = {}
 
-  private constructor(inText: boolean) {
+  private constructor(
+    inText: boolean,
+    /** most calls in the text */
+    private readonly frames: number,
+  ) {
     const { stackTraceLimit } = Error
-    Error.stackTraceLimit = MOST_FRAMES
+    Error.stackTraceLimit = MOST_FRAMES + this.frames
     Error.captureStackTrace(this.trace, CallSite.here)
     Error.stackTraceLimit = stackTraceLimit
     if (inText) void this.trace.stack
@@ -25,15 +29,19 @@ export class CallSite {
    * The running call. Until it is formatted, a stack keeps the receivers of its functions alive; `inText` formats it
    * at once.
    */
-  static here(inText: boolean): CallSite {
-    return new CallSite(inText)
+  static here(inText: boolean, frames = 1): CallSite {
+    return new CallSite(inText, frames)
   }
 
-  /** The innermost call outside of this package: `function (file:line:column)`, or without a function. */
+  /**
+   * The innermost calls outside of this package, each as `function (file:line:column)` or without a function; the
+   * caller follows behind an arrow.
+   */
   toString(): string {
     const frames = (this.trace.stack ?? '').split('\n').filter(line => line.startsWith('    at '))
-    const outside = frames.find(line => !isOurs(line)) ?? frames.at(-1) ?? '    at an unknown place'
-    return outside.slice('    at '.length)
+    const outside = frames.filter(line => !isOurs(line)).slice(0, this.frames)
+    if (outside.length === 0) outside.push(frames.at(-1) ?? '    at an unknown place')
+    return outside.map(line => line.slice('    at '.length)).join(' ← ')
   }
 }
 

@@ -17,6 +17,7 @@ import type { Allocation, BufferOwner } from '../allocation.js'
 import type { DeviceBuffer } from '../buffer.js'
 import type { CachingPool } from '../caching/caching-pool.js'
 import type { DebugConfig } from '../caching/debug-options.js'
+import { labelOf } from '../labels.js'
 import { freeSlowly } from '../slow-free.js'
 import { CallSite } from './call-site.js'
 
@@ -156,7 +157,13 @@ export class DebugAllocation implements Allocation {
   }
 
   describe(): string {
-    return `${formatBytes(this.byteLength)} at 0x${this.ptr.toString(16)}, allocated at ${siteText(this.allocatedAt)}`
+    return `${this.name}${formatBytes(this.byteLength)} at 0x${this.ptr.toString(16)}, allocated at ${siteText(this.allocatedAt)}`
+  }
+
+  /** The label in quotation marks, for messages; '' without one. */
+  private get name(): string {
+    const label = labelOf(this.pool, this.record, this.block.tag)
+    return label === '' ? '' : `'${label}' `
   }
 
   private checkAllocated(stream: Stream, call: string): void {
@@ -186,7 +193,8 @@ export class DebugAllocation implements Allocation {
   }
 
   private here(): CallSite | null {
-    return this.isSampled ? CallSite.here(this.pool.debug.warnOnLeak) : null
+    const { warnOnLeak, frames } = this.pool.debug
+    return this.isSampled ? CallSite.here(warnOnLeak, frames) : null
   }
 
   private fault(fault: Fault, what: string, calls: { freedAt?: Place; usedAt?: Place }): DebugError {
@@ -197,7 +205,7 @@ export class DebugAllocation implements Allocation {
       ...(freedAt === undefined ? {} : { freedAt: siteText(freedAt) }),
     }
     const places = Object.entries(sites).map(([call, site]) => `${call.replace('At', ' at')} ${site}`)
-    const buffer = `${this.byteLength} bytes at 0x${this.ptr.toString(16)}`
+    const buffer = `${this.name}${this.byteLength} bytes at 0x${this.ptr.toString(16)}`
     return new DebugError(fault, `${what}. Buffer of ${buffer}, ${places.join(', ')}`, sites)
   }
 }

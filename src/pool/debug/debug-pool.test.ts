@@ -117,7 +117,7 @@ describe('debug mode: the pool itself', () => {
     for (const [debug, kind, message] of [
       [5, 'TypeError', /debug must be true, false or an object/],
       [null, 'TypeError', /debug must be true, false or an object/],
-      [{ site: 1 }, 'TypeError', /debug: unknown option 'site'; the options are sites, redzoneBytes/],
+      [{ site: 1 }, 'TypeError', /debug: unknown option 'site'; the options are sites, frames, redzoneBytes/],
       [{ sites: -1 }, 'RangeError', /sites must be a whole number/],
       [{ redzoneBytes: 100 }, 'RangeError', /redzoneBytes must be a multiple of 256/],
       [{ redzoneBytes: 4 * MiB }, 'RangeError', /redzoneBytes/],

@@ -16,6 +16,7 @@ import { CachingPool, type LiveBlock, unknownAddress } from '../caching/caching-
 import type { DebugConfig } from '../caching/debug-options.js'
 import type { PoolConfig } from '../caching/options.js'
 import type { CloseReport } from '../closable-pool.js'
+import { groupLive, type LiveGroup, labelOf } from '../labels.js'
 import type { PoolStats } from '../pool.js'
 import { DebugAllocation, siteText } from './debug-allocation.js'
 import { fillPattern, firstChange, Pattern, waitUnnoticed } from './fill-patterns.js'
@@ -46,7 +47,10 @@ export interface DebugCloseReport extends CloseReport {
  * Calls mean the same as in a `CachingPool`; frees wait on the host. Made by `device.createPool({ debug: true })`.
  */
 export class DebugPool extends CachingPool {
-  /** false: the checks would read memory that captured work has not written yet */
+  /**
+   * false: the checks would read memory that captured work has not written yet
+   * @internal
+   */
   override readonly servesCaptures = false
   /** the options of debug mode, with defaults filled in */
   readonly debug: DebugConfig
@@ -106,6 +110,7 @@ export class DebugPool extends CachingPool {
     return buffer
   }
 
+  /** @internal */
   override release(buffer: DeviceBuffer, stream?: Stream): void {
     if (!(buffer.allocation instanceof DebugAllocation)) throw new PoolError('free: the buffer came from another pool')
     this.end(buffer.allocation, stream)
@@ -140,6 +145,7 @@ export class DebugPool extends CachingPool {
       byteLength,
       blockBytes: this.blockBytes(block),
       stream: stream.closed ? null : stream.handle,
+      label: labelOf(this, block.record, block.tag),
       allocatedAt: siteText(allocatedAt),
     }))
   }
@@ -169,6 +175,17 @@ export class DebugPool extends CachingPool {
     for (const fault of faults) process.emitWarning(fault)
     if (this.debug.warnOnLeak && lost.length > 0) warnOfHeld(lost)
     return { ...report, lost, faults }
+  }
+
+  /** As of `CachingPool`; the warning names the places of the allocations. */
+  override [Symbol.dispose](): void {
+    const { lost } = this.close()
+    if (this.warnOnHeld && !this.debug.warnOnLeak && lost.length > 0) warnOfHeld(lost)
+  }
+
+  /** The live buffers by the place of their allocation, most bytes first. */
+  liveBySite(): LiveGroup[] {
+    return groupLive(this.live(), ({ allocatedAt }) => allocatedAt)
   }
 
   private forgetAll(): void {
@@ -303,9 +320,8 @@ function warnOfLoss(allocation: DebugAllocation): void {
 
 function warnOfHeld(lost: readonly DebugLiveBlock[]): void {
   const bytes = lost.reduce((sum, block) => sum + block.byteLength, 0)
-  const places = new Map<string, number>()
-  for (const { allocatedAt } of lost) places.set(allocatedAt, (places.get(allocatedAt) ?? 0) + 1)
-  const list = [...places].map(([place, count]) => `${count} from ${place}`).join('; ')
+  const places = groupLive(lost, ({ allocatedAt }) => allocatedAt)
+  const list = places.map(({ name, buffers }) => `${buffers} from ${name}`).join('; ')
   process.emitWarning(
     `${lost.length} buffers of ${formatBytes(bytes)} were held when their pool was closed: ${list}`,
     'PoolWarning',

@@ -2,7 +2,7 @@ import type { Clocks } from '../../order/clocks.js'
 import type { Stream } from '../../order/stream.js'
 import { CachingPool } from '../caching/caching-pool.js'
 import type { DebugOptions } from '../caching/debug-options.js'
-import { type PoolOptions, parsePoolOptions } from '../caching/options.js'
+import { type PoolOptions, parsePoolExtras, parsePoolOptions } from '../caching/options.js'
 import { DebugPool } from './debug-pool.js'
 
 /** Options of a caching pool in debug mode. */
@@ -19,7 +19,25 @@ export function makeCachingPool(
   deviceBytes: number,
 ): CachingPool {
   const config = parsePoolOptions(options, deviceBytes)
+  const { initialBytes, watch, warnOnHeld } = parsePoolExtras(options, config.limitBytes)
   const { debug } = config
-  if (debug === null) return new CachingPool(clocks, defaultStream, config)
-  return new DebugPool(clocks, defaultStream, { ...config, debug })
+  const pool =
+    debug === null
+      ? new CachingPool(clocks, defaultStream, config)
+      : new DebugPool(clocks, defaultStream, { ...config, debug })
+  pool.watch = watch
+  pool.warnOnHeld = warnOnHeld
+  reserveFirst(pool, initialBytes)
+  return pool
+}
+
+/** Takes the memory of the option `initialBytes` for a new pool, which is closed if there is not enough. */
+export function reserveFirst(pool: { reserve(bytes: number): number; close(): unknown }, bytes: number): void {
+  if (bytes === 0) return
+  try {
+    pool.reserve(bytes)
+  } catch (error) {
+    pool.close()
+    throw error
+  }
 }

@@ -33,7 +33,10 @@ export class ImportedPool extends StreamOrderedPool {
     super(clocks, defaultStream)
   }
 
-  /** Opens the pool that another process shares at `path`. */
+  /**
+   * Opens the pool that another process shares at `path`.
+   * @internal
+   */
   static async open(clocks: Clocks, stream: Stream, path: string, options: PassOptions): Promise<ImportedPool> {
     checkShare('importPool', path, options)
     const { context } = clocks

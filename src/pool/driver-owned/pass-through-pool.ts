@@ -110,6 +110,7 @@ export abstract class PassThroughPool extends Pool implements RecordPool, Dispos
 
   // V8 inlines `release` into a loop that frees buffers of several kinds of pool, until an inlining budget is spent.
   // The cached path of a caching pool needs that budget, so this method is as small as possible.
+  /** @internal */
   release(buffer: DeviceBuffer, stream?: Stream): void {
     this.takeBack(buffer, stream)
   }
@@ -167,24 +168,36 @@ export abstract class PassThroughPool extends Pool implements RecordPool, Dispos
     this.close()
   }
 
-  /** For buffers: the address of a live record. Throws PoolError for a stale one. */
+  /**
+   * For buffers: the address of a live record. Throws PoolError for a stale one.
+   * @internal
+   */
   addressOf(record: number, tag: number, call: string): number {
     this.checkLive(record, tag, call)
     return this.records.doubles[record * Stride.doubles + ADDRESS]
   }
 
-  /** For buffers: the requested bytes of a live record. Throws PoolError for a stale one. */
+  /**
+   * For buffers: the requested bytes of a live record. Throws PoolError for a stale one.
+   * @internal
+   */
   requestedBytesOf(record: number, tag: number, call: string): number {
     this.checkLive(record, tag, call)
     return this.records.doubles[record * Stride.doubles + Double.requested]
   }
 
-  /** For buffers: whether the handle with this tag is live. */
+  /**
+   * For buffers: whether the handle with this tag is live.
+   * @internal
+   */
   isLive(record: number, tag: number): boolean {
     return this.records.words[record * Stride.words + Word.tag] === tag
   }
 
-  /** Only this device's work can use the memory, unless a subclass says otherwise. */
+  /**
+   * Only this device's work can use the memory, unless a subclass says otherwise.
+   * @internal
+   */
   reachableFrom(context: Context): boolean {
     return context.sharesDevice(this.context)
   }

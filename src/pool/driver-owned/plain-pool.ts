@@ -29,10 +29,12 @@ export class PlainPool extends PassThroughPool {
     this.users.delete(buffer.record)
   }
 
+  /** @internal */
   override reachableFrom(context: Context): boolean {
     return context.hasPeerAccess(this.context)
   }
 
+  /** @internal */
   override changeAccess(location: AccessLocation, access: PoolAccess): void {
     this.checkOpen('setAccess')
     const peer = peerOf(this.context, location, access)

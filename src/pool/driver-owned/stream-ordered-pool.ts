@@ -37,6 +37,7 @@ export abstract class StreamOrderedPool extends PassThroughPool {
     if (isOurs) this.users.delete(buffer.record)
   }
 
+  /** @internal */
   override changeAccess(location: AccessLocation, access: PoolAccess): void {
     this.checkOpen('setAccess')
     changeAccess(this.context, this.handle, location, access)
@@ -48,7 +49,10 @@ export abstract class StreamOrderedPool extends PassThroughPool {
     return accessOf(this.context, this.handle, location)
   }
 
-  /** Asks the driver, because others can change the access to a pool, too. */
+  /**
+   * Asks the driver, because others can change the access to a pool, too.
+   * @internal
+   */
   override reachableFrom(context: Context): boolean {
     if (context.sharesDevice(this.context)) return true
     if (this.closed || !context.sharesAddresses(this.context) || this.access({ context }) === 'none') return false

@@ -36,7 +36,10 @@ interface HostParts {
 export abstract class HostPool implements Disposable {
   /** the device whose streams copy from and to the memory */
   readonly context: Context
-  /** finds the memory at an address */
+  /**
+   * finds the memory at an address
+   * @internal
+   */
   readonly memory: PinnedMemory
   protected readonly blocks: CachingPool | SharedPool
   /** the stream to allocate blocks on while a capture keeps the default stream idle; made at first need */
@@ -51,7 +54,10 @@ export abstract class HostPool implements Disposable {
     this.memory = memory
   }
 
-  /** Made by the device: `device.createHostPool(options)`. */
+  /**
+   * Made by the device: `device.createHostPool(options)`.
+   * @internal
+   */
   static open(clocks: Clocks, defaultStream: Stream, options: HostPoolOptions): HostPool {
     const { limitBytes, segmentBytes, shared, mapped } = parseHostPoolOptions(options)
     const memory = new PinnedSegments(clocks.context, segmentBytes, shared, mapped)
@@ -144,17 +150,26 @@ export abstract class HostPool implements Disposable {
     throw new PoolError('share: the pool is one of this thread; make it with { shared: true }')
   }
 
-  /** For buffers: throws PoolError, in the name of `call`, for a stream that cannot use the memory now. */
+  /**
+   * For buffers: throws PoolError, in the name of `call`, for a stream that cannot use the memory now.
+   * @internal
+   */
   checkCopies(call: string, stream: Stream): void {
     stream.checkOpen(call)
   }
 
-  /** For buffers: notes a copy that is about to be submitted to `stream`. */
+  /**
+   * For buffers: notes a copy that is about to be submitted to `stream`.
+   * @internal
+   */
   noteCopy(block: DeviceBuffer, stream: Stream): void {
     this.note(block, stream, this.clocks.marked[stream.slot] + 1)
   }
 
-  /** For buffers: notes that work submitted to `stream` before the free uses the block. */
+  /**
+   * For buffers: notes that work submitted to `stream` before the free uses the block.
+   * @internal
+   */
   noteUse(block: DeviceBuffer, stream: Stream, call: string): void {
     void block.ptr // throws for a stale handle
     checkStreamOf(call, stream, this.clocks)

@@ -67,6 +67,7 @@ class HostBlocks<D> extends SharedPool<D> {
  * which takes 20 to 50 µs.
  */
 export class SharedHostPool<D = unknown> extends HostPool {
+  /** @internal */
   declare readonly memory: PinnedMemoryClient
   declare protected readonly blocks: HostBlocks<D>
 
@@ -91,7 +92,10 @@ export class SharedHostPool<D = unknown> extends HostPool {
     return this.blocks.thread
   }
 
-  /** Waits until the pool server runs; throws the error that kept it from making the pool. */
+  /**
+   * Waits until the pool server runs; throws the error that kept it from making the pool.
+   * @internal
+   */
   begin(): void {
     this.blocks.begin()
   }

@@ -33,6 +33,7 @@ const KEYS = ['bytes', 'capacityBytes', 'stream']
 export class GrowableBuffer extends MappedBuffer {
   /**
    * Checks the options, reserves addresses, and maps the first bytes. When it throws, it has given everything back.
+   * @internal
    */
   static create(clocks: Clocks, defaultStream: Stream, options: GrowableOptions): GrowableBuffer {
     const { context } = clocks

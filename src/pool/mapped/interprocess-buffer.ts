@@ -79,7 +79,10 @@ export class InterprocessBuffer extends MappedBuffer {
     super(allocation)
   }
 
-  /** Makes new memory. When it throws, it has given everything back. */
+  /**
+   * Makes new memory. When it throws, it has given everything back.
+   * @internal
+   */
   static create(clocks: Clocks, stream: Stream, bytes: number): InterprocessBuffer {
     checkByteCount(bytes, 'createInterprocessBuffer: bytes')
     checkStreamOf('createInterprocessBuffer', stream, clocks)
@@ -98,7 +101,10 @@ export class InterprocessBuffer extends MappedBuffer {
     }
   }
 
-  /** Opens the memory that another process shares at `path`. */
+  /**
+   * Opens the memory that another process shares at `path`.
+   * @internal
+   */
   static async open(
     clocks: Clocks,
     defaultStream: Stream,

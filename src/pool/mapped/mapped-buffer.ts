@@ -6,7 +6,10 @@ import type { GrowableAllocation } from './growable-allocation.js'
 
 /** A DeviceBuffer with addresses and memory of its own, outside of all pools. */
 export abstract class MappedBuffer extends DeviceBuffer {
-  /** the buffer's own allocation, for its addresses and memory */
+  /**
+   * the buffer's own allocation, for its addresses and memory
+   * @internal
+   */
   declare readonly allocation: GrowableAllocation
 
   constructor(allocation: GrowableAllocation) {

@@ -28,6 +28,7 @@ import type { PoolConfig } from '../caching/options.js'
 import { noRoomToReserve, outOfMemory, type Shortage } from '../caching/shortage.js'
 import { classUnits } from '../caching/stream-caches.js'
 import { ClosablePool, type CloseReport } from '../closable-pool.js'
+import { labelOf } from '../labels.js'
 import type { PoolStats } from '../pool.js'
 import { checkTransferred, checkTransferredList, type TransferredBuffer } from '../transferred-buffer.js'
 import { AddressLookup } from './address-lookup.js'
@@ -119,7 +120,10 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
     this.marked = config.streamOrdered ? clocks.marked : new Float64Array(clocks.marked.length).fill(-1)
   }
 
-  /** Returns when the pool server has begun; throws the error that kept it from making the pool. */
+  /**
+   * Returns when the pool server has begun; throws the error that kept it from making the pool.
+   * @internal
+   */
   begin(): void {
     this.ask({ ask: 'begin' })
   }
@@ -204,11 +208,15 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
     this.setSlack(block, slackOf(block, bytes))
   }
 
+  /** @internal */
   release(buffer: DeviceBuffer, stream?: Stream): void {
     this.releaseBlock(buffer.allocation as Block, buffer.tag, stream)
   }
 
-  /** Takes back the block of a buffer that has `given` as its tag. */
+  /**
+   * Takes back the block of a buffer that has `given` as its tag.
+   * @internal
+   */
   releaseBlock(block: Block, given: number, stream?: Stream): void {
     const { tag } = block
     const { slot } = block.stream
@@ -223,7 +231,10 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
     }
   }
 
-  /** Frees an adopted block. Most go back to the thread that has the page of their record. */
+  /**
+   * Frees an adopted block. Most go back to the thread that has the page of their record.
+   * @internal
+   */
   releaseAdopted(block: AdoptedBlock, tag: number, stream?: Stream): void {
     const { slot } = block.stream
     if (
@@ -350,7 +361,7 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
 
   /** Every buffer that a thread holds, or that is on its way between threads, in no particular order. */
   live(): SharedLiveBlock[] {
-    return this.report.live()
+    return this.report.live((record, tag) => labelOf(this, record, tag))
   }
 
   /** The threads that use the pool, its pool server included, and those that ended while they held buffers. */
@@ -405,6 +416,7 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
     return { lostBuffers: buffers, lostBytes: bytes }
   }
 
+  /** @internal */
   announceUse(block: Block | AdoptedBlock, stream: Stream): void {
     this.checkStream('recordUse', stream)
     if (!this.config.streamOrdered) return
@@ -424,14 +436,17 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
     }
   }
 
+  /** @internal */
   reachableFrom(context: Context): boolean {
     return context.sharesDevice(this.context)
   }
 
+  /** @internal */
   requestedBytesOfRecord(record: number): number {
     return this.doubles[(record << 3) | Double.requested]
   }
 
+  /** @internal */
   addressOfRecord(record: number): number {
     const base = record << 4
     return this.state.bases[this.words[base | Word.range]] + this.words[base | Word.offset] * UNIT_BYTES

@@ -30,6 +30,7 @@ export interface PoolThread {
   readonly liveBytes: number
 }
 
+/** A live buffer of a shared pool, as `live()` lists it for people. */
 export interface SharedLiveBlock extends LiveBlock {
   /** the pool's number of the thread that holds it; 0 while it is on its way between threads */
   readonly thread: number
@@ -69,7 +70,8 @@ export class SharedReport {
     return this.state.counts.reduce((all, one, index) => (index % COUNT_LINE === count ? all + one : all), 0)
   }
 
-  live(): SharedLiveBlock[] {
+  /** `labelOf` tells the label of a record. */
+  live(labelOf: (record: number, tag: number) => string = () => ''): SharedLiveBlock[] {
     const { records, registry, bases } = this.state
     const { words, doubles } = records
     const blocks: SharedLiveBlock[] = []
@@ -83,6 +85,7 @@ export class SharedReport {
         byteLength: doubles[(record << 3) | Double.requested],
         blockBytes: words[base | Word.units] * UNIT_BYTES,
         stream: this.handleOf(words[base | Word.key] - 1),
+        label: labelOf(record, words[base] & ~1),
         thread: worker === NO_THREAD ? NO_THREAD : registry.nameOf(worker),
       })
     }

@@ -59,17 +59,26 @@ export interface SharedRoom {
 
 /** A pool for other threads of this process, to be cloned into any message. `D` is the type of its device. */
 export interface SharedPoolState<D = unknown> {
+  /** tells descriptors of different kinds of pool apart */
   readonly kind: 'caching' | 'block' | 'host'
+  /** version of the descriptor; all threads must use the same version of the package */
   readonly version: number
   /** number of the process; the pool works in no other */
   readonly process: number
   /** number of the pool, which its buffers carry from thread to thread */
   readonly number: number
+  /** @internal */
   readonly room: SharedRoom
+  /** @internal */
   readonly config: PoolConfig
+  /** @internal */
   readonly buffer: SharedArrayBuffer
-  /** of a Doorbell, which wakes the thread of the pool server */
+  /**
+   * of a Doorbell, which wakes the thread of the pool server
+   * @internal
+   */
   readonly doorbell: SharedArrayBuffer
+  /** the descriptor of the pool's device */
   readonly device: D
 }
 

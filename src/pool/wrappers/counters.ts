@@ -15,19 +15,28 @@ export class Counter {
     return this.value
   }
 
-  /** For wrappers: adds `amount`. */
+  /**
+   * For wrappers: adds `amount`.
+   * @internal
+   */
   add(amount: number): void {
     this.value += amount
     this.total += amount
     if (this.value > this.peak) this.peak = this.value
   }
 
-  /** For wrappers: subtracts `amount`. */
+  /**
+   * For wrappers: subtracts `amount`.
+   * @internal
+   */
   subtract(amount: number): void {
     this.value -= amount
   }
 
-  /** For wrappers: whether `amount` more is above `limit`. Frees that were not seen are looked for at need only. */
+  /**
+   * For wrappers: whether `amount` more is above `limit`. Frees that were not seen are looked for at need only.
+   * @internal
+   */
   exceeds(amount: number, limit: number): boolean {
     return this.value + amount > limit && this.current + amount > limit
   }
@@ -46,13 +55,19 @@ export class Counters {
     this.allocations = new Counter(settle)
   }
 
-  /** For wrappers: notes that a buffer of `bytes` was handed out. */
+  /**
+   * For wrappers: notes that a buffer of `bytes` was handed out.
+   * @internal
+   */
   noteAllocation(bytes: number): void {
     this.bytes.add(bytes)
     this.allocations.add(1)
   }
 
-  /** For wrappers: notes that a buffer of `bytes`, or several of together `bytes`, were freed. */
+  /**
+   * For wrappers: notes that a buffer of `bytes`, or several of together `bytes`, were freed.
+   * @internal
+   */
   noteFree(bytes: number, count = 1): void {
     this.bytes.subtract(bytes)
     this.allocations.subtract(count)

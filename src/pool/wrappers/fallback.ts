@@ -53,6 +53,7 @@ export class FallbackPool extends Wrapper implements Disposable {
     return other === null ? null : this.note(other)
   }
 
+  /** @internal */
   override release(buffer: DeviceBuffer, stream?: Stream): void {
     const upstream = this.fallen.has(buffer) ? this.overflow : this.upstream
     upstream.release(buffer, stream)

@@ -12,9 +12,13 @@ import { Wrapper } from './wrapper.js'
  * size or Infinity.
  */
 export function limited(upstream: Pool, limitBytes: ByteSize): LimitedPool {
+  return new LimitedPool(upstream, checkedLimit(limitBytes))
+}
+
+function checkedLimit(limitBytes: ByteSize): number {
   const bytes = bytesOfSize(limitBytes, 'limited: limitBytes')
   if (bytes !== Infinity) checkByteCount(bytes, 'limited: limitBytes')
-  return new LimitedPool(upstream, bytes)
+  return bytes
 }
 
 /** A pool with a limit on the bytes handed out; beyond it, allocations fail as out of memory. Made by `limited()`. */
@@ -24,8 +28,7 @@ export class LimitedPool extends Wrapper {
 
   constructor(
     upstream: Pool,
-    /** the most requested bytes that may be live at a time */
-    readonly limitBytes: number,
+    private limit: number,
   ) {
     super(upstream)
     this.handedOut = new HandedOut(
@@ -37,6 +40,19 @@ export class LimitedPool extends Wrapper {
         this.currentBytes = 0
       },
     )
+  }
+
+  /**
+   * The most requested bytes that may be live at a time. It can be set at any time; below what is live, nothing is
+   * allocated until enough was freed. Throws like `limited` for a bad value.
+   */
+  get limitBytes(): number {
+    return this.limit
+  }
+
+  /** Changes the limit. */
+  set limitBytes(limit: ByteSize) {
+    this.limit = checkedLimit(limit)
   }
 
   /** Requested bytes of the live buffers. */
@@ -57,6 +73,7 @@ export class LimitedPool extends Wrapper {
     return buffer === null ? null : this.note(buffer, bytes)
   }
 
+  /** @internal */
   override release(buffer: DeviceBuffer, stream?: Stream): void {
     const bytes = buffer.allocation.requestedBytesOf(buffer.record, buffer.tag, 'free')
     this.upstream.release(buffer, stream)
@@ -78,8 +95,8 @@ export class LimitedPool extends Wrapper {
   }
 
   private exceeds(bytes: number): boolean {
-    if (!(this.currentBytes + bytes > this.limitBytes)) return false // the upstream refuses bad sizes
-    if (!(this.handedOutBytes + bytes > this.limitBytes)) return false
+    if (!(this.currentBytes + bytes > this.limit)) return false // the upstream refuses bad sizes
+    if (!(this.handedOutBytes + bytes > this.limit)) return false
     checkByteCount(bytes, 'bytes')
     return true
   }

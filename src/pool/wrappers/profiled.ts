@@ -82,6 +82,7 @@ export class ProfiledPool extends Wrapper {
     })
   }
 
+  /** @internal */
   override release(buffer: DeviceBuffer, stream?: Stream): void {
     const ptr = buffer.allocation.addressOf(buffer.record, buffer.tag, 'free')
     this.inRange('free', ptr, () => super.release(buffer, stream))

@@ -48,6 +48,7 @@ export class StatisticsPool extends Wrapper {
     return scope
   }
 
+  /** @internal */
   override release(buffer: DeviceBuffer, stream?: Stream): void {
     const bytes = buffer.allocation.requestedBytesOf(buffer.record, buffer.tag, 'free')
     super.release(buffer, stream)

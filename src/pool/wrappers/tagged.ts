@@ -150,6 +150,7 @@ export class TaggedPool extends Wrapper {
     return buffer === null ? null : this.note(buffer, bytes, account)
   }
 
+  /** @internal */
   override release(buffer: DeviceBuffer, stream?: Stream): void {
     const bytes = buffer.allocation.requestedBytesOf(buffer.record, buffer.tag, 'free')
     const account = this.accountOf.get(buffer)

@@ -35,7 +35,10 @@ export abstract class Wrapper extends Pool {
     return buffer === null ? null : this.adopt(buffer)
   }
 
-  /** Either throws and leaves the buffer as it was, or frees it; so counters change after this call. */
+  /**
+   * Either throws and leaves the buffer as it was, or frees it; so counters change after this call.
+   * @internal
+   */
   release(buffer: DeviceBuffer, stream?: Stream): void {
     this.upstream.release(buffer, stream)
   }
@@ -55,6 +58,7 @@ export abstract class Wrapper extends Pool {
     return `${this.constructor.name} around ${this.upstream}`
   }
 
+  /** @internal */
   override changeAccess(location: AccessLocation, access: PoolAccess): void {
     this.upstream.changeAccess(location, access)
   }

@@ -6,6 +6,7 @@ import { hostAddress } from '../memory/host-address.js'
 import { DeviceCalls } from './device-calls.js'
 
 export class MemoryCalls extends DeviceCalls {
+  /** The address of host memory in this process. */
   hostAddress(host: ArrayBufferView): number {
     return hostAddress(this.hosts.asRegistered(host))
   }

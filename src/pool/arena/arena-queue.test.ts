@@ -1,0 +1,101 @@
+import assert from 'node:assert/strict'
+import { describe, it } from 'node:test'
+import { setImmediate } from 'node:timers/promises'
+import { inspect } from 'node:util'
+import { KiB, MiB } from '../../base/bytes.js'
+import { TestDevice } from '../pool.fixture.js'
+import type { ArenaPool } from './arena-pool.js'
+import { ArenaQueue, type ArenaQueueOptions } from './arena-queue.js'
+
+function setUp(options: Partial<ArenaQueueOptions> = {}) {
+  const device = new TestDevice()
+  return { device, queue: new ArenaQueue(device.clocks, device.defaultStream, { bytes: '1MiB', count: 2, ...options }) }
+}
+
+describe('a queue of arenas', () => {
+  it('lends each arena to one at a time, and resets it in between', async () => {
+    const { queue } = setUp()
+    const first = await queue.take()
+    const second = await queue.take()
+    assert.notEqual(first.arena, second.arena)
+    assert.equal(queue.available, 0)
+    const { arena } = first
+    const buffer = arena.allocate(512 * KiB)
+    first.close()
+    first.close()
+    assert.deepEqual([queue.available, buffer.freed, arena.availableBytes], [1, true, 1 * MiB])
+    using third = await queue.take()
+    assert.equal(third.arena, arena)
+    second.close()
+  })
+
+  it('serves those who wait in turn', async () => {
+    const { queue } = setUp()
+    const order: number[] = []
+    const busy = new Set<ArenaPool>()
+    const works = Array.from({ length: 7 }, (_, number) =>
+      queue.use(async arena => {
+        assert.ok(!busy.has(arena), 'it is lent to one at a time')
+        busy.add(arena)
+        order.push(number)
+        arena.allocate(1 * MiB)
+        await setImmediate()
+        busy.delete(arena)
+        return number * 10
+      }),
+    )
+    assert.deepEqual([queue.waiting, inspect(queue)], [5, 'ArenaQueue { 0 of 2 arenas available, 5 waiting }'])
+    assert.deepEqual(await Promise.all(works), [0, 10, 20, 30, 40, 50, 60])
+    assert.deepEqual(order, [0, 1, 2, 3, 4, 5, 6])
+    assert.deepEqual([queue.waiting, queue.available], [0, 2])
+  })
+
+  it('gives the arena back when work throws', async () => {
+    const { queue } = setUp({ count: 1 })
+    await assert.rejects(
+      queue.use(() => {
+        throw new Error('mine')
+      }),
+      /mine/,
+    )
+    assert.equal(queue.available, 1)
+  })
+
+  it('takes memory for an arena at its first need, and replaces one that its holder closed', async () => {
+    const { device, queue } = setUp({ count: 3 })
+    assert.equal(device.driver.usedBytes(), 1 * MiB)
+    const leases = [await queue.take(), await queue.take(), await queue.take()]
+    assert.equal(device.driver.usedBytes(), 3 * MiB)
+    const waiting = queue.take()
+    leases[0].arena.close()
+    leases[0].close()
+    const next = await waiting
+    next.arena.allocate(1 * KiB)
+    assert.equal(device.driver.usedBytes(), 3 * MiB)
+  })
+
+  it('rejects those who wait when it is closed, and when there is no room', async () => {
+    const { device, queue } = setUp({ bytes: 40 * MiB })
+    const lease = await queue.take()
+    await assert.rejects(queue.take(), { name: 'OutOfMemoryError' })
+    const { queue: small } = setUp({ count: 1 })
+    await small.take()
+    const waiting = small.take()
+    small.close()
+    const closed = { name: 'PoolError', message: /take: the arenas are closed/ }
+    await assert.rejects(waiting, closed)
+    await assert.rejects(small.take(), closed)
+    assert.deepEqual([small.closed, small.available], [true, 0])
+    queue.close()
+    lease.close()
+    assert.equal(device.driver.usedBytes(), 0)
+  })
+
+  it('refuses bad options by name', () => {
+    for (const count of [0, -1, 1.5, '2' as never, undefined as never]) {
+      assert.throws(() => setUp({ count }), { name: 'RangeError', message: /createArenaQueue: count must be/ })
+    }
+    assert.throws(() => setUp({ shared: true } as object), { name: 'TypeError', message: /unknown option 'shared'/ })
+    assert.throws(() => setUp({ bytes: 0 }), { name: 'RangeError', message: /bytes/ })
+  })
+})

@@ -1,0 +1,164 @@
+import { describe } from '../../base/bytes.js'
+import { PoolError } from '../../base/errors.js'
+import { checkOptionNames } from '../../base/option-names.js'
+import { showAsText } from '../../base/readable.js'
+import type { Clocks } from '../../order/clocks.js'
+import type { Stream } from '../../order/stream.js'
+import { type ArenaOptions, ArenaPool } from './arena-pool.js'
+
+/** Options of `createArenaQueue`. */
+export interface ArenaQueueOptions extends Omit<ArenaOptions, 'shared'> {
+  /** how many arenas there are at most; each is made at its first need */
+  readonly count: number
+}
+
+/** One arena of a queue, lent until `close()` or the end of a `using` block, which resets it. */
+export class ArenaLease implements Disposable {
+  private isOver = false
+
+  /** Made by `queue.take()`. */
+  constructor(
+    /** the arena, for the holder of the lease alone */
+    readonly arena: ArenaPool,
+    private readonly giveBack: (arena: ArenaPool) => void,
+  ) {}
+
+  /** Resets the arena, in the order of its streams, and gives it to the next one who waits. A second close does nothing. */
+  close(): void {
+    if (this.isOver) return
+    this.isOver = true
+    this.giveBack(this.arena)
+  }
+
+  /** The same as `close()`. */
+  [Symbol.dispose](): void {
+    this.close()
+  }
+}
+
+interface Waiter {
+  readonly resolve: (lease: ArenaLease) => void
+  readonly reject: (error: unknown) => void
+}
+
+/**
+ * A few arenas for many requests: each request takes one for itself, and waits in turn while all are lent. Made by the
+ * device: `device.createArenaQueue({ bytes, count })`.
+ */
+export class ArenaQueue implements Disposable {
+  private readonly idle: ArenaPool[] = []
+  private readonly waiters: Waiter[] = []
+  private readonly arenas = new Set<ArenaPool>()
+  private readonly arenaOptions: ArenaOptions
+  /** how many arenas there are at most */
+  readonly count: number
+  private isClosed = false
+
+  /** Use `device.createArenaQueue(options)`. */
+  constructor(
+    private readonly clocks: Clocks,
+    private readonly defaultStream: Stream,
+    options: ArenaQueueOptions,
+  ) {
+    checkOptionNames('createArenaQueue', options, ['bytes', 'maxBytes', 'count'])
+    const { count, ...arenaOptions } = options
+    if (!Number.isInteger(count) || count < 1) {
+      throw new RangeError(`createArenaQueue: count must be a whole number of at least 1, not ${describe(count)}`)
+    }
+    this.count = count
+    this.arenaOptions = arenaOptions
+    this.idle.push(this.newArena())
+  }
+
+  /** How many arenas could be lent at once now. */
+  get available(): number {
+    return this.isClosed ? 0 : this.idle.length + this.count - this.arenas.size
+  }
+
+  /** How many calls of `take` wait. */
+  get waiting(): number {
+    return this.waiters.length
+  }
+
+  /** True after `close`. */
+  get closed(): boolean {
+    return this.isClosed
+  }
+
+  /**
+   * Lends an arena, once one is free; those who wait come in turn. Rejects with OutOfMemoryError if the device has no
+   * room for a further arena, and with PoolError once the queue is closed.
+   */
+  async take(): Promise<ArenaLease> {
+    if (this.isClosed) throw closedError('take')
+    const arena = this.idle.pop() ?? (this.arenas.size < this.count ? this.newArena() : undefined)
+    if (arena !== undefined) return this.lend(arena)
+    return new Promise((resolve, reject) => this.waiters.push({ resolve, reject }))
+  }
+
+  /**
+   * Runs `work` with an arena of its own, which is reset when `work` has ended. Resolves to its result, and rejects with
+   * its error, or as `take` does.
+   */
+  async use<R>(work: (arena: ArenaPool) => R | Promise<R>): Promise<R> {
+    using lease = await this.take()
+    return await work(lease.arena)
+  }
+
+  /** Closes all arenas, lent ones too, and rejects those who wait. A second close does nothing. */
+  close(): void {
+    this.isClosed = true
+    for (const { reject } of this.waiters.splice(0)) reject(closedError('take'))
+    for (const arena of this.arenas) arena.close()
+    this.idle.length = 0
+  }
+
+  /** The same as `close()`. */
+  [Symbol.dispose](): void {
+    this.close()
+  }
+
+  /** One line for people, such as `ArenaQueue { 2 of 8 arenas available, 0 waiting }`; console.log shows it. */
+  toString(): string {
+    return `ArenaQueue { ${this.available} of ${this.count} arenas available, ${this.waiting} waiting }`
+  }
+
+  private newArena(): ArenaPool {
+    const arena = new ArenaPool(this.clocks, this.defaultStream, this.arenaOptions)
+    this.arenas.add(arena)
+    return arena
+  }
+
+  private lend(arena: ArenaPool): ArenaLease {
+    return new ArenaLease(arena, () => this.takeBack(arena))
+  }
+
+  private takeBack(arena: ArenaPool): void {
+    if (arena.closed) {
+      this.arenas.delete(arena) // by its holder, or with the queue
+      this.serveNext()
+      return
+    }
+    arena.reset()
+    const next = this.waiters.shift()
+    if (next === undefined) this.idle.push(arena)
+    else next.resolve(this.lend(arena))
+  }
+
+  /** A place became free: the next one who waits gets a new arena. */
+  private serveNext(): void {
+    const next = this.isClosed ? undefined : this.waiters.shift()
+    if (next === undefined) return
+    try {
+      next.resolve(this.lend(this.newArena()))
+    } catch (error) {
+      next.reject(error)
+    }
+  }
+}
+
+function closedError(call: string): PoolError {
+  return new PoolError(`${call}: the arenas are closed; create others`)
+}
+
+showAsText(ArenaQueue)

@@ -1,0 +1,91 @@
+// Buffers that are held when a `using` block closes their pool.
+
+import assert from 'node:assert/strict'
+import { describe, it } from 'node:test'
+import { KiB, MiB } from '../base/bytes.js'
+import { TestDevice } from './pool.fixture.js'
+import type { Pool } from './pool.js'
+
+/** The warnings of the process while `work` runs. */
+async function warningsOf(work: () => void): Promise<string[]> {
+  const warnings: string[] = []
+  const listener = (warning: Error) => warnings.push(`${warning.name}: ${warning.message}`)
+  process.on('warning', listener)
+  work()
+  await new Promise(resolve => setImmediate(resolve))
+  process.off('warning', listener)
+  return warnings
+}
+
+function loseIn(pool: Pool & Disposable): void {
+  using closed = pool
+  closed.allocate(1 * KiB)
+  closed.allocate(2 * KiB)
+}
+
+describe('a using block that closes a pool with buffers held', () => {
+  it('warns, with the number and the bytes', async () => {
+    const device = new TestDevice()
+    const pools = [device.createPool(), device.createBlockPool({ blockBytes: 4 * KiB, count: 2 })]
+    for (const pool of [...pools, device.createSharedPool().pool]) {
+      const [warning, ...others] = await warningsOf(() => loseIn(pool))
+      assert.match(
+        warning,
+        /^PoolWarning: 2 buffers were held, 3 KiB in all, when their \w+ was closed; free them before/,
+      )
+      assert.deepEqual(others, [])
+    }
+  })
+
+  it('names the places in debug mode', async () => {
+    const [warning, ...others] = await warningsOf(() => loseIn(new TestDevice().createPool({ debug: true })))
+    assert.match(warning, /2 buffers of 3 KiB were held .*: 1 from loseIn \(.*\); 1 from loseIn \(/)
+    assert.deepEqual(others, [])
+    const own = new TestDevice().createPool({ debug: { warnOnLeak: true } })
+    assert.equal((await warningsOf(() => loseIn(own))).length, 1)
+  })
+
+  it('says nothing if asked to, without held buffers, of an arena, or by close()', async () => {
+    const device = new TestDevice()
+    const quiet = await warningsOf(() => {
+      loseIn(device.createPool({ warnOnHeld: false }))
+      loseIn(device.createArenaPool({ bytes: 1 * MiB }))
+      const pool = device.createPool()
+      pool.allocate(100)
+      assert.equal(pool.close().lostBuffers, 1)
+      pool[Symbol.dispose]()
+      using _empty = device.createPool()
+    })
+    assert.deepEqual(quiet, [])
+  })
+})
+
+describe('call sites of several frames', () => {
+  const inner = (pool: Pool) => pool.allocate(1 * KiB)
+  const first = (pool: Pool) => inner(pool)
+  const second = (pool: Pool) => inner(pool)
+
+  it('tell callers of one helper apart', () => {
+    const pool = new TestDevice().createPool({ debug: { frames: 2 } })
+    for (const call of [first, first, second]) call(pool)
+    const sites = pool.liveBySite()
+    assert.deepEqual(
+      sites.map(({ buffers, bytes }) => [buffers, bytes]),
+      [
+        [2, 2 * KiB],
+        [1, 1 * KiB],
+      ],
+    )
+    assert.match(sites[0].name, /^inner \([^)]*\) ← first \([^)]*\)$/)
+    const plain = new TestDevice().createPool({ debug: true })
+    for (const call of [first, second]) call(plain)
+    assert.deepEqual(plain.liveBySite().length, 1)
+  })
+
+  it('are at least one and at most 16', () => {
+    for (const frames of [0, 17, 1.5, '2' as never]) {
+      const bad = () => new TestDevice().createPool({ debug: { frames } })
+      assert.throws(bad, { name: 'RangeError', message: /debug: frames must be a whole number from 1 to 16/ })
+    }
+  })
+})

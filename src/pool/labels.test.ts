@@ -1,0 +1,71 @@
+import assert from 'node:assert/strict'
+import { describe, it } from 'node:test'
+import { KiB, MiB } from '../base/bytes.js'
+import { TestDevice } from './pool.fixture.js'
+
+describe('the label of a buffer', () => {
+  it('is of the buffer, not of its memory', () => {
+    const device = new TestDevice()
+    const pools = [
+      device.createPool(),
+      device.createPool({ debug: true }),
+      device.createPlainPool(),
+      device.createArenaPool({ bytes: 1 * MiB }),
+      device.createBlockPool({ blockBytes: 4 * KiB, count: 2 }),
+      device.createSharedPool().pool,
+    ]
+    for (const pool of pools) {
+      const buffer = pool.allocate(1 * KiB)
+      assert.equal(buffer.label, '')
+      buffer.label = 'weights'
+      const other = pool.allocate(1 * KiB)
+      assert.deepEqual([buffer.label, other.label], ['weights', ''])
+      assert.match(`${buffer}`, /^DeviceBuffer \{ 'weights', 1 KiB at /)
+      assert.equal((buffer.toJSON() as { label: string }).label, 'weights')
+      buffer.free()
+      assert.throws(() => (buffer.label = 'x'), { name: /^(Pool|Debug)Error$/, message: /label: / })
+      const next = pool.allocate(1 * KiB)
+      assert.equal(next.label, '', pool.constructor.name)
+      next.label = 'x'
+      next.label = ''
+      assert.equal(next.label, '')
+      assert.throws(() => (next.label = 5 as never), { name: 'TypeError', message: /label must be a text/ })
+    }
+  })
+
+  it('is shown by live(), and by an out of memory with the bytes of each', () => {
+    const device = new TestDevice()
+    const pool = device.createPool({ maxPoolBytes: 16 * MiB })
+    const sizes = [
+      ['weights', 4],
+      ['cache', 2],
+      ['cache', 6],
+      ['', 1],
+    ] as const
+    for (const [label, mebibytes] of sizes) pool.allocate(mebibytes * MiB).label = label
+    const labels = pool.live().map(({ label, byteLength }) => [label, byteLength / MiB] as const)
+    assert.deepEqual(labels.sort(), [...sizes].sort())
+    assert.deepEqual(pool.liveByLabel(), [
+      { name: 'cache', buffers: 2, bytes: 8 * MiB },
+      { name: 'weights', buffers: 1, bytes: 4 * MiB },
+      { name: '', buffers: 1, bytes: 1 * MiB },
+    ])
+    const message = /largest free piece .*, 8 MiB labelled 'cache', 4 MiB labelled 'weights'; raise maxPoolBytes/
+    assert.throws(() => pool.allocate(8 * MiB), { name: 'OutOfMemoryError', message })
+    const { pool: shared } = device.createSharedPool()
+    shared.allocate(100).label = 'shared'
+    assert.deepEqual(
+      shared.live().map(({ label }) => label),
+      ['shared'],
+    )
+  })
+
+  it('is in the messages of debug mode', () => {
+    const pool = new TestDevice().createPool({ debug: true })
+    const buffer = pool.allocate(100)
+    buffer.label = 'weights'
+    assert.equal(pool.live()[0].label, 'weights')
+    buffer.free()
+    assert.throws(() => buffer.free(), { name: 'DebugError', message: /Buffer of 'weights' 100 bytes at 0x/ })
+  })
+})

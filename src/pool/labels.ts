@@ -1,0 +1,70 @@
+// Labels of buffers. They lie beside the pools, so that a buffer without one costs nothing.
+
+import { describe } from '../base/bytes.js'
+
+/** The label of one use of a record. */
+interface Label {
+  readonly tag: number
+  readonly text: string
+}
+
+/** A labelled buffer, as its pool knows it. */
+interface Labelled {
+  readonly record: number
+  readonly tag: number
+  readonly allocation: { readonly pool: object }
+}
+
+/** by pool and record; a later buffer of the record has another tag */
+const labels = new WeakMap<object, Map<number, Label>>()
+
+/** Sets the label of a live buffer; '' takes it away. Throws TypeError for anything but text. */
+export function setLabel({ record, tag, allocation }: Labelled, text: string): void {
+  if (typeof text !== 'string') throw new TypeError(`label must be a text such as 'weights', not ${describe(text)}`)
+  const ofPool = labels.get(allocation.pool) ?? new Map<number, Label>()
+  if (text === '') ofPool.delete(keyOf(record, tag))
+  else ofPool.set(keyOf(record, tag), { tag, text })
+  labels.set(allocation.pool, ofPool)
+}
+
+/** The label of a buffer; '' for none. */
+export function labelOf(pool: object, record: number, tag: number): string {
+  const label = labels.get(pool)?.get(keyOf(record, tag))
+  return label?.tag === tag ? label.text : ''
+}
+
+/** Whether a buffer of the pool was ever given a label. */
+export function hasLabels(pool: object): boolean {
+  return labels.has(pool)
+}
+
+/** A part of a list of live buffers: those with one label, or from one place in the program. */
+export interface LiveGroup {
+  /** the label or the place; '' for buffers without a label */
+  readonly name: string
+  /** how many buffers */
+  readonly buffers: number
+  /** their requested bytes */
+  readonly bytes: number
+}
+
+/** Live buffers by a name, most bytes first. */
+export function groupLive<B extends { readonly byteLength: number }>(
+  live: readonly B[],
+  nameOf: (buffer: B) => string,
+): LiveGroup[] {
+  const groups = new Map<string, { name: string; buffers: number; bytes: number }>()
+  for (const buffer of live) {
+    const name = nameOf(buffer)
+    const group = groups.get(name) ?? { name, buffers: 0, bytes: 0 }
+    group.buffers++
+    group.bytes += buffer.byteLength
+    groups.set(name, group)
+  }
+  return [...groups.values()].sort((a, b) => b.bytes - a.bytes)
+}
+
+/** A record has one live buffer at a time; arenas number the buffers themselves. */
+function keyOf(record: number, tag: number): number {
+  return record < 0 ? tag : record
+}
