@@ -8,6 +8,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, describe, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
+import { writePickle } from '../trace/pytorch/pickle-writer.js'
 import { DEFAULT_POLICIES } from '../trace/replay-result.js'
 
 const MAIN = fileURLToPath(new URL('./main.js', import.meta.url))
@@ -164,6 +165,18 @@ describe('replay', () => {
     assert.match(stdout, /^standard input\n794 events/)
   })
 
+  test('of several GPUs in a file the others are named, and --gpu chooses', () => {
+    const event = { action: 'alloc', addr: 4096, size: 512, stream: 0, time_us: 0 }
+    const path = file(
+      'two.pickle',
+      writePickle({ segments: [], device_traces: [[event], [event, { ...event, addr: 8192 }]] }),
+    )
+    assert.match(printed(['replay', path]), /These are the events of GPU 1; GPU 0 has 1\. --gpu N chooses\./)
+    assert.match(printed(['replay', path, '--gpu', '0']), /These are the events of GPU 0; GPU 1 has 2\./)
+    const report = JSON.parse(printed(['replay', path, '--gpu', '0', '--json', '--policy', 'cuda-mempool']))
+    assert.deepEqual([report.trace.events, report.runs[0].leastCapacityBytes], [1, 2 * 2 ** 20])
+  })
+
   test('a GPU that the file does not have is refused with those that it has', () => {
     assert.match(refused(['replay', RECORDING, '--gpu', '3']), /holds no events of device 3; it has some of device 0/)
   })
@@ -179,6 +192,7 @@ describe('replay', () => {
       ['cuda-mempool', 'recorded'],
     )
     assert.equal(runs[0].allocateNs, null)
+    assert.equal(runs[0].leastCapacityBytes, null, 'not searched with a capacity')
     assert.equal(runs[0].verified.damaged, 0)
     assert.ok(runs[0].verified.blocks > 0)
   })

@@ -1,11 +1,8 @@
 import assert from 'node:assert/strict'
-import { spawnSync } from 'node:child_process'
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { readFileSync } from 'node:fs'
 import { test } from 'node:test'
 import { fileURLToPath } from 'node:url'
-import { gunzipSync, gzipSync } from 'node:zlib'
+import { gunzipSync } from 'node:zlib'
 import { MiB } from '../../base/bytes.js'
 import { FormatError } from '../../base/errors.js'
 import { ReservedSegments } from '../reserved-segments.js'
@@ -173,87 +170,6 @@ for (const protocol of [2, 4, 5]) {
     assert.deepEqual(parseSnapshot(Buffer.from(JSON.stringify(readPickle(bytes))), 'small'), trace, 'as JSON')
   })
 }
-
-test('files may be pickle or JSON, with or without gzip, recognised by their content', t => {
-  const folder = mkdtempSync(join(tmpdir(), 'snapshot-'))
-  t.after(() => rmSync(folder, { recursive: true }))
-  const value = snapshot([event('alloc', BASE, 8), event('free_requested', BASE, 8)])
-  const forms = [writePickle(value), Buffer.from(JSON.stringify(value)), Buffer.from(` \n${JSON.stringify(value)}\n`)]
-  for (const bytes of forms.flatMap(form => [form, gzipSync(form)])) {
-    const path = join(folder, 'file')
-    writeFileSync(path, bytes)
-    assert.deepEqual(readSnapshot(path), { ...parse(value), file: path })
-  }
-  const file = (name: string, bytes: Buffer | string) => {
-    writeFileSync(join(folder, name), bytes)
-    return () => readSnapshot(join(folder, name))
-  }
-  refused(() => readSnapshot(join(folder, 'none')), /none: no such file$/)
-  refused(() => readSnapshot(folder), /is a directory/)
-  refused(() => readSnapshot('/dev/null'), /\/dev\/null: the file is empty$/)
-  refused(file('empty', ''), /empty: the file is empty$/)
-  refused(file('text', 'hello'), /text: is no memory snapshot;/)
-  refused(file('zip', 'PK\u0003\u0004'), /is a ZIP archive, as torch.save makes them;/)
-  refused(file('zipped-text.gz', gzipSync('hello')), /is no memory snapshot/)
-  refused(file('cut.gz', gzipSync(forms[0]).subarray(0, 40)), /the gzip file is truncated/)
-  refused(file('damaged.gz', Buffer.concat([Buffer.from([0x1f, 0x8b, 8, 0]), Buffer.alloc(40, 0xff)])), /is damaged/)
-  refused(file('bomb.gz', gzipSync(`{${' '.repeat(40 * MiB)}`)), /unpacks to more than/)
-  refused(file('cut.json', JSON.stringify(value).slice(0, 90)), /cut.json: is not valid JSON/)
-  refused(file('deep.json', '['.repeat(100_000)), /containers more than 1000 deep at byte 1000/)
-  refused(file('many.json', `[${'{},'.repeat(100_000)}{}]`), /more containers than a snapshot of this size has/)
-  refused(
-    file('code', Buffer.from('\u0080\u0004cos\nsystem\n.', 'latin1')),
-    /code: refused: this pickle would call os.system;/,
-  )
-})
-
-test('foreign contents of a gzip file are refused by their first bytes, before all is unpacked', t => {
-  const folder = mkdtempSync(join(tmpdir(), 'snapshot-'))
-  t.after(() => rmSync(folder, { recursive: true }))
-  const path = join(folder, 'zeros.gz')
-  const zeros = gzipSync(Buffer.alloc(16 * MiB))
-  writeFileSync(path, Buffer.concat(Array(256).fill(zeros)))
-  refused(() => readSnapshot(path), /zeros.gz: is no memory snapshot/)
-  writeFileSync(path, Buffer.concat([gzipSync(Buffer.from([0x80, 4])), ...Array(256).fill(zeros)]))
-  refused(() => readSnapshot(path), /zeros.gz: .*byte 2/)
-})
-
-test('a pipe is read to its end', () => {
-  const value = snapshot(Array.from({ length: 50_000 }, (_, i) => event('alloc', BASE + 512 * i, 8)))
-  const reader = `
-    import { readPipedSnapshot } from ${JSON.stringify(new URL('./pytorch-snapshot.js', import.meta.url).href)}
-    const { file, events } = readPipedSnapshot()
-    console.log(file, events)`
-  for (const bytes of [writePickle(value), gzipSync(writePickle(value))]) {
-    const { stdout, stderr } = spawnSync(process.execPath, ['--input-type=module', '-e', reader], { input: bytes })
-    assert.deepEqual([String(stdout), String(stderr)], ['standard input 50000\n', ''])
-  }
-})
-
-test("PyTorch's settings are read as its variable names them", () => {
-  const defaults = { max_split_size: -1, garbage_collection_threshold: 0, roundup_power2_divisions: { 1: 0, 2: 0 } }
-  const cases: [object | undefined, string | null][] = [
-    [undefined, null],
-    [{}, null],
-    [{ PYTORCH_CUDA_ALLOC_CONF: '', expandable_segments: false, ...defaults }, ''],
-    [{ PYTORCH_CUDA_ALLOC_CONF: '', ...defaults, expandable_segments: true }, 'expandable_segments:True'],
-    [
-      { PYTORCH_CUDA_ALLOC_CONF: 'max_split_size_mb:128', ...defaults, max_split_size: 128 * MiB },
-      'max_split_size_mb:128',
-    ],
-    [
-      { PYTORCH_CUDA_ALLOC_CONF: 'backend:native', garbage_collection_threshold: 0.8, max_split_size: 64 * MiB },
-      'backend:native,max_split_size_mb:64,garbage_collection_threshold:0.8',
-    ],
-    [{ roundup_power2_divisions: { 1: 0, 256: 4, 512: 8 } }, 'roundup_power2_divisions:[256:4,512:8]'],
-  ]
-  for (const [allocator_settings, expected] of cases) {
-    const more = allocator_settings === undefined ? {} : { allocator_settings }
-    assert.equal(parse(snapshot([event('alloc', BASE, 8)], [], more)).settings, expected)
-  }
-  assert.equal(readSnapshot(recording('gpt2-expandable')).settings, 'expandable_segments:True')
-  assert.equal(readSnapshot(recording('oom-retry-2gib')).settings, '')
-})
 
 test('other devices of a file are listed, and a recording of a pool of this package is known', () => {
   const rows = [event('alloc', BASE, 8)]
