@@ -37,7 +37,6 @@ const INIT_OPTIONS = {
   isolatedModules: true,
   noUncheckedSideEffectImports: true,
   moduleDetection: 'force',
-  declarationMap: false,
 }
 const ENV = { PATH: process.env['PATH'], CUDA_MEMPOOL_DEVICE: 'simulated', CUDA_VISIBLE_DEVICES: '-1' }
 
