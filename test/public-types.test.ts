@@ -133,7 +133,7 @@ describe('the types of the package', () => {
   })
 })
 
-/** Calls `visit` for each export of the entry points, with what it stands for. */
+/** Calls `visit` for each export of the entry points, with the symbol behind it. */
 function forEachExport(visit: (checker: ts.TypeChecker, name: string, symbol: ts.Symbol) => void): void {
   const paths = ENTRIES.map(entry => join(installed, 'dist', 'src', entry))
   const program = ts.createProgram(paths, OPTIONS)

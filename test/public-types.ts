@@ -1,6 +1,6 @@
-// Writes the types of the package: what its entry points export, and nothing that is marked @internal. Run after the
-// compiler: `node dist/test/public-types.js FOLDER` writes them below FOLDER; without an argument in place of the
-// compiler's, where no other declaration file stays.
+// Writes the types of the package: the exports of its entry points, without members that are marked @internal. Run it
+// after the compiler. `node dist/test/public-types.js FOLDER` writes below FOLDER. Without an argument it replaces the
+// compiler's declarations, and removes all others.
 //
 // The compiler's own option stripInternal leaves the interfaces that a class implements, and all that its private and
 // protected members mention, so that its result does not compile with skipLibCheck: false.

@@ -8,8 +8,8 @@ export type ByteSize =
   | `${number}${'' | ' '}${'B' | 'KiB' | 'MiB' | 'GiB' | 'TiB' | 'kB' | 'KB' | 'MB' | 'GB' | 'TB'}`
 
 /**
- * `size` in bytes. Throws RangeError, naming the option, for text that is no size. Numbers, and text without a unit,
- * are for the caller to check.
+ * `size` in bytes. Throws RangeError, naming the option, for other text with a unit. The caller checks numbers, and
+ * text without a unit.
  */
 export function bytesOfSize(size: ByteSize, option: string): number {
   if (typeof size !== 'string' || /^[\d.]*$/.test(size)) return size as number

@@ -1,7 +1,7 @@
 import { DEVICE_ATTRIBUTE } from '../driver/constants.js'
 import type { Context } from '../driver/context.js'
 
-/** What a device is, as its driver tells. The simulated device has the figures of an H200. */
+/** Facts about a device, from its driver. The simulated device has the figures of an H200. */
 export interface DeviceProperties {
   /** such as 'NVIDIA H200'; 'simulated GPU' for the simulated one */
   readonly name: string
@@ -12,7 +12,7 @@ export interface DeviceProperties {
   readonly uuid: string
   /** the version of its instruction set: '9.0' for an H200 */
   readonly computeCapability: `${number}.${number}`
-  /** streaming multiprocessors, each of which runs several blocks of threads */
+  /** number of streaming multiprocessors; each runs several blocks of threads */
   readonly multiprocessors: number
   /** bytes of device memory */
   readonly totalBytes: number

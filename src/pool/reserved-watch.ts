@@ -6,7 +6,7 @@ export interface ReservedChange {
   readonly reservedBytes: number
 }
 
-/** Tells a program when its pool grows or shrinks. Pools that nobody watches have none. */
+/** Tells a program when its pool grows or shrinks. A pool without callbacks has no watch. */
 export class ReservedWatch {
   private reservedBytes = 0
 

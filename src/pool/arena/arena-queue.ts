@@ -23,7 +23,7 @@ export class ArenaLease implements Disposable {
     private readonly giveBack: (arena: ArenaPool) => void,
   ) {}
 
-  /** Resets the arena, in the order of its streams, and gives it to the next one who waits. A second close does nothing. */
+  /** Resets the arena, in the order of its streams, and gives it to the next request. A second close does nothing. */
   close(): void {
     if (this.isOver) return
     this.isOver = true
@@ -86,7 +86,7 @@ export class ArenaQueue implements Disposable {
   }
 
   /**
-   * Lends an arena, once one is free; those who wait come in turn. Rejects with OutOfMemoryError if the device has no
+   * Lends an arena, once one is free; waiting requests come in turn. Rejects with OutOfMemoryError if the device has no
    * room for a further arena, and with PoolError once the queue is closed.
    */
   async take(): Promise<ArenaLease> {
@@ -105,7 +105,7 @@ export class ArenaQueue implements Disposable {
     return await work(lease.arena)
   }
 
-  /** Closes all arenas, lent ones too, and rejects those who wait. A second close does nothing. */
+  /** Closes all arenas, lent ones too, and rejects waiting requests. A second close does nothing. */
   close(): void {
     this.isClosed = true
     for (const { reject } of this.waiters.splice(0)) reject(closedError('take'))
@@ -145,7 +145,7 @@ export class ArenaQueue implements Disposable {
     else next.resolve(this.lend(arena))
   }
 
-  /** A place became free: the next one who waits gets a new arena. */
+  /** A place became free: the next waiting request gets a new arena. */
   private serveNext(): void {
     const next = this.isClosed ? undefined : this.waiters.shift()
     if (next === undefined) return

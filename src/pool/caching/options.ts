@@ -71,7 +71,7 @@ export interface PoolOptions {
 /** Options that act once, when a pool is made, or beside it. */
 export interface PoolExtras {
   readonly initialBytes: number
-  /** null: nobody watches */
+  /** null without callbacks */
   readonly watch: ReservedWatch | null
   readonly warnOnHeld: boolean
 }
