@@ -27,6 +27,7 @@ interface Row {
   readonly run: (pairs: number) => void
 }
 
+// Loops are deliberately alike: each has call sites of its own, as in a program, which the compiler judges apart.
 function rowsOf(device: Device): Row[] {
   const stream = device.createStream()
   const pool = device.createPool()

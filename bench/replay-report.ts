@@ -29,7 +29,7 @@ async function secondsOf(events: number, options: ReplayOptions) {
 
 const result = {
   machine: { cpu: os.cpus()[0]?.model ?? 'unknown', cores: os.cpus().length, node: process.version },
-  defaults: await secondsOf(values.smoke ? 3000 : Number(values.events), {}),
-  onePolicy: await secondsOf(values.smoke ? 3000 : Number(values.long), { policies: ['cuda-mempool'], latency: false }),
+  defaults: await secondsOf(values.smoke ? 3000 : Number(values.events), { latency: true }),
+  onePolicy: await secondsOf(values.smoke ? 3000 : Number(values.long), { policies: ['cuda-mempool'] }),
 }
 save(values.save, 'replay-report', result)

@@ -3,7 +3,7 @@
 // frees. The driver's own pool runs from the same threads. Two loops that share nothing show the loss of the cores
 // themselves: the arithmetic of such a step over private tables, and the same steps on a private pool. Run: node
 // dist/bench/threads.js [--device D] [--workers N] [--young MiB] [--smoke] [--save DIR]; `young` is the size of each
-// thread's young generation
+// thread's young generation. The file is long because all loops run in the same workers and share their tasks.
 
 import { once } from 'node:events'
 import { isMainThread, parentPort, Worker, workerData } from 'node:worker_threads'

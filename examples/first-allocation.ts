@@ -1,6 +1,6 @@
-import { MiB, openDevice, parseDeviceChoice } from 'cuda-mempool'
+import { MiB, openDevice } from 'cuda-mempool'
 
-using device = openDevice(parseDeviceChoice(process.env.CUDA_MEMPOOL_DEVICE ?? 'auto'))
+using device = openDevice('auto')
 using pool = device.createPool()
 
 using numbers = pool.upload(new Float32Array(1024).fill(0.5)) // typed memory on the device

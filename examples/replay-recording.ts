@@ -15,7 +15,7 @@ using device = openDevice(choice)
 const open = () => openDevice(device.simulated ? new SimulatedDriver({ progress: 'eager' }) : choice)
 
 const trace = readSnapshot(file)
-const report = await replay(trace, open, { policies: ['recorded', 'cuda-mempool'], latency: false })
+const report = await replay(trace, open, { policies: ['recorded', 'cuda-mempool'] })
 console.log(`${trace.allocations} allocations, at most ${formatBytes(trace.peakRequestedBytes)} in use at once`)
 for (const { policy, peakReservedBytes, failures } of report.runs) {
   const reserved = peakReservedBytes === null ? 'an unknown amount' : formatBytes(peakReservedBytes)

@@ -4,7 +4,7 @@ import type { Kind } from './kinds.js'
 import { kindOf, RULES, type Rule } from './mutants.js'
 import { type Outcome, runProgram } from './program.js'
 
-export interface Campaign {
+interface Campaign {
   readonly programs: number
   readonly operations: number
   readonly grants: number

@@ -1,7 +1,7 @@
 // A model of the heap of cuda/cuda_mempool.cuh over modelled cells, function by function under the same names. It is
 // small enough to enumerate schedules. A group of threads that allocates together is one thread here, which wants
 // several blocks. A shadow, invisible to the threads, records the owner of each block. A rule can be broken on
-// purpose. The file is as long as the heap, to be read beside it.
+// purpose. The file is long because it follows the heap, to be read beside it.
 
 import assert from 'node:assert/strict'
 import { Cells, type Steps } from './device-atomics.js'

@@ -12,7 +12,7 @@ export interface ModelRun {
 }
 
 /** A run that failed. */
-export interface ModelFailure {
+interface ModelFailure {
   readonly message: string
   /** the thread that took each step */
   readonly schedule: readonly number[]

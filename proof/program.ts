@@ -18,7 +18,7 @@ const CHECK_EVERY = 50
 /** Every so many seeds, nearly as many streams are open as a device can have. */
 const CROWDED = 16
 
-export type Step = Operation | SharedOperation
+type Step = Operation | SharedOperation
 
 export interface Outcome {
   readonly kind: Kind

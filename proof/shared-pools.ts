@@ -110,7 +110,7 @@ export function drawCommon(kind: SharedKind, random: Random, clocks: Clocks, kee
 }
 
 /** The objects of a pool server's thread. */
-export interface Keeping {
+interface Keeping {
   readonly clocks: Clocks
   readonly context: Context
   readonly outside: UnlockedDriver

@@ -37,6 +37,23 @@ function giveAccessTo(chosen: (devices: readonly number[]) => readonly number[])
   )
 }
 
+/** Gives blocks in views back by `broken`, where `giveBack` does the rest, with another key and stamp if given. */
+function breakGivingBack(
+  broken: (memory: FreeMemory, record: number, giveBack: (key?: number, stamp?: number) => void) => void,
+): () => void {
+  return replace(
+    FreeMemory.prototype,
+    'giveBack',
+    original =>
+      function (this: FreeMemory, record: number, key: number, stamp: number): void {
+        const giveBack = (newKey = key, newStamp = stamp) => original.call(this, record, newKey, newStamp)
+        const isInView = this.hasSlabs && this.records.rangeOf(record) >= FIRST_VIEW_RANGE
+        if (isInView) broken(this, record, giveBack)
+        else giveBack()
+      },
+  )
+}
+
 export const VIEW_MUTANTS = {
   'a piece is in a view once': {
     broken: 'a piece that is free at both ends is joined with itself',
@@ -71,34 +88,16 @@ export const VIEW_MUTANTS = {
     broken: 'the last part of a block in a view stays taken',
     kind: 'views',
     break: () =>
-      replace(
-        FreeMemory.prototype,
-        'giveBack',
-        original =>
-          function (this: FreeMemory, record: number, key: number, stamp: number): void {
-            const { records } = this
-            if (this.hasSlabs && records.rangeOf(record) >= FIRST_VIEW_RANGE) {
-              const before = partsOf(records, record).at(-2) ?? record
-              records.words[(before << 4) | Word.binNext] = 0
-            }
-            original.call(this, record, key, stamp)
-          },
-      ),
+      breakGivingBack(({ records }, record, giveBack) => {
+        const before = partsOf(records, record).at(-2) ?? record
+        records.words[(before << 4) | Word.binNext] = 0
+        giveBack()
+      }),
   },
   'parts keep the dependency of their block': {
     broken: 'the parts of a freed block in a view depend on nothing',
     kind: 'views',
-    break: () =>
-      replace(
-        FreeMemory.prototype,
-        'giveBack',
-        original =>
-          function (this: FreeMemory, record: number, key: number, stamp: number): void {
-            const isInView = this.hasSlabs && this.records.rangeOf(record) >= FIRST_VIEW_RANGE
-            if (isInView) original.call(this, record, 0, 0)
-            else original.call(this, record, key, stamp)
-          },
-      ),
+    break: () => breakGivingBack((_memory, _record, giveBack) => giveBack(0, 0)),
   },
   'a view remembers its last use': {
     broken: 'a view is unmapped though its last use is not known to be complete',

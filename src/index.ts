@@ -11,6 +11,7 @@ export {
   type Fault,
   type FaultSites,
   FormatError,
+  MissingFileError,
   NoDeviceError,
   NoLibraryError,
   OutOfMemoryError,

@@ -1,5 +1,5 @@
 // A thread of shared-pool.gpu.test.ts: on its own stream it fills buffers of a shared pool with its own bytes, and
-// verifies them later, until it is stopped or terminated.
+// verifies them later, until it is stopped or terminated. It reports when it is attached.
 
 import assert from 'node:assert/strict'
 import { parentPort, workerData } from 'node:worker_threads'
@@ -22,6 +22,7 @@ function run({ pool: descriptor, index, progress }: FillTask): void {
   const random = new Random(index)
   const device = attachDevice(descriptor.device)
   const pool = attachPool(descriptor)
+  parentPort!.postMessage('attached')
   const stream = device.createStream()
   const held: { buffer: DeviceBuffer; value: number }[] = []
   for (let round = 1; Atomics.load(progress, 0) === 0; round++) {

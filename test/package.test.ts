@@ -1,76 +1,44 @@
-// The package as a user gets it: packed, and unpacked away from all sources and development dependencies. Its command
-// line and its imports run from there. Its dependencies are linked from this checkout, so that no network is needed.
+// The package as a user gets it, away from all sources and development dependencies. Its command line and its imports
+// run from there.
 
 import assert from 'node:assert/strict'
-import { execFileSync } from 'node:child_process'
-import {
-  existsSync,
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  symlinkSync,
-  writeFileSync,
-} from 'node:fs'
-import { tmpdir } from 'node:os'
-import { dirname, join } from 'node:path'
+import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { basename, dirname, join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
-import { fileURLToPath } from 'node:url'
-
-const ROOT = fileURLToPath(new URL('../..', import.meta.url))
-const project = mkdtempSync(join(tmpdir(), 'cuda-mempool-package-'))
-const installed = join(project, 'node_modules', 'cuda-mempool')
-after(() => rmSync(project, { recursive: true }))
-
-interface PackageJson {
-  readonly version: string
-  readonly bin: Record<string, string>
-  readonly exports: Record<string, string | Record<string, string>>
-  readonly dependencies: Record<string, string>
-}
-const packageJson = () => JSON.parse(readFileSync(join(installed, 'package.json'), 'utf8')) as PackageJson
-
-function node(...args: string[]): string {
-  const env = { PATH: process.env['PATH'], CUDA_MEMPOOL_DEVICE: 'simulated' }
-  return execFileSync(process.execPath, args, { cwd: project, encoding: 'utf8', env })
-}
+import { Project } from './packed.fixture.js'
 
 describe('the packed package', () => {
+  let project: Project
+  let installed: string
   before(() => {
-    execFileSync('npm', ['pack', '--ignore-scripts', '--offline', '--pack-destination', project], {
-      cwd: ROOT,
-      stdio: ['ignore', 'ignore', 'ignore'],
-    })
-    const [tarball] = readdirSync(project).filter(name => name.endsWith('.tgz'))
-    writeFileSync(join(project, 'package.json'), '{ "name": "project", "private": true }')
-    mkdirSync(installed, { recursive: true })
-    execFileSync('tar', ['-xzf', join(project, tarball), '-C', installed, '--strip-components=1'])
-    for (const name of Object.keys(packageJson().dependencies)) {
-      const link = join(project, 'node_modules', name)
-      mkdirSync(dirname(link), { recursive: true })
-      symlinkSync(join(ROOT, 'node_modules', name), link)
-    }
+    project = new Project()
+    installed = project.installed
   })
+  after(() => rmSync(project.folder, { recursive: true }))
 
-  test('says which file a bundler must leave where the thread of a shared pool has none', () => {
+  const declarations = () =>
+    readdirSync(installed, { recursive: true, encoding: 'utf8' })
+      .filter(path => path.endsWith('.d.ts'))
+      .map(path => ({ path, text: readFileSync(join(installed, path), 'utf8') }))
+
+  test('says which file the thread of a shared pool lacks, and the remedy', () => {
     const file = join(installed, 'dist', 'src', 'device/pool-server-thread.js')
     const content = readFileSync(file)
     rmSync(file)
     const program = `
       import { openDevice } from 'cuda-mempool'
       try { openDevice('simulated').createPool({ shared: true }) } catch (error) { console.log(error.name, error.message) }`
-    const output = node('--input-type=module', '-e', program)
+    const output = project.node(['--input-type=module', '-e', program])
     writeFileSync(file, content)
     assert.match(
       output,
-      /^PoolError createPool: .*server-thread\.js is missing.*; a bundler must leave this package external/,
+      /^MissingFileError createPool: .*server-thread\.js of cuda-mempool, which is missing at .*; leave cuda-mempool out of/,
     )
   })
 
   test('holds what it names, and no tests', () => {
-    const { bin, exports } = packageJson()
-    const named = [bin, ...Object.values(exports)].flatMap(entry =>
+    const { main, types, bin, exports } = project.packageJson()
+    const named = [main, types, bin, ...Object.values(exports)].flatMap(entry =>
       typeof entry === 'string' ? entry : Object.values(entry),
     )
     assert.ok(named.length >= 8)
@@ -93,23 +61,63 @@ describe('the packed package', () => {
       [],
       'the README names pages that come with it',
     )
-    assert.ok(!files.some(path => path === 'src' || path === 'dist/test' || path === 'dist/bench'))
+    assert.ok(!files.some(path => /^(dist\/)?(test|proof|bench)\b/.test(path)))
+    assert.deepEqual(
+      files
+        .filter(path => path.startsWith('cuda/'))
+        .map(path => basename(path))
+        .sort(),
+      ['control.cu', 'control.ptx', 'cuda_mempool.cuh'],
+    )
+  })
+
+  test('declares no generic typed arrays, which TypeScript below 5.7 does not know', () => {
+    const generic = declarations().filter(({ text }) => /^[^*/]*\b\w+Array<(Shared)?ArrayBuffer/m.test(text))
+    assert.deepEqual(
+      generic.map(({ path }) => path),
+      [],
+      'give the field or result a type, or name it by base/typed-arrays.ts',
+    )
+  })
+
+  test('has a source behind each source map, so that editors and debuggers show TypeScript', () => {
+    const files = readdirSync(installed, { recursive: true, encoding: 'utf8' })
+    const maps = files.filter(path => path.endsWith('.map'))
+    const code = files.filter(path => /^dist\/.*\.js$/.test(path))
+    assert.deepEqual(maps.map(path => path.slice(0, -'.map'.length)).sort(), code.sort())
+    for (const map of maps) {
+      const { sources } = JSON.parse(readFileSync(join(installed, map), 'utf8')) as { sources: string[] }
+      for (const source of sources) assert.ok(existsSync(join(installed, dirname(map), source)), `${map}: ${source}`)
+    }
+  })
+
+  test('names the calls of the program, not its own, also by source maps', () => {
+    const program = project.write(
+      'sites.mjs',
+      `import { openDevice } from 'cuda-mempool'
+      const pool = openDevice('simulated').createPool({ debug: true })
+      const mine = () => pool.allocate(300)
+      mine()
+      console.log(pool.live()[0].allocatedAt)`,
+    )
+    for (const flags of [[], ['--enable-source-maps']]) {
+      assert.match(project.node([...flags, program]), /^mine \(.*\/sites\.mjs:3:\d+\)\n$/)
+    }
   })
 
   test('runs from its command line', () => {
-    const { bin, version } = packageJson()
+    const { bin, version } = project.packageJson()
     const main = join(installed, bin['cuda-mempool'])
     assert.ok(readFileSync(main, 'utf8').startsWith('#!/usr/bin/env node\n'))
-    assert.equal(node(main, '--version'), `${version}\n`)
-    assert.match(node(main, 'demo'), /simulated GPU.*0, 0\.5, 1, 1\.5/s)
+    assert.equal(project.node([main, '--version']), `${version}\n`)
+    assert.match(project.node([main, 'demo']), /simulated GPU.*0, 0\.5, 1, 1\.5/s)
     const recording = join(installed, 'traces', 'gpt2-train-varlen.pickle.gz')
-    assert.match(node(main, 'replay', recording, '--policy', 'recorded'), /5\.92 GiB/)
+    assert.match(project.node([main, 'replay', recording, '--policy', 'recorded']), /5\.92 GiB/)
   })
 
   test('can be imported by every name it exports', () => {
-    const program = join(project, 'program.mjs')
-    writeFileSync(
-      program,
+    const program = project.write(
+      'program.mjs',
       `import { existsSync } from 'node:fs'
       import { deviceIncludePath, MiB, openDevice } from 'cuda-mempool'
       import { SimulatedDriver } from 'cuda-mempool/simulated'
@@ -122,6 +130,6 @@ describe('the packed package', () => {
       buffer.free()
       device.close()`,
     )
-    assert.equal(node(program), '3145728 function function\ntrue 0\n')
+    assert.equal(project.node([program]), '3145728 function function\ntrue 0\n')
   })
 })

@@ -27,11 +27,6 @@ const KNOTS: readonly RegExp[] = [
   /\b(does|do|did) (so|that|the same|not so)\b/gi,
 ]
 
-export interface Hit {
-  line: number
-  text: string
-}
-
 /** The prose of a file, a paragraph or a comment at a time, with the line on which it begins. */
 export function proseOf(path: string, text: string): { line: number; text: string }[] {
   return path.endsWith('.md') ? paragraphs(text) : comments(text)

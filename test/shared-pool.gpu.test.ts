@@ -18,11 +18,14 @@ test('threads write to buffers of one pool on a GPU, hand them over, and are ter
   const pool = device.createPool({ shared: true, maxPoolBytes: 2 * GiB })
   const progress = new Int32Array(new SharedArrayBuffer(8))
   let threads = 0
-  const start = () => {
+  // Returns when the thread is attached: before that Node could not terminate it (docs/threads.md).
+  const start = async () => {
     const fillTask: FillTask = { pool: pool.share(), index: ++threads, progress }
-    return new Worker(new URL('./fill.worker.js', import.meta.url), { workerData: { fillTask } })
+    const worker = new Worker(new URL('./fill.worker.js', import.meta.url), { workerData: { fillTask } })
+    await once(worker, 'message')
+    return worker
   }
-  const running = Array.from({ length: THREADS }, start)
+  const running = await Promise.all(Array.from({ length: THREADS }, start))
   const ended: number[] = []
   for (let victims = 0; victims < 4; victims++) {
     const until = Atomics.load(progress, 1) + ROUNDS / 4
@@ -30,7 +33,7 @@ test('threads write to buffers of one pool on a GPU, hand them over, and are ter
     const victim = running.shift()!
     ended.push(victim.threadId)
     await victim.terminate()
-    running.push(start())
+    running.push(await start())
   }
   Atomics.store(progress, 0, 1)
   const left = await Promise.all(running.map(worker => once(worker, 'message')))

@@ -6,7 +6,7 @@ import { Action, BEFORE, type Trace } from '../../src/trace/index.js'
 import type { Operations } from './operations.js'
 
 /** Random sizes from `least` to `most`, each order of magnitude equally likely, with `live` buffers held. */
-export interface Mix {
+interface Mix {
   readonly name: string
   readonly least: number
   readonly most: number

@@ -1,5 +1,5 @@
 // Bugs that are planted one at a time, by replacing a place of one file of the project, and which a scenario must
-// notice. The file is as long as the list of bugs.
+// notice. The file is long because there are many bugs.
 
 export interface Mutant {
   readonly name: string

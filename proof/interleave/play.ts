@@ -13,13 +13,13 @@ import type { Cast, Scenario } from './stage.js'
 import { systemFiles } from './system-files.js'
 import { WeakMemory } from './weak-memory.js'
 
-export interface Setting {
+interface Setting {
   readonly arch: 'x64' | 'arm64'
   readonly mutant?: Mutant | null
 }
 
 /** A failing run, with enough to repeat it. */
-export interface Failing {
+interface Failing {
   readonly error: Error
   readonly seed: number
   readonly deviations: Deviations

@@ -36,7 +36,7 @@ const LOOKS_APART = 32
 /** Steps of one thread after which a switch is forced. */
 const MOST_IN_A_ROW = 3000
 
-export class Failure extends Error {}
+class Failure extends Error {}
 
 export class Scheduler {
   current: Thread

@@ -33,7 +33,7 @@ export interface Held {
 }
 
 /** How often each step is taken, in parts of their sum. */
-export type Weights = Readonly<Record<string, number>>
+type Weights = Readonly<Record<string, number>>
 
 export type Progress = 'eager' | 'seeded'
 

@@ -44,6 +44,14 @@ export class NoLibraryError extends Error {
   override name = 'NoLibraryError'
 }
 
+/**
+ * A file of this package is missing at run time: a bundler has taken the package's code into a bundle. The message
+ * names the file and the remedy.
+ */
+export class MissingFileError extends Error {
+  override name = 'MissingFileError'
+}
+
 /** Source code does not compile. */
 export class CompileError extends Error {
   override name = 'CompileError'

@@ -9,6 +9,32 @@ export function checkOptionNames(call: string, options: object, names: readonly 
   }
   for (const name of Object.keys(options)) {
     if (names.includes(name)) continue
-    throw new TypeError(`${call}: unknown option '${name}'; the options are ${names.join(', ')}`)
+    const near = nearest(name, names)
+    const meant = near === undefined ? '' : `; did you mean ${near}?`
+    throw new TypeError(`${call}: unknown option '${name}'; the options are ${names.join(', ')}${meant}`)
   }
+}
+
+/** The name among `names` that begins as `name` does, or differs from it in at most two letters. */
+function nearest(name: string, names: readonly string[]): string | undefined {
+  const wrong = name.toLowerCase()
+  const alike = (other: string) => {
+    const right = other.toLowerCase()
+    const isStart = wrong.length >= 4 && (right.startsWith(wrong.slice(0, 4)) || wrong.startsWith(right))
+    return isStart || (wrong.length > 2 && edits(wrong, right) <= 2)
+  }
+  return names.find(alike)
+}
+
+/** How many letters must be changed, added or removed to get from one word to the other. */
+function edits(from: string, to: string): number {
+  let row = Array.from({ length: to.length + 1 }, (_, i) => i)
+  for (let i = 1; i <= from.length; i++) {
+    const next = [i]
+    for (let k = 1; k <= to.length; k++) {
+      next.push(Math.min(row[k] + 1, next[k - 1] + 1, row[k - 1] + (from[i - 1] === to[k - 1] ? 0 : 1)))
+    }
+    row = next
+  }
+  return row[to.length]
 }

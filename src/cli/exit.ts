@@ -2,7 +2,17 @@
 // scripts can rely on the exit status. A bug of this program is shown with its stack instead.
 
 import { CommanderError } from 'commander'
-import { CudaError, DeviceLostError, FormatError, NoDeviceError, OutOfMemoryError, PoolError } from '../base/errors.js'
+import {
+  CudaError,
+  DeviceLostError,
+  FormatError,
+  MissingFileError,
+  NoDeviceError,
+  NoLibraryError,
+  OutOfMemoryError,
+  PoolError,
+} from '../base/errors.js'
+import { inLocale } from './terminal.js'
 
 export const STATUS = {
   done: 0,
@@ -24,6 +34,8 @@ const EXPECTED = [
   RangeError,
   FormatError,
   NoDeviceError,
+  NoLibraryError,
+  MissingFileError,
   CudaError,
   DeviceLostError,
   OutOfMemoryError,
@@ -47,6 +59,6 @@ export function explain(error: unknown): number {
 
 /** Messages may contain names from a file, so line feeds and terminal escapes are replaced. */
 function refuse(message: string): number {
-  process.stderr.write(`cuda-mempool: ${message.replace(/[\s\p{Cc}]+/gu, ' ').trim()}\n`)
+  process.stderr.write(inLocale(`cuda-mempool: ${message.replace(/[\s\p{Cc}]+/gu, ' ').trim()}\n`))
   return STATUS.refused
 }

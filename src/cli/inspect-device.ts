@@ -1,8 +1,8 @@
 // Finds out which features work by using each once: some platforms refuse what attributes and versions promise.
 
-import { CudaError, NoDeviceError, NoLibraryError } from '../base/errors.js'
+import { CudaError, NoLibraryError } from '../base/errors.js'
 import type { Device } from '../device/device.js'
-import { type DeviceChoice, openDevice } from '../device/open.js'
+import { type DeviceChoice, isWithoutGpu, openDevice } from '../device/open.js'
 import { DEVICE_ATTRIBUTE } from '../driver/constants.js'
 import type { Driver } from '../driver/driver.js'
 import { DRIVER_TABLE } from '../driver/native/table.js'
@@ -20,8 +20,8 @@ export function inspectDevice(choice: DeviceChoice, version: string): DeviceRepo
   try {
     device = openDevice(choice === 'auto' ? 0 : choice)
   } catch (error) {
-    if (choice !== 'auto' || !(error instanceof NoDeviceError)) throw error
-    noGpu = error.message
+    if (choice !== 'auto' || !isWithoutGpu(error)) throw error
+    noGpu = (error as Error).message
     device = openDevice('simulated')
   }
   try {
@@ -59,7 +59,7 @@ function obstacleOf(use: () => string | null | undefined): string | null {
   try {
     return use() ?? null
   } catch (error) {
-    if (error instanceof CudaError) return error.message
+    if (error instanceof CudaError || error instanceof NoLibraryError) return error.message
     throw error
   }
 }

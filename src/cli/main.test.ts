@@ -8,6 +8,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, describe, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
+import { writePickle } from '../trace/pytorch/pickle-writer.js'
 import { DEFAULT_POLICIES } from '../trace/replay-result.js'
 
 const MAIN = fileURLToPath(new URL('./main.js', import.meta.url))
@@ -50,11 +51,12 @@ describe('help and version', () => {
   test('--help works for the program and for every command', () => {
     assert.match(printed(['--help']), /info.*demo.*replay.*Exit status:.* 0 .* 1 .* 2 .* 3 /s)
     assert.equal(printed(['-h']), printed(['--help']))
+    assert.match(printed(['replay', '--help']), /finally:\n +torch\.cuda\.memory\._dump_snapshot.*Exit status:/s)
     assert.equal(printed(['replay', '-h']), printed(['replay', '--help']))
     assert.match(printed(['info', '--help']), /--device.*--json/s)
     assert.match(printed(['demo', '--help']), /--device/)
     const help = printed(['replay', '--help'])
-    for (const option of ['device', 'policy', 'capacity', 'lag', 'repeat', 'no-latency', 'verify', 'json']) {
+    for (const option of ['device', 'policy', 'capacity', 'lag', 'repeat', 'gpu', 'timing', 'verify', 'json']) {
       assert.ok(help.includes(`--${option} `), option)
     }
   })
@@ -79,6 +81,8 @@ describe('a wrong command line is refused in one line', () => {
     ['a capacity of part of a byte', ['replay', RECORDING, '--capacity', '3.9'], /--capacity: '3.9' is not a size/],
     ['a capacity of 0', ['replay', RECORDING, '--capacity', '0'], /--capacity: '0' is below 2MiB/],
     ['a bad lag', ['replay', RECORDING, '--lag', 'soon'], /--lag: 'soon' .*or 'never'/],
+    ['a bad --gpu', ['replay', RECORDING, '--gpu', 'one'], /--gpu: 'one' is no whole number from 0/],
+    ['standard input twice', ['replay', '-', '-'], /-: standard input has one recording/],
     ['a repeat of 0', ['replay', RECORDING, '--repeat', '0'], /--repeat: '0' is no whole number from 1/],
   ]
   for (const [name, args, line, env] of wrong) test(name, () => assert.match(refused(args, env), line))
@@ -99,7 +103,7 @@ describe('a file that cannot be read is refused in one line that names it', () =
   for (const [name, path, line] of bad) test(name, () => assert.match(refused(['replay', path()]), line))
 
   test('a bad file after a good one is refused before any output', () => {
-    refused(['replay', RECORDING, join(folder, 'nothing.pickle'), '--no-latency'])
+    refused(['replay', RECORDING, join(folder, 'nothing.pickle')])
   })
 })
 
@@ -116,7 +120,7 @@ test('info names the device, as text and as JSON', () => {
 describe('replay', () => {
   test('--json prints one object with the whole report', () => {
     const report = JSON.parse(printed(['replay', RECORDING, '--json']))
-    assert.deepEqual(Object.keys(report), ['trace', 'device', 'lag', 'repeat', 'runs'])
+    assert.deepEqual(Object.keys(report), ['trace', 'device', 'lag', 'capacityBytes', 'repeat', 'runs'])
     assert.deepEqual([report.trace.file, report.trace.events, report.lag], [RECORDING, 794, 8])
     assert.deepEqual(report.device, { name: 'simulated GPU', simulated: true })
     assert.deepEqual(
@@ -128,26 +132,58 @@ describe('replay', () => {
     for (const run of report.runs) assert.deepEqual(Object.keys(run).sort(), keys.toSorted(), run.policy)
   })
 
+  test('calls are timed only with --timing', () => {
+    const options = ['replay', RECORDING, '--policy', 'cuda-mempool']
+    assert.doesNotMatch(printed(options), /a second|median/)
+    assert.match(printed([...options, '--timing']), /a second.*median/s)
+    printed([...options, '--no-latency']) // as scripts of before may have it
+  })
+
   test('the text is a table that names the device', () => {
-    const shown = printed(['replay', RECORDING, '--no-latency'])
+    const shown = printed(['replay', RECORDING])
     assert.match(shown, /simulated GPU, no GPU was used/)
-    assert.match(shown, /^PyTorch as recorded +198 MiB/m)
+    assert.match(shown, /^PyTorch as recorded +– +198 MiB/m)
+    assert.match(shown, /^PyTorch, default +190 MiB +198 MiB/m)
     assert.match(shown, /261 of 261 allocations/)
   })
 
   test('streams wait before much is idle, and a pool that makes them wait at once needs less memory', () => {
-    const options = ['--json', '--no-latency', '--lag', 'never', '--policy', 'cuda-mempool,waiting']
+    const options = ['--json', '--lag', 'never', '--policy', 'cuda-mempool,waiting']
     const { runs } = JSON.parse(printed(['replay', 'traces/multistream-random.pickle.gz', ...options]))
     const [byDefault, waiting] = runs
     assert.ok(byDefault.overhead <= 1.25 && waiting.overhead <= 1.15, `${byDefault.overhead}, ${waiting.overhead}`)
     assert.ok(byDefault.insertedWaits > 0 && waiting.insertedWaits > 0)
   })
 
+  test('- is what is piped in', () => {
+    const options = ['--policy', 'recorded', '--device', 'simulated']
+    const { stdout, status } = spawnSync(process.execPath, [MAIN, 'replay', '-', ...options], {
+      input: readFileSync(RECORDING),
+      encoding: 'utf8',
+    })
+    assert.equal(status, 0)
+    assert.match(stdout, /^standard input\n794 events/)
+  })
+
+  test('of several GPUs in a file the others are named, and --gpu chooses', () => {
+    const event = { action: 'alloc', addr: 4096, size: 512, stream: 0, time_us: 0 }
+    const path = file(
+      'two.pickle',
+      writePickle({ segments: [], device_traces: [[event], [event, { ...event, addr: 8192 }]] }),
+    )
+    assert.match(printed(['replay', path]), /These are the events of GPU 1; GPU 0 has 1\. --gpu N chooses\./)
+    assert.match(printed(['replay', path, '--gpu', '0']), /These are the events of GPU 0; GPU 1 has 2\./)
+    const report = JSON.parse(printed(['replay', path, '--gpu', '0', '--json', '--policy', 'cuda-mempool']))
+    assert.deepEqual([report.trace.events, report.runs[0].leastCapacityBytes], [1, 2 * 2 ** 20])
+  })
+
+  test('a GPU that the file does not have is refused with those that it has', () => {
+    assert.match(refused(['replay', RECORDING, '--gpu', '3']), /holds no events of device 3; it has some of device 0/)
+  })
+
   test('options apply, and each of several files gets one line', () => {
     const options = ['--policy', 'cuda-mempool, recorded', '--lag', 'never', '--capacity', '0.9GiB', '--repeat', '2']
-    const lines = printed(['replay', RECORDING, RECORDING, '--json', '--no-latency', '--verify', ...options]).split(
-      '\n',
-    )
+    const lines = printed(['replay', RECORDING, RECORDING, '--json', '--verify', ...options]).split('\n')
     assert.deepEqual([lines.length, lines[2]], [3, ''])
     const { lag, runs } = JSON.parse(lines[1])
     assert.equal(lag, 'never')
@@ -156,24 +192,41 @@ describe('replay', () => {
       ['cuda-mempool', 'recorded'],
     )
     assert.equal(runs[0].allocateNs, null)
+    assert.equal(runs[0].leastCapacityBytes, null, 'not searched with a capacity')
     assert.equal(runs[0].verified.damaged, 0)
     assert.ok(runs[0].verified.blocks > 0)
   })
 
   test('the status is 1 when cuda-mempool could not serve the recording, and the output names the event', () => {
-    const options = ['--no-latency', '--capacity', '100MiB']
+    const options = ['--capacity', '188MiB']
     const { status, stdout, stderr } = cli(['replay', RECORDING, ...options])
     assert.deepEqual([status, stderr], [1, ''])
-    assert.match(stdout, /✗ cuda-mempool failed \d+ allocations\. The first: /)
+    assert.match(stdout, /✗ cuda-mempool failed \d+ requests?\. The first: /)
     assert.equal(cli(['replay', RECORDING, ...options, '--policy', 'driver-malloc']).status, 0)
+    const impossible = cli(['replay', RECORDING, '--capacity', '100MiB'])
+    assert.equal(impossible.status, 1)
+    assert.match(impossible.stdout, /\n✗ No allocator can do this in 100 MiB: 187\.12 MiB are needed\.\n$/)
   })
 })
 
 test('colour is for terminals, or for FORCE_COLOR', () => {
-  const replay = ['replay', RECORDING, '--no-latency', '--policy', 'recorded']
+  const replay = ['replay', RECORDING, '--policy', 'recorded']
   assert.ok(!printed(replay).includes('\x1b'))
   assert.ok(printed(replay, { FORCE_COLOR: '1' }).includes('\x1b'))
   assert.ok(!printed(replay, { FORCE_COLOR: '1', NO_COLOR: '1' }).includes('\x1b'))
+})
+
+test('every text is ASCII in a locale that has no more', () => {
+  const impossible = cli(['replay', RECORDING, '--capacity', '100MiB'], { LC_ALL: 'C' })
+  const texts = [
+    printed(['replay', RECORDING, '--timing'], { LC_ALL: 'C' }),
+    printed(['info'], { LC_ALL: 'C' }),
+    printed(['demo'], { LC_ALL: 'C' }),
+    printed(['replay', '--help'], { LC_ALL: 'C' }),
+    refused(['replay', 'no-such-file'], { LC_ALL: 'C' }),
+    impossible.stdout,
+  ]
+  for (const text of texts) assert.match(text, /^[\n -~]+$/)
 })
 
 test('a reader may stop early without an error', async () => {

@@ -2,7 +2,7 @@
 // The command line: commands and options. The module of a command is imported when it runs, so that help is fast.
 
 import { readFileSync } from 'node:fs'
-import { Command } from 'commander'
+import { Command, Option } from 'commander'
 import { POLICIES } from '../trace/replay-result.js'
 import { explain, UsageError } from './exit.js'
 import type { InfoOptions } from './info.js'
@@ -14,6 +14,21 @@ const { version } = JSON.parse(readFileSync(PACKAGE, 'utf8')) as { version: stri
 const DEVICE = '--device <which>'
 const DEVICE_HELP = "auto, simulated or a GPU's number; auto is GPU 0, or the simulated device without a GPU"
 
+const STATUSES = `
+Exit status:
+  0  done
+  1  replay: cuda-mempool could not serve the recording, or lost contents
+  2  wrong usage, an unreadable file, no device, or a device that refuses
+  3  a defect of this program`
+const RECIPE = `
+To record a run in PyTorch, also one that dies:
+  torch.cuda.memory._record_memory_history(max_entries=1_000_000)
+  try:
+      train()
+  finally:
+      torch.cuda.memory._dump_snapshot('run.pickle')
+${STATUSES}`
+
 const program = new Command('cuda-mempool')
   .description('GPU memory pools: inspect a device, try a pool, replay recorded allocations.')
   .version(version, '-v, --version', 'print the version')
@@ -24,12 +39,7 @@ const program = new Command('cuda-mempool')
     'after',
     `
 CUDA_MEMPOOL_DEVICE names the device if --device is not given.
-
-Exit status:
-  0  done
-  1  replay: cuda-mempool could not serve the recording, or lost contents
-  2  wrong usage, an unreadable file, no device, or a device that refuses
-  3  a defect of this program`,
+${STATUSES}`,
   )
 
 program
@@ -44,24 +54,31 @@ program
   .description('run a program of 30 lines with a pool, a kernel and copies')
   .option(DEVICE, DEVICE_HELP)
   .action(async (options: { device?: string }) => {
-    const [{ demo }, { chosenDevice }] = await Promise.all([import('./demo.js'), import('./device-option.js')])
+    const [{ demo }, { chosenDevice }, { print }] = await Promise.all([
+      import('./demo.js'),
+      import('./device-option.js'),
+      import('./terminal.js'),
+    ])
     const lines: string[] = []
     await demo(chosenDevice(options.device), line => lines.push(line))
-    process.stdout.write(`${lines.join('\n')}\n`)
+    print(() => lines.join('\n'))
   })
 
 program
   .command('replay')
   .description('compare the memory that a recorded run would need under several allocators')
-  .argument('<file...>', 'PyTorch memory snapshots: pickle or JSON, with or without gzip')
+  .argument('<file...>', 'PyTorch memory snapshots: pickle or JSON, with or without gzip; - is standard input')
   .option(DEVICE, DEVICE_HELP)
+  .option('--gpu <number>', 'the recorded GPU, if a file has several; default the one with the most events')
   .option('--policy <names>', `some of ${POLICIES.join(', ')}, separated by commas; default all but waiting`)
-  .option('--capacity <size>', 'the most bytes that each policy may reserve, like 3.9GiB; default no limit')
+  .option('--capacity <size>', 'the most bytes that each policy may reserve, like 3.9GiB or 80GB; default no limit')
   .option('--lag <events>', "events of a stream after which its work completes, or 'never'; default 8; not on a GPU")
   .option('--repeat <times>', 'replay the recording this many times; default 1')
-  .option('--no-latency', 'skip the passes that time each call')
+  .option('--timing', 'also time each call, in five more passes: events a second, medians, 99th percentiles')
+  .addOption(new Option('--no-latency', 'the default now').hideHelp())
   .option('--verify', 'fill every block with a stamp, and compare it before the free')
   .option('--json', 'print one JSON object for each file, on a line of its own')
+  .addHelpText('after', RECIPE)
   .action(async (files: string[], options: ReplayArguments) => {
     process.exitCode = await (await import('./replay.js')).replayFiles(files, options)
   })

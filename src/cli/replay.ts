@@ -2,10 +2,12 @@
 // read before the first replay, so that a bad file is refused before any output.
 
 import { GiB, MiB, parseBytes } from '../base/bytes.js'
+import { NoDeviceError } from '../base/errors.js'
+import type { Device } from '../device/device.js'
 import { type DeviceChoice, openDevice } from '../device/open.js'
 import { SimulatedDriver } from '../driver/simulated/simulated-driver.js'
 import { replayText } from '../report/replay-text.js'
-import { readSnapshot } from '../trace/pytorch/pytorch-snapshot.js'
+import { readPipedSnapshot, readSnapshot, type SnapshotOptions } from '../trace/pytorch/pytorch-snapshot.js'
 import { replay } from '../trace/replay.js'
 import type { ReplayDevice } from '../trace/replay-device.js'
 import type { ReplayOptions } from '../trace/replay-options.js'
@@ -19,15 +21,18 @@ import { print } from './terminal.js'
 /** The options as text, from the command line. */
 export interface ReplayArguments {
   readonly device?: string
+  readonly gpu?: string
   readonly policy?: string
   readonly capacity?: string
   readonly lag?: string
   readonly repeat?: string
-  readonly latency: boolean
+  readonly timing?: boolean
   readonly verify?: boolean
   readonly json?: boolean
 }
 
+/** The file name that means standard input. */
+const PIPED = '-'
 const SIMULATED_BYTES = 140 * GiB
 const LEAST_CAPACITY_BYTES = 2 * MiB
 const MOST_COUNT = 1_000_000
@@ -36,13 +41,16 @@ const MOST_COUNT = 1_000_000
 export async function replayFiles(files: readonly string[], given: ReplayArguments): Promise<number> {
   const options = optionsOf(given)
   const choice = chosenDevice(given.device)
+  const recorded = given.gpu === undefined ? {} : { device: wholeNumber(given.gpu, '--gpu', 0, '') }
+  if (files.filter(file => file === PIPED).length > 1)
+    throw new UsageError(`${PIPED}: standard input has one recording`)
   // Held until the end: a GPU's context takes 0.25 s each time its last user releases it.
-  using held = openDevice(choice)
+  using held = openForReplay(choice)
   const opener = (trace: Trace) =>
     deviceOpener(held.simulated ? 'simulated' : held.ordinal, trace, options.capacityBytes)
   const traces: Trace[] = []
   for (const file of files) {
-    traces.push(await withBar(bar => readSnapshot(file, { onProgress: done => bar.update(done, file) })))
+    traces.push(await withBar(bar => read(file, { ...recorded, onProgress: done => bar.update(done, file) })))
   }
   let status: number = STATUS.done
   for (const [index, trace] of traces.entries()) {
@@ -57,6 +65,22 @@ export async function replayFiles(files: readonly string[], given: ReplayArgumen
   return status
 }
 
+function read(file: string, options: SnapshotOptions): Trace {
+  if (file !== PIPED) return readSnapshot(file, options)
+  if (process.stdin.isTTY) throw new UsageError(`${PIPED}: standard input is a terminal; pipe a recording into it`)
+  return readPipedSnapshot(options)
+}
+
+/** A replay needs no GPU, so 'auto' does not refuse a machine without koffi. */
+function openForReplay(choice: DeviceChoice): Device {
+  try {
+    return openDevice(choice)
+  } catch (error) {
+    if (choice !== 'auto' || !(error instanceof NoDeviceError)) throw error
+    return openDevice('simulated')
+  }
+}
+
 async function withBar<T>(work: (bar: ProgressBar) => T | Promise<T>): Promise<T> {
   const bar = new ProgressBar()
   try {
@@ -66,12 +90,16 @@ async function withBar<T>(work: (bar: ProgressBar) => T | Promise<T>): Promise<T
   }
 }
 
-function deviceOpener(choice: DeviceChoice, trace: Trace, capacityBytes: number | undefined): () => ReplayDevice {
+function deviceOpener(
+  choice: DeviceChoice,
+  trace: Trace,
+  capacityBytes: number | undefined,
+): (searchedBytes?: number) => ReplayDevice {
   if (choice !== 'simulated') return () => openDevice(choice)
   // Without a limit, the simulated device has room for the recording, whatever GPU it comes from.
-  const recorded = trace.recordedPeakReservedBytes ?? trace.peakRequestedBytes
+  const recorded = Math.max(trace.recordedPeakReservedBytes ?? 0, trace.peakWithFailedBytes)
   const bytes = capacityBytes ?? Math.max(SIMULATED_BYTES, 2 * recorded)
-  return () => openDevice(new SimulatedDriver({ progress: 'eager', capacityBytes: bytes }))
+  return (searchedBytes = bytes) => openDevice(new SimulatedDriver({ progress: 'eager', capacityBytes: searchedBytes }))
 }
 
 /** Whether cuda-mempool could not serve an allocation, or lost contents. */
@@ -80,9 +108,11 @@ function failed({ runs }: ReplayReport): boolean {
   return ours !== undefined && (ours.failures > 0 || (ours.verified?.damaged ?? 0) > 0)
 }
 
-function optionsOf({ policy, capacity, lag, repeat, latency, verify }: ReplayArguments): ReplayOptions {
+function optionsOf({ policy, capacity, lag, repeat, timing, verify }: ReplayArguments): ReplayOptions {
   return {
-    latency,
+    latency: timing ?? false,
+    // With a capacity, the question is whether it is enough.
+    leastCapacity: capacity === undefined,
     ...(policy === undefined ? {} : { policies: policiesOf(policy) }),
     ...(capacity === undefined ? {} : { capacityBytes: capacityOf(capacity) }),
     ...(lag === undefined ? {} : { lag: lag === 'never' ? Infinity : wholeNumber(lag, '--lag', 0, ", or 'never'") }),

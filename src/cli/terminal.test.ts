@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { PLAIN } from '../report/table.js'
-import { columnsOf, paintOf } from './terminal.js'
+import { columnsOf, inLocale, paintOf } from './terminal.js'
 
 const TERMINAL = { isTTY: true, columns: 132 }
 const PIPE = { isTTY: false, columns: 0 }
@@ -20,4 +20,14 @@ test('colour is for terminals, unless NO_COLOR or FORCE_COLOR says otherwise', (
 test('text is as wide as the terminal, or 80 columns', () => {
   assert.equal(columnsOf(TERMINAL), 132)
   assert.equal(columnsOf(PIPE), 80)
+})
+
+test('a locale that is not UTF-8 gets ASCII alone, and no locale gets UTF-8', () => {
+  const text = '─–−×✗•→…µ’█░'
+  for (const env of [{ LC_ALL: 'C' }, { LANG: 'POSIX' }, { LC_CTYPE: 'de_DE.ISO-8859-1', LANG: 'C.UTF-8' }]) {
+    assert.match(inLocale(text, env), /^[\x20-\x7e]+$/, JSON.stringify(env))
+  }
+  for (const env of [{}, { LC_ALL: 'C.UTF-8' }, { LC_ALL: '', LANG: 'en_US.utf8' }]) {
+    assert.equal(inLocale(text, env), text, JSON.stringify(env))
+  }
 })

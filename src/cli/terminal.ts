@@ -1,4 +1,4 @@
-// Colour and width of the output. Colour is for terminals only, not for pipes, and not with NO_COLOR.
+// Colour, width and letters of the output. Colour is for terminals only, not for pipes, and not with NO_COLOR.
 
 import picocolors from 'picocolors'
 import { type Paint, PLAIN } from '../report/table.js'
@@ -17,10 +17,34 @@ export function columnsOf(stream: Screen): number {
   return stream.columns || USUAL_COLUMNS
 }
 
-/** Writes a result to stdout: plain text, or text in the terminal's style. */
+const ASCII: Readonly<Record<string, string>> = {
+  '─': '-',
+  '–': '-',
+  '−': '-',
+  '×': 'x',
+  '✗': 'x',
+  '•': '*',
+  '→': '>',
+  '…': '...',
+  µ: 'u',
+  '’': "'",
+  '█': '#',
+  '░': '.',
+}
+const OTHERS = new RegExp(`[${Object.keys(ASCII).join('')}]`, 'g')
+
+/** The text in letters that the locale has; without a locale, in UTF-8. */
+export function inLocale(text: string, env: NodeJS.ProcessEnv = process.env): string {
+  const locale = env['LC_ALL'] || env['LC_CTYPE'] || env['LANG'] || 'UTF-8'
+  return /utf-?8/i.test(locale) ? text : text.replace(OTHERS, letter => ASCII[letter])
+}
+
+/** Writes a result to stdout: plain text, or text in the terminal's style and the locale's letters. */
 export function print(result: string | ((style: { width: number; paint: Paint }) => string)): void {
   const { stdout } = process
   const text =
-    typeof result === 'string' ? result : result({ width: columnsOf(stdout), paint: paintOf(stdout, process.env) })
+    typeof result === 'string'
+      ? result
+      : inLocale(result({ width: columnsOf(stdout), paint: paintOf(stdout, process.env) }))
   stdout.write(`${text}\n`)
 }

@@ -32,6 +32,18 @@ describe('a device', () => {
     pool.check()
   })
 
+  it('every kind of shared pool is refused in Bun, with the remedy', t => {
+    const versions = Object.getOwnPropertyDescriptor(process, 'versions')!
+    t.after(() => Object.defineProperty(process, 'versions', versions))
+    Object.defineProperty(process, 'versions', { ...versions, value: { ...process.versions, bun: '1.4.5' } })
+    using device = openDevice('simulated')
+    const refused = { name: 'PoolError', message: /needs Node, not Bun; run the program with Node/ }
+    assert.throws(() => device.createPool({ shared: true }), refused)
+    assert.throws(() => device.createArenaPool({ shared: true, bytes: 1 * MiB }), refused)
+    assert.throws(() => device.createBlockPool({ shared: true, blockBytes: 256, count: 4 }), refused)
+    assert.throws(() => device.createHostPool({ shared: true }), refused)
+  })
+
   it('kernels take growable buffers and their views, before and after they grew', () => {
     using device = openDevice('simulated')
     const kernel = device.loadModule(PTX).kernel('device_test_increment')

@@ -1,5 +1,5 @@
-// A device makes everything that lives on it. The file is as long as that list; each entry calls the layer that does
-// the work.
+// A device makes everything that lives on it; each method calls the layer that does the work. The file is long because
+// there are many kinds of objects, and all of them close with the device.
 
 import { describe, formatBytes } from '../base/bytes.js'
 import { CudaError, PoolError } from '../base/errors.js'

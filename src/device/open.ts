@@ -1,7 +1,7 @@
 // Opens devices: by number, by the kind of driver, or on a custom driver.
 
 import { describe } from '../base/bytes.js'
-import { CudaError, NoDeviceError } from '../base/errors.js'
+import { CudaError, NoDeviceError, NoLibraryError } from '../base/errors.js'
 import { RESULT } from '../driver/constants.js'
 import { Context } from '../driver/context.js'
 import type { Driver } from '../driver/driver.js'
@@ -18,7 +18,8 @@ export type DeviceChoice = number | 'auto' | 'simulated' | Driver
 /**
  * Opens a device; by default GPU 0. `ordinal` is the number of the device on a custom or simulated driver (0). Throws
  * NoDeviceError, with what was tried, if the device does not exist. 'auto' falls back to the simulated device in that
- * case only: another failure of the driver is thrown. Throws RangeError for a bad choice.
+ * case only: another failure of the driver is thrown. So is a NoDeviceError because koffi is missing, since the machine
+ * may have a GPU. Throws RangeError for a bad choice.
  */
 export function openDevice(choice: DeviceChoice = 0, ordinal = 0): Device {
   if (choice === 'simulated') return openOn(new SimulatedDriver(), ordinal)
@@ -26,7 +27,7 @@ export function openDevice(choice: DeviceChoice = 0, ordinal = 0): Device {
     try {
       return openOn(NativeDriver.open(), 0)
     } catch (error) {
-      if (!(error instanceof NoDeviceError)) throw error
+      if (!isWithoutGpu(error)) throw error
       return openOn(new SimulatedDriver(), 0)
     }
   }
@@ -49,7 +50,7 @@ export function openDevices(choice?: 'auto' | 'simulated' | Driver): Device[] {
     try {
       return openDevices()
     } catch (error) {
-      if (!(error instanceof NoDeviceError)) throw error
+      if (!isWithoutGpu(error)) throw error
       return openDevices('simulated')
     }
   }
@@ -76,6 +77,14 @@ export function parseDeviceChoice(text: string): DeviceChoice {
   if (text === 'auto' || text === 'simulated') return text
   if (/^\d+$/.test(text)) return Number(text)
   throw new RangeError(`'${text}' is no device; write auto, simulated or a number`)
+}
+
+/**
+ * Whether an error of opening GPU 0 says that there is none. A NoDeviceError because a library is missing, as its
+ * cause says, does not.
+ */
+export function isWithoutGpu(error: unknown): boolean {
+  return error instanceof NoDeviceError && !(error.cause instanceof NoLibraryError)
 }
 
 function isDriver(choice: unknown): choice is Driver {

@@ -199,3 +199,14 @@ export interface Driver {
   cuGraphLaunch(executable: number, stream: number): void
   cuGraphExecDestroy(executable: number): void
 }
+
+/** The functions of mapped memory, from the reservation of its addresses to their end. */
+export const MAPPING_CALLS = [
+  'cuMemAddressReserve',
+  'cuMemCreate',
+  'cuMemMap',
+  'cuMemSetAccess',
+  'cuMemUnmap',
+  'cuMemRelease',
+  'cuMemAddressFree',
+] as const satisfies readonly (keyof Driver)[]

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict'
 import { Bump, type Span } from './bump.js'
 import { UNIT_BYTES } from './size-classes.js'
 
-export interface Block {
+interface Block {
   readonly entry: number
   readonly span: Span
   readonly start: number
@@ -13,7 +13,7 @@ export interface Block {
   freed: boolean
 }
 
-export interface Mark {
+interface Mark {
   readonly entry: number
   readonly span: Span
   /** the entries below it */

@@ -24,7 +24,7 @@ export const enum Place {
 const BIAS = 2 ** 31
 
 /** The fields of a superblock's word. */
-export interface SuperblockWord {
+interface SuperblockWord {
   readonly state: State
   /** of a superblock of small blocks */
   readonly sizeClass: number

@@ -23,7 +23,7 @@ const CONTROL_KERNELS = [
   'heap_grow',
 ] as const
 
-export type ControlKernel = (typeof CONTROL_KERNELS)[number]
+type ControlKernel = (typeof CONTROL_KERNELS)[number]
 
 export class MemoryControl {
   readonly context: Context

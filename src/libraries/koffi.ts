@@ -1,6 +1,7 @@
 // Loads koffi, the foreign-function library. All files that call C open their libraries through it.
 
-import { createRequire } from 'node:module'
+import { NoLibraryError } from '../base/errors.js'
+import { runningFile } from '../base/package-files.js'
 
 export type Koffi = typeof import('koffi')
 
@@ -8,16 +9,31 @@ const STACK_BYTES = 16 << 20 // stacks of koffi; its default of 2 MiB is too lit
 
 /**
  * Loads koffi, which takes 12 ms. Call it with the first device or socket, never at import of the package: replays
- * and the simulated device do not need it.
+ * and the simulated device do not need it. Throws NoLibraryError if koffi, or its binary for this system, is missing.
  */
 export function loadKoffi(): Koffi {
-  const koffi = createRequire(import.meta.url)('koffi') as Koffi
+  const koffi = requireKoffi()
   try {
     koffi.config({ sync_stack_size: STACK_BYTES, async_stack_size: STACK_BYTES })
   } catch {
     // koffi refuses after this thread has opened a library: the stacks keep their size
   }
   return koffi
+}
+
+/** Bundlers that see an imported `createRequire` follow it, and fail on koffi's binaries. */
+function requireKoffi(): Koffi {
+  const require = process.getBuiltinModule('node:module').createRequire(runningFile())
+  try {
+    return require('koffi') as Koffi
+  } catch (error) {
+    const [reason] = (error as Error).message.split('\n')
+    throw new NoLibraryError(
+      `koffi, which calls C libraries, cannot be loaded (${reason}); ` +
+        "install it with its optional binary ('npm install --include=optional'), and leave it out of a bundle",
+      { cause: error },
+    )
+  }
 }
 
 const RTLD_LAZY = 1

@@ -7,14 +7,14 @@ import { isMissing, keepOpen, loadKoffi } from './koffi.js'
 import { type Environment, libraryFolders, pythonLibraryFolders, toolkitFolders, toolkitsIn } from './toolkits.js'
 
 /** Programs are numbers. NVRTC writes sizes and results to arrays of one element. */
-export type NvrtcArgument = number | string | readonly string[] | Uint8Array | number[] | (string | null)[]
+type NvrtcArgument = number | string | readonly string[] | Uint8Array | number[] | (string | null)[]
 
 export type NvrtcFunction = (...args: NvrtcArgument[]) => number
 
 const STRINGS = 'const char **'
 
 /** Prototypes of nvrtc.h, with programs as numbers, and with koffi's marks for out-parameters. */
-export const NVRTC_PROTOTYPES = {
+const NVRTC_PROTOTYPES = {
   nvrtcVersion: 'int nvrtcVersion(_Out_ int *major, _Out_ int *minor)',
   nvrtcGetNumSupportedArchs: 'int nvrtcGetNumSupportedArchs(_Out_ int *numArchs)',
   nvrtcGetSupportedArchs: 'int nvrtcGetSupportedArchs(void *supportedArchs)',
@@ -34,7 +34,7 @@ export const NVRTC_PROTOTYPES = {
   nvrtcGetCUBIN: 'int nvrtcGetCUBIN(uint64_t prog, void *cubin)',
 }
 
-export type NvrtcFunctionName = keyof typeof NVRTC_PROTOTYPES
+type NvrtcFunctionName = keyof typeof NVRTC_PROTOTYPES
 
 const FUNCTION_NAMES = Object.keys(NVRTC_PROTOTYPES) as NvrtcFunctionName[]
 

@@ -19,7 +19,7 @@ export interface CompileRequest {
 }
 
 /** The output of a compilation. */
-export interface Compiled {
+interface Compiled {
   readonly ptx: string
   /** machine code; null if the options name a virtual architecture, which has no machine code */
   readonly cubin: Uint8Array | null

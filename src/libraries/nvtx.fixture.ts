@@ -10,14 +10,14 @@ const BASE = 0x7f00_0000_0000n
 /** Handles of real tools may be any 64 bits. */
 const DOMAIN = 2n ** 63n + 5n
 
-export interface NvtxEvent {
+interface NvtxEvent {
   readonly call: NvtxFunctionName
   readonly text?: string
   readonly payload?: number | null
   readonly handle?: NvtxHandle
 }
 
-export class FakeNvtxLibrary implements NvtxLibrary {
+class FakeNvtxLibrary implements NvtxLibrary {
   readonly path = 'a stand-in'
   readonly events: NvtxEvent[] = []
   readonly binds: NvtxFunctionName[] = []

@@ -53,7 +53,7 @@ export class Clocks extends StreamClocks {
    * by slot: work submitted since may come after the marks up to this, by way of another device; that order is not
    * followed
    */
-  readonly orderedElsewhere = new Float64Array(MOST_STREAMS)
+  readonly orderedElsewhere: Float64Array = new Float64Array(MOST_STREAMS)
   private readonly watcher: MarkWatcher
   private readonly sharedOrder: SharedOrder
 

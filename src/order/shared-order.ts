@@ -40,39 +40,59 @@ export const enum Life {
   retired = 4,
 }
 
-export type OrderState = ReturnType<typeof layOut>
+/** The views of an order. Inferred types of typed arrays would be an error in declarations below TypeScript 5.7. */
+export interface OrderState {
+  /** all slots that were ever used are below this */
+  readonly limit: Int32Array
+  readonly lock: Int32Array
+  /** 1 once the device was closed by the thread that opened it */
+  readonly closed: Int32Array
+  readonly registry: Int32Array
+  /** by thread: one more than the slot for which it calls the driver, or 0 */
+  readonly pins: Int32Array
+  /** identifies the device among those of the process; 0 until shared */
+  readonly identity: Float64Array
+  readonly marked: Float64Array
+  readonly known: Float64Array
+  readonly completed: Float64Array
+  readonly waited: Float64Array
+  // By stream slot:
+  readonly lives: Int32Array
+  readonly generations: Int32Array
+  /** the thread that owns the stream; 0 for the default stream, and for all streams before the order is shared */
+  readonly owners: Int32Array
+  /** 1 for a stream that its owner made and destroys */
+  readonly owned: Int32Array
+  /** the driver's handle of the slot's latest stream; -1 for none */
+  readonly handles: Float64Array
+  /**
+   * the event of the last mark of the slot's latest ended stream; its stamp is the clock's; it stays with the slot;
+   * 0 for none
+   */
+  readonly lastEvents: Float64Array
+  /** by thread: how many events it has made for its marks */
+  readonly eventCounts: Int32Array
+  readonly events: Float64Array
+}
 
-function layOut(region: Region) {
+function layOut(region: Region): OrderState {
   return {
-    /** all slots that were ever used are below this */
     limit: region.int32(1),
     lock: region.int32(1),
-    /** 1 once the device was closed by the thread that opened it */
     closed: region.int32(1),
     registry: region.int32(REGISTRY_WORDS),
-    /** by thread: one more than the slot for which it calls the driver, or 0 */
     pins: region.int32(MOST_WORKERS + 1),
-    /** identifies the device among those of the process; 0 until shared */
     identity: region.float64(1),
     marked: region.float64(MOST_STREAMS),
     known: region.float64(MOST_STREAMS * MOST_STREAMS),
     completed: region.float64(MOST_STREAMS),
     waited: region.float64(MOST_STREAMS),
-    // By stream slot:
     lives: region.int32(MOST_STREAMS),
     generations: region.int32(MOST_STREAMS),
-    /** the thread that owns the stream; 0 for the default stream, and for all streams before the order is shared */
     owners: region.int32(MOST_STREAMS),
-    /** 1 for a stream that its owner made and destroys */
     owned: region.int32(MOST_STREAMS),
-    /** the driver's handle of the slot's latest stream; -1 for none */
     handles: region.float64(MOST_STREAMS),
-    /**
-     * the event of the last mark of the slot's latest ended stream; its stamp is the clock's; it stays with the slot;
-     * 0 for none
-     */
     lastEvents: region.float64(MOST_STREAMS),
-    /** by thread: how many events it has made for its marks */
     eventCounts: region.int32(MOST_WORKERS + 1),
     events: region.float64((MOST_WORKERS + 1) * MOST_EVENTS),
   }

@@ -1,3 +1,6 @@
+// Access of other devices to the memory of a pool: giving it, taking it back, and refusals. The file is long because
+// all cases share one set-up.
+
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { KiB, MiB } from '../base/bytes.js'

@@ -16,7 +16,7 @@ const RANDOM_RUNS = 100
 const RANDOM_REFUSALS = 6
 
 /** The buffers that a workload holds, and how often the driver refused a call. */
-export class Attempts {
+class Attempts {
   refusals = 0
   private held: { buffer: DeviceBuffer; stamp: number }[] = []
   private stamps = 0

@@ -116,6 +116,19 @@ export class TestDevice {
     return { pool: front(true), attach: () => front(false) }
   }
 
+  /** Runs `action` in the middle of each growth of a pool server; the returned function counts how often it ran. */
+  duringGrowth(action: () => void): () => number {
+    const { driver } = this
+    const exchange = driver.cuThreadExchangeStreamCaptureMode.bind(driver)
+    let count = 0
+    driver.cuThreadExchangeStreamCaptureMode = mode => {
+      action()
+      count++
+      return exchange(mode)
+    }
+    return () => count
+  }
+
   private serverOf(state: SharedPoolState): PoolServer {
     const outside = new UnlockedDriver(this.driver)
     const context = Context.open(outside.driver, this.context.ordinal)

@@ -3,11 +3,12 @@
 import { formatBytes } from '../base/bytes.js'
 import type { Policy, ReplayReport, ReplayRun } from '../trace/replay-result.js'
 import { formatCount, formatNs, formatRatio, formatShare } from './number-format.js'
-import { callsOf, DRIVER_POLICIES, hostNs, NAMES, secondsToNs } from './replay-tables.js'
+import { DRIVER_POLICIES, hostNs, isTimed, memoryCallsOf, NAMES, secondsToNs } from './replay-tables.js'
 
 /** A policy's name as the subject of a sentence. */
 const SUBJECTS: Partial<Record<Policy, string>> = {
-  'pytorch-expandable': "PyTorch's policy with expandable segments",
+  pytorch: 'PyTorch with its defaults',
+  'pytorch-expandable': 'PyTorch with expandable segments',
   'driver-malloc': 'cuMemAlloc and cuMemFree',
 }
 const FUNCTIONS_SHOWN = 5
@@ -16,24 +17,39 @@ const MODELS_OF_PYTORCH: readonly Policy[] = ['pytorch', 'pytorch-expandable']
 export function meaningOf(report: ReplayReport): string[] {
   const { trace } = report
   const recorded = trace.recordedPeakReservedBytes
-  const needed = trace.peakRequestedBytes
-  const lines = [
-    `The program never had more than ${formatBytes(needed)} in use at once: no allocator can do with less.`,
-  ]
-  if (recorded !== null) {
-    lines.push(`PyTorch reserved ${formatBytes(recorded)} for it when it was recorded${more(recorded, needed)}.`)
+  const lines = [floorOf(report)]
+  if (recorded !== null && trace.recorder === 'PyTorch') {
+    lines.push(
+      `PyTorch reserved ${formatBytes(recorded)} when it was recorded${more(recorded, trace.peakRequestedBytes, 'was in use')}.`,
+    )
   }
   const ours = completeRunOf(report, 'cuda-mempool')
   const reserved = ours?.peakReservedBytes ?? null
   if (ours === undefined || reserved === null) return lines
-  const compared = recorded === null ? '' : `: ${difference(reserved, recorded)} PyTorch`
-  lines.push(`cuda-mempool reserves ${formatBytes(reserved)}${more(reserved, needed)}${compared}.`)
+  // A recording with failed requests reserved nothing for them, and the replay did.
+  const compared = recorded === null || trace.failedRequests > 0 ? '' : `: ${difference(reserved, recorded)} PyTorch`
+  const than = trace.failedRequests > 0 ? 'the least possible' : 'was in use'
+  const above = more(reserved, trace.peakWithFailedBytes, than)
+  lines.push(`cuda-mempool reserves ${formatBytes(reserved)}${above}${compared}.`)
   const malloc = completeRunOf(report, 'driver-malloc')
-  if (malloc !== undefined) {
+  if (malloc !== undefined && isTimed(report)) {
     const calls = `${callsAndTime(malloc)}; cuda-mempool takes ${callsAndTime(ours)}`
     lines.push(`Asking the driver for each block takes ${calls}.`)
   }
-  return [...lines, ...roundsOf(report, ours), ...(report.device.simulated ? modelledOf : measuredOf)(report, ours)]
+  const times = report.device.simulated ? modelledOf : measuredOf
+  return [...lines, ...roundsOf(report, ours), ...(isTimed(report) ? times(report, ours) : [])]
+}
+
+/** The memory below which no allocator can serve the recording. */
+function floorOf({ trace }: ReplayReport): string {
+  const { peakRequestedBytes, peakWithFailedBytes, failedRequests } = trace
+  const served = formatBytes(peakRequestedBytes)
+  if (failedRequests === 0) {
+    return `The program never had more than ${served} in use at once: no allocator can do with less.`
+  }
+  const requests = failedRequests === 1 ? 'the request that failed' : 'the requests that failed'
+  const all = formatBytes(peakWithFailedBytes)
+  return `No allocator can serve this run and ${requests} in less than ${all}. In use at once were at most ${served}.`
 }
 
 /** The driver calls of the first and the last round, by function. */
@@ -131,7 +147,7 @@ function completeRunOf(report: ReplayReport, policy: Policy): ReplayRun | undefi
 }
 
 function callsAndTime(run: ReplayRun): string {
-  const calls = `${formatCount(callsOf(run))} calls`
+  const calls = `${formatCount(memoryCallsOf(run))} calls`
   const seconds = run.modelledDeviceSeconds
   return seconds === null ? calls : `${calls} (${formatNs(secondsToNs(seconds))}, modelled)`
 }
@@ -145,13 +161,8 @@ function difference(bytes: number, others: number): string {
   return `${formatBytes(Math.abs(bytes - others))} ${bytes < others ? 'less' : 'more'} than`
 }
 
-function more(bytes: number, needed: number): string {
+function more(bytes: number, needed: number, than: string): string {
   if (needed === 0) return ''
   const share = formatShare(bytes / needed - 1)
-  return share === formatShare(0) ? ', no more' : `, ${share} more`
-}
-
-/** Replaces control characters of a file's text, which could be terminal escapes. */
-export function printable(text: string): string {
-  return text.replace(/\p{Cc}/gu, '?')
+  return share === formatShare(0) ? `, as much as ${than}` : `, ${share} more than ${than}`
 }

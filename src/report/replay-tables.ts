@@ -13,7 +13,7 @@ export interface TextStyle {
 
 export const NAMES: Readonly<Record<Policy, string>> = {
   recorded: 'PyTorch as recorded',
-  pytorch: "PyTorch's policy",
+  pytorch: 'PyTorch, default',
   'pytorch-expandable': 'PyTorch, expandable',
   'cuda-mempool': 'cuda-mempool',
   'driver-malloc': 'cuMemAlloc each time',
@@ -26,11 +26,12 @@ export const DRIVER_POLICIES: readonly Policy[] = ['driver-malloc', 'driver-pool
 
 /** All policies in one table, or memory and time in tables of their own if the terminal is too narrow for one. */
 export function policyTables(report: ReplayReport, style: TextStyle): string {
-  const groups = [memoryColumns(), timeColumns(report)].map(columns =>
-    columns.filter(({ cell }) => report.runs.some(run => cell(run) !== MISSING)),
-  )
+  const columns = [memoryColumns(report), ...(isTimed(report) ? [timeColumns(report)] : [])]
+  const groups = columns.map(group => group.filter(({ cell }) => report.runs.some(run => cell(run) !== MISSING)))
+  // A recording of a pool has no figures of its own.
+  const runs = report.runs.filter(run => run.policy !== 'recorded' || run.peakReservedBytes !== null)
   const table = (columns: readonly Column<ReplayRun>[]) =>
-    tableText(report.runs, [NAME, ...columns], { ...style, tone: toneOf(style.paint) })
+    tableText(runs, [nameColumn(report), ...columns], { ...style, tone: toneOf(style.paint) })
   const one = table(groups.flat())
   const isOnePage = !one.includes('\n\n')
   if (isOnePage) return one
@@ -48,12 +49,12 @@ export function roundTables(report: ReplayReport, style: TextStyle): string[] {
     const columns = shownRounds(report.repeat).map(number =>
       right(`round\n${formatCount(number)}`, run => cell(run.rounds![number - 1])),
     )
-    const text = tableText(runs, [NAME, ...columns], { ...style, tone: toneOf(style.paint) })
+    const text = tableText(runs, [nameColumn(report), ...columns], { ...style, tone: toneOf(style.paint) })
     return `${style.paint.bold(title)}\n${text}`
   }
   return [
     table('Peak reserved in each round', round => formatBytes(round.peakReservedBytes)),
-    table('Driver calls in each round', round => formatCount(countOf(round.deviceCalls))),
+    table('Memory calls in each round', round => formatCount(countOf(round.deviceCalls))),
   ]
 }
 
@@ -64,7 +65,14 @@ function shownRounds(repeat: number): number[] {
   return [...numbers, repeat]
 }
 
-const NAME: Column<ReplayRun> = { title: 'policy', align: 'left', cell: run => NAMES[run.policy] }
+function nameColumn({ trace }: ReplayReport): Column<ReplayRun> {
+  const own = trace.recorder !== 'PyTorch'
+  return {
+    title: 'policy',
+    align: 'left',
+    cell: ({ policy }) => (own && policy === 'recorded' ? 'as recorded' : NAMES[policy]),
+  }
+}
 
 function right(title: string, cell: (run: ReplayRun) => string): Column<ReplayRun> {
   return { title, align: 'right', cell }
@@ -75,16 +83,39 @@ function toneOf(paint: Paint) {
     failures > 0 ? paint.red : policy === 'cuda-mempool' ? paint.green : (line: string) => line
 }
 
-function memoryColumns(): Column<ReplayRun>[] {
+/** The first columns are those that a person decides by. */
+function memoryColumns({ trace, runs, capacityBytes }: ReplayReport): Column<ReplayRun>[] {
   const bytes = (value: number | null) => (value === null ? MISSING : formatBytes(value))
+  const failed = right('failed', run => formatCount(run.policy === 'recorded' ? null : run.failures))
+  const ratio = right('× peak\nin use', run => formatRatio(run.overhead))
+  const hasAnswer = runs.some(run => run.servesAtFailure !== null)
   return [
+    ...(hasAnswer ? [right('would\nserve', answerOf)] : []),
+    right('least\nmemory', run => bytes(run.leastCapacityBytes)),
     right('peak\nreserved', run => bytes(run.peakReservedBytes)),
-    right('× peak\nin use', run => formatRatio(run.overhead)),
+    ...(trace.failedRequests > 0 ? [] : [ratio]),
     right('frag-\nmented', run => formatShare(run.externalFragmentation)),
-    right('failed', run => formatCount(run.policy === 'recorded' ? null : run.failures)),
-    right('driver\ncalls', run => formatCount(callsOf(run))),
+    ...(capacityBytes !== null || runs.some(run => run.failures > 0) ? [failed] : []),
+    right('memory\ncalls', run => formatCount(memoryCallsOf(run))),
     right('modelled\ntime', run => formatNs(secondsToNs(run.modelledDeviceSeconds))),
   ]
+}
+
+/** Whether a policy would have served the request that failed last. */
+function answerOf({ policy, servesAtFailure, leastCapacityBytes }: ReplayRun): string {
+  if (policy === 'recorded') return 'no'
+  if (servesAtFailure !== null) return servesAtFailure ? 'yes' : 'no'
+  return leastCapacityBytes === null ? MISSING : 'maybe'
+}
+
+/** Whether that depends on how much more the program could have than the recording shows. */
+export function isUnclear(run: ReplayRun): boolean {
+  return answerOf(run) === 'maybe'
+}
+
+/** Whether calls were timed. */
+export function isTimed({ runs }: ReplayReport): boolean {
+  return runs.some(run => run.allocateNs !== null)
 }
 
 function timeColumns({ device }: ReplayReport): Column<ReplayRun>[] {
@@ -108,12 +139,15 @@ function longestNs({ allocateNs, freeNs }: ReplayRun): number | null {
   return allocateNs === null ? null : Math.max(allocateNs.max, freeNs?.max ?? 0)
 }
 
-export function callsOf({ deviceCalls }: ReplayRun): number | null {
+/** Driver calls that take, map or give back memory; models of PyTorch make no other calls. */
+export function memoryCallsOf({ deviceCalls }: ReplayRun): number | null {
   return deviceCalls === null ? null : countOf(deviceCalls)
 }
 
+const MEMORY_CALL = /^cuMem(Alloc|Free|Create|Release|Map|Unmap|SetAccess|Address|PoolTrim)/
+
 function countOf(calls: Readonly<Record<string, number>>): number {
-  return Object.values(calls).reduce((sum, count) => sum + count, 0)
+  return Object.entries(calls).reduce((sum, [name, count]) => sum + (MEMORY_CALL.test(name) ? count : 0), 0)
 }
 
 export function secondsToNs(seconds: number | null): number | null {

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { GiB, MiB } from '../base/bytes.js'
 import { type Latency, POLICIES, type Policy, type ReplayReport, type ReplayRun } from '../trace/replay-result.js'
+import { emptyRun } from '../trace/run-figures.js'
 import { replayText } from './replay-text.js'
 import { PLAIN } from './table.js'
 
@@ -23,29 +24,7 @@ function latency(p50: number): Latency {
 }
 
 function run(policy: Policy, changes: Partial<ReplayRun> = {}): ReplayRun {
-  return {
-    policy,
-    peakRequestedBytes: NEEDED,
-    peakReservedBytes: null,
-    peakGrantedBytes: null,
-    overhead: null,
-    externalFragmentation: null,
-    fragmentationAtPeak: null,
-    fragmentationMean: null,
-    contiguity: null,
-    failures: 0,
-    firstFailure: null,
-    insertedWaits: null,
-    deviceCalls: null,
-    modelledDeviceSeconds: null,
-    rounds: null,
-    eventsPerSecond: null,
-    placement: null,
-    verified: null,
-    allocateNs: null,
-    freeNs: null,
-    ...changes,
-  }
+  return { ...emptyRun(policy, { peakRequestedBytes: NEEDED, peakWithFailedBytes: NEEDED }), ...changes }
 }
 
 const OURS = run('cuda-mempool', {
@@ -71,15 +50,24 @@ function report(runs: readonly ReplayRun[], simulated = true): ReplayReport {
   return {
     trace: {
       file: 'traces/run.pickle.gz',
+      device: 0,
+      otherDevices: [],
+      recorder: 'PyTorch',
+      settings: '',
       events: 68_640,
       streams: 1,
       spanSeconds: 3.5,
       peakRequestedBytes: NEEDED,
+      peakWithFailedBytes: NEEDED,
       recordedPeakReservedBytes: 5 * GiB,
       allocations: 22_868,
+      initial: { blocks: 0, bytes: 0 },
+      failedRequests: 0,
+      outOfMemories: [],
     },
     device: { name: simulated ? 'simulated GPU' : 'NVIDIA H200', simulated },
     lag: simulated ? 8 : null,
+    capacityBytes: null,
     repeat: 1,
     runs,
   }
@@ -90,8 +78,8 @@ const text = (shown: ReplayReport, width = 200) => replayText(shown, { width, pa
 test('the text compares with the recording and with the driver', () => {
   const shown = text(report([OURS, run('driver-malloc', { ...MALLOC, modelledDeviceSeconds: 1.18 })]))
   assert.match(shown, /never had more than 4 GiB in use at once/)
-  assert.match(shown, /PyTorch reserved 5 GiB for it when it was recorded, 25\.0 % more\./)
-  assert.match(shown, /cuda-mempool reserves 4\.04 GiB, 1\.0 % more: 983\.04 MiB less than PyTorch\./)
+  assert.match(shown, /PyTorch reserved 5 GiB when it was recorded, 25\.0 % more than was in use\./)
+  assert.match(shown, /cuda-mempool reserves 4\.04 GiB, 1\.0 % more than was in use: 983\.04 MiB less than PyTorch\./)
   assert.match(shown, /takes 45,736 calls \(1\.18 s, modelled\); cuda-mempool takes 3,234 calls\./)
 })
 
@@ -126,11 +114,10 @@ test("on the simulated device the text compares the time in the allocator with P
     timed,
     /spends 199 ms in the allocator over the run: 10\.0 ms on this host, 189 ms in driver calls \(modelled\)/,
   )
-  assert.match(timed, /PyTorch's policy 11\.4 ms \(10\.0 ms and 1\.4 ms\)/)
-  assert.match(timed, /PyTorch's policy with expandable segments 16\.6 ms \(8\.0 ms and 8\.6 ms\)\./)
+  assert.match(timed, /PyTorch with its defaults 11\.4 ms \(10\.0 ms and 1\.4 ms\)/)
+  assert.match(timed, /PyTorch with expandable segments 16\.6 ms \(8\.0 ms and 8\.6 ms\)\./)
   const withoutLatency = [ours, ...models].map(each => ({ ...each, allocateNs: null, freeNs: null }))
-  const untimed = text(report(withoutLatency), 1000)
-  assert.match(untimed, /spends 189 ms in driver calls over the run \(modelled\)\. PyTorch's policy 1\.4 ms, /)
+  assert.doesNotMatch(text(report(withoutLatency), 1000), /a second|all\s+calls|spends|for each block/)
 })
 
 test('of several rounds the text shows what each reserved, and which calls it made', () => {
@@ -152,7 +139,7 @@ test('figures of a policy that failed are not compared', () => {
   const firstFailure = { event: 1234, bytes: 64 * MiB, stream: 7, message: 'no room', frames: ['model.py:12 forward'] }
   const shown = text(report([run('cuda-mempool', { ...OURS, failures: 3, firstFailure }), MALLOC], false))
   assert.doesNotMatch(shown, /as long|less than PyTorch/)
-  assert.match(shown, /✗ cuda-mempool failed 3 allocations\. The first: 64 MiB on stream 7 at event 1,234: no room/)
+  assert.match(shown, /✗ cuda-mempool failed 3 requests\. The first: 64 MiB on stream 7 at event 1,234: no room/)
   assert.match(shown, /^ {4}model\.py:12 forward$/m)
 })
 
@@ -174,7 +161,7 @@ test('the text tells how well the replayed policy is proved, and the result of v
       run('waiting', { insertedWaits: 1234 }),
     ]),
   )
-  assert.match(shown, /PyTorch's policy put 22,868 of 22,868 allocations on the recorded address/)
+  assert.match(shown, /PyTorch, default put 22,868 of 22,868 allocations on the recorded address/)
   assert.match(shown, /cuda-mempool: 2 of 100 blocks lost their contents/)
   assert.match(shown, /powers of two: 100 blocks kept their contents/)
   assert.match(shown, /waiting made a stream wait for another one's memory 1,234 times/)
@@ -200,10 +187,74 @@ test('a missing value is a dash, a column without values is left out, and every 
   assert.doesNotMatch(text(report(nothing)), /modelled\n|allocate/)
 })
 
+test('the first columns are whether a policy would serve the crash, and the least memory', () => {
+  const crash = { ...report([]).trace, failedRequests: 1, peakWithFailedBytes: 5 * GiB }
+  const runs = [
+    run('pytorch', { ...OURS, policy: 'pytorch', servesAtFailure: false, leastCapacityBytes: 6 * GiB }),
+    run('pytorch-expandable', { ...OURS, policy: 'pytorch-expandable', leastCapacityBytes: 5.5 * GiB }),
+    run('cuda-mempool', { ...OURS, servesAtFailure: true, leastCapacityBytes: 5 * GiB }),
+  ]
+  const shown = text({ ...report(runs), trace: crash })
+  assert.match(shown, /^ +would +least +peak +.*\npolicy +serve +memory +reserved/m)
+  assert.match(row(shown, 'PyTorch, default'), /default +no +6 GiB/)
+  assert.match(row(shown, 'PyTorch, expandable'), /expandable +maybe +5\.5 GiB/)
+  assert.match(row(shown, 'cuda-mempool'), /mempool +yes +5 GiB/)
+  assert.match(shown, /No allocator can serve this run and the request that failed in less than 5 GiB\./)
+})
+
+test('calls for memory alone are counted, alike for all policies', () => {
+  const deviceCalls = { cuMemCreate: 3, cuMemMap: 4, cuEventQuery: 500, cuStreamIsCapturing: 70, cuMemGetInfo: 9 }
+  assert.match(row(text(report([run('cuda-mempool', { deviceCalls })])), 'cuda-mempool'), / 7$/)
+})
+
+test('the last line is for the shell, only if a replay showed that expandable segments help', () => {
+  const models = (byDefault: Partial<ReplayRun>, expandable: Partial<ReplayRun>, trace: object = {}) => {
+    const shown = report([run('pytorch', byDefault), run('pytorch-expandable', expandable)])
+    return text({ ...shown, trace: { ...shown.trace, ...trace } })
+      .split('\n')
+      .at(-1)!
+  }
+  const line = 'PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True'
+  const [more, less] = [{ leastCapacityBytes: 6 * GiB }, { leastCapacityBytes: 5 * GiB }]
+  const failed = { failedRequests: 1 }
+  assert.equal(models(more, less), line)
+  assert.notEqual(models(less, more), line)
+  assert.notEqual(models(more, { leastCapacityBytes: 5.99 * GiB }), line)
+  assert.notEqual(models(more, { ...less, failures: 1 }), line)
+  assert.notEqual(models(more, less, { settings: 'expandable_segments:True' }), line)
+  assert.notEqual(models(more, less, { recorder: 'cuda-mempool' }), line)
+  assert.equal(models({ ...more, servesAtFailure: false }, { ...more, servesAtFailure: true }, failed), line)
+  assert.notEqual(models({ ...more, servesAtFailure: false }, { ...less, servesAtFailure: false }, failed), line)
+  assert.notEqual(models(more, { ...less, servesAtFailure: true }, failed), line)
+  const maybe = models({ ...more, servesAtFailure: false }, less, failed)
+  assert.match(maybe, /might have served .* with expandable_segments:True: that depends on the exact limit\./)
+})
+
+test('a capacity below what is needed is one sentence', () => {
+  const failing = run('cuda-mempool', { failures: 3 })
+  const shown = text({ ...report([failing, run('driver-malloc', { failures: 9 })]), capacityBytes: 3 * GiB })
+  assert.match(shown, /\n\n✗ No allocator can do this in 3 GiB: 4 GiB are needed\.$/)
+  assert.equal(shown.split('✗').length, 2)
+})
+
+test('the head says what the file contains besides, and what it was recorded with', () => {
+  const shown = (trace: object) => text({ ...report([]), trace: { ...report([]).trace, ...trace } })
+  assert.match(shown({}), /Recorded with PyTorch's default settings\./)
+  assert.match(shown({ settings: 'max_split_size_mb:64' }), /Recorded with max_split_size_mb:64\./)
+  assert.doesNotMatch(shown({ settings: null }), /Recorded/)
+  const devices = { device: 1, otherDevices: [{ device: 0, events: 1234 }] }
+  assert.match(shown(devices), /the events of GPU 1; GPU 0 has 1,234\. --gpu N chooses\./)
+  assert.match(shown({ initial: { blocks: 48, bytes: GiB } }), /48 blocks \(1 GiB\) are from before the recording/)
+  const ours = { ...report([run('recorded'), OURS]), trace: { ...report([]).trace, recorder: 'cuda-mempool' as const } }
+  const own = { ...ours, trace: { ...ours.trace, recordedPeakReservedBytes: null } }
+  assert.match(text(own), /Recorded from a pool of cuda-mempool\./)
+  assert.doesNotMatch(text(own), /PyTorch as recorded|^as recorded/m)
+})
+
 test('in a narrow terminal memory and time have tables of their own', () => {
   const shown = text(report([{ ...OURS, modelledDeviceSeconds: 0.189 }]), 100).split('\n\n')
-  assert.match(shown[1], /^ +peak .*modelled\n.* time\n/)
-  assert.match(shown[2], /^ +events .*longest\n/)
+  assert.match(shown[2], /^ +peak .*modelled\n.* time\n/)
+  assert.match(shown[3], /^ +events .*longest\n/)
 })
 
 function row(shown: string, name: string): string {

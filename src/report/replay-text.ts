@@ -4,8 +4,11 @@
 import { formatBytes } from '../base/bytes.js'
 import type { ReplayReport } from '../trace/replay-result.js'
 import { formatCount, formatNs } from './number-format.js'
-import { meaningOf, printable, proofsOf } from './replay-sentences.js'
-import { NAMES, policyTables, roundTables, type TextStyle } from './replay-tables.js'
+import { outOfMemoryText } from './out-of-memory-text.js'
+import { printable } from './printable.js'
+import { helpfulSetting, nearestSettings, recordedSettings } from './pytorch-settings.js'
+import { meaningOf, proofsOf } from './replay-sentences.js'
+import { isTimed, isUnclear, NAMES, policyTables, roundTables, type TextStyle } from './replay-tables.js'
 import { type Paint, wrapText } from './table.js'
 
 const FRAMES_SHOWN = 6
@@ -14,45 +17,94 @@ const FRAMES_SHOWN = 6
 export function replayText(report: ReplayReport, style: TextStyle): string {
   const { width, paint } = style
   const bullets = [...meaningOf(report), ...proofsOf(report)].map(line => wrapText(`• ${line}`, width, '  '))
+  const nearest = nearestSettings(report)
+  const [help, line] = helpfulSetting(report)
+  const start = [headOf(report, width, paint), ...outOfMemoryText(report, style)]
+  const impossible = impossibleOf(report)
+  if (impossible !== null) return [...start, paint.red(wrapText(`✗ ${impossible}`, width, '  '))].join('\n\n')
   return [
-    headOf(report, width, paint),
+    ...start,
+    replayedOn(report, width),
     policyTables(report, style),
     ...roundTables(report, style),
+    ...(nearest === null ? [] : [wrapText(nearest, width)]),
     wrapText(legendOf(report), width).split('\n').map(paint.dim).join('\n'),
     [...bullets, ...failuresOf(report, width).map(paint.red)].join('\n'),
+    ...(help === undefined ? [] : [wrapText(help, width)]),
+    ...(line === undefined ? [] : [paint.bold(line)]),
   ].join('\n\n')
 }
 
-function headOf({ trace, device, lag }: ReplayReport, width: number, paint: Paint): string {
+function headOf(report: ReplayReport, width: number, paint: Paint): string {
+  const { trace } = report
   const streams = trace.streams === 1 ? 'one stream' : `${trace.streams} streams`
   const allocations = `${formatCount(trace.allocations)} allocations`
   const span = trace.spanSeconds > 0 ? ` in ${formatNs(trace.spanSeconds * 1e9)}` : ''
-  const what = `${formatCount(trace.events)} events${span}, ${allocations} on ${streams}`
+  const what = `${formatCount(trace.events)} events${span}, ${allocations} on ${streams}.`
+  const settings = recordedSettings(report)
+  const lines = [settings === null ? what : `${what} ${settings}`, ...warningsOf(report)]
+  return [paint.bold(printable(trace.file)), ...lines.map(line => wrapText(line, width))].join('\n')
+}
+
+/** The parts of a run that the recording does not contain. */
+function warningsOf({ trace }: ReplayReport): string[] {
+  const { initial, device, otherDevices } = trace
+  const lines: string[] = []
+  if (otherDevices.length > 0) {
+    const others = otherDevices.map(other => `GPU ${other.device} has ${formatCount(other.events)}`).join(', ')
+    lines.push(`These are the events of GPU ${device}; ${others}. --gpu N chooses.`)
+  }
+  if (initial.blocks > 0) {
+    const blocks = initial.blocks === 1 ? '1 block' : `${formatCount(initial.blocks)} blocks`
+    lines.push(`${blocks} (${formatBytes(initial.bytes)}) are from before the recording; earlier peaks are unknown.`)
+  }
+  return lines
+}
+
+function replayedOn({ device, lag }: ReplayReport, width: number): string {
   const when = lag === 'never' ? 'only when waited for' : `${lag} events of its stream later`
   const where = device.simulated
     ? `Replayed on the ${device.name}, no GPU was used; the work of each allocation completes ${when}.`
     : `Replayed on ${device.name}.`
-  return [paint.bold(printable(trace.file)), wrapText(what, width), wrapText(where, width)].join('\n')
+  return wrapText(where, width)
 }
 
-function legendOf({ device, repeat, runs }: ReplayReport): string {
-  const memory =
-    'reserved: taken from the device. × peak in use: that over the most bytes that the program used at once. ' +
-    'fragmented: the share of it that lay idle even when most was in use.'
-  const timed = runs.some(run => run.allocateNs !== null) ? ' all calls: their time on this host in one pass.' : ''
-  const models = runs.some(run => run.policy.startsWith('pytorch'))
-    ? " PyTorch's policy is written anew here and calls no driver."
-    : ''
-  const costs = " modelled time: of the driver calls, at costs measured on an H200; other times are this host's."
-  const rounds = repeat > 1 ? ' round: once through the recording, then all is freed.' : ''
-  return `${memory}${rounds}${timed}${models}${device.simulated ? costs : ''}`
+function legendOf(report: ReplayReport): string {
+  const { device, repeat, runs } = report
+  const parts: string[] = []
+  if (runs.some(run => run.servesAtFailure !== null)) {
+    parts.push('would serve: the request that failed last, with the memory that the program could have then.')
+    if (runs.some(isUnclear)) parts.push('maybe: that depends on the exact limit.')
+  }
+  if (runs.some(run => run.leastCapacityBytes !== null)) {
+    const failed = report.trace.failedRequests > 0 ? ', the requests that failed too' : ''
+    parts.push(`least memory: the least in which a replay served everything${failed}.`)
+  }
+  parts.push(
+    `peak reserved: the most taken from the device${report.capacityBytes === null ? ', without a limit' : ''}.`,
+  )
+  if (report.trace.failedRequests === 0) parts.push('× peak in use: that over the most in use at once.')
+  parts.push('fragmented: the share of it that lay idle even when most was in use.')
+  parts.push('memory calls: driver calls that take, map or give back memory.')
+  if (repeat > 1) parts.push('round: once through the recording, then all is freed.')
+  if (isTimed(report)) parts.push('all calls: their time on this host in one pass.')
+  if (device.simulated) parts.push('modelled time: of all driver calls, at costs measured on an H200.')
+  if (runs.some(run => run.policy.startsWith('pytorch'))) parts.push("PyTorch's policies are written anew here.")
+  return parts.join(' ')
+}
+
+/** The sentence in place of a table, if the capacity is below what any allocator needs. */
+function impossibleOf({ runs, capacityBytes, trace }: ReplayReport): string | null {
+  const needed = trace.peakWithFailedBytes
+  if (capacityBytes === null || capacityBytes >= needed || runs.every(run => run.failures === 0)) return null
+  return `No allocator can do this in ${formatBytes(capacityBytes)}: ${formatBytes(needed)} are needed.`
 }
 
 function failuresOf({ runs }: ReplayReport, width: number): string[] {
   return runs.flatMap(({ policy, failures, firstFailure }) => {
     if (failures === 0) return []
     const name = NAMES[policy]
-    const count = `${name} failed ${formatCount(failures)} allocations`
+    const count = `${name} failed ${failures === 1 ? '1 request' : `${formatCount(failures)} requests`}`
     if (firstFailure === null) return [`✗ ${count}.`]
     const { event, bytes, stream, message, frames } = firstFailure
     const when = event < 0 ? 'before the first event' : `at event ${formatCount(event)}`

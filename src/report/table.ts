@@ -19,7 +19,7 @@ export interface Column<Row> {
   readonly cell: (row: Row) => string
 }
 
-export interface TableStyle<Row> {
+interface TableStyle<Row> {
   /** columns of the terminal */
   readonly width: number
   readonly paint: Paint

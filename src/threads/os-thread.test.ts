@@ -52,9 +52,9 @@ test('a terminated thread has ended though a pending file operation keeps it in 
   rmSync(directory, { recursive: true })
 })
 
-test('other runtimes than Node are refused by name', () => {
-  assert.match(sharingObstacle({ node: '22.0.0', bun: '1.2.0' })!, /needs Node, not Bun/)
-  assert.match(sharingObstacle({ node: '22.0.0', deno: '2.1.0' })!, /needs Node, not Deno/)
+test('other runtimes than Node are refused by name, with the remedy', () => {
+  assert.match(sharingObstacle({ node: '22.0.0', bun: '1.2.0' })!, /needs Node, not Bun; run the program with Node/)
+  assert.match(sharingObstacle({ node: '22.0.0', deno: '2.1.0' })!, /needs Node, not Deno; run the program with Node/)
 })
 
 test('no thread has ended if the system does not tell', () => {

@@ -18,7 +18,7 @@ const START_TIME = 19 // index behind the name of the thread, which may contain 
 const ENDED = ['Z', 'X']
 
 /** A socket that is open while a worker lives; zeros if there is none, as in the main thread. */
-export interface LifeSign {
+interface LifeSign {
   readonly descriptor: number
   readonly inode: number
 }
@@ -64,8 +64,9 @@ export function isGone({ descriptor, inode }: LifeSign): boolean {
 export function sharingObstacle(
   versions: Readonly<Record<string, string | undefined>> = process.versions,
 ): string | null {
-  if (versions['bun'] !== undefined) return 'sharing between threads needs Node, not Bun'
-  if (versions['deno'] !== undefined) return 'sharing between threads needs Node, not Deno'
+  const remedy = 'run the program with Node, or open the device and make a pool in each thread'
+  if (versions['bun'] !== undefined) return `sharing between threads needs Node, not Bun; ${remedy}`
+  if (versions['deno'] !== undefined) return `sharing between threads needs Node, not Deno; ${remedy}`
   if (process.platform !== 'linux') {
     return 'sharing between threads needs Linux, whose /proc tells which threads have ended'
   }

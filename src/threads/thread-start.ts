@@ -2,6 +2,7 @@
 // thread may fail before it has loaded this package, or never run. The waiting thread notices that too.
 
 import { PoolError } from '../base/errors.js'
+import { LEAVE_OUT } from '../base/package-files.js'
 import { type CarriedError, carry, uncarry } from './carried-error.js'
 import { isOver, threadNumber } from './os-thread.js'
 
@@ -78,7 +79,8 @@ export class ThreadStart {
         throw new PoolError(`${call}: the thread that keeps the pool ended while it started`)
       }
       if (performance.now() > deadline && this.move(Progress.starting, Progress.unwanted)) {
-        throw new PoolError(`${call}: the thread that keeps the pool did not begin within ${mostMs} ms`)
+        const late = `the thread that keeps the pool did not begin within ${mostMs} ms`
+        throw new PoolError(`${call}: ${late}; if this program is a bundle, ${LEAVE_OUT}`)
       }
     }
   }

@@ -1,5 +1,7 @@
 // The public API of cuda-mempool/trace: recordings of allocations, and their replay under several policies.
 
+export type { Holder } from './failures/holders.js'
+export { type RecordedOutOfMemory, recordedOutOfMemories, type Verdict } from './failures/out-of-memory.js'
 export { parseSnapshot, readSnapshot, type SnapshotOptions } from './pytorch/pytorch-snapshot.js'
 export { pickleSnapshot } from './pytorch/pytorch-snapshot-writer.js'
 export { RecordedPool, type RecorderOptions, recorded } from './recorder.js'
@@ -8,6 +10,7 @@ export type { ReplayDevice } from './replay-device.js'
 export type { ReplayOptions } from './replay-options.js'
 export {
   DEFAULT_POLICIES,
+  type InitialBlocks,
   type Latency,
   type Percentiles,
   POLICIES,
@@ -26,6 +29,7 @@ export {
   framesOf,
   frameText,
   NEVER,
+  type OtherDevice,
   type Segment,
   type Trace,
 } from './trace.js'

@@ -5,7 +5,7 @@ import { PoolError } from '../base/errors.js'
 import type { Pool } from '../pool/pool.js'
 import { Footprint } from './footprint.js'
 import { LATENCY_PASSES, LatencyMeter } from './latency.js'
-import { countCalls, type ReplayDevice } from './replay-device.js'
+import { countCalls, type ReplayDevice, totalBytesOf } from './replay-device.js'
 import type { Settings } from './replay-options.js'
 import { ReplayPass, type ReplayPassObserver } from './replay-pass.js'
 import type { Policy, ReplayRun } from './replay-result.js'
@@ -16,7 +16,7 @@ import { Verifier } from './verify.js'
 export async function poolRun(
   policy: Policy,
   trace: Trace,
-  open: () => ReplayDevice,
+  open: (capacityBytes?: number) => ReplayDevice,
   settings: Settings,
   progress: (share: number) => void,
 ): Promise<Partial<ReplayRun>> {
@@ -62,7 +62,7 @@ export async function poolRun(
     }))
   const { follower } = footprint
   return {
-    ...ratios(trace, follower.peakReservedBytes, follower.peakGrantedBytes),
+    ...ratios(trace.peakWithFailedBytes, follower.peakReservedBytes, follower.peakGrantedBytes),
     fragmentationAtPeak: follower.fragmentationAtPeak,
     fragmentationMean: follower.fragmentationMean,
     contiguity: follower.contiguity,
@@ -75,6 +75,29 @@ export async function poolRun(
     verified,
     allocateNs: meter.allocateNs(),
     freeNs: meter.freeNs(),
+  }
+}
+
+/**
+ * Whether a policy serves everything within a capacity, once through the trace, with the requests that failed from
+ * event `failedFrom` on. Null if the device does not keep a policy of the driver's own within it.
+ */
+export function poolServes(
+  policy: Policy,
+  trace: Trace,
+  open: (capacityBytes?: number) => ReplayDevice,
+  { lag }: Settings,
+  capacityBytes: number,
+  failedFrom: number,
+): boolean | null {
+  const device = open(capacityBytes)
+  try {
+    const isBound = !policy.startsWith('driver-') || totalBytesOf(device) === capacityBytes
+    if (!isBound) return null
+    const serves = (pool: Pool) => new ReplayPass(trace, device, pool, lag).serves(failedFrom)
+    return policy === 'driver-pool' ? withDriverPool(device, serves) : serves(openPool(policy, device, capacityBytes))
+  } finally {
+    device.close()
   }
 }
 

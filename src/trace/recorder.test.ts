@@ -59,6 +59,14 @@ test('a recording stays the same as a PyTorch snapshot', () => {
   assert.match(innermost.filename, /recorder\.test\.js$/, 'the stack begins at the caller')
 })
 
+test('a failed request has its call stack, too', () => {
+  const pool = recorded(openPool(), { stacks: true })
+  assert.equal(pool.tryAllocate(16 * MiB), null)
+  assert.throws(() => pool.allocate(32 * MiB), OutOfMemoryError)
+  const trace = pool.trace()
+  for (const event of [0, 1]) assert.match(framesOf(trace, event)[0].filename, /recorder\.test\.js$/)
+})
+
 const recorder: Wrap = upstream => {
   const pool = recorded(upstream)
   const held = () => {

@@ -80,7 +80,7 @@ export class RecordedPool extends Wrapper {
 
   /** The trace of all events so far, ready for `replay`; `name` becomes its `file`. */
   trace(name = 'recorded'): Trace {
-    return this.builder.build({ file: name })
+    return this.builder.build({ file: name, recorder: 'cuda-mempool' })
   }
 
   /** Writes all events so far to `path` as a PyTorch memory snapshot (pickle, protocol 4). */
@@ -94,7 +94,8 @@ export class RecordedPool extends Wrapper {
   }
 
   private recordFailure(bytes: number, stream: Stream | undefined, deviceFreeBytes: number): void {
-    this.add(Action.outOfMemory, deviceFreeBytes, bytes, stream?.handle ?? 0)
+    const stack = this.stacks ? this.stackNumber() : 0
+    this.add(Action.outOfMemory, deviceFreeBytes, bytes, stream?.handle ?? 0, stack)
   }
 
   private add(action: number, address: number, bytes: number, stream: number, stack = 0): void {

@@ -42,6 +42,11 @@ export function simulatedDriverOf(device: ReplayDevice): SimulatedDriver | null 
   return device.driver instanceof SimulatedDriver ? device.driver : null
 }
 
+/** All memory of a device. */
+export function totalBytesOf({ driver }: ReplayDevice): number {
+  return driver.cuDeviceTotalMem(0)
+}
+
 /** Counts the calls of each driver function from now on. On a GPU, counting costs each call about 60 ns. */
 export function countCalls(driver: Driver): () => Record<string, number> {
   if (driver instanceof NativeDriver) driver.countCalls()

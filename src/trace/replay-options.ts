@@ -1,4 +1,5 @@
 import { checkByteCount, describe } from '../base/bytes.js'
+import { checkOptionNames } from '../base/option-names.js'
 import type { Lag } from './modelled-work.js'
 import { DEFAULT_POLICIES, POLICIES, type Policy } from './replay-result.js'
 
@@ -14,8 +15,13 @@ export interface ReplayOptions {
   readonly capacityBytes?: number
   /** whether to fill every block with a stamp, and compare it before the free; default false */
   readonly verify?: boolean
-  /** whether to run passes that time each call; default true */
+  /** whether to run passes that time each call; default false */
   readonly latency?: boolean
+  /**
+   * whether to search the least capacity at which each policy serves everything, once through the trace; default false.
+   * A policy of the driver's own is left out on a GPU.
+   */
+  readonly leastCapacity?: boolean
   /** how often each pass goes through the trace; default 1 */
   readonly repeat?: number
   /** called from time to time with the share that is done and the name of the current work */
@@ -25,9 +31,22 @@ export interface ReplayOptions {
 /** All options, with an Infinity for no limit. */
 export type Settings = Required<Omit<ReplayOptions, 'capacityBytes'>> & { readonly capacityBytes: number }
 
+const NAMES = [
+  'policies',
+  'lag',
+  'capacityBytes',
+  'verify',
+  'latency',
+  'leastCapacity',
+  'repeat',
+  'onProgress',
+] as const satisfies readonly (keyof ReplayOptions)[]
+
 /** Throws RangeError or TypeError for a bad option. */
 export function settingsOf(options: ReplayOptions): Settings {
+  checkOptionNames('replay', options, NAMES)
   const { policies = DEFAULT_POLICIES, lag = DEFAULT_LAG, capacityBytes = Infinity, repeat = 1 } = options
+  if (!Array.isArray(policies)) throw new TypeError(`policies must be a list of names, not ${describe(policies)}`)
   for (const policy of policies) {
     if (!POLICIES.includes(policy)) {
       throw new RangeError(`policies: there is no '${policy}'; there are ${POLICIES.join(', ')}`)
@@ -40,6 +59,11 @@ export function settingsOf(options: ReplayOptions): Settings {
   if (!Number.isInteger(repeat) || repeat < 1) {
     throw new RangeError(`repeat must be a whole number of at least 1, not ${describe(repeat)}`)
   }
-  const { verify = false, latency = true, onProgress = () => {} } = options
-  return { policies, lag, capacityBytes, repeat, verify, latency, onProgress }
+  const { verify = false, latency = false, leastCapacity = false, onProgress = () => {} } = options
+  for (const [name, value] of Object.entries({ verify, latency, leastCapacity })) {
+    if (typeof value !== 'boolean') throw new TypeError(`${name} must be true or false, not ${describe(value)}`)
+  }
+  if (typeof onProgress !== 'function')
+    throw new TypeError(`onProgress must be a function, not ${describe(onProgress)}`)
+  return { policies, lag, capacityBytes, repeat, verify, latency, leastCapacity, onProgress }
 }

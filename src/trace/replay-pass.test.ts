@@ -56,7 +56,7 @@ function traceOf(lines: readonly Line[]): Trace {
 }
 
 const range = (count: number) => Array.from({ length: count }, (_, index) => index)
-const { alloc, freeRequested, freeCompleted } = Action
+const { alloc, freeRequested, freeCompleted, outOfMemory, segmentAlloc } = Action
 
 /** Pending bytes of a caching pool after each event. */
 function pendingOf(trace: Trace): number[] {
@@ -169,7 +169,7 @@ describe('a replay', () => {
       [alloc, 1, 96 * MiB],
     ])
     const policies = ['pytorch', 'pytorch-expandable', 'cuda-mempool', 'driver-malloc'] as const
-    const { runs, repeat } = await replay(trace, () => openDevice(), { policies, repeat: 3 })
+    const { runs, repeat } = await replay(trace, () => openDevice(), { policies, repeat: 3, latency: true })
     assert.equal(repeat, 3)
     for (const { policy, rounds, peakReservedBytes, deviceCalls, modelledDeviceSeconds, allocateNs } of runs) {
       assert.ok(rounds !== null && deviceCalls !== null && rounds.length === 3, policy)
@@ -219,5 +219,60 @@ describe('a replay', () => {
     driver.failCall({ call: 'cuMemAllocFromPoolAsync', nth: 2, code: 999 })
     await assert.rejects(replayed(1), { name: 'CudaError' })
     assert.equal(driver.cuMemPoolGetAttribute(pool, threshold), 512 * MiB)
+  })
+})
+
+describe('a request that failed in the recording', () => {
+  const policies = ['pytorch', 'pytorch-expandable', 'cuda-mempool', 'driver-malloc', 'driver-pool'] as const
+  const open = (capacityBytes?: number) => openDevice(newDriver(capacityBytes))
+  /** 100 MiB in use; 400 MiB fail; then 40 MiB more are in use, and 60 MiB fail where the device had 10 MiB left. */
+  const trace = traceOf([
+    [segmentAlloc, 0, 100 * MiB],
+    [alloc, 0, 100 * MiB],
+    [outOfMemory, (70 * MiB) / 2 ** 32 - 1, 400 * MiB],
+    [segmentAlloc, 1, 60 * MiB],
+    [alloc, 1, 40 * MiB],
+    [outOfMemory, (10 * MiB) / 2 ** 32 - 1, 60 * MiB],
+  ])
+
+  it('is made by every policy, and freed at once', async () => {
+    const { runs, trace: of } = await replay(trace, open, { policies })
+    assert.deepEqual([of.peakRequestedBytes, of.peakWithFailedBytes], [140 * MiB, 500 * MiB])
+    for (const { policy, failures, peakReservedBytes, peakRequestedBytes } of runs) {
+      assert.deepEqual([failures, peakRequestedBytes], [0, 500 * MiB], policy)
+      assert.ok(peakReservedBytes! >= 500 * MiB && peakReservedBytes! < 600 * MiB, `${policy} ${peakReservedBytes}`)
+    }
+  })
+
+  it('counts as a failure of a policy that cannot serve it', async () => {
+    const capacityBytes = 300 * MiB
+    const { runs } = await replay(trace, () => open(capacityBytes), { policies, capacityBytes })
+    for (const { policy, failures, firstFailure } of runs) {
+      assert.deepEqual([failures, firstFailure?.event, firstFailure?.bytes], [1, 2, 400 * MiB], policy)
+    }
+  })
+
+  it('has a part in the least capacity; whether the last one would be served, does not depend on earlier ones', async () => {
+    const { runs, trace: of } = await replay(trace, open, { policies, leastCapacity: true })
+    assert.equal(of.outOfMemories.at(-1)?.capacityBytes, 170 * MiB)
+    assert.equal(of.outOfMemories.at(-1)?.verdict, 'tooLittle')
+    for (const { policy, leastCapacityBytes, servesAtFailure } of runs) {
+      assert.ok(leastCapacityBytes! >= 500 * MiB && leastCapacityBytes! <= 560 * MiB, `${policy} ${leastCapacityBytes}`)
+      assert.equal(servesAtFailure, false, policy)
+    }
+    const roomier = { ...trace, address: trace.address.with(5, 50 * MiB) }
+    const answers = await replay(roomier, open, { policies, leastCapacity: true })
+    assert.equal(answers.trace.outOfMemories.at(-1)?.verdict, 'fragmentation')
+    const served = answers.runs.map(run => run.servesAtFailure)
+    assert.deepEqual(served, [true, true, true, true, false], "the driver's pool takes larger steps")
+  })
+
+  it('is not searched for a policy of the driver on a device of another size', async () => {
+    const { runs } = await replay(trace, () => open(), { policies, leastCapacity: true })
+    const found = runs.map(run => [run.policy, run.leastCapacityBytes !== null])
+    assert.deepEqual(
+      found,
+      policies.map(policy => [policy, !policy.startsWith('driver-')]),
+    )
   })
 })

@@ -27,7 +27,7 @@ export interface ReplayPassCalls {
 }
 
 /** The duration of a pass, and its failed allocations. */
-export interface ReplayPassResult {
+interface ReplayPassResult {
   readonly seconds: number
   readonly failures: number
   readonly firstFailure: ReplayFailure | null
@@ -39,6 +39,8 @@ export class ReplayPass {
   private readonly work: ModelledWork | null
   private readonly buffers: (DeviceBuffer | null)[]
   private readonly saysCompleted: boolean
+  private stopsAtFailure = false
+  private failedFrom = 0
   private failures = 0
   private firstFailure: ReplayFailure | null = null
 
@@ -56,7 +58,20 @@ export class ReplayPass {
     this.buffers = new Array<DeviceBuffer | null>(trace.blocks.count).fill(null)
   }
 
-  /** Goes through the trace `repeat` times; live buffers are freed at the end of each time. */
+  /**
+   * Whether the pool serves everything, once through the trace. Stops at the first failure. Requests that failed in
+   * the recording before event `failedFrom` are not made.
+   */
+  serves(failedFrom: number): boolean {
+    this.stopsAtFailure = true
+    this.failedFrom = failedFrom
+    return this.run(1).failures === 0
+  }
+
+  /**
+   * Goes through the trace `repeat` times; live buffers are freed at the end of each time. A request that failed in
+   * the recording is made too, and freed at once.
+   */
   run(
     repeat: number,
     observer: ReplayPassObserver = {},
@@ -81,6 +96,7 @@ export class ReplayPass {
       if (blocks.freeRequestedAt[index] !== BEFORE) this.allocate(-1, index, observer, calls)
     }
     for (let event = 0; event < trace.events; event++) {
+      if (this.stopsAtFailure && this.failures > 0) break
       const index = block[event]
       if (event > 0) driver?.passTime(Math.max(0, timeUs[event] - timeUs[event - 1]) / 1e6)
       if (action[event] === Action.alloc) {
@@ -99,6 +115,9 @@ export class ReplayPass {
       } else if (action[event] === Action.freeCompleted) {
         work?.tick(stream[event])
         work?.endUse(index)
+      } else if (action[event] === Action.outOfMemory && event >= this.failedFrom) {
+        const buffer = this.request(event, trace.bytes[event], stream[event], calls)
+        if (buffer !== null) calls.free(buffer)
       }
       observer.event?.(event)
     }
@@ -125,24 +144,29 @@ export class ReplayPass {
   }
 
   private allocate(event: number, index: number, observer: ReplayPassObserver, calls: ReplayPassCalls): void {
+    const { blocks } = this.trace
+    const buffer = this.request(event, blocks.bytes[index], blocks.stream[index], calls)
+    this.buffers[index] = buffer
+    if (buffer !== null) observer.allocated?.(index, buffer)
+  }
+
+  /** A buffer, or null with the failure noted. */
+  private request(event: number, requested: number, number: number, calls: ReplayPassCalls): DeviceBuffer | null {
     const { trace, streams } = this
     // PyTorch gave a request of 0 bytes a block of the least size.
-    const bytes = Math.max(1, trace.blocks.bytes[index])
-    const stream = streams[trace.blocks.stream[index]]
+    const bytes = Math.max(1, requested)
+    const stream = streams[number]
     const buffer = calls.allocate(bytes, stream)
-    this.buffers[index] = buffer
-    if (buffer !== null) {
-      observer.allocated?.(index, buffer)
-      return
-    }
+    if (buffer !== null) return buffer
     this.failures++
     this.firstFailure ??= {
       event,
       bytes,
-      stream: trace.streams[trace.blocks.stream[index]],
-      message: failureMessage(this.pool, bytes, stream),
+      stream: trace.streams[number],
+      message: this.stopsAtFailure ? '' : failureMessage(this.pool, bytes, stream),
       frames: event === -1 ? [] : framesOf(trace, event).map(frameText),
     }
+    return null
   }
 }
 

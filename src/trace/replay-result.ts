@@ -1,5 +1,8 @@
 // The report of a replay, as plain JSON. docs/metrics.md defines the metrics.
 
+import type { RecordedOutOfMemory } from './failures/out-of-memory.js'
+import type { OtherDevice, Trace } from './trace.js'
+
 /** The policies of a replay by default. */
 export const DEFAULT_POLICIES = [
   'recorded',
@@ -81,8 +84,18 @@ export interface ReplayRound {
 export interface ReplayRun {
   /** the policy that was replayed */
   readonly policy: Policy
-  /** most requested bytes live at once: no policy can do with less memory */
+  /** most requested bytes live at once, with the requests that failed: no policy can do with less memory */
   readonly peakRequestedBytes: number
+  /**
+   * the least capacity at which a replay served everything, the requests that failed in the recording too; null unless
+   * the option `leastCapacity` is set
+   */
+  readonly leastCapacityBytes: number | null
+  /**
+   * whether a replay served the request that failed last in the recording within what the program could have then,
+   * and all that was served before; null unless the option `leastCapacity` is set, and if the recording does not tell
+   */
+  readonly servesAtFailure: boolean | null
   /** most bytes taken from the device at once */
   readonly peakReservedBytes: number | null
   /** most bytes of live blocks at once, as the pool rounds them */
@@ -97,7 +110,7 @@ export interface ReplayRun {
   readonly fragmentationMean: number | null
   /** largest free block / all free memory, after the event with the reserved peak */
   readonly contiguity: number | null
-  /** allocations that the policy could not serve */
+  /** requests that the policy could not serve, those that failed in the recording among them */
   readonly failures: number
   /** the first of the failures; null without failures */
   readonly firstFailure: ReplayFailure | null
@@ -121,29 +134,55 @@ export interface ReplayRun {
   readonly freeNs: Latency | null
 }
 
+/** Blocks from before the first event of a recording. */
+export interface InitialBlocks {
+  /** how many there are */
+  readonly blocks: number
+  /** their bytes, as requested */
+  readonly bytes: number
+}
+
 /** The result of a replay. */
 export interface ReplayReport {
   /** the replayed trace; see `Trace` for its figures */
   readonly trace: {
     /** its file name */
     readonly file: string
+    /** the device's number in the recording */
+    readonly device: number
+    /** other devices of the recording, and how many events they have */
+    readonly otherDevices: readonly OtherDevice[]
+    /** the allocator whose calls were recorded */
+    readonly recorder: Trace['recorder']
+    /** PyTorch's allocator settings, '' for its defaults; null if unknown */
+    readonly settings: string | null
     /** events that concern memory */
     readonly events: number
     /** streams that events name */
     readonly streams: number
     /** from the first event to the last */
     readonly spanSeconds: number
-    /** most requested bytes live at once */
+    /** most bytes live at once, as requested and served */
     readonly peakRequestedBytes: number
+    /** most requested bytes live at once, with each request that failed: no allocator can serve all with less */
+    readonly peakWithFailedBytes: number
     /** most bytes that PyTorch had from the device at once; null if not recorded */
     readonly recordedPeakReservedBytes: number | null
     /** alloc events */
     readonly allocations: number
+    /** blocks from before the first event, and their bytes; earlier events are not recorded */
+    readonly initial: InitialBlocks
+    /** how many requests failed */
+    readonly failedRequests: number
+    /** the failed requests in their order: all, or the last 100 of many */
+    readonly outOfMemories: readonly RecordedOutOfMemory[]
   }
   /** the device that the trace was replayed on */
   readonly device: { readonly name: string; readonly simulated: boolean }
   /** events of a stream after which its modelled work completes, 'never', or null on a GPU, where work is real */
   readonly lag: number | 'never' | null
+  /** the most bytes that each policy could reserve; null for no limit */
+  readonly capacityBytes: number | null
   /** how often each pass went through the trace */
   readonly repeat: number
   /** one entry for each policy, in the order of the option `policies` */

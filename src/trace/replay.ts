@@ -1,23 +1,30 @@
 // Replays a trace under several policies, and reports the memory and time of each.
 
+import { describe } from '../base/bytes.js'
+import { failedEvents, type RecordedOutOfMemory, recordedOutOfMemories } from './failures/out-of-memory.js'
+import { leastCapacity } from './least-capacity.js'
 import { MOST_REPLAYED_STREAMS } from './modelled-work.js'
-import { poolRun } from './pool-run.js'
-import { pytorchRun } from './pytorch/pytorch-run.js'
+import { poolRun, poolServes } from './pool-run.js'
+import { pytorchRun, pytorchServes } from './pytorch/pytorch-run.js'
 import type { ReplayDevice } from './replay-device.js'
 import { type ReplayOptions, type Settings, settingsOf } from './replay-options.js'
-import type { Policy, ReplayReport, ReplayRun } from './replay-result.js'
+import type { InitialBlocks, Policy, ReplayReport, ReplayRun } from './replay-result.js'
 import { emptyRun, ratios } from './run-figures.js'
 import type { Trace } from './trace.js'
 
+const OPEN_HINT = "such as () => openDevice(new SimulatedDriver({ progress: 'eager' }))"
+
 /**
- * Replays `trace`. `open` opens the device, anew for each pass. Rejects with RangeError or TypeError for a bad
- * option, and with RangeError for a trace of more than 2046 streams. Running out of memory is a result, not an error.
+ * Replays `trace`. `open` opens the device, anew for each pass. A pass that searches a least capacity gives it to
+ * `open`, for a simulated device of that size. Rejects with TypeError or RangeError for a bad argument or option, and
+ * with RangeError for a trace of more than 2046 streams. Running out of memory is a result, not an error.
  */
 export async function replay(
   trace: Trace,
-  open: () => ReplayDevice,
+  open: (capacityBytes?: number) => ReplayDevice,
   options: ReplayOptions = {},
 ): Promise<ReplayReport> {
+  checkTrace(trace)
   const settings = settingsOf(options)
   // One more stream stands for the streams that use blocks after their free.
   if (trace.streams.length >= MOST_REPLAYED_STREAMS) {
@@ -25,40 +32,112 @@ export async function replay(
       `${trace.file} has ${trace.streams.length} streams; a replay can have ${MOST_REPLAYED_STREAMS - 1} of them`,
     )
   }
-  const probe = open()
+  const probe = opened(open)
   const device = { name: probe.name, simulated: probe.simulated }
   probe.close()
+  const outOfMemories = recordedOutOfMemories(trace)
   const runs: ReplayRun[] = []
   const total = settings.policies.length
+  const parts = settings.leastCapacity ? 2 : 1
   for (const [index, policy] of settings.policies.entries()) {
     const progress = (share: number) => settings.onProgress((index + share) / total, policy)
     progress(0)
     // Lets Node draw a progress bar and handle an interrupt between passes.
     await new Promise(resolve => setImmediate(resolve))
-    runs.push(await runOf(policy, trace, open, device.simulated, settings, progress))
+    const run = await runOf(policy, trace, open, device.simulated, settings, share => progress(share / parts))
+    const least = settings.leastCapacity ? await leastOf(run, trace, open, settings, outOfMemories.at(-1)) : {}
+    runs.push({ ...run, ...least })
   }
   settings.onProgress(1, 'done')
   return {
     trace: {
       file: trace.file,
+      device: trace.device,
+      otherDevices: trace.otherDevices,
+      recorder: trace.recorder,
+      settings: trace.settings,
       events: trace.events,
       streams: trace.eventStreams,
       spanSeconds: trace.spanSeconds,
       peakRequestedBytes: trace.peakRequestedBytes,
+      peakWithFailedBytes: trace.peakWithFailedBytes,
       recordedPeakReservedBytes: trace.recordedPeakReservedBytes,
       allocations: trace.allocations,
+      initial: initialOf(trace),
+      failedRequests: failedEvents(trace).length,
+      outOfMemories,
     },
     device,
     lag: device.simulated ? (settings.lag === Infinity ? 'never' : settings.lag) : null,
+    capacityBytes: Number.isFinite(settings.capacityBytes) ? settings.capacityBytes : null,
     repeat: settings.repeat,
     runs,
   }
 }
 
+/** The least capacity of a policy, and whether it could have served the request that failed last. */
+async function leastOf(
+  { policy, peakReservedBytes, failures }: ReplayRun,
+  trace: Trace,
+  open: (capacityBytes?: number) => ReplayDevice,
+  settings: Settings,
+  last: RecordedOutOfMemory | undefined,
+): Promise<Partial<ReplayRun>> {
+  if (policy === 'recorded' || peakReservedBytes === null) return {}
+  let isBound = true
+  const serves = async (capacityBytes: number, failedFrom: number): Promise<boolean> => {
+    await new Promise(resolve => setImmediate(resolve))
+    const isModel = policy === 'pytorch' || policy === 'pytorch-expandable'
+    if (isModel) return pytorchServes(policy, trace, capacityBytes, failedFrom)
+    const served = poolServes(policy, trace, open, settings, capacityBytes, failedFrom)
+    isBound &&= served !== null
+    return served ?? true
+  }
+  const servesAtFailure = last === undefined ? null : await servesLast(last, bytes => serves(bytes, last.event))
+  const needed = trace.peakWithFailedBytes
+  const search = () => leastCapacity(needed, peakReservedBytes, bytes => serves(bytes, 0))
+  const leastCapacityBytes = failures > 0 ? null : await search()
+  return isBound ? { leastCapacityBytes, servesAtFailure } : {}
+}
+
+/** Null if it depends on how much more than `capacityBytes` the program could have. */
+async function servesLast(
+  { capacityBytes, capacityBelowBytes, neededBytes }: RecordedOutOfMemory,
+  serves: (capacityBytes: number) => Promise<boolean>,
+): Promise<boolean | null> {
+  if (capacityBytes === null) return null
+  if (capacityBytes >= neededBytes && (await serves(capacityBytes))) return true
+  if (capacityBelowBytes === null) return null
+  return capacityBelowBytes - 1 >= neededBytes && (await serves(capacityBelowBytes - 1)) ? null : false
+}
+
+function initialOf({ blocks }: Trace): InitialBlocks {
+  return {
+    blocks: blocks.initial,
+    bytes: blocks.bytes.subarray(0, blocks.initial).reduce((sum, each) => sum + each, 0),
+  }
+}
+
+function checkTrace(trace: unknown): asserts trace is Trace {
+  const isTrace = typeof trace === 'object' && trace !== null && 'blocks' in trace && 'action' in trace
+  if (isTrace) return
+  const hint = typeof trace === 'string' ? '; readSnapshot(path) reads a file' : ''
+  throw new TypeError(`replay: trace must be a Trace of readSnapshot or recorded, not ${describe(trace)}${hint}`)
+}
+
+function opened(open: unknown): ReplayDevice {
+  if (typeof open !== 'function') {
+    throw new TypeError(`replay: open must be a function that opens a device, not ${describe(open)}; ${OPEN_HINT}`)
+  }
+  const device: unknown = open()
+  if (typeof device === 'object' && device !== null && 'driver' in device) return device as ReplayDevice
+  throw new TypeError(`replay: open must return a device, not ${describe(device)}; ${OPEN_HINT}`)
+}
+
 async function runOf(
   policy: Policy,
   trace: Trace,
-  open: () => ReplayDevice,
+  open: (capacityBytes?: number) => ReplayDevice,
   simulated: boolean,
   settings: Settings,
   progress: (share: number) => void,
@@ -76,5 +155,7 @@ async function runOf(
 }
 
 function recordedRun(trace: Trace): Partial<ReplayRun> {
-  return trace.recordedPeakReservedBytes === null ? {} : ratios(trace, trace.recordedPeakReservedBytes, null)
+  return trace.recordedPeakReservedBytes === null
+    ? {}
+    : ratios(trace.peakRequestedBytes, trace.recordedPeakReservedBytes, null)
 }

@@ -7,10 +7,12 @@ import type { Trace } from './trace.js'
 export type RoundCalls = Omit<ReplayRound, 'peakReservedBytes'>
 
 /** A run without any figure of its policy. */
-export function emptyRun(policy: Policy, trace: Trace): ReplayRun {
+export function emptyRun(policy: Policy, trace: Pick<Trace, 'peakRequestedBytes' | 'peakWithFailedBytes'>): ReplayRun {
   return {
     policy,
-    peakRequestedBytes: trace.peakRequestedBytes,
+    peakRequestedBytes: policy === 'recorded' ? trace.peakRequestedBytes : trace.peakWithFailedBytes,
+    leastCapacityBytes: null,
+    servesAtFailure: null,
     peakReservedBytes: null,
     peakGrantedBytes: null,
     overhead: null,
@@ -32,12 +34,16 @@ export function emptyRun(policy: Policy, trace: Trace): ReplayRun {
   }
 }
 
-/** Peaks, and the figures that follow from them. */
-export function ratios(trace: Trace, peakReservedBytes: number, peakGrantedBytes: number | null): Partial<ReplayRun> {
+/** Peaks, and the figures that follow from them. `peakRequestedBytes` is what the run had to serve. */
+export function ratios(
+  peakRequestedBytes: number,
+  peakReservedBytes: number,
+  peakGrantedBytes: number | null,
+): Partial<ReplayRun> {
   return {
     peakReservedBytes,
     peakGrantedBytes,
-    overhead: trace.peakRequestedBytes === 0 ? null : peakReservedBytes / trace.peakRequestedBytes,
+    overhead: peakRequestedBytes === 0 ? null : peakReservedBytes / peakRequestedBytes,
     externalFragmentation:
       peakGrantedBytes === null || peakReservedBytes === 0 ? null : 1 - peakGrantedBytes / peakReservedBytes,
   }

@@ -5,7 +5,7 @@
 import { FormatError } from '../base/errors.js'
 import { ReservedSegments } from './reserved-segments.js'
 import { StackTable } from './stack-table.js'
-import { Action, BEFORE, type Blocks, NEVER, type Segment, type Trace } from './trace.js'
+import { Action, BEFORE, type Blocks, NEVER, type OtherDevice, type Segment, type Trace } from './trace.js'
 
 /** The memory at the end of a recording; streams by handle. */
 export interface FinalState {
@@ -29,12 +29,17 @@ export interface FinalBlock {
   readonly stream: number
   /** freed by the program, but still in use by a stream */
   readonly pending: boolean
+  /** a number of `TraceBuilder.stacks`: the call stack of its allocation, if known */
+  readonly stack?: number
 }
 
-export interface TraceOrigin {
+interface TraceOrigin {
   readonly file: string
   readonly device?: number
   readonly skippedEvents?: number
+  readonly otherDevices?: readonly OtherDevice[]
+  readonly recorder?: Trace['recorder']
+  readonly settings?: string | null
   /** null if the recording does not contain it; the trace then starts with the blocks that it frees */
   readonly final?: FinalState | null
 }
@@ -47,13 +52,13 @@ const GONE = -1
 export class TraceBuilder {
   readonly stacks = new StackTable()
   events = 0
-  action = new Uint8Array(FIRST_CAPACITY)
-  address = new Float64Array(FIRST_CAPACITY)
-  bytes = new Float64Array(FIRST_CAPACITY)
+  action: Uint8Array = new Uint8Array(FIRST_CAPACITY)
+  address: Float64Array = new Float64Array(FIRST_CAPACITY)
+  bytes: Float64Array = new Float64Array(FIRST_CAPACITY)
   /** stream handles */
-  stream = new Float64Array(FIRST_CAPACITY)
-  timeUs = new Float64Array(FIRST_CAPACITY)
-  stack = new Int32Array(FIRST_CAPACITY)
+  stream: Float64Array = new Float64Array(FIRST_CAPACITY)
+  timeUs: Float64Array = new Float64Array(FIRST_CAPACITY)
+  stack: Int32Array = new Int32Array(FIRST_CAPACITY)
 
   /** Appends an event; `stream` is a handle, `stack` a number of `stacks`. Returns the event's number. */
   add(action: number, address: number, bytes: number, stream: number, timeUs: number, stack = 0): number {
@@ -81,7 +86,9 @@ export class TraceBuilder {
   }
 
   /** The trace of all events so far. Throws FormatError naming an event that contradicts earlier ones. */
-  build({ file, device = 0, skippedEvents = 0, final = null }: TraceOrigin): Trace {
+  build(origin: TraceOrigin): Trace {
+    const { file, device = 0, skippedEvents = 0, otherDevices = [], recorder = 'PyTorch', settings = null } = origin
+    const { final = null } = origin
     const { events } = this
     const streams = new StreamNumbers()
     const stream = new Uint32Array(events)
@@ -89,9 +96,13 @@ export class TraceBuilder {
     const eventStreams = streams.handles.length
     const { block, blocks } = this.findBlocks(streams, stream, final)
     const initialSegments = this.undoSegments(streams, stream, final)
+    const peaks = this.peaksRequested(block, blocks)
     return {
       file,
       device,
+      otherDevices,
+      recorder,
+      settings,
       events,
       skippedEvents,
       action: this.action.subarray(0, events),
@@ -108,7 +119,8 @@ export class TraceBuilder {
       initialSegments,
       allocations: blocks.count - blocks.initial,
       spanSeconds: events === 0 ? 0 : (this.timeUs[events - 1] - this.timeUs[0]) / 1e6,
-      peakRequestedBytes: this.peakRequested(block, blocks),
+      peakRequestedBytes: peaks.served,
+      peakWithFailedBytes: peaks.withFailed,
       recordedPeakReservedBytes: this.peakReserved(initialSegments, final),
     }
   }
@@ -157,6 +169,7 @@ export class TraceBuilder {
       blocks.bytes[number] = held.bytes
       blocks.grantedBytes[number] = held.grantedBytes ?? 0
       blocks.stream[number] = streams.of(held.stream)
+      blocks.stack[number] = held.stack ?? 0
       if (held.pending) blocks.freeRequestedAt[number] = BEFORE
     })
     let next = initial
@@ -168,6 +181,7 @@ export class TraceBuilder {
         if (held !== GONE) this.endBlock(blocks, held, event)
         this.describeBlock(blocks, next, event, stream[event])
         blocks.allocatedAt[next] = event
+        blocks.stack[next] = this.stack[event]
         at[place] = block[event] = next++
       } else {
         if (held === GONE) throw this.contradiction(event, 'frees a block that is already free')
@@ -181,7 +195,9 @@ export class TraceBuilder {
     }
     for (const held of final?.blocks ?? []) {
       const number = at[places.get(held.address) ?? NO_BLOCK]
-      if (number !== undefined && number !== GONE) blocks.grantedBytes[number] = held.grantedBytes ?? 0
+      if (number === undefined || number === GONE) continue
+      blocks.grantedBytes[number] = held.grantedBytes ?? 0
+      blocks.stack[number] ||= held.stack ?? 0
     }
     return { block, blocks }
   }
@@ -227,17 +243,21 @@ export class TraceBuilder {
     return set.list()
   }
 
-  private peakRequested(block: Int32Array, blocks: Blocks): number {
+  /** The most bytes live at once, of what was served, and with each failed request. */
+  private peaksRequested(block: Int32Array, blocks: Blocks): { served: number; withFailed: number } {
     let live = 0
     for (let i = 0; i < blocks.initial; i++) if (blocks.freeRequestedAt[i] !== BEFORE) live += blocks.bytes[i]
-    let peak = live
+    let served = live
+    let withFailed = live
     for (let event = 0; event < this.events; event++) {
-      if (this.action[event] === Action.alloc) {
+      const action = this.action[event]
+      if (action === Action.alloc) {
         live += blocks.bytes[block[event]]
-        if (live > peak) peak = live
-      } else if (this.action[event] === Action.freeRequested) live -= blocks.bytes[block[event]]
+        if (live > served) served = live
+      } else if (action === Action.freeRequested) live -= blocks.bytes[block[event]]
+      else if (action === Action.outOfMemory) withFailed = Math.max(withFailed, live + this.bytes[event])
     }
-    return peak
+    return { served, withFailed: Math.max(served, withFailed) }
   }
 
   private peakReserved(initialSegments: readonly Segment[], final: FinalState | null): number | null {
@@ -285,6 +305,7 @@ function emptyBlocks(initial: number, allocations: number) {
     allocatedAt: new Int32Array(count).fill(BEFORE),
     freeRequestedAt: new Int32Array(count).fill(NEVER),
     freeCompletedAt: new Int32Array(count).fill(NEVER),
+    stack: new Int32Array(count),
   } satisfies Blocks
 }
 

@@ -81,6 +81,16 @@ export interface Blocks {
   readonly freeRequestedAt: Int32Array
   /** number of the event, or NEVER */
   readonly freeCompletedAt: Int32Array
+  /** index into `stacks`: the call stack of the allocation */
+  readonly stack: Int32Array
+}
+
+/** A device of a recording whose events are left out. */
+export interface OtherDevice {
+  /** its number in the recording */
+  readonly device: number
+  /** how many events it has */
+  readonly events: number
 }
 
 /** A trace of one device. Columns have one entry for each event, in the order of time. */
@@ -89,6 +99,15 @@ export interface Trace {
   readonly file: string
   /** the device's number in the recording */
   readonly device: number
+  /** other devices of the same recording, whose events are left out */
+  readonly otherDevices: readonly OtherDevice[]
+  /** the allocator whose calls were recorded: PyTorch's, or a pool of this package */
+  readonly recorder: 'PyTorch' | 'cuda-mempool'
+  /**
+   * PyTorch's allocator settings, as the environment variable PYTORCH_CUDA_ALLOC_CONF would name them: '' for its
+   * defaults, null if the recording does not contain them
+   */
+  readonly settings: string | null
   /** how many events there are */
   readonly events: number
   /** events of the recording that were left out, because their kind is unknown or not about memory */
@@ -123,6 +142,11 @@ export interface Trace {
   readonly spanSeconds: number
   /** most requested bytes live at once, from alloc to freeRequested: no policy can do with less memory */
   readonly peakRequestedBytes: number
+  /**
+   * as `peakRequestedBytes`, and at each outOfMemory event with the failed request: no policy can serve the failed
+   * requests too with less memory
+   */
+  readonly peakWithFailedBytes: number
   /** most bytes taken from the device at once; null if the recording does not contain it */
   readonly recordedPeakReservedBytes: number | null
 }

@@ -3,7 +3,7 @@
 // unmapped code.
 
 import type { LibraryHandle } from 'koffi'
-import { CudaError, NoDeviceError } from '../../base/errors.js'
+import { CudaError, NoDeviceError, NoLibraryError } from '../../base/errors.js'
 import { checkDeepStack } from '../../base/stack.js'
 import { isMissing, type Koffi, keepOpen, loadKoffi } from '../../libraries/koffi.js'
 import { RESULT } from '../constants.js'
@@ -28,11 +28,11 @@ export interface Library {
 }
 
 /** The paths to try, in order. The dynamic linker searches for a bare name. */
-export const LIBRARY_PATHS: readonly string[] = ['libcuda.so.1', 'libcuda.so', '/usr/lib/wsl/lib/libcuda.so.1']
+const LIBRARY_PATHS: readonly string[] = ['libcuda.so.1', 'libcuda.so', '/usr/lib/wsl/lib/libcuda.so.1']
 
 /**
- * Opens the library of the CUDA driver. Throws NoDeviceError if it is missing or the platform is not supported, and
- * CudaError if it exists and cannot be loaded.
+ * Opens the library of the CUDA driver. Throws NoDeviceError if it is missing or the platform is not supported, or,
+ * with a NoLibraryError as its cause, if koffi is missing. Throws CudaError if the library cannot be loaded.
  */
 export function openLibrary(paths = LIBRARY_PATHS, platform: string = process.platform, arch = process.arch): Library {
   if (platform !== 'linux' || (arch !== 'x64' && arch !== 'arm64')) {
@@ -40,7 +40,7 @@ export function openLibrary(paths = LIBRARY_PATHS, platform: string = process.pl
       `GPUs are supported on Linux (x64 and arm64) and in WSL, not on ${platform} ${arch}; use openDevice('simulated')`,
     )
   }
-  const koffi = loadKoffi()
+  const koffi = koffiForDevice()
   for (const path of paths) {
     const loaded = load(koffi, path)
     if (loaded === null) continue
@@ -58,8 +58,21 @@ export function openLibrary(paths = LIBRARY_PATHS, platform: string = process.pl
   )
 }
 
-/** Functions that bind themselves at their first call. */
-export function boundWhenCalled(library: Library): Functions {
+function koffiForDevice(): Koffi {
+  try {
+    return loadKoffi()
+  } catch (error) {
+    if (!(error instanceof NoLibraryError)) throw error
+    throw new NoDeviceError(`no GPU can be used: ${error.message}; or use openDevice('simulated')`, { cause: error })
+  }
+}
+
+/**
+ * The functions of the table, bound when they are first called, or `atOnce`. In a worker they are bound at once: Node
+ * ends the process when a worker is terminated while koffi binds a function. A function that this driver does not
+ * have throws when it is called.
+ */
+export function bindFunctions(library: Library, atOnce: boolean): Functions {
   const functions = {} as Functions
   for (const name of FUNCTION_NAMES) {
     functions[name] = (...args) => {
@@ -68,7 +81,19 @@ export function boundWhenCalled(library: Library): Functions {
       return functions[name](...args)
     }
   }
+  if (atOnce) bindAll(library, functions)
   return functions
+}
+
+function bindAll(library: Library, functions: Functions): void {
+  checkDeepStack() // as above
+  for (const name of FUNCTION_NAMES) {
+    try {
+      functions[name] = library.bind(name)
+    } catch (error) {
+      if (!(error instanceof CudaError)) throw error
+    }
+  }
 }
 
 interface Loaded {

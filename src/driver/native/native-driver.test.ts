@@ -8,6 +8,7 @@ import { POOL_ATTRIBUTE, RESULT } from '../constants.js'
 import { BASE, FakeLibrary } from './fake-library.fixture.js'
 import type { DriverFunction } from './library.js'
 import { NativeDriver } from './native-driver.js'
+import { FUNCTION_NAMES } from './table.js'
 
 /** CU_MEM_HANDLE_TYPE_FABRIC, the only other handle type on Linux: a struct of 64 bytes. */
 const FABRIC = 8
@@ -22,6 +23,26 @@ describe('the native driver', () => {
     driver.cuMemFree(256)
     driver.cuMemFree(512)
     assert.deepEqual(library.binds, ['cuMemFree'])
+  })
+
+  test('can look all functions up at once, and then looks none up in a call', () => {
+    const library = new FakeLibrary({})
+    const driver = new NativeDriver(library, true)
+    assert.deepEqual(library.binds, FUNCTION_NAMES)
+    driver.cuMemFree(256)
+    assert.equal(library.binds.length, FUNCTION_NAMES.length)
+  })
+
+  test('throws for a function that the library does not have only when it is called', () => {
+    const library = new FakeLibrary({})
+    const bind = library.bind.bind(library)
+    library.bind = name => {
+      if (name === 'cuMemMap') throw new CudaError(name, RESULT.CUDA_ERROR_NOT_FOUND, 'CUDA_ERROR_NOT_FOUND', 'absent')
+      return bind(name)
+    }
+    const driver = new NativeDriver(library, true)
+    driver.cuMemFree(256)
+    assert.throws(() => driver.cuMemMap(256, 256, 1), { name: 'CudaError', code: RESULT.CUDA_ERROR_NOT_FOUND })
   })
 
   test('refuses numbers that C would change, before any call', () => {

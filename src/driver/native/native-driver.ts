@@ -2,9 +2,9 @@
 // table.ts lists its symbols, and marshalling-buffer.ts holds arguments and results. Opened by device/open.ts and
 // shared-driver.ts.
 //
-// A function is looked up in the library at its first call, so an old driver serves all functions that it has. After
-// a fault, calls that act on the current context throw DeviceLostError. Calls that name a device or a context do not,
-// because another device of the process still works.
+// A function that the library does not have is refused when it is called, so an old driver serves all functions that
+// it has. After a fault, calls that act on the current context throw DeviceLostError. Calls that name a device or a
+// context do not, because another device of the process still works.
 
 import type { Driver } from '../driver.js'
 import { KernelCalls } from './calls/kernel-calls.js'

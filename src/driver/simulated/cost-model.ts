@@ -17,7 +17,7 @@ import type { Driver } from '../driver.js'
 export type CallName = Extract<keyof Driver, `cu${string}`>
 
 /** Microseconds of one call, fixed or by size. */
-export type Cost = number | readonly (readonly [bytes: number, microseconds: number])[]
+type Cost = number | readonly (readonly [bytes: number, microseconds: number])[]
 
 const NOMINAL_US = 0.1
 /** creating, exporting or importing a handle */
@@ -158,7 +158,7 @@ export const COST_US: Readonly<Record<CallName, Cost>> = {
 }
 
 /** The least cost of each mapping in a call on several mappings; measured with 512 mappings of 2 MiB. */
-export const LEAST_US_OF_MANY = { cuMemSetAccess: 20.7, cuMemUnmap: 13.2 } as const
+const LEAST_US_OF_MANY = { cuMemSetAccess: 20.7, cuMemUnmap: 13.2 } as const
 
 /** The cost of one call for `bytes`, in microseconds. */
 export function costUs(call: CallName, bytes: number): number {

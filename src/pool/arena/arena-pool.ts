@@ -124,7 +124,7 @@ export class ArenaPool extends ClosablePool implements LaneArena {
         (alignment === undefined || alignment === DEFAULT_ALIGNMENT)
       ) {
         // This holds for whole numbers from 1 to 2^31 - 1 only.
-        if ((bytes | 0) === bytes && bytes > 0) {
+        if (typeof bytes === 'number' && (bytes | 0) === bytes && bytes > 0) {
           const units = (bytes + UNIT_MASK) >>> UNIT_SHIFT
           if (bump.fits(units)) return new DeviceBuffer(allocation, bump.push(units, bytes))
         }

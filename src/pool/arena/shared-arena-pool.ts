@@ -1,7 +1,7 @@
 // An arena that several threads share. Each thread has an object of this class over the same state
-// (shared-arena-state.ts). An allocation moves the top of the stack (heap/shared-bump.ts), and waits for no thread
-// but one that resets. Stream order: shared-epochs.ts. The memory is one driver allocation. Its maker gives it back,
-// or the last thread if the maker has died.
+// (shared-arena-state.ts). An allocation moves the top of the stack (heap/shared-bump.ts), and waits only for a thread
+// that resets. Stream order: shared-epochs.ts. The memory is one driver allocation. Its maker gives it back, or the
+// last thread if the maker has died. The file is long because allocating, resetting and closing share private state.
 
 import { checkByteCount, formatBytes } from '../../base/bytes.js'
 import { type OutOfMemoryError, PoolError } from '../../base/errors.js'

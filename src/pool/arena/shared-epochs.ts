@@ -10,14 +10,22 @@ import type { Stream } from '../../order/stream.js'
 const REFRESH = 2 ** 20
 const LONG_AGO = 2 ** 29
 
+/** The shared part. */
+interface EpochsState {
+  /** by stream slot: the latest epoch that the stream has joined; it waited for the point where that epoch began */
+  readonly joined: Int32Array
+  /** by stream slot: the latest epoch in which the stream's work may use the memory */
+  readonly used: Int32Array
+  /** by the last bit of an epoch: the slot and stamp where it began; slots are one more, 0 for none */
+  readonly slots: Int32Array
+  readonly stamps: Float64Array
+}
+
 /** The shared part, laid out in `region`. */
-export function epochsIn(region: Region) {
+export function epochsIn(region: Region): EpochsState {
   return {
-    /** by stream slot: the latest epoch that the stream has joined; it waited for the point where that epoch began */
     joined: region.int32(MOST_STREAMS),
-    /** by stream slot: the latest epoch in which the stream's work may use the memory */
     used: region.int32(MOST_STREAMS),
-    /** by the last bit of an epoch: the slot and stamp where it began; slots are one more, 0 for none */
     slots: region.int32(2),
     stamps: region.float64(2),
   }
@@ -28,7 +36,7 @@ export class SharedEpochs {
   insertedWaits = 0
 
   constructor(
-    readonly known: ReturnType<typeof epochsIn>,
+    readonly known: EpochsState,
     private readonly clocks: Clocks,
   ) {}
 

@@ -5,7 +5,7 @@ import { PinnedSegments } from './pinned-segments.js'
 import type { SegmentSource } from './segment-source.js'
 import { type SlabPlan, SlabSource } from './slab-source.js'
 
-export interface PinnedPlan {
+interface PinnedPlan {
   readonly segments: 'pinned'
   readonly segmentBytes: number
   readonly mapped: boolean

@@ -1,19 +1,10 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
+import { MAPPING_CALLS } from '../../driver/driver.js'
 import { TestDevice } from '../pool.fixture.js'
 import { virtualMemoryObstacle } from './virtual-memory.js'
 
-const CALLS = [
-  'cuDeviceGetAttribute',
-  'cuMemGetAllocationGranularity',
-  'cuMemAddressReserve',
-  'cuMemCreate',
-  'cuMemMap',
-  'cuMemSetAccess',
-  'cuMemUnmap',
-  'cuMemRelease',
-  'cuMemAddressFree',
-] as const
+const CALLS = ['cuDeviceGetAttribute', 'cuMemGetAllocationGranularity', ...MAPPING_CALLS] as const
 
 /** At most `reservations` address reservations were granted. */
 function assertAllBack(device: TestDevice, call: string, reservations = 1): void {

@@ -100,7 +100,7 @@ export class BlockPool extends ClosablePool implements FixedBlockOwner {
     const isOpen = ring.stream.slot >= 0 && (ring.stream.trusted !== undefined || ring.stream.isOpen)
     if (stream === ring.stream && isOpen && alignment === undefined) {
       // This holds for whole numbers from 1 to 2^31 - 1 only.
-      if ((bytes | 0) === bytes && bytes > 0 && bytes <= blockBytes) {
+      if (typeof bytes === 'number' && (bytes | 0) === bytes && bytes > 0 && bytes <= blockBytes) {
         ring.dropTaken()
         const block = ring.newest
         if (block.tag < Tag.spent) return this.handOut(block, bytes, stream)

@@ -9,7 +9,7 @@ export const KEYS = 4
 /** A pool that is never asked anything. */
 export const server = { blockBytes: 4096 } as FixedBlockOwner
 
-export interface Handle {
+interface Handle {
   readonly allocation: FixedBlock
   readonly tag: number
   readonly block: number

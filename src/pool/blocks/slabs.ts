@@ -13,7 +13,7 @@ interface Slab {
 /** Driver allocations cut into blocks of one size, which are numbered across all of them. */
 export class Slabs {
   /** by number of the block */
-  addresses = new Float64Array(0)
+  addresses: Float64Array = new Float64Array(0)
   reservedBytes = 0
   private readonly slabs: Slab[] = []
   /** slabs whose blocks have numbers; fewer than all after a call was cut short */

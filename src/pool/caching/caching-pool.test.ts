@@ -341,7 +341,7 @@ describe('caching pool: sizes', () => {
     }
   })
 
-  it('the pool maps granules of the size that the device reports, and at least 1 MiB for small blocks', () => {
+  it('memory is mapped in granules of the size that the device reports, and at least 1 MiB at a time for small blocks', () => {
     for (const granularityBytes of [64 * KiB, 512 * KiB, 8 * MiB]) {
       const device = new TestDevice({ granularityBytes })
       const pool = device.createPool({ maxPoolBytes: '100%' })

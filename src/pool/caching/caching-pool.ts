@@ -139,11 +139,13 @@ export class CachingPool extends ClosablePool implements BlockOwner {
 
   /** Returns null when memory runs out and `mayFail` is set; otherwise throws OutOfMemoryError. */
   private take(bytes: number, stream: Stream, alignment: number | undefined, mayFail: boolean): DeviceBuffer | null {
+    if (stream === null) this.refuse('allocate', stream)
     const slot = stream.slot
     // The comparison of bytes with some of their bits holds for whole numbers from 0 to 2^30 - 1 only.
     if (
       stream.own === this.acceptedClocks &&
       slot >= 0 &&
+      typeof bytes === 'number' && // a bigint would throw V8's error
       (bytes & this.smallMask) === bytes &&
       alignment === undefined
     ) {
@@ -678,7 +680,8 @@ export class CachingPool extends ClosablePool implements BlockOwner {
   /** Units for sizes that the fast path leaves: large ones and powers of two. Throws for bad sizes. */
   private unitsOf(bytes: number): number {
     const mask = this.roundingMask
-    if (bytes > 0 && (bytes & this.smallMask) === bytes) return classUnits(((bytes + mask) & ~mask) >>> Shift.units)
+    if (typeof bytes === 'number' && bytes > 0 && (bytes & this.smallMask) === bytes)
+      return classUnits(((bytes + mask) & ~mask) >>> Shift.units)
     return blockUnits(bytes, this.config)
   }
 

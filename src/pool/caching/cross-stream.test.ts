@@ -1,5 +1,5 @@
 // The steps of a miss that concern other streams, one by one: reuse of safe blocks, inserted waits of streams, and
-// waits of the host; also the limits of a deterministic pool. The file is as long as the list of steps and modes.
+// waits of the host; also the limits of a deterministic pool. The file is long because all steps and modes share one set-up.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
@@ -172,7 +172,7 @@ for (const backing of ['virtual', 'segments'] as const) {
         }
       })
 
-      it('a block that went from stream to stream depends on its last user, and so on all of them', () => {
+      it('a block that went from stream to stream depends on its last user, and by that on all users', () => {
         const { device, pool, a, b, c } = setUpLast()
         const ptr = freePending(device, pool.allocate(bytes, a))
         signal(a, b)
@@ -217,7 +217,7 @@ for (const backing of ['virtual', 'segments'] as const) {
         assertConsistent(pool)
       })
 
-      it('a block with other users settles by a wait of its own stream, and is safe for streams that then wait for that stream', () => {
+      it('a block with other users settles by a wait of its own stream, and then serves streams that wait for that stream', () => {
         for (const settlesFirst of [true, false]) {
           const { device, pool, a, b, c } = setUpLast()
           const buffer = pool.allocate(bytes, a)
@@ -318,7 +318,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       }
     })
 
-    it('a use does not end because the next stream in a closed stream’s slot has waited for it', () => {
+    it('a wait of the next stream in a closed stream’s slot does not end a use', () => {
       const { device, pool, a, b, c } = setUp({ backing })
       const { clocks } = device
       const buffer = pool.allocate(64 * MiB, a)
@@ -456,7 +456,7 @@ for (const backing of ['virtual', 'segments'] as const) {
   })
 }
 
-it('an answer about one stream that tells of another settles the blocks of both', () => {
+it('a completed stream that had waited for another stream settles the blocks of both', () => {
   let completedByLater = 0
   for (let seed = 0; seed < 300; seed++) {
     const device = new TestDevice({ progress: 'seeded', seed })

@@ -190,7 +190,7 @@ describe('a stream that another thread lends', () => {
     assert.equal(pin(), 0)
   })
 
-  it('that closes with pending work keeps memory that is freed later until the work has completed', () => {
+  it('that closes with pending work delays the reuse of memory freed later until the work has completed', () => {
     for (const makePool of [POOLS['caching pool'], POOLS['shared pool']]) {
       const { device, gone, owner, pool, buffer, other } = setUp(makePool)
       const before = Stream.create(gone)
@@ -208,7 +208,7 @@ describe('a stream that another thread lends', () => {
     }
   })
 
-  it('that is captured there gives its memory to others after the work from before the capture', () => {
+  it('that is captured there gives its memory to others once earlier work has completed', () => {
     const { device, owner, pool, lent, other } = setUp((_, there, stream) =>
       makeCachingPool(there, stream, { maxPoolBytes: 8 * MiB }, 64 * MiB),
     )

@@ -20,7 +20,7 @@ const GOOD_EXCESS_SHIFT = 5
 const NO_RECORDS: readonly number[] = []
 
 /** The stream caches as the planner sees them. */
-export interface EvictableCache {
+interface EvictableCache {
   blockOf(record: number): Block
   /** small blocks that a stream caches, or large ones */
   totalsOf(slot: number, isLarge: boolean): StreamTotals

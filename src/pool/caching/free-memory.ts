@@ -15,7 +15,7 @@ import { ViewUses } from '../backing/pieces/view-uses.js'
 import type { BlockCache } from './block-cache.js'
 
 /** Room of a fixed size, in memory that threads share. */
-export interface FixedRoom {
+interface FixedRoom {
   readonly region: Region
   readonly ranges: number
   /** the granules of the home range, and their size; 0 for memory that is not mapped piece by piece */

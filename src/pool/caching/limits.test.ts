@@ -50,7 +50,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       assertConsistent(pool)
     })
 
-    it('with a limit of 6 granules 6 fit once 5 were freed', () => {
+    it('a pool limited to 6 granules serves all 6 at once after 5 were freed', () => {
       const pool = new TestDevice().createPool({ backing, maxPoolBytes: 6 * UNIT })
       pool.allocate(5 * UNIT).free()
       const six = pool.allocate(6 * UNIT)
@@ -77,7 +77,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       assertConsistent(pool)
     })
 
-    it('a larger block evicts only as many of many cached blocks as it needs', () => {
+    it('a larger block evicts no more cached blocks than it needs', () => {
       const device = new TestDevice({ capacityBytes: 1 * GiB })
       for (const stream of [device.defaultStream, device.createStream()]) {
         const pool = device.createPool({ backing })

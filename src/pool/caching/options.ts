@@ -8,7 +8,7 @@ import { type ReservedChange, ReservedWatch } from '../reserved-watch.js'
 import { type DebugConfig, type DebugOptions, parseDebugOptions } from './debug-options.js'
 
 const CROSS_STREAM_REUSE = ['ordered', 'wait-before-grow', 'wait-before-oom'] as const
-export type CrossStreamReuse = (typeof CROSS_STREAM_REUSE)[number]
+type CrossStreamReuse = (typeof CROSS_STREAM_REUSE)[number]
 
 /** How a caching pool behaves; every option may be left out. Sizes are bytes, or text such as '4GiB'. */
 export interface PoolOptions {

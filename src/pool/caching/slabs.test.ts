@@ -105,7 +105,7 @@ test('a slab leaves the heap for large blocks, and comes back when it is empty',
   assert.deepEqual([large.freeUnits, small.freeUnits, slabsOf(large)], [MEMORY, 0, []])
 })
 
-test('slabs whose free memory has merged come back one by one, and keep what it waits for', () => {
+test('merged slabs come back one by one, and their free memory keeps its dependency', () => {
   const { memory } = newMemory()
   const { small, large, records } = memory
   const blocks = [0, 1, 2].map(() => takeInSlab(memory))

@@ -1,3 +1,5 @@
+// Stream caches over records without memory. The file is long because all cases share one stand-in for the records.
+
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { Random } from '../../base/random.js'

@@ -1,6 +1,6 @@
 // When a freed block may be used again. Each test holds back work on streams of an eager simulated device, and so
 // decides which work is pending. Blocks are compared by address: a new block must not overlap memory that its stream
-// may not use.
+// may not use. The file is long because each case runs over both backings with one set-up.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'

@@ -59,7 +59,7 @@ for (const backing of ['virtual', 'segments', 'managed'] as const) {
       }
     }
 
-    it('a small block in memory of the large ones, and a large one in that of the small, go back where they came from', () => {
+    it('blocks taken from the heap of the other size class go back to that heap', () => {
       const device = new TestDevice()
       const pool = device.createPool({ backing, maxPoolBytes: 8 * MiB })
       const other = device.createStream()

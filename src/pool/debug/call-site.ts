@@ -1,10 +1,14 @@
 // The place in the program that called the pool, remembered with each buffer. V8 captures a stack in about 2 µs, and
 // formats it as text when `stack` is first read.
 
+import { fileURLToPath } from 'node:url'
+import { packageRoot } from '../../base/package-files.js'
+
 /** Stack frames searched for the first one outside of this package. */
 const MOST_FRAMES = 16
-const TEST_FILES = ['.test.js', '.suite.js', '.fixture.js', '.worker.js']
-const PACKAGE = new URL('../..', import.meta.url).href
+const TEST_FILES = ['.test.', '.suite.', '.fixture.', '.worker.']
+/** How frames name the package's code; with --enable-source-maps they name the sources. Empty in a bundle. */
+const OURS = codePlaces(packageRoot())
 
 export class CallSite {
   private readonly trace: { stack?: string } = {}
@@ -43,5 +47,9 @@ export class CallSite {
 
 /** The package's own tests count as a program that calls it. */
 function isOurs(frame: string): boolean {
-  return frame.includes(PACKAGE) && !TEST_FILES.some(suffix => frame.includes(suffix))
+  return OURS.some(place => frame.includes(place)) && !TEST_FILES.some(part => frame.includes(part))
+}
+
+function codePlaces(root: string | null): string[] {
+  return root === null ? [] : [`${root}dist/src/`, `(${fileURLToPath(root)}src/`]
 }

@@ -7,7 +7,7 @@ import type { Stream } from '../../order/stream.js'
 import type { DebugAllocation } from './debug-allocation.js'
 import { firstChange, Pattern } from './fill-patterns.js'
 
-export interface Quarantined {
+interface Quarantined {
   readonly allocation: DebugAllocation
   readonly blockBytes: number
   /** the bytes from the block's start that hold the pattern of freed memory */

@@ -11,7 +11,7 @@ const OFFSET = 112
 const ALL_BYTES = 120
 
 /** A block of a shared pool, as sent to another process. */
-export interface ExportedPointer {
+interface ExportedPointer {
   readonly driverBytes: Bytes
   /** the pool's UUID, as announced when it was shared */
   readonly poolId: string

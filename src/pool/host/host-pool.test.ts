@@ -1,3 +1,5 @@
+// Pools of pinned host memory. The file is long because all cases share one set-up.
+
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { MessageChannel } from 'node:worker_threads'

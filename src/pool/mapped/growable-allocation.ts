@@ -20,7 +20,7 @@ import { RecordAllocation, type RecordPool } from '../record-allocation.js'
 import { freeSlowly } from '../slow-free.js'
 
 /** The record of the buffer itself; views have higher records. */
-export const WHOLE = 0
+const WHOLE = 0
 
 type Use = readonly [clocks: Clocks, slot: number, stamp: number]
 

@@ -47,22 +47,17 @@ for (const backing of ['virtual', 'segments'] as const) {
     it('is whole after a repair in the middle of the call', () => {
       const device = new TestDevice()
       const { pool } = device.createSharedPool({ backing })
-      const { driver } = device
       const state = pool['state']
-      const exchange = driver.cuThreadExchangeStreamCaptureMode.bind(driver)
-      let repairs = 0
-      driver.cuThreadExchangeStreamCaptureMode = mode => {
+      const repairs = device.duringGrowth(() =>
         state.locked(() => {
           state.memory.rebuild()
           state.caches.recount()
-        })
-        repairs++
-        return exchange(mode)
-      }
+        }),
+      )
       const held = pool.allocate(3 * MiB)
-      const before = repairs
+      const before = repairs()
       pool.reserve(60 * MiB)
-      assert.ok(repairs > before)
+      assert.ok(repairs() > before)
       assert.equal(pool.stats().liveBuffers, 1)
       pool.check()
       held.free()

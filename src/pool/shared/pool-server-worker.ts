@@ -1,10 +1,8 @@
 // The worker that serves the shared pools of a device, as the thread that makes the pools sees it. It starts with the
 // first pool. Without pools it sleeps at no cost, until the device is closed.
 
-import { existsSync } from 'node:fs'
-import { fileURLToPath } from 'node:url'
 import { MessageChannel, type MessagePort, Worker } from 'node:worker_threads'
-import { PoolError } from '../../base/errors.js'
+import { packageFile } from '../../base/package-files.js'
 import { Doorbell } from '../../threads/doorbell.js'
 import { ThreadStart } from '../../threads/thread-start.js'
 import type { ServedPoolState, ServerData, ServerThreadData } from './pool-server-loop.js'
@@ -21,8 +19,8 @@ export class PoolServerWorker {
   private running: Running | null = null
 
   /**
-   * Hands over a new pool; call `await` next. Throws PoolError, in the name of `call`, when the worker's file is
-   * missing.
+   * Hands over a new pool; call `await` next. Throws MissingFileError, in the name of `call`, when the worker's file
+   * is missing.
    */
   begin(call: string, state: ServedPoolState): ThreadStart {
     const start = new ThreadStart()
@@ -58,15 +56,11 @@ export class PoolServerWorker {
   }
 
   private startThread(call: string, first: ServerData): MessagePort {
-    const url = new URL('../../device/pool-server-thread.js', import.meta.url)
-    if (!existsSync(url)) {
-      const fact = `${fileURLToPath(url)} is missing, the file of the thread that keeps a shared pool`
-      throw new PoolError(`${call}: ${fact}; a bundler must leave this package external`)
-    }
+    const file = packageFile('dist/src/device/pool-server-thread.js', `${call}: the thread of a shared pool`)
     const { port1, port2 } = new MessageChannel()
     port1.unref()
     const data: ServerThreadData = { first, port: port2, doorbell: this.doorbell.buffer }
-    const server = new Worker(url, { workerData: data, transferList: [port2], execArgv: [] })
+    const server = new Worker(file, { workerData: data, transferList: [port2], execArgv: [] })
     server.on('error', () => {}) // may come when no event loop runs; `start` carries the reason
     server.unref()
     return port1

@@ -148,17 +148,10 @@ describe('a pool that threads share, and its pool server', () => {
     it(`a repair while the pool server calls the driver counts a block once: ${backing}`, () => {
       const device = new TestDevice()
       const { pool } = device.createSharedPool({ backing })
-      const { driver } = device
       const state = pool['state']
-      const exchange = driver.cuThreadExchangeStreamCaptureMode.bind(driver)
-      let repairs = 0
-      driver.cuThreadExchangeStreamCaptureMode = mode => {
-        state.locked(() => state.caches.recount())
-        repairs++
-        return exchange(mode)
-      }
+      const repairs = device.duringGrowth(() => state.locked(() => state.caches.recount()))
       const buffer = pool.allocate(3 * MiB)
-      assert.ok(repairs > 0)
+      assert.ok(repairs() > 0)
       assert.equal(pool.stats().liveBuffers, 1)
       pool.check()
       buffer.free()

@@ -150,11 +150,13 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
   }
 
   private take(bytes: number, stream: Stream, alignment: number | undefined, mayFail: boolean): DeviceBuffer | null {
+    if (stream === null) checkIsStream('allocate', stream)
     const { slot } = stream
     // The comparison of bytes with some of their bits holds for whole numbers from 0 to 2^30 - 1 only.
     if (
       stream.trusted === this.acceptedClocks &&
       slot >= 0 &&
+      typeof bytes === 'number' && // a bigint would throw V8's error
       (bytes & this.smallMask) === bytes &&
       alignment === undefined
     ) {

@@ -1,7 +1,7 @@
 import type { Driver } from '../../driver/driver.js'
 
 /** A lock that is held around everything but driver calls. */
-export interface Section {
+interface Section {
   acquire(): void
   release(): void
 }

@@ -1,5 +1,5 @@
-// A fallback on another device: the contract of a pool for streams of the borrowing device, and no
-// leak by the adapter.
+// A fallback on another device: the contract of a pool for streams of the borrowing device, and no leak by the
+// adapter. The file is long because all cases need the same two devices.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'

@@ -24,7 +24,7 @@ import { tagged } from './tagged.js'
 import type { Wrapper } from './wrapper.js'
 
 /** One wrapper put around a pool. */
-export interface Layer {
+interface Layer {
   readonly pool: Wrapper
   /** the bytes and buffers that it counts as live; absent if it does not count */
   held?(): { readonly bytes: number; readonly buffers?: number }

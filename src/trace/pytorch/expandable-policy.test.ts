@@ -66,7 +66,7 @@ test('a segment without memory ends', () => {
   assert.equal(policy.allocate(30 * MiB, 0, () => base)!.address, base)
 })
 
-test('memory that the recording unmapped is given back if it is the free memory', () => {
+test('an unmap of the recording gives memory back only if it covers the free pages exactly', () => {
   const policy = new ExpandablePolicy()
   const base = 2 ** 40
   const low = policy.allocate(15 * MiB, 0, () => base)!
@@ -80,7 +80,7 @@ test('memory that the recording unmapped is given back if it is the free memory'
   assert.equal(policy.allocate(18 * MiB, 0)!.address, base)
 })
 
-test('ranges from before belong to one segment, with pages between them', () => {
+test('adopted ranges of one stream form one segment, and the pages between them can be mapped', () => {
   const policy = new ExpandablePolicy()
   const base = 2 ** 40
   const [used] = policy.adoptSegment(base, 20 * MiB, 0, [{ address: base + 2 * MiB, bytes: 10 * MiB }])

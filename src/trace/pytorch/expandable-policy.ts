@@ -8,12 +8,12 @@
 // are unmapped when the capacity is spent.
 
 import { MiB, TiB } from '../../base/bytes.js'
+import { MAPPING_CALLS } from '../../driver/driver.js'
 import { DriverTally } from './driver-tally.js'
 import {
   type BaseFor,
   Block,
   type BlockPool,
-  BlockPools,
   MOST_SMALL_BYTES,
   type PlacementPolicy,
   type PolicyBlock,
@@ -22,6 +22,7 @@ import {
   roundUp,
   type UsedRange,
 } from './policy-blocks.js'
+import { PolicyMemory } from './policy-memory.js'
 
 const SMALL_PAGE_BYTES = 2 * MiB
 const LARGE_PAGE_BYTES = 20 * MiB
@@ -29,34 +30,21 @@ const LARGE_PAGE_BYTES = 20 * MiB
 const SPAN_OF_CAPACITY = 9 / 8
 /** The addresses of a segment of a device of unknown size: more than any GPU's memory. */
 const UNLIMITED_SPAN_BYTES = TiB
-/** The address of segments that no recording places: above every address of a GPU. */
-const FIRST_SYNTHETIC_BASE = 2 ** 52
 
-export interface ExpandablePolicyOptions {
+interface ExpandablePolicyOptions {
   /** the most bytes to map; default no limit */
   readonly capacityBytes?: number
 }
 
-export class ExpandablePolicy implements PlacementPolicy {
-  reservedBytes = 0
-  peakReservedBytes = 0
-  readonly driver = new DriverTally(
-    'cuMemAddressReserve',
-    'cuMemCreate',
-    'cuMemMap',
-    'cuMemSetAccess',
-    'cuMemUnmap',
-    'cuMemRelease',
-    'cuMemAddressFree',
-  )
-  private readonly pools = new BlockPools()
+export class ExpandablePolicy extends PolicyMemory implements PlacementPolicy {
+  readonly driver = new DriverTally(...MAPPING_CALLS)
   /** the parts without memory of each pool, by rising address */
   private readonly unmapped = new Map<BlockPool, Block[]>()
-  private nextSyntheticBase = FIRST_SYNTHETIC_BASE
   private readonly capacityBytes: number
   private readonly spanBytes: number
 
   constructor({ capacityBytes = Infinity }: ExpandablePolicyOptions = {}) {
+    super()
     this.capacityBytes = capacityBytes
     this.spanBytes = Math.min(UNLIMITED_SPAN_BYTES, capacityBytes * SPAN_OF_CAPACITY)
   }
@@ -87,21 +75,10 @@ export class ExpandablePolicy implements PlacementPolicy {
   /** Mapped ranges of one stream and one kind of blocks are taken to be parts of one segment, if pages fit between. */
   adoptSegment(base: number, bytes: number, stream: number, used: readonly UsedRange[]): PolicyBlock[] {
     const pool = this.pools.of(stream, holdsSmallBlocks(bytes, used))
-    let block = this.partAt(pool, base, bytes)
+    const block = this.partAt(pool, base, bytes)
     this.hold(block, bytes)
     this.countReserved(bytes)
-    const blocks = used.map(range => {
-      if (range.address > block.address) {
-        const before = block
-        block = before.cut(range.address - before.address)
-        pool.insert(before)
-      }
-      const taken = block
-      if (range.bytes < taken.bytes) block = taken.cut(range.bytes)
-      return taken
-    })
-    if (blocks.at(-1) !== block) pool.insert(block)
-    return blocks
+    return this.cutUsed(block, used)
   }
 
   releaseRecorded(address: number, bytes: number): boolean {
@@ -238,17 +215,6 @@ export class ExpandablePolicy implements PlacementPolicy {
     this.driver.note('cuMemCreate', page, pages)
     this.driver.note('cuMemMap', page, pages)
     this.driver.noteAccess(page, pages)
-  }
-
-  private countReserved(bytes: number): void {
-    this.reservedBytes += bytes
-    this.peakReservedBytes = Math.max(this.peakReservedBytes, this.reservedBytes)
-  }
-
-  private syntheticBase(bytes: number): number {
-    const base = this.nextSyntheticBase
-    this.nextSyntheticBase += bytes
-    return base
   }
 }
 

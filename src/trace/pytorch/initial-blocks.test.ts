@@ -34,7 +34,7 @@ test('a large block reaches to the first block that is allocated closely behind 
   assert.deepEqual(behind(5 * MiB), [[0, 3 * MiB, 4 * MiB]], 'more than 1 MiB would have been split off')
 })
 
-test('a block allocated behind a freed one tells nothing of its size', () => {
+test('an allocation behind a freed block says nothing about the size of the freed block', () => {
   const events: [ActionCode, number, number][] = [
     [Action.freeRequested, 0, 3 * MiB],
     [Action.freeCompleted, 0, 3 * MiB],
@@ -51,7 +51,7 @@ test('memory that is too small to split off belongs to the block below', () => {
   ])
 })
 
-test('all that is not needed of a small or an expandable segment is split off', () => {
+test('blocks of small and expandable segments have exactly the size that they need', () => {
   assert.deepEqual(usedOf([{ bytes: 100 }], [], { bytes: 2 * MiB }), [[0, 512, undefined]])
   assert.deepEqual(usedOf([{}], [], { expandable: true }), [[0, 3 * MiB, undefined]])
 })

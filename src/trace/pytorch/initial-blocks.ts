@@ -5,7 +5,7 @@ import { Action, type Segment, type Trace } from '../trace.js'
 import { roundPytorchBytes, type UsedRange } from './policy-blocks.js'
 import { isSmallSegment, MOST_UNSPLIT_BYTES, worthSplitting } from './pytorch-policy.js'
 
-export interface InitialSegment {
+interface InitialSegment {
   readonly segment: Segment
   /** the blocks in use, by rising address */
   readonly numbers: readonly number[]

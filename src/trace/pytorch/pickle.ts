@@ -46,7 +46,7 @@ import { littleEndian, longLittleEndian, TextCache, u32, u64 } from './pickle-va
 
 type Build = (items: readonly unknown[], from: number, to: number) => unknown
 
-export interface PickleOptions {
+interface PickleOptions {
   /**
    * Makes the value for a dictionary of the items `items[from]` to `items[to - 1]`: key, value, key, value.
    * `undefined` makes an object without a prototype, as without this option.

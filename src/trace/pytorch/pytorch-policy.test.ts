@@ -117,7 +117,7 @@ test('with a capacity, free segments are given back before a request is refused'
   assert.equal(policy.peakReservedBytes, 30 * MiB)
 })
 
-test('in a segment from before, the memory between its blocks is free', () => {
+test('memory between the blocks of an adopted segment is free', () => {
   const policy = new PytorchPolicy()
   const base = 1000 * MiB
   const used = [
@@ -136,7 +136,7 @@ test('in a segment from before, the memory between its blocks is free', () => {
   assert.equal(policy.reservedBytes, 20 * MiB)
 })
 
-test('a block from before grows by what a request that lies elsewhere shows, and no further than it may', () => {
+test('reconsidering a wrong placement enlarges the adopted block below it, up to its largest possible size', () => {
   const policy = new PytorchPolicy()
   const base = 1000 * MiB
   const adopted = { address: base, bytes: 4 * MiB, mostBytes: 5 * MiB }

@@ -13,7 +13,6 @@ import {
   type BaseFor,
   Block,
   type BlockPool,
-  BlockPools,
   MOST_SMALL_BYTES,
   type PlacementPolicy,
   type PolicyBlock,
@@ -22,14 +21,13 @@ import {
   roundUp,
   type UsedRange,
 } from './policy-blocks.js'
+import { PolicyMemory } from './policy-memory.js'
 
 const SMALL_SEGMENT_BYTES = 2 * MiB
 const LARGE_SEGMENT_BYTES = 20 * MiB
 /** From this size on a segment serves one request, rounded up to 2 MiB. */
 const LEAST_OWN_SEGMENT_BYTES = 10 * MiB
 const OWN_SEGMENT_ROUNDING_BYTES = 2 * MiB
-/** The address of segments that no recording places: above every address of a GPU. */
-const FIRST_SYNTHETIC_BASE = 2 ** 52
 
 /** The bytes that PyTorch obtains from the device when no free block fits a request of `rounded` bytes. */
 export function pytorchSegmentBytes(rounded: number): number {
@@ -51,26 +49,23 @@ export function isSmallSegment(bytes: number): boolean {
   return bytes <= SMALL_SEGMENT_BYTES
 }
 
-export interface PolicyOptions {
+interface PolicyOptions {
   /** the most bytes to obtain from the device; default no limit */
   readonly capacityBytes?: number
   readonly divisions?: number
 }
 
-export class PytorchPolicy implements PlacementPolicy {
-  reservedBytes = 0
-  peakReservedBytes = 0
+export class PytorchPolicy extends PolicyMemory implements PlacementPolicy {
   readonly driver = new DriverTally('cuMemAlloc', 'cuMemFree')
-  private readonly pools = new BlockPools()
   /** the first block of each segment, by the segment's base */
   private readonly segments = new Map<number, Block>()
   /** the most bytes of blocks from before, if their size is not certain */
   private readonly mostBytes = new Map<Block, number>()
-  private nextSyntheticBase = FIRST_SYNTHETIC_BASE
   private readonly capacityBytes: number
   private readonly divisions: number
 
   constructor({ capacityBytes = Infinity, divisions = 0 }: PolicyOptions = {}) {
+    super()
     this.capacityBytes = capacityBytes
     this.divisions = divisions
   }
@@ -114,21 +109,13 @@ export class PytorchPolicy implements PlacementPolicy {
 
   adoptSegment(base: number, bytes: number, stream: number, used: readonly UsedRange[]): PolicyBlock[] {
     const pool = this.pools.of(stream, isSmallSegment(bytes))
-    let block = new Block(base, bytes, pool)
+    const block = new Block(base, bytes, pool)
     this.segments.set(base, block)
     this.countReserved(bytes)
-    const blocks = used.map(range => {
-      if (range.address > block.address) {
-        const before = block
-        block = before.cut(range.address - before.address)
-        pool.insert(before)
-      }
-      const taken = block
-      if (range.mostBytes !== undefined) this.mostBytes.set(taken, range.mostBytes)
-      if (range.bytes < taken.bytes) block = taken.cut(range.bytes)
-      return taken
-    })
-    if (blocks.at(-1) !== block) pool.insert(block)
+    const blocks = this.cutUsed(block, used)
+    for (const [index, { mostBytes }] of used.entries()) {
+      if (mostBytes !== undefined) this.mostBytes.set(blocks[index], mostBytes)
+    }
     return blocks
   }
 
@@ -157,17 +144,6 @@ export class PytorchPolicy implements PlacementPolicy {
     this.driver.note('cuMemAlloc', bytes)
     this.countReserved(bytes)
     return block
-  }
-
-  private countReserved(bytes: number): void {
-    this.reservedBytes += bytes
-    this.peakReservedBytes = Math.max(this.peakReservedBytes, this.reservedBytes)
-  }
-
-  private syntheticBase(bytes: number): number {
-    const base = this.nextSyntheticBase
-    this.nextSyntheticBase += bytes
-    return base
   }
 }
 

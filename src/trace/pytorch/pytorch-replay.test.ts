@@ -53,7 +53,7 @@ test("the policy with expandable segments puts every block of gpt2-expandable at
   })
 })
 
-test('with segments of the other kind a policy uses segments of its own, and reports no placement', () => {
+test('a policy ignores recorded segments of the other kind, and then reports no placement', () => {
   const plain = recording('gpt2-train-varlen')
   const expandable = recording('gpt2-expandable')
   for (const policy of [{ expandable: false }, { expandable: true }]) {
@@ -63,7 +63,7 @@ test('with segments of the other kind a policy uses segments of its own, and rep
   }
 })
 
-test('where a recording with segments of the other kind gives memory back, the policy gives back all it can', () => {
+test('a recorded release of a segment of the other kind makes the policy release all free memory', () => {
   const base = 2 ** 40
   const trace = build([
     [Action.alloc, base, 3 * MiB],

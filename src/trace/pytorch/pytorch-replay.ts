@@ -1,7 +1,7 @@
 // PyTorch's policy over a recorded trace, with its default segments or with expandable ones. The policy itself
 // decides between reuse and new memory. The recording supplies only the address of a new segment, and when PyTorch
-// gave memory back: after an out of memory, or on request. An outOfMemory event got no block in the recording, so it
-// requests none here.
+// gave memory back: after an out of memory, or on request. A request that failed in the recording is made again only
+// with the option `failedFrom`, because blocks after it get other addresses then.
 //
 // A recording with segments of the other kind has no addresses for the policy. Where it gave memory back, the policy
 // gives back all it can, as PyTorch does then.
@@ -9,13 +9,13 @@
 import type { LatencyMeter } from '../latency.js'
 import type { ReplayRound } from '../replay-result.js'
 import { sumOf } from '../run-figures.js'
-import { Action, BEFORE, type Frame, framesOf, type Trace } from '../trace.js'
+import { Action, BEFORE, type Frame, framesOf, NEVER, type Trace } from '../trace.js'
 import { ExpandablePolicy } from './expandable-policy.js'
 import { initialSegments } from './initial-blocks.js'
 import type { PlacementPolicy, PolicyBlock } from './policy-blocks.js'
 import { PytorchPolicy } from './pytorch-policy.js'
 
-export interface PytorchResult {
+interface PytorchResult {
   readonly peakRequestedBytes: number
   /** the bytes of live blocks as the policy rounds and splits them: PyTorch's own allocated_bytes.all.peak */
   readonly peakGrantedBytes: number
@@ -37,7 +37,7 @@ export interface PytorchResult {
   } | null
 }
 
-export interface PytorchReplayOptions {
+interface PytorchReplayOptions {
   /** how often to go through the trace; default 1. Blocks live at the end of a round are freed. */
   readonly repeat?: number
   /** times each call */
@@ -46,6 +46,10 @@ export interface PytorchReplayOptions {
   readonly expandable?: boolean
   /** the most bytes to obtain from the device; default no limit */
   readonly capacityBytes?: number
+  /** the event from which on requests that failed in the recording are made, too, and freed at once; default none */
+  readonly failedFrom?: number
+  /** whether to stop at the first failure; default false */
+  readonly stopsAtFailure?: boolean
 }
 
 /** Replays `trace` on the policy. */
@@ -96,7 +100,7 @@ class Replay {
       if (round > 0) this.followsAddresses = this.isExact = false
       this.allocateInitial()
       if (round === 0) this.policy.driver.take()
-      for (let event = 0; event < trace.events; event++) this.apply(event)
+      for (let event = 0; event < trace.events && !this.hasStopped; event++) this.apply(event)
       this.endRound()
     }
     const { allocations } = trace
@@ -110,6 +114,10 @@ class Replay {
       failures: this.failures,
       firstFailure: this.firstFailure,
     }
+  }
+
+  private get hasStopped(): boolean {
+    return this.failures > 0 && this.options.stopsAtFailure === true
   }
 
   private apply(event: number): void {
@@ -135,6 +143,7 @@ class Replay {
         break
       case Action.outOfMemory:
         this.offered.length = 0
+        if (event >= (this.options.failedFrom ?? NEVER)) this.tryFailed(event)
         break
     }
   }
@@ -159,9 +168,7 @@ class Replay {
     }
     this.held[number] = granted
     if (granted === null) {
-      this.failures++
-      const frames = event === -1 ? [] : framesOf(this.trace, event)
-      this.firstFailure ??= { event, bytes, stream: streams[stream], frames }
+      this.noteFailure(event, bytes, streams[stream])
       return
     }
     if (event >= 0 && this.followsAddresses) {
@@ -169,6 +176,25 @@ class Replay {
       else this.isExact = false
     }
     if (blocks.freeRequestedAt[number] !== BEFORE) this.countLive(number, granted)
+  }
+
+  /** Makes a request that failed in the recording, and frees it at once. */
+  private tryFailed(event: number): void {
+    const { bytes, stream, streams } = this.trace
+    this.isExact = false
+    const granted = this.take(bytes[event], stream[event])
+    if (granted === null) {
+      this.noteFailure(event, bytes[event], streams[stream[event]])
+      return
+    }
+    this.peakRequestedBytes = Math.max(this.peakRequestedBytes, this.requestedBytes + bytes[event])
+    this.peakGrantedBytes = Math.max(this.peakGrantedBytes, this.grantedBytes + granted.bytes)
+    this.policy.release(granted)
+  }
+
+  private noteFailure(event: number, bytes: number, stream: number): void {
+    this.failures++
+    this.firstFailure ??= { event, bytes, stream, frames: event === -1 ? [] : framesOf(this.trace, event) }
   }
 
   private take(bytes: number, stream: number): PolicyBlock | null {

@@ -1,10 +1,11 @@
-// The replay of a model of PyTorch's allocator: one pass for all figures, and five that time each call.
+// The replay of a model of PyTorch's allocator: one pass for all figures, and five that time each call. If requests
+// failed in the recording, one more pass without them compares the addresses.
 
 import { LATENCY_PASSES, LatencyMeter } from '../latency.js'
 import type { Settings } from '../replay-options.js'
 import type { Policy, ReplayRun } from '../replay-result.js'
 import { ratios } from '../run-figures.js'
-import { frameText, type Trace } from '../trace.js'
+import { Action, frameText, type Trace } from '../trace.js'
 import { replayPytorchPolicy } from './pytorch-replay.js'
 
 /** On a GPU the model's driver calls get no time, because times of the GPU stand beside it. */
@@ -15,13 +16,14 @@ export function pytorchRun(
   { capacityBytes, repeat, latency }: Settings,
   progress: (share: number) => void,
 ): Partial<ReplayRun> {
+  const hasFailed = trace.action.includes(Action.outOfMemory)
   const passes = 1 + (latency ? LATENCY_PASSES : 0)
   let done = 0
+  const limit = Number.isFinite(capacityBytes) ? { capacityBytes } : {}
+  const expandable = policy === 'pytorch-expandable'
   const pass = (meter: LatencyMeter | null) => {
     const start = performance.now()
-    const limit = Number.isFinite(capacityBytes) ? { capacityBytes } : {}
-    const expandable = policy === 'pytorch-expandable'
-    const result = replayPytorchPolicy(trace, { ...limit, expandable, repeat, meter })
+    const result = replayPytorchPolicy(trace, { ...limit, expandable, repeat, meter, failedFrom: 0 })
     progress(++done / passes)
     return { ...result, seconds: (performance.now() - start) / 1000 }
   }
@@ -32,9 +34,10 @@ export function pytorchRun(
   }
   const result = pass(null)
   const { firstFailure } = result
+  const { placement } = hasFailed ? replayPytorchPolicy(trace, { ...limit, expandable }) : result
   return {
-    ...ratios(trace, result.peakReservedBytes, result.peakGrantedBytes),
-    placement: result.placement,
+    ...ratios(trace.peakWithFailedBytes, result.peakReservedBytes, result.peakGrantedBytes),
+    placement,
     deviceCalls: result.deviceCalls,
     modelledDeviceSeconds: simulated ? result.modelledDeviceSeconds : null,
     rounds: simulated ? result.rounds : result.rounds.map(round => ({ ...round, modelledDeviceSeconds: null })),
@@ -51,4 +54,13 @@ export function pytorchRun(
     allocateNs: meter.allocateNs(),
     freeNs: meter.freeNs(),
   }
+}
+
+/**
+ * Whether the model serves everything within a capacity, with the requests that failed in the recording from event
+ * `failedFrom` on.
+ */
+export function pytorchServes(policy: Policy, trace: Trace, capacityBytes: number, failedFrom: number): boolean {
+  const expandable = policy === 'pytorch-expandable'
+  return replayPytorchPolicy(trace, { capacityBytes, expandable, failedFrom, stopsAtFailure: true }).failures === 0
 }

@@ -3,7 +3,7 @@
 
 import { MiB } from '../../base/bytes.js'
 import { ReservedSegments } from '../reserved-segments.js'
-import { Action, type ActionCode, framesOf, NEVER, type Segment, type Trace } from '../trace.js'
+import { Action, type ActionCode, type Frame, framesOf, NEVER, type Segment, type Trace } from '../trace.js'
 import { PickleTuple, writePickle } from './pickle-writer.js'
 import { roundPytorchBytes } from './policy-blocks.js'
 
@@ -32,8 +32,9 @@ export function pickleSnapshot(trace: Trace): Buffer {
   return writePickle({
     segments: finalSegments(trace).map(segment => segmentEntry(trace, segment, held)),
     device_traces: deviceTraces,
-    allocator_settings: {},
+    allocator_settings: trace.settings === null ? {} : { PYTORCH_CUDA_ALLOC_CONF: trace.settings },
     external_annotations: [],
+    ...(trace.recorder === 'PyTorch' ? {} : { recorder: trace.recorder }),
   })
 }
 
@@ -93,13 +94,14 @@ function heldAtEnd({ blocks }: Trace): number[] {
  * The blocks in use in a segment, and the free blocks between them. Sizes that the trace does not have are rounded
  * like PyTorch's.
  */
-function blockEntries({ blocks }: Trace, segment: Segment, held: readonly number[]) {
+function blockEntries({ blocks, stacks }: Trace, segment: Segment, held: readonly number[]) {
   const end = segment.address + segment.bytes
   const inside = held.filter(number => blocks.address[number] >= segment.address && blocks.address[number] < end)
   let cursor = segment.address
-  const entries: { address: number; size: number; requested_size: number; state: string; frames: never[] }[] = []
-  const append = (to: number, requested: number, state: string) => {
-    if (to > cursor) entries.push({ address: cursor, size: to - cursor, requested_size: requested, state, frames: [] })
+  const entries: { address: number; size: number; requested_size: number; state: string; frames: Frame[] }[] = []
+  const append = (to: number, requested: number, state: string, stack = 0) => {
+    const frames = [...stacks[stack]]
+    if (to > cursor) entries.push({ address: cursor, size: to - cursor, requested_size: requested, state, frames })
     cursor = Math.max(cursor, to)
   }
   inside.forEach((number, i) => {
@@ -107,7 +109,9 @@ function blockEntries({ blocks }: Trace, segment: Segment, held: readonly number
     const limit = i + 1 < inside.length ? blocks.address[inside[i + 1]] : end
     const state = blocks.freeRequestedAt[number] === NEVER ? 'active_allocated' : 'active_pending_free'
     const bytes = blocks.grantedBytes[number] || roundPytorchBytes(blocks.bytes[number])
-    append(Math.min(limit, cursor + bytes), blocks.bytes[number], state)
+    // The other blocks have their stack in the alloc event.
+    const stack = number < blocks.initial ? blocks.stack[number] : 0
+    append(Math.min(limit, cursor + bytes), blocks.bytes[number], state, stack)
   })
   append(end, 0, 'inactive')
   return entries

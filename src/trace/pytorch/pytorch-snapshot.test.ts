@@ -1,10 +1,8 @@
 import assert from 'node:assert/strict'
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { readFileSync } from 'node:fs'
 import { test } from 'node:test'
 import { fileURLToPath } from 'node:url'
-import { gunzipSync, gzipSync } from 'node:zlib'
+import { gunzipSync } from 'node:zlib'
 import { MiB } from '../../base/bytes.js'
 import { FormatError } from '../../base/errors.js'
 import { ReservedSegments } from '../reserved-segments.js'
@@ -173,37 +171,44 @@ for (const protocol of [2, 4, 5]) {
   })
 }
 
-test('files may be pickle or JSON, with or without gzip, recognised by their content', t => {
-  const folder = mkdtempSync(join(tmpdir(), 'snapshot-'))
-  t.after(() => rmSync(folder, { recursive: true }))
-  const value = snapshot([event('alloc', BASE, 8), event('free_requested', BASE, 8)])
-  const forms = [writePickle(value), Buffer.from(JSON.stringify(value)), Buffer.from(` \n${JSON.stringify(value)}\n`)]
-  for (const bytes of forms.flatMap(form => [form, gzipSync(form)])) {
-    const path = join(folder, 'file')
-    writeFileSync(path, bytes)
-    assert.deepEqual(readSnapshot(path), { ...parse(value), file: path })
+test('other devices of a file are listed, and a recording of a pool of this package is known', () => {
+  const rows = [event('alloc', BASE, 8)]
+  const value = { segments: [], device_traces: [rows, [], [...rows, event('free_requested', BASE, 8)]] }
+  assert.deepEqual([parse(value).device, parse(value).otherDevices], [2, [{ device: 0, events: 1 }]])
+  assert.deepEqual(parse(value, 0).otherDevices, [{ device: 2, events: 2 }])
+  assert.deepEqual(parse(snapshot(rows)).otherDevices, [])
+  assert.equal(parse(snapshot(rows)).recorder, 'PyTorch')
+  assert.equal(parse(snapshot(rows, [], { recorder: 'cuda-mempool' })).recorder, 'cuda-mempool')
+})
+
+test('a block from before the recording has the call stack that the final state has, as pickle and as JSON', () => {
+  const frames = [{ filename: 'model.py', line: 7, name: 'build' }]
+  const blocks = [{ address: BASE, size: 512, requested_size: 500, state: 'active_allocated', frames }]
+  const segments = [{ device: 0, address: BASE, total_size: 2 * MiB, stream: 0, blocks }]
+  const value = snapshot([event('alloc', BASE + 512, 8)], segments)
+  for (const trace of [parse(value), parseSnapshot(Buffer.from(JSON.stringify(value)), 'file')]) {
+    assert.deepEqual(
+      [...trace.blocks.stack].map(stack => trace.stacks[stack]),
+      [frames, []],
+    )
   }
-  const file = (name: string, bytes: Buffer | string) => {
-    writeFileSync(join(folder, name), bytes)
-    return () => readSnapshot(join(folder, name))
-  }
-  refused(() => readSnapshot(join(folder, 'none')), /none: no such file$/)
-  refused(() => readSnapshot(folder), /is a directory/)
-  refused(() => readSnapshot('/dev/null'), /\/dev\/null: is not a regular file/)
-  refused(file('empty', ''), /empty: the file is empty$/)
-  refused(file('text', 'hello'), /text: is no memory snapshot;/)
-  refused(file('zip', 'PK\u0003\u0004'), /is a ZIP archive, as torch.save makes them;/)
-  refused(file('zipped-text.gz', gzipSync('hello')), /is no memory snapshot/)
-  refused(file('cut.gz', gzipSync(forms[0]).subarray(0, 40)), /the gzip file is truncated/)
-  refused(file('damaged.gz', Buffer.concat([Buffer.from([0x1f, 0x8b, 8, 0]), Buffer.alloc(40, 0xff)])), /is damaged/)
-  refused(file('bomb.gz', gzipSync(Buffer.alloc(40 * MiB, 0x80))), /unpacks to more than/)
-  refused(file('cut.json', JSON.stringify(value).slice(0, 90)), /cut.json: is not valid JSON/)
-  refused(file('deep.json', '['.repeat(100_000)), /containers more than 1000 deep at byte 1000/)
-  refused(file('many.json', `[${'{},'.repeat(100_000)}{}]`), /more containers than a snapshot of this size has/)
-  refused(
-    file('code', Buffer.from('\u0080\u0004cos\nsystem\n.', 'latin1')),
-    /code: refused: this pickle would call os.system;/,
-  )
+})
+
+test('a wrong argument is one typed error that names it', () => {
+  const wrong: [() => unknown, string, RegExp][] = [
+    [
+      () => readSnapshot(undefined as never),
+      'TypeError',
+      /readSnapshot: path must name a snapshot file, not undefined/,
+    ],
+    [() => readSnapshot('f', null as never), 'TypeError', /readSnapshot: options must be an object/],
+    [() => readSnapshot('f', { gpu: 0 } as never), 'TypeError', /unknown option 'gpu'; the options are device, onProg/],
+    [() => readSnapshot('f', { devices: 0 } as never), 'TypeError', /unknown option 'devices'.*did you mean device\?/],
+    [() => readSnapshot('f', { device: -1 }), 'RangeError', /device must be a device number/],
+    [() => readSnapshot('f', { onProgress: 1 as never }), 'TypeError', /onProgress must be a function, not 1/],
+    [() => parseSnapshot('text' as never, 'x'), 'TypeError', /bytes must be a Buffer or Uint8Array, not 'text'; readS/],
+  ]
+  for (const [call, name, message] of wrong) assert.throws(call, { name, message })
 })
 
 test('brackets and quotes within JSON text are text', () => {

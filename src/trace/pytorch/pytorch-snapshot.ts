@@ -4,11 +4,13 @@
 
 import { describe } from '../../base/bytes.js'
 import { FormatError } from '../../base/errors.js'
+import { checkOptionNames } from '../../base/option-names.js'
 import type { Trace } from '../trace.js'
+import { allocatorSettings } from './allocator-settings.js'
 import { dictionary, list } from './data-checks.js'
 import { readPickle } from './pickle.js'
 import { SnapshotEvents } from './snapshot-events.js'
-import { readSnapshotFile } from './snapshot-file.js'
+import { checkKind, isPickle, readSnapshotFile, readStandardInput } from './snapshot-file.js'
 import { readJson } from './snapshot-json.js'
 import { finalState } from './snapshot-state.js'
 
@@ -21,28 +23,41 @@ export interface SnapshotOptions {
 }
 
 const PICKLE_SHARE = 0.9
+const STANDARD_INPUT = 'standard input'
 const RECORDING_HINT = 'record with torch.cuda.memory._record_memory_history() before taking the snapshot'
 
 /**
  * Reads the trace of one device from a snapshot file. Events of unknown kinds are left out, and counted in
  * `skippedEvents`. Throws FormatError, starting with the path, for a file that cannot be read, is no snapshot, is
- * damaged, or holds no events. Throws RangeError for a bad `device`.
+ * damaged, or holds no events. Throws TypeError or RangeError for a bad argument or option.
  */
 export function readSnapshot(path: string, options: SnapshotOptions = {}): Trace {
-  try {
-    return parseSnapshot(readSnapshotFile(path), path, options)
-  } catch (error) {
-    throw error instanceof FormatError ? new FormatError(`${path}: ${error.message}`) : error
+  if (typeof path !== 'string' || path === '') {
+    throw new TypeError(`readSnapshot: path must name a snapshot file, not ${describe(path)}`)
   }
+  checkOptions('readSnapshot', options)
+  return withName(path, () => parseSnapshot(readSnapshotFile(path), path, options))
 }
 
-/** Like `readSnapshot`, for bytes without gzip; `file` becomes the name of the trace, and is not read. */
-export function parseSnapshot(bytes: Buffer, file: string, { device, onProgress }: SnapshotOptions = {}): Trace {
-  if (device !== undefined && (!Number.isInteger(device) || device < 0)) {
-    throw new RangeError(`device must be a device number, 0 or above, not ${describe(device)}`)
+/** Like `readSnapshot`, for what is piped into this process. */
+export function readPipedSnapshot(options: SnapshotOptions = {}): Trace {
+  return withName(STANDARD_INPUT, () => parseSnapshot(readStandardInput(), STANDARD_INPUT, options))
+}
+
+/**
+ * Like `readSnapshot`, for bytes without gzip; `file` becomes the name of the trace, and is not read. A Uint8Array
+ * serves, too.
+ */
+export function parseSnapshot(bytes: Buffer, file: string, options: SnapshotOptions = {}): Trace {
+  if (!((bytes as unknown) instanceof Uint8Array)) {
+    const hint = typeof bytes === 'string' ? '; readSnapshot(path) reads a file' : ''
+    throw new TypeError(`parseSnapshot: bytes must be a Buffer or Uint8Array, not ${describe(bytes)}${hint}`)
   }
+  checkOptions('parseSnapshot', options)
+  const { device, onProgress } = options
+  const buffer = Buffer.isBuffer(bytes) ? bytes : Buffer.from(bytes as Uint8Array)
   const events = new SnapshotEvents()
-  const root = parse(bytes, events, read => onProgress?.((PICKLE_SHARE * read) / bytes.length))
+  const root = parse(buffer, events, read => onProgress?.((PICKLE_SHARE * read) / buffer.length))
   if (Array.isArray(root)) {
     throw new FormatError(`is a bare list, as of segments, and holds no events; ${RECORDING_HINT}`)
   }
@@ -53,20 +68,43 @@ export function parseSnapshot(bytes: Buffer, file: string, { device, onProgress 
   const rows = list(traces[chosen] ?? [], place)
   if (rows.length === 0) throw new FormatError(noEvents(traces, chosen))
   const skippedEvents = events.select(rows, place)
-  const final = snapshot['segments'] === undefined ? null : finalState(snapshot['segments'], chosen)
-  const trace = events.builder.build({ file, device: chosen, skippedEvents, final })
+  const { segments } = snapshot
+  const trace = events.builder.build({
+    file,
+    device: chosen,
+    skippedEvents,
+    otherDevices: withEvents(traces).filter(other => other.device !== chosen),
+    recorder: snapshot['recorder'] === 'cuda-mempool' ? 'cuda-mempool' : 'PyTorch',
+    settings: allocatorSettings(snapshot['allocator_settings']),
+    final: segments === undefined ? null : finalState(segments, chosen, events.stackOf),
+  })
   onProgress?.(1)
   return trace
 }
 
-function parse(bytes: Buffer, events: SnapshotEvents, onProgress: (bytesRead: number) => void): unknown {
-  if (bytes[0] === 0x80) {
-    return readPickle(bytes, { dictionary: events.dictionary, list: events.list, onProgress })
+function checkOptions(call: string, options: SnapshotOptions): void {
+  checkOptionNames(call, options, ['device', 'onProgress'])
+  const { device, onProgress } = options
+  if (device !== undefined && (!Number.isInteger(device) || device < 0)) {
+    throw new RangeError(`device must be a device number, 0 or above, not ${describe(device)}`)
   }
-  const start = bytes.subarray(0, 64).toString('latin1').trimStart()
-  if (start.startsWith('{') || start.startsWith('[')) return readJson(bytes, events)
-  const kind = start.startsWith('PK') ? 'a ZIP archive, as torch.save makes them' : 'no memory snapshot'
-  throw new FormatError(`is ${kind}; a pickle of protocol 2 to 5 or JSON is wanted, packed by gzip or not`)
+  if (onProgress !== undefined && typeof onProgress !== 'function') {
+    throw new TypeError(`onProgress must be a function, not ${describe(onProgress)}`)
+  }
+}
+
+function withName(name: string, read: () => Trace): Trace {
+  try {
+    return read()
+  } catch (error) {
+    throw error instanceof FormatError ? new FormatError(`${name}: ${error.message}`) : error
+  }
+}
+
+function parse(bytes: Buffer, events: SnapshotEvents, onProgress: (bytesRead: number) => void): unknown {
+  checkKind(bytes)
+  if (!isPickle(bytes)) return readJson(bytes, events)
+  return readPickle(bytes, { dictionary: events.dictionary, list: events.list, onProgress })
 }
 
 /** The device with the most events; the lowest of several. */
@@ -78,8 +116,15 @@ function busiest(traces: readonly unknown[]): number {
   return best
 }
 
+/** The devices that have events, with their count. */
+function withEvents(traces: readonly unknown[]): { device: number; events: number }[] {
+  return traces
+    .map((events, device) => ({ device, events: Array.isArray(events) ? events.length : 0 }))
+    .filter(({ events }) => events > 0)
+}
+
 function noEvents(traces: readonly unknown[], device: number): string {
-  const others = traces.flatMap((events, other) => (Array.isArray(events) && events.length > 0 ? [other] : []))
+  const others = withEvents(traces).map(other => other.device)
   if (others.length === 0) return `holds no events; ${RECORDING_HINT}`
   return `holds no events of device ${device}; it has some of device ${others.join(', ')}`
 }

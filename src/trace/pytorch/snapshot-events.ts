@@ -47,7 +47,7 @@ class FoldedStack {
 export class SnapshotEvents {
   readonly builder = new TraceBuilder()
   private readonly stacks: FoldedStack[] = []
-  /** lists of 1000 frames or more, kept because many events may share one list */
+  /** lists of 1000 frames or more and lists of blocks, kept because many events or blocks may share one list */
   private readonly long = new Map<readonly unknown[], number>()
 
   /** For readPickle: an event becomes the complement of its row, and a stack frame its entry in the table. */
@@ -98,10 +98,18 @@ export class SnapshotEvents {
   /** Adds an event of a JSON snapshot; returns null if `value` is no event. */
   json(value: unknown): number | null {
     if (!isDictionary(value) || value['action'] === undefined) return null
-    const { frames } = value
-    if (!Array.isArray(frames)) return this.event(value, frames)
-    const entries = frames.map(frame => isDictionary(frame) && this.frame(frame))
-    return this.event(value, entries)
+    return this.event(value, this.entries(value['frames']))
+  }
+
+  /** The number of a block's list of frames; 0 if it is no list of frames. */
+  readonly stackOf = (frames: unknown): number => {
+    if (!Array.isArray(frames)) return Math.max(0, this.stack(frames))
+    let number = this.long.get(frames)
+    if (number === undefined) {
+      number = Math.max(0, this.stack(this.entries(frames)))
+      this.long.set(frames, number)
+    }
+    return number
   }
 
   /**
@@ -139,6 +147,12 @@ export class SnapshotEvents {
   private frame({ filename, line, name }: Partial<RawFields>): FrameEntry | undefined {
     if (typeof filename !== 'string' || typeof line !== 'number' || typeof name !== 'string') return undefined
     return this.builder.stacks.entry(filename, line, name)
+  }
+
+  /** A list of frames with each frame of JSON as its entry. */
+  private entries(frames: unknown): unknown {
+    if (!Array.isArray(frames)) return frames
+    return frames.map(frame => (frame instanceof FrameEntry || !isDictionary(frame) ? frame : this.frame(frame)))
   }
 
   private folded(items: readonly unknown[], from: number, to: number): FoldedStack | undefined {

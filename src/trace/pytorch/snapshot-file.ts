@@ -1,54 +1,159 @@
-// The bytes of a snapshot file, without gzip. Files are read in pieces because a single read is limited to 2 GiB.
+// The bytes of a snapshot file or of standard input, without gzip. Files are read in pieces because a single read is
+// limited to 2 GiB. The first bytes tell a foreign file, so that the rest is neither read nor unpacked.
 
 import { closeSync, fstatSync, openSync, readSync } from 'node:fs'
-import { gunzipSync } from 'node:zlib'
-import { formatBytes, GiB, MiB } from '../../base/bytes.js'
+import { constants, gunzipSync } from 'node:zlib'
+import { formatBytes, GiB, KiB, MiB } from '../../base/bytes.js'
 import { FormatError } from '../../base/errors.js'
+import { readPickle } from './pickle.js'
 
 /** The largest Buffer. */
 const MOST_BYTES = 4 * GiB
 const PIECE_BYTES = 64 * MiB
+const FIRST_BYTES = 4 * KiB
+const STANDARD_INPUT = 0
+const RETRY_MS = 5
 /** A recorded trace packs 10 : 1, a very regular one 100 : 1, and a malicious file 1000 : 1. */
 const MOST_UNPACKED_PER_BYTE = 256
 
 /** Reads a file, and unpacks gzip. Throws FormatError with one line that does not name the file. */
 export function readSnapshotFile(path: string): Buffer {
-  const bytes = readWhole(path)
-  if (bytes.length === 0) throw new FormatError('the file is empty')
-  return bytes[0] === 0x1f && bytes[1] === 0x8b ? unpack(bytes) : bytes
-}
-
-function readWhole(path: string): Buffer {
   let file: number | undefined
   try {
     file = openSync(path, 'r')
-    const status = fstatSync(file)
-    if (status.isDirectory()) throw new FormatError('is a directory; name the snapshot file in it')
-    if (!status.isFile()) throw new FormatError('is not a regular file; save it to one first')
-    if (status.size > MOST_BYTES) {
-      throw new FormatError(`${formatBytes(status.size)} is more than the ${formatBytes(MOST_BYTES)} that can be read`)
-    }
-    const bytes = Buffer.allocUnsafe(status.size)
-    let filled = 0
-    while (filled < bytes.length) {
-      const read = readSync(file, bytes, filled, Math.min(PIECE_BYTES, bytes.length - filled), null)
-      if (read === 0) throw new FormatError('the file shrank while it was read')
-      filled += read
-    }
-    return bytes
+    if (fstatSync(file).isDirectory()) throw new FormatError('is a directory; name the snapshot file in it')
+    return unpacked(readWhole(file))
   } catch (error) {
-    if (error instanceof FormatError) throw error
-    const { code } = error as NodeJS.ErrnoException
-    throw new FormatError(code === 'ENOENT' ? 'no such file' : `the file cannot be read (${code ?? error})`)
+    throw readable(error)
   } finally {
     if (file !== undefined) closeSync(file)
   }
 }
 
-function unpack(packed: Buffer): Buffer {
-  const most = Math.min(MOST_BYTES, 16 * MiB + packed.length * MOST_UNPACKED_PER_BYTE)
+/** Reads standard input to its end, and unpacks gzip. Throws FormatError. */
+export function readStandardInput(): Buffer {
   try {
-    return gunzipSync(packed, { maxOutputLength: most, chunkSize: MiB })
+    return unpacked(readWhole(STANDARD_INPUT))
+  } catch (error) {
+    throw readable(error)
+  }
+}
+
+/** Throws FormatError unless a file that starts with `start` can be a snapshot, as pickle or JSON. */
+export function checkKind(start: Buffer): void {
+  if (start.length === 0) throw new FormatError('the file is empty')
+  if (isPickle(start) || isJson(start)) return
+  const kind =
+    start.toString('latin1', 0, 2) === 'PK' ? 'a ZIP archive, as torch.save makes them' : 'no memory snapshot'
+  throw new FormatError(`is ${kind}; a pickle of protocol 2 to 5 or JSON is wanted, packed by gzip or not`)
+}
+
+export function isPickle(start: Buffer): boolean {
+  return start[0] === 0x80
+}
+
+function isJson(start: Buffer): boolean {
+  return /^[\s]*[{[]/.test(start.toString('latin1', 0, 64))
+}
+
+function isGzip(start: Buffer): boolean {
+  return start[0] === 0x1f && start[1] === 0x8b
+}
+
+function readable(error: unknown): FormatError {
+  if (error instanceof FormatError) return error
+  const { code } = error as NodeJS.ErrnoException
+  return new FormatError(code === 'ENOENT' ? 'no such file' : `the file cannot be read (${code ?? error})`)
+}
+
+/** All bytes of a file or a pipe. */
+function readWhole(file: number): Buffer {
+  const status = fstatSync(file)
+  if (status.size > MOST_BYTES) throw tooLarge(status.size)
+  const start = Buffer.alloc(FIRST_BYTES)
+  const startBytes = readInto(file, start)
+  checkStart(start.subarray(0, startBytes))
+  if (status.isFile() && status.size >= startBytes) {
+    const bytes = Buffer.allocUnsafe(status.size)
+    const filled = start.copy(bytes, 0, 0, startBytes)
+    if (filled + readInto(file, bytes.subarray(filled)) < bytes.length) {
+      throw new FormatError('the file shrank while it was read')
+    }
+    return bytes
+  }
+  const pieces = [start.subarray(0, startBytes)]
+  let total = startBytes
+  for (let last = startBytes; last > 0; ) {
+    const piece = Buffer.allocUnsafe(MiB)
+    last = readInto(file, piece)
+    pieces.push(piece.subarray(0, last))
+    total += last
+    if (total > MOST_BYTES) throw tooLarge(total)
+  }
+  return Buffer.concat(pieces, total)
+}
+
+/** Fills `target`; returns how many bytes there were. */
+function readInto(file: number, target: Buffer): number {
+  let filled = 0
+  while (filled < target.length) {
+    const read = readPiece(file, target, filled, Math.min(PIECE_BYTES, target.length - filled))
+    if (read === 0) break
+    filled += read
+  }
+  return filled
+}
+
+function readPiece(file: number, target: Buffer, offset: number, length: number): number {
+  for (;;) {
+    try {
+      return readSync(file, target, offset, length, null)
+    } catch (error) {
+      const { code } = error as NodeJS.ErrnoException
+      if (code === 'EOF') return 0
+      // A pipe may be set not to wait for its writer.
+      if (code !== 'EAGAIN') throw error
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, RETRY_MS)
+    }
+  }
+}
+
+function tooLarge(bytes: number): FormatError {
+  return new FormatError(`${formatBytes(bytes)} is more than the ${formatBytes(MOST_BYTES)} that can be read`)
+}
+
+/** Refuses foreign contents by their first bytes, also those in a gzip file. */
+function checkStart(start: Buffer): void {
+  const inside = isGzip(start) ? startOf(start) : start
+  if (inside === null) return
+  checkKind(inside)
+  if (inside !== start && isPickle(inside)) checkPickle(inside)
+}
+
+/** Refuses the start of a pickle that does not go on as one. */
+function checkPickle(start: Buffer): void {
+  try {
+    readPickle(start)
+  } catch (error) {
+    if (!(error instanceof FormatError) || !error.message.includes('truncated')) throw error
+  }
+}
+
+/** The first bytes in a gzip file; null if it is damaged, which unpacking all of it explains. */
+function startOf(packed: Buffer): Buffer | null {
+  try {
+    const inside = gunzipSync(packed, { finishFlush: constants.Z_SYNC_FLUSH })
+    return inside.length > 0 ? inside : null
+  } catch {
+    return null
+  }
+}
+
+function unpacked(bytes: Buffer): Buffer {
+  if (!isGzip(bytes)) return bytes
+  const most = Math.min(MOST_BYTES, 16 * MiB + bytes.length * MOST_UNPACKED_PER_BYTE)
+  try {
+    return gunzipSync(bytes, { maxOutputLength: most, chunkSize: MiB })
   } catch (error) {
     const { code, message } = error as NodeJS.ErrnoException
     if (code === 'Z_BUF_ERROR') throw new FormatError('the gzip file is truncated')

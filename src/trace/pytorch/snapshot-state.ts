@@ -4,8 +4,11 @@ import { FormatError } from '../../base/errors.js'
 import type { FinalBlock, FinalSegment, FinalState } from '../trace-builder.js'
 import { dictionary, list, whole } from './data-checks.js'
 
-/** The segments and live blocks of one device. Throws FormatError naming the first bad place. */
-export function finalState(value: unknown, device: number): FinalState {
+/**
+ * The segments and live blocks of one device. `stackOf` gives the number of a list of stack frames. Throws FormatError
+ * naming the first bad place.
+ */
+export function finalState(value: unknown, device: number, stackOf: (frames: unknown) => number): FinalState {
   const segments: FinalSegment[] = []
   const blocks: FinalBlock[] = []
   const bases = new Set<number>()
@@ -25,13 +28,19 @@ export function finalState(value: unknown, device: number): FinalState {
     bases.add(address)
     lists.add(inside)
     segments.push({ address, bytes, stream, expandable: segment['is_expandable'] === true })
-    for (const block of finalBlocks(inside, address, bytes, place)) blocks.push({ ...block, stream })
+    for (const block of finalBlocks(inside, address, bytes, place, stackOf)) blocks.push({ ...block, stream })
   })
   return { segments, blocks }
 }
 
 /** The blocks of a segment that are in use. Snapshots from before 2023 have no block addresses. */
-function finalBlocks(blocks: readonly unknown[], base: number, total: number, segmentPlace: string) {
+function finalBlocks(
+  blocks: readonly unknown[],
+  base: number,
+  total: number,
+  segmentPlace: string,
+  stackOf: (frames: unknown) => number,
+) {
   const used: Omit<FinalBlock, 'stream'>[] = []
   let cursor = base
   blocks.forEach((entry, i) => {
@@ -48,7 +57,7 @@ function finalBlocks(blocks: readonly unknown[], base: number, total: number, se
     const pending = state === 'active_pending_free' || state === 'active_awaiting_free'
     if (!pending && state !== 'active_allocated') throw new FormatError(`${place}.state is none that is known`)
     const bytes = whole(block['requested_size'] ?? size, `${place}.requested_size`, 'a whole number of bytes')
-    used.push({ address, bytes, grantedBytes: size, pending })
+    used.push({ address, bytes, grantedBytes: size, pending, stack: stackOf(block['frames']) })
   })
   return used
 }

@@ -5,12 +5,13 @@
 //
 // Each method checks its numbers, because koffi would make 1 of 1.5 and 0 of NaN without an error.
 
+import { isMainThread } from 'node:worker_threads'
 import type { CudaError } from '../../../base/errors.js'
 import { hostMemory } from '../../../libraries/arguments.js'
 import { RESULT } from '../../constants.js'
 import type { Driver } from '../../driver.js'
 import { StickyErrors } from '../../sticky-errors.js'
-import { boundWhenCalled, type Functions, type Library } from '../library.js'
+import { bindFunctions, type Functions, type Library } from '../library.js'
 import { MarshallingBuffer } from '../marshalling-buffer.js'
 import { FUNCTION_NAMES } from '../table.js'
 
@@ -35,10 +36,13 @@ export class BoundLibrary {
   private readonly bound: Functions
   private readonly stickyErrors = new StickyErrors()
 
-  constructor(private readonly library: Library) {
+  constructor(
+    private readonly library: Library,
+    atOnce = !isMainThread,
+  ) {
     this.origin = library.path
     this.buffer = new MarshallingBuffer(library.addressOf)
-    this.bound = boundWhenCalled(library)
+    this.bound = bindFunctions(library, atOnce)
     this.functions = this.bound
   }
 

@@ -17,7 +17,7 @@ const LEAST_SPAN = 512
 const MOST_ALIGNMENT = 2 * MiB
 
 /** The context that owns linear memory, which ends with it. */
-export interface RegionOwner {
+interface RegionOwner {
   /** the driver's number of the context */
   readonly handle: number
 }

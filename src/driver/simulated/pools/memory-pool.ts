@@ -20,7 +20,7 @@ import { CHUNK_BYTES, type PoolPlace } from './pool-properties.js'
 const UNIT_BYTES = 512
 
 /** A pool that imports blocks of this one: pools/imported-pool.ts. */
-export interface PoolImport {
+interface PoolImport {
   /** The exporter has freed the allocation with this serial number. */
   lose(serial: number): void
 }

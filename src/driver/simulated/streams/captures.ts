@@ -38,7 +38,7 @@ const UNSAFE: readonly CallName[] = [
 ]
 
 /** A graph that can be launched. The next launch comes after the position where the last launch ends. */
-export interface ExecutableGraph {
+interface ExecutableGraph {
   readonly context: SimulatedContext
   readonly nodes: readonly CapturedNode[]
   lastQueue: StreamQueue | null

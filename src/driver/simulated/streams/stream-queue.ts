@@ -2,13 +2,13 @@
 // it.
 
 /** The fault that ended a context: the result code of all later calls, and its cause. */
-export interface Fault {
+interface Fault {
   readonly code: number
   readonly detail: string
 }
 
 /** 'blocking' streams and the legacy default stream wait for each other; 'non-blocking' streams do not. */
-export type StreamKind = 'legacy' | 'blocking' | 'non-blocking'
+type StreamKind = 'legacy' | 'blocking' | 'non-blocking'
 
 /** A captured operation, and the nodes that it depends on. */
 export interface CapturedNode {
@@ -17,7 +17,7 @@ export interface CapturedNode {
 }
 
 /** The thread that began a capture; captures only ask whether two are the same. */
-export interface CapturingThread {
+interface CapturingThread {
   /** CUstreamCaptureMode for the unsafe calls of this thread */
   readonly captureMode: number
 }

@@ -11,7 +11,7 @@ const MAPPINGS_OF_PIECE = 2
 const STITCHING_TIME_SHARE = 0.005
 const MAPPING_SECONDS = 28e-6
 /** New memory is at least this share of the most in use, within the bound. */
-const LEAST_GROWTH = 1 / 200
+const LEAST_GROWTH = 1 / 128
 
 export class GrowthBound {
   /** the most bytes that were in use, a request that is being served included */

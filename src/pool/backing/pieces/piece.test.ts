@@ -6,15 +6,15 @@ import { Piece, pieceBytes } from './piece.js'
 
 const STEP = 2 * MiB
 
-test('a piece is the least power of two that is enough for its pool and its request', () => {
-  for (const reserved of [0, 1, 511, 512, 513, 1000, 4096, 70_000, 200_000].map(size => size * MiB)) {
-    for (const request of [1, 128, 129, 300, 4096, 40_000].map(size => size * MiB)) {
+test('a piece is the fewest granules that are enough for its pool and its request', () => {
+  for (const reserved of [0, 1, 255, 256, 257, 1000, 4096, 70_000, 100_000].map(size => size * MiB)) {
+    for (const request of [1, 64, 65, 300, 4096, 20_000].map(size => size * MiB)) {
       const bytes = pieceBytes(request, reserved, Infinity, STEP)
-      const isEnough = (size: number) => size >= STEP && size * 256 >= reserved && size * 64 >= request
+      const isEnough = (size: number) => size * 128 >= reserved && size * 32 >= request
       const at = `${reserved / MiB} MiB reserved, ${request / MiB} MiB asked`
-      assert.equal(2 ** Math.round(Math.log2(bytes)), bytes, at)
+      assert.equal(bytes % STEP, 0, at)
       assert.ok(isEnough(bytes), at)
-      assert.ok(bytes === STEP || !isEnough(bytes / 2), at)
+      assert.ok(bytes === STEP || !isEnough(bytes - STEP), at)
     }
   }
 })
@@ -33,9 +33,9 @@ test('a piece has at least one granule', () => {
 
 test('beyond nine tenths of the limit pieces are as small as the request allows', () => {
   const limit = 100 * GiB
-  assert.equal(pieceBytes(10 * GiB, 0.9 * limit, limit, STEP), 512 * MiB)
-  assert.equal(pieceBytes(10 * GiB, 0.9 * limit + 1, limit, STEP), 256 * MiB)
-  assert.equal(pieceBytes(100 * MiB, 0.9 * limit + 1, limit, STEP), STEP)
+  assert.equal(pieceBytes(10 * GiB, 0.9 * limit, limit, STEP), 720 * MiB)
+  assert.equal(pieceBytes(10 * GiB, 0.9 * limit + 1, limit, STEP), 320 * MiB)
+  assert.equal(pieceBytes(64 * MiB, 0.9 * limit + 1, limit, STEP), STEP)
 })
 
 test('a piece is free if all of it is free from its start on', () => {

@@ -8,8 +8,8 @@ import { UNIT_BYTES } from '../../../heap/size-classes.js'
 const LEAST_BYTES = 2 * MiB
 const MOST_BYTES = GiB
 /** A piece is at least this share of the memory of its pool, and of the request that it is created for. */
-const SHARE_OF_POOL = 1 / 256
-const SHARE_OF_REQUEST = 1 / 64
+const SHARE_OF_POOL = 1 / 128
+const SHARE_OF_REQUEST = 1 / 32
 /** Beyond this share of the limit every byte counts, and only the request decides: most pieces are granules. */
 export const SCARCE_SHARE = 0.9
 
@@ -45,12 +45,12 @@ export class Piece {
 }
 
 /**
- * Bytes of new pieces: the least power of two that is large enough for the pool and for the request, and a multiple
- * of `stepBytes`. The pool will have `reservedBytes` then.
+ * Bytes of new pieces, a multiple of `stepBytes`: large enough for the pool, which will have `reservedBytes` then, and
+ * for the request.
  */
 export function pieceBytes(requestBytes: number, reservedBytes: number, limitBytes: number, stepBytes: number): number {
   const isScarce = reservedBytes > SCARCE_SHARE * limitBytes
   const ofPool = isScarce ? 0 : Math.max(LEAST_BYTES, reservedBytes * SHARE_OF_POOL)
-  const least = Math.max(stepBytes, ofPool, requestBytes * SHARE_OF_REQUEST)
-  return Math.min(2 ** Math.ceil(Math.log2(least)), Math.max(MOST_BYTES, stepBytes))
+  const bytes = Math.min(MOST_BYTES, Math.max(ofPool, requestBytes * SHARE_OF_REQUEST))
+  return Math.max(1, Math.ceil(bytes / stepBytes)) * stepBytes
 }

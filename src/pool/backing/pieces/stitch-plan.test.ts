@@ -82,7 +82,7 @@ function assertValid({ pieces, newUnits }: StitchPlan, units: number): void {
   } else assert.ok(room >= units, 'the room is enough')
 }
 
-test('a plan without new memory exists if any pieces have room one behind another, and has two pieces if two are enough', () => {
+test('a plan without new memory is found whenever one exists, with two pieces whenever two are enough', () => {
   let plans = 0
   for (const world of worlds()) {
     const { pair, any } = mostOf(world)
@@ -120,7 +120,7 @@ test('new memory is planned only where all pieces are not enough, and covers exa
   assert.ok(plans > 1000, `${plans} plans`)
 })
 
-test('of two ends that are enough with their starts, the pair that leaves less is joined', () => {
+test('the pair of pieces that leaves the least free memory is joined', () => {
   const world = worldOf([9, 4, 8, 7]) // ends of 2 and 1 units, a start of 2 units, an end of 1 unit
   const plan = planStitch(world, 3, 0)
   assert.deepEqual(

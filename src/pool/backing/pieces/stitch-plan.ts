@@ -29,12 +29,16 @@ export function planStitch(pieces: readonly Piece[], units: number, mostNewUnits
 }
 
 class Search {
-  /** in the order of their addresses; a whole free piece is an end and a start, too */
-  private readonly ends: readonly Piece[]
-  /** from the shortest on */
-  private readonly starts: readonly Piece[]
+  // In the order of their addresses. A whole free piece is an end and a start, too.
+  private readonly ends: Piece[] = []
+  private readonly starts: Piece[] = []
   /** from the largest on */
   private readonly whole: readonly Piece[]
+  // The longest ends and starts that are no whole pieces, from the longest on.
+  private readonly longestEnds: Piece[] = []
+  private readonly longestStarts: Piece[] = []
+  private mostEnd = 0
+  private mostStart = 0
   private best: readonly Piece[] | null = null
   private bestUs = Infinity
   private bestLeft = Infinity
@@ -43,20 +47,32 @@ class Search {
     pieces: readonly Piece[],
     private readonly units: number,
   ) {
-    this.ends = pieces.filter(piece => piece.endFree > 0)
-    this.starts = sorted(pieces, piece => piece.startFree)
-    this.whole = sorted(pieces, piece => (piece.isFree ? piece.units : 0)).reverse()
+    const { ends, starts, longestEnds, longestStarts } = this
+    const whole: Piece[] = []
+    for (const piece of pieces) {
+      const { startFree, endFree } = piece
+      if (endFree > 0) ends.push(piece)
+      if (startFree > 0) starts.push(piece)
+      this.mostEnd = Math.max(this.mostEnd, endFree)
+      this.mostStart = Math.max(this.mostStart, startFree)
+      if (startFree === piece.units) whole.push(piece)
+      else {
+        if (endFree > 0) keepLongest(longestEnds, piece, freeEnd)
+        if (startFree > 0) keepLongest(longestStarts, piece, freeStart)
+      }
+    }
+    this.whole = sorted(whole, freeStart).reverse()
   }
 
   /** An end and a start that together suffice. */
   pair(): readonly Piece[] | null {
-    const { ends, starts, units } = this
-    if (starts.length === 0) return null
-    const longestStart = starts[starts.length - 1].startFree
+    const { ends, units, mostEnd, mostStart } = this
+    if (mostEnd + mostStart < units) return null
+    const starts = sorted(this.starts, freeStart)
     for (const end of ends) {
       const missing = units - end.endFree
-      if (missing > longestStart) continue
-      let at = this.firstStart(missing)
+      if (missing > mostStart) continue
+      let at = firstOf(starts, missing)
       if (starts[at] === end) at++
       if (at < starts.length) this.consider([end, starts[at]], starts[at].startFree - missing)
     }
@@ -65,17 +81,15 @@ class Search {
 
   /** Whole pieces between one of the longest ends and one of the longest starts, each of which may be missing. */
   withWhole(): readonly Piece[] | null {
-    const ends = longest(this.ends, piece => piece.endFree)
-    const starts = longest(this.starts, piece => piece.startFree)
-    for (const end of [null, ...ends]) {
-      for (const start of [null, ...starts]) if (end === null || end !== start) this.between(end, start)
+    for (const end of [null, ...this.longestEnds]) {
+      for (const start of [null, ...this.longestStarts]) if (end === null || end !== start) this.between(end, start)
     }
     return this.best
   }
 
   /** All whole pieces behind the longest end, and the units that they leave. */
   allWhole(): { joined: readonly Piece[]; missing: number } {
-    const [end] = longest(this.ends, piece => piece.endFree)
+    const [end] = this.longestEnds
     const wholeUnits = this.whole.reduce((sum, piece) => sum + piece.units, 0)
     if (end === undefined) return { joined: this.whole, missing: this.units - wholeUnits }
     return { joined: [end, ...this.whole], missing: this.units - wholeUnits - end.endFree }
@@ -99,15 +113,15 @@ class Search {
 
   /** Adds the shortest start, end or whole piece that covers what whole pieces leave. */
   private cover(joined: readonly Piece[], missing: number, end: Piece | null, start: Piece | null): void {
-    const { starts, whole } = this
-    if (start === null) {
-      const last = firstOther(starts, this.firstStart(missing), joined)
-      if (last !== null && joined.length > 0) this.consider([...joined, last], last.startFree - missing)
+    const { ends, starts, whole } = this
+    if (start === null && joined.length > 0) {
+      const last = shortest(starts, missing, joined, freeStart)
+      if (last !== null) this.consider([...joined, last], last.startFree - missing)
     }
     if (end === null) {
       const others = start === null ? joined : [...joined, start]
-      const first = this.shortestEnd(missing, others)
-      if (first !== null && others.length > 0) this.consider([first, ...others], first.endFree - missing)
+      const first = others.length === 0 ? null : shortest(ends, missing, others, freeEnd)
+      if (first !== null) this.consider([first, ...others], first.endFree - missing)
     }
     if (start === null || end === null) return
     const between = whole.findLast(piece => piece.units >= missing && !joined.includes(piece))
@@ -122,56 +136,52 @@ class Search {
     this.bestUs = us
     this.bestLeft = left
   }
-
-  /** The shortest end of at least `units` that is none of `used`; null for none. */
-  private shortestEnd(units: number, used: readonly Piece[]): Piece | null {
-    let best: Piece | null = null
-    for (const end of this.ends) {
-      if (end.endFree < units || (best !== null && end.endFree >= best.endFree)) continue
-      if (!used.includes(end)) best = end
-    }
-    return best
-  }
-
-  /** The index of the shortest start of at least `units`. */
-  private firstStart(units: number): number {
-    const { starts } = this
-    let [low, high] = [0, starts.length]
-    while (low < high) {
-      const middle = (low + high) >> 1
-      if (starts[middle].startFree >= units) high = middle
-      else low = middle + 1
-    }
-    return low
-  }
 }
 
-/** The pieces of which something is free, from the least on. Sorts numbers, which is several times as fast. */
+const freeStart = (piece: Piece): number => piece.startFree
+const freeEnd = (piece: Piece): number => piece.endFree
+
+/** From the piece with the least on. Sorts numbers, which is several times as fast. */
 function sorted(pieces: readonly Piece[], freeOf: (piece: Piece) => number): Piece[] {
-  const keys = new Float64Array(pieces.length)
-  let count = 0
-  for (let index = 0; index < pieces.length; index++) {
-    const free = freeOf(pieces[index])
-    if (free > 0) keys[count++] = free * 2 ** 20 + index
-  }
-  return Array.from(keys.subarray(0, count).sort(), key => pieces[key % 2 ** 20])
+  const keys = Float64Array.from(pieces, (piece, index) => freeOf(piece) * 2 ** 20 + index)
+  return Array.from(keys.sort(), key => pieces[key % 2 ** 20])
 }
 
-/** The longest ends, or starts, from the longest on; whole free pieces are joined as such. */
-function longest(pieces: readonly Piece[], freeOf: (piece: Piece) => number): Piece[] {
-  const found: Piece[] = []
+/** The index of the first of sorted starts with at least `units`. */
+function firstOf(starts: readonly Piece[], units: number): number {
+  let [low, high] = [0, starts.length]
+  while (low < high) {
+    const middle = (low + high) >> 1
+    if (starts[middle].startFree >= units) high = middle
+    else low = middle + 1
+  }
+  return low
+}
+
+/** The first of the shortest pieces of at least `units` that is none of `used`; null for none. */
+function shortest(
+  pieces: readonly Piece[],
+  units: number,
+  used: readonly Piece[],
+  freeOf: (piece: Piece) => number,
+): Piece | null {
+  let best: Piece | null = null
+  let bestUnits = Infinity
   for (const piece of pieces) {
-    if (piece.isFree || (found.length === LONGEST && freeOf(piece) <= freeOf(found[LONGEST - 1]))) continue
-    const at = found.findIndex(other => freeOf(other) < freeOf(piece))
-    found.splice(at === -1 ? found.length : at, 0, piece)
-    if (found.length > LONGEST) found.length = LONGEST
+    const free = freeOf(piece)
+    if (free < units || free >= bestUnits || used.includes(piece)) continue
+    best = piece
+    bestUnits = free
   }
-  return found
+  return best
 }
 
-/** The first piece from an index on that is none of `used`; null for none. */
-function firstOther(pieces: readonly Piece[], index: number, used: readonly Piece[]): Piece | null {
-  let at = index
-  while (at < pieces.length && used.includes(pieces[at])) at++
-  return pieces[at] ?? null
+/** Adds a piece to the longest ones, if it is one. */
+function keepLongest(longest: Piece[], piece: Piece, freeOf: (piece: Piece) => number): void {
+  const free = freeOf(piece)
+  let at = longest.length
+  while (at > 0 && freeOf(longest[at - 1]) < free) at--
+  if (at === LONGEST) return
+  longest.splice(at, 0, piece)
+  if (longest.length > LONGEST) longest.length = LONGEST
 }

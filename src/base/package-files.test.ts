@@ -1,0 +1,29 @@
+import assert from 'node:assert/strict'
+import { readFileSync } from 'node:fs'
+import { test } from 'node:test'
+import { MissingFileError } from './errors.js'
+import { packageFile, packageRoot } from './package-files.js'
+
+test('a file of the package is found where the package is installed', () => {
+  const path = packageFile('package.json', 'a test')
+  assert.equal(JSON.parse(readFileSync(path, 'utf8')).name, 'cuda-mempool')
+})
+
+test('a bundle has no root, and a file that it lacks is named with the remedy', () => {
+  const bundle = 'file:///srv/app/server.js'
+  assert.equal(packageRoot(bundle), null)
+  assert.throws(
+    () => packageFile('cuda/control.ptx', 'a test', bundle),
+    (error: Error) =>
+      error instanceof MissingFileError &&
+      /^a test needs cuda\/control\.ptx .* missing beside the bundle \/srv\/app\/server\.js; .*--external:cuda-mempool/.test(
+        error.message,
+      ),
+  )
+})
+
+test('a file that is missing below the root is named with its place', () => {
+  const moved = 'file:///srv/gone/dist/src/base/package-files.js'
+  assert.equal(packageRoot(moved), 'file:///srv/gone/')
+  assert.throws(() => packageFile('cuda', 'a test', moved), { message: /missing at \/srv\/gone\/cuda; leave/ })
+})

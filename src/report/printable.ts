@@ -1,0 +1,14 @@
+// Text of a file as a terminal may show it.
+
+/** Replaces control characters of a file's text, which could be terminal escapes. */
+export function printable(text: string): string {
+  return text.replace(/\p{Cc}/gu, '?')
+}
+
+/** A frame's text with the end of its path: from the package on, or the file and its folder. */
+export function shortPath(site: string): string {
+  const inPackage = /^.*\/(?:site|dist)-packages\/(.*)$/s.exec(site)
+  if (inPackage !== null) return inPackage[1]
+  const path = /^[^:]*(?::\/\/[^:]*)?/.exec(site)?.[0] ?? ''
+  return path.split('/').slice(-2).join('/') + site.slice(path.length)
+}

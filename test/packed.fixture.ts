@@ -1,0 +1,59 @@
+// The package as a user gets it: packed, and unpacked in a project away from all sources and development dependencies.
+// Its own dependencies are linked from this checkout, so that no network is needed.
+
+import { execFileSync } from 'node:child_process'
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { dirname, join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+
+const ROOT = fileURLToPath(new URL('../..', import.meta.url))
+
+export interface PackageJson {
+  readonly version: string
+  readonly main: string
+  readonly types: string
+  readonly bin: Record<string, string>
+  readonly exports: Record<string, string | Record<string, string>>
+  readonly dependencies: Record<string, string>
+}
+
+/** An empty project with the package in its node_modules. Its user removes the folder. */
+export class Project {
+  readonly folder = mkdtempSync(join(tmpdir(), 'cuda-mempool-package-'))
+  readonly installed = join(this.folder, 'node_modules', 'cuda-mempool')
+
+  constructor() {
+    const pack = ['pack', '--ignore-scripts', '--offline', '--pack-destination', this.folder]
+    execFileSync('npm', pack, { cwd: ROOT, stdio: ['ignore', 'ignore', 'ignore'] })
+    const [tarball] = readdirSync(this.folder).filter(name => name.endsWith('.tgz'))
+    writeFileSync(join(this.folder, 'package.json'), '{ "name": "project", "private": true }')
+    mkdirSync(this.installed, { recursive: true })
+    execFileSync('tar', ['-xzf', join(this.folder, tarball), '-C', this.installed, '--strip-components=1'])
+    for (const name of Object.keys(this.packageJson().dependencies)) this.link(name)
+  }
+
+  packageJson(): PackageJson {
+    return JSON.parse(readFileSync(join(this.installed, 'package.json'), 'utf8')) as PackageJson
+  }
+
+  /** Installs a dependency of this checkout in the project. */
+  link(name: string): void {
+    const link = join(this.folder, 'node_modules', name)
+    mkdirSync(dirname(link), { recursive: true })
+    symlinkSync(join(ROOT, 'node_modules', name), link)
+  }
+
+  /** Writes a file of the project; returns its path. */
+  write(name: string, text: string): string {
+    const path = join(this.folder, name)
+    writeFileSync(path, text)
+    return path
+  }
+
+  /** Runs Node in the project, by default on the simulated device; returns what it prints. */
+  node(args: readonly string[], env: NodeJS.ProcessEnv = { CUDA_MEMPOOL_DEVICE: 'simulated' }): string {
+    const options = { cwd: this.folder, encoding: 'utf8', env: { PATH: process.env['PATH'], ...env } } as const
+    return execFileSync(process.execPath, args, options)
+  }
+}
