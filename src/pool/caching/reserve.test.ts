@@ -186,15 +186,15 @@ describe('reserve: virtual memory', () => {
     assertConsistent(pool)
   })
 
-  it('takes few pieces: 128 to 256 of a large pool, and single granules only near its limit', () => {
+  it('takes few pieces: 128 to 256 of a large pool, and small ones only near its limit', () => {
     const device = new TestDevice({ capacityBytes: 64 * GiB })
     const pool: CachingPool = device.createPool({ maxPoolBytes: 40 * GiB })
     pool.reserve(32 * GiB)
     const pieces = device.calls('cuMemCreate')
     assert.ok(pieces >= 128 && pieces <= 256, `${pieces} pieces`)
     pool.reserve(40 * GiB)
-    const granules = (4 * GiB) / (2 * MiB) // a tenth of the limit
-    assert.ok(device.calls('cuMemCreate') <= pieces + 64 + granules, `${device.calls('cuMemCreate')} pieces`)
+    const small = (8 * GiB) / (32 * MiB) // a fifth of the limit, in pieces of 1/1024
+    assert.ok(device.calls('cuMemCreate') <= pieces + 64 + small, `${device.calls('cuMemCreate')} pieces`)
     assert.equal(pool.stats().largestFreeBytes, 40 * GiB)
     assertConsistent(pool)
   })

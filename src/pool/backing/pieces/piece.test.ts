@@ -31,11 +31,11 @@ test('a piece has at least one granule', () => {
   }
 })
 
-test('beyond nine tenths of the limit pieces are as small as the request allows', () => {
+test('beyond four fifths of the limit pieces are an eighth as large, or as the request asks', () => {
   const limit = 100 * GiB
-  assert.equal(pieceBytes(10 * GiB, 0.9 * limit, limit, STEP), 720 * MiB)
-  assert.equal(pieceBytes(10 * GiB, 0.9 * limit + 1, limit, STEP), 320 * MiB)
-  assert.equal(pieceBytes(64 * MiB, 0.9 * limit + 1, limit, STEP), STEP)
+  assert.equal(pieceBytes(1, 0.8 * limit, limit, STEP), 640 * MiB)
+  assert.equal(pieceBytes(1, 0.8 * limit + 1, limit, STEP), 82 * MiB)
+  assert.equal(pieceBytes(10 * GiB, 0.8 * limit + 1, limit, STEP), 320 * MiB)
 })
 
 test('a piece is free if all of it is free from its start on', () => {

@@ -10,8 +10,9 @@ const MOST_BYTES = GiB
 /** A piece is at least this share of the memory of its pool, and of the request that it is created for. */
 const SHARE_OF_POOL = 1 / 128
 const SHARE_OF_REQUEST = 1 / 32
-/** Beyond this share of the limit every byte counts, and only the request decides: most pieces are granules. */
-export const SCARCE_SHARE = 0.9
+/** Beyond this share of the limit memory is scarce: pieces are smaller, since more of a small one can be used. */
+export const SCARCE_SHARE = 0.8
+const SCARCE_SHARE_OF_POOL = 1 / 1024
 
 /** One driver handle, mapped at its home. Offsets and sizes are in units. */
 export class Piece {
@@ -49,8 +50,7 @@ export class Piece {
  * for the request.
  */
 export function pieceBytes(requestBytes: number, reservedBytes: number, limitBytes: number, stepBytes: number): number {
-  const isScarce = reservedBytes > SCARCE_SHARE * limitBytes
-  const ofPool = isScarce ? 0 : Math.max(LEAST_BYTES, reservedBytes * SHARE_OF_POOL)
-  const bytes = Math.min(MOST_BYTES, Math.max(ofPool, requestBytes * SHARE_OF_REQUEST))
-  return Math.max(1, Math.ceil(bytes / stepBytes)) * stepBytes
+  const share = reservedBytes > SCARCE_SHARE * limitBytes ? SCARCE_SHARE_OF_POOL : SHARE_OF_POOL
+  const bytes = Math.max(LEAST_BYTES, reservedBytes * share, requestBytes * SHARE_OF_REQUEST)
+  return Math.ceil(Math.min(MOST_BYTES, bytes) / stepBytes) * stepBytes
 }
