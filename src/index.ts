@@ -31,6 +31,7 @@ export {
 } from './device/device.js'
 export type { DeviceProperties } from './device/device-properties.js'
 export { type DeviceChoice, openDevice, openDevices, parseDeviceChoice } from './device/open.js'
+export { replayDevices } from './device/replay-devices.js'
 export type { Driver, KernelArguments, LaunchShape, MemPoolProperties } from './driver/driver.js'
 export type { CompileOptions } from './kernel/compile-options.js'
 export type { DeviceArena } from './kernel/device-arena.js'

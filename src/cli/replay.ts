@@ -1,15 +1,14 @@
 // `cuda-mempool replay`: reads recordings, replays them, and prints the memory that each policy needed. All files are
 // read before the first replay, so that a bad file is refused before any output.
 
-import { GiB, MiB, parseBytes } from '../base/bytes.js'
+import { MiB, parseBytes } from '../base/bytes.js'
 import { NoDeviceError } from '../base/errors.js'
 import type { Device } from '../device/device.js'
 import { type DeviceChoice, openDevice } from '../device/open.js'
-import { SimulatedDriver } from '../driver/simulated/simulated-driver.js'
+import { replayDevices } from '../device/replay-devices.js'
 import { replayText } from '../report/replay-text.js'
 import { readPipedSnapshot, readSnapshot, type SnapshotOptions } from '../trace/pytorch/pytorch-snapshot.js'
 import { replay } from '../trace/replay.js'
-import type { ReplayDevice } from '../trace/replay-device.js'
 import type { ReplayOptions } from '../trace/replay-options.js'
 import { POLICIES, type Policy, type ReplayReport } from '../trace/replay-result.js'
 import type { Trace } from '../trace/trace.js'
@@ -33,7 +32,6 @@ export interface ReplayArguments {
 
 /** The file name that means standard input. */
 const PIPED = '-'
-const SIMULATED_BYTES = 140 * GiB
 const LEAST_CAPACITY_BYTES = 2 * MiB
 const MOST_COUNT = 1_000_000
 
@@ -47,7 +45,7 @@ export async function replayFiles(files: readonly string[], given: ReplayArgumen
   // Held until the end: a GPU's context takes 0.25 s each time its last user releases it.
   using held = openForReplay(choice)
   const opener = (trace: Trace) =>
-    deviceOpener(held.simulated ? 'simulated' : held.ordinal, trace, options.capacityBytes)
+    replayDevices(trace, held.simulated ? 'simulated' : held.ordinal, options.capacityBytes)
   const traces: Trace[] = []
   for (const file of files) {
     traces.push(await withBar(bar => read(file, { ...recorded, onProgress: done => bar.update(done, file) })))
@@ -88,18 +86,6 @@ async function withBar<T>(work: (bar: ProgressBar) => T | Promise<T>): Promise<T
   } finally {
     bar.clear()
   }
-}
-
-function deviceOpener(
-  choice: DeviceChoice,
-  trace: Trace,
-  capacityBytes: number | undefined,
-): (searchedBytes?: number) => ReplayDevice {
-  if (choice !== 'simulated') return () => openDevice(choice)
-  // Without a limit, the simulated device has room for the recording, whatever GPU it comes from.
-  const recorded = Math.max(trace.recordedPeakReservedBytes ?? 0, trace.peakWithFailedBytes)
-  const bytes = capacityBytes ?? Math.max(SIMULATED_BYTES, 2 * recorded)
-  return (searchedBytes = bytes) => openDevice(new SimulatedDriver({ progress: 'eager', capacityBytes: searchedBytes }))
 }
 
 /** Whether cuda-mempool could not serve an allocation, or lost contents. */

@@ -26,7 +26,7 @@ export async function poolRun(
     const device = open()
     try {
       if (policy === 'driver-pool') return withDriverPool(device, pool => work(device, pool))
-      return work(device, openPool(policy, device, settings.capacityBytes))
+      return work(device, openPool(policy, device, settings, settings.capacityBytes))
     } finally {
       device.close()
       progress(++done / passes)
@@ -86,7 +86,7 @@ export function poolServes(
   policy: Policy,
   trace: Trace,
   open: (capacityBytes?: number) => ReplayDevice,
-  { lag }: Settings,
+  settings: Settings,
   capacityBytes: number,
   failedFrom: number,
 ): boolean | null {
@@ -94,8 +94,10 @@ export function poolServes(
   try {
     const isBound = !policy.startsWith('driver-') || totalBytesOf(device) === capacityBytes
     if (!isBound) return null
-    const serves = (pool: Pool) => new ReplayPass(trace, device, pool, lag).serves(failedFrom)
-    return policy === 'driver-pool' ? withDriverPool(device, serves) : serves(openPool(policy, device, capacityBytes))
+    const serves = (pool: Pool) => new ReplayPass(trace, device, pool, settings.lag).serves(failedFrom)
+    return policy === 'driver-pool'
+      ? withDriverPool(device, serves)
+      : serves(openPool(policy, device, settings, capacityBytes))
   } finally {
     device.close()
   }
@@ -122,11 +124,11 @@ class RoundCounter implements ReplayPassObserver {
   }
 }
 
-function openPool(policy: Policy, device: ReplayDevice, capacityBytes: number): Pool {
+function openPool(policy: Policy, device: ReplayDevice, { pool }: Settings, capacityBytes: number): Pool {
   const limit = { maxPoolBytes: capacityBytes }
   switch (policy) {
     case 'cuda-mempool':
-      return device.createPool(limit)
+      return device.createPool(capacityBytes === Infinity ? { ...limit, ...pool } : { ...pool, ...limit })
     case 'waiting':
       return device.createPool({ ...limit, crossStreamReuse: 'wait-before-grow' })
     case 'power-of-two':

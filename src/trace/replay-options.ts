@@ -1,5 +1,6 @@
 import { checkByteCount, describe } from '../base/bytes.js'
 import { checkOptionNames } from '../base/option-names.js'
+import type { PoolOptions } from '../pool/caching/options.js'
 import type { Lag } from './modelled-work.js'
 import { DEFAULT_POLICIES, POLICIES, type Policy } from './replay-result.js'
 
@@ -13,6 +14,11 @@ export interface ReplayOptions {
   readonly lag?: Lag
   /** the most bytes that each policy may reserve; default no limit */
   readonly capacityBytes?: number
+  /**
+   * options of the caching pool that the policy 'cuda-mempool' replays through, but for `shared` and `debug`;
+   * `capacityBytes` goes before its `maxPoolBytes`, whose default is no limit here
+   */
+  readonly pool?: PoolOptions
   /** whether to fill every block with a stamp, and compare it before the free; default false */
   readonly verify?: boolean
   /** whether to run passes that time each call; default false */
@@ -35,6 +41,7 @@ const NAMES = [
   'policies',
   'lag',
   'capacityBytes',
+  'pool',
   'verify',
   'latency',
   'leastCapacity',
@@ -59,11 +66,17 @@ export function settingsOf(options: ReplayOptions): Settings {
   if (!Number.isInteger(repeat) || repeat < 1) {
     throw new RangeError(`repeat must be a whole number of at least 1, not ${describe(repeat)}`)
   }
+  const { pool = {} } = options
+  if (typeof pool !== 'object' || pool === null)
+    throw new TypeError(`pool must be options of createPool, not ${describe(pool)}`)
+  for (const name of ['shared', 'debug']) {
+    if (name in pool) throw new TypeError(`pool: a replay takes no '${name}'; leave it out`)
+  }
   const { verify = false, latency = false, leastCapacity = false, onProgress = () => {} } = options
   for (const [name, value] of Object.entries({ verify, latency, leastCapacity })) {
     if (typeof value !== 'boolean') throw new TypeError(`${name} must be true or false, not ${describe(value)}`)
   }
   if (typeof onProgress !== 'function')
     throw new TypeError(`onProgress must be a function, not ${describe(onProgress)}`)
-  return { policies, lag, capacityBytes, repeat, verify, latency, leastCapacity, onProgress }
+  return { policies, lag, capacityBytes, pool, repeat, verify, latency, leastCapacity, onProgress }
 }

@@ -12,12 +12,13 @@ import type { InitialBlocks, Policy, ReplayReport, ReplayRun } from './replay-re
 import { emptyRun, ratios } from './run-figures.js'
 import type { Trace } from './trace.js'
 
-const OPEN_HINT = "such as () => openDevice(new SimulatedDriver({ progress: 'eager' }))"
+const OPEN_HINT = 'such as replayDevices(trace)'
 
 /**
- * Replays `trace`. `open` opens the device, anew for each pass. A pass that searches a least capacity gives it to
- * `open`, for a simulated device of that size. Rejects with TypeError or RangeError for a bad argument or option, and
- * with RangeError for a trace of more than 2046 streams. Running out of memory is a result, not an error.
+ * Replays `trace`. `open` opens the device, anew for each pass; `replayDevices(trace)` makes one. A pass that
+ * searches a least capacity gives it to `open`, for a simulated device of that size. Rejects with TypeError or
+ * RangeError for a bad argument or option, and with RangeError for a trace of more than 2046 streams. Running out of
+ * memory is a result, not an error.
  */
 export async function replay(
   trace: Trace,

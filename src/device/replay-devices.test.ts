@@ -1,0 +1,58 @@
+import assert from 'node:assert/strict'
+import { describe, it } from 'node:test'
+import { GiB, MiB } from '../base/bytes.js'
+import type { PoolOptions } from '../pool/caching/options.js'
+import { recorded } from '../trace/recorder.js'
+import { replay } from '../trace/replay.js'
+import { openDevice } from './open.js'
+import { replayDevices } from './replay-devices.js'
+
+/** A recording of 40 buffers of 3 MiB, which never lived at once. */
+function recording() {
+  using device = openDevice('simulated')
+  const pool = recorded(device.createPool())
+  for (let count = 0; count < 40; count++) pool.allocate(3 * MiB).free()
+  return pool.trace('own')
+}
+
+async function reserved(pool: PoolOptions, capacityBytes?: number) {
+  const trace = recording()
+  const options = {
+    policies: ['cuda-mempool'] as const,
+    pool,
+    ...(capacityBytes === undefined ? {} : { capacityBytes }),
+  }
+  const { runs } = await replay(trace, replayDevices(trace), options)
+  return runs[0]
+}
+
+describe('replayDevices', () => {
+  it('opens simulated devices with room for the recording, or of the size that is asked for', () => {
+    const large = { recordedPeakReservedBytes: 100 * GiB, peakWithFailedBytes: 120 * GiB }
+    for (const [open, bytes] of [
+      [replayDevices(large), 240 * GiB],
+      [replayDevices(large, 'simulated', 10 * GiB), 10 * GiB],
+    ] as const) {
+      using device = open()
+      assert.deepEqual([device.simulated, device.totalBytes], [true, bytes])
+      using searched = open(2 * GiB)
+      assert.equal(searched.totalBytes, 2 * GiB)
+    }
+    assert.throws(() => replayDevices(large, 'simulated', -1), { name: 'RangeError', message: /capacityBytes/ })
+  })
+})
+
+describe('the option pool of replay', () => {
+  it('gives the caching pool its options', async () => {
+    assert.equal((await reserved({})).peakReservedBytes, 4 * MiB)
+    assert.equal((await reserved({ initialBytes: 64 * MiB })).peakReservedBytes, 64 * MiB)
+    assert.equal((await reserved({ maxPoolBytes: 2 * MiB })).failures, 40)
+    assert.equal((await reserved({ maxPoolBytes: 2 * MiB }, 8 * MiB)).failures, 0, 'capacityBytes goes first')
+  })
+
+  it('refuses what no replay can use', async () => {
+    await assert.rejects(reserved({ shared: true } as object), { name: 'TypeError', message: /pool: .*'shared'/ })
+    await assert.rejects(reserved(3 as never), { name: 'TypeError', message: /pool must be options/ })
+    await assert.rejects(reserved({ maxPoolByte: 1 } as object), { message: /maxPoolByte/ })
+  })
+})

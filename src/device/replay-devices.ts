@@ -1,0 +1,27 @@
+// What `replay` opens for each pass: a GPU, or a simulated device with room for the recording.
+
+import { checkByteCount, GiB } from '../base/bytes.js'
+import { SimulatedDriver } from '../driver/simulated/simulated-driver.js'
+import type { Trace } from '../trace/trace.js'
+import type { Device } from './device.js'
+import { openDevice } from './open.js'
+
+/** Bytes of a simulated device, unless a recording needs more. */
+const SIMULATED_BYTES = 140 * GiB
+
+/**
+ * The function `open` for `replay(trace, open)`: it opens the simulated device, or the GPU of that number. A simulated device has
+ * `capacityBytes`, or by default room for the recording, whatever GPU it comes from; there only the recording's own
+ * work is pending. Throws RangeError or TypeError for a bad capacity, and `open` throws like `openDevice`.
+ */
+export function replayDevices(
+  trace: Pick<Trace, 'recordedPeakReservedBytes' | 'peakWithFailedBytes'>,
+  choice: number | 'simulated' = 'simulated',
+  capacityBytes?: number,
+): (searchedBytes?: number) => Device {
+  if (capacityBytes !== undefined) checkByteCount(capacityBytes, 'capacityBytes')
+  if (choice !== 'simulated') return () => openDevice(choice)
+  const recorded = Math.max(trace.recordedPeakReservedBytes ?? 0, trace.peakWithFailedBytes)
+  const bytes = capacityBytes ?? Math.max(SIMULATED_BYTES, 2 * recorded)
+  return (searchedBytes = bytes) => openDevice(new SimulatedDriver({ progress: 'eager', capacityBytes: searchedBytes }))
+}
