@@ -25,7 +25,7 @@ test('a wrong argument of replay is one typed error that names it and the remedy
     ],
     [
       () => replay(trace, () => null as never),
-      /replay: open must return a device, not null; such as \(\) => openDevice/,
+      /replay: open must return a device, not null; such as replayDevices\(trace\)/,
     ],
     [() => replay(trace, (async () => ({})) as never), /replay: open must return a device, not a Promise/],
   ]
