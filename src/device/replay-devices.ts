@@ -10,9 +10,10 @@ import { openDevice } from './open.js'
 const SIMULATED_BYTES = 140 * GiB
 
 /**
- * The function `open` for `replay(trace, open)`: it opens the simulated device, or the GPU of that number. A simulated device has
- * `capacityBytes`, or by default room for the recording, whatever GPU it comes from; there only the recording's own
- * work is pending. Throws RangeError or TypeError for a bad capacity, and `open` throws like `openDevice`.
+ * The function `open` for `replay(trace, open)`: it opens the simulated device, or the GPU of that number. A simulated
+ * device has `capacityBytes`, or by default room for the recording, whatever GPU it comes from; there only the
+ * recording's own work is pending. Throws RangeError or TypeError for a bad capacity, and `open` throws like
+ * `openDevice`.
  */
 export function replayDevices(
   trace: Pick<Trace, 'recordedPeakReservedBytes' | 'peakWithFailedBytes'>,
