@@ -59,6 +59,7 @@ import type { SharedPoolState } from '../pool/shared/shared-state.js'
 import { prepareSlowFree } from '../pool/slow-free.js'
 import { sharingObstacle } from '../threads/os-thread.js'
 import { type DeviceProperties, propertiesOf } from './device-properties.js'
+import { serveIfAsked } from './served-pools.js'
 
 /** Grows with each change to the descriptor of a device. */
 export const SHARED_VERSION = 1
@@ -582,6 +583,7 @@ export class Device implements Disposable {
   private keep<P extends Closable>(pool: P, among = this.pools): P {
     for (const other of among) if (other.closed) among.delete(other)
     among.add(pool)
+    serveIfAsked(pool)
     return pool
   }
 

@@ -71,8 +71,7 @@ export interface PoolOptions {
 /** Options that act once, when a pool is made, or beside it. */
 export interface PoolExtras {
   readonly initialBytes: number
-  /** null without callbacks */
-  readonly watch: ReservedWatch | null
+  readonly watch: ReservedWatch
   readonly warnOnHeld: boolean
 }
 
@@ -164,8 +163,7 @@ export function parsePoolExtras(options: PoolOptions, limitBytes: number): PoolE
     }
   }
   const warnOnHeld = choice(options.warnOnHeld ?? true, 'warnOnHeld', [true, false])
-  const isWatched = onGrow !== undefined || onTrim !== undefined
-  return { initialBytes, watch: isWatched ? new ReservedWatch(onGrow, onTrim) : null, warnOnHeld }
+  return { initialBytes, watch: new ReservedWatch(onGrow, onTrim), warnOnHeld }
 }
 
 /** Parses `maxPoolBytes` for a device of `totalBytes`; Infinity stays. Throws TypeError or RangeError. */

@@ -27,6 +27,7 @@ import { seenBy } from '../caching/central-heap.js'
 import type { PoolConfig } from '../caching/options.js'
 import { noRoomToReserve, outOfMemory, type Shortage } from '../caching/shortage.js'
 import { classUnits } from '../caching/stream-caches.js'
+import { publishOutOfMemory } from '../channels.js'
 import { ClosablePool, type CloseReport } from '../closable-pool.js'
 import { labelOf } from '../labels.js'
 import type { PoolStats } from '../pool.js'
@@ -466,6 +467,7 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
       stream.trusted === undefined
         ? this.findLent(units, stream, alignment)
         : this.findBlock(units, stream.slot, alignment)
+    if (block === null) publishOutOfMemory(this, bytes)
     if (block === null && mayFail) return null
     if (block === null) throw this.outOfMemory(bytes)
     return this.handOut(block, slackOf(block, bytes), stream)
