@@ -2,6 +2,7 @@
 
 export type { Holder } from './failures/holders.js'
 export { type RecordedOutOfMemory, recordedOutOfMemories, type Verdict } from './failures/out-of-memory.js'
+export { parseRecording, readRecording } from './formats/read-recording.js'
 export { parseSnapshot, readSnapshot, type SnapshotOptions } from './pytorch/pytorch-snapshot.js'
 export { pickleSnapshot } from './pytorch/pytorch-snapshot-writer.js'
 export { RecordedPool, type RecorderOptions, recorded } from './recorder.js'

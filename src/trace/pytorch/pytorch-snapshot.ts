@@ -14,7 +14,7 @@ import { checkKind, isPickle, readSnapshotFile, readStandardInput } from './snap
 import { readJson } from './snapshot-json.js'
 import { finalState } from './snapshot-state.js'
 
-/** Options of `readSnapshot` and `parseSnapshot`. */
+/** Options of `readRecording`, `parseRecording`, `readSnapshot` and `parseSnapshot`. */
 export interface SnapshotOptions {
   /** the device whose events are read; default the device with the most events */
   readonly device?: number
@@ -82,7 +82,7 @@ export function parseSnapshot(bytes: Buffer, file: string, options: SnapshotOpti
   return trace
 }
 
-function checkOptions(call: string, options: SnapshotOptions): void {
+export function checkOptions(call: string, options: SnapshotOptions): void {
   checkOptionNames(call, options, ['device', 'onProgress'])
   const { device, onProgress } = options
   if (device !== undefined && (!Number.isInteger(device) || device < 0)) {
@@ -93,7 +93,8 @@ function checkOptions(call: string, options: SnapshotOptions): void {
   }
 }
 
-function withName(name: string, read: () => Trace): Trace {
+/** Adds the name of the file to an error. */
+export function withName(name: string, read: () => Trace): Trace {
   try {
     return read()
   } catch (error) {
