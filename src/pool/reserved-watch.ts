@@ -1,3 +1,5 @@
+import { MessageChannel, type MessagePort } from 'node:worker_threads'
+
 /** A change of the memory that a pool has of the device. */
 export interface ReservedChange {
   /** bytes that the pool took from the device, or gave back to it */
@@ -23,4 +25,19 @@ export class ReservedWatch {
     const listener = bytes > 0 ? this.onGrow : this.onTrim
     if (listener !== undefined) queueMicrotask(() => listener({ bytes: Math.abs(bytes), reservedBytes }))
   }
+}
+
+/** The two ends of a channel to a watch: another thread posts the bytes that a pool has to `theirs`. */
+export interface WatchChannel {
+  readonly theirs: MessagePort
+  /** this thread's end, to be closed with the pool */
+  readonly own: MessagePort
+}
+
+/** Opens a channel to `watch`, which does not keep the process alive. */
+export function watchFromAfar(watch: ReservedWatch): WatchChannel {
+  const { port1: own, port2: theirs } = new MessageChannel()
+  own.on('message', (reservedBytes: number) => watch.look(reservedBytes))
+  own.unref() // after `on`, which refs it
+  return { own, theirs }
 }
