@@ -2,7 +2,7 @@
 
 import { MiB } from '../../base/bytes.js'
 import { MOST_SMALL_BYTES, roundUp } from '../pytorch/policy-blocks.js'
-import { isSmallSegment, pytorchSegmentBytes } from '../pytorch/pytorch-policy.js'
+import { isSmallSegment, pytorchSegmentBytes } from '../pytorch/placement-rules.js'
 import { ReservedSegments } from '../reserved-segments.js'
 import { Action, framesOf, frameText, type Trace } from '../trace.js'
 import { type Holder, holdersOf, siteOf } from './holders.js'

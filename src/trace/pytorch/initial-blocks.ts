@@ -3,7 +3,7 @@
 
 import { Action, type Segment, type Trace } from '../trace.js'
 import { roundPytorchBytes, type UsedRange } from './policy-blocks.js'
-import { isSmallSegment, MOST_UNSPLIT_BYTES, worthSplitting } from './pytorch-policy.js'
+import { isSmallSegment, MOST_UNSPLIT_BYTES, worthSplitting } from './placement-rules.js'
 
 interface InitialSegment {
   readonly segment: Segment
