@@ -252,7 +252,7 @@ function wholePages(block: Block, page: number): { from: number; to: number } {
   let first = block
   while (first.previous !== null) first = first.previous
   const base = first.address
-    const from = base + roundUp(block.address - base, page)
+  const from = base + roundUp(block.address - base, page)
   const end = block.address + block.bytes
   return { from, to: end - ((end - base) % page) }
 }

@@ -130,7 +130,9 @@ function* entriesOf(text: string): Generator<[string, string | string[]]> {
   let next = 0
   const take = (wanted: string, name: string) => {
     if (tokens[next] !== wanted) {
-      throw new RangeError(`${name}: expected '${wanted}', not ${next < tokens.length ? `'${tokens[next]}'` : 'the end'}`)
+      throw new RangeError(
+        `${name}: expected '${wanted}', not ${next < tokens.length ? `'${tokens[next]}'` : 'the end'}`,
+      )
     }
     next++
   }
@@ -140,11 +142,18 @@ function* entriesOf(text: string): Generator<[string, string | string[]]> {
     if (tokens[next] === '[') {
       const end = tokens.indexOf(']', next)
       if (end < 0) throw new RangeError(`${name}: expected a closing bracket ']'`)
-      yield [name, tokens.slice(next + 1, end).join('').split(',')]
+      yield [
+        name,
+        tokens
+          .slice(next + 1, end)
+          .join('')
+          .split(','),
+      ]
       next = end + 1
     } else yield [name, tokens[next++] ?? '']
     if (next < tokens.length) take(',', name)
-    if (next === tokens.length && tokens[next - 1] === ',') throw new RangeError(`${name}: expected a setting after ','`)
+    if (next === tokens.length && tokens[next - 1] === ',')
+      throw new RangeError(`${name}: expected a setting after ','`)
   }
 }
 
@@ -166,13 +175,13 @@ function divisions(value: string | readonly string[], name: string): number[] {
     throw wrong(name, 'must be a power of 2, or a list', value)
   }
   const counts: number[] = new Array(INTERVALS).fill(0)
-  let last = 0
+  let last = -1
   for (const [index, entry] of value.entries()) {
     const [size, text] = entry.split(':')
     const count = wholeNumber(text ?? '')
     if (count !== 0 && !isPowerOf2(count)) throw wrong(name, 'must have powers of 2, or 0, after each colon', entry)
     if (size === '>') {
-      counts.fill(count, last)
+      counts.fill(count, last + 1)
       continue
     }
     if (!isPowerOf2(wholeNumber(size))) throw wrong(name, 'must have powers of 2, or >, before each colon', entry)
