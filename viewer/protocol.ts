@@ -18,6 +18,8 @@ export interface PolicyInfo {
 export interface RecordingInfo {
   readonly events: number
   readonly spanUs: number
+  /** by event, since the first one */
+  readonly timeUs: Float64Array
   readonly allocations: number
   readonly peakEvent: number
   readonly peakBytes: number

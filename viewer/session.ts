@@ -49,6 +49,7 @@ export class Session implements Handlers {
     return {
       events,
       spanUs: timeUs[events - 1] ?? 0,
+      timeUs,
       allocations: blocks.count - blocks.initial,
       peakEvent: live.peakEvent,
       peakBytes: live.peakBytes,
