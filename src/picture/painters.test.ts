@@ -200,7 +200,11 @@ test('a peak of one event is in the picture, however many events share its colum
 test('panning does not change the moments that stay in view', () => {
   const picture = randomPicture(new Random(9), 3000, 60)
   const pyramid = new Pyramid(new LiveBlocks(picture).inUse)
-  const at = (from: number) => momentsOf(picture, pyramid, { axis: 'event', from, to: from + 800, width: 100 }).event
-  const [first, moved] = [at(400), at(437)]
-  assert.deepEqual([...moved.slice(1, 80)], [...first.slice(5, 84)])
+  const shared = (from: number) => {
+    const { event } = momentsOf(picture, pyramid, { axis: 'event', from, to: from + 800, width: 100 })
+    return [...event].filter(each => each >= 448 && each < 1192)
+  }
+  const first = shared(400)
+  assert.ok(first.length > 80)
+  assert.deepEqual(shared(437), first)
 })
