@@ -5,9 +5,12 @@ import { writeFileSync } from 'node:fs'
 import { describe } from '../base/bytes.js'
 import { OutOfMemoryError } from '../base/errors.js'
 import { checkOptionNames } from '../base/option-names.js'
+import { UNIT_BYTES } from '../heap/size-classes.js'
 import type { Stream } from '../order/stream.js'
 import type { DeviceBuffer } from '../pool/buffer.js'
+import { Block } from '../pool/caching/block.js'
 import type { Pool } from '../pool/pool.js'
+import { TaggedPool } from '../pool/wrappers/tagged.js'
 import { Wrapper } from '../pool/wrappers/wrapper.js'
 import { pickleSnapshot } from './pytorch/pytorch-snapshot-writer.js'
 import { Action, type Trace } from './trace.js'
@@ -38,12 +41,15 @@ const OWN_FRAMES = 3
 /** A pool that records its allocations and frees. Made by `recorded()`. */
 export class RecordedPool extends Wrapper {
   private readonly builder = new TraceBuilder()
+  /** the pool behind this one that gives buffers their tags, if any */
+  private readonly tagging: TaggedPool | null
 
   constructor(
     upstream: Pool,
     private readonly stacks: boolean,
   ) {
     super(upstream)
+    this.tagging = taggedPoolOf(upstream)
   }
 
   /** As of `Pool`, and recorded. */
@@ -80,7 +86,7 @@ export class RecordedPool extends Wrapper {
 
   /** The trace of all events so far, ready for `replay`; `name` becomes its `file`. */
   trace(name = 'recorded'): Trace {
-    return this.builder.build({ file: name, recorder: 'cuda-mempool' })
+    return this.builder.build({ file: name, recorder: 'cuda-mempool', dropped: 0 })
   }
 
   /** Writes all events so far to `path` as a PyTorch memory snapshot (pickle, protocol 4). */
@@ -89,7 +95,11 @@ export class RecordedPool extends Wrapper {
   }
 
   private record(buffer: DeviceBuffer): DeviceBuffer {
-    this.add(Action.alloc, buffer.ptr, buffer.byteLength, buffer.stream.handle, this.stacks ? this.stackNumber() : 0)
+    const stack = this.stacks ? this.stackNumber() : 0
+    const event = this.add(Action.alloc, buffer.ptr, buffer.byteLength, buffer.stream.handle, stack)
+    const { allocation } = buffer
+    if (allocation instanceof Block) this.builder.noteGranted(event, allocation.units * UNIT_BYTES)
+    if (this.tagging !== null) this.builder.noteTag(event, this.tagging.currentTag ?? '')
     return buffer
   }
 
@@ -98,9 +108,9 @@ export class RecordedPool extends Wrapper {
     this.add(Action.outOfMemory, deviceFreeBytes, bytes, stream?.handle ?? 0, stack)
   }
 
-  private add(action: number, address: number, bytes: number, stream: number, stack = 0): void {
+  private add(action: number, address: number, bytes: number, stream: number, stack = 0): number {
     const timeUs = Math.round((performance.timeOrigin + performance.now()) * 1000)
-    this.builder.add(action, address, bytes, stream, timeUs, stack)
+    return this.builder.add(action, address, bytes, stream, timeUs, stack)
   }
 
   private stackNumber(): number {
@@ -111,4 +121,9 @@ export class RecordedPool extends Wrapper {
     })
     return this.builder.stacks.number(entries)
   }
+}
+
+function taggedPoolOf(pool: Pool): TaggedPool | null {
+  for (let each = pool; each instanceof Wrapper; each = each.upstream) if (each instanceof TaggedPool) return each
+  return null
 }
