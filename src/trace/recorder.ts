@@ -8,6 +8,7 @@ import { checkOptionNames } from '../base/option-names.js'
 import type { Stream } from '../order/stream.js'
 import type { DeviceBuffer } from '../pool/buffer.js'
 import type { Pool } from '../pool/pool.js'
+import { HandedOut } from '../pool/wrappers/handed-out.js'
 import { Wrapper } from '../pool/wrappers/wrapper.js'
 import { pickleSnapshot } from './pytorch/pytorch-snapshot-writer.js'
 import { Action, type Trace } from './trace.js'
@@ -35,15 +36,36 @@ const FRAME = /^\s*at (?:(.*?) \()?(.*?):(\d+):\d+\)?$/
 /** Frames of the recorder itself at the top of a stack: `add` and the methods that called it. */
 const OWN_FRAMES = 3
 
-/** A pool that records its allocations and frees. Made by `recorded()`. */
+/** Where a buffer is that an arena may drop without a free. */
+interface Place {
+  readonly ptr: number
+  /** the handle of the stream that it was allocated on */
+  readonly stream: number
+}
+
+/**
+ * A pool that records its allocations and frees. Made by `recorded()`. What an arena drops by `reset`, `rewind` or
+ * `close` is recorded as freed, at the next event or when the events are read.
+ */
 export class RecordedPool extends Wrapper {
   private readonly builder = new TraceBuilder()
+  private readonly handedOut: HandedOut
+  /** of the buffers that `handedOut` lists */
+  private readonly places = new WeakMap<DeviceBuffer, Place>()
 
   constructor(
     upstream: Pool,
     private readonly stacks: boolean,
   ) {
     super(upstream)
+    this.handedOut = new HandedOut(
+      upstream,
+      (bytes, buffer) => {
+        const { ptr, stream } = this.places.get(buffer)!
+        this.addFree(ptr, bytes, stream)
+      },
+      () => {}, // the recording ends with the buffers that were held
+    )
   }
 
   /** As of `Pool`, and recorded. */
@@ -68,18 +90,19 @@ export class RecordedPool extends Wrapper {
     const ptr = buffer.allocation.addressOf(buffer.record, buffer.tag, 'free')
     const { byteLength } = buffer
     super.release(buffer, stream)
-    const handle = (stream ?? buffer.stream).handle
-    this.add(Action.freeRequested, ptr, byteLength, handle)
-    this.add(Action.freeCompleted, ptr, byteLength, handle)
+    this.handedOut.delete(buffer)
+    this.addFree(ptr, byteLength, (stream ?? buffer.stream).handle)
   }
 
   /** How many events were recorded. */
   get events(): number {
+    this.handedOut.settle()
     return this.builder.events
   }
 
   /** The trace of all events so far, ready for `replay`; `name` becomes its `file`. */
   trace(name = 'recorded'): Trace {
+    this.handedOut.settle()
     return this.builder.build({ file: name, recorder: 'cuda-mempool' })
   }
 
@@ -89,7 +112,13 @@ export class RecordedPool extends Wrapper {
   }
 
   private record(buffer: DeviceBuffer): DeviceBuffer {
-    this.add(Action.alloc, buffer.ptr, buffer.byteLength, buffer.stream.handle, this.stacks ? this.stackNumber() : 0)
+    const { ptr, byteLength } = buffer
+    const stream = buffer.stream.handle
+    this.add(Action.alloc, ptr, byteLength, stream, this.stacks ? this.stackNumber() : 0)
+    if (this.handedOut.isListed) {
+      this.handedOut.add(buffer, byteLength)
+      this.places.set(buffer, { ptr, stream })
+    }
     return buffer
   }
 
@@ -98,7 +127,13 @@ export class RecordedPool extends Wrapper {
     this.add(Action.outOfMemory, deviceFreeBytes, bytes, stream?.handle ?? 0, stack)
   }
 
+  private addFree(ptr: number, bytes: number, stream: number): void {
+    this.add(Action.freeRequested, ptr, bytes, stream)
+    this.add(Action.freeCompleted, ptr, bytes, stream)
+  }
+
   private add(action: number, address: number, bytes: number, stream: number, stack = 0): void {
+    this.handedOut.settle() // frees that came before
     const timeUs = Math.round((performance.timeOrigin + performance.now()) * 1000)
     this.builder.add(action, address, bytes, stream, timeUs, stack)
   }
