@@ -1,5 +1,6 @@
 // The memory of a model of PyTorch's allocator: how much it has reserved, how much it may, and where its segments lie.
 
+import type { MemoryWatcher } from '../placements/placements.js'
 import { PlacementRules } from './placement-rules.js'
 import { type Block, type BlockPool, BlockPools, MOST_SMALL_BYTES, type UsedRange } from './policy-blocks.js'
 import type { PytorchSettings } from './pytorch-settings.js'
@@ -23,6 +24,7 @@ export abstract class PolicyMemory {
   reservedBytes = 0
   peakReservedBytes = 0
   retries = 0
+  watcher: MemoryWatcher | null = null
   protected readonly pools = new BlockPools()
   protected readonly rules: PlacementRules
   protected readonly capacityBytes: number

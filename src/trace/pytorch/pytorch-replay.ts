@@ -8,6 +8,7 @@
 // memory back, and does so besides only where the program asked for it.
 
 import type { LatencyMeter } from '../latency.js'
+import type { PlacementCollector } from '../placements/placements.js'
 import type { ReplayRound } from '../replay-result.js'
 import { sumOf } from '../run-figures.js'
 import { Action, BEFORE, type Frame, framesOf, NEVER, type Trace } from '../trace.js'
@@ -51,6 +52,8 @@ interface PytorchReplayOptions {
   readonly meter?: LatencyMeter | null
   /** PyTorch's settings; default its defaults */
   readonly settings?: PytorchSettings
+  /** collects where blocks are, in the first round */
+  readonly collector?: PlacementCollector | null
   /** the most bytes to obtain from the device; default no limit */
   readonly capacityBytes?: number
   /** the program's own limit, as torch.cuda.set_per_process_memory_fraction sets it; default none */
@@ -107,6 +110,7 @@ class Replay {
     this.expandable = settings.expandableSegments ?? false
     const policyOptions = { settings, capacityBytes, limitBytes, onSynchronize: () => this.completePending() }
     this.policy = this.expandable ? new ExpandablePolicy(policyOptions) : new PytorchPolicy(policyOptions)
+    this.policy.watcher = options.collector ?? null
     this.ownSegments = hasSegments(trace, this.expandable) && isOwn(settings, trace)
     this.recordedBytes = trace.initialSegments.reduce((sum, segment) => sum + segment.bytes, 0)
     this.isExact = this.followsAddresses = this.ownSegments
@@ -121,7 +125,11 @@ class Replay {
       if (round > 0) this.followsAddresses = this.isExact = false
       this.allocateInitial()
       if (round === 0) this.policy.driver.take()
-      for (let event = 0; event < trace.events && !this.hasStopped; event++) this.apply(event)
+      for (let event = 0; event < trace.events && !this.hasStopped; event++) {
+        this.apply(event)
+        options.collector?.after(event, this.policy.reservedBytes)
+      }
+      options.collector?.stop()
       this.endRound()
     }
     const { allocations } = trace
@@ -204,6 +212,7 @@ class Replay {
       this.noteFailure(event, bytes, streams[stream])
       return
     }
+    this.options.collector?.place(number, granted.address)
     if (event >= 0 && this.followsAddresses) {
       if (granted.address === address) this.exact++
       else this.isExact = false
@@ -288,6 +297,7 @@ class Replay {
       const granted = this.policy.adoptSegment(segment.address, segment.bytes, segment.stream, used)
       numbers.forEach((number, i) => {
         this.held[number] = granted[i]
+        this.options.collector?.place(number, granted[i].address)
         if (this.trace.blocks.freeRequestedAt[number] !== BEFORE) this.countLive(number, granted[i])
       })
     }
