@@ -10,7 +10,7 @@ import { PoolList, type WatchedPools } from './watched-pools.js'
 /** An observable instrument of a meter. */
 export interface ObservedInstrument {
   /** as of OpenTelemetry */
-  addCallback(callback: (result: never) => void): void
+  addCallback(callback: never): void
 }
 
 /** Takes the values of one collection. */
