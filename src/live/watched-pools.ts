@@ -125,7 +125,7 @@ function isClosed(pool: WatchedPool): boolean {
 function kindOf(pool: WatchedPool): string {
   const [source] = pool instanceof Pool ? pool.sources : [pool]
   return source.constructor.name
-    .replace(/Pool$/, '')
+    .replace(/^Own|Pool$/g, '')
     .replace(/(?<=[a-z])[A-Z]/g, letter => `-${letter}`)
     .toLowerCase()
 }
