@@ -7,7 +7,8 @@ import type { Device } from '../device/device.js'
 import { type DeviceChoice, openDevice } from '../device/open.js'
 import { replayDevices } from '../device/replay-devices.js'
 import { replayText } from '../report/replay-text.js'
-import { readPipedSnapshot, readSnapshot, type SnapshotOptions } from '../trace/pytorch/pytorch-snapshot.js'
+import { readPipedRecording, readRecording } from '../trace/formats/read-recording.js'
+import type { SnapshotOptions } from '../trace/pytorch/pytorch-snapshot.js'
 import { replay } from '../trace/replay.js'
 import type { ReplayOptions } from '../trace/replay-options.js'
 import { POLICIES, type Policy, type ReplayReport } from '../trace/replay-result.js'
@@ -64,9 +65,9 @@ export async function replayFiles(files: readonly string[], given: ReplayArgumen
 }
 
 function read(file: string, options: SnapshotOptions): Trace {
-  if (file !== PIPED) return readSnapshot(file, options)
+  if (file !== PIPED) return readRecording(file, options)
   if (process.stdin.isTTY) throw new UsageError(`${PIPED}: standard input is a terminal; pipe a recording into it`)
-  return readPipedSnapshot(options)
+  return readPipedRecording(options)
 }
 
 /** A replay needs no GPU, so 'auto' does not refuse a machine without koffi. */

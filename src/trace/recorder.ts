@@ -5,9 +5,12 @@ import { writeFileSync } from 'node:fs'
 import { describe } from '../base/bytes.js'
 import { OutOfMemoryError } from '../base/errors.js'
 import { checkOptionNames } from '../base/option-names.js'
+import { UNIT_BYTES } from '../heap/size-classes.js'
 import type { Stream } from '../order/stream.js'
 import type { DeviceBuffer } from '../pool/buffer.js'
+import { Block } from '../pool/caching/block.js'
 import type { Pool } from '../pool/pool.js'
+import { TaggedPool } from '../pool/wrappers/tagged.js'
 import { Wrapper } from '../pool/wrappers/wrapper.js'
 import { CallStacks } from './call-stacks.js'
 import { pickleSnapshot } from './pytorch/pytorch-snapshot-writer.js'
@@ -42,10 +45,13 @@ const MOST_FRAMES = 200
 /** A pool that records its allocations and frees. Made by `recorded()`. */
 export class RecordedPool extends Wrapper {
   private readonly builder = new TraceBuilder()
+  /** the pool behind this one that gives buffers their tags, if any */
+  private readonly tagging: TaggedPool | null
   private readonly callStacks: CallStacks | null
 
   constructor(upstream: Pool, stacks: boolean | number) {
     super(upstream)
+    this.tagging = taggedPoolOf(upstream)
     const mostFrames = typeof stacks === 'number' ? stacks : null
     this.callStacks = stacks === false ? null : new CallStacks(this.builder.stacks, mostFrames)
   }
@@ -86,7 +92,7 @@ export class RecordedPool extends Wrapper {
 
   /** The trace of all events so far, ready for `replay`; `name` becomes its `file`. */
   trace(name = 'recorded'): Trace {
-    return this.builder.build({ file: name, recorder: 'cuda-mempool' })
+    return this.builder.build({ file: name, recorder: 'cuda-mempool', dropped: 0 })
   }
 
   /** Writes all events so far to `path` as a PyTorch memory snapshot (pickle, protocol 4). */
@@ -95,7 +101,10 @@ export class RecordedPool extends Wrapper {
   }
 
   private record(buffer: DeviceBuffer, stack: number): DeviceBuffer {
-    this.add(Action.alloc, buffer.ptr, buffer.byteLength, buffer.stream.handle, stack)
+    const event = this.add(Action.alloc, buffer.ptr, buffer.byteLength, buffer.stream.handle, stack)
+    const { allocation } = buffer
+    if (allocation instanceof Block) this.builder.noteGranted(event, allocation.units * UNIT_BYTES)
+    if (this.tagging !== null) this.builder.noteTag(event, this.tagging.currentTag ?? '')
     return buffer
   }
 
@@ -103,8 +112,13 @@ export class RecordedPool extends Wrapper {
     this.add(Action.outOfMemory, deviceFreeBytes, bytes, stream?.handle ?? 0, stack)
   }
 
-  private add(action: number, address: number, bytes: number, stream: number, stack = 0): void {
+  private add(action: number, address: number, bytes: number, stream: number, stack = 0): number {
     const timeUs = Math.round((performance.timeOrigin + performance.now()) * 1000)
-    this.builder.add(action, address, bytes, stream, timeUs, stack)
+    return this.builder.add(action, address, bytes, stream, timeUs, stack)
   }
+}
+
+function taggedPoolOf(pool: Pool): TaggedPool | null {
+  for (let each = pool; each instanceof Wrapper; each = each.upstream) if (each instanceof TaggedPool) return each
+  return null
 }
