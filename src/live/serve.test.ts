@@ -153,12 +153,13 @@ describe('a recording', () => {
     while (Object.hasOwn(pool, 'allocate') === false) await new Promise(resolve => setImmediate(resolve))
     pool.allocate(1000).free()
     const { status, headers, body } = await recording
-    assert.deepEqual([status, headers['x-events']], [200, '3'])
+    assert.deepEqual([status, headers['x-events']], [200, '4'])
     assert.match(headers['content-disposition'] as string, /^attachment; filename="cuda-mempool-\d+-caching\.pickle"$/)
     const trace = parseSnapshot(body, 'recording')
-    assert.deepEqual([trace.allocations, trace.blocks.initial], [1, 1])
-    assert.equal(trace.blocks.bytes[0], before.byteLength)
-    assert.match(framesOf(trace, 0)[0].filename, /serve\.test/)
+    assert.deepEqual([trace.allocations, trace.blocks.initial], [2, 0])
+    assert.deepEqual([...trace.blocks.bytes], [before.byteLength, 1000])
+    assert.deepEqual(framesOf(trace, 0), [])
+    assert.match(framesOf(trace, 1)[0].filename, /serve\.test/)
     assert.equal(Object.hasOwn(pool, 'allocate'), false, 'the pool is as it was')
   })
 

@@ -5,8 +5,7 @@ import { CudaError, DeviceLostError } from '../base/errors.js'
 import { OUT_OF_MEMORY, type OutOfMemoryMessage } from '../pool/channels.js'
 import { HostPool } from '../pool/host/host-pool.js'
 import { Pool, type PoolStats } from '../pool/pool.js'
-import { TaggedPool, type TagStats } from '../pool/wrappers/tagged.js'
-import { Wrapper } from '../pool/wrappers/wrapper.js'
+import { type TagStats, taggedPoolOf } from '../pool/wrappers/tagged.js'
 
 /** A pool or wrapper that can be watched. */
 export type WatchedPool = Pool | HostPool
@@ -106,7 +105,7 @@ export class PoolList {
 }
 
 function figuresOf({ name, pool, kind }: Entry): PoolFigures {
-  const tags = pool instanceof Pool ? (taggedIn(pool)?.statsByTag() ?? null) : null
+  const tags = pool instanceof Pool ? (taggedPoolOf(pool)?.statsByTag() ?? null) : null
   const sources: readonly object[] = pool instanceof Pool ? [...new Set([pool, ...pool.sources])] : [pool]
   const outOfMemory = sources.reduce<number>((sum, source) => sum + (refusals.get(source) ?? 0), 0)
   return { name, kind, device: pool.context.ordinal, stats: pool.stats(), tags, outOfMemory }
@@ -128,9 +127,4 @@ function kindOf(pool: WatchedPool): string {
     .replace(/^Own|Pool$/g, '')
     .replace(/(?<=[a-z])[A-Z]/g, letter => `-${letter}`)
     .toLowerCase()
-}
-
-function taggedIn(pool: Pool): TaggedPool | null {
-  if (pool instanceof TaggedPool) return pool
-  return pool instanceof Wrapper ? taggedIn(pool.upstream) : null
 }
