@@ -1,4 +1,4 @@
-// What it costs a program to be watched: the cached pair of allocate and free, alone, served, and watched ten times a
+// The cost of being watched: the cached pair of allocate and free, alone, served, and watched ten times a
 // second, by turns in one process. Then the pair while it is recorded, and after a recording. The time between two
 // batches counts, too: the program answers its readers there. Run: node dist/bench/live.js [--smoke] [--save DIR]
 
@@ -35,7 +35,7 @@ const device = openDevice('simulated')
 const pool = device.createPool()
 const { pairNs } = await loopsFor('live')
 
-/** Nanoseconds of a pair, with what the event loop does after each batch. */
+/** Nanoseconds of a pair, with the event loop's work after each batch. */
 async function turn(): Promise<number> {
   const start = performance.now()
   for (let batch = 0; batch < BATCHES; batch++) {

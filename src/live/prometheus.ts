@@ -97,6 +97,6 @@ class CollectedMetric {
     return { name, help, type, aggregator, values: this.figures().flatMap(each => this.metric.values(each)) }
   }
 
-  /** The pools count, so there is nothing to set to zero. */
+  /** Does nothing: the pools count. */
   reset(): void {}
 }

@@ -38,7 +38,7 @@ async function listening(path: string) {
   return { end: () => new Promise(resolve => server.close(resolve)) }
 }
 
-/** A socket that nobody listens on, as a killed process leaves it. */
+/** A socket without a listener, as a killed process leaves it. */
 async function deadSocket(path: string): Promise<void> {
   const { end } = await listening(`${path}.alive`)
   linkSync(`${path}.alive`, `${path}.kept`)

@@ -1,4 +1,4 @@
-// The pools that are served, by name, and their figures. Everything is read when somebody asks.
+// The pools that are served, by name, and their figures. Figures are read on demand.
 
 import { describe } from '../base/bytes.js'
 import { CudaError, DeviceLostError } from '../base/errors.js'
@@ -17,7 +17,7 @@ export type WatchedPools = WatchedPool | readonly WatchedPool[] | Readonly<Recor
 export interface PoolFigures {
   /** the name it is served under */
   readonly name: string
-  /** what the pool is, below its wrappers: `caching`, `shared`, `arena`, `block`, `plain`, `driver`, `host`, … */
+  /** the kind of the pool, below its wrappers: `caching`, `shared`, `arena`, `block`, `plain`, `driver`, `host`, … */
   readonly kind: string
   /** the device's number */
   readonly device: number

@@ -15,7 +15,7 @@ import { TraceBuilder } from './trace-builder.js'
 /** A recording ends here: 2 million events take 100 MB of host memory. */
 const MOST_EVENTS = 2_000_000
 
-/** What a recording replaces on a pool. `releaseBlock` is the way of a free in pools with a fast path. */
+/** The methods that a recording replaces on a pool. In pools with a fast path, a free calls `releaseBlock`. */
 interface Recordable {
   allocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer
   tryAllocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer | null
@@ -51,7 +51,7 @@ export class PoolRecording {
   private drops = 0
   /** gives buffers their tags, if any does */
   private readonly tagging: TaggedPool | null
-  /** calls of the pool that run now: one method may call another one */
+  /** running calls of the pool's methods, which may call each other */
   private depth = 0
 
   /** `stacks` is as of `recorded()`. Check `isRecording` first. */
