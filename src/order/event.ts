@@ -23,7 +23,10 @@ export interface SharedEvent {
 
 /** Options of `device.createEvent`. */
 export interface EventOptions {
-  /** true: the event notes the time of its record, for `elapsedSince`; such records cost ten times as much (false) */
+  /**
+   * true: the event notes the time of its record, for `elapsedSince` in milliseconds; such records cost ten times as
+   * much (false)
+   */
   readonly timing?: boolean
 }
 

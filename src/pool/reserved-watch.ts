@@ -1,3 +1,4 @@
+import { MessageChannel, type MessagePort } from 'node:worker_threads'
 import type { Stream } from '../order/stream.js'
 import { publishReserved, publishWaits } from './channels.js'
 import type { Pool } from './pool.js'
@@ -20,15 +21,8 @@ export class ReservedWatch {
     private readonly onTrim: ((change: ReservedChange) => void) | undefined,
   ) {}
 
-  /**
-   * Looks at the bytes that the pool has after a call, and at the waits that it has submitted for `stream`. The
-   * program's callbacks run when that call has returned.
-   */
-  look(pool: Pool, reservedBytes: number, waits: number, stream: Stream): void {
-    if (waits !== this.waits) {
-      publishWaits(pool, stream, waits - this.waits)
-      this.waits = waits
-    }
+  /** Looks at the bytes that the pool has after a call. The program's callbacks run when that call has returned. */
+  lookAtReserved(pool: Pool, reservedBytes: number): void {
     const bytes = reservedBytes - this.reservedBytes
     if (bytes === 0) return
     this.reservedBytes = reservedBytes
@@ -36,4 +30,26 @@ export class ReservedWatch {
     const listener = bytes > 0 ? this.onGrow : this.onTrim
     if (listener !== undefined) queueMicrotask(() => listener({ bytes: Math.abs(bytes), reservedBytes }))
   }
+
+  /** Looks at the waits that the pool has submitted, the last ones for `stream`. */
+  lookAtWaits(pool: Pool, waits: number, stream: Stream): void {
+    if (waits === this.waits) return
+    publishWaits(pool, stream, waits - this.waits)
+    this.waits = waits
+  }
+}
+
+/** The two ends of a channel to a watch: another thread posts the bytes that a pool has to `theirs`. */
+export interface WatchChannel {
+  readonly theirs: MessagePort
+  /** this thread's end, to be closed with the pool */
+  readonly own: MessagePort
+}
+
+/** Opens a channel to the watch of `poolOf()`, which does not keep the process alive. */
+export function watchFromAfar(watch: ReservedWatch, poolOf: () => Pool): WatchChannel {
+  const { port1: own, port2: theirs } = new MessageChannel()
+  own.on('message', (reservedBytes: number) => watch.lookAtReserved(poolOf(), reservedBytes))
+  own.unref() // after `on`, which refs it
+  return { own, theirs }
 }

@@ -8,6 +8,7 @@ import { Clocks } from '../order/clocks.js'
 import { Stream } from '../order/stream.js'
 import { CachingPool } from '../pool/caching/caching-pool.js'
 import { parsePoolOptions } from '../pool/caching/options.js'
+import { TestDevice } from '../pool/pool.fixture.js'
 import { tagged } from '../pool/wrappers/tagged.js'
 import { WRAPPERS, type Wrap, wrapperSuite } from '../pool/wrappers/wrapper.suite.js'
 import { parseSnapshot } from './pytorch/pytorch-snapshot.js'
@@ -155,4 +156,42 @@ test('stacks are refused beyond their bounds', () => {
     name: 'TypeError',
     message: /^recorded: stacks/,
   })
+})
+
+test('a recording over an arena has the frees of a reset, a rewind and a close', () => {
+  const device = new TestDevice()
+  const arena = device.createArenaPool({ bytes: 1 * MiB })
+  const stream = device.createStream()
+  const pool = recorded(arena)
+  const kept = pool.allocate(1024)
+  const mark = arena.mark()
+  pool.allocate(2048, stream)
+  arena.rewind(mark)
+  pool.allocate(4096).free()
+  kept.free()
+  pool.allocate(8192)
+  arena.reset()
+  pool.allocate(512)
+  arena.close()
+  const trace = pool.trace()
+  const { alloc, freeRequested, freeCompleted } = Action
+  const freed = (bytes: number, block: number) => [
+    [freeRequested, bytes, block],
+    [freeCompleted, bytes, block],
+  ]
+  assert.deepEqual(eventsOf(trace), [
+    [alloc, 1024, 0],
+    [alloc, 2048, 1],
+    ...freed(2048, 1),
+    [alloc, 4096, 2],
+    ...freed(4096, 2),
+    ...freed(1024, 0),
+    [alloc, 8192, 3],
+    ...freed(8192, 3),
+    [alloc, 512, 4],
+    ...freed(512, 4),
+  ])
+  assert.equal(pool.events, 15)
+  assert.equal(trace.streams[trace.stream[2]], stream.handle)
+  assert.equal(trace.peakRequestedBytes, 8192)
 })

@@ -18,7 +18,7 @@ import type { GraphMemory } from '../../order/graph-memory.js'
 import { untilDone } from '../../order/polling.js'
 import { checkIsStream, checkStreamOf, type Stream } from '../../order/stream.js'
 import { type AccessLocation, checkUser, type PoolAccess, peerOf } from '../access.js'
-import { MOST_ALIGNMENT_BYTES, mostReservedBytes } from '../backing/backing.js'
+import { MOST_ALIGNMENT_BYTES } from '../backing/backing.js'
 import { DeviceBuffer as ImportedDeviceBuffer } from '../buffer.js'
 import { publishOutOfMemory } from '../channels.js'
 import { ClosablePool, type CloseReport } from '../closable-pool.js'
@@ -259,17 +259,10 @@ export class CachingPool extends ClosablePool implements BlockOwner {
   set maxPoolBytes(limit: ByteSize | `${number}%`) {
     this.checkOpen('maxPoolBytes')
     const { backing } = this.central
-    const deviceBytes = this.context.activate().cuDeviceTotalMem(this.context.device)
-    const limitBytes = limitOf(limit, deviceBytes)
-    const most = mostReservedBytes(
-      { ...this.config, limitBytes },
-      backing.stepBytes,
-      backing.kind === 'managed' ? Infinity : deviceBytes,
-    )
+    const limitBytes = limitOf(limit, this.context.activate().cuDeviceTotalMem(this.context.device))
+    this.central.setLimit(limitBytes)
     this.limit = limitBytes
-    const mutable: { limitBytes: number } = backing // it reads its limit anew at each growth
-    mutable.limitBytes = most
-    if (backing.reservedBytes > most) this.trimTo(most)
+    if (backing.reservedBytes > backing.limitBytes) this.trimTo(backing.limitBytes)
   }
 
   /**
@@ -295,11 +288,7 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     return untilDone(() => {
       signal?.throwIfAborted()
       this.processDeferred()
-      const { backing } = this.central
-      const usedBytes = this.caches.liveUnits * UNIT_BYTES + this.central.pendingBytes
-      const idleBytes = backing.reservedBytes - usedBytes
-      if (usedBytes + blockBytes > backing.limitBytes) return false
-      return idleBytes >= blockBytes || idleBytes + this.central.deviceRoom >= blockBytes
+      return this.central.mayHaveRoom(blockBytes, this.caches.liveUnits * UNIT_BYTES)
     })
   }
 
@@ -605,7 +594,8 @@ export class CachingPool extends ClosablePool implements BlockOwner {
   }
 
   private tellChanges(stream: Stream): void {
-    this.watch.look(this, this.central.backing.reservedBytes, this.central.insertedWaits, stream)
+    this.watch.lookAtWaits(this, this.central.insertedWaits, stream)
+    this.watch.lookAtReserved(this, this.central.backing.reservedBytes)
   }
 
   /** A request of `bytes` found no memory. Debug pools may try again. */
