@@ -23,7 +23,7 @@ export interface RecorderOptions {
   /**
    * whether to record the call stack of each allocation; default false. True takes as many frames as V8 keeps for
    * errors (`Error.stackTraceLimit`, 10) less 2, a number that many innermost frames.
-   * A stack takes 3 to 8 µs, most of it V8's capture of frames; compiled code that calls deeply takes longest
+   * A stack takes 5 to 9 µs, most of it V8's capture of frames; compiled code that calls deeply takes longest
    */
   readonly stacks?: boolean | number
 }
