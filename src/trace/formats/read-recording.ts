@@ -35,7 +35,7 @@ export function readRecording(path: string, options: SnapshotOptions = {}): Trac
   )
 }
 
-/** Like `readRecording`, for what is piped into this process. */
+/** Like `readRecording`, for standard input. */
 export function readPipedRecording(options: SnapshotOptions = {}): Trace {
   return withName(STANDARD_INPUT, () => parse(readStandardInput(checkKind), STANDARD_INPUT, options))
 }

@@ -22,6 +22,8 @@ export interface SnapshotOptions {
   readonly onProgress?: (fraction: number) => void
 }
 
+/** Allocators of which our writer notes that they were recorded. */
+const RECORDERS: readonly Trace['recorder'][] = ['cuda-mempool', 'RMM', 'CUDA']
 const PICKLE_SHARE = 0.9
 const STANDARD_INPUT = 'standard input'
 const RECORDING_HINT = 'record with torch.cuda.memory._record_memory_history() before taking the snapshot'
@@ -74,7 +76,7 @@ export function parseSnapshot(bytes: Buffer, file: string, options: SnapshotOpti
     device: chosen,
     skippedEvents,
     otherDevices: withEvents(traces).filter(other => other.device !== chosen),
-    recorder: snapshot['recorder'] === 'cuda-mempool' ? 'cuda-mempool' : 'PyTorch',
+    recorder: RECORDERS.find(each => each === snapshot['recorder']) ?? 'PyTorch',
     settings: allocatorSettings(snapshot['allocator_settings']),
     final: segments === undefined ? null : finalState(segments, chosen, events.stackOf),
   })
