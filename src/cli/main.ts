@@ -8,6 +8,7 @@ import type { ConvertArguments } from './convert.js'
 import { explain, UsageError } from './exit.js'
 import type { InfoOptions } from './info.js'
 import type { ReplayArguments } from './replay.js'
+import type { TopOptions } from './top.js'
 
 const PACKAGE = new URL('../../../package.json', import.meta.url)
 const { version } = JSON.parse(readFileSync(PACKAGE, 'utf8')) as { version: string }
@@ -108,6 +109,14 @@ program
   .action(async (file: string, options: ConvertArguments) => {
     process.exitCode = await (await import('./convert.js')).convertFile(file, options)
   })
+
+program
+  .command('top')
+  .description('watch the pools of a running process, which serve(pool) or CUDA_MEMPOOL_SERVE=1 makes watchable')
+  .argument('[process]', 'process id, or path of its socket; default the only process that is served')
+  .option('--once', 'print the figures once and end; the same without a terminal')
+  .option('--json', 'print the figures once as one JSON object')
+  .action(async (target: string | undefined, options: TopOptions) => (await import('./top.js')).top(target, options))
 
 /** Collects an option that may be given several times. */
 function collected(value: string, before: readonly string[] = []): string[] {

@@ -1,7 +1,7 @@
 // The allocations of a trace as CSV.
 
 import { siteOf } from '../../trace/failures/holders.js'
-import { BEFORE, NEVER, type Trace } from '../../trace/trace.js'
+import { BEFORE, NEVER, stackFrames, type Trace } from '../../trace/trace.js'
 import { type PolicyMemory, recordedMemory } from './policy-memory.js'
 
 const ROWS_A_PIECE = 4096
@@ -29,13 +29,13 @@ export function* allocationRows(
 ): Generator<string> {
   const { blocks, streams, timeUs } = trace
   const placed = policies.filter(({ address }) => address !== null)
-  const sites = Array.from<string | undefined>({ length: trace.stacks.length })
+  const sites = Array.from<string | undefined>({ length: trace.stacks.count })
   const timeOf = (event: number) => (event < 0 || event === NEVER ? '' : `${round(timeUs[event] - timeUs[0])}`)
   const numberOf = (event: number) => (event === BEFORE || event === NEVER ? '' : `${event}`)
   let piece = `${[...COLUMNS, ...placed.map(({ policy }) => `${policy}_address`)].map(quoted).join()}\n`
   for (let number = 0; number < blocks.count; number++) {
     const stack = blocks.stack[number]
-    sites[stack] ??= quoted(siteOf(trace.stacks[stack]).site ?? '')
+    sites[stack] ??= quoted(siteOf(stackFrames(trace.stacks, stack)).site ?? '')
     const row = [
       number,
       blocks.bytes[number],

@@ -2,7 +2,7 @@
 
 import { describe } from '../../base/bytes.js'
 import { FormatError } from '../../base/errors.js'
-import { Action, BEFORE, type Frame, type Trace } from '../../trace/trace.js'
+import { Action, BEFORE, type Frame, stackFrames, type Trace } from '../../trace/trace.js'
 
 /** What the blocks of one call stack are together. */
 export interface HeldStack {
@@ -51,7 +51,9 @@ export function heldStacks(trace: Trace, event: number): HeldStack[] {
     sum.bytes += blocks.bytes[number]
     sum.blocks++
   }
-  return [...sums].map(([stack, sum]) => ({ frames: trace.stacks[stack], ...sum })).sort((a, b) => b.bytes - a.bytes)
+  return [...sums]
+    .map(([stack, sum]) => ({ frames: stackFrames(trace.stacks, stack), ...sum }))
+    .sort((a, b) => b.bytes - a.bytes)
 }
 
 const RECIPES: Readonly<Record<Trace['recorder'], string>> = {

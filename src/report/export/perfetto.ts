@@ -3,7 +3,7 @@
 
 import { formatBytes, MiB } from '../../base/bytes.js'
 import { siteOf } from '../../trace/failures/holders.js'
-import { Action, BEFORE, type Trace } from '../../trace/trace.js'
+import { Action, BEFORE, stackFrames, type Trace } from '../../trace/trace.js'
 import { peakEvent } from './moment.js'
 import { type PolicyMemory, recordedMemory } from './policy-memory.js'
 import { ProtobufMessage } from './protobuf.js'
@@ -63,7 +63,7 @@ export function* perfettoTrace(
       sites.add(time, number, -blocks.bytes[number])
       lanes.end(time, number)
     } else if (action[event] === Action.outOfMemory) {
-      const site = siteOf(trace.stacks[trace.stack[event]]).site
+      const site = siteOf(stackFrames(trace.stacks, trace.stack[event])).site
       writer.event(TYPE.instant, failures, time, `asked for ${formatBytes(bytes[event])}`, site)
     }
     if (writer.isFull) yield writer.take()
@@ -73,7 +73,7 @@ export function* perfettoTrace(
 }
 
 function nameOf({ blocks, stacks }: Trace, number: number): string {
-  const { site } = siteOf(stacks[blocks.stack[number]])
+  const { site } = siteOf(stackFrames(stacks, blocks.stack[number]))
   return `${formatBytes(blocks.bytes[number])}${site === null ? '' : ` ${site}`}`
 }
 
@@ -179,7 +179,7 @@ class SiteCounters {
   ) {
     const { blocks, stacks } = trace
     const peak = peakEvent(trace)
-    const sites = stacks.map(frames => siteOf(frames).site)
+    const sites = Array.from({ length: stacks.count }, (_, stack) => siteOf(stackFrames(stacks, stack)).site)
     const held = new Map<string, number>()
     for (let number = 0; number < blocks.count; number++) {
       const site = sites[blocks.stack[number]]
