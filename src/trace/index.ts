@@ -2,7 +2,7 @@
 
 export type { Holder } from './failures/holders.js'
 export { type RecordedOutOfMemory, recordedOutOfMemories, type Verdict } from './failures/out-of-memory.js'
-export { parseRecording, readRecording } from './formats/read-recording.js'
+export { parseRecording, parseRecordings, readRecording, readRecordings } from './formats/read-recording.js'
 export {
   parseSnapshot,
   parseSnapshots,

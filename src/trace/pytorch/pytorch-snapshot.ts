@@ -149,7 +149,7 @@ function checkPath(call: string, path: unknown): void {
   throw new TypeError(`${call}: path must name a snapshot file, not ${describe(path)}`)
 }
 
-function checkBytes(call: string, bytes: unknown): Buffer {
+export function checkBytes(call: string, bytes: unknown): Buffer {
   if (!(bytes instanceof Uint8Array)) {
     const hint = typeof bytes === 'string' ? '; readSnapshot(path) reads a file' : ''
     throw new TypeError(`${call}: bytes must be a Buffer or Uint8Array, not ${describe(bytes)}${hint}`)
