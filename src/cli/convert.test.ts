@@ -161,7 +161,7 @@ describe('--fail-if', () => {
     assert.ok(existsSync(path))
   })
 
-  test('is refused if it is no condition', () => {
+  test('is refused if it is wrong', () => {
     const wrong: [string, RegExp][] = [
       ['overhead', /write a figure, a comparison and a number, like overhead>1\.2/],
       ['process.exit()>1', /write a figure/],

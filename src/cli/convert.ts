@@ -39,7 +39,7 @@ const ENDINGS: Readonly<Record<string, Format>> = {
   '.folded': 'collapsed',
 }
 const FORMATS = [...new Set(Object.values(ENDINGS))]
-/** What to do with the result. */
+/** The next step with a result. */
 const NEXT: Readonly<Record<Format, (path: string) => string>> = {
   pickle: () => 'open it in https://pytorch.org/memory_viz',
   perfetto: () => 'open it in https://ui.perfetto.dev',

@@ -14,7 +14,7 @@ export function checkOutput(path: string, force: boolean): void {
   if (!force) throw new UsageError(`${path}: the file exists; --force replaces it`)
 }
 
-/** Writes all pieces. Throws UsageError with one line, and leaves nothing behind, if that is not possible. */
+/** Writes all pieces. If it fails, it throws UsageError with one line, and leaves no file behind. */
 export async function writeOutput(path: string, pieces: Iterable<string | Uint8Array>, force: boolean): Promise<void> {
   if (path === PIPED) return writePiped(pieces)
   const partial = `${path}.${process.pid}.partial`

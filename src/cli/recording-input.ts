@@ -1,4 +1,4 @@
-// What all commands share that read recordings: the file or standard input, numbers in options, the progress bar.
+// For all commands that read recordings: the file or standard input, numbers in options, the progress bar.
 
 import { readPipedRecording, readRecording } from '../trace/formats/read-recording.js'
 import type { SnapshotOptions } from '../trace/pytorch/pytorch-snapshot.js'
