@@ -6,16 +6,16 @@ import { NoDeviceError } from '../base/errors.js'
 import type { Device } from '../device/device.js'
 import { type DeviceChoice, openDevice } from '../device/open.js'
 import { replayDevices } from '../device/replay-devices.js'
+import { reportJson } from '../report/export/report-json.js'
 import { replayText } from '../report/replay-text.js'
-import { readPipedRecording, readRecording } from '../trace/formats/read-recording.js'
-import type { SnapshotOptions } from '../trace/pytorch/pytorch-snapshot.js'
 import { replay } from '../trace/replay.js'
 import type { ReplayOptions } from '../trace/replay-options.js'
-import { POLICIES, type Policy, type ReplayReport } from '../trace/replay-result.js'
+import { DEFAULT_POLICIES, POLICIES, type Policy, type ReplayReport } from '../trace/replay-result.js'
 import type { Trace } from '../trace/trace.js'
 import { chosenDevice } from './device-option.js'
 import { STATUS, UsageError } from './exit.js'
-import { ProgressBar } from './progress-bar.js'
+import { checkReplayed, heldConditions, parseCondition } from './fail-if.js'
+import { PIPED, readFile, wholeNumber, withBar } from './recording-input.js'
 import { print } from './terminal.js'
 
 /** The options as text, from the command line. */
@@ -29,16 +29,16 @@ export interface ReplayArguments {
   readonly timing?: boolean
   readonly verify?: boolean
   readonly json?: boolean
+  readonly failIf?: readonly string[]
 }
 
-/** The file name that means standard input. */
-const PIPED = '-'
 const LEAST_CAPACITY_BYTES = 2 * MiB
-const MOST_COUNT = 1_000_000
 
 /** Replays all files and returns the exit status. */
 export async function replayFiles(files: readonly string[], given: ReplayArguments): Promise<number> {
   const options = optionsOf(given)
+  const conditions = (given.failIf ?? []).map(parseCondition)
+  checkReplayed(conditions, options.policies ?? DEFAULT_POLICIES)
   const choice = chosenDevice(given.device)
   const recorded = given.gpu === undefined ? {} : { device: wholeNumber(given.gpu, '--gpu', 0, '') }
   if (files.filter(file => file === PIPED).length > 1)
@@ -49,7 +49,7 @@ export async function replayFiles(files: readonly string[], given: ReplayArgumen
     replayDevices(trace, held.simulated ? 'simulated' : held.ordinal, options.capacityBytes)
   const traces: Trace[] = []
   for (const file of files) {
-    traces.push(await withBar(bar => read(file, { ...recorded, onProgress: done => bar.update(done, file) })))
+    traces.push(await withBar(bar => readFile(file, { ...recorded, onProgress: done => bar.update(done, file) })))
   }
   let status: number = STATUS.done
   for (const [index, trace] of traces.entries()) {
@@ -58,16 +58,13 @@ export async function replayFiles(files: readonly string[], given: ReplayArgumen
       return replay(trace, opener(trace), { ...options, onProgress })
     })
     if (index > 0 && !given.json) print('')
-    print(given.json ? JSON.stringify(report) : style => replayText(report, style))
-    if (failed(report)) status = STATUS.failedReplay
+    print(given.json ? reportJson(report) : style => replayText(report, style))
+    const held = heldConditions(conditions, report)
+    for (const line of held) process.stderr.write(`cuda-mempool: ${line}\n`)
+    if (held.length > 0) status = STATUS.conditionHeld
+    else if (failed(report) && status === STATUS.done) status = STATUS.failedReplay
   }
   return status
-}
-
-function read(file: string, options: SnapshotOptions): Trace {
-  if (file !== PIPED) return readRecording(file, options)
-  if (process.stdin.isTTY) throw new UsageError(`${PIPED}: standard input is a terminal; pipe a recording into it`)
-  return readPipedRecording(options)
 }
 
 /** A replay needs no GPU, so 'auto' does not refuse a machine without koffi. */
@@ -77,15 +74,6 @@ function openForReplay(choice: DeviceChoice): Device {
   } catch (error) {
     if (choice !== 'auto' || !(error instanceof NoDeviceError)) throw error
     return openDevice('simulated')
-  }
-}
-
-async function withBar<T>(work: (bar: ProgressBar) => T | Promise<T>): Promise<T> {
-  const bar = new ProgressBar()
-  try {
-    return await work(bar)
-  } finally {
-    bar.clear()
   }
 }
 
@@ -126,10 +114,4 @@ function capacityOf(text: string): number {
   }
   if (bytes >= LEAST_CAPACITY_BYTES) return bytes
   throw new UsageError(`--capacity: '${text}' is below 2MiB, the least that a device gives at once`)
-}
-
-function wholeNumber(text: string, option: string, least: number, alternative: string): number {
-  const value = /^\d+$/.test(text) ? Number(text) : NaN
-  if (value >= least && value <= MOST_COUNT) return value
-  throw new UsageError(`${option}: '${text}' is no whole number from ${least} to ${MOST_COUNT}${alternative}`)
 }

@@ -4,7 +4,7 @@ export { type StackDifference, type TraceDifference, traceDifference } from './a
 export { leftBlocks, type Step, type Steps, stepsOf } from './analysis/steps.js'
 export type { Holder } from './failures/holders.js'
 export { type RecordedOutOfMemory, recordedOutOfMemories, type Verdict } from './failures/out-of-memory.js'
-export { parseRecording, readRecording } from './formats/read-recording.js'
+export { parseRecording, parseRecordings, readRecording, readRecordings } from './formats/read-recording.js'
 export type { ExistenceRanges, Placements } from './placements/placements.js'
 export {
   parseSnapshot,
