@@ -7,6 +7,7 @@ import { POLICIES } from '../trace/replay-result.js'
 import { explain, UsageError } from './exit.js'
 import type { InfoOptions } from './info.js'
 import type { ReplayArguments } from './replay.js'
+import type { TuneArguments } from './tune.js'
 
 const PACKAGE = new URL('../../../package.json', import.meta.url)
 const { version } = JSON.parse(readFileSync(PACKAGE, 'utf8')) as { version: string }
@@ -82,6 +83,24 @@ program
   .action(async (files: string[], options: ReplayArguments) => {
     process.exitCode = await (await import('./replay.js')).replayFiles(files, options)
   })
+
+program
+  .command('tune')
+  .description("try settings of PyTorch's allocator over recorded runs, and print which to set")
+  .argument('<file...>', 'PyTorch memory snapshots, as for replay; several are tuned together')
+  .option('--gpu <number>', 'the recorded GPU, if a file has several; default the one with the most events')
+  .option('--capacity <size>', 'the memory that the program may reserve, like 24GiB: whether it fits, and what helps')
+  .option('--setting <text>', 'try this setting, like max_split_size_mb:128, not the usual ones; may be repeated', append)
+  .option('--seconds <number>', 'try no further setting after this time')
+  .option('--json', 'print one JSON object')
+  .addHelpText('after', RECIPE)
+  .action(async (files: string[], options: TuneArguments) => {
+    process.exitCode = await (await import('./tune.js')).tuneFiles(files, options)
+  })
+
+function append(text: string, texts: readonly string[] = []): string[] {
+  return [...texts, text]
+}
 
 // A reader such as head may stop early.
 process.stdout.on('error', (error: NodeJS.ErrnoException) => {

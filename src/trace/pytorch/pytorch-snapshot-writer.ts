@@ -5,7 +5,7 @@ import { MiB } from '../../base/bytes.js'
 import { ReservedSegments } from '../reserved-segments.js'
 import { Action, type ActionCode, type Frame, framesOf, NEVER, type Segment, type Trace } from '../trace.js'
 import { PickleTuple, writePickle } from './pickle-writer.js'
-import { roundPytorchBytes } from './policy-blocks.js'
+import { roundPytorchBytes } from './model/policy-blocks.js'
 
 const NAMES: Readonly<Record<ActionCode, string>> = {
   [Action.alloc]: 'alloc',
