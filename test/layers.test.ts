@@ -31,6 +31,7 @@ const ROWS: readonly (readonly string[])[] = [
   ['pool/wrappers'],
   ['trace'],
   ['report'],
+  ['live'],
   ['device'],
   ['index.ts'],
   ['cli'],

@@ -7,6 +7,7 @@ import { POLICIES } from '../trace/replay-result.js'
 import { explain, UsageError } from './exit.js'
 import type { InfoOptions } from './info.js'
 import type { ReplayArguments } from './replay.js'
+import type { TopOptions } from './top.js'
 import type { TuneArguments } from './tune.js'
 
 const PACKAGE = new URL('../../../package.json', import.meta.url)
@@ -97,6 +98,14 @@ program
   .action(async (files: string[], options: TuneArguments) => {
     process.exitCode = await (await import('./tune.js')).tuneFiles(files, options)
   })
+
+program
+  .command('top')
+  .description('watch the pools of a running process, which serve(pool) or CUDA_MEMPOOL_SERVE=1 makes watchable')
+  .argument('[process]', 'process id, or path of its socket; default the only process that is served')
+  .option('--once', 'print the figures once and end; the same without a terminal')
+  .option('--json', 'print the figures once as one JSON object')
+  .action(async (target: string | undefined, options: TopOptions) => (await import('./top.js')).top(target, options))
 
 function append(text: string, texts: readonly string[] = []): string[] {
   return [...texts, text]

@@ -7,10 +7,11 @@ import type { Device } from '../device/device.js'
 import { type DeviceChoice, openDevice } from '../device/open.js'
 import { replayDevices } from '../device/replay-devices.js'
 import { replayText } from '../report/replay-text.js'
-import { readPipedSnapshot, readSnapshot, type SnapshotOptions } from '../trace/pytorch/pytorch-snapshot.js'
+import { readPipedRecording, readRecording } from '../trace/formats/read-recording.js'
+import type { SnapshotOptions } from '../trace/pytorch/pytorch-snapshot.js'
 import { replay } from '../trace/replay.js'
 import type { ReplayOptions } from '../trace/replay-options.js'
-import { POLICIES, type Policy, type ReplayReport } from '../trace/replay-result.js'
+import { type NamedPolicy, POLICIES, type Policy, type ReplayReport } from '../trace/replay-result.js'
 import type { Trace } from '../trace/trace.js'
 import { chosenDevice } from './device-option.js'
 import { STATUS, UsageError } from './exit.js'
@@ -32,6 +33,8 @@ export interface ReplayArguments {
 
 /** The file name that means standard input. */
 const PIPED = '-'
+/** Before the settings of PyTorch in the name of a policy. */
+const SETTINGS = 'pytorch:'
 const LEAST_CAPACITY_BYTES = 2 * MiB
 const MOST_COUNT = 1_000_000
 
@@ -64,9 +67,9 @@ export async function replayFiles(files: readonly string[], given: ReplayArgumen
 }
 
 function read(file: string, options: SnapshotOptions): Trace {
-  if (file !== PIPED) return readSnapshot(file, options)
+  if (file !== PIPED) return readRecording(file, options)
   if (process.stdin.isTTY) throw new UsageError(`${PIPED}: standard input is a terminal; pipe a recording into it`)
-  return readPipedSnapshot(options)
+  return readPipedRecording(options)
 }
 
 /** A replay needs no GPU, so 'auto' does not refuse a machine without koffi. */
@@ -108,10 +111,16 @@ function optionsOf({ policy, capacity, lag, repeat, timing, verify }: ReplayArgu
 }
 
 function policiesOf(list: string): Policy[] {
-  const names = list.split(',').map(name => name.trim())
-  const unknown = names.find(name => !POLICIES.includes(name as Policy))
+  const names: string[] = []
+  for (const part of list.split(',').map(name => name.trim())) {
+    // Settings have commas between them, too.
+    const continues = names.at(-1)?.startsWith(SETTINGS) && part.includes(':') && !part.startsWith(SETTINGS)
+    if (continues) names[names.length - 1] += `,${part}`
+    else names.push(part)
+  }
+  const unknown = names.find(name => !name.startsWith(SETTINGS) && !POLICIES.includes(name as NamedPolicy))
   if (unknown !== undefined) {
-    throw new UsageError(`--policy: there is no '${unknown}'; there are ${POLICIES.join(', ')}`)
+    throw new UsageError(`--policy: there is no '${unknown}'; there are ${POLICIES.join(', ')}, and pytorch:SETTINGS`)
   }
   return [...new Set(names)] as Policy[]
 }

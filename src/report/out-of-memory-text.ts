@@ -30,7 +30,7 @@ export function outOfMemoryText({ trace }: ReplayReport, { width, paint }: TextS
   ]
 }
 
-interface Names {
+export interface Names {
   /** the allocator that was recorded */
   readonly allocator: string
   /** how a program sets a limit of its own */
@@ -39,7 +39,7 @@ interface Names {
   readonly stacks: string
 }
 
-function namesOf(recorder: ReplayReport['trace']['recorder']): Names {
+export function namesOf(recorder: ReplayReport['trace']['recorder']): Names {
   if (recorder === 'PyTorch') {
     return {
       allocator: 'PyTorch',
@@ -47,10 +47,12 @@ function namesOf(recorder: ReplayReport['trace']['recorder']): Names {
       stacks: 'torch.cuda.memory._record_memory_history() records them unless its context is None',
     }
   }
+  if (recorder === 'RMM') return { allocator: 'RMM', limit: 'limiting_resource_adaptor', stacks: 'RMM logs none' }
+  if (recorder === 'CUDA') return { allocator: 'CUDA', limit: 'the pool', stacks: 'Nsight Systems exports none' }
   return { allocator: 'the pool', limit: 'maxPoolBytes', stacks: 'recorded(pool, { stacks: true }) records them' }
 }
 
-function factsOf(failed: RecordedOutOfMemory): [name: string, value: string][] {
+export function factsOf(failed: RecordedOutOfMemory): [name: string, value: string][] {
   const { event, askedBytes, site, inUseBytes, waitingBytes, reservedBytes, deviceFreeBytes } = failed
   const where = site === null ? '' : ` by ${siteText(site)}`
   const facts: [string, string][] = [
@@ -71,7 +73,7 @@ function idleText({ idleBytes, idlePieces, largestIdleBytes }: RecordedOutOfMemo
     : `${bytes} in ${formatCount(idlePieces)} pieces, the largest ${formatBytes(largestIdleBytes ?? 0)}`
 }
 
-function verdictOf(failed: RecordedOutOfMemory, names: Names): string {
+export function verdictOf(failed: RecordedOutOfMemory, names: Names): string {
   const { neededBytes, capacityBytes, deviceHadRoom, deviceFreeBytes } = failed
   const needed = formatBytes(neededBytes)
   const free = formatBytes(deviceFreeBytes ?? 0)
@@ -149,7 +151,7 @@ function holdersText({ holders, inUseBytes }: RecordedOutOfMemory, names: Names,
   return ['Held at that moment, by call site:', ...lines].join('\n')
 }
 
-function holderText({ site, through, before, blocks }: Holder): string {
+export function holderText({ site, through, before, blocks }: Holder): string {
   const count = blocks === 1 ? '1 block' : `${formatCount(blocks)} blocks`
   const place = site === null ? (before ? 'from before the recording' : 'without a call stack') : siteText(site)
   return `${place}${through === null ? '' : `, in ${siteText(through)}`} (${count})`

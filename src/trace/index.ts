@@ -2,7 +2,14 @@
 
 export type { Holder } from './failures/holders.js'
 export { type RecordedOutOfMemory, recordedOutOfMemories, type Verdict } from './failures/out-of-memory.js'
-export { parseSnapshot, readSnapshot, type SnapshotOptions } from './pytorch/pytorch-snapshot.js'
+export { parseRecording, readRecording } from './formats/read-recording.js'
+export {
+  parseSnapshot,
+  parseSnapshots,
+  readSnapshot,
+  readSnapshots,
+  type SnapshotOptions,
+} from './pytorch/pytorch-snapshot.js'
 export { pickleSnapshot } from './pytorch/pytorch-snapshot-writer.js'
 export { RecordedPool, type RecorderOptions, recorded } from './recorder.js'
 export { replay } from './replay.js'
@@ -23,13 +30,16 @@ export {
 export {
   Action,
   type ActionCode,
+  type Annotation,
   BEFORE,
   type Blocks,
+  type CallStacks,
   type Frame,
   framesOf,
   frameText,
   NEVER,
   type OtherDevice,
   type Segment,
+  stackFrames,
   type Trace,
 } from './trace.js'

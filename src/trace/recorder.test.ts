@@ -8,6 +8,7 @@ import { Clocks } from '../order/clocks.js'
 import { Stream } from '../order/stream.js'
 import { CachingPool } from '../pool/caching/caching-pool.js'
 import { parsePoolOptions } from '../pool/caching/options.js'
+import { tagged } from '../pool/wrappers/tagged.js'
 import { WRAPPERS, type Wrap, wrapperSuite } from '../pool/wrappers/wrapper.suite.js'
 import { parseSnapshot } from './pytorch/pytorch-snapshot.js'
 import { pickleSnapshot } from './pytorch/pytorch-snapshot-writer.js'
@@ -65,6 +66,22 @@ test('a failed request has its call stack, too', () => {
   assert.throws(() => pool.allocate(32 * MiB), OutOfMemoryError)
   const trace = pool.trace()
   for (const event of [0, 1]) assert.match(framesOf(trace, event)[0].filename, /recorder\.test\.js$/)
+})
+
+test('a block has the size that the pool granted, and the tag of its scope', () => {
+  const tags = tagged(openPool())
+  const pool = recorded(tags)
+  pool.allocate(1000)
+  tags.inScope('weights', () => pool.allocate(300))
+  for (const trace of [pool.trace(), parseSnapshot(pickleSnapshot(pool.trace()), 'again')]) {
+    const { blocks, dropped, complete } = trace
+    assert.deepEqual([...blocks.grantedBytes], [1024, 512])
+    assert.deepEqual(
+      [...blocks.tag].map(tag => trace.tags[tag]),
+      ['', 'weights'],
+    )
+    assert.deepEqual([dropped, complete], [0, true])
+  }
 })
 
 const recorder: Wrap = upstream => {

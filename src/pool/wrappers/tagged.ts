@@ -119,6 +119,14 @@ export class TaggedPool extends Wrapper {
     return this.scopes.run(this.account(tag), work)
   }
 
+  /**
+   * The tag of the innermost scope; null outside of all scopes.
+   * @internal
+   */
+  get currentTag(): string | null {
+    return this.scopes.getStore()?.tag ?? null
+  }
+
   /** The figures by tag, for all tags that have a limit or were used. */
   statsByTag(): Record<string, TagStats> {
     const rows = Array.from(this.accounts.values(), ({ tag, bytes, allocations, limitBytes }): [string, TagStats] => [

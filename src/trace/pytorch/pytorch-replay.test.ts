@@ -4,7 +4,7 @@ import { test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { gunzipSync } from 'node:zlib'
 import { MiB } from '../../base/bytes.js'
-import { Action, type ActionCode } from '../trace.js'
+import { Action, type ActionCode, framesOf } from '../trace.js'
 import { type FinalState, TraceBuilder } from '../trace-builder.js'
 import { readPickle } from './pickle.js'
 import { writePickle } from './pickle-writer.js'
@@ -123,7 +123,7 @@ test('with a capacity, failures are counted, and the first is described', () => 
   const failure = result.firstFailure!
   assert.equal(trace.action[failure.event], Action.alloc)
   assert.equal(failure.bytes, trace.bytes[failure.event])
-  assert.deepEqual(failure.frames, trace.stacks[trace.stack[failure.event]])
+  assert.deepEqual(failure.frames, framesOf(trace, failure.event))
   assert.equal(replayPytorchPolicy(trace, { capacityBytes: trace.recordedPeakReservedBytes! }).failures, 0)
 })
 
