@@ -49,7 +49,7 @@ const KNOW_A_DRIVER: Readonly<Record<string, string>> = {
   'device/open.ts': 'opens devices',
   'device/replay-devices.ts': 'opens a simulated device of the size that a replay needs',
   'trace/replay-device.ts': 'asks a device which kind it is',
-  'trace/pytorch/driver-tally.ts': 'adds up costs of calls that a model of an allocator would make',
+  'trace/pytorch/model/driver-tally.ts': 'adds up costs of calls that a model of an allocator would make',
   'cli/features.ts': 'names functions of libcuda',
   'cli/inspect-device.ts': 'tells which functions of libcuda are there',
 }

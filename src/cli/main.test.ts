@@ -69,7 +69,7 @@ describe('help and version', () => {
 
 describe('a wrong command line is refused in one line', () => {
   const wrong: [string, string[], RegExp, NodeJS.ProcessEnv?][] = [
-    ['no command', [], /name a command: info, demo, replay, convert or top/],
+    ['no command', [], /name a command: info, demo, replay, tune, convert or top/],
     ['an unknown command', ['inof'], /unknown command 'inof'.*info/],
     ['an unknown option', ['demo', '--fast'], /unknown option '--fast'/],
     ['an argument too many', ['demo', 'now'], /too many arguments/],

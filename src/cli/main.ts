@@ -9,6 +9,7 @@ import { explain, UsageError } from './exit.js'
 import type { InfoOptions } from './info.js'
 import type { ReplayArguments } from './replay.js'
 import type { TopOptions } from './top.js'
+import type { TuneArguments } from './tune.js'
 
 const PACKAGE = new URL('../../../package.json', import.meta.url)
 const { version } = JSON.parse(readFileSync(PACKAGE, 'utf8')) as { version: string }
@@ -108,6 +109,24 @@ program
   .addHelpText('after', STATUSES)
   .action(async (file: string, options: ConvertArguments) => {
     process.exitCode = await (await import('./convert.js')).convertFile(file, options)
+  })
+
+program
+  .command('tune')
+  .description("try settings of PyTorch's allocator over recorded runs, and print which to set")
+  .argument('<file...>', 'PyTorch memory snapshots, as for replay; several are tuned together')
+  .option('--gpu <number>', 'the recorded GPU, if a file has several; default the one with the most events')
+  .option('--capacity <size>', 'the memory that the program may reserve, like 24GiB: whether it fits, and what helps')
+  .option(
+    '--setting <text>',
+    'try this setting, like max_split_size_mb:128, not the usual ones; may be repeated',
+    collected,
+  )
+  .option('--seconds <number>', 'try no further setting after this time')
+  .option('--json', 'print one JSON object')
+  .addHelpText('after', RECIPE)
+  .action(async (files: string[], options: TuneArguments) => {
+    process.exitCode = await (await import('./tune.js')).tuneFiles(files, options)
   })
 
 program

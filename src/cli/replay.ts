@@ -10,7 +10,7 @@ import { reportJson } from '../report/export/report-json.js'
 import { replayText } from '../report/replay-text.js'
 import { replay } from '../trace/replay.js'
 import type { ReplayOptions } from '../trace/replay-options.js'
-import { DEFAULT_POLICIES, POLICIES, type Policy, type ReplayReport } from '../trace/replay-result.js'
+import { DEFAULT_POLICIES, type NamedPolicy, POLICIES, type Policy, type ReplayReport } from '../trace/replay-result.js'
 import type { Trace } from '../trace/trace.js'
 import { chosenDevice } from './device-option.js'
 import { STATUS, UsageError } from './exit.js'
@@ -32,6 +32,8 @@ export interface ReplayArguments {
   readonly failIf?: readonly string[]
 }
 
+/** Before the settings of PyTorch in the name of a policy. */
+const SETTINGS = 'pytorch:'
 const LEAST_CAPACITY_BYTES = 2 * MiB
 
 /** Replays all files and returns the exit status. */
@@ -97,10 +99,16 @@ function optionsOf({ policy, capacity, lag, repeat, timing, verify }: ReplayArgu
 }
 
 function policiesOf(list: string): Policy[] {
-  const names = list.split(',').map(name => name.trim())
-  const unknown = names.find(name => !POLICIES.includes(name as Policy))
+  const names: string[] = []
+  for (const part of list.split(',').map(name => name.trim())) {
+    // Settings have commas between them, too.
+    const continues = names.at(-1)?.startsWith(SETTINGS) && part.includes(':') && !part.startsWith(SETTINGS)
+    if (continues) names[names.length - 1] += `,${part}`
+    else names.push(part)
+  }
+  const unknown = names.find(name => !name.startsWith(SETTINGS) && !POLICIES.includes(name as NamedPolicy))
   if (unknown !== undefined) {
-    throw new UsageError(`--policy: there is no '${unknown}'; there are ${POLICIES.join(', ')}`)
+    throw new UsageError(`--policy: there is no '${unknown}'; there are ${POLICIES.join(', ')}, and pytorch:SETTINGS`)
   }
   return [...new Set(names)] as Policy[]
 }

@@ -10,7 +10,7 @@ import { formatCount, formatNs, formatRatio } from './number-format.js'
 import { factsOf, holderText, namesOf, verdictOf } from './out-of-memory-text.js'
 import type { PageFailure, PagePolicy, PageRecording } from './page-data.js'
 import { helpfulSetting, recordedSettings } from './pytorch-settings.js'
-import { NAMES } from './replay-tables.js'
+import { nameOf } from './replay-tables.js'
 
 /** More pieces than this are too small to see in a bar. */
 const MOST_PIECES = 60
@@ -40,7 +40,7 @@ function policiesOf(trace: Trace, replay: ReplayReport | null): PagePolicy[] {
     .filter(run => run.policy !== 'recorded' || run.peakReservedBytes !== null)
     .map((run: ReplayRun) => ({
       policy: run.policy,
-      label: NAMES[run.policy],
+      label: nameOf(run.policy),
       peakBytes: run.peakReservedBytes,
       overhead: run.overhead,
       leastCapacityBytes: run.leastCapacityBytes,
@@ -49,7 +49,7 @@ function policiesOf(trace: Trace, replay: ReplayReport | null): PagePolicy[] {
   const recorded = trace.recordedPeakReservedBytes
   if (recorded === null || policies.some(({ policy }) => policy === 'recorded')) return policies
   const overhead = trace.peakRequestedBytes > 0 ? recorded / trace.peakRequestedBytes : null
-  const own = { policy: 'recorded', label: NAMES.recorded, leastCapacityBytes: null, failures: 0 }
+  const own = { policy: 'recorded', label: nameOf('recorded'), leastCapacityBytes: null, failures: 0 }
   return [{ ...own, peakBytes: recorded, overhead }, ...policies]
 }
 

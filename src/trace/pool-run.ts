@@ -9,13 +9,13 @@ import { PoolPlacements } from './placements/pool-placements.js'
 import { countCalls, type ReplayDevice, totalBytesOf } from './replay-device.js'
 import type { Settings } from './replay-options.js'
 import { ReplayPass, type ReplayPassObserver } from './replay-pass.js'
-import type { Policy, ReplayRun } from './replay-result.js'
+import type { NamedPolicy, ReplayRun } from './replay-result.js'
 import { type RoundCalls, ratios, sumOf } from './run-figures.js'
 import type { Trace } from './trace.js'
 import { Verifier } from './verify.js'
 
 export async function poolRun(
-  policy: Policy,
+  policy: NamedPolicy,
   trace: Trace,
   open: (capacityBytes?: number) => ReplayDevice,
   settings: Settings,
@@ -94,7 +94,7 @@ export async function poolRun(
  * event `failedFrom` on. Null if the device does not keep a policy of the driver's own within it.
  */
 export function poolServes(
-  policy: Policy,
+  policy: NamedPolicy,
   trace: Trace,
   open: (capacityBytes?: number) => ReplayDevice,
   settings: Settings,
@@ -135,7 +135,7 @@ class RoundCounter implements ReplayPassObserver {
   }
 }
 
-function openPool(policy: Policy, device: ReplayDevice, { pool }: Settings, capacityBytes: number): Pool {
+function openPool(policy: NamedPolicy, device: ReplayDevice, { pool }: Settings, capacityBytes: number): Pool {
   const limit = { maxPoolBytes: capacityBytes }
   switch (policy) {
     case 'cuda-mempool':

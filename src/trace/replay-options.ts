@@ -2,7 +2,8 @@ import { checkByteCount, describe } from '../base/bytes.js'
 import { checkOptionNames } from '../base/option-names.js'
 import type { PoolOptions } from '../pool/caching/options.js'
 import type { Lag } from './modelled-work.js'
-import { DEFAULT_POLICIES, POLICIES, type Policy } from './replay-result.js'
+import { pytorchSettingsOf } from './pytorch/pytorch-run.js'
+import { DEFAULT_POLICIES, type NamedPolicy, POLICIES, type Policy } from './replay-result.js'
 
 const DEFAULT_LAG = 8
 
@@ -61,9 +62,8 @@ export function settingsOf(options: ReplayOptions): Settings {
   const { policies = DEFAULT_POLICIES, lag = DEFAULT_LAG, capacityBytes = Infinity, repeat = 1 } = options
   if (!Array.isArray(policies)) throw new TypeError(`policies must be a list of names, not ${describe(policies)}`)
   for (const policy of policies) {
-    if (!POLICIES.includes(policy)) {
-      throw new RangeError(`policies: there is no '${policy}'; there are ${POLICIES.join(', ')}`)
-    }
+    if (pytorchSettingsOf(policy) !== null || POLICIES.includes(policy as NamedPolicy)) continue
+    throw new RangeError(`policies: there is no '${policy}'; there are ${POLICIES.join(', ')}, and pytorch:SETTINGS`)
   }
   if (lag !== Infinity && (!Number.isInteger(lag) || lag < 0 || lag > 1e6)) {
     throw new RangeError(`lag must be a whole number of events to 1,000,000, or Infinity, not ${describe(lag)}`)

@@ -17,8 +17,8 @@ export const DEFAULT_POLICIES = [
 /**
  * All policies:
  * - recorded: PyTorch's allocator, as recorded
- * - pytorch: a model of PyTorch's allocator
- * - pytorch-expandable: the model with PyTorch's `expandable_segments`
+ * - pytorch: a model of PyTorch's allocator with the settings of the recording, without `expandable_segments`
+ * - pytorch-expandable: the same with `expandable_segments`
  * - cuda-mempool: our caching pool
  * - driver-malloc: one driver allocation for each buffer
  * - driver-pool: the driver's stream-ordered pool
@@ -27,7 +27,13 @@ export const DEFAULT_POLICIES = [
  */
 export const POLICIES = [...DEFAULT_POLICIES, 'waiting'] as const
 /** One of `POLICIES`. */
-export type Policy = (typeof POLICIES)[number]
+export type NamedPolicy = (typeof POLICIES)[number]
+/**
+ * One of `POLICIES`, or `pytorch:` with settings as PYTORCH_ALLOC_CONF has them, such as
+ * 'pytorch:max_split_size_mb:128': a model of PyTorch's allocator with these settings. With the setting
+ * `backend:cudaMallocAsync` the driver's pool is replayed, as an estimate.
+ */
+export type Policy = NamedPolicy | `pytorch:${string}`
 
 /** Nanoseconds at percentiles. */
 export interface Percentiles {

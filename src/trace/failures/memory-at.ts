@@ -1,7 +1,7 @@
 // The memory of a recording at one event: the blocks in use, and the idle pieces of the segments.
 
-import { isSmallSegment, worthSplitting } from '../pytorch/placement-rules.js'
-import { roundPytorchBytes } from '../pytorch/policy-blocks.js'
+import { isSmallSegment, worthSplitting } from '../pytorch/model/placement-rules.js'
+import { roundPytorchBytes } from '../pytorch/model/policy-blocks.js'
 import type { ReservedSegments } from '../reserved-segments.js'
 import { Action, type Segment, type Trace } from '../trace.js'
 

@@ -2,7 +2,7 @@
 // allocator gave back because its limit was reached, so it is inferred from a replay of the recording as it was made.
 
 import { Action, type Trace } from '../trace.js'
-import type { PlacementPolicy } from './policy-blocks.js'
+import type { PlacementPolicy } from './model/policy-blocks.js'
 import { replayPytorchPolicy } from './pytorch-replay.js'
 import { recordedPytorchSettings } from './recorded-settings.js'
 

@@ -2,7 +2,7 @@
 
 import type { Trace } from '../trace.js'
 import { Action } from '../trace.js'
-import { type PytorchSettings, parsePytorchSettings } from './pytorch-settings.js'
+import { type PytorchSettings, parsePytorchSettings } from './model/pytorch-settings.js'
 
 /**
  * The settings of a recording. Without settings in the recording, or with text that PyTorch of another version

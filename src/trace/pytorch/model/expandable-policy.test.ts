@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
-import { KiB, MiB } from '../../base/bytes.js'
+import { KiB, MiB } from '../../../base/bytes.js'
 import { ExpandablePolicy } from './expandable-policy.js'
 import type { PolicyBlock } from './policy-blocks.js'
 

@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { MiB } from '../../base/bytes.js'
+import { MiB } from '../../../base/bytes.js'
 import { ExpandablePolicy } from './expandable-policy.js'
 import { PytorchPolicy } from './pytorch-policy.js'
 import { parsePytorchSettings } from './pytorch-settings.js'

@@ -1,4 +1,4 @@
-import { type CallName, costOfMappingUs, costUs } from '../../driver/simulated/cost-model.js'
+import { type CallName, costOfMappingUs, costUs } from '../../../driver/simulated/cost-model.js'
 
 /** Counts the driver calls that a model of an allocator would make, and their time by the cost model. */
 export class DriverTally {

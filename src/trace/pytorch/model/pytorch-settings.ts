@@ -1,6 +1,6 @@
 // The settings of PyTorch's allocator, and their text in the environment variable PYTORCH_ALLOC_CONF.
 
-import { describe, MiB } from '../../base/bytes.js'
+import { describe, MiB } from '../../../base/bytes.js'
 
 /** Settings of PyTorch's allocator that decide where blocks lie. One that is left out has PyTorch's default. */
 export interface PytorchSettings {

@@ -7,8 +7,8 @@
 // fits, pages are mapped at the lowest part without memory that, with free neighbours, has room. All free whole pages
 // are unmapped when the capacity is spent.
 
-import { TiB } from '../../base/bytes.js'
-import { MAPPING_CALLS } from '../../driver/driver.js'
+import { TiB } from '../../../base/bytes.js'
+import { MAPPING_CALLS } from '../../../driver/driver.js'
 import { DriverTally } from './driver-tally.js'
 import {
   type BaseFor,

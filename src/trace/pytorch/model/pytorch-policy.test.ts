@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
-import { KiB, MiB } from '../../base/bytes.js'
+import { KiB, MiB } from '../../../base/bytes.js'
 import { pytorchSegmentBytes } from './placement-rules.js'
 import { type PolicyBlock, roundPytorchBytes } from './policy-blocks.js'
 import { PytorchPolicy } from './pytorch-policy.js'

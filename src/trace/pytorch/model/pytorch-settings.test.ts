@@ -2,10 +2,10 @@ import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { test } from 'node:test'
 import { gunzipSync } from 'node:zlib'
-import { MiB } from '../../base/bytes.js'
-import { readPickle } from './pickle.js'
+import { MiB } from '../../../base/bytes.js'
+import { readPickle } from '../pickle.js'
+import { RECORDED_RUNS } from '../settings-recordings.fixture.js'
 import { formatPytorchSettings, parsePytorchSettings } from './pytorch-settings.js'
-import { RECORDED_RUNS } from './settings-recordings.fixture.js'
 
 test('each setting is read from the text of the environment variable', () => {
   const text = 'max_split_size_mb:128, max_non_split_rounding_mb:64,large_segment_size_mb:40,expandable_segments:False'
@@ -34,7 +34,7 @@ test('divisions are read as PyTorch reads them', () => {
 
 test("the divisions read agree with PyTorch's own reading in every recording", () => {
   for (const { name, settings } of RECORDED_RUNS) {
-    const file = new URL(`../../../../traces/settings/${name}.pickle.gz`, import.meta.url)
+    const file = new URL(`../../../../../traces/settings/${name}.pickle.gz`, import.meta.url)
     const root = readPickle(gunzipSync(readFileSync(file))) as { allocator_settings: Record<string, object> }
     const recorded = Object.values(root.allocator_settings['roundup_power2_divisions'])
     assert.deepEqual(parsePytorchSettings(settings).roundupPower2Divisions ?? new Array(16).fill(0), recorded, name)

@@ -1,9 +1,9 @@
 // Blocks of PyTorch's caching allocator, as both models of it keep them: linked to their neighbours in a segment, and
 // sorted while they are free.
 
-import { BestFitList } from '../../base/best-fit-list.js'
-import { MiB } from '../../base/bytes.js'
-import type { MemoryWatcher } from '../placements/placements.js'
+import { BestFitList } from '../../../base/best-fit-list.js'
+import { MiB } from '../../../base/bytes.js'
+import type { MemoryWatcher } from '../../placements/placements.js'
 import type { DriverTally } from './driver-tally.js'
 
 export const ROUNDING_BYTES = 512

@@ -1,6 +1,6 @@
 // The memory of a model of PyTorch's allocator: how much it has reserved, how much it may, and where its segments lie.
 
-import type { MemoryWatcher } from '../placements/placements.js'
+import type { MemoryWatcher } from '../../placements/placements.js'
 import { PlacementRules } from './placement-rules.js'
 import { type Block, type BlockPool, BlockPools, MOST_SMALL_BYTES, type UsedRange } from './policy-blocks.js'
 import type { PytorchSettings } from './pytorch-settings.js'

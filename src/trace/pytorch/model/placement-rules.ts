@@ -1,7 +1,7 @@
 // The rules of PyTorch's allocator under given settings: how sizes are rounded, which block may serve a request, what
 // is split off, and how much memory is obtained at once.
 
-import { MiB } from '../../base/bytes.js'
+import { MiB } from '../../../base/bytes.js'
 import { MOST_SMALL_BYTES, ROUNDING_BYTES, roundUp } from './policy-blocks.js'
 import type { PytorchSettings } from './pytorch-settings.js'
 
