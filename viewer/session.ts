@@ -205,7 +205,7 @@ export class Session implements Handlers {
       stack: linesOf(stacks, blocks.stack[block]).map(siteText),
       addresses: policies.flatMap(policy => {
         const unit = policy.place?.[block] ?? NOWHERE
-        return unit === NOWHERE ? [] : [{ label: policy.label, address: addressOf(policy, unit) }]
+        return unit < 0 ? [] : [{ label: policy.label, address: addressOf(policy, unit) }]
       }),
     }
   }

@@ -64,7 +64,11 @@ test('rows and the icicle add up to what is in use, by every grouping', () => {
     for (const event of [0, live.peakEvent, mlp.events - 1]) {
       const list = live.at(event)
       const { rows } = holderRows(mlp, colouring, list, null, Infinity)
-      assert.equal(rows.reduce((total, row) => total + row.bytes, 0), live.inUse[event], grouping)
+      assert.equal(
+        rows.reduce((total, row) => total + row.bytes, 0),
+        live.inUse[event],
+        grouping,
+      )
       for (const inverted of [false, true]) {
         const boxes = icicleOf(mlp, colouring, list, { inverted, machinery: false })
         assert.equal(boxes[0].bytes, live.inUse[event])
@@ -84,7 +88,10 @@ test('the legend has the groups with most bytes at the peak, at most eight, and 
     named.map(({ bytes }) => bytes),
     named.map(({ bytes }) => bytes).sort((a, b) => b - a),
   )
-  assert.equal(legend.reduce((total, { bytes }) => total + bytes, 0), live.peakBytes)
+  assert.equal(
+    legend.reduce((total, { bytes }) => total + bytes, 0),
+    live.peakBytes,
+  )
 })
 
 test('what a filter or a search leaves out is faded', () => {
@@ -115,7 +122,11 @@ test('holes and held blocks are together what a policy has, at every event', () 
     const found = holesAt(picture, policy, held, event).flatMap(({ at, units }) =>
       Array.from({ length: units }, (_, i) => at + i),
     )
-    assert.deepEqual(found, [...has].sort((a, b) => a - b), `event ${event}`)
+    assert.deepEqual(
+      found,
+      [...has].sort((a, b) => a - b),
+      `event ${event}`,
+    )
   }
 })
 
@@ -137,8 +148,14 @@ test('questions about two markers part the blocks as their names say', () => {
   const { allocatedAt, freedAt } = mlp.blocks
   const answer = (question: Parameters<typeof answerOf>[2]) => [...answerOf(mlp, live, question, a, b)]
   assert.deepEqual(answer('heldAtA'), [...live.at(a)])
-  assert.deepEqual([...answer('through'), ...answer('grown')].sort((x, y) => x - y), [...live.at(b)])
-  assert.deepEqual([...answer('through'), ...answer('gone')].sort((x, y) => x - y), [...live.at(a)])
+  assert.deepEqual(
+    [...answer('through'), ...answer('grown')].sort((x, y) => x - y),
+    [...live.at(b)],
+  )
+  assert.deepEqual(
+    [...answer('through'), ...answer('gone')].sort((x, y) => x - y),
+    [...live.at(a)],
+  )
   const between = answer('between')
   assert.ok(between.length > 0 && between.every(block => allocatedAt[block] > a && freedAt[block] <= b))
 })

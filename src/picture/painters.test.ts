@@ -28,7 +28,12 @@ function columnAt({ left, count }: Moments, x: number): number {
   return -1
 }
 
-function painted(width: number, height: number, moments: Moments, cellAt: (event: number, row: number) => number): Painting {
+function painted(
+  width: number,
+  height: number,
+  moments: Moments,
+  cellAt: (event: number, row: number) => number,
+): Painting {
   const cells = new Uint8Array(width * height)
   for (let x = 0; x < width; x++) {
     const column = columnAt(moments, x)
@@ -69,7 +74,9 @@ function mapTwin(picture: Picture, moments: Moments, width: number, height: numb
       const owner = heldAt(picture, event).find(
         block => place![block] <= unit && unit < place![block] + blockUnits(picture.blocks.bytes[block]),
       )
-      const exists = memory.some(each => each.at <= unit && unit < each.at + each.units && each.from <= event && event < each.to)
+      const exists = memory.some(
+        each => each.at <= unit && unit < each.at + each.units && each.from <= event && event < each.to,
+      )
       if (owner !== undefined) counts[cellOf[owner]]++
       else counts[exists ? Cell.unused : Cell.nothing]++
     }
@@ -120,7 +127,10 @@ function equal(a: Uint8Array, b: Uint8Array): boolean {
 }
 
 test('every pixel of both pictures is as its definition says, on random programs', () => {
-  assert.deepEqual(differences(picture => picture), { stacked: 0, maps: 0 })
+  assert.deepEqual(
+    differences(picture => picture),
+    { stacked: 0, maps: 0 },
+  )
 })
 
 test('a painter that loses the event of the peak is caught', () => {

@@ -3,8 +3,9 @@
 import type { Random } from '../base/random.js'
 import { Action } from '../trace/trace.js'
 import { TraceBuilder } from '../trace/trace-builder.js'
-import { makePicture, type PlacedMemory } from './make-picture.js'
+import { makePicture } from './make-picture.js'
 import { HELD, type Picture, UNIT_BYTES } from './picture.js'
+import type { PlacedMemory } from './policy-picture.js'
 
 /** An allocation of `units` at unit `at`, or the free of the block there. */
 export type Line = readonly ['allocate', at: number, units: number] | readonly ['free', at: number]

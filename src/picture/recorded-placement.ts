@@ -1,5 +1,5 @@
 import { Action, BEFORE, NEVER, type Trace } from '../trace/trace.js'
-import type { PlacedMemory, PlacedPolicy } from './make-picture.js'
+import type { PlacedMemory, PlacedPolicy } from './policy-picture.js'
 
 /** The recording's own addresses and segments; null for a recording without segments. */
 export function recordedPlacement(trace: Trace, label: string): PlacedPolicy | null {

@@ -68,7 +68,10 @@ export function verdictLines(trace: Trace, policies: readonly PagePolicy[]): str
   if (ours.failures > 0) return [first, `cuda-mempool could not serve ${formatCount(ours.failures)} requests either.`]
   const what = failed ? 'this run, with the requests that failed,' : 'the same run'
   const than = failed ? ' the least possible' : ''
-  return [first, `cuda-mempool serves ${what} in ${formatBytes(ours.peakBytes)}: ${formatRatio(ours.overhead)} ×${than}.`]
+  return [
+    first,
+    `cuda-mempool serves ${what} in ${formatBytes(ours.peakBytes)}: ${formatRatio(ours.overhead)} ×${than}.`,
+  ]
 }
 
 function factsLine(trace: Trace, replay: ReplayReport | null): string {
@@ -85,7 +88,7 @@ function factsLine(trace: Trace, replay: ReplayReport | null): string {
 
 function notesOf(trace: Trace, replay: ReplayReport | null): PageRecording['notes'] {
   const notes: { text: string; code: string | null }[] = []
-  const { blocks, skippedEvents } = trace
+  const { blocks, skippedEvents, dropped, timesGoBack } = trace
   if (blocks.stack.every(stack => stack === 0)) {
     const code = trace.recorder === 'PyTorch' ? STACKS_IN_PYTORCH : STACKS_IN_POOL
     notes.push({ text: 'No call stacks were recorded; this records them: ', code })
@@ -96,6 +99,15 @@ function notesOf(trace: Trace, replay: ReplayReport | null): PageRecording['note
   }
   if (skippedEvents > 0) {
     notes.push({ text: `${formatCount(skippedEvents)} events of unknown kinds are left out.`, code: null })
+  }
+  if (dropped !== null && dropped > 0) {
+    notes.push({ text: `The recording lost ${formatCount(dropped)} events.`, code: null })
+  }
+  if (timesGoBack > 0) {
+    notes.push({
+      text: `The clock went back at ${formatCount(timesGoBack)} events; they stay in their order.`,
+      code: null,
+    })
   }
   if (replay?.device.simulated) {
     notes.push({ text: 'Other policies than the recorded one were replayed on a simulated GPU.', code: null })
