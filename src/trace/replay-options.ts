@@ -28,6 +28,11 @@ export interface ReplayOptions {
    * A policy of the driver's own is left out on a GPU.
    */
   readonly leastCapacity?: boolean
+  /**
+   * whether to collect where each policy placed the blocks, and which memory existed when: `ReplayRun.placements`;
+   * default false
+   */
+  readonly placements?: boolean
   /** how often each pass goes through the trace; default 1 */
   readonly repeat?: number
   /** called from time to time with the share that is done and the name of the current work */
@@ -45,6 +50,7 @@ const NAMES = [
   'verify',
   'latency',
   'leastCapacity',
+  'placements',
   'repeat',
   'onProgress',
 ] as const satisfies readonly (keyof ReplayOptions)[]
@@ -72,11 +78,12 @@ export function settingsOf(options: ReplayOptions): Settings {
   for (const name of ['shared', 'debug']) {
     if (name in pool) throw new TypeError(`pool: a replay takes no '${name}'; leave it out`)
   }
-  const { verify = false, latency = false, leastCapacity = false, onProgress = () => {} } = options
-  for (const [name, value] of Object.entries({ verify, latency, leastCapacity })) {
+  const { verify = false, latency = false, leastCapacity = false, placements = false } = options
+  const { onProgress = () => {} } = options
+  for (const [name, value] of Object.entries({ verify, latency, leastCapacity, placements })) {
     if (typeof value !== 'boolean') throw new TypeError(`${name} must be true or false, not ${describe(value)}`)
   }
   if (typeof onProgress !== 'function')
     throw new TypeError(`onProgress must be a function, not ${describe(onProgress)}`)
-  return { policies, lag, capacityBytes, pool, repeat, verify, latency, leastCapacity, onProgress }
+  return { policies, lag, capacityBytes, pool, repeat, verify, latency, leastCapacity, placements, onProgress }
 }

@@ -1,6 +1,7 @@
 // The report of a replay, as plain JSON. docs/metrics.md defines the metrics.
 
 import type { RecordedOutOfMemory } from './failures/out-of-memory.js'
+import type { Placements } from './placements/placements.js'
 import type { OtherDevice, Trace } from './trace.js'
 
 /** The policies of a replay by default. */
@@ -126,6 +127,8 @@ export interface ReplayRun {
   readonly eventsPerSecond: number | null
   /** allocations, and how many of them got the recorded address */
   readonly placement: { readonly allocations: number; readonly exact: number } | null
+  /** where the blocks were placed, and which memory existed when; null unless the option `placements` is set */
+  readonly placements: Placements | null
   /** blocks whose stamp was compared before the free, and how many were damaged; null unless `verify` is set */
   readonly verified: { readonly blocks: number; readonly damaged: number } | null
   /** host time of allocations */

@@ -4,6 +4,7 @@ import { describe } from '../base/bytes.js'
 import { failedEvents, type RecordedOutOfMemory, recordedOutOfMemories } from './failures/out-of-memory.js'
 import { leastCapacity } from './least-capacity.js'
 import { MOST_REPLAYED_STREAMS } from './modelled-work.js'
+import { recordedPlacements } from './placements/recorded-placements.js'
 import { poolRun, poolServes } from './pool-run.js'
 import { pytorchRun, pytorchServes } from './pytorch/pytorch-run.js'
 import type { ReplayDevice } from './replay-device.js'
@@ -146,7 +147,7 @@ async function runOf(
   const none = emptyRun(policy, trace)
   switch (policy) {
     case 'recorded':
-      return { ...none, ...recordedRun(trace) }
+      return { ...none, ...recordedRun(trace), placements: settings.placements ? recordedPlacements(trace) : null }
     case 'pytorch':
     case 'pytorch-expandable':
       return { ...none, ...pytorchRun(policy, trace, simulated, settings, progress) }

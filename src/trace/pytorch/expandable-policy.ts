@@ -155,6 +155,7 @@ export class ExpandablePolicy extends PolicyMemory implements PlacementPolicy {
       pool.insert(block)
     }
     if (to < part.address + part.bytes) pool.insert(part.cut(to - part.address))
+    this.watcher?.unmapped(part.address, part.bytes)
     this.reservedBytes -= part.bytes
     const page = pageBytes(pool)
     this.driver.note('cuMemUnmap', page, part.bytes / page)
@@ -174,6 +175,7 @@ export class ExpandablePolicy extends PolicyMemory implements PlacementPolicy {
     this.forget(part)
     if (bytes < part.bytes) this.lose(part.cut(bytes))
     part.mapped = true
+    this.watcher?.mapped(part.address, bytes)
   }
 
   /** A part without memory, which a range of memory at `base` begins. */

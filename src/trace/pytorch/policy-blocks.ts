@@ -3,6 +3,7 @@
 
 import { BestFitList } from '../../base/best-fit-list.js'
 import { MiB } from '../../base/bytes.js'
+import type { MemoryWatcher } from '../placements/placements.js'
 import type { DriverTally } from './driver-tally.js'
 
 export const ROUNDING_BYTES = 512
@@ -45,6 +46,8 @@ export interface PlacementPolicy {
   /** the most reserved since the caller has set it last */
   peakReservedBytes: number
   readonly driver: DriverTally
+  /** told which addresses get memory, and which lose it */
+  watcher: MemoryWatcher | null
   /**
    * A block of at least `bytes` for stream number `stream`, or null when the capacity is spent. `baseFor` may return
    * the address of a new segment, whose first `bytes` get memory; undefined leaves the address to the policy.

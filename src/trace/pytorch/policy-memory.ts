@@ -1,5 +1,6 @@
 // The memory of a model of PyTorch's allocator: how much it has reserved, and where its segments lie.
 
+import type { MemoryWatcher } from '../placements/placements.js'
 import { type Block, BlockPools, type UsedRange } from './policy-blocks.js'
 
 /** The address of segments that no recording places: above every address of a GPU. */
@@ -9,6 +10,7 @@ const FIRST_SYNTHETIC_BASE = 2 ** 52
 export abstract class PolicyMemory {
   reservedBytes = 0
   peakReservedBytes = 0
+  watcher: MemoryWatcher | null = null
   protected readonly pools = new BlockPools()
   private nextSyntheticBase = FIRST_SYNTHETIC_BASE
 

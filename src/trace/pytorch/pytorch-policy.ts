@@ -111,6 +111,7 @@ export class PytorchPolicy extends PolicyMemory implements PlacementPolicy {
     const pool = this.pools.of(stream, isSmallSegment(bytes))
     const block = new Block(base, bytes, pool)
     this.segments.set(base, block)
+    this.watcher?.mapped(base, bytes)
     this.countReserved(bytes)
     const blocks = this.cutUsed(block, used)
     for (const [index, { mostBytes }] of used.entries()) {
@@ -129,6 +130,7 @@ export class PytorchPolicy extends PolicyMemory implements PlacementPolicy {
     if (block === undefined || !block.free || block.next !== null) return false
     block.pool.remove(block)
     this.segments.delete(base)
+    this.watcher?.unmapped(base, block.bytes)
     this.reservedBytes -= block.bytes
     this.driver.note('cuMemFree', block.bytes)
     return true
@@ -141,6 +143,7 @@ export class PytorchPolicy extends PolicyMemory implements PlacementPolicy {
   private addSegment(base: number, bytes: number, pool: BlockPool): Block {
     const block = new Block(base, bytes, pool)
     this.segments.set(base, block)
+    this.watcher?.mapped(base, bytes)
     this.driver.note('cuMemAlloc', bytes)
     this.countReserved(bytes)
     return block

@@ -7,6 +7,7 @@
 // gives back all it can, as PyTorch does then.
 
 import type { LatencyMeter } from '../latency.js'
+import type { PlacementCollector } from '../placements/placements.js'
 import type { ReplayRound } from '../replay-result.js'
 import { sumOf } from '../run-figures.js'
 import { Action, BEFORE, type Frame, framesOf, NEVER, type Trace } from '../trace.js'
@@ -42,6 +43,8 @@ interface PytorchReplayOptions {
   readonly repeat?: number
   /** times each call */
   readonly meter?: LatencyMeter | null
+  /** collects where blocks are, in the first round */
+  readonly collector?: PlacementCollector | null
   /** whether segments are expandable; default false */
   readonly expandable?: boolean
   /** the most bytes to obtain from the device; default no limit */
@@ -87,6 +90,7 @@ class Replay {
   ) {
     this.expandable = options.expandable ?? false
     this.policy = this.expandable ? new ExpandablePolicy(options) : new PytorchPolicy(options)
+    this.policy.watcher = options.collector ?? null
     this.ownSegments = hasSegments(trace, this.expandable)
     this.isExact = this.followsAddresses = this.ownSegments
     this.held = new Array(trace.blocks.count).fill(null)
@@ -100,7 +104,11 @@ class Replay {
       if (round > 0) this.followsAddresses = this.isExact = false
       this.allocateInitial()
       if (round === 0) this.policy.driver.take()
-      for (let event = 0; event < trace.events && !this.hasStopped; event++) this.apply(event)
+      for (let event = 0; event < trace.events && !this.hasStopped; event++) {
+        this.apply(event)
+        options.collector?.after(event, this.policy.reservedBytes)
+      }
+      options.collector?.stop()
       this.endRound()
     }
     const { allocations } = trace
@@ -171,6 +179,7 @@ class Replay {
       this.noteFailure(event, bytes, streams[stream])
       return
     }
+    this.options.collector?.place(number, granted.address)
     if (event >= 0 && this.followsAddresses) {
       if (granted.address === address) this.exact++
       else this.isExact = false
@@ -248,6 +257,7 @@ class Replay {
       const granted = this.policy.adoptSegment(segment.address, segment.bytes, segment.stream, used)
       numbers.forEach((number, i) => {
         this.held[number] = granted[i]
+        this.options.collector?.place(number, granted[i].address)
         if (this.trace.blocks.freeRequestedAt[number] !== BEFORE) this.countLive(number, granted[i])
       })
     }

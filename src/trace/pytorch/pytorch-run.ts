@@ -2,6 +2,7 @@
 // failed in the recording, one more pass without them compares the addresses.
 
 import { LATENCY_PASSES, LatencyMeter } from '../latency.js'
+import { PlacementCollector } from '../placements/placements.js'
 import type { Settings } from '../replay-options.js'
 import type { Policy, ReplayRun } from '../replay-result.js'
 import { ratios } from '../run-figures.js'
@@ -13,7 +14,7 @@ export function pytorchRun(
   policy: Policy,
   trace: Trace,
   simulated: boolean,
-  { capacityBytes, repeat, latency }: Settings,
+  { capacityBytes, repeat, latency, placements }: Settings,
   progress: (share: number) => void,
 ): Partial<ReplayRun> {
   const hasFailed = trace.action.includes(Action.outOfMemory)
@@ -21,9 +22,9 @@ export function pytorchRun(
   let done = 0
   const limit = Number.isFinite(capacityBytes) ? { capacityBytes } : {}
   const expandable = policy === 'pytorch-expandable'
-  const pass = (meter: LatencyMeter | null) => {
+  const pass = (meter: LatencyMeter | null, collector: PlacementCollector | null = null) => {
     const start = performance.now()
-    const result = replayPytorchPolicy(trace, { ...limit, expandable, repeat, meter, failedFrom: 0 })
+    const result = replayPytorchPolicy(trace, { ...limit, expandable, repeat, meter, collector, failedFrom: 0 })
     progress(++done / passes)
     return { ...result, seconds: (performance.now() - start) / 1000 }
   }
@@ -32,12 +33,14 @@ export function pytorchRun(
     meter.startPass()
     pass(meter)
   }
-  const result = pass(null)
+  const collector = placements ? new PlacementCollector(trace) : null
+  const result = pass(null, collector)
   const { firstFailure } = result
   const { placement } = hasFailed ? replayPytorchPolicy(trace, { ...limit, expandable }) : result
   return {
     ...ratios(trace.peakWithFailedBytes, result.peakReservedBytes, result.peakGrantedBytes),
     placement,
+    placements: collector?.placements() ?? null,
     deviceCalls: result.deviceCalls,
     modelledDeviceSeconds: simulated ? result.modelledDeviceSeconds : null,
     rounds: simulated ? result.rounds : result.rounds.map(round => ({ ...round, modelledDeviceSeconds: null })),
