@@ -15,12 +15,13 @@ import { blockUnits, type Picture, UNIT_BYTES } from './picture.js'
 import { randomPicture } from './pictures.fixture.js'
 import { Pyramid } from './pyramid.js'
 import { answerOf, historyOf } from './questions.js'
-import { recordedPlacement } from './recorded-placement.js'
+import { recordedPlacements } from '../trace/placements/recorded-placements.js'
+import { placedPolicy } from './placed-policy.js'
 import { findBlocks } from './stack-text.js'
 import { bytesLeftBehind, leftBehind } from './steps.js'
 
 const trace = readSnapshot('traces/mlp-train-stacks.pickle.gz')
-const mlp = makePicture(trace, [recordedPlacement(trace, 'recorded')!])
+const mlp = makePicture(trace, [placedPolicy('recorded', 'recorded', recordedPlacements(trace))])
 const live = new LiveBlocks(mlp)
 const sum = (picture: Picture, blocks: Iterable<number>) => {
   let bytes = 0
