@@ -7,6 +7,8 @@ import { POLICIES } from '../trace/replay-result.js'
 import { explain, UsageError } from './exit.js'
 import type { InfoOptions } from './info.js'
 import type { ReplayArguments } from './replay.js'
+import type { ReportArguments } from './report.js'
+import type { TopOptions } from './top.js'
 
 const PACKAGE = new URL('../../../package.json', import.meta.url)
 const { version } = JSON.parse(readFileSync(PACKAGE, 'utf8')) as { version: string }
@@ -81,6 +83,28 @@ program
   .addHelpText('after', RECIPE)
   .action(async (files: string[], options: ReplayArguments) => {
     process.exitCode = await (await import('./replay.js')).replayFiles(files, options)
+  })
+
+program
+  .command('top')
+  .description('watch the pools of a running process, which serve(pool) or CUDA_MEMPOOL_SERVE=1 makes watchable')
+  .argument('[process]', 'process id, or path of its socket; default the only process that is served')
+  .option('--once', 'print the figures once and end; the same without a terminal')
+  .option('--json', 'print the figures once as one JSON object')
+  .action(async (target: string | undefined, options: TopOptions) => (await import('./top.js')).top(target, options))
+
+program
+  .command('report')
+  .description('write a page that shows where the memory of recorded runs went; it needs no network')
+  .argument('<file...>', 'recordings as for replay; several files, or GPUs of a file, are tabs of one page')
+  .option('-o, --output <page>', 'the page to write; default the name of the first file, with .html')
+  .option('--force', 'overwrite an existing page')
+  .option('--gpu <number>', 'the recorded GPU, if a file has several; default all')
+  .option('--policy <names>', `some of ${POLICIES.join(', ')}, separated by commas; default all but waiting`)
+  .option('--events <range>', 'only these events, like 1M..2M')
+  .option('--last <events>', 'only the last events, like 500k')
+  .action(async (files: string[], options: ReportArguments) => {
+    process.exitCode = await (await import('./report.js')).reportFiles(files, options)
   })
 
 // A reader such as head may stop early.

@@ -7,14 +7,16 @@ import type { Device } from '../device/device.js'
 import { type DeviceChoice, openDevice } from '../device/open.js'
 import { replayDevices } from '../device/replay-devices.js'
 import { replayText } from '../report/replay-text.js'
-import { readPipedSnapshot, readSnapshot, type SnapshotOptions } from '../trace/pytorch/pytorch-snapshot.js'
+import { readPipedRecording, readRecording } from '../trace/formats/read-recording.js'
+import type { SnapshotOptions } from '../trace/pytorch/pytorch-snapshot.js'
 import { replay } from '../trace/replay.js'
 import type { ReplayOptions } from '../trace/replay-options.js'
-import { POLICIES, type Policy, type ReplayReport } from '../trace/replay-result.js'
+import type { ReplayReport } from '../trace/replay-result.js'
 import type { Trace } from '../trace/trace.js'
+import { policiesOf, wholeNumber } from './command-values.js'
 import { chosenDevice } from './device-option.js'
 import { STATUS, UsageError } from './exit.js'
-import { ProgressBar } from './progress-bar.js'
+import { withBar } from './progress-bar.js'
 import { print } from './terminal.js'
 
 /** The options as text, from the command line. */
@@ -33,7 +35,6 @@ export interface ReplayArguments {
 /** The file name that means standard input. */
 const PIPED = '-'
 const LEAST_CAPACITY_BYTES = 2 * MiB
-const MOST_COUNT = 1_000_000
 
 /** Replays all files and returns the exit status. */
 export async function replayFiles(files: readonly string[], given: ReplayArguments): Promise<number> {
@@ -64,9 +65,9 @@ export async function replayFiles(files: readonly string[], given: ReplayArgumen
 }
 
 function read(file: string, options: SnapshotOptions): Trace {
-  if (file !== PIPED) return readSnapshot(file, options)
+  if (file !== PIPED) return readRecording(file, options)
   if (process.stdin.isTTY) throw new UsageError(`${PIPED}: standard input is a terminal; pipe a recording into it`)
-  return readPipedSnapshot(options)
+  return readPipedRecording(options)
 }
 
 /** A replay needs no GPU, so 'auto' does not refuse a machine without koffi. */
@@ -76,15 +77,6 @@ function openForReplay(choice: DeviceChoice): Device {
   } catch (error) {
     if (choice !== 'auto' || !(error instanceof NoDeviceError)) throw error
     return openDevice('simulated')
-  }
-}
-
-async function withBar<T>(work: (bar: ProgressBar) => T | Promise<T>): Promise<T> {
-  const bar = new ProgressBar()
-  try {
-    return await work(bar)
-  } finally {
-    bar.clear()
   }
 }
 
@@ -107,15 +99,6 @@ function optionsOf({ policy, capacity, lag, repeat, timing, verify }: ReplayArgu
   }
 }
 
-function policiesOf(list: string): Policy[] {
-  const names = list.split(',').map(name => name.trim())
-  const unknown = names.find(name => !POLICIES.includes(name as Policy))
-  if (unknown !== undefined) {
-    throw new UsageError(`--policy: there is no '${unknown}'; there are ${POLICIES.join(', ')}`)
-  }
-  return [...new Set(names)] as Policy[]
-}
-
 function capacityOf(text: string): number {
   let bytes: number
   try {
@@ -125,10 +108,4 @@ function capacityOf(text: string): number {
   }
   if (bytes >= LEAST_CAPACITY_BYTES) return bytes
   throw new UsageError(`--capacity: '${text}' is below 2MiB, the least that a device gives at once`)
-}
-
-function wholeNumber(text: string, option: string, least: number, alternative: string): number {
-  const value = /^\d+$/.test(text) ? Number(text) : NaN
-  if (value >= least && value <= MOST_COUNT) return value
-  throw new UsageError(`${option}: '${text}' is no whole number from ${least} to ${MOST_COUNT}${alternative}`)
 }

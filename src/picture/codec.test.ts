@@ -2,12 +2,12 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { FormatError } from '../base/errors.js'
 import { Random } from '../base/random.js'
+import { recordedPlacements } from '../trace/placements/recorded-placements.js'
 import { readSnapshot } from '../trace/pytorch/pytorch-snapshot.js'
 import { decodePicture, encodePicture } from './codec.js'
 import { makePicture } from './make-picture.js'
 import { HELD, type Picture } from './picture.js'
 import { randomPicture } from './pictures.fixture.js'
-import { recordedPlacements } from '../trace/placements/recorded-placements.js'
 import { placedPolicy } from './placed-policy.js'
 
 const RECORDINGS = ['gpt2-expandable', 'mlp-train-stacks', 'multistream-random', 'oom-retry-2gib']

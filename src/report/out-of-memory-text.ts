@@ -47,6 +47,8 @@ export function namesOf(recorder: ReplayReport['trace']['recorder']): Names {
       stacks: 'torch.cuda.memory._record_memory_history() records them unless its context is None',
     }
   }
+  if (recorder === 'RMM') return { allocator: 'RMM', limit: 'limiting_resource_adaptor', stacks: 'RMM logs none' }
+  if (recorder === 'CUDA') return { allocator: 'CUDA', limit: 'the pool', stacks: 'Nsight Systems exports none' }
   return { allocator: 'the pool', limit: 'maxPoolBytes', stacks: 'recorded(pool, { stacks: true }) records them' }
 }
 

@@ -24,7 +24,7 @@ export function pageRecording(trace: Trace, replay: ReplayReport | null, tab: st
     tab,
     file: trace.file,
     device: trace.device > 0 || trace.otherDevices.length > 0 ? `device ${trace.device}` : '',
-    verdict: verdictLines(trace, policies),
+    verdict: verdictLines(trace, replay),
     facts: factsLine(trace, replay),
     notes: notesOf(trace, replay),
     policies,
@@ -54,7 +54,8 @@ function policiesOf(trace: Trace, replay: ReplayReport | null): PagePolicy[] {
 }
 
 /** One line of what was recorded, one of what cuda-mempool would need. */
-export function verdictLines(trace: Trace, policies: readonly PagePolicy[]): string[] {
+export function verdictLines(trace: Trace, replay: ReplayReport | null): string[] {
+  const policies = policiesOf(trace, replay)
   const { peakRequestedBytes, recordedPeakReservedBytes: recorded } = trace
   const inUse = formatBytes(peakRequestedBytes)
   const failed = trace.action.includes(Action.outOfMemory)
@@ -62,7 +63,7 @@ export function verdictLines(trace: Trace, policies: readonly PagePolicy[]): str
   const first =
     recorded === null || peakRequestedBytes === 0
       ? `The program had ${inUse} in use at the peak.`
-      : `${who} reserved ${formatBytes(recorded)} for ${inUse} in use at the peak: ${formatRatio(recorded / peakRequestedBytes)} × as much.`
+      : `${who} reserved ${formatBytes(recorded)} for ${inUse} in use: ${formatRatio(recorded / peakRequestedBytes)} ×.`
   const ours = policies.find(({ policy }) => policy === 'cuda-mempool')
   if (ours?.peakBytes == null || ours.overhead === null) return [first]
   if (ours.failures > 0) return [first, `cuda-mempool could not serve ${formatCount(ours.failures)} requests either.`]

@@ -12,7 +12,9 @@ const WORTH = 0.01
 
 /** The settings that a recording was made with; null for a recording of another allocator. */
 export function recordedSettings({ trace }: ReplayReport): string | null {
-  if (trace.recorder !== 'PyTorch') return `Recorded from a pool of cuda-mempool.`
+  if (trace.recorder === 'RMM') return 'Recorded from RMM.'
+  if (trace.recorder === 'CUDA') return "Recorded from CUDA's own allocation calls."
+  if (trace.recorder === 'cuda-mempool') return 'Recorded from a pool of cuda-mempool.'
   if (trace.settings === null) return null
   return trace.settings === ''
     ? "Recorded with PyTorch's default settings."

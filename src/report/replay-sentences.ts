@@ -27,7 +27,8 @@ export function meaningOf(report: ReplayReport): string[] {
   const reserved = ours?.peakReservedBytes ?? null
   if (ours === undefined || reserved === null) return lines
   // A recording with failed requests reserved nothing for them, and the replay did.
-  const compared = recorded === null || trace.failedRequests > 0 ? '' : `: ${difference(reserved, recorded)} PyTorch`
+  const isComparable = recorded !== null && trace.recorder === 'PyTorch' && trace.failedRequests === 0
+  const compared = !isComparable ? '' : `: ${difference(reserved, recorded)} PyTorch`
   const than = trace.failedRequests > 0 ? 'the least possible' : 'was in use'
   const above = more(reserved, trace.peakWithFailedBytes, than)
   lines.push(`cuda-mempool reserves ${formatBytes(reserved)}${above}${compared}.`)

@@ -2,6 +2,7 @@
 
 export type { Holder } from './failures/holders.js'
 export { type RecordedOutOfMemory, recordedOutOfMemories, type Verdict } from './failures/out-of-memory.js'
+export { parseRecording, readRecording } from './formats/read-recording.js'
 export type { ExistenceRanges, Placements } from './placements/placements.js'
 export {
   parseSnapshot,

@@ -12,61 +12,67 @@ import { Block } from '../pool/caching/block.js'
 import type { Pool } from '../pool/pool.js'
 import { TaggedPool } from '../pool/wrappers/tagged.js'
 import { Wrapper } from '../pool/wrappers/wrapper.js'
+import { CallStacks } from './call-stacks.js'
 import { pickleSnapshot } from './pytorch/pytorch-snapshot-writer.js'
 import { Action, type Trace } from './trace.js'
 import { TraceBuilder } from './trace-builder.js'
 
 /** Options of `recorded()`. */
 export interface RecorderOptions {
-  /** whether to record the call stack of each allocation, which takes about 2 µs each; default false */
-  readonly stacks?: boolean
+  /**
+   * whether to record the call stack of each allocation; default false. True takes as many frames as V8 keeps for
+   * errors (`Error.stackTraceLimit`, 10) less 2, a number that many innermost frames. STACKCOST
+   */
+  readonly stacks?: boolean | number
 }
 
 /**
  * Wraps `upstream` so that every allocation and free is recorded from now on. Each event takes about 50 bytes of host
- * memory. Throws TypeError for a bad or unknown option.
+ * memory. Throws TypeError for an unknown option, and TypeError or RangeError for bad `stacks`.
  */
 export function recorded(upstream: Pool, options: RecorderOptions = {}): RecordedPool {
   checkOptionNames('recorded', options, ['stacks'])
   const { stacks = false } = options
-  if (typeof stacks !== 'boolean')
-    throw new TypeError(`recorded: stacks must be true or false, not ${describe(stacks)}`)
+  if (typeof stacks !== 'boolean' && typeof stacks !== 'number')
+    throw new TypeError(`recorded: stacks must be true, false or a number of frames, not ${describe(stacks)}`)
+  if (typeof stacks === 'number' && !(Number.isInteger(stacks) && stacks >= 1 && stacks <= MOST_FRAMES))
+    throw new RangeError(`recorded: stacks must be 1 to ${MOST_FRAMES} frames, not ${describe(stacks)}`)
   return new RecordedPool(upstream, stacks)
 }
 
-const FRAME = /^\s*at (?:(.*?) \()?(.*?):(\d+):\d+\)?$/
-/** Frames of the recorder itself at the top of a stack: `add` and the methods that called it. */
-const OWN_FRAMES = 3
+const MOST_FRAMES = 200
 
 /** A pool that records its allocations and frees. Made by `recorded()`. */
 export class RecordedPool extends Wrapper {
   private readonly builder = new TraceBuilder()
   /** the pool behind this one that gives buffers their tags, if any */
   private readonly tagging: TaggedPool | null
+  private readonly callStacks: CallStacks | null
 
-  constructor(
-    upstream: Pool,
-    private readonly stacks: boolean,
-  ) {
+  constructor(upstream: Pool, stacks: boolean | number) {
     super(upstream)
     this.tagging = taggedPoolOf(upstream)
+    const mostFrames = typeof stacks === 'number' ? stacks : null
+    this.callStacks = stacks === false ? null : new CallStacks(this.builder.stacks, mostFrames)
   }
 
   /** As of `Pool`, and recorded. */
   override allocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer {
+    const stack = this.callStacks?.current() ?? 0
     try {
-      return this.record(super.allocate(bytes, stream, alignment))
+      return this.record(super.allocate(bytes, stream, alignment), stack)
     } catch (error) {
-      if (error instanceof OutOfMemoryError) this.recordFailure(bytes, stream, error.figures.deviceFreeBytes)
+      if (error instanceof OutOfMemoryError) this.recordFailure(bytes, stream, error.figures.deviceFreeBytes, stack)
       throw error
     }
   }
 
   /** As of `Pool`, and recorded. */
   override tryAllocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer | null {
+    const stack = this.callStacks?.current() ?? 0
     const buffer = super.tryAllocate(bytes, stream, alignment)
-    if (buffer === null) this.recordFailure(bytes, stream, Number.NaN)
-    return buffer === null ? null : this.record(buffer)
+    if (buffer === null) this.recordFailure(bytes, stream, Number.NaN, stack)
+    return buffer === null ? null : this.record(buffer, stack)
   }
 
   /** @internal */
@@ -94,8 +100,7 @@ export class RecordedPool extends Wrapper {
     writeFileSync(path, pickleSnapshot(this.trace(path)))
   }
 
-  private record(buffer: DeviceBuffer): DeviceBuffer {
-    const stack = this.stacks ? this.stackNumber() : 0
+  private record(buffer: DeviceBuffer, stack: number): DeviceBuffer {
     const event = this.add(Action.alloc, buffer.ptr, buffer.byteLength, buffer.stream.handle, stack)
     const { allocation } = buffer
     if (allocation instanceof Block) this.builder.noteGranted(event, allocation.units * UNIT_BYTES)
@@ -103,23 +108,13 @@ export class RecordedPool extends Wrapper {
     return buffer
   }
 
-  private recordFailure(bytes: number, stream: Stream | undefined, deviceFreeBytes: number): void {
-    const stack = this.stacks ? this.stackNumber() : 0
+  private recordFailure(bytes: number, stream: Stream | undefined, deviceFreeBytes: number, stack: number): void {
     this.add(Action.outOfMemory, deviceFreeBytes, bytes, stream?.handle ?? 0, stack)
   }
 
   private add(action: number, address: number, bytes: number, stream: number, stack = 0): number {
     const timeUs = Math.round((performance.timeOrigin + performance.now()) * 1000)
     return this.builder.add(action, address, bytes, stream, timeUs, stack)
-  }
-
-  private stackNumber(): number {
-    const lines = new Error().stack?.split('\n').slice(1 + OWN_FRAMES) ?? []
-    const entries = lines.map(line => {
-      const [, name = '<anonymous>', filename = line.trim(), row = '0'] = FRAME.exec(line) ?? []
-      return this.builder.stacks.entry(filename, Number(row), name)
-    })
-    return this.builder.stacks.number(entries)
   }
 }
 

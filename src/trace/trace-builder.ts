@@ -46,6 +46,8 @@ interface TraceOrigin {
   readonly otherDevices?: readonly OtherDevice[]
   readonly recorder?: Trace['recorder']
   readonly settings?: string | null
+  /** most bytes taken from the device at once, for a recording that has them without segments */
+  readonly peakReservedBytes?: number
   /** null if the recording does not contain it; the trace then starts with the blocks that it frees */
   readonly final?: FinalState | null
   readonly annotations?: readonly AnnotationMark[]
@@ -110,7 +112,7 @@ export class TraceBuilder extends EventColumns {
       spanSeconds: events === 0 ? 0 : Math.max(0, timeUs[events - 1] - timeUs[0]) / 1e6,
       peakRequestedBytes: peaks.served,
       peakWithFailedBytes: peaks.withFailed,
-      recordedPeakReservedBytes: this.peakReserved(initialSegments, final),
+      recordedPeakReservedBytes: origin.peakReservedBytes ?? this.peakReserved(initialSegments, final),
     }
   }
 

@@ -143,8 +143,8 @@ export interface Trace {
   readonly device: number
   /** other devices of the same recording, whose events are left out */
   readonly otherDevices: readonly OtherDevice[]
-  /** the allocator whose calls were recorded: PyTorch's, or a pool of this package */
-  readonly recorder: 'PyTorch' | 'cuda-mempool'
+  /** the allocator whose calls were recorded: PyTorch's, a pool of this package, RMM's, or CUDA's own */
+  readonly recorder: 'PyTorch' | 'cuda-mempool' | 'RMM' | 'CUDA'
   /**
    * PyTorch's allocator settings, as the environment variable PYTORCH_CUDA_ALLOC_CONF would name them: '' for its
    * defaults, null if the recording does not contain them

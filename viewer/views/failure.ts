@@ -68,7 +68,14 @@ function piecesBar({ pieces, askedBytes }: PageFailure): HTMLElement[] {
   }
   bar.append(box(askedBytes, 'asked'), ...pieces.map(bytes => box(bytes, '')))
   const count = pieces.length === 1 ? 'one idle piece' : `the ${formatCount(pieces.length)} largest idle pieces`
-  return [bar, element('p', { class: 'quiet' }, `Dashed: ${formatBytes(askedBytes)} asked for. Beside it, on one scale: ${count}.`)]
+  return [
+    bar,
+    element(
+      'p',
+      { class: 'quiet' },
+      `Dashed: ${formatBytes(askedBytes)} asked for. Beside it, on one scale: ${count}.`,
+    ),
+  ]
 }
 
 function adviceRow(advice: readonly string[]): HTMLElement {
@@ -79,7 +86,10 @@ function adviceRow(advice: readonly string[]): HTMLElement {
       row.append(element('span', {}, line))
       continue
     }
-    const copy = button('copy', () => void navigator.clipboard?.writeText(line).then(() => copy.replaceChildren('copied')))
+    const copy = button(
+      'copy',
+      () => void navigator.clipboard?.writeText(line).then(() => copy.replaceChildren('copied')),
+    )
     row.append(element('code', {}, line), copy)
   }
   return row

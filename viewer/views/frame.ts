@@ -109,10 +109,13 @@ export class Frame implements ViewPart {
     if (steps.length < plot.width / 14) for (const x of steps) surface.line(x, plot.top, x, bottom, theme.quiet, [2, 3])
     for (const event of info.failures) {
       const x = this.x(page.at(event))
-      if (isIn(x)) surface.path([x - 4.5, plot.top - 10, x + 4.5, plot.top - 10, x, plot.top - 2], theme.alarm, 'fill')
+      if (isIn(x)) surface.path([x - 4, bottom + 8, x + 4, bottom + 8, x, bottom + 1], theme.alarm, 'fill')
     }
     if (this.selection.isOn || drawing.isOverview) this.drawRange(surface)
-    for (const [name, event] of [['A', state.a], ['B', state.b]] as const) {
+    for (const [name, event] of [
+      ['A', state.a],
+      ['B', state.b],
+    ] as const) {
       if (event === null || !isIn(this.x(page.at(event)))) continue
       const x = this.x(page.at(event))
       surface.line(x, plot.top, x, bottom, theme.accent, [], 1.5)
@@ -120,7 +123,10 @@ export class Frame implements ViewPart {
       surface.text(x, plot.top - 4.5, name, theme.paper, { align: 'center', bold: true })
     }
     const x = this.x(page.at(state.cursor) + (state.axis === 'event' ? 0.5 : 0))
-    if (isIn(x)) surface.line(x, plot.top - 4, x, bottom, theme.ink, [], 1.25)
+    if (isIn(x)) {
+      surface.line(x, plot.top - 2, x, bottom, theme.isDark ? '#e6e7e9a0' : '#1d1f23a0')
+      surface.path([x - 4, plot.top - 7, x + 4, plot.top - 7, x, plot.top - 1], theme.ink, 'fill')
+    }
   }
 
   private drawRange(surface: Surface): void {
@@ -128,7 +134,9 @@ export class Frame implements ViewPart {
     const { from, to } = page.state
     const isAll = from <= 0 && to >= page.end
     if (!selection.isOn && isAll) return
-    const [start, end] = selection.isOn ? [selection.from, selection.to].sort((a, b) => a - b) : [this.x(from), this.x(to)]
+    const [start, end] = selection.isOn
+      ? [selection.from, selection.to].sort((a, b) => a - b)
+      : [this.x(from), this.x(to)]
     const veil = page.theme.isDark ? '#15171bb0' : '#ffffffb8'
     surface.rectangle(plot.left, plot.top, Math.max(0, start - plot.left), plot.height, veil)
     surface.rectangle(end, plot.top, Math.max(0, plot.left + plot.width - end), plot.height, veil)

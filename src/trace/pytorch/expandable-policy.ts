@@ -2,12 +2,12 @@
 // default one of pytorch-policy.ts. It makes no driver call.
 //
 // Each stream has one segment for blocks up to 1 MiB and one for larger blocks. A segment is a long range of
-// addresses, which gets memory in pages of 2 MiB or 20 MiB where it is needed. Parts without memory are blocks, too.
+// addresses, which gets memory in pages of 2 MiB or, by default, 20 MiB where it is needed. Parts without memory are blocks, too.
 // A request takes the best free block; the size of a block counts with the part without memory after it. If no block
 // fits, pages are mapped at the lowest part without memory that, with free neighbours, has room. All free whole pages
 // are unmapped when the capacity is spent.
 
-import { MiB, TiB } from '../../base/bytes.js'
+import { TiB } from '../../base/bytes.js'
 import { MAPPING_CALLS } from '../../driver/driver.js'
 import { DriverTally } from './driver-tally.js'
 import {
@@ -17,48 +17,38 @@ import {
   MOST_SMALL_BYTES,
   type PlacementPolicy,
   type PolicyBlock,
-  ROUNDING_BYTES,
-  roundPytorchBytes,
   roundUp,
   type UsedRange,
 } from './policy-blocks.js'
-import { PolicyMemory } from './policy-memory.js'
+import { PolicyMemory, type PolicyOptions } from './policy-memory.js'
 
-const SMALL_PAGE_BYTES = 2 * MiB
-const LARGE_PAGE_BYTES = 20 * MiB
 /** The addresses of a segment over the memory of the device: more than 1, so that pages may move to its end. */
 const SPAN_OF_CAPACITY = 9 / 8
 /** The addresses of a segment of a device of unknown size: more than any GPU's memory. */
 const UNLIMITED_SPAN_BYTES = TiB
 
-interface ExpandablePolicyOptions {
-  /** the most bytes to map; default no limit */
-  readonly capacityBytes?: number
-}
-
 export class ExpandablePolicy extends PolicyMemory implements PlacementPolicy {
   readonly driver = new DriverTally(...MAPPING_CALLS)
   /** the parts without memory of each pool, by rising address */
   private readonly unmapped = new Map<BlockPool, Block[]>()
-  private readonly capacityBytes: number
   private readonly spanBytes: number
 
-  constructor({ capacityBytes = Infinity }: ExpandablePolicyOptions = {}) {
-    super()
-    this.capacityBytes = capacityBytes
-    this.spanBytes = Math.min(UNLIMITED_SPAN_BYTES, capacityBytes * SPAN_OF_CAPACITY)
+  constructor(options: PolicyOptions = {}) {
+    super({ ...options, settings: { ...options.settings, expandableSegments: true } })
+    this.spanBytes = Math.min(UNLIMITED_SPAN_BYTES, this.capacityBytes * SPAN_OF_CAPACITY)
   }
 
   allocate(bytes: number, stream: number, baseFor?: BaseFor): PolicyBlock | null {
-    const rounded = roundPytorchBytes(bytes)
-    const pool = this.pools.of(stream, rounded <= MOST_SMALL_BYTES)
-    let block = takeBest(pool, rounded) ?? this.extend(pool, rounded, baseFor)
+    const rounded = this.rules.round(bytes)
+    const pool = this.poolOf(rounded, stream)
+    let block = this.takeFree(pool, rounded) ?? this.extendWithinLimit(pool, rounded, baseFor)
     if (block === null) {
+      this.synchronize()
       this.releaseFree()
-      block = this.extend(pool, rounded, baseFor)
+      this.retries++
+      block = this.extendWithinLimit(pool, rounded, baseFor)
     }
-    if (block === null) return null
-    if (block.bytes - rounded >= ROUNDING_BYTES) pool.insert(block.cut(rounded))
+    if (block !== null) this.splitRest(block, rounded)
     return block
   }
 
@@ -74,7 +64,7 @@ export class ExpandablePolicy extends PolicyMemory implements PlacementPolicy {
 
   /** Mapped ranges of one stream and one kind of blocks are taken to be parts of one segment, if pages fit between. */
   adoptSegment(base: number, bytes: number, stream: number, used: readonly UsedRange[]): PolicyBlock[] {
-    const pool = this.pools.of(stream, holdsSmallBlocks(bytes, used))
+    const pool = this.pools.of(stream, holdsSmallBlocks(bytes, used, this.rules.pageBytes(false)))
     const block = this.partAt(pool, base, bytes)
     this.hold(block, bytes)
     this.countReserved(bytes)
@@ -85,7 +75,7 @@ export class ExpandablePolicy extends PolicyMemory implements PlacementPolicy {
     for (const { free } of this.pools.all) {
       const block = free.all().find(each => each.address <= address && address + bytes <= each.address + each.bytes)
       if (block === undefined) continue
-      const pages = wholePages(block)
+      const pages = wholePages(block, this.rules.pageBytes(block.pool.small))
       if (pages.from !== address || pages.to !== address + bytes) return false
       this.unmap(block)
       return true
@@ -95,6 +85,41 @@ export class ExpandablePolicy extends PolicyMemory implements PlacementPolicy {
 
   releaseFree(): void {
     for (const { free } of this.pools.all) for (const block of free.all()) this.unmap(block)
+  }
+
+  idleBytes(): number {
+    let sum = 0
+    for (const { free, small } of this.pools.all) {
+      for (const block of free.all()) {
+        const { from, to } = wholePages(block, this.rules.pageBytes(small))
+        sum += Math.max(0, to - from)
+      }
+    }
+    return sum
+  }
+
+  holds(): boolean {
+    return false
+  }
+
+  /**
+   * The smallest free block that fits, at the lowest address. The next larger block is taken instead as long as it
+   * cannot grow as far as the smaller one.
+   */
+  protected override bestFree(pool: BlockPool, rounded: number): Block | null {
+    let block = pool.free.smallest(rounded)
+    if (block === null) return null
+    for (let next = pool.free.after(block); next !== null; next = pool.free.after(next)) {
+      if (bytesWithGrowth(next) >= bytesWithGrowth(block)) break
+      block = next
+    }
+    return block
+  }
+
+  /** As `extend`. PyTorch compares a segment's bytes with the program's limit, not those of the pages. */
+  private extendWithinLimit(pool: BlockPool, bytes: number, baseFor: BaseFor | undefined): Block | null {
+    const segmentBytes = this.rules.segmentBytes(bytes)
+    return this.reservedBytes + segmentBytes > this.limitBytes ? null : this.extend(pool, bytes, baseFor)
   }
 
   /** Maps pages for a block of at least `bytes`, together with free memory beside them. Null if too few are left. */
@@ -125,7 +150,7 @@ export class ExpandablePolicy extends PolicyMemory implements PlacementPolicy {
   }
 
   private addSegment(pool: BlockPool, bytes: number, baseFor?: BaseFor): Block {
-    const span = roundUp(Math.max(this.spanBytes, bytes), pageBytes(pool))
+    const span = roundUp(Math.max(this.spanBytes, bytes), this.rules.pageBytes(pool.small))
     const block = new Block(baseFor?.(bytes) ?? this.syntheticBase(span), span, pool)
     this.lose(block)
     this.driver.note('cuMemAddressReserve', span)
@@ -134,10 +159,10 @@ export class ExpandablePolicy extends PolicyMemory implements PlacementPolicy {
 
   /** Maps `bytes` of a part without memory, rounded up to whole pages, and merges them with free neighbours. */
   private map(part: Block, bytes: number): boolean {
-    const mapped = roundUp(bytes, pageBytes(part.pool))
+    const mapped = roundUp(bytes, this.rules.pageBytes(part.pool.small))
     if (this.reservedBytes + mapped > this.capacityBytes) return false
     this.hold(part, mapped)
-    this.countMapped(mapped, pageBytes(part.pool))
+    this.countMapped(mapped, this.rules.pageBytes(part.pool.small))
     this.countReserved(mapped)
     part.pool.give(part)
     return true
@@ -146,7 +171,7 @@ export class ExpandablePolicy extends PolicyMemory implements PlacementPolicy {
   /** Unmaps the whole pages in a free block; the rest stays free. */
   private unmap(block: Block): void {
     const { pool } = block
-    const { from, to } = wholePages(block)
+    const { from, to } = wholePages(block, this.rules.pageBytes(block.pool.small))
     if (from >= to) return
     pool.remove(block)
     let part = block
@@ -157,7 +182,7 @@ export class ExpandablePolicy extends PolicyMemory implements PlacementPolicy {
     if (to < part.address + part.bytes) pool.insert(part.cut(to - part.address))
     this.watcher?.unmapped(part.address, part.bytes)
     this.reservedBytes -= part.bytes
-    const page = pageBytes(pool)
+    const page = this.rules.pageBytes(pool.small)
     this.driver.note('cuMemUnmap', page, part.bytes / page)
     this.driver.note('cuMemRelease', page, part.bytes / page)
     for (const neighbour of [part.previous, part.next]) {
@@ -182,7 +207,7 @@ export class ExpandablePolicy extends PolicyMemory implements PlacementPolicy {
   private partAt(pool: BlockPool, base: number, bytes: number): Block {
     const last = this.unmappedOf(pool).at(-1)
     const gap = last === undefined ? -1 : base - last.address
-    if (last === undefined || gap <= 0 || gap % pageBytes(pool) > 0 || gap + bytes > last.bytes) {
+    if (last === undefined || gap <= 0 || gap % this.rules.pageBytes(pool.small) > 0 || gap + bytes > last.bytes) {
       return this.addSegment(pool, bytes, () => base)
     }
     const part = last.cut(gap)
@@ -220,42 +245,22 @@ export class ExpandablePolicy extends PolicyMemory implements PlacementPolicy {
   }
 }
 
-/**
- * Takes the smallest free block that fits, at the lowest address. The next larger block is
- * taken instead as long as it cannot grow as far as the smaller one.
- */
-function takeBest(pool: BlockPool, bytes: number): Block | null {
-  let block = pool.free.smallest(bytes)
-  if (block === null) return null
-  for (let next = pool.free.after(block); next !== null; next = pool.free.after(next)) {
-    if (bytesWithGrowth(next) >= bytesWithGrowth(block)) break
-    block = next
-  }
-  pool.remove(block)
-  return block
-}
-
 function bytesWithGrowth({ bytes, next }: Block): number {
   return next === null || next.mapped ? bytes : bytes + next.bytes
 }
 
-function pageBytes({ small }: BlockPool): number {
-  return small ? SMALL_PAGE_BYTES : LARGE_PAGE_BYTES
-}
-
 /** The whole pages of a segment that lie in a block. */
-function wholePages(block: Block): { from: number; to: number } {
+function wholePages(block: Block, page: number): { from: number; to: number } {
   let first = block
   while (first.previous !== null) first = first.previous
   const base = first.address
-  const page = pageBytes(block.pool)
   const from = base + roundUp(block.address - base, page)
   const end = block.address + block.bytes
   return { from, to: end - ((end - base) % page) }
 }
 
 /** Whether a mapped range belongs to a segment of small blocks; without blocks its length tells the pages. */
-function holdsSmallBlocks(bytes: number, used: readonly UsedRange[]): boolean {
+function holdsSmallBlocks(bytes: number, used: readonly UsedRange[], largePageBytes: number): boolean {
   if (used.length > 0) return used[0].bytes <= MOST_SMALL_BYTES
-  return bytes % LARGE_PAGE_BYTES > 0
+  return bytes % largePageBytes > 0
 }

@@ -9,14 +9,8 @@ import type { DriverTally } from './driver-tally.js'
 export const ROUNDING_BYTES = 512
 export const MOST_SMALL_BYTES = MiB
 
-/**
- * The bytes that PyTorch reserves for a request. With `divisions` (its roundup_power2_divisions, a power of two),
- * requests above 512 × divisions are rounded up to one of `divisions` equal steps between powers of two.
- */
-export function roundPytorchBytes(bytes: number, divisions = 0): number {
-  if (divisions > 1 && bytes > ROUNDING_BYTES * divisions) {
-    return roundUp(bytes, 2 ** Math.floor(Math.log2(bytes)) / divisions)
-  }
+/** The bytes of the block that PyTorch takes for a request by default. */
+export function roundPytorchBytes(bytes: number): number {
   return Math.max(ROUNDING_BYTES, roundUp(bytes, ROUNDING_BYTES))
 }
 
@@ -48,6 +42,8 @@ export interface PlacementPolicy {
   readonly driver: DriverTally
   /** told which addresses get memory, and which lose it */
   watcher: MemoryWatcher | null
+  /** how often a request was tried again after all free memory was given back: PyTorch's num_alloc_retries */
+  readonly retries: number
   /**
    * A block of at least `bytes` for stream number `stream`, or null when the capacity is spent. `baseFor` may return
    * the address of a new segment, whose first `bytes` get memory; undefined leaves the address to the policy.
@@ -66,12 +62,20 @@ export interface PlacementPolicy {
   releaseRecorded(address: number, bytes: number): boolean
   /** Gives all memory back that can be given back. */
   releaseFree(): void
+  /** The bytes that `releaseFree` would give back. */
+  idleBytes(): number
+  /** Whether a request would take the reserved bytes above `limitBytes`. */
+  needsMore(bytes: number, stream: number, limitBytes: number): boolean
+  /** Whether the policy has memory at this address that may not be offered to it again. */
+  holds(address: number): boolean
 }
 
 export type BaseFor = (bytes: number) => number | undefined
 
 export class Block implements PolicyBlock {
   free = false
+  /** how often the blocks of this kind had been searched when this one became free */
+  freedAt = 0
   /** false for a part of an expandable segment without memory; such a part is not free either */
   mapped = true
   previous: Block | null = null
@@ -113,6 +117,11 @@ export class Block implements PolicyBlock {
   }
 }
 
+/** How often the small or the large blocks of all streams were searched. */
+interface Searches {
+  count: number
+}
+
 /** The small or the large blocks of one stream. */
 export class BlockPool {
   readonly free = new BestFitList<Block>()
@@ -120,11 +129,13 @@ export class BlockPool {
   constructor(
     readonly stream: number,
     readonly small: boolean,
+    readonly searches: Searches,
   ) {}
 
   insert(block: Block): void {
     this.free.insert(block)
     block.free = true
+    block.freedAt = this.searches.count
   }
 
   remove(block: Block): void {
@@ -146,10 +157,19 @@ export class BlockPool {
 /** The pools of all streams. */
 export class BlockPools {
   readonly all: BlockPool[] = []
+  /** of large and small blocks */
+  private readonly searches: readonly Searches[] = [{ count: 0 }, { count: 0 }]
 
   of(stream: number, small: boolean): BlockPool {
     const index = 2 * stream + (small ? 1 : 0)
-    for (let next = this.all.length; next <= index; next++) this.all.push(new BlockPool(next >>> 1, (next & 1) === 1))
+    for (let next = this.all.length; next <= index; next++) {
+      this.all.push(new BlockPool(next >>> 1, (next & 1) === 1, this.searches[next & 1]))
+    }
     return this.all[index]
+  }
+
+  /** The pools of small or of large blocks of all streams. */
+  kind(small: boolean): BlockPool[] {
+    return this.all.filter(pool => pool.small === small)
   }
 }

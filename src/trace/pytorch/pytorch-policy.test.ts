@@ -2,8 +2,10 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import fc from 'fast-check'
 import { KiB, MiB } from '../../base/bytes.js'
+import { pytorchSegmentBytes } from './placement-rules.js'
 import { type PolicyBlock, roundPytorchBytes } from './policy-blocks.js'
-import { PytorchPolicy, pytorchSegmentBytes } from './pytorch-policy.js'
+import { PytorchPolicy } from './pytorch-policy.js'
+import { parsePytorchSettings } from './pytorch-settings.js'
 
 test('each request is rounded, and obtains a segment, as in PyTorch', () => {
   const cases = [
@@ -45,8 +47,8 @@ test('with divisions, requests are rounded to parts of a power of two', () => {
     [512 * MiB, 4, 512 * MiB],
   ]
   for (const [bytes, divisions, rounded] of cases) {
-    assert.equal(roundPytorchBytes(bytes, divisions), rounded, `${bytes} in ${divisions}`)
-    assert.equal(new PytorchPolicy({ divisions }).allocate(bytes, 0)?.bytes, rounded)
+    const settings = parsePytorchSettings(`roundup_power2_divisions:${divisions}`)
+    assert.equal(new PytorchPolicy({ settings }).allocate(bytes, 0)?.bytes, rounded, `${bytes} in ${divisions}`)
   }
 })
 

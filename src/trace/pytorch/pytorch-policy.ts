@@ -1,59 +1,25 @@
-// The placement policy of PyTorch's CUDA caching allocator with its default settings, as a baseline. It decides where
-// each block goes and when memory is obtained, and makes no driver call. The notes of c10/cuda/CUDACachingAllocator
-// describe it. The model is right if it puts every block of a recording at PyTorch's own address;
-// `PytorchResult.placement` counts these blocks.
+// The placement policy of PyTorch's CUDA caching allocator without expandable segments, as a baseline. It decides where
+// each block goes and when memory is obtained and given back, and makes no driver call. The notes of
+// c10/cuda/CUDACachingAllocator describe it. The model is right if it puts every block of a recording at PyTorch's own
+// address; `PytorchResult.placement` counts these blocks.
 //
 // Sizes are rounded to 512 bytes. Blocks up to 1 MiB and larger blocks come from separate segments, and each stream
 // has its own segments. A request takes the smallest free block that fits, at the lowest address. The rest of the
 // block stays free if it is large enough; free neighbours merge. If no block fits, a new segment is obtained.
+// placement-rules.ts has the settings that change sizes and splits.
 
-import { MiB } from '../../base/bytes.js'
 import { DriverTally } from './driver-tally.js'
+import { isSmallSegment } from './placement-rules.js'
 import {
   type BaseFor,
   Block,
   type BlockPool,
-  MOST_SMALL_BYTES,
   type PlacementPolicy,
   type PolicyBlock,
   ROUNDING_BYTES,
-  roundPytorchBytes,
-  roundUp,
   type UsedRange,
 } from './policy-blocks.js'
-import { PolicyMemory } from './policy-memory.js'
-
-const SMALL_SEGMENT_BYTES = 2 * MiB
-const LARGE_SEGMENT_BYTES = 20 * MiB
-/** From this size on a segment serves one request, rounded up to 2 MiB. */
-const LEAST_OWN_SEGMENT_BYTES = 10 * MiB
-const OWN_SEGMENT_ROUNDING_BYTES = 2 * MiB
-
-/** The bytes that PyTorch obtains from the device when no free block fits a request of `rounded` bytes. */
-export function pytorchSegmentBytes(rounded: number): number {
-  if (rounded <= MOST_SMALL_BYTES) return SMALL_SEGMENT_BYTES
-  if (rounded < LEAST_OWN_SEGMENT_BYTES) return LARGE_SEGMENT_BYTES
-  return roundUp(rounded, OWN_SEGMENT_ROUNDING_BYTES)
-}
-
-/** The most bytes that stay with a large block, because they are too few to split off. */
-export const MOST_UNSPLIT_BYTES = MOST_SMALL_BYTES
-
-/** Whether the policy splits `restBytes` off a block, so that another request may have them. */
-export function worthSplitting(restBytes: number, small: boolean): boolean {
-  return small ? restBytes >= ROUNDING_BYTES : restBytes > MOST_UNSPLIT_BYTES
-}
-
-/** Whether the blocks of a segment are small ones. */
-export function isSmallSegment(bytes: number): boolean {
-  return bytes <= SMALL_SEGMENT_BYTES
-}
-
-interface PolicyOptions {
-  /** the most bytes to obtain from the device; default no limit */
-  readonly capacityBytes?: number
-  readonly divisions?: number
-}
+import { PolicyMemory, type PolicyOptions } from './policy-memory.js'
 
 export class PytorchPolicy extends PolicyMemory implements PlacementPolicy {
   readonly driver = new DriverTally('cuMemAlloc', 'cuMemFree')
@@ -61,26 +27,16 @@ export class PytorchPolicy extends PolicyMemory implements PlacementPolicy {
   private readonly segments = new Map<number, Block>()
   /** the most bytes of blocks from before, if their size is not certain */
   private readonly mostBytes = new Map<Block, number>()
-  private readonly capacityBytes: number
-  private readonly divisions: number
 
-  constructor({ capacityBytes = Infinity, divisions = 0 }: PolicyOptions = {}) {
-    super()
-    this.capacityBytes = capacityBytes
-    this.divisions = divisions
+  constructor(options: PolicyOptions = {}) {
+    super(options)
   }
 
   allocate(bytes: number, stream: number, baseFor?: BaseFor): PolicyBlock | null {
-    const rounded = roundPytorchBytes(bytes, this.divisions)
-    const pool = this.pools.of(stream, rounded <= MOST_SMALL_BYTES)
-    let block = takeSmallest(pool, rounded)
-    if (block === null) {
-      const segmentBytes = pytorchSegmentBytes(rounded)
-      if (this.reservedBytes + segmentBytes > this.capacityBytes) this.releaseFree()
-      if (this.reservedBytes + segmentBytes > this.capacityBytes) return null
-      block = this.addSegment(baseFor?.(segmentBytes) ?? this.syntheticBase(segmentBytes), segmentBytes, pool)
-    }
-    if (worthSplitting(block.bytes - rounded, pool.small)) pool.insert(block.cut(rounded))
+    const rounded = this.rules.round(bytes)
+    const pool = this.poolOf(rounded, stream)
+    const block = this.takeFree(pool, rounded) ?? this.obtain(pool, rounded, baseFor)
+    if (block !== null) this.splitRest(block, rounded)
     return block
   }
 
@@ -96,7 +52,7 @@ export class PytorchPolicy extends PolicyMemory implements PlacementPolicy {
     const most = below === null ? undefined : this.mostBytes.get(below)
     if (below === null || most === undefined) return false
     const freeBytes = blockBytes + (next?.free ? next.bytes : 0)
-    const tooFewBytes = roundPytorchBytes(bytes, this.divisions) - ROUNDING_BYTES
+    const tooFewBytes = this.rules.round(bytes) - ROUNDING_BYTES
     const belowBytes = below.bytes + freeBytes - tooFewBytes
     if (belowBytes > most) return false
     this.release(block)
@@ -140,6 +96,74 @@ export class PytorchPolicy extends PolicyMemory implements PlacementPolicy {
     for (const base of this.segments.keys()) this.releaseSegment(base)
   }
 
+  idleBytes(): number {
+    let sum = 0
+    for (const block of this.segments.values()) if (block.free && isWhole(block)) sum += block.bytes
+    return sum
+  }
+
+  holds(address: number): boolean {
+    return this.segments.has(address)
+  }
+
+  /** A block in a new segment, or null if no memory given back makes room for it. */
+  private obtain(pool: BlockPool, rounded: number, baseFor: BaseFor | undefined): Block | null {
+    const bytes = this.rules.segmentBytes(rounded)
+    if (this.reservedBytes > this.garbageBytes) this.collectGarbage()
+    if (!this.hasRoom(bytes) && !(this.releaseOversize(pool, rounded) && this.hasRoom(bytes))) {
+      this.synchronize()
+      this.releaseFree()
+      this.retries++
+      if (!this.hasRoom(bytes)) return null
+    }
+    return this.addSegment(baseFor?.(bytes) ?? this.syntheticBase(bytes), bytes, pool)
+  }
+
+  private hasRoom(bytes: number): boolean {
+    return this.reservedBytes + bytes <= Math.min(this.capacityBytes, this.limitBytes)
+  }
+
+  /**
+   * Gives back idle segments of large blocks that were free for longer than the mean, and again, until no more than
+   * the threshold is reserved.
+   */
+  private collectGarbage(): void {
+    const idle = this.pools.kind(false).flatMap(({ free }) => free.all().filter(isWhole))
+    const ageOf = (block: Block) => block.pool.searches.count - block.freedAt
+    let age = idle.reduce((sum, block) => sum + ageOf(block), 0)
+    let released = idle.length
+    const enough = this.garbageBytes
+    while (this.reservedBytes > enough && released > 0 && idle.length > 0) {
+      const mean = age / idle.length
+      const old = idle.filter(block => ageOf(block) >= mean)
+      released = old.length
+      for (const block of old) {
+        age -= ageOf(block)
+        idle.splice(idle.indexOf(block), 1)
+        this.releaseSegment(block.address)
+      }
+    }
+  }
+
+  /**
+   * Gives back the smallest block of a size that is not split and that is enough for a request; or else such blocks
+   * from the largest on, until they are enough together. Returns whether they are.
+   */
+  private releaseOversize(pool: BlockPool, rounded: number): boolean {
+    const { maxSplitBytes } = this.rules
+    if (maxSplitBytes === Infinity) return false
+    const needed = Math.max(maxSplitBytes, rounded)
+    const one = pool.free.smallest(needed)
+    if (one !== null) return this.releaseSegment(one.address)
+    let released = 0
+    for (const block of pool.free.all().reverse()) {
+      if (released >= needed || block.bytes < maxSplitBytes) break
+      released += block.bytes
+      this.releaseSegment(block.address)
+    }
+    return released >= needed
+  }
+
   private addSegment(base: number, bytes: number, pool: BlockPool): Block {
     const block = new Block(base, bytes, pool)
     this.segments.set(base, block)
@@ -150,9 +174,7 @@ export class PytorchPolicy extends PolicyMemory implements PlacementPolicy {
   }
 }
 
-/** Takes the smallest free block that fits, at the lowest address. */
-function takeSmallest(pool: BlockPool, bytes: number): Block | null {
-  const block = pool.free.smallest(bytes)
-  if (block !== null) pool.remove(block)
-  return block
+/** Whether a block is a whole segment. */
+function isWhole({ previous, next }: Block): boolean {
+  return previous === null && next === null
 }

@@ -8,6 +8,7 @@ import type { Policy, ReplayRun } from '../replay-result.js'
 import { ratios } from '../run-figures.js'
 import { Action, frameText, type Trace } from '../trace.js'
 import { replayPytorchPolicy } from './pytorch-replay.js'
+import { recordedPytorchSettings } from './recorded-settings.js'
 
 /** On a GPU the model's driver calls get no time, because times of the GPU stand beside it. */
 export function pytorchRun(
@@ -20,11 +21,10 @@ export function pytorchRun(
   const hasFailed = trace.action.includes(Action.outOfMemory)
   const passes = 1 + (latency ? LATENCY_PASSES : 0)
   let done = 0
-  const limit = Number.isFinite(capacityBytes) ? { capacityBytes } : {}
-  const expandable = policy === 'pytorch-expandable'
+  const model = modelOf(policy, trace, capacityBytes)
   const pass = (meter: LatencyMeter | null, collector: PlacementCollector | null = null) => {
     const start = performance.now()
-    const result = replayPytorchPolicy(trace, { ...limit, expandable, repeat, meter, collector, failedFrom: 0 })
+    const result = replayPytorchPolicy(trace, { ...model, repeat, meter, collector, failedFrom: 0 })
     progress(++done / passes)
     return { ...result, seconds: (performance.now() - start) / 1000 }
   }
@@ -36,7 +36,7 @@ export function pytorchRun(
   const collector = placements ? new PlacementCollector(trace) : null
   const result = pass(null, collector)
   const { firstFailure } = result
-  const { placement } = hasFailed ? replayPytorchPolicy(trace, { ...limit, expandable }) : result
+  const { placement } = hasFailed ? replayPytorchPolicy(trace, model) : result
   return {
     ...ratios(trace.peakWithFailedBytes, result.peakReservedBytes, result.peakGrantedBytes),
     placement,
@@ -64,6 +64,17 @@ export function pytorchRun(
  * `failedFrom` on.
  */
 export function pytorchServes(policy: Policy, trace: Trace, capacityBytes: number, failedFrom: number): boolean {
-  const expandable = policy === 'pytorch-expandable'
-  return replayPytorchPolicy(trace, { capacityBytes, expandable, failedFrom, stopsAtFailure: true }).failures === 0
+  const model = modelOf(policy, trace, capacityBytes)
+  return replayPytorchPolicy(trace, { ...model, failedFrom, stopsAtFailure: true }).failures === 0
+}
+
+/** The settings of the recording, with or without expandable segments, within a capacity. */
+function modelOf(policy: Policy, trace: Trace, capacityBytes: number) {
+  const { expandableSegments: _, ...recorded } = recordedPytorchSettings(trace)
+  const settings = policy === 'pytorch-expandable' ? { ...recorded, expandableSegments: true } : recorded
+  if (!Number.isFinite(capacityBytes)) return { settings }
+  // Garbage is collected only under a limit of the program's own.
+  return settings.garbageCollectionThreshold === undefined
+    ? { settings, capacityBytes }
+    : { settings, capacityBytes, limitBytes: capacityBytes }
 }

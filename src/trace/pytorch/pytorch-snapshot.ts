@@ -14,7 +14,7 @@ import { checkKind, isPickle, readSnapshotFile, readStandardInput } from './snap
 import { readJson } from './snapshot-json.js'
 import { annotationMarks, finalState } from './snapshot-state.js'
 
-/** Options of `readSnapshot` and `parseSnapshot`. */
+/** Options of `readRecording`, `parseRecording`, `readSnapshot` and `parseSnapshot`. */
 export interface SnapshotOptions {
   /** the device whose events are read; default the device with the most events */
   readonly device?: number
@@ -155,7 +155,7 @@ function checkBytes(call: string, bytes: unknown): Buffer {
   return Buffer.isBuffer(bytes) ? bytes : Buffer.from(bytes)
 }
 
-function checkOptions(
+export function checkOptions(
   call: string,
   options: SnapshotOptions,
   names: readonly string[] = ['device', 'onProgress'],
@@ -170,7 +170,8 @@ function checkOptions(
   }
 }
 
-function withName<T>(name: string, read: () => T): T {
+/** Adds the name of the file to an error. */
+export function withName<T>(name: string, read: () => T): T {
   try {
     return read()
   } catch (error) {
