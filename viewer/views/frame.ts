@@ -15,7 +15,7 @@ export interface Plot {
 }
 
 export const GUTTER = 68
-const AXIS_HEIGHT = 22
+const AXIS_HEIGHT = 25
 const TOP = 12
 const RIGHT = 2
 const LEAST_DRAG = 5
@@ -100,7 +100,7 @@ export class Frame implements ViewPart {
     for (const place of places) {
       const x = this.x(place)
       surface.line(x, bottom, x, bottom + 4, theme.quiet)
-      surface.text(x, bottom + 13, axisLabel(state.axis, place, step), theme.quiet, { align: alignAt(x, plot) })
+      surface.text(x, bottom + 16, axisLabel(state.axis, place, step), theme.quiet, { align: alignAt(x, plot) })
     }
     surface.line(plot.left, bottom + 0.5, plot.left + plot.width, bottom + 0.5, theme.quiet)
     const isIn = (x: number) => x >= plot.left - 1 && x <= plot.left + plot.width + 1

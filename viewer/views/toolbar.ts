@@ -128,7 +128,10 @@ export class Toolbar implements ViewPart {
   private key(event: KeyboardEvent): void {
     const target = event.target as HTMLElement
     const isField = /^(INPUT|SELECT|TEXTAREA)$/.test(target.tagName)
-    if (event.key === 'Escape') return this.escape(target)
+    if (event.key === 'Escape') {
+      this.escape(target)
+      return
+    }
     if (isField || event.ctrlKey || event.metaKey || event.altKey || byId<HTMLDialogElement>('help').open) return
     if (!this.act(event)) return
     event.preventDefault()
@@ -181,7 +184,8 @@ export class Toolbar implements ViewPart {
       const place = page.at(state.cursor)
       const width = (state.to - state.from) / (painted?.event.length ?? 1)
       const next = page.eventAt(place + by * width)
-      return page.moveCursor(next === state.cursor ? state.cursor + by : next)
+      page.moveCursor(next === state.cursor ? state.cursor + by : next)
+      return
     }
     let next = column
     while (painted.event[next] === state.cursor && next > 0 && next < painted.event.length - 1) next += by
