@@ -149,7 +149,9 @@ function readByDictionary(input: PlaneReader): Float64Array {
   const values = input.numbers()
   const column = input.integers()
   checkBelow(column, values.length, 'sizes')
-  return Float64Array.from(column, number => values[number])
+  const found = new Float64Array(column.length)
+  for (let i = 0; i < found.length; i++) found[i] = values[column[i]]
+  return found
 }
 
 function writeStacks(out: PlaneWriter, { frames, parent, frame }: StackTree): void {
@@ -196,7 +198,11 @@ function readPolicy(input: PlaneReader, described: unknown, count: number): Poli
     return { policy, label, place: null, parts: NO_PARTS, ranges: [], memory: [], reserved: readCurve(input) }
   }
   const places = sized(input.numbers(), count, 'places')
-  const place = Int32Array.from(places, number => (number % 2 === 1 ? (number - 1) / 2 : -1 - number / 2))
+  const place = new Int32Array(count)
+  for (let block = 0; block < count; block++) {
+    const number = places[block]
+    place[block] = number % 2 === 1 ? (number - 1) / 2 : -1 - number / 2
+  }
   const parts = { start: input.integers(), at: input.numbers(), units: input.numbers() }
   sized(parts.units, parts.at.length, 'parts')
   if (parts.start.some(start => start > parts.at.length)) throw damaged('parts')

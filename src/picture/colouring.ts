@@ -70,7 +70,8 @@ export function colouringOf(picture: Picture, live: LiveBlocks, grouping: Groupi
     const label = others === 1 ? '1 other' : `${others.toLocaleString('en-US')} others`
     legend.push({ cell: Cell.rest, label, bytes: restBytes, share: restBytes / total })
   }
-  const cellOf = Uint8Array.from(group, each => cellOfGroup[each])
+  const cellOf = new Uint8Array(group.length)
+  for (let block = 0; block < cellOf.length; block++) cellOf[block] = cellOfGroup[group[block]]
   return { grouping, isScale: grouping === 'age', group, cellOf, cellOfGroup, legend, labelOf }
 }
 
@@ -133,7 +134,7 @@ function byStack(picture: Picture): Groups {
   const { blocks, stacks } = picture
   const frames = innermostFrames(stacks)
   // Two groups without frames come first.
-  const group = Int32Array.from(blocks.stack, (node, block) => {
+  const group = blocks.stack.map((node, block) => {
     const frame = frames[node]
     return frame >= 0 ? frame + 2 : block < blocks.initial ? 0 : 1
   })
