@@ -65,7 +65,10 @@ export function colouringOf(picture: Picture, live: LiveBlocks, grouping: Groupi
     share: atPeak[each] / total,
   }))
   const restBytes = live.peakBytes - legend.reduce((sum, { bytes }) => sum + bytes, 0)
-  const others = count - shown.length
+  const isUsed = new Uint8Array(count)
+  for (const each of group) isUsed[each] = 1
+  for (const each of shown) isUsed[each] = 0
+  const others = isUsed.reduce((sum, used) => sum + used, 0)
   if (others > 0) {
     const label = others === 1 ? '1 other' : `${others.toLocaleString('en-US')} others`
     legend.push({ cell: Cell.rest, label, bytes: restBytes, share: restBytes / total })
