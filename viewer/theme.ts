@@ -11,7 +11,7 @@ export interface Theme {
   readonly grid: string
   readonly alarm: string
   readonly accent: string
-  /** the area of what is in use */
+  /** the area of the memory in use */
   readonly inUse: string
   /** colours of the cells, and of edges from EDGE on, as CSS */
   readonly cells: readonly string[]

@@ -1,5 +1,5 @@
 // Paints where blocks lie: addresses upwards, one row of pixels for each share of them. Each row keeps running sums,
-// so the cost of a column depends on what changed, not on how many blocks are held.
+// so the cost of a column depends on the changes, not on how many blocks are held.
 
 import { CELLS, Cell, type Painting, widen } from './cells.js'
 import type { LiveBlocks } from './live-blocks.js'
@@ -15,7 +15,7 @@ export interface MapScale {
 }
 
 /**
- * Paints each row in the cell of what fills most of it: blocks of one cell, unused memory, or no memory. Of equals the
+ * Paints each row in the cell that fills most of it: blocks of one cell, unused memory, or no memory. Of equals the
  * higher cell wins.
  */
 export function paintMap(
@@ -90,7 +90,7 @@ class Rows {
     this.highest = height - 1
   }
 
-  /** Adds or removes a block: what it gains, unused memory loses. */
+  /** Adds or removes a block, which takes unused memory. */
   add(cell: number, at: number, units: number, sign: 1 | -1): void {
     this.change(cell, Cell.unused, at, units, sign)
   }

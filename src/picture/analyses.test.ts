@@ -59,7 +59,7 @@ test('the peak of a picture is the peak of its trace', () => {
   assert.equal(live.peakBytes, trace.peakRequestedBytes)
 })
 
-test('rows and the icicle add up to what is in use, by every grouping', () => {
+test('rows and the icicle add up to the bytes in use, by every grouping', () => {
   for (const grouping of usefulGroupings(mlp)) {
     const colouring = colouringOf(mlp, live, grouping)
     for (const event of [0, live.peakEvent, mlp.events - 1]) {
@@ -95,7 +95,7 @@ test('the legend has the groups with most bytes at the peak, at most eight, and 
   )
 })
 
-test('what a filter or a search leaves out is faded', () => {
+test('blocks that a filter or a search leaves out are faded', () => {
   const colouring = colouringOf(mlp, live, 'stack')
   const [first] = colouring.legend
   const only = cellsOf(colouring, new Set([first.cell]), null)

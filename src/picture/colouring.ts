@@ -1,5 +1,5 @@
-// Which colour a block has: the eight groups with most bytes at the peak have one of their own, since a legend of
-// eight can be read.
+// The colours of blocks. The eight groups with most bytes at the peak have their own, since a legend of eight can be
+// read.
 
 import { formatBytes } from '../base/bytes.js'
 import { lifetimeNames, lifetimeOf } from './block-lives.js'
@@ -9,7 +9,7 @@ import { firstAtOrAfter } from './moments.js'
 import type { Picture } from './picture.js'
 import { innermostFrames, siteText } from './stack-text.js'
 
-/** What blocks are grouped by. */
+/** The ways to group blocks. */
 export const GROUPINGS = ['stack', 'size', 'stream', 'pool', 'tag', 'step', 'lifetime', 'age'] as const
 export type Grouping = (typeof GROUPINGS)[number]
 
@@ -78,7 +78,7 @@ export function colouringOf(picture: Picture, live: LiveBlocks, grouping: Groupi
   return { grouping, isScale: grouping === 'age', group, cellOf, cellOfGroup, legend, labelOf }
 }
 
-/** The groups with most bytes, at most as many as there are colours. */
+/** The groups with most bytes, at most one for each colour. */
 function mostOf(bytes: Float64Array): number[] {
   const most: number[] = []
   for (let group = 0; group < bytes.length; group++) {

@@ -68,7 +68,7 @@ function blocksOf({ blocks }: Trace, nodes: Int32Array, pool: Int32Array, tag: I
   }
 }
 
-/** Numbers and names, of which those that no block has are left out; number 0 is the usual one, without a name. */
+/** The numbers of blocks and their names, without names that no block has. Number 0 is the usual name, ''. */
 function usedOnly(numbers: Uint32Array, names: readonly string[]): [Int32Array, string[]] {
   const used = new Map([[0, 0]])
   const column = Int32Array.from(numbers, number => {

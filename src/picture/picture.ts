@@ -1,7 +1,7 @@
-// What a page shows of one recording: typed arrays without pointers, so that five million events fit in a browser's
+// The contents of a page about one recording: typed arrays without pointers, so that five million events fit in a browser's
 // worker. Event numbers are those of the trace. Addresses are squeezed: ranges that never had memory are left out.
 
-/** What an event does to the picture, as in `Picture.kind`. */
+/** The kinds of event, as in `Picture.kind`. */
 export const Kind = { other: 0, allocation: 1, free: 2 } as const
 
 /** Addresses count in units of this many bytes. */
@@ -33,7 +33,7 @@ export interface PictureBlocks {
   readonly tag: Int32Array
 }
 
-/** Names of what blocks have numbers for. */
+/** Names behind numbers of blocks. */
 export interface BlockNames {
   readonly stream: readonly string[]
   readonly pool: readonly string[]

@@ -25,7 +25,7 @@ export function pictureOf(lines: readonly Line[], memory: readonly PlacedMemory[
   return makePicture(trace, [{ policy: 'any', label: 'any', address: trace.blocks.address, memory: inBytes }])
 }
 
-/** A random program in `units` of memory, of which the upper half goes once while it is empty. */
+/** A random program in `units` of memory. The upper half is given back once, while it is empty. */
 export function randomPicture(random: Random, events: number, units: number): Picture {
   const below = (limit: number) => random.below(Math.max(1, Math.floor(limit)))
   const used = new Uint8Array(units)

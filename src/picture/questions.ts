@@ -3,7 +3,7 @@
 import type { LiveBlocks } from './live-blocks.js'
 import { blockOverlaps, type Picture, type PolicyPicture, visitBlock } from './picture.js'
 
-/** What can be asked of events A and B, with A before B. */
+/** The questions about events A and B, with A before B. */
 export const QUESTIONS = {
   heldAtA: 'held at A',
   grown: 'new since A, and held at B',

@@ -1,4 +1,4 @@
-// What a page says in words: the verdict, the facts, the failed requests.
+// The words of a page: the verdict, the facts, the failed requests.
 
 import { formatBytes } from '../base/bytes.js'
 import { memoryAt } from '../trace/failures/memory-at.js'
@@ -17,7 +17,7 @@ const MOST_PIECES = 60
 const STACKS_IN_PYTORCH = "torch.cuda.memory._record_memory_history(stacks='python')"
 const STACKS_IN_POOL = 'recorded(pool, { stacks: true })'
 
-/** What a page says of a trace, and of its replay if there is one. */
+/** The words of a page about a trace, and about its replay. */
 export function pageRecording(trace: Trace, replay: ReplayReport | null, tab: string): PageRecording {
   const policies = policiesOf(trace, replay)
   return {
@@ -53,7 +53,7 @@ function policiesOf(trace: Trace, replay: ReplayReport | null): PagePolicy[] {
   return [{ ...own, peakBytes: recorded, overhead }, ...policies]
 }
 
-/** One line of what was recorded, one of what cuda-mempool would need. */
+/** A line about the recording, and one about cuda-mempool if it was replayed. */
 export function verdictLines(trace: Trace, replay: ReplayReport | null): string[] {
   const policies = policiesOf(trace, replay)
   const { peakRequestedBytes, recordedPeakReservedBytes: recorded } = trace

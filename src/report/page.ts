@@ -83,7 +83,7 @@ export function pageOf(recordings: readonly ReportedTrace[]): string {
     data: [`<script type="application/json" id="data">${json}</script>`, ...pictures].join('\n'),
     script,
   }
-  // One pass: what a part contains is not replaced again.
+  // One pass: the contents of a part are not replaced again.
   return viewerFile('page.html').replace(/\{\{(\w+)\}\}/g, (_, name: string) => parts[name])
 }
 

@@ -7,7 +7,7 @@ import { formatBytes, formatCount } from '../text.js'
 
 export class FailurePanel implements ViewPart {
   private shown = ''
-  /** counted from the last failure backwards, so that the one that ended the run is first */
+  /** counted from the last failure backwards, so that the end of the run comes first */
   private index = 0
 
   constructor(private readonly page: Page) {
@@ -57,7 +57,7 @@ export class FailurePanel implements ViewPart {
   }
 }
 
-/** The idle pieces beside what was asked for, on one scale. */
+/** The idle pieces beside the request, on one scale. */
 function piecesBar({ pieces, askedBytes }: PageFailure): HTMLElement[] {
   const bar = element('div', { class: 'pieces', 'aria-hidden': 'true' })
   const box = (bytes: number, name: string) => {

@@ -1,4 +1,4 @@
-// A picture with axes on a canvas of its own. It follows the pointer and the keys; what it shows is a drawing's.
+// A picture with axes on a canvas of its own. It follows the pointer; a drawing fills it.
 
 import { byId } from '../elements.js'
 import type { Page, ViewPart } from '../page.js'
@@ -20,7 +20,7 @@ const TOP = 12
 const RIGHT = 2
 const LEAST_DRAG = 5
 
-/** What a frame shows. */
+/** The contents of a frame. */
 export interface Drawing {
   readonly name: string
   readonly height: number
@@ -161,7 +161,7 @@ export class Frame implements ViewPart {
     return from + ((x - this.plot.left) * (to - from)) / this.plot.width
   }
 
-  /** The event that the picture shows at a pixel: the one with most in use of the column. */
+  /** The event that the picture shows at a pixel: of its column, the event with most in use. */
   private eventAt(x: number): number {
     const shown = this.drawing.isOverview ? this.page.curves : this.page.painted
     const place = this.placeAt(x)
@@ -260,7 +260,7 @@ function alignAt(x: number, { left, width }: Plot): 'left' | 'center' | 'right' 
   return x > left + width - 30 ? 'right' : 'center'
 }
 
-/** What a hint says of a block. */
+/** The lines of a hint about a block. */
 export function blockLines(block: BlockInfo): string[] {
   const life = block.lifeUs === null ? '' : `, for ${formatUs(block.lifeUs)}`
   const from = block.allocatedAt < 0 ? 'since before the recording' : `from event ${formatCount(block.allocatedAt)}`

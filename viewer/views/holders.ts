@@ -1,4 +1,4 @@
-// Who holds a set of blocks: the icicle of call stacks, and the table of groups.
+// The holders of a set of blocks: the icicle of call stacks, and the table of groups.
 
 import { Cell } from '../../src/picture/cells.js'
 import { QUESTIONS } from '../../src/picture/questions.js'

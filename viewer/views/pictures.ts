@@ -1,4 +1,4 @@
-// The four pictures: curves, stacked blocks, address maps, and bars of what each step left.
+// The pictures that the worker paints: curves, stacked blocks and address maps.
 
 import type { Moments } from '../../src/picture/moments.js'
 import { byId, element } from '../elements.js'

@@ -1,4 +1,4 @@
-// What each step leaves behind, as bars: weights and state stay from the first; a leak adds to each.
+// The bytes that each step leaves behind, as bars: weights and state stay from the first; a leak adds to each.
 
 import { byId } from '../elements.js'
 import type { Page } from '../page.js'

@@ -1,6 +1,6 @@
-import { ReservedSegments } from './reserved-segments.js'
-import { BEFORE, NEVER, type Trace } from './trace.js'
-import { type FinalBlock, TraceBuilder } from './trace-builder.js'
+import { ReservedSegments } from '../reserved-segments.js'
+import { BEFORE, NEVER, type Trace } from '../trace.js'
+import { type FinalBlock, TraceBuilder } from '../trace-builder.js'
 
 /**
  * The events from `from` to `end - 1` as a trace of their own. Blocks and segments that exist at its start are its
