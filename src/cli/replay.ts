@@ -61,6 +61,8 @@ export async function replayFiles(files: readonly string[], given: ReplayArgumen
     print(given.json ? JSON.stringify(report) : style => replayText(report, style))
     if (failed(report)) status = STATUS.failedReplay
   }
+  const file = files.find(each => each !== PIPED)
+  if (!given.json && file !== undefined) print(`\nnext: cuda-mempool report ${file}`)
   return status
 }
 

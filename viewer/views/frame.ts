@@ -112,6 +112,11 @@ export class Frame implements ViewPart {
       if (isIn(x)) surface.path([x - 4, bottom + 8, x + 4, bottom + 8, x, bottom + 1], theme.alarm, 'fill')
     }
     if (this.selection.isOn || drawing.isOverview) this.drawRange(surface)
+    const cursor = this.x(page.at(state.cursor) + (state.axis === 'event' ? 0.5 : 0))
+    if (isIn(cursor)) {
+      surface.line(cursor, plot.top - 2, cursor, bottom, theme.isDark ? '#e6e7e9a0' : '#1d1f23a0')
+      surface.path([cursor - 4, plot.top - 7, cursor + 4, plot.top - 7, cursor, plot.top - 1], theme.ink, 'fill')
+    }
     for (const [name, event] of [
       ['A', state.a],
       ['B', state.b],
@@ -121,11 +126,6 @@ export class Frame implements ViewPart {
       surface.line(x, plot.top, x, bottom, theme.accent, [], 1.5)
       surface.rectangle(x - 7, plot.top - 12, 14, 14, theme.accent)
       surface.text(x, plot.top - 4.5, name, theme.paper, { align: 'center', bold: true })
-    }
-    const x = this.x(page.at(state.cursor) + (state.axis === 'event' ? 0.5 : 0))
-    if (isIn(x)) {
-      surface.line(x, plot.top - 2, x, bottom, theme.isDark ? '#e6e7e9a0' : '#1d1f23a0')
-      surface.path([x - 4, plot.top - 7, x + 4, plot.top - 7, x, plot.top - 1], theme.ink, 'fill')
     }
   }
 
