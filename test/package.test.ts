@@ -133,14 +133,15 @@ describe('the packed package', () => {
       import { deviceIncludePath, MiB, openDevice } from 'cuda-mempool'
       import { SimulatedDriver } from 'cuda-mempool/simulated'
       import { readSnapshot, replay } from 'cuda-mempool/trace'
+      import { prometheusText } from 'cuda-mempool/live'
       const device = openDevice(new SimulatedDriver())
       const pool = device.createPool()
       const buffer = pool.allocate(3 * MiB)
-      console.log(buffer.byteLength, typeof readSnapshot, typeof replay)
+      console.log(buffer.byteLength, typeof readSnapshot, typeof replay, prometheusText(pool).length > 0)
       console.log(existsSync(deviceIncludePath() + '/cuda_mempool.cuh'), device.createDeviceHeap(buffer).statsSync().failures)
       buffer.free()
       device.close()`,
     )
-    assert.equal(project.node([program]), '3145728 function function\ntrue 0\n')
+    assert.equal(project.node([program]), '3145728 function function true\ntrue 0\n')
   })
 })

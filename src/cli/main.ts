@@ -4,6 +4,7 @@
 import { readFileSync } from 'node:fs'
 import { Command, Option } from 'commander'
 import { POLICIES } from '../trace/replay-result.js'
+import type { ConvertArguments } from './convert.js'
 import { explain, UsageError } from './exit.js'
 import type { InfoOptions } from './info.js'
 import type { ReplayArguments } from './replay.js'
@@ -16,12 +17,17 @@ const { version } = JSON.parse(readFileSync(PACKAGE, 'utf8')) as { version: stri
 const DEVICE = '--device <which>'
 const DEVICE_HELP = "auto, simulated or a GPU's number; auto is GPU 0, or the simulated device without a GPU"
 
+const FILE_HELP =
+  'PyTorch snapshots (pickle, JSON), torch.profiler traces, RMM or Nsight Systems exports; - is standard input'
+const FAIL_IF_HELP = 'exit with status 4 if it holds, like overhead>1.2 or pytorch.peakReservedBytes>3.9GiB'
+
 const STATUSES = `
 Exit status:
   0  done
   1  replay: cuda-mempool could not serve the recording, or lost contents
   2  wrong usage, an unreadable file, no device, or a device that refuses
-  3  a defect of this program`
+  3  a defect of this program
+  4  a condition of --fail-if holds`
 const RECIPE = `
 To record a run in PyTorch, also one that dies:
   torch.cuda.memory._record_memory_history(max_entries=1_000_000)
@@ -69,7 +75,7 @@ program
 program
   .command('replay')
   .description('compare the memory that a recorded run would need under several allocators')
-  .argument('<file...>', 'PyTorch memory snapshots: pickle or JSON, with or without gzip; - is standard input')
+  .argument('<file...>', FILE_HELP)
   .option(DEVICE, DEVICE_HELP)
   .option('--gpu <number>', 'the recorded GPU, if a file has several; default the one with the most events')
   .option('--policy <names>', `some of ${POLICIES.join(', ')}, separated by commas; default all but waiting`)
@@ -80,9 +86,29 @@ program
   .addOption(new Option('--no-latency', 'the default now').hideHelp())
   .option('--verify', 'fill every block with a stamp, and compare it before the free')
   .option('--json', 'print one JSON object for each file, on a line of its own')
+  .option('--fail-if <condition>', FAIL_IF_HELP, collected)
   .addHelpText('after', RECIPE)
   .action(async (files: string[], options: ReplayArguments) => {
     process.exitCode = await (await import('./replay.js')).replayFiles(files, options)
+  })
+
+program
+  .command('convert')
+  .description('write a recording in the format of another program')
+  .argument('<file>', FILE_HELP)
+  .requiredOption(
+    '-o, --output <file>',
+    'the result: .pickle (PyTorch), .pftrace (Perfetto), .pb.gz (pprof), .collapsed or .folded (flame graphs), ' +
+      '.csv (a row for each allocation), .json (the figures of a replay); - is standard output',
+  )
+  .option('--to <format>', 'the format, whatever the ending: pickle, perfetto, pprof, collapsed, csv, json')
+  .option('--force', 'replace the result if it exists')
+  .option('--gpu <number>', 'the recorded GPU; needed if the file has several')
+  .option('--at <event>', 'the moment of pprof and collapsed: after this event; default the peak')
+  .option('--fail-if <condition>', `for .json: ${FAIL_IF_HELP}`, collected)
+  .addHelpText('after', STATUSES)
+  .action(async (file: string, options: ConvertArguments) => {
+    process.exitCode = await (await import('./convert.js')).convertFile(file, options)
   })
 
 program
@@ -106,6 +132,10 @@ program
   .action(async (files: string[], options: ReportArguments) => {
     process.exitCode = await (await import('./report.js')).reportFiles(files, options)
   })
+/** Collects an option that may be given several times. */
+function collected(value: string, before: readonly string[] = []): string[] {
+  return [...before, value]
+}
 
 // A reader such as head may stop early.
 process.stdout.on('error', (error: NodeJS.ErrnoException) => {

@@ -41,13 +41,3 @@ export class ProgressBar {
     this.drawnAt = -Infinity
   }
 }
-
-/** Shows a bar while `work` runs. */
-export async function withBar<T>(work: (bar: ProgressBar) => T | Promise<T>): Promise<T> {
-  const bar = new ProgressBar()
-  try {
-    return await work(bar)
-  } finally {
-    bar.clear()
-  }
-}

@@ -10,9 +10,9 @@ import { readRecording } from '../trace/formats/read-recording.js'
 import { replay } from '../trace/replay.js'
 import { DEFAULT_POLICIES, type Policy } from '../trace/replay-result.js'
 import type { Trace } from '../trace/trace.js'
-import { policiesOf, wholeNumber } from './command-values.js'
 import { STATUS, UsageError } from './exit.js'
-import { withBar } from './progress-bar.js'
+import { wholeNumber, withBar } from './recording-input.js'
+import { policiesOf } from './replay.js'
 import { print } from './terminal.js'
 
 /** The options as text, from the command line. */

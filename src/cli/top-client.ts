@@ -1,4 +1,4 @@
-// What `cuda-mempool top` asks a served process.
+// The requests of `cuda-mempool top` to a served process.
 
 import { type IncomingMessage, request } from 'node:http'
 import type { ProcessStats } from '../live/process-stats.js'
@@ -6,7 +6,7 @@ import { foreignSocket, type ServedSocket, servedSockets, socketFolder } from '.
 import { UsageError } from './exit.js'
 
 const HOW = 'call serve(pool) of cuda-mempool/live in it, or start it with CUDA_MEMPOOL_SERVE=1'
-/** A line of events is longer only if it is no figures. */
+/** Longer lines come from other servers. */
 const MOST_LINE = 4_000_000
 
 /** The socket of a process: by its path, by a process id, or the only one there is. */

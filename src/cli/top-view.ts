@@ -14,7 +14,7 @@ const SEPARATOR = '   '
 const SPARKS = '▁▂▃▄▅▆▇█'
 export const KEYS = 'q quit  p pause  t tags  s streams  l live  e record 10 s'
 
-/** What the keys have switched on. */
+/** The switches of the keys. */
 export interface Shown {
   readonly tags: boolean
   readonly streams: boolean
@@ -151,7 +151,7 @@ function curves({ name, stats }: ServedStats, history: History, width: number): 
   return [line(live, history.of(name, 'live').slice(-room)), line(reserved, history.of(name, 'reserved').slice(-room))]
 }
 
-/** Each part has at least one letter if it is not empty, as long as there is room. */
+/** A part with any bytes has at least one letter, as long as there is room. */
 function barOf(parts: readonly number[], whole: number, width: number): string {
   let text = ''
   let sum = 0

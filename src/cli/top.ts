@@ -41,6 +41,7 @@ export async function top(
   target: string | undefined,
   options: TopOptions,
   terminal: TopTerminal = process as unknown as TopTerminal,
+  recordSeconds = RECORD_SECONDS,
 ): Promise<void> {
   const client = new TopClient(await chosenSocket(target, terminal.folder))
   const { stdout, env } = terminal
@@ -51,7 +52,7 @@ export async function top(
     else stdout.write(`${onceText(JSON.parse(text), terminal)}\n`)
     return
   }
-  await new TopSession(client, terminal).run()
+  await new TopSession(client, terminal, recordSeconds).run()
 }
 
 function onceText(stats: ProcessStats, { stdout, env }: TopTerminal): string {
@@ -75,6 +76,7 @@ class TopSession {
   constructor(
     private readonly client: TopClient,
     private readonly terminal: TopTerminal,
+    private readonly recordSeconds: number,
   ) {}
 
   async run(): Promise<void> {
@@ -151,9 +153,9 @@ class TopSession {
     const pools = [...(this.stats?.pools ?? [])].sort((a, b) => b.stats.liveBytes - a.stats.liveBytes)
     if (this.stats === null || pools.length === 0) return
     const [{ name }] = pools
-    this.say(`recording the pool ${name} for ${RECORD_SECONDS} s`)
+    this.say(`recording the pool ${name} for ${this.recordSeconds} s`)
     try {
-      const recording = await this.client.record(name, RECORD_SECONDS, RECORD_STACKS)
+      const recording = await this.client.record(name, this.recordSeconds, RECORD_STACKS)
       const path = freePath(`cuda-mempool-${this.stats.pid}`)
       writeFileSync(`${path}.part`, recording)
       renameSync(`${path}.part`, path)

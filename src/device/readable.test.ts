@@ -88,6 +88,24 @@ describe('a public object in a log', () => {
     assert.equal(lineOf(pool), line)
     assert.equal(lineOf(limited(pool, 10 * MiB)), `LimitedPool around ${line}`)
     assert.deepEqual(plain(pool), { pool: 'CachingPool', device: 0, closed: false, ...pool.stats() })
+  })
+
+  it('says 0 % and 100 % idle only of what is exactly that', () => {
+    using device = openDevice('simulated')
+    const pool = device.createPool({ initialBytes: 1024 * MiB })
+    const idle = [lineOf(pool)]
+    for (const mebibytes of [1, 1022, 1]) {
+      pool.allocate(mebibytes * MiB)
+      idle.push(lineOf(pool))
+    }
+    assert.deepEqual(
+      idle.map(line => /, ([^,]*) idle \}$/.exec(line)?.[1]),
+      ['100 %', '> 99 %', '< 1 %', '0 %'],
+    )
+  })
+
+  it('writes a missing limit as null', () => {
+    using device = openDevice('simulated')
     const unlimited = device.createPool({ maxPoolBytes: Infinity })
     assert.equal((plain(unlimited) as { limitBytes: null }).limitBytes, null)
   })

@@ -1,4 +1,4 @@
-// The public API of cuda-mempool/live: what running pools do, for people and for collectors of metrics.
+// The public API of cuda-mempool/live: running pools, for people and for collectors of metrics.
 
 export {
   type InstrumentOptions,

@@ -10,7 +10,7 @@ import { PoolList, type WatchedPools } from './watched-pools.js'
 /** An observable instrument of a meter. */
 export interface ObservedInstrument {
   /** as of OpenTelemetry */
-  addCallback(callback: (result: never) => void): void
+  addCallback(callback: never): void
 }
 
 /** Takes the values of one collection. */
@@ -19,7 +19,7 @@ export interface ObservedBatch {
   observe(instrument: never, value: number, attributes?: Record<string, string>): void
 }
 
-/** What `observe` calls of a `Meter` of `@opentelemetry/api`. */
+/** The methods of a `Meter` of `@opentelemetry/api` that `observe` calls. */
 export interface ObservedMeter {
   /** makes an instrument for values that go up and down */
   createObservableUpDownCounter(name: string, options?: InstrumentOptions): ObservedInstrument
@@ -35,7 +35,7 @@ export interface ObservedMeter {
 
 /** The description of an instrument. */
 export interface InstrumentOptions {
-  /** what it counts, in a sentence */
+  /** its meaning, in a sentence */
   description?: string
   /** its unit by UCUM */
   unit?: string

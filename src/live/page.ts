@@ -1,4 +1,4 @@
-// The live page: one file that the build makes (viewer/live), with its own script and style and nothing else.
+// The live page: one file that the build makes (viewer/live), which loads nothing.
 
 import { createHash } from 'node:crypto'
 import { readFileSync } from 'node:fs'

@@ -4,7 +4,7 @@ import type { PoolStats } from '../pool/pool.js'
 import type { TagStats } from '../pool/wrappers/tagged.js'
 import type { PoolFigures, PoolList } from './watched-pools.js'
 
-/** JSON has no Infinity: null is no limit. */
+/** JSON has no Infinity: null stands for it. */
 type InJson<Stats extends { readonly limitBytes: number }> = Omit<Stats, 'limitBytes'> & {
   readonly limitBytes: number | null
 }

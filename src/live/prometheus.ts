@@ -3,7 +3,7 @@
 
 import { describe } from '../base/bytes.js'
 import { METRICS, type Metric, type Sample } from './metrics.js'
-import { type PoolFigures, PoolList, type WatchedPools } from './watched-pools.js'
+import { type PoolFigures, PoolList, type WatchedPool, type WatchedPools } from './watched-pools.js'
 
 /** The Content-Type of `prometheusText`. */
 export const PROMETHEUS_TYPE = 'text/plain; version=0.0.4; charset=utf-8'
@@ -73,7 +73,7 @@ export function register(registry: MetricRegistry, pools: WatchedPools): AddPool
 }
 
 /** Adds a pool to those that are watched, and returns its name. Throws TypeError for anything but a pool. */
-export type AddPool = (pool: Parameters<PoolList['add']>[0], name?: string) => string
+export type AddPool = (pool: WatchedPool, name?: string) => string
 
 /** A metric as prom-client's registry sees it. */
 class CollectedMetric {
@@ -97,6 +97,6 @@ class CollectedMetric {
     return { name, help, type, aggregator, values: this.figures().flatMap(each => this.metric.values(each)) }
   }
 
-  /** The pools count, so there is nothing to set to zero. */
+  /** Does nothing: the pools count. */
   reset(): void {}
 }

@@ -1,4 +1,4 @@
-// What the server answers, path by path.
+// The answers of the server, path by path.
 
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { setTimeout as wait } from 'node:timers/promises'

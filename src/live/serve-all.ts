@@ -16,7 +16,7 @@ export async function serveNew(pool: WatchedPool): Promise<void> {
   }
 }
 
-/** Ends the server. Later pools open another one. */
+/** Ends the server. The next pool opens a new server. */
 export async function stopServing(): Promise<void> {
   const open = server
   server = null

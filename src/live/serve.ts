@@ -1,5 +1,5 @@
 // Makes the pools of this process watchable: an HTTP server on a Unix socket of this user, and on a port of this
-// machine if asked. The server never keeps the process alive, and does nothing unless somebody reads.
+// machine on request. The server never keeps the process alive, and does nothing without readers.
 
 import { randomBytes, timingSafeEqual } from 'node:crypto'
 import { chmodSync, rmSync } from 'node:fs'
@@ -27,14 +27,16 @@ export interface ServeOptions {
   readonly socket?: string
   /** a TCP port on 127.0.0.1 besides, for browsers and Prometheus; 0 takes a free one; default none */
   readonly port?: number
-  /** what requests to the port must show, at least 16 letters; default a random text, see `LiveServer.url` */
+  /**
+   * the secret that requests to the port must show, at least 16 letters; default a random text, see `LiveServer.url`
+   */
   readonly token?: string
 }
 
 /**
  * Serves the figures of pools to `cuda-mempool top`, browsers and Prometheus, until `close`. The process may end
  * meanwhile. Only this user can open the socket; a request to the port needs the token. Rejects with TypeError or
- * RangeError for bad arguments, and with PoolError if the socket or the port cannot be had.
+ * RangeError for bad arguments, and with PoolError if the socket or the port is in use, or not allowed.
  */
 export async function serve(pools: WatchedPools, options: ServeOptions = {}): Promise<LiveServer> {
   const list = new PoolList('serve', pools)
@@ -72,7 +74,7 @@ export class LiveServer implements AsyncDisposable {
     private readonly pools: PoolList,
     /** path of the Unix socket */
     readonly socketPath: string,
-    /** what a request to the port must show: `?token=` or `Authorization: Bearer` */
+    /** the secret that a request to the port must show: `?token=` or `Authorization: Bearer` */
     readonly token: string,
   ) {
     this.requests = new Requests(pools)

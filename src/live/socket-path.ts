@@ -9,7 +9,7 @@ import { PoolError } from '../base/errors.js'
 
 const OTHERS = 0o077
 const SOCKET_NAME = /^(\d+)(-\d+)?\.sock$/
-/** Names that one process tries. */
+/** A process tries this many names. */
 const MOST_SERVERS = 1000
 
 /** A socket in the folder. */

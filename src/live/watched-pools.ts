@@ -1,12 +1,11 @@
-// The pools that are served, by name, and their figures. Everything is read when somebody asks.
+// The pools that are served, by name, and their figures. Figures are read on demand.
 
 import { describe } from '../base/bytes.js'
 import { CudaError, DeviceLostError } from '../base/errors.js'
 import { OUT_OF_MEMORY, type OutOfMemoryMessage } from '../pool/channels.js'
 import { HostPool } from '../pool/host/host-pool.js'
 import { Pool, type PoolStats } from '../pool/pool.js'
-import { TaggedPool, type TagStats } from '../pool/wrappers/tagged.js'
-import { Wrapper } from '../pool/wrappers/wrapper.js'
+import { type TagStats, taggedPoolOf } from '../pool/wrappers/tagged.js'
 
 /** A pool or wrapper that can be watched. */
 export type WatchedPool = Pool | HostPool
@@ -18,7 +17,7 @@ export type WatchedPools = WatchedPool | readonly WatchedPool[] | Readonly<Recor
 export interface PoolFigures {
   /** the name it is served under */
   readonly name: string
-  /** what the pool is, below its wrappers: `caching`, `shared`, `arena`, `block`, `plain`, `driver`, `host`, … */
+  /** the kind of the pool, below its wrappers: `caching`, `shared`, `arena`, `block`, `plain`, `driver`, `host`, … */
   readonly kind: string
   /** the device's number */
   readonly device: number
@@ -106,7 +105,7 @@ export class PoolList {
 }
 
 function figuresOf({ name, pool, kind }: Entry): PoolFigures {
-  const tags = pool instanceof Pool ? (taggedIn(pool)?.statsByTag() ?? null) : null
+  const tags = pool instanceof Pool ? (taggedPoolOf(pool)?.statsByTag() ?? null) : null
   const sources: readonly object[] = pool instanceof Pool ? [...new Set([pool, ...pool.sources])] : [pool]
   const outOfMemory = sources.reduce<number>((sum, source) => sum + (refusals.get(source) ?? 0), 0)
   return { name, kind, device: pool.context.ordinal, stats: pool.stats(), tags, outOfMemory }
@@ -125,12 +124,7 @@ function isClosed(pool: WatchedPool): boolean {
 function kindOf(pool: WatchedPool): string {
   const [source] = pool instanceof Pool ? pool.sources : [pool]
   return source.constructor.name
-    .replace(/Pool$/, '')
+    .replace(/^Own|Pool$/g, '')
     .replace(/(?<=[a-z])[A-Z]/g, letter => `-${letter}`)
     .toLowerCase()
-}
-
-function taggedIn(pool: Pool): TaggedPool | null {
-  if (pool instanceof TaggedPool) return pool
-  return pool instanceof Wrapper ? taggedIn(pool.upstream) : null
 }

@@ -1,5 +1,6 @@
-// The contents of a page about one recording: typed arrays without pointers, so that five million events fit in a browser's
-// worker. Event numbers are those of the trace. Addresses are squeezed: ranges that never had memory are left out.
+// The contents of a page about one recording: typed arrays without pointers, so that five million events fit in a
+// browser's worker. Event numbers are those of the trace. Addresses are squeezed: ranges that never had memory are
+// left out.
 
 /** The kinds of event, as in `Picture.kind`. */
 export const Kind = { other: 0, allocation: 1, free: 2 } as const

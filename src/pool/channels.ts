@@ -1,4 +1,4 @@
-// What pools tell a process by node:diagnostics_channel. They publish where they call the driver anyway, and only to
+// The messages of pools by node:diagnostics_channel. Pools publish where they call the driver anyway, and only to
 // subscribers: a cached allocation never comes here.
 
 import { channel } from 'node:diagnostics_channel'
@@ -29,7 +29,7 @@ export interface WaitMessage {
 export interface OutOfMemoryMessage {
   /** the pool that refused */
   readonly pool: Pool
-  /** bytes that were asked for */
+  /** requested bytes */
   readonly bytes: number
 }
 

@@ -30,7 +30,7 @@ export interface LabelStore {
 /** by pool and record; a later buffer of the record has another tag */
 const labels = new WeakMap<object, Map<number, Label>>()
 
-/** Sets the label of a live buffer; '' takes it away. Throws TypeError for anything but text, RangeError if it is too long. */
+/** Sets the label of a live buffer; '' takes it away. Throws TypeError for no text, RangeError for too long text. */
 export function setLabel({ record, tag, allocation }: Labelled, text: string): void {
   if (typeof text !== 'string') throw new TypeError(`label must be a text such as 'weights', not ${describe(text)}`)
   if (allocation.pool.labels !== undefined) {

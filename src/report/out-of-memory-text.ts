@@ -56,13 +56,18 @@ export function factsOf(failed: RecordedOutOfMemory): [name: string, value: stri
   const { event, askedBytes, site, inUseBytes, waitingBytes, reservedBytes, deviceFreeBytes } = failed
   const where = site === null ? '' : ` by ${siteText(site)}`
   const facts: [string, string][] = [
-    ['asked', `${formatBytes(askedBytes)}${where} (event ${formatCount(event)})`],
+    ['asked', `${askedText(askedBytes)}${where} (event ${formatCount(event)})`],
     ['in use', formatBytes(inUseBytes)],
   ]
   if (waitingBytes > 0) facts.push(['waiting', `${formatBytes(waitingBytes)} freed, but in use on another stream`])
   if (reservedBytes !== null) facts.push(['idle', idleText(failed)], ['reserved', formatBytes(reservedBytes)])
   if (deviceFreeBytes !== null) facts.push(['device', `${formatBytes(deviceFreeBytes)} free`])
   return facts
+}
+
+/** Readers take larger requests for the most that can be counted. */
+function askedText(bytes: number): string {
+  return bytes === Number.MAX_SAFE_INTEGER ? `at least ${formatBytes(bytes)}` : formatBytes(bytes)
 }
 
 function idleText({ idleBytes, idlePieces, largestIdleBytes }: RecordedOutOfMemory): string {

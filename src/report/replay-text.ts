@@ -38,7 +38,7 @@ export function replayText(report: ReplayReport, style: TextStyle): string {
 function headOf(report: ReplayReport, width: number, paint: Paint): string {
   const { trace } = report
   const streams = trace.streams === 1 ? 'one stream' : `${trace.streams} streams`
-  const allocations = `${formatCount(trace.allocations)} allocations`
+  const allocations = `${formatCount(trace.allocations)} ${trace.allocations === 1 ? 'allocation' : 'allocations'}`
   const span = trace.spanSeconds > 0 ? ` in ${formatNs(trace.spanSeconds * 1e9)}` : ''
   const what = `${formatCount(trace.events)} events${span}, ${allocations} on ${streams}.`
   const settings = recordedSettings(report)

@@ -49,7 +49,7 @@ export class CallStacks {
     }
     const alike = this.known.get(hash)
     if (alike !== undefined) for (const stack of alike) if (isSame(stack.places, places)) return stack.number
-    const number = this.numberOf(textOf(sites.length - OWN_FRAMES))
+    const number = this.numberOf(textOf(sites.slice(OWN_FRAMES)))
     this.known.set(hash, [...(alike ?? []), { places: [...places], number }])
     return number
   }
@@ -77,13 +77,13 @@ function isSame(some: Places, others: Places): boolean {
 }
 
 /**
- * The outermost `frames` lines of the caller's stack. They are formatted by Node, or by a formatter that the program
- * has set, so that source maps count.
+ * The lines of the caller's stack. They are formatted by Node, or by a formatter that the program has set, so that
+ * source maps count; if that gives no text, by V8.
  */
-function textOf(frames: number): string[] {
+function textOf(sites: readonly NodeJS.CallSite[]): string[] {
   const { stackTraceLimit } = Error
-  Error.stackTraceLimit = frames + OWN_FRAMES + 1 // and this function
+  Error.stackTraceLimit = sites.length + OWN_FRAMES + 1 // and this function
   const { stack } = new Error()
   Error.stackTraceLimit = stackTraceLimit
-  return typeof stack === 'string' ? stack.split('\n').slice(-frames) : []
+  return typeof stack === 'string' ? stack.split('\n').slice(-sites.length) : sites.map(site => `at ${site}`)
 }

@@ -1,8 +1,10 @@
 // The public API of cuda-mempool/trace: recordings of allocations, and their replay under several policies.
 
+export { type StackDifference, type TraceDifference, traceDifference } from './analysis/stack-diff.js'
+export { leftBlocks, type Step, type Steps, stepsOf } from './analysis/steps.js'
 export type { Holder } from './failures/holders.js'
 export { type RecordedOutOfMemory, recordedOutOfMemories, type Verdict } from './failures/out-of-memory.js'
-export { parseRecording, readRecording } from './formats/read-recording.js'
+export { parseRecording, parseRecordings, readRecording, readRecordings } from './formats/read-recording.js'
 export type { ExistenceRanges, Placements } from './placements/placements.js'
 export {
   parseSnapshot,

@@ -1,23 +1,27 @@
 // Records a pool for a while without a wrapper. The pool object gets methods of its own in front of those of its
 // class, and loses them at the end. So a pool that is not being recorded pays nothing.
 
+import { UNIT_BYTES } from '../heap/size-classes.js'
 import type { Stream } from '../order/stream.js'
 import type { Allocation } from '../pool/allocation.js'
 import type { DeviceBuffer } from '../pool/buffer.js'
+import { Block } from '../pool/caching/block.js'
 import type { Pool } from '../pool/pool.js'
+import { type TaggedPool, taggedPoolOf } from '../pool/wrappers/tagged.js'
 import { CallStacks } from './call-stacks.js'
 import { Action, type Trace } from './trace.js'
-import { type FinalBlock, TraceBuilder } from './trace-builder.js'
+import { TraceBuilder } from './trace-builder.js'
 
 /** A recording ends here: 2 million events take 100 MB of host memory. */
 const MOST_EVENTS = 2_000_000
 
-/** What a recording replaces on a pool. `releaseBlock` is the way of a free in pools with a fast path. */
+/** The methods that a recording replaces on a pool. In pools with a fast path, a free calls `releaseBlock`. */
 interface Recordable {
   allocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer
   tryAllocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer | null
   release(buffer: DeviceBuffer, stream?: Stream): void
   releaseBlock?(block: Allocation, tag: number, stream?: Stream): void
+  deallocate?(ptr: number, stream?: Stream): void
 }
 
 /** A live buffer, as pools list them. */
@@ -45,7 +49,9 @@ export class PoolRecording {
   /** recorded buffers that were not freed, by address */
   private readonly live = new Map<number, Live>()
   private drops = 0
-  /** calls of the pool that run now: one method may call another one */
+  /** gives buffers their tags, if any does */
+  private readonly tagging: TaggedPool | null
+  /** running calls of the pool's methods, which may call each other */
   private depth = 0
 
   /** `stacks` is as of `recorded()`. Check `isRecording` first. */
@@ -58,8 +64,10 @@ export class PoolRecording {
       stacks === false ? null : new CallStacks(this.builder.stacks, typeof stacks === 'number' ? stacks : null)
     this.pools = pool.sources
     this.drops = this.countDrops()
+    this.tagging = taggedPoolOf(pool)
     for (const source of this.pools) {
       recording.add(source)
+      this.noteListed(source)
       this.intercept(source)
     }
   }
@@ -80,16 +88,17 @@ export class PoolRecording {
     for (const source of this.pools) recording.delete(source)
   }
 
-  /** The trace of all events; blocks that were live all the time are in it, if the pool lists them. */
+  /**
+   * The trace of all events. Buffers that were live at its beginning are allocated there, without a call stack, if
+   * the pool lists them.
+   */
   trace(name: string): Trace {
-    const blocks = this.pools.flatMap(listedBlocks)
-    const final = blocks.length === 0 ? null : { segments: [], blocks }
-    return this.builder.build({ file: name, recorder: 'cuda-mempool', final })
+    return this.builder.build({ file: name, recorder: 'cuda-mempool', dropped: 0 })
   }
 
   private intercept(source: Pool): void {
     const pool = source as Recordable
-    const { allocate, tryAllocate, release, releaseBlock } = pool
+    const { allocate, tryAllocate, release, releaseBlock, deallocate } = pool
     const { callStacks } = this
     const served = <B extends DeviceBuffer | null>(bytes: number, stack: number, serve: () => B): B => {
       const buffer = this.inside(serve)
@@ -106,13 +115,17 @@ export class PoolRecording {
       return this.depth > 0 ? call() : served(bytes, callStacks?.current() ?? 0, call)
     })
     this.replace(pool, 'release', (buffer, stream) => {
-      if (releaseBlock === undefined) this.noteFree(buffer.allocation, buffer.record, buffer.tag, stream)
-      release.call(pool, buffer, stream)
+      this.freeing(buffer.allocation, buffer.record, buffer.tag, stream, () => release.call(pool, buffer, stream))
     })
     if (releaseBlock !== undefined) {
       this.replace(pool, 'releaseBlock', (block, tag, stream) => {
-        this.noteFree(block, block.record, tag, stream)
-        releaseBlock.call(pool, block, tag, stream)
+        this.freeing(block, block.record, tag, stream, () => releaseBlock.call(pool, block, tag, stream))
+      })
+    }
+    if (deallocate !== undefined) {
+      this.replace(pool, 'deallocate', (ptr, stream) => {
+        this.inside(() => deallocate.call(pool, ptr, stream))
+        this.end(ptr)
       })
     }
   }
@@ -142,17 +155,33 @@ export class PoolRecording {
     const stream = buffer.stream.handle
     this.end(ptr)
     this.live.set(ptr, { bytes, stream })
-    this.add(Action.alloc, ptr, bytes, stream, stack)
+    const event = this.add(Action.alloc, ptr, bytes, stream, stack)
+    const { allocation } = buffer
+    if (allocation instanceof Block) this.builder.noteGranted(event, allocation.units * UNIT_BYTES)
+    if (this.tagging !== null) this.builder.noteTag(event, this.tagging.currentTag ?? '')
   }
 
-  /** A free that the pool is about to make; it refuses a stale buffer itself. */
-  private noteFree(block: Allocation, record: number, tag: number, stream = block.stream): void {
-    if (this.depth > 0 || !block.isLive(record, tag)) return
+  private noteListed(pool: Pool & { readonly closed?: boolean; live?(): readonly Listed[] }): void {
+    if (pool.closed === true || pool.live === undefined) return
+    for (const { ptr, byteLength: bytes, blockBytes, stream } of pool.live()) {
+      this.live.set(ptr, { bytes, stream: stream ?? 0 })
+      const event = this.add(Action.alloc, ptr, bytes, stream ?? 0)
+      if (blockBytes !== undefined) this.builder.noteGranted(event, blockBytes)
+    }
+  }
+
+  /** Does `work`, which frees a block; if the pool refuses, nothing is recorded. */
+  private freeing(block: Allocation, record: number, tag: number, stream: Stream | undefined, work: () => void): void {
+    if (this.depth > 0 || !block.isLive(record, tag)) {
+      work()
+      return
+    }
     const ptr = block.addressOf(record, tag, 'free')
     const bytes = block.requestedBytesOf(record, tag, 'free')
+    const { handle } = stream ?? block.stream
+    this.inside(work)
     this.live.delete(ptr)
-    this.add(Action.freeRequested, ptr, bytes, stream.handle)
-    this.add(Action.freeCompleted, ptr, bytes, stream.handle)
+    this.addFree(ptr, bytes, handle)
   }
 
   /** Buffers that a reset has dropped are gone. */
@@ -171,24 +200,18 @@ export class PoolRecording {
     const known = this.live.get(ptr)
     if (known === undefined) return
     this.live.delete(ptr)
-    this.add(Action.freeRequested, ptr, known.bytes, known.stream)
-    this.add(Action.freeCompleted, ptr, known.bytes, known.stream)
+    this.addFree(ptr, known.bytes, known.stream)
   }
 
-  private add(action: number, address: number, bytes: number, stream: number, stack = 0): void {
+  private addFree(ptr: number, bytes: number, stream: number): void {
+    this.add(Action.freeRequested, ptr, bytes, stream)
+    this.add(Action.freeCompleted, ptr, bytes, stream)
+  }
+
+  private add(action: number, address: number, bytes: number, stream: number, stack = 0): number {
     const timeUs = Math.round((performance.timeOrigin + performance.now()) * 1000)
-    this.builder.add(action, address, bytes, stream, timeUs, stack)
+    const event = this.builder.add(action, address, bytes, stream, timeUs, stack)
     if (this.builder.events >= this.mostEvents) this.stop()
+    return event
   }
-}
-
-function listedBlocks(pool: Pool & { readonly closed?: boolean; live?(): readonly Listed[] }): FinalBlock[] {
-  if (pool.closed === true || pool.live === undefined) return []
-  return pool.live().map(({ ptr, byteLength, blockBytes, stream }) => ({
-    address: ptr,
-    bytes: byteLength,
-    ...(blockBytes === undefined ? {} : { grantedBytes: blockBytes }),
-    stream: stream ?? 0,
-    pending: false,
-  }))
 }

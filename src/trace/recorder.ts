@@ -10,7 +10,8 @@ import type { Stream } from '../order/stream.js'
 import type { DeviceBuffer } from '../pool/buffer.js'
 import { Block } from '../pool/caching/block.js'
 import type { Pool } from '../pool/pool.js'
-import { TaggedPool } from '../pool/wrappers/tagged.js'
+import { HandedOut } from '../pool/wrappers/handed-out.js'
+import { type TaggedPool, taggedPoolOf } from '../pool/wrappers/tagged.js'
 import { Wrapper } from '../pool/wrappers/wrapper.js'
 import { CallStacks } from './call-stacks.js'
 import { pickleSnapshot } from './pytorch/pytorch-snapshot-writer.js'
@@ -21,7 +22,8 @@ import { TraceBuilder } from './trace-builder.js'
 export interface RecorderOptions {
   /**
    * whether to record the call stack of each allocation; default false. True takes as many frames as V8 keeps for
-   * errors (`Error.stackTraceLimit`, 10) less 2, a number that many innermost frames. STACKCOST
+   * errors (`Error.stackTraceLimit`, 10) less 2, a number that many innermost frames.
+   * A stack takes 5 to 9 µs, most of it V8's capture of frames; compiled code that calls deeply takes longest
    */
   readonly stacks?: boolean | number
 }
@@ -42,18 +44,39 @@ export function recorded(upstream: Pool, options: RecorderOptions = {}): Recorde
 
 const MOST_FRAMES = 200
 
-/** A pool that records its allocations and frees. Made by `recorded()`. */
+/** Where a buffer is that an arena may drop without a free. */
+interface Place {
+  readonly ptr: number
+  /** the handle of the stream that it was allocated on */
+  readonly stream: number
+}
+
+/**
+ * A pool that records its allocations and frees. Made by `recorded()`. What an arena drops by `reset`, `rewind` or
+ * `close` is recorded as freed, at the next event or when the events are read.
+ */
 export class RecordedPool extends Wrapper {
   private readonly builder = new TraceBuilder()
   /** the pool behind this one that gives buffers their tags, if any */
   private readonly tagging: TaggedPool | null
   private readonly callStacks: CallStacks | null
+  private readonly handedOut: HandedOut
+  /** of the buffers that `handedOut` lists */
+  private readonly places = new WeakMap<DeviceBuffer, Place>()
 
   constructor(upstream: Pool, stacks: boolean | number) {
     super(upstream)
     this.tagging = taggedPoolOf(upstream)
     const mostFrames = typeof stacks === 'number' ? stacks : null
     this.callStacks = stacks === false ? null : new CallStacks(this.builder.stacks, mostFrames)
+    this.handedOut = new HandedOut(
+      upstream,
+      (bytes, buffer) => {
+        const { ptr, stream } = this.places.get(buffer)!
+        this.addFree(ptr, bytes, stream)
+      },
+      () => {}, // the recording ends with the buffers that were held
+    )
   }
 
   /** As of `Pool`, and recorded. */
@@ -80,18 +103,19 @@ export class RecordedPool extends Wrapper {
     const ptr = buffer.allocation.addressOf(buffer.record, buffer.tag, 'free')
     const { byteLength } = buffer
     super.release(buffer, stream)
-    const handle = (stream ?? buffer.stream).handle
-    this.add(Action.freeRequested, ptr, byteLength, handle)
-    this.add(Action.freeCompleted, ptr, byteLength, handle)
+    this.handedOut.delete(buffer)
+    this.addFree(ptr, byteLength, (stream ?? buffer.stream).handle)
   }
 
   /** How many events were recorded. */
   get events(): number {
+    this.handedOut.settle()
     return this.builder.events
   }
 
   /** The trace of all events so far, ready for `replay`; `name` becomes its `file`. */
   trace(name = 'recorded'): Trace {
+    this.handedOut.settle()
     return this.builder.build({ file: name, recorder: 'cuda-mempool', dropped: 0 })
   }
 
@@ -101,10 +125,15 @@ export class RecordedPool extends Wrapper {
   }
 
   private record(buffer: DeviceBuffer, stack: number): DeviceBuffer {
-    const event = this.add(Action.alloc, buffer.ptr, buffer.byteLength, buffer.stream.handle, stack)
-    const { allocation } = buffer
+    const { allocation, ptr, byteLength } = buffer
+    const stream = buffer.stream.handle
+    const event = this.add(Action.alloc, ptr, byteLength, stream, stack)
     if (allocation instanceof Block) this.builder.noteGranted(event, allocation.units * UNIT_BYTES)
     if (this.tagging !== null) this.builder.noteTag(event, this.tagging.currentTag ?? '')
+    if (this.handedOut.isListed) {
+      this.handedOut.add(buffer, byteLength)
+      this.places.set(buffer, { ptr, stream })
+    }
     return buffer
   }
 
@@ -112,13 +141,14 @@ export class RecordedPool extends Wrapper {
     this.add(Action.outOfMemory, deviceFreeBytes, bytes, stream?.handle ?? 0, stack)
   }
 
+  private addFree(ptr: number, bytes: number, stream: number): void {
+    this.add(Action.freeRequested, ptr, bytes, stream)
+    this.add(Action.freeCompleted, ptr, bytes, stream)
+  }
+
   private add(action: number, address: number, bytes: number, stream: number, stack = 0): number {
+    this.handedOut.settle() // frees that came before
     const timeUs = Math.round((performance.timeOrigin + performance.now()) * 1000)
     return this.builder.add(action, address, bytes, stream, timeUs, stack)
   }
-}
-
-function taggedPoolOf(pool: Pool): TaggedPool | null {
-  for (let each = pool; each instanceof Wrapper; each = each.upstream) if (each instanceof TaggedPool) return each
-  return null
 }

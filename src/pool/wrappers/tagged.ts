@@ -198,3 +198,9 @@ export class TaggedPool extends Wrapper {
     return account
   }
 }
+
+/** The outermost tagged pool among a pool and the pools that it wraps; null for none. */
+export function taggedPoolOf(pool: Pool): TaggedPool | null {
+  if (pool instanceof TaggedPool) return pool
+  return pool instanceof Wrapper ? taggedPoolOf(pool.upstream) : null
+}

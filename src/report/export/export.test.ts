@@ -34,7 +34,16 @@ function tiny() {
   builder.add(Action.freeCompleted, BASE, 20 * MiB, 0, 1035)
   builder.add(Action.freeRequested, BASE + 50 * MiB, 1000, 0, 1040)
   builder.add(Action.outOfMemory, NaN, 2 ** 40, 0, 1050, hostile)
-  return builder.build({ file: 'tiny', peakReservedBytes: 64 * MiB })
+  const marks = [
+    ['step#1', 1005, 1030],
+    ['step#2', 1025, 1060],
+    ['all', NaN, 1060],
+  ] as const
+  const annotations = marks.flatMap(([name, startUs, endUs]) => [
+    ...(Number.isNaN(startUs) ? [] : [{ isStart: true, name, timeUs: startUs }]),
+    { isStart: false, name, timeUs: endUs },
+  ])
+  return builder.build({ file: 'tiny', peakReservedBytes: 64 * MiB, annotations })
 }
 
 function matchesGolden(name: string, actual: Buffer): void {
@@ -203,24 +212,36 @@ describe("the trace for Perfetto's viewer", () => {
         )
       }
     }
-    const hostile = 'held by /home/a/"x",;\n<b>.py:1 =cmd()'
-    assert.deepEqual(events, [
-      '0 counter 2 in use: 1000',
-      `0 counter 3 reserved: recorded: ${64 * MiB}`,
-      `10500 counter 2 in use: ${20 * MiB + 1000}`,
-      `10500 counter 4 held by /home/a/model.py:30 forward: ${20 * MiB}`,
-      '10500 begin 7 allocations from 16 MiB on: 20 MiB /home/a/model.py:30 forward',
-      `20000 counter 2 in use: ${36 * MiB + 1000}`,
-      `20000 counter 5 ${hostile}: ${16 * MiB}`,
-      '20000 begin 8 allocations from 16 MiB on: 16 MiB /home/a/"x",;\n<b>.py:1 =cmd()',
-      `20000 counter 2 in use: ${36 * MiB + 1512}`,
-      `20000 counter 4 held by /home/a/model.py:30 forward: ${20 * MiB + 512}`,
-      `30000 counter 2 in use: ${16 * MiB + 1512}`,
-      '30000 counter 4 held by /home/a/model.py:30 forward: 512',
-      '30000 end 7 allocations from 16 MiB on: ',
-      `40000 counter 2 in use: ${16 * MiB + 512}`,
-      '50000 instant 6 out of memory: asked for 1 TiB',
-      '50000 end 8 allocations from 16 MiB on: ',
+    const isOfAnnotation = (event: string) => / (all|step): /.test(event)
+    assert.deepEqual(events.filter(isOfAnnotation), [
+      '0 begin 7 all: all',
+      '5000 begin 8 step: step#1',
+      '25000 begin 9 step: step#2',
+      '30000 end 8 step: ',
+      '50000 end 7 all: ',
+      '50000 end 9 step: ',
     ])
+    const hostile = 'held by /home/a/"x",;\n<b>.py:1 =cmd()'
+    assert.deepEqual(
+      events.filter(event => !isOfAnnotation(event)),
+      [
+        '0 counter 2 in use: 1000',
+        `0 counter 3 reserved: recorded: ${64 * MiB}`,
+        `10500 counter 2 in use: ${20 * MiB + 1000}`,
+        `10500 counter 4 held by /home/a/model.py:30 forward: ${20 * MiB}`,
+        '10500 begin 10 allocations from 16 MiB on: 20 MiB /home/a/model.py:30 forward',
+        `20000 counter 2 in use: ${36 * MiB + 1000}`,
+        `20000 counter 5 ${hostile}: ${16 * MiB}`,
+        '20000 begin 11 allocations from 16 MiB on: 16 MiB /home/a/"x",;\n<b>.py:1 =cmd()',
+        `20000 counter 2 in use: ${36 * MiB + 1512}`,
+        `20000 counter 4 held by /home/a/model.py:30 forward: ${20 * MiB + 512}`,
+        `30000 counter 2 in use: ${16 * MiB + 1512}`,
+        '30000 counter 4 held by /home/a/model.py:30 forward: 512',
+        '30000 end 10 allocations from 16 MiB on: ',
+        `40000 counter 2 in use: ${16 * MiB + 512}`,
+        '50000 instant 6 out of memory: asked for 1 TiB',
+        '50000 end 11 allocations from 16 MiB on: ',
+      ],
+    )
   })
 })

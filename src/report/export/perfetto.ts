@@ -27,8 +27,8 @@ const NS_PER_US = 1000
 
 /**
  * A trace for Perfetto's viewer (ui.perfetto.dev, which works offline), in pieces of bytes: curves of the bytes in use,
- * of the reserved bytes of each policy and of the eight places that held most at the peak; failed requests; and
- * allocations from 16 MiB on. In a recording without times an event takes a microsecond.
+ * of the reserved bytes of each policy and of the eight places that held most at the peak; annotations; failed
+ * requests; and allocations from 16 MiB on. In a recording without times an event takes a microsecond.
  */
 export function* perfettoTrace(
   trace: Trace,
@@ -43,7 +43,8 @@ export function* perfettoTrace(
     .map(({ policy, reservedBytes }) => ({ curve: reservedBytes!, counter: writer.counter(`reserved: ${policy}`) }))
   const sites = new SiteCounters(trace, writer)
   const failures = writer.newTrack('out of memory')
-  const lanes = new Lanes(writer)
+  annotate(trace, writer)
+  const lanes = new Lanes(writer, 'allocations from 16 MiB on')
   const { blocks, action, block, bytes } = trace
   for (let number = 0; number < blocks.initial; number++) {
     if (blocks.freeRequestedAt[number] === BEFORE) continue
@@ -75,6 +76,27 @@ export function* perfettoTrace(
 function nameOf({ blocks, stacks }: Trace, number: number): string {
   const { site } = siteOf(stackFrames(stacks, blocks.stack[number]))
   return `${formatBytes(blocks.bytes[number])}${site === null ? '' : ` ${site}`}`
+}
+
+/** Writes the annotations as slices: those of one name but for its number, such as steps, on one track. */
+function annotate({ annotations, timeUs, events, spanSeconds }: Trace, writer: PerfettoWriter): void {
+  const lastNs = spanSeconds === 0 ? events * NS_PER_US : spanSeconds * 1e9
+  const timeOf = (us: number, event: number, unknownNs: number) => {
+    const time = spanSeconds === 0 ? event * NS_PER_US : (us - timeUs[0]) * NS_PER_US
+    return Math.round(Math.min(lastNs, Math.max(0, Number.isNaN(time) ? unknownNs : time)))
+  }
+  const marks = annotations.flatMap(({ name, startUs, endUs, start, end }, slice) => [
+    { time: timeOf(startUs, start, 0), isStart: true, name, slice },
+    { time: timeOf(endUs, end, lastNs), isStart: false, name, slice },
+  ])
+  const groups = new Map<string, Lanes>()
+  for (const { time, isStart, name, slice } of marks.sort((a, b) => a.time - b.time)) {
+    const title = name.replace(/#?\d+$/, '')
+    const lanes = groups.get(title) ?? new Lanes(writer, title)
+    groups.set(title, lanes)
+    if (isStart) lanes.begin(time, slice, name)
+    else lanes.end(time, slice)
+  }
 }
 
 /** Nanoseconds since the first event, which never go back. */
@@ -202,24 +224,27 @@ class Lanes {
   private readonly free: number[] = []
   private readonly laneOf = new Map<number, number>()
 
-  constructor(private readonly writer: PerfettoWriter) {}
+  constructor(
+    private readonly writer: PerfettoWriter,
+    private readonly title: string,
+  ) {}
 
-  begin(time: number, block: number, name: string): void {
+  begin(time: number, slice: number, name: string): void {
     const lane = this.free.sort((a, b) => b - a).pop() ?? this.tracks.length
-    if (lane === this.tracks.length) this.tracks.push(this.writer.newTrack('allocations from 16 MiB on'))
-    this.laneOf.set(block, lane)
+    if (lane === this.tracks.length) this.tracks.push(this.writer.newTrack(this.title))
+    this.laneOf.set(slice, lane)
     this.writer.event(TYPE.begin, this.tracks[lane], time, name)
   }
 
-  end(time: number, block: number): void {
-    const lane = this.laneOf.get(block)
+  end(time: number, slice: number): void {
+    const lane = this.laneOf.get(slice)
     if (lane === undefined) return
-    this.laneOf.delete(block)
+    this.laneOf.delete(slice)
     this.free.push(lane)
     this.writer.event(TYPE.end, this.tracks[lane], time)
   }
 
   endAll(time: number): void {
-    for (const block of [...this.laneOf.keys()]) this.end(time, block)
+    for (const slice of [...this.laneOf.keys()]) this.end(time, slice)
   }
 }

@@ -1,5 +1,5 @@
 // The events of a file in Chrome's trace format. JSON.parse cannot read files above 512 MiB, and takes gigabytes for a
-// file of brackets only, so a scan over the bytes finds the events, and each is parsed by itself.
+// file of brackets only. So a scan over the bytes finds the events, and JSON.parse reads one event at a time.
 
 import { MiB } from '../../base/bytes.js'
 import { FormatError } from '../../base/errors.js'
@@ -69,7 +69,7 @@ function startOfEvents(bytes: Buffer): number {
       textStart = at + 1
       at = endOfText(bytes, at)
     } else if (byte === COLON && depth === 1) {
-      // The text that ends before the colon, as far as the name of the list could go.
+      // The start of the last text, with its quote if it has the length of the name.
       key = bytes.toString('latin1', textStart, textStart + KEY.length + 1)
     } else if (byte === BRACE || byte === BRACKET) {
       if (byte === BRACKET && (depth === 0 || (depth === 1 && key === `${KEY}"`))) return at + 1

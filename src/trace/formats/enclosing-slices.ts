@@ -1,4 +1,5 @@
-// Slices of time on threads, and which of them are around a moment. Slices of one thread lie within each other or apart.
+// Slices of time on threads, and which of them are around a moment. Slices of one thread lie within each other or
+// apart.
 
 interface Slice<Value> {
   readonly start: number
@@ -16,7 +17,7 @@ interface Thread<Value> {
 /** More slices than any program nests. A damaged file could nest a million, and each allocation would list them. */
 const MOST_OPEN = 512
 
-/** All slices are added, then `finish` is called, then moments are asked for in the order of time. */
+/** First `add` all slices, then call `finish` once, then `around` for moments in the order of time. */
 export class EnclosingSlices<Value> {
   private readonly threads = new Map<string, Thread<Value>>()
 

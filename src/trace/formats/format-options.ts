@@ -1,21 +1,21 @@
 import { FormatError } from '../../base/errors.js'
 import type { OtherDevice } from '../trace.js'
 
-/** What the reader of a format is asked for. */
+/** Options of the reader of a format. */
 export interface FormatOptions {
-  /** the device whose events are read; undefined for the one with the most events */
+  /** read the events of this device; undefined for the busiest device */
   readonly device: number | undefined
   /** called from time to time with the bytes that are read */
   readonly onBytes: (bytesRead: number) => void
 }
 
-/** Throws FormatError unless the file has events of the device that is asked for. */
+/** Throws FormatError unless the file has events of the device of the options. */
 export function checkDevice({ device }: FormatOptions, devices: readonly number[]): void {
   if (device === undefined || devices.includes(device)) return
   throw new FormatError(`holds no events of device ${device}; it has some of device ${devices.join(', ')}`)
 }
 
-/** The device that is asked for, else the one with the most events, and the others. Throws FormatError. */
+/** The device of the options, else the busiest device, and the other devices. Throws FormatError. */
 export function chooseDevice(
   counts: ReadonlyMap<number, number>,
   options: FormatOptions,

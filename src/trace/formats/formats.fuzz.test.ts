@@ -1,5 +1,5 @@
-// Damaged files of each format: the reader refuses them by one FormatError, or reads them. It throws nothing else, and
-// neither hangs nor asks for much memory.
+// Damaged files of each format: the reader refuses them by one FormatError, or reads them. It throws no other
+// error, does not hang, and takes little memory.
 
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'

@@ -14,6 +14,8 @@ import { chooseDevice, type FormatOptions } from './format-options.js'
 const MEMORY = '[memory]'
 const OUT_OF_MEMORY = '[OutOfMemory]'
 const FRAMES = ['python_function', 'cpu_op']
+/** Steps and parts that the program or an optimizer has named. */
+const NAMED = 'user_annotation'
 const PYTHON_FRAME = /^(.+)\((\d+)\): (.+)$/s
 /** CUDA in PyTorch's numbers of kinds of devices. */
 const CUDA = 1
@@ -35,6 +37,7 @@ interface MemoryEvent {
 export function readProfilerTrace(bytes: Buffer, file: string, options: FormatOptions): Trace {
   const slices = new EnclosingSlices<string>()
   const memory: MemoryEvent[] = []
+  const named: { name: string; startUs: number; endUs: number }[] = []
   let others = 0
   readChromeEvents(
     bytes,
@@ -44,8 +47,9 @@ export function readProfilerTrace(bytes: Buffer, file: string, options: FormatOp
         const read = memoryEvent(event, `traceEvents[${number}]`)
         if (read === null) others++
         else memory.push(read)
-      } else if (FRAMES.includes(cat as string) && typeof name === 'string' && isTime(ts) && isTime(dur)) {
-        slices.add(threadOf(event), ts, dur, name)
+      } else if (typeof name === 'string' && isTime(ts) && isTime(dur)) {
+        if (FRAMES.includes(cat as string)) slices.add(threadOf(event), ts, dur, name)
+        else if (cat === NAMED) named.push({ name, startUs: ts, endUs: ts + dur })
       }
     },
     options.onBytes,
@@ -78,6 +82,10 @@ export function readProfilerTrace(bytes: Buffer, file: string, options: FormatOp
     device,
     otherDevices,
     recorder: 'PyTorch',
+    annotations: named.flatMap(({ name, startUs, endUs }) => [
+      { isStart: true, name, timeUs: startUs - from },
+      { isStart: false, name, timeUs: endUs - from },
+    ]),
     ...(peakReservedBytes > 0 ? { peakReservedBytes } : {}),
   })
 }

@@ -8,7 +8,7 @@ import { gzipSync } from 'node:zlib'
 import { FormatError } from '../../base/errors.js'
 import { readSnapshot } from '../pytorch/pytorch-snapshot.js'
 import { Action, BEFORE, framesOf, frameText, NEVER, type Trace } from '../trace.js'
-import { parseRecording, readRecording } from './read-recording.js'
+import { parseRecording, parseRecordings, readRecording, readRecordings } from './read-recording.js'
 
 const folder = mkdtempSync(join(tmpdir(), 'cuda-mempool-formats-'))
 after(() => rmSync(folder, { recursive: true }))
@@ -132,6 +132,14 @@ describe('an export of Nsight Systems', () => {
     assert.deepEqual([second.device, second.allocations], [1, 1])
   })
 
+  test('has a trace for each device', () => {
+    const path = fixture('nsight.fixture.csv')
+    const each = [0, 1].map(device => readRecording(path, { device }))
+    assert.deepEqual(readRecordings(path), each)
+    assert.deepEqual(parseRecordings(readFileSync(path), path), each)
+    assert.equal(readRecordings(fixture('rmm.fixture.csv')).length, 1)
+  })
+
   test('needs only the columns of older versions', () => {
     const trace = parseRecording(
       Buffer.from('start,address,bytes,memKind,memoryOperationType\n20,512,64,2,1\n10,1024,32,2,0\n'),
@@ -188,6 +196,9 @@ describe('a trace of torch.profiler', () => {
     assert.deepEqual(framesOf(trace, 0).map(frameText), [':0 aten::empty', 'model.py:30 forward', 'train.py:12 main'])
     assert.deepEqual(framesOf(trace, 1).map(frameText), ['train.py:12 main'])
     assert.equal(trace.recordedPeakReservedBytes, 4_194_304)
+    assert.deepEqual(trace.annotations, [
+      { name: 'ProfilerStep#1', startUs: -65.125, endUs: 384.875, start: 0, end: 2 },
+    ])
     assert.equal(trace.skippedEvents, 1, 'memory of the host')
     assert.equal(trace.recorder, 'PyTorch')
   })
@@ -200,10 +211,10 @@ describe('a trace of torch.profiler', () => {
   })
 
   test('is refused with the place of the first bad event', () => {
-    assert.match(refusal(text.slice(0, 1500)), /^traceEvents\[6\] \(byte 1500\) is cut short$/)
+    assert.match(refusal(text.slice(0, 1600)), /^traceEvents\[7\] \(byte 1600\) is cut short$/)
     assert.match(refusal(text.replace('"dur": 900.0', '"dur": ,')), /^traceEvents\[0\] \(byte \d+\) is not valid JSON$/)
-    assert.match(refusal(text.replace('"Bytes": 4096', '"Bytes": "many"')), /^traceEvents\[4\].args\['Bytes'\] must be/)
-    assert.match(refusal(text.replace('"ts": 255.125', '"ts": null')), /^traceEvents\[4\].ts must be a number/)
+    assert.match(refusal(text.replace('"Bytes": 4096', '"Bytes": "many"')), /^traceEvents\[5\].args\['Bytes'\] must be/)
+    assert.match(refusal(text.replace('"ts": 255.125', '"ts": null')), /^traceEvents\[5\].ts must be a number/)
     assert.match(refusal(`{"traceEvents": [${'['.repeat(200)}`), /^traceEvents\[0\] .* containers more than 100 deep$/)
     assert.match(refusal('{"traceEvents": []}'), /^holds no memory events of CUDA; record with torch.profiler/)
     assert.match(refusal('{"a": "\\"traceEvents\\"", "b": {"traceEvents": []}}'), /^has no list traceEvents$/)
@@ -251,6 +262,6 @@ describe('a recording', () => {
   test('has a path and known options', () => {
     assert.throws(() => readRecording(''), { name: 'TypeError', message: /path must name a recording/ })
     assert.throws(() => readRecording('x', { gpu: 1 } as never), { name: 'TypeError', message: /unknown option 'gpu'/ })
-    assert.throws(() => parseRecording('x' as never, 'x'), { name: 'TypeError', message: /readRecording\(path\)/ })
+    assert.throws(() => parseRecording('x' as never, 'x'), { name: 'TypeError', message: /bytes must be a Buffer/ })
   })
 })

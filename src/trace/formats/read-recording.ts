@@ -3,7 +3,14 @@
 import { closeSync, fstatSync, openSync, readSync } from 'node:fs'
 import { describe } from '../../base/bytes.js'
 import { FormatError } from '../../base/errors.js'
-import { checkOptions, parseSnapshot, type SnapshotOptions, withName } from '../pytorch/pytorch-snapshot.js'
+import {
+  checkBytes,
+  checkOptions,
+  parseSnapshot,
+  parseSnapshots,
+  type SnapshotOptions,
+  withName,
+} from '../pytorch/pytorch-snapshot.js'
 import { isJson, isPickle, readSnapshotFile, readStandardInput } from '../pytorch/snapshot-file.js'
 import type { Trace } from '../trace.js'
 import { isChromeTrace } from './chrome-events.js'
@@ -24,9 +31,7 @@ const FIRST_BYTES = 64
  * RangeError for a bad argument or option.
  */
 export function readRecording(path: string, options: SnapshotOptions = {}): Trace {
-  if (typeof path !== 'string' || path === '') {
-    throw new TypeError(`readRecording: path must name a recording, not ${describe(path)}`)
-  }
+  checkPath('readRecording', path)
   checkOptions('readRecording', options)
   return withName(path, () =>
     isSqlite(startOf(path))
@@ -35,7 +40,18 @@ export function readRecording(path: string, options: SnapshotOptions = {}): Trac
   )
 }
 
-/** Like `readRecording`, for what is piped into this process. */
+/** Reads the traces of all devices of a recording, by rising device. Throws like `readRecording`. */
+export function readRecordings(path: string, options: Omit<SnapshotOptions, 'device'> = {}): Trace[] {
+  checkPath('readRecordings', path)
+  checkOptions('readRecordings', options, ['onProgress'])
+  return withName(path, () => {
+    const inFormat = formatOptions(options, 1)
+    if (isSqlite(startOf(path))) return ofAllDevices(device => readNsightSqlite(path, path, { ...inFormat, device }))
+    return parseAll(readSnapshotFile(path, checkKind), path, options)
+  })
+}
+
+/** Like `readRecording`, for standard input. */
 export function readPipedRecording(options: SnapshotOptions = {}): Trace {
   return withName(STANDARD_INPUT, () => parse(readStandardInput(checkKind), STANDARD_INPUT, options))
 }
@@ -45,29 +61,50 @@ export function readPipedRecording(options: SnapshotOptions = {}): Trace {
  * serves, too. It cannot read a database.
  */
 export function parseRecording(bytes: Buffer, file: string, options: SnapshotOptions = {}): Trace {
-  if (!((bytes as unknown) instanceof Uint8Array)) {
-    const hint = typeof bytes === 'string' ? '; readRecording(path) reads a file' : ''
-    throw new TypeError(`parseRecording: bytes must be a Buffer or Uint8Array, not ${describe(bytes)}${hint}`)
-  }
+  const buffer = checkBytes('parseRecording', bytes)
   checkOptions('parseRecording', options)
-  const buffer = Buffer.isBuffer(bytes) ? bytes : Buffer.from(bytes as Uint8Array)
   checkKind(buffer)
   return parse(buffer, file, options)
 }
 
+/** Like `readRecordings`, for bytes without gzip; `file` becomes the name of the traces, and is not read. */
+export function parseRecordings(bytes: Buffer, file: string, options: Omit<SnapshotOptions, 'device'> = {}): Trace[] {
+  const buffer = checkBytes('parseRecordings', bytes)
+  checkOptions('parseRecordings', options, ['onProgress'])
+  checkKind(buffer)
+  return parseAll(buffer, file, options)
+}
+
+function checkPath(call: string, path: unknown): void {
+  if (typeof path === 'string' && path !== '') return
+  throw new TypeError(`${call}: path must name a recording, not ${describe(path)}`)
+}
+
+function parseAll(bytes: Buffer, file: string, options: Omit<SnapshotOptions, 'device'>): Trace[] {
+  if (readerOf(bytes) === null) return parseSnapshots(bytes, file, options)
+  return ofAllDevices(device => parse(bytes, file, device === undefined ? options : { ...options, device }))
+}
+
 function parse(bytes: Buffer, file: string, options: SnapshotOptions): Trace {
-  const inFormat = formatOptions(options, bytes.length)
-  const read = isRmmHeader(bytes)
-    ? readRmm
-    : isNsightHeader(bytes)
-      ? readNsightCsv
-      : isJson(bytes) && isChromeTrace(bytes)
-        ? readProfilerTrace
-        : null
+  const read = readerOf(bytes)
   if (read === null) return parseSnapshot(bytes, file, options)
-  const trace = read(bytes, file, inFormat)
+  const trace = read(bytes, file, formatOptions(options, bytes.length))
   options.onProgress?.(1)
   return trace
+}
+
+/** The reader of the format of a file; null for a memory snapshot of PyTorch. */
+function readerOf(bytes: Buffer): typeof readRmm | null {
+  if (isRmmHeader(bytes)) return readRmm
+  if (isNsightHeader(bytes)) return readNsightCsv
+  return isJson(bytes) && isChromeTrace(bytes) ? readProfilerTrace : null
+}
+
+/** The traces of the busiest device and of the others, by rising device. */
+function ofAllDevices(read: (device: number | undefined) => Trace): Trace[] {
+  const busiest = read(undefined)
+  const others = busiest.otherDevices.map(({ device }) => read(device))
+  return [busiest, ...others].sort((a, b) => a.device - b.device)
 }
 
 /** Throws FormatError unless a file that starts with `start` can be a recording. */

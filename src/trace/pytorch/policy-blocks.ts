@@ -40,10 +40,10 @@ export interface PlacementPolicy {
   /** the most reserved since the caller has set it last */
   peakReservedBytes: number
   readonly driver: DriverTally
-  /** told which addresses get memory, and which lose it */
-  watcher: MemoryWatcher | null
   /** how often a request was tried again after all free memory was given back: PyTorch's num_alloc_retries */
   readonly retries: number
+  /** told which addresses get memory, and which lose it */
+  watcher: MemoryWatcher | null
   /**
    * A block of at least `bytes` for stream number `stream`, or null when the capacity is spent. `baseFor` may return
    * the address of a new segment, whose first `bytes` get memory; undefined leaves the address to the policy.

@@ -23,8 +23,8 @@ export interface PolicyOptions {
 export abstract class PolicyMemory {
   reservedBytes = 0
   peakReservedBytes = 0
-  watcher: MemoryWatcher | null = null
   retries = 0
+  watcher: MemoryWatcher | null = null
   protected readonly pools = new BlockPools()
   protected readonly rules: PlacementRules
   protected readonly capacityBytes: number

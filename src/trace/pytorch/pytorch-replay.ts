@@ -50,10 +50,10 @@ interface PytorchReplayOptions {
   readonly repeat?: number
   /** times each call */
   readonly meter?: LatencyMeter | null
-  /** collects where blocks are, in the first round */
-  readonly collector?: PlacementCollector | null
   /** PyTorch's settings; default its defaults */
   readonly settings?: PytorchSettings
+  /** collects where blocks are, in the first round */
+  readonly collector?: PlacementCollector | null
   /** the most bytes to obtain from the device; default no limit */
   readonly capacityBytes?: number
   /** the program's own limit, as torch.cuda.set_per_process_memory_fraction sets it; default none */

@@ -22,6 +22,8 @@ export interface SnapshotOptions {
   readonly onProgress?: (fraction: number) => void
 }
 
+/** Allocators of which our writer notes that they were recorded. */
+const RECORDERS: readonly Trace['recorder'][] = ['cuda-mempool', 'RMM', 'CUDA']
 const PICKLE_SHARE = 0.9
 const STANDARD_INPUT = 'standard input'
 const RECORDING_HINT = 'record with torch.cuda.memory._record_memory_history() before taking the snapshot'
@@ -110,7 +112,7 @@ class Snapshot {
       device,
       skippedEvents: rows.length - builder.events,
       otherDevices: this.withEvents().filter(other => other.device !== device),
-      recorder: contents['recorder'] === 'cuda-mempool' ? 'cuda-mempool' : 'PyTorch',
+      recorder: RECORDERS.find(each => each === contents['recorder']) ?? 'PyTorch',
       settings: allocatorSettings(contents['allocator_settings']),
       final: segments === undefined ? null : finalState(segments, device, events),
       annotations: annotationMarks(contents['external_annotations'], device),
@@ -147,7 +149,7 @@ function checkPath(call: string, path: unknown): void {
   throw new TypeError(`${call}: path must name a snapshot file, not ${describe(path)}`)
 }
 
-function checkBytes(call: string, bytes: unknown): Buffer {
+export function checkBytes(call: string, bytes: unknown): Buffer {
   if (!(bytes instanceof Uint8Array)) {
     const hint = typeof bytes === 'string' ? '; readSnapshot(path) reads a file' : ''
     throw new TypeError(`${call}: bytes must be a Buffer or Uint8Array, not ${describe(bytes)}${hint}`)

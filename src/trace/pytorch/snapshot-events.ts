@@ -175,8 +175,10 @@ export class SnapshotEvents {
     const address = action === Action.outOfMemory ? fields.device_free : fields.addr
     const time = fields.time_us === undefined ? 0 : toNumber(fields.time_us)
     const stack = this.stack(frames)
+    const size = toNumber(fields.size)
+    const bytes = action === Action.outOfMemory ? countable(size) : size
     const { builder } = this
-    const row = builder.add(action, toNumber(address), toNumber(fields.size), toNumber(fields.stream), time, stack)
+    const row = builder.add(action, toNumber(address), bytes, toNumber(fields.stream), time, stack)
     if (action === Action.alloc) {
       const { user_metadata: metadata, pool_id: pool, tag, granted } = fields
       if (typeof metadata === 'string') builder.noteMetadata(row, metadata)
@@ -225,6 +227,11 @@ export class SnapshotEvents {
     if (!Number.isFinite(timeUs[row])) return 'time_us must be a number of microseconds'
     return stack[row] < 0 ? 'frames must be a list of stack frames: filename, line, name' : undefined
   }
+}
+
+/** A request that failed may be for any size: more than can be counted becomes the most that can. */
+function countable(bytes: number): number {
+  return Number.isInteger(bytes) ? Math.min(bytes, Number.MAX_SAFE_INTEGER) : bytes
 }
 
 function toNumber(value: unknown): number {
