@@ -203,7 +203,7 @@ test('the simulated and the native driver do not know each other', () => {
 test('the viewer of pages imports nothing that needs Node, and nothing of the package imports the viewer', () => {
   const viewer = join(PROJECT, 'viewer')
   const sources = readdirSync(viewer, { recursive: true, encoding: 'utf8' })
-    .filter(path => path.endsWith('.ts') && path !== 'build.ts')
+    .filter(path => path.endsWith('.ts') && path !== 'build.ts' && !path.startsWith('live/'))
     .map(path => readFileSync(join(viewer, path), 'utf8'))
   const outside = sources.flatMap(text => [...text.matchAll(/from '(?:\.\.\/)+src\/([^']+)'/g)].map(match => match[1]))
   assert.ok(outside.length > 10)
