@@ -83,7 +83,7 @@ describe('the packed package', () => {
   test('has a source behind each source map, so that editors and debuggers show TypeScript', () => {
     const files = readdirSync(installed, { recursive: true, encoding: 'utf8' })
     const maps = files.filter(path => path.endsWith('.map'))
-    const code = files.filter(path => /^dist\/.*\.js$/.test(path))
+    const code = files.filter(path => /^dist\/src\/.*\.js$/.test(path))
     assert.deepEqual(maps.map(path => path.slice(0, -'.map'.length)).sort(), code.sort())
     for (const map of maps) {
       const { sources } = JSON.parse(readFileSync(join(installed, map), 'utf8')) as { sources: string[] }
@@ -103,6 +103,17 @@ describe('the packed package', () => {
     for (const flags of [[], ['--enable-source-maps']]) {
       assert.match(project.node([...flags, program]), /^mine \(.*\/sites\.mjs:3:\d+\)\n$/)
     }
+  })
+
+  test('has the viewer of pages, which is small', () => {
+    const viewer = readFileSync(join(installed, 'dist/viewer/viewer.js'))
+    assert.ok(viewer.length > 30_000 && viewer.length <= 120_000, `${viewer.length} bytes`)
+    assert.ok(!viewer.includes('</script'), 'a script may not hold the end of its own element')
+    const page = project.write('page.html', '')
+    const recording = join(installed, 'traces', 'gpt2-train-varlen.pickle.gz')
+    const main = join(installed, project.packageJson().bin['cuda-mempool'])
+    project.node([main, 'report', recording, '--policy', 'recorded', '-o', page, '--force'])
+    assert.match(readFileSync(page, 'utf8'), /^<!doctype html>.*PyTorch reserved 5\.92 GiB/s)
   })
 
   test('runs from its command line', () => {

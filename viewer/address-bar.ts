@@ -25,7 +25,7 @@ export function hashOf(state: State): string {
   return words.toString()
 }
 
-/** What an address says; anything that it says wrongly is left out. */
+/** The state in an address; wrong parts of it are left out. */
 export function stateOf(hash: string): Partial<State> {
   const words = new URLSearchParams(hash.replace(/^#/, ''))
   const state: Partial<State> = {}

@@ -47,7 +47,7 @@ async function start(): Promise<void> {
   page.draw()
 }
 
-/** The first view of a recording, with what the address says. */
+/** The first view of a recording, changed as the address says. */
 function stateFor(page: Page, recording: number, given: Partial<State>): State {
   const { info, data } = page
   const end = given.axis === 'time' ? info.spanUs : info.events

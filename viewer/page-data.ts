@@ -1,3 +1,3 @@
-// What the page's head says of each recording: texts that were made with it. `src/report/page-data.ts` writes it.
+// The JSON of the page, which `src/report/page.ts` writes.
 
 export type { PageData, PageFailure, PagePolicy, PageRecording } from '../src/report/page-data.js'

@@ -31,7 +31,7 @@ export interface State {
   maps: readonly string[]
 }
 
-/** What must be asked anew after a change. */
+/** The requests that a change makes necessary. */
 type Part = 'colour' | 'paint' | 'curves' | 'holders' | 'pinned'
 const PARTS: Readonly<Partial<Record<keyof State, readonly Part[]>>> = {
   recording: ['colour', 'paint', 'curves', 'holders', 'pinned'],
@@ -119,7 +119,7 @@ export class Page {
     this.painted = this.curves = this.holders = null
   }
 
-  /** Changes the state, and asks for what depends on it. */
+  /** Changes the state, and asks for all that depends on it. */
   update(change: Partial<State>): void {
     const parts = new Set<Part>()
     for (const key of Object.keys(change) as (keyof State)[]) {
@@ -131,7 +131,7 @@ export class Page {
     this.draw()
   }
 
-  /** Shows a range of the axis, as far as there is one. */
+  /** Shows a range of the axis, within its ends. */
   zoom(from: number, to: number): void {
     const end = this.end
     const least = this.state.axis === 'event' ? LEAST_SPAN : Math.min(1, end)

@@ -1,4 +1,4 @@
-// What the page asks its worker, and what the worker answers.
+// The page's requests to its worker, and the worker's answers.
 
 import type { Grouping, LegendEntry } from '../src/picture/colouring.js'
 import type { HolderRow, IcicleBox, IcicleOptions } from '../src/picture/holders.js'
@@ -32,7 +32,7 @@ export interface RecordingInfo {
   readonly left: readonly number[]
 }
 
-/** Which blocks have their colours; the others are faded. */
+/** The blocks that have their colours; the others are faded. */
 export interface Choice {
   readonly grouping: Grouping
   /** cells of the legend; none for all */
@@ -88,7 +88,7 @@ export interface BlockInfo {
   readonly addresses: readonly { readonly label: string; readonly address: number }[]
 }
 
-/** Which blocks a table and an icicle show. */
+/** The blocks of a table and an icicle. */
 export type BlockSet =
   | { readonly kind: 'at'; readonly event: number; readonly before: number | null }
   | { readonly kind: 'step'; readonly step: number }

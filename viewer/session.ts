@@ -26,7 +26,9 @@ interface Loaded {
 }
 
 type Handlers = {
-  [Name in RequestName]: (asked: Requests[Name]['asked']) => Requests[Name]['answer'] | Promise<Requests[Name]['answer']>
+  [Name in RequestName]: (
+    asked: Requests[Name]['asked'],
+  ) => Requests[Name]['answer'] | Promise<Requests[Name]['answer']>
 }
 
 export class Session implements Handlers {
@@ -89,7 +91,7 @@ export class Session implements Handlers {
     const topBytes = niceTop(inUse.reduce((most, bytes) => Math.max(most, bytes), 0))
     const scale = { width: view.width, height: stackedHeight, topBytes }
     const stacked = paintStacked(picture, live, moments, this.cellOf, scale)
-    const mapUnits = Math.max(...picture.policies.map(unitsOf), 0)
+    const mapUnits = Math.max(...maps.map(({ policy }) => unitsOf(this.policy(policy))), 0)
     const paintings = maps.map(({ policy, width, height }) => {
       const columns = momentsOf(picture, pyramid, { ...view, width })
       return paintMap(picture, this.policy(policy), live, columns, this.cellOf, { width, height, units: mapUnits })
@@ -205,7 +207,7 @@ export class Session implements Handlers {
       stack: linesOf(stacks, blocks.stack[block]).map(siteText),
       addresses: policies.flatMap(policy => {
         const unit = policy.place?.[block] ?? NOWHERE
-        return unit === NOWHERE ? [] : [{ label: policy.label, address: addressOf(policy, unit) }]
+        return unit < 0 ? [] : [{ label: policy.label, address: addressOf(policy, unit) }]
       }),
     }
   }

@@ -1,7 +1,7 @@
 // Colours of the pictures, light and dark. The eight names are Okabe and Ito's, with a violet in place of black, a
 // little nearer to the paper: large areas of full colours are loud.
 
-import { CELLS, COLOURS, Cell, EDGE, type Palette } from '../src/picture/cells.js'
+import { CELLS, Cell, COLOURS, EDGE, type Palette } from '../src/picture/cells.js'
 
 export interface Theme {
   readonly isDark: boolean
@@ -11,7 +11,7 @@ export interface Theme {
   readonly grid: string
   readonly alarm: string
   readonly accent: string
-  /** the area of what is in use */
+  /** the area of the memory in use */
   readonly inUse: string
   /** colours of the cells, and of edges from EDGE on, as CSS */
   readonly cells: readonly string[]
@@ -74,7 +74,13 @@ export function tint(cell: number, theme: Theme): string {
 
 function mixed(colour: string, other: string, share: number): string {
   const [a, b] = [channels(colour), channels(other)]
-  return `#${a.map((value, i) => Math.round(value + (b[i] - value) * share).toString(16).padStart(2, '0')).join('')}`
+  return `#${a
+    .map((value, i) =>
+      Math.round(value + (b[i] - value) * share)
+        .toString(16)
+        .padStart(2, '0'),
+    )
+    .join('')}`
 }
 
 function channels(colour: string): number[] {

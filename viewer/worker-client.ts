@@ -41,7 +41,7 @@ export class WorkerClient {
     return work
   }
 
-  /** Resolves when nothing is asked and nothing is to be drawn. */
+  /** Resolves when all answers have come and are drawn. */
   idle(): Promise<void> {
     if (this.busy === 0) return Promise.resolve()
     return new Promise(resolve => this.whenIdle.push(resolve))
@@ -54,7 +54,7 @@ export class WorkerClient {
   }
 }
 
-/** Runs the latest of several jobs, one at a time: what was asked meanwhile replaces what waits. */
+/** Runs the latest of several jobs, one at a time: a newer job replaces the one that waits. */
 export class Latest {
   private running = false
   private waiting: (() => Promise<void>) | null = null

@@ -8,6 +8,7 @@ import type { ConvertArguments } from './convert.js'
 import { explain, UsageError } from './exit.js'
 import type { InfoOptions } from './info.js'
 import type { ReplayArguments } from './replay.js'
+import type { ReportArguments } from './report.js'
 import type { TopOptions } from './top.js'
 import type { TuneArguments } from './tune.js'
 
@@ -137,6 +138,19 @@ program
   .option('--json', 'print the figures once as one JSON object')
   .action(async (target: string | undefined, options: TopOptions) => (await import('./top.js')).top(target, options))
 
+program
+  .command('report')
+  .description('write a page that shows where the memory of recorded runs went; it needs no network')
+  .argument('<file...>', 'recordings as for replay; several files, or GPUs of a file, are tabs of one page')
+  .option('-o, --output <page>', 'the page to write; default the name of the first file, with .html')
+  .option('--force', 'overwrite an existing page')
+  .option('--gpu <number>', 'the recorded GPU, if a file has several; default all')
+  .option('--policy <names>', `some of ${POLICIES.join(', ')}, separated by commas; default all but waiting`)
+  .option('--events <range>', 'only these events, like 1M..2M')
+  .option('--last <events>', 'only the last events, like 500k')
+  .action(async (files: string[], options: ReportArguments) => {
+    process.exitCode = await (await import('./report.js')).reportFiles(files, options)
+  })
 /** Collects an option that may be given several times. */
 function collected(value: string, before: readonly string[] = []): string[] {
   return [...before, value]

@@ -66,6 +66,8 @@ export async function replayFiles(files: readonly string[], given: ReplayArgumen
     if (held.length > 0) status = STATUS.conditionHeld
     else if (failed(report) && status === STATUS.done) status = STATUS.failedReplay
   }
+  const file = files.find(each => each !== PIPED)
+  if (!given.json && file !== undefined) print(`\nnext: cuda-mempool report ${file}`)
   return status
 }
 
@@ -98,7 +100,8 @@ function optionsOf({ policy, capacity, lag, repeat, timing, verify }: ReplayArgu
   }
 }
 
-function policiesOf(list: string): Policy[] {
+/** Policies by their names, separated by commas. Throws UsageError for others. */
+export function policiesOf(list: string): Policy[] {
   const names: string[] = []
   for (const part of list.split(',').map(name => name.trim())) {
     // Settings have commas between them, too.

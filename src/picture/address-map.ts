@@ -1,10 +1,10 @@
 // Paints where blocks lie: addresses upwards, one row of pixels for each share of them. Each row keeps running sums,
-// so the cost of a column depends on what changed, not on how many blocks are held.
+// so the cost of a column depends on the changes, not on how many blocks are held.
 
 import { CELLS, Cell, type Painting, widen } from './cells.js'
 import type { LiveBlocks } from './live-blocks.js'
 import type { Moments } from './moments.js'
-import { blockUnits, Kind, NOWHERE, type Picture, type PolicyPicture } from './picture.js'
+import { blockOverlaps, blockUnits, Kind, type Picture, type PolicyPicture, visitBlock } from './picture.js'
 
 /** The scale of an address map; several maps share one. */
 export interface MapScale {
@@ -15,7 +15,7 @@ export interface MapScale {
 }
 
 /**
- * Paints each row in the cell of what fills most of it: blocks of one cell, unused memory, or no memory. Of equals the
+ * Paints each row in the cell that fills most of it: blocks of one cell, unused memory, or no memory. Of equals the
  * higher cell wins.
  */
 export function paintMap(
@@ -34,8 +34,8 @@ export function paintMap(
   const { kind, block, blocks } = picture
   const { bytes, allocatedAt, freedAt } = blocks
   const change = (number: number, sign: 1 | -1) => {
-    const at = place[number]
-    if (at !== NOWHERE) rows.add(cellOf[number], at, blockUnits(bytes[number]), sign)
+    if (place[number] >= 0) rows.add(cellOf[number], place[number], blockUnits(bytes[number]), sign)
+    else visitBlock(policy, number, bytes[number], (at, length) => rows.add(cellOf[number], at, length, sign))
   }
   for (const number of live.at(first)) change(number, 1)
   const memory = new MemoryChanges(policy, first, rows)
@@ -90,7 +90,7 @@ class Rows {
     this.highest = height - 1
   }
 
-  /** Adds or removes a block: what it gains, unused memory loses. */
+  /** Adds or removes a block, which takes unused memory. */
   add(cell: number, at: number, units: number, sign: 1 | -1): void {
     this.change(cell, Cell.unused, at, units, sign)
   }
@@ -162,15 +162,10 @@ class MemoryChanges {
 /** The block at a squeezed unit after an event; -1 for none. */
 export function mapBlockAt(
   { blocks }: Picture,
-  { place }: PolicyPicture,
+  policy: PolicyPicture,
   live: LiveBlocks,
   event: number,
   unit: number,
 ): number {
-  if (place === null) return -1
-  for (const block of live.at(event)) {
-    const at = place[block]
-    if (at !== NOWHERE && unit >= at && unit < at + blockUnits(blocks.bytes[block])) return block
-  }
-  return -1
+  return live.at(event).find(block => blockOverlaps(policy, block, blocks.bytes[block], unit, unit + 1)) ?? -1
 }

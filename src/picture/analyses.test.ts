@@ -4,6 +4,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { MiB } from '../base/bytes.js'
 import { Random } from '../base/random.js'
+import { recordedPlacements } from '../trace/placements/recorded-placements.js'
 import { readSnapshot } from '../trace/pytorch/pytorch-snapshot.js'
 import { Cell } from './cells.js'
 import { cellsOf, colouringOf, GROUPINGS, usefulGroupings } from './colouring.js'
@@ -13,14 +14,14 @@ import { LiveBlocks } from './live-blocks.js'
 import { makePicture } from './make-picture.js'
 import { blockUnits, type Picture, UNIT_BYTES } from './picture.js'
 import { randomPicture } from './pictures.fixture.js'
+import { placedPolicy } from './placed-policy.js'
 import { Pyramid } from './pyramid.js'
 import { answerOf, historyOf } from './questions.js'
-import { recordedPlacement } from './recorded-placement.js'
 import { findBlocks } from './stack-text.js'
 import { bytesLeftBehind, leftBehind } from './steps.js'
 
 const trace = readSnapshot('traces/mlp-train-stacks.pickle.gz')
-const mlp = makePicture(trace, [recordedPlacement(trace, 'recorded')!])
+const mlp = makePicture(trace, [placedPolicy('recorded', 'recorded', recordedPlacements(trace))])
 const live = new LiveBlocks(mlp)
 const sum = (picture: Picture, blocks: Iterable<number>) => {
   let bytes = 0
@@ -58,7 +59,7 @@ test('the peak of a picture is the peak of its trace', () => {
   assert.equal(live.peakBytes, trace.peakRequestedBytes)
 })
 
-test('rows and the icicle add up to what is in use, by every grouping', () => {
+test('rows and the icicle add up to the bytes in use, by every grouping', () => {
   for (const grouping of usefulGroupings(mlp)) {
     const colouring = colouringOf(mlp, live, grouping)
     for (const event of [0, live.peakEvent, mlp.events - 1]) {
@@ -94,7 +95,7 @@ test('the legend has the groups with most bytes at the peak, at most eight, and 
   )
 })
 
-test('what a filter or a search leaves out is faded', () => {
+test('blocks that a filter or a search leaves out are faded', () => {
   const colouring = colouringOf(mlp, live, 'stack')
   const [first] = colouring.legend
   const only = cellsOf(colouring, new Set([first.cell]), null)

@@ -3,7 +3,7 @@ import { HELD, type Picture } from './picture.js'
 
 const WITH_STEPS = ['to the end, or over several steps', 'into the next step', 'within one step', 'momentary']
 const WITHOUT_STEPS = ['half of the recording or more', 'a 16th of it or more', 'a 256th of it or more', 'shorter']
-/** A block that is freed after so few events is momentary. */
+/** Most events in the life of a momentary block. */
 const MOMENTARY_EVENTS = 16
 
 /** How long blocks live, in a few classes: weights and state outlive activations and temporaries. */

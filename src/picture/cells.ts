@@ -1,5 +1,5 @@
-// What one pixel shows. Painters write cells, not colours: one painting serves light, dark and print, and tests read
-// it as letters.
+// The cells of a picture: one for each pixel. Painters write cells, not colours: one painting serves light, dark and
+// print, and tests read it as letters.
 
 /** The cells of a painting. From `Cell.first` on come the colours of the legend. */
 export const Cell = {

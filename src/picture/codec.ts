@@ -5,6 +5,7 @@ import { FormatError } from '../base/errors.js'
 import { PlaneReader, PlaneWriter } from './byte-planes.js'
 import {
   type BlockNames,
+  FIRST_IN_PARTS,
   HELD,
   Kind,
   NOWHERE,
@@ -14,6 +15,7 @@ import {
   type PolicyPicture,
   type StackTree,
 } from './picture.js'
+import { NO_PARTS } from './policy-picture.js'
 
 const MAGIC = 'cuda-mempool picture'
 const VERSION = 1
@@ -147,7 +149,9 @@ function readByDictionary(input: PlaneReader): Float64Array {
   const values = input.numbers()
   const column = input.integers()
   checkBelow(column, values.length, 'sizes')
-  return Float64Array.from(column, number => values[number])
+  const found = new Float64Array(column.length)
+  for (let i = 0; i < found.length; i++) found[i] = values[column[i]]
+  return found
 }
 
 function writeStacks(out: PlaneWriter, { frames, parent, frame }: StackTree): void {
@@ -170,9 +174,15 @@ function readStacks(input: PlaneReader): StackTree {
   return { frames, parent, frame }
 }
 
-function writePolicy(out: PlaneWriter, { place, ranges, memory, reserved }: PolicyPicture, events: number): void {
+function writePolicy(
+  out: PlaneWriter,
+  { place, parts, ranges, memory, reserved }: PolicyPicture,
+  events: number,
+): void {
   if (place !== null) {
-    out.numbers(place.map(unit => unit + 1))
+    // Numbers in turn for places and parts: most blocks have one place.
+    out.numbers(Float64Array.from(place, unit => (unit >= 0 ? 2 * unit + 1 : unit === NOWHERE ? 0 : -2 * (unit + 1))))
+    for (const column of [parts.start, parts.at, parts.units]) out.numbers(column)
     for (const key of ['address', 'at', 'units'] as const) out.numbers(ranges.map(range => range[key]))
     for (const key of ['at', 'units'] as const) out.numbers(memory.map(each => each[key]))
     out.numbers(memory.map(({ from }) => from + 1))
@@ -184,20 +194,26 @@ function writePolicy(out: PlaneWriter, { place, ranges, memory, reserved }: Poli
 
 function readPolicy(input: PlaneReader, described: unknown, count: number): PolicyPicture {
   const { policy, label, hasPlaces } = described as { policy: string; label: string; hasPlaces: boolean }
-  if (!hasPlaces) return { policy, label, place: null, ranges: [], memory: [], reserved: readCurve(input) }
-  const place = sized(input.integers(), count, 'places').map(unit => unit - 1)
-  checkBelow(
-    place.map(unit => (unit === NOWHERE ? 0 : unit)),
-    HELD,
-    'places',
-  )
+  if (!hasPlaces) {
+    return { policy, label, place: null, parts: NO_PARTS, ranges: [], memory: [], reserved: readCurve(input) }
+  }
+  const places = sized(input.numbers(), count, 'places')
+  const place = new Int32Array(count)
+  for (let block = 0; block < count; block++) {
+    const number = places[block]
+    place[block] = number % 2 === 1 ? (number - 1) / 2 : -1 - number / 2
+  }
+  const parts = { start: input.integers(), at: input.numbers(), units: input.numbers() }
+  sized(parts.units, parts.at.length, 'parts')
+  if (parts.start.some(start => start > parts.at.length)) throw damaged('parts')
+  if (place.some(unit => unit < NOWHERE && FIRST_IN_PARTS - unit >= parts.start.length - 1)) throw damaged('places')
   const [address, at, units] = [input.numbers(), input.numbers(), input.numbers()]
   const ranges = Array.from(address, (each, i) => ({ address: each, at: at[i], units: units[i] }))
   const [start, length] = [input.numbers(), input.numbers()]
   const [from, to] = [input.integers(), input.integers()]
   const memory = Array.from(start, (each, i) => ({ at: each, units: length[i], from: from[i] - 1, to: to[i] }))
   if (memory.some(each => Number.isNaN(each.units + each.from + each.to))) throw damaged('memory')
-  return { policy, label, place, ranges, memory, reserved: readCurve(input) }
+  return { policy, label, place, parts, ranges, memory, reserved: readCurve(input) }
 }
 
 function readCurve(input: PlaneReader): PolicyPicture['reserved'] {

@@ -1,5 +1,5 @@
-// Which colour a block has: the eight groups with most bytes at the peak have one of their own, since a legend of
-// eight can be read.
+// The colours of blocks. The eight groups with most bytes at the peak have their own, since a legend of eight can be
+// read.
 
 import { formatBytes } from '../base/bytes.js'
 import { lifetimeNames, lifetimeOf } from './block-lives.js'
@@ -9,7 +9,7 @@ import { firstAtOrAfter } from './moments.js'
 import type { Picture } from './picture.js'
 import { innermostFrames, siteText } from './stack-text.js'
 
-/** What blocks are grouped by. */
+/** The ways to group blocks. */
 export const GROUPINGS = ['stack', 'size', 'stream', 'pool', 'tag', 'step', 'lifetime', 'age'] as const
 export type Grouping = (typeof GROUPINGS)[number]
 
@@ -65,16 +65,20 @@ export function colouringOf(picture: Picture, live: LiveBlocks, grouping: Groupi
     share: atPeak[each] / total,
   }))
   const restBytes = live.peakBytes - legend.reduce((sum, { bytes }) => sum + bytes, 0)
-  const others = count - shown.length
+  const isUsed = new Uint8Array(count)
+  for (const each of group) isUsed[each] = 1
+  for (const each of shown) isUsed[each] = 0
+  const others = isUsed.reduce((sum, used) => sum + used, 0)
   if (others > 0) {
     const label = others === 1 ? '1 other' : `${others.toLocaleString('en-US')} others`
     legend.push({ cell: Cell.rest, label, bytes: restBytes, share: restBytes / total })
   }
-  const cellOf = Uint8Array.from(group, each => cellOfGroup[each])
+  const cellOf = new Uint8Array(group.length)
+  for (let block = 0; block < cellOf.length; block++) cellOf[block] = cellOfGroup[group[block]]
   return { grouping, isScale: grouping === 'age', group, cellOf, cellOfGroup, legend, labelOf }
 }
 
-/** The groups with most bytes, at most as many as there are colours. */
+/** The groups with most bytes, at most one for each colour. */
 function mostOf(bytes: Float64Array): number[] {
   const most: number[] = []
   for (let group = 0; group < bytes.length; group++) {
@@ -133,7 +137,7 @@ function byStack(picture: Picture): Groups {
   const { blocks, stacks } = picture
   const frames = innermostFrames(stacks)
   // Two groups without frames come first.
-  const group = Int32Array.from(blocks.stack, (node, block) => {
+  const group = blocks.stack.map((node, block) => {
     const frame = frames[node]
     return frame >= 0 ? frame + 2 : block < blocks.initial ? 0 : 1
   })

@@ -1,4 +1,4 @@
-// Who holds a set of blocks: as a table of groups, and as an icicle of call stacks.
+// The holders of a set of blocks: as a table of groups, and as an icicle of call stacks.
 
 import { formatBytes } from '../base/bytes.js'
 import { lifetimeNames, lifetimeOf } from './block-lives.js'
@@ -67,7 +67,7 @@ export interface IcicleBox {
   readonly place: string
   readonly bytes: number
   readonly blocks: number
-  /** the one cell of all its blocks; Cell.rest if they have several */
+  /** the cell of all its blocks; Cell.rest if they have several */
   readonly cell: number
 }
 

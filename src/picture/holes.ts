@@ -1,7 +1,7 @@
 // Memory that a policy has after an event, and no block uses.
 
 import type { LiveBlocks } from './live-blocks.js'
-import { blockUnits, NOWHERE, type Picture, type PolicyPicture } from './picture.js'
+import { type Picture, type PolicyPicture, visitBlock } from './picture.js'
 
 /** Unused memory that touches: squeezed units `at` to `at + units`. */
 export interface Hole {
@@ -18,8 +18,7 @@ export function holesAt({ blocks }: Picture, policy: PolicyPicture, live: LiveBl
     if (from <= event && event < to) changes.push([at, 1, 0], [at + units, -1, 0])
   }
   for (const block of live.at(event)) {
-    const at = place[block]
-    if (at !== NOWHERE) changes.push([at, 0, 1], [at + blockUnits(blocks.bytes[block]), 0, -1])
+    visitBlock(policy, block, blocks.bytes[block], (at, units) => changes.push([at, 0, 1], [at + units, 0, -1]))
   }
   // Squeezed ranges touch, though their addresses do not.
   for (const { at } of ranges) changes.push([at, 0, 0])

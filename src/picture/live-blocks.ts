@@ -1,4 +1,4 @@
-// Which blocks the program holds at an event. A list every 16,384 events makes any event cheap.
+// The blocks that the program holds at an event. A list every 16,384 events makes any event cheap.
 
 import { Kind, type Picture } from './picture.js'
 

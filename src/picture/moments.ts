@@ -1,9 +1,9 @@
-// The moments that a picture shows: one event for each column, the one with most bytes in use, so that no peak is lost.
+// The moments that a picture shows: for each column the event with most bytes in use, so that no peak is lost.
 
 import type { Picture } from './picture.js'
 import type { Pyramid } from './pyramid.js'
 
-/** What the horizontal axis counts: events, or microseconds since the first event. */
+/** The unit of the horizontal axis: events, or microseconds since the first event. */
 export type Axis = 'event' | 'time'
 
 /** A part of the axis, and the pixels it is shown on. */

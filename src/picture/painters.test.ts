@@ -61,7 +61,7 @@ function stackedTwin(picture: Picture, moments: Moments, width: number, height: 
   })
 }
 
-/** An address map by its definition: what fills most of a row. */
+/** An address map by its definition: the cell that fills most of a row. */
 function mapTwin(picture: Picture, moments: Moments, width: number, height: number): Painting {
   const [{ place, memory }] = picture.policies
   const units = unitsOf(picture.policies[0])
@@ -103,7 +103,6 @@ function differences(of: (picture: Picture) => Picture): { stacked: number; maps
   const found = { stacked: 0, maps: 0 }
   for (let seed = 1; seed <= 25; seed++) {
     const random = new Random(seed)
-    // No memory is used where there is none: both pictures are of one program.
     const picture = randomPicture(random, 20 + random.below(200), 40)
     const live = new LiveBlocks(of(picture))
     const pyramid = new Pyramid(new LiveBlocks(picture).inUse)

@@ -1,13 +1,16 @@
-// What a page shows of one recording: typed arrays without pointers, so that five million events fit in a browser's
-// worker. Event numbers are those of the trace. Addresses are squeezed: ranges that never had memory are left out.
+// The contents of a page about one recording: typed arrays without pointers, so that five million events fit in a
+// browser's worker. Event numbers are those of the trace. Addresses are squeezed: ranges that never had memory are
+// left out.
 
-/** What an event does to the picture, as in `Picture.kind`. */
+/** The kinds of event, as in `Picture.kind`. */
 export const Kind = { other: 0, allocation: 1, free: 2 } as const
 
 /** Addresses count in units of this many bytes. */
 export const UNIT_BYTES = 512
 /** In `PolicyPicture.place`: the policy did not place the block, or the recording does not tell where. */
 export const NOWHERE = -1
+/** In `PolicyPicture.place`: numbers up to this one stand for `parts`. */
+export const FIRST_IN_PARTS = -2
 /** In `PictureBlocks.freedAt`: still held when the recording ends. */
 export const HELD = 2 ** 31 - 1
 
@@ -31,7 +34,7 @@ export interface PictureBlocks {
   readonly tag: Int32Array
 }
 
-/** Names of what blocks have numbers for. */
+/** Names behind numbers of blocks. */
 export interface BlockNames {
   readonly stream: readonly string[]
   readonly pool: readonly string[]
@@ -77,6 +80,16 @@ export interface MemoryRectangle {
   readonly to: number
 }
 
+/** Where the parts of blocks lie whose memory is in several places, as in views of a caching pool. */
+export interface BlockParts {
+  /** the parts of number `i` are those from `start[i]` to `start[i + 1] - 1` */
+  readonly start: Int32Array
+  /** squeezed units */
+  readonly at: Float64Array
+  /** length in units */
+  readonly units: Float64Array
+}
+
 /** The bytes that a policy has of the device: `bytes[i]` from event `event[i]` until the next one. */
 export interface ReservedCurve {
   readonly event: Int32Array
@@ -87,8 +100,12 @@ export interface ReservedCurve {
 export interface PolicyPicture {
   readonly policy: string
   readonly label: string
-  /** squeezed unit of each block, or NOWHERE; null for a policy without addresses */
+  /**
+   * squeezed unit of each block; NOWHERE; or FIRST_IN_PARTS - i for number `i` of `parts`. Null for a policy without
+   * addresses
+   */
   readonly place: Int32Array | null
+  readonly parts: BlockParts
   readonly ranges: readonly AddressRange[]
   readonly memory: readonly MemoryRectangle[]
   readonly reserved: ReservedCurve
@@ -128,4 +145,30 @@ export function blockUnits(bytes: number): number {
 export function addressOf({ ranges }: PolicyPicture, unit: number): number {
   const range = ranges.find(({ at, units }) => unit >= at && unit < at + units)
   return range === undefined ? NaN : range.address + (unit - range.at) * UNIT_BYTES
+}
+
+/** Calls `visit` with each run of units of a block. */
+export function visitBlock(
+  { place, parts }: PolicyPicture,
+  block: number,
+  bytes: number,
+  visit: (at: number, units: number) => void,
+): void {
+  const at = place?.[block] ?? NOWHERE
+  if (at >= 0) visit(at, blockUnits(bytes))
+  else if (at <= FIRST_IN_PARTS) {
+    const number = FIRST_IN_PARTS - at
+    for (let i = parts.start[number]; i < parts.start[number + 1]; i++) visit(parts.at[i], parts.units[i])
+  }
+}
+
+/** Whether a block covers any of the units from `from` to `to` - 1. */
+export function blockOverlaps(policy: PolicyPicture, block: number, bytes: number, from: number, to: number): boolean {
+  const at = policy.place?.[block] ?? NOWHERE
+  if (at >= 0) return at < to && at + blockUnits(bytes) > from
+  let overlaps = false
+  visitBlock(policy, block, bytes, (start, units) => {
+    overlaps ||= start < to && start + units > from
+  })
+  return overlaps
 }

@@ -3,8 +3,9 @@
 import type { Random } from '../base/random.js'
 import { Action } from '../trace/trace.js'
 import { TraceBuilder } from '../trace/trace-builder.js'
-import { makePicture, type PlacedMemory } from './make-picture.js'
+import { makePicture } from './make-picture.js'
 import { HELD, type Picture, UNIT_BYTES } from './picture.js'
+import type { PlacedMemory } from './policy-picture.js'
 
 /** An allocation of `units` at unit `at`, or the free of the block there. */
 export type Line = readonly ['allocate', at: number, units: number] | readonly ['free', at: number]
@@ -24,7 +25,7 @@ export function pictureOf(lines: readonly Line[], memory: readonly PlacedMemory[
   return makePicture(trace, [{ policy: 'any', label: 'any', address: trace.blocks.address, memory: inBytes }])
 }
 
-/** A random program in `units` of memory, of which the upper half goes once while it is empty. */
+/** A random program in `units` of memory. The upper half is given back once, while it is empty. */
 export function randomPicture(random: Random, events: number, units: number): Picture {
   const below = (limit: number) => random.below(Math.max(1, Math.floor(limit)))
   const used = new Uint8Array(units)

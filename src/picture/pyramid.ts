@@ -22,7 +22,7 @@ export class Pyramid {
     }
   }
 
-  /** The first event from `from` to `to` - 1 with the greatest value; -1 if there is none. */
+  /** The first event from `from` to `to` - 1 with the greatest value; -1 for an empty range. */
   most(from: number, to: number): number {
     let best = -1
     let at = Math.max(0, from)

@@ -1,9 +1,9 @@
 // Questions about two markers, and about one block.
 
 import type { LiveBlocks } from './live-blocks.js'
-import { blockUnits, NOWHERE, type Picture, type PolicyPicture } from './picture.js'
+import { blockOverlaps, type Picture, type PolicyPicture, visitBlock } from './picture.js'
 
-/** What can be asked of events A and B, with A before B. */
+/** The questions about events A and B, with A before B. */
 export const QUESTIONS = {
   heldAtA: 'held at A',
   grown: 'new since A, and held at B',
@@ -34,14 +34,12 @@ export function answerOf({ blocks }: Picture, live: LiveBlocks, question: Questi
 }
 
 /** The blocks that lay where `block` lies, itself among them, in order of allocation. */
-export function historyOf({ blocks }: Picture, { place }: PolicyPicture, block: number): number[] {
-  const at = place?.[block] ?? NOWHERE
-  if (place === null || at === NOWHERE) return []
-  const end = at + blockUnits(blocks.bytes[block])
-  const found: number[] = []
-  for (let other = 0; other < blocks.count; other++) {
-    const start = place[other]
-    if (start !== NOWHERE && start < end && start + blockUnits(blocks.bytes[other]) > at) found.push(other)
-  }
-  return found
+export function historyOf({ blocks }: Picture, policy: PolicyPicture, block: number): number[] {
+  const found = new Set<number>()
+  visitBlock(policy, block, blocks.bytes[block], (at, units) => {
+    for (let other = 0; other < blocks.count; other++) {
+      if (blockOverlaps(policy, other, blocks.bytes[other], at, at + units)) found.add(other)
+    }
+  })
+  return [...found].sort((a, b) => a - b)
 }

@@ -10,7 +10,7 @@ export function isMachinery({ file, name }: PictureFrame): boolean {
   return !file.includes('.') || NATIVE.test(file) || DISPATCHER.test(file) || name === '_call_impl'
 }
 
-/** The frame of each node's innermost line that is no machinery; else its own; -1 for the root. */
+/** The frame of each node's innermost line besides machinery; else its own; -1 for the root. */
 export function innermostFrames({ frames, parent, frame }: StackTree): Int32Array {
   const hidden = Uint8Array.from(frames, each => (isMachinery(each) ? 1 : 0))
   const innermost = new Int32Array(parent.length).fill(-1)

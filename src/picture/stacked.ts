@@ -95,7 +95,7 @@ class LargeBlocks {
   }
 }
 
-/** The block at a height of so many bytes above the base, just as painted; -1 for none or the small ones. */
+/** The block that is painted at a height of `bytes` above the base; -1 for none or the small ones. */
 export function stackedBlockAt(
   { blocks }: Picture,
   live: LiveBlocks,

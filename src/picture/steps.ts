@@ -1,4 +1,4 @@
-// What each step leaves behind: blocks allocated in it that are still held two steps later. Weights and state stay
+// Blocks that steps leave behind: allocated in a step, they are still held two steps later. Weights and state stay
 // from the first step; a step that leaves more and more is a leak.
 
 import type { LiveBlocks } from './live-blocks.js'
@@ -6,7 +6,7 @@ import type { Picture } from './picture.js'
 
 const LATER_STEPS = 2
 
-/** The blocks that step `step` (from 0) left; null if the recording ends before that can be told. */
+/** The blocks that step `step` (from 0) left; null if the recording ends too early. */
 export function leftBehind({ blocks, steps }: Picture, live: LiveBlocks, step: number): Int32Array | null {
   if (step + LATER_STEPS >= steps.length) return null
   const start = step === 0 ? -1 : steps[step - 1]
@@ -15,7 +15,7 @@ export function leftBehind({ blocks, steps }: Picture, live: LiveBlocks, step: n
   return at.filter(block => blocks.allocatedAt[block] > start && blocks.allocatedAt[block] <= end)
 }
 
-/** The bytes that each step left, as far as the recording tells. */
+/** The bytes that each step left; the last two steps are missing. */
 export function bytesLeftBehind(picture: Picture, live: LiveBlocks): number[] {
   const left: number[] = []
   for (let step = 0; ; step++) {

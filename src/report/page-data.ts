@@ -1,4 +1,4 @@
-// What a page says of a recording beside its picture, as JSON in the page.
+// The texts and figures of a page beside its pictures, as JSON in the page.
 
 /** A policy's figures. */
 export interface PagePolicy {
@@ -21,7 +21,7 @@ export interface PageFailure {
   readonly verdict: string
   readonly facts: readonly (readonly [name: string, text: string])[]
   readonly askedBytes: number
-  /** sizes of the idle pieces, the largest first; at most as many as a bar can show */
+  /** sizes of the idle pieces, the largest first; few enough for a bar */
   readonly pieces: readonly number[]
   readonly holders: readonly { readonly bytes: number; readonly text: string }[]
   readonly stack: readonly string[]

@@ -1,4 +1,4 @@
-// What a page says in words: the verdict, the facts, the failed requests.
+// The words of a page: the verdict, the facts, the failed requests.
 
 import { formatBytes } from '../base/bytes.js'
 import { memoryAt } from '../trace/failures/memory-at.js'
@@ -17,14 +17,14 @@ const MOST_PIECES = 60
 const STACKS_IN_PYTORCH = "torch.cuda.memory._record_memory_history(stacks='python')"
 const STACKS_IN_POOL = 'recorded(pool, { stacks: true })'
 
-/** What a page says of a trace, and of its replay if there is one. */
+/** The words of a page about a trace, and about its replay. */
 export function pageRecording(trace: Trace, replay: ReplayReport | null, tab: string): PageRecording {
   const policies = policiesOf(trace, replay)
   return {
     tab,
     file: trace.file,
     device: trace.device > 0 || trace.otherDevices.length > 0 ? `device ${trace.device}` : '',
-    verdict: verdictLines(trace, policies),
+    verdict: verdictLines(trace, replay),
     facts: factsLine(trace, replay),
     notes: notesOf(trace, replay),
     policies,
@@ -53,8 +53,9 @@ function policiesOf(trace: Trace, replay: ReplayReport | null): PagePolicy[] {
   return [{ ...own, peakBytes: recorded, overhead }, ...policies]
 }
 
-/** One line of what was recorded, one of what cuda-mempool would need. */
-export function verdictLines(trace: Trace, policies: readonly PagePolicy[]): string[] {
+/** A line about the recording, and one about cuda-mempool if it was replayed. */
+export function verdictLines(trace: Trace, replay: ReplayReport | null): string[] {
+  const policies = policiesOf(trace, replay)
   const { peakRequestedBytes, recordedPeakReservedBytes: recorded } = trace
   const inUse = formatBytes(peakRequestedBytes)
   const failed = trace.action.includes(Action.outOfMemory)
@@ -62,7 +63,7 @@ export function verdictLines(trace: Trace, policies: readonly PagePolicy[]): str
   const first =
     recorded === null || peakRequestedBytes === 0
       ? `The program had ${inUse} in use at the peak.`
-      : `${who} reserved ${formatBytes(recorded)} for ${inUse} in use at the peak: ${formatRatio(recorded / peakRequestedBytes)} × as much.`
+      : `${who} reserved ${formatBytes(recorded)} for ${inUse} in use: ${formatRatio(recorded / peakRequestedBytes)} ×.`
   const ours = policies.find(({ policy }) => policy === 'cuda-mempool')
   if (ours?.peakBytes == null || ours.overhead === null) return [first]
   if (ours.failures > 0) return [first, `cuda-mempool could not serve ${formatCount(ours.failures)} requests either.`]
@@ -88,7 +89,7 @@ function factsLine(trace: Trace, replay: ReplayReport | null): string {
 
 function notesOf(trace: Trace, replay: ReplayReport | null): PageRecording['notes'] {
   const notes: { text: string; code: string | null }[] = []
-  const { blocks, skippedEvents } = trace
+  const { blocks, skippedEvents, dropped, timesGoBack } = trace
   if (blocks.stack.every(stack => stack === 0)) {
     const code = trace.recorder === 'PyTorch' ? STACKS_IN_PYTORCH : STACKS_IN_POOL
     notes.push({ text: 'No call stacks were recorded; this records them: ', code })
@@ -99,6 +100,15 @@ function notesOf(trace: Trace, replay: ReplayReport | null): PageRecording['note
   }
   if (skippedEvents > 0) {
     notes.push({ text: `${formatCount(skippedEvents)} events of unknown kinds are left out.`, code: null })
+  }
+  if (dropped !== null && dropped > 0) {
+    notes.push({ text: `The recording lost ${formatCount(dropped)} events.`, code: null })
+  }
+  if (timesGoBack > 0) {
+    notes.push({
+      text: `The clock went back at ${formatCount(timesGoBack)} events; they stay in their order.`,
+      code: null,
+    })
   }
   if (replay?.device.simulated) {
     notes.push({ text: 'Other policies than the recorded one were replayed on a simulated GPU.', code: null })

@@ -23,7 +23,11 @@ const at = (path: string, more = '') => `${path}${query}${more === '' ? '' : `${
 const byId = (id: string) => document.getElementById(id)!
 const colour = (name: string) => getComputedStyle(document.documentElement).getPropertyValue(name).trim()
 
-function element<Name extends keyof HTMLElementTagNameMap>(name: Name, text = '', kind = ''): HTMLElementTagNameMap[Name] {
+function element<Name extends keyof HTMLElementTagNameMap>(
+  name: Name,
+  text = '',
+  kind = '',
+): HTMLElementTagNameMap[Name] {
   const made = document.createElement(name)
   if (text !== '') made.textContent = text
   if (kind !== '') made.className = kind
@@ -165,7 +169,12 @@ class PoolCard {
       bar.style.width = `${(requestedBytes / most) * 100}%`
       const cell = element('td', '', 'bars')
       cell.append(bar)
-      row.append(head, element('td', formatBytes(requestedBytes), 'bytes'), cell, element('td', `${liveBuffers} buffers`))
+      row.append(
+        head,
+        element('td', formatBytes(requestedBytes), 'bytes'),
+        cell,
+        element('td', `${liveBuffers} buffers`),
+      )
       table.append(row)
     }
     this.tags.replaceChildren(element('h3', 'By tag'), table)

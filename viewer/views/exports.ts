@@ -30,7 +30,12 @@ export class Exports {
     }
     const { curves, stacked, maps } = this.pictures
     const [what, kind] = name.includes('.') ? name.split('.') : ['page', name]
-    const chosen: Readonly<Record<string, readonly Frame[]>> = { curves: [curves], stacked: [stacked], maps, page: [curves, stacked, ...maps] }
+    const chosen: Readonly<Record<string, readonly Frame[]>> = {
+      curves: [curves],
+      stacked: [stacked],
+      maps,
+      page: [curves, stacked, ...maps],
+    }
     const file = `${this.page.recording.file.split('/').at(-1)}-${what}.${kind}`
     save(kind === 'svg' ? await this.svg(chosen[what]) : await this.png(chosen[what]), file)
   }

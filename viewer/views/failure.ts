@@ -7,7 +7,7 @@ import { formatBytes, formatCount } from '../text.js'
 
 export class FailurePanel implements ViewPart {
   private shown = ''
-  /** counted from the last failure backwards, so that the one that ended the run is first */
+  /** counted from the last failure backwards, so that the end of the run comes first */
   private index = 0
 
   constructor(private readonly page: Page) {
@@ -57,7 +57,7 @@ export class FailurePanel implements ViewPart {
   }
 }
 
-/** The idle pieces beside what was asked for, on one scale. */
+/** The idle pieces beside the request, on one scale. */
 function piecesBar({ pieces, askedBytes }: PageFailure): HTMLElement[] {
   const bar = element('div', { class: 'pieces', 'aria-hidden': 'true' })
   const box = (bytes: number, name: string) => {
@@ -68,7 +68,14 @@ function piecesBar({ pieces, askedBytes }: PageFailure): HTMLElement[] {
   }
   bar.append(box(askedBytes, 'asked'), ...pieces.map(bytes => box(bytes, '')))
   const count = pieces.length === 1 ? 'one idle piece' : `the ${formatCount(pieces.length)} largest idle pieces`
-  return [bar, element('p', { class: 'quiet' }, `Dashed: ${formatBytes(askedBytes)} asked for. Beside it, on one scale: ${count}.`)]
+  return [
+    bar,
+    element(
+      'p',
+      { class: 'quiet' },
+      `Dashed: ${formatBytes(askedBytes)} asked for. Beside it, on one scale: ${count}.`,
+    ),
+  ]
 }
 
 function adviceRow(advice: readonly string[]): HTMLElement {
@@ -79,7 +86,10 @@ function adviceRow(advice: readonly string[]): HTMLElement {
       row.append(element('span', {}, line))
       continue
     }
-    const copy = button('copy', () => void navigator.clipboard?.writeText(line).then(() => copy.replaceChildren('copied')))
+    const copy = button(
+      'copy',
+      () => void navigator.clipboard?.writeText(line).then(() => copy.replaceChildren('copied')),
+    )
     row.append(element('code', {}, line), copy)
   }
   return row

@@ -1,4 +1,4 @@
-// A picture with axes on a canvas of its own. It follows the pointer and the keys; what it shows is a drawing's.
+// A picture with axes on a canvas of its own. It follows the pointer; a drawing fills it.
 
 import { byId } from '../elements.js'
 import type { Page, ViewPart } from '../page.js'
@@ -15,12 +15,12 @@ export interface Plot {
 }
 
 export const GUTTER = 68
-const AXIS_HEIGHT = 22
+const AXIS_HEIGHT = 25
 const TOP = 12
 const RIGHT = 2
 const LEAST_DRAG = 5
 
-/** What a frame shows. */
+/** The contents of a frame. */
 export interface Drawing {
   readonly name: string
   readonly height: number
@@ -100,7 +100,7 @@ export class Frame implements ViewPart {
     for (const place of places) {
       const x = this.x(place)
       surface.line(x, bottom, x, bottom + 4, theme.quiet)
-      surface.text(x, bottom + 13, axisLabel(state.axis, place, step), theme.quiet, { align: alignAt(x, plot) })
+      surface.text(x, bottom + 16, axisLabel(state.axis, place, step), theme.quiet, { align: alignAt(x, plot) })
     }
     surface.line(plot.left, bottom + 0.5, plot.left + plot.width, bottom + 0.5, theme.quiet)
     const isIn = (x: number) => x >= plot.left - 1 && x <= plot.left + plot.width + 1
@@ -109,18 +109,24 @@ export class Frame implements ViewPart {
     if (steps.length < plot.width / 14) for (const x of steps) surface.line(x, plot.top, x, bottom, theme.quiet, [2, 3])
     for (const event of info.failures) {
       const x = this.x(page.at(event))
-      if (isIn(x)) surface.path([x - 4.5, plot.top - 10, x + 4.5, plot.top - 10, x, plot.top - 2], theme.alarm, 'fill')
+      if (isIn(x)) surface.path([x - 4, bottom + 8, x + 4, bottom + 8, x, bottom + 1], theme.alarm, 'fill')
     }
     if (this.selection.isOn || drawing.isOverview) this.drawRange(surface)
-    for (const [name, event] of [['A', state.a], ['B', state.b]] as const) {
+    const cursor = this.x(page.at(state.cursor) + (state.axis === 'event' ? 0.5 : 0))
+    if (isIn(cursor)) {
+      surface.line(cursor, plot.top - 2, cursor, bottom, theme.isDark ? '#e6e7e9a0' : '#1d1f23a0')
+      surface.path([cursor - 4, plot.top - 7, cursor + 4, plot.top - 7, cursor, plot.top - 1], theme.ink, 'fill')
+    }
+    for (const [name, event] of [
+      ['A', state.a],
+      ['B', state.b],
+    ] as const) {
       if (event === null || !isIn(this.x(page.at(event)))) continue
       const x = this.x(page.at(event))
       surface.line(x, plot.top, x, bottom, theme.accent, [], 1.5)
       surface.rectangle(x - 7, plot.top - 12, 14, 14, theme.accent)
       surface.text(x, plot.top - 4.5, name, theme.paper, { align: 'center', bold: true })
     }
-    const x = this.x(page.at(state.cursor) + (state.axis === 'event' ? 0.5 : 0))
-    if (isIn(x)) surface.line(x, plot.top - 4, x, bottom, theme.ink, [], 1.25)
   }
 
   private drawRange(surface: Surface): void {
@@ -128,7 +134,9 @@ export class Frame implements ViewPart {
     const { from, to } = page.state
     const isAll = from <= 0 && to >= page.end
     if (!selection.isOn && isAll) return
-    const [start, end] = selection.isOn ? [selection.from, selection.to].sort((a, b) => a - b) : [this.x(from), this.x(to)]
+    const [start, end] = selection.isOn
+      ? [selection.from, selection.to].sort((a, b) => a - b)
+      : [this.x(from), this.x(to)]
     const veil = page.theme.isDark ? '#15171bb0' : '#ffffffb8'
     surface.rectangle(plot.left, plot.top, Math.max(0, start - plot.left), plot.height, veil)
     surface.rectangle(end, plot.top, Math.max(0, plot.left + plot.width - end), plot.height, veil)
@@ -153,7 +161,7 @@ export class Frame implements ViewPart {
     return from + ((x - this.plot.left) * (to - from)) / this.plot.width
   }
 
-  /** The event that the picture shows at a pixel: the one with most in use of the column. */
+  /** The event that the picture shows at a pixel: of its column, the event with most in use. */
   private eventAt(x: number): number {
     const shown = this.drawing.isOverview ? this.page.curves : this.page.painted
     const place = this.placeAt(x)
@@ -252,7 +260,7 @@ function alignAt(x: number, { left, width }: Plot): 'left' | 'center' | 'right' 
   return x > left + width - 30 ? 'right' : 'center'
 }
 
-/** What a hint says of a block. */
+/** The lines of a hint about a block. */
 export function blockLines(block: BlockInfo): string[] {
   const life = block.lifeUs === null ? '' : `, for ${formatUs(block.lifeUs)}`
   const from = block.allocatedAt < 0 ? 'since before the recording' : `from event ${formatCount(block.allocatedAt)}`

@@ -1,4 +1,4 @@
-// Who holds a set of blocks: the icicle of call stacks, and the table of groups.
+// The holders of a set of blocks: the icicle of call stacks, and the table of groups.
 
 import { Cell } from '../../src/picture/cells.js'
 import { QUESTIONS } from '../../src/picture/questions.js'
@@ -9,6 +9,8 @@ import { formatBytes, formatCount, formatShare, formatUs } from '../text.js'
 import { tint } from '../theme.js'
 
 const ROW_HEIGHT = 21
+/** A box of fewer pixels has no text. */
+const LEAST_LABEL = 46
 
 export class Holders implements ViewPart {
   private shown: HoldersAnswer | null = null
@@ -77,7 +79,8 @@ export class Holders implements ViewPart {
         const count = `${formatCount(box.blocks)} ${box.blocks === 1 ? 'block' : 'blocks'}`
         const made = element('div', { role: 'listitem', title: `${text}, ${count}${place}` })
         // A name cut to a letter says nothing.
-        if (box.width > 0.022) made.textContent = box.depth === 0 ? `all ${formatBytes(box.bytes)}` : box.label
+        if (box.width * icicle.clientWidth > LEAST_LABEL)
+          made.textContent = box.depth === 0 ? `all ${formatBytes(box.bytes)}` : box.label
         else made.setAttribute('aria-label', text)
         made.style.left = `${box.left * 100}%`
         made.style.width = `${box.width * 100}%`
@@ -95,7 +98,11 @@ export class Holders implements ViewPart {
     const head = element('tr', {}, ...names.map(name => element('th', { scope: 'col' }, name)))
     const body = rows.map(row => {
       const label = element('td', {}, swatch(theme.cells[row.cell]), row.label)
-      const cells = [formatBytes(row.bytes), bytes === 0 ? '–' : formatShare(row.bytes / bytes), formatCount(row.blocks)]
+      const cells = [
+        formatBytes(row.bytes),
+        bytes === 0 ? '–' : formatShare(row.bytes / bytes),
+        formatCount(row.blocks),
+      ]
       if (hasBefore) cells.push(`${row.grown > 0 ? '+' : row.grown < 0 ? '−' : ''}${formatBytes(Math.abs(row.grown))}`)
       return element('tr', {}, label, ...cells.map(text => element('td', {}, text)))
     })

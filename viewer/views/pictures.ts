@@ -1,4 +1,4 @@
-// The four pictures: curves, stacked blocks, address maps, and bars of what each step left.
+// The pictures that the worker paints: curves, stacked blocks and address maps.
 
 import type { Moments } from '../../src/picture/moments.js'
 import { byId, element } from '../elements.js'
@@ -59,7 +59,12 @@ export class Pictures {
     })
     const figures = page.recording.policies.find(each => each.policy === maps[index])
     const peak = figures?.peakBytes ?? null
-    return element('span', {}, select, element('span', { class: 'quiet' }, peak === null ? '' : ` ${formatBytes(peak)}`))
+    return element(
+      'span',
+      {},
+      select,
+      element('span', { class: 'quiet' }, peak === null ? '' : ` ${formatBytes(peak)}`),
+    )
   }
 
   private async paint(raw: boolean): Promise<PaintAnswer | null> {
@@ -106,7 +111,7 @@ class Curves implements Drawing {
       if (shown[i]) for (const value of values) if (value > most) most = value
     })
     const top = most * 1.06 || 1
-    drawByteAxis(surface, plot, top, page, 3)
+    drawByteAxis(surface, plot, top, page, 4)
     const y = (bytes: number) => plot.top + plot.height * (1 - bytes / top)
     const scale = plot.width / (curves.left.at(-1) || 1)
     const area = stairs(curves, curves.inUse, plot.left, scale, y)
@@ -181,13 +186,20 @@ class Stacked implements Drawing {
     const { painted, client } = this.page
     if (painted === null) return null
     const { topBytes } = painted
-    return client.ask('pick', { event, bytes: height * topBytes, topBytes, height: painted.stacked.length / painted.view.width })
+    return client.ask('pick', {
+      event,
+      bytes: height * topBytes,
+      topBytes,
+      height: painted.stacked.length / painted.view.width,
+    })
   }
 
   hint(event: number): readonly string[] {
     const { painted } = this.page
     const column = painted?.event.indexOf(event) ?? -1
-    return painted === null || column < 0 ? [] : [`event ${formatCount(event)}: ${formatBytes(painted.inUse[column])} in use`]
+    return painted === null || column < 0
+      ? []
+      : [`event ${formatCount(event)}: ${formatBytes(painted.inUse[column])} in use`]
   }
 }
 
@@ -244,6 +256,8 @@ function drawByteAxis(surface: Surface, plot: Plot, top: number, { theme }: Page
     const y = plot.top + plot.height * (1 - bytes / top)
     if (y < plot.top - 1) continue
     surface.line(plot.left, Math.round(y) + 0.5, plot.left + plot.width, Math.round(y) + 0.5, theme.grid)
-    surface.text(plot.left - 8, Math.min(plot.top + plot.height - 4, y), formatBytes(bytes), theme.quiet, { align: 'right' })
+    surface.text(plot.left - 8, Math.min(plot.top + plot.height - 4, y), formatBytes(bytes), theme.quiet, {
+      align: 'right',
+    })
   }
 }

@@ -1,11 +1,11 @@
-// What each step leaves behind, as bars: weights and state stay from the first; a leak adds to each.
+// The bytes that each step leaves behind, as bars: weights and state stay from the first; a leak adds to each.
 
 import { byId } from '../elements.js'
 import type { Page } from '../page.js'
 import type { Surface } from '../surface.js'
+import { CanvasSurface } from '../surface.js'
 import { byteTicks, formatBytes, formatCount } from '../text.js'
 import { GUTTER } from './frame.js'
-import { CanvasSurface } from '../surface.js'
 
 const HEIGHT = 112
 const MOST_BAR = 44
@@ -77,8 +77,15 @@ export class StepBars {
     info.left.forEach((bytes, step) => {
       const x = GUTTER + step * width
       const tall = Math.max(1, (bytes / top) * height)
-      surface.rectangle(x + 1, base - tall, Math.max(1, width - 3), tall, step === chosen ? theme.accent : theme.cells[4])
-      if (step % every === 0) surface.text(x + width / 2, base + 11, formatCount(step + 1), theme.quiet, { align: 'center' })
+      surface.rectangle(
+        x + 1,
+        base - tall,
+        Math.max(1, width - 3),
+        tall,
+        step === chosen ? theme.accent : theme.cells[4],
+      )
+      if (step % every === 0)
+        surface.text(x + width / 2, base + 11, formatCount(step + 1), theme.quiet, { align: 'center' })
     })
   }
 }

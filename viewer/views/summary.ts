@@ -1,8 +1,8 @@
 // The verdict, the policies beside each other, and the recordings beside each other.
 
 import { button, byId, element, swatch } from '../elements.js'
-import type { PagePolicy } from '../page-data.js'
 import type { Page, ViewPart } from '../page.js'
+import type { PagePolicy } from '../page-data.js'
 import { formatBytes } from '../text.js'
 import { policyColour } from '../theme.js'
 
@@ -38,9 +38,14 @@ export class Summary implements ViewPart {
     const { page } = this
     const { policies, leastBytes } = page.recording
     const most = Math.max(leastBytes, ...policies.map(({ peakBytes }) => peakBytes ?? 0))
-    const head = element('tr', {}, ...['most reserved', '', '', '× needed'].map(text => element(text === '' ? 'td' : 'th', {}, text)))
+    const head = element(
+      'tr',
+      {},
+      ...['most reserved', '', '', '× needed'].map(text => element(text === '' ? 'td' : 'th', {}, text)),
+    )
     const hasLeast = policies.some(({ leastCapacityBytes }) => leastCapacityBytes !== null)
-    if (hasLeast) head.append(element('th', { title: 'the least memory in which a replay serves everything' }, 'minimum'))
+    if (hasLeast)
+      head.append(element('th', { title: 'the least memory in which a replay serves everything' }, 'minimum'))
     const rows = policies.map(each => this.policyRow(each, most, hasLeast))
     for (const part of byId('policies').querySelectorAll('thead, tbody')) part.remove()
     byId('policies').append(element('thead', {}, head), element('tbody', {}, ...rows))
@@ -90,7 +95,8 @@ export class Summary implements ViewPart {
         button(tab, () => void page.open(i), { role: 'tab', 'aria-selected': String(i === page.state.recording) }),
       ),
     )
-    const peak = (policies: readonly PagePolicy[]) => Math.max(0, ...policies.slice(0, 1).map(each => each.peakBytes ?? 0))
+    const peak = (policies: readonly PagePolicy[]) =>
+      Math.max(0, ...policies.slice(0, 1).map(each => each.peakBytes ?? 0))
     const most = Math.max(...recordings.map(each => Math.max(each.leastBytes, peak(each.policies))))
     const bars = element('div', { class: 'bars' })
     for (const { tab, policies, leastBytes } of recordings) {

@@ -55,7 +55,9 @@ export class Toolbar implements ViewPart {
     })
     byId('all').addEventListener('click', () => page.zoom(0, page.end))
     byId('help-open').addEventListener('click', () => this.help())
-    byId('keys').append(...KEYS.flatMap(([key, text]) => [element('dt', {}, element('kbd', {}, key)), element('dd', {}, text)]))
+    byId('keys').append(
+      ...KEYS.flatMap(([key, text]) => [element('dt', {}, element('kbd', {}, key)), element('dd', {}, text)]),
+    )
     document.addEventListener('keydown', event => this.key(event))
   }
 
@@ -78,8 +80,11 @@ export class Toolbar implements ViewPart {
     byId('range').textContent = isAll ? '' : `${text(state.from)} to ${text(state.to)}`
     const found = colours?.found ?? null
     byId('found').textContent =
-      found === null ? '' : `${formatCount(found)} ${found === 1 ? 'block' : 'blocks'}, ${formatBytes(colours!.foundBytesAtPeak)} at the peak`
-    if (colours !== null && (colours !== this.shownLegend || this.wasDark !== page.theme.isDark)) this.showLegend(colours)
+      found === null
+        ? ''
+        : `${formatCount(found)} ${found === 1 ? 'block' : 'blocks'}, ${formatBytes(colours!.foundBytesAtPeak)} at the peak`
+    if (colours !== null && (colours !== this.shownLegend || this.wasDark !== page.theme.isDark))
+      this.showLegend(colours)
   }
 
   private showLegend(colours: ColourAnswer): void {
@@ -90,15 +95,28 @@ export class Toolbar implements ViewPart {
     const { only } = page.state
     const keys = colours.legend.map(({ cell, label, share }) => {
       const isOn = only.includes(cell)
-      const made = button('', () => page.update({ only: isOn ? only.filter(each => each !== cell) : [...only, cell] }), {
-        'aria-pressed': String(isOn),
-        'data-cell': String(cell),
-        title: `${label}: show only these`,
-      })
-      made.append(swatch(page.theme.cells[cell]), element('span', { class: 'text' }, label), element('em', {}, formatShare(share)))
+      const made = button(
+        '',
+        () => page.update({ only: isOn ? only.filter(each => each !== cell) : [...only, cell] }),
+        {
+          'aria-pressed': String(isOn),
+          'data-cell': String(cell),
+          title: `${label}: show only these`,
+        },
+      )
+      made.append(
+        swatch(page.theme.cells[cell]),
+        element('span', { class: 'text' }, label),
+        element('em', {}, formatShare(share)),
+      )
       return made
     })
-    const small = element('span', { class: 'key' }, swatch(page.theme.cells[2]), element('em', {}, 'blocks below half a pixel, together'))
+    const small = element(
+      'span',
+      { class: 'key' },
+      swatch(page.theme.cells[2]),
+      element('em', {}, 'blocks below half a pixel, together'),
+    )
     byId('legend').replaceChildren(...keys, small)
     if (focused != null) byId('legend').querySelector<HTMLElement>(`[data-cell="${focused}"]`)?.focus()
   }
@@ -110,7 +128,10 @@ export class Toolbar implements ViewPart {
   private key(event: KeyboardEvent): void {
     const target = event.target as HTMLElement
     const isField = /^(INPUT|SELECT|TEXTAREA)$/.test(target.tagName)
-    if (event.key === 'Escape') return this.escape(target)
+    if (event.key === 'Escape') {
+      this.escape(target)
+      return
+    }
     if (isField || event.ctrlKey || event.metaKey || event.altKey || byId<HTMLDialogElement>('help').open) return
     if (!this.act(event)) return
     event.preventDefault()
@@ -163,7 +184,8 @@ export class Toolbar implements ViewPart {
       const place = page.at(state.cursor)
       const width = (state.to - state.from) / (painted?.event.length ?? 1)
       const next = page.eventAt(place + by * width)
-      return page.moveCursor(next === state.cursor ? state.cursor + by : next)
+      page.moveCursor(next === state.cursor ? state.cursor + by : next)
+      return
     }
     let next = column
     while (painted.event[next] === state.cursor && next > 0 && next < painted.event.length - 1) next += by
