@@ -91,7 +91,11 @@ program
   .argument('<file...>', 'PyTorch memory snapshots, as for replay; several are tuned together')
   .option('--gpu <number>', 'the recorded GPU, if a file has several; default the one with the most events')
   .option('--capacity <size>', 'the memory that the program may reserve, like 24GiB: whether it fits, and what helps')
-  .option('--setting <text>', 'try this setting, like max_split_size_mb:128, not the usual ones; may be repeated', append)
+  .option(
+    '--setting <text>',
+    'try this setting, like max_split_size_mb:128, not the usual ones; may be repeated',
+    append,
+  )
   .option('--seconds <number>', 'try no further setting after this time')
   .option('--json', 'print one JSON object')
   .addHelpText('after', RECIPE)

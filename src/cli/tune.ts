@@ -34,7 +34,11 @@ export async function tuneFiles(files: readonly string[], given: TuneArguments):
     const traces: Trace[] = []
     for (const file of files) {
       const onProgress = (done: number) => bar.update(done, file)
-      traces.push(file === PIPED ? await readPipedSnapshot({ ...device, onProgress }) : await readSnapshot(file, { ...device, onProgress }))
+      traces.push(
+        file === PIPED
+          ? await readPipedSnapshot({ ...device, onProgress })
+          : await readSnapshot(file, { ...device, onProgress }),
+      )
     }
     const report = await tune(traces, { ...options, onProgress: (done, what) => bar.update(done, what) })
     bar.clear()

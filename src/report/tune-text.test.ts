@@ -68,7 +68,10 @@ test('with a capacity the text says whether the recording fits, and by how much'
   const fails = { ...DEFAULTS, atCapacity: at(3, 4) }
   const fits = { ...EXPANDABLE, atCapacity: at(0, 1) }
   const shown = text([fits, fails], { ...capacity, advice: [fits] })
-  assert.match(shown, /run\.pickle does not fit 7 GiB as recorded \(1 GiB short\); with expandable_segments:True it does, with 1 GiB to spare/)
+  assert.match(
+    shown,
+    /run\.pickle does not fit 7 GiB as recorded \(1 GiB short\); with expandable_segments:True it does, with 1 GiB to spare/,
+  )
   assert.match(shown, /1 retry instead of 4\./)
   const enough = { ...DEFAULTS, atCapacity: at(0, 0) }
   const spare = text([enough], { capacityBytes: 9 * GiB })
@@ -80,7 +83,10 @@ test('below what is in use, the text says that no setting helps, and who holds m
   const holders = [{ bytes: 3 * GiB, blocks: 2, site: 'train.py:7 step', through: null, before: false }]
   const fails = { ...DEFAULTS, atCapacity: at(3, 4) }
   const shown = text([fails], { capacityBytes: 4 * GiB }, { holders })
-  assert.match(shown, /does not fit 4 GiB with any setting: in use and request are 1 GiB above it\. .*3 GiB by train\.py:7 step/)
+  assert.match(
+    shown,
+    /does not fit 4 GiB with any setting: in use and request are 1 GiB above it\. .*3 GiB by train\.py:7 step/,
+  )
 })
 
 test('what the advice does not cover is said', () => {

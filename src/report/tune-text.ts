@@ -41,7 +41,9 @@ function settingsTable({ runs, capacityBytes, baseline, advice }: TuneReport, st
   const columns: Column<TuneRun>[] = [
     { title: 'setting', align: 'left', cell: labelOf },
     right('least\ncapacity', least),
-    right('retries\nthere', run => (run.leastCapacityRetries === null ? MISSING : formatCount(run.leastCapacityRetries))),
+    right('retries\nthere', run =>
+      run.leastCapacityRetries === null ? MISSING : formatCount(run.leastCapacityRetries),
+    ),
     right('reserved\nwithout limit', run => formatBytes(run.peakReservedBytes)),
     right('driver\ncalls', run => formatCount(run.deviceCalls)),
     right('their\ntime', run => formatNs(run.modelledDeviceSeconds * 1e9)),
@@ -67,7 +69,9 @@ function recordingsTable({ recordings, runs, baseline }: TuneReport, style: Text
     { title: 'recording, worst first', align: 'left', cell: ({ file }) => printable(shortPath(file)) },
     right('in use at\nthe peak', ({ lowerBoundBytes }) => formatBytes(lowerBoundBytes)),
     right('packed', ({ packedBytes }) => (packedBytes === null ? MISSING : formatBytes(packedBytes))),
-    right('reserved\nas recorded', ({ recordedPeakReservedBytes: bytes }) => (bytes === null ? MISSING : formatBytes(bytes))),
+    right('reserved\nas recorded', ({ recordedPeakReservedBytes: bytes }) =>
+      bytes === null ? MISSING : formatBytes(bytes),
+    ),
     right(`least with\n${labelOf({ settings: baseline })}`, leastBy(baseline)),
     ...(best === baseline ? [] : [right(`least with\n${labelOf({ settings: best })}`, leastBy(best))]),
   ]
@@ -102,9 +106,13 @@ function verdicts({ capacityBytes, recordings, runs, baseline }: TuneReport): st
     }
     const best = own.find(run => run.settings === runs[0].settings)!
     const failed = `${name} does not fit ${limit} as recorded`
-    const short = before.leastCapacityBytes === null ? '' : ` (${formatBytes(before.leastCapacityBytes - capacityBytes)} short)`
+    const short =
+      before.leastCapacityBytes === null ? '' : ` (${formatBytes(before.leastCapacityBytes - capacityBytes)} short)`
     if (best.atCapacity?.failures === 0) {
-      const spare = best.leastCapacityBytes === null ? '' : `, with ${formatBytes(capacityBytes - best.leastCapacityBytes)} to spare`
+      const spare =
+        best.leastCapacityBytes === null
+          ? ''
+          : `, with ${formatBytes(capacityBytes - best.leastCapacityBytes)} to spare`
       return `${failed}${short}; with ${best.settings || 'defaults'} it does${spare}.`
     }
     return `${failed}${short}, and with none of the settings tried. The program must use less, or run elsewhere.`
@@ -138,7 +146,9 @@ function whatItBuys(run: TuneRun, before: TuneRun): string {
   }
   const [retries, retriesBefore] = [run.atCapacity?.retries, before.atCapacity?.retries]
   if (retries !== undefined && retriesBefore !== undefined && retries !== retriesBefore) {
-    parts.push(`${formatCount(retries)} ${retries === 1 ? 'retry' : 'retries'} instead of ${formatCount(retriesBefore)}`)
+    parts.push(
+      `${formatCount(retries)} ${retries === 1 ? 'retry' : 'retries'} instead of ${formatCount(retriesBefore)}`,
+    )
   }
   if (run.settings.includes('garbage_collection_threshold')) {
     parts.push('it needs a limit by torch.cuda.set_per_process_memory_fraction')
@@ -156,7 +166,9 @@ function notes({ recordings, leftOut }: TuneReport): string[] {
     )
   }
   if (leftOut.length > 0) lines.push(`Not tried, because the time was over: ${leftOut.join('; ')}.`)
-  lines.push("A retry gives all idle memory back and waits for the GPU. Times are those of a model of the driver's calls.")
+  lines.push(
+    "A retry gives all idle memory back and waits for the GPU. Times are those of a model of the driver's calls.",
+  )
   return lines
 }
 

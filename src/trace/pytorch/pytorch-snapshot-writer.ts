@@ -4,8 +4,8 @@
 import { MiB } from '../../base/bytes.js'
 import { ReservedSegments } from '../reserved-segments.js'
 import { Action, type ActionCode, type Frame, NEVER, type Segment, stackFrames, type Trace } from '../trace.js'
-import { PickleTuple, writePickle } from './pickle-writer.js'
 import { roundPytorchBytes } from './model/policy-blocks.js'
+import { PickleTuple, writePickle } from './pickle-writer.js'
 
 const NAMES: Readonly<Record<ActionCode, string>> = {
   [Action.alloc]: 'alloc',

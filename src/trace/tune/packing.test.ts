@@ -21,7 +21,11 @@ test('no block and one block', () => {
 })
 
 test('in each packing no two blocks of one time overlap, and the best height is the result', () => {
-  const block = fc.tuple(fc.integer({ min: 1, max: 9 }), fc.integer({ min: 0, max: 20 }), fc.integer({ min: 1, max: 9 }))
+  const block = fc.tuple(
+    fc.integer({ min: 1, max: 9 }),
+    fc.integer({ min: 0, max: 20 }),
+    fc.integer({ min: 1, max: 9 }),
+  )
   fc.assert(
     fc.property(fc.array(block, { maxLength: 30 }), list => {
       const blocks = lifetimes(...list.map(([size, from, time]) => [size * 512, from, from + time] as const))

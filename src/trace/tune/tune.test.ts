@@ -66,7 +66,10 @@ test('several recordings are tuned together, those that need most first', async 
   const traces = ['streams-default', 'mlp-default', 'convnet-default'].map(settingsRecording)
   const report = await tune(traces, { settings: [EXPANDABLE] })
   const needed = report.recordings.map(recording => recording.runs[0].leastCapacityBytes!)
-  assert.deepEqual(needed, needed.toSorted((a, b) => b - a))
+  assert.deepEqual(
+    needed,
+    needed.toSorted((a, b) => b - a),
+  )
   const expandable = report.runs.find(run => run.settings === EXPANDABLE)!
   const own = report.recordings.map(recording => recording.runs.find(run => run.settings === EXPANDABLE)!)
   assert.equal(expandable.leastCapacityBytes, Math.max(...own.map(run => run.leastCapacityBytes!)))

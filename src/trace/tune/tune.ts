@@ -5,9 +5,9 @@ import { checkByteCount, describe } from '../../base/bytes.js'
 import { checkOptionNames } from '../../base/option-names.js'
 import { type Holder, holdersOf } from '../failures/holders.js'
 import { leastCapacity } from '../least-capacity.js'
+import { formatPytorchSettings, type PytorchSettings, parsePytorchSettings } from '../pytorch/model/pytorch-settings.js'
 import { programReleases } from '../pytorch/program-releases.js'
 import { replayPytorchPolicy } from '../pytorch/pytorch-replay.js'
-import { formatPytorchSettings, type PytorchSettings, parsePytorchSettings } from '../pytorch/model/pytorch-settings.js'
 import { recordedPytorchSettings } from '../pytorch/recorded-settings.js'
 import { Action, type Trace } from '../trace.js'
 import { CANDIDATES, LIMITED_CANDIDATES } from './candidates.js'
@@ -53,7 +53,12 @@ export async function tune(traces: readonly Trace[], options: TuneOptions = {}):
   }
   const recordings = searches.map(search => search.result(performance.now() <= end))
   recordings.sort((a, b) => neededBy(b) - neededBy(a))
-  const inOrder = tried.map((settings, i) => combined(settings, searches.map(search => search.runs[i])))
+  const inOrder = tried.map((settings, i) =>
+    combined(
+      settings,
+      searches.map(search => search.runs[i]),
+    ),
+  )
   const runs = ranked(inOrder)
   given.onProgress(1, 'done')
   return {
@@ -164,7 +169,8 @@ function checked(traces: readonly Trace[], options: TuneOptions): Given {
   if (typeof seconds !== 'number' || !(seconds > 0)) {
     throw new RangeError(`seconds must be a number above 0, not ${describe(seconds)}`)
   }
-  if (typeof onProgress !== 'function') throw new TypeError(`onProgress must be a function, not ${describe(onProgress)}`)
+  if (typeof onProgress !== 'function')
+    throw new TypeError(`onProgress must be a function, not ${describe(onProgress)}`)
   return { settings, capacityBytes, seconds, onProgress }
 }
 
@@ -260,7 +266,8 @@ function holdersAtPeak(trace: Trace): Holder[] {
   let live = 0
   let peak = 0
   let peakAt = -1
-  for (let number = 0; number < blocks.initial; number++) if (blocks.freeRequestedAt[number] >= 0) live += blocks.bytes[number]
+  for (let number = 0; number < blocks.initial; number++)
+    if (blocks.freeRequestedAt[number] >= 0) live += blocks.bytes[number]
   peak = live
   for (let event = 0; event < events; event++) {
     if (action[event] === Action.freeRequested) live -= blocks.bytes[block[event]]

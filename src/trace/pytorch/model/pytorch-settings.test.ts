@@ -4,8 +4,8 @@ import { test } from 'node:test'
 import { gunzipSync } from 'node:zlib'
 import { MiB } from '../../../base/bytes.js'
 import { readPickle } from '../pickle.js'
-import { formatPytorchSettings, parsePytorchSettings } from './pytorch-settings.js'
 import { RECORDED_RUNS } from '../settings-recordings.fixture.js'
+import { formatPytorchSettings, parsePytorchSettings } from './pytorch-settings.js'
 
 test('each setting is read from the text of the environment variable', () => {
   const text = 'max_split_size_mb:128, max_non_split_rounding_mb:64,large_segment_size_mb:40,expandable_segments:False'
