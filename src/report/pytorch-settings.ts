@@ -32,7 +32,7 @@ export function nearestSettings({ trace, runs, device }: ReplayReport): string |
   if (rows.length === 0 || trace.recorder !== 'PyTorch') return null
   const named = rows.map(([policy, setting]) => `"${nameOf(policy)}" ${setting}`).join('; ')
   const other = trace.settings !== null && !['', EXPANDABLE].includes(trace.settings)
-  const replayed = other ? ' The two rows of PyTorch do not have the other settings of the recording.' : ''
+  const replayed = other ? ' The two rows of PyTorch have the other settings of the recording, too.' : ''
   return `In ${VARIABLE}: ${named}.${replayed}`
 }
 

@@ -46,3 +46,5 @@ export {
   stackFrames,
   type Trace,
 } from './trace.js'
+export { type TuneOptions, tune } from './tune/tune.js'
+export type { TuneAtCapacity, TuneRecording, TuneReport, TuneRun } from './tune/tune-report.js'

@@ -2,7 +2,7 @@ import { checkByteCount, describe } from '../base/bytes.js'
 import { checkOptionNames } from '../base/option-names.js'
 import type { PoolOptions } from '../pool/caching/options.js'
 import type { Lag } from './modelled-work.js'
-import { pytorchSettingsOf } from './pytorch/pytorch-run.js'
+import { pytorchSettingsOf } from './pytorch/policy-name.js'
 import { DEFAULT_POLICIES, type NamedPolicy, POLICIES, type Policy } from './replay-result.js'
 
 const DEFAULT_LAG = 8

@@ -4,16 +4,13 @@
 import { LATENCY_PASSES, LatencyMeter } from '../latency.js'
 import { PlacementCollector } from '../placements/placements.js'
 import type { Settings } from '../replay-options.js'
-import type { NamedPolicy, Policy, ReplayRun } from '../replay-result.js'
+import type { Policy, ReplayRun } from '../replay-result.js'
 import { ratios } from '../run-figures.js'
 import { Action, frameText, type Trace } from '../trace.js'
-import { type PytorchSettings, parsePytorchSettings } from './model/pytorch-settings.js'
+import { pytorchSettingsOf } from './policy-name.js'
 import { programReleases } from './program-releases.js'
 import { replayPytorchPolicy } from './pytorch-replay.js'
 import { recordedPytorchSettings } from './recorded-settings.js'
-
-/** Before the settings in the name of a policy. */
-const PREFIX = 'pytorch:'
 
 /** On a GPU the model's driver calls get no time, because times of the GPU stand beside it. */
 export function pytorchRun(
@@ -71,24 +68,6 @@ export function pytorchRun(
 export function pytorchServes(policy: Policy, trace: Trace, capacityBytes: number, failedFrom: number): boolean {
   const model = modelOf(policy, trace, capacityBytes)
   return replayPytorchPolicy(trace, { ...model, failedFrom, stopsAtFailure: true }).failures === 0
-}
-
-/** The settings that a policy names after 'pytorch:'; null if it names none. Throws RangeError for bad ones. */
-export function pytorchSettingsOf(policy: unknown): PytorchSettings | null {
-  if (typeof policy !== 'string' || !policy.startsWith(PREFIX)) return null
-  return parsePytorchSettings(policy.slice(PREFIX.length))
-}
-
-/** Whether a model of this folder replays the policy. */
-export function isModelOfPytorch(policy: Policy): boolean {
-  if (policy === 'pytorch' || policy === 'pytorch-expandable') return true
-  const settings = pytorchSettingsOf(policy)
-  return settings !== null && settings.backend !== 'cudaMallocAsync'
-}
-
-/** The policy of a pool that stands for a policy without a model: the driver's pool for `backend:cudaMallocAsync`. */
-export function poolPolicyOf(policy: Policy): NamedPolicy {
-  return pytorchSettingsOf(policy) === null ? (policy as NamedPolicy) : 'driver-pool'
 }
 
 /** The options of a model: the settings it names, or those of the recording, within a capacity. */
