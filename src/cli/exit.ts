@@ -47,7 +47,7 @@ export function explain(error: unknown): number {
   if (error instanceof CommanderError) {
     // Commander throws errors for --help and --version, too.
     if (error.exitCode === 0) return STATUS.done
-    const asked = error.code === 'commander.help' ? 'name a command: info, demo or replay' : error.message
+    const asked = error.code === 'commander.help' ? 'name a command: info, demo, replay, why or diff' : error.message
     return refuse(`${asked.replace(/^error: |\.$/g, '')}; see cuda-mempool --help`)
   }
   if (error instanceof NoDeviceError)

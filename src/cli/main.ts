@@ -83,6 +83,27 @@ program
     process.exitCode = await (await import('./replay.js')).replayFiles(files, options)
   })
 
+const FILE_HELP = 'a PyTorch memory snapshot: pickle or JSON, with or without gzip; - is standard input'
+const GPU = '--gpu <number>'
+const GPU_HELP = 'the recorded GPU, if a file has several; default the one with the most events'
+
+program
+  .command('why')
+  .description('tell why a recorded run needed its memory, or ran out of it')
+  .argument('<file>', FILE_HELP)
+  .option(GPU, GPU_HELP)
+  .action(async (file: string, options: { gpu?: string }) => (await import('./why.js')).why(file, options))
+
+program
+  .command('diff')
+  .description('tell what grew and shrank between two recorded runs, by call stack')
+  .argument('<before>', FILE_HELP)
+  .argument('<after>', 'another')
+  .option(GPU, GPU_HELP)
+  .action(async (before: string, after: string, options: { gpu?: string }) =>
+    (await import('./diff.js')).diff(before, after, options),
+  )
+
 // A reader such as head may stop early.
 process.stdout.on('error', (error: NodeJS.ErrnoException) => {
   process.exit(

@@ -7,14 +7,14 @@ import type { Device } from '../device/device.js'
 import { type DeviceChoice, openDevice } from '../device/open.js'
 import { replayDevices } from '../device/replay-devices.js'
 import { replayText } from '../report/replay-text.js'
-import { readPipedSnapshot, readSnapshot, type SnapshotOptions } from '../trace/pytorch/pytorch-snapshot.js'
+import { nextLine } from '../report/trace-lines.js'
 import { replay } from '../trace/replay.js'
 import type { ReplayOptions } from '../trace/replay-options.js'
 import { POLICIES, type Policy, type ReplayReport } from '../trace/replay-result.js'
 import type { Trace } from '../trace/trace.js'
 import { chosenDevice } from './device-option.js'
 import { STATUS, UsageError } from './exit.js'
-import { ProgressBar } from './progress-bar.js'
+import { PIPED, readRecordings, wholeNumber, withBar } from './recordings.js'
 import { print } from './terminal.js'
 
 /** The options as text, from the command line. */
@@ -30,26 +30,17 @@ export interface ReplayArguments {
   readonly json?: boolean
 }
 
-/** The file name that means standard input. */
-const PIPED = '-'
 const LEAST_CAPACITY_BYTES = 2 * MiB
-const MOST_COUNT = 1_000_000
 
 /** Replays all files and returns the exit status. */
 export async function replayFiles(files: readonly string[], given: ReplayArguments): Promise<number> {
   const options = optionsOf(given)
   const choice = chosenDevice(given.device)
-  const recorded = given.gpu === undefined ? {} : { device: wholeNumber(given.gpu, '--gpu', 0, '') }
-  if (files.filter(file => file === PIPED).length > 1)
-    throw new UsageError(`${PIPED}: standard input has one recording`)
   // Held until the end: a GPU's context takes 0.25 s each time its last user releases it.
   using held = openForReplay(choice)
   const opener = (trace: Trace) =>
     replayDevices(trace, held.simulated ? 'simulated' : held.ordinal, options.capacityBytes)
-  const traces: Trace[] = []
-  for (const file of files) {
-    traces.push(await withBar(bar => read(file, { ...recorded, onProgress: done => bar.update(done, file) })))
-  }
+  const traces = await readRecordings(files, given.gpu)
   let status: number = STATUS.done
   for (const [index, trace] of traces.entries()) {
     const report = await withBar(bar => {
@@ -58,15 +49,10 @@ export async function replayFiles(files: readonly string[], given: ReplayArgumen
     })
     if (index > 0 && !given.json) print('')
     print(given.json ? JSON.stringify(report) : style => replayText(report, style))
+    if (!given.json && index === traces.length - 1 && !files.includes(PIPED)) print(`\n${nextLine('report', ...files)}`)
     if (failed(report)) status = STATUS.failedReplay
   }
   return status
-}
-
-function read(file: string, options: SnapshotOptions): Trace {
-  if (file !== PIPED) return readSnapshot(file, options)
-  if (process.stdin.isTTY) throw new UsageError(`${PIPED}: standard input is a terminal; pipe a recording into it`)
-  return readPipedSnapshot(options)
 }
 
 /** A replay needs no GPU, so 'auto' does not refuse a machine without koffi. */
@@ -76,15 +62,6 @@ function openForReplay(choice: DeviceChoice): Device {
   } catch (error) {
     if (choice !== 'auto' || !(error instanceof NoDeviceError)) throw error
     return openDevice('simulated')
-  }
-}
-
-async function withBar<T>(work: (bar: ProgressBar) => T | Promise<T>): Promise<T> {
-  const bar = new ProgressBar()
-  try {
-    return await work(bar)
-  } finally {
-    bar.clear()
   }
 }
 
@@ -125,10 +102,4 @@ function capacityOf(text: string): number {
   }
   if (bytes >= LEAST_CAPACITY_BYTES) return bytes
   throw new UsageError(`--capacity: '${text}' is below 2MiB, the least that a device gives at once`)
-}
-
-function wholeNumber(text: string, option: string, least: number, alternative: string): number {
-  const value = /^\d+$/.test(text) ? Number(text) : NaN
-  if (value >= least && value <= MOST_COUNT) return value
-  throw new UsageError(`${option}: '${text}' is no whole number from ${least} to ${MOST_COUNT}${alternative}`)
 }

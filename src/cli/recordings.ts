@@ -1,0 +1,45 @@
+// Reading the recordings that a command names.
+
+import { readPipedSnapshot, readSnapshot, type SnapshotOptions } from '../trace/pytorch/pytorch-snapshot.js'
+import type { Trace } from '../trace/trace.js'
+import { UsageError } from './exit.js'
+import { ProgressBar } from './progress-bar.js'
+
+/** The file name that means standard input. */
+export const PIPED = '-'
+const MOST_COUNT = 1_000_000
+
+/** Reads all files, with a bar for those that take long. `gpu` is the recorded device as text. */
+export async function readRecordings(files: readonly string[], gpu: string | undefined): Promise<Trace[]> {
+  const recorded = gpu === undefined ? {} : { device: wholeNumber(gpu, '--gpu', 0, '') }
+  if (files.filter(file => file === PIPED).length > 1)
+    throw new UsageError(`${PIPED}: standard input has one recording`)
+  const traces: Trace[] = []
+  for (const file of files) {
+    traces.push(await withBar(bar => read(file, { ...recorded, onProgress: done => bar.update(done, file) })))
+  }
+  return traces
+}
+
+/** Runs `work` with a progress bar, which is gone afterwards. */
+export async function withBar<T>(work: (bar: ProgressBar) => T | Promise<T>): Promise<T> {
+  const bar = new ProgressBar()
+  try {
+    return await work(bar)
+  } finally {
+    bar.clear()
+  }
+}
+
+/** A number that an option has as text. Throws UsageError. */
+export function wholeNumber(text: string, option: string, least: number, alternative: string): number {
+  const value = /^\d+$/.test(text) ? Number(text) : NaN
+  if (value >= least && value <= MOST_COUNT) return value
+  throw new UsageError(`${option}: '${text}' is no whole number from ${least} to ${MOST_COUNT}${alternative}`)
+}
+
+function read(file: string, options: SnapshotOptions): Trace {
+  if (file !== PIPED) return readSnapshot(file, options)
+  if (process.stdin.isTTY) throw new UsageError(`${PIPED}: standard input is a terminal; pipe a recording into it`)
+  return readPipedSnapshot(options)
+}
