@@ -4,12 +4,12 @@ import { test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { gunzipSync } from 'node:zlib'
 import { MiB } from '../../base/bytes.js'
-import { FormatError } from '../../base/errors.js'
 import { ReservedSegments } from '../reserved-segments.js'
 import { Action, BEFORE, framesOf, NEVER, type Trace } from '../trace.js'
 import { readPickle } from './pickle.js'
 import { writePickle } from './pickle-writer.js'
 import { parseSnapshot, readSnapshot } from './pytorch-snapshot.js'
+import { BASE, event, refused, snapshot } from './snapshot.fixture.js'
 
 /** One small snapshot, pickled by Python 3.11 with each protocol, in gzip. */
 const BY_PYTHON: Readonly<Record<number, string>> = {
@@ -43,37 +43,13 @@ const BY_PYTHON: Readonly<Record<number, string>> = {
     '19K74wIgmm/Tvzy8W8SomztcSlWN/XLbsDHrOr2yy1O6jFP4D+XVzU2lMour9fwdkh3k1xpMbHkQNif/4vtL4Hi93jFVRBqMSeSB' +
     'rm5mY2J3sTG1H7FxbF8+P/d3uMQbNHQoJN3L2iDtlNuysv8Hz6+pZOsDAAA=',
 }
-const BASE = 0x7f0400000000
 
 function recording(name: string): string {
   return fileURLToPath(new URL(`../../../../traces/${name}.pickle.gz`, import.meta.url))
 }
 
-const event = (action: string, addr: number, size: number, more: object = {}) => ({
-  action,
-  addr,
-  size,
-  stream: 0,
-  time_us: 0,
-  ...more,
-})
-
-/** A snapshot of these events, with these segments at their end. */
-function snapshot(events: unknown, segments: unknown = [], more: object = {}): Record<string, unknown> {
-  return { segments, device_traces: [events], ...more }
-}
-
 function parse(value: unknown, device?: number): Trace {
   return parseSnapshot(writePickle(value), 'file', device === undefined ? {} : { device })
-}
-
-function refused(read: () => unknown, message: RegExp): void {
-  assert.throws(read, (error: Error) => {
-    assert(error instanceof FormatError, `${error.name}: ${error.message}`)
-    assert.match(error.message, message)
-    assert(!error.message.includes('\n'), 'one line')
-    return true
-  })
 }
 
 /** The blocks in use after `event`, by address. */

@@ -8,33 +8,9 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 import { gzipSync } from 'node:zlib'
 import { MiB } from '../../base/bytes.js'
-import { FormatError } from '../../base/errors.js'
 import { writePickle } from './pickle-writer.js'
 import { parseSnapshot, readSnapshot } from './pytorch-snapshot.js'
-
-const BASE = 0x7f0400000000
-
-const event = (action: string, addr: number, size: number, more: object = {}) => ({
-  action,
-  addr,
-  size,
-  stream: 0,
-  time_us: 0,
-  ...more,
-})
-
-/** A snapshot of these events, with these segments at their end. */
-function snapshot(events: unknown, segments: unknown = [], more: object = {}): Record<string, unknown> {
-  return { segments, device_traces: [events], ...more }
-}
-function refused(read: () => unknown, message: RegExp): void {
-  assert.throws(read, (error: Error) => {
-    assert(error instanceof FormatError, `${error.name}: ${error.message}`)
-    assert.match(error.message, message)
-    assert(!error.message.includes('\n'), 'one line')
-    return true
-  })
-}
+import { BASE, event, refused, snapshot } from './snapshot.fixture.js'
 
 test('files may be pickle or JSON, with or without gzip, recognised by their content', t => {
   const folder = mkdtempSync(join(tmpdir(), 'snapshot-'))
