@@ -55,7 +55,7 @@ class Search {
       if (startFree > 0) starts.push(piece)
       this.mostEnd = Math.max(this.mostEnd, endFree)
       this.mostStart = Math.max(this.mostStart, startFree)
-      if (startFree === piece.units) whole.push(piece)
+      if (piece.isFree) whole.push(piece)
       else {
         if (endFree > 0) keepLongest(longestEnds, piece, freeEnd)
         if (startFree > 0) keepLongest(longestStarts, piece, freeStart)
