@@ -3,8 +3,8 @@
 
 import { KiB, MiB } from '../src/base/bytes.js'
 import { Random } from '../src/base/random.js'
-import type { PolicyBlock } from '../src/trace/pytorch/policy-blocks.js'
-import { PytorchPolicy } from '../src/trace/pytorch/pytorch-policy.js'
+import type { PolicyBlock } from '../src/trace/pytorch/model/policy-blocks.js'
+import { PytorchPolicy } from '../src/trace/pytorch/model/pytorch-policy.js'
 import { Action, type Trace } from '../src/trace/trace.js'
 import { TraceBuilder } from '../src/trace/trace-builder.js'
 

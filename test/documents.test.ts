@@ -107,6 +107,7 @@ describe('programs', () => {
     'docs/in-kernel.md 0': /^112\n$/,
     'docs/profiling.md 0': /^0[.\d]* ms\n$/,
     'docs/replay.md 0': /^8 MiB reserved, 0 requests failed\n$/,
+    'docs/report.md 0': /^<!doctype html>\n$/,
     'docs/several-devices.md 0': /^1\n$/,
     'docs/simulated-device.md 0': /^no room for 64 MiB: /,
     'docs/threads.md 0': /^3\n$/,

@@ -30,7 +30,9 @@ const ROWS: readonly (readonly string[])[] = [
   ['pool/driver-owned'],
   ['pool/wrappers'],
   ['trace'],
+  ['picture'],
   ['report'],
+  ['live'],
   ['device'],
   ['index.ts'],
   ['cli'],
@@ -48,7 +50,7 @@ const KNOW_A_DRIVER: Readonly<Record<string, string>> = {
   'device/open.ts': 'opens devices',
   'device/replay-devices.ts': 'opens a simulated device of the size that a replay needs',
   'trace/replay-device.ts': 'asks a device which kind it is',
-  'trace/pytorch/driver-tally.ts': 'adds up costs of calls that a model of an allocator would make',
+  'trace/pytorch/model/driver-tally.ts': 'adds up costs of calls that a model of an allocator would make',
   'cli/features.ts': 'names functions of libcuda',
   'cli/inspect-device.ts': 'tells which functions of libcuda are there',
 }
@@ -196,6 +198,24 @@ test('the simulated and the native driver do not know each other', () => {
       .map(target => `${path} imports ${target}`)
   })
   assert.deepEqual(crossings, [])
+})
+
+test('the viewer of pages imports nothing that needs Node, and nothing of the package imports the viewer', () => {
+  const viewer = join(PROJECT, 'viewer')
+  const sources = readdirSync(viewer, { recursive: true, encoding: 'utf8' })
+    .filter(path => path.endsWith('.ts') && path !== 'build.ts' && !path.startsWith('live/'))
+    .map(path => readFileSync(join(viewer, path), 'utf8'))
+  const outside = sources.flatMap(text => [...text.matchAll(/from '(?:\.\.\/)+src\/([^']+)'/g)].map(match => match[1]))
+  assert.ok(outside.length > 10)
+  const allowed = /^(picture\/|base\/(bytes|errors)\.js$|report\/page-data\.js$)/
+  assert.deepEqual(
+    outside.filter(path => !allowed.test(path)),
+    [],
+  )
+  const picture = files.filter(path => path.startsWith('picture/') && !isTest(path))
+  const node = [...sources, ...picture.map(path => readFileSync(join(SOURCES, path), 'utf8'))]
+  assert.ok(!node.some(text => text.includes("'node:")), 'no file of the viewer or of src/picture imports node:')
+  assert.ok(!files.some(path => importsOf(path).some(target => target.startsWith('../viewer'))))
 })
 
 test('no file of the package imports a file of the tests', () => {

@@ -83,7 +83,7 @@ describe('the packed package', () => {
   test('has a source behind each source map, so that editors and debuggers show TypeScript', () => {
     const files = readdirSync(installed, { recursive: true, encoding: 'utf8' })
     const maps = files.filter(path => path.endsWith('.map'))
-    const code = files.filter(path => /^dist\/.*\.js$/.test(path))
+    const code = files.filter(path => /^dist\/src\/.*\.js$/.test(path))
     assert.deepEqual(maps.map(path => path.slice(0, -'.map'.length)).sort(), code.sort())
     for (const map of maps) {
       const { sources } = JSON.parse(readFileSync(join(installed, map), 'utf8')) as { sources: string[] }
@@ -105,6 +105,17 @@ describe('the packed package', () => {
     }
   })
 
+  test('has the viewer of pages, which is small', () => {
+    const viewer = readFileSync(join(installed, 'dist/viewer/viewer.js'))
+    assert.ok(viewer.length > 30_000 && viewer.length <= 120_000, `${viewer.length} bytes`)
+    assert.ok(!viewer.includes('</script'), 'a script may not hold the end of its own element')
+    const page = project.write('page.html', '')
+    const recording = join(installed, 'traces', 'gpt2-train-varlen.pickle.gz')
+    const main = join(installed, project.packageJson().bin['cuda-mempool'])
+    project.node([main, 'report', recording, '--policy', 'recorded', '-o', page, '--force'])
+    assert.match(readFileSync(page, 'utf8'), /^<!doctype html>.*PyTorch reserved 5\.92 GiB/s)
+  })
+
   test('runs from its command line', () => {
     const { bin, version } = project.packageJson()
     const main = join(installed, bin['cuda-mempool'])
@@ -122,14 +133,15 @@ describe('the packed package', () => {
       import { deviceIncludePath, MiB, openDevice } from 'cuda-mempool'
       import { SimulatedDriver } from 'cuda-mempool/simulated'
       import { readSnapshot, replay } from 'cuda-mempool/trace'
+      import { prometheusText } from 'cuda-mempool/live'
       const device = openDevice(new SimulatedDriver())
       const pool = device.createPool()
       const buffer = pool.allocate(3 * MiB)
-      console.log(buffer.byteLength, typeof readSnapshot, typeof replay)
+      console.log(buffer.byteLength, typeof readSnapshot, typeof replay, prometheusText(pool).length > 0)
       console.log(existsSync(deviceIncludePath() + '/cuda_mempool.cuh'), device.createDeviceHeap(buffer).statsSync().failures)
       buffer.free()
       device.close()`,
     )
-    assert.equal(project.node([program]), '3145728 function function\ntrue 0\n')
+    assert.equal(project.node([program]), '3145728 function function true\ntrue 0\n')
   })
 })

@@ -11,7 +11,13 @@ import { fileURLToPath } from 'node:url'
 import ts from 'typescript'
 
 const BUILT = fileURLToPath(new URL('../src', import.meta.url))
-export const ENTRIES = ['index.d.ts', 'driver/simulated/index.d.ts', 'trace/index.d.ts']
+export const ENTRIES = [
+  'index.d.ts',
+  'driver/simulated/index.d.ts',
+  'trace/index.d.ts',
+  'report/index.d.ts',
+  'live/index.d.ts',
+]
 /** The classes that programs make themselves; all others are made by a device, a pool or a function. */
 const OWN_CONSTRUCTOR = /Error$|^Simulat(ion|edArena|edHeap)$/
 

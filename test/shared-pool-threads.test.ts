@@ -2,7 +2,7 @@
 // back.
 
 import assert from 'node:assert/strict'
-import { once } from 'node:events'
+import { EventEmitter, once } from 'node:events'
 import { after, describe, it } from 'node:test'
 import { setImmediate } from 'node:timers/promises'
 import { Worker } from 'node:worker_threads'
@@ -12,6 +12,7 @@ import type { SharedPoolDescriptor } from '../src/device/device.js'
 import { openDevice } from '../src/device/open.js'
 import { SimulatedDriver } from '../src/driver/simulated/simulated-driver.js'
 import type { PoolOptions } from '../src/pool/caching/options.js'
+import type { ReservedChange } from '../src/pool/reserved-watch.js'
 import { SharedState } from '../src/pool/shared/shared-state.js'
 import { MOST_WORKERS, ThreadRegistry } from '../src/threads/thread-registry.js'
 import type { Outcome, tasks } from './shared-pool.worker.js'
@@ -58,6 +59,31 @@ const handed = { name: 'PoolError', message: /already freed, or handed to anothe
 const notOnItsWay = { name: 'PoolError', message: /adopt: the buffer is not on its way to another thread/ }
 
 describe('a pool in several threads', () => {
+  it('tells its maker of growth for another thread, whose labels and limit it sees', async () => {
+    const changes = new EventEmitter()
+    const grown = once(changes, 'grow') as Promise<[ReservedChange]>
+    const trimmed = once(changes, 'trim') as Promise<[ReservedChange]>
+    using pool = open({
+      onGrow: change => changes.emit('grow', change),
+      onTrim: change => changes.emit('trim', change),
+    }).pool
+    const { thread } = await PoolThread.attach(pool.share())
+    await thread.do('hold', 4 * MiB, 2)
+    await thread.do('label', 'weights')
+    await thread.do('setLimit', 16 * MiB)
+    const [{ bytes, reservedBytes }] = await grown
+    assert.equal(bytes, reservedBytes)
+    assert.ok(bytes >= 4 * MiB)
+    assert.deepEqual(pool.liveByLabel(), [{ name: 'weights', buffers: 2, bytes: 8 * MiB }])
+    assert.equal(pool.maxPoolBytes, 16 * MiB)
+    const waiting = pool.whenAvailable(12 * MiB)
+    await thread.do('close')
+    await waiting
+    pool.allocate(12 * MiB).free()
+    pool.trimTo(0)
+    assert.ok((await trimmed)[0].bytes > 0)
+  })
+
   it('is refused without a descriptor of an open pool of this process and version', async () => {
     const { device, pool } = open()
     const shared = pool.share()

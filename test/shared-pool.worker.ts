@@ -39,6 +39,15 @@ export const tasks = {
     for (let index = 0; index < count; index++) held.push(pool.allocate(bytes, stream))
   },
 
+  /** Labels all held buffers. */
+  label(text: string): void {
+    for (const buffer of held) buffer.label = text
+  },
+
+  setLimit(bytes: number): void {
+    pool.maxPoolBytes = bytes
+  },
+
   /** Holds a buffer on each of `count` new streams; returns their slots and addresses. */
   holdOnStreams(bytes: number, count: number): { slot: number; ptr: number }[] {
     return Array.from({ length: count }, () => {

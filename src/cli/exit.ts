@@ -22,6 +22,8 @@ export const STATUS = {
   refused: 2,
   /** a bug of this program */
   defect: 3,
+  /** a condition of --fail-if holds */
+  conditionHeld: 4,
 } as const
 
 /** A wrong command line; the message names the remedy. */
@@ -47,7 +49,8 @@ export function explain(error: unknown): number {
   if (error instanceof CommanderError) {
     // Commander throws errors for --help and --version, too.
     if (error.exitCode === 0) return STATUS.done
-    const asked = error.code === 'commander.help' ? 'name a command: info, demo or replay' : error.message
+    const asked =
+      error.code === 'commander.help' ? 'name a command: info, demo, replay, report, tune, convert or top' : error.message
     return refuse(`${asked.replace(/^error: |\.$/g, '')}; see cuda-mempool --help`)
   }
   if (error instanceof NoDeviceError)

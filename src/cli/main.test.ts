@@ -69,7 +69,7 @@ describe('help and version', () => {
 
 describe('a wrong command line is refused in one line', () => {
   const wrong: [string, string[], RegExp, NodeJS.ProcessEnv?][] = [
-    ['no command', [], /name a command: info, demo or replay/],
+    ['no command', [], /name a command: info, demo, replay, report, tune, convert or top/],
     ['an unknown command', ['inof'], /unknown command 'inof'.*info/],
     ['an unknown option', ['demo', '--fast'], /unknown option '--fast'/],
     ['an argument too many', ['demo', 'now'], /too many arguments/],
@@ -96,7 +96,7 @@ describe('a file that cannot be read is refused in one line that names it', () =
     ['empty', () => file('empty.pickle', ''), /empty\.pickle: the file is empty/],
     ['a folder', () => folder, /is a directory/],
     ['truncated', () => file('half.pickle.gz', packed.subarray(0, packed.length / 2)), /half\.pickle\.gz: .*truncated/],
-    ['foreign', () => file('notes.txt', 'Dear diary,\n'), /notes\.txt: is no memory snapshot/],
+    ['foreign', () => file('notes.txt', 'Dear diary,\n'), /notes\.txt: is no recording: /],
     ['hostile', () => file('hostile.pickle', system), /hostile\.pickle: .*posix/],
     ['named with an escape', () => join(folder, 'a\x1b[2J\nb'), /no such file/],
   ]
@@ -120,7 +120,15 @@ test('info names the device, as text and as JSON', () => {
 describe('replay', () => {
   test('--json prints one object with the whole report', () => {
     const report = JSON.parse(printed(['replay', RECORDING, '--json']))
-    assert.deepEqual(Object.keys(report), ['trace', 'device', 'lag', 'capacityBytes', 'repeat', 'runs'])
+    assert.deepEqual(Object.keys(report), [
+      'schemaVersion',
+      'trace',
+      'device',
+      'lag',
+      'capacityBytes',
+      'repeat',
+      'runs',
+    ])
     assert.deepEqual([report.trace.file, report.trace.events, report.lag], [RECORDING, 794, 8])
     assert.deepEqual(report.device, { name: 'simulated GPU', simulated: true })
     assert.deepEqual(
@@ -141,6 +149,7 @@ describe('replay', () => {
 
   test('the text is a table that names the device', () => {
     const shown = printed(['replay', RECORDING])
+    assert.ok(shown.endsWith(`\nnext: cuda-mempool report ${RECORDING}\n`))
     assert.match(shown, /simulated GPU, no GPU was used/)
     assert.match(shown, /^PyTorch as recorded +– +198 MiB/m)
     assert.match(shown, /^PyTorch, default +190 MiB +198 MiB/m)
@@ -205,7 +214,7 @@ describe('replay', () => {
     assert.equal(cli(['replay', RECORDING, ...options, '--policy', 'driver-malloc']).status, 0)
     const impossible = cli(['replay', RECORDING, '--capacity', '100MiB'])
     assert.equal(impossible.status, 1)
-    assert.match(impossible.stdout, /\n✗ No allocator can do this in 100 MiB: 187\.12 MiB are needed\.\n$/)
+    assert.match(impossible.stdout, /\n✗ No allocator can do this in 100 MiB: 187\.12 MiB are needed\.\n\nnext: /)
   })
 })
 

@@ -4,9 +4,13 @@
 import { readFileSync } from 'node:fs'
 import { Command, Option } from 'commander'
 import { POLICIES } from '../trace/replay-result.js'
+import type { ConvertArguments } from './convert.js'
 import { explain, UsageError } from './exit.js'
 import type { InfoOptions } from './info.js'
 import type { ReplayArguments } from './replay.js'
+import type { ReportArguments } from './report.js'
+import type { TopOptions } from './top.js'
+import type { TuneArguments } from './tune.js'
 
 const PACKAGE = new URL('../../../package.json', import.meta.url)
 const { version } = JSON.parse(readFileSync(PACKAGE, 'utf8')) as { version: string }
@@ -14,12 +18,17 @@ const { version } = JSON.parse(readFileSync(PACKAGE, 'utf8')) as { version: stri
 const DEVICE = '--device <which>'
 const DEVICE_HELP = "auto, simulated or a GPU's number; auto is GPU 0, or the simulated device without a GPU"
 
+const FILE_HELP =
+  'PyTorch snapshots (pickle, JSON), torch.profiler traces, RMM or Nsight Systems exports; - is standard input'
+const FAIL_IF_HELP = 'exit with status 4 if it holds, like overhead>1.2 or pytorch.peakReservedBytes>3.9GiB'
+
 const STATUSES = `
 Exit status:
   0  done
   1  replay: cuda-mempool could not serve the recording, or lost contents
   2  wrong usage, an unreadable file, no device, or a device that refuses
-  3  a defect of this program`
+  3  a defect of this program
+  4  a condition of --fail-if holds`
 const RECIPE = `
 To record a run in PyTorch, also one that dies:
   torch.cuda.memory._record_memory_history(max_entries=1_000_000)
@@ -67,7 +76,7 @@ program
 program
   .command('replay')
   .description('compare the memory that a recorded run would need under several allocators')
-  .argument('<file...>', 'PyTorch memory snapshots: pickle or JSON, with or without gzip; - is standard input')
+  .argument('<file...>', FILE_HELP)
   .option(DEVICE, DEVICE_HELP)
   .option('--gpu <number>', 'the recorded GPU, if a file has several; default the one with the most events')
   .option('--policy <names>', `some of ${POLICIES.join(', ')}, separated by commas; default all but waiting`)
@@ -78,10 +87,74 @@ program
   .addOption(new Option('--no-latency', 'the default now').hideHelp())
   .option('--verify', 'fill every block with a stamp, and compare it before the free')
   .option('--json', 'print one JSON object for each file, on a line of its own')
+  .option('--fail-if <condition>', FAIL_IF_HELP, collected)
   .addHelpText('after', RECIPE)
   .action(async (files: string[], options: ReplayArguments) => {
     process.exitCode = await (await import('./replay.js')).replayFiles(files, options)
   })
+
+program
+  .command('convert')
+  .description('write a recording in the format of another program')
+  .argument('<file>', FILE_HELP)
+  .requiredOption(
+    '-o, --output <file>',
+    'the result: .pickle (PyTorch), .pftrace (Perfetto), .pb.gz (pprof), .collapsed or .folded (flame graphs), ' +
+      '.csv (a row for each allocation), .json (the figures of a replay); - is standard output',
+  )
+  .option('--to <format>', 'the format, whatever the ending: pickle, perfetto, pprof, collapsed, csv, json')
+  .option('--force', 'replace the result if it exists')
+  .option('--gpu <number>', 'the recorded GPU; needed if the file has several')
+  .option('--at <event>', 'the moment of pprof and collapsed: after this event; default the peak')
+  .option('--fail-if <condition>', `for .json: ${FAIL_IF_HELP}`, collected)
+  .addHelpText('after', STATUSES)
+  .action(async (file: string, options: ConvertArguments) => {
+    process.exitCode = await (await import('./convert.js')).convertFile(file, options)
+  })
+
+program
+  .command('tune')
+  .description("try settings of PyTorch's allocator over recorded runs, and print which to set")
+  .argument('<file...>', 'PyTorch memory snapshots, as for replay; several are tuned together')
+  .option('--gpu <number>', 'the recorded GPU, if a file has several; default the one with the most events')
+  .option('--capacity <size>', 'the memory that the program may reserve, like 24GiB: whether it fits, and what helps')
+  .option(
+    '--setting <text>',
+    'try this setting, like max_split_size_mb:128, not the usual ones; may be repeated',
+    collected,
+  )
+  .option('--seconds <number>', 'try no further setting after this time')
+  .option('--json', 'print one JSON object')
+  .addHelpText('after', RECIPE)
+  .action(async (files: string[], options: TuneArguments) => {
+    process.exitCode = await (await import('./tune.js')).tuneFiles(files, options)
+  })
+
+program
+  .command('top')
+  .description('watch the pools of a running process, which serve(pool) or CUDA_MEMPOOL_SERVE=1 makes watchable')
+  .argument('[process]', 'process id, or path of its socket; default the only process that is served')
+  .option('--once', 'print the figures once and end; the same without a terminal')
+  .option('--json', 'print the figures once as one JSON object')
+  .action(async (target: string | undefined, options: TopOptions) => (await import('./top.js')).top(target, options))
+
+program
+  .command('report')
+  .description('write a page that shows where the memory of recorded runs went; it needs no network')
+  .argument('<file...>', 'recordings as for replay; several files, or GPUs of a file, are tabs of one page')
+  .option('-o, --output <page>', 'the page to write; default the name of the first file, with .html')
+  .option('--force', 'overwrite an existing page')
+  .option('--gpu <number>', 'the recorded GPU, if a file has several; default all')
+  .option('--policy <names>', `some of ${POLICIES.join(', ')}, separated by commas; default all but waiting`)
+  .option('--events <range>', 'only these events, like 1M..2M')
+  .option('--last <events>', 'only the last events, like 500k')
+  .action(async (files: string[], options: ReportArguments) => {
+    process.exitCode = await (await import('./report.js')).reportFiles(files, options)
+  })
+/** Collects an option that may be given several times. */
+function collected(value: string, before: readonly string[] = []): string[] {
+  return [...before, value]
+}
 
 // A reader such as head may stop early.
 process.stdout.on('error', (error: NodeJS.ErrnoException) => {

@@ -6,15 +6,16 @@ import { NoDeviceError } from '../base/errors.js'
 import type { Device } from '../device/device.js'
 import { type DeviceChoice, openDevice } from '../device/open.js'
 import { replayDevices } from '../device/replay-devices.js'
+import { reportJson } from '../report/export/report-json.js'
 import { replayText } from '../report/replay-text.js'
-import { readPipedSnapshot, readSnapshot, type SnapshotOptions } from '../trace/pytorch/pytorch-snapshot.js'
 import { replay } from '../trace/replay.js'
 import type { ReplayOptions } from '../trace/replay-options.js'
-import { POLICIES, type Policy, type ReplayReport } from '../trace/replay-result.js'
+import { DEFAULT_POLICIES, type NamedPolicy, POLICIES, type Policy, type ReplayReport } from '../trace/replay-result.js'
 import type { Trace } from '../trace/trace.js'
 import { chosenDevice } from './device-option.js'
 import { STATUS, UsageError } from './exit.js'
-import { ProgressBar } from './progress-bar.js'
+import { checkReplayed, heldConditions, parseCondition } from './fail-if.js'
+import { PIPED, readFile, wholeNumber, withBar } from './recording-input.js'
 import { print } from './terminal.js'
 
 /** The options as text, from the command line. */
@@ -28,16 +29,18 @@ export interface ReplayArguments {
   readonly timing?: boolean
   readonly verify?: boolean
   readonly json?: boolean
+  readonly failIf?: readonly string[]
 }
 
-/** The file name that means standard input. */
-const PIPED = '-'
+/** Before the settings of PyTorch in the name of a policy. */
+const SETTINGS = 'pytorch:'
 const LEAST_CAPACITY_BYTES = 2 * MiB
-const MOST_COUNT = 1_000_000
 
 /** Replays all files and returns the exit status. */
 export async function replayFiles(files: readonly string[], given: ReplayArguments): Promise<number> {
   const options = optionsOf(given)
+  const conditions = (given.failIf ?? []).map(parseCondition)
+  checkReplayed(conditions, options.policies ?? DEFAULT_POLICIES)
   const choice = chosenDevice(given.device)
   const recorded = given.gpu === undefined ? {} : { device: wholeNumber(given.gpu, '--gpu', 0, '') }
   if (files.filter(file => file === PIPED).length > 1)
@@ -48,7 +51,7 @@ export async function replayFiles(files: readonly string[], given: ReplayArgumen
     replayDevices(trace, held.simulated ? 'simulated' : held.ordinal, options.capacityBytes)
   const traces: Trace[] = []
   for (const file of files) {
-    traces.push(await withBar(bar => read(file, { ...recorded, onProgress: done => bar.update(done, file) })))
+    traces.push(await withBar(bar => readFile(file, { ...recorded, onProgress: done => bar.update(done, file) })))
   }
   let status: number = STATUS.done
   for (const [index, trace] of traces.entries()) {
@@ -57,16 +60,15 @@ export async function replayFiles(files: readonly string[], given: ReplayArgumen
       return replay(trace, opener(trace), { ...options, onProgress })
     })
     if (index > 0 && !given.json) print('')
-    print(given.json ? JSON.stringify(report) : style => replayText(report, style))
-    if (failed(report)) status = STATUS.failedReplay
+    print(given.json ? reportJson(report) : style => replayText(report, style))
+    const held = heldConditions(conditions, report)
+    for (const line of held) process.stderr.write(`cuda-mempool: ${line}\n`)
+    if (held.length > 0) status = STATUS.conditionHeld
+    else if (failed(report) && status === STATUS.done) status = STATUS.failedReplay
   }
+  const file = files.find(each => each !== PIPED)
+  if (!given.json && file !== undefined) print(`\nnext: cuda-mempool report ${file}`)
   return status
-}
-
-function read(file: string, options: SnapshotOptions): Trace {
-  if (file !== PIPED) return readSnapshot(file, options)
-  if (process.stdin.isTTY) throw new UsageError(`${PIPED}: standard input is a terminal; pipe a recording into it`)
-  return readPipedSnapshot(options)
 }
 
 /** A replay needs no GPU, so 'auto' does not refuse a machine without koffi. */
@@ -76,15 +78,6 @@ function openForReplay(choice: DeviceChoice): Device {
   } catch (error) {
     if (choice !== 'auto' || !(error instanceof NoDeviceError)) throw error
     return openDevice('simulated')
-  }
-}
-
-async function withBar<T>(work: (bar: ProgressBar) => T | Promise<T>): Promise<T> {
-  const bar = new ProgressBar()
-  try {
-    return await work(bar)
-  } finally {
-    bar.clear()
   }
 }
 
@@ -107,11 +100,18 @@ function optionsOf({ policy, capacity, lag, repeat, timing, verify }: ReplayArgu
   }
 }
 
-function policiesOf(list: string): Policy[] {
-  const names = list.split(',').map(name => name.trim())
-  const unknown = names.find(name => !POLICIES.includes(name as Policy))
+/** Policies by their names, separated by commas. Throws UsageError for others. */
+export function policiesOf(list: string): Policy[] {
+  const names: string[] = []
+  for (const part of list.split(',').map(name => name.trim())) {
+    // Settings have commas between them, too.
+    const continues = names.at(-1)?.startsWith(SETTINGS) && part.includes(':') && !part.startsWith(SETTINGS)
+    if (continues) names[names.length - 1] += `,${part}`
+    else names.push(part)
+  }
+  const unknown = names.find(name => !name.startsWith(SETTINGS) && !POLICIES.includes(name as NamedPolicy))
   if (unknown !== undefined) {
-    throw new UsageError(`--policy: there is no '${unknown}'; there are ${POLICIES.join(', ')}`)
+    throw new UsageError(`--policy: there is no '${unknown}'; there are ${POLICIES.join(', ')}, and pytorch:SETTINGS`)
   }
   return [...new Set(names)] as Policy[]
 }
@@ -125,10 +125,4 @@ function capacityOf(text: string): number {
   }
   if (bytes >= LEAST_CAPACITY_BYTES) return bytes
   throw new UsageError(`--capacity: '${text}' is below 2MiB, the least that a device gives at once`)
-}
-
-function wholeNumber(text: string, option: string, least: number, alternative: string): number {
-  const value = /^\d+$/.test(text) ? Number(text) : NaN
-  if (value >= least && value <= MOST_COUNT) return value
-  throw new UsageError(`${option}: '${text}' is no whole number from ${least} to ${MOST_COUNT}${alternative}`)
 }

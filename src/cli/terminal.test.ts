@@ -23,7 +23,7 @@ test('text is as wide as the terminal, or 80 columns', () => {
 })
 
 test('a locale that is not UTF-8 gets ASCII alone, and no locale gets UTF-8', () => {
-  const text = '─–−×✗•→…µ’█░'
+  const text = '─–−×✗•→…µ’█░▓▒·≥▁▂▃▄▅▆▇'
   for (const env of [{ LC_ALL: 'C' }, { LANG: 'POSIX' }, { LC_CTYPE: 'de_DE.ISO-8859-1', LANG: 'C.UTF-8' }]) {
     assert.match(inLocale(text, env), /^[\x20-\x7e]+$/, JSON.stringify(env))
   }

@@ -30,6 +30,17 @@ const ASCII: Readonly<Record<string, string>> = {
   '’': "'",
   '█': '#',
   '░': '.',
+  '▓': '=',
+  '▒': '-',
+  '·': ' ',
+  '≥': '>=',
+  '▁': '_',
+  '▂': '.',
+  '▃': '-',
+  '▄': '~',
+  '▅': '=',
+  '▆': '+',
+  '▇': '*',
 }
 const OTHERS = new RegExp(`[${Object.keys(ASCII).join('')}]`, 'g')
 

@@ -1,5 +1,6 @@
 import { DEVICE_ATTRIBUTE } from '../driver/constants.js'
 import type { Context } from '../driver/context.js'
+import { uuidText } from '../driver/uuid-text.js'
 
 /** Facts about a device, from its driver. The simulated device has the figures of an H200. */
 export interface DeviceProperties {
@@ -45,10 +46,4 @@ export function propertiesOf(context: Context): DeviceProperties {
     leastPriority: least,
     greatestPriority: greatest,
   }
-}
-
-function uuidText(uuid: Uint8Array): string {
-  return Buffer.from(uuid)
-    .toString('hex')
-    .replace(/^(.{8})(.{4})(.{4})(.{4})(.{12})$/, '$1-$2-$3-$4-$5')
 }

@@ -52,6 +52,7 @@ import type { PassOptions } from '../pool/mapped/descriptor-passing.js'
 import { GrowableBuffer, type GrowableOptions } from '../pool/mapped/growable-buffer.js'
 import { InterprocessBuffer, type OpenOptions } from '../pool/mapped/interprocess-buffer.js'
 import type { MappedBuffer } from '../pool/mapped/mapped-buffer.js'
+import { type ReservedWatch, watchFromAfar } from '../pool/reserved-watch.js'
 import { newSharedPool, type Shared } from '../pool/shared/new-shared-pool.js'
 import { PoolServerWorker } from '../pool/shared/pool-server-worker.js'
 import { SharedPool } from '../pool/shared/shared-pool.js'
@@ -59,6 +60,7 @@ import type { SharedPoolState } from '../pool/shared/shared-state.js'
 import { prepareSlowFree } from '../pool/slow-free.js'
 import { sharingObstacle } from '../threads/os-thread.js'
 import { type DeviceProperties, propertiesOf } from './device-properties.js'
+import { serveIfAsked } from './served-pools.js'
 
 /** Grows with each change to the descriptor of a device. */
 export const SHARED_VERSION = 1
@@ -582,6 +584,7 @@ export class Device implements Disposable {
   private keep<P extends Closable>(pool: P, among = this.pools): P {
     for (const other of among) if (other.closed) among.delete(other)
     among.add(pool)
+    serveIfAsked(pool)
     return pool
   }
 
@@ -592,8 +595,8 @@ export class Device implements Disposable {
 
   private createSharedPool(options: PoolOptions): SharedPool<SharedDevice> {
     const state = newSharedPool(this.clocks, options, this.totalBytes, this.share())
-    const { initialBytes, warnOnHeld } = parsePoolExtras(options, state.config.limitBytes)
-    const pool = this.createShared(state)
+    const { initialBytes, watch, warnOnHeld } = parsePoolExtras(options, state.config.limitBytes)
+    const pool = this.createShared(state, watch)
     pool.warnOnHeld = warnOnHeld
     reserveFirst(pool, initialBytes)
     return pool
@@ -602,12 +605,15 @@ export class Device implements Disposable {
   /** Starts the pool server of a new pool, and returns when it runs. */
   private createShared(made: SharedBlockDescriptor): SharedBlockPool<SharedDevice>
   private createShared(made: SharedHostDescriptor): SharedHostPool<SharedDevice>
-  private createShared(made: SharedPoolDescriptor): SharedPool<SharedDevice>
-  private createShared(made: SharedPoolDescriptor): ServedPool {
+  private createShared(made: SharedPoolDescriptor, watch: ReservedWatch | null): SharedPool<SharedDevice>
+  private createShared(made: SharedPoolDescriptor, watch: ReservedWatch | null = null): ServedPool {
     const call = CREATES[made.kind]
     const state = { ...made, doorbell: this.server.doorbell.buffer }
-    const start = this.server.begin(call, state)
+    // The pool exists when its first message arrives.
+    const channel = watch === null ? null : watchFromAfar(watch, () => pool as SharedPool<SharedDevice>)
+    const start = this.server.begin(call, state, channel?.theirs)
     const pool = this.newThreadObject(state, true)
+    if (pool instanceof SharedPool) pool.changes = channel?.own ?? null
     this.server.await(call, start, serveWaiting)
     this.keepShared(state, pool)
     try {

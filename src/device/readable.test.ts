@@ -1,10 +1,13 @@
 // Public objects hold the whole state of a pool. console.log, templates and JSON.stringify show a line of it.
 
 import assert from 'node:assert/strict'
+import { readFileSync } from 'node:fs'
 import { describe, it } from 'node:test'
 import { inspect } from 'node:util'
 import { MiB } from '../base/bytes.js'
+import { registerSimulatedKernel } from '../driver/simulated-kernels.js'
 import { limited } from '../pool/wrappers/limited.js'
+import { statistics } from '../pool/wrappers/statistics.js'
 import { openDevice } from './open.js'
 
 const ADDRESS = '0x[0-9a-f]+'
@@ -85,6 +88,24 @@ describe('a public object in a log', () => {
     assert.equal(lineOf(pool), line)
     assert.equal(lineOf(limited(pool, 10 * MiB)), `LimitedPool around ${line}`)
     assert.deepEqual(plain(pool), { pool: 'CachingPool', device: 0, closed: false, ...pool.stats() })
+  })
+
+  it('says 0 % and 100 % idle only of what is exactly that', () => {
+    using device = openDevice('simulated')
+    const pool = device.createPool({ initialBytes: 1024 * MiB })
+    const idle = [lineOf(pool)]
+    for (const mebibytes of [1, 1022, 1]) {
+      pool.allocate(mebibytes * MiB)
+      idle.push(lineOf(pool))
+    }
+    assert.deepEqual(
+      idle.map(line => /, ([^,]*) idle \}$/.exec(line)?.[1]),
+      ['100 %', '> 99 %', '< 1 %', '0 %'],
+    )
+  })
+
+  it('writes a missing limit as null', () => {
+    using device = openDevice('simulated')
     const unlimited = device.createPool({ maxPoolBytes: Infinity })
     assert.equal((plain(unlimited) as { limitBytes: null }).limitBytes, null)
   })
@@ -117,3 +138,82 @@ describe('a public object in a log', () => {
     })
   })
 })
+
+describe('every public class', () => {
+  for (const entry of ['index', 'driver/simulated/index', 'trace/index']) {
+    it(`shows a line in logs, and plain values as JSON: ${entry}`, async () => {
+      const bare: string[] = []
+      for (const [name, made] of await classesOf(new URL(`../../../src/${entry}.ts`, import.meta.url), entry)) {
+        if (made.prototype instanceof Error) continue
+        const isShown = inspect.custom in made.prototype && 'toJSON' in made.prototype
+        if (!isShown || made.prototype.toString === Object.prototype.toString) bare.push(name)
+      }
+      assert.deepEqual(bare, [])
+    })
+  }
+
+  it('shows kernels, their modules and memory for them', () => {
+    using device = openDevice('simulated')
+    registerSimulatedKernel('scale', () => {})
+    const ptx = '.version 7.0\n.target sm_50\n.visible .entry scale(.param .u64 data, .param .f32 by)\n{ ret; }\n'
+    const module = device.loadModule(ptx)
+    const kernel = module.kernel('scale')
+    assert.equal(lineOf(kernel), 'Kernel { scale, 2 parameters }')
+    assert.deepEqual(plain(kernel), { kernel: 'scale', device: 0, parameters: ['data', 'by'] })
+    assert.equal(lineOf(module), 'Module { kernels scale }')
+    assert.deepEqual(plain(module), { device: 0, kernels: ['scale'], closed: false })
+    module.close()
+    assert.equal(lineOf(module), 'Module { closed }')
+    const pool = device.createPool()
+    const heap = device.createDeviceHeap(pool.allocate(16 * MiB))
+    assert.equal(lineOf(heap), 'DeviceHeap { in a region of 16 MiB, open }')
+    assert.deepEqual(plain(heap), { memory: 'DeviceHeap', device: 0, regionBytes: 16 * MiB, closed: false })
+    const arenas = device.createStreamArenas({ pool, bytes: 1 * MiB })
+    arenas.of(device.defaultStream)
+    assert.equal(lineOf(arenas), 'StreamArenas { of 1 MiB each, for 1 stream }')
+    arenas.close()
+    assert.equal(lineOf(arenas), 'StreamArenas { of 1 MiB each, closed }')
+  })
+
+  it('shows marks, leases and counters', async () => {
+    using device = openDevice('simulated')
+    const arena = device.createArenaPool({ bytes: 1 * MiB })
+    const mark = arena.mark()
+    assert.equal(lineOf(mark), 'ArenaMark { valid }')
+    arena.reset()
+    assert.deepEqual([lineOf(mark), plain(mark)], ['ArenaMark { stale }', { stale: true }])
+    const queue = device.createArenaQueue({ bytes: 1 * MiB, count: 2 })
+    const lease = await queue.take()
+    assert.match(lineOf(lease), /^ArenaLease \{ of ArenaPool \{ 0 B live .* \} \}$/)
+    lease.close()
+    assert.equal(lineOf(lease), 'ArenaLease { closed }')
+    assert.deepEqual(plain(queue), { device: 0, count: 2, available: 2, waiting: 0, closed: false })
+    const counted = statistics(device.createPool())
+    counted.allocate(1 * MiB)
+    assert.equal(lineOf(counted.counters), 'Counters { 1 MiB in 1 buffer, at most 1 MiB }')
+    assert.equal(lineOf(counted.counters.allocations), 'Counter { 1 now, 1 at the peak, 1 in all }')
+    const one = { current: 1, peak: 1, total: 1 }
+    const bytes = { current: MiB, peak: MiB, total: MiB }
+    assert.deepEqual(plain(counted.counters), { bytes, allocations: one })
+  })
+})
+
+/** The classes that an entry of the package exports, also those exported as types only. */
+async function classesOf(source: URL, entry: string): Promise<[string, { readonly prototype: object }][]> {
+  const classes: [string, { readonly prototype: object }][] = []
+  const exported = readFileSync(source, 'utf8').matchAll(/export (?:type )?\{([^}]*)\} from '([^']+)'/g)
+  for (const [, names, path] of exported) {
+    const module = await import(new URL(path, new URL(`../${entry}.js`, import.meta.url)).href)
+    for (const name of names.split(',').map(
+      each =>
+        each
+          .trim()
+          .replace(/^type /, '')
+          .split(' as ')[0],
+    )) {
+      if (/^class\b/.test(String(module[name] ?? ''))) classes.push([name, module[name]])
+    }
+  }
+  assert.ok(classes.length > 0)
+  return classes
+}

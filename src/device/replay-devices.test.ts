@@ -1,7 +1,13 @@
 import assert from 'node:assert/strict'
-import { describe, it } from 'node:test'
+import { describe, it, test } from 'node:test'
 import { GiB, MiB } from '../base/bytes.js'
+import { FormatError } from '../base/errors.js'
 import type { PoolOptions } from '../pool/caching/options.js'
+import { outOfMemoryText } from '../report/out-of-memory-text.js'
+import { PLAIN } from '../report/table.js'
+import { recordedOutOfMemories } from '../trace/failures/out-of-memory.js'
+import { writePickle } from '../trace/pytorch/pickle-writer.js'
+import { parseSnapshot } from '../trace/pytorch/pytorch-snapshot.js'
 import { recorded } from '../trace/recorder.js'
 import { replay } from '../trace/replay.js'
 import { openDevice } from './open.js'
@@ -55,4 +61,24 @@ describe('the option pool of replay', () => {
     await assert.rejects(reserved(3 as never), { name: 'TypeError', message: /pool must be options/ })
     await assert.rejects(reserved({ maxPoolByte: 1 } as object), { message: /maxPoolByte/ })
   })
+})
+
+test('a failed request beyond 2^53 bytes is read as the most that can be counted', async () => {
+  const frames = [{ filename: 'train.py', line: 7, name: 'forward' }]
+  const oom = { action: 'oom', device_free: 5 * MiB, size: 2 ** 60, stream: 0, time_us: 2, frames }
+  const alloc = { action: 'alloc', addr: 0x7f0400000000, size: MiB, stream: 0, time_us: 1, frames }
+  const snapshot = { segments: [], device_traces: [[alloc, oom]] }
+  const texts = [writePickle(snapshot), Buffer.from(JSON.stringify(snapshot))]
+  for (const bytes of texts) {
+    const trace = parseSnapshot(bytes, 'huge')
+    assert.deepEqual([...trace.bytes], [MiB, Number.MAX_SAFE_INTEGER])
+    const [failed] = recordedOutOfMemories(trace)
+    assert.equal(failed.askedBytes, Number.MAX_SAFE_INTEGER)
+    const report = await replay(trace, replayDevices(trace), { policies: ['cuda-mempool'] })
+    assert.equal(report.runs[0].failures, 1)
+    const [text] = outOfMemoryText(report, { width: 100, paint: PLAIN })
+    assert.match(text, /asked +at least 8192 TiB/)
+  }
+  const bad = { ...snapshot, device_traces: [[{ ...oom, size: 0.5 }]] }
+  assert.throws(() => parseSnapshot(Buffer.from(JSON.stringify(bad)), 'bad'), FormatError)
 })

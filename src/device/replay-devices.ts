@@ -23,6 +23,6 @@ export function replayDevices(
   if (capacityBytes !== undefined) checkByteCount(capacityBytes, 'capacityBytes')
   if (choice !== 'simulated') return () => openDevice(choice)
   const recorded = Math.max(trace.recordedPeakReservedBytes ?? 0, trace.peakWithFailedBytes)
-  const bytes = capacityBytes ?? Math.max(SIMULATED_BYTES, 2 * recorded)
+  const bytes = capacityBytes ?? Math.min(Math.max(SIMULATED_BYTES, 2 * recorded), Number.MAX_SAFE_INTEGER)
   return (searchedBytes = bytes) => openDevice(new SimulatedDriver({ progress: 'eager', capacityBytes: searchedBytes }))
 }

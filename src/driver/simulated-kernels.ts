@@ -4,6 +4,7 @@
 // itself.
 
 import { describe } from '../base/bytes.js'
+import { showAsText } from '../base/readable.js'
 import type { KernelArguments, LaunchShape } from './driver.js'
 import type { DeviceMemory } from './simulated/memory/device-memory.js'
 
@@ -92,6 +93,16 @@ export class LaunchArguments {
     if (index in this.offsets) return this.offsets[index]
     throw new RangeError(`the launch has ${this.count} arguments, none with index ${index}`)
   }
+
+  /** One line for people, such as `LaunchArguments { 3 arguments }`; console.log shows it. */
+  toString(): string {
+    return `LaunchArguments { ${this.count} ${this.count === 1 ? 'argument' : 'arguments'} }`
+  }
+
+  /** The plain values that JSON.stringify writes. */
+  toJSON(): object {
+    return { count: this.count, bytes: [...new Uint8Array(this.view.buffer)] }
+  }
 }
 
 /** The entries of a PTX text with the parameter count of each; null if the text is not PTX. */
@@ -104,3 +115,5 @@ export function parsePtxEntries(ptx: string): Map<string, number> | null {
   }
   return entries.size === 0 ? null : entries
 }
+
+showAsText(LaunchArguments)

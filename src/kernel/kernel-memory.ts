@@ -1,5 +1,7 @@
+import { formatBytes } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
 import { checkOptionNames } from '../base/option-names.js'
+import { showAsText } from '../base/readable.js'
 import type { Context } from '../driver/context.js'
 import { checkStreamOf, type Stream } from '../order/stream.js'
 import { checkRegion, type DeviceRegion, growRegion } from './device-region.js'
@@ -149,4 +151,17 @@ export abstract class KernelMemory<Stats> implements DevicePointer, Disposable {
   private checkOpen(call: string): void {
     if (this.isClosed) throw new PoolError(`${call}: the memory for kernels is closed; make it again`)
   }
+
+  /** One line for people, such as `DeviceHeap { in a region of 64 MiB, open }`; console.log shows it. */
+  toString(): string {
+    return `${this.constructor.name} { in a region of ${formatBytes(this.region.byteLength)}, ${this.closed ? 'closed' : 'open'} }`
+  }
+
+  /** The plain values that JSON.stringify writes. */
+  toJSON(): object {
+    const { context, region, closed } = this
+    return { memory: this.constructor.name, device: context.ordinal, regionBytes: region.byteLength, closed }
+  }
 }
+
+showAsText(KernelMemory)

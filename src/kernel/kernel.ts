@@ -1,5 +1,6 @@
 import { describe } from '../base/bytes.js'
 import { CudaError, PoolError } from '../base/errors.js'
+import { showAsText } from '../base/readable.js'
 import { FUNCTION_ATTRIBUTE, RESULT } from '../driver/constants.js'
 import { type Context, unreachable } from '../driver/context.js'
 import type { KernelArguments } from '../driver/driver.js'
@@ -282,6 +283,18 @@ export class Kernel {
   private mismatch(parameter: KernelParameter, what: string): TypeError {
     return new TypeError(`launch: ${this.signature.name}: parameter '${parameter.name}' ${what}`)
   }
+
+  /** One line for people, such as `Kernel { scale, 3 parameters }`; console.log shows it. */
+  toString(): string {
+    const { name, parameters } = this.signature
+    return `Kernel { ${name}, ${parameters.length} ${parameters.length === 1 ? 'parameter' : 'parameters'} }`
+  }
+
+  /** The plain values that JSON.stringify writes. */
+  toJSON(): object {
+    const { name, parameters } = this.signature
+    return { kernel: name, device: this.module.context.ordinal, parameters: parameters.map(each => each.name) }
+  }
 }
 
 /** Compilers declare a signed int as .u32, so unsigned parameters take negative numbers, too. */
@@ -321,3 +334,5 @@ function isLaunchOption(key: string): boolean {
 function unknownOption(key: string): TypeError {
   return new TypeError(`launch: unknown option '${key}'; the options are grid, block, sharedBytes, stream, cooperative`)
 }
+
+showAsText(Kernel)

@@ -1,5 +1,6 @@
 import { describe } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
+import { showAsText } from '../base/readable.js'
 import type { Context } from '../driver/context.js'
 import { relaxed } from '../order/relaxed.js'
 import type { Stream } from '../order/stream.js'
@@ -96,6 +97,22 @@ export class Module implements LoadedCode, Disposable {
     if (this.handle === 0) throw new PoolError(`${call}: the module is closed; load it again`)
     return this.handle
   }
+
+  /** One line for people, such as `Module { kernels scale, sum }`; console.log shows it. */
+  toString(): string {
+    return this.handle === 0 ? 'Module { closed }' : `Module { kernels ${this.kernelNames.join(', ')} }`
+  }
+
+  /** The plain values that JSON.stringify writes. */
+  toJSON(): object {
+    return { device: this.context.ordinal, kernels: this.kernelNames, closed: this.handle === 0 }
+  }
+
+  /** The names by which `kernel` knows the kernels: the source's, or the code's. */
+  private get kernelNames(): string[] {
+    const named = new Map([...this.names].map(([name, inCode]) => [inCode, name]))
+    return this.signatures.map(({ name }) => named.get(name) ?? name)
+  }
 }
 
 function writtenCode(ptx: string): CompiledCode {
@@ -106,3 +123,5 @@ function mangledHint(names: readonly string[]): string {
   if (!names.some(name => name.startsWith('_Z'))) return ''
   return '. Names that begin with _Z are mangled: declare the kernel extern "C", or name it in the option kernels'
 }
+
+showAsText(Module)

@@ -3,6 +3,7 @@
 // runs without interruption, so this is the plain algorithm, not a model of its threads. Sizes are rounded as on a
 // GPU; addresses may differ.
 
+import { hex, showAsText } from '../base/readable.js'
 import type { DeviceMemory } from '../driver/simulated-kernels.js'
 import {
   BITMAP_BYTES,
@@ -66,7 +67,10 @@ export class Fields {
 export class SimulatedArena {
   private readonly fields: Fields
 
-  constructor(memory: DeviceMemory, ptr: number) {
+  constructor(
+    memory: DeviceMemory,
+    private readonly ptr: number,
+  ) {
     this.fields = new Fields(memory, ptr)
   }
 
@@ -80,6 +84,16 @@ export class SimulatedArena {
     }
     this.fields.setU64(DEVICE_POOL.offset, offset + size)
     return this.fields.u64(DEVICE_POOL.base) + offset
+  }
+
+  /** One line for people, such as `SimulatedArena { at 0x7f0000000000 }`; console.log shows it. */
+  toString(): string {
+    return `SimulatedArena { at ${hex(this.ptr)} }`
+  }
+
+  /** The plain values that JSON.stringify writes. */
+  toJSON(): object {
+    return { ptr: this.ptr }
   }
 }
 
@@ -293,4 +307,16 @@ export class SimulatedHeap {
     }
     this.fields.setU32(tables.countAt(set), this.fields.u32(tables.countAt(set)) - 1)
   }
+
+  /** One line for people, such as `SimulatedHeap { at 0x7f0000000000 }`; console.log shows it. */
+  toString(): string {
+    return `SimulatedHeap { at ${hex(this.ptr)} }`
+  }
+
+  /** The plain values that JSON.stringify writes. */
+  toJSON(): object {
+    return { ptr: this.ptr }
+  }
 }
+
+showAsText(SimulatedArena, SimulatedHeap)

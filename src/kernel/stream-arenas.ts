@@ -1,7 +1,8 @@
 import { type ByteSize, bytesOfSize } from '../base/byte-size.js'
-import { checkByteCount } from '../base/bytes.js'
+import { checkByteCount, formatBytes } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
 import { checkOptionNames } from '../base/option-names.js'
+import { showAsText } from '../base/readable.js'
 import { checkStreamOf, type Stream } from '../order/stream.js'
 import { DeviceArena } from './device-arena.js'
 import type { DeviceRegion } from './device-region.js'
@@ -76,4 +77,17 @@ export class StreamArenas implements Disposable {
   [Symbol.dispose](): void {
     this.close()
   }
+
+  /** One line for people, such as `StreamArenas { of 16 MiB each, for 2 streams }`; console.log shows it. */
+  toString(): string {
+    const state = this.isClosed ? 'closed' : `for ${this.arenas.size} ${this.arenas.size === 1 ? 'stream' : 'streams'}`
+    return `StreamArenas { of ${formatBytes(this.bytes)} each, ${state} }`
+  }
+
+  /** The plain values that JSON.stringify writes. */
+  toJSON(): object {
+    return { device: this.control.context.ordinal, bytes: this.bytes, arenas: this.arenas.size, closed: this.isClosed }
+  }
 }
+
+showAsText(StreamArenas)

@@ -3,6 +3,7 @@
 // is used again for each event, because tools copy it during the call.
 
 import { NoLibraryError } from '../base/errors.js'
+import { showAsText } from '../base/readable.js'
 import { exact, text as textOf } from './arguments.js'
 import {
   type NvtxFunction,
@@ -145,6 +146,16 @@ export class Nvtx {
     view.setUint32(REGION + 4, NVTX_MESSAGE_TYPE_ASCII, true)
     view.setBigUint64(REGION + 16, address + BigInt(TEXT), true)
   }
+
+  /** One line for people, such as `Nvtx { libnvToolsExt.so.1 }`; console.log shows it. */
+  toString(): string {
+    return `Nvtx { ${this.path} }`
+  }
+
+  /** The plain values that JSON.stringify writes. */
+  toJSON(): object {
+    return { path: this.path }
+  }
 }
 
 /** A range, made by `nvtx.range()`. */
@@ -161,6 +172,16 @@ export class NvtxRange implements Disposable {
   [Symbol.dispose](): void {
     this.end()
   }
+
+  /** One line for people, such as `NvtxRange { open }`; console.log shows it. */
+  toString(): string {
+    return `NvtxRange { ${this.stop === null ? 'ended' : 'open'} }`
+  }
+
+  /** The plain values that JSON.stringify writes. */
+  toJSON(): object {
+    return { ended: this.stop === null }
+  }
 }
 
 function optional(bind: () => NvtxFunction): NvtxFunction | NoLibraryError {
@@ -171,3 +192,5 @@ function optional(bind: () => NvtxFunction): NvtxFunction | NoLibraryError {
     throw error
   }
 }
+
+showAsText(Nvtx, NvtxRange)

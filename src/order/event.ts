@@ -23,7 +23,10 @@ export interface SharedEvent {
 
 /** Options of `device.createEvent`. */
 export interface EventOptions {
-  /** true: the event notes the time of its record, for `elapsedSince`; such records cost ten times as much (false) */
+  /**
+   * true: the event notes the time of its record, for `elapsedSince` in milliseconds; such records cost ten times as
+   * much (false)
+   */
   readonly timing?: boolean
 }
 
@@ -145,7 +148,8 @@ export class Event implements Waitable, Disposable {
       throw new PoolError('elapsedSince: the work before the records is not complete; await event.finished() first')
     }
     const driver = this.context.activate()
-    return relaxed(driver, () => driver.cuEventElapsedTime(start, end))
+    const elapsedMs = relaxed(driver, () => driver.cuEventElapsedTime(start, end))
+    return Number(elapsedMs.toPrecision(7)) // the digits of a float32
   }
 
   /**

@@ -1,4 +1,5 @@
 import { PoolError } from '../base/errors.js'
+import { showAsText } from '../base/readable.js'
 import type { Clocks } from './clocks.js'
 import type { OrderedStream } from './ordered-stream.js'
 
@@ -63,4 +64,17 @@ export class GraphMemory implements Disposable {
   [Symbol.dispose](): void {
     this.close()
   }
+
+  /** One line for people, such as `GraphMemory { of 1 pool, open }`; console.log shows it. */
+  toString(): string {
+    const pools = `of ${this.holdings.size} ${this.holdings.size === 1 ? 'pool' : 'pools'}`
+    return `GraphMemory { ${pools}, ${this.open ? 'open' : 'closed'} }`
+  }
+
+  /** The plain values that JSON.stringify writes. */
+  toJSON(): object {
+    return { device: this.clocks.context.ordinal, pools: this.holdings.size, closed: !this.open }
+  }
 }
+
+showAsText(GraphMemory)

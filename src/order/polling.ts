@@ -5,11 +5,17 @@ const POLL_MS = 1
 
 /**
  * Resolves once `done` returns true, and lets Node work in between. It calls `done` at every turn of the event loop
- * at first, then every millisecond. With `keepAlive` false it calls every millisecond, and does not keep Node's
- * process alive.
+ * at first, then every millisecond, or ever more rarely if `mostMs` is more than 1. With `keepAlive` false it calls
+ * every millisecond, and does not keep Node's process alive.
  */
-export async function untilDone(done: () => boolean, keepAlive = true): Promise<void> {
+export async function untilDone(done: () => boolean, keepAlive = true, mostMs = POLL_MS): Promise<void> {
+  let pollMs = POLL_MS
   for (let polls = 0; !done(); polls++) {
-    await (keepAlive && polls < EAGER_POLLS ? setImmediate() : setTimeout(POLL_MS, undefined, { ref: keepAlive }))
+    if (keepAlive && polls < EAGER_POLLS) {
+      await setImmediate()
+      continue
+    }
+    await setTimeout(pollMs, undefined, { ref: keepAlive })
+    pollMs = Math.min(2 * pollMs, mostMs)
   }
 }

@@ -1,6 +1,7 @@
 import type { Context } from '../driver/context.js'
 import type { Stream } from '../order/stream.js'
 import type { DeviceBuffer } from './buffer.js'
+import type { LabelStore } from './labels.js'
 import type { TransferredBuffer } from './transferred-buffer.js'
 
 /** The pool or outermost wrapper that handed a buffer out, and takes it back. */
@@ -19,6 +20,8 @@ export interface BufferSource extends BufferOwner {
   readonly servesCaptures?: boolean
   /** whether work of `context` can use the memory: its own device, and devices that were given access */
   reachableFrom(context: Context): boolean
+  /** labels that several threads see; only pools that threads share have it */
+  readonly labels?: LabelStore
   /** gives up a live block for another thread; only pools that threads share have it */
   transfer?(buffer: DeviceBuffer): TransferredBuffer
 }

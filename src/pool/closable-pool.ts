@@ -20,6 +20,17 @@ export function closedError(call: string): PoolError {
   return new PoolError(`${call}: the pool is closed; create another`)
 }
 
+/** The process warning for buffers that a `using` block has lost; none if it lost none. */
+export function warnOfHeld(pool: string, { lostBuffers, lostBytes }: CloseReport, isHost = false): void {
+  if (lostBuffers === 0) return
+  const held = lostBuffers === 1 ? '1 buffer was held' : `${lostBuffers} buffers were held`
+  process.emitWarning(
+    `${held}, ${formatBytes(lostBytes)} in all, when their ${pool} was closed; free them before, or declare them by using. ` +
+      `${isHost ? '' : 'A caching pool with { debug: true } names the places. '}pool.warnOnHeld = false ends this warning`,
+    'PoolWarning',
+  )
+}
+
 export abstract class ClosablePool extends Pool implements Disposable {
   readonly context: Context
   /** the clocks of the streams to allocate for; null as soon as `close` invalidates the buffers */
@@ -58,17 +69,7 @@ export abstract class ClosablePool extends Pool implements Disposable {
    */
   [Symbol.dispose](): void {
     const report = this.close()
-    if (this.warnOnHeld && report.lostBuffers > 0) this.warnOfHeld(report)
-  }
-
-  /** The warning for buffers that a `using` block has lost. */
-  protected warnOfHeld({ lostBuffers, lostBytes }: CloseReport): void {
-    const held = lostBuffers === 1 ? '1 buffer was held' : `${lostBuffers} buffers were held`
-    process.emitWarning(
-      `${held}, ${formatBytes(lostBytes)} in all, when their ${this.constructor.name} was closed; free them before, or declare them by using. ` +
-        'A caching pool with { debug: true } names the places, and { warnOnHeld: false } ends this warning',
-      'PoolWarning',
-    )
+    if (this.warnOnHeld) warnOfHeld(this.constructor.name, report)
   }
 
   /** @internal */

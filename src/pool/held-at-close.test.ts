@@ -17,7 +17,7 @@ async function warningsOf(work: () => void): Promise<string[]> {
   return warnings
 }
 
-function loseIn(pool: Pool & Disposable): void {
+function loseIn(pool: Disposable & { allocate(bytes: number): unknown }): void {
   using closed = pool
   closed.allocate(1 * KiB)
   closed.allocate(2 * KiB)
@@ -26,8 +26,17 @@ function loseIn(pool: Pool & Disposable): void {
 describe('a using block that closes a pool with buffers held', () => {
   it('warns, with the number and the bytes', async () => {
     const device = new TestDevice()
-    const pools = [device.createPool(), device.createBlockPool({ blockBytes: 4 * KiB, count: 2 })]
-    for (const pool of [...pools, device.createSharedPool().pool]) {
+    const pools = [
+      device.createPool(),
+      device.createBlockPool({ blockBytes: 4 * KiB, count: 2 }),
+      device.createSharedPool().pool,
+      device.createSharedBlocks({ blockBytes: 4 * KiB, count: 2, shared: true }).pool,
+      device.createPlainPool(),
+      device.createDriverPool(),
+      device.createHostPool(),
+      device.createSharedHost().pool,
+    ]
+    for (const pool of pools) {
       const [warning, ...others] = await warningsOf(() => loseIn(pool))
       assert.match(
         warning,
@@ -49,6 +58,10 @@ describe('a using block that closes a pool with buffers held', () => {
     const device = new TestDevice()
     const quiet = await warningsOf(() => {
       loseIn(device.createPool({ warnOnHeld: false }))
+      for (const other of [device.createHostPool(), device.createPlainPool()]) {
+        other.warnOnHeld = false
+        loseIn(other)
+      }
       loseIn(device.createArenaPool({ bytes: 1 * MiB }))
       const pool = device.createPool()
       pool.allocate(100)

@@ -1,4 +1,5 @@
-// Labels of buffers. They lie beside the pools, so that a buffer without one costs nothing.
+// Labels of buffers. They lie beside the pools, so that a buffer without one costs nothing. Those of a shared pool lie
+// in memory that all of its threads see (shared/shared-labels.ts).
 
 import { describe } from '../base/bytes.js'
 
@@ -12,15 +13,30 @@ interface Label {
 interface Labelled {
   readonly record: number
   readonly tag: number
-  readonly allocation: { readonly pool: object }
+  readonly allocation: { readonly pool: LabelledPool }
+}
+
+interface LabelledPool {
+  readonly context: object
+  readonly labels?: LabelStore
+}
+
+/** The labels of a pool that keeps them itself. */
+export interface LabelStore {
+  set(record: number, tag: number, text: string): void
+  get(record: number, tag: number): string
 }
 
 /** by pool and record; a later buffer of the record has another tag */
 const labels = new WeakMap<object, Map<number, Label>>()
 
-/** Sets the label of a live buffer; '' takes it away. Throws TypeError for anything but text. */
+/** Sets the label of a live buffer; '' takes it away. Throws TypeError for no text, RangeError for too long text. */
 export function setLabel({ record, tag, allocation }: Labelled, text: string): void {
   if (typeof text !== 'string') throw new TypeError(`label must be a text such as 'weights', not ${describe(text)}`)
+  if (allocation.pool.labels !== undefined) {
+    allocation.pool.labels.set(record, tag, text)
+    return
+  }
   const ofPool = labels.get(allocation.pool) ?? new Map<number, Label>()
   if (text === '') ofPool.delete(keyOf(record, tag))
   else ofPool.set(keyOf(record, tag), { tag, text })
@@ -28,7 +44,8 @@ export function setLabel({ record, tag, allocation }: Labelled, text: string): v
 }
 
 /** The label of a buffer; '' for none. */
-export function labelOf(pool: object, record: number, tag: number): string {
+export function labelOf(pool: LabelledPool, record: number, tag: number): string {
+  if (pool.labels !== undefined) return pool.labels.get(record, tag)
   const label = labels.get(pool)?.get(keyOf(record, tag))
   return label?.tag === tag ? label.text : ''
 }

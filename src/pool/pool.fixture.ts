@@ -16,7 +16,7 @@ import { newSharedBlocks, SharedBlockPool } from './blocks/shared-block-pool.js'
 import type { DeviceBuffer } from './buffer.js'
 import type { CachingPool } from './caching/caching-pool.js'
 import { seenBy } from './caching/central-heap.js'
-import type { PoolOptions } from './caching/options.js'
+import { type PoolOptions, parsePoolExtras } from './caching/options.js'
 import type { DebugPool } from './debug/debug-pool.js'
 import { makeCachingPool, type WithDebug } from './debug/make-caching-pool.js'
 import { DriverPool } from './driver-owned/driver-pool.js'
@@ -78,10 +78,15 @@ export class TestDevice {
   ): { pool: SharedPool; server: PoolServer; attach: (meanwhile?: () => void) => SharedPool } {
     const whole = newSharedPool(this.clocks, { ...options, shared: true }, this.totalBytes, null)
     const state = { ...whole, room: { ...whole.room, ...less } }
-    const server = this.serverOf(state)
+    const { watch } = parsePoolExtras(options, whole.config.limitBytes)
+    const server = this.serverOf(
+      state,
+      watch === null ? null : reservedBytes => watch.lookAtReserved(pool, reservedBytes),
+    )
     const front = (creates: boolean, meanwhile = () => serve(server)) =>
       new SharedPool(this.clocks, this.defaultStream, state, creates, meanwhile)
-    return { pool: front(true), server, attach: meanwhile => front(false, meanwhile) }
+    const pool = front(true)
+    return { pool, server, attach: meanwhile => front(false, meanwhile) }
   }
 
   /** The same for a block pool. */
@@ -129,18 +134,19 @@ export class TestDevice {
     return () => count
   }
 
-  private serverOf(state: SharedPoolState): PoolServer {
+  private serverOf(state: SharedPoolState, onChange: ((reservedBytes: number) => void) | null = null): PoolServer {
     const outside = new UnlockedDriver(this.driver)
     const context = Context.open(outside.driver, this.context.ordinal)
     let clocks: Clocks | null = null
     try {
       clocks = new Clocks(context, this.clocks.share())
       const shared = new SharedState(state, seenBy(clocks, state.config))
-      return new PoolServer(shared, clocks, state.config, outside, () => {
+      const onClose = () => {
         clocks!.close()
         context.destroyRest()
         context.release()
-      })
+      }
+      return new PoolServer(shared, clocks, state.config, outside, onClose, onChange)
     } catch (error) {
       context.discard(() => {
         clocks?.close()

@@ -201,7 +201,14 @@ function statsText({ liveBytes, liveBuffers, reservedBytes, limitBytes }: PoolSt
   const live = `${formatBytes(liveBytes)} live in ${liveBuffers} ${liveBuffers === 1 ? 'buffer' : 'buffers'}`
   const reserved = `${formatBytes(reservedBytes)} reserved${limitBytes === Infinity ? '' : ` of ${formatBytes(limitBytes)}`}`
   const idle = reservedBytes === 0 ? 0 : Math.max(0, 1 - liveBytes / reservedBytes)
-  return `${live}, ${reserved}, ${Math.round(idle * 100)} % idle`
+  return `${live}, ${reserved}, ${percent(idle)} idle`
+}
+
+/** 0 % and 100 % are exact. */
+function percent(share: number): string {
+  const rounded = Math.round(share * 100)
+  if (rounded === 0 && share > 0) return '< 1 %'
+  return rounded === 100 && share < 1 ? '> 99 %' : `${rounded} %`
 }
 
 showAsText(Pool)

@@ -1,3 +1,8 @@
+import { MessageChannel, type MessagePort } from 'node:worker_threads'
+import type { Stream } from '../order/stream.js'
+import { publishReserved, publishWaits } from './channels.js'
+import type { Pool } from './pool.js'
+
 /** A change of the memory that a pool has of the device. */
 export interface ReservedChange {
   /** bytes that the pool took from the device, or gave back to it */
@@ -6,21 +11,45 @@ export interface ReservedChange {
   readonly reservedBytes: number
 }
 
-/** Tells a program when its pool grows or shrinks. A pool without callbacks has no watch. */
+/** Tells a program when its pool grows or shrinks, or makes streams wait. */
 export class ReservedWatch {
   private reservedBytes = 0
+  private waits = 0
 
   constructor(
     private readonly onGrow: ((change: ReservedChange) => void) | undefined,
     private readonly onTrim: ((change: ReservedChange) => void) | undefined,
   ) {}
 
-  /** Looks at the bytes that the pool has after a call. The program hears of a change when that call has returned. */
-  look(reservedBytes: number): void {
+  /** Looks at the bytes that the pool has after a call. The program's callbacks run when that call has returned. */
+  lookAtReserved(pool: Pool, reservedBytes: number): void {
     const bytes = reservedBytes - this.reservedBytes
     if (bytes === 0) return
     this.reservedBytes = reservedBytes
+    publishReserved(pool, bytes, reservedBytes)
     const listener = bytes > 0 ? this.onGrow : this.onTrim
     if (listener !== undefined) queueMicrotask(() => listener({ bytes: Math.abs(bytes), reservedBytes }))
   }
+
+  /** Looks at the waits that the pool has submitted, the last ones for `stream`. */
+  lookAtWaits(pool: Pool, waits: number, stream: Stream): void {
+    if (waits === this.waits) return
+    publishWaits(pool, stream, waits - this.waits)
+    this.waits = waits
+  }
+}
+
+/** The two ends of a channel to a watch: another thread posts the bytes that a pool has to `theirs`. */
+export interface WatchChannel {
+  readonly theirs: MessagePort
+  /** this thread's end, to be closed with the pool */
+  readonly own: MessagePort
+}
+
+/** Opens a channel to the watch of `poolOf()`, which does not keep the process alive. */
+export function watchFromAfar(watch: ReservedWatch, poolOf: () => Pool): WatchChannel {
+  const { port1: own, port2: theirs } = new MessageChannel()
+  own.on('message', (reservedBytes: number) => watch.lookAtReserved(poolOf(), reservedBytes))
+  own.unref() // after `on`, which refs it
+  return { own, theirs }
 }

@@ -30,7 +30,7 @@ export function outOfMemoryText({ trace }: ReplayReport, { width, paint }: TextS
   ]
 }
 
-interface Names {
+export interface Names {
   /** the allocator that was recorded */
   readonly allocator: string
   /** how a program sets a limit of its own */
@@ -39,7 +39,7 @@ interface Names {
   readonly stacks: string
 }
 
-function namesOf(recorder: ReplayReport['trace']['recorder']): Names {
+export function namesOf(recorder: ReplayReport['trace']['recorder']): Names {
   if (recorder === 'PyTorch') {
     return {
       allocator: 'PyTorch',
@@ -47,20 +47,27 @@ function namesOf(recorder: ReplayReport['trace']['recorder']): Names {
       stacks: 'torch.cuda.memory._record_memory_history() records them unless its context is None',
     }
   }
+  if (recorder === 'RMM') return { allocator: 'RMM', limit: 'limiting_resource_adaptor', stacks: 'RMM logs none' }
+  if (recorder === 'CUDA') return { allocator: 'CUDA', limit: 'the pool', stacks: 'Nsight Systems exports none' }
   return { allocator: 'the pool', limit: 'maxPoolBytes', stacks: 'recorded(pool, { stacks: true }) records them' }
 }
 
-function factsOf(failed: RecordedOutOfMemory): [name: string, value: string][] {
+export function factsOf(failed: RecordedOutOfMemory): [name: string, value: string][] {
   const { event, askedBytes, site, inUseBytes, waitingBytes, reservedBytes, deviceFreeBytes } = failed
   const where = site === null ? '' : ` by ${siteText(site)}`
   const facts: [string, string][] = [
-    ['asked', `${formatBytes(askedBytes)}${where} (event ${formatCount(event)})`],
+    ['asked', `${askedText(askedBytes)}${where} (event ${formatCount(event)})`],
     ['in use', formatBytes(inUseBytes)],
   ]
   if (waitingBytes > 0) facts.push(['waiting', `${formatBytes(waitingBytes)} freed, but in use on another stream`])
   if (reservedBytes !== null) facts.push(['idle', idleText(failed)], ['reserved', formatBytes(reservedBytes)])
   if (deviceFreeBytes !== null) facts.push(['device', `${formatBytes(deviceFreeBytes)} free`])
   return facts
+}
+
+/** Readers take larger requests for the most that can be counted. */
+function askedText(bytes: number): string {
+  return bytes === Number.MAX_SAFE_INTEGER ? `at least ${formatBytes(bytes)}` : formatBytes(bytes)
 }
 
 function idleText({ idleBytes, idlePieces, largestIdleBytes }: RecordedOutOfMemory): string {
@@ -71,7 +78,7 @@ function idleText({ idleBytes, idlePieces, largestIdleBytes }: RecordedOutOfMemo
     : `${bytes} in ${formatCount(idlePieces)} pieces, the largest ${formatBytes(largestIdleBytes ?? 0)}`
 }
 
-function verdictOf(failed: RecordedOutOfMemory, names: Names): string {
+export function verdictOf(failed: RecordedOutOfMemory, names: Names): string {
   const { neededBytes, capacityBytes, deviceHadRoom, deviceFreeBytes } = failed
   const needed = formatBytes(neededBytes)
   const free = formatBytes(deviceFreeBytes ?? 0)
@@ -149,7 +156,7 @@ function holdersText({ holders, inUseBytes }: RecordedOutOfMemory, names: Names,
   return ['Held at that moment, by call site:', ...lines].join('\n')
 }
 
-function holderText({ site, through, before, blocks }: Holder): string {
+export function holderText({ site, through, before, blocks }: Holder): string {
   const count = blocks === 1 ? '1 block' : `${formatCount(blocks)} blocks`
   const place = site === null ? (before ? 'from before the recording' : 'without a call stack') : siteText(site)
   return `${place}${through === null ? '' : `, in ${siteText(through)}`} (${count})`

@@ -3,7 +3,7 @@
 import { formatBytes } from '../base/bytes.js'
 import type { Policy, ReplayReport, ReplayRun } from '../trace/replay-result.js'
 import { printable } from './printable.js'
-import { isUnclear, NAMES } from './replay-tables.js'
+import { isUnclear, nameOf } from './replay-tables.js'
 
 export const EXPANDABLE = 'expandable_segments:True'
 const VARIABLE = 'PYTORCH_CUDA_ALLOC_CONF'
@@ -12,7 +12,9 @@ const WORTH = 0.01
 
 /** The settings that a recording was made with; null for a recording of another allocator. */
 export function recordedSettings({ trace }: ReplayReport): string | null {
-  if (trace.recorder !== 'PyTorch') return `Recorded from a pool of cuda-mempool.`
+  if (trace.recorder === 'RMM') return 'Recorded from RMM.'
+  if (trace.recorder === 'CUDA') return "Recorded from CUDA's own allocation calls."
+  if (trace.recorder === 'cuda-mempool') return 'Recorded from a pool of cuda-mempool.'
   if (trace.settings === null) return null
   return trace.settings === ''
     ? "Recorded with PyTorch's default settings."
@@ -28,9 +30,9 @@ export function nearestSettings({ trace, runs, device }: ReplayReport): string |
   ]
   const rows = settings.filter(([policy]) => runs.some(run => run.policy === policy))
   if (rows.length === 0 || trace.recorder !== 'PyTorch') return null
-  const named = rows.map(([policy, setting]) => `"${NAMES[policy]}" ${setting}`).join('; ')
+  const named = rows.map(([policy, setting]) => `"${nameOf(policy)}" ${setting}`).join('; ')
   const other = trace.settings !== null && !['', EXPANDABLE].includes(trace.settings)
-  const replayed = other ? ' The two rows of PyTorch do not have the other settings of the recording.' : ''
+  const replayed = other ? ' The two rows of PyTorch have the other settings of the recording, too.' : ''
   return `In ${VARIABLE}: ${named}.${replayed}`
 }
 

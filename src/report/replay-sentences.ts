@@ -3,7 +3,7 @@
 import { formatBytes } from '../base/bytes.js'
 import type { Policy, ReplayReport, ReplayRun } from '../trace/replay-result.js'
 import { formatCount, formatNs, formatRatio, formatShare } from './number-format.js'
-import { DRIVER_POLICIES, hostNs, isTimed, memoryCallsOf, NAMES, secondsToNs } from './replay-tables.js'
+import { DRIVER_POLICIES, hostNs, isTimed, memoryCallsOf, nameOf, secondsToNs } from './replay-tables.js'
 
 /** A policy's name as the subject of a sentence. */
 const SUBJECTS: Partial<Record<Policy, string>> = {
@@ -27,7 +27,8 @@ export function meaningOf(report: ReplayReport): string[] {
   const reserved = ours?.peakReservedBytes ?? null
   if (ours === undefined || reserved === null) return lines
   // A recording with failed requests reserved nothing for them, and the replay did.
-  const compared = recorded === null || trace.failedRequests > 0 ? '' : `: ${difference(reserved, recorded)} PyTorch`
+  const isComparable = recorded !== null && trace.recorder === 'PyTorch' && trace.failedRequests === 0
+  const compared = !isComparable ? '' : `: ${difference(reserved, recorded)} PyTorch`
   const than = trace.failedRequests > 0 ? 'the least possible' : 'was in use'
   const above = more(reserved, trace.peakWithFailedBytes, than)
   lines.push(`cuda-mempool reserves ${formatBytes(reserved)}${above}${compared}.`)
@@ -113,7 +114,7 @@ function theirsOf(report: ReplayReport, policies: readonly Policy[]): ReplayRun[
 }
 
 function subjectOf({ policy }: ReplayRun): string {
-  return SUBJECTS[policy] ?? NAMES[policy]
+  return SUBJECTS[policy] ?? nameOf(policy)
 }
 
 function spanOf({ repeat }: ReplayReport): string {
@@ -124,18 +125,18 @@ export function proofsOf(report: ReplayReport): string[] {
   return report.runs.flatMap(({ policy, failures, insertedWaits, placement, verified }) => {
     const lines: string[] = []
     if (insertedWaits !== null && insertedWaits > 0) {
-      lines.push(`${NAMES[policy]} made a stream wait for another one's memory ${formatCount(insertedWaits)} times.`)
+      lines.push(`${nameOf(policy)} made a stream wait for another one's memory ${formatCount(insertedWaits)} times.`)
     }
     if (placement !== null && failures === 0) {
       const { exact, allocations } = placement
       const share = `${formatCount(exact)} of ${formatCount(allocations)} allocations on the recorded address`
-      lines.push(`The replay of ${NAMES[policy]} put ${share}.`)
+      lines.push(`The replay of ${nameOf(policy)} put ${share}.`)
     }
     if (verified !== null) {
       const { blocks, damaged } = verified
       const kept = `${formatCount(blocks)} blocks kept their contents until they were freed`
       const lost = `${formatCount(damaged)} of ${formatCount(blocks)} blocks lost their contents`
-      lines.push(`Verified, ${NAMES[policy]}: ${damaged === 0 ? kept : lost}.`)
+      lines.push(`Verified, ${nameOf(policy)}: ${damaged === 0 ? kept : lost}.`)
     }
     return lines
   })

@@ -1,7 +1,7 @@
 // The tables of a replay's report: memory, time, and the rounds.
 
 import { formatBytes } from '../base/bytes.js'
-import type { Policy, ReplayReport, ReplayRound, ReplayRun } from '../trace/replay-result.js'
+import type { NamedPolicy, Policy, ReplayReport, ReplayRound, ReplayRun } from '../trace/replay-result.js'
 import { formatCount, formatNs, formatRate, formatRatio, formatShare, MISSING } from './number-format.js'
 import { type Column, type Paint, tableText } from './table.js'
 
@@ -11,7 +11,7 @@ export interface TextStyle {
   readonly paint: Paint
 }
 
-export const NAMES: Readonly<Record<Policy, string>> = {
+const NAMES: Readonly<Record<NamedPolicy, string>> = {
   recorded: 'PyTorch as recorded',
   pytorch: 'PyTorch, default',
   'pytorch-expandable': 'PyTorch, expandable',
@@ -21,6 +21,13 @@ export const NAMES: Readonly<Record<Policy, string>> = {
   'power-of-two': 'powers of two',
   waiting: 'cuda-mempool, waiting',
 }
+/** The name of a policy in tables. */
+export function nameOf(policy: Policy): string {
+  if (!policy.startsWith('pytorch:')) return NAMES[policy as NamedPolicy]
+  const settings = policy.slice('pytorch:'.length) || 'default'
+  return `PyTorch, ${settings}${settings.includes('cudaMallocAsync') ? ' (estimated)' : ''}`
+}
+
 /** The driver's allocators have a real speed on a GPU only. */
 export const DRIVER_POLICIES: readonly Policy[] = ['driver-malloc', 'driver-pool']
 
@@ -70,7 +77,7 @@ function nameColumn({ trace }: ReplayReport): Column<ReplayRun> {
   return {
     title: 'policy',
     align: 'left',
-    cell: ({ policy }) => (own && policy === 'recorded' ? 'as recorded' : NAMES[policy]),
+    cell: ({ policy }) => (own && policy === 'recorded' ? 'as recorded' : nameOf(policy)),
   }
 }
 

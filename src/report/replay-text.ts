@@ -8,7 +8,7 @@ import { outOfMemoryText } from './out-of-memory-text.js'
 import { printable } from './printable.js'
 import { helpfulSetting, nearestSettings, recordedSettings } from './pytorch-settings.js'
 import { meaningOf, proofsOf } from './replay-sentences.js'
-import { isTimed, isUnclear, NAMES, policyTables, roundTables, type TextStyle } from './replay-tables.js'
+import { isTimed, isUnclear, nameOf, policyTables, roundTables, type TextStyle } from './replay-tables.js'
 import { type Paint, wrapText } from './table.js'
 
 const FRAMES_SHOWN = 6
@@ -38,7 +38,7 @@ export function replayText(report: ReplayReport, style: TextStyle): string {
 function headOf(report: ReplayReport, width: number, paint: Paint): string {
   const { trace } = report
   const streams = trace.streams === 1 ? 'one stream' : `${trace.streams} streams`
-  const allocations = `${formatCount(trace.allocations)} allocations`
+  const allocations = `${formatCount(trace.allocations)} ${trace.allocations === 1 ? 'allocation' : 'allocations'}`
   const span = trace.spanSeconds > 0 ? ` in ${formatNs(trace.spanSeconds * 1e9)}` : ''
   const what = `${formatCount(trace.events)} events${span}, ${allocations} on ${streams}.`
   const settings = recordedSettings(report)
@@ -103,7 +103,7 @@ function impossibleOf({ runs, capacityBytes, trace }: ReplayReport): string | nu
 function failuresOf({ runs }: ReplayReport, width: number): string[] {
   return runs.flatMap(({ policy, failures, firstFailure }) => {
     if (failures === 0) return []
-    const name = NAMES[policy]
+    const name = nameOf(policy)
     const count = `${name} failed ${failures === 1 ? '1 request' : `${formatCount(failures)} requests`}`
     if (firstFailure === null) return [`✗ ${count}.`]
     const { event, bytes, stream, message, frames } = firstFailure

@@ -57,6 +57,11 @@ export class Footprint {
 
 // The three figures, without `stats()` of a caching pool, which walks all cached blocks to count others.
 
+/** The reserved bytes of a pool. */
+export function reservedBytesOf(pool: Pool): number {
+  return pool instanceof CachingPool ? pool.central.backing.reservedBytes : pool.stats().reservedBytes
+}
+
 function usageOf(pool: Pool): { reservedBytes: number; liveBytes: number } {
   if (!(pool instanceof CachingPool)) return pool.stats()
   const { caches, central } = pool

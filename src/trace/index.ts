@@ -1,8 +1,18 @@
 // The public API of cuda-mempool/trace: recordings of allocations, and their replay under several policies.
 
+export { type StackDifference, type TraceDifference, traceDifference } from './analysis/stack-diff.js'
+export { leftBlocks, type Step, type Steps, stepsOf } from './analysis/steps.js'
 export type { Holder } from './failures/holders.js'
 export { type RecordedOutOfMemory, recordedOutOfMemories, type Verdict } from './failures/out-of-memory.js'
-export { parseSnapshot, readSnapshot, type SnapshotOptions } from './pytorch/pytorch-snapshot.js'
+export { parseRecording, parseRecordings, readRecording, readRecordings } from './formats/read-recording.js'
+export type { ExistenceRanges, Placements } from './placements/placements.js'
+export {
+  parseSnapshot,
+  parseSnapshots,
+  readSnapshot,
+  readSnapshots,
+  type SnapshotOptions,
+} from './pytorch/pytorch-snapshot.js'
 export { pickleSnapshot } from './pytorch/pytorch-snapshot-writer.js'
 export { RecordedPool, type RecorderOptions, recorded } from './recorder.js'
 export { replay } from './replay.js'
@@ -23,13 +33,18 @@ export {
 export {
   Action,
   type ActionCode,
+  type Annotation,
   BEFORE,
   type Blocks,
+  type CallStacks,
   type Frame,
   framesOf,
   frameText,
   NEVER,
   type OtherDevice,
   type Segment,
+  stackFrames,
   type Trace,
 } from './trace.js'
+export { type TuneOptions, tune } from './tune/tune.js'
+export type { TuneAtCapacity, TuneRecording, TuneReport, TuneRun } from './tune/tune-report.js'

@@ -5,16 +5,17 @@ import { PoolError } from '../base/errors.js'
 import type { Pool } from '../pool/pool.js'
 import { Footprint } from './footprint.js'
 import { LATENCY_PASSES, LatencyMeter } from './latency.js'
+import { PoolPlacements } from './placements/pool-placements.js'
 import { countCalls, type ReplayDevice, totalBytesOf } from './replay-device.js'
 import type { Settings } from './replay-options.js'
 import { ReplayPass, type ReplayPassObserver } from './replay-pass.js'
-import type { Policy, ReplayRun } from './replay-result.js'
+import type { NamedPolicy, ReplayRun } from './replay-result.js'
 import { type RoundCalls, ratios, sumOf } from './run-figures.js'
 import type { Trace } from './trace.js'
 import { Verifier } from './verify.js'
 
 export async function poolRun(
-  policy: Policy,
+  policy: NamedPolicy,
   trace: Trace,
   open: (capacityBytes?: number) => ReplayDevice,
   settings: Settings,
@@ -22,9 +23,13 @@ export async function poolRun(
 ): Promise<Partial<ReplayRun>> {
   const passes = 2 + (settings.latency ? LATENCY_PASSES : 0) + (settings.verify ? 1 : 0)
   let done = 0
-  const pass = async <T>(work: (device: ReplayDevice, pool: Pool) => T): Promise<T> => {
+  const pass = async <T>(
+    work: (device: ReplayDevice, pool: Pool) => T,
+    prepare: (device: ReplayDevice) => void = () => {},
+  ): Promise<T> => {
     const device = open()
     try {
+      prepare(device)
       if (policy === 'driver-pool') return withDriverPool(device, pool => work(device, pool))
       return work(device, openPool(policy, device, settings, settings.capacityBytes))
     } finally {
@@ -35,12 +40,17 @@ export async function poolRun(
   }
   const through = (device: ReplayDevice, pool: Pool) => new ReplayPass(trace, device, pool, settings.lag)
 
-  const footprint = await pass((device, pool) => {
-    const follower = new Footprint(trace, pool)
-    const { failures, firstFailure } = through(device, pool).run(settings.repeat, follower)
-    const insertedWaits = policy.startsWith('driver-') ? null : pool.stats().insertedWaits
-    return { follower, failures, firstFailure, insertedWaits }
-  })
+  const placed = settings.placements ? new PoolPlacements(trace, policy) : null
+  const footprint = await pass(
+    (device, pool) => {
+      const follower = new Footprint(trace, pool)
+      const observer = placed?.observer(follower, pool) ?? follower
+      const { failures, firstFailure } = through(device, pool).run(settings.repeat, observer)
+      const insertedWaits = policy.startsWith('driver-') ? null : pool.stats().insertedWaits
+      return { follower, failures, firstFailure, insertedWaits }
+    },
+    device => placed?.watch(device.driver),
+  )
   const meter = new LatencyMeter()
   for (let run = 0; settings.latency && run < LATENCY_PASSES; run++) {
     await pass((device, pool) => void through(device, pool).run(settings.repeat, {}, meter.callsOf(pool)))
@@ -72,6 +82,7 @@ export async function poolRun(
     ...sumOf(callsOfRounds),
     rounds: callsOfRounds.map((round, i) => ({ peakReservedBytes: follower.peaksOfRounds[i], ...round })),
     eventsPerSecond: (trace.events * settings.repeat) / seconds,
+    placements: placed?.placements() ?? null,
     verified,
     allocateNs: meter.allocateNs(),
     freeNs: meter.freeNs(),
@@ -83,7 +94,7 @@ export async function poolRun(
  * event `failedFrom` on. Null if the device does not keep a policy of the driver's own within it.
  */
 export function poolServes(
-  policy: Policy,
+  policy: NamedPolicy,
   trace: Trace,
   open: (capacityBytes?: number) => ReplayDevice,
   settings: Settings,
@@ -124,7 +135,7 @@ class RoundCounter implements ReplayPassObserver {
   }
 }
 
-function openPool(policy: Policy, device: ReplayDevice, { pool }: Settings, capacityBytes: number): Pool {
+function openPool(policy: NamedPolicy, device: ReplayDevice, { pool }: Settings, capacityBytes: number): Pool {
   const limit = { maxPoolBytes: capacityBytes }
   switch (policy) {
     case 'cuda-mempool':

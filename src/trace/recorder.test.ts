@@ -8,6 +8,8 @@ import { Clocks } from '../order/clocks.js'
 import { Stream } from '../order/stream.js'
 import { CachingPool } from '../pool/caching/caching-pool.js'
 import { parsePoolOptions } from '../pool/caching/options.js'
+import { TestDevice } from '../pool/pool.fixture.js'
+import { tagged } from '../pool/wrappers/tagged.js'
 import { WRAPPERS, type Wrap, wrapperSuite } from '../pool/wrappers/wrapper.suite.js'
 import { parseSnapshot } from './pytorch/pytorch-snapshot.js'
 import { pickleSnapshot } from './pytorch/pytorch-snapshot-writer.js'
@@ -67,6 +69,22 @@ test('a failed request has its call stack, too', () => {
   for (const event of [0, 1]) assert.match(framesOf(trace, event)[0].filename, /recorder\.test\.js$/)
 })
 
+test('a block has the size that the pool granted, and the tag of its scope', () => {
+  const tags = tagged(openPool())
+  const pool = recorded(tags)
+  pool.allocate(1000)
+  tags.inScope('weights', () => pool.allocate(300))
+  for (const trace of [pool.trace(), parseSnapshot(pickleSnapshot(pool.trace()), 'again')]) {
+    const { blocks, dropped, complete } = trace
+    assert.deepEqual([...blocks.grantedBytes], [1024, 512])
+    assert.deepEqual(
+      [...blocks.tag].map(tag => trace.tags[tag]),
+      ['', 'weights'],
+    )
+    assert.deepEqual([dropped, complete], [0, true])
+  }
+})
+
 const recorder: Wrap = upstream => {
   const pool = recorded(upstream)
   const held = () => {
@@ -83,3 +101,97 @@ for (const [name, wrap] of Object.entries(WRAPPERS)) {
   wrapperSuite(`recorded, in ${name}`, [recorder, wrap])
   wrapperSuite(`${name}, in recorded`, [wrap, recorder])
 }
+
+test('each line that allocates has a stack of its own, the same each time', () => {
+  const pool = recorded(openPool(), { stacks: true })
+  const here = () => pool.allocate(1000).free()
+  for (let round = 0; round < 3; round++) {
+    here()
+    pool.tryAllocate(2000)!.free()
+  }
+  assert.equal(pool.tryAllocate(16 * MiB), null)
+  const trace = pool.trace()
+  const lines = Array.from({ length: trace.events }, (_, event) => framesOf(trace, event)).filter(
+    ({ length }) => length > 0,
+  )
+  const [first, second, third] = [lines[0][0].line, lines[1][0].line, lines[6][0].line]
+  assert.deepEqual(
+    lines.map(([{ line }]) => line),
+    [first, second, first, second, first, second, third],
+  )
+  assert.equal(new Set([first, second, third]).size, 3)
+  assert.equal(lines[0][0].name, 'here')
+  assert.equal(lines[0].length, Error.stackTraceLimit - 2)
+})
+
+test('a stack has as many frames as the program asks for, and the program keeps its own settings', () => {
+  const { stackTraceLimit, prepareStackTrace } = Error
+  const prepare = () => ['not a text']
+  Error.prepareStackTrace = prepare
+  try {
+    const pool = recorded(openPool(), { stacks: 2 })
+    const deep = (depth: number): void => (depth === 0 ? pool.allocate(1000).free() : deep(depth - 1))
+    deep(5)
+    assert.equal(Error.prepareStackTrace, prepare)
+    const frames = framesOf(pool.trace(), 0)
+    assert.deepEqual(
+      frames.map(({ name }) => name),
+      ['deep', 'deep'],
+    )
+    assert.match(frames[0].filename, /recorder\.test\.js$/)
+  } finally {
+    Error.prepareStackTrace = prepareStackTrace
+  }
+  assert.equal(Error.stackTraceLimit, stackTraceLimit)
+})
+
+test('stacks are refused beyond their bounds', () => {
+  for (const stacks of [0, 1.5, 201, Number.NaN]) {
+    assert.throws(() => recorded(openPool(), { stacks }), {
+      name: 'RangeError',
+      message: /^recorded: stacks must be 1 to/,
+    })
+  }
+  assert.throws(() => recorded(openPool(), { stacks: 'yes' as never }), {
+    name: 'TypeError',
+    message: /^recorded: stacks/,
+  })
+})
+
+test('a recording over an arena has the frees of a reset, a rewind and a close', () => {
+  const device = new TestDevice()
+  const arena = device.createArenaPool({ bytes: 1 * MiB })
+  const stream = device.createStream()
+  const pool = recorded(arena)
+  const kept = pool.allocate(1024)
+  const mark = arena.mark()
+  pool.allocate(2048, stream)
+  arena.rewind(mark)
+  pool.allocate(4096).free()
+  kept.free()
+  pool.allocate(8192)
+  arena.reset()
+  pool.allocate(512)
+  arena.close()
+  const trace = pool.trace()
+  const { alloc, freeRequested, freeCompleted } = Action
+  const freed = (bytes: number, block: number) => [
+    [freeRequested, bytes, block],
+    [freeCompleted, bytes, block],
+  ]
+  assert.deepEqual(eventsOf(trace), [
+    [alloc, 1024, 0],
+    [alloc, 2048, 1],
+    ...freed(2048, 1),
+    [alloc, 4096, 2],
+    ...freed(4096, 2),
+    ...freed(1024, 0),
+    [alloc, 8192, 3],
+    ...freed(8192, 3),
+    [alloc, 512, 4],
+    ...freed(512, 4),
+  ])
+  assert.equal(pool.events, 15)
+  assert.equal(trace.streams[trace.stream[2]], stream.handle)
+  assert.equal(trace.peakRequestedBytes, 8192)
+})

@@ -5,62 +5,97 @@ import { writeFileSync } from 'node:fs'
 import { describe } from '../base/bytes.js'
 import { OutOfMemoryError } from '../base/errors.js'
 import { checkOptionNames } from '../base/option-names.js'
+import { UNIT_BYTES } from '../heap/size-classes.js'
 import type { Stream } from '../order/stream.js'
 import type { DeviceBuffer } from '../pool/buffer.js'
+import { Block } from '../pool/caching/block.js'
 import type { Pool } from '../pool/pool.js'
+import { HandedOut } from '../pool/wrappers/handed-out.js'
+import { type TaggedPool, taggedPoolOf } from '../pool/wrappers/tagged.js'
 import { Wrapper } from '../pool/wrappers/wrapper.js'
+import { CallStacks } from './call-stacks.js'
 import { pickleSnapshot } from './pytorch/pytorch-snapshot-writer.js'
 import { Action, type Trace } from './trace.js'
 import { TraceBuilder } from './trace-builder.js'
 
 /** Options of `recorded()`. */
 export interface RecorderOptions {
-  /** whether to record the call stack of each allocation, which takes about 2 µs each; default false */
-  readonly stacks?: boolean
+  /**
+   * whether to record the call stack of each allocation; default false. True takes as many frames as V8 keeps for
+   * errors (`Error.stackTraceLimit`, 10) less 2, a number that many innermost frames.
+   * A stack takes 5 to 9 µs, most of it V8's capture of frames; compiled code that calls deeply takes longest
+   */
+  readonly stacks?: boolean | number
 }
 
 /**
  * Wraps `upstream` so that every allocation and free is recorded from now on. Each event takes about 50 bytes of host
- * memory. Throws TypeError for a bad or unknown option.
+ * memory. Throws TypeError for an unknown option, and TypeError or RangeError for bad `stacks`.
  */
 export function recorded(upstream: Pool, options: RecorderOptions = {}): RecordedPool {
   checkOptionNames('recorded', options, ['stacks'])
   const { stacks = false } = options
-  if (typeof stacks !== 'boolean')
-    throw new TypeError(`recorded: stacks must be true or false, not ${describe(stacks)}`)
+  if (typeof stacks !== 'boolean' && typeof stacks !== 'number')
+    throw new TypeError(`recorded: stacks must be true, false or a number of frames, not ${describe(stacks)}`)
+  if (typeof stacks === 'number' && !(Number.isInteger(stacks) && stacks >= 1 && stacks <= MOST_FRAMES))
+    throw new RangeError(`recorded: stacks must be 1 to ${MOST_FRAMES} frames, not ${describe(stacks)}`)
   return new RecordedPool(upstream, stacks)
 }
 
-const FRAME = /^\s*at (?:(.*?) \()?(.*?):(\d+):\d+\)?$/
-/** Frames of the recorder itself at the top of a stack: `add` and the methods that called it. */
-const OWN_FRAMES = 3
+const MOST_FRAMES = 200
 
-/** A pool that records its allocations and frees. Made by `recorded()`. */
+/** Where a buffer is that an arena may drop without a free. */
+interface Place {
+  readonly ptr: number
+  /** the handle of the stream that it was allocated on */
+  readonly stream: number
+}
+
+/**
+ * A pool that records its allocations and frees. Made by `recorded()`. What an arena drops by `reset`, `rewind` or
+ * `close` is recorded as freed, at the next event or when the events are read.
+ */
 export class RecordedPool extends Wrapper {
   private readonly builder = new TraceBuilder()
+  /** the pool behind this one that gives buffers their tags, if any */
+  private readonly tagging: TaggedPool | null
+  private readonly callStacks: CallStacks | null
+  private readonly handedOut: HandedOut
+  /** of the buffers that `handedOut` lists */
+  private readonly places = new WeakMap<DeviceBuffer, Place>()
 
-  constructor(
-    upstream: Pool,
-    private readonly stacks: boolean,
-  ) {
+  constructor(upstream: Pool, stacks: boolean | number) {
     super(upstream)
+    this.tagging = taggedPoolOf(upstream)
+    const mostFrames = typeof stacks === 'number' ? stacks : null
+    this.callStacks = stacks === false ? null : new CallStacks(this.builder.stacks, mostFrames)
+    this.handedOut = new HandedOut(
+      upstream,
+      (bytes, buffer) => {
+        const { ptr, stream } = this.places.get(buffer)!
+        this.addFree(ptr, bytes, stream)
+      },
+      () => {}, // the recording ends with the buffers that were held
+    )
   }
 
   /** As of `Pool`, and recorded. */
   override allocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer {
+    const stack = this.callStacks?.current() ?? 0
     try {
-      return this.record(super.allocate(bytes, stream, alignment))
+      return this.record(super.allocate(bytes, stream, alignment), stack)
     } catch (error) {
-      if (error instanceof OutOfMemoryError) this.recordFailure(bytes, stream, error.figures.deviceFreeBytes)
+      if (error instanceof OutOfMemoryError) this.recordFailure(bytes, stream, error.figures.deviceFreeBytes, stack)
       throw error
     }
   }
 
   /** As of `Pool`, and recorded. */
   override tryAllocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer | null {
+    const stack = this.callStacks?.current() ?? 0
     const buffer = super.tryAllocate(bytes, stream, alignment)
-    if (buffer === null) this.recordFailure(bytes, stream, Number.NaN)
-    return buffer === null ? null : this.record(buffer)
+    if (buffer === null) this.recordFailure(bytes, stream, Number.NaN, stack)
+    return buffer === null ? null : this.record(buffer, stack)
   }
 
   /** @internal */
@@ -68,19 +103,20 @@ export class RecordedPool extends Wrapper {
     const ptr = buffer.allocation.addressOf(buffer.record, buffer.tag, 'free')
     const { byteLength } = buffer
     super.release(buffer, stream)
-    const handle = (stream ?? buffer.stream).handle
-    this.add(Action.freeRequested, ptr, byteLength, handle)
-    this.add(Action.freeCompleted, ptr, byteLength, handle)
+    this.handedOut.delete(buffer)
+    this.addFree(ptr, byteLength, (stream ?? buffer.stream).handle)
   }
 
   /** How many events were recorded. */
   get events(): number {
+    this.handedOut.settle()
     return this.builder.events
   }
 
   /** The trace of all events so far, ready for `replay`; `name` becomes its `file`. */
   trace(name = 'recorded'): Trace {
-    return this.builder.build({ file: name, recorder: 'cuda-mempool' })
+    this.handedOut.settle()
+    return this.builder.build({ file: name, recorder: 'cuda-mempool', dropped: 0 })
   }
 
   /** Writes all events so far to `path` as a PyTorch memory snapshot (pickle, protocol 4). */
@@ -88,27 +124,31 @@ export class RecordedPool extends Wrapper {
     writeFileSync(path, pickleSnapshot(this.trace(path)))
   }
 
-  private record(buffer: DeviceBuffer): DeviceBuffer {
-    this.add(Action.alloc, buffer.ptr, buffer.byteLength, buffer.stream.handle, this.stacks ? this.stackNumber() : 0)
+  private record(buffer: DeviceBuffer, stack: number): DeviceBuffer {
+    const { allocation, ptr, byteLength } = buffer
+    const stream = buffer.stream.handle
+    const event = this.add(Action.alloc, ptr, byteLength, stream, stack)
+    if (allocation instanceof Block) this.builder.noteGranted(event, allocation.units * UNIT_BYTES)
+    if (this.tagging !== null) this.builder.noteTag(event, this.tagging.currentTag ?? '')
+    if (this.handedOut.isListed) {
+      this.handedOut.add(buffer, byteLength)
+      this.places.set(buffer, { ptr, stream })
+    }
     return buffer
   }
 
-  private recordFailure(bytes: number, stream: Stream | undefined, deviceFreeBytes: number): void {
-    const stack = this.stacks ? this.stackNumber() : 0
+  private recordFailure(bytes: number, stream: Stream | undefined, deviceFreeBytes: number, stack: number): void {
     this.add(Action.outOfMemory, deviceFreeBytes, bytes, stream?.handle ?? 0, stack)
   }
 
-  private add(action: number, address: number, bytes: number, stream: number, stack = 0): void {
-    const timeUs = Math.round((performance.timeOrigin + performance.now()) * 1000)
-    this.builder.add(action, address, bytes, stream, timeUs, stack)
+  private addFree(ptr: number, bytes: number, stream: number): void {
+    this.add(Action.freeRequested, ptr, bytes, stream)
+    this.add(Action.freeCompleted, ptr, bytes, stream)
   }
 
-  private stackNumber(): number {
-    const lines = new Error().stack?.split('\n').slice(1 + OWN_FRAMES) ?? []
-    const entries = lines.map(line => {
-      const [, name = '<anonymous>', filename = line.trim(), row = '0'] = FRAME.exec(line) ?? []
-      return this.builder.stacks.entry(filename, Number(row), name)
-    })
-    return this.builder.stacks.number(entries)
+  private add(action: number, address: number, bytes: number, stream: number, stack = 0): number {
+    this.handedOut.settle() // frees that came before
+    const timeUs = Math.round((performance.timeOrigin + performance.now()) * 1000)
+    return this.builder.add(action, address, bytes, stream, timeUs, stack)
   }
 }

@@ -2,7 +2,8 @@ import { checkByteCount, describe } from '../base/bytes.js'
 import { checkOptionNames } from '../base/option-names.js'
 import type { PoolOptions } from '../pool/caching/options.js'
 import type { Lag } from './modelled-work.js'
-import { DEFAULT_POLICIES, POLICIES, type Policy } from './replay-result.js'
+import { pytorchSettingsOf } from './pytorch/policy-name.js'
+import { DEFAULT_POLICIES, type NamedPolicy, POLICIES, type Policy } from './replay-result.js'
 
 const DEFAULT_LAG = 8
 
@@ -28,6 +29,11 @@ export interface ReplayOptions {
    * A policy of the driver's own is left out on a GPU.
    */
   readonly leastCapacity?: boolean
+  /**
+   * whether to collect where each policy placed the blocks, and which memory existed when: `ReplayRun.placements`;
+   * default false
+   */
+  readonly placements?: boolean
   /** how often each pass goes through the trace; default 1 */
   readonly repeat?: number
   /** called from time to time with the share that is done and the name of the current work */
@@ -45,6 +51,7 @@ const NAMES = [
   'verify',
   'latency',
   'leastCapacity',
+  'placements',
   'repeat',
   'onProgress',
 ] as const satisfies readonly (keyof ReplayOptions)[]
@@ -55,9 +62,8 @@ export function settingsOf(options: ReplayOptions): Settings {
   const { policies = DEFAULT_POLICIES, lag = DEFAULT_LAG, capacityBytes = Infinity, repeat = 1 } = options
   if (!Array.isArray(policies)) throw new TypeError(`policies must be a list of names, not ${describe(policies)}`)
   for (const policy of policies) {
-    if (!POLICIES.includes(policy)) {
-      throw new RangeError(`policies: there is no '${policy}'; there are ${POLICIES.join(', ')}`)
-    }
+    if (pytorchSettingsOf(policy) !== null || POLICIES.includes(policy as NamedPolicy)) continue
+    throw new RangeError(`policies: there is no '${policy}'; there are ${POLICIES.join(', ')}, and pytorch:SETTINGS`)
   }
   if (lag !== Infinity && (!Number.isInteger(lag) || lag < 0 || lag > 1e6)) {
     throw new RangeError(`lag must be a whole number of events to 1,000,000, or Infinity, not ${describe(lag)}`)
@@ -72,11 +78,12 @@ export function settingsOf(options: ReplayOptions): Settings {
   for (const name of ['shared', 'debug']) {
     if (name in pool) throw new TypeError(`pool: a replay takes no '${name}'; leave it out`)
   }
-  const { verify = false, latency = false, leastCapacity = false, onProgress = () => {} } = options
-  for (const [name, value] of Object.entries({ verify, latency, leastCapacity })) {
+  const { verify = false, latency = false, leastCapacity = false, placements = false } = options
+  const { onProgress = () => {} } = options
+  for (const [name, value] of Object.entries({ verify, latency, leastCapacity, placements })) {
     if (typeof value !== 'boolean') throw new TypeError(`${name} must be true or false, not ${describe(value)}`)
   }
   if (typeof onProgress !== 'function')
     throw new TypeError(`onProgress must be a function, not ${describe(onProgress)}`)
-  return { policies, lag, capacityBytes, pool, repeat, verify, latency, leastCapacity, onProgress }
+  return { policies, lag, capacityBytes, pool, repeat, verify, latency, leastCapacity, placements, onProgress }
 }

@@ -1,6 +1,7 @@
 // The report of a replay, as plain JSON. docs/metrics.md defines the metrics.
 
 import type { RecordedOutOfMemory } from './failures/out-of-memory.js'
+import type { Placements } from './placements/placements.js'
 import type { OtherDevice, Trace } from './trace.js'
 
 /** The policies of a replay by default. */
@@ -16,8 +17,8 @@ export const DEFAULT_POLICIES = [
 /**
  * All policies:
  * - recorded: PyTorch's allocator, as recorded
- * - pytorch: a model of PyTorch's allocator
- * - pytorch-expandable: the model with PyTorch's `expandable_segments`
+ * - pytorch: a model of PyTorch's allocator with the settings of the recording, without `expandable_segments`
+ * - pytorch-expandable: the same with `expandable_segments`
  * - cuda-mempool: our caching pool
  * - driver-malloc: one driver allocation for each buffer
  * - driver-pool: the driver's stream-ordered pool
@@ -26,7 +27,13 @@ export const DEFAULT_POLICIES = [
  */
 export const POLICIES = [...DEFAULT_POLICIES, 'waiting'] as const
 /** One of `POLICIES`. */
-export type Policy = (typeof POLICIES)[number]
+export type NamedPolicy = (typeof POLICIES)[number]
+/**
+ * One of `POLICIES`, or `pytorch:` with settings as PYTORCH_ALLOC_CONF has them, such as
+ * 'pytorch:max_split_size_mb:128': a model of PyTorch's allocator with these settings. With the setting
+ * `backend:cudaMallocAsync` the driver's pool is replayed, as an estimate.
+ */
+export type Policy = NamedPolicy | `pytorch:${string}`
 
 /** Nanoseconds at percentiles. */
 export interface Percentiles {
@@ -126,6 +133,8 @@ export interface ReplayRun {
   readonly eventsPerSecond: number | null
   /** allocations, and how many of them got the recorded address */
   readonly placement: { readonly allocations: number; readonly exact: number } | null
+  /** where the blocks were placed, and which memory existed when; null unless the option `placements` is set */
+  readonly placements: Placements | null
   /** blocks whose stamp was compared before the free, and how many were damaged; null unless `verify` is set */
   readonly verified: { readonly blocks: number; readonly damaged: number } | null
   /** host time of allocations */

@@ -4,7 +4,9 @@ import { describe } from '../base/bytes.js'
 import { failedEvents, type RecordedOutOfMemory, recordedOutOfMemories } from './failures/out-of-memory.js'
 import { leastCapacity } from './least-capacity.js'
 import { MOST_REPLAYED_STREAMS } from './modelled-work.js'
+import { recordedPlacements } from './placements/recorded-placements.js'
 import { poolRun, poolServes } from './pool-run.js'
+import { isModelOfPytorch, poolPolicyOf } from './pytorch/policy-name.js'
 import { pytorchRun, pytorchServes } from './pytorch/pytorch-run.js'
 import type { ReplayDevice } from './replay-device.js'
 import { type ReplayOptions, type Settings, settingsOf } from './replay-options.js'
@@ -88,9 +90,8 @@ async function leastOf(
   let isBound = true
   const serves = async (capacityBytes: number, failedFrom: number): Promise<boolean> => {
     await new Promise(resolve => setImmediate(resolve))
-    const isModel = policy === 'pytorch' || policy === 'pytorch-expandable'
-    if (isModel) return pytorchServes(policy, trace, capacityBytes, failedFrom)
-    const served = poolServes(policy, trace, open, settings, capacityBytes, failedFrom)
+    if (isModelOfPytorch(policy)) return pytorchServes(policy, trace, capacityBytes, failedFrom)
+    const served = poolServes(poolPolicyOf(policy), trace, open, settings, capacityBytes, failedFrom)
     isBound &&= served !== null
     return served ?? true
   }
@@ -144,15 +145,11 @@ async function runOf(
   progress: (share: number) => void,
 ): Promise<ReplayRun> {
   const none = emptyRun(policy, trace)
-  switch (policy) {
-    case 'recorded':
-      return { ...none, ...recordedRun(trace) }
-    case 'pytorch':
-    case 'pytorch-expandable':
-      return { ...none, ...pytorchRun(policy, trace, simulated, settings, progress) }
-    default:
-      return { ...none, ...(await poolRun(policy, trace, open, settings, progress)) }
+  if (policy === 'recorded') {
+    return { ...none, ...recordedRun(trace), placements: settings.placements ? recordedPlacements(trace) : null }
   }
+  if (isModelOfPytorch(policy)) return { ...none, ...pytorchRun(policy, trace, simulated, settings, progress) }
+  return { ...none, ...(await poolRun(poolPolicyOf(policy), trace, open, settings, progress)) }
 }
 
 function recordedRun(trace: Trace): Partial<ReplayRun> {

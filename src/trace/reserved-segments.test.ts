@@ -11,8 +11,8 @@ test('plain segments are added and removed whole, also side by side', () => {
   set.apply(segmentAlloc, 200, 100, 1)
   set.apply(segmentAlloc, 100, 100, 1)
   const both = [
-    { address: 100, bytes: 100, stream: 1, expandable: false },
-    { address: 200, bytes: 100, stream: 1, expandable: false },
+    { address: 100, bytes: 100, stream: 1, expandable: false, pool: 0 },
+    { address: 200, bytes: 100, stream: 1, expandable: false, pool: 0 },
   ]
   assert.deepEqual(set.list(), both)
   set.apply(segmentFree, 300, 100, 1)
@@ -28,8 +28,8 @@ test('mapped ranges of a stream join, and an unmap cuts them', () => {
   set.apply(segmentMap, 20, 10, 1)
   set.apply(segmentMap, 30, 10, 2)
   set.apply(segmentMap, 10, 10, 1)
-  const joined = { address: 0, bytes: 30, stream: 1, expandable: true }
-  const other = { address: 30, bytes: 10, stream: 2, expandable: true }
+  const joined = { address: 0, bytes: 30, stream: 1, expandable: true, pool: 0 }
+  const other = { address: 30, bytes: 10, stream: 2, expandable: true, pool: 0 }
   assert.deepEqual(set.list(), [joined, other])
   set.apply(segmentUnmap, 5, 10, 1)
   assert.deepEqual(set.list(), [{ ...joined, bytes: 5 }, { ...joined, address: 15, bytes: 15 }, other])
@@ -38,7 +38,7 @@ test('mapped ranges of a stream join, and an unmap cuts them', () => {
 test('undoing all events backwards leads back to the start', () => {
   fc.assert(
     fc.property(fc.array(fc.record({ page: fc.nat(9), stream: fc.nat(1), plain: fc.boolean() })), steps => {
-      const set = new ReservedSegments([{ address: 5000, bytes: 100, stream: 0, expandable: true }])
+      const set = new ReservedSegments([{ address: 5000, bytes: 100, stream: 0, expandable: true, pool: 0 }])
       const before = set.list()
       const mapped = new Map<number, number>()
       const events = steps.map(({ page, stream, plain }): [number, number, number, number] => {

@@ -26,9 +26,9 @@ export class ReservedSegments {
   }
 
   apply(action: number, address: number, bytes: number, stream: number): void {
-    if (action === Action.segmentAlloc) this.add({ address, bytes, stream, expandable: false })
+    if (action === Action.segmentAlloc) this.add({ address, bytes, stream, expandable: false, pool: 0 })
     else if (action === Action.segmentFree) this.plain.delete(address)
-    else if (action === Action.segmentMap) this.add({ address, bytes, stream, expandable: true })
+    else if (action === Action.segmentMap) this.add({ address, bytes, stream, expandable: true, pool: 0 })
     else if (action === Action.segmentUnmap) this.unmap(address, bytes)
   }
 

@@ -28,6 +28,7 @@ export function emptyRun(policy: Policy, trace: Pick<Trace, 'peakRequestedBytes'
     rounds: null,
     eventsPerSecond: null,
     placement: null,
+    placements: null,
     verified: null,
     allocateNs: null,
     freeNs: null,

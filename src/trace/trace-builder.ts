@@ -3,8 +3,10 @@
 // recording. So it may free a block that it did not allocate: such a block counts as live from the start.
 
 import { FormatError } from '../base/errors.js'
+import { type AnnotationMark, annotationsOf } from './columns/annotations.js'
+import { EventColumns } from './columns/event-columns.js'
+import { placeInPools } from './columns/private-pools.js'
 import { ReservedSegments } from './reserved-segments.js'
-import { StackTable } from './stack-table.js'
 import { Action, BEFORE, type Blocks, NEVER, type OtherDevice, type Segment, type Trace } from './trace.js'
 
 /** The memory at the end of a recording; streams by handle. */
@@ -18,6 +20,8 @@ export interface FinalSegment {
   readonly bytes: number
   readonly stream: number
   readonly expandable: boolean
+  /** a number of `TraceBuilder.pools`; default the default pool */
+  readonly pool?: number
 }
 
 export interface FinalBlock {
@@ -31,6 +35,8 @@ export interface FinalBlock {
   readonly pending: boolean
   /** a number of `TraceBuilder.stacks`: the call stack of its allocation, if known */
   readonly stack?: number
+  readonly metadata?: string
+  readonly tag?: string
 }
 
 interface TraceOrigin {
@@ -40,55 +46,31 @@ interface TraceOrigin {
   readonly otherDevices?: readonly OtherDevice[]
   readonly recorder?: Trace['recorder']
   readonly settings?: string | null
+  /** most bytes taken from the device at once, for a recording that has them without segments */
+  readonly peakReservedBytes?: number
   /** null if the recording does not contain it; the trace then starts with the blocks that it frees */
   readonly final?: FinalState | null
+  readonly annotations?: readonly AnnotationMark[]
+  /** events that the recording lost; null, the default, if it does not tell */
+  readonly dropped?: number | null
 }
 
-const FIRST_CAPACITY = 1024
 const NO_BLOCK = -1
 /** No block is at this address now. */
 const GONE = -1
 
-export class TraceBuilder {
-  readonly stacks = new StackTable()
-  events = 0
-  action: Uint8Array = new Uint8Array(FIRST_CAPACITY)
-  address: Float64Array = new Float64Array(FIRST_CAPACITY)
-  bytes: Float64Array = new Float64Array(FIRST_CAPACITY)
-  /** stream handles */
-  stream: Float64Array = new Float64Array(FIRST_CAPACITY)
-  timeUs: Float64Array = new Float64Array(FIRST_CAPACITY)
-  stack: Int32Array = new Int32Array(FIRST_CAPACITY)
-
-  /** Appends an event; `stream` is a handle, `stack` a number of `stacks`. Returns the event's number. */
-  add(action: number, address: number, bytes: number, stream: number, timeUs: number, stack = 0): number {
-    const event = this.events
-    if (event === this.action.length) this.grow()
-    this.action[event] = action
-    this.address[event] = address
-    this.bytes[event] = bytes
-    this.stream[event] = stream
-    this.timeUs[event] = timeUs
-    this.stack[event] = stack
-    this.events = event + 1
-    return event
-  }
-
-  /** Copies event `from` over event `to`, for a reader that drops events. */
-  move(from: number, to: number): void {
-    if (from === to) return
-    this.action[to] = this.action[from]
-    this.address[to] = this.address[from]
-    this.bytes[to] = this.bytes[from]
-    this.stream[to] = this.stream[from]
-    this.timeUs[to] = this.timeUs[from]
-    this.stack[to] = this.stack[from]
+export class TraceBuilder extends EventColumns {
+  /** A builder with the events from `from` to `end - 1` only, which shares their memory. */
+  part(from: number, end: number): TraceBuilder {
+    const part = new TraceBuilder(this.stacks, this.pools, this.metadata, this.tags)
+    this.excerpt(part, from, end)
+    return part
   }
 
   /** The trace of all events so far. Throws FormatError naming an event that contradicts earlier ones. */
   build(origin: TraceOrigin): Trace {
     const { file, device = 0, skippedEvents = 0, otherDevices = [], recorder = 'PyTorch', settings = null } = origin
-    const { final = null } = origin
+    const { final = null, annotations = [], dropped = null } = origin
     const { events } = this
     const streams = new StreamNumbers()
     const stream = new Uint32Array(events)
@@ -96,6 +78,8 @@ export class TraceBuilder {
     const eventStreams = streams.handles.length
     const { block, blocks } = this.findBlocks(streams, stream, final)
     const initialSegments = this.undoSegments(streams, stream, final)
+    placeInPools(blocks, this, final?.segments ?? [])
+    const timeUs = this.timeUs.subarray(0, events)
     const peaks = this.peaksRequested(block, blocks)
     return {
       file,
@@ -105,34 +89,31 @@ export class TraceBuilder {
       settings,
       events,
       skippedEvents,
+      dropped,
+      complete: blocks.initial === 0,
+      timesGoBack: timesBack(timeUs),
       action: this.action.subarray(0, events),
       address: this.address.subarray(0, events),
       bytes: this.bytes.subarray(0, events),
       stream,
-      timeUs: this.timeUs.subarray(0, events),
+      timeUs,
       block,
       stack: this.stack.subarray(0, events),
-      stacks: this.stacks.stacks,
+      stacks: this.stacks.callStacks(),
+      pools: this.pools.names,
+      metadata: this.metadata.names,
+      tags: this.tags.names,
+      annotations: annotationsOf(annotations, timeUs),
       streams: streams.handles,
       eventStreams,
       blocks,
       initialSegments,
       allocations: blocks.count - blocks.initial,
-      spanSeconds: events === 0 ? 0 : (this.timeUs[events - 1] - this.timeUs[0]) / 1e6,
+      spanSeconds: events === 0 ? 0 : Math.max(0, timeUs[events - 1] - timeUs[0]) / 1e6,
       peakRequestedBytes: peaks.served,
       peakWithFailedBytes: peaks.withFailed,
-      recordedPeakReservedBytes: this.peakReserved(initialSegments, final),
+      recordedPeakReservedBytes: origin.peakReservedBytes ?? this.peakReserved(initialSegments, final),
     }
-  }
-
-  private grow(): void {
-    const capacity = this.action.length * 2
-    this.action = enlarged(this.action, new Uint8Array(capacity))
-    this.address = enlarged(this.address, new Float64Array(capacity))
-    this.bytes = enlarged(this.bytes, new Float64Array(capacity))
-    this.stream = enlarged(this.stream, new Float64Array(capacity))
-    this.timeUs = enlarged(this.timeUs, new Float64Array(capacity))
-    this.stack = enlarged(this.stack, new Int32Array(capacity))
   }
 
   private findBlocks(streams: StreamNumbers, stream: Uint32Array, final: FinalState | null) {
@@ -167,9 +148,8 @@ export class TraceBuilder {
       const number = orphans.length + i
       blocks.address[number] = held.address
       blocks.bytes[number] = held.bytes
-      blocks.grantedBytes[number] = held.grantedBytes ?? 0
       blocks.stream[number] = streams.of(held.stream)
-      blocks.stack[number] = held.stack ?? 0
+      this.describeHeld(blocks, number, held)
       if (held.pending) blocks.freeRequestedAt[number] = BEFORE
     })
     let next = initial
@@ -182,6 +162,7 @@ export class TraceBuilder {
         this.describeBlock(blocks, next, event, stream[event])
         blocks.allocatedAt[next] = event
         blocks.stack[next] = this.stack[event]
+        this.describeAllocated(blocks, next, event)
         at[place] = block[event] = next++
       } else {
         if (held === GONE) throw this.contradiction(event, 'frees a block that is already free')
@@ -196,8 +177,7 @@ export class TraceBuilder {
     for (const held of final?.blocks ?? []) {
       const number = at[places.get(held.address) ?? NO_BLOCK]
       if (number === undefined || number === GONE) continue
-      blocks.grantedBytes[number] = held.grantedBytes ?? 0
-      blocks.stack[number] ||= held.stack ?? 0
+      this.describeHeld(blocks, number, held)
     }
     return { block, blocks }
   }
@@ -206,6 +186,21 @@ export class TraceBuilder {
     blocks.address[number] = this.address[event]
     blocks.bytes[number] = this.bytes[event]
     blocks.stream[number] = stream
+  }
+
+  private describeAllocated(blocks: WritableBlocks, number: number, event: number): void {
+    if (this.pool !== null) blocks.pool[number] = this.pool[event]
+    if (this.metadatum !== null) blocks.metadata[number] = this.metadatum[event]
+    if (this.tag !== null) blocks.tag[number] = this.tag[event]
+    if (this.granted !== null) blocks.grantedBytes[number] = this.granted[event]
+  }
+
+  /** Adds to a block what the final state has and its alloc event has not. */
+  private describeHeld(blocks: WritableBlocks, number: number, held: FinalBlock): void {
+    blocks.grantedBytes[number] = held.grantedBytes ?? blocks.grantedBytes[number]
+    blocks.stack[number] ||= held.stack ?? 0
+    if (held.metadata !== undefined) blocks.metadata[number] ||= this.metadata.number(held.metadata)
+    if (held.tag !== undefined) blocks.tag[number] ||= this.tags.number(held.tag)
   }
 
   private requestFree(blocks: WritableBlocks, number: number, event: number): void {
@@ -235,7 +230,7 @@ export class TraceBuilder {
   private undoSegments(streams: StreamNumbers, stream: Uint32Array, final: FinalState | null): Segment[] {
     if (final === null) return []
     const set = new ReservedSegments(
-      final.segments.map(segment => ({ ...segment, stream: streams.of(segment.stream) })),
+      final.segments.map(segment => ({ ...segment, pool: segment.pool ?? 0, stream: streams.of(segment.stream) })),
     )
     for (let event = this.events - 1; event >= 0; event--) {
       set.undo(this.action[event], this.address[event], this.bytes[event], stream[event])
@@ -299,17 +294,21 @@ function emptyBlocks(initial: number, allocations: number) {
     count,
     initial,
     bytes: new Float64Array(count),
-    grantedBytes: new Float64Array(count),
+    grantedBytes: new Float64Array(count).fill(Number.NaN),
     address: new Float64Array(count),
     stream: new Uint32Array(count),
     allocatedAt: new Int32Array(count).fill(BEFORE),
     freeRequestedAt: new Int32Array(count).fill(NEVER),
     freeCompletedAt: new Int32Array(count).fill(NEVER),
     stack: new Int32Array(count),
+    pool: new Uint32Array(count),
+    metadata: new Uint32Array(count),
+    tag: new Uint32Array(count),
   } satisfies Blocks
 }
 
-function enlarged<T extends Uint8Array | Int32Array | Float64Array>(from: T, to: T): T {
-  to.set(from)
-  return to
+function timesBack(timeUs: Float64Array): number {
+  let count = 0
+  for (let event = 1; event < timeUs.length; event++) if (timeUs[event] < timeUs[event - 1]) count++
+  return count
 }

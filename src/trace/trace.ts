@@ -45,6 +45,37 @@ export interface Frame {
   readonly name: string
 }
 
+/**
+ * The different call stacks, as paths in a trie of frames. Stack number 0 is the empty stack. `stackFrames` makes the
+ * list of frames of a stack.
+ */
+export interface CallStacks {
+  /** how many stacks there are */
+  readonly count: number
+  /** by stack: the node of its innermost frame; node 0 is the root */
+  readonly node: Int32Array
+  /** by node: the node of the frame that called it */
+  readonly parent: Int32Array
+  /** by node: index into `frames`; -1 for the root */
+  readonly frame: Int32Array
+  /** the different frames */
+  readonly frames: readonly Frame[]
+}
+
+/** A part of a recording that the program or PyTorch has named, such as a step of an optimizer. */
+export interface Annotation {
+  /** its name */
+  readonly name: string
+  /** microseconds; NaN if it began before the recording */
+  readonly startUs: number
+  /** microseconds; NaN if the recording ends within it */
+  readonly endUs: number
+  /** number of the first event within it */
+  readonly start: number
+  /** number of the first event after it, or the count of events */
+  readonly end: number
+}
+
 /** Memory taken from the device in one piece; for an expandable segment, one mapped range. */
 export interface Segment {
   /** device address */
@@ -55,6 +86,8 @@ export interface Segment {
   readonly stream: number
   /** whether it is a range of an expandable segment */
   readonly expandable: boolean
+  /** index into `pools`; 0 for the default pool or if unknown */
+  readonly pool: number
 }
 
 /**
@@ -69,7 +102,10 @@ export interface Blocks {
   readonly initial: number
   /** as requested, before rounding */
   readonly bytes: Float64Array
-  /** the size of the block that served the request; 0 unless the block is held at the end of a recording that has it */
+  /**
+   * the size of the block that served the request; NaN if unknown. PyTorch's snapshots have it for the blocks that
+   * are held at their end, recordings of a pool of this package for all.
+   */
   readonly grantedBytes: Float64Array
   /** the address that the recording's allocator chose */
   readonly address: Float64Array
@@ -83,6 +119,12 @@ export interface Blocks {
   readonly freeCompletedAt: Int32Array
   /** index into `stacks`: the call stack of the allocation */
   readonly stack: Int32Array
+  /** index into `pools`: the private pool of the memory, such as a graph's; 0 for the default pool or if unknown */
+  readonly pool: Uint32Array
+  /** index into `metadata`: the text that the program had set when it allocated; 0 for none */
+  readonly metadata: Uint32Array
+  /** index into `tags`; 0 for none */
+  readonly tag: Uint32Array
 }
 
 /** A device of a recording whose events are left out. */
@@ -101,8 +143,8 @@ export interface Trace {
   readonly device: number
   /** other devices of the same recording, whose events are left out */
   readonly otherDevices: readonly OtherDevice[]
-  /** the allocator whose calls were recorded: PyTorch's, or a pool of this package */
-  readonly recorder: 'PyTorch' | 'cuda-mempool'
+  /** the allocator whose calls were recorded: PyTorch's, a pool of this package, RMM's, or CUDA's own */
+  readonly recorder: 'PyTorch' | 'cuda-mempool' | 'RMM' | 'CUDA'
   /**
    * PyTorch's allocator settings, as the environment variable PYTORCH_CUDA_ALLOC_CONF would name them: '' for its
    * defaults, null if the recording does not contain them
@@ -112,6 +154,12 @@ export interface Trace {
   readonly events: number
   /** events of the recording that were left out, because their kind is unknown or not about memory */
   readonly skippedEvents: number
+  /** events that the recording lost; null if it does not tell, as a ring buffer of PyTorch's */
+  readonly dropped: number | null
+  /** whether no block existed before the first event */
+  readonly complete: boolean
+  /** how often an event has an earlier time than the event before it */
+  readonly timesGoBack: number
   /** an `Action` for each event */
   readonly action: Uint8Array
   /** address of the block or segment; for an outOfMemory event the free bytes of the device, NaN if unknown */
@@ -126,8 +174,16 @@ export interface Trace {
   readonly block: Int32Array
   /** index into `stacks` */
   readonly stack: Int32Array
-  /** the different call stacks, innermost frame first; number 0 is the empty stack */
-  readonly stacks: readonly (readonly Frame[])[]
+  /** the different call stacks */
+  readonly stacks: CallStacks
+  /** PyTorch's ids of private pools, as `a,b`; number 0 is the default pool, `0,0` */
+  readonly pools: readonly string[]
+  /** the different texts that a program had set for allocations (`_set_memory_metadata`); number 0 is none, '' */
+  readonly metadata: readonly string[]
+  /** the different tags of a recorded `tagged` pool; number 0 is none, '' */
+  readonly tags: readonly string[]
+  /** named parts of the recording, by rising start */
+  readonly annotations: readonly Annotation[]
   /** the streams' handles in the recording, those of events first */
   readonly streams: readonly number[]
   /** how many of `streams` have events; the rest have initial blocks or segments only */
@@ -153,7 +209,14 @@ export interface Trace {
 
 /** The call stack of an event, innermost frame first; empty if none was recorded. */
 export function framesOf(trace: Trace, event: number): readonly Frame[] {
-  return trace.stacks[trace.stack[event]]
+  return stackFrames(trace.stacks, trace.stack[event])
+}
+
+/** The frames of a stack by its number, innermost first. */
+export function stackFrames({ node, parent, frame, frames }: CallStacks, stack: number): Frame[] {
+  const found: Frame[] = []
+  for (let at = node[stack]; at > 0; at = parent[at]) found.push(frames[frame[at]])
+  return found
 }
 
 /** A frame as text: `file:line function`. */

@@ -22,6 +22,8 @@
 // A graph holds captured fills, copies and kernels. A launch runs them one after the other in the launching stream,
 // in any order that the captured dependencies allow.
 
+import { formatBytes } from '../../base/bytes.js'
+import { showAsText } from '../../base/readable.js'
 import type { Driver } from '../driver.js'
 import { KernelCalls } from './calls/kernel-calls.js'
 import type { FaultRule } from './faults.js'
@@ -136,4 +138,17 @@ export class SimulatedDriver extends KernelCalls implements Driver {
     if (queue === undefined) throw new RangeError(`${stream} is no stream of this driver, or no context is current`)
     return queue
   }
+
+  /** One line for people, such as `SimulatedDriver { 2 devices of 140 GiB }`; console.log shows it. */
+  override toString(): string {
+    const { length } = this.devices
+    return `SimulatedDriver { ${length} ${length === 1 ? 'device' : 'devices'} of ${formatBytes(this.devices[0].capacityBytes)} }`
+  }
+
+  /** The plain values that JSON.stringify writes. */
+  toJSON(): object {
+    return { simulated: true, devices: this.devices.length, capacityBytes: this.devices[0].capacityBytes }
+  }
 }
+
+showAsText(SimulatedDriver)

@@ -10,6 +10,7 @@ import { type ByteSize, readSizes } from '../../base/byte-size.js'
 import { checkByteCount, describe, formatBytes, GiB } from '../../base/bytes.js'
 import { type OutOfMemoryError, PoolError } from '../../base/errors.js'
 import { checkOptionNames } from '../../base/option-names.js'
+import { showAsText } from '../../base/readable.js'
 import { type Context, unreachable } from '../../driver/context.js'
 import { Bump, type Span } from '../../heap/bump.js'
 import { MAX_UNITS, UNIT_BYTES } from '../../heap/size-classes.js'
@@ -61,6 +62,28 @@ export class ArenaMark {
     /** @internal */
     readonly span: Span,
   ) {}
+
+  /**
+   * Whether the arena was rewound to below the mark.
+   * @internal
+   */
+  get isRewound(): boolean {
+    return this.entry > this.span.last
+  }
+
+  private get isStale(): boolean {
+    return this.isRewound || !this.arena.isAtReset(this.resets)
+  }
+
+  /** One line for people, such as `ArenaMark { valid }`; console.log shows it. */
+  toString(): string {
+    return `ArenaMark { ${this.isStale ? 'stale' : 'valid'} }`
+  }
+
+  /** The plain values that JSON.stringify writes. */
+  toJSON(): object {
+    return { stale: this.isStale }
+  }
 }
 
 /** Memory that is handed out by moving a pointer, and given back all at once by `reset` or `rewind`. */
@@ -178,11 +201,19 @@ export class ArenaPool extends ClosablePool implements LaneArena {
     this.checkStream('rewind', stream)
     if (mark.arena !== this) throw new PoolError('rewind: the mark belongs to another arena')
     if (mark.resets !== this.resets) throw new PoolError('rewind: the arena was reset after the mark; take a new one')
-    if (mark.entry > mark.span.last) {
+    if (mark.isRewound) {
       throw new PoolError('rewind: the arena was rewound to below the mark since; rewind to the newest mark first')
     }
     this.giveBack(mark.entry, stream)
     this.goOn(stream)
+  }
+
+  /**
+   * Whether the arena is open, and was reset exactly so often.
+   * @internal
+   */
+  isAtReset(times: number): boolean {
+    return this.isAccepting && this.resets === times
   }
 
   /** Bytes not allocated, growth included: the largest possible allocation now. */
@@ -397,3 +428,5 @@ export function parseArenaOptions(options: ArenaOptions): { bytes: number; maxBy
   const [whole, most] = [bytes, maxBytes].map(size => Math.ceil(size / UNIT_BYTES) * UNIT_BYTES)
   return { bytes: whole, maxBytes: most, shared }
 }
+
+showAsText(ArenaMark)

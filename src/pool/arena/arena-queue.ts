@@ -34,6 +34,16 @@ export class ArenaLease implements Disposable {
   [Symbol.dispose](): void {
     this.close()
   }
+
+  /** One line for people, such as `ArenaLease { of ArenaPool { … } }`; console.log shows it. */
+  toString(): string {
+    return this.isOver ? 'ArenaLease { closed }' : `ArenaLease { of ${this.arena} }`
+  }
+
+  /** The plain values that JSON.stringify writes. */
+  toJSON(): object {
+    return { arena: this.arena, closed: this.isOver }
+  }
 }
 
 interface Waiter {
@@ -123,6 +133,12 @@ export class ArenaQueue implements Disposable {
     return `ArenaQueue { ${this.available} of ${this.count} arenas available, ${this.waiting} waiting }`
   }
 
+  /** The plain values that JSON.stringify writes. */
+  toJSON(): object {
+    const { count, available, waiting, closed } = this
+    return { device: this.clocks.context.ordinal, count, available, waiting, closed }
+  }
+
   private newArena(): ArenaPool {
     const arena = new ArenaPool(this.clocks, this.defaultStream, this.arenaOptions)
     this.arenas.add(arena)
@@ -161,4 +177,4 @@ function closedError(call: string): PoolError {
   return new PoolError(`${call}: the arenas are closed; create others`)
 }
 
-showAsText(ArenaQueue)
+showAsText(ArenaQueue, ArenaLease)

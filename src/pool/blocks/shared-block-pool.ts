@@ -125,6 +125,23 @@ export class SharedBlockPool<D = unknown> extends SharedPool<D> {
     return buffer
   }
 
+  /** The most bytes of all blocks. It is fixed: setting it throws PoolError. */
+  override get maxPoolBytes(): number {
+    return super.maxPoolBytes
+  }
+
+  override set maxPoolBytes(_limit: unknown) {
+    throw new PoolError('maxPoolBytes: the blocks of a block pool are fixed; make it with a larger maxCount instead')
+  }
+
+  /** As of shared caching pools. A request larger than a block rejects with OutOfMemoryError. */
+  override async whenAvailable(bytes: number, options?: { readonly signal?: AbortSignal }): Promise<void> {
+    this.checkOpen('whenAvailable')
+    checkByteCount(bytes, 'whenAvailable: bytes')
+    if (bytes > this.blockBytes) throw this.outOfMemory(bytes)
+    await super.whenAvailable(this.blockBytes, options)
+  }
+
   /** Throws PoolError: the pool is made with its first blocks. */
   override reserve(): never {
     throw new PoolError('reserve: a block pool is made with its blocks; raise count instead')

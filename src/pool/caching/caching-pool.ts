@@ -18,12 +18,13 @@ import type { GraphMemory } from '../../order/graph-memory.js'
 import { untilDone } from '../../order/polling.js'
 import { checkIsStream, checkStreamOf, type Stream } from '../../order/stream.js'
 import { type AccessLocation, checkUser, type PoolAccess, peerOf } from '../access.js'
-import { MOST_ALIGNMENT_BYTES, mostReservedBytes } from '../backing/backing.js'
+import { MOST_ALIGNMENT_BYTES } from '../backing/backing.js'
 import { DeviceBuffer as ImportedDeviceBuffer } from '../buffer.js'
+import { publishOutOfMemory } from '../channels.js'
 import { ClosablePool, type CloseReport } from '../closable-pool.js'
 import { groupLive, hasLabels, type LiveGroup, labelOf } from '../labels.js'
 import type { PoolStats } from '../pool.js'
-import type { ReservedWatch } from '../reserved-watch.js'
+import { ReservedWatch } from '../reserved-watch.js'
 import { AddressIndex } from './address-index.js'
 import { checkAlignment } from './alignment.js'
 import { type Block, type BlockOwner, markBefore, slackOf } from './block.js'
@@ -99,10 +100,10 @@ export class CachingPool extends ClosablePool implements BlockOwner {
   cacheMisses = 0
   protected readonly staleReason = 'the buffer was already freed; keep no reference to it after free()'
   /**
-   * tells the program when the pool grows or shrinks; null if it did not ask
+   * tells the program when the pool grows or shrinks, or makes a stream wait
    * @internal
    */
-  watch: ReservedWatch | null = null
+  watch = new ReservedWatch(undefined, undefined)
   /** the option `maxPoolBytes`, or what it was set to since */
   private limit: number
   private lastWaiter: Promise<unknown> = Promise.resolve()
@@ -212,7 +213,7 @@ export class CachingPool extends ClosablePool implements BlockOwner {
   processDeferred(): number {
     this.checkOpen('processDeferred')
     const settled = this.busily('processDeferred', () => this.central.processDeferred())
-    this.tellGrowth()
+    this.tellChanges(this.defaultStream)
     return settled
   }
 
@@ -225,7 +226,7 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     checkByteCount(bytes, 'trimTo: bytes', 0)
     const before = this.central.backing.reservedBytes
     this.busily('trimTo', () => this.central.trimTo(bytes))
-    this.tellGrowth()
+    this.tellChanges(this.defaultStream)
     return before - this.central.backing.reservedBytes
   }
 
@@ -239,7 +240,7 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     this.checkOpen('reserve')
     checkByteCount(bytes, 'reserve: bytes', 0)
     const added = this.busily('reserve', () => this.central.reserve(bytes))
-    this.tellGrowth()
+    this.tellChanges(this.defaultStream)
     if (added === null) throw noRoomToReserve(this.shortage(bytes, bytes))
     return added
   }
@@ -258,17 +259,10 @@ export class CachingPool extends ClosablePool implements BlockOwner {
   set maxPoolBytes(limit: ByteSize | `${number}%`) {
     this.checkOpen('maxPoolBytes')
     const { backing } = this.central
-    const deviceBytes = this.context.activate().cuDeviceTotalMem(this.context.device)
-    const limitBytes = limitOf(limit, deviceBytes)
-    const most = mostReservedBytes(
-      { ...this.config, limitBytes },
-      backing.stepBytes,
-      backing.kind === 'managed' ? Infinity : deviceBytes,
-    )
+    const limitBytes = limitOf(limit, this.context.activate().cuDeviceTotalMem(this.context.device))
+    this.central.setLimit(limitBytes)
     this.limit = limitBytes
-    const mutable: { limitBytes: number } = backing // it reads its limit anew at each growth
-    mutable.limitBytes = most
-    if (backing.reservedBytes > most) this.trimTo(most)
+    if (backing.reservedBytes > backing.limitBytes) this.trimTo(backing.limitBytes)
   }
 
   /**
@@ -294,11 +288,7 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     return untilDone(() => {
       signal?.throwIfAborted()
       this.processDeferred()
-      const { backing } = this.central
-      const usedBytes = this.caches.liveUnits * UNIT_BYTES + this.central.pendingBytes
-      const idleBytes = backing.reservedBytes - usedBytes
-      if (usedBytes + blockBytes > backing.limitBytes) return false
-      return idleBytes >= blockBytes || idleBytes + this.central.deviceRoom >= blockBytes
+      return this.central.mayHaveRoom(blockBytes, this.caches.liveUnits * UNIT_BYTES)
     })
   }
 
@@ -517,8 +507,10 @@ export class CachingPool extends ClosablePool implements BlockOwner {
       throw error
     }
     this.isBusy = false
-    if (buffer === null && !mayFail) throw this.outOfMemory(bytes)
-    return buffer
+    if (buffer !== null) return buffer
+    this.noteRefusal(bytes)
+    if (!mayFail) throw this.outOfMemory(bytes)
+    return null
   }
 
   /** Serves a request that no cache has a block for. */
@@ -526,7 +518,7 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     this.cacheMisses++
     this.caches.noteMiss(stream.slot, units)
     const record = this.central.allocate(units, alignUnits, stream.slot)
-    if (this.watch !== null) this.tellGrowth()
+    this.tellChanges(stream)
     return this.handOutFound(record, bytes, stream)
   }
 
@@ -574,8 +566,10 @@ export class CachingPool extends ClosablePool implements BlockOwner {
       throw error
     }
     this.isBusy = false
-    if (buffer === null && !mayFail) throw this.outOfMemory(bytes)
-    return buffer
+    if (buffer !== null) return buffer
+    this.noteRefusal(bytes)
+    if (!mayFail) throw this.outOfMemory(bytes)
+    return null
   }
 
   private takeBusy(
@@ -595,12 +589,18 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     const record = isCaptured
       ? this.central.arenas.allocate(units, alignUnits, stream)
       : this.reserveLent(units, alignUnits, stream)
-    this.tellGrowth()
+    this.tellChanges(stream)
     return this.handOutFound(record, bytes, stream)
   }
 
-  private tellGrowth(): void {
-    this.watch?.look(this.central.backing.reservedBytes)
+  private tellChanges(stream: Stream): void {
+    this.watch.lookAtWaits(this, this.central.insertedWaits, stream)
+    this.watch.lookAtReserved(this, this.central.backing.reservedBytes)
+  }
+
+  /** A request of `bytes` found no memory. Debug pools may try again. */
+  protected noteRefusal(bytes: number): void {
+    publishOutOfMemory(this, bytes)
   }
 
   /** Marks the pool as being changed, off the cached path, until `isBusy` is false again. */

@@ -10,7 +10,7 @@ import type { SegregatedFit } from '../../heap/segregated-fit.js'
 import { classOf, UNIT_BYTES } from '../../heap/size-classes.js'
 import type { Clocks } from '../../order/clocks.js'
 import type { Stream } from '../../order/stream.js'
-import { type Backing, SMALL_UNITS } from '../backing/backing.js'
+import { type Backing, mostReservedBytes, SMALL_UNITS } from '../backing/backing.js'
 import { SCARCE_SHARE } from '../backing/pieces/piece.js'
 import type { BlockCache } from './block-cache.js'
 import { GraphArenas } from './captures/graph-arenas.js'
@@ -272,6 +272,24 @@ export class CentralHeap {
   get deviceRoom(): number {
     if (this.backing.kind === 'managed') return Infinity
     return this.clocks.context.activate().cuMemGetInfo().freeBytes - this.config.leaveFreeBytes
+  }
+
+  /** Whether there may be room for a block of `bytes` while `liveBytes` are in use, if free memory can be joined. */
+  mayHaveRoom(bytes: number, liveBytes: number): boolean {
+    const { limitBytes, reservedBytes } = this.backing
+    const usedBytes = liveBytes + this.pendingBytes
+    const idleBytes = reservedBytes - usedBytes
+    if (usedBytes + bytes > limitBytes) return false
+    return idleBytes >= bytes || idleBytes + this.deviceRoom >= bytes
+  }
+
+  /** Sets the limit, which may be Infinity. Throws RangeError if it is less than one step of the backing. */
+  setLimit(limitBytes: number): void {
+    const { backing } = this
+    const totalBytes = this.clocks.context.activate().cuDeviceTotalMem(this.clocks.context.device)
+    const mostBytes = backing.kind === 'managed' ? Infinity : totalBytes
+    const mutable: { limitBytes: number } = backing // it reads its limit anew at each growth
+    mutable.limitBytes = mostReservedBytes({ ...this.config, limitBytes }, backing.stepBytes, mostBytes)
   }
 
   /** Gives idle memory back until at most `bytes` are reserved. */

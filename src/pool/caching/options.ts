@@ -58,8 +58,9 @@ export interface PoolOptions {
   /** memory that the pool takes when it is made, as by `pool.reserve` (0) */
   readonly initialBytes?: ByteSize
   /**
-   * called when a call has made the pool take memory from the device, after that call has returned; of a pool of one
-   * thread (none)
+   * called when a call has made the pool take memory from the device, after that call has returned. A shared pool
+   * calls it in the thread that made the pool, whichever thread's call it was, when that thread's event loop runs;
+   * changes in quick succession may come as one (none)
    */
   readonly onGrow?: (change: ReservedChange) => void
   /** the same for memory that the pool has given back (none) */
@@ -71,8 +72,7 @@ export interface PoolOptions {
 /** Options that act once, when a pool is made, or beside it. */
 export interface PoolExtras {
   readonly initialBytes: number
-  /** null without callbacks */
-  readonly watch: ReservedWatch | null
+  readonly watch: ReservedWatch
   readonly warnOnHeld: boolean
 }
 
@@ -155,17 +155,13 @@ export function parsePoolExtras(options: PoolOptions, limitBytes: number): PoolE
     const excess = `initialBytes (${formatBytes(initialBytes)}) exceeds maxPoolBytes (${formatBytes(limitBytes)})`
     throw new RangeError(`${excess}; lower it, or raise maxPoolBytes`)
   }
-  const { onGrow, onTrim, shared } = options
+  const { onGrow, onTrim } = options
   for (const [name, listener] of Object.entries({ onGrow, onTrim })) {
     if (listener === undefined) continue
     if (typeof listener !== 'function') throw new TypeError(`${name} must be a function, not ${describe(listener)}`)
-    if (shared === true) {
-      throw new TypeError(`${name} is for pools of one thread: a shared pool grows in another thread; look at stats()`)
-    }
   }
   const warnOnHeld = choice(options.warnOnHeld ?? true, 'warnOnHeld', [true, false])
-  const isWatched = onGrow !== undefined || onTrim !== undefined
-  return { initialBytes, watch: isWatched ? new ReservedWatch(onGrow, onTrim) : null, warnOnHeld }
+  return { initialBytes, watch: new ReservedWatch(onGrow, onTrim), warnOnHeld }
 }
 
 /** Parses `maxPoolBytes` for a device of `totalBytes`; Infinity stays. Throws TypeError or RangeError. */

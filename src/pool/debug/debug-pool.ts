@@ -15,6 +15,7 @@ import { checkAlignment } from '../caching/alignment.js'
 import { CachingPool, type LiveBlock, unknownAddress } from '../caching/caching-pool.js'
 import type { DebugConfig } from '../caching/debug-options.js'
 import type { PoolConfig } from '../caching/options.js'
+import { publishOutOfMemory } from '../channels.js'
 import type { CloseReport } from '../closable-pool.js'
 import { groupLive, type LiveGroup, labelOf } from '../labels.js'
 import type { PoolStats } from '../pool.js'
@@ -80,6 +81,10 @@ export class DebugPool extends CachingPool {
     return buffer
   }
 
+  protected override noteRefusal(): void {
+    // tryAllocate tells of a refusal once it has tried everything.
+  }
+
   override tryAllocate(bytes: number, stream: Stream = this.defaultStream, alignment?: number): DeviceBuffer | null {
     checkByteCount(bytes, 'bytes')
     checkIsStream('allocate', stream)
@@ -92,7 +97,10 @@ export class DebugPool extends CachingPool {
     if (block === null && this.hasRoomFor(blockBytes) && this.quarantine.shrinkTo(0, 'allocate')) {
       block = super.tryAllocate(blockBytes, stream, alignment)
     }
-    if (block === null) return null
+    if (block === null) {
+      publishOutOfMemory(this, bytes)
+      return null
+    }
     const isSampled = sites > 0 && this.served++ % sites === 0
     const allocation = new DebugAllocation(this, block, frontBytes, bytes, isSampled)
     try {

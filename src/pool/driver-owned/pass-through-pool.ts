@@ -11,7 +11,7 @@ import { checkUser } from '../access.js'
 import { isOutOfMemory, MOST_ALIGNMENT_BYTES } from '../backing/backing.js'
 import { DeviceBuffer } from '../buffer.js'
 import { checkAlignment } from '../caching/alignment.js'
-import { closedError } from '../closable-pool.js'
+import { closedError, warnOfHeld } from '../closable-pool.js'
 import { beyondDevice } from '../out-of-memory.js'
 import { Pool, type PoolStats } from '../pool.js'
 import { RecordAllocation, type RecordPool } from '../record-allocation.js'
@@ -33,6 +33,8 @@ export abstract class PassThroughPool extends Pool implements RecordPool, Dispos
   private peakLiveBytes = 0
   private allocations = 0
   private frees = 0
+  /** whether a process warning tells of buffers that were held when a `using` block closed the pool */
+  warnOnHeld = true
   /** true after `close` */
   closed = false
 
@@ -163,9 +165,14 @@ export abstract class PassThroughPool extends Pool implements RecordPool, Dispos
     })
   }
 
-  /** The same as `close()`. */
+  /**
+   * `close()` at the end of a `using` block. Warns by `process.emitWarning` of buffers that were still held, unless
+   * `warnOnHeld` is false.
+   */
   [Symbol.dispose](): void {
+    const report = { lostBuffers: this.allocations - this.frees, lostBytes: this.liveBytes }
     this.close()
+    if (this.warnOnHeld) warnOfHeld(this.constructor.name, report)
   }
 
   /**

@@ -17,7 +17,7 @@ import { byteLengthOf, type TypedArrayConstructor, type TypedArrayOf } from '../
 import { type PinnedMemory, PinnedSegments } from '../backing/pinned-segments.js'
 import type { DeviceBuffer } from '../buffer.js'
 import { CachingPool } from '../caching/caching-pool.js'
-import type { CloseReport } from '../closable-pool.js'
+import { type CloseReport, warnOfHeld } from '../closable-pool.js'
 import { type PoolStats, poolJson, poolText } from '../pool.js'
 import type { SharedPool } from '../shared/shared-pool.js'
 import { HostArray, HostBuffer } from './host-buffer.js'
@@ -36,6 +36,8 @@ interface HostParts {
 export abstract class HostPool implements Disposable {
   /** the device whose streams copy from and to the memory */
   readonly context: Context
+  /** whether a process warning tells of buffers that were held when a `using` block closed the pool */
+  warnOnHeld = true
   /**
    * finds the memory at an address
    * @internal
@@ -127,9 +129,13 @@ export abstract class HostPool implements Disposable {
     return report
   }
 
-  /** The same as `close()`. */
+  /**
+   * `close()` at the end of a `using` block. Warns by `process.emitWarning` of buffers that were still held, unless
+   * `warnOnHeld` is false.
+   */
   [Symbol.dispose](): void {
-    this.close()
+    const report = this.close()
+    if (this.warnOnHeld) warnOfHeld('HostPool', report, true)
   }
 
   /** One line for people and logs, as of the other pools; console.log shows it. */

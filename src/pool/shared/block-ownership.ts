@@ -138,6 +138,8 @@ export class BlockOwnership {
   private adoptedBuffer(record: number, stream: Stream): DeviceBuffer {
     this.addresses.note(record)
     const tag = this.words[record << 4]
+    const { labels } = this.state
+    if (labels.any) labels.retag(record, (tag & ~1) - 8, tag & ~1)
     const isOwn = this.state.records.ownerOf(record) === this.state.thread
     const block = isOwn ? this.cache.admit(record) : this.adoptedBlock(record, tag, stream)
     if (block.stream !== stream) block.stream = stream

@@ -29,6 +29,8 @@ export interface ServerData {
   readonly state: ServedPoolState
   /** buffer of a ThreadStart for this pool alone */
   readonly start: SharedArrayBuffer
+  /** takes the reserved bytes when they have changed; null if the program did not ask for that */
+  readonly changes: MessagePort | null
 }
 
 /** The worker data of the thread. */
@@ -46,14 +48,15 @@ export function servePools({ first, port, doorbell: buffer }: ServerThreadData, 
   const servers = new PoolServerGroup(() => {
     if (servers.count === 0) attached.abandon()
   })
-  const add = ({ device: _, ...pool }: ServedPoolState, start: ThreadStart) => {
+  const add = ({ state: { device: _, ...pool }, changes }: ServerData, start: ThreadStart) => {
     try {
       const clocks = attached.attach()
       const state = new SharedState(pool, seenBy(clocks, pool.config))
       const onClose = () => {
         if (servers.count === 1) attached.leave()
       }
-      servers.add(new PoolServer(state, clocks, pool.config, attached.outside, onClose))
+      const onChange = changes === null ? null : (reservedBytes: number) => changes.postMessage(reservedBytes)
+      servers.add(new PoolServer(state, clocks, pool.config, attached.outside, onClose, onChange))
     } catch (error) {
       if (servers.count === 0) attached.abandon()
       start.fail(error)
@@ -61,7 +64,7 @@ export function servePools({ first, port, doorbell: buffer }: ServerThreadData, 
     }
     start.succeed()
   }
-  add(first.state, started)
+  add(first, started)
   for (;;) {
     const { rings } = doorbell
     for (let next = receiveMessageOnPort(port); next !== undefined; next = receiveMessageOnPort(port)) {
@@ -71,7 +74,7 @@ export function servePools({ first, port, doorbell: buffer }: ServerThreadData, 
         return
       }
       const start = new ThreadStart(data.start)
-      if (start.begin()) add(data.state, start)
+      if (start.begin()) add(data, start)
     }
     doorbell.sleep(rings, servers.serve())
   }

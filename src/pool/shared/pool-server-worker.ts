@@ -19,18 +19,18 @@ export class PoolServerWorker {
   private running: Running | null = null
 
   /**
-   * Hands over a new pool; call `await` next. Throws MissingFileError, in the name of `call`, when the worker's file
-   * is missing.
+   * Hands over a new pool; call `await` next. `changes` takes the reserved bytes of the pool whenever they have
+   * changed. Throws MissingFileError, in the name of `call`, when the worker's file is missing.
    */
-  begin(call: string, state: ServedPoolState): ThreadStart {
+  begin(call: string, state: ServedPoolState, changes: MessagePort | null = null): ThreadStart {
     const start = new ThreadStart()
-    const data: ServerData = { state, start: start.buffer }
+    const data: ServerData = { state, start: start.buffer, changes }
     if (this.running === null || this.running.start.hasEnded) {
       this.running = { port: this.startThread(call, data), start }
       return start
     }
     start.runsIn(this.running.start)
-    this.running.port.postMessage(data)
+    this.running.port.postMessage(data, portsOf(data))
     this.doorbell.ring()
     return start
   }
@@ -60,9 +60,14 @@ export class PoolServerWorker {
     const { port1, port2 } = new MessageChannel()
     port1.unref()
     const data: ServerThreadData = { first, port: port2, doorbell: this.doorbell.buffer }
-    const server = new Worker(file, { workerData: data, transferList: [port2], execArgv: [] })
+    const server = new Worker(file, { workerData: data, transferList: [port2, ...portsOf(first)], execArgv: [] })
     server.on('error', () => {}) // may come when no event loop runs; `start` carries the reason
     server.unref()
     return port1
   }
+}
+
+/** The ports of a message, which move to the worker. */
+function portsOf({ changes }: ServerData): MessagePort[] {
+  return changes === null ? [] : [changes]
 }

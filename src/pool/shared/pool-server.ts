@@ -40,6 +40,9 @@ export type Question =
   | { readonly ask: 'prepare'; readonly units: number }
   | { readonly ask: 'trim' | 'reserve'; readonly bytes: number }
   | { readonly ask: 'reclaim'; readonly thread: number }
+  | { readonly ask: 'hasRoom'; readonly bytes: number; readonly liveBytes: number }
+  /** null: no limit, for JSON has no Infinity */
+  | { readonly ask: 'limit'; readonly bytes: number | null }
 
 interface BlockQuestion {
   readonly ask: 'allocate'
@@ -79,7 +82,9 @@ export class PoolServer {
   /** by stream slot */
   private readonly users: SlotUser[] = []
   /** new memory taken beyond a request: at least a granule, or nothing */
-  private readonly aheadUnits: number
+  private aheadUnits = 0
+  /** whether such memory is taken at all */
+  private readonly isAhead: boolean
   /** the option `readyBytes`, in whole steps of the backing */
   private readonly readyUnits: number
   /** whether the pool was trimmed after the last request for memory */
@@ -92,6 +97,8 @@ export class PoolServer {
   /** the memory was given back */
   closed = false
   private sweptAt = 0
+  /** the reserved bytes that the program was told last */
+  private toldBytes = 0
   /** `baseChanges` of the bases that all threads know; -1 for none */
   private publishedBases = -1
   /** until the next sweep */
@@ -106,17 +113,27 @@ export class PoolServer {
     private readonly outside: UnlockedDriver,
     /** called when the memory was given back, before the closing thread gets its answer */
     private readonly onClose: () => void = () => {},
+    /** called after a round in which the reserved bytes have changed; null if the program did not ask for that */
+    private readonly onChange: ((reservedBytes: number) => void) | null = null,
   ) {
     state.caches.biasedLock.prepare()
     this.waitingRequests = new WaitingRequests(clocks)
     this.central = this.within(() => new CentralHeap(state.records, state.caches, clocks, config, state.memory))
-    const most = Math.min(MOST_AHEAD_BYTES, this.central.backing.limitBytes * AHEAD_SHARE)
     const { stepBytes } = this.central.backing
     const isPlanned = typeof config.backing === 'object' // the plan fixes how much is taken at a time
     this.readyUnits = (Math.ceil(config.readyBytes / stepBytes) * stepBytes) / UNIT_BYTES
-    const isAhead = isPlanned || this.readyUnits > 0
-    this.aheadUnits = isAhead ? 0 : (Math.floor(most / stepBytes) * stepBytes) / UNIT_BYTES
+    this.isAhead = !isPlanned && this.readyUnits === 0
+    this.noteLimit(config.limitBytes)
     state.figures[Figure.server] = state.thread
+  }
+
+  /** The limit is now `limitBytes`, which may be Infinity. */
+  private noteLimit(limitBytes: number): void {
+    const { limitBytes: mostBytes, stepBytes } = this.central.backing
+    const aheadBytes = Math.min(MOST_AHEAD_BYTES, mostBytes * AHEAD_SHARE)
+    if (this.isAhead) this.aheadUnits = (Math.floor(aheadBytes / stepBytes) * stepBytes) / UNIT_BYTES
+    this.refusedAtBytes = -1
+    this.state.figures[Figure.limitBytes] = limitBytes
   }
 
   /** The pool cannot be served any more: every request throws `reason` from now on. */
@@ -137,8 +154,18 @@ export class PoolServer {
     for (const asker of this.waitingRequests.askers) channel.reply(asker, () => this.goOn(asker))
     const requests = channel.answer((question, asker) => this.begin(question as Question, asker))
     if (this.closed) registry.forget(thread)
-    else this.keepReady()
+    else {
+      this.keepReady()
+      this.tellChange()
+    }
     return requests
+  }
+
+  private tellChange(): void {
+    const { reservedBytes } = this.central.backing
+    if (this.onChange === null || reservedBytes === this.toldBytes) return
+    this.toldBytes = reservedBytes
+    this.onChange(reservedBytes)
   }
 
   /** How many milliseconds the pool needs no round, unless the doorbell rings. */
@@ -243,6 +270,11 @@ export class PoolServer {
         return central.trimTo(question.bytes)
       case 'reserve':
         return central.reserve(question.bytes)
+      case 'hasRoom':
+        central.processDeferred()
+        return central.mayHaveRoom(question.bytes, question.liveBytes)
+      case 'limit':
+        return this.setLimit(question.bytes ?? Infinity)
       case 'shortage':
         return this.shortage()
       case 'check':
@@ -322,6 +354,14 @@ export class PoolServer {
     const { backing } = this.central
     assert(backing instanceof SegmentBacking && backing.source instanceof PinnedSegments, 'only host pools ask for it')
     return backing.source
+  }
+
+  private setLimit(limitBytes: number): void {
+    const { central } = this
+    central.setLimit(limitBytes)
+    this.noteLimit(limitBytes)
+    const { backing } = central
+    if (backing.reservedBytes > backing.limitBytes) central.trimTo(backing.limitBytes)
   }
 
   private shortage(): SharedShortage {

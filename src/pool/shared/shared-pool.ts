@@ -8,6 +8,8 @@
 //
 // The file is long because the cached path and the public verbs share private state.
 
+import { setImmediate } from 'node:timers/promises'
+import type { ByteSize } from '../../base/byte-size.js'
 import { checkByteCount, describe } from '../../base/bytes.js'
 import { type OutOfMemoryError, PoolError } from '../../base/errors.js'
 import { type Context, unreachable } from '../../driver/context.js'
@@ -15,6 +17,7 @@ import { ownerWordOf, Phase } from '../../heap/owner-word.js'
 import { Double, State, Word } from '../../heap/records.js'
 import { UNIT_BYTES } from '../../heap/size-classes.js'
 import type { Clocks } from '../../order/clocks.js'
+import { untilDone } from '../../order/polling.js'
 import { checkIsStream, checkStreamOf, type Stream } from '../../order/stream.js'
 import { MOST_WORKERS, ThreadRegistry } from '../../threads/thread-registry.js'
 import { MOST_ALIGNMENT_BYTES } from '../backing/backing.js'
@@ -24,11 +27,12 @@ import { type Block, type BlockOwner, slackOf } from '../caching/block.js'
 import { blockUnits } from '../caching/block-units.js'
 import { unknownAddress } from '../caching/caching-pool.js'
 import { seenBy } from '../caching/central-heap.js'
-import type { PoolConfig } from '../caching/options.js'
+import { limitOf, type PoolConfig } from '../caching/options.js'
 import { noRoomToReserve, outOfMemory, type Shortage } from '../caching/shortage.js'
 import { classUnits } from '../caching/stream-caches.js'
+import { publishOutOfMemory } from '../channels.js'
 import { ClosablePool, type CloseReport } from '../closable-pool.js'
-import { labelOf } from '../labels.js'
+import { groupLive, type LiveGroup } from '../labels.js'
 import type { PoolStats } from '../pool.js'
 import { checkTransferred, checkTransferredList, type TransferredBuffer } from '../transferred-buffer.js'
 import { AddressLookup } from './address-lookup.js'
@@ -37,6 +41,7 @@ import { BlockOwnership } from './block-ownership.js'
 import { LockedHeaps } from './locked-heaps.js'
 import type { Question, Reclaimed, SharedShortage } from './pool-server.js'
 import { ServerClient } from './server-client.js'
+import type { SharedLabels } from './shared-labels.js'
 import { Count, type PoolThread, type SharedLiveBlock, SharedReport } from './shared-report.js'
 import { COUNT_LINE, Figure, type SharedPoolState, SharedState } from './shared-state.js'
 import { type CacheLimits, cacheLimits, ThreadCache } from './thread-cache.js'
@@ -50,6 +55,8 @@ const CACHED_BLOCK_SHARE = 1 / 512
 const CACHED_STREAM_SHARE = 1 / 64
 /** How long to wait for /proc to drop a thread that has exited. */
 const REAP_TIMEOUT_MS = 200
+/** Most milliseconds between two looks of `whenAvailable`. A look walks all blocks and asks the pool server. */
+const MOST_POLL_MS = 16
 const NO_CAPTURES = 'a shared pool does not serve a stream that is being captured; use a pool of this thread'
 
 const enum Tag {
@@ -85,6 +92,12 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
   private readonly seen: Float64Array
   /** the stamps of frees less one: the clocks', or all -1 for a pool that is not stream-ordered */
   private readonly marked: Float64Array
+  /**
+   * the bytes that the pool server reports, for the callbacks of the thread that made the pool; null without them
+   * @internal
+   */
+  changes: { close(): void } | null = null
+  private lastWaiter: Promise<unknown> = Promise.resolve()
   protected readonly staleReason =
     'the buffer was already freed, or handed to another thread; keep no reference to it after that'
 
@@ -113,7 +126,7 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
     this.ownership = new BlockOwnership(this.state, this.cache, this.addresses, this, clocks, defaultStream, number)
     this.heaps = new LockedHeaps(this.state, this.cache, clocks, this.seen, config.deterministic, config.readyBytes)
     this.server = new ServerClient(this.state, clocks, this.heaps, meanwhile)
-    this.report = new SharedReport(this.state, clocks, config.limitBytes)
+    this.report = new SharedReport(this.state, clocks)
     this.counts = this.state.counts.subarray(thread * COUNT_LINE, (thread + 1) * COUNT_LINE)
     this.roundingMask = config.minBlockBytes - 1
     this.smallMask = config.powerOfTwo ? 0 : 2 ** 30 - 1
@@ -132,6 +145,11 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
   override share(): SharedPoolState<D> {
     this.checkOpen('share')
     return this.descriptor
+  }
+
+  /** @internal */
+  get labels(): SharedLabels {
+    return this.state.labels
   }
 
   /** How much one thread may cache. */
@@ -352,6 +370,48 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
   }
 
   /**
+   * As `CachingPool.maxPoolBytes`, for all threads together: any of them can set it, and all see the new limit at
+   * once. The pool server gives idle memory back, while this thread waits.
+   */
+  get maxPoolBytes(): number {
+    return this.state.figures[Figure.limitBytes]
+  }
+
+  /** Changes the limit. */
+  set maxPoolBytes(limit: ByteSize | `${number}%`) {
+    this.checkOpen('maxPoolBytes')
+    const limitBytes = limitOf(limit, this.context.activate().cuDeviceTotalMem(this.context.device))
+    this.ask({ ask: 'limit', bytes: limitBytes === Infinity ? null : limitBytes })
+  }
+
+  /**
+   * As `CachingPool.whenAvailable`, for memory that any thread frees. Waiters of one thread come in turn; a waiter of
+   * another thread may take the memory first, so use `tryAllocate`, and wait again if it returns null. Looks up to 60
+   * times a second.
+   */
+  async whenAvailable(bytes: number, { signal }: { readonly signal?: AbortSignal } = {}): Promise<void> {
+    this.checkOpen('whenAvailable')
+    checkByteCount(bytes, 'whenAvailable: bytes')
+    const blockBytes = blockUnits(bytes, this.config) * UNIT_BYTES
+    const { totalBytes } = this.context.activate().cuMemGetInfo()
+    const deviceBytes = this.config.backing === 'managed' ? Infinity : totalBytes
+    if (blockBytes > Math.min(this.maxPoolBytes, deviceBytes)) throw this.outOfMemory(bytes)
+    // The waiter before has the next turn of the event loop for its allocation.
+    const mine = this.lastWaiter.then(() => setImmediate()).then(() => this.untilRoom(blockBytes, signal))
+    this.lastWaiter = mine.catch(() => {})
+    await mine
+  }
+
+  private untilRoom(bytes: number, signal: AbortSignal | undefined): Promise<void> {
+    const hasRoom = () => {
+      signal?.throwIfAborted()
+      this.checkOpen('whenAvailable')
+      return this.ask({ ask: 'hasRoom', bytes, liveBytes: this.stats().liveBytes }) as boolean
+    }
+    return untilDone(hasRoom, true, MOST_POLL_MS)
+  }
+
+  /**
    * Counters of all threads together. No thread is stopped: while others work, each block is counted as it is found.
    * Peaks are those noticed when the pool server looked at all blocks.
    */
@@ -361,7 +421,12 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
 
   /** Every buffer that a thread holds, or that is on its way between threads, in no particular order. */
   live(): SharedLiveBlock[] {
-    return this.report.live((record, tag) => labelOf(this, record, tag))
+    return this.report.live()
+  }
+
+  /** The live buffers of all threads by their label, most bytes first; those without one have the name ''. */
+  liveByLabel(): LiveGroup[] {
+    return groupLive<SharedLiveBlock>(this.live(), ({ label }) => label)
   }
 
   /** The threads that use the pool, its pool server included, and those that ended while they held buffers. */
@@ -413,6 +478,7 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
     this.state.registry.forget(this.state.thread)
     this.acceptedClocks = null
     this.ownership.clear()
+    this.changes?.close()
     return { lostBuffers: buffers, lostBytes: bytes }
   }
 
@@ -466,6 +532,7 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
       stream.trusted === undefined
         ? this.findLent(units, stream, alignment)
         : this.findBlock(units, stream.slot, alignment)
+    if (block === null) publishOutOfMemory(this, bytes)
     if (block === null && mayFail) return null
     if (block === null) throw this.outOfMemory(bytes)
     return this.handOut(block, slackOf(block, bytes), stream)
@@ -586,6 +653,7 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
       deviceTotalBytes: totalBytes,
       config: this.config,
       backing: { kind, stepBytes },
+      labels: this.labels.any ? this.liveByLabel().filter(({ name }) => name !== '') : [],
     }
   }
 

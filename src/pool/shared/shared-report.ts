@@ -40,7 +40,6 @@ export class SharedReport {
   constructor(
     private readonly state: SharedState,
     private readonly clocks: Clocks,
-    private readonly limitBytes: number,
   ) {}
 
   stats(isOpen: boolean): PoolStats {
@@ -56,7 +55,7 @@ export class SharedReport {
       cachedBytes: cachedUnits * UNIT_BYTES,
       pendingBytes: isOpen ? memory.pendingUnits * UNIT_BYTES + figures[Figure.deferredBytes] : 0,
       largestFreeBytes: isOpen ? memory.largestFreeUnits * UNIT_BYTES : 0,
-      limitBytes: this.limitBytes,
+      limitBytes: figures[Figure.limitBytes],
       liveBuffers: liveBlocks,
       allocations,
       frees: Math.max(0, allocations - liveBlocks), // a thread counts a buffer just after it has it
@@ -70,9 +69,8 @@ export class SharedReport {
     return this.state.counts.reduce((all, one, index) => (index % COUNT_LINE === count ? all + one : all), 0)
   }
 
-  /** `labelOf` tells the label of a record. */
-  live(labelOf: (record: number, tag: number) => string = () => ''): SharedLiveBlock[] {
-    const { records, registry, bases } = this.state
+  live(): SharedLiveBlock[] {
+    const { records, registry, bases, labels } = this.state
     const { words, doubles } = records
     const blocks: SharedLiveBlock[] = []
     for (let record = records.first; record < records.used; record++) {
@@ -85,7 +83,7 @@ export class SharedReport {
         byteLength: doubles[(record << 3) | Double.requested],
         blockBytes: words[base | Word.units] * UNIT_BYTES,
         stream: this.handleOf(words[base | Word.key] - 1),
-        label: labelOf(record, words[base] & ~1),
+        label: labels.get(record, words[base] & ~1),
         thread: worker === NO_THREAD ? NO_THREAD : registry.nameOf(worker),
       })
     }

@@ -19,10 +19,11 @@ import { MOST_WORKERS, REGISTRY_WORDS, ThreadRegistry } from '../../threads/thre
 import { FreeMemory, MOST_VIEWS } from '../caching/free-memory.js'
 import type { PoolConfig } from '../caching/options.js'
 import { closedError } from '../closable-pool.js'
+import { labelWords, SharedLabels } from './shared-labels.js'
 import { ThreadCaches } from './thread-caches.js'
 
 /** Grows with each change of the layout. */
-export const LAYOUT_VERSION = 8
+export const LAYOUT_VERSION = 9
 /** Most blocks of a pool at a time, free ones and holes included. */
 const MOST_RECORDS = 2 ** 19 - 1
 /** Records kept for the pool server, which moves and gives back memory, and for blocks that are split off. */
@@ -40,6 +41,8 @@ export const enum Figure {
   growths,
   insertedWaits,
   deferredBytes,
+  /** the most bytes that the pool may reserve */
+  limitBytes,
   /** number of the pool server's thread; 0 before it has begun, CLOSED once it has closed the pool */
   server,
   count,
@@ -139,7 +142,8 @@ function layOut(
   const records = new RecordTable(region, MOST_RECORDS, MOST_WORKERS)
   const caches = new ThreadCaches(records, region, registry, isFenced)
   const memory = new FreeMemory(records, caches, seen, { region, ranges, granules, granuleUnits })
-  return { lockWords, registry, threadIds, figures, bases, channel, counts, records, caches, memory }
+  const labels = new SharedLabels(region.int32(labelWords(MOST_RECORDS)))
+  return { lockWords, registry, threadIds, figures, bases, channel, counts, records, caches, memory, labels }
 }
 
 export class SharedState {
@@ -155,6 +159,7 @@ export class SharedState {
   readonly records: RecordTable
   readonly caches: ThreadCaches
   readonly memory: FreeMemory
+  readonly labels: SharedLabels
   /** this thread's number */
   readonly thread: number
   readonly lock: RobustLock
@@ -181,6 +186,7 @@ export class SharedState {
     this.records = parts.records
     this.caches = parts.caches
     this.memory = parts.memory
+    this.labels = parts.labels
     this.thread = this.registry.enter() || this.awaitNumber(meanwhile)
     this.threadIds[this.thread] = threadId
     this.caches.enter(this.thread)

@@ -1,3 +1,6 @@
+import { formatBytes } from '../../base/bytes.js'
+import { showAsText } from '../../base/readable.js'
+
 /** A quantity: its value now, its highest value, and the sum of all additions. */
 export class Counter {
   /** the highest value of `current` */
@@ -40,6 +43,17 @@ export class Counter {
   exceeds(amount: number, limit: number): boolean {
     return this.value + amount > limit && this.current + amount > limit
   }
+
+  /** One line for people, such as `Counter { 5 now, 7 at the peak, 12 in all }`; console.log shows it. */
+  toString(): string {
+    return `Counter { ${this.current} now, ${this.peak} at the peak, ${this.total} in all }`
+  }
+
+  /** The plain values that JSON.stringify writes. */
+  toJSON(): object {
+    const { current, peak, total } = this
+    return { current, peak, total }
+  }
 }
 
 /** Counts of allocations and frees since the counters started at zero. */
@@ -72,4 +86,20 @@ export class Counters {
     this.bytes.subtract(bytes)
     this.allocations.subtract(count)
   }
+
+  /** One line for people, such as `Counters { 3 MiB in 2 buffers, at most 5 MiB }`; console.log shows it. */
+  toString(): string {
+    const { bytes, allocations } = this
+    const buffers = `${allocations.current} ${allocations.current === 1 ? 'buffer' : 'buffers'}`
+    const now = `${formatBytes(bytes.current)} in ${buffers}`
+    return `${this.constructor.name} { ${now}, at most ${formatBytes(bytes.peak)} }`
+  }
+
+  /** The plain values that JSON.stringify writes. */
+  toJSON(): object {
+    const { bytes, allocations } = this
+    return { bytes, allocations }
+  }
 }
+
+showAsText(Counter, Counters)

@@ -119,6 +119,14 @@ export class TaggedPool extends Wrapper {
     return this.scopes.run(this.account(tag), work)
   }
 
+  /**
+   * The tag of the innermost scope; null outside of all scopes.
+   * @internal
+   */
+  get currentTag(): string | null {
+    return this.scopes.getStore()?.tag ?? null
+  }
+
   /** The figures by tag, for all tags that have a limit or were used. */
   statsByTag(): Record<string, TagStats> {
     const rows = Array.from(this.accounts.values(), ({ tag, bytes, allocations, limitBytes }): [string, TagStats] => [
@@ -189,4 +197,10 @@ export class TaggedPool extends Wrapper {
     }
     return account
   }
+}
+
+/** The outermost tagged pool among a pool and the pools that it wraps; null for none. */
+export function taggedPoolOf(pool: Pool): TaggedPool | null {
+  if (pool instanceof TaggedPool) return pool
+  return pool instanceof Wrapper ? taggedPoolOf(pool.upstream) : null
 }

@@ -1,6 +1,6 @@
 // The places in a program that hold memory at one event.
 
-import { type Frame, frameText, type Trace } from '../trace.js'
+import { type Frame, frameText, stackFrames, type Trace } from '../trace.js'
 
 /** The blocks held by a line of the program. */
 export interface Holder {
@@ -30,7 +30,7 @@ export function holdersOf(trace: Trace, live: readonly number[]): Holder[] {
     const stack = blocks.stack[number]
     let place = sites.get(stack)
     if (place === undefined) {
-      place = siteOf(stacks[stack])
+      place = siteOf(stackFrames(stacks, stack))
       sites.set(stack, place)
     }
     const { site, through } = place

@@ -1,7 +1,7 @@
 // The memory of a recording at one event: the blocks in use, and the idle pieces of the segments.
 
-import { roundPytorchBytes } from '../pytorch/policy-blocks.js'
-import { isSmallSegment, worthSplitting } from '../pytorch/pytorch-policy.js'
+import { isSmallSegment, worthSplitting } from '../pytorch/model/placement-rules.js'
+import { roundPytorchBytes } from '../pytorch/model/policy-blocks.js'
 import type { ReservedSegments } from '../reserved-segments.js'
 import { Action, type Segment, type Trace } from '../trace.js'
 
@@ -45,8 +45,11 @@ export function memoryAt(trace: Trace, event: number, segments: ReservedSegments
   }
   used.sort((a, b) => blocks.address[a] - blocks.address[b])
   const list = segments.list()
-  const reservedBytes =
-    trace.recordedPeakReservedBytes === null ? null : list.reduce((sum, { bytes }) => sum + bytes, 0)
+  const hasSegments =
+    trace.initialSegments.length > 0 ||
+    trace.action.includes(Action.segmentAlloc) ||
+    trace.action.includes(Action.segmentMap)
+  const reservedBytes = hasSegments ? list.reduce((sum, { bytes }) => sum + bytes, 0) : null
   return { live, liveBytes, waitingBytes, reservedBytes, idle: idlePieces(trace, list, used) }
 }
 

@@ -1,8 +1,8 @@
 // The requests of a recording that failed: the memory at that moment, and why it did not suffice.
 
 import { MiB } from '../../base/bytes.js'
-import { MOST_SMALL_BYTES, roundUp } from '../pytorch/policy-blocks.js'
-import { isSmallSegment, pytorchSegmentBytes } from '../pytorch/pytorch-policy.js'
+import { isSmallSegment, pytorchSegmentBytes } from '../pytorch/model/placement-rules.js'
+import { MOST_SMALL_BYTES, roundUp } from '../pytorch/model/policy-blocks.js'
 import { ReservedSegments } from '../reserved-segments.js'
 import { Action, framesOf, frameText, type Trace } from '../trace.js'
 import { type Holder, holdersOf, siteOf } from './holders.js'

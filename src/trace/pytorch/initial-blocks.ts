@@ -2,8 +2,8 @@
 // the bytes of their blocks. So what PyTorch rounded up, and what it did not split off, is inferred.
 
 import { Action, type Segment, type Trace } from '../trace.js'
-import { roundPytorchBytes, type UsedRange } from './policy-blocks.js'
-import { isSmallSegment, MOST_UNSPLIT_BYTES, worthSplitting } from './pytorch-policy.js'
+import { isSmallSegment, MOST_UNSPLIT_BYTES, worthSplitting } from './model/placement-rules.js'
+import { roundPytorchBytes, type UsedRange } from './model/policy-blocks.js'
 
 interface InitialSegment {
   readonly segment: Segment

@@ -32,23 +32,35 @@ export function longLittleEndian(bytes: Uint8Array, at: number, length: number):
   return Number(BigInt.asIntN(8 * length, BigInt(`0x${hex}`)))
 }
 
+const NOT_ASCII = -1
+
+function indexOf(bytes: Uint8Array, at: number, length: number): number {
+  let hash = 0
+  let union = 0
+  for (let i = at; i < at + length; i++) {
+    const byte = bytes[i]
+    union |= byte
+    hash = (Math.imul(hash, 31) + byte) | 0
+  }
+  return union >= 0x80 ? NOT_ASCII : hash & (CACHED_TEXTS - 1)
+}
+
 /** Texts of a file by their bytes: a snapshot repeats a few names a million times. */
 export class TextCache {
   private readonly texts: string[] = new Array(CACHED_TEXTS).fill('')
 
-  constructor(private readonly bytes: Buffer) {}
+  /** `expected` are ASCII literals of the source code: V8 compares these by their addresses. */
+  constructor(
+    private readonly bytes: Buffer,
+    expected: readonly string[] = [],
+  ) {
+    for (const text of expected) this.texts[indexOf(Buffer.from(text), 0, text.length)] = text
+  }
 
   read(at: number, length: number): string {
     if (length > LONGEST_CACHED_TEXT) return this.bytes.toString('utf8', at, at + length)
-    let hash = 0
-    let union = 0
-    for (let i = at; i < at + length; i++) {
-      const byte = this.bytes[i]
-      union |= byte
-      hash = (Math.imul(hash, 31) + byte) | 0
-    }
-    if (union >= 0x80) return this.bytes.toString('utf8', at, at + length)
-    const index = hash & (CACHED_TEXTS - 1)
+    const index = indexOf(this.bytes, at, length)
+    if (index === NOT_ASCII) return this.bytes.toString('utf8', at, at + length)
     const cached = this.texts[index]
     if (this.holds(cached, at, length)) return cached
     const text = this.bytes.toString('latin1', at, at + length)

@@ -54,6 +54,8 @@ interface PickleOptions {
   readonly dictionary?: Build
   /** makes the value for a list; for a list of 1000 items or more, `items` may be only the first part */
   readonly list?: Build
+  /** keys and texts that the file often has; ASCII */
+  readonly expected?: readonly string[]
   /** called from time to time with the number of bytes read */
   readonly onProgress?: (bytesRead: number) => void
 }
@@ -108,9 +110,9 @@ const CLOSED_LIST: readonly unknown[] = Object.freeze([])
  * shared in the file are shared. Throws FormatError with the byte offset for anything else.
  */
 export function readPickle(bytes: Buffer, options: PickleOptions = {}): unknown {
-  const { dictionary = plain, list = plain, onProgress } = options
+  const { dictionary = plain, list = plain, expected = [], onProgress } = options
   const end = bytes.length
-  const texts = new TextCache(bytes)
+  const texts = new TextCache(bytes, expected)
   const memo: unknown[] = []
   const stack: unknown[] = []
   let top = 0

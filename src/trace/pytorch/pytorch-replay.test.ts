@@ -4,7 +4,7 @@ import { test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { gunzipSync } from 'node:zlib'
 import { MiB } from '../../base/bytes.js'
-import { Action, type ActionCode } from '../trace.js'
+import { Action, type ActionCode, framesOf } from '../trace.js'
 import { type FinalState, TraceBuilder } from '../trace-builder.js'
 import { readPickle } from './pickle.js'
 import { writePickle } from './pickle-writer.js'
@@ -13,6 +13,8 @@ import { parseSnapshot, readSnapshot } from './pytorch-snapshot.js'
 
 const path = (name: string) => fileURLToPath(new URL(`../../../../traces/${name}.pickle.gz`, import.meta.url))
 const recording = (name: string) => readSnapshot(path(name))
+
+const EXPANDABLE = { expandableSegments: true }
 
 // Every allocation must get PyTorch's own address; the granted peak is then PyTorch's reported peak of
 // allocated_bytes.
@@ -39,7 +41,7 @@ for (const { name, allocations, grantedMiB, cuMemAlloc, cuMemFree } of RECORDING
 
 test("the policy with expandable segments puts every block of gpt2-expandable at PyTorch's address", () => {
   const trace = recording('gpt2-expandable')
-  const result = replayPytorchPolicy(trace, { expandable: true })
+  const result = replayPytorchPolicy(trace, { settings: EXPANDABLE })
   assert.deepEqual(result.placement, { allocations: 22_868, exact: 22_868 })
   assert.equal(result.peakReservedBytes, trace.recordedPeakReservedBytes)
   assert.deepEqual(result.deviceCalls, {
@@ -56,10 +58,11 @@ test("the policy with expandable segments puts every block of gpt2-expandable at
 test('a policy ignores recorded segments of the other kind, and then reports no placement', () => {
   const plain = recording('gpt2-train-varlen')
   const expandable = recording('gpt2-expandable')
-  for (const policy of [{ expandable: false }, { expandable: true }]) {
-    const own = replayPytorchPolicy(policy.expandable ? expandable : plain, policy)
-    const other = replayPytorchPolicy(policy.expandable ? plain : expandable, policy)
-    assert.deepEqual(other, { ...own, placement: null })
+  for (const settings of [{}, EXPANDABLE]) {
+    const isExpandable = 'expandableSegments' in settings
+    const own = replayPytorchPolicy(isExpandable ? expandable : plain, { settings })
+    const other = replayPytorchPolicy(isExpandable ? plain : expandable, { settings })
+    assert.deepEqual(other, { ...own, placement: null, reservedAlike: null })
   }
 })
 
@@ -73,7 +76,7 @@ test('a recorded release of a segment of the other kind makes the policy release
     [Action.segmentFree, 2 * base, 20 * MiB],
     [Action.alloc, base, 3 * MiB],
   ])
-  const { deviceCalls, peakReservedBytes } = replayPytorchPolicy(trace, { expandable: true })
+  const { deviceCalls, peakReservedBytes } = replayPytorchPolicy(trace, { settings: EXPANDABLE })
   assert.equal(peakReservedBytes, 20 * MiB)
   assert.deepEqual([deviceCalls['cuMemMap'], deviceCalls['cuMemUnmap'], deviceCalls['cuMemAddressFree']], [2, 1, 1])
 })
@@ -92,8 +95,8 @@ for (const [name, shares] of [
     for (const share of shares) {
       const events = root.device_traces[0]
       const rest = writePickle({ ...root, device_traces: [events.slice(Math.floor(share * events.length))] })
-      const expandable = name === 'gpt2-expandable'
-      const { placement } = replayPytorchPolicy(parseSnapshot(rest, name), { expandable })
+      const settings = name === 'gpt2-expandable' ? EXPANDABLE : {}
+      const { placement } = replayPytorchPolicy(parseSnapshot(rest, name), { settings })
       assert.equal(placement?.exact, placement?.allocations, `from ${share}`)
     }
   })
@@ -120,7 +123,7 @@ test('with a capacity, failures are counted, and the first is described', () => 
   const failure = result.firstFailure!
   assert.equal(trace.action[failure.event], Action.alloc)
   assert.equal(failure.bytes, trace.bytes[failure.event])
-  assert.deepEqual(failure.frames, trace.stacks[trace.stack[failure.event]])
+  assert.deepEqual(failure.frames, framesOf(trace, failure.event))
   assert.equal(replayPytorchPolicy(trace, { capacityBytes: trace.recordedPeakReservedBytes! }).failures, 0)
 })
 

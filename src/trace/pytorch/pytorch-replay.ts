@@ -3,17 +3,21 @@
 // gave memory back: after an out of memory, or on request. A request that failed in the recording is made again only
 // with the option `failedFrom`, because blocks after it get other addresses then.
 //
-// A recording with segments of the other kind has no addresses for the policy. Where it gave memory back, the policy
-// gives back all it can, as PyTorch does then.
+// A recording made with other settings has no addresses for the policy. Where it gave memory back, the policy gives
+// back all it can, as PyTorch does then. With the option `programReleases` the policy decides by itself when to give
+// memory back, and does so besides only where the program asked for it.
 
 import type { LatencyMeter } from '../latency.js'
+import type { PlacementCollector } from '../placements/placements.js'
 import type { ReplayRound } from '../replay-result.js'
 import { sumOf } from '../run-figures.js'
 import { Action, BEFORE, type Frame, framesOf, NEVER, type Trace } from '../trace.js'
-import { ExpandablePolicy } from './expandable-policy.js'
 import { initialSegments } from './initial-blocks.js'
-import type { PlacementPolicy, PolicyBlock } from './policy-blocks.js'
-import { PytorchPolicy } from './pytorch-policy.js'
+import { ExpandablePolicy } from './model/expandable-policy.js'
+import type { PlacementPolicy, PolicyBlock } from './model/policy-blocks.js'
+import { PytorchPolicy } from './model/pytorch-policy.js'
+import { formatPytorchSettings, type PytorchSettings } from './model/pytorch-settings.js'
+import { recordedPytorchSettings } from './recorded-settings.js'
 
 interface PytorchResult {
   readonly peakRequestedBytes: number
@@ -22,6 +26,10 @@ interface PytorchResult {
   readonly peakReservedBytes: number
   /** how many alloc events got the recorded address; null if the recording's addresses come from another policy */
   readonly placement: { readonly allocations: number; readonly exact: number } | null
+  /** after how many of the alloc events the policy had reserved as much as PyTorch; null as `placement` */
+  readonly reservedAlike: number | null
+  /** how often all free memory was given back for a request: PyTorch's num_alloc_retries */
+  readonly retries: number
   readonly deviceCalls: Readonly<Record<string, number>>
   /** modelled seconds of these calls */
   readonly modelledDeviceSeconds: number | null
@@ -42,10 +50,18 @@ interface PytorchReplayOptions {
   readonly repeat?: number
   /** times each call */
   readonly meter?: LatencyMeter | null
-  /** whether segments are expandable; default false */
-  readonly expandable?: boolean
+  /** PyTorch's settings; default its defaults */
+  readonly settings?: PytorchSettings
+  /** collects where blocks are, in the first round */
+  readonly collector?: PlacementCollector | null
   /** the most bytes to obtain from the device; default no limit */
   readonly capacityBytes?: number
+  /** the program's own limit, as torch.cuda.set_per_process_memory_fraction sets it; default none */
+  readonly limitBytes?: number
+  /** where the program gave memory back; the policy then follows no other recorded release. By default it follows all */
+  readonly programReleases?: ReadonlySet<number>
+  /** called before the first event of each run of events that give memory back */
+  readonly onGiveBack?: (event: number, policy: PlacementPolicy) => void
   /** the event from which on requests that failed in the recording are made, too, and freed at once; default none */
   readonly failedFrom?: number
   /** whether to stop at the first failure; default false */
@@ -59,7 +75,7 @@ export function replayPytorchPolicy(trace: Trace, options: PytorchReplayOptions 
 
 class Replay {
   private readonly policy: PlacementPolicy
-  /** whether the recording's segments are of the policy's kind */
+  /** whether the recording was made with the policy's settings */
   private readonly ownSegments: boolean
   /** whether the policy may follow the recorded addresses: only in the first round */
   private followsAddresses: boolean
@@ -77,6 +93,11 @@ class Replay {
   private exact = 0
   /** whether every block so far has the recorded address */
   private isExact: boolean
+  /** what PyTorch had reserved after the events so far */
+  private recordedBytes = 0
+  private reservedAlike = 0
+  /** freed blocks that another stream still uses */
+  private readonly pending = new Set<number>()
   private readonly rounds: ReplayRound[] = []
   private failures = 0
   private firstFailure: PytorchResult['firstFailure'] = null
@@ -85,9 +106,13 @@ class Replay {
     private readonly trace: Trace,
     private readonly options: PytorchReplayOptions,
   ) {
-    this.expandable = options.expandable ?? false
-    this.policy = this.expandable ? new ExpandablePolicy(options) : new PytorchPolicy(options)
-    this.ownSegments = hasSegments(trace, this.expandable)
+    const { settings = {}, capacityBytes = Infinity, limitBytes = Infinity } = options
+    this.expandable = settings.expandableSegments ?? false
+    const policyOptions = { settings, capacityBytes, limitBytes, onSynchronize: () => this.completePending() }
+    this.policy = this.expandable ? new ExpandablePolicy(policyOptions) : new PytorchPolicy(policyOptions)
+    this.policy.watcher = options.collector ?? null
+    this.ownSegments = hasSegments(trace, this.expandable) && isOwn(settings, trace)
+    this.recordedBytes = trace.initialSegments.reduce((sum, segment) => sum + segment.bytes, 0)
     this.isExact = this.followsAddresses = this.ownSegments
     this.held = new Array(trace.blocks.count).fill(null)
   }
@@ -100,7 +125,11 @@ class Replay {
       if (round > 0) this.followsAddresses = this.isExact = false
       this.allocateInitial()
       if (round === 0) this.policy.driver.take()
-      for (let event = 0; event < trace.events && !this.hasStopped; event++) this.apply(event)
+      for (let event = 0; event < trace.events && !this.hasStopped; event++) {
+        this.apply(event)
+        options.collector?.after(event, this.policy.reservedBytes)
+      }
+      options.collector?.stop()
       this.endRound()
     }
     const { allocations } = trace
@@ -109,6 +138,8 @@ class Replay {
       peakGrantedBytes: this.peakGrantedBytes,
       peakReservedBytes: rounds.reduce((peak, round) => Math.max(peak, round.peakReservedBytes), 0),
       placement: this.ownSegments ? { allocations, exact: this.exact } : null,
+      reservedAlike: this.ownSegments ? this.reservedAlike : null,
+      retries: this.policy.retries,
       ...sumOf(rounds),
       rounds,
       failures: this.failures,
@@ -126,24 +157,29 @@ class Replay {
       case Action.alloc:
         this.allocate(event, block[event])
         this.offered.length = 0
+        if (this.policy.reservedBytes === this.recordedBytes && this.followsAddresses) this.reservedAlike++
         break
       case Action.freeRequested:
         this.countFree(block[event])
+        this.pending.add(block[event])
         break
       case Action.freeCompleted:
+        this.pending.delete(block[event])
         this.release(block[event])
         break
       case Action.segmentAlloc:
       case Action.segmentMap:
+        this.recordedBytes += bytes[event]
         if (this.followsAddresses) this.offered.push({ address: address[event], bytes: bytes[event] })
         break
       case Action.segmentFree:
       case Action.segmentUnmap:
+        this.recordedBytes -= bytes[event]
         this.giveBack(event)
         break
       case Action.outOfMemory:
-        this.offered.length = 0
         if (event >= (this.options.failedFrom ?? NEVER)) this.tryFailed(event)
+        this.offered.length = 0
         break
     }
   }
@@ -151,10 +187,15 @@ class Replay {
   /** Follows a segment_free or segment_unmap event. */
   private giveBack(event: number): void {
     const { action, address, bytes } = this.trace
-    if (this.followsAddresses) {
+    const { programReleases, onGiveBack } = this.options
+    const begins = event === 0 || action[event] !== action[event - 1]
+    if (begins) onGiveBack?.(event, this.policy)
+    if (programReleases !== undefined) {
+      if (programReleases.has(event)) this.policy.releaseFree()
+    } else if (this.followsAddresses) {
       if (this.policy.releaseRecorded(address[event], bytes[event])) return
       this.retained.push({ address: address[event], bytes: bytes[event] })
-    } else if (event === 0 || action[event] !== action[event - 1]) this.policy.releaseFree()
+    } else if (begins) this.policy.releaseFree()
   }
 
   private allocate(event: number, number: number): void {
@@ -171,6 +212,7 @@ class Replay {
       this.noteFailure(event, bytes, streams[stream])
       return
     }
+    this.options.collector?.place(number, granted.address)
     if (event >= 0 && this.followsAddresses) {
       if (granted.address === address) this.exact++
       else this.isExact = false
@@ -181,12 +223,12 @@ class Replay {
   /** Makes a request that failed in the recording, and frees it at once. */
   private tryFailed(event: number): void {
     const { bytes, stream, streams } = this.trace
-    this.isExact = false
     const granted = this.take(bytes[event], stream[event])
     if (granted === null) {
       this.noteFailure(event, bytes[event], streams[stream[event]])
       return
     }
+    this.isExact = false
     this.peakRequestedBytes = Math.max(this.peakRequestedBytes, this.requestedBytes + bytes[event])
     this.peakGrantedBytes = Math.max(this.peakGrantedBytes, this.grantedBytes + granted.bytes)
     this.policy.release(granted)
@@ -214,6 +256,7 @@ class Replay {
     this.offered.find(
       ({ address, bytes }) =>
         (this.expandable || bytes === segmentBytes) &&
+        !this.policy.holds(address) &&
         !this.retained.some(range => range.address < address + bytes && address < range.address + range.bytes),
     )?.address
 
@@ -241,6 +284,12 @@ class Replay {
     meter?.noteFree((performance.now() - start) * 1e6)
   }
 
+  /** Frees the blocks that other streams use, as if their work had completed. */
+  private completePending(): void {
+    for (const number of this.pending) this.release(number)
+    this.pending.clear()
+  }
+
   /** Adds the segments from before the first event with their blocks, if the recording has them. */
   private adoptInitial(): void {
     if (!this.ownSegments) return
@@ -248,6 +297,7 @@ class Replay {
       const granted = this.policy.adoptSegment(segment.address, segment.bytes, segment.stream, used)
       numbers.forEach((number, i) => {
         this.held[number] = granted[i]
+        this.options.collector?.place(number, granted[i].address)
         if (this.trace.blocks.freeRequestedAt[number] !== BEFORE) this.countLive(number, granted[i])
       })
     }
@@ -267,11 +317,16 @@ class Replay {
       if (granted !== null) policy.release(granted)
       held[number] = null
     }
+    this.pending.clear()
     this.requestedBytes = this.grantedBytes = 0
     const { calls: deviceCalls, seconds: modelledDeviceSeconds } = policy.driver.take()
     rounds.push({ peakReservedBytes: policy.peakReservedBytes, deviceCalls, modelledDeviceSeconds })
     policy.peakReservedBytes = policy.reservedBytes
   }
+}
+
+function isOwn(settings: PytorchSettings, trace: Trace): boolean {
+  return formatPytorchSettings(settings) === formatPytorchSettings(recordedPytorchSettings(trace))
 }
 
 /** Whether the recorded addresses come from segments as the policy models them. */

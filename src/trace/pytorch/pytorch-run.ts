@@ -2,28 +2,31 @@
 // failed in the recording, one more pass without them compares the addresses.
 
 import { LATENCY_PASSES, LatencyMeter } from '../latency.js'
+import { PlacementCollector } from '../placements/placements.js'
 import type { Settings } from '../replay-options.js'
 import type { Policy, ReplayRun } from '../replay-result.js'
 import { ratios } from '../run-figures.js'
 import { Action, frameText, type Trace } from '../trace.js'
+import { pytorchSettingsOf } from './policy-name.js'
+import { programReleases } from './program-releases.js'
 import { replayPytorchPolicy } from './pytorch-replay.js'
+import { recordedPytorchSettings } from './recorded-settings.js'
 
 /** On a GPU the model's driver calls get no time, because times of the GPU stand beside it. */
 export function pytorchRun(
   policy: Policy,
   trace: Trace,
   simulated: boolean,
-  { capacityBytes, repeat, latency }: Settings,
+  { capacityBytes, repeat, latency, placements }: Settings,
   progress: (share: number) => void,
 ): Partial<ReplayRun> {
   const hasFailed = trace.action.includes(Action.outOfMemory)
   const passes = 1 + (latency ? LATENCY_PASSES : 0)
   let done = 0
-  const limit = Number.isFinite(capacityBytes) ? { capacityBytes } : {}
-  const expandable = policy === 'pytorch-expandable'
-  const pass = (meter: LatencyMeter | null) => {
+  const model = modelOf(policy, trace, capacityBytes)
+  const pass = (meter: LatencyMeter | null, collector: PlacementCollector | null = null) => {
     const start = performance.now()
-    const result = replayPytorchPolicy(trace, { ...limit, expandable, repeat, meter, failedFrom: 0 })
+    const result = replayPytorchPolicy(trace, { ...model, repeat, meter, collector, failedFrom: 0 })
     progress(++done / passes)
     return { ...result, seconds: (performance.now() - start) / 1000 }
   }
@@ -32,12 +35,14 @@ export function pytorchRun(
     meter.startPass()
     pass(meter)
   }
-  const result = pass(null)
+  const collector = placements ? new PlacementCollector(trace) : null
+  const result = pass(null, collector)
   const { firstFailure } = result
-  const { placement } = hasFailed ? replayPytorchPolicy(trace, { ...limit, expandable }) : result
+  const { placement } = hasFailed ? replayPytorchPolicy(trace, model) : result
   return {
     ...ratios(trace.peakWithFailedBytes, result.peakReservedBytes, result.peakGrantedBytes),
     placement,
+    placements: collector?.placements() ?? null,
     deviceCalls: result.deviceCalls,
     modelledDeviceSeconds: simulated ? result.modelledDeviceSeconds : null,
     rounds: simulated ? result.rounds : result.rounds.map(round => ({ ...round, modelledDeviceSeconds: null })),
@@ -61,6 +66,26 @@ export function pytorchRun(
  * `failedFrom` on.
  */
 export function pytorchServes(policy: Policy, trace: Trace, capacityBytes: number, failedFrom: number): boolean {
-  const expandable = policy === 'pytorch-expandable'
-  return replayPytorchPolicy(trace, { capacityBytes, expandable, failedFrom, stopsAtFailure: true }).failures === 0
+  const model = modelOf(policy, trace, capacityBytes)
+  return replayPytorchPolicy(trace, { ...model, failedFrom, stopsAtFailure: true }).failures === 0
+}
+
+/** The options of a model: the settings it names, or those of the recording, within a capacity. */
+function modelOf(policy: Policy, trace: Trace, capacityBytes: number) {
+  const { expandableSegments: _, ...recorded } = recordedPytorchSettings(trace)
+  const asNamed = policy === 'pytorch-expandable' ? { ...recorded, expandableSegments: true } : recorded
+  const settings = pytorchSettingsOf(policy) ?? asNamed
+  if (!Number.isFinite(capacityBytes)) return { settings }
+  const limited = { settings, capacityBytes, programReleases: releasesOf(trace) }
+  // Garbage is collected only under a limit of the program's own.
+  return settings.garbageCollectionThreshold === undefined ? limited : { ...limited, limitBytes: capacityBytes }
+}
+
+/** Many capacities are tried over one trace. */
+const releases = new WeakMap<Trace, ReadonlySet<number>>()
+
+function releasesOf(trace: Trace): ReadonlySet<number> {
+  const found = releases.get(trace) ?? programReleases(trace)
+  releases.set(trace, found)
+  return found
 }

@@ -3,9 +3,9 @@
 
 import { MiB } from '../../base/bytes.js'
 import { ReservedSegments } from '../reserved-segments.js'
-import { Action, type ActionCode, type Frame, framesOf, NEVER, type Segment, type Trace } from '../trace.js'
+import { Action, type ActionCode, type Frame, NEVER, type Segment, stackFrames, type Trace } from '../trace.js'
+import { roundPytorchBytes } from './model/policy-blocks.js'
 import { PickleTuple, writePickle } from './pickle-writer.js'
-import { roundPytorchBytes } from './policy-blocks.js'
 
 const NAMES: Readonly<Record<ActionCode, string>> = {
   [Action.alloc]: 'alloc',
@@ -19,39 +19,138 @@ const NAMES: Readonly<Record<ActionCode, string>> = {
   [Action.snapshot]: 'snapshot',
 }
 const MOST_SMALL_SEGMENT_BYTES = 2 * MiB
-const DEFAULT_POOL = new PickleTuple([0, 0])
 
 /**
  * The bytes of a PyTorch memory snapshot of `trace`, a pickle of protocol 4. `parseSnapshot` makes the same trace
- * from them.
+ * from them. Tags and granted sizes are keys of our own, which other readers leave alone.
  */
 export function pickleSnapshot(trace: Trace): Buffer {
-  const deviceTraces: object[][] = Array.from({ length: trace.device + 1 }, () => [])
-  deviceTraces[trace.device] = Array.from({ length: trace.events }, (_, event) => eventEntry(trace, event))
-  const held = heldAtEnd(trace)
-  return writePickle({
-    segments: finalSegments(trace).map(segment => segmentEntry(trace, segment, held)),
-    device_traces: deviceTraces,
-    allocator_settings: trace.settings === null ? {} : { PYTORCH_CUDA_ALLOC_CONF: trace.settings },
-    external_annotations: [],
-    ...(trace.recorder === 'PyTorch' ? {} : { recorder: trace.recorder }),
-  })
+  return writePickle(new SnapshotEntries(trace).snapshot())
 }
 
-function eventEntry(trace: Trace, event: number): object {
-  const action = trace.action[event] as ActionCode
-  const address = trace.address[event]
-  const frames = framesOf(trace, event)
-  return {
-    action: NAMES[action],
-    ...(action === Action.outOfMemory ? { device_free: Number.isNaN(address) ? null : address } : { addr: address }),
-    size: trace.bytes[event],
-    stream: trace.streams[trace.stream[event]],
-    time_us: trace.timeUs[event],
-    compile_context: 'N/A',
-    user_metadata: '',
-    ...(frames.length > 0 ? { frames: [...frames] } : {}),
+/** The entries of a snapshot. Equal stacks and ids are one object each, which the pickle has once. */
+class SnapshotEntries {
+  private readonly stacks = new Map<number, Frame[]>()
+  private readonly pools: readonly PickleTuple[]
+
+  constructor(private readonly trace: Trace) {
+    this.pools = trace.pools.map(id => new PickleTuple(id.split(',').map(Number)))
   }
+
+  snapshot(): object {
+    const { trace } = this
+    const deviceTraces: object[][] = Array.from({ length: trace.device + 1 }, () => [])
+    deviceTraces[trace.device] = Array.from({ length: trace.events }, (_, event) => this.event(event))
+    const held = heldAtEnd(trace)
+    return {
+      segments: finalSegments(trace).map(segment => this.segment(segment, held)),
+      device_traces: deviceTraces,
+      allocator_settings: trace.settings === null ? {} : { PYTORCH_CUDA_ALLOC_CONF: trace.settings },
+      external_annotations: annotationEntries(trace),
+      ...(trace.recorder === 'PyTorch' ? {} : { recorder: trace.recorder }),
+      ...(trace.dropped === null ? {} : { dropped: trace.dropped }),
+    }
+  }
+
+  private event(event: number): object {
+    const { trace } = this
+    const { blocks } = trace
+    const action = trace.action[event] as ActionCode
+    const address = trace.address[event]
+    const stack = trace.stack[event]
+    const block = action === Action.alloc ? trace.block[event] : -1
+    return {
+      action: NAMES[action],
+      ...(action === Action.outOfMemory ? { device_free: Number.isNaN(address) ? null : address } : { addr: address }),
+      size: trace.bytes[event],
+      stream: trace.streams[trace.stream[event]],
+      time_us: trace.timeUs[event],
+      compile_context: 'N/A',
+      user_metadata: block < 0 ? '' : trace.metadata[blocks.metadata[block]],
+      ...(stack === 0 ? {} : { frames: this.frames(stack) }),
+      ...(block < 0 || blocks.pool[block] === 0 ? {} : { pool_id: this.pools[blocks.pool[block]] }),
+      ...(block < 0 || blocks.tag[block] === 0 ? {} : { tag: trace.tags[blocks.tag[block]] }),
+      ...(block < 0 || Number.isNaN(blocks.grantedBytes[block]) ? {} : { granted: blocks.grantedBytes[block] }),
+    }
+  }
+
+  private frames(stack: number): Frame[] {
+    let frames = this.stacks.get(stack)
+    if (frames === undefined) {
+      frames = stackFrames(this.trace.stacks, stack)
+      this.stacks.set(stack, frames)
+    }
+    return frames
+  }
+
+  private segment(segment: Segment, held: readonly number[]): object {
+    const { trace } = this
+    const end = segment.address + segment.bytes
+    const { address, pool } = trace.blocks
+    const inside = held.filter(number => address[number] >= segment.address && address[number] < end)
+    const blocks = this.blocks(segment, inside)
+    const total = (field: 'size' | 'requested_size', ...states: string[]) =>
+      blocks.reduce((sum, block) => sum + (states.includes(block.state) ? block[field] : 0), 0)
+    return {
+      device: trace.device,
+      address: segment.address,
+      total_size: segment.bytes,
+      allocated_size: total('size', 'active_allocated'),
+      active_size: total('size', 'active_allocated', 'active_pending_free'),
+      requested_size: total('requested_size', 'active_allocated', 'active_pending_free'),
+      stream: trace.streams[segment.stream],
+      segment_type: segment.bytes <= MOST_SMALL_SEGMENT_BYTES ? 'small' : 'large',
+      segment_pool_id: this.pools[segment.pool || (inside.length > 0 ? pool[inside[0]] : 0)],
+      is_expandable: segment.expandable,
+      frames: [],
+      blocks,
+    }
+  }
+
+  /**
+   * The blocks in use in a segment, and the free blocks between them. Sizes that the trace does not have are rounded
+   * like PyTorch's.
+   */
+  private blocks(segment: Segment, inside: readonly number[]) {
+    const { blocks, tags, metadata } = this.trace
+    const end = segment.address + segment.bytes
+    let cursor = segment.address
+    const entries: { address: number; size: number; requested_size: number; state: string; frames: Frame[] }[] = []
+    const append = (to: number, requested: number, state: string, frames: Frame[] = [], labels: object = {}) => {
+      const size = to - cursor
+      if (size > 0) entries.push({ address: cursor, size, requested_size: requested, state, frames, ...labels })
+      cursor = Math.max(cursor, to)
+    }
+    inside.forEach((number, i) => {
+      append(blocks.address[number], 0, 'inactive')
+      const limit = i + 1 < inside.length ? blocks.address[inside[i + 1]] : end
+      const state = blocks.freeRequestedAt[number] === NEVER ? 'active_allocated' : 'active_pending_free'
+      const bytes = blocks.grantedBytes[number] || roundPytorchBytes(blocks.bytes[number])
+      const to = Math.min(limit, cursor + bytes)
+      // The other blocks have their stack and labels in the alloc event.
+      if (number >= blocks.initial) append(to, blocks.bytes[number], state)
+      else {
+        append(to, blocks.bytes[number], state, this.frames(blocks.stack[number]), {
+          ...(blocks.tag[number] === 0 ? {} : { tag: tags[blocks.tag[number]] }),
+          ...(blocks.metadata[number] === 0 ? {} : { user_metadata: metadata[blocks.metadata[number]] }),
+        })
+      }
+    })
+    append(end, 0, 'inactive')
+    return entries
+  }
+}
+
+/** A mark for each start and each end, in an order in which equal names find each other again. */
+function annotationEntries({ annotations, device }: Trace): object[] {
+  const marks = annotations.flatMap(({ name, startUs, endUs }) => [
+    { stage: 'START', name, timeUs: startUs, rank: 1 },
+    { stage: 'END', name, timeUs: endUs, rank: startUs === endUs ? 2 : 0 },
+  ])
+  return marks
+    .filter(({ timeUs }) => !Number.isNaN(timeUs))
+    .sort((a, b) => a.timeUs - b.timeUs || a.rank - b.rank)
+    .map(({ stage, name, timeUs }) => ({ stage, name, device, time_us: timeUs }))
 }
 
 /** The segments after the last event. */
@@ -63,56 +162,9 @@ function finalSegments(trace: Trace): Segment[] {
   return set.list()
 }
 
-function segmentEntry(trace: Trace, segment: Segment, held: readonly number[]): object {
-  const blocks = blockEntries(trace, segment, held)
-  const total = (field: 'size' | 'requested_size', ...states: string[]) =>
-    blocks.reduce((sum, block) => sum + (states.includes(block.state) ? block[field] : 0), 0)
-  return {
-    device: trace.device,
-    address: segment.address,
-    total_size: segment.bytes,
-    allocated_size: total('size', 'active_allocated'),
-    active_size: total('size', 'active_allocated', 'active_pending_free'),
-    requested_size: total('requested_size', 'active_allocated', 'active_pending_free'),
-    stream: trace.streams[segment.stream],
-    segment_type: segment.bytes <= MOST_SMALL_SEGMENT_BYTES ? 'small' : 'large',
-    segment_pool_id: DEFAULT_POOL,
-    is_expandable: segment.expandable,
-    frames: [],
-    blocks,
-  }
-}
-
 /** The numbers of the blocks in use after the last event, by rising address. */
 function heldAtEnd({ blocks }: Trace): number[] {
   const numbers: number[] = []
   for (let i = 0; i < blocks.count; i++) if (blocks.freeCompletedAt[i] === NEVER) numbers.push(i)
   return numbers.sort((a, b) => blocks.address[a] - blocks.address[b])
-}
-
-/**
- * The blocks in use in a segment, and the free blocks between them. Sizes that the trace does not have are rounded
- * like PyTorch's.
- */
-function blockEntries({ blocks, stacks }: Trace, segment: Segment, held: readonly number[]) {
-  const end = segment.address + segment.bytes
-  const inside = held.filter(number => blocks.address[number] >= segment.address && blocks.address[number] < end)
-  let cursor = segment.address
-  const entries: { address: number; size: number; requested_size: number; state: string; frames: Frame[] }[] = []
-  const append = (to: number, requested: number, state: string, stack = 0) => {
-    const frames = [...stacks[stack]]
-    if (to > cursor) entries.push({ address: cursor, size: to - cursor, requested_size: requested, state, frames })
-    cursor = Math.max(cursor, to)
-  }
-  inside.forEach((number, i) => {
-    append(blocks.address[number], 0, 'inactive')
-    const limit = i + 1 < inside.length ? blocks.address[inside[i + 1]] : end
-    const state = blocks.freeRequestedAt[number] === NEVER ? 'active_allocated' : 'active_pending_free'
-    const bytes = blocks.grantedBytes[number] || roundPytorchBytes(blocks.bytes[number])
-    // The other blocks have their stack in the alloc event.
-    const stack = number < blocks.initial ? blocks.stack[number] : 0
-    append(Math.min(limit, cursor + bytes), blocks.bytes[number], state, stack)
-  })
-  append(end, 0, 'inactive')
-  return entries
 }

@@ -5,7 +5,7 @@ import { fileURLToPath } from 'node:url'
 import { gunzipSync } from 'node:zlib'
 import { MiB } from '../../base/bytes.js'
 import { ReservedSegments } from '../reserved-segments.js'
-import { Action, BEFORE, framesOf, NEVER, type Trace } from '../trace.js'
+import { Action, BEFORE, framesOf, NEVER, stackFrames, type Trace } from '../trace.js'
 import { readPickle } from './pickle.js'
 import { writePickle } from './pickle-writer.js'
 import { parseSnapshot, readSnapshot } from './pytorch-snapshot.js'
@@ -164,7 +164,7 @@ test('a block from before the recording has the call stack that the final state 
   const value = snapshot([event('alloc', BASE + 512, 8)], segments)
   for (const trace of [parse(value), parseSnapshot(Buffer.from(JSON.stringify(value)), 'file')]) {
     assert.deepEqual(
-      [...trace.blocks.stack].map(stack => trace.stacks[stack]),
+      [...trace.blocks.stack].map(stack => stackFrames(trace.stacks, stack)),
       [frames, []],
     )
   }
@@ -346,7 +346,7 @@ test('stacks of any depth are read, and equal stacks are stored once', () => {
   )
   const trace = parse(value)
   for (const [i, { depth }] of events.entries()) assert.deepEqual(framesOf(trace, i), deep.slice(0, depth))
-  assert.equal(trace.stacks.length, 5)
+  assert.equal(trace.stacks.count, 5)
 })
 
 test('progress ends at 1', () => {

@@ -7,14 +7,14 @@ import { FormatError } from '../../base/errors.js'
 import { checkOptionNames } from '../../base/option-names.js'
 import type { Trace } from '../trace.js'
 import { allocatorSettings } from './allocator-settings.js'
-import { dictionary, list } from './data-checks.js'
+import { dictionary, isWhole, list } from './data-checks.js'
 import { readPickle } from './pickle.js'
-import { SnapshotEvents } from './snapshot-events.js'
+import { EVENT_TEXTS, SnapshotEvents } from './snapshot-events.js'
 import { checkKind, isPickle, readSnapshotFile, readStandardInput } from './snapshot-file.js'
 import { readJson } from './snapshot-json.js'
-import { finalState } from './snapshot-state.js'
+import { annotationMarks, finalState } from './snapshot-state.js'
 
-/** Options of `readSnapshot` and `parseSnapshot`. */
+/** Options of `readRecording`, `parseRecording`, `readSnapshot` and `parseSnapshot`. */
 export interface SnapshotOptions {
   /** the device whose events are read; default the device with the most events */
   readonly device?: number
@@ -22,6 +22,8 @@ export interface SnapshotOptions {
   readonly onProgress?: (fraction: number) => void
 }
 
+/** Allocators of which our writer notes that they were recorded. */
+const RECORDERS: readonly Trace['recorder'][] = ['cuda-mempool', 'RMM', 'CUDA']
 const PICKLE_SHARE = 0.9
 const STANDARD_INPUT = 'standard input'
 const RECORDING_HINT = 'record with torch.cuda.memory._record_memory_history() before taking the snapshot'
@@ -32,11 +34,19 @@ const RECORDING_HINT = 'record with torch.cuda.memory._record_memory_history() b
  * damaged, or holds no events. Throws TypeError or RangeError for a bad argument or option.
  */
 export function readSnapshot(path: string, options: SnapshotOptions = {}): Trace {
-  if (typeof path !== 'string' || path === '') {
-    throw new TypeError(`readSnapshot: path must name a snapshot file, not ${describe(path)}`)
-  }
+  checkPath('readSnapshot', path)
   checkOptions('readSnapshot', options)
   return withName(path, () => parseSnapshot(readSnapshotFile(path), path, options))
+}
+
+/**
+ * Reads the traces of all devices of a snapshot file, by rising device, in one pass over the file. Throws like
+ * `readSnapshot`.
+ */
+export function readSnapshots(path: string, options: Omit<SnapshotOptions, 'device'> = {}): Trace[] {
+  checkPath('readSnapshots', path)
+  checkOptions('readSnapshots', options, ['onProgress'])
+  return withName(path, () => parseSnapshots(readSnapshotFile(path), path, options))
 }
 
 /** Like `readSnapshot`, for what is piped into this process. */
@@ -49,41 +59,110 @@ export function readPipedSnapshot(options: SnapshotOptions = {}): Trace {
  * serves, too.
  */
 export function parseSnapshot(bytes: Buffer, file: string, options: SnapshotOptions = {}): Trace {
-  if (!((bytes as unknown) instanceof Uint8Array)) {
-    const hint = typeof bytes === 'string' ? '; readSnapshot(path) reads a file' : ''
-    throw new TypeError(`parseSnapshot: bytes must be a Buffer or Uint8Array, not ${describe(bytes)}${hint}`)
-  }
+  const buffer = checkBytes('parseSnapshot', bytes)
   checkOptions('parseSnapshot', options)
   const { device, onProgress } = options
-  const buffer = Buffer.isBuffer(bytes) ? bytes : Buffer.from(bytes as Uint8Array)
-  const events = new SnapshotEvents()
-  const root = parse(buffer, events, read => onProgress?.((PICKLE_SHARE * read) / buffer.length))
-  if (Array.isArray(root)) {
-    throw new FormatError(`is a bare list, as of segments, and holds no events; ${RECORDING_HINT}`)
-  }
-  const snapshot = dictionary(root, 'the snapshot')
-  const traces = list(snapshot['device_traces'] ?? [], 'device_traces')
-  const chosen = device ?? busiest(traces)
-  const place = `device_traces[${chosen}]`
-  const rows = list(traces[chosen] ?? [], place)
-  if (rows.length === 0) throw new FormatError(noEvents(traces, chosen))
-  const skippedEvents = events.select(rows, place)
-  const { segments } = snapshot
-  const trace = events.builder.build({
-    file,
-    device: chosen,
-    skippedEvents,
-    otherDevices: withEvents(traces).filter(other => other.device !== chosen),
-    recorder: snapshot['recorder'] === 'cuda-mempool' ? 'cuda-mempool' : 'PyTorch',
-    settings: allocatorSettings(snapshot['allocator_settings']),
-    final: segments === undefined ? null : finalState(segments, chosen, events.stackOf),
-  })
+  const snapshot = new Snapshot(buffer, file, onProgress)
+  const trace = snapshot.traceOf(device ?? snapshot.busiest())
   onProgress?.(1)
   return trace
 }
 
-function checkOptions(call: string, options: SnapshotOptions): void {
-  checkOptionNames(call, options, ['device', 'onProgress'])
+/** Like `readSnapshots`, for bytes without gzip; `file` becomes the name of the traces, and is not read. */
+export function parseSnapshots(bytes: Buffer, file: string, options: Omit<SnapshotOptions, 'device'> = {}): Trace[] {
+  const buffer = checkBytes('parseSnapshots', bytes)
+  checkOptions('parseSnapshots', options, ['onProgress'])
+  const { onProgress } = options
+  const snapshot = new Snapshot(buffer, file, onProgress)
+  const devices = snapshot.withEvents().map(({ device }) => device)
+  const traces = devices.length === 0 ? [snapshot.traceOf(0)] : devices.map(device => snapshot.traceOf(device))
+  onProgress?.(1)
+  return traces
+}
+
+/** A snapshot that was parsed. */
+class Snapshot {
+  private readonly events = new SnapshotEvents()
+  private readonly contents: Record<string, unknown>
+  private readonly traces: readonly unknown[]
+
+  constructor(
+    buffer: Buffer,
+    private readonly file: string,
+    onProgress: SnapshotOptions['onProgress'],
+  ) {
+    const root = parse(buffer, this.events, read => onProgress?.((PICKLE_SHARE * read) / buffer.length))
+    if (Array.isArray(root)) {
+      throw new FormatError(`is a bare list, as of segments, and holds no events; ${RECORDING_HINT}`)
+    }
+    this.contents = dictionary(root, 'the snapshot')
+    this.traces = list(this.contents['device_traces'] ?? [], 'device_traces')
+  }
+
+  /** The trace of a device; devices must be asked for by rising number. Throws FormatError if it has no events. */
+  traceOf(device: number): Trace {
+    const { events, contents, traces } = this
+    const place = `device_traces[${device}]`
+    const rows = list(traces[device] ?? [], place)
+    if (rows.length === 0) throw new FormatError(this.noEvents(device))
+    const builder = events.select(rows, place)
+    const { segments, dropped } = contents
+    return builder.build({
+      file: this.file,
+      device,
+      skippedEvents: rows.length - builder.events,
+      otherDevices: this.withEvents().filter(other => other.device !== device),
+      recorder: RECORDERS.find(each => each === contents['recorder']) ?? 'PyTorch',
+      settings: allocatorSettings(contents['allocator_settings']),
+      final: segments === undefined ? null : finalState(segments, device, events),
+      annotations: annotationMarks(contents['external_annotations'], device),
+      dropped: isWhole(dropped) ? dropped : null,
+    })
+  }
+
+  /** The device with the most events; the lowest of several. */
+  busiest(): number {
+    const { traces } = this
+    let best = 0
+    traces.forEach((events, device) => {
+      if (list(events, `device_traces[${device}]`).length > list(traces[best], '').length) best = device
+    })
+    return best
+  }
+
+  /** The devices that have events, with their count. */
+  withEvents(): { device: number; events: number }[] {
+    return this.traces
+      .map((events, device) => ({ device, events: Array.isArray(events) ? events.length : 0 }))
+      .filter(({ events }) => events > 0)
+  }
+
+  private noEvents(device: number): string {
+    const others = this.withEvents().map(other => other.device)
+    if (others.length === 0) return `holds no events; ${RECORDING_HINT}`
+    return `holds no events of device ${device}; it has some of device ${others.join(', ')}`
+  }
+}
+
+function checkPath(call: string, path: unknown): void {
+  if (typeof path === 'string' && path !== '') return
+  throw new TypeError(`${call}: path must name a snapshot file, not ${describe(path)}`)
+}
+
+export function checkBytes(call: string, bytes: unknown): Buffer {
+  if (!(bytes instanceof Uint8Array)) {
+    const hint = typeof bytes === 'string' ? '; readSnapshot(path) reads a file' : ''
+    throw new TypeError(`${call}: bytes must be a Buffer or Uint8Array, not ${describe(bytes)}${hint}`)
+  }
+  return Buffer.isBuffer(bytes) ? bytes : Buffer.from(bytes)
+}
+
+export function checkOptions(
+  call: string,
+  options: SnapshotOptions,
+  names: readonly string[] = ['device', 'onProgress'],
+): void {
+  checkOptionNames(call, options, names)
   const { device, onProgress } = options
   if (device !== undefined && (!Number.isInteger(device) || device < 0)) {
     throw new RangeError(`device must be a device number, 0 or above, not ${describe(device)}`)
@@ -93,7 +172,8 @@ function checkOptions(call: string, options: SnapshotOptions): void {
   }
 }
 
-function withName(name: string, read: () => Trace): Trace {
+/** Adds the name of the file to an error. */
+export function withName<T>(name: string, read: () => T): T {
   try {
     return read()
   } catch (error) {
@@ -104,27 +184,5 @@ function withName(name: string, read: () => Trace): Trace {
 function parse(bytes: Buffer, events: SnapshotEvents, onProgress: (bytesRead: number) => void): unknown {
   checkKind(bytes)
   if (!isPickle(bytes)) return readJson(bytes, events)
-  return readPickle(bytes, { dictionary: events.dictionary, list: events.list, onProgress })
-}
-
-/** The device with the most events; the lowest of several. */
-function busiest(traces: readonly unknown[]): number {
-  let best = 0
-  traces.forEach((events, device) => {
-    if (list(events, `device_traces[${device}]`).length > list(traces[best], '').length) best = device
-  })
-  return best
-}
-
-/** The devices that have events, with their count. */
-function withEvents(traces: readonly unknown[]): { device: number; events: number }[] {
-  return traces
-    .map((events, device) => ({ device, events: Array.isArray(events) ? events.length : 0 }))
-    .filter(({ events }) => events > 0)
-}
-
-function noEvents(traces: readonly unknown[], device: number): string {
-  const others = withEvents(traces).map(other => other.device)
-  if (others.length === 0) return `holds no events; ${RECORDING_HINT}`
-  return `holds no events of device ${device}; it has some of device ${others.join(', ')}`
+  return readPickle(bytes, { dictionary: events.dictionary, list: events.list, expected: EVENT_TEXTS, onProgress })
 }

@@ -19,6 +19,12 @@ const ACTIONS: ReadonlyMap<unknown, number> = new Map<string, number>([
   ['oom', Action.outOfMemory],
   ['snapshot', Action.snapshot],
 ])
+/** Keys of events and frames, and their usual texts. */
+export const EVENT_TEXTS: readonly string[] = [
+  ...['action', 'addr', 'device_free', 'size', 'stream', 'time_us', 'frames', 'user_metadata', 'compile_context'],
+  ...['filename', 'line', 'name', 'pool_id', 'granted', 'tag'],
+  ...['alloc', 'free_requested', 'free_completed', 'segment_alloc', 'segment_free', 'segment_map', 'segment_unmap'],
+]
 /** An action with an unknown name, such as annotate. */
 const UNKNOWN = 254
 const NOT_TEXT = 255
@@ -34,6 +40,10 @@ class RawFields {
   stream: unknown
   time_us: unknown
   frames: unknown
+  user_metadata: unknown
+  pool_id: unknown
+  granted: unknown
+  tag: unknown
   filename: unknown
   line: unknown
   name: unknown
@@ -49,6 +59,8 @@ export class SnapshotEvents {
   private readonly stacks: FoldedStack[] = []
   /** lists of 1000 frames or more and lists of blocks, kept because many events or blocks may share one list */
   private readonly long = new Map<readonly unknown[], number>()
+  /** the last row of all selections */
+  private selected = -1
 
   /** For readPickle: an event becomes the complement of its row, and a stack frame its entry in the table. */
   readonly dictionary = (items: readonly unknown[], from: number, to: number): unknown => {
@@ -77,6 +89,9 @@ export class SnapshotEvents {
         case 'frames':
           fields.frames = value
           break
+        case 'user_metadata':
+          fields.user_metadata = value
+          break
         case 'filename':
           fields.filename = value
           break
@@ -85,6 +100,15 @@ export class SnapshotEvents {
           break
         case 'name':
           fields.name = value
+          break
+        case 'pool_id':
+          fields.pool_id = value
+          break
+        case 'granted':
+          fields.granted = value
+          break
+        case 'tag':
+          fields.tag = value
           break
       }
     }
@@ -113,13 +137,14 @@ export class SnapshotEvents {
   }
 
   /**
-   * Keeps the events in `rows`, and drops all others and those of unknown kinds. Returns how many of `rows` it
-   * dropped. Throws FormatError naming the first bad event.
+   * A builder with the events in `rows`, without all others and those of unknown kinds. Rows of later calls must come
+   * after them. Throws FormatError naming the first bad event.
    */
-  select(rows: readonly unknown[], place: string): number {
+  select(rows: readonly unknown[], place: string): TraceBuilder {
     const { builder } = this
+    let previous = this.selected
+    let first = -1
     let kept = 0
-    let previous = -1
     for (let i = 0; i < rows.length; i++) {
       const complement = rows[i]
       const row = typeof complement === 'number' ? ~complement : -1
@@ -127,13 +152,22 @@ export class SnapshotEvents {
         throw new FormatError(`${place}[${i}] must be an event with an action`)
       }
       previous = row
+      if (first === -1) first = row
       if (builder.action[row] === UNKNOWN) continue
       const wrong = this.complaint(row)
       if (wrong !== undefined) throw new FormatError(`${place}[${i}].${wrong}`)
-      builder.move(row, kept++)
+      builder.move(row, first + kept++)
     }
-    builder.events = kept
-    return rows.length - kept
+    this.selected = previous
+    return builder.part(first, first + kept)
+  }
+
+  /** The number of a pool's id, such as [0, 1], in the builder; the default pool for anything else. */
+  readonly poolOf = (id: unknown): number => {
+    if (!Array.isArray(id) || id.length !== 2) return 0
+    const [device, number] = id
+    if (device === 0 && number === 0) return 0
+    return isWhole(device) && isWhole(number) ? this.builder.pools.number(`${device},${number}`) : 0
   }
 
   private event(fields: Partial<RawFields>, frames: unknown): number {
@@ -141,7 +175,18 @@ export class SnapshotEvents {
     const address = action === Action.outOfMemory ? fields.device_free : fields.addr
     const time = fields.time_us === undefined ? 0 : toNumber(fields.time_us)
     const stack = this.stack(frames)
-    return ~this.builder.add(action, toNumber(address), toNumber(fields.size), toNumber(fields.stream), time, stack)
+    const size = toNumber(fields.size)
+    const bytes = action === Action.outOfMemory ? countable(size) : size
+    const { builder } = this
+    const row = builder.add(action, toNumber(address), bytes, toNumber(fields.stream), time, stack)
+    if (action === Action.alloc) {
+      const { user_metadata: metadata, pool_id: pool, tag, granted } = fields
+      if (typeof metadata === 'string') builder.noteMetadata(row, metadata)
+      if (pool !== undefined) builder.notePool(row, this.poolOf(pool))
+      if (typeof tag === 'string') builder.noteTag(row, tag)
+      if (isWhole(granted)) builder.noteGranted(row, granted)
+    }
+    return ~row
   }
 
   private frame({ filename, line, name }: Partial<RawFields>): FrameEntry | undefined {
@@ -182,6 +227,11 @@ export class SnapshotEvents {
     if (!Number.isFinite(timeUs[row])) return 'time_us must be a number of microseconds'
     return stack[row] < 0 ? 'frames must be a list of stack frames: filename, line, name' : undefined
   }
+}
+
+/** A request that failed may be for any size: more than can be counted becomes the most that can. */
+function countable(bytes: number): number {
+  return Number.isInteger(bytes) ? Math.min(bytes, Number.MAX_SAFE_INTEGER) : bytes
 }
 
 function toNumber(value: unknown): number {

@@ -16,13 +16,16 @@ const RETRY_MS = 5
 /** A recorded trace packs 10 : 1, a very regular one 100 : 1, and a malicious file 1000 : 1. */
 const MOST_UNPACKED_PER_BYTE = 256
 
-/** Reads a file, and unpacks gzip. Throws FormatError with one line that does not name the file. */
-export function readSnapshotFile(path: string): Buffer {
+/**
+ * Reads a file, and unpacks gzip. `check` throws for the first bytes of a foreign file. Throws FormatError with one
+ * line that does not name the file.
+ */
+export function readSnapshotFile(path: string, check: (start: Buffer) => void = checkKind): Buffer {
   let file: number | undefined
   try {
     file = openSync(path, 'r')
     if (fstatSync(file).isDirectory()) throw new FormatError('is a directory; name the snapshot file in it')
-    return unpacked(readWhole(file))
+    return unpacked(readWhole(file, check))
   } catch (error) {
     throw readable(error)
   } finally {
@@ -31,9 +34,9 @@ export function readSnapshotFile(path: string): Buffer {
 }
 
 /** Reads standard input to its end, and unpacks gzip. Throws FormatError. */
-export function readStandardInput(): Buffer {
+export function readStandardInput(check: (start: Buffer) => void = checkKind): Buffer {
   try {
-    return unpacked(readWhole(STANDARD_INPUT))
+    return unpacked(readWhole(STANDARD_INPUT, check))
   } catch (error) {
     throw readable(error)
   }
@@ -52,7 +55,7 @@ export function isPickle(start: Buffer): boolean {
   return start[0] === 0x80
 }
 
-function isJson(start: Buffer): boolean {
+export function isJson(start: Buffer): boolean {
   return /^[\s]*[{[]/.test(start.toString('latin1', 0, 64))
 }
 
@@ -67,12 +70,12 @@ function readable(error: unknown): FormatError {
 }
 
 /** All bytes of a file or a pipe. */
-function readWhole(file: number): Buffer {
+function readWhole(file: number, check: (start: Buffer) => void): Buffer {
   const status = fstatSync(file)
   if (status.size > MOST_BYTES) throw tooLarge(status.size)
   const start = Buffer.alloc(FIRST_BYTES)
   const startBytes = readInto(file, start)
-  checkStart(start.subarray(0, startBytes))
+  checkStart(start.subarray(0, startBytes), check)
   if (status.isFile() && status.size >= startBytes) {
     const bytes = Buffer.allocUnsafe(status.size)
     const filled = start.copy(bytes, 0, 0, startBytes)
@@ -123,10 +126,10 @@ function tooLarge(bytes: number): FormatError {
 }
 
 /** Refuses foreign contents by their first bytes, also those in a gzip file. */
-function checkStart(start: Buffer): void {
+function checkStart(start: Buffer, check: (start: Buffer) => void): void {
   const inside = isGzip(start) ? startOf(start) : start
   if (inside === null) return
-  checkKind(inside)
+  check(inside)
   if (inside !== start && isPickle(inside)) checkPickle(inside)
 }
 

@@ -1,14 +1,20 @@
-// The `segments` of a memory snapshot: all memory at the time when it was taken.
+// The `segments` of a memory snapshot, all memory at the time when it was taken, and its annotations.
 
 import { FormatError } from '../../base/errors.js'
+import type { AnnotationMark } from '../columns/annotations.js'
 import type { FinalBlock, FinalSegment, FinalState } from '../trace-builder.js'
 import { dictionary, list, whole } from './data-checks.js'
 
-/**
- * The segments and live blocks of one device. `stackOf` gives the number of a list of stack frames. Throws FormatError
- * naming the first bad place.
- */
-export function finalState(value: unknown, device: number, stackOf: (frames: unknown) => number): FinalState {
+/** Numbers of what segments and blocks name. */
+interface Numbers {
+  /** the number of a list of stack frames */
+  readonly stackOf: (frames: unknown) => number
+  /** the number of the id of a private pool */
+  readonly poolOf: (id: unknown) => number
+}
+
+/** The segments and live blocks of one device. Throws FormatError naming the first bad place. */
+export function finalState(value: unknown, device: number, { stackOf, poolOf }: Numbers): FinalState {
   const segments: FinalSegment[] = []
   const blocks: FinalBlock[] = []
   const bases = new Set<number>()
@@ -27,7 +33,8 @@ export function finalState(value: unknown, device: number, stackOf: (frames: unk
     }
     bases.add(address)
     lists.add(inside)
-    segments.push({ address, bytes, stream, expandable: segment['is_expandable'] === true })
+    const pool = poolOf(segment['segment_pool_id'])
+    segments.push({ address, bytes, stream, pool, expandable: segment['is_expandable'] === true })
     for (const block of finalBlocks(inside, address, bytes, place, stackOf)) blocks.push({ ...block, stream })
   })
   return { segments, blocks }
@@ -57,7 +64,29 @@ function finalBlocks(
     const pending = state === 'active_pending_free' || state === 'active_awaiting_free'
     if (!pending && state !== 'active_allocated') throw new FormatError(`${place}.state is none that is known`)
     const bytes = whole(block['requested_size'] ?? size, `${place}.requested_size`, 'a whole number of bytes')
-    used.push({ address, bytes, grantedBytes: size, pending, stack: stackOf(block['frames']) })
+    used.push({ address, bytes, grantedBytes: size, pending, stack: stackOf(block['frames']), ...labelsOf(block) })
   })
   return used
+}
+
+function labelsOf({ tag, user_metadata: metadata }: Record<string, unknown>): { tag?: string; metadata?: string } {
+  return {
+    ...(typeof tag === 'string' ? { tag } : {}),
+    ...(typeof metadata === 'string' ? { metadata } : {}),
+  }
+}
+
+/** Of `external_annotations`, the marks of one device, and those that name no device. Throws FormatError naming the first bad place. */
+export function annotationMarks(value: unknown, device: number): AnnotationMark[] {
+  const marks: AnnotationMark[] = []
+  list(value ?? [], 'external_annotations').forEach((entry, i) => {
+    const place = `external_annotations[${i}]`
+    const { stage, name, device: of = device, time_us: timeUs } = dictionary(entry, place)
+    if (of !== device) return
+    if (stage !== 'START' && stage !== 'END') throw new FormatError(`${place}.stage must be START or END`)
+    if (typeof name !== 'string') throw new FormatError(`${place}.name must be text`)
+    if (typeof timeUs !== 'number') throw new FormatError(`${place}.time_us must be a number of microseconds`)
+    marks.push({ isStart: stage === 'START', name, timeUs })
+  })
+  return marks
 }

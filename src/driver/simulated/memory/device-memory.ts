@@ -1,6 +1,7 @@
 // Device memory by address, for kernels and copies that run on one device. A range may cover several mappings. An
 // access without permission throws IllegalAddress, which ends the work and its context.
 
+import { showAsText } from '../../../base/readable.js'
 import { IllegalAddress } from '../streams/scheduler.js'
 import type { AddressSpace } from './address-space.js'
 import type { DeviceContents } from './contents.js'
@@ -132,9 +133,21 @@ export class DeviceMemory {
   private illegal(address: number, reason: string): IllegalAddress {
     return new IllegalAddress(`device ${this.device} touches 0x${address.toString(16)}: ${reason}`)
   }
+
+  /** One line for people, such as `DeviceMemory { of device 0 }`; console.log shows it. */
+  toString(): string {
+    return `DeviceMemory { of device ${this.device} }`
+  }
+
+  /** The plain values that JSON.stringify writes. */
+  toJSON(): object {
+    return { device: this.device }
+  }
 }
 
 /** The bytes of a view, over the same memory. */
 export function bytesOf(view: ArrayBufferView): Uint8Array {
   return new Uint8Array(view.buffer, view.byteOffset, view.byteLength)
 }
+
+showAsText(DeviceMemory)

@@ -1,0 +1,182 @@
+// `convert` and `--fail-if` of the built program, in a process of its own.
+
+import assert from 'node:assert/strict'
+import { spawnSync } from 'node:child_process'
+import {
+  chmodSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { after, describe, test } from 'node:test'
+import { fileURLToPath } from 'node:url'
+import { gunzipSync } from 'node:zlib'
+import { pprofProfile } from '../report/export/pprof.js'
+import { readRecording } from '../trace/formats/read-recording.js'
+
+const MAIN = fileURLToPath(new URL('./main.js', import.meta.url))
+const source = (name: string) => fileURLToPath(new URL(`../../../${name}`, import.meta.url))
+const MLP = source('traces/mlp-train-stacks.pickle.gz')
+const RMM = source('src/trace/formats/rmm.fixture.csv')
+const NSIGHT = source('src/trace/formats/nsight.fixture.csv')
+const folder = mkdtempSync(join(tmpdir(), 'cuda-mempool-convert-'))
+after(() => rmSync(folder, { recursive: true }))
+const inFolder = (name: string) => join(folder, name)
+
+function cli(args: readonly string[], input?: Buffer) {
+  const env = { PATH: process.env['PATH'], CUDA_MEMPOOL_DEVICE: 'simulated' }
+  return spawnSync(process.execPath, [MAIN, ...args], { encoding: 'buffer', env, input, maxBuffer: 2 ** 26 })
+}
+
+function converted(args: readonly string[], input?: Buffer): Buffer {
+  const { stdout, stderr, status } = cli(['convert', ...args], input)
+  assert.deepEqual([status, String(stderr)], [0, ''], args.join(' '))
+  return stdout
+}
+
+function refused(...args: string[]): string {
+  const { stdout, stderr, status } = cli(args)
+  assert.deepEqual([status, String(stdout)], [2, ''], `${args.join(' ')}: ${stderr}`)
+  assert.match(String(stderr), /^cuda-mempool: \P{Cc}+\n$/u)
+  return String(stderr)
+}
+
+describe('convert', () => {
+  test('writes each format by the ending, and names the program that reads it', () => {
+    const says: Readonly<Record<string, RegExp>> = {
+      'run.pickle': /pytorch\.org\/memory_viz/,
+      'run.pftrace': /ui\.perfetto\.dev/,
+      'run.pb.gz': /go tool pprof/,
+      'run.collapsed': /flamegraph\.pl/,
+      'run.folded': /flamegraph\.pl/,
+      'run.csv': /run\.csv: /,
+      'run.json': /schema/,
+    }
+    for (const [name, says_] of Object.entries(says)) {
+      assert.match(String(converted([MLP, '-o', inFolder(name)])), says_)
+      assert.ok(existsSync(inFolder(name)), name)
+    }
+    const trace = readRecording(MLP)
+    assert.deepEqual(readRecording(inFolder('run.pickle')), { ...trace, file: inFolder('run.pickle') })
+    assert.deepEqual(gunzipSync(readFileSync(inFolder('run.pb.gz'))), gunzipSync(pprofProfile(trace)))
+    assert.equal(JSON.parse(readFileSync(inFolder('run.json'), 'utf8')).schemaVersion, 1)
+    assert.deepEqual(
+      readdirSync(folder).filter(name => !(name in says)),
+      [],
+      'nothing else is left',
+    )
+  })
+
+  test('makes a recording for PyTorch of the other formats', () => {
+    converted([RMM, '-o', inFolder('rmm.pickle')])
+    const [from, to] = [readRecording(RMM), readRecording(inFolder('rmm.pickle'))]
+    assert.deepEqual(to.action, from.action)
+    assert.deepEqual(to.blocks.bytes, from.blocks.bytes)
+    assert.equal(to.recorder, 'RMM')
+  })
+
+  test('reads standard input and writes standard output', () => {
+    const csv = String(converted(['-', '-o', '-', '--to', 'csv'], readFileSync(RMM)))
+    assert.match(csv, /^block,bytes,.*\n0,4096,/)
+    assert.match(String(converted([MLP, '-o', '-', '--to', 'collapsed', '--at', '100'])), /^\S.* \d+\n/)
+  })
+
+  test('replaces a file only with --force', () => {
+    const path = inFolder('there.csv')
+    writeFileSync(path, 'mine')
+    assert.match(refused('convert', RMM, '-o', path), /there\.csv: the file exists; --force replaces it/)
+    assert.equal(readFileSync(path, 'utf8'), 'mine')
+    converted([RMM, '-o', path, '--force'])
+    assert.match(readFileSync(path, 'utf8'), /^block,/)
+  })
+
+  test('refuses what it cannot do in one line, and writes nothing', () => {
+    const locked = inFolder('locked')
+    mkdirSync(locked)
+    chmodSync(locked, 0o555)
+    const empty = inFolder('empty.csv')
+    writeFileSync(empty, 'Thread,Time,Action,Pointer,Size,Stream\n')
+    const wrong: [RegExp, ...string[]][] = [
+      [
+        /x\.txt: the ending names no format; write \.pickle, .* or name the format by --to/,
+        RMM,
+        '-o',
+        inFolder('x.txt'),
+      ],
+      [/-o -: name the format by --to: pickle, json, csv, perfetto, pprof, collapsed/, RMM, '-o', '-'],
+      [/--to: there is no 'png'/, RMM, '-o', inFolder('x.csv'), '--to', 'png'],
+      [/is a directory; name a file/, RMM, '-o', folder, '--to', 'csv'],
+      [/there is no such folder/, RMM, '-o', inFolder('no/x.csv')],
+      [/empty\.csv: holds no events/, empty, '-o', inFolder('x.csv')],
+      [/rmm.*: no call stacks were recorded, since RMM logs none/, RMM, '-o', inFolder('x.pb.gz')],
+      [/has events of GPU 0, 1; choose one by --gpu/, NSIGHT, '-o', inFolder('x.csv')],
+      [/holds no events of device 4/, NSIGHT, '-o', inFolder('x.csv'), '--gpu', '4'],
+      [/--gpu: 'one' is no whole number/, NSIGHT, '-o', inFolder('x.csv'), '--gpu', 'one'],
+      [/--at: .* has events 0 to 793, not 794/, MLP, '-o', inFolder('x.folded'), '--at', '794'],
+      [/--at: a csv file has the whole recording/, MLP, '-o', inFolder('x.csv'), '--at', '1'],
+      [/--fail-if: needs a \.json output/, MLP, '-o', inFolder('x.csv'), '--fail-if', 'overhead>1'],
+      [/required option '-o, --output <file>' not specified/, MLP],
+    ]
+    for (const [message, ...args] of wrong) assert.match(refused('convert', ...args), message)
+    // The superuser may write anywhere.
+    if (process.getuid?.() !== 0) {
+      assert.match(refused('convert', RMM, '-o', join(locked, 'x.csv')), /no permission to write there/)
+    }
+    chmodSync(locked, 0o755)
+    assert.deepEqual(
+      [...readdirSync(folder), ...readdirSync(locked)].filter(name => /^x\.|partial/.test(name)),
+      [],
+    )
+  })
+})
+
+describe('--fail-if', () => {
+  const replayed = (...args: string[]) => cli(['replay', MLP, '--policy', 'cuda-mempool', '--json', ...args])
+
+  test('ends with status 4 and a line if the condition holds, and prints the report all the same', () => {
+    const { status, stdout, stderr } = replayed('--fail-if', 'overhead>1.01', '--fail-if', 'trace.allocations >= 261')
+    assert.equal(status, 4)
+    assert.equal(JSON.parse(String(stdout)).schemaVersion, 1)
+    assert.match(
+      String(stderr),
+      /^cuda-mempool: .*--fail-if 'overhead>1.01' holds, it is 1\.01\d+\n.*'trace\.all.* is 261\n$/,
+    )
+  })
+
+  test('changes nothing if the condition does not hold', () => {
+    const { status, stderr } = replayed('--fail-if', 'cuda-mempool.peakReservedBytes>0.2GiB')
+    assert.deepEqual([status, String(stderr)], [0, ''])
+  })
+
+  test('of convert decides after the file is written', () => {
+    const path = inFolder('failing.json')
+    const { status } = cli(['convert', MLP, '-o', path, '--fail-if', 'pytorch.overhead > 1'])
+    assert.equal(status, 4)
+    assert.ok(existsSync(path))
+  })
+
+  test('is refused if it is wrong', () => {
+    const wrong: [string, RegExp][] = [
+      ['overhead', /write a figure, a comparison and a number, like overhead>1\.2/],
+      ['process.exit()>1', /write a figure/],
+      ['overhead>a lot', /'a lot' is no number, and no size like 3\.9GiB/],
+      ['speed>1', /there is no figure 'speed'; there are overhead, /],
+      ['mine.overhead>1', /there is no 'mine'; there are trace, recorded, /],
+      ['pytorch.overhead>1', /--policy leaves pytorch out/],
+      ['trace.overhead>1', /trace has events, /],
+      ['leastCapacityBytes>1', /has no such figure/],
+    ]
+    for (const [condition, message] of wrong) {
+      const capacity = condition.startsWith('least') ? ['--capacity', '1GiB'] : []
+      const { stderr, status } = replayed('--fail-if', condition, ...capacity)
+      assert.equal(status, 2, condition)
+      assert.match(String(stderr), message)
+    }
+  })
+})

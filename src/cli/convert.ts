@@ -1,0 +1,134 @@
+// `cuda-mempool convert`: a recording in the format of another program.
+
+import { openDevice } from '../device/open.js'
+import { replayDevices } from '../device/replay-devices.js'
+import { collapsedStacks } from '../report/export/collapsed.js'
+import { allocationRows } from '../report/export/csv.js'
+import { perfettoTrace } from '../report/export/perfetto.js'
+import { pprofProfile } from '../report/export/pprof.js'
+import { reportJson } from '../report/export/report-json.js'
+import { pickleSnapshot } from '../trace/pytorch/pytorch-snapshot-writer.js'
+import { replay } from '../trace/replay.js'
+import type { ReplayReport } from '../trace/replay-result.js'
+import type { Trace } from '../trace/trace.js'
+import { STATUS, UsageError } from './exit.js'
+import { type Condition, heldConditions, parseCondition } from './fail-if.js'
+import { checkOutput, PIPED, writeOutput } from './output-file.js'
+import { readFile, wholeNumber, withBar } from './recording-input.js'
+import { print } from './terminal.js'
+
+/** The options as text, from the command line. */
+export interface ConvertArguments {
+  readonly output: string
+  readonly to?: string
+  readonly force?: boolean
+  readonly gpu?: string
+  readonly at?: string
+  readonly failIf?: readonly string[]
+}
+
+type Format = 'pickle' | 'json' | 'csv' | 'perfetto' | 'pprof' | 'collapsed'
+
+const ENDINGS: Readonly<Record<string, Format>> = {
+  '.pickle': 'pickle',
+  '.json': 'json',
+  '.csv': 'csv',
+  '.pftrace': 'perfetto',
+  '.pb.gz': 'pprof',
+  '.collapsed': 'collapsed',
+  '.folded': 'collapsed',
+}
+const FORMATS = [...new Set(Object.values(ENDINGS))]
+/** The next step with a result. */
+const NEXT: Readonly<Record<Format, (path: string) => string>> = {
+  pickle: () => 'open it in https://pytorch.org/memory_viz',
+  perfetto: () => 'open it in https://ui.perfetto.dev',
+  pprof: path => `look at it with: go tool pprof -http=: ${path}`,
+  collapsed: path => `draw it with: flamegraph.pl ${path} > flames.svg`,
+  csv: () => 'a row for each allocation',
+  json: () => 'the figures of the replay; docs/replay-report.schema.json is their schema',
+}
+/** The formats of one moment, which --at chooses. */
+const OF_A_MOMENT: readonly Format[] = ['pprof', 'collapsed']
+
+/** Converts a file and returns the exit status. */
+export async function convertFile(file: string, given: ConvertArguments): Promise<number> {
+  const { output, force = false } = given
+  const format = formatOf(given)
+  const conditions = (given.failIf ?? []).map(parseCondition)
+  const at = given.at === undefined ? undefined : wholeNumber(given.at, '--at', 0, '')
+  if (at !== undefined && !OF_A_MOMENT.includes(format)) {
+    throw new UsageError(`--at: a ${format} file has the whole recording; leave it out`)
+  }
+  if (conditions.length > 0 && format !== 'json') throw new UsageError('--fail-if: needs a .json output, or replay')
+  checkOutput(output, force)
+  const recorded = given.gpu === undefined ? {} : { device: wholeNumber(given.gpu, '--gpu', 0, '') }
+  const trace = await withBar(bar => readFile(file, { ...recorded, onProgress: done => bar.update(done, file) }))
+  checkDevices(trace, given.gpu)
+  if (at !== undefined && at >= trace.events) {
+    throw new UsageError(`--at: ${trace.file} has events 0 to ${trace.events - 1}, not ${at}`)
+  }
+  const { pieces, report } = await contentsOf(trace, format, at)
+  await writeOutput(output, pieces, force)
+  if (output !== PIPED) print(`${output}: ${NEXT[format](output)}`)
+  return statusOf(conditions, report)
+}
+
+function formatOf({ output, to }: ConvertArguments): Format {
+  if (to !== undefined) {
+    const format = FORMATS.find(each => each === to)
+    if (format !== undefined) return format
+    throw new UsageError(`--to: there is no '${to}'; there are ${FORMATS.join(', ')}`)
+  }
+  const ending = Object.keys(ENDINGS).find(each => output.endsWith(each))
+  if (ending !== undefined) return ENDINGS[ending]
+  const known = Object.keys(ENDINGS).join(', ')
+  if (output === PIPED) throw new UsageError(`-o -: name the format by --to: ${FORMATS.join(', ')}`)
+  throw new UsageError(`${output}: the ending names no format; write ${known}, or name the format by --to`)
+}
+
+/** A file of several devices needs a choice, since the output has one. */
+function checkDevices({ file, device, otherDevices }: Trace, gpu: string | undefined): void {
+  if (gpu !== undefined || otherDevices.length === 0) return
+  const devices = [device, ...otherDevices.map(other => other.device)].sort((a, b) => a - b)
+  throw new UsageError(`${file}: has events of GPU ${devices.join(', ')}; choose one by --gpu`)
+}
+
+async function contentsOf(
+  trace: Trace,
+  format: Format,
+  at: number | undefined,
+): Promise<{ pieces: Iterable<string | Uint8Array>; report?: ReplayReport }> {
+  switch (format) {
+    case 'pickle':
+      return { pieces: [pickleSnapshot(trace)] }
+    case 'csv':
+      return { pieces: allocationRows(trace) }
+    case 'perfetto':
+      return { pieces: perfettoTrace(trace) }
+    case 'pprof':
+      return { pieces: [pprofProfile(trace, at)] }
+    case 'collapsed':
+      return { pieces: [collapsedStacks(trace, at)] }
+    case 'json': {
+      const report = await replayed(trace)
+      return { pieces: [`${reportJson(report)}\n`], report }
+    }
+  }
+}
+
+/** A replay on the simulated device, so that its figures are the same on each machine. */
+async function replayed(trace: Trace): Promise<ReplayReport> {
+  using _held = openDevice('simulated')
+  return withBar(bar => {
+    const onProgress = (fraction: number, what: string) => bar.update(fraction, `${trace.file}: ${what}`)
+    return replay(trace, replayDevices(trace, 'simulated'), { leastCapacity: true, onProgress })
+  })
+}
+
+function statusOf(conditions: readonly Condition[], report: ReplayReport | undefined): number {
+  if (report === undefined) return STATUS.done
+  const held = heldConditions(conditions, report)
+  for (const line of held) process.stderr.write(`cuda-mempool: ${line}\n`)
+  return held.length > 0 ? STATUS.conditionHeld : STATUS.done
+}

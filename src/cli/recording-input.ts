@@ -1,0 +1,40 @@
+// For all commands that read recordings: the file or standard input, numbers in options, the progress bar.
+
+import { readPipedRecording, readRecording } from '../trace/formats/read-recording.js'
+import type { SnapshotOptions } from '../trace/pytorch/pytorch-snapshot.js'
+import type { Trace } from '../trace/trace.js'
+import { UsageError } from './exit.js'
+import { ProgressBar } from './progress-bar.js'
+
+/** The file name that means standard input. */
+export const PIPED = '-'
+const MOST_COUNT = 1_000_000
+
+/** Reads a recording, or standard input. */
+export function readFile(file: string, options: SnapshotOptions): Trace {
+  if (file !== PIPED) return readRecording(file, options)
+  if (process.stdin.isTTY) throw new UsageError(`${PIPED}: standard input is a terminal; pipe a recording into it`)
+  return readPipedRecording(options)
+}
+
+export async function withBar<T>(work: (bar: ProgressBar) => T | Promise<T>): Promise<T> {
+  const bar = new ProgressBar()
+  try {
+    return await work(bar)
+  } finally {
+    bar.clear()
+  }
+}
+
+/** The number in an option's text. Throws UsageError. */
+export function wholeNumber(
+  text: string,
+  option: string,
+  least: number,
+  alternative: string,
+  most = MOST_COUNT,
+): number {
+  const value = /^\d+$/.test(text) ? Number(text) : NaN
+  if (value >= least && value <= most) return value
+  throw new UsageError(`${option}: '${text}' is no whole number from ${least} to ${most}${alternative}`)
+}

@@ -1,0 +1,160 @@
+import assert from 'node:assert/strict'
+import { spawnSync } from 'node:child_process'
+import {
+  chmodSync,
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { after, before, describe, test } from 'node:test'
+import { fileURLToPath } from 'node:url'
+import { gunzipSync } from 'node:zlib'
+import { decodePicture } from '../picture/codec.js'
+import type { PageData } from '../report/page-data.js'
+import { pickleSnapshot } from '../trace/pytorch/pytorch-snapshot-writer.js'
+import { Action } from '../trace/trace.js'
+import { TraceBuilder } from '../trace/trace-builder.js'
+
+const MAIN = fileURLToPath(new URL('main.js', import.meta.url))
+const MLP = 'traces/mlp-train-stacks.pickle.gz'
+
+describe('cuda-mempool report', () => {
+  let folder: string
+  before(() => {
+    folder = mkdtempSync(join(tmpdir(), 'cuda-mempool-report-'))
+  })
+  after(() => rmSync(folder, { recursive: true }))
+
+  const report = (...words: string[]) => {
+    const { status, stdout, stderr } = spawnSync(process.execPath, [MAIN, 'report', ...words], { encoding: 'utf8' })
+    return { status, stdout, stderr }
+  }
+  /** A recorded file in a folder of its own. */
+  const recording = (name: string) => {
+    const own = mkdtempSync(join(folder, 'run-'))
+    copyFileSync(MLP, join(own, name))
+    return { own, file: join(own, name) }
+  }
+  const dataOf = (page: string) =>
+    JSON.parse(/<script type="application\/json" id="data">(.*?)<\/script>/s.exec(page)![1]) as PageData
+  const pictureOf = (page: string, index: number) => {
+    const packed = new RegExp(`id="picture-${index}">([^<]*)<`).exec(page)![1]
+    return decodePicture(gunzipSync(Buffer.from(packed, 'base64')))
+  }
+  const refused = (words: string[], message: RegExp) => {
+    const { status, stdout, stderr } = report(...words)
+    assert.deepEqual([status, stdout], [2, ''], stderr)
+    assert.match(stderr, message)
+    assert.equal(stderr.trimEnd().split('\n').length, 1)
+  }
+
+  test('writes the page beside the recording, and says the verdict, the path and the next line', () => {
+    const { own, file } = recording('run.pickle.gz')
+    const { status, stdout, stderr } = report(file)
+    assert.deepEqual([status, stderr], [0, ''])
+    assert.match(
+      stdout,
+      /^PyTorch reserved 198 MiB for 187.12 MiB in use: 1.06 ×\.\ncuda-mempool serves the same run in /,
+    )
+    assert.match(stdout, /wrote .*run\.html; open it in a browser\nnext: cuda-mempool replay .*\n$/)
+    assert.deepEqual(readdirSync(own).sort(), ['run.html', 'run.pickle.gz'])
+    const page = readFileSync(join(own, 'run.html'), 'utf8')
+    assert.match(page, /Content-Security-Policy" content="default-src 'none'; script-src 'sha256-/)
+    const [{ policies, leastBytes }] = dataOf(page).recordings
+    assert.equal(policies.length, 7)
+    assert.equal(leastBytes, 187.1171875 * 2 ** 20)
+    assert.equal(pictureOf(page, 0).events, 794)
+  })
+
+  test('does not overwrite without --force', () => {
+    const { own, file } = recording('run.pickle.gz')
+    const page = join(own, 'run.html')
+    writeFileSync(page, 'mine')
+    refused([file], /run\.html exists; --force overwrites it, -o names another file/)
+    assert.equal(readFileSync(page, 'utf8'), 'mine')
+    assert.equal(report(file, '--force', '--policy', 'recorded').status, 0)
+    assert.ok(readFileSync(page, 'utf8').startsWith('<!doctype html>'))
+  })
+
+  test('refuses outputs that it cannot write, before it reads anything', () => {
+    const { own, file } = recording('run.pickle.gz')
+    refused([file, '-o', join(own, 'no', 'page.html')], /no: there is no such folder/)
+    refused([file, '-o', join(own, 'page.txt')], /--output: '.*page\.txt' does not end in \.html/)
+    mkdirSync(join(own, 'folder.html'))
+    refused([file, '-o', join(own, 'folder.html')], /folder\.html is a folder; name a file with -o/)
+    if (process.getuid?.() === 0) return // may write everywhere
+    chmodSync(own, 0o500)
+    refused([file], /no permission to write; name another file with -o/)
+    chmodSync(own, 0o700)
+  })
+
+  test('takes a part of the events', () => {
+    const { own, file } = recording('run.pickle.gz')
+    const page = join(own, 'part.html')
+    for (const [option, value, events] of [
+      ['--last', '0.3k', 300],
+      ['--events', '100..500', 400],
+    ] as const) {
+      assert.equal(report(file, '--force', '--policy', 'recorded', option, value, '-o', page).status, 0)
+      const picture = pictureOf(readFileSync(page, 'utf8'), 0)
+      assert.equal(picture.events, events)
+      assert.ok(picture.blocks.initial > 4, 'blocks that are held at its start are there')
+      assert.equal(
+        picture.policies[0].place!.some(unit => unit < 0),
+        false,
+        'every block has an address',
+      )
+    }
+    refused(
+      [file, '-o', join(own, 'x.html'), '--last', 'many'],
+      /--last: 'many' is no number of events like 500k or 2M/,
+    )
+    refused([file, '-o', join(own, 'x.html'), '--events', '5'], /--events: '5' is no range like 1M\.\.2M/)
+    refused([file, '-o', join(own, 'x.html'), '--events', '1M..2M'], /has no events in 1M\.\.2M; it has 794/)
+    refused([file, '-o', join(own, 'x.html'), '--events', '1..2', '--last', '5'], /give one of them/)
+  })
+
+  test('makes a tab of each file, with names that differ for files of one name', () => {
+    const [first, second] = [recording('rank0.pickle.gz'), recording('rank0.pickle.gz')]
+    const page = join(first.own, 'ranks.html')
+    const { status, stdout } = report(first.file, second.file, '--policy', 'recorded', '-o', page)
+    assert.equal(status, 0)
+    assert.match(stdout, /^rank0\.pickle\.gz: PyTorch .*\nrank0\.pickle\.gz \(2\): PyTorch/)
+    const { recordings } = dataOf(readFileSync(page, 'utf8'))
+    assert.deepEqual(
+      recordings.map(({ tab }) => tab),
+      ['rank0.pickle.gz', 'rank0.pickle.gz (2)'],
+    )
+  })
+
+  test('shows a recording without stacks, steps and times, and names of markup and of 100 kB', () => {
+    const builder = new TraceBuilder()
+    const name = '</script><script>alert(1)</script>'
+    const stack = builder.stacks.number([builder.stacks.entry(name, 1, 'x'.repeat(1e5))])
+    builder.add(Action.alloc, 2 ** 30, 4096, 0, 0, stack)
+    builder.add(Action.freeRequested, 2 ** 30, 4096, 0, 0)
+    const file = join(folder, 'hostile.pickle')
+    writeFileSync(file, pickleSnapshot(builder.build({ file })))
+    assert.equal(report(file).status, 0)
+    const page = readFileSync(join(folder, 'hostile.html'), 'utf8')
+    assert.ok(!page.includes('alert(1)'), 'a frame is in the packed picture only')
+    const { frames } = pictureOf(page, 0).stacks
+    assert.ok(frames[0].file === name && frames[0].name.length === 300)
+  })
+
+  test('says in one line that a file is empty or damaged, and writes nothing', () => {
+    const file = join(folder, 'empty.pickle')
+    writeFileSync(file, '')
+    refused([file], /empty\.pickle: /)
+    writeFileSync(file, pickleSnapshot(new TraceBuilder().build({ file })))
+    refused([file], /empty\.pickle: .*holds no events/)
+    assert.equal(existsSync(join(folder, 'empty.html')), false)
+  })
+})

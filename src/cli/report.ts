@@ -1,0 +1,132 @@
+// `cuda-mempool report`: reads recordings, replays them, and writes one page about all of them.
+
+import { accessSync, constants, existsSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { basename, dirname } from 'node:path'
+import { replayDevices } from '../device/replay-devices.js'
+import { pageOf, type ReportedTrace } from '../report/page.js'
+import { verdictLines } from '../report/page-text.js'
+import { excerptOf } from '../trace/columns/excerpt.js'
+import { readRecording } from '../trace/formats/read-recording.js'
+import { replay } from '../trace/replay.js'
+import { DEFAULT_POLICIES, type Policy } from '../trace/replay-result.js'
+import type { Trace } from '../trace/trace.js'
+import { STATUS, UsageError } from './exit.js'
+import { wholeNumber, withBar } from './recording-input.js'
+import { policiesOf } from './replay.js'
+import { print } from './terminal.js'
+
+/** The options as text, from the command line. */
+export interface ReportArguments {
+  readonly output?: string
+  readonly force?: boolean
+  readonly gpu?: string
+  readonly policy?: string
+  readonly events?: string
+  readonly last?: string
+}
+
+const MOST_PAGE_BYTES = 64_000_000
+const RECORDING_ENDINGS = /(\.(pickle|pkl|json|csv|sqlite))?(\.gz)?$/i
+
+/** Writes the page, prints the verdict and the page's path, and returns the exit status. */
+export async function reportFiles(files: readonly string[], given: ReportArguments): Promise<number> {
+  const path = given.output ?? `${files[0].replace(RECORDING_ENDINGS, '')}.html`
+  checkOutput(path, given.force ?? false)
+  const policies = given.policy === undefined ? DEFAULT_POLICIES : policiesOf(given.policy)
+  const traces: Trace[] = []
+  for (const file of files) {
+    traces.push(...(await withBar(bar => read(file, given, done => bar.update(done, file)))))
+  }
+  const reported: ReportedTrace[] = []
+  for (const [index, trace] of traces.entries()) {
+    const report = await withBar(bar => {
+      const onProgress = (done: number, what: string) => bar.update(done, `${trace.file}: ${what}`)
+      return replay(trace, replayDevices(trace), { policies: policies as Policy[], placements: true, onProgress })
+    })
+    reported.push({ trace, replay: report, tab: tabOf(trace, index, traces) })
+  }
+  const page = pageOf(reported)
+  if (page.length > MOST_PAGE_BYTES) {
+    const megabytes = Math.round(page.length / 1e6)
+    throw new UsageError(
+      `the page would have ${megabytes} MB, more than browsers open well; --last 500k or --events 1M..2M makes it smaller`,
+    )
+  }
+  write(path, page)
+  for (const { trace, replay: report, tab } of reported) {
+    print(style => {
+      const [first, ...more] = verdictLines(trace, report)
+      const name = reported.length > 1 ? `${tab}: ` : ''
+      return [style.paint.bold(`${name}${first}`), ...more].join('\n')
+    })
+  }
+  print(`wrote ${path}; open it in a browser\nnext: cuda-mempool replay ${files[0]}`)
+  return STATUS.done
+}
+
+function read(file: string, { gpu, events, last }: ReportArguments, onProgress: (done: number) => void): Trace[] {
+  const device = gpu === undefined ? {} : { device: wholeNumber(gpu, '--gpu', 0, '') }
+  const first = readRecording(file, { ...device, onProgress })
+  const others = gpu === undefined ? first.otherDevices.map(other => readRecording(file, other)) : []
+  return [first, ...others]
+    .sort((a, b) => a.device - b.device)
+    .map(trace => {
+      const range = rangeOf(trace, events, last)
+      return range === null ? trace : excerptOf(trace, ...range)
+    })
+}
+
+/** The events that the options name; null for all. */
+function rangeOf(trace: Trace, events: string | undefined, last: string | undefined): [number, number] | null {
+  if (events !== undefined && last !== undefined) throw new UsageError('--events and --last: give one of them')
+  if (last !== undefined) return [Math.max(0, trace.events - count(last, '--last')), trace.events]
+  if (events === undefined) return null
+  const [from, to, ...more] = events.split('..')
+  if (to === undefined || more.length > 0) throw new UsageError(`--events: '${events}' is no range like 1M..2M`)
+  const [start, end] = [count(from, '--events'), Math.min(trace.events, count(to, '--events'))]
+  if (start < end) return [start, end]
+  throw new UsageError(`--events: ${trace.file} has no events in ${events}; it has ${trace.events}`)
+}
+
+/** `500k` → 500,000 */
+function count(text: string, option: string): number {
+  const [, digits = '', unit = ''] = /^(\d+(?:\.\d+)?)([kM]?)$/.exec(text.trim()) ?? []
+  const value = Math.round(Number(digits) * { '': 1, k: 1e3, M: 1e6 }[unit]!)
+  if (digits !== '' && (value > 0 || option === '--events')) return value
+  throw new UsageError(`${option}: '${text}' is no number of events like 500k or 2M`)
+}
+
+/** A name for each recording that no other one has. */
+function tabOf(trace: Trace, index: number, traces: readonly Trace[]): string {
+  const name = (each: Trace) => basename(each.file)
+  const hasOthers = traces.some(other => other !== trace && other.file === trace.file)
+  const isOneFile = traces.every(other => other.file === trace.file)
+  const tab = isOneFile ? `device ${trace.device}` : hasOthers ? `${name(trace)}, device ${trace.device}` : name(trace)
+  const alike = traces.slice(0, index).filter(other => name(other) === name(trace) && other.device === trace.device)
+  return alike.length === 0 ? tab : `${tab} (${alike.length + 1})`
+}
+
+function checkOutput(path: string, force: boolean): void {
+  if (!/\.html?$/i.test(path)) throw new UsageError(`--output: '${path}' does not end in .html`)
+  const folder = dirname(path)
+  if (!existsSync(folder) || !statSync(folder).isDirectory()) throw new UsageError(`${folder}: there is no such folder`)
+  if (existsSync(path) && statSync(path).isDirectory()) throw new UsageError(`${path} is a folder; name a file with -o`)
+  if (existsSync(path) && !force) throw new UsageError(`${path} exists; --force overwrites it, -o names another file`)
+  try {
+    accessSync(folder, constants.W_OK)
+  } catch {
+    throw new UsageError(`${folder}: no permission to write; name another file with -o`)
+  }
+}
+
+/** Writes beside the file first, so that an interrupted run leaves no half page. */
+function write(path: string, page: string): void {
+  const part = `${path}.${process.pid}.part`
+  try {
+    writeFileSync(part, page)
+    renameSync(part, path)
+  } catch (error) {
+    rmSync(part, { force: true })
+    throw new UsageError(`cannot write ${path}: ${(error as Error).message}`)
+  }
+}

@@ -1,0 +1,94 @@
+// The requests of `cuda-mempool top` to a served process.
+
+import { type IncomingMessage, request } from 'node:http'
+import type { ProcessStats } from '../live/process-stats.js'
+import { foreignSocket, type ServedSocket, servedSockets, socketFolder } from '../live/socket-path.js'
+import { UsageError } from './exit.js'
+
+const HOW = 'call serve(pool) of cuda-mempool/live in it, or start it with CUDA_MEMPOOL_SERVE=1'
+/** Longer lines come from other servers. */
+const MOST_LINE = 4_000_000
+
+/** The socket of a process: by its path, by a process id, or the only one there is. */
+export async function chosenSocket(target: string | undefined, folder = socketFolder()): Promise<string> {
+  if (target !== undefined && !/^\d+$/.test(target)) {
+    const obstacle = foreignSocket(target)
+    if (obstacle !== null) throw new UsageError(`top: ${obstacle}`)
+    return target
+  }
+  const sockets = await servedSockets(folder)
+  const fitting = target === undefined ? sockets : sockets.filter(({ pid }) => pid === Number(target))
+  if (fitting.length === 1) return fitting[0].path
+  if (fitting.length > 1) throw new UsageError(`top: several are served: ${listed(fitting)}; name one`)
+  if (target === undefined) throw new UsageError(`top: no process of this user is served; ${HOW}`)
+  const others = sockets.length === 0 ? '' : ` (served: ${listed(sockets)})`
+  throw new UsageError(`top: the process ${target} is not served${others}; ${HOW}`)
+}
+
+function listed(sockets: readonly ServedSocket[]): string {
+  const isUnique = new Set(sockets.map(({ pid }) => pid)).size === sockets.length
+  return sockets.map(({ pid, path }) => (isUnique ? String(pid) : path)).join(', ')
+}
+
+/** A served process. */
+export class TopClient {
+  constructor(private readonly socketPath: string) {}
+
+  /** The figures now, as text. */
+  async statsText(): Promise<string> {
+    return (await this.body('GET', '/stats')).toString()
+  }
+
+  async snapshots<Snapshots>(): Promise<Snapshots> {
+    return JSON.parse((await this.body('GET', '/snapshot')).toString())
+  }
+
+  /** A recording of a pool from now on. */
+  record(pool: string, seconds: number, stacks: number): Promise<Buffer> {
+    return this.body('POST', `/record?pool=${encodeURIComponent(pool)}&seconds=${seconds}&stacks=${stacks}`)
+  }
+
+  /** Calls `each` with the figures every `periodMs`, until the process ends or `signal` is aborted. */
+  async events(periodMs: number, signal: AbortSignal, each: (stats: ProcessStats) => void): Promise<void> {
+    const response = await this.ask('GET', `/events?ms=${periodMs}`, signal)
+    let text = ''
+    try {
+      for await (const part of response.setEncoding('utf8')) {
+        text += part
+        const lines = text.split('\n')
+        text = lines.pop()!
+        if (text.length > MOST_LINE) throw new UsageError('top: this is no server of cuda-mempool')
+        for (const line of lines) if (line.startsWith('data: ')) each(JSON.parse(line.slice('data: '.length)))
+      }
+    } catch (error) {
+      if (error instanceof UsageError || error instanceof SyntaxError) throw error
+      // the process has ended, or the caller has
+    }
+  }
+
+  private async body(method: string, path: string): Promise<Buffer> {
+    const response = await this.ask(method, path)
+    const parts: Buffer[] = []
+    for await (const part of response) parts.push(part)
+    const body = Buffer.concat(parts)
+    if (response.statusCode === 200) return body
+    throw new UsageError(`top: ${errorIn(body)}`)
+  }
+
+  private ask(method: string, path: string, signal?: AbortSignal): Promise<IncomingMessage> {
+    const { socketPath } = this
+    return new Promise((resolve, reject) => {
+      const asked = request({ socketPath, method, path, ...(signal === undefined ? {} : { signal }) }, resolve)
+      asked.on('error', error => reject(new UsageError(`top: ${socketPath} does not answer (${error.message})`)))
+      asked.end()
+    })
+  }
+}
+
+function errorIn(body: Buffer): string {
+  try {
+    return String(JSON.parse(body.toString()).error)
+  } catch {
+    return 'the socket is not one of cuda-mempool'
+  }
+}

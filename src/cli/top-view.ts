@@ -1,0 +1,216 @@
+// The screen of `cuda-mempool top` as lines of text, from the figures of a process.
+
+import { formatBytes } from '../base/bytes.js'
+import type { ProcessStats, ServedStats } from '../live/process-stats.js'
+import type { PoolSnapshot } from '../pool/caching/snapshot.js'
+import { formatCount, formatShare } from '../report/number-format.js'
+import { printable } from '../report/printable.js'
+import { inLocale } from './terminal.js'
+
+const LEAST_COLUMNS = 8
+const MOST_BAR = 66
+const MOST_ROWS = 10
+const SEPARATOR = '   '
+const SPARKS = '▁▂▃▄▅▆▇█'
+export const KEYS = 'q quit  p pause  t tags  s streams  l live  e record 10 s'
+
+/** The switches of the keys. */
+export interface Shown {
+  readonly tags: boolean
+  readonly streams: boolean
+  readonly live: boolean
+  readonly paused: boolean
+}
+
+/** The snapshots of `/snapshot`. */
+export interface ServedSnapshots {
+  readonly pools: readonly { readonly name: string; readonly snapshot: PoolSnapshot }[]
+}
+
+/** The last figures of each pool, oldest first. */
+export class History {
+  private readonly points = new Map<string, { live: number; reserved: number }[]>()
+  private last: ProcessStats | null = null
+  private before: ProcessStats | null = null
+
+  constructor(private readonly most = 200) {}
+
+  add(stats: ProcessStats): void {
+    this.before = this.last
+    this.last = stats
+    for (const { name, stats: figures } of stats.pools) {
+      const points = this.points.get(name) ?? []
+      points.push({ live: figures.liveBytes, reserved: figures.reservedBytes })
+      if (points.length > this.most) points.shift()
+      this.points.set(name, points)
+    }
+  }
+
+  /** The last values of one figure of a pool. */
+  of(name: string, figure: 'live' | 'reserved'): number[] {
+    return (this.points.get(name) ?? []).map(point => point[figure])
+  }
+
+  /** Allocations a second between the last two figures; null before the second ones. */
+  rate(pool: ServedStats): number | null {
+    const earlier = this.before?.pools.find(({ name }) => name === pool.name)
+    const ms = (this.last?.timeMs ?? 0) - (this.before?.timeMs ?? 0)
+    return earlier === undefined || ms <= 0 ? null : ((pool.stats.allocations - earlier.stats.allocations) * 1000) / ms
+  }
+}
+
+export interface TopScreen {
+  readonly stats: ProcessStats
+  readonly history: History
+  readonly shown: Shown
+  readonly snapshots: ServedSnapshots | null
+  /** a line about what the last key did; '' for none */
+  readonly message: string
+  /** whether keys do something */
+  readonly hasKeys: boolean
+}
+
+/** The lines for a terminal of `columns`, in the locale's letters, none longer than that. */
+export function topLines(screen: TopScreen, columns: number, env: NodeJS.ProcessEnv = process.env): string[] {
+  const width = Math.max(LEAST_COLUMNS, columns)
+  const { stats, shown, hasKeys, message } = screen
+  const devices = stats.devices.map(({ ordinal, name }) => `device ${ordinal}: ${name}`)
+  const head = ['cuda-mempool top', `pid ${stats.pid} ${stats.command}`, ...devices]
+  const lines = [...wrapped(hasKeys ? [...head, KEYS] : head, width)]
+  if (shown.paused) lines.push('paused; p goes on')
+  if (message !== '') lines.push(...wrapped(message.split('; '), width))
+  if (stats.pools.length === 0) lines.push('no pool is open now')
+  for (const pool of stats.pools) lines.push('', ...poolLines(pool, screen, width))
+  return lines.map(line => inLocale(printable(line), env).slice(0, width))
+}
+
+function poolLines(pool: ServedStats, { history, shown, snapshots }: TopScreen, width: number): string[] {
+  const { name, kind, device, stats, tags, outOfMemory } = pool
+  const { requestedBytes, liveBytes, cachedBytes, reservedBytes, limitBytes } = stats
+  const whole = limitBytes ?? Math.max(stats.peakReservedBytes, reservedBytes, 1)
+  const rounding = Math.max(0, liveBytes - requestedBytes)
+  const free = Math.max(0, reservedBytes - liveBytes - cachedBytes)
+  const rest = Math.max(0, whole - reservedBytes)
+  const parts = [requestedBytes, rounding, cachedBytes, free, rest]
+  const limit = limitBytes === null ? `peak      ${formatBytes(whole)}` : `limit     ${formatBytes(whole)}`
+  const barWidth = Math.min(MOST_BAR, width - limit.length - 4)
+  const bar = barWidth < 10 ? [limit] : [`${limit}  [${barOf(parts, whole, barWidth)}]`]
+  const rate = history.rate(pool)
+  const misses = stats.allocations === 0 ? 0 : stats.cacheMisses / stats.allocations
+  const lines = [
+    ...wrapped([`pool ${name}`, kind, `device ${device}`], width),
+    ...bar,
+    ...wrapped(
+      [
+        `█ asked for ${formatBytes(requestedBytes)}`,
+        `▓ rounding ${formatBytes(rounding)}`,
+        `▒ cached ${formatBytes(cachedBytes)}`,
+        `░ free ${formatBytes(free)}`,
+        `· not taken ${formatBytes(rest)}`,
+      ],
+      width,
+    ),
+    ...curves(pool, history, width),
+    ...wrapped(
+      [
+        `buffers ${formatCount(stats.liveBuffers)}`,
+        ...(rate === null ? [] : [`${formatCount(Math.round(rate))} allocations/s`]),
+        `misses ${formatShare(misses)}`,
+        `growths ${formatCount(stats.growths)}`,
+        `waits ${formatCount(stats.insertedWaits)}`,
+        `pending ${formatBytes(stats.pendingBytes)}`,
+        `largest free ≥ ${formatBytes(stats.largestFreeBytes)}`,
+        ...(outOfMemory === 0 ? [] : [`out of memory ${formatCount(outOfMemory)}`]),
+      ],
+      width,
+    ),
+  ]
+  if (tags !== null && shown.tags) {
+    const rows = Object.entries(tags).sort(([, a], [, b]) => b.requestedBytes - a.requestedBytes)
+    const most = rows[0]?.[1].requestedBytes ?? 0
+    const texts = rows.map(
+      ([tag, each]) => `${tag} ${formatBytes(each.requestedBytes)} ${'▇'.repeat(share(each.requestedBytes, most, 8))}`,
+    )
+    lines.push(...wrapped(texts, width))
+  }
+  const snapshot = snapshots?.pools.find(each => each.name === name)?.snapshot
+  if (snapshot !== undefined && shown.streams) lines.push(...streamLines(snapshot, width))
+  if (snapshot !== undefined && shown.live) lines.push(...largestLines(snapshot))
+  return lines
+}
+
+function curves({ name, stats }: ServedStats, history: History, width: number): string[] {
+  const live = `in use    ${formatBytes(stats.liveBytes)}`
+  const reserved = `reserved  ${formatBytes(stats.reservedBytes)}`
+  const label = Math.max(live.length, reserved.length, 21)
+  const room = width - label - 1
+  if (room < 4) return [live, reserved]
+  const most = Math.max(...history.of(name, 'reserved'), 1)
+  const line = (text: string, values: readonly number[]) =>
+    `${text.padEnd(label)} ${values.map(value => SPARKS[Math.min(7, Math.floor((value / most) * 8))]).join('')}`
+  return [line(live, history.of(name, 'live').slice(-room)), line(reserved, history.of(name, 'reserved').slice(-room))]
+}
+
+/** A part with any bytes has at least one letter, as long as there is room. */
+function barOf(parts: readonly number[], whole: number, width: number): string {
+  let text = ''
+  let sum = 0
+  for (const [index, part] of parts.entries()) {
+    sum += part
+    const end = Math.round((sum / whole) * width)
+    const letters = Math.max(end - text.length, part > 0 && index < parts.length - 1 ? 1 : 0)
+    text += '█▓▒░·'[index].repeat(Math.min(letters, width - text.length))
+  }
+  return text.padEnd(width, '·')
+}
+
+/** Bytes of each stream's blocks. */
+function streamLines({ ranges }: PoolSnapshot, width: number): string[] {
+  const streams = new Map<number, { live: number; cached: number; pending: number }>()
+  for (const { state, bytes, stream } of ranges.flatMap(({ blocks }) => blocks)) {
+    if (stream === null || (state !== 'live' && state !== 'cached' && state !== 'pending')) continue
+    const sums = streams.get(stream) ?? { live: 0, cached: 0, pending: 0 }
+    sums[state] += bytes
+    streams.set(stream, sums)
+  }
+  const rows = [...streams].sort(([, a], [, b]) => b.live + b.cached - a.live - a.cached)
+  return rows
+    .slice(0, MOST_ROWS)
+    .flatMap(([stream, { live, cached, pending }]) =>
+      wrapped(
+        [
+          `stream 0x${stream.toString(16)}`,
+          `in use ${formatBytes(live)}`,
+          `cached ${formatBytes(cached)}`,
+          `pending ${formatBytes(pending)}`,
+        ],
+        width,
+      ),
+    )
+}
+
+/** The largest live buffers. */
+function largestLines({ ranges }: PoolSnapshot): string[] {
+  return ranges
+    .flatMap(({ blocks }) => blocks)
+    .filter(({ state }) => state === 'live')
+    .sort((a, b) => b.bytes - a.bytes)
+    .slice(0, MOST_ROWS)
+    .map(({ ptr, bytes }) => `live ${formatBytes(bytes).padStart(11)} at 0x${ptr.toString(16)}`)
+}
+
+function share(value: number, most: number, letters: number): number {
+  return value === 0 ? 0 : Math.max(1, Math.round((value / most) * letters))
+}
+
+/** Texts beside each other, on as many lines as they need. */
+function wrapped(texts: readonly string[], width: number): string[] {
+  const lines: string[] = []
+  for (const text of texts) {
+    const last = lines.at(-1)
+    if (last !== undefined && last.length + SEPARATOR.length + text.length <= width)
+      lines[lines.length - 1] = last + SEPARATOR + text
+    else lines.push(text)
+  }
+  return lines
+}

@@ -1,0 +1,259 @@
+import assert from 'node:assert/strict'
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
+import { createServer } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { PassThrough } from 'node:stream'
+import { after, afterEach, beforeEach, describe, test } from 'node:test'
+import { fileURLToPath } from 'node:url'
+import { MiB } from '../base/bytes.js'
+import { openDevice } from '../device/open.js'
+import { ask, ownRuntimeFolder } from '../live/live.fixture.js'
+import type { ProcessStats } from '../live/process-stats.js'
+import { type LiveServer, serve } from '../live/serve.js'
+import { tagged } from '../pool/wrappers/tagged.js'
+import { type TopTerminal, top } from './top.js'
+import { History, topLines } from './top-view.js'
+
+const MAIN = fileURLToPath(new URL('./main.js', import.meta.url))
+const device = openDevice('simulated')
+after(() => device.close())
+
+let runtime: ReturnType<typeof ownRuntimeFolder>
+let server: LiveServer
+let pool: ReturnType<typeof tagged>
+beforeEach(async () => {
+  runtime = ownRuntimeFolder()
+  pool = tagged(device.createPool({ maxPoolBytes: 64 * MiB }))
+  pool.inScope('weights\x1b[31m', () => pool.allocate(20 * MiB))
+  pool.allocate(3000)
+  server = await serve({ train: pool })
+})
+afterEach(async () => {
+  await server.close()
+  runtime.restore()
+})
+
+/** A terminal whose screen is a text, and whose keys the test presses. */
+class FakeTerminal implements TopTerminal {
+  readonly stdin: TopTerminal['stdin'] & PassThrough
+  readonly stdout: TopTerminal['stdout']
+  readonly writes: string[] = []
+  raw = false
+  private readonly arrived = new PassThrough()
+
+  constructor(
+    columns = 120,
+    readonly env: NodeJS.ProcessEnv = { TERM: 'xterm' },
+    isTTY = true,
+  ) {
+    const setRawMode = (mode: boolean) => {
+      this.raw = mode
+    }
+    this.stdin = Object.assign(new PassThrough(), { isTTY, setRawMode }) as never
+    const write = (text: string) => {
+      this.writes.push(text)
+      this.arrived.emit('write')
+      return true
+    }
+    this.stdout = Object.assign(new PassThrough(), { isTTY, columns, rows: 40, write }) as never
+  }
+
+  get text(): string {
+    return this.writes.join('')
+  }
+
+  /** Resolves when a picture that `pattern` matches was written. */
+  async shows(pattern: RegExp): Promise<string> {
+    for (;;) {
+      const found = this.writes.find(text => pattern.test(text))
+      if (found !== undefined) return found
+      await once(this.arrived, 'write')
+    }
+  }
+
+  press(keys: string): void {
+    this.writes.length = 0
+    this.stdin.write(keys)
+  }
+}
+
+const RESTORED = '\x1b[?25h\x1b[?1049l'
+
+function view(stats: ProcessStats, columns: number, env: NodeJS.ProcessEnv): string[] {
+  const history = new History()
+  history.add(stats)
+  const shown = { tags: true, streams: true, live: true, paused: true }
+  return topLines({ stats, history, shown, snapshots: null, message: 'a; b', hasKeys: true }, columns, env)
+}
+
+describe('top', () => {
+  test('prints once without a terminal, as --once does, without escapes', async () => {
+    for (const [terminal, options] of [
+      [new FakeTerminal(120, {}, false), {}],
+      [new FakeTerminal(), { once: true }],
+    ] as const) {
+      await top(undefined, options, terminal)
+      assert.equal(terminal.writes.length, 1)
+      assert.ok(!terminal.text.includes('\x1b'))
+      assert.match(terminal.text, /pool train {3}caching {3}device 0\n/)
+      assert.match(terminal.text, /limit {5}64 MiB {2}\[█+/)
+      assert.match(terminal.text, /buffers 2 /)
+      assert.match(terminal.text, /weights\?\[31m 20 MiB ▇▇▇▇▇▇▇▇/)
+    }
+  })
+
+  test('prints the figures as JSON', async () => {
+    const terminal = new FakeTerminal()
+    await top(String(process.pid), { once: true, json: true }, terminal)
+    const { pid, pools } = JSON.parse(terminal.text)
+    assert.deepEqual([pid, pools[0].name, pools[0].stats.liveBuffers], [process.pid, 'train', 2])
+  })
+
+  test('draws each picture in one write, follows its keys, and restores the terminal', async () => {
+    const terminal = new FakeTerminal()
+    const running = top(server.socketPath, {}, terminal)
+    const picture = await terminal.shows(/buffers 2 /)
+    assert.ok(terminal.raw)
+    assert.equal(terminal.writes[0], '\x1b[?1049h\x1b[?25l')
+    assert.ok(picture.startsWith('\x1b[H') && picture.endsWith('\x1b[J'))
+    assert.match(picture, /q quit {2}p pause/)
+    assert.match(picture, /weights/)
+    terminal.press('t')
+    assert.doesNotMatch(await terminal.shows(/buffers/), /weights/)
+    terminal.press('s')
+    await terminal.shows(/stream 0x0 {3}in use/)
+    terminal.press('l')
+    await terminal.shows(/live {6}20 MiB at 0x/)
+    terminal.press('p')
+    await terminal.shows(/paused; p goes on/)
+    terminal.press('q')
+    await running
+    assert.ok(!terminal.raw)
+    assert.ok(terminal.text.endsWith(RESTORED))
+    assert.equal(terminal.stdin.listenerCount('data'), 0)
+    assert.equal(process.listenerCount('SIGTERM'), 0)
+  })
+
+  test('restores the terminal at Ctrl-C, at a signal, and when the process ends', async () => {
+    const ends: Record<string, (terminal: FakeTerminal) => unknown> = {
+      'Ctrl-C': terminal => terminal.press('\x03'),
+      signal: () => process.emit('SIGTERM'),
+      end: () => server.close(),
+    }
+    for (const [name, end] of Object.entries(ends)) {
+      const terminal = new FakeTerminal()
+      const running = top(undefined, {}, terminal)
+      await terminal.shows(/buffers 2 /)
+      await end(terminal)
+      await running
+      assert.ok(!terminal.raw, name)
+      assert.ok(terminal.text.includes(RESTORED), name)
+      assert.equal(/has ended, or serves no more\n$/.test(terminal.text), name === 'end', name)
+    }
+  })
+
+  test('colours nothing with NO_COLOR', async () => {
+    for (const [env, isBold] of [
+      [{ TERM: 'xterm' }, true],
+      [{ TERM: 'xterm', NO_COLOR: '1' }, false],
+    ] as const) {
+      const terminal = new FakeTerminal(100, env)
+      const running = top(undefined, {}, terminal)
+      assert.equal((await terminal.shows(/buffers 2 /)).includes('\x1b[1m'), isBold)
+      terminal.press('q')
+      await running
+    }
+  })
+
+  test('says what to do about a process that is not there', async () => {
+    const refused = (target: string | undefined, message: RegExp) =>
+      assert.rejects(top(target, {}, new FakeTerminal()), { name: 'UsageError', message })
+    await refused('1', /^top: the process 1 is not served \(served: \d+\); call serve\(pool\)/)
+    await refused('/no/such.sock', /^top: there is no socket \/no\/such\.sock$/)
+    await refused(MAIN, /is no socket$/)
+    const second = await serve(device.createPool())
+    await refused(undefined, /^top: several are served: \S+sock, \S+sock; name one$/)
+    await second.close()
+    await server.close()
+    await refused(undefined, /^top: no process of this user is served; call serve\(pool\)/)
+  })
+
+  test('refuses a socket that speaks something else', async () => {
+    const path = join(runtime.folder, '..', 'other.sock')
+    const other = createServer(socket => socket.end('HTTP/1.1 404 No\r\n\r\nno')).listen(path)
+    await once(other, 'listening')
+    await assert.rejects(top(path, {}, new FakeTerminal(80, {}, false)), {
+      name: 'UsageError',
+      message: 'top: the socket is not one of cuda-mempool',
+    })
+    other.close()
+  })
+})
+
+describe('the picture', () => {
+  test('fits every width, in the letters of the locale', async () => {
+    const stats = JSON.parse((await ask(server, '/stats')).body.toString()) as ProcessStats
+    for (const columns of [1, 20, 40, 80, 200]) {
+      const lines = view(stats, columns, {})
+      assert.ok(
+        lines.every(line => line.length <= Math.max(8, columns)),
+        `${columns} columns:\n${lines.join('\n')}`,
+      )
+      for (const line of view(stats, columns, { LC_ALL: 'C' })) assert.match(line, /^[ -~]*$/)
+    }
+    const narrow = view(stats, 20, {}).join('\n')
+    for (const part of [/^limit {5}64 MiB$/m, /^in use {4}20 MiB$/m, /^reserved {2}\d/m, /^buffers 2$/m])
+      assert.match(narrow, part)
+  })
+
+  test('shows a rate from the second figures on', () => {
+    const history = new History(3)
+    const stats = (allocations: number, timeMs: number) =>
+      ({ timeMs, pools: [{ name: 'a', stats: { allocations, liveBytes: 1, reservedBytes: 2 } }] }) as never
+    const [{ name }] = [{ name: 'a' }]
+    history.add(stats(10, 1000))
+    assert.equal(history.rate({ name, stats: { allocations: 10 } } as never), null)
+    history.add(stats(20, 1500))
+    assert.equal(history.rate({ name, stats: { allocations: 20 } } as never), 20)
+    for (let more = 0; more < 5; more++) history.add(stats(20, 2000))
+    assert.deepEqual(history.of('a', 'live'), [1, 1, 1])
+  })
+})
+
+test('the program prints through a pipe and ends', async () => {
+  const child = spawn(process.execPath, [MAIN, 'top', '--once'], { env: { ...process.env, LC_ALL: 'C.UTF-8' } })
+  let [stdout, stderr] = ['', '']
+  child.stdout.on('data', data => {
+    stdout += data
+  })
+  child.stderr.on('data', data => {
+    stderr += data
+  })
+  const [status] = await once(child, 'close')
+  assert.deepEqual([status, stderr], [0, ''])
+  assert.match(stdout, /^cuda-mempool top/)
+  assert.match(stdout, /\npool train /)
+})
+
+test('key e writes a recording beside, and names the next line', { timeout: 60_000 }, async t => {
+  const folder = mkdtempSync(join(tmpdir(), 'cuda-mempool-top-'))
+  const before = process.cwd()
+  process.chdir(folder)
+  t.after(() => {
+    process.chdir(before)
+    rmSync(folder, { recursive: true })
+  })
+  const terminal = new FakeTerminal()
+  const running = top(undefined, {}, terminal, 0.02)
+  await terminal.shows(/buffers 2 /)
+  terminal.press('e')
+  const path = `cuda-mempool-${process.pid}.pickle`
+  await terminal.shows(new RegExp(`wrote ${path}.*cuda-mempool report ${path}`, 's'))
+  terminal.press('q')
+  await running
+  assert.deepEqual(readdirSync(folder), [path])
+  assert.ok(readFileSync(path).length > 100 && existsSync(path))
+})

@@ -1,0 +1,54 @@
+// `cuda-mempool tune` as a process.
+
+import assert from 'node:assert/strict'
+import { spawnSync } from 'node:child_process'
+import { test } from 'node:test'
+import { fileURLToPath } from 'node:url'
+
+const MAIN = fileURLToPath(new URL('./main.js', import.meta.url))
+const path = (name: string) => fileURLToPath(new URL(`../../../traces/settings/${name}.pickle.gz`, import.meta.url))
+
+function tuned(...args: string[]) {
+  return spawnSync(process.execPath, [MAIN, 'tune', ...args], { encoding: 'utf8', env: { PATH: process.env['PATH'] } })
+}
+
+test('the line to export is printed, and a table of what was tried', () => {
+  const { stdout, stderr, status } = tuned(path('mlp-tight-default'), '--capacity', '3068MiB')
+  assert.deepEqual([status, stderr], [0, ''])
+  assert.match(stdout, /^ +export PYTORCH_ALLOC_CONF=expandable_segments:True$/m)
+  assert.match(stdout, /^max_split:64 /m)
+  for (const line of stdout.split('\n')) assert(line.length <= 80 || line.includes('export'), line)
+})
+
+test('with --json one object is printed', () => {
+  const settings = ['--setting', 'max_split_size_mb:64', '--setting', 'roundup_power2_divisions:4']
+  const { stdout } = tuned(path('mlp-default'), path('streams-default'), '--json', ...settings)
+  const report = JSON.parse(stdout)
+  assert.deepEqual(report.runs.map((run: { settings: string }) => run.settings).sort(), [
+    '',
+    'max_split_size_mb:64',
+    'roundup_power2_divisions:4',
+  ])
+  assert.equal(report.recordings.length, 2)
+})
+
+test('a wrong command line is refused in one line, and nothing is printed', () => {
+  const file = path('mlp-default')
+  const cases: readonly [string[], RegExp][] = [
+    [[], /missing required argument 'file'/],
+    [['no-such-file'], /no-such-file/],
+    [[file, '--capacity', 'much'], /--capacity: /],
+    [[file, '--capacity', '1MiB'], /--capacity: '1MiB' is below 2MiB/],
+    [[file, '--seconds', 'x'], /--seconds: 'x' is no number above 0/],
+    [[file, '--gpu', '-1'], /--gpu: '-1' is no whole number/],
+    [[file, '--setting', 'max_split:1'], /PyTorch has no setting 'max_split'/],
+    [[file, '--setting', 'garbage_collection_threshold:0.5'], /has an effect only with a limit/],
+    [['-', '-'], /standard input has one recording/],
+  ]
+  for (const [args, message] of cases) {
+    const { stdout, stderr, status } = tuned(...args)
+    assert.deepEqual([status, stdout], [2, ''], stderr)
+    assert.match(stderr, message)
+    assert.match(stderr, /^cuda-mempool: \P{Cc}+\n$/u)
+  }
+})

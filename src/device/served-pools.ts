@@ -1,0 +1,14 @@
+import { isMainThread } from 'node:worker_threads'
+import { HostPool } from '../pool/host/host-pool.js'
+import { Pool } from '../pool/pool.js'
+
+/**
+ * With CUDA_MEMPOOL_SERVE=1 in the environment, every new pool of the main thread is served, without a line of code.
+ * The server is loaded only then.
+ */
+export function serveIfAsked(pool: unknown): void {
+  if (process.env['CUDA_MEMPOOL_SERVE'] !== '1' || !isMainThread) return
+  if (pool instanceof Pool || pool instanceof HostPool) {
+    void import('../live/serve-all.js').then(({ serveNew }) => serveNew(pool))
+  }
+}

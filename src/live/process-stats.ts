@@ -1,0 +1,62 @@
+// The JSON of `/stats`, which `top` and the live page show.
+
+import type { PoolStats } from '../pool/pool.js'
+import type { TagStats } from '../pool/wrappers/tagged.js'
+import type { PoolFigures, PoolList } from './watched-pools.js'
+
+/** JSON has no Infinity: null stands for it. */
+type InJson<Stats extends { readonly limitBytes: number }> = Omit<Stats, 'limitBytes'> & {
+  readonly limitBytes: number | null
+}
+
+/** A pool in `/stats`. */
+export interface ServedStats extends Omit<PoolFigures, 'stats' | 'tags'> {
+  readonly stats: InJson<PoolStats>
+  readonly tags: Readonly<Record<string, InJson<TagStats>>> | null
+}
+
+/** A device in `/stats`. */
+export interface ServedDevice {
+  readonly ordinal: number
+  readonly name: string
+}
+
+/** The body of `/stats`, and the data of each event of `/events`. */
+export interface ProcessStats {
+  /** version of this format */
+  readonly version: 1
+  readonly pid: number
+  /** the command line, shortened */
+  readonly command: string
+  /** milliseconds since 1970 */
+  readonly timeMs: number
+  readonly devices: readonly ServedDevice[]
+  readonly pools: readonly ServedStats[]
+}
+
+const MOST_LETTERS = 200
+const deviceNames = new WeakMap<object, string>()
+
+export function statsOf(list: PoolList): ProcessStats {
+  const devices = new Map<number, ServedDevice>()
+  for (const { pool } of list.open()) {
+    const { context } = pool
+    const name = deviceNames.get(context) ?? context.activate().cuDeviceGetName(context.device)
+    deviceNames.set(context, name)
+    devices.set(context.ordinal, { ordinal: context.ordinal, name })
+  }
+  const pools = list.figures().map(({ stats, tags, ...figures }) => ({
+    ...figures,
+    stats: inJson(stats),
+    tags:
+      tags === null
+        ? null
+        : Object.fromEntries(Object.entries(tags).map(([tag, each]) => [tag, inJson(each)] as const)),
+  }))
+  const command = process.argv.join(' ').slice(0, MOST_LETTERS)
+  return { version: 1, pid: process.pid, command, timeMs: Date.now(), devices: [...devices.values()], pools }
+}
+
+function inJson<Stats extends { readonly limitBytes: number }>(stats: Stats): InJson<Stats> {
+  return { ...stats, limitBytes: stats.limitBytes === Infinity ? null : stats.limitBytes }
+}

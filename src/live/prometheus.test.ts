@@ -1,0 +1,111 @@
+import assert from 'node:assert/strict'
+import { beforeEach, test } from 'node:test'
+import { Registry } from 'prom-client'
+import { MiB } from '../base/bytes.js'
+import { TestDevice } from '../pool/pool.fixture.js'
+import { tagged } from '../pool/wrappers/tagged.js'
+import { prometheusText, register } from './prometheus.js'
+import { parseMetrics } from './prometheus-parser.fixture.js'
+
+let device: TestDevice
+beforeEach(() => {
+  device = new TestDevice()
+})
+
+const valueIn = (text: string, name: string, labels: Record<string, string>) =>
+  parseMetrics(text)
+    .get(name)!
+    .samples.find(sample => Object.entries(labels).every(([label, value]) => sample.labels[label] === value))!.value
+
+test('the text has each counter of each pool, as Prometheus reads it', () => {
+  const pool = tagged(device.createPool({ maxPoolBytes: 8 * MiB }), { limits: { weights: MiB } })
+  const other = device.createPool({ maxPoolBytes: Infinity })
+  pool.inScope('weights', () => pool.allocate(1000))
+  pool.allocate(3000).free()
+  assert.equal(pool.tryAllocate(16 * MiB), null)
+  const text = prometheusText({ train: pool, other })
+  const { stats } = { stats: pool.stats() }
+  const labels = { pool: 'train', device: '0', kind: 'caching' }
+  assert.equal(valueIn(text, 'cuda_mempool_live_bytes', labels), stats.liveBytes)
+  assert.equal(valueIn(text, 'cuda_mempool_requested_bytes', labels), 1000)
+  assert.equal(valueIn(text, 'cuda_mempool_reserved_bytes', labels), stats.reservedBytes)
+  assert.equal(valueIn(text, 'cuda_mempool_limit_bytes', labels), 8 * MiB)
+  assert.equal(valueIn(text, 'cuda_mempool_limit_bytes', { pool: 'other' }), Infinity)
+  assert.equal(valueIn(text, 'cuda_mempool_allocations_total', labels), 2)
+  assert.equal(valueIn(text, 'cuda_mempool_frees_total', labels), 1)
+  assert.equal(valueIn(text, 'cuda_mempool_tag_requested_bytes', { ...labels, tag: 'weights' }), 1000)
+  assert.equal(valueIn(text, 'cuda_mempool_tag_limit_bytes', { ...labels, tag: 'weights' }), MiB)
+  assert.equal(valueIn(text, 'cuda_mempool_tag_allocations_total', { ...labels, tag: 'untagged' }), 1)
+})
+
+test('refused requests count from the first look at any pool on', () => {
+  const pool = device.createPool({ maxPoolBytes: 8 * MiB })
+  const count = () => valueIn(prometheusText(pool), 'cuda_mempool_out_of_memory_total', { pool: 'caching' })
+  assert.equal(count(), 0)
+  assert.equal(pool.tryAllocate(16 * MiB), null)
+  assert.throws(() => pool.allocate(16 * MiB), { name: 'OutOfMemoryError' })
+  assert.equal(count(), 2)
+})
+
+test('names with quotes, backslashes and line feeds are escaped', () => {
+  const name = 'a "b" \\ c\nd {x="y"}'
+  const families = parseMetrics(prometheusText({ [name]: device.createPool() }))
+  assert.equal(families.get('cuda_mempool_live_bytes')!.samples[0].labels['pool'], name)
+})
+
+test('two pools of one kind have names of their own, and closed pools are left out', () => {
+  const [first, second, closed] = [device.createPool(), device.createPool(), device.createPool()]
+  closed.close()
+  const families = parseMetrics(prometheusText([first, second, closed]))
+  const names = families.get('cuda_mempool_live_bytes')!.samples.map(({ labels }) => labels['pool'])
+  assert.deepEqual(names, ['caching', 'caching-2'])
+  assert.equal(prometheusText([]), '')
+})
+
+test('a registry of prom-client reads the pools at each scrape, and has the same text', async () => {
+  const pool = device.createPool()
+  const registry = new Registry()
+  const add = register(registry, { train: pool })
+  for (const bytes of [1000, 5000]) {
+    pool.allocate(bytes)
+    const text = await registry.metrics()
+    assert.equal(
+      valueIn(text.replaceAll('\n\n', '\n'), 'cuda_mempool_live_bytes', { pool: 'train' }),
+      pool.stats().liveBytes,
+    )
+  }
+  assert.equal(add(device.createPool(), 'train'), 'train-2')
+  const text = await registry.metrics()
+  assert.match(text, /cuda_mempool_live_bytes\{pool="train-2"/)
+  registry.resetMetrics()
+  assert.match(await registry.metrics(), /cuda_mempool_allocations_total\{[^}]*pool="train"[^}]*\} 2\n/)
+})
+
+test('a scrape looks at each pool once', async () => {
+  const pool = device.createPool()
+  const registry = new Registry()
+  register(registry, pool)
+  let looks = 0
+  const { stats } = pool
+  pool.stats = () => {
+    looks++
+    return stats.call(pool)
+  }
+  await registry.metrics()
+  assert.equal(looks, 1)
+  await registry.metrics()
+  assert.equal(looks, 2)
+})
+
+test('wrong arguments are refused by name', () => {
+  assert.throws(() => prometheusText(5 as never), {
+    name: 'TypeError',
+    message: /^prometheusText: pools must be a pool/,
+  })
+  assert.throws(() => prometheusText([{} as never]), { message: /^prometheusText: each of pools must be a pool, not/ })
+  assert.throws(() => prometheusText({ a: null as never }), { message: /^prometheusText: the pool 'a' must be a pool/ })
+  assert.throws(() => register({} as never, []), {
+    name: 'TypeError',
+    message: /^register: registry must be a Registry/,
+  })
+})

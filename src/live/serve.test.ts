@@ -1,0 +1,272 @@
+import assert from 'node:assert/strict'
+import { createHash } from 'node:crypto'
+import { once } from 'node:events'
+import { existsSync, statSync } from 'node:fs'
+import { request, type ServerResponse } from 'node:http'
+import { connect } from 'node:net'
+import { join } from 'node:path'
+import { afterEach, beforeEach, describe, test } from 'node:test'
+import { MiB } from '../base/bytes.js'
+import { TestDevice } from '../pool/pool.fixture.js'
+import { tagged } from '../pool/wrappers/tagged.js'
+import { parseSnapshot } from '../trace/pytorch/pytorch-snapshot.js'
+import { recorded } from '../trace/recorder.js'
+import { framesOf } from '../trace/trace.js'
+import { ask, ownRuntimeFolder } from './live.fixture.js'
+import { parseMetrics } from './prometheus-parser.fixture.js'
+import type { Requests } from './requests.js'
+import { type LiveServer, type ServeOptions, serve } from './serve.js'
+import type { WatchedPools } from './watched-pools.js'
+
+let runtime: ReturnType<typeof ownRuntimeFolder>
+let device: TestDevice
+let servers: LiveServer[]
+beforeEach(() => {
+  runtime = ownRuntimeFolder()
+  device = new TestDevice()
+  servers = []
+})
+afterEach(async () => {
+  for (const server of servers) await server.close()
+  runtime.restore()
+})
+
+async function served(pools: WatchedPools, options?: ServeOptions): Promise<LiveServer> {
+  const server = await serve(pools, options)
+  servers.push(server)
+  return server
+}
+
+const jsonOf = async (server: LiveServer, path: string) => JSON.parse((await ask(server, path)).body.toString())
+
+describe('the socket', () => {
+  test("is this user's alone, named by the process, and gone after close", async () => {
+    const server = await served(device.createPool())
+    assert.equal(server.socketPath, join(runtime.folder, `${process.pid}.sock`))
+    assert.equal(statSync(server.socketPath).mode & 0o777, 0o600)
+    assert.equal(server.url, null)
+    const second = await served(device.createPool())
+    assert.equal(second.socketPath, join(runtime.folder, `${process.pid}-2.sock`))
+    await server.close()
+    await server.close()
+    assert.ok(!existsSync(server.socketPath))
+  })
+
+  test('is where the program says, unless another server is there', async () => {
+    const socket = join(runtime.folder, '..', 'mine.sock')
+    await served(device.createPool(), { socket })
+    await assert.rejects(serve(device.createPool(), { socket }), { name: 'PoolError', message: /mine\.sock is in use/ })
+    await assert.rejects(serve([], { socket: '/no/such/folder/a.sock' }), {
+      name: 'PoolError',
+      message: /cannot listen/,
+    })
+    await assert.rejects(serve([], { socket: `/tmp/${'a'.repeat(120)}` }), { name: 'RangeError' })
+  })
+})
+
+describe('the figures', () => {
+  test('are those of each open pool, with tags, and null for no limit', async () => {
+    const pool = tagged(device.createPool({ maxPoolBytes: Infinity }))
+    const server = await served({ train: pool })
+    pool.inScope('weights', () => pool.allocate(1000))
+    const { pid, devices, pools } = await jsonOf(server, '/stats')
+    assert.equal(pid, process.pid)
+    assert.deepEqual(devices, [{ ordinal: 0, name: 'simulated GPU' }])
+    assert.deepEqual(pools[0].stats, { ...pool.stats(), limitBytes: null })
+    assert.equal(pools[0].tags.weights.requestedBytes, 1000)
+    assert.equal(pools[0].kind, 'caching')
+  })
+
+  test('of pools of one name have names of their own, and closed pools leave', async () => {
+    const [first, second] = [device.createPool(), device.createPool()]
+    const server = await served({ train: first })
+    assert.equal(server.add(second, 'train'), 'train-2')
+    assert.equal(server.add(second), 'train-2', 'a pool is served once')
+    assert.equal(server.add(device.createHostPool()), 'host')
+    const names = async () => (await jsonOf(server, '/stats')).pools.map((pool: { name: string }) => pool.name)
+    assert.deepEqual(await names(), ['train', 'train-2', 'host'])
+    first.close()
+    assert.deepEqual(await names(), ['train-2', 'host'])
+    assert.equal(server.add(device.createPool(), 'train'), 'train', 'the name is free again')
+  })
+
+  test('are at /metrics as Prometheus reads them', async () => {
+    const pool = device.createPool()
+    const server = await served({ train: pool })
+    pool.allocate(5000)
+    const { headers, body } = await ask(server, '/metrics')
+    assert.equal(headers['content-type'], 'text/plain; version=0.0.4; charset=utf-8')
+    const [sample] = parseMetrics(body.toString()).get('cuda_mempool_requested_bytes')!.samples
+    assert.deepEqual(sample, { labels: { pool: 'train', device: '0', kind: 'caching' }, value: 5000 })
+  })
+
+  test('come as events, the first at once', async () => {
+    const pool = device.createPool()
+    const server = await served({ train: pool })
+    const asked = request({ socketPath: server.socketPath, path: '/events', agent: false }).end()
+    const [response] = await once(asked, 'response')
+    const [data] = await once(response.setEncoding('utf8'), 'data')
+    assert.equal(response.headers['content-type'], 'text/event-stream')
+    assert.match(data, /^data: \{"version":1,.*\}\n\n$/)
+    asked.destroy()
+  })
+})
+
+test('a snapshot has the blocks of each pool, and is made at most once a second', async () => {
+  const pool = device.createPool()
+  const server = await served({ train: pool })
+  const { ptr } = pool.allocate(5000)
+  const first = (await ask(server, '/snapshot')).body.toString()
+  const [{ name, snapshot }] = JSON.parse(first).pools
+  assert.equal(name, 'train')
+  assert.ok(
+    snapshot.ranges.some((range: { blocks: { ptr: number }[] }) => range.blocks.some(block => block.ptr === ptr)),
+  )
+  let looks = 0
+  pool.snapshot = () => {
+    looks++
+    throw new Error('made again')
+  }
+  assert.equal((await ask(server, '/snapshot')).body.toString(), first)
+  assert.equal(looks, 0)
+})
+
+test('the page runs its own script and style only', async () => {
+  const { status, headers, body } = await ask(await served([]), '/')
+  assert.equal(status, 200)
+  const policy = headers['content-security-policy'] as string
+  assert.match(policy, /^default-src 'none'; script-src 'sha256-[^ ]+'; style-src 'sha256-[^ ]+'; connect-src 'self'/)
+  const [, script] = /<script>(.*)<\/script>/s.exec(body.toString())!
+  assert.ok(policy.includes(`'sha256-${createHash('sha256').update(script).digest('base64')}'`))
+  assert.doesNotMatch(body.toString(), /<(script|link|img)[^>]+(src|href)=/, 'nothing is loaded')
+})
+
+describe('a recording', () => {
+  const record = (server: LiveServer, query = '') => ask(server, `/record?seconds=0.05${query}`, { method: 'POST' })
+
+  test('has what the pool did meanwhile, with the stacks, and what was live before', async () => {
+    const pool = device.createPool()
+    const server = await served(pool)
+    const before = pool.allocate(4 * MiB)
+    const recording = record(server, '&stacks=4')
+    await new Promise(resolve => setImmediate(resolve))
+    while (Object.hasOwn(pool, 'allocate') === false) await new Promise(resolve => setImmediate(resolve))
+    pool.allocate(1000).free()
+    const { status, headers, body } = await recording
+    assert.deepEqual([status, headers['x-events']], [200, '4'])
+    assert.match(headers['content-disposition'] as string, /^attachment; filename="cuda-mempool-\d+-caching\.pickle"$/)
+    const trace = parseSnapshot(body, 'recording')
+    assert.deepEqual([trace.allocations, trace.blocks.initial], [2, 0])
+    assert.deepEqual([...trace.blocks.bytes], [before.byteLength, 1000])
+    assert.deepEqual(framesOf(trace, 0), [])
+    assert.match(framesOf(trace, 1)[0].filename, /serve\.test/)
+    assert.equal(Object.hasOwn(pool, 'allocate'), false, 'the pool is as it was')
+  })
+
+  test('is of the pool that the request names, one at a time', async () => {
+    const server = await served({
+      a: device.createPool(),
+      b: recorded(device.createPool()),
+      host: device.createHostPool(),
+    })
+    const error = async (query: string) => JSON.parse((await record(server, query)).body.toString()).error
+    assert.match(await error(''), /^name the pool by \?pool=; there is 'a', 'b', 'host'$/)
+    assert.match(await error('&pool=c'), /^there is no pool 'c', but 'a', 'b', 'host'$/)
+    assert.match(await error('&pool=host'), /is a host pool/)
+    assert.match(await error('&pool=a&stacks=x'), /^stacks must be a number from 0 to 200, not 'x'$/)
+    const first = record(server, '&pool=b')
+    const second = record(server, '&pool=b')
+    assert.deepEqual([(await first).status, (await second).status].sort(), [200, 409])
+  })
+
+  test('ends when its reader leaves, or the server closes', async () => {
+    const pool = device.createPool()
+    const server = await served(pool)
+    const isRecording = async (wanted: boolean) => {
+      while (Object.hasOwn(pool, 'allocate') !== wanted) await new Promise(resolve => setImmediate(resolve))
+    }
+    const asked = request({ socketPath: server.socketPath, path: '/record?seconds=600', method: 'POST', agent: false })
+    asked.on('error', () => {})
+    asked.end()
+    await isRecording(true)
+    asked.destroy()
+    await isRecording(false)
+    const left = ask(server, '/record?seconds=600', { method: 'POST' }).catch(() => null)
+    await isRecording(true)
+    await server.close()
+    await isRecording(false)
+    await left
+  })
+})
+
+test('other paths and methods are refused', async () => {
+  const server = await served([])
+  for (const [path, method, status] of [
+    ['/no', 'GET', 404],
+    ['//evil/stats', 'GET', 404],
+    ['/stats', 'POST', 405],
+    ['/record', 'GET', 405],
+    ['/record', 'POST', 404],
+  ] as const) {
+    assert.equal((await ask(server, path, { method })).status, status, `${method} ${path}`)
+  }
+  assert.equal((await ask(server, 'http://elsewhere/stats')).status, 200, 'as a proxy would ask')
+})
+
+describe('a port', () => {
+  test('needs the token and a local name, and listens on this machine only', async () => {
+    const server = await served(device.createPool(), { port: 0 })
+    const { port, hostname, search } = new URL(server.url!)
+    const where = { port: Number(port), host: hostname }
+    assert.equal(hostname, '127.0.0.1')
+    assert.equal(search, `?token=${server.token}`)
+    const status = async (path: string, headers: Record<string, string> = {}) =>
+      (await ask(where, path, { headers })).status
+    assert.equal(await status(`/stats${search}`), 200)
+    assert.equal(await status('/stats', { Authorization: `Bearer ${server.token}` }), 200)
+    assert.equal(await status('/stats'), 401)
+    assert.equal(await status('/stats?token=wrong'), 401)
+    assert.equal(await status('/stats', { Authorization: `Bearer ${server.token}x` }), 401)
+    assert.equal(await status(`/stats${search}`, { Host: `localhost:${port}` }), 200)
+    for (const Host of ['evil.example', `evil.example:${port}`, '127.0.0.1', '127.0.0.1:1']) {
+      assert.equal(await status(`/stats${search}`, { Host }), 403, Host)
+    }
+  })
+
+  test('that is taken is named, and nothing stays open', async () => {
+    const first = await served([], { port: 0 })
+    const port = Number(new URL(first.url!).port)
+    await assert.rejects(serve([], { port }), {
+      name: 'PoolError',
+      message: /EADDRINUSE.*; choose another port or socket/,
+    })
+    assert.ok(!existsSync(join(runtime.folder, `${process.pid}-2.sock`)))
+  })
+})
+
+test('a reader that never reads takes little memory, and is dropped', async () => {
+  const server = await served(Array.from({ length: 50 }, () => device.createPlainPool()))
+  const { readers } = (server as unknown as { requests: Requests }).requests
+  const socket = connect(server.socketPath)
+  socket.pause()
+  socket.write('GET /events HTTP/1.1\r\nHost: x\r\n\r\n')
+  while (readers.count === 0) await new Promise(resolve => setImmediate(resolve))
+  const [{ response }] = (readers as unknown as { readers: Set<{ response: ServerResponse }> }).readers
+  let most = 0
+  for (let event = 1; event < 1000 && readers.count > 0; event++) {
+    readers.send(performance.now() + event * 1000)
+    most = Math.max(most, response.writableLength)
+    await new Promise(resolve => setImmediate(resolve))
+  }
+  assert.equal(readers.count, 0)
+  assert.ok(most < MiB, `${most} bytes waited`)
+  socket.destroy()
+})
+
+test('wrong arguments are refused by name', async () => {
+  await assert.rejects(serve(5 as never), { name: 'TypeError', message: /^serve: pools must be a pool/ })
+  await assert.rejects(serve([], { port: 70_000 }), { name: 'RangeError', message: /^serve: port must be/ })
+  await assert.rejects(serve([], { token: 'short' }), { name: 'TypeError', message: /^serve: token must be/ })
+  await assert.rejects(serve([], { host: '0.0.0.0' } as never), { message: /^serve: unknown option 'host'/ })
+  await assert.rejects(serve([], { socket: 5 as never }), { message: /^serve: socket must be a path/ })
+})

@@ -1,0 +1,182 @@
+// Makes the pools of this process watchable: an HTTP server on a Unix socket of this user, and on a port of this
+// machine on request. The server never keeps the process alive, and does nothing without readers.
+
+import { randomBytes, timingSafeEqual } from 'node:crypto'
+import { chmodSync, rmSync } from 'node:fs'
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { describe } from '../base/bytes.js'
+import { PoolError } from '../base/errors.js'
+import { checkOptionNames } from '../base/option-names.js'
+import { Requests, refuse } from './requests.js'
+import { clear, freeSocketPath, prepareFolder, socketFolder } from './socket-path.js'
+import { PoolList, type WatchedPool, type WatchedPools } from './watched-pools.js'
+
+const LOCAL = '127.0.0.1'
+const MOST_CONNECTIONS = 64
+const TOKEN_BYTES = 24
+/** Linux allows no longer names of sockets. */
+const MOST_PATH_BYTES = 107
+
+/** Options of `serve()`. */
+export interface ServeOptions {
+  /**
+   * path of the Unix socket; default PID.sock in the folder cuda-mempool of XDG_RUNTIME_DIR, or in one of this user in
+   * the temporary folder
+   */
+  readonly socket?: string
+  /** a TCP port on 127.0.0.1 besides, for browsers and Prometheus; 0 takes a free one; default none */
+  readonly port?: number
+  /**
+   * the secret that requests to the port must show, at least 16 letters; default a random text, see `LiveServer.url`
+   */
+  readonly token?: string
+}
+
+/**
+ * Serves the figures of pools to `cuda-mempool top`, browsers and Prometheus, until `close`. The process may end
+ * meanwhile. Only this user can open the socket; a request to the port needs the token. Rejects with TypeError or
+ * RangeError for bad arguments, and with PoolError if the socket or the port is in use, or not allowed.
+ */
+export async function serve(pools: WatchedPools, options: ServeOptions = {}): Promise<LiveServer> {
+  const list = new PoolList('serve', pools)
+  checkOptionNames('serve', options, ['socket', 'port', 'token'])
+  const { socket, port, token = randomBytes(TOKEN_BYTES).toString('base64url') } = options
+  if (socket !== undefined && (typeof socket !== 'string' || socket === ''))
+    throw new TypeError(`serve: socket must be a path, not ${describe(socket)}`)
+  if (port !== undefined && !(Number.isInteger(port) && port >= 0 && port <= 65_535))
+    throw new RangeError(`serve: port must be a whole number from 0 to 65535, not ${describe(port)}`)
+  if (typeof token !== 'string' || token.length < 16 || !/^[\w.~-]+$/.test(token))
+    throw new TypeError('serve: token must be a text of at least 16 letters, digits, or any of . _ ~ -')
+  const path = socket ?? (await defaultSocket())
+  if (Buffer.byteLength(path) > MOST_PATH_BYTES)
+    throw new RangeError(`serve: the path ${path} is longer than the ${MOST_PATH_BYTES} bytes of a socket's name`)
+  if (socket !== undefined && !(await clear(socket)))
+    throw new PoolError(`serve: ${socket} is in use; close the other server, or choose another path`)
+  return LiveServer.open(list, path, port, token)
+}
+
+async function defaultSocket(): Promise<string> {
+  const folder = socketFolder()
+  prepareFolder(folder)
+  return freeSocketPath(folder)
+}
+
+/** A server of pools. Made by `serve()`. */
+export class LiveServer implements AsyncDisposable {
+  /** the address for a browser, with the token; null without a port */
+  readonly url: string | null = null
+  private readonly servers: Server[] = []
+  private readonly requests: Requests
+  private readonly removeSocket = () => rmSync(this.socketPath, { force: true })
+
+  private constructor(
+    private readonly pools: PoolList,
+    /** path of the Unix socket */
+    readonly socketPath: string,
+    /** the secret that a request to the port must show: `?token=` or `Authorization: Bearer` */
+    readonly token: string,
+  ) {
+    this.requests = new Requests(pools)
+  }
+
+  /** @internal */
+  static async open(pools: PoolList, path: string, port: number | undefined, token: string): Promise<LiveServer> {
+    const live = new LiveServer(pools, path, token)
+    try {
+      await live.listen({ path }, (request, response) => live.answer(request, response))
+      chmodSync(path, 0o600)
+      process.once('exit', live.removeSocket)
+      if (port !== undefined) {
+        const server = await live.listen({ host: LOCAL, port }, (request, response) =>
+          live.answerLocal(request, response),
+        )
+        const mutable: { url: string | null } = live
+        mutable.url = `http://${LOCAL}:${(server.address() as AddressInfo).port}/?token=${token}`
+      }
+    } catch (error) {
+      await live.close()
+      const { code, message } = error as NodeJS.ErrnoException
+      const remedy = code === 'EADDRINUSE' ? 'choose another port or socket' : 'choose another one'
+      throw new PoolError(`serve: cannot listen: ${message}; ${remedy}`)
+    }
+    return live
+  }
+
+  /**
+   * Serves another pool, under `name` or a name by its kind, and returns its name: `name-2` if `name` is taken.
+   * Throws TypeError for anything but a pool.
+   */
+  add(pool: WatchedPool, name?: string): string {
+    return this.pools.add(pool, name)
+  }
+
+  /** Ends all connections and removes the socket. A second close does nothing. */
+  async close(): Promise<void> {
+    this.requests.close()
+    process.off('exit', this.removeSocket)
+    const closing = this.servers.splice(0).map(
+      server =>
+        new Promise<void>(resolve => {
+          server.close(() => resolve())
+          server.closeAllConnections()
+        }),
+    )
+    await Promise.all(closing)
+  }
+
+  /** The same as `close()`. */
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close()
+  }
+
+  private listen(
+    where: { path: string } | { host: string; port: number },
+    answer: (request: IncomingMessage, response: ServerResponse) => void,
+  ): Promise<Server> {
+    const server = createServer(answer)
+    server.maxConnections = MOST_CONNECTIONS
+    server.unref()
+    server.on('connection', socket => socket.unref())
+    return new Promise((resolve, reject) => {
+      server.once('error', reject)
+      server.listen({ ...where, exclusive: true }, () => {
+        server.off('error', reject)
+        this.servers.push(server)
+        resolve(server)
+      })
+    })
+  }
+
+  private answer(request: IncomingMessage, response: ServerResponse): void {
+    const url = urlOf(request)
+    void this.requests.answer(request, response, url)
+  }
+
+  /** Any web page can send requests to a port of this machine, so they must show the token and a local name. */
+  private answerLocal(request: IncomingMessage, response: ServerResponse): void {
+    const { host = '', authorization = '' } = request.headers
+    const { port } = request.socket.address() as AddressInfo
+    if (host !== `${LOCAL}:${port}` && host !== `localhost:${port}`) {
+      refuse(response, 403, `the Host header must be ${LOCAL}:${port}`)
+      return
+    }
+    const url = urlOf(request)
+    const given = url.searchParams.get('token') ?? /^Bearer (.+)$/.exec(authorization)?.[1] ?? ''
+    if (!isSame(given, this.token)) {
+      refuse(response, 401, 'the token is missing or wrong: ?token=, or Authorization: Bearer')
+      return
+    }
+    this.answer(request, response)
+  }
+}
+
+/** The path and parameters of a request; of one for another host, which proxies get, those of `/`. */
+function urlOf({ url = '/' }: IncomingMessage): URL {
+  return new URL(`http://localhost${url.startsWith('/') ? url : '/'}`)
+}
+
+function isSame(given: string, token: string): boolean {
+  const [left, right] = [Buffer.from(given), Buffer.from(token)]
+  return left.length === right.length && timingSafeEqual(left, right)
+}

@@ -1,0 +1,45 @@
+// Questions about two markers, and about one block.
+
+import type { LiveBlocks } from './live-blocks.js'
+import { blockOverlaps, type Picture, type PolicyPicture, visitBlock } from './picture.js'
+
+/** The questions about events A and B, with A before B. */
+export const QUESTIONS = {
+  heldAtA: 'held at A',
+  grown: 'new since A, and held at B',
+  gone: 'held at A, and freed by B',
+  through: 'held at A and at B',
+  between: 'born and gone between A and B',
+} as const
+export type Question = keyof typeof QUESTIONS
+
+/** The blocks that answer a question. */
+export function answerOf({ blocks }: Picture, live: LiveBlocks, question: Question, a: number, b: number): Int32Array {
+  const { freedAt } = blocks
+  switch (question) {
+    case 'heldAtA':
+      return live.at(a)
+    case 'through':
+      return live.at(a).filter(block => freedAt[block] > b)
+    case 'gone':
+      return live.at(a).filter(block => freedAt[block] <= b)
+    case 'grown':
+      return live.at(b).filter(block => blocks.allocatedAt[block] > a)
+    case 'between': {
+      const [from, to] = [live.allocatedBy(a), live.allocatedBy(b)]
+      const born = Int32Array.from({ length: Math.max(0, to - from) }, (_, i) => from + i)
+      return born.filter(block => freedAt[block] <= b)
+    }
+  }
+}
+
+/** The blocks that lay where `block` lies, itself among them, in order of allocation. */
+export function historyOf({ blocks }: Picture, policy: PolicyPicture, block: number): number[] {
+  const found = new Set<number>()
+  visitBlock(policy, block, blocks.bytes[block], (at, units) => {
+    for (let other = 0; other < blocks.count; other++) {
+      if (blockOverlaps(policy, other, blocks.bytes[other], at, at + units)) found.add(other)
+    }
+  })
+  return [...found].sort((a, b) => a - b)
+}

@@ -1,0 +1,114 @@
+// Paints the held blocks one above the other, the oldest at the bottom.
+
+import { Cell, EDGE, EDGE_ROWS, type Painting, widen } from './cells.js'
+import type { LiveBlocks } from './live-blocks.js'
+import type { Moments } from './moments.js'
+import type { Picture } from './picture.js'
+
+/** The scale of a painting of stacked blocks. */
+export interface StackedScale {
+  readonly width: number
+  readonly height: number
+  /** the bytes at the upper edge */
+  readonly topBytes: number
+}
+
+/**
+ * Paints each block at least half a row high in its cell of `cellOf`. The smaller ones lie together on top of the
+ * others.
+ */
+export function paintStacked(
+  { blocks }: Picture,
+  live: LiveBlocks,
+  moments: Moments,
+  cellOf: Uint8Array,
+  { width, height, topBytes }: StackedScale,
+): Painting {
+  const cells = new Uint8Array(width * height)
+  const scale = height / topBytes
+  const { bytes, freedAt } = blocks
+  const large = new LargeBlocks(bytes, freedAt, 0.5 / scale)
+  for (let column = 0; column < moments.count; column++) {
+    const event = moments.event[column]
+    if (event < 0) continue
+    large.moveTo(event, live)
+    const left = moments.left[column]
+    const bottom = (left + 1) * height - 1
+    let sum = 0
+    let row = 0
+    for (let i = 0; i < large.count; i++) {
+      const block = large.list[i]
+      sum += bytes[block]
+      const end = Math.min(height, Math.round(sum * scale))
+      if (end === row) continue
+      const cell = cellOf[block]
+      cells.fill(cell, bottom - end + 1, bottom - row + 1)
+      if (end - row >= EDGE_ROWS) cells[bottom - end + 1] = cell + EDGE
+      row = end
+    }
+    const top = Math.min(height, Math.round(live.inUse[event] * scale))
+    cells.fill(Cell.small, bottom - top + 1, bottom - row + 1)
+    widen(cells, height, left, moments.left[column + 1])
+  }
+  return { width, height, cells }
+}
+
+/** The held blocks of at least a size, at moments that only go forwards. */
+class LargeBlocks {
+  list: Int32Array
+  count = 0
+  private seen = -1
+
+  constructor(
+    private readonly bytes: Float64Array,
+    private readonly freedAt: Int32Array,
+    private readonly least: number,
+  ) {
+    this.list = new Int32Array(1024)
+  }
+
+  moveTo(event: number, live: LiveBlocks): void {
+    if (this.seen < 0) {
+      for (const block of live.at(event)) if (this.bytes[block] >= this.least) this.push(block)
+      this.seen = live.allocatedBy(event)
+      return
+    }
+    let kept = 0
+    for (let i = 0; i < this.count; i++) {
+      const block = this.list[i]
+      if (this.freedAt[block] > event) this.list[kept++] = block
+    }
+    this.count = kept
+    const end = live.allocatedBy(event)
+    for (; this.seen < end; this.seen++) {
+      if (this.bytes[this.seen] >= this.least && this.freedAt[this.seen] > event) this.push(this.seen)
+    }
+  }
+
+  private push(block: number): void {
+    if (this.count === this.list.length) {
+      const larger = new Int32Array(2 * this.count)
+      larger.set(this.list)
+      this.list = larger
+    }
+    this.list[this.count++] = block
+  }
+}
+
+/** The block that is painted at a height of `bytes` above the base; -1 for none or the small ones. */
+export function stackedBlockAt(
+  { blocks }: Picture,
+  live: LiveBlocks,
+  event: number,
+  bytes: number,
+  { height, topBytes }: StackedScale,
+): number {
+  const least = (0.5 * topBytes) / height
+  let sum = 0
+  for (const block of live.at(event)) {
+    if (blocks.bytes[block] < least) continue
+    sum += blocks.bytes[block]
+    if (bytes < sum) return block
+  }
+  return -1
+}

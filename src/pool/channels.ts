@@ -1,0 +1,56 @@
+// The messages of pools by node:diagnostics_channel. Pools publish where they call the driver anyway, and only to
+// subscribers: a cached allocation never comes here.
+
+import { channel } from 'node:diagnostics_channel'
+import type { Stream } from '../order/stream.js'
+import type { Pool } from './pool.js'
+
+/** The message of `cuda-mempool:grow` and of `cuda-mempool:release`. */
+export interface ReservedMessage {
+  /** the pool whose memory changed */
+  readonly pool: Pool
+  /** bytes that it took from the device, or gave back */
+  readonly bytes: number
+  /** bytes that it has now */
+  readonly reservedBytes: number
+}
+
+/** The message of `cuda-mempool:wait`. */
+export interface WaitMessage {
+  /** the pool that reuses memory */
+  readonly pool: Pool
+  /** the stream that was made to wait for the memory's last use on other streams */
+  readonly stream: Stream
+  /** how many waits were submitted */
+  readonly waits: number
+}
+
+/** The message of `cuda-mempool:out-of-memory`. */
+export interface OutOfMemoryMessage {
+  /** the pool that refused */
+  readonly pool: Pool
+  /** requested bytes */
+  readonly bytes: number
+}
+
+const GROW = channel('cuda-mempool:grow')
+const RELEASE = channel('cuda-mempool:release')
+const WAIT = channel('cuda-mempool:wait')
+/** Requests that a pool refused for want of memory. */
+export const OUT_OF_MEMORY = channel('cuda-mempool:out-of-memory')
+
+/** Tells of a change of `bytes` in the memory that a pool has of the device. */
+export function publishReserved(pool: Pool, bytes: number, reservedBytes: number): void {
+  const target = bytes > 0 ? GROW : RELEASE
+  if (target.hasSubscribers) target.publish({ pool, bytes: Math.abs(bytes), reservedBytes } satisfies ReservedMessage)
+}
+
+/** Tells that `stream` was made to wait. */
+export function publishWaits(pool: Pool, stream: Stream, waits: number): void {
+  if (WAIT.hasSubscribers) WAIT.publish({ pool, stream, waits } satisfies WaitMessage)
+}
+
+/** Tells of a request that was refused. */
+export function publishOutOfMemory(pool: Pool, bytes: number): void {
+  if (OUT_OF_MEMORY.hasSubscribers) OUT_OF_MEMORY.publish({ pool, bytes } satisfies OutOfMemoryMessage)
+}

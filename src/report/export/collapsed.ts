@@ -1,0 +1,28 @@
+// Collapsed stacks, the format of flame graphs: one line for each call stack, with its bytes.
+
+import { type Frame, frameText, type Trace } from '../../trace/trace.js'
+import { heldStacks, peakEvent } from './moment.js'
+
+const NO_STACK = '(no call stack)'
+
+/**
+ * What the program held after an event, by default at the peak: one line for each call stack, outermost frame first,
+ * with semicolons between the frames, and its bytes. flamegraph.pl and speedscope read it. Throws RangeError for an
+ * event that the trace does not have, and FormatError if no block has a call stack.
+ */
+export function collapsedStacks(trace: Trace, event: number = peakEvent(trace)): string {
+  const lines = heldStacks(trace, event).map(({ frames, bytes }) => `${pathOf(frames)} ${bytes}\n`)
+  return lines.join('')
+}
+
+function pathOf(frames: readonly Frame[]): string {
+  if (frames.length === 0) return NO_STACK
+  return frames
+    .toReversed()
+    .map(frame =>
+      frameText(frame)
+        .replace(/[\s\p{Cc}]+/gu, ' ')
+        .replaceAll(';', ','),
+    )
+    .join(';')
+}

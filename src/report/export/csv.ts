@@ -1,0 +1,69 @@
+// The allocations of a trace as CSV.
+
+import { siteOf } from '../../trace/failures/holders.js'
+import { BEFORE, NEVER, stackFrames, type Trace } from '../../trace/trace.js'
+import { type PolicyMemory, recordedMemory } from './policy-memory.js'
+
+const ROWS_A_PIECE = 4096
+const COLUMNS = [
+  'block',
+  'bytes',
+  'granted_bytes',
+  'stream',
+  'allocated_event',
+  'freed_event',
+  'completed_event',
+  'allocated_us',
+  'freed_us',
+  'site',
+]
+
+/**
+ * One row for each allocation, in pieces of text: its sizes, its stream, the numbers and times of its events, the line
+ * of the program that made it, and its address under each policy. A field is empty where the trace does not have it:
+ * before the recording, not within it, or unknown. Times are microseconds since the first event, addresses hexadecimal.
+ */
+export function* allocationRows(
+  trace: Trace,
+  policies: readonly PolicyMemory[] = [recordedMemory(trace)],
+): Generator<string> {
+  const { blocks, streams, timeUs } = trace
+  const placed = policies.filter(({ address }) => address !== null)
+  const sites = Array.from<string | undefined>({ length: trace.stacks.count })
+  const timeOf = (event: number) => (event < 0 || event === NEVER ? '' : `${round(timeUs[event] - timeUs[0])}`)
+  const numberOf = (event: number) => (event === BEFORE || event === NEVER ? '' : `${event}`)
+  let piece = `${[...COLUMNS, ...placed.map(({ policy }) => `${policy}_address`)].map(quoted).join()}\n`
+  for (let number = 0; number < blocks.count; number++) {
+    const stack = blocks.stack[number]
+    sites[stack] ??= quoted(siteOf(stackFrames(trace.stacks, stack)).site ?? '')
+    const row = [
+      number,
+      blocks.bytes[number],
+      blocks.grantedBytes[number] || '',
+      streams[blocks.stream[number]],
+      numberOf(blocks.allocatedAt[number]),
+      numberOf(blocks.freeRequestedAt[number]),
+      numberOf(blocks.freeCompletedAt[number]),
+      timeOf(blocks.allocatedAt[number]),
+      timeOf(blocks.freeRequestedAt[number]),
+      sites[stack],
+      ...placed.map(({ address }) => (Number.isNaN(address![number]) ? '' : `0x${address![number].toString(16)}`)),
+    ]
+    piece += `${row.join()}\n`
+    if (number % ROWS_A_PIECE === ROWS_A_PIECE - 1) {
+      yield piece
+      piece = ''
+    }
+  }
+  yield piece
+}
+
+/** Nanoseconds are exact in no recording. */
+function round(us: number): number {
+  return Math.round(us * 1e3) / 1e3
+}
+
+/** A field as RFC 4180 has it. */
+function quoted(text: string): string {
+  return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text
+}

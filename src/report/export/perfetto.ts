@@ -1,0 +1,250 @@
+// Traces for Perfetto: the messages of its protos/perfetto/trace. Curves are counter tracks; long or large things are
+// slices.
+
+import { formatBytes, MiB } from '../../base/bytes.js'
+import { siteOf } from '../../trace/failures/holders.js'
+import { Action, BEFORE, stackFrames, type Trace } from '../../trace/trace.js'
+import { peakEvent } from './moment.js'
+import { type PolicyMemory, recordedMemory } from './policy-memory.js'
+import { ProtobufMessage } from './protobuf.js'
+
+/** Numbers of fields and of enumerations in Perfetto's messages. */
+const TRACE = { packet: 1 }
+const PACKET = { timestamp: 8, sequence: 10, trackEvent: 11, trackDescriptor: 60 }
+const TRACK = { uuid: 1, name: 2, parent: 5, counter: 8 }
+const COUNTER = { unit: 3 }
+const UNIT_BYTES = 3
+const EVENT = { debugAnnotation: 4, type: 9, track: 11, name: 23, counterValue: 30 }
+const ANNOTATION = { name: 10, text: 6 }
+const TYPE = { begin: 1, end: 2, instant: 3, counter: 4 }
+
+const SEQUENCE = 1
+/** Slices that overlap need a track each, so that only these allocations become slices. */
+const LEAST_SLICE_BYTES = 16 * MiB
+const MOST_SITES = 8
+const ROOT = 1
+const NS_PER_US = 1000
+
+/**
+ * A trace for Perfetto's viewer (ui.perfetto.dev, which works offline), in pieces of bytes: curves of the bytes in use,
+ * of the reserved bytes of each policy and of the eight places that held most at the peak; annotations; failed
+ * requests; and allocations from 16 MiB on. In a recording without times an event takes a microsecond.
+ */
+export function* perfettoTrace(
+  trace: Trace,
+  policies: readonly PolicyMemory[] = [recordedMemory(trace)],
+): Generator<Buffer> {
+  const writer = new PerfettoWriter()
+  const timeOf = clockOf(trace)
+  writer.track(ROOT, `${trace.file}: device ${trace.device}`)
+  const inUse = writer.counter('in use')
+  const reserved = policies
+    .filter(({ reservedBytes }) => reservedBytes !== null)
+    .map(({ policy, reservedBytes }) => ({ curve: reservedBytes!, counter: writer.counter(`reserved: ${policy}`) }))
+  const sites = new SiteCounters(trace, writer)
+  const failures = writer.newTrack('out of memory')
+  annotate(trace, writer)
+  const lanes = new Lanes(writer, 'allocations from 16 MiB on')
+  const { blocks, action, block, bytes } = trace
+  for (let number = 0; number < blocks.initial; number++) {
+    if (blocks.freeRequestedAt[number] === BEFORE) continue
+    inUse.add(0, blocks.bytes[number])
+    sites.add(0, number, blocks.bytes[number])
+  }
+  for (let event = 0; event < trace.events; event++) {
+    const time = timeOf(event)
+    for (const { counter, curve } of reserved) counter.set(time, curve[event])
+    const number = block[event]
+    if (action[event] === Action.alloc) {
+      inUse.add(time, blocks.bytes[number])
+      sites.add(time, number, blocks.bytes[number])
+      if (blocks.bytes[number] >= LEAST_SLICE_BYTES) lanes.begin(time, number, nameOf(trace, number))
+    } else if (action[event] === Action.freeRequested) {
+      inUse.add(time, -blocks.bytes[number])
+      sites.add(time, number, -blocks.bytes[number])
+      lanes.end(time, number)
+    } else if (action[event] === Action.outOfMemory) {
+      const site = siteOf(stackFrames(trace.stacks, trace.stack[event])).site
+      writer.event(TYPE.instant, failures, time, `asked for ${formatBytes(bytes[event])}`, site)
+    }
+    if (writer.isFull) yield writer.take()
+  }
+  lanes.endAll(trace.events === 0 ? 0 : timeOf(trace.events - 1))
+  yield writer.take()
+}
+
+function nameOf({ blocks, stacks }: Trace, number: number): string {
+  const { site } = siteOf(stackFrames(stacks, blocks.stack[number]))
+  return `${formatBytes(blocks.bytes[number])}${site === null ? '' : ` ${site}`}`
+}
+
+/** Writes the annotations as slices: those of one name but for its number, such as steps, on one track. */
+function annotate({ annotations, timeUs, events, spanSeconds }: Trace, writer: PerfettoWriter): void {
+  const lastNs = spanSeconds === 0 ? events * NS_PER_US : spanSeconds * 1e9
+  const timeOf = (us: number, event: number, unknownNs: number) => {
+    const time = spanSeconds === 0 ? event * NS_PER_US : (us - timeUs[0]) * NS_PER_US
+    return Math.round(Math.min(lastNs, Math.max(0, Number.isNaN(time) ? unknownNs : time)))
+  }
+  const marks = annotations.flatMap(({ name, startUs, endUs, start, end }, slice) => [
+    { time: timeOf(startUs, start, 0), isStart: true, name, slice },
+    { time: timeOf(endUs, end, lastNs), isStart: false, name, slice },
+  ])
+  const groups = new Map<string, Lanes>()
+  for (const { time, isStart, name, slice } of marks.sort((a, b) => a.time - b.time)) {
+    const title = name.replace(/#?\d+$/, '')
+    const lanes = groups.get(title) ?? new Lanes(writer, title)
+    groups.set(title, lanes)
+    if (isStart) lanes.begin(time, slice, name)
+    else lanes.end(time, slice)
+  }
+}
+
+/** Nanoseconds since the first event, which never go back. */
+function clockOf({ timeUs, spanSeconds }: Trace): (event: number) => number {
+  let last = 0
+  return event => {
+    const time = spanSeconds === 0 ? event * NS_PER_US : Math.round((timeUs[event] - timeUs[0]) * NS_PER_US)
+    last = Math.max(last, time)
+    return last
+  }
+}
+
+class PerfettoWriter {
+  private static readonly pieceBytes = MiB
+  private pieces: Buffer[] = []
+  private size = 0
+  private tracks = ROOT
+
+  get isFull(): boolean {
+    return this.size >= PerfettoWriter.pieceBytes
+  }
+
+  /** The bytes since the last call. */
+  take(): Buffer {
+    const bytes = Buffer.concat(this.pieces, this.size)
+    this.pieces = []
+    this.size = 0
+    return bytes
+  }
+
+  track(uuid: number, name: string, isCounter = false): void {
+    const track = new ProtobufMessage().number(TRACK.uuid, uuid).text(TRACK.name, name)
+    if (uuid !== ROOT) track.number(TRACK.parent, ROOT)
+    if (isCounter) track.message(TRACK.counter, new ProtobufMessage().number(COUNTER.unit, UNIT_BYTES))
+    this.packet(new ProtobufMessage().message(PACKET.trackDescriptor, track))
+  }
+
+  /** Makes a track below the root, and returns its number. */
+  newTrack(name: string, isCounter = false): number {
+    this.track(++this.tracks, name, isCounter)
+    return this.tracks
+  }
+
+  counter(name: string): Counter {
+    return new Counter(this, this.newTrack(name, true))
+  }
+
+  event(type: number, track: number, time: number, name?: string, site?: string | null): void {
+    const event = new ProtobufMessage().number(EVENT.type, type).number(EVENT.track, track)
+    if (name !== undefined) event.text(EVENT.name, name)
+    if (site !== undefined && site !== null) {
+      const annotation = new ProtobufMessage().text(ANNOTATION.name, 'site').text(ANNOTATION.text, site)
+      event.message(EVENT.debugAnnotation, annotation)
+    }
+    this.trackEvent(time, event)
+  }
+
+  value(track: number, time: number, value: number): void {
+    const event = new ProtobufMessage().number(EVENT.type, TYPE.counter).number(EVENT.track, track)
+    this.trackEvent(time, event.number(EVENT.counterValue, value))
+  }
+
+  private trackEvent(time: number, event: ProtobufMessage): void {
+    this.packet(new ProtobufMessage().number(PACKET.timestamp, time).message(PACKET.trackEvent, event))
+  }
+
+  private packet(packet: ProtobufMessage): void {
+    const bytes = new ProtobufMessage().message(TRACE.packet, packet.number(PACKET.sequence, SEQUENCE)).finish()
+    this.pieces.push(bytes)
+    this.size += bytes.length
+  }
+}
+
+/** A counter track; only changes are written. */
+class Counter {
+  private value = NaN
+
+  constructor(
+    private readonly writer: PerfettoWriter,
+    private readonly track: number,
+  ) {}
+
+  add(time: number, change: number): void {
+    this.set(time, (this.value || 0) + change)
+  }
+
+  set(time: number, value: number): void {
+    if (value === this.value) return
+    this.value = value
+    this.writer.value(this.track, time, value)
+  }
+}
+
+/** Counters of the places in the program that held most at the peak. */
+class SiteCounters {
+  /** by number of a call stack */
+  private readonly counters: (Counter | undefined)[]
+
+  constructor(
+    private readonly trace: Trace,
+    writer: PerfettoWriter,
+  ) {
+    const { blocks, stacks } = trace
+    const peak = peakEvent(trace)
+    const sites = Array.from({ length: stacks.count }, (_, stack) => siteOf(stackFrames(stacks, stack)).site)
+    const held = new Map<string, number>()
+    for (let number = 0; number < blocks.count; number++) {
+      const site = sites[blocks.stack[number]]
+      if (site === null || blocks.allocatedAt[number] > peak || blocks.freeRequestedAt[number] <= peak) continue
+      held.set(site, (held.get(site) ?? 0) + blocks.bytes[number])
+    }
+    const most = [...held].sort((a, b) => b[1] - a[1]).slice(0, MOST_SITES)
+    const counters = new Map(most.map(([site]) => [site, writer.counter(`held by ${site}`)]))
+    this.counters = sites.map(site => (site === null ? undefined : counters.get(site)))
+  }
+
+  add(time: number, number: number, change: number): void {
+    this.counters[this.trace.blocks.stack[number]]?.add(time, change)
+  }
+}
+
+/** Tracks for slices that overlap; a slice takes the first track that is free. */
+class Lanes {
+  private readonly tracks: number[] = []
+  private readonly free: number[] = []
+  private readonly laneOf = new Map<number, number>()
+
+  constructor(
+    private readonly writer: PerfettoWriter,
+    private readonly title: string,
+  ) {}
+
+  begin(time: number, slice: number, name: string): void {
+    const lane = this.free.sort((a, b) => b - a).pop() ?? this.tracks.length
+    if (lane === this.tracks.length) this.tracks.push(this.writer.newTrack(this.title))
+    this.laneOf.set(slice, lane)
+    this.writer.event(TYPE.begin, this.tracks[lane], time, name)
+  }
+
+  end(time: number, slice: number): void {
+    const lane = this.laneOf.get(slice)
+    if (lane === undefined) return
+    this.laneOf.delete(slice)
+    this.free.push(lane)
+    this.writer.event(TYPE.end, this.tracks[lane], time)
+  }
+
+  endAll(time: number): void {
+    for (const slice of [...this.laneOf.keys()]) this.end(time, slice)
+  }
+}

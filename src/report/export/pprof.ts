@@ -1,0 +1,83 @@
+// Profiles for pprof: the message Profile of its profile.proto, packed by gzip.
+
+import { gzipSync } from 'node:zlib'
+import type { Frame, Trace } from '../../trace/trace.js'
+import { heldStacks, peakEvent } from './moment.js'
+import { ProtobufMessage } from './protobuf.js'
+
+/** Numbers of fields in profile.proto. */
+const PROFILE = { sampleType: 1, sample: 2, location: 4, function: 5, stringTable: 6, comment: 13, defaultType: 14 }
+const VALUE_TYPE = { type: 1, unit: 2 }
+const SAMPLE = { locations: 1, values: 2 }
+const LOCATION = { id: 1, line: 4 }
+const LINE = { function: 1, line: 2 }
+const FUNCTION = { id: 1, name: 2, systemName: 3, filename: 4 }
+
+const NO_STACK: readonly Frame[] = [{ filename: '', line: 0, name: '(no call stack)' }]
+
+/**
+ * What the program held after an event, by default at the peak, as a profile for pprof (protobuf, packed by gzip). Its
+ * values are `inuse_objects` and `inuse_space`, as in heap profiles of Go. Throws RangeError for an event that the
+ * trace does not have, and FormatError if no block has a call stack.
+ */
+export function pprofProfile(trace: Trace, event: number = peakEvent(trace)): Buffer {
+  const held = heldStacks(trace, event)
+  const profile = new ProtobufMessage()
+  const texts = new Numbers<string>()
+  const textOf = (text: string) => texts.of(text, text)
+  textOf('')
+  for (const [type, unit] of [
+    ['inuse_objects', 'count'],
+    ['inuse_space', 'bytes'],
+  ]) {
+    const valueType = new ProtobufMessage().number(VALUE_TYPE.type, textOf(type)).number(VALUE_TYPE.unit, textOf(unit))
+    profile.message(PROFILE.sampleType, valueType)
+  }
+  const functions = new Numbers<Frame>()
+  const locations = new Numbers<Frame>()
+  for (const { frames, bytes, blocks } of held) {
+    // pprof's numbers begin at 1.
+    const path = (frames.length === 0 ? NO_STACK : frames).map(frame => {
+      functions.of(`${frame.name}\n${frame.filename}`, frame)
+      return 1 + locations.of(`${frame.line}\n${frame.name}\n${frame.filename}`, frame)
+    })
+    profile.message(
+      PROFILE.sample,
+      new ProtobufMessage().packed(SAMPLE.locations, path).packed(SAMPLE.values, [blocks, bytes]),
+    )
+  }
+  locations.values.forEach((frame, i) => {
+    const number = 1 + functions.of(`${frame.name}\n${frame.filename}`, frame)
+    const line = new ProtobufMessage().number(LINE.function, number).number(LINE.line, frame.line)
+    profile.message(PROFILE.location, new ProtobufMessage().number(LOCATION.id, i + 1).message(LOCATION.line, line))
+  })
+  functions.values.forEach(({ filename, name }, i) => {
+    profile.message(
+      PROFILE.function,
+      new ProtobufMessage()
+        .number(FUNCTION.id, i + 1)
+        .number(FUNCTION.name, textOf(name))
+        .number(FUNCTION.systemName, textOf(name))
+        .number(FUNCTION.filename, textOf(filename)),
+    )
+  })
+  profile.number(PROFILE.comment, textOf(`${trace.file}: device ${trace.device}, after event ${event}`))
+  profile.number(PROFILE.defaultType, textOf('inuse_space'))
+  for (const text of texts.values) profile.text(PROFILE.stringTable, text)
+  return gzipSync(profile.finish())
+}
+
+/** Numbers of different values, from 0. */
+class Numbers<Value> {
+  readonly values: Value[] = []
+  private readonly byKey = new Map<string, number>()
+
+  of(key: string, value: Value): number {
+    let number = this.byKey.get(key)
+    if (number === undefined) {
+      number = this.values.push(value) - 1
+      this.byKey.set(key, number)
+    }
+    return number
+  }
+}

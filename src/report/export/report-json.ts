@@ -1,0 +1,12 @@
+import type { ReplayReport } from '../../trace/replay-result.js'
+
+/**
+ * The version of the JSON of `replay --json` and `convert -o x.json`. It rises when a name goes or changes its meaning;
+ * new names may come without.
+ */
+export const REPORT_SCHEMA_VERSION = 1
+
+/** The report of a replay as JSON on one line. `docs/replay-report.schema.json` describes it. */
+export function reportJson(report: ReplayReport): string {
+  return JSON.stringify({ schemaVersion: REPORT_SCHEMA_VERSION, ...report })
+}

@@ -1,0 +1,50 @@
+// The texts and figures of a page beside its pictures, as JSON in the page.
+
+/** A policy's figures. */
+export interface PagePolicy {
+  readonly policy: string
+  readonly label: string
+  /** most bytes from the device at once; null if unknown */
+  readonly peakBytes: number | null
+  /** times what was needed; null if unknown */
+  readonly overhead: number | null
+  /** the least capacity at which it serves everything; null if unknown */
+  readonly leastCapacityBytes: number | null
+  /** requests that it could not serve */
+  readonly failures: number
+}
+
+/** A failed request, in words. */
+export interface PageFailure {
+  readonly event: number
+  readonly title: string
+  readonly verdict: string
+  readonly facts: readonly (readonly [name: string, text: string])[]
+  readonly askedBytes: number
+  /** sizes of the idle pieces, the largest first; few enough for a bar */
+  readonly pieces: readonly number[]
+  readonly holders: readonly { readonly bytes: number; readonly text: string }[]
+  readonly stack: readonly string[]
+}
+
+/** One recording of a page: a device of a file. */
+export interface PageRecording {
+  /** its name among several */
+  readonly tab: string
+  readonly file: string
+  readonly device: string
+  readonly verdict: readonly string[]
+  readonly facts: string
+  readonly notes: readonly { readonly text: string; readonly code: string | null }[]
+  readonly policies: readonly PagePolicy[]
+  /** no policy can do with less */
+  readonly leastBytes: number
+  readonly failures: readonly PageFailure[]
+  readonly advice: readonly string[]
+}
+
+/** The JSON of a page. */
+export interface PageData {
+  readonly version: 1
+  readonly recordings: readonly PageRecording[]
+}

@@ -1,0 +1,145 @@
+// The words of a page: the verdict, the facts, the failed requests.
+
+import { formatBytes } from '../base/bytes.js'
+import { memoryAt } from '../trace/failures/memory-at.js'
+import { type RecordedOutOfMemory, recordedOutOfMemories } from '../trace/failures/out-of-memory.js'
+import type { ReplayReport, ReplayRun } from '../trace/replay-result.js'
+import { ReservedSegments } from '../trace/reserved-segments.js'
+import { Action, type Trace } from '../trace/trace.js'
+import { formatCount, formatNs, formatRatio } from './number-format.js'
+import { factsOf, holderText, namesOf, verdictOf } from './out-of-memory-text.js'
+import type { PageFailure, PagePolicy, PageRecording } from './page-data.js'
+import { helpfulSetting, recordedSettings } from './pytorch-settings.js'
+import { nameOf } from './replay-tables.js'
+
+/** More pieces than this are too small to see in a bar. */
+const MOST_PIECES = 60
+const STACKS_IN_PYTORCH = "torch.cuda.memory._record_memory_history(stacks='python')"
+const STACKS_IN_POOL = 'recorded(pool, { stacks: true })'
+
+/** The words of a page about a trace, and about its replay. */
+export function pageRecording(trace: Trace, replay: ReplayReport | null, tab: string): PageRecording {
+  const policies = policiesOf(trace, replay)
+  return {
+    tab,
+    file: trace.file,
+    device: trace.device > 0 || trace.otherDevices.length > 0 ? `device ${trace.device}` : '',
+    verdict: verdictLines(trace, replay),
+    facts: factsLine(trace, replay),
+    notes: notesOf(trace, replay),
+    policies,
+    leastBytes: replay === null ? trace.peakRequestedBytes : trace.peakWithFailedBytes,
+    failures: failuresOf(trace),
+    advice: replay === null ? [] : helpfulSetting(replay),
+  }
+}
+
+function policiesOf(trace: Trace, replay: ReplayReport | null): PagePolicy[] {
+  const runs = replay?.runs ?? []
+  const policies = runs
+    .filter(run => run.policy !== 'recorded' || run.peakReservedBytes !== null)
+    .map((run: ReplayRun) => ({
+      policy: run.policy,
+      label: nameOf(run.policy),
+      peakBytes: run.peakReservedBytes,
+      overhead: run.overhead,
+      leastCapacityBytes: run.leastCapacityBytes,
+      failures: run.failures,
+    }))
+  const recorded = trace.recordedPeakReservedBytes
+  if (recorded === null || policies.some(({ policy }) => policy === 'recorded')) return policies
+  const overhead = trace.peakRequestedBytes > 0 ? recorded / trace.peakRequestedBytes : null
+  const own = { policy: 'recorded', label: nameOf('recorded'), leastCapacityBytes: null, failures: 0 }
+  return [{ ...own, peakBytes: recorded, overhead }, ...policies]
+}
+
+/** A line about the recording, and one about cuda-mempool if it was replayed. */
+export function verdictLines(trace: Trace, replay: ReplayReport | null): string[] {
+  const policies = policiesOf(trace, replay)
+  const { peakRequestedBytes, recordedPeakReservedBytes: recorded } = trace
+  const inUse = formatBytes(peakRequestedBytes)
+  const failed = trace.action.includes(Action.outOfMemory)
+  const who = trace.recorder === 'PyTorch' ? 'PyTorch' : 'The pool'
+  const first =
+    recorded === null || peakRequestedBytes === 0
+      ? `The program had ${inUse} in use at the peak.`
+      : `${who} reserved ${formatBytes(recorded)} for ${inUse} in use: ${formatRatio(recorded / peakRequestedBytes)} ×.`
+  const ours = policies.find(({ policy }) => policy === 'cuda-mempool')
+  if (ours?.peakBytes == null || ours.overhead === null) return [first]
+  if (ours.failures > 0) return [first, `cuda-mempool could not serve ${formatCount(ours.failures)} requests either.`]
+  const what = failed ? 'this run, with the requests that failed,' : 'the same run'
+  const than = failed ? ' the least possible' : ''
+  return [
+    first,
+    `cuda-mempool serves ${what} in ${formatBytes(ours.peakBytes)}: ${formatRatio(ours.overhead)} ×${than}.`,
+  ]
+}
+
+function factsLine(trace: Trace, replay: ReplayReport | null): string {
+  const { events, allocations, spanSeconds, eventStreams } = trace
+  const facts = [
+    `${formatCount(events)} events`,
+    `${formatCount(allocations)} allocations`,
+    ...(eventStreams > 1 ? [`${formatCount(eventStreams)} streams`] : []),
+    ...(spanSeconds > 0 ? [formatNs(spanSeconds * 1e9)] : []),
+  ]
+  const settings = replay === null ? null : recordedSettings(replay)
+  return [facts.join(' · '), ...(settings === null ? [] : [settings])].join('. ')
+}
+
+function notesOf(trace: Trace, replay: ReplayReport | null): PageRecording['notes'] {
+  const notes: { text: string; code: string | null }[] = []
+  const { blocks, skippedEvents, dropped, timesGoBack } = trace
+  if (blocks.stack.every(stack => stack === 0)) {
+    const code = trace.recorder === 'PyTorch' ? STACKS_IN_PYTORCH : STACKS_IN_POOL
+    notes.push({ text: 'No call stacks were recorded; this records them: ', code })
+  }
+  if (blocks.initial > 0) {
+    const count = `${formatCount(blocks.initial)} ${blocks.initial === 1 ? 'block is' : 'blocks are'}`
+    notes.push({ text: `${count} from before the recording began.`, code: null })
+  }
+  if (skippedEvents > 0) {
+    notes.push({ text: `${formatCount(skippedEvents)} events of unknown kinds are left out.`, code: null })
+  }
+  if (dropped !== null && dropped > 0) {
+    notes.push({ text: `The recording lost ${formatCount(dropped)} events.`, code: null })
+  }
+  if (timesGoBack > 0) {
+    notes.push({
+      text: `The clock went back at ${formatCount(timesGoBack)} events; they stay in their order.`,
+      code: null,
+    })
+  }
+  if (replay?.device.simulated) {
+    notes.push({ text: 'Other policies than the recorded one were replayed on a simulated GPU.', code: null })
+  }
+  return notes
+}
+
+function failuresOf(trace: Trace): PageFailure[] {
+  const names = namesOf(trace.recorder)
+  const segments = new ReservedSegments(trace.initialSegments)
+  let at = 0
+  return recordedOutOfMemories(trace).map(failed => {
+    const { event, askedBytes, isLast } = failed
+    for (; at < event; at++) segments.apply(trace.action[at], trace.address[at], trace.bytes[at], trace.stream[at])
+    return {
+      event,
+      title: `Out of memory at event ${formatCount(event)}${isLast ? ', which ended the recording' : ''}`,
+      verdict: verdictOf(failed, names),
+      facts: factsOf(failed),
+      askedBytes,
+      pieces: piecesOf(trace, failed, segments),
+      holders: failed.holders
+        .filter(({ site, before }) => site !== null || before)
+        .map(holder => ({ bytes: holder.bytes, text: holderText(holder) })),
+      stack: failed.frames,
+    }
+  })
+}
+
+function piecesOf(trace: Trace, { event, reservedBytes }: RecordedOutOfMemory, segments: ReservedSegments): number[] {
+  if (reservedBytes === null) return []
+  const sizes = memoryAt(trace, event, segments).idle.map(({ bytes }) => bytes)
+  return sizes.sort((a, b) => b - a).slice(0, MOST_PIECES)
+}

@@ -1,0 +1,44 @@
+// Bytes in use and reserved after each event of a recording.
+
+import { recordedPlacements } from '../placements/recorded-placements.js'
+import { Action, BEFORE, type Trace } from '../trace.js'
+
+/** Totals of a recording, by event. */
+export interface Curves {
+  /** requested bytes that the program holds after each event */
+  readonly inUseBytes: Float64Array
+  /** bytes taken from the device after each event; null if the recording does not contain them */
+  readonly reservedBytes: Float64Array | null
+  /** the first event after which most bytes are in use; BEFORE if that was before the first event */
+  readonly peakEvent: number
+}
+
+export function curvesOf(trace: Trace): Curves {
+  const { action, block, blocks, events } = trace
+  const inUseBytes = new Float64Array(events)
+  let live = 0
+  for (let number = 0; number < blocks.initial; number++) {
+    if (blocks.freeRequestedAt[number] !== BEFORE) live += blocks.bytes[number]
+  }
+  let most = live
+  let peakEvent = BEFORE
+  for (let event = 0; event < events; event++) {
+    if (action[event] === Action.alloc) live += blocks.bytes[block[event]]
+    else if (action[event] === Action.freeRequested) live -= blocks.bytes[block[event]]
+    inUseBytes[event] = live
+    if (live > most) {
+      most = live
+      peakEvent = event
+    }
+  }
+  return { inUseBytes, reservedBytes: recordedPlacements(trace).reservedBytes, peakEvent }
+}
+
+/** The numbers of the blocks that the program holds after an event; BEFORE is before the first. */
+export function liveAfter({ blocks }: Trace, event: number): number[] {
+  const live: number[] = []
+  for (let number = 0; number < blocks.count && blocks.allocatedAt[number] <= event; number++) {
+    if (blocks.freeRequestedAt[number] > event) live.push(number)
+  }
+  return live
+}

@@ -1,0 +1,102 @@
+// The steps of a training run, and the memory that each leaves behind.
+
+import { describe } from '../../base/bytes.js'
+import { type Annotation, BEFORE, type Trace } from '../trace.js'
+
+/** A step is left behind by what is still held after so many further steps. */
+const LATER_STEPS = 2
+/** PyTorch writes the first by itself, and the second in a profiled run. */
+const USUAL_STEPS = [/^Optimizer\.step#/, /^ProfilerStep#/]
+
+/** One step of a training run: from the end of the step before, or the first event. */
+export interface Step {
+  /** number of its first event */
+  readonly from: number
+  /** number of the first event after it */
+  readonly to: number
+  /** bytes allocated within it and still held after two further steps; null if the recording ends before */
+  readonly leftBytes: number | null
+  /** how many blocks these are; null like `leftBytes` */
+  readonly leftBlocks: number | null
+}
+
+/** The steps of a recording. */
+export interface Steps {
+  /** the annotations whose ends are the ends of steps, such as `Optimizer.step#AdamW.step` */
+  readonly name: string
+  /** the steps in their order; what follows the last is not a step */
+  readonly steps: readonly Step[]
+}
+
+/**
+ * The steps of a recording by its annotations: those that `pattern` finds, by default those of an optimizer, else
+ * those of a profiler. Of several optimizers, the one with most steps counts. Null without such annotations. Throws
+ * TypeError if `pattern` is no regular expression.
+ */
+export function stepsOf(trace: Trace, pattern?: RegExp): Steps | null {
+  if (pattern !== undefined && !(pattern instanceof RegExp)) {
+    throw new TypeError(`stepsOf: pattern must be a regular expression, not ${describe(pattern)}`)
+  }
+  const ended = trace.annotations.filter(({ endUs }) => !Number.isNaN(endUs))
+  const found =
+    pattern === undefined
+      ? USUAL_STEPS.map(usual => matching(ended, usual)).find(list => list.length > 0)
+      : matching(ended, pattern)
+  if (found === undefined || found.length === 0) return null
+  const ofProfiler = pattern === undefined && USUAL_STEPS[1].test(found[0].name)
+  const alike = pattern === undefined && !ofProfiler ? mostOfOneName(found) : found
+  const ends = [...new Set(alike.map(({ end }) => end))].sort((a, b) => a - b)
+  return { name: ofProfiler ? 'ProfilerStep' : alike[0].name, steps: leftBehind(trace, ends) }
+}
+
+/** The numbers of the blocks that a step left behind; empty if the recording ends before that is known. */
+export function leftBlocks({ blocks }: Trace, { steps }: Steps, step: number): number[] {
+  const later = steps[step + LATER_STEPS]
+  const found: number[] = []
+  if (later === undefined) return found
+  const { from, to } = steps[step]
+  for (let number = blocks.initial; number < blocks.count && blocks.allocatedAt[number] < to; number++) {
+    if (blocks.allocatedAt[number] >= from && blocks.freeRequestedAt[number] >= later.to) found.push(number)
+  }
+  return found
+}
+
+function matching(annotations: readonly Annotation[], pattern: RegExp): Annotation[] {
+  // A global expression would go on from where it last matched.
+  const plain = new RegExp(pattern.source, pattern.flags.replace(/[gy]/g, ''))
+  return annotations.filter(({ name }) => plain.test(name))
+}
+
+function mostOfOneName(annotations: readonly Annotation[]): Annotation[] {
+  const byName = new Map<string, Annotation[]>()
+  for (const annotation of annotations) {
+    const alike = byName.get(annotation.name)
+    if (alike === undefined) byName.set(annotation.name, [annotation])
+    else alike.push(annotation)
+  }
+  return [...byName.values()].reduce((most, alike) => (alike.length > most.length ? alike : most))
+}
+
+function leftBehind({ blocks }: Trace, ends: readonly number[]): Step[] {
+  const bytes = new Float64Array(ends.length)
+  const counts = new Float64Array(ends.length)
+  let step = 0
+  for (let number = blocks.initial; number < blocks.count; number++) {
+    const { allocatedAt, freeRequestedAt } = blocks
+    while (step < ends.length && allocatedAt[number] >= ends[step]) step++
+    const later = ends[step + LATER_STEPS]
+    if (later === undefined) break
+    if (allocatedAt[number] === BEFORE || freeRequestedAt[number] < later) continue
+    bytes[step] += blocks.bytes[number]
+    counts[step]++
+  }
+  return ends.map((to, i) => {
+    const isKnown = i + LATER_STEPS < ends.length
+    return {
+      from: i === 0 ? 0 : ends[i - 1],
+      to,
+      leftBytes: isKnown ? bytes[i] : null,
+      leftBlocks: isKnown ? counts[i] : null,
+    }
+  })
+}

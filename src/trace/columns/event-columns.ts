@@ -1,0 +1,125 @@
+// Events in columns that grow, while a trace is built.
+
+import { StackTable } from '../stack-table.js'
+import { NameTable } from './name-table.js'
+
+const FIRST_CAPACITY = 1024
+
+/**
+ * Events that arrive one by one. Pools, metadata, tags and granted sizes are in few recordings, so their columns
+ * exist from the first value on.
+ */
+export class EventColumns {
+  events = 0
+  action: Uint8Array = new Uint8Array(FIRST_CAPACITY)
+  address: Float64Array = new Float64Array(FIRST_CAPACITY)
+  bytes: Float64Array = new Float64Array(FIRST_CAPACITY)
+  /** stream handles */
+  stream: Float64Array = new Float64Array(FIRST_CAPACITY)
+  timeUs: Float64Array = new Float64Array(FIRST_CAPACITY)
+  stack: Int32Array = new Int32Array(FIRST_CAPACITY)
+  /** numbers of `pools`, by event */
+  protected pool: Uint32Array | null = null
+  /** numbers of `metadata`, by event */
+  protected metadatum: Uint32Array | null = null
+  /** numbers of `tags`, by event */
+  protected tag: Uint32Array | null = null
+  protected granted: Float64Array | null = null
+
+  constructor(
+    readonly stacks: StackTable = new StackTable(),
+    /** private pools as `a,b`; number 0 is the default pool */
+    readonly pools: NameTable = new NameTable('0,0'),
+    readonly metadata: NameTable = new NameTable(''),
+    readonly tags: NameTable = new NameTable(''),
+  ) {}
+
+  /** Appends an event; `stream` is a handle, `stack` a number of `stacks`. Returns the event's number. */
+  add(action: number, address: number, bytes: number, stream: number, timeUs: number, stack = 0): number {
+    const event = this.events
+    if (event === this.action.length) this.grow()
+    this.action[event] = action
+    this.address[event] = address
+    this.bytes[event] = bytes
+    this.stream[event] = stream
+    this.timeUs[event] = timeUs
+    this.stack[event] = stack
+    this.events = event + 1
+    return event
+  }
+
+  /** Notes the number of the pool, in `pools`, that an alloc event took its block from. */
+  notePool(event: number, pool: number): void {
+    if (pool === 0 && this.pool === null) return
+    this.pool ??= new Uint32Array(this.action.length)
+    this.pool[event] = pool
+  }
+
+  /** Notes the text that the program had set at an alloc event. */
+  noteMetadata(event: number, text: string): void {
+    if (text === '' && this.metadatum === null) return
+    this.metadatum ??= new Uint32Array(this.action.length)
+    this.metadatum[event] = this.metadata.number(text)
+  }
+
+  /** Notes the tag of an alloc event. */
+  noteTag(event: number, tag: string): void {
+    if (tag === '' && this.tag === null) return
+    this.tag ??= new Uint32Array(this.action.length)
+    this.tag[event] = this.tags.number(tag)
+  }
+
+  /** Notes the bytes of the block that served an alloc event. */
+  noteGranted(event: number, bytes: number): void {
+    this.granted ??= new Float64Array(this.action.length).fill(Number.NaN)
+    this.granted[event] = bytes
+  }
+
+  /** Copies event `from` over event `to`, for a reader that drops events. */
+  move(from: number, to: number): void {
+    if (from === to) return
+    this.action[to] = this.action[from]
+    this.address[to] = this.address[from]
+    this.bytes[to] = this.bytes[from]
+    this.stream[to] = this.stream[from]
+    this.timeUs[to] = this.timeUs[from]
+    this.stack[to] = this.stack[from]
+    for (const column of [this.pool, this.metadatum, this.tag, this.granted]) {
+      if (column !== null) column[to] = column[from]
+    }
+  }
+
+  /** Makes `to` an excerpt of these events: the same memory, from event `from` to event `end`. */
+  protected excerpt(to: EventColumns, from: number, end: number): void {
+    to.events = end - from
+    to.action = this.action.subarray(from, end)
+    to.address = this.address.subarray(from, end)
+    to.bytes = this.bytes.subarray(from, end)
+    to.stream = this.stream.subarray(from, end)
+    to.timeUs = this.timeUs.subarray(from, end)
+    to.stack = this.stack.subarray(from, end)
+    to.pool = this.pool?.subarray(from, end) ?? null
+    to.metadatum = this.metadatum?.subarray(from, end) ?? null
+    to.tag = this.tag?.subarray(from, end) ?? null
+    to.granted = this.granted?.subarray(from, end) ?? null
+  }
+
+  private grow(): void {
+    const capacity = this.action.length * 2
+    this.action = enlarged(this.action, new Uint8Array(capacity))
+    this.address = enlarged(this.address, new Float64Array(capacity))
+    this.bytes = enlarged(this.bytes, new Float64Array(capacity))
+    this.stream = enlarged(this.stream, new Float64Array(capacity))
+    this.timeUs = enlarged(this.timeUs, new Float64Array(capacity))
+    this.stack = enlarged(this.stack, new Int32Array(capacity))
+    if (this.pool !== null) this.pool = enlarged(this.pool, new Uint32Array(capacity))
+    if (this.metadatum !== null) this.metadatum = enlarged(this.metadatum, new Uint32Array(capacity))
+    if (this.tag !== null) this.tag = enlarged(this.tag, new Uint32Array(capacity))
+    if (this.granted !== null) this.granted = enlarged(this.granted, new Float64Array(capacity).fill(Number.NaN))
+  }
+}
+
+function enlarged<T extends Uint8Array | Int32Array | Uint32Array | Float64Array>(from: T, to: T): T {
+  to.set(from)
+  return to
+}

@@ -1,0 +1,47 @@
+// Which private pool a block is from. Older versions of PyTorch tell it only for the segments at the end of a recording.
+
+import { Action } from '../trace.js'
+import type { EventColumns } from './event-columns.js'
+
+interface PoolSegment {
+  readonly address: number
+  readonly bytes: number
+  readonly pool?: number
+}
+
+interface PlacedBlocks {
+  readonly count: number
+  readonly address: Float64Array
+  readonly allocatedAt: Int32Array
+  readonly pool: Uint32Array
+}
+
+/** Gives blocks of the default pool the private pool of the segment that they lie in at the end. */
+export function placeInPools(blocks: PlacedBlocks, events: EventColumns, segments: readonly PoolSegment[]): void {
+  const own = segments.filter(({ pool = 0 }) => pool > 0).sort((a, b) => a.address - b.address)
+  if (own.length === 0) return
+  /** by address of a segment: the event that obtained it last */
+  const since = new Map(own.map(({ address }) => [address, Number.NEGATIVE_INFINITY]))
+  for (let event = 0; event < events.events; event++) {
+    const address = events.address[event]
+    if (events.action[event] === Action.segmentAlloc && since.has(address)) since.set(address, event)
+  }
+  for (let number = 0; number < blocks.count; number++) {
+    const address = blocks.address[number]
+    const segment = own[firstAbove(own, address) - 1]
+    if (segment === undefined || address >= segment.address + segment.bytes) continue
+    if (blocks.allocatedAt[number] >= since.get(segment.address)!) blocks.pool[number] ||= segment.pool!
+  }
+}
+
+/** The index of the first segment that begins above `address`. */
+function firstAbove(segments: readonly PoolSegment[], address: number): number {
+  let low = 0
+  let high = segments.length
+  while (low < high) {
+    const middle = (low + high) >>> 1
+    if (segments[middle].address <= address) low = middle + 1
+    else high = middle
+  }
+  return low
+}

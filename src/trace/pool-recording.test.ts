@@ -1,0 +1,108 @@
+import assert from 'node:assert/strict'
+import { beforeEach, test } from 'node:test'
+import { KiB, MiB } from '../base/bytes.js'
+import { TestDevice } from '../pool/pool.fixture.js'
+import type { Pool } from '../pool/pool.js'
+import { tagged } from '../pool/wrappers/tagged.js'
+import { PoolRecording } from './pool-recording.js'
+import { Action, framesOf, type Trace } from './trace.js'
+
+let device: TestDevice
+beforeEach(() => {
+  device = new TestDevice()
+})
+
+const eventsOf = (trace: Trace) =>
+  Array.from({ length: trace.events }, (_, event) => [trace.action[event], trace.bytes[event]])
+const ownMethods = (pool: Pool) =>
+  Object.getOwnPropertyNames(pool).filter(name => /^(allocate|tryAllocate|release)/.test(name))
+const allocation = (bytes: number) => [Action.alloc, bytes]
+const free = (bytes: number) => [
+  [Action.freeRequested, bytes],
+  [Action.freeCompleted, bytes],
+]
+
+test('a recording has the calls between its beginning and its end, and leaves the pool as it was', () => {
+  const pool = device.createPool({ maxPoolBytes: 8 * MiB })
+  const before = pool.allocate(500)
+  const recording = new PoolRecording(pool, false)
+  assert.ok(PoolRecording.isRecording(pool))
+  const first = pool.allocate(1000)
+  const second = pool.tryAllocate(2000)!
+  before.free()
+  pool.free(first)
+  pool.deallocate(second.ptr)
+  assert.equal(pool.tryAllocate(16 * MiB), null)
+  recording.stop()
+  recording.stop()
+  pool.allocate(3000).free()
+  assert.deepEqual(ownMethods(pool), [])
+  assert.ok(!PoolRecording.isRecording(pool))
+  assert.deepEqual(eventsOf(recording.trace('a')), [
+    allocation(500),
+    allocation(1000),
+    allocation(2000),
+    ...free(500),
+    ...free(1000),
+    ...free(2000),
+    [Action.outOfMemory, 16 * MiB],
+  ])
+  pool.check()
+})
+
+test('a free that the pool refuses is not recorded', () => {
+  const pool = device.createPool()
+  const buffer = pool.allocate(1000)
+  const recording = new PoolRecording(pool, false)
+  buffer.free()
+  assert.throws(() => buffer.free(), { name: 'PoolError' })
+  assert.throws(() => pool.allocate(-1), RangeError)
+  recording.stop()
+  assert.deepEqual(eventsOf(recording.trace('a')), [allocation(1000), ...free(1000)])
+})
+
+test('each kind of pool is recorded once for each call, with resets as frees', () => {
+  const pools = {
+    debug: device.createPool({ debug: true }),
+    blocks: device.createBlockPool({ blockBytes: 4 * KiB, count: 4 }),
+    plain: device.createPlainPool(),
+    arena: device.createArenaPool({ bytes: MiB }),
+  }
+  for (const [kind, pool] of Object.entries(pools)) {
+    const recording = new PoolRecording(pool, false)
+    pool.allocate(1000).free()
+    pool.allocate(2000)
+    recording.stop()
+    const expected = [allocation(1000), ...free(1000), allocation(2000)]
+    assert.deepEqual(eventsOf(recording.trace(kind)), expected, kind)
+    assert.deepEqual(ownMethods(pool), [], kind)
+  }
+  const { arena } = pools
+  arena.reset()
+  const recording = new PoolRecording(arena, false)
+  arena.allocate(1000)
+  arena.reset()
+  arena.allocate(4000)
+  recording.stop()
+  assert.deepEqual(eventsOf(recording.trace('reset')), [allocation(1000), ...free(1000), allocation(4000)])
+})
+
+test('a wrapped pool is recorded behind its wrappers, with tags and stacks', () => {
+  const pool = tagged(device.createPool())
+  const recording = new PoolRecording(pool, 4)
+  pool.inScope('weights', () => pool.allocate(1000)).free()
+  recording.stop()
+  const trace = recording.trace('a')
+  assert.deepEqual(eventsOf(trace), [allocation(1000), ...free(1000)])
+  assert.equal(trace.tags[trace.blocks.tag[0]], 'weights')
+  assert.equal(trace.blocks.grantedBytes[0], 1024)
+  assert.ok(framesOf(trace, 0).some(({ filename }) => filename.includes('pool-recording.test')))
+})
+
+test('a recording that is full ends by itself', () => {
+  const pool = device.createPool()
+  const recording = new PoolRecording(pool, false, 5)
+  for (let round = 0; round < 4; round++) pool.allocate(1000).free()
+  assert.deepEqual(ownMethods(pool), [])
+  assert.equal(recording.trace('a').allocations, 2)
+})

@@ -1,0 +1,217 @@
+// Records a pool for a while without a wrapper. The pool object gets methods of its own in front of those of its
+// class, and loses them at the end. So a pool that is not being recorded pays nothing.
+
+import { UNIT_BYTES } from '../heap/size-classes.js'
+import type { Stream } from '../order/stream.js'
+import type { Allocation } from '../pool/allocation.js'
+import type { DeviceBuffer } from '../pool/buffer.js'
+import { Block } from '../pool/caching/block.js'
+import type { Pool } from '../pool/pool.js'
+import { type TaggedPool, taggedPoolOf } from '../pool/wrappers/tagged.js'
+import { CallStacks } from './call-stacks.js'
+import { Action, type Trace } from './trace.js'
+import { TraceBuilder } from './trace-builder.js'
+
+/** A recording ends here: 2 million events take 100 MB of host memory. */
+const MOST_EVENTS = 2_000_000
+
+/** The methods that a recording replaces on a pool. In pools with a fast path, a free calls `releaseBlock`. */
+interface Recordable {
+  allocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer
+  tryAllocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer | null
+  release(buffer: DeviceBuffer, stream?: Stream): void
+  releaseBlock?(block: Allocation, tag: number, stream?: Stream): void
+  deallocate?(ptr: number, stream?: Stream): void
+}
+
+/** A live buffer, as pools list them. */
+interface Listed {
+  readonly ptr: number
+  readonly byteLength: number
+  readonly blockBytes?: number
+  readonly stream?: number | null
+}
+
+interface Live {
+  readonly bytes: number
+  readonly stream: number
+}
+
+/** Pools that are being recorded. */
+const recording = new WeakSet<Pool>()
+
+/** A recording of the pools that buffers of `pool` come from, from now until `stop`. */
+export class PoolRecording {
+  private readonly builder = new TraceBuilder()
+  private readonly callStacks: CallStacks | null
+  private readonly pools: readonly Pool[]
+  private readonly undo: (() => void)[] = []
+  /** recorded buffers that were not freed, by address */
+  private readonly live = new Map<number, Live>()
+  private drops = 0
+  /** gives buffers their tags, if any does */
+  private readonly tagging: TaggedPool | null
+  /** running calls of the pool's methods, which may call each other */
+  private depth = 0
+
+  /** `stacks` is as of `recorded()`. Check `isRecording` first. */
+  constructor(
+    pool: Pool,
+    stacks: boolean | number,
+    private readonly mostEvents = MOST_EVENTS,
+  ) {
+    this.callStacks =
+      stacks === false ? null : new CallStacks(this.builder.stacks, typeof stacks === 'number' ? stacks : null)
+    this.pools = pool.sources
+    this.drops = this.countDrops()
+    this.tagging = taggedPoolOf(pool)
+    for (const source of this.pools) {
+      recording.add(source)
+      this.noteListed(source)
+      this.intercept(source)
+    }
+  }
+
+  /** Whether one of the pool's sources is being recorded. */
+  static isRecording(pool: Pool): boolean {
+    return pool.sources.some(source => recording.has(source))
+  }
+
+  /** How many events were recorded. */
+  get events(): number {
+    return this.builder.events
+  }
+
+  /** Ends the recording; a second call does nothing. */
+  stop(): void {
+    for (const restore of this.undo.splice(0).reverse()) restore()
+    for (const source of this.pools) recording.delete(source)
+  }
+
+  /**
+   * The trace of all events. Buffers that were live at its beginning are allocated there, without a call stack, if
+   * the pool lists them.
+   */
+  trace(name: string): Trace {
+    return this.builder.build({ file: name, recorder: 'cuda-mempool', dropped: 0 })
+  }
+
+  private intercept(source: Pool): void {
+    const pool = source as Recordable
+    const { allocate, tryAllocate, release, releaseBlock, deallocate } = pool
+    const { callStacks } = this
+    const served = <B extends DeviceBuffer | null>(bytes: number, stack: number, serve: () => B): B => {
+      const buffer = this.inside(serve)
+      if (buffer !== null) this.noteAllocation(buffer, stack)
+      else this.add(Action.outOfMemory, Number.NaN, bytes, 0, stack)
+      return buffer
+    }
+    this.replace(pool, 'allocate', (bytes, stream, alignment) => {
+      const call = () => allocate.call(pool, bytes, stream, alignment)
+      return this.depth > 0 ? call() : served(bytes, callStacks?.current() ?? 0, call)
+    })
+    this.replace(pool, 'tryAllocate', (bytes, stream, alignment) => {
+      const call = () => tryAllocate.call(pool, bytes, stream, alignment)
+      return this.depth > 0 ? call() : served(bytes, callStacks?.current() ?? 0, call)
+    })
+    this.replace(pool, 'release', (buffer, stream) => {
+      this.freeing(buffer.allocation, buffer.record, buffer.tag, stream, () => release.call(pool, buffer, stream))
+    })
+    if (releaseBlock !== undefined) {
+      this.replace(pool, 'releaseBlock', (block, tag, stream) => {
+        this.freeing(block, block.record, tag, stream, () => releaseBlock.call(pool, block, tag, stream))
+      })
+    }
+    if (deallocate !== undefined) {
+      this.replace(pool, 'deallocate', (ptr, stream) => {
+        this.inside(() => deallocate.call(pool, ptr, stream))
+        this.end(ptr)
+      })
+    }
+  }
+
+  /** Puts a method in front of the class's, and remembers how to take it away. */
+  private replace<Name extends keyof Recordable>(pool: Recordable, name: Name, method: NonNullable<Recordable[Name]>) {
+    const before = Object.getOwnPropertyDescriptor(pool, name)
+    Object.defineProperty(pool, name, { value: method, configurable: true, enumerable: false, writable: true })
+    this.undo.push(() => {
+      if (before === undefined) delete (pool as Partial<Recordable>)[name]
+      else Object.defineProperty(pool, name, before)
+    })
+  }
+
+  private inside<R>(work: () => R): R {
+    this.depth++
+    try {
+      return work()
+    } finally {
+      this.depth--
+    }
+  }
+
+  private noteAllocation(buffer: DeviceBuffer, stack: number): void {
+    this.noteDrops()
+    const { ptr, byteLength: bytes } = buffer
+    const stream = buffer.stream.handle
+    this.end(ptr)
+    this.live.set(ptr, { bytes, stream })
+    const event = this.add(Action.alloc, ptr, bytes, stream, stack)
+    const { allocation } = buffer
+    if (allocation instanceof Block) this.builder.noteGranted(event, allocation.units * UNIT_BYTES)
+    if (this.tagging !== null) this.builder.noteTag(event, this.tagging.currentTag ?? '')
+  }
+
+  private noteListed(pool: Pool & { readonly closed?: boolean; live?(): readonly Listed[] }): void {
+    if (pool.closed === true || pool.live === undefined) return
+    for (const { ptr, byteLength: bytes, blockBytes, stream } of pool.live()) {
+      this.live.set(ptr, { bytes, stream: stream ?? 0 })
+      const event = this.add(Action.alloc, ptr, bytes, stream ?? 0)
+      if (blockBytes !== undefined) this.builder.noteGranted(event, blockBytes)
+    }
+  }
+
+  /** Does `work`, which frees a block; if the pool refuses, nothing is recorded. */
+  private freeing(block: Allocation, record: number, tag: number, stream: Stream | undefined, work: () => void): void {
+    if (this.depth > 0 || !block.isLive(record, tag)) {
+      work()
+      return
+    }
+    const ptr = block.addressOf(record, tag, 'free')
+    const bytes = block.requestedBytesOf(record, tag, 'free')
+    const { handle } = stream ?? block.stream
+    this.inside(work)
+    this.live.delete(ptr)
+    this.addFree(ptr, bytes, handle)
+  }
+
+  /** Buffers that a reset has dropped are gone. */
+  private noteDrops(): void {
+    const drops = this.countDrops()
+    if (drops === this.drops) return
+    this.drops = drops
+    for (const ptr of [...this.live.keys()]) this.end(ptr)
+  }
+
+  private countDrops(): number {
+    return this.pools.reduce((sum, { drops }) => sum + drops, 0)
+  }
+
+  private end(ptr: number): void {
+    const known = this.live.get(ptr)
+    if (known === undefined) return
+    this.live.delete(ptr)
+    this.addFree(ptr, known.bytes, known.stream)
+  }
+
+  private addFree(ptr: number, bytes: number, stream: number): void {
+    this.add(Action.freeRequested, ptr, bytes, stream)
+    this.add(Action.freeCompleted, ptr, bytes, stream)
+  }
+
+  private add(action: number, address: number, bytes: number, stream: number, stack = 0): number {
+    const timeUs = Math.round((performance.timeOrigin + performance.now()) * 1000)
+    const event = this.builder.add(action, address, bytes, stream, timeUs, stack)
+    if (this.builder.events >= this.mostEvents) this.stop()
+    return event
+  }
+}

@@ -1,0 +1,180 @@
+// The placement policy of PyTorch's CUDA caching allocator without expandable segments, as a baseline. It decides where
+// each block goes and when memory is obtained and given back, and makes no driver call. The notes of
+// c10/cuda/CUDACachingAllocator describe it. The model is right if it puts every block of a recording at PyTorch's own
+// address; `PytorchResult.placement` counts these blocks.
+//
+// Sizes are rounded to 512 bytes. Blocks up to 1 MiB and larger blocks come from separate segments, and each stream
+// has its own segments. A request takes the smallest free block that fits, at the lowest address. The rest of the
+// block stays free if it is large enough; free neighbours merge. If no block fits, a new segment is obtained.
+// placement-rules.ts has the settings that change sizes and splits.
+
+import { DriverTally } from './driver-tally.js'
+import { isSmallSegment } from './placement-rules.js'
+import {
+  type BaseFor,
+  Block,
+  type BlockPool,
+  type PlacementPolicy,
+  type PolicyBlock,
+  ROUNDING_BYTES,
+  type UsedRange,
+} from './policy-blocks.js'
+import { PolicyMemory, type PolicyOptions } from './policy-memory.js'
+
+export class PytorchPolicy extends PolicyMemory implements PlacementPolicy {
+  readonly driver = new DriverTally('cuMemAlloc', 'cuMemFree')
+  /** the first block of each segment, by the segment's base */
+  private readonly segments = new Map<number, Block>()
+  /** the most bytes of blocks from before, if their size is not certain */
+  private readonly mostBytes = new Map<Block, number>()
+
+  constructor(options: PolicyOptions = {}) {
+    super(options)
+  }
+
+  allocate(bytes: number, stream: number, baseFor?: BaseFor): PolicyBlock | null {
+    const rounded = this.rules.round(bytes)
+    const pool = this.poolOf(rounded, stream)
+    const block = this.takeFree(pool, rounded) ?? this.obtain(pool, rounded, baseFor)
+    if (block !== null) this.splitRest(block, rounded)
+    return block
+  }
+
+  release(block: PolicyBlock): void {
+    const own = block as Block
+    this.mostBytes.delete(own)
+    own.pool.give(own)
+    if (own.previous === null) this.segments.set(own.address, own)
+  }
+
+  reconsider(block: PolicyBlock, bytes: number): boolean {
+    const { previous: below, next, pool, bytes: blockBytes } = block as Block
+    const most = below === null ? undefined : this.mostBytes.get(below)
+    if (below === null || most === undefined) return false
+    const freeBytes = blockBytes + (next?.free ? next.bytes : 0)
+    const tooFewBytes = this.rules.round(bytes) - ROUNDING_BYTES
+    const belowBytes = below.bytes + freeBytes - tooFewBytes
+    if (belowBytes > most) return false
+    this.release(block)
+    const whole = below.next!
+    pool.remove(whole)
+    below.absorb(whole)
+    pool.insert(below.cut(belowBytes))
+    return true
+  }
+
+  adoptSegment(base: number, bytes: number, stream: number, used: readonly UsedRange[]): PolicyBlock[] {
+    const pool = this.pools.of(stream, isSmallSegment(bytes))
+    const block = new Block(base, bytes, pool)
+    this.segments.set(base, block)
+    this.watcher?.mapped(base, bytes)
+    this.countReserved(bytes)
+    const blocks = this.cutUsed(block, used)
+    for (const [index, { mostBytes }] of used.entries()) {
+      if (mostBytes !== undefined) this.mostBytes.set(blocks[index], mostBytes)
+    }
+    return blocks
+  }
+
+  releaseRecorded(address: number): boolean {
+    return this.releaseSegment(address)
+  }
+
+  /** Gives the segment at `base` back to the device if all of it is free; returns whether it did. */
+  releaseSegment(base: number): boolean {
+    const block = this.segments.get(base)
+    if (block === undefined || !block.free || block.next !== null) return false
+    block.pool.remove(block)
+    this.segments.delete(base)
+    this.watcher?.unmapped(base, block.bytes)
+    this.reservedBytes -= block.bytes
+    this.driver.note('cuMemFree', block.bytes)
+    return true
+  }
+
+  releaseFree(): void {
+    for (const base of this.segments.keys()) this.releaseSegment(base)
+  }
+
+  idleBytes(): number {
+    let sum = 0
+    for (const block of this.segments.values()) if (block.free && isWhole(block)) sum += block.bytes
+    return sum
+  }
+
+  holds(address: number): boolean {
+    return this.segments.has(address)
+  }
+
+  /** A block in a new segment, or null if no memory given back makes room for it. */
+  private obtain(pool: BlockPool, rounded: number, baseFor: BaseFor | undefined): Block | null {
+    const bytes = this.rules.segmentBytes(rounded)
+    if (this.reservedBytes > this.garbageBytes) this.collectGarbage()
+    if (!this.hasRoom(bytes) && !(this.releaseOversize(pool, rounded) && this.hasRoom(bytes))) {
+      this.synchronize()
+      this.releaseFree()
+      this.retries++
+      if (!this.hasRoom(bytes)) return null
+    }
+    return this.addSegment(baseFor?.(bytes) ?? this.syntheticBase(bytes), bytes, pool)
+  }
+
+  private hasRoom(bytes: number): boolean {
+    return this.reservedBytes + bytes <= Math.min(this.capacityBytes, this.limitBytes)
+  }
+
+  /**
+   * Gives back idle segments of large blocks that were free for longer than the mean, and again, until no more than
+   * the threshold is reserved.
+   */
+  private collectGarbage(): void {
+    const idle = this.pools.kind(false).flatMap(({ free }) => free.all().filter(isWhole))
+    const ageOf = (block: Block) => block.pool.searches.count - block.freedAt
+    let age = idle.reduce((sum, block) => sum + ageOf(block), 0)
+    let released = idle.length
+    const enough = this.garbageBytes
+    while (this.reservedBytes > enough && released > 0 && idle.length > 0) {
+      const mean = age / idle.length
+      const old = idle.filter(block => ageOf(block) >= mean)
+      released = old.length
+      for (const block of old) {
+        age -= ageOf(block)
+        idle.splice(idle.indexOf(block), 1)
+        this.releaseSegment(block.address)
+      }
+    }
+  }
+
+  /**
+   * Gives back the smallest block of a size that is not split and that is enough for a request; or else such blocks
+   * from the largest on, until they are enough together. Returns whether they are.
+   */
+  private releaseOversize(pool: BlockPool, rounded: number): boolean {
+    const { maxSplitBytes } = this.rules
+    if (maxSplitBytes === Infinity) return false
+    const needed = Math.max(maxSplitBytes, rounded)
+    const one = pool.free.smallest(needed)
+    if (one !== null) return this.releaseSegment(one.address)
+    let released = 0
+    for (const block of pool.free.all().reverse()) {
+      if (released >= needed || block.bytes < maxSplitBytes) break
+      released += block.bytes
+      this.releaseSegment(block.address)
+    }
+    return released >= needed
+  }
+
+  private addSegment(base: number, bytes: number, pool: BlockPool): Block {
+    const block = new Block(base, bytes, pool)
+    this.segments.set(base, block)
+    this.watcher?.mapped(base, bytes)
+    this.driver.note('cuMemAlloc', bytes)
+    this.countReserved(bytes)
+    return block
+  }
+}
+
+/** Whether a block is a whole segment. */
+function isWhole({ previous, next }: Block): boolean {
+  return previous === null && next === null
+}

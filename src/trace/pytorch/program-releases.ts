@@ -1,0 +1,51 @@
+// Which memory a program gave back itself, by torch.cuda.empty_cache(). A recording does not tell it from what the
+// allocator gave back because its limit was reached, so it is inferred from a replay of the recording as it was made.
+
+import { Action, type Trace } from '../trace.js'
+import type { PlacementPolicy } from './model/policy-blocks.js'
+import { replayPytorchPolicy } from './pytorch-replay.js'
+import { recordedPytorchSettings } from './recorded-settings.js'
+
+/**
+ * The first event of each run of segment_free or segment_unmap events that the program caused. They give back all idle
+ * memory, and no request follows that would take the allocator above its limit. `limitBytes` is the limit of the
+ * recording; by default the most that was ever reserved, because it is not less.
+ */
+export function programReleases(trace: Trace, limitBytes = trace.recordedPeakReservedBytes ?? 0): Set<number> {
+  const found = new Set<number>()
+  const onGiveBack = (event: number, policy: PlacementPolicy) => {
+    const request = nextRequest(trace, event)
+    if (request === null) found.add(event)
+    else if (policy.idleBytes() === bytesGivenBack(trace, event, request)) {
+      const { bytes, stream } = trace
+      if (!policy.needsMore(bytes[request], stream[request], limitBytes)) found.add(event)
+    }
+  }
+  replayPytorchPolicy(trace, { settings: recordedPytorchSettings(trace), onGiveBack })
+  return found
+}
+
+/** The request during which memory was given back; null if the program did something else next. */
+function nextRequest({ action, events }: Trace, from: number): number | null {
+  for (let event = from; event < events; event++) {
+    const code = action[event]
+    if (code === Action.alloc || code === Action.outOfMemory) return event
+    const isWithinRequest = isGivenBack(code) || isTaken(code) || code === Action.freeCompleted
+    if (!isWithinRequest) return null
+  }
+  return null
+}
+
+function bytesGivenBack({ action, bytes }: Trace, from: number, to: number): number {
+  let sum = 0
+  for (let event = from; event < to; event++) if (isGivenBack(action[event])) sum += bytes[event]
+  return sum
+}
+
+function isGivenBack(code: number): boolean {
+  return code === Action.segmentFree || code === Action.segmentUnmap
+}
+
+function isTaken(code: number): boolean {
+  return code === Action.segmentAlloc || code === Action.segmentMap
+}

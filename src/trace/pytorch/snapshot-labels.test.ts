@@ -1,0 +1,222 @@
+// What a snapshot says about its blocks and its time beside the events: pools, metadata, tags, annotations, devices.
+
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { fileURLToPath } from 'node:url'
+import { FormatError } from '../../base/errors.js'
+import { Action, type Trace } from '../trace.js'
+import { TraceBuilder } from '../trace-builder.js'
+import { readPickle } from './pickle.js'
+import { PickleTuple, writePickle } from './pickle-writer.js'
+import { parseSnapshot, parseSnapshots, readSnapshot, readSnapshots } from './pytorch-snapshot.js'
+import { pickleSnapshot } from './pytorch-snapshot-writer.js'
+
+const BASE = 0x7f0400000000
+const recording = (name: string) => fileURLToPath(new URL(`../../../../traces/${name}.pickle.gz`, import.meta.url))
+
+const event = (action: string, addr: number, more: object = {}) => ({
+  action,
+  addr,
+  size: 512,
+  stream: 0,
+  time_us: 0,
+  ...more,
+})
+const mark = (stage: string, name: string, time_us: number, more: object = {}) => ({ stage, name, time_us, ...more })
+const asJson = (value: unknown) => parseSnapshot(Buffer.from(JSON.stringify(value)), 'file')
+const asPickle = (value: unknown) => parseSnapshot(writePickle(value), 'file')
+const again = (trace: Trace) => parseSnapshot(pickleSnapshot(trace), trace.file)
+
+test('annotations have the events between their start and their end', () => {
+  const times = [10, 20, 30, 40]
+  const snapshot = {
+    device_traces: [times.map((time_us, i) => event('alloc', BASE + 512 * i, { time_us }))],
+    external_annotations: [
+      mark('END', 'before', 5),
+      mark('START', 'step', 15),
+      mark('START', 'step', 20),
+      mark('END', 'step', 21),
+      mark('END', 'step', 40),
+      mark('START', 'other device', 15, { device: 1 }),
+      mark('START', 'open', 35, { device: 0 }),
+    ],
+  }
+  for (const trace of [asPickle(snapshot), asJson(snapshot)]) {
+    assert.deepEqual(trace.annotations, [
+      { name: 'before', startUs: Number.NaN, endUs: 5, start: 0, end: 0 },
+      { name: 'step', startUs: 15, endUs: 40, start: 1, end: 3 },
+      { name: 'step', startUs: 20, endUs: 21, start: 1, end: 2 },
+      { name: 'open', startUs: 35, endUs: Number.NaN, start: 3, end: 4 },
+    ])
+    assert.deepEqual(again(trace).annotations, trace.annotations)
+  }
+})
+
+test('annotations that touch, or take no time, are the same when written and read again', () => {
+  const builder = new TraceBuilder()
+  for (let i = 0; i < 4; i++) builder.add(Action.alloc, BASE + i * 512, 512, 0, 10 * i)
+  const marks = [0, 10, 10, 20, 20, 20].map((timeUs, i) => ({ isStart: i % 2 === 0, name: 'step', timeUs }))
+  const trace = builder.build({ file: 'built', annotations: marks })
+  assert.deepEqual(
+    trace.annotations.map(({ startUs, endUs }) => [startUs, endUs]),
+    [
+      [0, 10],
+      [10, 20],
+      [20, 20],
+    ],
+  )
+  assert.deepEqual(again(trace).annotations, trace.annotations)
+})
+
+test('where the clock goes back, the latest time so far counts, and the steps back are counted', () => {
+  const times = [10, 30, 20, 40]
+  const trace = asJson({
+    device_traces: [times.map((time_us, i) => event('alloc', BASE + 512 * i, { time_us }))],
+    external_annotations: [mark('START', 'a', 25), mark('END', 'a', 35)],
+  })
+  assert.deepEqual([trace.annotations[0].start, trace.annotations[0].end, trace.timesGoBack], [1, 3, 1])
+  const backwards = asJson({
+    device_traces: [[30, 10].map((time_us, i) => event('alloc', BASE + 512 * i, { time_us }))],
+  })
+  assert.equal(backwards.spanSeconds, 0)
+})
+
+test('the recording of a training run has the ends of its steps', () => {
+  const { annotations } = readSnapshot(recording('gpt2-train-varlen'))
+  assert.equal(annotations.filter(({ name }) => name === 'Optimizer.step#AdamW.step').length, 12)
+  for (const { start, end, startUs, endUs } of annotations) assert.ok(start <= end && startUs <= endUs)
+})
+
+test('bad annotations are refused with the place', () => {
+  const wrong: [unknown, RegExp][] = [
+    [7, /external_annotations must be a list/],
+    [[7], /external_annotations\[0\] must be a dictionary/],
+    [[mark('MIDDLE', 'a', 1)], /external_annotations\[0\]\.stage must be START or END/],
+    [[mark('START', 7 as never, 1)], /external_annotations\[0\]\.name must be text/],
+    [[mark('START', 'a', 'b' as never)], /external_annotations\[0\]\.time_us must be a number of microseconds/],
+  ]
+  for (const [external_annotations, message] of wrong) {
+    const snapshot = { device_traces: [[event('alloc', BASE)]], external_annotations }
+    for (const read of [asJson, asPickle]) {
+      assert.throws(
+        () => read(snapshot),
+        (error: Error) => error instanceof FormatError && message.test(error.message),
+      )
+    }
+  }
+})
+
+test('a block has its pool, metadata, tag and granted size, which are the same when written and read again', () => {
+  const labels = { user_metadata: 'layer 3', pool_id: new PickleTuple([0, 5]), tag: 'weights', granted: 1024 }
+  const trace = asPickle({
+    device_traces: [[event('alloc', BASE), event('alloc', BASE + 2048, labels), event('alloc', BASE + 4096)]],
+  })
+  for (const each of [trace, again(trace)]) {
+    const { blocks, pools, metadata, tags } = each
+    assert.deepEqual(
+      [...blocks.pool].map(pool => pools[pool]),
+      ['0,0', '0,5', '0,0'],
+    )
+    assert.deepEqual(
+      [...blocks.metadata].map(number => metadata[number]),
+      ['', 'layer 3', ''],
+    )
+    assert.deepEqual(
+      [...blocks.tag].map(number => tags[number]),
+      ['', 'weights', ''],
+    )
+    assert.deepEqual([...blocks.grantedBytes], [Number.NaN, 1024, Number.NaN])
+  }
+})
+
+test('what the events do not say about a block comes from the memory at the end', () => {
+  const block = { address: BASE, size: 1024, requested_size: 500, state: 'active_allocated', tag: 'old' }
+  const segment = (at: number, blocks: object[], pool: number) => ({
+    ...{ device: 0, address: at, total_size: 4096, stream: 0, blocks },
+    segment_pool_id: new PickleTuple([0, pool]),
+  })
+  const trace = asPickle({
+    segments: [segment(BASE, [{ ...block, user_metadata: 'begin' }], 3), segment(2 * BASE, [], 4)],
+    device_traces: [
+      [
+        event('alloc', 2 * BASE),
+        event('free_requested', 2 * BASE),
+        event('free_completed', 2 * BASE),
+        event('segment_free', 2 * BASE, { size: 4096 }),
+        event('segment_alloc', 2 * BASE, { size: 4096 }),
+        event('alloc', 2 * BASE + 512),
+      ],
+    ],
+  })
+  for (const each of [trace, again(trace)]) {
+    const { blocks, pools, metadata, tags } = each
+    assert.deepEqual([tags[blocks.tag[0]], metadata[blocks.metadata[0]]], ['old', 'begin'])
+    assert.equal(blocks.grantedBytes[0], 1024)
+    assert.deepEqual(
+      [...blocks.pool].map(pool => pools[pool]),
+      ['0,3', '0,0', '0,4'],
+      'a segment that was obtained anew says nothing about blocks before it',
+    )
+  }
+})
+
+test('a trace says whether it begins with nothing held, and how many events were lost', () => {
+  const whole = { device_traces: [[event('alloc', BASE)]] }
+  assert.deepEqual([asJson(whole).complete, asJson(whole).dropped], [true, null])
+  const late = { device_traces: [[event('free_requested', BASE)]], dropped: 7 }
+  assert.deepEqual([asJson(late).complete, asJson(late).dropped], [false, 7])
+  assert.equal(again(asJson(late)).dropped, 7)
+})
+
+test('all devices of a file are read at once, each as by itself', () => {
+  const rows = (device: number, count: number) => {
+    const frames = [{ filename: 'train.py', line: device, name: 'step' }]
+    return Array.from({ length: count }, (_, i) => event('alloc', BASE + 512 * i, { frames, tag: `tag ${device}` }))
+  }
+  const snapshot = {
+    segments: [{ device: 2, address: BASE, total_size: 2 ** 21, stream: 0, blocks: [] }],
+    device_traces: [rows(0, 2), [], [{ action: 'dance' }, ...rows(2, 3)], rows(3, 1)],
+    external_annotations: [mark('START', 'a', 0, { device: 2 })],
+  }
+  const bytes = writePickle(snapshot)
+  assert.deepEqual(
+    parseSnapshots(bytes, 'file').map(({ device, events, skippedEvents }) => [device, events, skippedEvents]),
+    [
+      [0, 2, 0],
+      [2, 3, 1],
+      [3, 1, 0],
+    ],
+  )
+  for (const [i, device] of [0, 2, 3].entries()) {
+    assert.deepEqual(parseSnapshots(bytes, 'file')[i], parseSnapshot(bytes, 'file', { device }))
+    assert.deepEqual(parseSnapshots(Buffer.from(JSON.stringify(snapshot)), 'file')[i], parseSnapshots(bytes, 'file')[i])
+  }
+  const [only] = readSnapshots(recording('mlp-train-stacks'))
+  assert.deepEqual(only, readSnapshot(recording('mlp-train-stacks')))
+})
+
+test('readSnapshots refuses what readSnapshot refuses', () => {
+  assert.throws(() => parseSnapshots(writePickle({ device_traces: [[], []] }), 'file'), /holds no events; record with/)
+  assert.throws(() => readSnapshots(''), /readSnapshots: path must name a snapshot file, not ''/)
+  assert.throws(() => readSnapshots('f', { device: 0 } as never), /readSnapshots: unknown option 'device'/)
+  assert.throws(() => readSnapshots('/no/such'), /^FormatError: \/no\/such: no such file$/)
+  assert.throws(() => parseSnapshots('text' as never, 'x'), /parseSnapshots: bytes must be a Buffer or Uint8Array/)
+  const shared = [event('alloc', BASE)]
+  assert.throws(
+    () => parseSnapshots(writePickle({ device_traces: [shared, shared] }), 'file'),
+    /device_traces\[1\]\[0\] must be an event with an action/,
+  )
+})
+
+test('a written annotation, tag and granted size lie beside the keys of PyTorch', () => {
+  const builder = new TraceBuilder()
+  const made = builder.add(Action.alloc, BASE, 500, 0, 1)
+  builder.noteTag(made, 'weights')
+  builder.noteGranted(made, 512)
+  const marks = [{ isStart: true, name: 'step', timeUs: 1 }]
+  const root = readPickle(pickleSnapshot(builder.build({ file: 'built', annotations: marks })))
+  const { device_traces, external_annotations } = JSON.parse(JSON.stringify(root))
+  const { action, addr, size, tag, granted } = device_traces[0][0]
+  assert.deepEqual([action, addr, size, tag, granted], ['alloc', BASE, 500, 'weights', 512])
+  assert.deepEqual(external_annotations, [{ stage: 'START', name: 'step', device: 0, time_us: 1 }])
+})

@@ -1,0 +1,147 @@
+// How little memory a recorded run needs if its whole future is known: the blocks are packed into one range of
+// addresses by heuristics for dynamic storage allocation. The best result bounds from above what any allocator that
+// does not move blocks could reach; the bytes live at the peak bound it from below.
+
+import { Action, NEVER, type Trace } from '../trace.js'
+
+/** Blocks to pack: sizes, and the half-open range of time in which each is in use. */
+export interface Lifetimes {
+  readonly bytes: Float64Array
+  readonly from: Float64Array
+  readonly to: Float64Array
+}
+
+/** All sizes and addresses are multiples of this. */
+const UNIT_BYTES = 512
+/** Above this many blocks only the pass in the order of time is made: the others compare each block with each. */
+const MOST_COMPARED = 40_000
+
+/** The blocks of a trace, and its failed requests as blocks that are freed at once. */
+export function lifetimesOf({ blocks, action, bytes, events }: Trace): Lifetimes {
+  const failed: number[] = []
+  for (let event = 0; event < events; event++) if (action[event] === Action.outOfMemory) failed.push(event)
+  const count = blocks.count + failed.length
+  const lifetimes = { bytes: new Float64Array(count), from: new Float64Array(count), to: new Float64Array(count) }
+  for (let block = 0; block < blocks.count; block++) {
+    lifetimes.bytes[block] = roundUp(blocks.bytes[block])
+    lifetimes.from[block] = blocks.allocatedAt[block]
+    lifetimes.to[block] = Math.min(blocks.freeCompletedAt[block], NEVER)
+  }
+  failed.forEach((event, i) => {
+    lifetimes.bytes[blocks.count + i] = roundUp(bytes[event])
+    lifetimes.from[blocks.count + i] = event
+    lifetimes.to[blocks.count + i] = event + 0.5
+  })
+  return lifetimes
+}
+
+/** The most bytes in use at once: no packing needs less. */
+export function lowerBoundBytes({ bytes, from, to }: Lifetimes): number {
+  const moments = Array.from(bytes, (_, i) => [
+    { at: from[i], change: bytes[i] },
+    { at: to[i], change: -bytes[i] },
+  ]).flat()
+  // What ends at a moment makes room for what begins there.
+  moments.sort((a, b) => a.at - b.at || a.change - b.change)
+  let live = 0
+  let peak = 0
+  for (const { change } of moments) {
+    live += change
+    peak = Math.max(peak, live)
+  }
+  return peak
+}
+
+/** The bytes of the best packing found. `packings` collects the addresses of each heuristic, for tests. */
+export function packedBytes(lifetimes: Lifetimes, packings?: Float64Array[]): number {
+  const { bytes, from, to } = lifetimes
+  const count = bytes.length
+  const area = (i: number) => bytes[i] * (to[i] - from[i])
+  const orders: ((a: number, b: number) => number)[] = [(a, b) => from[a] - from[b] || bytes[b] - bytes[a]]
+  if (count <= MOST_COMPARED) {
+    orders.push((a, b) => bytes[b] - bytes[a] || to[b] - from[b] - (to[a] - from[a]))
+    orders.push((a, b) => to[b] - from[b] - (to[a] - from[a]) || bytes[b] - bytes[a])
+    orders.push((a, b) => area(b) - area(a))
+  }
+  const bound = lowerBoundBytes(lifetimes)
+  let best = Infinity
+  for (const [index, order] of orders.entries()) {
+    const sequence = Array.from({ length: count }, (_, i) => i).sort((a, b) => order(a, b) || a - b)
+    const packing = index === 0 ? packInTime(lifetimes, sequence) : packLowest(lifetimes, sequence)
+    packings?.push(packing)
+    best = Math.min(best, heightOf(lifetimes, packing))
+    if (best === bound && packings === undefined) break
+  }
+  return count === 0 ? 0 : best
+}
+
+function heightOf({ bytes }: Lifetimes, addresses: Float64Array): number {
+  return addresses.reduce((height, address, i) => Math.max(height, address + bytes[i]), 0)
+}
+
+/** Puts each block, in the given order, at the lowest address where no block placed before is in its way. */
+function packLowest({ bytes, from, to }: Lifetimes, sequence: readonly number[]): Float64Array {
+  const addresses = new Float64Array(bytes.length)
+  // By rising address.
+  const placed = new Int32Array(bytes.length)
+  for (const [count, block] of sequence.entries()) {
+    const [begin, end, size] = [from[block], to[block], bytes[block]]
+    let address = 0
+    for (let i = 0; i < count; i++) {
+      const other = placed[i]
+      const base = addresses[other]
+      if (base >= address + size) break
+      if (from[other] < end && begin < to[other]) address = Math.max(address, base + bytes[other])
+    }
+    addresses[block] = address
+    let low = 0
+    let high = count
+    while (low < high) {
+      const middle = (low + high) >>> 1
+      if (addresses[placed[middle]] < address) low = middle + 1
+      else high = middle
+    }
+    placed.copyWithin(low + 1, low, count)
+    placed[low] = block
+  }
+  return addresses
+}
+
+/** Puts each block, in the order of time, into the smallest hole of one range that fits, at its lowest address. */
+function packInTime({ bytes, from, to }: Lifetimes, sequence: readonly number[]): Float64Array {
+  const addresses = new Float64Array(bytes.length)
+  const ends = [...sequence].sort((a, b) => to[a] - to[b])
+  /** live blocks by rising address */
+  const live: number[] = []
+  let ended = 0
+  for (const block of sequence) {
+    for (; ended < ends.length && to[ends[ended]] <= from[block]; ended++) {
+      live.splice(indexOfAddress(live, addresses, addresses[ends[ended]]), 1)
+    }
+    let [cursor, best, bestSize] = [0, -1, Infinity]
+    for (const other of live) {
+      const room = addresses[other] - cursor
+      if (room >= bytes[block] && room < bestSize) [best, bestSize] = [cursor, room]
+      cursor = addresses[other] + bytes[other]
+    }
+    addresses[block] = best < 0 ? cursor : best
+    live.splice(indexOfAddress(live, addresses, addresses[block]), 0, block)
+  }
+  return addresses
+}
+
+/** The index of the first block at or above `address`. */
+function indexOfAddress(live: readonly number[], addresses: Float64Array, address: number): number {
+  let low = 0
+  let high = live.length
+  while (low < high) {
+    const middle = (low + high) >>> 1
+    if (addresses[live[middle]] < address) low = middle + 1
+    else high = middle
+  }
+  return low
+}
+
+function roundUp(bytes: number): number {
+  return Math.max(UNIT_BYTES, Math.ceil(bytes / UNIT_BYTES) * UNIT_BYTES)
+}

@@ -1,0 +1,78 @@
+// The result of `tune`, as plain JSON.
+
+import type { Holder } from '../failures/holders.js'
+
+/** One setting, replayed over one recording or over several: sizes are then the largest, counts and times sums. */
+export interface TuneRun {
+  /** the settings, as PYTORCH_ALLOC_CONF has them; '' for PyTorch's defaults */
+  readonly settings: string
+  /** most bytes reserved at once without a limit */
+  readonly peakReservedBytes: number
+  /** driver calls without a limit */
+  readonly deviceCalls: number
+  /** modelled seconds of these calls */
+  readonly modelledDeviceSeconds: number
+  /**
+   * the least capacity at which a replay served everything, the requests that failed in the recording too; null if it
+   * is more than that of the settings that the recording was made with
+   */
+  readonly leastCapacityBytes: number | null
+  /** how often all free memory was given back for a request at that capacity; null as `leastCapacityBytes` */
+  readonly leastCapacityRetries: number | null
+  /** the replay within the capacity that was asked about; null without one */
+  readonly atCapacity: TuneAtCapacity | null
+}
+
+/** A replay within a capacity. */
+export interface TuneAtCapacity {
+  /** requests that got no memory */
+  readonly failures: number
+  /** how often all free memory was given back for a request: PyTorch's num_alloc_retries */
+  readonly retries: number
+  /** most bytes reserved at once */
+  readonly peakReservedBytes: number
+  /** driver calls */
+  readonly deviceCalls: number
+  /** modelled seconds of these calls */
+  readonly modelledDeviceSeconds: number
+}
+
+/** One recording, with every setting that was tried. */
+export interface TuneRecording {
+  /** its file name */
+  readonly file: string
+  /** the device's number in the recording */
+  readonly device: number
+  /** the settings that it was made with; null if unknown */
+  readonly recordedSettings: string | null
+  /** most bytes that PyTorch had from the device at once; null if not recorded */
+  readonly recordedPeakReservedBytes: number | null
+  /** how many requests failed in it */
+  readonly failedRequests: number
+  /** how many blocks are from before its first event: their sizes and places are inferred */
+  readonly blocksBefore: number
+  /** most bytes in use at once, with each request that failed: no allocator can do with less */
+  readonly lowerBoundBytes: number
+  /** bytes of a packing of all blocks that knows the future; null if it was left out for lack of time */
+  readonly packedBytes: number | null
+  /** the lines of the program that hold most at the peak: at most three */
+  readonly holders: readonly Holder[]
+  /** one entry for each setting */
+  readonly runs: readonly TuneRun[]
+}
+
+/** The result of `tune`. */
+export interface TuneReport {
+  /** the capacity that was asked about; null for none */
+  readonly capacityBytes: number | null
+  /** the recordings: first those that need most */
+  readonly recordings: readonly TuneRecording[]
+  /** the settings that the recordings were made with, '' unless they agree; the others are compared with it */
+  readonly baseline: string
+  /** each setting over all recordings, the best first */
+  readonly runs: readonly TuneRun[]
+  /** the settings worth setting, the best first: they need at least 1 % less than `baseline`, or alone fit the capacity */
+  readonly advice: readonly TuneRun[]
+  /** settings that were not tried for lack of time */
+  readonly leftOut: readonly string[]
+}

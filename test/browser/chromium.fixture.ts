@@ -1,0 +1,33 @@
+// Debian's Chromium, for the tests of pages.
+
+import { existsSync } from 'node:fs'
+import type { Browser } from 'playwright-core'
+import { chromium } from 'playwright-core'
+
+const USUAL_PATHS = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome']
+const FLAGS = [
+  '--no-sandbox',
+  '--disable-gpu',
+  '--disable-quic',
+  '--no-first-run',
+  '--disable-background-networking',
+  '--disable-component-update',
+  '--disable-sync',
+]
+
+const named = process.env['CUDA_MEMPOOL_CHROMIUM']
+const path = named ?? USUAL_PATHS.find(each => existsSync(each))
+const isRequired = process.env['CUDA_MEMPOOL_BROWSER'] === 'required'
+
+/** The reason to skip tests of pages; false if they run, or have to. */
+export const skipReason: string | false =
+  path !== undefined || isRequired
+    ? false
+    : 'no Chromium: install the package chromium, or name a browser by CUDA_MEMPOOL_CHROMIUM'
+
+export function openBrowser(): Promise<Browser> {
+  if (path === undefined) {
+    throw new Error(`CUDA_MEMPOOL_BROWSER=required, and there is none of ${USUAL_PATHS.join(', ')}`)
+  }
+  return chromium.launch({ executablePath: path, args: FLAGS })
+}

@@ -1,0 +1,183 @@
+// The page of a recording in a real browser, opened as a file. Each step waits for the page's own idle promise.
+
+import assert from 'node:assert/strict'
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { createRequire } from 'node:module'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { after, before, describe, test } from 'node:test'
+import type { Browser, Page } from 'playwright-core'
+import { replayDevices } from '../../src/device/replay-devices.js'
+import { reportPage } from '../../src/report/page.js'
+import { readSnapshot } from '../../src/trace/pytorch/pytorch-snapshot.js'
+import { replay } from '../../src/trace/replay.js'
+import { Action, type Trace } from '../../src/trace/trace.js'
+import { TraceBuilder } from '../../src/trace/trace-builder.js'
+import { openBrowser, skipReason } from './chromium.fixture.js'
+
+const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
+const POLICIES = ['recorded', 'cuda-mempool'] as const
+const HOSTILE = '</script><img src=x onerror=alert(1)><b>frame</b>'
+
+interface Shown {
+  readonly cursor: number
+  readonly from: number
+  readonly to: number
+  readonly a: number | null
+  readonly find: string
+  readonly only: readonly number[]
+  readonly pinned: number | null
+}
+
+describe('the page of a recording', { skip: skipReason }, () => {
+  let browser: Browser
+  let folder: string
+  const problems: string[] = []
+  before(async () => {
+    folder = mkdtempSync(join(tmpdir(), 'cuda-mempool-page-'))
+    browser = await openBrowser()
+  })
+  after(async () => {
+    await browser?.close()
+    rmSync(folder, { recursive: true, force: true })
+  })
+
+  const idle = (page: Page) => page.evaluate('cudaMempoolPage.idle()')
+  const state = (page: Page) => page.evaluate('cudaMempoolPage.state()') as Promise<Shown>
+  const text = async (page: Page, selector: string) => (await page.textContent(selector)) ?? ''
+
+  async function open(trace: Trace, isDark = false, hash = ''): Promise<Page> {
+    const path = join(folder, `${Math.random()}.html`)
+    const report = await replay(trace, replayDevices(trace), { policies: POLICIES, placements: true })
+    writeFileSync(path, reportPage(trace, { replay: report }))
+    const context = await browser.newContext({
+      colorScheme: isDark ? 'dark' : 'light',
+      viewport: { width: 1200, height: 900 },
+      reducedMotion: 'reduce',
+      acceptDownloads: true,
+    })
+    const page = await context.newPage()
+    problems.length = 0
+    page.on('console', message => problems.push(message.text()))
+    page.on('pageerror', error => problems.push(error.message))
+    page.on('request', request => {
+      if (!/^(file|blob|data):/.test(request.url())) problems.push(`request of ${request.url()}`)
+    })
+    await page.goto(`file://${path}${hash}`)
+    await page.waitForFunction('globalThis.cudaMempoolPage')
+    await idle(page)
+    return page
+  }
+
+  async function press(page: Page, ...keys: string[]): Promise<void> {
+    for (const key of keys) {
+      await page.keyboard.press(key)
+      await idle(page)
+    }
+  }
+
+  const mlp = readSnapshot('traces/mlp-train-stacks.pickle.gz')
+  const oom = readSnapshot('traces/oom-retry-2gib.pickle.gz')
+
+  test('says how much was reserved and needed, and follows cursor, keys, search, filter and markers', async () => {
+    const page = await open(mlp)
+    assert.match(await text(page, '#verdict'), /PyTorch reserved 198 MiB for 187.12 MiB in use: 1.06 ×/)
+    assert.match(await text(page, '#holders-title'), /^Who holds it at the peak, .*: 187.12 MiB in 65 blocks$/)
+    const peak = (await state(page)).cursor
+    await press(page, 'ArrowRight')
+    assert.equal((await state(page)).cursor > peak, true)
+    assert.match(await text(page, '#said'), /^event \d+: .* in use; most: /)
+    await press(page, 'p', '+', '+', 'a')
+    const zoomed = await state(page)
+    assert.deepEqual([zoomed.cursor, zoomed.a], [peak, peak])
+    assert.ok(zoomed.to - zoomed.from < mlp.events / 2)
+    await press(page, '0')
+    assert.deepEqual([(await state(page)).from, (await state(page)).to], [0, mlp.events])
+    await page.keyboard.press('/')
+    await page.fill('#find', 'adam.py')
+    await idle(page)
+    assert.match(await text(page, '#found'), /^\d+ blocks, .* at the peak$/)
+    await page.keyboard.press('Escape')
+    await idle(page)
+    assert.equal((await state(page)).find, '')
+    await page.click('#legend button >> nth=0')
+    await idle(page)
+    assert.equal((await state(page)).only.length, 1)
+    await page.mouse.move(0, 0)
+    const box = (await page.locator('#stacked').boundingBox())!
+    await page.locator('#stacked').click({ position: { x: box.width / 2, y: box.height * 0.8 } })
+    await idle(page)
+    assert.notEqual((await state(page)).pinned, null)
+    assert.match(await text(page, '#block'), /blocks? lay at its address|Only this block/)
+    assert.deepEqual(problems, [])
+    await page.context().close()
+  })
+
+  test('explains each failed request', async () => {
+    const page = await open(oom)
+    assert.match(await text(page, '#failure'), /Out of memory at event 5,568.*17 of 17.*Fragmentation: /)
+    await press(page, 'o')
+    assert.match(await text(page, '#failure'), /1 of 17/)
+    assert.deepEqual(problems, [])
+    await page.context().close()
+  })
+
+  test('keeps the view in its address', async () => {
+    const page = await open(mlp, false, '#e=300&z=200-400&colour=size&a=250')
+    const shown = await state(page)
+    assert.deepEqual([shown.cursor, shown.from, shown.to, shown.a], [300, 200, 400, 250])
+    await page.context().close()
+  })
+
+  test('writes its pictures as PNG and SVG', async () => {
+    const page = await open(mlp)
+    for (const [name, start] of [
+      ['stacked.svg', '<svg'],
+      ['maps.svg', '<svg'],
+      ['png', '\x89PNG'],
+    ]) {
+      await page.click('.menu summary')
+      const [download] = await Promise.all([page.waitForEvent('download'), page.click(`[data-export="${name}"]`)])
+      const content = readFileSync(await download.path(), 'latin1')
+      assert.ok(content.startsWith(start), name)
+      assert.ok(!start.startsWith('<') || /<rect [^>]*fill="#/.test(content), name)
+    }
+    assert.deepEqual(problems, [])
+    await page.context().close()
+  })
+
+  for (const isDark of [false, true]) {
+    test(`has no violations of accessibility rules, ${isDark ? 'dark' : 'light'}`, async () => {
+      const page = await open(isDark ? mlp : oom, isDark)
+      // The page's policy forbids other scripts; the debugger does not ask it.
+      const found = await page.evaluate(`${AXE}; axe.run().then(({ violations }) =>
+        violations.map(({ id, nodes }) => id + ': ' + nodes.map(node => node.target).join(', ')))`)
+      assert.deepEqual(found, [])
+      await page.context().close()
+    })
+  }
+
+  test('shows markup in names as text', async () => {
+    const builder = new TraceBuilder()
+    const { stacks } = builder
+    const stack = stacks.number([stacks.entry(`${HOSTILE}.py`, 1, HOSTILE), stacks.entry('x'.repeat(1e5), 2, 'long')])
+    for (let i = 0; i < 20; i++) builder.add(Action.alloc, 2 ** 30 * (i + 1), 2 ** 20 * (i + 1), 0, i * 10, stack)
+    const page = await open(builder.build({ file: `${HOSTILE}.pickle` }))
+    assert.equal(await page.locator('img').count(), 0)
+    assert.match(await text(page, '#groups'), /<b>frame<\/b>/)
+    assert.deepEqual(problems, [])
+    await page.context().close()
+  })
+
+  test('shows a recording with one event, and one without allocations', async () => {
+    for (const action of [Action.alloc, Action.segmentAlloc]) {
+      const builder = new TraceBuilder()
+      builder.add(action, 2 ** 30, 2 ** 20, 0, 0)
+      const page = await open(builder.build({ file: 'one' }))
+      assert.match(await text(page, '#verdict'), /in use/)
+      await press(page, 'ArrowRight', '+', '-', 'p', 'o', ']', '0')
+      assert.deepEqual(problems, [])
+      await page.context().close()
+    }
+  })
+})

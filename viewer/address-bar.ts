@@ -1,0 +1,61 @@
+// The view in the page's address, so that a link or a reload shows the same.
+
+import { QUESTIONS } from '../src/picture/questions.js'
+import type { State } from './page.js'
+
+/** The state as the part of an address behind `#`. */
+export function hashOf(state: State): string {
+  const words = new URLSearchParams()
+  const { recording, axis, from, to, cursor, grouping, only, find, a, b, question, pinned, inverted, machinery } = state
+  if (recording > 0) words.set('r', String(recording))
+  words.set('e', String(cursor))
+  words.set('z', `${round(from)}-${round(to)}`)
+  if (axis === 'time') words.set('x', axis)
+  words.set('colour', grouping)
+  if (only.length > 0) words.set('only', only.join('.'))
+  if (find !== '') words.set('find', find)
+  if (a !== null) words.set('a', String(a))
+  if (b !== null) words.set('b', String(b))
+  if (question !== 'at') words.set('q', question === 'step' ? `step.${state.step}` : question)
+  if (pinned !== null) words.set('block', String(pinned))
+  if (inverted) words.set('i', '1')
+  if (machinery) words.set('h', '1')
+  if (state.hidden.length > 0) words.set('hide', state.hidden.join('.'))
+  words.set('maps', state.maps.join('.'))
+  return words.toString()
+}
+
+/** The state in an address; wrong parts of it are left out. */
+export function stateOf(hash: string): Partial<State> {
+  const words = new URLSearchParams(hash.replace(/^#/, ''))
+  const state: Partial<State> = {}
+  const whole = (name: string): number | null => {
+    const text = words.get(name) ?? ''
+    return /^\d{1,10}$/.test(text) ? Number(text) : null
+  }
+  const list = (name: string) => (words.get(name) ?? '').split('.').filter(word => word !== '')
+  state.recording = whole('r') ?? 0
+  const cursor = whole('e')
+  if (cursor !== null) state.cursor = cursor
+  const range = /^(\d+(?:\.\d+)?)-(\d+(?:\.\d+)?)$/.exec(words.get('z') ?? '')
+  if (range !== null) Object.assign(state, { from: Number(range[1]), to: Number(range[2]) })
+  if (words.get('x') === 'time') state.axis = 'time'
+  if (words.has('colour')) state.grouping = words.get('colour') as State['grouping']
+  state.only = list('only').map(Number).filter(Number.isInteger)
+  state.find = words.get('find') ?? ''
+  state.a = whole('a')
+  state.b = whole('b')
+  const [question, step] = list('q')
+  if (question !== undefined && Object.hasOwn(QUESTIONS, question)) state.question = question as keyof typeof QUESTIONS
+  if (question === 'step' && /^\d+$/.test(step ?? '')) Object.assign(state, { question, step: Number(step) })
+  state.pinned = whole('block')
+  state.inverted = words.get('i') === '1'
+  state.machinery = words.get('h') === '1'
+  state.hidden = list('hide')
+  if (words.has('maps')) state.maps = list('maps')
+  return state
+}
+
+function round(value: number): number {
+  return Math.max(0, Math.round(value * 1000) / 1000)
+}

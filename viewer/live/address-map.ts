@@ -1,0 +1,45 @@
+// The address map of a pool as cells, each of which shows the state that most of its bytes have.
+
+import type { PoolSnapshot } from '../../src/pool/caching/snapshot.js'
+
+/** The states of memory that the map tells apart. */
+export const State = { none: 0, free: 1, cached: 2, pending: 3, live: 4 } as const
+const STATES: Readonly<Record<string, number>> = {
+  live: State.live,
+  captured: State.live,
+  cached: State.cached,
+  pending: State.pending,
+  free: State.free,
+  unused: State.free,
+}
+const UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB']
+
+/** The state of each of `count` cells, over all memory in the order of addresses; addresses without memory are left out. */
+export function mapCells({ ranges }: PoolSnapshot, count: number): { cells: Uint8Array; bytes: number } {
+  const blocks = [...ranges]
+    .sort((a, b) => a.base - b.base)
+    .flatMap(range => range.blocks)
+    .filter(({ state }) => state in STATES)
+  const bytes = blocks.reduce((sum, block) => sum + block.bytes, 0)
+  const cells = new Uint8Array(count)
+  const most = new Float64Array(count)
+  const perCell = bytes / count
+  let start = 0
+  for (const block of blocks) {
+    const end = start + block.bytes
+    for (let cell = Math.floor(start / perCell); cell < count && cell * perCell < end; cell++) {
+      const covered = Math.min(end, (cell + 1) * perCell) - Math.max(start, cell * perCell)
+      if (covered <= most[cell]) continue
+      most[cell] = covered
+      cells[cell] = STATES[block.state]
+    }
+    start = end
+  }
+  return { cells, bytes }
+}
+
+/** `3145728` → `3 MiB` */
+export function formatBytes(bytes: number): string {
+  const power = bytes < 1 ? 0 : Math.min(4, Math.floor(Math.log2(bytes) / 10))
+  return `${Number((bytes / 1024 ** power).toFixed(2))} ${UNITS[power]}`
+}

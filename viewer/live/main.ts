@@ -1,0 +1,241 @@
+// The live page: curves, tags and the address map of the pools of a running process. It asks only the server that it
+// came from, and texts enter the page as text.
+
+import uPlot from 'uplot'
+import type { ProcessStats, ServedStats } from '../../src/live/process-stats.js'
+import type { PoolSnapshot } from '../../src/pool/caching/snapshot.js'
+import { formatBytes, mapCells, State } from './address-map.js'
+
+const MOST_POINTS = 1200
+const SNAPSHOT_MS = 1000
+const EVENTS_MS = 250
+const CURVE_HEIGHT = 200
+const MAP_ROWS = 12
+const COLOURS: Readonly<Record<number, string>> = {
+  [State.live]: '--asked',
+  [State.cached]: '--cached',
+  [State.pending]: '--pending',
+  [State.free]: '--free',
+}
+
+const query = location.search
+const at = (path: string, more = '') => `${path}${query}${more === '' ? '' : `${query === '' ? '?' : '&'}${more}`}`
+const byId = (id: string) => document.getElementById(id)!
+const colour = (name: string) => getComputedStyle(document.documentElement).getPropertyValue(name).trim()
+
+function element<Name extends keyof HTMLElementTagNameMap>(
+  name: Name,
+  text = '',
+  kind = '',
+): HTMLElementTagNameMap[Name] {
+  const made = document.createElement(name)
+  if (text !== '') made.textContent = text
+  if (kind !== '') made.className = kind
+  return made
+}
+
+/** What the page shows of one pool. */
+class PoolCard {
+  readonly section = element('section')
+  private readonly figures = element('dl')
+  private readonly tags = element('div')
+  private readonly map = element('canvas', '', 'map')
+  private readonly mapPart = element('div')
+  private readonly curve = element('div')
+  private readonly data: [number[], number[], number[]] = [[], [], []]
+  private plot: uPlot | null = null
+  private last: ServedStats | null = null
+  private lastMs = 0
+
+  constructor(readonly name: string) {
+    const title = element('h2', name)
+    this.section.setAttribute('aria-label', `pool ${name}`)
+    this.map.setAttribute('role', 'img')
+    const legend = element('ul', '', 'legend')
+    for (const [kind, text] of [
+      ['asked', 'in use'],
+      ['cached', 'cached'],
+      ['pending', 'freed, work may still run'],
+      ['free', 'obtained and unused'],
+    ]) {
+      const entry = element('li')
+      entry.append(element('i', '', kind), text)
+      legend.append(entry)
+    }
+    this.mapPart.append(element('h3', 'Addresses now, without those that have no memory'), this.map, legend)
+    this.mapPart.hidden = true
+    this.section.append(title, this.curve, this.figures, this.tags, this.mapPart)
+  }
+
+  show(pool: ServedStats, timeMs: number): void {
+    const { stats } = pool
+    const [times, live, reserved] = this.data
+    times.push(timeMs / 1000)
+    live.push(stats.liveBytes)
+    reserved.push(stats.reservedBytes)
+    if (times.length > MOST_POINTS) for (const column of this.data) column.shift()
+    this.plot ??= this.newPlot()
+    this.plot.setData(this.data)
+    const seconds = (timeMs - this.lastMs) / 1000
+    const rate = this.last === null ? 0 : (stats.allocations - this.last.stats.allocations) / seconds
+    const misses = stats.allocations === 0 ? 0 : (stats.cacheMisses / stats.allocations) * 100
+    this.fill([
+      ['in use', formatBytes(stats.liveBytes)],
+      ['reserved', formatBytes(stats.reservedBytes)],
+      ['limit', stats.limitBytes === null ? 'none' : formatBytes(stats.limitBytes)],
+      ['cached', formatBytes(stats.cachedBytes)],
+      ['pending', formatBytes(stats.pendingBytes)],
+      ['largest free at least', formatBytes(stats.largestFreeBytes)],
+      ['buffers', stats.liveBuffers.toLocaleString('en-US')],
+      ['allocations a second', Math.round(rate).toLocaleString('en-US')],
+      ['misses', `${misses.toFixed(1)} %`],
+      ['growths', stats.growths.toLocaleString('en-US')],
+      ['waits', stats.insertedWaits.toLocaleString('en-US')],
+      ['out of memory', pool.outOfMemory.toLocaleString('en-US')],
+    ])
+    this.showTags(pool)
+    this.last = pool
+    this.lastMs = timeMs
+  }
+
+  /** The memory that the pool has, row by row from the lowest address on. */
+  showMap(snapshot: PoolSnapshot): void {
+    this.mapPart.hidden = false
+    const columns = Math.max(1, Math.floor(this.map.clientWidth / 2))
+    const { cells, bytes } = mapCells(snapshot, columns * MAP_ROWS)
+    this.map.width = columns
+    this.map.height = MAP_ROWS
+    this.map.style.imageRendering = 'pixelated'
+    this.map.setAttribute('aria-label', `address map of ${formatBytes(bytes)}; the figures above add it up`)
+    const context = this.map.getContext('2d')!
+    for (const [state, name] of Object.entries(COLOURS)) {
+      context.fillStyle = colour(name)
+      for (let cell = 0; cell < cells.length; cell++) {
+        if (cells[cell] === Number(state)) context.fillRect(cell % columns, Math.floor(cell / columns), 1, 1)
+      }
+    }
+  }
+
+  resize(): void {
+    this.plot?.setSize({ width: this.curve.clientWidth, height: CURVE_HEIGHT })
+  }
+
+  private newPlot(): uPlot {
+    const bytes = (_: uPlot, values: number[]) => values.map(value => formatBytes(value))
+    const clock = (_: uPlot, times: number[]) => times.map(clockTime)
+    const points = { show: false }
+    const axis = { stroke: () => colour('--quiet'), grid: { stroke: () => colour('--line'), width: 1 } }
+    const value = (_: uPlot, bytesThen: number | null) => (bytesThen === null ? '–' : formatBytes(bytesThen))
+    return new uPlot(
+      {
+        width: this.curve.clientWidth,
+        height: CURVE_HEIGHT,
+        scales: { y: { range: (_plot, _least, most) => [0, Math.max(most, 1) * 1.05] } },
+        axes: [
+          { ...axis, values: clock, space: 90 },
+          { ...axis, values: bytes, size: 90, incrs: Array.from({ length: 50 }, (_, power) => 2 ** power) },
+        ],
+        series: [
+          { value: (_, seconds) => (seconds === null ? '–' : clockTime(seconds)) },
+          { label: 'in use', stroke: () => colour('--asked'), width: 2, points, value },
+          { label: 'reserved', stroke: () => colour('--reserved'), width: 1, points, value },
+        ],
+      },
+      this.data,
+      this.curve,
+    )
+  }
+
+  private fill(rows: readonly (readonly [string, string])[]): void {
+    this.figures.replaceChildren(
+      ...rows.map(([name, value]) => {
+        const row = element('div')
+        row.append(element('dt', name), element('dd', value))
+        return row
+      }),
+    )
+  }
+
+  private showTags({ tags }: ServedStats): void {
+    if (tags === null) return
+    const rows = Object.entries(tags).sort(([, a], [, b]) => b.requestedBytes - a.requestedBytes)
+    const most = Math.max(1, ...rows.map(([, { requestedBytes }]) => requestedBytes))
+    const table = element('table')
+    for (const [tag, { requestedBytes, liveBuffers }] of rows) {
+      const row = element('tr')
+      const head = element('th', tag)
+      head.scope = 'row'
+      const bar = element('i', '', 'bar')
+      bar.style.width = `${(requestedBytes / most) * 100}%`
+      const cell = element('td', '', 'bars')
+      cell.append(bar)
+      row.append(
+        head,
+        element('td', formatBytes(requestedBytes), 'bytes'),
+        cell,
+        element('td', `${liveBuffers} buffers`),
+      )
+      table.append(row)
+    }
+    this.tags.replaceChildren(element('h3', 'By tag'), table)
+  }
+}
+
+function clockTime(seconds: number): string {
+  return new Date(seconds * 1000).toLocaleTimeString('en-GB')
+}
+
+const cards = new Map<string, PoolCard>()
+let isPaused = false
+
+function showStats(stats: ProcessStats): void {
+  byId('process').textContent = [
+    `pid ${stats.pid}`,
+    ...stats.devices.map(({ ordinal, name }) => `device ${ordinal}: ${name}`),
+    stats.command,
+  ].join(' · ')
+  byId('state').textContent = stats.pools.length === 0 ? 'No pool is open now.' : ''
+  for (const pool of stats.pools) {
+    let card = cards.get(pool.name)
+    if (card === undefined) {
+      card = new PoolCard(pool.name)
+      cards.set(pool.name, card)
+      byId('pools').append(card.section)
+    }
+    card.show(pool, stats.timeMs)
+  }
+  for (const [name, card] of cards) {
+    if (stats.pools.some(pool => pool.name === name)) continue
+    card.section.remove()
+    cards.delete(name)
+  }
+}
+
+async function askSnapshots(): Promise<void> {
+  if (!isPaused && !document.hidden) {
+    try {
+      const response = await fetch(at('/snapshot'))
+      const { pools = [] } = (await response.json()) as { pools?: { name: string; snapshot: PoolSnapshot }[] }
+      for (const { name, snapshot } of pools) cards.get(name)?.showMap(snapshot)
+    } catch {
+      // The process has ended; the events say so.
+    }
+  }
+  setTimeout(askSnapshots, SNAPSHOT_MS)
+}
+
+const events = new EventSource(at('/events', `ms=${EVENTS_MS}`))
+events.onmessage = ({ data }) => {
+  if (!isPaused) showStats(JSON.parse(data))
+}
+events.onerror = () => {
+  byId('state').textContent = 'The process does not answer: it has ended, or is busy. The page goes on when it answers.'
+}
+byId('pause').onclick = () => {
+  isPaused = !isPaused
+  byId('pause').setAttribute('aria-pressed', String(isPaused))
+}
+addEventListener('resize', () => {
+  for (const card of cards.values()) card.resize()
+})
+void askSnapshots()

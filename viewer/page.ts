@@ -1,0 +1,220 @@
+// The state of the page, and what changes with it. Views read it and draw; only `update` writes it.
+
+import type { Grouping } from '../src/picture/colouring.js'
+import type { Axis } from '../src/picture/moments.js'
+import type { Question } from '../src/picture/questions.js'
+import type { PageData, PageRecording } from './page-data.js'
+import type { ColourAnswer, CurvesAnswer, HoldersAnswer, PaintAnswer, RecordingInfo } from './protocol.js'
+import { type Theme, themeOf } from './theme.js'
+import { Latest, WorkerClient } from './worker-client.js'
+
+export interface State {
+  recording: number
+  axis: Axis
+  /** the part of the axis that is shown */
+  from: number
+  to: number
+  /** the event whose holders are shown */
+  cursor: number
+  grouping: Grouping
+  only: readonly number[]
+  find: string
+  a: number | null
+  b: number | null
+  question: Question | 'at' | 'step'
+  step: number
+  pinned: number | null
+  inverted: boolean
+  machinery: boolean
+  /** policies without a line */
+  hidden: readonly string[]
+  maps: readonly string[]
+}
+
+/** The requests that a change makes necessary. */
+type Part = 'colour' | 'paint' | 'curves' | 'holders' | 'pinned'
+const PARTS: Readonly<Partial<Record<keyof State, readonly Part[]>>> = {
+  recording: ['colour', 'paint', 'curves', 'holders', 'pinned'],
+  axis: ['paint', 'curves'],
+  from: ['paint'],
+  to: ['paint'],
+  cursor: ['holders'],
+  grouping: ['colour', 'paint', 'holders', 'pinned'],
+  only: ['colour', 'paint', 'holders'],
+  find: ['colour', 'paint', 'holders'],
+  a: ['holders'],
+  b: ['holders'],
+  question: ['holders'],
+  step: ['holders'],
+  pinned: ['pinned'],
+  inverted: ['holders'],
+  machinery: ['holders'],
+  maps: ['paint', 'pinned'],
+}
+
+/** A view that follows the page. */
+export interface ViewPart {
+  /** called after each change of the state or of an answer */
+  show(): void
+}
+
+const LEAST_SPAN = 4
+
+export class Page {
+  readonly client = new WorkerClient()
+  readonly views: ViewPart[] = []
+  /** called when the state has changed */
+  changed: () => void = () => {}
+  state!: State
+  info!: RecordingInfo
+  theme: Theme = themeOf(false, false)
+  colours: ColourAnswer | null = null
+  painted: PaintAnswer | null = null
+  curves: CurvesAnswer | null = null
+  holders: HoldersAnswer | null = null
+  /** makes the requests whose answers depend on the layout */
+  paint: (raw: boolean) => Promise<PaintAnswer | null> = async () => null
+  curvesWidth: () => number = () => 1000
+  onPinned: () => Promise<void> = async () => {}
+  /** shows another recording */
+  open: (recording: number) => Promise<void> = async () => {}
+  /** chooses the colours anew */
+  restyle: () => void = () => {}
+  private readonly jobs = { colour: new Latest(), paint: new Latest(), curves: new Latest(), holders: new Latest() }
+  private isDrawing = false
+
+  constructor(readonly data: PageData) {}
+
+  get recording(): PageRecording {
+    return this.data.recordings[this.state.recording]
+  }
+
+  /** The end of the axis. */
+  get end(): number {
+    return this.state.axis === 'event' ? this.info.events : this.info.spanUs
+  }
+
+  /** The place of an event on the axis. */
+  at(event: number): number {
+    return this.state.axis === 'event' ? event : (this.info.timeUs[Math.min(event, this.info.events - 1)] ?? 0)
+  }
+
+  /** The last event at a place of the axis. */
+  eventAt(place: number): number {
+    const { events, timeUs } = this.info
+    if (this.state.axis === 'event') return Math.min(events - 1, Math.max(0, Math.floor(place)))
+    let [low, high] = [0, events]
+    while (low < high) {
+      const middle = (low + high) >>> 1
+      if (timeUs[middle] <= place) low = middle + 1
+      else high = middle
+    }
+    return Math.min(events - 1, Math.max(0, low - 1))
+  }
+
+  async load(index: number): Promise<void> {
+    const element = document.getElementById(`picture-${index}`)
+    this.info = await this.client.ask('load', { index, packed: element?.textContent ?? null })
+    if (element !== null) element.textContent = ''
+    this.painted = this.curves = this.holders = null
+  }
+
+  /** Changes the state, and asks for all that depends on it. */
+  update(change: Partial<State>): void {
+    const parts = new Set<Part>()
+    for (const key of Object.keys(change) as (keyof State)[]) {
+      if (change[key] !== this.state[key]) for (const part of PARTS[key] ?? []) parts.add(part)
+    }
+    Object.assign(this.state, change)
+    this.changed()
+    this.ask(parts)
+    this.draw()
+  }
+
+  /** Shows a range of the axis, within its ends. */
+  zoom(from: number, to: number): void {
+    const end = this.end
+    const least = this.state.axis === 'event' ? LEAST_SPAN : Math.min(1, end)
+    const span = Math.min(end, Math.max(least, to - from))
+    const start = Math.min(end - span, Math.max(0, (from + to - span) / 2))
+    this.update({ from: start, to: start + span })
+  }
+
+  /** Zooms around the cursor, if it is in view. */
+  scale(factor: number, around?: number): void {
+    const { from, to, cursor } = this.state
+    const place = around ?? this.at(cursor)
+    const centre = place >= from && place <= to ? place : (from + to) / 2
+    this.zoom(centre - (centre - from) * factor, centre + (to - centre) * factor)
+  }
+
+  /** Moves the cursor, and the range with it if it leaves. */
+  moveCursor(event: number): void {
+    const cursor = Math.min(this.info.events - 1, Math.max(0, event))
+    const { from, to, question } = this.state
+    const place = this.at(cursor)
+    this.update({ cursor, question: question === 'step' ? 'at' : question })
+    if (place < from || place >= to) this.zoom(place - (to - from) / 2, place + (to - from) / 2)
+  }
+
+  ask(parts: ReadonlySet<Part>): void {
+    if (parts.has('colour')) void this.jobs.colour.run(() => this.askColours())
+    if (parts.has('curves')) void this.jobs.curves.run(() => this.askCurves())
+    if (parts.has('paint')) void this.jobs.paint.run(() => this.askPaint())
+    if (parts.has('holders')) void this.jobs.holders.run(() => this.askHolders())
+    if (parts.has('pinned')) void this.client.during(this.onPinned())
+  }
+
+  askAll(): void {
+    this.ask(new Set(['colour', 'curves', 'paint', 'holders', 'pinned']))
+  }
+
+  /** Draws all views before the next frame. */
+  draw(): void {
+    if (this.isDrawing) return
+    this.isDrawing = true
+    void this.client.during(
+      new Promise<void>(resolve => {
+        requestAnimationFrame(() => {
+          this.isDrawing = false
+          for (const view of this.views) view.show()
+          resolve()
+        })
+      }),
+    )
+  }
+
+  private async askColours(): Promise<void> {
+    const { grouping, only, find } = this.state
+    const wasScale = this.colours?.isScale ?? grouping === 'age'
+    this.colours = await this.client.ask('colour', { grouping, only, find })
+    if (this.colours.isScale !== wasScale) this.restyle()
+    this.draw()
+  }
+
+  private async askPaint(): Promise<void> {
+    const painted = await this.paint(false)
+    if (painted !== null) this.painted = painted
+    this.draw()
+  }
+
+  private async askCurves(): Promise<void> {
+    const { axis } = this.state
+    this.curves = await this.client.ask('curves', { view: { axis, from: 0, to: this.end, width: this.curvesWidth() } })
+    this.draw()
+  }
+
+  private async askHolders(): Promise<void> {
+    const { cursor, a, b, question, step, inverted, machinery } = this.state
+    const options = { inverted, machinery }
+    const [first, second] = a !== null && b !== null ? [Math.min(a, b), Math.max(a, b)] : [0, 0]
+    const set =
+      question === 'step'
+        ? ({ kind: 'step', step } as const)
+        : question === 'at' || a === null || b === null
+          ? ({ kind: 'at', event: cursor, before: a } as const)
+          : ({ kind: 'question', question, a: first, b: second } as const)
+    this.holders = await this.client.ask('holders', { set, ...options })
+    this.draw()
+  }
+}

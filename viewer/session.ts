@@ -1,0 +1,239 @@
+// Answers the page's requests from unpacked pictures. It runs in the worker, and knows no DOM.
+
+import { FormatError } from '../src/base/errors.js'
+import { mapBlockAt, paintMap } from '../src/picture/address-map.js'
+import { coloured, type Painting } from '../src/picture/cells.js'
+import { decodePicture } from '../src/picture/codec.js'
+import { type Colouring, cellsOf, colouringOf, usefulGroupings } from '../src/picture/colouring.js'
+import { holderRows, icicleOf } from '../src/picture/holders.js'
+import { LiveBlocks } from '../src/picture/live-blocks.js'
+import { firstAtOrAfter, type Moments, momentsOf } from '../src/picture/moments.js'
+import { addressOf, HELD, NOWHERE, type Picture, type PolicyPicture, unitsOf } from '../src/picture/picture.js'
+import { Pyramid } from '../src/picture/pyramid.js'
+import { answerOf, historyOf } from '../src/picture/questions.js'
+import { findBlocks, linesOf, siteText } from '../src/picture/stack-text.js'
+import { paintStacked, stackedBlockAt } from '../src/picture/stacked.js'
+import { bytesLeftBehind, leftBehind } from '../src/picture/steps.js'
+import type { BlockInfo, BlockSet, RecordingInfo, RequestName, Requests } from './protocol.js'
+
+const MOST_ROWS = 200
+const MOST_HISTORY = 60
+
+interface Loaded {
+  readonly picture: Picture
+  readonly live: LiveBlocks
+  readonly pyramid: Pyramid
+}
+
+type Handlers = {
+  [Name in RequestName]: (
+    asked: Requests[Name]['asked'],
+  ) => Requests[Name]['answer'] | Promise<Requests[Name]['answer']>
+}
+
+export class Session implements Handlers {
+  private readonly loaded = new Map<number, Loaded>()
+  private current: Loaded | null = null
+  private colouring: Colouring | null = null
+  private cellOf: Uint8Array = new Uint8Array(0)
+
+  async load({ index, packed }: Requests['load']['asked']): Promise<RecordingInfo> {
+    let loaded = this.loaded.get(index)
+    if (loaded === undefined) {
+      const picture = decodePicture(await unpacked(packed ?? ''))
+      const live = new LiveBlocks(picture)
+      loaded = { picture, live, pyramid: new Pyramid(live.inUse) }
+      this.loaded.set(index, loaded)
+    }
+    this.current = loaded
+    const { picture, live } = loaded
+    const { events, timeUs, blocks, steps, failures, policies } = picture
+    return {
+      events,
+      spanUs: timeUs[events - 1] ?? 0,
+      timeUs,
+      allocations: blocks.count - blocks.initial,
+      peakEvent: live.peakEvent,
+      peakBytes: live.peakBytes,
+      steps,
+      failures,
+      policies: policies.map(each => ({
+        policy: each.policy,
+        label: each.label,
+        hasMap: each.place !== null,
+        units: unitsOf(each),
+      })),
+      groupings: usefulGroupings(picture),
+      hasStacks: picture.stacks.parent.length > 1,
+      left: bytesLeftBehind(picture, live),
+    }
+  }
+
+  colour({ grouping, only, find }: Requests['colour']['asked']): Requests['colour']['answer'] {
+    const { picture, live } = this.now
+    this.colouring = colouringOf(picture, live, grouping)
+    const isFound = findBlocks(picture, find)
+    this.cellOf = cellsOf(this.colouring, new Set(only), isFound)
+    const { legend, isScale } = this.colouring
+    const atPeak = isFound === null ? new Int32Array(0) : live.at(live.peakEvent).filter(block => isFound[block] === 1)
+    return {
+      legend,
+      isScale,
+      found: isFound?.reduce((sum, each) => sum + each, 0) ?? null,
+      foundBytesAtPeak: atPeak.reduce((sum, block) => sum + picture.blocks.bytes[block], 0),
+    }
+  }
+
+  paint({ view, stackedHeight, maps, palette, hatch, raw }: Requests['paint']['asked']): Requests['paint']['answer'] {
+    const { picture, live, pyramid } = this.now
+    const moments = momentsOf(picture, pyramid, view)
+    const inUse = this.inUseOf(moments)
+    const topBytes = niceTop(inUse.reduce((most, bytes) => Math.max(most, bytes), 0))
+    const scale = { width: view.width, height: stackedHeight, topBytes }
+    const stacked = paintStacked(picture, live, moments, this.cellOf, scale)
+    const mapUnits = Math.max(...maps.map(({ policy }) => unitsOf(this.policy(policy))), 0)
+    const paintings = maps.map(({ policy, width, height }) => {
+      const columns = momentsOf(picture, pyramid, { ...view, width })
+      return paintMap(picture, this.policy(policy), live, columns, this.cellOf, { width, height, units: mapUnits })
+    })
+    const rgba = (painting: Painting) => (raw ? new Uint32Array(0) : coloured(painting, palette, hatch))
+    return {
+      view,
+      event: moments.event.slice(),
+      left: moments.left.slice(),
+      inUse,
+      topBytes,
+      mapUnits,
+      stacked: rgba(stacked),
+      maps: paintings.map(rgba),
+      rawStacked: raw ? stacked.cells : null,
+      rawMaps: raw ? paintings.map(({ cells }) => cells) : [],
+    }
+  }
+
+  curves({ view }: Requests['curves']['asked']): Requests['curves']['answer'] {
+    const { picture, pyramid } = this.now
+    const moments = momentsOf(picture, pyramid, view)
+    const reserved = picture.policies.map(({ reserved: { event, bytes } }) =>
+      Float64Array.from(moments.event, (at, column) => {
+        if (at < 0) return Number.NaN
+        // The most from the last column's moment to this one's, so that no peak is lost.
+        const before = column === 0 ? -1 : moments.event[column - 1]
+        let i = firstAtOrAfter(event, at + 1) - 1
+        let most = i < 0 ? 0 : bytes[i]
+        for (; i >= 0 && event[i] > before; i--) most = Math.max(most, bytes[i])
+        return most
+      }),
+    )
+    return { event: moments.event.slice(), left: moments.left.slice(), inUse: this.inUseOf(moments), reserved }
+  }
+
+  pick(asked: Requests['pick']['asked']): BlockInfo | null {
+    const { picture, live } = this.now
+    if ('block' in asked) return asked.block < picture.blocks.count ? this.info(asked.block) : null
+    const block =
+      'unit' in asked
+        ? mapBlockAt(picture, this.policy(asked.policy), live, asked.event, asked.unit)
+        : stackedBlockAt(picture, live, asked.event, asked.bytes, { width: 0, ...asked })
+    return block < 0 ? null : this.info(block)
+  }
+
+  holders({ set, ...options }: Requests['holders']['asked']): Requests['holders']['answer'] {
+    const { picture, live } = this.now
+    const colouring = this.colouring ?? colouringOf(picture, live, 'size')
+    const list = this.blocksOf(set)
+    const before = set.kind === 'at' && set.before !== null ? live.at(set.before) : null
+    const { rows, groups } = holderRows(picture, colouring, list, before, MOST_ROWS)
+    return {
+      bytes: list.reduce((sum, block) => sum + picture.blocks.bytes[block], 0),
+      blocks: list.length,
+      groups,
+      rows,
+      boxes: icicleOf(picture, colouring, list, options),
+    }
+  }
+
+  history({ block, policy }: Requests['history']['asked']): Requests['history']['answer'] {
+    const found = historyOf(this.now.picture, this.policy(policy), block)
+    const own = found.indexOf(block)
+    const from = Math.max(0, Math.min(own - MOST_HISTORY / 2, found.length - MOST_HISTORY))
+    return { total: found.length, rows: found.slice(from, from + MOST_HISTORY).map(each => this.info(each)) }
+  }
+
+  private get now(): Loaded {
+    if (this.current === null) throw new FormatError('no recording is loaded')
+    return this.current
+  }
+
+  private policy(name: string): PolicyPicture {
+    const found = this.now.picture.policies.find(({ policy }) => policy === name)
+    if (found === undefined) throw new FormatError(`the page has no policy '${name}'`)
+    return found
+  }
+
+  private inUseOf({ event }: Moments): Float64Array {
+    const { inUse } = this.now.live
+    return Float64Array.from(event, each => (each < 0 ? 0 : inUse[each]))
+  }
+
+  private blocksOf(set: BlockSet): Int32Array {
+    const { picture, live } = this.now
+    switch (set.kind) {
+      case 'at':
+        return live.at(set.event)
+      case 'step':
+        return leftBehind(picture, live, set.step) ?? new Int32Array(0)
+      case 'question':
+        return answerOf(picture, live, set.question, set.a, set.b)
+    }
+  }
+
+  private info(block: number): BlockInfo {
+    const { blocks, names, stacks, timeUs, policies } = this.now.picture
+    const { colouring } = this
+    const [allocatedAt, freedAt] = [blocks.allocatedAt[block], blocks.freedAt[block]]
+    const group = colouring?.group[block] ?? 0
+    return {
+      block,
+      bytes: blocks.bytes[block],
+      allocatedAt,
+      freedAt: freedAt === HELD ? -1 : freedAt,
+      lifeUs: allocatedAt < 0 || freedAt === HELD ? null : timeUs[freedAt] - timeUs[allocatedAt],
+      group: colouring?.labelOf(group) ?? '',
+      cell: colouring?.cellOfGroup[group] ?? 0,
+      stream: names.stream[blocks.stream[block]],
+      pool: names.pool[blocks.pool[block]],
+      tag: names.tag[blocks.tag[block]],
+      stack: linesOf(stacks, blocks.stack[block]).map(siteText),
+      addresses: policies.flatMap(policy => {
+        const unit = policy.place?.[block] ?? NOWHERE
+        return unit < 0 ? [] : [{ label: policy.label, address: addressOf(policy, unit) }]
+      }),
+    }
+  }
+}
+
+const LADDER = [1, 1.25, 1.5, 2, 2.5, 3, 4, 5, 6, 8]
+
+/** A round number of bytes above `most`, so that panning changes the scale seldom. */
+function niceTop(most: number): number {
+  if (most <= 0) return 1
+  const wanted = most * 1.02
+  const unit = 2 ** (10 * Math.floor(Math.log2(wanted) / 10))
+  const power = 10 ** Math.floor(Math.log10(wanted / unit))
+  const step = LADDER.find(each => each * power * unit >= wanted) ?? 10
+  return step * power * unit
+}
+
+/** Bytes of a gzip archive in base64. */
+async function unpacked(packed: string): Promise<Uint8Array> {
+  try {
+    const text = atob(packed.trim())
+    const bytes = new Uint8Array(text.length)
+    for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i)
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream('gzip'))
+    return new Uint8Array(await new Response(stream).arrayBuffer())
+  } catch {
+    throw new FormatError('the data of this page is damaged; make the page again')
+  }
+}

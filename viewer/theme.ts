@@ -1,0 +1,94 @@
+// Colours of the pictures, light and dark. The eight names are Okabe and Ito's, with a violet in place of black, a
+// little nearer to the paper: large areas of full colours are loud.
+
+import { CELLS, Cell, COLOURS, EDGE, type Palette } from '../src/picture/cells.js'
+
+export interface Theme {
+  readonly isDark: boolean
+  readonly paper: string
+  readonly ink: string
+  readonly quiet: string
+  readonly grid: string
+  readonly alarm: string
+  readonly accent: string
+  /** the area of the memory in use */
+  readonly inUse: string
+  /** colours of the cells, and of edges from EDGE on, as CSS */
+  readonly cells: readonly string[]
+  readonly palette: Palette
+}
+
+const OKABE_ITO = ['#0072b2', '#e69f00', '#009e73', '#cc79a7', '#56b4e9', '#d55e00', '#f0e442', '#7a68b8']
+/** From early to late. */
+const SCALE = ['#2c3a80', '#2f5c96', '#2b7c9b', '#2b9a92', '#52b57d', '#8fcb66', '#c9da5b', '#f3e66b']
+
+const POLICIES: Readonly<Record<string, string>> = {
+  recorded: '#d55e00',
+  'cuda-mempool': '#0072b2',
+  pytorch: '#e69f00',
+  'pytorch-expandable': '#cc79a7',
+  'driver-malloc': '#56b4e9',
+  'driver-pool': '#009e73',
+  'power-of-two': '#7a68b8',
+  waiting: '#8a8f98',
+}
+
+/** The line of a policy. */
+export function policyColour(policy: string, { isDark }: Theme): string {
+  const colour = POLICIES[policy] ?? '#8a8f98'
+  return isDark ? mixed(colour, '#ffffff', 0.2) : colour
+}
+
+export function themeOf(isDark: boolean, isScale: boolean): Theme {
+  const paper = isDark ? '#15171b' : '#ffffff'
+  const names = (isScale ? SCALE : OKABE_ITO).map(colour => mixed(colour, paper, isDark ? 0.16 : 0.1))
+  const plain = isDark
+    ? [paper, '#2b2724', '#4a5059', '#262a30', '#6d747f']
+    : [paper, '#f7f0e9', '#c5c9cf', '#e8eaed', '#a7acb4']
+  const cells = [...plain, ...names]
+  const edges = cells.map(colour => mixed(colour, isDark ? '#000000' : '#1d2430', isDark ? 0.34 : 0.26))
+  edges[Cell.unused] = isDark ? '#40372f' : '#ead9c8'
+  edges[Cell.faded] = isDark ? '#2f343b' : '#dcdfe3'
+  const all = [...cells, ...Array.from({ length: EDGE - CELLS }, () => paper), ...edges]
+  const palette = Uint32Array.from(all, rgbaOf)
+  palette[Cell.nothing] = 0
+  return {
+    isDark,
+    paper,
+    ink: isDark ? '#e6e7e9' : '#1d1f23',
+    quiet: isDark ? '#a2a8b1' : '#5c626b',
+    grid: isDark ? '#2a2e35' : '#e9eae8',
+    alarm: isDark ? '#ff8a7a' : '#b3261e',
+    accent: isDark ? '#62b5e8' : '#0067a3',
+    inUse: isDark ? '#3a4049' : '#dfe2e6',
+    cells: all,
+    palette,
+  }
+}
+
+/** A pale colour of a cell, for boxes with text in them. */
+export function tint(cell: number, theme: Theme): string {
+  if (cell < Cell.first || cell >= Cell.first + COLOURS) return theme.isDark ? '#2b2f36' : '#eceeef'
+  return mixed(theme.cells[cell], theme.paper, theme.isDark ? 0.62 : 0.66)
+}
+
+function mixed(colour: string, other: string, share: number): string {
+  const [a, b] = [channels(colour), channels(other)]
+  return `#${a
+    .map((value, i) =>
+      Math.round(value + (b[i] - value) * share)
+        .toString(16)
+        .padStart(2, '0'),
+    )
+    .join('')}`
+}
+
+function channels(colour: string): number[] {
+  return [1, 3, 5].map(at => Number.parseInt(colour.slice(at, at + 2), 16))
+}
+
+/** As ImageData has it in memory, where the lowest byte comes first. */
+function rgbaOf(colour: string): number {
+  const [red, green, blue] = channels(colour)
+  return ((255 << 24) | (blue << 16) | (green << 8) | red) >>> 0
+}

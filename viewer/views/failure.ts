@@ -1,0 +1,96 @@
+// Why a request failed: the panel above the pictures.
+
+import { button, byId, element } from '../elements.js'
+import type { Page, ViewPart } from '../page.js'
+import type { PageFailure } from '../page-data.js'
+import { formatBytes, formatCount } from '../text.js'
+
+export class FailurePanel implements ViewPart {
+  private shown = ''
+  /** counted from the last failure backwards, so that the end of the run comes first */
+  private index = 0
+
+  constructor(private readonly page: Page) {
+    page.views.push(this)
+  }
+
+  show(): void {
+    const { page } = this
+    const { failures } = page.recording
+    const panel = byId('failure')
+    panel.hidden = failures.length === 0
+    const atCursor = failures.findIndex(({ event }) => event === page.state.cursor)
+    if (atCursor >= 0) this.index = atCursor
+    const index = Math.min(this.index, failures.length - 1)
+    const now = `${page.state.recording} ${index}`
+    if (now === this.shown || failures.length === 0) return
+    this.shown = now
+    panel.replaceChildren(...this.contents(failures[index], index, failures.length))
+  }
+
+  private contents(failure: PageFailure, index: number, count: number): HTMLElement[] {
+    const { page } = this
+    const { failures, advice } = page.recording
+    const heading = element('h2', {}, failure.title)
+    const go = (to: number) => page.moveCursor(failures[(to + count) % count].event)
+    if (count > 1) {
+      heading.append(
+        button('‹', () => go(index - 1), { 'aria-label': 'previous failed request' }),
+        element('span', { class: 'quiet' }, `${formatCount(index + 1)} of ${formatCount(count)}`),
+        button('›', () => go(index + 1), { 'aria-label': 'next failed request (o)' }),
+      )
+    }
+    heading.append(button('show the moment', () => go(index)))
+    const facts = element('dl')
+    for (const [name, text] of failure.facts) facts.append(element('dt', {}, name), element('dd', {}, text))
+    const held = element('ol')
+    for (const { bytes, text } of failure.holders) {
+      held.append(element('li', {}, element('b', {}, formatBytes(bytes)), element('span', {}, text)))
+    }
+    const made: HTMLElement[] = [heading, element('p', { class: 'verdict' }, failure.verdict)]
+    const columns = element('div', { class: 'columns' }, facts)
+    if (failure.holders.length > 0) columns.append(held)
+    made.push(columns)
+    if (failure.pieces.length > 0) made.push(...piecesBar(failure))
+    if (advice.length > 0) made.push(adviceRow(advice))
+    return made
+  }
+}
+
+/** The idle pieces beside the request, on one scale. */
+function piecesBar({ pieces, askedBytes }: PageFailure): HTMLElement[] {
+  const bar = element('div', { class: 'pieces', 'aria-hidden': 'true' })
+  const box = (bytes: number, name: string) => {
+    const made = element('i', { class: name, title: formatBytes(bytes) })
+    made.style.flexGrow = String(bytes)
+    made.style.flexBasis = '0'
+    return made
+  }
+  bar.append(box(askedBytes, 'asked'), ...pieces.map(bytes => box(bytes, '')))
+  const count = pieces.length === 1 ? 'one idle piece' : `the ${formatCount(pieces.length)} largest idle pieces`
+  return [
+    bar,
+    element(
+      'p',
+      { class: 'quiet' },
+      `Dashed: ${formatBytes(askedBytes)} asked for. Beside it, on one scale: ${count}.`,
+    ),
+  ]
+}
+
+function adviceRow(advice: readonly string[]): HTMLElement {
+  const row = element('div', { class: 'advice' })
+  for (const line of advice) {
+    const isSetting = /^[A-Z_]+=/.test(line)
+    if (!isSetting) {
+      row.append(element('span', {}, line))
+      continue
+    }
+    const copy = button(
+      'copy',
+      () => void navigator.clipboard?.writeText(line).then(() => copy.replaceChildren('copied')),
+    )
+    row.append(element('code', {}, line), copy)
+  }
+  return row
+}

@@ -1,0 +1,286 @@
+// A picture with axes on a canvas of its own. It follows the pointer; a drawing fills it.
+
+import { byId } from '../elements.js'
+import type { Page, ViewPart } from '../page.js'
+import type { BlockInfo } from '../protocol.js'
+import { CanvasSurface, type Surface } from '../surface.js'
+import { axisLabel, formatBytes, formatCount, formatUs, ticksOf } from '../text.js'
+
+/** The part of a picture within the axes, in CSS pixels. */
+export interface Plot {
+  readonly left: number
+  readonly top: number
+  readonly width: number
+  readonly height: number
+}
+
+export const GUTTER = 68
+const AXIS_HEIGHT = 25
+const TOP = 12
+const RIGHT = 2
+const LEAST_DRAG = 5
+
+/** The contents of a frame. */
+export interface Drawing {
+  readonly name: string
+  readonly height: number
+  /** whether it always shows the whole recording */
+  readonly isOverview: boolean
+  draw(surface: Surface, plot: Plot, ratio: number): void
+  /** the block at a height of the plot, from 0 at the bottom to 1 */
+  pick?(event: number, height: number): Promise<BlockInfo | null>
+  /** the text of a hint at an event */
+  hint?(event: number): readonly string[]
+}
+
+export class Frame implements ViewPart {
+  readonly canvas = document.createElement('canvas')
+  private readonly selection = { from: 0, to: 0, isOn: false }
+  private hoverId = 0
+
+  constructor(
+    private readonly page: Page,
+    private readonly host: HTMLElement,
+    readonly drawing: Drawing,
+  ) {
+    this.canvas.setAttribute('aria-hidden', 'true')
+    host.append(this.canvas)
+    host.setAttribute('role', 'slider')
+    host.setAttribute('aria-label', `${drawing.name}: the moment shown below`)
+    host.setAttribute('aria-valuemin', '0')
+    host.addEventListener('pointerdown', event => this.press(event))
+    host.addEventListener('pointermove', event => this.hover(event))
+    host.addEventListener('pointerleave', () => this.leave())
+    host.addEventListener('dblclick', () => page.zoom(0, page.end))
+    host.addEventListener('wheel', event => this.wheel(event), { passive: false })
+    page.views.push(this)
+  }
+
+  get plot(): Plot {
+    const { height } = this.drawing
+    return { left: GUTTER, top: TOP, width: this.width - GUTTER - RIGHT, height: height - TOP - AXIS_HEIGHT }
+  }
+
+  /** Pixels of the screen in the width of the plot. */
+  get pixels(): number {
+    return Math.max(16, Math.round(this.plot.width * ratio()))
+  }
+
+  get pixelHeight(): number {
+    return Math.round(this.plot.height * ratio())
+  }
+
+  show(): void {
+    const { canvas, drawing, page, host } = this
+    if (this.width === 0) return
+    const [width, height] = [Math.round(this.width * ratio()), Math.round(drawing.height * ratio())]
+    if (canvas.width !== width || canvas.height !== height) {
+      canvas.width = width
+      canvas.height = height
+      canvas.style.height = `${drawing.height}px`
+    }
+    const context = canvas.getContext('2d')!
+    context.setTransform(ratio(), 0, 0, ratio(), 0, 0)
+    context.clearRect(0, 0, this.width, drawing.height)
+    this.drawOn(new CanvasSurface(context))
+    const { cursor } = page.state
+    host.setAttribute('aria-valuemax', String(page.info.events - 1))
+    host.setAttribute('aria-valuenow', String(cursor))
+    host.setAttribute('aria-valuetext', `event ${formatCount(cursor)}`)
+  }
+
+  /** Draws the picture with its axes and marks. */
+  drawOn(surface: Surface): void {
+    const { plot, drawing, page } = this
+    const { theme, state, info } = page
+    drawing.draw(surface, plot, ratio())
+    const { from, to } = this.range
+    const { places, step } = ticksOf(from, to, plot.width / 110)
+    const bottom = plot.top + plot.height
+    for (const place of places) {
+      const x = this.x(place)
+      surface.line(x, bottom, x, bottom + 4, theme.quiet)
+      surface.text(x, bottom + 16, axisLabel(state.axis, place, step), theme.quiet, { align: alignAt(x, plot) })
+    }
+    surface.line(plot.left, bottom + 0.5, plot.left + plot.width, bottom + 0.5, theme.quiet)
+    const isIn = (x: number) => x >= plot.left - 1 && x <= plot.left + plot.width + 1
+    // Many marks side by side would hide the picture.
+    const steps = [...info.steps].map(event => this.x(page.at(event + 1))).filter(isIn)
+    if (steps.length < plot.width / 14) for (const x of steps) surface.line(x, plot.top, x, bottom, theme.quiet, [2, 3])
+    for (const event of info.failures) {
+      const x = this.x(page.at(event))
+      if (isIn(x)) surface.path([x - 4, bottom + 8, x + 4, bottom + 8, x, bottom + 1], theme.alarm, 'fill')
+    }
+    if (this.selection.isOn || drawing.isOverview) this.drawRange(surface)
+    const cursor = this.x(page.at(state.cursor) + (state.axis === 'event' ? 0.5 : 0))
+    if (isIn(cursor)) {
+      surface.line(cursor, plot.top - 2, cursor, bottom, theme.isDark ? '#e6e7e9a0' : '#1d1f23a0')
+      surface.path([cursor - 4, plot.top - 7, cursor + 4, plot.top - 7, cursor, plot.top - 1], theme.ink, 'fill')
+    }
+    for (const [name, event] of [
+      ['A', state.a],
+      ['B', state.b],
+    ] as const) {
+      if (event === null || !isIn(this.x(page.at(event)))) continue
+      const x = this.x(page.at(event))
+      surface.line(x, plot.top, x, bottom, theme.accent, [], 1.5)
+      surface.rectangle(x - 7, plot.top - 12, 14, 14, theme.accent)
+      surface.text(x, plot.top - 4.5, name, theme.paper, { align: 'center', bold: true })
+    }
+  }
+
+  private drawRange(surface: Surface): void {
+    const { plot, selection, page } = this
+    const { from, to } = page.state
+    const isAll = from <= 0 && to >= page.end
+    if (!selection.isOn && isAll) return
+    const [start, end] = selection.isOn
+      ? [selection.from, selection.to].sort((a, b) => a - b)
+      : [this.x(from), this.x(to)]
+    const veil = page.theme.isDark ? '#15171bb0' : '#ffffffb8'
+    surface.rectangle(plot.left, plot.top, Math.max(0, start - plot.left), plot.height, veil)
+    surface.rectangle(end, plot.top, Math.max(0, plot.left + plot.width - end), plot.height, veil)
+    for (const x of [start, end]) surface.line(x, plot.top, x, plot.top + plot.height, page.theme.accent)
+  }
+
+  private get width(): number {
+    return this.host.clientWidth
+  }
+
+  private get range(): { from: number; to: number } {
+    return this.drawing.isOverview ? { from: 0, to: this.page.end } : this.page.state
+  }
+
+  private x(place: number): number {
+    const { from, to } = this.range
+    return this.plot.left + ((place - from) * this.plot.width) / (to - from)
+  }
+
+  private placeAt(x: number): number {
+    const { from, to } = this.range
+    return from + ((x - this.plot.left) * (to - from)) / this.plot.width
+  }
+
+  /** The event that the picture shows at a pixel: of its column, the event with most in use. */
+  private eventAt(x: number): number {
+    const shown = this.drawing.isOverview ? this.page.curves : this.page.painted
+    const place = this.placeAt(x)
+    if (shown === null) return this.page.eventAt(place)
+    const pixel = ((x - this.plot.left) / this.plot.width) * (shown.left.at(-1) ?? 1)
+    let column = shown.left.findIndex(left => left > pixel) - 1
+    if (column < 0) column = 0
+    const event = shown.event[Math.min(column, shown.event.length - 1)] ?? -1
+    return event < 0 ? this.page.eventAt(place) : event
+  }
+
+  private press(down: PointerEvent): void {
+    if (down.button !== 0) return
+    const { host, selection, page } = this
+    const box = host.getBoundingClientRect()
+    const clamp = (x: number) => Math.min(this.plot.left + this.plot.width, Math.max(this.plot.left, x - box.left))
+    const start = clamp(down.clientX)
+    host.setPointerCapture(down.pointerId)
+    const move = (event: PointerEvent) => {
+      selection.from = start
+      selection.to = clamp(event.clientX)
+      selection.isOn = Math.abs(selection.to - start) >= LEAST_DRAG
+      this.leave()
+      page.draw()
+    }
+    const up = () => {
+      host.removeEventListener('pointermove', move)
+      host.removeEventListener('pointerup', up)
+      host.removeEventListener('pointercancel', up)
+      if (selection.isOn) {
+        selection.isOn = false
+        const [from, to] = [selection.from, selection.to].sort((a, b) => a - b)
+        page.zoom(this.placeAt(from), this.placeAt(to))
+      } else void this.click(down, start)
+    }
+    host.addEventListener('pointermove', move)
+    host.addEventListener('pointerup', up)
+    host.addEventListener('pointercancel', up)
+  }
+
+  private async click(down: PointerEvent, x: number): Promise<void> {
+    const event = this.eventAt(x)
+    this.page.moveCursor(event)
+    const block = await this.pickAt(event, down)
+    if (block !== null) this.page.update({ pinned: block.block })
+  }
+
+  private pickAt(event: number, { clientY }: PointerEvent): Promise<BlockInfo | null> {
+    const { plot, drawing, host } = this
+    const height = 1 - (clientY - host.getBoundingClientRect().top - plot.top) / plot.height
+    return drawing.pick === undefined || height < 0 || height > 1 ? Promise.resolve(null) : drawing.pick(event, height)
+  }
+
+  private async hover(move: PointerEvent): Promise<void> {
+    if (move.buttons !== 0) return
+    const id = ++this.hoverId
+    const x = move.clientX - this.host.getBoundingClientRect().left
+    if (x < this.plot.left || x > this.plot.left + this.plot.width) return this.leave()
+    const event = this.eventAt(x)
+    const block = await this.pickAt(event, move)
+    if (id !== this.hoverId) return
+    const lines = [...(this.drawing.hint?.(event) ?? []), ...(block === null ? [] : blockLines(block))]
+    if (lines.length > 0) showTip(move, lines)
+    else this.leave()
+  }
+
+  private leave(): void {
+    this.hoverId++
+    byId('tip').hidden = true
+  }
+
+  /** A plain wheel scrolls the page; with Ctrl or a pinch it zooms, sideways or with Shift it pans. */
+  private wheel(event: WheelEvent): void {
+    const { page, plot } = this
+    const { from, to } = page.state
+    if (event.ctrlKey || event.metaKey) {
+      event.preventDefault()
+      const x = event.clientX - this.host.getBoundingClientRect().left
+      page.scale(1.002 ** event.deltaY, this.placeAt(x))
+      return
+    }
+    const sideways = event.shiftKey ? event.deltaY || event.deltaX : event.deltaX
+    if (Math.abs(sideways) < Math.abs(event.deltaY) && !event.shiftKey) return
+    event.preventDefault()
+    const by = (sideways * (to - from)) / plot.width
+    page.zoom(from + by, to + by)
+  }
+}
+
+function ratio(): number {
+  return window.devicePixelRatio || 1
+}
+
+function alignAt(x: number, { left, width }: Plot): 'left' | 'center' | 'right' {
+  if (x < left + 24) return 'left'
+  return x > left + width - 30 ? 'right' : 'center'
+}
+
+/** The lines of a hint about a block. */
+export function blockLines(block: BlockInfo): string[] {
+  const life = block.lifeUs === null ? '' : `, for ${formatUs(block.lifeUs)}`
+  const from = block.allocatedAt < 0 ? 'since before the recording' : `from event ${formatCount(block.allocatedAt)}`
+  const to = block.freedAt < 0 ? 'held to the end' : `to ${formatCount(block.freedAt)}`
+  return [`${formatBytes(block.bytes)} — ${block.group}`, `${from} ${to}${life}`, ...block.stack.slice(0, 5)]
+}
+
+function showTip({ clientX, clientY }: PointerEvent, lines: readonly string[]): void {
+  const tip = byId('tip')
+  tip.replaceChildren(
+    ...lines.map((line, i) => {
+      const made = document.createElement(i === 0 ? 'b' : 'p')
+      made.textContent = line
+      return made
+    }),
+  )
+  tip.hidden = false
+  const { width, height } = tip.getBoundingClientRect()
+  const left = clientX + 16 + width > innerWidth ? clientX - width - 12 : clientX + 16
+  const top = clientY + 16 + height > innerHeight ? clientY - height - 12 : clientY + 16
+  tip.style.left = `${Math.max(4, left)}px`
+  tip.style.top = `${Math.max(4, top)}px`
+}

@@ -1,0 +1,126 @@
+// The holders of a set of blocks: the icicle of call stacks, and the table of groups.
+
+import { Cell } from '../../src/picture/cells.js'
+import { QUESTIONS } from '../../src/picture/questions.js'
+import { byId, element, swatch } from '../elements.js'
+import type { Page, State, ViewPart } from '../page.js'
+import type { HoldersAnswer } from '../protocol.js'
+import { formatBytes, formatCount, formatShare, formatUs } from '../text.js'
+import { tint } from '../theme.js'
+
+const ROW_HEIGHT = 21
+/** A box of fewer pixels has no text. */
+const LEAST_LABEL = 46
+
+export class Holders implements ViewPart {
+  private shown: HoldersAnswer | null = null
+  private wasDark = false
+
+  constructor(private readonly page: Page) {
+    page.views.push(this)
+    const { update } = { update: page.update.bind(page) }
+    byId('to-peak').addEventListener('click', () => page.moveCursor(page.info.peakEvent))
+    byId('mark-a').addEventListener('click', () => update({ a: page.state.cursor }))
+    byId('mark-b').addEventListener('click', () => update({ b: page.state.cursor }))
+    byId('invert').addEventListener('click', () => update({ inverted: !page.state.inverted }))
+    byId('machinery').addEventListener('click', () => update({ machinery: !page.state.machinery }))
+    const question = byId<HTMLSelectElement>('question')
+    question.append(new Option('held at the cursor', 'at'))
+    for (const [name, text] of Object.entries(QUESTIONS)) question.append(new Option(text, name))
+    question.addEventListener('change', () => update({ question: question.value as State['question'] }))
+  }
+
+  show(): void {
+    const { page } = this
+    const { holders, state, info } = page
+    byId('invert').setAttribute('aria-pressed', String(state.inverted))
+    byId('machinery').setAttribute('aria-pressed', String(state.machinery))
+    byId('invert').hidden = byId('machinery').hidden = !info.hasStacks
+    byId('question-label').hidden = state.a === null || state.b === null
+    byId<HTMLSelectElement>('question').value = state.question === 'step' ? 'at' : state.question
+    if (holders === null || (holders === this.shown && this.wasDark === page.theme.isDark)) return
+    this.shown = holders
+    this.wasDark = page.theme.isDark
+    const title = this.title(holders)
+    byId('holders-title').textContent = title
+    byId('said').textContent = this.spoken(holders)
+    this.showIcicle(holders)
+    this.showTable(holders)
+  }
+
+  private title({ bytes, blocks }: HoldersAnswer): string {
+    const { state, info } = this.page
+    const sum = `${formatBytes(bytes)} in ${formatCount(blocks)} ${blocks === 1 ? 'block' : 'blocks'}`
+    if (state.question === 'step') return `Left behind by step ${formatCount(state.step + 1)}: ${sum}`
+    if (state.question !== 'at' && state.a !== null && state.b !== null) {
+      const text = QUESTIONS[state.question]
+      return `${text[0].toUpperCase()}${text.slice(1)}: ${sum}`
+    }
+    const where = state.cursor === info.peakEvent ? 'the peak, ' : ''
+    const time = info.spanUs > 0 ? ` (${formatUs(info.timeUs[state.cursor] ?? 0)})` : ''
+    return `Who holds it at ${where}event ${formatCount(state.cursor)}${time}: ${sum}`
+  }
+
+  private spoken({ bytes, rows }: HoldersAnswer): string {
+    const most = rows[0] === undefined ? 'nothing is held' : `most: ${rows[0].label}, ${formatBytes(rows[0].bytes)}`
+    return `event ${formatCount(this.page.state.cursor)}: ${formatBytes(bytes)} in use; ${most}`
+  }
+
+  private showIcicle({ boxes, bytes }: HoldersAnswer): void {
+    const { theme } = this.page
+    const icicle = byId('icicle')
+    const depth = boxes.reduce((most, box) => Math.max(most, box.depth), 0)
+    icicle.style.height = `${(depth + 1) * ROW_HEIGHT}px`
+    icicle.hidden = boxes.length === 0
+    icicle.replaceChildren(
+      ...boxes.map(box => {
+        const text = `${box.label}: ${formatBytes(box.bytes)}, ${formatShare(box.bytes / bytes)}`
+        const place = box.place === '' ? '' : `\n${box.place}`
+        const count = `${formatCount(box.blocks)} ${box.blocks === 1 ? 'block' : 'blocks'}`
+        const made = element('div', { role: 'listitem', title: `${text}, ${count}${place}` })
+        // A name cut to a letter says nothing.
+        if (box.width * icicle.clientWidth > LEAST_LABEL)
+          made.textContent = box.depth === 0 ? `all ${formatBytes(box.bytes)}` : box.label
+        else made.setAttribute('aria-label', text)
+        made.style.left = `${box.left * 100}%`
+        made.style.width = `${box.width * 100}%`
+        made.style.top = `${box.depth * ROW_HEIGHT}px`
+        made.style.background = tint(box.depth === 0 ? Cell.rest : box.cell, theme)
+        return made
+      }),
+    )
+  }
+
+  private showTable({ rows, bytes, groups }: HoldersAnswer): void {
+    const { state, theme, colours } = this.page
+    const hasBefore = state.question === 'at' && state.a !== null
+    const names = [nameOf(state.grouping), 'bytes', 'share', 'blocks', ...(hasBefore ? ['since A'] : [])]
+    const head = element('tr', {}, ...names.map(name => element('th', { scope: 'col' }, name)))
+    const body = rows.map(row => {
+      const label = element('td', {}, swatch(theme.cells[row.cell]), row.label)
+      const cells = [
+        formatBytes(row.bytes),
+        bytes === 0 ? '–' : formatShare(row.bytes / bytes),
+        formatCount(row.blocks),
+      ]
+      if (hasBefore) cells.push(`${row.grown > 0 ? '+' : row.grown < 0 ? '−' : ''}${formatBytes(Math.abs(row.grown))}`)
+      return element('tr', {}, label, ...cells.map(text => element('td', {}, text)))
+    })
+    if (groups > rows.length) {
+      const text = `and ${formatCount(groups - rows.length)} more groups`
+      body.push(element('tr', {}, element('td', { class: 'quiet', colspan: String(names.length) }, text)))
+    }
+    if (colours?.found != null) head.cells[0].append(` (${formatCount(colours.found)} blocks found)`)
+    byId('groups').replaceChildren(element('thead', {}, head), element('tbody', {}, ...body))
+  }
+}
+
+/** The heading of the column of groups. */
+function nameOf(grouping: State['grouping']): string {
+  const names: Partial<Record<State['grouping'], string>> = {
+    stack: 'innermost call',
+    lifetime: 'how long the blocks live',
+    age: 'when they were allocated',
+  }
+  return names[grouping] ?? grouping
+}

@@ -1,0 +1,263 @@
+// The pictures that the worker paints: curves, stacked blocks and address maps.
+
+import type { Moments } from '../../src/picture/moments.js'
+import { byId, element } from '../elements.js'
+import type { Page } from '../page.js'
+import type { PaintAnswer, PolicyInfo } from '../protocol.js'
+import type { Bitmap, Surface } from '../surface.js'
+import { byteTicks, formatBytes, formatCount } from '../text.js'
+import { policyColour } from '../theme.js'
+import { type Drawing, Frame, type Plot } from './frame.js'
+
+const [CURVES_HEIGHT, STACKED_HEIGHT, MAP_HEIGHT] = [178, 350, 270]
+const MAIN: readonly string[] = ['recorded', 'cuda-mempool']
+
+/** All pictures that the worker paints. */
+export class Pictures {
+  readonly curves: Frame
+  readonly stacked: Frame
+  maps: Frame[] = []
+  private shownMaps = ''
+
+  constructor(private readonly page: Page) {
+    this.curves = new Frame(page, byId('curves'), new Curves(page))
+    this.stacked = new Frame(page, byId('stacked'), new Stacked(page))
+    page.curvesWidth = () => this.curves.pixels
+    page.paint = raw => this.paint(raw)
+    page.views.push({ show: () => this.showMaps() })
+    new ResizeObserver(() => page.ask(new Set(['paint', 'curves']))).observe(byId('stacked'))
+  }
+
+  /** Makes the maps that the state names. */
+  showMaps(): void {
+    const { page } = this
+    const { maps, recording } = page.state
+    const known = page.info.policies.filter(({ hasMap }) => hasMap)
+    byId('maps-section').hidden = known.length === 0
+    const wanted = `${recording} ${maps.join()}`
+    if (wanted === this.shownMaps) return
+    this.shownMaps = wanted
+    for (const frame of this.maps) page.views.splice(page.views.indexOf(frame), 1)
+    const host = byId('maps')
+    host.replaceChildren()
+    this.maps = maps.map((policy, index) => {
+      const picture = element('div', { class: 'picture', tabindex: '0' })
+      host.append(element('div', { class: 'map' }, element('div', {}, this.chooser(known, index)), picture))
+      const label = known.find(each => each.policy === policy)?.label ?? policy
+      return new Frame(page, picture, new AddressMap(page, policy, label, index))
+    })
+    page.ask(new Set(['paint']))
+  }
+
+  private chooser(known: readonly PolicyInfo[], index: number): HTMLElement {
+    const { page } = this
+    const { maps } = page.state
+    const select = element('select', { 'aria-label': `policy of map ${index + 1}` })
+    for (const { policy, label } of known) select.append(new Option(label, policy, false, policy === maps[index]))
+    select.addEventListener('change', () => {
+      page.update({ maps: maps.map((each, i) => (i === index ? select.value : each)) })
+    })
+    const figures = page.recording.policies.find(each => each.policy === maps[index])
+    const peak = figures?.peakBytes ?? null
+    return element(
+      'span',
+      {},
+      select,
+      element('span', { class: 'quiet' }, peak === null ? '' : ` ${formatBytes(peak)}`),
+    )
+  }
+
+  private async paint(raw: boolean): Promise<PaintAnswer | null> {
+    const { page, stacked, maps } = this
+    if (stacked.pixels <= 16) return null
+    const { axis, from, to } = page.state
+    return page.client.ask('paint', {
+      view: { axis, from, to, width: stacked.pixels },
+      stackedHeight: stacked.pixelHeight,
+      maps: maps.map(map => ({
+        policy: (map.drawing as AddressMap).policy,
+        width: map.pixels,
+        height: map.pixelHeight,
+      })),
+      palette: page.theme.palette,
+      hatch: Math.max(1, Math.round(window.devicePixelRatio || 1)),
+      raw,
+    })
+  }
+}
+
+/** Where a painting of another range lies now. */
+function shifted(plot: Plot, painted: PaintAnswer, { state }: Page): { left: number; width: number } {
+  const { from, to } = state
+  const scale = plot.width / (to - from)
+  const { view } = painted
+  return { left: plot.left + (view.from - from) * scale, width: (view.to - view.from) * scale }
+}
+
+class Curves implements Drawing {
+  readonly name = 'In use and reserved'
+  readonly height = CURVES_HEIGHT
+  readonly isOverview = true
+
+  constructor(private readonly page: Page) {}
+
+  draw(surface: Surface, plot: Plot): void {
+    const { page } = this
+    const { curves, theme, state, info, recording } = page
+    if (curves === null) return
+    const shown = info.policies.map(({ policy }) => !state.hidden.includes(policy))
+    let most = recording.leastBytes
+    curves.reserved.forEach((values, i) => {
+      if (shown[i]) for (const value of values) if (value > most) most = value
+    })
+    const top = most * 1.06 || 1
+    drawByteAxis(surface, plot, top, page, 4)
+    const y = (bytes: number) => plot.top + plot.height * (1 - bytes / top)
+    const scale = plot.width / (curves.left.at(-1) || 1)
+    const area = stairs(curves, curves.inUse, plot.left, scale, y)
+    surface.path([plot.left, y(0), ...area, plot.left + plot.width, y(0)], theme.inUse, 'fill')
+    const least = y(recording.leastBytes)
+    const order = info.policies.map((_, i) => i).sort((a, b) => weight(info.policies[a]) - weight(info.policies[b]))
+    for (const i of order) {
+      if (!shown[i]) continue
+      const line = stairs(curves, curves.reserved[i], plot.left, scale, y)
+      surface.path(line, policyColour(info.policies[i].policy, theme), weight(info.policies[i]))
+    }
+    surface.line(plot.left, least, plot.left + plot.width, least, theme.ink, [2, 4])
+  }
+
+  hint(event: number): readonly string[] {
+    const { curves, info, state } = this.page
+    if (curves === null) return []
+    const column = curves.event.indexOf(event)
+    if (column < 0) return []
+    const lines = info.policies.flatMap(({ label, policy }, i) => {
+      const bytes = curves.reserved[i][column]
+      return state.hidden.includes(policy) || Number.isNaN(bytes) ? [] : [`${formatBytes(bytes)} reserved — ${label}`]
+    })
+    return [`event ${formatCount(event)}: ${formatBytes(curves.inUse[column])} in use`, ...lines]
+  }
+}
+
+/** The width of a policy's line. */
+function weight({ policy }: PolicyInfo): number {
+  return MAIN.includes(policy) ? 2 : 1.1
+}
+
+/** A value for each column, as a line with steps. */
+function stairs(
+  { left }: Pick<Moments, 'left'>,
+  values: Float64Array,
+  start: number,
+  scale: number,
+  y: (bytes: number) => number,
+): number[] {
+  const points: number[] = []
+  let before = Number.NaN
+  for (let i = 0; i < values.length; i++) {
+    if (Number.isNaN(values[i]) || values[i] === before) continue
+    const x = start + left[i] * scale
+    if (!Number.isNaN(before)) points.push(x, y(before))
+    points.push(x, y(values[i]))
+    before = values[i]
+  }
+  if (!Number.isNaN(before)) points.push(start + (left.at(-1) ?? 0) * scale, y(before))
+  return points
+}
+
+class Stacked implements Drawing {
+  readonly name = 'Allocations'
+  readonly height = STACKED_HEIGHT
+  readonly isOverview = false
+
+  constructor(private readonly page: Page) {}
+
+  draw(surface: Surface, plot: Plot, ratio: number): void {
+    const { page } = this
+    const { painted } = page
+    if (painted === null) return
+    drawByteAxis(surface, plot, painted.topBytes, page, 6)
+    const { left, width } = shifted(plot, painted, page)
+    const bitmap = bitmapOf(painted.view.width, Math.round(plot.height * ratio), painted.stacked, painted.rawStacked)
+    clipped(surface, plot, left, width, bitmap)
+  }
+
+  async pick(event: number, height: number) {
+    const { painted, client } = this.page
+    if (painted === null) return null
+    const { topBytes } = painted
+    return client.ask('pick', {
+      event,
+      bytes: height * topBytes,
+      topBytes,
+      height: painted.stacked.length / painted.view.width,
+    })
+  }
+
+  hint(event: number): readonly string[] {
+    const { painted } = this.page
+    const column = painted?.event.indexOf(event) ?? -1
+    return painted === null || column < 0
+      ? []
+      : [`event ${formatCount(event)}: ${formatBytes(painted.inUse[column])} in use`]
+  }
+}
+
+class AddressMap implements Drawing {
+  readonly height = MAP_HEIGHT
+  readonly isOverview = false
+
+  constructor(
+    private readonly page: Page,
+    readonly policy: string,
+    readonly name: string,
+    private readonly index: number,
+  ) {}
+
+  draw(surface: Surface, plot: Plot, ratio: number): void {
+    const { page, index } = this
+    const { painted } = page
+    if (painted === null) return
+    drawByteAxis(surface, plot, Math.max(1, painted.mapUnits * 512), page, 5)
+    const rgba = painted.maps[index]
+    const cells = painted.rawMaps[index] ?? null
+    if (rgba === undefined && cells === null) return
+    const height = Math.round(plot.height * ratio)
+    const pixels = cells === null ? rgba.length : cells.length
+    const { left, width } = shifted(plot, painted, page)
+    if (pixels % height === 0) clipped(surface, plot, left, width, bitmapOf(pixels / height, height, rgba, cells))
+  }
+
+  async pick(event: number, height: number) {
+    const { painted, client } = this.page
+    if (painted === null) return null
+    return client.ask('pick', { event, policy: this.policy, unit: Math.floor(height * painted.mapUnits) })
+  }
+}
+
+function bitmapOf(width: number, height: number, rgba: Uint32Array, cells: Uint8Array | null): Bitmap {
+  return { width, height, rgba, cells }
+}
+
+/** A bitmap that may lie partly outside of the plot, while the sharp one is painted. */
+function clipped(surface: Surface, plot: Plot, left: number, width: number, bitmap: Bitmap): void {
+  if (Math.abs(left - plot.left) < 0.5 && Math.abs(width - plot.width) < 0.5) {
+    surface.bitmap(plot.left, plot.top, plot.width, plot.height, bitmap)
+    return
+  }
+  if (!surface.within) return
+  surface.within(plot.left, plot.top, plot.width, plot.height, () =>
+    surface.bitmap(left, plot.top, width, plot.height, bitmap),
+  )
+}
+
+function drawByteAxis(surface: Surface, plot: Plot, top: number, { theme }: Page, count: number): void {
+  for (const bytes of byteTicks(top, count)) {
+    const y = plot.top + plot.height * (1 - bytes / top)
+    if (y < plot.top - 1) continue
+    surface.line(plot.left, Math.round(y) + 0.5, plot.left + plot.width, Math.round(y) + 0.5, theme.grid)
+    surface.text(plot.left - 8, Math.min(plot.top + plot.height - 4, y), formatBytes(bytes), theme.quiet, {
+      align: 'right',
+    })
+  }
+}

@@ -1,0 +1,114 @@
+// The verdict, the policies beside each other, and the recordings beside each other.
+
+import { button, byId, element, swatch } from '../elements.js'
+import type { Page, ViewPart } from '../page.js'
+import type { PagePolicy } from '../page-data.js'
+import { formatBytes } from '../text.js'
+import { policyColour } from '../theme.js'
+
+const MAIN: readonly string[] = ['recorded', 'cuda-mempool']
+
+export class Summary implements ViewPart {
+  private shown = ''
+
+  constructor(private readonly page: Page) {
+    page.views.push(this)
+  }
+
+  show(): void {
+    const { page } = this
+    const { recording, hidden } = page.state
+    const now = `${recording} ${hidden.join()} ${page.theme.isDark}`
+    if (now === this.shown) return
+    this.shown = now
+    const { verdict, facts, notes, file, device } = page.recording
+    byId('file').textContent = file.split('/').at(-1) ?? file
+    byId('file').title = file
+    byId('device').textContent = device
+    byId('verdict').replaceChildren(...verdict.map(line => element('span', {}, line)))
+    byId('facts').textContent = facts
+    byId('notes').replaceChildren(
+      ...notes.map(({ text, code }) => element('li', {}, text, code === null ? null : element('code', {}, code))),
+    )
+    this.showPolicies()
+    this.showRecordings()
+  }
+
+  private showPolicies(): void {
+    const { page } = this
+    const { policies, leastBytes } = page.recording
+    const most = Math.max(leastBytes, ...policies.map(({ peakBytes }) => peakBytes ?? 0))
+    const head = element(
+      'tr',
+      {},
+      ...['most reserved', '', '', '× needed'].map(text => element(text === '' ? 'td' : 'th', {}, text)),
+    )
+    const hasLeast = policies.some(({ leastCapacityBytes }) => leastCapacityBytes !== null)
+    if (hasLeast)
+      head.append(element('th', { title: 'the least memory in which a replay serves everything' }, 'minimum'))
+    const rows = policies.map(each => this.policyRow(each, most, hasLeast))
+    for (const part of byId('policies').querySelectorAll('thead, tbody')) part.remove()
+    byId('policies').append(element('thead', {}, head), element('tbody', {}, ...rows))
+  }
+
+  private policyRow(policy: PagePolicy, most: number, hasLeast: boolean): HTMLElement {
+    const { page } = this
+    const { hidden } = page.state
+    const isShown = !hidden.includes(policy.policy)
+    const colour = policyColour(policy.policy, page.theme)
+    const name = button(
+      policy.label,
+      () => {
+        const others = hidden.filter(each => each !== policy.policy)
+        page.update({ hidden: isShown ? [...others, policy.policy] : others })
+      },
+      { 'aria-pressed': String(isShown), title: 'show or hide its curve' },
+    )
+    name.prepend(swatch(colour))
+    const bar = element('i')
+    bar.style.width = `${((policy.peakBytes ?? 0) / most) * 100}%`
+    bar.style.background = colour
+    const least = element('b')
+    least.style.left = `${(page.recording.leastBytes / most) * 100}%`
+    const failed = policy.failures > 0 ? `${policy.failures} not served` : null
+    const cells = [
+      policy.peakBytes === null ? '–' : formatBytes(policy.peakBytes),
+      failed ?? (policy.overhead === null ? '–' : policy.overhead.toFixed(2)),
+      ...(hasLeast ? [policy.leastCapacityBytes === null ? '–' : formatBytes(policy.leastCapacityBytes)] : []),
+    ]
+    return element(
+      'tr',
+      MAIN.includes(policy.policy) ? { class: 'main' } : {},
+      element('td', {}, name),
+      element('td', {}, element('span', { class: 'track', 'aria-hidden': 'true' }, bar, least)),
+      ...cells.map(text => element('td', {}, text)),
+    )
+  }
+
+  private showRecordings(): void {
+    const { page } = this
+    const { recordings } = page.data
+    byId('ranks').hidden = byId('tabs').hidden = recordings.length < 2
+    if (recordings.length < 2) return
+    byId('tabs').replaceChildren(
+      ...recordings.map(({ tab }, i) =>
+        button(tab, () => void page.open(i), { role: 'tab', 'aria-selected': String(i === page.state.recording) }),
+      ),
+    )
+    const peak = (policies: readonly PagePolicy[]) =>
+      Math.max(0, ...policies.slice(0, 1).map(each => each.peakBytes ?? 0))
+    const most = Math.max(...recordings.map(each => Math.max(each.leastBytes, peak(each.policies))))
+    const bars = element('div', { class: 'bars' })
+    for (const { tab, policies, leastBytes } of recordings) {
+      const first = policies[0]
+      const bar = element('i')
+      bar.style.width = `${(peak(policies) / most) * 100}%`
+      bar.style.background = policyColour(first?.policy ?? '', page.theme)
+      const least = element('b')
+      least.style.left = `${(leastBytes / most) * 100}%`
+      const text = `${formatBytes(leastBytes)} in use, ${first?.peakBytes == null ? '–' : formatBytes(first.peakBytes)} reserved`
+      bars.append(element('span', {}, tab), element('span', { class: 'track' }, bar, least), element('span', {}, text))
+    }
+    byId('ranks-bars').replaceChildren(bars)
+  }
+}
