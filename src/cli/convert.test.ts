@@ -90,7 +90,7 @@ describe('convert', () => {
   test('replaces a file only with --force', () => {
     const path = inFolder('there.csv')
     writeFileSync(path, 'mine')
-    assert.match(refused('convert', RMM, '-o', path), /there\.csv: the file exists; --force replaces it/)
+    assert.match(refused('convert', RMM, '-o', path), /there\.csv exists; --force replaces it/)
     assert.equal(readFileSync(path, 'utf8'), 'mine')
     converted([RMM, '-o', path, '--force'])
     assert.match(readFileSync(path, 'utf8'), /^block,/)
@@ -111,7 +111,7 @@ describe('convert', () => {
       ],
       [/-o -: name the format by --to: pickle, json, csv, perfetto, pprof, collapsed/, RMM, '-o', '-'],
       [/--to: there is no 'png'/, RMM, '-o', inFolder('x.csv'), '--to', 'png'],
-      [/is a directory; name a file/, RMM, '-o', folder, '--to', 'csv'],
+      [/is a folder; name a file/, RMM, '-o', folder, '--to', 'csv'],
       [/there is no such folder/, RMM, '-o', inFolder('no/x.csv')],
       [/empty\.csv: holds no events/, empty, '-o', inFolder('x.csv')],
       [/rmm.*: no call stacks were recorded, since RMM logs none/, RMM, '-o', inFolder('x.pb.gz')],
@@ -126,7 +126,7 @@ describe('convert', () => {
     for (const [message, ...args] of wrong) assert.match(refused('convert', ...args), message)
     // The superuser may write anywhere.
     if (process.getuid?.() !== 0) {
-      assert.match(refused('convert', RMM, '-o', join(locked, 'x.csv')), /no permission to write there/)
+      assert.match(refused('convert', RMM, '-o', join(locked, 'x.csv')), /no permission to write/)
     }
     chmodSync(locked, 0o755)
     assert.deepEqual(

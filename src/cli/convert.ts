@@ -14,7 +14,7 @@ import type { Trace } from '../trace/trace.js'
 import { STATUS, UsageError } from './exit.js'
 import { type Condition, heldConditions, parseCondition } from './fail-if.js'
 import { checkOutput, PIPED, writeOutput } from './output-file.js'
-import { readFile, wholeNumber, withBar } from './recording-input.js'
+import { readFiles, wholeNumber, withBar } from './recording-input.js'
 import { print } from './terminal.js'
 
 /** The options as text, from the command line. */
@@ -62,8 +62,7 @@ export async function convertFile(file: string, given: ConvertArguments): Promis
   }
   if (conditions.length > 0 && format !== 'json') throw new UsageError('--fail-if: needs a .json output, or replay')
   checkOutput(output, force)
-  const recorded = given.gpu === undefined ? {} : { device: wholeNumber(given.gpu, '--gpu', 0, '') }
-  const trace = await withBar(bar => readFile(file, { ...recorded, onProgress: done => bar.update(done, file) }))
+  const [trace] = await readFiles([file], given.gpu)
   checkDevices(trace, given.gpu)
   if (at !== undefined && at >= trace.events) {
     throw new UsageError(`--at: ${trace.file} has events 0 to ${trace.events - 1}, not ${at}`)

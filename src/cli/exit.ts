@@ -50,7 +50,9 @@ export function explain(error: unknown): number {
     // Commander throws errors for --help and --version, too.
     if (error.exitCode === 0) return STATUS.done
     const asked =
-      error.code === 'commander.help' ? 'name a command: info, demo, replay, report, tune, convert or top' : error.message
+      error.code === 'commander.help'
+        ? 'name a command: info, demo, replay, report, why, diff, tune, convert or top'
+        : error.message
     return refuse(`${asked.replace(/^error: |\.$/g, '')}; see cuda-mempool --help`)
   }
   if (error instanceof NoDeviceError)

@@ -69,7 +69,7 @@ describe('help and version', () => {
 
 describe('a wrong command line is refused in one line', () => {
   const wrong: [string, string[], RegExp, NodeJS.ProcessEnv?][] = [
-    ['no command', [], /name a command: info, demo, replay, report, tune, convert or top/],
+    ['no command', [], /name a command: info, demo, replay, report, why, diff, tune, convert or top/],
     ['an unknown command', ['inof'], /unknown command 'inof'.*info/],
     ['an unknown option', ['demo', '--fast'], /unknown option '--fast'/],
     ['an argument too many', ['demo', 'now'], /too many arguments/],
@@ -214,7 +214,7 @@ describe('replay', () => {
     assert.equal(cli(['replay', RECORDING, ...options, '--policy', 'driver-malloc']).status, 0)
     const impossible = cli(['replay', RECORDING, '--capacity', '100MiB'])
     assert.equal(impossible.status, 1)
-    assert.match(impossible.stdout, /\n✗ No allocator can do this in 100 MiB: 187\.12 MiB are needed\.\n\nnext: /)
+    assert.match(impossible.stdout, /\n✗ No allocator can do this in 100 MiB: 187\.12 MiB are needed\.\n\nNext: /)
   })
 })
 

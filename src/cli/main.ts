@@ -20,6 +20,7 @@ const DEVICE_HELP = "auto, simulated or a GPU's number; auto is GPU 0, or the si
 
 const FILE_HELP =
   'PyTorch snapshots (pickle, JSON), torch.profiler traces, RMM or Nsight Systems exports; - is standard input'
+const GPU_HELP = 'the recorded GPU, if a file has several; default the one with the most events'
 const FAIL_IF_HELP = 'exit with status 4 if it holds, like overhead>1.2 or pytorch.peakReservedBytes>3.9GiB'
 
 const STATUSES = `
@@ -78,7 +79,7 @@ program
   .description('compare the memory that a recorded run would need under several allocators')
   .argument('<file...>', FILE_HELP)
   .option(DEVICE, DEVICE_HELP)
-  .option('--gpu <number>', 'the recorded GPU, if a file has several; default the one with the most events')
+  .option('--gpu <number>', GPU_HELP)
   .option('--policy <names>', `some of ${POLICIES.join(', ')}, separated by commas; default all but waiting`)
   .option('--capacity <size>', 'the most bytes that each policy may reserve, like 3.9GiB or 80GB; default no limit')
   .option('--lag <events>', "events of a stream after which its work completes, or 'never'; default 8; not on a GPU")
@@ -91,6 +92,55 @@ program
   .addHelpText('after', RECIPE)
   .action(async (files: string[], options: ReplayArguments) => {
     process.exitCode = await (await import('./replay.js')).replayFiles(files, options)
+  })
+
+program
+  .command('report')
+  .description('write a page that shows where the memory of recorded runs went; it needs no network')
+  .argument('<file...>', 'recordings as for replay; several files, or GPUs of a file, are tabs of one page')
+  .option('-o, --output <page>', 'the page to write; default the name of the first file, with .html')
+  .option('--force', 'replace an existing page')
+  .option('--gpu <number>', 'the recorded GPU, if a file has several; default all')
+  .option('--policy <names>', `some of ${POLICIES.join(', ')}, separated by commas; default all but waiting`)
+  .option('--events <range>', 'only these events, like 1M..2M')
+  .option('--last <events>', 'only the last events, like 500k')
+  .action(async (files: string[], options: ReportArguments) => {
+    process.exitCode = await (await import('./report.js')).reportFiles(files, options)
+  })
+
+program
+  .command('why')
+  .description('tell why a recorded run needed its memory, or ran out of it')
+  .argument('<file>', FILE_HELP)
+  .option('--gpu <number>', GPU_HELP)
+  .action(async (file: string, options: { gpu?: string }) => (await import('./why.js')).why(file, options))
+
+program
+  .command('diff')
+  .description('tell what grew and shrank between two recorded runs, by call stack')
+  .argument('<before>', FILE_HELP)
+  .argument('<after>', 'another')
+  .option('--gpu <number>', GPU_HELP)
+  .action(async (before: string, after: string, options: { gpu?: string }) =>
+    (await import('./diff.js')).diff(before, after, options),
+  )
+
+program
+  .command('tune')
+  .description("try settings of PyTorch's allocator over recorded runs, and print which to set")
+  .argument('<file...>', 'PyTorch memory snapshots, as for replay; several are tuned together')
+  .option('--gpu <number>', GPU_HELP)
+  .option('--capacity <size>', 'the memory that the program may reserve, like 24GiB: whether it fits, and what helps')
+  .option(
+    '--setting <text>',
+    'try this setting, like max_split_size_mb:128, not the usual ones; may be repeated',
+    collected,
+  )
+  .option('--seconds <number>', 'try no further setting after this time')
+  .option('--json', 'print one JSON object')
+  .addHelpText('after', RECIPE)
+  .action(async (files: string[], options: TuneArguments) => {
+    process.exitCode = await (await import('./tune.js')).tuneFiles(files, options)
   })
 
 program
@@ -113,24 +163,6 @@ program
   })
 
 program
-  .command('tune')
-  .description("try settings of PyTorch's allocator over recorded runs, and print which to set")
-  .argument('<file...>', 'PyTorch memory snapshots, as for replay; several are tuned together')
-  .option('--gpu <number>', 'the recorded GPU, if a file has several; default the one with the most events')
-  .option('--capacity <size>', 'the memory that the program may reserve, like 24GiB: whether it fits, and what helps')
-  .option(
-    '--setting <text>',
-    'try this setting, like max_split_size_mb:128, not the usual ones; may be repeated',
-    collected,
-  )
-  .option('--seconds <number>', 'try no further setting after this time')
-  .option('--json', 'print one JSON object')
-  .addHelpText('after', RECIPE)
-  .action(async (files: string[], options: TuneArguments) => {
-    process.exitCode = await (await import('./tune.js')).tuneFiles(files, options)
-  })
-
-program
   .command('top')
   .description('watch the pools of a running process, which serve(pool) or CUDA_MEMPOOL_SERVE=1 makes watchable')
   .argument('[process]', 'process id, or path of its socket; default the only process that is served')
@@ -138,19 +170,6 @@ program
   .option('--json', 'print the figures once as one JSON object')
   .action(async (target: string | undefined, options: TopOptions) => (await import('./top.js')).top(target, options))
 
-program
-  .command('report')
-  .description('write a page that shows where the memory of recorded runs went; it needs no network')
-  .argument('<file...>', 'recordings as for replay; several files, or GPUs of a file, are tabs of one page')
-  .option('-o, --output <page>', 'the page to write; default the name of the first file, with .html')
-  .option('--force', 'overwrite an existing page')
-  .option('--gpu <number>', 'the recorded GPU, if a file has several; default all')
-  .option('--policy <names>', `some of ${POLICIES.join(', ')}, separated by commas; default all but waiting`)
-  .option('--events <range>', 'only these events, like 1M..2M')
-  .option('--last <events>', 'only the last events, like 500k')
-  .action(async (files: string[], options: ReportArguments) => {
-    process.exitCode = await (await import('./report.js')).reportFiles(files, options)
-  })
 /** Collects an option that may be given several times. */
 function collected(value: string, before: readonly string[] = []): string[] {
   return [...before, value]

@@ -1,17 +1,35 @@
 // Writes a file of results: beside its place first, then renamed, so that it is whole or not there.
 
 import { once } from 'node:events'
-import { closeSync, existsSync, openSync, renameSync, rmSync, statSync, writeSync } from 'node:fs'
+import {
+  accessSync,
+  closeSync,
+  constants,
+  existsSync,
+  openSync,
+  renameSync,
+  rmSync,
+  statSync,
+  writeSync,
+} from 'node:fs'
+import { dirname } from 'node:path'
 import { UsageError } from './exit.js'
 
 /** Means standard output. */
 export const PIPED = '-'
 
-/** Throws UsageError for an output that must not be replaced, is a folder, or is in no folder. */
+/** Throws UsageError for an output that must not be replaced or cannot be written, before any work is done for it. */
 export function checkOutput(path: string, force: boolean): void {
-  if (path === PIPED || !existsSync(path)) return
-  if (statSync(path).isDirectory()) throw new UsageError(`${path}: is a directory; name a file`)
-  if (!force) throw new UsageError(`${path}: the file exists; --force replaces it`)
+  if (path === PIPED) return
+  const folder = dirname(path)
+  if (!existsSync(folder) || !statSync(folder).isDirectory()) throw new UsageError(`${folder}: there is no such folder`)
+  if (existsSync(path) && statSync(path).isDirectory()) throw new UsageError(`${path} is a folder; name a file with -o`)
+  if (existsSync(path) && !force) throw new UsageError(`${path} exists; --force replaces it, -o names another file`)
+  try {
+    accessSync(folder, constants.W_OK)
+  } catch {
+    throw new UsageError(`${folder}: no permission to write; name another file with -o`)
+  }
 }
 
 /** Writes all pieces. If it fails, it throws UsageError with one line, and leaves no file behind. */
@@ -44,13 +62,5 @@ function writeWhole(file: number, bytes: Uint8Array): void {
 function readable(path: string, error: unknown): unknown {
   const { code } = error as NodeJS.ErrnoException
   if (code === undefined) return error
-  const reasons: Readonly<Record<string, string>> = {
-    ENOENT: 'there is no such folder',
-    EACCES: 'no permission to write there',
-    EPERM: 'no permission to write there',
-    EROFS: 'the file system is read-only',
-    ENOSPC: 'the disk is full',
-    ENOTDIR: 'part of the path is no folder',
-  }
-  return new UsageError(`${path}: ${reasons[code] ?? `cannot be written (${code})`}`)
+  return new UsageError(`${path}: ${code === 'ENOSPC' ? 'the disk is full' : `cannot be written (${code})`}`)
 }

@@ -10,13 +10,20 @@ import { ProgressBar } from './progress-bar.js'
 export const PIPED = '-'
 const MOST_COUNT = 1_000_000
 
-/** Reads a recording, or standard input. */
-export function readFile(file: string, options: SnapshotOptions): Trace {
-  if (file !== PIPED) return readRecording(file, options)
-  if (process.stdin.isTTY) throw new UsageError(`${PIPED}: standard input is a terminal; pipe a recording into it`)
-  return readPipedRecording(options)
+/** Reads all files, with a bar for those that take long. `gpu` is the recorded device as text. Throws UsageError. */
+export async function readFiles(files: readonly string[], gpu: string | undefined): Promise<Trace[]> {
+  const recorded = gpu === undefined ? {} : { device: wholeNumber(gpu, '--gpu', 0, '') }
+  if (files.filter(file => file === PIPED).length > 1) {
+    throw new UsageError(`${PIPED}: standard input has one recording`)
+  }
+  const traces: Trace[] = []
+  for (const file of files) {
+    traces.push(await withBar(bar => readFile(file, { ...recorded, onProgress: done => bar.update(done, file) })))
+  }
+  return traces
 }
 
+/** Runs `work` with a progress bar, which is gone afterwards. */
 export async function withBar<T>(work: (bar: ProgressBar) => T | Promise<T>): Promise<T> {
   const bar = new ProgressBar()
   try {
@@ -37,4 +44,10 @@ export function wholeNumber(
   const value = /^\d+$/.test(text) ? Number(text) : NaN
   if (value >= least && value <= most) return value
   throw new UsageError(`${option}: '${text}' is no whole number from ${least} to ${most}${alternative}`)
+}
+
+function readFile(file: string, options: SnapshotOptions): Trace {
+  if (file !== PIPED) return readRecording(file, options)
+  if (process.stdin.isTTY) throw new UsageError(`${PIPED}: standard input is a terminal; pipe a recording into it`)
+  return readPipedRecording(options)
 }

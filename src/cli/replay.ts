@@ -8,6 +8,7 @@ import { type DeviceChoice, openDevice } from '../device/open.js'
 import { replayDevices } from '../device/replay-devices.js'
 import { reportJson } from '../report/export/report-json.js'
 import { replayText } from '../report/replay-text.js'
+import { nextLine } from '../report/trace-lines.js'
 import { replay } from '../trace/replay.js'
 import type { ReplayOptions } from '../trace/replay-options.js'
 import { DEFAULT_POLICIES, type NamedPolicy, POLICIES, type Policy, type ReplayReport } from '../trace/replay-result.js'
@@ -15,7 +16,7 @@ import type { Trace } from '../trace/trace.js'
 import { chosenDevice } from './device-option.js'
 import { STATUS, UsageError } from './exit.js'
 import { checkReplayed, heldConditions, parseCondition } from './fail-if.js'
-import { PIPED, readFile, wholeNumber, withBar } from './recording-input.js'
+import { PIPED, readFiles, wholeNumber, withBar } from './recording-input.js'
 import { print } from './terminal.js'
 
 /** The options as text, from the command line. */
@@ -42,17 +43,11 @@ export async function replayFiles(files: readonly string[], given: ReplayArgumen
   const conditions = (given.failIf ?? []).map(parseCondition)
   checkReplayed(conditions, options.policies ?? DEFAULT_POLICIES)
   const choice = chosenDevice(given.device)
-  const recorded = given.gpu === undefined ? {} : { device: wholeNumber(given.gpu, '--gpu', 0, '') }
-  if (files.filter(file => file === PIPED).length > 1)
-    throw new UsageError(`${PIPED}: standard input has one recording`)
   // Held until the end: a GPU's context takes 0.25 s each time its last user releases it.
   using held = openForReplay(choice)
   const opener = (trace: Trace) =>
     replayDevices(trace, held.simulated ? 'simulated' : held.ordinal, options.capacityBytes)
-  const traces: Trace[] = []
-  for (const file of files) {
-    traces.push(await withBar(bar => readFile(file, { ...recorded, onProgress: done => bar.update(done, file) })))
-  }
+  const traces = await readFiles(files, given.gpu)
   let status: number = STATUS.done
   for (const [index, trace] of traces.entries()) {
     const report = await withBar(bar => {
@@ -66,8 +61,7 @@ export async function replayFiles(files: readonly string[], given: ReplayArgumen
     if (held.length > 0) status = STATUS.conditionHeld
     else if (failed(report) && status === STATUS.done) status = STATUS.failedReplay
   }
-  const file = files.find(each => each !== PIPED)
-  if (!given.json && file !== undefined) print(`\nnext: cuda-mempool report ${file}`)
+  if (!given.json && !files.includes(PIPED)) print(`\n${nextLine('report', ...files)}`)
   return status
 }
 

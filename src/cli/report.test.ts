@@ -77,7 +77,7 @@ describe('cuda-mempool report', () => {
     const { own, file } = recording('run.pickle.gz')
     const page = join(own, 'run.html')
     writeFileSync(page, 'mine')
-    refused([file], /run\.html exists; --force overwrites it, -o names another file/)
+    refused([file], /run\.html exists; --force replaces it, -o names another file/)
     assert.equal(readFileSync(page, 'utf8'), 'mine')
     assert.equal(report(file, '--force', '--policy', 'recorded').status, 0)
     assert.ok(readFileSync(page, 'utf8').startsWith('<!doctype html>'))

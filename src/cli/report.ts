@@ -1,7 +1,6 @@
 // `cuda-mempool report`: reads recordings, replays them, and writes one page about all of them.
 
-import { accessSync, constants, existsSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs'
-import { basename, dirname } from 'node:path'
+import { basename } from 'node:path'
 import { replayDevices } from '../device/replay-devices.js'
 import { pageOf, type ReportedTrace } from '../report/page.js'
 import { verdictLines } from '../report/page-text.js'
@@ -11,6 +10,7 @@ import { replay } from '../trace/replay.js'
 import { DEFAULT_POLICIES, type Policy } from '../trace/replay-result.js'
 import type { Trace } from '../trace/trace.js'
 import { STATUS, UsageError } from './exit.js'
+import { checkOutput, writeOutput } from './output-file.js'
 import { wholeNumber, withBar } from './recording-input.js'
 import { policiesOf } from './replay.js'
 import { print } from './terminal.js'
@@ -31,7 +31,9 @@ const RECORDING_ENDINGS = /(\.(pickle|pkl|json|csv|sqlite))?(\.gz)?$/i
 /** Writes the page, prints the verdict and the page's path, and returns the exit status. */
 export async function reportFiles(files: readonly string[], given: ReportArguments): Promise<number> {
   const path = given.output ?? `${files[0].replace(RECORDING_ENDINGS, '')}.html`
-  checkOutput(path, given.force ?? false)
+  if (!/\.html?$/i.test(path)) throw new UsageError(`--output: '${path}' does not end in .html`)
+  const force = given.force ?? false
+  checkOutput(path, force)
   const policies = given.policy === undefined ? DEFAULT_POLICIES : policiesOf(given.policy)
   const traces: Trace[] = []
   for (const file of files) {
@@ -52,7 +54,7 @@ export async function reportFiles(files: readonly string[], given: ReportArgumen
       `the page would have ${megabytes} MB, more than browsers open well; --last 500k or --events 1M..2M makes it smaller`,
     )
   }
-  write(path, page)
+  await writeOutput(path, [page], force)
   for (const { trace, replay: report, tab } of reported) {
     print(style => {
       const [first, ...more] = verdictLines(trace, report)
@@ -104,29 +106,4 @@ function tabOf(trace: Trace, index: number, traces: readonly Trace[]): string {
   const tab = isOneFile ? `device ${trace.device}` : hasOthers ? `${name(trace)}, device ${trace.device}` : name(trace)
   const alike = traces.slice(0, index).filter(other => name(other) === name(trace) && other.device === trace.device)
   return alike.length === 0 ? tab : `${tab} (${alike.length + 1})`
-}
-
-function checkOutput(path: string, force: boolean): void {
-  if (!/\.html?$/i.test(path)) throw new UsageError(`--output: '${path}' does not end in .html`)
-  const folder = dirname(path)
-  if (!existsSync(folder) || !statSync(folder).isDirectory()) throw new UsageError(`${folder}: there is no such folder`)
-  if (existsSync(path) && statSync(path).isDirectory()) throw new UsageError(`${path} is a folder; name a file with -o`)
-  if (existsSync(path) && !force) throw new UsageError(`${path} exists; --force overwrites it, -o names another file`)
-  try {
-    accessSync(folder, constants.W_OK)
-  } catch {
-    throw new UsageError(`${folder}: no permission to write; name another file with -o`)
-  }
-}
-
-/** Writes beside the file first, so that an interrupted run leaves no half page. */
-function write(path: string, page: string): void {
-  const part = `${path}.${process.pid}.part`
-  try {
-    writeFileSync(part, page)
-    renameSync(part, path)
-  } catch (error) {
-    rmSync(part, { force: true })
-    throw new UsageError(`cannot write ${path}: ${(error as Error).message}`)
-  }
 }

@@ -42,12 +42,20 @@ const ASCII: Readonly<Record<string, string>> = {
   '▆': '+',
   '▇': '*',
 }
+/** The letters of charts, by how many of their eight dots there are. */
+const BRAILLE = /[\u2800-\u28ff]/g
+const MANY_DOTS = 5
 const OTHERS = new RegExp(`[${Object.keys(ASCII).join('')}]`, 'g')
 
 /** The text in letters that the locale has; without a locale, in UTF-8. */
 export function inLocale(text: string, env: NodeJS.ProcessEnv = process.env): string {
   const locale = env['LC_ALL'] || env['LC_CTYPE'] || env['LANG'] || 'UTF-8'
-  return /utf-?8/i.test(locale) ? text : text.replace(OTHERS, letter => ASCII[letter])
+  return /utf-?8/i.test(locale) ? text : text.replace(OTHERS, letter => ASCII[letter]).replace(BRAILLE, shade)
+}
+
+function shade(letter: string): string {
+  const dots = [...(letter.charCodeAt(0) & 0xff).toString(2)].filter(bit => bit === '1').length
+  return dots === 0 ? ' ' : dots < MANY_DOTS ? '.' : '#'
 }
 
 /** Writes a result to stdout: plain text, or text in the terminal's style and the locale's letters. */

@@ -11,9 +11,12 @@ import { wrapText } from './table.js'
 
 const MOST_LINES = 5
 const NAME_COLUMNS = 9
+/** Of a file's path and function, which may be of any length. */
+const MOST_SITE_LETTERS = 4096
+const MOST_SHOWN_LETTERS = 160
 
 /** Empty if no request failed. */
-export function outOfMemoryText({ trace }: ReplayReport, { width, paint }: TextStyle): string[] {
+export function outOfMemoryText({ trace }: Pick<ReplayReport, 'trace'>, { width, paint }: TextStyle): string[] {
   const { outOfMemories, failedRequests } = trace
   const last = outOfMemories.at(-1)
   if (last === undefined) return []
@@ -147,13 +150,18 @@ function holdersText({ holders, inUseBytes }: RecordedOutOfMemory, names: Names,
   if (holders.every(holder => holder.site === null && !holder.before)) {
     return wrapText(`Who held it is not recorded: no call stacks. ${names.stacks}.`, width)
   }
+  return ['Held at that moment, by call site:', ...holderLines(holders, inUseBytes, width)].join('\n')
+}
+
+/** A line for each holder, and one for the rest of `inUseBytes`. */
+export function holderLines(holders: readonly Holder[], inUseBytes: number, width: number): string[] {
   const shown = holders.reduce((sum, { bytes }) => sum + bytes, 0)
   const sizes = [...holders.map(({ bytes }) => bytes), inUseBytes - shown].map(formatBytes)
   const columns = Math.max(...sizes.map(size => size.length))
   const line = (size: string, what: string) => row(size.padStart(columns), what, width)
   const lines = holders.map((holder, i) => line(sizes[i], holderText(holder)))
   if (inUseBytes > shown) lines.push(line(sizes[holders.length], 'other places'))
-  return ['Held at that moment, by call site:', ...lines].join('\n')
+  return lines
 }
 
 export function holderText({ site, through, before, blocks }: Holder): string {
@@ -197,6 +205,8 @@ function row(name: string, text: string, width: number): string {
   return start + wrapText(text, width - start.length).replaceAll('\n', `\n${indent}`)
 }
 
-function siteText(site: string): string {
-  return printable(shortPath(site))
+/** A frame as a terminal may show it, with the end of its path, and cut if it is very long. */
+export function siteText(site: string): string {
+  const text = printable(shortPath(site.slice(-MOST_SITE_LETTERS)))
+  return text.length > MOST_SHOWN_LETTERS ? `…${text.slice(1 - MOST_SHOWN_LETTERS)}` : text
 }

@@ -11,7 +11,7 @@ const VARIABLE = 'PYTORCH_CUDA_ALLOC_CONF'
 const WORTH = 0.01
 
 /** The settings that a recording was made with; null for a recording of another allocator. */
-export function recordedSettings({ trace }: ReplayReport): string | null {
+export function recordedSettings({ trace }: Pick<ReplayReport, 'trace'>): string | null {
   if (trace.recorder === 'RMM') return 'Recorded from RMM.'
   if (trace.recorder === 'CUDA') return "Recorded from CUDA's own allocation calls."
   if (trace.recorder === 'cuda-mempool') return 'Recorded from a pool of cuda-mempool.'

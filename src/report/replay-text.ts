@@ -35,7 +35,8 @@ export function replayText(report: ReplayReport, style: TextStyle): string {
   ].join('\n\n')
 }
 
-function headOf(report: ReplayReport, width: number, paint: Paint): string {
+/** The name of the recording, and what it contains. */
+export function headOf(report: Pick<ReplayReport, 'trace'>, width: number, paint: Paint): string {
   const { trace } = report
   const streams = trace.streams === 1 ? 'one stream' : `${trace.streams} streams`
   const allocations = `${formatCount(trace.allocations)} ${trace.allocations === 1 ? 'allocation' : 'allocations'}`
@@ -47,7 +48,7 @@ function headOf(report: ReplayReport, width: number, paint: Paint): string {
 }
 
 /** The parts of a run that the recording does not contain. */
-function warningsOf({ trace }: ReplayReport): string[] {
+function warningsOf({ trace }: Pick<ReplayReport, 'trace'>): string[] {
   const { initial, device, otherDevices } = trace
   const lines: string[] = []
   if (otherDevices.length > 0) {

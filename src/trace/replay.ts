@@ -1,7 +1,7 @@
 // Replays a trace under several policies, and reports the memory and time of each.
 
 import { describe } from '../base/bytes.js'
-import { failedEvents, type RecordedOutOfMemory, recordedOutOfMemories } from './failures/out-of-memory.js'
+import type { RecordedOutOfMemory } from './failures/out-of-memory.js'
 import { leastCapacity } from './least-capacity.js'
 import { MOST_REPLAYED_STREAMS } from './modelled-work.js'
 import { recordedPlacements } from './placements/recorded-placements.js'
@@ -10,9 +10,10 @@ import { isModelOfPytorch, poolPolicyOf } from './pytorch/policy-name.js'
 import { pytorchRun, pytorchServes } from './pytorch/pytorch-run.js'
 import type { ReplayDevice } from './replay-device.js'
 import { type ReplayOptions, type Settings, settingsOf } from './replay-options.js'
-import type { InitialBlocks, Policy, ReplayReport, ReplayRun } from './replay-result.js'
+import type { Policy, ReplayReport, ReplayRun } from './replay-result.js'
 import { emptyRun, ratios } from './run-figures.js'
 import type { Trace } from './trace.js'
+import { traceFigures } from './trace-figures.js'
 
 const OPEN_HINT = 'such as replayDevices(trace)'
 
@@ -38,7 +39,7 @@ export async function replay(
   const probe = opened(open)
   const device = { name: probe.name, simulated: probe.simulated }
   probe.close()
-  const outOfMemories = recordedOutOfMemories(trace)
+  const figures = traceFigures(trace)
   const runs: ReplayRun[] = []
   const total = settings.policies.length
   const parts = settings.leastCapacity ? 2 : 1
@@ -48,28 +49,12 @@ export async function replay(
     // Lets Node draw a progress bar and handle an interrupt between passes.
     await new Promise(resolve => setImmediate(resolve))
     const run = await runOf(policy, trace, open, device.simulated, settings, share => progress(share / parts))
-    const least = settings.leastCapacity ? await leastOf(run, trace, open, settings, outOfMemories.at(-1)) : {}
+    const least = settings.leastCapacity ? await leastOf(run, trace, open, settings, figures.outOfMemories.at(-1)) : {}
     runs.push({ ...run, ...least })
   }
   settings.onProgress(1, 'done')
   return {
-    trace: {
-      file: trace.file,
-      device: trace.device,
-      otherDevices: trace.otherDevices,
-      recorder: trace.recorder,
-      settings: trace.settings,
-      events: trace.events,
-      streams: trace.eventStreams,
-      spanSeconds: trace.spanSeconds,
-      peakRequestedBytes: trace.peakRequestedBytes,
-      peakWithFailedBytes: trace.peakWithFailedBytes,
-      recordedPeakReservedBytes: trace.recordedPeakReservedBytes,
-      allocations: trace.allocations,
-      initial: initialOf(trace),
-      failedRequests: failedEvents(trace).length,
-      outOfMemories,
-    },
+    trace: figures,
     device,
     lag: device.simulated ? (settings.lag === Infinity ? 'never' : settings.lag) : null,
     capacityBytes: Number.isFinite(settings.capacityBytes) ? settings.capacityBytes : null,
@@ -111,13 +96,6 @@ async function servesLast(
   if (capacityBytes >= neededBytes && (await serves(capacityBytes))) return true
   if (capacityBelowBytes === null) return null
   return capacityBelowBytes - 1 >= neededBytes && (await serves(capacityBelowBytes - 1)) ? null : false
-}
-
-function initialOf({ blocks }: Trace): InitialBlocks {
-  return {
-    blocks: blocks.initial,
-    bytes: blocks.bytes.subarray(0, blocks.initial).reduce((sum, each) => sum + each, 0),
-  }
 }
 
 function checkTrace(trace: unknown): asserts trace is Trace {

@@ -1,0 +1,81 @@
+// Lines that several reports on a recording share: what it does not contain, and the command to type next.
+
+import type { Trace } from '../trace/trace.js'
+import { formatCount } from './number-format.js'
+import { wrapText } from './table.js'
+
+const SAFE_WORD = /^[\w@%+=:,./-]+$/
+/** Colours and emphasis, which take no columns. */
+// biome-ignore lint/suspicious/noControlCharactersInRegex: terminal escapes begin with it
+const ESCAPE = /(\x1b\[[0-9;]*m)/
+
+/** What a trace cannot tell, one sentence each. */
+export function gapsOf(trace: Trace): string[] {
+  const gaps: string[] = []
+  const { dropped, skippedEvents, timesGoBack, stacks } = trace
+  if (dropped !== null && dropped > 0)
+    gaps.push(`The recording lost ${counted(dropped, 'event')}; figures may be too low.`)
+  if (skippedEvents > 0) gaps.push(`${counted(skippedEvents, 'event')} of unknown kinds were left out.`)
+  if (timesGoBack > 0) gaps.push(`The clock of the recording goes back ${counted(timesGoBack, 'time')}.`)
+  if (stacks.count === 1) gaps.push(`The recording has no call stacks. ${stackHint(trace)}`)
+  return gaps
+}
+
+/** How call stacks are recorded. */
+export function stackHint({ recorder }: Pick<Trace, 'recorder'>): string {
+  return recorder === 'PyTorch'
+    ? 'torch.cuda.memory._record_memory_history() records them unless its context is None.'
+    : 'recorded(pool, { stacks: true }) records them.'
+}
+
+/** The command to type next, for a shell. */
+export function nextLine(command: string, ...files: readonly string[]): string {
+  return ['Next: cuda-mempool', command, ...files.map(inShell)].join(' ')
+}
+
+/** A file name as a word of a shell. */
+function inShell(file: string): string {
+  if (SAFE_WORD.test(file)) return file
+  const printable = file.replace(/\p{Cc}/gu, '?')
+  return `'${printable.replaceAll("'", "'\\''")}'`
+}
+
+/** `1 event`, `2,000 events` */
+export function counted(count: number, what: string): string {
+  return `${formatCount(count)} ${what}${count === 1 ? '' : 's'}`
+}
+
+/** Text with every line in at most `width` columns: wrapped between words, and within words that are longer. */
+export function fitted(text: string, width: number): string {
+  return text
+    .split('\n')
+    .flatMap(line => (line.replace(new RegExp(ESCAPE, 'g'), '').length <= width ? [line] : broken(line, width)))
+    .join('\n')
+}
+
+function broken(line: string, width: number): string[] {
+  const lines: string[] = []
+  let last = ''
+  let columns = 0
+  for (const part of line.split(ESCAPE)) {
+    if (ESCAPE.test(part)) {
+      last += part
+      continue
+    }
+    for (const letter of part) {
+      if (columns === width) {
+        lines.push(last)
+        last = ''
+        columns = 0
+      }
+      last += letter
+      columns++
+    }
+  }
+  return [...lines, last]
+}
+
+/** Sentences as wrapped lines. */
+export function sentences(lines: readonly string[], width: number): string {
+  return lines.map(line => wrapText(line, width)).join('\n')
+}

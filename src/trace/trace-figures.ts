@@ -1,0 +1,31 @@
+import { failedEvents, recordedOutOfMemories } from './failures/out-of-memory.js'
+import type { InitialBlocks, ReplayReport } from './replay-result.js'
+import type { Trace } from './trace.js'
+
+/** The figures of a trace that need no replay. */
+export function traceFigures(trace: Trace): ReplayReport['trace'] {
+  return {
+    file: trace.file,
+    device: trace.device,
+    otherDevices: trace.otherDevices,
+    recorder: trace.recorder,
+    settings: trace.settings,
+    events: trace.events,
+    streams: trace.eventStreams,
+    spanSeconds: trace.spanSeconds,
+    peakRequestedBytes: trace.peakRequestedBytes,
+    peakWithFailedBytes: trace.peakWithFailedBytes,
+    recordedPeakReservedBytes: trace.recordedPeakReservedBytes,
+    allocations: trace.allocations,
+    initial: initialOf(trace),
+    failedRequests: failedEvents(trace).length,
+    outOfMemories: recordedOutOfMemories(trace),
+  }
+}
+
+function initialOf({ blocks }: Trace): InitialBlocks {
+  return {
+    blocks: blocks.initial,
+    bytes: blocks.bytes.subarray(0, blocks.initial).reduce((sum, each) => sum + each, 0),
+  }
+}
