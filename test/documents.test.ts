@@ -162,8 +162,10 @@ describe('command lines', () => {
   )
   const commands = [...lines.trim().split('\n'), ...inProse].flatMap(line => line.split(' && '))
 
-  test('are of three kinds', () => {
-    for (const command of commands) assert.match(command, /^(npx cuda-mempool [a-z]+|node (--test )?dist\/|npm )/)
+  test('are of four kinds', () => {
+    for (const command of commands) {
+      assert.match(command, /^(npx cuda-mempool [a-z]+|node (--test )?dist\/|npm |export PYTORCH_)/)
+    }
   })
 
   test('of cuda-mempool name commands, options and files that there are', () => {

@@ -67,8 +67,8 @@ describe('a recording that ends in an out of memory', () => {
     assert.match(text, /No allocator can serve this run and the requests that failed in less than 1\.99 GiB\./)
     assert.equal(answer(lines, 'PyTorch, default'), 'no')
     assert.equal(answer(lines, 'cuda-mempool'), 'yes')
-    assert.equal(answer(lines, 'PyTorch, expandable'), 'maybe')
-    assert.match(text, /might have served the request that failed with expandable_segments:True: that depends on the/)
+    assert.equal(answer(lines, 'PyTorch, expandable'), 'yes')
+    assert.match(text, /PyTorch served the request that failed with expandable segments/)
     assert.match(text, /The replay of PyTorch, default put 435 of 435 allocations on the recorded address/)
   })
 

@@ -149,7 +149,7 @@ describe('replay', () => {
 
   test('the text is a table that names the device', () => {
     const shown = printed(['replay', RECORDING])
-    assert.ok(shown.endsWith(`\nnext: cuda-mempool report ${RECORDING}\n`))
+    assert.ok(shown.endsWith(`\nNext: cuda-mempool report ${RECORDING}\n`))
     assert.match(shown, /simulated GPU, no GPU was used/)
     assert.match(shown, /^PyTorch as recorded +– +198 MiB/m)
     assert.match(shown, /^PyTorch, default +190 MiB +198 MiB/m)

@@ -9,7 +9,7 @@ import { explain, UsageError } from './exit.js'
 import type { InfoOptions } from './info.js'
 import type { ReplayArguments } from './replay.js'
 import type { ReportArguments } from './report.js'
-import type { TopOptions } from './top.js'
+import type { TopOptions } from './top/top.js'
 import type { TuneArguments } from './tune.js'
 
 const PACKAGE = new URL('../../../package.json', import.meta.url)
@@ -168,7 +168,9 @@ program
   .argument('[process]', 'process id, or path of its socket; default the only process that is served')
   .option('--once', 'print the figures once and end; the same without a terminal')
   .option('--json', 'print the figures once as one JSON object')
-  .action(async (target: string | undefined, options: TopOptions) => (await import('./top.js')).top(target, options))
+  .action(async (target: string | undefined, options: TopOptions) =>
+    (await import('./top/top.js')).top(target, options),
+  )
 
 /** Collects an option that may be given several times. */
 function collected(value: string, before: readonly string[] = []): string[] {

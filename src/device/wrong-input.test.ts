@@ -5,7 +5,7 @@ import { describe, it } from 'node:test'
 import { MiB } from '../base/bytes.js'
 import { withFallback } from '../pool/wrappers/fallback.js'
 import { limited } from '../pool/wrappers/limited.js'
-import { recorded } from '../trace/recorder.js'
+import { recorded } from '../trace/recording/recorder.js'
 import { openDevice } from './open.js'
 
 const typeError = (message: RegExp) => ({ name: 'TypeError', message })
@@ -66,7 +66,10 @@ describe('a wrong call', () => {
     const pool = device.createPool()
     const stack = { stack: true } as object
     assert.throws(() => recorded(pool, stack), typeError(/recorded: unknown option 'stack'; the options are stacks/))
-    assert.throws(() => recorded(pool, { stacks: 1 as never }), typeError(/stacks must be true or false, not 1/))
+    assert.throws(
+      () => recorded(pool, { stacks: '8' as never }),
+      typeError(/stacks must be true, false or a number of frames, not '8'/),
+    )
   })
 
   it('a size or a stream of the wrong type is refused by name', () => {

@@ -1,4 +1,4 @@
-// What grew and shrank between two recordings at their peaks, as text.
+// The memory that grew and shrank between the peaks of two recordings, as text.
 
 import { formatBytes } from '../base/bytes.js'
 import { curvesOf } from '../trace/analysis/curves.js'

@@ -1,4 +1,4 @@
-// Lines that several reports on a recording share: what it does not contain, and the command to type next.
+// Lines that several reports on a recording share: its gaps, and the command to type next.
 
 import type { Trace } from '../trace/trace.js'
 import { formatCount } from './number-format.js'
@@ -9,7 +9,7 @@ const SAFE_WORD = /^[\w@%+=:,./-]+$/
 // biome-ignore lint/suspicious/noControlCharactersInRegex: terminal escapes begin with it
 const ESCAPE = /(\x1b\[[0-9;]*m)/
 
-/** What a trace cannot tell, one sentence each. */
+/** The gaps of a recording, one sentence each. */
 export function gapsOf(trace: Trace): string[] {
   const gaps: string[] = []
   const { dropped, skippedEvents, timesGoBack, stacks } = trace

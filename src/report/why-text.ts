@@ -16,7 +16,7 @@ import { counted, fitted, gapsOf, nextLine, sentences } from './trace-lines.js'
 
 const CHART_ROWS = 8
 const HOLDERS = 8
-/** Less than this left behind by each step is no leak. */
+/** A step that leaves behind less than this does not leak. */
 const LEAST_LEAK_BYTES = 512
 
 /** The whole text in lines of at most `width` columns, but for the command to type next. */

@@ -14,7 +14,7 @@ export {
   type SnapshotOptions,
 } from './pytorch/pytorch-snapshot.js'
 export { pickleSnapshot } from './pytorch/pytorch-snapshot-writer.js'
-export { RecordedPool, type RecorderOptions, recorded } from './recorder.js'
+export { RecordedPool, type RecorderOptions, recorded } from './recording/recorder.js'
 export { replay } from './replay.js'
 export type { ReplayDevice } from './replay-device.js'
 export type { ReplayOptions } from './replay-options.js'

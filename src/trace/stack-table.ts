@@ -57,7 +57,7 @@ export class StackTable {
   }
 
   /**
-   * The number of the stack `items[from]` to `items[to - 1]`, innermost frame first; -1 if an item is no FrameEntry.
+   * The number of the stack `items[from]` to `items[to - 1]`, innermost frame first; -1 if an item is not a FrameEntry.
    */
   number(items: readonly unknown[], from = 0, to = items.length): number {
     const depth = to - from
@@ -98,7 +98,7 @@ export class StackTable {
     }
   }
 
-  /** The node below `parent` for a frame, which is made if there is none. */
+  /** The node below `parent` for a frame, made at its first use. */
   private child(parent: number, frame: number): number {
     let place = this.placeOf(parent, frame)
     let node = this.places[place]

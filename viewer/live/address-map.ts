@@ -1,4 +1,4 @@
-// The address map of a pool as cells, each of which shows the state that most of its bytes have.
+// The address map of a pool as cells, each in the state of most of its bytes.
 
 import type { PoolSnapshot } from '../../src/pool/caching/snapshot.js'
 
@@ -14,7 +14,7 @@ const STATES: Readonly<Record<string, number>> = {
 }
 const UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB']
 
-/** The state of each of `count` cells, over all memory in the order of addresses; addresses without memory are left out. */
+/** The states of `count` cells over all memory in the order of addresses. Addresses without memory are left out. */
 export function mapCells({ ranges }: PoolSnapshot, count: number): { cells: Uint8Array; bytes: number } {
   const blocks = [...ranges]
     .sort((a, b) => a.base - b.base)

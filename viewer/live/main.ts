@@ -34,7 +34,7 @@ function element<Name extends keyof HTMLElementTagNameMap>(
   return made
 }
 
-/** What the page shows of one pool. */
+/** The part of the page about one pool. */
 class PoolCard {
   readonly section = element('section')
   private readonly figures = element('dl')

@@ -6,7 +6,8 @@ import type { ReplayReport } from '../../trace/replay-result.js'
  */
 export const REPORT_SCHEMA_VERSION = 1
 
-/** The report of a replay as JSON on one line. `docs/replay-report.schema.json` describes it. */
+/** The report of a replay, without placements, as JSON on one line. `docs/replay-report.schema.json` describes it. */
 export function reportJson(report: ReplayReport): string {
-  return JSON.stringify({ schemaVersion: REPORT_SCHEMA_VERSION, ...report })
+  const runs = report.runs.map(({ placements: _, ...figures }) => figures)
+  return JSON.stringify({ schemaVersion: REPORT_SCHEMA_VERSION, ...report, runs })
 }

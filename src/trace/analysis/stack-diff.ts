@@ -1,11 +1,11 @@
-// What two recordings hold at their peaks, by call stack. Lines move when a program changes, so stacks are compared
-// by files and functions.
+// The memory that two recordings hold at their peaks, by call stack. Lines move when a program changes, so
+// stacks are compared by files and functions.
 
 import { siteOf } from '../failures/holders.js'
 import { type Frame, stackFrames, type Trace } from '../trace.js'
 import { curvesOf, liveAfter } from './curves.js'
 
-/** The memory that one call stack holds at the peaks of two recordings. */
+/** The memory that a call stack holds at the peaks of two recordings. */
 export interface StackDifference {
   /** the line of the program, as `file:line function`, of the later recording if it has the stack; null without one */
   readonly site: string | null
@@ -17,7 +17,7 @@ export interface StackDifference {
   readonly blocks: readonly [number, number]
 }
 
-/** What grew and shrank between two recordings. */
+/** The memory that grew and shrank between two recordings. */
 export interface TraceDifference {
   /** requested bytes at the peak of the first recording, and of the second */
   readonly peakBytes: readonly [number, number]

@@ -3,9 +3,9 @@
 import { describe } from '../../base/bytes.js'
 import { type Annotation, BEFORE, type Trace } from '../trace.js'
 
-/** A step is left behind by what is still held after so many further steps. */
+/** A step leaves behind the blocks that are still held after this number of further steps. */
 const LATER_STEPS = 2
-/** PyTorch writes the first by itself, and the second in a profiled run. */
+/** PyTorch always writes the first, and the second in a profiled run. */
 const USUAL_STEPS = [/^Optimizer\.step#/, /^ProfilerStep#/]
 
 /** One step of a training run: from the end of the step before, or the first event. */
@@ -24,14 +24,14 @@ export interface Step {
 export interface Steps {
   /** the annotations whose ends are the ends of steps, such as `Optimizer.step#AdamW.step` */
   readonly name: string
-  /** the steps in their order; what follows the last is not a step */
+  /** the steps in their order, without the events after the last */
   readonly steps: readonly Step[]
 }
 
 /**
  * The steps of a recording by its annotations: those that `pattern` finds, by default those of an optimizer, else
- * those of a profiler. Of several optimizers, the one with most steps counts. Null without such annotations. Throws
- * TypeError if `pattern` is no regular expression.
+ * those of a profiler. Of several optimizers, the optimizer with most steps counts. Null without such annotations.
+ * Throws TypeError if `pattern` is not a regular expression.
  */
 export function stepsOf(trace: Trace, pattern?: RegExp): Steps | null {
   if (pattern !== undefined && !(pattern instanceof RegExp)) {

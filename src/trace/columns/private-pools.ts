@@ -1,4 +1,4 @@
-// Which private pool a block is from. Older versions of PyTorch tell it only for the segments at the end of a recording.
+// The private pool of each block. Older versions of PyTorch name it only for the segments at the end of a recording.
 
 import { Action } from '../trace.js'
 import type { EventColumns } from './event-columns.js'

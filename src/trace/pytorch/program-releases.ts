@@ -1,5 +1,5 @@
-// Which memory a program gave back itself, by torch.cuda.empty_cache(). A recording does not tell it from what the
-// allocator gave back because its limit was reached, so it is inferred from a replay of the recording as it was made.
+// The memory that a program gave back itself, by torch.cuda.empty_cache(). A recording shows these releases like those
+// of the allocator at its limit. So they are inferred from a replay of the recording with its own settings.
 
 import { Action, type Trace } from '../trace.js'
 import type { PlacementPolicy } from './model/policy-blocks.js'

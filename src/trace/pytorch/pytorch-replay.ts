@@ -4,8 +4,8 @@
 // with the option `failedFrom`, because blocks after it get other addresses then.
 //
 // A recording made with other settings has no addresses for the policy. Where it gave memory back, the policy gives
-// back all it can, as PyTorch does then. With the option `programReleases` the policy decides by itself when to give
-// memory back, and does so besides only where the program asked for it.
+// back all it can, as PyTorch does then. With the option `programReleases` the policy gives memory back where it
+// decides to, and where the program asked for it.
 
 import type { LatencyMeter } from '../latency.js'
 import type { PlacementCollector } from '../placements/placements.js'
@@ -58,11 +58,11 @@ interface PytorchReplayOptions {
   readonly capacityBytes?: number
   /** the program's own limit, as torch.cuda.set_per_process_memory_fraction sets it; default none */
   readonly limitBytes?: number
-  /** where the program gave memory back; the policy then follows no other recorded release. By default it follows all */
+  /** where the program gave memory back; the policy then ignores other recorded releases; default: it follows all */
   readonly programReleases?: ReadonlySet<number>
   /** called before the first event of each run of events that give memory back */
   readonly onGiveBack?: (event: number, policy: PlacementPolicy) => void
-  /** the event from which on requests that failed in the recording are made, too, and freed at once; default none */
+  /** from this event on, requests that failed in the recording are made, too, and freed at once; default none */
   readonly failedFrom?: number
   /** whether to stop at the first failure; default false */
   readonly stopsAtFailure?: boolean
@@ -93,7 +93,7 @@ class Replay {
   private exact = 0
   /** whether every block so far has the recorded address */
   private isExact: boolean
-  /** what PyTorch had reserved after the events so far */
+  /** bytes that PyTorch had reserved after the events so far */
   private recordedBytes = 0
   private reservedAlike = 0
   /** freed blocks that another stream still uses */

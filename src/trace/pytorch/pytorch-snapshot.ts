@@ -22,7 +22,7 @@ export interface SnapshotOptions {
   readonly onProgress?: (fraction: number) => void
 }
 
-/** Allocators of which our writer notes that they were recorded. */
+/** The allocators that our writer names as recorded. */
 const RECORDERS: readonly Trace['recorder'][] = ['cuda-mempool', 'RMM', 'CUDA']
 const PICKLE_SHARE = 0.9
 const STANDARD_INPUT = 'standard input'
@@ -30,7 +30,7 @@ const RECORDING_HINT = 'record with torch.cuda.memory._record_memory_history() b
 
 /**
  * Reads the trace of one device from a snapshot file. Events of unknown kinds are left out, and counted in
- * `skippedEvents`. Throws FormatError, starting with the path, for a file that cannot be read, is no snapshot, is
+ * `skippedEvents`. Throws FormatError, starting with the path, for a file that cannot be read, is not a snapshot, is
  * damaged, or holds no events. Throws TypeError or RangeError for a bad argument or option.
  */
 export function readSnapshot(path: string, options: SnapshotOptions = {}): Trace {
@@ -49,7 +49,7 @@ export function readSnapshots(path: string, options: Omit<SnapshotOptions, 'devi
   return withName(path, () => parseSnapshots(readSnapshotFile(path), path, options))
 }
 
-/** Like `readSnapshot`, for what is piped into this process. */
+/** Like `readSnapshot`, for standard input. */
 export function readPipedSnapshot(options: SnapshotOptions = {}): Trace {
   return withName(STANDARD_INPUT, () => parseSnapshot(readStandardInput(), STANDARD_INPUT, options))
 }
@@ -99,7 +99,7 @@ class Snapshot {
     this.traces = list(this.contents['device_traces'] ?? [], 'device_traces')
   }
 
-  /** The trace of a device; devices must be asked for by rising number. Throws FormatError if it has no events. */
+  /** The trace of a device; the calls must name devices by rising number. Throws FormatError if it has no events. */
   traceOf(device: number): Trace {
     const { events, contents, traces } = this
     const place = `device_traces[${device}]`

@@ -5,7 +5,7 @@ import { existsSync, readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import { readSnapshot } from './pytorch-snapshot.js'
 
-/** What PyTorch counted in a run. */
+/** The counters of PyTorch after a run. */
 export interface RecordedFigures {
   readonly name: string
   readonly settings: string

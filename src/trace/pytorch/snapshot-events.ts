@@ -119,13 +119,13 @@ export class SnapshotEvents {
   readonly list = (items: readonly unknown[], from: number, to: number): unknown =>
     items[from] instanceof FrameEntry && to - from < PICKLE_BATCH ? this.folded(items, from, to) : undefined
 
-  /** Adds an event of a JSON snapshot; returns null if `value` is no event. */
+  /** Adds an event of a JSON snapshot; null if `value` is not an event. */
   json(value: unknown): number | null {
     if (!isDictionary(value) || value['action'] === undefined) return null
     return this.event(value, this.entries(value['frames']))
   }
 
-  /** The number of a block's list of frames; 0 if it is no list of frames. */
+  /** The number of a block's list of frames; 0 if it is not a list of frames. */
   readonly stackOf = (frames: unknown): number => {
     if (!Array.isArray(frames)) return Math.max(0, this.stack(frames))
     let number = this.long.get(frames)
@@ -207,7 +207,7 @@ export class SnapshotEvents {
     return this.stacks[number]
   }
 
-  /** The number of an event's list of frames, -1 if it is no list of frames. */
+  /** The number of an event's list of frames, -1 if it is not a list of frames. */
   private stack(frames: unknown): number {
     if (frames instanceof FoldedStack) return frames.number
     if (frames === undefined || frames === null) return 0

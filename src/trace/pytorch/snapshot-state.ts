@@ -5,7 +5,7 @@ import type { AnnotationMark } from '../columns/annotations.js'
 import type { FinalBlock, FinalSegment, FinalState } from '../trace-builder.js'
 import { dictionary, list, whole } from './data-checks.js'
 
-/** Numbers of what segments and blocks name. */
+/** Numbers of the names in segments and blocks. */
 interface Numbers {
   /** the number of a list of stack frames */
   readonly stackOf: (frames: unknown) => number
@@ -76,7 +76,10 @@ function labelsOf({ tag, user_metadata: metadata }: Record<string, unknown>): { 
   }
 }
 
-/** Of `external_annotations`, the marks of one device, and those that name no device. Throws FormatError naming the first bad place. */
+/**
+ * The marks of `external_annotations` for one device, and those without a device. Throws FormatError naming the first
+ * bad place.
+ */
 export function annotationMarks(value: unknown, device: number): AnnotationMark[] {
   const marks: AnnotationMark[] = []
   list(value ?? [], 'external_annotations').forEach((entry, i) => {

@@ -41,7 +41,7 @@ export function lowerBoundBytes({ bytes, from, to }: Lifetimes): number {
     { at: from[i], change: bytes[i] },
     { at: to[i], change: -bytes[i] },
   ]).flat()
-  // What ends at a moment makes room for what begins there.
+  // A block that ends at a moment makes room for one that begins there.
   moments.sort((a, b) => a.at - b.at || a.change - b.change)
   let live = 0
   let peak = 0

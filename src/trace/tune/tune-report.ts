@@ -71,7 +71,7 @@ export interface TuneReport {
   readonly baseline: string
   /** each setting over all recordings, the best first */
   readonly runs: readonly TuneRun[]
-  /** the settings worth setting, the best first: they need at least 1 % less than `baseline`, or alone fit the capacity */
+  /** settings to recommend, the best first: they need at least 1 % less than `baseline`, or alone fit the capacity */
   readonly advice: readonly TuneRun[]
   /** settings that were not tried for lack of time */
   readonly leftOut: readonly string[]

@@ -46,7 +46,7 @@ test('a setting serves everything at its least capacity, and not 1 % below', asy
   for (const run of advice) assert(run.leastCapacityBytes! <= 0.99 * before.leastCapacityBytes!)
 })
 
-test('what reserves no less and needs no less than better advice is left out', async () => {
+test('a setting is left out if a better one needs and reserves as little', async () => {
   const { advice } = await tune([settingsRecording('convnet-default')])
   const expandable = advice.filter(run => run.settings.includes(EXPANDABLE))
   assert.deepEqual(

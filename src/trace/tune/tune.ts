@@ -43,7 +43,7 @@ export async function tune(traces: readonly Trace[], options: TuneOptions = {}):
   const searches = traces.map(trace => new Search(trace, given.capacityBytes))
   const tried: string[] = []
   for (const [index, settings] of all.entries()) {
-    // What the others are compared with is always tried.
+    // The base of all comparisons is always tried.
     if (index > 0 && performance.now() > end) break
     for (const [number, search] of searches.entries()) {
       given.onProgress((index + number / searches.length) / all.length, settings || 'defaults')
@@ -208,8 +208,8 @@ function combined(settings: string, runs: readonly TuneRun[]): TuneRun {
 }
 
 /**
- * The best runs first: what serves most at the capacity, then what needs least. Of runs that need about the least, those
- * that reserve less without a limit come first, because PyTorch has a smaller cache and fewer retries with them.
+ * The best runs first: those that serve most at the capacity, then those with the least need. Among runs of about the
+ * least need, a run that reserves less without a limit comes first: PyTorch has a smaller cache and fewer retries.
  */
 function ranked(runs: readonly TuneRun[]): TuneRun[] {
   const leastOf = (run: TuneRun) => run.leastCapacityBytes ?? Number.MAX_VALUE
@@ -235,8 +235,8 @@ function isWorth(run: TuneRun, before: TuneRun): boolean {
 }
 
 /**
- * Leaves out runs that need no less than a better run and reserve no less without a limit. Runs with expandable segments
- * and without them do not stand for each other, because not every platform has expandable segments.
+ * Leaves out a run if a better run needs and reserves as little. Runs with expandable segments do not stand for runs
+ * without them, because not every platform has expandable segments.
  */
 function undominated(ranked: readonly TuneRun[]): TuneRun[] {
   const kept: TuneRun[] = []

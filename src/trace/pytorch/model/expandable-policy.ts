@@ -2,7 +2,8 @@
 // default one of pytorch-policy.ts. It makes no driver call.
 //
 // Each stream has one segment for blocks up to 1 MiB and one for larger blocks. A segment is a long range of
-// addresses, which gets memory in pages of 2 MiB or, by default, 20 MiB where it is needed. Parts without memory are blocks, too.
+// addresses, which gets memory in pages of 2 MiB or, by default, 20 MiB where it is needed. Parts without memory are
+// blocks, too.
 // A request takes the best free block; the size of a block counts with the part without memory after it. If no block
 // fits, pages are mapped at the lowest part without memory that, with free neighbours, has room. All free whole pages
 // are unmapped when the capacity is spent.

@@ -76,8 +76,8 @@ const WITHOUT_EFFECT = [
 
 /**
  * Reads settings as PYTORCH_ALLOC_CONF has them, such as 'max_split_size_mb:128,expandable_segments:True'; '' stands
- * for the defaults. `=` may stand for the first `:` of a setting. Settings of pinned memory are passed over. Throws RangeError
- * for text that PyTorch refuses, and for settings beside `backend:cudaMallocAsync`, which that backend ignores.
+ * for the defaults. `=` may stand for the first `:` of a setting. Settings of pinned memory are passed over. Throws
+ * RangeError for text that PyTorch refuses, and for settings that its `backend:cudaMallocAsync` ignores.
  */
 export function parsePytorchSettings(text: string): PytorchSettings {
   if (typeof text !== 'string') throw new TypeError(`PyTorch's settings must be text, not ${describe(text)}`)
@@ -168,7 +168,7 @@ function megabytes(value: string | readonly string[], name: string, least: numbe
   throw wrong(name, `must be a whole number of at least ${least}`, value)
 }
 
-/** Each entry of a list names a size in MiB, or `>` for all above the entry before it. The first one counts below it, too. */
+/** Each entry of a list names a size in MiB, or `>` for all above the last entry. The first counts below it, too. */
 function divisions(value: string | readonly string[], name: string): number[] {
   if (typeof value === 'string') {
     if (isPowerOf2(wholeNumber(value))) return new Array(INTERVALS).fill(wholeNumber(value))

@@ -1,16 +1,16 @@
 // Records a pool for a while without a wrapper. The pool object gets methods of its own in front of those of its
 // class, and loses them at the end. So a pool that is not being recorded pays nothing.
 
-import { UNIT_BYTES } from '../heap/size-classes.js'
-import type { Stream } from '../order/stream.js'
-import type { Allocation } from '../pool/allocation.js'
-import type { DeviceBuffer } from '../pool/buffer.js'
-import { Block } from '../pool/caching/block.js'
-import type { Pool } from '../pool/pool.js'
-import { type TaggedPool, taggedPoolOf } from '../pool/wrappers/tagged.js'
+import { UNIT_BYTES } from '../../heap/size-classes.js'
+import type { Stream } from '../../order/stream.js'
+import type { Allocation } from '../../pool/allocation.js'
+import type { DeviceBuffer } from '../../pool/buffer.js'
+import { Block } from '../../pool/caching/block.js'
+import type { Pool } from '../../pool/pool.js'
+import { type TaggedPool, taggedPoolOf } from '../../pool/wrappers/tagged.js'
+import { Action, type Trace } from '../trace.js'
+import { TraceBuilder } from '../trace-builder.js'
 import { CallStacks } from './call-stacks.js'
-import { Action, type Trace } from './trace.js'
-import { TraceBuilder } from './trace-builder.js'
 
 /** A recording ends here: 2 million events take 100 MB of host memory. */
 const MOST_EVENTS = 2_000_000

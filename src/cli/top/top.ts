@@ -2,8 +2,8 @@
 // every end: by key, by signal, and when the process ends.
 
 import { existsSync, renameSync, writeFileSync } from 'node:fs'
-import type { ProcessStats } from '../live/process-stats.js'
-import { columnsOf, paintOf } from './terminal.js'
+import type { ProcessStats } from '../../live/process-stats.js'
+import { columnsOf, paintOf } from '../terminal.js'
 import { chosenSocket, TopClient } from './top-client.js'
 import { History, type ServedSnapshots, type Shown, topLines } from './top-view.js'
 

@@ -1,9 +1,9 @@
 // The requests of `cuda-mempool top` to a served process.
 
 import { type IncomingMessage, request } from 'node:http'
-import type { ProcessStats } from '../live/process-stats.js'
-import { foreignSocket, type ServedSocket, servedSockets, socketFolder } from '../live/socket-path.js'
-import { UsageError } from './exit.js'
+import type { ProcessStats } from '../../live/process-stats.js'
+import { foreignSocket, type ServedSocket, servedSockets, socketFolder } from '../../live/socket-path.js'
+import { UsageError } from '../exit.js'
 
 const HOW = 'call serve(pool) of cuda-mempool/live in it, or start it with CUDA_MEMPOOL_SERVE=1'
 /** Longer lines come from other servers. */

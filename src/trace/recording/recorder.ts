@@ -2,28 +2,28 @@
 // snapshot for its viewers.
 
 import { writeFileSync } from 'node:fs'
-import { describe } from '../base/bytes.js'
-import { OutOfMemoryError } from '../base/errors.js'
-import { checkOptionNames } from '../base/option-names.js'
-import { UNIT_BYTES } from '../heap/size-classes.js'
-import type { Stream } from '../order/stream.js'
-import type { DeviceBuffer } from '../pool/buffer.js'
-import { Block } from '../pool/caching/block.js'
-import type { Pool } from '../pool/pool.js'
-import { HandedOut } from '../pool/wrappers/handed-out.js'
-import { type TaggedPool, taggedPoolOf } from '../pool/wrappers/tagged.js'
-import { Wrapper } from '../pool/wrappers/wrapper.js'
+import { describe } from '../../base/bytes.js'
+import { OutOfMemoryError } from '../../base/errors.js'
+import { checkOptionNames } from '../../base/option-names.js'
+import { UNIT_BYTES } from '../../heap/size-classes.js'
+import type { Stream } from '../../order/stream.js'
+import type { DeviceBuffer } from '../../pool/buffer.js'
+import { Block } from '../../pool/caching/block.js'
+import type { Pool } from '../../pool/pool.js'
+import { HandedOut } from '../../pool/wrappers/handed-out.js'
+import { type TaggedPool, taggedPoolOf } from '../../pool/wrappers/tagged.js'
+import { Wrapper } from '../../pool/wrappers/wrapper.js'
+import { pickleSnapshot } from '../pytorch/pytorch-snapshot-writer.js'
+import { Action, type Trace } from '../trace.js'
+import { TraceBuilder } from '../trace-builder.js'
 import { CallStacks } from './call-stacks.js'
-import { pickleSnapshot } from './pytorch/pytorch-snapshot-writer.js'
-import { Action, type Trace } from './trace.js'
-import { TraceBuilder } from './trace-builder.js'
 
 /** Options of `recorded()`. */
 export interface RecorderOptions {
   /**
-   * whether to record the call stack of each allocation; default false. True takes as many frames as V8 keeps for
-   * errors (`Error.stackTraceLimit`, 10) less 2, a number that many innermost frames.
-   * A stack takes 5 to 9 µs, most of it V8's capture of frames; compiled code that calls deeply takes longest
+   * whether to record the call stack of each allocation; default false. A number is the most frames of a stack, the
+   * innermost; true is 2 less than `Error.stackTraceLimit`, usually 8. A stack takes 5 to 9 µs, most of it V8's
+   * capture of frames
    */
   readonly stacks?: boolean | number
 }

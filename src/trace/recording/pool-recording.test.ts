@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict'
 import { beforeEach, test } from 'node:test'
-import { KiB, MiB } from '../base/bytes.js'
-import { TestDevice } from '../pool/pool.fixture.js'
-import type { Pool } from '../pool/pool.js'
-import { tagged } from '../pool/wrappers/tagged.js'
+import { KiB, MiB } from '../../base/bytes.js'
+import { TestDevice } from '../../pool/pool.fixture.js'
+import type { Pool } from '../../pool/pool.js'
+import { tagged } from '../../pool/wrappers/tagged.js'
+import { Action, framesOf, type Trace } from '../trace.js'
 import { PoolRecording } from './pool-recording.js'
-import { Action, framesOf, type Trace } from './trace.js'
 
 let device: TestDevice
 beforeEach(() => {

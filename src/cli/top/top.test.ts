@@ -8,16 +8,16 @@ import { join } from 'node:path'
 import { PassThrough } from 'node:stream'
 import { after, afterEach, beforeEach, describe, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
-import { MiB } from '../base/bytes.js'
-import { openDevice } from '../device/open.js'
-import { ask, ownRuntimeFolder } from '../live/live.fixture.js'
-import type { ProcessStats } from '../live/process-stats.js'
-import { type LiveServer, serve } from '../live/serve.js'
-import { tagged } from '../pool/wrappers/tagged.js'
+import { MiB } from '../../base/bytes.js'
+import { openDevice } from '../../device/open.js'
+import { ask, ownRuntimeFolder } from '../../live/live.fixture.js'
+import type { ProcessStats } from '../../live/process-stats.js'
+import { type LiveServer, serve } from '../../live/serve.js'
+import { tagged } from '../../pool/wrappers/tagged.js'
 import { type TopTerminal, top } from './top.js'
 import { History, topLines } from './top-view.js'
 
-const MAIN = fileURLToPath(new URL('./main.js', import.meta.url))
+const MAIN = fileURLToPath(new URL('../main.js', import.meta.url))
 const device = openDevice('simulated')
 after(() => device.close())
 

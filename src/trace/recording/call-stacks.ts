@@ -1,7 +1,7 @@
 // The call stack of each recorded allocation, as a number of a table. V8 takes most of the time for the text of a
 // stack. So a stack is recognised by the positions of its calls, and its text is read the first time only.
 
-import type { StackTable } from './stack-table.js'
+import type { StackTable } from '../stack-table.js'
 
 const FRAME = /^\s*at (?:(.*?) \()?(.*?):(\d+):\d+\)?$/
 /** Frames of the recorder at the top of a stack: `current`, and the method of the pool that calls it. */

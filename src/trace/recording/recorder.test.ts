@@ -1,20 +1,20 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { MiB } from '../base/bytes.js'
-import { OutOfMemoryError } from '../base/errors.js'
-import { Context } from '../driver/context.js'
-import { SimulatedDriver } from '../driver/simulated/simulated-driver.js'
-import { Clocks } from '../order/clocks.js'
-import { Stream } from '../order/stream.js'
-import { CachingPool } from '../pool/caching/caching-pool.js'
-import { parsePoolOptions } from '../pool/caching/options.js'
-import { TestDevice } from '../pool/pool.fixture.js'
-import { tagged } from '../pool/wrappers/tagged.js'
-import { WRAPPERS, type Wrap, wrapperSuite } from '../pool/wrappers/wrapper.suite.js'
-import { parseSnapshot } from './pytorch/pytorch-snapshot.js'
-import { pickleSnapshot } from './pytorch/pytorch-snapshot-writer.js'
+import { MiB } from '../../base/bytes.js'
+import { OutOfMemoryError } from '../../base/errors.js'
+import { Context } from '../../driver/context.js'
+import { SimulatedDriver } from '../../driver/simulated/simulated-driver.js'
+import { Clocks } from '../../order/clocks.js'
+import { Stream } from '../../order/stream.js'
+import { CachingPool } from '../../pool/caching/caching-pool.js'
+import { parsePoolOptions } from '../../pool/caching/options.js'
+import { TestDevice } from '../../pool/pool.fixture.js'
+import { tagged } from '../../pool/wrappers/tagged.js'
+import { WRAPPERS, type Wrap, wrapperSuite } from '../../pool/wrappers/wrapper.suite.js'
+import { parseSnapshot } from '../pytorch/pytorch-snapshot.js'
+import { pickleSnapshot } from '../pytorch/pytorch-snapshot-writer.js'
+import { Action, framesOf, NEVER, type Trace } from '../trace.js'
 import { recorded } from './recorder.js'
-import { Action, framesOf, NEVER, type Trace } from './trace.js'
 
 function openPool() {
   const driver = new SimulatedDriver()
@@ -121,7 +121,13 @@ test('each line that allocates has a stack of its own, the same each time', () =
   )
   assert.equal(new Set([first, second, third]).size, 3)
   assert.equal(lines[0][0].name, 'here')
-  assert.equal(lines[0].length, Error.stackTraceLimit - 2)
+})
+
+test('a stack has 2 frames less than an error', () => {
+  const pool = recorded(openPool(), { stacks: true })
+  const deep = (calls: number): void => (calls > 0 ? deep(calls - 1) : pool.allocate(1000).free())
+  deep(Error.stackTraceLimit)
+  assert.equal(framesOf(pool.trace(), 0).length, Error.stackTraceLimit - 2)
 })
 
 test('a stack has as many frames as the program asks for, and the program keeps its own settings', () => {
