@@ -44,8 +44,12 @@ export class PlaneWriter {
 /** Reads what a PlaneWriter wrote. Throws FormatError for bytes that end too early. */
 export class PlaneReader {
   private at = 0
+  /** A column of zeros takes no bytes, so that its length needs a bound of its own. */
+  mostZeros: number
 
-  constructor(private readonly whole: Uint8Array) {}
+  constructor(private readonly whole: Uint8Array) {
+    this.mostZeros = whole.length
+  }
 
   integers(): Int32Array {
     const { length, planes } = this.head()
@@ -88,8 +92,9 @@ export class PlaneReader {
     const length = new DataView(head.buffer, head.byteOffset).getUint32(0, true)
     const planes = head[4]
     const left = this.whole.length - this.at
-    // A column without planes takes no bytes: it may not be longer than anything that has a place in memory.
-    if (planes > 7 || length * planes > left || length > 2 ** 28) throw new FormatError('the picture ends too early')
+    if (planes > 7 || length * planes > left || (planes === 0 && length > this.mostZeros)) {
+      throw new FormatError('the picture ends too early')
+    }
     return { length, planes }
   }
 

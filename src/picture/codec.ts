@@ -19,6 +19,8 @@ import { NO_PARTS } from './policy-picture.js'
 
 const MAGIC = 'cuda-mempool picture'
 const VERSION = 1
+/** No recording that a page can show has more events or blocks. */
+const MOST_ZEROS = 2 ** 28
 
 /** The picture as bytes, not packed. */
 export function encodePicture(picture: Picture): Uint8Array {
@@ -50,6 +52,7 @@ export function decodePicture(bytes: Uint8Array): Picture {
   const [version, events, count, initial] = head
   if (version !== VERSION) throw new FormatError(`the picture has version ${version}, this viewer reads ${VERSION}`)
   if (head.length !== 4 || initial > count || count < 0) throw damaged('its head')
+  input.mostZeros = Math.min(Math.max(events, count, bytes.length), MOST_ZEROS)
   const kind = sized(input.bytes(), events, 'events')
   const distances = input.integers()
   const timeUs = sized(input.numbers(), events, 'times')
@@ -208,11 +211,13 @@ function readPolicy(input: PlaneReader, described: unknown, count: number): Poli
   if (parts.start.some(start => start > parts.at.length)) throw damaged('parts')
   if (place.some(unit => unit < NOWHERE && FIRST_IN_PARTS - unit >= parts.start.length - 1)) throw damaged('places')
   const [address, at, units] = [input.numbers(), input.numbers(), input.numbers()]
+  sized(at, address.length, 'places of ranges')
+  sized(units, address.length, 'sizes of ranges')
   const ranges = Array.from(address, (each, i) => ({ address: each, at: at[i], units: units[i] }))
   const [start, length] = [input.numbers(), input.numbers()]
   const [from, to] = [input.integers(), input.integers()]
+  for (const column of [length, from, to]) sized<ArrayLike<number>>(column, start.length, 'columns of memory')
   const memory = Array.from(start, (each, i) => ({ at: each, units: length[i], from: from[i] - 1, to: to[i] }))
-  if (memory.some(each => Number.isNaN(each.units + each.from + each.to))) throw damaged('memory')
   return { policy, label, place, parts, ranges, memory, reserved: readCurve(input) }
 }
 
