@@ -6,15 +6,15 @@ import { once } from 'node:events'
 import { setImmediate } from 'node:timers/promises'
 import { Worker } from 'node:worker_threads'
 import { KiB } from '../src/base/bytes.js'
-import { openDevice } from '../src/device/open.js'
 import { serve } from '../src/live/serve.js'
 import { PoolRecording } from '../src/trace/recording/pool-recording.js'
 import { recorded } from '../src/trace/recording/recorder.js'
 import { headline, machineOf, median, save } from './machine.js'
-import { benchmark, optionsOf } from './options.js'
+import { deviceBenchmark, deviceOf, optionsOf } from './options.js'
 import { loopsFor, PER_LIST } from './pool-loops.js'
 
-const values = optionsOf(benchmark('the cached pair of a pool that is served, watched and recorded'))
+const program = deviceBenchmark('the cached pair of a pool that is served, watched and recorded')
+const values = optionsOf(program)
 const TURNS = values.smoke ? 2 : 60
 const BATCHES = values.smoke ? 2 : 60
 const PAIRS = (values.smoke ? 1 : 400) * PER_LIST
@@ -31,7 +31,7 @@ const READER = `
   asked.on('error', () => {})
   parentPort.once('message', () => process.exit())`
 
-const device = openDevice('simulated')
+const device = deviceOf(program)
 const pool = device.createPool()
 const { pairNs } = await loopsFor('live')
 

@@ -24,6 +24,7 @@ export {
   type Latency,
   type Percentiles,
   POLICIES,
+  type NamedPolicy,
   type Policy,
   type ReplayFailure,
   type ReplayReport,
