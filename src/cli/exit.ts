@@ -44,8 +44,8 @@ const EXPECTED = [
   PoolError,
 ]
 
-/** Writes the reason why a command ended to stderr, and returns the exit status. */
-export function explain(error: unknown): number {
+/** Writes the reason why a command ended to stderr, and returns the exit status. `command` is its name, if it has one. */
+export function explain(error: unknown, command?: string): number {
   if (error instanceof CommanderError) {
     // Commander throws errors for --help and --version, too.
     if (error.exitCode === 0) return STATUS.done
@@ -53,7 +53,8 @@ export function explain(error: unknown): number {
       error.code === 'commander.help'
         ? 'name a command: info, demo, replay, report, why, diff, tune, convert or top'
         : error.message
-    return refuse(`${asked.replace(/^error: |\.$/g, '')}; see cuda-mempool --help`)
+    const help = ['cuda-mempool', ...(command === undefined ? [] : [command]), '--help'].join(' ')
+    return refuse(`${asked.replace(/^error: |\.$/g, '')}; see ${help}`)
   }
   if (error instanceof NoDeviceError)
     return refuse(error.message.replace("openDevice('simulated')", '--device simulated'))

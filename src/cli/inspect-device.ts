@@ -21,7 +21,7 @@ export function inspectDevice(choice: DeviceChoice, version: string): DeviceRepo
     device = openDevice(choice === 'auto' ? 0 : choice)
   } catch (error) {
     if (choice !== 'auto' || !isWithoutGpu(error)) throw error
-    noGpu = (error as Error).message
+    noGpu = error.message
     device = openDevice('simulated')
   }
   try {

@@ -190,5 +190,6 @@ if (words[0] === '-V' || words[0] === 'version') words[0] = '--version'
 try {
   await program.parseAsync(words, { from: 'user' })
 } catch (error) {
-  process.exitCode = explain(error)
+  const command = program.commands.find(each => each.name() === words[0])
+  process.exitCode = explain(error, command?.name())
 }

@@ -83,7 +83,7 @@ export function parseDeviceChoice(text: string): DeviceChoice {
  * Whether an error of opening GPU 0 says that there is none. A NoDeviceError because a library is missing, as its
  * cause says, does not.
  */
-export function isWithoutGpu(error: unknown): boolean {
+export function isWithoutGpu(error: unknown): error is NoDeviceError {
   return error instanceof NoDeviceError && !(error.cause instanceof NoLibraryError)
 }
 

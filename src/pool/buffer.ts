@@ -9,7 +9,7 @@ import { streamName } from '../order/ordered-stream.js'
 import { StagedCopy } from '../order/staged-copy.js'
 import { checkIsStream, type Stream } from '../order/stream.js'
 import type { Allocation, BufferOwner } from './allocation.js'
-import { labelOf, setLabel } from './labels.js'
+import { labelOfBuffer, setLabel } from './labels.js'
 import type { TransferredBuffer } from './transferred-buffer.js'
 
 /**
@@ -42,7 +42,7 @@ export class DeviceBuffer implements Disposable {
    * PoolError for a freed buffer, TypeError for anything but text, RangeError for a longer label of a shared pool.
    */
   get label(): string {
-    return labelOf(this.allocation.pool, this.record, this.tag)
+    return labelOfBuffer(this)
   }
 
   /** Names the buffer. */

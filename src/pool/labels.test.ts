@@ -33,6 +33,19 @@ describe('the label of a buffer', () => {
     }
   })
 
+  it('of an arena ends with a reset, and with a rewind to below the buffer', () => {
+    const arena = new TestDevice().createArenaPool({ bytes: 1 * MiB })
+    arena.allocate(1 * KiB).label = 'before the reset'
+    arena.reset()
+    const kept = arena.allocate(1 * KiB)
+    assert.equal(kept.label, '')
+    kept.label = 'kept'
+    const mark = arena.mark()
+    arena.allocate(1 * KiB).label = 'above the mark'
+    arena.rewind(mark)
+    assert.deepEqual([kept.label, arena.allocate(1 * KiB).label], ['kept', ''])
+  })
+
   it('is shown by live(), and by an out of memory with the bytes of each', () => {
     const device = new TestDevice()
     const pool = device.createPool({ maxPoolBytes: 16 * MiB })

@@ -27,7 +27,10 @@ export interface LabelStore {
   get(record: number, tag: number): string
 }
 
-/** by pool and record; a later buffer of the record has another tag */
+/**
+ * By pool and record; a later buffer of the record has another tag. An arena has no records: its labels are by
+ * allocation and tag, because the allocations of dropped buffers end with the drop.
+ */
 const labels = new WeakMap<object, Map<number, Label>>()
 
 /** Sets the label of a live buffer; '' takes it away. Throws TypeError for no text, RangeError for too long text. */
@@ -37,16 +40,26 @@ export function setLabel({ record, tag, allocation }: Labelled, text: string): v
     allocation.pool.labels.set(record, tag, text)
     return
   }
-  const ofPool = labels.get(allocation.pool) ?? new Map<number, Label>()
-  if (text === '') ofPool.delete(keyOf(record, tag))
-  else ofPool.set(keyOf(record, tag), { tag, text })
-  labels.set(allocation.pool, ofPool)
+  const owner = record < 0 ? allocation : allocation.pool
+  const ofOwner = labels.get(owner) ?? new Map<number, Label>()
+  if (text === '') ofOwner.delete(keyOf(record, tag))
+  else ofOwner.set(keyOf(record, tag), { tag, text })
+  labels.set(owner, ofOwner)
 }
 
 /** The label of a buffer; '' for none. */
+export function labelOfBuffer({ record, tag, allocation }: Labelled): string {
+  return record < 0 ? textIn(allocation, record, tag) : labelOf(allocation.pool, record, tag)
+}
+
+/** The label of the buffer with a record of the pool; '' for none. */
 export function labelOf(pool: LabelledPool, record: number, tag: number): string {
   if (pool.labels !== undefined) return pool.labels.get(record, tag)
-  const label = labels.get(pool)?.get(keyOf(record, tag))
+  return textIn(pool, record, tag)
+}
+
+function textIn(owner: object, record: number, tag: number): string {
+  const label = labels.get(owner)?.get(keyOf(record, tag))
   return label?.tag === tag ? label.text : ''
 }
 
