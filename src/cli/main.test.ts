@@ -71,7 +71,8 @@ describe('a wrong command line is refused in one line', () => {
   const wrong: [string, string[], RegExp, NodeJS.ProcessEnv?][] = [
     ['no command', [], /name a command: info, demo, replay, report, why, diff, tune, convert or top/],
     ['an unknown command', ['inof'], /unknown command 'inof'.*info/],
-    ['an unknown option', ['demo', '--fast'], /unknown option '--fast'/],
+    ['an unknown option', ['demo', '--fast'], /unknown option '--fast'; see cuda-mempool demo --help$/m],
+    ['no file', ['replay'], /missing required argument 'file'; see cuda-mempool replay --help$/m],
     ['an argument too many', ['demo', 'now'], /too many arguments/],
     ['no file', ['replay'], /missing required argument 'file'/],
     ['a bad device', ['info', '--device', 'cpu'], /--device: 'cpu' is no device; write auto, simulated or a number/],
