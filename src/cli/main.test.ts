@@ -8,6 +8,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, describe, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
+import { formatBytes } from '../base/bytes.js'
 import { writePickle } from '../trace/pytorch/pickle-writer.js'
 import { DEFAULT_POLICIES } from '../trace/replay-result.js'
 
@@ -116,6 +117,29 @@ test('info names the device, as text and as JSON', () => {
   assert.match(printed(['info']), /simulated GPU.*virtual memory +CUDA 10\.2 +yes/s)
   const report = JSON.parse(printed(['info', '--json']))
   assert.deepEqual([report.device.simulated, report.noGpu, report.driver.version], [true, null, '13.0'])
+})
+
+describe('why and diff', () => {
+  test('print what a recording tells without a replay, in the letters of the locale', () => {
+    const shown = printed(['why', RECORDING])
+    assert.match(shown, /No request failed\..*Most in use: 187\.12 MiB.*Next: cuda-mempool report /s)
+    assert.match(printed(['why', RECORDING], { LC_ALL: 'C' }), /^[\x20-\x7e\n]+$/)
+    assert.match(printed(['why', RECORDING, '--step', 'zero_grad']), /zero_grad/)
+    assert.match(printed(['diff', RECORDING, RECORDING]), /no change/)
+  })
+
+  test('name the same figures as a replay', () => {
+    const { trace } = JSON.parse(printed(['replay', RECORDING, '--json', '--policy', 'recorded']))
+    const shown = printed(['why', RECORDING])
+    assert.ok(shown.includes(`Most in use: ${formatBytes(trace.peakRequestedBytes)} `))
+    assert.ok(printed(['diff', RECORDING, RECORDING]).includes(`${formatBytes(trace.recordedPeakReservedBytes)} in A`))
+  })
+
+  test('refuse a wrong pattern, and a second file that is missing', () => {
+    assert.match(refused(['why', RECORDING, '--step', '(']), /--step: Invalid regular expression/)
+    assert.match(refused(['diff', RECORDING]), /missing required argument 'after'; see cuda-mempool diff --help/)
+    assert.match(refused(['diff', RECORDING, join(folder, 'nothing.pickle')]), /nothing\.pickle: no such file/)
+  })
 })
 
 describe('replay', () => {

@@ -11,6 +11,7 @@ import type { ReplayArguments } from './replay.js'
 import type { ReportArguments } from './report.js'
 import type { TopOptions } from './top/top.js'
 import type { TuneArguments } from './tune.js'
+import type { WhyArguments } from './why.js'
 
 const PACKAGE = new URL('../../../package.json', import.meta.url)
 const { version } = JSON.parse(readFileSync(PACKAGE, 'utf8')) as { version: string }
@@ -113,7 +114,8 @@ program
   .description('tell why a recorded run needed its memory, or ran out of it')
   .argument('<file>', FILE_HELP)
   .option('--gpu <number>', GPU_HELP)
-  .action(async (file: string, options: { gpu?: string }) => (await import('./why.js')).why(file, options))
+  .option('--step <pattern>', 'steps end with the annotations of this regular expression; default the optimizer steps')
+  .action(async (file: string, options: WhyArguments) => (await import('./why.js')).why(file, options))
 
 program
   .command('diff')

@@ -1,11 +1,27 @@
 // `cuda-mempool why`: why a recorded run needed its memory, or ran out of it.
 
 import { whyText } from '../report/why-text.js'
+import { UsageError } from './exit.js'
 import { readFiles } from './recording-input.js'
 import { print } from './terminal.js'
 
-/** Prints the text for one file; `gpu` is the recorded device as text. */
-export async function why(file: string, { gpu }: { readonly gpu?: string }): Promise<void> {
+/** The options as text, from the command line. */
+export interface WhyArguments {
+  readonly gpu?: string
+  readonly step?: string
+}
+
+/** Prints the text for one file. */
+export async function why(file: string, { gpu, step }: WhyArguments): Promise<void> {
+  const pattern = step === undefined ? undefined : patternOf(step)
   const [trace] = await readFiles([file], gpu)
-  print(style => whyText(trace, style))
+  print(style => whyText(trace, style, pattern))
+}
+
+function patternOf(text: string): RegExp {
+  try {
+    return new RegExp(text)
+  } catch (error) {
+    throw new UsageError(`--step: ${(error as Error).message}`)
+  }
 }

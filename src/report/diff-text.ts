@@ -33,7 +33,7 @@ export function diffText(before: Trace, after: Trace, style: TextStyle): string 
     ...reservedOf(before, after).map(line => wrapText(line, width)),
     hasStacks
       ? stacksText(stacks, style)
-      : wrapText(`Without call stacks in both, only totals differ. ${stackHint(after)}`, width),
+      : wrapText(`Without call stacks in both, only totals can be compared. ${stackHint(after)}`, width),
   ]
   return [...parts.map(part => fitted(part, width)), paint.bold(nextLine('report', before.file, after.file))].join(
     '\n\n',

@@ -2,6 +2,7 @@
 
 import type { Trace } from '../trace/trace.js'
 import { formatCount } from './number-format.js'
+import { namesOf } from './out-of-memory-text.js'
 import { wrapText } from './table.js'
 
 const SAFE_WORD = /^[\w@%+=:,./-]+$/
@@ -23,9 +24,7 @@ export function gapsOf(trace: Trace): string[] {
 
 /** How call stacks are recorded. */
 export function stackHint({ recorder }: Pick<Trace, 'recorder'>): string {
-  return recorder === 'PyTorch'
-    ? 'torch.cuda.memory._record_memory_history() records them unless its context is None.'
-    : 'recorded(pool, { stacks: true }) records them.'
+  return `${namesOf(recorder).stacks}.`
 }
 
 /** The command to type next, for a shell. */

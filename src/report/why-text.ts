@@ -19,8 +19,11 @@ const HOLDERS = 8
 /** A step that leaves behind less than this does not leak. */
 const LEAST_LEAK_BYTES = 512
 
-/** The whole text in lines of at most `width` columns, but for the command to type next. */
-export function whyText(trace: Trace, style: TextStyle): string {
+/**
+ * The whole text in lines of at most `width` columns, but for the command to type next. Steps are those that
+ * `stepsOf(trace, pattern)` finds.
+ */
+export function whyText(trace: Trace, style: TextStyle, pattern?: RegExp): string {
   const { width, paint } = style
   const report = { trace: traceFigures(trace) }
   const failed = outOfMemoryText(report, style)
@@ -31,7 +34,7 @@ export function whyText(trace: Trace, style: TextStyle): string {
     ...(failed.length > 0 ? failed : ['No request failed.']),
     [wrapText(titleOf(trace), width), ...brailleChart(curves, top, width, CHART_ROWS)].join('\n'),
     peakText(trace, curves.peakEvent, curves.reservedBytes, width),
-    wrapText(stepsText(stepsOf(trace)), width),
+    wrapText(stepsText(stepsOf(trace, pattern), pattern), width),
   ]
   return [...parts.map(part => fitted(part, width)), paint.bold(nextLine('report', trace.file))].join('\n\n')
 }
@@ -56,7 +59,8 @@ function isUnknown({ site, before }: Holder): boolean {
   return site === null && !before
 }
 
-function stepsText(found: Steps | null): string {
+function stepsText(found: Steps | null, pattern?: RegExp): string {
+  if (found === null && pattern !== undefined) return `No annotation of the recording matches ${pattern.source}.`
   if (found === null) {
     return (
       'The recording has no steps: PyTorch notes the steps of an optimizer while _record_memory_history is on, or ' +

@@ -39,7 +39,7 @@ export interface FinalBlock {
   readonly tag?: string
 }
 
-interface TraceOrigin {
+export interface TraceOrigin {
   readonly file: string
   readonly device?: number
   readonly skippedEvents?: number

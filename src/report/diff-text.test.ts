@@ -1,0 +1,62 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { readSnapshot } from '../trace/pytorch/pytorch-snapshot.js'
+import { diffText } from './diff-text.js'
+import { PLAIN } from './table.js'
+import { holding, unwrapped } from './trace-texts.fixture.js'
+
+const STYLE = { width: 80, paint: PLAIN }
+const MODEL = ['model.py', 7, 'build'] as const
+
+test('what grew, shrank, came and went is listed by call stack, the greatest change first', () => {
+  const before = holding(
+    [
+      [4, MODEL],
+      [2, ['data.py', 3, 'load']],
+      [1, ['old.py', 1, 'cache']],
+    ],
+    { file: 'a.pickle' },
+  )
+  const after = holding(
+    [
+      [9, MODEL],
+      [1, ['data.py', 5, 'load']],
+      [3, ['new.py', 2, 'index']],
+    ],
+    { file: 'b.pickle' },
+  )
+  const text = diffText(before, after, STYLE)
+  assert.match(text, /^Most in use: 7 MiB in A, 13 MiB in B \(\+6 MiB\)\.$/m)
+  assert.match(unwrapped(text), /By call stack, at the peaks: new \+3 MiB, gone −1 MiB, grown \+5 MiB, shrunk −1 MiB\./)
+  const listed = [...text.matchAll(/^ +([+−]\d+ MiB) {2}(\w+)\.py/gm)].map(([, change, file]) => `${change} ${file}`)
+  assert.deepEqual(listed.slice(0, 2), ['+5 MiB model', '+3 MiB new'])
+  assert.deepEqual(listed.slice(2).sort(), ['−1 MiB data', '−1 MiB old'])
+  assert.match(text, /Next: cuda-mempool report a\.pickle b\.pickle$/)
+})
+
+test('two files of one run on one device are recognised', () => {
+  const one = holding([[1], [2]])
+  assert.match(diffText(one, one, STYLE), /^A and B are recordings of one run on one device\./)
+  assert.doesNotMatch(diffText(one, holding([[1]], { device: 1 }), STYLE), /one run/)
+})
+
+test('a recording has no difference to itself', () => {
+  const trace = readSnapshot('traces/mlp-train-stacks.pickle.gz')
+  const text = diffText(trace, trace, STYLE)
+  assert.match(text, /187\.12 MiB in A, 187\.12 MiB in B \(no change\)/)
+  assert.match(text, /By call stack nothing changed at the peak\./)
+})
+
+test('without call stacks in both, totals are compared, and the remedy is named', () => {
+  const text = unwrapped(diffText(holding([[1, MODEL]]), holding([[2]]), STYLE))
+  assert.match(text, /only totals can be compared\. torch\.cuda\.memory\._record/)
+})
+
+test('no line is wider than the terminal, and no control character of a name reaches it', () => {
+  const name = `evil\x1b[2J\n${'x'.repeat(100_000)}`
+  const text = diffText(holding([[1, [name, 1, name]]]), holding([[2, MODEL]]), { width: 20, paint: PLAIN })
+  const wide = text.split('\n').filter(line => line.length > 20 && !line.startsWith('Next: '))
+  assert.deepEqual(wide, [])
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what may not be there
+  assert.doesNotMatch(text, /[\x00-\x09\x0b-\x1f]/)
+})
