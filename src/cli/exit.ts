@@ -44,7 +44,7 @@ const EXPECTED = [
   PoolError,
 ]
 
-/** Writes the reason why a command ended to stderr, and returns the exit status. `command` is its name, if it has one. */
+/** Says on stderr why a command ended, and returns the exit status. `command` is its name, if it has one. */
 export function explain(error: unknown, command?: string): number {
   if (error instanceof CommanderError) {
     // Commander throws errors for --help and --version, too.
