@@ -19,9 +19,18 @@ const UNITS: readonly [string, number][] = [
 /** `3145728` → `3 MiB`, `1500` → `1.46 KiB`, `Infinity` → `no limit`. Throws TypeError for other types. */
 export function formatBytes(bytes: number): string {
   if (typeof bytes !== 'number') throw new TypeError(`formatBytes: bytes must be a number, not ${describe(bytes)}`)
+  return inUnits(bytes, amount => Number(amount.toFixed(2)))
+}
+
+/** As `formatBytes`, rounded up: for the least that is needed. */
+export function formatBytesUp(bytes: number): string {
+  return inUnits(bytes, amount => Math.ceil(amount * 100) / 100)
+}
+
+function inUnits(bytes: number, round: (amount: number) => number): string {
   if (bytes === Infinity) return 'no limit'
   for (const [name, size] of UNITS) {
-    if (Math.abs(bytes) >= size) return `${Number((bytes / size).toFixed(2))} ${name}`
+    if (Math.abs(bytes) >= size) return `${round(bytes / size)} ${name}`
   }
   return `${bytes} B`
 }

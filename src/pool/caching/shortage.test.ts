@@ -2,8 +2,10 @@
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
-import { KiB, MiB } from '../../base/bytes.js'
+import { KiB, MiB, parseBytes } from '../../base/bytes.js'
 import { OutOfMemoryError, type Remedy } from '../../base/errors.js'
+import { Random } from '../../base/random.js'
+import type { DeviceBuffer } from '../buffer.js'
 import { TestDevice } from '../pool.fixture.js'
 import { outOfMemory, type Shortage } from './shortage.js'
 
@@ -23,7 +25,33 @@ function assertAdvises(error: OutOfMemoryError, remedy: Remedy, advice: string):
   assert.equal(error.message.slice(error.message.indexOf('; ') + 2), advice)
 }
 
+/** The limit to raise by, the larger one if the message has two. */
+const ADVISED_RAISE = /raise maxPoolBytes by at least (?:[\d.]+ \w+ \()?([\d.]+ \w+)/
+
 for (const backing of ['virtual', 'segments'] as const) {
+  it(`the advised limit is enough, whatever lies in the pool: ${backing}`, () => {
+    const random = new Random(7)
+    let raised = 0
+    for (let round = 0; round < 300; round++) {
+      const pool = new TestDevice({ capacityBytes: 1024 * MiB }).createPool({ backing, maxPoolBytes: 32 * MiB })
+      const held: DeviceBuffer[] = []
+      for (let i = random.below(12); i > 0; i--) {
+        const buffer = pool.tryAllocate(random.logUniform(512, 8 * MiB))
+        if (buffer !== null) held.push(buffer)
+      }
+      for (const buffer of held) if (random.below(3) === 0) buffer.free()
+      const bytes = random.logUniform(4 * MiB, 80 * MiB)
+      if (pool.tryAllocate(bytes) !== null) continue
+      const { message } = errorOf(() => pool.allocate(bytes))
+      const [, more] = ADVISED_RAISE.exec(message) ?? []
+      if (more === undefined) continue
+      raised++
+      pool.maxPoolBytes += parseBytes(more)
+      assert.doesNotThrow(() => pool.allocate(bytes), message)
+    }
+    assert.ok(raised > 50, `${raised} raised`)
+  })
+
   describe(`out of memory on a device of 64 MiB: ${backing}`, () => {
     it('names by how much to raise the limit', () => {
       const pool = new TestDevice().createPool({ backing, maxPoolBytes: 16 * MiB })
@@ -74,7 +102,7 @@ for (const backing of ['virtual', 'segments'] as const) {
     it('counts whole granules or segments against the limit', () => {
       const device = new TestDevice()
       const error = errorOf(() => device.createPool({ backing, maxPoolBytes: 3 * MiB }).allocate(3 * MiB))
-      assertAdvises(error, 'raiseLimit', 'raise maxPoolBytes by at least 1 MiB or free that much')
+      assertAdvises(error, 'raiseLimit', 'raise maxPoolBytes by at least 1 MiB')
       device.createPool({ backing, maxPoolBytes: 4 * MiB }).allocate(3 * MiB)
     })
 
@@ -125,7 +153,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       assertAdvises(
         error,
         'joinPieces',
-        `4 MiB are idle but in pieces of at most 1 MiB: free what lies between them, or raise maxPoolBytes by at least 3 MiB${virtual}`,
+        `4 MiB are idle but in pieces of at most 1 MiB: free what lies between them, or raise maxPoolBytes by at least 4 MiB${virtual}`,
       )
       assert.deepEqual([error.figures.largestFreeBytes, error.figures.pendingBytes], [1 * MiB, 0])
       for (const index of [1, 3]) blocks[index].free() // so that two segments are idle, or three pieces one

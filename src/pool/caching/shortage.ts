@@ -1,6 +1,6 @@
 // The error of a caching pool without room: its numbers, and the remedy that they suggest.
 
-import { formatBytes } from '../../base/bytes.js'
+import { formatBytes, formatBytesUp } from '../../base/bytes.js'
 import { OutOfMemoryError, type Remedy, type StreamMemory } from '../../base/errors.js'
 import { streamName } from '../../order/ordered-stream.js'
 import type { Backing } from '../backing/backing.js'
@@ -87,7 +87,13 @@ function remedyFor(shortage: Shortage, heldElsewhereBytes: number): [Remedy, str
     if (tooMuch !== null) return ['askForLess', tooMuch]
   }
   const missing = -wholeSteps(-stats.liveBytes - bytes) - stats.limitBytes
-  if (missing > 0) return ['raiseLimit', `raise maxPoolBytes by at least ${formatBytes(missing)} or free that much`]
+  if (missing > 0) {
+    // Idle memory counts for the request only where it is whole steps, or next to each other.
+    const surely = stats.reservedBytes - wholeSteps(-bytes) - stats.limitBytes
+    const orMore = surely > missing ? ` (${formatBytesUp(surely)} if no idle piece fits)` : ''
+    const orFree = missing <= stats.liveBytes ? ' or free that much' : ''
+    return ['raiseLimit', `raise maxPoolBytes by at least ${formatBytesUp(missing)}${orMore}${orFree}`]
+  }
   const idleBytes = stats.reservedBytes - stats.liveBytes
   if (idleBytes + wholeSteps(deviceFreeBytes) < bytes) {
     const held = heldElsewhereBytes > 0 ? `: ${formatBytes(heldElsewhereBytes)} of it are held elsewhere` : ''
@@ -113,10 +119,11 @@ function remedyFor(shortage: Shortage, heldElsewhereBytes: number): [Remedy, str
   if (growthBytes >= bytes) {
     return ['freeDeviceMemory', 'the driver refused to give some of it; try again, or free memory, here or elsewhere']
   }
+  const neededBytes = Math.min(-wholeSteps(-bytes), spareBytes)
   const idle = `${formatBytes(idleBytes)} are idle but in pieces of at most ${formatBytes(largestFreeBytes)}`
   const slack =
     spareBytes > growthBytes
-      ? `raise maxPoolBytes by at least ${formatBytes(Math.min(bytes, spareBytes) - growthBytes)}`
+      ? `raise maxPoolBytes by at least ${formatBytesUp(stats.reservedBytes + neededBytes - stats.limitBytes)}`
       : `leave that much of the device free`
   const virtual = backing.kind === 'segments' ? ", or use backing 'virtual'" : ''
   return ['joinPieces', `${idle}: free what lies between them, or ${slack}${virtual}`]

@@ -6,7 +6,7 @@
 // is set aside until a miss or `processDeferred` finds them complete. The pool under this one is not stream-ordered.
 
 import { freemem } from 'node:os'
-import { formatBytes } from '../../base/bytes.js'
+import { formatBytes, formatBytesUp } from '../../base/bytes.js'
 import { OutOfMemoryError, PoolError } from '../../base/errors.js'
 import { showAsText } from '../../base/readable.js'
 import type { Context } from '../../driver/context.js'
@@ -223,7 +223,7 @@ export abstract class HostPool implements Disposable {
   private outOfMemory(bytes: number): OutOfMemoryError {
     const { liveBytes, pendingBytes, reservedBytes, largestFreeBytes, limitBytes } = this.stats()
     const missing = liveBytes + bytes - limitBytes
-    let remedy = `raise maxPoolBytes by at least ${formatBytes(missing)} or free that much`
+    let remedy = `raise maxPoolBytes by at least ${formatBytesUp(missing)}${missing <= liveBytes ? ' or free that much' : ''}`
     if (missing <= 0) {
       remedy =
         reservedBytes + bytes > limitBytes
