@@ -119,6 +119,27 @@ test('info names the device, as text and as JSON', () => {
   assert.deepEqual([report.device.simulated, report.noGpu, report.driver.version], [true, null, '13.0'])
 })
 
+describe('replay under settings of PyTorch', () => {
+  const replayed = (...policies: string[]) =>
+    printed(['replay', RECORDING, '--json', '--capacity', '1GiB', '--policy', policies.join()])
+
+  test('replays each setting, and one with commas is one', () => {
+    const policies = ['pytorch:max_split_size_mb:64,expandable_segments:True', 'pytorch:', 'pytorch']
+    const { runs } = JSON.parse(replayed(...policies)) as { runs: { policy: string; peakReservedBytes: number }[] }
+    assert.deepEqual(
+      runs.map(({ policy }) => policy),
+      policies,
+    )
+    assert.equal(runs[1].peakReservedBytes, runs[2].peakReservedBytes)
+    assert.notEqual(runs[0].peakReservedBytes, runs[1].peakReservedBytes)
+  })
+
+  test('refuses settings that PyTorch refuses', () => {
+    assert.match(refused(['replay', RECORDING, '--policy', 'pytorch:max_split_size_mb:1']), /max_split_size_mb must be/)
+    assert.match(refused(['replay', RECORDING, '--policy', 'pytorch:nonsense:1']), /PyTorch has no setting 'nonsense'/)
+  })
+})
+
 describe('why and diff', () => {
   test('print what a recording tells without a replay, in the letters of the locale', () => {
     const shown = printed(['why', RECORDING])

@@ -40,7 +40,7 @@ function policiesOf(trace: Trace, replay: ReplayReport | null): PagePolicy[] {
     .filter(run => run.policy !== 'recorded' || run.peakReservedBytes !== null)
     .map((run: ReplayRun) => ({
       policy: run.policy,
-      label: nameOf(run.policy),
+      label: nameOf(run.policy, trace.settings),
       peakBytes: run.peakReservedBytes,
       overhead: run.overhead,
       leastCapacityBytes: run.leastCapacityBytes,

@@ -97,7 +97,7 @@ function placedOf(trace: Trace, replay: ReplayReport | null): PlacedPolicy[] {
   const recorded = isKnown ? [] : [placedPolicy('recorded', nameOf('recorded'), recordedPlacements(trace))]
   const replayed = runs.flatMap(({ policy, placements, placement }) => {
     if (placements === null) return []
-    const placed = placedPolicy(policy, nameOf(policy), placements)
+    const placed = placedPolicy(policy, nameOf(policy, trace.settings), placements)
     const isRecorded = placement !== null && placement.exact === placement.allocations
     const hasMap = SHOWN_FIRST.includes(policy) || (!isRecorded && trace.events <= MOST_EVENTS_WITH_ALL_MAPS)
     return [hasMap ? placed : { ...placed, address: null }]

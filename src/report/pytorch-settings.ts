@@ -3,7 +3,7 @@
 import { formatBytes } from '../base/bytes.js'
 import type { Policy, ReplayReport, ReplayRun } from '../trace/replay-result.js'
 import { printable } from './printable.js'
-import { isUnclear, nameOf } from './replay-tables.js'
+import { hasOthers, isUnclear, nameOf } from './replay-tables.js'
 
 export const EXPANDABLE = 'expandable_segments:True'
 const VARIABLE = 'PYTORCH_CUDA_ALLOC_CONF'
@@ -30,10 +30,9 @@ export function nearestSettings({ trace, runs, device }: ReplayReport): string |
   ]
   const rows = settings.filter(([policy]) => runs.some(run => run.policy === policy))
   if (rows.length === 0 || trace.recorder !== 'PyTorch') return null
-  const named = rows.map(([policy, setting]) => `"${nameOf(policy)}" ${setting}`).join('; ')
-  const other = trace.settings !== null && !['', EXPANDABLE].includes(trace.settings)
-  const replayed = other ? ' The two rows of PyTorch have the other settings of the recording, too.' : ''
-  return `In ${VARIABLE}: ${named}.${replayed}`
+  const named = rows.map(([policy, setting]) => `"${nameOf(policy, trace.settings)}" ${setting}`).join('; ')
+  const asSet = hasOthers(trace.settings) ? ' "As set": with the other settings of the recording.' : ''
+  return `In ${VARIABLE}: ${named}.${asSet}`
 }
 
 /** The setting that a replay showed to help, as a sentence and a line for the shell; otherwise neither or no line. */

@@ -3,7 +3,7 @@
 import { formatBytes } from '../base/bytes.js'
 import type { Policy, ReplayReport, ReplayRun } from '../trace/replay-result.js'
 import { formatCount, formatNs, formatRatio, formatShare } from './number-format.js'
-import { DRIVER_POLICIES, hostNs, isTimed, memoryCallsOf, nameOf, secondsToNs } from './replay-tables.js'
+import { DRIVER_POLICIES, hasOthers, hostNs, isTimed, memoryCallsOf, nameOf, secondsToNs } from './replay-tables.js'
 
 /** A policy's name as the subject of a sentence. */
 const SUBJECTS: Partial<Record<Policy, string>> = {
@@ -17,7 +17,7 @@ const MODELS_OF_PYTORCH: readonly Policy[] = ['pytorch', 'pytorch-expandable']
 export function meaningOf(report: ReplayReport): string[] {
   const { trace } = report
   const recorded = trace.recordedPeakReservedBytes
-  const lines = [floorOf(report)]
+  const lines = [floorOf(report), ...packingOf(report)]
   if (recorded !== null && trace.recorder === 'PyTorch') {
     lines.push(
       `PyTorch reserved ${formatBytes(recorded)} when it was recorded${more(recorded, trace.peakRequestedBytes, 'was in use')}.`,
@@ -53,6 +53,13 @@ function floorOf({ trace }: ReplayReport): string {
   return `No allocator can serve this run and ${requests} in less than ${all}. In use at once were at most ${served}.`
 }
 
+/** How far an allocator could go that moves nothing, but knows the future. */
+function packingOf({ trace: { packedBytes, peakWithFailedBytes } }: ReplayReport): string[] {
+  if (packedBytes === null || peakWithFailedBytes === 0) return []
+  const above = more(packedBytes, peakWithFailedBytes, 'that')
+  return [`Placed with all of the future known, the blocks fit into ${formatBytes(packedBytes)}${above}.`]
+}
+
 /** The driver calls of the first and the last round, by function. */
 function roundsOf({ repeat }: ReplayReport, { rounds }: ReplayRun): string[] {
   if (rounds === null || rounds.length < 2) return []
@@ -77,7 +84,7 @@ function modelledOf(report: ReplayReport, ours: ReplayRun): string[] {
     const time = allocatorTime(run)
     if (time === null) return []
     const split = time.hostNs === null ? '' : ` (${formatNs(time.hostNs)} and ${formatNs(time.driverNs)})`
-    return [`${subjectOf(run)} ${formatNs(time.totalNs)}${split}`]
+    return [`${subjectOf(report, run)} ${formatNs(time.totalNs)}${split}`]
   })
   const compared = theirs.length === 0 ? '' : ` ${theirs.join(', ')}.`
   return [
@@ -99,9 +106,9 @@ function measuredOf(report: ReplayReport, ours: ReplayRun): string[] {
   if (theirs.length === 0) return []
   const totals = theirs.map(run => {
     const theirNs = hostNs(run)!
-    return `${subjectOf(run)} ${formatNs(theirNs)}, ${formatRatio(theirNs / ourNs)} times as long`
+    return `${subjectOf(report, run)} ${formatNs(theirNs)}, ${formatRatio(theirNs / ourNs)} times as long`
   })
-  const medians = theirs.map(run => `${subjectOf(run)} ${formatNs(medianPairNs(run))}`)
+  const medians = theirs.map(run => `${subjectOf(report, run)} ${formatNs(medianPairNs(run))}`)
   const clock = `reading the clock takes ${formatNs(ours.allocateNs!.clockNs)} of each call`
   return [
     `cuda-mempool spends ${formatNs(ourNs)} in the allocator over ${spanOf(report)}; ${totals.join('; ')}.`,
@@ -113,8 +120,8 @@ function theirsOf(report: ReplayReport, policies: readonly Policy[]): ReplayRun[
   return policies.flatMap(policy => completeRunOf(report, policy) ?? [])
 }
 
-function subjectOf({ policy }: ReplayRun): string {
-  return SUBJECTS[policy] ?? nameOf(policy)
+function subjectOf({ trace }: ReplayReport, { policy }: ReplayRun): string {
+  return (hasOthers(trace.settings) ? undefined : SUBJECTS[policy]) ?? nameOf(policy, trace.settings)
 }
 
 function spanOf({ repeat }: ReplayReport): string {
@@ -122,21 +129,24 @@ function spanOf({ repeat }: ReplayReport): string {
 }
 
 export function proofsOf(report: ReplayReport): string[] {
+  const { settings } = report.trace
   return report.runs.flatMap(({ policy, failures, insertedWaits, placement, verified }) => {
     const lines: string[] = []
     if (insertedWaits !== null && insertedWaits > 0) {
-      lines.push(`${nameOf(policy)} made a stream wait for another one's memory ${formatCount(insertedWaits)} times.`)
+      lines.push(
+        `${nameOf(policy, settings)} made a stream wait for another one's memory ${formatCount(insertedWaits)} times.`,
+      )
     }
     if (placement !== null && failures === 0) {
       const { exact, allocations } = placement
       const share = `${formatCount(exact)} of ${formatCount(allocations)} allocations on the recorded address`
-      lines.push(`The replay of ${nameOf(policy)} put ${share}.`)
+      lines.push(`The replay of ${nameOf(policy, settings)} put ${share}.`)
     }
     if (verified !== null) {
       const { blocks, damaged } = verified
       const kept = `${formatCount(blocks)} blocks kept their contents until they were freed`
       const lost = `${formatCount(damaged)} of ${formatCount(blocks)} blocks lost their contents`
-      lines.push(`Verified, ${nameOf(policy)}: ${damaged === 0 ? kept : lost}.`)
+      lines.push(`Verified, ${nameOf(policy, settings)}: ${damaged === 0 ? kept : lost}.`)
     }
     return lines
   })

@@ -21,11 +21,22 @@ const NAMES: Readonly<Record<NamedPolicy, string>> = {
   'power-of-two': 'powers of two',
   waiting: 'cuda-mempool, waiting',
 }
-/** The name of a policy in tables. */
-export function nameOf(policy: Policy): string {
-  if (!policy.startsWith('pytorch:')) return NAMES[policy as NamedPolicy]
-  const settings = policy.slice('pytorch:'.length) || 'default'
-  return `PyTorch, ${settings}${settings.includes('cudaMallocAsync') ? ' (estimated)' : ''}`
+/** PyTorch's models keep the settings of a recording but for expandable segments. */
+const AS_SET: Partial<Record<Policy, string>> = {
+  pytorch: 'PyTorch, as set',
+  'pytorch-expandable': 'PyTorch, as set, expandable',
+}
+
+/** The name of a policy in tables. `settings` are those of the recording. */
+export function nameOf(policy: Policy, settings: string | null = null): string {
+  if (!policy.startsWith('pytorch:')) return (hasOthers(settings) && AS_SET[policy]) || NAMES[policy as NamedPolicy]
+  const named = policy.slice('pytorch:'.length) || 'default'
+  return `PyTorch, ${named}${named.includes('cudaMallocAsync') ? ' (estimated)' : ''}`
+}
+
+/** Whether the settings of a recording name more than expandable segments. */
+export function hasOthers(settings: string | null): boolean {
+  return (settings ?? '').split(',').some(part => part !== '' && !part.trim().startsWith('expandable_segments'))
 }
 
 /** The driver's allocators have a real speed on a GPU only. */
@@ -77,7 +88,7 @@ function nameColumn({ trace }: ReplayReport): Column<ReplayRun> {
   return {
     title: 'policy',
     align: 'left',
-    cell: ({ policy }) => (own && policy === 'recorded' ? 'as recorded' : nameOf(policy)),
+    cell: ({ policy }) => (own && policy === 'recorded' ? 'as recorded' : nameOf(policy, trace.settings)),
   }
 }
 

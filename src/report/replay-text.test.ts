@@ -59,6 +59,7 @@ function report(runs: readonly ReplayRun[], simulated = true): ReplayReport {
       spanSeconds: 3.5,
       peakRequestedBytes: NEEDED,
       peakWithFailedBytes: NEEDED,
+      packedBytes: null,
       recordedPeakReservedBytes: 5 * GiB,
       allocations: 22_868,
       initial: { blocks: 0, bytes: 0 },
@@ -200,6 +201,16 @@ test('the first columns are whether a policy would serve the crash, and the leas
   assert.match(row(shown, 'PyTorch, expandable'), /expandable +maybe +5\.5 GiB/)
   assert.match(row(shown, 'cuda-mempool'), /mempool +yes +5 GiB/)
   assert.match(shown, /No allocator can serve this run and the request that failed in less than 5 GiB\./)
+})
+
+test('models of PyTorch are named after the settings of the recording', () => {
+  const named = (policy: Policy) => run(policy, { ...OURS, policy })
+  const models = report([named('pytorch'), named('pytorch-expandable')])
+  const withSettings = (settings: string) => text({ ...models, trace: { ...models.trace, settings } })
+  assert.match(withSettings('expandable_segments:True'), /^PyTorch, default .*\nPyTorch, expandable /m)
+  const shown = withSettings('max_split_size_mb:128,expandable_segments:True')
+  assert.match(shown, /^PyTorch, as set .*\nPyTorch, as set, expandable /m)
+  assert.match(shown, /"As set": with the other settings of the recording\./)
 })
 
 test('calls for memory alone are counted, alike for all policies', () => {

@@ -101,10 +101,10 @@ function impossibleOf({ runs, capacityBytes, trace }: ReplayReport): string | nu
   return `No allocator can do this in ${formatBytes(capacityBytes)}: ${formatBytes(needed)} are needed.`
 }
 
-function failuresOf({ runs }: ReplayReport, width: number): string[] {
+function failuresOf({ runs, trace }: ReplayReport, width: number): string[] {
   return runs.flatMap(({ policy, failures, firstFailure }) => {
     if (failures === 0) return []
-    const name = nameOf(policy)
+    const name = nameOf(policy, trace.settings)
     const count = `${name} failed ${failures === 1 ? '1 request' : `${formatCount(failures)} requests`}`
     if (firstFailure === null) return [`✗ ${count}.`]
     const { event, bytes, stream, message, frames } = firstFailure

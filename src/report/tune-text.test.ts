@@ -33,6 +33,7 @@ function recording(runs: readonly TuneRun[], given: Partial<TuneRecording> = {})
     recordedPeakReservedBytes: 10 * GiB,
     failedRequests: 0,
     blocksBefore: 0,
+    dropped: null,
     lowerBoundBytes: 5 * GiB,
     packedBytes: 5.5 * GiB,
     holders: [],
@@ -90,7 +91,8 @@ test('below what is in use, the text says that no setting helps, and who holds m
 })
 
 test('what the advice does not cover is said', () => {
-  const shown = text([DEFAULTS], { leftOut: ['max_split_size_mb:64'] }, { blocksBefore: 12 })
+  const shown = text([DEFAULTS], { leftOut: ['max_split_size_mb:64'] }, { blocksBefore: 12, dropped: 34 })
+  assert.match(shown, /34 events of run\.pickle were lost: the run may need more/)
   assert.match(shown, /run\.pickle begins in the middle: 12 blocks are from before/)
   assert.match(shown, /Not tried, because the time was over: max_split_size_mb:64\./)
 })

@@ -158,7 +158,13 @@ function whatItBuys(run: TuneRun, before: TuneRun): string {
 
 function notes({ recordings, leftOut }: TuneReport): string[] {
   const lines: string[] = []
-  for (const { file, blocksBefore } of recordings) {
+  for (const { file, blocksBefore, dropped } of recordings) {
+    if (dropped !== null && dropped > 0) {
+      const events = dropped === 1 ? 'One event of' : `${formatCount(dropped)} events of`
+      lines.push(
+        `${events} ${printable(shortPath(file))} were lost: the run may need more than is said here. Record with a larger max_entries.`,
+      )
+    }
     if (blocksBefore === 0) continue
     const blocks = blocksBefore === 1 ? 'One block is' : `${formatCount(blocksBefore)} blocks are`
     lines.push(

@@ -175,6 +175,11 @@ export interface ReplayReport {
     readonly peakRequestedBytes: number
     /** most requested bytes live at once, with each request that failed: no allocator can serve all with less */
     readonly peakWithFailedBytes: number
+    /**
+     * bytes of a packing of all blocks, and of each request that failed, by heuristics that know the whole future: an
+     * allocator that moves nothing could need as little; null unless the option `leastCapacity` is set
+     */
+    readonly packedBytes: number | null
     /** most bytes that PyTorch had from the device at once; null if not recorded */
     readonly recordedPeakReservedBytes: number | null
     /** alloc events */

@@ -14,6 +14,7 @@ import type { Policy, ReplayReport, ReplayRun } from './replay-result.js'
 import { emptyRun, ratios } from './run-figures.js'
 import type { Trace } from './trace.js'
 import { traceFigures } from './trace-figures.js'
+import { lifetimesOf, packedBytes } from './tune/packing.js'
 
 const OPEN_HINT = 'such as replayDevices(trace)'
 
@@ -54,7 +55,7 @@ export async function replay(
   }
   settings.onProgress(1, 'done')
   return {
-    trace: figures,
+    trace: settings.leastCapacity ? { ...figures, packedBytes: packedBytes(lifetimesOf(trace)) } : figures,
     device,
     lag: device.simulated ? (settings.lag === Infinity ? 'never' : settings.lag) : null,
     capacityBytes: Number.isFinite(settings.capacityBytes) ? settings.capacityBytes : null,

@@ -2,7 +2,7 @@ import { failedEvents, recordedOutOfMemories } from './failures/out-of-memory.js
 import type { InitialBlocks, ReplayReport } from './replay-result.js'
 import type { Trace } from './trace.js'
 
-/** The figures of a trace that need no replay. */
+/** The figures of a trace that need no replay; the packing is left out. */
 export function traceFigures(trace: Trace): ReplayReport['trace'] {
   return {
     file: trace.file,
@@ -15,6 +15,7 @@ export function traceFigures(trace: Trace): ReplayReport['trace'] {
     spanSeconds: trace.spanSeconds,
     peakRequestedBytes: trace.peakRequestedBytes,
     peakWithFailedBytes: trace.peakWithFailedBytes,
+    packedBytes: null,
     recordedPeakReservedBytes: trace.recordedPeakReservedBytes,
     allocations: trace.allocations,
     initial: initialOf(trace),

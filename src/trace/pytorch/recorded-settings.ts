@@ -2,7 +2,7 @@
 
 import type { Trace } from '../trace.js'
 import { Action } from '../trace.js'
-import { type PytorchSettings, parsePytorchSettings } from './model/pytorch-settings.js'
+import { LIMIT, type PytorchSettings, parsePytorchSettings } from './model/pytorch-settings.js'
 
 /**
  * The settings of a recording. Without settings in the recording, or with text that PyTorch of another version
@@ -13,10 +13,10 @@ export function recordedPytorchSettings(trace: Trace): PytorchSettings {
   return hasExpandableSegments(trace) ? { ...others, expandableSegments: true } : others
 }
 
-/** The settings of a recording that this version understands; by default none. */
+/** The settings of a recording that this version understands; by default none. The limit is found by its failures. */
 function understood(text: string): PytorchSettings {
   try {
-    return parsePytorchSettings(text)
+    return parsePytorchSettings(text.replace(new RegExp(`(^|,)${LIMIT}[:=][^,]*`), '').replace(/^,/, ''))
   } catch {
     return {}
   }

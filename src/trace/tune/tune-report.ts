@@ -51,6 +51,8 @@ export interface TuneRecording {
   readonly failedRequests: number
   /** how many blocks are from before its first event: their sizes and places are inferred */
   readonly blocksBefore: number
+  /** how many events the recorder lost; null if unknown */
+  readonly dropped: number | null
   /** most bytes in use at once, with each request that failed: no allocator can do with less */
   readonly lowerBoundBytes: number
   /** bytes of a packing of all blocks that knows the future; null if it was left out for lack of time */

@@ -110,6 +110,7 @@ class Search {
       recordedPeakReservedBytes: trace.recordedPeakReservedBytes,
       failedRequests: trace.action.reduce((count, action) => count + (action === Action.outOfMemory ? 1 : 0), 0),
       blocksBefore: trace.blocks.initial,
+      dropped: trace.dropped,
       lowerBoundBytes: trace.peakWithFailedBytes,
       packedBytes: packs ? packedBytes(lifetimesOf(trace)) : null,
       holders: holdersAtPeak(trace),

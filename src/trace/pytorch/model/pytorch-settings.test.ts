@@ -71,6 +71,7 @@ test('text that PyTorch refuses is refused, with the name of the setting', () =>
     ['roundup_power2_divisions:[256:3]', /powers of 2, or 0, after each colon, not '256:3'$/],
     ['roundup_power2_divisions:[100:2]', /powers of 2, or >, before each colon, not '100:2'$/],
     ['roundup_power2_divisions:[256:1', /closing bracket/],
+    ['per_process_memory_fraction:0.5', /share of a device that no recording names; give a capacity/],
     ['backend:other', /^backend must be native or cudaMallocAsync, not 'other'$/],
     ['backend:cudaMallocAsync,max_split_size_mb:64', /^backend:cudaMallocAsync ignores max_split_size_mb; leave out/],
     ['max_split_size_mb:64,large_segment_size_mb:128', /must be at least large_segment_size_mb$/],

@@ -61,10 +61,11 @@ const READERS: Readonly<Record<string, Reader>> = {
   roundup_power2_divisions: (value, name) => ({ roundupPower2Divisions: divisions(value, name) }),
 }
 
+/** The program's own limit: every model takes it as a capacity. */
+export const LIMIT = 'per_process_memory_fraction'
 /** Settings that PyTorch knows and that move no block of a GPU's memory. */
 const WITHOUT_EFFECT = [
   'graph_capture_record_stream_reuse',
-  'per_process_memory_fraction',
   'pinned_free_catch_all',
   'pinned_num_register_threads',
   'pinned_reserve_segment_size_mb',
@@ -86,6 +87,9 @@ export function parsePytorchSettings(text: string): PytorchSettings {
   for (const [name, value] of entriesOf(text)) {
     named.add(name)
     if (WITHOUT_EFFECT.includes(name)) continue
+    if (name === LIMIT) {
+      throw new RangeError(`${LIMIT} is a share of a device that no recording names; give a capacity in bytes instead`)
+    }
     const read = READERS[name]
     if (read === undefined) {
       throw new RangeError(`PyTorch has no setting '${name}'; there are ${Object.keys(READERS).join(', ')}`)
