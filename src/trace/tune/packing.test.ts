@@ -1,6 +1,8 @@
 import assert from 'node:assert/strict'
+import { readFileSync } from 'node:fs'
 import { test } from 'node:test'
 import fc from 'fast-check'
+import { readSnapshot } from '../pytorch/pytorch-snapshot.js'
 import { settingsRecording } from '../pytorch/settings-recordings.fixture.js'
 import { type Lifetimes, lifetimesOf, lowerBoundBytes, packedBytes } from './packing.js'
 
@@ -32,7 +34,7 @@ test('in each packing no two blocks of one time overlap, and the best height is 
       const packings: Float64Array[] = []
       const best = packedBytes(blocks, packings)
       const { bytes, from, to } = blocks
-      assert.equal(packings.length, 4)
+      assert(packings.length >= 4)
       const heights = packings.map(addresses => {
         for (let a = 0; a < bytes.length; a++) {
           for (let b = 0; b < a; b++) {
@@ -48,6 +50,26 @@ test('in each packing no two blocks of one time overlap, and the best height is 
     }),
     { numRuns: 300 },
   )
+})
+
+test('the public instance C of MiniMalloc is packed within 1.25 times the capacity that is known to be enough', () => {
+  const file = new URL('../../../../traces/packing/minimalloc-C.1048576.csv', import.meta.url)
+  const rows = readFileSync(file, 'utf8').trim().split('\n').slice(1)
+  const capacityBytes = 1_048_576
+  const blocks = lifetimes(
+    ...rows.map(row => {
+      const [, from, to, bytes] = row.split(',').map(Number)
+      return [bytes, from, to] as const
+    }),
+  )
+  assert.deepEqual([rows.length, lowerBoundBytes(blocks)], [203, 1_039_360])
+  const packed = packedBytes(blocks)
+  assert(packed >= capacityBytes * 0.99 && packed <= capacityBytes * 1.25, `${packed / capacityBytes}`)
+})
+
+test('rounds that learn from the round before reach the bound of a recording that ran out of memory', () => {
+  const trace = readSnapshot('traces/oom-retry-2gib.pickle.gz')
+  assert.equal(packedBytes(lifetimesOf(trace)), lowerBoundBytes(lifetimesOf(trace)))
 })
 
 test('a recording is packed nearly into what is in use at its peak', () => {
