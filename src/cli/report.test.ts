@@ -55,6 +55,18 @@ describe('cuda-mempool report', () => {
     assert.equal(stderr.trimEnd().split('\n').length, 1)
   }
 
+  test('of a recording that ran out of memory, the page has what was tried, and the minimum of each policy', () => {
+    const own = mkdtempSync(join(folder, 'run-'))
+    const path = join(own, 'page.html')
+    const { status, stderr } = report('traces/oom-retry-2gib.pickle.gz', '-o', path)
+    assert.deepEqual([status, stderr], [0, ''])
+    const [{ advice, policies }] = dataOf(readFileSync(path, 'utf8')).recordings
+    assert.match(advice[0], /^Would have served the last failed request, by replay: PyTorch, default no · /)
+    assert.ok(advice.includes('PYTORCH_ALLOC_CONF=expandable_segments:True'), advice.join('\n'))
+    const least = new Map(policies.map(({ policy, leastCapacityBytes }) => [policy, leastCapacityBytes]))
+    assert.ok(least.get('cuda-mempool')! < least.get('pytorch')!)
+  })
+
   test('writes the page beside the recording, and says the verdict, the path and the next line', () => {
     const { own, file } = recording('run.pickle.gz')
     const { status, stdout, stderr } = report(file)
@@ -63,7 +75,7 @@ describe('cuda-mempool report', () => {
       stdout,
       /^PyTorch reserved 198 MiB for 187.12 MiB in use: 1.06 ×\.\ncuda-mempool serves the same run in /,
     )
-    assert.match(stdout, /wrote .*run\.html; open it in a browser\nnext: cuda-mempool replay .*\n$/)
+    assert.match(stdout, /wrote .*run\.html; open it in a browser\nNext: cuda-mempool replay .*\n$/)
     assert.deepEqual(readdirSync(own).sort(), ['run.html', 'run.pickle.gz'])
     const page = readFileSync(join(own, 'run.html'), 'utf8')
     assert.match(page, /Content-Security-Policy" content="default-src 'none'; script-src 'sha256-/)

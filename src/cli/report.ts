@@ -2,16 +2,19 @@
 
 import { basename } from 'node:path'
 import { replayDevices } from '../device/replay-devices.js'
-import { pageOf, type ReportedTrace } from '../report/page.js'
+import { pageOf } from '../report/page.js'
 import { verdictLines } from '../report/page-text.js'
+import type { ReportedTrace } from '../report/reported-trace.js'
+import { nextLine } from '../report/trace-lines.js'
 import { excerptOf } from '../trace/columns/excerpt.js'
 import { readRecording } from '../trace/formats/read-recording.js'
 import { replay } from '../trace/replay.js'
 import { DEFAULT_POLICIES, type Policy } from '../trace/replay-result.js'
-import type { Trace } from '../trace/trace.js'
+import { Action, type Trace } from '../trace/trace.js'
 import { STATUS, UsageError } from './exit.js'
 import { checkOutput, writeOutput } from './output-file.js'
 import { wholeNumber, withBar } from './recording-input.js'
+import { remediesFor } from './remedies.js'
 import { policiesOf } from './replay.js'
 import { print } from './terminal.js'
 
@@ -43,9 +46,15 @@ export async function reportFiles(files: readonly string[], given: ReportArgumen
   for (const [index, trace] of traces.entries()) {
     const report = await withBar(bar => {
       const onProgress = (done: number, what: string) => bar.update(done, `${trace.file}: ${what}`)
-      return replay(trace, replayDevices(trace), { policies: policies as Policy[], placements: true, onProgress })
+      const leastCapacity = trace.action.includes(Action.outOfMemory)
+      return replay(trace, replayDevices(trace), {
+        policies: policies as Policy[],
+        placements: true,
+        leastCapacity,
+        onProgress,
+      })
     })
-    reported.push({ trace, replay: report, tab: tabOf(trace, index, traces) })
+    reported.push({ trace, replay: report, tuned: await remediesFor(trace), tab: tabOf(trace, index, traces) })
   }
   const page = pageOf(reported)
   if (page.length > MOST_PAGE_BYTES) {
@@ -62,7 +71,7 @@ export async function reportFiles(files: readonly string[], given: ReportArgumen
       return [style.paint.bold(`${name}${first}`), ...more].join('\n')
     })
   }
-  print(`wrote ${path}; open it in a browser\nnext: cuda-mempool replay ${files[0]}`)
+  print(`wrote ${path}; open it in a browser\n${nextLine('replay', files[0])}`)
   return STATUS.done
 }
 

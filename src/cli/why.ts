@@ -3,6 +3,7 @@
 import { whyText } from '../report/why-text.js'
 import { UsageError } from './exit.js'
 import { readFiles } from './recording-input.js'
+import { remediesFor } from './remedies.js'
 import { print } from './terminal.js'
 
 /** The options as text, from the command line. */
@@ -15,7 +16,8 @@ export interface WhyArguments {
 export async function why(file: string, { gpu, step }: WhyArguments): Promise<void> {
   const pattern = step === undefined ? undefined : patternOf(step)
   const [trace] = await readFiles([file], gpu)
-  print(style => whyText(trace, style, pattern))
+  const tuned = await remediesFor(trace)
+  print(style => whyText(trace, style, { tuned, ...(pattern === undefined ? {} : { pattern }) }))
 }
 
 function patternOf(text: string): RegExp {

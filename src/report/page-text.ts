@@ -11,6 +11,8 @@ import { factsOf, holderText, namesOf, verdictOf } from './out-of-memory-text.js
 import type { PageFailure, PagePolicy, PageRecording } from './page-data.js'
 import { helpfulSetting, recordedSettings } from './pytorch-settings.js'
 import { nameOf } from './replay-tables.js'
+import type { ReportedTrace } from './reported-trace.js'
+import { adviceLines } from './tune-text.js'
 
 /** More pieces than this are too small to see in a bar. */
 const MOST_PIECES = 60
@@ -18,7 +20,7 @@ const STACKS_IN_PYTORCH = "torch.cuda.memory._record_memory_history(stacks='pyth
 const STACKS_IN_POOL = 'recorded(pool, { stacks: true })'
 
 /** The words of a page about a trace, and about its replay. */
-export function pageRecording(trace: Trace, replay: ReplayReport | null, tab: string): PageRecording {
+export function pageRecording({ trace, replay, tuned, tab }: ReportedTrace): PageRecording {
   const policies = policiesOf(trace, replay)
   return {
     tab,
@@ -30,8 +32,19 @@ export function pageRecording(trace: Trace, replay: ReplayReport | null, tab: st
     policies,
     leastBytes: replay === null ? trace.peakRequestedBytes : trace.peakWithFailedBytes,
     failures: failuresOf(trace),
-    advice: replay === null ? [] : helpfulSetting(replay),
+    advice: [
+      ...triedPolicies(replay),
+      ...(tuned !== null ? adviceLines(tuned) : replay === null ? [] : helpfulSetting(replay)),
+    ],
   }
+}
+
+/** Whether each policy would have served the request that failed last. */
+function triedPolicies(replay: ReplayReport | null): string[] {
+  const answers = (replay?.runs ?? []).flatMap(({ policy, servesAtFailure }) =>
+    servesAtFailure === null ? [] : [`${nameOf(policy, replay!.trace.settings)} ${servesAtFailure ? 'yes' : 'no'}`],
+  )
+  return answers.length === 0 ? [] : [`Would have served the last failed request, by replay: ${answers.join(' · ')}.`]
 }
 
 function policiesOf(trace: Trace, replay: ReplayReport | null): PagePolicy[] {

@@ -14,9 +14,11 @@ import type { PlacedPolicy } from '../picture/policy-picture.js'
 import { recordedPlacements } from '../trace/placements/recorded-placements.js'
 import type { Policy, ReplayReport } from '../trace/replay-result.js'
 import type { Trace } from '../trace/trace.js'
+import type { TuneReport } from '../trace/tune/tune-report.js'
 import type { PageData } from './page-data.js'
 import { pageRecording } from './page-text.js'
 import { nameOf } from './replay-tables.js'
+import type { ReportedTrace } from './reported-trace.js'
 
 /** Options of `reportPage`; every one may be left out. */
 export interface ReportOptions {
@@ -25,13 +27,8 @@ export interface ReportOptions {
    * placed the blocks. Default: only what was recorded
    */
   readonly replay?: ReplayReport
-}
-
-/** A trace, its replay, and its name among several. */
-export interface ReportedTrace {
-  readonly trace: Trace
-  readonly replay: ReplayReport | null
-  readonly tab: string
+  /** what `tune([trace])` found; its advice then stands beside the failed requests. Default: none */
+  readonly tuned?: TuneReport
 }
 
 const SHOWN_FIRST: readonly Policy[] = ['recorded', 'cuda-mempool']
@@ -50,8 +47,11 @@ export function reportPage(trace: Trace, options: ReportOptions = {}): string {
   if (!isTrace) {
     throw new TypeError(`reportPage: trace must be a Trace of readSnapshot or recorded, not ${describe(trace)}`)
   }
-  checkOptionNames('reportPage', options, ['replay'])
-  const { replay = null } = options
+  checkOptionNames('reportPage', options, ['replay', 'tuned'])
+  const { replay = null, tuned = null } = options
+  if (tuned !== null && !Array.isArray(tuned.advice)) {
+    throw new TypeError(`tuned must be what tune([trace]) resolves to, not ${describe(tuned)}`)
+  }
   if (replay !== null && !Array.isArray(replay.runs)) {
     throw new TypeError(`replay must be what replay(trace, open) resolves to, not ${describe(replay)}`)
   }
@@ -60,14 +60,14 @@ export function reportPage(trace: Trace, options: ReportOptions = {}): string {
       `replay is of ${replay.trace.events} events, and the trace has ${trace.events}; give the replay of this trace`,
     )
   }
-  return pageOf([{ trace, replay, tab: trace.file }])
+  return pageOf([{ trace, replay, tuned, tab: trace.file }])
 }
 
 /** The page of these recordings, one tab for each. */
 export function pageOf(recordings: readonly ReportedTrace[]): string {
   const data: PageData = {
     version: 1,
-    recordings: recordings.map(({ trace, replay, tab }) => pageRecording(trace, replay, tab)),
+    recordings: recordings.map(pageRecording),
   }
   const json = JSON.stringify(data).replaceAll('<', '\\u003c')
   const pictures = recordings.map(({ trace, replay }, index) => {

@@ -119,6 +119,16 @@ function verdicts({ capacityBytes, recordings, runs, baseline }: TuneReport): st
   })
 }
 
+/** The advice as sentences, each with the setting to copy on the next line. */
+export function adviceLines(report: TuneReport): string[] {
+  const { advice, runs, baseline } = report
+  const before = runs.find(run => run.settings === baseline)!
+  const verdict = verdicts(report)
+  if (advice.length === 0)
+    return [...verdict, `None of ${formatCount(runs.length)} settings tried needs 1 % less memory.`]
+  return [...verdict, ...advice.flatMap(run => [whatItBuys(run, before), `${VARIABLE}=${run.settings}`])]
+}
+
 function adviceText({ advice, runs, baseline, capacityBytes }: TuneReport, { width, paint }: TextStyle): string[] {
   const before = runs.find(run => run.settings === baseline)!
   if (advice.length === 0) {

@@ -4,6 +4,7 @@ import { formatBytes, MiB } from '../base/bytes.js'
 import { readSnapshot } from '../trace/pytorch/pytorch-snapshot.js'
 import { Action } from '../trace/trace.js'
 import { TraceBuilder } from '../trace/trace-builder.js'
+import { tune } from '../trace/tune/tune.js'
 import { PLAIN } from './table.js'
 import { holding, unwrapped } from './trace-texts.fixture.js'
 import { whyText } from './why-text.js'
@@ -11,7 +12,7 @@ import { whyText } from './why-text.js'
 const STYLE = { width: 80, paint: PLAIN }
 const textOf = (...args: Parameters<typeof steps>) => unwrapped(whyText(steps(...args), STYLE))
 
-/** A program of steps that each allocate a block; it frees the blocks of all steps but those in `leaks` one step later. */
+/** A program of steps of one block each. A step frees the block of the step before, but for the steps in `leaks`. */
 function steps(leaks: readonly number[], count = 6) {
   const builder = new TraceBuilder()
   const annotations = []
@@ -61,8 +62,19 @@ test('a first step that keeps its memory does not leak, and later steps that do 
 })
 
 test('a pattern chooses the steps', () => {
-  assert.match(whyText(steps([1]), STYLE, /SGD/), /6 steps/)
-  assert.match(whyText(steps([1]), STYLE, /epoch/), /No annotation of the recording matches epoch\./)
+  assert.match(whyText(steps([1]), STYLE, { pattern: /SGD/ }), /6 steps/)
+  assert.match(whyText(steps([1]), STYLE, { pattern: /epoch/ }), /No annotation of the recording matches epoch\./)
+})
+
+test('settings that were tried stand behind the failed requests, each with a line to copy', async () => {
+  const trace = readSnapshot('traces/oom-retry-2gib.pickle.gz')
+  const tuned = await tune([trace], { settings: ['expandable_segments:True', 'max_split_size_mb:1024'] })
+  const text = whyText(trace, STYLE, { tuned })
+  assert.match(text, /tried by replays of this recording:\n• Serves the run in 2\.08 GiB instead of 2\.33 GiB/)
+  assert.match(text, /^ {4}PYTORCH_ALLOC_CONF=expandable_segments:True$/m)
+  assert.doesNotMatch(text, /max_split_size_mb:1024/)
+  const nothing = await tune([trace], { settings: ['max_split_size_mb:1024'] })
+  assert.match(whyText(trace, STYLE, { tuned: nothing }), /None of 2 settings tried needs 1 % less memory\./)
 })
 
 test('gaps of the recording are said', () => {

@@ -6,6 +6,7 @@ import { type Steps, stepsOf } from '../trace/analysis/steps.js'
 import { type Holder, holdersOf } from '../trace/failures/holders.js'
 import { BEFORE, type Trace } from '../trace/trace.js'
 import { traceFigures } from '../trace/trace-figures.js'
+import type { TuneReport } from '../trace/tune/tune-report.js'
 import { brailleChart } from './braille-chart.js'
 import { formatCount } from './number-format.js'
 import { holderLines, outOfMemoryText } from './out-of-memory-text.js'
@@ -13,17 +14,23 @@ import type { TextStyle } from './replay-tables.js'
 import { headOf } from './replay-text.js'
 import { wrapText } from './table.js'
 import { counted, fitted, gapsOf, nextLine, sentences } from './trace-lines.js'
+import { adviceLines, VARIABLE } from './tune-text.js'
 
 const CHART_ROWS = 8
 const HOLDERS = 8
 /** A step that leaves behind less than this does not leak. */
 const LEAST_LEAK_BYTES = 512
 
-/**
- * The whole text in lines of at most `width` columns, but for the command to type next. Steps are those that
- * `stepsOf(trace, pattern)` finds.
- */
-export function whyText(trace: Trace, style: TextStyle, pattern?: RegExp): string {
+/** What a text may have beside the recording. */
+export interface WhyOptions {
+  /** steps are those that `stepsOf(trace, pattern)` finds */
+  readonly pattern?: RegExp
+  /** the settings that were tried; null for none */
+  readonly tuned?: TuneReport | null
+}
+
+/** The whole text in lines of at most `width` columns, but for the command to type next. */
+export function whyText(trace: Trace, style: TextStyle, { pattern, tuned = null }: WhyOptions = {}): string {
   const { width, paint } = style
   const report = { trace: traceFigures(trace) }
   const failed = outOfMemoryText(report, style)
@@ -32,11 +39,19 @@ export function whyText(trace: Trace, style: TextStyle, pattern?: RegExp): strin
   const parts = [
     [headOf(report, width, paint), ...gapsOf(trace).map(line => wrapText(line, width))].join('\n'),
     ...(failed.length > 0 ? failed : ['No request failed.']),
+    ...(tuned === null ? [] : [adviceText(tuned, style)]),
     [wrapText(titleOf(trace), width), ...brailleChart(curves, top, width, CHART_ROWS)].join('\n'),
     peakText(trace, curves.peakEvent, curves.reservedBytes, width),
     wrapText(stepsText(stepsOf(trace, pattern), pattern), width),
   ]
   return [...parts.map(part => fitted(part, width)), paint.bold(nextLine('report', trace.file))].join('\n\n')
+}
+
+function adviceText(tuned: TuneReport, { width, paint }: TextStyle): string {
+  const lines = adviceLines(tuned).map(line =>
+    line.startsWith(`${VARIABLE}=`) ? paint.green(`    ${line}`) : wrapText(`• ${line}`, width, '  '),
+  )
+  return [wrapText("Settings of PyTorch's allocator, tried by replays of this recording:", width), ...lines].join('\n')
 }
 
 function titleOf({ events, recordedPeakReservedBytes }: Trace): string {
