@@ -48,6 +48,14 @@ function refused(...args: string[]): string {
 }
 
 describe('convert', () => {
+  test('a CSV file has the address of each allocation under each policy', () => {
+    const csv = String(converted([MLP, '-o', '-', '--to', 'csv']))
+    const [head, first] = csv.split('\n').map(line => line.split(','))
+    const addresses = new Map(head.map((name, column) => [name, first[column]]))
+    assert.equal(addresses.get('pytorch_address'), addresses.get('recorded_address'))
+    assert.match(addresses.get('cuda-mempool_address')!, /^0x[0-9a-f]+$/)
+  })
+
   test('writes each format by the ending, and names the program that reads it', () => {
     const says: Readonly<Record<string, RegExp>> = {
       'run.pickle': /pytorch\.org\/memory_viz/,

@@ -5,10 +5,12 @@ import { replayDevices } from '../device/replay-devices.js'
 import { collapsedStacks } from '../report/export/collapsed.js'
 import { allocationRows } from '../report/export/csv.js'
 import { perfettoTrace } from '../report/export/perfetto.js'
+import { type PolicyMemory, recordedMemory, replayedMemory } from '../report/export/policy-memory.js'
 import { pprofProfile } from '../report/export/pprof.js'
 import { reportJson } from '../report/export/report-json.js'
 import { pickleSnapshot } from '../trace/pytorch/pytorch-snapshot-writer.js'
 import { replay } from '../trace/replay.js'
+import type { ReplayOptions } from '../trace/replay-options.js'
 import type { ReplayReport } from '../trace/replay-result.js'
 import type { Trace } from '../trace/trace.js'
 import { STATUS, UsageError } from './exit.js'
@@ -102,26 +104,32 @@ async function contentsOf(
     case 'pickle':
       return { pieces: [pickleSnapshot(trace)] }
     case 'csv':
-      return { pieces: allocationRows(trace) }
+      return { pieces: allocationRows(trace, await memories(trace)) }
     case 'perfetto':
-      return { pieces: perfettoTrace(trace) }
+      return { pieces: perfettoTrace(trace, await memories(trace)) }
     case 'pprof':
       return { pieces: [pprofProfile(trace, at)] }
     case 'collapsed':
       return { pieces: [collapsedStacks(trace, at)] }
     case 'json': {
-      const report = await replayed(trace)
+      const report = await replayed(trace, { leastCapacity: true })
       return { pieces: [`${reportJson(report)}\n`], report }
     }
   }
 }
 
+/** Where each policy of a replay had its memory, and the recorded allocator first. */
+async function memories(trace: Trace): Promise<PolicyMemory[]> {
+  const all = replayedMemory(await replayed(trace, { placements: true }))
+  return all.some(({ policy }) => policy === 'recorded') ? all : [recordedMemory(trace), ...all]
+}
+
 /** A replay on the simulated device, so that its figures are the same on each machine. */
-async function replayed(trace: Trace): Promise<ReplayReport> {
+async function replayed(trace: Trace, options: ReplayOptions): Promise<ReplayReport> {
   using _held = openDevice('simulated')
   return withBar(bar => {
     const onProgress = (fraction: number, what: string) => bar.update(fraction, `${trace.file}: ${what}`)
-    return replay(trace, replayDevices(trace, 'simulated'), { leastCapacity: true, onProgress })
+    return replay(trace, replayDevices(trace, 'simulated'), { ...options, onProgress })
   })
 }
 
