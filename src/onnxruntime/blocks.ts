@@ -3,9 +3,9 @@
 
 import { AsyncLocalStorage } from 'node:async_hooks'
 import { PoolError } from '../base/errors.js'
-import type { Koffi } from '../libraries/koffi.js'
 import { deviceOf } from '../device/device.js'
-import { HostPool } from '../pool/host/host-pool.js'
+import type { Koffi } from '../libraries/koffi.js'
+import type { HostPool } from '../pool/host/host-pool.js'
 import { groupLive, type LiveGroup } from '../pool/labels.js'
 import type { Pool } from '../pool/pool.js'
 import type { MemorySource } from './allocator.js'
@@ -81,9 +81,9 @@ export class HostBlocks extends Blocks {
   }
 
   protected override take(bytes: number, _stream: number | null, name: string): number {
-    const buffer = this.pool.allocate(bytes)
+    const buffer = this.pool.allocate(bytes + CPU_ALIGNMENT) // a simulated device's addresses are not the host's
     const memory = buffer.bytes
-    const ptr = Number(this.koffi.address(memory))
+    const ptr = this.alignedIn(memory)
     // `memory` is referenced here: after a close of the pool it stays readable for sessions.
     const free = () => memory.length > 0 && buffer.free()
     this.held.set(ptr, { name, byteLength: bytes, free })
@@ -93,13 +93,16 @@ export class HostBlocks extends Blocks {
   protected override instead(bytes: number, name: string): number {
     try {
       const memory = new Uint8Array(bytes + CPU_ALIGNMENT)
-      const start = Number(this.koffi.address(memory))
-      const ptr = Math.ceil(start / CPU_ALIGNMENT) * CPU_ALIGNMENT
+      const ptr = this.alignedIn(memory)
       this.held.set(ptr, { name, byteLength: bytes, free: () => void memory })
       return ptr
     } catch {
       return 0 // the system has no memory either
     }
+  }
+
+  private alignedIn(memory: Uint8Array): number {
+    return Math.ceil(Number(this.koffi.address(memory)) / CPU_ALIGNMENT) * CPU_ALIGNMENT
   }
 }
 

@@ -67,13 +67,21 @@ describe('ONNX Runtime on the CPU', { skip: typeof installed === 'string' ? inst
     const weights = served.stats().liveBytes
     assert.ok(weights >= 2 * WIDTH * WIDTH * 4, `${weights} bytes`)
     assert.deepEqual(new Set(served.live().map(({ name }) => name)), new Set(['a', 'b']))
-    assert.equal(pool.stats().requestedBytes, weights)
+    assert.ok(pool.stats().requestedBytes >= weights)
     const before = pool.stats().allocations
     const { y } = await served.as('a', () => a.run(feeds(3)))
     assert.deepEqual(y.data, new Float32Array(3 * WIDTH).fill(0.5))
     assert.ok(pool.stats().allocations > before)
     await a.release()
-    assert.deepEqual(new Set(served.live().filter(({ bytes }) => bytes >= WIDTH * WIDTH * 4).map(({ name }) => name)), new Set(['b']))
+    assert.deepEqual(
+      new Set(
+        served
+          .live()
+          .filter(({ bytes }) => bytes >= WIDTH * WIDTH * 4)
+          .map(({ name }) => name),
+      ),
+      new Set(['b']),
+    )
     assert.throws(() => served.close(), { name: 'PoolError', message: /sessions hold memory \(.*'b'/ })
     assert.equal(served.closed, false)
     await b.release()

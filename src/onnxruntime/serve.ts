@@ -108,7 +108,9 @@ export class ServedOnnxRuntime implements Disposable {
     if (!host) checkCuda(library)
     this.environment = environments.get(library.path) ?? library.create('CreateEnv', WARNINGS, 'cuda-mempool')
     environments.set(library.path, this.environment)
-    const place = host ? (['Cpu', DEVICE_ALLOCATOR, 0] as const) : (['Cuda', DEVICE_ALLOCATOR, pool.context.ordinal] as const)
+    const place = host
+      ? (['Cpu', DEVICE_ALLOCATOR, 0] as const)
+      : (['Cuda', DEVICE_ALLOCATOR, pool.context.ordinal] as const)
     this.info = library.create('CreateMemoryInfo', ...place, 0)
     this.blocks = host ? new HostBlocks(pool, library.koffi) : new DeviceBlocks(pool, way === 'stream')
     const allocator = new OrtAllocator(library, this.blocks, this.info, !host && way === 'stream')
