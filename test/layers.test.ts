@@ -34,6 +34,7 @@ const ROWS: readonly (readonly string[])[] = [
   ['report'],
   ['live'],
   ['device'],
+  ['onnxruntime'],
   ['index.ts'],
   ['cli'],
 ]

@@ -88,6 +88,9 @@ export interface SharedDevice {
 /** The devices that this thread shares or has attached, by identity. */
 export const attachments = new Map<number, Device>()
 
+/** The devices of this thread, by their clocks, for code that has only a pool. */
+export const deviceOf = new WeakMap<Clocks, Device>()
+
 /** Pools with a pool server. */
 export type ServedPool = SharedPool<SharedDevice> | SharedHostPool<SharedDevice>
 
@@ -166,6 +169,7 @@ export class Device implements Disposable {
     this.simulated = this.driver.simulated
     this.totalBytes = this.driver.cuDeviceTotalMem(context.device)
     this.clocks = new Clocks(context, attachedTo)
+    deviceOf.set(this.clocks, this)
     if (attachedTo === null) this.defaultStream = new Stream(this.clocks, CU_STREAM_LEGACY_DEFAULT, false)
     else {
       this.defaultStream = this.borrow('attachDevice', this.clocks.handles.indexOf(CU_STREAM_LEGACY_DEFAULT))

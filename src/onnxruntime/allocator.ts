@@ -1,0 +1,81 @@
+// The C side: an OrtAllocator, whose functions are callbacks into this thread. Sessions keep its address for as long as
+// they live, also after it was unregistered. So an allocator is never freed: it has 64 bytes and a few callbacks.
+
+import { type OnnxRuntimeLibrary, type Pointer, prototype } from './library.js'
+
+/** What answers the callbacks. They never throw: koffi would give ONNX Runtime whatever lies in the register. */
+export interface MemorySource {
+  /** The address of new memory, or 0; `stream` is the driver's handle, or null if ONNX Runtime names none. */
+  allocate(bytes: number, stream: number | null): number
+  free(ptr: number): void
+}
+
+/** The size of OrtAllocator, and the places of its members. */
+const BYTES = 64
+const AT = { version: 0, alloc: 8, free: 16, info: 24, reserve: 32, allocOnStream: 48 } as const
+const INTERFACE = 23
+
+const PROTOTYPES = {
+  alloc: 'uint64_t cudaMempoolOrtAlloc(uint64_t self, size_t bytes)',
+  free: 'void cudaMempoolOrtFree(uint64_t self, uint64_t ptr)',
+  info: 'uint64_t cudaMempoolOrtInfo(uint64_t self)',
+  allocOnStream: 'uint64_t cudaMempoolOrtAllocOnStream(uint64_t self, size_t bytes, uint64_t stream)',
+  external: 'uint64_t cudaMempoolOrtExternalAlloc(size_t bytes)',
+  externalFree: 'void cudaMempoolOrtExternalFree(uint64_t ptr)',
+  externalEmpty: 'void cudaMempoolOrtExternalEmpty()',
+} as const
+
+/** An OrtAllocator, and the same callbacks for the provider's option `gpu_external_alloc`. */
+export class OrtAllocator {
+  /** the struct; its address is what ONNX Runtime gets */
+  readonly struct = Buffer.alloc(BYTES)
+
+  constructor(
+    private readonly library: OnnxRuntimeLibrary,
+    private readonly source: MemorySource,
+    /** the OrtMemoryInfo that sessions find the allocator by */
+    readonly info: Pointer,
+    byStream: boolean,
+  ) {
+    const alloc = this.register('alloc', (_self, bytes) => source.allocate(Number(bytes), null))
+    this.struct.writeUInt32LE(INTERFACE, AT.version)
+    this.struct.writeBigUInt64LE(alloc, AT.alloc)
+    this.struct.writeBigUInt64LE(
+      this.register('free', (_self, ptr) => source.free(Number(ptr))),
+      AT.free,
+    )
+    this.struct.writeBigUInt64LE(
+      this.register('info', () => info),
+      AT.info,
+    )
+    this.struct.writeBigUInt64LE(alloc, AT.reserve)
+    if (byStream) {
+      const onStream = this.register('allocOnStream', (_self, bytes, stream) =>
+        source.allocate(Number(bytes), Number(stream) === 0 ? null : this.handleOf(stream)),
+      )
+      this.struct.writeBigUInt64LE(onStream, AT.allocOnStream)
+    }
+  }
+
+  /** Names and values of the CUDA provider's options for the external way: addresses as decimal numbers. */
+  external(): { readonly keys: readonly string[]; readonly values: readonly string[] } {
+    const addresses = [
+      this.register('external', bytes => this.source.allocate(Number(bytes), null)),
+      this.register('externalFree', ptr => this.source.free(Number(ptr))),
+      this.register('externalEmpty', () => undefined),
+    ]
+    return {
+      keys: ['gpu_external_alloc', 'gpu_external_free', 'gpu_external_empty_cache'],
+      values: addresses.map(String),
+    }
+  }
+
+  private handleOf(stream: Pointer): number {
+    return Number(this.library.call('SyncStream_GetHandle', stream))
+  }
+
+  private register(name: keyof typeof PROTOTYPES, callback: (...args: Pointer[]) => unknown): bigint {
+    const { koffi } = this.library
+    return koffi.register(callback, koffi.pointer(prototype(koffi, PROTOTYPES[name])))
+  }
+}

@@ -1,0 +1,137 @@
+// The blocks that ONNX Runtime holds, and the callbacks that hand them out. A failure is noted and answered with what
+// ONNX Runtime survives: 0 on CUDA, which makes `run` fail, and ordinary memory on the CPU, where 0 is not checked.
+
+import { AsyncLocalStorage } from 'node:async_hooks'
+import { PoolError } from '../base/errors.js'
+import { deviceOf } from '../device/device.js'
+import type { Koffi } from '../libraries/koffi.js'
+import type { HostPool } from '../pool/host/host-pool.js'
+import { groupLive, type LiveGroup } from '../pool/labels.js'
+import type { Pool } from '../pool/pool.js'
+import type { MemorySource } from './allocator.js'
+
+/** The work of one session, and the first reason why it got no memory of the pool. */
+export interface Scope {
+  readonly name: string
+  failure: Error | null
+}
+
+interface Block {
+  readonly name: string
+  readonly byteLength: number
+  free(): void
+}
+
+/** ONNX Runtime's kernels for AVX-512 crash with less. */
+const CPU_ALIGNMENT = 64
+
+export abstract class Blocks implements MemorySource {
+  readonly scopes = new AsyncLocalStorage<Scope>()
+  allocations = 0
+  failures = 0
+  protected readonly held = new Map<number, Block>()
+  private warned = false
+
+  /** The blocks held, by the name of the scope that asked for them; '' outside of scopes. */
+  groups(): LiveGroup[] {
+    return groupLive([...this.held.values()], block => block.name)
+  }
+
+  allocate(bytes: number, stream: number | null): number {
+    const scope = this.scopes.getStore()
+    this.allocations++
+    const size = Math.max(1, bytes)
+    try {
+      return this.take(size, stream, scope?.name ?? '')
+    } catch (error) {
+      this.failures++
+      if (scope !== undefined) scope.failure ??= error as Error
+      else if (!this.warned) process.emitWarning(`ONNX Runtime: ${(error as Error).message}`)
+      if (scope === undefined) this.warned = true
+      return this.instead(size, scope?.name ?? '')
+    }
+  }
+
+  free(ptr: number): void {
+    const block = this.held.get(ptr)
+    if (block === undefined) return
+    this.held.delete(ptr)
+    try {
+      block.free()
+    } catch (error) {
+      // A closed pool has taken its memory back already.
+      if (!(error instanceof PoolError)) process.emitWarning(error as Error)
+    }
+  }
+
+  /** Memory of the pool; throws. */
+  protected abstract take(bytes: number, stream: number | null, name: string): number
+
+  /** What to answer when the pool has no memory. */
+  protected abstract instead(bytes: number, name: string): number
+}
+
+/** Blocks of a host pool, for the CPU. */
+export class HostBlocks extends Blocks {
+  constructor(
+    private readonly pool: HostPool,
+    private readonly koffi: Koffi,
+  ) {
+    super()
+  }
+
+  protected override take(bytes: number, _stream: number | null, name: string): number {
+    const buffer = this.pool.allocate(bytes + CPU_ALIGNMENT) // a simulated device's addresses are not the host's
+    const memory = buffer.bytes
+    const ptr = this.alignedIn(memory)
+    // `memory` is referenced here: after a close of the pool it stays readable for sessions.
+    const free = () => memory.length > 0 && buffer.free()
+    this.held.set(ptr, { name, byteLength: bytes, free })
+    return ptr
+  }
+
+  protected override instead(bytes: number, name: string): number {
+    try {
+      const memory = new Uint8Array(bytes + CPU_ALIGNMENT)
+      const ptr = this.alignedIn(memory)
+      this.held.set(ptr, { name, byteLength: bytes, free: () => void memory })
+      return ptr
+    } catch {
+      return 0 // the system has no memory either
+    }
+  }
+
+  private alignedIn(memory: Uint8Array): number {
+    return Math.ceil(Number(this.koffi.address(memory)) / CPU_ALIGNMENT) * CPU_ALIGNMENT
+  }
+}
+
+/** Blocks of a device's pool, for the CUDA provider. */
+export class DeviceBlocks extends Blocks {
+  constructor(
+    private readonly pool: Pool,
+    private readonly byStream: boolean,
+  ) {
+    super()
+  }
+
+  protected override take(bytes: number, handle: number | null, name: string): number {
+    const { clocks } = this.pool.defaultStream
+    const stream = handle === null ? undefined : deviceOf.get(clocks)?.adoptStream(handle)
+    const buffer = this.pool.allocate(bytes, stream)
+    if (name !== '') buffer.label = name
+    // Without a stream, nothing orders the work on this memory: the host waits, at loading and releasing of a session.
+    const unordered = stream === undefined && this.byStream
+    if (unordered) this.pool.defaultStream.synchronize()
+    const free = () => {
+      if (unordered && !buffer.freed) this.pool.context.activate().cuCtxSynchronize()
+      buffer.free()
+    }
+    this.held.set(buffer.ptr, { name, byteLength: bytes, free })
+    return buffer.ptr
+  }
+
+  protected override instead(): number {
+    return 0
+  }
+}

@@ -1,0 +1,9 @@
+// The public API of cuda-mempool/onnxruntime: pools that ONNX Runtime takes its memory from.
+
+export {
+  type OnnxRuntimeOptions,
+  type OnnxRuntimeStats,
+  type OnnxSessionOptions,
+  type ServedOnnxRuntime,
+  serveOnnxRuntime,
+} from './serve.js'

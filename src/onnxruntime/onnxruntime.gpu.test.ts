@@ -1,0 +1,69 @@
+// ONNX Runtime's CUDA provider with the memory of a device's pool. It needs onnxruntime-node with that provider beside
+// its library; CUDA_MEMPOOL_ONNXRUNTIME names the folder of the package.
+
+import assert from 'node:assert/strict'
+import { describe, it } from 'node:test'
+import { GiB, MiB, OutOfMemoryError, openDevice } from '../index.js'
+import { type Installed, installedOnnxRuntime } from './installed.fixture.js'
+import { smallModel } from './model.fixture.js'
+import { serveOnnxRuntime } from './serve.js'
+
+const WIDTH = 256
+const MODEL = smallModel(WIDTH)
+const ROWS = [1, 300, 7, 4000, 64]
+
+const installed = installedOnnxRuntime()
+if (typeof installed === 'string') console.log(`skipped with ONNX Runtime: ${installed}`)
+
+describe('ONNX Runtime on CUDA', { skip: typeof installed === 'string' ? installed : false }, () => {
+  const { ort, library } = installed as Installed
+
+  const feeds = (rows: number) => {
+    const x = Float32Array.from({ length: rows * WIDTH }, (_, i) => Math.fround(Math.sin(i)))
+    return { x: new ort.Tensor('float32', x, [rows, WIDTH]) }
+  }
+
+  for (const way of ['stream', 'external'] as const) {
+    it(`results are those of its own arena, and all memory is named and comes back: ${way}`, async () => {
+      using device = openDevice()
+      using pool = device.createPool({ maxPoolBytes: 1 * GiB })
+      const own = await ort.InferenceSession.create(MODEL, { executionProviders: ['cuda'] })
+      {
+        using served = serveOnnxRuntime(pool, { library, way })
+        const options = served.sessionOptions({ executionProviders: ['cuda'] })
+        const session = await served.as('model', () => ort.InferenceSession.create(MODEL, options))
+        assert.ok(served.stats().liveBytes >= WIDTH * WIDTH * 4)
+        assert.deepEqual(
+          served.live().map(({ name }) => name),
+          ['model'],
+        )
+        for (const rows of ROWS) {
+          const { y } = await served.as('model', () => session.run(feeds(rows)))
+          assert.deepEqual(y.data, (await own.run(feeds(rows))).y.data, `${rows} rows`)
+        }
+        assert.equal(served.stats().failures, 0)
+        assert.ok(pool.live().every(({ label }) => label === 'model'))
+        pool.check()
+        await session.release()
+        assert.deepEqual([served.stats().liveBuffers, pool.stats().liveBuffers], [0, 0])
+      }
+      await own.release()
+    })
+
+    it(`a limit that is reached is an OutOfMemoryError of the run, and the process goes on: ${way}`, async () => {
+      using device = openDevice()
+      using pool = device.createPool({ maxPoolBytes: 16 * MiB })
+      using served = serveOnnxRuntime(pool, { library, way })
+      const options = served.sessionOptions({ executionProviders: ['cuda'] })
+      const session = await served.as('model', () => ort.InferenceSession.create(MODEL, options))
+      const rows = (64 * MiB) / (WIDTH * 4)
+      await assert.rejects(
+        served.as('model', () => session.run(feeds(rows))),
+        (error: Error) => error instanceof OutOfMemoryError && error.figures.limitBytes === 16 * MiB,
+      )
+      const { y } = await served.as('model', () => session.run(feeds(2)))
+      assert.equal(y.data.length, 2 * WIDTH)
+      await session.release()
+    })
+  }
+})

@@ -1,0 +1,255 @@
+// Serves a pool to ONNX Runtime: registers an allocator in the environment that all sessions of the process share.
+
+import { describe, formatBytes } from '../base/bytes.js'
+import { NoLibraryError, PoolError } from '../base/errors.js'
+import { checkOptionNames } from '../base/option-names.js'
+import { HostPool } from '../pool/host/host-pool.js'
+import type { LiveGroup } from '../pool/labels.js'
+import { Pool } from '../pool/pool.js'
+import { OrtAllocator } from './allocator.js'
+import { type Blocks, DeviceBlocks, HostBlocks, type Scope } from './blocks.js'
+import { OnnxRuntimeLibrary, type Pointer } from './library.js'
+
+/** Options of `serveOnnxRuntime`. */
+export interface OnnxRuntimeOptions {
+  /**
+   * where onnxruntime-node is: its folder, a file in it such as `require.resolve('onnxruntime-node')`, or the library
+   * libonnxruntime.so.1 itself. It must be the one that the program's sessions use.
+   */
+  readonly library: string
+  /**
+   * how the CUDA provider asks: 'stream' names the stream of each allocation (the default); 'external' names none, and
+   * is right only while no other work uses the pool during a `run`
+   */
+  readonly way?: 'stream' | 'external'
+}
+
+/** The options of onnxruntime-node's `InferenceSession.create` that are looked at; all others are passed on. */
+export interface OnnxSessionOptions {
+  /** must not be 'parallel': its threads would wait for the thread that waits for them */
+  readonly executionMode?: 'sequential' | 'parallel'
+  /** where the model runs; with a pool of a device, 'cuda' must be among them */
+  readonly executionProviders?: readonly (string | { readonly name: string; readonly deviceId?: number })[]
+  /** settings by their names in ONNX Runtime */
+  readonly extra?: Readonly<Record<string, unknown>>
+}
+
+/** What ONNX Runtime has taken from the pool. */
+export interface OnnxRuntimeStats {
+  /** bytes that sessions hold now, as requested */
+  readonly liveBytes: number
+  /** blocks that sessions hold now */
+  readonly liveBuffers: number
+  /** requests so far */
+  readonly allocations: number
+  /** requests so far that the pool could not serve */
+  readonly failures: number
+}
+
+const CUDA = 'CUDAExecutionProvider'
+const DEVICE_ALLOCATOR = 0
+const WARNINGS = 2
+
+/** The environment by library; this package's reference to it stays until the process ends. */
+const environments = new Map<string, Pointer>()
+/** the memories that are served now, as `cpu` or `cuda:0` */
+const served = new Set<string>()
+
+/**
+ * Lets ONNX Runtime take the memory of its sessions from `pool`: a device's pool serves the CUDA provider, a host pool
+ * the CPU's. Only sessions made with `sessionOptions` of the result use it, in this thread. Throws TypeError or
+ * RangeError for a bad argument, NoLibraryError if the library or its CUDA provider is missing or below 1.23, and
+ * PoolError for a closed pool or a memory that is served already.
+ */
+export function serveOnnxRuntime(pool: Pool | HostPool, options: OnnxRuntimeOptions): ServedOnnxRuntime {
+  if (!(pool instanceof Pool || pool instanceof HostPool)) {
+    throw new TypeError(`serveOnnxRuntime: pool must be a pool or a host pool, not ${describe(pool)}`)
+  }
+  checkOptionNames('serveOnnxRuntime', options, ['library', 'way'])
+  const { library, way = 'stream' } = options
+  if (typeof library !== 'string') {
+    throw new TypeError(`serveOnnxRuntime: library must be a path, not ${describe(library)}`)
+  }
+  if (way !== 'stream' && way !== 'external') {
+    throw new RangeError(`serveOnnxRuntime: way must be 'stream' or 'external', not ${describe(way)}`)
+  }
+  checkOpen('serveOnnxRuntime', pool)
+  const host = pool instanceof HostPool
+  if (!host && pool.context.driver.simulated) {
+    throw new PoolError('serveOnnxRuntime: a simulated device has no memory for CUDA; serve its host pool')
+  }
+  const memory = host ? 'cpu' : `cuda:${pool.context.ordinal}`
+  if (served.has(memory)) {
+    throw new PoolError(`serveOnnxRuntime: the memory of '${memory}' is served already; close that service first`)
+  }
+  const service = new ServedOnnxRuntime(pool, OnnxRuntimeLibrary.open(library), way, memory)
+  served.add(memory)
+  return service
+}
+
+/** A pool that serves ONNX Runtime. Made by `serveOnnxRuntime()`. Close it after its sessions, and before its pool. */
+export class ServedOnnxRuntime implements Disposable {
+  /** the version of ONNX Runtime, such as `1.29.0` */
+  readonly version: string
+  private readonly blocks: Blocks
+  private readonly environment: Pointer
+  private readonly info: Pointer
+  private isClosed = false
+
+  /** Use `serveOnnxRuntime`. */
+  constructor(
+    private readonly pool: Pool | HostPool,
+    private readonly library: OnnxRuntimeLibrary,
+    way: 'stream' | 'external',
+    private readonly memory: string,
+  ) {
+    this.version = library.version
+    const host = pool instanceof HostPool
+    if (!host) checkCuda(library)
+    this.environment = environments.get(library.path) ?? library.create('CreateEnv', WARNINGS, 'cuda-mempool')
+    environments.set(library.path, this.environment)
+    const place = host
+      ? (['Cpu', DEVICE_ALLOCATOR, 0] as const)
+      : (['Cuda', DEVICE_ALLOCATOR, pool.context.ordinal] as const)
+    this.info = library.create('CreateMemoryInfo', ...place, 0)
+    this.blocks = host ? new HostBlocks(pool, library.koffi) : new DeviceBlocks(pool, way === 'stream')
+    const allocator = new OrtAllocator(library, this.blocks, this.info, !host && way === 'stream')
+    kept.push(allocator)
+    if (host || way === 'stream') library.check('RegisterAllocator', this.environment, allocator.struct)
+    else this.registerExternal(allocator)
+  }
+
+  /**
+   * The options for `InferenceSession.create`: `options` and what makes the session use the pool. Throws RangeError for
+   * `executionMode: 'parallel'` and for providers without the pool's device, PoolError after `close`.
+   */
+  sessionOptions<T extends OnnxSessionOptions>(options?: T): T {
+    this.checkUsable('sessionOptions')
+    if (options?.executionMode === 'parallel') {
+      throw new RangeError(
+        "sessionOptions: executionMode 'parallel' would hang, since its threads wait for this one; use 'sequential'",
+      )
+    }
+    const { executionProviders, extra = {} } = options ?? {}
+    const session = { ...(extra.session as object | undefined), use_env_allocators: '1' }
+    const all = { ...options, extra: { ...extra, session } } as unknown as T
+    return this.pool instanceof HostPool ? all : { ...all, executionProviders: this.withCuda(executionProviders) }
+  }
+
+  /**
+   * Runs `work`, such as `() => session.run(feeds)`, with the memory it takes named `name` in `live()` and in the pool's
+   * own list. Rejects with OutOfMemoryError if the pool could not serve a request of it, and with the error of `work`
+   * as `cause` if that failed, too. Throws PoolError after `close`, and for a closed pool.
+   */
+  async as<T>(name: string, work: () => T | Promise<T>): Promise<T> {
+    if (typeof name !== 'string') throw new TypeError(`as: name must be a text, not ${describe(name)}`)
+    this.checkUsable('as')
+    const scope: Scope = { name, failure: null }
+    let result: T
+    try {
+      result = await this.blocks.scopes.run(scope, work)
+    } catch (error) {
+      if (scope.failure === null) throw error
+      scope.failure.cause = error
+      throw scope.failure
+    }
+    if (scope.failure === null) return result
+    await (result as { release?: () => Promise<void> } | null)?.release?.() // a session beyond the limit
+    throw scope.failure
+  }
+
+  /** What sessions hold, by the names given to `as`; '' for memory without a name. Most bytes first. */
+  live(): LiveGroup[] {
+    return this.blocks.groups()
+  }
+
+  /** The counters of this service. */
+  stats(): OnnxRuntimeStats {
+    const groups = this.live()
+    return {
+      liveBytes: groups.reduce((sum, { bytes }) => sum + bytes, 0),
+      liveBuffers: groups.reduce((sum, { buffers }) => sum + buffers, 0),
+      allocations: this.blocks.allocations,
+      failures: this.blocks.failures,
+    }
+  }
+
+  /** True after `close`. */
+  get closed(): boolean {
+    return this.isClosed
+  }
+
+  /**
+   * Takes the pool away from ONNX Runtime. Throws PoolError, and changes nothing, while sessions hold memory of it. A
+   * second close does nothing.
+   */
+  close(): void {
+    if (this.isClosed) return
+    const groups = this.live()
+    if (groups.length > 0) {
+      const who = groups.map(({ name, bytes }) => `${name === '' ? 'unnamed' : `'${name}'`} ${formatBytes(bytes)}`)
+      throw new PoolError(`close: sessions hold memory (${who.join(', ')}); await session.release() for each one first`)
+    }
+    this.library.check('UnregisterAllocator', this.environment, this.info)
+    this.isClosed = true
+    served.delete(this.memory)
+  }
+
+  /** Calls `close()` at the end of a `using` block; throws like it. */
+  [Symbol.dispose](): void {
+    this.close()
+  }
+
+  /** The provider makes its own allocator, which calls back; it wants an arena's settings, and does not use them. */
+  private registerExternal(allocator: OrtAllocator): void {
+    const { keys, values } = allocator.external()
+    const config = this.library.create('CreateArenaCfg', 0, -1, -1, -1)
+    try {
+      const count = keys.length
+      this.library.check('CreateAndRegisterAllocatorV2', this.environment, CUDA, this.info, config, keys, values, count)
+    } finally {
+      this.library.call('ReleaseArenaCfg', config)
+    }
+  }
+
+  private withCuda(
+    providers: OnnxSessionOptions['executionProviders'] = ['cuda'],
+  ): NonNullable<OnnxSessionOptions['executionProviders']> {
+    const deviceId = this.pool.context.ordinal
+    const at = providers.findIndex(each => (typeof each === 'string' ? each : each.name) === 'cuda')
+    if (at === -1) throw new RangeError("sessionOptions: executionProviders must name 'cuda' to use a device's pool")
+    const cuda = providers[at]
+    const options = typeof cuda === 'string' ? { name: cuda } : cuda
+    if ((options.deviceId ?? deviceId) !== deviceId) {
+      throw new RangeError(`sessionOptions: deviceId of 'cuda' must be ${deviceId}, the device of the pool`)
+    }
+    return providers.map((each, index) => (index === at ? { ...options, deviceId } : each))
+  }
+
+  private checkUsable(call: string): void {
+    if (this.isClosed) throw new PoolError(`${call}: the service is closed; call serveOnnxRuntime again`)
+    checkOpen(call, this.pool)
+  }
+}
+
+/** Sessions may call an allocator until the process ends. */
+const kept: OrtAllocator[] = []
+
+function checkOpen(call: string, pool: Pool | HostPool): void {
+  if ((pool as { closed?: boolean }).closed !== true) return
+  throw new PoolError(`${call}: the pool is closed; serve another pool`)
+}
+
+/** Asks for the CUDA provider by a call that answers; others end the process without it. */
+function checkCuda(library: OnnxRuntimeLibrary): void {
+  const out: Pointer[] = [0]
+  const failure = library.failure('CreateCUDAProviderOptions', out)
+  if (failure !== null) {
+    throw new NoLibraryError(
+      `ONNX Runtime ${library.version} has no CUDA provider (${failure}); ` +
+        'put libonnxruntime_providers_cuda.so and libonnxruntime_providers_shared.so of that version beside ' +
+        library.path,
+    )
+  }
+  library.call('ReleaseCUDAProviderOptions', out[0])
+}
