@@ -3,7 +3,7 @@
 
 import { type OnnxRuntimeLibrary, type Pointer, prototype } from './library.js'
 
-/** What answers the callbacks. They never throw: koffi would give ONNX Runtime whatever lies in the register. */
+/** The memory behind the callbacks. They never throw: koffi would give ONNX Runtime whatever lies in the register. */
 export interface MemorySource {
   /** The address of new memory, or 0; `stream` is the driver's handle, or null if ONNX Runtime names none. */
   allocate(bytes: number, stream: number | null): number

@@ -1,10 +1,11 @@
-// The blocks that ONNX Runtime holds, and the callbacks that hand them out. A failure is noted and answered with what
-// ONNX Runtime survives: 0 on CUDA, which makes `run` fail, and ordinary memory on the CPU, where 0 is not checked.
+// The blocks that ONNX Runtime holds, and the callbacks that hand them out. A failure is noted, and the answer is one
+// that ONNX Runtime survives: 0 on CUDA, which makes `run` fail, and ordinary memory on the CPU, where 0 is unchecked.
 
 import { AsyncLocalStorage } from 'node:async_hooks'
-import { PoolError } from '../base/errors.js'
+import { CudaError, PoolError } from '../base/errors.js'
 import { deviceOf } from '../device/device.js'
 import type { Koffi } from '../libraries/koffi.js'
+import type { Stream } from '../order/stream.js'
 import type { HostPool } from '../pool/host/host-pool.js'
 import { groupLive, type LiveGroup } from '../pool/labels.js'
 import type { Pool } from '../pool/pool.js'
@@ -64,10 +65,13 @@ export abstract class Blocks implements MemorySource {
     }
   }
 
+  /** Ends the use of ONNX Runtime's streams, which their sessions destroy. */
+  closeStreams(): void {}
+
   /** Memory of the pool; throws. */
   protected abstract take(bytes: number, stream: number | null, name: string): number
 
-  /** What to answer when the pool has no memory. */
+  /** The answer when the pool has no memory. */
   protected abstract instead(bytes: number, name: string): number
 }
 
@@ -106,8 +110,15 @@ export class HostBlocks extends Blocks {
   }
 }
 
-/** Blocks of a device's pool, for the CUDA provider. */
+/**
+ * Blocks of a device's pool, for the CUDA provider. A session destroys its streams without a word when it is released.
+ * It frees its weights then, which are on no stream: at such a free all streams are closed here. A session that goes on
+ * has its streams adopted again at its next run.
+ */
 export class DeviceBlocks extends Blocks {
+  /** by the driver's handle */
+  private readonly adopted = new Map<number, Stream>()
+
   constructor(
     private readonly pool: Pool,
     private readonly byStream: boolean,
@@ -116,19 +127,40 @@ export class DeviceBlocks extends Blocks {
   }
 
   protected override take(bytes: number, handle: number | null, name: string): number {
-    const { clocks } = this.pool.defaultStream
-    const stream = handle === null ? undefined : deviceOf.get(clocks)?.adoptStream(handle)
-    const buffer = this.pool.allocate(bytes, stream)
+    if (handle !== null) return this.takeOn(handle, bytes, name)
+    const buffer = this.pool.allocate(bytes)
     if (name !== '') buffer.label = name
     // Without a stream, nothing orders the work on this memory: the host waits, at loading and releasing of a session.
-    const unordered = stream === undefined && this.byStream
-    if (unordered) this.pool.defaultStream.synchronize()
+    if (this.byStream) this.pool.defaultStream.synchronize()
     const free = () => {
-      if (unordered && !buffer.freed) this.pool.context.activate().cuCtxSynchronize()
+      this.closeStreams()
+      if (this.byStream && !buffer.freed) this.pool.context.activate().cuCtxSynchronize()
       buffer.free()
     }
     this.held.set(buffer.ptr, { name, byteLength: bytes, free })
     return buffer.ptr
+  }
+
+  private takeOn(handle: number, bytes: number, name: string): number {
+    const stream = this.adopted.get(handle) ?? deviceOf.get(this.pool.defaultStream.clocks)!.adoptStream(handle)
+    this.adopted.set(handle, stream)
+    const buffer = this.pool.allocate(bytes, stream)
+    if (name !== '') buffer.label = name
+    this.held.set(buffer.ptr, { name, byteLength: bytes, free: () => buffer.free() })
+    return buffer.ptr
+  }
+
+  override closeStreams(): void {
+    for (const stream of this.adopted.values()) {
+      if (stream.closed || stream.handle === this.pool.defaultStream.handle) continue
+      try {
+        stream.close()
+      } catch (error) {
+        if (!(error instanceof CudaError)) throw error
+        stream.abandon() // its session has destroyed it already
+      }
+    }
+    this.adopted.clear()
   }
 
   protected override instead(): number {

@@ -66,7 +66,7 @@ export class OnnxRuntimeLibrary {
     const base = apiBase(koffi, path)
     const [getApi, getVersion] = [0, POINTER_BYTES].map(at => koffi.decode(base, at, 'void *'))
     const version = koffi.call(getVersion, prototype(koffi, 'const char *GetVersionString()')) as string
-    // A version that is too old writes a complaint to standard error if it is asked for an interface it lacks.
+    // An older version would write a complaint to standard error when asked for this interface.
     const [major, minor] = version.split('.').map(Number)
     if (major === 1 && minor < INTERFACE) {
       throw new NoLibraryError(
@@ -78,7 +78,7 @@ export class OnnxRuntimeLibrary {
     return new OnnxRuntimeLibrary(koffi, path, version, table)
   }
 
-  /** Calls a function whose result is no status. */
+  /** Calls a function without a status as its result. */
   call(name: FunctionName, ...args: Argument[]): unknown {
     let bound = this.bound.get(name)
     if (bound === undefined) {

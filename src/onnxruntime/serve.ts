@@ -14,7 +14,7 @@ import { OnnxRuntimeLibrary, type Pointer } from './library.js'
 export interface OnnxRuntimeOptions {
   /**
    * where onnxruntime-node is: its folder, a file in it such as `require.resolve('onnxruntime-node')`, or the library
-   * libonnxruntime.so.1 itself. It must be the one that the program's sessions use.
+   * libonnxruntime.so.1 itself. The program's sessions must use the same library.
    */
   readonly library: string
   /**
@@ -34,7 +34,7 @@ export interface OnnxSessionOptions {
   readonly extra?: Readonly<Record<string, unknown>>
 }
 
-/** What ONNX Runtime has taken from the pool. */
+/** The memory that ONNX Runtime has taken from the pool. */
 export interface OnnxRuntimeStats {
   /** bytes that sessions hold now, as requested */
   readonly liveBytes: number
@@ -137,7 +137,7 @@ export class ServedOnnxRuntime implements Disposable {
   }
 
   /**
-   * Runs `work`, such as `() => session.run(feeds)`, with the memory it takes named `name` in `live()` and in the pool's
+   * Runs `work`, such as `() => session.run(feeds)`. The memory it takes is named `name` in `live()` and in the pool's
    * own list. Rejects with OutOfMemoryError if the pool could not serve a request of it, and with the error of `work`
    * as `cause` if that failed, too. Throws PoolError after `close`, and for a closed pool.
    */
@@ -158,7 +158,7 @@ export class ServedOnnxRuntime implements Disposable {
     throw scope.failure
   }
 
-  /** What sessions hold, by the names given to `as`; '' for memory without a name. Most bytes first. */
+  /** The memory that sessions hold, by the names given to `as`; '' for memory without a name. Most bytes first. */
   live(): LiveGroup[] {
     return this.blocks.groups()
   }
@@ -190,6 +190,7 @@ export class ServedOnnxRuntime implements Disposable {
       const who = groups.map(({ name, bytes }) => `${name === '' ? 'unnamed' : `'${name}'`} ${formatBytes(bytes)}`)
       throw new PoolError(`close: sessions hold memory (${who.join(', ')}); await session.release() for each one first`)
     }
+    this.blocks.closeStreams()
     this.library.check('UnregisterAllocator', this.environment, this.info)
     this.isClosed = true
     served.delete(this.memory)
