@@ -2,8 +2,9 @@
 // the bytes of their blocks. So what PyTorch rounded up, and what it did not split off, is inferred.
 
 import { Action, type Segment, type Trace } from '../trace.js'
-import { isSmallSegment, MOST_UNSPLIT_BYTES, worthSplitting } from './model/placement-rules.js'
-import { roundPytorchBytes, type UsedRange } from './model/policy-blocks.js'
+import { isSmallSegment, MOST_UNSPLIT_BYTES, PlacementRules } from './model/placement-rules.js'
+import type { UsedRange } from './model/policy-blocks.js'
+import { recordedPytorchSettings } from './recorded-settings.js'
 
 interface InitialSegment {
   readonly segment: Segment
@@ -56,8 +57,11 @@ class UnsplitBytes {
   private readonly unknown: number[] = []
   /** by block number: 1 for blocks of unknown size that events do not tell */
   private readonly unsure: Uint8Array
+  /** by the settings that the recording was made with */
+  private readonly rules: PlacementRules
 
   constructor(private readonly trace: Trace) {
+    this.rules = new PlacementRules(recordedPytorchSettings(trace))
     this.grantedBytes = new Float64Array(trace.blocks.initial)
     this.unsure = new Uint8Array(trace.blocks.initial)
   }
@@ -71,12 +75,12 @@ class UnsplitBytes {
   /** Notes a block, below the next block in use or the end of its segment at `limit`. */
   note(number: number, limit: number, segment: Segment): void {
     const { blocks } = this.trace
-    const rounded = roundPytorchBytes(blocks.bytes[number])
+    const rounded = this.rules.round(blocks.bytes[number])
     const room = limit - blocks.address[number]
     const small = segment.expandable || isSmallSegment(segment.bytes)
     const known = blocks.grantedBytes[number]
     if (known >= rounded && known <= room) this.grantedBytes[number] = known
-    else if (!worthSplitting(room - rounded, small)) this.grantedBytes[number] = room
+    else if (!this.rules.splits(room - rounded, rounded, small)) this.grantedBytes[number] = room
     else {
       this.grantedBytes[number] = rounded
       if (!small) {
@@ -94,8 +98,8 @@ class UnsplitBytes {
       const number = this.below(address[event])
       if (number < 0 || unsure[number] === 0 || blocks.freeCompletedAt[number] < event) continue
       const granted = address[event] - blocks.address[number]
-      const rest = granted - roundPytorchBytes(blocks.bytes[number])
-      if (rest < 0 || worthSplitting(rest, false)) continue
+      const rounded = this.rules.round(blocks.bytes[number])
+      if (granted < rounded || this.rules.splits(granted - rounded, rounded, false)) continue
       grantedBytes[number] = granted
       unsure[number] = 0
     }

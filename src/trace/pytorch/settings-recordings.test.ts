@@ -4,6 +4,7 @@ import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { test } from 'node:test'
 import { gunzipSync } from 'node:zlib'
+import { excerptOf } from '../columns/excerpt.js'
 import { parsePytorchSettings } from './model/pytorch-settings.js'
 import { readPickle } from './pickle.js'
 import { writePickle } from './pickle-writer.js'
@@ -52,8 +53,19 @@ test("blocks keep PyTorch's addresses if the recorded releases are followed, wha
   }
 })
 
+test('recordings that begin in the middle keep the addresses, under each setting', () => {
+  for (const { name, settings } of RECORDED_RUNS) {
+    const trace = settingsRecording(name)
+    for (const share of [0.25, 0.5, 0.75]) {
+      const later = excerptOf(trace, Math.floor(trace.events * share), trace.events)
+      const { placement } = replayPytorchPolicy(later, { settings: parsePytorchSettings(settings) })
+      assert.equal(placement?.exact, later.allocations, `${name} from ${share} of its events on`)
+    }
+  }
+})
+
 test('a wrong address in a recording is noticed', () => {
-  for (const name of ['mlp-split64', 'mlp-loose-gc60', 'streams-expandable', 'sizes-nonsplit']) {
+  for (const name of ['mlp-split64', 'mlp-loose-gc60', 'streams-expandable', 'sizes-nonsplit', 'sizes-roundlist']) {
     const file = new URL(`../../../../traces/settings/${name}.pickle.gz`, import.meta.url)
     const root = readPickle(gunzipSync(readFileSync(file))) as { device_traces: Record<string, unknown>[][] }
     const events = root.device_traces[0]
