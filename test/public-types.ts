@@ -16,6 +16,7 @@ export const ENTRIES = [
   'driver/simulated/index.d.ts',
   'trace/index.d.ts',
   'report/index.d.ts',
+  'onnxruntime/index.d.ts',
   'live/index.d.ts',
 ]
 /** The classes that programs make themselves; all others are made by a device, a pool or a function. */

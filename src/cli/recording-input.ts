@@ -1,5 +1,6 @@
 // For all commands that read recordings: the file or standard input, numbers in options, the progress bar.
 
+import { MiB, parseBytes } from '../base/bytes.js'
 import { readPipedRecording, readRecording } from '../trace/formats/read-recording.js'
 import type { SnapshotOptions } from '../trace/pytorch/pytorch-snapshot.js'
 import type { Trace } from '../trace/trace.js'
@@ -9,6 +10,8 @@ import { ProgressBar } from './progress-bar.js'
 /** The file name that means standard input. */
 export const PIPED = '-'
 const MOST_COUNT = 1_000_000
+/** The least that a device gives at once. */
+export const LEAST_CAPACITY_BYTES = 2 * MiB
 
 /** Reads all files, with a bar for those that take long. `gpu` is the recorded device as text. Throws UsageError. */
 export async function readFiles(files: readonly string[], gpu: string | undefined): Promise<Trace[]> {
@@ -44,6 +47,18 @@ export function wholeNumber(
   const value = /^\d+$/.test(text) ? Number(text) : NaN
   if (value >= least && value <= most) return value
   throw new UsageError(`${option}: '${text}' is no whole number from ${least} to ${most}${alternative}`)
+}
+
+/** The memory that an option names, such as 24GiB, in bytes. Throws UsageError. */
+export function capacityOf(text: string): number {
+  let bytes: number
+  try {
+    bytes = parseBytes(text)
+  } catch (error) {
+    throw new UsageError(`--capacity: ${(error as Error).message}`)
+  }
+  if (bytes >= LEAST_CAPACITY_BYTES) return bytes
+  throw new UsageError(`--capacity: '${text}' is below 2MiB, the least that a device gives at once`)
 }
 
 function readFile(file: string, options: SnapshotOptions): Trace {

@@ -1,15 +1,13 @@
 // The settings of PyTorch tried over a recording that ran out of memory.
 
-import { MiB } from '../base/bytes.js'
 import { recordedOutOfMemories } from '../trace/failures/out-of-memory.js'
 import type { Trace } from '../trace/trace.js'
 import { tune } from '../trace/tune/tune.js'
 import type { TuneReport } from '../trace/tune/tune-report.js'
-import { withBar } from './recording-input.js'
+import { LEAST_CAPACITY_BYTES, withBar } from './recording-input.js'
 
 /** Enough for all usual settings over some ten thousand events. */
 const SECONDS = 3
-const LEAST_CAPACITY_BYTES = 2 * MiB
 
 /** Tries settings within the memory that the program could have; null if no request failed, or not in PyTorch. */
 export async function remediesFor(trace: Trace): Promise<TuneReport | null> {

@@ -1,7 +1,6 @@
 // `cuda-mempool replay`: reads recordings, replays them, and prints the memory that each policy needed. All files are
 // read before the first replay, so that a bad file is refused before any output.
 
-import { MiB, parseBytes } from '../base/bytes.js'
 import { NoDeviceError } from '../base/errors.js'
 import type { Device } from '../device/device.js'
 import { type DeviceChoice, openDevice } from '../device/open.js'
@@ -16,7 +15,7 @@ import type { Trace } from '../trace/trace.js'
 import { chosenDevice } from './device-option.js'
 import { STATUS, UsageError } from './exit.js'
 import { checkReplayed, heldConditions, parseCondition } from './fail-if.js'
-import { PIPED, readFiles, wholeNumber, withBar } from './recording-input.js'
+import { capacityOf, PIPED, readFiles, wholeNumber, withBar } from './recording-input.js'
 import { print } from './terminal.js'
 
 /** The options as text, from the command line. */
@@ -35,7 +34,6 @@ export interface ReplayArguments {
 
 /** Before the settings of PyTorch in the name of a policy. */
 const SETTINGS = 'pytorch:'
-const LEAST_CAPACITY_BYTES = 2 * MiB
 
 /** Replays all files and returns the exit status. */
 export async function replayFiles(files: readonly string[], given: ReplayArguments): Promise<number> {
@@ -108,15 +106,4 @@ export function policiesOf(list: string): Policy[] {
     throw new UsageError(`--policy: there is no '${unknown}'; there are ${POLICIES.join(', ')}, and pytorch:SETTINGS`)
   }
   return [...new Set(names)] as Policy[]
-}
-
-function capacityOf(text: string): number {
-  let bytes: number
-  try {
-    bytes = parseBytes(text)
-  } catch (error) {
-    throw new UsageError(`--capacity: ${(error as Error).message}`)
-  }
-  if (bytes >= LEAST_CAPACITY_BYTES) return bytes
-  throw new UsageError(`--capacity: '${text}' is below 2MiB, the least that a device gives at once`)
 }

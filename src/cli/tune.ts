@@ -1,10 +1,9 @@
 // `cuda-mempool tune`: tries PyTorch's settings over recordings, and prints which to set.
 
-import { MiB, parseBytes } from '../base/bytes.js'
 import { tuneText } from '../report/tune-text.js'
 import { type TuneOptions, tune } from '../trace/tune/tune.js'
 import { STATUS, UsageError } from './exit.js'
-import { readFiles, withBar } from './recording-input.js'
+import { capacityOf, readFiles, withBar } from './recording-input.js'
 import { print } from './terminal.js'
 
 /** The options as text, from the command line. */
@@ -15,8 +14,6 @@ export interface TuneArguments {
   readonly seconds?: string
   readonly json?: boolean
 }
-
-const LEAST_CAPACITY_BYTES = 2 * MiB
 
 /** Tunes all files together and returns the exit status. */
 export async function tuneFiles(files: readonly string[], given: TuneArguments): Promise<number> {
@@ -33,17 +30,6 @@ function optionsOf({ capacity, setting = [], seconds }: TuneArguments): TuneOpti
     ...(capacity === undefined ? {} : { capacityBytes: capacityOf(capacity) }),
     ...(seconds === undefined ? {} : { seconds: secondsOf(seconds) }),
   }
-}
-
-function capacityOf(text: string): number {
-  let bytes: number
-  try {
-    bytes = parseBytes(text)
-  } catch (error) {
-    throw new UsageError(`--capacity: ${(error as Error).message}`)
-  }
-  if (bytes >= LEAST_CAPACITY_BYTES) return bytes
-  throw new UsageError(`--capacity: '${text}' is below 2MiB, the least that a device gives at once`)
 }
 
 function secondsOf(text: string): number {

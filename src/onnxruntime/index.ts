@@ -1,6 +1,7 @@
 // The public API of cuda-mempool/onnxruntime: pools that ONNX Runtime takes its memory from.
 
 export {
+  type OnnxExecutionProvider,
   type OnnxRuntimeOptions,
   type OnnxRuntimeStats,
   type OnnxSessionOptions,

@@ -24,12 +24,20 @@ export interface OnnxRuntimeOptions {
   readonly way?: 'stream' | 'external'
 }
 
+/** A way of running a model, with its options. */
+export interface OnnxExecutionProvider {
+  /** such as 'cuda' */
+  readonly name: string
+  /** the number of the GPU; default that of the pool */
+  readonly deviceId?: number
+}
+
 /** The options of onnxruntime-node's `InferenceSession.create` that are looked at; all others are passed on. */
 export interface OnnxSessionOptions {
   /** must not be 'parallel': its threads would wait for the thread that waits for them */
   readonly executionMode?: 'sequential' | 'parallel'
   /** where the model runs; with a pool of a device, 'cuda' must be among them */
-  readonly executionProviders?: readonly (string | { readonly name: string; readonly deviceId?: number })[]
+  readonly executionProviders?: readonly (string | OnnxExecutionProvider)[]
   /** settings by their names in ONNX Runtime */
   readonly extra?: Readonly<Record<string, unknown>>
 }

@@ -4,6 +4,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { MiB } from '../base/bytes.js'
 import { Random } from '../base/random.js'
+import { stepsOf } from '../trace/analysis/steps.js'
 import { recordedPlacements } from '../trace/placements/recorded-placements.js'
 import { readSnapshot } from '../trace/pytorch/pytorch-snapshot.js'
 import { Cell } from './cells.js'
@@ -142,6 +143,19 @@ test('a step leaves what is still held two steps later', () => {
   assert.equal(left[0], sum(mlp, expected))
   assert.ok(left[0] > 50 * MiB && expected.every(block => freedAt[block] > 400))
   assert.equal(leftBehind(picture, live, 3), null)
+})
+
+test('the steps of a picture leave what those of its trace leave', () => {
+  for (const name of ['gpt2-train-varlen', 'resnet50-train-varbatch']) {
+    const recorded = readSnapshot(`traces/${name}.pickle.gz`)
+    const picture = makePicture(recorded, [])
+    const { steps } = stepsOf(recorded)!
+    assert.deepEqual(
+      bytesLeftBehind(picture, new LiveBlocks(picture)),
+      steps.flatMap(({ leftBytes }) => leftBytes ?? []),
+      name,
+    )
+  }
 })
 
 test('questions about two markers part the blocks as their names say', () => {
