@@ -9,7 +9,7 @@ import { CU_MEMHOSTREGISTER_DEVICEMAP, CU_MEMHOSTREGISTER_PORTABLE, RESULT } fro
 import type { Context } from '../../driver/context.js'
 import type { SegmentSource } from './segment-source.js'
 
-const PAGE_BYTES = 64 * KiB // the largest page of the supported systems; most have 4 KiB
+export const PAGE_BYTES = 64 * KiB // the largest page of the supported systems; most have 4 KiB
 
 /** Finds the memory of pinned buffers. */
 export interface PinnedMemory {

@@ -148,6 +148,12 @@ describe('host pool', () => {
       message:
         /3 MiB of pinned host memory: 6 MiB live in 6 MiB pinned, limit 8 MiB; raise maxPoolBytes by at least 1 MiB/,
     })
+    const small = device.createHostPool({ maxPoolBytes: 4 * MiB, segmentBytes: 1 * MiB })
+    small.allocate(1 * KiB)
+    assert.throws(() => small.allocate(8 * MiB), { message: /by at least 4\.01 MiB \(5 MiB if no idle piece fits\)$/ })
+    const enough = device.createHostPool({ maxPoolBytes: 9 * MiB, segmentBytes: 1 * MiB })
+    enough.allocate(1 * KiB)
+    enough.allocate(8 * MiB)
     const rest = Array.from({ length: 16 }, () => pool.allocate(128 * KiB))
     rest.forEach((buffer, index) => {
       if (index % 2 === 0) buffer.free()

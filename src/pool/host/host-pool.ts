@@ -14,7 +14,7 @@ import { State } from '../../heap/records.js'
 import type { Clocks } from '../../order/clocks.js'
 import { checkStreamOf, Stream } from '../../order/stream.js'
 import { byteLengthOf, type TypedArrayConstructor, type TypedArrayOf } from '../array.js'
-import { type PinnedMemory, PinnedSegments } from '../backing/pinned-segments.js'
+import { PAGE_BYTES, type PinnedMemory, PinnedSegments } from '../backing/pinned-segments.js'
 import type { DeviceBuffer } from '../buffer.js'
 import { CachingPool } from '../caching/caching-pool.js'
 import { type CloseReport, warnOfHeld } from '../closable-pool.js'
@@ -223,7 +223,10 @@ export abstract class HostPool implements Disposable {
   private outOfMemory(bytes: number): OutOfMemoryError {
     const { liveBytes, pendingBytes, reservedBytes, largestFreeBytes, limitBytes } = this.stats()
     const missing = liveBytes + bytes - limitBytes
-    let remedy = `raise maxPoolBytes by at least ${formatBytesUp(missing)}${missing <= liveBytes ? ' or free that much' : ''}`
+    const surely = reservedBytes + Math.ceil(bytes / PAGE_BYTES) * PAGE_BYTES - limitBytes
+    const orMore = surely > missing ? ` (${formatBytesUp(surely)} if no idle piece fits)` : ''
+    const orFree = missing <= liveBytes ? ' or free that much' : ''
+    let remedy = `raise maxPoolBytes by at least ${formatBytesUp(missing)}${orMore}${orFree}`
     if (missing <= 0) {
       remedy =
         reservedBytes + bytes > limitBytes
