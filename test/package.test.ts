@@ -105,10 +105,12 @@ describe('the packed package', () => {
     }
   })
 
-  test('has the viewer of pages, which is small', () => {
+  test('has the viewer of pages, with and without data, which are small', () => {
     const viewer = readFileSync(join(installed, 'dist/viewer/viewer.js'))
     assert.ok(viewer.length > 30_000 && viewer.length <= 120_000, `${viewer.length} bytes`)
     assert.ok(!viewer.includes('</script'), 'a script may not hold the end of its own element')
+    const whole = readFileSync(join(installed, 'dist/viewer/viewer.html'))
+    assert.ok(whole.length > viewer.length && whole.length <= 700_000, `${whole.length} bytes`)
     const page = project.write('page.html', '')
     const recording = join(installed, 'traces', 'gpt2-train-varlen.pickle.gz')
     const main = join(installed, project.packageJson().bin['cuda-mempool'])

@@ -1,9 +1,11 @@
-// Bundles the viewer into dist/viewer: one script with its worker in it, the page's frame, and its style.
+// Bundles the viewer into dist/viewer: one script with its worker in it, the page's frame, and its style. The page
+// without data is whole, with the reader of recordings in it.
 
 import { copyFileSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { type BuildOptions, build } from 'esbuild'
+import { type BuildOptions, build, type Plugin } from 'esbuild'
+import { framed } from '../src/report/page/page-frame.js'
 
 const project = join(dirname(fileURLToPath(import.meta.url)), '..', '..')
 const [from, to] = [join(project, 'viewer'), join(project, 'dist', 'viewer')]
@@ -20,8 +22,24 @@ const OPTIONS: BuildOptions = {
   logLevel: 'warning',
 }
 
-async function bundle(entry: string, define: Record<string, string> = {}): Promise<string> {
-  const { outputFiles } = await build({ ...OPTIONS, entryPoints: [join(from, entry)], define })
+/** The reader runs code of Node in a browser. A name of Node without a stand-in fails the build. */
+const STAND_INS: Plugin = {
+  name: 'stand-ins',
+  setup({ onResolve }) {
+    const standIns = join(from, 'drop', 'stand-ins')
+    onResolve({ filter: /^node:/ }, () => ({ path: join(standIns, 'node.ts') }))
+    onResolve({ filter: /\/(native-driver|serve-all)\.js$/ }, () => ({ path: join(standIns, 'left-out.ts') }))
+  },
+}
+const FOR_READER: BuildOptions = {
+  plugins: [STAND_INS],
+  inject: [join(from, 'drop', 'stand-ins', 'globals.ts')],
+  // Code for the simulated device registers itself, and is never asked for here.
+  logOverride: { 'ignored-bare-import': 'silent' },
+}
+
+async function bundle(entry: string, define: Record<string, string> = {}, more: BuildOptions = {}): Promise<string> {
+  const { outputFiles } = await build({ ...OPTIONS, ...more, entryPoints: [join(from, entry)], define })
   return outputFiles![0].text
 }
 
@@ -31,3 +49,12 @@ writeFileSync(join(to, 'viewer.js'), await bundle('main.ts', { WORKER_SOURCE: JS
 const style = readFileSync(join(from, 'page.css'), 'utf8')
 writeFileSync(join(to, 'page.css'), style)
 copyFileSync(join(from, 'page.html'), join(to, 'page.html'))
+const reader = await bundle('drop/reader.ts', { 'import.meta.url': '"file:///"' }, FOR_READER)
+const sources = { WORKER_SOURCE: JSON.stringify(worker), READER_SOURCE: JSON.stringify(reader) }
+const page = framed(readFileSync(join(from, 'page.html'), 'utf8'), {
+  title: 'Memory report',
+  style,
+  data: readFileSync(join(from, 'drop', 'dialog.html'), 'utf8'),
+  script: await bundle('drop/main.ts', sources),
+})
+writeFileSync(join(to, 'viewer.html'), page)

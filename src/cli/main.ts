@@ -11,6 +11,7 @@ import type { ReplayArguments } from './replay.js'
 import type { ReportArguments } from './report.js'
 import type { TopOptions } from './top/top.js'
 import type { TuneArguments } from './tune.js'
+import type { ViewerArguments } from './viewer.js'
 import type { WhyArguments } from './why.js'
 
 const PACKAGE = new URL('../../../package.json', import.meta.url)
@@ -108,6 +109,13 @@ program
   .action(async (files: string[], options: ReportArguments) => {
     process.exitCode = await (await import('./report.js')).reportFiles(files, options)
   })
+
+program
+  .command('viewer')
+  .description('write an empty page that makes the report of recordings dropped on it; it needs no Node, no network')
+  .option('-o, --output <page>', 'the page to write', 'viewer.html')
+  .option('--force', 'replace an existing page')
+  .action(async (options: ViewerArguments) => (await import('./viewer.js')).writeViewer(options))
 
 program
   .command('why')

@@ -1,7 +1,8 @@
 // For all commands that read recordings: the file or standard input, numbers in options, the progress bar.
 
-import { MiB, parseBytes } from '../base/bytes.js'
+import { parseBytes } from '../base/bytes.js'
 import { readPipedRecording, readRecording } from '../trace/formats/read-recording.js'
+import { LEAST_CAPACITY_BYTES } from '../trace/least-capacity.js'
 import type { SnapshotOptions } from '../trace/pytorch/pytorch-snapshot.js'
 import type { Trace } from '../trace/trace.js'
 import { UsageError } from './exit.js'
@@ -10,8 +11,6 @@ import { ProgressBar } from './progress-bar.js'
 /** The file name that means standard input. */
 export const PIPED = '-'
 const MOST_COUNT = 1_000_000
-/** The least that a device gives at once. */
-export const LEAST_CAPACITY_BYTES = 2 * MiB
 
 /** Reads all files, with a bar for those that take long. `gpu` is the recorded device as text. Throws UsageError. */
 export async function readFiles(files: readonly string[], gpu: string | undefined): Promise<Trace[]> {

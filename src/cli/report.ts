@@ -1,20 +1,17 @@
 // `cuda-mempool report`: reads recordings, replays them, and writes one page about all of them.
 
-import { basename } from 'node:path'
 import { replayDevices } from '../device/replay-devices.js'
-import { pageOf } from '../report/page.js'
-import { verdictLines } from '../report/page-text.js'
-import type { ReportedTrace } from '../report/reported-trace.js'
+import { pageOf } from '../report/page/page.js'
+import { verdictLines } from '../report/page/page-text.js'
+import { type ReportedTrace, reportedTrace, tabsOf } from '../report/page/reported-trace.js'
 import { nextLine } from '../report/trace-lines.js'
 import { excerptOf } from '../trace/columns/excerpt.js'
 import { readRecording } from '../trace/formats/read-recording.js'
-import { replay } from '../trace/replay.js'
 import { DEFAULT_POLICIES, type Policy } from '../trace/replay-result.js'
-import { Action, type Trace } from '../trace/trace.js'
+import type { Trace } from '../trace/trace.js'
 import { STATUS, UsageError } from './exit.js'
 import { checkOutput, writeOutput } from './output-file.js'
 import { wholeNumber, withBar } from './recording-input.js'
-import { remediesFor } from './remedies.js'
 import { policiesOf } from './replay.js'
 import { print } from './terminal.js'
 
@@ -37,24 +34,20 @@ export async function reportFiles(files: readonly string[], given: ReportArgumen
   if (!/\.html?$/i.test(path)) throw new UsageError(`--output: '${path}' does not end in .html`)
   const force = given.force ?? false
   checkOutput(path, force)
-  const policies = given.policy === undefined ? DEFAULT_POLICIES : policiesOf(given.policy)
+  const policies = given.policy === undefined ? DEFAULT_POLICIES : (policiesOf(given.policy) as Policy[])
   const traces: Trace[] = []
   for (const file of files) {
     traces.push(...(await withBar(bar => read(file, given, done => bar.update(done, file)))))
   }
+  const tabs = tabsOf(traces)
   const reported: ReportedTrace[] = []
   for (const [index, trace] of traces.entries()) {
-    const report = await withBar(bar => {
-      const onProgress = (done: number, what: string) => bar.update(done, `${trace.file}: ${what}`)
-      const leastCapacity = trace.action.includes(Action.outOfMemory)
-      return replay(trace, replayDevices(trace), {
-        policies: policies as Policy[],
-        placements: true,
-        leastCapacity,
-        onProgress,
-      })
-    })
-    reported.push({ trace, replay: report, tuned: await remediesFor(trace), tab: tabOf(trace, index, traces) })
+    reported.push(
+      await withBar(bar => {
+        const onProgress = (done: number, what: string) => bar.update(done, `${trace.file}: ${what}`)
+        return reportedTrace(trace, replayDevices(trace), tabs[index], { policies, onProgress })
+      }),
+    )
   }
   const page = pageOf(reported)
   if (page.length > MOST_PAGE_BYTES) {
@@ -105,14 +98,4 @@ function count(text: string, option: string): number {
   const value = Math.round(Number(digits) * { '': 1, k: 1e3, M: 1e6 }[unit]!)
   if (digits !== '' && (value > 0 || option === '--events')) return value
   throw new UsageError(`${option}: '${text}' is no number of events like 500k or 2M`)
-}
-
-/** A name for each recording that no other one has. */
-function tabOf(trace: Trace, index: number, traces: readonly Trace[]): string {
-  const name = (each: Trace) => basename(each.file)
-  const hasOthers = traces.some(other => other !== trace && other.file === trace.file)
-  const isOneFile = traces.every(other => other.file === trace.file)
-  const tab = isOneFile ? `device ${trace.device}` : hasOthers ? `${name(trace)}, device ${trace.device}` : name(trace)
-  const alike = traces.slice(0, index).filter(other => name(other) === name(trace) && other.device === trace.device)
-  return alike.length === 0 ? tab : `${tab} (${alike.length + 1})`
 }

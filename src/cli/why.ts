@@ -1,9 +1,9 @@
 // `cuda-mempool why`: why a recorded run needed its memory, or ran out of it.
 
 import { whyText } from '../report/why-text.js'
+import { remediesFor } from '../trace/tune/remedies.js'
 import { UsageError } from './exit.js'
-import { readFiles } from './recording-input.js'
-import { remediesFor } from './remedies.js'
+import { readFiles, withBar } from './recording-input.js'
 import { print } from './terminal.js'
 
 /** The options as text, from the command line. */
@@ -16,7 +16,7 @@ export interface WhyArguments {
 export async function why(file: string, { gpu, step }: WhyArguments): Promise<void> {
   const pattern = step === undefined ? undefined : patternOf(step)
   const [trace] = await readFiles([file], gpu)
-  const tuned = await remediesFor(trace)
+  const tuned = await withBar(bar => remediesFor(trace, (done, what) => bar.update(done, `${trace.file}: ${what}`)))
   print(style => whyText(trace, style, { tuned, ...(pattern === undefined ? {} : { pattern }) }))
 }
 

@@ -3,8 +3,8 @@
 
 import { MiB } from '../base/bytes.js'
 
-/** Devices give memory in steps of this size. */
-const STEP_BYTES = 2 * MiB
+/** Devices give memory in steps of this size, and no less. */
+export const LEAST_CAPACITY_BYTES = 2 * MiB
 /** The search ends at steps of this share of the result. */
 const FINENESS = 1 / 512
 const GROWTH = 1.05
@@ -19,7 +19,7 @@ export async function leastCapacity(
   peakBytes: number,
   serves: (capacityBytes: number) => Promise<boolean>,
 ): Promise<number | null> {
-  const fineness = Math.max(STEP_BYTES, wholeSteps(neededBytes * FINENESS))
+  const fineness = Math.max(LEAST_CAPACITY_BYTES, wholeSteps(neededBytes * FINENESS))
   let tooLittle = neededBytes - 1
   let enough = Math.max(wholeSteps(peakBytes), wholeSteps(neededBytes))
   for (let growth = 0; !(await serves(enough)); growth++) {
@@ -37,5 +37,5 @@ export async function leastCapacity(
 }
 
 function wholeSteps(bytes: number): number {
-  return Math.ceil(bytes / STEP_BYTES) * STEP_BYTES
+  return Math.ceil(bytes / LEAST_CAPACITY_BYTES) * LEAST_CAPACITY_BYTES
 }

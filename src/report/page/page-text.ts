@@ -1,18 +1,18 @@
 // The words of a page: the verdict, the facts, the failed requests.
 
-import { formatBytes } from '../base/bytes.js'
-import { memoryAt } from '../trace/failures/memory-at.js'
-import { type RecordedOutOfMemory, recordedOutOfMemories } from '../trace/failures/out-of-memory.js'
-import type { ReplayReport, ReplayRun } from '../trace/replay-result.js'
-import { ReservedSegments } from '../trace/reserved-segments.js'
-import { Action, type Trace } from '../trace/trace.js'
-import { formatCount, formatNs, formatRatio } from './number-format.js'
-import { factsOf, holderText, namesOf, verdictOf } from './out-of-memory-text.js'
+import { formatBytes } from '../../base/bytes.js'
+import { memoryAt } from '../../trace/failures/memory-at.js'
+import { type RecordedOutOfMemory, recordedOutOfMemories } from '../../trace/failures/out-of-memory.js'
+import type { ReplayReport, ReplayRun } from '../../trace/replay-result.js'
+import { ReservedSegments } from '../../trace/reserved-segments.js'
+import { Action, type Trace } from '../../trace/trace.js'
+import { formatCount, formatNs, formatRatio } from '../number-format.js'
+import { factsOf, holderText, namesOf, verdictOf } from '../out-of-memory-text.js'
+import { helpfulSetting, recordedSettings } from '../pytorch-settings.js'
+import { nameOf } from '../replay-tables.js'
+import { adviceLines } from '../tune-text.js'
 import type { PageFailure, PagePolicy, PageRecording } from './page-data.js'
-import { helpfulSetting, recordedSettings } from './pytorch-settings.js'
-import { nameOf } from './replay-tables.js'
 import type { ReportedTrace } from './reported-trace.js'
-import { adviceLines } from './tune-text.js'
 
 /** More pieces than this are too small to see in a bar. */
 const MOST_PIECES = 60

@@ -1,0 +1,127 @@
+// The page without data in a real browser: recordings are dropped on it, and its report has the figures of Node's.
+
+import assert from 'node:assert/strict'
+import { readFileSync, writeFileSync } from 'node:fs'
+import { mkdtemp, rm } from 'node:fs/promises'
+import { createRequire } from 'node:module'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { after, before, describe, test } from 'node:test'
+import type { Browser, Page } from 'playwright-core'
+import { replayDevices } from '../../src/device/replay-devices.js'
+import type { PageData } from '../../src/report/page/page-data.js'
+import { pageRecording } from '../../src/report/page/page-text.js'
+import { reportedTrace, tabsOf } from '../../src/report/page/reported-trace.js'
+import { parseRecordings } from '../../src/trace/formats/read-recording.js'
+import { readSnapshotFile } from '../../src/trace/pytorch/snapshot-file.js'
+import { openBrowser, skipReason } from './chromium.fixture.js'
+
+const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
+const VIEWER = new URL('../../viewer/viewer.html', import.meta.url).href
+const OOM = 'traces/oom-retry-2gib.pickle.gz'
+const RMM = 'src/trace/formats/rmm.fixture.csv'
+
+describe('the page without data', { skip: skipReason }, () => {
+  let browser: Browser
+  let folder: string
+  let problems: string[]
+  before(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'cuda-mempool-drop-'))
+    browser = await openBrowser()
+  })
+  after(async () => {
+    await browser?.close()
+    await rm(folder, { recursive: true, force: true })
+  })
+
+  async function open(isDark = false): Promise<Page> {
+    const page = await (await browser.newContext({ colorScheme: isDark ? 'dark' : 'light' })).newPage()
+    problems = []
+    page.on('console', message => problems.push(message.text()))
+    page.on('pageerror', error => problems.push(error.message))
+    page.on('request', request => {
+      if (!/^(file|blob|data):/.test(request.url())) problems.push(`request of ${request.url()}`)
+    })
+    await page.goto(VIEWER)
+    return page
+  }
+
+  async function report(page: Page): Promise<PageData> {
+    await page.waitForSelector('#drop', { state: 'detached' })
+    await page.evaluate('cudaMempoolPage.idle()')
+    return JSON.parse((await page.textContent('#data')) ?? '') as PageData
+  }
+
+  /** What Node finds out about the same files. */
+  async function inNode(...files: string[]): Promise<PageData> {
+    const traces = files.flatMap(file =>
+      parseRecordings(
+        readSnapshotFile(file, () => {}),
+        file.split('/').at(-1)!,
+      ),
+    )
+    const tabs = tabsOf(traces)
+    const reported = traces.map((trace, i) => reportedTrace(trace, replayDevices(trace), tabs[i]))
+    return JSON.parse(JSON.stringify({ version: 1, recordings: (await Promise.all(reported)).map(pageRecording) }))
+  }
+
+  test('has the same verdicts, figures and advice as Node, without a request', async () => {
+    const page = await open()
+    await page.setInputFiles('#drop-files', [OOM, RMM])
+    assert.deepEqual(await report(page), await inNode(OOM, RMM))
+    assert.equal(await page.locator('[role=tab]').count(), 2)
+    assert.equal(await page.locator('#drop').count(), 0)
+    assert.deepEqual(problems, [])
+    await page.context().close()
+  })
+
+  test('takes a file that is dropped', async () => {
+    const page = await open()
+    const dropped = await page.evaluateHandle(
+      text => {
+        const { DataTransfer, File } = globalThis as unknown as {
+          DataTransfer: new () => { items: { add(file: unknown): void } }
+          File: new (parts: string[], name: string) => unknown
+        }
+        const transfer = new DataTransfer()
+        transfer.items.add(new File([text], 'dropped.csv'))
+        return transfer
+      },
+      readFileSync(RMM, 'utf8'),
+    )
+    await page.dispatchEvent('#drop', 'drop', { dataTransfer: dropped })
+    assert.equal((await report(page)).recordings[0].file, 'dropped.csv')
+    assert.deepEqual(problems, [])
+    await page.context().close()
+  })
+
+  test('names a file that it cannot read, and takes the next one', async () => {
+    const page = await open()
+    const damaged = join(folder, 'cut.pickle.gz')
+    writeFileSync(damaged, readFileSync(OOM).subarray(0, 5000))
+    const empty = join(folder, 'empty.pickle')
+    writeFileSync(empty, '')
+    for (const [file, text] of [
+      ['README.md', /^README\.md: is no recording: /],
+      [empty, /^empty\.pickle: the file is empty$/],
+      [damaged, /^cut\.pickle\.gz: the file is packed by gzip, and damaged or cut off$/],
+    ] as const) {
+      await page.setInputFiles('#drop-files', file)
+      await page.waitForSelector('#drop-problem:not(:empty)')
+      assert.match((await page.textContent('#drop-problem')) ?? '', text)
+    }
+    await page.setInputFiles('#drop-files', RMM)
+    assert.equal((await report(page)).recordings.length, 1)
+    await page.context().close()
+  })
+
+  for (const isDark of [false, true]) {
+    test(`has no violations of accessibility rules, ${isDark ? 'dark' : 'light'}`, async () => {
+      const page = await open(isDark)
+      const found = await page.evaluate(`${AXE}; axe.run().then(({ violations }) =>
+        violations.map(({ id, nodes }) => id + ': ' + nodes.map(node => node.target).join(', ')))`)
+      assert.deepEqual(found, [])
+      await page.context().close()
+    })
+  }
+})

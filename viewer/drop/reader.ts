@@ -1,0 +1,74 @@
+// The worker of the page without data: reads recordings and replays them, as `cuda-mempool report` does in Node.
+
+import { replayDevices } from '../../src/device/replay-devices.js'
+import { pagePicture } from '../../src/report/page/page-picture.js'
+import { pageRecording } from '../../src/report/page/page-text.js'
+import { reportedTrace, tabsOf } from '../../src/report/page/reported-trace.js'
+import { parseRecordings } from '../../src/trace/formats/read-recording.js'
+import type { Trace } from '../../src/trace/trace.js'
+import type { PageData, PageRecording } from '../page-data.js'
+import type { ReaderMessage } from './reader-message.js'
+
+interface WorkerScope {
+  onmessage: ((message: { data: readonly File[] }) => void) | null
+  postMessage(message: ReaderMessage): void
+}
+
+const scope = globalThis as unknown as WorkerScope
+const say = (fraction: number, what: string) => scope.postMessage({ kind: 'progress', fraction, what })
+
+scope.onmessage = async ({ data: files }) => {
+  try {
+    scope.postMessage(await report(files))
+  } catch (error) {
+    scope.postMessage({ kind: 'problem', text: error instanceof Error ? error.message : String(error) })
+  }
+}
+
+async function report(files: readonly File[]): Promise<ReaderMessage> {
+  const traces: Trace[] = []
+  for (const file of files) traces.push(...(await read(file)))
+  const tabs = tabsOf(traces)
+  const recordings: PageRecording[] = []
+  const pictures: string[] = []
+  for (const [index, trace] of traces.entries()) {
+    const onProgress = (fraction: number, what: string) => say(fraction, `${trace.file}: ${what}`)
+    const reported = await reportedTrace(trace, replayDevices(trace), tabs[index], { onProgress })
+    recordings.push(pageRecording(reported))
+    pictures.push(Buffer.from(await packed(pagePicture(reported))).toString('base64'))
+  }
+  const data: PageData = { version: 1, recordings }
+  return { kind: 'done', data: JSON.stringify(data), pictures }
+}
+
+async function read(file: File): Promise<Trace[]> {
+  say(0, `${file.name}: reading`)
+  const bytes = await unpacked(file)
+  const onProgress = (fraction: number) => say(fraction, `${file.name}: reading`)
+  return inFile(file, () => parseRecordings(Buffer.from(bytes), file.name, { onProgress }))
+}
+
+async function unpacked(file: File): Promise<ArrayBuffer> {
+  const [first, second] = new Uint8Array(await file.slice(0, 2).arrayBuffer())
+  if (first !== 0x1f || second !== 0x8b) return await inFile(file, () => file.arrayBuffer())
+  const stream = file.stream().pipeThrough(new DecompressionStream('gzip'))
+  return await inFile(file, () =>
+    new Response(stream).arrayBuffer().catch(() => {
+      throw new Error('the file is packed by gzip, and damaged or cut off')
+    }),
+  )
+}
+
+function packed(bytes: Uint8Array): Promise<ArrayBuffer> {
+  const stream = new Blob([bytes as Uint8Array<ArrayBuffer>]).stream().pipeThrough(new CompressionStream('gzip'))
+  return new Response(stream).arrayBuffer()
+}
+
+/** What `work` gives; its errors name the file, as they do in Node. */
+async function inFile<T>(file: File, work: () => T | Promise<T>): Promise<T> {
+  try {
+    return await work()
+  } catch (error) {
+    throw new Error(`${file.name}: ${error instanceof Error ? error.message : error}`, { cause: error })
+  }
+}

@@ -1,0 +1,131 @@
+// The start of the page: opens a recording, and connects state, views and the address bar.
+
+import { hashOf, stateOf } from './address-bar.js'
+import { byId, element } from './elements.js'
+import { Page, type State } from './page.js'
+import type { PageData } from './page-data.js'
+import { themeOf } from './theme.js'
+import { BlockPanel } from './views/block.js'
+import { Exports } from './views/exports.js'
+import { FailurePanel } from './views/failure.js'
+import { Holders } from './views/holders.js'
+import { Pictures } from './views/pictures.js'
+import { StepBars } from './views/steps.js'
+import { Summary } from './views/summary.js'
+import { Toolbar } from './views/toolbar.js'
+
+const HASH_DELAY_MS = 250
+const FIRST_MAPS = ['recorded', 'cuda-mempool']
+
+/** Shows the data that the page has in its element `data`, and its pictures beside. */
+export async function start(): Promise<void> {
+  try {
+    await show(JSON.parse(byId('data').textContent ?? '') as PageData)
+  } catch (error) {
+    const text = error instanceof Error ? error.message : String(error)
+    const problem = element('p', { class: 'problem', role: 'alert' }, `This page cannot be shown: ${text}`)
+    byId('page').replaceChildren(problem)
+  }
+}
+
+async function show(data: PageData): Promise<void> {
+  const page = new Page(data)
+  Object.assign(globalThis, { cudaMempoolPage: { idle: () => page.client.idle(), state: () => page.state } })
+  const given = stateOf(location.hash)
+  const index = Math.min(data.recordings.length - 1, given.recording ?? 0)
+  await page.client.during(page.load(index))
+  page.state = stateFor(page, index, given)
+  page.open = async to => {
+    await page.client.during(page.load(to))
+    page.state = stateFor(page, to, {})
+    page.changed()
+    page.askAll()
+    page.draw()
+  }
+  followTheme(page)
+  new Summary(page)
+  new FailurePanel(page)
+  const pictures = new Pictures(page)
+  new StepBars(page)
+  new Holders(page)
+  new BlockPanel(page)
+  new Toolbar(page)
+  new Exports(page, pictures)
+  keepAddress(page)
+  pictures.showMaps()
+  page.askAll()
+  page.draw()
+}
+
+/** The first view of a recording, changed as the address says. */
+function stateFor(page: Page, recording: number, given: Partial<State>): State {
+  const { info, data } = page
+  const end = given.axis === 'time' ? info.spanUs : info.events
+  const known = info.policies.filter(({ hasMap }) => hasMap).map(({ policy }) => policy)
+  const first = FIRST_MAPS.filter(policy => known.includes(policy))
+  const more = known.filter(policy => !first.includes(policy))
+  const maps = (given.maps ?? []).filter(policy => known.includes(policy))
+  const failure = data.recordings[recording].failures.at(-1)
+  const state: State = {
+    axis: 'event',
+    cursor: failure?.event ?? info.peakEvent,
+    only: [],
+    find: '',
+    a: null,
+    b: null,
+    question: 'at',
+    step: 0,
+    pinned: null,
+    inverted: false,
+    machinery: false,
+    hidden: [],
+    from: 0,
+    to: end,
+    grouping: info.groupings[0],
+    ...given,
+    recording,
+    maps: maps.length > 0 ? maps : [...first, ...more].slice(0, 2),
+  }
+  if (!info.groupings.includes(state.grouping)) state.grouping = info.hasStacks ? 'stack' : 'lifetime'
+  if (given.grouping === undefined) state.grouping = info.hasStacks ? 'stack' : 'lifetime'
+  state.cursor = Math.min(info.events - 1, state.cursor)
+  if (!(state.to > state.from) || state.to > end) Object.assign(state, { from: 0, to: end })
+  return state
+}
+
+/** Light or dark as the system has it, until the button says otherwise. */
+function followTheme(page: Page): void {
+  const system = matchMedia('(prefers-color-scheme: dark)')
+  const apply = () => {
+    const chosen = document.documentElement.dataset['theme']
+    const isDark = chosen === undefined ? system.matches : chosen === 'dark'
+    page.theme = themeOf(isDark, page.colours?.isScale ?? page.state.grouping === 'age')
+    page.ask(new Set(['paint']))
+    page.draw()
+  }
+  page.restyle = apply
+  system.addEventListener('change', apply)
+  byId('theme').addEventListener('click', () => {
+    document.documentElement.dataset['theme'] = page.theme.isDark ? 'light' : 'dark'
+    apply()
+  })
+  apply()
+}
+
+/** Writes the address a little later than the state: browsers refuse to write it for each step of a drag. */
+function keepAddress(page: Page): void {
+  let timer: ReturnType<typeof setTimeout> | undefined
+  let own = ''
+  page.changed = () => {
+    clearTimeout(timer)
+    timer = setTimeout(() => {
+      own = `#${hashOf(page.state)}`
+      history.replaceState(null, '', own)
+    }, HASH_DELAY_MS)
+  }
+  addEventListener('hashchange', () => {
+    if (location.hash === own) return
+    const given = stateOf(location.hash)
+    if (given.recording === page.state.recording) page.update(stateFor(page, page.state.recording, given))
+  })
+}
