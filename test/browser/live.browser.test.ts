@@ -1,0 +1,81 @@
+// The live page of a running process in a real browser. Each step waits for what the page shows.
+
+import assert from 'node:assert/strict'
+import { readFileSync } from 'node:fs'
+import { createRequire } from 'node:module'
+import { after, before, describe, test } from 'node:test'
+import type { Browser, Page } from 'playwright-core'
+import { MiB } from '../../src/base/bytes.js'
+import { openDevice } from '../../src/device/open.js'
+import { type LiveServer, serve } from '../../src/live/serve.js'
+import { tagged } from '../../src/pool/wrappers/tagged.js'
+import { openBrowser, skipReason } from './chromium.fixture.js'
+
+const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
+
+describe('the live page', { skip: skipReason }, () => {
+  const device = openDevice('simulated')
+  const pool = device.createPool()
+  const tags = tagged(pool)
+  let browser: Browser
+  let server: LiveServer
+  before(async () => {
+    server = await serve({ train: tags }, { port: 0 })
+    browser = await openBrowser()
+  })
+  after(async () => {
+    await browser?.close()
+    await server?.close()
+    device.close()
+  })
+
+  async function open(isDark = false): Promise<{ page: Page; problems: string[] }> {
+    const context = await browser.newContext({ colorScheme: isDark ? 'dark' : 'light' })
+    const page = await context.newPage()
+    const problems: string[] = []
+    page.on('console', message => problems.push(message.text()))
+    page.on('pageerror', error => problems.push(error.message))
+    page.on('request', request => {
+      if (new URL(request.url()).host !== new URL(server.url!).host) problems.push(`request of ${request.url()}`)
+    })
+    await page.goto(server.url!)
+    await page.waitForSelector('section[aria-label="pool train"]')
+    return { page, problems }
+  }
+
+  test('follows figures, tags and addresses of the pools, and stops while it is paused', async () => {
+    const buffer = tags.inScope('weights', () => tags.allocate(48 * MiB))
+    const { page, problems } = await open()
+    const figure = (name: string, value: string) =>
+      page.waitForSelector(`dl div:has(dt:text-is("${name}")) dd:text-is("${value}")`)
+    await figure('in use', '48 MiB')
+    await page.waitForSelector('tr:has(th:text-is("weights")) td:text-is("48 MiB")')
+    await page.waitForSelector('canvas.map[aria-label^="address map of "]')
+    const more = pool.allocate(16 * MiB)
+    await figure('in use', '64 MiB')
+    await figure('buffers', '2')
+    await page.click('#pause')
+    more.free()
+    buffer.free()
+    // A page that is not paused shows these figures; this one shows them after the pause only.
+    const { page: other } = await open()
+    await other.waitForSelector('dl div:has(dt:text-is("buffers")) dd:text-is("0")')
+    assert.equal(await page.textContent('dl div:has(dt:text-is("buffers")) dd'), '2')
+    await page.click('#pause')
+    await figure('buffers', '0')
+    assert.deepEqual(problems, [])
+    await page.context().close()
+    await other.context().close()
+  })
+
+  for (const isDark of [false, true]) {
+    test(`has no violations of accessibility rules, ${isDark ? 'dark' : 'light'}`, async () => {
+      const { page } = await open(isDark)
+      await page.waitForSelector('canvas.map[aria-label^="address map of "]')
+      const found = await page.evaluate(`${AXE}; axe.run().then(({ violations }) =>
+        violations.map(({ id, nodes }) => id + ': ' + nodes.map(node => node.target).join(', ')))`)
+      assert.deepEqual(found, [])
+      await page.context().close()
+    })
+  }
+})
