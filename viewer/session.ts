@@ -5,9 +5,10 @@ import { mapBlockAt, paintMap } from '../src/picture/address-map.js'
 import { coloured, type Painting } from '../src/picture/cells.js'
 import { decodePicture } from '../src/picture/codec.js'
 import { type Colouring, cellsOf, colouringOf, usefulGroupings } from '../src/picture/colouring.js'
+import { inUseIn, reservedIn, roundTop } from '../src/picture/columns.js'
 import { holderRows, icicleOf } from '../src/picture/holders.js'
 import { LiveBlocks } from '../src/picture/live-blocks.js'
-import { firstAtOrAfter, type Moments, momentsOf } from '../src/picture/moments.js'
+import { momentsOf } from '../src/picture/moments.js'
 import { addressOf, HELD, NOWHERE, type Picture, type PolicyPicture, unitsOf } from '../src/picture/picture.js'
 import { Pyramid } from '../src/picture/pyramid.js'
 import { answerOf, historyOf } from '../src/picture/questions.js'
@@ -87,8 +88,8 @@ export class Session implements Handlers {
   paint({ view, stackedHeight, maps, palette, hatch, raw }: Requests['paint']['asked']): Requests['paint']['answer'] {
     const { picture, live, pyramid } = this.now
     const moments = momentsOf(picture, pyramid, view)
-    const inUse = this.inUseOf(moments)
-    const topBytes = niceTop(inUse.reduce((most, bytes) => Math.max(most, bytes), 0))
+    const inUse = inUseIn(live, moments)
+    const topBytes = roundTop(inUse)
     const scale = { width: view.width, height: stackedHeight, topBytes }
     const stacked = paintStacked(picture, live, moments, this.cellOf, scale)
     const mapUnits = Math.max(...maps.map(({ policy }) => unitsOf(this.policy(policy))), 0)
@@ -112,20 +113,10 @@ export class Session implements Handlers {
   }
 
   curves({ view }: Requests['curves']['asked']): Requests['curves']['answer'] {
-    const { picture, pyramid } = this.now
+    const { picture, live, pyramid } = this.now
     const moments = momentsOf(picture, pyramid, view)
-    const reserved = picture.policies.map(({ reserved: { event, bytes } }) =>
-      Float64Array.from(moments.event, (at, column) => {
-        if (at < 0) return Number.NaN
-        // The most from the last column's moment to this one's, so that no peak is lost.
-        const before = column === 0 ? -1 : moments.event[column - 1]
-        let i = firstAtOrAfter(event, at + 1) - 1
-        let most = i < 0 ? 0 : bytes[i]
-        for (; i >= 0 && event[i] > before; i--) most = Math.max(most, bytes[i])
-        return most
-      }),
-    )
-    return { event: moments.event.slice(), left: moments.left.slice(), inUse: this.inUseOf(moments), reserved }
+    const reserved = picture.policies.map(each => reservedIn(each, moments))
+    return { event: moments.event.slice(), left: moments.left.slice(), inUse: inUseIn(live, moments), reserved }
   }
 
   pick(asked: Requests['pick']['asked']): BlockInfo | null {
@@ -171,11 +162,6 @@ export class Session implements Handlers {
     return found
   }
 
-  private inUseOf({ event }: Moments): Float64Array {
-    const { inUse } = this.now.live
-    return Float64Array.from(event, each => (each < 0 ? 0 : inUse[each]))
-  }
-
   private blocksOf(set: BlockSet): Int32Array {
     const { picture, live } = this.now
     switch (set.kind) {
@@ -211,18 +197,6 @@ export class Session implements Handlers {
       }),
     }
   }
-}
-
-const LADDER = [1, 1.25, 1.5, 2, 2.5, 3, 4, 5, 6, 8]
-
-/** A round number of bytes above `most`, so that panning changes the scale seldom. */
-function niceTop(most: number): number {
-  if (most <= 0) return 1
-  const wanted = most * 1.02
-  const unit = 2 ** (10 * Math.floor(Math.log2(wanted) / 10))
-  const power = 10 ** Math.floor(Math.log10(wanted / unit))
-  const step = LADDER.find(each => each * power * unit >= wanted) ?? 10
-  return step * power * unit
 }
 
 /** Bytes of a gzip archive in base64. */

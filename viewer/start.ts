@@ -1,10 +1,10 @@
 // The start of the page: opens a recording, and connects state, views and the address bar.
 
+import { themeOf } from '../src/picture/drawing/theme.js'
 import { hashOf, stateOf } from './address-bar.js'
 import { byId, element } from './elements.js'
 import { Page, type State } from './page.js'
 import type { PageData } from './page-data.js'
-import { themeOf } from './theme.js'
 import { BlockPanel } from './views/block.js'
 import { Exports } from './views/exports.js'
 import { FailurePanel } from './views/failure.js'

@@ -64,6 +64,7 @@ describe('convert', () => {
       'run.collapsed': /flamegraph\.pl/,
       'run.folded': /flamegraph\.pl/,
       'run.csv': /run\.csv: /,
+      'run.svg': /curves, allocations and address maps/,
       'run.json': /schema/,
     }
     for (const [name, says_] of Object.entries(says)) {

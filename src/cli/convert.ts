@@ -8,6 +8,7 @@ import { perfettoTrace } from '../report/export/perfetto.js'
 import { type PolicyMemory, recordedMemory, replayedMemory } from '../report/export/policy-memory.js'
 import { pprofProfile } from '../report/export/pprof.js'
 import { reportJson } from '../report/export/report-json.js'
+import { pictureSvg } from '../report/export/svg.js'
 import { pickleSnapshot } from '../trace/pytorch/pytorch-snapshot-writer.js'
 import { replay } from '../trace/replay.js'
 import type { ReplayOptions } from '../trace/replay-options.js'
@@ -29,7 +30,7 @@ export interface ConvertArguments {
   readonly failIf?: readonly string[]
 }
 
-type Format = 'pickle' | 'json' | 'csv' | 'perfetto' | 'pprof' | 'collapsed'
+type Format = 'pickle' | 'json' | 'csv' | 'perfetto' | 'pprof' | 'collapsed' | 'svg'
 
 const ENDINGS: Readonly<Record<string, Format>> = {
   '.pickle': 'pickle',
@@ -39,6 +40,7 @@ const ENDINGS: Readonly<Record<string, Format>> = {
   '.pb.gz': 'pprof',
   '.collapsed': 'collapsed',
   '.folded': 'collapsed',
+  '.svg': 'svg',
 }
 const FORMATS = [...new Set(Object.values(ENDINGS))]
 /** The next step with a result. */
@@ -48,6 +50,7 @@ const NEXT: Readonly<Record<Format, (path: string) => string>> = {
   pprof: path => `look at it with: go tool pprof -http=: ${path}`,
   collapsed: path => `draw it with: flamegraph.pl ${path} > flames.svg`,
   csv: () => 'a row for each allocation',
+  svg: () => 'curves, allocations and address maps',
   json: () => 'the figures of the replay; docs/replay-report.schema.json is their schema',
 }
 /** The formats of one moment, which --at chooses. */
@@ -107,6 +110,8 @@ async function contentsOf(
       return { pieces: allocationRows(trace, await memories(trace)) }
     case 'perfetto':
       return { pieces: perfettoTrace(trace, await memories(trace)) }
+    case 'svg':
+      return { pieces: [pictureSvg(trace, await replayed(trace, { placements: true }))] }
     case 'pprof':
       return { pieces: [pprofProfile(trace, at)] }
     case 'collapsed':

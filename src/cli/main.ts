@@ -100,7 +100,10 @@ program
   .command('report')
   .description('write a page that shows where the memory of recorded runs went; it needs no network')
   .argument('<file...>', 'recordings as for replay; several files, or GPUs of a file, are tabs of one page')
-  .option('-o, --output <page>', 'the page to write; default the name of the first file, with .html')
+  .option(
+    '-o, --output <page>',
+    'the page to write, or its pictures as .svg; default the name of the first file, with .html',
+  )
   .option('--force', 'replace an existing page')
   .option('--gpu <number>', 'the recorded GPU, if a file has several; default all')
   .option('--policy <names>', `some of ${POLICIES.join(', ')}, separated by commas; default all but waiting`)
@@ -160,9 +163,9 @@ program
   .requiredOption(
     '-o, --output <file>',
     'the result: .pickle (PyTorch), .pftrace (Perfetto), .pb.gz (pprof), .collapsed or .folded (flame graphs), ' +
-      '.csv (a row for each allocation), .json (the figures of a replay); - is standard output',
+      '.svg (the pictures of the report), .csv (a row for each allocation), .json (the figures of a replay); - is standard output',
   )
-  .option('--to <format>', 'the format, whatever the ending: pickle, perfetto, pprof, collapsed, csv, json')
+  .option('--to <format>', 'the format, whatever the ending: pickle, perfetto, pprof, collapsed, svg, csv, json')
   .option('--force', 'replace the result if it exists')
   .option('--gpu <number>', 'the recorded GPU; needed if the file has several')
   .option('--at <event>', 'the moment of pprof and collapsed: after this event; default the peak')

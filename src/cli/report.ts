@@ -1,6 +1,7 @@
 // `cuda-mempool report`: reads recordings, replays them, and writes one page about all of them.
 
 import { replayDevices } from '../device/replay-devices.js'
+import { pictureSvg } from '../report/export/svg.js'
 import { pageOf } from '../report/page/page.js'
 import { verdictLines } from '../report/page/page-text.js'
 import { type ReportedTrace, reportedTrace, tabsOf } from '../report/page/reported-trace.js'
@@ -31,13 +32,19 @@ const RECORDING_ENDINGS = /(\.(pickle|pkl|json|csv|sqlite))?(\.gz)?$/i
 /** Writes the page, prints the verdict and the page's path, and returns the exit status. */
 export async function reportFiles(files: readonly string[], given: ReportArguments): Promise<number> {
   const path = given.output ?? `${files[0].replace(RECORDING_ENDINGS, '')}.html`
-  if (!/\.html?$/i.test(path)) throw new UsageError(`--output: '${path}' does not end in .html`)
+  if (!/\.(html?|svg)$/i.test(path)) throw new UsageError(`--output: '${path}' does not end in .html or .svg`)
   const force = given.force ?? false
   checkOutput(path, force)
   const policies = given.policy === undefined ? DEFAULT_POLICIES : (policiesOf(given.policy) as Policy[])
   const traces: Trace[] = []
   for (const file of files) {
     traces.push(...(await withBar(bar => read(file, given, done => bar.update(done, file)))))
+  }
+  const isSvg = path.toLowerCase().endsWith('.svg')
+  if (isSvg && traces.length > 1) {
+    throw new UsageError(
+      `--output: an .svg shows one recording, and there are ${traces.length}; write .html, or choose by --gpu`,
+    )
   }
   const tabs = tabsOf(traces)
   const reported: ReportedTrace[] = []
@@ -49,7 +56,7 @@ export async function reportFiles(files: readonly string[], given: ReportArgumen
       }),
     )
   }
-  const page = pageOf(reported)
+  const page = isSvg ? pictureSvg(traces[0], reported[0].replay) : pageOf(reported)
   if (page.length > MOST_PAGE_BYTES) {
     const megabytes = Math.round(page.length / 1e6)
     throw new UsageError(

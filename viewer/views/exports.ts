@@ -1,8 +1,9 @@
 // Pictures as files: PNG at twice the size, or SVG.
 
+import { type Rectangles, SvgSurface } from '../../src/picture/drawing/svg-surface.js'
 import { byId } from '../elements.js'
 import type { Page } from '../page.js'
-import { CanvasSurface, FONT, SvgSurface } from '../surface.js'
+import { CanvasSurface, FONT } from '../surface.js'
 import type { Frame } from './frame.js'
 import type { Pictures } from './pictures.js'
 
@@ -46,7 +47,7 @@ export class Exports {
     const raw = await page.paint(true)
     if (raw !== null) page.painted = raw
     const { width, height } = sizeOf(frames)
-    const surface = new SvgSurface(width, height, page.theme.cells, page.theme.paper)
+    const surface = new SvgSurface(width, height, page.theme.cells, page.theme.paper, imageOf)
     let y = 0
     for (const frame of frames) {
       surface.text(0, y + SPACE / 2, frame.drawing.name, page.theme.ink, { bold: true })
@@ -88,6 +89,18 @@ export class Exports {
     }
     return canvas.convertToBlob({ type: 'image/png' })
   }
+}
+
+/** The URL of an image of the rectangles. */
+function imageOf({ width, height, boxes }: Rectangles): string {
+  const canvas = document.createElement('canvas')
+  Object.assign(canvas, { width, height })
+  const context = canvas.getContext('2d')!
+  for (const box of boxes) {
+    context.fillStyle = box.colour
+    context.fillRect(box.x, box.y, box.width, box.height)
+  }
+  return canvas.toDataURL()
 }
 
 function sizeOf(frames: readonly Frame[]): { width: number; height: number } {

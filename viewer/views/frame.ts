@@ -1,18 +1,12 @@
 // A picture with axes on a canvas of its own. It follows the pointer; a drawing fills it.
 
+import { drawLowerAxis } from '../../src/picture/drawing/axes.js'
+import type { Plot, Surface } from '../../src/picture/drawing/surface.js'
 import { byId } from '../elements.js'
 import type { Page, ViewPart } from '../page.js'
 import type { BlockInfo } from '../protocol.js'
-import { CanvasSurface, type Surface } from '../surface.js'
-import { axisLabel, formatBytes, formatCount, formatUs, ticksOf } from '../text.js'
-
-/** The part of a picture within the axes, in CSS pixels. */
-export interface Plot {
-  readonly left: number
-  readonly top: number
-  readonly width: number
-  readonly height: number
-}
+import { CanvasSurface } from '../surface.js'
+import { formatBytes, formatCount, formatUs } from '../text.js'
 
 export const GUTTER = 68
 const AXIS_HEIGHT = 25
@@ -95,14 +89,8 @@ export class Frame implements ViewPart {
     const { theme, state, info } = page
     drawing.draw(surface, plot, ratio())
     const { from, to } = this.range
-    const { places, step } = ticksOf(from, to, plot.width / 110)
     const bottom = plot.top + plot.height
-    for (const place of places) {
-      const x = this.x(place)
-      surface.line(x, bottom, x, bottom + 4, theme.quiet)
-      surface.text(x, bottom + 16, axisLabel(state.axis, place, step), theme.quiet, { align: alignAt(x, plot) })
-    }
-    surface.line(plot.left, bottom + 0.5, plot.left + plot.width, bottom + 0.5, theme.quiet)
+    drawLowerAxis(surface, plot, { axis: state.axis, from, to }, theme)
     const isIn = (x: number) => x >= plot.left - 1 && x <= plot.left + plot.width + 1
     // Many marks side by side would hide the picture.
     const steps = [...info.steps].map(event => this.x(page.at(event + 1))).filter(isIn)
@@ -253,11 +241,6 @@ export class Frame implements ViewPart {
 
 function ratio(): number {
   return window.devicePixelRatio || 1
-}
-
-function alignAt(x: number, { left, width }: Plot): 'left' | 'center' | 'right' {
-  if (x < left + 24) return 'left'
-  return x > left + width - 30 ? 'right' : 'center'
 }
 
 /** The lines of a hint about a block. */

@@ -1,12 +1,12 @@
 // The holders of a set of blocks: the icicle of call stacks, and the table of groups.
 
 import { Cell } from '../../src/picture/cells.js'
+import { tint } from '../../src/picture/drawing/theme.js'
 import { QUESTIONS } from '../../src/picture/questions.js'
 import { byId, element, swatch } from '../elements.js'
 import type { Page, State, ViewPart } from '../page.js'
 import type { HoldersAnswer } from '../protocol.js'
 import { formatBytes, formatCount, formatShare, formatUs } from '../text.js'
-import { tint } from '../theme.js'
 
 const ROW_HEIGHT = 21
 /** A box of fewer pixels has no text. */

@@ -1,16 +1,15 @@
 // The pictures that the worker paints: curves, stacked blocks and address maps.
 
-import type { Moments } from '../../src/picture/moments.js'
+import { drawByteAxis } from '../../src/picture/drawing/axes.js'
+import { drawCurves } from '../../src/picture/drawing/curves.js'
+import type { Bitmap, Plot, Surface } from '../../src/picture/drawing/surface.js'
 import { byId, element } from '../elements.js'
 import type { Page } from '../page.js'
 import type { PaintAnswer, PolicyInfo } from '../protocol.js'
-import type { Bitmap, Surface } from '../surface.js'
-import { byteTicks, formatBytes, formatCount } from '../text.js'
-import { policyColour } from '../theme.js'
-import { type Drawing, Frame, type Plot } from './frame.js'
+import { formatBytes, formatCount } from '../text.js'
+import { type Drawing, Frame } from './frame.js'
 
 const [CURVES_HEIGHT, STACKED_HEIGHT, MAP_HEIGHT] = [178, 350, 270]
-const MAIN: readonly string[] = ['recorded', 'cuda-mempool']
 
 /** All pictures that the worker paints. */
 export class Pictures {
@@ -105,25 +104,10 @@ class Curves implements Drawing {
     const { page } = this
     const { curves, theme, state, info, recording } = page
     if (curves === null) return
-    const shown = info.policies.map(({ policy }) => !state.hidden.includes(policy))
-    let most = recording.leastBytes
-    curves.reserved.forEach((values, i) => {
-      if (shown[i]) for (const value of values) if (value > most) most = value
-    })
-    const top = most * 1.06 || 1
-    drawByteAxis(surface, plot, top, page, 4)
-    const y = (bytes: number) => plot.top + plot.height * (1 - bytes / top)
-    const scale = plot.width / (curves.left.at(-1) || 1)
-    const area = stairs(curves, curves.inUse, plot.left, scale, y)
-    surface.path([plot.left, y(0), ...area, plot.left + plot.width, y(0)], theme.inUse, 'fill')
-    const least = y(recording.leastBytes)
-    const order = info.policies.map((_, i) => i).sort((a, b) => weight(info.policies[a]) - weight(info.policies[b]))
-    for (const i of order) {
-      if (!shown[i]) continue
-      const line = stairs(curves, curves.reserved[i], plot.left, scale, y)
-      surface.path(line, policyColour(info.policies[i].policy, theme), weight(info.policies[i]))
-    }
-    surface.line(plot.left, least, plot.left + plot.width, least, theme.ink, [2, 4])
+    const lines = info.policies
+      .map(({ policy }, i) => ({ policy, reserved: curves.reserved[i] }))
+      .filter(({ policy }) => !state.hidden.includes(policy))
+    drawCurves(surface, plot, { ...curves, lines, leastBytes: recording.leastBytes }, theme)
   }
 
   hint(event: number): readonly string[] {
@@ -139,32 +123,6 @@ class Curves implements Drawing {
   }
 }
 
-/** The width of a policy's line. */
-function weight({ policy }: PolicyInfo): number {
-  return MAIN.includes(policy) ? 2 : 1.1
-}
-
-/** A value for each column, as a line with steps. */
-function stairs(
-  { left }: Pick<Moments, 'left'>,
-  values: Float64Array,
-  start: number,
-  scale: number,
-  y: (bytes: number) => number,
-): number[] {
-  const points: number[] = []
-  let before = Number.NaN
-  for (let i = 0; i < values.length; i++) {
-    if (Number.isNaN(values[i]) || values[i] === before) continue
-    const x = start + left[i] * scale
-    if (!Number.isNaN(before)) points.push(x, y(before))
-    points.push(x, y(values[i]))
-    before = values[i]
-  }
-  if (!Number.isNaN(before)) points.push(start + (left.at(-1) ?? 0) * scale, y(before))
-  return points
-}
-
 class Stacked implements Drawing {
   readonly name = 'Allocations'
   readonly height = STACKED_HEIGHT
@@ -176,7 +134,7 @@ class Stacked implements Drawing {
     const { page } = this
     const { painted } = page
     if (painted === null) return
-    drawByteAxis(surface, plot, painted.topBytes, page, 6)
+    drawByteAxis(surface, plot, painted.topBytes, page.theme, 6)
     const { left, width } = shifted(plot, painted, page)
     const bitmap = bitmapOf(painted.view.width, Math.round(plot.height * ratio), painted.stacked, painted.rawStacked)
     clipped(surface, plot, left, width, bitmap)
@@ -218,7 +176,7 @@ class AddressMap implements Drawing {
     const { page, index } = this
     const { painted } = page
     if (painted === null) return
-    drawByteAxis(surface, plot, Math.max(1, painted.mapUnits * 512), page, 5)
+    drawByteAxis(surface, plot, Math.max(1, painted.mapUnits * 512), page.theme, 5)
     const rgba = painted.maps[index]
     const cells = painted.rawMaps[index] ?? null
     if (rgba === undefined && cells === null) return
@@ -249,15 +207,4 @@ function clipped(surface: Surface, plot: Plot, left: number, width: number, bitm
   surface.within(plot.left, plot.top, plot.width, plot.height, () =>
     surface.bitmap(left, plot.top, width, plot.height, bitmap),
   )
-}
-
-function drawByteAxis(surface: Surface, plot: Plot, top: number, { theme }: Page, count: number): void {
-  for (const bytes of byteTicks(top, count)) {
-    const y = plot.top + plot.height * (1 - bytes / top)
-    if (y < plot.top - 1) continue
-    surface.line(plot.left, Math.round(y) + 0.5, plot.left + plot.width, Math.round(y) + 0.5, theme.grid)
-    surface.text(plot.left - 8, Math.min(plot.top + plot.height - 4, y), formatBytes(bytes), theme.quiet, {
-      align: 'right',
-    })
-  }
 }

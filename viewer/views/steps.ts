@@ -1,10 +1,11 @@
 // The bytes that each step leaves behind, as bars: weights and state stay from the first; a leak adds to each.
 
+import { byteTicks } from '../../src/picture/drawing/axes.js'
+import type { Surface } from '../../src/picture/drawing/surface.js'
 import { byId } from '../elements.js'
 import type { Page } from '../page.js'
-import type { Surface } from '../surface.js'
 import { CanvasSurface } from '../surface.js'
-import { byteTicks, formatBytes, formatCount } from '../text.js'
+import { formatBytes, formatCount } from '../text.js'
 import { GUTTER } from './frame.js'
 
 const HEIGHT = 112

@@ -1,10 +1,10 @@
 // The verdict, the policies beside each other, and the recordings beside each other.
 
+import { policyColour } from '../../src/picture/drawing/theme.js'
 import { button, byId, element, swatch } from '../elements.js'
 import type { Page, ViewPart } from '../page.js'
 import type { PagePolicy } from '../page-data.js'
 import { formatBytes } from '../text.js'
-import { policyColour } from '../theme.js'
 
 const MAIN: readonly string[] = ['recorded', 'cuda-mempool']
 

@@ -2,19 +2,24 @@
 
 import { encodePicture } from '../../picture/codec.js'
 import { makePicture } from '../../picture/make-picture.js'
+import type { Picture } from '../../picture/picture.js'
 import { placedPolicy } from '../../picture/placed-policy.js'
 import type { PlacedPolicy } from '../../picture/policy-picture.js'
 import { recordedPlacements } from '../../trace/placements/recorded-placements.js'
-import type { Policy } from '../../trace/replay-result.js'
 import { nameOf } from '../replay-tables.js'
 import type { ReportedTrace } from './reported-trace.js'
 
-const SHOWN_FIRST: readonly Policy[] = ['recorded', 'cuda-mempool']
+/** The policies that have maps in each recording. */
+export const SHOWN_FIRST: readonly string[] = ['recorded', 'cuda-mempool']
 const MOST_EVENTS_WITH_ALL_MAPS = 200_000
+
+export function reportedPicture(reported: Pick<ReportedTrace, 'trace' | 'replay'>): Picture {
+  return makePicture(reported.trace, placedOf(reported))
+}
 
 /** The picture as bytes, which `decodePicture` reads. */
 export function pagePicture(reported: Pick<ReportedTrace, 'trace' | 'replay'>): Uint8Array {
-  return encodePicture(makePicture(reported.trace, placedOf(reported)))
+  return encodePicture(reportedPicture(reported))
 }
 
 /**

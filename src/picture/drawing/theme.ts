@@ -1,7 +1,7 @@
 // Colours of the pictures, light and dark. The eight names are Okabe and Ito's, with a violet in place of black, a
 // little nearer to the paper: large areas of full colours are loud.
 
-import { CELLS, Cell, COLOURS, EDGE, type Palette } from '../src/picture/cells.js'
+import { CELLS, Cell, COLOURS, EDGE, type Palette } from '../cells.js'
 
 export interface Theme {
   readonly isDark: boolean

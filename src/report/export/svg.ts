@@ -1,0 +1,154 @@
+// A recording as one SVG picture: verdict, curves, allocations and address maps, one below the other.
+
+import { formatBytes } from '../../base/bytes.js'
+import { paintMap } from '../../picture/address-map.js'
+import type { Painting } from '../../picture/cells.js'
+import { cellsOf, colouringOf } from '../../picture/colouring.js'
+import { inUseIn, reservedIn, roundTop } from '../../picture/columns.js'
+import { drawByteAxis, drawLowerAxis } from '../../picture/drawing/axes.js'
+import { drawCurves } from '../../picture/drawing/curves.js'
+import type { Plot } from '../../picture/drawing/surface.js'
+import { type Rectangles, SvgSurface } from '../../picture/drawing/svg-surface.js'
+import { policyColour, themeOf } from '../../picture/drawing/theme.js'
+import { LiveBlocks } from '../../picture/live-blocks.js'
+import { momentsOf } from '../../picture/moments.js'
+import { UNIT_BYTES, unitsOf } from '../../picture/picture.js'
+import { Pyramid } from '../../picture/pyramid.js'
+import { paintStacked } from '../../picture/stacked.js'
+import type { ReplayReport } from '../../trace/replay-result.js'
+import type { Trace } from '../../trace/trace.js'
+import { reportedPicture, SHOWN_FIRST } from '../page/page-picture.js'
+import { verdictLines } from '../page/page-text.js'
+import { pngOf } from './png.js'
+
+const WIDTH = 1200
+const [GUTTER, MARGIN, LINE, AXIS] = [84, 16, 20, 30]
+const [CURVES_HEIGHT, STACKED_HEIGHT, MAP_HEIGHT] = [160, 320, 240]
+/** About the width of a letter, and the longest text of a legend. */
+const [LETTER_WIDTH, LEGEND_LETTERS] = [6.6, 56]
+const SWATCH = 11
+
+interface LegendItem {
+  readonly colour: string
+  readonly text: string
+}
+
+/**
+ * A recording as SVG, light or dark. With a replay that has placements it shows the policies' curves, and the map of
+ * cuda-mempool beside that of the recorded allocator. Names are escaped: no markup of a recording has an effect.
+ */
+export function pictureSvg(
+  trace: Trace,
+  replay: ReplayReport | null = null,
+  { isDark = false }: { readonly isDark?: boolean } = {},
+): string {
+  const picture = reportedPicture({ trace, replay })
+  const live = new LiveBlocks(picture)
+  const pyramid = new Pyramid(live.inUse)
+  const colouring = colouringOf(picture, live, picture.stacks.parent.length > 1 ? 'stack' : 'lifetime')
+  const theme = themeOf(isDark, colouring.isScale)
+  const cellOf = cellsOf(colouring, new Set(), null)
+  const view = { axis: 'event', from: 0, to: picture.events, width: WIDTH - GUTTER - MARGIN } as const
+  const moments = momentsOf(picture, pyramid, view)
+  const maps = picture.policies.filter(({ policy, place }) => place !== null && SHOWN_FIRST.includes(policy))
+  const verdict = verdictLines(trace, replay)
+  const curveLegend = picture.policies.map(({ policy, label, reserved }) => ({
+    colour: policyColour(policy, theme),
+    text: `${label} ${formatBytes(reserved.bytes.reduce((most, bytes) => Math.max(most, bytes), 0))}`,
+  }))
+  const blockLegend = colouring.legend.map(({ cell, label, bytes }) => ({
+    colour: theme.cells[cell],
+    text: `${shortened(label)} ${formatBytes(bytes)}`,
+  }))
+  const sections = [
+    sectionHeight(CURVES_HEIGHT, curveLegend),
+    sectionHeight(STACKED_HEIGHT, blockLegend),
+    ...maps.map(() => sectionHeight(MAP_HEIGHT, [])),
+  ]
+  const height = MARGIN * 2 + verdict.length * LINE + sections.reduce((sum, each) => sum + each, 0)
+  const surface = new SvgSurface(WIDTH, height, theme.cells, theme.paper, painted => imageOf(painted, theme.paper))
+  let y = MARGIN
+  for (const [i, line] of verdict.entries()) {
+    surface.text(MARGIN, y + LINE / 2, line, theme.ink, { bold: i === 0 })
+    y += LINE
+  }
+
+  /** Draws a title, what `draw` draws, the lower axis and a legend; then goes below. */
+  const section = (title: string, plotHeight: number, legend: readonly LegendItem[], draw: (plot: Plot) => void) => {
+    surface.text(MARGIN, y + LINE, title, theme.ink, { bold: true })
+    const plot = { left: GUTTER, top: y + LINE * 2, width: view.width, height: plotHeight }
+    draw(plot)
+    drawLowerAxis(surface, plot, view, theme)
+    for (const { x, row, item } of laidOut(legend)) {
+      const at = plot.top + plotHeight + AXIS + row * LINE
+      surface.rectangle(x, at, SWATCH, SWATCH, item.colour)
+      surface.text(x + SWATCH + 6, at + SWATCH / 2, item.text, theme.ink)
+    }
+    y += sectionHeight(plotHeight, legend)
+  }
+  const paint = ({ left, top, width, height }: Plot, painting: Painting) =>
+    surface.bitmap(left, top, width, height, { ...painting, rgba: new Uint32Array(0) })
+
+  section('In use and reserved', CURVES_HEIGHT, curveLegend, plot => {
+    const lines = picture.policies.map(each => ({ policy: each.policy, reserved: reservedIn(each, moments) }))
+    const leastBytes = replay === null ? trace.peakRequestedBytes : trace.peakWithFailedBytes
+    drawCurves(surface, plot, { left: moments.left, inUse: inUseIn(live, moments), lines, leastBytes }, theme)
+  })
+  section('Allocations, with bytes at the peak', STACKED_HEIGHT, blockLegend, plot => {
+    const topBytes = roundTop(inUseIn(live, moments))
+    drawByteAxis(surface, plot, topBytes, theme, 6)
+    paint(plot, paintStacked(picture, live, moments, cellOf, { width: plot.width, height: plot.height, topBytes }))
+  })
+  const units = Math.max(1, ...maps.map(unitsOf))
+  for (const policy of maps) {
+    section(`Where they lie: ${policy.label}`, MAP_HEIGHT, [], plot => {
+      drawByteAxis(surface, plot, units * UNIT_BYTES, theme, 5)
+      const { width, height } = plot
+      paint(plot, paintMap(picture, policy, live, moments, cellOf, { width, height, units }))
+    })
+  }
+  return surface.toString()
+}
+
+function sectionHeight(plotHeight: number, legend: readonly LegendItem[]): number {
+  const rows = 1 + (laidOut(legend).at(-1)?.row ?? -1)
+  return LINE * 2 + plotHeight + AXIS + rows * LINE
+}
+
+/** The places of a legend's items, from left to right in rows. */
+function laidOut(legend: readonly LegendItem[]): { x: number; row: number; item: LegendItem }[] {
+  let [x, row] = [GUTTER, 0]
+  return legend.map(item => {
+    const width = SWATCH + 6 + item.text.length * LETTER_WIDTH + 18
+    if (x > GUTTER && x + width > WIDTH - MARGIN) {
+      x = GUTTER
+      row++
+    }
+    const place = { x, row, item }
+    x += width
+    return place
+  })
+}
+
+function shortened(text: string): string {
+  return text.length <= LEGEND_LETTERS ? text : `…${text.slice(1 - LEGEND_LETTERS)}`
+}
+
+/** The URL of a PNG image of the rectangles on paper of a colour. */
+function imageOf({ width, height, boxes }: Rectangles, background: string): string {
+  const paper = channelsOf(background)
+  const rgb = new Uint8Array(width * height * 3)
+  for (let i = 0; i < rgb.length; i++) rgb[i] = paper[i % 3]
+  for (const box of boxes) {
+    const colour = channelsOf(box.colour)
+    for (let y = box.y; y < box.y + box.height; y++) {
+      for (let x = box.x; x < box.x + box.width; x++) rgb.set(colour, (y * width + x) * 3)
+    }
+  }
+  return `data:image/png;base64,${pngOf(width, height, rgb).toString('base64')}`
+}
+
+/** `#rrggbb` as three numbers. */
+function channelsOf(colour: string): number[] {
+  return [1, 3, 5].map(at => Number.parseInt(colour.slice(at, at + 2), 16))
+}
