@@ -1,3 +1,3 @@
 // The JSON of the page, which `src/report/page/page.ts` writes.
 
-export type { PageData, PageFailure, PagePolicy, PageRecording } from '../src/report/page/page-data.js'
+export type { PageData, PageDifference, PageFailure, PagePolicy, PageRecording } from '../src/report/page/page-data.js'

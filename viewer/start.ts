@@ -6,6 +6,7 @@ import { byId, element } from './elements.js'
 import { Page, type State } from './page.js'
 import type { PageData } from './page-data.js'
 import { BlockPanel } from './views/block.js'
+import { Difference } from './views/difference.js'
 import { Exports } from './views/exports.js'
 import { FailurePanel } from './views/failure.js'
 import { Holders } from './views/holders.js'
@@ -44,6 +45,7 @@ async function show(data: PageData): Promise<void> {
   }
   followTheme(page)
   new Summary(page)
+  if (data.difference !== undefined) new Difference(page, data.difference)
   new FailurePanel(page)
   const pictures = new Pictures(page)
   new StepBars(page)

@@ -51,7 +51,7 @@ export function explain(error: unknown, command?: string): number {
     if (error.exitCode === 0) return STATUS.done
     const asked =
       error.code === 'commander.help'
-        ? 'name a command: info, demo, replay, report, why, diff, tune, convert or top'
+        ? 'name a command: info, demo, replay, report, viewer, why, diff, tune, convert or top'
         : error.message
     const help = ['cuda-mempool', ...(command === undefined ? [] : [command]), '--help'].join(' ')
     return refuse(`${asked.replace(/^error: |\.$/g, '')}; see ${help}`)

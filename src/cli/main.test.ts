@@ -70,7 +70,7 @@ describe('help and version', () => {
 
 describe('a wrong command line is refused in one line', () => {
   const wrong: [string, string[], RegExp, NodeJS.ProcessEnv?][] = [
-    ['no command', [], /name a command: info, demo, replay, report, why, diff, tune, convert or top/],
+    ['no command', [], /name a command: info, demo, replay, report, viewer, why, diff, tune, convert or top/],
     ['an unknown command', ['inof'], /unknown command 'inof'.*info/],
     ['an unknown option', ['demo', '--fast'], /unknown option '--fast'; see cuda-mempool demo --help$/m],
     ['no file', ['replay'], /missing required argument 'file'; see cuda-mempool replay --help$/m],
@@ -147,6 +147,11 @@ describe('why and diff', () => {
     assert.match(printed(['why', RECORDING], { LC_ALL: 'C' }), /^[\x20-\x7e\n]+$/)
     assert.match(printed(['why', RECORDING, '--step', 'zero_grad']), /zero_grad/)
     assert.match(printed(['diff', RECORDING, RECORDING]), /no change/)
+    const page = join(folder, 'diff.html')
+    assert.match(printed(['diff', RECORDING, RECORDING, '-o', page]), /wrote .*diff\.html/)
+    assert.match(readFileSync(page, 'utf8'), /"difference":\{"names":/)
+    assert.match(refused(['diff', RECORDING, RECORDING, '-o', page]), /diff\.html exists; --force replaces it/)
+    assert.match(refused(['diff', RECORDING, RECORDING, '-o', 'x.txt']), /--output: 'x\.txt' does not end in \.html/)
   })
 
   test('name the same figures as a replay', () => {

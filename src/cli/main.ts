@@ -7,11 +7,12 @@ import { POLICIES } from '../trace/replay-result.js'
 import type { ConvertArguments } from './convert.js'
 import { explain, UsageError } from './exit.js'
 import type { InfoOptions } from './info.js'
+import type { DiffArguments } from './pages/diff.js'
+import type { ReportArguments } from './pages/report.js'
+import type { ViewerArguments } from './pages/viewer.js'
 import type { ReplayArguments } from './replay.js'
-import type { ReportArguments } from './report.js'
 import type { TopOptions } from './top/top.js'
 import type { TuneArguments } from './tune.js'
-import type { ViewerArguments } from './viewer.js'
 import type { WhyArguments } from './why.js'
 
 const PACKAGE = new URL('../../../package.json', import.meta.url)
@@ -110,7 +111,7 @@ program
   .option('--events <range>', 'only these events, like 1M..2M')
   .option('--last <events>', 'only the last events, like 500k')
   .action(async (files: string[], options: ReportArguments) => {
-    process.exitCode = await (await import('./report.js')).reportFiles(files, options)
+    process.exitCode = await (await import('./pages/report.js')).reportFiles(files, options)
   })
 
 program
@@ -118,7 +119,7 @@ program
   .description('write an empty page that makes the report of recordings dropped on it; it needs no Node, no network')
   .option('-o, --output <page>', 'the page to write', 'viewer.html')
   .option('--force', 'replace an existing page')
-  .action(async (options: ViewerArguments) => (await import('./viewer.js')).writeViewer(options))
+  .action(async (options: ViewerArguments) => (await import('./pages/viewer.js')).writeViewer(options))
 
 program
   .command('why')
@@ -134,8 +135,10 @@ program
   .argument('<before>', FILE_HELP)
   .argument('<after>', 'another')
   .option('--gpu <number>', GPU_HELP)
-  .action(async (before: string, after: string, options: { gpu?: string }) =>
-    (await import('./diff.js')).diff(before, after, options),
+  .option('-o, --output <page>', 'also write a page of both recordings and their difference, as .html')
+  .option('--force', 'replace an existing page')
+  .action(async (before: string, after: string, options: DiffArguments) =>
+    (await import('./pages/diff.js')).diff(before, after, options),
   )
 
 program

@@ -52,7 +52,7 @@ describe('the page without data', { skip: skipReason }, () => {
     return JSON.parse((await page.textContent('#data')) ?? '') as PageData
   }
 
-  /** What Node finds out about the same files. */
+  /** The data of a page that Node makes of the same files. */
   async function inNode(...files: string[]): Promise<PageData> {
     const traces = files.flatMap(file =>
       parseRecordings(

@@ -1,4 +1,4 @@
-// The live page of a running process in a real browser. Each step waits for what the page shows.
+// The live page of a running process in a real browser. Each step waits until the page shows its result.
 
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'

@@ -8,7 +8,8 @@ import { join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
 import type { Browser, Page } from 'playwright-core'
 import { replayDevices } from '../../src/device/replay-devices.js'
-import { reportPage } from '../../src/report/page/page.js'
+import { pageOf, reportPage } from '../../src/report/page/page.js'
+import { pageDifference } from '../../src/report/page/page-difference.js'
 import { readSnapshot } from '../../src/trace/pytorch/pytorch-snapshot.js'
 import { replay } from '../../src/trace/replay.js'
 import { Action, type Trace } from '../../src/trace/trace.js'
@@ -50,6 +51,10 @@ describe('the page of a recording', { skip: skipReason }, () => {
     const path = join(folder, `${Math.random()}.html`)
     const report = await replay(trace, replayDevices(trace), { policies: POLICIES, placements: true })
     writeFileSync(path, reportPage(trace, { replay: report }))
+    return show(path, isDark, hash)
+  }
+
+  async function show(path: string, isDark: boolean, hash = ''): Promise<Page> {
     const context = await browser.newContext({
       colorScheme: isDark ? 'dark' : 'light',
       viewport: { width: 1200, height: 900 },
@@ -144,6 +149,55 @@ describe('the page of a recording', { skip: skipReason }, () => {
     }
     assert.deepEqual(problems, [])
     await page.context().close()
+  })
+
+  test('compares two recordings by call stack, in words, curves and signed bars', async () => {
+    const holding = (blocks: readonly (readonly [name: string, mebibytes: number])[], file: string) => {
+      const builder = new TraceBuilder()
+      for (const [i, [name, mebibytes]] of blocks.entries()) {
+        const stack = builder.stacks.number([builder.stacks.entry('train.py', 1 + i, name)])
+        builder.add(Action.alloc, 2 ** 30 * (i + 1), mebibytes * 2 ** 20, 0, i * 10, stack)
+      }
+      return builder.build({ file })
+    }
+    const before = holding(
+      [
+        ['model', 4],
+        ['load', 2],
+      ],
+      'a.pickle',
+    )
+    const after = holding(
+      [
+        ['model', 9],
+        [HOSTILE, 1],
+      ],
+      'b.pickle',
+    )
+    const reported = [before, after].map(trace => ({ trace, replay: null, tuned: null, tab: trace.file }))
+    for (const isDark of [false, true]) {
+      const path = join(folder, `diff-${isDark}.html`)
+      writeFileSync(path, pageOf(reported, pageDifference(before, after, ['a.pickle', 'b.pickle'])))
+      const page = await show(path, isDark)
+      assert.match(
+        await text(page, '#difference'),
+        /A: a\.pickle · B: b\.pickle.*Most in use: 6 MiB in A, 10 MiB in B \(\+4 MiB\)\./,
+      )
+      const rows = await page.locator('#difference tbody tr').allTextContents()
+      assert.match(
+        rows.join('\n'),
+        /^train\.py:1 model \(from 4 MiB\)\+5 MiB\ntrain\.py:2 load \(gone\)−2 MiB\n.*\+1 MiB$/,
+      )
+      const bars = await page
+        .locator('#difference .signed i')
+        .evaluateAll(bars => bars.map(bar => (bar as unknown as { className: string }).className))
+      assert.deepEqual(bars, ['more', 'less', 'more'])
+      await page.evaluate(`${AXE}`)
+      const found = await page.evaluate('axe.run().then(({ violations }) => violations.map(({ id }) => id))')
+      assert.deepEqual(found, [])
+      assert.deepEqual(problems, [])
+      await page.context().close()
+    }
   })
 
   for (const isDark of [false, true]) {

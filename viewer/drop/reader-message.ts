@@ -1,4 +1,4 @@
-// What the reader of the page without data tells the page.
+// The messages of the reader to the page without data.
 
 export type ReaderMessage =
   | { readonly kind: 'progress'; readonly fraction: number; readonly what: string }

@@ -64,7 +64,7 @@ function packed(bytes: Uint8Array): Promise<ArrayBuffer> {
   return new Response(stream).arrayBuffer()
 }
 
-/** What `work` gives; its errors name the file, as they do in Node. */
+/** The result of `work`; its errors name the file, as they do in Node. */
 async function inFile<T>(file: File, work: () => T | Promise<T>): Promise<T> {
   try {
     return await work()

@@ -24,7 +24,7 @@ const SEQUENCE = 1
 /** Slices that overlap need a track each, so that only these allocations become slices. */
 const LEAST_SLICE_BYTES = 16 * MiB
 const MOST_SITES = 8
-/** The largest idle piece is found anew at so many events: each takes a look at all blocks. */
+/** The largest idle piece is found at about this many events, since each search visits all blocks. */
 const IDLE_SAMPLES = 400
 const ROOT = 1
 const NS_PER_US = 1000

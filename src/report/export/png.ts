@@ -1,4 +1,4 @@
-// PNG, as far as pictures in SVG need it: eight bits for each of three colours, no filter.
+// PNG for pictures in SVG: eight bits for each of three colours, no filter.
 
 import { deflateSync } from 'node:zlib'
 

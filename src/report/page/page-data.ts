@@ -43,8 +43,26 @@ export interface PageRecording {
   readonly advice: readonly string[]
 }
 
+/** The changes from the first recording to the second. */
+export interface PageDifference {
+  readonly names: readonly [string, string]
+  readonly lines: readonly string[]
+  /** of A and of B: the most bytes in use in each of equal parts of the recording */
+  readonly curves: readonly [readonly number[], readonly number[]]
+  /** by call stack, the greatest change first */
+  readonly rows: readonly {
+    readonly text: string
+    /** at the peak of A, and of B */
+    readonly bytes: readonly [number, number]
+  }[]
+  /** call stacks that are left out */
+  readonly more: number
+}
+
 /** The JSON of a page. */
 export interface PageData {
   readonly version: 1
   readonly recordings: readonly PageRecording[]
+  /** left out, the recordings are not compared */
+  readonly difference?: PageDifference
 }

@@ -1,4 +1,4 @@
-// The frame of a page: its parts go into the template, and a policy that lets nothing else run.
+// The frame of a page: the template with its parts, and the policy that refuses every other script.
 
 import { createHash } from 'node:crypto'
 

@@ -9,7 +9,7 @@ import { packageFile } from '../../base/package-files.js'
 import type { ReplayReport } from '../../trace/replay-result.js'
 import type { Trace } from '../../trace/trace.js'
 import type { TuneReport } from '../../trace/tune/tune-report.js'
-import type { PageData } from './page-data.js'
+import type { PageData, PageDifference } from './page-data.js'
 import { framed } from './page-frame.js'
 import { pagePicture } from './page-picture.js'
 import { pageRecording } from './page-text.js'
@@ -22,7 +22,7 @@ export interface ReportOptions {
    * placed the blocks. Default: only what was recorded
    */
   readonly replay?: ReplayReport
-  /** what `tune([trace])` found; its advice then stands beside the failed requests. Default: none */
+  /** the result of `tune([trace])`; its advice then stands beside the failed requests. Default: none */
   readonly tuned?: TuneReport
 }
 
@@ -56,11 +56,12 @@ export function reportPage(trace: Trace, options: ReportOptions = {}): string {
   return pageOf([{ trace, replay, tuned, tab: trace.file }])
 }
 
-/** The page of these recordings, one tab for each. */
-export function pageOf(recordings: readonly ReportedTrace[]): string {
+/** The page of these recordings, one tab for each, and of the difference between the first two. */
+export function pageOf(recordings: readonly ReportedTrace[], difference?: PageDifference): string {
   const data: PageData = {
     version: 1,
     recordings: recordings.map(pageRecording),
+    ...(difference === undefined ? {} : { difference }),
   }
   const json = JSON.stringify(data).replaceAll('<', '\\u003c')
   const pictures = recordings.map((recording, index) => {

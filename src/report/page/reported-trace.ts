@@ -11,9 +11,9 @@ import type { TuneReport } from '../../trace/tune/tune-report.js'
 /** A recording of a page, and what was found out about it. */
 export interface ReportedTrace {
   readonly trace: Trace
-  /** null for a page of what was recorded only */
+  /** null for a page of the recording only */
   readonly replay: ReplayReport | null
-  /** the settings that were tried because requests failed; null if none were */
+  /** the settings that were tried because requests failed; null without failures */
   readonly tuned: TuneReport | null
   /** its name among several */
   readonly tab: string
@@ -23,7 +23,7 @@ export interface ReportedTrace {
 export interface ReportedOptions {
   /** default: those of `replay` */
   readonly policies?: readonly Policy[]
-  /** is told the done part, from 0 to 1, and what is under way */
+  /** gets the done part, from 0 to 1, and the name of the work under way */
   readonly onProgress?: (fraction: number, what: string) => void
 }
 

@@ -1,5 +1,5 @@
-// What the reader imports from modules of Node, for a browser: all modules in one, since their names do not clash. The
-// build fails at a name that is missing here. Most are of code that a replay on a simulated device never calls.
+// Stand-ins in a browser for all that the reader imports from modules of Node. One file has all modules, since their
+// names do not clash. The build fails at a missing name. A replay on a simulated device never calls most of them.
 
 /** Throws when it is called. */
 function notHere(name: string): () => never {
@@ -16,7 +16,7 @@ export const { BroadcastChannel, MessageChannel } = globalThis
 export const Worker = notHere('Worker')
 export const receiveMessageOnPort = notHere('receiveMessageOnPort')
 
-// Nobody subscribes.
+// A page has no subscribers.
 export const channel = () => ({ hasSubscribers: false })
 
 /** Runs in no scope; a replay has no tags. */

@@ -16,13 +16,13 @@ import { join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { gunzipSync } from 'node:zlib'
-import { decodePicture } from '../picture/codec.js'
-import type { PageData } from '../report/page/page-data.js'
-import { pickleSnapshot } from '../trace/pytorch/pytorch-snapshot-writer.js'
-import { Action } from '../trace/trace.js'
-import { TraceBuilder } from '../trace/trace-builder.js'
+import { decodePicture } from '../../picture/codec.js'
+import type { PageData } from '../../report/page/page-data.js'
+import { pickleSnapshot } from '../../trace/pytorch/pytorch-snapshot-writer.js'
+import { Action } from '../../trace/trace.js'
+import { TraceBuilder } from '../../trace/trace-builder.js'
 
-const MAIN = fileURLToPath(new URL('main.js', import.meta.url))
+const MAIN = fileURLToPath(new URL('../main.js', import.meta.url))
 const MLP = 'traces/mlp-train-stacks.pickle.gz'
 
 describe('cuda-mempool report', () => {

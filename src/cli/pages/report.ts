@@ -1,20 +1,18 @@
 // `cuda-mempool report`: reads recordings, replays them, and writes one page about all of them.
 
-import { replayDevices } from '../device/replay-devices.js'
-import { pictureSvg } from '../report/export/svg.js'
-import { pageOf } from '../report/page/page.js'
-import { verdictLines } from '../report/page/page-text.js'
-import { type ReportedTrace, reportedTrace, tabsOf } from '../report/page/reported-trace.js'
-import { nextLine } from '../report/trace-lines.js'
-import { excerptOf } from '../trace/columns/excerpt.js'
-import { readRecording } from '../trace/formats/read-recording.js'
-import { DEFAULT_POLICIES, type Policy } from '../trace/replay-result.js'
-import type { Trace } from '../trace/trace.js'
-import { STATUS, UsageError } from './exit.js'
-import { checkOutput, writeOutput } from './output-file.js'
-import { wholeNumber, withBar } from './recording-input.js'
-import { policiesOf } from './replay.js'
-import { print } from './terminal.js'
+import { pictureSvg } from '../../report/export/svg.js'
+import { verdictLines } from '../../report/page/page-text.js'
+import { nextLine } from '../../report/trace-lines.js'
+import { excerptOf } from '../../trace/columns/excerpt.js'
+import { readRecording } from '../../trace/formats/read-recording.js'
+import { DEFAULT_POLICIES, type Policy } from '../../trace/replay-result.js'
+import type { Trace } from '../../trace/trace.js'
+import { STATUS, UsageError } from '../exit.js'
+import { checkOutput, writeOutput } from '../output-file.js'
+import { wholeNumber, withBar } from '../recording-input.js'
+import { policiesOf } from '../replay.js'
+import { print } from '../terminal.js'
+import { reportedTraces, writePage } from './page-output.js'
 
 /** The options as text, from the command line. */
 export interface ReportArguments {
@@ -26,7 +24,6 @@ export interface ReportArguments {
   readonly last?: string
 }
 
-const MOST_PAGE_BYTES = 64_000_000
 const RECORDING_ENDINGS = /(\.(pickle|pkl|json|csv|sqlite))?(\.gz)?$/i
 
 /** Writes the page, prints the verdict and the page's path, and returns the exit status. */
@@ -46,24 +43,9 @@ export async function reportFiles(files: readonly string[], given: ReportArgumen
       `--output: an .svg shows one recording, and there are ${traces.length}; write .html, or choose by --gpu`,
     )
   }
-  const tabs = tabsOf(traces)
-  const reported: ReportedTrace[] = []
-  for (const [index, trace] of traces.entries()) {
-    reported.push(
-      await withBar(bar => {
-        const onProgress = (done: number, what: string) => bar.update(done, `${trace.file}: ${what}`)
-        return reportedTrace(trace, replayDevices(trace), tabs[index], { policies, onProgress })
-      }),
-    )
-  }
-  const page = isSvg ? pictureSvg(traces[0], reported[0].replay) : pageOf(reported)
-  if (page.length > MOST_PAGE_BYTES) {
-    const megabytes = Math.round(page.length / 1e6)
-    throw new UsageError(
-      `the page would have ${megabytes} MB, more than browsers open well; --last 500k or --events 1M..2M makes it smaller`,
-    )
-  }
-  await writeOutput(path, [page], force)
+  const reported = await reportedTraces(traces, policies)
+  if (isSvg) await writeOutput(path, [pictureSvg(traces[0], reported[0].replay)], force)
+  else await writePage(path, reported, force)
   for (const { trace, replay: report, tab } of reported) {
     print(style => {
       const [first, ...more] = verdictLines(trace, report)

@@ -1,10 +1,10 @@
 // `cuda-mempool viewer`: the page without data, as a file to pass on.
 
 import { readFileSync } from 'node:fs'
-import { packageFile } from '../base/package-files.js'
-import { UsageError } from './exit.js'
-import { checkOutput, writeOutput } from './output-file.js'
-import { print } from './terminal.js'
+import { packageFile } from '../../base/package-files.js'
+import { UsageError } from '../exit.js'
+import { checkOutput, writeOutput } from '../output-file.js'
+import { print } from '../terminal.js'
 
 /** The options from the command line. */
 export interface ViewerArguments {

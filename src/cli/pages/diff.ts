@@ -1,0 +1,38 @@
+// `cuda-mempool diff`: what grew and shrank between two recorded runs, as text or as a page.
+
+import { diffText } from '../../report/diff-text.js'
+import { pageDifference } from '../../report/page/page-difference.js'
+import { DEFAULT_POLICIES } from '../../trace/replay-result.js'
+import { UsageError } from '../exit.js'
+import { checkOutput } from '../output-file.js'
+import { readFiles } from '../recording-input.js'
+import { print } from '../terminal.js'
+import { reportedTraces, writePage } from './page-output.js'
+
+/** The options as text, from the command line. */
+export interface DiffArguments {
+  readonly gpu?: string
+  readonly output?: string
+  readonly force?: boolean
+}
+
+/** Prints the text for two files, and writes the page if one is asked for. */
+export async function diff(
+  before: string,
+  after: string,
+  { gpu, output, force = false }: DiffArguments,
+): Promise<void> {
+  if (output !== undefined) {
+    if (!/\.html?$/i.test(output)) throw new UsageError(`--output: '${output}' does not end in .html`)
+    checkOutput(output, force)
+  }
+  const traces = await readFiles([before, after], gpu)
+  const [first, second] = traces
+  if (output !== undefined) {
+    const reported = await reportedTraces(traces, DEFAULT_POLICIES)
+    const names = [reported[0].tab, reported[1].tab] as const
+    await writePage(output, reported, force, pageDifference(first, second, names))
+  }
+  print(style => diffText(first, second, style))
+  if (output !== undefined) print(() => `wrote ${output}; open it in a browser`)
+}

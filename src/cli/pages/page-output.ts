@@ -1,0 +1,45 @@
+// For the commands that write a page: the recordings replayed with a progress bar, and the page as a file.
+
+import { replayDevices } from '../../device/replay-devices.js'
+import { pageOf } from '../../report/page/page.js'
+import type { PageDifference } from '../../report/page/page-data.js'
+import { type ReportedTrace, reportedTrace, tabsOf } from '../../report/page/reported-trace.js'
+import type { Policy } from '../../trace/replay-result.js'
+import type { Trace } from '../../trace/trace.js'
+import { UsageError } from '../exit.js'
+import { writeOutput } from '../output-file.js'
+import { withBar } from '../recording-input.js'
+
+const MOST_PAGE_BYTES = 64_000_000
+
+/** Replays all recordings, one after the other. */
+export async function reportedTraces(traces: readonly Trace[], policies: readonly Policy[]): Promise<ReportedTrace[]> {
+  const tabs = tabsOf(traces)
+  const reported: ReportedTrace[] = []
+  for (const [index, trace] of traces.entries()) {
+    reported.push(
+      await withBar(bar => {
+        const onProgress = (done: number, what: string) => bar.update(done, `${trace.file}: ${what}`)
+        return reportedTrace(trace, replayDevices(trace), tabs[index], { policies, onProgress })
+      }),
+    )
+  }
+  return reported
+}
+
+/** Writes the page, or throws UsageError if browsers could not open it. */
+export async function writePage(
+  path: string,
+  reported: readonly ReportedTrace[],
+  force: boolean,
+  difference?: PageDifference,
+): Promise<void> {
+  const page = pageOf(reported, difference)
+  if (page.length > MOST_PAGE_BYTES) {
+    const megabytes = Math.round(page.length / 1e6)
+    throw new UsageError(
+      `the page would have ${megabytes} MB, more than browsers open well; --last 500k or --events 1M..2M of report makes it smaller`,
+    )
+  }
+  await writeOutput(path, [page], force)
+}

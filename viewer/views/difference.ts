@@ -1,0 +1,99 @@
+// What changed between the first two recordings: sentences, both curves over each other, and the call stacks.
+
+import { byteTicks } from '../../src/picture/drawing/axes.js'
+import { policyColour } from '../../src/picture/drawing/theme.js'
+import { byId, element } from '../elements.js'
+import type { Page, ViewPart } from '../page.js'
+import type { PageDifference } from '../page-data.js'
+import { CanvasSurface } from '../surface.js'
+import { formatBytes } from '../text.js'
+
+const HEIGHT = 150
+const [GUTTER, LEGEND, TOP] = [68, 22, 8]
+/** The policies whose colours A and B have. */
+const COLOURS = ['recorded', 'cuda-mempool'] as const
+
+export class Difference implements ViewPart {
+  private readonly canvas = element('canvas', { 'aria-hidden': 'true' })
+
+  constructor(
+    private readonly page: Page,
+    private readonly difference: PageDifference,
+  ) {
+    const { lines, rows, more, names } = difference
+    const section = byId('difference')
+    section.hidden = false
+    section.append(
+      ...lines.map(line => element('p', {}, line)),
+      element('div', { class: 'picture' }, this.canvas),
+      ...(rows.length === 0 ? [] : [tableOf(difference)]),
+    )
+    byId('difference-names').textContent = `A: ${names[0]} · B: ${names[1]}`
+    if (more > 0) section.append(element('p', { class: 'quiet' }, `and ${more} call stacks with smaller changes`))
+    page.views.push(this)
+  }
+
+  /** Draws the curves over the share of each recording that has passed. */
+  show(): void {
+    const { canvas, page, difference } = this
+    const { theme } = page
+    const ratio = window.devicePixelRatio || 1
+    const width = canvas.clientWidth
+    if (width === 0) return
+    canvas.width = Math.round(width * ratio)
+    canvas.height = Math.round(HEIGHT * ratio)
+    canvas.style.height = `${HEIGHT}px`
+    const context = canvas.getContext('2d')!
+    context.scale(ratio, ratio)
+    const surface = new CanvasSurface(context)
+    const [plotWidth, plotHeight] = [width - GUTTER, HEIGHT - LEGEND - TOP]
+    const top = Math.max(1, ...difference.curves.flat())
+    const y = (bytes: number) => TOP + plotHeight * (1 - bytes / top)
+    for (const bytes of byteTicks(top, 3)) {
+      surface.line(GUTTER, Math.round(y(bytes)) + 0.5, width, Math.round(y(bytes)) + 0.5, theme.grid)
+      surface.text(GUTTER - 8, y(bytes), formatBytes(bytes), theme.quiet, { align: 'right' })
+    }
+    for (const [i, curve] of difference.curves.entries()) {
+      const colour = policyColour(COLOURS[i], theme)
+      const points = curve.flatMap((bytes, column) => [
+        GUTTER + (column / curve.length) * plotWidth,
+        y(bytes),
+        GUTTER + ((column + 1) / curve.length) * plotWidth,
+        y(bytes),
+      ])
+      surface.path(points, colour, 1.5)
+      surface.rectangle(GUTTER + i * 130, HEIGHT - 14, 11, 11, colour)
+      surface.text(GUTTER + i * 130 + 17, HEIGHT - 8, `in use in ${'AB'[i]}`, theme.ink)
+    }
+    surface.text(width, HEIGHT - 8, 'from start to end of each recording', theme.quiet, { align: 'right' })
+  }
+}
+
+function tableOf({ rows }: PageDifference): HTMLElement {
+  const most = Math.max(...rows.map(({ bytes: [from, to] }) => Math.abs(to - from)))
+  const body = rows.map(({ text, bytes: [from, to] }) => {
+    const bar = element('i', { class: to > from ? 'more' : 'less' })
+    bar.style.width = `${(Math.abs(to - from) / most) * 50}%`
+    const change = `${to > from ? '+' : '−'}${formatBytes(Math.abs(to - from))}`
+    return element(
+      'tr',
+      {},
+      element('td', {}, text),
+      element('td', {}, element('span', { class: 'signed', 'aria-hidden': 'true' }, bar)),
+      element('td', {}, change),
+    )
+  })
+  const head = element(
+    'tr',
+    {},
+    element('th', {}, 'call stack'),
+    element('td', {}),
+    element('th', {}, 'change from A to B'),
+  )
+  const table = element('table', {}, element('thead', {}, head), element('tbody', {}, ...body))
+  return element(
+    'div',
+    { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'Changes by call stack' },
+    table,
+  )
+}
