@@ -17,8 +17,8 @@ const NO_STACK = -1
 /** Call stacks by content: a training run repeats a few thousand stacks a million times. */
 export class StackTable {
   private readonly frames: Frame[] = []
-  /** by file name, then by function name */
-  private readonly entries = new Map<string, Map<string, FrameEntry[]>>()
+  /** by file name, then by function name, then by line */
+  private readonly entries = new Map<string, Map<string, Map<number, FrameEntry>>>()
   private nodes = 1
   private parent = new Int32Array(FIRST_CAPACITY)
   private frame = new Int32Array(FIRST_CAPACITY)
@@ -46,13 +46,14 @@ export class StackTable {
     }
     let ofFunction = ofFile.get(name)
     if (ofFunction === undefined) {
-      ofFunction = []
+      ofFunction = new Map()
       ofFile.set(name, ofFunction)
     }
-    for (const entry of ofFunction) if (entry.frame.line === line) return entry
+    const known = ofFunction.get(line)
+    if (known !== undefined) return known
     const entry = new FrameEntry({ filename, line, name }, this.frames.length)
     this.frames.push(entry.frame)
-    ofFunction.push(entry)
+    ofFunction.set(line, entry)
     return entry
   }
 

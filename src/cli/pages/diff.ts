@@ -1,4 +1,4 @@
-// `cuda-mempool diff`: what grew and shrank between two recorded runs, as text or as a page.
+// `cuda-mempool diff`: the memory that grew and shrank between two recorded runs, as text or as a page.
 
 import { diffText } from '../../report/diff-text.js'
 import { pageDifference } from '../../report/page/page-difference.js'
@@ -16,7 +16,7 @@ export interface DiffArguments {
   readonly force?: boolean
 }
 
-/** Prints the text for two files, and writes the page if one is asked for. */
+/** Prints the text for two files, and writes the page that `--output` names. */
 export async function diff(
   before: string,
   after: string,
