@@ -65,6 +65,7 @@ export type { ArenaMark, ArenaOptions, ArenaPool } from './pool/arena/arena-pool
 export type { ArenaLease, ArenaQueue, ArenaQueueOptions } from './pool/arena/arena-queue.js'
 export type { SharedArenaPool } from './pool/arena/shared-arena-pool.js'
 export type { DeviceArray, TypedArray, TypedArrayConstructor, TypedArrayOf } from './pool/array.js'
+export type { PoolSegment, SegmentObserver } from './pool/backing/segment-watch.js'
 export type { BlockOptions, BlockPool } from './pool/blocks/block-pool.js'
 export type { SharedBlockPool } from './pool/blocks/shared-block-pool.js'
 export type { DeviceBuffer } from './pool/buffer.js'

@@ -105,6 +105,8 @@ describe('programs', () => {
     'docs/debugging.md 0': /^useAfterFree \S+\.js:\d+:\d+ \S+\.js:\d+:\d+\n$/,
     'docs/graphs.md 0': /^5\n$/,
     'docs/in-kernel.md 0': /^112\n$/,
+    'docs/other-libraries.md 0': /^true 33554432 number\n$/,
+    'docs/other-libraries.md 1': /^true 3145728\n$/,
     'docs/profiling.md 0': /^0[.\d]* ms\n$/,
     'docs/replay.md 0': /^8 MiB reserved, 0 requests failed\n$/,
     'docs/report.md 0': /^<!doctype html>\n$/,

@@ -11,6 +11,7 @@ import { classOf, MAX_UNITS, UNIT_BYTES } from '../../heap/size-classes.js'
 import type { PoolAccess } from '../access.js'
 import type { GranuleLastUses } from './pieces/granule-last-uses.js'
 import type { ViewUses } from './pieces/view-uses.js'
+import type { PoolSegment, SegmentWatch } from './segment-watch.js'
 
 /** Smaller blocks come from the small heap, so that a long-lived small block does not keep a large run apart. */
 export const SMALL_UNITS = MiB / UNIT_BYTES
@@ -109,6 +110,10 @@ export interface Backing {
   reachableFrom(context: Context): boolean
   /** contexts of other devices whose work may be using the memory */
   readonly peers: readonly Context[]
+  /** tells of new segments and of those that go */
+  readonly watch: SegmentWatch
+  /** All memory that buffers can lie on. */
+  segments(): PoolSegment[]
   /** The ranges that contain an address. */
   rangesAt(ptr: number): readonly number[]
   /** Gives all memory back; no work may be pending. */

@@ -19,6 +19,7 @@ import {
   mostReservedBytes,
 } from './backing.js'
 import type { SegmentSource } from './segment-source.js'
+import { type PoolSegment, SegmentWatch } from './segment-watch.js'
 
 interface Segment {
   readonly ptr: number
@@ -34,7 +35,8 @@ export class SegmentBacking implements Backing {
   baseChanges = 0
   reservedBytes = 0
   peakReservedBytes = 0
-  private readonly segments: (Segment | null)[] = []
+  readonly watch = new SegmentWatch()
+  private readonly held: (Segment | null)[] = []
   /** devices that use managed memory, which is open to all */
   private readonly managedPeers = new Set<Context>()
   readonly limitBytes: number
@@ -62,6 +64,12 @@ export class SegmentBacking implements Backing {
     if (this.mostPieces > 0) return 0
     const ptr = relaxed(this.context.activate(), () => this.allocateSegment(bytes))
     if (ptr === 0) return 0
+    try {
+      this.watch.ready(ptr, bytes)
+    } catch (error) {
+      this.context.discard(() => this.source.giveBack(ptr))
+      throw error
+    }
     this.addSegment(heap, ptr, bytes)
     const record = heap.allocate(units, alignUnits, 0)
     // Another thread may repair the heap during a driver call, and then leaves a claimed block alone.
@@ -71,7 +79,7 @@ export class SegmentBacking implements Backing {
 
   get mostPieces(): number {
     const { most } = this.heaps.small.firstRecords
-    return this.segments.length < most || this.segments.includes(null) ? 0 : most
+    return this.held.length < most || this.held.includes(null) ? 0 : most
   }
 
   growthBound(): number {
@@ -113,16 +121,17 @@ export class SegmentBacking implements Backing {
         const idle = records.state(record) === State.free && records.keyOf(record) === 0
         if (!idle || records.nextOf(record) !== 0) continue
         // Taken out of the heap first, so that no other thread can allocate from it while the driver frees it.
-        const segment = this.segments[range]!
+        const segment = this.held[range]!
         const start = records.offsetOf(record)
         heap.removeRange(record)
         try {
+          this.watch.leaving(segment.ptr)
           relaxed(this.context.activate(), () => this.source.giveBack(segment.ptr))
         } catch (error) {
           heap.addRange(range, start, segment.bytes / UNIT_BYTES, 'free')
           throw error
         }
-        this.segments[range] = null
+        this.held[range] = null
         this.bases[range] = NaN
         this.baseChanges++
         this.reservedBytes -= segment.bytes
@@ -148,25 +157,30 @@ export class SegmentBacking implements Backing {
     return this.kind === 'managed' ? [...this.managedPeers] : this.context.peers
   }
 
+  segments(): PoolSegment[] {
+    return this.held.flatMap(segment => (segment === null ? [] : [{ ptr: segment.ptr, bytes: segment.bytes }]))
+  }
+
   rangesAt(ptr: number): readonly number[] {
-    const range = this.segments.findIndex(
+    const range = this.held.findIndex(
       segment => segment !== null && ptr >= segment.ptr && ptr < segment.ptr + segment.bytes,
     )
     return range === -1 ? [] : [range]
   }
 
   close(): void {
-    for (const [range, segment] of this.segments.entries()) {
+    for (const [range, segment] of this.held.entries()) {
       if (segment === null) continue
+      this.watch.leaving(segment.ptr)
       this.source.giveBack(segment.ptr)
-      this.segments[range] = null
+      this.held[range] = null
       this.reservedBytes -= segment.bytes
     }
   }
 
   check(): void {
     let bytes = 0
-    for (const [range, segment] of this.segments.entries()) {
+    for (const [range, segment] of this.held.entries()) {
       if (segment === null) continue
       bytes += segment.bytes
       const { records } = segment.heap
@@ -189,7 +203,7 @@ export class SegmentBacking implements Backing {
         while (record !== 0 && isAdmitted(heap.records, record, settled)) {
           record = heap.records.nextOf(record)
         }
-        if (record === 0) bytes += this.segments[range]!.bytes
+        if (record === 0) bytes += this.held[range]!.bytes
       }
     }
     return bytes
@@ -212,11 +226,11 @@ export class SegmentBacking implements Backing {
   }
 
   private addSegment(heap: SegregatedFit, ptr: number, bytes: number): void {
-    const vacant = this.segments.indexOf(null)
-    const range = vacant === -1 ? this.segments.length : vacant
+    const vacant = this.held.indexOf(null)
+    const range = vacant === -1 ? this.held.length : vacant
     // Numbers units so that a unit's number has the same alignment as its address.
     const start = (ptr % MOST_ALIGNMENT_BYTES) / UNIT_BYTES
-    this.segments[range] = { ptr, bytes, heap }
+    this.held[range] = { ptr, bytes, heap }
     this.bases[range] = ptr - start * UNIT_BYTES
     this.baseChanges++
     heap.addRange(range, start, bytes / UNIT_BYTES, 'free')

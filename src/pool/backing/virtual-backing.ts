@@ -40,6 +40,7 @@ import { planStitch, type StitchPlan } from './pieces/stitch-plan.js'
 import { type Part, partsIn, placeIn, type Stretch, stretchOf, unitsOf } from './pieces/stretch.js'
 import { ViewAddresses } from './pieces/view-addresses.js'
 import { type View, Views } from './pieces/views.js'
+import { type PoolSegment, SegmentWatch } from './segment-watch.js'
 
 /** Addresses of the home range, as a multiple of the device's memory. */
 const RESERVATION_FACTOR = 4
@@ -61,6 +62,7 @@ export class VirtualBacking implements Backing {
   readonly stepBytes: number
   /** blocks that were put together of several places, each in a view of its own */
   stitched = 0
+  readonly watch = new SegmentWatch()
   private readonly context: Context
   private readonly granuleUnits: number
   private readonly heap: SegregatedFit
@@ -91,10 +93,10 @@ export class VirtualBacking implements Backing {
     const units = granules * this.granuleUnits
     this.uses = heaps.mappedUses(granules, this.granuleUnits)
     const addresses = new ViewAddresses(context, units * UNIT_BYTES, this.stepBytes)
-    this.views = new Views(context, this.access, this.uses.views, addresses)
+    this.views = new Views(context, this.access, this.uses.views, addresses, this.watch)
     heaps.small.addRange(SMALL_RANGE, 0, units, 'absent')
     heaps.large.addRange(HOME_RANGE, 0, units, 'absent')
-    this.home = new HomeRange(context, this.access, units * UNIT_BYTES, this.stepBytes)
+    this.home = new HomeRange(context, this.access, units * UNIT_BYTES, this.stepBytes, this.watch)
     this.bases = [this.home.base, this.home.base]
   }
 
@@ -218,6 +220,12 @@ export class VirtualBacking implements Backing {
 
   get peers(): readonly Context[] {
     return this.access.peers
+  }
+
+  segments(): PoolSegment[] {
+    const homes = this.home.pieces.map(piece => ({ ptr: this.home.addressOf(piece), bytes: piece.bytes }))
+    const views = [...this.views].filter(view => view.isReady).map(({ base, bytes }) => ({ ptr: base, bytes }))
+    return [...homes, ...views]
   }
 
   rangesAt(ptr: number): readonly number[] {

@@ -19,6 +19,7 @@ import { untilDone } from '../../order/polling.js'
 import { checkIsStream, checkStreamOf, type Stream } from '../../order/stream.js'
 import { type AccessLocation, checkUser, type PoolAccess, peerOf } from '../access.js'
 import { MOST_ALIGNMENT_BYTES } from '../backing/backing.js'
+import type { PoolSegment, SegmentObserver } from '../backing/segment-watch.js'
 import { DeviceBuffer as ImportedDeviceBuffer } from '../buffer.js'
 import { publishOutOfMemory } from '../channels.js'
 import { ClosablePool, type CloseReport } from '../closable-pool.js'
@@ -243,6 +244,26 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     this.tellChanges(this.defaultStream)
     if (added === null) throw noRoomToReserve(this.shortage(bytes, bytes))
     return added
+  }
+
+  /** The memory that buffers can lie on, by address ranges that do not overlap. Two may show the same memory. */
+  segments(): PoolSegment[] {
+    this.checkOpen('segments')
+    return this.central.backing.segments()
+  }
+
+  /**
+   * Tells `observer` of the segments that the pool has, of each new one before a buffer lies on it, and of each that
+   * goes before it does. Call the result to end this. Throws PoolError if the pool has an observer, and the
+   * observer's own error.
+   */
+  observeSegments(observer: SegmentObserver): () => void {
+    this.checkOpen('observeSegments')
+    if (typeof observer?.ready !== 'function' || typeof observer.leaving !== 'function') {
+      throw new TypeError(`observeSegments: observer must have methods ready and leaving, not ${describe(observer)}`)
+    }
+    const { watch } = this.central.backing
+    return watch.observe(observer, this.segments())
   }
 
   /**

@@ -7,6 +7,7 @@ import { UNIT_BYTES } from '../../../heap/size-classes.js'
 import { relaxed } from '../../../order/relaxed.js'
 import { MOST_ALIGNMENT_BYTES } from '../backing.js'
 import type { MappedAccess } from '../mapped-access.js'
+import type { SegmentWatch } from '../segment-watch.js'
 import { Piece } from './piece.js'
 import { unmapOnce } from './unmap-once.js'
 
@@ -28,6 +29,7 @@ export class HomeRange {
     private readonly access: MappedAccess,
     bytes: number,
     stepBytes: number,
+    private readonly watch: SegmentWatch,
   ) {
     this.base = context.activate().cuMemAddressReserve(bytes, Math.max(stepBytes, MOST_ALIGNMENT_BYTES))
     this.bytes = bytes
@@ -67,6 +69,7 @@ export class HomeRange {
         }
         driver.cuMemSetAccess(this.base + start * UNIT_BYTES, units * UNIT_BYTES, this.access.devices)
       }
+      for (const piece of this.unused) this.watch.ready(this.addressOf(piece), piece.bytes)
     } catch (error) {
       this.context.discard(() => this.releaseUnused())
       throw error
@@ -95,7 +98,8 @@ export class HomeRange {
       const piece = this.unused[this.unused.length - 1]
       const { bytes } = piece
       if (piece.isMapped) {
-        const address = this.base + piece.start * UNIT_BYTES
+        const address = this.addressOf(piece)
+        this.watch.leaving(address)
         unmapOnce(piece, () => driver.cuMemUnmap(address, bytes))
         piece.isMapped = false
       }
@@ -130,6 +134,10 @@ export class HomeRange {
     this.releaseUnused()
     if (this.bytes > 0) this.context.activate().cuMemAddressFree(this.base, this.bytes)
     this.bytes = 0
+  }
+
+  addressOf({ start }: Piece): number {
+    return this.base + start * UNIT_BYTES
   }
 
   /** The index of the first piece at or after a unit. */

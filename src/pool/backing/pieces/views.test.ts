@@ -8,6 +8,7 @@ import { CU_MEM_ACCESS_FLAGS_PROT_READWRITE } from '../../../driver/constants.js
 import { UNIT_BYTES } from '../../../heap/size-classes.js'
 import { TestDevice } from '../../pool.fixture.js'
 import { MappedAccess } from '../mapped-access.js'
+import { SegmentWatch } from '../segment-watch.js'
 import { HomeRange } from './home-range.js'
 import type { Piece } from './piece.js'
 import { ViewAddresses } from './view-addresses.js'
@@ -47,9 +48,10 @@ function setUp() {
     for (const at of [...granted.mapped.keys()]) if (at >= ptr && at < ptr + bytes) granted.mapped.delete(at)
   }
   const access = new MappedAccess(device.context, () => {})
-  const home = new HomeRange(device.context, access, 64 * MiB, STEP)
+  const watch = new SegmentWatch()
+  const home = new HomeRange(device.context, access, 64 * MiB, STEP, watch)
   const uses = new ViewUses(MOST_VIEWS, new Float64Array(64), null)
-  const views = new Views(device.context, access, uses, new ViewAddresses(device.context, 64 * MiB, STEP))
+  const views = new Views(device.context, access, uses, new ViewAddresses(device.context, 64 * MiB, STEP), watch)
   return { device, granted, home, uses, views }
 }
 

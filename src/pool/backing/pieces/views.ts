@@ -11,6 +11,7 @@ import type { Driver } from '../../../driver/driver.js'
 import { UNIT_BYTES } from '../../../heap/size-classes.js'
 import { relaxed } from '../../../order/relaxed.js'
 import type { MappedAccess } from '../mapped-access.js'
+import type { SegmentWatch } from '../segment-watch.js'
 import type { Piece } from './piece.js'
 import type { Stretch } from './stretch.js'
 import { unmapOnce } from './unmap-once.js'
@@ -65,6 +66,7 @@ export class Views {
     private readonly access: MappedAccess,
     private readonly uses: ViewUses,
     private readonly addresses: ViewAddresses,
+    private readonly watch: SegmentWatch,
   ) {
     for (let number = uses.most - 1; number >= 0; number--) this.numbers.push(number)
   }
@@ -139,6 +141,7 @@ export class Views {
       view.mappedBytes += bytes
     }
     driver.cuMemSetAccess(view.base, view.bytes, this.access.devices)
+    this.watch.ready(view.base, view.bytes)
   }
 
   /** Notes that a view has another block. */
@@ -171,6 +174,7 @@ export class Views {
     const driver = this.context.activate()
     view.isReady = false
     if (view.mappedBytes > 0) {
+      this.watch.leaving(view.base)
       relaxed(driver, () => unmapOnce(view, () => driver.cuMemUnmap(view.base, view.mappedBytes)))
     }
     view.mappedBytes = 0

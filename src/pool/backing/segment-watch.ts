@@ -1,0 +1,68 @@
+// Tells an observer which memory of a pool can be used from now on, and which goes now. Libraries that register memory,
+// such as NCCL, need both moments.
+
+import { PoolError } from '../../base/errors.js'
+
+/** Addresses that have memory of a pool behind them. A buffer lies within one segment. */
+export interface PoolSegment {
+  /** the first address */
+  readonly ptr: number
+  /** its length */
+  readonly bytes: number
+}
+
+/**
+ * Is told of a pool's segments. Both methods run within a call of the pool, and must not use the pool. An error that
+ * they throw ends that call: a segment that `ready` refuses goes back to the device, and one that `leaving` refuses
+ * stays until a later call of the pool tries again.
+ */
+export interface SegmentObserver {
+  /** the memory is mapped, the devices have access, and no buffer lies on it yet */
+  ready(segment: PoolSegment): void
+  /** no work uses the memory any more, and it goes back to the device next */
+  leaving(segment: PoolSegment): void
+}
+
+/** The observer of a pool's segments, if there is one. */
+export class SegmentWatch {
+  private observer: SegmentObserver | null = null
+  /** the segments that the observer knows, by address */
+  private readonly known = new Map<number, PoolSegment>()
+
+  /** Tells `observer` of all `segments`, and of changes until the result is called. Throws PoolError for a second one. */
+  observe(observer: SegmentObserver, segments: readonly PoolSegment[]): () => void {
+    if (this.observer !== null) {
+      throw new PoolError('observeSegments: the pool has an observer; stop it first, or let one observer tell several')
+    }
+    this.observer = observer
+    try {
+      for (const { ptr, bytes } of segments) this.ready(ptr, bytes)
+    } catch (error) {
+      this.stop(observer)
+      throw error
+    }
+    return () => this.stop(observer)
+  }
+
+  /** Memory can be used from now on. */
+  ready(ptr: number, bytes: number): void {
+    if (this.observer === null) return
+    const segment = { ptr, bytes }
+    this.observer.ready(segment)
+    this.known.set(ptr, segment)
+  }
+
+  /** The memory at an address goes now. */
+  leaving(ptr: number): void {
+    const segment = this.known.get(ptr)
+    if (segment === undefined) return
+    this.observer?.leaving(segment)
+    this.known.delete(ptr)
+  }
+
+  private stop(observer: SegmentObserver): void {
+    if (this.observer !== observer) return
+    this.observer = null
+    this.known.clear()
+  }
+}

@@ -1,0 +1,155 @@
+// The segments of a pool, and their observer: a shadow map of what it was told must be the pool's own list at all times.
+
+import assert from 'node:assert/strict'
+import { describe, it } from 'node:test'
+import { KiB, MiB } from '../../base/bytes.js'
+import { PoolError } from '../../base/errors.js'
+import { Random } from '../../base/random.js'
+import type { PoolSegment, SegmentObserver } from '../backing/segment-watch.js'
+import type { DeviceBuffer } from '../buffer.js'
+import { assertConsistent, TestDevice } from '../pool.fixture.js'
+import type { CachingPool } from './caching-pool.js'
+
+const STEPS = 400
+
+/** The segments that an observer knows. */
+class Shadow implements SegmentObserver {
+  readonly bytesAt = new Map<number, number>()
+  readonly said = { ready: 0, leaving: 0 }
+
+  ready({ ptr, bytes }: PoolSegment): void {
+    assert.ok(!this.bytesAt.has(ptr), 'a segment is ready once')
+    this.bytesAt.set(ptr, bytes)
+    this.said.ready++
+  }
+
+  leaving({ ptr, bytes }: PoolSegment): void {
+    assert.equal(this.bytesAt.get(ptr), bytes, 'a segment that leaves was ready')
+    this.bytesAt.delete(ptr)
+    this.said.leaving++
+  }
+
+  check(pool: CachingPool, buffers: readonly DeviceBuffer[]): void {
+    const told = [...this.bytesAt].map(([ptr, bytes]) => ({ ptr, bytes })).sort((a, b) => a.ptr - b.ptr)
+    assert.deepEqual(
+      pool.segments().sort((a, b) => a.ptr - b.ptr),
+      told,
+    )
+    for (let i = 1; i < told.length; i++) assert.ok(told[i - 1].ptr + told[i - 1].bytes <= told[i].ptr)
+    for (const { ptr, byteLength } of buffers) {
+      let at = ptr
+      for (const segment of told)
+        if (segment.ptr <= at && at < segment.ptr + segment.bytes) at = segment.ptr + segment.bytes
+      assert.ok(at >= ptr + byteLength, 'segments that touch are behind the whole buffer')
+    }
+  }
+}
+
+/** Random allocations, frees and trims; `each` runs after each step. */
+function program(pool: CachingPool, seed: number, each: (buffers: readonly DeviceBuffer[]) => void): DeviceBuffer[] {
+  const random = new Random(seed)
+  const buffers: DeviceBuffer[] = []
+  for (let step = 0; step < STEPS; step++) {
+    const kind = random.below(8)
+    if (kind < 4 && buffers.length < 30) {
+      const buffer = pool.tryAllocate(Math.ceil(random.logUniform(KiB, 12 * MiB)))
+      if (buffer !== null) buffers.push(buffer)
+    } else if (kind < 7 && buffers.length > 0) {
+      buffers.splice(random.below(buffers.length), 1)[0].free()
+    } else if (kind === 7) {
+      pool.trimTo(random.below(32) * MiB)
+    }
+    each(buffers)
+  }
+  return buffers
+}
+
+for (const backing of ['virtual', 'segments', 'managed'] as const) {
+  describe(`segments: ${backing}`, () => {
+    for (const seed of [1, 2, 3]) {
+      it(`are what the observer was told, whatever the pool does (seed ${seed})`, () => {
+        const pool = new TestDevice().createPool({ backing, maxPoolBytes: 64 * MiB })
+        const shadow = new Shadow()
+        pool.observeSegments(shadow)
+        const left = program(pool, seed, buffers => shadow.check(pool, buffers))
+        assert.ok(shadow.said.ready > 3 && shadow.said.leaving > 0)
+        for (const buffer of left) buffer.free()
+        pool.close()
+        assert.equal(shadow.bytesAt.size, 0, 'all segments leave when the pool closes')
+      })
+    }
+
+    it('are told to an observer that comes later, until it stops', () => {
+      const pool = new TestDevice().createPool({ backing })
+      using first = pool.allocate(5 * MiB)
+      const shadow = new Shadow()
+      const stop = pool.observeSegments(shadow)
+      shadow.check(pool, [first])
+      assert.throws(() => pool.observeSegments(new Shadow()), PoolError)
+      stop()
+      const told = shadow.said.ready
+      using second = pool.allocate(50 * MiB)
+      assert.equal(shadow.said.ready, told)
+      const next = new Shadow()
+      pool.observeSegments(next)
+      stop() // ends its own observer only
+      next.check(pool, [first, second])
+    })
+
+    it('that the observer refuses go back, and the pool works on', () => {
+      const device = new TestDevice()
+      const pool = device.createPool({ backing })
+      using held = pool.allocate(3 * MiB)
+      held.fill(7)
+      const shadow = new Shadow()
+      let refusing = false
+      pool.observeSegments({
+        ready: segment => {
+          if (refusing) throw new RangeError('not this one')
+          shadow.ready(segment)
+        },
+        leaving: segment => {
+          if (refusing) throw new RangeError('it is in use')
+          shadow.leaving(segment)
+        },
+      })
+      refusing = true
+      const before = device.freeBytes()
+      assert.throws(() => pool.allocate(40 * MiB), { name: 'RangeError', message: 'not this one' })
+      assert.equal(device.freeBytes(), before)
+      assertConsistent(pool)
+      refusing = false
+      pool.allocate(40 * MiB).free()
+      refusing = true
+      assert.throws(() => pool.trimTo(0), { name: 'RangeError', message: 'it is in use' })
+      // Mapped memory is out of the heap then, and a later call gives it back.
+      assertConsistent(pool, backing === 'virtual' ? 2 * MiB : 0)
+      refusing = false
+      pool.trimTo(0)
+      shadow.check(pool, [held])
+      assert.equal(held.readSync()[0], 7)
+      assertConsistent(pool)
+    })
+
+    it('refuse an observer without its methods, and a closed pool', () => {
+      const pool = new TestDevice().createPool({ backing })
+      assert.throws(() => pool.observeSegments({} as never), /observer must have methods ready and leaving/)
+      assert.throws(() => pool.observeSegments(null as never), TypeError)
+      pool.close()
+      assert.throws(() => pool.segments(), PoolError)
+    })
+  })
+}
+
+it('a view is a segment of its own, ready after its access is set and told before it is unmapped', () => {
+  const device = new TestDevice()
+  const pool = device.createPool({ backing: 'virtual', maxPoolBytes: 16 * MiB })
+  const shadow = new Shadow()
+  pool.observeSegments(shadow)
+  const parts = Array.from({ length: 8 }, () => pool.allocate(2 * MiB))
+  for (const index of [1, 3, 5]) parts[index].free()
+  const before = shadow.bytesAt.size
+  using joined = pool.allocate(6 * MiB) // from three places
+  assert.equal(shadow.bytesAt.size, before + 1)
+  shadow.check(pool, [joined])
+})
