@@ -250,7 +250,11 @@ class Rewriter implements Texts {
     }
     const { name } = node
     if (name === undefined) return null
-    if (!ts.isGetAccessor(node)) return this.spliced(node, new Map([[name, ` *${name.getText()}`]]), startOf(node))
+    if (!ts.isGetAccessor(node)) {
+      const method = this.spliced(node, new Map([[name, ` *${name.getText()}`]]), startOf(node))
+      // After a field without a semicolon the star would multiply.
+      return ts.isClassLike(node.parent) ? `;${method}` : method
+    }
     const isStatic = hasModifier(node, ts.SyntaxKind.StaticKeyword) ? 'static ' : ''
     const plain = `${isStatic}get ${name.getText()}() { return $.drive(this.${name.getText()}$get()) }`
     const comma = ts.isObjectLiteralExpression(node.parent) ? ',' : ''
