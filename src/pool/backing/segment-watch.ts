@@ -29,7 +29,7 @@ export class SegmentWatch {
   /** the segments that the observer knows, by address */
   private readonly known = new Map<number, PoolSegment>()
 
-  /** Tells `observer` of all `segments`, and of changes until the result is called. Throws PoolError for a second one. */
+  /** Tells `observer` of `segments`, and of changes until the result is called. Throws PoolError for a second one. */
   observe(observer: SegmentObserver, segments: readonly PoolSegment[]): () => void {
     if (this.observer !== null) {
       throw new PoolError('observeSegments: the pool has an observer; stop it first, or let one observer tell several')

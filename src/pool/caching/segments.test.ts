@@ -1,4 +1,4 @@
-// The segments of a pool, and their observer: a shadow map of what it was told must be the pool's own list at all times.
+// The segments of a pool, and their observer: the pool's list must be the observer's at all times.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
