@@ -35,6 +35,14 @@ describe('arguments', () => {
     pool.close()
   })
 
+  const old = process.env.CUDA_MEMPOOL_OLD_ONNXRUNTIME
+  const skip = old === undefined && 'set CUDA_MEMPOOL_OLD_ONNXRUNTIME to the folder of onnxruntime-node 1.20'
+  it('a library without allocations by stream is too old', { skip }, () => {
+    using pool = device.createHostPool()
+    const tooOld = /^ONNX Runtime 1\.20\.\d+ at .* is too old; install onnxruntime-node 1\.23 or later$/
+    assert.throws(() => serveOnnxRuntime(pool, { library: old! }), { name: 'NoLibraryError', message: tooOld })
+  })
+
   it('bad pools and options are refused', () => {
     const pool = device.createHostPool()
     assert.throws(() => serveOnnxRuntime({} as never, { library }), { name: 'TypeError', message: /pool must be/ })
