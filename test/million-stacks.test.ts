@@ -1,0 +1,34 @@
+// A recording whose call stacks all differ, as of a program that compiles its code while it runs.
+
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { collapsedStacks } from '../src/report/export/collapsed.js'
+import { heldStacks } from '../src/report/export/moment.js'
+import { reportPage } from '../src/report/page/page.js'
+import { Action } from '../src/trace/trace.js'
+import { TraceBuilder } from '../src/trace/trace-builder.js'
+
+const STACKS = 1_000_000
+const [BASE, BYTES, FUNCTIONS] = [2 ** 40, 512, 1000]
+
+test('a million distinct call stacks make a page and flame graphs, of which each has all bytes', () => {
+  const builder = new TraceBuilder()
+  const { stacks } = builder
+  const main = stacks.entry('main.py', 1, 'main')
+  builder.add(Action.segmentAlloc, BASE, STACKS * BYTES, 0, 0)
+  for (let i = 0; i < STACKS; i++) {
+    const stack = stacks.number([stacks.entry('made.py', i, `made_${i % FUNCTIONS}`), main])
+    builder.add(Action.alloc, BASE + i * BYTES, BYTES, 0, i, stack)
+  }
+  const trace = builder.build({ file: 'made' })
+  assert.equal(trace.stacks.count, STACKS + 1)
+  const page = reportPage(trace)
+  assert.ok(page.includes('488.28 MiB in use'), 'the bytes are in the verdict')
+  assert.ok(page.length < 16_000_000, `${page.length} letters`)
+  assert.equal(heldStacks(trace, STACKS).length, STACKS)
+  const lines = collapsedStacks(trace).trimEnd().split('\n')
+  assert.equal(
+    lines.reduce((sum, line) => sum + Number(line.slice(line.lastIndexOf(' '))), 0),
+    STACKS * BYTES,
+  )
+})
