@@ -37,7 +37,7 @@ export class EventColumns {
   /** Appends an event; `stream` is a handle, `stack` a number of `stacks`. Returns the event's number. */
   add(action: number, address: number, bytes: number, stream: number, timeUs: number, stack = 0): number {
     const event = this.events
-    if (event === this.action.length) this.grow()
+    if (event === this.action.length) this.grow(2 * event)
     this.action[event] = action
     this.address[event] = address
     this.bytes[event] = bytes
@@ -104,8 +104,15 @@ export class EventColumns {
     to.granted = this.granted?.subarray(from, end) ?? null
   }
 
-  private grow(): void {
-    const capacity = this.action.length * 2
+  /**
+   * Makes room for as many events. A system gives memory to a page when it is first written, so too large a number
+   * costs little; growing holds each column twice.
+   */
+  reserve(events: number): void {
+    if (events > this.action.length) this.grow(events)
+  }
+
+  private grow(capacity: number): void {
     this.action = enlarged(this.action, new Uint8Array(capacity))
     this.address = enlarged(this.address, new Float64Array(capacity))
     this.bytes = enlarged(this.bytes, new Float64Array(capacity))

@@ -6,8 +6,8 @@ import { FormatError } from '../../base/errors.js'
 import {
   checkBytes,
   checkOptions,
-  parseSnapshot,
-  parseSnapshots,
+  heldSnapshot,
+  heldSnapshots,
   type SnapshotOptions,
   withName,
 } from '../pytorch/pytorch-snapshot.js'
@@ -36,7 +36,7 @@ export function readRecording(path: string, options: SnapshotOptions = {}): Trac
   return withName(path, () =>
     isSqlite(startOf(path))
       ? readNsightSqlite(path, path, formatOptions(options, 1))
-      : parse(readSnapshotFile(path, checkKind), path, options),
+      : parse([readSnapshotFile(path, checkKind)], path, options),
   )
 }
 
@@ -47,13 +47,13 @@ export function readRecordings(path: string, options: Omit<SnapshotOptions, 'dev
   return withName(path, () => {
     const inFormat = formatOptions(options, 1)
     if (isSqlite(startOf(path))) return ofAllDevices(device => readNsightSqlite(path, path, { ...inFormat, device }))
-    return parseAll(readSnapshotFile(path, checkKind), path, options)
+    return parseAll([readSnapshotFile(path, checkKind)], path, options)
   })
 }
 
 /** Like `readRecording`, for standard input. */
 export function readPipedRecording(options: SnapshotOptions = {}): Trace {
-  return withName(STANDARD_INPUT, () => parse(readStandardInput(checkKind), STANDARD_INPUT, options))
+  return withName(STANDARD_INPUT, () => parse([readStandardInput(checkKind)], STANDARD_INPUT, options))
 }
 
 /**
@@ -64,7 +64,7 @@ export function parseRecording(bytes: Buffer, file: string, options: SnapshotOpt
   const buffer = checkBytes('parseRecording', bytes)
   checkOptions('parseRecording', options)
   checkKind(buffer)
-  return parse(buffer, file, options)
+  return parse([buffer], file, options)
 }
 
 /** Like `readRecordings`, for bytes without gzip; `file` becomes the name of the traces, and is not read. */
@@ -72,7 +72,7 @@ export function parseRecordings(bytes: Buffer, file: string, options: Omit<Snaps
   const buffer = checkBytes('parseRecordings', bytes)
   checkOptions('parseRecordings', options, ['onProgress'])
   checkKind(buffer)
-  return parseAll(buffer, file, options)
+  return parseAll([buffer], file, options)
 }
 
 function checkPath(call: string, path: unknown): void {
@@ -80,15 +80,16 @@ function checkPath(call: string, path: unknown): void {
   throw new TypeError(`${call}: path must name a recording, not ${describe(path)}`)
 }
 
-function parseAll(bytes: Buffer, file: string, options: Omit<SnapshotOptions, 'device'>): Trace[] {
-  if (readerOf(bytes) === null) return parseSnapshots(bytes, file, options)
-  return ofAllDevices(device => parse(bytes, file, device === undefined ? options : { ...options, device }))
+/** `held` has the bytes as its only entry, which a snapshot of PyTorch takes out; see `heldSnapshot`. */
+function parseAll(held: Buffer[], file: string, options: Omit<SnapshotOptions, 'device'>): Trace[] {
+  if (readerOf(held[0]) === null) return heldSnapshots(held, file, options)
+  return ofAllDevices(device => parse(held, file, device === undefined ? options : { ...options, device }))
 }
 
-function parse(bytes: Buffer, file: string, options: SnapshotOptions): Trace {
-  const read = readerOf(bytes)
-  if (read === null) return parseSnapshot(bytes, file, options)
-  const trace = read(bytes, file, formatOptions(options, bytes.length))
+function parse(held: Buffer[], file: string, options: SnapshotOptions): Trace {
+  const read = readerOf(held[0])
+  if (read === null) return heldSnapshot(held, file, options)
+  const trace = read(held[0], file, formatOptions(options, held[0].length))
   options.onProgress?.(1)
   return trace
 }

@@ -59,10 +59,14 @@ export function readPipedSnapshot(options: SnapshotOptions = {}): Trace {
  * serves, too.
  */
 export function parseSnapshot(bytes: Buffer, file: string, options: SnapshotOptions = {}): Trace {
-  const buffer = checkBytes('parseSnapshot', bytes)
+  const held = [checkBytes('parseSnapshot', bytes)]
   checkOptions('parseSnapshot', options)
-  const { device, onProgress } = options
-  const snapshot = new Snapshot(buffer, file, onProgress)
+  return heldSnapshot(held, file, options)
+}
+
+/** Like `parseSnapshot`, for the only entry of `held`: it is taken out, so that its memory is free once it is read. */
+export function heldSnapshot(held: Buffer[], file: string, { device, onProgress }: SnapshotOptions): Trace {
+  const snapshot = new Snapshot(held, file, onProgress)
   const trace = snapshot.traceOf(device ?? snapshot.busiest())
   onProgress?.(1)
   return trace
@@ -70,15 +74,22 @@ export function parseSnapshot(bytes: Buffer, file: string, options: SnapshotOpti
 
 /** Like `readSnapshots`, for bytes without gzip; `file` becomes the name of the traces, and is not read. */
 export function parseSnapshots(bytes: Buffer, file: string, options: Omit<SnapshotOptions, 'device'> = {}): Trace[] {
-  const buffer = checkBytes('parseSnapshots', bytes)
+  const held = [checkBytes('parseSnapshots', bytes)]
   checkOptions('parseSnapshots', options, ['onProgress'])
-  const { onProgress } = options
-  const snapshot = new Snapshot(buffer, file, onProgress)
+  return heldSnapshots(held, file, options)
+}
+
+/** Like `parseSnapshots`, for the only entry of `held`, as in `heldSnapshot`. */
+export function heldSnapshots(held: Buffer[], file: string, { onProgress }: SnapshotOptions): Trace[] {
+  const snapshot = new Snapshot(held, file, onProgress)
   const devices = snapshot.withEvents().map(({ device }) => device)
   const traces = devices.length === 0 ? [snapshot.traceOf(0)] : devices.map(device => snapshot.traceOf(device))
   onProgress?.(1)
   return traces
 }
+
+/** Events of PyTorch take some 53 bytes in a pickle, without call stacks. */
+const LEAST_BYTES_AN_EVENT = 48
 
 /** A snapshot that was parsed. */
 class Snapshot {
@@ -87,11 +98,13 @@ class Snapshot {
   private readonly traces: readonly unknown[]
 
   constructor(
-    buffer: Buffer,
+    held: Buffer[],
     private readonly file: string,
     onProgress: SnapshotOptions['onProgress'],
   ) {
-    const root = parse(buffer, this.events, read => onProgress?.((PICKLE_SHARE * read) / buffer.length))
+    const { length } = held[0]
+    this.events.reserve(Math.floor(length / LEAST_BYTES_AN_EVENT))
+    const root = parse(held.pop()!, this.events, read => onProgress?.((PICKLE_SHARE * read) / length))
     if (Array.isArray(root)) {
       throw new FormatError(`is a bare list, as of segments, and holds no events; ${RECORDING_HINT}`)
     }

@@ -62,6 +62,11 @@ export class SnapshotEvents {
   /** the last row of all selections */
   private selected = -1
 
+  /** Makes room for as many events, if there will be so many. */
+  reserve(events: number): void {
+    this.builder.reserve(events)
+  }
+
   /** For readPickle: an event becomes the complement of its row, and a stack frame its entry in the table. */
   readonly dictionary = (items: readonly unknown[], from: number, to: number): unknown => {
     const fields = new RawFields()
