@@ -3,7 +3,7 @@
 
 import { PoolError } from '../../base/errors.js'
 
-/** Addresses that have memory of a pool behind them. A buffer lies within one segment. */
+/** Addresses that have memory of a pool behind them. A buffer lies in one segment, or in several that touch. */
 export interface PoolSegment {
   /** the first address */
   readonly ptr: number
