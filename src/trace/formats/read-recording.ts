@@ -53,6 +53,7 @@ export function readRecordings(path: string, options: Omit<SnapshotOptions, 'dev
 
 /** Like `readRecording`, for standard input. */
 export function readPipedRecording(options: SnapshotOptions = {}): Trace {
+  checkOptions('readPipedRecording', options)
   return withName(STANDARD_INPUT, () => parse([readStandardInput(checkKind)], STANDARD_INPUT, options))
 }
 

@@ -36,7 +36,7 @@ const RECORDING_HINT = 'record with torch.cuda.memory._record_memory_history() b
 export function readSnapshot(path: string, options: SnapshotOptions = {}): Trace {
   checkPath('readSnapshot', path)
   checkOptions('readSnapshot', options)
-  return withName(path, () => parseSnapshot(readSnapshotFile(path), path, options))
+  return withName(path, () => heldSnapshot([readSnapshotFile(path)], path, options))
 }
 
 /**
@@ -46,12 +46,13 @@ export function readSnapshot(path: string, options: SnapshotOptions = {}): Trace
 export function readSnapshots(path: string, options: Omit<SnapshotOptions, 'device'> = {}): Trace[] {
   checkPath('readSnapshots', path)
   checkOptions('readSnapshots', options, ['onProgress'])
-  return withName(path, () => parseSnapshots(readSnapshotFile(path), path, options))
+  return withName(path, () => heldSnapshots([readSnapshotFile(path)], path, options))
 }
 
 /** Like `readSnapshot`, for standard input. */
 export function readPipedSnapshot(options: SnapshotOptions = {}): Trace {
-  return withName(STANDARD_INPUT, () => parseSnapshot(readStandardInput(), STANDARD_INPUT, options))
+  checkOptions('readPipedSnapshot', options)
+  return withName(STANDARD_INPUT, () => heldSnapshot([readStandardInput()], STANDARD_INPUT, options))
 }
 
 /**
