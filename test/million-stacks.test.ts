@@ -11,7 +11,7 @@ import { TraceBuilder } from '../src/trace/trace-builder.js'
 const STACKS = 1_000_000
 const [BASE, BYTES, FUNCTIONS] = [2 ** 40, 512, 1000]
 
-test('a million distinct call stacks make a page and flame graphs, of which each has all bytes', () => {
+test('the page and the collapsed stacks of a million distinct call stacks have all bytes', () => {
   const builder = new TraceBuilder()
   const { stacks } = builder
   const main = stacks.entry('main.py', 1, 'main')
