@@ -1,13 +1,10 @@
 // Modules of this package that the reader leaves out: a page reaches no GPU, and serves no pool.
 
 /** No driver is an instance of it. */
-export class NativeDriver {
-  /** The only member that needs no instance. */
-  static readonly open = (): never => {
-    throw new Error('a page reaches no GPU')
-  }
+export function NativeDriver(): void {}
 
-  readonly isSimulated = false
+NativeDriver.open = (): never => {
+  throw new Error('a page reaches no GPU')
 }
 
 export function serveNew(): void {}
