@@ -83,7 +83,8 @@ function mixed(colour: string, other: string, share: number): string {
     .join('')}`
 }
 
-function channels(colour: string): number[] {
+/** `#rrggbb` as three numbers from 0 to 255. */
+export function channels(colour: string): number[] {
   return [1, 3, 5].map(at => Number.parseInt(colour.slice(at, at + 2), 16))
 }
 

@@ -9,7 +9,7 @@ import { drawByteAxis, drawLowerAxis } from '../../picture/drawing/axes.js'
 import { drawCurves } from '../../picture/drawing/curves.js'
 import type { Plot } from '../../picture/drawing/surface.js'
 import { type Rectangles, SvgSurface } from '../../picture/drawing/svg-surface.js'
-import { policyColour, themeOf } from '../../picture/drawing/theme.js'
+import { channels, policyColour, themeOf } from '../../picture/drawing/theme.js'
 import { LiveBlocks } from '../../picture/live-blocks.js'
 import { momentsOf } from '../../picture/moments.js'
 import { UNIT_BYTES, unitsOf } from '../../picture/picture.js'
@@ -136,19 +136,14 @@ function shortened(text: string): string {
 
 /** The URL of a PNG image of the rectangles on paper of a colour. */
 function imageOf({ width, height, boxes }: Rectangles, background: string): string {
-  const paper = channelsOf(background)
+  const paper = channels(background)
   const rgb = new Uint8Array(width * height * 3)
   for (let i = 0; i < rgb.length; i++) rgb[i] = paper[i % 3]
   for (const box of boxes) {
-    const colour = channelsOf(box.colour)
+    const colour = channels(box.colour)
     for (let y = box.y; y < box.y + box.height; y++) {
       for (let x = box.x; x < box.x + box.width; x++) rgb.set(colour, (y * width + x) * 3)
     }
   }
   return `data:image/png;base64,${pngOf(width, height, rgb).toString('base64')}`
-}
-
-/** `#rrggbb` as three numbers. */
-function channelsOf(colour: string): number[] {
-  return [1, 3, 5].map(at => Number.parseInt(colour.slice(at, at + 2), 16))
 }
