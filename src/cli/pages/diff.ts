@@ -3,11 +3,9 @@
 import { diffText } from '../../report/diff-text.js'
 import { pageDifference } from '../../report/page/page-difference.js'
 import { DEFAULT_POLICIES } from '../../trace/replay-result.js'
-import { UsageError } from '../exit.js'
-import { checkOutput } from '../output-file.js'
 import { readFiles } from '../recording-input.js'
 import { print } from '../terminal.js'
-import { reportedTraces, writePage } from './page-output.js'
+import { checkPage, reportedTraces, writePage } from './page-output.js'
 
 /** The options as text, from the command line. */
 export interface DiffArguments {
@@ -22,10 +20,7 @@ export async function diff(
   after: string,
   { gpu, output, force = false }: DiffArguments,
 ): Promise<void> {
-  if (output !== undefined) {
-    if (!/\.html?$/i.test(output)) throw new UsageError(`--output: '${output}' does not end in .html`)
-    checkOutput(output, force)
-  }
+  if (output !== undefined) checkPage(output, force)
   const traces = await readFiles([before, after], gpu)
   const [first, second] = traces
   if (output !== undefined) {

@@ -7,10 +7,16 @@ import { type ReportedTrace, reportedTrace, tabsOf } from '../../report/page/rep
 import type { Policy } from '../../trace/replay-result.js'
 import type { Trace } from '../../trace/trace.js'
 import { UsageError } from '../exit.js'
-import { writeOutput } from '../output-file.js'
+import { checkOutput, writeOutput } from '../output-file.js'
 import { withBar } from '../recording-input.js'
 
 const MOST_PAGE_BYTES = 64_000_000
+
+/** Throws UsageError unless the path ends in .html and may be written. */
+export function checkPage(path: string, force: boolean): void {
+  if (!/\.html?$/i.test(path)) throw new UsageError(`--output: '${path}' does not end in .html`)
+  checkOutput(path, force)
+}
 
 /** Replays all recordings, one after the other. */
 export async function reportedTraces(traces: readonly Trace[], policies: readonly Policy[]): Promise<ReportedTrace[]> {

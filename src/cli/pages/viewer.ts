@@ -2,9 +2,9 @@
 
 import { readFileSync } from 'node:fs'
 import { packageFile } from '../../base/package-files.js'
-import { UsageError } from '../exit.js'
-import { checkOutput, writeOutput } from '../output-file.js'
+import { writeOutput } from '../output-file.js'
 import { print } from '../terminal.js'
+import { checkPage } from './page-output.js'
 
 /** The options from the command line. */
 export interface ViewerArguments {
@@ -14,8 +14,7 @@ export interface ViewerArguments {
 
 /** Writes the page, and says what to do with it. */
 export async function writeViewer({ output, force = false }: ViewerArguments): Promise<void> {
-  if (!/\.html?$/i.test(output)) throw new UsageError(`--output: '${output}' does not end in .html`)
-  checkOutput(output, force)
+  checkPage(output, force)
   await writeOutput(output, [readFileSync(packageFile('dist/viewer/viewer.html', 'viewer'))], force)
   print(() => `wrote ${output}; open it in a browser, and drop recordings on it`)
 }
