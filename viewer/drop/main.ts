@@ -44,7 +44,7 @@ function answer(message: ReaderMessage): void {
     element('script', { type: 'application/json', id: 'data' }, message.data),
     ...message.pictures.map((picture, i) => element('script', { type: 'text/plain', id: `picture-${i}` }, picture)),
   )
-  document.title = `${JSON.parse(message.data).recordings[0].tab} — memory report`
+  document.title = `${message.title} — memory report`
   dialog.close()
   dialog.remove()
   removeEventListener('dragover', allow)

@@ -2,11 +2,10 @@
 
 import { replayDevices } from '../../src/device/replay-devices.js'
 import { pagePicture } from '../../src/report/page/page-picture.js'
-import { pageRecording } from '../../src/report/page/page-text.js'
-import { reportedTrace, tabsOf } from '../../src/report/page/reported-trace.js'
+import { pageData } from '../../src/report/page/page-text.js'
+import { type ReportedTrace, reportedTrace, tabsOf } from '../../src/report/page/reported-trace.js'
 import { parseRecordings } from '../../src/trace/formats/read-recording.js'
 import type { Trace } from '../../src/trace/trace.js'
-import type { PageData, PageRecording } from '../page-data.js'
 import type { ReaderMessage } from './reader-message.js'
 
 interface WorkerScope {
@@ -29,16 +28,15 @@ async function report(files: readonly File[]): Promise<ReaderMessage> {
   const traces: Trace[] = []
   for (const file of files) traces.push(...(await read(file)))
   const tabs = tabsOf(traces)
-  const recordings: PageRecording[] = []
+  const recordings: ReportedTrace[] = []
   const pictures: string[] = []
   for (const [index, trace] of traces.entries()) {
     const onProgress = (fraction: number, what: string) => say(fraction, `${trace.file}: ${what}`)
     const reported = await reportedTrace(trace, replayDevices(trace), tabs[index], { onProgress })
-    recordings.push(pageRecording(reported))
+    recordings.push(reported)
     pictures.push(Buffer.from(await packed(pagePicture(reported))).toString('base64'))
   }
-  const data: PageData = { version: 1, recordings }
-  return { kind: 'done', data: JSON.stringify(data), pictures }
+  return { kind: 'done', title: tabs[0], data: JSON.stringify(pageData(recordings)), pictures }
 }
 
 async function read(file: File): Promise<Trace[]> {

@@ -11,13 +11,18 @@ import { factsOf, holderText, namesOf, verdictOf } from '../out-of-memory-text.j
 import { helpfulSetting, recordedSettings } from '../pytorch-settings.js'
 import { nameOf } from '../replay-tables.js'
 import { adviceLines } from '../tune-text.js'
-import type { PageFailure, PagePolicy, PageRecording } from './page-data.js'
+import type { PageData, PageDifference, PageFailure, PagePolicy, PageRecording } from './page-data.js'
 import type { ReportedTrace } from './reported-trace.js'
 
 /** More pieces than this are too small to see in a bar. */
 const MOST_PIECES = 60
 const STACKS_IN_PYTORCH = "torch.cuda.memory._record_memory_history(stacks='python')"
 const STACKS_IN_POOL = 'recorded(pool, { stacks: true })'
+
+/** All data of a page but its pictures. */
+export function pageData(recordings: readonly ReportedTrace[], difference?: PageDifference): PageData {
+  return { version: 1, recordings: recordings.map(pageRecording), ...(difference === undefined ? {} : { difference }) }
+}
 
 /** The words of a page about a trace, and about its replay. */
 export function pageRecording({ trace, replay, tuned, tab }: ReportedTrace): PageRecording {

@@ -9,10 +9,10 @@ import { packageFile } from '../../base/package-files.js'
 import type { ReplayReport } from '../../trace/replay-result.js'
 import type { Trace } from '../../trace/trace.js'
 import type { TuneReport } from '../../trace/tune/tune-report.js'
-import type { PageData, PageDifference } from './page-data.js'
+import type { PageDifference } from './page-data.js'
 import { framed } from './page-frame.js'
 import { pagePicture } from './page-picture.js'
-import { pageRecording } from './page-text.js'
+import { pageData } from './page-text.js'
 import type { ReportedTrace } from './reported-trace.js'
 
 /** Options of `reportPage`; every one may be left out. */
@@ -58,12 +58,7 @@ export function reportPage(trace: Trace, options: ReportOptions = {}): string {
 
 /** The page of these recordings, one tab for each, and of the difference between the first two. */
 export function pageOf(recordings: readonly ReportedTrace[], difference?: PageDifference): string {
-  const data: PageData = {
-    version: 1,
-    recordings: recordings.map(pageRecording),
-    ...(difference === undefined ? {} : { difference }),
-  }
-  const json = JSON.stringify(data).replaceAll('<', '\\u003c')
+  const json = JSON.stringify(pageData(recordings, difference)).replaceAll('<', '\\u003c')
   const pictures = recordings.map((recording, index) => {
     const packed = gzipSync(pagePicture(recording), { level: GZIP_LEVEL }).toString('base64')
     return `<script type="text/plain" id="picture-${index}">${packed}</script>`
