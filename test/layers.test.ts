@@ -24,6 +24,7 @@ const ROWS: readonly (readonly string[])[] = [
   ['kernel'],
   ['pool'],
   ['pool/backing'],
+  ['pool/sleep'],
   ['pool/caching'],
   ['pool/debug', 'pool/shared'],
   ['pool/arena', 'pool/blocks', 'pool/host', 'pool/mapped'],

@@ -11,6 +11,7 @@
 import { CudaError, DeviceLostError } from '../base/errors.js'
 import { FATAL_RESULTS } from '../driver/constants.js'
 import type { Context } from '../driver/context.js'
+import type { Holding } from './graph-memory.js'
 import { type Mark, MarkWatcher } from './mark-watcher.js'
 import type { OrderedStream } from './ordered-stream.js'
 import { newOrder, orderState, type SharedOrder } from './shared-order.js'
@@ -27,6 +28,8 @@ export interface OpenCapture {
    * capture.
    */
   readonly blocksDefault: boolean
+  /** the memory that pools keep for the capture */
+  readonly holdings: Set<Holding>
   abort(): void
 }
 

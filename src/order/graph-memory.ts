@@ -7,6 +7,8 @@ import type { OrderedStream } from './ordered-stream.js'
 export interface Holding {
   /** true once the pool was closed and the memory is gone */
   readonly lost: boolean
+  /** true while the pool sleeps: the memory has addresses, and nothing behind them */
+  readonly asleep: boolean
   /** The graph can no longer be launched, or was never made. Its launches were submitted to these streams. */
   release(streams: readonly OrderedStream[]): void
 }
@@ -39,8 +41,9 @@ export class GraphMemory implements Disposable {
    */
   note(call: string, stream: OrderedStream): void {
     if (!this.open) throw new PoolError(`${call}: the graph is closed; capture another`)
-    for (const { lost } of this.holdings) {
+    for (const { lost, asleep } of this.holdings) {
       if (lost) throw new PoolError(`${call}: a pool that the graph has memory of is closed; capture it again`)
+      if (asleep) throw new PoolError(`${call}: a pool that the graph has memory of is asleep; await its wake() first`)
     }
     if (stream?.clocks !== this.clocks || !('slot' in stream)) {
       throw new PoolError(`${call}: the stream belongs to another device, or is no stream`)

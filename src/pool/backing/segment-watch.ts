@@ -29,6 +29,11 @@ export class SegmentWatch {
   /** the segments that the observer knows, by address */
   private readonly known = new Map<number, PoolSegment>()
 
+  /** Whether there is an observer. */
+  get isObserved(): boolean {
+    return this.observer !== null
+  }
+
   /** Tells `observer` of `segments`, and of changes until the result is called. Throws PoolError for a second one. */
   observe(observer: SegmentObserver, segments: readonly PoolSegment[]): () => void {
     if (this.observer !== null) {

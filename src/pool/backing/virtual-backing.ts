@@ -200,7 +200,38 @@ export class VirtualBacking implements Backing {
 
   trim(keepBytes: number): void {
     this.home.releaseUnused()
-    while (this.reservedBytes > keepBytes) {
+    this.releaseIdle(() => this.reservedBytes > keepBytes)
+  }
+
+  /** Gives all memory back, and keeps the addresses of blocks. No work may use it. Can be repeated after a refusal. */
+  suspend(): void {
+    this.views.suspend()
+    this.home.suspend()
+  }
+
+  /** bytes that `createAgain` takes from the device */
+  get suspendedBytes(): number {
+    return this.home.suspendedBytes
+  }
+
+  /** While suspended: forgets the pieces that no block lies on. */
+  forgetIdle(): void {
+    this.releaseIdle(() => true)
+  }
+
+  /** After `suspend`: takes memory from the device, mapped nowhere yet. Throws the driver's error; nothing is taken. */
+  createAgain(): void {
+    this.home.createAgain()
+  }
+
+  /** Maps the memory at its addresses, and tells after each step which addresses can be used. */
+  *mapAgain(): Generator<{ readonly ptr: number; readonly bytes: number }> {
+    yield* this.home.mapAgain()
+    yield* this.views.mapAgain()
+  }
+
+  private releaseIdle(goesOn: () => boolean): void {
+    while (goesOn()) {
       this.findFreeEnds(SETTLED)
       const idle = findIdlePiece(this.home.pieces, this.heap, this.uses.granules, this.granuleUnits, piece =>
         this.views.of(piece).every(view => this.views.isIdle(view)),

@@ -22,6 +22,10 @@ export interface BlockOwner extends BufferSource {
   /** takes back the block of a buffer with this tag; of a wrapped pool's buffer the wrapper calls `release` */
   releaseBlock(block: Block, tag: number, stream?: Stream): void
   refuseStale(call: string): never
+  /** whether `checkUse` must be called before each use of an address */
+  readonly isGuarded: boolean
+  /** throws PoolError, in the name of `call`, if memory of the pool cannot be used now */
+  checkUse(call: string): void
 }
 
 /** The small blocks that one stream caches, or its large ones, in their stacks. */
@@ -114,6 +118,7 @@ export class Block implements Allocation {
 
   addressOf(_record: number, tag: number, call: string): number {
     if (!this.isLive(this.record, tag)) this.pool.refuseStale(call)
+    if (this.pool.isGuarded) this.pool.checkUse(call)
     return this.pool.addressOfRecord(this.record)
   }
 

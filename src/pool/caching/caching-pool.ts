@@ -18,14 +18,17 @@ import type { GraphMemory } from '../../order/graph-memory.js'
 import { untilDone } from '../../order/polling.js'
 import { checkIsStream, checkStreamOf, type Stream } from '../../order/stream.js'
 import { type AccessLocation, checkUser, type PoolAccess, peerOf } from '../access.js'
-import { MOST_ALIGNMENT_BYTES } from '../backing/backing.js'
+import { MOST_ALIGNMENT_BYTES, SMALL_RANGE } from '../backing/backing.js'
 import type { PoolSegment, SegmentObserver } from '../backing/segment-watch.js'
+import { VirtualBacking } from '../backing/virtual-backing.js'
 import { DeviceBuffer as ImportedDeviceBuffer } from '../buffer.js'
 import { publishOutOfMemory } from '../channels.js'
 import { ClosablePool, type CloseReport } from '../closable-pool.js'
 import { groupLive, hasLabels, type LiveGroup, labelOf } from '../labels.js'
 import type { PoolStats } from '../pool.js'
 import { ReservedWatch } from '../reserved-watch.js'
+import type { SleepOptions, WakeOptions } from '../sleep/sleep-options.js'
+import { Sleeper } from '../sleep/sleeper.js'
 import { AddressIndex } from './address-index.js'
 import { checkAlignment } from './alignment.js'
 import { type Block, type BlockOwner, markBefore, slackOf } from './block.js'
@@ -33,6 +36,7 @@ import { blockUnits } from './block-units.js'
 import { CentralHeap } from './central-heap.js'
 import { limitOf, type PoolConfig } from './options.js'
 import { noRoomToReserve, outOfMemory, type Shortage } from './shortage.js'
+import { PoolMemory } from './sleep/pool-memory.js'
 import { type PoolSnapshot, snapshotOf } from './snapshot.js'
 import { classUnits, StreamCaches } from './stream-caches.js'
 
@@ -69,6 +73,14 @@ export interface LiveBlock {
   readonly stream: number | null
   /** the buffer's label, '' for none */
   readonly label: string
+}
+
+/** Counters of a caching pool, in bytes. */
+export interface CachingPoolStats extends PoolStats {
+  /** of a pool that sleeps: what `wake` takes from the device */
+  readonly asleepBytes: number
+  /** pinned host memory with contents: of a pool that sleeps, or kept by `wake({ keepCopy: true })` */
+  readonly hostCopyBytes: number
 }
 
 /** The general pool: memory of any size in the order of streams, cached for each stream. */
@@ -110,6 +122,10 @@ export class CachingPool extends ClosablePool implements BlockOwner {
   private lastWaiter: Promise<unknown> = Promise.resolve()
   /** found set by another call: the one that set it was cut short */
   private isBusy = false
+  /** null until the first sleep */
+  private sleeper: Sleeper | null = null
+  /** @internal */
+  isGuarded = false
 
   /** Made by the device: `device.createPool(options)`. */
   constructor(
@@ -127,6 +143,13 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     this.roundingMask = config.minBlockBytes - 1
     this.smallMask = config.powerOfTwo ? 0 : 2 ** 30 - 1
     this.marked = config.streamOrdered ? clocks.marked : new Float64Array(MOST_STREAMS).fill(-1)
+    if (this.central.backing.kind !== 'virtual') return
+    // Which graphs use live blocks is asked when the pool sleeps.
+    const { arenas } = this.central
+    arenas.onCapture = () => {
+      this.isGuarded = true
+    }
+    clocks.captureObservers.add(arenas)
   }
 
   allocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer {
@@ -238,12 +261,50 @@ export class CachingPool extends ClosablePool implements BlockOwner {
    * below `bytes`. With backing 'segments' the memory is one segment, for blocks of 1 MiB and more.
    */
   reserve(bytes: number): number {
-    this.checkOpen('reserve')
+    this.checkAwake('reserve')
     checkByteCount(bytes, 'reserve: bytes', 0)
     const added = this.busily('reserve', () => this.central.reserve(bytes))
     this.tellChanges(this.defaultStream)
     if (added === null) throw noRoomToReserve(this.shortage(bytes, bytes))
     return added
+  }
+
+  /**
+   * Gives all memory back to the device, and keeps addresses, buffers, typed views and graphs for `wake`. Contents are
+   * copied to pinned host memory first, once all work on the memory is complete; Node goes on meanwhile. Buffers can
+   * be freed while the pool sleeps or changes; every other use throws PoolError. Rejects with PoolError while captured
+   * work uses the pool, an observer has its segments, or it sleeps already; also in debug mode, or without backing
+   * 'virtual'. Rejects with OutOfMemoryError without enough host memory, and with CudaError. Nothing has changed then,
+   * except if the driver refuses to take memory back: the pool sleeps, and another `sleep` tries again.
+   */
+  async sleep(options: SleepOptions = {}): Promise<void> {
+    this.checkOpen('sleep')
+    this.sleeper ??= this.newSleeper('sleep')
+    try {
+      await this.sleeper.sleep(options)
+    } finally {
+      if (this.isAccepting) this.tellChanges(this.defaultStream)
+    }
+  }
+
+  /**
+   * Takes the memory of a pool that sleeps from the device again, at the same addresses, and copies the contents back.
+   * Rejects with OutOfMemoryError if the device has not enough, with PoolError for a pool that is awake, and with
+   * CudaError. The pool sleeps on then, with all contents, and a later `wake` can succeed.
+   */
+  async wake(options: WakeOptions = {}): Promise<void> {
+    this.checkOpen('wake')
+    this.sleeper ??= this.newSleeper('wake')
+    try {
+      await this.sleeper.wake(options)
+    } finally {
+      if (this.isAccepting) this.tellChanges(this.defaultStream)
+    }
+  }
+
+  /** True from the call of `sleep` until `wake` has succeeded. */
+  get asleep(): boolean {
+    return this.sleeper?.isAsleep === true
   }
 
   /** The memory that buffers can lie on, by address ranges that do not overlap. Two may show the same memory. */
@@ -258,7 +319,7 @@ export class CachingPool extends ClosablePool implements BlockOwner {
    * observer's own error.
    */
   observeSegments(observer: SegmentObserver): () => void {
-    this.checkOpen('observeSegments')
+    this.checkAwake('observeSegments')
     if (typeof observer?.ready !== 'function' || typeof observer.leaving !== 'function') {
       throw new TypeError(`observeSegments: observer must have methods ready and leaving, not ${describe(observer)}`)
     }
@@ -294,7 +355,7 @@ export class CachingPool extends ClosablePool implements BlockOwner {
    * `signal` when it is aborted.
    */
   async whenAvailable(bytes: number, { signal }: { readonly signal?: AbortSignal } = {}): Promise<void> {
-    this.checkOpen('whenAvailable')
+    this.checkAwake('whenAvailable')
     checkByteCount(bytes, 'whenAvailable: bytes')
     const blockBytes = this.unitsOf(bytes) * UNIT_BYTES
     if (blockBytes > this.central.backing.limitBytes) throw this.outOfMemory(bytes)
@@ -336,7 +397,7 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     )
   }
 
-  stats(): PoolStats {
+  stats(): CachingPoolStats {
     const open = this.isAccepting
     const { allocations } = this
     const { blocks, slackBytes } = this.caches.cached()
@@ -357,6 +418,8 @@ export class CachingPool extends ClosablePool implements BlockOwner {
       cacheMisses: this.cacheMisses,
       growths: this.central.growths,
       insertedWaits: this.central.insertedWaits,
+      asleepBytes: this.sleeper?.asleepBytes ?? 0,
+      hostCopyBytes: this.sleeper?.hostCopyBytes ?? 0,
     }
   }
 
@@ -436,6 +499,7 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     if (!this.givenBack) this.clocks.finishWork()
     const { liveBuffers: lostBuffers, requestedBytes: lostBytes } = this.stats()
     this.acceptedClocks = null
+    this.sleeper?.close()
     this.isBusy = false
     this.caches.clear()
     this.records.words.fill(0)
@@ -452,6 +516,7 @@ export class CachingPool extends ClosablePool implements BlockOwner {
   announceUse(block: Block, stream: Stream): void {
     if (!stream.context.sharesAddresses(this.context))
       throw unreachable('recordUse: the stream', stream.context, this.context)
+    if (this.isGuarded) this.checkUse('recordUse')
     if (!this.config.streamOrdered) return
     block.state = State.shared
     this.central.announceUse(block.record, stream)
@@ -464,7 +529,7 @@ export class CachingPool extends ClosablePool implements BlockOwner {
 
   /** @internal */
   override changeAccess(location: AccessLocation, access: PoolAccess): void {
-    this.checkOpen('setAccess')
+    this.checkAwake('setAccess')
     const peer = peerOf(this.context, location, access)
     if (peer !== null) this.central.backing.changeAccess(peer, access)
   }
@@ -487,12 +552,17 @@ export class CachingPool extends ClosablePool implements BlockOwner {
       this.announceUse(block, stream)
       stream = block.stream
     }
+    // A slab of small blocks has one copy, under the address of its first block, which stays.
+    const isSmall = this.records.rangeOf(block.record) === SMALL_RANGE
+    const ptr = this.sleeper === null || isSmall ? 0 : this.addressOfRecord(block.record)
     this.begin('free')
     try {
       if (stream.capture !== null) this.central.arenas.free(block.record, stream)
       else if (stream.slot < 0 || (stream.own === undefined && stream.closed))
         this.takeBack(block, stream.lastSlot, stream.lastStamp, false)
       else this.takeBack(block, stream.slot, this.marked[stream.slot] + 1, true)
+      // A graph keeps what it uses.
+      if (this.records.state(block.record) !== State.captured) this.sleeper?.noteFree(ptr)
     } catch (error) {
       this.endBy(error)
       throw error
@@ -733,8 +803,58 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     stream.checkCapturable(call)
   }
 
-  private refuse(call: string, stream: Stream): never {
+  /** A pool that sleeps takes no more requests, but its buffers are valid. */
+  protected override get isAccepting(): boolean {
+    return this.acceptedClocks !== null || this.asleep
+  }
+
+  private checkAwake(call: string): void {
     this.checkOpen(call)
+    if (this.asleep) throw this.sleeper!.asleepError(call)
+  }
+
+  /** @internal */
+  checkUse(call: string): void {
+    // An address alone uses no memory.
+    if (this.asleep && call !== 'ptr' && call !== 'label') throw this.sleeper!.asleepError(call)
+    this.central.arenas.noteAddress()
+    if (!this.asleep && this.clocks.captures.size === 0) this.isGuarded = false
+  }
+
+  private newSleeper(call: string): Sleeper {
+    const { backing } = this.central
+    if (this.config.debug !== null) {
+      throw new PoolError(`${call}: a pool in debug mode looks at its memory at each free; make it without debug`)
+    }
+    if (!(backing instanceof VirtualBacking)) {
+      throw new PoolError(
+        `${call}: memory of backing '${backing.kind}' cannot be mapped again; make the pool with 'virtual'`,
+      )
+    }
+    const { clocks, records, caches, central } = this
+    const parts = {
+      clocks,
+      records,
+      caches,
+      central,
+      get hostCopyBytes(): number {
+        return sleeper.hostCopyBytes
+      },
+      addressOfRecord: (record: number) => this.addressOfRecord(record),
+      checkOpen: (name: string) => this.checkOpen(name),
+      change: (name: string, work: () => void) => this.busily(name, work),
+      refuseUses: (refuses: boolean) => {
+        this.acceptedClocks = refuses ? null : clocks
+        this.isGuarded = refuses || clocks.captures.size > 0
+        central.arenas.asleep = refuses
+      },
+    }
+    const sleeper: Sleeper = new Sleeper(new PoolMemory(parts, backing))
+    return sleeper
+  }
+
+  private refuse(call: string, stream: Stream): never {
+    this.checkAwake(call)
     checkStreamOf(call, stream, this.clocks)
     stream.checkOpen(call)
     throw new PoolError(`${call}: the stream cannot be used`)

@@ -294,12 +294,17 @@ export class CentralHeap {
 
   /** Gives idle memory back until at most `bytes` are reserved. */
   trimTo(bytes: number): void {
+    this.gather()
+    this.backing.trim(bytes)
+    this.limitLargeCaches()
+  }
+
+  /** Gives cached blocks, settled ones and empty slabs back to the heaps, where they merge. */
+  gather(): void {
     this.drain.drain(this.small)
     this.drain.drain(this.large)
     this.settling.settle()
     if (this.hasSlabs) giveBackEmptySlabs(this.memory)
-    this.backing.trim(bytes)
-    this.limitLargeCaches()
   }
 
   /** See `FreeMemory.hasSlabs`. */

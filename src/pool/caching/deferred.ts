@@ -65,7 +65,19 @@ export class Deferred {
     const uses = this.usesOf(record)
     const isCovered =
       stamp > this.clocks.marked[slot] ? this.isCovered(uses, slot) : uses.every(use => this.isSeen(use))
-    return isCovered && this.announced.delete(record)
+    if (isCovered) this.announced.delete(record)
+    return isCovered
+  }
+
+  /** Whether uses of a live block were announced. */
+  isAnnounced(record: number): boolean {
+    return this.announced.has(record)
+  }
+
+  /** The announced work of other devices, on live and on waiting blocks. */
+  workOfPeers(): Use[] {
+    const uses = [...this.announced.keys()].flatMap(record => this.usesOf(record))
+    return [...uses, ...this.blocks.flatMap(block => block.uses)].filter(({ clocks }) => clocks !== this.clocks)
   }
 
   /** Takes in a freed block with announced uses. First calls `onUse` for each use on a stream of this device. */

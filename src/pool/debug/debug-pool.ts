@@ -12,13 +12,12 @@ import { checkUser } from '../access.js'
 import { MOST_ALIGNMENT_BYTES } from '../backing/backing.js'
 import { DeviceBuffer } from '../buffer.js'
 import { checkAlignment } from '../caching/alignment.js'
-import { CachingPool, type LiveBlock, unknownAddress } from '../caching/caching-pool.js'
+import { CachingPool, type CachingPoolStats, type LiveBlock, unknownAddress } from '../caching/caching-pool.js'
 import type { DebugConfig } from '../caching/debug-options.js'
 import type { PoolConfig } from '../caching/options.js'
 import { publishOutOfMemory } from '../channels.js'
 import type { CloseReport } from '../closable-pool.js'
 import { groupLive, type LiveGroup, labelOf } from '../labels.js'
-import type { PoolStats } from '../pool.js'
 import { DebugAllocation, siteText } from './debug-allocation.js'
 import { fillPattern, firstChange, Pattern, waitUnnoticed } from './fill-patterns.js'
 import { Quarantine } from './quarantine.js'
@@ -142,7 +141,7 @@ export class DebugPool extends CachingPool {
    * The figures of `CachingPool.stats`, with two differences: quarantined memory is pending, and live bytes include
    * redzones.
    */
-  override stats(): PoolStats {
+  override stats(): CachingPoolStats {
     const stats = super.stats()
     return { ...stats, pendingBytes: stats.pendingBytes + this.quarantine.bytes }
   }

@@ -9,6 +9,7 @@ import { checkByteCount, formatBytes } from '../../base/bytes.js'
 import { CudaError, DeviceLostError, OutOfMemoryError, PoolError } from '../../base/errors.js'
 import { type Context, unreachable } from '../../driver/context.js'
 import type { Clocks } from '../../order/clocks.js'
+import type { Holding } from '../../order/graph-memory.js'
 import { untilDone } from '../../order/polling.js'
 import type { Stream } from '../../order/stream.js'
 import { type AccessLocation, checkUser, type PoolAccess, peerOf } from '../access.js'
@@ -17,12 +18,13 @@ import { isOutOfMemory } from '../backing/backing.js'
 import type { GrowableRange } from '../backing/growable-range.js'
 import { DeviceBuffer } from '../buffer.js'
 import { RecordAllocation, type RecordPool } from '../record-allocation.js'
+import type { Sleeper } from '../sleep/sleeper.js'
 import { freeSlowly } from '../slow-free.js'
 
 /** The record of the buffer itself; views have higher records. */
 const WHOLE = 0
 
-type Use = readonly [clocks: Clocks, slot: number, stamp: number]
+export type Use = readonly [clocks: Clocks, slot: number, stamp: number]
 
 export class GrowableAllocation implements Allocation, RecordPool {
   readonly context: Context
@@ -32,7 +34,9 @@ export class GrowableAllocation implements Allocation, RecordPool {
   readonly record = WHOLE
   /** true when memory and addresses have been given back */
   closed = false
-  private byteLength = 0
+  byteLength = 0
+  /** null until the first sleep */
+  sleeper: Sleeper | null = null
   private freed = false
   /** bytes that a view covers from the start of the buffer, by record */
   private readonly views = new Map<number, number>()
@@ -43,18 +47,37 @@ export class GrowableAllocation implements Allocation, RecordPool {
   private leaving: { keepBytes: number; readonly uses: readonly Use[] } | null = null
   /** whether a poll of `leaving` runs in the background */
   private watched = false
+  /** stands for the buffer in the graphs whose work has its address */
+  private readonly inGraphs: Holding
 
   constructor(
-    clocks: Clocks,
+    readonly clocks: Clocks,
     readonly stream: Stream,
     readonly range: GrowableRange,
   ) {
     this.context = clocks.context
     this.users = new Set([stream])
+    const isAsleep = () => this.asleep
+    this.inGraphs = {
+      lost: false,
+      get asleep() {
+        return isAsleep()
+      },
+      release: () => {},
+    }
+  }
+
+  get asleep(): boolean {
+    return this.sleeper?.isAsleep === true
+  }
+
+  /** Whether work that is being captured has the address. */
+  get isCaptured(): boolean {
+    return [...this.clocks.captures].some(({ holdings }) => holdings.has(this.inGraphs))
   }
 
   grow(bytes: number): void {
-    this.checkLive(WHOLE, 'grow')
+    this.checkAwake(WHOLE, 'grow')
     checkLength(bytes, 'grow: bytes')
     const { byteLength, range } = this
     if (bytes < byteLength) {
@@ -75,7 +98,7 @@ export class GrowableAllocation implements Allocation, RecordPool {
   }
 
   shrink(bytes: number): void {
-    this.checkLive(WHOLE, 'shrink')
+    this.checkAwake(WHOLE, 'shrink')
     checkLength(bytes, 'shrink: bytes')
     if (bytes > this.byteLength) {
       throw new RangeError(`shrink: ${bytes} bytes are more than the ${this.byteLength} there are; use grow`)
@@ -90,7 +113,7 @@ export class GrowableAllocation implements Allocation, RecordPool {
 
   /** A buffer over the first `bytes`, valid while this buffer grows. */
   view(bytes: number): DeviceBuffer {
-    this.checkLive(WHOLE, 'array')
+    this.checkAwake(WHOLE, 'array')
     if (bytes > this.byteLength) {
       throw new RangeError(
         `array: ${bytes} bytes are more than the ${this.byteLength} there are; grow the buffer first`,
@@ -112,6 +135,7 @@ export class GrowableAllocation implements Allocation, RecordPool {
       return
     }
     this.end()
+    this.sleeper?.close()
     this.leaving = null // later marks cover the uses that an earlier shrink waits for, too
     this.settleInBackground()
   }
@@ -125,6 +149,7 @@ export class GrowableAllocation implements Allocation, RecordPool {
 
   /** Unmaps memory that was cut off and is no longer in use; returns true when none of it is left. */
   settle(): boolean {
+    if (this.sleeper?.isChanging === true) return false // copies may be under way
     while (this.hasExcess()) {
       this.leaving ??= { keepBytes: this.byteLength, uses: this.usesUntilNow() }
       const { keepBytes, uses } = this.leaving
@@ -147,6 +172,7 @@ export class GrowableAllocation implements Allocation, RecordPool {
   close(): void {
     if (!this.closed) this.context.finishWork()
     this.end()
+    this.sleeper?.close()
     if (this.closed) return
     for (const [clocks, slot, stamp] of this.usesUntilNow()) {
       if (clocks.context !== this.context) clocks.catchUp(slot, stamp, true)
@@ -157,7 +183,10 @@ export class GrowableAllocation implements Allocation, RecordPool {
   }
 
   addressOf(record: number, _tag: number, call: string): number {
-    this.checkLive(record, call)
+    // An address alone uses no memory.
+    if (call === 'ptr' || call === 'label') this.checkLive(record, call)
+    else this.checkAwake(record, call)
+    for (const { holdings } of this.clocks.captures) holdings.add(this.inGraphs)
     return this.range.base
   }
 
@@ -171,7 +200,7 @@ export class GrowableAllocation implements Allocation, RecordPool {
   }
 
   recordUse(record: number, _tag: number, stream: Stream): void {
-    this.checkLive(record, 'recordUse')
+    this.checkAwake(record, 'recordUse')
     if (!stream.context.sharesAddresses(this.context)) {
       throw unreachable('recordUse: the stream', stream.context, this.context)
     }
@@ -200,7 +229,7 @@ export class GrowableAllocation implements Allocation, RecordPool {
   /** Asserts that the buffer, its views and its memory agree. */
   check(): void {
     this.range.check()
-    assert(this.closed || this.byteLength <= this.range.mappedBytes, 'the buffer has memory')
+    assert(this.closed || this.asleep || this.byteLength <= this.range.mappedBytes, 'the buffer has memory')
     for (const bytes of this.views.values()) assert(bytes <= this.byteLength, 'a view lies in its buffer')
     assert(this.leaving === null || this.leaving.keepBytes >= this.byteLength, 'what is in use stays')
   }
@@ -221,7 +250,7 @@ export class GrowableAllocation implements Allocation, RecordPool {
   /**
    * Stamps that cover all work submitted until now: the next mark of each stream, or its last mark if it is closed.
    */
-  private usesUntilNow(): Use[] {
+  usesUntilNow(): Use[] {
     return [...this.users].map(({ clocks, covering }) => [clocks, ...covering])
   }
 
@@ -282,7 +311,13 @@ export class GrowableAllocation implements Allocation, RecordPool {
     )
   }
 
-  private checkLive(record: number, call: string): void {
+  private checkAwake(record: number, call: string): void {
+    this.checkLive(record, call)
+    if (this.asleep) throw this.sleeper!.asleepError(call)
+  }
+
+  /** Throws PoolError, in the name of `call`, if the buffer or view was freed. */
+  checkLive(record: number, call: string): void {
     if (this.isLive(record)) return
     const what = record === WHOLE ? 'buffer' : 'view'
     throw new PoolError(`${call}: the ${what} was already freed, or its device closed; keep no reference to it`)

@@ -7,7 +7,10 @@ import { checkStreamOf, type Stream } from '../../order/stream.js'
 import { isOutOfMemory } from '../backing/backing.js'
 import { GrowableRange } from '../backing/growable-range.js'
 import { virtualMemoryObstacle } from '../backing/virtual-memory.js'
+import type { SleepOptions, WakeOptions } from '../sleep/sleep-options.js'
+import { Sleeper } from '../sleep/sleeper.js'
 import { checkLength, GrowableAllocation } from './growable-allocation.js'
+import { GrowableMemory } from './growable-memory.js'
 import { MappedBuffer } from './mapped-buffer.js'
 
 /** The initial size, the limit and the stream of a growable buffer. */
@@ -80,6 +83,29 @@ export class GrowableBuffer extends MappedBuffer {
    */
   shrink(bytes: number): void {
     this.allocation.shrink(bytes)
+  }
+
+  /**
+   * Gives the memory back to the device, and keeps addresses, typed views and graphs for `wake`. The contents are
+   * copied to pinned host memory first, like those of a caching pool; see `pool.sleep` for options and errors.
+   */
+  async sleep(options: SleepOptions = {}): Promise<void> {
+    await this.sleeper().sleep(options)
+  }
+
+  /** Takes memory from the device again, at the same addresses, and copies the contents back; see `pool.wake`. */
+  async wake(options: WakeOptions = {}): Promise<void> {
+    await this.sleeper().wake(options)
+  }
+
+  /** True from the call of `sleep` until `wake` has succeeded. */
+  get asleep(): boolean {
+    return this.allocation.asleep
+  }
+
+  private sleeper(): Sleeper {
+    this.allocation.sleeper ??= new Sleeper(new GrowableMemory(this.allocation))
+    return this.allocation.sleeper
   }
 }
 

@@ -74,6 +74,8 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
   declare readonly clocks: Clocks
   /** @internal */
   readonly config: PoolConfig
+  /** @internal */
+  readonly isGuarded = false
   /** the pool's number of this thread; no later thread gets the same number */
   readonly thread: number
   private readonly state: SharedState
@@ -506,6 +508,9 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
   reachableFrom(context: Context): boolean {
     return context.sharesDevice(this.context)
   }
+
+  /** @internal */
+  checkUse(): void {}
 
   /** @internal */
   requestedBytesOfRecord(record: number): number {

@@ -1,5 +1,6 @@
 // The addresses where each piece of a pool is mapped first. They are reserved once, several times the device's memory.
 
+import { MiB } from '../../../base/bytes.js'
 import { CudaError } from '../../../base/errors.js'
 import { CU_MEM_HANDLE_TYPE_NONE } from '../../../driver/constants.js'
 import type { Context } from '../../../driver/context.js'
@@ -10,6 +11,9 @@ import type { MappedAccess } from '../mapped-access.js'
 import type { SegmentWatch } from '../segment-watch.js'
 import { Piece } from './piece.js'
 import { unmapOnce } from './unmap-once.js'
+
+/** Memory that is mapped again in one step, so that its contents can follow while the next step is mapped. */
+const STEP_BYTES = 64 * MiB
 
 export class HomeRange {
   readonly base: number
@@ -62,8 +66,7 @@ export class HomeRange {
           const { bytes } = piece
           this.unused.push(piece)
           piece.handle = driver.cuMemCreate(bytes, this.context.device, CU_MEM_HANDLE_TYPE_NONE)
-          this.reservedBytes += bytes
-          if (this.reservedBytes > this.peakReservedBytes) this.peakReservedBytes = this.reservedBytes
+          this.noteCreated(piece)
           driver.cuMemMap(this.base + from * UNIT_BYTES, bytes, piece.handle)
           piece.isMapped = true
         }
@@ -93,23 +96,30 @@ export class HomeRange {
   }
 
   private releaseEach(): void {
-    const driver = this.context.activate()
     while (this.unused.length > 0) {
-      const piece = this.unused[this.unused.length - 1]
-      const { bytes } = piece
-      if (piece.isMapped) {
-        const address = this.addressOf(piece)
-        this.watch.leaving(address)
-        unmapOnce(piece, () => driver.cuMemUnmap(address, bytes))
-        piece.isMapped = false
-      }
-      if (piece.handle !== 0) {
-        driver.cuMemRelease(piece.handle)
-        piece.handle = 0
-        this.reservedBytes -= bytes
-      }
+      this.releaseMemory(this.unused[this.unused.length - 1])
       this.unused.pop()
     }
+  }
+
+  private noteCreated({ bytes }: Piece): void {
+    this.reservedBytes += bytes
+    if (this.reservedBytes > this.peakReservedBytes) this.peakReservedBytes = this.reservedBytes
+  }
+
+  private releaseMemory(piece: Piece): void {
+    const driver = this.context.activate()
+    const { bytes } = piece
+    if (piece.isMapped) {
+      const address = this.addressOf(piece)
+      this.watch.leaving(address)
+      unmapOnce(piece, () => driver.cuMemUnmap(address, bytes))
+      piece.isMapped = false
+    }
+    if (piece.handle === 0) return
+    driver.cuMemRelease(piece.handle)
+    piece.handle = 0
+    this.reservedBytes -= bytes
   }
 
   /** The same without an error: if the driver refuses, a later call tries again. */
@@ -119,6 +129,62 @@ export class HomeRange {
     } catch (error) {
       if (!(error instanceof CudaError)) throw error
     }
+  }
+
+  /** bytes of the pieces without memory */
+  get suspendedBytes(): number {
+    return this.pieces.reduce((sum, piece) => sum + (piece.handle === 0 ? piece.bytes : 0), 0)
+  }
+
+  /** Gives the memory of all pieces back, and keeps their places. Can be repeated after a refusal. */
+  suspend(): void {
+    this.releaseUnused()
+    relaxed(this.context.activate(), () => {
+      for (const piece of this.pieces) this.releaseMemory(piece)
+    })
+  }
+
+  /** Creates memory for the pieces without, mapped nowhere yet. Throws the driver's error; all is as before then. */
+  createAgain(): void {
+    const driver = this.context.activate()
+    const created: Piece[] = []
+    try {
+      relaxed(driver, () => {
+        for (const piece of this.pieces) {
+          if (piece.handle !== 0) continue
+          piece.handle = driver.cuMemCreate(piece.bytes, this.context.device, CU_MEM_HANDLE_TYPE_NONE)
+          this.noteCreated(piece)
+          created.push(piece)
+        }
+      })
+    } catch (error) {
+      for (const piece of created) this.context.discard(() => this.releaseMemory(piece))
+      throw error
+    }
+  }
+
+  /** Maps all pieces at their places, step by step, and gives the devices access. */
+  *mapAgain(): Generator<{ readonly ptr: number; readonly bytes: number }> {
+    const { pieces } = this
+    for (let first = 0, end = 0; first < pieces.length; first = end) {
+      let { bytes } = pieces[first]
+      for (end = first + 1; end < pieces.length && bytes < STEP_BYTES; end++) {
+        if (pieces[end].start !== pieces[end - 1].start + pieces[end - 1].units) break
+        bytes += pieces[end].bytes
+      }
+      const ptr = this.addressOf(pieces[first])
+      relaxed(this.context.activate(), () => this.mapStep(pieces.slice(first, end), ptr, bytes))
+      yield { ptr, bytes }
+    }
+  }
+
+  private mapStep(pieces: readonly Piece[], ptr: number, bytes: number): void {
+    const driver = this.context.activate()
+    for (const piece of pieces) {
+      if (!piece.isMapped) driver.cuMemMap(this.addressOf(piece), piece.bytes, piece.handle)
+      piece.isMapped = true
+    }
+    driver.cuMemSetAccess(ptr, bytes, this.access.devices)
   }
 
   /** Sets one device's access to all pieces. */

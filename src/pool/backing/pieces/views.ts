@@ -125,6 +125,7 @@ export class Views {
     for (const piece of pieces) this.byPiece.set(piece, [...this.of(piece), view])
     this.mappings += pieces.length
     try {
+      view.base = this.addresses.take(view.bytes)
       relaxed(driver, () => this.mapEach(driver, view)) // some stream may be captured
     } catch (error) {
       this.context.discard(() => this.unmap(view))
@@ -134,8 +135,28 @@ export class Views {
     return view
   }
 
+  /** Unmaps all views. Those with blocks keep their addresses, until `mapAgain`. Can be repeated after a refusal. */
+  suspend(): void {
+    for (const view of [...this.views]) {
+      if (this.uses.blocks[view.number] === 0) this.unmap(view)
+      else this.unmapMemory(view)
+    }
+  }
+
+  /** Maps the views that `suspend` has unmapped, at their addresses. */
+  *mapAgain(): Generator<{ readonly ptr: number; readonly bytes: number }> {
+    const driver = this.context.activate()
+    for (const view of [...this.views].sort((a, b) => a.base - b.base)) {
+      if (!view.isReady) {
+        this.unmapMemory(view) // the rest of a failure
+        relaxed(driver, () => this.mapEach(driver, view))
+      }
+      view.isReady = true
+      yield { ptr: view.base, bytes: view.bytes }
+    }
+  }
+
   private mapEach(driver: Driver, view: View): void {
-    view.base = this.addresses.take(view.bytes)
     for (const { bytes, handle } of view.pieces) {
       driver.cuMemMap(view.base + view.mappedBytes, bytes, handle)
       view.mappedBytes += bytes
@@ -155,8 +176,8 @@ export class Views {
    * too, if all memory of the view is free and depends on no work, as free-ends.ts has noted.
    */
   isIdle(view: View): boolean {
-    if (!view.isReady) return true
     if (this.uses.blocks[view.number] > 0) return false
+    if (!view.isReady) return true
     return this.uses.isSettled(view.number) || view.pieces.every(piece => piece.isFree)
   }
 
@@ -171,6 +192,11 @@ export class Views {
 
   /** Unmaps an idle view. If the driver refuses, the view is not used any more, and a repetition goes on. */
   unmap(view: View): void {
+    this.unmapMemory(view)
+    this.forget(view)
+  }
+
+  private unmapMemory(view: View): void {
     const driver = this.context.activate()
     view.isReady = false
     if (view.mappedBytes > 0) {
@@ -178,7 +204,6 @@ export class Views {
       relaxed(driver, () => unmapOnce(view, () => driver.cuMemUnmap(view.base, view.mappedBytes)))
     }
     view.mappedBytes = 0
-    this.forget(view)
   }
 
   /** Unmaps all idle views; see `isIdle`. */

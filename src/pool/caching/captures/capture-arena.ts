@@ -44,6 +44,8 @@ export interface ArenaSource {
   takeBack(record: number, uses: readonly Use[]): void
   /** work that is in `stream` now uses a live block */
   announceUse(record: number, stream: Stream): void
+  /** whether the pool sleeps */
+  readonly asleep: boolean
 }
 
 export class CaptureArena implements Holding {
@@ -87,6 +89,10 @@ export class CaptureArena implements Holding {
     this.caches.meet(slot)
     this.caches.handOut(slot, record)
     return record
+  }
+
+  get asleep(): boolean {
+    return this.source.asleep
   }
 
   /** Whether a live block is of this arena. */

@@ -6,6 +6,7 @@ import type { RecordTable } from '../../../heap/records.js'
 import type { SegregatedFit } from '../../../heap/segregated-fit.js'
 import type { Capture } from '../../../order/capture.js'
 import type { CaptureObserver, Clocks } from '../../../order/clocks.js'
+import type { Holding } from '../../../order/graph-memory.js'
 import type { Stream } from '../../../order/stream.js'
 import type { BlockCache } from '../block-cache.js'
 import type { Deferred, Use } from '../deferred.js'
@@ -21,6 +22,12 @@ interface IdleMemory {
 }
 
 export class GraphArenas implements ArenaSource, CaptureObserver {
+  /** set while the pool sleeps: graphs that use its memory cannot be launched */
+  asleep = false
+  /** called when a stream of the device is captured; captured work may then use any live block */
+  onCapture: () => void = () => {}
+  /** stands for live blocks whose address captured work has */
+  private readonly seenInCaptures: Holding
   private readonly arenas = new Set<CaptureArena>()
   /** the clocks of all devices whose streams use blocks */
   private readonly clocksOfUsers = new Set<Clocks>()
@@ -31,7 +38,16 @@ export class GraphArenas implements ArenaSource, CaptureObserver {
     private readonly clocks: Clocks,
     private readonly deferred: Deferred,
     private readonly memory: IdleMemory,
-  ) {}
+  ) {
+    const isAsleep = () => this.asleep
+    this.seenInCaptures = {
+      lost: false,
+      get asleep() {
+        return isAsleep()
+      },
+      release: () => {},
+    }
+  }
 
   /** A block for a captured stream, as `CentralHeap.allocate` returns it, at an address that stays. */
   allocate(units: number, alignUnits: number, stream: Stream): number {
@@ -76,8 +92,20 @@ export class GraphArenas implements ArenaSource, CaptureObserver {
     if (stream.capture !== null) this.lend(record, stream.capture)
   }
 
+  /** The address of a live block was asked for. Work of every capture that is under way may have it. */
+  noteAddress(): void {
+    for (const { holdings } of this.clocks.captures) holdings.add(this.seenInCaptures)
+  }
+
+  /** Whether a capture that is under way uses memory of the pool. */
+  get isCapturing(): boolean {
+    const hasAddress = [...this.clocks.captures].some(({ holdings }) => holdings.has(this.seenInCaptures))
+    return hasAddress || this.find(arena => !arena.capture.ended) !== undefined
+  }
+
   /** A stream is captured from now on: its graph may use all blocks that were announced to it. */
   joined(stream: Stream): void {
+    this.onCapture()
     for (const record of this.deferred.announcedTo(stream)) this.lend(record, stream.capture!)
   }
 
@@ -105,7 +133,7 @@ export class GraphArenas implements ArenaSource, CaptureObserver {
   /** The memory goes away. Graphs that use it must not be launched any more. */
   lose(): void {
     for (const arena of this.arenas) arena.lost = true
-    for (const clocks of this.clocksOfUsers) clocks.captureObservers.delete(this)
+    for (const clocks of [this.clocks, ...this.clocksOfUsers]) clocks.captureObservers.delete(this)
   }
 
   check(): void {

@@ -1,0 +1,154 @@
+// The memory of a caching pool that sleeps. All taken blocks of the heap for large blocks are kept: live ones, slabs
+// of small ones, and memory of graphs.
+
+import { PoolError } from '../../../base/errors.js'
+import { blockOfPart } from '../../../heap/lent-parts.js'
+import { type RecordTable, State } from '../../../heap/records.js'
+import { UNIT_BYTES } from '../../../heap/size-classes.js'
+import type { Clocks } from '../../../order/clocks.js'
+import { HOME_RANGE } from '../../backing/backing.js'
+import type { VirtualBacking } from '../../backing/virtual-backing.js'
+import type { Extent } from '../../sleep/host-copies.js'
+import type { MappedRange, SleepingMemory, Work } from '../../sleep/sleeper.js'
+import type { CentralHeap } from '../central-heap.js'
+import type { StreamCaches } from '../stream-caches.js'
+
+/** A version names a live block by this many generations of records, and by its record. */
+const RECORDS = 2 ** 27
+const TAGS = 2 ** 26
+
+/** The parts of a caching pool that sleep needs. */
+export interface SleepingPool {
+  readonly clocks: Clocks
+  readonly records: RecordTable
+  readonly caches: StreamCaches
+  readonly central: CentralHeap
+  addressOfRecord(record: number): number
+  /** Throws PoolError in the name of `call` for a closed pool. */
+  checkOpen(call: string): void
+  /** Refuses uses of the memory from now on, or no longer. */
+  refuseUses(refuses: boolean): void
+  /** Runs a change of the heaps, which a timeout may cut short. */
+  change(call: string, work: () => void): void
+  /** bytes that the host keeps of buffers that are awake */
+  readonly hostCopyBytes: number
+}
+
+export class PoolMemory implements SleepingMemory {
+  readonly kind = 'pool'
+  readonly clocks: Clocks
+
+  constructor(
+    private readonly pool: SleepingPool,
+    private readonly backing: VirtualBacking,
+  ) {
+    this.clocks = pool.clocks
+  }
+
+  check(call: 'sleep' | 'wake'): void {
+    this.pool.checkOpen(call)
+    if (call === 'wake') return
+    if (this.backing.watch.isObserved) {
+      throw new PoolError('sleep: an observer has segments registered; stop it first, by what observeSegments returned')
+    }
+    if (this.pool.central.arenas.isCapturing) {
+      throw new PoolError('sleep: work that is being captured uses the pool; end the capture first')
+    }
+  }
+
+  guard(isAsleep: boolean): void {
+    this.pool.refuseUses(isAsleep)
+    if (isAsleep || this.pool.hostCopyBytes > 0) this.markLive()
+    else this.unmarkLive()
+  }
+
+  workOfPeers(): readonly Work[] {
+    return this.pool.central.deferred.workOfPeers()
+  }
+
+  finishPeers(): void {
+    for (const peer of this.backing.peers) peer.finishWork()
+  }
+
+  extents(): readonly Extent[] {
+    const { pool, backing } = this
+    pool.change('sleep', () => {
+      pool.central.gather()
+      if (backing.reservedBytes === 0) backing.forgetIdle()
+    })
+    return this.takenBlocks().map(record => ({
+      ptr: pool.addressOfRecord(record),
+      bytes: pool.records.unitsOf(record) * UNIT_BYTES,
+      version: this.versionOf(record),
+    }))
+  }
+
+  unmap(): void {
+    this.pool.change('sleep', () => {
+      this.pool.central.trimTo(0)
+      this.backing.suspend()
+    })
+  }
+
+  get reservedBytes(): number {
+    return this.backing.reservedBytes
+  }
+
+  get asleepBytes(): number {
+    return this.backing.suspendedBytes
+  }
+
+  create(): void {
+    this.backing.createAgain()
+  }
+
+  map(): Iterable<MappedRange> {
+    return this.backing.mapAgain()
+  }
+
+  get hasPeers(): boolean {
+    return this.backing.peers.length > 0
+  }
+
+  /** The records of the blocks of the heap for large blocks that are neither free nor cached. */
+  private takenBlocks(): number[] {
+    const { records, caches, central } = this.pool
+    const taken = new Set<number>()
+    for (let record = central.large.firstRecords.get(HOME_RANGE)!; record !== 0; record = records.nextOf(record)) {
+      const state = records.state(record)
+      if (state === State.free || state === State.absent) continue
+      const block = state === State.lent ? blockOfPart(records, record) || record : record
+      if (!(records.isLive(block) && caches.state(block) === State.cached)) taken.add(block)
+    }
+    return [...taken]
+  }
+
+  private versionOf(record: number): number {
+    const { records, caches } = this.pool
+    if (!records.isLive(record) || !caches.isLive(record)) return -1
+    return ((caches.blockOf(record).tag >> 3) % TAGS) * RECORDS + record
+  }
+
+  /** Marks live blocks as shared, so that each free takes the slow path, which tells the sleeper. */
+  private markLive(): void {
+    this.eachLive(record => {
+      this.pool.caches.blockOf(record).state = State.shared
+    })
+  }
+
+  private unmarkLive(): void {
+    const { caches, central } = this.pool
+    this.eachLive(record => {
+      if (!central.deferred.isAnnounced(record) && !central.arenas.isCaptured(record)) {
+        caches.blockOf(record).state = State.live
+      }
+    })
+  }
+
+  private eachLive(visit: (record: number) => void): void {
+    const { records, caches } = this.pool
+    for (let record = records.first; record < records.used; record++) {
+      if (records.isLive(record) && caches.isLive(record)) visit(record)
+    }
+  }
+}

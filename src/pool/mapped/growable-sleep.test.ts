@@ -1,0 +1,113 @@
+import assert from 'node:assert/strict'
+import { describe, it } from 'node:test'
+import { MiB } from '../../base/bytes.js'
+import { CudaError, OutOfMemoryError, PoolError } from '../../base/errors.js'
+import { setUp } from '../growable.fixture.js'
+import type { GrowableBuffer } from './growable-buffer.js'
+
+const CAPACITY = 64 * MiB
+
+function assertFilled(buffer: GrowableBuffer, value: number, bytes = buffer.byteLength): void {
+  const found = buffer.readSync(0, bytes)
+  assert.ok(Buffer.alloc(bytes, value).equals(found), `all bytes are ${value}`)
+}
+
+describe('a growable buffer that sleeps', () => {
+  it('gives its memory back, and grows on at the same addresses after wake', async () => {
+    const { device, buffer } = setUp()
+    buffer.grow(9 * MiB)
+    buffer.fill(5)
+    const { ptr } = buffer
+    using view = buffer.array(Float32Array, 100)
+    await buffer.sleep()
+    assert.equal(device.freeBytes(), CAPACITY)
+    assert.deepEqual([buffer.asleep, buffer.ptr, buffer.byteLength, buffer.mappedBytes], [true, ptr, 9 * MiB, 0])
+    for (const [call, use] of [
+      ['grow', () => buffer.grow(10 * MiB)],
+      ['shrink', () => buffer.shrink(1)],
+      ['array', () => buffer.array(Uint8Array)],
+      ['fill', () => buffer.fill(1)],
+      ['readSync', () => view.buffer.readSync()],
+    ] as const) {
+      const message = `${call}: the buffer is asleep; await its wake() before it is used`
+      assert.throws(use, { name: 'PoolError', message })
+    }
+    await assert.rejects(buffer.sleep(), /sleep: the buffer is asleep already/)
+    buffer.check()
+    await buffer.wake()
+    assert.equal(buffer.ptr, ptr)
+    assertFilled(buffer, 5)
+    buffer.grow(20 * MiB)
+    assertFilled(buffer, 5, 9 * MiB)
+    await assert.rejects(buffer.wake(), /wake: the buffer is awake/)
+    buffer.check()
+    buffer.free()
+    buffer.settleSync()
+    assert.equal(device.freeBytes(), CAPACITY)
+    await assert.rejects(buffer.sleep(), /sleep: the buffer was already freed/)
+  })
+
+  it('is refused in a capture that uses it, and so is a launch while it sleeps', async () => {
+    const { stream, buffer } = setUp()
+    stream.beginCapture()
+    buffer.fill(3)
+    await assert.rejects(buffer.sleep(), /work that is being captured uses the buffer/)
+    using graph = stream.endCapture()
+    await buffer.sleep({ keep: 'nothing' })
+    assert.throws(() => graph.launch(stream), /launch: a pool that the graph has memory of is asleep/)
+    await buffer.wake()
+    graph.launch(stream)
+    assertFilled(buffer, 3)
+  })
+
+  it('can be freed while it sleeps or changes', async () => {
+    for (const free of ['asleep', 'fallingAsleep', 'waking'] as const) {
+      const { device, buffer } = setUp()
+      buffer.fill(1)
+      let changing = buffer.sleep()
+      if (free !== 'fallingAsleep') await changing
+      if (free === 'waking') changing = buffer.wake()
+      buffer.free()
+      if (free === 'asleep') await changing
+      else await assert.rejects(changing, /the buffer was closed meanwhile/)
+      await buffer.settled()
+      assert.equal(device.freeBytes(), CAPACITY, free)
+    }
+  })
+
+  it('sleeps on if the device is full, and loses nothing when any driver call fails', async () => {
+    const { device, buffer } = setUp()
+    buffer.grow(40 * MiB)
+    await buffer.sleep()
+    const other = device.createGrowableBuffer({ bytes: 30 * MiB })
+    await assert.rejects(buffer.wake(), (error: unknown) => error instanceof OutOfMemoryError)
+    assert.equal(device.freeBytes(), 34 * MiB)
+    other.free()
+    other.settleSync()
+    await buffer.wake()
+    let reached = true
+    for (let nth = 1; reached; nth++) {
+      for (const onwards of [false, true]) {
+        const small = setUp()
+        small.buffer.grow(9 * MiB)
+        small.buffer.fill(7)
+        const calls = () => [...small.device.driver.calls.values()].reduce((sum, count) => sum + count, 0)
+        const before = calls()
+        small.device.driver.failCall({ call: '*', nth, code: 999, onwards })
+        for (const change of ['sleep', 'wake'] as const) {
+          await small.buffer[change]().catch((error: unknown) => {
+            assert.ok(error instanceof CudaError || error instanceof PoolError, `${error}`)
+          })
+        }
+        reached = calls() - before >= nth
+        small.device.driver.clearFaults()
+        if (small.buffer.asleep) await small.buffer.wake()
+        small.buffer.check()
+        assertFilled(small.buffer, 7)
+        small.buffer.free()
+        small.buffer.settleSync()
+        assert.equal(small.device.freeBytes(), CAPACITY, `after call ${nth}`)
+      }
+    }
+  })
+})

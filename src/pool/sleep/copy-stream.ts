@@ -1,0 +1,102 @@
+// The copies of one sleep or wake, on a stream of their own. A mark after every 64 MiB tells how far they have come.
+
+import { MiB } from '../../base/bytes.js'
+import { CudaError, DeviceLostError } from '../../base/errors.js'
+import type { Clocks } from '../../order/clocks.js'
+import { untilDone } from '../../order/polling.js'
+import { Stream } from '../../order/stream.js'
+import type { SleepProgress } from './sleep-options.js'
+
+const STEP_BYTES = 64 * MiB
+const MOST_STEPS_OUT = 2
+
+interface Step {
+  readonly stamp: number
+  readonly bytes: number
+}
+
+export class CopyStream {
+  readonly stream: Stream
+  private readonly steps: Step[] = []
+  private unmarkedBytes = 0
+  private copiedBytes = 0
+
+  constructor(
+    private readonly clocks: Clocks,
+    private readonly totalBytes: number,
+    private readonly onProgress: ((progress: SleepProgress) => void) | undefined,
+  ) {
+    this.stream = Stream.create(clocks)
+  }
+
+  /** Submits a copy from the device to pinned memory. */
+  copyOut(host: Uint8Array, ptr: number): void {
+    const driver = this.clocks.context.activate()
+    this.stream.submit('sleep', handle => driver.cuMemcpyDtoHAsync(host, ptr, handle))
+    this.count(host.length)
+  }
+
+  /** Submits a copy from pinned memory to the device. */
+  copyIn(ptr: number, host: Uint8Array): void {
+    const driver = this.clocks.context.activate()
+    this.stream.submit('wake', handle => driver.cuMemcpyHtoDAsync(ptr, host, handle))
+    this.count(host.length)
+  }
+
+  /** Resolves when few copies are under way, so that a failure is noticed before all have been submitted. */
+  async untilFew(): Promise<void> {
+    if (this.steps.length > MOST_STEPS_OUT) await untilDone(() => this.look() <= MOST_STEPS_OUT)
+  }
+
+  /** Resolves when the host has seen all copies complete. */
+  async untilArrived(): Promise<void> {
+    this.mark()
+    await untilDone(() => this.look() === 0)
+    if (this.totalBytes === 0) this.onProgress?.({ copiedBytes: 0, totalBytes: 0 })
+  }
+
+  /** Makes all open streams of the device wait for the copies. */
+  holdStreams(): void {
+    this.mark()
+    const { clocks, stream } = this
+    const { slot } = stream
+    for (let other = 0; other < clocks.slotLimit; other++) {
+      if (other !== slot && clocks.isOpen(other)) clocks.order(other, slot, clocks.marked[slot], false)
+    }
+  }
+
+  /** Waits for copies that still run after a failure, and ends the stream. */
+  close(): void {
+    const { clocks, stream } = this
+    if (clocks.context.released) return
+    try {
+      if (this.steps.length > 0 || this.unmarkedBytes > 0) clocks.waitForAll(stream.slot)
+    } catch (error) {
+      if (!(error instanceof CudaError) && !(error instanceof DeviceLostError)) throw error
+    }
+    clocks.context.discard(() => stream.close())
+  }
+
+  private count(bytes: number): void {
+    this.unmarkedBytes += bytes
+    if (this.unmarkedBytes >= STEP_BYTES) this.mark()
+  }
+
+  private mark(): void {
+    if (this.unmarkedBytes === 0) return
+    this.steps.push({ stamp: this.clocks.mark(this.stream.slot), bytes: this.unmarkedBytes })
+    this.unmarkedBytes = 0
+  }
+
+  /** Looks how far the copies have come; returns how many steps are under way. */
+  private look(): number {
+    const { clocks, steps } = this
+    const { slot } = this.stream
+    if (steps.length > 0) clocks.poll(slot)
+    let arrived = 0
+    while (steps.length > 0 && steps[0].stamp <= clocks.completed[slot]) arrived += steps.shift()!.bytes
+    this.copiedBytes += arrived
+    if (arrived > 0) this.onProgress?.({ copiedBytes: this.copiedBytes, totalBytes: this.totalBytes })
+    return steps.length
+  }
+}

@@ -1,0 +1,176 @@
+// The contents of memory that sleeps, in pinned host memory. Each extent of device memory has a copy of its own, so
+// that the copy of a freed buffer can go at once. A copy has parts of at most 64 MiB, which any host pool can serve.
+
+import { setImmediate } from 'node:timers/promises'
+import { formatBytes, formatBytesUp, MiB } from '../../base/bytes.js'
+import { OutOfMemoryError } from '../../base/errors.js'
+import type { Context } from '../../driver/context.js'
+import type { Stream } from '../../order/stream.js'
+import { PAGE_BYTES, type PinnedMemory, PinnedSegments } from '../backing/pinned-segments.js'
+
+const MOST_PART_BYTES = 64 * MiB
+
+/** Device memory with contents to keep. */
+export interface Extent {
+  readonly ptr: number
+  readonly bytes: number
+  /**
+   * names the buffer that has the memory, as long as it has it; -1 for memory that may change while nobody writes to a
+   * buffer
+   */
+  readonly version: number
+}
+
+/** Pinned memory that a `HostMemory` hands out. */
+export interface HostMemoryBuffer {
+  readonly bytes: Uint8Array
+  readonly freed: boolean
+  recordUse(stream: Stream): void
+  free(): void
+}
+
+/** The part of a host pool that copies need. */
+export interface HostMemory {
+  readonly context: Context
+  readonly closed: boolean
+  readonly memory: PinnedMemory
+  allocate(bytes: number): HostMemoryBuffer
+  stats(): { readonly liveBytes: number; readonly reservedBytes: number; readonly limitBytes: number }
+}
+
+/** Host memory of one part. It stays readable if its pool is closed first. */
+interface Part {
+  readonly offset: number
+  readonly bytes: Uint8Array
+  /** null for memory that was pinned for this copy alone */
+  readonly buffer: HostMemoryBuffer | null
+}
+
+interface Copy extends Extent {
+  readonly parts: readonly Part[]
+}
+
+export class HostCopies {
+  /** bytes of host memory */
+  bytes = 0
+  /** by device address */
+  private readonly copies = new Map<number, Copy>()
+  private readonly pinned: PinnedSegments
+
+  constructor(private readonly context: Context) {
+    this.pinned = new PinnedSegments(context, PAGE_BYTES, false, false)
+  }
+
+  /** The parts of the copy of an extent; undefined if it has none. */
+  partsOf({ ptr }: Extent): readonly Part[] | undefined {
+    return this.copies.get(ptr)?.parts
+  }
+
+  /** Whether the contents of an extent were copied, and only a program can have changed them since. */
+  holds({ ptr, bytes, version }: Extent): boolean {
+    const copy = this.copies.get(ptr)
+    return copy !== undefined && copy.bytes === bytes && copy.version === version && version !== -1
+  }
+
+  /**
+   * Has host memory for exactly these extents. Node goes on between the parts. Throws OutOfMemoryError if there is
+   * not enough; the caller then drops all copies.
+   */
+  async fit(extents: readonly Extent[], into: HostMemory | undefined): Promise<void> {
+    const wanted = new Map(extents.map(extent => [extent.ptr, extent]))
+    for (const [ptr, { bytes }] of this.copies) if (wanted.get(ptr)?.bytes !== bytes) this.drop(ptr)
+    const missing = extents.filter(({ ptr }) => !this.copies.has(ptr))
+    if (into !== undefined) checkRoom(missing, into)
+    for (const extent of extents) {
+      const known = this.copies.get(extent.ptr)
+      this.copies.set(extent.ptr, { ...extent, parts: known?.parts ?? (await this.take(extent, into)) })
+    }
+  }
+
+  /** Tells host pools that copies on `stream` use their memory until it is freed. */
+  noteUse(parts: readonly Part[], stream: Stream): void {
+    for (const { buffer } of parts) if (buffer !== null && !buffer.freed) buffer.recordUse(stream)
+  }
+
+  /** Gives the host memory of one copy back. Copies that still run are waited for by its pool, or by the driver. */
+  drop(ptr: number): void {
+    const copy = this.copies.get(ptr)
+    if (copy === undefined) return
+    this.copies.delete(ptr)
+    for (const part of copy.parts) this.giveBack(part)
+  }
+
+  /** Gives back the copies of all extents but these. */
+  retain(extents: readonly Extent[]): void {
+    const kept = new Set(extents.map(({ ptr }) => ptr))
+    for (const ptr of [...this.copies.keys()]) if (!kept.has(ptr)) this.drop(ptr)
+  }
+
+  private async take({ bytes }: Extent, into: HostMemory | undefined): Promise<Part[]> {
+    const parts: Part[] = []
+    try {
+      for (let offset = 0; offset < bytes; offset += MOST_PART_BYTES) {
+        parts.push(this.takePart(offset, Math.min(MOST_PART_BYTES, bytes - offset), into))
+        await setImmediate()
+      }
+    } catch (error) {
+      for (const part of parts) this.giveBack(part)
+      throw error
+    }
+    return parts
+  }
+
+  private takePart(offset: number, length: number, into: HostMemory | undefined): Part {
+    if (into !== undefined) {
+      const buffer = into.allocate(length)
+      this.bytes += length
+      return { offset, bytes: buffer.bytes, buffer }
+    }
+    const roundBytes = Math.ceil(length / PAGE_BYTES) * PAGE_BYTES
+    const address = this.pinned.obtain(roundBytes)
+    if (address === 0) throw noHostMemory(length)
+    this.bytes += length
+    return { offset, bytes: this.pinned.bytesAt(address, length), buffer: null }
+  }
+
+  private giveBack({ bytes, buffer }: Part): void {
+    this.bytes -= bytes.length
+    if (buffer === null) this.context.discard(driver => this.pinned.giveBack(driver.hostAddress(bytes)))
+    else if (!buffer.freed) buffer.free()
+  }
+}
+
+function checkRoom(missing: readonly Extent[], into: HostMemory): void {
+  const bytes = missing.reduce((sum, extent) => sum + extent.bytes, 0)
+  const { liveBytes, reservedBytes, limitBytes } = into.stats()
+  const room = limitBytes - liveBytes
+  if (bytes <= room) return
+  throw new OutOfMemoryError(
+    `sleep: ${formatBytes(bytes)} of contents do not fit into the host pool, which has room for ${formatBytes(room)}; ` +
+      `raise its maxPoolBytes by ${formatBytesUp(bytes - room)}, or leave out into`,
+    {
+      requestedBytes: bytes,
+      liveBytes,
+      pendingBytes: 0,
+      reservedBytes,
+      largestFreeBytes: room,
+      limitBytes,
+      deviceFreeBytes: room,
+    },
+  )
+}
+
+function noHostMemory(bytes: number): OutOfMemoryError {
+  return new OutOfMemoryError(
+    `sleep: the host has no ${formatBytes(bytes)} more to pin; free host memory, or sleep with keep 'nothing'`,
+    {
+      requestedBytes: bytes,
+      liveBytes: 0,
+      pendingBytes: 0,
+      reservedBytes: 0,
+      largestFreeBytes: 0,
+      limitBytes: Infinity,
+      deviceFreeBytes: 0,
+    },
+  )
+}

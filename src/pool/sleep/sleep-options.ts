@@ -1,0 +1,92 @@
+import { describe } from '../../base/bytes.js'
+import { PoolError } from '../../base/errors.js'
+import { checkOptionNames } from '../../base/option-names.js'
+import type { Context } from '../../driver/context.js'
+import type { HostMemory } from './host-copies.js'
+
+/** How far the copies of a sleep or a wake have come. */
+export interface SleepProgress {
+  /** bytes that have arrived */
+  readonly copiedBytes: number
+  /** bytes that are copied in all */
+  readonly totalBytes: number
+}
+
+/** Options of `sleep`; defaults are in parentheses. */
+export interface SleepOptions {
+  /** what becomes of the contents: copied to pinned host memory, or lost ('host') */
+  readonly keep?: 'host' | 'nothing'
+  /**
+   * a host pool of the same device, which the copies take their memory from (memory that is pinned now, which takes
+   * most of the time)
+   */
+  readonly into?: HostMemory
+  /**
+   * true: no buffer was written since the last `wake({ keepCopy: true })`. Buffers that have a copy from then are not
+   * copied again (false)
+   */
+  readonly unchanged?: boolean
+  /** called as copies arrive, and once with all bytes; an error that it throws ends the sleep, and nothing changes */
+  readonly onProgress?: (progress: SleepProgress) => void
+}
+
+/** Options of `wake`; defaults are in parentheses. */
+export interface WakeOptions {
+  /** true: the host keeps the copies, for `sleep({ unchanged: true })` (false) */
+  readonly keepCopy?: boolean
+  /**
+   * who waits for the contents: this promise, or only the device's streams, so that it resolves once all copies are
+   * submitted. A stream made later must then wait for one of the others ('host')
+   */
+  readonly wait?: 'host' | 'streams'
+  /** called as copies arrive, and once with all bytes; an error that it throws ends the wake, and all sleeps on */
+  readonly onProgress?: (progress: SleepProgress) => void
+}
+
+/** Throws TypeError or PoolError, naming the option. */
+export function checkSleepOptions(options: SleepOptions, context: Context): Required<Pick<SleepOptions, 'keep'>> {
+  checkOptionNames('sleep', options, ['keep', 'into', 'unchanged', 'onProgress'])
+  const { keep = 'host', into, unchanged = false, onProgress } = options
+  if (keep !== 'host' && keep !== 'nothing') {
+    throw new TypeError(`sleep: keep must be 'host' or 'nothing', not ${describe(keep)}`)
+  }
+  checkFlag('sleep: unchanged', unchanged)
+  checkCallback('sleep: onProgress', onProgress)
+  if (keep === 'nothing' && (into !== undefined || unchanged)) {
+    throw new TypeError(`sleep: keep 'nothing' makes no copies; leave out ${into === undefined ? 'unchanged' : 'into'}`)
+  }
+  if (into !== undefined) checkHostMemory(into, context)
+  return { keep }
+}
+
+/** Throws TypeError, naming the option. */
+export function checkWakeOptions(options: WakeOptions): void {
+  checkOptionNames('wake', options, ['keepCopy', 'wait', 'onProgress'])
+  const { keepCopy = false, wait = 'host', onProgress } = options
+  checkFlag('wake: keepCopy', keepCopy)
+  checkCallback('wake: onProgress', onProgress)
+  if (wait !== 'host' && wait !== 'streams') {
+    throw new TypeError(`wake: wait must be 'host' or 'streams', not ${describe(wait)}`)
+  }
+}
+
+function checkHostMemory(into: HostMemory, context: Context): void {
+  // Device pools have no `bytes` in their buffers; host pools alone know their pinned memory.
+  if (typeof into?.allocate !== 'function' || typeof into.memory?.bytesAt !== 'function') {
+    throw new TypeError(`sleep: into must be a host pool, of device.createHostPool, not ${describe(into)}`)
+  }
+  if (into.closed) throw new PoolError('sleep: the host pool is closed; create another')
+  if (into.context !== context) {
+    throw new PoolError('sleep: the host pool belongs to another device; use one of this device')
+  }
+}
+
+function checkFlag(name: string, value: unknown): void {
+  if (typeof value !== 'boolean') throw new TypeError(`${name} must be true or false, not ${describe(value)}`)
+}
+
+function checkCallback(name: string, value: unknown): void {
+  if (value !== undefined && typeof value !== 'function') {
+    throw new TypeError(`${name} must be a function, not ${describe(value)}`)
+  }
+}

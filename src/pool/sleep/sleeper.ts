@@ -1,0 +1,309 @@
+// Sleep and wake of memory that keeps its addresses. Sleep copies the contents to the host, and gives the memory back
+// to the device. Wake takes memory from the device, maps it at the same addresses, and copies the contents back.
+//
+// Both are all or nothing. Sleep gives no memory back before every copy has arrived. Wake maps no memory before it has
+// all of it, and drops no copy before the contents are back. The memory counts as asleep during both, so that nobody
+// uses it meanwhile.
+
+import { formatBytes } from '../../base/bytes.js'
+import { CudaError, DeviceLostError, OutOfMemoryError, PoolError } from '../../base/errors.js'
+import type { Clocks } from '../../order/clocks.js'
+import { untilDone } from '../../order/polling.js'
+import { isOutOfMemory } from '../backing/backing.js'
+import { CopyStream } from './copy-stream.js'
+import { type Extent, HostCopies } from './host-copies.js'
+import { checkSleepOptions, checkWakeOptions, type SleepOptions, type WakeOptions } from './sleep-options.js'
+
+/** Work of a stream, of this or another device. */
+export interface Work {
+  readonly clocks: Clocks
+  readonly slot: number
+  readonly stamp: number
+}
+
+/** Addresses that were mapped last. */
+export interface MappedRange {
+  readonly ptr: number
+  readonly bytes: number
+}
+
+/** Memory that can sleep: of a pool, or of a growable buffer. */
+export interface SleepingMemory {
+  readonly clocks: Clocks
+  /** 'pool' or 'buffer', for errors */
+  readonly kind: string
+  /** Throws PoolError in the name of `call` if the memory is closed, or cannot sleep now. */
+  check(call: 'sleep' | 'wake'): void
+  /** From now on uses are refused, and frees are told to the sleeper; or no longer. */
+  guard(isAsleep: boolean): void
+  /** Work of other devices that may use the memory. */
+  workOfPeers(): readonly Work[]
+  /** Waits on the host for work of other devices that no stream here is known for. */
+  finishPeers(): void
+  /** The memory to keep, by address. All work on it is complete. */
+  extents(): readonly Extent[]
+  /** Gives all memory back, and keeps the addresses. After a refusal it can be repeated. */
+  unmap(): void
+  /** bytes that it has of the device now */
+  readonly reservedBytes: number
+  /** bytes that `create` takes from the device */
+  readonly asleepBytes: number
+  /** Takes memory from the device, all of it or none. Throws the driver's error. */
+  create(): void
+  /** Maps the memory; after each step the range that can be used, one that touches the range before if it can. */
+  map(): Iterable<MappedRange>
+  /** Whether other devices may use the memory. */
+  readonly hasPeers: boolean
+}
+
+export class Sleeper {
+  private phase: 'awake' | 'fallingAsleep' | 'asleep' | 'waking' = 'awake'
+  private readonly copies: HostCopies
+  /** addresses whose buffers were freed while copies may use them */
+  private readonly freed = new Set<number>()
+  /** copies of the last wake that streams may still wait for */
+  private arriving: Promise<void> = Promise.resolve()
+  private isArriving = false
+  private isLost = false
+
+  constructor(private readonly memory: SleepingMemory) {
+    this.copies = new HostCopies(memory.clocks.context)
+  }
+
+  /** Whether copies may be under way. */
+  get isChanging(): boolean {
+    return this.phase === 'fallingAsleep' || this.phase === 'waking' || this.isArriving
+  }
+
+  /** Whether uses are refused. */
+  get isAsleep(): boolean {
+    return this.phase !== 'awake' && !this.isLost
+  }
+
+  /** bytes that wait for a wake */
+  get asleepBytes(): number {
+    return this.phase === 'asleep' || this.phase === 'waking' ? this.memory.asleepBytes : 0
+  }
+
+  /** bytes of host memory with copies */
+  get hostCopyBytes(): number {
+    return this.copies.bytes
+  }
+
+  async sleep(options: SleepOptions): Promise<void> {
+    const { memory } = this
+    memory.check('sleep')
+    const { keep } = checkSleepOptions(options, memory.clocks.context)
+    if (this.phase === 'asleep' && memory.reservedBytes > 0) {
+      memory.unmap() // which the driver has refused before
+      return
+    }
+    if (this.phase !== 'awake') throw this.refusal('sleep', 'is asleep already, or about to change; await that call')
+    this.enter('fallingAsleep')
+    try {
+      await this.arriving.catch(() => {}) // an error shows in the streams that wait
+      await this.untilIdle()
+      this.checkOpen('sleep')
+      if (keep === 'host') await this.copyOut(options)
+      else this.copies.retain([])
+    } catch (error) {
+      this.copies.retain([])
+      this.enter('awake')
+      throw error
+    }
+    this.enter('asleep')
+    memory.unmap()
+  }
+
+  async wake(options: WakeOptions): Promise<void> {
+    const { memory } = this
+    memory.check('wake')
+    checkWakeOptions(options)
+    if (this.phase !== 'asleep') throw this.refusal('wake', 'is awake, or about to change; await that call')
+    this.enter('waking')
+    try {
+      await this.bringBack(options)
+    } catch (error) {
+      if (!this.isLost) this.unmapAgain()
+      this.enter('asleep')
+      throw error
+    }
+    this.enter('awake')
+  }
+
+  /** The buffer at an address was freed. */
+  noteFree(ptr: number): void {
+    if (this.isChanging) this.freed.add(ptr)
+    else this.copies.drop(ptr)
+  }
+
+  /** Memory and addresses are gone: all copies go, and calls that are under way end with an error. */
+  close(): void {
+    this.isLost = true
+    this.copies.retain([])
+  }
+
+  /** The error for a use while asleep. */
+  asleepError(call: string): PoolError {
+    return new PoolError(`${call}: the ${this.memory.kind} is asleep; await its wake() before it is used`)
+  }
+
+  /** After a failed wake. What the driver refuses to take back stays; `sleep` tries again, and `wake` uses it. */
+  private unmapAgain(): void {
+    try {
+      this.memory.unmap()
+    } catch (error) {
+      if (!(error instanceof CudaError) && !(error instanceof DeviceLostError)) throw error
+    }
+  }
+
+  private async untilIdle(): Promise<void> {
+    const work = [...workOf(this.memory.clocks), ...this.memory.workOfPeers()]
+    await untilDone(() => this.isLost || work.filter(one => !isComplete(one)).length === 0)
+    this.checkOpen('sleep')
+    this.memory.finishPeers()
+  }
+
+  private async copyOut({ into, unchanged = false, onProgress }: SleepOptions): Promise<void> {
+    const { memory, copies } = this
+    const extents = memory.extents()
+    const changed = extents.filter(extent => !unchanged || !copies.holds(extent))
+    await copies.fit(extents, into)
+    this.checkOpen('sleep')
+    const stream = new CopyStream(memory.clocks, bytesOf(changed), onProgress)
+    try {
+      for (const extent of changed) {
+        const parts = copies.partsOf(extent)!
+        copies.noteUse(parts, stream.stream)
+        for (const { offset, bytes } of parts) {
+          stream.copyOut(bytes, extent.ptr + offset)
+          await stream.untilFew()
+          this.checkOpen('sleep')
+        }
+      }
+      await stream.untilArrived()
+      this.checkOpen('sleep')
+    } finally {
+      stream.close()
+    }
+  }
+
+  private async bringBack({ keepCopy = false, wait = 'host', onProgress }: WakeOptions): Promise<void> {
+    const { memory, copies } = this
+    const kept = memory.extents()
+    const extents = kept.filter(extent => copies.partsOf(extent) !== undefined)
+    try {
+      memory.create()
+    } catch (error) {
+      throw isOutOfMemory(error) ? this.outOfMemory() : error
+    }
+    const stream = new CopyStream(memory.clocks, bytesOf(extents), onProgress)
+    let isSubmitted = false
+    try {
+      for (const extent of inMappedOrder(extents, memory.map())) {
+        const parts = copies.partsOf(extent)!
+        copies.noteUse(parts, stream.stream)
+        for (const { offset, bytes } of parts) stream.copyIn(extent.ptr + offset, bytes)
+      }
+      if (wait === 'streams' && !memory.hasPeers) {
+        stream.holdStreams()
+        isSubmitted = true
+        this.isArriving = true
+        this.arriving = this.endLater(stream, keepCopy)
+        this.arriving.catch(() => {})
+        return
+      }
+      await stream.untilArrived()
+      this.checkOpen('wake')
+    } finally {
+      if (!isSubmitted) stream.close()
+    }
+    if (!keepCopy) copies.retain([])
+  }
+
+  /** The copies of a wake that nobody waits for here. */
+  private async endLater(stream: CopyStream, keepCopy: boolean): Promise<void> {
+    try {
+      await stream.untilArrived()
+    } finally {
+      stream.close()
+      this.isArriving = false
+      if (!keepCopy || this.isLost) this.copies.retain([])
+      else this.dropFreed()
+    }
+  }
+
+  private enter(phase: Sleeper['phase']): void {
+    this.phase = phase
+    if (this.isLost) return
+    this.memory.guard(phase !== 'awake')
+    if (!this.isChanging) this.dropFreed()
+  }
+
+  private dropFreed(): void {
+    for (const ptr of this.freed) this.copies.drop(ptr)
+    this.freed.clear()
+  }
+
+  private checkOpen(call: string): void {
+    if (this.isLost) throw new PoolError(`${call}: the ${this.memory.kind} was closed meanwhile`)
+  }
+
+  private refusal(call: string, why: string): PoolError {
+    return new PoolError(`${call}: the ${this.memory.kind} ${why}`)
+  }
+
+  private outOfMemory(): OutOfMemoryError {
+    const { asleepBytes, clocks, reservedBytes, kind } = this.memory
+    const { freeBytes } = clocks.context.activate().cuMemGetInfo()
+    const missing = Math.max(0, asleepBytes - freeBytes)
+    return new OutOfMemoryError(
+      `wake: no room for ${formatBytes(asleepBytes)}: ${formatBytes(freeBytes)} are free on the device, ` +
+        `${formatBytes(missing)} too few; the ${kind} sleeps on with its contents; free memory, and wake it again`,
+      {
+        requestedBytes: asleepBytes,
+        liveBytes: 0,
+        pendingBytes: 0,
+        reservedBytes,
+        largestFreeBytes: freeBytes,
+        limitBytes: Infinity,
+        deviceFreeBytes: freeBytes,
+      },
+    )
+  }
+}
+
+/** All work that was submitted to streams which this thread can ask about. */
+function workOf(clocks: Clocks): Work[] {
+  const slots = Array.from({ length: clocks.slotLimit }, (_, slot) => slot)
+  return slots
+    .filter(slot => !clocks.isOpen(slot) || clocks.slots.isReachable(slot))
+    .map(slot => ({ clocks, slot, stamp: clocks.coveringSoon(slot) }))
+}
+
+function isComplete({ clocks, slot, stamp }: Work): boolean {
+  if (clocks.completed[slot] < stamp) clocks.catchUp(slot, stamp, false)
+  return clocks.completed[slot] >= stamp
+}
+
+function bytesOf(extents: readonly Extent[]): number {
+  return extents.reduce((sum, { bytes }) => sum + bytes, 0)
+}
+
+/** The extents, each as soon as all of it is mapped. */
+function* inMappedOrder(extents: readonly Extent[], ranges: Iterable<MappedRange>): Generator<Extent> {
+  const sorted = [...extents].sort((a, b) => a.ptr - b.ptr)
+  let next = 0
+  let end = Number.NaN
+  for (const { ptr, bytes } of ranges) {
+    if (ptr !== end) next = firstFrom(sorted, ptr)
+    end = ptr + bytes
+    while (next < sorted.length && sorted[next].ptr + sorted[next].bytes <= end) yield sorted[next++]
+  }
+}
+
+/** The index of the first extent at or after an address. */
+function firstFrom(sorted: readonly Extent[], ptr: number): number {
+  const index = sorted.findIndex(extent => extent.ptr >= ptr)
+  return index === -1 ? sorted.length : index
+}
