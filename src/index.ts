@@ -69,7 +69,7 @@ export type { PoolSegment, SegmentObserver } from './pool/backing/segment-watch.
 export type { BlockOptions, BlockPool } from './pool/blocks/block-pool.js'
 export type { SharedBlockPool } from './pool/blocks/shared-block-pool.js'
 export type { DeviceBuffer } from './pool/buffer.js'
-export type { CachingPool, LiveBlock } from './pool/caching/caching-pool.js'
+export type { CachingPool, CachingPoolStats, LiveBlock } from './pool/caching/caching-pool.js'
 export type { DebugOptions } from './pool/caching/debug-options.js'
 export type { PoolOptions } from './pool/caching/options.js'
 export type { PoolSnapshot, SnapshotBlock } from './pool/caching/snapshot.js'
@@ -92,6 +92,7 @@ export type { ReservedChange } from './pool/reserved-watch.js'
 export type { Reclaimed } from './pool/shared/pool-server.js'
 export type { SharedPool } from './pool/shared/shared-pool.js'
 export type { PoolThread, SharedLiveBlock } from './pool/shared/shared-report.js'
+export type { SleepOptions, SleepProgress, WakeOptions } from './pool/sleep/sleep-options.js'
 export type { TransferredBuffer } from './pool/transferred-buffer.js'
 export { type AlignedPool, aligned } from './pool/wrappers/aligned.js'
 export type { Counter, Counters } from './pool/wrappers/counters.js'
@@ -99,5 +100,13 @@ export { type FallbackPool, withFallback } from './pool/wrappers/fallback.js'
 export { type LimitedPool, limited } from './pool/wrappers/limited.js'
 export { type ProfiledOptions, type ProfiledPool, profiled } from './pool/wrappers/profiled.js'
 export { type OnFailure, type RetryingPool, retrying } from './pool/wrappers/retrying.js'
+export {
+  type SpillableBuffer,
+  type SpillableOptions,
+  type SpillableSet,
+  type SpillableStats,
+  spillable,
+  type UseOptions,
+} from './pool/wrappers/spillable.js'
 export { type StatisticsPool, type StatisticsScope, statistics } from './pool/wrappers/statistics.js'
 export { type TaggedOptions, type TaggedPool, type TagStats, tagged } from './pool/wrappers/tagged.js'

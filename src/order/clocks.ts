@@ -11,7 +11,7 @@
 import { CudaError, DeviceLostError } from '../base/errors.js'
 import { FATAL_RESULTS } from '../driver/constants.js'
 import type { Context } from '../driver/context.js'
-import type { Holding } from './graph-memory.js'
+import type { Holding } from './holding.js'
 import { type Mark, MarkWatcher } from './mark-watcher.js'
 import type { OrderedStream } from './ordered-stream.js'
 import { newOrder, orderState, type SharedOrder } from './shared-order.js'

@@ -1,17 +1,8 @@
 import { PoolError } from '../base/errors.js'
 import { showAsText } from '../base/readable.js'
 import type { Clocks } from './clocks.js'
+import type { Holding } from './holding.js'
 import type { OrderedStream } from './ordered-stream.js'
-
-/** The memory that a pool keeps for a capture, and then for its graph. */
-export interface Holding {
-  /** true once the pool was closed and the memory is gone */
-  readonly lost: boolean
-  /** true while the pool sleeps: the memory has addresses, and nothing behind them */
-  readonly asleep: boolean
-  /** The graph can no longer be launched, or was never made. Its launches were submitted to these streams. */
-  release(streams: readonly OrderedStream[]): void
-}
 
 /**
  * The memory of a graph, which stays where it is until `close`. `pool.endCapture(stream)` makes it for a graph that

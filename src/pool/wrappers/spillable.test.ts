@@ -1,0 +1,293 @@
+import assert from 'node:assert/strict'
+import { describe, it } from 'node:test'
+import { KiB, MiB } from '../../base/bytes.js'
+import { CudaError, OutOfMemoryError } from '../../base/errors.js'
+import { Random } from '../../base/random.js'
+import { Event } from '../../order/event.js'
+import type { Stream } from '../../order/stream.js'
+import type { HostPool } from '../host/host-pool.js'
+import { TestDevice } from '../pool.fixture.js'
+import { type SpillableBuffer, type SpillableOptions, spillable } from './spillable.js'
+
+const SEED = Number(process.env['POOL_FUZZ_SEED'] ?? 1)
+const STEPS = Number(process.env['POOL_FUZZ_STEPS'] ?? 400)
+
+function open({ limitBytes = 8 * MiB, hostBytes = 64 * MiB, poolBytes = 32 * MiB } = {}) {
+  const device = new TestDevice({ capacityBytes: 64 * MiB, granularityBytes: 256 * KiB })
+  const pool = device.createPool({ backing: 'virtual', maxPoolBytes: poolBytes })
+  const host = device.createHostPool({ maxPoolBytes: hostBytes, segmentBytes: 1 * MiB })
+  return { device, pool, host, set: spillable(pool, { host, limitBytes }) }
+}
+
+function fill(buffer: SpillableBuffer, value: number, stream?: Stream): void {
+  using here = buffer.use(stream)
+  here.fill(value)
+}
+
+function assertFilled(buffer: SpillableBuffer, value: number, stream?: Stream): void {
+  using here = buffer.use(stream, { writes: false })
+  const bytes = here.readSync()
+  assert.ok(Buffer.alloc(bytes.length, value).equals(bytes), `${bytes[0]} instead of ${value}`)
+}
+
+describe('spillable buffers', () => {
+  it('move to the host when the limit is reached, the oldest first, and come back with their contents', () => {
+    const { set, pool } = open()
+    const buffers = Array.from({ length: 5 }, () => set.allocate(2 * MiB))
+    assert.deepEqual(
+      buffers.map(({ onDevice }) => onDevice),
+      [false, true, true, true, true],
+    )
+    for (const [index, buffer] of buffers.entries()) fill(buffer, index + 1)
+    for (const [index, buffer] of buffers.entries()) assertFilled(buffer, index + 1)
+    const { onDeviceBytes, onHostBytes } = set.stats()
+    assert.deepEqual([onDeviceBytes, onHostBytes], [8 * MiB, 2 * MiB])
+    assert.equal(pool.stats().liveBytes, 8 * MiB)
+    set.close()
+    assert.deepEqual(set.stats().onDeviceBytes, 0)
+    assert.equal(pool.stats().liveBytes, 0)
+    assert.throws(() => set.allocate(1), /^PoolError: allocate: the spillable buffers are closed/)
+  })
+
+  it('spill a buffer that was only read without a copy', () => {
+    const { set, device } = open()
+    const buffer = set.allocate(2 * MiB)
+    fill(buffer, 7)
+    assert.equal(buffer.spill(), true)
+    assert.equal(buffer.spill(), false, 'it is there already')
+    assert.equal(set.stats().spilledBytes, 2 * MiB)
+    assertFilled(buffer, 7)
+    const copies = device.driver.calls.get('cuMemcpyDtoHAsync')
+    assert.equal(set.spill(1), 2 * MiB)
+    assert.equal(device.driver.calls.get('cuMemcpyDtoHAsync'), copies)
+    assertFilled(buffer, 7)
+    fill(buffer, 8)
+    buffer.spill()
+    assertFilled(buffer, 8)
+    const { spills, spilledBytes, returns, returnedBytes } = set.stats()
+    assert.deepEqual([spills, spilledBytes, returns, returnedBytes], [3, 4 * MiB, 3, 6 * MiB])
+    set.close()
+  })
+
+  it('make room when the upstream pool has none', () => {
+    const { set } = open({ limitBytes: 64 * MiB, poolBytes: 8 * MiB })
+    const buffers = Array.from({ length: 6 }, () => set.allocate(2 * MiB))
+    for (const [index, buffer] of buffers.entries()) fill(buffer, index + 1)
+    for (const [index, buffer] of buffers.entries()) assertFilled(buffer, index + 1)
+    set.close()
+  })
+
+  it('never wait on the host', () => {
+    const { set, device } = open()
+    const stream = device.createStream()
+    const buffers = Array.from({ length: 16 }, () => set.allocate(2 * MiB, stream))
+    const waits = () =>
+      ['cuStreamSynchronize', 'cuEventSynchronize', 'cuCtxSynchronize'].map(call => device.driver.calls.get(call) ?? 0)
+    const before = waits()
+    for (let round = 0; round < 3; round++) for (const buffer of buffers) fill(buffer, round, stream)
+    assert.deepEqual(waits(), before)
+    assertFilled(buffers[0], 2)
+    set.close()
+  })
+
+  it('are spilled after work of all streams that used them, and come back before work of any other', () => {
+    const { set, device } = open()
+    const { driver } = device
+    const [first, second] = [device.createStream(), device.createStream()]
+    const buffer = set.allocate(2 * MiB, first)
+    const ticket = driver.holdOperation(second.handle)
+    fill(buffer, 5, second)
+    buffer.spill(first)
+    using here = buffer.use(device.defaultStream, { writes: false })
+    const held = set.allocate(2 * MiB, first) // takes the memory in the order of the spilling stream
+    fill(held, 9, first)
+    driver.releaseThrough(second.handle, ticket)
+    assert.equal(here.readSync(0, 1)[0], 5)
+    here.free()
+    set.close()
+  })
+
+  it('are not spilled while in use, and say so', () => {
+    const { set } = open({ limitBytes: 4 * MiB })
+    const [one, two] = [set.allocate(2 * MiB), set.allocate(2 * MiB)]
+    const uses = [one.use(), two.use()]
+    assert.throws(() => one.spill(), /^PoolError: spill: the buffer is in use; dispose what use\(\) returned first/)
+    assert.throws(() => one.free(), /^PoolError: free: the buffer is in use/)
+    assert.throws(() => set.close(), /^PoolError: close: 2 buffers are in use/)
+    assert.equal(set.spill(4 * MiB), 0)
+    assert.throws(
+      () => set.allocate(1 * MiB),
+      (error: unknown) =>
+        error instanceof OutOfMemoryError &&
+        /no room for 1 MiB within limitBytes, 4 MiB: .* 4 MiB of them in use.*; end a use/.test(error.message),
+    )
+    for (const use of uses) use.free()
+    assert.throws(() => uses[0].fill(1), /^PoolError: fill: the use of the buffer has ended; call use\(stream\) again/)
+    set.allocate(1 * MiB)
+    set.close()
+    assert.throws(() => one.use(), /already freed/)
+  })
+
+  it('stay on the device if the host has no room, and the next oldest is tried', () => {
+    const { set } = open({ limitBytes: 4 * MiB, hostBytes: 1 * MiB })
+    const [large, small] = [set.allocate(3 * MiB), set.allocate(1 * MiB)]
+    fill(large, 1)
+    fill(small, 2)
+    fill(large, 3)
+    const next = set.allocate(1 * MiB)
+    assert.deepEqual([large.onDevice, small.onDevice], [true, false])
+    assert.throws(() => set.allocate(4 * MiB), OutOfMemoryError)
+    assertFilled(large, 3)
+    next.free()
+    assertFilled(small, 2)
+    set.close()
+  })
+
+  it('have one error for each wrong argument', () => {
+    const { set, pool, host, device } = open()
+    const other = new TestDevice()
+    const bad: [() => unknown, RegExp][] = [
+      [() => spillable({} as never, { host }), /spillable: pool must be a pool/],
+      [() => spillable(pool, { host: pool } as unknown as SpillableOptions), /spillable: host must be a host pool/],
+      [
+        () => spillable(pool, { host, limit: 1 } as SpillableOptions),
+        /unknown option 'limit'.*did you mean limitBytes/,
+      ],
+      [() => spillable(pool, { host, limitBytes: 0 }), /limitBytes/],
+      [() => spillable(pool, { host: other.createHostPool() }), /belongs to another device/],
+      [() => set.allocate(0), /allocate: bytes/],
+      [() => set.allocate(1, other.createStream()), /another device|another/],
+      [() => set.spill(-1), /spill: bytes/],
+      [() => set.allocate(1).use(undefined, { writes: 1 } as never), /use: writes must be true or false/],
+      [() => set.allocate(1).use(other.createStream()), /use: the stream belongs to another device/],
+    ]
+    for (const [call, message] of bad) assert.throws(call, message)
+    const stream = device.createStream()
+    const buffer = set.allocate(100, stream)
+    stream.beginCapture()
+    assert.throws(() => buffer.use(stream), /PoolError: use: /)
+    stream.abortCapture()
+    buffer.spill()
+    host.close()
+    assert.throws(() => buffer.use(stream), /the host pool that has the contents was closed; close it last/)
+  })
+
+  it('keep their contents if any driver call fails', () => {
+    let reached = true
+    for (let nth = 1; reached; nth++) {
+      const { set, device, pool } = open({ limitBytes: 2 * MiB })
+      const buffers = Array.from({ length: 4 }, () => set.allocate(1 * MiB))
+      for (const [index, buffer] of buffers.entries()) fill(buffer, index + 1)
+      const calls = () => [...device.driver.calls.values()].reduce((sum, count) => sum + count, 0)
+      const before = calls()
+      device.driver.failCall({ call: '*', nth, code: nth % 2 === 0 ? 2 : 999 })
+      for (const [index, buffer] of buffers.entries()) {
+        try {
+          assertFilled(buffer, index + 1)
+        } catch (error) {
+          if (!(error instanceof CudaError || error instanceof OutOfMemoryError)) throw error
+        }
+      }
+      reached = calls() - before >= nth
+      device.driver.clearFaults()
+      for (const [index, buffer] of buffers.entries()) assertFilled(buffer, index + 1)
+      set.close()
+      pool.check()
+      assert.equal(pool.stats().liveBytes, 0, `after call ${nth}`)
+    }
+  })
+
+  for (let seed = SEED; seed < SEED + 15; seed++) {
+    it(`random programs keep every byte, seed ${seed} (POOL_FUZZ_SEED=${seed})`, async () => {
+      await new Program(new Random(seed)).run()
+    })
+  }
+})
+
+/** Allocates, uses on several streams, spills, frees, and lets the upstream pool sleep, wake and trim. */
+class Program {
+  private readonly opened = open({ limitBytes: 6 * MiB, poolBytes: 7 * MiB, hostBytes: 12 * MiB })
+  private readonly held: { readonly buffer: SpillableBuffer; value: number }[] = []
+  private readonly streams: Stream[]
+  private readonly sleepers: HostPool
+
+  constructor(private readonly random: Random) {
+    const { device } = this.opened
+    this.streams = [device.defaultStream, device.createStream(), device.createStream()]
+    this.sleepers = device.createHostPool({ segmentBytes: 1 * MiB })
+  }
+
+  async run(): Promise<void> {
+    const { set, pool, host } = this.opened
+    for (let step = 0; step < STEPS; step++) {
+      await this.step()
+      pool.check()
+      const { onDeviceBytes, onHostBytes } = set.stats()
+      const bytes = this.held.reduce((sum, { buffer }) => sum + buffer.byteLength, 0)
+      assert.equal(onDeviceBytes + onHostBytes, bytes)
+      assert.ok(onDeviceBytes <= 6 * MiB)
+    }
+    if (pool.asleep) await pool.wake()
+    // Both sides may be full: each buffer that is freed makes room for the next.
+    for (const { buffer, value } of this.held.sort((a, b) => Number(b.buffer.onDevice) - Number(a.buffer.onDevice))) {
+      this.verify(buffer, value)
+      buffer.free()
+    }
+    set.close()
+    host.processDeferred()
+    assert.deepEqual([pool.stats().liveBytes, host.stats().liveBytes], [0, 0])
+  }
+
+  private async step(): Promise<void> {
+    const { set, pool } = this.opened
+    const kind = this.random.below(100)
+    const one = this.held[this.random.below(Math.max(1, this.held.length))]
+    const stream = this.streams[this.random.below(3)]
+    if (pool.asleep) {
+      if (kind < 50) await pool.wake({ keepCopy: false })
+      else if (one?.buffer.onDevice) assert.throws(() => fill(one.buffer, 1, stream), /asleep/)
+      return
+    }
+    if (kind < 25) {
+      try {
+        const buffer = set.allocate(1 + this.random.below(2 * MiB), stream)
+        this.held.push({ buffer, value: -1 })
+      } catch (error) {
+        if (!(error instanceof OutOfMemoryError)) throw error
+      }
+    } else if (kind < 30) await pool.sleep({ into: this.sleepers })
+    else if (kind < 35) pool.trimTo(this.random.below(7 * MiB))
+    else if (kind < 45) set.spill(this.random.below(4 * MiB), stream)
+    else if (one === undefined) return
+    else if (kind < 55) {
+      one.buffer.free()
+      this.held.splice(this.held.indexOf(one), 1)
+    } else this.use(one, stream, kind)
+  }
+
+  private use(one: { readonly buffer: SpillableBuffer; value: number }, stream: Stream, kind: number): void {
+    try {
+      if (kind < 80) {
+        const value = this.random.below(256)
+        // The program orders its own writes on several streams.
+        for (const earlier of this.streams) order(earlier, stream)
+        fill(one.buffer, value, stream)
+        one.value = value
+      } else this.verify(one.buffer, one.value)
+    } catch (error) {
+      if (!(error instanceof OutOfMemoryError)) throw error
+    }
+  }
+
+  private verify(buffer: SpillableBuffer, value: number): void {
+    for (const earlier of this.streams) order(earlier, this.streams[0])
+    if (value !== -1) assertFilled(buffer, value)
+  }
+}
+
+function order(earlier: Stream, later: Stream): void {
+  if (earlier === later) return
+  using event = new Event(earlier.context)
+  event.record(earlier)
+  later.wait(event)
+}
