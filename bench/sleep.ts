@@ -65,7 +65,7 @@ async function sleepAndWake(pool: CachingPool, host: HostPool): Promise<void> {
 }
 
 const stream = device.createStream()
-const pool = device.createPool({ backing: 'virtual' })
+const pool = device.createPool({ backing: 'virtual', maxPoolBytes: bytes + 64 * MiB })
 const buffers = Array.from({ length: bytes / BUFFER_BYTES }, () => pool.allocate(BUFFER_BYTES, stream))
 for (const [index, buffer] of buffers.entries()) buffer.fill(index % 256)
 const host = device.createHostPool({ maxPoolBytes: bytes + 64 * MiB, segmentBytes: COPY_BYTES })
@@ -99,11 +99,5 @@ console.log(
 console.table(rows)
 console.log(`a wake takes ${(wake / plain).toFixed(3)} times the plain copy`)
 const parameters = { bytes, bufferBytes: BUFFER_BYTES, copyBytes: COPY_BYTES, rounds: ROUNDS }
-save(values.save, `${device.simulated ? 'simulated' : 'h200'}-sleep`, {
-  machine,
-  parameters,
-  pinMs,
-  rows,
-  wakeTimesPlainCopy: wake / plain,
-})
+save(values.save, 'sleep', { machine, parameters, pinMs, rows, wakeTimesPlainCopy: wake / plain })
 device.close()

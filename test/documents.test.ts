@@ -112,6 +112,8 @@ describe('programs', () => {
     'docs/report.md 0': /^<!doctype html>\n$/,
     'docs/several-devices.md 0': /^1\n$/,
     'docs/simulated-device.md 0': /^no room for 64 MiB: /,
+    'docs/sleep.md 0': /^true 0\n1 2 3\n$/,
+    'docs/sleep.md 1': /^7 3\n$/,
     'docs/threads.md 0': /^3\n$/,
   }
 

@@ -6,7 +6,7 @@ import { formatBytes, formatBytesUp, MiB } from '../../base/bytes.js'
 import { OutOfMemoryError } from '../../base/errors.js'
 import type { Context } from '../../driver/context.js'
 import type { Stream } from '../../order/stream.js'
-import { PAGE_BYTES, type PinnedMemory, PinnedSegments } from '../backing/pinned-segments.js'
+import { PAGE_BYTES, PinnedSegments } from '../backing/pinned-segments.js'
 
 const MOST_PART_BYTES = 64 * MiB
 
@@ -15,7 +15,7 @@ export interface Extent {
   readonly ptr: number
   readonly bytes: number
   /**
-   * names the buffer that has the memory, as long as it has it; -1 for memory that may change while nobody writes to a
+   * names the buffer that has the memory, until its free; -1 for memory whose contents may change without a write to a
    * buffer
    */
   readonly version: number
@@ -33,7 +33,6 @@ export interface HostMemoryBuffer {
 export interface HostMemory {
   readonly context: Context
   readonly closed: boolean
-  readonly memory: PinnedMemory
   allocate(bytes: number): HostMemoryBuffer
   stats(): { readonly liveBytes: number; readonly reservedBytes: number; readonly limitBytes: number }
 }

@@ -14,7 +14,7 @@ export interface SleepProgress {
 
 /** Options of `sleep`; defaults are in parentheses. */
 export interface SleepOptions {
-  /** what becomes of the contents: copied to pinned host memory, or lost ('host') */
+  /** 'host': the contents are copied to pinned host memory; 'nothing': they are lost ('host') */
   readonly keep?: 'host' | 'nothing'
   /**
    * a host pool of the same device, which the copies take their memory from (memory that is pinned now, which takes
@@ -35,8 +35,8 @@ export interface WakeOptions {
   /** true: the host keeps the copies, for `sleep({ unchanged: true })` (false) */
   readonly keepCopy?: boolean
   /**
-   * who waits for the contents: this promise, or only the device's streams, so that it resolves once all copies are
-   * submitted. A stream made later must then wait for one of the others ('host')
+   * 'host': the promise waits for the contents. 'streams': it resolves once all copies are submitted, and the device's
+   * streams wait. A stream made later must then wait for one of the others ('host')
    */
   readonly wait?: 'host' | 'streams'
   /** called as copies arrive, and once with all bytes; an error that it throws ends the wake, and all sleeps on */
@@ -71,8 +71,9 @@ export function checkWakeOptions(options: WakeOptions): void {
 }
 
 function checkHostMemory(into: HostMemory, context: Context): void {
-  // Device pools have no `bytes` in their buffers; host pools alone know their pinned memory.
-  if (typeof into?.allocate !== 'function' || typeof into.memory?.bytesAt !== 'function') {
+  // Host pools alone find pinned memory by its address.
+  const { memory } = (into ?? {}) as { readonly memory?: { readonly bytesAt?: unknown } }
+  if (typeof memory?.bytesAt !== 'function') {
     throw new TypeError(`sleep: into must be a host pool, of device.createHostPool, not ${describe(into)}`)
   }
   if (into.closed) throw new PoolError('sleep: the host pool is closed; create another')

@@ -2,8 +2,8 @@
 // to the device. Wake takes memory from the device, maps it at the same addresses, and copies the contents back.
 //
 // Both are all or nothing. Sleep gives no memory back before every copy has arrived. Wake maps no memory before it has
-// all of it, and drops no copy before the contents are back. The memory counts as asleep during both, so that nobody
-// uses it meanwhile.
+// all of it, and drops no copy before the contents are back. The memory counts as asleep during both, so that
+// no program uses it meanwhile.
 
 import { formatBytes } from '../../base/bytes.js'
 import { CudaError, DeviceLostError, OutOfMemoryError, PoolError } from '../../base/errors.js'
@@ -34,7 +34,7 @@ export interface SleepingMemory {
   readonly kind: string
   /** Throws PoolError in the name of `call` if the memory is closed, or cannot sleep now. */
   check(call: 'sleep' | 'wake'): void
-  /** From now on uses are refused, and frees are told to the sleeper; or no longer. */
+  /** Refuses uses from now on and tells the sleeper of frees; or ends that. */
   guard(isAsleep: boolean): void
   /** Work of other devices that may use the memory. */
   workOfPeers(): readonly Work[]
@@ -95,7 +95,7 @@ export class Sleeper {
     memory.check('sleep')
     const { keep } = checkSleepOptions(options, memory.clocks.context)
     if (this.phase === 'asleep' && memory.reservedBytes > 0) {
-      memory.unmap() // which the driver has refused before
+      memory.unmap() // the driver has refused it before
       return
     }
     if (this.phase !== 'awake') throw this.refusal('sleep', 'is asleep already, or about to change; await that call')
@@ -148,7 +148,7 @@ export class Sleeper {
     return new PoolError(`${call}: the ${this.memory.kind} is asleep; await its wake() before it is used`)
   }
 
-  /** After a failed wake. What the driver refuses to take back stays; `sleep` tries again, and `wake` uses it. */
+  /** After a failed wake. Memory that the driver does not take back stays; `sleep` tries again, and `wake` uses it. */
   private unmapAgain(): void {
     try {
       this.memory.unmap()
@@ -221,7 +221,7 @@ export class Sleeper {
     if (!keepCopy) copies.retain([])
   }
 
-  /** The copies of a wake that nobody waits for here. */
+  /** Ends a wake whose copies the host does not wait for. */
   private async endLater(stream: CopyStream, keepCopy: boolean): Promise<void> {
     try {
       await stream.untilArrived()
