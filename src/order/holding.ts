@@ -9,3 +9,14 @@ export interface Holding {
   /** The graph can no longer be launched, or was never made. Its launches were submitted to these streams. */
   release(streams: readonly OrderedStream[]): void
 }
+
+/** Stands in graphs for memory whose address captured work has seen; the graph cannot be launched while it sleeps. */
+export function holdingWhile(isAsleep: () => boolean): Holding {
+  return {
+    lost: false,
+    get asleep() {
+      return isAsleep()
+    },
+    release: () => {},
+  }
+}

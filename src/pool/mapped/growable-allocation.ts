@@ -9,7 +9,7 @@ import { checkByteCount, formatBytes } from '../../base/bytes.js'
 import { CudaError, DeviceLostError, OutOfMemoryError, PoolError } from '../../base/errors.js'
 import { type Context, unreachable } from '../../driver/context.js'
 import type { Clocks } from '../../order/clocks.js'
-import type { Holding } from '../../order/holding.js'
+import { holdingWhile } from '../../order/holding.js'
 import { untilDone } from '../../order/polling.js'
 import type { Stream } from '../../order/stream.js'
 import { type AccessLocation, checkUser, type PoolAccess, peerOf } from '../access.js'
@@ -48,7 +48,7 @@ export class GrowableAllocation implements Allocation, RecordPool {
   /** whether a poll of `leaving` runs in the background */
   private watched = false
   /** stands for the buffer in the graphs whose work has its address */
-  private readonly inGraphs: Holding
+  private readonly inGraphs = holdingWhile(() => this.asleep)
 
   constructor(
     readonly clocks: Clocks,
@@ -57,14 +57,6 @@ export class GrowableAllocation implements Allocation, RecordPool {
   ) {
     this.context = clocks.context
     this.users = new Set([stream])
-    const isAsleep = () => this.asleep
-    this.inGraphs = {
-      lost: false,
-      get asleep() {
-        return isAsleep()
-      },
-      release: () => {},
-    }
   }
 
   get asleep(): boolean {

@@ -6,7 +6,7 @@ import type { RecordTable } from '../../../heap/records.js'
 import type { SegregatedFit } from '../../../heap/segregated-fit.js'
 import type { Capture } from '../../../order/capture.js'
 import type { CaptureObserver, Clocks } from '../../../order/clocks.js'
-import type { Holding } from '../../../order/holding.js'
+import { holdingWhile } from '../../../order/holding.js'
 import type { Stream } from '../../../order/stream.js'
 import type { BlockCache } from '../block-cache.js'
 import type { Deferred, Use } from '../deferred.js'
@@ -27,7 +27,7 @@ export class GraphArenas implements ArenaSource, CaptureObserver {
   /** called when a stream of the device is captured; captured work may then use any live block */
   onCapture: () => void = () => {}
   /** stands for live blocks whose address captured work has */
-  private readonly seenInCaptures: Holding
+  private readonly seenInCaptures = holdingWhile(() => this.asleep)
   private readonly arenas = new Set<CaptureArena>()
   /** the clocks of all devices whose streams use blocks */
   private readonly clocksOfUsers = new Set<Clocks>()
@@ -38,16 +38,7 @@ export class GraphArenas implements ArenaSource, CaptureObserver {
     private readonly clocks: Clocks,
     private readonly deferred: Deferred,
     private readonly memory: IdleMemory,
-  ) {
-    const isAsleep = () => this.asleep
-    this.seenInCaptures = {
-      lost: false,
-      get asleep() {
-        return isAsleep()
-      },
-      release: () => {},
-    }
-  }
+  ) {}
 
   /** A block for a captured stream, as `CentralHeap.allocate` returns it, at an address that stays. */
   allocate(units: number, alignUnits: number, stream: Stream): number {
