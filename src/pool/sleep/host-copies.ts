@@ -134,6 +134,7 @@ export class HostCopies {
 
   private giveBack({ bytes, buffer }: Part): void {
     this.bytes -= bytes.length
+    if (this.context.released) return // with all its registrations
     if (buffer === null) this.context.discard(driver => this.pinned.giveBack(driver.hostAddress(bytes)))
     else if (!buffer.freed) buffer.free()
   }

@@ -124,7 +124,8 @@ export class Sleeper {
     try {
       await this.bringBack(options)
     } catch (error) {
-      if (!this.isLost) this.unmapAgain()
+      if (this.isLost) this.copies.retain([])
+      else this.unmapAgain()
       this.enter('asleep')
       throw error
     }
@@ -140,7 +141,7 @@ export class Sleeper {
   /** Memory and addresses are gone: all copies go, and calls that are under way end with an error. */
   close(): void {
     this.isLost = true
-    this.copies.retain([])
+    if (!this.isChanging) this.copies.retain([]) // otherwise the call that is under way does it
   }
 
   /** The error for a use while asleep. */
@@ -229,7 +230,7 @@ export class Sleeper {
       stream.close()
       this.isArriving = false
       if (!keepCopy || this.isLost) this.copies.retain([])
-      else this.dropFreed()
+      this.dropFreed()
     }
   }
 

@@ -261,6 +261,23 @@ describe('a pool that sleeps', () => {
     pool.close()
   })
 
+  it('keeps the contents of a buffer whose address was freed while the last wake was copying', async () => {
+    const { device, pool } = open()
+    const freed = filled(pool, 4 * MiB, 1)
+    const { ptr } = freed
+    await pool.sleep()
+    await pool.wake({ wait: 'streams' })
+    freed.free()
+    const next = filled(pool, 4 * MiB, 2)
+    assert.equal(next.ptr, ptr)
+    await new Promise(setImmediate)
+    await pool.sleep()
+    await pool.wake()
+    assertFilled(next, 2)
+    pool.close()
+    assert.equal(device.freeBytes(), 64 * MiB)
+  })
+
   it('keeps blocks in views at their addresses', async () => {
     const { pool } = open({ maxPoolBytes: 32 * MiB })
     const pieces = Array.from({ length: 8 }, (_, index) => filled(pool, 4 * MiB, index + 1))
