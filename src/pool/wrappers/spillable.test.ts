@@ -42,6 +42,11 @@ describe('spillable buffers', () => {
     for (const [index, buffer] of buffers.entries()) assertFilled(buffer, index + 1)
     const { onDeviceBytes, onHostBytes } = set.stats()
     assert.deepEqual([onDeviceBytes, onHostBytes], [8 * MiB, 2 * MiB])
+    assert.equal(`${set}`, 'SpillableSet { 8 MiB on the device, 2 MiB on the host }')
+    assert.deepEqual(
+      [0, 1].map(index => `${buffers[index]}`),
+      ['SpillableBuffer { 2 MiB on the host }', 'SpillableBuffer { 2 MiB on the device }'],
+    )
     assert.equal(pool.stats().liveBytes, 8 * MiB)
     set.close()
     assert.deepEqual(set.stats().onDeviceBytes, 0)

@@ -6,6 +6,7 @@ import { type ByteSize, bytesOfSize } from '../../base/byte-size.js'
 import { checkByteCount, describe, formatBytes } from '../../base/bytes.js'
 import { OutOfMemoryError, PoolError } from '../../base/errors.js'
 import { checkOptionNames } from '../../base/option-names.js'
+import { showAsText } from '../../base/readable.js'
 import type { Context } from '../../driver/context.js'
 import { checkIsStream, type Stream } from '../../order/stream.js'
 import { DeviceBuffer } from '../buffer.js'
@@ -142,6 +143,17 @@ export class SpillableSet implements Disposable {
     this.close()
   }
 
+  /** One line for people, such as `SpillableSet { 8 MiB on the device, 2 MiB on the host }`; console.log shows it. */
+  toString(): string {
+    if (this.closed) return 'SpillableSet { closed }'
+    return `SpillableSet { ${formatBytes(this.onDeviceBytes)} on the device, ${formatBytes(this.onHostBytes)} on the host }`
+  }
+
+  /** The plain values that JSON.stringify writes. */
+  toJSON(): object {
+    return { closed: this.closed, ...this.stats() }
+  }
+
   /**
    * Device memory on a stream, after others have spilled if it must be.
    * @internal
@@ -251,6 +263,8 @@ export class SpillableSet implements Disposable {
   }
 }
 
+showAsText(SpillableSet)
+
 /** A buffer that may be on the device or on the host. Made by `allocate` of a `SpillableSet`. */
 export class SpillableBuffer implements RecordPool, Disposable {
   /** the context of its device */
@@ -352,6 +366,19 @@ export class SpillableBuffer implements RecordPool, Disposable {
   /** `free()` at the end of a `using` block; nothing when already freed. */
   [Symbol.dispose](): void {
     if (!this.freed) this.free()
+  }
+
+  /** One line for people, such as `SpillableBuffer { 2 MiB on the host }`; console.log shows it. */
+  toString(): string {
+    if (this.freed) return 'SpillableBuffer { freed }'
+    const place = this.onDevice ? `on the device${this.inUse ? ', in use' : ''}` : 'on the host'
+    return `SpillableBuffer { ${formatBytes(this.byteLength)} ${place} }`
+  }
+
+  /** The plain values that JSON.stringify writes, without the contents. */
+  toJSON(): object {
+    const { byteLength, onDevice, inUse, freed } = this
+    return freed ? { freed } : { byteLength, onDevice, inUse, freed }
   }
 
   /**
@@ -489,6 +516,8 @@ export class SpillableBuffer implements RecordPool, Disposable {
     return new PoolError(`${call}: the use of the buffer has ended; call use(stream) again`)
   }
 }
+
+showAsText(SpillableBuffer)
 
 function workOf(stream: Stream): Work {
   const [slot, stamp] = stream.covering

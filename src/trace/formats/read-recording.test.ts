@@ -8,7 +8,7 @@ import { gzipSync } from 'node:zlib'
 import { FormatError } from '../../base/errors.js'
 import { readSnapshot } from '../pytorch/pytorch-snapshot.js'
 import { Action, BEFORE, framesOf, frameText, NEVER, type Trace } from '../trace.js'
-import { parseRecording, parseRecordings, readRecording, readRecordings } from './read-recording.js'
+import { parseRecording, parseRecordings, readPipedRecording, readRecording, readRecordings } from './read-recording.js'
 
 const folder = mkdtempSync(join(tmpdir(), 'cuda-mempool-formats-'))
 after(() => rmSync(folder, { recursive: true }))
@@ -262,6 +262,7 @@ describe('a recording', () => {
   test('has a path and known options', () => {
     assert.throws(() => readRecording(''), { name: 'TypeError', message: /path must name a recording/ })
     assert.throws(() => readRecording('x', { gpu: 1 } as never), { name: 'TypeError', message: /unknown option 'gpu'/ })
+    assert.throws(() => readPipedRecording({ gpu: 1 } as never), { name: 'TypeError', message: /unknown option 'gpu'/ })
     assert.throws(() => parseRecording('x' as never, 'x'), { name: 'TypeError', message: /bytes must be a Buffer/ })
   })
 })

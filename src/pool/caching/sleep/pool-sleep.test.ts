@@ -262,20 +262,22 @@ describe('a pool that sleeps', () => {
   })
 
   it('keeps the contents of a buffer whose address was freed while the last wake was copying', async () => {
-    const { device, pool } = open()
-    const freed = filled(pool, 4 * MiB, 1)
-    const { ptr } = freed
-    await pool.sleep()
-    await pool.wake({ wait: 'streams' })
-    freed.free()
-    const next = filled(pool, 4 * MiB, 2)
-    assert.equal(next.ptr, ptr)
-    await new Promise(setImmediate)
-    await pool.sleep()
-    await pool.wake()
-    assertFilled(next, 2)
-    pool.close()
-    assert.equal(device.freeBytes(), 64 * MiB)
+    for (let seed = 1; seed <= 10; seed++) {
+      const device = new TestDevice({ capacityBytes: 64 * MiB, progress: 'seeded', seed })
+      const pool = device.createPool({ backing: 'virtual' })
+      const freed = filled(pool, 4 * MiB, 1)
+      const { ptr } = freed
+      await pool.sleep()
+      await pool.wake({ wait: 'streams' })
+      freed.free()
+      const next = filled(pool, 4 * MiB, 2)
+      assert.equal(next.ptr, ptr)
+      await pool.sleep()
+      await pool.wake()
+      assertFilled(next, 2)
+      pool.close()
+      assert.equal(device.freeBytes(), 64 * MiB, `seed ${seed}`)
+    }
   })
 
   it('keeps blocks in views at their addresses', async () => {
