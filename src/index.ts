@@ -100,13 +100,7 @@ export { type FallbackPool, withFallback } from './pool/wrappers/fallback.js'
 export { type LimitedPool, limited } from './pool/wrappers/limited.js'
 export { type ProfiledOptions, type ProfiledPool, profiled } from './pool/wrappers/profiled.js'
 export { type OnFailure, type RetryingPool, retrying } from './pool/wrappers/retrying.js'
-export {
-  type SpillableBuffer,
-  type SpillableOptions,
-  type SpillableSet,
-  type SpillableStats,
-  spillable,
-  type UseOptions,
-} from './pool/wrappers/spillable.js'
+export { type SpillableOptions, type SpillableSet, type SpillableStats, spillable } from './pool/wrappers/spillable.js'
+export type { SpillableBuffer, UseOptions } from './pool/wrappers/spillable-buffer.js'
 export { type StatisticsPool, type StatisticsScope, statistics } from './pool/wrappers/statistics.js'
 export { type TaggedOptions, type TaggedPool, type TagStats, tagged } from './pool/wrappers/tagged.js'

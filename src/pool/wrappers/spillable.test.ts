@@ -7,7 +7,8 @@ import { Event } from '../../order/event.js'
 import type { Stream } from '../../order/stream.js'
 import type { HostPool } from '../host/host-pool.js'
 import { TestDevice } from '../pool.fixture.js'
-import { type SpillableBuffer, type SpillableOptions, spillable } from './spillable.js'
+import { type SpillableOptions, spillable } from './spillable.js'
+import type { SpillableBuffer } from './spillable-buffer.js'
 
 const SEED = Number(process.env['POOL_FUZZ_SEED'] ?? 1)
 const STEPS = Number(process.env['POOL_FUZZ_STEPS'] ?? 400)
@@ -17,6 +18,12 @@ function open({ limitBytes = 8 * MiB, hostBytes = 64 * MiB, poolBytes = 32 * MiB
   const pool = device.createPool({ backing: 'virtual', maxPoolBytes: poolBytes })
   const host = device.createHostPool({ maxPoolBytes: hostBytes, segmentBytes: 1 * MiB })
   return { device, pool, host, set: spillable(pool, { host, limitBytes }) }
+}
+
+function openOnTwoStreams() {
+  const { set, device } = open()
+  const [first, second] = [device.createStream(), device.createStream()]
+  return { set, driver: device.driver, first, second, buffer: set.allocate(2 * MiB, first) }
 }
 
 function fill(buffer: SpillableBuffer, value: number, stream?: Stream): void {
@@ -96,10 +103,7 @@ describe('spillable buffers', () => {
   })
 
   it('are spilled after work of all streams that used them', () => {
-    const { set, device } = open()
-    const { driver } = device
-    const [first, second] = [device.createStream(), device.createStream()]
-    const buffer = set.allocate(2 * MiB, first)
+    const { set, driver, first, second, buffer } = openOnTwoStreams()
     const ticket = driver.holdOperation(second.handle)
     fill(buffer, 5, second)
     buffer.spill(first)
@@ -112,10 +116,7 @@ describe('spillable buffers', () => {
   })
 
   it('come back after the copy to the host, on any stream', () => {
-    const { set, device } = open()
-    const { driver } = device
-    const [first, second] = [device.createStream(), device.createStream()]
-    const buffer = set.allocate(2 * MiB, first)
+    const { set, driver, first, second, buffer } = openOnTwoStreams()
     fill(buffer, 5, first)
     const ticket = driver.holdOperation(second.handle)
     buffer.spill(second)
@@ -127,10 +128,7 @@ describe('spillable buffers', () => {
   })
 
   it('come back before work of any stream that uses them', () => {
-    const { set, device } = open()
-    const { driver } = device
-    const [first, second] = [device.createStream(), device.createStream()]
-    const buffer = set.allocate(2 * MiB, first)
+    const { set, driver, first, second, buffer } = openOnTwoStreams()
     fill(buffer, 5, first)
     buffer.spill(first)
     const other = set.allocate(2 * MiB, first) // changes the bytes in the memory

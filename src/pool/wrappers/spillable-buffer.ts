@@ -1,0 +1,305 @@
+// A buffer that may be on the device or on the host. Its copies are work of the stream that needs the room or the
+// contents, so the host waits for nothing. The buffer has an address only within `use`.
+
+import { describe, formatBytes } from '../../base/bytes.js'
+import { PoolError } from '../../base/errors.js'
+import { checkOptionNames } from '../../base/option-names.js'
+import { showAsText } from '../../base/readable.js'
+import type { Context } from '../../driver/context.js'
+import { checkIsStream, type Stream } from '../../order/stream.js'
+import { DeviceBuffer } from '../buffer.js'
+import type { HostBuffer } from '../host/host-buffer.js'
+import type { Pool } from '../pool.js'
+import { RecordAllocation, type RecordPool } from '../record-allocation.js'
+
+/** How `use` will treat the buffer. */
+export interface UseOptions {
+  /** false: the work only reads, so that the copy on the host stays right and the next spill copies nothing (true) */
+  readonly writes?: boolean
+}
+
+/** Work on a stream, up to a stamp of its clock. */
+interface Work {
+  readonly slot: number
+  readonly stamp: number
+}
+
+/** The set that a spillable buffer belongs to, as the buffer sees it. */
+export interface SpillingPlace {
+  /** the pool that the device memory comes from */
+  readonly pool: Pool
+  /** Device memory on a stream; other buffers spill for it if they must. Throws like `pool.allocate`. */
+  take(bytes: number, stream: Stream): DeviceBuffer
+  /** Host memory, perhaps that of copies of buffers on the device; null if there is none. */
+  takeHost(bytes: number): HostBuffer | null
+  /** A buffer is on the device from now on, or was used there. */
+  enter(buffer: SpillableBuffer, returnedBytes?: number): void
+  /** A buffer has left the device. */
+  leave(buffer: SpillableBuffer, copiedBytes: number): void
+  /** A buffer was freed. */
+  forget(buffer: SpillableBuffer): void
+}
+
+/** A buffer that may be on the device or on the host. Made by `allocate` of a `SpillableSet`. */
+export class SpillableBuffer implements RecordPool, Disposable {
+  /** the context of its device */
+  readonly context: Context
+  /** true after `free` */
+  freed = false
+  /** null while the buffer is on the host */
+  private memory: DeviceBuffer | null
+  /** kept after a return, since it may still be right */
+  private copy: HostBuffer | null = null
+  /** whether `copy` has the contents */
+  private isClean = false
+  /** the work after which the contents are in place: the allocation, or the copy of a return */
+  private ready: Work
+  /** the copy of the last spill */
+  private spilled: Work | null = null
+  /** work that used the buffer since it came to the device, by stream slot */
+  private readonly worked = new Map<number, number>()
+  /** open uses and their streams, by record */
+  private readonly uses = new Map<number, Stream>()
+  private lastUse = 0
+
+  /** Made by `allocate` of a `SpillableSet`. */
+  constructor(
+    private readonly set: SpillingPlace,
+    /** bytes that were asked for */
+    readonly byteLength: number,
+    memory: DeviceBuffer,
+  ) {
+    this.context = memory.context
+    this.memory = memory
+    this.ready = workOf(memory.stream)
+  }
+
+  /** Whether it has device memory now. */
+  get onDevice(): boolean {
+    return this.memory !== null
+  }
+
+  /** Whether a use is open, which keeps it on the device. */
+  get inUse(): boolean {
+    return this.uses.size > 0
+  }
+
+  /**
+   * The buffer for work on `stream`, until it is disposed or freed; that ends the use and keeps the memory. If it was
+   * on the host, work on `stream` copies it back, and others may spill. Throws like `pool.allocate`, and PoolError for
+   * a freed buffer, or a stream that is closed or captured; the buffer stays where it was then.
+   */
+  use(stream: Stream = this.set.pool.defaultStream, options: UseOptions = {}): DeviceBuffer {
+    this.checkLive('use')
+    checkIsStream('use', stream)
+    checkOptionNames('use', options, ['writes'])
+    const { writes = true } = options
+    if (typeof writes !== 'boolean') throw new TypeError(`use: writes must be true or false, not ${describe(writes)}`)
+    if (stream.context !== this.context) {
+      throw new PoolError('use: the stream belongs to another device; use one of the pool’s device')
+    }
+    stream.checkOpen('use')
+    if (this.memory === null) this.bringBack(stream)
+    else {
+      orderAfter(stream, this.ready)
+      this.set.enter(this)
+    }
+    if (writes) this.isClean = false
+    const record = ++this.lastUse
+    this.uses.set(record, stream)
+    return new DeviceBuffer(new RecordAllocation(this, record, stream), 0)
+  }
+
+  /**
+   * Moves the buffer to the host now, by work on `stream`. Returns false if the host has no room, or it is there
+   * already. Throws PoolError while it is in use.
+   */
+  spill(stream: Stream = this.set.pool.defaultStream): boolean {
+    this.checkLive('spill')
+    checkIsStream('spill', stream)
+    stream.checkOpen('spill')
+    if (this.inUse) throw new PoolError('spill: the buffer is in use; dispose what use() returned first')
+    return this.memory !== null && this.trySpill(stream)
+  }
+
+  /** Gives all memory back, in the order of the streams. Throws PoolError while it is in use, and when freed before. */
+  free(): void {
+    this.checkLive('free')
+    if (this.inUse) throw new PoolError('free: the buffer is in use; dispose what use() returned first')
+    const { memory } = this
+    if (memory !== null) {
+      const stream = memory.stream.isOpen ? memory.stream : this.set.pool.defaultStream
+      this.orderAfterAll(stream)
+      memory.free(stream === memory.stream ? undefined : stream)
+    }
+    this.freed = true
+    this.memory = null
+    this.set.forget(this)
+    this.forgetCopy()
+  }
+
+  /** `free()` at the end of a `using` block; nothing when already freed. */
+  [Symbol.dispose](): void {
+    if (!this.freed) this.free()
+  }
+
+  /** One line for people, such as `SpillableBuffer { 2 MiB on the host }`; console.log shows it. */
+  toString(): string {
+    if (this.freed) return 'SpillableBuffer { freed }'
+    const place = this.onDevice ? `on the device${this.inUse ? ', in use' : ''}` : 'on the host'
+    return `SpillableBuffer { ${formatBytes(this.byteLength)} ${place} }`
+  }
+
+  /** The plain values that JSON.stringify writes, without the contents. */
+  toJSON(): object {
+    const { byteLength, onDevice, inUse, freed } = this
+    return freed ? { freed } : { byteLength, onDevice, inUse, freed }
+  }
+
+  /**
+   * Moves the buffer to the host; false if there is no room.
+   * @internal
+   */
+  trySpill(stream: Stream): boolean {
+    const memory = this.memory!
+    const isKnown = this.copy !== null
+    if (this.copy?.freed === true) this.copy = null // its pool was closed
+    const copy = this.copy ?? this.set.takeHost(this.byteLength)
+    if (copy === null) return false
+    this.copy = copy
+    const copiedBytes = this.isClean ? 0 : this.byteLength
+    try {
+      this.orderAfterAll(stream)
+      if (!this.isClean) {
+        copy.recordUse(stream)
+        const driver = this.context.activate()
+        const { ptr } = memory
+        stream.submit('spill', handle => driver.cuMemcpyDtoHAsync(copy.bytes, ptr, handle))
+        this.spilled = workOf(stream)
+      }
+      memory.free(stream === memory.stream ? undefined : stream)
+    } catch (error) {
+      // The contents are still on the device, unless the free was done before it failed.
+      if (!memory.freed) {
+        if (!isKnown) this.forgetCopy()
+        throw error
+      }
+    }
+    this.isClean = true
+    this.memory = null
+    this.worked.clear()
+    this.set.leave(this, copiedBytes)
+    return true
+  }
+
+  /**
+   * Of a buffer on the device: gives up its copy, if that has the contents as `isClean` says. False for none.
+   * @internal
+   */
+  dropCopy(isClean: boolean): boolean {
+    if (this.copy === null || this.isClean !== isClean) return false
+    this.forgetCopy()
+    return true
+  }
+
+  /**
+   * Ends a use.
+   * @internal
+   */
+  release(buffer: DeviceBuffer, stream?: Stream): void {
+    const { record } = buffer
+    const user = this.uses.get(record)
+    if (user === undefined) throw this.endedUse('free')
+    this.noteWork(user)
+    if (stream !== undefined) this.noteWork(stream)
+    this.uses.delete(record)
+  }
+
+  /** @internal */
+  addressOf(record: number, _tag: number, call: string): number {
+    if (!this.uses.has(record)) throw this.endedUse(call)
+    return this.memory!.rangeOf(call, 0, 0)
+  }
+
+  /** @internal */
+  requestedBytesOf(record: number, _tag: number, call: string): number {
+    if (!this.uses.has(record)) throw this.endedUse(call)
+    return this.byteLength
+  }
+
+  /** @internal */
+  isLive(record: number): boolean {
+    return this.uses.has(record)
+  }
+
+  /** @internal */
+  recordUse(record: number, _tag: number, stream: Stream): void {
+    if (!this.uses.has(record)) throw this.endedUse('recordUse')
+    if (stream.context !== this.context) {
+      throw new PoolError('recordUse: the stream belongs to another device; use the buffer on one of its own')
+    }
+    this.memory!.recordUse(stream)
+    this.noteWork(stream)
+  }
+
+  /** @internal */
+  reachableFrom(context: Context): boolean {
+    return this.memory?.reachableFrom(context) === true
+  }
+
+  private bringBack(stream: Stream): void {
+    const copy = this.copy!
+    if (copy.freed) throw new PoolError('use: the host pool that has the contents was closed; close it last')
+    const memory = this.set.take(this.byteLength, stream)
+    try {
+      if (this.spilled !== null) orderAfter(stream, this.spilled)
+      copy.recordUse(stream)
+      const driver = this.context.activate()
+      const { ptr } = memory
+      stream.submit('use', handle => driver.cuMemcpyHtoDAsync(ptr, copy.bytes, handle))
+    } catch (error) {
+      memory.free()
+      throw error
+    }
+    this.memory = memory
+    this.ready = workOf(stream)
+    this.set.enter(this, this.byteLength)
+  }
+
+  private noteWork(stream: Stream): void {
+    const [slot, stamp] = stream.covering
+    this.worked.set(slot, Math.max(stamp, this.worked.get(slot) ?? 0))
+  }
+
+  /** Work on `stream` from now on comes after all uses of the device memory. */
+  private orderAfterAll(stream: Stream): void {
+    orderAfter(stream, this.ready)
+    for (const [slot, stamp] of this.worked) orderAfter(stream, { slot, stamp })
+  }
+
+  private forgetCopy(): void {
+    if (this.copy?.freed === false) this.copy.free()
+    this.copy = null
+    this.isClean = false
+  }
+
+  private checkLive(call: string): void {
+    if (this.freed) throw new PoolError(`${call}: the buffer was already freed; keep no reference to it after free()`)
+  }
+
+  private endedUse(call: string): PoolError {
+    return new PoolError(`${call}: the use of the buffer has ended; call use(stream) again`)
+  }
+}
+
+showAsText(SpillableBuffer)
+
+function workOf(stream: Stream): Work {
+  const [slot, stamp] = stream.covering
+  return { slot, stamp }
+}
+
+function orderAfter(stream: Stream, { slot, stamp }: Work): void {
+  const { clocks } = stream
+  if (slot !== stream.slot && clocks.completed[slot] < stamp) clocks.order(stream.slot, slot, stamp, false)
+}
