@@ -83,7 +83,7 @@ const rows = [await plain(), await loop('buffers that are written', true), await
 const [copies, ...loops] = rows
 const machine = machineOf(device)
 console.log(headline(machine, "its times are no GPU's"))
-console.log(`${COUNT} buffers of ${BUFFER_BYTES / MiB} MiB, of which ${COUNT / SHARE} fit; ${ROUNDS} rounds`)
+console.log(`${COUNT} buffers of ${BUFFER_BYTES / MiB} MiB; the device has room for ${COUNT / SHARE}; ${ROUNDS} rounds`)
 console.table(rows)
 const shares = loops.map(({ name, gigabytesPerSecond }) => ({
   name,

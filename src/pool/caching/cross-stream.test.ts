@@ -1,6 +1,6 @@
 // The steps of a miss that concern other streams, one by one: reuse of safe blocks, inserted waits of streams, and
-// waits of the host; also the limits of a deterministic pool. The file is
-// long because all steps and modes share one set-up.
+// waits of the host; also the limits of a deterministic pool. The file is long because all steps and modes share one
+// set-up.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
