@@ -20,7 +20,6 @@ import { checkIsStream, checkStreamOf, type Stream } from '../../order/stream.js
 import { type AccessLocation, checkUser, type PoolAccess, peerOf } from '../access.js'
 import { MOST_ALIGNMENT_BYTES, SMALL_RANGE } from '../backing/backing.js'
 import type { PoolSegment, SegmentObserver } from '../backing/segment-watch.js'
-import { VirtualBacking } from '../backing/virtual-backing.js'
 import { DeviceBuffer as ImportedDeviceBuffer } from '../buffer.js'
 import { publishOutOfMemory } from '../channels.js'
 import { ClosablePool, type CloseReport } from '../closable-pool.js'
@@ -28,7 +27,7 @@ import { groupLive, hasLabels, type LiveGroup, labelOf } from '../labels.js'
 import type { PoolStats } from '../pool.js'
 import { ReservedWatch } from '../reserved-watch.js'
 import type { SleepOptions, WakeOptions } from '../sleep/sleep-options.js'
-import { Sleeper } from '../sleep/sleeper.js'
+import type { Sleeper } from '../sleep/sleeper.js'
 import { AddressIndex } from './address-index.js'
 import { checkAlignment } from './alignment.js'
 import { type Block, type BlockOwner, markBefore, slackOf } from './block.js'
@@ -36,7 +35,7 @@ import { blockUnits } from './block-units.js'
 import { CentralHeap } from './central-heap.js'
 import { limitOf, type PoolConfig } from './options.js'
 import { noRoomToReserve, outOfMemory, type Shortage } from './shortage.js'
-import { PoolMemory } from './sleep/pool-memory.js'
+import { sleeperOf } from './sleep/pool-memory.js'
 import { type PoolSnapshot, snapshotOf } from './snapshot.js'
 import { classUnits, StreamCaches } from './stream-caches.js'
 
@@ -278,13 +277,7 @@ export class CachingPool extends ClosablePool implements BlockOwner {
    * except if the driver refuses to take memory back: the pool sleeps, and another `sleep` tries again.
    */
   async sleep(options: SleepOptions = {}): Promise<void> {
-    this.checkOpen('sleep')
-    this.sleeper ??= this.newSleeper('sleep')
-    try {
-      await this.sleeper.sleep(options)
-    } finally {
-      if (this.isAccepting) this.tellChanges(this.defaultStream)
-    }
+    await this.changeSleep('sleep', sleeper => sleeper.sleep(options))
   }
 
   /**
@@ -293,13 +286,7 @@ export class CachingPool extends ClosablePool implements BlockOwner {
    * CudaError. The pool sleeps on then, with all contents, and a later `wake` can succeed.
    */
   async wake(options: WakeOptions = {}): Promise<void> {
-    this.checkOpen('wake')
-    this.sleeper ??= this.newSleeper('wake')
-    try {
-      await this.sleeper.wake(options)
-    } finally {
-      if (this.isAccepting) this.tellChanges(this.defaultStream)
-    }
+    await this.changeSleep('wake', sleeper => sleeper.wake(options))
   }
 
   /** True from the call of `sleep` until `wake` has succeeded. */
@@ -821,36 +808,29 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     if (!this.asleep && this.clocks.captures.size === 0) this.isGuarded = false
   }
 
-  private newSleeper(call: string): Sleeper {
-    const { backing } = this.central
-    if (this.config.debug !== null) {
-      throw new PoolError(`${call}: a pool in debug mode looks at its memory at each free; make it without debug`)
-    }
-    if (!(backing instanceof VirtualBacking)) {
-      throw new PoolError(
-        `${call}: memory of backing '${backing.kind}' cannot be mapped again; make the pool with 'virtual'`,
-      )
-    }
-    const { clocks, records, caches, central } = this
-    const parts = {
+  private async changeSleep(call: string, change: (sleeper: Sleeper) => Promise<void>): Promise<void> {
+    this.checkOpen(call)
+    const { clocks, records, caches, central, config } = this
+    this.sleeper ??= sleeperOf(call, {
       clocks,
       records,
       caches,
       central,
-      get hostCopyBytes(): number {
-        return sleeper.hostCopyBytes
-      },
-      addressOfRecord: (record: number) => this.addressOfRecord(record),
-      checkOpen: (name: string) => this.checkOpen(name),
-      change: (name: string, work: () => void) => this.busily(name, work),
-      refuseUses: (refuses: boolean) => {
+      config,
+      addressOfRecord: record => this.addressOfRecord(record),
+      checkOpen: name => this.checkOpen(name),
+      change: (name, work) => this.busily(name, work),
+      refuseUses: refuses => {
         this.acceptedClocks = refuses ? null : clocks
         this.isGuarded = refuses || clocks.captures.size > 0
         central.arenas.asleep = refuses
       },
+    })
+    try {
+      await change(this.sleeper)
+    } finally {
+      if (this.isAccepting) this.tellChanges(this.defaultStream)
     }
-    const sleeper: Sleeper = new Sleeper(new PoolMemory(parts, backing))
-    return sleeper
   }
 
   private refuse(call: string, stream: Stream): never {

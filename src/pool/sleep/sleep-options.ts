@@ -44,7 +44,7 @@ export interface WakeOptions {
 }
 
 /** Throws TypeError or PoolError, naming the option. */
-export function checkSleepOptions(options: SleepOptions, context: Context): Required<Pick<SleepOptions, 'keep'>> {
+export function checkSleepOptions(options: SleepOptions, context: Context): void {
   checkOptionNames('sleep', options, ['keep', 'into', 'unchanged', 'onProgress'])
   const { keep = 'host', into, unchanged = false, onProgress } = options
   if (keep !== 'host' && keep !== 'nothing') {
@@ -56,7 +56,6 @@ export function checkSleepOptions(options: SleepOptions, context: Context): Requ
     throw new TypeError(`sleep: keep 'nothing' makes no copies; leave out ${into === undefined ? 'unchanged' : 'into'}`)
   }
   if (into !== undefined) checkHostMemory(into, context)
-  return { keep }
 }
 
 /** Throws TypeError, naming the option. */

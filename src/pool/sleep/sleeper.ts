@@ -34,8 +34,8 @@ export interface SleepingMemory {
   readonly kind: string
   /** Throws PoolError in the name of `call` if the memory is closed, or cannot sleep now. */
   check(call: 'sleep' | 'wake'): void
-  /** Refuses uses from now on and tells the sleeper of frees; or ends that. */
-  guard(isAsleep: boolean): void
+  /** Refuses uses while the memory is asleep. Tells the sleeper of frees then, and while the host has copies. */
+  guard(isAsleep: boolean, hasCopies: boolean): void
   /** Work of other devices that may use the memory. */
   workOfPeers(): readonly Work[]
   /** Waits on the host for work of other devices that no stream here is known for. */
@@ -93,7 +93,7 @@ export class Sleeper {
   async sleep(options: SleepOptions): Promise<void> {
     const { memory } = this
     memory.check('sleep')
-    const { keep } = checkSleepOptions(options, memory.clocks.context)
+    checkSleepOptions(options, memory.clocks.context)
     if (this.phase === 'asleep' && memory.reservedBytes > 0) {
       memory.unmap() // the driver has refused it before
       return
@@ -104,8 +104,8 @@ export class Sleeper {
       await this.arriving.catch(() => {}) // an error shows in the streams that wait
       await this.untilIdle()
       this.checkOpen('sleep')
-      if (keep === 'host') await this.copyOut(options)
-      else this.copies.retain([])
+      if (options.keep === 'nothing') this.copies.retain([])
+      else await this.copyOut(options)
     } catch (error) {
       this.copies.retain([])
       this.enter('awake')
@@ -237,7 +237,7 @@ export class Sleeper {
   private enter(phase: Sleeper['phase']): void {
     this.phase = phase
     if (this.isLost) return
-    this.memory.guard(phase !== 'awake')
+    this.memory.guard(phase !== 'awake', this.copies.bytes > 0)
     if (!this.isChanging) this.dropFreed()
   }
 

@@ -7,10 +7,11 @@ import { type RecordTable, State } from '../../../heap/records.js'
 import { UNIT_BYTES } from '../../../heap/size-classes.js'
 import type { Clocks } from '../../../order/clocks.js'
 import { HOME_RANGE } from '../../backing/backing.js'
-import type { VirtualBacking } from '../../backing/virtual-backing.js'
+import { VirtualBacking } from '../../backing/virtual-backing.js'
 import type { Extent } from '../../sleep/host-copies.js'
-import type { MappedRange, SleepingMemory, Work } from '../../sleep/sleeper.js'
+import { type MappedRange, Sleeper, type SleepingMemory, type Work } from '../../sleep/sleeper.js'
 import type { CentralHeap } from '../central-heap.js'
+import type { PoolConfig } from '../options.js'
 import type { StreamCaches } from '../stream-caches.js'
 
 /** A version names a live block by this many generations of records, and by its record. */
@@ -23,6 +24,7 @@ export interface SleepingPool {
   readonly records: RecordTable
   readonly caches: StreamCaches
   readonly central: CentralHeap
+  readonly config: PoolConfig
   addressOfRecord(record: number): number
   /** Throws PoolError in the name of `call` for a closed pool. */
   checkOpen(call: string): void
@@ -30,11 +32,23 @@ export interface SleepingPool {
   refuseUses(refuses: boolean): void
   /** Runs a change of the heaps, which a timeout may cut short. */
   change(call: string, work: () => void): void
-  /** bytes that the host keeps of buffers that are awake */
-  readonly hostCopyBytes: number
 }
 
-export class PoolMemory implements SleepingMemory {
+/** Lets a pool sleep. Throws PoolError in the name of `call` if its options do not allow that. */
+export function sleeperOf(call: string, pool: SleepingPool): Sleeper {
+  const { backing } = pool.central
+  if (pool.config.debug !== null) {
+    throw new PoolError(`${call}: a pool in debug mode looks at its memory at each free; make it without debug`)
+  }
+  if (!(backing instanceof VirtualBacking)) {
+    throw new PoolError(
+      `${call}: memory of backing '${backing.kind}' cannot be mapped again; make the pool with 'virtual'`,
+    )
+  }
+  return new Sleeper(new PoolMemory(pool, backing))
+}
+
+class PoolMemory implements SleepingMemory {
   readonly kind = 'pool'
   readonly clocks: Clocks
 
@@ -56,9 +70,9 @@ export class PoolMemory implements SleepingMemory {
     }
   }
 
-  guard(isAsleep: boolean): void {
+  guard(isAsleep: boolean, hasCopies: boolean): void {
     this.pool.refuseUses(isAsleep)
-    if (isAsleep || this.pool.hostCopyBytes > 0) this.markLive()
+    if (isAsleep || hasCopies) this.markLive()
     else this.unmarkLive()
   }
 
