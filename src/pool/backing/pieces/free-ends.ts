@@ -13,9 +13,10 @@ import type { Piece } from './piece.js'
 export function findFreeEnds(pieces: readonly Piece[], heap: SegregatedFit, range: number, admission: Admission): void {
   const { records } = heap
   const { words } = records
-  for (const piece of pieces) {
-    piece.startFree = 0
-    piece.endFree = 0
+  // By index: as long as V8 has not compiled this, an iterator costs more than the body.
+  for (let at = 0; at < pieces.length; at++) {
+    pieces[at].startFree = 0
+    pieces[at].endFree = 0
   }
   let index = 0
   let runStart = -1

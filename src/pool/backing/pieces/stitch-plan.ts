@@ -9,6 +9,8 @@ const LONGEST = 4
 /** Microseconds to map a piece once more and to give access to it, measured on an H200. */
 const MAPPING_US = 28
 const MAPPING_US_PER_MIB = 0.035
+/** More than a pool has pieces. In a sort key the index of a piece follows its free units. */
+const INDICES = 2 ** 20
 
 /** Pieces in the order of their addresses in the view. The units of new memory that follow them, or 0. */
 export interface StitchPlan {
@@ -29,16 +31,14 @@ export function planStitch(pieces: readonly Piece[], units: number, mostNewUnits
 }
 
 class Search {
-  // In the order of their addresses. A whole free piece is an end and a start, too.
-  private readonly ends: Piece[] = []
-  private readonly starts: Piece[] = []
+  // From the least free on. A whole free piece is an end and a start, too.
+  private readonly ends: readonly Piece[]
+  private readonly starts: readonly Piece[]
   /** from the largest on */
   private readonly whole: readonly Piece[]
   // The longest ends and starts that are no whole pieces, from the longest on.
-  private readonly longestEnds: Piece[] = []
-  private readonly longestStarts: Piece[] = []
-  private mostEnd = 0
-  private mostStart = 0
+  private readonly longestEnds: readonly Piece[]
+  private readonly longestStarts: readonly Piece[]
   private best: readonly Piece[] | null = null
   private bestUs = Infinity
   private bestLeft = Infinity
@@ -47,32 +47,34 @@ class Search {
     pieces: readonly Piece[],
     private readonly units: number,
   ) {
-    const { ends, starts, longestEnds, longestStarts } = this
-    const whole: Piece[] = []
-    for (const piece of pieces) {
-      const { startFree, endFree } = piece
-      if (endFree > 0) ends.push(piece)
-      if (startFree > 0) starts.push(piece)
-      this.mostEnd = Math.max(this.mostEnd, endFree)
-      this.mostStart = Math.max(this.mostStart, startFree)
-      if (piece.isFree) whole.push(piece)
-      else {
-        if (endFree > 0) keepLongest(longestEnds, piece, freeEnd)
-        if (startFree > 0) keepLongest(longestStarts, piece, freeStart)
-      }
+    const { length } = pieces
+    const endKeys = new Float64Array(length)
+    const startKeys = new Float64Array(length)
+    let ends = 0
+    let starts = 0
+    // A plan is made too seldom to be compiled well, and a pool has hundreds of pieces. So the loop calls nothing.
+    for (let index = 0; index < length; index++) {
+      const { startFree, endFree } = pieces[index]
+      if (endFree > 0) endKeys[ends++] = endFree * INDICES + index
+      if (startFree > 0) startKeys[starts++] = startFree * INDICES + index
     }
-    this.whole = sorted(whole, freeStart).reverse()
+    this.ends = inOrder(pieces, endKeys.subarray(0, ends))
+    this.starts = inOrder(pieces, startKeys.subarray(0, starts))
+    this.whole = this.starts.filter(isFree).reverse()
+    this.longestEnds = longestOf(this.ends)
+    this.longestStarts = longestOf(this.starts)
   }
 
   /** An end and a start that together suffice. */
   pair(): readonly Piece[] | null {
-    const { ends, units, mostEnd, mostStart } = this
-    if (mostEnd + mostStart < units) return null
-    const starts = sorted(this.starts, freeStart)
-    for (const end of ends) {
+    const { ends, starts, units } = this
+    if (ends.length === 0 || starts.length === 0) return null
+    const mostStart = starts[starts.length - 1].startFree
+    for (let index = ends.length - 1; index >= 0; index--) {
+      const end = ends[index]
       const missing = units - end.endFree
-      if (missing > mostStart) continue
-      let at = firstOf(starts, missing)
+      if (missing > mostStart) break
+      let at = firstStart(starts, missing)
       if (starts[at] === end) at++
       if (at < starts.length) this.consider([end, starts[at]], starts[at].startFree - missing)
     }
@@ -115,13 +117,13 @@ class Search {
   private cover(joined: readonly Piece[], missing: number, end: Piece | null, start: Piece | null): void {
     const { ends, starts, whole } = this
     if (start === null && joined.length > 0) {
-      const last = shortest(starts, missing, joined, freeStart)
-      if (last !== null) this.consider([...joined, last], last.startFree - missing)
+      const last = firstOther(starts, firstStart(starts, missing), joined)
+      if (last !== undefined) this.consider([...joined, last], last.startFree - missing)
     }
     if (end === null) {
       const others = start === null ? joined : [...joined, start]
-      const first = others.length === 0 ? null : shortest(ends, missing, others, freeEnd)
-      if (first !== null) this.consider([first, ...others], first.endFree - missing)
+      const first = others.length === 0 ? undefined : firstOther(ends, firstEnd(ends, missing), others)
+      if (first !== undefined) this.consider([first, ...others], first.endFree - missing)
     }
     if (start === null || end === null) return
     const between = whole.findLast(piece => piece.units >= missing && !joined.includes(piece))
@@ -138,17 +140,27 @@ class Search {
   }
 }
 
-const freeStart = (piece: Piece): number => piece.startFree
-const freeEnd = (piece: Piece): number => piece.endFree
+const isFree = (piece: Piece): boolean => piece.isFree
 
-/** From the piece with the least on. Sorts numbers, which is several times as fast. */
-function sorted(pieces: readonly Piece[], freeOf: (piece: Piece) => number): Piece[] {
-  const keys = Float64Array.from(pieces, (piece, index) => freeOf(piece) * 2 ** 20 + index)
-  return Array.from(keys.sort(), key => pieces[key % 2 ** 20])
+/** The pieces whose indices are in the keys, in the order of the keys. Numbers sort several times as fast. */
+function inOrder(pieces: readonly Piece[], keys: Float64Array): Piece[] {
+  keys.sort()
+  const ordered: Piece[] = []
+  for (let at = 0; at < keys.length; at++) ordered.push(pieces[keys[at] % INDICES])
+  return ordered
 }
 
-/** The index of the first of sorted starts with at least `units`. */
-function firstOf(starts: readonly Piece[], units: number): number {
+/** The last pieces that are not whole, from the last on. */
+function longestOf(ordered: readonly Piece[]): Piece[] {
+  const longest: Piece[] = []
+  for (let at = ordered.length - 1; at >= 0 && longest.length < LONGEST; at--) {
+    if (!ordered[at].isFree) longest.push(ordered[at])
+  }
+  return longest
+}
+
+/** The index of the first start with at least `units`. */
+function firstStart(starts: readonly Piece[], units: number): number {
   let [low, high] = [0, starts.length]
   while (low < high) {
     const middle = (low + high) >> 1
@@ -158,30 +170,20 @@ function firstOf(starts: readonly Piece[], units: number): number {
   return low
 }
 
-/** The first of the shortest pieces of at least `units` that is none of `used`; null for none. */
-function shortest(
-  pieces: readonly Piece[],
-  units: number,
-  used: readonly Piece[],
-  freeOf: (piece: Piece) => number,
-): Piece | null {
-  let best: Piece | null = null
-  let bestUnits = Infinity
-  for (const piece of pieces) {
-    const free = freeOf(piece)
-    if (free < units || free >= bestUnits || used.includes(piece)) continue
-    best = piece
-    bestUnits = free
+/** The index of the first end with at least `units`. */
+function firstEnd(ends: readonly Piece[], units: number): number {
+  let [low, high] = [0, ends.length]
+  while (low < high) {
+    const middle = (low + high) >> 1
+    if (ends[middle].endFree >= units) high = middle
+    else low = middle + 1
   }
-  return best
+  return low
 }
 
-/** Adds a piece to the longest ones, if it is one. */
-function keepLongest(longest: Piece[], piece: Piece, freeOf: (piece: Piece) => number): void {
-  const free = freeOf(piece)
-  let at = longest.length
-  while (at > 0 && freeOf(longest[at - 1]) < free) at--
-  if (at === LONGEST) return
-  longest.splice(at, 0, piece)
-  if (longest.length > LONGEST) longest.length = LONGEST
+/** The first piece from an index on that is none of `used`. */
+function firstOther(ordered: readonly Piece[], from: number, used: readonly Piece[]): Piece | undefined {
+  let at = from
+  while (at < ordered.length && used.includes(ordered[at])) at++
+  return ordered[at]
 }
