@@ -33,6 +33,8 @@ export interface Heaps {
   readonly large: SegregatedFit
   /** whether other threads can change them while the driver is called */
   readonly isShared: boolean
+  /** how many blocks were given back to the large heap since the pool was made */
+  readonly largeFrees: number
   /** Where the last uses of mapped memory are noted, of `granules` in the range with that number. */
   mappedUses(granules: number, granuleUnits: number): MappedUses
 }

@@ -88,7 +88,7 @@ export class VirtualBacking implements Backing {
     this.granuleUnits = this.stepBytes / UNIT_BYTES
     const deviceBytes = driver.cuDeviceTotalMem(context.device)
     this.limitBytes = mostReservedBytes(limits, this.stepBytes, deviceBytes)
-    this.bound = new GrowthBound(() => (deterministic ? 0 : driver.clockSeconds))
+    this.bound = new GrowthBound(heaps, () => (deterministic ? 0 : driver.clockSeconds))
     const granules = granulesOfRange(deviceBytes, this.stepBytes)
     const units = granules * this.granuleUnits
     this.uses = heaps.mappedUses(granules, this.granuleUnits)
@@ -132,7 +132,7 @@ export class VirtualBacking implements Backing {
 
   growthBound(usedBytes: number): number {
     this.bound.noteUse(usedBytes)
-    return this.bound.mostBytes(this.home.pieces.length)
+    return this.bound.mostBytes(this.stitched)
   }
 
   takeInView(units: number, alignUnits: number, admission: Admission): number {
@@ -155,7 +155,6 @@ export class VirtualBacking implements Backing {
       const pieces = [...plan.pieces, ...created]
       const view = this.views.map(pieces)
       this.bases[FIRST_VIEW_RANGE + view.number] = view.base
-      this.bound.noteMappings(pieces.length)
       this.stitched++
       return this.join(view, taken, start, units)
     } catch (error) {
@@ -356,7 +355,7 @@ export class VirtualBacking implements Backing {
 
   /** A run that takes in more new memory than the request needs, since to grow seldom is cheaper. */
   private lengthened(run: FreeRun, newBytes: number): FreeRun {
-    const room = Math.min(newBytes, this.bound.mostBytes(this.home.pieces.length) - this.reservedBytes)
+    const room = Math.min(newBytes, this.bound.mostBytes(this.stitched) - this.reservedBytes)
     const wanted = Math.min(this.bound.leastGrowthBytes, room) - run.absentUnits * UNIT_BYTES
     const { records } = this.heap
     let last = run.record

@@ -36,8 +36,8 @@ export class FreeMemory implements Heaps {
   private readonly settled: Float64Array
   /** null for memory that is not mapped piece by piece */
   private uses: MappedUses | null = null
-  /** how many large blocks were given back since marks were placed */
-  private readonly unmarked: Int32Array
+  /** how many large blocks were given back, and how many when marks were placed last */
+  private readonly frees: Float64Array
 
   constructor(
     readonly records: RecordTable,
@@ -52,7 +52,7 @@ export class FreeMemory implements Heaps {
     this.large = new SegregatedFit(records, room)
     this.awaited = fixed?.region.float64(MOST_STREAMS) ?? new Float64Array(MOST_STREAMS)
     this.settled = fixed?.region.float64(MOST_STREAMS) ?? new Float64Array(MOST_STREAMS)
-    this.unmarked = fixed?.region.int32(1) ?? new Int32Array(1)
+    this.frees = fixed?.region.float64(2) ?? new Float64Array(2)
     if (fixed !== null && fixed.granules > 0) {
       this.uses = this.makeUses(fixed.granules, fixed.granuleUnits, fixed.region)
     }
@@ -89,7 +89,7 @@ export class FreeMemory implements Heaps {
     if (!settled) this.await(slot, stamp)
     const key = settled ? 0 : keyOfSlot(slot)
     this.giveBack(record, key, settled ? 0 : stamp)
-    if (heap === this.large) this.unmarked[0]++
+    if (heap === this.large) this.frees[0]++
     return heap
   }
 
@@ -162,13 +162,18 @@ export class FreeMemory implements Heaps {
     return classFloorUnits(largest)
   }
 
+  get largeFrees(): number {
+    return this.frees[0]
+  }
+
+  /** Large blocks that were given back since marks were placed. */
   get unmarkedFrees(): number {
-    return this.unmarked[0]
+    return this.frees[0] - this.frees[1]
   }
 
   /** Notes that marks are placed now. */
   noteMarks(): void {
-    this.unmarked[0] = 0
+    this.frees[1] = this.frees[0]
   }
 
   private makeUses(granules: number, granuleUnits: number, region: Region | null): MappedUses {

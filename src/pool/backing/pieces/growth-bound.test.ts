@@ -2,10 +2,11 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { GrowthBound } from './growth-bound.js'
 
-/** A bound with a clock that the test sets. */
+/** A bound with a clock and a number of frees that the test sets. */
 function boundAt() {
   const time = { seconds: 100 }
-  return { time, bound: new GrowthBound(() => time.seconds) }
+  const heaps = { largeFrees: 0 }
+  return { time, heaps, bound: new GrowthBound(heaps, () => time.seconds) }
 }
 
 test('new memory comes first up to 1.02 times the most that was in use', () => {
@@ -13,30 +14,28 @@ test('new memory comes first up to 1.02 times the most that was in use', () => {
   assert.equal(bound.mostBytes(0), 0)
   bound.noteUse(1000)
   bound.noteUse(400)
-  assert.equal(bound.mostBytes(10), 1020)
+  assert.equal(bound.mostBytes(0), 1020)
   bound.noteUse(2000)
-  assert.equal(bound.mostBytes(10), 2040)
+  assert.equal(bound.mostBytes(0), 2040)
 })
 
-test('the bound is wider while more was mapped than two times the pieces', () => {
+test('each stitched block raises the bound by a quarter of a per cent, up to 1.1', () => {
   const { bound } = boundAt()
   bound.noteUse(1000)
-  bound.noteMappings(12)
-  bound.noteMappings(8)
-  assert.equal(bound.mostBytes(10), 1020)
-  bound.noteMappings(1)
-  assert.equal(bound.mostBytes(10), 1050)
-  assert.equal(bound.mostBytes(11), 1020, 'more pieces allow more mappings')
+  assert.equal(bound.mostBytes(4), 1030)
+  assert.equal(bound.mostBytes(32), 1100)
+  assert.equal(bound.mostBytes(1000), 1100)
 })
 
-test('half a per cent of the time that passes may be spent on mappings of 28 µs', () => {
-  const { bound, time } = boundAt()
+test('80 large frees and 22 ms earn a stitched block each', () => {
+  const { bound, heaps, time } = boundAt()
   bound.noteUse(1000)
-  bound.noteMappings(20 + 179)
-  time.seconds += 1
-  assert.equal(bound.mostBytes(10), 1050)
-  time.seconds += 0.01 // 1.8 mappings more
-  assert.equal(bound.mostBytes(10), 1020)
+  heaps.largeFrees = 160
+  assert.equal(bound.mostBytes(6), 1030)
+  time.seconds += 0.022
+  assert.equal(Math.round(bound.mostBytes(7)), 1030)
+  heaps.largeFrees = 80_000
+  assert.equal(bound.mostBytes(7), 1020, 'what was earned and not spent does not lower the bound')
 })
 
 test('a pool grows by at least 1/128 of the most in use', () => {
