@@ -78,8 +78,21 @@ export class CrossStreamReuse {
 
   /** As `takeFree`, a part of adjacent blocks. */
   takeRun(heap: SegregatedFit, units: number, alignUnits: number): number {
+    if (!this.admitsOthers(heap)) return 0
     const run = findAdmittedRun(heap, units, alignUnits, this.admission)
     return run === null ? 0 : heap.takeRun(run, 1)
+  }
+
+  /**
+   * Whether a heap has free blocks of other streams that the stream of the last `look` may use. Without them free
+   * neighbours have merged.
+   */
+  private admitsOthers(heap: SegregatedFit): boolean {
+    const own = keyOfSlot(this.looked)
+    for (let key = 1; key < heap.keyLimit; key++) {
+      if (key !== own && heap.unitsByKey[key] > 0 && this.admission[key] > 0) return true
+    }
+    return false
   }
 
   /**

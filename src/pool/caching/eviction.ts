@@ -48,7 +48,7 @@ export class Eviction implements CacheEviction {
   /** Looks at the runs around larger blocks first, and takes the shortest run that is long enough. */
   takeRoom(slot: number, units: number, first: number, end: number): readonly number[] {
     const totals = this.caches.totalsOf(slot, first >= SMALL_CLASSES)
-    const many = this.cachesMany(slot, first, end)
+    const many = totals.cached > 0 && this.cachesMany(slot, first, end)
     totals.many = many
     if (!many) return NO_RECORDS
     const best = this.bestFor(units, totals.stacks, first, end)
