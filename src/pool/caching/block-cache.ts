@@ -34,7 +34,7 @@ export interface BlockCache {
    */
   takeAdmitted(slot: number, units: number, admission: Admission): number
   /** The same for one stream; missing where threads cache blocks. */
-  drain?(slot: number, first: number, end: number): number[]
+  drain?(slot: number, first: number, end: number): readonly number[]
   /** Takes out all cached blocks in the classes from `first` to before `end`; their records name the streams. */
   drainAll(first: number, end: number): number[]
 }

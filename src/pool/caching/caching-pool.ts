@@ -119,6 +119,8 @@ export class CachingPool extends ClosablePool implements BlockOwner {
   /** the option `maxPoolBytes`, or what it was set to since */
   private limit: number
   private lastWaiter: Promise<unknown> = Promise.resolve()
+  /** `changes` of the central heap when observers were told last */
+  private toldChanges = 0
   /** found set by another call: the one that set it was cut short */
   private isBusy = false
   /** null until the first sleep */
@@ -560,7 +562,7 @@ export class CachingPool extends ClosablePool implements BlockOwner {
   /** Takes a block back, to be used again after stamp `covering` of a stream; caches it if the stream is open. */
   private takeBack(block: Block, slot: number, covering: number, isOpen: boolean): void {
     const { record, tag } = block
-    this.caches.assign(block, slot)
+    if (block.slot !== slot) this.caches.assign(block, slot)
     const stamp = this.config.streamOrdered ? covering : 0
     const isShared = block.state === State.shared
     if (isShared && this.central.arenas.isCaptured(record)) this.central.arenas.freeLater(record, slot, stamp)
@@ -595,8 +597,9 @@ export class CachingPool extends ClosablePool implements BlockOwner {
   private takeMissed(units: number, alignUnits: number, bytes: number, stream: Stream): DeviceBuffer | null {
     this.cacheMisses++
     this.caches.noteMiss(stream.slot, units)
-    const record = this.central.allocate(units, alignUnits, stream.slot)
-    this.tellChanges(stream)
+    const { central } = this
+    const record = central.allocate(units, alignUnits, stream.slot)
+    if (central.changes !== this.toldChanges) this.tellChanges(stream)
     return this.handOutFound(record, bytes, stream)
   }
 
@@ -672,6 +675,7 @@ export class CachingPool extends ClosablePool implements BlockOwner {
   }
 
   private tellChanges(stream: Stream): void {
+    this.toldChanges = this.central.changes
     this.watch.lookAtWaits(this, this.central.insertedWaits, stream)
     this.watch.lookAtReserved(this, this.central.backing.reservedBytes)
   }

@@ -48,6 +48,8 @@ export class CentralHeap {
   readonly seen: Float64Array
   /** the memory of captures and their graphs */
   readonly arenas: GraphArenas
+  /** how often an allocation or a free may have changed the reserved bytes or the waits of streams */
+  changes = 0
   private readonly crossStream: CrossStreamReuse
   private readonly settling: Settling
   private readonly drain: CacheDrain
@@ -88,13 +90,18 @@ export class CentralHeap {
    */
   allocate(units: number, alignUnits: number, slot: number): number {
     const heap = this.memory.heapFor(units)
-    if (units >= VERY_LARGE_UNITS) this.drain.drainOf(slot, heap)
+    if (units >= VERY_LARGE_UNITS) this.drain.drainLargeOf(slot)
     const record = heap.allocate(units, alignUnits, keyOfSlot(slot))
     if (record !== 0) return this.handOut(record, slot)
+    return this.handOut(this.allocateSlowly({ heap, units, alignUnits, slot }), slot)
+  }
+
+  private allocateSlowly(miss: Miss): number {
     const { reservedBytes } = this.backing
-    const found = finish(this.slowPath.take({ heap, units, alignUnits, slot }))
+    this.changes++
+    const found = finish(this.slowPath.take(miss))
     if (this.backing.reservedBytes !== reservedBytes) this.limitLargeCaches()
-    return this.handOut(found, slot)
+    return found
   }
 
   /** As `allocate`, for a caller that does something else during waits for the GPU. */
@@ -127,7 +134,6 @@ export class CentralHeap {
     if (records.isSpent(record)) record = this.memory.rehouse(record)
     records.setKey(record, keyOfSlot(slot))
     records.setSizeClass(record, classOf(records.unitsOf(record)))
-    this.caches.meet(slot)
     this.caches.handOut(slot, record)
     return record
   }
@@ -140,8 +146,11 @@ export class CentralHeap {
     }
     this.caches.handBack(record)
     this.giveToHeap(record, slot, stamp)
-    const aboveThreshold = this.backing.reservedBytes > this.config.releaseThresholdBytes
+    const { releaseThresholdBytes } = this.config
+    // To read the reserved bytes costs an object, as they are no small integer to V8.
+    const aboveThreshold = releaseThresholdBytes !== Infinity && this.backing.reservedBytes > releaseThresholdBytes
     if (!this.wantsMarks && !aboveThreshold) return
+    this.changes++
     try {
       this.placeMarks()
       if (aboveThreshold) this.processDeferred()

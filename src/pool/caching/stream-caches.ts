@@ -54,6 +54,7 @@ const LARGE_CLASS = classOf(Limit.large)
 const FEW_STREAMS = 8
 
 const { clz32 } = Math
+const NO_RECORDS: readonly number[] = []
 
 /** The size of the block that lies under every stack: more than any block has, and than was ever live. */
 const BOTTOM_UNITS = MAX_UNITS
@@ -486,16 +487,20 @@ export class StreamCaches implements BlockCache {
   }
 
   /** Takes out what one stream caches in the classes from `first` to before `end`; returns the blocks. */
-  drain(slot: number, first = 0, end = CLASSES): number[] {
+  drain(slot: number, first = 0, end = CLASSES): readonly number[] {
+    if (slot >= this.slotLimit) return NO_RECORDS
+    const small = this.totals[slot * 2]
+    const large = this.totals[slot * 2 + 1]
+    const fromSmall = (first < LARGE_CLASS || !this.isSplit) && small.cached > 0
+    const fromLarge = end > LARGE_CLASS && this.isSplit && large.cached > 0
+    if (!fromSmall && !fromLarge) return NO_RECORDS
     const drained: number[] = []
-    if (slot >= this.slotLimit) return drained
-    if (first < LARGE_CLASS || !this.isSplit) this.drainTotals(this.totals[slot * 2], first, end, drained)
-    if (end > LARGE_CLASS && this.isSplit) this.drainTotals(this.totals[slot * 2 + 1], first, end, drained)
+    if (fromSmall) this.drainTotals(small, first, end, drained)
+    if (fromLarge) this.drainTotals(large, first, end, drained)
     return drained
   }
 
   private drainTotals(totals: StreamTotals, first: number, end: number, drained: number[]): void {
-    if (totals.cached === 0) return
     for (const stack of totals.stacks) {
       if (stack.top === this.bottom || stack.sizeClass < first || stack.sizeClass >= end) continue
       for (let block = this.pop(stack); block !== null; block = this.pop(stack)) {

@@ -47,12 +47,10 @@ export class CacheDrain {
     return drained.length
   }
 
-  /** Gives back every block of one heap that a stream caches; returns their number. */
-  drainOf(slot: number, heap: SegregatedFit): number {
-    const [first, end] = this.classesOf(heap)
-    const records = this.caches.drain?.(slot, first, end) ?? []
-    for (const record of records) this.giveBack(record, slot)
-    return records.length
+  /** Gives back every large block that a stream caches. */
+  drainLargeOf(slot: number): void {
+    const records = this.caches.drain?.(slot, SMALL_CLASSES, CLASSES)
+    if (records !== undefined) for (const record of records) this.giveBack(record, slot)
   }
 
   /** Whether some stream caches too many blocks of a heap to lose all of them to a single request. */
