@@ -178,6 +178,7 @@ constexpr u32 SLOTS = 128;        // the most superblocks of a class that serve 
 constexpr u32 STRIPES = 16;       // rows of counters, since additions to one cache line queue up
 constexpr u32 TRIES = 256;        // before an allocation gives up, or goes another way
 constexpr u32 PATIENCE = 16;      // busy slots that a thread passes before it takes a superblock for itself
+constexpr u32 LOOKS = 256;        // the most superblocks that a thread looks at before it takes the heap for full
 
 // Steps of 16 bytes to 64, then four an octave: 80, 96, 112, 128, 160, … 8192.
 __device__ __host__ constexpr u32 bytesOfClass(u32 sizeClass) {
@@ -448,7 +449,10 @@ private:
         if (grant.count != 0) break;
       }
       if (!mayRefill(sizeClass)) {
-        if (++passed > slotMask) break;  // the heap is full, and so is every slot
+        if (++passed <= slotMask) continue;
+        if (!hasRoom(sizeClass, tries)) break;
+        passed = 0;
+        __nanosleep(200);
         continue;
       }
       if (atomicCAS(cell, current, BUSY) != current) continue;
@@ -468,6 +472,24 @@ private:
     const i32 listed = load(&counts[sizeClass].value);
     const i32 left = load(&counts[CLASSES].value);
     return listed > 0 || left > 0;
+  }
+
+  // Whether a superblock has room for a class. While a thread holds it, it is in no set and no slot, and only its word
+  // tells. Of a large heap this looks at a part.
+  __device__ bool hasRoom(u32 sizeClass, u32 tries) {
+    const u32 total = load(&limit);
+    const u32 start = total <= LOOKS ? 0 : spread(tries) % (total - LOOKS);
+    // Up to here a superblock that says that it is idle may be part of a run.
+    u32 runEnd = start == 0 ? 0 : total;
+    for (u32 at = start; at < total && at - start < LOOKS; at++) {
+      const u64 word = load(&words()[at]);
+      if (stateOf(word) == RUN) runEnd = at + runLengthOf(word);
+      else if (stateOf(word) == SMALL) {
+        if (sizeClassOf(word) == sizeClass && freeBlocksOf(word) > 0) return true;
+        runEnd = at;
+      } else if (at >= runEnd) return true;
+    }
+    return false;
   }
 
   // Lowers the count of a superblock, whose state may have changed.

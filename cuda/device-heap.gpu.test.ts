@@ -169,6 +169,18 @@ describe('the heap of kernels on a GPU', () => {
     expectEmpty(stats())
   })
 
+  it('half of a small heap is for all threads that ask at once, again and again', () => {
+    const { reserved } = makeHeap(4 * 2 ** 20)
+    const half = 512 * reserved
+    for (let round = 0; round < 200; round++) {
+      run('heap_take', half, region, blocks, half, 64, 64, 0, 0)
+      run('heap_free', half, region, blocks, half, 1)
+    }
+    const found = stats()
+    assert.deepEqual([found.allocations, found.failures], [200 * half, 0])
+    expectEmpty(found)
+  })
+
   it('bad sizes and bad frees are counted, and change nothing', () => {
     const { superblocksAt } = makeHeap()
     run('heap_take', 1, region, blocks, 1, 0, 0, 0, 0)

@@ -17,6 +17,7 @@ export type DeviceRule =
   | 'look again before leaving'
   | 'look at the bit that a free clears'
   | 'lower the count of the idle'
+  | 'look at each superblock before giving up'
 
 export interface HeapSize {
   readonly superblocks: number
@@ -24,6 +25,10 @@ export interface HeapSize {
   readonly capacities: readonly number[]
   /** a power of two */
   readonly slots: number
+  /** busy slots that a thread passes before it takes a superblock for itself (2) */
+  readonly patience?: number
+  /** slots that a thread looks at before it gives up (three more than twice their number) */
+  readonly tries?: number
 }
 
 export interface Block {
@@ -62,8 +67,6 @@ const NONE = -1
 const RUN = -1
 /** stands for the index of a run's only block in the shadow */
 const WHOLE = 999
-/** busy slots that a thread passes before it takes a superblock for itself */
-const PATIENCE = 2
 const NOTHING: Grant = { superblock: 0, ticket: 0, count: 0 }
 
 const TAG = 2 ** 16
@@ -84,6 +87,8 @@ export class DeviceHeapModel {
   readonly cells: Cells
   /** the owner of each block, by superblock and index */
   private readonly owners = new Map<number, number>()
+  /** requests that were refused because the heap looked full, and not for the number of tries */
+  private refusedAsFull = 0
   private readonly mapCells: number
   private readonly setCells: number
   private readonly doubleFreesAt: number
@@ -118,6 +123,10 @@ export class DeviceHeapModel {
 
   get doubleFrees(): number {
     return this.cells.values[this.doubleFreesAt]
+  }
+
+  get requestsRefusedAsFull(): number {
+    return this.refusedAsFull
   }
 
   get liveBlocks(): number {
@@ -248,15 +257,15 @@ export class DeviceHeapModel {
   }
 
   private *obtain(thread: number, sizeClass: number, wanted: number): Steps<Grant> {
-    const { slots } = this.size
-    let patience = PATIENCE
+    const { slots, patience = 2, tries: most = 2 * slots + 3 } = this.size
+    let busy = 0
     let passed = 0
-    for (let tries = 0; tries <= 2 * slots + 2; tries++) {
+    for (let tries = 0; tries < most; tries++) {
       const slot = (thread + tries) % slots
       const cell = this.slotAt(sizeClass, slot)
       const current = yield* this.cells.load(cell)
       if (current === BUSY) {
-        if (--patience === 0 && (yield* this.mayRefill(sizeClass))) {
+        if (++busy === patience && (yield* this.mayRefill(sizeClass))) {
           const grant = yield* this.refill(sizeClass, NO_SLOT, wanted)
           if (grant.count > 0) return grant
         }
@@ -267,7 +276,12 @@ export class DeviceHeapModel {
         if (grant.count > 0) return grant
       }
       if (!(yield* this.mayRefill(sizeClass))) {
-        if (++passed >= slots) break
+        if (++passed < slots) continue
+        if (!(yield* this.hasRoom(sizeClass))) {
+          this.refusedAsFull++
+          break
+        }
+        passed = 0
         continue
       }
       if ((yield* this.cells.compareAndSwap(cell, current, BUSY)) !== current) continue
@@ -282,6 +296,16 @@ export class DeviceHeapModel {
   private *mayRefill(sizeClass: number): Steps<boolean> {
     if ((yield* this.cells.load(this.countsAt + sizeClass)) > 0) return true
     return (yield* this.cells.load(this.countsAt + this.size.capacities.length)) > 0
+  }
+
+  private *hasRoom(sizeClass: number): Steps<boolean> {
+    if (this.broken === 'look at each superblock before giving up') return false
+    for (let superblock = 0; superblock < this.size.superblocks; superblock++) {
+      const word = yield* this.cells.load(superblock)
+      if (stateOf(word) === State.Idle) return true
+      if (stateOf(word) === State.Small && classOf(word) === sizeClass && freeBlocksOf(word) > 0) return true
+    }
+    return false
   }
 
   private *reserve(superblock: number, sizeClass: number, wanted: number): Steps<Grant> {

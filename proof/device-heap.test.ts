@@ -12,6 +12,7 @@ import { type Exploration, explore, type ModelRun, sample } from './device-sched
 
 const SEED = Number(process.env['DEVICE_SEED'] ?? 1)
 const RUNS = Number(process.env['DEVICE_RUNS'] ?? 1000)
+const CROWDS = 100
 
 /** One action of a thread: it takes blocks of a class, or frees blocks of its own or of the beginning. */
 type Deed =
@@ -84,6 +85,11 @@ const PROGRAMS: Record<string, Program> = {
     threads: [[take(1)], ['free begun', take(1)]],
     preemptions: 3,
   },
+  'threads that hold what is not full, while others look': {
+    size: { superblocks: 2, capacities: [2], slots: 1 },
+    threads: [[take(1)], [take(2)], [take(1)]],
+    preemptions: 2,
+  },
   'a block freed twice': {
     size: { superblocks: 2, capacities: [3], slots: 1 },
     begun: 1,
@@ -120,43 +126,51 @@ function sequentially<Result>(steps: Steps<Result>): Result {
 /** So small that every schedule can be run, with any preemptions. */
 const SMALLEST: Record<string, Omit<Program, 'preemptions'>> = {
   'two threads take of what has room': {
-    size: { superblocks: 1, capacities: [3], slots: 1 },
+    size: { superblocks: 1, capacities: [3], slots: 1, tries: 1 },
     begun: 1,
     threads: [[take(1)], [take(1)]],
   },
   'two threads free': {
-    size: { superblocks: 1, capacities: [2], slots: 1 },
+    size: { superblocks: 1, capacities: [2], slots: 1, tries: 1 },
     begun: 2,
     threads: [['free begun'], ['free begun']],
   },
   'one takes while the last block is freed': {
-    size: { superblocks: 1, capacities: [2], slots: 1 },
+    size: { superblocks: 1, capacities: [2], slots: 1, tries: 1 },
     begun: 1,
     threads: [[take(1)], ['free begun']],
   },
   'one takes while a full superblock gets room': {
-    size: { superblocks: 1, capacities: [1], slots: 1 },
+    size: { superblocks: 1, capacities: [1], slots: 1, tries: 1 },
     begun: 1,
     threads: [[take(1)], ['free begun']],
   },
   'a block is freed twice while its superblock changes its class': {
-    size: { superblocks: 1, capacities: [2, 1], slots: 1 },
+    size: { superblocks: 1, capacities: [2, 1], slots: 1, tries: 1 },
     begun: 2,
     freed: 1,
     threads: [['free begun', take(1, 1)], ['free begun again']],
   },
   'a block is freed twice while its superblock is written over as a run': {
-    size: { superblocks: 1, capacities: [2], slots: 1 },
+    size: { superblocks: 1, capacities: [2], slots: 1, tries: 1 },
     begun: 1,
     threads: [['free begun', 'run'], ['free begun again']],
   },
 }
 
+/** Whether all blocks that a program ever asks for fit into the heap at once. */
+function fits({ size, begun = 0, threads }: Omit<Program, 'preemptions'>): boolean {
+  let asked = begun
+  for (const deed of threads.flat()) {
+    if (deed === 'run' || (typeof deed === 'object' && deed.ofClass !== 0)) return false
+    if (typeof deed === 'object') asked += deed.take
+  }
+  return asked <= size.superblocks * size.capacities[0]
+}
+
 /** A run of a program: checked when the threads have ended, and again when all remaining blocks are freed. */
-function runOf(
-  { size, begun = 0, freed = 0, threads }: Omit<Program, 'preemptions'>,
-  rule: DeviceRule | null = null,
-): ModelRun {
+function runOf(program: Omit<Program, 'preemptions'>, rule: DeviceRule | null = null): ModelRun {
+  const { size, begun = 0, freed = 0, threads } = program
   const heap = new DeviceHeapModel(size, rule)
   const first = begun === 0 ? [] : sequentially(heap.allocate(0, 0, begun))
   const held: Block[][] = threads.map(() => [])
@@ -205,6 +219,7 @@ function runOf(
     threads: threads.map(perform),
     check: () => {
       heap.check()
+      if (fits(program)) assert.equal(heap.requestsRefusedAsFull, 0, 'a heap with room was taken for full')
       const left = [...first, ...held.flat()]
       // A second free may have freed a block of another thread.
       const freedTwice = threads.some(deeds => deeds.includes('free begun again'))
@@ -236,6 +251,25 @@ function randomRun(seed: number, rule: DeviceRule | null = null): ModelRun {
     }),
   )
   return runOf({ size, begun: random.below(4), threads }, rule)
+}
+
+/** Many threads that ask at once for half of a heap with few slots, as warps do in a small one. */
+function crowdRun(rule: DeviceRule | null = null): ModelRun {
+  const size = { superblocks: 15, capacities: [8], slots: 1, patience: 16, tries: 258 }
+  const heap = new DeviceHeapModel(size, rule)
+  let taken = 0
+  function* perform(thread: number): Steps<void> {
+    const blocks = yield* heap.allocate(thread, 0, 1)
+    taken += blocks.length
+  }
+  const crowd = 60
+  return {
+    threads: Array.from({ length: crowd }, (_, thread) => perform(thread)),
+    check: () => {
+      heap.check()
+      assert.equal(taken, crowd, 'a heap that is half empty refused a request')
+    },
+  }
 }
 
 function bumpRun(sizes: readonly (readonly number[])[], grow: number | null, rule: BumpRule | null = null): ModelRun {
@@ -272,6 +306,12 @@ describe('the heap of kernels', () => {
     })
   }
 
+  it('a crowd gets half of a heap, under random schedules', t => {
+    const result = sample(() => crowdRun(), SEED, CROWDS)
+    t.diagnostic(`${result.runs} runs, ${result.steps} steps`)
+    expectFine(result)
+  })
+
   it(`random programs under random schedules (DEVICE_SEED=${SEED} DEVICE_RUNS=${RUNS})`, t => {
     const result = sample(seed => randomRun(seed), SEED, RUNS)
     t.diagnostic(`${result.runs} runs, ${result.steps} steps`)
@@ -292,6 +332,7 @@ describe('the heap of kernels with a broken rule', () => {
     'look again before leaving': 'two threads and one superblock',
     'look at the bit that a free clears': 'a block freed twice',
     'lower the count of the idle': 'two threads and one superblock',
+    'look at each superblock before giving up': 'threads that hold what is not full, while others look',
   }
   for (const [rule, name] of Object.entries(noticing) as [DeviceRule, string][]) {
     it(`${rule}: that it is not so is noticed in: ${name}`, t => {
@@ -301,6 +342,12 @@ describe('the heap of kernels with a broken rule', () => {
       t.diagnostic(`run ${runs}: ${failure.message.split('\n')[0]}`)
     })
   }
+
+  it('look at each superblock before giving up: that it is not so is noticed by a crowd', t => {
+    const { failure, runs } = sample(() => crowdRun('look at each superblock before giving up'), SEED, CROWDS)
+    assert.ok(failure !== null, `not noticed in ${runs} runs`)
+    t.diagnostic(`run ${runs}: ${failure.message.split('\n')[0]}`)
+  })
 })
 
 describe('the arena of kernels', () => {
