@@ -36,7 +36,7 @@ const WEIGHTS: Readonly<Record<Operation['do'] | 'hand over' | 'fork', number>> 
   fork: 8,
 }
 /** The same for programs on blocks in views. */
-const VIEW_WEIGHTS = { ...WEIGHTS, allocate: 220, free: 180, trim: 3, refuse: 12 }
+const VIEW_WEIGHTS = { ...WEIGHTS, allocate: 220, free: 180, trim: 1, refuse: 12 }
 type Verb = keyof typeof WEIGHTS
 
 const OF_CAPTURES: readonly Verb[] = ['capture', 'end capture', 'abort capture', 'launch', 'close graph', 'fork']
@@ -78,6 +78,7 @@ export class Generator extends Drawing<Operation, Verb> {
       verb => system.settings.captures || !OF_CAPTURES.includes(verb),
     )
     const { mostStreams } = system.settings
+    this.space()
     for (let count = Math.max(random.below(mostStreams), random.below(mostStreams)); count > 0; count--)
       this.planned.push(this.open())
   }
@@ -92,8 +93,9 @@ export class Generator extends Drawing<Operation, Verb> {
       case 'replace':
         return { do: verb, stream: this.stream(), by: ++this.named }
       case 'allocate': {
-        const { sizes, draw, mostHeld } = system.settings
-        if (system.held.size >= mostHeld) return this.free()
+        const { sizes, draw, mostHeld, spacers } = system.settings
+        if (this.lacksSpacers(spacers, system.held)) return this.space()
+        if (system.held.size >= mostHeld + spacers.length) return this.free()
         return {
           do: verb,
           buffer: ++this.named,
@@ -162,7 +164,7 @@ export class Generator extends Drawing<Operation, Verb> {
    */
   private handOver(): Operation {
     const { random, system } = this
-    const buffer = this.buffer()
+    const buffer = this.unwanted(system.held)
     const held = system.held.get(buffer)
     if (held === undefined) return this.draw('allocate')
     const first = [...system.streams].find(([, stream]) => stream === held.buffer.stream)?.[0] ?? 0
@@ -186,7 +188,7 @@ export class Generator extends Drawing<Operation, Verb> {
 
   /** Often a capture frees a buffer of its stream; a request of that size follows when the graph is gone. */
   private capture(): Operation {
-    const [buffer, stream] = [this.buffer(), this.stream()]
+    const [buffer, stream] = [this.unwanted(this.system.held), this.stream()]
     const begin = { do: 'capture', graph: ++this.named, stream, mode: this.one(MODES) } as const
     if (this.random.below(2) === 0) return begin
     this.planned.push(begin, { do: 'free', buffer, announce: true, byAddress: false })
@@ -202,12 +204,18 @@ export class Generator extends Drawing<Operation, Verb> {
     return { do: 'use', buffer, stream, write: false }
   }
 
-  /** With views, long-lived small blocks keep the free memory between them apart. */
+  private space(): Operation {
+    const { spacers } = this.system.settings
+    this.planSpacers(
+      spacers,
+      (buffer, bytes) => ({ do: 'allocate', buffer, pool: 0, stream: 0, bytes, alignment: 0, fill: true }),
+      buffer => ({ do: 'free', buffer, announce: true, byAddress: false }),
+    )
+    return { do: 'synchronise device' }
+  }
+
   private free(): Operation {
-    const { held, settings } = this.system
-    const [one, other] = [this.buffer(), settings.draw === drawLargeSize ? this.buffer() : 0]
-    const isLarger = (held.get(other)?.bytes ?? 0) > (held.get(one)?.bytes ?? 0)
-    return this.freeOf(isLarger ? other : one, () => this.stream())
+    return this.freeOf(this.unwanted(this.system.held), () => this.stream())
   }
 
   private pool(): number {

@@ -33,12 +33,12 @@ describe(`random programs checked against the exact order (PROOF_SEED=${SEED} PR
     assert.ok(ready > operations / 50 && recognised >= 0.98 * ready, `${recognised} of ${ready} recognised`)
   })
 
-  it(`${VIEW_PROGRAMS * OPERATIONS} operations on large blocks without a wrong grant, many of them in views`, t => {
+  it(`${VIEW_PROGRAMS * OPERATIONS} operations on large blocks without a wrong grant, most of them in views`, t => {
     const { failing, ...sums } = runCampaign('views', SEED, VIEW_PROGRAMS, OPERATIONS)
     assert.equal(failing, null, failing === null ? '' : describeFailure(failing, OPERATIONS))
     t.diagnostic(JSON.stringify(sums))
     const { operations, large, inViews } = sums
-    assert.ok(large > operations / 20 && inViews > large / 6, `${inViews} of ${large} blocks lay in views`)
+    assert.ok(large > operations / 20 && inViews > large / 2, `${inViews} of ${large} blocks lay in views`)
   })
 
   it('nor in a program that had one: a buffer of a closed stream, used where only the next stream in its slot had waited', () => {
@@ -69,10 +69,12 @@ describe(`random programs checked against the exact order (PROOF_SEED=${SEED} PR
 describe(`random programs on pools that threads share (PROOF_SEED=${SEED})`, () => {
   for (const kind of SHARED_KINDS) {
     it(`${kind}: ${SHARED_PROGRAMS * OPERATIONS} operations without a wrong grant, and nothing is left at the end`, t => {
-      const { failing, operations, takeovers } = runCampaign(kind, SEED, SHARED_PROGRAMS, OPERATIONS)
+      const { failing, operations, takeovers, large, inViews } = runCampaign(kind, SEED, SHARED_PROGRAMS, OPERATIONS)
       assert.equal(failing, null, failing === null ? '' : describeFailure(failing, OPERATIONS))
       t.diagnostic(`${takeovers} grants of memory that another stream used last`)
       assert.ok(takeovers > operations / 100, 'streams got memory of other ones')
+      const mustLieInViews = kind === 'shared-views'
+      assert.ok(!mustLieInViews || inViews > large / 2, `${inViews} of ${large} blocks lay in views`)
     })
   }
 })

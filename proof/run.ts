@@ -41,6 +41,7 @@ if (values.mutants) {
     if (sums.ready > 0) {
       console.log(`recognised without a driver call: ${((100 * sums.recognised) / sums.ready).toFixed(2)} %`)
     }
+    if (sums.inViews > 0) console.log(`large blocks in views: ${((100 * sums.inViews) / sums.large).toFixed(0)} %`)
     if (failing !== null) console.log(describeFailure(failing, count, rule))
     if ((failing !== null) !== (rule !== undefined)) process.exitCode = 1
   }

@@ -19,8 +19,16 @@ export interface Settings {
   /** the sizes of most requests; `draw` makes up the rest */
   readonly sizes: readonly number[]
   readonly draw: (random: Random) => number
+  /** sizes of blocks that keep the free memory of the first pool apart, and of the gaps between them; see drawing.ts */
+  readonly spacers: readonly Spacer[]
   /** the most mappings that a pool may have in views, so that views are unmapped; Infinity leaves it to the pool */
   readonly mostMappings: number
+}
+
+/** A block that stays, and the free memory behind it. */
+export interface Spacer {
+  readonly bytes: number
+  readonly gapBytes: number
 }
 
 export const CAPACITY_BYTES = 32 * MiB
@@ -38,6 +46,7 @@ export function drawSettings(random: Random): Settings {
     peer: random.below(6) === 0,
     sizes: Array.from({ length: one([1, 2, 4]) }, () => drawSize(random)),
     draw: drawSize,
+    spacers: [],
     mostMappings: Infinity,
     pools: Array.from({ length: one([1, 1, 2, 3]) }, () => ({
       maxPoolBytes: one([4, 8, 16]) * MiB,
@@ -55,6 +64,7 @@ export function drawSettings(random: Random): Settings {
 export function drawViewSettings(random: Random): Settings {
   const settings = drawSettings(random)
   const [pool] = settings.pools
+  const maxPoolBytes = (24 + 3 * random.below(3)) * MiB
   return {
     ...settings,
     mostStreams: Math.min(settings.mostStreams, 5),
@@ -63,16 +73,27 @@ export function drawViewSettings(random: Random): Settings {
     sizes: Array.from({ length: 20 }, () => drawLargeSize(random)),
     draw: drawLargeSize,
     mostMappings: random.below(3) > 0 ? Infinity : 12,
-    pools: [
-      { ...pool, maxPoolBytes: (20 + 4 * random.below(3)) * MiB, backing: 'virtual', sizeClasses: 'sixteenPerOctave' },
-    ],
+    pools: [{ ...pool, maxPoolBytes, backing: 'virtual', sizeClasses: 'sixteenPerOctave' }],
+    spacers: drawSpacers(random, maxPoolBytes),
   }
+}
+
+/** Blocks of which each lies in another piece, where most of a pool is taken; the gaps are as short as a piece. */
+export function drawSpacers(random: Random, poolBytes: number): Spacer[] {
+  const spacers: Spacer[] = []
+  const filledBytes = poolBytes * (0.8 + 0.1 * random.below(4))
+  for (let bytes = 0; bytes < filledBytes; ) {
+    const spacer = { bytes: random.logUniform(1 * MiB, 1.1 * MiB), gapBytes: random.logUniform(2.25 * MiB, 4 * MiB) }
+    spacers.push(spacer)
+    bytes += spacer.bytes + spacer.gapBytes
+  }
+  return spacers
 }
 
 /** The size of a block that is longer than a piece, or that lies in its way. */
 export function drawLargeSize(random: Random): number {
   if (random.below(10) === 0) return drawSize(random)
-  return random.below(2) === 0 ? random.logUniform(768 * KiB, 1.5 * MiB) : random.logUniform(2.5 * MiB, 8 * MiB)
+  return random.below(4) === 0 ? random.logUniform(768 * KiB, 1.5 * MiB) : random.logUniform(4 * MiB, 9 * MiB)
 }
 
 export function drawSize(random: Random): number {

@@ -38,7 +38,7 @@ const WEIGHTS: Readonly<Record<SharedOperation['do'] | 'hand over' | 'pass on', 
   'pass on': 8,
 }
 /** The same for programs on blocks in views. */
-const VIEW_WEIGHTS = { ...WEIGHTS, allocate: 150, free: 110, trim: 3, refuse: 10, die: 1.5, reclaim: 3 }
+const VIEW_WEIGHTS = { ...WEIGHTS, allocate: 150, free: 110, trim: 1, refuse: 10, die: 1.5, reclaim: 3 }
 type Verb = keyof typeof WEIGHTS
 
 const EVENTS = 6
@@ -76,6 +76,7 @@ export class SharedGenerator extends Drawing<SharedOperation, Verb> {
     super(random, system.common.draw === drawLargeSize ? VIEW_WEIGHTS : WEIGHTS, verb => verb !== 'reset' || isArena)
     this.sizes = Array.from({ length: 1 + random.below(3) }, () => this.size())
     this.mostHeld = system.common.draw === drawLargeSize ? 16 : this.one(MOST_HELD)
+    this.space()
     for (let count = random.below(MOST_THREADS - 1); count >= 0; count--) this.planned.push(this.draw('start'))
   }
 
@@ -98,7 +99,8 @@ export class SharedGenerator extends Drawing<SharedOperation, Verb> {
       case 'close':
         return { do: verb, thread, stream: this.key(system.threads.get(thread)!.views) }
       case 'allocate':
-        if (system.buffers.held.size >= this.mostHeld) return this.free()
+        if (this.lacksSpacers(system.common.spacers, system.buffers.held)) return this.space()
+        if (system.buffers.held.size >= this.mostHeld + system.common.spacers.length) return this.free()
         return this.allocate(
           thread,
           this.key(system.streams.open),
@@ -110,7 +112,7 @@ export class SharedGenerator extends Drawing<SharedOperation, Verb> {
       case 'announce':
         return { do: verb, buffer: this.key(system.buffers.held), stream: this.key(system.streams.open) }
       case 'transfer':
-        return { do: verb, buffer: this.key(system.buffers.held) }
+        return { do: verb, buffer: this.unwanted(system.buffers.held) }
       case 'adopt':
         return { do: verb, thread, buffers: this.underWay() }
       case 'record':
@@ -150,8 +152,17 @@ export class SharedGenerator extends Drawing<SharedOperation, Verb> {
     return { do: 'allocate', thread, buffer: ++this.named, stream, bytes, alignment, own: random.below(6) === 0 }
   }
 
+  private space(): SharedOperation {
+    this.planSpacers(
+      this.system.common.spacers,
+      (buffer, bytes) => ({ do: 'allocate', thread: 0, buffer, stream: 0, bytes, alignment: 0, own: false }),
+      buffer => ({ do: 'free', buffer, announce: true, byAddress: false }),
+    )
+    return { do: 'sweep' }
+  }
+
   private free(): SharedOperation {
-    return this.freeOf(this.key(this.system.buffers.held), () => this.key(this.system.streams.open))
+    return this.freeOf(this.unwanted(this.system.buffers.held), () => this.key(this.system.streams.open))
   }
 
   /**
@@ -159,7 +170,7 @@ export class SharedGenerator extends Drawing<SharedOperation, Verb> {
    */
   private handOver(): SharedOperation {
     const { random, system } = this
-    const buffer = this.key(system.buffers.held)
+    const buffer = this.unwanted(system.buffers.held)
     const held = system.buffers.held.get(buffer)
     if (held === undefined || held.thread === null) return this.draw('adopt')
     const [thread, event, other] = [held.thread.name, random.below(EVENTS), this.key(system.streams.open)]
@@ -178,7 +189,7 @@ export class SharedGenerator extends Drawing<SharedOperation, Verb> {
   /** A buffer goes to another thread, which uses and frees it; then both threads ask for that size. */
   private passOn(): SharedOperation {
     const { random, system } = this
-    const buffer = this.key(system.buffers.held)
+    const buffer = this.unwanted(system.buffers.held)
     const held = system.buffers.held.get(buffer)
     if (held === undefined || held.thread === null) return this.draw('adopt')
     const [from, to, stream] = [held.thread.name, this.key(system.threads), this.key(system.streams.open)]

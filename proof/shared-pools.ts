@@ -19,7 +19,7 @@ import { PoolServer } from '../src/pool/shared/pool-server.js'
 import { SharedPool } from '../src/pool/shared/shared-pool.js'
 import { type SharedPoolState, SharedState } from '../src/pool/shared/shared-state.js'
 import type { UnlockedDriver } from '../src/pool/shared/unlocked-driver.js'
-import { CAPACITY_BYTES, drawLargeSize, drawSize } from './settings.js'
+import { CAPACITY_BYTES, drawLargeSize, drawSize, drawSpacers, type Spacer } from './settings.js'
 
 export const SHARED_KINDS = ['shared-caching', 'shared-views', 'shared-block', 'shared-host', 'shared-arena'] as const
 
@@ -34,6 +34,7 @@ export interface Common {
   readonly mostAlignment: number
   /** draws the size of a request, which may be too large */
   readonly draw: (random: Random) => number
+  readonly spacers: readonly Spacer[]
   readonly server: PoolServer | null
   front(clocks: Clocks, defaultStream: Stream, creates: boolean): Front
 }
@@ -63,6 +64,7 @@ export function drawCommon(kind: SharedKind, random: Random, clocks: Clocks, kee
         mostBytes: (hasViews ? 8 : 3) * MiB,
         mostAlignment: 32 * KiB,
         draw: hasViews ? drawLargeSize : drawAnySize,
+        spacers: hasViews ? drawSpacers(random, options.maxPoolBytes) : [],
         ...kept(state, keeping, (...parts) => new SharedPool(...parts)),
       }
     }
@@ -77,6 +79,7 @@ export function drawCommon(kind: SharedKind, random: Random, clocks: Clocks, kee
       return {
         mostBytes: blockBytes,
         draw: drawAnySize,
+        spacers: [],
         mostAlignment: alignmentOf(state.slabs.blockBytes),
         ...kept(state, keeping, (front, stream, _, creates, meanwhile) => {
           return new SharedBlockPool(front, stream, state, creates, meanwhile)
@@ -89,6 +92,7 @@ export function drawCommon(kind: SharedKind, random: Random, clocks: Clocks, kee
       return {
         mostBytes: 512 * KiB,
         draw: drawAnySize,
+        spacers: [],
         mostAlignment: 32 * KiB,
         ...kept(state, keeping, (front, stream, _, creates, meanwhile) => {
           return new SharedHostPool(front, stream, state, creates, meanwhile)
@@ -101,6 +105,7 @@ export function drawCommon(kind: SharedKind, random: Random, clocks: Clocks, kee
       return {
         mostBytes: bytes >> 2,
         draw: drawAnySize,
+        spacers: [],
         mostAlignment: 32 * KiB,
         server: null,
         front: (front, stream, creates) => new SharedArenaPool(front, stream, state, creates, () => {}),
