@@ -88,6 +88,9 @@ const SEEDS: Readonly<Record<string, number>> = {
   'the biased locks are opened before a block is taken away': 208,
   'biased locks are opened after the lock is left': 29,
   'announced uses stay with what is given back late': 232,
+  'memory that was taken for a view looks free': 420,
+  'a repair forgets the blocks in views': 38,
+  'a repair takes the parts of a block for free memory': 38,
   'nothing is counted again after a takeover': 120,
   'heaps are not mended after a takeover': 120,
   'a block is live before it has an owner': 120,
@@ -133,6 +136,10 @@ const THREAD_CACHES = 'src/pool/shared/thread-caches.ts'
 const STATE = 'src/pool/shared/shared-state.ts'
 const SERVER = 'src/pool/shared/pool-server.ts'
 
+const BACKING = 'src/pool/backing/virtual-backing.ts'
+const PARTS = 'src/heap/lent-parts.ts'
+
+const JOINS = 'a thread dies anywhere beside a join in a view'
 const DIES = 'a thread dies anywhere, and all that it had goes back'
 const CUT = 'a program whose calls are cut short anywhere'
 const COMES = 'threads come and go, and each has its own answers'
@@ -458,6 +465,13 @@ export const MUTANTS: readonly Mutant[] = [
       'const isIts = phaseOf(held) === Phase.sent && workerOf(held) === thread',
       'const isIts = phaseOf(held) === Phase.sent || workerOf(held) !== thread',
     ],
+  ]),
+  ...inFile(BACKING, JOINS, [
+    ['memory that was taken for a view looks free', '    this.heap.records.claim(record)\n', ''],
+  ]),
+  ...inFile(PARTS, JOINS, [
+    ['a repair forgets the blocks in views', '  return [...blocks]\n', '  return []\n'],
+    ['a repair takes the parts of a block for free memory', 'if (!parts.has(record) && !isSlab)', 'if (!isSlab)'],
   ]),
   ...inFile(REMOTE_FREES, FREED, [
     [

@@ -13,4 +13,5 @@ export const SCENARIO_FILES = [
   'front',
   'pool-server',
   'pool',
+  'views',
 ].map(name => `proof/interleave/scenarios/${name}.ts`)

@@ -1,0 +1,88 @@
+import assert from 'node:assert/strict'
+import { describe, it } from 'node:test'
+import { MiB } from '../../base/bytes.js'
+import { State } from '../../heap/records.js'
+import { Event } from '../../order/event.js'
+import { TestDevice } from '../pool.fixture.js'
+
+/**
+ * A full pool with gaps of 3 MiB, each of which a first and a second stream have freed half of, with work pending. A
+ * third stream comes after both. From then on the heaps are
+ * repaired in the middle of each join, as after the death of a thread that had the lock.
+ */
+function fragmented() {
+  const device = new TestDevice()
+  const { driver } = device
+  let isFull = false
+  const repairs = device.duringGrowth(() => {
+    if (isFull) repair()
+  })
+  const { pool } = device.createSharedPool({ maxPoolBytes: 16 * MiB })
+  const state = pool['state']
+  const repair = () =>
+    state.locked(() => {
+      state.memory.rebuild()
+      state.caches.recount()
+    })
+  const [first, second, asking] = [device.createStream(), device.createStream(), device.createStream()]
+  const spacers = []
+  const gaps = []
+  for (let turn = 0; turn < 4; turn++) {
+    spacers.push(pool.allocate(MiB))
+    for (const stream of [first, second]) gaps.push(pool.allocate(1.5 * MiB, stream))
+  }
+  for (const stream of [first, second]) driver.holdOperation(stream.handle)
+  isFull = true
+  for (const gap of gaps) gap.fill(1)
+  for (const gap of gaps) gap.free()
+  for (const stream of [first, second]) {
+    const event = new Event(device.context)
+    event.record(stream)
+    asking.wait(event)
+    event.close()
+  }
+  /** The free blocks of the large heap, and what each one waits for. */
+  const free = () => {
+    const { large } = state.memory
+    const { records } = large
+    const blocks = []
+    for (let record = records.first; record < records.used; record++) {
+      if (records.state(record) !== State.free) continue
+      blocks.push([records.offsetOf(record), records.unitsOf(record), records.keyOf(record), records.stampOf(record)])
+    }
+    return blocks.sort(([a], [b]) => a - b)
+  }
+  return { driver, pool, asking, spacers, repairs, free }
+}
+
+describe('memory joined in a shared pool', () => {
+  it('is whole after a repair in the middle of the join', () => {
+    const { driver, pool, asking, spacers, repairs } = fragmented()
+    const [count, mappings] = [repairs(), driver.calls.get('cuMemMap')!]
+    const buffer = pool.allocate(5 * MiB, asking)
+    assert.ok(repairs() > count)
+    assert.equal(driver.calls.get('cuMemMap'), mappings + 3, 'three pieces are mapped once more')
+    pool.check()
+    assert.equal(pool.stats().liveBuffers, 5)
+    for (const each of [buffer, ...spacers]) each.free()
+    pool.check()
+  })
+
+  for (const call of ['cuMemMap', 'cuMemSetAccess'] as const) {
+    it(`keeps what each part waits for if ${call} is refused after a repair`, () => {
+      const { driver, pool, asking, repairs, free } = fragmented()
+      driver.failCall({ call, code: 999 })
+      assert.throws(() => pool.allocate(5 * MiB, asking), { name: 'CudaError' })
+      const before = free()
+      const keys = new Set(before.map(([, , key]) => key))
+      assert.ok(keys.size >= 2, `${keys.size} keys`)
+      const count = repairs()
+      driver.failCall({ call, code: 999 })
+      assert.throws(() => pool.allocate(5 * MiB, asking), { name: 'CudaError' })
+      assert.ok(repairs() > count)
+      assert.deepEqual(free(), before)
+      pool.check()
+      pool.allocate(5 * MiB, asking).free()
+    })
+  }
+})
