@@ -47,12 +47,12 @@ interface Traits {
 
 /** A pool with streams that use it. */
 class PoolUse implements Subject {
-  private held: AnyBuffer[] = []
+  protected held: AnyBuffer[] = []
   private readonly streams: Stream[] = []
 
   constructor(
-    private readonly device: Device | TestDevice,
-    private readonly pool: SomePool,
+    protected readonly device: Device | TestDevice,
+    protected readonly pool: SomePool,
     private readonly traits: Traits,
   ) {
     this.streams.push(device.defaultStream)
@@ -95,14 +95,14 @@ class PoolUse implements Subject {
     for (const stream of this.streams.slice(1)) stream.close()
   }
 
-  private take(bytes: number, stream: Stream, mayFail: boolean): void {
+  protected take(bytes: number, stream: Stream, mayFail: boolean): void {
     const buffer = mayFail ? this.pool.tryAllocate(bytes, stream) : this.pool.allocate(bytes, stream)
     if (buffer === null) return
     this.held.push(buffer)
     if ('fill' in buffer) buffer.fill(1)
   }
 
-  private free(buffer: AnyBuffer | undefined, stream: Stream | undefined): void {
+  protected free(buffer: AnyBuffer | undefined, stream: Stream | undefined): void {
     try {
       if (stream !== undefined && buffer !== undefined && 'stream' in buffer && !buffer.stream.closed) {
         this.order(buffer.stream, stream)
@@ -130,6 +130,34 @@ class PoolUse implements Subject {
 
   private dropFreed(): void {
     this.held = this.held.filter(buffer => !buffer.freed)
+  }
+}
+
+/**
+ * A pool of 16 MiB whose free memory lies in gaps of 3 MiB, so that larger requests need views of two pieces and more,
+ * and after a trim new pieces as well.
+ */
+class ViewUse extends PoolUse {
+  private steps = 0
+
+  override step(random: Random): void {
+    const kind = this.steps++ % 6
+    if (kind === 0) this.keepApart()
+    else if (kind < 3) this.take((5 + random.below(2)) * MiB, this.device.defaultStream, true)
+    else if (kind === 3) this.free(this.held.at(-1), undefined)
+    else if (kind === 4) this.pool.trimTo?.(random.below(2) * 8 * MiB)
+    else this.take(9 * MiB, this.device.defaultStream, true)
+  }
+
+  private keepApart(): void {
+    for (const buffer of [...this.held]) this.free(buffer, undefined)
+    const gaps: AnyBuffer[] = []
+    for (let count = 0; count < 4; count++) {
+      this.take(MiB, this.device.defaultStream, false)
+      this.take(3 * MiB, this.device.defaultStream, false)
+      gaps.push(this.held.at(-1)!)
+    }
+    for (const gap of gaps) this.free(gap, undefined)
   }
 }
 
@@ -281,6 +309,8 @@ const shared = (traits: Traits, open: (device: TestDevice) => SomePool) => (devi
 /** The subjects of one thread, on a whole device. */
 export const SUBJECTS: Readonly<Record<string, (device: Device) => Subject>> = {
   'caching pool': pooled(caching, device => device.createPool({ maxPoolBytes: LIMIT, backing: 'virtual' })),
+  'caching pool with views': device =>
+    new ViewUse(device, device.createPool({ maxPoolBytes: 16 * MiB, backing: 'virtual' }), caching),
   'caching pool of segments': pooled(caching, device =>
     device.createPool({ maxPoolBytes: LIMIT, backing: 'segments' }),
   ),
@@ -303,6 +333,8 @@ export const SUBJECTS: Readonly<Record<string, (device: Device) => Subject>> = {
 /** The subjects that threads share, with all threads and the pool server in this thread. */
 export const SHARED_SUBJECTS: Readonly<Record<string, (device: TestDevice) => Subject>> = {
   'shared caching pool': shared(caching, device => device.createSharedPool({ maxPoolBytes: LIMIT }).pool),
+  'shared caching pool with views': device =>
+    new ViewUse(device, device.createSharedPool({ maxPoolBytes: 16 * MiB }).pool, caching),
   'shared caching pool of segments': shared(
     caching,
     device => device.createSharedPool({ maxPoolBytes: LIMIT, backing: 'segments' }).pool,
