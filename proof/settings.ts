@@ -83,7 +83,7 @@ export function drawSpacers(random: Random, poolBytes: number): Spacer[] {
   const spacers: Spacer[] = []
   const filledBytes = poolBytes * (0.8 + 0.1 * random.below(4))
   for (let bytes = 0; bytes < filledBytes; ) {
-    const spacer = { bytes: random.logUniform(1 * MiB, 1.1 * MiB), gapBytes: random.logUniform(2.25 * MiB, 4 * MiB) }
+    const spacer = { bytes: random.logUniform(1 * MiB, 1.125 * MiB), gapBytes: random.logUniform(2.25 * MiB, 4 * MiB) }
     spacers.push(spacer)
     bytes += spacer.bytes + spacer.gapBytes
   }
