@@ -1,4 +1,4 @@
-// Shared pools in whose pool server free memory of several places is joined in a view while other threads die.
+// Shared pools whose server joins free memory of several places in a view, while other threads die.
 
 import { assert } from '../../../src/base/assert.js'
 import type { DeviceBuffer } from '../../../src/pool/buffer.js'
@@ -9,8 +9,8 @@ const KiB = 1024
 const MiB = 1024 * KiB
 
 /**
- * A full pool in which the free memory lies in gaps of 3 MiB, of which a request of 5 MiB needs two. A thread may die
- * while the pool server joins them for it, or while it has the lock beside a join for a second thread.
+ * A full pool with free memory in gaps of 3 MiB. A request of 5 MiB needs two of them. One thread dies: while the pool
+ * server joins gaps for it, or with the lock while the server joins gaps for the other thread.
  */
 function joining(): Cast {
   const made = servedPool(0, { maxPoolBytes: 16 * MiB })
