@@ -14,6 +14,8 @@ import type { MemorySource } from './allocator.js'
 /** The work of one session, and the first reason why it got no memory of the pool. */
 export interface Scope {
   readonly name: string
+  /** where the memory comes from, if not from the service's own pool */
+  readonly pool: Pool | HostPool | null
   failure: Error | null
 }
 
@@ -25,6 +27,9 @@ interface Block {
 
 /** ONNX Runtime's kernels for AVX-512 crash with less. */
 const CPU_ALIGNMENT = 64
+
+/** Of requests outside of scopes. */
+const UNNAMED: Scope = { name: '', pool: null, failure: null }
 
 export abstract class Blocks implements MemorySource {
   readonly scopes = new AsyncLocalStorage<Scope>()
@@ -43,7 +48,7 @@ export abstract class Blocks implements MemorySource {
     this.allocations++
     const size = Math.max(1, bytes)
     try {
-      return this.take(size, stream, scope?.name ?? '')
+      return this.take(size, stream, scope ?? UNNAMED)
     } catch (error) {
       this.failures++
       if (scope !== undefined) scope.failure ??= error as Error
@@ -68,8 +73,8 @@ export abstract class Blocks implements MemorySource {
   /** Ends the use of ONNX Runtime's streams, which their sessions destroy. */
   closeStreams(): void {}
 
-  /** Memory of the pool; throws. */
-  protected abstract take(bytes: number, stream: number | null, name: string): number
+  /** Memory of the scope's pool; throws. */
+  protected abstract take(bytes: number, stream: number | null, scope: Scope): number
 
   /** The answer when the pool has no memory. */
   protected abstract instead(bytes: number, name: string): number
@@ -84,8 +89,9 @@ export class HostBlocks extends Blocks {
     super()
   }
 
-  protected override take(bytes: number, _stream: number | null, name: string): number {
-    const buffer = this.pool.allocate(bytes + CPU_ALIGNMENT) // a simulated device's addresses are not the host's
+  protected override take(bytes: number, _stream: number | null, { name, pool }: Scope): number {
+    const from = (pool ?? this.pool) as HostPool
+    const buffer = from.allocate(bytes + CPU_ALIGNMENT) // a simulated device's addresses are not the host's
     const memory = buffer.bytes
     const ptr = this.alignedIn(memory)
     // `memory` is referenced here: after a close of the pool it stays readable for sessions.
@@ -126,9 +132,10 @@ export class DeviceBlocks extends Blocks {
     super()
   }
 
-  protected override take(bytes: number, handle: number | null, name: string): number {
-    if (handle !== null) return this.takeOn(handle, bytes, name)
-    const buffer = this.pool.allocate(bytes)
+  protected override take(bytes: number, handle: number | null, { name, pool }: Scope): number {
+    const from = (pool ?? this.pool) as Pool
+    if (handle !== null) return this.takeOn(from, handle, bytes, name)
+    const buffer = from.allocate(bytes)
     if (name !== '') buffer.label = name
     // Without a stream, nothing orders the work on this memory: the host waits, at loading and releasing of a session.
     if (this.byStream) this.pool.defaultStream.synchronize()
@@ -141,13 +148,18 @@ export class DeviceBlocks extends Blocks {
     return buffer.ptr
   }
 
-  private takeOn(handle: number, bytes: number, name: string): number {
-    const stream = this.adopted.get(handle) ?? deviceOf.get(this.pool.defaultStream.clocks)!.adoptStream(handle)
-    this.adopted.set(handle, stream)
-    const buffer = this.pool.allocate(bytes, stream)
+  private takeOn(pool: Pool, handle: number, bytes: number, name: string): number {
+    const stream = this.adopted.get(handle) ?? this.adopt(handle)
+    const buffer = pool.allocate(bytes, stream)
     if (name !== '') buffer.label = name
     this.held.set(buffer.ptr, { name, byteLength: bytes, free: () => buffer.free() })
     return buffer.ptr
+  }
+
+  private adopt(handle: number): Stream {
+    const stream = deviceOf.get(this.pool.defaultStream.clocks)!.adoptStream(handle)
+    this.adopted.set(handle, stream)
+    return stream
   }
 
   override closeStreams(): void {

@@ -4,6 +4,7 @@ export {
   type OnnxExecutionProvider,
   type OnnxRuntimeOptions,
   type OnnxRuntimeStats,
+  type OnnxScopeOptions,
   type OnnxSessionOptions,
   type ServedOnnxRuntime,
   serveOnnxRuntime,

@@ -52,6 +52,33 @@ describe('ONNX Runtime on CUDA', { skip: typeof installed === 'string' ? install
       await own.release()
     })
 
+    it(`sessions with a pool each sleep apart, and give the same results after the wake: ${way}`, async () => {
+      using device = openDevice()
+      using pool = device.createPool()
+      using first = device.createPool({ backing: 'virtual' })
+      using second = device.createPool({ backing: 'virtual' })
+      using served = serveOnnxRuntime(pool, { library, way })
+      const options = served.sessionOptions({ executionProviders: ['cuda'] })
+      const create = () => ort.InferenceSession.create(MODEL, options)
+      const a = await served.as('a', create, { pool: first })
+      const b = await served.as('b', create, { pool: second })
+      const run = async (session: typeof a) => (await served.as('run', () => session.run(feeds(9)))).y.data
+      const before = await run(a)
+      await first.sleep()
+      assert.equal(first.stats().reservedBytes, 0)
+      await assert.rejects(
+        served.as('a', () => a.run(feeds(9)), { pool: first }),
+        { name: 'PoolError', message: /^as: the pool sleeps; await pool\.wake\(\) first$/ },
+      )
+      assert.deepEqual(await run(b), before)
+      await first.wake()
+      assert.deepEqual(await run(a), before)
+      await first.sleep()
+      await a.release()
+      assert.equal(first.stats().liveBuffers, 0)
+      await b.release()
+    })
+
     it(`a limit that is reached is an OutOfMemoryError of the run, and the process goes on: ${way}`, async () => {
       using device = openDevice()
       using pool = device.createPool({ maxPoolBytes: 16 * MiB })

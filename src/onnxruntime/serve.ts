@@ -42,6 +42,15 @@ export interface OnnxSessionOptions {
   readonly extra?: Readonly<Record<string, unknown>>
 }
 
+/** Options of `as`. */
+export interface OnnxScopeOptions {
+  /**
+   * where the work's memory comes from; default the service's pool. A pool of its own for each session lets them sleep
+   * apart. It must be of the same kind, and of the same device
+   */
+  readonly pool?: Pool | HostPool
+}
+
 /** The memory that ONNX Runtime has taken from the pool. */
 export interface OnnxRuntimeStats {
   /** bytes that sessions hold now, as requested */
@@ -67,7 +76,7 @@ const served = new Set<string>()
  * Lets ONNX Runtime take the memory of its sessions from `pool`: a device's pool serves the CUDA provider, a host pool
  * the CPU's. Only sessions made with `sessionOptions` of the result use it, in this thread. Throws TypeError or
  * RangeError for a bad argument, NoLibraryError if the library or its CUDA provider is missing or below 1.23, and
- * PoolError for a closed pool or a memory that is served already.
+ * PoolError for a pool that is closed or sleeps, or a memory that is served already.
  */
 export function serveOnnxRuntime(pool: Pool | HostPool, options: OnnxRuntimeOptions): ServedOnnxRuntime {
   if (!(pool instanceof Pool || pool instanceof HostPool)) {
@@ -81,7 +90,7 @@ export function serveOnnxRuntime(pool: Pool | HostPool, options: OnnxRuntimeOpti
   if (way !== 'stream' && way !== 'external') {
     throw new RangeError(`serveOnnxRuntime: way must be 'stream' or 'external', not ${describe(way)}`)
   }
-  checkOpen('serveOnnxRuntime', pool)
+  checkReady('serveOnnxRuntime', pool)
   const host = pool instanceof HostPool
   if (!host && pool.context.driver.simulated) {
     throw new PoolError('serveOnnxRuntime: a simulated device has no memory for CUDA; serve its host pool')
@@ -132,7 +141,8 @@ export class ServedOnnxRuntime implements Disposable {
    * `executionMode: 'parallel'` and for providers without the pool's device, PoolError after `close`.
    */
   sessionOptions<T extends OnnxSessionOptions>(options?: T): T {
-    this.checkUsable('sessionOptions')
+    this.checkOpen('sessionOptions')
+    checkReady('sessionOptions', this.pool)
     if (options?.executionMode === 'parallel') {
       throw new RangeError(
         "sessionOptions: executionMode 'parallel' would hang, since its threads wait for this one; use 'sequential'",
@@ -147,12 +157,17 @@ export class ServedOnnxRuntime implements Disposable {
   /**
    * Runs `work`, such as `() => session.run(feeds)`. The memory it takes is named `name` in `live()` and in the pool's
    * own list. Rejects with OutOfMemoryError if the pool could not serve a request of it, and with the error of `work`
-   * as `cause` if that failed, too. Throws PoolError after `close`, and for a closed pool.
+   * as `cause` if that failed, too. Throws TypeError for a bad argument or a pool of another kind, and PoolError after
+   * `close`, for a pool that is closed or sleeps, and for a pool of another device.
    */
-  async as<T>(name: string, work: () => T | Promise<T>): Promise<T> {
+  async as<T>(name: string, work: () => T | Promise<T>, options: OnnxScopeOptions = {}): Promise<T> {
     if (typeof name !== 'string') throw new TypeError(`as: name must be a text, not ${describe(name)}`)
-    this.checkUsable('as')
-    const scope: Scope = { name, failure: null }
+    checkOptionNames('as', options, ['pool'])
+    const { pool = null } = options
+    this.checkOpen('as')
+    if (pool === null) checkReady('as', this.pool)
+    else this.checkServable(pool)
+    const scope: Scope = { name, pool, failure: null }
     let result: T
     try {
       result = await this.blocks.scopes.run(scope, work)
@@ -235,18 +250,29 @@ export class ServedOnnxRuntime implements Disposable {
     return providers.map((each, index) => (index === at ? { ...options, deviceId } : each))
   }
 
-  private checkUsable(call: string): void {
+  private checkServable(pool: Pool | HostPool): void {
+    const host = this.pool instanceof HostPool
+    if (!(pool instanceof (host ? HostPool : Pool))) {
+      throw new TypeError(`as: pool must be a ${host ? 'host pool' : "device's pool"}, not ${describe(pool)}`)
+    }
+    checkReady('as', pool)
+    if (!(pool instanceof HostPool) && !(this.pool instanceof HostPool) && pool.context !== this.pool.context) {
+      throw new PoolError('as: pool is of another device; make it from the device of the service')
+    }
+  }
+
+  private checkOpen(call: string): void {
     if (this.isClosed) throw new PoolError(`${call}: the service is closed; call serveOnnxRuntime again`)
-    checkOpen(call, this.pool)
   }
 }
 
 /** Sessions may call an allocator until the process ends. */
 const kept: OrtAllocator[] = []
 
-function checkOpen(call: string, pool: Pool | HostPool): void {
-  if ((pool as { closed?: boolean }).closed !== true) return
-  throw new PoolError(`${call}: the pool is closed; serve another pool`)
+function checkReady(call: string, pool: Pool | HostPool): void {
+  const { closed, asleep } = pool as { closed?: boolean; asleep?: boolean }
+  if (closed === true) throw new PoolError(`${call}: the pool is closed; serve another pool`)
+  if (asleep === true) throw new PoolError(`${call}: the pool sleeps; await pool.wake() first`)
 }
 
 /** Asks for the CUDA provider by a call that answers; others end the process without it. */
