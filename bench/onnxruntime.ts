@@ -1,7 +1,7 @@
 // ONNX Runtime on CUDA with its own arena and with a pool: time of a run and device memory, over batches whose sizes
-// vary. Each measurement is a process of its own, by turns. The first runs are listed apart: V8 has not compiled the pool
-// by then, and the pool grows. It needs onnxruntime-node with the CUDA provider; CUDA_MEMPOOL_ONNXRUNTIME names its
-// folder. Run: node dist/bench/onnxruntime.js [--pairs N] [--warm-ups N] [--smoke] [--save DIR]
+// vary. Each measurement is a process of its own, by turns. The first runs are listed apart: V8 has not compiled the
+// pool by then, and the pool grows. It needs onnxruntime-node with the CUDA provider; CUDA_MEMPOOL_ONNXRUNTIME names
+// its folder. Run: node dist/bench/onnxruntime.js [--pairs N] [--warm-ups N] [--smoke] [--save DIR]
 
 import { spawnSync } from 'node:child_process'
 import { GiB } from '../src/base/bytes.js'

@@ -1,7 +1,7 @@
 // Three models take turns on a device that has room for one and a half. Each has a pool for its weights. Before a
 // model runs, the one that ran longest ago goes to sleep: its weights move to the host, and its memory to the device.
-// Addresses stay. The models are sessions of ONNX Runtime where onnxruntime-node has its CUDA provider, else graphs that
-// were captured before. CUDA_MEMPOOL_ONNXRUNTIME names the folder of the package if it is not installed here.
+// Addresses stay. The models are sessions of ONNX Runtime where onnxruntime-node has its CUDA provider, else captured
+// graphs. CUDA_MEMPOOL_ONNXRUNTIME names the folder of the package if it is not installed here.
 // Run: npm run build && node dist/examples/models-in-turn.js
 
 import { createRequire } from 'node:module'

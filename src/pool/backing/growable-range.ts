@@ -15,6 +15,7 @@ import { CU_MEM_HANDLE_TYPE_NONE } from '../../driver/constants.js'
 import type { Context } from '../../driver/context.js'
 import { MOST_ALIGNMENT_BYTES } from './backing.js'
 import { MappedAccess } from './mapped-access.js'
+import { type PoolSegment, SegmentWatch } from './segment-watch.js'
 
 const PIECE_SHARE = 1 / 4
 const MOST_PIECE_BYTES = 64 * MiB
@@ -37,6 +38,8 @@ export class GrowableRange {
   private usableBytes = 0
   /** the devices that may use it */
   readonly access: MappedAccess
+  /** its observer's segments are the pieces */
+  readonly watch = new SegmentWatch()
   protected readonly pieces: Piece[] = []
   /** memory that is mapped nowhere: about to be mapped or released */
   private readonly unmapped: Memory[] = []
@@ -69,10 +72,19 @@ export class GrowableRange {
       const driver = this.context.activate()
       driver.cuMemSetAccess(this.base + before, target - before, this.access.devices)
       this.usableBytes = target
+      for (const { offset, bytes: length } of this.pieces) {
+        if (offset >= before) this.watch.ready(this.base + offset, length)
+      }
     } catch (error) {
       this.undoTo(before)
       throw error
     }
+  }
+
+  /** The pieces that devices may use. */
+  segments(): PoolSegment[] {
+    const usable = this.pieces.filter(({ offset }) => offset < this.usableBytes)
+    return usable.map(({ offset, bytes }) => ({ ptr: this.base + offset, bytes }))
   }
 
   /** Whether `shrinkTo(bytes)` would give memory back. */
@@ -87,6 +99,7 @@ export class GrowableRange {
     while (this.lastOffset >= bytes) {
       const { pieces, unmapped } = this
       const last = pieces[pieces.length - 1]
+      this.watch.leaving(this.base + last.offset)
       driver.cuMemUnmap(this.base + last.offset, last.bytes)
       pieces.length--
       unmapped[unmapped.length] = last

@@ -1,6 +1,7 @@
 // Tells an observer which memory of a pool can be used from now on, and which goes now. Libraries that register memory,
 // such as NCCL, need both moments.
 
+import { describe } from '../../base/bytes.js'
 import { PoolError } from '../../base/errors.js'
 
 /** Addresses that have memory of a pool behind them. A buffer lies in one segment, or in several that touch. */
@@ -23,7 +24,7 @@ export interface SegmentObserver {
   leaving(segment: PoolSegment): void
 }
 
-/** The observer of a pool's segments, if there is one. */
+/** The observer of a pool's or buffer's segments, if there is one. */
 export class SegmentWatch {
   private observer: SegmentObserver | null = null
   /** the segments that the observer knows, by address */
@@ -34,10 +35,16 @@ export class SegmentWatch {
     return this.observer !== null
   }
 
-  /** Tells `observer` of `segments`, and of changes until the result is called. Throws PoolError for a second one. */
+  /**
+   * Tells `observer` of `segments`, and of changes until the result is called. Throws PoolError for a second one, and
+   * TypeError for one without its methods.
+   */
   observe(observer: SegmentObserver, segments: readonly PoolSegment[]): () => void {
+    if (typeof observer?.ready !== 'function' || typeof observer.leaving !== 'function') {
+      throw new TypeError(`observeSegments: observer must have methods ready and leaving, not ${describe(observer)}`)
+    }
     if (this.observer !== null) {
-      throw new PoolError('observeSegments: the pool has an observer; stop it first, or let one observer tell several')
+      throw new PoolError('observeSegments: there is an observer; stop it first, or let one observer tell several')
     }
     this.observer = observer
     try {

@@ -309,9 +309,6 @@ export class CachingPool extends ClosablePool implements BlockOwner {
    */
   observeSegments(observer: SegmentObserver): () => void {
     this.checkAwake('observeSegments')
-    if (typeof observer?.ready !== 'function' || typeof observer.leaving !== 'function') {
-      throw new TypeError(`observeSegments: observer must have methods ready and leaving, not ${describe(observer)}`)
-    }
     const { watch } = this.central.backing
     return watch.observe(observer, this.segments())
   }

@@ -6,11 +6,22 @@ import { KiB, MiB } from '../../base/bytes.js'
 import { PoolError } from '../../base/errors.js'
 import { Random } from '../../base/random.js'
 import type { PoolSegment, SegmentObserver } from '../backing/segment-watch.js'
-import type { DeviceBuffer } from '../buffer.js'
 import { assertConsistent, TestDevice } from '../pool.fixture.js'
-import type { CachingPool } from './caching-pool.js'
 
 const STEPS = 400
+
+interface Held {
+  readonly ptr: number
+  readonly byteLength: number
+  free(): void
+}
+
+/** A pool that tells its segments. */
+interface Told {
+  segments(): PoolSegment[]
+  tryAllocate(bytes: number): Held | null
+  trimTo(bytes: number): number
+}
 
 /** The segments that an observer knows. */
 class Shadow implements SegmentObserver {
@@ -29,7 +40,7 @@ class Shadow implements SegmentObserver {
     this.said.leaving++
   }
 
-  check(pool: CachingPool, buffers: readonly DeviceBuffer[]): void {
+  check(pool: Pick<Told, 'segments'>, buffers: readonly Pick<Held, 'ptr' | 'byteLength'>[]): void {
     const told = [...this.bytesAt].map(([ptr, bytes]) => ({ ptr, bytes })).sort((a, b) => a.ptr - b.ptr)
     assert.deepEqual(
       pool.segments().sort((a, b) => a.ptr - b.ptr),
@@ -46,9 +57,9 @@ class Shadow implements SegmentObserver {
 }
 
 /** Random allocations, frees and trims; `each` runs after each step. */
-function program(pool: CachingPool, seed: number, each: (buffers: readonly DeviceBuffer[]) => void): DeviceBuffer[] {
+function program(pool: Told, seed: number, each: (buffers: readonly Held[]) => void): Held[] {
   const random = new Random(seed)
-  const buffers: DeviceBuffer[] = []
+  const buffers: Held[] = []
   for (let step = 0; step < STEPS; step++) {
     const kind = random.below(8)
     if (kind < 4 && buffers.length < 30) {
@@ -152,4 +163,106 @@ it('a view is a segment of its own, ready after its access is set and told befor
   using joined = pool.allocate(6 * MiB) // from three places
   assert.equal(shadow.bytesAt.size, before + 1)
   shadow.check(pool, [joined])
+})
+
+describe('segments: pinned', () => {
+  for (const seed of [1, 2, 3]) {
+    it(`are what the observer was told, whatever the pool does (seed ${seed})`, () => {
+      const pool = new TestDevice().createHostPool({ maxPoolBytes: 64 * MiB, segmentBytes: 1 * MiB })
+      const shadow = new Shadow()
+      const hostPool: Told = {
+        segments: () => pool.segments(),
+        trimTo: bytes => pool.trimTo(bytes),
+        tryAllocate(bytes) {
+          const buffer = pool.tryAllocate(bytes)
+          if (buffer === null) return null
+          const ptr = pool.context.driver.hostAddress(buffer.bytes)
+          return { ptr, byteLength: bytes, free: () => buffer.free() }
+        },
+      }
+      const stop = pool.observeSegments(shadow)
+      const left = program(hostPool, seed, buffers => shadow.check(pool, buffers))
+      assert.ok(shadow.said.ready > 3 && shadow.said.leaving > 0)
+      for (const buffer of left) buffer.free()
+      pool.close()
+      assert.equal(shadow.bytesAt.size, 0, 'all segments leave when the pool closes')
+      stop()
+      assert.throws(() => pool.segments(), PoolError)
+    })
+  }
+
+  it('are not told of a pool that threads share', () => {
+    const { pool } = new TestDevice().createSharedHost({})
+    const refusal = { name: 'PoolError', message: /threads share the pool.*make it without shared: true/ }
+    assert.throws(() => pool.segments(), refusal)
+    assert.throws(() => pool.observeSegments(new Shadow()), refusal)
+    pool.close()
+  })
+})
+
+describe('segments: growable', () => {
+  for (const seed of [1, 2, 3]) {
+    it(`are what the observer was told, whatever the buffer does (seed ${seed})`, () => {
+      const random = new Random(seed)
+      const buffer = new TestDevice().createGrowableBuffer({ bytes: 3 * MiB, capacityBytes: 32 * MiB })
+      const shadow = new Shadow()
+      buffer.observeSegments(shadow)
+      for (let step = 0; step < STEPS; step++) {
+        const { byteLength } = buffer
+        if (random.below(2) === 0) buffer.grow(byteLength + random.below(32 * MiB - byteLength + 1))
+        else buffer.shrink(random.below(byteLength + 1))
+        if (random.below(2) === 0) buffer.settleSync()
+        shadow.check(buffer, [buffer])
+      }
+      assert.ok(shadow.said.ready > 3 && shadow.said.leaving > 0)
+      buffer.free()
+      buffer.settleSync()
+      assert.equal(shadow.bytesAt.size, 0, 'all segments leave when the buffer is freed')
+    })
+  }
+
+  it('that the observer refuses go back, and the buffer works on', () => {
+    const device = new TestDevice()
+    const buffer = device.createGrowableBuffer({ bytes: 4 * MiB, capacityBytes: 32 * MiB })
+    const shadow = new Shadow()
+    let refusing = false
+    const asked = (does: (segment: PoolSegment) => void) => (segment: PoolSegment) => {
+      if (refusing) throw new RangeError('not now')
+      does(segment)
+    }
+    buffer.observeSegments({
+      ready: asked(segment => shadow.ready(segment)),
+      leaving: asked(segment => shadow.leaving(segment)),
+    })
+    buffer.fill(7)
+    refusing = true
+    const before = device.freeBytes()
+    assert.throws(() => buffer.grow(24 * MiB), { name: 'RangeError', message: 'not now' })
+    assert.deepEqual([device.freeBytes(), buffer.byteLength], [before, 4 * MiB])
+    refusing = false
+    buffer.grow(24 * MiB)
+    shadow.check(buffer, [buffer])
+    refusing = true
+    buffer.shrink(2 * MiB)
+    assert.throws(() => buffer.settleSync(), { name: 'RangeError', message: 'not now' })
+    refusing = false
+    buffer.settleSync()
+    shadow.check(buffer, [buffer])
+    assert.equal(buffer.readSync()[0], 7)
+    buffer.free()
+  })
+
+  it('keep the buffer from sleeping, and have one observer', async () => {
+    const buffer = new TestDevice().createGrowableBuffer({ bytes: 4 * MiB })
+    const stop = buffer.observeSegments(new Shadow())
+    assert.throws(() => buffer.observeSegments(new Shadow()), { name: 'PoolError', message: /there is an observer/ })
+    assert.throws(() => buffer.observeSegments({} as never), TypeError)
+    await assert.rejects(buffer.sleep(), { name: 'PoolError', message: /an observer has segments registered/ })
+    stop()
+    await buffer.sleep()
+    assert.deepEqual(buffer.segments(), [])
+    await buffer.wake()
+    assert.equal(buffer.segments().length > 0, true)
+    buffer.free()
+  })
 })

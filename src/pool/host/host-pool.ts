@@ -15,6 +15,7 @@ import type { Clocks } from '../../order/clocks.js'
 import { checkStreamOf, Stream } from '../../order/stream.js'
 import { byteLengthOf, type TypedArrayConstructor, type TypedArrayOf } from '../array.js'
 import { PAGE_BYTES, type PinnedMemory, PinnedSegments } from '../backing/pinned-segments.js'
+import type { PoolSegment, SegmentObserver } from '../backing/segment-watch.js'
 import type { DeviceBuffer } from '../buffer.js'
 import { CachingPool } from '../caching/caching-pool.js'
 import { type CloseReport, warnOfHeld } from '../closable-pool.js'
@@ -104,6 +105,23 @@ export abstract class HostPool implements Disposable {
     return this.blocks.trimTo(bytes)
   }
 
+  /**
+   * The pinned memory, by ranges of host addresses. Throws PoolError for a closed pool, and for one that threads share:
+   * another thread pins its memory.
+   */
+  segments(): PoolSegment[] {
+    return this.ownBlocks('segments').segments()
+  }
+
+  /**
+   * Tells `observer` of the segments that the pool has, of each new one before a buffer lies on it, and of each that is
+   * unpinned before it is. Call the result to end this. Throws like `segments`, PoolError if the pool has an observer,
+   * TypeError for an observer without its methods, and the observer's own error.
+   */
+  observeSegments(observer: SegmentObserver): () => void {
+    return this.ownBlocks('observeSegments').observeSegments(observer)
+  }
+
   /** Counters, in constant time; `reservedBytes` is the pinned memory. */
   stats(): PoolStats {
     return this.blocks.stats()
@@ -146,6 +164,13 @@ export abstract class HostPool implements Disposable {
   /** The plain values that JSON.stringify writes, as of the other pools. */
   toJSON(): object {
     return poolJson(this, 'HostPool')
+  }
+
+  private ownBlocks(call: string): CachingPool {
+    if (this.blocks instanceof CachingPool) return this.blocks
+    throw new PoolError(
+      `${call}: threads share the pool, and one of them pins its memory; make it without shared: true`,
+    )
   }
 
   /**

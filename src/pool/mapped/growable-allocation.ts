@@ -16,6 +16,7 @@ import { type AccessLocation, checkUser, type PoolAccess, peerOf } from '../acce
 import type { Allocation, BufferOwner } from '../allocation.js'
 import { isOutOfMemory } from '../backing/backing.js'
 import type { GrowableRange } from '../backing/growable-range.js'
+import type { PoolSegment, SegmentObserver } from '../backing/segment-watch.js'
 import { DeviceBuffer } from '../buffer.js'
 import { RecordAllocation, type RecordPool } from '../record-allocation.js'
 import type { Sleeper } from '../sleep/sleeper.js'
@@ -87,6 +88,16 @@ export class GrowableAllocation implements Allocation, RecordPool {
     }
     this.byteLength = bytes
     if (this.leaving !== null) this.leaving.keepBytes = Math.max(this.leaving.keepBytes, bytes)
+  }
+
+  segments(): PoolSegment[] {
+    this.checkLive(WHOLE, 'segments')
+    return this.range.segments()
+  }
+
+  observeSegments(observer: SegmentObserver): () => void {
+    this.checkAwake(WHOLE, 'observeSegments')
+    return this.range.watch.observe(observer, this.range.segments())
   }
 
   shrink(bytes: number): void {
@@ -273,12 +284,12 @@ export class GrowableAllocation implements Allocation, RecordPool {
     })
   }
 
-  /** When the driver refuses, this stops polling; the next call that gives memory back tries again. */
+  /** When the driver or an observer refuses, this stops polling; the next call that gives memory back tries again. */
   private settleQuietly(): boolean {
     try {
       return this.settle()
     } catch (error) {
-      if (error instanceof CudaError || error instanceof DeviceLostError) return true
+      if (error instanceof CudaError || error instanceof DeviceLostError || this.range.watch.isObserved) return true
       throw error
     }
   }

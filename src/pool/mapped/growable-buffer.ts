@@ -6,6 +6,7 @@ import type { Clocks } from '../../order/clocks.js'
 import { checkStreamOf, type Stream } from '../../order/stream.js'
 import { isOutOfMemory } from '../backing/backing.js'
 import { GrowableRange } from '../backing/growable-range.js'
+import type { PoolSegment, SegmentObserver } from '../backing/segment-watch.js'
 import { virtualMemoryObstacle } from '../backing/virtual-memory.js'
 import type { SleepOptions, WakeOptions } from '../sleep/sleep-options.js'
 import { Sleeper } from '../sleep/sleeper.js'
@@ -101,6 +102,19 @@ export class GrowableBuffer extends MappedBuffer {
   /** True from the call of `sleep` until `wake` has succeeded. */
   get asleep(): boolean {
     return this.allocation.asleep
+  }
+
+  /** The memory behind the buffer, piece by piece. The last piece can reach beyond its end. */
+  segments(): PoolSegment[] {
+    return this.allocation.segments()
+  }
+
+  /**
+   * Tells `observer` of the segments there are, of each new one before the buffer has it, and of each that goes back to
+   * the device before it does, as `pool.observeSegments` does. Call the result to end this.
+   */
+  observeSegments(observer: SegmentObserver): () => void {
+    return this.allocation.observeSegments(observer)
   }
 
   private sleeper(): Sleeper {

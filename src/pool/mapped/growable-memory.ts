@@ -18,6 +18,9 @@ export class GrowableMemory implements SleepingMemory {
 
   check(call: 'sleep' | 'wake'): void {
     this.allocation.checkLive(WHOLE, call)
+    if (call === 'sleep' && this.allocation.range.watch.isObserved) {
+      throw new PoolError('sleep: an observer has segments registered; stop it first, by what observeSegments returned')
+    }
     if (call === 'sleep' && this.allocation.isCaptured) {
       throw new PoolError('sleep: work that is being captured uses the buffer; end the capture first')
     }
