@@ -1,115 +1,127 @@
-// The cost of being watched: the cached pair of allocate and free, alone, served, and watched ten times a
-// second, by turns in one process. Then the pair while it is recorded, and after a recording. The time between two
-// batches counts, too: the program answers its readers there. Run: node dist/bench/live.js [--smoke] [--save DIR]
+// The cost of being watched: the cached pair of allocate and free, alone, served, and watched ten times a second, in one
+// process. Each way runs for a tenth of a second, by turns, hundreds of times, and the ratio of neighbours counts:
+// what disturbs a machine for longer disturbs both. The time between two batches counts, too: the program answers its
+// readers there. Run: node dist/bench/live.js [--smoke] [--save DIR]
 
 import { once } from 'node:events'
 import { setImmediate } from 'node:timers/promises'
 import { Worker } from 'node:worker_threads'
 import { KiB } from '../src/base/bytes.js'
 import { serve } from '../src/live/serve.js'
-import { PoolRecording } from '../src/trace/recording/pool-recording.js'
-import { recorded } from '../src/trace/recording/recorder.js'
 import { headline, machineOf, median, save } from './machine.js'
 import { deviceBenchmark, deviceOf, optionsOf } from './options.js'
 import { loopsFor, PER_LIST } from './pool-loops.js'
 
-const program = deviceBenchmark('the cached pair of a pool that is served, watched and recorded')
+const program = deviceBenchmark('the cached pair of a pool that is served and watched')
 const values = optionsOf(program)
-const TURNS = values.smoke ? 2 : 60
-const BATCHES = values.smoke ? 2 : 60
-const PAIRS = (values.smoke ? 1 : 400) * PER_LIST
-const RECORDED_PAIRS = (values.smoke ? 1 : 10) * PER_LIST
-const RECORDED_BATCHES = values.smoke ? 2 : 20
+const ROUNDS = values.smoke ? 2 : 300
+/** A reader gets one event in it. */
+const TURN_MS = values.smoke ? 1 : 100
+/** Before a turn is timed, so that caches are as warm as in the others. */
+const WARM_MS = TURN_MS / 20
+const PAIRS = 16 * PER_LIST
 const BYTES = 4 * KiB
 
-/** A reader of /events in a thread of its own; it says when the first event has come. */
+/** A reader of /events in a thread of its own. A path makes it read, and null end; it answers once it does. */
 const READER = `
-  const { parentPort, workerData } = require('node:worker_threads')
-  const asked = require('node:http').get({ socketPath: workerData, path: '/events?ms=100' }, response => {
-    response.once('data', () => parentPort.postMessage('reads')).resume()
-  })
-  asked.on('error', () => {})
-  parentPort.once('message', () => process.exit())`
+  const { parentPort } = require('node:worker_threads')
+  let asked = null
+  parentPort.on('message', path => {
+    if (path === null) return asked.destroy()
+    asked = require('node:http').get({ socketPath: path, path: '/events?ms=100', agent: false }, response => {
+      response.once('data', () => parentPort.postMessage('reads')).resume()
+      response.once('close', () => parentPort.postMessage('ended')).on('error', () => {})
+    })
+    asked.on('error', () => {})
+  })`
 
 const device = deviceOf(program)
 const pool = device.createPool()
 const { pairNs } = await loopsFor('live')
+const reader = new Worker(READER, { eval: true })
 
-/** Nanoseconds of a pair, with the event loop's work after each batch. */
-async function turn(): Promise<number> {
+/** Runs pairs for some milliseconds, with the event loop's work after each batch; nanoseconds of a pair. */
+async function run(ms: number): Promise<number> {
   const start = performance.now()
-  for (let batch = 0; batch < BATCHES; batch++) {
+  let pairs = 0
+  let now = start
+  while (now - start < ms) {
     pairNs(pool, undefined, BYTES, PAIRS)
+    pairs += PAIRS
     await setImmediate()
+    now = performance.now()
   }
-  return ((performance.now() - start) * 1e6) / (BATCHES * PAIRS)
+  return ((now - start) * 1e6) / pairs
 }
 
-const ROWS: Readonly<Record<string, () => Promise<number>>> = {
-  alone: turn,
-  served: async () => {
-    await using _server = await serve(pool)
-    return await turn()
-  },
-  watched: async () => {
-    await using server = await serve(pool)
-    const reader = new Worker(READER, { eval: true, workerData: server.socketPath })
-    await once(reader, 'message')
-    const ns = await turn()
-    reader.postMessage('end')
-    await once(reader, 'exit')
-    return ns
-  },
+async function turn(): Promise<number> {
+  await run(WARM_MS)
+  return await run(TURN_MS)
 }
 
-const times = new Map(Object.keys(ROWS).map(name => [name, [] as number[]]))
-await turn()
-for (let round = 0; round < TURNS; round++) {
-  for (const [name, measure] of Object.entries(ROWS)) times.get(name)!.push(await measure())
+const WAYS: readonly (readonly [name: string, measure: () => Promise<number>])[] = [
+  ['alone', turn],
+  [
+    'served',
+    async () => {
+      await using _server = await serve(pool)
+      return await turn()
+    },
+  ],
+  [
+    'watched',
+    async () => {
+      await using server = await serve(pool)
+      reader.postMessage(server.socketPath)
+      await once(reader, 'message')
+      const ns = await turn()
+      reader.postMessage(null)
+      await once(reader, 'message')
+      return ns
+    },
+  ],
+  ['alone again', turn],
+]
+
+const times = new Map(WAYS.map(([name]) => [name, [] as number[]]))
+await run(5 * TURN_MS)
+for (let round = 0; round < ROUNDS; round++) {
+  // there and back, so that what comes first gains nothing
+  const ways = round % 2 === 0 ? WAYS : [...WAYS].reverse()
+  for (const [name, measure] of ways) times.get(name)!.push(await measure())
+}
+await reader.terminate()
+
+/** Of each round, the mean of the pool alone before the other ways and after them. */
+const alone = times.get('alone')!.map((before, round) => (before + times.get('alone again')![round]) / 2)
+
+/** The median of the ratios to `alone` in each round, and the bounds that hold it with 95 % confidence. */
+function ratios(ns: readonly number[]): readonly [median: number, least: number, most: number] {
+  const sorted = ns.map((value, round) => value / alone[round]).sort((a, b) => a - b)
+  const reach = 0.98 * Math.sqrt(sorted.length)
+  const ranked = (rank: number) => sorted[Math.min(sorted.length - 1, Math.max(0, Math.round(rank)))]
+  const middle = (sorted.length - 1) / 2
+  return [median(sorted), ranked(middle - reach), ranked(middle + reach)]
 }
 
-/** The least and the median of a row, in nanoseconds. */
-const figures = (name: string, ns: readonly number[]) => ({
-  name,
-  leastNs: Number(Math.min(...ns).toFixed(2)),
-  medianNs: Number(median(ns).toFixed(2)),
+const results = [...times].map(([name, ns]) => {
+  const [ratio, ratioFrom, ratioTo] = ratios(ns).map(value => Number(value.toFixed(4)))
+  return {
+    name,
+    leastNs: Number(Math.min(...ns).toFixed(2)),
+    medianNs: Number(median(ns).toFixed(2)),
+    ratio,
+    ratioFrom,
+    ratioTo,
+  }
 })
-const results = [...times].map(([name, ns]) => figures(name, ns))
-
-// Before wrappers have been used, after which every free looks for one.
-const recording = new PoolRecording(pool, false)
-pairNs(pool, undefined, BYTES, RECORDED_PAIRS)
-recording.stop()
-await turn()
-const after: number[] = []
-for (let round = 0; round < TURNS; round++) after.push(await turn())
-results.push(figures('after a recording by POST /record', after))
-
-/** Makes and frees a buffer at the bottom of some calls, as programs do. */
-function nested(allocate: () => void, depth: number): void {
-  if (depth === 0) allocate()
-  else nested(allocate, depth - 1)
-}
-
-for (const stacks of [false, 4, true] as const) {
-  const ns = Array.from({ length: RECORDED_BATCHES }, () => {
-    const wrapped = recorded(pool, { stacks })
-    const start = performance.now()
-    for (let pair = 0; pair < RECORDED_PAIRS; pair++) nested(() => wrapped.allocate(BYTES).free(), 8)
-    return ((performance.now() - start) * 1e6) / RECORDED_PAIRS
-  })
-  results.push(figures(`recorded(pool, { stacks: ${stacks} })`, ns))
-}
 
 const machine = machineOf(device)
 console.log(headline(machine, 'host time only'))
-console.log(`${BYTES} bytes, ${TURNS} turns of ${BATCHES} × ${PAIRS} pairs, ns per pair`)
-for (const { name, leastNs, medianNs } of results) {
-  console.log(`  ${name.padEnd(40)}${leastNs.toFixed(1).padStart(10)}${medianNs.toFixed(1).padStart(10)}`)
+console.log(`${BYTES} bytes, ${ROUNDS} rounds of ${TURN_MS} ms each: ns per pair (least, median), and the ratio to alone`)
+for (const { name, leastNs, medianNs, ratio, ratioFrom, ratioTo } of results) {
+  const ns = [leastNs, medianNs].map(value => value.toFixed(1).padStart(8)).join('')
+  console.log(`  ${name.padEnd(14)}${ns}   ${ratio.toFixed(4)}  (95 %: ${ratioFrom.toFixed(4)} to ${ratioTo.toFixed(4)})`)
 }
-save(values.save, 'live', {
-  machine,
-  parameters: { turns: TURNS, batches: BATCHES, pairs: PAIRS, bytes: BYTES },
-  results,
-})
+save(values.save, 'live', { machine, parameters: { rounds: ROUNDS, turnMs: TURN_MS, bytes: BYTES }, results })
 device.close()

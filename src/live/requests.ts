@@ -109,10 +109,11 @@ export class Requests {
   private async record(response: ServerResponse, parameters: URLSearchParams): Promise<void> {
     const seconds = numberOf(parameters, 'seconds', 10, 0.01, MOST_SECONDS)
     const frames = numberOf(parameters, 'stacks', 0, 0, MOST_FRAMES)
+    const stackMinBytes = numberOf(parameters, 'stackMinBytes', 0, 0, Number.MAX_SAFE_INTEGER)
     const { name, pool } = this.chosen(parameters.get('pool'))
     if (!(pool instanceof Pool)) throw new Refusal(409, `'${name}' is a host pool, which cannot be recorded`)
     if (PoolRecording.isRecording(pool)) throw new Refusal(409, `the pool '${name}' is being recorded already`)
-    const recording = new PoolRecording(pool, frames === 0 ? false : Math.ceil(frames))
+    const recording = new PoolRecording(pool, frames === 0 ? false : Math.ceil(frames), stackMinBytes)
     const gone = new AbortController()
     response.once('close', () => gone.abort())
     try {

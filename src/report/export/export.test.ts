@@ -141,6 +141,7 @@ describe('the profile for pprof', () => {
     const functions = new Map(
       profile.get(5)!.map(each => {
         const fields = decoded(each as Buffer)
+        assert.equal(fields.has(3), false, 'pprof would shorten a name that is its own system name')
         return [fields.get(1)![0], `${texts[fields.get(4)![0] as number]} ${texts[fields.get(2)![0] as number]}`]
       }),
     )

@@ -11,7 +11,8 @@ const VALUE_TYPE = { type: 1, unit: 2 }
 const SAMPLE = { locations: 1, values: 2 }
 const LOCATION = { id: 1, line: 4 }
 const LINE = { function: 1, line: 2 }
-const FUNCTION = { id: 1, name: 2, systemName: 3, filename: 4 }
+// Without a system name (3): pprof takes one that equals the name for C++, and shortens `<module>` to nothing.
+const FUNCTION = { id: 1, name: 2, filename: 4 }
 
 const NO_STACK: readonly Frame[] = [{ filename: '', line: 0, name: '(no call stack)' }]
 
@@ -57,7 +58,6 @@ export function pprofProfile(trace: Trace, event: number = peakEvent(trace)): Bu
       new ProtobufMessage()
         .number(FUNCTION.id, i + 1)
         .number(FUNCTION.name, textOf(name))
-        .number(FUNCTION.systemName, textOf(name))
         .number(FUNCTION.filename, textOf(filename)),
     )
   })

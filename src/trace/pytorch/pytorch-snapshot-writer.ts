@@ -61,7 +61,8 @@ class SnapshotEntries {
     const block = action === Action.alloc ? trace.block[event] : -1
     return {
       action: NAMES[action],
-      ...(action === Action.outOfMemory ? { device_free: Number.isNaN(address) ? null : address } : { addr: address }),
+      // NaN where it is not known: PyTorch's viewers format it as a number, and throw for null.
+      ...(action === Action.outOfMemory ? { device_free: address } : { addr: address }),
       size: trace.bytes[event],
       stream: trace.streams[trace.stream[event]],
       time_us: trace.timeUs[event],

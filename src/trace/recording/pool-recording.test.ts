@@ -101,7 +101,7 @@ test('a wrapped pool is recorded behind its wrappers, with tags and stacks', () 
 
 test('a recording that is full ends by itself', () => {
   const pool = device.createPool()
-  const recording = new PoolRecording(pool, false, 5)
+  const recording = new PoolRecording(pool, false, 0, 5)
   for (let round = 0; round < 4; round++) pool.allocate(1000).free()
   assert.deepEqual(ownMethods(pool), [])
   assert.equal(recording.trace('a').allocations, 2)

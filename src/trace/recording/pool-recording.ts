@@ -54,14 +54,14 @@ export class PoolRecording {
   /** running calls of the pool's methods, which may call each other */
   private depth = 0
 
-  /** `stacks` is as of `recorded()`. Check `isRecording` first. */
+  /** `stacks` and `stackMinBytes` are as of `recorded()`. Check `isRecording` first. */
   constructor(
     pool: Pool,
     stacks: boolean | number,
+    stackMinBytes = 0,
     private readonly mostEvents = MOST_EVENTS,
   ) {
-    this.callStacks =
-      stacks === false ? null : new CallStacks(this.builder.stacks, typeof stacks === 'number' ? stacks : null)
+    this.callStacks = CallStacks.of(this.builder.stacks, stacks, stackMinBytes)
     this.pools = pool.sources
     this.drops = this.countDrops()
     this.tagging = taggedPoolOf(pool)
@@ -108,11 +108,13 @@ export class PoolRecording {
     }
     this.replace(pool, 'allocate', (bytes, stream, alignment) => {
       const call = () => allocate.call(pool, bytes, stream, alignment)
-      return this.depth > 0 ? call() : served(bytes, callStacks?.current() ?? 0, call)
+      if (this.depth > 0) return call()
+      return served(bytes, callStacks?.begin(bytes) ? callStacks.numberOf(new Error()) : 0, call)
     })
     this.replace(pool, 'tryAllocate', (bytes, stream, alignment) => {
       const call = () => tryAllocate.call(pool, bytes, stream, alignment)
-      return this.depth > 0 ? call() : served(bytes, callStacks?.current() ?? 0, call)
+      if (this.depth > 0) return call()
+      return served(bytes, callStacks?.begin(bytes) ? callStacks.numberOf(new Error()) : 0, call)
     })
     this.replace(pool, 'release', (buffer, stream) => {
       this.freeing(buffer.allocation, buffer.record, buffer.tag, stream, () => release.call(pool, buffer, stream))

@@ -123,11 +123,11 @@ test('each line that allocates has a stack of its own, the same each time', () =
   assert.equal(lines[0][0].name, 'here')
 })
 
-test('a stack has 2 frames less than an error', () => {
+test('a stack has 1 frame less than an error', () => {
   const pool = recorded(openPool(), { stacks: true })
   const deep = (calls: number): void => (calls > 0 ? deep(calls - 1) : pool.allocate(1000).free())
   deep(Error.stackTraceLimit)
-  assert.equal(framesOf(pool.trace(), 0).length, Error.stackTraceLimit - 2)
+  assert.equal(framesOf(pool.trace(), 0).length, Error.stackTraceLimit - 1)
 })
 
 test('a stack has as many frames as the program asks for, and the program keeps its own settings', () => {
@@ -149,6 +149,28 @@ test('a stack has as many frames as the program asks for, and the program keeps 
     Error.prepareStackTrace = prepareStackTrace
   }
   assert.equal(Error.stackTraceLimit, stackTraceLimit)
+})
+
+test('requests below stackMinBytes have no stack, and larger ones have all of it', () => {
+  const pool = recorded(openPool(), { stacks: true, stackMinBytes: 2000 })
+  for (const bytes of [1999, 2000, 4000]) pool.allocate(bytes)
+  assert.equal(pool.tryAllocate(16 * MiB), null)
+  const trace = pool.trace()
+  const names = [0, 1, 2, 3].map(event => framesOf(trace, event).map(({ filename }) => /recorder\.test/.test(filename))[0])
+  assert.deepEqual(names, [undefined, true, true, true])
+})
+
+test('a bad stackMinBytes is refused, and one without stacks', () => {
+  for (const stackMinBytes of [-1, 0.5, Number.NaN]) {
+    assert.throws(() => recorded(openPool(), { stacks: true, stackMinBytes }), {
+      name: 'RangeError',
+      message: /^recorded: stackMinBytes must be a whole number of bytes/,
+    })
+  }
+  assert.throws(() => recorded(openPool(), { stackMinBytes: 1 * MiB }), {
+    name: 'TypeError',
+    message: /^recorded: stackMinBytes needs stacks/,
+  })
 })
 
 test('stacks are refused beyond their bounds', () => {

@@ -2,7 +2,7 @@
 // snapshot for its viewers.
 
 import { writeFileSync } from 'node:fs'
-import { describe } from '../../base/bytes.js'
+import { checkByteCount, describe } from '../../base/bytes.js'
 import { OutOfMemoryError } from '../../base/errors.js'
 import { checkOptionNames } from '../../base/option-names.js'
 import { UNIT_BYTES } from '../../heap/size-classes.js'
@@ -22,24 +22,29 @@ import { CallStacks } from './call-stacks.js'
 export interface RecorderOptions {
   /**
    * whether to record the call stack of each allocation; default false. A number is the most frames of a stack, the
-   * innermost; true is 2 less than `Error.stackTraceLimit`, usually 8. A stack takes 5 to 9 µs, most of it V8's
+   * innermost; true is 1 less than `Error.stackTraceLimit`, usually 9. A stack takes 4 to 9 µs, most of it V8's
    * capture of frames
    */
   readonly stacks?: boolean | number
+  /** smaller requests have no call stack; default 0. Large blocks hold most of the memory, and are few */
+  readonly stackMinBytes?: number
 }
 
 /**
  * Wraps `upstream` so that every allocation and free is recorded from now on. Each event takes about 50 bytes of host
- * memory. Throws TypeError for an unknown option, and TypeError or RangeError for bad `stacks`.
+ * memory. Throws TypeError for an unknown option, and TypeError or RangeError for bad values.
  */
 export function recorded(upstream: Pool, options: RecorderOptions = {}): RecordedPool {
-  checkOptionNames('recorded', options, ['stacks'])
-  const { stacks = false } = options
+  checkOptionNames('recorded', options, ['stacks', 'stackMinBytes'])
+  const { stacks = false, stackMinBytes = 0 } = options
   if (typeof stacks !== 'boolean' && typeof stacks !== 'number')
     throw new TypeError(`recorded: stacks must be true, false or a number of frames, not ${describe(stacks)}`)
   if (typeof stacks === 'number' && !(Number.isInteger(stacks) && stacks >= 1 && stacks <= MOST_FRAMES))
     throw new RangeError(`recorded: stacks must be 1 to ${MOST_FRAMES} frames, not ${describe(stacks)}`)
-  return new RecordedPool(upstream, stacks)
+  checkByteCount(stackMinBytes, 'recorded: stackMinBytes', 0)
+  if (stackMinBytes > 0 && stacks === false)
+    throw new TypeError('recorded: stackMinBytes needs stacks: pass stacks, too, or leave both out')
+  return new RecordedPool(upstream, stacks, stackMinBytes)
 }
 
 const MOST_FRAMES = 200
@@ -64,11 +69,10 @@ export class RecordedPool extends Wrapper {
   /** of the buffers that `handedOut` lists */
   private readonly places = new WeakMap<DeviceBuffer, Place>()
 
-  constructor(upstream: Pool, stacks: boolean | number) {
+  constructor(upstream: Pool, stacks: boolean | number, stackMinBytes: number) {
     super(upstream)
     this.tagging = taggedPoolOf(upstream)
-    const mostFrames = typeof stacks === 'number' ? stacks : null
-    this.callStacks = stacks === false ? null : new CallStacks(this.builder.stacks, mostFrames)
+    this.callStacks = CallStacks.of(this.builder.stacks, stacks, stackMinBytes)
     this.handedOut = new HandedOut(
       upstream,
       (bytes, buffer) => {
@@ -81,7 +85,8 @@ export class RecordedPool extends Wrapper {
 
   /** As of `Pool`, and recorded. */
   override allocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer {
-    const stack = this.callStacks?.current() ?? 0
+    const { callStacks } = this
+    const stack = callStacks?.begin(bytes) ? callStacks.numberOf(new Error()) : 0
     try {
       return this.record(super.allocate(bytes, stream, alignment), stack)
     } catch (error) {
@@ -92,7 +97,8 @@ export class RecordedPool extends Wrapper {
 
   /** As of `Pool`, and recorded. */
   override tryAllocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer | null {
-    const stack = this.callStacks?.current() ?? 0
+    const { callStacks } = this
+    const stack = callStacks?.begin(bytes) ? callStacks.numberOf(new Error()) : 0
     const buffer = super.tryAllocate(bytes, stream, alignment)
     if (buffer === null) this.recordFailure(bytes, stream, Number.NaN, stack)
     return buffer === null ? null : this.record(buffer, stack)
