@@ -2,9 +2,9 @@
 // a recording by POST /record. Run: node dist/bench/recording.js [--smoke] [--save DIR]
 
 import { KiB, MiB } from '../src/base/bytes.js'
+import { readSnapshot } from '../src/trace/pytorch/pytorch-snapshot.js'
 import { PoolRecording } from '../src/trace/recording/pool-recording.js'
 import { type RecorderOptions, recorded } from '../src/trace/recording/recorder.js'
-import { readSnapshot } from '../src/trace/pytorch/pytorch-snapshot.js'
 import { Action } from '../src/trace/trace.js'
 import { headline, machineOf, median, save } from './machine.js'
 import { deviceBenchmark, deviceOf, optionsOf } from './options.js'
@@ -45,7 +45,8 @@ function recordedNs(options: RecorderOptions, sizes: Float64Array): number {
 const small = Float64Array.of(4 * KiB)
 const sizes = await recordedSizes()
 const rows: [name: string, measure: () => number][] = []
-for (const stacks of [false, 1, 2, 4, true] as const) rows.push([`stacks: ${stacks}`, () => recordedNs({ stacks }, small)])
+for (const stacks of [false, 1, 2, 4, true] as const)
+  rows.push([`stacks: ${stacks}`, () => recordedNs({ stacks }, small)])
 for (const stacks of [4, true] as const) {
   rows.push([`stacks: ${stacks}, sizes of GPT-2`, () => recordedNs({ stacks }, sizes)])
   for (const mib of [1, 4, 16]) {
@@ -69,7 +70,10 @@ const after = Array.from({ length: ROUNDS }, () => pairNs(pool, undefined, small
 
 const times = rows.map(() => [] as number[])
 for (let round = 0; round < ROUNDS; round++) for (const [row, [, measure]] of rows.entries()) times[row].push(measure())
-const results = [figures('after a recording by POST /record', after), ...rows.map(([name], row) => figures(name, times[row]))]
+const results = [
+  figures('after a recording by POST /record', after),
+  ...rows.map(([name], row) => figures(name, times[row])),
+]
 
 const machine = machineOf(device)
 console.log(headline(machine, 'host time only'))

@@ -65,7 +65,10 @@ describe('a wrong call', () => {
     using device = openDevice('simulated')
     const pool = device.createPool()
     const stack = { stack: true } as object
-    assert.throws(() => recorded(pool, stack), typeError(/recorded: unknown option 'stack'; the options are stacks, stackMinBytes/))
+    assert.throws(
+      () => recorded(pool, stack),
+      typeError(/recorded: unknown option 'stack'; the options are stacks, stackMinBytes/),
+    )
     assert.throws(
       () => recorded(pool, { stacks: '8' as never }),
       typeError(/stacks must be true, false or a number of frames, not '8'/),

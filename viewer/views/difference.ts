@@ -1,20 +1,27 @@
-// What changed between the first two recordings: sentences, both curves over each other, and the call stacks.
+// What changed between the first two recordings: sentences, both curves over each other, and the call stacks
+// as an icicle by sign and as a table.
 
 import { byteTicks } from '../../src/picture/drawing/axes.js'
-import { policyColour } from '../../src/picture/drawing/theme.js'
+import { policyColour, signTint } from '../../src/picture/drawing/theme.js'
 import { byId, element } from '../elements.js'
 import type { Page, ViewPart } from '../page.js'
 import type { PageDifference } from '../page-data.js'
 import { CanvasSurface } from '../surface.js'
 import { formatBytes } from '../text.js'
+import { drawIcicle } from './icicle.js'
 
 const HEIGHT = 150
 const [GUTTER, LEGEND, TOP] = [68, 22, 8]
-/** The policies whose colours A and B have. */
-const COLOURS = ['recorded', 'cuda-mempool'] as const
+/** The policies whose colours A and B have: other ones than growth and shrinking. */
+const COLOURS = ['waiting', 'driver-pool'] as const
 
 export class Difference implements ViewPart {
   private readonly canvas = element('canvas', { 'aria-hidden': 'true' })
+  private readonly icicle = element('div', {
+    class: 'icicle',
+    role: 'list',
+    'aria-label': 'Changes by call, outermost first',
+  })
 
   constructor(
     private readonly page: Page,
@@ -26,15 +33,34 @@ export class Difference implements ViewPart {
     section.append(
       ...lines.map(line => element('p', {}, line)),
       element('div', { class: 'picture' }, this.canvas),
-      ...(rows.length === 0 ? [] : [tableOf(difference)]),
+      ...(rows.length === 0 ? [] : [legend(), this.icicle, tableOf(difference)]),
     )
     byId('difference-names').textContent = `A: ${names[0]} · B: ${names[1]}`
     if (more > 0) section.append(element('p', { class: 'quiet' }, `and ${more} call stacks with smaller changes`))
     page.views.push(this)
   }
 
-  /** Draws the curves over the share of each recording that has passed. */
   show(): void {
+    this.showCurves()
+    const { difference, page } = this
+    const drawn = difference.boxes.map(({ grownBytes, shrunkBytes, label, place, ...box }) => {
+      const net = signed(grownBytes - shrunkBytes)
+      const text = `${label}: ${net}`
+      const parts =
+        grownBytes > 0 && shrunkBytes > 0 ? ` (+${formatBytes(grownBytes)}, −${formatBytes(shrunkBytes)})` : ''
+      return {
+        ...box,
+        label: `${label} ${net}`,
+        text,
+        title: `${text}${parts}${place === '' ? '' : `\n${place}`}`,
+        background: signTint(grownBytes, shrunkBytes, page.theme),
+      }
+    })
+    drawIcicle(this.icicle, drawn)
+  }
+
+  /** Draws the curves over the share of each recording that has passed. */
+  private showCurves(): void {
     const { canvas, page, difference } = this
     const { theme } = page
     const ratio = window.devicePixelRatio || 1
@@ -69,18 +95,27 @@ export class Difference implements ViewPart {
   }
 }
 
+function legend(): HTMLElement {
+  const key = (kind: string, text: string) => [element('i', { class: `key ${kind}`, 'aria-hidden': 'true' }), text]
+  const text = '. Width: the bytes that grew and shrank; pale: they cancel each other.'
+  return element('p', { class: 'quiet' }, ...key('more', 'grew '), ...key('less', 'shrank'), text)
+}
+
+function signed(bytes: number): string {
+  return bytes === 0 ? '±0' : `${bytes > 0 ? '+' : '−'}${formatBytes(Math.abs(bytes))}`
+}
+
 function tableOf({ rows }: PageDifference): HTMLElement {
   const most = Math.max(...rows.map(({ bytes: [from, to] }) => Math.abs(to - from)))
   const body = rows.map(({ text, bytes: [from, to] }) => {
     const bar = element('i', { class: to > from ? 'more' : 'less' })
     bar.style.width = `${(Math.abs(to - from) / most) * 50}%`
-    const change = `${to > from ? '+' : '−'}${formatBytes(Math.abs(to - from))}`
     return element(
       'tr',
       {},
       element('td', {}, text),
       element('td', {}, element('span', { class: 'signed', 'aria-hidden': 'true' }, bar)),
-      element('td', {}, change),
+      element('td', {}, signed(to - from)),
     )
   })
   const head = element(

@@ -7,10 +7,7 @@ import { byId, element, swatch } from '../elements.js'
 import type { Page, State, ViewPart } from '../page.js'
 import type { HoldersAnswer } from '../protocol.js'
 import { formatBytes, formatCount, formatShare, formatUs } from '../text.js'
-
-const ROW_HEIGHT = 21
-/** A box of fewer pixels has no text. */
-const LEAST_LABEL = 46
+import { drawIcicle } from './icicle.js'
 
 export class Holders implements ViewPart {
   private shown: HoldersAnswer | null = null
@@ -68,27 +65,18 @@ export class Holders implements ViewPart {
 
   private showIcicle({ boxes, bytes }: HoldersAnswer): void {
     const { theme } = this.page
-    const icicle = byId('icicle')
-    const depth = boxes.reduce((most, box) => Math.max(most, box.depth), 0)
-    icicle.style.height = `${(depth + 1) * ROW_HEIGHT}px`
-    icicle.hidden = boxes.length === 0
-    icicle.replaceChildren(
-      ...boxes.map(box => {
-        const text = `${box.label}: ${formatBytes(box.bytes)}, ${formatShare(box.bytes / bytes)}`
-        const place = box.place === '' ? '' : `\n${box.place}`
-        const count = `${formatCount(box.blocks)} ${box.blocks === 1 ? 'block' : 'blocks'}`
-        const made = element('div', { role: 'listitem', title: `${text}, ${count}${place}` })
-        // A name cut to a letter says nothing.
-        if (box.width * icicle.clientWidth > LEAST_LABEL)
-          made.textContent = box.depth === 0 ? `all ${formatBytes(box.bytes)}` : box.label
-        else made.setAttribute('aria-label', text)
-        made.style.left = `${box.left * 100}%`
-        made.style.width = `${box.width * 100}%`
-        made.style.top = `${box.depth * ROW_HEIGHT}px`
-        made.style.background = tint(box.depth === 0 ? Cell.rest : box.cell, theme)
-        return made
-      }),
-    )
+    const drawn = boxes.map(box => {
+      const text = `${box.label}: ${formatBytes(box.bytes)}, ${formatShare(box.bytes / bytes)}`
+      const count = `${formatCount(box.blocks)} ${box.blocks === 1 ? 'block' : 'blocks'}`
+      return {
+        ...box,
+        label: box.depth === 0 ? `all ${formatBytes(box.bytes)}` : box.label,
+        text,
+        title: `${text}, ${count}${box.place === '' ? '' : `\n${box.place}`}`,
+        background: tint(box.depth === 0 ? Cell.rest : box.cell, theme),
+      }
+    })
+    drawIcicle(byId('icicle'), drawn)
   }
 
   private showTable({ rows, bytes, groups }: HoldersAnswer): void {

@@ -21,7 +21,7 @@ export class Summary implements ViewPart {
     const now = `${recording} ${hidden.join()} ${page.theme.isDark}`
     if (now === this.shown) return
     this.shown = now
-    const { verdict, facts, notes, file, device } = page.recording
+    const { verdict, facts, notes, outside, file, device } = page.recording
     byId('file').textContent = file.split('/').at(-1) ?? file
     byId('file').title = file
     byId('device').textContent = device
@@ -30,6 +30,7 @@ export class Summary implements ViewPart {
     byId('notes').replaceChildren(
       ...notes.map(({ text, code }) => element('li', {}, text, code === null ? null : element('code', {}, code))),
     )
+    byId('outside').replaceChildren(...outside.map(line => element('p', { class: 'quiet' }, line)))
     this.showPolicies()
     this.showRecordings()
   }

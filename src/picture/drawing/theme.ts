@@ -72,6 +72,19 @@ export function tint(cell: number, theme: Theme): string {
   return mixed(theme.cells[cell], theme.paper, theme.isDark ? 0.62 : 0.66)
 }
 
+/** The colour of bytes that grew (more than 0) or shrank. */
+export function signColour(bytes: number, { isDark }: Theme): string {
+  const colour = bytes > 0 ? '#d55e00' : '#0072b2'
+  return isDark ? mixed(colour, '#ffffff', 0.2) : colour
+}
+
+/** A colour for boxes with text in them: pale for small parts of what moved, since growth and shrinking cancel. */
+export function signTint(grownBytes: number, shrunkBytes: number, theme: Theme): string {
+  const net = grownBytes - shrunkBytes
+  const share = net === 0 ? 0 : Math.abs(net) / (grownBytes + shrunkBytes)
+  return mixed(signColour(net, theme), theme.paper, 0.94 - 0.34 * share)
+}
+
 function mixed(colour: string, other: string, share: number): string {
   const [a, b] = [channels(colour), channels(other)]
   return `#${a

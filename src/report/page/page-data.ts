@@ -1,5 +1,7 @@
 // The texts and figures of a page beside its pictures, as JSON in the page.
 
+import type { ChangeBox } from '../../picture/change-icicle.js'
+
 /** A policy's figures. */
 export interface PagePolicy {
   readonly policy: string
@@ -40,6 +42,8 @@ export interface PageRecording {
   /** no policy can do with less */
   readonly leastBytes: number
   readonly failures: readonly PageFailure[]
+  /** sentences about the rest of the device's memory */
+  readonly outside: readonly string[]
   readonly advice: readonly string[]
 }
 
@@ -57,6 +61,8 @@ export interface PageDifference {
   }[]
   /** call stacks that are left out */
   readonly more: number
+  /** all of them, as an icicle */
+  readonly boxes: readonly ChangeBox[]
 }
 
 /** The JSON of a page. */

@@ -1,7 +1,8 @@
 // The difference between the first two recordings of a page.
 
+import { changeIcicle, type StackChange } from '../../picture/change-icicle.js'
 import { curvesOf } from '../../trace/analysis/curves.js'
-import { traceDifference } from '../../trace/analysis/stack-diff.js'
+import { type StackDifference, traceDifference } from '../../trace/analysis/stack-diff.js'
 import type { Trace } from '../../trace/trace.js'
 import { changedOf, changesLine, peakLines, placeOf, sameRunLines } from '../difference-words.js'
 import { stackHint } from '../trace-lines.js'
@@ -22,7 +23,12 @@ export function pageDifference(before: Trace, after: Trace, names: readonly [str
     curves: [mostInUse(before), mostInUse(after)],
     rows: changed.slice(0, MOST_ROWS).map(each => ({ text: placeOf(each), bytes: each.bytes })),
     more: Math.max(0, changed.length - MOST_ROWS),
+    boxes: changeIcicle(changed.map(changeOf)),
   }
+}
+
+function changeOf({ frames, bytes: [from, to] }: StackDifference): StackChange {
+  return { frames: frames.map(({ filename: file, line, name }) => ({ file, line, name })), bytes: to - from }
 }
 
 /** The most bytes in use in each part of a recording. All parts are equal, and have an event. */

@@ -11,6 +11,7 @@ import { factsOf, holderText, namesOf, verdictOf } from '../out-of-memory-text.j
 import { helpfulSetting, recordedSettings } from '../pytorch-settings.js'
 import { nameOf } from '../replay-tables.js'
 import { adviceLines } from '../tune-text.js'
+import { outsideLines } from './outside-text.js'
 import type { PageData, PageDifference, PageFailure, PagePolicy, PageRecording } from './page-data.js'
 import type { ReportedTrace } from './reported-trace.js'
 
@@ -37,6 +38,7 @@ export function pageRecording({ trace, replay, tuned, tab }: ReportedTrace): Pag
     policies,
     leastBytes: replay === null ? trace.peakRequestedBytes : trace.peakWithFailedBytes,
     failures: failuresOf(trace),
+    outside: outsideLines(recordedOutOfMemories(trace)),
     advice: [
       ...triedPolicies(replay),
       ...(tuned !== null ? adviceLines(tuned) : replay === null ? [] : helpfulSetting(replay)),

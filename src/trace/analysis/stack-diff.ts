@@ -7,6 +7,8 @@ import { curvesOf, liveAfter } from './curves.js'
 
 /** The memory that a call stack holds at the peaks of two recordings. */
 export interface StackDifference {
+  /** the stack, the innermost call first, of the later recording if it has it; empty without one */
+  readonly frames: readonly Frame[]
   /** the line of the program, as `file:line function`, of the later recording if it has the stack; null without one */
   readonly site: string | null
   /** the line of PyTorch that the site called, if any */
@@ -98,6 +100,7 @@ function functionsOf(frames: readonly Frame[]): string {
 function differenceOf([before, after]: readonly [Group | undefined, Group | undefined]): StackDifference {
   const frames = after?.frames ?? before?.frames ?? []
   return {
+    frames,
     ...siteOf(frames),
     bytes: [before?.bytes ?? 0, after?.bytes ?? 0],
     blocks: [before?.blocks ?? 0, after?.blocks ?? 0],

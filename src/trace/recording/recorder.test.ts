@@ -156,7 +156,9 @@ test('requests below stackMinBytes have no stack, and larger ones have all of it
   for (const bytes of [1999, 2000, 4000]) pool.allocate(bytes)
   assert.equal(pool.tryAllocate(16 * MiB), null)
   const trace = pool.trace()
-  const names = [0, 1, 2, 3].map(event => framesOf(trace, event).map(({ filename }) => /recorder\.test/.test(filename))[0])
+  const names = [0, 1, 2, 3].map(
+    event => framesOf(trace, event).map(({ filename }) => /recorder\.test/.test(filename))[0],
+  )
   assert.deepEqual(names, [undefined, true, true, true])
 })
 
