@@ -99,3 +99,12 @@ test('the written segments are those after the last event, filled by their block
     },
   ])
 })
+
+test('a failed request has a number as its free memory, since viewers of PyTorch format it', () => {
+  const builder = new TraceBuilder()
+  builder.add(Action.outOfMemory, Number.NaN, MiB, 0, 0)
+  const { device_traces } = readPickle(pickleSnapshot(builder.build({ file: 'built' }))) as {
+    device_traces: { device_free: unknown }[][]
+  }
+  assert.ok(Object.is(device_traces[0][0].device_free, Number.NaN))
+})
