@@ -1,5 +1,5 @@
-// The cost of being watched: the cached pair of allocate and free, alone, served, and watched ten times a second, in one
-// process. Each way runs for a tenth of a second, by turns, hundreds of times, and the ratio of neighbours counts:
+// The cost of being watched: the cached pair of allocate and free, alone, served, and watched ten times a second, in
+// one process. Each way runs for a tenth of a second, by turns, hundreds of times, and the ratio of neighbours counts:
 // what disturbs a machine for longer disturbs both. The time between two batches counts, too: the program answers its
 // readers there. Run: node dist/bench/live.js [--smoke] [--save DIR]
 

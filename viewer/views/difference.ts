@@ -1,4 +1,4 @@
-// What changed between the first two recordings: sentences, both curves over each other, and the call stacks
+// The changes between the first two recordings: sentences, both curves over each other, and the call stacks
 // as an icicle by sign and as a table.
 
 import { byteTicks } from '../../src/picture/drawing/axes.js'

@@ -11,11 +11,11 @@ export interface DrawnBox {
   readonly depth: number
   readonly left: number
   readonly width: number
-  /** what is written in it */
+  /** the text in it */
   readonly label: string
-  /** what is said of it where the label does not fit */
+  /** its description if the label does not fit */
   readonly text: string
-  /** what is shown while the pointer is over it */
+  /** the tip under the pointer */
   readonly title: string
   readonly background: string
 }

@@ -78,7 +78,7 @@ export function signColour(bytes: number, { isDark }: Theme): string {
   return isDark ? mixed(colour, '#ffffff', 0.2) : colour
 }
 
-/** A colour for boxes with text in them: pale for small parts of what moved, since growth and shrinking cancel. */
+/** A colour for boxes with text in them: pale where growth and shrinking cancel each other. */
 export function signTint(grownBytes: number, shrunkBytes: number, theme: Theme): string {
   const net = grownBytes - shrunkBytes
   const share = net === 0 ? 0 : Math.abs(net) / (grownBytes + shrunkBytes)

@@ -8,7 +8,7 @@ import { outsideLines } from './outside-text.js'
 
 const ADDRESS = 2 ** 40
 
-/** The lines about failed requests with so much free on the device, beside a segment of 2 GiB if any is reserved. */
+/** The lines about failed requests with these free bytes on the device, beside a segment of 2 GiB or none. */
 function linesFor(free: readonly number[], hasSegment = true): string[] {
   const builder = new TraceBuilder()
   if (hasSegment) builder.add(Action.segmentAlloc, ADDRESS, 2 * GiB, 0, 0)

@@ -1,11 +1,11 @@
-// What a recording tells about the rest of the device's memory. Its size is in no file, so the sum of what is free and
-// what the program has reserved is told, and how it changed: the device does not grow, so that is what others took.
+// Sentences about the memory of the device outside the recording. Files do not have the size of the device. So the
+// sentences have the sum of free and reserved bytes, and its changes: the device does not grow, so others caused them.
 
 import { formatBytes } from '../../base/bytes.js'
 import type { RecordedOutOfMemory } from '../../trace/failures/out-of-memory.js'
 import { formatCount } from '../number-format.js'
 
-/** Of whom the rest of the memory is. */
+/** The holders of the rest of the memory. */
 const OTHERS = 'other programs, libraries with memory of their own (NCCL, cuBLAS), and CUDA itself'
 
 /** Sentences about the memory outside the recording, from its failed requests. */

@@ -1,6 +1,6 @@
 // The texts and figures of a page beside its pictures, as JSON in the page.
 
-import type { ChangeBox } from '../../picture/change-icicle.js'
+import type { ChangeBox } from './change-icicle.js'
 
 /** A policy's figures. */
 export interface PagePolicy {

@@ -1,11 +1,11 @@
 // The difference between the first two recordings of a page.
 
-import { changeIcicle, type StackChange } from '../../picture/change-icicle.js'
 import { curvesOf } from '../../trace/analysis/curves.js'
 import { type StackDifference, traceDifference } from '../../trace/analysis/stack-diff.js'
 import type { Trace } from '../../trace/trace.js'
 import { changedOf, changesLine, peakLines, placeOf, sameRunLines } from '../difference-words.js'
 import { stackHint } from '../trace-lines.js'
+import { changeIcicle, type StackChange } from './change-icicle.js'
 import type { PageDifference } from './page-data.js'
 
 /** Points of a curve. */

@@ -7,7 +7,7 @@ const FRAME = /^\s*at (?:(.*?) \()?(.*?):(\d+):\d+\)?$/
 /** Frames of the recorder at the top of a stack: the method of the pool that makes the error. Each costs 0.6 µs. */
 const OWN_FRAMES = 1
 
-/** Which stacks are recorded. */
+/** The stacks to record. */
 export interface StackChoice {
   /** most frames of a stack; null for those that V8 keeps for errors, less the recorder's own */
   readonly mostFrames: number | null
@@ -59,7 +59,7 @@ export class CallStacks {
     return true
   }
 
-  /** The number of the stack of the function that called the pool's method, which made `error`; 0 if V8 records none. */
+  /** The number of the stack below the pool's method, which made `error`; 0 if V8 records none. */
   numberOf(error: Error): number {
     const sites = error.stack as unknown as PositionedSite[] | undefined
     Error.prepareStackTrace = this.prepareStackTrace

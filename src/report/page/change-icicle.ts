@@ -1,8 +1,8 @@
-// The icicle of what changed between two recordings. A box is as wide as the bytes that grew and shrank below it, so that
-// changes that cancel each other are seen; its colour tells the sign of their sum.
+// The icicle of the changes between two recordings. A box is as wide as the bytes that grew and shrank below it, so
+// that changes that cancel each other are seen. Its colour tells the sign of their sum.
 
-import type { PictureFrame } from './picture.js'
-import { isMachinery, siteText } from './stack-text.js'
+import type { PictureFrame } from '../../picture/picture.js'
+import { isMachinery, siteText } from '../../picture/stack-text.js'
 
 /** The change of one call stack. */
 export interface StackChange {
