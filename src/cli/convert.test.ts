@@ -154,7 +154,7 @@ describe('--fail-if', () => {
     assert.equal(JSON.parse(String(stdout)).schemaVersion, 1)
     assert.match(
       String(stderr),
-      /^cuda-mempool: .*--fail-if 'overhead>1.01' holds, it is 1\.01\d+\n.*'trace\.all.* is 261\n$/,
+      /^cuda-mempool: .*--fail-if 'overhead>1.01' holds, it is 1\.02\d+\n.*'trace\.all.* is 261\n$/,
     )
   })
 

@@ -88,18 +88,15 @@ export class FreeMemory implements Heaps {
     const settled = stamp <= this.seen[slot] || stamp <= this.settled[slot]
     if (!settled) this.await(slot, stamp)
     const key = settled ? 0 : keyOfSlot(slot)
-    this.giveBackTo(heap, record, key, settled ? 0 : stamp)
+    this.giveBack(record, key, settled ? 0 : stamp)
     if (heap === this.large) this.frees[0]++
     return heap
   }
 
   /** Frees a block, or its parts, after `stamp` of `key`, and notes the last use of the memory under it. */
   giveBack(record: number, key: number, stamp: number): void {
-    this.giveBackTo(this.heapOf(record), record, key, stamp)
-  }
-
-  private giveBackTo(heap: SegregatedFit, record: number, key: number, stamp: number): void {
     const { records, uses } = this
+    const heap = this.heapOf(record)
     const range = records.rangeOf(record)
     if (uses === null || range < HOME_RANGE) {
       heap.free(record, key, stamp)
