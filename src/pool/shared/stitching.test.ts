@@ -6,9 +6,9 @@ import { Event } from '../../order/event.js'
 import { TestDevice } from '../pool.fixture.js'
 
 /**
- * A full pool with gaps of 3 MiB, each of which a first and a second stream have freed half of, with work pending. A
- * third stream comes after both. From then on the heaps are
- * repaired in the middle of each join, as after the death of a thread that had the lock.
+ * A full pool with gaps of 3 MiB. Two streams have freed half of each gap, and their work is pending. A third stream
+ * comes after both. From then on the heaps are repaired in the middle of each join, as after the death of a thread that
+ * had the lock.
  */
 function fragmented() {
   const device = new TestDevice()

@@ -74,7 +74,7 @@ class Search {
       const end = ends[index]
       const missing = units - end.endFree
       if (missing > mostStart) break
-      let at = firstStart(starts, missing)
+      let at = firstOf(starts, missing, freeStart)
       if (starts[at] === end) at++
       if (at < starts.length) this.consider([end, starts[at]], starts[at].startFree - missing)
     }
@@ -117,12 +117,12 @@ class Search {
   private cover(joined: readonly Piece[], missing: number, end: Piece | null, start: Piece | null): void {
     const { ends, starts, whole } = this
     if (start === null && joined.length > 0) {
-      const last = firstOther(starts, firstStart(starts, missing), joined)
+      const last = firstOther(starts, firstOf(starts, missing, freeStart), joined)
       if (last !== undefined) this.consider([...joined, last], last.startFree - missing)
     }
     if (end === null) {
       const others = start === null ? joined : [...joined, start]
-      const first = others.length === 0 ? undefined : firstOther(ends, firstEnd(ends, missing), others)
+      const first = others.length === 0 ? undefined : firstOther(ends, firstOf(ends, missing, freeEnd), others)
       if (first !== undefined) this.consider([first, ...others], first.endFree - missing)
     }
     if (start === null || end === null) return
@@ -140,6 +140,8 @@ class Search {
   }
 }
 
+const freeStart = (piece: Piece): number => piece.startFree
+const freeEnd = (piece: Piece): number => piece.endFree
 const isFree = (piece: Piece): boolean => piece.isFree
 
 /** The pieces whose indices are in the keys, in the order of the keys. Numbers sort several times as fast. */
@@ -159,23 +161,12 @@ function longestOf(ordered: readonly Piece[]): Piece[] {
   return longest
 }
 
-/** The index of the first start with at least `units`. */
-function firstStart(starts: readonly Piece[], units: number): number {
-  let [low, high] = [0, starts.length]
+/** The index of the first of ordered pieces with at least `units`. */
+function firstOf(ordered: readonly Piece[], units: number, freeOf: (piece: Piece) => number): number {
+  let [low, high] = [0, ordered.length]
   while (low < high) {
     const middle = (low + high) >> 1
-    if (starts[middle].startFree >= units) high = middle
-    else low = middle + 1
-  }
-  return low
-}
-
-/** The index of the first end with at least `units`. */
-function firstEnd(ends: readonly Piece[], units: number): number {
-  let [low, high] = [0, ends.length]
-  while (low < high) {
-    const middle = (low + high) >> 1
-    if (ends[middle].endFree >= units) high = middle
+    if (freeOf(ordered[middle]) >= units) high = middle
     else low = middle + 1
   }
   return low
