@@ -30,8 +30,8 @@ const DEFAULT: Plan = {
     'stitch',
     'growWithLittleSlack',
     'streamWait',
-    'streamWaitForRun',
     'streamWaitToStitch',
+    'streamWaitForRun',
     'newMemory',
     'drainAll',
     'otherHeap',
@@ -41,8 +41,8 @@ const DEFAULT: Plan = {
 }
 const WAITS_OF_STREAMS: readonly StepName[] = [
   'streamWait',
-  'streamWaitForRun',
   'streamWaitToStitch',
+  'streamWaitForRun',
   'streamWaitInOtherHeap',
 ]
 

@@ -39,8 +39,8 @@ export function planFor({ crossStreamReuse, streamOrdered }: PoolConfig): Plan {
       'growWithLittleSlack',
       waitsEarly && 'hostWaitForLittleSlack',
       waitsLate && 'streamWait',
+      waitsLate && 'streamWaitToStitch', // before the next one, which may grow however much lies idle
       waitsLate && 'streamWaitForRun',
-      waitsLate && 'streamWaitToStitch',
       'newMemory',
       'drainAll',
       'otherHeap',
