@@ -38,10 +38,10 @@ test('80 large frees and 22 ms earn a stitched block each', () => {
   assert.equal(bound.mostBytes(7), 1020, 'what was earned and not spent does not lower the bound')
 })
 
-test('a pool grows by at least 1/128 of the most in use', () => {
+test('a pool grows by at least 1/64 of the most in use', () => {
   const { bound } = boundAt()
   assert.equal(bound.leastGrowthBytes, 0)
   bound.noteUse(1000)
   bound.noteUse(10)
-  assert.equal(bound.leastGrowthBytes, 1000 / 128)
+  assert.equal(bound.leastGrowthBytes, 1000 / 64)
 })

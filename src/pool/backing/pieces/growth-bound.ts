@@ -15,7 +15,7 @@ const BOUND_OF_STITCH = 0.0025
 const FREES_OF_STITCH = 80
 const SECONDS_OF_STITCH = 0.022
 /** New memory is at least this share of the most in use, within the bound. */
-const LEAST_GROWTH = 1 / 128
+const LEAST_GROWTH = 1 / 64
 
 export class GrowthBound {
   /** the most bytes that were in use, a request that is being served included */
