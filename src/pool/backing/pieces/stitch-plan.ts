@@ -31,9 +31,9 @@ export function planStitch(pieces: readonly Piece[], units: number, mostNewUnits
 }
 
 class Search {
-  // From the least free on. A whole free piece is an end and a start, too.
-  private readonly ends: readonly Piece[]
-  private readonly starts: readonly Piece[]
+  // A whole free piece is an end and a start, too.
+  private readonly ends: Ordered
+  private readonly starts: Ordered
   /** from the largest on */
   private readonly whole: readonly Piece[]
   // The longest ends and starts that are no whole pieces, from the longest on.
@@ -50,33 +50,35 @@ class Search {
     const { length } = pieces
     const endKeys = new Float64Array(length)
     const startKeys = new Float64Array(length)
+    const wholeKeys = new Float64Array(length)
     let ends = 0
     let starts = 0
+    let whole = 0
     // A plan is made too seldom to be compiled well, and a pool has hundreds of pieces. So the loop calls nothing.
     for (let index = 0; index < length; index++) {
-      const { startFree, endFree } = pieces[index]
+      const { units, startFree, endFree } = pieces[index]
       if (endFree > 0) endKeys[ends++] = endFree * INDICES + index
       if (startFree > 0) startKeys[starts++] = startFree * INDICES + index
+      if (startFree === units) wholeKeys[whole++] = units * INDICES + index
     }
-    this.ends = inOrder(pieces, endKeys.subarray(0, ends))
-    this.starts = inOrder(pieces, startKeys.subarray(0, starts))
-    this.whole = this.starts.filter(isFree).reverse()
-    this.longestEnds = longestOf(this.ends)
-    this.longestStarts = longestOf(this.starts)
+    this.ends = new Ordered(pieces, endKeys.subarray(0, ends))
+    this.starts = new Ordered(pieces, startKeys.subarray(0, starts))
+    this.whole = new Ordered(pieces, wholeKeys.subarray(0, whole)).toReversed()
+    this.longestEnds = this.ends.longestParts()
+    this.longestStarts = this.starts.longestParts()
   }
 
   /** An end and a start that together suffice. */
   pair(): readonly Piece[] | null {
     const { ends, starts, units } = this
     if (ends.length === 0 || starts.length === 0) return null
-    const mostStart = starts[starts.length - 1].startFree
+    const mostStart = starts.at(starts.length - 1).startFree
     for (let index = ends.length - 1; index >= 0; index--) {
-      const end = ends[index]
+      const end = ends.at(index)
       const missing = units - end.endFree
       if (missing > mostStart) break
-      let at = firstOf(starts, missing, freeStart)
-      if (starts[at] === end) at++
-      if (at < starts.length) this.consider([end, starts[at]], starts[at].startFree - missing)
+      const start = starts.leastOf(missing, [end])
+      if (start !== null) this.consider([end, start], start.startFree - missing)
     }
     return this.best
   }
@@ -104,6 +106,7 @@ class Search {
       if (piece.units > missing) continue
       joined.push(piece)
       missing -= piece.units
+      if (joined.length * MAPPING_US > this.bestUs) return
     }
     if (missing > 0) {
       this.cover(joined, missing, end, start)
@@ -117,13 +120,13 @@ class Search {
   private cover(joined: readonly Piece[], missing: number, end: Piece | null, start: Piece | null): void {
     const { ends, starts, whole } = this
     if (start === null && joined.length > 0) {
-      const last = firstOther(starts, firstOf(starts, missing, freeStart), joined)
-      if (last !== undefined) this.consider([...joined, last], last.startFree - missing)
+      const last = starts.leastOf(missing, joined)
+      if (last !== null) this.consider([...joined, last], last.startFree - missing)
     }
     if (end === null) {
       const others = start === null ? joined : [...joined, start]
-      const first = others.length === 0 ? undefined : firstOther(ends, firstOf(ends, missing, freeEnd), others)
-      if (first !== undefined) this.consider([first, ...others], first.endFree - missing)
+      const first = others.length === 0 ? null : ends.leastOf(missing, others)
+      if (first !== null) this.consider([first, ...others], first.endFree - missing)
     }
     if (start === null || end === null) return
     const between = whole.findLast(piece => piece.units >= missing && !joined.includes(piece))
@@ -140,41 +143,50 @@ class Search {
   }
 }
 
-const freeStart = (piece: Piece): number => piece.startFree
-const freeEnd = (piece: Piece): number => piece.endFree
-const isFree = (piece: Piece): boolean => piece.isFree
-
-/** The pieces whose indices are in the keys, in the order of the keys. Numbers sort several times as fast. */
-function inOrder(pieces: readonly Piece[], keys: Float64Array): Piece[] {
-  keys.sort()
-  const ordered: Piece[] = []
-  for (let at = 0; at < keys.length; at++) ordered.push(pieces[keys[at] % INDICES])
-  return ordered
-}
-
-/** The last pieces that are not whole, from the last on. */
-function longestOf(ordered: readonly Piece[]): Piece[] {
-  const longest: Piece[] = []
-  for (let at = ordered.length - 1; at >= 0 && longest.length < LONGEST; at--) {
-    if (!ordered[at].isFree) longest.push(ordered[at])
+/** Pieces in the order of how much of each is free at one end, from the least on. */
+class Ordered {
+  constructor(
+    private readonly pieces: readonly Piece[],
+    /** free units, and behind them the index of the piece; numbers sort several times as fast as pieces */
+    private readonly keys: Float64Array,
+  ) {
+    keys.sort()
   }
-  return longest
-}
 
-/** The index of the first of ordered pieces with at least `units`. */
-function firstOf(ordered: readonly Piece[], units: number, freeOf: (piece: Piece) => number): number {
-  let [low, high] = [0, ordered.length]
-  while (low < high) {
-    const middle = (low + high) >> 1
-    if (freeOf(ordered[middle]) >= units) high = middle
-    else low = middle + 1
+  get length(): number {
+    return this.keys.length
   }
-  return low
-}
 
-/** The first piece from an index on that is none of `used`. */
-function firstOther(ordered: readonly Piece[], from: number, used: readonly Piece[]): Piece | undefined {
-  let at = from
-  while (at < ordered.length && used.includes(ordered[at])) at++
-  return ordered[at]
+  at(position: number): Piece {
+    const key = this.keys[position]
+    return this.pieces[key - Math.floor(key / INDICES) * INDICES]
+  }
+
+  /** The piece with the least free units that suffice, apart from those in `used`; null for none. */
+  leastOf(units: number, used: readonly Piece[]): Piece | null {
+    const { keys } = this
+    let [low, high] = [0, keys.length]
+    while (low < high) {
+      const middle = (low + high) >> 1
+      if (keys[middle] >= units * INDICES) high = middle
+      else low = middle + 1
+    }
+    while (low < keys.length && used.includes(this.at(low))) low++
+    return low < keys.length ? this.at(low) : null
+  }
+
+  /** The pieces from the last on. */
+  toReversed(): Piece[] {
+    return Array.from(this.keys, (_, index) => this.at(this.keys.length - 1 - index))
+  }
+
+  /** The last pieces that are not free as a whole, from the last on. */
+  longestParts(): Piece[] {
+    const longest: Piece[] = []
+    for (let position = this.keys.length - 1; position >= 0 && longest.length < LONGEST; position--) {
+      const piece = this.at(position)
+      if (!piece.isFree) longest.push(piece)
+    }
+    return longest
+  }
 }
