@@ -87,29 +87,33 @@ describe('two GPUs', { skip }, () => {
     })
   })
 
-  it('reuses memory only after the work of the other GPU on it', () => {
-    using stream = allocation.createStream()
-    using peerStream = peer.createStream()
-    const pool = allocation.createPool()
-    const source = pool.allocate(64 * MiB, stream)
-    const target = peer.createPool().allocate(64 * MiB, peerStream)
-    allocation.stamp(source, 7)
-    order(stream, peerStream)
-    const release = peer.hold(peerStream)
-    target.copyFrom(source)
-    source.recordUse(peerStream)
-    const { ptr } = source
-    source.free()
-    const other = pool.allocate(64 * MiB, stream)
-    assert.notEqual(other.ptr, ptr)
-    allocation.stamp(other, 8)
-    release()
-    peer.compare(target, 7)
-    assertIntact()
-    pool.processDeferred()
-    assert.equal(pool.stats().pendingBytes, 0)
-    assertConsistent(pool)
-  })
+  for (const crossStreamReuse of ['ordered', 'wait-before-oom'] as const) {
+    it(`reuse memory only after the work of the other GPU on it, with '${crossStreamReuse}'`, () => {
+      using stream = allocation.createStream()
+      using peerStream = peer.createStream()
+      const pool = allocation.createPool({ crossStreamReuse })
+      const source = pool.allocate(64 * MiB, stream)
+      const target = peer.createPool().allocate(64 * MiB, peerStream)
+      allocation.stamp(source, 7)
+      order(stream, peerStream)
+      const release = peer.hold(peerStream)
+      target.copyFrom(source)
+      source.recordUse(peerStream)
+      const { ptr } = source
+      source.free()
+      const other = pool.allocate(64 * MiB, stream)
+      allocation.stamp(other, 8)
+      release()
+      // A stream that may be made to wait gets the same memory; otherwise the pool grows.
+      const waits = crossStreamReuse === 'ordered' ? 0 : 1
+      assert.deepEqual([other.ptr === ptr, pool.stats().insertedWaits], [waits === 1, waits])
+      peer.compare(target, 7)
+      assertIntact()
+      pool.processDeferred()
+      assert.equal(pool.stats().pendingBytes, 0)
+      assertConsistent(pool)
+    })
+  }
 
   it('reach present, future and moved memory of a pool that was opened to them', () => {
     using stream = peer.createStream()
@@ -135,6 +139,30 @@ describe('two GPUs', { skip }, () => {
     pool.setAccess(peer, 'readWrite')
     touch(early, 6)
     assertIntact()
+    assertConsistent(pool)
+  })
+
+  it('reach the memory of a pool again after it slept, in a view too', async () => {
+    using stream = peer.createStream()
+    const pool = allocation.createPool({ maxPoolBytes: 64 * MiB, backing: 'virtual' })
+    pool.setAccess(peer, 'readWrite')
+    const blocks = Array.from({ length: 7 }, () => pool.allocate(8 * MiB))
+    for (const index of [1, 3, 5]) blocks[index].free()
+    allocation.synchronize()
+    const used = [blocks[0], pool.allocate(24 * MiB)]
+    const addresses = used.map(({ ptr }) => ptr)
+    for (let round = 1; round <= 3; round++) {
+      for (const [index, buffer] of used.entries()) peer.stamp(buffer, 10 * round + index, stream)
+      await pool.sleep()
+      assert.equal(pool.stats().reservedBytes, 0)
+      await pool.wake()
+      assert.deepEqual(
+        used.map(({ ptr }) => ptr),
+        addresses,
+      )
+      for (const [index, buffer] of used.entries()) allocation.compare(buffer, 10 * round + index)
+      assertIntact()
+    }
     assertConsistent(pool)
   })
 
