@@ -1,7 +1,7 @@
 // Many programs in a row, and their sums.
 
 import type { Kind } from './kinds.js'
-import { kindOf, RULES, type Rule } from './mutants.js'
+import { kindsOf, RULES, type Rule } from './mutants.js'
 import { type Outcome, runProgram } from './program.js'
 
 interface Campaign {
@@ -41,7 +41,14 @@ export function runCampaign(kind: Kind, seed: number, programs: number, count: n
   return { ...sums, failing }
 }
 
-/** For each rule, the campaign that ends when a program notices its mutant. */
-export function runMutants(seed: number, programs: number, count: number): Map<Rule, Campaign> {
-  return new Map(RULES.map(rule => [rule, runCampaign(kindOf(rule), seed, programs, count, rule)]))
+interface MutantCampaign extends Campaign {
+  readonly rule: Rule
+  readonly kind: Kind
+}
+
+/** For each rule and each kind that notices its mutant, the campaign that ends when a program does. */
+export function runMutants(seed: number, programs: number, count: number): MutantCampaign[] {
+  return RULES.flatMap(rule =>
+    kindsOf(rule).map(kind => ({ rule, kind, ...runCampaign(kind, seed, programs, count, rule) })),
+  )
 }

@@ -11,8 +11,8 @@ import { VIEW_MUTANTS } from './view-mutants.js'
 interface Mutant {
   /** the fault of the broken library */
   readonly broken: string
-  /** the kind of programs that notice it; by default those of one thread */
-  readonly kind?: Kind
+  /** the kinds of programs that notice it, each by itself; by default those of one thread */
+  readonly kinds?: readonly Kind[]
   /** breaks the rule, and returns a function that restores it */
   readonly break: () => () => void
 }
@@ -29,10 +29,10 @@ export type Rule = keyof typeof MUTANTS
 
 export const RULES = Object.keys(MUTANTS) as Rule[]
 
-/** The kind of the programs that notice when a rule is broken. */
-export function kindOf(rule: Rule): Kind {
-  const { kind = 'one-thread' }: Mutant = MUTANTS[rule]
-  return kind
+/** The kinds of programs that notice when a rule is broken. */
+export function kindsOf(rule: Rule): readonly Kind[] {
+  const { kinds = ['one-thread'] }: Mutant = MUTANTS[rule]
+  return kinds
 }
 
 /** Breaks a rule until the returned function is called. */

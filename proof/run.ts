@@ -1,11 +1,11 @@
 // The command of the proof: random programs of each kind from a seed on; or with --rule, programs on a library in
-// which that rule is broken, until one is caught; or with --mutants, that for every rule. A failing program is shrunk
-// and printed.
+// which that rule is broken, until one of each kind is caught; or with --mutants, that for every rule. A failing
+// program is shrunk and printed.
 
 import { parseArgs } from 'node:util'
 import { runCampaign, runMutants } from './campaign.js'
 import { KINDS, type Kind } from './kinds.js'
-import { kindOf, MUTANTS, RULES, type Rule } from './mutants.js'
+import { kindsOf, MUTANTS, RULES, type Rule } from './mutants.js'
 import { describeFailure } from './shrink.js'
 
 const USAGE =
@@ -21,17 +21,18 @@ const rule = values.rule as Rule | undefined
 if (rule !== undefined && !RULES.includes(rule)) refuse(`--rule must be one of ${RULES.join('; ')}`)
 if (rule !== undefined && values.mutants) refuse('--mutants breaks every rule in turn; leave --rule out')
 
-const kinds = (values.kinds?.split(',') ?? KINDS) as readonly Kind[]
+const named = values.kinds?.split(',') as readonly Kind[] | undefined
+const kinds = named ?? (rule === undefined ? KINDS : kindsOf(rule))
 for (const kind of kinds) if (!KINDS.includes(kind)) refuse(`--kinds must be some of ${KINDS.join(',')}, not ${kind}`)
 
 if (values.mutants) {
-  for (const [name, { failing, programs: tried }] of runMutants(seed, programs, count)) {
+  for (const { rule: name, kind, failing, programs: tried } of runMutants(seed, programs, count)) {
     const verdict = failing === null ? `not caught in ${tried}` : `caught in program ${tried}, ${failing.failure!.name}`
-    console.log(`${name}: ${MUTANTS[name].broken}: ${verdict}`)
+    console.log(`${name}: ${MUTANTS[name].broken}: ${kind}: ${verdict}`)
     if (failing === null) process.exitCode = 1
   }
 } else {
-  for (const kind of rule === undefined ? kinds : [kindOf(rule)]) {
+  for (const kind of kinds) {
     const started = performance.now()
     const { failing, ...sums } = runCampaign(kind, seed, programs, count, rule)
     const seconds = (performance.now() - started) / 1000

@@ -1,5 +1,6 @@
 // Draws the operations of a program on a shared pool one by one, from the objects that exist.
 
+import { MiB } from '../src/base/bytes.js'
 import type { Random } from '../src/base/random.js'
 import { Drawing, type Refusals } from './drawing.js'
 import { CAPACITY_BYTES, drawLargeSize } from './settings.js'
@@ -30,6 +31,7 @@ const WEIGHTS: Readonly<Record<SharedOperation['do'] | 'hand over' | 'pass on', 
   'attach anew': 1,
   'process deferred': 4,
   trim: 2,
+  limit: 2,
   reset: 4,
   sweep: 1,
   reclaim: 1.5,
@@ -38,11 +40,23 @@ const WEIGHTS: Readonly<Record<SharedOperation['do'] | 'hand over' | 'pass on', 
   'pass on': 8,
 }
 /** The same for programs on blocks in views. */
-const VIEW_WEIGHTS = { ...WEIGHTS, allocate: 150, free: 110, trim: 1, refuse: 10, die: 1.5, reclaim: 3 }
+const VIEW_WEIGHTS = {
+  ...WEIGHTS,
+  allocate: 150,
+  free: 110,
+  hold: 40, // what has completed is not known then, and views must stay
+  trim: 8,
+  limit: 4,
+  refuse: 10,
+  die: 1.5,
+  reclaim: 3,
+}
 type Verb = keyof typeof WEIGHTS
 
 const EVENTS = 6
 const MOST_THREADS = 4
+/** what a pool of segments must be able to take */
+const LEAST_LIMIT_BYTES = 2 * MiB
 const MOST_HELD = [6, 20, 60] as const
 const REFUSED: Refusals<Verb> = [
   ['cuEventCreate', ['process deferred', 'allocate', 'use']],
@@ -72,8 +86,10 @@ export class SharedGenerator extends Drawing<SharedOperation, Verb> {
     random: Random,
     private readonly system: SharedSystem,
   ) {
-    const isArena = system.common.server === null
-    super(random, system.common.draw === drawLargeSize ? VIEW_WEIGHTS : WEIGHTS, verb => verb !== 'reset' || isArena)
+    const { server, draw, limitBytes } = system.common
+    super(random, draw === drawLargeSize ? VIEW_WEIGHTS : WEIGHTS, verb => {
+      return (verb !== 'reset' || server === null) && (verb !== 'limit' || limitBytes > 0)
+    })
     this.sizes = Array.from({ length: 1 + random.below(3) }, () => this.size())
     this.mostHeld = system.common.draw === drawLargeSize ? 16 : this.one(MOST_HELD)
     this.space()
@@ -132,6 +148,8 @@ export class SharedGenerator extends Drawing<SharedOperation, Verb> {
         return { do: verb, thread }
       case 'trim':
         return { do: verb, thread, bytes: random.below(2) * random.below(CAPACITY_BYTES / 4) }
+      case 'limit':
+        return this.limit(thread)
       case 'reset':
         return { do: verb, thread, stream: this.key(system.streams.open) }
       case 'reclaim':
@@ -150,6 +168,12 @@ export class SharedGenerator extends Drawing<SharedOperation, Verb> {
     const { mostAlignment } = this.system.common
     const alignment = random.below(12) === 0 ? 2 ** random.below(Math.log2(mostAlignment) + 1) : 0
     return { do: 'allocate', thread, buffer: ++this.named, stream, bytes, alignment, own: random.below(6) === 0 }
+  }
+
+  private limit(thread: number): SharedOperation {
+    const range = this.system.common.limitBytes - LEAST_LIMIT_BYTES
+    const bytes = this.random.below(2) === 0 ? 0 : LEAST_LIMIT_BYTES + this.random.below(range)
+    return { do: 'limit', thread, bytes }
   }
 
   private space(): SharedOperation {

@@ -10,7 +10,7 @@ import { replace, replacePrivate } from './replace-method.js'
 export const SHARED_MUTANTS = {
   'a passed block has the key of its stream': {
     broken: "a block that a thread has cached for another stream keeps that stream's key",
-    kind: 'shared-caching',
+    kinds: ['shared-caching'],
     break: () =>
       replace(
         ThreadCache.prototype,
@@ -23,7 +23,7 @@ export const SHARED_MUTANTS = {
   },
   'a drained block keeps its stamp': {
     broken: 'a block taken from the cache of a thread that has ended depends on nothing',
-    kind: 'shared-caching',
+    kinds: ['shared-caching'],
     break: () =>
       replacePrivate(
         PoolServer.prototype,
@@ -37,7 +37,7 @@ export const SHARED_MUTANTS = {
   },
   'each announced use is waited for': {
     broken: 'one of the streams that use a block is not waited for',
-    kind: 'shared-caching',
+    kinds: ['shared-caching'],
     break: () =>
       replacePrivate(
         Deferred.prototype,

@@ -31,6 +31,8 @@ export type SharedOperation =
   | { do: 'release' }
   | { do: 'process deferred'; thread: number }
   | { do: 'trim'; thread: number; bytes: number }
+  /** of a caching pool; 0 stands for the limit that it was made with */
+  | { do: 'limit'; thread: number; bytes: number }
   | { do: 'reset'; thread: number; stream: number }
   /** the pool server looks for threads that have ended */
   | { do: 'sweep' }

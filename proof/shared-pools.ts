@@ -19,6 +19,7 @@ import { PoolServer } from '../src/pool/shared/pool-server.js'
 import { SharedPool } from '../src/pool/shared/shared-pool.js'
 import { type SharedPoolState, SharedState } from '../src/pool/shared/shared-state.js'
 import type { UnlockedDriver } from '../src/pool/shared/unlocked-driver.js'
+import { limitMappings } from './limit-mappings.js'
 import { CAPACITY_BYTES, drawLargeSize, drawSize, drawSpacers, type Spacer } from './settings.js'
 
 export const SHARED_KINDS = ['shared-caching', 'shared-views', 'shared-block', 'shared-host', 'shared-arena'] as const
@@ -35,6 +36,8 @@ export interface Common {
   /** draws the size of a request, which may be too large */
   readonly draw: (random: Random) => number
   readonly spacers: readonly Spacer[]
+  /** that a caching pool was made with, and that the program changes; 0 for other pools */
+  readonly limitBytes: number
   readonly server: PoolServer | null
   front(clocks: Clocks, defaultStream: Stream, creates: boolean): Front
 }
@@ -59,13 +62,18 @@ export function drawCommon(kind: SharedKind, random: Random, clocks: Clocks, kee
         sizeClasses: one(['sixteenPerOctave', 'powerOfTwo'] as const),
         releaseThresholdBytes: one([Infinity, Infinity, 2 * MiB]),
       }
+      const mostMappings = hasViews ? one([Infinity, 12, 6]) : Infinity
       const state = newSharedPool(clocks, options, CAPACITY_BYTES, null)
+      const { server, front } = kept(state, keeping, (...parts) => new SharedPool(...parts))
+      limitMappings(server['central'].backing, mostMappings)
       return {
         mostBytes: (hasViews ? 8 : 3) * MiB,
         mostAlignment: 32 * KiB,
         draw: hasViews ? drawLargeSize : drawAnySize,
         spacers: hasViews ? drawSpacers(random, options.maxPoolBytes) : [],
-        ...kept(state, keeping, (...parts) => new SharedPool(...parts)),
+        limitBytes: options.maxPoolBytes,
+        server,
+        front,
       }
     }
     case 'shared-block': {
@@ -80,6 +88,7 @@ export function drawCommon(kind: SharedKind, random: Random, clocks: Clocks, kee
         mostBytes: blockBytes,
         draw: drawAnySize,
         spacers: [],
+        limitBytes: 0,
         mostAlignment: alignmentOf(state.slabs.blockBytes),
         ...kept(state, keeping, (front, stream, _, creates, meanwhile) => {
           return new SharedBlockPool(front, stream, state, creates, meanwhile)
@@ -93,6 +102,7 @@ export function drawCommon(kind: SharedKind, random: Random, clocks: Clocks, kee
         mostBytes: 512 * KiB,
         draw: drawAnySize,
         spacers: [],
+        limitBytes: 0,
         mostAlignment: 32 * KiB,
         ...kept(state, keeping, (front, stream, _, creates, meanwhile) => {
           return new SharedHostPool(front, stream, state, creates, meanwhile)
@@ -106,6 +116,7 @@ export function drawCommon(kind: SharedKind, random: Random, clocks: Clocks, kee
         mostBytes: bytes >> 2,
         draw: drawAnySize,
         spacers: [],
+        limitBytes: 0,
         mostAlignment: 32 * KiB,
         server: null,
         front: (front, stream, creates) => new SharedArenaPool(front, stream, state, creates, () => {}),
@@ -125,7 +136,7 @@ function kept<F extends Front, S extends SharedPoolState<null>>(
   state: S,
   keeping: () => Keeping,
   make: (clocks: Clocks, stream: Stream, state: S, creates: boolean, meanwhile: () => void) => F,
-): Pick<Common, 'server' | 'front'> {
+): { readonly server: PoolServer; readonly front: Common['front'] } {
   const { clocks, context, outside } = keeping()
   const shared = new SharedState(state, seenBy(clocks, state.config))
   const onClose = () => {

@@ -12,6 +12,7 @@ import { Clocks } from '../src/order/clocks.js'
 import type { Stream } from '../src/order/stream.js'
 import { SharedArenaPool } from '../src/pool/arena/shared-arena-pool.js'
 import { makeCachingPool } from '../src/pool/debug/make-caching-pool.js'
+import { SharedPool } from '../src/pool/shared/shared-pool.js'
 import { UnlockedDriver } from '../src/pool/shared/unlocked-driver.js'
 import { ObservedDriver } from './observed-driver.js'
 import { CAPACITY_BYTES, GRANULE_BYTES } from './settings.js'
@@ -79,7 +80,10 @@ export class SharedSystem {
     const { buffers } = this
     const { front } = this.maker
     if (!(front instanceof SharedArenaPool)) front!.check()
-    buffers.compare(front!.stats(), held => !held.own, buffers.allocations)
+    // A limit may have been set below what is in use.
+    const stats = front!.stats()
+    const limitBytes = Math.max(stats.limitBytes, this.common.limitBytes)
+    buffers.compare({ ...stats, limitBytes }, held => !held.own, buffers.allocations)
     for (const thread of this.threads.values()) {
       if (thread.own === null) continue
       thread.own.check()
@@ -185,6 +189,11 @@ export class SharedSystem {
           else pool.processDeferred()
         }
         break
+      case 'limit': {
+        const { limitBytes } = this.common
+        if (thread?.front instanceof SharedPool) thread.front.maxPoolBytes = operation.bytes || limitBytes
+        break
+      }
       case 'reset':
         if (thread !== null) this.reset(thread, operation.stream)
         break

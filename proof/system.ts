@@ -12,12 +12,12 @@ import { UNIT_BYTES } from '../src/heap/size-classes.js'
 import type { Capture } from '../src/order/capture.js'
 import type { Event } from '../src/order/event.js'
 import { Stream } from '../src/order/stream.js'
-import { VirtualBacking } from '../src/pool/backing/virtual-backing.js'
 import type { CachingPool } from '../src/pool/caching/caching-pool.js'
 import { classUnits } from '../src/pool/caching/stream-caches.js'
 import { Events } from './events.js'
 import { Graphs } from './graphs.js'
 import { type Held, type History, historyOf, type Use } from './held.js'
+import { limitMappings } from './limit-mappings.js'
 import type { Machine } from './machine.js'
 import type { Operation } from './operation.js'
 import { refusalOf, surviveRefusal } from './refusal.js'
@@ -47,7 +47,7 @@ export class System<Point> {
     const { device, peer } = machine
     this.graphs = new Graphs(machine)
     this.pools = settings.pools.map(options => device.createPool(options))
-    for (const pool of this.pools) limitMappings(pool, settings.mostMappings)
+    for (const { central } of this.pools) limitMappings(central.backing, settings.mostMappings)
     if (peer !== null) for (const pool of this.pools) pool.setAccess(peer, 'readWrite')
     const devices = peer === null ? [device] : [device, peer]
     this.carriers = new Map(devices.map(each => [each.context, each.createEvent()]))
@@ -440,13 +440,6 @@ export class System<Point> {
     recording.known.add(held)
     historyOf(held, recording)
   }
-}
-
-/** Lets a pool have few mappings in views. The library's own limit is beyond what a short program reaches. */
-function limitMappings({ central }: CachingPool, most: number): void {
-  if (!(central.backing instanceof VirtualBacking) || most === Infinity) return
-  const views = central.backing['views']
-  views.hasRoom = (_pieces, mappings) => views.mappings + mappings <= most
 }
 
 /** Whether a stream, captured or not, accepts work. */

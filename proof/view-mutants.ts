@@ -1,5 +1,7 @@
 // Rules of memory that is mapped in views.
 
+import type { SimulatedDevice } from '../src/driver/simulated/device.js'
+import { VirtualMemory } from '../src/driver/simulated/memory/virtual-memory.js'
 import { partsOf } from '../src/heap/lent-parts.js'
 import { Word } from '../src/heap/records.js'
 import { MOST_STREAMS } from '../src/order/clocks.js'
@@ -15,25 +17,31 @@ import { replace, replacePrivate } from './replace-method.js'
 /** By key: admits every free block. */
 const ALL = new Float64Array(MOST_STREAMS + 1).fill(Infinity)
 
-/** Maps views with calls to `cuMemSetAccess` that leave devices out. */
-function giveAccessTo(chosen: (devices: readonly number[]) => readonly number[]): () => void {
+/** Gives access to views to some of the devices only. Breaks the device, since the proof's drivers keep their calls. */
+function giveAccessTo(chosen: (devices: readonly SimulatedDevice[]) => readonly SimulatedDevice[]): () => void {
+  let isOfView = false
+  const restoreAccess = replace(
+    VirtualMemory.prototype,
+    'setAccess',
+    original =>
+      function (this: VirtualMemory, ptr, bytes, devices, flags) {
+        const left = isOfView ? chosen(devices) : devices
+        if (left.length > 0) original.call(this, ptr, bytes, left, flags)
+      },
+  )
   return replace(
     Views.prototype,
     'map',
     original =>
       function (this: Views, pieces: readonly Piece[]) {
-        const driver = this['context'].activate()
-        const { cuMemSetAccess } = driver
-        driver.cuMemSetAccess = (ptr, bytes, devices, flags) => {
-          const left = chosen(devices)
-          if (left.length > 0) cuMemSetAccess.call(driver, ptr, bytes, left, flags)
-        }
+        isOfView = true
         try {
           return original.call(this, pieces)
         } finally {
-          driver.cuMemSetAccess = cuMemSetAccess
+          isOfView = false
         }
       },
+    restoreAccess,
   )
 }
 
@@ -54,10 +62,13 @@ function breakGivingBack(
   )
 }
 
+/** The pools with views. */
+const BOTH = ['views', 'shared-views'] as const
+
 export const VIEW_MUTANTS = {
   'a piece is in a view once': {
     broken: 'a piece that is free at both ends is joined with itself',
-    kind: 'views',
+    kinds: BOTH,
     break: () =>
       replacePrivate(
         VirtualBacking.prototype,
@@ -73,7 +84,7 @@ export const VIEW_MUTANTS = {
   },
   'the last uses of parts are compared': {
     broken: 'free memory is joined in a view whatever it waits for',
-    kind: 'views',
+    kinds: BOTH,
     break: () =>
       replacePrivate(
         VirtualBacking.prototype,
@@ -86,7 +97,7 @@ export const VIEW_MUTANTS = {
   },
   'a block in a view gives all its parts back': {
     broken: 'the last part of a block in a view stays taken',
-    kind: 'views',
+    kinds: BOTH,
     break: () =>
       breakGivingBack(({ records }, record, giveBack) => {
         const before = partsOf(records, record).at(-2) ?? record
@@ -96,17 +107,17 @@ export const VIEW_MUTANTS = {
   },
   'parts keep the dependency of their block': {
     broken: 'the parts of a freed block in a view depend on nothing',
-    kind: 'views',
+    kinds: BOTH,
     break: () => breakGivingBack((_memory, _record, giveBack) => giveBack(0, 0)),
   },
   'a view remembers its last use': {
     broken: 'a view is unmapped though its last use is not known to be complete',
-    kind: 'views',
+    kinds: BOTH,
     break: () => replace(ViewUses.prototype, 'isSettled', () => () => true),
   },
   'a view with a block stays': {
     broken: 'a view is unmapped though it has a block',
-    kind: 'views',
+    kinds: BOTH,
     break: () =>
       replace(
         Views.prototype,
@@ -119,12 +130,12 @@ export const VIEW_MUTANTS = {
   },
   'a view is accessible': {
     broken: 'a view is mapped without access to it',
-    kind: 'views',
+    kinds: BOTH,
     break: () => giveAccessTo(() => []),
   },
   'a view is accessible to peers': {
     broken: 'other devices with access to a pool have none to its views',
-    kind: 'views',
+    kinds: ['views'], // a shared pool refuses `setAccess`, so it has no peers,
     break: () => giveAccessTo(devices => devices.slice(0, 1)),
   },
 } as const
