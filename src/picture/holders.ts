@@ -4,8 +4,9 @@ import { formatBytes } from '../base/bytes.js'
 import { lifetimeNames, lifetimeOf } from './block-lives.js'
 import { Cell } from './cells.js'
 import type { Colouring } from './colouring.js'
+import { type Box, Icicle, type Step } from './drawing/icicle.js'
 import type { Picture } from './picture.js'
-import { isMachinery, linesOf, siteText } from './stack-text.js'
+import { callsOf, linesOf, siteText } from './stack-text.js'
 
 /** A group of blocks, as a row of a table. */
 export interface HolderRow {
@@ -56,20 +57,16 @@ export function holderRows(
   return { rows, groups: sums.size }
 }
 
-/** A box of an icicle: everything that a call and the calls below it hold. */
-export interface IcicleBox {
-  readonly depth: number
-  /** left edge and width as shares of the whole */
-  readonly left: number
-  readonly width: number
-  readonly label: string
-  /** where the call is, for the box's description */
-  readonly place: string
-  readonly bytes: number
-  readonly blocks: number
+/** Everything that the blocks below a box hold. */
+interface HeldSum {
+  bytes: number
+  blocks: number
   /** the cell of all its blocks; Cell.rest if they have several */
-  readonly cell: number
+  cell: number
 }
+
+/** A box of an icicle: everything that a call and the calls below it hold. */
+export type IcicleBox = Box & Readonly<HeldSum>
 
 /** How an icicle is made. */
 export interface IcicleOptions {
@@ -77,18 +74,6 @@ export interface IcicleOptions {
   readonly inverted: boolean
   /** with the allocator's and the dispatcher's calls */
   readonly machinery: boolean
-}
-
-/** A box narrower than this share of the whole is left out. */
-const LEAST_SHARE = 1 / 1500
-
-interface Node {
-  readonly label: string
-  readonly place: string
-  readonly children: Map<string, Node>
-  bytes: number
-  blocks: number
-  cell: number
 }
 
 /** The boxes of an icicle, each before those below it. Without call stacks it shows lifetimes, and sizes below them. */
@@ -100,8 +85,11 @@ export function icicleOf(
 ): IcicleBox[] {
   const { blocks, stacks } = picture
   const hasStacks = stacks.parent.length > 1
-  const root = newNode('all', '')
-  const paths = new Map<number, readonly [string, string][]>()
+  const icicle = new Icicle<HeldSum>(
+    () => ({ bytes: 0, blocks: 0, cell: Cell.rest }),
+    sum => sum.bytes,
+  )
+  const paths = new Map<number, readonly Step[]>()
   for (const block of list) {
     const key = hasStacks ? blocks.stack[block] || (block < blocks.initial ? -1 : 0) : block
     let path = hasStacks ? paths.get(key) : undefined
@@ -109,61 +97,33 @@ export function icicleOf(
       path = hasStacks ? stackPath(picture, key, options) : sizePath(picture, block)
       if (hasStacks) paths.set(key, path)
     }
-    const cell = colouring.cellOf[block]
-    let node = add(root, blocks.bytes[block], cell)
-    for (const [label, place] of path) {
-      const id = `${label}\n${place}`
-      let child = node.children.get(id)
-      if (child === undefined) {
-        child = newNode(label, place)
-        node.children.set(id, child)
-      }
-      node = add(child, blocks.bytes[block], cell)
-    }
+    const bytes = blocks.bytes[block]
+    const cell = Math.max(Cell.rest, colouring.cellOf[block])
+    icicle.add(path, sum => {
+      sum.cell = sum.blocks === 0 || sum.cell === cell ? cell : Cell.rest
+      sum.bytes += bytes
+      sum.blocks++
+    })
   }
-  const boxes: IcicleBox[] = []
-  const place = (node: Node, depth: number, left: number) => {
-    const { label, place: where, bytes, blocks: count, cell } = node
-    const width = bytes / root.bytes
-    if (width < LEAST_SHARE) return
-    boxes.push({ depth, left, width, label, place: where, bytes, blocks: count, cell: Math.max(Cell.rest, cell) })
-    let at = left
-    for (const child of [...node.children.values()].sort((a, b) => b.bytes - a.bytes)) {
-      place(child, depth + 1, at)
-      at += child.bytes / root.bytes
-    }
-  }
-  if (root.bytes > 0) place(root, 0, 0)
-  return boxes
+  return icicle.boxes()
 }
 
-function newNode(label: string, place: string): Node {
-  return { label, place, children: new Map(), bytes: 0, blocks: 0, cell: 0 }
+function stepOf(label: string, place: string): Step {
+  return { id: `${label}\n${place}`, label, place }
 }
 
-function add(node: Node, bytes: number, cell: number): Node {
-  node.cell = node.blocks === 0 || node.cell === cell ? cell : Cell.rest
-  node.bytes += bytes
-  node.blocks++
-  return node
-}
-
-function stackPath({ stacks }: Picture, node: number, { inverted, machinery }: IcicleOptions): [string, string][] {
-  if (node < 0) return [['before the recording', '']]
-  if (node === 0) return [['no call stack', '']]
+function stackPath({ stacks }: Picture, node: number, { inverted, machinery }: IcicleOptions): Step[] {
+  if (node < 0) return [stepOf('before the recording', '')]
+  if (node === 0) return [stepOf('no call stack', '')]
   const lines = linesOf(stacks, node)
-  const own = machinery ? lines : lines.filter(line => !isMachinery(line))
-  const shown = own.length > 0 ? own : lines
-  const path = shown.map((line): [string, string] => [line.name, siteText(line)])
-  // A call that recurs directly is one box.
-  const folded = path.filter(([name], i) => i === 0 || path[i - 1][0] !== name)
-  return inverted ? folded : folded.reverse()
+  const path = callsOf(lines, machinery).map(line => stepOf(line.name, siteText(line)))
+  return inverted ? path : path.reverse()
 }
 
-function sizePath(picture: Picture, block: number): [string, string][] {
+function sizePath(picture: Picture, block: number): Step[] {
   const lifetime = lifetimeNames(picture)[lifetimeOf(picture, block)]
   return [
-    [lifetime, 'how long the blocks live'],
-    [formatBytes(picture.blocks.bytes[block]), 'size of each block'],
+    stepOf(lifetime, 'how long the blocks live'),
+    stepOf(formatBytes(picture.blocks.bytes[block]), 'size of each block'),
   ]
 }

@@ -6,7 +6,7 @@ const NATIVE = /\.(c|cc|cpp|cu|cuh|h|hpp|inl)$/
 const DISPATCHER = /(^|\/)torch\/(_ops|utils\/_device|utils\/_contextlib|_compile|autograd\/function)\.py$/
 
 /** Whether a line is of an allocator, or of machinery between Python and it. */
-export function isMachinery({ file, name }: PictureFrame): boolean {
+function isMachinery({ file, name }: PictureFrame): boolean {
   return !file.includes('.') || NATIVE.test(file) || DISPATCHER.test(file) || name === '_call_impl'
 }
 
@@ -33,6 +33,16 @@ export function linesOf({ frames, parent, frame }: StackTree, node: number): Pic
   const lines: PictureFrame[] = []
   for (let at = node; at > 0; at = parent[at]) lines.push(frames[frame[at]])
   return lines
+}
+
+/**
+ * The calls of a stack, without machinery unless it is wanted or there is nothing else. A call that recurs directly is
+ * one.
+ */
+export function callsOf(lines: readonly PictureFrame[], machinery: boolean): PictureFrame[] {
+  const own = machinery ? lines : lines.filter(line => !isMachinery(line))
+  const shown = own.length > 0 ? own : lines
+  return shown.filter(({ name }, i) => i === 0 || shown[i - 1].name !== name)
 }
 
 /** By block, 1 where its stack, tag or pool has the text; null for an empty text. Letters of either case match. */

@@ -1,8 +1,9 @@
 // The icicle of the changes between two recordings. A box is as wide as the bytes that grew and shrank below it, so
 // that changes that cancel each other are seen. Its colour tells the sign of their sum.
 
+import { type Box, Icicle, type Step } from '../../picture/drawing/icicle.js'
 import type { PictureFrame } from '../../picture/picture.js'
-import { isMachinery, siteText } from '../../picture/stack-text.js'
+import { callsOf, siteText } from '../../picture/stack-text.js'
 
 /** The change of one call stack. */
 export interface StackChange {
@@ -12,80 +13,33 @@ export interface StackChange {
   readonly bytes: number
 }
 
-/** Everything that changed in a call and in the calls below it. */
-export interface ChangeBox {
-  readonly depth: number
-  /** left edge and width as shares of the whole */
-  readonly left: number
-  readonly width: number
-  readonly label: string
-  /** where the call is, for the box's description */
-  readonly place: string
-  readonly grownBytes: number
-  readonly shrunkBytes: number
-}
-
-/** A box narrower than this share of the whole is left out. */
-const LEAST_SHARE = 1 / 1500
-
-interface Node {
-  readonly label: string
-  readonly place: string
-  readonly children: Map<string, Node>
+interface ChangeSum {
   grownBytes: number
   shrunkBytes: number
 }
 
+/** Everything that changed in a call and in the calls below it. */
+export type ChangeBox = Box & Readonly<ChangeSum>
+
 /** The boxes of the icicle, outermost calls first, each before those below it. */
 export function changeIcicle(changes: readonly StackChange[]): ChangeBox[] {
-  const root = newNode('all', '')
+  const icicle = new Icicle<ChangeSum>(
+    () => ({ grownBytes: 0, shrunkBytes: 0 }),
+    ({ grownBytes, shrunkBytes }) => grownBytes + shrunkBytes,
+  )
   for (const { frames, bytes } of changes) {
-    let node = add(root, bytes)
-    for (const line of pathOf(frames)) {
-      // Lines move when a program changes.
-      const id = `${line.name}\n${line.file}`
-      let child = node.children.get(id)
-      if (child === undefined) {
-        child = newNode(line.name, line.file === '' ? '' : siteText(line))
-        node.children.set(id, child)
-      }
-      node = add(child, bytes)
-    }
+    icicle.add(pathOf(frames), sum => {
+      if (bytes > 0) sum.grownBytes += bytes
+      else sum.shrunkBytes -= bytes
+    })
   }
-  const boxes: ChangeBox[] = []
-  const whole = moved(root)
-  const place = ({ children, ...node }: Node, depth: number, left: number) => {
-    const width = moved(node) / whole
-    if (width < LEAST_SHARE) return
-    boxes.push({ depth, left, width, ...node })
-    let at = left
-    for (const child of [...children.values()].sort((a, b) => moved(b) - moved(a))) {
-      place(child, depth + 1, at)
-      at += moved(child) / whole
-    }
-  }
-  if (whole > 0) place(root, 0, 0)
-  return boxes
+  return icicle.boxes()
 }
 
-/** The lines of the program, the outermost first; a call that recurs directly is one. */
-function pathOf(frames: readonly PictureFrame[]): PictureFrame[] {
-  if (frames.length === 0) return [{ name: 'no call stack', file: '', line: 0 }]
-  const own = frames.filter(line => !isMachinery(line))
-  const shown = own.length > 0 ? own : frames
-  return shown.filter(({ name }, i) => i === 0 || shown[i - 1].name !== name).reverse()
-}
-
-function newNode(label: string, place: string): Node {
-  return { label, place, children: new Map(), grownBytes: 0, shrunkBytes: 0 }
-}
-
-function add(node: Node, bytes: number): Node {
-  if (bytes > 0) node.grownBytes += bytes
-  else node.shrunkBytes -= bytes
-  return node
-}
-
-function moved({ grownBytes, shrunkBytes }: Pick<Node, 'grownBytes' | 'shrunkBytes'>): number {
-  return grownBytes + shrunkBytes
+/** The calls of the program, the outermost first. */
+function pathOf(frames: readonly PictureFrame[]): Step[] {
+  if (frames.length === 0) return [{ id: '', label: 'no call stack', place: '' }]
+  const calls = callsOf(frames, false).reverse()
+  // Lines move when a program changes, so they do not tell calls apart.
+  return calls.map(call => ({ id: `${call.name}\n${call.file}`, label: call.name, place: siteText(call) }))
 }

@@ -1,0 +1,46 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { Icicle, type Step } from './icicle.js'
+
+const step = (id: string, label = id): Step => ({ id, label, place: `at ${id}` })
+
+function icicleOf(paths: readonly (readonly [weight: number, ...path: Step[]])[]): Icicle<{ weight: number }> {
+  const icicle = new Icicle(
+    () => ({ weight: 0 }),
+    sum => sum.weight,
+  )
+  for (const [weight, ...path] of paths) {
+    icicle.add(path, sum => {
+      sum.weight += weight
+    })
+  }
+  return icicle
+}
+
+test('boxes lie below their callers, the widest first, and steps with the same id are one box', () => {
+  const icicle = icicleOf([
+    [1, step('a'), step('leaf')],
+    [2, step('b', 'name')],
+    [3, step('c', 'name'), step('leaf')],
+    [2, step('c', 'another name')],
+  ])
+  assert.deepEqual(icicle.boxes(), [
+    { depth: 0, left: 0, width: 1, label: 'all', place: '', weight: 8 },
+    { depth: 1, left: 0, width: 5 / 8, label: 'name', place: 'at c', weight: 5 },
+    { depth: 2, left: 0, width: 3 / 8, label: 'leaf', place: 'at leaf', weight: 3 },
+    { depth: 1, left: 5 / 8, width: 2 / 8, label: 'name', place: 'at b', weight: 2 },
+    { depth: 1, left: 7 / 8, width: 1 / 8, label: 'a', place: 'at a', weight: 1 },
+    { depth: 2, left: 7 / 8, width: 1 / 8, label: 'leaf', place: 'at leaf', weight: 1 },
+  ])
+})
+
+test('a box too narrow to be seen is left out with all below it, and without weight there are no boxes', () => {
+  const labels = (icicle: Icicle<{ weight: number }>) => icicle.boxes().map(({ label }) => label)
+  const narrow = icicleOf([
+    [1500, step('wide')],
+    [1, step('narrow'), step('below')],
+  ])
+  assert.deepEqual(labels(narrow), ['all', 'wide'])
+  assert.deepEqual(labels(icicleOf([])), [])
+  assert.deepEqual(labels(icicleOf([[0, step('nothing')]])), [])
+})
