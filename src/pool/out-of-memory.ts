@@ -31,18 +31,9 @@ export function overLimit(
   holder?: string,
 ): OutOfMemoryError {
   const limit = `limit of ${formatBytes(limitBytes)}${holder === undefined ? '' : ` of ${holder}`}`
-  const { liveBytes, pendingBytes, reservedBytes, largestFreeBytes } = upstream.stats()
   return new OutOfMemoryError(
     `no room for ${formatBytes(bytes)} within the ${limit}, of which ${formatBytes(handedOutBytes)} are handed out; ${handedOutBytes > 0 && bytes <= limitBytes ? 'free some or raise the limit' : 'ask for less, or raise the limit'}`,
-    {
-      requestedBytes: bytes,
-      liveBytes,
-      pendingBytes,
-      reservedBytes,
-      largestFreeBytes,
-      limitBytes,
-      deviceFreeBytes: upstream.context.activate().cuMemGetInfo().freeBytes,
-    },
+    figuresOf(bytes, { ...upstream.stats(), limitBytes }, upstream.context.activate().cuMemGetInfo().freeBytes),
   )
 }
 

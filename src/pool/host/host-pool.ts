@@ -19,6 +19,7 @@ import type { PoolSegment, SegmentObserver } from '../backing/segment-watch.js'
 import type { DeviceBuffer } from '../buffer.js'
 import { CachingPool } from '../caching/caching-pool.js'
 import { type CloseReport, warnOfHeld } from '../closable-pool.js'
+import { figuresOf } from '../out-of-memory.js'
 import { type PoolStats, poolJson, poolText } from '../pool.js'
 import type { SharedPool } from '../shared/shared-pool.js'
 import { HostArray, HostBuffer } from './host-buffer.js'
@@ -246,7 +247,8 @@ export abstract class HostPool implements Disposable {
   }
 
   private outOfMemory(bytes: number): OutOfMemoryError {
-    const { liveBytes, pendingBytes, reservedBytes, largestFreeBytes, limitBytes } = this.stats()
+    const stats = this.stats()
+    const { liveBytes, reservedBytes, limitBytes } = stats
     const missing = liveBytes + bytes - limitBytes
     const surely = reservedBytes + Math.ceil(bytes / PAGE_BYTES) * PAGE_BYTES - limitBytes
     const orMore = surely > missing ? ` (${formatBytesUp(surely)} if no idle piece fits)` : ''
@@ -261,15 +263,7 @@ export abstract class HostPool implements Disposable {
     return new OutOfMemoryError(
       `no room for ${formatBytes(bytes)} of pinned host memory: ${formatBytes(liveBytes)} live in ` +
         `${formatBytes(reservedBytes)} pinned, limit ${formatBytes(limitBytes)}; ${remedy}`,
-      {
-        requestedBytes: bytes,
-        liveBytes,
-        pendingBytes,
-        reservedBytes,
-        largestFreeBytes,
-        limitBytes,
-        deviceFreeBytes: freemem(), // of the host, because this memory lies there
-      },
+      figuresOf(bytes, stats, freemem()), // of the host, because this memory lies there
     )
   }
 }
