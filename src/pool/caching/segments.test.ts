@@ -191,14 +191,55 @@ describe('segments: pinned', () => {
     })
   }
 
-  it('are not told of a pool that threads share', () => {
-    const { pool } = new TestDevice().createSharedHost({})
-    const refusal = { name: 'PoolError', message: /threads share the pool.*make it without shared: true/ }
-    assert.throws(() => pool.segments(), refusal)
-    assert.throws(() => pool.observeSegments(new Shadow()), refusal)
+  it('are listed for a pool that threads share, as many as there are', () => {
+    const { pool } = new TestDevice().createSharedHost({ segmentBytes: 64 * KiB })
+    const held = Array.from({ length: 300 }, () => pool.allocate(64 * KiB))
+    const addresses = held.map(({ bytes }) => pool.context.driver.hostAddress(bytes)).sort((a, b) => a - b)
+    assert.deepEqual(
+      pool.segments(),
+      addresses.map(ptr => ({ ptr, bytes: 64 * KiB })),
+    )
+    assert.throws(() => pool.observeSegments(new Shadow()), { name: 'PoolError', message: /without shared: true/ })
     pool.close()
+    assert.throws(() => pool.segments(), PoolError)
   })
 })
+
+for (const backing of ['virtual', 'segments'] as const) {
+  describe(`segments: shared by threads, ${backing}`, () => {
+    for (const seed of [1, 2, 3]) {
+      it(`are behind all buffers, and the same for each thread (seed ${seed})`, () => {
+        const { pool, attach } = new TestDevice().createSharedPool({ backing, maxPoolBytes: 64 * MiB })
+        const other = attach()
+        let changes = 0
+        let last: PoolSegment[] = []
+        const left = program(pool, seed, buffers => {
+          const segments = pool.segments()
+          const shadow = new Shadow()
+          for (const segment of segments) shadow.ready(segment)
+          shadow.check(other, buffers)
+          const bytes = segments.reduce((sum, segment) => sum + segment.bytes, 0)
+          assert.ok(bytes >= pool.stats().reservedBytes, 'all memory is in a segment')
+          if (segments.length !== last.length) changes++
+          last = segments
+        })
+        assert.ok(changes > 3)
+        for (const buffer of left) buffer.free()
+        pool.trimTo(0)
+        assert.deepEqual(pool.segments(), [])
+        other.close()
+        pool.close()
+        assert.throws(() => pool.segments(), PoolError)
+      })
+    }
+
+    it('have no observer', () => {
+      const { pool } = new TestDevice().createSharedPool({ backing })
+      const refusal = { name: 'PoolError', message: /another thread maps the memory.*look at segments\(\)/ }
+      assert.throws(() => pool.observeSegments(new Shadow()), refusal)
+    })
+  })
+}
 
 describe('segments: growable', () => {
   for (const seed of [1, 2, 3]) {

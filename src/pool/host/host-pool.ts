@@ -106,21 +106,18 @@ export abstract class HostPool implements Disposable {
     return this.blocks.trimTo(bytes)
   }
 
-  /**
-   * The pinned memory, by ranges of host addresses. Throws PoolError for a closed pool, and for one that threads share:
-   * another thread pins its memory.
-   */
+  /** The pinned memory, by ranges of host addresses. Throws PoolError for a closed pool. */
   segments(): PoolSegment[] {
-    return this.ownBlocks('segments').segments()
+    return this.blocks.segments()
   }
 
   /**
    * Tells `observer` of the segments that the pool has, of each new one before a buffer lies on it, and of each that is
-   * unpinned before it is. Call the result to end this. Throws like `segments`, PoolError if the pool has an observer,
-   * TypeError for an observer without its methods, and the observer's own error.
+   * unpinned before it is. Call the result to end this. Throws PoolError for a closed pool, one that threads share, and
+   * one that has an observer, TypeError for an observer without its methods, and the observer's own error.
    */
   observeSegments(observer: SegmentObserver): () => void {
-    return this.ownBlocks('observeSegments').observeSegments(observer)
+    return this.blocks.observeSegments(observer)
   }
 
   /** Counters, in constant time; `reservedBytes` is the pinned memory. */
@@ -165,13 +162,6 @@ export abstract class HostPool implements Disposable {
   /** The plain values that JSON.stringify writes, as of the other pools. */
   toJSON(): object {
     return poolJson(this, 'HostPool')
-  }
-
-  private ownBlocks(call: string): CachingPool {
-    if (this.blocks instanceof CachingPool) return this.blocks
-    throw new PoolError(
-      `${call}: threads share the pool, and one of them pins its memory; make it without shared: true`,
-    )
   }
 
   /**

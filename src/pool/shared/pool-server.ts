@@ -20,6 +20,7 @@ import { LATER } from '../../threads/request-channel.js'
 import { ThreadRegistry } from '../../threads/thread-registry.js'
 import { PinnedSegments } from '../backing/pinned-segments.js'
 import { SegmentBacking } from '../backing/segment-backing.js'
+import type { PoolSegment } from '../backing/segment-watch.js'
 import { CentralHeap } from '../caching/central-heap.js'
 import type { Use, User } from '../caching/deferred.js'
 import type { PoolConfig } from '../caching/options.js'
@@ -38,6 +39,8 @@ export type Question =
   | { readonly ask: 'defer'; readonly record: number; readonly slot: number; readonly stamp: number }
   | { readonly ask: 'begin' | 'settle' | 'shortage' | 'check' | 'leave' | 'close' }
   | { readonly ask: 'prepare'; readonly units: number }
+  /** those behind an address */
+  | { readonly ask: 'segments'; readonly after: number }
   | { readonly ask: 'trim' | 'reserve'; readonly bytes: number }
   | { readonly ask: 'reclaim'; readonly thread: number }
   | { readonly ask: 'hasRoom'; readonly bytes: number; readonly liveBytes: number }
@@ -67,6 +70,8 @@ export interface Reclaimed {
   readonly bytes: number
 }
 
+/** The most segments in an answer, which has 16 KiB of text. */
+const SEGMENTS_AT_A_TIME = 256
 /** The most new memory taken at a time beyond a request: this much, or a share of the pool's limit. */
 const MOST_AHEAD_BYTES = 32 * MiB
 const AHEAD_SHARE = 1 / 64
@@ -277,6 +282,8 @@ export class PoolServer {
         return this.setLimit(question.bytes ?? Infinity)
       case 'shortage':
         return this.shortage()
+      case 'segments':
+        return this.segments(question.after)
       case 'check':
         return this.check()
       case 'reclaim':
@@ -362,6 +369,12 @@ export class PoolServer {
     this.noteLimit(limitBytes)
     const { backing } = central
     if (backing.reservedBytes > backing.limitBytes) central.trimTo(backing.limitBytes)
+  }
+
+  /** The first segments behind an address, in its order. */
+  private segments(after: number): PoolSegment[] {
+    const behind = this.central.backing.segments().filter(({ ptr }) => ptr > after)
+    return behind.sort((a, b) => a.ptr - b.ptr).slice(0, SEGMENTS_AT_A_TIME)
   }
 
   private shortage(): SharedShortage {

@@ -21,6 +21,7 @@ import { untilDone } from '../../order/polling.js'
 import { checkIsStream, checkStreamOf, type Stream } from '../../order/stream.js'
 import { MOST_WORKERS, ThreadRegistry } from '../../threads/thread-registry.js'
 import { MOST_ALIGNMENT_BYTES } from '../backing/backing.js'
+import type { PoolSegment, SegmentObserver } from '../backing/segment-watch.js'
 import { DeviceBuffer as ImportedDeviceBuffer } from '../buffer.js'
 import { checkAlignment } from '../caching/alignment.js'
 import { type Block, type BlockOwner, slackOf } from '../caching/block.js'
@@ -369,6 +370,30 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
     const added = this.ask({ ask: 'reserve', bytes }) as number | null
     if (added === null) throw noRoomToReserve(this.shortage(bytes, bytes))
     return added
+  }
+
+  /**
+   * As `CachingPool.segments`, by address. The pool server may take and give back memory meanwhile: a long list can
+   * miss what changed since the call.
+   */
+  segments(): PoolSegment[] {
+    this.checkOpen('segments')
+    const found: PoolSegment[] = []
+    let more: PoolSegment[]
+    do {
+      more = this.ask({ ask: 'segments', after: found.at(-1)?.ptr ?? -1 }) as PoolSegment[]
+      found.push(...more)
+    } while (more.length > 0)
+    return found
+  }
+
+  /** Throws PoolError: the pool server maps memory in its own thread, where no observer can be called. */
+  observeSegments(_observer: SegmentObserver): never {
+    this.checkOpen('observeSegments')
+    throw new PoolError(
+      'observeSegments: another thread maps the memory of a shared pool; look at segments(), or make the pool without ' +
+        'shared: true',
+    )
   }
 
   /**
