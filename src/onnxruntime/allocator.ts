@@ -30,6 +30,8 @@ export class OrtAllocator {
   /** the struct; its address is what ONNX Runtime gets */
   readonly struct = Buffer.alloc(BYTES)
 
+  private readonly handleOf: (stream: Pointer) => number
+
   constructor(
     private readonly library: OnnxRuntimeLibrary,
     private readonly source: MemorySource,
@@ -37,11 +39,12 @@ export class OrtAllocator {
     readonly info: Pointer,
     byStream: boolean,
   ) {
-    const alloc = this.register('alloc', (_self, bytes) => source.allocate(Number(bytes), null))
+    this.handleOf = library.bind('SyncStream_GetHandle') as (stream: Pointer) => number
+    const alloc = this.register('alloc', (_self, bytes) => source.allocate(bytes, null))
     this.struct.writeUInt32LE(INTERFACE, AT.version)
     this.struct.writeBigUInt64LE(alloc, AT.alloc)
     this.struct.writeBigUInt64LE(
-      this.register('free', (_self, ptr) => source.free(Number(ptr))),
+      this.register('free', (_self, ptr) => source.free(ptr)),
       AT.free,
     )
     this.struct.writeBigUInt64LE(
@@ -51,7 +54,7 @@ export class OrtAllocator {
     this.struct.writeBigUInt64LE(alloc, AT.reserve)
     if (byStream) {
       const onStream = this.register('allocOnStream', (_self, bytes, stream) =>
-        source.allocate(Number(bytes), Number(stream) === 0 ? null : this.handleOf(stream)),
+        source.allocate(bytes, stream === 0 ? null : this.handleOf(stream)),
       )
       this.struct.writeBigUInt64LE(onStream, AT.allocOnStream)
     }
@@ -60,8 +63,8 @@ export class OrtAllocator {
   /** Names and values of the CUDA provider's options for the external way: addresses as decimal numbers. */
   external(): { readonly keys: readonly string[]; readonly values: readonly string[] } {
     const addresses = [
-      this.register('external', bytes => this.source.allocate(Number(bytes), null)),
-      this.register('externalFree', ptr => this.source.free(Number(ptr))),
+      this.register('external', bytes => this.source.allocate(bytes, null)),
+      this.register('externalFree', ptr => this.source.free(ptr)),
       this.register('externalEmpty', () => undefined),
     ]
     return {
@@ -70,11 +73,8 @@ export class OrtAllocator {
     }
   }
 
-  private handleOf(stream: Pointer): number {
-    return Number(this.library.call('SyncStream_GetHandle', stream))
-  }
-
-  private register(name: keyof typeof PROTOTYPES, callback: (...args: Pointer[]) => unknown): bigint {
+  /** koffi passes whole numbers below 2^53 as numbers. Addresses and the sizes of memory are. */
+  private register(name: keyof typeof PROTOTYPES, callback: (...args: number[]) => unknown): bigint {
     const { koffi } = this.library
     return koffi.register(callback, koffi.pointer(prototype(koffi, PROTOTYPES[name])))
   }

@@ -11,16 +11,23 @@ import { groupLive, type LiveGroup } from '../pool/labels.js'
 import type { Pool } from '../pool/pool.js'
 import type { MemorySource } from './allocator.js'
 
+/** A pool that serves ONNX Runtime. */
+export type AnyPool = Pool | HostPool
+
 /** The work of one session, and the first reason why it got no memory of the pool. */
 export interface Scope {
   readonly name: string
   /** where the memory comes from, if not from the service's own pool */
-  readonly pool: Pool | HostPool | null
+  readonly pool: AnyPool | null
+  /** pools that the work's session has memory of */
+  readonly uses: Set<AnyPool>
   failure: Error | null
 }
 
 interface Block {
   readonly name: string
+  /** null for ordinary memory */
+  readonly pool: AnyPool | null
   readonly byteLength: number
   free(): void
 }
@@ -29,7 +36,18 @@ interface Block {
 const CPU_ALIGNMENT = 64
 
 /** Of requests outside of scopes. */
-const UNNAMED: Scope = { name: '', pool: null, failure: null }
+const UNNAMED: Scope = { name: '', pool: null, uses: new Set(), failure: null }
+
+/** Whether the pool sleeps; kinds of pools that cannot never do. */
+export function sleeps(pool: AnyPool): boolean {
+  return (pool as { readonly asleep?: boolean }).asleep === true
+}
+
+/** The error for a run of a session whose memory sleeps. */
+export function asleepError(call: string, name: string): PoolError {
+  const whose = name === '' ? 'memory of the session' : `memory of '${name}'`
+  return new PoolError(`${call}: ${whose} lies in a pool that sleeps; await its wake() first`)
+}
 
 export abstract class Blocks implements MemorySource {
   readonly scopes = new AsyncLocalStorage<Scope>()
@@ -43,19 +61,29 @@ export abstract class Blocks implements MemorySource {
     return groupLive([...this.held.values()], block => block.name)
   }
 
+  /** The pools with blocks of that name. */
+  poolsOf(name: string): Set<AnyPool> {
+    const blocks = [...this.held.values()].filter(block => block.name === name)
+    return new Set(blocks.flatMap(({ pool }) => pool ?? []))
+  }
+
   allocate(bytes: number, stream: number | null): number {
-    const scope = this.scopes.getStore()
+    const scope = this.scopes.getStore() ?? UNNAMED
     this.allocations++
-    const size = Math.max(1, bytes)
     try {
-      return this.take(size, stream, scope ?? UNNAMED)
+      for (const pool of scope.uses) if (sleeps(pool)) throw asleepError('as', scope.name)
+      return this.take(Math.max(1, bytes), stream, scope)
     } catch (error) {
-      this.failures++
-      if (scope !== undefined) scope.failure ??= error as Error
-      else if (!this.warned) process.emitWarning(`ONNX Runtime: ${(error as Error).message}`)
-      if (scope === undefined) this.warned = true
-      return this.instead(size, scope?.name ?? '')
+      return this.fail(error as Error, bytes, scope)
     }
+  }
+
+  private fail(error: Error, bytes: number, scope: Scope): number {
+    this.failures++
+    if (scope !== UNNAMED) scope.failure ??= error
+    else if (!this.warned) process.emitWarning(`ONNX Runtime: ${error.message}`)
+    if (scope === UNNAMED) this.warned = true
+    return this.instead(Math.max(1, bytes), scope.name)
   }
 
   free(ptr: number): void {
@@ -73,6 +101,13 @@ export abstract class Blocks implements MemorySource {
   /** Ends the use of ONNX Runtime's streams, which their sessions destroy. */
   closeStreams(): void {}
 
+  /** The pool that a scope's memory comes from. Its session has memory of that pool from now on. */
+  protected lender(own: AnyPool, scope: Scope): AnyPool {
+    const pool = scope.pool ?? own
+    if (scope !== UNNAMED) scope.uses.add(pool)
+    return pool
+  }
+
   /** Memory of the scope's pool; throws. */
   protected abstract take(bytes: number, stream: number | null, scope: Scope): number
 
@@ -89,14 +124,15 @@ export class HostBlocks extends Blocks {
     super()
   }
 
-  protected override take(bytes: number, _stream: number | null, { name, pool }: Scope): number {
-    const from = (pool ?? this.pool) as HostPool
-    const buffer = from.allocate(bytes + CPU_ALIGNMENT) // a simulated device's addresses are not the host's
+  protected override take(bytes: number, _stream: number | null, scope: Scope): number {
+    const { name } = scope
+    const pool = this.lender(this.pool, scope) as HostPool
+    const buffer = pool.allocate(bytes + CPU_ALIGNMENT) // a simulated device's addresses are not the host's
     const memory = buffer.bytes
     const ptr = this.alignedIn(memory)
     // `memory` is referenced here: after a close of the pool it stays readable for sessions.
     const free = () => memory.length > 0 && buffer.free()
-    this.held.set(ptr, { name, byteLength: bytes, free })
+    this.held.set(ptr, { name, pool, byteLength: bytes, free })
     return ptr
   }
 
@@ -104,7 +140,7 @@ export class HostBlocks extends Blocks {
     try {
       const memory = new Uint8Array(bytes + CPU_ALIGNMENT)
       const ptr = this.alignedIn(memory)
-      this.held.set(ptr, { name, byteLength: bytes, free: () => void memory })
+      this.held.set(ptr, { name, pool: null, byteLength: bytes, free: () => void memory })
       return ptr
     } catch {
       return 0 // the system has no memory either
@@ -132,10 +168,11 @@ export class DeviceBlocks extends Blocks {
     super()
   }
 
-  protected override take(bytes: number, handle: number | null, { name, pool }: Scope): number {
-    const from = (pool ?? this.pool) as Pool
-    if (handle !== null) return this.takeOn(from, handle, bytes, name)
-    const buffer = from.allocate(bytes)
+  protected override take(bytes: number, handle: number | null, scope: Scope): number {
+    const { name } = scope
+    if (handle !== null) return this.takeOn((scope.pool ?? this.pool) as Pool, handle, bytes, name)
+    const pool = this.lender(this.pool, scope) as Pool
+    const buffer = pool.allocate(bytes)
     if (name !== '') buffer.label = name
     // Without a stream, nothing orders the work on this memory: the host waits, at loading and releasing of a session.
     if (this.byStream) this.pool.defaultStream.synchronize()
@@ -144,7 +181,7 @@ export class DeviceBlocks extends Blocks {
       if (this.byStream && !buffer.freed) this.pool.context.activate().cuCtxSynchronize()
       buffer.free()
     }
-    this.held.set(buffer.ptr, { name, byteLength: bytes, free })
+    this.held.set(buffer.ptr, { name, pool, byteLength: bytes, free })
     return buffer.ptr
   }
 
@@ -152,7 +189,7 @@ export class DeviceBlocks extends Blocks {
     const stream = this.adopted.get(handle) ?? this.adopt(handle)
     const buffer = pool.allocate(bytes, stream)
     if (name !== '') buffer.label = name
-    this.held.set(buffer.ptr, { name, byteLength: bytes, free: () => buffer.free() })
+    this.held.set(buffer.ptr, { name, pool, byteLength: bytes, free: () => buffer.free() })
     return buffer.ptr
   }
 

@@ -45,10 +45,11 @@ const FUNCTIONS = {
 
 type FunctionName = keyof typeof FUNCTIONS
 type Argument = number | bigint | string | null | Uint8Array | Pointer[] | readonly string[]
+type Bound = (...args: Argument[]) => unknown
 
 /** An opened library of ONNX Runtime. */
 export class OnnxRuntimeLibrary {
-  private readonly bound = new Map<FunctionName, (...args: Argument[]) => unknown>()
+  private readonly bound = new Map<FunctionName, Bound>()
 
   private constructor(
     readonly koffi: Koffi,
@@ -78,17 +79,21 @@ export class OnnxRuntimeLibrary {
     return new OnnxRuntimeLibrary(koffi, path, version, table)
   }
 
-  /** Calls a function without a status as its result. */
-  call(name: FunctionName, ...args: Argument[]): unknown {
+  /** A function of the table. */
+  bind(name: FunctionName): Bound {
     let bound = this.bound.get(name)
     if (bound === undefined) {
       const [index, text] = FUNCTIONS[name]
       const pointer = this.koffi.decode(this.table, index * POINTER_BYTES, 'void *')
-      const type = prototype(this.koffi, text)
-      bound = (...each) => this.koffi.call(pointer, type, ...each)
+      bound = this.koffi.decode(pointer, prototype(this.koffi, text)) as Bound
       this.bound.set(name, bound)
     }
-    return bound(...args)
+    return bound
+  }
+
+  /** Calls a function without a status as its result. */
+  call(name: FunctionName, ...args: Argument[]): unknown {
+    return this.bind(name)(...args)
   }
 
   /** Calls a function that returns a status; the reason of a failure, or null. */

@@ -70,6 +70,14 @@ describe('ONNX Runtime on CUDA', { skip: typeof installed === 'string' ? install
         served.as('a', () => a.run(feeds(9)), { pool: first }),
         { name: 'PoolError', message: /^as: the pool sleeps; await pool\.wake\(\) first$/ },
       )
+      const refusal = { name: 'PoolError', message: /lies in a pool that sleeps; await its wake\(\) first$/ }
+      await assert.rejects(run(a), refusal)
+      await assert.rejects(a.run(feeds(9)), refusal)
+      const inner = Object.getPrototypeOf(a).run.bind(a)
+      await assert.rejects(
+        served.as('a', () => inner(feeds(9))),
+        refusal,
+      )
       assert.deepEqual(await run(b), before)
       await first.wake()
       assert.deepEqual(await run(a), before)

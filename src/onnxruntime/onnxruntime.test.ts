@@ -137,6 +137,51 @@ describe('ONNX Runtime on the CPU', { skip: typeof installed === 'string' ? inst
     await assert.rejects(refused({ pool: other }), { name: 'PoolError', message: /the pool is closed/ })
   })
 
+  it('a run is refused while the pool of its weights sleeps, and works after the wake', async () => {
+    using device = openDevice('simulated')
+    using pool = device.createHostPool()
+    const weights = Object.assign(device.createHostPool(), { asleep: false }) // host pools do not sleep: it looks so
+    using served = serveOnnxRuntime(pool, { library })
+    const create = () => ort.InferenceSession.create(MODEL, served.sessionOptions())
+    const session = await served.as('a', create, { pool: weights })
+    const other = await served.as('b', create)
+    weights.asleep = true
+    const failures = () => served.stats().failures
+    await assert.rejects(session.run(feeds(1)), {
+      name: 'PoolError',
+      message: /^run: memory of the session lies in.*wake\(\)/,
+    })
+    await assert.rejects(
+      served.as('run', () => session.run(feeds(1))),
+      {
+        name: 'PoolError',
+        message: /^run: memory of the session lies in a pool that sleeps; await its wake\(\) first$/,
+      },
+    )
+    assert.equal(failures(), 0)
+    // A run that another library calls, and one whose pool falls asleep between its call and its start.
+    const inner = Object.getPrototypeOf(session).run.bind(session)
+    await assert.rejects(
+      served.as('a', () => inner(feeds(1))),
+      { name: 'PoolError', message: /^as: memory of 'a' lies in a pool that sleeps; await its wake\(\) first$/ },
+    )
+    weights.asleep = false
+    const late = session.run(feeds(1))
+    weights.asleep = true
+    await assert.rejects(late, { name: 'PoolError', message: /memory of the session lies in a pool that sleeps/ })
+    assert.ok(failures() > 1)
+    assert.equal((await other.run(feeds(1))).y.data[0], 0.5)
+    weights.asleep = false
+    for (const run of [session.run(feeds(1)), served.as('run', () => session.run(feeds(1)))]) {
+      assert.equal((await run).y.data[0], 0.5)
+    }
+    weights.asleep = true
+    await session.release()
+    await other.release()
+    assert.deepEqual([weights.stats().liveBuffers, served.stats().liveBuffers], [0, 0])
+    weights.close()
+  })
+
   it('parallel execution, a second service and a closed service are refused', () => {
     using device = openDevice('simulated')
     using pool = device.createHostPool()

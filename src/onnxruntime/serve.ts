@@ -7,7 +7,7 @@ import { HostPool } from '../pool/host/host-pool.js'
 import type { LiveGroup } from '../pool/labels.js'
 import { Pool } from '../pool/pool.js'
 import { OrtAllocator } from './allocator.js'
-import { type Blocks, DeviceBlocks, HostBlocks, type Scope } from './blocks.js'
+import { type AnyPool, asleepError, type Blocks, DeviceBlocks, HostBlocks, type Scope, sleeps } from './blocks.js'
 import { OnnxRuntimeLibrary, type Pointer } from './library.js'
 
 /** Options of `serveOnnxRuntime`. */
@@ -63,6 +63,12 @@ export interface OnnxRuntimeStats {
   readonly failures: number
 }
 
+/** The part of a session that is guarded. */
+interface GuardedSession {
+  run(...args: readonly unknown[]): Promise<unknown>
+  release(): Promise<void>
+}
+
 const CUDA = 'CUDAExecutionProvider'
 const DEVICE_ALLOCATOR = 0
 const WARNINGS = 2
@@ -111,6 +117,9 @@ export class ServedOnnxRuntime implements Disposable {
   private readonly blocks: Blocks
   private readonly environment: Pointer
   private readonly info: Pointer
+  /** the pools of sessions that `as` has returned */
+  private readonly guarded = new WeakMap<object, Set<AnyPool>>()
+  private hasOtherPools = false
   private isClosed = false
 
   /** Use `serveOnnxRuntime`. */
@@ -159,6 +168,9 @@ export class ServedOnnxRuntime implements Disposable {
    * own list. Rejects with OutOfMemoryError if the pool could not serve a request of it, and with the error of `work`
    * as `cause` if that failed, too. Throws TypeError for a bad argument or a pool of another kind, and PoolError after
    * `close`, for a pool that is closed or sleeps, and for a pool of another device.
+   *
+   * Rejects with PoolError for a run while a pool sleeps that memory of `name` lies in. A session that was created here
+   * with a pool of its own rejects its runs by itself while that pool sleeps.
    */
   async as<T>(name: string, work: () => T | Promise<T>, options: OnnxScopeOptions = {}): Promise<T> {
     if (typeof name !== 'string') throw new TypeError(`as: name must be a text, not ${describe(name)}`)
@@ -167,7 +179,16 @@ export class ServedOnnxRuntime implements Disposable {
     this.checkOpen('as')
     if (pool === null) checkReady('as', this.pool)
     else this.checkServable(pool)
-    const scope: Scope = { name, pool, failure: null }
+    this.hasOtherPools ||= pool !== null && pool !== this.pool
+    const uses = this.hasOtherPools ? this.blocks.poolsOf(name) : new Set<AnyPool>()
+    const result = await this.within({ name, pool, uses, failure: null }, work)
+    uses.delete(this.pool) // it refuses by itself
+    if (uses.size > 0) this.guard(result, uses)
+    return result
+  }
+
+  /** Runs `work` in a scope. Rejects with the scope's failure, if it has one. */
+  private async within<T>(scope: Scope, work: () => T | Promise<T>): Promise<T> {
     let result: T
     try {
       result = await this.blocks.scopes.run(scope, work)
@@ -179,6 +200,28 @@ export class ServedOnnxRuntime implements Disposable {
     if (scope.failure === null) return result
     await (result as { release?: () => Promise<void> } | null)?.release?.() // a session beyond the limit
     throw scope.failure
+  }
+
+  /** Lets a session refuse its runs while one of the pools sleeps, whoever calls `run`. Other values stay. */
+  private guard(result: unknown, pools: ReadonlySet<AnyPool>): void {
+    const session = result as Partial<GuardedSession> | null
+    if (typeof session?.run !== 'function' || typeof session.release !== 'function') return
+    const known = this.guarded.get(session)
+    if (known !== undefined) {
+      for (const pool of pools) known.add(pool)
+      return
+    }
+    const own = new Set(pools)
+    this.guarded.set(session, own)
+    const run = session.run.bind(session)
+    session.run = async (...args) => {
+      if ([...own].some(sleeps)) throw asleepError('run', '')
+      const scope = this.blocks.scopes.getStore()
+      if (scope === undefined)
+        return await this.within({ name: '', pool: null, uses: own, failure: null }, () => run(...args))
+      for (const pool of own) scope.uses.add(pool)
+      return await run(...args)
+    }
   }
 
   /** The memory that sessions hold, by the names given to `as`; '' for memory without a name. Most bytes first. */
@@ -270,9 +313,9 @@ export class ServedOnnxRuntime implements Disposable {
 const kept: OrtAllocator[] = []
 
 function checkReady(call: string, pool: Pool | HostPool): void {
-  const { closed, asleep } = pool as { closed?: boolean; asleep?: boolean }
+  const { closed } = pool as { closed?: boolean }
   if (closed === true) throw new PoolError(`${call}: the pool is closed; serve another pool`)
-  if (asleep === true) throw new PoolError(`${call}: the pool sleeps; await pool.wake() first`)
+  if (sleeps(pool)) throw new PoolError(`${call}: the pool sleeps; await pool.wake() first`)
 }
 
 /** Asks for the CUDA provider by a call that answers; others end the process without it. */
