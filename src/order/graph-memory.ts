@@ -33,8 +33,9 @@ export class GraphMemory implements Disposable {
   note(call: string, stream: OrderedStream): void {
     if (!this.open) throw new PoolError(`${call}: the graph is closed; capture another`)
     for (const { lost, asleep } of this.holdings) {
-      if (lost) throw new PoolError(`${call}: a pool that the graph has memory of is closed; capture it again`)
-      if (asleep) throw new PoolError(`${call}: a pool that the graph has memory of is asleep; await its wake() first`)
+      if (lost)
+        throw new PoolError(`${call}: a pool or buffer that the graph uses is closed or freed; capture it again`)
+      if (asleep) throw new PoolError(`${call}: a pool or buffer that the graph uses is asleep; await its wake() first`)
     }
     if (stream?.clocks !== this.clocks || !('slot' in stream)) {
       throw new PoolError(`${call}: the stream belongs to another device, or is no stream`)

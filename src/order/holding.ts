@@ -2,7 +2,7 @@ import type { OrderedStream } from './ordered-stream.js'
 
 /** The memory that a pool keeps for a capture, and then for its graph. */
 export interface Holding {
-  /** true once the pool was closed and the memory is gone */
+  /** true once the pool was closed, or the buffer freed, and the memory is gone */
   readonly lost: boolean
   /** true while the pool sleeps: the memory has addresses, and nothing behind them */
   readonly asleep: boolean
@@ -10,10 +10,15 @@ export interface Holding {
   release(streams: readonly OrderedStream[]): void
 }
 
-/** Stands in graphs for memory whose address captured work has seen; the graph cannot be launched while it sleeps. */
-export function holdingWhile(isAsleep: () => boolean): Holding {
+/**
+ * Stands in graphs for memory whose address captured work has seen. The graph cannot be launched while the memory
+ * sleeps, or once it is gone.
+ */
+export function holdingWhile(isAsleep: () => boolean, isLost: () => boolean = () => false): Holding {
   return {
-    lost: false,
+    get lost() {
+      return isLost()
+    },
     get asleep() {
       return isAsleep()
     },

@@ -49,7 +49,10 @@ export class GrowableAllocation implements Allocation, RecordPool {
   /** whether a poll of `leaving` runs in the background */
   private watched = false
   /** stands for the buffer in the graphs whose work has its address */
-  private readonly inGraphs = holdingWhile(() => this.asleep)
+  private readonly inGraphs = holdingWhile(
+    () => this.asleep,
+    () => this.freed,
+  )
 
   constructor(
     readonly clocks: Clocks,

@@ -54,10 +54,32 @@ describe('a growable buffer that sleeps', () => {
     await assert.rejects(buffer.sleep(), /work that is being captured uses the buffer/)
     using graph = stream.endCapture()
     await buffer.sleep({ keep: 'nothing' })
-    assert.throws(() => graph.launch(stream), /launch: a pool that the graph has memory of is asleep/)
+    assert.throws(
+      () => graph.launch(stream),
+      /launch: a pool or buffer that the graph uses is asleep; await its wake\(\) first/,
+    )
     await buffer.wake()
     graph.launch(stream)
     assertFilled(buffer, 3)
+    await buffer.sleep()
+    buffer.free()
+    assert.throws(
+      () => graph.launch(stream),
+      /launch: a pool or buffer that the graph uses is closed or freed; capture it/,
+    )
+  })
+
+  it('cannot be used by a graph through a typed view while it sleeps', async () => {
+    const { stream, buffer } = setUp()
+    const view = buffer.array(Uint8Array, 1 * MiB)
+    stream.beginCapture()
+    view.buffer.fill(4)
+    using graph = stream.endCapture()
+    await buffer.sleep()
+    assert.throws(() => graph.launch(stream), /launch: a pool or buffer that the graph uses is asleep/)
+    await buffer.wake()
+    graph.launch(stream)
+    assert.equal(buffer.readSync(0, 1)[0], 4)
   })
 
   it('can be freed while it sleeps or changes', async () => {

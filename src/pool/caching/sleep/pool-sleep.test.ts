@@ -323,7 +323,7 @@ describe('a pool that sleeps', () => {
     other.submit('fill', handle => device.driver.cuMemsetD8Async(0, 0, 0, handle))
     using foreign = other.endCapture()
     await pool.sleep()
-    assert.throws(() => graph.launch(stream), /^PoolError: launch: a pool that the graph has memory of is asleep/)
+    assert.throws(() => graph.launch(stream), /^PoolError: launch: a pool or buffer that the graph uses is asleep/)
     foreign.launch(other)
     await pool.wake()
     graph.launch(stream)
