@@ -7,6 +7,8 @@ import { type OnnxRuntimeLibrary, type Pointer, prototype } from './library.js'
 export interface MemorySource {
   /** The address of new memory, or 0; `stream` is the driver's handle, or null if ONNX Runtime names none. */
   allocate(bytes: number, stream: number | null): number
+  /** The same for memory that a session keeps, such as weights. */
+  reserve(bytes: number): number
   free(ptr: number): void
 }
 
@@ -40,9 +42,11 @@ export class OrtAllocator {
     byStream: boolean,
   ) {
     this.handleOf = library.bind('SyncStream_GetHandle') as (stream: Pointer) => number
-    const alloc = this.register('alloc', (_self, bytes) => source.allocate(bytes, null))
     this.struct.writeUInt32LE(INTERFACE, AT.version)
-    this.struct.writeBigUInt64LE(alloc, AT.alloc)
+    this.struct.writeBigUInt64LE(
+      this.register('alloc', (_self, bytes) => source.allocate(bytes, null)),
+      AT.alloc,
+    )
     this.struct.writeBigUInt64LE(
       this.register('free', (_self, ptr) => source.free(ptr)),
       AT.free,
@@ -51,7 +55,10 @@ export class OrtAllocator {
       this.register('info', () => info),
       AT.info,
     )
-    this.struct.writeBigUInt64LE(alloc, AT.reserve)
+    this.struct.writeBigUInt64LE(
+      this.register('alloc', (_self, bytes) => source.reserve(bytes)),
+      AT.reserve,
+    )
     if (byStream) {
       const onStream = this.register('allocOnStream', (_self, bytes, stream) =>
         source.allocate(bytes, stream === 0 ? null : this.handleOf(stream)),

@@ -2,7 +2,7 @@
 // that ONNX Runtime survives: 0 on CUDA, which makes `run` fail, and ordinary memory on the CPU, where 0 is unchecked.
 
 import { AsyncLocalStorage } from 'node:async_hooks'
-import { CudaError, PoolError } from '../base/errors.js'
+import { CudaError, OutOfMemoryError, PoolError } from '../base/errors.js'
 import { deviceOf } from '../device/device.js'
 import type { Koffi } from '../libraries/koffi.js'
 import type { Stream } from '../order/stream.js'
@@ -78,6 +78,10 @@ export abstract class Blocks implements MemorySource {
     }
   }
 
+  reserve(bytes: number): number {
+    return this.allocate(bytes, null)
+  }
+
   private fail(error: Error, bytes: number, scope: Scope): number {
     this.failures++
     if (scope !== UNNAMED) scope.failure ??= error
@@ -149,6 +153,25 @@ export class HostBlocks extends Blocks {
 
   private alignedIn(memory: Uint8Array): number {
     return Math.ceil(Number(this.koffi.address(memory)) / CPU_ALIGNMENT) * CPU_ALIGNMENT
+  }
+}
+
+/**
+ * Pinned memory for results of the CUDA provider, which copies to it faster. It is a help only: weights, and what the
+ * pool has no room for, lie in ordinary memory, and no run fails for it.
+ */
+export class ResultBlocks extends HostBlocks {
+  override reserve(bytes: number): number {
+    return this.instead(Math.max(1, bytes), '')
+  }
+
+  protected override take(bytes: number, stream: number | null, scope: Scope): number {
+    try {
+      return super.take(bytes, stream, scope)
+    } catch (error) {
+      if (!(error instanceof OutOfMemoryError || error instanceof PoolError)) throw error
+      return this.instead(bytes, scope.name)
+    }
   }
 }
 

@@ -8,7 +8,7 @@ import { OutOfMemoryError } from '../base/errors.js'
 import { openDevice } from '../device/open.js'
 import { type Installed, installedOnnxRuntime } from './installed.fixture.js'
 import { smallModel } from './model.fixture.js'
-import { serveOnnxRuntime } from './serve.js'
+import { type OnnxSessionOptions, serveOnnxRuntime } from './serve.js'
 
 const WIDTH = 256
 const MODEL = smallModel(WIDTH)
@@ -24,6 +24,30 @@ describe('ONNX Runtime on CUDA', { skip: typeof installed === 'string' ? install
     const x = Float32Array.from({ length: rows * WIDTH }, (_, i) => Math.fround(Math.sin(i)))
     return { x: new ort.Tensor('float32', x, [rows, WIDTH]) }
   }
+
+  it('results arrive in pinned memory, or in ordinary memory where that has no room', async () => {
+    using device = openDevice()
+    using pool = device.createPool()
+    using host = device.createHostPool({ maxPoolBytes: 64 * MiB })
+    const own = await ort.InferenceSession.create(MODEL, { executionProviders: ['cuda'] })
+    using served = serveOnnxRuntime(pool, { library, results: host })
+    assert.throws(() => serveOnnxRuntime(host, { library }), { name: 'PoolError', message: /'cpu' is served already/ })
+    const options = served.sessionOptions<OnnxSessionOptions>({ executionProviders: ['cuda'] })
+    assert.equal(options.intraOpNumThreads, 1)
+    assert.equal(served.sessionOptions({ intraOpNumThreads: 3 }).intraOpNumThreads, 3)
+    const session = await served.as('model', () => ort.InferenceSession.create(MODEL, options))
+    for (const rows of ROWS) {
+      const before = host.stats().allocations
+      assert.deepEqual((await session.run(feeds(rows))).y.data, (await own.run(feeds(rows))).y.data, `${rows} rows`)
+      assert.ok(host.stats().allocations > before)
+    }
+    const rows = (128 * MiB) / (WIDTH * 4) // more than the host pool has
+    assert.equal((await session.run(feeds(rows))).y.data.length, rows * WIDTH)
+    assert.equal(served.stats().failures, 0)
+    await session.release()
+    assert.deepEqual([host.stats().liveBuffers, pool.stats().liveBuffers], [0, 0])
+    await own.release()
+  })
 
   for (const way of ['stream', 'external'] as const) {
     it(`results are those of its own arena, and all memory is named and comes back: ${way}`, async () => {

@@ -8,8 +8,13 @@ import { after, describe, it } from 'node:test'
 import { KiB, MiB } from '../base/bytes.js'
 import { OutOfMemoryError, PoolError } from '../base/errors.js'
 import { openDevice } from '../device/open.js'
+import type { HostPool } from '../pool/host/host-pool.js'
+import type { Pool } from '../pool/pool.js'
+import { ResultBlocks } from './blocks.js'
 import { type Installed, installedOnnxRuntime } from './installed.fixture.js'
+import { OnnxRuntimeLibrary } from './library.js'
 import { smallModel } from './model.fixture.js'
+import { Registration } from './registration.js'
 import { serveOnnxRuntime } from './serve.js'
 
 const WIDTH = 64
@@ -49,10 +54,17 @@ describe('arguments', () => {
     assert.throws(() => serveOnnxRuntime(pool, {} as never), { name: 'TypeError', message: /library must be a path/ })
     const way = 'other' as never
     assert.throws(() => serveOnnxRuntime(pool, { library, way }), { name: 'RangeError', message: /way must be/ })
+    const results = pool
+    const refused = (of: HostPool | Pool, options: object) => () =>
+      serveOnnxRuntime(of, { library, ...options } as never)
+    assert.throws(refused(pool, { results }), { name: 'TypeError', message: /results are for a device's pool/ })
+    assert.throws(refused(device.createPool(), { results: 1 }), { name: 'TypeError', message: /must be a host pool/ })
     const simulated = { name: 'PoolError', message: /a simulated device has no memory for CUDA/ }
     assert.throws(() => serveOnnxRuntime(device.createPool(), { library }), simulated)
     pool.close()
-    assert.throws(() => serveOnnxRuntime(pool, { library }), { name: 'PoolError', message: /the pool is closed/ })
+    const closed = { name: 'PoolError', message: /the pool is closed/ }
+    assert.throws(() => serveOnnxRuntime(pool, { library }), closed)
+    assert.throws(refused(device.createPool(), { results }), closed)
   })
 })
 
@@ -180,6 +192,28 @@ describe('ONNX Runtime on the CPU', { skip: typeof installed === 'string' ? inst
     await other.release()
     assert.deepEqual([weights.stats().liveBuffers, served.stats().liveBuffers], [0, 0])
     weights.close()
+  })
+
+  it('memory for results is a help only: weights and what has no room lie in ordinary memory', async () => {
+    using device = openDevice('simulated')
+    using pool = device.createHostPool({ maxPoolBytes: 1 * MiB, segmentBytes: 256 * KiB })
+    const opened = OnnxRuntimeLibrary.open(library)
+    const blocks = new ResultBlocks(pool, opened.koffi)
+    const registration = new Registration(opened, { kind: 'Cpu', ordinal: 0 }, blocks, 'plain')
+    const options = { extra: { session: { use_env_allocators: '1' } } }
+    const session = await ort.InferenceSession.create(MODEL, options)
+    assert.ok(blocks.groups()[0].bytes >= WIDTH * WIDTH * 4)
+    assert.ok(pool.stats().requestedBytes < WIDTH * WIDTH * 4, 'weights are not in the pool')
+    const before = pool.stats().allocations
+    assert.equal((await session.run(feeds(3))).y.data[0], 0.5)
+    assert.ok(pool.stats().allocations > before)
+    const large = await session.run(feeds((8 * MiB) / (WIDTH * 4)))
+    assert.deepEqual([large.y.data[0], large.y.data.at(-1), blocks.failures], [0.5, 0.5, 0])
+    registration.close()
+    pool.close()
+    assert.equal((await session.run(feeds(3))).y.data[0], 0.5)
+    await session.release()
+    assert.deepEqual([blocks.groups(), blocks.failures], [[], 0])
   })
 
   it('parallel execution, a second service and a closed service are refused', () => {

@@ -6,9 +6,18 @@ import { checkOptionNames } from '../base/option-names.js'
 import { HostPool } from '../pool/host/host-pool.js'
 import type { LiveGroup } from '../pool/labels.js'
 import { Pool } from '../pool/pool.js'
-import { OrtAllocator } from './allocator.js'
-import { type AnyPool, asleepError, type Blocks, DeviceBlocks, HostBlocks, type Scope, sleeps } from './blocks.js'
+import {
+  type AnyPool,
+  asleepError,
+  type Blocks,
+  DeviceBlocks,
+  HostBlocks,
+  ResultBlocks,
+  type Scope,
+  sleeps,
+} from './blocks.js'
 import { OnnxRuntimeLibrary, type Pointer } from './library.js'
+import { type MemoryPlace, Registration } from './registration.js'
 
 /** Options of `serveOnnxRuntime`. */
 export interface OnnxRuntimeOptions {
@@ -22,6 +31,11 @@ export interface OnnxRuntimeOptions {
    * is right only while no other work uses the pool during a `run`
    */
   readonly way?: 'stream' | 'external'
+  /**
+   * with a device's pool: a host pool of that device for results, which are copied to pinned memory faster. It serves
+   * the CPU part of the sessions; weights of that part, and what has no room, lie in ordinary memory. Close it last
+   */
+  readonly results?: HostPool
 }
 
 /** A way of running a model, with its options. */
@@ -34,6 +48,11 @@ export interface OnnxExecutionProvider {
 
 /** The options of onnxruntime-node's `InferenceSession.create` that are looked at; all others are passed on. */
 export interface OnnxSessionOptions {
+  /**
+   * threads of kernels on the CPU. 1 by default where a pool serves the CPU part of a CUDA session: a kernel that asks
+   * for memory in another thread would wait for the thread that waits for it
+   */
+  readonly intraOpNumThreads?: number
   /** must not be 'parallel': its threads would wait for the thread that waits for them */
   readonly executionMode?: 'sequential' | 'parallel'
   /** where the model runs; with a pool of a device, 'cuda' must be among them */
@@ -69,12 +88,9 @@ interface GuardedSession {
   release(): Promise<void>
 }
 
-const CUDA = 'CUDAExecutionProvider'
-const DEVICE_ALLOCATOR = 0
-const WARNINGS = 2
+const CPU = 'cpu'
+const HOST: MemoryPlace = { kind: 'Cpu', ordinal: 0 }
 
-/** The environment by library; this package's reference to it stays until the process ends. */
-const environments = new Map<string, Pointer>()
 /** the memories that are served now, as `cpu` or `cuda:0` */
 const served = new Set<string>()
 
@@ -88,8 +104,8 @@ export function serveOnnxRuntime(pool: Pool | HostPool, options: OnnxRuntimeOpti
   if (!(pool instanceof Pool || pool instanceof HostPool)) {
     throw new TypeError(`serveOnnxRuntime: pool must be a pool or a host pool, not ${describe(pool)}`)
   }
-  checkOptionNames('serveOnnxRuntime', options, ['library', 'way'])
-  const { library, way = 'stream' } = options
+  checkOptionNames('serveOnnxRuntime', options, ['library', 'way', 'results'])
+  const { library, way = 'stream', results = null } = options
   if (typeof library !== 'string') {
     throw new TypeError(`serveOnnxRuntime: library must be a path, not ${describe(library)}`)
   }
@@ -97,16 +113,18 @@ export function serveOnnxRuntime(pool: Pool | HostPool, options: OnnxRuntimeOpti
     throw new RangeError(`serveOnnxRuntime: way must be 'stream' or 'external', not ${describe(way)}`)
   }
   checkReady('serveOnnxRuntime', pool)
+  if (results !== null) checkResults(results, pool)
   const host = pool instanceof HostPool
   if (!host && pool.context.driver.simulated) {
     throw new PoolError('serveOnnxRuntime: a simulated device has no memory for CUDA; serve its host pool')
   }
-  const memory = host ? 'cpu' : `cuda:${pool.context.ordinal}`
-  if (served.has(memory)) {
+  const memories = [host ? CPU : `cuda:${pool.context.ordinal}`, ...(results === null ? [] : [CPU])]
+  for (const memory of memories) {
+    if (!served.has(memory)) continue
     throw new PoolError(`serveOnnxRuntime: the memory of '${memory}' is served already; close that service first`)
   }
-  const service = new ServedOnnxRuntime(pool, OnnxRuntimeLibrary.open(library), way, memory)
-  served.add(memory)
+  const service = new ServedOnnxRuntime(pool, OnnxRuntimeLibrary.open(library), way, results, memories)
+  for (const memory of memories) served.add(memory)
   return service
 }
 
@@ -115,8 +133,7 @@ export class ServedOnnxRuntime implements Disposable {
   /** the version of ONNX Runtime, such as `1.29.0` */
   readonly version: string
   private readonly blocks: Blocks
-  private readonly environment: Pointer
-  private readonly info: Pointer
+  private readonly registrations: Registration[] = []
   /** the pools of sessions that `as` has returned */
   private readonly guarded = new WeakMap<object, Set<AnyPool>>()
   private hasOtherPools = false
@@ -125,24 +142,29 @@ export class ServedOnnxRuntime implements Disposable {
   /** Use `serveOnnxRuntime`. */
   constructor(
     private readonly pool: Pool | HostPool,
-    private readonly library: OnnxRuntimeLibrary,
+    library: OnnxRuntimeLibrary,
     way: 'stream' | 'external',
-    private readonly memory: string,
+    results: HostPool | null,
+    private readonly memories: readonly string[],
   ) {
     this.version = library.version
-    const host = pool instanceof HostPool
-    if (!host) checkCuda(library)
-    this.environment = environments.get(library.path) ?? library.create('CreateEnv', WARNINGS, 'cuda-mempool')
-    environments.set(library.path, this.environment)
-    const place = host
-      ? (['Cpu', DEVICE_ALLOCATOR, 0] as const)
-      : (['Cuda', DEVICE_ALLOCATOR, pool.context.ordinal] as const)
-    this.info = library.create('CreateMemoryInfo', ...place, 0)
-    this.blocks = host ? new HostBlocks(pool, library.koffi) : new DeviceBlocks(pool, way === 'stream')
-    const allocator = new OrtAllocator(library, this.blocks, this.info, !host && way === 'stream')
-    kept.push(allocator)
-    if (host || way === 'stream') library.check('RegisterAllocator', this.environment, allocator.struct)
-    else this.registerExternal(allocator)
+    const { koffi } = library
+    if (pool instanceof HostPool) {
+      this.blocks = new HostBlocks(pool, koffi)
+      this.registrations.push(new Registration(library, HOST, this.blocks, 'plain'))
+      return
+    }
+    checkCuda(library)
+    this.blocks = new DeviceBlocks(pool, way === 'stream')
+    const { ordinal } = pool.context
+    this.registrations.push(new Registration(library, { kind: 'Cuda', ordinal }, this.blocks, way))
+    if (results === null) return
+    try {
+      this.registrations.push(new Registration(library, HOST, new ResultBlocks(results, koffi), 'plain'))
+    } catch (error) {
+      for (const registration of this.registrations) registration.close()
+      throw error
+    }
   }
 
   /**
@@ -160,7 +182,9 @@ export class ServedOnnxRuntime implements Disposable {
     const { executionProviders, extra = {} } = options ?? {}
     const session = { ...(extra.session as object | undefined), use_env_allocators: '1' }
     const all = { ...options, extra: { ...extra, session } } as unknown as T
-    return this.pool instanceof HostPool ? all : { ...all, executionProviders: this.withCuda(executionProviders) }
+    if (this.pool instanceof HostPool) return all
+    const threads = served.has(CPU) ? { intraOpNumThreads: 1 } : {}
+    return { ...threads, ...all, executionProviders: this.withCuda(executionProviders) }
   }
 
   /**
@@ -257,26 +281,14 @@ export class ServedOnnxRuntime implements Disposable {
       throw new PoolError(`close: sessions hold memory (${who.join(', ')}); await session.release() for each one first`)
     }
     this.blocks.closeStreams()
-    this.library.check('UnregisterAllocator', this.environment, this.info)
+    for (const registration of this.registrations) registration.close()
     this.isClosed = true
-    served.delete(this.memory)
+    for (const memory of this.memories) served.delete(memory)
   }
 
   /** Calls `close()` at the end of a `using` block; throws like it. */
   [Symbol.dispose](): void {
     this.close()
-  }
-
-  /** The provider makes its own allocator, which calls back; it wants an arena's settings, and does not use them. */
-  private registerExternal(allocator: OrtAllocator): void {
-    const { keys, values } = allocator.external()
-    const config = this.library.create('CreateArenaCfg', 0, -1, -1, -1)
-    try {
-      const count = keys.length
-      this.library.check('CreateAndRegisterAllocatorV2', this.environment, CUDA, this.info, config, keys, values, count)
-    } finally {
-      this.library.call('ReleaseArenaCfg', config)
-    }
   }
 
   private withCuda(
@@ -309,13 +321,25 @@ export class ServedOnnxRuntime implements Disposable {
   }
 }
 
-/** Sessions may call an allocator until the process ends. */
-const kept: OrtAllocator[] = []
-
 function checkReady(call: string, pool: Pool | HostPool): void {
   const { closed } = pool as { closed?: boolean }
   if (closed === true) throw new PoolError(`${call}: the pool is closed; serve another pool`)
   if (sleeps(pool)) throw new PoolError(`${call}: the pool sleeps; await pool.wake() first`)
+}
+
+function checkResults(results: HostPool, pool: AnyPool): void {
+  if (!(results instanceof HostPool)) {
+    throw new TypeError(`serveOnnxRuntime: results must be a host pool, not ${describe(results)}`)
+  }
+  if (pool instanceof HostPool) {
+    throw new TypeError(
+      "serveOnnxRuntime: results are for a device's pool; a host pool serves the CPU's results anyway",
+    )
+  }
+  checkReady('serveOnnxRuntime: results', results)
+  if (results.context.ordinal !== pool.context.ordinal) {
+    throw new PoolError('serveOnnxRuntime: results is of another device; make it from the device of the pool')
+  }
 }
 
 /** Asks for the CUDA provider by a call that answers; others end the process without it. */
