@@ -54,7 +54,8 @@ export abstract class Blocks implements MemorySource {
   allocations = 0
   failures = 0
   protected readonly held = new Map<number, Block>()
-  private warned = false
+  /** whether the process was warned of a failure outside of scopes; once is enough */
+  warned = false
 
   /** The blocks held, by the name of the scope that asked for them; '' outside of scopes. */
   groups(): LiveGroup[] {

@@ -18,6 +18,7 @@ import {
 } from './blocks.js'
 import { OnnxRuntimeLibrary, type Pointer } from './library.js'
 import { type MemoryPlace, Registration } from './registration.js'
+import { warmUpOnce } from './warm-up.js'
 
 /** Options of `serveOnnxRuntime`. */
 export interface OnnxRuntimeOptions {
@@ -150,11 +151,14 @@ export class ServedOnnxRuntime implements Disposable {
     this.version = library.version
     const { koffi } = library
     if (pool instanceof HostPool) {
+      warmUpOnce(pool, koffi)
       this.blocks = new HostBlocks(pool, koffi)
       this.registrations.push(new Registration(library, HOST, this.blocks, 'plain'))
       return
     }
     checkCuda(library)
+    warmUpOnce(pool, koffi)
+    if (results !== null) warmUpOnce(results, koffi)
     this.blocks = new DeviceBlocks(pool, way === 'stream')
     const { ordinal } = pool.context
     this.registrations.push(new Registration(library, { kind: 'Cuda', ordinal }, this.blocks, way))

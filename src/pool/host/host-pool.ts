@@ -50,7 +50,8 @@ export abstract class HostPool implements Disposable {
   private standIn: Stream | null = null
 
   protected constructor(
-    private readonly clocks: Clocks,
+    /** @internal */
+    readonly clocks: Clocks,
     { blocks, memory }: HostParts,
   ) {
     this.context = clocks.context
