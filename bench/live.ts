@@ -10,6 +10,7 @@ import { Worker } from 'node:worker_threads'
 import { KiB } from '../src/base/bytes.js'
 import { serve } from '../src/live/serve.js'
 import { headline, machineOf, median, save } from './machine.js'
+import { medianInterval } from './median-interval.js'
 import { deviceBenchmark, deviceOf, optionsOf } from './options.js'
 import { loopsFor, PER_LIST } from './pool-loops.js'
 
@@ -106,14 +107,7 @@ await reader.terminate()
 /** Of each round, the mean of the pool alone before the other ways and after them. */
 const alone = times.get('alone')!.map((before, round) => (before + times.get('alone again')![round]) / 2)
 
-/** The median of the ratios to `alone` in each round, and the bounds that hold it with 95 % confidence. */
-function ratios(ns: readonly number[]): readonly [median: number, least: number, most: number] {
-  const sorted = ns.map((value, round) => value / alone[round]).sort((a, b) => a - b)
-  const reach = 0.98 * Math.sqrt(sorted.length)
-  const ranked = (rank: number) => sorted[Math.min(sorted.length - 1, Math.max(0, Math.round(rank)))]
-  const middle = (sorted.length - 1) / 2
-  return [median(sorted), ranked(middle - reach), ranked(middle + reach)]
-}
+const ratios = (ns: readonly number[]) => medianInterval(ns.map((value, round) => value / alone[round]))
 
 const results = [...times].map(([name, ns]) => {
   const [ratio, ratioFrom, ratioTo] = ratios(ns).map(value => Number(value.toFixed(4)))

@@ -1,101 +1,174 @@
-// ONNX Runtime on CUDA with its own arena and with a pool: time of a run and device memory, over batches whose sizes
-// vary. Each measurement is a process of its own, by turns. The first runs are listed apart: V8 has not compiled the
-// pool by then, and the pool grows. It needs onnxruntime-node with the CUDA provider; CUDA_MEMPOOL_ONNXRUNTIME names
-// its folder. Run: node dist/bench/onnxruntime.js [--pairs N] [--warm-ups N] [--smoke] [--save DIR]
+// ONNX Runtime with its own arena and with a pool: time of a run and device memory, over batches whose sizes vary. Each
+// way has a process of its own. The processes of a pair live at the same time and take turns of some runs on the same
+// inputs, so that whatever slows the machine down slows all of them. The first runs are listed apart: V8 has not
+// compiled the pool by then, and the pool grows. It needs onnxruntime-node with the CUDA provider;
+// CUDA_MEMPOOL_ONNXRUNTIME names its folder.
+// Run: node dist/bench/onnxruntime.js [--pairs N] [--runs N] [--ways LIST] [--cpu] [--smoke] [--save DIR]
 
-import { spawnSync } from 'node:child_process'
+import { type ChildProcess, fork } from 'node:child_process'
+import { once } from 'node:events'
 import { GiB } from '../src/base/bytes.js'
 import { Random } from '../src/base/random.js'
 import { openDevice } from '../src/device/open.js'
-import { installedOnnxRuntime } from '../src/onnxruntime/installed.fixture.js'
+import { type Installed, installedOnnxRuntime } from '../src/onnxruntime/installed.fixture.js'
 import { smallModel } from '../src/onnxruntime/model.fixture.js'
 import { serveOnnxRuntime } from '../src/onnxruntime/serve.js'
 import { headline, machineOf, median, save } from './machine.js'
+import { medianInterval } from './median-interval.js'
 import { type BenchOptions, benchmark, optionsOf } from './options.js'
 
 interface Options extends BenchOptions {
   readonly pairs?: string
-  readonly warmUps?: string
+  readonly runs?: string
+  readonly ways?: string
+  readonly cpu?: boolean
   readonly child?: Way
 }
 
-/** `pinned` is `stream`, and a host pool that serves the CPU: results arrive in pinned memory. */
-type Way = 'arena' | 'stream' | 'external' | 'pinned'
+/** `pinned` is `stream` with results in pinned memory; `host` is a host pool for the CPU. */
+type Way = 'arena' | 'stream' | 'external' | 'pinned' | 'host'
+
+/** What a child says of a turn. */
+interface Turn {
+  readonly us: readonly number[]
+  /** requests that have reached the pools since the sessions were made */
+  readonly requests: number
+  /** by how many bytes the device's free memory has fallen in this turn, or while the sessions were made */
+  readonly deviceBytes: number
+}
 
 interface Measured {
-  /** of the runs `FIRST` to `FIRST + RUNS` of the process */
+  /** of the runs from `FIRST` to `WARM_UPS` of a process */
   readonly firstMedianUs: number
   readonly firstP99Us: number
-  /** of the runs after the warm-ups */
+  /** of the runs after these */
   readonly medianUs: number
   readonly p99Us: number
-  /** requests that reached the pools in a run, on average */
+  readonly meanUs: number
+  /** requests that reached the pools in a run */
   readonly requests: number
   /** bytes of the device that the sessions took, their libraries' memory included */
   readonly deviceBytes: number
 }
 
-const WIDTH = 1024
 const MOST_ROWS = 8192
 const SESSIONS = 2
 const FIRST = 20
-const RUNS = 300
-const WARM_UPS = 1000
+const WARM_UPS = 320
+const RUNS_OF_TURN = 40
+const TIMES = ['firstMedianUs', 'firstP99Us', 'medianUs', 'p99Us', 'meanUs'] as const
 
 const program = benchmark("ONNX Runtime's own arena beside a pool")
-  .option('--pairs <number>', 'how often each way is measured, by turns; default 10')
-  .option(
-    '--warm-ups <number>',
-    `runs of a process before its last ${RUNS}, at least ${FIRST + RUNS}; default ${WARM_UPS}`,
-  )
-  .option('--child <way>', 'one measurement in this process, printed as JSON')
+  .option('--pairs <number>', 'how often all ways are measured; default 10')
+  .option('--runs <number>', `runs of a process after its first ${WARM_UPS}; default 800`)
+  .option('--ways <list>', 'which of arena, stream, external, pinned and host; default arena,stream,pinned')
+  .option('--cpu', 'the CPU, with its own arena and with a host pool')
+  .option('--child <way>', 'for the program itself: one process, which takes turns')
 const values = optionsOf<Options>(program)
-const warmUps = values.smoke ? FIRST + RUNS : Math.max(FIRST + RUNS, Number(values.warmUps ?? WARM_UPS))
+const cpu = values.cpu === true
+const WIDTH = cpu ? 64 : 1024
+const runs = values.smoke ? RUNS_OF_TURN : Number(values.runs ?? 800)
+const pairs = values.smoke ? 1 : Number(values.pairs ?? 10)
+const ways = (values.ways ?? (cpu ? 'arena,host' : 'arena,stream,pinned')).split(',') as Way[]
 const installed = installedOnnxRuntime()
 
-if (typeof installed === 'string') console.log(`skipped: ${installed}`)
-else if (values.child !== undefined) console.log(JSON.stringify(await measure(values.child, installed)))
-else compare()
-
-async function measure(way: Way, { ort, library }: Exclude<typeof installed, string>): Promise<Measured> {
-  using device = openDevice(0)
+async function takeTurns(way: Way, { ort, library }: Installed): Promise<void> {
+  using device = openDevice(cpu ? 'simulated' : 0)
   using pool = device.createPool({ maxPoolBytes: 8 * GiB })
-  using host = way === 'pinned' ? device.createHostPool({ maxPoolBytes: 1 * GiB }) : null
+  using host = device.createHostPool({ maxPoolBytes: 1 * GiB })
+  const results = way === 'pinned' ? { results: host } : {}
   using served =
-    way === 'arena' ? null : serveOnnxRuntime(pool, { library, way: way === 'external' ? 'external' : 'stream' })
-  using servedHost = host === null ? null : serveOnnxRuntime(host, { library })
-  const cuda = { executionProviders: ['cuda'] }
+    way === 'arena'
+      ? null
+      : serveOnnxRuntime(way === 'host' ? host : pool, {
+          library,
+          way: way === 'external' ? way : 'stream',
+          ...results,
+        })
+  const provider = { executionProviders: [cpu ? 'cpu' : 'cuda'] }
   const model = smallModel(WIDTH)
   const freeBytes = () => device.driver.cuMemGetInfo().freeBytes
-  const requests = () => (served?.stats().allocations ?? 0) + (servedHost?.stats().allocations ?? 0)
-  const before = freeBytes()
+  const requests = () => (way === 'host' ? 0 : pool.stats().allocations) + host.stats().allocations
+  let before = freeBytes()
   const sessions = []
   for (let i = 0; i < SESSIONS; i++) {
-    sessions.push(await ort.InferenceSession.create(model, served?.sessionOptions(cuda) ?? cuda))
+    sessions.push(await ort.InferenceSession.create(model, served?.sessionOptions(provider) ?? provider))
   }
+  const requestsBefore = requests()
+  const tell = (us: readonly number[]) => {
+    process.send!({ us, requests: requests() - requestsBefore, deviceBytes: before - freeBytes() } satisfies Turn)
+  }
+  tell([])
   const random = new Random(1)
   const x = new Float32Array(MOST_ROWS * WIDTH).fill(0.5)
-  const us: number[] = []
-  const requestsBefore = requests()
-  for (let run = 0; run < warmUps + RUNS; run++) {
-    const rows = Math.floor(random.logUniform(1, MOST_ROWS))
-    const feeds = { x: new ort.Tensor('float32', x.subarray(0, rows * WIDTH), [rows, WIDTH]) }
-    const start = performance.now()
-    await sessions[run % SESSIONS].run(feeds)
-    us.push((performance.now() - start) * 1000)
+  for (let run = 0; ; ) {
+    const [count] = (await once(process, 'message')) as [number]
+    if (count === 0) break
+    before = freeBytes()
+    const us = []
+    for (const end = run + count; run < end; run++) {
+      const rows = Math.floor(random.logUniform(1, MOST_ROWS))
+      const feeds = { x: new ort.Tensor('float32', x.subarray(0, rows * WIDTH), [rows, WIDTH]) }
+      const start = performance.now()
+      await sessions[run % SESSIONS].run(feeds)
+      us.push((performance.now() - start) * 1000)
+    }
+    tell(us)
   }
-  const deviceBytes = before - freeBytes()
-  const requestsOfRun = (requests() - requestsBefore) / us.length
   for (const session of sessions) await session.release()
-  const first = us.slice(FIRST, FIRST + RUNS).sort((a, b) => a - b)
-  const last = us.slice(warmUps).sort((a, b) => a - b)
-  return {
-    firstMedianUs: median(first),
-    firstP99Us: p99(first),
-    medianUs: median(last),
-    p99Us: p99(last),
-    requests: requestsOfRun,
-    deviceBytes,
+  process.disconnect()
+}
+
+class Child {
+  private readonly us: number[] = []
+  private requests = 0
+  private deviceBytes = 0
+
+  private readonly ended: Promise<number>
+
+  private constructor(
+    private readonly way: Way,
+    private readonly child: ChildProcess,
+  ) {
+    this.ended = once(child, 'exit').then(([code]) => code as number)
+  }
+
+  /** Returns when the sessions are made. */
+  static async start(way: Way): Promise<Child> {
+    const child = new Child(way, fork(process.argv[1], ['--child', way, ...(cpu ? ['--cpu'] : [])]))
+    await child.answer()
+    return child
+  }
+
+  async turn(count: number): Promise<void> {
+    this.child.send(count)
+    await this.answer()
+  }
+
+  async end(): Promise<Measured> {
+    this.child.send(0)
+    await this.ended
+    const sorted = (from: number, to?: number) => this.us.slice(from, to).sort((a, b) => a - b)
+    const first = sorted(FIRST, WARM_UPS)
+    const last = sorted(WARM_UPS)
+    return {
+      firstMedianUs: median(first),
+      firstP99Us: p99(first),
+      medianUs: median(last),
+      p99Us: p99(last),
+      meanUs: last.reduce((sum, us) => sum + us) / last.length,
+      requests: this.requests / this.us.length,
+      deviceBytes: this.deviceBytes,
+    }
+  }
+
+  private async answer(): Promise<void> {
+    const answer = await Promise.race([once(this.child, 'message'), this.ended])
+    if (typeof answer === 'number') throw new Error(`the process of '${this.way}' has ended with ${answer}`)
+    const [{ us, requests, deviceBytes }] = answer as [Turn]
+    this.us.push(...us)
+    this.requests = requests
+    this.deviceBytes += deviceBytes
   }
 }
 
@@ -103,51 +176,62 @@ function p99(sorted: readonly number[]): number {
   return sorted[Math.floor(sorted.length * 0.99)]
 }
 
-function compare(): void {
-  const ways: readonly Way[] = ['arena', 'stream', 'external', 'pinned']
-  const pairs = values.smoke ? 1 : Number(values.pairs ?? 10)
-  const found = new Map(ways.map(way => [way, [] as Measured[]]))
-  for (let pair = 0; pair < pairs; pair++) {
-    for (const way of pair % 2 === 0 ? ways : ways.toReversed()) found.get(way)!.push(inProcess(way))
+async function measurePair(pair: number): Promise<Measured[]> {
+  const children: Child[] = []
+  for (const way of ways) children.push(await Child.start(way))
+  for (let done = 0; done < WARM_UPS + runs; done += RUNS_OF_TURN) {
+    // Each way comes first as often as the others.
+    const shift = (pair + done / RUNS_OF_TURN) % children.length
+    for (const child of [...children.slice(shift), ...children.slice(0, shift)]) await child.turn(RUNS_OF_TURN)
   }
-  const middle = (all: readonly Measured[], of: (each: Measured) => number) => median(all.map(of))
-  const rows = [...found].map(([way, all]) => ({
-    way,
-    firstMedianUs: middle(all, each => each.firstMedianUs),
-    firstP99Us: middle(all, each => each.firstP99Us),
-    medianUs: middle(all, each => each.medianUs),
-    p99Us: middle(all, each => each.p99Us),
-    requests: middle(all, each => each.requests),
-    deviceMiB: middle(all, each => each.deviceBytes) / 2 ** 20,
-    all,
-  }))
-  using device = openDevice(0)
+  const measured: Measured[] = []
+  for (const child of children) measured.push(await child.end())
+  return measured
+}
+
+async function compare(): Promise<void> {
+  const all: Measured[][] = []
+  for (let pair = 0; pair < pairs; pair++) {
+    all.push(await measurePair(pair))
+    const figures = ways.map((way, index) => {
+      const { medianUs, p99Us } = all[pair][index]
+      return `${way} ${medianUs.toFixed(0)} and ${p99Us.toFixed(0)} µs`
+    })
+    console.log(`  pair ${pair + 1}: median and 99th percentile: ${figures.join(', ')}`)
+  }
+  const base = ways.indexOf('arena')
+  const rows = ways.map((way, index) => {
+    const own = all.map(pair => pair[index])
+    const times = TIMES.map(name => {
+      const us = median(own.map(each => each[name]))
+      const ratios = base === -1 ? [] : all.map(pair => pair[index][name] / pair[base][name])
+      const [ratio, from, to] = ratios.length === 0 ? [null, null, null] : medianInterval(ratios)
+      return { name, us, ratio, from, to, ratios }
+    })
+    const deviceMiB = median(own.map(each => each.deviceBytes)) / 2 ** 20
+    return { way, times, requests: median(own.map(each => each.requests)), deviceMiB, all: own }
+  })
+  using device = openDevice(cpu ? 'simulated' : 0)
   const machine = machineOf(device)
+  console.log(headline(machine, cpu ? 'ONNX Runtime runs on the CPU' : ''))
   console.log(
-    headline(machine, `${SESSIONS} sessions, ${WIDTH} columns, up to ${MOST_ROWS} rows, ${pairs} processes a way`),
+    `${SESSIONS} sessions, ${WIDTH} columns, up to ${MOST_ROWS} rows, ${pairs} pairs of ${WARM_UPS} + ${runs} runs: ` +
+      'µs, and the ratio to the arena in each pair',
   )
-  for (const row of rows) {
-    const times = [row.firstMedianUs, row.firstP99Us, row.medianUs, row.p99Us].map(us => us.toFixed(0).padStart(6))
-    console.log(
-      `  ${row.way.padEnd(10)} first runs: median ${times[0]} µs  p99 ${times[1]} µs  then: median ${times[2]} µs  ` +
-        `p99 ${times[3]} µs  ${row.requests.toFixed(1)} requests a run  ${row.deviceMiB.toFixed(0)} MiB`,
-    )
+  for (const { way, times, requests, deviceMiB } of rows) {
+    console.log(`  ${way}: ${requests.toFixed(1)} requests a run, ${deviceMiB.toFixed(0)} MiB`)
+    for (const { name, us, ratio, from, to } of times) {
+      const compared = ratio === null ? '' : `   ${ratio.toFixed(3)}  (95 %: ${from!.toFixed(3)} to ${to!.toFixed(3)})`
+      console.log(`    ${name.padEnd(14)}${us.toFixed(0).padStart(7)}${compared}`)
+    }
   }
   save(values.save, 'onnxruntime', {
     machine,
-    parameters: { sessions: SESSIONS, width: WIDTH, mostRows: MOST_ROWS, runs: RUNS, warmUps, pairs },
+    parameters: { sessions: SESSIONS, width: WIDTH, mostRows: MOST_ROWS, warmUps: WARM_UPS, runs, pairs, cpu },
     rows,
   })
 }
 
-function inProcess(way: Way): Measured {
-  const { status, stdout, stderr } = spawnSync(
-    process.execPath,
-    [process.argv[1], '--child', way, '--warm-ups', String(warmUps)],
-    {
-      encoding: 'utf8',
-    },
-  )
-  if (status !== 0) throw new Error(`${way} ended with ${status}: ${stderr}`)
-  return JSON.parse(stdout) as Measured
-}
+if (typeof installed === 'string') console.log(`skipped: ${installed}`)
+else if (values.child !== undefined) await takeTurns(values.child, installed)
+else await compare()
