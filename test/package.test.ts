@@ -91,6 +91,36 @@ describe('the packed package', () => {
     }
   })
 
+  test('has source maps that name the lines of the whole maps', () => {
+    const program = (entry: string) => `
+      import { openDevice } from '${entry}'
+      Error.stackTraceLimit = 50
+      const pool = openDevice('simulated').createPool({ maxPoolBytes: 4 << 20 })
+      for (const work of [() => pool.allocate(8 << 20), () => pool.allocate(1, 7), () => openDevice(-1)]) {
+        try { work() } catch ({ stack }) { console.log(stack) }
+      }`
+    const lines = (entry: string) => {
+      const stacks = project.node(['--enable-source-maps', '--input-type=module', '-e', program(entry)])
+      return [...stacks.matchAll(/\/(src\/[\w/-]+\.ts:\d+):\d+\)?$/gm)].map(([, place]) => place)
+    }
+    const whole = lines(new URL('../src/index.js', import.meta.url).href)
+    assert.ok(whole.length >= 8, `${whole.length} places`)
+    assert.deepEqual(lines('cuda-mempool'), whole)
+  })
+
+  test('has code without the lines of comments, which the sources have', () => {
+    const file = join('pool', 'caching', 'caching-pool')
+    const source = readFileSync(join(installed, 'src', `${file}.ts`), 'utf8')
+    assert.match(source, /^ *\/\/ /m)
+    const code = readFileSync(join(installed, 'dist', 'src', `${file}.js`), 'utf8')
+    assert.deepEqual(code.match(/^ *(\/\/|\/?\*).*/gm), [`//# sourceMappingURL=${basename(file)}.js.map`])
+  })
+
+  test('has at most 2 MB', () => {
+    const bytes = project.packedBytes()
+    assert.ok(bytes > 1_000_000 && bytes <= 2_000_000, `${bytes} bytes`)
+  })
+
   test('names the calls of the program, not its own, also by source maps', () => {
     const program = project.write(
       'sites.mjs',
@@ -112,10 +142,10 @@ describe('the packed package', () => {
     const whole = readFileSync(join(installed, 'dist/viewer/viewer.html'))
     assert.ok(whole.length > viewer.length && whole.length <= 700_000, `${whole.length} bytes`)
     const page = project.write('page.html', '')
-    const recording = join(installed, 'traces', 'gpt2-train-varlen.pickle.gz')
+    const recording = join(installed, 'traces', 'oom-retry-2gib.pickle.gz')
     const main = join(installed, project.packageJson().bin['cuda-mempool'])
     project.node([main, 'report', recording, '--policy', 'recorded', '-o', page, '--force'])
-    assert.match(readFileSync(page, 'utf8'), /^<!doctype html>.*PyTorch reserved 5\.92 GiB/s)
+    assert.match(readFileSync(page, 'utf8'), /^<!doctype html>.*PyTorch reserved 2 GiB/s)
   })
 
   test('runs from its command line', () => {
@@ -124,8 +154,8 @@ describe('the packed package', () => {
     assert.ok(readFileSync(main, 'utf8').startsWith('#!/usr/bin/env node\n'))
     assert.equal(project.node([main, '--version']), `${version}\n`)
     assert.match(project.node([main, 'demo']), /simulated GPU.*0, 0\.5, 1, 1\.5/s)
-    const recording = join(installed, 'traces', 'gpt2-train-varlen.pickle.gz')
-    assert.match(project.node([main, 'replay', recording, '--policy', 'recorded']), /5\.92 GiB/)
+    const recording = join(installed, 'traces', 'mlp-train-stacks.pickle.gz')
+    assert.match(project.node([main, 'replay', recording, '--policy', 'recorded']), /PyTorch reserved 198 MiB/)
   })
 
   test('can be imported by every name it exports', () => {

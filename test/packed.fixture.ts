@@ -1,11 +1,14 @@
 // The package as a user gets it: packed, and unpacked in a project away from all sources and development dependencies.
-// Its own dependencies are linked from this checkout, so that no network is needed.
+// Its own dependencies are linked from this checkout, so that no network is needed. What prepack does to dist is done
+// to the unpacked files, since other tests run from dist meanwhile.
 
 import { execFileSync } from 'node:child_process'
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
+import { shortenCode } from './packed-code.js'
+import { replaceTypes } from './public-types.js'
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url))
 
@@ -30,11 +33,22 @@ export class Project {
     writeFileSync(join(this.folder, 'package.json'), '{ "name": "project", "private": true }')
     mkdirSync(this.installed, { recursive: true })
     execFileSync('tar', ['-xzf', join(this.folder, tarball), '-C', this.installed, '--strip-components=1'])
+    replaceTypes(join(this.installed, 'dist', 'src'))
+    shortenCode(join(this.installed, 'dist', 'src'))
     for (const name of Object.keys(this.packageJson().dependencies)) this.link(name)
   }
 
   packageJson(): PackageJson {
     return JSON.parse(readFileSync(join(this.installed, 'package.json'), 'utf8')) as PackageJson
+  }
+
+  /** The size of the package, packed. */
+  packedBytes(): number {
+    const pack = ['pack', '--ignore-scripts', '--offline', '--dry-run', '--json']
+    const [{ size }] = JSON.parse(execFileSync('npm', pack, { cwd: this.installed, encoding: 'utf8' })) as [
+      { readonly size: number },
+    ]
+    return size
   }
 
   /** Installs a dependency of this checkout in the project. */

@@ -1,11 +1,10 @@
 // Writes the types of the package: the exports of its entry points, without members marked @internal. Run it
-// after the compiler. `node dist/test/public-types.js FOLDER` writes below FOLDER. Without an argument it replaces the
-// compiler's declarations, and removes all others.
+// after the compiler: `node dist/test/public-types.js` replaces the compiler's declarations in dist.
 //
 // The compiler's own option stripInternal leaves the interfaces that a class implements, and all that its private and
 // protected members mention, so that its result does not compile with skipLibCheck: false.
 
-import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { dirname, join, relative, resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import ts from 'typescript'
@@ -218,19 +217,13 @@ function visibleText(statement: ts.Statement): string {
   return text + whole.slice(position)
 }
 
-/** Writes the public types below `folder`, or in place of the compiler's. */
-function write(folder: string): void {
+/** Replaces all declarations below a folder by the public types. */
+export function replaceTypes(folder: string): void {
   const types = publicTypes()
-  if (folder === BUILT) {
-    for (const path of readdirSync(BUILT, { recursive: true, encoding: 'utf8' })) {
-      if (path.endsWith('.d.ts') && !types.has(path)) rmSync(join(BUILT, path))
-    }
+  for (const path of readdirSync(folder, { recursive: true, encoding: 'utf8' })) {
+    if (path.endsWith('.d.ts')) rmSync(join(folder, path))
   }
-  for (const [path, text] of types) {
-    const target = join(folder, path)
-    if (!existsSync(dirname(target))) mkdirSync(dirname(target), { recursive: true })
-    writeFileSync(target, text)
-  }
+  for (const [path, text] of types) writeFileSync(join(folder, path), text)
 }
 
-if (process.argv[1] === fileURLToPath(import.meta.url)) write(resolve(process.argv[2] ?? BUILT))
+if (process.argv[1] === fileURLToPath(import.meta.url)) replaceTypes(BUILT)
