@@ -48,7 +48,7 @@ const NEXT: Readonly<Record<Format, (path: string) => string>> = {
   pickle: () => 'open it in https://pytorch.org/memory_viz',
   perfetto: () => 'open it in https://ui.perfetto.dev',
   pprof: path => `look at it with: go tool pprof -http=: ${path}`,
-  collapsed: path => `draw it with: flamegraph.pl ${path} > flames.svg`,
+  collapsed: path => `look at it with: npx speedscope ${path}`,
   csv: () => 'a row for each allocation',
   svg: () => 'curves, allocations and address maps',
   json: () => 'the figures of the replay; docs/replay-report.schema.json is their schema',
