@@ -217,12 +217,16 @@ describe('replay', () => {
 
   test('- is what is piped in', () => {
     const options = ['--policy', 'recorded', '--device', 'simulated']
-    const { stdout, status } = spawnSync(process.execPath, [MAIN, 'replay', '-', ...options], {
-      input: readFileSync(RECORDING),
-      encoding: 'utf8',
-    })
-    assert.equal(status, 0)
-    assert.match(stdout, /^standard input\n794 events/)
+    for (const command of [
+      ['replay', '-', ...options],
+      ['why', '-'],
+    ]) {
+      const input = readFileSync(RECORDING)
+      const { stdout, status } = spawnSync(process.execPath, [MAIN, ...command], { input, encoding: 'utf8' })
+      assert.equal(status, 0)
+      assert.match(stdout, /^standard input\n794 events/)
+      assert.doesNotMatch(stdout, /\nNext: /, 'it cannot be read again')
+    }
   })
 
   test('of several GPUs in a file the others are named, and --gpu chooses', () => {

@@ -1,28 +1,61 @@
-// For all commands that read recordings: the file or standard input, numbers in options, the progress bar.
+// For all commands that read recordings: the file or standard input, numbers in options, the progress bar, and the
+// command to type next.
 
 import { parseBytes } from '../base/bytes.js'
-import { readPipedRecording, readRecording } from '../trace/formats/read-recording.js'
+import { nextLine } from '../report/trace-lines.js'
+import {
+  readPipedRecording,
+  readPipedRecordings,
+  readRecording,
+  readRecordings,
+} from '../trace/formats/read-recording.js'
 import { LEAST_CAPACITY_BYTES } from '../trace/least-capacity.js'
-import type { SnapshotOptions } from '../trace/pytorch/pytorch-snapshot.js'
 import type { Trace } from '../trace/trace.js'
 import { UsageError } from './exit.js'
 import { ProgressBar } from './progress-bar.js'
+import { print } from './terminal.js'
 
 /** The file name that means standard input. */
 export const PIPED = '-'
 const MOST_COUNT = 1_000_000
 
-/** Reads all files, with a bar for those that take long. `gpu` is the recorded device as text. Throws UsageError. */
-export async function readFiles(files: readonly string[], gpu: string | undefined): Promise<Trace[]> {
+/**
+ * Reads one device of each file, with a bar for those that take long. `gpu` is the recorded device as text; without it
+ * the one with the most events is read. Throws UsageError.
+ */
+export function readFiles(files: readonly string[], gpu: string | undefined): Promise<Trace[]> {
   const recorded = gpu === undefined ? {} : { device: wholeNumber(gpu, '--gpu', 0, '') }
-  if (files.filter(file => file === PIPED).length > 1) {
-    throw new UsageError(`${PIPED}: standard input has one recording`)
+  return readEach(files, (file, onProgress) => {
+    const options = { ...recorded, onProgress }
+    return [file === PIPED ? readPipedRecording(options) : readRecording(file, options)]
+  })
+}
+
+/** Like `readFiles`, but reads all devices of each file if `gpu` names none, by rising device. */
+export function readDevices(files: readonly string[], gpu: string | undefined): Promise<Trace[]> {
+  if (gpu !== undefined) return readFiles(files, gpu)
+  return readEach(files, (file, onProgress) =>
+    file === PIPED ? readPipedRecordings({ onProgress }) : readRecordings(file, { onProgress }),
+  )
+}
+
+async function readEach(
+  files: readonly string[],
+  read: (file: string, onProgress: (done: number) => void) => Trace[],
+): Promise<Trace[]> {
+  const piped = files.filter(file => file === PIPED).length
+  if (piped > 1) throw new UsageError(`${PIPED}: standard input has one recording`)
+  if (piped > 0 && process.stdin.isTTY) {
+    throw new UsageError(`${PIPED}: standard input is a terminal; pipe a recording into it`)
   }
   const traces: Trace[] = []
-  for (const file of files) {
-    traces.push(await withBar(bar => readFile(file, { ...recorded, onProgress: done => bar.update(done, file) })))
-  }
+  for (const file of files) traces.push(...(await withBar(bar => read(file, done => bar.update(done, file)))))
   return traces
+}
+
+/** Prints the command to type next with the same files, unless one was standard input, which is read by now. */
+export function printNext(command: string, files: readonly string[]): void {
+  if (!files.includes(PIPED)) print(({ paint }) => `\n${paint.bold(nextLine(command, ...files))}`)
 }
 
 /** Runs `work` with a progress bar, which is gone afterwards. */
@@ -58,10 +91,4 @@ export function capacityOf(text: string): number {
   }
   if (bytes >= LEAST_CAPACITY_BYTES) return bytes
   throw new UsageError(`--capacity: '${text}' is below 2MiB, the least that a device gives at once`)
-}
-
-function readFile(file: string, options: SnapshotOptions): Trace {
-  if (file !== PIPED) return readRecording(file, options)
-  if (process.stdin.isTTY) throw new UsageError(`${PIPED}: standard input is a terminal; pipe a recording into it`)
-  return readPipedRecording(options)
 }

@@ -7,7 +7,6 @@ import { type DeviceChoice, openDevice } from '../device/open.js'
 import { replayDevices } from '../device/replay-devices.js'
 import { reportJson } from '../report/export/report-json.js'
 import { replayText } from '../report/replay-text.js'
-import { nextLine } from '../report/trace-lines.js'
 import { replay } from '../trace/replay.js'
 import type { ReplayOptions } from '../trace/replay-options.js'
 import { DEFAULT_POLICIES, type NamedPolicy, POLICIES, type Policy, type ReplayReport } from '../trace/replay-result.js'
@@ -15,7 +14,7 @@ import type { Trace } from '../trace/trace.js'
 import { chosenDevice } from './device-option.js'
 import { STATUS, UsageError } from './exit.js'
 import { checkReplayed, heldConditions, parseCondition } from './fail-if.js'
-import { capacityOf, PIPED, readFiles, wholeNumber, withBar } from './recording-input.js'
+import { capacityOf, printNext, readFiles, wholeNumber, withBar } from './recording-input.js'
 import { print } from './terminal.js'
 
 /** The options as text, from the command line. */
@@ -59,7 +58,7 @@ export async function replayFiles(files: readonly string[], given: ReplayArgumen
     if (held.length > 0) status = STATUS.conditionHeld
     else if (failed(report) && status === STATUS.done) status = STATUS.failedReplay
   }
-  if (!given.json && !files.includes(PIPED)) print(`\n${nextLine('report', ...files)}`)
+  if (!given.json) printNext('report', files)
   return status
 }
 

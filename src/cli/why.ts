@@ -3,7 +3,7 @@
 import { whyText } from '../report/why-text.js'
 import { remediesFor } from '../trace/tune/remedies.js'
 import { UsageError } from './exit.js'
-import { readFiles, withBar } from './recording-input.js'
+import { printNext, readFiles, withBar } from './recording-input.js'
 import { print } from './terminal.js'
 
 /** The options as text, from the command line. */
@@ -18,6 +18,7 @@ export async function why(file: string, { gpu, step }: WhyArguments): Promise<vo
   const [trace] = await readFiles([file], gpu)
   const tuned = await withBar(bar => remediesFor(trace, (done, what) => bar.update(done, `${trace.file}: ${what}`)))
   print(style => whyText(trace, style, { tuned, ...(pattern === undefined ? {} : { pattern }) }))
+  printNext('report', [file])
 }
 
 function patternOf(text: string): RegExp {

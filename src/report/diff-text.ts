@@ -8,7 +8,7 @@ import { changedOf, changesLine, peakLines, placeOf, sameRunLines, signedBytes }
 import { printable } from './printable.js'
 import type { TextStyle } from './replay-tables.js'
 import { wrapText } from './table.js'
-import { counted, fitted, gapsOf, nextLine, stackHint } from './trace-lines.js'
+import { counted, fitted, gapsOf, stackHint } from './trace-lines.js'
 
 const CHART_ROWS = 5
 const MOST_STACKS = 12
@@ -32,9 +32,7 @@ export function diffText(before: Trace, after: Trace, style: TextStyle): string 
       ? stacksText(stacks, style)
       : wrapText(`Without call stacks in both, only totals can be compared. ${stackHint(after)}`, width),
   ]
-  return [...parts.map(part => fitted(part, width)), paint.bold(nextLine('report', before.file, after.file))].join(
-    '\n\n',
-  )
+  return parts.map(part => fitted(part, width)).join('\n\n')
 }
 
 function stacksText(all: readonly StackDifference[], { width, paint }: TextStyle): string {

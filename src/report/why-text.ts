@@ -13,7 +13,7 @@ import { holderLines, outOfMemoryText } from './out-of-memory-text.js'
 import type { TextStyle } from './replay-tables.js'
 import { headOf } from './replay-text.js'
 import { wrapText } from './table.js'
-import { counted, fitted, gapsOf, nextLine, sentences } from './trace-lines.js'
+import { counted, fitted, gapsOf, sentences } from './trace-lines.js'
 import { adviceLines, VARIABLE } from './tune-text.js'
 
 const CHART_ROWS = 8
@@ -29,7 +29,7 @@ export interface WhyOptions {
   readonly tuned?: TuneReport | null
 }
 
-/** The whole text in lines of at most `width` columns, but for the command to type next. */
+/** The whole text in lines of at most `width` columns. */
 export function whyText(trace: Trace, style: TextStyle, { pattern, tuned = null }: WhyOptions = {}): string {
   const { width, paint } = style
   const report = { trace: traceFigures(trace) }
@@ -44,7 +44,7 @@ export function whyText(trace: Trace, style: TextStyle, { pattern, tuned = null 
     peakText(trace, curves.peakEvent, curves.reservedBytes, width),
     wrapText(stepsText(stepsOf(trace, pattern), pattern), width),
   ]
-  return [...parts.map(part => fitted(part, width)), paint.bold(nextLine('report', trace.file))].join('\n\n')
+  return parts.map(part => fitted(part, width)).join('\n\n')
 }
 
 function adviceText(tuned: TuneReport, { width, paint }: TextStyle): string {

@@ -3,7 +3,7 @@
 import { diffText } from '../../report/diff-text.js'
 import { pageDifference } from '../../report/page/page-difference.js'
 import { DEFAULT_POLICIES } from '../../trace/replay-result.js'
-import { readFiles } from '../recording-input.js'
+import { printNext, readFiles } from '../recording-input.js'
 import { print } from '../terminal.js'
 import { checkPage, reportedTraces, writePage } from './page-output.js'
 
@@ -29,5 +29,6 @@ export async function diff(
     await writePage(output, reported, force, pageDifference(first, second, names))
   }
   print(style => diffText(first, second, style))
+  printNext('report', [before, after])
   if (output !== undefined) print(() => `wrote ${output}; open it in a browser`)
 }

@@ -55,6 +55,18 @@ describe('cuda-mempool report', () => {
     assert.equal(stderr.trimEnd().split('\n').length, 1)
   }
 
+  test('reads standard input, for a page that is named', () => {
+    const path = join(folder, 'piped.html')
+    const input = readFileSync(MLP)
+    const words = [MAIN, 'report', '-', '--policy', 'recorded', '-o', path]
+    const { status, stdout, stderr } = spawnSync(process.execPath, words, { encoding: 'utf8', input })
+    assert.deepEqual([status, stderr], [0, ''])
+    assert.match(stdout, /^PyTorch reserved 198 MiB for .*\nwrote \S+piped\.html; open it in a browser\n$/)
+    assert.equal(dataOf(readFileSync(path, 'utf8')).recordings.length, 1)
+    refused(['-'], /: -: standard input has no name; name the page by -o$/m)
+    refused(['-', '-', '-o', path, '--force'], /: -: standard input has one recording$/m)
+  })
+
   test('of a recording that ran out of memory, the page has what was tried, and the minimum of each policy', () => {
     const own = mkdtempSync(join(folder, 'run-'))
     const path = join(own, 'page.html')
@@ -75,7 +87,7 @@ describe('cuda-mempool report', () => {
       stdout,
       /^PyTorch reserved 198 MiB for 187.12 MiB in use: 1.06 ×\.\ncuda-mempool serves the same run in /,
     )
-    assert.match(stdout, /wrote .*run\.html; open it in a browser\nNext: cuda-mempool replay .*\n$/)
+    assert.match(stdout, /wrote .*run\.html; open it in a browser\n\nNext: cuda-mempool replay .*\n$/)
     assert.deepEqual(readdirSync(own).sort(), ['run.html', 'run.pickle.gz'])
     const page = readFileSync(join(own, 'run.html'), 'utf8')
     assert.match(page, /Content-Security-Policy" content="default-src 'none'; script-src 'sha256-/)

@@ -2,14 +2,12 @@
 
 import { pictureSvg } from '../../report/export/svg.js'
 import { verdictLines } from '../../report/page/page-text.js'
-import { nextLine } from '../../report/trace-lines.js'
 import { excerptOf } from '../../trace/columns/excerpt.js'
-import { readRecording } from '../../trace/formats/read-recording.js'
 import { DEFAULT_POLICIES, type Policy } from '../../trace/replay-result.js'
 import type { Trace } from '../../trace/trace.js'
 import { STATUS, UsageError } from '../exit.js'
 import { checkOutput, writeOutput } from '../output-file.js'
-import { wholeNumber, withBar } from '../recording-input.js'
+import { PIPED, printNext, readDevices } from '../recording-input.js'
 import { policiesOf } from '../replay.js'
 import { print } from '../terminal.js'
 import { reportedTraces, writePage } from './page-output.js'
@@ -28,15 +26,15 @@ const RECORDING_ENDINGS = /(\.(pickle|pkl|json|csv|sqlite))?(\.gz)?$/i
 
 /** Writes the page, prints the verdict and the page's path, and returns the exit status. */
 export async function reportFiles(files: readonly string[], given: ReportArguments): Promise<number> {
-  const path = given.output ?? `${files[0].replace(RECORDING_ENDINGS, '')}.html`
+  const path = given.output ?? pageBeside(files[0])
   if (!/\.(html?|svg)$/i.test(path)) throw new UsageError(`--output: '${path}' does not end in .html or .svg`)
   const force = given.force ?? false
   checkOutput(path, force)
   const policies = given.policy === undefined ? DEFAULT_POLICIES : (policiesOf(given.policy) as Policy[])
-  const traces: Trace[] = []
-  for (const file of files) {
-    traces.push(...(await withBar(bar => read(file, given, done => bar.update(done, file)))))
-  }
+  const traces = (await readDevices(files, given.gpu)).map(trace => {
+    const range = rangeOf(trace, given.events, given.last)
+    return range === null ? trace : excerptOf(trace, ...range)
+  })
   const isSvg = path.toLowerCase().endsWith('.svg')
   if (isSvg && traces.length > 1) {
     throw new UsageError(
@@ -53,20 +51,15 @@ export async function reportFiles(files: readonly string[], given: ReportArgumen
       return [style.paint.bold(`${name}${first}`), ...more].join('\n')
     })
   }
-  print(`wrote ${path}; open it in a browser\n${nextLine('replay', files[0])}`)
+  print(`wrote ${path}; open it in a browser`)
+  printNext('replay', files.slice(0, 1))
   return STATUS.done
 }
 
-function read(file: string, { gpu, events, last }: ReportArguments, onProgress: (done: number) => void): Trace[] {
-  const device = gpu === undefined ? {} : { device: wholeNumber(gpu, '--gpu', 0, '') }
-  const first = readRecording(file, { ...device, onProgress })
-  const others = gpu === undefined ? first.otherDevices.map(other => readRecording(file, other)) : []
-  return [first, ...others]
-    .sort((a, b) => a.device - b.device)
-    .map(trace => {
-      const range = rangeOf(trace, events, last)
-      return range === null ? trace : excerptOf(trace, ...range)
-    })
+/** The page of a recording that the options do not name. */
+function pageBeside(file: string): string {
+  if (file !== PIPED) return `${file.replace(RECORDING_ENDINGS, '')}.html`
+  throw new UsageError(`${PIPED}: standard input has no name; name the page by -o`)
 }
 
 /** The events that the options name; null for all. */

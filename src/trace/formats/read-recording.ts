@@ -57,6 +57,12 @@ export function readPipedRecording(options: SnapshotOptions = {}): Trace {
   return withName(STANDARD_INPUT, () => parse([readStandardInput(checkKind)], STANDARD_INPUT, options))
 }
 
+/** Like `readRecordings`, for standard input. */
+export function readPipedRecordings(options: Omit<SnapshotOptions, 'device'> = {}): Trace[] {
+  checkOptions('readPipedRecordings', options, ['onProgress'])
+  return withName(STANDARD_INPUT, () => parseAll([readStandardInput(checkKind)], STANDARD_INPUT, options))
+}
+
 /**
  * Like `readRecording`, for bytes without gzip; `file` becomes the name of the trace, and is not read. A Uint8Array
  * serves, too. It cannot read a database.
