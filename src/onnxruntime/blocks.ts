@@ -2,7 +2,7 @@
 // that ONNX Runtime survives: 0 on CUDA, which makes `run` fail, and ordinary memory on the CPU, where 0 is unchecked.
 
 import { AsyncLocalStorage } from 'node:async_hooks'
-import { CudaError, OutOfMemoryError, PoolError } from '../base/errors.js'
+import { OutOfMemoryError, PoolError } from '../base/errors.js'
 import { deviceOf } from '../device/device.js'
 import type { Koffi } from '../libraries/koffi.js'
 import type { Stream } from '../order/stream.js'
@@ -103,8 +103,8 @@ export abstract class Blocks implements MemorySource {
     }
   }
 
-  /** Ends the use of ONNX Runtime's streams, which their sessions destroy. */
-  closeStreams(): void {}
+  /** Ends the use of ONNX Runtime's streams, which their sessions have destroyed; waits for all work on the device. */
+  forgetStreams(): void {}
 
   /** The pool that a scope's memory comes from. Its session has memory of that pool from now on. */
   protected lender(own: AnyPool, scope: Scope): AnyPool {
@@ -178,8 +178,8 @@ export class ResultBlocks extends HostBlocks {
 
 /**
  * Blocks of a device's pool, for the CUDA provider. A session destroys its streams without a word when it is released.
- * It frees its weights then, which are on no stream: at such a free all streams are closed here. A session that goes on
- * has its streams adopted again at its next run.
+ * It frees its weights then, which are on no stream: at such a free all streams are forgotten here. A session that goes
+ * on has its streams adopted again at its next run.
  */
 export class DeviceBlocks extends Blocks {
   /** by the driver's handle */
@@ -201,7 +201,7 @@ export class DeviceBlocks extends Blocks {
     // Without a stream, nothing orders the work on this memory: the host waits, at loading and releasing of a session.
     if (this.byStream) this.pool.defaultStream.synchronize()
     const free = () => {
-      this.closeStreams()
+      this.forgetStreams()
       if (this.byStream && !buffer.freed) this.pool.context.activate().cuCtxSynchronize()
       buffer.free()
     }
@@ -223,15 +223,10 @@ export class DeviceBlocks extends Blocks {
     return stream
   }
 
-  override closeStreams(): void {
+  override forgetStreams(): void {
     for (const stream of this.adopted.values()) {
-      if (stream.closed || stream.handle === this.pool.defaultStream.handle) continue
-      try {
-        stream.close()
-      } catch (error) {
-        if (!(error instanceof CudaError)) throw error
-        stream.abandon() // its session has destroyed it already
-      }
+      // The driver must not see the handle of a destroyed stream: it may crash, or take it for another stream.
+      if (!stream.closed && !stream.owned && stream.handle !== this.pool.defaultStream.handle) stream.abandon()
     }
     this.adopted.clear()
   }

@@ -284,7 +284,7 @@ export class ServedOnnxRuntime implements Disposable {
       const who = groups.map(({ name, bytes }) => `${name === '' ? 'unnamed' : `'${name}'`} ${formatBytes(bytes)}`)
       throw new PoolError(`close: sessions hold memory (${who.join(', ')}); await session.release() for each one first`)
     }
-    this.blocks.closeStreams()
+    this.blocks.forgetStreams()
     for (const registration of this.registrations) registration.close()
     this.isClosed = true
     for (const memory of this.memories) served.delete(memory)

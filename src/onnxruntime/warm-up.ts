@@ -37,9 +37,8 @@ export function warmUp(pool: Pool | HostPool, koffi: Koffi): void {
     run(new HostBlocks(scratch, koffi), HOST_BYTES, null)
   } else {
     using scratch = device.createPool({ maxPoolBytes: DEVICE_BYTES })
-    const blocks = new DeviceBlocks(scratch, true)
-    run(blocks, DEVICE_BYTES, device.createStream().handle)
-    blocks.closeStreams()
+    using stream = device.createStream()
+    run(new DeviceBlocks(scratch, true), DEVICE_BYTES, stream.handle)
   }
 }
 
