@@ -1,7 +1,6 @@
-// `convert` and `--fail-if` of the built program, in a process of its own.
+// `convert` and `--fail-if` of the built program.
 
 import assert from 'node:assert/strict'
-import { spawnSync } from 'node:child_process'
 import {
   chmodSync,
   existsSync,
@@ -19,8 +18,8 @@ import { fileURLToPath } from 'node:url'
 import { gunzipSync } from 'node:zlib'
 import { pprofProfile } from '../report/export/pprof.js'
 import { readRecording } from '../trace/formats/read-recording.js'
+import { run, runProcess } from './command-line.fixture.js'
 
-const MAIN = fileURLToPath(new URL('./main.js', import.meta.url))
 const source = (name: string) => fileURLToPath(new URL(`../../../${name}`, import.meta.url))
 const MLP = source('traces/mlp-train-stacks.pickle.gz')
 const RMM = source('src/trace/formats/rmm.fixture.csv')
@@ -29,27 +28,23 @@ const folder = mkdtempSync(join(tmpdir(), 'cuda-mempool-convert-'))
 after(() => rmSync(folder, { recursive: true }))
 const inFolder = (name: string) => join(folder, name)
 
-function cli(args: readonly string[], input?: Buffer) {
-  const env = { PATH: process.env['PATH'], CUDA_MEMPOOL_DEVICE: 'simulated' }
-  return spawnSync(process.execPath, [MAIN, ...args], { encoding: 'buffer', env, input, maxBuffer: 2 ** 26 })
-}
-
-function converted(args: readonly string[], input?: Buffer): Buffer {
-  const { stdout, stderr, status } = cli(['convert', ...args], input)
-  assert.deepEqual([status, String(stderr)], [0, ''], args.join(' '))
+function converted(args: readonly string[], input?: Buffer): string {
+  const command = ['convert', ...args]
+  const { stdout, stderr, status } = input === undefined ? run(command) : runProcess(command, {}, input)
+  assert.deepEqual([status, stderr], [0, ''], args.join(' '))
   return stdout
 }
 
 function refused(...args: string[]): string {
-  const { stdout, stderr, status } = cli(args)
-  assert.deepEqual([status, String(stdout)], [2, ''], `${args.join(' ')}: ${stderr}`)
-  assert.match(String(stderr), /^cuda-mempool: \P{Cc}+\n$/u)
-  return String(stderr)
+  const { stdout, stderr, status } = run(args)
+  assert.deepEqual([status, stdout], [2, ''], `${args.join(' ')}: ${stderr}`)
+  assert.match(stderr, /^cuda-mempool: \P{Cc}+\n$/u)
+  return stderr
 }
 
 describe('convert', () => {
   test('a CSV file has the address of each allocation under each policy', () => {
-    const csv = String(converted([MLP, '-o', '-', '--to', 'csv']))
+    const csv = converted([MLP, '-o', '-', '--to', 'csv'])
     const [head, first] = csv.split('\n').map(line => line.split(','))
     const addresses = new Map(head.map((name, column) => [name, first[column]]))
     assert.equal(addresses.get('pytorch_address'), addresses.get('recorded_address'))
@@ -68,7 +63,7 @@ describe('convert', () => {
       'run.json': /schema/,
     }
     for (const [name, says_] of Object.entries(says)) {
-      assert.match(String(converted([MLP, '-o', inFolder(name)])), says_)
+      assert.match(converted([MLP, '-o', inFolder(name)]), says_)
       assert.ok(existsSync(inFolder(name)), name)
     }
     const trace = readRecording(MLP)
@@ -91,9 +86,9 @@ describe('convert', () => {
   })
 
   test('reads standard input and writes standard output', () => {
-    const csv = String(converted(['-', '-o', '-', '--to', 'csv'], readFileSync(RMM)))
+    const csv = converted(['-', '-o', '-', '--to', 'csv'], readFileSync(RMM))
     assert.match(csv, /^block,bytes,.*\n0,4096,/)
-    assert.match(String(converted([MLP, '-o', '-', '--to', 'collapsed', '--at', '100'])), /^\S.* \d+\n/)
+    assert.match(converted([MLP, '-o', '-', '--to', 'collapsed', '--at', '100']), /^\S.* \d+\n/)
   })
 
   test('replaces a file only with --force', () => {
@@ -146,26 +141,23 @@ describe('convert', () => {
 })
 
 describe('--fail-if', () => {
-  const replayed = (...args: string[]) => cli(['replay', MLP, '--policy', 'cuda-mempool', '--json', ...args])
+  const replayed = (...args: string[]) => run(['replay', MLP, '--policy', 'cuda-mempool', '--json', ...args])
 
   test('ends with status 4 and a line if the condition holds, and prints the report all the same', () => {
     const { status, stdout, stderr } = replayed('--fail-if', 'overhead>1.01', '--fail-if', 'trace.allocations >= 261')
     assert.equal(status, 4)
-    assert.equal(JSON.parse(String(stdout)).schemaVersion, 1)
-    assert.match(
-      String(stderr),
-      /^cuda-mempool: .*--fail-if 'overhead>1.01' holds, it is 1\.02\d+\n.*'trace\.all.* is 261\n$/,
-    )
+    assert.equal(JSON.parse(stdout).schemaVersion, 1)
+    assert.match(stderr, /^cuda-mempool: .*--fail-if 'overhead>1.01' holds, it is 1\.02\d+\n.*'trace\.all.* is 261\n$/)
   })
 
   test('changes nothing if the condition does not hold', () => {
     const { status, stderr } = replayed('--fail-if', 'cuda-mempool.peakReservedBytes>0.2GiB')
-    assert.deepEqual([status, String(stderr)], [0, ''])
+    assert.deepEqual([status, stderr], [0, ''])
   })
 
   test('of convert decides after the file is written', () => {
     const path = inFolder('failing.json')
-    const { status } = cli(['convert', MLP, '-o', path, '--fail-if', 'pytorch.overhead > 1'])
+    const { status } = run(['convert', MLP, '-o', path, '--fail-if', 'pytorch.overhead > 1'])
     assert.equal(status, 4)
     assert.ok(existsSync(path))
   })
@@ -185,7 +177,7 @@ describe('--fail-if', () => {
       const capacity = condition.startsWith('least') ? ['--capacity', '1GiB'] : []
       const { stderr, status } = replayed('--fail-if', condition, ...capacity)
       assert.equal(status, 2, condition)
-      assert.match(String(stderr), message)
+      assert.match(stderr, message)
     }
   })
 })

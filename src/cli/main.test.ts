@@ -1,7 +1,8 @@
-// The built program in a process of its own, always on the simulated device.
+// The built program, always on the simulated device: most commands in a thread, and each kind of output also in a
+// process of its own.
 
 import assert from 'node:assert/strict'
-import { spawn, spawnSync } from 'node:child_process'
+import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -11,31 +12,21 @@ import { fileURLToPath } from 'node:url'
 import { formatBytes } from '../base/bytes.js'
 import { writePickle } from '../trace/pytorch/pickle-writer.js'
 import { DEFAULT_POLICIES } from '../trace/replay-result.js'
+import { MAIN, run, runProcess } from './command-line.fixture.js'
 
-const MAIN = fileURLToPath(new URL('./main.js', import.meta.url))
 const RECORDING = fileURLToPath(new URL('../../../traces/mlp-train-stacks.pickle.gz', import.meta.url))
 const folder = mkdtempSync(join(tmpdir(), 'cuda-mempool-cli-'))
 after(() => rmSync(folder, { recursive: true }))
 
-const PLAIN_ENVIRONMENT = { PATH: process.env['PATH'], CUDA_MEMPOOL_DEVICE: 'simulated' }
-
-function cli(args: readonly string[], env: NodeJS.ProcessEnv = {}) {
-  return spawnSync(process.execPath, [MAIN, ...args], {
-    encoding: 'utf8',
-    env: { ...PLAIN_ENVIRONMENT, ...env },
-    maxBuffer: 2 ** 26,
-  })
-}
-
 /** The stdout of a command that succeeds with an empty stderr. */
-function printed(args: readonly string[], env: NodeJS.ProcessEnv = {}): string {
+function printed(args: readonly string[], env: NodeJS.ProcessEnv = {}, cli = run): string {
   const { stdout, stderr, status } = cli(args, env)
   assert.deepEqual([status, stderr], [0, ''], args.join(' '))
   return stdout
 }
 
 /** The line on stderr of a refused command. */
-function refused(args: readonly string[], env: NodeJS.ProcessEnv = {}): string {
+function refused(args: readonly string[], env: NodeJS.ProcessEnv = {}, cli = run): string {
   const { stdout, stderr, status } = cli(args, env)
   assert.deepEqual([status, stdout], [2, ''], `${args.join(' ')}: ${stderr}`)
   assert.match(stderr, /^cuda-mempool: \P{Cc}+\n$/u)
@@ -47,6 +38,15 @@ function file(name: string, content: string | Uint8Array): string {
   writeFileSync(path, content)
   return path
 }
+
+test('a process prints, refuses and fails as the thread does', () => {
+  const commands = [['--help'], ['info'], ['demo'], ['inof'], ['replay', RECORDING], ['replay', 'no-such-file']]
+  for (const command of [...commands, ['replay', RECORDING, '--capacity', '100MiB']]) {
+    assert.deepEqual(runProcess(command), run(command), command.join(' '))
+  }
+  const ascii = { LC_ALL: 'C' }
+  assert.deepEqual(runProcess(['info'], ascii), run(['info'], ascii))
+})
 
 describe('help and version', () => {
   test('--help works for the program and for every command', () => {
@@ -221,8 +221,7 @@ describe('replay', () => {
       ['replay', '-', ...options],
       ['why', '-'],
     ]) {
-      const input = readFileSync(RECORDING)
-      const { stdout, status } = spawnSync(process.execPath, [MAIN, ...command], { input, encoding: 'utf8' })
+      const { stdout, status } = runProcess(command, {}, readFileSync(RECORDING))
       assert.equal(status, 0)
       assert.match(stdout, /^standard input\n794 events/)
       assert.doesNotMatch(stdout, /\nNext: /, 'it cannot be read again')
@@ -263,11 +262,11 @@ describe('replay', () => {
 
   test('the status is 1 when cuda-mempool could not serve the recording, and the output names the event', () => {
     const options = ['--capacity', '188MiB']
-    const { status, stdout, stderr } = cli(['replay', RECORDING, ...options])
+    const { status, stdout, stderr } = run(['replay', RECORDING, ...options])
     assert.deepEqual([status, stderr], [1, ''])
     assert.match(stdout, /✗ cuda-mempool failed \d+ requests?\. The first: /)
-    assert.equal(cli(['replay', RECORDING, ...options, '--policy', 'driver-malloc']).status, 0)
-    const impossible = cli(['replay', RECORDING, '--capacity', '100MiB'])
+    assert.equal(run(['replay', RECORDING, ...options, '--policy', 'driver-malloc']).status, 0)
+    const impossible = run(['replay', RECORDING, '--capacity', '100MiB'])
     assert.equal(impossible.status, 1)
     assert.match(impossible.stdout, /\n✗ No allocator can do this in 100 MiB: 187\.12 MiB are needed\.\n\nNext: /)
   })
@@ -281,7 +280,7 @@ test('colour is for terminals, or for FORCE_COLOR', () => {
 })
 
 test('every text is ASCII in a locale that has no more', () => {
-  const impossible = cli(['replay', RECORDING, '--capacity', '100MiB'], { LC_ALL: 'C' })
+  const impossible = run(['replay', RECORDING, '--capacity', '100MiB'], { LC_ALL: 'C' })
   const texts = [
     printed(['replay', RECORDING, '--timing'], { LC_ALL: 'C' }),
     printed(['info'], { LC_ALL: 'C' }),
@@ -294,7 +293,9 @@ test('every text is ASCII in a locale that has no more', () => {
 })
 
 test('a reader may stop early without an error', async () => {
-  const child = spawn(process.execPath, [MAIN, 'info'], { env: PLAIN_ENVIRONMENT })
+  const child = spawn(process.execPath, [MAIN, 'info'], {
+    env: { PATH: process.env['PATH'], CUDA_MEMPOOL_DEVICE: 'simulated' },
+  })
   child.stdout.destroy()
   let stderr = ''
   child.stderr.on('data', data => {

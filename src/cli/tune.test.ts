@@ -1,16 +1,13 @@
-// `cuda-mempool tune` as a process.
+// The command `cuda-mempool tune`.
 
 import assert from 'node:assert/strict'
-import { spawnSync } from 'node:child_process'
 import { test } from 'node:test'
 import { fileURLToPath } from 'node:url'
+import { run } from './command-line.fixture.js'
 
-const MAIN = fileURLToPath(new URL('./main.js', import.meta.url))
 const path = (name: string) => fileURLToPath(new URL(`../../../traces/settings/${name}.pickle.gz`, import.meta.url))
 
-function tuned(...args: string[]) {
-  return spawnSync(process.execPath, [MAIN, 'tune', ...args], { encoding: 'utf8', env: { PATH: process.env['PATH'] } })
-}
+const tuned = (...args: string[]) => run(['tune', ...args])
 
 test('the line to export is printed, and a table of what was tried', () => {
   const { stdout, stderr, status } = tuned(path('mlp-tight-default'), '--capacity', '3068MiB')

@@ -1,5 +1,4 @@
 import assert from 'node:assert/strict'
-import { spawnSync } from 'node:child_process'
 import {
   chmodSync,
   copyFileSync,
@@ -14,15 +13,14 @@ import {
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
-import { fileURLToPath } from 'node:url'
 import { gunzipSync } from 'node:zlib'
 import { decodePicture } from '../../picture/codec.js'
 import type { PageData } from '../../report/page/page-data.js'
 import { pickleSnapshot } from '../../trace/pytorch/pytorch-snapshot-writer.js'
 import { Action } from '../../trace/trace.js'
 import { TraceBuilder } from '../../trace/trace-builder.js'
+import { run } from '../command-line.fixture.js'
 
-const MAIN = fileURLToPath(new URL('../main.js', import.meta.url))
 const MLP = 'traces/mlp-train-stacks.pickle.gz'
 
 describe('cuda-mempool report', () => {
@@ -32,10 +30,7 @@ describe('cuda-mempool report', () => {
   })
   after(() => rmSync(folder, { recursive: true }))
 
-  const report = (...words: string[]) => {
-    const { status, stdout, stderr } = spawnSync(process.execPath, [MAIN, 'report', ...words], { encoding: 'utf8' })
-    return { status, stdout, stderr }
-  }
+  const report = (...words: string[]) => run(['report', ...words])
   /** A recorded file in a folder of its own. */
   const recording = (name: string) => {
     const own = mkdtempSync(join(folder, 'run-'))
