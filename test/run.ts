@@ -10,7 +10,10 @@ import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 
 const TAGS = ['unit', 'gpu', 'fuzz', 'storm', 'bundle', 'browser']
-/** Longer runs than the tests' own. The environment's own variables win. */
+/**
+ * Longer runs than the tests' own. The environment's own variables win. src/base/seeds.fixture.ts decides from how many
+ * seeds longer programs run.
+ */
 const LENGTHS: Readonly<Record<string, Record<string, string>>> = {
   smoke: {
     HEAP_FUZZ_SEED: '2',
@@ -20,7 +23,7 @@ const LENGTHS: Readonly<Record<string, Record<string, string>>> = {
     ORDER_FUZZ_SEED: '11',
     ORDER_FUZZ_STEPS: '8000',
     REFUSALS_SEED: '2',
-    REFUSALS_STEPS: '60',
+    REFUSALS_STEPS: '45',
     PROOF_SEED: '1001',
     PROOF_PROGRAMS: '500',
     PROOF_SHARED_PROGRAMS: '200',
@@ -31,7 +34,7 @@ const LENGTHS: Readonly<Record<string, Record<string, string>>> = {
     LOCK_SEED: '2',
     LOCK_TERMINATIONS: '60',
   },
-  long: { STORM_TERMINATIONS: '3000' },
+  long: { STORM_TERMINATIONS: '3000', POOL_FUZZ_STEPS: '6000', POOL_FUZZ_SEEDS: '25' },
 }
 
 const { values, positionals: tags } = parseArgs({

@@ -6,11 +6,13 @@ import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { KiB, MiB } from '../../src/base/bytes.js'
 import { PoolError } from '../../src/base/errors.js'
+import { seedsFrom } from '../../src/base/seeds.fixture.js'
 import type { ArenaMark, ArenaOptions, ArenaPool } from '../../src/pool/arena/arena-pool.js'
 import { type Held, isCaught, PoolProgram, type Progress } from './pool-program.js'
 
 const SEED = Number(process.env['POOL_FUZZ_SEED'] ?? 1)
-const STEPS = Number(process.env['POOL_FUZZ_STEPS'] ?? 1000)
+const USUAL_STEPS = 1000
+const STEPS = Number(process.env['POOL_FUZZ_STEPS'] ?? USUAL_STEPS)
 const BYTES = 3 * MiB
 
 const GROW = {
@@ -107,7 +109,7 @@ const OPTIONS: readonly (readonly [name: string, options: ArenaOptions])[] = [
 describe(`random programs on arenas (POOL_FUZZ_SEED=${SEED} POOL_FUZZ_STEPS=${STEPS})`, () => {
   for (const [name, options] of OPTIONS) {
     for (const progress of ['eager', 'seeded'] as const) {
-      for (const seed of [SEED, SEED + 1000, SEED + 2000]) {
+      for (const seed of seedsFrom(SEED, 3, STEPS / USUAL_STEPS, 1000)) {
         it(`${name}, ${progress} work, seed ${seed}`, () => {
           const program = new ArenaProgram(seed, progress, options)
           program.run(STEPS, [GROW, TURN])

@@ -5,11 +5,13 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { KiB } from '../../src/base/bytes.js'
+import { seedsFrom } from '../../src/base/seeds.fixture.js'
 import type { BlockOptions, BlockPool } from '../../src/pool/blocks/block-pool.js'
 import { isCaught, PoolProgram, type Progress } from './pool-program.js'
 
 const SEED = Number(process.env['POOL_FUZZ_SEED'] ?? 1)
-const STEPS = Number(process.env['POOL_FUZZ_STEPS'] ?? 1000)
+const USUAL_STEPS = 1000
+const STEPS = Number(process.env['POOL_FUZZ_STEPS'] ?? USUAL_STEPS)
 
 const GROW = { allocate: 50, free: 20, useElsewhere: 15, hold: 4, release: 4, settle: 4, stream: 4, observe: 4 }
 const MIX = { allocate: 34, free: 34, useElsewhere: 15, hold: 5, release: 5, settle: 5, stream: 4, observe: 5 }
@@ -52,7 +54,7 @@ const OPTIONS: readonly (readonly [name: string, options: BlockOptions])[] = [
 describe(`random programs on block pools (POOL_FUZZ_SEED=${SEED} POOL_FUZZ_STEPS=${STEPS})`, () => {
   for (const [name, options] of OPTIONS) {
     for (const progress of ['eager', 'seeded'] as const) {
-      for (const seed of [SEED, SEED + 1000, SEED + 2000]) {
+      for (const seed of seedsFrom(SEED, 3, STEPS / USUAL_STEPS, 1000)) {
         it(`${name}, ${progress} work, seed ${seed}`, () => {
           const program = new BlockProgram(seed, progress, options)
           program.run(STEPS, [GROW, MIX, SHRINK])

@@ -6,6 +6,7 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { KiB, MiB } from '../../src/base/bytes.js'
+import { seedsFrom } from '../../src/base/seeds.fixture.js'
 import { UNIT_BYTES } from '../../src/heap/size-classes.js'
 import type { Stream } from '../../src/order/stream.js'
 import { VirtualBacking } from '../../src/pool/backing/virtual-backing.js'
@@ -16,7 +17,8 @@ import { assertConsistent, type TestDevice } from '../../src/pool/pool.fixture.j
 import { CAPACITY_BYTES, isCaught, PoolProgram, type Progress } from './pool-program.js'
 
 const SEED = Number(process.env['POOL_FUZZ_SEED'] ?? 1)
-const STEPS = Number(process.env['POOL_FUZZ_STEPS'] ?? 1000)
+const USUAL_STEPS = 1000
+const STEPS = Number(process.env['POOL_FUZZ_STEPS'] ?? USUAL_STEPS)
 const GRANULE = 1 * MiB
 
 const GROW = {
@@ -139,7 +141,7 @@ describe(`random programs on caching pools (POOL_FUZZ_SEED=${SEED} POOL_FUZZ_STE
   let insertedWaits = 0
   for (const [name, options] of OPTIONS) {
     for (const progress of ['eager', 'seeded'] as const) {
-      for (const seed of [SEED, SEED + 1000]) {
+      for (const seed of seedsFrom(SEED, 2, STEPS / USUAL_STEPS, 1000)) {
         it(`${name}, ${progress} work, seed ${seed}`, () => {
           const program = new CachingProgram(seed, progress, options)
           program.run(STEPS, [GROW, MIX, SHRINK])

@@ -6,13 +6,15 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { KiB, MiB } from '../../src/base/bytes.js'
+import { seedsFrom } from '../../src/base/seeds.fixture.js'
 import type { PoolOptions } from '../../src/pool/caching/options.js'
 import type { TestDevice } from '../../src/pool/pool.fixture.js'
 import type { SharedPool } from '../../src/pool/shared/shared-pool.js'
 import { PoolProgram, type Progress } from './pool-program.js'
 
 const SEED = Number(process.env['POOL_FUZZ_SEED'] ?? 1)
-const STEPS = Number(process.env['POOL_FUZZ_STEPS'] ?? 1500)
+const USUAL_STEPS = 1500
+const STEPS = Number(process.env['POOL_FUZZ_STEPS'] ?? USUAL_STEPS)
 
 const GROW = {
   allocate: 50,
@@ -89,7 +91,7 @@ class SharedProgram extends PoolProgram<SharedPool> {
 describe(`random programs on shared pools (POOL_FUZZ_SEED=${SEED} POOL_FUZZ_STEPS=${STEPS})`, () => {
   for (const backing of ['virtual', 'segments'] as const) {
     for (const progress of ['eager', 'seeded'] as const) {
-      for (const seed of [SEED, SEED + 1000, SEED + 2000]) {
+      for (const seed of seedsFrom(SEED, 3, STEPS / USUAL_STEPS, 1000)) {
         it(`${backing}, ${progress} work, seed ${seed}`, () => {
           const program = new SharedProgram(seed, progress, { backing })
           program.run(STEPS, [GROW, MIX, SHRINK])

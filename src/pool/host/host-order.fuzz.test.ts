@@ -7,6 +7,7 @@ import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { KiB, MiB } from '../../base/bytes.js'
 import { Random } from '../../base/random.js'
+import { seedsFrom } from '../../base/seeds.fixture.js'
 import type { Stream } from '../../order/stream.js'
 import type { DeviceBuffer } from '../buffer.js'
 import { TestDevice } from '../pool.fixture.js'
@@ -14,7 +15,8 @@ import type { HostBuffer } from './host-buffer.js'
 import type { HostPool } from './host-pool.js'
 
 const SEED = Number(process.env['POOL_FUZZ_SEED'] ?? 1)
-const STEPS = Number(process.env['POOL_FUZZ_STEPS'] ?? 1000)
+const USUAL_STEPS = 1000
+const STEPS = Number(process.env['POOL_FUZZ_STEPS'] ?? USUAL_STEPS)
 const BYTES = 256 * KiB
 
 interface Held {
@@ -196,7 +198,7 @@ function verify({ host, stamp, busy }: Held): void {
 }
 
 describe('random programs of host memory', () => {
-  for (let seed = SEED; seed < SEED + 6; seed++) {
+  for (const seed of seedsFrom(SEED, 6, STEPS / USUAL_STEPS)) {
     for (const progress of ['eager', 'seeded'] as const) {
       it(`${progress}, POOL_FUZZ_SEED=${seed}`, () => {
         const program = new Program(seed, progress, seed % 2 === 0)

@@ -10,6 +10,7 @@ import { describe, it } from 'node:test'
 import { KiB, MiB } from '../../base/bytes.js'
 import { CudaError, OutOfMemoryError, PoolError } from '../../base/errors.js'
 import { Random } from '../../base/random.js'
+import { seedsFrom } from '../../base/seeds.fixture.js'
 import { Event } from '../../order/event.js'
 import type { Stream } from '../../order/stream.js'
 import type { DeviceArray } from '../array.js'
@@ -18,7 +19,8 @@ import { TestDevice } from '../pool.fixture.js'
 import type { GrowableBuffer } from './growable-buffer.js'
 
 const SEED = Number(process.env['POOL_FUZZ_SEED'] ?? 1)
-const STEPS = Number(process.env['POOL_FUZZ_STEPS'] ?? 1000)
+const USUAL_STEPS = 1000
+const STEPS = Number(process.env['POOL_FUZZ_STEPS'] ?? USUAL_STEPS)
 const CAPACITY = 4 * MiB
 const GRANULE = 64 * KiB
 /** bytes of a block of the shadow; lengths are a few bytes less than a multiple */
@@ -312,7 +314,7 @@ class Program {
 
 describe(`random programs of growable buffers (POOL_FUZZ_SEED=${SEED} POOL_FUZZ_STEPS=${STEPS})`, () => {
   for (const progress of ['eager', 'seeded'] as const) {
-    for (const seed of [SEED, SEED + 1000, SEED + 2000]) {
+    for (const seed of seedsFrom(SEED, 3, STEPS / USUAL_STEPS, 1000)) {
       it(`contents survive with ${progress} work, seed ${seed}`, () => {
         const program = new Program(seed, progress)
         program.run(STEPS)

@@ -10,6 +10,7 @@ import { describe, it } from 'node:test'
 import { KiB, MiB } from '../../../base/bytes.js'
 import { CudaError, OutOfMemoryError, PoolError } from '../../../base/errors.js'
 import { Random } from '../../../base/random.js'
+import { seedsFrom } from '../../../base/seeds.fixture.js'
 import { Event } from '../../../order/event.js'
 import type { Stream } from '../../../order/stream.js'
 import type { DeviceBuffer } from '../../buffer.js'
@@ -17,7 +18,8 @@ import { TestDevice } from '../../pool.fixture.js'
 import type { CachingPool } from '../caching-pool.js'
 
 const SEED = Number(process.env['POOL_FUZZ_SEED'] ?? 1)
-const STEPS = Number(process.env['POOL_FUZZ_STEPS'] ?? 300)
+const USUAL_STEPS = 300
+const STEPS = Number(process.env['POOL_FUZZ_STEPS'] ?? USUAL_STEPS)
 const CAPACITY = 32 * MiB
 const LIMIT = 24 * MiB
 
@@ -218,7 +220,7 @@ function order(earlier: Stream, later: Stream): void {
 }
 
 describe('random programs of a pool that sleeps', () => {
-  for (let seed = SEED; seed < SEED + 25; seed++) {
+  for (const seed of seedsFrom(SEED, 12, STEPS / USUAL_STEPS)) {
     it(`keep every byte, seed ${seed}`, async () => {
       const program = new Program(new Random(seed))
       await program.run()
