@@ -226,4 +226,8 @@ export function replaceTypes(folder: string): void {
   for (const [path, text] of types) writeFileSync(join(folder, path), text)
 }
 
-if (process.argv[1] === fileURLToPath(import.meta.url)) replaceTypes(BUILT)
+if (process.argv[1] === fileURLToPath(import.meta.url)) {
+  replaceTypes(BUILT)
+  // Else the next build would take the compiler's declarations for present.
+  rmSync(join(BUILT, '..', 'tsconfig.tsbuildinfo'), { force: true })
+}
