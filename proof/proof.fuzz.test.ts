@@ -9,7 +9,7 @@ import { SHARED_KINDS } from './shared-pools.js'
 import { describeFailure } from './shrink.js'
 
 const SEED = Number(process.env['PROOF_SEED'] ?? 1)
-const PROGRAMS = Number(process.env['PROOF_PROGRAMS'] ?? 200)
+const PROGRAMS = Number(process.env['PROOF_PROGRAMS'] ?? 100)
 /** of one program */
 const OPERATIONS = 400
 /** on large blocks, most of which do not fit between other ones */

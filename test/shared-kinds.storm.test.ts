@@ -15,7 +15,7 @@ import type { PoolStats } from '../src/pool/pool.js'
 import type { KindStorm } from './shared-kinds.worker.js'
 
 const SEED = Number(process.env['STORM_SEED'] ?? 1)
-const TERMINATIONS = Number(process.env['STORM_TERMINATIONS'] ?? 6)
+const TERMINATIONS = Number(process.env['STORM_TERMINATIONS'] ?? 4)
 const THREADS = 3
 const REPLAY = `(STORM_SEED=${SEED} STORM_TERMINATIONS=${TERMINATIONS})`
 

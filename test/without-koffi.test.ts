@@ -5,23 +5,24 @@ import { spawnSync } from 'node:child_process'
 import { cpSync, realpathSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
+import { fileURLToPath } from 'node:url'
 import { Project } from './packed.fixture.js'
 
 const REMEDY =
   /no GPU can be used: koffi, .*cannot be loaded \(Cannot find .*koffi.*npm install --include=optional.*simulated/i
 
+const project = new Project()
+after(() => rmSync(project.folder, { recursive: true }))
+const link = join(project.folder, 'node_modules', 'koffi')
+const target = realpathSync(link)
+
 for (const koffi of ['without its binary', 'missing'] as const) {
   describe(`with koffi ${koffi}`, () => {
-    let project: Project
     before(() => {
-      project = new Project()
-      const link = join(project.folder, 'node_modules', 'koffi')
-      const target = realpathSync(link)
-      rmSync(link)
+      rmSync(link, { recursive: true, force: true })
       // The binary is a package of its own beside koffi's real folder, which a copy does not find.
       if (koffi === 'without its binary') cpSync(target, link, { recursive: true })
     })
-    after(() => rmSync(project.folder, { recursive: true }))
 
     /** Runs the command line without CUDA_MEMPOOL_DEVICE, so on 'auto'. */
     const cli = (...args: string[]) => {
@@ -31,10 +32,10 @@ for (const koffi of ['without its binary', 'missing'] as const) {
     }
 
     test('a recording is replayed', () => {
-      const recording = join(project.installed, 'traces', 'gpt2-train-varlen.pickle.gz')
+      const recording = fileURLToPath(new URL('../../traces/mlp-train-stacks.pickle.gz', import.meta.url))
       const { status, stdout, stderr } = cli('replay', recording, '--policy', 'recorded')
       assert.deepEqual([status, stderr], [0, ''])
-      assert.match(stdout, /5\.92 GiB/)
+      assert.match(stdout, /187\.12 MiB/)
     })
 
     test('info and demo name the remedy, and demo runs on the simulated device', () => {
