@@ -9,6 +9,7 @@ import { readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import ts from 'typescript'
+import { forgetBuild } from './public-types.js'
 
 const BUILT = fileURLToPath(new URL('../src', import.meta.url))
 const DIGITS = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/'
@@ -112,4 +113,7 @@ function digitsOf(number: number): string {
   return digits
 }
 
-if (process.argv[1] === fileURLToPath(import.meta.url)) shortenCode(BUILT)
+if (process.argv[1] === fileURLToPath(import.meta.url)) {
+  forgetBuild()
+  shortenCode(BUILT)
+}

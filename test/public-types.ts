@@ -226,8 +226,12 @@ export function replaceTypes(folder: string): void {
   for (const [path, text] of types) writeFileSync(join(folder, path), text)
 }
 
-if (process.argv[1] === fileURLToPath(import.meta.url)) {
-  replaceTypes(BUILT)
-  // Else the next build would take the compiler's declarations for present.
+/** Lets the next build write all files anew: it would take those that were changed since for the compiler's own. */
+export function forgetBuild(): void {
   rmSync(join(BUILT, '..', 'tsconfig.tsbuildinfo'), { force: true })
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) {
+  forgetBuild()
+  replaceTypes(BUILT)
 }
