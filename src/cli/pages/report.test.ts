@@ -19,7 +19,7 @@ import type { PageData } from '../../report/page/page-data.js'
 import { pickleSnapshot } from '../../trace/pytorch/pytorch-snapshot-writer.js'
 import { Action } from '../../trace/trace.js'
 import { TraceBuilder } from '../../trace/trace-builder.js'
-import { run } from '../command-line.fixture.js'
+import { run, runProcess } from '../command-line.fixture.js'
 
 const MLP = 'traces/mlp-train-stacks.pickle.gz'
 
@@ -52,9 +52,8 @@ describe('cuda-mempool report', () => {
 
   test('reads standard input, for a page that is named', () => {
     const path = join(folder, 'piped.html')
-    const input = readFileSync(MLP)
-    const words = [MAIN, 'report', '-', '--policy', 'recorded', '-o', path]
-    const { status, stdout, stderr } = spawnSync(process.execPath, words, { encoding: 'utf8', input })
+    const words = ['report', '-', '--policy', 'recorded', '-o', path]
+    const { status, stdout, stderr } = runProcess(words, {}, readFileSync(MLP))
     assert.deepEqual([status, stderr], [0, ''])
     assert.match(stdout, /^PyTorch reserved 198 MiB for .*\nwrote \S+piped\.html; open it in a browser\n$/)
     assert.equal(dataOf(readFileSync(path, 'utf8')).recordings.length, 1)

@@ -10,7 +10,7 @@ const MAIN: readonly string[] = ['recorded', 'cuda-mempool']
 /** Room above the highest line. */
 const HEADROOM = 1.06
 
-/** What is drawn; all arrays have a value for each column of `left`. */
+/** The lines to draw. All arrays have a value for each column of `left`. */
 export interface Curves extends Pick<Moments, 'left'> {
   readonly inUse: Float64Array
   readonly lines: readonly { readonly policy: string; readonly reserved: Float64Array }[]

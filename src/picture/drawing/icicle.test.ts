@@ -34,7 +34,7 @@ test('boxes lie below their callers, the widest first, and steps with the same i
   ])
 })
 
-test('a box too narrow to be seen is left out with all below it, and without weight there are no boxes', () => {
+test('a box too narrow to be seen is left out with all below it, and without weight nothing is drawn', () => {
   const labels = (icicle: Icicle<{ weight: number }>) => icicle.boxes().map(({ label }) => label)
   const narrow = icicleOf([
     [1500, step('wide')],
