@@ -7,7 +7,7 @@
 
 import { type ChildProcess, fork } from 'node:child_process'
 import { once } from 'node:events'
-import { GiB } from '../src/base/bytes.js'
+import { GiB, MiB } from '../src/base/bytes.js'
 import { Random } from '../src/base/random.js'
 import { openDevice } from '../src/device/open.js'
 import { type Installed, installedOnnxRuntime } from '../src/onnxruntime/installed.fixture.js'
@@ -75,7 +75,8 @@ const installed = installedOnnxRuntime()
 async function takeTurns(way: Way, { ort, library }: Installed): Promise<void> {
   using device = openDevice(cpu ? 'simulated' : 0)
   using pool = device.createPool({ maxPoolBytes: 8 * GiB })
-  using host = device.createHostPool({ maxPoolBytes: 1 * GiB })
+  // One segment for all results: smaller ones would be freed and created anew as sizes vary, at 15 ms each.
+  using host = device.createHostPool({ maxPoolBytes: 1 * GiB, segmentBytes: 64 * MiB })
   const results = way === 'pinned' ? { results: host } : {}
   using served =
     way === 'arena'
