@@ -57,7 +57,7 @@ import { newSharedPool, type Shared } from '../pool/shared/new-shared-pool.js'
 import { PoolServerWorker } from '../pool/shared/pool-server-worker.js'
 import { SharedPool } from '../pool/shared/shared-pool.js'
 import type { SharedPoolState } from '../pool/shared/shared-state.js'
-import { prepareSlowFree } from '../pool/slow-free.js'
+import { prepareSlowCalls } from '../pool/slow-calls.js'
 import { sharingObstacle } from '../threads/os-thread.js'
 import { type DeviceProperties, propertiesOf } from './device-properties.js'
 import { serveIfAsked } from './served-pools.js'
@@ -163,7 +163,7 @@ export class Device implements Disposable {
     readonly context: Context,
     private readonly attachedTo: SharedOrder | null = null,
   ) {
-    prepareSlowFree()
+    prepareSlowCalls()
     this.driver = context.driver
     this.name = this.driver.cuDeviceGetName(context.device)
     this.simulated = this.driver.simulated

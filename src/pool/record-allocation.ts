@@ -1,7 +1,7 @@
 import type { Stream } from '../order/stream.js'
 import type { Allocation, BufferOwner, BufferSource } from './allocation.js'
 import type { DeviceBuffer } from './buffer.js'
-import { freeSlowly } from './slow-free.js'
+import { freeSlowly } from './slow-calls.js'
 
 /** A pool that finds a buffer by record and tag. The methods are those of Allocation. */
 export interface RecordPool extends BufferSource {

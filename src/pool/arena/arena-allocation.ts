@@ -2,7 +2,7 @@ import type { Span } from '../../heap/bump.js'
 import type { Stream } from '../../order/stream.js'
 import type { Allocation, BufferOwner, BufferSource } from '../allocation.js'
 import type { DeviceBuffer } from '../buffer.js'
-import { freeSlowly } from '../slow-free.js'
+import { freeSlowly } from '../slow-calls.js'
 
 /** The part of an arena that its buffers call. */
 export interface LaneArena extends BufferSource {

@@ -28,6 +28,7 @@ import type { PoolStats } from '../pool.js'
 import { ReservedWatch } from '../reserved-watch.js'
 import type { SleepOptions, WakeOptions } from '../sleep/sleep-options.js'
 import type { Sleeper } from '../sleep/sleeper.js'
+import { type Apart, releaseApart, takeApart } from '../slow-calls.js'
 import { AddressIndex } from './address-index.js'
 import { checkAlignment } from './alignment.js'
 import { type Block, type BlockOwner, markBefore, slackOf } from './block.js'
@@ -99,6 +100,7 @@ export class CachingPool extends ClosablePool implements BlockOwner {
   readonly caches: StreamCaches
   /** null until the first lookup of an address; most programs free buffers only */
   private addresses: AddressIndex | null = null
+  private readonly apart: Apart = [this]
   private readonly roundingMask: number
   /** sizes with only these bits take the fast path; none when sizes are powers of two */
   private readonly smallMask: number
@@ -186,7 +188,7 @@ export class CachingPool extends ClosablePool implements BlockOwner {
         block.tag = ((block.tag | Tag.stateMask) + (1 + State.live)) | 0
         return this.handOut(block, ((block.units << Shift.units) - small) | 0, stream)
       }
-      return this.takeBelow(units, small, stream, mayFail)
+      return takeApart(this.apart, units, small, stream, mayFail)
     }
     return this.takeSlowly(bytes, stream, alignment, mayFail)
   }
@@ -216,7 +218,7 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     const { tag } = block
     const { slot } = block.stream
     if (tag !== given || tag > Tag.last || slot < 0 || stream !== undefined || !this.caches.put(block)) {
-      this.releaseSlowly(block, given, stream)
+      releaseApart(this.apart, block, given, stream)
       return
     }
     block.tag = (tag - (State.live - State.cached)) | 0
@@ -529,8 +531,9 @@ export class CachingPool extends ClosablePool implements BlockOwner {
   /**
    * The frees that `releaseBlock` leaves: on a named or closed stream, of a shared block, of a spent record, or
    * without room in the cache.
+   * @internal
    */
-  private releaseSlowly(block: Block, given: number, stream: Stream = block.stream): void {
+  releaseSlowly(block: Block, given: number, stream: Stream = block.stream): void {
     if (!block.isLive(block.record, given)) this.refuseStale('free')
     checkIsStream('free', stream)
     if (stream.clocks !== this.clocks) {
@@ -573,8 +576,11 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     }
   }
 
-  /** Serves a request whose stack has no fitting block on top. */
-  private takeBelow(units: number, bytes: number, stream: Stream, mayFail: boolean): DeviceBuffer | null {
+  /**
+   * Serves a request whose stack has no fitting block on top.
+   * @internal
+   */
+  takeBelow(units: number, bytes: number, stream: Stream, mayFail: boolean): DeviceBuffer | null {
     this.begin('allocate')
     let buffer: DeviceBuffer | null
     try {

@@ -18,7 +18,7 @@ import type { DeviceBuffer } from '../buffer.js'
 import type { CachingPool } from '../caching/caching-pool.js'
 import type { DebugConfig } from '../caching/debug-options.js'
 import { labelOf } from '../labels.js'
-import { freeSlowly } from '../slow-free.js'
+import { freeSlowly } from '../slow-calls.js'
 import { CallSite } from './call-site.js'
 
 /** The pool of a `DebugAllocation`, named by its parts so that this file does not import the pool's. */

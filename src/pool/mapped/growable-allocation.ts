@@ -20,7 +20,7 @@ import type { PoolSegment, SegmentObserver } from '../backing/segment-watch.js'
 import { DeviceBuffer } from '../buffer.js'
 import { RecordAllocation, type RecordPool } from '../record-allocation.js'
 import type { Sleeper } from '../sleep/sleeper.js'
-import { freeSlowly } from '../slow-free.js'
+import { freeSlowly } from '../slow-calls.js'
 
 /** The record of the buffer itself; views have higher records. */
 const WHOLE = 0

@@ -10,7 +10,7 @@ import type { Allocation, BufferOwner, BufferSource } from '../allocation.js'
 import { DeviceBuffer } from '../buffer.js'
 import { closedError } from '../closable-pool.js'
 import type { Pool } from '../pool.js'
-import { freeSlowly } from '../slow-free.js'
+import { freeSlowly } from '../slow-calls.js'
 import { Wrapper } from './wrapper.js'
 
 /** A buffer of the lending pool, as the borrowing stream sees it. */
