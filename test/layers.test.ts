@@ -50,6 +50,7 @@ const VAGUE_NAMES = ['utils', 'util', 'helpers', 'helper', 'common', 'misc', 'ty
 const DRIVERS = /^driver\/(native|simulated)\//
 const KNOW_A_DRIVER: Readonly<Record<string, string>> = {
   'device/open.ts': 'opens devices',
+  'device/warm-up.ts': 'runs pools on a library without a device',
   'device/replay-devices.ts': 'opens a simulated device of the size that a replay needs',
   'trace/replay-device.ts': 'asks a device which kind it is',
   'trace/pytorch/model/driver-tally.ts': 'adds up costs of calls that a model of an allocator would make',

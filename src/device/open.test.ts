@@ -4,6 +4,10 @@ import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { GiB } from '../base/bytes.js'
 import { NoDeviceError } from '../base/errors.js'
+import { DryLibrary } from '../driver/native/dry-library.js'
+import type { DriverFunction } from '../driver/native/library.js'
+import { NativeDriver } from '../driver/native/native-driver.js'
+import type { FunctionName } from '../driver/native/table.js'
 import { SimulatedDriver } from '../driver/simulated/simulated-driver.js'
 import type { Device } from './device.js'
 import { type DeviceChoice, openDevice, openDevices, parseDeviceChoice } from './open.js'
@@ -16,6 +20,38 @@ function hasGpu(): boolean {
   } catch (error) {
     if (error instanceof NoDeviceError) return false
     throw error
+  }
+}
+
+/** A library that calls functions in other threads when the test lets it. */
+class ThreadedLibrary extends DryLibrary {
+  /** names of calls, those of other threads with a star */
+  readonly calls: string[] = []
+  readonly refused = new Set<string>()
+  private readonly ends: (() => void)[] = []
+  private isOther = false
+
+  override bind(name: FunctionName): DriverFunction {
+    const call = super.bind(name)
+    return (...args) => {
+      this.calls.push(this.isOther ? `${name}*` : name)
+      return this.refused.has(this.calls.at(-1)!) ? 999 : call(...args)
+    }
+  }
+
+  override start(name: FunctionName, args: readonly number[], done: (code: number) => void): void {
+    this.isOther = true
+    const code = this.bind(name)(...args)
+    this.isOther = false
+    this.ends.push(() => done(code))
+  }
+
+  endThreads(): void {
+    for (const end of this.ends.splice(0)) end()
+  }
+
+  count(name: string): number {
+    return this.calls.filter(call => call === name).length
   }
 }
 
@@ -114,5 +150,38 @@ describe('opening a device', () => {
     for (const text of ['', 'gpu', '-1', '1.5', ' 0', '0x1', 'Simulated']) {
       assert.throws(() => parseDeviceChoice(text), { name: 'RangeError', message: /write auto, simulated or a number/ })
     }
+  })
+
+  it('a GPU initialises itself in another thread, and its context has one reference', () => {
+    const library = new ThreadedLibrary(GiB)
+    const device = openDevice(new NativeDriver(library))
+    assert.deepEqual([library.count('cuInit*'), library.count('cuInit')], [1, 1])
+    const references = () =>
+      library.count('cuDevicePrimaryCtxRetain*') +
+      library.count('cuDevicePrimaryCtxRetain') -
+      library.count('cuDevicePrimaryCtxRelease')
+    assert.equal(references(), 1)
+    library.endThreads()
+    assert.equal(references(), 1)
+    device.close()
+    assert.equal(references(), 0)
+  })
+
+  it('a GPU that cannot be opened keeps no reference on its context', () => {
+    const library = new ThreadedLibrary(GiB)
+    library.refused.add('cuCtxSetCurrent')
+    assert.throws(() => openDevice(new NativeDriver(library)), { name: 'CudaError', call: 'cuCtxSetCurrent' })
+    library.endThreads()
+    assert.equal(library.count('cuDevicePrimaryCtxRelease'), 2)
+  })
+
+  it('a context that only the other thread cannot make is made all the same', () => {
+    const library = new ThreadedLibrary(GiB)
+    library.refused.add('cuInit*').add('cuDevicePrimaryCtxRetain*')
+    const device = openDevice(new NativeDriver(library))
+    library.endThreads()
+    assert.equal(library.count('cuDevicePrimaryCtxRelease'), 0)
+    device.close()
+    assert.equal(library.count('cuDevicePrimaryCtxRelease'), 1)
   })
 })

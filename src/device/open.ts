@@ -1,5 +1,6 @@
 // Opens devices: by number, by the kind of driver, or on a custom driver.
 
+import { isMainThread } from 'node:worker_threads'
 import { describe } from '../base/bytes.js'
 import { CudaError, NoDeviceError, NoLibraryError } from '../base/errors.js'
 import { RESULT } from '../driver/constants.js'
@@ -8,6 +9,7 @@ import type { Driver } from '../driver/driver.js'
 import { NativeDriver } from '../driver/native/native-driver.js'
 import { SimulatedDriver } from '../driver/simulated/simulated-driver.js'
 import { Device } from './device.js'
+import { warmUpWhile } from './warm-up.js'
 
 /**
  * A device to open: a GPU by its number, 'simulated' for the simulated GPU, 'auto' for GPU 0 or else the simulated
@@ -93,6 +95,7 @@ function isDriver(choice: unknown): choice is Driver {
 
 function openOn(driver: Driver, ordinal: number): Device {
   try {
+    if (isBesideDriver(driver)) warmUpWhile(driver.startInit())
     driver.cuInit()
   } catch (error) {
     if (!(error instanceof CudaError) || error.code !== RESULT.CUDA_ERROR_NO_DEVICE) throw error
@@ -106,5 +109,17 @@ function openOn(driver: Driver, ordinal: number): Device {
   if (ordinal >= count) {
     throw new NoDeviceError(`device ${ordinal} does not exist: the driver finds ${count}, numbered from 0`)
   }
-  return new Device(Context.open(driver, ordinal))
+  if (!isBesideDriver(driver)) return new Device(Context.open(driver, ordinal))
+  const early = driver.startPrimaryContext(driver.cuDeviceGet(ordinal))
+  try {
+    warmUpWhile(() => !early.isReady)
+    return new Device(Context.open(driver, ordinal))
+  } finally {
+    early.drop()
+  }
+}
+
+/** Whether this thread can work while the driver initialises itself in another. A worker may be ended meanwhile. */
+function isBesideDriver(driver: Driver): driver is NativeDriver {
+  return driver instanceof NativeDriver && isMainThread
 }

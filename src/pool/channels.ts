@@ -39,6 +39,11 @@ const WAIT = channel('cuda-mempool:wait')
 /** Requests that a pool refused for want of memory. */
 export const OUT_OF_MEMORY = channel('cuda-mempool:out-of-memory')
 
+/** Whether somebody would notice a pool. */
+export function hasSubscribers(): boolean {
+  return [GROW, RELEASE, WAIT, OUT_OF_MEMORY].some(channel => channel.hasSubscribers)
+}
+
 /** Tells of a change of `bytes` in the memory that a pool has of the device. */
 export function publishReserved(pool: Pool, bytes: number, reservedBytes: number): void {
   const target = bytes > 0 ? GROW : RELEASE

@@ -11,6 +11,7 @@ export const BASE = 0x7f00_0000_0000
 export class FakeLibrary implements Library {
   readonly path = 'a stand-in'
   readonly binds: FunctionName[] = []
+  finish: () => void = () => {}
   memory: DataView = new DataView(new ArrayBuffer(0))
 
   constructor(private readonly functions: Partial<Record<FunctionName, DriverFunction>>) {}
@@ -18,6 +19,12 @@ export class FakeLibrary implements Library {
   bind(name: FunctionName): DriverFunction {
     this.binds.push(name)
     return this.functions[name] ?? (() => RESULT.CUDA_SUCCESS)
+  }
+
+  /** Calls the function at once, and `done` when the test calls `finish`. */
+  start(name: FunctionName, args: readonly number[], done: (code: number) => void): void {
+    const code = this.bind(name)(...args)
+    this.finish = () => done(code)
   }
 
   addressOf = (view: ArrayBufferView): number => {

@@ -21,6 +21,8 @@ export interface Library {
   readonly path: string
   /** Throws CudaError 500 if this driver is too old to have the function. */
   bind(name: FunctionName): DriverFunction
+  /** Calls a function in another thread; `done` gets its result in a later turn of the event loop. */
+  start(name: FunctionName, args: readonly number[], done: (code: number) => void): void
   /** The address of the first byte, valid while the buffer of the view is referenced. */
   addressOf(view: ArrayBufferView): number
   /** The NUL-terminated text at an address. */
@@ -48,6 +50,10 @@ export function openLibrary(paths = LIBRARY_PATHS, platform: string = process.pl
     return {
       path,
       bind: name => bind(loaded, name),
+      start: (name, args, done) => {
+        checkDeepStack() // as in bindFunctions
+        bind(loaded, name).async(...args, (_error: unknown, code: number) => done(code))
+      },
       addressOf: view => Number(koffi.address(view)),
       textAt: address => koffi.decode.string(address),
     }
@@ -116,9 +122,9 @@ function load(koffi: Koffi, path: string): Loaded | null {
   }
 }
 
-function bind({ handle, version }: Loaded, name: FunctionName): DriverFunction {
+function bind({ handle, version }: Loaded, name: FunctionName): ReturnType<LibraryHandle['func']> {
   try {
-    return handle.func(koffiPrototype(name)) as DriverFunction
+    return handle.func(koffiPrototype(name))
   } catch (error) {
     const [symbol, , since] = DRIVER_TABLE[name]
     if (!(error as Error).message.startsWith(`Cannot find function '${symbol}'`)) throw error

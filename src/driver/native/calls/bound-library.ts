@@ -37,7 +37,7 @@ export class BoundLibrary {
   private readonly stickyErrors = new StickyErrors()
 
   constructor(
-    private readonly library: Library,
+    protected readonly library: Library,
     atOnce = !isMainThread,
   ) {
     this.origin = library.path

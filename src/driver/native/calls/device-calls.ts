@@ -2,11 +2,19 @@
 
 import type { Bytes } from '../../../base/typed-arrays.js'
 import { exact, int } from '../../../libraries/arguments.js'
+import { RESULT } from '../../constants.js'
+import { EarlyContext } from '../early-context.js'
 import { BoundLibrary, NO_CONTEXT } from './bound-library.js'
 
 export class DeviceCalls extends BoundLibrary {
   cuInit(): void {
     this.check('cuInit', this.functions.cuInit(0), NO_CONTEXT)
+  }
+
+  /** Begins `cuInit` in another thread. The result tells whether that one still runs or has failed. */
+  startInit(): () => boolean {
+    this.library.start('cuInit', [0], () => {})
+    return () => this.functions.cuDeviceGetCount(this.buffer.first) === RESULT.CUDA_ERROR_NOT_INITIALIZED
   }
 
   cuDriverGetVersion(): number {
@@ -59,6 +67,12 @@ export class DeviceCalls extends BoundLibrary {
     const code = this.functions.cuDevicePrimaryCtxRetain(this.buffer.first, int(device, 'device'))
     this.check('cuDevicePrimaryCtxRetain', code, NO_CONTEXT)
     return this.buffer.exact()
+  }
+
+  /** Begins to make the primary context in another thread. */
+  startPrimaryContext(device: number): EarlyContext {
+    // Nobody could act on a refusal, which may come between any two turns of the program.
+    return new EarlyContext(this.library, int(device, 'device'), () => this.functions.cuDevicePrimaryCtxRelease(device))
   }
 
   cuDevicePrimaryCtxRelease(device: number): void {

@@ -1,0 +1,58 @@
+// Runs the code of caching pools before a program does, so that V8 has compiled it: code that V8 interprets takes ten
+// times as long, and in the first thousands of allocations most of it runs for the first time. The pools lie on a dry
+// library, and the time is time in which the driver initialises itself anyway. Other pools share much of the code.
+
+import { GiB, MiB } from '../base/bytes.js'
+import { Random } from '../base/random.js'
+import { Context } from '../driver/context.js'
+import { DryLibrary } from '../driver/native/dry-library.js'
+import { NativeDriver } from '../driver/native/native-driver.js'
+import type { DeviceBuffer } from '../pool/buffer.js'
+import { CachingPool } from '../pool/caching/caching-pool.js'
+import { parsePoolOptions } from '../pool/caching/options.js'
+import { hasSubscribers } from '../pool/channels.js'
+import { Device } from './device.js'
+
+const DEVICE_BYTES = 128 * GiB
+/** Beyond this V8 holds an amount of bytes as a float64, and compiles code again that has met only smaller ones. */
+const FLOAT64_BYTES = 3 * GiB
+const LEAST_BYTES = 256
+const MOST_BYTES = 64 * MiB
+const BUFFERS = 200
+const ROUNDS = 4
+const STEPS = 5000
+/** After so many steps it asks whether to go on, and allocates on a second stream. */
+const STEPS_OF_SECOND = 50
+
+let roundsLeft = ROUNDS
+
+/** Warms up while `goesOn` returns true. All calls in a process take some 0.3 s together, for then all is compiled. */
+export function warmUpWhile(goesOn: () => boolean): void {
+  if (hasSubscribers()) return // of channels that tell of each pool
+  for (; roundsLeft > 0 && goesOn(); roundsLeft--) runPool(new Random(roundsLeft), goesOn)
+}
+
+function runPool(random: Random, goesOn: () => boolean): void {
+  using device = new Device(Context.open(new NativeDriver(new DryLibrary(DEVICE_BYTES)), 0))
+  const [first, second] = [device.createStream(), device.createStream()]
+  using large = createPool(device)
+  large.allocate(FLOAT64_BYTES).free()
+  using pool = createPool(device)
+  const bytes = new Float64Array(1)
+  const buffers: (DeviceBuffer | null)[] = new Array(BUFFERS).fill(null)
+  for (let step = 0; step < STEPS; step++) {
+    const isSecond = step % STEPS_OF_SECOND === 0
+    if (isSecond && !goesOn()) break
+    const index = random.below(BUFFERS)
+    buffers[index]?.free()
+    bytes[0] = random.logUniform(LEAST_BYTES, MOST_BYTES)
+    // A program's number may be an integer of V8's, or a float64 from a typed array.
+    buffers[index] = pool.allocate(step % 2 === 0 ? bytes[0] : bytes[0] | 0, isSecond ? second : first)
+  }
+  for (const buffer of buffers) buffer?.free()
+}
+
+/** As `device.createPool()` makes it, but not offered to a program that watches the pools of this process. */
+function createPool({ clocks, defaultStream }: Device): CachingPool {
+  return new CachingPool(clocks, defaultStream, parsePoolOptions({ maxPoolBytes: '90%' }, DEVICE_BYTES))
+}

@@ -1,0 +1,72 @@
+// A stand-in for libcuda without a device, on which device/warm-up.ts runs pools before there is a context. Addresses
+// and handles are numbers that count up; nothing lies behind them. All work is complete at once.
+
+import { MiB } from '../../base/bytes.js'
+import { RESULT } from '../constants.js'
+import type { DriverFunction, Library } from './library.js'
+import type { FunctionName } from './table.js'
+
+/** The addresses that the library reports for host memory begin so far apart. */
+const HOST_SPAN = 2 ** 32
+const FIRST_ADDRESS = 2 ** 41
+const GRANULE_BYTES = 2 * MiB
+
+export class DryLibrary implements Library {
+  readonly path = 'no library'
+  private readonly hosts: DataView[] = []
+  private nextHandle = 1
+  private nextAddress = FIRST_ADDRESS
+
+  constructor(private readonly deviceBytes: number) {}
+
+  bind(name: FunctionName): DriverFunction {
+    switch (name) {
+      case 'cuDeviceGetCount':
+      case 'cuDeviceGetAttribute': // most attributes tell whether the device can do something
+        return result => this.write(result, 1)
+      case 'cuDeviceTotalMem':
+        return result => this.write(result, this.deviceBytes)
+      case 'cuMemGetInfo':
+        return (free, total) => this.write(free, this.deviceBytes) + this.write(total, this.deviceBytes)
+      case 'cuMemGetAllocationGranularity':
+        return result => this.write(result, GRANULE_BYTES)
+      case 'cuMemAddressReserve':
+        return (result, bytes) => this.write(result, this.reserve(bytes as number))
+      case 'cuStreamIsCapturing':
+        return (_stream, result) => this.write(result, 0)
+      case 'cuDevicePrimaryCtxRetain':
+      case 'cuStreamCreate':
+      case 'cuEventCreate':
+      case 'cuMemCreate':
+        return result => this.write(result, this.nextHandle++)
+      default:
+        return () => RESULT.CUDA_SUCCESS
+    }
+  }
+
+  start(_name: FunctionName, _args: readonly number[], _done: (code: number) => void): void {
+    throw new Error('a dry library has no threads')
+  }
+
+  addressOf = (view: ArrayBufferView): number =>
+    HOST_SPAN * this.hosts.push(new DataView(view.buffer, view.byteOffset, view.byteLength))
+
+  textAt(): string {
+    return ''
+  }
+
+  private reserve(bytes: number): number {
+    const address = this.nextAddress
+    this.nextAddress += bytes
+    return address
+  }
+
+  private write(address: unknown, value: number): number {
+    const host = Math.floor((address as number) / HOST_SPAN)
+    const offset = (address as number) - HOST_SPAN * host
+    const view = this.hosts[host - 1]
+    view.setUint32(offset, value, true) // keeps the lower 32 bits
+    view.setUint32(offset + 4, value / 2 ** 32, true)
+    return RESULT.CUDA_SUCCESS
+  }
+}
