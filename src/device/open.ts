@@ -19,7 +19,7 @@ export type DeviceChoice = number | 'auto' | 'simulated' | Driver
 
 /**
  * Opens a device; by default GPU 0. `ordinal` is the number of the device on a custom or simulated driver (0). Throws
- * NoDeviceError, with what was tried, if the device does not exist. 'auto' falls back to the simulated device in that
+ * NoDeviceError, with the reasons, if the device does not exist. 'auto' falls back to the simulated device in that
  * case only: another failure of the driver is thrown. So is a NoDeviceError because koffi is missing, since the machine
  * may have a GPU. Throws RangeError for a bad choice.
  */

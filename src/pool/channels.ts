@@ -39,7 +39,7 @@ const WAIT = channel('cuda-mempool:wait')
 /** Requests that a pool refused for want of memory. */
 export const OUT_OF_MEMORY = channel('cuda-mempool:out-of-memory')
 
-/** Whether somebody would notice a pool. */
+/** Whether the program listens to a channel. */
 export function hasSubscribers(): boolean {
   return [GROW, RELEASE, WAIT, OUT_OF_MEMORY].some(channel => channel.hasSubscribers)
 }

@@ -8,3 +8,5 @@ NativeDriver.open = (): never => {
 }
 
 export function serveNew(): void {}
+
+export function warmUpWhile(): void {}

@@ -11,7 +11,7 @@ export class DeviceCalls extends BoundLibrary {
     this.check('cuInit', this.functions.cuInit(0), NO_CONTEXT)
   }
 
-  /** Begins `cuInit` in another thread. The result tells whether that one still runs or has failed. */
+  /** Begins `cuInit` in another thread. The result tells whether the driver is not initialised yet. */
   startInit(): () => boolean {
     this.library.start('cuInit', [0], () => {})
     return () => this.functions.cuDeviceGetCount(this.buffer.first) === RESULT.CUDA_ERROR_NOT_INITIALIZED
@@ -71,7 +71,7 @@ export class DeviceCalls extends BoundLibrary {
 
   /** Begins to make the primary context in another thread. */
   startPrimaryContext(device: number): EarlyContext {
-    // Nobody could act on a refusal, which may come between any two turns of the program.
+    // A refusal is ignored: it comes between two turns of the program, which could not act on it.
     return new EarlyContext(this.library, int(device, 'device'), () => this.functions.cuDevicePrimaryCtxRelease(device))
   }
 
