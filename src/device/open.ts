@@ -9,7 +9,9 @@ import type { Driver } from '../driver/driver.js'
 import { NativeDriver } from '../driver/native/native-driver.js'
 import { SimulatedDriver } from '../driver/simulated/simulated-driver.js'
 import { Device } from './device.js'
-import { warmUpWhile } from './warm-up.js'
+import { WarmUp } from './warm-up.js'
+
+const warmUp = new WarmUp() // once a process
 
 /**
  * A device to open: a GPU by its number, 'simulated' for the simulated GPU, 'auto' for GPU 0 or else the simulated
@@ -95,7 +97,7 @@ function isDriver(choice: unknown): choice is Driver {
 
 function openOn(driver: Driver, ordinal: number): Device {
   try {
-    if (isBesideDriver(driver)) warmUpWhile(driver.startInit())
+    if (isBesideDriver(driver)) warmUp.runWhile(driver.startInit())
     driver.cuInit()
   } catch (error) {
     if (!(error instanceof CudaError) || error.code !== RESULT.CUDA_ERROR_NO_DEVICE) throw error
@@ -112,7 +114,7 @@ function openOn(driver: Driver, ordinal: number): Device {
   if (!isBesideDriver(driver)) return new Device(Context.open(driver, ordinal))
   const early = driver.startPrimaryContext(driver.cuDeviceGet(ordinal))
   try {
-    warmUpWhile(() => !early.isReady)
+    warmUp.runWhile(() => !early.isReady)
     return new Device(Context.open(driver, ordinal))
   } finally {
     early.drop()

@@ -24,12 +24,14 @@ const STEPS = 5000
 /** After so many steps it asks whether to go on, and allocates on a second stream. */
 const STEPS_OF_SECOND = 50
 
-let roundsLeft = ROUNDS
+export class WarmUp {
+  private roundsLeft = ROUNDS
 
-/** Warms up while `goesOn` returns true. All calls in a process take some 0.3 s together, for then all is compiled. */
-export function warmUpWhile(goesOn: () => boolean): void {
-  if (hasSubscribers()) return // of channels that tell of each pool
-  for (; roundsLeft > 0 && goesOn(); roundsLeft--) runPool(new Random(roundsLeft), goesOn)
+  /** Runs while `goesOn` returns true. All calls take some 0.3 s together, for then all is compiled. */
+  runWhile(goesOn: () => boolean): void {
+    if (hasSubscribers()) return // of channels that tell of each pool
+    for (; this.roundsLeft > 0 && goesOn(); this.roundsLeft--) runPool(new Random(this.roundsLeft), goesOn)
+  }
 }
 
 function runPool(random: Random, goesOn: () => boolean): void {

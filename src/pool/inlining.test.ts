@@ -43,7 +43,7 @@ const OTHERS = `
   }
 `
 
-/** Sizes in random order, for which the caches often lack a block; used before the loop that matters. */
+/** Sizes in random order: the caches often lack a block. Used before the loop that matters. */
 const MIXED = `
   const mixed = device.createPool()
   const held = new Array(200).fill(null)

@@ -9,4 +9,6 @@ NativeDriver.open = (): never => {
 
 export function serveNew(): void {}
 
-export function warmUpWhile(): void {}
+export class WarmUp {
+  runWhile(): void {}
+}
