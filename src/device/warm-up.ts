@@ -27,9 +27,12 @@ const STEPS_OF_SECOND = 50
 export class WarmUp {
   private roundsLeft = ROUNDS
 
-  /** Runs while `goesOn` returns true. All calls take some 0.3 s together, for then all is compiled. */
+  /**
+   * Runs while `goesOn` returns true, unless the program listens to channels and would hear of pools that are not its
+   * own. All calls take some 0.3 s together, for then all is compiled.
+   */
   runWhile(goesOn: () => boolean): void {
-    if (hasSubscribers()) return // of channels that tell of each pool
+    if (hasSubscribers()) return
     for (; this.roundsLeft > 0 && goesOn(); this.roundsLeft--) runPool(new Random(this.roundsLeft), goesOn)
   }
 }

@@ -39,9 +39,9 @@ const WAIT = channel('cuda-mempool:wait')
 /** Requests that a pool refused for want of memory. */
 export const OUT_OF_MEMORY = channel('cuda-mempool:out-of-memory')
 
-/** Whether the program listens to a channel. */
+/** Whether the program listens to a channel that also tells of allocations that succeed. */
 export function hasSubscribers(): boolean {
-  return [GROW, RELEASE, WAIT, OUT_OF_MEMORY].some(channel => channel.hasSubscribers)
+  return [GROW, RELEASE, WAIT].some(channel => channel.hasSubscribers)
 }
 
 /** Tells of a change of `bytes` in the memory that a pool has of the device. */
