@@ -1,3 +1,6 @@
+// A stream of work, and its life: made here, adopted from another library or lent by another thread; open, captured,
+// closed. The file is long because each public verb first has to find out which of these the stream is.
+
 import { describe } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
 import { showAsText } from '../base/readable.js'

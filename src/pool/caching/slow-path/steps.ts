@@ -19,8 +19,9 @@ import type { Waiting } from './waiting.js'
  * Streams wait for each other before more than this is reserved, relative to the most that was live, and beyond it.
  * With 'wait-before-grow' the host waits then.
  */
-const MOST_SLACK = 1.2
-const LEAST_SLACK_BYTES = 32 * MiB
+const SLACK = { most: 1.2, leastBytes: 32 * MiB } as const
+/** The same for pinned memory: to pin some takes milliseconds, and a host has more of it than a device. */
+const PINNED_SLACK = { most: 2, leastBytes: 128 * MiB } as const
 
 export type Step = (miss: Miss) => number | Waiting<number>
 
@@ -389,8 +390,10 @@ export class Steps {
   }
 
   private slackBound({ units }: Miss): number {
-    const usedBytes = this.parts.caches.mostUsedUnits(units) * UNIT_BYTES
-    return Math.max(usedBytes * MOST_SLACK, usedBytes + LEAST_SLACK_BYTES)
+    const { caches, backing } = this.parts
+    const { most, leastBytes } = backing.kind === 'pinned' ? PINNED_SLACK : SLACK
+    const usedBytes = caches.mostUsedUnits(units) * UNIT_BYTES
+    return Math.max(usedBytes * most, usedBytes + leastBytes)
   }
 
   private growthBound({ units }: Miss): number {
