@@ -7,10 +7,10 @@ import { Piece, pieceBytes } from './piece.js'
 const STEP = 2 * MiB
 
 test('a piece is the fewest granules that are enough for its pool and its request', () => {
-  for (const reserved of [0, 1, 255, 256, 257, 1000, 4096, 70_000, 100_000].map(size => size * MiB)) {
+  for (const reserved of [0, 1, 191, 192, 193, 1000, 4096, 70_000, 90_000].map(size => size * MiB)) {
     for (const request of [1, 64, 65, 300, 4096, 20_000].map(size => size * MiB)) {
       const bytes = pieceBytes(request, reserved, Infinity, STEP)
-      const isEnough = (size: number) => size * 128 >= reserved && size * 32 >= request
+      const isEnough = (size: number) => size * 96 >= reserved && size * 32 >= request
       const at = `${reserved / MiB} MiB reserved, ${request / MiB} MiB asked`
       assert.equal(bytes % STEP, 0, at)
       assert.ok(isEnough(bytes), at)
@@ -31,9 +31,9 @@ test('a piece has at least one granule', () => {
   }
 })
 
-test('beyond four fifths of the limit pieces are an eighth as large, or as the request asks', () => {
+test('beyond four fifths of the limit pieces are a tenth as large, or as the request asks', () => {
   const limit = 100 * GiB
-  assert.equal(pieceBytes(1, 0.8 * limit, limit, STEP), 640 * MiB)
+  assert.equal(pieceBytes(1, 0.8 * limit, limit, STEP), 854 * MiB)
   assert.equal(pieceBytes(1, 0.8 * limit + 1, limit, STEP), 82 * MiB)
   assert.equal(pieceBytes(10 * GiB, 0.8 * limit + 1, limit, STEP), 320 * MiB)
 })

@@ -7,12 +7,12 @@ import { UNIT_BYTES } from '../../../heap/size-classes.js'
 
 const LEAST_BYTES = 2 * MiB
 const MOST_BYTES = GiB
-/** A piece is at least this share of the memory of its pool, and of the request that it is created for. */
-const SHARE_OF_POOL = 1 / 128
-const SHARE_OF_REQUEST = 1 / 32
+/** A piece is at least one of so many equal parts of its pool's memory, and of the request that it is created for. */
+const PARTS_OF_POOL = 96
+const PARTS_OF_REQUEST = 32
 /** Beyond this share of the limit memory is scarce: pieces are smaller, since more of a small one can be used. */
 export const SCARCE_SHARE = 0.8
-const SCARCE_SHARE_OF_POOL = 1 / 1024
+const SCARCE_PARTS_OF_POOL = 1024
 
 /** One driver handle, mapped at its home. Offsets and sizes are in units. */
 export class Piece {
@@ -50,7 +50,7 @@ export class Piece {
  * for the request.
  */
 export function pieceBytes(requestBytes: number, reservedBytes: number, limitBytes: number, stepBytes: number): number {
-  const share = reservedBytes > SCARCE_SHARE * limitBytes ? SCARCE_SHARE_OF_POOL : SHARE_OF_POOL
-  const bytes = Math.max(LEAST_BYTES, reservedBytes * share, requestBytes * SHARE_OF_REQUEST)
+  const parts = reservedBytes > SCARCE_SHARE * limitBytes ? SCARCE_PARTS_OF_POOL : PARTS_OF_POOL
+  const bytes = Math.max(LEAST_BYTES, reservedBytes / parts, requestBytes / PARTS_OF_REQUEST)
   return Math.ceil(Math.min(MOST_BYTES, bytes) / stepBytes) * stepBytes
 }
