@@ -25,8 +25,8 @@ interface Options extends BenchOptions {
   readonly child?: Way
 }
 
-/** `pinned` is `stream` with results in pinned memory; `host` is a host pool for the CPU. */
-type Way = 'arena' | 'stream' | 'external' | 'pinned' | 'host'
+/** `pinned` is `stream` with results in pinned memory, `pinned-both` with inputs, too; `host` is the CPU's host pool. */
+type Way = 'arena' | 'stream' | 'external' | 'pinned' | 'pinned-both' | 'host'
 
 /** What a child says of a turn. */
 interface Turn {
@@ -61,7 +61,10 @@ const TIMES = ['firstMedianUs', 'firstP99Us', 'medianUs', 'p99Us', 'meanUs'] as 
 const program = benchmark("ONNX Runtime's own arena beside a pool")
   .option('--pairs <number>', 'how often all ways are measured; default 10')
   .option('--runs <number>', `runs of a process after its first ${WARM_UPS}; default 800`)
-  .option('--ways <list>', 'which of arena, stream, external, pinned and host; default arena,stream,pinned')
+  .option(
+    '--ways <list>',
+    'which of arena, stream, external, pinned, pinned-both and host; default all but external and host',
+  )
   .option('--cpu', 'the CPU, with its own arena and with a host pool')
   .option('--child <way>', 'for the program itself: one process, which takes turns')
 const values = optionsOf<Options>(program)
@@ -69,7 +72,7 @@ const cpu = values.cpu === true
 const WIDTH = cpu ? 64 : 1024
 const runs = values.smoke ? RUNS_OF_TURN : Number(values.runs ?? 800)
 const pairs = values.smoke ? 1 : Number(values.pairs ?? 10)
-const ways = (values.ways ?? (cpu ? 'arena,host' : 'arena,stream,pinned')).split(',') as Way[]
+const ways = (values.ways ?? (cpu ? 'arena,host' : 'arena,stream,pinned,pinned-both')).split(',') as Way[]
 const installed = installedOnnxRuntime()
 
 async function takeTurns(way: Way, { ort, library }: Installed): Promise<void> {
@@ -77,7 +80,7 @@ async function takeTurns(way: Way, { ort, library }: Installed): Promise<void> {
   using pool = device.createPool({ maxPoolBytes: 8 * GiB })
   // One segment for all results: smaller ones would be freed and created anew as sizes vary, at 15 ms each.
   using host = device.createHostPool({ maxPoolBytes: 1 * GiB, segmentBytes: 64 * MiB })
-  const results = way === 'pinned' ? { results: host } : {}
+  const results = way === 'pinned' || way === 'pinned-both' ? { results: host } : {}
   using served =
     way === 'arena'
       ? null
@@ -101,7 +104,9 @@ async function takeTurns(way: Way, { ort, library }: Installed): Promise<void> {
   }
   tell([])
   const random = new Random(1)
-  const x = new Float32Array(MOST_ROWS * WIDTH).fill(0.5)
+  const bytes = MOST_ROWS * WIDTH * Float32Array.BYTES_PER_ELEMENT
+  const input = way === 'pinned-both' ? host.allocate(bytes).bytes : new Uint8Array(bytes)
+  const x = new Float32Array(input.buffer, input.byteOffset, MOST_ROWS * WIDTH).fill(0.5)
   for (let run = 0; ; ) {
     const [count] = (await once(process, 'message')) as [number]
     if (count === 0) break

@@ -34,20 +34,23 @@ export function warmUp(pool: Pool | HostPool, koffi: Koffi): void {
   const device = deviceOf.get(clocks)!
   if (isHost) {
     using scratch = device.createHostPool({ maxPoolBytes: HOST_BYTES, segmentBytes: HOST_BYTES })
-    run(new HostBlocks(scratch, koffi), HOST_BYTES, null)
+    run(new HostBlocks(scratch, koffi), HOST_BYTES, [null])
   } else {
     using scratch = device.createPool({ maxPoolBytes: DEVICE_BYTES })
-    using stream = device.createStream()
-    run(new DeviceBlocks(scratch, true), DEVICE_BYTES, stream.handle)
+    // Two sessions take memory over from each other, which is code of its own.
+    using first = device.createStream()
+    using second = device.createStream()
+    run(new DeviceBlocks(scratch, true), DEVICE_BYTES, [first.handle, second.handle])
   }
 }
 
-/** Requests like those of a small model, whose batches vary in size. */
-function run(blocks: Blocks, poolBytes: number, stream: number | null): void {
+/** Requests like those of small models by turns, whose batches vary in size. */
+function run(blocks: Blocks, poolBytes: number, streams: readonly (number | null)[]): void {
   const random = new Random(1)
   blocks.warned = true // if memory is short, the first session says so
   for (let round = 0; round < ROUNDS && blocks.failures === 0; round++) {
     const bytes = Math.floor(random.logUniform(LEAST_BYTES, poolBytes / 8))
+    const stream = streams[round % streams.length]
     const input = blocks.allocate(bytes, stream)
     const first = blocks.allocate(bytes, stream)
     blocks.free(input)

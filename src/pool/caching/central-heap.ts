@@ -321,9 +321,9 @@ export class CentralHeap {
     return this.memory.hasSlabs
   }
 
-  /** The number of requests that reached the slow path's steps of growth. */
+  /** The number of requests that took new memory, or had to gather what there is. */
   get growths(): number {
-    return this.slowPath.growths
+    return this.steps.growths
   }
 
   /** How often a stream was made to wait for another stream's memory. */

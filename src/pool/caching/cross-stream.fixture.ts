@@ -7,8 +7,8 @@ import type { DeviceBuffer } from '../buffer.js'
 import { TestDevice } from '../pool.fixture.js'
 import type { PoolOptions } from './options.js'
 
-export function setUp(options: PoolOptions = {}) {
-  const device = new TestDevice()
+export function setUp(options: PoolOptions = {}, capacityBytes = 64 * MiB) {
+  const device = new TestDevice({ capacityBytes })
   const pool = device.createPool({ maxPoolBytes: 64 * MiB, ...options })
   const [a, b, c] = Array.from({ length: 3 }, () => device.createStream())
   return { device, pool, a, b, c }

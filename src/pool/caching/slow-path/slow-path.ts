@@ -26,6 +26,7 @@ export function planFor({ crossStreamReuse, streamOrdered }: PoolConfig): Plan {
       'evict',
       'view',
       'refuseForeignCapture', // the steps from here on may call the driver
+      !waitsEarly && 'littleMemory',
       'completed',
       'drainAndJoin',
       'slab',
@@ -61,8 +62,6 @@ function chosen(...steps: readonly (StepName | false)[]): StepName[] {
 }
 
 export class SlowPath {
-  /** requests that reached the steps of growth */
-  growths = 0
   private readonly plan: Plan
 
   constructor(
@@ -86,7 +85,7 @@ export class SlowPath {
   private *follow({ beforeGrowth, growth }: Plan, miss: Miss): Waiting<number> {
     const record = yield* this.firstOf(beforeGrowth, miss)
     if (record !== 0) return record
-    this.growths++
+    this.steps.growths++
     return yield* this.firstOf(growth, miss)
   }
 

@@ -23,11 +23,19 @@ const SLACK = { most: 1.2, leastBytes: 32 * MiB } as const
 /** The same for pinned memory: to pin some takes milliseconds, and a host has more of it than a device. */
 const PINNED_SLACK = { most: 2, leastBytes: 128 * MiB } as const
 
+/**
+ * Until a pool reserves so much, or this share of its limit, it takes new memory rather than gather what it has: that
+ * takes a program with small batches longer than the little memory is worth.
+ */
+const LITTLE = { bytes: 128 * MiB, shareOfLimit: 1 / 64 } as const
+
 export type Step = (miss: Miss) => number | Waiting<number>
 
 export type StepName = { [Name in keyof Steps]: Steps[Name] extends Step ? Name : never }[keyof Steps]
 
 export class Steps {
+  /** requests that reached the steps of growth, or took new memory before them */
+  growths = 0
   readonly host: HostWait
 
   constructor(private readonly parts: PoolParts) {
@@ -94,6 +102,18 @@ export class Steps {
     )
   }
 
+  /** New memory, or a slab in free memory, while the pool has little. */
+  littleMemory(miss: Miss): number {
+    const { backing } = this.parts
+    const mostBytes = Math.min(LITTLE.bytes, backing.limitBytes * LITTLE.shareOfLimit)
+    if (backing.kind !== 'virtual' || backing.reservedBytes > mostBytes) return 0
+    const inSlab = this.slab(miss)
+    if (inSlab !== 0) return inSlab
+    const record = this.newMemoryUpTo(miss, mostBytes)
+    if (record !== 0) this.growths++
+    return record
+  }
+
   /** A block that depended on work which the driver now reports complete. */
   completed(miss: Miss): number {
     const { settling } = this.parts
@@ -147,9 +167,7 @@ export class Steps {
 
   /** New memory, as long as the pool is not much larger than it had to be so far. */
   newMemoryWithinBound(miss: Miss): number {
-    const mostBytes = this.growthBound(miss)
-    if (!this.isInSlab(miss)) return this.grow(miss, mostBytes)
-    return this.inNewSlab(miss, slabUnits(this.parts.memory.large, roomOf(miss)), mostBytes)
+    return this.newMemoryUpTo(miss, this.growthBound(miss))
   }
 
   /** Free memory of several places, joined in a view. */
@@ -373,6 +391,11 @@ export class Steps {
     deferred.remove(block)
     const freed = memory.giveToHeap(block.record, slot, clocks.marked[slot] + 1)
     return freed.allocate(units, alignUnits, keyOfSlot(slot))
+  }
+
+  private newMemoryUpTo(miss: Miss, mostBytes: number): number {
+    if (!this.isInSlab(miss)) return this.grow(miss, mostBytes)
+    return this.inNewSlab(miss, slabUnits(this.parts.memory.large, roomOf(miss)), mostBytes)
   }
 
   private grow({ heap, units, alignUnits, slot }: Miss, mostBytes = Infinity): number {
