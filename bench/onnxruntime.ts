@@ -104,9 +104,9 @@ async function takeTurns(way: Way, { ort, library }: Installed): Promise<void> {
   }
   tell([])
   const random = new Random(1)
-  const bytes = MOST_ROWS * WIDTH * Float32Array.BYTES_PER_ELEMENT
-  const input = way === 'pinned-both' ? host.allocate(bytes).bytes : new Uint8Array(bytes)
-  const x = new Float32Array(input.buffer, input.byteOffset, MOST_ROWS * WIDTH).fill(0.5)
+  const length = MOST_ROWS * WIDTH
+  const bytes = length * Float32Array.BYTES_PER_ELEMENT
+  const x = (way === 'pinned-both' ? host.allocate(bytes).view(Float32Array) : new Float32Array(length)).fill(0.5)
   for (let run = 0; ; ) {
     const [count] = (await once(process, 'message')) as [number]
     if (count === 0) break
