@@ -19,7 +19,7 @@ const FLOAT64_BYTES = 3 * GiB
 const LEAST_BYTES = 256
 const MOST_BYTES = 64 * MiB
 const BUFFERS = 200
-const ROUNDS = 4
+const ROUNDS = 5
 const STEPS = 5000
 /** After so many steps it asks whether to go on, and allocates on a second stream. */
 const STEPS_OF_SECOND = 50

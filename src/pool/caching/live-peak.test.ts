@@ -32,9 +32,10 @@ function run(seed: number, streams: number, sizes: number, steps: number): void 
       const [buffer] = held.splice(random.below(held.length), 1)
       buffer.free(random.below(8) === 0 ? all[random.below(all.length)] : undefined)
     }
-    live = pool.stats().liveBytes
+    const { liveBytes, peakLiveBytes } = pool.stats()
+    live = liveBytes
     peak = Math.max(peak, live)
-    assert.equal(pool.stats().peakLiveBytes, peak, `step ${step}`)
+    assert.equal(peakLiveBytes, peak, `step ${step}`)
   }
   assert.ok(pool.stats().cacheMisses < pool.stats().allocations, 'some requests are hits')
   pool.check()

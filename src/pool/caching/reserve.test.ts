@@ -153,7 +153,7 @@ function failsAt(
   assertConsistent(pool)
   assert.equal(pool.reserve(48 * MiB), hasFailed ? 42 * MiB : 0)
   pool.allocate(42 * MiB).free()
-  assert.equal(held.readSync()[0], 7)
+  assert.equal(held.readSync(0, 1)[0], 7)
   held.free()
   pool.trimTo(0)
   assertConsistent(pool)

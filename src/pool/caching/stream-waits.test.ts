@@ -52,7 +52,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       assert.equal(pool.stats().insertedWaits, 2)
       assertConsistent(pool)
       again.fill(7)
-      assert.deepEqual([...new Set(again.readSync())], [7])
+      assert.ok(Buffer.alloc(64 * MiB, 7).equals(again.readSync()))
     })
 
     it('a stream waits for all uses of a block with other users', () => {

@@ -34,17 +34,19 @@ class Search {
   // A whole free piece is an end and a start, too.
   private readonly ends: Ordered
   private readonly starts: Ordered
+  private readonly wholeKeys: Float64Array
+  // Set by `withWhole`, since a pair needs none of them.
   /** from the largest on */
-  private readonly whole: readonly Piece[]
+  private whole: readonly Piece[] = []
   // The longest ends and starts that are no whole pieces, from the longest on.
-  private readonly longestEnds: readonly Piece[]
-  private readonly longestStarts: readonly Piece[]
+  private longestEnds: readonly Piece[] = []
+  private longestStarts: readonly Piece[] = []
   private best: readonly Piece[] | null = null
   private bestUs = Infinity
   private bestLeft = Infinity
 
   constructor(
-    pieces: readonly Piece[],
+    private readonly pieces: readonly Piece[],
     private readonly units: number,
   ) {
     const { length } = pieces
@@ -63,9 +65,7 @@ class Search {
     }
     this.ends = new Ordered(pieces, endKeys.subarray(0, ends))
     this.starts = new Ordered(pieces, startKeys.subarray(0, starts))
-    this.whole = new Ordered(pieces, wholeKeys.subarray(0, whole)).toReversed()
-    this.longestEnds = this.ends.longestParts()
-    this.longestStarts = this.starts.longestParts()
+    this.wholeKeys = wholeKeys.subarray(0, whole)
   }
 
   /** An end and a start that together suffice. */
@@ -85,13 +85,16 @@ class Search {
 
   /** Whole pieces between one of the longest ends and one of the longest starts, each of which may be missing. */
   withWhole(): readonly Piece[] | null {
+    this.whole = new Ordered(this.pieces, this.wholeKeys).toReversed()
+    this.longestEnds = this.ends.longestParts()
+    this.longestStarts = this.starts.longestParts()
     for (const end of [null, ...this.longestEnds]) {
       for (const start of [null, ...this.longestStarts]) if (end === null || end !== start) this.between(end, start)
     }
     return this.best
   }
 
-  /** All whole pieces behind the longest end, and the units that they leave. */
+  /** After `withWhole`: all whole pieces behind the longest end, and the units that they leave. */
   allWhole(): { joined: readonly Piece[]; missing: number } {
     const [end] = this.longestEnds
     const wholeUnits = this.whole.reduce((sum, piece) => sum + piece.units, 0)
@@ -119,6 +122,7 @@ class Search {
   /** Adds the shortest start, end or whole piece that covers what whole pieces leave. */
   private cover(joined: readonly Piece[], missing: number, end: Piece | null, start: Piece | null): void {
     const { ends, starts, whole } = this
+    if ((joined.length + (start === null ? 1 : 2)) * MAPPING_US > this.bestUs) return
     if (start === null && joined.length > 0) {
       const last = starts.leastOf(missing, joined)
       if (last !== null) this.consider([...joined, last], last.startFree - missing)

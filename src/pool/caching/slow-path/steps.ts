@@ -27,7 +27,8 @@ const PINNED_SLACK = { most: 2, leastBytes: 128 * MiB } as const
  * Until a pool reserves so much, or this share of its limit, it takes new memory rather than gather what it has: that
  * takes a program with small batches longer than the little memory is worth.
  */
-const LITTLE = { bytes: 128 * MiB, shareOfLimit: 1 / 64 } as const
+const LITTLE_BYTES = 128 * MiB
+const LITTLE_SHARE = 1 / 64
 
 export type Step = (miss: Miss) => number | Waiting<number>
 
@@ -105,7 +106,7 @@ export class Steps {
   /** New memory, or a slab in free memory, while the pool has little. */
   littleMemory(miss: Miss): number {
     const { backing } = this.parts
-    const mostBytes = Math.min(LITTLE.bytes, backing.limitBytes * LITTLE.shareOfLimit)
+    const mostBytes = Math.min(LITTLE_BYTES, backing.limitBytes * LITTLE_SHARE)
     if (backing.kind !== 'virtual' || backing.reservedBytes > mostBytes) return 0
     const inSlab = this.slab(miss)
     if (inSlab !== 0) return inSlab
