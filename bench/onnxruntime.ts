@@ -25,7 +25,7 @@ interface Options extends BenchOptions {
   readonly child?: Way
 }
 
-/** `pinned` is `stream` with results in pinned memory, `pinned-both` with inputs, too; `host` is the CPU's host pool. */
+/** `pinned` is `stream` with results in pinned memory, `pinned-both` with inputs, too; `host` is for the CPU. */
 type Way = 'arena' | 'stream' | 'external' | 'pinned' | 'pinned-both' | 'host'
 
 /** What a child says of a turn. */

@@ -1,6 +1,6 @@
 // Runs the tests of some tags: `node dist/test/run.js unit fuzz [--smoke | --long]`. The name of a file says its tag:
 // *.gpu.test, *.fuzz.test (random programs), *.storm.test (threads terminated at random), *.bundle.test (programs that
-// bundlers make), *.browser.test (pages in Chromium); all others are unit tests.
+// bundlers make), *.browser.test (pages in Chromium); of all others, those in proof/ are `proof`, and the rest `unit`.
 
 import { spawnSync } from 'node:child_process'
 import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
@@ -9,7 +9,7 @@ import { dirname, join, relative } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 
-const TAGS = ['unit', 'gpu', 'fuzz', 'storm', 'bundle', 'browser']
+const TAGS = ['unit', 'proof', 'gpu', 'fuzz', 'storm', 'bundle', 'browser']
 /**
  * Longer runs than the tests' own. The environment's own variables win. src/base/seeds.fixture.ts decides from how many
  * seeds longer programs run.
@@ -45,7 +45,8 @@ const wrong = tags.find(tag => !TAGS.includes(tag))
 if (tags.length === 0 || wrong !== undefined) throw new Error(`tags are ${TAGS.join(', ')}, not ${wrong ?? 'none'}`)
 
 const dist = fileURLToPath(new URL('..', import.meta.url))
-const tagOf = (path: string) => /\.(gpu|fuzz|storm|bundle|browser)\.test\.js$/.exec(path)?.[1] ?? 'unit'
+const tagOf = (path: string) =>
+  /\.(gpu|fuzz|storm|bundle|browser)\.test\.js$/.exec(path)?.[1] ?? (path.startsWith('proof/') ? 'proof' : 'unit')
 const files = readdirSync(dist, { recursive: true, encoding: 'utf8' })
   .filter(path => path.endsWith('.test.js') && tags.includes(tagOf(path)))
   .sort()
