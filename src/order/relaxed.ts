@@ -14,8 +14,9 @@ interface ThreadMode {
   before: number
 }
 
-const NATIVE = {} // one mode a thread for libcuda, however often it is opened
-const modes = new WeakMap<object, ThreadMode>()
+/** One mode a thread for libcuda, however often it is opened. */
+const native: ThreadMode = { depth: 0, before: 0 }
+const simulated = new WeakMap<Driver, ThreadMode>()
 
 /** Lets this thread make calls that might break a capture, until `leaveRelaxed`. */
 export function enterRelaxed(driver: Driver): void {
@@ -47,11 +48,11 @@ export function relaxed<R>(driver: Driver, work: () => R): R {
 }
 
 function modeOf(driver: Driver): ThreadMode {
-  const key = driver.simulated ? driver : NATIVE
-  let mode = modes.get(key)
+  if (!driver.simulated) return native
+  let mode = simulated.get(driver)
   if (mode === undefined) {
     mode = { depth: 0, before: 0 }
-    modes.set(key, mode)
+    simulated.set(driver, mode)
   }
   return mode
 }
