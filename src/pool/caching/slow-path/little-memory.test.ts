@@ -66,6 +66,14 @@ describe('a pool with little memory', () => {
     })
   }
 
+  it('gathers its memory from the release threshold on', () => {
+    const { device, pool, a, b } = setUpWith({ releaseThresholdBytes: 4 * MiB })
+    for (const buffer of [pool.allocate(2 * MiB, a), pool.allocate(2 * MiB, a)]) buffer.free()
+    const calls = orderCalls(device, () => pool.allocate(3 * MiB, b))
+    assert.ok(calls['cuEventQuery'] > 0)
+    assert.equal(pool.stats().reservedBytes, 4 * MiB)
+  })
+
   it("with 'wait-before-grow' a stream waits first", () => {
     const { pool, a, b } = setUpWith({ crossStreamReuse: 'wait-before-grow' })
     pool.allocate(2 * MiB, a).free()

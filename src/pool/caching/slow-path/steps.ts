@@ -105,8 +105,8 @@ export class Steps {
 
   /** New memory, or a slab in free memory, while the pool has little. */
   littleMemory(miss: Miss): number {
-    const { backing } = this.parts
-    const mostBytes = Math.min(LITTLE_BYTES, backing.limitBytes * LITTLE_SHARE)
+    const { backing, config } = this.parts
+    const mostBytes = Math.min(LITTLE_BYTES, backing.limitBytes * LITTLE_SHARE, config.releaseThresholdBytes)
     if (backing.kind !== 'virtual' || backing.reservedBytes > mostBytes) return 0
     const inSlab = this.slab(miss)
     if (inSlab !== 0) return inSlab
