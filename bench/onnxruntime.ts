@@ -25,8 +25,11 @@ interface Options extends BenchOptions {
   readonly child?: Way
 }
 
-/** `pinned` is `stream` with results in pinned memory, `pinned-both` with inputs, too; `host` is for the CPU. */
-type Way = 'arena' | 'stream' | 'external' | 'pinned' | 'pinned-both' | 'host'
+/**
+ * `arena-pinned` is `arena` with inputs in pinned memory. `pinned` is `stream` with results there, and `pinned-both`
+ * with inputs, too. `host` is for the CPU.
+ */
+type Way = 'arena' | 'arena-pinned' | 'stream' | 'external' | 'pinned' | 'pinned-both' | 'host'
 
 /** What a child says of a turn. */
 interface Turn {
@@ -51,6 +54,8 @@ interface Measured {
   readonly deviceBytes: number
 }
 
+const PINNED_RESULTS: readonly Way[] = ['pinned', 'pinned-both']
+const PINNED_INPUTS: readonly Way[] = ['arena-pinned', 'pinned-both']
 const MOST_ROWS = 8192
 const SESSIONS = 2
 const FIRST = 20
@@ -63,7 +68,7 @@ const program = benchmark("ONNX Runtime's own arena beside a pool")
   .option('--runs <number>', `runs of a process after its first ${WARM_UPS}; default 800`)
   .option(
     '--ways <list>',
-    'which of arena, stream, external, pinned, pinned-both and host; default all but external and host',
+    'which of arena, arena-pinned, stream, external, pinned, pinned-both and host; default all but external and host',
   )
   .option('--cpu', 'the CPU, with its own arena and with a host pool')
   .option('--child <way>', 'for the program itself: one process, which takes turns')
@@ -72,7 +77,7 @@ const cpu = values.cpu === true
 const WIDTH = cpu ? 64 : 1024
 const runs = values.smoke ? RUNS_OF_TURN : Number(values.runs ?? 800)
 const pairs = values.smoke ? 1 : Number(values.pairs ?? 10)
-const ways = (values.ways ?? (cpu ? 'arena,host' : 'arena,stream,pinned,pinned-both')).split(',') as Way[]
+const ways = (values.ways ?? (cpu ? 'arena,host' : 'arena,arena-pinned,stream,pinned,pinned-both')).split(',') as Way[]
 const installed = installedOnnxRuntime()
 
 async function takeTurns(way: Way, { ort, library }: Installed): Promise<void> {
@@ -80,15 +85,14 @@ async function takeTurns(way: Way, { ort, library }: Installed): Promise<void> {
   using pool = device.createPool({ maxPoolBytes: 8 * GiB })
   // One segment for all results: smaller ones would be freed and created anew as sizes vary, at 15 ms each.
   using host = device.createHostPool({ maxPoolBytes: 1 * GiB, segmentBytes: 64 * MiB })
-  const results = way === 'pinned' || way === 'pinned-both' ? { results: host } : {}
-  using served =
-    way === 'arena'
-      ? null
-      : serveOnnxRuntime(way === 'host' ? host : pool, {
-          library,
-          way: way === 'external' ? way : 'stream',
-          ...results,
-        })
+  const results = PINNED_RESULTS.includes(way) ? { results: host } : {}
+  using served = way.startsWith('arena')
+    ? null
+    : serveOnnxRuntime(way === 'host' ? host : pool, {
+        library,
+        way: way === 'external' ? way : 'stream',
+        ...results,
+      })
   const provider = { executionProviders: [cpu ? 'cpu' : 'cuda'] }
   const model = smallModel(WIDTH)
   const freeBytes = () => device.driver.cuMemGetInfo().freeBytes
@@ -106,7 +110,8 @@ async function takeTurns(way: Way, { ort, library }: Installed): Promise<void> {
   const random = new Random(1)
   const length = MOST_ROWS * WIDTH
   const bytes = length * Float32Array.BYTES_PER_ELEMENT
-  const x = (way === 'pinned-both' ? host.allocate(bytes).view(Float32Array) : new Float32Array(length)).fill(0.5)
+  const x = PINNED_INPUTS.includes(way) ? host.allocate(bytes).view(Float32Array) : new Float32Array(length)
+  x.fill(0.5)
   for (let run = 0; ; ) {
     const [count] = (await once(process, 'message')) as [number]
     if (count === 0) break
