@@ -214,6 +214,16 @@ describe('command lines', () => {
     }
   })
 
+  test('print the report that the README shows', () => {
+    const shown = blocks(README, 'text')[0].trim().split('\n')
+    const printed = new Set(node('dist/src/cli/main.js', 'replay', 'traces/oom-retry-2gib.pickle.gz').split('\n'))
+    assert.ok(shown.length > 10)
+    assert.deepEqual(
+      shown.filter(line => !printed.has(line)),
+      [],
+    )
+  })
+
   test('run in continuous integration as the README has them', () => {
     const [first, second] = blocks(README, 'sh').map(block => block.trim())
     assert.deepEqual([first, second], ['npm ci && npm start', 'npm ci && npm test'])
