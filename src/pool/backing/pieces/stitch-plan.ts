@@ -34,7 +34,6 @@ class Search {
   // A whole free piece is an end and a start, too.
   private readonly ends: Ordered
   private readonly starts: Ordered
-  private readonly wholeKeys: Float64Array
   // Set by `withWhole`, since a pair needs none of them.
   /** from the largest on */
   private whole: readonly Piece[] = []
@@ -46,26 +45,22 @@ class Search {
   private bestLeft = Infinity
 
   constructor(
-    private readonly pieces: readonly Piece[],
+    pieces: readonly Piece[],
     private readonly units: number,
   ) {
     const { length } = pieces
     const endKeys = new Float64Array(length)
     const startKeys = new Float64Array(length)
-    const wholeKeys = new Float64Array(length)
     let ends = 0
     let starts = 0
-    let whole = 0
     // A plan is made too seldom to be compiled well, and a pool has hundreds of pieces. So the loop calls nothing.
     for (let index = 0; index < length; index++) {
-      const { units, startFree, endFree } = pieces[index]
+      const { startFree, endFree } = pieces[index]
       if (endFree > 0) endKeys[ends++] = endFree * INDICES + index
       if (startFree > 0) startKeys[starts++] = startFree * INDICES + index
-      if (startFree === units) wholeKeys[whole++] = units * INDICES + index
     }
     this.ends = new Ordered(pieces, endKeys.subarray(0, ends))
     this.starts = new Ordered(pieces, startKeys.subarray(0, starts))
-    this.wholeKeys = wholeKeys.subarray(0, whole)
   }
 
   /** An end and a start that together suffice. */
@@ -85,9 +80,9 @@ class Search {
 
   /** Whole pieces between one of the longest ends and one of the longest starts, each of which may be missing. */
   withWhole(): readonly Piece[] | null {
-    this.whole = new Ordered(this.pieces, this.wholeKeys).toReversed()
-    this.longestEnds = this.ends.longestParts()
-    this.longestStarts = this.starts.longestParts()
+    this.whole = this.ends.longest(true, Infinity)
+    this.longestEnds = this.ends.longest(false, LONGEST)
+    this.longestStarts = this.starts.longest(false, LONGEST)
     for (const end of [null, ...this.longestEnds]) {
       for (const start of [null, ...this.longestStarts]) if (end === null || end !== start) this.between(end, start)
     }
@@ -179,17 +174,12 @@ class Ordered {
     return low < keys.length ? this.at(low) : null
   }
 
-  /** The pieces from the last on. */
-  toReversed(): Piece[] {
-    return Array.from(this.keys, (_, index) => this.at(this.keys.length - 1 - index))
-  }
-
-  /** The last pieces that are not free as a whole, from the last on. */
-  longestParts(): Piece[] {
+  /** The pieces that are free as a whole, or those that are not, from the last on; at most `most`. */
+  longest(isFree: boolean, most: number): Piece[] {
     const longest: Piece[] = []
-    for (let position = this.keys.length - 1; position >= 0 && longest.length < LONGEST; position--) {
+    for (let position = this.keys.length - 1; position >= 0 && longest.length < most; position--) {
       const piece = this.at(position)
-      if (!piece.isFree) longest.push(piece)
+      if (piece.isFree === isFree) longest.push(piece)
     }
     return longest
   }
