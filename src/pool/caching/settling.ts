@@ -10,7 +10,7 @@ import type { FreeMemory } from './free-memory.js'
  * Large blocks given back to the heap between two marks. Marks tell the age of a last use, so that memory can go to
  * other streams and back to the device, and so that the host need not wait for younger work.
  */
-export const LARGE_FREES_PER_MARK = 256
+export const LARGE_FREES_PER_MARK = 512
 
 export class Settling {
   constructor(

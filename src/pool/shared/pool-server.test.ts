@@ -45,9 +45,9 @@ describe('a pool that threads share, and its pool server', () => {
   })
 
   it('survives a refused mark that no thread requested', () => {
-    const device = new TestDevice({ capacityBytes: 1024 * MiB })
+    const device = new TestDevice({ capacityBytes: 2048 * MiB })
     const { pool, server } = device.createSharedPool()
-    const buffers = Array.from({ length: 400 }, () => pool.allocate(2 * MiB))
+    const buffers = Array.from({ length: 800 }, () => pool.allocate(2 * MiB))
     for (const buffer of buffers) buffer.free()
     assert.ok(server['central'].wantsMarks)
     const records = () => device.driver.calls.get('cuEventRecord') ?? 0
