@@ -105,8 +105,8 @@ export class Steps {
 
   /** New memory, or a slab in free memory, while the pool has little. */
   littleMemory(miss: Miss): number {
-    const { backing, config } = this.parts
-    const mostBytes = Math.min(LITTLE_BYTES, backing.limitBytes * LITTLE_SHARE, config.releaseThresholdBytes)
+    const { backing } = this.parts
+    const mostBytes = this.littleBytes()
     if (backing.kind !== 'virtual' || backing.reservedBytes > mostBytes) return 0
     const inSlab = this.slab(miss)
     if (inSlab !== 0) return inSlab
@@ -411,6 +411,11 @@ export class Steps {
 
   private admissionOf(slot: number): Admission {
     return slot === ANY_STREAM ? NO_STREAM : this.parts.crossStream.look(slot)
+  }
+
+  private littleBytes(): number {
+    const { backing, config } = this.parts
+    return Math.min(LITTLE_BYTES, backing.limitBytes * LITTLE_SHARE, config.releaseThresholdBytes)
   }
 
   private slackBound({ units }: Miss): number {
