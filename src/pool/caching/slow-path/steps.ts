@@ -24,8 +24,8 @@ const SLACK = { most: 1.2, leastBytes: 32 * MiB } as const
 const PINNED_SLACK = { most: 2, leastBytes: 128 * MiB } as const
 
 /**
- * Until a pool reserves so much, or this share of its limit, it takes new memory rather than gather what it has: that
- * takes a program with small batches longer than the little memory is worth.
+ * Until a pool reserves so much, or this share of its limit, it takes new memory rather than gather what it has. To
+ * gather takes a program with small batches longer than so little memory is worth.
  */
 const LITTLE_BYTES = 128 * MiB
 const LITTLE_SHARE = 1 / 64
