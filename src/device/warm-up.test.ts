@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
 import { subscribe, unsubscribe } from 'node:diagnostics_channel'
 import { describe, it } from 'node:test'
+import { fileURLToPath } from 'node:url'
 import { MiB } from '../base/bytes.js'
 import { openDevice } from './open.js'
 import { WarmUp } from './warm-up.js'
@@ -63,4 +64,15 @@ describe('the warm-up', () => {
     for (const name of ['allocate', 'takeBelow', 'takeMissed', 'releaseBlock', 'cuMemMap'])
       assert.ok(compiled.has(name), `${name} of ${[...compiled]}`)
   })
+
+  // Code that never ran has no types: V8 discards what it compiled around it, and interprets that again.
+  for (const recording of ['gpt2-train-varlen', 'multistream-random']) {
+    it(`has run what a pool needs for ${recording}`, () => {
+      const program = fileURLToPath(new URL('warm-up-coverage.fixture.js', import.meta.url))
+      const file = fileURLToPath(new URL(`../../../traces/${recording}.pickle.gz`, import.meta.url))
+      const { stdout, stderr, status } = spawnSync(process.execPath, [program, file], { encoding: 'utf8' })
+      assert.equal(status, 0, stderr)
+      assert.equal(stdout, '')
+    })
+  }
 })

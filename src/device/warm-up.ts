@@ -18,9 +18,12 @@ const DEVICE_BYTES = 128 * GiB
 const FLOAT64_BYTES = 3 * GiB
 const LEAST_BYTES = 256
 const MOST_BYTES = 64 * MiB
-const BUFFERS = 200
-const ROUNDS = 5
-const STEPS = 5000
+const BUFFERS = 1000
+/** Sizes to choose from. Half of the requests take one as it is: a cached large block serves its exact size only. */
+const SIZES = 32
+/** In a round, a pool grows, then stitches, and then reuses what it has. */
+const STEPS = 10_000
+const ROUNDS = 10
 /** After so many steps it asks whether to go on, and allocates on a second stream. */
 const STEPS_OF_SECOND = 50
 
@@ -43,16 +46,18 @@ function runPool(random: Random, goesOn: () => boolean): void {
   using large = createPool(device)
   large.allocate(FLOAT64_BYTES).free()
   using pool = createPool(device)
-  const bytes = new Float64Array(1)
+  const newSize = () => random.logUniform(LEAST_BYTES, MOST_BYTES)
+  const sizes = Float64Array.from({ length: SIZES }, newSize)
   const buffers: (DeviceBuffer | null)[] = new Array(BUFFERS).fill(null)
   for (let step = 0; step < STEPS; step++) {
     const isSecond = step % STEPS_OF_SECOND === 0
     if (isSecond && !goesOn()) break
     const index = random.below(BUFFERS)
     buffers[index]?.free()
-    bytes[0] = random.logUniform(LEAST_BYTES, MOST_BYTES)
+    const size = random.below(SIZES)
+    if (random.below(2) === 0) sizes[size] = newSize()
     // A program's number may be an integer of V8's, or a float64 from a typed array.
-    buffers[index] = pool.allocate(step % 2 === 0 ? bytes[0] : bytes[0] | 0, isSecond ? second : first)
+    buffers[index] = pool.allocate(step % 2 === 0 ? sizes[size] : sizes[size] | 0, isSecond ? second : first)
   }
   for (const buffer of buffers) buffer?.free()
 }

@@ -1,5 +1,6 @@
 // A stand-in for libcuda without a device, on which device/warm-up.ts runs pools before there is a context. Addresses
-// and handles are numbers that count up; nothing lies behind them. All work is complete at once.
+// and handles are numbers that count up; nothing lies behind them. Every second question about work says that it is
+// complete.
 
 import { MiB } from '../../base/bytes.js'
 import { RESULT } from '../constants.js'
@@ -9,13 +10,16 @@ import type { FunctionName } from './table.js'
 /** The addresses that the library reports for host memory begin so far apart. */
 const HOST_SPAN = 2 ** 32
 const FIRST_ADDRESS = 2 ** 41
+/** As large as those of libcuda, which are addresses: V8 compiles code again that has met only small numbers. */
+const FIRST_HANDLE = 2 ** 46
 const GRANULE_BYTES = 2 * MiB
 
 export class DryLibrary implements Library {
   readonly path = 'no library'
   private readonly hosts: DataView[] = []
-  private nextHandle = 1
+  private nextHandle = FIRST_HANDLE
   private nextAddress = FIRST_ADDRESS
+  private questions = 0
 
   constructor(private readonly deviceBytes: number) {}
 
@@ -39,6 +43,8 @@ export class DryLibrary implements Library {
       case 'cuEventCreate':
       case 'cuMemCreate':
         return result => this.write(result, this.nextHandle++)
+      case 'cuEventQuery':
+        return () => (++this.questions % 2 === 0 ? RESULT.CUDA_SUCCESS : RESULT.CUDA_ERROR_NOT_READY)
       default:
         return () => RESULT.CUDA_SUCCESS
     }
