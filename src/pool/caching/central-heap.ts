@@ -383,14 +383,14 @@ export class CentralHeap {
     return this.memory.giveToHeap(record, slot, stamp)
   }
 
-  /** See `Settling`. */
+  /** See `FreeMemory`. */
   get wantsMarks(): boolean {
-    return this.settling.wantsMarks
+    return this.memory.wantsMarks
   }
 
-  /** See `Settling`. */
+  /** Places the marks that `wantsMarks` asks for. */
   placeMarks(): void {
-    this.settling.placeMarks()
+    this.settling.placeMarks(false)
   }
 }
 

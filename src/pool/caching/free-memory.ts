@@ -23,6 +23,14 @@ interface FixedRoom {
   readonly granuleUnits: number
 }
 
+/**
+ * Large blocks given back to the heap between two marks. Marks tell the age of a last use, so that memory can go to
+ * other streams and back to the device, and so that the host need not wait for younger work. As long as no request
+ * asks how far the streams have come, the number doubles with each mark.
+ */
+const LARGE_FREES_PER_MARK = 512
+const MOST_FREES_PER_MARK = 4096
+
 /** The most views that a pool may have. */
 export const MOST_VIEWS = 4096
 
@@ -36,7 +44,7 @@ export class FreeMemory implements Heaps {
   private readonly settled: Float64Array
   /** null for memory that is not mapped piece by piece */
   private uses: MappedUses | null = null
-  /** how many large blocks were given back, and how many when marks were placed last */
+  /** how many large blocks were given back, how many of them when marks were placed last, and how many until the next */
   private readonly frees: Float64Array
 
   constructor(
@@ -52,7 +60,8 @@ export class FreeMemory implements Heaps {
     this.large = new SegregatedFit(records, room)
     this.awaited = fixed?.region.float64(MOST_STREAMS) ?? new Float64Array(MOST_STREAMS)
     this.settled = fixed?.region.float64(MOST_STREAMS) ?? new Float64Array(MOST_STREAMS)
-    this.frees = fixed?.region.float64(2) ?? new Float64Array(2)
+    this.frees = fixed?.region.float64(3) ?? new Float64Array(3)
+    if (this.frees[2] === 0) this.frees[2] = LARGE_FREES_PER_MARK
     if (fixed !== null && fixed.granules > 0) {
       this.uses = this.makeUses(fixed.granules, fixed.granuleUnits, fixed.region)
     }
@@ -166,14 +175,15 @@ export class FreeMemory implements Heaps {
     return this.frees[0]
   }
 
-  /** Large blocks that were given back since marks were placed. */
-  get unmarkedFrees(): number {
-    return this.frees[0] - this.frees[1]
+  /** Whether enough large blocks were given back since the last marks to place new ones. */
+  get wantsMarks(): boolean {
+    return this.frees[0] - this.frees[1] >= this.frees[2]
   }
 
-  /** Notes that marks are placed now. */
-  noteMarks(): void {
+  /** Notes that marks are placed now, because a request asked for completed work or because `wantsMarks`. */
+  noteMarks(isAsked: boolean): void {
     this.frees[1] = this.frees[0]
+    this.frees[2] = isAsked ? LARGE_FREES_PER_MARK : Math.min(this.frees[2] * 2, MOST_FREES_PER_MARK)
   }
 
   private makeUses(granules: number, granuleUnits: number, region: Region | null): MappedUses {

@@ -6,12 +6,6 @@ import type { BlockCache } from './block-cache.js'
 import type { Deferred } from './deferred.js'
 import type { FreeMemory } from './free-memory.js'
 
-/**
- * Large blocks given back to the heap between two marks. Marks tell the age of a last use, so that memory can go to
- * other streams and back to the device, and so that the host need not wait for younger work.
- */
-export const LARGE_FREES_PER_MARK = 512
-
 export class Settling {
   constructor(
     private readonly memory: FreeMemory,
@@ -23,16 +17,11 @@ export class Settling {
     private readonly deterministic: boolean,
   ) {}
 
-  /** Whether enough large blocks were freed since the last marks to place new ones. */
-  get wantsMarks(): boolean {
-    return this.memory.unmarkedFrees >= LARGE_FREES_PER_MARK
-  }
-
-  /** Places a mark on each stream that has frees which no mark covers yet. */
-  placeMarks(): void {
+  /** Places a mark on each stream that has frees which no mark covers yet. `isAsked`: a request needs what has completed. */
+  placeMarks(isAsked: boolean): void {
     const { clocks } = this
     const { awaited } = this.memory
-    this.memory.noteMarks()
+    this.memory.noteMarks(isAsked)
     if (this.deterministic) return
     for (let slot = 0; slot < this.caches.slotLimit; slot++) {
       if (awaited[slot] > clocks.marked[slot] && clocks.isOpen(slot)) clocks.mark(slot)
@@ -56,7 +45,7 @@ export class Settling {
   ask(): boolean {
     const { clocks, seen } = this
     const { awaited } = this.memory
-    this.placeMarks()
+    this.placeMarks(true)
     let learnt = false
     const end = this.deterministic ? 0 : this.caches.slotLimit
     for (let slot = 0; slot < end; slot++) if (awaited[slot] > seen[slot] && clocks.poll(slot)) learnt = true

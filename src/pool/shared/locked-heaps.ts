@@ -5,7 +5,6 @@ import { classOf, UNIT_BYTES } from '../../heap/size-classes.js'
 import type { Clocks } from '../../order/clocks.js'
 import { SMALL_CLASSES } from '../backing/backing.js'
 import { CrossStreamReuse } from '../caching/cross-stream.js'
-import { LARGE_FREES_PER_MARK } from '../caching/settling.js'
 import type { SharedState } from './shared-state.js'
 import type { ThreadCache } from './thread-cache.js'
 
@@ -80,6 +79,6 @@ export class LockedHeaps {
       state.caches.handBack(record)
       state.memory.giveToHeap(record, slot, stamp)
     })
-    if (state.memory.unmarkedFrees >= LARGE_FREES_PER_MARK) state.channel.doorbell.ring() // to place marks
+    if (state.memory.wantsMarks) state.channel.doorbell.ring() // to place marks
   }
 }

@@ -25,7 +25,7 @@ export class HostWait {
    */
   *waitFor(miss: Miss, mostBytes = Infinity): Waiting<boolean> {
     const { clocks, settling, deferred, config } = this.parts
-    settling.placeMarks()
+    settling.placeMarks(true)
     const awaited = settling.awaitedSlots()
     if (config.deterministic && awaited.length > 0) {
       if (!awaited.some(slot => this.waitForAll(slot))) return false
