@@ -85,6 +85,8 @@ export interface Backing {
    * `mostBytes - reservedBytes` of new memory.
    */
   stitch(units: number, alignUnits: number, admission: Admission, mostBytes: number): number
+  /** Whether old views may have to go before `stitch` makes a new one. */
+  readonly isCrowded: boolean
   /** The free blocks that `stitch` would use; none if it would take no block. */
   stitchedBlocks(units: number, alignUnits: number, admission: Admission): readonly number[]
   /** The run of free blocks and holes that `grow` would use; null if it would take a new segment. */

@@ -30,6 +30,7 @@ interface Segment {
 export class SegmentBacking implements Backing {
   readonly kind: SegmentSource['kind']
   readonly stepBytes: number
+  readonly isCrowded = false
   /** the address of unit 0, by range; NaN for a range without a segment, which is reused */
   readonly bases: number[] = []
   baseChanges = 0

@@ -164,6 +164,10 @@ export class VirtualBacking implements Backing {
     }
   }
 
+  get isCrowded(): boolean {
+    return this.views.isCrowded(this.home.pieces.length)
+  }
+
   stitchedBlocks(units: number, alignUnits: number, admission: Admission): readonly number[] {
     this.findFreeEnds(admission)
     const plan = planStitch(this.home.pieces, units + alignUnits - 1, 0)

@@ -44,7 +44,7 @@ export class FreeMemory implements Heaps {
   private readonly settled: Float64Array
   /** null for memory that is not mapped piece by piece */
   private uses: MappedUses | null = null
-  /** how many large blocks were given back, how many of them when marks were placed last, and how many until the next */
+  /** how many large blocks were given back, how many before the last marks, and how many between those and the next */
   private readonly frees: Float64Array
 
   constructor(

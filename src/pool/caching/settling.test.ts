@@ -1,7 +1,9 @@
 import assert from 'node:assert/strict'
 import { it } from 'node:test'
-import { MiB } from '../../base/bytes.js'
-import { TestDevice } from '../pool.fixture.js'
+import { GiB, MiB } from '../../base/bytes.js'
+import { Random } from '../../base/random.js'
+import type { DeviceBuffer } from '../buffer.js'
+import { assertConsistent, TestDevice } from '../pool.fixture.js'
 
 const FREES = 8000
 
@@ -30,4 +32,31 @@ it('places marks on large frees, each time after twice as many, until a request 
   pool.processDeferred()
   assert.equal(marks(), before + 1)
   assert.deepEqual(freesBetweenMarks(), [512, 1024, 2048, 4096])
+})
+
+/** A pool of one stream after random requests of up to `most` bytes, each of which took the place of another one. */
+function churned(steps: number, most: number) {
+  const device = new TestDevice({ capacityBytes: GiB })
+  const pool = device.createPool()
+  const stream = device.createStream()
+  const random = new Random(1)
+  const buffers: (DeviceBuffer | null)[] = new Array(8).fill(null)
+  for (let step = 0; step < steps; step++) {
+    const index = random.below(buffers.length)
+    buffers[index]?.free()
+    buffers[index] = pool.tryAllocate(random.logUniform(MiB, most), stream)
+  }
+  return { device, pool }
+}
+
+it('asks nothing about a stream whose requests meet only memory of its own', () => {
+  const { device, pool } = churned(500, 8 * MiB)
+  assert.ok(pool.stats().growths > 20)
+  assert.equal(device.driver.calls.get('cuEventQuery'), undefined)
+})
+
+it('asks about the stream itself once old views have to go', () => {
+  const { device, pool } = churned(300_000, 32 * MiB)
+  assert.ok(device.driver.calls.get('cuMemUnmap')! > 50)
+  assertConsistent(pool)
 })

@@ -17,7 +17,9 @@ export class Settling {
     private readonly deterministic: boolean,
   ) {}
 
-  /** Places a mark on each stream that has frees which no mark covers yet. `isAsked`: a request needs what has completed. */
+  /**
+   * Places a mark on each stream that has frees which no mark covers yet. `isAsked` if a request needs completed work.
+   */
   placeMarks(isAsked: boolean): void {
     const { clocks } = this
     const { awaited } = this.memory
@@ -33,6 +35,15 @@ export class Settling {
     return Array.from({ length: this.caches.slotLimit }, (_, slot) => slot).filter(
       slot => this.memory.awaited[slot] > this.seen[slot],
     )
+  }
+
+  /** Whether blocks wait for work of other streams. A stream may use at once what it freed itself. */
+  mayHelp(slot: number): boolean {
+    const { awaited } = this.memory
+    for (let other = 0; other < this.caches.slotLimit; other++) {
+      if (other !== slot && awaited[other] > this.seen[other]) return true
+    }
+    return !this.deferred.empty
   }
 
   /** Asks the driver which work has completed and settles the blocks that waited for it; returns their number. */

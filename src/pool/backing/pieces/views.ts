@@ -116,6 +116,11 @@ export class Views {
     return this.numbers.length > 0 && this.mappings + mappings <= MAPPINGS_OF_PIECE * pieces + SPARE_MAPPINGS
   }
 
+  /** Whether there may be no room soon. */
+  isCrowded(pieces: number): boolean {
+    return !this.hasRoom(pieces, SPARE_MAPPINGS / 2)
+  }
+
   /** Maps pieces one behind another. Throws the driver's error, and nothing is mapped then. */
   map(pieces: readonly Piece[]): View {
     const units = pieces.reduce((sum, piece) => sum + piece.units, 0)

@@ -118,7 +118,7 @@ export class Steps {
   /** A block that depended on work which the driver now reports complete. */
   completed(miss: Miss): number {
     const { settling } = this.parts
-    if (!settling.ask()) return 0
+    if (!this.needsCompletedWork(miss) || !settling.ask()) return 0
     // Before blocks settle: they merge then with neighbours that may wait for other work.
     return this.takeKnown(miss) || (settling.settleKnown() > 0 ? this.takeKnown(miss) : 0)
   }
@@ -325,7 +325,7 @@ export class Steps {
     const { drain, settling, memory } = this.parts
     let record = 0
     if (drain.drain(miss.heap) > 0) {
-      settling.settle()
+      if (this.needsCompletedWork(miss)) settling.settle()
       record = this.takeKnown(miss)
     }
     if (record === 0) record = this.takeRun(miss)
@@ -333,8 +333,14 @@ export class Steps {
     // Small blocks are of little use to a large one: only a whole slab of them is.
     const isForSlabs = memory.hasSlabs && other === memory.small
     const spares = sparing && (isForSlabs || drain.cachesMany(other))
-    if (record === 0 && !spares && drain.drain(other) > 0) settling.settle()
+    if (record === 0 && !spares && drain.drain(other) > 0 && this.needsCompletedWork(miss)) settling.settle()
     return record
+  }
+
+  /** Whether to ask which work has completed: for memory that other streams used, or before old views can go. */
+  private needsCompletedWork({ slot }: Miss): boolean {
+    const { settling, backing } = this.parts
+    return settling.mayHelp(slot) || backing.isCrowded
   }
 
   /** A free block that the stream may use now. */
