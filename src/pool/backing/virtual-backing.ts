@@ -35,7 +35,7 @@ import { findFreeEnds } from './pieces/free-ends.js'
 import { GrowthBound } from './pieces/growth-bound.js'
 import { HomeRange } from './pieces/home-range.js'
 import { findIdlePiece } from './pieces/idle-piece.js'
-import { type Piece, pieceBytes } from './pieces/piece.js'
+import { leastPieceBytes, type Piece } from './pieces/piece.js'
 import { planStitch, type StitchPlan } from './pieces/stitch-plan.js'
 import { type Part, partsIn, placeIn, type Stretch, stretchOf, unitsOf } from './pieces/stretch.js'
 import { ViewAddresses } from './pieces/view-addresses.js'
@@ -397,9 +397,10 @@ export class VirtualBacking implements Backing {
   private createUnder({ record, extents }: Taken, requestUnits: number): readonly Piece[] | null {
     const holes = extents.filter(extent => extent.absent)
     const bytes = holes.reduce((sum, { units }) => sum + units, 0) * UNIT_BYTES
-    const size = pieceBytes(requestUnits * UNIT_BYTES, this.reservedBytes + bytes, this.limitBytes, this.stepBytes)
+    const reserved = this.reservedBytes + bytes
+    const least = leastPieceBytes(requestUnits * UNIT_BYTES, reserved, this.limitBytes, this.stepBytes)
     try {
-      const created = this.home.create(holes, size / UNIT_BYTES)
+      const created = this.home.create(holes, least / UNIT_BYTES)
       return created
     } catch (error) {
       this.heap.giveBackRun(record, extents)

@@ -9,7 +9,7 @@ import { relaxed } from '../../../order/relaxed.js'
 import { MOST_ALIGNMENT_BYTES } from '../backing.js'
 import type { MappedAccess } from '../mapped-access.js'
 import type { SegmentWatch } from '../segment-watch.js'
-import { Piece } from './piece.js'
+import { cut, Piece } from './piece.js'
 import { unmapOnce } from './unmap-once.js'
 
 /** Memory that is mapped again in one step, so that its contents can follow while the next step is mapped. */
@@ -26,6 +26,7 @@ export class HomeRange {
   /** pieces that are being created, or that the driver has refused to take back so far */
   private readonly unused: Piece[] = []
   private bytes: number
+  private readonly granuleUnits: number
 
   /** Throws the driver's error if it does not reserve the addresses. */
   constructor(
@@ -37,6 +38,7 @@ export class HomeRange {
   ) {
     this.base = context.activate().cuMemAddressReserve(bytes, Math.max(stepBytes, MOST_ALIGNMENT_BYTES))
     this.bytes = bytes
+    this.granuleUnits = stepBytes / UNIT_BYTES
   }
 
   /** Whether an address lies in the range. */
@@ -45,22 +47,23 @@ export class HomeRange {
   }
 
   /**
-   * Creates pieces of `pieceUnits`, and shorter last ones, behind runs of units that have no memory. Throws the
-   * driver's error; all is as before then.
+   * Creates pieces of at least `leastUnits` behind runs of units that have no memory; see `cut`. Throws the driver's
+   * error; all is as before then.
    */
-  create(runs: readonly { readonly start: number; readonly units: number }[], pieceUnits: number): Piece[] {
+  create(runs: readonly { readonly start: number; readonly units: number }[], leastUnits: number): Piece[] {
     // some stream may be captured
-    return relaxed(this.context.activate(), () => this.createRelaxed(runs, pieceUnits))
+    return relaxed(this.context.activate(), () => this.createRelaxed(runs, leastUnits))
   }
 
   private createRelaxed(
     runs: readonly { readonly start: number; readonly units: number }[],
-    pieceUnits: number,
+    leastUnits: number,
   ): Piece[] {
     this.releaseUnused()
     const driver = this.context.activate()
     try {
       for (const { start, units } of runs) {
+        const pieceUnits = cut(units, leastUnits, this.granuleUnits)
         for (let from = start; from < start + units; from += pieceUnits) {
           const piece = new Piece(from, Math.min(pieceUnits, start + units - from))
           const { bytes } = piece

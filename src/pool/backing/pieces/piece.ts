@@ -6,6 +6,7 @@ import { GiB, MiB } from '../../../base/bytes.js'
 import { UNIT_BYTES } from '../../../heap/size-classes.js'
 
 const LEAST_BYTES = 2 * MiB
+/** A piece need not be longer; see `cut`. */
 const MOST_BYTES = GiB
 /** A piece is at least one of so many equal parts of its pool's memory, and of the request that it is created for. */
 const PARTS_OF_POOL = 96
@@ -46,11 +47,26 @@ export class Piece {
 }
 
 /**
- * Bytes of new pieces, a multiple of `stepBytes`: large enough for the pool, which will have `reservedBytes` then, and
- * for the request.
+ * The least bytes of new pieces, a multiple of `stepBytes`: large enough for the pool, which will have `reservedBytes`
+ * then, and for the request.
  */
-export function pieceBytes(requestBytes: number, reservedBytes: number, limitBytes: number, stepBytes: number): number {
+export function leastPieceBytes(
+  requestBytes: number,
+  reservedBytes: number,
+  limitBytes: number,
+  stepBytes: number,
+): number {
   const parts = reservedBytes > SCARCE_SHARE * limitBytes ? SCARCE_PARTS_OF_POOL : PARTS_OF_POOL
   const bytes = Math.max(LEAST_BYTES, reservedBytes / parts, requestBytes / PARTS_OF_REQUEST)
   return Math.ceil(Math.min(MOST_BYTES, bytes) / stepBytes) * stepBytes
+}
+
+/**
+ * Units of the pieces for a run of new memory, in whole granules: all are equal and at least `leastUnits`, but for a
+ * shorter last one where granules do not divide evenly. A run shorter than twice `leastUnits` is one piece, since a
+ * short piece costs as much as a long one.
+ */
+export function cut(runUnits: number, leastUnits: number, granuleUnits: number): number {
+  const pieces = Math.max(1, Math.floor(runUnits / leastUnits))
+  return Math.ceil(runUnits / pieces / granuleUnits) * granuleUnits
 }

@@ -59,7 +59,11 @@ type SetUp = ReturnType<typeof setUp>
 
 /** Three pieces of two granules, and a shorter one. */
 function createPieces({ home }: SetUp): Piece[] {
-  return home.create([{ start: 0, units: 7 * STEP_UNITS }], 2 * STEP_UNITS)
+  const runs = [
+    { start: 0, units: 6 * STEP_UNITS },
+    { start: 6 * STEP_UNITS, units: STEP_UNITS },
+  ]
+  return home.create(runs, 2 * STEP_UNITS)
 }
 
 /** Maps two views and unmaps one; the driver may refuse any of it. */
@@ -236,7 +240,7 @@ describe('the home range', () => {
           const kept = home.create([{ start: 20 * STEP_UNITS, units: STEP_UNITS }], STEP_UNITS)
           const before = callsOf(device)
           device.driver.failCall({ call: '*', nth, code, onwards })
-          const runs = [0, 10].map(start => ({ start: start * STEP_UNITS, units: 3 * STEP_UNITS }))
+          const runs = [0, 10].map(start => ({ start: start * STEP_UNITS, units: 5 * STEP_UNITS }))
           let isCreated = true
           try {
             home.create(runs, 2 * STEP_UNITS)
@@ -249,12 +253,12 @@ describe('the home range', () => {
           assert.equal(isCreated, !wasMet || isEnd, `call ${nth}`)
           device.driver.clearFaults()
           home.releaseUnused()
-          const bytes = (isCreated ? 7 : 1) * STEP
+          const bytes = (isCreated ? 11 : 1) * STEP
           assert.deepEqual([home.reservedBytes, device.freeBytes()], [bytes, device.totalBytes - bytes])
           if (!isCreated) assert.deepEqual([home.pieces, granted.mapped.size], [kept, 1])
           assert.deepEqual(
             home.pieces.map(({ start }) => start / STEP_UNITS),
-            isCreated ? [0, 2, 10, 12, 20] : [20],
+            isCreated ? [0, 3, 10, 13, 20] : [20],
           )
           home.close()
           device.context.destroyRest()
