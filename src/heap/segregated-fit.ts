@@ -54,6 +54,8 @@ export class SegregatedFit implements CheckedHeap {
   unitsByKey: Float64Array
   /** the first record of each range of this heap, in address order within it */
   readonly firstRecords: Ranges
+  /** counts the changes of the lists of free blocks and of holes that were made through this object */
+  changes = 0
 
   /** keys that the arrays have room for */
   private room: number
@@ -578,6 +580,7 @@ export class SegregatedFit implements CheckedHeap {
 
   /** Puts a free block into the bin of its key and size. */
   private insert(record: number): void {
+    this.changes = (this.changes + 1) | 0
     const { words } = this.records
     const base = record << 4
     const units = words[base | Word.units]
@@ -595,6 +598,7 @@ export class SegregatedFit implements CheckedHeap {
   }
 
   private remove(record: number): void {
+    this.changes = (this.changes + 1) | 0
     const words = this.records.words
     const base = record << 4
     const previous = words[base | Word.binPrevious]
@@ -616,6 +620,7 @@ export class SegregatedFit implements CheckedHeap {
   }
 
   private insertHole(record: number): void {
+    this.changes = (this.changes + 1) | 0
     const words = this.records.words
     const base = record << 4
     words[base | Word.tag] = (words[base | Word.tag] & ~STATE_MASK) | State.absent
@@ -627,6 +632,7 @@ export class SegregatedFit implements CheckedHeap {
   }
 
   private removeHole(record: number): void {
+    this.changes = (this.changes + 1) | 0
     const words = this.records.words
     const base = record << 4
     const previous = words[base | Word.binPrevious]

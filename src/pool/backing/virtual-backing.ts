@@ -31,7 +31,7 @@ import {
 } from './backing.js'
 import { MappedAccess } from './mapped-access.js'
 import { checkPieces } from './pieces/check-pieces.js'
-import { findFreeEnds } from './pieces/free-ends.js'
+import { FreeEnds } from './pieces/free-ends.js'
 import { GrowthBound } from './pieces/growth-bound.js'
 import { HomeRange } from './pieces/home-range.js'
 import { findIdlePiece } from './pieces/idle-piece.js'
@@ -71,6 +71,7 @@ export class VirtualBacking implements Backing {
   private readonly home: HomeRange
   private readonly views: Views
   private readonly bound: GrowthBound
+  private readonly freeEnds: FreeEnds
 
   constructor(
     clocks: Clocks,
@@ -82,6 +83,7 @@ export class VirtualBacking implements Backing {
     const { context } = clocks
     this.context = context
     this.heap = heaps.large
+    this.freeEnds = new FreeEnds(heaps.large, HOME_RANGE, heaps.isShared)
     this.access = new MappedAccess(context, (device, flags) => this.applyAccess(device, flags))
     const driver = context.activate()
     this.stepBytes = driver.cuMemGetAllocationGranularity(context.device)
@@ -300,7 +302,7 @@ export class VirtualBacking implements Backing {
   }
 
   private findFreeEnds(admission: Admission): void {
-    findFreeEnds(this.home.pieces, this.heap, HOME_RANGE, admission)
+    this.freeEnds.find(this.home.pieces, admission)
   }
 
   /** Takes a block that lies in a view. */

@@ -7,7 +7,7 @@ import { isAdmitted } from '../../../heap/free-run.js'
 import { RecordTable, State } from '../../../heap/records.js'
 import { SegregatedFit } from '../../../heap/segregated-fit.js'
 import { HOME_RANGE } from '../backing.js'
-import { findFreeEnds } from './free-ends.js'
+import { FreeEnds, findFreeEnds } from './free-ends.js'
 import { Piece } from './piece.js'
 
 const UNITS = 120
@@ -84,4 +84,34 @@ test('a look forgets the results of an earlier one', () => {
   assert.ok(pieces.some(piece => piece.startFree > 0))
   findFreeEnds(pieces, heap, HOME_RANGE, Float64Array.of(-1))
   assert.ok(pieces.every(piece => piece.startFree === 0 && piece.endFree === 0))
+})
+
+/** Whether `ends` walks the heap when it looks for an admission; it notes what is free then. */
+function walks(ends: FreeEnds, pieces: readonly Piece[], admission: Float64Array): boolean {
+  for (const piece of pieces) piece.startFree = -1
+  ends.find(pieces, admission)
+  return pieces.every(({ startFree }) => startFree >= 0)
+}
+
+test('a look that would find the same does not walk the heap', () => {
+  const { heap, pieces } = randomHeap(new Random(1))
+  const ends = new FreeEnds(heap, HOME_RANGE, false)
+  const all = new Float64Array(KEYS).fill(Infinity)
+  const looks = (admission: Float64Array) => walks(ends, pieces, admission)
+  assert.deepEqual([looks(all), looks(all), looks(all.slice())], [true, false, false])
+  all[KEYS - 1] = 3
+  assert.deepEqual([looks(all), looks(all), looks(Float64Array.of(Infinity))], [true, false, true])
+  const record = heap.allocate(1, 1, 0) // a part of a free block
+  assert.deepEqual([looks(all), looks(all)], [true, false])
+  heap.free(record, 0, 0)
+  assert.deepEqual([looks(all), looks(all)], [true, false])
+  heap.commit(UNITS - 1, 1, 0, 0) // behind the last piece
+  assert.deepEqual([looks(all), looks(all)], [true, false])
+})
+
+test('every look walks a heap that other threads change', () => {
+  const { heap, pieces } = randomHeap(new Random(1))
+  const ends = new FreeEnds(heap, HOME_RANGE, true)
+  const all = new Float64Array(KEYS).fill(Infinity)
+  assert.deepEqual([walks(ends, pieces, all), walks(ends, pieces, all)], [true, true])
 })

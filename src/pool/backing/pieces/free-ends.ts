@@ -6,6 +6,34 @@ import { Word } from '../../../heap/records.js'
 import type { SegregatedFit } from '../../../heap/segregated-fit.js'
 import type { Piece } from './piece.js'
 
+/** The free ends of all pieces. Steps of one request often ask for the same, and the heap is walked once for them. */
+export class FreeEnds {
+  /** `SegregatedFit.changes` and the admission at the last walk; null before the first */
+  private changes: number | null = null
+  private admission = new Float64Array(0)
+
+  constructor(
+    private readonly heap: SegregatedFit,
+    private readonly range: number,
+    /** whether other threads change the heap */
+    private readonly isShared: boolean,
+  ) {}
+
+  /** See `findFreeEnds`. */
+  find(pieces: readonly Piece[], admission: Admission): void {
+    if (!this.isShared && this.isKnown(admission)) return
+    findFreeEnds(pieces, this.heap, this.range, admission)
+    this.changes = this.heap.changes
+    this.admission = admission.slice(0, this.heap.keyLimit)
+  }
+
+  private isKnown(admission: Admission): boolean {
+    if (this.changes !== this.heap.changes) return false
+    for (let key = 0; key < this.heap.keyLimit; key++) if (this.admission[key] !== admission[key]) return false
+    return true
+  }
+}
+
 /**
  * Notes on each piece how much is free at its ends for a stream with this admission; neighbouring free blocks count as
  * one. `pieces` are in the order of their addresses. Walks every block of the range.
