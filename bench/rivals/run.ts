@@ -141,7 +141,8 @@ function measure({ name, operations, passes, steps }: Workload): WorkloadResult 
   }
   const outcomes = runnable.map((each, index): ProgramOutcome => {
     const figures = reasons[index] === null ? medianFigures(rounds[index]) : null
-    return { name: each.name, figures, reason: reasons[index], roundsNs: rounds[index].map(({ ns }) => ns) }
+    const roundsNs = rounds[index].map(({ parts }) => parts.map(({ ns }) => ns))
+    return { name: each.name, figures, reason: reasons[index], roundsNs }
   })
   const calls = operations.buffer.length
   return { name, steps, calls, passes, peakLiveBytes: peakLiveBytes(operations), programs: outcomes }

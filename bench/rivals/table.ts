@@ -24,8 +24,8 @@ export interface ProgramOutcome {
   readonly figures: Figures | null
   /** why it failed */
   readonly reason: string | null
-  /** the time of all calls in each round */
-  readonly roundsNs: readonly number[]
+  /** for each round the time of all calls of each part */
+  readonly roundsNs: readonly (readonly number[])[]
 }
 
 export function workloadText(result: WorkloadResult, width: number): string {
