@@ -23,7 +23,7 @@ const BUFFERS = 1000
 const SIZES = 32
 /** In a round, a pool grows, then stitches, and then reuses what it has. */
 const STEPS = 10_000
-const ROUNDS = 10
+const ROUNDS = 8
 /** After so many steps it asks whether to go on, and allocates on a second stream. */
 const STEPS_OF_SECOND = 50
 
@@ -32,7 +32,7 @@ export class WarmUp {
 
   /**
    * Runs while `goesOn` returns true, unless the program listens to channels and would hear of pools that are not its
-   * own. All calls take some 0.3 s together, for then all is compiled.
+   * own. All calls take some 0.5 s together, for then all is compiled.
    */
   runWhile(goesOn: () => boolean): void {
     if (hasSubscribers()) return
