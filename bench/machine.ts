@@ -6,7 +6,7 @@ import os from 'node:os'
 import { join } from 'node:path'
 import type { Device } from '../src/device/device.js'
 
-interface Machine {
+export interface Machine {
   readonly date: string
   readonly cpu: string
   readonly cores: number

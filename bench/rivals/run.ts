@@ -3,14 +3,15 @@
 // Run: node dist/bench/rivals/run.js [WORKLOAD...] [--programs NAMES] [--passes N] [--steps N] [--rounds N]
 //        [--timeout S] [--device D] [--out FILE]
 
+import { spawnSync } from 'node:child_process'
 import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { basename, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { Command, InvalidArgumentError } from 'commander'
 import { readSnapshot } from '../../src/trace/index.js'
-import { headline, machineOf } from '../machine.js'
-import { deviceOf } from '../options.js'
+import { headline } from '../machine.js'
+import type { Chosen } from './chosen-device.js'
 import { type Figures, figuresOf, medianFigures, parseResult } from './figures.js'
 import { type Operations, peakLiveBytes, writeOperations } from './operations.js'
 import { PROGRAM_NAMES, type Program, type ProgramName, Programs, runProgram } from './programs.js'
@@ -35,6 +36,7 @@ interface Workload {
   readonly steps: number | null
 }
 
+const CHOSEN_DEVICE = fileURLToPath(new URL('chosen-device.js', import.meta.url))
 const TRACES = fileURLToPath(new URL('../../../traces', import.meta.url))
 const MIX_NAMES = MIXES.map(({ name }) => name)
 
@@ -52,11 +54,8 @@ const program = new Command('run.js')
   .parse()
 const options = program.opts<Options>()
 
-const device = deviceOf(program)
-const machine = machineOf(device)
-const { simulated } = device
-const choice = simulated ? 'simulated' : String(device.ordinal)
-device.close()
+const { machine, choice } = chosenDevice()
+const { simulated } = machine
 
 const folder = mkdtempSync(join(tmpdir(), 'cuda-mempool-rivals-'))
 process.on('exit', () => rmSync(folder, { recursive: true, force: true }))
@@ -79,6 +78,17 @@ for (const workload of workloads) {
   results.push(measure(workload))
   console.log(`\n${workloadText(results.at(-1)!, width)}`)
   writeReport()
+}
+
+/** See chosen-device.ts. Ends the program if the device cannot be opened. */
+function chosenDevice(): Chosen {
+  const args = options.device === undefined ? [] : ['--device', options.device]
+  const { status, stdout } = spawnSync(process.execPath, [CHOSEN_DEVICE, ...args], {
+    encoding: 'utf8',
+    stdio: ['ignore', 'pipe', 'inherit'],
+  })
+  if (status !== 0) process.exit(status ?? 2)
+  return JSON.parse(stdout) as Chosen
 }
 
 /** At the start, so that a bad path is found early, and after each workload, so that a run may be cut short. */
