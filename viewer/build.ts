@@ -28,7 +28,9 @@ const STAND_INS: Plugin = {
   setup({ onResolve }) {
     const standIns = join(from, 'drop', 'stand-ins')
     onResolve({ filter: /^node:/ }, () => ({ path: join(standIns, 'node.ts') }))
-    onResolve({ filter: /\/(native-driver|serve-all|warm-up)\.js$/ }, () => ({ path: join(standIns, 'left-out.ts') }))
+    onResolve({ filter: /\/(native-driver|serve-all|unix-socket|warm-up)\.js$/ }, () => ({
+      path: join(standIns, 'left-out.ts'),
+    }))
   },
 }
 const FOR_READER: BuildOptions = {

@@ -1,4 +1,4 @@
-// Modules of this package that the reader leaves out: a page reaches no GPU, and serves no pool.
+// Modules of this package that the reader leaves out: a page reaches no GPU, serves no pool, and opens no socket.
 
 /** No driver is an instance of it. */
 export function NativeDriver(): void {}
@@ -12,3 +12,13 @@ export function serveNew(): void {}
 export class WarmUp {
   runWhile(): void {}
 }
+
+export const MOST_PATH_BYTES = 0
+
+function refuseSocket(): never {
+  throw new Error('a page opens no socket')
+}
+
+export const UnixSocket = { listenAt: refuseSocket, connectTo: refuseSocket }
+
+export { refuseSocket as closeDescriptor, refuseSocket as duplicateDescriptor }
