@@ -110,7 +110,8 @@ async function takeTurns(way: Way, { ort, library }: Installed): Promise<void> {
   const random = new Random(1)
   const length = MOST_ROWS * WIDTH
   const bytes = length * Float32Array.BYTES_PER_ELEMENT
-  const x = PINNED_INPUTS.includes(way) ? host.allocate(bytes).view(Float32Array) : new Float32Array(length)
+  using pinned = PINNED_INPUTS.includes(way) ? host.allocate(bytes) : null
+  const x = pinned?.view(Float32Array) ?? new Float32Array(length)
   x.fill(0.5)
   for (let run = 0; ; ) {
     const [count] = (await once(process, 'message')) as [number]
