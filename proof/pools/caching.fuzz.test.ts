@@ -9,10 +9,12 @@ import { KiB, MiB } from '../../src/base/bytes.js'
 import { seedsFrom } from '../../src/base/seeds.fixture.js'
 import { UNIT_BYTES } from '../../src/heap/size-classes.js'
 import type { Stream } from '../../src/order/stream.js'
+import { SMALL_UNITS } from '../../src/pool/backing/backing.js'
 import { VirtualBacking } from '../../src/pool/backing/virtual-backing.js'
 import type { DeviceBuffer } from '../../src/pool/buffer.js'
 import type { CachingPool } from '../../src/pool/caching/caching-pool.js'
 import type { PoolOptions } from '../../src/pool/caching/options.js'
+import { slabsOf } from '../../src/pool/caching/slabs.js'
 import { Steps } from '../../src/pool/caching/slow-path/steps.js'
 import { assertConsistent, type TestDevice } from '../../src/pool/pool.fixture.js'
 import { CAPACITY_BYTES, isCaught, PoolProgram, type Progress } from './pool-program.js'
@@ -46,6 +48,16 @@ const SHRINK = {
   observe: 6,
 }
 
+/** A range of addresses. */
+interface Range {
+  readonly ptr: number
+  readonly bytes: number
+}
+
+function overlap(a: Range, b: Range): boolean {
+  return a.ptr < b.ptr + b.bytes && b.ptr < a.ptr + a.bytes
+}
+
 class CachingProgram extends PoolProgram<CachingPool> {
   insertedWaits = 0
 
@@ -77,14 +89,27 @@ class CachingProgram extends PoolProgram<CachingPool> {
       return
     }
     const [{ base, blocks }] = this.pool.snapshot().ranges
-    const taken = blocks.filter(({ state }) => state === 'live' || state === 'part')
-    const isFree = (start: number, end: number) =>
-      !taken.some(({ ptr, bytes: size }) => ptr < end && ptr + size > start)
-    let room = CAPACITY_BYTES - backing.reservedBytes
-    for (const piece of backing['home'].pieces) {
-      const start = base + piece.start * UNIT_BYTES
-      if (isFree(start, start + piece.bytes)) room += piece.bytes
+    const inUse = blocks.filter(({ state }) => state === 'live' || state === 'part')
+    // A slab with a live block keeps all of its memory from large blocks.
+    const { large } = this.pool.central
+    const { records } = large
+    const slabs = slabsOf(large)
+      .map(slab => ({ ptr: base + records.offsetOf(slab) * UNIT_BYTES, bytes: records.unitsOf(slab) * UNIT_BYTES }))
+      .filter(slab => inUse.some(block => overlap(block, slab)))
+    const taken = [...inUse, ...slabs]
+    const newBytes = CAPACITY_BYTES - backing.reservedBytes
+    let [free, run, longest, end] = [0, 0, 0, 0]
+    for (const { start, units, bytes: size } of backing['home'].pieces) {
+      const piece = { ptr: base + start * UNIT_BYTES, bytes: size }
+      if (taken.some(range => overlap(range, piece))) continue
+      run = start === end ? run + size : size
+      end = start + units
+      free += size
+      longest = Math.max(longest, run)
     }
+    // A small block lies in a slab, whose memory no view makes contiguous.
+    const isSmall = blockBytes < SMALL_UNITS * UNIT_BYTES
+    const room = isSmall ? Math.max(newBytes, longest) : newBytes + free
     assert.ok(needed > room, `${bytes} refused, ${room} bytes have room`)
   }
 
