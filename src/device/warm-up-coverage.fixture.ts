@@ -1,6 +1,6 @@
-// A program that runs the warm-up and then a recording, and prints a line for each part of the pool's code that the
-// recording runs and the warm-up does not. V8 counts the runs of each part. It begins before the code is loaded.
-// Run: node dist/src/device/warm-up-coverage.fixture.js RECORDING
+// A program that runs the warm-up and then recordings, and prints a line for each part of the pool's code that the
+// recordings run and the warm-up does not. V8 counts the runs of each part. It begins before the code is loaded.
+// Run: node dist/src/device/warm-up-coverage.fixture.js RECORDING...
 
 import { readFileSync } from 'node:fs'
 import { Session } from 'node:inspector'
@@ -30,7 +30,7 @@ const { Action, readSnapshot } = await import('../trace/index.js')
 
 new WarmUp().runWhile(() => true)
 const warm = runs()
-replay(process.argv[2])
+process.argv.slice(2).forEach(replay)
 for (const [url, counts] of runs()) {
   const before = warm.get(url)
   const text = readFileSync(fileURLToPath(url), 'utf8')
