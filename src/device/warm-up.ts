@@ -21,11 +21,18 @@ const MOST_BYTES = 64 * MiB
 const BUFFERS = 1000
 /** Sizes to choose from. Half of the requests take one as it is: a cached large block serves its exact size only. */
 const SIZES = 32
-/** In a round, a pool grows, then stitches, and then reuses what it has. */
-const STEPS = 10_000
-const ROUNDS = 8
+/**
+ * In a round, a pool grows, then stitches, and then reuses what it has. Each round has a device of its own: V8 takes
+ * what it has met once for a constant, and discards what it compiled around that when it meets another.
+ */
+const STEPS = 2_500
+/** So many steps before its end it frees all that it holds, as a program does between two of its tasks. */
+const STEPS_AFTER_FREE = 500
+const ROUNDS = 40
+/** After so many steps a request exceeds `FLOAT64_BYTES`. */
+const STEPS_OF_LARGE = 500
 /** After so many steps it asks whether to go on, and allocates on a second stream. */
-const STEPS_OF_SECOND = 50
+const STEPS_OF_SECOND = 20
 
 export class WarmUp {
   private roundsLeft = ROUNDS
@@ -36,15 +43,15 @@ export class WarmUp {
    */
   runWhile(goesOn: () => boolean): void {
     if (hasSubscribers()) return
-    for (; this.roundsLeft > 0 && goesOn(); this.roundsLeft--) runPool(new Random(this.roundsLeft), goesOn)
+    for (; this.roundsLeft > 0 && goesOn(); this.roundsLeft--) runPool(this.roundsLeft, goesOn)
   }
 }
 
-function runPool(random: Random, goesOn: () => boolean): void {
-  using device = new Device(Context.open(new NativeDriver(new DryLibrary(DEVICE_BYTES)), 0))
+function runPool(round: number, goesOn: () => boolean): void {
+  const random = new Random(round)
+  using device = new Device(Context.open(new NativeDriver(new DryLibrary(DEVICE_BYTES, round % 2 === 0)), 0))
   const [first, second] = [device.createStream(), device.createStream()]
-  using large = createPool(device)
-  large.allocate(FLOAT64_BYTES).free()
+  using large = createPool(device, 0) // its memory goes back at once
   using pool = createPool(device)
   const newSize = () => random.logUniform(LEAST_BYTES, MOST_BYTES)
   const sizes = Float64Array.from({ length: SIZES }, newSize)
@@ -52,6 +59,8 @@ function runPool(random: Random, goesOn: () => boolean): void {
   for (let step = 0; step < STEPS; step++) {
     const isSecond = step % STEPS_OF_SECOND === 0
     if (isSecond && !goesOn()) break
+    if (step % STEPS_OF_LARGE === 0) large.allocate(FLOAT64_BYTES).free()
+    if (step === STEPS - STEPS_AFTER_FREE) freeAll(buffers)
     const index = random.below(BUFFERS)
     buffers[index]?.free()
     const size = random.below(SIZES)
@@ -59,10 +68,16 @@ function runPool(random: Random, goesOn: () => boolean): void {
     // A program's number may be an integer of V8's, or a float64 from a typed array.
     buffers[index] = pool.allocate(step % 2 === 0 ? sizes[size] : sizes[size] | 0, isSecond ? second : first)
   }
+  freeAll(buffers)
+}
+
+function freeAll(buffers: (DeviceBuffer | null)[]): void {
   for (const buffer of buffers) buffer?.free()
+  buffers.fill(null)
 }
 
 /** As `device.createPool()` makes it, but not offered to a program that watches the pools of this process. */
-function createPool({ clocks, defaultStream }: Device): CachingPool {
-  return new CachingPool(clocks, defaultStream, parsePoolOptions({ maxPoolBytes: '90%' }, DEVICE_BYTES))
+function createPool({ clocks, defaultStream }: Device, releaseThresholdBytes = Infinity): CachingPool {
+  const options = { maxPoolBytes: '90%', releaseThresholdBytes } as const
+  return new CachingPool(clocks, defaultStream, parsePoolOptions(options, DEVICE_BYTES))
 }

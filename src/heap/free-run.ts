@@ -106,5 +106,7 @@ export class FreeRunSearch {
 /** Whether a block is free, and its dependency is admitted. */
 export function isAdmitted({ words, doubles }: RecordTable, record: number, admission: Admission): boolean {
   if ((words[(record << 4) | Word.tag] & 7) !== State.free) return false
-  return doubles[(record << 3) | Double.stamp] <= (admission[words[(record << 4) | Word.key]] ?? 0)
+  const key = words[(record << 4) | Word.key]
+  // A free block of a stream has a stamp above 0. V8 discards compiled code that reads beyond the end.
+  return key < admission.length && doubles[(record << 3) | Double.stamp] <= admission[key]
 }

@@ -21,9 +21,21 @@ export class DryLibrary implements Library {
   private nextAddress = FIRST_ADDRESS
   private questions = 0
 
-  constructor(private readonly deviceBytes: number) {}
+  /**
+   * A library `isBound` has bound functions. Code that calls functions of both kinds is not compiled for either, and
+   * so stays compiled when it calls those of libcuda.
+   */
+  constructor(
+    private readonly deviceBytes: number,
+    private readonly isBound = false,
+  ) {}
 
   bind(name: FunctionName): DriverFunction {
+    const answer = this.answerTo(name)
+    return this.isBound ? answer.bind(this) : answer
+  }
+
+  private answerTo(name: FunctionName): DriverFunction {
     switch (name) {
       case 'cuDeviceGetCount':
       case 'cuDeviceGetAttribute': // most attributes tell whether the device can do something
