@@ -155,7 +155,7 @@ describe('the run of all programs', () => {
       [['--steps', '100'], /--steps.*multiple of 3/],
       [['--passes', '0'], /--passes.*whole number from 1/],
       [['--programs', 'ours,cupy'], /'cupy' is none of ours, cuda-malloc/],
-      [['mix-1MiB', '--device', 'simulated', '--out', `${folder}/missing/out.json`], /--out: ENOENT/],
+      [['mix-1MiB', '--steps', '300', '--device', 'simulated', '--out', `${folder}/missing/out.json`], /--out: ENOENT/],
       [['missing.pickle.gz', '--device', 'simulated'], /missing\.pickle\.gz: no such file/],
     ]
     for (const [args, message] of cases) {
