@@ -10,12 +10,13 @@ import type { View, Views } from './views.js'
 /** Asserts that pieces, views and the heap agree. */
 export function checkPieces(home: HomeRange, views: Views, heap: SegregatedFit, uses: ViewUses): void {
   checkHomes(home, heap)
+  const pieces = new Set(home.pieces)
   const byNumber = new Map<number, View>()
   for (const view of views) {
     byNumber.set(view.number, view)
     assert(new Set(view.pieces).size === view.pieces.length, 'no piece is twice in a view')
     assert(
-      view.pieces.every(piece => home.pieces.includes(piece)),
+      view.pieces.every(piece => pieces.has(piece)),
       'a view joins pieces that exist',
     )
   }
