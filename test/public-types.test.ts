@@ -12,6 +12,7 @@ import { ENTRIES, publicTypes } from './public-types.js'
 const ROOT = fileURLToPath(new URL('../..', import.meta.url))
 const project = mkdtempSync(join(ROOT, 'dist', 'types-'))
 const installed = join(project, 'node_modules', 'cuda-mempool')
+const entries = ENTRIES.map(entry => join(installed, 'dist', 'src', entry))
 after(() => rmSync(project, { recursive: true }))
 
 const OPTIONS: ts.CompilerOptions = {
@@ -60,6 +61,9 @@ function programs(): string[] {
   return [...examples, calls]
 }
 
+/** All entry points and the programs of users; each test asks it. */
+let program: ts.Program
+
 describe('the types of the package', () => {
   before(() => {
     for (const [path, text] of publicTypes()) {
@@ -70,15 +74,15 @@ describe('the types of the package', () => {
     writeFileSync(join(installed, 'package.json'), readFileSync(join(ROOT, 'package.json')))
     writeFileSync(join(project, 'package.json'), '{ "type": "module" }')
     symlinkSync(join(ROOT, 'node_modules', '@types'), join(project, 'node_modules', '@types'))
-  })
-
-  test('compile with every check in programs of users', () => {
-    const paths = programs().map((program, index) => {
+    const users = programs().map((text, index) => {
       const path = join(project, `${index}.ts`)
-      writeFileSync(path, program)
+      writeFileSync(path, text)
       return path
     })
-    const program = ts.createProgram(paths, OPTIONS)
+    program = ts.createProgram([...users, ...entries], OPTIONS)
+  })
+
+  test('compile with every check, also in programs of users', () => {
     const errors = ts.getPreEmitDiagnostics(program).map(({ messageText, file, start }) => {
       const place =
         file === undefined ? '' : `${file.fileName}:${file.getLineAndCharacterOfPosition(start ?? 0).line + 1}`
@@ -135,10 +139,8 @@ describe('the types of the package', () => {
 
 /** Calls `visit` for each export of the entry points, with the symbol behind it. */
 function forEachExport(visit: (checker: ts.TypeChecker, name: string, symbol: ts.Symbol) => void): void {
-  const paths = ENTRIES.map(entry => join(installed, 'dist', 'src', entry))
-  const program = ts.createProgram(paths, OPTIONS)
   const checker = program.getTypeChecker()
-  for (const path of paths) {
+  for (const path of entries) {
     for (const exported of checker.getExportsOfModule(checker.getSymbolAtLocation(program.getSourceFile(path)!)!)) {
       const isAlias = (exported.flags & ts.SymbolFlags.Alias) !== 0
       visit(checker, exported.name, isAlias ? checker.getAliasedSymbol(exported) : exported)
