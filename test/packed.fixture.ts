@@ -3,7 +3,7 @@
 // to the unpacked files, since other tests run from dist meanwhile.
 
 import { execFileSync } from 'node:child_process'
-import { mkdirSync, mkdtempSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs'
+import { cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -21,20 +21,31 @@ export interface PackageJson {
   readonly dependencies: Record<string, string>
 }
 
+let made: string | null = null
+
+/** The folder of the unpacked package. The first project makes it, and it is gone with the process. */
+function unpacked(): string {
+  if (made !== null) return made
+  const folder = mkdtempSync(join(tmpdir(), 'cuda-mempool-packed-'))
+  process.on('exit', () => rmSync(folder, { recursive: true }))
+  const pack = ['pack', '--ignore-scripts', '--offline', '--pack-destination', folder]
+  execFileSync('npm', pack, { cwd: ROOT, stdio: ['ignore', 'ignore', 'ignore'] })
+  const [tarball] = readdirSync(folder)
+  execFileSync('tar', ['-xzf', join(folder, tarball), '-C', folder]) // to the folder `package`, as npm names it
+  made = join(folder, 'package')
+  replaceTypes(join(made, 'dist', 'src'))
+  shortenCode(join(made, 'dist', 'src'))
+  return made
+}
+
 /** An empty project with the package in its node_modules. Its user removes the folder. */
 export class Project {
   readonly folder = mkdtempSync(join(tmpdir(), 'cuda-mempool-package-'))
   readonly installed = join(this.folder, 'node_modules', 'cuda-mempool')
 
   constructor() {
-    const pack = ['pack', '--ignore-scripts', '--offline', '--pack-destination', this.folder]
-    execFileSync('npm', pack, { cwd: ROOT, stdio: ['ignore', 'ignore', 'ignore'] })
-    const [tarball] = readdirSync(this.folder).filter(name => name.endsWith('.tgz'))
+    cpSync(unpacked(), this.installed, { recursive: true })
     writeFileSync(join(this.folder, 'package.json'), '{ "name": "project", "private": true }')
-    mkdirSync(this.installed, { recursive: true })
-    execFileSync('tar', ['-xzf', join(this.folder, tarball), '-C', this.installed, '--strip-components=1'])
-    replaceTypes(join(this.installed, 'dist', 'src'))
-    shortenCode(join(this.installed, 'dist', 'src'))
     for (const name of Object.keys(this.packageJson().dependencies)) this.link(name)
   }
 

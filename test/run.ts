@@ -5,7 +5,7 @@
 import { spawnSync } from 'node:child_process'
 import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { availableParallelism, tmpdir } from 'node:os'
-import { dirname, join, relative } from 'node:path'
+import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 
@@ -52,16 +52,43 @@ const files = readdirSync(dist, { recursive: true, encoding: 'utf8' })
   .sort()
 
 /** Counts the open files of its process. */
-const ALONE = 'src/libraries/descriptors.test.js'
+const COUNTS_FILES = 'src/libraries/descriptors.test.js'
+/** Tests of the packed package share a process, which packs it and loads the compiler once. */
+const PACKED = ['test/package.test.js', 'test/public-types.test.js', 'test/without-koffi.test.js']
 /**
- * Unit tests of a folder of src share a process. It loads the package once, which takes as long as most of these tests.
+ * The program that runs a file. Unit tests of a folder of src share one: it loads the package once, which takes as long
+ * as most of these tests.
  */
-const isAlone = (path: string) => tagOf(path) !== 'unit' || !path.startsWith('src/') || path === ALONE
-const folders = new Set(files.filter(path => !isAlone(path)).map(path => dirname(path)))
+function programOf(path: string): string {
+  if (PACKED.includes(path)) return 'packed'
+  return tagOf(path) === 'unit' && path.startsWith('src/') && path !== COUNTS_FILES ? dirname(path) : path
+}
+/** The programs that take longest start first, so that none of them runs on alone at the end. */
+const LONGEST = [
+  'packed',
+  'src/pool/wrappers',
+  'src/pool/caching',
+  'test/browser/page.browser.test.js',
+  'proof/proof.fuzz.test.js',
+  'src/cli',
+  'test/browser/drop.browser.test.js',
+  'test/documents.test.js',
+  'test/shared-pool-threads.test.js',
+  'test/beside-a-capture.test.js',
+  'src/trace/pytorch',
+  'src/pool/caching/sleep',
+  'src/pool',
+  'src/pool/debug',
+  'bench/rivals/rivals.test.js',
+]
+const found = [...new Set(files.map(programOf))]
+const names = [...LONGEST.filter(name => found.includes(name)), ...found.filter(name => !LONGEST.includes(name))]
+
 const made = mkdtempSync(join(tmpdir(), 'cuda-mempool-tests-'))
-const programs = [...folders].map(folder => {
-  const tests = files.filter(path => dirname(path) === folder && !isAlone(path))
-  const program = join(made, `${folder.replaceAll('/', '-')}.test.mjs`)
+// Node runs its files in the order of their paths.
+const programs = names.map((name, index) => {
+  const program = join(made, `${String(index).padStart(3, '0')}-${name.replaceAll('/', '-')}.test.mjs`)
+  const tests = files.filter(path => programOf(path) === name)
   writeFileSync(program, tests.map(path => `import ${JSON.stringify(join(dist, path))}\n`).join(''))
   return program
 })
@@ -74,9 +101,8 @@ const flags = tags.includes('gpu')
       '--no-concurrent-recompilation',
     ]
 const length = values.long ? LENGTHS['long'] : values.smoke ? LENGTHS['smoke'] : {}
-const alone = files.filter(isAlone).map(path => relative('.', join(dist, path)))
 try {
-  const { status } = spawnSync(process.execPath, ['--test', ...flags, ...programs, ...alone], {
+  const { status } = spawnSync(process.execPath, ['--test', ...flags, ...programs], {
     stdio: 'inherit',
     env: { ...length, ...process.env },
   })
