@@ -7,6 +7,9 @@ import type { Device } from '../src/device/device.js'
 import { openDevice } from '../src/device/open.js'
 import { SimulatedDriver } from '../src/driver/simulated/simulated-driver.js'
 import type { tasks } from './device.worker.js'
+import { threadProgram } from './thread-program.fixture.js'
+
+const PROGRAM = threadProgram(new URL('./device.worker.js', import.meta.url))
 
 const threads: Worker[] = []
 after(() => Promise.all(threads.map(thread => thread.terminate())))
@@ -15,8 +18,7 @@ export const open = () => openDevice(new SimulatedDriver({ progress: 'eager', de
 
 /** A thread that has the device attached and does a task; then it waits, and terminates when told. */
 export function start<T extends keyof typeof tasks>(device: Device, task: T, ...args: unknown[]) {
-  const url = new URL('./device.worker.js', import.meta.url)
-  const thread = new Worker(url, { workerData: { attaches: true, device: device.share(), task, args } })
+  const thread = new Worker(PROGRAM, { workerData: { attaches: true, device: device.share(), task, args } })
   threads.push(thread)
   const done = once(thread, 'message').then(([result]) => result as ReturnType<(typeof tasks)[T]>)
   done.catch(() => {})

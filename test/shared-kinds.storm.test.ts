@@ -13,10 +13,12 @@ import { openDevice } from '../src/device/open.js'
 import { SimulatedDriver } from '../src/driver/simulated/simulated-driver.js'
 import type { PoolStats } from '../src/pool/pool.js'
 import type { KindStorm } from './shared-kinds.worker.js'
+import { threadProgram } from './thread-program.fixture.js'
 
 const SEED = Number(process.env['STORM_SEED'] ?? 1)
 const TERMINATIONS = Number(process.env['STORM_TERMINATIONS'] ?? 4)
 const THREADS = 3
+const PROGRAM = threadProgram(new URL('./shared-kinds.worker.js', import.meta.url))
 const REPLAY = `(STORM_SEED=${SEED} STORM_TERMINATIONS=${TERMINATIONS})`
 
 const running = new Set<Worker>()
@@ -33,9 +35,7 @@ async function rage(kindStorm: KindStorm, pool: { stats(): PoolStats }, bury: (t
   const { progress } = kindStorm
   const random = new Random(SEED)
   const start = () => {
-    const thread = new Worker(new URL('./shared-kinds.worker.js', import.meta.url), {
-      workerData: { kindStorm, seed: random.next() },
-    })
+    const thread = new Worker(PROGRAM, { workerData: { kindStorm, seed: random.next() } })
     running.add(thread)
     let failure: Error | null = null
     thread.on('error', error => {

@@ -10,13 +10,15 @@ import { openDevice } from '../src/device/open.js'
 import { SimulatedDriver } from '../src/driver/simulated/simulated-driver.js'
 import type { TransferredBuffer } from '../src/pool/transferred-buffer.js'
 import type { tasks } from './shared-kinds.worker.js'
+import { threadProgram } from './thread-program.fixture.js'
+
+const PROGRAM = threadProgram(new URL('./shared-kinds.worker.js', import.meta.url))
 
 const threads: Worker[] = []
 after(() => Promise.all(threads.map(thread => thread.terminate())))
 
 function start<T extends keyof typeof tasks>(kindTask: T, ...args: Parameters<(typeof tasks)[T]>) {
-  const url = new URL('./shared-kinds.worker.js', import.meta.url)
-  const thread = new Worker(url, { workerData: { kindTask, args } })
+  const thread = new Worker(PROGRAM, { workerData: { kindTask, args } })
   threads.push(thread)
   const done = once(thread, 'message').then(([result]) => result as ReturnType<(typeof tasks)[T]>)
   done.catch(() => {})

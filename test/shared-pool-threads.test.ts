@@ -16,16 +16,19 @@ import type { ReservedChange } from '../src/pool/reserved-watch.js'
 import { SharedState } from '../src/pool/shared/shared-state.js'
 import { MOST_WORKERS, ThreadRegistry } from '../src/threads/thread-registry.js'
 import type { Outcome, tasks } from './shared-pool.worker.js'
+import { threadProgram } from './thread-program.fixture.js'
 
 type Tasks = typeof tasks
 
+const MODULE = new URL('./shared-pool.worker.js', import.meta.url)
+const PROGRAM = threadProgram(MODULE)
+
 class PoolThread {
   private static readonly all: PoolThread[] = []
-  readonly worker = new Worker(new URL('./shared-pool.worker.js', import.meta.url), {
-    workerData: { does: 'tasks' },
-  })
+  readonly worker: Worker
 
-  constructor() {
+  constructor(program = PROGRAM) {
+    this.worker = new Worker(program, { workerData: { does: 'tasks' } })
     PoolThread.all.push(this)
   }
 
@@ -392,7 +395,7 @@ describe('a pool in several threads', () => {
 
   it('is lost with the thread that made it, for a clear error', async () => {
     const { device, pool } = open()
-    const thread = new PoolThread()
+    const thread = new PoolThread(MODULE) // a bundle has no file of a pool server beside it
     const lost = attachPool(await thread.do('create', pool.share()))
     lost.allocate(1 * KiB)
     await thread.worker.terminate()

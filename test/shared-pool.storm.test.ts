@@ -14,10 +14,12 @@ import { openDevice } from '../src/device/open.js'
 import { SimulatedDriver } from '../src/driver/simulated/simulated-driver.js'
 import type { SharedPool } from '../src/pool/shared/shared-pool.js'
 import { newStorm, POOL_BYTES, Progress, type Storm } from './storm.worker.js'
+import { threadProgram } from './thread-program.fixture.js'
 
 const SEED = Number(process.env['STORM_SEED'] ?? 1)
 const TERMINATIONS = Number(process.env['STORM_TERMINATIONS'] ?? 12)
 const THREADS = 4
+const PROGRAM = threadProgram(new URL('./storm.worker.js', import.meta.url))
 
 interface Ended {
   /** the pool's number of the thread */
@@ -34,8 +36,7 @@ class StormThread {
   private readonly threadId: number
 
   constructor(storm: Storm, seed: number) {
-    const url = new URL('./storm.worker.js', import.meta.url)
-    this.thread = new Worker(url, { workerData: { storm, seed } })
+    this.thread = new Worker(PROGRAM, { workerData: { storm, seed } })
     this.threadId = this.thread.threadId
     StormThread.all.add(this.thread)
     this.thread.on('error', error => StormThread.errors.push(error))
