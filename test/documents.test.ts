@@ -331,15 +331,14 @@ describe('the walkthrough', () => {
     )
 
     const calls = callsOf(() => pool.allocate(3 * MiB, stream).free())
-    const told = { cuMemCreate: 'is called twice', cuMemMap: 'is called twice', cuMemSetAccess: 'once' }
     assert.deepEqual(Object.fromEntries(calls), {
-      cuMemCreate: 2,
-      cuMemMap: 2,
+      cuMemCreate: 1,
+      cuMemMap: 1,
       cuMemSetAccess: 1,
       cuStreamIsCapturing: 1,
       cuThreadExchangeStreamCaptureMode: 2,
     })
-    for (const [call, often] of Object.entries(told)) assert.ok(text.includes(`\`${call}\` ${often}`), call)
+    assert.match(text, /`cuMemCreate`, `cuMemMap` and `cuMemSetAccess` are called once each/)
     assert.deepEqual(
       callsOf(() => pool.allocate(3 * MiB, stream).free()),
       [],
