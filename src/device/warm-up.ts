@@ -26,8 +26,9 @@ const SIZES = 32
  * what it has met once for a constant, and discards what it compiled around that when it meets another.
  */
 const STEPS = 2_500
-/** So many steps before its end it frees all that it holds, as a program does between two of its tasks. */
+/** So many steps before its end it frees all that it holds, and trims its pool, as a program does between two tasks. */
 const STEPS_AFTER_FREE = 500
+const KEPT_SHARE = 0.9
 const ROUNDS = 40
 /** After so many steps a request exceeds `FLOAT64_BYTES`. */
 const STEPS_OF_LARGE = 500
@@ -60,7 +61,10 @@ function runPool(round: number, goesOn: () => boolean): void {
     const isSecond = step % STEPS_OF_SECOND === 0
     if (isSecond && !goesOn()) break
     if (step % STEPS_OF_LARGE === 0) large.allocate(FLOAT64_BYTES).free()
-    if (step === STEPS - STEPS_AFTER_FREE) freeAll(buffers)
+    if (step === STEPS - STEPS_AFTER_FREE) {
+      freeAll(buffers)
+      pool.trimTo(Math.floor(pool.stats().reservedBytes * KEPT_SHARE))
+    }
     const index = random.below(BUFFERS)
     buffers[index]?.free()
     const size = random.below(SIZES)
