@@ -234,7 +234,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       const neighbours = [pool.allocate(granule, a)]
       const before = home.calls('cuMemCreate')
       const buffer = pool.allocate(5 * granule, a)
-      if (backing === 'virtual') assert.equal(home.calls('cuMemCreate') - before, 2)
+      if (backing === 'virtual') assert.equal(home.calls('cuMemCreate') - before, 5)
       neighbours.push(pool.allocate(granule, a))
       const numbers = Uint32Array.from({ length: buffer.byteLength / 4 }, (_, index) => index)
       buffer.writeSync(numbers)
@@ -267,7 +267,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       const calls =
         backing === 'virtual' ? (['cuMemCreate', 'cuMemMap', 'cuMemSetAccess'] as const) : (['cuMemAlloc'] as const)
       for (const call of calls) {
-        for (const nth of call === 'cuMemAlloc' || call === 'cuMemSetAccess' ? [1] : [1, 2, 4]) {
+        for (const nth of call === 'cuMemAlloc' || call === 'cuMemSetAccess' ? [1] : [1, 4, 8]) {
           for (const code of [2, 999]) {
             const { device, pool, a } = setUp()
             const kept = pool.allocate(2 * MiB, a)

@@ -211,10 +211,7 @@ describe('replay', () => {
     const options = ['--json', '--lag', 'never', '--policy', 'cuda-mempool,waiting']
     const { runs } = JSON.parse(printed(['replay', 'traces/multistream-random.pickle.gz', ...options]))
     const [byDefault, waiting] = runs
-    assert.ok(
-      byDefault.overhead <= 1.25 && waiting.overhead <= 1.2 && waiting.overhead < byDefault.overhead,
-      `${byDefault.overhead}, ${waiting.overhead}`,
-    )
+    assert.ok(byDefault.overhead <= 1.25 && waiting.overhead <= 1.15, `${byDefault.overhead}, ${waiting.overhead}`)
     assert.ok(byDefault.insertedWaits > 0 && waiting.insertedWaits > 0)
   })
 

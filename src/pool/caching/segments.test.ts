@@ -134,7 +134,7 @@ for (const backing of ['virtual', 'segments', 'managed'] as const) {
       refusing = true
       assert.throws(() => pool.trimTo(0), { name: 'RangeError', message: 'it is in use' })
       // Mapped memory is out of the heap then, and a later call gives it back.
-      assertConsistent(pool, backing === 'virtual' ? 4 * MiB : 0)
+      assertConsistent(pool, backing === 'virtual' ? 2 * MiB : 0)
       refusing = false
       pool.trimTo(0)
       shadow.check(pool, [held])

@@ -19,11 +19,11 @@ test('new memory comes first up to 1.02 times the most that was in use', () => {
   assert.equal(bound.mostBytes(0), 2040)
 })
 
-test('each stitched block raises the bound by half a per cent, up to 1.1', () => {
+test('each stitched block raises the bound by a quarter of a per cent, up to 1.1', () => {
   const { bound } = boundAt()
   bound.noteUse(1000)
-  assert.equal(bound.mostBytes(2), 1030)
-  assert.equal(bound.mostBytes(16), 1100)
+  assert.equal(bound.mostBytes(4), 1030)
+  assert.equal(bound.mostBytes(32), 1100)
   assert.equal(bound.mostBytes(1000), 1100)
 })
 
@@ -31,9 +31,9 @@ test('80 large frees and 22 ms earn a stitched block each', () => {
   const { bound, heaps, time } = boundAt()
   bound.noteUse(1000)
   heaps.largeFrees = 160
-  assert.equal(bound.mostBytes(4), 1030)
+  assert.equal(bound.mostBytes(6), 1030)
   time.seconds += 0.022
-  assert.equal(Math.round(bound.mostBytes(5)), 1030)
+  assert.equal(Math.round(bound.mostBytes(7)), 1030)
   heaps.largeFrees = 80_000
   assert.equal(bound.mostBytes(7), 1020, 'what was earned and not spent does not lower the bound')
 })

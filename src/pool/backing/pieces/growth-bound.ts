@@ -10,7 +10,7 @@ const BOUND = 1.02
 /** The bound while a pool stitches much. */
 const MOST_BOUND = 1.1
 /** A stitched block raises the bound by this, until it is earned. */
-const BOUND_OF_STITCH = 0.005
+const BOUND_OF_STITCH = 0.0025
 /** A stitched block is earned by so many large blocks given back to the heap, and by this time. */
 const FREES_OF_STITCH = 80
 const SECONDS_OF_STITCH = 0.022

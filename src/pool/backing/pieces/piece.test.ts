@@ -7,14 +7,14 @@ import { cut, leastPieceBytes, Piece } from './piece.js'
 const STEP = 2 * MiB
 
 test('a piece is at least the fewest granules that are enough for its pool and its request', () => {
-  for (const reserved of [0, 1, 383, 384, 385, 1000, 4096, 70_000, 90_000].map(size => size * MiB)) {
+  for (const reserved of [0, 1, 191, 192, 193, 1000, 4096, 70_000, 90_000].map(size => size * MiB)) {
     for (const request of [1, 64, 65, 300, 4096, 20_000].map(size => size * MiB)) {
       const bytes = leastPieceBytes(request, reserved, Infinity, STEP)
       const isEnough = (size: number) => size * 96 >= reserved && size * 32 >= request
       const at = `${reserved / MiB} MiB reserved, ${request / MiB} MiB asked`
       assert.equal(bytes % STEP, 0, at)
       assert.ok(isEnough(bytes), at)
-      assert.ok(bytes === 4 * MiB || (bytes > 4 * MiB && !isEnough(bytes - STEP)), at)
+      assert.ok(bytes === STEP || !isEnough(bytes - STEP), at)
     }
   }
 })
@@ -24,10 +24,10 @@ test('a piece need not have more than 1 GiB', () => {
   assert.equal(leastPieceBytes(1, 300 * GiB, Infinity, STEP), GiB)
 })
 
-test('a piece has at least one granule, and 4 MiB, or 2 MiB if memory is scarce', () => {
+test('a piece has at least one granule', () => {
   for (const granule of [64 * 1024, 2 * MiB, 8 * MiB, 2 * GiB]) {
-    assert.equal(leastPieceBytes(1, 1, Infinity, granule), Math.max(4 * MiB, granule))
-    assert.equal(leastPieceBytes(1, 1, 1, granule), Math.max(2 * MiB, granule))
+    const bytes = leastPieceBytes(1, 1, Infinity, granule)
+    assert.equal(bytes, Math.max(2 * MiB, granule))
   }
 })
 

@@ -5,7 +5,7 @@
 import { GiB, MiB } from '../../../base/bytes.js'
 import { UNIT_BYTES } from '../../../heap/size-classes.js'
 
-const LEAST_BYTES = 4 * MiB
+const LEAST_BYTES = 2 * MiB
 /** A piece need not be longer; see `cut`. */
 const MOST_BYTES = GiB
 /** A piece is at least one of so many equal parts of its pool's memory, and of the request that it is created for. */
@@ -14,7 +14,6 @@ const PARTS_OF_REQUEST = 32
 /** Beyond this share of the limit memory is scarce: pieces are smaller, since more of a small one can be used. */
 export const SCARCE_SHARE = 0.8
 const SCARCE_PARTS_OF_POOL = 1024
-const SCARCE_LEAST_BYTES = 2 * MiB
 
 /** One driver handle, mapped at its home. Offsets and sizes are in units. */
 export class Piece {
@@ -57,10 +56,8 @@ export function leastPieceBytes(
   limitBytes: number,
   stepBytes: number,
 ): number {
-  const isScarce = reservedBytes > SCARCE_SHARE * limitBytes
-  const leastBytes = isScarce ? SCARCE_LEAST_BYTES : LEAST_BYTES
-  const parts = isScarce ? SCARCE_PARTS_OF_POOL : PARTS_OF_POOL
-  const bytes = Math.max(leastBytes, reservedBytes / parts, requestBytes / PARTS_OF_REQUEST)
+  const parts = reservedBytes > SCARCE_SHARE * limitBytes ? SCARCE_PARTS_OF_POOL : PARTS_OF_POOL
+  const bytes = Math.max(LEAST_BYTES, reservedBytes / parts, requestBytes / PARTS_OF_REQUEST)
   return Math.ceil(Math.min(MOST_BYTES, bytes) / stepBytes) * stepBytes
 }
 
