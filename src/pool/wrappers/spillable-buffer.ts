@@ -42,7 +42,7 @@ export interface SpillingPlace {
 
 /** A buffer that may be on the device or on the host. Made by `allocate` of a `SpillableSet`. */
 export class SpillableBuffer implements RecordPool, Disposable {
-  /** the context of its device */
+  /** the context of the pool's device, also for memory that lies on another one */
   readonly context: Context
   /** true after `free` */
   freed = false
@@ -69,7 +69,7 @@ export class SpillableBuffer implements RecordPool, Disposable {
     readonly byteLength: number,
     memory: DeviceBuffer,
   ) {
-    this.context = memory.context
+    this.context = set.pool.context
     this.memory = memory
     this.ready = workOf(memory.stream)
   }
@@ -91,14 +91,10 @@ export class SpillableBuffer implements RecordPool, Disposable {
    */
   use(stream: Stream = this.set.pool.defaultStream, options: UseOptions = {}): DeviceBuffer {
     this.checkLive('use')
-    checkIsStream('use', stream)
+    checkSpillStream('use', stream, this.set.pool)
     checkOptionNames('use', options, ['writes'])
     const { writes = true } = options
     if (typeof writes !== 'boolean') throw new TypeError(`use: writes must be true or false, not ${describe(writes)}`)
-    if (stream.context !== this.context) {
-      throw new PoolError('use: the stream belongs to another device; use one of the pool’s device')
-    }
-    stream.checkOpen('use')
     if (this.memory === null) this.bringBack(stream)
     else {
       orderAfter(stream, this.ready)
@@ -116,8 +112,7 @@ export class SpillableBuffer implements RecordPool, Disposable {
    */
   spill(stream: Stream = this.set.pool.defaultStream): boolean {
     this.checkLive('spill')
-    checkIsStream('spill', stream)
-    stream.checkOpen('spill')
+    checkSpillStream('spill', stream, this.set.pool)
     if (this.inUse) throw new PoolError('spill: the buffer is in use; dispose what use() returned first')
     return this.memory !== null && this.trySpill(stream)
   }
@@ -162,6 +157,7 @@ export class SpillableBuffer implements RecordPool, Disposable {
    */
   trySpill(stream: Stream): boolean {
     const memory = this.memory!
+    const ptr = memory.addressFor('spill')
     const isKnown = this.copy !== null
     if (this.copy?.freed === true) this.copy = null // its pool was closed
     const copy = this.copy ?? this.set.takeHost(this.byteLength)
@@ -173,7 +169,6 @@ export class SpillableBuffer implements RecordPool, Disposable {
       if (!this.isClean) {
         copy.recordUse(stream)
         const driver = this.context.activate()
-        const { ptr } = memory
         stream.submit('spill', handle => driver.cuMemcpyDtoHAsync(copy.bytes, ptr, handle))
         this.spilled = workOf(stream)
       }
@@ -293,6 +288,18 @@ export class SpillableBuffer implements RecordPool, Disposable {
 }
 
 showAsText(SpillableBuffer)
+
+/**
+ * Throws, in the name of `call`, for a stream that cannot move buffers of `pool`: TypeError for anything else than a
+ * stream, PoolError for a stream that is closed, captured, or of another device.
+ */
+export function checkSpillStream(call: string, stream: Stream, pool: Pool): void {
+  checkIsStream(call, stream)
+  if (stream.context !== pool.context) {
+    throw new PoolError(`${call}: the stream belongs to another device; use one of the pool’s device`)
+  }
+  stream.checkOpen(call)
+}
 
 function workOf(stream: Stream): Work {
   const [slot, stamp] = stream.covering

@@ -6,7 +6,8 @@ import { Random } from '../../base/random.js'
 import { Event } from '../../order/event.js'
 import type { Stream } from '../../order/stream.js'
 import type { HostPool } from '../host/host-pool.js'
-import { TestDevice } from '../pool.fixture.js'
+import { TestDevice, twoDevices } from '../pool.fixture.js'
+import { withFallback } from './fallback.js'
 import { type SpillableOptions, spillable } from './spillable.js'
 import type { SpillableBuffer } from './spillable-buffer.js'
 
@@ -197,7 +198,8 @@ describe('spillable buffers', () => {
       [() => spillable(pool, { host, limitBytes: 0 }), /limitBytes/],
       [() => spillable(pool, { host: other.createHostPool() }), /belongs to another device/],
       [() => set.allocate(0), /allocate: bytes/],
-      [() => set.allocate(1, other.createStream()), /another device|another/],
+      [() => set.allocate(1, other.createStream()), /allocate: the stream belongs to another device/],
+      [() => set.spill(1, other.createStream()), /spill: the stream belongs to another device/],
       [() => set.spill(-1), /spill: bytes/],
       [() => set.allocate(1).use(undefined, { writes: 1 } as never), /use: writes must be true or false/],
       [() => set.allocate(1).use(other.createStream()), /use: the stream belongs to another device/],
@@ -207,10 +209,56 @@ describe('spillable buffers', () => {
     const buffer = set.allocate(100, stream)
     stream.beginCapture()
     assert.throws(() => buffer.use(stream), /PoolError: use: /)
+    assert.throws(() => set.allocate(8 * MiB, stream), /PoolError: allocate: the stream is being captured/)
+    assert.ok(buffer.onDevice, 'the copy would have been captured')
     stream.abortCapture()
+    const closed = device.createStream()
+    closed.close()
+    assert.throws(() => set.allocate(1, closed), /PoolError: allocate: the stream is closed/)
     buffer.spill()
     host.close()
     assert.throws(() => buffer.use(stream), /the host pool that has the contents was closed; close it last/)
+  })
+
+  it('stay on the device for a request that nothing makes room for', () => {
+    const { set, pool } = open()
+    const [idle, used] = [set.allocate(3 * MiB), set.allocate(3 * MiB)]
+    using _use = used.use()
+    for (const bytes of [6 * MiB, 9 * MiB]) {
+      assert.throws(() => set.allocate(bytes), { name: 'OutOfMemoryError', message: /within limitBytes, 8 MiB/ })
+    }
+    const { set: unlimited } = open({ limitBytes: 64 * MiB })
+    const buffer = unlimited.allocate(1 * MiB)
+    assert.throws(() => unlimited.allocate(33 * MiB), { name: 'OutOfMemoryError', message: /are on the device/ })
+    assert.deepEqual([idle.onDevice, buffer.onDevice, pool.stats().liveBytes], [true, true, 6 * MiB])
+  })
+
+  it('stay where they are while the pool sleeps', async () => {
+    const { set, pool } = open()
+    const away = set.allocate(8 * MiB)
+    fill(away, 1)
+    const buffer = set.allocate(8 * MiB)
+    fill(buffer, 2)
+    await pool.sleep()
+    for (const call of [() => buffer.spill(), () => set.spill(1), () => away.use(), () => set.allocate(1)]) {
+      assert.throws(call, /PoolError: .*the pool is asleep; await its wake\(\)/)
+    }
+    assert.deepEqual([buffer.onDevice, away.onDevice], [true, false])
+    await pool.wake()
+    pool.defaultStream.synchronize()
+    assertFilled(buffer, 2)
+    assertFilled(away, 1)
+  })
+
+  it('may lie on another device that lends memory', () => {
+    const [device, peer] = twoDevices()
+    const pool = withFallback(device.createPool({ maxPoolBytes: 4 * MiB }), peer.createPool())
+    const set = spillable(pool, { host: device.createHostPool() })
+    const buffers = [set.allocate(4 * MiB), set.allocate(4 * MiB)]
+    for (const [index, buffer] of buffers.entries()) fill(buffer, index + 1)
+    for (const buffer of buffers) assert.equal(buffer.spill(), true)
+    for (const [index, buffer] of buffers.entries()) assertFilled(buffer, index + 1)
+    set.close()
   })
 
   it('keep their contents if any driver call fails', () => {

@@ -6,12 +6,12 @@ import { checkByteCount, describe, formatBytes } from '../../base/bytes.js'
 import { OutOfMemoryError, PoolError } from '../../base/errors.js'
 import { checkOptionNames } from '../../base/option-names.js'
 import { showAsText } from '../../base/readable.js'
-import { checkIsStream, type Stream } from '../../order/stream.js'
+import type { Stream } from '../../order/stream.js'
 import type { DeviceBuffer } from '../buffer.js'
 import type { HostBuffer } from '../host/host-buffer.js'
 import { HostPool } from '../host/host-pool.js'
 import { Pool } from '../pool.js'
-import { SpillableBuffer, type SpillingPlace } from './spillable-buffer.js'
+import { checkSpillStream, SpillableBuffer, type SpillingPlace } from './spillable-buffer.js'
 
 /** Options of `spillable`. */
 export interface SpillableOptions {
@@ -87,7 +87,7 @@ export class SpillableSet implements SpillingPlace, Disposable {
   allocate(bytes: number, stream: Stream = this.pool.defaultStream): SpillableBuffer {
     this.checkOpen('allocate')
     checkByteCount(bytes, 'allocate: bytes')
-    checkIsStream('allocate', stream)
+    checkSpillStream('allocate', stream, this.pool)
     const memory = this.take(bytes, stream)
     const buffer = new SpillableBuffer(this, bytes, memory)
     this.enter(buffer)
@@ -101,8 +101,7 @@ export class SpillableSet implements SpillingPlace, Disposable {
   spill(bytes: number, stream: Stream = this.pool.defaultStream): number {
     this.checkOpen('spill')
     checkByteCount(bytes, 'spill: bytes', 0)
-    checkIsStream('spill', stream)
-    stream.checkOpen('spill')
+    checkSpillStream('spill', stream, this.pool)
     const before = this.onDeviceBytes
     while (before - this.onDeviceBytes < bytes && this.spillOldest(stream)) {}
     return before - this.onDeviceBytes
@@ -142,9 +141,11 @@ export class SpillableSet implements SpillingPlace, Disposable {
 
   /** @internal */
   take(bytes: number, stream: Stream): DeviceBuffer {
+    if (this.usedBytes + bytes > this.limitBytes) throw this.overLimit(bytes) // before anything spills in vain
     while (this.onDeviceBytes + bytes > this.limitBytes) if (!this.spillOldest(stream)) throw this.overLimit(bytes)
     let memory = this.pool.tryAllocate(bytes, stream)
-    while (memory === null && this.spillOldest(stream)) memory = this.pool.tryAllocate(bytes, stream)
+    const isPossible = memory === null && bytes <= this.pool.stats().limitBytes
+    while (isPossible && memory === null && this.spillOldest(stream)) memory = this.pool.tryAllocate(bytes, stream)
     if (memory !== null) return memory
     try {
       return this.pool.allocate(bytes, stream)
@@ -204,12 +205,17 @@ export class SpillableSet implements SpillingPlace, Disposable {
     if (this.closed) throw new PoolError(`${call}: the spillable buffers are closed; call spillable again`)
   }
 
+  /** Bytes on the device that cannot spill now. */
+  private get usedBytes(): number {
+    let bytes = 0
+    for (const { inUse, byteLength } of this.resident) if (inUse) bytes += byteLength
+    return bytes
+  }
+
   private text(): string {
     const { liveBytes, limitBytes } = this.host.stats()
-    const used = [...this.resident].filter(({ inUse }) => inUse)
-    const usedBytes = used.reduce((sum, { byteLength }) => sum + byteLength, 0)
     return (
-      `of the spillable buffers ${formatBytes(this.onDeviceBytes)} are on the device, ${formatBytes(usedBytes)} of them ` +
+      `of the spillable buffers ${formatBytes(this.onDeviceBytes)} are on the device, ${formatBytes(this.usedBytes)} of them ` +
       `in use, and ${formatBytes(this.onHostBytes)} on the host, whose pool has ${formatBytes(liveBytes)} of ` +
       `${formatBytes(limitBytes)}`
     )
