@@ -5,7 +5,15 @@ import assert from 'node:assert/strict'
 import { afterEach, beforeEach, describe, it } from 'node:test'
 import { KiB, MiB } from '../src/base/bytes.js'
 import { SimulatedDriver } from '../src/driver/simulated/index.js'
-import { CudaError, type Device, DeviceLostError, type DeviceRegion, limited, openDevice } from '../src/index.js'
+import {
+  CudaError,
+  type Device,
+  DeviceLostError,
+  type DevicePointer,
+  type DeviceRegion,
+  limited,
+  openDevice,
+} from '../src/index.js'
 import { BITMAP_BYTES, bytesOfClass, CLASSES, DEVICE_HEAP, DEVICE_POOL } from '../src/kernel/device-layout.js'
 import { takeAndGiveBack } from './device-memory.fixture.js'
 
@@ -270,6 +278,45 @@ describe('memory for kernels', () => {
       assert.throws(() => again.statsSync(), { name: 'PoolError', message: /already freed/ })
     })
   }
+
+  it('is refused while its pool sleeps, and so is a launch with a buffer there', async () => {
+    const { take } = takeAndGiveBack(device)
+    const pool = device.createPool()
+    const [arena, heap] = [
+      device.createDeviceArena(pool.allocate(64 * KiB)),
+      device.createDeviceHeap(pool.allocate(64 * MiB)),
+    ]
+    const buffer = pool.allocate(64 * KiB)
+    const array = pool.allocateArray(Uint32Array, 10)
+    const growable = device.createGrowableBuffer({ bytes: 1 * MiB })
+    const kernel = device.compileKernels('extern "C" __global__ void use(float *x) {}', { simulated: { use() {} } })
+    const launch = (memory: DevicePointer) => kernel.kernel('use').launch({ grid: 1, block: 1 }, memory)
+    await pool.sleep()
+    await growable.sleep()
+    const calls: [name: string, call: () => unknown][] = [
+      ...[buffer, array, growable, arena, heap].map((memory): [string, () => unknown] => [
+        'launch',
+        () => launch(memory),
+      ]),
+      ['createDeviceArena', () => device.createDeviceArena(buffer)],
+      ['createDeviceHeap', () => device.createDeviceHeap(buffer)],
+      ['reset', () => arena.reset()],
+      ['reset', () => heap.reset()],
+      ['check', () => heap.check()],
+      ['statsSync', () => arena.statsSync()],
+    ]
+    for (const [name, call] of calls) {
+      const message = new RegExp(`^${name}: the (pool|buffer) is asleep; await its wake\\(\\) before it is used$`)
+      assert.throws(call, { name: 'PoolError', message })
+    }
+    await assert.rejects(heap.stats(), { name: 'PoolError', message: /^stats: the pool is asleep/ })
+    await pool.wake()
+    await growable.wake()
+    for (const memory of [buffer, array, growable]) launch(memory)
+    assert.equal(take(arena, 16, 2).length, 2)
+    heap.check()
+    device.synchronize()
+  })
 
   it('is made of a buffer of any pool', () => {
     const { allocate, take } = takeAndGiveBack(device)

@@ -11,6 +11,8 @@ import type { DevicePointer } from './kernel.js'
 export interface DeviceRegion extends DevicePointer {
   /** size of the memory in bytes */
   readonly byteLength: number
+  /** true once the memory was given back */
+  readonly freed?: boolean
   /** bytes that the region can grow to; its length if missing */
   readonly capacityBytes?: number
   /** Makes the region at least `bytes` long in all, at the same address. */
@@ -21,15 +23,18 @@ export interface DeviceRegion extends DevicePointer {
 
 /**
  * Throws TypeError, in the name of `call`, for anything else than memory, and PoolError for memory that `context`
- * cannot reach.
+ * cannot reach, or that cannot be used now.
  */
 export function checkRegion(call: string, region: unknown, context: Context): asserts region is DeviceRegion {
   const { ptr, byteLength, context: owner } = (region ?? {}) as Partial<DeviceRegion>
   if (typeof region !== 'object' || !Number.isSafeInteger(ptr) || !Number.isSafeInteger(byteLength)) {
     throw new TypeError(`${call}: region must be device memory, such as pool.allocate(bytes), not ${describe(region)}`)
   }
-  if (owner === undefined || owner === context || (region as DeviceRegion).reachableFrom?.(context)) return
-  throw unreachable(`${call}: the region`, context, owner)
+  const memory = region as DeviceRegion
+  if (owner !== undefined && owner !== context && !memory.reachableFrom?.(context)) {
+    throw unreachable(`${call}: the region`, context, owner)
+  }
+  memory.addressFor?.(call)
 }
 
 /**

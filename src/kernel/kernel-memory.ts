@@ -45,8 +45,18 @@ export abstract class KernelMemory<Stats> implements DevicePointer, Disposable {
    * PoolError once closed.
    */
   get ptr(): number {
-    this.checkOpen('ptr')
-    return Math.ceil(this.region.ptr / this.alignment) * this.alignment
+    return this.addressFor('ptr')
+  }
+
+  /**
+   * The same for work that `call` is about to submit. Throws PoolError, in the name of `call`, once closed or while the
+   * region cannot be used.
+   * @internal
+   */
+  addressFor(call: string): number {
+    if (this.isClosed) throw new PoolError(`${call}: the memory for kernels is closed; make it again`)
+    const start = this.region.addressFor?.(call) ?? this.region.ptr
+    return Math.ceil(start / this.alignment) * this.alignment
   }
 
   /** @internal */
@@ -74,7 +84,7 @@ export abstract class KernelMemory<Stats> implements DevicePointer, Disposable {
    * stream. Rejects with PoolError once closed.
    */
   async stats(): Promise<Stats> {
-    return this.read(await this.control.read(this.region, this.opened('stats'), this.structureBytes))
+    return this.read(await this.control.read(this.region, this.addressFor('stats'), this.structureBytes))
   }
 
   /**
@@ -82,7 +92,7 @@ export abstract class KernelMemory<Stats> implements DevicePointer, Disposable {
    * closed.
    */
   statsSync(): Stats {
-    return this.read(this.control.readSync(this.region, this.opened('statsSync'), this.structureBytes))
+    return this.read(this.control.readSync(this.region, this.addressFor('statsSync'), this.structureBytes))
   }
 
   /**
@@ -91,7 +101,7 @@ export abstract class KernelMemory<Stats> implements DevicePointer, Disposable {
    * another device.
    */
   reset(stream: Stream = this.stream): void {
-    this.submitReset(this.opened('reset'), this.usable('reset', stream))
+    this.submitReset(this.addressFor('reset'), this.usable('reset', stream))
   }
 
   /**
@@ -100,7 +110,7 @@ export abstract class KernelMemory<Stats> implements DevicePointer, Disposable {
    * and whatever the region's own `grow` throws.
    */
   grow(bytes: number, stream: Stream = this.stream): void {
-    const ptr = this.opened('grow')
+    const ptr = this.addressFor('grow')
     this.usable('grow', stream)
     growRegion('grow', this.region, bytes)
     this.submitGrow(ptr, stream)
@@ -111,7 +121,7 @@ export abstract class KernelMemory<Stats> implements DevicePointer, Disposable {
    * Throws PoolError once closed.
    */
   check(): void {
-    const ptr = this.opened('check')
+    const ptr = this.addressFor('check')
     this.control.clocks.synchronize()
     this.checkContents(ptr)
   }
@@ -136,11 +146,6 @@ export abstract class KernelMemory<Stats> implements DevicePointer, Disposable {
   protected abstract submitGrow(ptr: number, stream: Stream): void
   protected abstract checkContents(ptr: number): void
 
-  private opened(call: string): number {
-    this.checkOpen(call)
-    return this.ptr
-  }
-
   private usable(call: string, stream: Stream): Stream {
     checkStreamOf(call, stream, this.control.clocks)
     stream.checkUsable(call)
@@ -148,19 +153,18 @@ export abstract class KernelMemory<Stats> implements DevicePointer, Disposable {
     return stream
   }
 
-  private checkOpen(call: string): void {
-    if (this.isClosed) throw new PoolError(`${call}: the memory for kernels is closed; make it again`)
-  }
-
   /** One line for people, such as `DeviceHeap { in a region of 64 MiB, open }`; console.log shows it. */
   toString(): string {
-    return `${this.constructor.name} { in a region of ${formatBytes(this.region.byteLength)}, ${this.closed ? 'closed' : 'open'} }`
+    const { region, closed } = this
+    const place = region.freed === true ? 'a freed region' : `a region of ${formatBytes(region.byteLength)}`
+    return `${this.constructor.name} { in ${place}, ${closed ? 'closed' : 'open'} }`
   }
 
   /** The plain values that JSON.stringify writes. */
   toJSON(): object {
     const { context, region, closed } = this
-    return { memory: this.constructor.name, device: context.ordinal, regionBytes: region.byteLength, closed }
+    const regionBytes = region.freed === true ? 0 : region.byteLength
+    return { memory: this.constructor.name, device: context.ordinal, regionBytes, closed }
   }
 }
 

@@ -49,6 +49,11 @@ export interface KernelResources {
 export interface DevicePointer {
   /** the device address */
   readonly ptr: number
+  /**
+   * The device address, for work that `call` is about to submit; throws if the memory cannot be used now. `ptr`, if it
+   * is missing.
+   */
+  addressFor?(call: string): number
   /** @internal */
   readonly context?: Context
   /** whether kernels of another context can use the memory; without this method they cannot */
@@ -243,14 +248,15 @@ export class Kernel {
     } else if (typeof value === 'object' && value !== null && 'ptr' in value) {
       if (kind === 'bytes') throw this.mismatch(parameter, `needs a Uint8Array of ${byteLength} bytes, not a buffer`)
       if (byteLength !== 8 || kind === 'float') throw this.mismatch(parameter, 'is no pointer; pass a number')
-      if (!Number.isSafeInteger(value.ptr) || value.ptr < 0) {
-        throw this.mismatch(parameter, `cannot take a ptr of ${describe(value.ptr)}; pass a buffer or an address`)
+      const address = value.addressFor?.('launch') ?? value.ptr
+      if (!Number.isSafeInteger(address) || address < 0) {
+        throw this.mismatch(parameter, `cannot take a ptr of ${describe(address)}; pass a buffer or an address`)
       }
       const { context } = this.module
       if (value.context !== undefined && value.context !== context && value.reachableFrom?.(context) !== true) {
         throw unreachable(`launch: ${this.signature.name}: the buffer for '${parameter.name}'`, context, value.context)
       }
-      this.setWide(byteOffset, value.ptr)
+      this.setWide(byteOffset, address)
     } else throw this.mismatch(parameter, `cannot take ${describe(value)}; pass ${wantedFor(parameter)}`)
   }
 

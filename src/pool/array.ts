@@ -86,6 +86,14 @@ export class DeviceArray<T extends TypedArray = TypedArray> implements Disposabl
     return this.buffer.ptr + this.byteOffset
   }
 
+  /**
+   * As `DeviceBuffer.addressFor`.
+   * @internal
+   */
+  addressFor(call: string): number {
+    return this.buffer.addressFor(call) + this.byteOffset
+  }
+
   /** @internal */
   get context(): Context {
     return this.buffer.context

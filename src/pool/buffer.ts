@@ -61,7 +61,16 @@ export class DeviceBuffer implements Disposable {
 
   /** The device address, for kernels and any other library. */
   get ptr(): number {
-    return this.allocation.addressOf(this.record, this.tag, 'ptr')
+    return this.addressFor('ptr')
+  }
+
+  /**
+   * The device address, for work that `call` is about to submit. Throws PoolError, in the name of `call`, for a freed
+   * buffer, and while its pool sleeps.
+   * @internal
+   */
+  addressFor(call: string): number {
+    return this.allocation.addressOf(this.record, this.tag, call)
   }
 
   /** Bytes requested. */
