@@ -34,7 +34,9 @@ export class GraphMemory implements Disposable {
     if (!this.open) throw new PoolError(`${call}: the graph is closed; capture another`)
     for (const { lost, asleep } of this.holdings) {
       if (lost)
-        throw new PoolError(`${call}: a pool or buffer that the graph uses is closed or freed; capture it again`)
+        throw new PoolError(
+          `${call}: a pool or buffer that the graph uses is closed, freed or shorter; capture it again`,
+        )
       if (asleep) throw new PoolError(`${call}: a pool or buffer that the graph uses is asleep; await its wake() first`)
     }
     if (stream?.clocks !== this.clocks || !('slot' in stream)) {

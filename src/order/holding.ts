@@ -2,7 +2,7 @@ import type { OrderedStream } from './ordered-stream.js'
 
 /** The memory that a pool keeps for a capture, and then for its graph. */
 export interface Holding {
-  /** true once the pool was closed, or the buffer freed, and the memory is gone */
+  /** true once the pool was closed, or the buffer freed, and while it is shorter: the memory is gone */
   readonly lost: boolean
   /** true while the pool sleeps: the memory has addresses, and nothing behind them */
   readonly asleep: boolean

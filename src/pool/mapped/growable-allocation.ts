@@ -9,7 +9,7 @@ import { checkByteCount, formatBytes } from '../../base/bytes.js'
 import { CudaError, DeviceLostError, OutOfMemoryError, PoolError } from '../../base/errors.js'
 import { type Context, unreachable } from '../../driver/context.js'
 import type { Clocks } from '../../order/clocks.js'
-import { holdingWhile } from '../../order/holding.js'
+import { type Holding, holdingWhile } from '../../order/holding.js'
 import { untilDone } from '../../order/polling.js'
 import type { Stream } from '../../order/stream.js'
 import { type AccessLocation, checkUser, type PoolAccess, peerOf } from '../access.js'
@@ -48,11 +48,8 @@ export class GrowableAllocation implements Allocation, RecordPool {
   private leaving: { keepBytes: number; readonly uses: readonly Use[] } | null = null
   /** whether a poll of `leaving` runs in the background */
   private watched = false
-  /** stands for the buffer in the graphs whose work has its address */
-  private readonly inGraphs = holdingWhile(
-    () => this.asleep,
-    () => this.freed,
-  )
+  /** stand for the buffer in the graphs whose work has its address, by the bytes that this work may use */
+  private readonly inGraphs = new Map<number, Holding>()
 
   constructor(
     readonly clocks: Clocks,
@@ -69,7 +66,8 @@ export class GrowableAllocation implements Allocation, RecordPool {
 
   /** Whether work that is being captured has the address. */
   get isCaptured(): boolean {
-    return [...this.clocks.captures].some(({ holdings }) => holdings.has(this.inGraphs))
+    const ours = [...this.inGraphs.values()]
+    return [...this.clocks.captures].some(({ holdings }) => ours.some(holding => holdings.has(holding)))
   }
 
   grow(bytes: number): void {
@@ -192,12 +190,29 @@ export class GrowableAllocation implements Allocation, RecordPool {
     // An address alone uses no memory.
     if (call === 'ptr' || call === 'label') this.checkLive(record, call)
     else this.checkAwake(record, call)
-    for (const { holdings } of this.clocks.captures) holdings.add(this.inGraphs)
+    for (const { holdings } of this.clocks.captures) holdings.add(this.holdingOf(this.lengthOf(record)))
     return this.range.base
+  }
+
+  /** Stands in graphs for the first `bytes`: a graph that may use them is lost once the buffer is shorter. */
+  private holdingOf(bytes: number): Holding {
+    let holding = this.inGraphs.get(bytes)
+    if (holding === undefined) {
+      holding = holdingWhile(
+        () => this.asleep,
+        () => this.freed || this.byteLength < bytes,
+      )
+      this.inGraphs.set(bytes, holding)
+    }
+    return holding
   }
 
   requestedBytesOf(record: number, _tag: number, call: string): number {
     this.checkLive(record, call)
+    return this.lengthOf(record)
+  }
+
+  private lengthOf(record: number): number {
     return record === WHOLE ? this.byteLength : this.views.get(record)!
   }
 

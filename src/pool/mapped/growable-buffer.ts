@@ -79,8 +79,8 @@ export class GrowableBuffer extends MappedBuffer {
    * Makes it `bytes` long in all, in stream order: work submitted before this call may still use the part that is cut
    * off. The memory goes back to the device when that work has completed. Node need not wait for it; `settled` and
    * `settleSync` wait. Memory is mapped in pieces of up to a quarter of the length, at most 64 MiB; the piece at the
-   * new end stays. Throws RangeError above the present length, and PoolError if a typed view covers more than
-   * `bytes`.
+   * new end stays. A graph that may use more than `bytes` cannot be launched until the buffer is as long again. Throws
+   * RangeError above the present length, and PoolError if a typed view covers more than `bytes`.
    */
   shrink(bytes: number): void {
     this.allocation.shrink(bytes)

@@ -65,8 +65,30 @@ describe('a growable buffer that sleeps', () => {
     buffer.free()
     assert.throws(
       () => graph.launch(stream),
-      /launch: a pool or buffer that the graph uses is closed or freed; capture it/,
+      /launch: a pool or buffer that the graph uses is closed, freed or shorter; capture it/,
     )
+  })
+
+  it('cannot be used by a graph while it is shorter than in the capture', () => {
+    const { stream, buffer } = setUp()
+    buffer.grow(8 * MiB)
+    const view = buffer.array(Uint8Array, 1 * MiB)
+    const graphs = [buffer, view.buffer].map(used => {
+      stream.beginCapture()
+      used.fill(6)
+      return stream.endCapture()
+    })
+    buffer.shrink(4 * MiB)
+    assert.throws(
+      () => graphs[0].launch(stream),
+      /launch: a pool or buffer that the graph uses is closed, freed or short/,
+    )
+    graphs[1].launch(stream)
+    assertFilled(buffer, 6, 1 * MiB)
+    buffer.grow(8 * MiB)
+    graphs[0].launch(stream)
+    assertFilled(buffer, 6)
+    for (const graph of graphs) graph.close()
   })
 
   it('cannot be used by a graph through a typed view while it sleeps', async () => {
