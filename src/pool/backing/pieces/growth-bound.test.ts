@@ -19,12 +19,12 @@ test('new memory comes first up to 1.02 times the most that was in use', () => {
   assert.equal(bound.mostBytes(0), 2040)
 })
 
-test('each stitched block raises the bound by a quarter of a per cent, up to 1.1', () => {
+test('each stitched block raises the bound by a quarter of a per cent, up to 1.2', () => {
   const { bound } = boundAt()
   bound.noteUse(1000)
   assert.equal(bound.mostBytes(4), 1030)
-  assert.equal(bound.mostBytes(32), 1100)
-  assert.equal(bound.mostBytes(1000), 1100)
+  assert.equal(bound.mostBytes(72), 1200)
+  assert.equal(bound.mostBytes(1000), 1200)
 })
 
 test('80 large frees and 22 ms earn a stitched block each', () => {

@@ -8,7 +8,7 @@ import type { Heaps } from '../backing.js'
 /** New memory is taken up to this multiple of the most that was ever in use. */
 const BOUND = 1.02
 /** The bound while a pool stitches much. */
-const MOST_BOUND = 1.1
+const MOST_BOUND = 1.2
 /** A stitched block raises the bound by this, until it is earned. */
 const BOUND_OF_STITCH = 0.0025
 /** A stitched block is earned by so many large blocks given back to the heap, and by this time. */
