@@ -52,7 +52,7 @@ class NumberedCache {
   }
 
   entries(slot: number) {
-    return [...this.cache.entries(slot)].map(({ units, record }) => ({ units, record: this.numberOf(record) }))
+    return this.cache.entries(slot).map(({ units, record }) => ({ units, record: this.numberOf(record) }))
   }
 
   drain(slot: number, first?: number, end?: number): number[] {

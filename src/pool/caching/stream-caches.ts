@@ -359,7 +359,7 @@ export class StreamCaches implements BlockCache {
   /** Forgets the blocks that `isCached` refuses. */
   purge(isCached: (block: Block) => boolean): void {
     for (let slot = 0; slot < this.slotLimit; slot++) {
-      for (const block of [...this.entries(slot)]) {
+      for (const block of this.entries(slot)) {
         if (isCached(block)) continue
         this.remove(block.stack!, block)
         block.stack!.totals.cached -= block.units
@@ -549,10 +549,13 @@ export class StreamCaches implements BlockCache {
   }
 
   /** Every block cached for one stream. */
-  *entries(slot: number): Generator<Block> {
+  entries(slot: number): Block[] {
+    const blocks: Block[] = []
     for (const { stacks } of this.allTotalsOf(slot)) {
-      for (const { top } of stacks) for (let block = top; block !== this.bottom; block = block.below!) yield block
+      for (const { top } of stacks)
+        for (let block = top; block !== this.bottom; block = block.below!) blocks.push(block)
     }
+    return blocks
   }
 
   /**

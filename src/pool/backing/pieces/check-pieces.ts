@@ -35,7 +35,10 @@ export function checkPieces(home: HomeRange, views: Views, heap: SegregatedFit, 
     counts[view.number]++
     checkTiling(heap, block, view)
   }
-  for (const [view, count] of counts.entries()) assert(uses.blocks[view] === count, 'a view counts its blocks')
+  assert(
+    counts.every((count, view) => uses.blocks[view] === count),
+    'a view counts its blocks',
+  )
 }
 
 /** Each unit of the home range outside holes lies in exactly one piece. */
