@@ -7,6 +7,9 @@ import ts from 'typescript'
 import type { TypedArray } from './array.js'
 import { TestDevice } from './pool.fixture.js'
 
+/** Files that TypeScript has parsed, by name: the programs differ in one file. */
+const parsed = new Map<string, ts.SourceFile | undefined>()
+
 /** The messages of TypeScript for a program, compiled with a `lib` against the sources of this folder. */
 function errorsOf(program: string, lib: string[]): string[] {
   const path = fileURLToPath(new URL('../../../src/pool/float16.program.ts', import.meta.url))
@@ -22,8 +25,11 @@ function errorsOf(program: string, lib: string[]): string[] {
   const host = ts.createCompilerHost(options)
   const { getSourceFile, fileExists } = host
   host.fileExists = name => name === path || fileExists(name)
-  host.getSourceFile = (name, target, ...rest) =>
-    name === path ? ts.createSourceFile(name, program, target) : getSourceFile(name, target, ...rest)
+  host.getSourceFile = (name, target, ...rest) => {
+    if (name === path) return ts.createSourceFile(name, program, target)
+    if (!parsed.has(name)) parsed.set(name, getSourceFile(name, target, ...rest))
+    return parsed.get(name)
+  }
   const built = ts.createProgram([path], options, host)
   const source = built.getSourceFile(path)
   return built

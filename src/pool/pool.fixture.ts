@@ -279,6 +279,11 @@ export function assertConsistent(pool: CachingPool, spareBytes = 0): void {
   assert.equal(heldBytes, requested)
 }
 
+/** Whether all bytes are `value`: the first is, and each is as the next. Needs no second array of that size. */
+export function isFilled(bytes: Uint8Array, value: number): boolean {
+  return bytes[0] === value && Buffer.compare(bytes.subarray(1), bytes.subarray(0, -1)) === 0
+}
+
 /** Runs a step that may throw a CudaError; returns whether it did. Other errors are thrown on. */
 export function throwsCudaError(step: () => void): boolean {
   try {

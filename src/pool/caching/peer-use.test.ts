@@ -9,7 +9,7 @@ import { Event } from '../../order/event.js'
 import type { Stream } from '../../order/stream.js'
 import { ArenaPool } from '../arena/arena-pool.js'
 import type { DeviceBuffer } from '../buffer.js'
-import { assertConsistent, TestDevice, throwsCudaError, twoDevices } from '../pool.fixture.js'
+import { assertConsistent, isFilled, TestDevice, throwsCudaError, twoDevices } from '../pool.fixture.js'
 import type { Pool } from '../pool.js'
 
 const POOL_BYTES = 8 * MiB
@@ -33,7 +33,7 @@ function order(earlier: Stream, later: Stream): void {
 
 function assertHolds(buffer: DeviceBuffer, value: number): void {
   const bytes = buffer.readSync()
-  if (Buffer.alloc(bytes.length, value).equals(bytes)) return
+  if (isFilled(bytes, value)) return
   assert.fail(`byte ${bytes.findIndex(byte => byte !== value)} is not ${value}`)
 }
 

@@ -8,7 +8,7 @@ import { KiB, MiB } from '../../base/bytes.js'
 import { CudaError, OutOfMemoryError } from '../../base/errors.js'
 import type { Stream } from '../../order/stream.js'
 import type { DeviceBuffer } from '../buffer.js'
-import { TestDevice } from '../pool.fixture.js'
+import { isFilled, TestDevice } from '../pool.fixture.js'
 import type { HostBuffer } from './host-buffer.js'
 import type { HostPool } from './host-pool.js'
 
@@ -204,5 +204,3 @@ function assertRecovers(workload: Workload): void {
   pool.close()
   assert.equal(pinned.size, 0)
 }
-
-const isFilled = (bytes: Uint8Array, stamp: number) => Buffer.alloc(bytes.length, stamp).equals(bytes)

@@ -3,13 +3,14 @@ import { describe, it } from 'node:test'
 import { MiB } from '../../base/bytes.js'
 import { CudaError, OutOfMemoryError, PoolError } from '../../base/errors.js'
 import { setUp } from '../growable.fixture.js'
+import { isFilled } from '../pool.fixture.js'
 import type { GrowableBuffer } from './growable-buffer.js'
 
 const CAPACITY = 64 * MiB
 
 function assertFilled(buffer: GrowableBuffer, value: number, bytes = buffer.byteLength): void {
   const found = buffer.readSync(0, bytes)
-  assert.ok(Buffer.alloc(bytes, value).equals(found), `all bytes are ${value}`)
+  assert.ok(found.length === bytes && isFilled(found, value), `all bytes are ${value}`)
 }
 
 describe('a growable buffer that sleeps', () => {

@@ -6,7 +6,7 @@ import { Random } from '../../base/random.js'
 import { Event } from '../../order/event.js'
 import type { Stream } from '../../order/stream.js'
 import type { HostPool } from '../host/host-pool.js'
-import { TestDevice, twoDevices } from '../pool.fixture.js'
+import { isFilled, TestDevice, twoDevices } from '../pool.fixture.js'
 import { withFallback } from './fallback.js'
 import { type SpillableOptions, spillable } from './spillable.js'
 import type { SpillableBuffer } from './spillable-buffer.js'
@@ -35,7 +35,7 @@ function fill(buffer: SpillableBuffer, value: number, stream?: Stream): void {
 function assertFilled(buffer: SpillableBuffer, value: number, stream?: Stream): void {
   using here = buffer.use(stream, { writes: false })
   const bytes = here.readSync()
-  assert.ok(Buffer.alloc(bytes.length, value).equals(bytes), `${bytes[0]} instead of ${value}`)
+  assert.ok(isFilled(bytes, value), `${bytes[0]} instead of ${value}`)
 }
 
 describe('spillable buffers', () => {

@@ -3,7 +3,7 @@ import { describe, it } from 'node:test'
 import { KiB, MiB } from '../../../base/bytes.js'
 import { CudaError, OutOfMemoryError, PoolError } from '../../../base/errors.js'
 import type { DeviceBuffer } from '../../buffer.js'
-import { TestDevice, twoDevices } from '../../pool.fixture.js'
+import { isFilled, TestDevice, twoDevices } from '../../pool.fixture.js'
 import type { SleepOptions, SleepProgress } from '../../sleep/sleep-options.js'
 import type { CachingPool } from '../caching-pool.js'
 
@@ -21,7 +21,7 @@ function filled(pool: CachingPool, bytes: number, value: number): DeviceBuffer {
 
 function assertFilled(buffer: DeviceBuffer, value: number): void {
   const bytes = buffer.readSync()
-  assert.ok(Buffer.alloc(bytes.length, value).equals(bytes), `all bytes are ${value}, not ${bytes[0]}`)
+  assert.ok(isFilled(bytes, value), `all bytes are ${value}, not ${bytes[0]}`)
 }
 
 const sleepError = (call: string) => (error: unknown) =>
