@@ -55,14 +55,6 @@ const files = readdirSync(dist, { recursive: true, encoding: 'utf8' })
 const COUNTS_FILES = 'src/libraries/descriptors.test.js'
 /** Tests of the packed package share a process, which packs it and loads the compiler once. */
 const PACKED = ['test/package.test.js', 'test/public-types.test.js', 'test/without-koffi.test.js']
-/**
- * The program that runs a file. Unit tests of a folder of src share one: it loads the package once, which takes as long
- * as most of these tests.
- */
-function programOf(path: string): string {
-  if (PACKED.includes(path)) return 'packed'
-  return tagOf(path) === 'unit' && path.startsWith('src/') && path !== COUNTS_FILES ? dirname(path) : path
-}
 /** The programs that take longest start first, so that none of them runs on alone at the end. */
 const LONGEST = [
   'packed',
@@ -71,23 +63,43 @@ const LONGEST = [
   'test/browser/page.browser.test.js',
   'proof/proof.fuzz.test.js',
   'src/cli',
+  'src/pool',
   'test/browser/drop.browser.test.js',
   'test/documents.test.js',
-  'test/shared-pool-threads.test.js',
+  'src/trace',
+  'src fuzz',
+  'proof/pools fuzz',
   'test/beside-a-capture.test.js',
   'src/trace/pytorch',
+  'test',
+  'src/device',
+  'test/shared-pool-threads.test.js',
   'src/pool/caching/sleep',
-  'src/pool',
+  'src/pool/host',
+  'src/pool/mapped',
   'src/pool/debug',
+  'src/driver',
   'bench/rivals/rivals.test.js',
 ]
+/**
+ * The program that runs a file: it loads the package once, which takes as long as most tests. Unit tests share one by
+ * layer, and random programs by place, unless LONGEST has their file or folder.
+ */
+function programOf(path: string): string {
+  const folder = dirname(path)
+  if (LONGEST.includes(path) || path === COUNTS_FILES) return path
+  if (PACKED.includes(path)) return 'packed'
+  if (tagOf(path) === 'fuzz') return path.startsWith('src/') ? 'src fuzz' : `${folder} fuzz`
+  if (tagOf(path) !== 'unit') return path
+  return LONGEST.includes(folder) ? folder : folder.split('/').slice(0, 2).join('/')
+}
 const found = [...new Set(files.map(programOf))]
 const names = [...LONGEST.filter(name => found.includes(name)), ...found.filter(name => !LONGEST.includes(name))]
 
 const made = mkdtempSync(join(tmpdir(), 'cuda-mempool-tests-'))
 // Node runs its files in the order of their paths.
 const programs = names.map((name, index) => {
-  const program = join(made, `${String(index).padStart(3, '0')}-${name.replaceAll('/', '-')}.test.mjs`)
+  const program = join(made, `${String(index).padStart(3, '0')}-${name.replaceAll(/[ /]/g, '-')}.test.mjs`)
   const tests = files.filter(path => programOf(path) === name)
   writeFileSync(program, tests.map(path => `import ${JSON.stringify(join(dist, path))}\n`).join(''))
   return program
