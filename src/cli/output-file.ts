@@ -6,48 +6,95 @@ import {
   closeSync,
   constants,
   existsSync,
+  fchmodSync,
+  lstatSync,
   openSync,
+  readlinkSync,
+  realpathSync,
   renameSync,
   rmSync,
   statSync,
   writeSync,
 } from 'node:fs'
-import { dirname } from 'node:path'
+import { dirname, resolve } from 'node:path'
 import { UsageError } from './exit.js'
 
 /** Means standard output. */
 export const PIPED = '-'
+const PERMISSIONS = 0o777
+/** What a new file has, less the umask. */
+const USUAL_MODE = 0o666
+
+/** The place of an output. */
+interface Place {
+  /** behind symbolic links */
+  readonly path: string
+  /** the permissions of the file that is there, if any */
+  readonly mode: number | undefined
+}
 
 /** Throws UsageError for an output that must not be replaced or cannot be written, before any work is done for it. */
 export function checkOutput(path: string, force: boolean): void {
-  if (path === PIPED) return
-  const folder = dirname(path)
-  if (!existsSync(folder) || !statSync(folder).isDirectory()) throw new UsageError(`${folder}: there is no such folder`)
-  if (existsSync(path) && statSync(path).isDirectory()) throw new UsageError(`${path} is a folder; name a file with -o`)
-  if (existsSync(path) && !force) throw new UsageError(`${path} exists; --force replaces it, -o names another file`)
-  try {
-    accessSync(folder, constants.W_OK)
-  } catch {
-    throw new UsageError(`${folder}: no permission to write; name another file with -o`)
-  }
+  if (path !== PIPED) placeOf(path, force)
 }
 
 /** Writes all pieces. If it fails, it throws UsageError with one line, and leaves no file behind. */
 export async function writeOutput(path: string, pieces: Iterable<string | Uint8Array>, force: boolean): Promise<void> {
   if (path === PIPED) return writePiped(pieces)
-  const partial = `${path}.${process.pid}.partial`
+  const place = placeOf(path, force)
+  const partial = `${place.path}.${process.pid}.partial`
   let file: number | undefined
   try {
-    file = openSync(partial, 'wx')
+    file = openSync(partial, 'wx', place.mode ?? USUAL_MODE)
+    if (place.mode !== undefined) fchmodSync(file, place.mode)
     for (const piece of pieces) writeWhole(file, typeof piece === 'string' ? Buffer.from(piece) : piece)
     closeSync(file)
     file = undefined
-    checkOutput(path, force)
-    renameSync(partial, path)
+    placeOf(path, force)
+    renameSync(partial, place.path)
   } catch (error) {
     if (file !== undefined) closeSync(file)
     rmSync(partial, { force: true })
     throw readable(path, error)
+  }
+}
+
+/** Throws UsageError unless a file may be written there. */
+function placeOf(path: string, force: boolean): Place {
+  try {
+    checkFolder(dirname(path))
+    const there = statSync(path, { throwIfNoEntry: false })
+    if (there?.isDirectory()) throw new UsageError(`${path} is a folder; name a file with -o`)
+    if (there !== undefined && !there.isFile()) {
+      throw new UsageError(`${path} is a device, pipe or socket; name a file with -o, or write to -o - in convert`)
+    }
+    if (there !== undefined && !force) {
+      throw new UsageError(`${path} exists; --force replaces it, -o names another file`)
+    }
+    const target = behindLinks(path)
+    checkFolder(dirname(target))
+    checkWritable(dirname(target))
+    return { path: target, mode: there && there.mode & PERMISSIONS }
+  } catch (error) {
+    throw readable(path, error)
+  }
+}
+
+/** Where the last link points, whether or not a file is there. Links without an end must have been refused before. */
+function behindLinks(path: string): string {
+  const isLink = lstatSync(path, { throwIfNoEntry: false })?.isSymbolicLink() === true
+  return isLink ? behindLinks(resolve(realpathSync(dirname(path)), readlinkSync(path))) : path
+}
+
+function checkFolder(folder: string): void {
+  if (!existsSync(folder) || !statSync(folder).isDirectory()) throw new UsageError(`${folder}: there is no such folder`)
+}
+
+function checkWritable(folder: string): void {
+  try {
+    accessSync(folder, constants.W_OK)
+  } catch {
+    throw new UsageError(`${folder}: no permission to write; name another file with -o`)
   }
 }
 
