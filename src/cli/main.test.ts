@@ -90,6 +90,29 @@ describe('a wrong command line is refused in one line', () => {
   for (const [name, args, line, env] of wrong) test(name, () => assert.match(refused(args, env), line))
 })
 
+test('an empty file name is refused in one line that names the argument', () => {
+  const empty: [string[], RegExp][] = [
+    [['replay', ''], /'' is invalid for argument 'file'/],
+    [['report', ''], /'' is invalid for argument 'file'/],
+    [['why', ''], /'' is invalid for argument 'file'/],
+    [['tune', ''], /'' is invalid for argument 'file'/],
+    [['convert', '', '-o', '-'], /'' is invalid for argument 'file'/],
+    [['replay', RECORDING, ''], /'' is invalid for argument 'file'/],
+    [['diff', '', RECORDING], /'' is invalid for argument 'before'/],
+    [['diff', RECORDING, ''], /'' is invalid for argument 'after'/],
+    [['top', ''], /'' is invalid for argument 'process'/],
+    [['convert', RECORDING, '-o', ''], /option '-o, --output <file>' argument '' is invalid/],
+    [['report', RECORDING, '-o', ''], /option '-o, --output <page>' argument '' is invalid/],
+    [['viewer', '-o', ''], /option '-o, --output <page>' argument '' is invalid/],
+    [['diff', RECORDING, RECORDING, '-o', ''], /option '-o, --output <page>' argument '' is invalid/],
+  ]
+  for (const [args, line] of empty) {
+    const said = refused(args)
+    assert.match(said, line)
+    assert.match(said, /\. The file name is empty; see cuda-mempool \w+ --help$/m)
+  }
+})
+
 describe('a file that cannot be read is refused in one line that names it', () => {
   const packed = readFileSync(RECORDING)
   const system = Buffer.from('\x80\x02cposix\nsystem\nX\x02\x00\x00\x00idq\x00\x85R.', 'latin1')

@@ -2,7 +2,7 @@
 // The command line: commands and options. The module of a command is imported when it runs, so that help is fast.
 
 import { readFileSync } from 'node:fs'
-import { Command, Option } from 'commander'
+import { Command, InvalidArgumentError, Option } from 'commander'
 import { POLICIES } from '../trace/replay-result.js'
 import type { ConvertArguments } from './convert.js'
 import { explain, UsageError } from './exit.js'
@@ -80,7 +80,7 @@ program
 program
   .command('replay')
   .description('compare the memory that a recorded run would need under several allocators')
-  .argument('<file...>', FILE_HELP)
+  .argument('<file...>', FILE_HELP, fileNames)
   .option(DEVICE, DEVICE_HELP)
   .option('--gpu <number>', GPU_HELP)
   .option('--policy <names>', `some of ${POLICIES.join(', ')}, separated by commas; default all but waiting`)
@@ -100,10 +100,11 @@ program
 program
   .command('report')
   .description('write a page that shows where the memory of recorded runs went; it needs no network')
-  .argument('<file...>', 'recordings as for replay; several files, or GPUs of a file, are tabs of one page')
+  .argument('<file...>', 'recordings as for replay; several files, or GPUs of a file, are tabs of one page', fileNames)
   .option(
     '-o, --output <page>',
     'the page to write, or its pictures as .svg; default the name of the first file, with .html',
+    fileName,
   )
   .option('--force', 'replace an existing page')
   .option('--gpu <number>', 'the recorded GPU, if a file has several; default all')
@@ -117,14 +118,14 @@ program
 program
   .command('viewer')
   .description('write an empty page that makes the report of recordings dropped on it; it needs no Node, no network')
-  .option('-o, --output <page>', 'the page to write', 'viewer.html')
+  .option('-o, --output <page>', 'the page to write', fileName, 'viewer.html')
   .option('--force', 'replace an existing page')
   .action(async (options: ViewerArguments) => (await import('./pages/viewer.js')).writeViewer(options))
 
 program
   .command('why')
   .description('tell why a recorded run needed its memory, or ran out of it')
-  .argument('<file>', FILE_HELP)
+  .argument('<file>', FILE_HELP, fileName)
   .option('--gpu <number>', GPU_HELP)
   .option('--step <pattern>', 'steps end with the annotations of this regular expression; default the optimizer steps')
   .action(async (file: string, options: WhyArguments) => (await import('./why.js')).why(file, options))
@@ -132,10 +133,10 @@ program
 program
   .command('diff')
   .description('tell what grew and shrank between two recorded runs, by call stack')
-  .argument('<before>', FILE_HELP)
-  .argument('<after>', 'another')
+  .argument('<before>', FILE_HELP, fileName)
+  .argument('<after>', 'another', fileName)
   .option('--gpu <number>', GPU_HELP)
-  .option('-o, --output <page>', 'also write a page of both recordings and their difference, as .html')
+  .option('-o, --output <page>', 'also write a page of both recordings and their difference, as .html', fileName)
   .option('--force', 'replace an existing page')
   .action(async (before: string, after: string, options: DiffArguments) =>
     (await import('./pages/diff.js')).diff(before, after, options),
@@ -144,7 +145,7 @@ program
 program
   .command('tune')
   .description("try settings of PyTorch's allocator over recorded runs, and print which to set")
-  .argument('<file...>', 'PyTorch memory snapshots, as for replay; several are tuned together')
+  .argument('<file...>', 'PyTorch memory snapshots, as for replay; several are tuned together', fileNames)
   .option('--gpu <number>', GPU_HELP)
   .option('--capacity <size>', 'the memory that the program may reserve, like 24GiB: whether it fits, and what helps')
   .option(
@@ -162,11 +163,12 @@ program
 program
   .command('convert')
   .description('write a recording in the format of another program')
-  .argument('<file>', FILE_HELP)
+  .argument('<file>', FILE_HELP, fileName)
   .requiredOption(
     '-o, --output <file>',
     'the result: .pickle (PyTorch), .pftrace (Perfetto), .pb.gz (pprof), .collapsed or .folded (flame graphs), ' +
       '.svg (the pictures of the report), .csv (a row for each allocation), .json (the figures of a replay); - is standard output',
+    fileName,
   )
   .option('--to <format>', 'the format, whatever the ending: pickle, perfetto, pprof, collapsed, svg, csv, json')
   .option('--force', 'replace the result if it exists')
@@ -181,12 +183,23 @@ program
 program
   .command('top')
   .description('watch the pools of a running process, which serve(pool) or CUDA_MEMPOOL_SERVE=1 makes watchable')
-  .argument('[process]', 'process id, or path of its socket; default the only process that is served')
+  .argument('[process]', 'process id, or path of its socket; default the only process that is served', fileName)
   .option('--once', 'print the figures once and end; the same without a terminal')
   .option('--json', 'print the figures once as one JSON object')
   .action(async (target: string | undefined, options: TopOptions) =>
     (await import('./top/top.js')).top(target, options),
   )
+
+/** Parses an argument or option that names a file. */
+function fileName(value: string): string {
+  if (value === '') throw new InvalidArgumentError('The file name is empty.')
+  return value
+}
+
+/** Parses and collects an argument that names several files. */
+function fileNames(value: string, before: readonly string[] = []): string[] {
+  return [...before, fileName(value)]
+}
 
 /** Collects an option that may be given several times. */
 function collected(value: string, before: readonly string[] = []): string[] {
