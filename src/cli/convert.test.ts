@@ -123,6 +123,8 @@ describe('convert', () => {
       [/holds no events of device 4/, NSIGHT, '-o', inFolder('x.csv'), '--gpu', '4'],
       [/--gpu: 'one' is no whole number/, NSIGHT, '-o', inFolder('x.csv'), '--gpu', 'one'],
       [/--at: .* has events 0 to 793, not 794/, MLP, '-o', inFolder('x.folded'), '--at', '794'],
+      [/--at: .* has events 0 to 793, not 1260000$/m, MLP, '-o', inFolder('x.folded'), '--at', '1260000'],
+      [/--at: '-1' is no whole number from 0 on$/m, MLP, '-o', inFolder('x.folded'), '--at', '-1'],
       [/--at: a csv file has the whole recording/, MLP, '-o', inFolder('x.csv'), '--at', '1'],
       [/--fail-if: needs a \.json output/, MLP, '-o', inFolder('x.csv'), '--fail-if', 'overhead>1'],
       [/required option '-o, --output <file>' not specified/, MLP],

@@ -61,7 +61,7 @@ export async function convertFile(file: string, given: ConvertArguments): Promis
   const { output, force = false } = given
   const format = formatOf(given)
   const conditions = (given.failIf ?? []).map(parseCondition)
-  const at = given.at === undefined ? undefined : wholeNumber(given.at, '--at', 0, '')
+  const at = given.at === undefined ? undefined : wholeNumber(given.at, '--at', 0, '', Infinity)
   if (at !== undefined && !OF_A_MOMENT.includes(format)) {
     throw new UsageError(`--at: a ${format} file has the whole recording; leave it out`)
   }

@@ -68,7 +68,7 @@ export async function withBar<T>(work: (bar: ProgressBar) => T | Promise<T>): Pr
   }
 }
 
-/** The number in an option's text. Throws UsageError. */
+/** The number in an option's text; `most` may be Infinity. Throws UsageError. */
 export function wholeNumber(
   text: string,
   option: string,
@@ -78,7 +78,8 @@ export function wholeNumber(
 ): number {
   const value = /^\d+$/.test(text) ? Number(text) : NaN
   if (value >= least && value <= most) return value
-  throw new UsageError(`${option}: '${text}' is no whole number from ${least} to ${most}${alternative}`)
+  const range = most === Infinity ? `from ${least} on` : `from ${least} to ${most}`
+  throw new UsageError(`${option}: '${text}' is no whole number ${range}${alternative}`)
 }
 
 /** The memory that an option names, such as 24GiB, in bytes. Throws UsageError. */
