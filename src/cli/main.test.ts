@@ -158,8 +158,14 @@ describe('replay under settings of PyTorch', () => {
   })
 
   test('refuses settings that PyTorch refuses', () => {
-    assert.match(refused(['replay', RECORDING, '--policy', 'pytorch:max_split_size_mb:1']), /max_split_size_mb must be/)
-    assert.match(refused(['replay', RECORDING, '--policy', 'pytorch:nonsense:1']), /PyTorch has no setting 'nonsense'/)
+    assert.match(
+      refused(['replay', RECORDING, '--policy', 'pytorch:max_split_size_mb:1']),
+      /: --policy: max_split_size_mb must/,
+    )
+    assert.match(
+      refused(['replay', RECORDING, '--policy', 'pytorch:nonsense:1']),
+      /: --policy: PyTorch has no setting 'nonsense'/,
+    )
   })
 })
 

@@ -84,12 +84,16 @@ export function wholeNumber(
 
 /** The memory that an option names, such as 24GiB, in bytes. Throws UsageError. */
 export function capacityOf(text: string): number {
-  let bytes: number
-  try {
-    bytes = parseBytes(text)
-  } catch (error) {
-    throw new UsageError(`--capacity: ${(error as Error).message}`)
-  }
+  const bytes = readOption('--capacity', () => parseBytes(text))
   if (bytes >= LEAST_CAPACITY_BYTES) return bytes
   throw new UsageError(`--capacity: '${text}' is below 2MiB, the least that a device gives at once`)
+}
+
+/** The value of an option. Throws UsageError, which begins with the option, for each error of `read`. */
+export function readOption<Value>(option: string, read: () => Value): Value {
+  try {
+    return read()
+  } catch (error) {
+    throw new UsageError(`${option}: ${(error as Error).message}`)
+  }
 }

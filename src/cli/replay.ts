@@ -7,6 +7,7 @@ import { type DeviceChoice, openDevice } from '../device/open.js'
 import { replayDevices } from '../device/replay-devices.js'
 import { reportJson } from '../report/export/report-json.js'
 import { replayText } from '../report/replay-text.js'
+import { pytorchSettingsOf } from '../trace/pytorch/policy-name.js'
 import { replay } from '../trace/replay.js'
 import type { ReplayOptions } from '../trace/replay-options.js'
 import { DEFAULT_POLICIES, type NamedPolicy, POLICIES, type Policy, type ReplayReport } from '../trace/replay-result.js'
@@ -14,7 +15,7 @@ import type { Trace } from '../trace/trace.js'
 import { chosenDevice } from './device-option.js'
 import { STATUS, UsageError } from './exit.js'
 import { checkReplayed, heldConditions, parseCondition } from './fail-if.js'
-import { capacityOf, printNext, readFiles, wholeNumber, withBar } from './recording-input.js'
+import { capacityOf, printNext, readFiles, readOption, wholeNumber, withBar } from './recording-input.js'
 import { print } from './terminal.js'
 
 /** The options as text, from the command line. */
@@ -100,7 +101,8 @@ export function policiesOf(list: string): Policy[] {
     if (continues) names[names.length - 1] += `,${part}`
     else names.push(part)
   }
-  const unknown = names.find(name => !name.startsWith(SETTINGS) && !POLICIES.includes(name as NamedPolicy))
+  const isOfPytorch = (name: string) => readOption('--policy', () => pytorchSettingsOf(name)) !== null
+  const unknown = names.find(name => !isOfPytorch(name) && !POLICIES.includes(name as NamedPolicy))
   if (unknown !== undefined) {
     throw new UsageError(`--policy: there is no '${unknown}'; there are ${POLICIES.join(', ')}, and pytorch:SETTINGS`)
   }

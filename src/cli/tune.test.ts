@@ -38,7 +38,8 @@ test('a wrong command line is refused in one line, and nothing is printed', () =
     [[file, '--capacity', '1MiB'], /--capacity: '1MiB' is below 2MiB/],
     [[file, '--seconds', 'x'], /--seconds: 'x' is no number above 0/],
     [[file, '--gpu', '-1'], /--gpu: '-1' is no whole number/],
-    [[file, '--setting', 'max_split:1'], /PyTorch has no setting 'max_split'/],
+    [[file, '--setting', 'max_split:1'], /: --setting: PyTorch has no setting 'max_split'/],
+    [[file, '--setting', 'foo'], /: --setting: foo: expected ':', not the end/],
     [[file, '--setting', 'garbage_collection_threshold:0.5'], /has an effect only with a limit/],
     [['-', '-'], /standard input has one recording/],
   ]

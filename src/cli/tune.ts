@@ -1,9 +1,10 @@
 // `cuda-mempool tune`: tries PyTorch's settings over recordings, and prints which to set.
 
 import { tuneText } from '../report/tune-text.js'
+import { parsePytorchSettings } from '../trace/pytorch/model/pytorch-settings.js'
 import { type TuneOptions, tune } from '../trace/tune/tune.js'
 import { STATUS, UsageError } from './exit.js'
-import { capacityOf, readFiles, withBar } from './recording-input.js'
+import { capacityOf, readFiles, readOption, withBar } from './recording-input.js'
 import { print } from './terminal.js'
 
 /** The options as text, from the command line. */
@@ -25,6 +26,7 @@ export async function tuneFiles(files: readonly string[], given: TuneArguments):
 }
 
 function optionsOf({ capacity, setting = [], seconds }: TuneArguments): TuneOptions {
+  for (const text of setting) readOption('--setting', () => parsePytorchSettings(text))
   return {
     settings: setting,
     ...(capacity === undefined ? {} : { capacityBytes: capacityOf(capacity) }),
