@@ -8,6 +8,7 @@ import { join } from 'node:path'
 import { afterEach, beforeEach, describe, test } from 'node:test'
 import { MiB } from '../base/bytes.js'
 import { TestDevice } from '../pool/pool.fixture.js'
+import { spillable } from '../pool/wrappers/spillable.js'
 import { tagged } from '../pool/wrappers/tagged.js'
 import { parseSnapshot } from '../trace/pytorch/pytorch-snapshot.js'
 import { recorded } from '../trace/recording/recorder.js'
@@ -267,6 +268,14 @@ test('a reader that never reads takes little memory, and is dropped', async () =
 
 test('wrong arguments are refused by name', async () => {
   await assert.rejects(serve(5 as never), { name: 'TypeError', message: /^serve: pools must be a pool/ })
+  const set = spillable(device.createPool(), { host: device.createHostPool() })
+  for (const [pools, name] of [
+    [set, 'a SpillableSet'],
+    [new Map(), 'a Map'],
+  ] as const) {
+    const message = `serve: pools must be a pool that can be watched, a list, or pools by name, not ${name}`
+    await assert.rejects(serve(pools as never), { name: 'TypeError', message })
+  }
   await assert.rejects(serve([], { port: 70_000 }), { name: 'RangeError', message: /^serve: port must be/ })
   await assert.rejects(serve([], { token: 'short' }), { name: 'TypeError', message: /^serve: token must be/ })
   await assert.rejects(serve([], { host: '0.0.0.0' } as never), { message: /^serve: unknown option 'host'/ })

@@ -60,9 +60,12 @@ export class PoolList {
     countRefusals()
     if (isPool(pools)) this.add(pools)
     else if (Array.isArray(pools)) for (const pool of pools) this.add(pool)
-    else if (typeof pools === 'object' && pools !== null) {
+    else if (isPlain(pools)) {
       for (const [name, pool] of Object.entries(pools)) this.add(pool, name)
-    } else throw new TypeError(`${call}: pools must be a pool, a list, or pools by name, not ${describe(pools)}`)
+    } else
+      throw new TypeError(
+        `${call}: pools must be a pool that can be watched, a list, or pools by name, not ${describe(pools)}`,
+      )
   }
 
   /** Adds a pool under `name`, or under a name by its kind. Of a name that is taken it becomes `name-2`. */
@@ -113,6 +116,13 @@ function figuresOf({ name, pool, kind }: Entry): PoolFigures {
 
 function isPool(value: unknown): value is WatchedPool {
   return value instanceof Pool || value instanceof HostPool
+}
+
+/** Whether a value has the prototype of `{}`, of whichever realm, or none. */
+function isPlain(value: unknown): value is object {
+  if (typeof value !== 'object' || value === null) return false
+  const prototype = Object.getPrototypeOf(value)
+  return prototype === null || Object.getPrototypeOf(prototype) === null
 }
 
 function isClosed(pool: WatchedPool): boolean {
