@@ -46,6 +46,13 @@ describe('replayDevices', () => {
     }
     assert.throws(() => replayDevices(large, 'simulated', -1), { name: 'RangeError', message: /capacityBytes/ })
   })
+
+  it('refuses anything but a trace by name', () => {
+    const message = /^replayDevices: trace must be a Trace of readSnapshot or recorded, not /
+    for (const wrong of [undefined, null, {}, 'run.pickle']) {
+      assert.throws(() => replayDevices(wrong as never), { name: 'TypeError', message })
+    }
+  })
 })
 
 describe('the option pool of replay', () => {

@@ -2,6 +2,7 @@
 
 import { checkByteCount, GiB } from '../base/bytes.js'
 import { SimulatedDriver } from '../driver/simulated/simulated-driver.js'
+import { notTrace } from '../trace/replay-arguments.js'
 import type { Trace } from '../trace/trace.js'
 import type { Device } from './device.js'
 import { openDevice } from './open.js'
@@ -12,7 +13,7 @@ const SIMULATED_BYTES = 140 * GiB
 /**
  * The function `open` for `replay(trace, open)`: it opens the simulated device, or the GPU of that number. A simulated
  * device has `capacityBytes`, or by default room for the recording, whatever GPU it comes from; there only the
- * recording's own work is pending. Throws RangeError or TypeError for a bad capacity, and `open` throws like
+ * recording's own work is pending. Throws TypeError or RangeError for a bad trace or capacity, and `open` throws like
  * `openDevice`.
  */
 export function replayDevices(
@@ -20,6 +21,7 @@ export function replayDevices(
   choice: number | 'simulated' = 'simulated',
   capacityBytes?: number,
 ): (searchedBytes?: number) => Device {
+  if (typeof trace?.peakWithFailedBytes !== 'number') throw notTrace('replayDevices', trace)
   if (capacityBytes !== undefined) checkByteCount(capacityBytes, 'capacityBytes')
   if (choice !== 'simulated') return () => openDevice(choice)
   const recorded = Math.max(trace.recordedPeakReservedBytes ?? 0, trace.peakWithFailedBytes)

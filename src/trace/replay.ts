@@ -8,6 +8,7 @@ import { recordedPlacements } from './placements/recorded-placements.js'
 import { poolRun, poolServes } from './pool-run.js'
 import { isModelOfPytorch, poolPolicyOf } from './pytorch/policy-name.js'
 import { pytorchRun, pytorchServes } from './pytorch/pytorch-run.js'
+import { checkTrace } from './replay-arguments.js'
 import type { ReplayDevice } from './replay-device.js'
 import { type ReplayOptions, type Settings, settingsOf } from './replay-options.js'
 import type { Policy, ReplayReport, ReplayRun } from './replay-result.js'
@@ -29,7 +30,7 @@ export async function replay(
   open: (capacityBytes?: number) => ReplayDevice,
   options: ReplayOptions = {},
 ): Promise<ReplayReport> {
-  checkTrace(trace)
+  checkTrace('replay', trace)
   const settings = settingsOf(options)
   // One more stream stands for the streams that use blocks after their free.
   if (trace.streams.length >= MOST_REPLAYED_STREAMS) {
@@ -97,13 +98,6 @@ async function servesLast(
   if (capacityBytes >= neededBytes && (await serves(capacityBytes))) return true
   if (capacityBelowBytes === null) return null
   return capacityBelowBytes - 1 >= neededBytes && (await serves(capacityBelowBytes - 1)) ? null : false
-}
-
-function checkTrace(trace: unknown): asserts trace is Trace {
-  const isTrace = typeof trace === 'object' && trace !== null && 'blocks' in trace && 'action' in trace
-  if (isTrace) return
-  const hint = typeof trace === 'string' ? '; readSnapshot(path) reads a file' : ''
-  throw new TypeError(`replay: trace must be a Trace of readSnapshot or recorded, not ${describe(trace)}${hint}`)
 }
 
 function opened(open: unknown): ReplayDevice {

@@ -1,5 +1,6 @@
 // Collapsed stacks, the format of flame graphs: one line for each call stack, with its bytes.
 
+import { checkTrace } from '../../trace/replay-arguments.js'
 import { type Frame, frameText, type Trace } from '../../trace/trace.js'
 import { heldStacks, peakEvent } from './moment.js'
 
@@ -8,10 +9,13 @@ const NO_STACK = '(no call stack)'
 /**
  * What the program held after an event, by default at the peak: one line for each call stack, outermost frame first,
  * with semicolons between the frames, and its bytes. flamegraph.pl and speedscope read it. Throws RangeError for an
- * event that the trace does not have, and FormatError if no block has a call stack.
+ * event that the trace does not have, FormatError if no block has a call stack, and TypeError for
+ * anything but a trace.
  */
-export function collapsedStacks(trace: Trace, event: number = peakEvent(trace)): string {
-  const lines = heldStacks(trace, event).map(({ frames, bytes }) => `${pathOf(frames)} ${bytes}\n`)
+export function collapsedStacks(trace: Trace, event?: number): string {
+  checkTrace('collapsedStacks', trace)
+  const moment = event === undefined ? peakEvent(trace) : event
+  const lines = heldStacks(trace, moment).map(({ frames, bytes }) => `${pathOf(frames)} ${bytes}\n`)
   return lines.join('')
 }
 

@@ -1,8 +1,9 @@
 // The allocations of a trace as CSV.
 
 import { siteOf } from '../../trace/failures/holders.js'
+import { checkTrace } from '../../trace/replay-arguments.js'
 import { BEFORE, NEVER, stackFrames, type Trace } from '../../trace/trace.js'
-import { type PolicyMemory, recordedMemory } from './policy-memory.js'
+import { checkedPolicies, type PolicyMemory } from './policy-memory.js'
 
 const ROWS_A_PIECE = 4096
 const COLUMNS = [
@@ -22,11 +23,14 @@ const COLUMNS = [
  * One row for each allocation, in pieces of text: its sizes, its stream, the numbers and times of its events, the line
  * of the program that made it, and its address under each policy. A field is empty where the trace does not have it:
  * before the recording, not within it, or unknown. Times are microseconds since the first event, addresses hexadecimal.
+ * Without `policies` it has the recorded addresses. Throws TypeError for wrong arguments.
  */
-export function* allocationRows(
-  trace: Trace,
-  policies: readonly PolicyMemory[] = [recordedMemory(trace)],
-): Generator<string> {
+export function allocationRows(trace: Trace, policies?: readonly PolicyMemory[]): Generator<string> {
+  checkTrace('allocationRows', trace)
+  return rowsOf(trace, checkedPolicies('allocationRows', trace, policies))
+}
+
+function* rowsOf(trace: Trace, policies: readonly PolicyMemory[]): Generator<string> {
   const { blocks, streams, timeUs } = trace
   const placed = policies.filter(({ address }) => address !== null)
   const sites = Array.from<string | undefined>({ length: trace.stacks.count })

@@ -13,8 +13,10 @@ import { collapsedStacks } from './collapsed.js'
 import { allocationRows } from './csv.js'
 import { heldStacks, peakEvent } from './moment.js'
 import { perfettoTrace } from './perfetto.js'
-import { recordedMemory } from './policy-memory.js'
+import { recordedMemory, replayedMemory } from './policy-memory.js'
 import { pprofProfile } from './pprof.js'
+import { reportJson } from './report-json.js'
+import { pictureSvg } from './svg.js'
 
 const MLP = fileURLToPath(new URL('../../../../traces/mlp-train-stacks.pickle.gz', import.meta.url))
 const BASE = 0x7f0000000000
@@ -114,6 +116,35 @@ describe('the moment', () => {
     })
     assert.throws(() => heldStacks(bare('RMM'), 0), { name: 'FormatError', message: /since RMM logs none$/ })
     assert.throws(() => heldStacks(tiny(), 8), { name: 'RangeError', message: /from 0 to 7, not 8/ })
+  })
+})
+
+describe('a wrong argument', () => {
+  const wrong: readonly unknown[] = [undefined, null, {}, 5, 'run.pickle']
+  const name = 'TypeError'
+
+  test('is refused by name where a trace is wanted', () => {
+    const writers = { collapsedStacks, pprofProfile, allocationRows, perfettoTrace, pictureSvg }
+    for (const [call, of] of Object.entries({ ...writers, peakEvent, heldStacks, recordedMemory })) {
+      const message = new RegExp(`^${call}: trace must be a Trace of readSnapshot or recorded, not `)
+      for (const trace of wrong) assert.throws(() => (of as (trace: unknown) => unknown)(trace), { name, message })
+    }
+  })
+
+  test('is refused by name where the report of a replay is wanted', () => {
+    for (const [call, of] of Object.entries({ reportJson, replayedMemory })) {
+      const message = new RegExp(`^${call}: report must be what replay\\(trace, open\\) resolves to, not `)
+      for (const report of wrong) assert.throws(() => of(report as never), { name, message })
+    }
+    const message = 'pictureSvg: replay must be what replay(trace, open) resolves to, not a Promise'
+    assert.throws(() => pictureSvg(tiny(), Promise.resolve() as never), { name, message })
+  })
+
+  test('is refused by name where a list of policies is wanted', () => {
+    for (const [call, of] of Object.entries({ allocationRows, perfettoTrace })) {
+      const message = `${call}: policies must be a list, such as of replayedMemory(report), not an Object`
+      assert.throws(() => of(tiny(), {} as never), { name, message })
+    }
   })
 })
 

@@ -2,6 +2,7 @@
 
 import { describe } from '../../base/bytes.js'
 import { FormatError } from '../../base/errors.js'
+import { checkTrace } from '../../trace/replay-arguments.js'
 import { Action, BEFORE, type Frame, stackFrames, type Trace } from '../../trace/trace.js'
 
 /** What the blocks of one call stack are together. */
@@ -15,7 +16,9 @@ export interface HeldStack {
 }
 
 /** The event after which most requested bytes were in use, the first of several; -1 for before the first event. */
-export function peakEvent({ events, action, block, blocks }: Trace): number {
+export function peakEvent(trace: Trace): number {
+  checkTrace('peakEvent', trace)
+  const { events, action, block, blocks } = trace
   let live = 0
   for (let i = 0; i < blocks.initial; i++) if (blocks.freeRequestedAt[i] !== BEFORE) live += blocks.bytes[i]
   let [most, peak] = [live, BEFORE]
@@ -35,6 +38,7 @@ export function peakEvent({ events, action, block, blocks }: Trace): number {
  * and FormatError if no block has a call stack.
  */
 export function heldStacks(trace: Trace, event: number): HeldStack[] {
+  checkTrace('heldStacks', trace)
   if (!Number.isInteger(event) || event < BEFORE || event >= trace.events) {
     throw new RangeError(`event must be a whole number from 0 to ${trace.events - 1}, not ${describe(event)}`)
   }

@@ -4,10 +4,11 @@
 import { formatBytes, MiB } from '../../base/bytes.js'
 import { siteOf } from '../../trace/failures/holders.js'
 import { memoryAt } from '../../trace/failures/memory-at.js'
+import { checkTrace } from '../../trace/replay-arguments.js'
 import { ReservedSegments } from '../../trace/reserved-segments.js'
 import { Action, BEFORE, stackFrames, type Trace } from '../../trace/trace.js'
 import { peakEvent } from './moment.js'
-import { type PolicyMemory, recordedMemory } from './policy-memory.js'
+import { checkedPolicies, type PolicyMemory } from './policy-memory.js'
 import { ProtobufMessage } from './protobuf.js'
 
 /** Numbers of fields and of enumerations in Perfetto's messages. */
@@ -33,12 +34,15 @@ const NS_PER_US = 1000
  * A trace for Perfetto's viewer (ui.perfetto.dev, which works offline), in pieces of bytes: curves of the bytes in use,
  * of the reserved bytes of each policy, of the largest idle piece at some 400 events and of the eight places that held
  * most at the peak; annotations; failed requests; and allocations from 16 MiB on. In a recording without times an event
- * takes a microsecond.
+ * takes a microsecond. Without `policies` it has what was reserved in the recording. Throws TypeError for wrong
+ * arguments.
  */
-export function* perfettoTrace(
-  trace: Trace,
-  policies: readonly PolicyMemory[] = [recordedMemory(trace)],
-): Generator<Buffer> {
+export function perfettoTrace(trace: Trace, policies?: readonly PolicyMemory[]): Generator<Buffer> {
+  checkTrace('perfettoTrace', trace)
+  return piecesOf(trace, checkedPolicies('perfettoTrace', trace, policies))
+}
+
+function* piecesOf(trace: Trace, policies: readonly PolicyMemory[]): Generator<Buffer> {
   const writer = new PerfettoWriter()
   const timeOf = clockOf(trace)
   writer.track(ROOT, `${trace.file}: device ${trace.device}`)

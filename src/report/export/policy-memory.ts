@@ -1,7 +1,9 @@
 // Where an allocator put the blocks of a trace, and how much memory it had of the device.
 
+import { describe } from '../../base/bytes.js'
 import type { Placements } from '../../trace/placements/placements.js'
 import { recordedPlacements } from '../../trace/placements/recorded-placements.js'
+import { checkReport, checkTrace } from '../../trace/replay-arguments.js'
 import type { ReplayReport } from '../../trace/replay-result.js'
 import type { Trace } from '../../trace/trace.js'
 
@@ -11,15 +13,30 @@ export interface PolicyMemory extends Pick<Placements, 'address' | 'reservedByte
   readonly policy: string
 }
 
-/** The memory of the allocator that was recorded. */
+/** The memory of the allocator that was recorded. Throws TypeError for anything but a trace. */
 export function recordedMemory(trace: Trace): PolicyMemory {
+  checkTrace('recordedMemory', trace)
   const { address, reservedBytes } = recordedPlacements(trace)
   return { policy: 'recorded', address, reservedBytes }
 }
 
-/** The memory of each policy of a replay that was made with the option `placements`. */
-export function replayedMemory({ runs }: ReplayReport): PolicyMemory[] {
-  return runs.flatMap(({ policy, placements }) =>
+/**
+ * The memory of each policy of a replay that was made with the option `placements`. Throws TypeError for anything but
+ * the report of a replay.
+ */
+export function replayedMemory(report: ReplayReport): PolicyMemory[] {
+  checkReport('replayedMemory: report', report)
+  return report.runs.flatMap(({ policy, placements }) =>
     placements === null ? [] : [{ policy, address: placements.address, reservedBytes: placements.reservedBytes }],
   )
+}
+
+/** The argument `policies` of `call`; if it is left out, the allocator that was recorded. Throws TypeError. */
+export function checkedPolicies(
+  call: string,
+  trace: Trace,
+  policies: readonly PolicyMemory[] = [recordedMemory(trace)],
+): readonly PolicyMemory[] {
+  if (Array.isArray(policies)) return policies
+  throw new TypeError(`${call}: policies must be a list, such as of replayedMemory(report), not ${describe(policies)}`)
 }

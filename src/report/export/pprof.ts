@@ -1,6 +1,7 @@
 // Profiles for pprof: the message Profile of its profile.proto, packed by gzip.
 
 import { gzipSync } from 'node:zlib'
+import { checkTrace } from '../../trace/replay-arguments.js'
 import type { Frame, Trace } from '../../trace/trace.js'
 import { heldStacks, peakEvent } from './moment.js'
 import { ProtobufMessage } from './protobuf.js'
@@ -19,10 +20,13 @@ const NO_STACK: readonly Frame[] = [{ filename: '', line: 0, name: '(no call sta
 /**
  * What the program held after an event, by default at the peak, as a profile for pprof (protobuf, packed by gzip). Its
  * values are `inuse_objects` and `inuse_space`, as in heap profiles of Go. Throws RangeError for an event that the
- * trace does not have, and FormatError if no block has a call stack.
+ * trace does not have, FormatError if no block has a call stack, and TypeError for
+ * anything but a trace.
  */
-export function pprofProfile(trace: Trace, event: number = peakEvent(trace)): Buffer {
-  const held = heldStacks(trace, event)
+export function pprofProfile(trace: Trace, event?: number): Buffer {
+  checkTrace('pprofProfile', trace)
+  const moment = event === undefined ? peakEvent(trace) : event
+  const held = heldStacks(trace, moment)
   const profile = new ProtobufMessage()
   const texts = new Numbers<string>()
   const textOf = (text: string) => texts.of(text, text)
@@ -61,7 +65,7 @@ export function pprofProfile(trace: Trace, event: number = peakEvent(trace)): Bu
         .number(FUNCTION.filename, textOf(filename)),
     )
   })
-  profile.number(PROFILE.comment, textOf(`${trace.file}: device ${trace.device}, after event ${event}`))
+  profile.number(PROFILE.comment, textOf(`${trace.file}: device ${trace.device}, after event ${moment}`))
   profile.number(PROFILE.defaultType, textOf('inuse_space'))
   for (const text of texts.values) profile.text(PROFILE.stringTable, text)
   return gzipSync(profile.finish())

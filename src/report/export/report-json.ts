@@ -1,3 +1,4 @@
+import { checkReport } from '../../trace/replay-arguments.js'
 import type { ReplayReport } from '../../trace/replay-result.js'
 
 /**
@@ -6,8 +7,12 @@ import type { ReplayReport } from '../../trace/replay-result.js'
  */
 export const REPORT_SCHEMA_VERSION = 1
 
-/** The report of a replay, without placements, as JSON on one line. `docs/replay-report.schema.json` describes it. */
+/**
+ * The report of a replay, without placements, as JSON on one line. `docs/replay-report.schema.json` describes it.
+ * Throws TypeError for anything but the report of a replay.
+ */
 export function reportJson(report: ReplayReport): string {
+  checkReport('reportJson: report', report)
   const runs = report.runs.map(({ placements: _, ...figures }) => figures)
   return JSON.stringify({ schemaVersion: REPORT_SCHEMA_VERSION, ...report, runs })
 }

@@ -15,6 +15,7 @@ import { momentsOf } from '../../picture/moments.js'
 import { UNIT_BYTES, unitsOf } from '../../picture/picture.js'
 import { Pyramid } from '../../picture/pyramid.js'
 import { paintStacked } from '../../picture/stacked.js'
+import { checkReport, checkTrace } from '../../trace/replay-arguments.js'
 import type { ReplayReport } from '../../trace/replay-result.js'
 import type { Trace } from '../../trace/trace.js'
 import { reportedPicture, SHOWN_FIRST } from '../page/page-picture.js'
@@ -36,12 +37,15 @@ interface LegendItem {
 /**
  * A recording as SVG, light or dark. With a replay that has placements it shows the policies' curves, and the map of
  * cuda-mempool beside that of the recorded allocator. Names are escaped: no markup of a recording has an effect.
+ * Throws TypeError for wrong arguments.
  */
 export function pictureSvg(
   trace: Trace,
   replay: ReplayReport | null = null,
   { isDark = false }: { readonly isDark?: boolean } = {},
 ): string {
+  checkTrace('pictureSvg', trace)
+  if (replay !== null) checkReport('pictureSvg: replay', replay)
   const picture = reportedPicture({ trace, replay })
   const live = new LiveBlocks(picture)
   const pyramid = new Pyramid(live.inUse)

@@ -6,6 +6,7 @@ import { gzipSync } from 'node:zlib'
 import { describe } from '../../base/bytes.js'
 import { checkOptionNames } from '../../base/option-names.js'
 import { packageFile } from '../../base/package-files.js'
+import { checkReport, checkTrace } from '../../trace/replay-arguments.js'
 import type { ReplayReport } from '../../trace/replay-result.js'
 import type { Trace } from '../../trace/trace.js'
 import type { TuneReport } from '../../trace/tune/tune-report.js'
@@ -36,18 +37,13 @@ const GZIP_LEVEL = 6
  * of the viewer.
  */
 export function reportPage(trace: Trace, options: ReportOptions = {}): string {
-  const isTrace = typeof trace === 'object' && trace !== null && 'blocks' in trace && 'action' in trace
-  if (!isTrace) {
-    throw new TypeError(`reportPage: trace must be a Trace of readSnapshot or recorded, not ${describe(trace)}`)
-  }
+  checkTrace('reportPage', trace)
   checkOptionNames('reportPage', options, ['replay', 'tuned'])
   const { replay = null, tuned = null } = options
   if (tuned !== null && !Array.isArray(tuned.advice)) {
     throw new TypeError(`tuned must be what tune([trace]) resolves to, not ${describe(tuned)}`)
   }
-  if (replay !== null && !Array.isArray(replay.runs)) {
-    throw new TypeError(`replay must be what replay(trace, open) resolves to, not ${describe(replay)}`)
-  }
+  if (replay !== null) checkReport('replay', replay)
   if (replay !== null && replay.trace.events !== trace.events) {
     throw new RangeError(
       `replay is of ${replay.trace.events} events, and the trace has ${trace.events}; give the replay of this trace`,

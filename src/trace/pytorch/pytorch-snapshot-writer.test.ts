@@ -20,6 +20,13 @@ for (const name of ['mlp-train-stacks', 'multistream-random', 'oom-retry-2gib', 
   })
 }
 
+test('anything but a trace is refused by name', () => {
+  const message = /^pickleSnapshot: trace must be a Trace of readSnapshot or recorded, not /
+  for (const wrong of [undefined, null, {}, 5]) {
+    assert.throws(() => pickleSnapshot(wrong as never), { name: 'TypeError', message })
+  }
+})
+
 test('any trace that can be built stays the same when written and read again', () => {
   const frame = fc.record({ filename: fc.string(), line: fc.nat(), name: fc.string() })
   const step = fc.record({

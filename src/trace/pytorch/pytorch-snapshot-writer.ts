@@ -2,6 +2,7 @@
 // can show our pools.
 
 import { MiB } from '../../base/bytes.js'
+import { checkTrace } from '../replay-arguments.js'
 import { ReservedSegments } from '../reserved-segments.js'
 import { Action, type ActionCode, type Frame, NEVER, type Segment, stackFrames, type Trace } from '../trace.js'
 import { roundPytorchBytes } from './model/policy-blocks.js'
@@ -22,9 +23,11 @@ const MOST_SMALL_SEGMENT_BYTES = 2 * MiB
 
 /**
  * The bytes of a PyTorch memory snapshot of `trace`, a pickle of protocol 4. `parseSnapshot` makes the same trace
- * from them. Tags and granted sizes are keys of our own, which other readers leave alone.
+ * from them. Tags and granted sizes are keys of our own, which other readers leave alone. Throws TypeError
+ * for anything but a trace.
  */
 export function pickleSnapshot(trace: Trace): Buffer {
+  checkTrace('pickleSnapshot', trace)
   return writePickle(new SnapshotEntries(trace).snapshot())
 }
 
