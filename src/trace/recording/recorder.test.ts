@@ -1,4 +1,7 @@
 import assert from 'node:assert/strict'
+import { closeSync, mkdtempSync, openSync, readFileSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { test } from 'node:test'
 import { MiB } from '../../base/bytes.js'
 import { OutOfMemoryError } from '../../base/errors.js'
@@ -11,7 +14,7 @@ import { parsePoolOptions } from '../../pool/caching/options.js'
 import { TestDevice } from '../../pool/pool.fixture.js'
 import { tagged } from '../../pool/wrappers/tagged.js'
 import { WRAPPERS, type Wrap, wrapperSuite } from '../../pool/wrappers/wrapper.suite.js'
-import { parseSnapshot } from '../pytorch/pytorch-snapshot.js'
+import { parseSnapshot, readSnapshot } from '../pytorch/pytorch-snapshot.js'
 import { pickleSnapshot } from '../pytorch/pytorch-snapshot-writer.js'
 import { Action, framesOf, NEVER, type Trace } from '../trace.js'
 import { recorded } from './recorder.js'
@@ -49,6 +52,28 @@ test('allocations and frees of a pool become a trace', () => {
   assert.throws(() => second.free(), { name: 'PoolError', message: /^free: the buffer was already freed/ })
   assert.equal(upstream.stats().liveBuffers, 0)
   assert.equal(pool.events, 8)
+})
+
+test('a recording is saved in a file, and all other places are refused by name', t => {
+  const folder = mkdtempSync(join(tmpdir(), 'cuda-mempool-recorder-'))
+  t.after(() => rmSync(folder, { recursive: true }))
+  const pool = recorded(openPool())
+  pool.allocate(4096)
+  const path = join(folder, 'run.pickle')
+  const descriptor = openSync(join(folder, 'other'), 'w')
+  t.after(() => closeSync(descriptor))
+  for (const wrong of [undefined, null, '', descriptor, {}, 'a\0b']) {
+    const message = /^save: path must name a file, not /
+    assert.throws(() => pool.save(wrong as never), { name: 'TypeError', message })
+  }
+  assert.equal(readFileSync(join(folder, 'other'), 'utf8'), '')
+  assert.throws(() => pool.save(folder), {
+    name: 'PoolError',
+    message: `save: ${folder} cannot be written (EISDIR); name a file in a folder that you may write to`,
+  })
+  assert.throws(() => pool.save(join(folder, 'no', 'run.pickle')), { name: 'PoolError', message: /\(ENOENT\)/ })
+  pool.save(path)
+  assert.deepEqual(readSnapshot(path), pool.trace(path))
 })
 
 test('a recording stays the same as a PyTorch snapshot', () => {

@@ -3,7 +3,7 @@
 
 import { writeFileSync } from 'node:fs'
 import { checkByteCount, describe } from '../../base/bytes.js'
-import { OutOfMemoryError } from '../../base/errors.js'
+import { OutOfMemoryError, PoolError } from '../../base/errors.js'
 import { checkOptionNames } from '../../base/option-names.js'
 import { UNIT_BYTES } from '../../heap/size-classes.js'
 import type { Stream } from '../../order/stream.js'
@@ -125,9 +125,22 @@ export class RecordedPool extends Wrapper {
     return this.builder.build({ file: name, recorder: 'cuda-mempool', dropped: 0 })
   }
 
-  /** Writes all events so far to `path` as a PyTorch memory snapshot (pickle, protocol 4). */
+  /**
+   * Writes all events so far to `path` as a PyTorch memory snapshot (pickle, protocol 4). Throws TypeError unless
+   * `path` names a file, and PoolError if it cannot be written.
+   */
   save(path: string): void {
-    writeFileSync(path, pickleSnapshot(this.trace(path)))
+    if (typeof path !== 'string' || path === '' || path.includes('\0'))
+      throw new TypeError(`save: path must name a file, not ${describe(path)}`)
+    const bytes = pickleSnapshot(this.trace(path))
+    try {
+      writeFileSync(path, bytes)
+    } catch (error) {
+      const { code } = error as NodeJS.ErrnoException
+      throw new PoolError(`save: ${path} cannot be written (${code}); name a file in a folder that you may write to`, {
+        cause: error,
+      })
+    }
   }
 
   private record(buffer: DeviceBuffer, stack: number): DeviceBuffer {
