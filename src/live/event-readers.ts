@@ -3,8 +3,8 @@
 
 import type { ServerResponse } from 'node:http'
 
-const LEAST_PERIOD_MS = 100
-const MOST_PERIOD_MS = 60_000
+export const LEAST_PERIOD_MS = 100
+export const MOST_PERIOD_MS = 60_000
 const MOST_READERS = 16
 /** Events in a row that a reader may miss. */
 const MOST_MISSED = 100
@@ -28,11 +28,10 @@ export class EventReaders {
     return this.readers.size
   }
 
-  /** Begins to send events; false if there are too many readers. */
+  /** Begins to send events, not more often than every `LEAST_PERIOD_MS`; false if there are too many readers. */
   add(response: ServerResponse, periodMs: number): boolean {
     if (this.readers.size >= MOST_READERS) return false
-    const period = Math.min(MOST_PERIOD_MS, Math.max(LEAST_PERIOD_MS, periodMs || LEAST_PERIOD_MS))
-    const reader = { response, periodMs: period, lastMs: -Infinity, missed: 0 }
+    const reader = { response, periodMs: Math.max(LEAST_PERIOD_MS, periodMs), lastMs: -Infinity, missed: 0 }
     response.writeHead(200, { 'Content-Type': 'text/event-stream' })
     response.on('close', () => this.remove(reader))
     response.on('error', () => this.remove(reader))

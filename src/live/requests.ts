@@ -5,7 +5,7 @@ import { setTimeout as wait } from 'node:timers/promises'
 import { Pool } from '../pool/pool.js'
 import { pickleSnapshot } from '../trace/pytorch/pytorch-snapshot-writer.js'
 import { PoolRecording } from '../trace/recording/pool-recording.js'
-import { EventReaders } from './event-readers.js'
+import { EventReaders, LEAST_PERIOD_MS, MOST_PERIOD_MS } from './event-readers.js'
 import { livePage } from './page.js'
 import { statsOf } from './process-stats.js'
 import { metricsText, PROMETHEUS_TYPE } from './prometheus.js'
@@ -65,9 +65,7 @@ export class Requests {
       case '/stats':
         return send(response, 'application/json', this.stats())
       case '/events':
-        if (!this.readers.add(response, Number(url.searchParams.get('ms') ?? 0)))
-          throw new Refusal(503, 'too many readers of /events')
-        return
+        return this.sendEvents(response, url.searchParams)
       case '/snapshot':
         return send(response, 'application/json', this.snapshotText())
       case '/metrics':
@@ -82,6 +80,11 @@ export class Requests {
     if (page === null) throw new Refusal(404, 'the page is missing: this build of cuda-mempool was made without it')
     response.setHeader('Content-Security-Policy', page.policy)
     send(response, 'text/html; charset=utf-8', page.html)
+  }
+
+  private sendEvents(response: ServerResponse, parameters: URLSearchParams): void {
+    const periodMs = numberOf(parameters, 'ms', LEAST_PERIOD_MS, 0, MOST_PERIOD_MS)
+    if (!this.readers.add(response, periodMs)) throw new Refusal(503, 'too many readers of /events')
   }
 
   private stats(): string {

@@ -111,6 +111,22 @@ describe('the figures', () => {
     assert.match(data, /^data: \{"version":1,.*\}\n\n$/)
     asked.destroy()
   })
+
+  test('come as events with a period from 0 to 60,000 ms only', async () => {
+    const server = await served(device.createPool())
+    const answered = async (ms: string) => {
+      const asked = request({ socketPath: server.socketPath, path: `/events?ms=${ms}`, agent: false }).end()
+      const [response] = await once(asked, 'response')
+      const [data] = await once(response.setEncoding('utf8'), 'data')
+      asked.destroy()
+      return [response.statusCode, data]
+    }
+    for (const ms of ['x', '-5', '60001', '']) {
+      const error = `ms must be a number from 0 to 60000, not '${ms}'`
+      assert.deepEqual(await answered(ms), [400, JSON.stringify({ error })])
+    }
+    for (const ms of ['0', '60000']) assert.equal((await answered(ms))[0], 200, ms)
+  })
 })
 
 test('a snapshot has the blocks of each pool, and is made at most once a second', async () => {
