@@ -229,7 +229,16 @@ test('other paths and methods are refused', async () => {
   ] as const) {
     assert.equal((await ask(server, path, { method })).status, status, `${method} ${path}`)
   }
-  assert.equal((await ask(server, 'http://elsewhere/stats')).status, 200, 'as a proxy would ask')
+  assert.equal((await ask(server, '*')).status, 404)
+})
+
+test('a target that is a whole URL, as a proxy gets it, is answered by its path', async () => {
+  const server = await served(device.createPool())
+  const { status, headers, body } = await ask(server, 'http://elsewhere/stats')
+  assert.deepEqual([status, headers['content-type']], [200, 'application/json'])
+  assert.equal(JSON.parse(body.toString()).pools.length, 1)
+  assert.equal((await ask(server, 'http://elsewhere/no')).status, 404)
+  assert.equal((await ask(server, 'http://[/stats')).status, 404)
 })
 
 describe('a port', () => {
@@ -250,6 +259,10 @@ describe('a port', () => {
     for (const Host of ['evil.example', `evil.example:${port}`, '127.0.0.1', '127.0.0.1:1']) {
       assert.equal(await status(`/stats${search}`, { Host }), 403, Host)
     }
+    const Host = `127.0.0.1:${port}`
+    assert.equal(await status(`http://${Host}/stats${search}`, { Host }), 200)
+    assert.equal(await status(`http://${Host}/stats`, { Host }), 401)
+    assert.equal(await status(`http://evil.example:${port}/stats${search}`, { Host }), 403)
   })
 
   test('that is taken is named, and nothing stays open', async () => {

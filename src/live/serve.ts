@@ -157,11 +157,12 @@ export class LiveServer implements AsyncDisposable {
   private answerLocal(request: IncomingMessage, response: ServerResponse): void {
     const { host = '', authorization = '' } = request.headers
     const { port } = request.socket.address() as AddressInfo
-    if (host !== `${LOCAL}:${port}` && host !== `localhost:${port}`) {
-      refuse(response, 403, `the Host header must be ${LOCAL}:${port}`)
+    const url = urlOf(request)
+    const asked = isPath(request) ? [host] : [host, url.host]
+    if (!asked.every(each => each === `${LOCAL}:${port}` || each === `localhost:${port}`)) {
+      refuse(response, 403, `the Host header and the host of the target must be ${LOCAL}:${port}`)
       return
     }
-    const url = urlOf(request)
     const given = url.searchParams.get('token') ?? /^Bearer (.+)$/.exec(authorization)?.[1] ?? ''
     if (!isSame(given, this.token)) {
       refuse(response, 401, 'the token is missing or wrong: ?token=, or Authorization: Bearer')
@@ -171,9 +172,15 @@ export class LiveServer implements AsyncDisposable {
   }
 }
 
-/** The path and parameters of a request; of one for another host, which proxies get, those of `/`. */
-function urlOf({ url = '/' }: IncomingMessage): URL {
-  return new URL(`http://localhost${url.startsWith('/') ? url : '/'}`)
+/** The target of a request: a path, or a whole URL as proxies get it. All others become a path that there is not. */
+function urlOf(request: IncomingMessage): URL {
+  const { url = '' } = request
+  const whole = isPath(request) ? `http://localhost${url}` : url
+  return new URL(URL.canParse(whole) ? whole : 'http://localhost/*')
+}
+
+function isPath({ url = '' }: IncomingMessage): boolean {
+  return url.startsWith('/')
 }
 
 function isSame(given: string, token: string): boolean {
