@@ -2,6 +2,7 @@
 // came from, and texts enter the page as text.
 
 import uPlot from 'uplot'
+import { missShare } from '../../src/live/miss-share.js'
 import type { ProcessStats, ServedStats } from '../../src/live/process-stats.js'
 import type { PoolSnapshot } from '../../src/pool/caching/snapshot.js'
 import { formatBytes, mapCells, State } from './address-map.js'
@@ -78,7 +79,6 @@ class PoolCard {
     this.plot.setData(this.data)
     const seconds = (timeMs - this.lastMs) / 1000
     const rate = this.last === null ? 0 : (stats.allocations - this.last.stats.allocations) / seconds
-    const misses = stats.allocations === 0 ? 0 : (stats.cacheMisses / stats.allocations) * 100
     this.fill([
       ['in use', formatBytes(stats.liveBytes)],
       ['reserved', formatBytes(stats.reservedBytes)],
@@ -88,7 +88,7 @@ class PoolCard {
       ['largest free at least', formatBytes(stats.largestFreeBytes)],
       ['buffers', stats.liveBuffers.toLocaleString('en-US')],
       ['allocations a second', Math.round(rate).toLocaleString('en-US')],
-      ['misses', `${misses.toFixed(1)} %`],
+      ['misses', `${(missShare(stats) * 100).toFixed(1)} %`],
       ['growths', stats.growths.toLocaleString('en-US')],
       ['waits', stats.insertedWaits.toLocaleString('en-US')],
       ['out of memory', pool.outOfMemory.toLocaleString('en-US')],

@@ -1,6 +1,7 @@
 // The screen of `cuda-mempool top` as lines of text, from the figures of a process.
 
 import { formatBytes } from '../../base/bytes.js'
+import { missShare } from '../../live/miss-share.js'
 import type { ProcessStats, ServedStats } from '../../live/process-stats.js'
 import type { PoolSnapshot } from '../../pool/caching/snapshot.js'
 import { formatCount, formatShare } from '../../report/number-format.js'
@@ -96,7 +97,6 @@ function poolLines(pool: ServedStats, { history, shown, snapshots }: TopScreen, 
   const barWidth = Math.min(MOST_BAR, width - limit.length - 4)
   const bar = barWidth < 10 ? [limit] : [`${limit}  [${barOf(parts, whole, barWidth)}]`]
   const rate = history.rate(pool)
-  const misses = stats.allocations === 0 ? 0 : stats.cacheMisses / stats.allocations
   const lines = [
     ...wrapped([`pool ${name}`, kind, `device ${device}`], width),
     ...bar,
@@ -115,7 +115,7 @@ function poolLines(pool: ServedStats, { history, shown, snapshots }: TopScreen, 
       [
         `buffers ${formatCount(stats.liveBuffers)}`,
         ...(rate === null ? [] : [`${formatCount(Math.round(rate))} allocations/s`]),
-        `misses ${formatShare(misses)}`,
+        `misses ${formatShare(missShare(stats))}`,
         `growths ${formatCount(stats.growths)}`,
         `waits ${formatCount(stats.insertedWaits)}`,
         `pending ${formatBytes(stats.pendingBytes)}`,

@@ -209,6 +209,21 @@ describe('the picture', () => {
       assert.match(narrow, part)
   })
 
+  test('shows misses as a share of at most 100 %, also if requests were refused', async () => {
+    const stats = JSON.parse((await ask(server, '/stats')).body.toString()) as ProcessStats
+    for (const [allocations, cacheMisses, shown] of [
+      [1, 100, '100 %'],
+      [0, 5, '100 %'],
+      [200, 50, '25.0 %'],
+      [0, 0, '0.0 %'],
+    ] as const) {
+      const [pool] = stats.pools
+      const pools = [{ ...pool, stats: { ...pool.stats, allocations, cacheMisses } }]
+      const lines = view({ ...stats, pools }, 200, {}).join('\n')
+      assert.ok(lines.includes(` misses ${shown} `), `${cacheMisses} of ${allocations}:\n${lines}`)
+    }
+  })
+
   test('shows a rate from the second figures on', () => {
     const history = new History(3)
     const stats = (allocations: number, timeMs: number) =>
