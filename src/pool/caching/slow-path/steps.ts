@@ -22,6 +22,8 @@ import type { Waiting } from './waiting.js'
 const SLACK = { most: 1.2, leastBytes: 32 * MiB } as const
 /** The same for pinned memory: to pin some takes milliseconds, and a host has more of it than a device. */
 const PINNED_SLACK = { most: 2, leastBytes: 128 * MiB } as const
+/** With 'wait-before-grow' new memory comes before waits only up to this multiple, however much was stitched. */
+const WAITING_BOUND = 1.1
 
 /**
  * Until a pool reserves so much, or this share of its limit, it takes new memory rather than gather what it has. To
@@ -432,8 +434,10 @@ export class Steps {
   }
 
   private growthBound({ units }: Miss): number {
-    const { caches, backing } = this.parts
-    return backing.growthBound(caches.mostUsedUnits(units) * UNIT_BYTES)
+    const { caches, backing, config } = this.parts
+    const usedBytes = caches.mostUsedUnits(units) * UNIT_BYTES
+    const bound = backing.growthBound(usedBytes)
+    return config.crossStreamReuse === 'wait-before-grow' ? Math.min(bound, usedBytes * WAITING_BOUND) : bound
   }
 }
 
