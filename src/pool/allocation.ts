@@ -11,6 +11,12 @@ export interface BufferOwner {
    * @internal
    */
   release(buffer: DeviceBuffer, stream?: Stream): void
+  /**
+   * Gives up a live buffer for another thread, as `buffer.transfer()` does. Owners of buffers that are no pools lack
+   * it.
+   * @internal
+   */
+  handOver?(buffer: DeviceBuffer): TransferredBuffer
 }
 
 /** The pool that memory comes from, behind all wrappers. */
@@ -22,8 +28,6 @@ export interface BufferSource extends BufferOwner {
   reachableFrom(context: Context): boolean
   /** labels that several threads see; only pools that threads share have it */
   readonly labels?: LabelStore
-  /** gives up a live block for another thread; only pools that threads share have it */
-  transfer?(buffer: DeviceBuffer): TransferredBuffer
 }
 
 /**

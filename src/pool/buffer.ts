@@ -10,7 +10,7 @@ import { StagedCopy } from '../order/staged-copy.js'
 import { checkIsStream, type Stream } from '../order/stream.js'
 import type { Allocation, BufferOwner } from './allocation.js'
 import { labelOfBuffer, setLabel } from './labels.js'
-import type { TransferredBuffer } from './transferred-buffer.js'
+import { ofThisThread, type TransferredBuffer } from './transferred-buffer.js'
 
 /**
  * Device memory from a pool. Copies run in the stream that the buffer was allocated on. `free()` frees it, and so
@@ -130,11 +130,9 @@ export class DeviceBuffer implements Disposable {
    * throws PoolError. Throws PoolError if the pool is not shared.
    */
   transfer(): TransferredBuffer {
-    const { pool } = this.allocation
-    if (pool.transfer === undefined) {
-      throw new PoolError('transfer: the pool is one of this thread; make it with { shared: true }')
-    }
-    return pool.transfer(this)
+    const { owner } = this.allocation
+    if (owner.handOver === undefined) throw ofThisThread()
+    return owner.handOver(this)
   }
 
   /**
@@ -337,6 +335,17 @@ export class DeviceBuffer implements Disposable {
 }
 
 showAsText(DeviceBuffer)
+
+/** Refuses, for `pool.transfer`, a value that is no buffer, and one that another pool or a wrapper handed out. */
+export function checkLeaves(buffer: DeviceBuffer, pool: BufferOwner): void {
+  if (!(buffer instanceof DeviceBuffer)) {
+    throw new TypeError(
+      `transfer: buffer must be a DeviceBuffer, not ${describe(buffer)}; pass what allocate() returned`,
+    )
+  }
+  if (buffer.pool === pool) return
+  throw new PoolError('transfer: the buffer came from another pool or a wrapper; use buffer.transfer()')
+}
 
 function sourceFor(call: string, source: unknown): DeviceBuffer {
   if (source instanceof DeviceBuffer) return source

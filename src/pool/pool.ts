@@ -8,6 +8,7 @@ import type { Stream } from '../order/stream.js'
 import { type AccessChange, type AccessLocation, changeEach, type PoolAccess } from './access.js'
 import { DeviceArray, type TypedArray, type TypedArrayConstructor, type TypedArrayOf } from './array.js'
 import { DeviceBuffer } from './buffer.js'
+import { ofThisThread, type TransferredBuffer } from './transferred-buffer.js'
 
 /** Counters of a pool. Sizes in bytes; peaks since the pool was made. Caching pools walk blocks to count them. */
 export interface PoolStats {
@@ -167,6 +168,15 @@ export abstract class Pool {
    * @internal
    */
   abstract release(buffer: DeviceBuffer, stream?: Stream): void
+
+  /**
+   * For wrappers: `transfer` of a buffer that the outermost pool has already accepted. Throws PoolError for a pool of
+   * one thread.
+   * @internal
+   */
+  handOver(_buffer: DeviceBuffer): TransferredBuffer {
+    throw ofThisThread()
+  }
 }
 
 /** What text and JSON of a pool need. Host pools are no `Pool`, and have it too. */

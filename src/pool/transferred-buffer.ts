@@ -19,6 +19,11 @@ export function newPoolNumber(): number {
   return randomInt(1, 2 ** 31)
 }
 
+/** The error for a buffer that no other thread can adopt. */
+export function ofThisThread(): PoolError {
+  return new PoolError('transfer: the pool is one of this thread; make it with { shared: true }')
+}
+
 /**
  * Refuses, in the name of `call`, any value that is no transferred buffer, and a buffer of another pool than
  * `number`.

@@ -12,7 +12,7 @@ import { streamIn } from '../../order/borrowed.js'
 import { type Clocks, MOST_STREAMS } from '../../order/clocks.js'
 import { checkIsStream, checkStreamOf, type Stream } from '../../order/stream.js'
 import { MOST_ALIGNMENT_BYTES } from '../backing/backing.js'
-import { DeviceBuffer } from '../buffer.js'
+import { checkLeaves, DeviceBuffer } from '../buffer.js'
 import { checkAlignment } from '../caching/alignment.js'
 import { ClosablePool, type CloseReport } from '../closable-pool.js'
 import { beyondDevice, shortageOf } from '../out-of-memory.js'
@@ -248,7 +248,13 @@ export class SharedArenaPool<D = unknown> extends ClosablePool implements Record
    * Gives up a live buffer of this thread, for another thread to adopt. Using it here from now on throws PoolError.
    * Work submitted to its stream before this call may still use it.
    */
-  transfer({ record, tag, stream }: DeviceBuffer): TransferredBuffer {
+  transfer(buffer: DeviceBuffer): TransferredBuffer {
+    checkLeaves(buffer, this)
+    return this.handOver(buffer)
+  }
+
+  /** @internal */
+  override handOver({ record, tag, stream }: DeviceBuffer): TransferredBuffer {
     if (!this.isLive(record, tag)) this.refuseStale('transfer')
     this.state.streams[record] = stream.generation * MOST_STREAMS + stream.covering[0]
     this.giveUp('transfer', record, tag, ownerOf(tag, UNDERWAY))

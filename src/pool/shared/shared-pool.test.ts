@@ -7,6 +7,7 @@ import { KiB, MiB } from '../../base/bytes.js'
 import { loadKoffi } from '../../libraries/koffi.js'
 import { TestDevice } from '../pool.fixture.js'
 import { poolSuite } from '../pool.suite.js'
+import { limited } from '../wrappers/limited.js'
 
 for (const backing of ['virtual', 'segments'] as const) {
   poolSuite(`shared by threads, ${backing}`, () => {
@@ -249,5 +250,21 @@ describe('a pool that threads share', () => {
     assert.equal(pool.stats().liveBuffers, 0)
     pool.check()
     assert.deepEqual(pool.close(), { lostBuffers: 0, lostBytes: 0 })
+  })
+
+  it('transfers only buffers that it handed out itself', () => {
+    const device = new TestDevice()
+    const { pool } = device.createSharedPool()
+    const arena = device.createSharedArena({ bytes: 1 * MiB }).pool
+    const wrapped = limited(pool, 1 * MiB).allocate(1000)
+    for (const kind of [pool, arena]) {
+      for (const bad of [wrapped, device.createPool().allocate(1)]) {
+        assert.throws(() => kind.transfer(bad), { name: 'PoolError', message: /a wrapper; use buffer.transfer\(\)/ })
+      }
+      assert.throws(() => kind.transfer(5 as never), { name: 'TypeError', message: /^transfer: buffer must be/ })
+      kind.adopt(kind.transfer(kind.allocate(1000))).free()
+    }
+    wrapped.free()
+    pool.check()
   })
 })

@@ -22,7 +22,7 @@ import { checkIsStream, checkStreamOf, type Stream } from '../../order/stream.js
 import { MOST_WORKERS, ThreadRegistry } from '../../threads/thread-registry.js'
 import { MOST_ALIGNMENT_BYTES } from '../backing/backing.js'
 import type { PoolSegment, SegmentObserver } from '../backing/segment-watch.js'
-import { DeviceBuffer as ImportedDeviceBuffer } from '../buffer.js'
+import { checkLeaves, DeviceBuffer as ImportedDeviceBuffer } from '../buffer.js'
 import { checkAlignment } from '../caching/alignment.js'
 import { type Block, type BlockOwner, slackOf } from '../caching/block.js'
 import { blockUnits } from '../caching/block-units.js'
@@ -316,6 +316,12 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
    * Work submitted to its stream before this call may still use it. A buffer that is never adopted stays live.
    */
   transfer(buffer: DeviceBuffer): TransferredBuffer {
+    checkLeaves(buffer, this)
+    return this.handOver(buffer)
+  }
+
+  /** @internal */
+  override handOver(buffer: DeviceBuffer): TransferredBuffer {
     return this.ownership.transfer(buffer)
   }
 

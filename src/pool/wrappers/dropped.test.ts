@@ -1,8 +1,10 @@
-// Buffers leave an arena by a reset or a rewind, and every pool by a close. Wrappers that count notice it.
+// Buffers leave an arena by a reset or a rewind, a shared pool by a transfer, and every pool by a close. Wrappers that
+// count notice it.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { KiB, MiB } from '../../base/bytes.js'
+import { PoolError } from '../../base/errors.js'
 import { TestDevice } from '../pool.fixture.js'
 import type { Pool } from '../pool.js'
 import { aligned } from './aligned.js'
@@ -65,6 +67,39 @@ describe('wrappers that count', () => {
     assert.deepEqual(held(), [0, 0])
     outer.allocate(8 * MiB)
     assert.deepEqual(held(), [8 * MiB, 1])
+  })
+
+  it('no longer count a buffer that was transferred to another thread', () => {
+    const device = new TestDevice()
+    const pools = [
+      device.createSharedPool().pool,
+      device.createSharedBlocks({ blockBytes: 4 * MiB, count: 8 }).pool,
+      device.createSharedArena({ bytes: 16 * MiB }).pool,
+    ]
+    for (const pool of pools) {
+      const { outer, held } = counting(withFallback(pool, device.createPlainPool()))
+      const buffer = outer.allocate(4 * MiB)
+      outer.allocate(3 * MiB)
+      const sent = buffer.transfer()
+      assert.deepEqual(held(), [3 * MiB, 1], pool.constructor.name)
+      assert.throws(() => buffer.transfer(), { name: 'PoolError', message: /^transfer: / })
+      assert.throws(() => buffer.free(), PoolError)
+      assert.equal(pool.stats().liveBuffers, 2, 'it is on its way')
+      const adopted = pool.adopt(sent)
+      assert.equal(adopted.pool, pool)
+      adopted.free()
+      outer.allocate(4 * MiB)
+      assert.deepEqual(held(), [7 * MiB, 2], pool.constructor.name)
+    }
+  })
+
+  it('keep counting a buffer whose transfer is refused', () => {
+    const { outer, held } = counting(new TestDevice().createPool())
+    const buffer = outer.allocate(1 * MiB)
+    assert.throws(() => buffer.transfer(), { name: 'PoolError', message: /one of this thread; make it with/ })
+    assert.deepEqual(held(), [1 * MiB, 1])
+    buffer.free()
+    assert.deepEqual(held(), [0, 0])
   })
 
   it('count nothing as live after the close of a pool of any kind', () => {

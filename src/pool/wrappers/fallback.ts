@@ -2,6 +2,7 @@ import type { Stream } from '../../order/stream.js'
 import type { AccessLocation, PoolAccess } from '../access.js'
 import type { DeviceBuffer } from '../buffer.js'
 import type { Pool, PoolStats } from '../pool.js'
+import type { TransferredBuffer } from '../transferred-buffer.js'
 import { PeerOverflow } from './peer-overflow.js'
 import { checkIsPool, Wrapper } from './wrapper.js'
 
@@ -55,8 +56,12 @@ export class FallbackPool extends Wrapper implements Disposable {
 
   /** @internal */
   override release(buffer: DeviceBuffer, stream?: Stream): void {
-    const upstream = this.fallen.has(buffer) ? this.overflow : this.upstream
-    upstream.release(buffer, stream)
+    this.sourceOf(buffer).release(buffer, stream)
+  }
+
+  /** @internal */
+  override handOver(buffer: DeviceBuffer): TransferredBuffer {
+    return this.sourceOf(buffer).handOver(buffer)
   }
 
   /** @internal */
@@ -92,6 +97,10 @@ export class FallbackPool extends Wrapper implements Disposable {
     const sums = Object.entries(mine).map(([counter, value]) => [counter, value + other[counter as keyof PoolStats]])
     const largestFreeBytes = Math.max(mine.largestFreeBytes, other.largestFreeBytes)
     return { ...(Object.fromEntries(sums) as PoolStats), largestFreeBytes }
+  }
+
+  private sourceOf(buffer: DeviceBuffer): Pool {
+    return this.fallen.has(buffer) ? this.overflow : this.upstream
   }
 
   private note(buffer: DeviceBuffer): DeviceBuffer {

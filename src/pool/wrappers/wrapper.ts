@@ -4,6 +4,7 @@ import type { Stream } from '../../order/stream.js'
 import type { AccessLocation, PoolAccess } from '../access.js'
 import type { DeviceBuffer } from '../buffer.js'
 import { Pool, type PoolStats } from '../pool.js'
+import type { TransferredBuffer } from '../transferred-buffer.js'
 
 /**
  * A pool around another pool, `upstream`, that adds some behaviour. The outermost wrapper frees the buffers. A
@@ -41,6 +42,14 @@ export abstract class Wrapper extends Pool {
    */
   release(buffer: DeviceBuffer, stream?: Stream): void {
     this.upstream.release(buffer, stream)
+  }
+
+  /**
+   * Either throws and leaves the buffer as it was, or gives it up; so counters change after this call.
+   * @internal
+   */
+  override handOver(buffer: DeviceBuffer): TransferredBuffer {
+    return this.upstream.handOver(buffer)
   }
 
   /** @internal */

@@ -213,6 +213,20 @@ test('stacks are refused beyond their bounds', () => {
   })
 })
 
+test('a transfer to another thread is recorded as a free', () => {
+  const shared = new TestDevice().createSharedPool().pool
+  const pool = recorded(shared)
+  const buffer = pool.allocate(1024)
+  const adopted = shared.adopt(buffer.transfer())
+  assert.throws(() => buffer.transfer(), { name: 'PoolError', message: /^transfer: / })
+  adopted.free()
+  assert.deepEqual(eventsOf(pool.trace()), [
+    [Action.alloc, 1024, 0],
+    [Action.freeRequested, 1024, 0],
+    [Action.freeCompleted, 1024, 0],
+  ])
+})
+
 test('a recording over an arena has the frees of a reset, a rewind and a close', () => {
   const device = new TestDevice()
   const arena = device.createArenaPool({ bytes: 1 * MiB })

@@ -10,6 +10,7 @@ import type { Stream } from '../../order/stream.js'
 import type { DeviceBuffer } from '../../pool/buffer.js'
 import { Block } from '../../pool/caching/block.js'
 import type { Pool } from '../../pool/pool.js'
+import type { TransferredBuffer } from '../../pool/transferred-buffer.js'
 import { HandedOut } from '../../pool/wrappers/handed-out.js'
 import { type TaggedPool, taggedPoolOf } from '../../pool/wrappers/tagged.js'
 import { Wrapper } from '../../pool/wrappers/wrapper.js'
@@ -111,6 +112,19 @@ export class RecordedPool extends Wrapper {
     super.release(buffer, stream)
     this.handedOut.delete(buffer)
     this.addFree(ptr, byteLength, (stream ?? buffer.stream).handle)
+  }
+
+  /**
+   * Records a free: what happens to the buffer in another thread is not seen here.
+   * @internal
+   */
+  override handOver(buffer: DeviceBuffer): TransferredBuffer {
+    const ptr = buffer.allocation.addressOf(buffer.record, buffer.tag, 'transfer')
+    const { byteLength } = buffer
+    const transferred = super.handOver(buffer)
+    this.handedOut.delete(buffer)
+    this.addFree(ptr, byteLength, buffer.stream.handle)
+    return transferred
   }
 
   /** How many events were recorded. */
