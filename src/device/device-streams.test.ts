@@ -16,6 +16,22 @@ describe('streams of a device', () => {
     assert.equal(buffer.stream, device.defaultStream)
   })
 
+  it('the default stream stays open when it is closed, until the device closes', () => {
+    const device = openDevice('simulated')
+    const pool = device.createPool()
+    const { defaultStream } = device
+    defaultStream.close()
+    {
+      using stream = device.adoptStream(0)
+      pool.allocate(4, stream).free()
+    }
+    assert.equal(defaultStream.closed, false)
+    pool.allocate(4).free()
+    device.close()
+    assert.equal(defaultStream.closed, true)
+    defaultStream.close()
+  })
+
   it('a stream made elsewhere is adopted once, and recognised by more than its handle', () => {
     const driver = new SimulatedDriver()
     using device = openDevice(driver)

@@ -555,11 +555,11 @@ export class Device implements Disposable {
     }
     this.closed = true
     for (const part of [...this.clocks.captures, ...this.clocks.graphs]) this.context.giveBack(() => endEarly(part))
-    const streams = this.clocks.streams.filter(stream => stream !== null)
+    const streams = openStreams(this.clocks).filter(stream => stream !== null)
     const last = [this.memoryControl, this.clocks, StagingBuffers.of(this.context)]
-    for (const part of [...this.imports, ...this.pools, ...streams, ...last]) {
-      this.context.giveBack(() => part.close())
-    }
+    for (const pool of [...this.imports, ...this.pools]) this.context.giveBack(() => pool.close())
+    for (const stream of streams) this.context.giveBack(() => stream.end())
+    for (const part of last) this.context.giveBack(() => part.close())
     this.context.destroyRest()
     this.clocks.slots.leave() // in case the device was lost
     attachments.delete(this.clocks.identity)

@@ -321,10 +321,19 @@ export class Stream implements CapturableStream, Disposable {
   }
 
   /**
-   * Ends the stream; work already submitted still completes. An adopted stream stays open for its owner. A second
-   * close only repeats what the driver refused at the first. Throws PoolError for a captured stream.
+   * Ends the stream; work already submitted still completes. An adopted stream stays open for its owner, and the
+   * default stream stays open until the device closes. A second close only repeats what the driver refused at the
+   * first. Throws PoolError for a captured stream.
    */
   close(): void {
+    if (this.handle !== CU_STREAM_LEGACY_DEFAULT) this.end()
+  }
+
+  /**
+   * For the device's close: `close`, also of the default stream.
+   * @internal
+   */
+  end(): void {
     if (this.closed) {
       this.beforeClose(this) // of a stream that another thread has ended
       this.context.destroyRest()
