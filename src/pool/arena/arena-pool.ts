@@ -365,8 +365,8 @@ export class ArenaPool extends ClosablePool implements LaneArena {
   }
 
   private growTo(unit: number): boolean {
-    this.growths++
     const grown = this.memory.growTo((unit - this.firstUnit) * UNIT_BYTES)
+    if (grown) this.growths++
     this.peakReservedBytes = this.memory.reservedBytes
     return grown
   }

@@ -290,13 +290,13 @@ export class BlockPool extends ClosablePool implements FixedBlockOwner {
 
   /** Finds a block in completed work, in a further slab, or by waiting for pending work. */
   private offerAfterMiss(ring: Ring): boolean {
-    this.misses++
     const { blocks } = this
-    return (
+    const isFound =
       (this.settle() > 0 && blocks.offer(ring)) ||
       (this.grow() && blocks.offer(ring)) ||
       (this.waitForPending() && blocks.offer(ring))
-    )
+    if (isFound) this.misses++
+    return isFound
   }
 
   /** Asks how far the streams have come. Returns the number of blocks that now wait for no work. */
@@ -334,8 +334,9 @@ export class BlockPool extends ClosablePool implements FixedBlockOwner {
   private grow(): boolean {
     const count = Math.min(this.slabCount, this.maxCount - this.blocks.total)
     if (count === 0) return false
+    if (!this.addSlab(count)) return false
     this.growths++
-    return this.addSlab(count)
+    return true
   }
 
   private addSlab(count: number): boolean {

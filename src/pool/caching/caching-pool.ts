@@ -598,7 +598,6 @@ export class CachingPool extends ClosablePool implements BlockOwner {
 
   /** Serves a request that no cache has a block for. */
   private takeMissed(units: number, alignUnits: number, bytes: number, stream: Stream): DeviceBuffer | null {
-    this.cacheMisses++
     this.caches.noteMiss(stream.slot, units)
     const { central } = this
     const record = central.allocate(units, alignUnits, stream.slot)
@@ -608,6 +607,7 @@ export class CachingPool extends ClosablePool implements BlockOwner {
 
   private handOutFound(record: number, bytes: number, stream: Stream): DeviceBuffer | null {
     if (record === 0) return null
+    this.cacheMisses++
     this.addresses?.note(record)
     return this.handOutNext(this.caches.blockOf(record), bytes, stream)
   }
@@ -669,7 +669,6 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     }
     const alignUnits = Math.max(1, (alignment ?? 1) / UNIT_BYTES)
     if (stream.own !== undefined && !isCaptured) return this.takeMissed(units, alignUnits, bytes, stream)
-    this.cacheMisses++
     const record = isCaptured
       ? this.central.arenas.allocate(units, alignUnits, stream)
       : this.reserveLent(units, alignUnits, stream)

@@ -1,16 +1,17 @@
-// No kind of pool counts an allocation that is refused for its arguments.
+// No kind of pool counts an allocation that is refused, for its arguments or for want of memory.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { MiB } from '../../base/bytes.js'
 import { CU_STREAM_PER_THREAD } from '../../driver/constants.js'
 import { Stream } from '../../order/stream.js'
-import { type TestDevice, twoDevices } from '../pool.fixture.js'
+import { TestDevice, twoDevices } from '../pool.fixture.js'
+import type { PoolStats } from '../pool.js'
 
 interface AnyPool {
   allocate(bytes: number, stream?: Stream, alignment?: number): { free(): void }
   tryAllocate(bytes: number, stream?: Stream, alignment?: number): { free(): void } | null
-  stats(): object
+  stats(): PoolStats
   check?(): void
 }
 
@@ -19,17 +20,19 @@ const OWN: Record<string, (device: TestDevice) => AnyPool> = {
   'caching pool of segments': device => device.createPool({ backing: 'segments' }),
   'debug pool': device => device.createPool({ debug: true }),
   'block pool': device => device.createBlockPool({ blockBytes: 4096, count: 16 }),
+  'growing block pool': device => device.createBlockPool({ blockBytes: 1 * MiB, count: 16, maxCount: 256 }),
   arena: device => device.createArenaPool({ bytes: 1 * MiB }),
+  'growing arena': device => device.createArenaPool({ bytes: 1 * MiB, maxBytes: 128 * MiB }),
   'plain pool': device => device.createPlainPool(),
   'driver pool': device => device.createDriverPool(),
-  'host pool': device => device.createHostPool(),
+  'host pool': device => device.createHostPool({ maxPoolBytes: 8 * MiB }),
 }
 
 const SHARED: typeof OWN = {
   'shared pool': device => device.createSharedPool().pool,
   'shared block pool': device => device.createSharedBlocks({ blockBytes: 4096, count: 16 }).pool,
   'shared arena': device => device.createSharedArena({ bytes: 1 * MiB }).pool,
-  'shared host pool': device => device.createSharedHost().pool,
+  'shared host pool': device => device.createSharedHost({ maxPoolBytes: 8 * MiB }).pool,
 }
 
 const REFUSAL = /^(TypeError|RangeError|PoolError)$/
@@ -59,5 +62,24 @@ for (const [kind, create] of Object.entries({ ...OWN, ...SHARED })) {
       }
       pool.check?.()
     })
+  })
+
+  it(`${kind}: a request without room is no miss and no growth`, () => {
+    const pool = create(new TestDevice())
+    const bytes = pool.tryAllocate(1 * MiB) === null ? 4096 : 1 * MiB
+    while (pool.tryAllocate(bytes) !== null) {}
+    const counts = () => {
+      const { allocations, cacheMisses, growths } = pool.stats()
+      return { allocations, cacheMisses, growths }
+    }
+    const before = counts()
+    for (let count = 0; count < 9; count++) {
+      assert.equal(pool.tryAllocate(bytes), null)
+      assert.throws(() => pool.allocate(bytes), { name: 'OutOfMemoryError' })
+    }
+    assert.deepEqual(counts(), before)
+    assert.ok(before.cacheMisses <= before.allocations, `${before.cacheMisses} of ${before.allocations} missed`)
+    assert.ok(before.growths <= before.allocations + 1, `${before.growths} growths`) // one may have made the pool
+    pool.check?.()
   })
 }

@@ -578,10 +578,10 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
   private findBlock(units: number, slot: number, alignment: number | undefined): Block | null {
     const cached = alignment === undefined ? this.cache.take(units, slot, this.clocks.known, this.seen) : null
     if (cached !== null) return cached
-    this.counts[Count.misses]++
     const alignUnits = Math.max(1, (alignment ?? 1) / UNIT_BYTES)
     const record = this.heaps.take(units, alignUnits, slot) || this.askFor(units, alignUnits, slot)
     if (record === 0) return null
+    this.counts[Count.misses]++
     this.addresses.note(record)
     return this.cache.admit(record)
   }

@@ -85,8 +85,9 @@ export class SlowPath {
   private *follow({ beforeGrowth, growth }: Plan, miss: Miss): Waiting<number> {
     const record = yield* this.firstOf(beforeGrowth, miss)
     if (record !== 0) return record
-    this.steps.growths++
-    return yield* this.firstOf(growth, miss)
+    const grown = yield* this.firstOf(growth, miss)
+    if (grown !== 0) this.steps.growths++
+    return grown
   }
 
   private *firstOf(names: readonly StepName[], miss: Miss): Waiting<number> {

@@ -37,7 +37,7 @@ export type Step = (miss: Miss) => number | Waiting<number>
 export type StepName = { [Name in keyof Steps]: Steps[Name] extends Step ? Name : never }[keyof Steps]
 
 export class Steps {
-  /** requests that reached the steps of growth, or took new memory before them */
+  /** requests that a step of growth served, or that took new memory before them */
   growths = 0
   readonly host: HostWait
 
