@@ -78,4 +78,13 @@ describe('wrappers', () => {
       assert.throws(() => withFallback(pool, bad), { name: 'TypeError', message: /fallback must be a pool/ })
     }
   })
+
+  it('a host pool is refused with its own remedy, also one that threads share', () => {
+    const device = new TestDevice()
+    for (const host of [device.createHostPool(), device.createSharedHost().pool] as unknown as Pool[]) {
+      const message = /must be a pool of device memory, not a host pool, .* maxPoolBytes of createHostPool/
+      assert.throws(() => limited(host, 1 * MiB), { name: 'TypeError', message })
+      assert.throws(() => withFallback(device.createPool(), host), { name: 'TypeError', message })
+    }
+  })
 })

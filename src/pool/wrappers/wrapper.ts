@@ -3,6 +3,7 @@ import type { Context } from '../../driver/context.js'
 import type { Stream } from '../../order/stream.js'
 import type { AccessLocation, PoolAccess } from '../access.js'
 import type { DeviceBuffer } from '../buffer.js'
+import { HostPool } from '../host/host-pool.js'
 import { Pool, type PoolStats } from '../pool.js'
 import type { TransferredBuffer } from '../transferred-buffer.js'
 
@@ -79,8 +80,14 @@ export abstract class Wrapper extends Pool {
   }
 }
 
-/** Throws TypeError, naming the argument, if `pool` is no pool. */
+/** Throws TypeError, naming the argument, if `pool` is no pool of device memory. */
 export function checkIsPool(pool: Pool, argument: string): void {
   if (pool instanceof Pool) return
+  if ((pool as unknown) instanceof HostPool) {
+    const remedy = 'limit it by maxPoolBytes of createHostPool, and see its stats()'
+    throw new TypeError(
+      `${argument} must be a pool of device memory, not a host pool, which has no wrappers; ${remedy}`,
+    )
+  }
   throw new TypeError(`${argument} must be a pool, such as device.createPool() makes, not ${describe(pool)}`)
 }
