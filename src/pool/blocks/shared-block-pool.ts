@@ -19,6 +19,7 @@ import { newState } from '../shared/new-shared-pool.js'
 import { SharedPool } from '../shared/shared-pool.js'
 import type { SharedPoolState } from '../shared/shared-state.js'
 import { type CacheLimits, cacheLimits } from '../shared/thread-cache.js'
+import type { WaitOptions } from '../wait-options.js'
 import { alignmentOf, type BlockOptions, noBlock, parseBlockOptions } from './block-pool.js'
 
 /** Blocks may use half of a pool's records, since each thread keeps unused records of its own. */
@@ -135,7 +136,7 @@ export class SharedBlockPool<D = unknown> extends SharedPool<D> {
   }
 
   /** As of shared caching pools. A request larger than a block rejects with OutOfMemoryError. */
-  override async whenAvailable(bytes: number, options?: { readonly signal?: AbortSignal }): Promise<void> {
+  override async whenAvailable(bytes: number, options?: WaitOptions): Promise<void> {
     this.checkOpen('whenAvailable')
     checkByteCount(bytes, 'whenAvailable: bytes')
     if (bytes > this.blockBytes) throw this.outOfMemory(bytes)

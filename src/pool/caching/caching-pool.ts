@@ -29,6 +29,7 @@ import { ReservedWatch } from '../reserved-watch.js'
 import type { SleepOptions, WakeOptions } from '../sleep/sleep-options.js'
 import type { Sleeper } from '../sleep/sleeper.js'
 import { type Apart, releaseApart, takeApart } from '../slow-calls.js'
+import { checkWaitOptions, type WaitOptions } from '../wait-options.js'
 import { AddressIndex } from './address-index.js'
 import { checkAlignment } from './alignment.js'
 import { type Block, type BlockOwner, markBefore, slackOf } from './block.js'
@@ -339,17 +340,18 @@ export class CachingPool extends ClosablePool implements BlockOwner {
    * Resolves when there may be room for `bytes`: once enough memory was freed, and the work on it is complete. Node
    * goes on meanwhile. Several waiters come in turn; allocate at once, before the next one does. Free memory may lie
    * in pieces that cannot be joined, or other programs may take the device's, so use `tryAllocate`. Rejects with
-   * OutOfMemoryError for a request that never fits, with PoolError once the pool is closed, and with the reason of
-   * `signal` when it is aborted.
+   * OutOfMemoryError for a request that never fits, with PoolError once the pool is closed, with the reason of
+   * `signal` when it is aborted, and with TypeError for a bad or unknown option.
    */
-  async whenAvailable(bytes: number, { signal }: { readonly signal?: AbortSignal } = {}): Promise<void> {
+  async whenAvailable(bytes: number, options: WaitOptions = {}): Promise<void> {
     this.checkAwake('whenAvailable')
     checkByteCount(bytes, 'whenAvailable: bytes')
+    checkWaitOptions(options)
     const blockBytes = this.unitsOf(bytes) * UNIT_BYTES
     if (blockBytes > this.central.backing.limitBytes) throw this.outOfMemory(bytes)
     const before = this.lastWaiter
     // The waiter before has the next turn of the event loop for its allocation.
-    const mine = before.then(() => setImmediate()).then(() => this.untilRoom(blockBytes, signal))
+    const mine = before.then(() => setImmediate()).then(() => this.untilRoom(blockBytes, options.signal))
     this.lastWaiter = mine.catch(() => {})
     await mine
   }

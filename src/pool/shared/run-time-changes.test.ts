@@ -87,6 +87,14 @@ for (const backing of ['virtual', 'segments'] as const) {
       const { pool } = new TestDevice().createSharedPool({ backing, maxPoolBytes: 8 * MiB })
       await assert.rejects(pool.whenAvailable(9 * MiB), { name: 'OutOfMemoryError', message: /raise maxPoolBytes/ })
       await assert.rejects(pool.whenAvailable(0), { name: 'RangeError', message: /whenAvailable: bytes/ })
+      for (const [options, message] of [
+        [{ signal: 5 }, /^whenAvailable: signal must be an AbortSignal, not 5/],
+        [{ signal: null }, /^whenAvailable: signal must be an AbortSignal, not null/],
+        [null, /^whenAvailable: options must be an object such as { signal }, not null/],
+        [{ signals: 5 }, /^whenAvailable: unknown option 'signals'.* did you mean signal\?/],
+      ] as const) {
+        await assert.rejects(pool.whenAvailable(1, options as never), { name: 'TypeError', message })
+      }
       pool.allocate(8 * MiB)
       const controller = new AbortController()
       const given = pool.whenAvailable(1 * MiB, { signal: controller.signal })

@@ -36,6 +36,7 @@ import { ClosablePool, type CloseReport } from '../closable-pool.js'
 import { groupLive, type LiveGroup } from '../labels.js'
 import type { PoolStats } from '../pool.js'
 import { checkTransferred, checkTransferredList, type TransferredBuffer } from '../transferred-buffer.js'
+import { checkWaitOptions, type WaitOptions } from '../wait-options.js'
 import { AddressLookup } from './address-lookup.js'
 import { AdoptedBlock, type AdoptedOwner } from './adopted-block.js'
 import { BlockOwnership } from './block-ownership.js'
@@ -422,15 +423,16 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
    * another thread may take the memory first, so use `tryAllocate`, and wait again if it returns null. Looks up to 60
    * times a second.
    */
-  async whenAvailable(bytes: number, { signal }: { readonly signal?: AbortSignal } = {}): Promise<void> {
+  async whenAvailable(bytes: number, options: WaitOptions = {}): Promise<void> {
     this.checkOpen('whenAvailable')
     checkByteCount(bytes, 'whenAvailable: bytes')
+    checkWaitOptions(options)
     const blockBytes = blockUnits(bytes, this.config) * UNIT_BYTES
     const { totalBytes } = this.context.activate().cuMemGetInfo()
     const deviceBytes = this.config.backing === 'managed' ? Infinity : totalBytes
     if (blockBytes > Math.min(this.maxPoolBytes, deviceBytes)) throw this.outOfMemory(bytes)
     // The waiter before has the next turn of the event loop for its allocation.
-    const mine = this.lastWaiter.then(() => setImmediate()).then(() => this.untilRoom(blockBytes, signal))
+    const mine = this.lastWaiter.then(() => setImmediate()).then(() => this.untilRoom(blockBytes, options.signal))
     this.lastWaiter = mine.catch(() => {})
     await mine
   }
