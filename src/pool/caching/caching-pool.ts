@@ -340,8 +340,8 @@ export class CachingPool extends ClosablePool implements BlockOwner {
    * Resolves when there may be room for `bytes`: once enough memory was freed, and the work on it is complete. Node
    * goes on meanwhile. Several waiters come in turn; allocate at once, before the next one does. Free memory may lie
    * in pieces that cannot be joined, or other programs may take the device's, so use `tryAllocate`. Rejects with
-   * OutOfMemoryError for a request that never fits, with PoolError once the pool is closed, with the reason of
-   * `signal` when it is aborted, and with TypeError for a bad or unknown option.
+   * OutOfMemoryError for a request that never fits, with PoolError once the pool is closed or sleeps, with the reason
+   * of `signal` when it is aborted, and with TypeError for a bad or unknown option.
    */
   async whenAvailable(bytes: number, options: WaitOptions = {}): Promise<void> {
     this.checkAwake('whenAvailable')
@@ -359,6 +359,7 @@ export class CachingPool extends ClosablePool implements BlockOwner {
   private untilRoom(blockBytes: number, signal: AbortSignal | undefined): Promise<void> {
     return untilDone(() => {
       signal?.throwIfAborted()
+      this.checkAwake('whenAvailable')
       this.processDeferred()
       return this.central.mayHaveRoom(blockBytes, this.caches.liveUnits * UNIT_BYTES)
     })

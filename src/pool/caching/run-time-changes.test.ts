@@ -172,7 +172,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       controller.abort()
       await assert.rejects(given, { name: 'AbortError' })
       pool.close()
-      await assert.rejects(next, { name: 'PoolError', message: /the pool is closed/ })
+      await assert.rejects(next, { name: 'PoolError', message: /^whenAvailable: the pool is closed/ })
     })
   })
 }

@@ -93,6 +93,19 @@ describe('a pool that sleeps', () => {
     await assert.rejects(pool.wake(), /the pool is closed/)
   })
 
+  it('ends a wait for memory that began before it slept', async () => {
+    const { pool } = open({ maxPoolBytes: 8 * MiB })
+    const held = pool.allocate(8 * MiB)
+    const refused = assert.rejects(pool.whenAvailable(4 * MiB), sleepError('whenAvailable'))
+    const sleeping = pool.sleep()
+    held.free()
+    await Promise.all([refused, sleeping])
+    await pool.wake()
+    await pool.whenAvailable(4 * MiB)
+    pool.allocate(4 * MiB)
+    pool.close()
+  })
+
   it('takes the memory for copies from a host pool, and refuses one that is too small before anything moves', async () => {
     const { device, pool } = open()
     using host = device.createHostPool({ maxPoolBytes: 8 * MiB, segmentBytes: 1 * MiB })
