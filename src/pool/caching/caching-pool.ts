@@ -276,7 +276,7 @@ export class CachingPool extends ClosablePool implements BlockOwner {
   /**
    * Gives all memory back to the device, and keeps addresses, buffers, typed views and graphs for `wake`. Contents are
    * copied to pinned host memory first, once all work on the memory is complete; Node goes on meanwhile. Buffers can
-   * be freed while the pool sleeps or changes; every other use throws PoolError. Rejects with PoolError while captured
+   * be freed while the pool sleeps or changes; every other use of the memory throws PoolError. Rejects with PoolError while captured
    * work uses the pool, an observer has its segments, or it sleeps already; also in debug mode, or without backing
    * 'virtual'. Rejects with OutOfMemoryError without enough host memory, and with CudaError. Nothing has changed then,
    * except if the driver refuses to take memory back: the pool sleeps, and another `sleep` tries again.
@@ -389,7 +389,7 @@ export class CachingPool extends ClosablePool implements BlockOwner {
   }
 
   stats(): CachingPoolStats {
-    const open = this.isAccepting
+    const open = this.acceptedClocks !== null // neither closed nor asleep
     const { allocations } = this
     const { blocks, slackBytes } = this.caches.cached()
     const liveBuffers = this.caches.handedBlocks - blocks
@@ -570,7 +570,7 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     const isShared = block.state === State.shared
     if (isShared && this.central.arenas.isCaptured(record)) this.central.arenas.freeLater(record, slot, stamp)
     else if (isShared && !this.central.forgetUses(record, slot, stamp)) this.central.defer(record, slot, stamp)
-    else if (tag <= Tag.last && isOpen && this.caches.put(block)) {
+    else if (tag <= Tag.last && isOpen && !this.asleep && this.caches.put(block)) {
       block.state = State.cached
       block.mark = markBefore(stamp)
     } else {

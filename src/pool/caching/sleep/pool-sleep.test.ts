@@ -93,6 +93,31 @@ describe('a pool that sleeps', () => {
     await assert.rejects(pool.wake(), /the pool is closed/)
   })
 
+  it('has nothing cached or free while it sleeps, and keeps the copy of a slab until it wakes', async () => {
+    const { device, pool } = open()
+    const small = Array.from({ length: 40 }, (_, index) => filled(pool, 10 * KiB, index))
+    const large = [filled(pool, 5 * MiB, 1), filled(pool, 3 * MiB, 2)]
+    pool.allocate(2 * MiB).free()
+    const figures = () => {
+      const { cachedBytes, pendingBytes, largestFreeBytes, reservedBytes } = pool.stats()
+      return [cachedBytes, pendingBytes, largestFreeBytes, reservedBytes]
+    }
+    await pool.sleep()
+    assert.deepEqual(figures(), [0, 0, 0, 0])
+    const slabBytes = pool.stats().hostCopyBytes - 8 * MiB
+    assert.ok(slabBytes > 0)
+    for (const buffer of [...small, ...large]) buffer.free()
+    assert.deepEqual(figures(), [0, 0, 0, 0])
+    assert.equal(pool.stats().hostCopyBytes, slabBytes)
+    pool.check()
+    await pool.wake()
+    assert.deepEqual([pool.stats().hostCopyBytes, pool.stats().liveBuffers], [0, 0])
+    assertFilled(filled(pool, 5 * MiB, 3), 3)
+    pool.check()
+    pool.close()
+    assert.equal(device.freeBytes(), 64 * MiB)
+  })
+
   it('ends a wait for memory that began before it slept', async () => {
     const { pool } = open({ maxPoolBytes: 8 * MiB })
     const held = pool.allocate(8 * MiB)
