@@ -61,6 +61,13 @@ describe('a queue of arenas', () => {
     assert.equal(queue.available, 1)
   })
 
+  it('refuses work that is no function before it waits for an arena', { timeout: 10_000 }, async () => {
+    const { queue } = setUp({ count: 1 })
+    using lease = await queue.take()
+    await assert.rejects(queue.use(5 as never), { name: 'TypeError', message: /^use: work must be a function, not 5/ })
+    assert.deepEqual([queue.waiting, lease.arena.closed], [0, false])
+  })
+
   it('takes memory for an arena at its first need, and replaces one that its holder closed', async () => {
     const { device, queue } = setUp({ count: 3 })
     assert.equal(device.driver.usedBytes(), 1 * MiB)

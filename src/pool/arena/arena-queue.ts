@@ -108,9 +108,12 @@ export class ArenaQueue implements Disposable {
 
   /**
    * Runs `work` with an arena of its own, which is reset when `work` has ended. Resolves to its result, and rejects
-   * with its error, or as `take` does.
+   * with its error, or as `take` does. Rejects with TypeError at once if `work` is no function.
    */
   async use<R>(work: (arena: ArenaPool) => R | Promise<R>): Promise<R> {
+    if (typeof work !== 'function') {
+      throw new TypeError(`use: work must be a function, not ${describe(work)}; pass arena => …`)
+    }
     using lease = await this.take()
     return await work(lease.arena)
   }
