@@ -12,8 +12,7 @@ export interface BufferOwner {
    */
   release(buffer: DeviceBuffer, stream?: Stream): void
   /**
-   * Gives up a live buffer for another thread, as `buffer.transfer()` does. Owners of buffers that are no pools lack
-   * it.
+   * Gives up a live buffer for another thread, as `buffer.transfer()` does. Only pools have it.
    * @internal
    */
   handOver?(buffer: DeviceBuffer): TransferredBuffer

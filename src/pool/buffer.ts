@@ -336,7 +336,7 @@ export class DeviceBuffer implements Disposable {
 
 showAsText(DeviceBuffer)
 
-/** Refuses, for `pool.transfer`, a value that is no buffer, and one that another pool or a wrapper handed out. */
+/** Refuses, for `pool.transfer`, anything but a buffer, and a buffer that another pool or a wrapper handed out. */
 export function checkLeaves(buffer: DeviceBuffer, pool: BufferOwner): void {
   if (!(buffer instanceof DeviceBuffer)) {
     throw new TypeError(

@@ -115,7 +115,7 @@ export class RecordedPool extends Wrapper {
   }
 
   /**
-   * Records a free: what happens to the buffer in another thread is not seen here.
+   * Records a free: the recorder does not see the buffer's use in another thread.
    * @internal
    */
   override handOver(buffer: DeviceBuffer): TransferredBuffer {
