@@ -206,7 +206,7 @@ describe('a capture', () => {
     for (const refused of [
       () => legacy.query(),
       () => new Event(legacy.context).record(legacy),
-      () => legacy.close(),
+      () => legacy.end(),
     ]) {
       assert.throws(refused, /ordered with the default stream is being captured/)
     }

@@ -10,8 +10,10 @@ import { Event } from '../order/event.js'
 import type { Stream } from '../order/stream.js'
 import type { DeviceBuffer } from './buffer.js'
 import { GpuDevice } from './gpu-device.fixture.js'
-import { assertConsistent } from './pool.fixture.js'
+import { HostPool } from './host/host-pool.js'
+import { assertConsistent, isFilled } from './pool.fixture.js'
 import { withFallback } from './wrappers/fallback.js'
+import { spillable } from './wrappers/spillable.js'
 
 /** Why the tests cannot run here; false when they can. */
 function obstacle(): string | false {
@@ -140,6 +142,26 @@ describe('two GPUs', { skip }, () => {
     touch(early, 6)
     assertIntact()
     assertConsistent(pool)
+  })
+
+  it('move spillable buffers on the other GPU to the host and back', () => {
+    using host = HostPool.open(allocation.clocks, allocation.defaultStream, { maxPoolBytes: 64 * MiB })
+    const pool = withFallback(allocation.createPool({ maxPoolBytes: 4 * MiB }), peer.createPool())
+    using set = spillable(pool, { host })
+    const buffers = [set.allocate(4 * MiB), set.allocate(4 * MiB)]
+    for (let round = 1; round <= 3; round++) {
+      for (const [index, buffer] of buffers.entries()) {
+        using here = buffer.use()
+        assert.equal(here.device, 0, 'streams of this GPU use it')
+        here.fill(10 * round + index)
+      }
+      for (const buffer of buffers) assert.equal(buffer.spill(), true)
+      for (const [index, buffer] of buffers.entries()) {
+        using here = buffer.use(undefined, { writes: false })
+        const bytes = here.readSync()
+        assert.ok(isFilled(bytes, 10 * round + index), `round ${round}: ${bytes[0]}`)
+      }
+    }
   })
 
   it('reach the memory of a pool again after it slept, in a view too', async () => {

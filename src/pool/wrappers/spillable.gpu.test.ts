@@ -6,6 +6,7 @@ import { after, describe, it } from 'node:test'
 import { MiB } from '../../base/bytes.js'
 import { GpuDevice } from '../gpu-device.fixture.js'
 import { HostPool } from '../host/host-pool.js'
+import { isFilled } from '../pool.fixture.js'
 import { spillable } from './spillable.js'
 
 const gpu = new GpuDevice()
@@ -38,5 +39,22 @@ describe('spillable buffers on a GPU', () => {
     assert.ok(spilledBytes <= 48 * MiB, 'buffers that are only read are copied once')
     set.close()
     for (const stream of streams) stream.close()
+  })
+
+  it('stay on the device while their pool sleeps', async () => {
+    using host = HostPool.open(gpu.clocks, gpu.defaultStream, { maxPoolBytes: 64 * MiB })
+    using pool = gpu.createPool({ backing: 'virtual' })
+    using set = spillable(pool, { host })
+    const buffer = set.allocate(8 * MiB)
+    {
+      using here = buffer.use()
+      here.fill(7)
+    }
+    await pool.sleep()
+    assert.throws(() => buffer.spill(), { name: 'PoolError', message: /^spill: the pool is asleep/ })
+    await pool.wake()
+    buffer.spill()
+    using here = buffer.use()
+    assert.ok(isFilled(here.readSync(), 7))
   })
 })
