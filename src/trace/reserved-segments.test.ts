@@ -59,3 +59,17 @@ test('undoing all events backwards leads back to the start', () => {
     }),
   )
 })
+
+test('mapped ranges of different private pools stay apart', () => {
+  const set = new ReservedSegments()
+  set.apply(segmentMap, 0, 10, 1, 1)
+  set.apply(segmentMap, 10, 10, 1, 2)
+  set.apply(segmentMap, 20, 10, 1, 2)
+  assert.deepEqual(
+    set.list().map(({ address, bytes, pool }) => [address, bytes, pool]),
+    [
+      [0, 10, 1],
+      [10, 20, 2],
+    ],
+  )
+})

@@ -13,7 +13,7 @@ const OPPOSITE: Readonly<Record<number, number>> = {
  */
 export class ReservedSegments {
   private readonly plain = new Map<number, Segment>()
-  /** mapped ranges of expandable segments; no two overlap or touch within a stream */
+  /** mapped ranges of expandable segments; no two overlap or touch within a stream and pool */
   private mapped: Segment[] = []
 
   constructor(segments: Iterable<Segment> = []) {
@@ -25,15 +25,15 @@ export class ReservedSegments {
     return [...this.plain.values(), ...this.mapped].sort((a, b) => a.address - b.address)
   }
 
-  apply(action: number, address: number, bytes: number, stream: number): void {
-    if (action === Action.segmentAlloc) this.add({ address, bytes, stream, expandable: false, pool: 0 })
+  apply(action: number, address: number, bytes: number, stream: number, pool = 0): void {
+    if (action === Action.segmentAlloc) this.add({ address, bytes, stream, expandable: false, pool })
     else if (action === Action.segmentFree) this.plain.delete(address)
-    else if (action === Action.segmentMap) this.add({ address, bytes, stream, expandable: true, pool: 0 })
+    else if (action === Action.segmentMap) this.add({ address, bytes, stream, expandable: true, pool })
     else if (action === Action.segmentUnmap) this.unmap(address, bytes)
   }
 
-  undo(action: number, address: number, bytes: number, stream: number): void {
-    this.apply(OPPOSITE[action] ?? action, address, bytes, stream)
+  undo(action: number, address: number, bytes: number, stream: number, pool = 0): void {
+    this.apply(OPPOSITE[action] ?? action, address, bytes, stream, pool)
   }
 
   private add(segment: Segment): void {
@@ -43,7 +43,7 @@ export class ReservedSegments {
     }
     let { address, bytes } = segment
     const apart = this.mapped.filter(other => {
-      if (other.stream !== segment.stream) return true
+      if (other.stream !== segment.stream || other.pool !== segment.pool) return true
       if (other.address + other.bytes === address) address = other.address
       else if (other.address !== address + bytes) return true
       bytes += other.bytes

@@ -99,6 +99,7 @@ export class TraceBuilder extends EventColumns {
       timeUs,
       block,
       stack: this.stack.subarray(0, events),
+      pool: this.poolsOf(block, blocks),
       stacks: this.stacks.callStacks(),
       pools: this.pools.names,
       metadata: this.metadata.names,
@@ -186,10 +187,10 @@ export class TraceBuilder extends EventColumns {
     blocks.address[number] = this.address[event]
     blocks.bytes[number] = this.bytes[event]
     blocks.stream[number] = stream
+    blocks.pool[number] = this.poolOf(event)
   }
 
   private describeAllocated(blocks: WritableBlocks, number: number, event: number): void {
-    if (this.pool !== null) blocks.pool[number] = this.pool[event]
     if (this.metadatum !== null) blocks.metadata[number] = this.metadatum[event]
     if (this.tag !== null) blocks.tag[number] = this.tag[event]
     if (this.granted !== null) blocks.grantedBytes[number] = this.granted[event]
@@ -233,9 +234,19 @@ export class TraceBuilder extends EventColumns {
       final.segments.map(segment => ({ ...segment, pool: segment.pool ?? 0, stream: streams.of(segment.stream) })),
     )
     for (let event = this.events - 1; event >= 0; event--) {
-      set.undo(this.action[event], this.address[event], this.bytes[event], stream[event])
+      set.undo(this.action[event], this.address[event], this.bytes[event], stream[event], this.poolOf(event))
     }
     return set.list()
+  }
+
+  /** By event: the pool of its block, of its segment or of the failed request. */
+  private poolsOf(block: Int32Array, blocks: Blocks): Uint32Array {
+    const pool = new Uint32Array(this.events)
+    for (let event = 0; event < this.events; event++) {
+      const number = block[event]
+      pool[event] = number < 0 ? this.poolOf(event) : blocks.pool[number]
+    }
+    return pool
   }
 
   /** The most bytes live at once, of what was served, and with each failed request. */

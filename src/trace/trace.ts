@@ -174,6 +174,8 @@ export interface Trace {
   readonly block: Int32Array
   /** index into `stacks` */
   readonly stack: Int32Array
+  /** index into `pools`: the pool of the block, segment or failed request; 0 for the default pool or if unknown */
+  readonly pool: Uint32Array
   /** the different call stacks */
   readonly stacks: CallStacks
   /** PyTorch's ids of private pools, as `a,b`; number 0 is the default pool, `0,0` */

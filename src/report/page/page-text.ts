@@ -142,7 +142,9 @@ function failuresOf(trace: Trace): PageFailure[] {
   let at = 0
   return recordedOutOfMemories(trace).map(failed => {
     const { event, askedBytes, isLast } = failed
-    for (; at < event; at++) segments.apply(trace.action[at], trace.address[at], trace.bytes[at], trace.stream[at])
+    for (; at < event; at++) {
+      segments.apply(trace.action[at], trace.address[at], trace.bytes[at], trace.stream[at], trace.pool[at])
+    }
     return {
       event,
       title: `Out of memory at event ${formatCount(event)}${isLast ? ', which ended the recording' : ''}`,

@@ -48,11 +48,16 @@ export class EventColumns {
     return event
   }
 
-  /** Notes the number of the pool, in `pools`, that an alloc event took its block from. */
+  /** Notes the number, in `pools`, of the pool that an event concerns. */
   notePool(event: number, pool: number): void {
     if (pool === 0 && this.pool === null) return
     this.pool ??= new Uint32Array(this.action.length)
     this.pool[event] = pool
+  }
+
+  /** The number, in `pools`, of the pool that an event concerns. */
+  protected poolOf(event: number): number {
+    return this.pool === null ? 0 : this.pool[event]
   }
 
   /** Notes the text that the program had set at an alloc event. */

@@ -7,7 +7,7 @@ import { type FinalBlock, TraceBuilder } from '../trace-builder.js'
  * initial ones. Annotations are left out unless they end within it.
  */
 export function excerptOf(trace: Trace, from: number, end: number): Trace {
-  const { action, address, bytes, stream, timeUs, stack, block, blocks, streams, stacks } = trace
+  const { action, address, bytes, stream, timeUs, stack, pool, block, blocks, streams, stacks } = trace
   const builder = new TraceBuilder()
   const entries = stacks.frames.map(({ filename, line, name }) => builder.stacks.entry(filename, line, name))
   const numbers = Array.from(stacks.node, node => {
@@ -19,16 +19,16 @@ export function excerptOf(trace: Trace, from: number, end: number): Trace {
   for (let event = from; event < end; event++) {
     const handle = streams[stream[event]]
     const added = builder.add(action[event], address[event], bytes[event], handle, timeUs[event], numbers[stack[event]])
+    builder.notePool(added, poolNumber[pool[event]])
     const number = block[event]
     if (number < 0 || blocks.allocatedAt[number] !== event) continue
-    builder.notePool(added, poolNumber[blocks.pool[number]])
     builder.noteMetadata(added, trace.metadata[blocks.metadata[number]])
     builder.noteTag(added, trace.tags[blocks.tag[number]])
     if (!Number.isNaN(blocks.grantedBytes[number])) builder.noteGranted(added, blocks.grantedBytes[number])
   }
   const segments = new ReservedSegments(trace.initialSegments)
   for (let event = 0; event < end; event++) {
-    segments.apply(action[event], address[event], bytes[event], stream[event])
+    segments.apply(action[event], address[event], bytes[event], stream[event], pool[event])
   }
   const held: FinalBlock[] = []
   for (let number = 0; number < blocks.count; number++) {

@@ -1,4 +1,4 @@
-// The private pool of each block. Older versions of PyTorch name it only for the segments at the end of a recording.
+// The private pool of each block and segment. Older versions of PyTorch name it only for the segments at the end of a recording.
 
 import { Action } from '../trace.js'
 import type { EventColumns } from './event-columns.js'
@@ -16,7 +16,10 @@ interface PlacedBlocks {
   readonly pool: Uint32Array
 }
 
-/** Gives blocks of the default pool the private pool of the segment that they lie in at the end. */
+/**
+ * Gives blocks of the default pool the private pool of the segment that they lie in at the end, and the event that
+ * obtained such a segment.
+ */
 export function placeInPools(blocks: PlacedBlocks, events: EventColumns, segments: readonly PoolSegment[]): void {
   const own = segments.filter(({ pool = 0 }) => pool > 0).sort((a, b) => a.address - b.address)
   if (own.length === 0) return
@@ -25,6 +28,10 @@ export function placeInPools(blocks: PlacedBlocks, events: EventColumns, segment
   for (let event = 0; event < events.events; event++) {
     const address = events.address[event]
     if (events.action[event] === Action.segmentAlloc && since.has(address)) since.set(address, event)
+  }
+  for (const { address, pool } of own) {
+    const event = since.get(address)!
+    if (event >= 0) events.notePool(event, pool!)
   }
   for (let number = 0; number < blocks.count; number++) {
     const address = blocks.address[number]

@@ -72,7 +72,7 @@ class SnapshotEntries {
       compile_context: 'N/A',
       user_metadata: block < 0 ? '' : trace.metadata[blocks.metadata[block]],
       ...(stack === 0 ? {} : { frames: this.frames(stack) }),
-      ...(block < 0 || blocks.pool[block] === 0 ? {} : { pool_id: this.pools[blocks.pool[block]] }),
+      ...(trace.pool[event] === 0 ? {} : { pool_id: this.pools[trace.pool[event]] }),
       ...(block < 0 || blocks.tag[block] === 0 ? {} : { tag: trace.tags[blocks.tag[block]] }),
       ...(block < 0 || Number.isNaN(blocks.grantedBytes[block]) ? {} : { granted: blocks.grantedBytes[block] }),
     }
@@ -161,7 +161,7 @@ function annotationEntries({ annotations, device }: Trace): object[] {
 function finalSegments(trace: Trace): Segment[] {
   const set = new ReservedSegments(trace.initialSegments)
   for (let event = 0; event < trace.events; event++) {
-    set.apply(trace.action[event], trace.address[event], trace.bytes[event], trace.stream[event])
+    set.apply(trace.action[event], trace.address[event], trace.bytes[event], trace.stream[event], trace.pool[event])
   }
   return set.list()
 }

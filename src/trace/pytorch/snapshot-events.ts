@@ -184,10 +184,10 @@ export class SnapshotEvents {
     const bytes = action === Action.outOfMemory ? countable(size) : size
     const { builder } = this
     const row = builder.add(action, toNumber(address), bytes, toNumber(fields.stream), time, stack)
+    if (fields.pool_id !== undefined) builder.notePool(row, this.poolOf(fields.pool_id))
     if (action === Action.alloc) {
-      const { user_metadata: metadata, pool_id: pool, tag, granted } = fields
+      const { user_metadata: metadata, tag, granted } = fields
       if (typeof metadata === 'string') builder.noteMetadata(row, metadata)
-      if (pool !== undefined) builder.notePool(row, this.poolOf(pool))
       if (typeof tag === 'string') builder.noteTag(row, tag)
       if (isWhole(granted)) builder.noteGranted(row, granted)
     }

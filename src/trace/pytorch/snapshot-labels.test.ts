@@ -4,6 +4,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { FormatError } from '../../base/errors.js'
+import { excerptOf } from '../columns/excerpt.js'
 import { Action, type Trace } from '../trace.js'
 import { TraceBuilder } from '../trace-builder.js'
 import { readPickle } from './pickle.js'
@@ -129,6 +130,30 @@ test('a block has its pool, metadata, tag and granted size, which are the same w
   }
 })
 
+test('segments, failed requests and blocks that are freed have the pool of their event, also when read again', () => {
+  const pool_id = new PickleTuple([0, 5])
+  const trace = asPickle({
+    segments: [],
+    device_traces: [
+      [
+        event('free_requested', BASE, { pool_id }),
+        event('free_completed', BASE, { pool_id }),
+        event('segment_free', BASE, { pool_id, size: 4096 }),
+        event('segment_alloc', 2 * BASE, { pool_id, size: 4096 }),
+        { ...event('oom', BASE, { pool_id }), device_free: 0 },
+        event('segment_alloc', BASE, { size: 4096 }),
+      ],
+    ],
+  })
+  for (const each of [trace, again(trace)]) {
+    const names = (pools: Iterable<number>) => Array.from(pools, pool => each.pools[pool])
+    assert.deepEqual(names(each.pool), ['0,5', '0,5', '0,5', '0,5', '0,5', '0,0'])
+    assert.deepEqual(names(each.blocks.pool), ['0,5'])
+    assert.deepEqual(names(each.initialSegments.map(({ pool }) => pool)), ['0,5'])
+    assert.equal(names(excerptOf(each, 4, 6).initialSegments.map(({ pool }) => pool))[0], '0,5')
+  }
+})
+
 test('what the events do not say about a block comes from the memory at the end', () => {
   const block = { address: BASE, size: 1024, requested_size: 500, state: 'active_allocated', tag: 'old' }
   const segment = (at: number, blocks: object[], pool: number) => ({
@@ -157,6 +182,8 @@ test('what the events do not say about a block comes from the memory at the end'
       ['0,3', '0,0', '0,4'],
       'a segment that was obtained anew says nothing about blocks before it',
     )
+    assert.equal(pools[each.pool[4]], '0,4', 'the event that obtained the segment')
+    assert.equal(each.pool[3], 0, 'the event that gave back an earlier segment there')
   }
 })
 
