@@ -17,8 +17,8 @@ export function programReleases(trace: Trace, limitBytes = trace.recordedPeakRes
     const request = nextRequest(trace, event)
     if (request === null) found.add(event)
     else if (policy.idleBytes() === bytesGivenBack(trace, event, request)) {
-      const { bytes, stream } = trace
-      if (!policy.needsMore(bytes[request], stream[request], limitBytes)) found.add(event)
+      const { bytes, stream, pool } = trace
+      if (!policy.needsMore(bytes[request], stream[request], pool[request], limitBytes)) found.add(event)
     }
   }
   replayPytorchPolicy(trace, { settings: recordedPytorchSettings(trace), onGiveBack })

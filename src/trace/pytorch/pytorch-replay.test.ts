@@ -181,8 +181,69 @@ test('blocks from before the trace keep their addresses', () => {
   assert.deepEqual(result.deviceCalls, { cuMemAlloc: 0, cuMemFree: 0 })
 })
 
-function build(events: readonly [ActionCode, number, number][], final: FinalState | null = null) {
+test('blocks of a private pool lie in segments of their own, as PyTorch placed them', () => {
+  const { placement, peakReservedBytes } = replayPytorchPolicy(withGraph([]))
+  assert.deepEqual(placement, { allocations: 2, exact: 2 })
+  assert.equal(peakReservedBytes, 124 * MiB)
+  const expandable = replayPytorchPolicy(withGraph([]), { settings: EXPANDABLE })
+  assert.equal(expandable.peakReservedBytes, 140 * MiB)
+})
+
+test('the segment of a private pool from before the recording serves no request of the default pool', () => {
+  const base = 2 ** 40
+  const graph = { address: base, bytes: 64 * MiB, stream: 0, expandable: false, pool: 1 }
+  const own = { ...graph, address: 2 * base, bytes: 60 * MiB, pool: 0 }
+  const events: PoolEvent[] = [
+    [Action.segmentAlloc, own.address, own.bytes],
+    [Action.alloc, own.address, own.bytes],
+  ]
+  const { placement } = replayPytorchPolicy(build(events, { segments: [graph, own], blocks: [] }))
+  assert.deepEqual(placement, { allocations: 1, exact: 1 })
+})
+
+test('memory of a private pool is given back only after the recording gave some back', () => {
+  const base = 2 ** 40
+  const limited = { capacityBytes: 100 * MiB, programReleases: new Set<number>() }
+  assert.equal(replayPytorchPolicy(withGraph([]), limited).failures, 1)
+  const graphEnds: PoolEvent = [Action.segmentFree, base, 64 * MiB, 1]
+  assert.equal(replayPytorchPolicy(withGraph([graphEnds]), limited).failures, 0)
+  assert.equal(replayPytorchPolicy(withGraph([graphEnds]), limited).retries, 1)
+  const usedLater = withGraph([graphEnds], [[Action.alloc, 4 * base, 512, 1]])
+  assert.equal(replayPytorchPolicy(usedLater, limited).failures, 1)
+})
+
+test('memory of a private pool is kept in each round until its release', () => {
+  const trace = withGraph([], [[Action.segmentFree, 2 ** 40, 64 * MiB, 1]])
+  const limited = { capacityBytes: 100 * MiB, programReleases: new Set<number>(), repeat: 2 }
+  assert.equal(replayPytorchPolicy(trace, limited).failures, 2)
+})
+
+test('a failed request of a private pool is made in its pool', () => {
+  const trace = withGraph([], [[Action.outOfMemory, 0, 64 * MiB, 1]])
+  assert.equal(replayPytorchPolicy(trace, { failedFrom: 0 }).peakReservedBytes, 124 * MiB)
+})
+
+type PoolEvent = readonly [ActionCode, number, number, number?]
+
+/** A private pool takes 64 MiB and frees them, then the default pool takes 60 MiB; other events between and after. */
+function withGraph(between: readonly PoolEvent[], after: readonly PoolEvent[] = []) {
+  const base = 2 ** 40
+  return build([
+    [Action.segmentAlloc, base, 64 * MiB, 1],
+    [Action.alloc, base, 64 * MiB, 1],
+    [Action.freeRequested, base, 64 * MiB, 1],
+    [Action.freeCompleted, base, 64 * MiB, 1],
+    ...between,
+    [Action.segmentAlloc, 2 * base, 60 * MiB],
+    [Action.alloc, 2 * base, 60 * MiB],
+    ...after,
+  ])
+}
+
+function build(events: readonly PoolEvent[], final: FinalState | null = null) {
   const builder = new TraceBuilder()
-  for (const [action, address, bytes] of events) builder.add(action, address, bytes, 0, 0)
+  builder.pools.number('0,1')
+  for (const [action, address, bytes, pool = 0] of events)
+    builder.notePool(builder.add(action, address, bytes, 0, 0), pool)
   return builder.build({ file: 'built', final })
 }

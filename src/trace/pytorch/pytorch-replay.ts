@@ -6,6 +6,9 @@
 // A recording made with other settings has no addresses for the policy. Where it gave memory back, the policy gives
 // back all it can, as PyTorch does then. With the option `programReleases` the policy gives memory back where it
 // decides to, and where the program asked for it.
+//
+// The policy keeps the free memory of a private pool until the recording gives some back after the last request of the
+// pool. Nothing uses the pool then: its graphs are destroyed.
 
 import type { LatencyMeter } from '../latency.js'
 import type { PlacementCollector } from '../placements/placements.js'
@@ -96,6 +99,8 @@ class Replay {
   /** bytes that PyTorch had reserved after the events so far */
   private recordedBytes = 0
   private reservedAlike = 0
+  /** by private pool: the first event of the releases which show that nothing uses it any more */
+  private readonly unusedFrom: ReadonlyMap<number, number>
   /** freed blocks that another stream still uses */
   private readonly pending = new Set<number>()
   private readonly rounds: ReplayRound[] = []
@@ -115,6 +120,7 @@ class Replay {
     this.recordedBytes = trace.initialSegments.reduce((sum, segment) => sum + segment.bytes, 0)
     this.isExact = this.followsAddresses = this.ownSegments
     this.held = new Array(trace.blocks.count).fill(null)
+    this.unusedFrom = poolsUnusedFrom(trace)
   }
 
   run(): PytorchResult {
@@ -186,10 +192,13 @@ class Replay {
 
   /** Follows a segment_free or segment_unmap event. */
   private giveBack(event: number): void {
-    const { action, address, bytes } = this.trace
+    const { address, bytes } = this.trace
     const { programReleases, onGiveBack } = this.options
-    const begins = event === 0 || action[event] !== action[event - 1]
-    if (begins) onGiveBack?.(event, this.policy)
+    const begins = beginsReleases(this.trace, event)
+    if (begins) {
+      for (const [pool, from] of this.unusedFrom) if (from === event) this.policy.unusedPools.add(pool)
+      onGiveBack?.(event, this.policy)
+    }
     if (programReleases !== undefined) {
       if (programReleases.has(event)) this.policy.releaseFree()
     } else if (this.followsAddresses) {
@@ -202,10 +211,11 @@ class Replay {
     const { blocks, streams } = this.trace
     const stream = blocks.stream[number]
     const bytes = blocks.bytes[number]
+    const pool = blocks.pool[number]
     const address = blocks.address[number]
-    let granted = this.take(bytes, stream)
+    let granted = this.take(bytes, stream, pool)
     while (this.isExact && granted !== null && granted.address !== address && this.policy.reconsider(granted, bytes)) {
-      granted = this.take(bytes, stream)
+      granted = this.take(bytes, stream, pool)
     }
     this.held[number] = granted
     if (granted === null) {
@@ -222,8 +232,8 @@ class Replay {
 
   /** Makes a request that failed in the recording, and frees it at once. */
   private tryFailed(event: number): void {
-    const { bytes, stream, streams } = this.trace
-    const granted = this.take(bytes[event], stream[event])
+    const { bytes, stream, streams, pool } = this.trace
+    const granted = this.take(bytes[event], stream[event], pool[event])
     if (granted === null) {
       this.noteFailure(event, bytes[event], streams[stream[event]])
       return
@@ -239,11 +249,11 @@ class Replay {
     this.firstFailure ??= { event, bytes, stream, frames: event === -1 ? [] : framesOf(this.trace, event) }
   }
 
-  private take(bytes: number, stream: number): PolicyBlock | null {
+  private take(bytes: number, stream: number, pool: number): PolicyBlock | null {
     const { meter } = this.options
-    if (!meter) return this.policy.allocate(bytes, stream, this.offeredBase)
+    if (!meter) return this.policy.allocate(bytes, stream, pool, this.offeredBase)
     const start = performance.now()
-    const granted = this.policy.allocate(bytes, stream, this.offeredBase)
+    const granted = this.policy.allocate(bytes, stream, pool, this.offeredBase)
     meter.noteAllocation((performance.now() - start) * 1e6)
     return granted
   }
@@ -294,7 +304,7 @@ class Replay {
   private adoptInitial(): void {
     if (!this.ownSegments) return
     for (const { segment, numbers, used } of initialSegments(this.trace)) {
-      const granted = this.policy.adoptSegment(segment.address, segment.bytes, segment.stream, used)
+      const granted = this.policy.adoptSegment(segment.address, segment.bytes, segment.stream, used, segment.pool)
       numbers.forEach((number, i) => {
         this.held[number] = granted[i]
         this.options.collector?.place(number, granted[i].address)
@@ -318,11 +328,33 @@ class Replay {
       held[number] = null
     }
     this.pending.clear()
+    policy.unusedPools.clear()
     this.requestedBytes = this.grantedBytes = 0
     const { calls: deviceCalls, seconds: modelledDeviceSeconds } = policy.driver.take()
     rounds.push({ peakReservedBytes: policy.peakReservedBytes, deviceCalls, modelledDeviceSeconds })
     policy.peakReservedBytes = policy.reservedBytes
   }
+}
+
+/** By private pool: the first event of the run of releases that gives back its memory after its last request. */
+function poolsUnusedFrom(trace: Trace): Map<number, number> {
+  const found = new Map<number, number>()
+  if (trace.pools.length === 1) return found
+  const { action, pool } = trace
+  let first = 0
+  for (let event = 0; event < trace.events; event++) {
+    const code = action[event]
+    if (code === Action.alloc || code === Action.outOfMemory) found.delete(pool[event])
+    if (code !== Action.segmentFree && code !== Action.segmentUnmap) continue
+    if (beginsReleases(trace, event)) first = event
+    if (pool[event] > 0 && !found.has(pool[event])) found.set(pool[event], first)
+  }
+  return found
+}
+
+/** Whether a segment_free or segment_unmap event is the first of a run of its kind. */
+function beginsReleases({ action }: Trace, event: number): boolean {
+  return event === 0 || action[event] !== action[event - 1]
 }
 
 function isOwn(settings: PytorchSettings, trace: Trace): boolean {

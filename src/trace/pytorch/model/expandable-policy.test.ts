@@ -63,13 +63,13 @@ test('a segment without memory ends', () => {
   assert.equal(policy.reservedBytes, 0)
   assert.equal(policy.driver.calls['cuMemAddressFree'], 1)
   const base = 2 ** 40
-  assert.equal(policy.allocate(30 * MiB, 0, () => base)!.address, base)
+  assert.equal(policy.allocate(30 * MiB, 0, 0, () => base)!.address, base)
 })
 
 test('an unmap of the recording gives memory back only if it covers the free pages exactly', () => {
   const policy = new ExpandablePolicy()
   const base = 2 ** 40
-  const low = policy.allocate(15 * MiB, 0, () => base)!
+  const low = policy.allocate(15 * MiB, 0, 0, () => base)!
   const high = policy.allocate(70 * MiB, 0)!
   assert.equal(policy.releaseRecorded(base + 20 * MiB, 40 * MiB), false, 'it is in use')
   policy.release(high)

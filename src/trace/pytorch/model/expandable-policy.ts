@@ -1,7 +1,7 @@
 // The placement policy of PyTorch's CUDA caching allocator with `expandable_segments`, as a baseline beside the
 // default one of pytorch-policy.ts. It makes no driver call.
 //
-// Each stream has one segment for blocks up to 1 MiB and one for larger blocks. A segment is a long range of
+// Each stream of a pool has one segment for blocks up to 1 MiB and one for larger blocks. A segment is a long range of
 // addresses, which gets memory in pages of 2 MiB or, by default, 20 MiB where it is needed. Parts without memory are
 // blocks, too.
 // A request takes the best free block; the size of a block counts with the part without memory after it. If no block
@@ -39,9 +39,9 @@ export class ExpandablePolicy extends PolicyMemory implements PlacementPolicy {
     this.spanBytes = Math.min(UNLIMITED_SPAN_BYTES, this.capacityBytes * SPAN_OF_CAPACITY)
   }
 
-  allocate(bytes: number, stream: number, baseFor?: BaseFor): PolicyBlock | null {
+  allocate(bytes: number, stream: number, owner = 0, baseFor?: BaseFor): PolicyBlock | null {
     const rounded = this.rules.round(bytes)
-    const pool = this.poolOf(rounded, stream)
+    const pool = this.poolOf(rounded, stream, owner)
     let block = this.takeFree(pool, rounded) ?? this.extendWithinLimit(pool, rounded, baseFor)
     if (block === null) {
       this.synchronize()
@@ -64,8 +64,8 @@ export class ExpandablePolicy extends PolicyMemory implements PlacementPolicy {
   }
 
   /** Mapped ranges of one stream and one kind of blocks are taken to be parts of one segment, if pages fit between. */
-  adoptSegment(base: number, bytes: number, stream: number, used: readonly UsedRange[]): PolicyBlock[] {
-    const pool = this.pools.of(stream, holdsSmallBlocks(bytes, used, this.rules.pageBytes(false)))
+  adoptSegment(base: number, bytes: number, stream: number, used: readonly UsedRange[], owner = 0): PolicyBlock[] {
+    const pool = this.pools.of(stream, holdsSmallBlocks(bytes, used, this.rules.pageBytes(false)), owner)
     const block = this.partAt(pool, base, bytes)
     this.hold(block, bytes)
     this.countReserved(bytes)
@@ -85,14 +85,17 @@ export class ExpandablePolicy extends PolicyMemory implements PlacementPolicy {
   }
 
   releaseFree(): void {
-    for (const { free } of this.pools.all) for (const block of free.all()) this.unmap(block)
+    for (const pool of this.pools.all) {
+      if (this.mayGiveBack(pool)) for (const block of pool.free.all()) this.unmap(block)
+    }
   }
 
   idleBytes(): number {
     let sum = 0
-    for (const { free, small } of this.pools.all) {
-      for (const block of free.all()) {
-        const { from, to } = wholePages(block, this.rules.pageBytes(small))
+    for (const pool of this.pools.all) {
+      if (!this.mayGiveBack(pool)) continue
+      for (const block of pool.free.all()) {
+        const { from, to } = wholePages(block, this.rules.pageBytes(pool.small))
         sum += Math.max(0, to - from)
       }
     }

@@ -44,11 +44,14 @@ export interface PlacementPolicy {
   readonly retries: number
   /** told which addresses get memory, and which lose it */
   watcher: MemoryWatcher | null
+  /** the private pools that nothing uses any more, so that their free memory may be given back */
+  readonly unusedPools: Set<number>
   /**
-   * A block of at least `bytes` for stream number `stream`, or null when the capacity is spent. `baseFor` may return
-   * the address of a new segment, whose first `bytes` get memory; undefined leaves the address to the policy.
+   * A block of at least `bytes` for stream number `stream` of a pool, or null when the capacity is spent. Pool 0 is
+   * the default pool, others are private. `baseFor` may return the address of a new segment, whose first `bytes` get
+   * memory; undefined leaves the address to the policy.
    */
-  allocate(bytes: number, stream: number, baseFor?: BaseFor): PolicyBlock | null
+  allocate(bytes: number, stream: number, pool?: number, baseFor?: BaseFor): PolicyBlock | null
   /** Takes back a block that no stream uses. */
   release(block: PolicyBlock): void
   /**
@@ -57,15 +60,15 @@ export interface PlacementPolicy {
    */
   reconsider(block: PolicyBlock, bytes: number): boolean
   /** Adds memory that existed before the policy began, with its blocks in use by rising address; returns these. */
-  adoptSegment(base: number, bytes: number, stream: number, used: readonly UsedRange[]): PolicyBlock[]
+  adoptSegment(base: number, bytes: number, stream: number, used: readonly UsedRange[], pool?: number): PolicyBlock[]
   /** Gives the recorded memory back to the device if all of it is free; returns whether it did. */
   releaseRecorded(address: number, bytes: number): boolean
-  /** Gives all memory back that can be given back. */
+  /** Gives all memory back that can be given back; none of a private pool in use. */
   releaseFree(): void
   /** The bytes that `releaseFree` would give back. */
   idleBytes(): number
   /** Whether a request would take the reserved bytes above `limitBytes`. */
-  needsMore(bytes: number, stream: number, limitBytes: number): boolean
+  needsMore(bytes: number, stream: number, pool: number, limitBytes: number): boolean
   /** Whether the policy has memory at this address that may not be offered to it again. */
   holds(address: number): boolean
 }
@@ -117,18 +120,20 @@ export class Block implements PolicyBlock {
   }
 }
 
-/** How often the small or the large blocks of all streams were searched. */
+/** How often the small or the large blocks of all streams of a pool were searched. */
 interface Searches {
   count: number
 }
 
-/** The small or the large blocks of one stream. */
+/** The small or the large blocks of one stream, of the default pool or of a private one. */
 export class BlockPool {
   readonly free = new BestFitList<Block>()
 
   constructor(
     readonly stream: number,
     readonly small: boolean,
+    /** 0 for the default pool */
+    readonly owner: number,
     readonly searches: Searches,
   ) {}
 
@@ -154,22 +159,32 @@ export class BlockPool {
   }
 }
 
-/** The pools of all streams. */
+/** The pools of all streams, of the default pool and of private ones. */
 export class BlockPools {
   readonly all: BlockPool[] = []
-  /** of large and small blocks */
-  private readonly searches: readonly Searches[] = [{ count: 0 }, { count: 0 }]
+  /** by owner; of each its pools by stream and size */
+  private readonly byOwner: OwnPools[] = []
 
-  of(stream: number, small: boolean): BlockPool {
+  of(stream: number, small: boolean, owner: number): BlockPool {
+    this.byOwner[owner] ??= { pools: [], searches: [{ count: 0 }, { count: 0 }] }
+    const { pools, searches } = this.byOwner[owner]
     const index = 2 * stream + (small ? 1 : 0)
-    for (let next = this.all.length; next <= index; next++) {
-      this.all.push(new BlockPool(next >>> 1, (next & 1) === 1, this.searches[next & 1]))
+    for (let next = pools.length; next <= index; next++) {
+      const pool = new BlockPool(next >>> 1, (next & 1) === 1, owner, searches[next & 1])
+      pools.push(pool)
+      this.all.push(pool)
     }
-    return this.all[index]
+    return pools[index]
   }
 
-  /** The pools of small or of large blocks of all streams. */
-  kind(small: boolean): BlockPool[] {
-    return this.all.filter(pool => pool.small === small)
+  /** The large blocks of all streams of the default pool. */
+  defaultLarge(): BlockPool[] {
+    return this.all.filter(pool => !pool.small && pool.owner === 0)
   }
+}
+
+interface OwnPools {
+  readonly pools: BlockPool[]
+  /** of large and small blocks */
+  readonly searches: readonly Searches[]
 }

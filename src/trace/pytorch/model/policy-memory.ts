@@ -25,6 +25,7 @@ export abstract class PolicyMemory {
   peakReservedBytes = 0
   retries = 0
   watcher: MemoryWatcher | null = null
+  readonly unusedPools = new Set<number>()
   protected readonly pools = new BlockPools()
   protected readonly rules: PlacementRules
   protected readonly capacityBytes: number
@@ -47,15 +48,20 @@ export abstract class PolicyMemory {
     return threshold > 0 ? Math.floor(threshold * this.limitBytes) : Infinity
   }
 
-  needsMore(bytes: number, stream: number, limitBytes: number): boolean {
+  needsMore(bytes: number, stream: number, pool: number, limitBytes: number): boolean {
     const rounded = this.rules.round(bytes)
-    const block = this.bestFree(this.poolOf(rounded, stream), rounded)
+    const block = this.bestFree(this.poolOf(rounded, stream, pool), rounded)
     if (block !== null && this.rules.mayServe(block.bytes, rounded)) return false
     return this.reservedBytes + this.rules.segmentBytes(rounded) > limitBytes
   }
 
-  protected poolOf(rounded: number, stream: number): BlockPool {
-    return this.pools.of(stream, rounded <= MOST_SMALL_BYTES)
+  protected poolOf(rounded: number, stream: number, owner: number): BlockPool {
+    return this.pools.of(stream, rounded <= MOST_SMALL_BYTES, owner)
+  }
+
+  /** Whether free memory of the pool may be given back: PyTorch keeps that of a private pool while a graph uses it. */
+  protected mayGiveBack({ owner }: BlockPool): boolean {
+    return owner === 0 || this.unusedPools.has(owner)
   }
 
   /** Takes the best free block for a request; null if the best that fits may not serve it. */

@@ -80,6 +80,14 @@ test('above the threshold, segments that were idle for longer than the mean are 
   assert.equal(policy.retries, 0)
 })
 
+test('no garbage of a private pool is collected', () => {
+  const policy = policyWith('garbage_collection_threshold:0.5', 300 * MiB)
+  policy.release(policy.allocate(160 * MiB, 0, 1)!)
+  policy.allocate(20 * MiB, 0)
+  policy.allocate(20 * MiB, 0)
+  assert.equal(policy.reservedBytes, 200 * MiB)
+})
+
 test('without a limit no garbage is collected', () => {
   const policy = policyWith('garbage_collection_threshold:0.5')
   for (const size of [40, 42, 44]) policy.release(policy.allocate(size * MiB, 0)!)

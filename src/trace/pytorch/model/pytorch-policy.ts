@@ -6,6 +6,7 @@
 // Sizes are rounded to 512 bytes. Blocks up to 1 MiB and larger blocks come from separate segments, and each stream
 // has its own segments. A request takes the smallest free block that fits, at the lowest address. The rest of the
 // block stays free if it is large enough; free neighbours merge. If no block fits, a new segment is obtained.
+// A private pool, as of a CUDA graph, has segments of its own, which stay until nothing uses the pool any more.
 // placement-rules.ts has the settings that change sizes and splits.
 
 import { DriverTally } from './driver-tally.js'
@@ -32,9 +33,9 @@ export class PytorchPolicy extends PolicyMemory implements PlacementPolicy {
     super(options)
   }
 
-  allocate(bytes: number, stream: number, baseFor?: BaseFor): PolicyBlock | null {
+  allocate(bytes: number, stream: number, owner = 0, baseFor?: BaseFor): PolicyBlock | null {
     const rounded = this.rules.round(bytes)
-    const pool = this.poolOf(rounded, stream)
+    const pool = this.poolOf(rounded, stream, owner)
     const block = this.takeFree(pool, rounded) ?? this.obtain(pool, rounded, baseFor)
     if (block !== null) this.splitRest(block, rounded)
     return block
@@ -63,8 +64,8 @@ export class PytorchPolicy extends PolicyMemory implements PlacementPolicy {
     return true
   }
 
-  adoptSegment(base: number, bytes: number, stream: number, used: readonly UsedRange[]): PolicyBlock[] {
-    const pool = this.pools.of(stream, isSmallSegment(bytes))
+  adoptSegment(base: number, bytes: number, stream: number, used: readonly UsedRange[], owner = 0): PolicyBlock[] {
+    const pool = this.pools.of(stream, isSmallSegment(bytes), owner)
     const block = new Block(base, bytes, pool)
     this.segments.set(base, block)
     this.watcher?.mapped(base, bytes)
@@ -93,12 +94,14 @@ export class PytorchPolicy extends PolicyMemory implements PlacementPolicy {
   }
 
   releaseFree(): void {
-    for (const base of this.segments.keys()) this.releaseSegment(base)
+    for (const [base, { pool }] of this.segments) if (this.mayGiveBack(pool)) this.releaseSegment(base)
   }
 
   idleBytes(): number {
     let sum = 0
-    for (const block of this.segments.values()) if (block.free && isWhole(block)) sum += block.bytes
+    for (const block of this.segments.values()) {
+      if (block.free && isWhole(block) && this.mayGiveBack(block.pool)) sum += block.bytes
+    }
     return sum
   }
 
@@ -124,11 +127,11 @@ export class PytorchPolicy extends PolicyMemory implements PlacementPolicy {
   }
 
   /**
-   * Gives back idle segments of large blocks that were free for longer than the mean, and again, until no more than
+   * Gives back idle segments of large blocks of the default pool that were free for longer than the mean, and again, until no more than
    * the threshold is reserved.
    */
   private collectGarbage(): void {
-    const idle = this.pools.kind(false).flatMap(({ free }) => free.all().filter(isWhole))
+    const idle = this.pools.defaultLarge().flatMap(({ free }) => free.all().filter(isWhole))
     const ageOf = (block: Block) => block.pool.searches.count - block.freedAt
     let age = idle.reduce((sum, block) => sum + ageOf(block), 0)
     let released = idle.length
