@@ -141,7 +141,8 @@ function pieceText(failed: RecordedOutOfMemory, { allocator }: Names): string {
     return `${piece}; it may belong to a CUDA graph's pool, or be kept by max_split_size_mb.`
   }
   if (largestIdleBytes !== null && largestIdleBytes >= askedBytes) {
-    return `An idle piece of ${formatBytes(largestIdleBytes)} was large enough, but another stream's, or for small blocks.`
+    const piece = `An idle piece of ${formatBytes(largestIdleBytes)} was large enough`
+    return `${piece}, but another stream's, another pool's, or for small blocks.`
   }
   return 'No idle piece was large enough.'
 }

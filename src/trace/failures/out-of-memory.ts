@@ -48,7 +48,7 @@ export interface RecordedOutOfMemory {
   readonly idlePieces: number | null
   /** the largest of these pieces; null like `reservedBytes` */
   readonly largestIdleBytes: number | null
-  /** the largest piece that PyTorch gives to requests of this stream and size; null like `reservedBytes` */
+  /** the largest piece that PyTorch gives to requests of this stream, pool and size; null like `reservedBytes` */
   readonly largestUsableBytes: number | null
   /** free on the device; null if unknown */
   readonly deviceFreeBytes: number | null
@@ -74,7 +74,9 @@ export function recordedOutOfMemories(trace: Trace): RecordedOutOfMemory[] {
   const moments = failedEvents(trace)
     .slice(-MOST_DESCRIBED)
     .map(event => {
-      for (; at < event; at++) segments.apply(trace.action[at], trace.address[at], trace.bytes[at], trace.stream[at])
+      for (; at < event; at++) {
+        segments.apply(trace.action[at], trace.address[at], trace.bytes[at], trace.stream[at], trace.pool[at])
+      }
       return momentOf(trace, event, segments)
     })
   const limit = ownLimitOf(trace, moments)
@@ -116,7 +118,10 @@ function momentOf(trace: Trace, event: number, segments: ReservedSegments): Mome
     : pytorchSegmentBytes(askedBytes)
   const deviceFreeBytes = Number.isFinite(trace.address[event]) ? trace.address[event] : null
   const has = <T>(value: T) => (reservedBytes === null ? null : value)
-  const usable = idle.filter(piece => piece.stream === stream && servesSize(piece, askedBytes))
+  const pool = trace.pool[event]
+  const usable = idle.filter(
+    piece => piece.stream === stream && piece.segment.pool === pool && servesSize(piece, askedBytes),
+  )
   const figures = {
     event,
     askedBytes,
