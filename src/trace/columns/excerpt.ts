@@ -43,7 +43,6 @@ export function excerptOf(trace: Trace, from: number, end: number): Trace {
     held.push({ ...place, pending, stack: numbers[blocks.stack[number]] })
   }
   const { file, device, skippedEvents, otherDevices, recorder, settings } = trace
-  const isRecorded = trace.recordedPeakReservedBytes !== null
   const list = segments.list().map(segment => ({ ...segment, stream: streams[segment.stream] }))
   const annotations = trace.annotations
     .filter(({ end: last, start }) => last > from && last <= end && start !== BEFORE)
@@ -59,6 +58,6 @@ export function excerptOf(trace: Trace, from: number, end: number): Trace {
     recorder,
     settings,
     annotations,
-    final: isRecorded ? { segments: list, blocks: held } : null,
+    final: { segments: list, blocks: held },
   })
 }

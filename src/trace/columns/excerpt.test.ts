@@ -1,0 +1,24 @@
+import assert from 'node:assert/strict'
+import { describe, test } from 'node:test'
+import { MiB } from '../../base/bytes.js'
+import { curvesOf } from '../analysis/curves.js'
+import { Action } from '../trace.js'
+import { TraceBuilder } from '../trace-builder.js'
+import { excerptOf } from './excerpt.js'
+
+describe('an excerpt of a recording', () => {
+  test('has the memory that is held from before it to the end, also if the recording has no segments', () => {
+    const builder = new TraceBuilder()
+    builder.add(Action.alloc, 2 ** 40, 100 * MiB, 0, 0)
+    for (let i = 0; i < 20; i++) {
+      for (const action of [Action.alloc, Action.freeRequested, Action.freeCompleted]) {
+        builder.add(action, 2 ** 41, MiB, 0, builder.events)
+      }
+    }
+    const trace = builder.build({ file: 'held' })
+    const excerpt = excerptOf(trace, trace.events - 9, trace.events)
+    assert.equal(excerpt.peakRequestedBytes, 101 * MiB)
+    assert.equal(curvesOf(excerpt).inUseBytes.at(-1), 100 * MiB)
+    assert.deepEqual([excerpt.complete, excerpt.recordedPeakReservedBytes], [false, null])
+  })
+})
