@@ -21,4 +21,19 @@ describe('an excerpt of a recording', () => {
     assert.equal(curvesOf(excerpt).inUseBytes.at(-1), 100 * MiB)
     assert.deepEqual([excerpt.complete, excerpt.recordedPeakReservedBytes], [false, null])
   })
+
+  test('has the labels and the granted size of blocks that are held throughout', () => {
+    const builder = new TraceBuilder()
+    const held = builder.add(Action.alloc, 2 ** 40, MiB, 0, 0)
+    builder.noteTag(held, 'weights')
+    builder.noteMetadata(held, 'layer 1')
+    builder.noteGranted(held, 2 * MiB)
+    builder.add(Action.alloc, 2 ** 41, MiB, 0, 1)
+    const { blocks, metadata, tags } = excerptOf(builder.build({ file: 'labels' }), 1, 2)
+    assert.equal(blocks.initial, 1)
+    assert.deepEqual(
+      [tags[blocks.tag[0]], metadata[blocks.metadata[0]], blocks.grantedBytes[0]],
+      ['weights', 'layer 1', 2 * MiB],
+    )
+  })
 })

@@ -38,9 +38,11 @@ export function excerptOf(trace: Trace, from: number, end: number): Trace {
     const place = {
       address: blocks.address[number],
       bytes: blocks.bytes[number],
+      grantedBytes: blocks.grantedBytes[number],
       stream: streams[blocks.stream[number]],
     }
-    held.push({ ...place, pending, stack: numbers[blocks.stack[number]] })
+    const labels = { metadata: trace.metadata[blocks.metadata[number]], tag: trace.tags[blocks.tag[number]] }
+    held.push({ ...place, ...labels, pending, stack: numbers[blocks.stack[number]] })
   }
   const { file, device, skippedEvents, otherDevices, recorder, settings } = trace
   const list = segments.list().map(segment => ({ ...segment, stream: streams[segment.stream] }))
