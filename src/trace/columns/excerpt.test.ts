@@ -36,4 +36,20 @@ describe('an excerpt of a recording', () => {
       ['weights', 'layer 1', 2 * MiB],
     )
   })
+
+  test('has the blocks whose free is never completed, if the recording has completed frees', () => {
+    const builder = new TraceBuilder()
+    for (const address of [2 ** 40, 2 ** 41]) builder.add(Action.alloc, address, MiB, 0, builder.events)
+    for (const address of [2 ** 40, 2 ** 41]) builder.add(Action.freeRequested, address, MiB, 0, builder.events)
+    const initialOf = () => {
+      builder.add(Action.alloc, 2 ** 42, MiB, 0, builder.events)
+      const trace = builder.build({ file: 'pending' })
+      return Array.from(excerptOf(trace, trace.events - 1, trace.events).blocks.address).slice(0, -1)
+    }
+    assert.deepEqual(initialOf(), [])
+    builder.add(Action.freeRequested, 2 ** 42, MiB, 0, builder.events)
+    builder.add(Action.freeCompleted, 2 ** 40, MiB, 0, builder.events)
+    builder.add(Action.freeCompleted, 2 ** 42, MiB, 0, builder.events)
+    assert.deepEqual(initialOf(), [2 ** 41])
+  })
 })
