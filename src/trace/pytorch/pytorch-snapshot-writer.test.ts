@@ -3,7 +3,7 @@ import { test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import fc from 'fast-check'
 import { KiB, MiB } from '../../base/bytes.js'
-import { Action } from '../trace.js'
+import { Action, BEFORE, NEVER } from '../trace.js'
 import { TraceBuilder } from '../trace-builder.js'
 import { readPickle } from './pickle.js'
 import { parseSnapshot, readSnapshot } from './pytorch-snapshot.js'
@@ -66,6 +66,9 @@ test('the written segments are those after the last event, filled by their block
   const base = 2 ** 40
   builder.add(Action.segmentAlloc, base, 2 * MiB, 9, 0)
   builder.add(Action.segmentAlloc, 2 * base, 20 * MiB, 9, 0)
+  for (const action of [Action.alloc, Action.freeRequested, Action.freeCompleted]) {
+    builder.add(action, 2 * base, 3 * MiB, 9, 0)
+  }
   builder.add(Action.segmentFree, 2 * base, 20 * MiB, 9, 0)
   builder.add(Action.alloc, base + 512, 600, 9, 0)
   builder.add(Action.alloc, base + 2048, 1, 9, 0)
@@ -105,6 +108,45 @@ test('the written segments are those after the last event, filled by their block
       ],
     },
   ])
+})
+
+test('a freed block is idle in the written segments if the recording has no completed frees', () => {
+  const builder = new TraceBuilder()
+  const base = 2 ** 40
+  builder.add(Action.segmentAlloc, base, 20 * MiB, 0, 0)
+  builder.add(Action.alloc, base, 2 * MiB, 0, 1)
+  builder.add(Action.alloc, base + 2 * MiB, 2 * MiB, 0, 2)
+  builder.add(Action.freeRequested, base, 2 * MiB, 0, 3)
+  builder.add(Action.freeRequested, base + 2 * MiB, 2 * MiB, 0, 4)
+  builder.add(Action.alloc, base + MiB, 3 * MiB, 0, 5)
+  const bytes = pickleSnapshot(builder.build({ file: 'built' }))
+  const { segments } = readPickle(bytes) as { segments: { blocks: { state: string; size: number }[] }[] }
+  assert.deepEqual(
+    segments[0].blocks.map(({ state, size }) => [state, size / MiB]),
+    [
+      ['inactive', 1],
+      ['active_allocated', 3],
+      ['inactive', 16],
+    ],
+  )
+  const again = parseSnapshot(bytes, 'built')
+  assert.deepEqual([...again.blocks.grantedBytes], [Number.NaN, Number.NaN, 3 * MiB])
+  assert.deepEqual(parseSnapshot(pickleSnapshot(again), 'built'), again)
+})
+
+test('a block whose free is pending from before the recording to its end stays pending', () => {
+  const builder = new TraceBuilder()
+  const base = 2 ** 40
+  builder.add(Action.alloc, base, MiB, 0, 0)
+  const trace = builder.build({
+    file: 'built',
+    final: {
+      segments: [{ address: base, bytes: 20 * MiB, stream: 0, expandable: false }],
+      blocks: [{ address: base + 2 * MiB, bytes: MiB, stream: 0, pending: true }],
+    },
+  })
+  const { blocks } = parseSnapshot(pickleSnapshot(trace), 'built')
+  assert.deepEqual([blocks.initial, [...blocks.freeRequestedAt]], [1, [BEFORE, NEVER]])
 })
 
 test('a failed request has a number as its free memory, since viewers of PyTorch format it', () => {

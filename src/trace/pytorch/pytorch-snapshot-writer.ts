@@ -4,7 +4,7 @@
 import { MiB } from '../../base/bytes.js'
 import { checkTrace } from '../replay-arguments.js'
 import { ReservedSegments } from '../reserved-segments.js'
-import { Action, type ActionCode, type Frame, NEVER, type Segment, stackFrames, type Trace } from '../trace.js'
+import { Action, type ActionCode, BEFORE, type Frame, NEVER, type Segment, stackFrames, type Trace } from '../trace.js'
 import { roundPytorchBytes } from './model/policy-blocks.js'
 import { PickleTuple, writePickle } from './pickle-writer.js'
 
@@ -167,8 +167,14 @@ function finalSegments(trace: Trace): Segment[] {
 }
 
 /** The numbers of the blocks in use after the last event, by rising address. */
-function heldAtEnd({ blocks }: Trace): number[] {
+function heldAtEnd({ action, blocks }: Trace): number[] {
+  const { count, address, freeRequestedAt, freeCompletedAt } = blocks
+  // Without completed frees in the recording, a block that it frees is idle at once.
+  const isIdleOnceFreed = !action.includes(Action.freeCompleted)
   const numbers: number[] = []
-  for (let i = 0; i < blocks.count; i++) if (blocks.freeCompletedAt[i] === NEVER) numbers.push(i)
-  return numbers.sort((a, b) => blocks.address[a] - blocks.address[b])
+  for (let i = 0; i < count; i++) {
+    const isFreed = freeRequestedAt[i] !== NEVER && freeRequestedAt[i] !== BEFORE
+    if (freeCompletedAt[i] === NEVER && !(isIdleOnceFreed && isFreed)) numbers.push(i)
+  }
+  return numbers.sort((a, b) => address[a] - address[b])
 }
