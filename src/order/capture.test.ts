@@ -203,11 +203,7 @@ describe('a capture', () => {
     const release = order.hold(legacy)
     blocking.beginCapture()
     fill(4, blocking)
-    for (const refused of [
-      () => legacy.query(),
-      () => new Event(legacy.context).record(legacy),
-      () => legacy.end(),
-    ]) {
+    for (const refused of [() => legacy.query(), () => new Event(legacy.context).record(legacy), () => legacy.end()]) {
       assert.throws(refused, /ordered with the default stream is being captured/)
     }
     for (let slot = 0; slot < clocks.slotLimit; slot++) clocks.poll(slot)

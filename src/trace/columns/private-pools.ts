@@ -1,4 +1,5 @@
-// The private pool of each block and segment. Older versions of PyTorch name it only for the segments at the end of a recording.
+// The private pool of each block and segment. Older versions of PyTorch name it only for the segments at the end of a
+// recording.
 
 import { Action } from '../trace.js'
 import type { EventColumns } from './event-columns.js'
