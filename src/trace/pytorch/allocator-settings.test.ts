@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { MiB } from '../../base/bytes.js'
+import { parsePytorchSettings } from './model/pytorch-settings.js'
 import { writePickle } from './pickle-writer.js'
 import { parseSnapshot, readSnapshot } from './pytorch-snapshot.js'
 
@@ -29,7 +30,7 @@ test("PyTorch's settings are read as its variable names them", () => {
       { PYTORCH_CUDA_ALLOC_CONF: 'backend:native', garbage_collection_threshold: 0.8, max_split_size: 64 * MiB },
       'backend:native,max_split_size_mb:64,garbage_collection_threshold:0.8',
     ],
-    [{ roundup_power2_divisions: { 1: 0, 256: 4, 512: 8 } }, 'roundup_power2_divisions:[256:4,512:8]'],
+    [{ roundup_power2_divisions: { 1: 0, 256: 4, 512: 8 } }, 'roundup_power2_divisions:[1:0,256:4,512:8]'],
   ]
   for (const [allocator_settings, expected] of cases) {
     const more = allocator_settings === undefined ? {} : { allocator_settings }
@@ -37,4 +38,11 @@ test("PyTorch's settings are read as its variable names them", () => {
   }
   assert.equal(readSnapshot(recording('gpt2-expandable')).settings, 'expandable_segments:True')
   assert.equal(readSnapshot(recording('oom-retry-2gib')).settings, '')
+})
+
+test('a dictionary of roundup_power2_divisions keeps the zeros of small sizes', () => {
+  const counts = Array.from({ length: 16 }, (_, i) => (i < 8 ? 0 : 8))
+  const divisions = Object.fromEntries(counts.map((count, i) => [2 ** i, count]))
+  const settings = settingsOf({ allocator_settings: { roundup_power2_divisions: divisions } })
+  assert.deepEqual(parsePytorchSettings(settings!).roundupPower2Divisions, counts)
 })

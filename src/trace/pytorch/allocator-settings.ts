@@ -23,9 +23,12 @@ function changedSettings(value: Record<string, unknown>): string[] {
   const threshold = value['garbage_collection_threshold']
   if (isAbove(threshold, 0)) settings.push(`garbage_collection_threshold:${threshold}`)
   const divisions = value['roundup_power2_divisions']
-  const rounded = isDictionary(divisions) ? Object.entries(divisions).filter(([, count]) => isAbove(count, 0)) : []
-  const list = rounded.map(([megabytes, count]) => `${megabytes}:${count}`)
-  if (list.length > 0) settings.push(`roundup_power2_divisions:[${list.join(',')}]`)
+  const counts = isDictionary(divisions) ? Object.entries(divisions).filter(([, count]) => isAbove(count, -1)) : []
+  if (counts.some(([, count]) => isAbove(count, 0))) {
+    // With the zeros: the first entry of a list also holds for all smaller sizes.
+    const list = counts.map(([megabytes, count]) => `${megabytes}:${count}`)
+    settings.push(`roundup_power2_divisions:[${list.join(',')}]`)
+  }
   return settings
 }
 
