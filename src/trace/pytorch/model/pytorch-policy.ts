@@ -127,8 +127,8 @@ export class PytorchPolicy extends PolicyMemory implements PlacementPolicy {
   }
 
   /**
-   * Gives back idle segments of large blocks of the default pool that were free for longer than the mean, and again, until no more than
-   * the threshold is reserved.
+   * Gives back idle segments of large blocks of the default pool that were free for longer than the mean, and again,
+   * until no more than the threshold is reserved.
    */
   private collectGarbage(): void {
     const idle = this.pools.defaultLarge().flatMap(({ free }) => free.all().filter(isWhole))
