@@ -213,6 +213,33 @@ test('stacks are refused beyond their bounds', () => {
   })
 })
 
+test('a block that was freed by its address ends where the address is handed out again', () => {
+  const upstream = openPool()
+  const pool = recorded(upstream)
+  const { ptr } = pool.allocate(1000)
+  upstream.deallocate(ptr)
+  const again = pool.allocate(1010)
+  assert.equal(again.ptr, ptr)
+  again.free()
+  assert.deepEqual(eventsOf(pool.trace()), [
+    [Action.alloc, 1000, 0],
+    [Action.freeRequested, 1000, 0],
+    [Action.freeCompleted, 1000, 0],
+    [Action.alloc, 1010, 1],
+    [Action.freeRequested, 1010, 1],
+    [Action.freeCompleted, 1010, 1],
+  ])
+})
+
+test('a failed request is on the default stream of its pool', () => {
+  const { clocks } = openPool()
+  const stream = Stream.create(clocks)
+  const pool = recorded(new CachingPool(clocks, stream, parsePoolOptions({ maxPoolBytes: 8 * MiB }, 140 * 2 ** 30)))
+  pool.allocate(1000).free()
+  assert.equal(pool.tryAllocate(16 * MiB), null)
+  assert.deepEqual(pool.trace().streams, [stream.handle])
+})
+
 test('a transfer to another thread is recorded as a free', () => {
   const shared = new TestDevice().createSharedPool().pool
   const pool = recorded(shared)

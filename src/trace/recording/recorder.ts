@@ -67,6 +67,8 @@ export class RecordedPool extends Wrapper {
   private readonly tagging: TaggedPool | null
   private readonly callStacks: CallStacks | null
   private readonly handedOut: HandedOut
+  /** bytes and streams of the buffers that are recorded as live, by address */
+  private readonly live = new Map<number, { readonly bytes: number; readonly stream: number }>()
   /** of the buffers that `handedOut` lists */
   private readonly places = new WeakMap<DeviceBuffer, Place>()
 
@@ -160,6 +162,11 @@ export class RecordedPool extends Wrapper {
   private record(buffer: DeviceBuffer, stack: number): DeviceBuffer {
     const { allocation, ptr, byteLength } = buffer
     const stream = buffer.stream.handle
+    this.handedOut.settle()
+    // A buffer that `deallocate(ptr)` freed has ended at the latest when its address is handed out again.
+    const ended = this.live.get(ptr)
+    if (ended !== undefined) this.addFree(ptr, ended.bytes, ended.stream)
+    this.live.set(ptr, { bytes: byteLength, stream })
     const event = this.add(Action.alloc, ptr, byteLength, stream, stack)
     if (allocation instanceof Block) this.builder.noteGranted(event, allocation.units * UNIT_BYTES)
     if (this.tagging !== null) this.builder.noteTag(event, this.tagging.currentTag ?? '')
@@ -171,10 +178,11 @@ export class RecordedPool extends Wrapper {
   }
 
   private recordFailure(bytes: number, stream: Stream | undefined, deviceFreeBytes: number, stack: number): void {
-    this.add(Action.outOfMemory, deviceFreeBytes, bytes, stream?.handle ?? 0, stack)
+    this.add(Action.outOfMemory, deviceFreeBytes, bytes, (stream ?? this.defaultStream).handle, stack)
   }
 
   private addFree(ptr: number, bytes: number, stream: number): void {
+    this.live.delete(ptr)
     this.add(Action.freeRequested, ptr, bytes, stream)
     this.add(Action.freeCompleted, ptr, bytes, stream)
   }
