@@ -14,6 +14,8 @@ export class AddressEvents {
   private readonly builder = new TraceBuilder()
   /** the bytes of the live block at an address, FREE after its free */
   private readonly live = new Map<number, number>()
+  /** the bytes of blocks at an address that a later allocation ended, and whose own frees are still to come */
+  private readonly owed = new Map<number, number[]>()
   private lastUs = -Infinity
 
   constructor() {
@@ -31,13 +33,21 @@ export class AddressEvents {
     if (before !== undefined && before !== FREE) {
       this.skipped++
       this.end(address, before, stream, timeUs)
+      this.owed.set(address, [...(this.owed.get(address) ?? []), before])
     }
     this.live.set(address, bytes)
     this.builder.add(Action.alloc, address, bytes, stream, this.time(timeUs), stack)
   }
 
-  /** Adds a free. A free of a block that is not live, or that has another size, is left out. */
+  /** Adds a free. Left out are the late free of a block that has ended, and one of another size than the live block. */
   free(address: number, bytes: number, stream: number, timeUs: number): void {
+    const owed = this.owed.get(address) ?? []
+    const late = owed.indexOf(bytes)
+    if (late !== -1) {
+      owed.splice(late, 1)
+      this.skipped++
+      return
+    }
     const before = this.live.get(address)
     if (before === undefined || before === bytes) this.end(address, bytes, stream, timeUs)
     else this.skipped++

@@ -96,6 +96,24 @@ describe("RMM's CSV", () => {
     assert.deepEqual([...trace.timeUs], [1e6, 2e6, 2e6, 2e6, 3e6, 3e6])
   })
 
+  test('leaves out the late free of a block that has the size of the next one at its address', () => {
+    const log = [
+      'Thread,Time,Action,Pointer,Size,Stream',
+      '1,00:00:01.0,allocate,0x10,512,0x0',
+      '2,00:00:02.0,allocate,0x10,512,0x0',
+      '1,00:00:03.0,free,0x10,512,0x0',
+      '1,00:00:04.0,allocate,0x1000,512,0x0',
+      '2,00:00:05.0,free,0x10,512,0x0',
+      '2,00:00:06.0,allocate,0x10,512,0x0',
+    ]
+    const trace = parseRecording(Buffer.from(log.join('\n')), 'run')
+    const { address, freeRequestedAt } = trace.blocks
+    assert.deepEqual([...address], [0x10, 0x10, 0x1000, 0x10])
+    assert.deepEqual([...freeRequestedAt], [1, 5, NEVER, NEVER])
+    assert.equal(trace.peakRequestedBytes, 1024)
+    assert.equal(trace.skippedEvents, 2, 'the missing free and the late free')
+  })
+
   test('is refused with the first bad line', () => {
     const log = (line: string) => refusal(`Thread,Time,Action,Pointer,Size,Stream\n${line}\n`)
     assert.match(log('1,now,allocate,0x10,512,0x0'), /^line 2: Time must be like 13:05:59.123456, not 'now'$/)
