@@ -6,6 +6,7 @@ import { setImmediate } from 'node:timers/promises'
 import { MiB } from '../../base/bytes.js'
 import { TestDevice } from '../pool.fixture.js'
 import type { ReservedChange } from '../reserved-watch.js'
+import { waitsThatEnd } from '../when-available.suite.js'
 
 for (const backing of ['virtual', 'segments'] as const) {
   describe(`the limit of a pool: ${backing}`, () => {
@@ -153,27 +154,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       assert.deepEqual(order, [1, 2, 3])
     })
 
-    it('is refused if it could never end, ends with the pool, and can be given up', async () => {
-      const pool = new TestDevice().createPool({ backing, maxPoolBytes: 8 * MiB })
-      await assert.rejects(pool.whenAvailable(9 * MiB), { name: 'OutOfMemoryError', message: /raise maxPoolBytes/ })
-      await assert.rejects(pool.whenAvailable(0), { name: 'RangeError', message: /whenAvailable: bytes/ })
-      for (const [options, message] of [
-        [{ signal: 5 }, /^whenAvailable: signal must be an AbortSignal, not 5/],
-        [{ signal: null }, /^whenAvailable: signal must be an AbortSignal, not null/],
-        [null, /^whenAvailable: options must be an object such as { signal }, not null/],
-        [{ signals: 5 }, /^whenAvailable: unknown option 'signals'.* did you mean signal\?/],
-      ] as const) {
-        await assert.rejects(pool.whenAvailable(1, options as never), { name: 'TypeError', message })
-      }
-      pool.allocate(8 * MiB)
-      const controller = new AbortController()
-      const given = pool.whenAvailable(1 * MiB, { signal: controller.signal })
-      const next = pool.whenAvailable(1 * MiB)
-      controller.abort()
-      await assert.rejects(given, { name: 'AbortError' })
-      pool.close()
-      await assert.rejects(next, { name: 'PoolError', message: /^whenAvailable: the pool is closed/ })
-    })
+    waitsThatEnd(() => new TestDevice().createPool({ backing, maxPoolBytes: 8 * MiB }))
   })
 }
 
