@@ -1,8 +1,11 @@
 import assert from 'node:assert/strict'
 import { beforeEach, test } from 'node:test'
 import { KiB, MiB } from '../../base/bytes.js'
+import { OutOfMemoryError } from '../../base/errors.js'
 import { TestDevice } from '../../pool/pool.fixture.js'
 import type { Pool } from '../../pool/pool.js'
+import { withFallback } from '../../pool/wrappers/fallback.js'
+import { limited } from '../../pool/wrappers/limited.js'
 import { tagged } from '../../pool/wrappers/tagged.js'
 import { Action, framesOf, type Trace } from '../trace.js'
 import { PoolRecording } from './pool-recording.js'
@@ -105,4 +108,57 @@ test('a recording that is full ends by itself', () => {
   for (let round = 0; round < 4; round++) pool.allocate(1000).free()
   assert.deepEqual(ownMethods(pool), [])
   assert.equal(recording.trace('a').allocations, 2)
+})
+
+test('a failed request is recorded on its stream, with its call stack, also if it throws', () => {
+  const pool = device.createPool({ maxPoolBytes: 8 * MiB })
+  const stream = device.createStream()
+  const recording = new PoolRecording(pool, 4)
+  assert.throws(() => pool.allocate(16 * MiB, stream), OutOfMemoryError)
+  assert.equal(pool.tryAllocate(32 * MiB, stream), null)
+  assert.throws(() => pool.allocate(64 * MiB), OutOfMemoryError)
+  recording.stop()
+  const trace = recording.trace('a')
+  assert.deepEqual(
+    eventsOf(trace),
+    [16, 32, 64].map(mib => [Action.outOfMemory, mib * MiB]),
+  )
+  assert.deepEqual(
+    [...trace.stream].map(number => trace.streams[number]),
+    [stream.handle, stream.handle, 0],
+  )
+  assert.deepEqual([...trace.address].map(Number.isNaN), [false, true, false], 'the free memory of the device')
+  for (const event of [0, 1, 2]) assert.match(framesOf(trace, event)[0].filename, /pool-recording\.test/)
+})
+
+test('a request that the fallback serves is no failure, and one that no pool serves is one failure', () => {
+  const first = device.createPool({ maxPoolBytes: 8 * MiB })
+  const pool = withFallback(limited(first, 4 * MiB), device.createPlainPool())
+  const recording = new PoolRecording(pool, false)
+  pool.allocate(16 * MiB).free()
+  pool.tryAllocate(6 * MiB)!.free()
+  assert.throws(() => pool.allocate(1024 * MiB), OutOfMemoryError)
+  assert.equal(pool.tryAllocate(2048 * MiB), null)
+  assert.equal(first.tryAllocate(16 * MiB), null)
+  recording.stop()
+  assert.deepEqual(ownMethods(pool), [])
+  assert.deepEqual(eventsOf(recording.trace('a')), [
+    allocation(16 * MiB),
+    ...free(16 * MiB),
+    allocation(6 * MiB),
+    ...free(6 * MiB),
+    ...[1024, 2048, 16].map(mib => [Action.outOfMemory, mib * MiB]),
+  ])
+})
+
+test('a failure at the limit of a wrapper is recorded', () => {
+  const pool = limited(device.createPool(), 4 * MiB)
+  const recording = new PoolRecording(pool, false)
+  assert.throws(() => pool.allocate(6 * MiB), OutOfMemoryError)
+  assert.equal(pool.tryAllocate(5 * MiB), null)
+  recording.stop()
+  assert.deepEqual(eventsOf(recording.trace('a')), [
+    [Action.outOfMemory, 6 * MiB],
+    [Action.outOfMemory, 5 * MiB],
+  ])
 })

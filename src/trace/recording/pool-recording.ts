@@ -1,6 +1,7 @@
 // Records a pool for a while without a wrapper. The pool object gets methods of its own in front of those of its
 // class, and loses them at the end. So a pool that is not being recorded pays nothing.
 
+import { OutOfMemoryError } from '../../base/errors.js'
 import { UNIT_BYTES } from '../../heap/size-classes.js'
 import type { Stream } from '../../order/stream.js'
 import type { Allocation } from '../../pool/allocation.js'
@@ -53,6 +54,10 @@ export class PoolRecording {
   private readonly tagging: TaggedPool | null
   /** running calls of the pool's methods, which may call each other */
   private depth = 0
+  /** running requests to the pools and to the recorded wrapper, which may ask several pools in turn */
+  private requests = 0
+  /** the call stack of the outermost of them, as a number of the table */
+  private stack = 0
 
   /** `stacks` and `stackMinBytes` are as of `recorded()`. Check `isRecording` first. */
   constructor(
@@ -68,8 +73,10 @@ export class PoolRecording {
     for (const source of this.pools) {
       recording.add(source)
       this.noteListed(source)
-      this.intercept(source)
+      this.interceptRequests(source)
+      this.interceptFrees(source)
     }
+    if (!this.pools.includes(pool)) this.interceptRequests(pool)
   }
 
   /** Whether one of the pool's sources is being recorded. */
@@ -96,26 +103,41 @@ export class PoolRecording {
     return this.builder.build({ file: name, recorder: 'cuda-mempool', dropped: 0 })
   }
 
-  private intercept(source: Pool): void {
-    const pool = source as Recordable
-    const { allocate, tryAllocate, release, releaseBlock, deallocate } = pool
+  /** Records what a pool serves. The outermost of nested calls gives the call stack, and only its failure counts. */
+  private interceptRequests(pool: Pool): void {
     const { callStacks } = this
-    const served = <B extends DeviceBuffer | null>(bytes: number, stack: number, serve: () => B): B => {
-      const buffer = this.inside(serve)
-      if (buffer !== null) this.noteAllocation(buffer, stack)
-      else this.add(Action.outOfMemory, Number.NaN, bytes, 0, stack)
-      return buffer
+    const isSource = this.pools.includes(pool)
+    for (const name of ['allocate', 'tryAllocate'] as const) {
+      const method = pool[name]
+      this.replace(pool as Recordable, name, (bytes, stream, alignment) => {
+        const call = () => method.call(pool, bytes, stream, alignment)
+        if (isSource ? this.depth > 0 : this.requests > 0) return call()
+        if (this.requests === 0) this.stack = callStacks?.begin(bytes) ? callStacks.numberOf(new Error()) : 0
+        const serve = isSource ? () => this.noteAllocation(this.inside(call)) : call
+        return this.request(serve, deviceFreeBytes => {
+          this.add(Action.outOfMemory, deviceFreeBytes, bytes, (stream ?? pool.defaultStream).handle, this.stack)
+        })
+      })
     }
-    this.replace(pool, 'allocate', (bytes, stream, alignment) => {
-      const call = () => allocate.call(pool, bytes, stream, alignment)
-      if (this.depth > 0) return call()
-      return served(bytes, callStacks?.begin(bytes) ? callStacks.numberOf(new Error()) : 0, call)
-    })
-    this.replace(pool, 'tryAllocate', (bytes, stream, alignment) => {
-      const call = () => tryAllocate.call(pool, bytes, stream, alignment)
-      if (this.depth > 0) return call()
-      return served(bytes, callStacks?.begin(bytes) ? callStacks.numberOf(new Error()) : 0, call)
-    })
+  }
+
+  private request(serve: () => DeviceBuffer | null, onFailure: (deviceFreeBytes: number) => void): DeviceBuffer | null {
+    const isOutermost = this.requests++ === 0
+    try {
+      const buffer = serve()
+      if (buffer === null && isOutermost) onFailure(Number.NaN)
+      return buffer
+    } catch (error) {
+      if (error instanceof OutOfMemoryError && isOutermost) onFailure(error.figures.deviceFreeBytes)
+      throw error
+    } finally {
+      this.requests--
+    }
+  }
+
+  private interceptFrees(source: Pool): void {
+    const pool = source as Recordable
+    const { release, releaseBlock, deallocate } = pool
     this.replace(pool, 'release', (buffer, stream) => {
       this.freeing(buffer.allocation, buffer.record, buffer.tag, stream, () => release.call(pool, buffer, stream))
     })
@@ -151,16 +173,18 @@ export class PoolRecording {
     }
   }
 
-  private noteAllocation(buffer: DeviceBuffer, stack: number): void {
+  private noteAllocation(buffer: DeviceBuffer | null): DeviceBuffer | null {
+    if (buffer === null) return null
     this.noteDrops()
     const { ptr, byteLength: bytes } = buffer
     const stream = buffer.stream.handle
     this.end(ptr)
     this.live.set(ptr, { bytes, stream })
-    const event = this.add(Action.alloc, ptr, bytes, stream, stack)
+    const event = this.add(Action.alloc, ptr, bytes, stream, this.stack)
     const { allocation } = buffer
     if (allocation instanceof Block) this.builder.noteGranted(event, allocation.units * UNIT_BYTES)
     if (this.tagging !== null) this.builder.noteTag(event, this.tagging.currentTag ?? '')
+    return buffer
   }
 
   private noteListed(pool: Pool & { readonly closed?: boolean; live?(): readonly Listed[] }): void {
