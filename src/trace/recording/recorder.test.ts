@@ -12,6 +12,7 @@ import { Stream } from '../../order/stream.js'
 import { CachingPool } from '../../pool/caching/caching-pool.js'
 import { parsePoolOptions } from '../../pool/caching/options.js'
 import { TestDevice } from '../../pool/pool.fixture.js'
+import { withFallback } from '../../pool/wrappers/fallback.js'
 import { tagged } from '../../pool/wrappers/tagged.js'
 import { WRAPPERS, type Wrap, wrapperSuite } from '../../pool/wrappers/wrapper.suite.js'
 import { parseSnapshot, readSnapshot } from '../pytorch/pytorch-snapshot.js'
@@ -229,6 +230,22 @@ test('a block that was freed by its address ends where the address is handed out
     [Action.freeRequested, 1010, 1],
     [Action.freeCompleted, 1010, 1],
   ])
+})
+
+test('a reset does not end the block after one that was freed by its address', () => {
+  const device = new TestDevice()
+  const [upstream, arena] = [device.createPool(), device.createArenaPool({ bytes: MiB })]
+  const pool = recorded(withFallback(upstream, arena))
+  const { ptr } = pool.allocate(1000)
+  upstream.deallocate(ptr)
+  const again = pool.allocate(1010)
+  assert.equal(again.ptr, ptr)
+  arena.reset()
+  pool.allocate(3000)
+  again.free()
+  const { bytes, freeRequestedAt } = pool.trace().blocks
+  assert.deepEqual([...bytes], [1000, 1010, 3000])
+  assert.deepEqual([...freeRequestedAt], [1, 5, NEVER])
 })
 
 test('a failed request is on the default stream of its pool', () => {

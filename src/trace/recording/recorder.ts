@@ -50,9 +50,10 @@ export function recorded(upstream: Pool, options: RecorderOptions = {}): Recorde
 
 const MOST_FRAMES = 200
 
-/** Where a buffer is that an arena may drop without a free. */
-interface Place {
+/** A block that is recorded as live. */
+interface LiveBlock {
   readonly ptr: number
+  readonly bytes: number
   /** the handle of the stream that it was allocated on */
   readonly stream: number
 }
@@ -67,10 +68,10 @@ export class RecordedPool extends Wrapper {
   private readonly tagging: TaggedPool | null
   private readonly callStacks: CallStacks | null
   private readonly handedOut: HandedOut
-  /** bytes and streams of the buffers that are recorded as live, by address */
-  private readonly live = new Map<number, { readonly bytes: number; readonly stream: number }>()
+  /** by address */
+  private readonly live = new Map<number, LiveBlock>()
   /** of the buffers that `handedOut` lists */
-  private readonly places = new WeakMap<DeviceBuffer, Place>()
+  private readonly blocks = new WeakMap<DeviceBuffer, LiveBlock>()
 
   constructor(upstream: Pool, stacks: boolean | number, stackMinBytes: number) {
     super(upstream)
@@ -78,9 +79,10 @@ export class RecordedPool extends Wrapper {
     this.callStacks = CallStacks.of(this.builder.stacks, stacks, stackMinBytes)
     this.handedOut = new HandedOut(
       upstream,
-      (bytes, buffer) => {
-        const { ptr, stream } = this.places.get(buffer)!
-        this.addFree(ptr, bytes, stream)
+      (_, buffer) => {
+        const block = this.blocks.get(buffer)!
+        // Another block may be at the address if `deallocate(ptr)` freed this one.
+        if (this.live.get(block.ptr) === block) this.addFree(block.ptr, block.bytes, block.stream)
       },
       () => {}, // the recording ends with the buffers that were held
     )
@@ -166,13 +168,14 @@ export class RecordedPool extends Wrapper {
     // A buffer that `deallocate(ptr)` freed has ended at the latest when its address is handed out again.
     const ended = this.live.get(ptr)
     if (ended !== undefined) this.addFree(ptr, ended.bytes, ended.stream)
-    this.live.set(ptr, { bytes: byteLength, stream })
+    const block = { ptr, bytes: byteLength, stream }
+    this.live.set(ptr, block)
     const event = this.add(Action.alloc, ptr, byteLength, stream, stack)
     if (allocation instanceof Block) this.builder.noteGranted(event, allocation.units * UNIT_BYTES)
     if (this.tagging !== null) this.builder.noteTag(event, this.tagging.currentTag ?? '')
     if (this.handedOut.isListed) {
       this.handedOut.add(buffer, byteLength)
-      this.places.set(buffer, { ptr, stream })
+      this.blocks.set(buffer, block)
     }
     return buffer
   }
