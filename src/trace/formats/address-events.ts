@@ -14,8 +14,8 @@ export class AddressEvents {
   private readonly builder = new TraceBuilder()
   /** the bytes of the live block at an address, FREE after its free */
   private readonly live = new Map<number, number>()
-  /** the bytes of blocks at an address that a later allocation ended, and whose own frees are still to come */
-  private readonly owed = new Map<number, number[]>()
+  /** by address and bytes, how many blocks a later allocation ended whose own frees are still to come */
+  private readonly owed = new Map<number, Map<number, number>>()
   private lastUs = -Infinity
 
   constructor() {
@@ -33,7 +33,8 @@ export class AddressEvents {
     if (before !== undefined && before !== FREE) {
       this.skipped++
       this.end(address, before, stream, timeUs)
-      this.owed.set(address, [...(this.owed.get(address) ?? []), before])
+      const owed = this.owed.get(address) ?? new Map<number, number>()
+      this.owed.set(address, owed.set(before, (owed.get(before) ?? 0) + 1))
     }
     this.live.set(address, bytes)
     this.builder.add(Action.alloc, address, bytes, stream, this.time(timeUs), stack)
@@ -41,10 +42,10 @@ export class AddressEvents {
 
   /** Adds a free. Left out are the late free of a block that has ended, and one of another size than the live block. */
   free(address: number, bytes: number, stream: number, timeUs: number): void {
-    const owed = this.owed.get(address) ?? []
-    const late = owed.indexOf(bytes)
-    if (late !== -1) {
-      owed.splice(late, 1)
+    const owed = this.owed.get(address)
+    const late = owed?.get(bytes) ?? 0
+    if (late > 0) {
+      owed!.set(bytes, late - 1)
       this.skipped++
       return
     }
