@@ -7,7 +7,7 @@ import type { Pool } from '../../pool/pool.js'
 import { withFallback } from '../../pool/wrappers/fallback.js'
 import { limited } from '../../pool/wrappers/limited.js'
 import { tagged } from '../../pool/wrappers/tagged.js'
-import { Action, framesOf, type Trace } from '../trace.js'
+import { Action, framesOf, NEVER, type Trace } from '../trace.js'
 import { PoolRecording } from './pool-recording.js'
 
 let device: TestDevice
@@ -161,4 +161,38 @@ test('a failure at the limit of a wrapper is recorded', () => {
     [Action.outOfMemory, 6 * MiB],
     [Action.outOfMemory, 5 * MiB],
   ])
+})
+
+test('a rewind ends the buffers above the mark only', () => {
+  const arena = device.createArenaPool({ bytes: MiB })
+  const recording = new PoolRecording(arena, false)
+  const kept = arena.allocate(1000)
+  const mark = arena.mark()
+  arena.allocate(2000)
+  arena.rewind(mark)
+  arena.allocate(3000)
+  kept.free()
+  recording.stop()
+  const { bytes, freeRequestedAt } = recording.trace('a').blocks
+  assert.deepEqual([...bytes], [1000, 2000, 3000])
+  assert.deepEqual([...freeRequestedAt], [5, 2, NEVER])
+})
+
+test('a reset or a close of one pool leaves the buffers of the others live', () => {
+  const [first, second] = [device.createPool(), device.createPool()]
+  const arena = device.createArenaPool({ bytes: MiB })
+  const pool = withFallback(withFallback(first, second), arena)
+  const listed = [first.allocate(1000), second.allocate(1000)]
+  const recording = new PoolRecording(pool, false)
+  const live = pool.allocate(2000)
+  arena.allocate(3000)
+  arena.reset()
+  arena.allocate(4000)
+  second.close()
+  arena.allocate(5000)
+  for (const buffer of [listed[0], live]) buffer.free()
+  recording.stop()
+  const { bytes, freeRequestedAt } = recording.trace('a').blocks
+  assert.deepEqual([...bytes], [1000, 1000, 2000, 3000, 4000, 5000])
+  assert.deepEqual([...freeRequestedAt], [10, 7, 12, 4, NEVER, NEVER])
 })

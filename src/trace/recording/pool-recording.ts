@@ -36,6 +36,8 @@ interface Listed {
 interface Live {
   readonly bytes: number
   readonly stream: number
+  /** whether a reset, a rewind or a close has dropped it */
+  isDropped(): boolean
 }
 
 /** Pools that are being recorded. */
@@ -176,12 +178,11 @@ export class PoolRecording {
   private noteAllocation(buffer: DeviceBuffer | null): DeviceBuffer | null {
     if (buffer === null) return null
     this.noteDrops()
-    const { ptr, byteLength: bytes } = buffer
+    const { allocation, ptr, byteLength: bytes, record, tag } = buffer
     const stream = buffer.stream.handle
     this.end(ptr)
-    this.live.set(ptr, { bytes, stream })
+    this.live.set(ptr, { bytes, stream, isDropped: () => !allocation.isLive(record, tag) })
     const event = this.add(Action.alloc, ptr, bytes, stream, this.stack)
-    const { allocation } = buffer
     if (allocation instanceof Block) this.builder.noteGranted(event, allocation.units * UNIT_BYTES)
     if (this.tagging !== null) this.builder.noteTag(event, this.tagging.currentTag ?? '')
     return buffer
@@ -190,7 +191,7 @@ export class PoolRecording {
   private noteListed(pool: Pool & { readonly closed?: boolean; live?(): readonly Listed[] }): void {
     if (pool.closed === true || pool.live === undefined) return
     for (const { ptr, byteLength: bytes, blockBytes, stream } of pool.live()) {
-      this.live.set(ptr, { bytes, stream: stream ?? 0 })
+      this.live.set(ptr, { bytes, stream: stream ?? 0, isDropped: () => pool.closed === true })
       const event = this.add(Action.alloc, ptr, bytes, stream ?? 0)
       if (blockBytes !== undefined) this.builder.noteGranted(event, blockBytes)
     }
@@ -210,12 +211,12 @@ export class PoolRecording {
     this.addFree(ptr, bytes, handle)
   }
 
-  /** Buffers that a reset has dropped are gone. */
+  /** Ends the buffers that were dropped without a free. */
   private noteDrops(): void {
     const drops = this.countDrops()
     if (drops === this.drops) return
     this.drops = drops
-    for (const ptr of [...this.live.keys()]) this.end(ptr)
+    for (const [ptr, block] of this.live) if (block.isDropped()) this.end(ptr)
   }
 
   private countDrops(): number {
