@@ -8,7 +8,7 @@ import { type Lag, ModelledWork } from './modelled-work.js'
 import type { SimulatedDriver } from './replay-device.js'
 import { type ReplayDevice, simulatedDriverOf } from './replay-device.js'
 import type { ReplayFailure } from './replay-result.js'
-import { Action, BEFORE, framesOf, frameText, NEVER, type Trace } from './trace.js'
+import { Action, BEFORE, framesOf, frameText, NEVER, saysCompleted, type Trace } from './trace.js'
 
 /** Called after each allocation and before each free; every function is optional. */
 export interface ReplayPassObserver {
@@ -54,7 +54,7 @@ export class ReplayPass {
     this.driver = simulatedDriverOf(device)
     this.work =
       this.driver === null ? null : new ModelledWork(this.driver, this.streams, lag, () => device.createStream())
-    this.saysCompleted = trace.action.includes(Action.freeCompleted)
+    this.saysCompleted = saysCompleted(trace)
     this.buffers = new Array<DeviceBuffer | null>(trace.blocks.count).fill(null)
   }
 

@@ -1,4 +1,4 @@
-import { Action, type Segment } from './trace.js'
+import { Action, type Segment, type Trace } from './trace.js'
 
 const OPPOSITE: Readonly<Record<number, number>> = {
   [Action.segmentAlloc]: Action.segmentFree,
@@ -30,6 +30,13 @@ export class ReservedSegments {
     else if (action === Action.segmentFree) this.plain.delete(address)
     else if (action === Action.segmentMap) this.add({ address, bytes, stream, expandable: true, pool })
     else if (action === Action.segmentUnmap) this.unmap(address, bytes)
+  }
+
+  /** Applies the events of a trace from `from` to before `end`. */
+  applyEvents({ action, address, bytes, stream, pool }: Trace, from: number, end: number): void {
+    for (let event = from; event < end; event++) {
+      this.apply(action[event], address[event], bytes[event], stream[event], pool[event])
+    }
   }
 
   undo(action: number, address: number, bytes: number, stream: number, pool = 0): void {

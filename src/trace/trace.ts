@@ -209,6 +209,11 @@ export interface Trace {
   readonly recordedPeakReservedBytes: number | null
 }
 
+/** Whether the recording says when frees complete. Where it does not, a freed block is idle at once. */
+export function saysCompleted({ action }: Trace): boolean {
+  return action.includes(Action.freeCompleted)
+}
+
 /** The call stack of an event, innermost frame first; empty if none was recorded. */
 export function framesOf(trace: Trace, event: number): readonly Frame[] {
   return stackFrames(trace.stacks, trace.stack[event])

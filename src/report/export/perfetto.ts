@@ -247,11 +247,9 @@ class IdleCounter {
   /** Writes the value before `event`, which rises from call to call, if its turn has come. */
   sample(time: number, event: number): void {
     const { trace, segments } = this
-    const { action, address, bytes, stream, pool } = trace
-    if (event % this.step !== 0 && action[event] !== Action.outOfMemory) return
-    for (; this.at < event; this.at++) {
-      segments.apply(action[this.at], address[this.at], bytes[this.at], stream[this.at], pool[this.at])
-    }
+    if (event % this.step !== 0 && trace.action[event] !== Action.outOfMemory) return
+    segments.applyEvents(trace, this.at, event)
+    this.at = event
     const { idle, reservedBytes } = memoryAt(trace, event, segments)
     if (reservedBytes === null) return
     this.counter ??= this.writer.counter('largest idle piece')

@@ -142,9 +142,8 @@ function failuresOf(trace: Trace): PageFailure[] {
   let at = 0
   return recordedOutOfMemories(trace).map(failed => {
     const { event, askedBytes, isLast } = failed
-    for (; at < event; at++) {
-      segments.apply(trace.action[at], trace.address[at], trace.bytes[at], trace.stream[at], trace.pool[at])
-    }
+    segments.applyEvents(trace, at, event)
+    at = event
     return {
       event,
       title: `Out of memory at event ${formatCount(event)}${isLast ? ', which ended the recording' : ''}`,

@@ -1,5 +1,5 @@
 import { ReservedSegments } from '../reserved-segments.js'
-import { Action, BEFORE, type Trace } from '../trace.js'
+import { BEFORE, saysCompleted, type Trace } from '../trace.js'
 import { type FinalBlock, TraceBuilder } from '../trace-builder.js'
 
 /**
@@ -27,16 +27,13 @@ export function excerptOf(trace: Trace, from: number, end: number): Trace {
     if (!Number.isNaN(blocks.grantedBytes[number])) builder.noteGranted(added, blocks.grantedBytes[number])
   }
   const segments = new ReservedSegments(trace.initialSegments)
-  for (let event = 0; event < end; event++) {
-    segments.apply(action[event], address[event], bytes[event], stream[event], pool[event])
-  }
-  // Without completed frees in the recording, a freed block is idle at once.
-  const saysCompleted = action.includes(Action.freeCompleted)
+  segments.applyEvents(trace, 0, end)
+  const hasCompletions = saysCompleted(trace)
   const held: FinalBlock[] = []
   for (let number = 0; number < blocks.count; number++) {
     if (blocks.allocatedAt[number] >= end || blocks.freeCompletedAt[number] < end) continue
     const pending = blocks.freeRequestedAt[number] < end
-    if (pending && !saysCompleted) continue
+    if (pending && !hasCompletions) continue
     const place = {
       address: blocks.address[number],
       bytes: blocks.bytes[number],

@@ -74,9 +74,8 @@ export function recordedOutOfMemories(trace: Trace): RecordedOutOfMemory[] {
   const moments = failedEvents(trace)
     .slice(-MOST_DESCRIBED)
     .map(event => {
-      for (; at < event; at++) {
-        segments.apply(trace.action[at], trace.address[at], trace.bytes[at], trace.stream[at], trace.pool[at])
-      }
+      segments.applyEvents(trace, at, event)
+      at = event
       return momentOf(trace, event, segments)
     })
   const limit = ownLimitOf(trace, moments)

@@ -4,7 +4,17 @@
 import { MiB } from '../../base/bytes.js'
 import { checkTrace } from '../replay-arguments.js'
 import { ReservedSegments } from '../reserved-segments.js'
-import { Action, type ActionCode, BEFORE, type Frame, NEVER, type Segment, stackFrames, type Trace } from '../trace.js'
+import {
+  Action,
+  type ActionCode,
+  BEFORE,
+  type Frame,
+  NEVER,
+  type Segment,
+  saysCompleted,
+  stackFrames,
+  type Trace,
+} from '../trace.js'
 import { roundPytorchBytes } from './model/policy-blocks.js'
 import { PickleTuple, writePickle } from './pickle-writer.js'
 
@@ -160,17 +170,14 @@ function annotationEntries({ annotations, device }: Trace): object[] {
 /** The segments after the last event. */
 function finalSegments(trace: Trace): Segment[] {
   const set = new ReservedSegments(trace.initialSegments)
-  for (let event = 0; event < trace.events; event++) {
-    set.apply(trace.action[event], trace.address[event], trace.bytes[event], trace.stream[event], trace.pool[event])
-  }
+  set.applyEvents(trace, 0, trace.events)
   return set.list()
 }
 
 /** The numbers of the blocks in use after the last event, by rising address. */
-function heldAtEnd({ action, blocks }: Trace): number[] {
-  const { count, address, freeRequestedAt, freeCompletedAt } = blocks
-  // Without completed frees in the recording, a block that it frees is idle at once.
-  const isIdleOnceFreed = !action.includes(Action.freeCompleted)
+function heldAtEnd(trace: Trace): number[] {
+  const { count, address, freeRequestedAt, freeCompletedAt } = trace.blocks
+  const isIdleOnceFreed = !saysCompleted(trace)
   const numbers: number[] = []
   for (let i = 0; i < count; i++) {
     const isFreed = freeRequestedAt[i] !== NEVER && freeRequestedAt[i] !== BEFORE
