@@ -4,7 +4,6 @@ import type { Stream } from '../../order/stream.js'
 import type { DeviceBuffer } from '../buffer.js'
 import { overLimit } from '../out-of-memory.js'
 import type { Pool, PoolStats } from '../pool.js'
-import type { TransferredBuffer } from '../transferred-buffer.js'
 import { HandedOut } from './handed-out.js'
 import { Wrapper } from './wrapper.js'
 
@@ -82,13 +81,9 @@ export class LimitedPool extends Wrapper {
     this.handedOut.delete(buffer)
   }
 
-  /** @internal */
-  override handOver(buffer: DeviceBuffer): TransferredBuffer {
-    const bytes = buffer.allocation.requestedBytesOf(buffer.record, buffer.tag, 'transfer')
-    const transferred = super.handOver(buffer)
+  protected override noteHandedOver(buffer: DeviceBuffer, bytes: number): void {
     this.currentBytes -= bytes
     this.handedOut.delete(buffer)
-    return transferred
   }
 
   /** The upstream's counters, with this pool's limit. */

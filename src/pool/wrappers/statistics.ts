@@ -6,7 +6,6 @@
 import type { Stream } from '../../order/stream.js'
 import type { DeviceBuffer } from '../buffer.js'
 import type { Pool } from '../pool.js'
-import type { TransferredBuffer } from '../transferred-buffer.js'
 import { Counters } from './counters.js'
 import { HandedOut } from './handed-out.js'
 import { Wrapper } from './wrapper.js'
@@ -57,13 +56,9 @@ export class StatisticsPool extends Wrapper {
     this.noteFree(bytes)
   }
 
-  /** @internal */
-  override handOver(buffer: DeviceBuffer): TransferredBuffer {
-    const bytes = buffer.allocation.requestedBytesOf(buffer.record, buffer.tag, 'transfer')
-    const transferred = super.handOver(buffer)
+  protected override noteHandedOver(buffer: DeviceBuffer, bytes: number): void {
     this.handedOut.delete(buffer)
     this.noteFree(bytes)
-    return transferred
   }
 
   protected override adopt(buffer: DeviceBuffer): DeviceBuffer {

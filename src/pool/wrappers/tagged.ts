@@ -12,7 +12,6 @@ import type { Stream } from '../../order/stream.js'
 import type { DeviceBuffer } from '../buffer.js'
 import { overLimit } from '../out-of-memory.js'
 import type { Pool } from '../pool.js'
-import type { TransferredBuffer } from '../transferred-buffer.js'
 import { Counters } from './counters.js'
 import { HandedOut } from './handed-out.js'
 import { LiveTable } from './live-table.js'
@@ -168,13 +167,9 @@ export class TaggedPool extends Wrapper {
     account?.noteFree(bytes)
   }
 
-  /** @internal */
-  override handOver(buffer: DeviceBuffer): TransferredBuffer {
-    const bytes = buffer.allocation.requestedBytesOf(buffer.record, buffer.tag, 'transfer')
-    const transferred = super.handOver(buffer)
+  protected override noteHandedOver(buffer: DeviceBuffer, bytes: number): void {
     this.handedOut.delete(buffer)
     this.accountOf.get(buffer)?.noteFree(bytes)
-    return transferred
   }
 
   /** `adopt` with a call site of its own, see `LimitedPool.note`. */

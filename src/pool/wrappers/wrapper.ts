@@ -45,13 +45,16 @@ export abstract class Wrapper extends Pool {
     this.upstream.release(buffer, stream)
   }
 
-  /**
-   * Either throws and leaves the buffer as it was, or gives it up; so counters change after this call.
-   * @internal
-   */
+  /** @internal */
   override handOver(buffer: DeviceBuffer): TransferredBuffer {
-    return this.upstream.handOver(buffer)
+    const bytes = buffer.allocation.requestedBytesOf(buffer.record, buffer.tag, 'transfer')
+    const transferred = this.upstream.handOver(buffer)
+    this.noteHandedOver(buffer, bytes)
+    return transferred
   }
+
+  /** Called once a buffer of `bytes` went to another thread. */
+  protected noteHandedOver(_buffer: DeviceBuffer, _bytes: number): void {}
 
   /** @internal */
   override get sources(): readonly Pool[] {
