@@ -47,7 +47,7 @@ export class DeviceBuffer implements Disposable {
 
   /** Names the buffer. */
   set label(text: string) {
-    this.allocation.addressOf(this.record, this.tag, 'label')
+    this.addressFor('label')
     setLabel(this, text)
   }
 
@@ -285,7 +285,7 @@ export class DeviceBuffer implements Disposable {
    * @internal
    */
   rangeOf(call: string, byteOffset: number, byteLength: number): number {
-    const ptr = this.allocation.addressOf(this.record, this.tag, call)
+    const ptr = this.addressFor(call)
     const whole = this.allocation.requestedBytesOf(this.record, this.tag, call)
     for (const [name, value] of [
       ['byteOffset', byteOffset],

@@ -151,7 +151,7 @@ export class InterprocessBuffer extends MappedBuffer {
    */
   async exportTo(path: string, options: PassOptions = {}): Promise<void> {
     checkShare('exportTo', path, options)
-    this.allocation.addressOf(this.record, this.tag, 'exportTo')
+    this.addressFor('exportTo')
     if (this.range.received !== null)
       throw new PoolError('exportTo: this buffer was opened here; let the process that made it share it')
     if (!this.stream.closed) await this.stream.finished()

@@ -84,7 +84,7 @@ export class ProfiledPool extends Wrapper {
 
   /** @internal */
   override release(buffer: DeviceBuffer, stream?: Stream): void {
-    const ptr = buffer.allocation.addressOf(buffer.record, buffer.tag, 'free')
+    const ptr = buffer.addressFor('free')
     this.inRange('free', ptr, () => super.release(buffer, stream))
   }
 

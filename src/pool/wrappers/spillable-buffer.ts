@@ -6,7 +6,7 @@ import { PoolError } from '../../base/errors.js'
 import { checkOptionNames } from '../../base/option-names.js'
 import { showAsText } from '../../base/readable.js'
 import type { Context } from '../../driver/context.js'
-import { checkIsStream, type Stream } from '../../order/stream.js'
+import { checkStreamOf, type Stream } from '../../order/stream.js'
 import { DeviceBuffer } from '../buffer.js'
 import type { HostBuffer } from '../host/host-buffer.js'
 import type { Pool } from '../pool.js'
@@ -213,7 +213,7 @@ export class SpillableBuffer implements RecordPool, Disposable {
   /** @internal */
   addressOf(record: number, _tag: number, call: string): number {
     if (!this.uses.has(record)) throw this.endedUse(call)
-    return this.memory!.rangeOf(call, 0, 0)
+    return this.memory!.addressFor(call)
   }
 
   /** @internal */
@@ -294,10 +294,7 @@ showAsText(SpillableBuffer)
  * stream, PoolError for a stream that is closed, captured, or of another device.
  */
 export function checkSpillStream(call: string, stream: Stream, pool: Pool): void {
-  checkIsStream(call, stream)
-  if (stream.context !== pool.context) {
-    throw new PoolError(`${call}: the stream belongs to another device; use one of the pool’s device`)
-  }
+  checkStreamOf(call, stream, pool.defaultStream.clocks)
   stream.checkOpen(call)
 }
 

@@ -111,7 +111,7 @@ export class RecordedPool extends Wrapper {
 
   /** @internal */
   override release(buffer: DeviceBuffer, stream?: Stream): void {
-    const ptr = buffer.allocation.addressOf(buffer.record, buffer.tag, 'free')
+    const ptr = buffer.addressFor('free')
     const { byteLength } = buffer
     super.release(buffer, stream)
     this.handedOut.delete(buffer)
@@ -123,7 +123,7 @@ export class RecordedPool extends Wrapper {
    * @internal
    */
   override handOver(buffer: DeviceBuffer): TransferredBuffer {
-    const ptr = buffer.allocation.addressOf(buffer.record, buffer.tag, 'transfer')
+    const ptr = buffer.addressFor('transfer')
     const { byteLength } = buffer
     const transferred = super.handOver(buffer)
     this.handedOut.delete(buffer)
