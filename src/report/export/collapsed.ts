@@ -9,8 +9,8 @@ const NO_STACK = '(no call stack)'
 /**
  * What the program held after an event, by default at the peak: one line for each call stack, outermost frame first,
  * with semicolons between the frames, and its bytes. flamegraph.pl and speedscope read it. Throws RangeError for an
- * event that the trace does not have, FormatError if no block has a call stack, and TypeError for
- * anything but a trace.
+ * event that the trace does not have, FormatError if no block has a call stack, and TypeError for anything but a
+ * trace.
  */
 export function collapsedStacks(trace: Trace, event?: number): string {
   checkTrace('collapsedStacks', trace)

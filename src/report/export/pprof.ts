@@ -20,8 +20,8 @@ const NO_STACK: readonly Frame[] = [{ filename: '', line: 0, name: '(no call sta
 /**
  * What the program held after an event, by default at the peak, as a profile for pprof (protobuf, packed by gzip). Its
  * values are `inuse_objects` and `inuse_space`, as in heap profiles of Go. Throws RangeError for an event that the
- * trace does not have, FormatError if no block has a call stack, and TypeError for
- * anything but a trace.
+ * trace does not have, FormatError if no block has a call stack, and TypeError for anything but a
+ * trace.
  */
 export function pprofProfile(trace: Trace, event?: number): Buffer {
   checkTrace('pprofProfile', trace)

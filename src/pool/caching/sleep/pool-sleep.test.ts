@@ -1,3 +1,6 @@
+// A caching pool that sleeps: contents, refusals, failures. The file is long because it tests one pair of methods, and
+// the tests share their set-up and their checks of contents.
+
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { KiB, MiB } from '../../../base/bytes.js'
