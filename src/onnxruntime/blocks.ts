@@ -6,10 +6,12 @@ import { OutOfMemoryError, PoolError } from '../base/errors.js'
 import { deviceOf } from '../device/device.js'
 import type { Koffi } from '../libraries/koffi.js'
 import type { Stream } from '../order/stream.js'
+import type { DeviceBuffer } from '../pool/buffer.js'
 import type { HostPool } from '../pool/host/host-pool.js'
 import { groupLive, type LiveGroup } from '../pool/labels.js'
 import type { Pool } from '../pool/pool.js'
 import type { MemorySource } from './allocator.js'
+import { type Block, HeldBlocks } from './held-blocks.js'
 
 /** A pool that serves ONNX Runtime. */
 export type AnyPool = Pool | HostPool
@@ -22,14 +24,6 @@ export interface Scope {
   /** pools that the work's session has memory of */
   readonly uses: Set<AnyPool>
   failure: Error | null
-}
-
-interface Block {
-  readonly name: string
-  /** null for ordinary memory */
-  readonly pool: AnyPool | null
-  readonly byteLength: number
-  free(): void
 }
 
 /** ONNX Runtime's kernels for AVX-512 crash with less. */
@@ -49,22 +43,27 @@ export function asleepError(call: string, name: string): PoolError {
   return new PoolError(`${call}: ${whose} lies in a pool that sleeps; await its wake() first`)
 }
 
+/** Throws PoolError while a pool sleeps that the scope's session has memory of. */
+function refuseAsleep({ uses, name }: Scope): void {
+  for (const pool of uses) if (sleeps(pool)) throw asleepError('as', name)
+}
+
 export abstract class Blocks implements MemorySource {
   readonly scopes = new AsyncLocalStorage<Scope>()
   allocations = 0
   failures = 0
-  protected readonly held = new Map<number, Block>()
+  protected readonly held = new HeldBlocks<AnyPool>()
   /** whether the process was warned of a failure outside of scopes; once is enough */
   warned = false
 
   /** The blocks held, by the name of the scope that asked for them; '' outside of scopes. */
   groups(): LiveGroup[] {
-    return groupLive([...this.held.values()], block => block.name)
+    return groupLive(this.held.blocks, block => block.name)
   }
 
   /** The pools with blocks of that name. */
   poolsOf(name: string): Set<AnyPool> {
-    const blocks = [...this.held.values()].filter(block => block.name === name)
+    const blocks = this.held.blocks.filter(block => block.name === name)
     return new Set(blocks.flatMap(({ pool }) => pool ?? []))
   }
 
@@ -72,7 +71,7 @@ export abstract class Blocks implements MemorySource {
     const scope = this.scopes.getStore() ?? UNNAMED
     this.allocations++
     try {
-      for (const pool of scope.uses) if (sleeps(pool)) throw asleepError('as', scope.name)
+      if (scope.uses.size > 0) refuseAsleep(scope)
       return this.take(Math.max(1, bytes), stream, scope)
     } catch (error) {
       return this.fail(error as Error, bytes, scope)
@@ -92,9 +91,8 @@ export abstract class Blocks implements MemorySource {
   }
 
   free(ptr: number): void {
-    const block = this.held.get(ptr)
-    if (block === undefined) return
-    this.held.delete(ptr)
+    const block = this.held.remove(ptr)
+    if (block === null) return
     try {
       block.free()
     } catch (error) {
@@ -137,7 +135,7 @@ export class HostBlocks extends Blocks {
     const ptr = this.alignedIn(memory)
     // `memory` is referenced here: after a close of the pool it stays readable for sessions.
     const free = () => memory.length > 0 && buffer.free()
-    this.held.set(ptr, { name, pool, byteLength: bytes, free })
+    this.held.add(ptr, { name, pool, byteLength: bytes, free })
     return ptr
   }
 
@@ -145,7 +143,7 @@ export class HostBlocks extends Blocks {
     try {
       const memory = new Uint8Array(bytes + CPU_ALIGNMENT)
       const ptr = this.alignedIn(memory)
-      this.held.set(ptr, { name, pool: null, byteLength: bytes, free: () => void memory })
+      this.held.add(ptr, { name, pool: null, byteLength: bytes, free: () => void memory })
       return ptr
     } catch {
       return 0 // the system has no memory either
@@ -176,14 +174,27 @@ export class ResultBlocks extends HostBlocks {
   }
 }
 
+/** A block that is freed in the order of the stream it was asked for on. A class, since a run makes many. */
+class StreamBlock implements Block<Pool> {
+  constructor(
+    readonly name: string,
+    readonly pool: Pool,
+    readonly byteLength: number,
+    private readonly buffer: DeviceBuffer,
+  ) {}
+
+  free(): void {
+    this.buffer.free()
+  }
+}
+
 /**
  * Blocks of a device's pool, for the CUDA provider. A session destroys its streams without a word when it is released.
  * It frees its weights then, which are on no stream: at such a free all streams are forgotten here. A session that goes
  * on has its streams adopted again at its next run.
  */
 export class DeviceBlocks extends Blocks {
-  /** by the driver's handle */
-  private readonly adopted = new Map<number, Stream>()
+  private readonly adopted: Stream[] = []
 
   constructor(
     private readonly pool: Pool,
@@ -205,30 +216,33 @@ export class DeviceBlocks extends Blocks {
       if (this.byStream && !buffer.freed) this.pool.context.activate().cuCtxSynchronize()
       buffer.free()
     }
-    this.held.set(buffer.ptr, { name, pool, byteLength: bytes, free })
+    this.held.add(buffer.ptr, { name, pool, byteLength: bytes, free })
     return buffer.ptr
   }
 
   private takeOn(pool: Pool, handle: number, bytes: number, name: string): number {
-    const stream = this.adopted.get(handle) ?? this.adopt(handle)
+    const stream = this.adoptedStream(handle)
     const buffer = pool.allocate(bytes, stream)
     if (name !== '') buffer.label = name
-    this.held.set(buffer.ptr, { name, pool, byteLength: bytes, free: () => buffer.free() })
-    return buffer.ptr
+    const { ptr } = buffer
+    this.held.add(ptr, new StreamBlock(name, pool, bytes, buffer))
+    return ptr
   }
 
-  private adopt(handle: number): Stream {
+  private adoptedStream(handle: number): Stream {
+    // Each session has a few. A map takes longer, as `HeldBlocks` says.
+    for (const stream of this.adopted) if (stream.handle === handle) return stream
     const stream = deviceOf.get(this.pool.defaultStream.clocks)!.adoptStream(handle)
-    this.adopted.set(handle, stream)
+    this.adopted.push(stream)
     return stream
   }
 
   override forgetStreams(): void {
-    for (const stream of this.adopted.values()) {
+    for (const stream of this.adopted) {
       // The driver must not see the handle of a destroyed stream: it may crash, or take it for another stream.
       if (!stream.closed && !stream.owned && stream.handle !== this.pool.defaultStream.handle) stream.abandon()
     }
-    this.adopted.clear()
+    this.adopted.length = 0
   }
 
   protected override instead(): number {
