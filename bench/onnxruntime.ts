@@ -1,7 +1,8 @@
 // ONNX Runtime with its own arena and with a pool: time of a run and device memory, over batches whose sizes vary. Each
-// way has a process of its own. The processes of a pair live at the same time and take turns of some runs on the same
-// inputs, so that whatever slows the machine down slows all of them. The first runs are listed apart: V8 has not
-// compiled the pool by then, and the pool grows. It needs onnxruntime-node with the CUDA provider;
+// way has a process of its own. The processes of a group live at the same time and take turns of some runs on the same
+// inputs, so that whatever slows the machine down slows all of them. They start and take turns in random order: which
+// process runs before counts for more than the way. `arena-again` shows what is left of chance. The first runs are
+// listed apart: V8 has not compiled the pool by then, and the pool grows. It needs onnxruntime-node with the CUDA provider;
 // CUDA_MEMPOOL_ONNXRUNTIME names its folder.
 // Run: node dist/bench/onnxruntime.js [--pairs N] [--runs N] [--ways LIST] [--cpu] [--smoke] [--save DIR]
 
@@ -26,10 +27,20 @@ interface Options extends BenchOptions {
 }
 
 /**
- * `arena-pinned` is `arena` with inputs in pinned memory. `pinned` is `stream` with results there, and `pinned-both`
- * with inputs, too. `host` is for the CPU.
+ * `arena-again` is `arena`, and `arena-pinned` has inputs in pinned memory. `named` is `stream` with each run in
+ * `served.as`. `pinned` is `stream` with results in pinned memory, and `pinned-both` with inputs, too. `host` is for
+ * the CPU.
  */
-type Way = 'arena' | 'arena-pinned' | 'stream' | 'external' | 'pinned' | 'pinned-both' | 'host'
+type Way =
+  | 'arena'
+  | 'arena-again'
+  | 'arena-pinned'
+  | 'stream'
+  | 'named'
+  | 'external'
+  | 'pinned'
+  | 'pinned-both'
+  | 'host'
 
 /** What a child says of a turn. */
 interface Turn {
@@ -68,7 +79,8 @@ const program = benchmark("ONNX Runtime's own arena beside a pool")
   .option('--runs <number>', `runs of a process after its first ${WARM_UPS}; default 800`)
   .option(
     '--ways <list>',
-    'which of arena, arena-pinned, stream, external, pinned, pinned-both and host; default all but external and host',
+    'which of arena, arena-again, arena-pinned, stream, named, external, pinned, pinned-both and host; default all but ' +
+      'external and host',
   )
   .option('--cpu', 'the CPU, with its own arena and with a host pool')
   .option('--child <way>', 'for the program itself: one process, which takes turns')
@@ -77,7 +89,9 @@ const cpu = values.cpu === true
 const WIDTH = cpu ? 64 : 1024
 const runs = values.smoke ? RUNS_OF_TURN : Number(values.runs ?? 800)
 const pairs = values.smoke ? 1 : Number(values.pairs ?? 10)
-const ways = (values.ways ?? (cpu ? 'arena,host' : 'arena,arena-pinned,stream,pinned,pinned-both')).split(',') as Way[]
+const ways = (
+  values.ways ?? (cpu ? 'arena,host' : 'arena,arena-again,arena-pinned,stream,named,pinned,pinned-both')
+).split(',') as Way[]
 const installed = installedOnnxRuntime()
 
 async function takeTurns(way: Way, { ort, library }: Installed): Promise<void> {
@@ -121,8 +135,10 @@ async function takeTurns(way: Way, { ort, library }: Installed): Promise<void> {
     for (const end = run + count; run < end; run++) {
       const rows = Math.floor(random.logUniform(1, MOST_ROWS))
       const feeds = { x: new ort.Tensor('float32', x.subarray(0, rows * WIDTH), [rows, WIDTH]) }
+      const session = sessions[run % SESSIONS]
       const start = performance.now()
-      await sessions[run % SESSIONS].run(feeds)
+      if (way === 'named') await served!.as(`session ${run % SESSIONS}`, () => session.run(feeds))
+      else await session.run(feeds)
       us.push((performance.now() - start) * 1000)
     }
     tell(us)
@@ -189,16 +205,20 @@ function p99(sorted: readonly number[]): number {
 }
 
 async function measurePair(pair: number): Promise<Measured[]> {
-  const children: Child[] = []
-  for (const way of ways) children.push(await Child.start(way))
+  const random = new Random(pair)
+  const children = new Map<Way, Child>()
+  for (const way of shuffled(ways, random)) children.set(way, await Child.start(way))
   for (let done = 0; done < WARM_UPS + runs; done += RUNS_OF_TURN) {
-    // Each way comes first as often as the others.
-    const shift = (pair + done / RUNS_OF_TURN) % children.length
-    for (const child of [...children.slice(shift), ...children.slice(0, shift)]) await child.turn(RUNS_OF_TURN)
+    for (const way of shuffled(ways, random)) await children.get(way)!.turn(RUNS_OF_TURN)
   }
   const measured: Measured[] = []
-  for (const child of children) measured.push(await child.end())
+  for (const way of ways) measured.push(await children.get(way)!.end())
   return measured
+}
+
+function shuffled<T>(list: readonly T[], random: Random): T[] {
+  const rest = [...list]
+  return list.map(() => rest.splice(random.below(rest.length), 1)[0])
 }
 
 async function compare(): Promise<void> {
