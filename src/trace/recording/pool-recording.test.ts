@@ -178,6 +178,21 @@ test('a rewind ends the buffers above the mark only', () => {
   assert.deepEqual([...freeRequestedAt], [5, 2, NEVER])
 })
 
+test('a reset or a close is recorded before the next event, and at the latest when the recording ends', () => {
+  const arena = device.createArenaPool({ bytes: MiB })
+  const pool = device.createPool()
+  const recording = new PoolRecording(withFallback(arena, pool), false)
+  const buffer = pool.allocate(1000)
+  arena.allocate(2000)
+  arena.reset()
+  buffer.free()
+  pool.allocate(3000)
+  pool.close()
+  recording.stop()
+  const expected = [allocation(1000), allocation(2000), ...free(2000), ...free(1000), allocation(3000), ...free(3000)]
+  assert.deepEqual(eventsOf(recording.trace('a')), expected)
+})
+
 test('a reset or a close of one pool leaves the buffers of the others live', () => {
   const [first, second] = [device.createPool(), device.createPool()]
   const arena = device.createArenaPool({ bytes: MiB })

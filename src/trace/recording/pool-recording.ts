@@ -93,8 +93,11 @@ export class PoolRecording {
 
   /** Ends the recording; a second call does nothing. */
   stop(): void {
-    for (const restore of this.undo.splice(0).reverse()) restore()
+    const undo = this.undo.splice(0).reverse()
+    if (undo.length === 0) return
+    for (const restore of undo) restore()
     for (const source of this.pools) recording.delete(source)
+    this.noteDrops()
   }
 
   /**
@@ -206,6 +209,7 @@ export class PoolRecording {
     const ptr = block.addressOf(record, tag, 'free')
     const bytes = block.requestedBytesOf(record, tag, 'free')
     const { handle } = stream ?? block.stream
+    this.noteDrops()
     this.inside(work)
     this.live.delete(ptr)
     this.addFree(ptr, bytes, handle)
