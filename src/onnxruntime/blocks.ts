@@ -216,7 +216,7 @@ export class DeviceBlocks extends Blocks {
       if (this.byStream && !buffer.freed) this.pool.context.activate().cuCtxSynchronize()
       buffer.free()
     }
-    this.held.add(buffer.ptr, { name, pool, byteLength: bytes, free })
+    this.held.addLasting(buffer.ptr, { name, pool, byteLength: bytes, free })
     return buffer.ptr
   }
 

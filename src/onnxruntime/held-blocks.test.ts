@@ -21,3 +21,20 @@ test('blocks are found by address, in whatever order they are removed', () => {
     assert.deepEqual(new Set(held.blocks), new Set(model.values()), `step ${step}`)
   }
 })
+
+test('a late free of a closed pool is not for the block that has its address now', () => {
+  const held = new HeldBlocks<null>()
+  const blockOf = (name: string) => ({ name, pool: null, byteLength: 1, free: () => undefined })
+  const [closed, weights, activation] = ['closed', 'weights', 'activation'].map(blockOf)
+  const address = 2 ** 40
+  held.add(address, closed)
+  held.add(address, activation)
+  assert.equal(held.remove(address), activation)
+  held.addLasting(address, weights)
+  held.addLasting(address + 512, activation)
+  assert.deepEqual(held.blocks, [weights, activation])
+  assert.equal(held.remove(address + 512), activation)
+  assert.equal(held.remove(address), closed)
+  assert.equal(held.remove(address), weights)
+  assert.equal(held.remove(address), null)
+})
