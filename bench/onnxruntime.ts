@@ -1,9 +1,9 @@
-// ONNX Runtime with its own arena and with a pool: time of a run and device memory, over batches whose sizes vary. Each
-// way has a process of its own. The processes of a group live at the same time and take turns of some runs on the same
-// inputs, so that whatever slows the machine down slows all of them. They start and take turns in random order: which
-// process runs before counts for more than the way. `arena-again` shows what is left of chance. The first runs are
-// listed apart: V8 has not compiled the pool by then, and the pool grows. It needs onnxruntime-node with the CUDA provider;
-// CUDA_MEMPOOL_ONNXRUNTIME names its folder.
+// ONNX Runtime with its own arena and with a pool: time of a run and device memory, over batches whose sizes vary.
+// Each way has a process of its own. The processes of a group live at the same time and take turns of some runs on the
+// same inputs, so that whatever slows the machine down slows all of them. They start and take turns in random order:
+// which process runs before counts for more than the way. `arena-again` shows what is left of chance. The first runs
+// are listed apart: V8 has not compiled the pool by then, and the pool grows. It needs onnxruntime-node with the CUDA
+// provider; CUDA_MEMPOOL_ONNXRUNTIME names its folder.
 // Run: node dist/bench/onnxruntime.js [--pairs N] [--runs N] [--ways LIST] [--cpu] [--smoke] [--save DIR]
 
 import { type ChildProcess, fork } from 'node:child_process'

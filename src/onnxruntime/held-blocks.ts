@@ -11,9 +11,9 @@ export interface Block<P> {
 }
 
 /**
- * Two lists, searched from their ends. A run frees what it took last, so its blocks are found within a few steps. A map
- * takes longer: V8 calls C++ for the hash of a number beyond 2^31, and between two runs the processor's caches lose that
- * code.
+ * Two lists, searched from their ends. A run frees what it took last, so its blocks are found within a few steps. A
+ * map takes longer: V8 calls C++ for the hash of a number beyond 2^31, and between two runs the processor's caches
+ * lose that code.
  */
 export class HeldBlocks<P> {
   private readonly addresses: number[] = []
