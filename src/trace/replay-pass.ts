@@ -8,7 +8,7 @@ import { type Lag, ModelledWork } from './modelled-work.js'
 import type { SimulatedDriver } from './replay-device.js'
 import { type ReplayDevice, simulatedDriverOf } from './replay-device.js'
 import type { ReplayFailure } from './replay-result.js'
-import { Action, BEFORE, framesOf, frameText, NEVER, saysCompleted, type Trace } from './trace.js'
+import { Action, BEFORE, framesOf, frameText, NEVER, type Trace } from './trace.js'
 
 /** Called after each allocation and before each free; every function is optional. */
 export interface ReplayPassObserver {
@@ -38,7 +38,6 @@ export class ReplayPass {
   private readonly driver: SimulatedDriver | null
   private readonly work: ModelledWork | null
   private readonly buffers: (DeviceBuffer | null)[]
-  private readonly saysCompleted: boolean
   private stopsAtFailure = false
   private failedFrom = 0
   private failures = 0
@@ -54,7 +53,6 @@ export class ReplayPass {
     this.driver = simulatedDriverOf(device)
     this.work =
       this.driver === null ? null : new ModelledWork(this.driver, this.streams, lag, () => device.createStream())
-    this.saysCompleted = saysCompleted(trace)
     this.buffers = new Array<DeviceBuffer | null>(trace.blocks.count).fill(null)
   }
 
@@ -139,7 +137,7 @@ export class ReplayPass {
    */
   private completesLater(index: number, freeRequestedAt: number): boolean {
     const completedAt = this.trace.blocks.freeCompletedAt[index]
-    if (completedAt === NEVER) return this.saysCompleted
+    if (completedAt === NEVER) return this.trace.saysCompleted
     return completedAt > freeRequestedAt + 1 && this.trace.action[completedAt] === Action.freeCompleted
   }
 

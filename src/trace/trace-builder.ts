@@ -50,6 +50,8 @@ export interface TraceOrigin {
   readonly peakReservedBytes?: number
   /** null if the recording does not contain it; the trace then starts with the blocks that it frees */
   readonly final?: FinalState | null
+  /** the blocks from before the first event, if they are known; the events need not free them */
+  readonly before?: readonly FinalBlock[]
   readonly annotations?: readonly AnnotationMark[]
   /** events that the recording lost; null, the default, if it does not tell */
   readonly dropped?: number | null
@@ -70,13 +72,13 @@ export class TraceBuilder extends EventColumns {
   /** The trace of all events so far. Throws FormatError naming an event that contradicts earlier ones. */
   build(origin: TraceOrigin): Trace {
     const { file, device = 0, skippedEvents = 0, otherDevices = [], recorder = 'PyTorch', settings = null } = origin
-    const { final = null, annotations = [], dropped = null } = origin
+    const { final = null, before = [], annotations = [], dropped = null } = origin
     const { events } = this
     const streams = new StreamNumbers()
     const stream = new Uint32Array(events)
     for (let event = 0; event < events; event++) stream[event] = streams.of(this.stream[event])
     const eventStreams = streams.handles.length
-    const { block, blocks } = this.findBlocks(streams, stream, final)
+    const { block, blocks } = this.findBlocks(streams, stream, final, before)
     const initialSegments = this.undoSegments(streams, stream, final)
     placeInPools(blocks, this, final?.segments ?? [])
     const timeUs = this.timeUs.subarray(0, events)
@@ -90,6 +92,10 @@ export class TraceBuilder extends EventColumns {
       events,
       skippedEvents,
       dropped,
+      // A window may have no completed free, and yet show that its recorder tells what a stream still uses.
+      saysCompleted:
+        this.action.subarray(0, events).includes(Action.freeCompleted) ||
+        (final?.blocks.some(({ pending }) => pending) ?? false),
       complete: blocks.initial === 0,
       timesGoBack: timesBack(timeUs),
       action: this.action.subarray(0, events),
@@ -117,7 +123,12 @@ export class TraceBuilder extends EventColumns {
     }
   }
 
-  private findBlocks(streams: StreamNumbers, stream: Uint32Array, final: FinalState | null) {
+  private findBlocks(
+    streams: StreamNumbers,
+    stream: Uint32Array,
+    final: FinalState | null,
+    before: readonly FinalBlock[],
+  ) {
     const { events, action, address } = this
     const places = new Map<number, number>()
     const block = new Int32Array(events).fill(NO_BLOCK)
@@ -153,6 +164,13 @@ export class TraceBuilder extends EventColumns {
       this.describeHeld(blocks, number, held)
       if (held.pending) blocks.freeRequestedAt[number] = BEFORE
     })
+    for (const held of before) {
+      const number = at[places.get(held.address) ?? NO_BLOCK]
+      if (number === undefined || number === GONE) continue
+      this.describeHeld(blocks, number, held)
+      // Its free may name another stream.
+      blocks.stream[number] = streams.of(held.stream)
+    }
     let next = initial
     for (let event = 0; event < events; event++) {
       if (action[event] > Action.freeCompleted) continue

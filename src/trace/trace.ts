@@ -156,6 +156,8 @@ export interface Trace {
   readonly skippedEvents: number
   /** events that the recording lost; null if it does not tell, as a ring buffer of PyTorch's */
   readonly dropped: number | null
+  /** whether the recording says when frees complete; where it does not, a freed block is idle at once */
+  readonly saysCompleted: boolean
   /** whether no block existed before the first event */
   readonly complete: boolean
   /** how often an event has an earlier time than the event before it */
@@ -207,11 +209,6 @@ export interface Trace {
   readonly peakWithFailedBytes: number
   /** most bytes taken from the device at once; null if the recording does not contain it */
   readonly recordedPeakReservedBytes: number | null
-}
-
-/** Whether the recording says when frees complete. Where it does not, a freed block is idle at once. */
-export function saysCompleted({ action }: Trace): boolean {
-  return action.includes(Action.freeCompleted)
 }
 
 /** The call stack of an event, innermost frame first; empty if none was recorded. */

@@ -2,7 +2,10 @@ import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
 import { MiB } from '../../base/bytes.js'
 import { curvesOf } from '../analysis/curves.js'
-import { Action } from '../trace.js'
+import { recordedOutOfMemories } from '../failures/out-of-memory.js'
+import { parseSnapshot } from '../pytorch/pytorch-snapshot.js'
+import { pickleSnapshot } from '../pytorch/pytorch-snapshot-writer.js'
+import { Action, stackFrames, type Trace } from '../trace.js'
 import { TraceBuilder } from '../trace-builder.js'
 import { excerptOf } from './excerpt.js'
 
@@ -35,6 +38,50 @@ describe('an excerpt of a recording', () => {
       [tags[blocks.tag[0]], metadata[blocks.metadata[0]], blocks.grantedBytes[0]],
       ['weights', 'layer 1', 2 * MiB],
     )
+  })
+
+  test('has the labels, stack, size and stream of blocks that were there before and are freed within it', () => {
+    const builder = new TraceBuilder()
+    const stack = builder.stacks.number([builder.stacks.entry('model.py', 3, 'forward')])
+    const held = builder.add(Action.alloc, 2 ** 40, MiB, 7, 0, stack)
+    builder.noteTag(held, 'weights')
+    builder.noteMetadata(held, 'layer 1')
+    builder.noteGranted(held, 2 * MiB)
+    builder.add(Action.alloc, 2 ** 41, MiB, 7, 1)
+    builder.add(Action.freeRequested, 2 ** 40, MiB, 9, 2)
+    builder.add(Action.freeCompleted, 2 ** 40, MiB, 9, 3)
+    const { blocks, metadata, tags, stacks, streams } = excerptOf(builder.build({ file: 'labels' }), 1, 4)
+    assert.equal(blocks.initial, 1)
+    assert.deepEqual(
+      [tags[blocks.tag[0]], metadata[blocks.metadata[0]], blocks.grantedBytes[0], streams[blocks.stream[0]]],
+      ['weights', 'layer 1', 2 * MiB, 7],
+    )
+    assert.deepEqual(stackFrames(stacks, blocks.stack[0]), [{ filename: 'model.py', line: 3, name: 'forward' }])
+  })
+
+  test('says how many events the recording lost', () => {
+    const builder = new TraceBuilder()
+    for (const address of [2 ** 40, 2 ** 41]) builder.add(Action.alloc, address, MiB, 0, builder.events)
+    assert.equal(excerptOf(builder.build({ file: 'lossy', dropped: 5 }), 1, 2).dropped, 5)
+  })
+
+  test('without a completed free still has memory that waits for a stream, if the recording has completed frees', () => {
+    const builder = new TraceBuilder()
+    builder.add(Action.segmentAlloc, 2 ** 40, 20 * MiB, 0, 0)
+    for (const slot of [0, 1]) builder.add(Action.alloc, 2 ** 40 + slot * 2 * MiB, 2 * MiB, 0, 1)
+    builder.add(Action.freeRequested, 2 ** 40, 2 * MiB, 0, 2)
+    builder.add(Action.freeRequested, 2 ** 40 + 2 * MiB, 2 * MiB, 0, 3)
+    builder.add(Action.outOfMemory, NaN, 30 * MiB, 0, 4)
+    builder.add(Action.freeCompleted, 2 ** 40, 2 * MiB, 0, 5)
+    const trace = builder.build({ file: 'waiting' })
+    const figures = (each: Trace) => {
+      const [{ waitingBytes, idleBytes }] = recordedOutOfMemories(each)
+      return [waitingBytes, idleBytes]
+    }
+    assert.deepEqual(figures(trace), [4 * MiB, 16 * MiB])
+    const excerpt = excerptOf(trace, 5, 6)
+    assert.deepEqual(figures(excerpt), [4 * MiB, 16 * MiB])
+    assert.deepEqual(figures(parseSnapshot(pickleSnapshot(excerpt), 'written')), [4 * MiB, 16 * MiB])
   })
 
   test('has the blocks whose free is never completed, if the recording has completed frees', () => {

@@ -1,5 +1,5 @@
 import { ReservedSegments } from '../reserved-segments.js'
-import { BEFORE, saysCompleted, type Trace } from '../trace.js'
+import { BEFORE, type Trace } from '../trace.js'
 import { type FinalBlock, TraceBuilder } from '../trace-builder.js'
 
 /**
@@ -28,22 +28,25 @@ export function excerptOf(trace: Trace, from: number, end: number): Trace {
   }
   const segments = new ReservedSegments(trace.initialSegments)
   segments.applyEvents(trace, 0, end)
-  const hasCompletions = saysCompleted(trace)
-  const held: FinalBlock[] = []
-  for (let number = 0; number < blocks.count; number++) {
-    if (blocks.allocatedAt[number] >= end || blocks.freeCompletedAt[number] < end) continue
-    const pending = blocks.freeRequestedAt[number] < end
-    if (pending && !hasCompletions) continue
-    const place = {
-      address: blocks.address[number],
-      bytes: blocks.bytes[number],
-      grantedBytes: blocks.grantedBytes[number],
-      stream: streams[blocks.stream[number]],
+  /** The blocks in use just before an event. */
+  const heldBefore = (event: number) => {
+    const held: FinalBlock[] = []
+    for (let number = 0; number < blocks.count; number++) {
+      if (blocks.allocatedAt[number] >= event || blocks.freeCompletedAt[number] < event) continue
+      const pending = blocks.freeRequestedAt[number] < event
+      if (pending && !trace.saysCompleted) continue
+      const place = {
+        address: blocks.address[number],
+        bytes: blocks.bytes[number],
+        grantedBytes: blocks.grantedBytes[number],
+        stream: streams[blocks.stream[number]],
+      }
+      const labels = { metadata: trace.metadata[blocks.metadata[number]], tag: trace.tags[blocks.tag[number]] }
+      held.push({ ...place, ...labels, pending, stack: numbers[blocks.stack[number]] })
     }
-    const labels = { metadata: trace.metadata[blocks.metadata[number]], tag: trace.tags[blocks.tag[number]] }
-    held.push({ ...place, ...labels, pending, stack: numbers[blocks.stack[number]] })
+    return held
   }
-  const { file, device, skippedEvents, otherDevices, recorder, settings } = trace
+  const { file, device, skippedEvents, otherDevices, recorder, settings, dropped } = trace
   const list = segments.list().map(segment => ({ ...segment, stream: streams[segment.stream] }))
   const annotations = trace.annotations
     .filter(({ end: last, start }) => last > from && last <= end && start !== BEFORE)
@@ -59,6 +62,8 @@ export function excerptOf(trace: Trace, from: number, end: number): Trace {
     recorder,
     settings,
     annotations,
-    final: { segments: list, blocks: held },
+    dropped,
+    before: heldBefore(from),
+    final: { segments: list, blocks: heldBefore(end) },
   })
 }

@@ -3,7 +3,7 @@
 import { isSmallSegment, worthSplitting } from '../pytorch/model/placement-rules.js'
 import { roundPytorchBytes } from '../pytorch/model/policy-blocks.js'
 import type { ReservedSegments } from '../reserved-segments.js'
-import { Action, type Segment, saysCompleted, type Trace } from '../trace.js'
+import { Action, type Segment, type Trace } from '../trace.js'
 
 /** Memory of a segment that no block uses. */
 export interface IdlePiece {
@@ -29,7 +29,7 @@ export interface MemoryAt {
 export function memoryAt(trace: Trace, event: number, segments: ReservedSegments): MemoryAt {
   const { blocks } = trace
   // Without completed frees in the recording, a freed block is idle at once.
-  const completedAt = saysCompleted(trace) ? blocks.freeCompletedAt : blocks.freeRequestedAt
+  const completedAt = trace.saysCompleted ? blocks.freeCompletedAt : blocks.freeRequestedAt
   const used: number[] = []
   const live: number[] = []
   let liveBytes = 0

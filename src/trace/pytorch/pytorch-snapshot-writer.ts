@@ -4,17 +4,7 @@
 import { MiB } from '../../base/bytes.js'
 import { checkTrace } from '../replay-arguments.js'
 import { ReservedSegments } from '../reserved-segments.js'
-import {
-  Action,
-  type ActionCode,
-  BEFORE,
-  type Frame,
-  NEVER,
-  type Segment,
-  saysCompleted,
-  stackFrames,
-  type Trace,
-} from '../trace.js'
+import { Action, type ActionCode, type Frame, NEVER, type Segment, stackFrames, type Trace } from '../trace.js'
 import { roundPytorchBytes } from './model/policy-blocks.js'
 import { PickleTuple, writePickle } from './pickle-writer.js'
 
@@ -175,13 +165,11 @@ function finalSegments(trace: Trace): Segment[] {
 }
 
 /** The numbers of the blocks in use after the last event, by rising address. */
-function heldAtEnd(trace: Trace): number[] {
-  const { count, address, freeRequestedAt, freeCompletedAt } = trace.blocks
-  const isIdleOnceFreed = !saysCompleted(trace)
+function heldAtEnd({ blocks, saysCompleted }: Trace): number[] {
+  const { count, address, freeRequestedAt, freeCompletedAt } = blocks
   const numbers: number[] = []
   for (let i = 0; i < count; i++) {
-    const isFreed = freeRequestedAt[i] !== NEVER && freeRequestedAt[i] !== BEFORE
-    if (freeCompletedAt[i] === NEVER && !(isIdleOnceFreed && isFreed)) numbers.push(i)
+    if (freeCompletedAt[i] === NEVER && (saysCompleted || freeRequestedAt[i] === NEVER)) numbers.push(i)
   }
   return numbers.sort((a, b) => address[a] - address[b])
 }
