@@ -1,8 +1,7 @@
 // `cuda-mempool tune`: tries PyTorch's settings over recordings, and prints which to set.
 
 import { tuneText } from '../report/tune-text.js'
-import { parsePytorchSettings } from '../trace/pytorch/model/pytorch-settings.js'
-import { type TuneOptions, tune } from '../trace/tune/tune.js'
+import { checkSetting, type TuneOptions, tune } from '../trace/tune/tune.js'
 import { STATUS, UsageError } from './exit.js'
 import { capacityOf, readFiles, readOption, withBar } from './recording-input.js'
 import { print } from './terminal.js'
@@ -26,10 +25,11 @@ export async function tuneFiles(files: readonly string[], given: TuneArguments):
 }
 
 function optionsOf({ capacity, setting = [], seconds }: TuneArguments): TuneOptions {
-  for (const text of setting) readOption('--setting', () => parsePytorchSettings(text))
+  const capacityBytes = capacity === undefined ? Infinity : capacityOf(capacity)
+  for (const text of setting) readOption('--setting', () => checkSetting(text, capacityBytes))
   return {
     settings: setting,
-    ...(capacity === undefined ? {} : { capacityBytes: capacityOf(capacity) }),
+    capacityBytes,
     ...(seconds === undefined ? {} : { seconds: secondsOf(seconds) }),
   }
 }

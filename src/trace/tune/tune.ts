@@ -9,6 +9,7 @@ import { formatPytorchSettings, type PytorchSettings, parsePytorchSettings } fro
 import { programReleases } from '../pytorch/program-releases.js'
 import { replayPytorchPolicy } from '../pytorch/pytorch-replay.js'
 import { recordedPytorchSettings } from '../pytorch/recorded-settings.js'
+import { checkTrace } from '../replay-arguments.js'
 import { Action, type Trace } from '../trace.js'
 import { CANDIDATES, LIMITED_CANDIDATES } from './candidates.js'
 import { lifetimesOf, packedBytes } from './packing.js'
@@ -151,21 +152,15 @@ function checked(traces: readonly Trace[], options: TuneOptions): Given {
   if (!Array.isArray(traces) || traces.length === 0) {
     throw new TypeError(`tune: traces must be a list of at least one Trace of readSnapshot, not ${describe(traces)}`)
   }
-  for (const { recorder, file } of traces) {
+  for (const trace of traces) {
+    checkTrace('tune', trace)
+    const { recorder, file } = trace
     if (recorder !== 'PyTorch') throw new RangeError(`${file} is not a recording of PyTorch; tune needs one`)
   }
   checkOptionNames('tune', options, ['settings', 'capacityBytes', 'seconds', 'onProgress'])
   const { settings = [], capacityBytes = Infinity, seconds = Infinity, onProgress = () => {} } = options
   if (!Array.isArray(settings)) throw new TypeError(`settings must be a list of texts, not ${describe(settings)}`)
-  for (const text of settings) {
-    const { backend, garbageCollectionThreshold } = parsePytorchSettings(text)
-    if (backend === 'cudaMallocAsync') {
-      throw new RangeError(`settings: '${text}' cannot be tried exactly; replay has the driver's pool as 'driver-pool'`)
-    }
-    if (garbageCollectionThreshold !== undefined && capacityBytes === Infinity) {
-      throw new RangeError(`settings: '${text}' has an effect only with a limit; give capacityBytes (--capacity)`)
-    }
-  }
+  for (const text of settings) checkSetting(text, capacityBytes)
   if (capacityBytes !== Infinity) checkByteCount(capacityBytes, 'capacityBytes')
   if (typeof seconds !== 'number' || !(seconds > 0)) {
     throw new RangeError(`seconds must be a number above 0, not ${describe(seconds)}`)
@@ -173,6 +168,17 @@ function checked(traces: readonly Trace[], options: TuneOptions): Given {
   if (typeof onProgress !== 'function')
     throw new TypeError(`onProgress must be a function, not ${describe(onProgress)}`)
   return { settings, capacityBytes, seconds, onProgress }
+}
+
+/** Throws RangeError if `tune` cannot try a setting within this capacity. */
+export function checkSetting(text: string, capacityBytes: number): void {
+  const { backend, garbageCollectionThreshold } = parsePytorchSettings(text)
+  if (backend === 'cudaMallocAsync') {
+    throw new RangeError(`setting '${text}' cannot be tried exactly; replay has the driver's pool as 'driver-pool'`)
+  }
+  if (garbageCollectionThreshold !== undefined && capacityBytes === Infinity) {
+    throw new RangeError(`setting '${text}' has an effect only with a limit; give capacityBytes (--capacity)`)
+  }
 }
 
 /** The settings to try, first those that the others are compared with. */
