@@ -2,6 +2,7 @@
 // stacks are compared by files and functions.
 
 import { siteOf } from '../failures/holders.js'
+import { checkTrace } from '../replay-arguments.js'
 import { type Frame, stackFrames, type Trace } from '../trace.js'
 import { curvesOf, liveAfter } from './curves.js'
 
@@ -35,8 +36,9 @@ interface Group {
   blocks: number
 }
 
-/** Compares what two recordings hold at their peaks. */
+/** Compares what two recordings hold at their peaks. Throws TypeError for anything but two traces. */
 export function traceDifference(first: Trace, second: Trace): TraceDifference {
+  for (const trace of [first, second]) checkTrace('traceDifference', trace)
   const [before, after] = [groupsAtPeak(first), groupsAtPeak(second)]
   const pairs: (readonly [Group | undefined, Group | undefined])[] = []
   for (const [key, group] of before) {

@@ -1,6 +1,7 @@
 // The steps of a training run, and the memory that each leaves behind.
 
 import { describe } from '../../base/bytes.js'
+import { checkTrace } from '../replay-arguments.js'
 import { type Annotation, BEFORE, type Trace } from '../trace.js'
 
 /** A step leaves behind the blocks that are still held after this number of further steps. */
@@ -31,9 +32,10 @@ export interface Steps {
 /**
  * The steps of a recording by its annotations: those that `pattern` finds, by default those of an optimizer, else
  * those of a profiler. Of several optimizers, the optimizer with most steps counts. Null without such annotations.
- * Throws TypeError if `pattern` is not a regular expression.
+ * Throws TypeError for anything but a trace, and if `pattern` is not a regular expression.
  */
 export function stepsOf(trace: Trace, pattern?: RegExp): Steps | null {
+  checkTrace('stepsOf', trace)
   if (pattern !== undefined && !(pattern instanceof RegExp)) {
     throw new TypeError(`stepsOf: pattern must be a regular expression, not ${describe(pattern)}`)
   }
@@ -49,16 +51,28 @@ export function stepsOf(trace: Trace, pattern?: RegExp): Steps | null {
   return { name: ofProfiler ? 'ProfilerStep' : alike[0].name, steps: leftBehind(trace, ends) }
 }
 
-/** The numbers of the blocks that a step left behind; empty if the recording ends before that is known. */
-export function leftBlocks({ blocks }: Trace, { steps }: Steps, step: number): number[] {
+/**
+ * The numbers of the blocks that a step left behind; empty if the recording ends before that is known. Throws TypeError
+ * for anything but a trace and its steps, and RangeError for a step that is not among them.
+ */
+export function leftBlocks(trace: Trace, found: Steps, step: number): number[] {
+  checkTrace('leftBlocks', trace)
+  const { blocks } = trace
+  if (!Array.isArray(found?.steps)) {
+    throw new TypeError(`leftBlocks: steps must be what stepsOf(trace) returns, not ${describe(found)}`)
+  }
+  const { steps } = found
+  if (!Number.isInteger(step) || step < 0 || step >= steps.length) {
+    throw new RangeError(`leftBlocks: step must be a whole number below ${steps.length}, not ${describe(step)}`)
+  }
   const later = steps[step + LATER_STEPS]
-  const found: number[] = []
-  if (later === undefined) return found
+  const left: number[] = []
+  if (later === undefined) return left
   const { from, to } = steps[step]
   for (let number = blocks.initial; number < blocks.count && blocks.allocatedAt[number] < to; number++) {
-    if (blocks.allocatedAt[number] >= from && blocks.freeRequestedAt[number] >= later.to) found.push(number)
+    if (blocks.allocatedAt[number] >= from && blocks.freeRequestedAt[number] >= later.to) left.push(number)
   }
-  return found
+  return left
 }
 
 function matching(annotations: readonly Annotation[], pattern: RegExp): Annotation[] {

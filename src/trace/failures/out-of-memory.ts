@@ -3,6 +3,7 @@
 import { MiB } from '../../base/bytes.js'
 import { isSmallSegment, pytorchSegmentBytes } from '../pytorch/model/placement-rules.js'
 import { MOST_SMALL_BYTES, roundUp } from '../pytorch/model/policy-blocks.js'
+import { checkTrace } from '../replay-arguments.js'
 import { ReservedSegments } from '../reserved-segments.js'
 import { Action, framesOf, frameText, type Trace } from '../trace.js'
 import { type Holder, holdersOf, siteOf } from './holders.js'
@@ -66,8 +67,12 @@ export interface RecordedOutOfMemory {
   readonly holders: readonly Holder[]
 }
 
-/** The failed requests of a recording, in their order: all, or the last 100 of many. */
+/**
+ * The failed requests of a recording, in their order: all, or the last 100 of many. Throws TypeError for anything but a
+ * trace.
+ */
 export function recordedOutOfMemories(trace: Trace): RecordedOutOfMemory[] {
+  checkTrace('recordedOutOfMemories', trace)
   const lastAllocation = trace.action.lastIndexOf(Action.alloc)
   const segments = new ReservedSegments(trace.initialSegments)
   let at = 0
