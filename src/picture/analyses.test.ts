@@ -7,6 +7,8 @@ import { Random } from '../base/random.js'
 import { stepsOf } from '../trace/analysis/steps.js'
 import { recordedPlacements } from '../trace/placements/recorded-placements.js'
 import { readSnapshot } from '../trace/pytorch/pytorch-snapshot.js'
+import { Action } from '../trace/trace.js'
+import { TraceBuilder } from '../trace/trace-builder.js'
 import { Cell } from './cells.js'
 import { cellsOf, colouringOf, GROUPINGS, usefulGroupings } from './colouring.js'
 import { holderRows, icicleOf } from './holders.js'
@@ -185,4 +187,21 @@ test('the history of an address has every block that overlapped it, in order', (
     const start = policy.place![other] * UNIT_BYTES
     assert.ok(start < address + mlp.blocks.bytes[block] && start + mlp.blocks.bytes[other] > address)
   }
+})
+
+test('a picture has the steps of the optimizer that steps most, as its trace has', () => {
+  const builder = new TraceBuilder()
+  for (let event = 0; event < 9; event++) builder.add(Action.alloc, 2 ** 30 * (event + 1), 512, 0, event)
+  const annotations = [
+    ['A', 2],
+    ['B', 3],
+    ['A', 5],
+    ['A', 8],
+  ].map(([name, timeUs]) => ({ isStart: false, name: `Optimizer.step#${name}.step`, timeUs: Number(timeUs) }))
+  const recorded = builder.build({ file: 'two optimizers', annotations })
+  assert.deepEqual([...makePicture(recorded, []).steps], [1, 4, 7])
+  assert.deepEqual(
+    stepsOf(recorded)?.steps.map(({ to }) => to),
+    [2, 5, 8],
+  )
 })

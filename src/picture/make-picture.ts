@@ -1,13 +1,12 @@
 // Makes a picture from a trace and the placements of policies.
 
+import { stepsOf } from '../trace/analysis/steps.js'
 import { Action, BEFORE, NEVER, type Trace } from '../trace/trace.js'
 import { HELD, Kind, type Picture, type PictureBlocks } from './picture.js'
 import { type PlacedPolicy, policyPicture } from './policy-picture.js'
 
 /** Longest name of a file or function that a page shows. */
 const MOST_NAME = 300
-/** Ends of steps: PyTorch's optimizers annotate themselves, and its profiler does. */
-const STEPS = [/^Optimizer\.step#/, /^ProfilerStep#/]
 
 /** The picture of a trace. */
 export function makePicture(trace: Trace, policies: readonly PlacedPolicy[]): Picture {
@@ -41,7 +40,7 @@ export function makePicture(trace: Trace, policies: readonly PlacedPolicy[]): Pi
     names: { stream: trace.streams.map(handle => `stream ${handle}`), pool: poolNames, tag: tagNames },
     stacks: { parent, frame, frames: frames.map(shortened) },
     policies: policies.map(policy => policyPicture(policy, blocks, events)),
-    steps: stepEnds(trace),
+    steps: Int32Array.from(stepsOf(trace)?.steps ?? [], ({ to }) => to - 1),
     failures: Int32Array.from(failures),
   }
 }
@@ -76,14 +75,4 @@ function usedOnly(numbers: Uint32Array, names: readonly string[]): [Int32Array, 
     return used.get(number)!
   })
   return [column, [...used.keys()].map(number => (number === 0 ? '' : names[number]))]
-}
-
-/** The last event of each step, rising. */
-function stepEnds({ annotations, events }: Trace): Int32Array {
-  const kind = STEPS.find(each => annotations.some(({ name }) => each.test(name)))
-  if (kind === undefined) return new Int32Array(0)
-  const ends = annotations
-    .filter(({ name, endUs }) => kind.test(name) && !Number.isNaN(endUs))
-    .map(({ end }) => Math.min(events, Math.max(1, end)) - 1)
-  return Int32Array.from(new Set(ends)).sort()
 }

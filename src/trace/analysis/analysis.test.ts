@@ -81,6 +81,24 @@ test('steps are those of the optimizer with most, else of the profiler, or what 
   assert.throws(() => stepsOf(trace, 'epoch' as never), /stepsOf: pattern must be a regular expression, not 'epoch'/)
 })
 
+test('a step that ended before the first event of the recording is none', () => {
+  const trace = program(
+    [
+      [1, 1],
+      [2, 1],
+    ],
+    [
+      ['Optimizer.step#A.step', -5],
+      ['Optimizer.step#A.step', 1],
+    ],
+  )
+  assert.deepEqual(
+    stepsOf(trace)?.steps.map(({ from, to }) => [from, to]),
+    [[0, 1]],
+  )
+  assert.equal(stepsOf(program([[1, 1]], [['Optimizer.step#A.step', -5]])), null)
+})
+
 test('of the recorded training runs only the first step leaves memory behind', () => {
   const { steps } = stepsOf(readSnapshot(recording('gpt2-train-varlen')))!
   const [first, ...later] = steps.map(({ leftBytes }) => leftBytes)

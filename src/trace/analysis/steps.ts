@@ -47,7 +47,9 @@ export function stepsOf(trace: Trace, pattern?: RegExp): Steps | null {
   if (found === undefined || found.length === 0) return null
   const ofProfiler = pattern === undefined && USUAL_STEPS[1].test(found[0].name)
   const alike = pattern === undefined && !ofProfiler ? mostOfOneName(found) : found
-  const ends = [...new Set(alike.map(({ end }) => end))].sort((a, b) => a - b)
+  // A recording that lost its first events still has the annotations of steps that ended before the rest.
+  const ends = [...new Set(alike.map(({ end }) => end))].filter(end => end > 0).sort((a, b) => a - b)
+  if (ends.length === 0) return null
   return { name: ofProfiler ? 'ProfilerStep' : alike[0].name, steps: leftBehind(trace, ends) }
 }
 
