@@ -5,6 +5,7 @@ import { readSnapshot } from '../trace/pytorch/pytorch-snapshot.js'
 import { Action } from '../trace/trace.js'
 import { TraceBuilder } from '../trace/trace-builder.js'
 import { tune } from '../trace/tune/tune.js'
+import { recordedMemory } from './export/policy-memory.js'
 import { PLAIN } from './table.js'
 import { holding, unwrapped } from './trace-texts.fixture.js'
 import { whyText } from './why-text.js'
@@ -50,6 +51,14 @@ test('figures are those of the recording', () => {
     text,
     new RegExp(`Most in use: ${formatBytes(trace.peakRequestedBytes)} at event 1,569, 1\\.99 GiB reserved`),
   )
+})
+
+test('without segments only the peak of what was reserved is known', () => {
+  const trace = holding([[1]], { peakReservedBytes: 4 * 2 ** 20 })
+  assert.equal(recordedMemory(trace).reservedBytes, null)
+  const text = whyText(trace, STYLE)
+  assert.match(text, /^In use \(area\); at most 4 MiB were reserved, over 1 event:$/m)
+  assert.match(text, /^Most in use: 1 MiB at event 0\.$/m)
 })
 
 test('a first step that keeps its memory does not leak, and later steps that do are counted', () => {

@@ -1,7 +1,7 @@
 // Why a recorded run needed its memory, as text: its failed requests, its curves, and who held the memory at the peak.
 
 import { formatBytes } from '../base/bytes.js'
-import { curvesOf, liveAfter } from '../trace/analysis/curves.js'
+import { type Curves, curvesOf, liveAfter } from '../trace/analysis/curves.js'
 import { type Steps, stepsOf } from '../trace/analysis/steps.js'
 import { type Holder, holdersOf } from '../trace/failures/holders.js'
 import { BEFORE, type Trace } from '../trace/trace.js'
@@ -40,7 +40,7 @@ export function whyText(trace: Trace, style: TextStyle, { pattern, tuned = null 
     [headOf(report, width, paint), ...gapsOf(trace).map(line => wrapText(line, width))].join('\n'),
     ...(failed.length > 0 ? failed : ['No request failed.']),
     ...(tuned === null ? [] : [adviceText(tuned, style)]),
-    [wrapText(titleOf(trace), width), ...brailleChart(curves, top, width, CHART_ROWS)].join('\n'),
+    [wrapText(titleOf(trace, curves), width), ...brailleChart(curves, top, width, CHART_ROWS)].join('\n'),
     peakText(trace, curves.peakEvent, curves.reservedBytes, width),
     wrapText(stepsText(stepsOf(trace, pattern), pattern), width),
   ]
@@ -54,8 +54,9 @@ function adviceText(tuned: TuneReport, { width, paint }: TextStyle): string {
   return [wrapText("Settings of PyTorch's allocator, tried by replays of this recording:", width), ...lines].join('\n')
 }
 
-function titleOf({ events, recordedPeakReservedBytes }: Trace): string {
-  const reserved = recordedPeakReservedBytes === null ? '; what was reserved is not recorded' : ', and reserved (line)'
+function titleOf({ events, recordedPeakReservedBytes: peak }: Trace, { reservedBytes }: Curves): string {
+  const unknown = peak === null ? 'what was reserved is not recorded' : `at most ${formatBytes(peak)} were reserved`
+  const reserved = reservedBytes === null ? `; ${unknown}` : ', and reserved (line)'
   return `In use (area)${reserved}, over ${counted(events, 'event')}:`
 }
 

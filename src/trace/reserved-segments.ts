@@ -7,6 +7,11 @@ const OPPOSITE: Readonly<Record<number, number>> = {
   [Action.segmentUnmap]: Action.segmentMap,
 }
 
+/** Whether a trace says when memory was taken from the device. Some recordings have only the peak of it. */
+export function hasSegments({ initialSegments, action }: Trace): boolean {
+  return initialSegments.length > 0 || action.includes(Action.segmentAlloc) || action.includes(Action.segmentMap)
+}
+
 /**
  * The segments at one moment. Segment events change it forwards or, to find the state before a trace began,
  * backwards. Other events change nothing.

@@ -2,8 +2,8 @@
 
 import { isSmallSegment, worthSplitting } from '../pytorch/model/placement-rules.js'
 import { roundPytorchBytes } from '../pytorch/model/policy-blocks.js'
-import type { ReservedSegments } from '../reserved-segments.js'
-import { Action, type Segment, type Trace } from '../trace.js'
+import { hasSegments, type ReservedSegments } from '../reserved-segments.js'
+import type { Segment, Trace } from '../trace.js'
 
 /** Memory of a segment that no block uses. */
 export interface IdlePiece {
@@ -45,11 +45,7 @@ export function memoryAt(trace: Trace, event: number, segments: ReservedSegments
   }
   used.sort((a, b) => blocks.address[a] - blocks.address[b])
   const list = segments.list()
-  const hasSegments =
-    trace.initialSegments.length > 0 ||
-    trace.action.includes(Action.segmentAlloc) ||
-    trace.action.includes(Action.segmentMap)
-  const reservedBytes = hasSegments ? list.reduce((sum, { bytes }) => sum + bytes, 0) : null
+  const reservedBytes = hasSegments(trace) ? list.reduce((sum, { bytes }) => sum + bytes, 0) : null
   return { live, liveBytes, waitingBytes, reservedBytes, idle: idlePieces(trace, list, used) }
 }
 

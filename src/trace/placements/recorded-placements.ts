@@ -1,10 +1,11 @@
+import { hasSegments } from '../reserved-segments.js'
 import { Action, type Trace } from '../trace.js'
 import { PlacementCollector, type Placements } from './placements.js'
 
 /** The placements that a recording itself has. */
 export function recordedPlacements(trace: Trace): Placements {
   const { action, address, bytes, blocks, initialSegments } = trace
-  if (trace.recordedPeakReservedBytes === null) return { address: blocks.address, ranges: null, reservedBytes: null }
+  if (!hasSegments(trace)) return { address: blocks.address, ranges: null, reservedBytes: null }
   const collector = new PlacementCollector(trace)
   let reservedBytes = 0
   for (const segment of initialSegments) {
