@@ -10,6 +10,7 @@ import { helpfulSetting, nearestSettings, recordedSettings } from './pytorch-set
 import { meaningOf, proofsOf } from './replay-sentences.js'
 import { isTimed, isUnclear, nameOf, policyTables, roundTables, type TextStyle } from './replay-tables.js'
 import { type Paint, wrapText } from './table.js'
+import { counted } from './trace-lines.js'
 
 const FRAMES_SHOWN = 6
 
@@ -39,9 +40,8 @@ export function replayText(report: ReplayReport, style: TextStyle): string {
 export function headOf(report: Pick<ReplayReport, 'trace'>, width: number, paint: Paint): string {
   const { trace } = report
   const streams = trace.streams === 1 ? 'one stream' : `${trace.streams} streams`
-  const allocations = `${formatCount(trace.allocations)} ${trace.allocations === 1 ? 'allocation' : 'allocations'}`
   const span = trace.spanSeconds > 0 ? ` in ${formatNs(trace.spanSeconds * 1e9)}` : ''
-  const what = `${formatCount(trace.events)} events${span}, ${allocations} on ${streams}.`
+  const what = `${counted(trace.events, 'event')}${span}, ${counted(trace.allocations, 'allocation')} on ${streams}.`
   const settings = recordedSettings(report)
   const lines = [settings === null ? what : `${what} ${settings}`, ...warningsOf(report)]
   return [paint.bold(printable(trace.file)), ...lines.map(line => wrapText(line, width))].join('\n')
@@ -56,8 +56,9 @@ function warningsOf({ trace }: Pick<ReplayReport, 'trace'>): string[] {
     lines.push(`These are the events of GPU ${device}; ${others}. --gpu N chooses.`)
   }
   if (initial.blocks > 0) {
-    const blocks = initial.blocks === 1 ? '1 block' : `${formatCount(initial.blocks)} blocks`
-    lines.push(`${blocks} (${formatBytes(initial.bytes)}) are from before the recording; earlier peaks are unknown.`)
+    const blocks = `${counted(initial.blocks, 'block')} (${formatBytes(initial.bytes)})`
+    const are = initial.blocks === 1 ? 'is' : 'are'
+    lines.push(`${blocks} ${are} from before the recording; earlier peaks are unknown.`)
   }
   return lines
 }

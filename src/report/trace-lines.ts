@@ -16,7 +16,8 @@ export function gapsOf(trace: Trace): string[] {
   const { dropped, skippedEvents, timesGoBack, stacks } = trace
   if (dropped !== null && dropped > 0)
     gaps.push(`The recording lost ${counted(dropped, 'event')}; figures may be too low.`)
-  if (skippedEvents > 0) gaps.push(`${counted(skippedEvents, 'event')} of unknown kinds were left out.`)
+  const were = skippedEvents === 1 ? 'was' : 'were'
+  if (skippedEvents > 0) gaps.push(`${counted(skippedEvents, 'event')} of unknown kinds ${were} left out.`)
   if (timesGoBack > 0) gaps.push(`The clock of the recording goes back ${counted(timesGoBack, 'time')}.`)
   if (stacks.count === 1) gaps.push(`The recording has no call stacks. ${stackHint(trace)}`)
   return gaps

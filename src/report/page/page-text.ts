@@ -10,6 +10,7 @@ import { formatCount, formatNs, formatRatio } from '../number-format.js'
 import { factsOf, holderText, namesOf, verdictOf } from '../out-of-memory-text.js'
 import { helpfulSetting, recordedSettings } from '../pytorch-settings.js'
 import { nameOf } from '../replay-tables.js'
+import { counted, stackHint } from '../trace-lines.js'
 import { adviceLines } from '../tune-text.js'
 import { outsideLines } from './outside-text.js'
 import type { PageData, PageDifference, PageFailure, PagePolicy, PageRecording } from './page-data.js'
@@ -17,8 +18,11 @@ import type { ReportedTrace } from './reported-trace.js'
 
 /** More pieces than this are too small to see in a bar. */
 const MOST_PIECES = 60
-const STACKS_IN_PYTORCH = "torch.cuda.memory._record_memory_history(stacks='python')"
-const STACKS_IN_POOL = 'recorded(pool, { stacks: true })'
+/** What records call stacks; the other recorders cannot. */
+const STACK_CODE: Readonly<Partial<Record<Trace['recorder'], string>>> = {
+  PyTorch: "torch.cuda.memory._record_memory_history(stacks='python')",
+  'cuda-mempool': 'recorded(pool, { stacks: true })',
+}
 
 /** All data of a page but its pictures. */
 export function pageData(recordings: readonly ReportedTrace[], difference?: PageDifference): PageData {
@@ -98,8 +102,8 @@ export function verdictLines(trace: Trace, replay: ReplayReport | null): string[
 function factsLine(trace: Trace, replay: ReplayReport | null): string {
   const { events, allocations, spanSeconds, eventStreams } = trace
   const facts = [
-    `${formatCount(events)} events`,
-    `${formatCount(allocations)} allocations`,
+    counted(events, 'event'),
+    counted(allocations, 'allocation'),
     ...(eventStreams > 1 ? [`${formatCount(eventStreams)} streams`] : []),
     ...(spanSeconds > 0 ? [formatNs(spanSeconds * 1e9)] : []),
   ]
@@ -111,22 +115,24 @@ function notesOf(trace: Trace, replay: ReplayReport | null): PageRecording['note
   const notes: { text: string; code: string | null }[] = []
   const { blocks, skippedEvents, dropped, timesGoBack } = trace
   if (blocks.stack.every(stack => stack === 0)) {
-    const code = trace.recorder === 'PyTorch' ? STACKS_IN_PYTORCH : STACKS_IN_POOL
-    notes.push({ text: 'No call stacks were recorded; this records them: ', code })
+    const code = STACK_CODE[trace.recorder] ?? null
+    const text = code === null ? `. ${stackHint(trace)}` : '; this records them: '
+    notes.push({ text: `No call stacks were recorded${text}`, code })
   }
   if (blocks.initial > 0) {
     const count = `${formatCount(blocks.initial)} ${blocks.initial === 1 ? 'block is' : 'blocks are'}`
     notes.push({ text: `${count} from before the recording began.`, code: null })
   }
   if (skippedEvents > 0) {
-    notes.push({ text: `${formatCount(skippedEvents)} events of unknown kinds are left out.`, code: null })
+    const are = skippedEvents === 1 ? 'is' : 'are'
+    notes.push({ text: `${counted(skippedEvents, 'event')} of unknown kinds ${are} left out.`, code: null })
   }
   if (dropped !== null && dropped > 0) {
-    notes.push({ text: `The recording lost ${formatCount(dropped)} events.`, code: null })
+    notes.push({ text: `The recording lost ${counted(dropped, 'event')}.`, code: null })
   }
   if (timesGoBack > 0) {
     notes.push({
-      text: `The clock went back at ${formatCount(timesGoBack)} events; they stay in their order.`,
+      text: `The clock went back ${counted(timesGoBack, 'time')}; events stay in their order.`,
       code: null,
     })
   }

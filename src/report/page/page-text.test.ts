@@ -1,0 +1,35 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+
+import { traceFigures } from '../../trace/trace-figures.js'
+import { headOf } from '../replay-text.js'
+import { PLAIN } from '../table.js'
+import { gapsOf } from '../trace-lines.js'
+import { holding } from '../trace-texts.fixture.js'
+import { pageRecording } from './page-text.js'
+
+const pageOf = (...given: Parameters<typeof holding>) =>
+  pageRecording({ trace: holding(...given), replay: null, tuned: null, tab: 'run' })
+
+test('the note on missing call stacks has what records them, if anything does', () => {
+  const notes = (['PyTorch', 'cuda-mempool', 'RMM', 'CUDA'] as const).map(recorder => pageOf([[1]], { recorder }).notes)
+  const start = 'No call stacks were recorded'
+  assert.deepEqual(notes, [
+    [{ text: `${start}; this records them: `, code: "torch.cuda.memory._record_memory_history(stacks='python')" }],
+    [{ text: `${start}; this records them: `, code: 'recorded(pool, { stacks: true })' }],
+    [{ text: `${start}. RMM logs none.`, code: null }],
+    [{ text: `${start}. Nsight Systems exports none.`, code: null }],
+  ])
+})
+
+test('one event, one allocation and one block are singular', () => {
+  const { facts, notes } = pageOf([[1]], { skippedEvents: 1, dropped: 1 })
+  assert.equal(facts, '1 event · 1 allocation')
+  assert.deepEqual(
+    notes.slice(1).map(({ text }) => text),
+    ['1 event of unknown kinds is left out.', 'The recording lost 1 event.'],
+  )
+  const trace = holding([[1]], { skippedEvents: 1 })
+  assert.ok(gapsOf(trace).includes('1 event of unknown kinds was left out.'))
+  assert.match(headOf({ trace: traceFigures(trace) }, 80, PLAIN), /^1 event, 1 allocation on one stream\.$/m)
+})
