@@ -4,6 +4,7 @@
 import { formatBytes, MiB } from '../../base/bytes.js'
 import { siteOf } from '../../trace/failures/holders.js'
 import { memoryAt } from '../../trace/failures/memory-at.js'
+import { takenBytes } from '../../trace/failures/taken-bytes.js'
 import { checkTrace } from '../../trace/replay-arguments.js'
 import { ReservedSegments } from '../../trace/reserved-segments.js'
 import { Action, BEFORE, stackFrames, type Trace } from '../../trace/trace.js'
@@ -233,6 +234,7 @@ class SiteCounters {
 class IdleCounter {
   private counter: Counter | undefined
   private readonly segments: ReservedSegments
+  private readonly taken: Float64Array
   private readonly step: number
   private at = 0
 
@@ -241,6 +243,7 @@ class IdleCounter {
     private readonly writer: PerfettoWriter,
   ) {
     this.segments = new ReservedSegments(trace.initialSegments)
+    this.taken = takenBytes(trace)
     this.step = Math.ceil(trace.events / IDLE_SAMPLES)
   }
 
@@ -250,7 +253,7 @@ class IdleCounter {
     if (event % this.step !== 0 && trace.action[event] !== Action.outOfMemory) return
     segments.applyEvents(trace, this.at, event)
     this.at = event
-    const { idle, reservedBytes } = memoryAt(trace, event, segments)
+    const { idle, reservedBytes } = memoryAt(trace, event, segments, this.taken)
     if (reservedBytes === null) return
     this.counter ??= this.writer.counter('largest idle piece')
     this.counter.set(

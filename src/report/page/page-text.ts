@@ -3,6 +3,7 @@
 import { formatBytes } from '../../base/bytes.js'
 import { memoryAt } from '../../trace/failures/memory-at.js'
 import { type RecordedOutOfMemory, recordedOutOfMemories } from '../../trace/failures/out-of-memory.js'
+import { takenBytes } from '../../trace/failures/taken-bytes.js'
 import type { ReplayReport, ReplayRun } from '../../trace/replay-result.js'
 import { ReservedSegments } from '../../trace/reserved-segments.js'
 import { Action, type Trace } from '../../trace/trace.js'
@@ -143,10 +144,13 @@ function notesOf(trace: Trace, replay: ReplayReport | null): PageRecording['note
 }
 
 function failuresOf(trace: Trace): PageFailure[] {
+  const failures = recordedOutOfMemories(trace)
+  if (failures.length === 0) return []
   const names = namesOf(trace.recorder)
   const segments = new ReservedSegments(trace.initialSegments)
+  const taken = takenBytes(trace)
   let at = 0
-  return recordedOutOfMemories(trace).map(failed => {
+  return failures.map(failed => {
     const { event, askedBytes, isLast } = failed
     segments.applyEvents(trace, at, event)
     at = event
@@ -156,7 +160,7 @@ function failuresOf(trace: Trace): PageFailure[] {
       verdict: verdictOf(failed, names),
       facts: factsOf(failed),
       askedBytes,
-      pieces: piecesOf(trace, failed, segments),
+      pieces: piecesOf(trace, failed, segments, taken),
       holders: failed.holders
         .filter(({ site, before }) => site !== null || before)
         .map(holder => ({ bytes: holder.bytes, text: holderText(holder) })),
@@ -165,8 +169,13 @@ function failuresOf(trace: Trace): PageFailure[] {
   })
 }
 
-function piecesOf(trace: Trace, { event, reservedBytes }: RecordedOutOfMemory, segments: ReservedSegments): number[] {
+function piecesOf(
+  trace: Trace,
+  { event, reservedBytes }: RecordedOutOfMemory,
+  segments: ReservedSegments,
+  taken: Float64Array,
+): number[] {
   if (reservedBytes === null) return []
-  const sizes = memoryAt(trace, event, segments).idle.map(({ bytes }) => bytes)
+  const sizes = memoryAt(trace, event, segments, taken).idle.map(({ bytes }) => bytes)
   return sizes.sort((a, b) => b - a).slice(0, MOST_PIECES)
 }

@@ -25,8 +25,8 @@ export interface MemoryAt {
   readonly idle: readonly IdlePiece[]
 }
 
-/** The memory just before `event`, when there are these segments. */
-export function memoryAt(trace: Trace, event: number, segments: ReservedSegments): MemoryAt {
+/** The memory just before `event`, when there are these segments; `taken` is `takenBytes(trace)`. */
+export function memoryAt(trace: Trace, event: number, segments: ReservedSegments, taken: Float64Array): MemoryAt {
   const { blocks } = trace
   // Without completed frees in the recording, a freed block is idle at once.
   const completedAt = trace.saysCompleted ? blocks.freeCompletedAt : blocks.freeRequestedAt
@@ -46,11 +46,16 @@ export function memoryAt(trace: Trace, event: number, segments: ReservedSegments
   used.sort((a, b) => blocks.address[a] - blocks.address[b])
   const list = segments.list()
   const reservedBytes = hasSegments(trace) ? list.reduce((sum, { bytes }) => sum + bytes, 0) : null
-  return { live, liveBytes, waitingBytes, reservedBytes, idle: idlePieces(trace, list, used) }
+  return { live, liveBytes, waitingBytes, reservedBytes, idle: idlePieces(trace, list, used, taken) }
 }
 
 /** Segments and blocks by rising address. A rest that PyTorch would not split off belongs to the block before it. */
-function idlePieces({ blocks }: Trace, segments: readonly Segment[], used: readonly number[]): IdlePiece[] {
+function idlePieces(
+  { blocks }: Trace,
+  segments: readonly Segment[],
+  used: readonly number[],
+  taken: Float64Array,
+): IdlePiece[] {
   const pieces: IdlePiece[] = []
   let next = 0
   for (const segment of segments) {
@@ -67,10 +72,15 @@ function idlePieces({ blocks }: Trace, segments: readonly Segment[], used: reado
     for (; next < used.length && blocks.address[used[next]] < end; next++) {
       const number = used[next]
       note(blocks.address[number])
-      const bytes = blocks.grantedBytes[number] || roundPytorchBytes(blocks.bytes[number])
+      // Expandable segments split off every rest.
+      const bytes = segment.expandable ? roundedBytes(blocks, number) : taken[number]
       cursor = Math.max(cursor, Math.min(end, blocks.address[number] + bytes))
     }
     note(end)
   }
   return pieces
+}
+
+function roundedBytes({ bytes, grantedBytes }: Trace['blocks'], number: number): number {
+  return grantedBytes[number] || roundPytorchBytes(bytes[number])
 }

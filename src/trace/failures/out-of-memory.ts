@@ -8,6 +8,7 @@ import { ReservedSegments } from '../reserved-segments.js'
 import { Action, framesOf, frameText, type Trace } from '../trace.js'
 import { type Holder, holdersOf, siteOf } from './holders.js'
 import { type IdlePiece, memoryAt } from './memory-at.js'
+import { takenBytes } from './taken-bytes.js'
 
 /** This many of the last failed requests are described; the others are only counted. */
 const MOST_DESCRIBED = 100
@@ -73,16 +74,17 @@ export interface RecordedOutOfMemory {
  */
 export function recordedOutOfMemories(trace: Trace): RecordedOutOfMemory[] {
   checkTrace('recordedOutOfMemories', trace)
+  const failed = failedEvents(trace).slice(-MOST_DESCRIBED)
+  if (failed.length === 0) return []
   const lastAllocation = trace.action.lastIndexOf(Action.alloc)
   const segments = new ReservedSegments(trace.initialSegments)
   let at = 0
-  const moments = failedEvents(trace)
-    .slice(-MOST_DESCRIBED)
-    .map(event => {
-      segments.applyEvents(trace, at, event)
-      at = event
-      return momentOf(trace, event, segments)
-    })
+  const taken = takenBytes(trace)
+  const moments = failed.map(event => {
+    segments.applyEvents(trace, at, event)
+    at = event
+    return momentOf(trace, event, segments, taken)
+  })
   const limit = ownLimitOf(trace, moments)
   return moments.map(moment => {
     const capacity = capacityOf(moment, limit)
@@ -112,8 +114,8 @@ interface Moment {
   readonly segmentBytes: number
 }
 
-function momentOf(trace: Trace, event: number, segments: ReservedSegments): Moment {
-  const { live, liveBytes, waitingBytes, reservedBytes, idle } = memoryAt(trace, event, segments)
+function momentOf(trace: Trace, event: number, segments: ReservedSegments, taken: Float64Array): Moment {
+  const { live, liveBytes, waitingBytes, reservedBytes, idle } = memoryAt(trace, event, segments, taken)
   const askedBytes = trace.bytes[event]
   const stream = trace.stream[event]
   const isExpandable = segments.list().some(segment => segment.expandable)
