@@ -282,4 +282,17 @@ describe("the trace for Perfetto's viewer", () => {
       ],
     )
   })
+
+  test('keeps the times of annotations if the clock of the recording goes back at its end', () => {
+    const builder = new TraceBuilder()
+    for (const [i, timeUs] of [1000, 1100, 1300, 1050].entries())
+      builder.add(Action.alloc, BASE + i * 512, 1, 0, timeUs)
+    const annotations = [true, false].map(isStart => ({ isStart, name: 'step', timeUs: isStart ? 1100 : 1250 }))
+    const packets = decoded(Buffer.concat([...perfettoTrace(builder.build({ file: 'back', annotations }))])).get(1)!
+    const times = packets
+      .map(packet => decoded(packet as Buffer))
+      .filter(packet => packet.has(11) && (message(packet, 11).get(9)![0] as number) < 3)
+      .map(packet => packet.get(8)![0])
+    assert.deepEqual(times, [100_000, 250_000])
+  })
 })

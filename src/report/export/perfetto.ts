@@ -92,7 +92,8 @@ function nameOf({ blocks, stacks }: Trace, number: number): string {
 
 /** Writes the annotations as slices: those of one name but for its number, such as steps, on one track. */
 function annotate({ annotations, timeUs, events, spanSeconds }: Trace, writer: PerfettoWriter): void {
-  const lastNs = spanSeconds === 0 ? events * NS_PER_US : spanSeconds * 1e9
+  const latestUs = timeUs.reduce((latest, us) => Math.max(latest, us), timeUs[0])
+  const lastNs = (spanSeconds === 0 ? events : latestUs - timeUs[0]) * NS_PER_US
   const timeOf = (us: number, event: number, unknownNs: number) => {
     const time = spanSeconds === 0 ? event * NS_PER_US : (us - timeUs[0]) * NS_PER_US
     return Math.round(Math.min(lastNs, Math.max(0, Number.isNaN(time) ? unknownNs : time)))
