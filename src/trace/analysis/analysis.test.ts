@@ -81,7 +81,7 @@ test('steps are those of the optimizer with most, else of the profiler, or what 
   assert.throws(() => stepsOf(trace, 'epoch' as never), /stepsOf: pattern must be a regular expression, not 'epoch'/)
 })
 
-test('a step that ended before the first event of the recording is none', () => {
+test('steps that ended before the first event of the recording are left out', () => {
   const trace = program(
     [
       [1, 1],
