@@ -31,6 +31,8 @@ export interface FinalBlock {
   /** the size of the block, if known */
   readonly grantedBytes?: number
   readonly stream: number
+  /** a number of `TraceBuilder.pools`; left out, that of its segment */
+  readonly pool?: number
   /** freed by the program, but still in use by a stream */
   readonly pending: boolean
   /** a number of `TraceBuilder.stacks`: the call stack of its allocation, if known */
@@ -161,6 +163,7 @@ export class TraceBuilder extends EventColumns {
       blocks.address[number] = held.address
       blocks.bytes[number] = held.bytes
       blocks.stream[number] = streams.of(held.stream)
+      blocks.pool[number] = held.pool ?? 0
       this.describeHeld(blocks, number, held)
       if (held.pending) blocks.freeRequestedAt[number] = BEFORE
     })

@@ -31,12 +31,13 @@ describe('an excerpt of a recording', () => {
     builder.noteTag(held, 'weights')
     builder.noteMetadata(held, 'layer 1')
     builder.noteGranted(held, 2 * MiB)
+    builder.notePool(held, builder.pools.number('0,5'))
     builder.add(Action.alloc, 2 ** 41, MiB, 0, 1)
-    const { blocks, metadata, tags } = excerptOf(builder.build({ file: 'labels' }), 1, 2)
+    const { blocks, metadata, tags, pools } = excerptOf(builder.build({ file: 'labels' }), 1, 2)
     assert.equal(blocks.initial, 1)
     assert.deepEqual(
-      [tags[blocks.tag[0]], metadata[blocks.metadata[0]], blocks.grantedBytes[0]],
-      ['weights', 'layer 1', 2 * MiB],
+      [tags[blocks.tag[0]], metadata[blocks.metadata[0]], pools[blocks.pool[0]], blocks.grantedBytes[0]],
+      ['weights', 'layer 1', '0,5', 2 * MiB],
     )
   })
 

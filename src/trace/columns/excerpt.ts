@@ -40,6 +40,7 @@ export function excerptOf(trace: Trace, from: number, end: number): Trace {
         bytes: blocks.bytes[number],
         grantedBytes: blocks.grantedBytes[number],
         stream: streams[blocks.stream[number]],
+        pool: poolNumber[blocks.pool[number]],
       }
       const labels = { metadata: trace.metadata[blocks.metadata[number]], tag: trace.tags[blocks.tag[number]] }
       held.push({ ...place, ...labels, pending, stack: numbers[blocks.stack[number]] })
