@@ -2,8 +2,8 @@
 
 import { checkByteCount, GiB } from '../base/bytes.js'
 import { SimulatedDriver } from '../driver/simulated/simulated-driver.js'
-import { notTrace } from '../trace/replay-arguments.js'
 import type { Trace } from '../trace/trace.js'
+import { notTrace } from '../trace/trace-argument.js'
 import type { Device } from './device.js'
 import { openDevice } from './open.js'
 

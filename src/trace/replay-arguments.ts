@@ -1,20 +1,7 @@
-// The checks of traces and of replay reports that public functions are given.
+// The check of replay reports that public functions are given.
 
 import { describe } from '../base/bytes.js'
 import type { ReplayReport } from './replay-result.js'
-import type { Trace } from './trace.js'
-
-/** Throws TypeError in the name of `call` unless `trace` is a Trace. */
-export function checkTrace(call: string, trace: unknown): asserts trace is Trace {
-  const isTrace = typeof trace === 'object' && trace !== null && 'blocks' in trace && 'action' in trace
-  if (!isTrace) throw notTrace(call, trace)
-}
-
-/** The error for an argument `trace` of `call` that is no Trace. */
-export function notTrace(call: string, trace: unknown): TypeError {
-  const hint = typeof trace === 'string' ? '; readSnapshot(path) reads a file' : ''
-  return new TypeError(`${call}: trace must be a Trace of readSnapshot or recorded, not ${describe(trace)}${hint}`)
-}
 
 /** Throws TypeError, which begins with `argument`, unless `report` is the report of a replay. */
 export function checkReport(argument: string, report: unknown): asserts report is ReplayReport {

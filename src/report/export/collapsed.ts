@@ -1,7 +1,7 @@
 // Collapsed stacks, the format of flame graphs: one line for each call stack, with its bytes.
 
-import { checkTrace } from '../../trace/replay-arguments.js'
 import { type Frame, frameText, type Trace } from '../../trace/trace.js'
+import { checkTrace } from '../../trace/trace-argument.js'
 import { heldStacks, peakEvent } from './moment.js'
 
 const NO_STACK = '(no call stack)'

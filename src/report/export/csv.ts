@@ -1,8 +1,8 @@
 // The allocations of a trace as CSV.
 
 import { siteOf } from '../../trace/failures/holders.js'
-import { checkTrace } from '../../trace/replay-arguments.js'
 import { BEFORE, NEVER, stackFrames, type Trace } from '../../trace/trace.js'
+import { checkTrace } from '../../trace/trace-argument.js'
 import { checkedPolicies, type PolicyMemory } from './policy-memory.js'
 
 const ROWS_A_PIECE = 4096

@@ -2,8 +2,8 @@
 
 import { describe } from '../../base/bytes.js'
 import { FormatError } from '../../base/errors.js'
-import { checkTrace } from '../../trace/replay-arguments.js'
 import { Action, BEFORE, type Frame, stackFrames, type Trace } from '../../trace/trace.js'
+import { checkTrace } from '../../trace/trace-argument.js'
 
 /** What the blocks of one call stack are together. */
 export interface HeldStack {

@@ -3,9 +3,10 @@
 import { describe } from '../../base/bytes.js'
 import type { Placements } from '../../trace/placements/placements.js'
 import { recordedPlacements } from '../../trace/placements/recorded-placements.js'
-import { checkReport, checkTrace } from '../../trace/replay-arguments.js'
+import { checkReport } from '../../trace/replay-arguments.js'
 import type { ReplayReport } from '../../trace/replay-result.js'
 import type { Trace } from '../../trace/trace.js'
+import { checkTrace } from '../../trace/trace-argument.js'
 
 /** An allocator's memory through a trace, for the writers of files. */
 export interface PolicyMemory extends Pick<Placements, 'address' | 'reservedBytes'> {

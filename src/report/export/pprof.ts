@@ -1,8 +1,8 @@
 // Profiles for pprof: the message Profile of its profile.proto, packed by gzip.
 
 import { gzipSync } from 'node:zlib'
-import { checkTrace } from '../../trace/replay-arguments.js'
 import type { Frame, Trace } from '../../trace/trace.js'
+import { checkTrace } from '../../trace/trace-argument.js'
 import { heldStacks, peakEvent } from './moment.js'
 import { ProtobufMessage } from './protobuf.js'
 

@@ -2,8 +2,8 @@
 // stacks are compared by files and functions.
 
 import { siteOf } from '../failures/holders.js'
-import { checkTrace } from '../replay-arguments.js'
 import { type Frame, stackFrames, type Trace } from '../trace.js'
+import { checkTrace } from '../trace-argument.js'
 import { curvesOf, liveAfter } from './curves.js'
 
 /** The memory that a call stack holds at the peaks of two recordings. */

@@ -2,9 +2,9 @@
 // can show our pools.
 
 import { MiB } from '../../base/bytes.js'
-import { checkTrace } from '../replay-arguments.js'
 import { ReservedSegments } from '../reserved-segments.js'
 import { Action, type ActionCode, type Frame, NEVER, type Segment, stackFrames, type Trace } from '../trace.js'
+import { checkTrace } from '../trace-argument.js'
 import { roundPytorchBytes } from './model/policy-blocks.js'
 import { PickleTuple, writePickle } from './pickle-writer.js'
 
