@@ -34,7 +34,9 @@ function* rowsOf(trace: Trace, policies: readonly PolicyMemory[]): Generator<str
   const { blocks, streams, timeUs } = trace
   const placed = policies.filter(({ address }) => address !== null)
   const sites = Array.from<string | undefined>({ length: trace.stacks.count })
-  const timeOf = (event: number) => (event < 0 || event === NEVER ? '' : `${round(timeUs[event] - timeUs[0])}`)
+  const hasTimes = timeUs.some(us => us !== 0)
+  const timeOf = (event: number) =>
+    !hasTimes || event < 0 || event === NEVER ? '' : `${round(timeUs[event] - timeUs[0])}`
   const numberOf = (event: number) => (event === BEFORE || event === NEVER ? '' : `${event}`)
   let piece = `${[...COLUMNS, ...placed.map(({ policy }) => `${policy}_address`)].map(quoted).join()}\n`
   for (let number = 0; number < blocks.count; number++) {

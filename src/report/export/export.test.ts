@@ -215,6 +215,15 @@ describe('the CSV of allocations', () => {
     assert.match(rows[0], /,site,recorded_address,cuda-mempool_address$/)
     for (const row of rows.slice(1)) assert.match(row, /,0x[0-9a-f]+,$/)
   })
+
+  test('has empty times for a recording without times', () => {
+    const trace = tiny()
+    const rows = [...allocationRows({ ...trace, timeUs: new Float64Array(trace.events) })].join('').split('\n')
+    const columns = rows[0].split(',')
+    const [allocated, freed] = ['allocated_us', 'freed_us'].map(name => columns.indexOf(name))
+    const first = rows[1].split(',')
+    assert.deepEqual([first[allocated], first[freed]], ['', ''])
+  })
 })
 
 describe("the trace for Perfetto's viewer", () => {
