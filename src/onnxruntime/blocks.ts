@@ -4,6 +4,7 @@
 import { AsyncLocalStorage } from 'node:async_hooks'
 import { OutOfMemoryError, PoolError } from '../base/errors.js'
 import { deviceOf } from '../device/device.js'
+import { CU_STREAM_PER_THREAD } from '../driver/constants.js'
 import type { Koffi } from '../libraries/koffi.js'
 import type { Stream } from '../order/stream.js'
 import type { DeviceBuffer } from '../pool/buffer.js'
@@ -207,10 +208,7 @@ export class DeviceBlocks extends Blocks {
     const { name } = scope
     if (handle !== null) return this.takeOn((scope.pool ?? this.pool) as Pool, handle, bytes, name)
     const pool = this.lender(this.pool, scope) as Pool
-    const buffer = pool.allocate(bytes)
-    if (name !== '') buffer.label = name
-    // Without a stream, nothing orders the work on this memory: the host waits, at loading and releasing of a session.
-    if (this.byStream) this.pool.defaultStream.synchronize()
+    const buffer = this.named(pool.allocate(bytes), name, this.byStream)
     const free = () => {
       this.forgetStreams()
       if (this.byStream && !buffer.freed) this.pool.context.activate().cuCtxSynchronize()
@@ -222,11 +220,23 @@ export class DeviceBlocks extends Blocks {
 
   private takeOn(pool: Pool, handle: number, bytes: number, name: string): number {
     const stream = this.adoptedStream(handle)
-    const buffer = pool.allocate(bytes, stream)
-    if (name !== '') buffer.label = name
+    const buffer = this.named(pool.allocate(bytes, stream), name, false)
     const { ptr } = buffer
     this.held.add(ptr, new StreamBlock(name, pool, bytes, buffer))
     return ptr
+  }
+
+  /** A new buffer with its name; it goes back to its pool if that fails. */
+  private named(buffer: DeviceBuffer, name: string, waits: boolean): DeviceBuffer {
+    try {
+      if (name !== '') buffer.label = name // a label of a shared pool has a greatest length
+      // Without a stream, nothing orders the work on this memory: the host waits, at loading and releasing of a session.
+      if (waits) buffer.stream.synchronize()
+      return buffer
+    } catch (error) {
+      buffer.free()
+      throw error
+    }
   }
 
   private adoptedStream(handle: number): Stream {
@@ -240,9 +250,14 @@ export class DeviceBlocks extends Blocks {
   override forgetStreams(): void {
     for (const stream of this.adopted) {
       // The driver must not see the handle of a destroyed stream: it may crash, or take it for another stream.
-      if (!stream.closed && !stream.owned && stream.handle !== this.pool.defaultStream.handle) stream.abandon()
+      if (!stream.closed && !stream.owned && !this.isLasting(stream)) stream.abandon()
     }
     this.adopted.length = 0
+  }
+
+  /** Whether no session destroys the stream: the driver's default streams, and the pool's own. */
+  private isLasting(stream: Stream): boolean {
+    return stream.handle <= CU_STREAM_PER_THREAD || stream === this.pool.defaultStream
   }
 
   protected override instead(): number {
