@@ -4,6 +4,14 @@ import type { DeviceBuffer } from './buffer.js'
 import type { LabelStore } from './labels.js'
 import type { TransferredBuffer } from './transferred-buffer.js'
 
+/** Calls that look at an address, and neither use the memory nor pass the address on to work. */
+const LOOKS: ReadonlySet<string> = new Set(['free', 'label', 'toString', 'toJSON'])
+
+/** Whether `call` only looks at the address of a buffer: memory that sleeps allows it, and a capture learns nothing. */
+export function looksOnly(call: string): boolean {
+  return LOOKS.has(call)
+}
+
 /** The pool or outermost wrapper that handed a buffer out, and takes it back. */
 export interface BufferOwner {
   /**

@@ -189,14 +189,14 @@ export class DeviceArray<T extends TypedArray = TypedArray> implements Disposabl
   toString(): string {
     const elements = `${this.length} ${this.type.name} elements`
     if (this.buffer.freed) return `DeviceArray { ${elements}, freed }`
-    return `DeviceArray { ${elements}, ${formatBytes(this.byteLength)} at ${hex(this.ptr)}, live }`
+    return `DeviceArray { ${elements}, ${formatBytes(this.byteLength)} at ${hex(this.addressFor('toString'))}, live }`
   }
 
   /** The plain values that JSON.stringify writes: what it is, and where. The elements stay on the device. */
   toJSON(): object {
     const { type, length, byteLength } = this
     const what = { type: type.name, length, byteLength }
-    return this.buffer.freed ? { ...what, freed: true } : { ...what, ptr: this.ptr, freed: false }
+    return this.buffer.freed ? { ...what, freed: true } : { ...what, ptr: this.addressFor('toJSON'), freed: false }
   }
 
   private elements(bytes: Bytes): T {

@@ -256,14 +256,14 @@ export class DeviceBuffer implements Disposable {
     const { name } = this.constructor
     if (this.freed) return `${name} { freed }`
     const label = this.label === '' ? '' : `'${this.label}', `
-    return `${name} { ${label}${formatBytes(this.byteLength)} at ${hex(this.ptr)}, ${streamName(this.stream.handle)}, live }`
+    return `${name} { ${label}${formatBytes(this.byteLength)} at ${hex(this.addressFor('toString'))}, ${streamName(this.stream.handle)}, live }`
   }
 
   /** The plain values that JSON.stringify writes; of a freed buffer only that it is freed. */
   toJSON(): object {
     if (this.freed) return { freed: true }
     return {
-      ptr: this.ptr,
+      ptr: this.addressFor('toJSON'),
       byteLength: this.byteLength,
       ...(this.label === '' ? {} : { label: this.label }),
       stream: this.stream.handle,

@@ -18,6 +18,7 @@ import type { GraphMemory } from '../../order/graph-memory.js'
 import { untilDone } from '../../order/polling.js'
 import { checkIsStream, checkStreamOf, type Stream } from '../../order/stream.js'
 import { type AccessLocation, checkUser, type PoolAccess, peerOf } from '../access.js'
+import { looksOnly } from '../allocation.js'
 import { MOST_ALIGNMENT_BYTES, SMALL_RANGE } from '../backing/backing.js'
 import type { PoolSegment, SegmentObserver } from '../backing/segment-watch.js'
 import { DeviceBuffer as ImportedDeviceBuffer } from '../buffer.js'
@@ -812,8 +813,9 @@ export class CachingPool extends ClosablePool implements BlockOwner {
 
   /** @internal */
   checkUse(call: string): void {
+    if (looksOnly(call)) return
     // An address alone uses no memory.
-    if (this.asleep && call !== 'ptr' && call !== 'label') throw this.sleeper!.asleepError(call)
+    if (this.asleep && call !== 'ptr') throw this.sleeper!.asleepError(call)
     this.central.arenas.noteAddress()
     if (!this.asleep && this.clocks.captures.size === 0) this.isGuarded = false
   }

@@ -13,7 +13,7 @@ import { type Holding, holdingWhile } from '../../order/holding.js'
 import { untilDone } from '../../order/polling.js'
 import type { Stream } from '../../order/stream.js'
 import { type AccessLocation, checkUser, type PoolAccess, peerOf } from '../access.js'
-import type { Allocation, BufferOwner } from '../allocation.js'
+import { type Allocation, type BufferOwner, looksOnly } from '../allocation.js'
 import { isOutOfMemory } from '../backing/backing.js'
 import type { GrowableRange } from '../backing/growable-range.js'
 import type { PoolSegment, SegmentObserver } from '../backing/segment-watch.js'
@@ -187,9 +187,10 @@ export class GrowableAllocation implements Allocation, RecordPool {
   }
 
   addressOf(record: number, _tag: number, call: string): number {
+    this.checkLive(record, call)
+    if (looksOnly(call)) return this.range.base
     // An address alone uses no memory.
-    if (call === 'ptr' || call === 'label') this.checkLive(record, call)
-    else this.checkAwake(record, call)
+    if (call !== 'ptr') this.checkAwake(record, call)
     for (const { holdings } of this.clocks.captures) holdings.add(this.holdingOf(this.lengthOf(record)))
     return this.range.base
   }

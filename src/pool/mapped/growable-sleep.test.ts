@@ -92,6 +92,17 @@ describe('a growable buffer that sleeps', () => {
     for (const graph of graphs) graph.close()
   })
 
+  it('is not used by a graph because it was shown or named during the capture', () => {
+    const { stream, buffer } = setUp()
+    const other = buffer.array(Uint8Array, 1)
+    stream.beginCapture()
+    buffer.label = 'shown'
+    for (const shown of [buffer, other]) assert.ok(`${shown}${JSON.stringify(shown)}`.includes('live'))
+    using graph = stream.endCapture()
+    buffer.free()
+    graph.launch(stream)
+  })
+
   it('cannot be used by a graph through a typed view while it sleeps', async () => {
     const { stream, buffer } = setUp()
     const view = buffer.array(Uint8Array, 1 * MiB)

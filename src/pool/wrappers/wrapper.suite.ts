@@ -209,6 +209,18 @@ export function wrapperSuite(name: string, wraps: readonly Wrap[]): void {
       assert.ok(unnamed[0] === second && unnamed[1] === undefined)
     })
 
+    it('a free arrives while the pool sleeps', async () => {
+      const opened = open(wraps)
+      const { pool, upstream } = opened
+      const [first, second] = [pool.allocate(1000), pool.allocate(2 * MiB)]
+      await upstream.sleep()
+      first.free()
+      pool.free(second)
+      assertCounted(opened, [])
+      await upstream.wake()
+      upstream.check()
+    })
+
     it('a second free is refused, and a refused free counts nothing', () => {
       const opened = open(wraps)
       const { pool } = opened

@@ -64,6 +64,16 @@ test('a free that the pool refuses is not recorded', () => {
   assert.deepEqual(eventsOf(recording.trace('a')), [allocation(1000), ...free(1000)])
 })
 
+test('frees are recorded while the pool sleeps', async () => {
+  const pool = device.createPool()
+  const buffer = pool.allocate(1000)
+  const recording = new PoolRecording(pool, false)
+  await pool.sleep()
+  buffer.free()
+  recording.stop()
+  assert.deepEqual(eventsOf(recording.trace('a')), [allocation(1000), ...free(1000)])
+})
+
 test('each kind of pool is recorded once for each call, with resets as frees', () => {
   const pools = {
     debug: device.createPool({ debug: true }),
