@@ -87,7 +87,7 @@ export class SpillableBuffer implements RecordPool, Disposable {
   /**
    * The buffer for work on `stream`, until it is disposed or freed; that ends the use and keeps the memory. If it was
    * on the host, work on `stream` copies it back, and others may spill. Throws like `pool.allocate`, and PoolError for
-   * a freed buffer, or a stream that is closed or captured; the buffer stays where it was then.
+   * a freed buffer, a closed pool, or a stream that is closed or captured; the buffer stays where it was then.
    */
   use(stream: Stream = this.set.pool.defaultStream, options: UseOptions = {}): DeviceBuffer {
     this.checkLive('use')
@@ -97,6 +97,7 @@ export class SpillableBuffer implements RecordPool, Disposable {
     if (typeof writes !== 'boolean') throw new TypeError(`use: writes must be true or false, not ${describe(writes)}`)
     if (this.memory === null) this.bringBack(stream)
     else {
+      if (this.memory.freed) this.memory.addressFor('use') // throws, and says why
       orderAfter(stream, this.ready)
       this.set.enter(this)
     }
@@ -122,7 +123,8 @@ export class SpillableBuffer implements RecordPool, Disposable {
     this.checkLive('free')
     if (this.inUse) throw new PoolError('free: the buffer is in use; dispose what use() returned first')
     const { memory } = this
-    if (memory !== null) {
+    // A pool that was closed or reset first has taken its memory back already.
+    if (memory?.freed === false) {
       const stream = memory.stream.isOpen ? memory.stream : this.set.pool.defaultStream
       this.orderAfterAll(stream)
       memory.free(stream === memory.stream ? undefined : stream)

@@ -220,6 +220,19 @@ describe('spillable buffers', () => {
     assert.throws(() => buffer.use(stream), /the host pool that has the contents was closed; close it last/)
   })
 
+  it('are freed, with their copies on the host, after their pool was closed', () => {
+    const { set, pool, host } = open({ limitBytes: 2 * MiB })
+    const buffers = [1, 2, 3].map(() => set.allocate(1 * MiB))
+    for (const buffer of buffers) fill(buffer, 1) // two of them come back, and have copies
+    pool.close()
+    assert.throws(() => buffers[2].use(), { name: 'PoolError', message: /^use: .* closed/ })
+    buffers[2].free()
+    buffers[1][Symbol.dispose]()
+    set.close()
+    const { onDeviceBytes, onHostBytes } = set.stats()
+    assert.deepEqual([onDeviceBytes, onHostBytes, host.stats().liveBuffers], [0, 0, 0])
+  })
+
   it('stay on the device for a request that nothing makes room for', () => {
     const { set, pool } = open()
     const [idle, used] = [set.allocate(3 * MiB), set.allocate(3 * MiB)]
