@@ -149,7 +149,7 @@ export class DeviceBuffer implements Disposable {
    * Pinned memory is read when the copy runs instead: use `HostBuffer.copyTo`, or announce it with `recordUse`.
    */
   write(source: ArrayBufferView | ArrayBuffer, byteOffset = 0): void {
-    const view = viewOf(source)
+    const view = viewOf('write', source)
     const target = this.rangeOf('write', byteOffset, view.byteLength)
     if (view.byteLength === 0) return
     const driver = this.driver('write')
@@ -158,7 +158,7 @@ export class DeviceBuffer implements Disposable {
 
   /** `write` that returns when the data has arrived. */
   writeSync(source: ArrayBufferView | ArrayBuffer, byteOffset = 0): void {
-    const view = viewOf(source)
+    const view = viewOf('writeSync', source)
     const target = this.rangeOf('writeSync', byteOffset, view.byteLength)
     const driver = this.driver('writeSync')
     this.stream.clocks.checkLegacyUsable('writeSync')
@@ -360,8 +360,8 @@ function remedyFor(source: unknown): string {
   return 'use write for host memory'
 }
 
-function viewOf(source: ArrayBufferView | ArrayBuffer): ArrayBufferView {
+function viewOf(call: string, source: ArrayBufferView | ArrayBuffer): ArrayBufferView {
   if (ArrayBuffer.isView(source)) return source
   if (source instanceof ArrayBuffer) return new Uint8Array(source)
-  throw new TypeError(`write: source must be a typed array, a DataView or an ArrayBuffer, not ${describe(source)}`)
+  throw new TypeError(`${call}: source must be a typed array, a DataView or an ArrayBuffer, not ${describe(source)}`)
 }

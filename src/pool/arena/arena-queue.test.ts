@@ -92,7 +92,7 @@ describe('a queue of arenas', () => {
     const closed = { name: 'PoolError', message: /take: the arenas are closed/ }
     await assert.rejects(waiting, closed)
     await assert.rejects(small.take(), closed)
-    assert.deepEqual([small.closed, small.available], [true, 0])
+    assert.deepEqual([small.closed, small.available, inspect(small)], [true, 0, 'ArenaQueue { closed }'])
     queue.close()
     lease.close()
     assert.equal(device.driver.usedBytes(), 0)

@@ -133,6 +133,7 @@ export class ArenaQueue implements Disposable {
 
   /** One line for people, such as `ArenaQueue { 2 of 8 arenas available, 0 waiting }`; console.log shows it. */
   toString(): string {
+    if (this.closed) return 'ArenaQueue { closed }'
     return `ArenaQueue { ${this.available} of ${this.count} arenas available, ${this.waiting} waiting }`
   }
 

@@ -25,7 +25,7 @@ export interface DriverPoolOptions {
   readonly allocationType?: 'pinned' | 'managed'
   /** where the memory lies: this device, the host, or a NUMA node of the host ('device') */
   readonly location?: 'device' | 'host' | { readonly numaNode: number }
-  /** how the pool can be shared with other processes: by `share()`, by fabric handles, or not at all ('none') */
+  /** how the pool can be shared with other processes: by `exportTo`, by fabric handles, or not at all ('none') */
   readonly handleTypes?: 'none' | 'posixFileDescriptor' | 'fabric'
   /**
    * the most bytes that the pool may reserve; the driver rounds this up, on an H200 to multiples of 32 MiB (Infinity)
