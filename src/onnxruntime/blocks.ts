@@ -230,7 +230,7 @@ export class DeviceBlocks extends Blocks {
   private named(buffer: DeviceBuffer, name: string, waits: boolean): DeviceBuffer {
     try {
       if (name !== '') buffer.label = name // a label of a shared pool has a greatest length
-      // Without a stream, nothing orders the work on this memory: the host waits, at loading and releasing of a session.
+      // Without a stream, nothing orders the work on this memory: the host waits, when a session is loaded or released.
       if (waits) buffer.stream.synchronize()
       return buffer
     } catch (error) {
