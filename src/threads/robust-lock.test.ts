@@ -4,6 +4,7 @@ import { setImmediate } from 'node:timers/promises'
 import { AssertionError } from '../base/assert.js'
 import { At, section } from './lock-contender.worker.js'
 import { contend, lockOf, newWords } from './robust-lock.fixture.js'
+import { RobustLock } from './robust-lock.js'
 import { MOST_WORKERS, ThreadRegistry } from './thread-registry.js'
 
 test('each number belongs to one thread until it is forgotten', () => {
@@ -38,6 +39,15 @@ test('a lock is taken when free, waited for when held, and taken over from a dea
   assert.equal(c.lock.acquire(), a.worker, 'died before all was repaired')
   c.lock.release()
   assert.equal(c.lock.acquire(), 0, 'after which all is well')
+})
+
+test('a thread that waits does its work meanwhile, for which the owner may wait', () => {
+  const words = newWords()
+  const [a, b] = [lockOf(words), lockOf(words)]
+  a.lock.acquire()
+  const waiting = new RobustLock(words, At.lock, b.registry, b.worker, () => a.lock.release())
+  assert.equal(waiting.acquire(), 0)
+  assert.equal(a.lock.owner, b.worker)
 })
 
 test('a thread takes over its own lock after a call was cut short', () => {

@@ -35,6 +35,8 @@ export class RobustLock {
     private readonly registry: ThreadRegistry,
     /** number of the calling thread in the registry */
     private readonly me: number,
+    /** runs every few milliseconds while the thread waits: the owner may wait for a call that this thread answers */
+    private readonly meanwhile = () => {},
   ) {}
 
   /**
@@ -93,6 +95,7 @@ export class RobustLock {
         if (seen === waiting || Atomics.compareExchange(words, index, seen, waiting) === seen) {
           if (Atomics.wait(words, index, waiting, PATIENCE_MS) === 'timed-out') registry.look(owner)
           bits = WAITERS
+          this.meanwhile()
         }
       }
     }

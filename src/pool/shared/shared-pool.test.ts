@@ -4,6 +4,7 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { KiB, MiB } from '../../base/bytes.js'
+import { addServed } from '../../driver/served-drivers.js'
 import { loadKoffi } from '../../libraries/koffi.js'
 import { TestDevice } from '../pool.fixture.js'
 import { poolSuite } from '../pool.suite.js'
@@ -58,6 +59,22 @@ describe('a pool that threads share', () => {
     const { pool } = new TestDevice().createSharedPool()
     const { buffer, byteOffset } = pool['state'].records.words
     assert.equal(Number(loadKoffi().address(new Uint8Array(buffer, byteOffset))) % 4096, 0)
+  })
+
+  it('answers other threads while it waits for the lock, since the owner may wait for them', () => {
+    const { pool, attach } = new TestDevice().createSharedPool()
+    pool.reserve(8 * MiB)
+    const state = pool['state']
+    const other = attach()
+    let calls = 0
+    const drain = () => {
+      if (calls++ === 0) state.release()
+      return 1
+    }
+    state.acquire()
+    addServed({ drain })
+    assert.equal(other.allocate(2 * MiB).byteLength, 2 * MiB)
+    pool.check()
   })
 
   it('moves a block that another thread used to a record of its own', () => {

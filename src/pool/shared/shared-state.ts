@@ -10,6 +10,7 @@ import { threadId } from 'node:worker_threads'
 import { describe } from '../../base/bytes.js'
 import { PoolError } from '../../base/errors.js'
 import { Region } from '../../base/region.js'
+import { serveWaiting } from '../../driver/served-drivers.js'
 import { ownerWordOf, Phase } from '../../heap/owner-word.js'
 import { RecordTable, State, Word } from '../../heap/records.js'
 import { Doorbell } from '../../threads/doorbell.js'
@@ -191,7 +192,7 @@ export class SharedState {
     this.threadIds[this.thread] = threadId
     this.caches.enter(this.thread)
     this.records.owner = this.thread
-    this.lock = new RobustLock(lockWords, 0, this.registry, this.thread)
+    this.lock = new RobustLock(lockWords, 0, this.registry, this.thread, serveWaiting)
     // Under the lock: either the closing pool server has seen this thread, or this thread sees that the pool is
     // closed.
     const isClosed = this.locked(() => this.figures[Figure.server]) === CLOSED
@@ -271,7 +272,7 @@ export class SharedState {
 
   /**
    * Waits for the lock, and repairs the state if the last owner died or failed. No driver call is made under the
-   * lock.
+   * lock, but the owner may wait for a thread that closes a stream, and so calls the driver.
    */
   acquire(): void {
     if (this.lock.acquire() === 0) return
