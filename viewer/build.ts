@@ -28,7 +28,7 @@ const STAND_INS: Plugin = {
   setup({ onResolve }) {
     const standIns = join(from, 'drop', 'stand-ins')
     onResolve({ filter: /^node:/ }, () => ({ path: join(standIns, 'node.ts') }))
-    onResolve({ filter: /\/(native-driver|serve-all|unix-socket|warm-up)\.js$/ }, () => ({
+    onResolve({ filter: /\/(native-driver|nvrtc-library|serve-all|unix-socket|warm-up)\.js$/ }, () => ({
       path: join(standIns, 'left-out.ts'),
     }))
   },

@@ -1,4 +1,5 @@
-// Modules of this package that the reader leaves out: a page reaches no GPU, serves no pool, and opens no socket.
+// Modules of this package that the reader leaves out: a page reaches no GPU, compiles no kernel, serves no pool, and
+// opens no socket.
 
 /** No driver is an instance of it. */
 export function NativeDriver(): void {}
@@ -22,3 +23,9 @@ function refuseSocket(): never {
 export const UnixSocket = { listenAt: refuseSocket, connectTo: refuseSocket }
 
 export { refuseSocket as closeDescriptor, refuseSocket as duplicateDescriptor }
+
+function refuseCompiling(): never {
+  throw new Error('a page compiles no kernel')
+}
+
+export { refuseCompiling as nvrtcPaths, refuseCompiling as openNvrtcLibrary, refuseCompiling as versionOf }
