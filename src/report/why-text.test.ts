@@ -53,7 +53,7 @@ test('figures are those of the recording', () => {
   )
 })
 
-test('without segments only the peak of what was reserved is known', () => {
+test('a recording without segments has a reserved peak, but no curve', () => {
   const trace = holding([[1]], { peakReservedBytes: 4 * 2 ** 20 })
   assert.equal(recordedMemory(trace).reservedBytes, null)
   const text = whyText(trace, STYLE)
