@@ -3,8 +3,8 @@
 import { describe } from '../../base/bytes.js'
 import type { Placements } from '../../trace/placements/placements.js'
 import { recordedPlacements } from '../../trace/placements/recorded-placements.js'
-import { checkReport } from '../../trace/replay-arguments.js'
 import type { ReplayReport } from '../../trace/replay-result.js'
+import { checkReport } from '../../trace/report-argument.js'
 import type { Trace } from '../../trace/trace.js'
 import { checkTrace } from '../../trace/trace-argument.js'
 

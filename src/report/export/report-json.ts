@@ -1,5 +1,5 @@
-import { checkReport } from '../../trace/replay-arguments.js'
 import type { ReplayReport } from '../../trace/replay-result.js'
+import { checkReport } from '../../trace/report-argument.js'
 
 /**
  * The version of the JSON of `replay --json` and `convert -o x.json`. It rises when a name goes or changes its meaning;
