@@ -1,14 +1,12 @@
 // The words of a page: the verdict, the facts, the failed requests.
 
 import { formatBytes } from '../../base/bytes.js'
-import { memoryAt } from '../../trace/failures/memory-at.js'
-import { type RecordedOutOfMemory, recordedOutOfMemories } from '../../trace/failures/out-of-memory.js'
-import { takenBytes } from '../../trace/failures/taken-bytes.js'
+import type { IdlePiece } from '../../trace/failures/memory-at.js'
+import { type FailedRequest, failedRequests } from '../../trace/failures/out-of-memory.js'
 import type { ReplayReport, ReplayRun } from '../../trace/replay-result.js'
-import { ReservedSegments } from '../../trace/reserved-segments.js'
 import { Action, type Trace } from '../../trace/trace.js'
 import { formatCount, formatNs, formatRatio } from '../number-format.js'
-import { factsOf, holderText, namesOf, verdictOf } from '../out-of-memory-text.js'
+import { factsOf, holderText, type Names, namesOf, verdictOf } from '../out-of-memory-text.js'
 import { helpfulSetting, recordedSettings } from '../pytorch-settings.js'
 import { nameOf } from '../replay-tables.js'
 import { counted, stackHint } from '../trace-lines.js'
@@ -33,6 +31,8 @@ export function pageData(recordings: readonly ReportedTrace[], difference?: Page
 /** The words of a page about a trace, and about its replay. */
 export function pageRecording({ trace, replay, tuned, tab }: ReportedTrace): PageRecording {
   const policies = policiesOf(trace, replay)
+  const requests = failedRequests(trace)
+  const names = namesOf(trace.recorder)
   return {
     tab,
     file: trace.file,
@@ -42,8 +42,8 @@ export function pageRecording({ trace, replay, tuned, tab }: ReportedTrace): Pag
     notes: notesOf(trace, replay),
     policies,
     leastBytes: replay === null ? trace.peakRequestedBytes : trace.peakWithFailedBytes,
-    failures: failuresOf(trace),
-    outside: outsideLines(recordedOutOfMemories(trace)),
+    failures: requests.map(request => failureOf(request, names)),
+    outside: outsideLines(requests.map(({ failed }) => failed)),
     advice: [
       ...triedPolicies(replay),
       ...(tuned !== null ? adviceLines(tuned) : replay === null ? [] : helpfulSetting(replay)),
@@ -143,39 +143,23 @@ function notesOf(trace: Trace, replay: ReplayReport | null): PageRecording['note
   return notes
 }
 
-function failuresOf(trace: Trace): PageFailure[] {
-  const failures = recordedOutOfMemories(trace)
-  if (failures.length === 0) return []
-  const names = namesOf(trace.recorder)
-  const segments = new ReservedSegments(trace.initialSegments)
-  const taken = takenBytes(trace)
-  let at = 0
-  return failures.map(failed => {
-    const { event, askedBytes, isLast } = failed
-    segments.applyEvents(trace, at, event)
-    at = event
-    return {
-      event,
-      title: `Out of memory at event ${formatCount(event)}${isLast ? ', which ended the recording' : ''}`,
-      verdict: verdictOf(failed, names),
-      facts: factsOf(failed),
-      askedBytes,
-      pieces: piecesOf(trace, failed, segments, taken),
-      holders: failed.holders
-        .filter(({ site, before }) => site !== null || before)
-        .map(holder => ({ bytes: holder.bytes, text: holderText(holder) })),
-      stack: failed.frames,
-    }
-  })
+function failureOf({ failed, idle }: FailedRequest, names: Names): PageFailure {
+  const { event, askedBytes, isLast } = failed
+  return {
+    event,
+    title: `Out of memory at event ${formatCount(event)}${isLast ? ', which ended the recording' : ''}`,
+    verdict: verdictOf(failed, names),
+    facts: factsOf(failed),
+    askedBytes,
+    pieces: largestOf(idle),
+    holders: failed.holders
+      .filter(({ site, before }) => site !== null || before)
+      .map(holder => ({ bytes: holder.bytes, text: holderText(holder) })),
+    stack: failed.frames,
+  }
 }
 
-function piecesOf(
-  trace: Trace,
-  { event, reservedBytes }: RecordedOutOfMemory,
-  segments: ReservedSegments,
-  taken: Float64Array,
-): number[] {
-  if (reservedBytes === null) return []
-  const sizes = memoryAt(trace, event, segments, taken).idle.map(({ bytes }) => bytes)
+function largestOf(pieces: readonly IdlePiece[]): number[] {
+  const sizes = pieces.map(({ bytes }) => bytes)
   return sizes.sort((a, b) => b - a).slice(0, MOST_PIECES)
 }

@@ -68,12 +68,23 @@ export interface RecordedOutOfMemory {
   readonly holders: readonly Holder[]
 }
 
+/** A failed request, and the memory that was idle then. */
+export interface FailedRequest {
+  readonly failed: RecordedOutOfMemory
+  readonly idle: readonly IdlePiece[]
+}
+
 /**
  * The failed requests of a recording, in their order: all, or the last 100 of many. Throws TypeError for anything but a
  * trace.
  */
 export function recordedOutOfMemories(trace: Trace): RecordedOutOfMemory[] {
   checkTrace('recordedOutOfMemories', trace)
+  return failedRequests(trace).map(({ failed }) => failed)
+}
+
+/** The same with their idle memory. */
+export function failedRequests(trace: Trace): FailedRequest[] {
   const failed = failedEvents(trace).slice(-MOST_DESCRIBED)
   if (failed.length === 0) return []
   const lastAllocation = trace.action.lastIndexOf(Action.alloc)
@@ -89,7 +100,8 @@ export function recordedOutOfMemories(trace: Trace): RecordedOutOfMemory[] {
   return moments.map(moment => {
     const capacity = capacityOf(moment, limit)
     const verdict = verdictOf(moment, capacity.capacityBytes)
-    return { ...moment.figures, ...capacity, verdict, isLast: moment.figures.event > lastAllocation }
+    const isLast = moment.figures.event > lastAllocation
+    return { failed: { ...moment.figures, ...capacity, verdict, isLast }, idle: moment.idle }
   })
 }
 
@@ -112,6 +124,7 @@ interface Moment {
   readonly figures: Omit<RecordedOutOfMemory, 'verdict' | 'isLast' | keyof Capacity>
   /** the bytes that the allocator asked of the device for the request */
   readonly segmentBytes: number
+  readonly idle: readonly IdlePiece[]
 }
 
 function momentOf(trace: Trace, event: number, segments: ReservedSegments, taken: Float64Array): Moment {
@@ -146,7 +159,7 @@ function momentOf(trace: Trace, event: number, segments: ReservedSegments, taken
     deviceHadRoom: deviceFreeBytes === null ? null : deviceFreeBytes >= segmentBytes,
     holders: holdersOf(trace, live).slice(0, HOLDERS),
   }
-  return { figures, segmentBytes }
+  return { figures, segmentBytes, idle }
 }
 
 /** Blocks up to 1 MiB and larger blocks have segments of their own. */
