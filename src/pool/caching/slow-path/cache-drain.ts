@@ -39,10 +39,10 @@ export class CacheDrain {
     return records.length > 0
   }
 
-  /** Gives back every cached block of one heap; returns their number. */
-  drain(heap: SegregatedFit): number {
+  /** Gives back every cached block of one heap, of at least about `leastUnits`; returns their number. */
+  drain(heap: SegregatedFit, leastUnits = 1): number {
     const [first, end] = this.classesOf(heap)
-    const drained = this.caches.drainAll(first, end)
+    const drained = this.caches.drainAll(Math.max(first, classOf(leastUnits)), end)
     for (const record of drained) this.giveBack(record, slotOfKey(this.records.keyOf(record)))
     return drained.length
   }

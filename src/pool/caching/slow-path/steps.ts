@@ -32,6 +32,9 @@ const WAITING_BOUND = 1.1
 const LITTLE_BYTES = 128 * MiB
 const LITTLE_SHARE = 1 / 64
 
+/** Cached blocks of less than this share of a small request are drained last. */
+const LEAST_SHARE_DRAINED = 1 / 2
+
 export type Step = (miss: Miss) => number | Waiting<number>
 
 export type StepName = { [Name in keyof Steps]: Steps[Name] extends Step ? Name : never }[keyof Steps]
@@ -319,24 +322,28 @@ export class Steps {
   }
 
   /**
-   * Drains the caches of one heap; if that does not help, drains the other heap's caches as well. With `sparing` the
-   * other heap keeps its caches if they are many: few of those blocks would help the request, and all of them
-   * would be missed.
+   * Drains the caches of one heap; if that does not help, drains the other heap's caches as well. Blocks much smaller
+   * than a small request stay cached at first: few of them would help it, and all of them would be missed. With
+   * `sparing` the other heap keeps its caches for the same reason if they are many.
    */
   private takeDrained(miss: Miss, sparing: boolean): number {
     const { drain, settling, memory } = this.parts
-    let record = 0
-    if (drain.drain(miss.heap) > 0) {
-      if (this.needsCompletedWork(miss)) settling.settle()
-      record = this.takeKnown(miss)
-    }
-    if (record === 0) record = this.takeRun(miss)
+    const record =
+      (this.isInSlab(miss) ? this.drainAndTake(miss, miss.units * LEAST_SHARE_DRAINED) : 0) || this.drainAndTake(miss)
     const other = this.inOtherHeap(miss).heap
     // Small blocks are of little use to a large one: only a whole slab of them is.
     const isForSlabs = memory.hasSlabs && other === memory.small
     const spares = sparing && (isForSlabs || drain.cachesMany(other))
     if (record === 0 && !spares && drain.drain(other) > 0 && this.needsCompletedWork(miss)) settling.settle()
     return record
+  }
+
+  /** Drains the blocks of at least about `leastUnits` out of the caches of the request's heap, and takes a block. */
+  private drainAndTake(miss: Miss, leastUnits = 1): number {
+    const { drain, settling } = this.parts
+    if (drain.drain(miss.heap, leastUnits) === 0) return this.takeRun(miss)
+    if (this.needsCompletedWork(miss)) settling.settle()
+    return this.takeAnywhere(miss)
   }
 
   /** Whether to ask which work has completed: for memory that other streams used, or before old views can go. */
