@@ -31,6 +31,11 @@ const WAITING_BOUND = 1.1
  */
 const LITTLE_BYTES = 128 * MiB
 const LITTLE_SHARE = 1 / 64
+/**
+ * Up to twice as much, a small request takes a slab out of free memory rather than empty caches, while slabs have at most
+ * this share of the pool.
+ */
+const SLABS_SHARE = 1 / 6
 
 /** Cached blocks of less than this share of a small request are drained last. */
 const LEAST_SHARE_DRAINED = 1 / 2
@@ -111,10 +116,12 @@ export class Steps {
   /** New memory, or a slab in free memory, while the pool has little. */
   littleMemory(miss: Miss): number {
     const { backing } = this.parts
+    const { reservedBytes } = backing
     const mostBytes = this.littleBytes()
-    if (backing.kind !== 'virtual' || backing.reservedBytes > mostBytes) return 0
-    const inSlab = this.slab(miss)
-    if (inSlab !== 0) return inSlab
+    if (backing.kind !== 'virtual' || reservedBytes > 2 * mostBytes) return 0
+    const isLittle = reservedBytes <= mostBytes
+    const inSlab = isLittle || this.slabBytes() < reservedBytes * SLABS_SHARE ? this.slab(miss) : 0
+    if (inSlab !== 0 || !isLittle) return inSlab
     const record = this.newMemoryUpTo(miss, mostBytes)
     if (record !== 0) this.growths++
     return record
@@ -431,6 +438,11 @@ export class Steps {
   private littleBytes(): number {
     const { backing, config } = this.parts
     return Math.min(LITTLE_BYTES, backing.limitBytes * LITTLE_SHARE, config.releaseThresholdBytes)
+  }
+
+  private slabBytes(): number {
+    const { small } = this.parts.memory
+    return (small.totalUnits - small.absentUnits) * UNIT_BYTES
   }
 
   private slackBound({ units }: Miss): number {
