@@ -66,6 +66,23 @@ describe('a pool with little memory', () => {
     })
   }
 
+  for (const [slabs, slabCount, keepsCaches] of [
+    ['less', 2, true],
+    ['more', 40, false],
+  ] as const) {
+    it(`${keepsCaches ? 'keeps' : 'empties'} small caches beyond that, while slabs have ${slabs} than a sixth of it`, () => {
+      const { pool, a } = setUpWith({ maxPoolBytes: 8 * GiB })
+      const large = pool.allocate(160 * MiB, a)
+      const held = Array.from({ length: slabCount * 4 }, () => pool.allocate(480 * KiB, a))
+      large.free()
+      for (const buffer of held.slice(-4)) buffer.free()
+      pool.allocate(900 * KiB, a)
+      const { cacheMisses } = pool.stats()
+      pool.allocate(480 * KiB, a)
+      assert.equal(pool.stats().cacheMisses === cacheMisses, keepsCaches)
+    })
+  }
+
   it('gathers its memory from the release threshold on', () => {
     const { device, pool, a, b } = setUpWith({ releaseThresholdBytes: 4 * MiB })
     for (const buffer of [pool.allocate(2 * MiB, a), pool.allocate(2 * MiB, a)]) buffer.free()

@@ -32,8 +32,8 @@ const WAITING_BOUND = 1.1
 const LITTLE_BYTES = 128 * MiB
 const LITTLE_SHARE = 1 / 64
 /**
- * Up to twice as much, a small request takes a slab out of free memory rather than empty caches, while slabs have at most
- * this share of the pool.
+ * Up to twice as much, a small request takes a slab out of free memory rather than empty caches, while slabs have at
+ * most this share of the pool.
  */
 const SLABS_SHARE = 1 / 6
 
