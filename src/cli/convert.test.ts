@@ -127,6 +127,14 @@ describe('convert', () => {
       [/--at: '-1' is no whole number from 0 on$/m, MLP, '-o', inFolder('x.folded'), '--at', '-1'],
       [/--at: a csv file has the whole recording/, MLP, '-o', inFolder('x.csv'), '--at', '1'],
       [/--fail-if: needs a \.json output/, MLP, '-o', inFolder('x.csv'), '--fail-if', 'overhead>1'],
+      [
+        /convert does not replay waiting; use replay --policy$/m,
+        MLP,
+        '-o',
+        inFolder('x.json'),
+        '--fail-if',
+        'waiting.failures>0',
+      ],
       [/required option '-o, --output <file>' not specified/, MLP],
     ]
     for (const [message, ...args] of wrong) assert.match(refused('convert', ...args), message)
@@ -157,6 +165,25 @@ describe('--fail-if', () => {
     assert.deepEqual([status, stderr], [0, ''])
   })
 
+  test('takes negative numbers and exponents', () => {
+    for (const condition of ['failures>-1', 'trace.allocations >= 2.61e2', 'contiguity<1E+3']) {
+      assert.equal(replayed('--fail-if', condition).status, 4, condition)
+    }
+    assert.equal(replayed('--fail-if', 'peakReservedBytes<1e3').status, 0)
+  })
+
+  test('takes policies with settings as --policy has them', () => {
+    const settings = [
+      'max_split_size_mb:128',
+      'garbage_collection_threshold:0.8',
+      'roundup_power2_divisions:[512:2,>:4]',
+    ]
+    const policy = `pytorch:${settings.join(',')}`
+    const { status, stderr } = run(['replay', MLP, '--policy', policy, '--fail-if', `${policy}.overhead>=1.01`])
+    assert.equal(status, 4)
+    assert.match(stderr, /:4\]\.overhead>=1\.01' holds, it is 1\.\d+\n$/)
+  })
+
   test('of convert decides after the file is written', () => {
     const path = inFolder('failing.json')
     const { status } = run(['convert', MLP, '-o', path, '--fail-if', 'pytorch.overhead > 1'])
@@ -171,7 +198,9 @@ describe('--fail-if', () => {
       ['overhead>a lot', /'a lot' is no number, and no size like 3\.9GiB/],
       ['speed>1', /there is no figure 'speed'; there are overhead, /],
       ['mine.overhead>1', /there is no 'mine'; there are trace, recorded, /],
-      ['pytorch.overhead>1', /--policy leaves pytorch out/],
+      ['pytorch:max_split_size_mb:1.overhead>1', /max_split_size_mb must be a whole number of at least 20/],
+      ['pytorch:max_split_size_mb:128.overhead>1', /pytorch:max_split_size_mb:128 is not replayed; add it to --policy/],
+      ['pytorch.overhead>1', /pytorch is not replayed; add it to --policy/],
       ['trace.overhead>1', /trace has events, /],
       ['leastCapacityBytes>1', /has no such figure/],
     ]

@@ -15,7 +15,7 @@ import type { ReplayOptions } from '../trace/replay-options.js'
 import type { ReplayReport } from '../trace/replay-result.js'
 import type { Trace } from '../trace/trace.js'
 import { STATUS, UsageError } from './exit.js'
-import { type Condition, heldConditions, parseCondition } from './fail-if.js'
+import { type Condition, checkReplayedByDefault, heldConditions, parseCondition } from './fail-if.js'
 import { checkOutput, PIPED, writeOutput } from './output-file.js'
 import { readFiles, wholeNumber, withBar } from './recording-input.js'
 import { print } from './terminal.js'
@@ -66,6 +66,7 @@ export async function convertFile(file: string, given: ConvertArguments): Promis
     throw new UsageError(`--at: a ${format} file has the whole recording; leave it out`)
   }
   if (conditions.length > 0 && format !== 'json') throw new UsageError('--fail-if: needs a .json output, or replay')
+  checkReplayedByDefault(conditions)
   checkOutput(output, force)
   const [trace] = await readFiles([file], given.gpu)
   checkDevices(trace, given.gpu)

@@ -1,7 +1,8 @@
 // The option --fail-if of `replay` and `convert`: a figure of the report, a comparison and a number, for scripts.
 
 import { parseBytes } from '../base/bytes.js'
-import { POLICIES, type Policy, type ReplayReport } from '../trace/replay-result.js'
+import { pytorchSettingsOf } from '../trace/pytorch/policy-name.js'
+import { DEFAULT_POLICIES, POLICIES, type Policy, type ReplayReport } from '../trace/replay-result.js'
 import { UsageError } from './exit.js'
 
 const COMPARISONS = {
@@ -12,8 +13,9 @@ const COMPARISONS = {
   '>': (figure: number, limit: number) => figure > limit,
   '<': (figure: number, limit: number) => figure < limit,
 } as const
-const EXPRESSION = /^\s*(?:([\w-]+)\.)?([A-Za-z]+)\s*(>=|<=|==|!=|>|<)\s*(.+?)\s*$/
-const NUMBER = /^\d+(\.\d+)?$/
+// The settings in a policy's name may have dots and comparisons, so the last dot before a figure ends it.
+const EXPRESSION = /^\s*(?:(.+)\.)?([A-Za-z]+)\s*(>=|<=|==|!=|>|<)\s*(.+?)\s*$/
+const NUMBER = /^-?\d+(\.\d+)?(e[+-]?\d+)?$/i
 const TRACE = 'trace'
 const DEFAULT_POLICY = 'cuda-mempool'
 
@@ -54,7 +56,10 @@ export interface Condition {
   readonly holds: (figure: number) => boolean
 }
 
-/** Reads `overhead>1.2`, `pytorch.peakReservedBytes >= 3.9GiB` or `trace.failedRequests>0`. Throws UsageError. */
+/**
+ * Reads `overhead>1.2`, `pytorch.peakReservedBytes >= 3.9GiB`, `pytorch:max_split_size_mb:128.failures>0` or
+ * `trace.failedRequests>0`. Throws UsageError.
+ */
 export function parseCondition(text: string): Condition {
   const [, owner = DEFAULT_POLICY, name, comparison, amount] = EXPRESSION.exec(text) ?? []
   if (name === undefined) throw wrong(text, 'write a figure, a comparison and a number, like overhead>1.2')
@@ -65,18 +70,28 @@ export function parseCondition(text: string): Condition {
     if (figure === undefined) throw wrong(text, `trace has ${TRACE_FIGURES.join(', ')}`)
     return { text, policy: null, figureOf: ({ trace }) => trace[figure], holds }
   }
-  const policy = POLICIES.find(each => each === owner)
-  if (policy === undefined) throw wrong(text, `there is no '${owner}'; there are ${TRACE}, ${POLICIES.join(', ')}`)
+  const policy = policyOf(text, owner)
   const figure = RUN_FIGURES.find(each => each === name)
   if (figure === undefined) throw wrong(text, `there is no figure '${name}'; there are ${RUN_FIGURES.join(', ')}`)
   const figureOf = ({ runs }: ReplayReport) => runs.find(run => run.policy === policy)?.[figure] ?? null
   return { text, policy, figureOf, holds }
 }
 
-/** Throws UsageError if a condition needs a policy that is not replayed. */
+/** Throws UsageError if a condition of `replay` needs a policy that is not replayed. */
 export function checkReplayed(conditions: readonly Condition[], policies: readonly Policy[]): void {
-  const missing = conditions.find(({ policy }) => policy !== null && !policies.includes(policy))
-  if (missing !== undefined) throw wrong(missing.text, `--policy leaves ${missing.policy} out`)
+  const missing = missingIn(conditions, policies)
+  if (missing !== undefined) throw wrong(missing.text, `${missing.policy} is not replayed; add it to --policy`)
+}
+
+/** Throws UsageError if a condition of `convert` needs a policy that only `replay` can be asked for. */
+export function checkReplayedByDefault(conditions: readonly Condition[]): void {
+  const missing = missingIn(conditions, DEFAULT_POLICIES)
+  if (missing === undefined) return
+  throw wrong(missing.text, `convert does not replay ${missing.policy}; use replay --policy`)
+}
+
+function missingIn(conditions: readonly Condition[], policies: readonly Policy[]): Condition | undefined {
+  return conditions.find(({ policy }) => policy !== null && !policies.includes(policy))
 }
 
 /** A line for each condition that holds. Throws UsageError for a figure that the report does not have. */
@@ -86,6 +101,17 @@ export function heldConditions(conditions: readonly Condition[], report: ReplayR
     if (figure === null) throw wrong(text, `${report.trace.file} has no such figure`)
     return holds(figure) ? [`${report.trace.file}: --fail-if '${text}' holds, it is ${figure}`] : []
   })
+}
+
+function policyOf(text: string, name: string): Policy {
+  try {
+    if (pytorchSettingsOf(name) !== null) return name as Policy
+  } catch (error) {
+    throw wrong(text, (error as Error).message)
+  }
+  const policy = POLICIES.find(each => each === name)
+  if (policy !== undefined) return policy
+  throw wrong(text, `there is no '${name}'; there are ${TRACE}, ${POLICIES.join(', ')}, and pytorch:SETTINGS`)
 }
 
 function bytesOf(text: string, amount: string): number {
