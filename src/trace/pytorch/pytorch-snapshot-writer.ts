@@ -2,7 +2,7 @@
 // can show our pools.
 
 import { MiB } from '../../base/bytes.js'
-import { ReservedSegments } from '../reserved-segments.js'
+import { hasSegments, ReservedSegments } from '../reserved-segments.js'
 import { Action, type ActionCode, type Frame, NEVER, type Segment, stackFrames, type Trace } from '../trace.js'
 import { checkTrace } from '../trace-argument.js'
 import { roundPytorchBytes } from './model/policy-blocks.js'
@@ -23,8 +23,8 @@ const MOST_SMALL_SEGMENT_BYTES = 2 * MiB
 
 /**
  * The bytes of a PyTorch memory snapshot of `trace`, a pickle of protocol 4. `parseSnapshot` makes the same trace
- * from them. Tags and granted sizes are keys of our own, which other readers leave alone. Throws TypeError
- * for anything but a trace.
+ * from them, but for `otherDevices`. Other readers leave the keys of our own alone, which docs/formats.md lists. Throws
+ * TypeError for anything but a trace.
  */
 export function pickleSnapshot(trace: Trace): Buffer {
   checkTrace('pickleSnapshot', trace)
@@ -42,16 +42,20 @@ class SnapshotEntries {
 
   snapshot(): object {
     const { trace } = this
+    const { recordedPeakReservedBytes: peak } = trace
     const deviceTraces: object[][] = Array.from({ length: trace.device + 1 }, () => [])
     deviceTraces[trace.device] = Array.from({ length: trace.events }, (_, event) => this.event(event))
     const held = heldAtEnd(trace)
+    const segments = finalSegments(trace).map(segment => this.segment(segment, held))
     return {
-      segments: finalSegments(trace).map(segment => this.segment(segment, held)),
+      segments,
       device_traces: deviceTraces,
       allocator_settings: trace.settings === null ? {} : { PYTORCH_CUDA_ALLOC_CONF: trace.settings },
       external_annotations: annotationEntries(trace),
       ...(trace.recorder === 'PyTorch' ? {} : { recorder: trace.recorder }),
       ...(trace.dropped === null ? {} : { dropped: trace.dropped }),
+      ...(trace.skippedEvents === 0 ? {} : { skipped: trace.skippedEvents }),
+      ...(hasSegments(trace) || peak === null ? {} : { peak_reserved: peak }),
     }
   }
 
@@ -73,8 +77,16 @@ class SnapshotEntries {
       user_metadata: block < 0 ? '' : trace.metadata[blocks.metadata[block]],
       ...(stack === 0 ? {} : { frames: this.frames(stack) }),
       ...(trace.pool[event] === 0 ? {} : { pool_id: this.pools[trace.pool[event]] }),
-      ...(block < 0 || blocks.tag[block] === 0 ? {} : { tag: trace.tags[blocks.tag[block]] }),
-      ...(block < 0 || Number.isNaN(blocks.grantedBytes[block]) ? {} : { granted: blocks.grantedBytes[block] }),
+      ...(block < 0 ? {} : this.ownKeys(block)),
+    }
+  }
+
+  /** The keys of an allocation that PyTorch's format lacks. */
+  private ownKeys(block: number): object {
+    const { tag, grantedBytes } = this.trace.blocks
+    return {
+      ...(tag[block] === 0 ? {} : { tag: this.trace.tags[tag[block]] }),
+      ...(Number.isNaN(grantedBytes[block]) ? {} : { granted: grantedBytes[block] }),
     }
   }
 

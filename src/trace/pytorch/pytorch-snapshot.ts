@@ -120,17 +120,18 @@ class Snapshot {
     const rows = list(traces[device] ?? [], place)
     if (rows.length === 0) throw new FormatError(this.noEvents(device))
     const builder = events.select(rows, place)
-    const { segments, dropped } = contents
+    const { segments, dropped, skipped, peak_reserved: peakReserved } = contents
     return builder.build({
       file: this.file,
       device,
-      skippedEvents: rows.length - builder.events,
+      skippedEvents: rows.length - builder.events + (isWhole(skipped) ? skipped : 0),
       otherDevices: this.withEvents().filter(other => other.device !== device),
       recorder: RECORDERS.find(each => each === contents['recorder']) ?? 'PyTorch',
       settings: allocatorSettings(contents['allocator_settings']),
       final: segments === undefined ? null : finalState(segments, device, events),
       annotations: annotationMarks(contents['external_annotations'], device),
       dropped: isWhole(dropped) ? dropped : null,
+      ...(isWhole(peakReserved) ? { peakReservedBytes: peakReserved } : {}),
     })
   }
 
