@@ -148,7 +148,9 @@ export class TraceBuilder extends EventColumns {
       }
       block[event] = place
     }
-    const untouched = (final?.blocks ?? []).filter(held => !places.has(held.address))
+    // Where a recording has no segments, only `before` has the blocks that its events do not name.
+    const held = new Map([...before, ...(final?.blocks ?? [])].map(each => [each.address, each]))
+    const untouched = [...held.values()].filter(({ address }) => !places.has(address))
     const initial = orphans.length + untouched.length
     const blocks = emptyBlocks(initial, allocations)
     /** the block that is at each address now */

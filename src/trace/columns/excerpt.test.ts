@@ -9,6 +9,8 @@ import { Action, stackFrames, type Trace } from '../trace.js'
 import { TraceBuilder } from '../trace-builder.js'
 import { excerptOf } from './excerpt.js'
 
+const again = (trace: Trace) => parseSnapshot(pickleSnapshot(trace), trace.file)
+
 describe('an excerpt of a recording', () => {
   test('has the memory that is held from before it to the end, also if the recording has no segments', () => {
     const builder = new TraceBuilder()
@@ -51,13 +53,43 @@ describe('an excerpt of a recording', () => {
     builder.add(Action.alloc, 2 ** 41, MiB, 7, 1)
     builder.add(Action.freeRequested, 2 ** 40, MiB, 9, 2)
     builder.add(Action.freeCompleted, 2 ** 40, MiB, 9, 3)
-    const { blocks, metadata, tags, stacks, streams } = excerptOf(builder.build({ file: 'labels' }), 1, 4)
-    assert.equal(blocks.initial, 1)
+    const excerpt = excerptOf(builder.build({ file: 'labels' }), 1, 4)
+    for (const { blocks, metadata, tags, stacks, streams } of [excerpt, again(excerpt)]) {
+      assert.equal(blocks.initial, 1)
+      assert.deepEqual(
+        [tags[blocks.tag[0]], metadata[blocks.metadata[0]], blocks.grantedBytes[0], streams[blocks.stream[0]]],
+        ['weights', 'layer 1', 2 * MiB, 7],
+      )
+      assert.deepEqual(stackFrames(stacks, blocks.stack[0]), [{ filename: 'model.py', line: 3, name: 'forward' }])
+    }
+  })
+
+  test('stays the same when written and read again, with blocks that no event and no segment has', () => {
+    const builder = new TraceBuilder()
+    for (let slot = 0; slot < 4; slot++) {
+      const stack = builder.stacks.number([builder.stacks.entry('model.py', slot, 'forward')])
+      const held = builder.add(Action.alloc, 2 ** 40 + slot * MiB, MiB, 7, slot, stack)
+      builder.noteTag(held, `tag ${slot}`)
+      builder.notePool(held, builder.pools.number('0,5'))
+    }
+    builder.add(Action.freeRequested, 2 ** 40, MiB, 9, 4)
+    builder.add(Action.freeRequested, 2 ** 40 + MiB, MiB, 9, 5)
+    builder.add(Action.freeCompleted, 2 ** 40, MiB, 9, 6)
+    builder.add(Action.alloc, 2 ** 41, MiB, 7, 7)
+    const excerpt = excerptOf(builder.build({ file: 'held' }), 6, 8)
+    const { blocks, pools, tags, stacks, saysCompleted, peakRequestedBytes, streams } = again(excerpt)
+    assert.deepEqual([saysCompleted, peakRequestedBytes], [true, 3 * MiB])
+    const described = (number: number) => [
+      tags[blocks.tag[number]],
+      pools[blocks.pool[number]],
+      streams[blocks.stream[number]],
+      stackFrames(stacks, blocks.stack[number])[0].line,
+    ]
     assert.deepEqual(
-      [tags[blocks.tag[0]], metadata[blocks.metadata[0]], blocks.grantedBytes[0], streams[blocks.stream[0]]],
-      ['weights', 'layer 1', 2 * MiB, 7],
+      [0, 1, 2, 3].map(described),
+      [0, 1, 2, 3].map(slot => [`tag ${slot}`, '0,5', 7, slot]),
     )
-    assert.deepEqual(stackFrames(stacks, blocks.stack[0]), [{ filename: 'model.py', line: 3, name: 'forward' }])
+    assert.deepEqual([...blocks.freeRequestedAt], [...excerpt.blocks.freeRequestedAt])
   })
 
   test('says how many events the recording lost', () => {

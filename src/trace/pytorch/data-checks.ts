@@ -16,8 +16,16 @@ export function list(value: unknown, place: string): readonly unknown[] {
   return value
 }
 
-export function whole(value: unknown, place: string, what: string): number {
-  if (!isWhole(value)) throw new FormatError(`${place} must be ${what}`)
+/** The whole number under a key of the dictionary at `place`; by default `otherwise`. */
+export function whole(
+  from: Record<string, unknown>,
+  key: string,
+  place: string,
+  what: string,
+  otherwise?: number,
+): number {
+  const value = from[key] ?? otherwise
+  if (!isWhole(value)) throw new FormatError(`${place}.${key} must be ${what}`)
   return value
 }
 

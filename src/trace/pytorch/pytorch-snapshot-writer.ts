@@ -3,7 +3,7 @@
 
 import { MiB } from '../../base/bytes.js'
 import { hasSegments, ReservedSegments } from '../reserved-segments.js'
-import { Action, type ActionCode, type Frame, NEVER, type Segment, stackFrames, type Trace } from '../trace.js'
+import { Action, type ActionCode, BEFORE, type Frame, NEVER, type Segment, stackFrames, type Trace } from '../trace.js'
 import { checkTrace } from '../trace-argument.js'
 import { roundPytorchBytes } from './model/policy-blocks.js'
 import { PickleTuple, writePickle } from './pickle-writer.js'
@@ -35,6 +35,8 @@ export function pickleSnapshot(trace: Trace): Buffer {
 class SnapshotEntries {
   private readonly stacks = new Map<number, Frame[]>()
   private readonly pools: readonly PickleTuple[]
+  /** the blocks that the written segments have */
+  private readonly inSegments = new Set<number>()
 
   constructor(private readonly trace: Trace) {
     this.pools = trace.pools.map(id => new PickleTuple(id.split(',').map(Number)))
@@ -47,6 +49,7 @@ class SnapshotEntries {
     deviceTraces[trace.device] = Array.from({ length: trace.events }, (_, event) => this.event(event))
     const held = heldAtEnd(trace)
     const segments = finalSegments(trace).map(segment => this.segment(segment, held))
+    const before = this.blocksBefore()
     return {
       segments,
       device_traces: deviceTraces,
@@ -56,7 +59,28 @@ class SnapshotEntries {
       ...(trace.dropped === null ? {} : { dropped: trace.dropped }),
       ...(trace.skippedEvents === 0 ? {} : { skipped: trace.skippedEvents }),
       ...(hasSegments(trace) || peak === null ? {} : { peak_reserved: peak }),
+      ...(before.length === 0 ? {} : { blocks_before: before }),
     }
+  }
+
+  /** The blocks from before the first event that no written segment has, with the keys of an alloc event. */
+  private blocksBefore(): object[] {
+    const { address, bytes, stream, stack, metadata, initial, freeRequestedAt } = this.trace.blocks
+    const entries: object[] = []
+    for (let block = 0; block < initial; block++) {
+      if (this.inSegments.has(block)) continue
+      entries.push({
+        addr: address[block],
+        size: bytes[block],
+        stream: this.trace.streams[stream[block]],
+        pending: freeRequestedAt[block] === BEFORE,
+        user_metadata: this.trace.metadata[metadata[block]],
+        frames: this.frames(stack[block]),
+        ...this.ownKeys(block),
+        pool_id: this.pools[this.trace.blocks.pool[block]],
+      })
+    }
+    return entries
   }
 
   private event(event: number): object {
@@ -104,6 +128,7 @@ class SnapshotEntries {
     const end = segment.address + segment.bytes
     const { address, pool } = trace.blocks
     const inside = held.filter(number => address[number] >= segment.address && address[number] < end)
+    for (const number of inside) this.inSegments.add(number)
     const blocks = this.blocks(segment, inside)
     const total = (field: 'size' | 'requested_size', ...states: string[]) =>
       blocks.reduce((sum, block) => sum + (states.includes(block.state) ? block[field] : 0), 0)

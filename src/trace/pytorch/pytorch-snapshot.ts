@@ -12,7 +12,7 @@ import { readPickle } from './pickle.js'
 import { EVENT_TEXTS, SnapshotEvents } from './snapshot-events.js'
 import { checkKind, isPickle, readSnapshotFile, readStandardInput } from './snapshot-file.js'
 import { readJson } from './snapshot-json.js'
-import { annotationMarks, finalState } from './snapshot-state.js'
+import { annotationMarks, blocksBefore, finalState } from './snapshot-state.js'
 
 /** Options of `readRecording`, `parseRecording`, `readSnapshot` and `parseSnapshot`. */
 export interface SnapshotOptions {
@@ -131,6 +131,7 @@ class Snapshot {
       final: segments === undefined ? null : finalState(segments, device, events),
       annotations: annotationMarks(contents['external_annotations'], device),
       dropped: isWhole(dropped) ? dropped : null,
+      before: blocksBefore(contents['blocks_before'], events),
       ...(isWhole(peakReserved) ? { peakReservedBytes: peakReserved } : {}),
     })
   }

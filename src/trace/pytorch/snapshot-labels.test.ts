@@ -107,6 +107,18 @@ test('bad annotations are refused with the place', () => {
   }
 })
 
+test('bad blocks from before are refused with the place', () => {
+  const wrong: [unknown, RegExp][] = [
+    [7, /blocks_before must be a list/],
+    [[7], /blocks_before\[0\] must be a dictionary/],
+    [[{ addr: BASE, size: -1, stream: 0 }], /blocks_before\[0\]\.size must be a whole number of bytes/],
+  ]
+  for (const [blocks_before, message] of wrong) {
+    const snapshot = { device_traces: [[event('alloc', BASE)]], blocks_before }
+    for (const read of [asJson, asPickle]) assert.throws(() => read(snapshot), { name: 'FormatError', message })
+  }
+})
+
 test('a block has its pool, metadata, tag and granted size, which are the same when written and read again', () => {
   const labels = { user_metadata: 'layer 3', pool_id: new PickleTuple([0, 5]), tag: 'weights', granted: 1024 }
   const trace = asPickle({

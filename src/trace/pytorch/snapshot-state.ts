@@ -3,7 +3,11 @@
 import { FormatError } from '../../base/errors.js'
 import type { AnnotationMark } from '../columns/annotations.js'
 import type { FinalBlock, FinalSegment, FinalState } from '../trace-builder.js'
-import { dictionary, list, whole } from './data-checks.js'
+import { dictionary, isWhole, list, whole } from './data-checks.js'
+
+const ADDRESS = 'an address'
+const BYTES = 'a whole number of bytes'
+const STREAM = 'a stream handle'
 
 /** Numbers of the names in segments and blocks. */
 interface Numbers {
@@ -23,9 +27,9 @@ export function finalState(value: unknown, device: number, { stackOf, poolOf }: 
     const place = `segments[${i}]`
     const segment = dictionary(entry, place)
     if ((segment['device'] ?? 0) !== device) return
-    const address = whole(segment['address'], `${place}.address`, 'an address')
-    const bytes = whole(segment['total_size'], `${place}.total_size`, 'a whole number of bytes')
-    const stream = whole(segment['stream'], `${place}.stream`, 'a stream handle')
+    const address = whole(segment, 'address', place, ADDRESS)
+    const bytes = whole(segment, 'total_size', place, BYTES)
+    const stream = whole(segment, 'stream', place, STREAM)
     const inside = list(segment['blocks'] ?? [], `${place}.blocks`)
     if (bases.has(address)) throw new FormatError(`${place}.address is that of another segment too`)
     if (inside.length > 0 && lists.has(inside)) {
@@ -53,8 +57,8 @@ function finalBlocks(
   blocks.forEach((entry, i) => {
     const place = `${segmentPlace}.blocks[${i}]`
     const block = dictionary(entry, place)
-    const size = whole(block['size'], `${place}.size`, 'a whole number of bytes')
-    const address = whole(block['address'] ?? cursor, `${place}.address`, 'an address')
+    const size = whole(block, 'size', place, BYTES)
+    const address = whole(block, 'address', place, ADDRESS, cursor)
     if (address < cursor || address + size > base + total) {
       throw new FormatError(`${place} lies outside its segment, or over the block before it`)
     }
@@ -63,10 +67,32 @@ function finalBlocks(
     if (state === 'inactive') return
     const pending = state === 'active_pending_free' || state === 'active_awaiting_free'
     if (!pending && state !== 'active_allocated') throw new FormatError(`${place}.state is none that is known`)
-    const bytes = whole(block['requested_size'] ?? size, `${place}.requested_size`, 'a whole number of bytes')
+    const bytes = whole(block, 'requested_size', place, BYTES, size)
     used.push({ address, bytes, grantedBytes: size, pending, stack: stackOf(block['frames']), ...labelsOf(block) })
   })
   return used
+}
+
+/**
+ * The blocks from before the first event that our writer lists, those of no segment. Throws FormatError naming the
+ * first bad place.
+ */
+export function blocksBefore(value: unknown, { stackOf, poolOf }: Numbers): FinalBlock[] {
+  return list(value ?? [], 'blocks_before').map((entry, i) => {
+    const place = `blocks_before[${i}]`
+    const block = dictionary(entry, place)
+    const { granted } = block
+    return {
+      address: whole(block, 'addr', place, ADDRESS),
+      bytes: whole(block, 'size', place, BYTES),
+      ...(isWhole(granted) ? { grantedBytes: granted } : {}),
+      stream: whole(block, 'stream', place, STREAM),
+      pool: poolOf(block['pool_id']),
+      pending: block['pending'] === true,
+      stack: stackOf(block['frames']),
+      ...labelsOf(block),
+    }
+  })
 }
 
 function labelsOf({ tag, user_metadata: metadata }: Record<string, unknown>): { tag?: string; metadata?: string } {
