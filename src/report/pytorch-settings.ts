@@ -30,7 +30,7 @@ export function nearestSettings({ trace, runs, device }: ReplayReport): string |
   ]
   const rows = settings.filter(([policy]) => runs.some(run => run.policy === policy))
   if (rows.length === 0 || trace.recorder !== 'PyTorch') return null
-  const named = rows.map(([policy, setting]) => `"${nameOf(policy, trace.settings)}" ${setting}`).join('; ')
+  const named = rows.map(([policy, setting]) => `"${nameOf(policy, trace)}" ${setting}`).join('; ')
   const asSet = hasOthers(trace.settings) ? ' "As set": with the other settings of the recording.' : ''
   return `In ${VARIABLE}: ${named}.${asSet}`
 }

@@ -121,7 +121,7 @@ function theirsOf(report: ReplayReport, policies: readonly Policy[]): ReplayRun[
 }
 
 function subjectOf({ trace }: ReplayReport, { policy }: ReplayRun): string {
-  return (hasOthers(trace.settings) ? undefined : SUBJECTS[policy]) ?? nameOf(policy, trace.settings)
+  return (hasOthers(trace.settings) ? undefined : SUBJECTS[policy]) ?? nameOf(policy, trace)
 }
 
 function spanOf({ repeat }: ReplayReport): string {
@@ -129,24 +129,24 @@ function spanOf({ repeat }: ReplayReport): string {
 }
 
 export function proofsOf(report: ReplayReport): string[] {
-  const { settings } = report.trace
-  return report.runs.flatMap(({ policy, failures, insertedWaits, placement, verified }) => {
+  const { runs, trace } = report
+  return runs.flatMap(({ policy, failures, insertedWaits, placement, verified }) => {
     const lines: string[] = []
     if (insertedWaits !== null && insertedWaits > 0) {
       lines.push(
-        `${nameOf(policy, settings)} made a stream wait for another one's memory ${formatCount(insertedWaits)} times.`,
+        `${nameOf(policy, trace)} made a stream wait for another one's memory ${formatCount(insertedWaits)} times.`,
       )
     }
     if (placement !== null && failures === 0) {
       const { exact, allocations } = placement
       const share = `${formatCount(exact)} of ${formatCount(allocations)} allocations on the recorded address`
-      lines.push(`The replay of ${nameOf(policy, settings)} put ${share}.`)
+      lines.push(`The replay of ${nameOf(policy, trace)} put ${share}.`)
     }
     if (verified !== null) {
       const { blocks, damaged } = verified
       const kept = `${formatCount(blocks)} blocks kept their contents until they were freed`
       const lost = `${formatCount(damaged)} of ${formatCount(blocks)} blocks lost their contents`
-      lines.push(`Verified, ${nameOf(policy, settings)}: ${damaged === 0 ? kept : lost}.`)
+      lines.push(`Verified, ${nameOf(policy, trace)}: ${damaged === 0 ? kept : lost}.`)
     }
     return lines
   })

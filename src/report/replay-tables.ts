@@ -11,6 +11,9 @@ export interface TextStyle {
   readonly paint: Paint
 }
 
+/** The allocator of a recording. */
+type Recorded = Pick<ReplayReport['trace'], 'recorder' | 'settings'>
+
 const NAMES: Readonly<Record<NamedPolicy, string>> = {
   recorded: 'PyTorch as recorded',
   pytorch: 'PyTorch, default',
@@ -27,8 +30,9 @@ const AS_SET: Partial<Record<Policy, string>> = {
   'pytorch-expandable': 'PyTorch, as set, expandable',
 }
 
-/** The name of a policy in tables. `settings` are those of the recording. */
-export function nameOf(policy: Policy, settings: string | null = null): string {
+/** The name of a policy in tables. */
+export function nameOf(policy: Policy, { recorder, settings }: Recorded): string {
+  if (policy === 'recorded' && recorder !== 'PyTorch') return 'as recorded'
   if (!policy.startsWith('pytorch:')) return (hasOthers(settings) && AS_SET[policy]) || NAMES[policy as NamedPolicy]
   const named = policy.slice('pytorch:'.length) || 'default'
   return `PyTorch, ${named}${named.includes('cudaMallocAsync') ? ' (estimated)' : ''}`
@@ -84,11 +88,10 @@ function shownRounds(repeat: number): number[] {
 }
 
 function nameColumn({ trace }: ReplayReport): Column<ReplayRun> {
-  const own = trace.recorder !== 'PyTorch'
   return {
     title: 'policy',
     align: 'left',
-    cell: ({ policy }) => (own && policy === 'recorded' ? 'as recorded' : nameOf(policy, trace.settings)),
+    cell: ({ policy }) => nameOf(policy, trace),
   }
 }
 

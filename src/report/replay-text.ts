@@ -105,7 +105,7 @@ function impossibleOf({ runs, capacityBytes, trace }: ReplayReport): string | nu
 function failuresOf({ runs, trace }: ReplayReport, width: number): string[] {
   return runs.flatMap(({ policy, failures, firstFailure }) => {
     if (failures === 0) return []
-    const name = nameOf(policy, trace.settings)
+    const name = nameOf(policy, trace)
     const count = `${name} failed ${failures === 1 ? '1 request' : `${formatCount(failures)} requests`}`
     if (firstFailure === null) return [`✗ ${count}.`]
     const { event, bytes, stream, message, frames } = firstFailure

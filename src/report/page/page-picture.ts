@@ -29,10 +29,10 @@ export function pagePicture(reported: Pick<ReportedTrace, 'trace' | 'replay'>): 
 function placedOf({ trace, replay }: Pick<ReportedTrace, 'trace' | 'replay'>): PlacedPolicy[] {
   const runs = replay?.runs ?? []
   const isKnown = runs.some(({ policy }) => policy === 'recorded')
-  const recorded = isKnown ? [] : [placedPolicy('recorded', nameOf('recorded'), recordedPlacements(trace))]
+  const recorded = isKnown ? [] : [placedPolicy('recorded', nameOf('recorded', trace), recordedPlacements(trace))]
   const replayed = runs.flatMap(({ policy, placements, placement }) => {
     if (placements === null) return []
-    const placed = placedPolicy(policy, nameOf(policy, trace.settings), placements)
+    const placed = placedPolicy(policy, nameOf(policy, trace), placements)
     const isRecorded = placement !== null && placement.exact === placement.allocations
     const hasMap = SHOWN_FIRST.includes(policy) || (!isRecorded && trace.events <= MOST_EVENTS_WITH_ALL_MAPS)
     return [hasMap ? placed : { ...placed, address: null }]

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-
+import { MiB } from '../../base/bytes.js'
+import type { Trace } from '../../trace/trace.js'
 import { traceFigures } from '../../trace/trace-figures.js'
 import { headOf } from '../replay-text.js'
 import { PLAIN } from '../table.js'
@@ -20,6 +21,20 @@ test('the note on missing call stacks has what records them, if anything does', 
     [{ text: `${start}. RMM logs none.`, code: null }],
     [{ text: `${start}. Nsight Systems exports none.`, code: null }],
   ])
+})
+
+test('the verdict names the allocator that was recorded', () => {
+  const firstOf = (recorder: Trace['recorder']) => pageOf([[1]], { recorder, peakReservedBytes: 2 * MiB }).verdict[0]
+  assert.equal(firstOf('PyTorch'), 'PyTorch reserved 2 MiB for 1 MiB in use: 2.00 ×.')
+  assert.equal(firstOf('CUDA'), 'CUDA reserved 2 MiB for 1 MiB in use: 2.00 ×.')
+  assert.equal(firstOf('RMM'), 'RMM reserved 2 MiB for 1 MiB in use: 2.00 ×.')
+  assert.equal(firstOf('cuda-mempool'), 'The pool reserved 2 MiB for 1 MiB in use: 2.00 ×.')
+})
+
+test("a recording of another allocator is not called PyTorch's in the list of policies", () => {
+  const labelsOf = (recorder: Trace['recorder']) =>
+    pageOf([[1]], { recorder, peakReservedBytes: 2 * MiB }).policies.map(({ label }) => label)
+  assert.deepEqual([labelsOf('PyTorch'), labelsOf('CUDA')], [['PyTorch as recorded'], ['as recorded']])
 })
 
 test('one event, one allocation and one block are singular', () => {

@@ -54,7 +54,7 @@ export function pageRecording({ trace, replay, tuned, tab }: ReportedTrace): Pag
 /** Whether each policy would have served the request that failed last. */
 function triedPolicies(replay: ReplayReport | null): string[] {
   const answers = (replay?.runs ?? []).flatMap(({ policy, servesAtFailure }) =>
-    servesAtFailure === null ? [] : [`${nameOf(policy, replay!.trace.settings)} ${servesAtFailure ? 'yes' : 'no'}`],
+    servesAtFailure === null ? [] : [`${nameOf(policy, replay!.trace)} ${servesAtFailure ? 'yes' : 'no'}`],
   )
   return answers.length === 0 ? [] : [`Would have served the last failed request, by replay: ${answers.join(' · ')}.`]
 }
@@ -65,7 +65,7 @@ function policiesOf(trace: Trace, replay: ReplayReport | null): PagePolicy[] {
     .filter(run => run.policy !== 'recorded' || run.peakReservedBytes !== null)
     .map((run: ReplayRun) => ({
       policy: run.policy,
-      label: nameOf(run.policy, trace.settings),
+      label: nameOf(run.policy, trace),
       peakBytes: run.peakReservedBytes,
       overhead: run.overhead,
       leastCapacityBytes: run.leastCapacityBytes,
@@ -74,7 +74,7 @@ function policiesOf(trace: Trace, replay: ReplayReport | null): PagePolicy[] {
   const recorded = trace.recordedPeakReservedBytes
   if (recorded === null || policies.some(({ policy }) => policy === 'recorded')) return policies
   const overhead = trace.peakRequestedBytes > 0 ? recorded / trace.peakRequestedBytes : null
-  const own = { policy: 'recorded', label: nameOf('recorded'), leastCapacityBytes: null, failures: 0 }
+  const own = { policy: 'recorded', label: nameOf('recorded', trace), leastCapacityBytes: null, failures: 0 }
   return [{ ...own, peakBytes: recorded, overhead }, ...policies]
 }
 
@@ -84,7 +84,7 @@ export function verdictLines(trace: Trace, replay: ReplayReport | null): string[
   const { peakRequestedBytes, recordedPeakReservedBytes: recorded } = trace
   const inUse = formatBytes(peakRequestedBytes)
   const failed = trace.action.includes(Action.outOfMemory)
-  const who = trace.recorder === 'PyTorch' ? 'PyTorch' : 'The pool'
+  const who = trace.recorder === 'cuda-mempool' ? 'The pool' : trace.recorder
   const first =
     recorded === null || peakRequestedBytes === 0
       ? `The program had ${inUse} in use at the peak.`
