@@ -57,7 +57,7 @@ test('a recording without segments has a reserved peak, but no curve', () => {
   const trace = holding([[1]], { peakReservedBytes: 4 * 2 ** 20 })
   assert.equal(recordedMemory(trace).reservedBytes, null)
   const text = whyText(trace, STYLE)
-  assert.match(text, /^In use \(area\); at most 4 MiB were reserved, over 1 event:$/m)
+  assert.match(text, /^In use \(area\); at most 4 MiB were reserved, over 1 event:\n1 MiB ⣿+$/m)
   assert.match(text, /^Most in use: 1 MiB at event 0\.$/m)
 })
 

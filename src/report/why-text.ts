@@ -35,7 +35,9 @@ export function whyText(trace: Trace, style: TextStyle, { pattern, tuned = null 
   const report = { trace: traceFigures(trace) }
   const failed = outOfMemoryText(report, style)
   const curves = curvesOf(trace)
-  const top = Math.max(trace.peakRequestedBytes, trace.recordedPeakReservedBytes ?? 0)
+  // A peak without a curve would leave the chart empty below it.
+  const peakReserved = curves.reservedBytes === null ? null : trace.recordedPeakReservedBytes
+  const top = Math.max(trace.peakRequestedBytes, peakReserved ?? 0)
   const parts = [
     [headOf(report, width, paint), ...gapsOf(trace).map(line => wrapText(line, width))].join('\n'),
     ...(failed.length > 0 ? failed : ['No request failed.']),
