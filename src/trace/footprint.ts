@@ -36,7 +36,8 @@ export class Footprint {
       else this.contiguity = largestFreeBytes === 0 ? null : Math.min(1, largestFreeBytes / freeBytes)
     }
     const { timeUs, events } = this.trace
-    const weight = event + 1 < events ? timeUs[event + 1] - timeUs[event] : 0
+    // Where the clock goes back no time passed; negative weights would make the mean anything, or divide by 0.
+    const weight = event + 1 < events ? Math.max(0, timeUs[event + 1] - timeUs[event]) : 0
     this.weighted += fragmentation * weight
     this.weights += weight
   }

@@ -161,6 +161,13 @@ describe('a replay', () => {
     const { runs } = await replay(fewer, () => openDevice(), { policies: ['cuda-mempool'], latency: false })
     assert.equal(runs[0].failures, 0)
   })
+  it('a clock that goes back makes the mean fragmentation no negative number', async () => {
+    const builder = new TraceBuilder()
+    for (const timeUs of [10, 20, 5]) builder.add(alloc, builder.events * 2 ** 32, MiB, 0, timeUs)
+    const trace = builder.build({ file: 'backwards' })
+    const { runs } = await replay(trace, () => openDevice(), { policies: ['cuda-mempool'] })
+    assert.equal(runs[0].fragmentationMean, 0.5)
+  })
   it('each round has its peak and its driver calls, which add up to those of the run', async () => {
     const trace = traceOf([
       [alloc, 0, 64 * MiB],

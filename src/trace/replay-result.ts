@@ -169,7 +169,7 @@ export interface ReplayReport {
     readonly events: number
     /** streams that events name */
     readonly streams: number
-    /** from the first event to the last */
+    /** from the first event to the latest */
     readonly spanSeconds: number
     /** most bytes live at once, as requested and served */
     readonly peakRequestedBytes: number

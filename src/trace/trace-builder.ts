@@ -118,7 +118,8 @@ export class TraceBuilder extends EventColumns {
       blocks,
       initialSegments,
       allocations: blocks.count - blocks.initial,
-      spanSeconds: events === 0 ? 0 : Math.max(0, timeUs[events - 1] - timeUs[0]) / 1e6,
+      // The clock may go back, so the last event need not be the latest.
+      spanSeconds: events === 0 ? 0 : (timeUs.reduce((latest, us) => Math.max(latest, us)) - timeUs[0]) / 1e6,
       peakRequestedBytes: peaks.served,
       peakWithFailedBytes: peaks.withFailed,
       recordedPeakReservedBytes: origin.peakReservedBytes ?? this.peakReserved(initialSegments, final),

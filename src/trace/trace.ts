@@ -198,7 +198,7 @@ export interface Trace {
   readonly initialSegments: readonly Segment[]
   /** how many alloc events there are */
   readonly allocations: number
-  /** seconds between the first and the last event */
+  /** seconds from the first to the latest event */
   readonly spanSeconds: number
   /** most requested bytes live at once, from alloc to freeRequested: no policy can do with less memory */
   readonly peakRequestedBytes: number

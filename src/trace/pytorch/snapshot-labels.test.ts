@@ -80,6 +80,10 @@ test('where the clock goes back, the latest time so far counts, and the steps ba
     device_traces: [[30, 10].map((time_us, i) => event('alloc', BASE + 512 * i, { time_us }))],
   })
   assert.equal(backwards.spanSeconds, 0)
+  const between = asJson({
+    device_traces: [[10, 30, 5].map((time_us, i) => event('alloc', BASE + 512 * i, { time_us }))],
+  })
+  assert.equal(between.spanSeconds, 20 / 1e6)
 })
 
 test('the recording of a training run has the ends of its steps', () => {
