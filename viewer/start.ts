@@ -62,14 +62,15 @@ async function show(data: PageData): Promise<void> {
 /** The first view of a recording, changed as the address says. */
 function stateFor(page: Page, recording: number, given: Partial<State>): State {
   const { info, data } = page
-  const end = given.axis === 'time' ? info.spanUs : info.events
+  // A recording without times has no axis of them.
+  const axis = info.spanUs === 0 ? 'event' : (given.axis ?? 'event')
+  const end = axis === 'time' ? info.spanUs : info.events
   const known = info.policies.filter(({ hasMap }) => hasMap).map(({ policy }) => policy)
   const first = FIRST_MAPS.filter(policy => known.includes(policy))
   const more = known.filter(policy => !first.includes(policy))
   const maps = (given.maps ?? []).filter(policy => known.includes(policy))
   const failure = data.recordings[recording].failures.at(-1)
   const state: State = {
-    axis: 'event',
     cursor: failure?.event ?? info.peakEvent,
     only: [],
     find: '',
@@ -85,6 +86,7 @@ function stateFor(page: Page, recording: number, given: Partial<State>): State {
     to: end,
     grouping: info.groupings[0],
     ...given,
+    axis,
     recording,
     maps: maps.length > 0 ? maps : [...first, ...more].slice(0, 2),
   }

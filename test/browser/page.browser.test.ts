@@ -226,6 +226,16 @@ describe('the page of a recording', { skip: skipReason }, () => {
     await page.context().close()
   })
 
+  test('has no axis of time for a recording without times, also if the address asks for one', async () => {
+    const builder = new TraceBuilder()
+    for (const address of [2 ** 30, 2 ** 31]) builder.add(Action.alloc, address, 2 ** 20, 0, 0)
+    const page = await open(builder.build({ file: 'timeless' }), false, '#x=time')
+    const { from, to } = await state(page)
+    assert.deepEqual([from, to, await page.inputValue('#axis'), await page.isDisabled('#axis')], [0, 2, 'event', true])
+    assert.deepEqual(problems, [])
+    await page.context().close()
+  })
+
   test('shows a recording with one event, and one without allocations', async () => {
     for (const action of [Action.alloc, Action.segmentAlloc]) {
       const builder = new TraceBuilder()

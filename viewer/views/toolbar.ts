@@ -69,7 +69,9 @@ export class Toolbar implements ViewPart {
       grouping.replaceChildren(...info.groupings.map(each => new Option(each, each)))
     }
     grouping.value = state.grouping
-    byId<HTMLSelectElement>('axis').value = state.axis
+    const axis = byId<HTMLSelectElement>('axis')
+    axis.value = state.axis
+    axis.disabled = info.spanUs === 0
     const find = byId<HTMLInputElement>('find')
     if (document.activeElement !== find) find.value = state.find
     find.disabled = !info.hasStacks && info.groupings.every(each => each !== 'tag' && each !== 'pool')
