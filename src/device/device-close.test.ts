@@ -36,6 +36,32 @@ describe('closing a device', () => {
     openDevice(driver).close() // the driver can be opened again
   })
 
+  it('pending promises of streams and events resolve, since close waits for the work', async () => {
+    const driver = new SimulatedDriver()
+    const device = openDevice(driver)
+    const [stream, event] = [device.createStream(), device.createEvent()]
+    driver.holdOperation(stream.handle)
+    event.record(stream)
+    const pending = [stream.finished(), event.finished()]
+    device.close()
+    event.close()
+    await Promise.all(pending)
+    await assert.rejects(event.finished(), { name: 'PoolError', message: /finished: the event is closed/ })
+  })
+
+  it('pending promises of streams and events reject if the device is lost before its close', async () => {
+    const driver = new SimulatedDriver()
+    const device = openDevice(driver)
+    const [stream, event] = [device.createStream(), device.createEvent()]
+    driver.holdOperation(stream.handle)
+    event.record(stream)
+    const pending = [stream.finished(), event.finished()]
+    driver.failCall({ call: 'cuStreamQuery', code: 700 })
+    assert.throws(() => device.defaultStream.query(), { code: 700 })
+    device.close()
+    for (const each of pending) await assert.rejects(each)
+  })
+
   it('a device forgets pools that are closed', () => {
     using device = openDevice('simulated')
     const { pools } = device as unknown as { pools: Set<unknown> }

@@ -121,12 +121,21 @@ export class Event implements Waitable, Disposable {
   }
 
   /**
-   * Resolves when all work before the last record has completed; Node goes on meanwhile. Rejects as `query` throws.
+   * Resolves when all work before the last record has completed; Node goes on meanwhile. A close of the device waits
+   * for that work, so the promise resolves then, too. Rejects as `query` throws, and with PoolError if the event is
+   * closed before the work is known to be complete.
    */
   async finished(): Promise<void> {
     this.recordedHandle('finished')
     this.uncaptured('finished')
-    await untilDone(() => this.query())
+    this.context.activate()
+    await untilDone(() => this.isKnownComplete || this.query())
+  }
+
+  /** Whether the host has seen the last record complete. A closed device can be asked for nothing more. */
+  private get isKnownComplete(): boolean {
+    const [slot, stamp] = this.vectorTime
+    return !(this.clocks instanceof Capture) && this.clocks!.completed[slot] >= stamp
   }
 
   /**

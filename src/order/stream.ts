@@ -307,8 +307,8 @@ export class Stream implements CapturableStream, Disposable {
   }
 
   /**
-   * Resolves when everything submitted so far has completed; Node goes on meanwhile. Rejects with PoolError for a
-   * closed or captured stream.
+   * Resolves when everything submitted so far has completed, also if the stream or the device is closed meanwhile; Node
+   * goes on until then. Rejects with PoolError for a stream that was closed before, or is captured.
    */
   async finished(): Promise<void> {
     this.checkOpen('finished')
