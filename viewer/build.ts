@@ -22,15 +22,15 @@ const OPTIONS: BuildOptions = {
   logLevel: 'warning',
 }
 
+const LEFT_OUT = /\/(native-driver|nvrtc-library|serve-all|shared-arena-pool|unix-socket|warm-up)\.js$/
+
 /** The reader runs code of Node in a browser. A name of Node without a stand-in fails the build. */
 const STAND_INS: Plugin = {
   name: 'stand-ins',
   setup({ onResolve }) {
     const standIns = join(from, 'drop', 'stand-ins')
     onResolve({ filter: /^node:/ }, () => ({ path: join(standIns, 'node.ts') }))
-    onResolve({ filter: /\/(native-driver|nvrtc-library|serve-all|unix-socket|warm-up)\.js$/ }, () => ({
-      path: join(standIns, 'left-out.ts'),
-    }))
+    onResolve({ filter: LEFT_OUT }, () => ({ path: join(standIns, 'left-out.ts') }))
   },
 }
 const FOR_READER: BuildOptions = {

@@ -1,5 +1,5 @@
-// Modules of this package that the reader leaves out: a page reaches no GPU, compiles no kernel, serves no pool, and
-// opens no socket.
+// Modules of this package that the reader leaves out: a page reaches no GPU, compiles no kernel, serves no pool, opens
+// no socket, and shares no arena with other threads.
 
 /** No driver is an instance of it. */
 export function NativeDriver(): void {}
@@ -23,6 +23,12 @@ function refuseSocket(): never {
 export const UnixSocket = { listenAt: refuseSocket, connectTo: refuseSocket }
 
 export { refuseSocket as closeDescriptor, refuseSocket as duplicateDescriptor }
+
+function refuseSharing(): never {
+  throw new Error('a page has no other thread')
+}
+
+export { refuseSharing as newSharedArena, refuseSharing as SharedArenaPool }
 
 function refuseCompiling(): never {
   throw new Error('a page compiles no kernel')
