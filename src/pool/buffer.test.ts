@@ -82,6 +82,20 @@ describe('buffer contents', () => {
     assert.deepEqual(contents(source), [0, 1, 2, 3, 0, 1, 6, 7])
   })
 
+  it('refuses to copy within one buffer where the ranges overlap', () => {
+    const { pool, a } = setUp()
+    const buffer = pool.allocate(8, a)
+    buffer.write(rising(8))
+    const message = /: source overlaps the target: 4 bytes from 0 on are to go to 3; copy through another buffer$/
+    assert.throws(() => buffer.copyFrom(buffer, 3, 0, 4), { name: 'RangeError', message })
+    assert.throws(() => buffer.copyFromSync(buffer, 3, 0, 4), { name: 'RangeError', message })
+    assert.throws(() => buffer.copyFrom(buffer, 0, 1, 4), { name: 'RangeError' })
+    assert.throws(() => buffer.copyFrom(buffer), { name: 'RangeError' })
+    buffer.copyFrom(buffer, 4, 0, 4)
+    buffer.copyFrom(buffer, 2, 2, 0)
+    assert.deepEqual(contents(buffer), [...rising(4), ...rising(4)])
+  })
+
   it('refuses ranges outside the buffer by call and range, and copies nothing', async () => {
     const { pool, a } = setUp()
     const [buffer, other] = [pool.allocate(100, a), pool.allocate(50, a)]

@@ -210,7 +210,8 @@ export class DeviceBuffer implements Disposable {
    * Copies all or a part of another buffer to byte `byteOffset`, in this buffer's stream. If the source has another
    * stream: order the work on it before this call, by an event, and call `source.recordUse(target.stream)` before the
    * source is freed. The source may be on another device. Without access to that device, the driver copies through
-   * the host, ten times slower.
+   * the host, ten times slower. Throws RangeError for ranges that overlap, as within one buffer: CUDA does not define
+   * such a copy.
    */
   copyFrom(
     source: DeviceBuffer,
@@ -218,8 +219,7 @@ export class DeviceBuffer implements Disposable {
     sourceOffset = 0,
     byteLength = sourceFor('copyFrom', source).rest('copyFrom', sourceOffset),
   ): void {
-    const from = this.sourceOf('copyFrom', source, sourceOffset, byteLength)
-    const target = this.rangeOf('copyFrom', byteOffset, byteLength)
+    const [from, target] = this.rangesOf('copyFrom', source, sourceOffset, byteOffset, byteLength)
     const reaches = source.reachableFrom(this.stream.context) // first, since it may ask a driver of another context
     const driver = this.driver('copyFrom', true)
     if (byteLength === 0) return
@@ -235,8 +235,7 @@ export class DeviceBuffer implements Disposable {
     sourceOffset = 0,
     byteLength = sourceFor('copyFromSync', source).rest('copyFromSync', sourceOffset),
   ): void {
-    const from = this.sourceOf('copyFromSync', source, sourceOffset, byteLength)
-    const target = this.rangeOf('copyFromSync', byteOffset, byteLength)
+    const [from, target] = this.rangesOf('copyFromSync', source, sourceOffset, byteOffset, byteLength)
     const reaches = source.reachableFrom(this.stream.context)
     source.stream.checkOpen('copyFromSync')
     this.stream.checkOpen('copyFromSync')
@@ -306,10 +305,23 @@ export class DeviceBuffer implements Disposable {
     return Math.max(0, this.allocation.requestedBytesOf(this.record, this.tag, call) - byteOffset)
   }
 
-  private sourceOf(call: string, source: DeviceBuffer, byteOffset: number, byteLength: number): number {
+  /** The addresses of both ends of a copy, after checking that the buffers have the bytes. */
+  private rangesOf(
+    call: string,
+    source: DeviceBuffer,
+    sourceOffset: number,
+    byteOffset: number,
+    byteLength: number,
+  ): [from: number, target: number] {
     if (!sourceFor(call, source).context.sharesAddresses(this.context))
       throw unreachable(`${call}: the source`, this.context, source.context)
-    return source.rangeOf(call, byteOffset, byteLength)
+    const from = source.rangeOf(call, sourceOffset, byteLength)
+    const target = this.rangeOf(call, byteOffset, byteLength)
+    const isApart = from + byteLength <= target || target + byteLength <= from
+    if (isApart || !source.context.sharesDevice(this.context)) return [from, target]
+    throw new RangeError(
+      `${call}: source overlaps the target: ${byteLength} bytes from ${sourceOffset} on are to go to ${byteOffset}; copy through another buffer`,
+    )
   }
 
   /** The driver, with the context of the buffer's stream current. */

@@ -265,7 +265,7 @@ describe('a fallback on another device', () => {
       write: () => buffer.write(bytes),
       writeSync: () => buffer.writeSync(bytes),
       readSync: () => buffer.readSync(),
-      copyFrom: () => buffer.copyFrom(buffer),
+      copyFrom: () => buffer.copyFrom(buffer, 0, 4, 4),
     }
     for (const [name, use] of Object.entries(uses)) {
       const message = new RegExp(`^${name}: the buffer belongs to another device: device 0 has no access .*device 1`)
