@@ -29,9 +29,7 @@ export class HostBuffer implements Disposable {
    * the free.
    */
   get bytes(): Uint8Array {
-    const { ptr, byteLength } = this.block
-    this.memory ??= this.pool.memory.bytesAt(ptr, byteLength)
-    return this.memory
+    return this.memoryFor('bytes')
   }
 
   /** A typed array over as many whole elements as fit. Throws TypeError unless `type` is a typed array class. */
@@ -39,7 +37,15 @@ export class HostBuffer implements Disposable {
     if (typeof type !== 'function' || !(type.BYTES_PER_ELEMENT > 0)) {
       throw new TypeError(`view: type must be a typed array class such as Float32Array, not ${describe(type)}`)
     }
-    const { buffer, byteOffset, byteLength } = this.bytes
+    return this.viewFor('view', type)
+  }
+
+  /**
+   * `view`, in the name of `call`.
+   * @internal
+   */
+  protected viewFor<C extends TypedArrayConstructor>(call: string, type: C): TypedArrayOf<C> {
+    const { buffer, byteOffset, byteLength } = this.memoryFor(call)
     const length = Math.floor(byteLength / type.BYTES_PER_ELEMENT)
     return new type(buffer as ArrayBuffer, byteOffset, length) as TypedArrayOf<C>
   }
@@ -54,7 +60,7 @@ export class HostBuffer implements Disposable {
    * made with `mapped: true`.
    */
   get devicePtr(): number {
-    return this.pool.memory.devicePtrAt(this.block.ptr)
+    return this.pool.memory.devicePtrAt(this.block.addressFor('devicePtr'))
   }
 
   /** True after the buffer was freed, or its pool was closed. */
@@ -72,7 +78,7 @@ export class HostBuffer implements Disposable {
     target: DeviceBuffer | DeviceArray,
     byteOffset = 0,
     sourceOffset = 0,
-    byteLength = this.byteLength - sourceOffset,
+    byteLength = this.memoryFor('copyTo').length - sourceOffset,
   ): void {
     const source = this.part('copyTo', sourceOffset, byteLength)
     const address = this.addressOn('copyTo', target, byteOffset, byteLength)
@@ -148,10 +154,18 @@ export class HostBuffer implements Disposable {
     return this.freed ? { freed: true } : { byteLength: this.byteLength, freed: false }
   }
 
+  /** The memory. Throws PoolError, in the name of `call`, after the free. */
+  private memoryFor(call: string): Uint8Array {
+    const ptr = this.block.addressFor(call)
+    this.memory ??= this.pool.memory.bytesAt(ptr, this.byteLength)
+    return this.memory
+  }
+
   /** A view of a part, after checking that the buffer has it. */
   private part(call: string, byteOffset: number, byteLength: number): Uint8Array {
     this.block.rangeOf(call, byteOffset, byteLength)
-    return byteLength === this.bytes.length ? this.bytes : this.bytes.subarray(byteOffset, byteOffset + byteLength)
+    const bytes = this.memoryFor(call)
+    return byteLength === bytes.length ? bytes : bytes.subarray(byteOffset, byteOffset + byteLength)
   }
 
   /** The device address of a part, after checking that it can be copied to and from here. */
@@ -193,7 +207,7 @@ export class HostArray<T extends TypedArray = TypedArray> extends HostBuffer {
 
   /** The elements: the same array each time. */
   get elements(): T {
-    if (this.array === null || this.freed) this.array = this.view(this.type) as T
+    if (this.array === null || this.freed) this.array = this.viewFor('elements', this.type) as T
     return this.array
   }
 

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { MessageChannel } from 'node:worker_threads'
 import { KiB, MiB } from '../../base/bytes.js'
-import { CudaError, OutOfMemoryError, PoolError } from '../../base/errors.js'
+import { CudaError, OutOfMemoryError } from '../../base/errors.js'
 import { Event } from '../../order/event.js'
 import { Stream } from '../../order/stream.js'
 import { TestDevice } from '../pool.fixture.js'
@@ -418,19 +418,19 @@ function assertStale(
   target: ReturnType<typeof setUp>['target'],
   stream: ReturnType<typeof setUp>['stream'],
 ): void {
-  const uses: readonly (() => unknown)[] = [
-    () => stale.bytes,
-    () => stale.view(Uint8Array),
-    () => (stale as unknown as { elements: unknown }).elements,
-    () => (stale as unknown as { length: unknown }).length,
-    () => stale.byteLength,
-    () => stale.devicePtr,
-    () => stale.copyTo(target),
-    () => stale.copyTo(target, 0, 0, 0),
-    () => stale.copyFrom(target),
-    () => stale.recordUse(stream),
-    () => stale.free(),
-    () => stale.free(stream),
+  const uses: readonly [name: string, use: () => unknown][] = [
+    ['bytes', () => stale.bytes],
+    ['view', () => stale.view(Uint8Array)],
+    ['elements', () => (stale as unknown as { elements: unknown }).elements],
+    ['byteLength', () => (stale as unknown as { length: unknown }).length],
+    ['byteLength', () => stale.byteLength],
+    ['devicePtr', () => stale.devicePtr],
+    ['copyTo', () => stale.copyTo(target)],
+    ['copyTo', () => stale.copyTo(target, 0, 0, 0)],
+    ['copyFrom', () => stale.copyFrom(target)],
+    ['recordUse', () => stale.recordUse(stream)],
+    ['free', () => stale.free()],
+    ['free', () => stale.free(stream)],
   ]
-  for (const use of uses) assert.throws(use, PoolError, `${use}`)
+  for (const [name, use] of uses) assert.throws(use, { name: 'PoolError', message: new RegExp(`^${name}: `) }, `${use}`)
 }

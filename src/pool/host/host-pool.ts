@@ -194,7 +194,7 @@ export abstract class HostPool implements Disposable {
    * @internal
    */
   noteUse(block: DeviceBuffer, stream: Stream, call: string): void {
-    void block.ptr // throws for a stale handle
+    block.addressFor(call) // throws for a stale handle
     checkStreamOf(call, stream, this.clocks)
     this.note(block, stream, Infinity)
   }
