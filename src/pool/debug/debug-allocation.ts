@@ -27,6 +27,10 @@ type CheckingPool = CachingPool & { readonly debug: DebugConfig }
 /** Null if the place was not remembered, undefined if the call did not happen. */
 type Place = CallSite | null | undefined
 
+/** The advice for work on a closed stream, which takes no event any more. */
+const HOST_WAIT =
+  'the stream is closed: wait on the host first (device.synchronize()), or order the work before the close'
+
 interface Use {
   readonly call: string
   readonly slot: number
@@ -123,12 +127,15 @@ export class DebugAllocation implements Allocation {
     this.checkAllocated(stream, 'free')
     if (!this.isJudged(stream)) return
     const { streamOrdered } = this.pool.config
+    const wait = stream.closed ? '' : 'let the stream of the free wait for it (stream.wait(event)), '
     for (const [user, use] of this.uses) {
       if (this.announced.has(user) || !this.isJudged(user)) continue
       if (this.isComplete(use) || (streamOrdered && (user === stream || this.comesAfter(stream, use)))) continue
-      const remedy = streamOrdered
-        ? `let the stream of the free wait for it (stream.wait(event)), announce it (buffer.recordUse(stream)), or free on that stream`
-        : `this pool is not stream-ordered: wait on the host first (stream.synchronize())`
+      const remedy = user.closed
+        ? HOST_WAIT
+        : streamOrdered
+          ? `${wait}announce it (buffer.recordUse(stream)), or free on that stream`
+          : 'this pool is not stream-ordered: wait on the host first (stream.synchronize())'
       throw this.fault(
         'freeBeforeUse',
         `free: a use (${use.call}) on ${streamName(user.handle)} may come after the free on ${streamName(stream.handle)}; ${remedy}`,
@@ -169,10 +176,13 @@ export class DebugAllocation implements Allocation {
   private checkAllocated(stream: Stream, call: string): void {
     if (stream === this.stream || !this.isJudged(stream) || !this.isJudged(this.stream)) return
     if (this.isComplete(this.since) || this.comesAfter(stream, this.since)) return
+    const remedy =
+      this.stream.closed || stream.closed
+        ? HOST_WAIT
+        : 'record an event there since, and let this stream wait for it (stream.wait(event))'
     throw this.fault(
       'useBeforeAllocation',
-      `${call}: ${streamName(stream.handle)} may come before the allocation on ${streamName(this.stream.handle)}; record an event there since, ` +
-        'and let this stream wait for it (stream.wait(event))',
+      `${call}: ${streamName(stream.handle)} may come before the allocation on ${streamName(this.stream.handle)}; ${remedy}`,
       call === 'free' ? { freedAt: thisCall() } : { usedAt: thisCall() },
     )
   }

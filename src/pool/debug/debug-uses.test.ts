@@ -128,6 +128,40 @@ describe('debug mode: uses on another stream', () => {
     buffer.free()
   })
 
+  it('the advice for a closed stream is a wait on the host, which helps', () => {
+    const advice =
+      /; the stream is closed: wait on the host first \(device\.synchronize\(\)\), or order the work before/
+    const { device, pool, a, b, c, poke } = setUp()
+    const [early, used, freed] = [pool.allocate(100, a), pool.allocate(100, c), pool.allocate(100, c)]
+    signal(c, b)
+    poke(used, 0, b)
+    poke(freed, 0, b)
+    for (const stream of [a, b]) {
+      device.hold(stream)
+      stream.close()
+    }
+    faultOf(() => poke(early, 0, c), 'useBeforeAllocation', advice)
+    faultOf(() => used.free(), 'freeBeforeUse', advice)
+    device.clocks.synchronize()
+    poke(early, 0, c)
+    for (const buffer of [used, freed]) buffer.free()
+  })
+
+  it('the advice for a free on a closed stream asks for no wait of that stream', () => {
+    const { pool, a, b, poke } = setUp()
+    const buffer = pool.allocate(100, a)
+    signal(a, b)
+    poke(buffer, 0, b)
+    a.close()
+    faultOf(
+      () => buffer.free(),
+      'freeBeforeUse',
+      /; announce it \(buffer\.recordUse\(stream\)\), or free on that stream/,
+    )
+    buffer.recordUse(b)
+    buffer.free()
+  })
+
   it('the own stream is judged like any other if the free is on another stream', () => {
     const { pool, a, b } = setUp()
     const buffer = pool.allocate(100, a)
