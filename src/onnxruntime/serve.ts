@@ -4,7 +4,7 @@ import { describe, formatBytes } from '../base/bytes.js'
 import { NoLibraryError, PoolError } from '../base/errors.js'
 import { checkOptionNames } from '../base/option-names.js'
 import { HostPool } from '../pool/host/host-pool.js'
-import type { LiveGroup } from '../pool/labels.js'
+import type { LabelStore, LiveGroup } from '../pool/labels.js'
 import { Pool } from '../pool/pool.js'
 import {
   type AnyPool,
@@ -194,8 +194,9 @@ export class ServedOnnxRuntime implements Disposable {
   /**
    * Runs `work`, such as `() => session.run(feeds)`. The memory it takes is named `name` in `live()` and in the pool's
    * own list. Rejects with OutOfMemoryError if the pool could not serve a request of it, and with the error of `work`
-   * as `cause` if that failed, too. Throws TypeError for a bad argument or a pool of another kind, and PoolError after
-   * `close`, for a pool that is closed or sleeps, and for a pool of another device.
+   * as `cause` if that failed, too. Rejects before the work with TypeError for a bad argument or a pool of another kind,
+   * with RangeError for a name that is too long for a label of a shared pool, and with PoolError after `close`, for a
+   * pool that is closed or sleeps, and for a pool of another device.
    *
    * Rejects with PoolError for a run while a pool sleeps that memory of `name` lies in. A session that was created here
    * with a pool of its own rejects its runs by itself while that pool sleeps.
@@ -207,6 +208,7 @@ export class ServedOnnxRuntime implements Disposable {
     this.checkOpen('as')
     if (pool === null) checkReady('as', this.pool)
     else this.checkServable(pool)
+    checkName(name, pool ?? this.pool)
     this.hasOtherPools ||= pool !== null && pool !== this.pool
     const uses = this.hasOtherPools ? this.blocks.poolsOf(name) : new Set<AnyPool>()
     const result = await this.within({ name, pool, uses, failure: null }, work)
@@ -323,6 +325,12 @@ export class ServedOnnxRuntime implements Disposable {
   private checkOpen(call: string): void {
     if (this.isClosed) throw new PoolError(`${call}: the service is closed; call serveOnnxRuntime again`)
   }
+}
+
+/** Throws RangeError if buffers of a device's pool, or of those behind a wrapper, cannot have the name as a label. */
+function checkName(name: string, pool: AnyPool): void {
+  if (pool instanceof HostPool) return
+  for (const { labels } of pool.sources as readonly { readonly labels?: LabelStore }[]) labels?.check('as: name', name)
 }
 
 function checkReady(call: string, pool: Pool | HostPool): void {

@@ -23,6 +23,8 @@ interface LabelledPool {
 
 /** The labels of a pool that keeps them itself. */
 export interface LabelStore {
+  /** Throws RangeError, in the name of `argument`, for a text that is too long for a label. */
+  check(argument: string, text: string): void
   set(record: number, tag: number, text: string): void
   get(record: number, tag: number): string
 }

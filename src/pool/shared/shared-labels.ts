@@ -24,12 +24,16 @@ export class SharedLabels implements LabelStore {
     return this.words[0] !== 0
   }
 
+  check(argument: string, text: string): void {
+    const bytes = Buffer.byteLength(text)
+    if (bytes <= MOST_LABEL_BYTES) return
+    const most = `at most ${MOST_LABEL_BYTES} bytes of UTF-8 in a shared pool`
+    throw new RangeError(`${argument} must have ${most}, not ${formatBytes(bytes)}; shorten it`)
+  }
+
   set(record: number, tag: number, text: string): void {
+    this.check('label', text)
     const bytes = Buffer.from(text)
-    if (bytes.length > MOST_LABEL_BYTES) {
-      const most = `at most ${MOST_LABEL_BYTES} bytes of UTF-8 in a shared pool`
-      throw new RangeError(`label must have ${most}, not ${formatBytes(bytes.length)}; shorten it`)
-    }
     if (text === '' && !this.any) return
     const { words } = this
     const place = record * PLACE_WORDS
