@@ -3,9 +3,11 @@
 import assert from 'node:assert/strict'
 import { after, describe, it } from 'node:test'
 import { MiB } from '../base/bytes.js'
+import { OutOfMemoryError } from '../base/errors.js'
 import { openDevice } from '../device/open.js'
 import type { Pool } from '../pool/pool.js'
 import { limited } from '../pool/wrappers/limited.js'
+import type { Blocks } from './blocks.js'
 import type { OnnxRuntimeLibrary } from './library.js'
 import { ServedOnnxRuntime } from './serve.js'
 
@@ -25,7 +27,11 @@ describe('work in the name of a session', () => {
   const device = openDevice('simulated')
   after(() => device.close())
 
-  const serve = (pool: Pool) => new ServedOnnxRuntime(pool, LIBRARY, 'stream', null, [])
+  function setUp(pool: Pool) {
+    const served = new ServedOnnxRuntime(pool, LIBRARY, 'stream', null, [])
+    const { blocks } = served as unknown as { blocks: Blocks }
+    return { served, failing: () => blocks.allocate(64 * MiB, null) }
+  }
 
   it('is refused before it begins if the name is too long for a label of the pool', async () => {
     using shared = device.createPool({ shared: true })
@@ -34,14 +40,45 @@ describe('work in the name of a session', () => {
     let works = 0
     const work = () => works++
     const message = 'as: name must have at most 56 bytes of UTF-8 in a shared pool, not 60 B; shorten it'
-    const served = serve(own)
+    const { served } = setUp(own)
     for (const pool of [shared, limited(shared, 1 * MiB)]) {
-      await assert.rejects(serve(pool).as(long, work), { name: 'RangeError', message })
+      await assert.rejects(setUp(pool).served.as(long, work), { name: 'RangeError', message })
       await assert.rejects(served.as(long, work, { pool }), { name: 'RangeError', message })
     }
     assert.equal(works, 0)
     await served.as(long, work)
-    await serve(shared).as(long.slice(2), work)
+    await setUp(shared).served.as(long.slice(2), work)
     assert.equal(works, 2)
+  })
+
+  it('rejects with its own failure, also if the release of its session fails', async () => {
+    using pool = device.createPool({ maxPoolBytes: 32 * MiB })
+    const { served, failing } = setUp(pool)
+    const cause = new Error('the session is in use')
+    const work = () => {
+      failing()
+      return { run: async () => {}, release: () => Promise.reject(cause) }
+    }
+    await assert.rejects(served.as('model', work), error => error instanceof OutOfMemoryError && error.cause === cause)
+  })
+
+  it('releases a session only, not whatever result has a member of that name', async () => {
+    using pool = device.createPool({ maxPoolBytes: 32 * MiB })
+    const { served, failing } = setUp(pool)
+    let releases = 0
+    const release = async () => releases++
+    for (const [result, count] of [
+      [{ run: async () => {}, release }, 1],
+      [{ release }, 0],
+      [{ release: 'an output of the model' }, 0],
+    ] as const) {
+      releases = 0
+      const work = () => {
+        failing()
+        return result
+      }
+      await assert.rejects(served.as<unknown>('model', work), OutOfMemoryError)
+      assert.equal(releases, count)
+    }
   })
 })

@@ -194,9 +194,10 @@ export class ServedOnnxRuntime implements Disposable {
   /**
    * Runs `work`, such as `() => session.run(feeds)`. The memory it takes is named `name` in `live()` and in the pool's
    * own list. Rejects with OutOfMemoryError if the pool could not serve a request of it, and with the error of `work`
-   * as `cause` if that failed, too. Rejects before the work with TypeError for a bad argument or a pool of another kind,
-   * with RangeError for a name that is too long for a label of a shared pool, and with PoolError after `close`, for a
-   * pool that is closed or sleeps, and for a pool of another device.
+   * as `cause` if that failed, too. A session that `work` created then is released; if its release fails, that is the
+   * `cause`. Rejects before the work with TypeError for a bad argument or a pool of another kind, with RangeError for a
+   * name that is too long for a label of a shared pool, and with PoolError after `close`, for a pool that is closed or
+   * sleeps, and for a pool of another device.
    *
    * Rejects with PoolError for a run while a pool sleeps that memory of `name` lies in. A session that was created here
    * with a pool of its own rejects its runs by itself while that pool sleeps.
@@ -219,23 +220,20 @@ export class ServedOnnxRuntime implements Disposable {
 
   /** Runs `work` in a scope. Rejects with the scope's failure, if it has one. */
   private async within<T>(scope: Scope, work: () => T | Promise<T>): Promise<T> {
-    let result: T
     try {
-      result = await this.blocks.scopes.run(scope, work)
+      const result = await this.blocks.scopes.run(scope, work)
+      if (scope.failure === null) return result
+      if (isSession(result)) await result.release() // a session beyond the limit
     } catch (error) {
       if (scope.failure === null) throw error
       scope.failure.cause = error
-      throw scope.failure
     }
-    if (scope.failure === null) return result
-    await (result as { release?: () => Promise<void> } | null)?.release?.() // a session beyond the limit
     throw scope.failure
   }
 
   /** Lets a session refuse its runs while one of the pools sleeps, whoever calls `run`. Other values stay. */
-  private guard(result: unknown, pools: ReadonlySet<AnyPool>): void {
-    const session = result as Partial<GuardedSession> | null
-    if (typeof session?.run !== 'function' || typeof session.release !== 'function') return
+  private guard(session: unknown, pools: ReadonlySet<AnyPool>): void {
+    if (!isSession(session)) return
     const known = this.guarded.get(session)
     if (known !== undefined) {
       for (const pool of pools) known.add(pool)
@@ -325,6 +323,11 @@ export class ServedOnnxRuntime implements Disposable {
   private checkOpen(call: string): void {
     if (this.isClosed) throw new PoolError(`${call}: the service is closed; call serveOnnxRuntime again`)
   }
+}
+
+function isSession(value: unknown): value is GuardedSession {
+  const session = value as Partial<GuardedSession> | null | undefined
+  return typeof session?.run === 'function' && typeof session.release === 'function'
 }
 
 /** Throws RangeError if buffers of a device's pool, or of those behind a wrapper, cannot have the name as a label. */
