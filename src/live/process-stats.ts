@@ -1,5 +1,7 @@
 // The JSON of `/stats`, which `top` and the live page show.
 
+import { CudaError, DeviceLostError } from '../base/errors.js'
+import type { Context } from '../driver/context.js'
 import type { PoolStats } from '../pool/pool.js'
 import type { TagStats } from '../pool/wrappers/tagged.js'
 import type { PoolFigures, PoolList } from './watched-pools.js'
@@ -18,6 +20,7 @@ export interface ServedStats extends Omit<PoolFigures, 'stats' | 'tags'> {
 /** A device in `/stats`. */
 export interface ServedDevice {
   readonly ordinal: number
+  /** says so if the driver does not tell it, as on a lost device */
   readonly name: string
 }
 
@@ -34,6 +37,8 @@ export interface ProcessStats {
   readonly pools: readonly ServedStats[]
 }
 
+/** In place of a name, which may be known later. */
+const NO_NAME = 'name unknown, as the driver does not answer'
 const MOST_LETTERS = 200
 const deviceNames = new WeakMap<object, string>()
 
@@ -41,9 +46,7 @@ export function statsOf(list: PoolList): ProcessStats {
   const devices = new Map<number, ServedDevice>()
   for (const { pool } of list.open()) {
     const { context } = pool
-    const name = deviceNames.get(context) ?? context.activate().cuDeviceGetName(context.device)
-    deviceNames.set(context, name)
-    devices.set(context.ordinal, { ordinal: context.ordinal, name })
+    devices.set(context.ordinal, { ordinal: context.ordinal, name: nameOf(context) })
   }
   const pools = list.figures().map(({ stats, tags, ...figures }) => ({
     ...figures,
@@ -55,6 +58,18 @@ export function statsOf(list: PoolList): ProcessStats {
   }))
   const command = process.argv.join(' ').slice(0, MOST_LETTERS)
   return { version: 1, pid: process.pid, command, timeMs: Date.now(), devices: [...devices.values()], pools }
+}
+
+/** The name of a device. A timer asks for it, so an error of the driver would end the process. */
+function nameOf(context: Context): string {
+  try {
+    const name = deviceNames.get(context) ?? context.driver.cuDeviceGetName(context.device)
+    deviceNames.set(context, name)
+    return name
+  } catch (error) {
+    if (error instanceof CudaError || error instanceof DeviceLostError) return NO_NAME
+    throw error
+  }
 }
 
 function inJson<Stats extends { readonly limitBytes: number }>(stats: Stats): InJson<Stats> {

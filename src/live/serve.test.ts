@@ -112,6 +112,25 @@ describe('the figures', () => {
     asked.destroy()
   })
 
+  test('tell what is known of a pool that is added on a lost device, also as events', async () => {
+    const server = await served([])
+    const asked = request({ socketPath: server.socketPath, path: '/events', agent: false }).end()
+    const [response] = await once(asked, 'response')
+    await once(response.setEncoding('utf8'), 'data')
+    const pool = device.createPool()
+    const buffer = pool.allocate(1 * MiB)
+    device.driver.failCall({ call: 'cuMemsetD8Async', code: 700 })
+    device.driver.failCall({ call: 'cuDeviceGetName', code: 700, onwards: true })
+    assert.throws(() => buffer.fill(0), { code: 700 })
+    server.add(pool)
+    const [data] = await once(response, 'data')
+    asked.destroy()
+    for (const stats of [JSON.parse(data.replace('data: ', '')), await jsonOf(server, '/stats')]) {
+      assert.deepEqual(stats.devices, [{ ordinal: 0, name: 'name unknown, as the driver does not answer' }])
+      assert.deepEqual([stats.pools.length, stats.pools[0].stats.liveBuffers], [1, 1])
+    }
+  })
+
   test('come as events with a period from 0 to 60,000 ms only', async () => {
     const server = await served(device.createPool())
     const answered = async (ms: string) => {
