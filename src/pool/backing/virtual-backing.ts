@@ -56,6 +56,8 @@ interface Taken {
 export class VirtualBacking implements Backing {
   readonly mostPieces = 0
   readonly kind = 'virtual'
+  /** whether a sleep or a wake copies the memory now */
+  isCopied: () => boolean = () => false
   readonly bases: number[]
   readonly limitBytes: number
   /** bytes of a granule, the least piece */
@@ -204,6 +206,7 @@ export class VirtualBacking implements Backing {
   }
 
   trim(keepBytes: number): void {
+    if (this.isCopied()) return // cuMemUnmap would not wait for the copies
     this.home.releaseUnused()
     this.releaseIdle(() => this.reservedBytes > keepBytes)
   }

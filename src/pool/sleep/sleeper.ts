@@ -124,9 +124,9 @@ export class Sleeper {
     try {
       await this.bringBack(options)
     } catch (error) {
+      this.enter('asleep')
       if (this.isLost) this.copies.retain([])
       else this.unmapAgain()
-      this.enter('asleep')
       throw error
     }
     this.enter('awake')

@@ -45,7 +45,9 @@ export function sleeperOf(call: string, pool: SleepingPool): Sleeper {
       `${call}: memory of backing '${backing.kind}' cannot be mapped again; make the pool with 'virtual'`,
     )
   }
-  return new Sleeper(new PoolMemory(pool, backing))
+  const sleeper = new Sleeper(new PoolMemory(pool, backing))
+  backing.isCopied = () => sleeper.isChanging
+  return sleeper
 }
 
 class PoolMemory implements SleepingMemory {

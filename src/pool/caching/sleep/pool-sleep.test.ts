@@ -405,6 +405,22 @@ describe('a pool that sleeps', () => {
     pool.close()
   })
 
+  it('keeps memory that was freed until the copies of it are done', async () => {
+    const device = new TestDevice({ capacityBytes: 512 * MiB, progress: 'eager' })
+    const pool = device.createPool({ backing: 'virtual', releaseThresholdBytes: 0 })
+    const buffers = [1, 2, 3, 4].map(value => filled(pool, 64 * MiB, value))
+    await pool.sleep({
+      onProgress: () => {
+        if (buffers.length === 4) buffers.pop()!.free()
+        pool.processDeferred()
+        assert.equal(pool.trimTo(0), 0)
+      },
+    })
+    await pool.wake()
+    for (const [index, buffer] of buffers.entries()) assertFilled(buffer, index + 1)
+    assert.equal(pool.stats().reservedBytes, 192 * MiB)
+  })
+
   it('has one error for each wrong argument', async () => {
     const { device, pool } = open()
     const peer = new TestDevice({ capacityBytes: 64 * MiB })
