@@ -5,6 +5,7 @@ import { describe, it } from 'node:test'
 import { MiB } from '../base/bytes.js'
 import { withFallback } from '../pool/wrappers/fallback.js'
 import { limited } from '../pool/wrappers/limited.js'
+import { tagged } from '../pool/wrappers/tagged.js'
 import { recorded } from '../trace/recording/recorder.js'
 import { openDevice } from './open.js'
 
@@ -86,6 +87,8 @@ describe('a wrong call', () => {
       device.createArenaPool({ bytes: 1 * MiB }),
       device.createBlockPool({ blockBytes: 4096, count: 1 }),
       device.createHostPool(),
+      limited(device.createPool(), 1 * MiB),
+      tagged(device.createPool(), { limits: { weights: 1 * MiB } }),
     ]
     for (const pool of pools) {
       assert.throws(() => pool.allocate(100, null as never), typeError(/allocate: stream must be a Stream, not null/))

@@ -41,7 +41,7 @@ export class Counter {
    * @internal
    */
   exceeds(amount: number, limit: number): boolean {
-    return this.value + amount > limit && this.current + amount > limit
+    return amount > limit - this.value && amount > limit - this.current
   }
 
   /** One line for people, such as `Counter { 5 now, 7 at the peak, 12 in all }`; console.log shows it. */

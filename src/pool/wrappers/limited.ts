@@ -100,8 +100,8 @@ export class LimitedPool extends Wrapper {
   }
 
   private exceeds(bytes: number): boolean {
-    if (!(this.currentBytes + bytes > this.limit)) return false // the upstream refuses bad sizes
-    if (!(this.handedOutBytes + bytes > this.limit)) return false
+    if (!(bytes > this.limit - this.currentBytes)) return false // the upstream refuses bad sizes
+    if (!(bytes > this.limit - this.handedOutBytes)) return false
     checkByteCount(bytes, 'bytes')
     return true
   }
