@@ -58,6 +58,7 @@ test('each advice says what it buys, and has both names of the variable to copy'
 test('the bound and the packing stand beside the settings', () => {
   assert.match(text([DEFAULTS]), /in less than 5 GiB, what is in use.*packs it into 5\.5 GiB \(1\.10 times as much\)/)
   assert.doesNotMatch(text([DEFAULTS], {}, { packedBytes: null }), /packs/)
+  assert.doesNotMatch(text([DEFAULTS], {}, { packedBytes: 0, lowerBoundBytes: 0 }), /packs/)
 })
 
 test('without a better setting nothing is advised', () => {

@@ -82,7 +82,7 @@ function recordingsTable({ recordings, runs, baseline }: TuneReport, style: Text
 function floorOf({ lowerBoundBytes, packedBytes, file }: TuneRecording, { recordings }: TuneReport): string {
   const which = recordings.length === 1 ? 'this run' : printable(shortPath(file))
   const bound = `No allocator can serve ${which} in less than ${formatBytes(lowerBoundBytes)}, what is in use at its peak.`
-  if (packedBytes === null) return bound
+  if (packedBytes === null || lowerBoundBytes === 0) return bound
   const ratio = formatRatio(packedBytes / lowerBoundBytes)
   return `${bound} A plan that knows the whole run packs it into ${formatBytes(packedBytes)} (${ratio} times as much).`
 }

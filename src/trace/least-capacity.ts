@@ -19,6 +19,7 @@ export async function leastCapacity(
   peakBytes: number,
   serves: (capacityBytes: number) => Promise<boolean>,
 ): Promise<number | null> {
+  if (peakBytes === 0) return 0 // no device is so small
   const fineness = Math.max(LEAST_CAPACITY_BYTES, wholeSteps(neededBytes * FINENESS))
   let tooLittle = neededBytes - 1
   let enough = Math.max(wholeSteps(peakBytes), wholeSteps(neededBytes))

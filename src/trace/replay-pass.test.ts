@@ -283,3 +283,10 @@ describe('a request that failed in the recording', () => {
     )
   })
 })
+
+it('the least capacity is 0 for a recording without allocations', async () => {
+  const trace = traceOf([[Action.snapshot, 0, 0]])
+  const policies = ['pytorch', 'cuda-mempool', 'driver-malloc', 'driver-pool'] as const
+  const { runs } = await replay(trace, bytes => openDevice(newDriver(bytes)), { policies, leastCapacity: true })
+  for (const { policy, leastCapacityBytes } of runs) assert.equal(leastCapacityBytes, 0, policy)
+})

@@ -24,6 +24,13 @@ test('the advice serves a program that ran out of memory, as it did on the GPU',
   )
 })
 
+test('nothing is advised for a recording without allocations', async () => {
+  const builder = new TraceBuilder()
+  builder.add(Action.snapshot, 0, 0, 0, 0)
+  const { advice, runs } = await tune([builder.build({ file: 'empty' })])
+  assert.deepEqual([advice, runs[0].leastCapacityBytes], [[], 0])
+})
+
 test('a setting serves everything at its least capacity, and not 1 % below', async () => {
   const trace = settingsRecording('mlp-default')
   const { runs, advice, baseline } = await tune([trace])

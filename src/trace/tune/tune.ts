@@ -238,7 +238,7 @@ function isWorth(run: TuneRun, before: TuneRun): boolean {
     if (fewer !== 0) return fewer > 0
   }
   if (run.leastCapacityBytes === null || before.leastCapacityBytes === null) return false
-  return run.leastCapacityBytes <= before.leastCapacityBytes * (1 - WORTH)
+  return before.leastCapacityBytes > 0 && run.leastCapacityBytes <= before.leastCapacityBytes * (1 - WORTH)
 }
 
 /**
