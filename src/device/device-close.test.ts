@@ -62,6 +62,18 @@ describe('closing a device', () => {
     for (const each of pending) await assert.rejects(each)
   })
 
+  it('close destroys the stream of a sleep that the driver refused to destroy', async () => {
+    const driver = new SimulatedDriver()
+    const device = openDevice(driver)
+    const pool = device.createPool()
+    const buffer = pool.allocate(1 * MiB)
+    driver.failCall({ call: 'cuStreamDestroy', nth: 1, code: 999 })
+    await pool.sleep()
+    buffer.free()
+    device.close()
+    assert.equal(driver.usedBytes(), 0)
+  })
+
   it('a device forgets pools that are closed', () => {
     using device = openDevice('simulated')
     const { pools } = device as unknown as { pools: Set<unknown> }

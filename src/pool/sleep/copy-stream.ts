@@ -69,12 +69,10 @@ export class CopyStream {
   close(): void {
     const { clocks, stream } = this
     if (clocks.context.released) return
-    try {
+    unlessRefused(() => {
       if (this.steps.length > 0 || this.unmarkedBytes > 0) clocks.waitForAll(stream.slot)
-    } catch (error) {
-      if (!(error instanceof CudaError) && !(error instanceof DeviceLostError)) throw error
-    }
-    clocks.context.discard(() => stream.close())
+    })
+    unlessRefused(() => stream.close()) // the close of the device tries again
   }
 
   private count(bytes: number): void {
@@ -98,5 +96,13 @@ export class CopyStream {
     this.copiedBytes += arrived
     if (arrived > 0) this.onProgress?.({ copiedBytes: this.copiedBytes, totalBytes: this.totalBytes })
     return steps.length
+  }
+}
+
+function unlessRefused(work: () => void): void {
+  try {
+    work()
+  } catch (error) {
+    if (!(error instanceof CudaError) && !(error instanceof DeviceLostError)) throw error
   }
 }
