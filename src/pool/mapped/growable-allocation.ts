@@ -64,6 +64,10 @@ export class GrowableAllocation implements Allocation, RecordPool {
     return this.sleeper?.isAsleep === true
   }
 
+  private get isChanging(): boolean {
+    return this.sleeper?.isChanging === true
+  }
+
   /** Whether work that is being captured has the address. */
   get isCaptured(): boolean {
     const ours = [...this.inGraphs.values()]
@@ -153,8 +157,8 @@ export class GrowableAllocation implements Allocation, RecordPool {
 
   /** Unmaps memory that was cut off and is no longer in use; returns true when none of it is left. */
   settle(): boolean {
-    if (this.sleeper?.isChanging === true) return false // copies may be under way
     while (this.hasExcess()) {
+      if (this.isChanging) return false // copies may be under way
       this.leaving ??= { keepBytes: this.byteLength, uses: this.usesUntilNow() }
       const { keepBytes, uses } = this.leaving
       const pending = uses.filter(use => !this.isComplete(use)) // asks all uses, because each question places a mark
@@ -168,6 +172,7 @@ export class GrowableAllocation implements Allocation, RecordPool {
   /** Like `settle`, but waits on the host for the streams that used the buffer. */
   settleSync(): void {
     while (!this.settle()) {
+      if (this.isChanging) throw new PoolError('settleSync: a sleep or wake copies the contents; await settled()')
       for (const [clocks, slot, stamp] of this.leaving!.uses) clocks.catchUp(slot, stamp, true)
     }
   }

@@ -131,6 +131,17 @@ describe('a growable buffer that sleeps', () => {
     }
   })
 
+  it('settles while it changes if nothing was cut off, and else says what to await', async () => {
+    const { device, buffer } = setUp()
+    const changing = buffer.sleep()
+    buffer.settleSync()
+    buffer.free()
+    assert.throws(() => buffer.settleSync(), { name: 'PoolError', message: /a sleep or wake copies.*await settled/ })
+    await assert.rejects(changing, /the buffer was closed meanwhile/)
+    buffer.settleSync()
+    assert.equal(device.freeBytes(), CAPACITY)
+  })
+
   it('sleeps on if the device is full, and loses nothing when any driver call fails', async () => {
     const { device, buffer } = setUp()
     buffer.grow(40 * MiB)

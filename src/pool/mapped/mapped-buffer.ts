@@ -41,7 +41,7 @@ export abstract class MappedBuffer extends DeviceBuffer {
     await untilDone(() => this.allocation.settle())
   }
 
-  /** Blocks until all memory that was cut off is given back. */
+  /** Blocks until all memory that was cut off is given back. Throws PoolError while a sleep or wake copies it. */
   settleSync(): void {
     this.allocation.settleSync()
   }
