@@ -93,6 +93,7 @@ function stateFor(page: Page, recording: number, given: Partial<State>): State {
   if (!info.groupings.includes(state.grouping)) state.grouping = info.hasStacks ? 'stack' : 'lifetime'
   if (given.grouping === undefined) state.grouping = info.hasStacks ? 'stack' : 'lifetime'
   state.cursor = Math.min(info.events - 1, state.cursor)
+  for (const marker of ['a', 'b'] as const) if (Number(state[marker]) >= info.events) state[marker] = null
   if (!(state.to > state.from) || state.to > end) Object.assign(state, { from: 0, to: end })
   return state
 }

@@ -132,6 +132,11 @@ describe('the page of a recording', { skip: skipReason }, () => {
     const shown = await state(page)
     assert.deepEqual([shown.cursor, shown.from, shown.to, shown.a], [300, 200, 400, 250])
     await page.context().close()
+    const other = await open(mlp, false, '#e=200000&a=100000') // of a longer recording
+    assert.match(await text(other, '#holders-title'), /^Who holds it at event/)
+    assert.equal((await state(other)).a, null)
+    assert.deepEqual(problems, [])
+    await other.context().close()
   })
 
   test('writes its pictures as PNG and SVG', async () => {
