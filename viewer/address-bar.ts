@@ -20,8 +20,8 @@ export function hashOf(state: State): string {
   if (pinned !== null) words.set('block', String(pinned))
   if (inverted) words.set('i', '1')
   if (machinery) words.set('h', '1')
-  if (state.hidden.length > 0) words.set('hide', state.hidden.join('.'))
-  words.set('maps', state.maps.join('.'))
+  if (state.hidden.length > 0) words.set('hide', state.hidden.join(' '))
+  words.set('maps', state.maps.join(' '))
   return words.toString()
 }
 
@@ -33,7 +33,7 @@ export function stateOf(hash: string): Partial<State> {
     const text = words.get(name) ?? ''
     return /^\d{1,10}$/.test(text) ? Number(text) : null
   }
-  const list = (name: string) => (words.get(name) ?? '').split('.').filter(word => word !== '')
+  const list = (name: string, gap = '.') => (words.get(name) ?? '').split(gap).filter(word => word !== '')
   state.recording = whole('r') ?? 0
   const cursor = whole('e')
   if (cursor !== null) state.cursor = cursor
@@ -51,8 +51,8 @@ export function stateOf(hash: string): Partial<State> {
   state.pinned = whole('block')
   state.inverted = words.get('i') === '1'
   state.machinery = words.get('h') === '1'
-  state.hidden = list('hide')
-  if (words.has('maps')) state.maps = list('maps')
+  state.hidden = list('hide', ' ') // names may have dots
+  if (words.has('maps')) state.maps = list('maps', ' ')
   return state
 }
 

@@ -12,12 +12,13 @@ import { pageOf, reportPage } from '../../src/report/page/page.js'
 import { pageDifference } from '../../src/report/page/page-difference.js'
 import { readSnapshot } from '../../src/trace/pytorch/pytorch-snapshot.js'
 import { replay } from '../../src/trace/replay.js'
+import type { Policy } from '../../src/trace/replay-result.js'
 import { Action, type Trace } from '../../src/trace/trace.js'
 import { TraceBuilder } from '../../src/trace/trace-builder.js'
 import { openBrowser, skipReason } from './chromium.fixture.js'
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
-const POLICIES = ['recorded', 'cuda-mempool'] as const
+const POLICIES = ['recorded', 'cuda-mempool']
 const HOSTILE = '</script><img src=x onerror=alert(1)><b>frame</b>'
 
 interface Shown {
@@ -28,6 +29,8 @@ interface Shown {
   readonly find: string
   readonly only: readonly number[]
   readonly pinned: number | null
+  readonly hidden: readonly string[]
+  readonly maps: readonly string[]
 }
 
 describe('the page of a recording', { skip: skipReason }, () => {
@@ -47,9 +50,9 @@ describe('the page of a recording', { skip: skipReason }, () => {
   const state = (page: Page) => page.evaluate('cudaMempoolPage.state()') as Promise<Shown>
   const text = async (page: Page, selector: string) => (await page.textContent(selector)) ?? ''
 
-  async function open(trace: Trace, isDark = false, hash = ''): Promise<Page> {
+  async function open(trace: Trace, isDark = false, hash = '', policies = POLICIES): Promise<Page> {
     const path = join(folder, `${Math.random()}.html`)
-    const report = await replay(trace, replayDevices(trace), { policies: POLICIES, placements: true })
+    const report = await replay(trace, replayDevices(trace), { policies: policies as Policy[], placements: true })
     writeFileSync(path, reportPage(trace, { replay: report }))
     return show(path, isDark, hash)
   }
@@ -137,6 +140,19 @@ describe('the page of a recording', { skip: skipReason }, () => {
     assert.equal((await state(other)).a, null)
     assert.deepEqual(problems, [])
     await other.context().close()
+  })
+
+  test('keeps in its address policies whose names have dots', async () => {
+    const policies = ['recorded', 'pytorch:garbage_collection_threshold:0.8']
+    const page = await open(mlp, false, '', policies)
+    await page.click('#policies button >> nth=1')
+    await page.waitForURL(/hide/)
+    await page.reload()
+    await page.waitForFunction('globalThis.cudaMempoolPage')
+    await idle(page)
+    const { hidden, maps } = await state(page)
+    assert.deepEqual([hidden, maps], [[policies[1]], policies])
+    await page.context().close()
   })
 
   test('writes its pictures as PNG and SVG', async () => {
