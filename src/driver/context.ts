@@ -17,6 +17,11 @@ export class Context {
    * @internal
    */
   released = false
+  /**
+   * throws PoolError, in the name of a call, while a stream of the device is captured; the device's clocks set it
+   * @internal
+   */
+  checkNoCapture: (call: string) => void = () => {}
   /** contexts that gave this context access to their linear memory */
   private readonly owners = new Set<Context>()
   /** contexts with access to the linear memory of this context */
@@ -201,17 +206,18 @@ export class Context {
 
   /**
    * Waits for all work of the context, so that memory in use by the work can be freed. Does nothing on a released or
-   * lost context. Throws PoolError if an open capture forbids the wait.
+   * lost context. Throws PoolError, in the name of `call`, if an open capture forbids the wait.
    * @internal
    */
-  finishWork(): void {
+  finishWork(call = 'close'): void {
     if (this.released) return
+    this.checkNoCapture(call) // a wait that the driver refuses breaks the capture
     try {
       this.giveBack(driver => driver.cuCtxSynchronize())
     } catch (error) {
       if (!(error instanceof CudaError) || error.code !== RESULT.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) throw error
       const fact = `a stream of device ${this.ordinal} is being captured, in another thread or by another library`
-      throw new PoolError(`close: ${fact}; end the capture first, then close again`)
+      throw new PoolError(`${call}: ${fact}; end the capture first, then ${call} again`)
     }
   }
 

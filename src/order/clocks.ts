@@ -71,6 +71,7 @@ export class Clocks extends StreamClocks {
     this.watcher = new MarkWatcher(this)
     this.registry = new StreamRegistry(this, this.watcher)
     this.streams = this.registry.streams
+    context.checkNoCapture = call => this.checkNoCapture(call)
     if (attached === null) return
     this.slots.join()
     try {
@@ -171,7 +172,6 @@ export class Clocks extends StreamClocks {
    * being captured.
    */
   finishWork(): void {
-    this.checkNoCapture('close')
     this.context.finishWork()
   }
 

@@ -35,7 +35,7 @@ export class GrowableMemory implements SleepingMemory {
   }
 
   finishPeers(): void {
-    for (const peer of this.allocation.range.access.peers) peer.finishWork()
+    for (const peer of this.allocation.range.access.peers) peer.finishWork('sleep')
   }
 
   extents(): Extent[] {

@@ -83,7 +83,7 @@ class PoolMemory implements SleepingMemory {
   }
 
   finishPeers(): void {
-    for (const peer of this.backing.peers) peer.finishWork()
+    for (const peer of this.backing.peers) peer.finishWork('sleep')
   }
 
   extents(): readonly Extent[] {

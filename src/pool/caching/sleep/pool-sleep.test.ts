@@ -286,6 +286,25 @@ describe('a pool that sleeps', () => {
     pool.close()
   })
 
+  it('is refused, as its close is, while a device with access captures a stream, and leaves the capture whole', async () => {
+    const [device, peer] = twoDevices()
+    const pool = device.createPool({ backing: 'virtual' })
+    pool.setAccess(peer, 'readWrite')
+    const buffer = filled(pool, 2 * MiB, 1)
+    const captured = peer.createStream()
+    captured.beginCapture()
+    const refusal = (call: string) => ({
+      name: 'PoolError',
+      message: new RegExp(`^${call}: a stream is being captured`),
+    })
+    await assert.rejects(pool.sleep(), refusal('sleep'))
+    assertFilled(buffer, 1)
+    assert.throws(() => pool.close(), refusal('close'))
+    captured.endCapture().close()
+    pool.close()
+    assert.equal(device.freeBytes(), device.totalBytes)
+  })
+
   it('lets streams wait for the contents instead of the host', async () => {
     const { device, pool } = open()
     const stream = device.createStream()
