@@ -46,12 +46,28 @@ describe('last uses of granules', () => {
       assert.equal(uses.isSettled(0), true)
     }
   })
+
+  it('granules far beyond all that were used have uses like any other, up to the last', () => {
+    const granules = 10_000
+    const { free, seen, uses } = setUp(granules)
+    free(0, 100, 1, 5)
+    const far = [700, granules - 2, granules - 1]
+    for (const granule of far) {
+      assert.equal(uses.isSettled(granule), true)
+      free(granule * GRANULE_UNITS, GRANULE_UNITS, 1, 6)
+      assert.deepEqual([uses.keys[granule], uses.stamps[granule]], [1, 6])
+      assert.equal(uses.isSettled(granule), false)
+    }
+    assert.deepEqual([uses.keys[0], uses.stamps[0]], [1, 5])
+    seen[0] = 6
+    for (const granule of [0, ...far]) assert.equal(uses.isSettled(granule), true)
+  })
 })
 
-function setUp() {
+function setUp(granules = 6) {
   const records = new RecordTable()
   const seen = new Float64Array(MOST_STREAMS)
-  const uses = new GranuleLastUses(6, GRANULE_UNITS, seen, null)
+  const uses = new GranuleLastUses(granules, GRANULE_UNITS, seen, null)
   const record = records.acquire()
   return {
     seen,

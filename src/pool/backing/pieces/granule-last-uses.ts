@@ -1,37 +1,46 @@
 // The last use of each granule of an address range. Each granule has its own: when blocks merge, a use per block
 // would make all their granules look as young as the youngest.
 
-import { Region } from '../../../base/region.js'
+import type { Region } from '../../../base/region.js'
 import { slotOfKey } from '../../../heap/key.js'
 import type { RecordTable } from '../../../heap/records.js'
 
 /** As a key: blocks of several streams lay on the granule, so only the heap's dependencies tell when it is idle. */
 export const SEVERAL = -1
 
-export class GranuleLastUses {
-  /** the key of the last use, by granule; 0 for none */
-  readonly keys: Int32Array
-  /** the stamp of the last use, by granule */
-  readonly stamps: Float64Array
+/** Room at first, outside of a region. An address range has room for many times the device's memory. */
+const FIRST_GRANULES = 512
 
-  /** Lies in `region`, which must be zeroed, so that threads can share it; with null, in memory of its own. */
+export class GranuleLastUses {
+  /** the key of the last use, by granule; 0 for none; a granule beyond the end was never used */
+  keys: Int32Array
+  /** the stamp of the last use, by granule */
+  stamps: Float64Array
+
+  /**
+   * Lies in `region`, which must be zeroed, so that threads can share it; with null, in memory of its own, which grows
+   * up to `granules`.
+   */
   constructor(
-    granules: number,
+    private readonly granules: number,
     private readonly granuleUnits: number,
     /** the latest stamp that the host has seen complete, by stream slot */
     private readonly seen: Float64Array,
     region: Region | null,
   ) {
-    const room = region ?? new Region(new ArrayBuffer(granules * 12 + 64))
-    this.keys = room.int32(granules)
-    this.stamps = room.float64(granules)
+    const first = region === null ? Math.min(granules, FIRST_GRANULES) : granules
+    this.keys = region?.int32(first) ?? new Int32Array(first)
+    this.stamps = region?.float64(first) ?? new Float64Array(first)
   }
 
   /** Notes that a block is about to return to its heap, for reuse after `stamp` of `key`. */
   noteFree(records: RecordTable, record: number, key: number, stamp: number): void {
-    const { keys, stamps, granuleUnits } = this
+    const { granuleUnits } = this
     const start = records.offsetOf(record)
     const end = start + records.unitsOf(record)
+    const above = Math.ceil(end / granuleUnits)
+    if (above > this.keys.length) this.grow(above)
+    const { keys, stamps } = this
     // The block's first and last granule may contain other blocks, too. For all others this is the last use.
     const covered = Math.ceil(start / granuleUnits)
     const last = Math.floor(end / granuleUnits)
@@ -54,7 +63,19 @@ export class GranuleLastUses {
 
   /** Whether the host has seen the last use complete. */
   isSettled(granule: number): boolean {
+    if (granule >= this.keys.length) return true
     const key = this.keys[granule]
     return key === 0 || (key !== SEVERAL && this.seen[slotOfKey(key)] >= this.stamps[granule])
+  }
+
+  /** Makes room for the granules below `above`. A call may be cut short: stamps come first, as a key leads to one. */
+  private grow(above: number): void {
+    const room = Math.min(Math.max(above, this.keys.length * 2), this.granules)
+    const stamps = new Float64Array(room)
+    stamps.set(this.stamps)
+    this.stamps = stamps
+    const keys = new Int32Array(room)
+    keys.set(this.keys)
+    this.keys = keys
   }
 }
