@@ -57,9 +57,9 @@ const COUNTS_FILES = 'src/libraries/descriptors.test.js'
 const PACKED = ['test/package.test.js', 'test/public-types.test.js', 'test/without-koffi.test.js']
 /** The programs that take longest start first, so that none of them runs on alone at the end. */
 const LONGEST = [
+  'src/pool/caching',
   'packed',
   'src/pool/wrappers',
-  'src/pool/caching',
   'test/browser/page.browser.test.js',
   'proof/proof.fuzz.test.js',
   'src/cli',
@@ -80,6 +80,9 @@ const LONGEST = [
   'src/pool/debug',
   'src/driver',
   'bench/rivals/rivals.test.js',
+  'cuda',
+  'proof fuzz',
+  'src/heap',
 ]
 /**
  * The program that runs a file: it loads the package once, which takes as long as most tests. Unit tests share one by
