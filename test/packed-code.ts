@@ -42,12 +42,13 @@ function shortenFile(path: string): void {
 
 /** The lines that hold code, in order, with the line for the shell and the one that names the source map. */
 function codeLines(code: string): number[] {
-  const file = ts.createSourceFile('code.js', code, ts.ScriptTarget.ES2022, true)
+  const options = { languageVersion: ts.ScriptTarget.ES2022, jsDocParsingMode: ts.JSDocParsingMode.ParseNone }
+  const file = ts.createSourceFile('code.js', code, options)
   const lineOf = (position: number) => file.getLineAndCharacterOfPosition(position).line
   const kept = new Set<number>([lineOf(code.length)])
   if (code.startsWith('#!')) kept.add(0)
   const visit = (node: ts.Node): void => {
-    const children = node.getChildren(file).filter(child => !ts.isJSDoc(child))
+    const children = node.getChildren(file)
     for (const child of children) visit(child)
     if (children.length > 0) return
     for (let line = lineOf(node.getStart(file)); line <= lineOf(node.getEnd()); line++) kept.add(line)
