@@ -7,6 +7,7 @@ import { cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, syml
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
+import { gzipSync } from 'node:zlib'
 import { shortenCode } from './packed-code.js'
 import { replaceTypes } from './public-types.js'
 
@@ -53,13 +54,10 @@ export class Project {
     return JSON.parse(readFileSync(join(this.installed, 'package.json'), 'utf8')) as PackageJson
   }
 
-  /** The size of the package, packed. */
+  /** The size of the package as npm packs it. npm itself would first search for the files again. */
   packedBytes(): number {
-    const pack = ['pack', '--ignore-scripts', '--offline', '--dry-run', '--json']
-    const [{ size }] = JSON.parse(execFileSync('npm', pack, { cwd: this.installed, encoding: 'utf8' })) as [
-      { readonly size: number },
-    ]
-    return size
+    const tar = execFileSync('tar', ['-c', '-C', this.installed, '.'], { maxBuffer: 2 ** 28 })
+    return gzipSync(tar, { level: 9 }).length
   }
 
   /** Installs a dependency of this checkout in the project. */
