@@ -8,7 +8,9 @@
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import ts from 'typescript'
+
+import ts = require('typescript')
+
 import { forgetBuild } from './public-types.js'
 
 const BUILT = fileURLToPath(new URL('../src', import.meta.url))

@@ -6,7 +6,9 @@ import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync,
 import { dirname, join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
-import ts from 'typescript'
+
+import ts = require('typescript')
+
 import { ENTRIES, publicTypes } from './public-types.js'
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url))

@@ -7,7 +7,8 @@
 import { readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { dirname, join, relative, resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import ts from 'typescript'
+
+import ts = require('typescript')
 
 const BUILT = fileURLToPath(new URL('../src', import.meta.url))
 export const ENTRIES = [

@@ -3,7 +3,9 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { fileURLToPath } from 'node:url'
-import ts from 'typescript'
+
+import ts = require('typescript')
+
 import type { TypedArray } from './array.js'
 import { TestDevice } from './pool.fixture.js'
 
