@@ -251,18 +251,23 @@ export class ArenaPool extends ClosablePool implements LaneArena {
   }
 
   close(): CloseReport {
-    if (!this.givenBack) this.clocks.finishWork()
+    if (!this.givenBack) this.finishWork()
     const report = { lostBuffers: this.bump.liveBlocks, lostBytes: this.bump.requestedBytes }
     this.bump.limit = this.firstUnit
     this.acceptedClocks = null
     this.bump.dropTo(0)
     if (!this.givenBack) {
-      this.epochs.finishPeers()
-      for (const peer of this.memory.peers) peer.finishWork()
       this.context.giveBack(() => this.memory.close())
       this.givenBack = true
     }
     return report
+  }
+
+  /** For `close`: all waits come before the first change, because a device that captures refuses them. */
+  private finishWork(): void {
+    this.clocks.finishWork()
+    this.epochs.finishPeers()
+    for (const peer of this.memory.peers) peer.finishWork()
   }
 
   /** @internal */

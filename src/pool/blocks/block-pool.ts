@@ -190,17 +190,22 @@ export class BlockPool extends ClosablePool implements FixedBlockOwner {
   }
 
   close(): CloseReport {
-    if (!this.givenBack) this.clocks.finishWork()
+    if (!this.givenBack) this.finishWork()
     const report = { lostBuffers: this.blocks.live, lostBytes: this.requestedBytes }
     this.acceptedClocks = null
     this.blocks.clear()
     if (!this.givenBack) {
-      this.deferred.finishPeers()
-      this.context.finishPeers()
       this.context.giveBack(() => this.slabs.close())
       this.givenBack = true
     }
     return report
+  }
+
+  /** For `close`: all waits come before the first change, because a device that captures refuses them. */
+  private finishWork(): void {
+    this.clocks.finishWork()
+    this.deferred.finishPeers()
+    this.context.finishPeers()
   }
 
   /** @internal */

@@ -489,7 +489,7 @@ export class CachingPool extends ClosablePool implements BlockOwner {
   }
 
   close(): CloseReport {
-    if (!this.givenBack) this.clocks.finishWork()
+    this.finishWork()
     const { liveBuffers: lostBuffers, requestedBytes: lostBytes } = this.stats()
     this.acceptedClocks = null
     this.sleeper?.close()
@@ -498,11 +498,17 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     this.records.words.fill(0)
     this.central.arenas.lose()
     if (!this.givenBack) {
-      this.central.finishPeers()
       this.context.giveBack(() => this.central.backing.close())
       this.givenBack = true
     }
     return { lostBuffers, lostBytes }
+  }
+
+  /** For `close`: all waits come before the first change, because a device that captures refuses them. */
+  protected finishWork(): void {
+    if (this.givenBack) return
+    this.clocks.finishWork()
+    this.central.finishPeers()
   }
 
   /** @internal */

@@ -168,7 +168,7 @@ export class DebugPool extends CachingPool {
    * memory.
    */
   override close(): DebugCloseReport {
-    if (!this.closed) this.clocks.finishWork()
+    this.finishWork()
     const faults: DebugError[] = []
     const lost = this.live()
     let report: CloseReport
@@ -269,7 +269,6 @@ export class DebugPool extends CachingPool {
   }
 
   private lastFaults(): DebugError[] {
-    this.central.finishPeers()
     const held = [...this.held.values()].map(allocation => this.redzoneFault(allocation, 'close', allocation.stream))
     return [...held.filter(fault => fault !== null), ...this.quarantine.faults('close')]
   }

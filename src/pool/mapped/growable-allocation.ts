@@ -179,16 +179,21 @@ export class GrowableAllocation implements Allocation, RecordPool {
 
   /** Waits for all work, and gives everything back, freed or not. A second close does nothing. */
   close(): void {
-    if (!this.closed) this.context.finishWork()
+    if (!this.closed) this.finishWork()
     this.end()
     this.sleeper?.close()
     if (this.closed) return
+    this.context.giveBack(() => this.range.close())
+    this.closed = true
+  }
+
+  /** For `close`: all waits come before the first change, because a device that captures refuses them. */
+  private finishWork(): void {
+    this.context.finishWork()
     for (const [clocks, slot, stamp] of this.usesUntilNow()) {
       if (clocks.context !== this.context) clocks.catchUp(slot, stamp, true)
     }
     for (const peer of this.range.access.peers) peer.finishWork()
-    this.context.giveBack(() => this.range.close())
-    this.closed = true
   }
 
   addressOf(record: number, _tag: number, call: string): number {

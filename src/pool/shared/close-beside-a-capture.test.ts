@@ -9,7 +9,8 @@ import { Context } from '../../driver/context.js'
 import { ThreadState } from '../../driver/simulated/thread-state.js'
 import { Clocks } from '../../order/clocks.js'
 import { Stream } from '../../order/stream.js'
-import { TestDevice } from '../pool.fixture.js'
+import { TestDevice, twoDevices } from '../pool.fixture.js'
+import type { Pool } from '../pool.js'
 
 interface AnyPool {
   allocate(bytes: number): { free(): void; freed: boolean }
@@ -110,3 +111,64 @@ for (const [kind, create] of Object.entries(KINDS)) {
     })
   })
 }
+
+/** Pools whose memory another device may use. */
+const OPEN_TO_PEERS: Record<string, (device: TestDevice) => Pool & Pick<AnyPool, 'closed' | 'close'>> = {
+  'caching pool': device => device.createPool({ backing: 'virtual' }),
+  'caching pool of segments': device => device.createPool({ backing: 'segments' }),
+  'debug pool': device => device.createPool({ debug: true, maxPoolBytes: 32 * MiB }),
+  'block pool': device => device.createBlockPool({ blockBytes: 4096, count: 16 }),
+  arena: device => device.createArenaPool({ bytes: 1 * MiB }),
+  'arena that grows': device => device.createArenaPool({ bytes: 1 * MiB, maxBytes: 16 * MiB }),
+  'plain pool': device => device.createPlainPool(),
+  'driver pool': device => device.createDriverPool(),
+}
+
+describe('a close beside a capture of a device with access', () => {
+  for (const [kind, create] of Object.entries(OPEN_TO_PEERS)) {
+    it(`is refused, and leaves the pool usable: ${kind}`, () => {
+      const [device, peer] = twoDevices()
+      const pool = create(device)
+      pool.setAccess(peer, 'readWrite')
+      const buffer = pool.allocate(1000)
+      assert.ok(buffer.reachableFrom(peer.context)) // a driver pool remembers who asked
+      pool.allocate(1000).recordUse(peer.createStream())
+      const before = pool.stats()
+      const { says, end } = captureOf(peer.createStream())
+      assert.throws(() => pool.close(), { name: 'PoolError', message: says })
+      assert.deepEqual([pool.closed, buffer.freed, pool.stats()], [false, false, before])
+      pool.allocate(1000).fill(1)
+      assert.equal(buffer.readSync().length, 1000)
+      end()
+      pool.close()
+      assert.equal(pool.closed, true)
+      assert.equal(device.freeBytes(), device.totalBytes)
+    })
+  }
+
+  it('is refused, and leaves the buffer usable: growable buffer', () => {
+    const [device, peer] = twoDevices()
+    const buffer = device.createGrowableBuffer({ bytes: 2 * MiB, capacityBytes: 16 * MiB })
+    buffer.setAccess(peer, 'readWrite')
+    const { says, end } = captureOf(peer.createStream())
+    assert.throws(() => buffer.allocation.close(), { name: 'PoolError', message: says })
+    assert.equal(buffer.freed, false)
+    buffer.grow(4 * MiB)
+    assert.equal(buffer.readSync().length, 4 * MiB)
+    end()
+    buffer.allocation.close()
+    assert.equal(device.freeBytes(), device.totalBytes)
+  })
+
+  it('is refused, and leaves the pool usable: host pool', () => {
+    const [device, peer] = twoDevices()
+    peer.context.enablePeerAccess(device.context)
+    const pool = device.createHostPool()
+    const { says, end } = captureOf(peer.createStream())
+    assert.throws(() => pool.close(), { name: 'PoolError', message: says })
+    pool.allocate(1000).free()
+    end()
+    pool.close()
+    assert.equal(pool.closed, true)
+  })
+})
