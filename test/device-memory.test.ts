@@ -13,6 +13,7 @@ import {
   type DeviceRegion,
   limited,
   openDevice,
+  withFallback,
 } from '../src/index.js'
 import { BITMAP_BYTES, bytesOfClass, CLASSES, DEVICE_HEAP, DEVICE_POOL } from '../src/kernel/device-layout.js'
 import { takeAndGiveBack } from './device-memory.fixture.js'
@@ -221,6 +222,13 @@ describe('arenas for streams', () => {
       name: 'TypeError',
       message: "createStreamArenas: unknown option 'size'; the options are pool, bytes",
     })
+    using other = openDevice(new SimulatedDriver())
+    assert.throws(() => device.createStreamArenas({ pool: limited(other.createPool(), 1 * MiB), bytes: 1024 }), {
+      name: 'PoolError',
+      message: 'createStreamArenas: the pool belongs to another device; use one of this',
+    })
+    using wrapped = device.createStreamArenas({ pool: withFallback(device.createPool(), pool), bytes: 1024 })
+    wrapped.of(a)
     const small = device.createStreamArenas({ pool, bytes: 256 })
     assert.throws(() => small.of(a), { name: 'RangeError', message: /must have 512 bytes at least, not 256/ })
     assert.equal(pool.stats().liveBuffers, 0)

@@ -525,7 +525,10 @@ export class Device implements Disposable {
     return new DeviceHeap(this.memoryControl, region, options)
   }
 
-  /** One device arena for each stream, with memory from a pool. */
+  /**
+   * One device arena for each stream, with memory from a pool. Throws TypeError or RangeError for bad options, and
+   * PoolError for a pool of another device.
+   */
   createStreamArenas(options: StreamArenasOptions): StreamArenas {
     this.open('createStreamArenas')
     return new StreamArenas(this.memoryControl, options)

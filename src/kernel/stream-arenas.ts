@@ -10,6 +10,8 @@ import type { MemoryControl } from './memory-control.js'
 
 /** The part of a pool that stream arenas use; any pool has it. */
 export interface RegionPool {
+  /** the stream of allocations that name none; it tells the pool's device */
+  readonly defaultStream?: Stream
   /** Memory for one arena. */
   allocate(bytes: number, stream: Stream): DeviceRegion & { free(): void }
 }
@@ -39,6 +41,8 @@ export class StreamArenas implements Disposable {
   ) {
     checkOptionNames('createStreamArenas', options, KEYS)
     if (typeof options.pool?.allocate !== 'function') throw new TypeError('createStreamArenas: pool must be a pool')
+    if ((options.pool.defaultStream?.clocks ?? control.clocks) !== control.clocks)
+      throw new PoolError('createStreamArenas: the pool belongs to another device; use one of this')
     this.bytes = bytesOfSize(options.bytes, 'createStreamArenas: bytes')
     checkByteCount(this.bytes, 'createStreamArenas: bytes')
   }
