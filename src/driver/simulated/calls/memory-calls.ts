@@ -50,9 +50,11 @@ export class MemoryCalls extends DeviceCalls {
     if (!this.hosts.register(host)) throw this.interceptor.refuse(RESULT.CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED)
   }
 
-  /** Does not wait: work that still uses the memory fails. */
+  /** Waits for all work of the context, as the real driver does. Work of other contexts that uses the memory fails. */
   cuMemHostUnregister(host: ArrayBufferView): void {
-    this.enter(CALL.cuMemHostUnregister)
+    const context = this.enter(CALL.cuMemHostUnregister)
+    this.finishAll(context)
+    this.checkFault(context)
     if (!this.hosts.unregister(host)) throw this.interceptor.refuse(RESULT.CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED)
   }
 

@@ -51,14 +51,22 @@ test('a view of registered memory has its own address, the same on each device',
   refuses(() => driver.cuMemFree(ptr), 'cuMemFree', CUDA_ERROR_INVALID_VALUE)
 })
 
-test('unregistering memory with pending work on its device address ends the context', () => {
-  const driver = openSimulated(eager)
+test('unregistering memory waits for work on its device address; work of another context ends that', () => {
+  const driver = openSimulated({ ...eager, devices: 2 })
   const host = new Uint8Array(4096)
-  driver.cuMemHostRegister(host, 0)
-  const ptr = driver.cuMemHostGetDevicePointer(host)
-  driver.holdOperation(0)
-  driver.cuMemsetD8Async(ptr, 1, 4096, 0)
+  const fill = (value: number) => {
+    driver.cuMemHostRegister(host, 0)
+    driver.holdOperation(0)
+    driver.cuMemsetD8Async(driver.cuMemHostGetDevicePointer(host), value, 4096, 0)
+  }
+  fill(1)
   driver.cuMemHostUnregister(host)
+  assert.equal(host[0], 1)
+  fill(2)
+  const first = driver.cuDevicePrimaryCtxRetain(0)
+  driver.cuCtxSetCurrent(driver.cuDevicePrimaryCtxRetain(1))
+  driver.cuMemHostUnregister(host)
+  driver.cuCtxSetCurrent(first)
   refuses(() => driver.cuCtxSynchronize(), 'cuCtxSynchronize', CUDA_ERROR_ILLEGAL_ADDRESS)
-  assert.equal(host[0], 0)
+  assert.equal(host[0], 1)
 })

@@ -531,6 +531,24 @@ describe('a pool that sleeps', () => {
       }
     }
   })
+
+  it('keeps its host memory registered under a copy that no event can be recorded for', async () => {
+    let failures = 0
+    for (let seed = 1; seed <= 5; seed++) {
+      for (let nth = 1; nth <= 4; nth++) {
+        const device = new TestDevice({ capacityBytes: 16 * MiB, progress: 'seeded', seed })
+        const pool = device.createPool({ backing: 'virtual' })
+        const buffers = [1, 2, 3].map(value => filled(pool, 2 * MiB, value))
+        device.driver.failCall({ call: 'cuEventRecord', nth, code: 999, onwards: true })
+        if ((await attempt(() => pool.sleep())) !== '') failures++
+        device.driver.clearFaults()
+        if (pool.asleep) await pool.wake()
+        for (const [index, buffer] of buffers.entries()) assertFilled(buffer, index + 1)
+        pool.close()
+      }
+    }
+    assert.ok(failures > 0)
+  })
 })
 
 /** The name of the driver's refusal; '' for none. */
