@@ -5,6 +5,7 @@ import { existsSync, statSync } from 'node:fs'
 import { request, type ServerResponse } from 'node:http'
 import { connect } from 'node:net'
 import { join } from 'node:path'
+import { Writable } from 'node:stream'
 import { afterEach, beforeEach, describe, test } from 'node:test'
 import { MiB } from '../base/bytes.js'
 import { TestDevice } from '../pool/pool.fixture.js'
@@ -13,6 +14,7 @@ import { tagged } from '../pool/wrappers/tagged.js'
 import { parseSnapshot } from '../trace/pytorch/pytorch-snapshot.js'
 import { recorded } from '../trace/recording/recorder.js'
 import { framesOf } from '../trace/trace.js'
+import { EventReaders } from './event-readers.js'
 import { ask, ownRuntimeFolder } from './live.fixture.js'
 import { parseMetrics } from './prometheus-parser.fixture.js'
 import type { Requests } from './requests.js'
@@ -39,6 +41,13 @@ async function served(pools: WatchedPools, options?: ServeOptions): Promise<Live
 }
 
 const jsonOf = async (server: LiveServer, path: string) => JSON.parse((await ask(server, path)).body.toString())
+
+/** A reader of events that takes everything. */
+function silent(): ServerResponse {
+  return Object.assign(new Writable({ write: (_chunk, _encoding, done) => done() }), {
+    writeHead: () => {},
+  }) as unknown as ServerResponse
+}
 
 describe('the socket', () => {
   test("is this user's alone, named by the process, and gone after close", async () => {
@@ -129,6 +138,15 @@ describe('the figures', () => {
       assert.deepEqual(stats.devices, [{ ordinal: 0, name: 'name unknown, as the driver does not answer' }])
       assert.deepEqual([stats.pools.length, stats.pools[0].stats.liveBuffers], [1, 1])
     }
+  })
+
+  test('end the process by the error of a defect, which no reader hides', () => {
+    const readers = new EventReaders(() => {
+      throw new TypeError('a defect')
+    })
+    assert.throws(() => readers.add(silent(), 100), TypeError)
+    assert.throws(() => readers.send(performance.now() + 1000), TypeError)
+    readers.close()
   })
 
   test('come as events with a period from 0 to 60,000 ms only', async () => {

@@ -99,7 +99,7 @@ export class PoolList {
       try {
         return [figuresOf(entry)]
       } catch (error) {
-        // Driver pools ask the driver for their counters.
+        // Driver pools ask the driver for their counters. Other errors are defects, and end the process like any.
         if (error instanceof CudaError || error instanceof DeviceLostError) return []
         throw error
       }
