@@ -65,6 +65,11 @@ test('without a better setting nothing is advised', () => {
   assert.match(text([DEFAULTS, SPLIT]), /None of the settings tried needs 1 % less memory/)
 })
 
+test('a single setting is counted in the singular, and is the recorded one', () => {
+  assert.match(text([DEFAULTS]), /^1 setting tried over run\.pickle\..*Only the recorded settings were tried\./)
+  assert.match(text([DEFAULTS, SPLIT]), /^2 settings tried/)
+})
+
 test('with a capacity the text says whether the recording fits, and by how much', () => {
   const capacity = { capacityBytes: 7 * GiB }
   const fails = { ...DEFAULTS, atCapacity: at(3, 4) }

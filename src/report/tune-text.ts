@@ -24,11 +24,15 @@ export function tuneText(report: TuneReport, style: TextStyle): string {
   return parts.join('\n\n')
 }
 
+/** The recorded settings are always tried. */
+const ONLY_RECORDED = 'Only the recorded settings were tried.'
+
 function introduction({ recordings, runs, baseline }: TuneReport): string {
   const count = recordings.length
   const what = count === 1 ? printable(recordings[0].file) : `${formatCount(count)} recordings`
   const settings = baseline === '' ? "PyTorch's defaults" : baseline
-  return `${formatCount(runs.length)} settings tried over ${what}. Recorded with ${settings}.`
+  const tried = runs.length === 1 ? '1 setting' : `${formatCount(runs.length)} settings`
+  return `${tried} tried over ${what}. Recorded with ${settings}.`
 }
 
 function settingsTable({ runs, capacityBytes, baseline, advice }: TuneReport, style: TextStyle): string {
@@ -124,8 +128,10 @@ export function adviceLines(report: TuneReport): string[] {
   const { advice, runs, baseline } = report
   const before = runs.find(run => run.settings === baseline)!
   const verdict = verdicts(report)
-  if (advice.length === 0)
-    return [...verdict, `None of ${formatCount(runs.length)} settings tried needs 1 % less memory.`]
+  if (advice.length === 0) {
+    const none = `None of ${formatCount(runs.length)} settings tried needs 1 % less memory.`
+    return [...verdict, runs.length === 1 ? ONLY_RECORDED : none]
+  }
   return [...verdict, ...advice.flatMap(run => [whatItBuys(run, before), `${VARIABLE}=${run.settings}`])]
 }
 
@@ -133,7 +139,8 @@ function adviceText({ advice, runs, baseline, capacityBytes }: TuneReport, { wid
   const before = runs.find(run => run.settings === baseline)!
   if (advice.length === 0) {
     const fits = capacityBytes !== null && before.atCapacity?.failures === 0
-    return [wrapText(fits ? 'Nothing needs to be set.' : 'None of the settings tried needs 1 % less memory.', width)]
+    const none = runs.length === 1 ? ONLY_RECORDED : 'None of the settings tried needs 1 % less memory.'
+    return [wrapText(fits ? 'Nothing needs to be set.' : none, width)]
   }
   const blocks = advice.map((run, i) => {
     const title = wrapText(`${i + 1}. ${whatItBuys(run, before)}`, width, '   ')
