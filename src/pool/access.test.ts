@@ -280,6 +280,13 @@ describe('an impossible change of access', () => {
     assert.throws(() => buffer.setAccess(opened.peer, 'readWrite'), { name: 'PoolError', message: /freed/ })
   })
 
+  it('does not speak of other changes if all entries of a list failed', () => {
+    const { pool, home } = setUp({ backing: 'virtual' })
+    const bad = { location: home, access: 'none' } as const
+    const message = /^setAccess: all changes failed: entry 0: device 0 is the pool's own.*; entry 1: device 0/
+    assert.throws(() => pool.setAccess([bad, bad]), { name: 'PoolError', message })
+  })
+
   it('names a bad entry of a list, and makes the other changes', () => {
     const opened = setUp({ backing: 'virtual' }, { devices: 3 })
     const { pool, peer, home } = opened

@@ -48,7 +48,9 @@ export function changeEach(
   const reasons = errors
     .map(({ index, error }) => `entry ${index}: ${error.message.replace('setAccess: ', '')}`)
     .join('; ')
-  throw new PoolError(`setAccess: ${errors.length} of ${what.length} changes failed, the others are made: ${reasons}`, {
+  const count = errors.length === what.length ? 'all' : `${errors.length} of ${what.length}`
+  const others = errors.length === what.length ? '' : ', the others are made'
+  throw new PoolError(`setAccess: ${count} changes failed${others}: ${reasons}`, {
     cause: errors.map(({ error }) => error),
   })
 }
