@@ -5,12 +5,12 @@
 
 import { checkByteCount, formatBytes } from '../../base/bytes.js'
 import { type OutOfMemoryError, PoolError } from '../../base/errors.js'
-import { type Context, unreachable } from '../../driver/context.js'
+import type { Context } from '../../driver/context.js'
 import { Refusal } from '../../heap/shared-bump.js'
 import { UNIT_BYTES } from '../../heap/size-classes.js'
 import { streamIn } from '../../order/borrowed.js'
 import { type Clocks, MOST_STREAMS } from '../../order/clocks.js'
-import { checkIsStream, checkStreamOf, type Stream } from '../../order/stream.js'
+import { checkStreamOf, type Stream } from '../../order/stream.js'
 import { MOST_ALIGNMENT_BYTES } from '../backing/backing.js'
 import { checkLeaves, DeviceBuffer } from '../buffer.js'
 import { checkAlignment } from '../caching/alignment.js'
@@ -129,8 +129,7 @@ export class SharedArenaPool<D = unknown> extends ClosablePool implements Record
   release(buffer: DeviceBuffer, stream: Stream = buffer.stream): void {
     const { record, tag } = buffer
     if (!this.isLive(record, tag)) this.refuseStale('free')
-    checkIsStream('free', stream)
-    if (stream.clocks !== this.clocks) throw unreachable('free: the stream', stream.context, this.context)
+    checkStreamOf('free', stream, this.clocks)
     stream.checkShareable('free')
     stream.checkUncaptured('free')
     this.state.epochs.use(stream, tag)

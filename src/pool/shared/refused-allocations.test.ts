@@ -9,7 +9,7 @@ import { TestDevice, twoDevices } from '../pool.fixture.js'
 import type { PoolStats } from '../pool.js'
 
 interface AnyPool {
-  allocate(bytes: number, stream?: Stream, alignment?: number): { free(): void }
+  allocate(bytes: number, stream?: Stream, alignment?: number): { free(stream?: Stream): void }
   tryAllocate(bytes: number, stream?: Stream, alignment?: number): { free(): void } | null
   stats(): PoolStats
   check?(): void
@@ -63,6 +63,14 @@ for (const [kind, create] of Object.entries({ ...OWN, ...SHARED })) {
       pool.check?.()
     })
   })
+
+  if (kind in SHARED)
+    it(`${kind}: a free on a stream of another device is refused without advice that does not apply`, () => {
+      const [device, second] = twoDevices()
+      const buffer = create(device).allocate(1000)
+      const message = /^\w+: the stream belongs to another device; pass one of this$/
+      assert.throws(() => buffer.free(second.createStream()), { name: 'PoolError', message })
+    })
 
   it(`${kind}: a request without room is no miss and no growth`, () => {
     const pool = create(new TestDevice())

@@ -12,7 +12,7 @@ import { setImmediate } from 'node:timers/promises'
 import type { ByteSize } from '../../base/byte-size.js'
 import { checkByteCount, describe } from '../../base/bytes.js'
 import { type OutOfMemoryError, PoolError } from '../../base/errors.js'
-import { type Context, unreachable } from '../../driver/context.js'
+import type { Context } from '../../driver/context.js'
 import { ownerWordOf, Phase } from '../../heap/owner-word.js'
 import { Double, State, Word } from '../../heap/records.js'
 import { UNIT_BYTES } from '../../heap/size-classes.js'
@@ -610,8 +610,7 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
   private releaseSlowly(block: Block | AdoptedBlock, given: number, stream: Stream = block.stream): void {
     const { record } = block
     if (!block.isLive(record, given)) this.refuseStale('free')
-    checkIsStream('free', stream)
-    if (stream.clocks !== this.clocks) throw unreachable('free: the stream', stream.context, this.context)
+    checkStreamOf('free', stream, this.clocks)
     stream.checkShareable('free')
     if (stream.capture !== null) throw new PoolError(`free: ${NO_CAPTURES}`)
     const hasSlot = !stream.closed && stream.slot >= 0
