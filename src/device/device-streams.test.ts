@@ -50,7 +50,14 @@ describe('streams of a device', () => {
     for (const bad of [-1, 0.5, Number.NaN, '5', undefined]) {
       assert.throws(() => device.adoptStream(bad as number), { name: 'RangeError', message: /adoptStream: handle/ })
     }
-    assert.throws(() => device.adoptStream(123_456), { name: 'CudaError' })
+    for (const bad of [3, 123_456]) {
+      const message = new RegExp(
+        `^adoptStream: handle must .*, not ${bad}, .*INVALID_HANDLE.*; pass that of an open stream$`,
+      )
+      assert.throws(() => device.adoptStream(bad), { name: 'RangeError', message })
+    }
+    driver.failCall({ call: 'cuStreamGetCtx', code: 999 })
+    assert.throws(() => device.adoptStream(3), { name: 'CudaError', code: 999 })
   })
 
   it('adopting a stream of its own, or the default stream by its other handle, returns the existing object', () => {

@@ -5,7 +5,7 @@ import { describe, formatBytes } from '../base/bytes.js'
 import { CudaError, PoolError } from '../base/errors.js'
 import { checkOptionNames } from '../base/option-names.js'
 import { showAsText } from '../base/readable.js'
-import { CU_STREAM_LEGACY, CU_STREAM_LEGACY_DEFAULT, CU_STREAM_PER_THREAD } from '../driver/constants.js'
+import { CU_STREAM_LEGACY, CU_STREAM_LEGACY_DEFAULT, CU_STREAM_PER_THREAD, RESULT } from '../driver/constants.js'
 import type { Context } from '../driver/context.js'
 import type { Driver } from '../driver/driver.js'
 import { serveWaiting } from '../driver/served-drivers.js'
@@ -107,6 +107,21 @@ export type SharedArenaDescriptor = SharedArenaState<SharedDevice>
 
 function checkIsDevice(call: string, other: Device): void {
   if (!(other instanceof Device)) throw new TypeError(`${call}: other must be a Device, not ${describe(other)}`)
+}
+
+const NO_STREAM: readonly number[] = [RESULT.CUDA_ERROR_INVALID_HANDLE, RESULT.CUDA_ERROR_INVALID_VALUE]
+
+/** The driver's context of a stream. Throws RangeError, for `adoptStream`, if the driver knows no such stream. */
+function contextOf(driver: Driver, handle: number): number {
+  try {
+    return driver.cuStreamGetCtx(handle)
+  } catch (error) {
+    if (!(error instanceof CudaError) || !NO_STREAM.includes(error.code)) throw error
+    throw new RangeError(
+      `adoptStream: handle must be a driver's stream handle, not ${handle}, which the driver does not know (${error.codeName}); pass that of an open stream`,
+      { cause: error },
+    )
+  }
 }
 
 function endEarly(part: OpenCapture | OpenGraph): void {
@@ -241,7 +256,7 @@ export class Device implements Disposable {
     if (own) return own
     const slot = handle > CU_STREAM_PER_THREAD ? this.clocks.slots.ownedBy(handle) : -1
     if (slot !== -1) return this.borrow('adoptStream', slot)
-    if (handle > CU_STREAM_PER_THREAD && driver.cuStreamGetCtx(handle) !== this.context.handle) {
+    if (handle > CU_STREAM_PER_THREAD && contextOf(driver, handle) !== this.context.handle) {
       throw new PoolError('adoptStream: the stream belongs to another device or context')
     }
     const id = driver.cuStreamGetId(handle)
