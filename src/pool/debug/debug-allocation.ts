@@ -138,7 +138,7 @@ export class DebugAllocation implements Allocation {
           : 'this pool is not stream-ordered: wait on the host first (stream.synchronize())'
       throw this.fault(
         'freeBeforeUse',
-        `free: a use (${use.call}) on ${streamName(user.handle)} may come after the free on ${streamName(stream.handle)}; ${remedy}`,
+        `free: a use (${use.call}) on ${nameOf(user)} may come after the free on ${nameOf(stream)}; ${remedy}`,
         { usedAt: use.site, freedAt: thisCall() },
       )
     }
@@ -182,7 +182,7 @@ export class DebugAllocation implements Allocation {
         : 'record an event there since, and let this stream wait for it (stream.wait(event))'
     throw this.fault(
       'useBeforeAllocation',
-      `${call}: ${streamName(stream.handle)} may come before the allocation on ${streamName(this.stream.handle)}; ${remedy}`,
+      `${call}: ${nameOf(stream)} may come before the allocation on ${nameOf(this.stream)}; ${remedy}`,
       call === 'free' ? { freedAt: thisCall() } : { usedAt: thisCall() },
     )
   }
@@ -218,6 +218,11 @@ export class DebugAllocation implements Allocation {
     const buffer = `${this.name}${this.byteLength} bytes at 0x${this.ptr.toString(16)}`
     return new DebugError(fault, `${what}. Buffer of ${buffer}, ${places.join(', ')}`, sites)
   }
+}
+
+/** Handles are used again after a stream is closed, so only open streams go by their handle alone. */
+function nameOf({ handle, closed }: Stream): string {
+  return closed ? `${streamName(handle)} (closed)` : streamName(handle)
 }
 
 /** The running call, with its stack as text at once: the error needs it anyway. */

@@ -147,6 +147,21 @@ describe('debug mode: uses on another stream', () => {
     for (const buffer of [used, freed]) buffer.free()
   })
 
+  it('a closed stream and an open one that has its handle are told apart', () => {
+    const { device, pool, a, b, poke } = setUp()
+    const buffer = pool.allocate(100, a)
+    signal(a, b)
+    poke(buffer, 0, b)
+    device.hold(b)
+    b.close()
+    const again = device.createStream()
+    assert.equal(again.handle, b.handle)
+    signal(a, again)
+    faultOf(() => buffer.free(again), 'freeBeforeUse', /on (stream 0x\w+) \(closed\) may come after the free on \1; /)
+    device.clocks.synchronize()
+    buffer.free()
+  })
+
   it('the advice for a free on a closed stream asks for no wait of that stream', () => {
     const { pool, a, b, poke } = setUp()
     const buffer = pool.allocate(100, a)
