@@ -111,6 +111,22 @@ describe('device array', () => {
     assert.deepEqual([...(await array.subarray(4).read())], [])
   })
 
+  it('refuses a copy within its buffer that overlaps, and counts in elements', () => {
+    const array = floats(8)
+    array.write(new Float32Array([0, 1, 2, 3, 4, 5, 6, 7]))
+    const overlap = (text: string) => ({
+      name: 'RangeError',
+      message: `copyFrom: source overlaps the target by ${text}`,
+    })
+    const remedy = '; copy through another array'
+    assert.throws(() => array.copyFrom(array.subarray(0, 4), 3), overlap(`1 element${remedy}`))
+    assert.throws(() => array.subarray(2).copyFrom(array.subarray(0, 5)), overlap(`3 elements${remedy}`))
+    assert.throws(() => array.copyFrom(array), overlap(`8 elements${remedy}`))
+    array.copyFrom(array.subarray(3, 3), 3)
+    array.copyFrom(array.subarray(0, 4), 4)
+    assert.deepEqual([...array.readSync()], [0, 1, 2, 3, 0, 1, 2, 3])
+  })
+
   it('refuses elements of another type, and too many elements', () => {
     const array = floats(4)
     for (const source of [new Float64Array(1), new Uint8Array(4), [1], undefined, new ArrayBuffer(4)]) {

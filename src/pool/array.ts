@@ -163,7 +163,7 @@ export class DeviceArray<T extends TypedArray = TypedArray> implements Disposabl
   }
 
   /**
-   * Copies all elements of `source`, an array of the same type, from element `offset` on, as `DeviceBuffer.copyFrom`.
+   * Copies all elements of `source`, an array of the same type, to element `offset` on, as `DeviceBuffer.copyFrom`.
    */
   copyFrom(source: DeviceArray<T>, offset = 0): void {
     if (!(source instanceof DeviceArray) || source.type !== this.type) {
@@ -171,6 +171,7 @@ export class DeviceArray<T extends TypedArray = TypedArray> implements Disposabl
     }
     this.checkFits('copyFrom', offset, source.length)
     const target = this.byteOffset + offset * this.type.BYTES_PER_ELEMENT
+    this.checkApart('copyFrom', source, target)
     this.buffer.copyFrom(source.buffer, target, source.byteOffset, source.byteLength)
   }
 
@@ -207,6 +208,15 @@ export class DeviceArray<T extends TypedArray = TypedArray> implements Disposabl
     if (!(source instanceof this.type)) {
       throw new TypeError(`${call}: source must be a ${this.type.name}, not ${describe(source)}`)
     }
+  }
+
+  /** As the buffer's own check, in elements. */
+  private checkApart(call: string, source: DeviceArray<T>, target: number): void {
+    const overlap = source.byteLength - Math.abs(source.byteOffset - target)
+    if (source.buffer !== this.buffer || overlap <= 0) return
+    const count = Math.ceil(overlap / this.type.BYTES_PER_ELEMENT)
+    const elements = count === 1 ? '1 element' : `${count} elements`
+    throw new RangeError(`${call}: source overlaps the target by ${elements}; copy through another array`)
   }
 
   private checkFits(call: string, offset: number, count: number): void {
