@@ -322,15 +322,22 @@ test('every text is ASCII in a locale that has no more', () => {
   for (const text of texts) assert.match(text, /^[\n -~]+$/)
 })
 
-test('a reader may stop early without an error', async () => {
-  const child = spawn(process.execPath, [MAIN, 'info'], {
-    env: { PATH: process.env['PATH'], CUDA_MEMPOOL_DEVICE: 'simulated' },
-  })
-  child.stdout.destroy()
-  let stderr = ''
-  child.stderr.on('data', data => {
-    stderr += data
-  })
-  const [status] = await once(child, 'close')
-  assert.deepEqual([status, stderr], [0, ''])
+test('a reader may stop early without an error, and the exit status is as if it read all', async () => {
+  const recording = 'traces/mlp-train-stacks.pickle.gz'
+  for (const [args, status, says] of [
+    [['info'], 0, /^$/],
+    [['replay', recording, '--fail-if', 'overhead>1'], 4, /^cuda-mempool: .*'overhead>1' holds.*\n$/],
+    [['replay', recording, '--capacity', '100MiB'], 1, /^$/],
+    [['convert', recording, '-o', '-', '--to', 'svg'], 0, /^$/],
+    [['convert', recording, '-o', '-', '--to', 'json', '--fail-if', 'overhead>1'], 4, /holds/],
+  ] as const) {
+    const child = spawn(process.execPath, [MAIN, ...args], {
+      env: { PATH: process.env['PATH'], CUDA_MEMPOOL_DEVICE: 'simulated' },
+    })
+    child.stdout.destroy()
+    const stderr = child.stderr.setEncoding('utf8').toArray()
+    const [ended] = await once(child, 'close')
+    assert.equal(ended, status, args.join(' '))
+    assert.match((await stderr).join(''), says)
+  }
 })

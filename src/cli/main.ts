@@ -206,11 +206,9 @@ function collected(value: string, before: readonly string[] = []): string[] {
   return [...before, value]
 }
 
-// A reader such as head may stop early.
+// A reader such as head may stop early. The command goes on, for its exit status.
 process.stdout.on('error', (error: NodeJS.ErrnoException) => {
-  process.exit(
-    error.code === 'EPIPE' ? undefined : explain(new UsageError(`cannot write the result: ${error.message}`)),
-  )
+  if (error.code !== 'EPIPE') process.exit(explain(new UsageError(`cannot write the result: ${error.message}`)))
 })
 
 const words = process.argv.slice(2)

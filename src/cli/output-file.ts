@@ -99,7 +99,11 @@ function checkWritable(folder: string): void {
 }
 
 async function writePiped(pieces: Iterable<string | Uint8Array>): Promise<void> {
-  for (const piece of pieces) if (!process.stdout.write(piece)) await once(process.stdout, 'drain')
+  try {
+    for (const piece of pieces) if (!process.stdout.write(piece)) await once(process.stdout, 'drain')
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'EPIPE') throw error // the reader wants no more
+  }
 }
 
 function writeWhole(file: number, bytes: Uint8Array): void {
