@@ -50,6 +50,8 @@ export interface TraceOrigin {
   readonly settings?: string | null
   /** most bytes taken from the device at once, for a recording that has them without segments */
   readonly peakReservedBytes?: number
+  /** whether it says when frees complete, if that is known; left out, the events and `final` tell */
+  readonly saysCompleted?: boolean
   /** null if the recording does not contain it; the trace then starts with the blocks that it frees */
   readonly final?: FinalState | null
   /** the blocks from before the first event, if they are known; the events need not free them */
@@ -96,6 +98,7 @@ export class TraceBuilder extends EventColumns {
       dropped,
       // A window may have no completed free, and yet show that its recorder tells what a stream still uses.
       saysCompleted:
+        origin.saysCompleted === true ||
         this.action.subarray(0, events).includes(Action.freeCompleted) ||
         (final?.blocks.some(({ pending }) => pending) ?? false),
       complete: blocks.initial === 0,

@@ -92,6 +92,20 @@ describe('an excerpt of a recording', () => {
     assert.deepEqual([...blocks.freeRequestedAt], [...excerpt.blocks.freeRequestedAt])
   })
 
+  test('keeps that a free was requested but has not completed when written and read again, without segments', () => {
+    const builder = new TraceBuilder()
+    for (const slot of [0, 1, 2]) builder.add(Action.alloc, 2 ** 40 + slot * MiB, MiB, 7, slot)
+    builder.add(Action.freeRequested, 2 ** 40, MiB, 7, 3)
+    builder.add(Action.alloc, 2 ** 41, MiB, 7, 4)
+    builder.add(Action.freeCompleted, 2 ** 40, MiB, 7, 5)
+    const excerpt = excerptOf(builder.build({ file: 'requested' }), 1, 5)
+    assert.deepEqual([excerpt.saysCompleted, again(excerpt).saysCompleted], [true, true])
+    const plain = new TraceBuilder()
+    plain.add(Action.alloc, 2 ** 40, MiB, 7, 0)
+    plain.add(Action.freeRequested, 2 ** 40, MiB, 7, 1)
+    assert.equal(again(plain.build({ file: 'never' })).saysCompleted, false)
+  })
+
   test('says how many events the recording lost', () => {
     const builder = new TraceBuilder()
     for (const address of [2 ** 40, 2 ** 41]) builder.add(Action.alloc, address, MiB, 0, builder.events)

@@ -64,6 +64,7 @@ export function excerptOf(trace: Trace, from: number, end: number): Trace {
     settings,
     annotations,
     dropped,
+    saysCompleted: trace.saysCompleted,
     before: heldBefore(from),
     final: { segments: list, blocks: heldBefore(end) },
   })

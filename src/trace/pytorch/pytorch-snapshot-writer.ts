@@ -59,6 +59,7 @@ class SnapshotEntries {
       ...(trace.dropped === null ? {} : { dropped: trace.dropped }),
       ...(trace.skippedEvents === 0 ? {} : { skipped: trace.skippedEvents }),
       ...(hasSegments(trace) || peak === null ? {} : { peak_reserved: peak }),
+      ...(trace.saysCompleted && !trace.action.includes(Action.freeCompleted) ? { says_completed: true } : {}),
       ...(before.length === 0 ? {} : { blocks_before: before }),
     }
   }

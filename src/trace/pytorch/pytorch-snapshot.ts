@@ -120,7 +120,7 @@ class Snapshot {
     const rows = list(traces[device] ?? [], place)
     if (rows.length === 0) throw new FormatError(this.noEvents(device))
     const builder = events.select(rows, place)
-    const { segments, dropped, skipped, peak_reserved: peakReserved } = contents
+    const { segments, dropped, skipped, peak_reserved: peakReserved, says_completed: saysCompleted } = contents
     return builder.build({
       file: this.file,
       device,
@@ -132,6 +132,7 @@ class Snapshot {
       annotations: annotationMarks(contents['external_annotations'], device),
       dropped: isWhole(dropped) ? dropped : null,
       before: blocksBefore(contents['blocks_before'], events),
+      saysCompleted: saysCompleted === true,
       ...(isWhole(peakReserved) ? { peakReservedBytes: peakReserved } : {}),
     })
   }
