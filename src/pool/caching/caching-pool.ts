@@ -3,7 +3,6 @@
 //
 // The file is long because the hot path, the counters it keeps and the public verbs share private state.
 
-import { setImmediate } from 'node:timers/promises'
 import { assert } from '../../base/assert.js'
 import type { ByteSize } from '../../base/byte-size.js'
 import { checkByteCount, describe } from '../../base/bytes.js'
@@ -15,7 +14,6 @@ import { UNIT_BYTES } from '../../heap/size-classes.js'
 import { Capture } from '../../order/capture.js'
 import { type Clocks, MOST_STREAMS } from '../../order/clocks.js'
 import type { GraphMemory } from '../../order/graph-memory.js'
-import { untilDone } from '../../order/polling.js'
 import { checkIsStream, checkStreamOf, type Stream } from '../../order/stream.js'
 import { type AccessLocation, checkUser, type PoolAccess, peerOf } from '../access.js'
 import { looksOnly } from '../allocation.js'
@@ -31,6 +29,7 @@ import type { SleepOptions, WakeOptions } from '../sleep/sleep-options.js'
 import type { Sleeper } from '../sleep/sleeper.js'
 import { type Apart, releaseApart, takeApart } from '../slow-calls.js'
 import { checkWaitOptions, type WaitOptions } from '../wait-options.js'
+import { WaitingLine } from '../waiting-line.js'
 import { AddressIndex } from './address-index.js'
 import { checkAlignment } from './alignment.js'
 import { type Block, type BlockOwner, markBefore, slackOf } from './block.js'
@@ -122,7 +121,7 @@ export class CachingPool extends ClosablePool implements BlockOwner {
   watch = new ReservedWatch(undefined, undefined)
   /** the option `maxPoolBytes`, or what it was set to since */
   private limit: number
-  private lastWaiter: Promise<unknown> = Promise.resolve()
+  private readonly waitingLine = new WaitingLine()
   /** `changes` of the central heap when observers were told last */
   private toldChanges = 0
   /** found set by another call: the one that set it was cut short */
@@ -351,20 +350,13 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     checkWaitOptions(options)
     const blockBytes = this.unitsOf(bytes) * UNIT_BYTES
     if (blockBytes > this.central.backing.limitBytes) throw this.outOfMemory(bytes)
-    const before = this.lastWaiter
-    // The waiter before has the next turn of the event loop for its allocation.
-    const mine = before.then(() => setImmediate()).then(() => this.untilRoom(blockBytes, options.signal))
-    this.lastWaiter = mine.catch(() => {})
-    await mine
-  }
-
-  private untilRoom(blockBytes: number, signal: AbortSignal | undefined): Promise<void> {
-    return untilDone(() => {
-      signal?.throwIfAborted()
+    const hasRoom = () => {
       this.checkAwake('whenAvailable')
+      if (blockBytes > this.central.backing.limitBytes) throw this.outOfMemory(bytes) // lowered meanwhile
       this.processDeferred()
       return this.central.mayHaveRoom(blockBytes, this.caches.liveUnits * UNIT_BYTES)
-    })
+    }
+    await this.waitingLine.wait(hasRoom, options.signal)
   }
 
   /**

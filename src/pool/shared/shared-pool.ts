@@ -8,7 +8,6 @@
 //
 // The file is long because the cached path and the public verbs share private state.
 
-import { setImmediate } from 'node:timers/promises'
 import type { ByteSize } from '../../base/byte-size.js'
 import { checkByteCount, describe } from '../../base/bytes.js'
 import { type OutOfMemoryError, PoolError } from '../../base/errors.js'
@@ -17,7 +16,6 @@ import { ownerWordOf, Phase } from '../../heap/owner-word.js'
 import { Double, State, Word } from '../../heap/records.js'
 import { UNIT_BYTES } from '../../heap/size-classes.js'
 import type { Clocks } from '../../order/clocks.js'
-import { untilDone } from '../../order/polling.js'
 import { checkIsStream, checkStreamOf, type Stream } from '../../order/stream.js'
 import { MOST_WORKERS, ThreadRegistry } from '../../threads/thread-registry.js'
 import { MOST_ALIGNMENT_BYTES } from '../backing/backing.js'
@@ -37,6 +35,7 @@ import { groupLive, type LiveGroup } from '../labels.js'
 import type { PoolStats } from '../pool.js'
 import { checkTransferred, checkTransferredList, type TransferredBuffer } from '../transferred-buffer.js'
 import { checkWaitOptions, type WaitOptions } from '../wait-options.js'
+import { WaitingLine } from '../waiting-line.js'
 import { AddressLookup } from './address-lookup.js'
 import { AdoptedBlock, type AdoptedOwner } from './adopted-block.js'
 import { BlockOwnership } from './block-ownership.js'
@@ -101,7 +100,7 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
    * @internal
    */
   changes: { close(): void } | null = null
-  private lastWaiter: Promise<unknown> = Promise.resolve()
+  private readonly waitingLine = new WaitingLine(MOST_POLL_MS)
   protected readonly staleReason =
     'the buffer was already freed, or handed to another thread; keep no reference to it after that'
 
@@ -431,19 +430,12 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
     const { totalBytes } = this.context.activate().cuMemGetInfo()
     const deviceBytes = this.config.backing === 'managed' ? Infinity : totalBytes
     if (blockBytes > Math.min(this.maxPoolBytes, deviceBytes)) throw this.outOfMemory(bytes)
-    // The waiter before has the next turn of the event loop for its allocation.
-    const mine = this.lastWaiter.then(() => setImmediate()).then(() => this.untilRoom(blockBytes, options.signal))
-    this.lastWaiter = mine.catch(() => {})
-    await mine
-  }
-
-  private untilRoom(bytes: number, signal: AbortSignal | undefined): Promise<void> {
     const hasRoom = () => {
-      signal?.throwIfAborted()
       this.checkOpen('whenAvailable')
-      return this.ask({ ask: 'hasRoom', bytes, liveBytes: this.stats().liveBytes }) as boolean
+      if (blockBytes > this.maxPoolBytes) throw this.outOfMemory(bytes) // lowered meanwhile
+      return this.ask({ ask: 'hasRoom', bytes: blockBytes, liveBytes: this.stats().liveBytes }) as boolean
     }
-    return untilDone(hasRoom, true, MOST_POLL_MS)
+    await this.waitingLine.wait(hasRoom, options.signal)
   }
 
   /**
