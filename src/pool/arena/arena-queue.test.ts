@@ -98,6 +98,28 @@ describe('a queue of arenas', () => {
     assert.equal(device.driver.usedBytes(), 0)
   })
 
+  it('keeps serving when the driver refuses a reset', { timeout: 10_000 }, async () => {
+    const { device, queue } = setUp({ count: 1 })
+    const refused = { name: 'CudaError', call: 'cuEventCreate' }
+    const useTwoStreams = (arena: ArenaPool) => {
+      for (let count = 0; count < 2; count++) arena.allocate(1 * KiB, device.createStream()).fill(1)
+      device.driver.failCall({ call: 'cuEventCreate', nth: 1 })
+    }
+    const lease = await queue.take()
+    useTwoStreams(lease.arena)
+    assert.throws(() => lease.close(), refused)
+    lease.close()
+    assert.equal(queue.available, 1)
+    const used = queue.use(useTwoStreams)
+    const waiting = queue.take()
+    await assert.rejects(used, refused)
+    const next = await waiting
+    next.arena.allocate(1 * MiB)
+    next.close()
+    queue.close()
+    assert.equal(device.driver.usedBytes(), 0)
+  })
+
   it('refuses bad options by name', () => {
     for (const count of [0, -1, 1.5, '2' as never, undefined as never]) {
       assert.throws(() => setUp({ count }), { name: 'RangeError', message: /createArenaQueue: count must be/ })

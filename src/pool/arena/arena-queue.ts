@@ -23,16 +23,25 @@ export class ArenaLease implements Disposable {
     private readonly giveBack: (arena: ArenaPool) => void,
   ) {}
 
-  /** Resets the arena, in the order of its streams, and gives it to the next request. A second close does nothing. */
+  /**
+   * Resets the arena, in the order of its streams, and gives it to the next request. A second close does nothing, but
+   * after an error of the driver it tries again.
+   */
   close(): void {
     if (this.isOver) return
-    this.isOver = true
     this.giveBack(this.arena)
+    this.isOver = true
   }
 
-  /** The same as `close()`. */
+  /** The same as `close()`, once: an arena that cannot be reset is closed, and the next request gets another. */
   [Symbol.dispose](): void {
-    this.close()
+    try {
+      this.close()
+    } catch (error) {
+      this.arena.close()
+      this.close()
+      throw error
+    }
   }
 
   /** One line for people, such as `ArenaLease { of ArenaPool { … } }`; console.log shows it. */
