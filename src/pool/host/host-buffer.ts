@@ -78,7 +78,7 @@ export class HostBuffer implements Disposable {
     target: DeviceBuffer | DeviceArray,
     byteOffset = 0,
     sourceOffset = 0,
-    byteLength = this.memoryFor('copyTo').length - sourceOffset,
+    byteLength = rest(this.memoryFor('copyTo'), sourceOffset),
   ): void {
     const source = this.part('copyTo', sourceOffset, byteLength)
     const address = this.addressOn('copyTo', target, byteOffset, byteLength)
@@ -98,7 +98,7 @@ export class HostBuffer implements Disposable {
     source: DeviceBuffer | DeviceArray,
     byteOffset = 0,
     sourceOffset = 0,
-    byteLength = checkPlace('copyFrom', source).byteLength - sourceOffset,
+    byteLength = rest(checkPlace('copyFrom', source), sourceOffset),
   ): void {
     const target = this.part('copyFrom', byteOffset, byteLength)
     const address = this.addressOn('copyFrom', source, sourceOffset, byteLength)
@@ -187,6 +187,11 @@ export class HostBuffer implements Disposable {
 }
 
 showAsText(HostBuffer)
+
+/** The bytes from `offset` to the end; none for a bad offset, which is refused later. */
+function rest({ byteLength }: { readonly byteLength: number }, offset: number): number {
+  return Math.max(0, byteLength - offset) || 0
+}
 
 function checkPlace<P extends DeviceBuffer | DeviceArray>(call: string, place: P): P {
   if (place instanceof DeviceBuffer || place instanceof DeviceArray) return place

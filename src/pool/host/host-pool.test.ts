@@ -370,6 +370,9 @@ describe('host pool: refusals', () => {
       assert.throws(() => host.copyTo(part, ...range), { name: 'RangeError' }, `${range}`)
     }
     assert.throws(() => host.copyFrom(part, 0, 0, 33), { name: 'RangeError' })
+    const outside = { name: 'RangeError', message: /bytes 300 to 300 do not lie in/ }
+    assert.throws(() => host.copyTo(words, 0, 300), outside)
+    assert.throws(() => host.copyFrom(words, 0, 300), outside)
     assert.throws(() => host.copyFrom(words), { name: 'RangeError' }, 'all of it is too much')
     for (const bad of [null, undefined, {}, new Uint8Array(4), host]) {
       const expected = { name: 'TypeError', message: /DeviceBuffer or DeviceArray/ }
