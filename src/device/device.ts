@@ -272,11 +272,12 @@ export class Device implements Disposable {
 
   /**
    * The event that another thread gave up by `event.transfer()`; each can be adopted once. Throws TypeError for
-   * anything else, and PoolError for an event of another device.
+   * anything else, and PoolError for an event of another device, or one that was adopted already.
    */
   adoptEvent(shared: SharedEvent): Event {
     this.open('adoptEvent')
-    if (!Number.isSafeInteger(shared?.handle) || !(shared.vectorTime instanceof Float64Array)) {
+    const { handle, vectorTime, adopted } = shared ?? {}
+    if (!Number.isSafeInteger(handle) || !(vectorTime instanceof Float64Array && adopted instanceof Int32Array)) {
       throw new TypeError(`adoptEvent: shared must come from event.transfer(), not be ${describe(shared)}`)
     }
     this.checkIdentity('adoptEvent: the event', shared.device)

@@ -19,6 +19,11 @@ export interface SharedEvent {
   readonly vectorTime: Float64Array
   /** @internal */
   readonly timing: boolean
+  /**
+   * shared by all copies: 1 once a thread has adopted the event
+   * @internal
+   */
+  readonly adopted: Int32Array
 }
 
 /** Options of `device.createEvent`. */
@@ -50,10 +55,14 @@ export class Event implements Waitable, Disposable {
   }
 
   /**
-   * The event that another thread has transferred, as it was recorded there.
+   * The event that another thread has transferred, as it was recorded there. Throws PoolError if a thread has adopted
+   * it: each would end it, and the driver gives its handle to another event then.
    * @internal
    */
-  static adopt(clocks: Clocks, { handle, vectorTime, timing }: SharedEvent): Event {
+  static adopt(clocks: Clocks, { handle, vectorTime, timing, adopted }: SharedEvent): Event {
+    if (Atomics.exchange(adopted, 0, 1) === 1) {
+      throw new PoolError('adoptEvent: the event was adopted already; each event.transfer() can be adopted once')
+    }
     const event = new Event(clocks.context, timing, handle)
     event.clocks = clocks
     event.vectorTime = Array.from(vectorTime)
@@ -72,7 +81,8 @@ export class Event implements Waitable, Disposable {
     this.handle = 0
     this.transferred = true
     const { timing } = this
-    return { device: clocks.identity, handle, vectorTime: Float64Array.from(this.vectorTime), timing }
+    const adopted = new Int32Array(new SharedArrayBuffer(4))
+    return { device: clocks.identity, handle, vectorTime: Float64Array.from(this.vectorTime), timing, adopted }
   }
 
   /**

@@ -108,6 +108,9 @@ describe('lending', () => {
       assert.throws(use, { name: 'PoolError', message: /handed to another thread; adopt it there/ })
     }
     const adopted = Event.adopt(there, descriptor)
+    for (const copy of [descriptor, structuredClone(descriptor)]) {
+      assert.throws(() => Event.adopt(there, copy), { name: 'PoolError', message: /^adoptEvent: .*adopted already/ })
+    }
     const later = Stream.create(there)
     later.wait(adopted)
     assert.equal(there.known[later.slot * MOST_STREAMS + here.slot], covered)
