@@ -98,6 +98,18 @@ describe('a queue of arenas', () => {
     assert.equal(device.driver.usedBytes(), 0)
   })
 
+  it('rejects all waiting requests when the last arena cannot be replaced', { timeout: 10_000 }, async () => {
+    const { device, queue } = setUp({ count: 1 })
+    const lease = await queue.take()
+    const waiting = Promise.allSettled([queue.take(), queue.take(), queue.take()])
+    lease.arena.close()
+    device.driver.failCall({ call: 'cuMemAlloc', nth: 1, onwards: true })
+    lease.close()
+    for (const result of await waiting) {
+      assert.equal((result as PromiseRejectedResult).reason.name, 'OutOfMemoryError')
+    }
+  })
+
   it('keeps serving when the driver refuses a reset', { timeout: 10_000 }, async () => {
     const { device, queue } = setUp({ count: 1 })
     const refused = { name: 'CudaError', call: 'cuEventCreate' }

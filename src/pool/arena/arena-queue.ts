@@ -174,15 +174,20 @@ export class ArenaQueue implements Disposable {
     else next.resolve(this.lend(arena))
   }
 
-  /** A place became free: the next waiting request gets a new arena. */
+  /**
+   * A place became free: the next waiting request gets a new arena. If that fails while no other arena is lent, the
+   * same is tried for the requests behind it, which would wait for ever.
+   */
   private serveNext(): void {
-    const next = this.isClosed ? undefined : this.waiters.shift()
-    if (next === undefined) return
-    try {
-      next.resolve(this.lend(this.newArena()))
-    } catch (error) {
-      next.reject(error)
-    }
+    do {
+      const next = this.isClosed ? undefined : this.waiters.shift()
+      if (next === undefined) return
+      try {
+        next.resolve(this.lend(this.newArena()))
+      } catch (error) {
+        next.reject(error)
+      }
+    } while (this.arenas.size === 0)
   }
 }
 
