@@ -3,6 +3,7 @@ import { describe, it } from 'node:test'
 import { setImmediate } from 'node:timers/promises'
 import { inspect } from 'node:util'
 import { KiB, MiB } from '../../base/bytes.js'
+import { RESULT } from '../../driver/constants.js'
 import { TestDevice } from '../pool.fixture.js'
 import type { ArenaPool } from './arena-pool.js'
 import { ArenaQueue, type ArenaQueueOptions } from './arena-queue.js'
@@ -59,6 +60,16 @@ describe('a queue of arenas', () => {
       /mine/,
     )
     assert.equal(queue.available, 1)
+  })
+
+  it('rejects with the error of work, also if the device is lost', async () => {
+    const { device, queue } = setUp({ count: 1 })
+    const work = queue.use(arena => {
+      for (let count = 0; count < 2; count++) arena.allocate(1 * KiB, device.createStream()).fill(1)
+      device.driver.failCall({ call: 'cuMemsetD8Async', nth: 1, code: RESULT.CUDA_ERROR_ILLEGAL_ADDRESS })
+      arena.allocate(1 * KiB).fill(1)
+    })
+    await assert.rejects(work, { name: 'CudaError', call: 'cuMemsetD8Async' })
   })
 
   it('refuses work that is no function before it waits for an arena', { timeout: 10_000 }, async () => {

@@ -123,8 +123,18 @@ export class ArenaQueue implements Disposable {
     if (typeof work !== 'function') {
       throw new TypeError(`use: work must be a function, not ${describe(work)}; pass arena => …`)
     }
-    using lease = await this.take()
-    return await work(lease.arena)
+    const lease = await this.take()
+    let result: R
+    try {
+      result = await work(lease.arena)
+    } catch (error) {
+      try {
+        lease[Symbol.dispose]()
+      } catch {} // on a lost device, for example; `using` would hide the error of `work` in a SuppressedError
+      throw error
+    }
+    lease[Symbol.dispose]()
+    return result
   }
 
   /** Closes all arenas, lent ones too, and rejects waiting requests. A second close does nothing. */
