@@ -112,6 +112,30 @@ test('a wrapped pool is recorded behind its wrappers, with tags and stacks', () 
   assert.ok(framesOf(trace, 0).some(({ filename }) => filename.includes('pool-recording.test')))
 })
 
+test('a buffer ends when it is handed to another thread, and begins when it comes from one', () => {
+  const { pool, attach } = device.createSharedPool()
+  const other = attach()
+  const recording = new PoolRecording(limited(pool, MiB), false)
+  other.adopt(limited(pool, MiB).allocate(1000).transfer()).free()
+  const sent = [2000, 3000].map(bytes => other.allocate(bytes).transfer())
+  for (const buffer of pool.adoptAll(sent)) buffer.free()
+  const stale = pool.adopt(other.allocate(4000).transfer())
+  stale.free()
+  assert.throws(() => stale.transfer(), { name: 'PoolError', message: /^transfer/ })
+  recording.stop()
+  const trace = recording.trace('a')
+  assert.deepEqual(eventsOf(trace), [
+    ...[allocation(1000), ...free(1000)],
+    ...[allocation(2000), allocation(3000), ...free(2000), ...free(3000)],
+    ...[allocation(4000), ...free(4000)],
+  ])
+  assert.ok(trace.complete)
+  assert.deepEqual(
+    Object.getOwnPropertyNames(pool).filter(name => /^(adopt|handOver)/.test(name)),
+    [],
+  )
+})
+
 test('a recording that is full ends by itself', () => {
   const pool = device.createPool()
   const recording = new PoolRecording(pool, false, 0, 5)

@@ -8,6 +8,7 @@ import type { Allocation } from '../../pool/allocation.js'
 import type { DeviceBuffer } from '../../pool/buffer.js'
 import { Block } from '../../pool/caching/block.js'
 import type { Pool } from '../../pool/pool.js'
+import type { TransferredBuffer } from '../../pool/transferred-buffer.js'
 import { type TaggedPool, taggedPoolOf } from '../../pool/wrappers/tagged.js'
 import { Action, type Trace } from '../trace.js'
 import { TraceBuilder } from '../trace-builder.js'
@@ -16,13 +17,20 @@ import { CallStacks } from './call-stacks.js'
 /** A recording ends here: 2 million events take 100 MB of host memory. */
 const MOST_EVENTS = 2_000_000
 
-/** The methods that a recording replaces on a pool. In pools with a fast path, a free calls `releaseBlock`. */
+/**
+ * The methods that a recording replaces on a pool. In pools with a fast path, a free calls `releaseBlock`, or
+ * `releaseAdopted` for some blocks of other threads.
+ */
 interface Recordable {
   allocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer
   tryAllocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer | null
   release(buffer: DeviceBuffer, stream?: Stream): void
   releaseBlock?(block: Allocation, tag: number, stream?: Stream): void
+  releaseAdopted?(block: Allocation, tag: number, stream?: Stream): void
   deallocate?(ptr: number, stream?: Stream): void
+  handOver(buffer: DeviceBuffer): TransferredBuffer
+  adopt?(transferred: TransferredBuffer): DeviceBuffer
+  adoptAll?(transferred: readonly TransferredBuffer[]): DeviceBuffer[]
 }
 
 /** A live buffer, as pools list them. */
@@ -77,6 +85,7 @@ export class PoolRecording {
       this.noteListed(source)
       this.interceptRequests(source)
       this.interceptFrees(source)
+      this.interceptTransfers(source)
     }
     if (!this.pools.includes(pool)) this.interceptRequests(pool)
   }
@@ -142,7 +151,7 @@ export class PoolRecording {
 
   private interceptFrees(source: Pool): void {
     const pool = source as Recordable
-    const { release, releaseBlock, deallocate } = pool
+    const { release, releaseBlock, releaseAdopted, deallocate } = pool
     this.replace(pool, 'release', (buffer, stream) => {
       this.freeing(buffer.allocation, buffer.record, buffer.tag, stream, () => release.call(pool, buffer, stream))
     })
@@ -151,12 +160,41 @@ export class PoolRecording {
         this.freeing(block, block.record, tag, stream, () => releaseBlock.call(pool, block, tag, stream))
       })
     }
+    if (releaseAdopted !== undefined) {
+      this.replace(pool, 'releaseAdopted', (block, tag, stream) => {
+        this.freeing(block, block.record, tag, stream, () => releaseAdopted.call(pool, block, tag, stream))
+      })
+    }
     if (deallocate !== undefined) {
       this.replace(pool, 'deallocate', (ptr, stream) => {
         this.inside(() => deallocate.call(pool, ptr, stream))
         this.end(ptr)
       })
     }
+  }
+
+  /** A buffer that goes to another thread ends here, as that thread's free is not seen. One that comes begins. */
+  private interceptTransfers(source: Pool): void {
+    const pool = source as Recordable
+    const { handOver, adopt, adoptAll } = pool
+    if (adopt === undefined || adoptAll === undefined) return
+    this.replace(pool, 'handOver', buffer => {
+      const ptr = buffer.freed ? 0 : buffer.ptr
+      const transferred = handOver.call(pool, buffer)
+      this.noteDrops()
+      this.end(ptr)
+      return transferred
+    })
+    this.replace(pool, 'adopt', transferred => {
+      const buffer = adopt.call(pool, transferred)
+      this.noteAllocation(buffer, 0)
+      return buffer
+    })
+    this.replace(pool, 'adoptAll', transferred => {
+      const buffers = adoptAll.call(pool, transferred)
+      for (const buffer of buffers) this.noteAllocation(buffer, 0)
+      return buffers
+    })
   }
 
   /** Puts a method in front of the class's, and remembers how to take it away. */
@@ -178,14 +216,14 @@ export class PoolRecording {
     }
   }
 
-  private noteAllocation(buffer: DeviceBuffer | null): DeviceBuffer | null {
+  private noteAllocation(buffer: DeviceBuffer | null, stack = this.stack): DeviceBuffer | null {
     if (buffer === null) return null
     this.noteDrops()
     const { allocation, ptr, byteLength: bytes, record, tag } = buffer
     const stream = buffer.stream.handle
     this.end(ptr)
     this.live.set(ptr, { bytes, stream, isDropped: () => !allocation.isLive(record, tag) })
-    const event = this.add(Action.alloc, ptr, bytes, stream, this.stack)
+    const event = this.add(Action.alloc, ptr, bytes, stream, stack)
     if (allocation instanceof Block) this.builder.noteGranted(event, allocation.units * UNIT_BYTES)
     if (this.tagging !== null) this.builder.noteTag(event, this.tagging.currentTag ?? '')
     return buffer
