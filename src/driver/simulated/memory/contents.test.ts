@@ -32,7 +32,9 @@ test('contents agree with plain bytes under random fills, writes and copies', ()
           const whole = new Uint8Array(new Uint32Array(BYTES / 4).fill(word).buffer)
           shadow.set(whole.subarray(offset, offset + bytes), offset)
         } else if (kind === 1) {
-          const data = Uint8Array.from({ length: Math.min(bytes, 70_000) }, () => random.next())
+          const period = random.below(2) === 0 ? 70_000 : 2 + random.below(7)
+          const once = Uint8Array.from({ length: period }, () => random.next())
+          const data = Uint8Array.from({ length: Math.min(bytes, 70_000) }, (_, index) => once[index % period])
           piece.write(offset, data)
           shadow.set(data, offset)
         } else {
@@ -51,6 +53,18 @@ test('contents agree with plain bytes under random fills, writes and copies', ()
     }),
     { numRuns: 40 },
   )
+})
+
+test('written pages that repeat a word take no host memory, others do', () => {
+  const contents = new Contents(4 * 64 * KiB, 1)
+  const words = new Uint32Array(32 * KiB).fill(0xfedcba98)
+  contents.write(64 * KiB, new Uint8Array(words.buffer))
+  assert.equal(contents.hostBytes, 0)
+  assert.equal(contents.countDifferent(0, 4 * 64 * KiB, 0xfedcba98), 32 * KiB)
+  words[20_000] = 1
+  contents.write(64 * KiB, new Uint8Array(words.buffer))
+  assert.equal(contents.hostBytes, 64 * KiB)
+  assert.equal(contents.countDifferent(64 * KiB, 2 * 64 * KiB, 0xfedcba98), 1)
 })
 
 test('large fills and their copies take no host memory', () => {

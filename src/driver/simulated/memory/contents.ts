@@ -7,8 +7,8 @@
 import { KiB } from '../../../base/bytes.js'
 
 const PAGE_BYTES = 64 * KiB
-/** Fills up to this size write single bytes; larger ones copy from a page of the word. */
-const FEW_BYTES = 256
+/** Fills write so many single bytes, and copy what they have written for the others. */
+const FEW_BYTES = 64
 
 type Page = number | Uint8Array
 
@@ -61,7 +61,7 @@ export class Contents implements DeviceContents {
       const from = offset + done - index * PAGE_BYTES
       const count = Math.min(source.length - done, PAGE_BYTES - from)
       const part = source.subarray(done, done + count)
-      if (count === PAGE_BYTES) this.pages.set(index, part.slice())
+      if (count === PAGE_BYTES) this.writePage(index, part)
       else this.bytesOf(index).set(part, from)
       done += count
     }
@@ -136,27 +136,26 @@ export class Contents implements DeviceContents {
   private bytesOf(index: number): Uint8Array {
     const page = this.page(index)
     if (typeof page !== 'number') return page
-    const bytes = pageOf(page).slice()
+    const bytes = new Uint8Array(PAGE_BYTES)
+    if (page !== 0) repeat(page, 0, bytes)
     this.pages.set(index, bytes)
     return bytes
   }
-}
 
-/** The latest page made by `pageOf`: most reads and fills cover many pages of the same word. */
-let lastPage = { word: 0, bytes: new Uint8Array(PAGE_BYTES) }
-
-/** A page of one word; callers must not write to it. */
-function pageOf(word: number): Uint8Array {
-  if (lastPage.word !== word) {
-    lastPage = { word, bytes: new Uint8Array(new Uint32Array(PAGE_BYTES / 4).fill(word).buffer) }
+  /** Writes a whole page. One that repeats a word stays a word: zeros, or filled memory that a pool copies back. */
+  private writePage(index: number, bytes: Uint8Array): void {
+    const isWord = Buffer.compare(bytes.subarray(4), bytes.subarray(0, -4)) === 0
+    const page = isWord ? new DataView(bytes.buffer, bytes.byteOffset).getUint32(0, true) : bytes.slice()
+    if (page === this.word) this.pages.delete(index)
+    else this.pages.set(index, page)
   }
-  return lastPage.bytes
 }
 
 /** Fills `target` with the bytes of a page of `word` from `offset` on. */
 function repeat(word: number, offset: number, target: Uint8Array): void {
-  if (target.length > FEW_BYTES) target.set(pageOf(word).subarray(offset, offset + target.length))
-  else for (let i = 0; i < target.length; i++) target[i] = word >>> (((offset + i) & 3) * 8)
+  const few = Math.min(FEW_BYTES, target.length)
+  for (let i = 0; i < few; i++) target[i] = word >>> (((offset + i) & 3) * 8)
+  for (let done = few; done < target.length; done *= 2) target.copyWithin(done, 0, done)
 }
 
 /** The word that gives the same bytes if its repetition begins `shift` bytes later. */
