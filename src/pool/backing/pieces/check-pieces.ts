@@ -28,7 +28,7 @@ export function checkPieces(home: HomeRange, views: Views, heap: SegregatedFit, 
     if (block !== 0) assert(partsOf(records, block).includes(record), 'a part is a part of its block')
     if (block !== 0) blocks.add(block)
   }
-  const counts = new Int32Array(uses.most)
+  const counts = new Int32Array(uses.blocks.length)
   for (const block of blocks) {
     const view = byNumber.get(records.rangeOf(block) - FIRST_VIEW_RANGE)
     assert(view !== undefined, 'a block lies in a view that is mapped')

@@ -25,7 +25,7 @@ interface Granted {
   readonly mapped: Map<number, number>
 }
 
-function setUp() {
+function setUp(mostViews = MOST_VIEWS) {
   const device = new TestDevice()
   const { driver } = device
   const granted: Granted = { reserved: 0, mapped: new Map() }
@@ -50,7 +50,7 @@ function setUp() {
   const access = new MappedAccess(device.context, () => {})
   const watch = new SegmentWatch()
   const home = new HomeRange(device.context, access, 64 * MiB, STEP, watch)
-  const uses = new ViewUses(MOST_VIEWS, new Float64Array(64), null)
+  const uses = new ViewUses(mostViews, new Float64Array(64), null)
   const views = new Views(device.context, access, uses, new ViewAddresses(device.context, 64 * MiB, STEP), watch)
   return { device, granted, home, uses, views }
 }
@@ -223,6 +223,19 @@ describe('views', () => {
     )
     views.makeRoom(4, 2)
     assert.equal([...views].length, MOST_VIEWS - 1)
+  })
+
+  it('many views have uses, and numbers of their own', () => {
+    const made = setUp(100)
+    const { uses, views } = made
+    const [first, second] = createPieces(made)
+    const all = Array.from({ length: 100 }, () => views.map([first, second]))
+    assert.equal(views.hasRoom(4, 2), false)
+    for (const view of all) views.noteBlock(view)
+    assert.deepEqual(uses.blocks, new Int32Array(100).fill(1))
+    for (const view of all) uses.noteFree(view.number, 0, 0)
+    views.unmapIdle()
+    assert.deepEqual([[...views], views.hasRoom(4, 2)], [[], true])
   })
 })
 

@@ -54,8 +54,10 @@ interface StretchOfView extends Stretch {
 export class Views {
   private readonly views: View[] = []
   private readonly byPiece = new Map<Piece, readonly View[]>()
-  /** numbers of no view */
+  /** numbers of views that are gone */
   private readonly numbers: number[] = []
+  /** numbers from this on were never used */
+  private firstUnused = 0
   /** blocks that views have served */
   private blocks = 0
   /** how many pieces are mapped in views */
@@ -67,9 +69,7 @@ export class Views {
     private readonly uses: ViewUses,
     private readonly addresses: ViewAddresses,
     private readonly watch: SegmentWatch,
-  ) {
-    for (let number = uses.most - 1; number >= 0; number--) this.numbers.push(number)
-  }
+  ) {}
 
   /** The views in which a piece is mapped. */
   of(piece: Piece): readonly View[] {
@@ -113,7 +113,8 @@ export class Views {
 
   /** Whether another view may be mapped without unmapping one. */
   hasRoom(pieces: number, mappings: number): boolean {
-    return this.numbers.length > 0 && this.mappings + mappings <= MAPPINGS_OF_PIECE * pieces + SPARE_MAPPINGS
+    const hasNumber = this.numbers.length > 0 || this.firstUnused < this.uses.most
+    return hasNumber && this.mappings + mappings <= MAPPINGS_OF_PIECE * pieces + SPARE_MAPPINGS
   }
 
   /** Whether there may be no room soon. */
@@ -125,7 +126,9 @@ export class Views {
   map(pieces: readonly Piece[]): View {
     const units = pieces.reduce((sum, piece) => sum + piece.units, 0)
     const driver = this.context.activate()
-    const view = new View(this.numbers.pop()!, units, pieces)
+    const number = this.numbers.pop() ?? this.firstUnused++
+    this.uses.fit(number)
+    const view = new View(number, units, pieces)
     this.views.push(view)
     for (const piece of pieces) this.byPiece.set(piece, [...this.of(piece), view])
     this.mappings += pieces.length
