@@ -77,7 +77,7 @@ const STATE_MASK = 7
 const GENERATION = 8
 /** A record of this generation cannot describe another block. */
 export const LAST_GENERATION = 2 ** 28 - 1
-const FIRST_CAPACITY = 1024
+const FIRST_CAPACITY = 127 // with record 0, two pages
 const MOST_RECORDS = 2 ** 27
 /** Records of 2^6 indices share a page of memory. */
 const PAGE_SHIFT = 6
