@@ -37,12 +37,7 @@ describe('closing a device', () => {
   })
 
   it('pending promises of streams and events resolve, since close waits for the work', async () => {
-    const driver = new SimulatedDriver()
-    const device = openDevice(driver)
-    const [stream, event] = [device.createStream(), device.createEvent()]
-    driver.holdOperation(stream.handle)
-    event.record(stream)
-    const pending = [stream.finished(), event.finished()]
+    const { device, event, pending } = openBusy()
     device.close()
     event.close()
     await Promise.all(pending)
@@ -50,12 +45,7 @@ describe('closing a device', () => {
   })
 
   it('pending promises of streams and events reject if the device is lost before its close', async () => {
-    const driver = new SimulatedDriver()
-    const device = openDevice(driver)
-    const [stream, event] = [device.createStream(), device.createEvent()]
-    driver.holdOperation(stream.handle)
-    event.record(stream)
-    const pending = [stream.finished(), event.finished()]
+    const { driver, device, pending } = openBusy()
     driver.failCall({ call: 'cuStreamQuery', code: 700 })
     assert.throws(() => device.defaultStream.query(), { code: 700 })
     device.close()
@@ -282,6 +272,16 @@ describe('shared pools of a device', () => {
 })
 
 /** Pools with memory allocated in advance. */
+/** A device with pending work, and promises for its end. */
+function openBusy() {
+  const driver = new SimulatedDriver()
+  const device = openDevice(driver)
+  const [stream, event] = [device.createStream(), device.createEvent()]
+  driver.holdOperation(stream.handle)
+  event.record(stream)
+  return { driver, device, event, pending: [stream.finished(), event.finished()] }
+}
+
 function fixedPools(device: Device) {
   return [
     device.createArenaPool({ bytes: 4 * MiB }),
