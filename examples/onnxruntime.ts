@@ -1,5 +1,6 @@
 // Two sessions of ONNX Runtime share a pool with a limit. A request that does not fit is answered with 503, and the
-// server goes on. It needs onnxruntime-node: CUDA_MEMPOOL_ONNXRUNTIME names its folder if it is not installed here.
+// server goes on. This is for the CPU; docs/onnxruntime.md shows it for a GPU. It needs onnxruntime-node:
+// CUDA_MEMPOOL_ONNXRUNTIME names its folder if it is not installed here.
 // Run: npm run build && node dist/examples/onnxruntime.js
 
 import { createRequire } from 'node:module'
@@ -33,7 +34,7 @@ function isInstalled(): boolean {
 
 async function main(): Promise<void> {
   const ort = require(name)
-  using device = openDevice('simulated') // its host pool is real memory, for the CPU; on a GPU take device.createPool
+  using device = openDevice('simulated') // its host pool is real memory, for the CPU
   using pool = device.createHostPool({ maxPoolBytes: 4 * MiB, segmentBytes: 1 * MiB })
   using served = serveOnnxRuntime(pool, { library: require.resolve(name) })
   const create = () => ort.InferenceSession.create(MODEL, served.sessionOptions({}))
