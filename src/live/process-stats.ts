@@ -1,6 +1,6 @@
 // The JSON of `/stats`, which `top` and the live page show.
 
-import { CudaError, DeviceLostError } from '../base/errors.js'
+import { isDriverError } from '../base/driver-error.js'
 import type { Context } from '../driver/context.js'
 import type { PoolStats } from '../pool/pool.js'
 import type { TagStats } from '../pool/wrappers/tagged.js'
@@ -67,7 +67,7 @@ function nameOf(context: Context): string {
     deviceNames.set(context, name)
     return name
   } catch (error) {
-    if (error instanceof CudaError || error instanceof DeviceLostError) return NO_NAME
+    if (isDriverError(error)) return NO_NAME
     throw error
   }
 }

@@ -1,7 +1,7 @@
 // The pools that are served, by name, and their figures. Figures are read on demand.
 
 import { describe } from '../base/bytes.js'
-import { CudaError, DeviceLostError } from '../base/errors.js'
+import { isDriverError } from '../base/driver-error.js'
 import { OUT_OF_MEMORY, type OutOfMemoryMessage } from '../pool/channels.js'
 import { HostPool } from '../pool/host/host-pool.js'
 import { Pool, type PoolStats } from '../pool/pool.js'
@@ -100,7 +100,7 @@ export class PoolList {
         return [figuresOf(entry)]
       } catch (error) {
         // Driver pools ask the driver for their counters. Other errors are defects, and end the process like any.
-        if (error instanceof CudaError || error instanceof DeviceLostError) return []
+        if (isDriverError(error)) return []
         throw error
       }
     })

@@ -3,7 +3,7 @@
 // library touch nothing that a capture uses, so they run in relaxed mode: throughout a capture that this library
 // knows of, and around each single call that would be refused otherwise.
 
-import { CudaError, DeviceLostError } from '../base/errors.js'
+import { isDriverError } from '../base/driver-error.js'
 import { CU_STREAM_CAPTURE_MODE_RELAXED } from '../driver/constants.js'
 import type { Driver } from '../driver/driver.js'
 
@@ -33,7 +33,7 @@ export function leaveRelaxed(driver: Driver): void {
     driver.cuThreadExchangeStreamCaptureMode(mode.before)
   } catch (error) {
     // A thread that stays relaxed breaks nothing.
-    if (!(error instanceof CudaError) && !(error instanceof DeviceLostError)) throw error
+    if (!isDriverError(error)) throw error
   }
 }
 

@@ -1,7 +1,7 @@
 // A copy from the device through registered host memory (driver/staging-buffers.ts). The memory must outlive the
 // copy. If the driver refused the host's wait, the copy may still run, and the memory goes back later.
 
-import { CudaError, DeviceLostError } from '../base/errors.js'
+import { isDriverError } from '../base/driver-error.js'
 import { StagingBuffers } from '../driver/staging-buffers.js'
 import { relaxed } from './relaxed.js'
 import type { Stream } from './stream.js'
@@ -45,7 +45,7 @@ export class StagedCopy implements Disposable {
       if (isOver()) relaxed(context.driver, () => staging.giveBack(memory))
       else staging.giveBackOnce(memory, isOver)
     } catch (error) {
-      if (!(error instanceof CudaError) && !(error instanceof DeviceLostError)) throw error
+      if (!isDriverError(error)) throw error
       staging.giveBackOnce(memory, isOver) // the driver refused to unregister the memory
     }
   }

@@ -1,7 +1,8 @@
 // The contract of all pools and wrappers: four methods, and conveniences built on them.
 
 import { describe, formatBytes } from '../base/bytes.js'
-import { CudaError, DeviceLostError, PoolError } from '../base/errors.js'
+import { isDriverError } from '../base/driver-error.js'
+import { PoolError } from '../base/errors.js'
 import { showAsText } from '../base/readable.js'
 import type { Context } from '../driver/context.js'
 import type { Stream } from '../order/stream.js'
@@ -193,7 +194,7 @@ export function poolText(pool: Described, name = pool.constructor.name): string 
     return `${name} { ${statsText(pool.stats())} }`
   } catch (error) {
     // Driver pools ask the driver for their counters.
-    if (error instanceof CudaError || error instanceof DeviceLostError) return `${name} { ${error.message} }`
+    if (isDriverError(error)) return `${name} { ${error.message} }`
     throw error
   }
 }

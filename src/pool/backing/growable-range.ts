@@ -10,7 +10,7 @@
 
 import { assert } from '../../base/assert.js'
 import { MiB } from '../../base/bytes.js'
-import { CudaError, DeviceLostError } from '../../base/errors.js'
+import { isDriverError } from '../../base/driver-error.js'
 import { CU_MEM_HANDLE_TYPE_NONE } from '../../driver/constants.js'
 import type { Context } from '../../driver/context.js'
 import { MOST_ALIGNMENT_BYTES } from './backing.js'
@@ -161,7 +161,7 @@ export class GrowableRange {
     try {
       this.shrinkTo(bytes)
     } catch (error) {
-      if (!(error instanceof CudaError) && !(error instanceof DeviceLostError)) throw error
+      if (!isDriverError(error)) throw error
     }
   }
 

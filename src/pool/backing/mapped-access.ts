@@ -1,7 +1,7 @@
 // The devices that may use memory that is mapped piece by piece. A new mapping has no access, so each growth must give
 // it to all devices here.
 
-import { CudaError, DeviceLostError } from '../../base/errors.js'
+import { isDriverError } from '../../base/driver-error.js'
 import { CU_MEM_ACCESS_FLAGS_PROT_NONE, CU_MEM_ACCESS_FLAGS_PROT_READWRITE } from '../../driver/constants.js'
 import type { Context } from '../../driver/context.js'
 import type { PoolAccess } from '../access.js'
@@ -55,7 +55,7 @@ export class MappedAccess {
     try {
       this.apply(peer.device, CU_MEM_ACCESS_FLAGS_PROT_NONE)
     } catch (error) {
-      if (!(error instanceof CudaError) && !(error instanceof DeviceLostError)) throw error
+      if (!isDriverError(error)) throw error
     }
   }
 }

@@ -2,7 +2,8 @@
 // again. slow-path/slow-path.ts lists the steps for a request that the heaps cannot serve.
 
 import { MiB } from '../../base/bytes.js'
-import { CudaError, DeviceLostError, type StreamMemory } from '../../base/errors.js'
+import { isDriverError } from '../../base/driver-error.js'
+import type { StreamMemory } from '../../base/errors.js'
 import { HOLES_ONLY } from '../../heap/free-run.js'
 import { keyOfSlot } from '../../heap/key.js'
 import { type RecordTable, State } from '../../heap/records.js'
@@ -157,7 +158,7 @@ export class CentralHeap {
     } catch (error) {
       // The block is free. A driver that refuses an event will say so again to the next call that needs it to
       // succeed.
-      if (!(error instanceof CudaError) && !(error instanceof DeviceLostError)) throw error
+      if (!isDriverError(error)) throw error
     }
   }
 

@@ -6,7 +6,8 @@
 
 import { assert } from '../../base/assert.js'
 import { checkByteCount, formatBytes } from '../../base/bytes.js'
-import { CudaError, DeviceLostError, OutOfMemoryError, PoolError } from '../../base/errors.js'
+import { isDriverError } from '../../base/driver-error.js'
+import { OutOfMemoryError, PoolError } from '../../base/errors.js'
 import { type Context, unreachable } from '../../driver/context.js'
 import type { Clocks } from '../../order/clocks.js'
 import { type Holding, holdingWhile } from '../../order/holding.js'
@@ -318,7 +319,7 @@ export class GrowableAllocation implements Allocation, RecordPool {
     try {
       return this.settle()
     } catch (error) {
-      if (error instanceof CudaError || error instanceof DeviceLostError || this.range.watch.isObserved) return true
+      if (isDriverError(error) || this.range.watch.isObserved) return true
       throw error
     }
   }

@@ -1,7 +1,7 @@
 // The copies of one sleep or wake, on a stream of their own. A mark after every 64 MiB tells how far they have come.
 
 import { MiB } from '../../base/bytes.js'
-import { CudaError, DeviceLostError } from '../../base/errors.js'
+import { isDriverError } from '../../base/driver-error.js'
 import type { Clocks } from '../../order/clocks.js'
 import { untilDone } from '../../order/polling.js'
 import { Stream } from '../../order/stream.js'
@@ -103,6 +103,6 @@ function unlessRefused(work: () => void): void {
   try {
     work()
   } catch (error) {
-    if (!(error instanceof CudaError) && !(error instanceof DeviceLostError)) throw error
+    if (!isDriverError(error)) throw error
   }
 }

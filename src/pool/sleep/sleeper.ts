@@ -6,7 +6,8 @@
 // no program uses it meanwhile.
 
 import { formatBytes } from '../../base/bytes.js'
-import { CudaError, DeviceLostError, OutOfMemoryError, PoolError } from '../../base/errors.js'
+import { isDriverError } from '../../base/driver-error.js'
+import { OutOfMemoryError, PoolError } from '../../base/errors.js'
 import type { Clocks } from '../../order/clocks.js'
 import { untilDone } from '../../order/polling.js'
 import { isOutOfMemory } from '../backing/backing.js'
@@ -154,7 +155,7 @@ export class Sleeper {
     try {
       this.memory.unmap()
     } catch (error) {
-      if (!(error instanceof CudaError) && !(error instanceof DeviceLostError)) throw error
+      if (!isDriverError(error)) throw error
     }
   }
 
