@@ -180,12 +180,12 @@ export const MEMORY_MUTANTS = {
   'stamps of blocks from the last giving stream are compared': {
     broken: 'the next block of the stream that gave one before is taken whatever it waits for',
     break: () =>
-      replace(
+      replacePrivate(
         StreamCaches.prototype,
         'takeGiven',
         original =>
-          function (this: StreamCaches, slot: number, units: number, _known: Float64Array, seen: Float64Array) {
-            return original.call(this, slot, units, ALL_KNOWN, seen)
+          function (this: StreamCaches, index: number, units: number, _known: Float64Array, seen: Float64Array) {
+            return Reflect.apply(original, this, [index, units, ALL_KNOWN, seen])
           },
       ),
   },

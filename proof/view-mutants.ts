@@ -4,6 +4,7 @@ import type { SimulatedDevice } from '../src/driver/simulated/device.js'
 import { VirtualMemory } from '../src/driver/simulated/memory/virtual-memory.js'
 import { partsOf } from '../src/heap/lent-parts.js'
 import { Word } from '../src/heap/records.js'
+import type { SegregatedFit } from '../src/heap/segregated-fit.js'
 import { MOST_STREAMS } from '../src/order/clocks.js'
 import { FIRST_VIEW_RANGE } from '../src/pool/backing/backing.js'
 import type { Piece } from '../src/pool/backing/pieces/piece.js'
@@ -53,11 +54,12 @@ function breakGivingBack(
     FreeMemory.prototype,
     'giveBack',
     original =>
-      function (this: FreeMemory, record: number, key: number, stamp: number): void {
+      function (this: FreeMemory, record: number, key: number, stamp: number): SegregatedFit {
         const giveBack = (newKey = key, newStamp = stamp) => original.call(this, record, newKey, newStamp)
         const isInView = this.hasSlabs && this.records.rangeOf(record) >= FIRST_VIEW_RANGE
-        if (isInView) broken(this, record, giveBack)
-        else giveBack()
+        if (!isInView) return giveBack()
+        broken(this, record, giveBack)
+        return this.large
       },
   )
 }

@@ -7,17 +7,14 @@ import type { Stream } from '../order/stream.js'
 import type { Allocation, BufferOwner } from './allocation.js'
 import type { DeviceBuffer } from './buffer.js'
 
-/** The part of a caching pool that its cached path calls for all else. */
-export interface SlowPool {
-  takeBelow(units: number, bytes: number, stream: Stream, mayFail: boolean): DeviceBuffer | null
-  releaseSlowly(allocation: Allocation, tag: number, stream?: Stream): void
-}
-
 /**
- * A pool alone in a list. V8 knows the class of `this` and so inlines its methods at any call site, but it knows
- * nothing of an element.
+ * What a caching pool does off its cached path. V8 knows the methods of a pool that it knows, and so inlines them at
+ * any call site, but it knows nothing of the elements of an array. To call one costs less than to look a method up.
  */
-export type Apart = readonly [SlowPool]
+export type Apart = readonly [
+  take: (bytes: number, stream: Stream, mayFail: boolean) => DeviceBuffer | null,
+  release: (allocation: Allocation, tag: number, stream: Stream | undefined) => void,
+]
 
 /** Gives the buffer back to its owner. */
 export function freeSlowly(owner: BufferOwner, buffer: DeviceBuffer, stream?: Stream): void {
@@ -25,19 +22,13 @@ export function freeSlowly(owner: BufferOwner, buffer: DeviceBuffer, stream?: St
 }
 
 /** Allocates off the cached path. */
-export function takeApart(
-  pool: Apart,
-  units: number,
-  bytes: number,
-  stream: Stream,
-  mayFail: boolean,
-): DeviceBuffer | null {
-  return pool[0].takeBelow(units, bytes, stream, mayFail)
+export function takeApart(apart: Apart, bytes: number, stream: Stream, mayFail: boolean): DeviceBuffer | null {
+  return apart[0](bytes, stream, mayFail)
 }
 
 /** Frees off the cached path. */
-export function releaseApart(pool: Apart, allocation: Allocation, tag: number, stream?: Stream): void {
-  pool[0].releaseSlowly(allocation, tag, stream)
+export function releaseApart(apart: Apart, allocation: Allocation, tag: number, stream?: Stream): void {
+  apart[1](allocation, tag, stream)
 }
 
 /** Calls after which V8 collects type feedback for a function. */
@@ -45,31 +36,30 @@ const FEEDBACK_CALLS = 100
 let isPrepared = false
 
 /**
- * Makes the call sites megamorphic: they meet receivers of five shapes. Opening a device does this; later calls do
- * nothing.
+ * Makes the call sites megamorphic: they meet receivers of five shapes, or several functions. Opening a device does
+ * this; later calls do nothing.
  */
 export function prepareSlowCalls(): void {
   if (isPrepared) return
   isPrepared = true
-  const [first, second] = [methods(() => null), methods(() => null)]
+  const releases = [() => {}, () => {}]
+  const parts: Apart[] = [
+    [() => null, () => {}],
+    [() => null, () => {}],
+  ]
   const shapes = [
-    { a: 0, ...first },
-    { b: 0, ...second },
-    { c: 0, ...first },
-    { d: 0, ...second },
-    { e: 0, ...first },
+    { a: 0, release: releases[0] },
+    { b: 0, release: releases[1] },
+    { c: 0, release: releases[0] },
+    { d: 0, release: releases[1] },
+    { e: 0, release: releases[0] },
   ]
   const [buffer, stream, allocation] = [{} as DeviceBuffer, {} as Stream, {} as Allocation]
   for (let call = 0; call < FEEDBACK_CALLS; call++) {
-    for (const shape of shapes) {
-      freeSlowly(shape, buffer)
-      takeApart([shape], 0, 0, stream, false)
-      releaseApart([shape], allocation, 0)
+    for (const shape of shapes) freeSlowly(shape, buffer)
+    for (const apart of parts) {
+      takeApart(apart, 0, stream, false)
+      releaseApart(apart, allocation, 0)
     }
   }
-}
-
-/** `method` under all names. */
-function methods(method: () => null): BufferOwner & SlowPool {
-  return { release: method, takeBelow: method, releaseSlowly: method }
 }

@@ -137,8 +137,9 @@ export class Block implements Allocation {
   }
 
   free(buffer: DeviceBuffer, stream?: Stream): void {
-    if (this.wrapper === null) this.pool.releaseBlock(this, buffer.tag, stream)
-    else this.wrapper.release(buffer, stream)
+    const { wrapper } = this
+    if (wrapper === null) this.pool.releaseBlock(this, buffer.tag, stream)
+    else wrapper.release(buffer, stream)
   }
 
   ownedBy(owner: BufferOwner): this {

@@ -101,7 +101,10 @@ export class CachingPool extends ClosablePool implements BlockOwner {
   readonly caches: StreamCaches
   /** null until the first lookup of an address; most programs free buffers only */
   private addresses: AddressIndex | null = null
-  private readonly apart: Apart = [this]
+  private readonly apart: Apart = [
+    (bytes, stream, mayFail) => this.takeBelow(bytes, stream, mayFail),
+    (allocation, tag, stream) => this.releaseSlowly(allocation as Block, tag, stream),
+  ]
   private readonly roundingMask: number
   /** sizes with only these bits take the fast path; none when sizes are powers of two */
   private readonly smallMask: number
@@ -168,12 +171,11 @@ export class CachingPool extends ClosablePool implements BlockOwner {
 
   /** Returns null when memory runs out and `mayFail` is set; otherwise throws OutOfMemoryError. */
   private take(bytes: number, stream: Stream, alignment: number | undefined, mayFail: boolean): DeviceBuffer | null {
-    if (stream === null) this.refuse('allocate', stream)
-    const slot = stream.slot
+    const slot = stream === null ? -1 : stream.slot
     // The comparison of bytes with some of their bits holds for whole numbers from 0 to 2^30 - 1 only.
     if (
-      stream.own === this.acceptedClocks &&
       slot >= 0 &&
+      stream.own === this.acceptedClocks &&
       typeof bytes === 'number' && // a bigint would throw V8's error
       (bytes & this.smallMask) === bytes &&
       alignment === undefined
@@ -181,15 +183,16 @@ export class CachingPool extends ClosablePool implements BlockOwner {
       const mask = this.roundingMask
       const small = bytes | 0 // V8 boxes the values of a field that ever held a float64
       const units = ((small + mask) & ~mask) >>> Shift.units
-      const stack = this.caches.stackFor(slot, units)
+      const { caches } = this
+      const stack = caches.stackFor(slot, units)
       const block = stack.top
-      if (this.caches.take(stack, units)) {
+      if (caches.take(stack, units)) {
         // A timeout cuts a call short where a function begins, even a built-in one. So none is called until the block
         // is live.
         block.tag = ((block.tag | Tag.stateMask) + (1 + State.live)) | 0
         return this.handOut(block, ((block.units << Shift.units) - small) | 0, stream)
       }
-      return takeApart(this.apart, units, small, stream, mayFail)
+      return takeApart(this.apart, small, stream, mayFail)
     }
     return this.takeSlowly(bytes, stream, alignment, mayFail)
   }
@@ -534,9 +537,8 @@ export class CachingPool extends ClosablePool implements BlockOwner {
   /**
    * The frees that `releaseBlock` leaves: on a named or closed stream, of a shared block, of a spent record, or
    * without room in the cache.
-   * @internal
    */
-  releaseSlowly(block: Block, given: number, stream: Stream = block.stream): void {
+  private releaseSlowly(block: Block, given: number, stream: Stream = block.stream): void {
     if (!block.isLive(block.record, given)) this.refuseStale('free')
     checkIsStream('free', stream)
     if (stream.clocks !== this.clocks) {
@@ -545,8 +547,8 @@ export class CachingPool extends ClosablePool implements BlockOwner {
       stream = block.stream
     }
     // A slab of small blocks has one copy, under the address of its first block, which stays.
-    const isSmall = this.records.rangeOf(block.record) === SMALL_RANGE
-    const ptr = this.sleeper === null || isSmall ? 0 : this.addressOfRecord(block.record)
+    const mayHaveCopy = this.sleeper !== null && this.records.rangeOf(block.record) !== SMALL_RANGE
+    const ptr = mayHaveCopy ? this.addressOfRecord(block.record) : 0
     this.begin('free')
     try {
       if (stream.capture !== null) this.central.arenas.free(block.record, stream)
@@ -554,7 +556,7 @@ export class CachingPool extends ClosablePool implements BlockOwner {
         this.takeBack(block, stream.lastSlot, stream.lastStamp, false)
       else this.takeBack(block, stream.slot, this.marked[stream.slot] + 1, true)
       // A graph keeps what it uses.
-      if (this.records.state(block.record) !== State.captured) this.sleeper?.noteFree(ptr)
+      if (mayHaveCopy && this.records.state(block.record) !== State.captured) this.sleeper!.noteFree(ptr)
     } catch (error) {
       this.endBy(error)
       throw error
@@ -579,15 +581,13 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     }
   }
 
-  /**
-   * Serves a request whose stack has no fitting block on top.
-   * @internal
-   */
-  takeBelow(units: number, bytes: number, stream: Stream, mayFail: boolean): DeviceBuffer | null {
+  /** Serves a request whose stack has no fitting block on top. */
+  private takeBelow(bytes: number, stream: Stream, mayFail: boolean): DeviceBuffer | null {
+    const units = this.unitsOf(bytes)
     this.begin('allocate')
     let buffer: DeviceBuffer | null
     try {
-      buffer = this.takeCached(units, bytes, stream) ?? this.takeMissed(this.unitsOf(bytes), 1, bytes, stream)
+      buffer = this.takeCached(units, bytes, stream) ?? this.takeMissed(units, 1, bytes, stream)
     } catch (error) {
       this.endBy(error)
       throw error
@@ -601,7 +601,6 @@ export class CachingPool extends ClosablePool implements BlockOwner {
 
   /** Serves a request that no cache has a block for. */
   private takeMissed(units: number, alignUnits: number, bytes: number, stream: Stream): DeviceBuffer | null {
-    this.caches.noteMiss(stream.slot, units)
     const { central } = this
     const record = central.allocate(units, alignUnits, stream.slot)
     if (central.changes !== this.toldChanges) this.tellChanges(stream)
@@ -617,16 +616,8 @@ export class CachingPool extends ClosablePool implements BlockOwner {
 
   /** Takes a cached block from below the top of its stack, or out of another stream's stack. */
   private takeCached(units: number, bytes: number, stream: Stream): DeviceBuffer | null {
-    const { known } = this.clocks
-    const { seen } = this.central
-    const block = this.caches.takeGiven(stream.slot, units, known, seen) ?? this.takeOther(units, stream.slot)
+    const block = this.caches.takeElsewhere(stream.slot, units, this.clocks.known, this.central.seen)
     return block === null ? null : this.handOutNext(block, bytes, stream)
-  }
-
-  private takeOther(units: number, slot: number): Block | null {
-    if (units > this.caches.mostUnits) return null
-    const size = classUnits(units)
-    return this.caches.takeAny(slot, size) ?? this.caches.takeTop(slot, size, this.clocks.known, this.central.seen)
   }
 
   /**
@@ -639,6 +630,7 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     alignment: number | undefined,
     mayFail: boolean,
   ): DeviceBuffer | null {
+    if (stream === null) this.refuse('allocate', stream)
     const isOurs = stream.clocks === this.acceptedClocks
     const isCaptured = isOurs && stream.slot < 0 && stream.capture !== null && this.servesCaptures
     if (!isOurs || !(stream.isOpen || isCaptured)) this.refuse('allocate', stream)

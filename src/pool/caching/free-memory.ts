@@ -92,33 +92,35 @@ export class FreeMemory implements Heaps {
    * the heap.
    */
   giveToHeap(record: number, slot: number, stamp: number): SegregatedFit {
-    const heap = this.heapOf(record)
     // `seen` may go back: when two threads learn of a stream, the thread that knows less may write last.
     const settled = stamp <= this.seen[slot] || stamp <= this.settled[slot]
     if (!settled) this.await(slot, stamp)
-    const key = settled ? 0 : keyOfSlot(slot)
-    this.giveBack(record, key, settled ? 0 : stamp)
+    const heap = this.giveBack(record, settled ? 0 : keyOfSlot(slot), settled ? 0 : stamp)
     if (heap === this.large) this.frees[0]++
     return heap
   }
 
-  /** Frees a block, or its parts, after `stamp` of `key`, and notes the last use of the memory under it. */
-  giveBack(record: number, key: number, stamp: number): void {
+  /**
+   * Frees a block, or its parts, after `stamp` of `key`, and notes the last use of the memory under it; returns the
+   * heap.
+   */
+  giveBack(record: number, key: number, stamp: number): SegregatedFit {
     const { records, uses } = this
-    const heap = this.heapOf(record)
     const range = records.rangeOf(record)
     if (uses === null || range < HOME_RANGE) {
+      const heap = uses === null ? this.heapOf(record) : this.small
       heap.free(record, key, stamp)
-      return
+      return heap
     }
     if (range === HOME_RANGE) {
       uses.granules.noteFree(records, record, key, stamp)
-      heap.free(record, key, stamp)
-      return
+      this.large.free(record, key, stamp)
+    } else {
+      uses.views.noteFree(range - FIRST_VIEW_RANGE, key, stamp)
+      for (const part of partsOf(records, record)) uses.granules.noteFree(records, part, key, stamp)
+      freeParts(this.large, record, key, stamp)
     }
-    uses.views.noteFree(range - FIRST_VIEW_RANGE, key, stamp)
-    for (const part of partsOf(records, record)) uses.granules.noteFree(records, part, key, stamp)
-    freeParts(heap, record, key, stamp)
+    return this.large
   }
 
   /** Moves a taken block to a fresh record, because its own has no generation left. */

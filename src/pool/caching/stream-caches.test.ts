@@ -384,7 +384,7 @@ describe('stream caches', () => {
     const cache = new StreamCaches(records, 1000, NO_POOL)
     const known = new Float64Array(MOST_STREAMS * MOST_STREAMS)
     const seen = new Float64Array(MOST_STREAMS)
-    const taken = () => cache.takeGiven(1, 8, known, seen) ?? cache.takeTop(1, 8, known, seen)
+    const taken = () => cache.takeElsewhere(1, 8, known, seen)
     const cached = (slot: number, stamp: number) => {
       const record = records.acquire()
       records.words[(record << 4) | Word.units] = 8
@@ -484,7 +484,7 @@ describe('class arithmetic that is written out on the cached path', () => {
       block.mark = 0
       assert.ok(cache.put(block), `${units} units`)
       cache['stackOf'](1, sizeClass).giver = cache['stackOf'](0, sizeClass)
-      assert.equal(cache.takeGiven(1, units, known, known), block, `${units} units`)
+      assert.equal(cache.takeElsewhere(1, units, known, known), block, `${units} units`)
     }
   })
 })

@@ -209,24 +209,35 @@ export class StreamCaches implements BlockCache {
   }
 
   /**
-   * Takes the top block of the stack that last gave this stream a block of the class, if this stream has no block of
-   * its own that `takeAny` would find. Otherwise returns null, and `takeTop`, which explains `known` and `seen`, may
-   * find a block. Nearly as short as `take`, because in a pipeline every block comes from the previous stream.
+   * A cached block for a request whose stack has no fitting block on top: of the stream that gave the last one, of
+   * this stream, or of any other stream. Null for none. A block of another stream must be on top of its stack. It is
+   * safe if its mark is less than the stamp that `known` or `seen`, both as in the clocks, has for that stream.
    */
-  takeGiven(slot: number, units: number, known: Float64Array, seen: Float64Array): Block | null {
-    const shift = 27 - clz32(units | 16)
-    if (units < Limit.large) units = (((units - 1) >> shift) + 1) << shift
-    const index = (slot << Shift.stream) | ((shift << 4) + (units >>> shift))
-    if (index >= this.stacks.length) return null
-    const stack = this.stacks[index]
+  takeElsewhere(slot: number, units: number, known: Float64Array, seen: Float64Array): Block | null {
+    if (units > this.mostUnits) return null
+    this.meet(slot)
+    const size = classUnits(units)
+    const index = (slot << Shift.stream) | classOf(size)
+    const block =
+      this.takeGiven(index, size, known, seen) ?? this.takeOwn(index, size) ?? this.takeTop(index, size, known, seen)
+    if (block === null && size >= Limit.large && this.isSplit) this.noteMiss(this.stacks[index], size)
+    return block
+  }
+
+  /**
+   * Takes the top block of the stack that last gave this stream a block of the class, if this stream has no block of
+   * its own. It comes first and is short, because in a pipeline every block comes from the previous stream.
+   */
+  private takeGiven(index: number, units: number, known: Float64Array, seen: Float64Array): Block | null {
+    const { stacks } = this
+    const stack = stacks[index]
     const { giver } = stack
     const block = giver.top
     const { totals } = giver
     const left = totals.cached - units
     if (block.units !== units || left < totals.watched) return null
-    if (stack.top !== this.bottom || this.stacks[index + 1].top !== this.bottom) return null
-    const { mark } = block
-    if (!(known[(slot << Shift.known) | totals.slot] > mark || seen[totals.slot] > mark)) return null
+    if (stack.top !== this.bottom || stacks[index + 1].top !== this.bottom) return null
+    if (!isSafe(block, totals.slot, index >>> Shift.stream, known, seen)) return null
     giver.top = block.below!
     totals.cached = left
     block.stack = stack
@@ -239,8 +250,10 @@ export class StreamCaches implements BlockCache {
    * too large. For a large size one of exactly that size. Null for none.
    */
   takeAny(slot: number, units: number): Block | null {
-    if (slot >= this.slotLimit) return null
-    const index = (slot << Shift.stream) | classOf(units)
+    return slot < this.slotLimit ? this.takeOwn((slot << Shift.stream) | classOf(units), units) : null
+  }
+
+  private takeOwn(index: number, units: number): Block | null {
     const block = this.search(index, units)
     if (block === null) return null
     const { totals } = block.stack!
@@ -434,17 +447,14 @@ export class StreamCaches implements BlockCache {
     return 0
   }
 
-  /**
-   * Hands the stream of `slot` a block of exactly `units` from the top of another stream's stack; null for none. The
-   * block is safe if its mark is less than the stamp that `known` or `seen`, both as in the clocks, has for the other
-   * stream.
-   */
-  takeTop(slot: number, units: number, known: Float64Array, seen: Float64Array): Block | null {
-    const sizeClass = classOf(units)
+  /** Hands the stream a block of exactly `units` from the top of another stream's stack; null for none. */
+  private takeTop(index: number, units: number, known: Float64Array, seen: Float64Array): Block | null {
+    const slot = index >>> Shift.stream
     for (let other = 0; other < this.slotLimit; other++) {
-      const giver = this.stacks[(other << Shift.stream) | sizeClass]
+      if (other === slot) continue
+      const giver = this.stacks[index + ((other - slot) << Shift.stream)]
       const block = giver.top
-      if (block.units !== units || other === slot || !isSafe(block, other, slot, known, seen)) continue
+      if (block.units !== units || !isSafe(block, other, slot, known, seen)) continue
       this.pop(giver)
       giver.totals.cached -= units
       if (giver.totals.cached < giver.totals.watched) this.notePeak(giver.totals)
@@ -521,9 +531,7 @@ export class StreamCaches implements BlockCache {
    * The cache has no block for a request of large size. Caching the blocks of a class pays, once a request would have
    * found the last one; it does not, once a block was drained unused.
    */
-  noteMiss(slot: number, units: number): void {
-    if (units < Limit.large || !this.isSplit) return
-    const stack = this.stackFor(slot, units)
+  private noteMiss(stack: Stack, units: number): void {
     if (stack.lastFreed === units) stack.places = this.largePlaces
   }
 

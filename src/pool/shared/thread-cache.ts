@@ -137,10 +137,7 @@ export class ThreadCache {
     this.receive(slot, classOf(units), units)
     let block: Block | null
     for (;;) {
-      block =
-        blocks.takeGiven(slot, units, known, seen) ??
-        blocks.takeAny(slot, units) ??
-        blocks.takeTop(slot, units, known, seen)
+      block = blocks.takeElsewhere(slot, units, known, seen)
       if (block === null || this.claimFor(block, slot)) break
       this.abandon(block)
     }

@@ -4,42 +4,42 @@ import { RecordTable, Word } from '../../../heap/records.js'
 import { MOST_STREAMS } from '../../../order/clocks.js'
 import { GranuleLastUses, SEVERAL } from './granule-last-uses.js'
 
-const GRANULE_UNITS = 100
+const GRANULE_UNITS = 128
 
 describe('last uses of granules', () => {
   it('a block becomes the last use of every granule that it covers', () => {
     const { free, all } = setUp()
-    free(50, 400, 1, 5)
+    free(64, 512, 1, 5)
     assert.deepEqual(all(), ['1@5', '1@5', '1@5', '1@5', '1@5', '0@0'])
-    free(200, 200, 2, 3)
+    free(256, 256, 2, 3)
     assert.deepEqual(all(), ['1@5', '1@5', '2@3', '2@3', '1@5', '0@0'])
   })
 
   it('on a granule with two blocks of one stream the later use counts', () => {
     const { free, all } = setUp()
-    free(0, 150, 1, 5)
-    free(150, 20, 1, 4)
+    free(0, 192, 1, 5)
+    free(192, 32, 1, 4)
     assert.deepEqual(all().slice(0, 3), ['1@5', '1@5', '0@0'])
-    free(170, 50, 1, 8)
+    free(224, 64, 1, 8)
     assert.deepEqual(all().slice(0, 3), ['1@5', '1@8', '1@8'])
   })
 
   it('a granule with blocks of several streams has no single use, until its uses complete or one block covers it', () => {
     const { free, all, seen } = setUp()
-    free(0, 350, 1, 5)
-    free(350, 100, 2, 7)
+    free(0, 448, 1, 5)
+    free(448, 128, 2, 7)
     assert.deepEqual(all().slice(2, 5), ['1@5', `${SEVERAL}@5`, '2@7'])
     seen[0] = 5
-    free(210, 10, 2, 8)
+    free(272, 16, 2, 8)
     assert.deepEqual(all().slice(2, 5), ['2@8', `${SEVERAL}@5`, '2@7'])
-    free(300, 100, 2, 9)
+    free(384, 128, 2, 9)
     assert.deepEqual(all().slice(2, 5), ['2@8', '2@9', '2@7'])
   })
 
   it('the last streams of a device have uses like any other', () => {
     const { free, all, seen, uses } = setUp()
     for (const key of [255, 256, MOST_STREAMS]) {
-      free(0, 100, key, 5)
+      free(0, 128, key, 5)
       assert.equal(all()[0], `${key}@5`)
       assert.equal(uses.isSettled(0), false)
       seen[key - 1] = 5
@@ -50,7 +50,7 @@ describe('last uses of granules', () => {
   it('granules far beyond all that were used have uses like any other, up to the last', () => {
     const granules = 10_000
     const { free, seen, uses } = setUp(granules)
-    free(0, 100, 1, 5)
+    free(0, 128, 1, 5)
     const far = [700, granules - 2, granules - 1]
     for (const granule of far) {
       assert.equal(uses.isSettled(granule), true)

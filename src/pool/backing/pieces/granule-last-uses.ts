@@ -1,6 +1,7 @@
 // The last use of each granule of an address range. Each granule has its own: when blocks merge, a use per block
 // would make all their granules look as young as the youngest.
 
+import { assert } from '../../../base/assert.js'
 import type { Region } from '../../../base/region.js'
 import { slotOfKey } from '../../../heap/key.js'
 import type { RecordTable } from '../../../heap/records.js'
@@ -16,6 +17,9 @@ export class GranuleLastUses {
   keys: Int32Array
   /** the stamp of the last use, by granule */
   stamps: Float64Array
+  /** from units to granules: shifts cost less than divisions */
+  private readonly shift: number
+  private readonly unitsMask: number
 
   /**
    * Lies in `region`, which must be zeroed, so that threads can share it; with null, in memory of its own, which grows
@@ -23,11 +27,15 @@ export class GranuleLastUses {
    */
   constructor(
     private readonly granules: number,
-    private readonly granuleUnits: number,
+    /** a power of two */
+    granuleUnits: number,
     /** the latest stamp that the host has seen complete, by stream slot */
     private readonly seen: Float64Array,
     region: Region | null,
   ) {
+    this.unitsMask = granuleUnits - 1
+    this.shift = 32 - Math.clz32(this.unitsMask)
+    assert(granuleUnits === 2 ** this.shift, 'a granule is a power of two')
     const first = region === null ? Math.min(granules, FIRST_GRANULES) : granules
     this.keys = region?.int32(first) ?? new Int32Array(first)
     this.stamps = region?.float64(first) ?? new Float64Array(first)
@@ -35,21 +43,21 @@ export class GranuleLastUses {
 
   /** Notes that a block is about to return to its heap, for reuse after `stamp` of `key`. */
   noteFree(records: RecordTable, record: number, key: number, stamp: number): void {
-    const { granuleUnits } = this
+    const { shift, unitsMask } = this
     const start = records.offsetOf(record)
     const end = start + records.unitsOf(record)
-    const above = Math.ceil(end / granuleUnits)
+    // The block's first and last granule may contain other blocks, too. For all others this is the last use.
+    const covered = (start + unitsMask) >>> shift
+    const last = end >>> shift
+    const above = (end + unitsMask) >>> shift
     if (above > this.keys.length) this.grow(above)
     const { keys, stamps } = this
-    // The block's first and last granule may contain other blocks, too. For all others this is the last use.
-    const covered = Math.ceil(start / granuleUnits)
-    const last = Math.floor(end / granuleUnits)
-    if (covered * granuleUnits !== start) this.noteShared(covered - 1, key, stamp)
+    if ((start & unitsMask) !== 0) this.noteShared(covered - 1, key, stamp)
     for (let granule = covered; granule < last; granule++) {
       keys[granule] = key
       stamps[granule] = stamp
     }
-    if (last * granuleUnits !== end) this.noteShared(last, key, stamp)
+    if ((end & unitsMask) !== 0) this.noteShared(last, key, stamp)
   }
 
   private noteShared(granule: number, key: number, stamp: number): void {
