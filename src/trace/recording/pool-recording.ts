@@ -13,6 +13,7 @@ import { type TaggedPool, taggedPoolOf } from '../../pool/wrappers/tagged.js'
 import { Action, type Trace } from '../trace.js'
 import { TraceBuilder } from '../trace-builder.js'
 import { CallStacks } from './call-stacks.js'
+import { unixMicroseconds } from './clock.js'
 
 /** A recording ends here: 2 million events take 100 MB of host memory. */
 const MOST_EVENTS = 2_000_000
@@ -273,12 +274,19 @@ export class PoolRecording {
   }
 
   private addFree(ptr: number, bytes: number, stream: number): void {
-    this.add(Action.freeRequested, ptr, bytes, stream)
-    this.add(Action.freeCompleted, ptr, bytes, stream)
+    const timeUs = unixMicroseconds()
+    this.add(Action.freeRequested, ptr, bytes, stream, 0, timeUs)
+    this.add(Action.freeCompleted, ptr, bytes, stream, 0, timeUs)
   }
 
-  private add(action: number, address: number, bytes: number, stream: number, stack = 0): number {
-    const timeUs = Math.round((performance.timeOrigin + performance.now()) * 1000)
+  private add(
+    action: number,
+    address: number,
+    bytes: number,
+    stream: number,
+    stack = 0,
+    timeUs = unixMicroseconds(),
+  ): number {
     const event = this.builder.add(action, address, bytes, stream, timeUs, stack)
     if (this.builder.events >= this.mostEvents) this.stop()
     return event

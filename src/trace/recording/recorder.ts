@@ -18,6 +18,7 @@ import { pickleSnapshot } from '../pytorch/pytorch-snapshot-writer.js'
 import { Action, type Trace } from '../trace.js'
 import { TraceBuilder } from '../trace-builder.js'
 import { CallStacks } from './call-stacks.js'
+import { unixMicroseconds } from './clock.js'
 
 /** Options of `recorded()`. */
 export interface RecorderOptions {
@@ -181,18 +182,26 @@ export class RecordedPool extends Wrapper {
   }
 
   private recordFailure(bytes: number, stream: Stream | undefined, deviceFreeBytes: number, stack: number): void {
+    this.handedOut.settle()
     this.add(Action.outOfMemory, deviceFreeBytes, bytes, (stream ?? this.defaultStream).handle, stack)
   }
 
   private addFree(ptr: number, bytes: number, stream: number): void {
     this.live.delete(ptr)
-    this.add(Action.freeRequested, ptr, bytes, stream)
-    this.add(Action.freeCompleted, ptr, bytes, stream)
+    this.handedOut.settle() // frees that came before
+    const timeUs = unixMicroseconds()
+    this.add(Action.freeRequested, ptr, bytes, stream, 0, timeUs)
+    this.add(Action.freeCompleted, ptr, bytes, stream, 0, timeUs)
   }
 
-  private add(action: number, address: number, bytes: number, stream: number, stack = 0): number {
-    this.handedOut.settle() // frees that came before
-    const timeUs = Math.round((performance.timeOrigin + performance.now()) * 1000)
+  private add(
+    action: number,
+    address: number,
+    bytes: number,
+    stream: number,
+    stack = 0,
+    timeUs = unixMicroseconds(),
+  ): number {
     return this.builder.add(action, address, bytes, stream, timeUs, stack)
   }
 }
