@@ -112,6 +112,45 @@ describe('module', () => {
     assert.throws(() => module.kernel('no_parameters'), refused)
     assert.throws(() => kernel.launch(ONE), refused)
   })
+
+  it('stays loaded for the captures and graphs that launch its kernels, and is unloaded with the last of them', () => {
+    const { module, driver, stream } = setUp()
+    const kernel = module.kernel('no_parameters')
+    const capture = () => {
+      stream.beginCapture()
+      kernel.launch({ ...ONE, stream })
+      kernel.launch({ ...ONE, stream })
+    }
+    capture()
+    const first = stream.endCapture()
+    capture()
+    module.close()
+    assert.throws(() => kernel.launch({ ...ONE, stream }), { name: 'PoolError', message: /module is closed/ })
+    const second = stream.endCapture()
+    first.close()
+    launches = 0
+    second.launch(stream)
+    stream.synchronize()
+    assert.deepEqual([launches, driver.calls.get('cuModuleUnload')], [2, undefined])
+    second.close()
+    second.close()
+    module.close()
+    assert.equal(driver.calls.get('cuModuleUnload'), 1)
+  })
+
+  it('is unloaded when a capture with its kernels is dropped, and by the next close after a refusal', () => {
+    const { module, driver, context, stream } = setUp()
+    stream.beginCapture()
+    module.kernel('no_parameters').launch({ ...ONE, stream })
+    module.close()
+    driver.failCall({ call: 'cuModuleUnload', nth: 1, code: 999 })
+    stream.abortCapture()
+    assert.equal(driver.calls.get('cuModuleUnload'), 1)
+    module.close()
+    module.close()
+    assert.equal(driver.calls.get('cuModuleUnload'), 2)
+    context.release()
+  })
 })
 
 describe('launch', () => {

@@ -4,6 +4,7 @@ import { showAsText } from '../base/readable.js'
 import { FUNCTION_ATTRIBUTE, RESULT } from '../driver/constants.js'
 import { type Context, unreachable } from '../driver/context.js'
 import type { KernelArguments } from '../driver/driver.js'
+import type { Holding } from '../order/holding.js'
 import { checkIsStream, type Stream } from '../order/stream.js'
 import { type Extent, type Extents, LaunchLimits } from './launch-limits.js'
 import type { KernelParameter, KernelSignature } from './ptx.js'
@@ -70,6 +71,8 @@ export interface LoadedCode {
   readonly context: Context
   /** The driver's handle. Throws PoolError, in the name of `call`, for unloaded code. */
   openHandle(call: string): number
+  /** Keeps the code loaded for a capture with these holdings, and for its graph. */
+  holdFor(holdings: Set<Holding>): void
 }
 
 /** A function that runs on the device. Made by `module.kernel(name)`. */
@@ -129,6 +132,7 @@ export class Kernel {
       const value = values[index]
       if (typeof value === 'object' && 'noteUse' in value) value.noteUse?.(stream, 'launch')
     }
+    if (stream.capture !== null) module.holdFor(stream.capture.holdings)
     const driver = module.context.activate()
     try {
       stream.submit('launch', handle => {

@@ -2,6 +2,8 @@ import { describe } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
 import { showAsText } from '../base/readable.js'
 import type { Context } from '../driver/context.js'
+import type { Driver } from '../driver/driver.js'
+import type { Holding } from '../order/holding.js'
 import { relaxed } from '../order/relaxed.js'
 import type { Stream } from '../order/stream.js'
 import { type DeclaredKernel, declaredAs } from './declarations.js'
@@ -27,6 +29,11 @@ export class Module implements LoadedCode, Disposable {
   /** warnings of the compiler; empty for PTX */
   readonly log: string
   private handle: number
+  /** what captures and graphs with launches of the kernels hold, and how many do */
+  private readonly holding: Holding = { lost: false, asleep: false, release: () => this.letGo() }
+  private holders = 0
+  /** the driver's handle of closed code that graphs still launch; 0 for none */
+  private heldHandle = 0
   private readonly signatures: readonly KernelSignature[]
   private readonly names: ReadonlyMap<string, string>
   private readonly declared: readonly DeclaredKernel[]
@@ -69,14 +76,32 @@ export class Module implements LoadedCode, Disposable {
   }
 
   /**
-   * Unloads the code; its kernels can no longer be launched. A second close only repeats what the driver refused at
-   * the first.
+   * Unloads the code; its kernels can no longer be launched. Graphs with launches of them still can: the code stays
+   * loaded until those are closed. A second close only repeats what the driver refused at the first.
    */
   close(): void {
     const { handle, context } = this
     this.handle = 0
     if (handle === 0) context.destroyRest()
-    else if (!context.released) context.destroy(driver => relaxed(driver, () => driver.cuModuleUnload(handle)))
+    else if (this.holders > 0) this.heldHandle = handle
+    else if (!context.released) context.destroy(driver => unload(driver, handle))
+  }
+
+  /**
+   * A launch is about to be captured: the code stays loaded until the capture has ended, and its graph is closed.
+   * @internal
+   */
+  holdFor(holdings: Set<Holding>): void {
+    if (holdings.has(this.holding)) return
+    holdings.add(this.holding)
+    this.holders++
+  }
+
+  private letGo(): void {
+    const { heldHandle, context } = this
+    if (--this.holders > 0 || heldHandle === 0 || context.released) return
+    this.heldHandle = 0
+    context.discard(driver => unload(driver, heldHandle))
   }
 
   /** The same as `close()`. */
@@ -113,6 +138,10 @@ export class Module implements LoadedCode, Disposable {
     const named = new Map([...this.names].map(([name, inCode]) => [inCode, name]))
     return this.signatures.map(({ name }) => named.get(name) ?? name)
   }
+}
+
+function unload(driver: Driver, handle: number): void {
+  relaxed(driver, () => driver.cuModuleUnload(handle))
 }
 
 function writtenCode(ptx: string): CompiledCode {

@@ -62,15 +62,14 @@ export class GraphMemory implements Disposable {
     this.close()
   }
 
-  /** One line for people, such as `GraphMemory { of 1 pool, open }`; console.log shows it. */
+  /** One line for people: `GraphMemory { open }` or `GraphMemory { closed }`; console.log shows it. */
   toString(): string {
-    const pools = `of ${this.holdings.size} ${this.holdings.size === 1 ? 'pool' : 'pools'}`
-    return `GraphMemory { ${pools}, ${this.open ? 'open' : 'closed'} }`
+    return `GraphMemory { ${this.open ? 'open' : 'closed'} }`
   }
 
   /** The plain values that JSON.stringify writes. */
   toJSON(): object {
-    return { device: this.clocks.context.ordinal, pools: this.holdings.size, closed: !this.open }
+    return { device: this.clocks.context.ordinal, closed: !this.open }
   }
 }
 
