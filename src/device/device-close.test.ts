@@ -5,6 +5,7 @@ import { describe, it } from 'node:test'
 import { GiB, KiB, MiB } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
 import { SimulatedDriver } from '../driver/simulated/simulated-driver.js'
+import { Clocks } from '../order/clocks.js'
 import { withFallback } from '../pool/wrappers/fallback.js'
 import { PATH, PTX } from './device.fixture.js'
 import type { Device } from './device.js'
@@ -200,6 +201,48 @@ describe('closing a device', () => {
     }
   })
 
+  it('a close beside a capture of another library changes nothing, and can be repeated', () => {
+    const driver = new SimulatedDriver()
+    const device = openDevice(driver)
+    const pool = device.createPool()
+    const stream = device.createStream()
+    using graph = device.capture(stream, () => pool.allocate(1000, stream).fill(1))
+    const foreign = driver.cuStreamCreate(1)
+    driver.cuStreamBeginCapture(foreign, 0)
+    assert.throws(() => device.close(), {
+      name: 'PoolError',
+      message: /^close: .* is being captured, .*by another lib/,
+    })
+    assert.match(String(device), /open/)
+    assert.throws(() => driver.cuStreamEndCapture(foreign), { code: 901 }) // the wait has broken it
+    graph.launch(stream)
+    pool.allocate(1000).fill(1)
+    device.createStream()
+    device.close()
+    assert.equal(driver.usedBytes(), 0)
+  })
+
+  it('a close that a capture of a device with access refuses leaves the device open', () => {
+    const driver = new SimulatedDriver({ devices: 2 })
+    const [device, peer] = openDevices(driver)
+    const identity = device.share()
+    const pool = device.createPool()
+    pool.setAccess(peer, 'readWrite')
+    const buffer = pool.allocate(1000)
+    const stream = peer.createStream()
+    stream.beginCapture()
+    assert.throws(() => device.close(), { name: 'PoolError', message: /^close: a stream is being captured/ })
+    buffer.fill(1)
+    device.createPool().allocate(1000).fill(1)
+    const there = new Clocks(device.context, identity.order) // as another thread attaches
+    there.close()
+    stream.abortCapture()
+    device.close()
+    assertRefusesAll(device)
+    peer.close()
+    assert.deepEqual([driver.usedBytes(0), driver.usedBytes(1)], [0, 0])
+  })
+
   it('each call on a lost device throws with the cause, and close does not throw', () => {
     const driver = new SimulatedDriver()
     const device = openDevice(driver)
@@ -246,6 +289,16 @@ describe('closing a device', () => {
 })
 
 describe('shared pools of a device', () => {
+  it('are closed with a device that captures a stream', () => {
+    const driver = new SimulatedDriver()
+    const device = openDevice(driver)
+    const pool = device.createPool({ shared: true })
+    pool.allocate(1000)
+    device.createStream().beginCapture()
+    device.close()
+    assert.deepEqual([pool.closed, driver.usedBytes()], [true, 0])
+  })
+
   it('a shared block pool that is refused its first memory leaves no pool server behind', () => {
     const driver = new SimulatedDriver()
     const device = openDevice(driver)

@@ -21,7 +21,7 @@ import { MemoryControl } from '../kernel/memory-control.js'
 import { Module } from '../kernel/module.js'
 import { StreamArenas, type StreamArenasOptions } from '../kernel/stream-arenas.js'
 import type { CaptureMode } from '../order/capture.js'
-import { Clocks, MOST_STREAMS, type OpenCapture, type OpenGraph } from '../order/clocks.js'
+import { Clocks, MOST_STREAMS } from '../order/clocks.js'
 import { Event, type EventOptions, type SharedEvent } from '../order/event.js'
 import type { Graph } from '../order/graph.js'
 import type { SharedOrder } from '../order/shared-order.js'
@@ -122,11 +122,6 @@ function contextOf(driver: Driver, handle: number): number {
       { cause: error },
     )
   }
-}
-
-function endEarly(part: OpenCapture | OpenGraph): void {
-  if ('abort' in part) part.abort()
-  else part.close()
 }
 
 /** An object that a device closes with itself. */
@@ -560,23 +555,22 @@ export class Device implements Disposable {
    * Closes all open pools and streams, waits for all work, and releases the device. A lost device has no memory to
    * give back, and its close does not throw. A second close does nothing; after a close that threw, it resumes.
    * Throws PoolError while another process has a pool of this device open, and, in the thread that opened the device,
-   * while other threads have it attached.
+   * while other threads have it attached. Throws PoolError, too, while another library captures a stream, or a device
+   * with access to a pool does. The device stays open then, without the pools that were closed before.
    */
   close(): void {
     if (this.context.released) return
-    if (this.attachedTo === null) {
-      // Pool servers have the device attached.
-      for (const pool of this.pools) if (pool instanceof SharedPool || pool instanceof SharedHostPool) pool.close()
-      this.context.giveBack(() => this.clocks.buryStreams())
-      if (!this.clocks.shut()) {
-        throw new PoolError('close: other threads have the device attached; close it there first')
-      }
+    for (const capture of this.clocks.captures) this.context.giveBack(() => capture.abort())
+    if (this.attachedTo === null) this.shut()
+    try {
+      this.closePools()
+    } catch (error) {
+      if (this.attachedTo === null) this.clocks.admit()
+      throw error
     }
     this.closed = true
-    for (const part of [...this.clocks.captures, ...this.clocks.graphs]) this.context.giveBack(() => endEarly(part))
     const streams = openStreams(this.clocks).filter(stream => stream !== null)
     const last = [this.memoryControl, this.clocks, StagingBuffers.of(this.context)]
-    for (const pool of [...this.imports, ...this.pools]) this.context.giveBack(() => pool.close())
     for (const stream of streams) this.context.giveBack(() => stream.end())
     for (const part of last) this.context.giveBack(() => part.close())
     this.context.destroyRest()
@@ -584,6 +578,22 @@ export class Device implements Disposable {
     attachments.delete(this.clocks.identity)
     this.server.end()
     this.context.release()
+  }
+
+  /** For `close`: from now on no other thread can attach the device. Throws PoolError while other threads have it. */
+  private shut(): void {
+    // Pool servers have the device attached.
+    for (const pool of this.pools) if (pool instanceof SharedPool || pool instanceof SharedHostPool) pool.close()
+    this.context.giveBack(() => this.clocks.buryStreams())
+    if (this.clocks.shut()) return
+    throw new PoolError('close: other threads have the device attached; close it there first')
+  }
+
+  /** For `close`: the wait comes before the first change, because a capture of another library refuses it. */
+  private closePools(): void {
+    if (this.attachedTo === null) this.clocks.finishWork()
+    for (const graph of this.clocks.graphs) this.context.giveBack(() => graph.close())
+    for (const pool of [...this.imports, ...this.pools]) this.context.giveBack(() => pool.close())
   }
 
   /** The same as `close()`. */

@@ -251,6 +251,11 @@ export class Clocks extends StreamClocks {
     return this.slots.shut()
   }
 
+  /** Undoes `shut`: other threads can attach the device again. */
+  admit(): void {
+    this.slots.admit()
+  }
+
   /**
    * Waits for all work, and destroys the thread's events. While other threads have the device attached, waits for
    * this thread's marks only.

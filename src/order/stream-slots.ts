@@ -85,6 +85,11 @@ export class StreamSlots {
     return isAlone
   }
 
+  /** Undoes `shut`. */
+  admit(): void {
+    this.state.closed[0] = 0
+  }
+
   /** Whether no other living thread has the device attached. */
   get isAlone(): boolean {
     for (let worker = 1; worker <= MOST_WORKERS; worker++) {
