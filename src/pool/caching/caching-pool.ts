@@ -144,8 +144,7 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     super(clocks, defaultStream)
     this.limit = config.limitBytes
     const deviceBytes = this.context.activate().cuDeviceTotalMem(this.context.device)
-    const mostUnits = Math.min(config.limitBytes, deviceBytes) / UNIT_BYTES
-    this.caches = new StreamCaches(this.records, Math.floor(mostUnits * CACHE_SHARE), this)
+    this.caches = new StreamCaches(this.records, cacheUnits(config.limitBytes, deviceBytes), this)
     this.central = new CentralHeap(this.records, this.caches, clocks, config)
     this.roundingMask = config.minBlockBytes - 1
     this.smallMask = config.powerOfTwo ? 0 : 2 ** 30 - 1
@@ -334,9 +333,11 @@ export class CachingPool extends ClosablePool implements BlockOwner {
   set maxPoolBytes(limit: ByteSize | `${number}%`) {
     this.checkOpen('maxPoolBytes')
     const { backing } = this.central
-    const limitBytes = limitOf(limit, this.context.activate().cuDeviceTotalMem(this.context.device))
+    const deviceBytes = this.context.activate().cuDeviceTotalMem(this.context.device)
+    const limitBytes = limitOf(limit, deviceBytes)
     this.central.setLimit(limitBytes)
     this.limit = limitBytes
+    this.caches.limitSmall(cacheUnits(limitBytes, deviceBytes))
     if (backing.reservedBytes > backing.limitBytes) this.trimTo(backing.limitBytes)
   }
 
@@ -841,6 +842,11 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     stream.checkOpen(call)
     throw new PoolError(`${call}: the stream cannot be used`)
   }
+}
+
+/** Units of small blocks that one stream may cache in a pool with this limit. */
+function cacheUnits(limitBytes: number, deviceBytes: number): number {
+  return Math.floor((Math.min(limitBytes, deviceBytes) / UNIT_BYTES) * CACHE_SHARE)
 }
 
 /** The error for an address that `deallocate` does not know. */

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { setImmediate } from 'node:timers/promises'
-import { MiB } from '../../base/bytes.js'
+import { KiB, MiB } from '../../base/bytes.js'
 import { TestDevice } from '../pool.fixture.js'
 import type { ReservedChange } from '../reserved-watch.js'
 import { waitsThatEnd } from '../when-available.suite.js'
@@ -22,6 +22,23 @@ for (const backing of ['virtual', 'segments'] as const) {
       assert.equal(pool.maxPoolBytes, 64 * MiB)
       pool.allocate(4 * MiB)
       pool.check()
+    })
+
+    it('decides how much a stream caches, also after it was changed', () => {
+      const [raised, lowered] = [2, 64].map(limit =>
+        new TestDevice().createPool({ backing, maxPoolBytes: limit * MiB }),
+      )
+      for (const pool of [raised, lowered]) pool.allocate(64 * KiB).free() // the stream has a cache
+      raised.maxPoolBytes = 64 * MiB
+      lowered.maxPoolBytes = 2 * MiB
+      const misses = [raised, lowered].map(pool => {
+        pool.allocate(64 * KiB).free()
+        const before = pool.stats().cacheMisses
+        for (let round = 0; round < 10; round++) pool.allocate(64 * KiB).free()
+        pool.check()
+        return pool.stats().cacheMisses - before
+      })
+      assert.deepEqual(misses, [0, 10])
     })
 
     it('can be lowered: idle memory goes back, and memory in use stays', () => {

@@ -90,8 +90,8 @@ export class StreamCaches implements BlockCache {
 
   constructor(
     private readonly records: RecordTable,
-    /** the most that the cache of one stream may hold */
-    readonly mostUnits: number,
+    /** the most that the cache of one stream may hold; `limitSmall` changes it */
+    public mostUnits: number,
     private readonly pool: BlockOwner,
     /** most blocks in the stack of a small class, and of a large one */
     private readonly smallPlaces: number = Limit.smallPlaces,
@@ -135,6 +135,12 @@ export class StreamCaches implements BlockCache {
   /** What one stream caches. */
   private allTotalsOf(slot: number): readonly StreamTotals[] {
     return this.totals.slice(slot * 2, slot * 2 + (this.isSplit ? 2 : 1))
+  }
+
+  /** A stream may cache that many units of small blocks from now on. */
+  limitSmall(units: number): void {
+    this.mostUnits = units
+    for (let slot = 0; slot < this.slotLimit; slot++) this.totalsOf(slot, false).most = units
   }
 
   /**
