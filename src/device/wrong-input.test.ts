@@ -55,6 +55,14 @@ describe('a wrong call', () => {
     await assert.rejects(device.importBuffer('/tmp/none', { stream }), typeError(/stream must be a Stream/))
   })
 
+  it('createDriverPool refuses null, and does not open the default pool for it', () => {
+    using device = openDevice('simulated')
+    assert.throws(
+      () => device.createDriverPool(null as never),
+      typeError(/createDriverPool: options must be an object/),
+    )
+  })
+
   it('a pool cannot be its own fallback', () => {
     using device = openDevice('simulated')
     const pool = device.createPool()

@@ -45,10 +45,10 @@ export class DriverPool extends StreamOrderedPool {
    * Without options this is the default pool. Throws TypeError or RangeError for bad options, PoolError if the driver
    * has no such pool.
    */
-  constructor(clocks: Clocks, defaultStream: Stream, options: DriverPoolOptions | null = null) {
+  constructor(clocks: Clocks, defaultStream: Stream, options?: DriverPoolOptions) {
     super(clocks, defaultStream)
     const { context } = clocks
-    this.properties = options === null ? null : parseDriverPoolOptions(options, context.device)
+    this.properties = options === undefined ? null : parseDriverPoolOptions(options, context.device)
     this.handle = this.properties === null ? defaultPoolOf(context) : makePool(context, this.properties)
   }
 
