@@ -27,6 +27,21 @@ describe('a wrong call', () => {
     }
   })
 
+  it('an offset of the wrong type is refused by name', async () => {
+    using device = openDevice('simulated')
+    const pool = device.createPool()
+    const [buffer, other, host] = [pool.allocate(16), pool.allocate(16), device.createHostPool().allocate(16)]
+    const offset = typeError(/: byteOffset must be a number of bytes, not 1n/)
+    await assert.rejects(buffer.read(1n as never), offset)
+    assert.throws(() => buffer.readSync(1n as never), offset)
+    assert.throws(() => buffer.fill(0, 1n as never), offset)
+    for (const copy of [buffer.copyFrom, buffer.copyFromSync]) {
+      assert.throws(() => copy.call(buffer, other, 0, 1n as never), offset)
+    }
+    assert.throws(() => host.copyTo(buffer, 0, 1n as never), offset)
+    assert.throws(() => host.copyFrom(buffer, 0, 1n as never), offset)
+  })
+
   it('share of a pool of one thread names the option', () => {
     using device = openDevice('simulated')
     const pools = [

@@ -300,9 +300,10 @@ export class DeviceBuffer implements Disposable {
     return ptr + byteOffset
   }
 
-  /** The bytes from `byteOffset` to the end. */
+  /** The bytes from `byteOffset` to the end; none for a bad offset, which is refused later. */
   private rest(call: string, byteOffset: number): number {
-    return Math.max(0, this.allocation.requestedBytesOf(this.record, this.tag, call) - byteOffset)
+    const bytes = this.allocation.requestedBytesOf(this.record, this.tag, call)
+    return typeof byteOffset === 'number' ? Math.max(0, bytes - byteOffset) : 0
   }
 
   /** The addresses of both ends of a copy, after checking that the buffers have the bytes. */

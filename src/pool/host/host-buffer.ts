@@ -190,7 +190,7 @@ showAsText(HostBuffer)
 
 /** The bytes from `offset` to the end; none for a bad offset, which is refused later. */
 function rest({ byteLength }: { readonly byteLength: number }, offset: number): number {
-  return Math.max(0, byteLength - offset) || 0
+  return typeof offset === 'number' ? Math.max(0, byteLength - offset) || 0 : 0
 }
 
 function checkPlace<P extends DeviceBuffer | DeviceArray>(call: string, place: P): P {
