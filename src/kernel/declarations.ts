@@ -83,7 +83,7 @@ function parameterOf(text: string): DeclaredParameter {
 /** `unsigned long long int` → `.u64` */
 function numberType(typeName: string): string | null {
   const isUnsigned = /\bunsigned\b/.test(typeName)
-  const plain = typeName.replace(/\b(un)?signed\b/g, '').trim()
+  const plain = typeName.replace(/\b(un)?signed\b\s*/g, '').trim()
   const base = plain === '' ? 'int' : plain.replace(/\b(short|long) int$/, '$1')
   const type = Object.hasOwn(INTEGERS, base) ? INTEGERS[base] : null
   return isUnsigned && type !== null ? type.replace('.s', '.u') : type
