@@ -35,8 +35,9 @@ export abstract class KernelMemory<Stats> implements DevicePointer, Disposable {
   ) {
     checkOptionNames(call, options, ['stream'])
     checkRegion(call, region, control.context)
-    this.stream = options.stream ?? control.defaultStream
-    checkStreamOf(call, this.stream, control.clocks)
+    const { stream = control.defaultStream } = options
+    checkStreamOf(call, stream, control.clocks)
+    this.stream = stream
     this.stream.checkOpen(call)
   }
 

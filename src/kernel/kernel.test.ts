@@ -389,6 +389,21 @@ describe('launch', () => {
     kernel.launch({ grid: 1, block: 512 })
   })
 
+  it('a stream or a cooperative of the wrong type is refused, and not taken for none', () => {
+    const { module, driver } = setUp()
+    const kernel = module.kernel('no_parameters')
+    const wrong: readonly [options: object, message: RegExp][] = [
+      [{ stream: null }, /^launch: stream must be a Stream, not null/],
+      [{ cooperative: 1 }, /^launch: cooperative must be true or false, not 1/],
+      [{ cooperative: 'true' }, /^launch: cooperative must be true or false, not 'true'/],
+    ]
+    for (const [options, message] of wrong) {
+      assert.throws(() => kernel.launch({ ...ONE, ...options }), { name: 'TypeError', message })
+    }
+    assert.equal(driver.calls.get('cuLaunchKernel'), undefined)
+    kernel.launch({ ...ONE, ...({ stream: undefined, cooperative: undefined } as object) })
+  })
+
   it('a closed stream, and a stream of another device, is refused', () => {
     const { module, stream } = setUp()
     const kernel = module.kernel('no_parameters')

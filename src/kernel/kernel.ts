@@ -115,10 +115,12 @@ export class Kernel {
     module.openHandle('launch')
     if (typeof options !== 'object' || options === null) throw noOptions(options)
     for (const key in options) if (!isLaunchOption(key)) throw unknownOption(key)
-    const stream = options.stream ?? this.defaultStream
+    const { stream = this.defaultStream, cooperative = false } = options
     checkIsStream('launch', stream)
     stream.checkUsable('launch')
     if (stream.context !== module.context) throw new PoolError('launch: the stream belongs to another device')
+    if (typeof cooperative !== 'boolean')
+      throw new TypeError(`launch: cooperative must be true or false, not ${describe(cooperative)}`)
     const { parameters } = this.signature
     if (values.length !== parameters.length) throw this.wrongCount(values.length)
     for (let index = 0; index < values.length; index++) this.set(index, values[index])
@@ -126,7 +128,6 @@ export class Kernel {
     this.limits.setBlock(shape.block, options.block, 'launch')
     shape.sharedBytes = options.sharedBytes ?? 0
     if (shape.sharedBytes !== 0) this.allowShared(shape.sharedBytes, 'launch')
-    const cooperative = options.cooperative === true
     if (cooperative) this.checkFits()
     for (let index = 0; index < values.length; index++) {
       const value = values[index]
