@@ -2,6 +2,7 @@
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
+import { setImmediate } from 'node:timers/promises'
 import { GiB, KiB, MiB } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
 import { SimulatedDriver } from '../driver/simulated/simulated-driver.js'
@@ -63,6 +64,30 @@ describe('closing a device', () => {
     buffer.free()
     device.close()
     assert.equal(driver.usedBytes(), 0)
+  })
+
+  it('a sleep or a wake under way at the close rejects, and leaves no memory pinned', { timeout: 20_000 }, async () => {
+    for (const change of ['sleep', 'wake'] as const) {
+      for (let turns = 0; turns < 10; turns++) {
+        const driver = new SimulatedDriver({ capacityBytes: 1 * GiB })
+        const device = openDevice(driver)
+        const pool = device.createPool()
+        const sleepers = [pool, device.createGrowableBuffer({ bytes: 200 * MiB })]
+        pool.allocate(200 * MiB).fill(1)
+        if (change === 'wake') for (const each of sleepers) await each.sleep()
+        device.driver.cuStreamCreate = flags => {
+          const stream = SimulatedDriver.prototype.cuStreamCreate.call(driver, flags)
+          driver.holdOperation(stream) // copies are pending until the host waits for them
+          return stream
+        }
+        const changes = sleepers.map(each => each[change]())
+        for (let turn = 0; turn < turns; turn++) await setImmediate()
+        device.close()
+        for (const each of changes) await assert.rejects(each, { name: 'PoolError', message: /was closed meanwhile$/ })
+        const { calls } = driver
+        assert.equal(calls.get('cuMemHostUnregister'), calls.get('cuMemHostRegister'), `${change}, ${turns}`)
+      }
+    }
   })
 
   it('a device forgets pools that are closed', () => {

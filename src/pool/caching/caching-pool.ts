@@ -488,7 +488,7 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     this.finishWork()
     const { liveBuffers: lostBuffers, requestedBytes: lostBytes } = this.stats()
     this.acceptedClocks = null
-    this.sleeper?.close()
+    this.sleeper?.close(true)
     this.isBusy = false
     this.caches.clear()
     this.records.words.fill(0)

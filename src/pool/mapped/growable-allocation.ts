@@ -144,7 +144,7 @@ export class GrowableAllocation implements Allocation, RecordPool {
       return
     }
     this.end()
-    this.sleeper?.close()
+    this.sleeper?.close(false)
     this.leaving = null // later marks cover the uses that an earlier shrink waits for, too
     this.settleInBackground()
   }
@@ -182,7 +182,7 @@ export class GrowableAllocation implements Allocation, RecordPool {
   close(): void {
     if (!this.closed) this.finishWork()
     this.end()
-    this.sleeper?.close()
+    this.sleeper?.close(true)
     if (this.closed) return
     this.context.giveBack(() => this.range.close())
     this.closed = true

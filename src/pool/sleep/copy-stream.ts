@@ -68,7 +68,7 @@ export class CopyStream {
   /** Waits for copies that still run after a failure, and ends the stream. */
   close(): void {
     const { clocks, stream } = this
-    if (clocks.context.released) return
+    if (stream.closed) return
     unlessRefused(() => {
       if (this.steps.length > 0 || this.unmarkedBytes > 0) clocks.waitForAll(stream.slot)
     })
@@ -89,7 +89,8 @@ export class CopyStream {
   /** Looks how far the copies have come; returns how many steps are under way. */
   private look(): number {
     const { clocks, steps } = this
-    const { slot } = this.stream
+    const { slot, closed } = this.stream
+    if (closed) return 0 // by the close of the device, which has waited for all work
     if (steps.length > 0) clocks.poll(slot)
     let arrived = 0
     while (steps.length > 0 && steps[0].stamp <= clocks.completed[slot]) arrived += steps.shift()!.bytes

@@ -72,17 +72,24 @@ export class HostCopies {
   }
 
   /**
-   * Has host memory for exactly these extents. Node goes on between the parts. Throws OutOfMemoryError if there is
-   * not enough; the caller then drops all copies.
+   * Has host memory for exactly these extents. Node goes on between the parts; `checkOpen` throws if the copies are of
+   * no use any more. Throws OutOfMemoryError if there is not enough; the caller then drops all copies.
    */
-  async fit(extents: readonly Extent[], into: HostMemory | undefined): Promise<void> {
+  async fit(extents: readonly Extent[], into: HostMemory | undefined, checkOpen: () => void): Promise<void> {
     const wanted = new Map(extents.map(extent => [extent.ptr, extent]))
     for (const [ptr, { bytes }] of this.copies) if (wanted.get(ptr)?.bytes !== bytes) this.drop(ptr)
     const missing = extents.filter(({ ptr }) => !this.copies.has(ptr))
     if (into !== undefined) checkRoom(missing, into)
     for (const extent of extents) {
       const known = this.copies.get(extent.ptr)
-      this.copies.set(extent.ptr, { ...extent, parts: known?.parts ?? (await this.take(extent, into)) })
+      const parts: Part[] = []
+      this.copies.set(extent.ptr, { ...extent, parts: known?.parts ?? parts })
+      if (known !== undefined) continue
+      for (let offset = 0; offset < extent.bytes; offset += MOST_PART_BYTES) {
+        parts.push(this.takePart(offset, Math.min(MOST_PART_BYTES, extent.bytes - offset), into))
+        await setImmediate()
+        checkOpen()
+      }
     }
   }
 
@@ -103,20 +110,6 @@ export class HostCopies {
   retain(extents: readonly Extent[]): void {
     const kept = new Set(extents.map(({ ptr }) => ptr))
     for (const ptr of [...this.copies.keys()]) if (!kept.has(ptr)) this.drop(ptr)
-  }
-
-  private async take({ bytes }: Extent, into: HostMemory | undefined): Promise<Part[]> {
-    const parts: Part[] = []
-    try {
-      for (let offset = 0; offset < bytes; offset += MOST_PART_BYTES) {
-        parts.push(this.takePart(offset, Math.min(MOST_PART_BYTES, bytes - offset), into))
-        await setImmediate()
-      }
-    } catch (error) {
-      for (const part of parts) this.giveBack(part)
-      throw error
-    }
-    return parts
   }
 
   private takePart(offset: number, length: number, into: HostMemory | undefined): Part {

@@ -139,10 +139,13 @@ export class Sleeper {
     else this.copies.drop(ptr)
   }
 
-  /** Memory and addresses are gone: all copies go, and calls that are under way end with an error. */
-  close(): void {
+  /**
+   * Memory and addresses are gone: all copies go, and calls that are under way end with an error. `isIdle` says that
+   * the host has waited for all work.
+   */
+  close(isIdle: boolean): void {
     this.isLost = true
-    if (!this.isChanging) this.copies.retain([]) // otherwise the call that is under way does it
+    if (isIdle || !this.isChanging) this.copies.retain([]) // otherwise the call that is under way does it
   }
 
   /** The error for a use while asleep. */
@@ -170,8 +173,7 @@ export class Sleeper {
     const { memory, copies } = this
     const extents = memory.extents()
     const changed = extents.filter(extent => !unchanged || !copies.holds(extent))
-    await copies.fit(extents, into)
-    this.checkOpen('sleep')
+    await copies.fit(extents, into, () => this.checkOpen('sleep'))
     const stream = new CopyStream(memory.clocks, bytesOf(changed), onProgress)
     try {
       for (const extent of changed) {
