@@ -93,6 +93,24 @@ describe('streams of a device', () => {
     assert.equal(driver.calls.get('cuStreamDestroy'), 1, 'both are left to their owners')
   })
 
+  it('a device closes though an adopted stream was destroyed elsewhere, and does not show the driver its handle', () => {
+    for (const isLost of [false, true]) {
+      const driver = new SimulatedDriver()
+      const device = openDevice(driver)
+      const stream = device.adoptStream(driver.cuStreamCreate(1))
+      const buffer = device.createPool().allocate(1000, stream)
+      buffer.fill(1)
+      driver.cuStreamDestroy(stream.handle)
+      if (isLost) {
+        driver.failCall({ call: 'cuStreamQuery', code: 700 })
+        assert.throws(() => device.defaultStream.query(), { code: 700 })
+      }
+      device.close()
+      assert.deepEqual([stream.closed, buffer.freed, device.context.released], [true, true, true])
+      stream.close()
+    }
+  })
+
   it('a stream of another device is refused', () => {
     const driver = new SimulatedDriver({ devices: 2 })
     using first = openDevice(driver, 0)

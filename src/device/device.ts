@@ -236,9 +236,9 @@ export class Device implements Disposable {
   /**
    * Adopts a stream that another library made, by its handle; returns the same object for the same handle until it is
    * closed. Close it here before its owner destroys it. If its owner destroyed it first, that is noticed when the
-   * handle is adopted again for another stream, and all work is waited for. Also adopts a stream of another thread,
-   * by the descriptor of `stream.share()`; a close here only forgets it. Throws RangeError or TypeError for a bad
-   * handle, and PoolError for a stream of another device.
+   * handle is adopted again for another stream, or the device closes, and all work is waited for. Also adopts a stream
+   * of another thread, by the descriptor of `stream.share()`; a close here only forgets it. Throws RangeError or
+   * TypeError for a bad handle, and PoolError for a stream of another device.
    */
   adoptStream(handle: number | SharedStream): Stream {
     const driver = this.open('adoptStream')
@@ -569,9 +569,13 @@ export class Device implements Disposable {
       throw error
     }
     this.closed = true
+    // All work is waited for. An adopted stream may have been destroyed: the driver must not see its handle.
+    const adopted = new Set(this.attachedTo === null ? this.adopted.values() : [])
     const streams = openStreams(this.clocks).filter(stream => stream !== null)
     const last = [this.memoryControl, this.clocks, StagingBuffers.of(this.context)]
-    for (const stream of streams) this.context.giveBack(() => stream.end())
+    for (const stream of streams) {
+      this.context.giveBack(() => (adopted.has(stream) ? stream.abandon() : stream.end()))
+    }
     for (const part of last) this.context.giveBack(() => part.close())
     this.context.destroyRest()
     this.clocks.slots.leave() // in case the device was lost

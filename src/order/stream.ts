@@ -349,13 +349,13 @@ export class Stream implements CapturableStream, Disposable {
   }
 
   /**
-   * For an adopted stream that was destroyed elsewhere before it was closed here, and whose handle may belong to a
-   * new stream. The driver cannot be asked about the old stream any more, so all work on the device is waited for.
+   * For an adopted stream that was destroyed elsewhere before it was closed here, or may have been. Its handle may
+   * belong to a new stream. The driver cannot be asked about the old stream, so all work on the device is waited for.
    * @internal
    */
   abandon(): void {
     this.beforeClose(this)
-    this.clocks.registry.abandon(this.slot)
+    this.context.giveBack(() => this.clocks.registry.abandon(this.slot))
     this.leaveSlot()
   }
 
