@@ -149,8 +149,8 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     this.roundingMask = config.minBlockBytes - 1
     this.smallMask = config.powerOfTwo ? 0 : 2 ** 30 - 1
     this.marked = config.streamOrdered ? clocks.marked : new Float64Array(MOST_STREAMS).fill(-1)
-    if (this.central.backing.kind !== 'virtual') return
-    // Which graphs use live blocks is asked when the pool sleeps.
+    if (this.central.backing.kind === 'pinned') return // a host pool notes its copies
+    // Which graphs use live blocks is asked when the pool sleeps, or was closed.
     const { arenas } = this.central
     arenas.onCapture = () => {
       this.isGuarded = true

@@ -27,7 +27,11 @@ export class GraphArenas implements ArenaSource, CaptureObserver {
   /** called when a stream of the device is captured; captured work may then use any live block */
   onCapture: () => void = () => {}
   /** stands for live blocks whose address captured work has */
-  private readonly seenInCaptures = holdingWhile(() => this.asleep)
+  private readonly seenInCaptures = holdingWhile(
+    () => this.asleep,
+    () => this.isLost,
+  )
+  private isLost = false
   private readonly arenas = new Set<CaptureArena>()
   /** the clocks of all devices whose streams use blocks */
   private readonly clocksOfUsers = new Set<Clocks>()
@@ -123,6 +127,7 @@ export class GraphArenas implements ArenaSource, CaptureObserver {
 
   /** The memory goes away. Graphs that use it must not be launched any more. */
   lose(): void {
+    this.isLost = true
     for (const arena of this.arenas) arena.lost = true
     for (const clocks of [this.clocks, ...this.clocksOfUsers]) clocks.captureObservers.delete(this)
   }

@@ -155,6 +155,21 @@ for (const backing of ['virtual', 'segments'] as const) {
       }
     })
 
+    it('a graph is not launched once a pool is closed whose buffers the captured work uses', () => {
+      const { device, pool, a } = setUp({ backing })
+      const other = device.createPool({ backing })
+      const [inside, outside] = [pool.allocate(MiB, a), other.allocate(MiB, a)]
+      const graphs = [capture(a, () => inside.fill(1)), capture(a, () => outside.fill(2))]
+      for (const graph of graphs) graph.launch(a)
+      other.close()
+      graphs[0].launch(a)
+      assert.throws(() => graphs[1].launch(a), { name: 'PoolError', message: /^launch: a pool .* is closed/ })
+      a.synchronize()
+      for (const graph of graphs) graph.close()
+      assert.equal(inside.readSync(7, 1)[0], 1)
+      assertConsistent(pool)
+    })
+
     it('a stream that is captured again and again leaves nothing behind', () => {
       const { device, pool, a, b } = setUp({ backing })
       const buffer = pool.allocate(20 * MiB, a)
