@@ -30,6 +30,7 @@ const BAD_SIZES: readonly [unknown, typeof RangeError | typeof TypeError][] = [
   [null, TypeError],
   [undefined, TypeError],
   [[64], TypeError],
+  [64n, TypeError],
 ]
 const BAD_ALIGNMENTS: readonly unknown[] = [0, -256, 3, 1.5, 768, Number.NaN, Number.POSITIVE_INFINITY, 4 * MiB, '64']
 
@@ -219,6 +220,9 @@ export function poolSuite(name: string, open: () => PoolUnderTest): void {
         assert.throws(() => buffer.recordUse(stream), expected)
       }
       const nothing = null as unknown as typeof elsewhere
+      const named = { name: 'TypeError', message: /allocate: stream must be a Stream, not null/ }
+      assert.throws(() => pool.allocate(1 * KiB, nothing), named)
+      assert.throws(() => pool.tryAllocate(1 * KiB, nothing), named)
       assert.throws(() => buffer.free(nothing), { name: 'TypeError', message: /stream must be a Stream, not null/ })
       assert.throws(() => buffer.recordUse(elsewhere), { name: 'PoolError', message: /another device/ })
       assert.equal(buffer.freed, false)

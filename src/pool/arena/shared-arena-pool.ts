@@ -10,7 +10,7 @@ import { Refusal } from '../../heap/shared-bump.js'
 import { UNIT_BYTES } from '../../heap/size-classes.js'
 import { streamIn } from '../../order/borrowed.js'
 import { type Clocks, MOST_STREAMS } from '../../order/clocks.js'
-import { checkStreamOf, type Stream } from '../../order/stream.js'
+import { checkIsStream, checkStreamOf, type Stream } from '../../order/stream.js'
 import { MOST_ALIGNMENT_BYTES } from '../backing/backing.js'
 import { checkLeaves, DeviceBuffer } from '../buffer.js'
 import { checkAlignment } from '../caching/alignment.js'
@@ -101,11 +101,12 @@ export class SharedArenaPool<D = unknown> extends ClosablePool implements Record
     stream: Stream = this.defaultStream,
     alignment: number = DEFAULT_ALIGNMENT,
   ): DeviceBuffer | null {
+    if (stream === null) checkIsStream('allocate', stream)
     const { slot } = stream
     const isAccepted = stream.trusted === this.acceptedClocks || this.accepts(stream)
     if (isAccepted && slot >= 0 && alignment === DEFAULT_ALIGNMENT) {
-      // This holds for whole numbers from 1 to 2^30 - 1 only.
-      if ((bytes & SMALL_MASK) === bytes && bytes > 0) {
+      // This holds for whole numbers from 1 to 2^30 - 1 only. A bigint would throw V8's error.
+      if (typeof bytes === 'number' && (bytes & SMALL_MASK) === bytes && bytes > 0) {
         const { bump } = this.state
         const { epoch } = bump
         if (this.joined[slot] === epoch) {
