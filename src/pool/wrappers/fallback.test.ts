@@ -55,6 +55,15 @@ describe('with fallback', () => {
     assert.ok(reservedBytes >= liveBytes)
   })
 
+  it('counters that one of the pools lacks are those of the other', () => {
+    const { upstream, plain, pool } = setUp()
+    pool.allocate(1 * MiB)
+    const expected = { ...upstream.stats(), limitBytes: Infinity }
+    assert.deepEqual(pool.stats(), expected)
+    const { asleepBytes } = withFallback(plain, upstream).stats() as typeof expected
+    assert.equal(asleepBytes, 0)
+  })
+
   it('an allocation is out of memory when neither pool has room', () => {
     const { upstream, pool } = setUp()
     pool.allocate(60 * MiB)

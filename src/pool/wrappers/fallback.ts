@@ -94,7 +94,8 @@ export class FallbackPool extends Wrapper implements Disposable {
    */
   override stats(): PoolStats {
     const [mine, other] = [super.stats(), this.fallback.stats()]
-    const sums = Object.entries(mine).map(([counter, value]) => [counter, value + other[counter as keyof PoolStats]])
+    const counters = Object.keys({ ...mine, ...other }) as (keyof PoolStats)[] // some pools have more than others
+    const sums = counters.map(counter => [counter, (mine[counter] ?? 0) + (other[counter] ?? 0)])
     const largestFreeBytes = Math.max(mine.largestFreeBytes, other.largestFreeBytes)
     return { ...(Object.fromEntries(sums) as PoolStats), largestFreeBytes }
   }
