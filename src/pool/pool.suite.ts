@@ -188,6 +188,20 @@ export function poolSuite(name: string, open: () => PoolUnderTest): void {
       assert.equal(device.freeBytes(), device.totalBytes)
     })
 
+    it('a closed pool counts no memory, and keeps its totals and peaks', () => {
+      const { pool, close } = open()
+      pool.allocate(1 * KiB).free()
+      pool.allocate(1 * MiB)
+      const { allocations, cacheMisses, growths, insertedWaits } = pool.stats()
+      close()
+      const { peakLiveBytes, peakReservedBytes, limitBytes, ...counters } = pool.stats()
+      const totals = { allocations, frees: allocations, cacheMisses, growths, insertedWaits }
+      for (const [counter, value] of Object.entries(counters)) {
+        assert.equal(value, totals[counter as keyof typeof totals] ?? 0, counter)
+      }
+      assert.ok(Math.min(peakLiveBytes, peakReservedBytes, limitBytes) >= 1 * MiB)
+    })
+
     it('refuses a closed stream, but frees buffers that were allocated on it', () => {
       const { pool, device, check } = open()
       const stream = device.createStream()

@@ -162,7 +162,9 @@ export class SharedArenaPool<D = unknown> extends ClosablePool implements Record
 
   /** Counters of all threads together; no thread is stopped. The peak is noticed by `stats()` and at resets. */
   stats(): PoolStats {
-    const { buffers, units, requestedBytes, allocations, insertedWaits } = this.closed ? NOTHING : this.state.sums()
+    const sums = this.state.sums()
+    const { allocations, insertedWaits } = sums
+    const { buffers, units, requestedBytes } = this.closed ? NOTHING : sums
     const reservedBytes = this.closed ? 0 : this.limitBytes
     return {
       liveBytes: units * UNIT_BYTES,
@@ -430,4 +432,4 @@ export class SharedArenaPool<D = unknown> extends ClosablePool implements Record
   }
 }
 
-const NOTHING = { buffers: 0, units: 0, requestedBytes: 0, allocations: 0, insertedWaits: 0 }
+const NOTHING = { buffers: 0, units: 0, requestedBytes: 0 }

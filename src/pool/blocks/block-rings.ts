@@ -214,6 +214,7 @@ export class BlockRings {
 
   /** Forgets every block; all handles are stale. */
   clear(): void {
+    this.notePeak()
     for (const ring of [this.settledRing, ...this.rings]) ring.newest = ring.bottom
     for (const block of this.blocks) block.tag = State.free
     this.blocks.length = 0

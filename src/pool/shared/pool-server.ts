@@ -417,6 +417,7 @@ export class PoolServer {
     state.checkAlone(asker)
     state.figures[Figure.server] = CLOSED // refuses threads that attach from now on
     const sum = this.sumOf(this.live())
+    state.caches.look() // the last look for the peak
     try {
       this.clocks.finishWork()
       this.clocks.context.giveBack(() => this.central.backing.close())

@@ -440,7 +440,7 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
 
   /**
    * Counters of all threads together. No thread is stopped: while others work, each block is counted as it is found.
-   * Peaks are those noticed when the pool server looked at all blocks.
+   * Peaks are those noticed when the pool server looked at all blocks. After `close` there is no memory to count.
    */
   stats(): PoolStats {
     return this.report.stats(!this.closed)
@@ -448,7 +448,7 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
 
   /** Every buffer that a thread holds, or that is on its way between threads, in no particular order. */
   live(): SharedLiveBlock[] {
-    return this.report.live()
+    return this.closed ? [] : this.report.live()
   }
 
   /** The live buffers of all threads by their label, most bytes first; those without one have the name ''. */

@@ -36,21 +36,24 @@ export interface SharedLiveBlock extends LiveBlock {
   readonly thread: number
 }
 
+const NOTHING = { liveBlocks: 0, liveUnits: 0, requestedBytes: 0, cachedUnits: 0 }
+
 export class SharedReport {
   constructor(
     private readonly state: SharedState,
     private readonly clocks: Clocks,
   ) {}
 
+  /** For a thread that has closed the pool there is no memory. */
   stats(isOpen: boolean): PoolStats {
     const { caches, memory, figures } = this.state
-    const { liveBlocks, liveUnits, requestedBytes, cachedUnits } = caches.sums()
+    const { liveBlocks, liveUnits, requestedBytes, cachedUnits } = isOpen ? caches.sums() : NOTHING
     const allocations = this.sum(Count.allocations)
     return {
       liveBytes: liveUnits * UNIT_BYTES,
       peakLiveBytes: Math.max(caches.peakUnits, liveUnits) * UNIT_BYTES,
       requestedBytes,
-      reservedBytes: figures[Figure.reservedBytes],
+      reservedBytes: isOpen ? figures[Figure.reservedBytes] : 0,
       peakReservedBytes: figures[Figure.peakReservedBytes],
       cachedBytes: cachedUnits * UNIT_BYTES,
       pendingBytes: isOpen ? memory.pendingUnits * UNIT_BYTES + figures[Figure.deferredBytes] : 0,
