@@ -2,6 +2,8 @@ import assert from 'node:assert/strict'
 import { beforeEach, test } from 'node:test'
 import { MeterProvider, MetricReader } from '@opentelemetry/sdk-metrics'
 import { MiB } from '../base/bytes.js'
+import { CudaError } from '../base/errors.js'
+import { RESULT } from '../driver/constants.js'
 import { TestDevice } from '../pool/pool.fixture.js'
 import { observe } from './opentelemetry.js'
 
@@ -67,6 +69,20 @@ test("the whole GPU's memory is given on request only, by its UUID", async () =>
   const [name] = Object.keys(values).filter(each => each.startsWith('hw.gpu.memory.limit'))
   assert.match(name, /^hw\.gpu\.memory\.limit GPU-[0-9a-f]{8}-/)
   assert.deepEqual(values[name], ['By', 64 * MiB])
+})
+
+test('a lost device ends no collection, and leaves out only what it alone tells', async () => {
+  const lost = new TestDevice()
+  const [caching, driverPool, other] = [lost.createPool(), lost.createDriverPool(), device.createPool()]
+  caching.allocate(1000)
+  observe(meter, { caching, driverPool, other }, { device: true })
+  lost.driver.failCall({ call: 'cuStreamSynchronize', code: RESULT.CUDA_ERROR_LAUNCH_FAILED })
+  assert.throws(() => lost.defaultStream.synchronize(), CudaError)
+  const values = await collected()
+  assert.deepEqual(values['cuda_mempool.memory.usage caching'], ['By', 1024])
+  assert.deepEqual(values['cuda_mempool.memory.usage other'], ['By', 0])
+  assert.equal(values['cuda_mempool.memory.usage driverPool'], undefined)
+  assert.equal(Object.keys(values).filter(name => name.startsWith('hw.gpu.memory.limit')).length, 1)
 })
 
 test('wrong arguments are refused by name', () => {

@@ -2,6 +2,7 @@
 // in it. Only the shape of a meter is used, so that the package needs no OpenTelemetry itself.
 
 import { describe } from '../base/bytes.js'
+import { isDriverError } from '../base/driver-error.js'
 import { checkOptionNames } from '../base/option-names.js'
 import type { Context } from '../driver/context.js'
 import { uuidText } from '../driver/uuid-text.js'
@@ -93,17 +94,18 @@ export function observe(meter: ObservedMeter, pools: WatchedPools, options: Obse
       }
     : null
   const ids = new Map<Context, string>()
-  const idOf = (context: Context) => {
-    const id = ids.get(context) ?? `GPU-${uuidText(context.activate().cuDeviceGetUuid(context.device))}`
-    ids.set(context, id)
-    return id
+  const attributesOf = (context: Context): Record<string, string> => {
+    const uuid = ids.has(context) ? null : answerOf(() => context.activate().cuDeviceGetUuid(context.device))
+    if (uuid !== null) ids.set(context, `GPU-${uuidText(uuid)}`)
+    const id = ids.get(context)
+    return id === undefined ? {} : { 'hw.id': id }
   }
   const callback = (batch: ObservedBatch) => {
     const note = (instrument: ObservedInstrument, value: number, attributes: Record<string, string>) =>
       batch.observe(instrument as never, value, attributes)
     const contexts = new Map(list.open().map(({ name, pool }) => [name, pool.context]))
     for (const { name, stats } of list.figures()) {
-      const attributes = { 'cuda_mempool.pool.name': name, 'hw.id': idOf(contexts.get(name)!) }
+      const attributes = { 'cuda_mempool.pool.name': name, ...attributesOf(contexts.get(name)!) }
       note(usage, stats.liveBytes, attributes)
       note(reserved, stats.reservedBytes, attributes)
       if (stats.limitBytes !== Infinity) note(limit, stats.limitBytes, attributes)
@@ -111,8 +113,10 @@ export function observe(meter: ObservedMeter, pools: WatchedPools, options: Obse
     }
     if (gpu === null) return
     for (const context of new Set(contexts.values())) {
-      const { freeBytes, totalBytes } = context.activate().cuMemGetInfo()
-      const attributes = { 'hw.id': idOf(context) }
+      const memory = answerOf(() => context.activate().cuMemGetInfo())
+      if (memory === null) continue
+      const { freeBytes, totalBytes } = memory
+      const attributes = attributesOf(context)
       note(gpu.limit, totalBytes, attributes)
       note(gpu.usage, totalBytes - freeBytes, attributes)
       note(gpu.utilization, (totalBytes - freeBytes) / totalBytes, attributes)
@@ -121,4 +125,14 @@ export function observe(meter: ObservedMeter, pools: WatchedPools, options: Obse
   const instruments = [usage, reserved, limit, allocations, ...(gpu === null ? [] : Object.values(gpu))] as never
   meter.addBatchObservableCallback(callback, instruments)
   return () => meter.removeBatchObservableCallback(callback, instruments)
+}
+
+/** Null if the driver does not answer, as on a lost device. Then a collection still has what the host knows. */
+function answerOf<Answer>(ask: () => Answer): Answer | null {
+  try {
+    return ask()
+  } catch (error) {
+    if (isDriverError(error)) return null
+    throw error
+  }
 }
