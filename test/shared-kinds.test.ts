@@ -53,7 +53,7 @@ describe('pools of other kinds in several threads', () => {
     for (const pool of [block, arena, host]) {
       assert.throws(() => pool.close(), {
         name: 'PoolError',
-        message: /close: the pool is in use by 1 other threads \(\d+\)/,
+        message: /close: the pool is in use by 1 other thread \(\d+\)/,
       })
     }
     thread.postMessage('close')

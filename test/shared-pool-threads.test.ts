@@ -201,7 +201,7 @@ describe('a pool in several threads', () => {
     const { thread } = await PoolThread.attach(pool.share())
     await thread.do('hold', 4 * KiB, 3)
     for (const close of [() => pool.close(), () => device.close()]) {
-      const message = new RegExp(`close: the pool is in use by 1 other threads \\(${thread.worker.threadId}\\)`)
+      const message = new RegExp(`close: the pool is in use by 1 other thread \\(${thread.worker.threadId}\\)`)
       assert.throws(close, { name: 'PoolError', message })
     }
     pool.allocate(1).free()

@@ -20,6 +20,13 @@ export function closedError(call: string): PoolError {
   return new PoolError(`${call}: the pool is closed; create another`)
 }
 
+/** The error for the close of a pool that threads with these ids use, too. */
+export function inUseError(others: readonly number[]): PoolError {
+  const count = others.length === 1 ? '1 other thread' : `${others.length} other threads`
+  const remedy = `close it there first, or end ${others.length === 1 ? 'that thread' : 'them'}`
+  return new PoolError(`close: the pool is in use by ${count} (${others.join(', ')}); ${remedy}`)
+}
+
 /** The process warning for buffers that a `using` block has lost; none if it lost none. */
 export function warnOfHeld(pool: string, { lostBuffers, lostBytes }: CloseReport, isHost = false): void {
   if (lostBuffers === 0) return

@@ -14,7 +14,7 @@ import { checkIsStream, checkStreamOf, type Stream } from '../../order/stream.js
 import { MOST_ALIGNMENT_BYTES } from '../backing/backing.js'
 import { checkLeaves, DeviceBuffer } from '../buffer.js'
 import { checkAlignment } from '../caching/alignment.js'
-import { ClosablePool, type CloseReport } from '../closable-pool.js'
+import { ClosablePool, type CloseReport, inUseError } from '../closable-pool.js'
 import { beyondDevice, shortageOf } from '../out-of-memory.js'
 import type { PoolStats } from '../pool.js'
 import { RecordAllocation, type RecordPool } from '../record-allocation.js'
@@ -240,10 +240,7 @@ export class SharedArenaPool<D = unknown> extends ClosablePool implements Record
 
   private checkAlone(): void {
     const others = this.state.others()
-    if (others.length === 0) return
-    throw new PoolError(
-      `close: the pool is in use by ${others.length} other threads (${others.join(', ')}); close it there first, or end them`,
-    )
+    if (others.length > 0) throw inUseError(others)
   }
 
   /**

@@ -246,7 +246,8 @@ export class DriverPool extends StreamOrderedPool {
   override close(): void {
     const { importers, sharesUnderWay } = this
     if (importers > 0) {
-      throw new PoolError(`close: other processes, ${importers}, have this pool open; have them close it first`)
+      const who = importers === 1 ? '1 other process has' : `${importers} other processes have`
+      throw new PoolError(`close: ${who} this pool open; close it there first`)
     }
     if (sharesUnderWay > 0)
       throw new PoolError('close: the pool is being exported; wait for the promise of exportTo() first')

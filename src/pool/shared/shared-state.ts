@@ -19,7 +19,7 @@ import { RobustLock } from '../../threads/robust-lock.js'
 import { MOST_WORKERS, REGISTRY_WORDS, ThreadRegistry } from '../../threads/thread-registry.js'
 import { FreeMemory, MOST_VIEWS } from '../caching/free-memory.js'
 import type { PoolConfig } from '../caching/options.js'
-import { closedError } from '../closable-pool.js'
+import { closedError, inUseError } from '../closable-pool.js'
 import { labelWords, SharedLabels } from './shared-labels.js'
 import { ThreadCaches } from './thread-caches.js'
 
@@ -232,10 +232,7 @@ export class SharedState {
       if (thread === closer || thread === figures[Figure.server]) continue
       if (registry.isAlive(thread) && !registry.look(thread)) others.push(threadIds[thread])
     }
-    if (others.length === 0) return
-    throw new PoolError(
-      `close: the pool is in use by ${others.length} other threads (${others.join(', ')}); close it there first, or end them`,
-    )
+    if (others.length > 0) throw inUseError(others)
   }
 
   /** Whether the pool may have another block. */
