@@ -104,6 +104,19 @@ describe('a device', () => {
     assert.deepEqual([driver.usedBytes(0), driver.usedBytes(1)], [0, 0])
   })
 
+  it('a launch with memory of a pool that threads share advises a copy to another device', () => {
+    const [first, second] = openDevices('simulated')
+    const kernel = second.loadModule(PTX).kernel('device_test_increment')
+    using pool = first.createPool({ shared: true })
+    using buffer = pool.allocate(1000)
+    const message = /setAccess\(device1, 'readWrite'\) unless threads share the pool, or copy with copyFrom$/
+    assert.throws(() => kernel.launch({ grid: 1, block: 1 }, buffer, 4), { name: 'PoolError', message })
+    const refusal = { name: 'PoolError', message: /made without shared, or copy with copyFrom$/ }
+    assert.throws(() => pool.setAccess(second, 'readWrite'), refusal)
+    using copy = second.createPool().allocate(1000)
+    copy.copyFrom(buffer)
+  })
+
   it("devices access each other's memory once that is enabled", () => {
     const [first, second] = openDevices('simulated')
     const kernel = second.loadModule(PTX).kernel('device_test_increment')

@@ -243,6 +243,6 @@ export function unreachable(what: string, user: Context, owner: Context): PoolEr
   }
   return new PoolError(
     `${what} belongs to another device: device ${user.ordinal} has no access to this memory of device ${owner.ordinal}; ` +
-      `give it with pool.setAccess(device${user.ordinal}, 'readWrite'), or copy with copyFrom`,
+      `give it with pool.setAccess(device${user.ordinal}, 'readWrite') unless threads share the pool, or copy with copyFrom`,
   )
 }
