@@ -32,6 +32,25 @@ test('growth and release are told, and cached allocations tell nothing', () => {
   assert.deepEqual(released, [{ pool, bytes: reservedBytes, reservedBytes: 0 }])
 })
 
+test('a listener may call the pool', () => {
+  const pool = new TestDevice().createPool({ maxPoolBytes: 8 * MiB })
+  const first = pool.allocate(1 * MiB)
+  const listener = () => {
+    assert.equal(pool.live().length, 2)
+    pool.check()
+    pool.allocate(100).free()
+    first.free()
+  }
+  subscribe('cuda-mempool:grow', listener)
+  try {
+    const second = pool.allocate(4 * MiB)
+    assert.deepEqual([first.freed, second.freed], [true, false])
+  } finally {
+    unsubscribe('cuda-mempool:grow', listener)
+  }
+  pool.check()
+})
+
 test('a stream that is made to wait is told', () => {
   const device = new TestDevice({ capacityBytes: 4 * MiB })
   const pool = device.createPool({ maxPoolBytes: 4 * MiB })

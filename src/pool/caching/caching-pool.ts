@@ -593,7 +593,8 @@ export class CachingPool extends ClosablePool implements BlockOwner {
       this.endBy(error)
       throw error
     }
-    this.isBusy = false
+    this.isBusy = false // a listener may call the pool
+    if (this.central.changes !== this.toldChanges) this.tellChanges(stream)
     if (buffer !== null) return buffer
     this.noteRefusal(bytes)
     if (!mayFail) throw this.outOfMemory(bytes)
@@ -602,9 +603,7 @@ export class CachingPool extends ClosablePool implements BlockOwner {
 
   /** Serves a request that no cache has a block for. */
   private takeMissed(units: number, alignUnits: number, bytes: number, stream: Stream): DeviceBuffer | null {
-    const { central } = this
-    const record = central.allocate(units, alignUnits, stream.slot)
-    if (central.changes !== this.toldChanges) this.tellChanges(stream)
+    const record = this.central.allocate(units, alignUnits, stream.slot)
     return this.handOutFound(record, bytes, stream)
   }
 
@@ -645,7 +644,8 @@ export class CachingPool extends ClosablePool implements BlockOwner {
       this.endBy(error)
       throw error
     }
-    this.isBusy = false
+    this.isBusy = false // a listener may call the pool
+    if (isCaptured || this.central.changes !== this.toldChanges) this.tellChanges(stream)
     if (buffer !== null) return buffer
     this.noteRefusal(bytes)
     if (!mayFail) throw this.outOfMemory(bytes)
@@ -668,7 +668,6 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     const record = isCaptured
       ? this.central.arenas.allocate(units, alignUnits, stream)
       : this.reserveLent(units, alignUnits, stream)
-    this.tellChanges(stream)
     return this.handOutFound(record, bytes, stream)
   }
 
