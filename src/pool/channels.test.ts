@@ -76,3 +76,14 @@ test('a refused request is told once, by plain pools and debug pools', () => {
     ])
   }
 })
+
+test('messages of a host pool name the host pool', () => {
+  const device = new TestDevice()
+  const pool = device.createHostPool({ maxPoolBytes: 8 * MiB, segmentBytes: 4 * MiB })
+  const grown = toldBy('cuda-mempool:grow', () => pool.allocate(1000).free())
+  assert.deepEqual(grown, [{ pool, bytes: 4 * MiB, reservedBytes: 4 * MiB }])
+  const released = toldBy('cuda-mempool:release', () => pool.trimTo(0))
+  assert.deepEqual(released, [{ pool, bytes: 4 * MiB, reservedBytes: 0 }])
+  const refused = toldBy('cuda-mempool:out-of-memory', () => pool.tryAllocate(16 * MiB))
+  assert.deepEqual(refused, [{ pool, bytes: 16 * MiB }])
+})

@@ -7,9 +7,9 @@ import type { Pool } from './pool.js'
 
 /** The message of `cuda-mempool:grow` and of `cuda-mempool:release`. */
 export interface ReservedMessage {
-  /** the pool whose memory changed */
-  readonly pool: Pool
-  /** bytes that it took from the device, or gave back */
+  /** the `Pool` or `HostPool` whose memory changed */
+  readonly pool: object
+  /** bytes that it took from the device, or gave back; bytes of the host for a host pool */
   readonly bytes: number
   /** bytes that it has now */
   readonly reservedBytes: number
@@ -27,8 +27,8 @@ export interface WaitMessage {
 
 /** The message of `cuda-mempool:out-of-memory`. */
 export interface OutOfMemoryMessage {
-  /** the pool that refused */
-  readonly pool: Pool
+  /** the `Pool` or `HostPool` that refused */
+  readonly pool: object
   /** requested bytes */
   readonly bytes: number
 }
@@ -39,6 +39,14 @@ const WAIT = channel('cuda-mempool:wait')
 /** Requests that a pool refused for want of memory. */
 export const OUT_OF_MEMORY = channel('cuda-mempool:out-of-memory')
 
+/** the host pools by the pools of their blocks, which a program does not know */
+const hostPools = new WeakMap<Pool, object>()
+
+/** Lets messages of the pool of a host pool's blocks name the host pool. */
+export function publishAs(blocks: Pool, pool: object): void {
+  hostPools.set(blocks, pool)
+}
+
 /** Whether the program listens to a channel that also tells of allocations that succeed. */
 export function hasSubscribers(): boolean {
   return [GROW, RELEASE, WAIT].some(channel => channel.hasSubscribers)
@@ -47,7 +55,9 @@ export function hasSubscribers(): boolean {
 /** Tells of a change of `bytes` in the memory that a pool has of the device. */
 export function publishReserved(pool: Pool, bytes: number, reservedBytes: number): void {
   const target = bytes > 0 ? GROW : RELEASE
-  if (target.hasSubscribers) target.publish({ pool, bytes: Math.abs(bytes), reservedBytes } satisfies ReservedMessage)
+  if (!target.hasSubscribers) return
+  const named = hostPools.get(pool) ?? pool
+  target.publish({ pool: named, bytes: Math.abs(bytes), reservedBytes } satisfies ReservedMessage)
 }
 
 /** Tells that `stream` was made to wait. */
@@ -57,5 +67,6 @@ export function publishWaits(pool: Pool, stream: Stream, waits: number): void {
 
 /** Tells of a request that was refused. */
 export function publishOutOfMemory(pool: Pool, bytes: number): void {
-  if (OUT_OF_MEMORY.hasSubscribers) OUT_OF_MEMORY.publish({ pool, bytes } satisfies OutOfMemoryMessage)
+  if (!OUT_OF_MEMORY.hasSubscribers) return
+  OUT_OF_MEMORY.publish({ pool: hostPools.get(pool) ?? pool, bytes } satisfies OutOfMemoryMessage)
 }

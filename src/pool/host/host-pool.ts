@@ -18,6 +18,7 @@ import { PAGE_BYTES, type PinnedMemory, PinnedSegments } from '../backing/pinned
 import type { PoolSegment, SegmentObserver } from '../backing/segment-watch.js'
 import type { DeviceBuffer } from '../buffer.js'
 import { CachingPool } from '../caching/caching-pool.js'
+import { publishAs } from '../channels.js'
 import { type CloseReport, warnOfHeld } from '../closable-pool.js'
 import { figuresOf } from '../out-of-memory.js'
 import { type PoolStats, poolJson, poolText } from '../pool.js'
@@ -57,6 +58,7 @@ export abstract class HostPool implements Disposable {
     this.context = clocks.context
     this.blocks = blocks
     this.memory = memory
+    publishAs(blocks, this)
   }
 
   /**
