@@ -17,12 +17,15 @@ import { ofThisThread, type TransferredBuffer } from './transferred-buffer.js'
  * does the end of a `using` block. After that every use throws PoolError, except disposing, which does nothing.
  */
 export class DeviceBuffer implements Disposable {
-  /** Made by pools. `tag` names one use of the allocation; a stale buffer's tag matches nothing. */
+  /**
+   * Made by pools. `tag` names one use of the allocation; a stale buffer's tag matches nothing. Only a shared arena
+   * changes it, where `transfer` leaves the use as it is.
+   */
   constructor(
     /** @internal */
     public allocation: Allocation,
     /** @internal */
-    readonly tag: number,
+    public tag: number,
   ) {}
 
   /** The pool, or outermost wrapper, that handed the buffer out. */

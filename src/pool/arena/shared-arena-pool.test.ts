@@ -213,6 +213,17 @@ describe('an arena that threads share', () => {
     assert.equal(buffer.freed, true)
   })
 
+  it('a handle from before a transfer stays stale when its buffer comes back', () => {
+    const { pool, other } = setUp()
+    const before = pool.allocate(100)
+    const back = pool.adopt(other.adopt(before.transfer()).transfer())
+    assert.throws(() => before.fill(0), { name: 'PoolError', message: /handed to another thread/ })
+    assert.throws(() => before.free(), PoolError)
+    before[Symbol.dispose]()
+    assert.deepEqual([before.freed, back.freed], [true, false])
+    back.free()
+  })
+
   it('buffers move between threads with their stream, once', () => {
     const { pool, other, a } = setUp()
     const buffer = pool.allocate(100, a)

@@ -26,6 +26,8 @@ import { ArenaState, newArenaState, ownerOf, type SharedArenaState, Tally, UNDER
 /** Sizes with only these bits need no further check. */
 const SMALL_MASK = 2 ** 30 - 1
 const DEFAULT_ALIGNMENT = 256
+/** Epochs begin at 1. */
+const NO_EPOCH = 0
 
 /** Options of an arena that threads share. */
 export type SharedArena = ArenaOptions & { readonly shared: true }
@@ -253,10 +255,12 @@ export class SharedArenaPool<D = unknown> extends ClosablePool implements Record
   }
 
   /** @internal */
-  override handOver({ record, tag, stream }: DeviceBuffer): TransferredBuffer {
+  override handOver(buffer: DeviceBuffer): TransferredBuffer {
+    const { record, tag, stream } = buffer
     if (!this.isLive(record, tag)) this.refuseStale('transfer')
     this.state.streams[record] = stream.generation * MOST_STREAMS + stream.covering[0]
     this.giveUp('transfer', record, tag, ownerOf(tag, UNDERWAY))
+    buffer.tag = NO_EPOCH // stale also if the buffer comes back to this thread
     return { pool: this.descriptor.number, record, tag }
   }
 
