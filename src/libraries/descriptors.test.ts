@@ -334,7 +334,9 @@ else if (process.platform !== 'linux') {
     test('wrong arguments are refused', async () => {
       const message = new Uint8Array(MOST_MESSAGE_BYTES + 1)
       for (const [text, kind, call] of [
-        ['path', TypeError, () => sendDescriptor(7 as never, 0)],
+        ['path must be a string, not 7', TypeError, () => sendDescriptor(7 as never, 0)],
+        ['path must be a string, not undefined', TypeError, () => receiveDescriptor(undefined as never)],
+        ['path must be a string, not an Object', TypeError, () => receiveDescriptor({} as never)],
         ['path', RangeError, () => sendDescriptor('', 0)],
         ['path', RangeError, () => sendDescriptor('\0abstract', 0)],
         ['path must be at most 107 bytes', RangeError, () => sendDescriptor('é'.repeat(54), 0)],
@@ -347,7 +349,7 @@ else if (process.platform !== 'linux') {
         ['message', RangeError, () => sendDescriptor(path, 0, message)],
         ['timeoutMs', RangeError, () => sendDescriptor(path, 0, undefined, { timeoutMs: Number.NaN })],
         ['timeoutMs', RangeError, () => receiveDescriptor(path, { timeoutMs: -1 })],
-        ['timeoutMs', TypeError, () => receiveDescriptor(path, { timeoutMs: '5' as never })],
+        ["timeoutMs must be a number, not '5'", TypeError, () => receiveDescriptor(path, { timeoutMs: '5' as never })],
       ] as const) {
         await assert.rejects(call, (error: Error) => error instanceof kind && error.message.includes(text), text)
       }

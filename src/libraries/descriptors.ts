@@ -4,6 +4,7 @@
 // neither blocks.
 
 import { setTimeout as pause } from 'node:timers/promises'
+import { describe } from '../base/bytes.js'
 import { DescriptorError } from '../base/errors.js'
 import type { Bytes } from '../base/typed-arrays.js'
 import { text, within } from './arguments.js'
@@ -182,7 +183,7 @@ export function checkPath(path: string): void {
 }
 
 function packetOf(message: Uint8Array): Uint8Array {
-  if (!(message instanceof Uint8Array)) throw new TypeError(`message must be a Uint8Array, not a ${typeof message}`)
+  if (!(message instanceof Uint8Array)) throw new TypeError(`message must be a Uint8Array, not ${describe(message)}`)
   if (message.length <= MOST_MESSAGE_BYTES) return Buffer.concat([Buffer.from([MARK]), message])
   throw new RangeError(
     `message must be at most ${MOST_MESSAGE_BYTES} bytes, not ${message.length}; send more otherwise`,

@@ -4,6 +4,7 @@
 // call copies its results out before it returns, so one buffer serves all calls of a thread.
 
 import { assert } from '../../base/assert.js'
+import { describe } from '../../base/bytes.js'
 import type { Bytes } from '../../base/typed-arrays.js'
 import { exact, int, uint } from '../../libraries/arguments.js'
 import { CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_LOCATION_TYPE_DEVICE, JIT_OPTION } from '../constants.js'
@@ -126,7 +127,7 @@ export class MarshallingBuffer {
 
   /** The address of a CUmemAccessDesc for each device, all with the same flags. */
   accessFrom(devices: readonly number[], flags: number): number {
-    if (!Array.isArray(devices)) throw new TypeError(`devices must be a list of devices, not a ${typeof devices}`)
+    if (!Array.isArray(devices)) throw new TypeError(`devices must be a list of devices, not ${describe(devices)}`)
     if (devices.length > MOST_ACCESSES) {
       throw new RangeError(`devices must be at most ${MOST_ACCESSES}, not ${devices.length}`)
     }
@@ -151,7 +152,7 @@ export class MarshallingBuffer {
   /** Writes the bytes of an export of another process at `exported`. */
   placeExported(exported: Uint8Array): void {
     if (!(exported instanceof Uint8Array)) {
-      throw new TypeError(`exported must be the Uint8Array of cuMemPoolExportPointer, not a ${typeof exported}`)
+      throw new TypeError(`exported must be the Uint8Array of cuMemPoolExportPointer, not ${describe(exported)}`)
     }
     if (exported.length !== ACCESS - EXPORTED) {
       throw new RangeError(`exported must be the ${ACCESS - EXPORTED} bytes of an export, not ${exported.length}`)
