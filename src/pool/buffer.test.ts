@@ -121,6 +121,27 @@ describe('buffer contents', () => {
     assert.deepEqual(new Set(contents(buffer)), new Set([1]))
   })
 
+  it('names the offset of a copy that is no byte count', () => {
+    const pool = new TestDevice().createPool()
+    const [buffer, other] = [pool.allocate(100), pool.allocate(100)]
+    for (const [bad, kind] of [
+      [Number.NaN, 'RangeError'],
+      [-1, 'RangeError'],
+      [1.5, 'RangeError'],
+      ['0', 'TypeError'],
+      [10n, 'TypeError'],
+    ] as const) {
+      const offset = bad as number
+      const source = { name: kind, message: /^copyFrom(Sync)?: sourceOffset must be/ }
+      assert.throws(() => buffer.copyFrom(other, 0, offset), source)
+      assert.throws(() => buffer.copyFromSync(other, 0, offset), source)
+      const target = { name: kind, message: /^(copyFrom|fill|readSync): byteOffset must be/ }
+      assert.throws(() => buffer.copyFrom(other, offset), target)
+      assert.throws(() => buffer.fill(0, offset), target)
+      assert.throws(() => buffer.readSync(offset), target)
+    }
+  })
+
   it('a freed buffer is refused in the name of the call', async () => {
     const { pool, a } = setUp()
     const [buffer, other] = [pool.allocate(100, a), pool.allocate(100, a)]

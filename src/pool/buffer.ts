@@ -283,14 +283,14 @@ export class DeviceBuffer implements Disposable {
   }
 
   /**
-   * The address of a part, after checking that the buffer has it.
+   * The address of a part, after checking that the buffer has it. `argument` is the program's name of the offset.
    * @internal
    */
-  rangeOf(call: string, byteOffset: number, byteLength: number): number {
+  rangeOf(call: string, byteOffset: number, byteLength: number, argument = 'byteOffset'): number {
     const ptr = this.addressFor(call)
     const whole = this.allocation.requestedBytesOf(this.record, this.tag, call)
     for (const [name, value] of [
-      ['byteOffset', byteOffset],
+      [argument, byteOffset],
       ['byteLength', byteLength],
     ] as const) {
       checkByteCount(value, `${call}: ${name}`, 0)
@@ -303,10 +303,9 @@ export class DeviceBuffer implements Disposable {
     return ptr + byteOffset
   }
 
-  /** The bytes from `byteOffset` to the end; none for a bad offset, which is refused later. */
+  /** The bytes from `byteOffset` to the end. */
   private rest(call: string, byteOffset: number): number {
-    const bytes = this.allocation.requestedBytesOf(this.record, this.tag, call)
-    return typeof byteOffset === 'number' ? Math.max(0, bytes - byteOffset) : 0
+    return bytesFrom(byteOffset, this.allocation.requestedBytesOf(this.record, this.tag, call))
   }
 
   /** The addresses of both ends of a copy, after checking that the buffers have the bytes. */
@@ -319,7 +318,7 @@ export class DeviceBuffer implements Disposable {
   ): [from: number, target: number] {
     if (!sourceFor(call, source).context.sharesAddresses(this.context))
       throw unreachable(`${call}: the source`, this.context, source.context)
-    const from = source.rangeOf(call, sourceOffset, byteLength)
+    const from = source.rangeOf(call, sourceOffset, byteLength, 'sourceOffset')
     const target = this.rangeOf(call, byteOffset, byteLength)
     const isApart = from + byteLength <= target || target + byteLength <= from
     if (isApart || !source.context.sharesDevice(this.context)) return [from, target]
@@ -361,6 +360,11 @@ export function checkLeaves(buffer: DeviceBuffer, pool: BufferOwner): void {
   }
   if (buffer.pool === pool) return
   throw new PoolError('transfer: the buffer came from another pool or a wrapper; use buffer.transfer()')
+}
+
+/** The bytes from `offset` to the end of `wholeBytes`; none for a bad offset, which is refused later. */
+export function bytesFrom(offset: number, wholeBytes: number): number {
+  return Number.isSafeInteger(offset) && offset >= 0 ? Math.max(0, wholeBytes - offset) : 0
 }
 
 function sourceFor(call: string, source: unknown): DeviceBuffer {

@@ -4,7 +4,7 @@ import { showAsText } from '../../base/readable.js'
 import { unreachable } from '../../driver/context.js'
 import { checkIsStream, type Stream } from '../../order/stream.js'
 import { DeviceArray, type TypedArray, type TypedArrayConstructor, type TypedArrayOf } from '../array.js'
-import { DeviceBuffer } from '../buffer.js'
+import { bytesFrom, DeviceBuffer } from '../buffer.js'
 import type { TransferredBuffer } from '../transferred-buffer.js'
 import type { HostPool } from './host-pool.js'
 
@@ -78,10 +78,10 @@ export class HostBuffer implements Disposable {
     target: DeviceBuffer | DeviceArray,
     byteOffset = 0,
     sourceOffset = 0,
-    byteLength = rest(this.memoryFor('copyTo'), sourceOffset),
+    byteLength = bytesFrom(sourceOffset, this.memoryFor('copyTo').length),
   ): void {
-    const source = this.part('copyTo', sourceOffset, byteLength)
-    const address = this.addressOn('copyTo', target, byteOffset, byteLength)
+    const source = this.part('copyTo', sourceOffset, byteLength, 'sourceOffset')
+    const address = this.addressOn('copyTo', target, byteOffset, byteLength, 'byteOffset')
     if (byteLength === 0) return
     target.noteUse(target.stream, 'copyTo')
     this.pool.noteCopy(this.block, target.stream)
@@ -98,10 +98,10 @@ export class HostBuffer implements Disposable {
     source: DeviceBuffer | DeviceArray,
     byteOffset = 0,
     sourceOffset = 0,
-    byteLength = rest(checkPlace('copyFrom', source), sourceOffset),
+    byteLength = bytesFrom(sourceOffset, checkPlace('copyFrom', source).byteLength),
   ): void {
-    const target = this.part('copyFrom', byteOffset, byteLength)
-    const address = this.addressOn('copyFrom', source, sourceOffset, byteLength)
+    const target = this.part('copyFrom', byteOffset, byteLength, 'byteOffset')
+    const address = this.addressOn('copyFrom', source, sourceOffset, byteLength, 'sourceOffset')
     if (byteLength === 0) return
     source.noteUse(source.stream, 'copyFrom')
     this.pool.noteCopy(this.block, source.stream)
@@ -161,15 +161,21 @@ export class HostBuffer implements Disposable {
     return this.memory
   }
 
-  /** A view of a part, after checking that the buffer has it. */
-  private part(call: string, byteOffset: number, byteLength: number): Uint8Array {
-    this.block.rangeOf(call, byteOffset, byteLength)
+  /** A view of a part, after checking that the buffer has it. `argument` is the program's name of the offset. */
+  private part(call: string, byteOffset: number, byteLength: number, argument: string): Uint8Array {
+    this.block.rangeOf(call, byteOffset, byteLength, argument)
     const bytes = this.memoryFor(call)
     return byteLength === bytes.length ? bytes : bytes.subarray(byteOffset, byteOffset + byteLength)
   }
 
   /** The device address of a part, after checking that it can be copied to and from here. */
-  private addressOn(call: string, place: DeviceBuffer | DeviceArray, byteOffset: number, byteLength: number): number {
+  private addressOn(
+    call: string,
+    place: DeviceBuffer | DeviceArray,
+    byteOffset: number,
+    byteLength: number,
+    argument: string,
+  ): number {
     checkPlace(call, place)
     const { context } = this.pool
     if (place.stream.context !== context) {
@@ -177,8 +183,8 @@ export class HostBuffer implements Disposable {
     }
     if (!place.reachableFrom(context)) throw unreachable(`${call}: the buffer`, context, place.context)
     this.pool.checkCopies(call, place.stream)
-    if (place instanceof DeviceBuffer) return place.rangeOf(call, byteOffset, byteLength)
-    const address = place.buffer.rangeOf(call, byteOffset, byteLength) + place.byteOffset
+    if (place instanceof DeviceBuffer) return place.rangeOf(call, byteOffset, byteLength, argument)
+    const address = place.buffer.rangeOf(call, byteOffset, byteLength, argument) + place.byteOffset
     if (byteOffset + byteLength <= place.byteLength) return address
     throw new RangeError(
       `${call}: bytes ${byteOffset} to ${byteOffset + byteLength} do not lie in the array's ${place.byteLength}`,
@@ -187,11 +193,6 @@ export class HostBuffer implements Disposable {
 }
 
 showAsText(HostBuffer)
-
-/** The bytes from `offset` to the end; none for a bad offset, which is refused later. */
-function rest({ byteLength }: { readonly byteLength: number }, offset: number): number {
-  return typeof offset === 'number' ? Math.max(0, byteLength - offset) || 0 : 0
-}
 
 function checkPlace<P extends DeviceBuffer | DeviceArray>(call: string, place: P): P {
   if (place instanceof DeviceBuffer || place instanceof DeviceArray) return place

@@ -370,6 +370,14 @@ describe('host pool: refusals', () => {
       assert.throws(() => host.copyTo(part, ...range), { name: 'RangeError' }, `${range}`)
     }
     assert.throws(() => host.copyFrom(part, 0, 0, 33), { name: 'RangeError' })
+    for (const bad of [Number.NaN, -1, 1.5, '0', 10n] as number[]) {
+      for (const place of [words, words.buffer]) {
+        assert.throws(() => host.copyTo(place, 0, bad), { message: /^copyTo: sourceOffset must be/ })
+        assert.throws(() => host.copyTo(place, bad), { message: /^copyTo: byteOffset must be/ })
+        assert.throws(() => host.copyFrom(place, 0, bad), { message: /^copyFrom: sourceOffset must be/ })
+        assert.throws(() => host.copyFrom(place, bad), { message: /^copyFrom: byteOffset must be/ })
+      }
+    }
     const outside = { name: 'RangeError', message: /bytes 300 to 300 do not lie in/ }
     assert.throws(() => host.copyTo(words, 0, 300), outside)
     assert.throws(() => host.copyFrom(words, 0, 300), outside)
