@@ -400,6 +400,16 @@ describe('a pool in several threads', () => {
     lost.allocate(1 * KiB)
     await thread.worker.terminate()
     assert.throws(() => lost.allocate(8 * MiB), { name: 'PoolError', message: /the thread that made it has ended/ })
+    const calls: Record<string, () => void> = {
+      processDeferred: () => lost.processDeferred(),
+      trimTo: () => lost.trimTo(0),
+      maxPoolBytes: () => {
+        lost.maxPoolBytes = '1GiB'
+      },
+      reclaim: () => void lost.reclaim(0),
+    }
+    for (const [name, call] of Object.entries(calls))
+      assert.throws(call, { message: new RegExp(`^${name}: the pool is`) })
     assert.deepEqual(lost.close(), { lostBuffers: 1, lostBytes: 1 * KiB })
     pool.allocate(8 * MiB).free() // made by a different thread, so with a pool server of its own
     pool.close()
