@@ -14,7 +14,9 @@ export function shortageOf(
     `${formatBytes(stats.liveBytes)} live in ${formatBytes(stats.reservedBytes)} reserved`,
     limitText(stats),
     `${formatBytes(deviceFreeBytes)} free on the device`,
-    `largest free block at least ${formatBytes(stats.largestFreeBytes)}`,
+    stats.largestFreeBytes === 0
+      ? 'no free block'
+      : `largest free block at least ${formatBytes(stats.largestFreeBytes)}`,
   ]
   return new OutOfMemoryError(
     `no room for ${formatBytes(bytes)}: ${facts.join(', ')}; ${whatHelps}`,

@@ -120,6 +120,10 @@ describe('block pool: blocks', () => {
         return true
       },
     )
+    const { pool: single } = setUp(1)
+    takeAll(single)
+    const message = /, no free block; the only block is handed out: free it, raise maxCount, or fall back/
+    assert.throws(() => single.allocate(100), { name: 'OutOfMemoryError', message })
     const plain = device.createPlainPool()
     assert.equal(withFallback(pool, plain).allocate(1 * MiB).allocation.pool, plain)
   })

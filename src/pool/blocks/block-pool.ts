@@ -368,12 +368,14 @@ export function noBlock(
 ): OutOfMemoryError {
   const { freeBytes } = pool.context.activate().cuMemGetInfo()
   const { blockBytes, count, maxCount } = pool
+  const all =
+    maxCount === 1 ? 'the only block is handed out: free it' : `all ${maxCount} blocks are handed out: free some`
   const obstacle =
     bytes > blockBytes
       ? `a block has ${formatBytes(blockBytes)}: make blocks larger`
       : count < maxCount
         ? 'the device itself is full: free memory, here or in other programs'
-        : `all ${maxCount} blocks are handed out: free some, raise maxCount`
+        : `${all}, raise maxCount`
   const remedy = `${obstacle}, or fall back: withFallback(pool, device.createPlainPool())`
   return shortageOf(bytes, stats, freeBytes, remedy)
 }
