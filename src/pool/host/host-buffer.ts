@@ -84,7 +84,7 @@ export class HostBuffer implements Disposable {
     const address = this.addressOn('copyTo', target, byteOffset, byteLength, 'byteOffset')
     if (byteLength === 0) return
     target.noteUse(target.stream, 'copyTo')
-    this.pool.noteCopy(this.block, target.stream)
+    this.pool.noteCopy(this.block, target.stream, 'copyTo')
     const driver = this.pool.context.activate()
     target.stream.submit('copyTo', handle => driver.cuMemcpyHtoDAsync(address, source, handle))
   }
@@ -104,7 +104,7 @@ export class HostBuffer implements Disposable {
     const address = this.addressOn('copyFrom', source, sourceOffset, byteLength, 'sourceOffset')
     if (byteLength === 0) return
     source.noteUse(source.stream, 'copyFrom')
-    this.pool.noteCopy(this.block, source.stream)
+    this.pool.noteCopy(this.block, source.stream, 'copyFrom')
     const driver = this.pool.context.activate()
     source.stream.submit('copyFrom', handle => driver.cuMemcpyDtoHAsync(target, address, handle))
   }

@@ -184,11 +184,11 @@ export abstract class HostPool implements Disposable {
   }
 
   /**
-   * For buffers: notes a copy that is about to be submitted to `stream`.
+   * For buffers: notes a copy that `call` is about to submit to `stream`.
    * @internal
    */
-  noteCopy(block: DeviceBuffer, stream: Stream): void {
-    this.note(block, stream, this.clocks.marked[stream.slot] + 1)
+  noteCopy(block: DeviceBuffer, stream: Stream, call: string): void {
+    this.note(block, stream, this.clocks.marked[stream.slot] + 1, call)
   }
 
   /**
@@ -198,13 +198,14 @@ export abstract class HostPool implements Disposable {
   noteUse(block: DeviceBuffer, stream: Stream, call: string): void {
     block.addressFor(call) // throws for a stale handle
     checkStreamOf(call, stream, this.clocks)
-    this.note(block, stream, Infinity)
+    this.note(block, stream, Infinity, call)
   }
 
   /**
    * Notes that work submitted to a stream until `stamp` of its clock uses a live block; Infinity stands for the free.
+   * Throws PoolError, in the name of `call`, for a stream that the pool does not serve.
    */
-  protected abstract note(block: DeviceBuffer, stream: Stream, stamp: number): void
+  protected abstract note(block: DeviceBuffer, stream: Stream, stamp: number, call: string): void
 
   private take(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer {
     const block = this.tryTake(bytes, stream, alignment)
@@ -217,7 +218,7 @@ export abstract class HostPool implements Disposable {
     const block = this.blocks.tryAllocate(bytes, this.anyStream(), alignment)
     if (block === null || stream === undefined) return block
     try {
-      this.note(block, stream, Infinity)
+      this.note(block, stream, Infinity, 'allocate')
     } catch (error) {
       block.free()
       throw error

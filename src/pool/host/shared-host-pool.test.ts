@@ -6,6 +6,8 @@ import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { KiB, MiB } from '../../base/bytes.js'
 import { PoolError } from '../../base/errors.js'
+import { CU_STREAM_PER_THREAD } from '../../driver/constants.js'
+import { Stream } from '../../order/stream.js'
 import { TestDevice } from '../pool.fixture.js'
 
 describe('a host pool that threads share', () => {
@@ -77,6 +79,23 @@ describe('a host pool that threads share', () => {
     again.bytes.fill(2)
     assert.equal(pool.adopt(again.transfer()).bytes[5], 2)
     pool.check()
+  })
+
+  it('the per-thread default stream is refused in the name of the call', () => {
+    const device = new TestDevice()
+    const { pool } = device.createSharedHost()
+    const stream = new Stream(device.clocks, CU_STREAM_PER_THREAD, false)
+    const [host, target] = [pool.allocate(100), device.createPool().allocate(100, stream)]
+    for (const [name, call] of Object.entries({
+      copyTo: () => host.copyTo(target),
+      copyFrom: () => host.copyFrom(target),
+      recordUse: () => host.recordUse(stream),
+      free: () => host.free(stream),
+      allocate: () => pool.allocate(100, stream),
+    })) {
+      assert.throws(call, { name: 'PoolError', message: new RegExp(`^${name}: the per-thread default stream`) })
+    }
+    host.free()
   })
 
   it('bad arguments are refused by name', () => {

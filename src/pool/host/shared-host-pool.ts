@@ -140,9 +140,9 @@ export class SharedHostPool<D = unknown> extends HostPool {
     stream.checkShareable('allocate')
   }
 
-  protected override note(block: DeviceBuffer, stream: Stream, stamp: number): void {
-    stream.checkShareable('recordUse')
-    stream.checkUncaptured('recordUse')
+  protected override note(block: DeviceBuffer, stream: Stream, stamp: number, call: string): void {
+    stream.checkShareable(call)
+    stream.checkUncaptured(call)
     this.blocks.noteUse(block.record, stream, stamp)
   }
 }
