@@ -28,6 +28,14 @@ describe('a pool that threads share', () => {
     pool.check()
   })
 
+  it('a peak that the counters had is kept', () => {
+    const { pool } = new TestDevice().createSharedPool()
+    const buffers = [1, 2, 3].map(() => pool.allocate(1 * MiB))
+    assert.equal(pool.stats().peakLiveBytes, 3 * MiB)
+    for (const buffer of buffers) buffer.free()
+    assert.equal(pool.stats().peakLiveBytes, 3 * MiB)
+  })
+
   it('waits for a stream whose first block comes back during a driver call', () => {
     const device = new TestDevice()
     const { driver } = device

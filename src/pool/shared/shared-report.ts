@@ -39,6 +39,9 @@ export interface SharedLiveBlock extends LiveBlock {
 const NOTHING = { liveBlocks: 0, liveUnits: 0, requestedBytes: 0, cachedUnits: 0 }
 
 export class SharedReport {
+  /** the most units that any call of `stats` found live, since the shared peak is noted elsewhere */
+  private peakUnits = 0
+
   constructor(
     private readonly state: SharedState,
     private readonly clocks: Clocks,
@@ -49,9 +52,10 @@ export class SharedReport {
     const { caches, memory, figures } = this.state
     const { liveBlocks, liveUnits, requestedBytes, cachedUnits } = isOpen ? caches.sums() : NOTHING
     const allocations = this.sum(Count.allocations)
+    this.peakUnits = Math.max(this.peakUnits, caches.peakUnits, liveUnits)
     return {
       liveBytes: liveUnits * UNIT_BYTES,
-      peakLiveBytes: Math.max(caches.peakUnits, liveUnits) * UNIT_BYTES,
+      peakLiveBytes: this.peakUnits * UNIT_BYTES,
       requestedBytes,
       reservedBytes: isOpen ? figures[Figure.reservedBytes] : 0,
       peakReservedBytes: figures[Figure.peakReservedBytes],
