@@ -79,6 +79,6 @@ describe('the label of a buffer', () => {
     buffer.label = 'weights'
     assert.equal(pool.live()[0].label, 'weights')
     buffer.free()
-    assert.throws(() => buffer.free(), { name: 'DebugError', message: /Buffer of 'weights' 100 bytes at 0x/ })
+    assert.throws(() => buffer.free(), { name: 'DebugError', message: /Buffer 'weights' of 100 bytes at 0x/ })
   })
 })

@@ -215,8 +215,8 @@ export class DebugAllocation implements Allocation {
       ...(freedAt === undefined ? {} : { freedAt: siteText(freedAt) }),
     }
     const places = Object.entries(sites).map(([call, site]) => `${call.replace('At', ' at')} ${site}`)
-    const buffer = `${this.name}${this.byteLength} bytes at 0x${this.ptr.toString(16)}`
-    return new DebugError(fault, `${what}. Buffer of ${buffer}, ${places.join(', ')}`, sites)
+    const buffer = `Buffer ${this.name}of ${this.byteLength} bytes at 0x${this.ptr.toString(16)}`
+    return new DebugError(fault, `${what}. ${buffer}, ${places.join(', ')}`, sites)
   }
 }
 
