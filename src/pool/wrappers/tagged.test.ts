@@ -157,6 +157,12 @@ describe('tagged', () => {
       assert.throws(() => tagged(upstream, { limits: { a: bytes } }), expected)
     }
     assert.throws(() => tagged(upstream, { limits: { a: '1' as never } }), { name: 'TypeError', message: /of 'a'/ })
+    const noLimits = {
+      name: 'TypeError',
+      message: /^tagged: limits must be an object such as .*, not an? (Map|Array)$/,
+    }
+    for (const limits of [new Map([['a', 100]]), [100]] as never[])
+      assert.throws(() => tagged(upstream, { limits }), noLimits)
     for (const options of [null, 5, { limit: {} }, { limits: 5 }] as unknown as TaggedOptions[]) {
       assert.throws(() => tagged(upstream, options), { name: 'TypeError', message: /^tagged: / })
     }

@@ -48,7 +48,10 @@ export interface TagStats {
 export function tagged(upstream: Pool, options: TaggedOptions = {}): TaggedPool {
   checkOptionNames('tagged', options, ['limits'])
   const limits = options.limits ?? {}
-  if (typeof limits !== 'object') throw new TypeError(`tagged: limits must be an object, not ${describe(limits)}`)
+  // A Map has no entries of its own, so its limits would be ignored.
+  if (typeof limits !== 'object' || Symbol.iterator in limits) {
+    throw new TypeError(`tagged: limits must be an object such as { weights: '2GiB' }, not ${describe(limits)}`)
+  }
   const byTag = new Map<string, number>()
   for (const [tag, limit] of Object.entries(limits)) {
     const bytes = bytesOfSize(limit, `tagged: the limit of '${tag}'`)
