@@ -440,7 +440,8 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
 
   /**
    * Counters of all threads together. No thread is stopped: while others work, each block is counted as it is found.
-   * Peaks are those noticed by this call, or when the pool server looked at all blocks. After `close` there is no memory to count.
+   * Peaks are those noticed by this call, or when the pool server looked at all blocks. After `close` there is no
+   * memory to count.
    */
   stats(): PoolStats {
     return this.report.stats(!this.closed)
