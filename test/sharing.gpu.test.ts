@@ -138,7 +138,7 @@ else {
       await tell('freeBlock')
       assert.equal(first.readSync(0, 1)[0], 0x22, 'its free was its own')
       assert.deepEqual(await tell('importBuffer', pool.exportPointer(second)), [5000, 0x44, 0x44])
-      assert.throws(() => pool.close(), { name: 'PoolError', message: /have this pool open/ })
+      assert.throws(() => pool.close(), { name: 'PoolError', message: /1 other process has this pool open/ })
       await tell('closePool')
       assert.equal(pool.importers, 0)
       pool.close()

@@ -203,7 +203,7 @@ describe('closing a device', () => {
     const [imported] = await Promise.all([device.importPool(PATH), pool.exportTo(PATH)])
     const block = imported.importBuffer(pool.exportPointer(pool.allocate(1 * MiB)))
     block.fill(2)
-    assert.throws(() => pool.close(), { name: 'PoolError', message: /have this pool open/ })
+    assert.throws(() => pool.close(), { name: 'PoolError', message: /1 other process has this pool open/ })
     assert.deepEqual([pool.access(device), imported.access(device)], ['readWrite', 'readWrite'])
     device.close()
     assert.deepEqual([buffer.freed, other.freed, block.freed, driver.usedBytes()], [true, true, true, 0])
