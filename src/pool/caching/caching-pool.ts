@@ -200,17 +200,21 @@ export class CachingPool extends ClosablePool implements BlockOwner {
   private handOut(block: Block, slack: number, stream: Stream): DeviceBuffer {
     const { tag } = block
     // Most programs repeat the sizes of their requests,
-    if (slack !== block.slack) this.caches.setSlack(block, slack)
-    // on the same stream, and without a wrapper.
+    if (slack !== block.slack) {
+      this.caches.slackBytes += slack - block.slack
+      block.slack = slack
+    }
+    // on the same stream.
     if (block.stream !== stream) block.stream = stream
-    if (block.wrapper !== null) block.wrapper = null
     this.allocations++
     return new DeviceBuffer(block, tag)
   }
 
   /** @internal */
   release(buffer: DeviceBuffer, stream?: Stream): void {
-    this.releaseBlock(buffer.allocation as Block, buffer.tag, stream)
+    const block = buffer.allocation as Block
+    this.releaseBlock(block, buffer.tag, stream)
+    block.wrapper = null // the block's next buffer may have none
   }
 
   /**
@@ -237,6 +241,7 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     if (record === 0) throw unknownAddress(ptr)
     const block = this.caches.blockOf(record)
     this.releaseBlock(block, block.tag & ~1, stream)
+    block.wrapper = null
   }
 
   /** Settles the blocks whose work has completed, without waiting; returns their number. */

@@ -7,7 +7,7 @@
 // hundreds of streams would take long. So of many streams only those that fall below get an allowance. They lose what
 // they do not use when a further stream falls below and nothing is left.
 //
-// Handed-out units and bytes of slack stay in stream-caches.ts, because `setSlack` belongs to the cached path.
+// Handed-out units and bytes of slack stay in stream-caches.ts, because the cached path notes slack.
 
 import type { StreamTotals } from './block.js'
 

@@ -307,7 +307,7 @@ export class StreamCaches implements BlockCache {
     block.stack = this.stackOf(slot, sizeClass)
   }
 
-  /** A heap has handed out a block for the stream; `setSlack` follows. */
+  /** A heap has handed out a block for the stream; the pool notes its slack. */
   handOut(slot: number, record: number): void {
     const { words } = this.records
     this.records.setState(record, State.live)
@@ -342,12 +342,6 @@ export class StreamCaches implements BlockCache {
     const block = new Block(this.pool, record)
     this.blocks[record] = block
     return block
-  }
-
-  /** Notes how many bytes of a live block lie beyond the request. */
-  setSlack(block: Block, slack: number): void {
-    this.slackBytes += slack - block.slack
-    block.slack = slack
   }
 
   /** A block is about to go back to a heap, or to wait for that. */
