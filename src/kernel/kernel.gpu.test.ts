@@ -212,4 +212,16 @@ describe('kernels on a GPU', () => {
     assert.throws(() => closing.kernel('shape'), refused)
     assert.deepEqual(launchShape(ONE), [1, 1, 1, 1, 1, 1, 0])
   })
+
+  it('a graph runs after the module of its kernels was closed', () => {
+    using stream = gpu.createStream()
+    const closing = new Module(gpu.context, gpu.defaultStream, PTX)
+    stream.beginCapture()
+    closing.kernel('shape').launch({ grid: 2, block: 3, stream }, { ptr: target })
+    const graph = stream.endCapture()
+    closing.close()
+    const view = written(() => graph.launch(stream))
+    assert.deepEqual([view.getUint32(0, true), view.getUint32(12, true)], [2, 3])
+    graph.close()
+  })
 })
