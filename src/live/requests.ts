@@ -84,7 +84,7 @@ export class Requests {
 
   private sendEvents(response: ServerResponse, parameters: URLSearchParams): void {
     const periodMs = numberOf(parameters, 'ms', LEAST_PERIOD_MS, 0, MOST_PERIOD_MS)
-    if (!this.readers.add(response, periodMs)) throw new Refusal(503, 'too many readers of /events')
+    if (!this.readers.add(response, periodMs)) throw new Refusal(503, 'too many readers of /events; end another one')
   }
 
   private stats(): string {

@@ -8,6 +8,7 @@ import { UsageError } from '../exit.js'
 const HOW = 'call serve(pool) of cuda-mempool/live in it, or start it with CUDA_MEMPOOL_SERVE=1'
 /** Longer lines come from other servers. */
 const MOST_LINE = 4_000_000
+const FOREIGN = 'the socket is not one of cuda-mempool'
 
 /** The socket of a process: by its path, by a process id, or the only one there is. */
 export async function chosenSocket(target: string | undefined, folder = socketFolder()): Promise<string> {
@@ -34,9 +35,10 @@ function listed(sockets: readonly ServedSocket[]): string {
 export class TopClient {
   constructor(private readonly socketPath: string) {}
 
-  /** The figures now, as text. */
-  async statsText(): Promise<string> {
-    return (await this.body('GET', '/stats')).toString()
+  /** The figures now, and the text of them. */
+  async stats(): Promise<{ stats: ProcessStats; text: string }> {
+    const text = (await this.body('GET', '/stats')).toString()
+    return { stats: statsIn(text), text }
   }
 
   async snapshots<Snapshots>(): Promise<Snapshots> {
@@ -53,42 +55,69 @@ export class TopClient {
     const response = await this.ask('GET', `/events?ms=${periodMs}`, signal)
     let text = ''
     try {
+      if (response.statusCode !== 200) throw new UsageError(`top: ${errorIn(await this.whole(response))}`)
       for await (const part of response.setEncoding('utf8')) {
         text += part
         const lines = text.split('\n')
         text = lines.pop()!
-        if (text.length > MOST_LINE) throw new UsageError('top: this is no server of cuda-mempool')
-        for (const line of lines) if (line.startsWith('data: ')) each(JSON.parse(line.slice('data: '.length)))
+        if (text.length > MOST_LINE) throw new UsageError(`top: ${FOREIGN}`)
+        for (const line of lines) if (line.startsWith('data: ')) each(statsIn(line.slice('data: '.length)))
       }
     } catch (error) {
-      if (error instanceof UsageError || error instanceof SyntaxError) throw error
+      if (error instanceof UsageError) throw error
       // the process has ended, or the caller has
     }
   }
 
   private async body(method: string, path: string): Promise<Buffer> {
     const response = await this.ask(method, path)
-    const parts: Buffer[] = []
-    for await (const part of response) parts.push(part)
-    const body = Buffer.concat(parts)
+    const body = await this.whole(response)
     if (response.statusCode === 200) return body
     throw new UsageError(`top: ${errorIn(body)}`)
+  }
+
+  /** All bytes of an answer. Throws UsageError if the process ends within it. */
+  private async whole(response: IncomingMessage): Promise<Buffer> {
+    const parts: Buffer[] = []
+    try {
+      for await (const part of response) parts.push(part)
+    } catch (error) {
+      throw this.silent(error)
+    }
+    return Buffer.concat(parts)
   }
 
   private ask(method: string, path: string, signal?: AbortSignal): Promise<IncomingMessage> {
     const { socketPath } = this
     return new Promise((resolve, reject) => {
       const asked = request({ socketPath, method, path, ...(signal === undefined ? {} : { signal }) }, resolve)
-      asked.on('error', error => reject(new UsageError(`top: ${socketPath} does not answer (${error.message})`)))
+      asked.on('error', error => reject(this.silent(error)))
       asked.end()
     })
   }
+
+  private silent(error: unknown): UsageError {
+    return new UsageError(`top: ${this.socketPath} does not answer (${(error as Error).message})`)
+  }
+}
+
+/** The figures in an answer. Throws UsageError if another program wrote it. */
+function statsIn(text: string): ProcessStats {
+  const stats = parsed(text)
+  if (stats?.version === 1 && Array.isArray(stats.pools)) return stats as ProcessStats
+  throw new UsageError(`top: ${FOREIGN}`)
 }
 
 function errorIn(body: Buffer): string {
+  const error = parsed(body.toString())?.error
+  return typeof error === 'string' ? error : FOREIGN
+}
+
+/** The fields of an object as JSON; null for other text. */
+function parsed(text: string): (Partial<ProcessStats> & { error?: unknown }) | null {
   try {
-    return String(JSON.parse(body.toString()).error)
+    return JSON.parse(text)
   } catch {
-    return 'the socket is not one of cuda-mempool'
+    return null
   }
 }

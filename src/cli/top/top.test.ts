@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
+import { createServer as createHttpServer, request } from 'node:http'
 import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -190,6 +191,42 @@ describe('top', () => {
       message: 'top: the socket is not one of cuda-mempool',
     })
     other.close()
+  })
+
+  test('refuses answers of other servers with status 200, and those that are cut short', async t => {
+    const path = join(runtime.folder, '..', 'other.sock')
+    let answer = ''
+    const other = createHttpServer((_, response) => {
+      response.writeHead(200, { 'Content-Length': 5 })
+      if (answer.length === 5) response.end(answer)
+      else response.write(answer, () => response.destroy())
+    }).listen(path)
+    await once(other, 'listening')
+    t.after(() => other.close())
+    const foreign = 'top: the socket is not one of cuda-mempool'
+    const answers = {
+      hello: foreign,
+      '[{}] ': foreign,
+      'null ': foreign,
+      '{"': `top: ${path} does not answer (aborted)`,
+    }
+    for (const [text, message] of Object.entries(answers)) {
+      answer = text
+      await assert.rejects(top(path, { once: true }, new FakeTerminal()), { name: 'UsageError', message })
+      await assert.rejects(top(path, { json: true }, new FakeTerminal()), { name: 'UsageError', message })
+    }
+  })
+
+  test('says that there are too many readers, not that the process has ended', async () => {
+    const readers = Array.from({ length: 16 }, () => request({ socketPath: server.socketPath, path: '/events' }).end())
+    await Promise.all(readers.map(reader => once(reader, 'response')))
+    const terminal = new FakeTerminal()
+    await assert.rejects(top(undefined, {}, terminal), {
+      name: 'UsageError',
+      message: 'top: too many readers of /events; end another one',
+    })
+    assert.ok(terminal.text.endsWith(RESTORED) && !terminal.raw)
+    for (const reader of readers) reader.destroy()
   })
 })
 

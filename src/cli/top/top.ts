@@ -47,9 +47,8 @@ export async function top(
   const { stdout, env } = terminal
   const isScreen = stdout.isTTY === true && env['TERM'] !== 'dumb'
   if (options.once === true || options.json === true || !isScreen) {
-    const text = await client.statsText()
-    if (options.json === true) stdout.write(`${text}\n`)
-    else stdout.write(`${onceText(JSON.parse(text), terminal)}\n`)
+    const { stats, text } = await client.stats()
+    stdout.write(`${options.json === true ? text : onceText(stats, terminal)}\n`)
     return
   }
   await new TopSession(client, terminal, recordSeconds).run()
