@@ -41,20 +41,21 @@ export class TopClient {
     return { stats: statsIn(text), text }
   }
 
-  async snapshots<Snapshots>(): Promise<Snapshots> {
-    return JSON.parse((await this.body('GET', '/snapshot')).toString())
+  /** The blocks of all pools. */
+  async snapshots<Snapshots>(signal: AbortSignal): Promise<Snapshots> {
+    return JSON.parse((await this.body('GET', '/snapshot', signal)).toString())
   }
 
-  /** A recording of a pool from now on. */
-  record(pool: string, seconds: number, stacks: number): Promise<Buffer> {
-    return this.body('POST', `/record?pool=${encodeURIComponent(pool)}&seconds=${seconds}&stacks=${stacks}`)
+  /** A recording of a pool from now on. `signal` ends it, and nothing is recorded. */
+  record(pool: string, seconds: number, stacks: number, signal: AbortSignal): Promise<Buffer> {
+    return this.body('POST', `/record?pool=${encodeURIComponent(pool)}&seconds=${seconds}&stacks=${stacks}`, signal)
   }
 
   /** Calls `each` with the figures every `periodMs`, until the process ends or `signal` is aborted. */
   async events(periodMs: number, signal: AbortSignal, each: (stats: ProcessStats) => void): Promise<void> {
-    const response = await this.ask('GET', `/events?ms=${periodMs}`, signal)
     let text = ''
     try {
+      const response = await this.ask('GET', `/events?ms=${periodMs}`, signal)
       if (response.statusCode !== 200) throw new UsageError(`top: ${errorIn(await this.whole(response))}`)
       for await (const part of response.setEncoding('utf8')) {
         text += part
@@ -64,13 +65,13 @@ export class TopClient {
         for (const line of lines) if (line.startsWith('data: ')) each(statsIn(line.slice('data: '.length)))
       }
     } catch (error) {
-      if (error instanceof UsageError) throw error
+      if (error instanceof UsageError && !signal.aborted) throw error
       // the process has ended, or the caller has
     }
   }
 
-  private async body(method: string, path: string): Promise<Buffer> {
-    const response = await this.ask(method, path)
+  private async body(method: string, path: string, signal?: AbortSignal): Promise<Buffer> {
+    const response = await this.ask(method, path, signal)
     const body = await this.whole(response)
     if (response.statusCode === 200) return body
     throw new UsageError(`top: ${errorIn(body)}`)

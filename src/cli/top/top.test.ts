@@ -15,6 +15,7 @@ import { ask, ownRuntimeFolder } from '../../live/live.fixture.js'
 import type { ProcessStats } from '../../live/process-stats.js'
 import { type LiveServer, serve } from '../../live/serve.js'
 import { tagged } from '../../pool/wrappers/tagged.js'
+import { PoolRecording } from '../../trace/recording/pool-recording.js'
 import { type TopTerminal, top } from './top.js'
 import { History, topLines } from './top-view.js'
 
@@ -228,6 +229,19 @@ describe('top', () => {
     assert.ok(terminal.text.endsWith(RESTORED) && !terminal.raw)
     for (const reader of readers) reader.destroy()
   })
+
+  test('ends quietly by a key before the process answers', async () => {
+    const path = join(runtime.folder, '..', 'busy.sock')
+    const busy = createServer(() => {}).listen(path)
+    await once(busy, 'listening')
+    const terminal = new FakeTerminal()
+    const running = top(path, {}, terminal)
+    await once(busy, 'connection')
+    terminal.press('q')
+    await running
+    assert.ok(terminal.text.endsWith(RESTORED))
+    busy.close()
+  })
 })
 
 describe('the picture', () => {
@@ -308,4 +322,15 @@ test('key e writes a recording beside, and names the next line', { timeout: 60_0
   await running
   assert.deepEqual(readdirSync(folder), [path])
   assert.ok(readFileSync(path).length > 100 && existsSync(path))
+})
+
+test('key q ends a recording that runs', { timeout: 60_000 }, async () => {
+  const terminal = new FakeTerminal()
+  const running = top(undefined, {}, terminal, 600)
+  await terminal.shows(/buffers 2 /)
+  terminal.press('e')
+  while (!PoolRecording.isRecording(pool)) await new Promise(resolve => setImmediate(resolve))
+  terminal.press('q')
+  await running
+  while (PoolRecording.isRecording(pool)) await new Promise(resolve => setImmediate(resolve))
 })

@@ -138,7 +138,7 @@ class TopSession {
     if (this.isAsking) return
     this.isAsking = true
     try {
-      this.snapshots = await this.client.snapshots()
+      this.snapshots = await this.client.snapshots(this.ended.signal)
       this.draw()
     } catch (error) {
       this.say((error as Error).message)
@@ -147,14 +147,14 @@ class TopSession {
     }
   }
 
-  /** Records the pool with most bytes in use, and writes the recording into this folder. */
+  /** Records the pool with most bytes in use, and writes the recording into this folder. The end of `top` ends it. */
   private async record(): Promise<void> {
     const pools = [...(this.stats?.pools ?? [])].sort((a, b) => b.stats.liveBytes - a.stats.liveBytes)
     if (this.stats === null || pools.length === 0) return
     const [{ name }] = pools
     this.say(`recording the pool ${name} for ${this.recordSeconds} s`)
     try {
-      const recording = await this.client.record(name, this.recordSeconds, RECORD_STACKS)
+      const recording = await this.client.record(name, this.recordSeconds, RECORD_STACKS, this.ended.signal)
       const path = freePath(`cuda-mempool-${this.stats.pid}`)
       writeFileSync(`${path}.part`, recording)
       renameSync(`${path}.part`, path)
