@@ -58,6 +58,8 @@ describe('convert', () => {
       'run.pb.gz': /go tool pprof/,
       'run.collapsed': /npx speedscope/,
       'run.folded': /npx speedscope/,
+      'my run.collapsed': /npx speedscope '.*my run\.collapsed'\n/,
+      'my run.pb.gz': /go tool pprof -http=: '.*my run\.pb\.gz'\n/,
       'run.csv': /run\.csv: /,
       'run.svg': /curves, allocations and address maps/,
       'run.json': /schema/,

@@ -1,5 +1,6 @@
 // `cuda-mempool convert`: a recording in the format of another program.
 
+import { shellWord } from '../base/shell-word.js'
 import { openDevice } from '../device/open.js'
 import { replayDevices } from '../device/replay-devices.js'
 import { collapsedStacks } from '../report/export/collapsed.js'
@@ -47,8 +48,8 @@ const FORMATS = [...new Set(Object.values(ENDINGS))]
 const NEXT: Readonly<Record<Format, (path: string) => string>> = {
   pickle: () => 'open it in https://pytorch.org/memory_viz',
   perfetto: () => 'open it in https://ui.perfetto.dev',
-  pprof: path => `look at it with: go tool pprof -http=: ${path}`,
-  collapsed: path => `look at it with: npx speedscope ${path}`,
+  pprof: path => `look at it with: go tool pprof -http=: ${shellWord(path)}`,
+  collapsed: path => `look at it with: npx speedscope ${shellWord(path)}`,
   csv: () => 'a row for each allocation',
   svg: () => 'curves, allocations and address maps',
   json: () => 'the figures of the replay; docs/replay-report.schema.json is their schema',

@@ -1,11 +1,11 @@
 // Lines that several reports on a recording share: its gaps, and the command to type next.
 
+import { shellWord } from '../base/shell-word.js'
 import type { Trace } from '../trace/trace.js'
 import { formatCount } from './number-format.js'
 import { namesOf } from './out-of-memory-text.js'
 import { wrapText } from './table.js'
 
-const SAFE_WORD = /^[\w@%+=:,./-]+$/
 /** Colours and emphasis, which take no columns. */
 // biome-ignore lint/suspicious/noControlCharactersInRegex: terminal escapes begin with it
 const ESCAPE = /(\x1b\[[0-9;]*m)/
@@ -30,14 +30,7 @@ export function stackHint({ recorder }: Pick<Trace, 'recorder'>): string {
 
 /** The command to type next, for a shell. */
 export function nextLine(command: string, ...files: readonly string[]): string {
-  return ['Next: cuda-mempool', command, ...files.map(inShell)].join(' ')
-}
-
-/** A file name as a word of a shell. */
-function inShell(file: string): string {
-  if (SAFE_WORD.test(file)) return file
-  const printable = file.replace(/\p{Cc}/gu, '?')
-  return `'${printable.replaceAll("'", "'\\''")}'`
+  return ['Next: cuda-mempool', command, ...files.map(shellWord)].join(' ')
 }
 
 /** `1 event`, `2,000 events` */

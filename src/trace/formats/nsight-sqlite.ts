@@ -1,6 +1,7 @@
 // Reads the database that `nsys export --type sqlite` writes, with the SQLite that newer versions of Node contain.
 
 import { FormatError } from '../../base/errors.js'
+import { shellWord } from '../../base/shell-word.js'
 import type { Trace } from '../trace.js'
 import type { FormatOptions } from './format-options.js'
 import { NSIGHT_TABLE, NsightRows } from './nsight-rows.js'
@@ -25,7 +26,7 @@ export function isSqlite(start: Buffer): boolean {
 
 /** The error for a database that cannot be read here, with the command that writes a file which can. */
 export function sqliteError(path: string): FormatError {
-  const command = `sqlite3 -csv -header ${quoted(path)} 'SELECT * FROM ${NSIGHT_TABLE} ORDER BY start' > memory.csv`
+  const command = `sqlite3 -csv -header ${shellWord(path)} 'SELECT * FROM ${NSIGHT_TABLE} ORDER BY start' > memory.csv`
   return new FormatError(`is an SQLite database, which Node ${process.version} cannot read; run: ${command}`)
 }
 
@@ -71,9 +72,4 @@ function opened({ DatabaseSync }: Sqlite, path: string) {
 
 function damaged(error: unknown): FormatError {
   return new FormatError(`the database is damaged (${(error as Error).message})`)
-}
-
-/** The path as one word of a shell. */
-function quoted(path: string): string {
-  return /^[\w./-]+$/.test(path) ? path : `'${path.replaceAll("'", "'\\''")}'`
 }
