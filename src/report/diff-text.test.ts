@@ -39,6 +39,12 @@ test('two files of one run on one device are recognised', () => {
   assert.doesNotMatch(diffText(one, holding([[1]], { device: 1 }), STYLE), /one run/)
 })
 
+test('of files with several devices it says which ones are compared', () => {
+  const after = { ...holding([[1]], { device: 2 }), otherDevices: [{ device: 0, events: 7 }] }
+  const text = unwrapped(diffText(holding([[2]]), after, STYLE))
+  assert.match(text, /B: .* These are the events of GPU 2; GPU 0 has 7\. --gpu N chooses\./)
+})
+
 test('a recording has no difference to itself', () => {
   const trace = readSnapshot('traces/mlp-train-stacks.pickle.gz')
   const text = diffText(trace, trace, STYLE)

@@ -8,7 +8,7 @@ import { changedOf, changesLine, peakLines, placeOf, sameRunLines, signedBytes }
 import { printable } from './printable.js'
 import type { TextStyle } from './replay-tables.js'
 import { wrapText } from './table.js'
-import { counted, fitted, gapsOf, stackHint } from './trace-lines.js'
+import { counted, deviceLines, fitted, gapsOf, stackHint } from './trace-lines.js'
 
 const CHART_ROWS = 5
 const MOST_STACKS = 12
@@ -20,7 +20,7 @@ export function diffText(before: Trace, after: Trace, style: TextStyle): string 
   const tops = [before, after].map(trace => Math.max(trace.peakRequestedBytes, trace.recordedPeakReservedBytes ?? 0))
   const curves = [before, after].map((trace, i) => {
     const title = `${'AB'[i]}: ${printable(trace.file)}, ${counted(trace.events, 'event')}`
-    const gaps = gapsOf(trace).map(line => wrapText(line, width))
+    const gaps = [...deviceLines(trace), ...gapsOf(trace)].map(line => wrapText(line, width))
     const chart = brailleChart(curvesOf(trace), Math.max(...tops), width, CHART_ROWS)
     return [paint.bold(wrapText(title, width)), ...gaps, ...chart].join('\n')
   })

@@ -10,7 +10,7 @@ import { helpfulSetting, nearestSettings, recordedSettings } from './pytorch-set
 import { meaningOf, proofsOf } from './replay-sentences.js'
 import { isTimed, isUnclear, nameOf, policyTables, roundTables, type TextStyle } from './replay-tables.js'
 import { type Paint, wrapText } from './table.js'
-import { counted } from './trace-lines.js'
+import { counted, deviceLines } from './trace-lines.js'
 
 const FRAMES_SHOWN = 6
 
@@ -49,12 +49,8 @@ export function headOf(report: Pick<ReplayReport, 'trace'>, width: number, paint
 
 /** The parts of a run that the recording does not contain. */
 function warningsOf({ trace }: Pick<ReplayReport, 'trace'>): string[] {
-  const { initial, device, otherDevices } = trace
-  const lines: string[] = []
-  if (otherDevices.length > 0) {
-    const others = otherDevices.map(other => `GPU ${other.device} has ${formatCount(other.events)}`).join(', ')
-    lines.push(`These are the events of GPU ${device}; ${others}. --gpu N chooses.`)
-  }
+  const { initial } = trace
+  const lines = deviceLines(trace)
   if (initial.blocks > 0) {
     const blocks = `${counted(initial.blocks, 'block')} (${formatBytes(initial.bytes)})`
     const are = initial.blocks === 1 ? 'is' : 'are'

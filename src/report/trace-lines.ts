@@ -23,6 +23,13 @@ export function gapsOf(trace: Trace): string[] {
   return gaps
 }
 
+/** Which device of a file is meant, and how to choose another one; nothing if the file has one only. */
+export function deviceLines({ device, otherDevices }: Pick<Trace, 'device' | 'otherDevices'>): string[] {
+  if (otherDevices.length === 0) return []
+  const others = otherDevices.map(other => `GPU ${other.device} has ${formatCount(other.events)}`).join(', ')
+  return [`These are the events of GPU ${device}; ${others}. --gpu N chooses.`]
+}
+
 /** How call stacks are recorded. */
 export function stackHint({ recorder }: Pick<Trace, 'recorder'>): string {
   return `${namesOf(recorder).stacks}.`

@@ -29,6 +29,7 @@ function recording(runs: readonly TuneRun[], given: Partial<TuneRecording> = {})
   return {
     file: 'run.pickle',
     device: 0,
+    otherDevices: [],
     recordedSettings: '',
     recordedPeakReservedBytes: 10 * GiB,
     failedRequests: 0,
@@ -101,6 +102,8 @@ test('what the advice does not cover is said', () => {
   assert.match(shown, /34 events of run\.pickle were lost: the run may need more/)
   assert.match(shown, /run\.pickle begins in the middle: 12 blocks are from before/)
   assert.match(shown, /Not tried, because the time was over: max_split_size_mb:64\./)
+  const devices = text([DEFAULTS], {}, { device: 1, otherDevices: [{ device: 0, events: 1234 }] })
+  assert.match(devices, /run\.pickle: These are the events of GPU 1; GPU 0 has 1,234\. --gpu N chooses\./)
 })
 
 test('garbage collection is advised with the limit that it needs', () => {

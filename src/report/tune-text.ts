@@ -6,6 +6,7 @@ import { formatCount, formatNs, formatRatio, formatShare, MISSING } from './numb
 import { printable, shortPath } from './printable.js'
 import type { TextStyle } from './replay-tables.js'
 import { type Column, tableText, wrapText } from './table.js'
+import { deviceLines } from './trace-lines.js'
 
 export const VARIABLE = 'PYTORCH_ALLOC_CONF'
 export const OLDER_VARIABLE = 'PYTORCH_CUDA_ALLOC_CONF'
@@ -175,7 +176,9 @@ function whatItBuys(run: TuneRun, before: TuneRun): string {
 
 function notes({ recordings, leftOut }: TuneReport): string[] {
   const lines: string[] = []
-  for (const { file, blocksBefore, dropped } of recordings) {
+  for (const recording of recordings) {
+    const { file, blocksBefore, dropped } = recording
+    lines.push(...deviceLines(recording).map(line => `${printable(shortPath(file))}: ${line}`))
     if (dropped !== null && dropped > 0) {
       const events = dropped === 1 ? 'One event of' : `${formatCount(dropped)} events of`
       lines.push(

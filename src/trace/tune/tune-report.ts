@@ -1,6 +1,7 @@
 // The result of `tune`, as plain JSON.
 
 import type { Holder } from '../failures/holders.js'
+import type { OtherDevice } from '../trace.js'
 
 /** One setting, replayed over one recording or over several: sizes are then the largest, counts and times sums. */
 export interface TuneRun {
@@ -43,6 +44,8 @@ export interface TuneRecording {
   readonly file: string
   /** the device's number in the recording */
   readonly device: number
+  /** the devices of the file that were left out */
+  readonly otherDevices: readonly OtherDevice[]
   /** the settings that it was made with; null if unknown */
   readonly recordedSettings: string | null
   /** most bytes that PyTorch had from the device at once; null if not recorded */

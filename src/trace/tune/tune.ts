@@ -107,6 +107,7 @@ class Search {
     return {
       file: trace.file,
       device: trace.device,
+      otherDevices: trace.otherDevices,
       recordedSettings: trace.settings,
       recordedPeakReservedBytes: trace.recordedPeakReservedBytes,
       failedRequests: trace.action.reduce((count, action) => count + (action === Action.outOfMemory ? 1 : 0), 0),
