@@ -13,17 +13,23 @@ const ESCAPE = /(\x1b\[[0-9;]*m)/
 /** The gaps of a recording, one sentence each. */
 export function gapsOf(trace: Trace): string[] {
   const gaps: string[] = []
-  const { dropped, skippedEvents, timesGoBack, stacks } = trace
+  const { dropped, timesGoBack, stacks } = trace
   if (dropped !== null && dropped > 0)
     gaps.push(`The recording lost ${counted(dropped, 'event')}; figures may be too low.`)
-  const were = skippedEvents === 1 ? 'was' : 'were'
-  if (skippedEvents > 0) gaps.push(`${counted(skippedEvents, 'event')} of unknown kinds ${were} left out.`)
+  gaps.push(...leftOutLines(trace))
   if (timesGoBack > 0) gaps.push(`The clock of the recording goes back ${counted(timesGoBack, 'time')}.`)
   if (stacks.count === 1) gaps.push(`The recording has no call stacks. ${stackHint(trace)}`)
   return gaps
 }
 
-/** Which device of a file is meant, and how to choose another one; nothing if the file has one only. */
+/** How many events of the file a reader left out, and which kinds of events it leaves out; nothing if it has all. */
+export function leftOutLines({ skippedEvents }: Pick<Trace, 'skippedEvents'>): string[] {
+  if (skippedEvents === 0) return []
+  const were = skippedEvents === 1 ? 'was' : 'were'
+  return [`${counted(skippedEvents, 'event')} ${were} left out: of other memory, of unknown kinds or out of order.`]
+}
+
+/** For a file with several devices: a sentence about the device of the trace, the others, and the option. */
 export function deviceLines({ device, otherDevices }: Pick<Trace, 'device' | 'otherDevices'>): string[] {
   if (otherDevices.length === 0) return []
   const others = otherDevices.map(other => `GPU ${other.device} has ${formatCount(other.events)}`).join(', ')

@@ -152,7 +152,7 @@ export interface Trace {
   readonly settings: string | null
   /** how many events there are */
   readonly events: number
-  /** events of the recording that were left out, because their kind is unknown or not about memory */
+  /** events of the recording that were left out: of other memory, of unknown kinds or out of order */
   readonly skippedEvents: number
   /** events that the recording lost; null if it does not tell, as a ring buffer of PyTorch's */
   readonly dropped: number | null

@@ -42,9 +42,9 @@ test('one event, one allocation and one block are singular', () => {
   assert.equal(facts, '1 event · 1 allocation')
   assert.deepEqual(
     notes.slice(1).map(({ text }) => text),
-    ['1 event of unknown kinds is left out.', 'The recording lost 1 event.'],
+    ['1 event was left out: of other memory, of unknown kinds or out of order.', 'The recording lost 1 event.'],
   )
   const trace = holding([[1]], { skippedEvents: 1 })
-  assert.ok(gapsOf(trace).includes('1 event of unknown kinds was left out.'))
+  assert.ok(gapsOf(trace).includes('1 event was left out: of other memory, of unknown kinds or out of order.'))
   assert.match(headOf({ trace: traceFigures(trace) }, 80, PLAIN), /^1 event, 1 allocation on one stream\.$/m)
 })

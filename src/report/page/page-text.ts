@@ -9,7 +9,7 @@ import { formatCount, formatNs, formatRatio } from '../number-format.js'
 import { factsOf, holderText, type Names, namesOf, verdictOf } from '../out-of-memory-text.js'
 import { helpfulSetting, recordedSettings } from '../pytorch-settings.js'
 import { nameOf } from '../replay-tables.js'
-import { counted, stackHint } from '../trace-lines.js'
+import { counted, leftOutLines, stackHint } from '../trace-lines.js'
 import { adviceLines } from '../tune-text.js'
 import { outsideLines } from './outside-text.js'
 import type { PageData, PageDifference, PageFailure, PagePolicy, PageRecording } from './page-data.js'
@@ -114,7 +114,7 @@ function factsLine(trace: Trace, replay: ReplayReport | null): string {
 
 function notesOf(trace: Trace, replay: ReplayReport | null): PageRecording['notes'] {
   const notes: { text: string; code: string | null }[] = []
-  const { blocks, skippedEvents, dropped, timesGoBack } = trace
+  const { blocks, dropped, timesGoBack } = trace
   if (blocks.stack.every(stack => stack === 0)) {
     const code = STACK_CODE[trace.recorder] ?? null
     const text = code === null ? `. ${stackHint(trace)}` : '; this records them: '
@@ -124,10 +124,7 @@ function notesOf(trace: Trace, replay: ReplayReport | null): PageRecording['note
     const count = `${formatCount(blocks.initial)} ${blocks.initial === 1 ? 'block is' : 'blocks are'}`
     notes.push({ text: `${count} from before the recording began.`, code: null })
   }
-  if (skippedEvents > 0) {
-    const are = skippedEvents === 1 ? 'is' : 'are'
-    notes.push({ text: `${counted(skippedEvents, 'event')} of unknown kinds ${are} left out.`, code: null })
-  }
+  for (const text of leftOutLines(trace)) notes.push({ text, code: null })
   if (dropped !== null && dropped > 0) {
     notes.push({ text: `The recording lost ${counted(dropped, 'event')}.`, code: null })
   }
