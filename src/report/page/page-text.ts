@@ -91,7 +91,7 @@ export function verdictLines(trace: Trace, replay: ReplayReport | null): string[
       : `${who} reserved ${formatBytes(recorded)} for ${inUse} in use: ${formatRatio(recorded / peakRequestedBytes)} ×.`
   const ours = policies.find(({ policy }) => policy === 'cuda-mempool')
   if (ours?.peakBytes == null || ours.overhead === null) return [first]
-  if (ours.failures > 0) return [first, `cuda-mempool could not serve ${formatCount(ours.failures)} requests either.`]
+  if (ours.failures > 0) return [first, `cuda-mempool could not serve ${counted(ours.failures, 'request')}.`]
   const what = failed ? 'this run, with the requests that failed,' : 'the same run'
   const than = failed ? ' the least possible' : ''
   return [
