@@ -419,20 +419,26 @@ export class SegregatedFit implements CheckedHeap {
   }
 
   private find(units: number, key: number): number {
+    const own = key <= this.mostKey[0] ? key : 0
     const floor = classOf(units)
-    const other = key <= this.mostKey[0] ? key : 0
-    let best = this.bestInBin((other << 9) | floor, units, SCAN, 0)
-    if (other !== 0) best = this.bestInBin(floor, units, SCAN, best)
+    const best = this.bestInClass(floor, own, units, SCAN)
     if (best !== 0) return best
-    const own = this.nextClass(other, floor + 1)
-    const settled = other === 0 ? -1 : this.nextClass(0, floor + 1)
-    if (own !== -1 && (settled === -1 || own <= settled)) {
-      best = this.bestInBin((other << 9) | own, units, SCAN, 0)
-      return own === settled ? this.bestInBin(settled, units, SCAN, best) : best
-    }
-    if (settled !== -1) return this.bestInBin(settled, units, SCAN, 0)
-    best = this.bestInBin((other << 9) | floor, units, WHOLE_BIN, 0)
-    return other === 0 ? best : this.bestInBin(floor, units, WHOLE_BIN, best)
+    const above = this.nextClassOfBoth(own, floor + 1)
+    return above === -1 ? this.bestInClass(floor, own, units, WHOLE_BIN) : this.bestInClass(above, own, units, SCAN)
+  }
+
+  /** The best among the first `scan` blocks of `key`, and of those that depend on no work. */
+  private bestInClass(sizeClass: number, key: number, units: number, scan: number): number {
+    const best = this.bestInBin((key << 9) | sizeClass, units, scan, 0)
+    return key === 0 ? best : this.bestInBin(sizeClass, units, scan, best)
+  }
+
+  /** The first class from `from` on with blocks of `key` or without a dependency, or -1. */
+  private nextClassOfBoth(key: number, from: number): number {
+    const own = this.nextClass(key, from)
+    if (key === 0) return own
+    const settled = this.nextClass(0, from)
+    return own === -1 || (settled !== -1 && settled < own) ? settled : own
   }
 
   /**
