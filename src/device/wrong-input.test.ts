@@ -32,14 +32,15 @@ describe('a wrong call', () => {
     const pool = device.createPool()
     const [buffer, other, host] = [pool.allocate(16), pool.allocate(16), device.createHostPool().allocate(16)]
     const offset = typeError(/: byteOffset must be a number of bytes, not 1n/)
+    const sourceOffset = typeError(/: sourceOffset must be a number of bytes, not 1n/)
     await assert.rejects(buffer.read(1n as never), offset)
     assert.throws(() => buffer.readSync(1n as never), offset)
     assert.throws(() => buffer.fill(0, 1n as never), offset)
     for (const copy of [buffer.copyFrom, buffer.copyFromSync]) {
-      assert.throws(() => copy.call(buffer, other, 0, 1n as never), offset)
+      assert.throws(() => copy.call(buffer, other, 0, 1n as never), sourceOffset)
     }
-    assert.throws(() => host.copyTo(buffer, 0, 1n as never), offset)
-    assert.throws(() => host.copyFrom(buffer, 0, 1n as never), offset)
+    assert.throws(() => host.copyTo(buffer, 0, 1n as never), sourceOffset)
+    assert.throws(() => host.copyFrom(buffer, 0, 1n as never), sourceOffset)
   })
 
   it('share of a pool of one thread names the option', () => {
