@@ -3,6 +3,7 @@
 
 import { readFileSync } from 'node:fs'
 import { Command, InvalidArgumentError, Option } from 'commander'
+import { packageFile } from '../base/package-files.js'
 import { POLICIES } from '../trace/replay-result.js'
 import type { ConvertArguments } from './convert.js'
 import { explain, UsageError } from './exit.js'
@@ -15,8 +16,7 @@ import type { TopOptions } from './top/top.js'
 import type { TuneArguments } from './tune.js'
 import type { WhyArguments } from './why.js'
 
-const PACKAGE = new URL('../../../package.json', import.meta.url)
-const { version } = JSON.parse(readFileSync(PACKAGE, 'utf8')) as { version: string }
+const { version } = JSON.parse(readFileSync(packageFile('package.json', 'the version'), 'utf8')) as { version: string }
 
 const DEVICE = '--device <which>'
 const DEVICE_HELP = "auto, simulated or a GPU's number; auto is GPU 0, or the simulated device without a GPU"

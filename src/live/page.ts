@@ -2,8 +2,7 @@
 
 import { createHash } from 'node:crypto'
 import { readFileSync } from 'node:fs'
-
-const FILE = new URL('page.html', import.meta.url)
+import { packageFile } from '../base/package-files.js'
 
 /** The page, and the policy that lets a browser run its own script and style only. */
 export interface LivePage {
@@ -13,12 +12,12 @@ export interface LivePage {
 
 let page: LivePage | null = null
 
-/** The page; null in a build without it. */
+/** The page; null in a bundle, or a build without it. */
 export function livePage(): LivePage | null {
   if (page !== null) return page
   let html: string
   try {
-    html = readFileSync(FILE, 'utf8')
+    html = readFileSync(packageFile('dist/viewer/live.html', 'the live page'), 'utf8')
   } catch {
     return null
   }

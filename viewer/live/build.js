@@ -1,4 +1,4 @@
-// Builds the live page: script and style into one file, dist/src/live/page.html, which the server sends.
+// Builds the live page: script and style into one file, dist/viewer/live.html, which the server sends.
 // Run: node viewer/live/build.js
 
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
@@ -8,7 +8,7 @@ import { fileURLToPath } from 'node:url'
 import { build } from 'esbuild'
 
 const FOLDER = dirname(fileURLToPath(import.meta.url))
-const TARGET = join(FOLDER, '..', '..', 'dist', 'src', 'live', 'page.html')
+const TARGET = join(FOLDER, '..', '..', 'dist', 'viewer', 'live.html')
 
 /** Writes the page. */
 export async function buildLivePage() {
