@@ -5,6 +5,7 @@ import assert from 'node:assert/strict'
 import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
+import { bundled } from '../bundle/bundle.js'
 import { Project } from './packed.fixture.js'
 
 describe('the packed package', () => {
@@ -22,7 +23,7 @@ describe('the packed package', () => {
       .map(path => ({ path, text: readFileSync(join(installed, path), 'utf8') }))
 
   test('says which file the thread of a shared pool lacks, and the remedy', () => {
-    const file = join(installed, 'dist', 'src', 'device/pool-server-thread.js')
+    const file = join(installed, 'dist', 'lib', 'device/pool-server-thread.js')
     const content = readFileSync(file)
     rmSync(file)
     const program = `
@@ -83,7 +84,7 @@ describe('the packed package', () => {
   test('has a source behind each source map, so that editors and debuggers show TypeScript', () => {
     const files = readdirSync(installed, { recursive: true, encoding: 'utf8' })
     const maps = files.filter(path => path.endsWith('.map'))
-    const code = files.filter(path => /^dist\/src\/.*\.js$/.test(path))
+    const code = files.filter(path => /^dist\/(src|lib)\/.*\.js$/.test(path))
     assert.deepEqual(maps.map(path => path.slice(0, -'.map'.length)).sort(), code.sort())
     for (const map of maps) {
       const { sources } = JSON.parse(readFileSync(join(installed, map), 'utf8')) as { sources: string[] }
@@ -108,17 +109,87 @@ describe('the packed package', () => {
     assert.deepEqual(lines('cuda-mempool'), whole)
   })
 
-  test('has code without the lines of comments, which the sources have', () => {
-    const file = join('pool', 'caching', 'caching-pool')
-    const source = readFileSync(join(installed, 'src', `${file}.ts`), 'utf8')
-    assert.match(source, /^ *\/\/ /m)
-    const code = readFileSync(join(installed, 'dist', 'src', `${file}.js`), 'utf8')
-    assert.deepEqual(code.match(/^ *(\/\/|\/?\*).*/gm), [`//# sourceMappingURL=${basename(file)}.js.map`])
+  test('has the bundles of this build', async () => {
+    const lib = join(installed, 'dist', 'lib')
+    const paths = readdirSync(lib, { recursive: true, encoding: 'utf8' }).filter(path => /\.(js|map)$/.test(path))
+    const made = await bundled()
+    const remedy = 'npm run build bundles again'
+    assert.deepEqual(paths.sort(), [...made.keys()].sort(), remedy)
+    for (const [path, text] of made) assert.ok(readFileSync(join(lib, path), 'utf8') === text, `${path}: ${remedy}`)
+  })
+
+  test('has each module in one bundle, so that all entry points share it', () => {
+    const lib = join(installed, 'dist', 'lib')
+    const maps = readdirSync(lib, { recursive: true, encoding: 'utf8' }).filter(path => path.endsWith('.map'))
+    const modules = maps.flatMap(path => {
+      const { sources } = JSON.parse(readFileSync(join(lib, path), 'utf8')) as { sources: string[] }
+      return sources.map(source => join(dirname(path), source))
+    })
+    assert.ok(modules.length > 300, `${modules.length} modules`)
+    assert.equal(new Set(modules).size, modules.length)
+  })
+
+  test('loads few files for an import', () => {
+    const loaded = new Set<string>()
+    const load = (file: string) => {
+      if (loaded.has(file)) return
+      loaded.add(file)
+      const imported = readFileSync(file, 'utf8').matchAll(/^(?:import|\} from) "(\.[^"]+)";$/gm)
+      for (const [, specifier] of imported) load(join(dirname(file), specifier))
+    }
+    load(join(installed, project.packageJson().main))
+    assert.ok(loaded.size > 5 && loaded.size <= 30, `${loaded.size} files`)
+  })
+
+  test('has classes with the names of the sources, which logs and stacks show', () => {
+    const text = (folder: string, ending: string) =>
+      readdirSync(join(installed, folder), { recursive: true, encoding: 'utf8' })
+        .filter(path => path.endsWith(ending))
+        .map(path => readFileSync(join(installed, folder, path), 'utf8'))
+        .join('\n')
+    const classes = (code: string) =>
+      [...code.matchAll(/^(?:export )?(?:abstract )?class (\w+)/gm)].map(match => match[1])
+    const declared = new Set(classes(text('src', '.ts')))
+    const code = text('dist/lib', '.js')
+    const names = classes(code)
+    assert.equal([...code.matchAll(/^var \w+ = class\b/gm)].length, 0, 'a class that is a variable')
+    assert.ok(names.length > 200, `${names.length} classes`)
+    assert.deepEqual(
+      names.filter(name => !declared.has(name)),
+      [],
+      'two classes of one bundle have the same name: rename one',
+    )
   })
 
   test('has at most 2 MB', () => {
     const bytes = project.packedBytes()
     assert.ok(bytes > 1_000_000 && bytes <= 2_000_000, `${bytes} bytes`)
+  })
+
+  test('shares a pool with a worker thread', () => {
+    const program = project.write(
+      'worker.mjs',
+      `import { isMainThread, parentPort, Worker, workerData } from 'node:worker_threads'
+      import { attachPool, openDevice } from 'cuda-mempool'
+      if (isMainThread) {
+        const device = openDevice('simulated')
+        const pool = device.createPool({ shared: true })
+        const worker = new Worker(new URL(import.meta.url), { workerData: pool.share() })
+        worker.on('message', sent => console.log(pool.adopt(sent).byteLength))
+      } else {
+        parentPort.postMessage(attachPool(workerData).allocate(300).transfer())
+      }`,
+    )
+    assert.equal(project.node([program]), '300\n')
+  })
+
+  test('can be required by CommonJS', () => {
+    const program = project.write(
+      'program.cjs',
+      `const { openDevice } = require('cuda-mempool')
+      console.log(openDevice('simulated').createPool({ shared: true }).allocate(300).byteLength)`,
+    )
+    assert.equal(project.node(['--no-warnings', program]), '300\n')
   })
 
   test('names the calls of the program, not its own, also by source maps', () => {

@@ -8,7 +8,6 @@ import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { gzipSync } from 'node:zlib'
-import { shortenCode } from './packed-code.js'
 import { replaceTypes } from './public-types.js'
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url))
@@ -35,7 +34,6 @@ function unpacked(): string {
   execFileSync('tar', ['-xzf', join(folder, tarball), '-C', folder]) // to the folder `package`, as npm names it
   made = join(folder, 'package')
   replaceTypes(join(made, 'dist', 'src'))
-  shortenCode(join(made, 'dist', 'src'))
   return made
 }
 

@@ -26,7 +26,7 @@ for (const koffi of ['without its binary', 'missing'] as const) {
 
     /** Runs the command line without CUDA_MEMPOOL_DEVICE, so on 'auto'. */
     const cli = (...args: string[]) => {
-      const main = join(project.installed, 'dist/src/cli/main.js')
+      const main = join(project.installed, 'dist/lib/cli/main.js')
       const options = { cwd: project.folder, encoding: 'utf8', env: { PATH: process.env['PATH'] } } as const
       return spawnSync(process.execPath, [main, ...args], options)
     }

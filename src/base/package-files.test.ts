@@ -1,8 +1,9 @@
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { test } from 'node:test'
+import { fileURLToPath } from 'node:url'
 import { MissingFileError } from './errors.js'
-import { packageFile, packageRoot } from './package-files.js'
+import { codeFile, packageFile, packageRoot } from './package-files.js'
 
 test('a file of the package is found where the package is installed', () => {
   const path = packageFile('package.json', 'a test')
@@ -26,4 +27,15 @@ test('a file that is missing below the root is named with its place', () => {
   const moved = 'file:///srv/gone/dist/src/base/package-files.js'
   assert.equal(packageRoot(moved), 'file:///srv/gone/')
   assert.throws(() => packageFile('cuda', 'a test', moved), { message: /missing at \/srv\/gone\/cuda; leave/ })
+})
+
+test('the bundles of the package have its root, and open bundles', () => {
+  const runs = (folder: string) => `file:///srv/app/${folder}/chunk-2PVX7OZE.js`
+  assert.equal(packageRoot(runs('cuda-mempool/dist/lib')), 'file:///srv/app/cuda-mempool/')
+  assert.equal(packageRoot(runs('dist')), null, 'a bundle of the program')
+  const thread = 'device/pool-server-thread.js'
+  assert.equal(codeFile(thread, 'a test'), fileURLToPath(new URL(`../${thread}`, import.meta.url)))
+  assert.throws(() => codeFile(thread, 'a test', runs('dist/lib')), {
+    message: new RegExp(`^a test needs dist/lib/${thread} .* missing at /srv/app/dist/lib/${thread};`),
+  })
 })

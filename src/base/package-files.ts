@@ -4,8 +4,10 @@ import { existsSync } from 'node:fs'
 import { fileURLToPath, pathToFileURL } from 'node:url'
 import { MissingFileError } from './errors.js'
 
-/** This module, seen from the root of the package. */
-const THIS_MODULE = '/dist/src/base/package-files.js'
+/** The file with this module, seen from the root of the package. */
+const COMPILED = '/dist/src/base/package-files.js'
+/** The same in the bundles of the package (`bundle/bundle.ts`). */
+const BUNDLED = /\/dist\/lib\/chunk-[A-Z0-9]{8}\.js$/
 
 /** The remedy for a bundle with this package in it. */
 export const LEAVE_OUT =
@@ -17,9 +19,11 @@ export function runningFile(): string {
   return import.meta.url ?? pathToFileURL(__filename).href
 }
 
-/** The URL of the package's root, with a slash at its end; null in a bundle. */
+/** The URL of the package's root, with a slash at its end; null in the bundle of a program. */
 export function packageRoot(runs = runningFile()): string | null {
-  return runs.endsWith(THIS_MODULE) ? runs.slice(0, 1 - THIS_MODULE.length) : null
+  if (runs.endsWith(COMPILED)) return runs.slice(0, 1 - COMPILED.length)
+  const bundle = BUNDLED.exec(runs)
+  return bundle === null ? null : runs.slice(0, bundle.index + 1)
 }
 
 /**
@@ -33,4 +37,9 @@ export function packageFile(path: string, purpose: string, runs = runningFile())
   if (found !== null && existsSync(found)) return found
   const place = found === null ? `beside the bundle ${fileURLToPath(runs)}` : `at ${found}`
   throw new MissingFileError(`${purpose} needs ${path} of cuda-mempool, which is missing ${place}; ${LEAVE_OUT}`)
+}
+
+/** As `packageFile`, for a file of code: the compiler's if this module is the compiler's, else a bundle. */
+export function codeFile(path: string, purpose: string, runs = runningFile()): string {
+  return packageFile(`dist/${runs.endsWith(COMPILED) ? 'src' : 'lib'}/${path}`, purpose, runs)
 }

@@ -7,7 +7,7 @@ import { packageRoot } from '../../base/package-files.js'
 /** Stack frames searched for the first one outside of this package. */
 const MOST_FRAMES = 16
 const TEST_FILES = ['.test.', '.suite.', '.fixture.', '.worker.']
-/** How frames name the package's code; with --enable-source-maps they name the sources. Empty in a bundle. */
+/** How frames name the package's code; with --enable-source-maps they name the sources. Empty in a program's bundle. */
 const OURS = codePlaces(packageRoot())
 
 export class CallSite {
@@ -51,5 +51,5 @@ function isOurs(frame: string): boolean {
 }
 
 function codePlaces(root: string | null): string[] {
-  return root === null ? [] : [`${root}dist/src/`, `(${fileURLToPath(root)}src/`]
+  return root === null ? [] : [`${root}dist/src/`, `${root}dist/lib/`, `(${fileURLToPath(root)}src/`]
 }

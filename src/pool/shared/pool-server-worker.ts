@@ -2,7 +2,7 @@
 // first pool. Without pools it sleeps at no cost, until the device is closed.
 
 import { MessageChannel, type MessagePort, Worker } from 'node:worker_threads'
-import { packageFile } from '../../base/package-files.js'
+import { codeFile } from '../../base/package-files.js'
 import { Doorbell } from '../../threads/doorbell.js'
 import { ThreadStart } from '../../threads/thread-start.js'
 import type { ServedPoolState, ServerData, ServerThreadData } from './pool-server-loop.js'
@@ -56,7 +56,7 @@ export class PoolServerWorker {
   }
 
   private startThread(call: string, first: ServerData): MessagePort {
-    const file = packageFile('dist/src/device/pool-server-thread.js', `${call}: the thread of a shared pool`)
+    const file = codeFile('device/pool-server-thread.js', `${call}: the thread of a shared pool`)
     const { port1, port2 } = new MessageChannel()
     port1.unref()
     const data: ServerThreadData = { first, port: port2, doorbell: this.doorbell.buffer }

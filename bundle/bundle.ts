@@ -1,0 +1,70 @@
+// Bundles the compiler's output in dist/src into few files: importing hundreds takes several times as long. All entry
+// points share the files of their common code, so that a process has each module once.
+
+import { readFileSync } from 'node:fs'
+import { dirname, join, relative } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { decode, encode } from '@jridgewell/sourcemap-codec'
+import { build } from 'esbuild'
+
+const ROOT = join(dirname(fileURLToPath(import.meta.url)), '..', '..')
+const SOURCE = join(ROOT, 'dist', 'src')
+/** Files that other code opens by name, besides what package.json exports. */
+const OPENED = ['cli/main.js', 'device/pool-server-thread.js']
+
+interface PackageJson {
+  readonly exports: Record<string, string | { readonly types: string }>
+}
+
+/** The entry points of the package, below dist/src. */
+function entries(): string[] {
+  const { exports } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as PackageJson
+  const exported = Object.values(exports).flatMap(entry => (typeof entry === 'string' ? [] : [entry.types]))
+  return [...exported.map(types => types.replace(/^\.\/dist\/src\/(.*)\.d\.ts$/, '$1.js')), ...OPENED]
+}
+
+/** The bundles and their source maps, by path below dist/lib. Entry points lie where they lie below dist/src. */
+export async function bundled(): Promise<Map<string, string>> {
+  const lib = join(ROOT, 'dist', 'lib')
+  const { outputFiles } = await build({
+    entryPoints: entries().map(entry => join(SOURCE, entry)),
+    outbase: SOURCE,
+    outdir: lib,
+    bundle: true,
+    splitting: true,
+    format: 'esm',
+    platform: 'node',
+    target: 'node20',
+    packages: 'external',
+    charset: 'utf8',
+    sourcemap: true,
+    sourcesContent: false,
+    // Here `sideEffects` of package.json would drop imports for their effects: it names the bundles only.
+    ignoreAnnotations: true,
+    write: false,
+    logLevel: 'warning',
+  })
+  return new Map(
+    outputFiles.map(({ path, text }) => [
+      relative(lib, path),
+      path.endsWith('.map') ? withLinesOnly(text) : withClasses(text),
+    ]),
+  )
+}
+
+/**
+ * Code with classes as the compiler wrote them. esbuild makes a variable of each class, and calls a class `_Name` that
+ * mentions itself. Stacks and logs would show that name, and editors find methods only in classes that are declared.
+ */
+function withClasses(code: string): string {
+  const renamed = [...code.matchAll(/^var (\w+) = class _\1\b/gm)].map(([, name]) => name)
+  const named = renamed.reduce((text, name) => text.replaceAll(new RegExp(`\\b_${name}\\b`, 'g'), name), code)
+  return named.replaceAll(/^var (\w+) = class(?: \1)?\b/gm, 'class $1')
+}
+
+/** A source map with the first place of each line: a third of the size, and stacks name the same lines. */
+function withLinesOnly(text: string): string {
+  const map = JSON.parse(text) as { readonly mappings: string }
+  const places = decode(map.mappings).map(line => line.filter(place => place.length > 1).slice(0, 1))
+  return JSON.stringify({ ...map, names: [], mappings: encode(places) })
+}
