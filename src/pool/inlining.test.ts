@@ -5,15 +5,16 @@ import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
 import { describe, it } from 'node:test'
 
-const INDEX = JSON.stringify(new URL('../index.js', import.meta.url).href)
+const BUILDS = { 'the compiler’s output': '../index.js', 'the bundles': '../../lib/index.js' }
 
 /** Bytes of bytecode that V8 inlines into a function, less some: what counts for it depends on when it compiles. */
 const BUDGET = 905
 
-/** Names of the functions that V8 inlined into `loop` of a program when it compiled it last. */
-function inlinedInto(program: string): string[] {
+/** Names of the functions that V8 inlined into `loop` of a program with this build when it compiled it last. */
+function inlinedInto(program: string, build = BUILDS['the compiler’s output']): string[] {
+  const index = JSON.stringify(new URL(build, import.meta.url).href)
   const source = `
-    const { openDevice } = await import(${INDEX})
+    const { openDevice } = await import(${index})
     const device = openDevice('simulated')
     const stream = device.createStream()
     ${program}
@@ -60,9 +61,11 @@ const MIXED = `
 
 describe('V8 inlines', () => {
   const cached = ['DeviceBuffer', 'allocate', 'free', 'handOut', 'put', 'releaseBlock', 'stackFor', 'take']
-  it('every function of a cached allocation and free into their loop', () => {
-    assert.deepEqual(inlinedInto(pairs('device.createPool()', 10_000)), cached)
-  })
+  for (const [name, build] of Object.entries(BUILDS)) {
+    it(`every function of a cached allocation and free into their loop, in ${name}`, () => {
+      assert.deepEqual(inlinedInto(pairs('device.createPool()', 10_000), build), cached)
+    })
+  }
 
   it('the same where slow pools were used before', () => {
     const inlined = inlinedInto(OTHERS + pairs('device.createPool()', 10_000))
