@@ -7,8 +7,7 @@
 
 import { writeFileSync } from 'node:fs'
 import { hrtime } from 'node:process'
-import { type DeviceBuffer, openDevice, parseDeviceChoice } from '../../src/index.js'
-import { countCalls } from '../../src/trace/replay-device.js'
+import { type DeviceBuffer, openDevice, parseDeviceChoice } from 'cuda-mempool'
 import type { ProgramResult, Segment } from './figures.js'
 import { readOperations, segmentsOf } from './operations.js'
 
@@ -83,28 +82,30 @@ function clockNs(): number {
   return Number((((last[0] - start) * 1e6) / CLOCK_READINGS).toFixed(2))
 }
 
-const counts = timings === undefined ? null : countCalls(device.driver)
-let counted: Record<string, number> = {}
+// The driver for GPUs counts on demand only.
+if (timings !== undefined) (device.driver as { countCalls?(): void }).countCalls?.()
+let counted = new Map<string, number>()
 
 /** Driver calls since the last call of this function. */
 function newCalls(): Record<string, number> {
-  const now = counts!()
-  const calls = Object.entries(now).map(([name, count]): [string, number] => [name, count - (counted[name] ?? 0)])
+  const now = new Map(device.driver.calls)
+  const calls = [...now].map(([name, count]): [string, number] => [name, count - (counted.get(name) ?? 0)])
   counted = now
   return Object.fromEntries(calls.filter(([, count]) => count > 0))
 }
 
 function segment(pass: number, from: number, to: number): Segment {
   const start = performance.now()
-  if (counts === null) run(from, to)
+  if (timings === undefined) run(from, to)
   else runTimed(from, to, pass * numbers.length)
   const ns = Math.round((performance.now() - start) * 1e6)
-  if (counts === null) return { ns, peakReservedBytes: null, driverCalls: null }
+  if (timings === undefined) return { ns, peakReservedBytes: null, driverCalls: null }
   return { ns, driverCalls: newCalls(), peakReservedBytes: pool.stats().peakReservedBytes }
 }
 
 const segments = segmentsOf(operations)
 device.synchronize()
+newCalls()
 const result: ProgramResult = { clockNs: clockNs(), passes: [] }
 for (let pass = 0; pass < Number(passes); pass++) {
   result.passes.push(segments.map(([from, to]) => segment(pass, from, to)))
