@@ -1,4 +1,4 @@
-// Colours, holders, holes, steps and questions, against their definitions.
+// Colours, holders, steps and questions, against their definitions.
 
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
@@ -12,10 +12,9 @@ import { TraceBuilder } from '../trace/trace-builder.js'
 import { Cell } from './cells.js'
 import { cellsOf, colouringOf, GROUPINGS, usefulGroupings } from './colouring.js'
 import { holderRows, icicleOf } from './holders.js'
-import { holesAt } from './holes.js'
 import { LiveBlocks } from './live-blocks.js'
 import { makePicture } from './make-picture.js'
-import { blockUnits, type Picture, UNIT_BYTES } from './picture.js'
+import { type Picture, UNIT_BYTES } from './picture.js'
 import { randomPicture } from './pictures.fixture.js'
 import { placedPolicy } from './placed-policy.js'
 import { Pyramid } from './pyramid.js'
@@ -108,30 +107,6 @@ test('blocks that a filter or a search leaves out are faded', () => {
   const cells = cellsOf(colouring, new Set(), found)
   assert.ok(cells.every((cell, block) => (cell === Cell.faded) === (found[block] === 0)))
   assert.equal(findBlocks(mlp, ' '), null)
-})
-
-test('holes and held blocks are together what a policy has, at every event', () => {
-  const picture = randomPicture(new Random(6), 400, 50)
-  const [policy] = picture.policies
-  const held = new LiveBlocks(picture)
-  for (let event = 0; event < picture.events; event++) {
-    const has = new Set<number>()
-    for (const { at, units, from, to } of policy.memory) {
-      if (from <= event && event < to) for (let unit = at; unit < at + units; unit++) has.add(unit)
-    }
-    for (const block of held.at(event)) {
-      const at = policy.place![block]
-      for (let unit = at; unit < at + blockUnits(picture.blocks.bytes[block]); unit++) has.delete(unit)
-    }
-    const found = holesAt(picture, policy, held, event).flatMap(({ at, units }) =>
-      Array.from({ length: units }, (_, i) => at + i),
-    )
-    assert.deepEqual(
-      found,
-      [...has].sort((a, b) => a - b),
-      `event ${event}`,
-    )
-  }
 })
 
 test('a step leaves what is still held two steps later', () => {

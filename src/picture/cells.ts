@@ -49,15 +49,6 @@ export function coloured({ width, height, cells }: Painting, palette: Palette, h
   return rgba
 }
 
-const LETTERS = ' ░·-oABCDEFGH'
-
-/** A painting as text, a line for each row of pixels; edges are left out. */
-export function lettersOf({ width, height, cells }: Painting): string[] {
-  return Array.from({ length: height }, (_, y) =>
-    Array.from({ length: width }, (_, x) => LETTERS[cells[x * height + y] % EDGE]).join(''),
-  )
-}
-
 /** Copies the column of pixels at `left` to those before `right`. */
 export function widen(cells: Uint8Array, height: number, left: number, right: number): void {
   for (let x = left + 1; x < right; x++) cells.copyWithin(x * height, left * height, (left + 1) * height)

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { Random } from '../base/random.js'
 import { mapBlockAt, paintMap, rowStart } from './address-map.js'
-import { CELLS, Cell, EDGE, lettersOf, type Painting } from './cells.js'
+import { CELLS, Cell, EDGE, type Painting } from './cells.js'
 import { LiveBlocks } from './live-blocks.js'
 import { type Moments, momentsOf } from './moments.js'
 import { blockUnits, type Picture, UNIT_BYTES, unitsOf } from './picture.js'
@@ -15,6 +15,15 @@ import { paintStacked, stackedBlockAt } from './stacked.js'
 /** A cell for each block: A, B, … in turn. */
 function turns({ blocks }: Picture): Uint8Array {
   return Uint8Array.from({ length: blocks.count }, (_, block) => Cell.first + (block % (CELLS - Cell.first)))
+}
+
+const LETTERS = ' ░·-oABCDEFGH'
+
+/** A painting as text, a line for each row of pixels; edges are left out. */
+function lettersOf({ width, height, cells }: Painting): string[] {
+  return Array.from({ length: height }, (_, y) =>
+    Array.from({ length: width }, (_, x) => LETTERS[cells[x * height + y] % EDGE]).join(''),
+  )
 }
 
 function heldAt({ blocks }: Picture, event: number): number[] {

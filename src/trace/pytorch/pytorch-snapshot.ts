@@ -10,7 +10,7 @@ import { allocatorSettings } from './allocator-settings.js'
 import { dictionary, isWhole, list } from './data-checks.js'
 import { readPickle } from './pickle.js'
 import { EVENT_TEXTS, SnapshotEvents } from './snapshot-events.js'
-import { checkKind, isPickle, readSnapshotFile, readStandardInput } from './snapshot-file.js'
+import { checkKind, isPickle, readSnapshotFile } from './snapshot-file.js'
 import { readJson } from './snapshot-json.js'
 import { annotationMarks, blocksBefore, finalState } from './snapshot-state.js'
 
@@ -25,7 +25,6 @@ export interface SnapshotOptions {
 /** The allocators that our writer names as recorded. */
 const RECORDERS: readonly Trace['recorder'][] = ['cuda-mempool', 'RMM', 'CUDA']
 const PICKLE_SHARE = 0.9
-const STANDARD_INPUT = 'standard input'
 const RECORDING_HINT = 'record with torch.cuda.memory._record_memory_history() before taking the snapshot'
 
 /**
@@ -47,12 +46,6 @@ export function readSnapshots(path: string, options: Omit<SnapshotOptions, 'devi
   checkPath('readSnapshots', path)
   checkOptions('readSnapshots', options, ['onProgress'])
   return withName(path, () => heldSnapshots([readSnapshotFile(path)], path, options))
-}
-
-/** Like `readSnapshot`, for standard input. */
-export function readPipedSnapshot(options: SnapshotOptions = {}): Trace {
-  checkOptions('readPipedSnapshot', options)
-  return withName(STANDARD_INPUT, () => heldSnapshot([readStandardInput()], STANDARD_INPUT, options))
 }
 
 /**

@@ -59,8 +59,8 @@ test('foreign contents of a gzip file are refused by their first bytes, before a
 test('a pipe is read to its end', () => {
   const value = snapshot(Array.from({ length: 50_000 }, (_, i) => event('alloc', BASE + 512 * i, 8)))
   const reader = `
-    import { readPipedSnapshot } from ${JSON.stringify(new URL('./pytorch-snapshot.js', import.meta.url).href)}
-    const { file, events } = readPipedSnapshot()
+    import { readPipedRecording } from ${JSON.stringify(new URL('../formats/read-recording.js', import.meta.url).href)}
+    const { file, events } = readPipedRecording()
     console.log(file, events)`
   for (const bytes of [writePickle(value), gzipSync(writePickle(value))]) {
     const { stdout, stderr } = spawnSync(process.execPath, ['--input-type=module', '-e', reader], { input: bytes })

@@ -34,7 +34,7 @@ export function readSnapshotFile(path: string, check: (start: Buffer) => void = 
 }
 
 /** Reads standard input to its end, and unpacks gzip. Throws FormatError. */
-export function readStandardInput(check: (start: Buffer) => void = checkKind): Buffer {
+export function readStandardInput(check: (start: Buffer) => void): Buffer {
   try {
     return unpacked(readWhole(STANDARD_INPUT, check))
   } catch (error) {
