@@ -2,7 +2,8 @@
 
 import { describe } from '../../base/bytes.js'
 import { FormatError } from '../../base/errors.js'
-import { Action, BEFORE, type Frame, stackFrames, type Trace } from '../../trace/trace.js'
+import { inUseOf, liveAfter } from '../../trace/analysis/curves.js'
+import { BEFORE, type Frame, stackFrames, type Trace } from '../../trace/trace.js'
 import { checkTrace } from '../../trace/trace-argument.js'
 
 /** What the blocks of one call stack are together. */
@@ -18,19 +19,7 @@ export interface HeldStack {
 /** The event after which most requested bytes were in use, the first of several; -1 for before the first event. */
 export function peakEvent(trace: Trace): number {
   checkTrace('peakEvent', trace)
-  const { events, action, block, blocks } = trace
-  let live = 0
-  for (let i = 0; i < blocks.initial; i++) if (blocks.freeRequestedAt[i] !== BEFORE) live += blocks.bytes[i]
-  let [most, peak] = [live, BEFORE]
-  for (let event = 0; event < events; event++) {
-    if (action[event] === Action.alloc) live += blocks.bytes[block[event]]
-    else if (action[event] === Action.freeRequested) live -= blocks.bytes[block[event]]
-    if (live > most) {
-      most = live
-      peak = event
-    }
-  }
-  return peak
+  return inUseOf(trace).peakEvent
 }
 
 /**
@@ -47,8 +36,7 @@ export function heldStacks(trace: Trace, event: number): HeldStack[] {
     throw new FormatError(`${trace.file}: no call stacks were recorded${RECIPES[trace.recorder]}`)
   }
   const sums = new Map<number, { bytes: number; blocks: number }>()
-  for (let number = 0; number < blocks.count; number++) {
-    if (blocks.allocatedAt[number] > event || blocks.freeRequestedAt[number] <= event) continue
+  for (const number of liveAfter(trace, event)) {
     const stack = blocks.stack[number]
     const sum = sums.get(stack) ?? { bytes: 0, blocks: 0 }
     sums.set(stack, sum)

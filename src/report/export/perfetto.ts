@@ -2,13 +2,13 @@
 // slices.
 
 import { formatBytes, MiB } from '../../base/bytes.js'
+import { inUseOf, liveAfter } from '../../trace/analysis/curves.js'
 import { siteOf } from '../../trace/failures/holders.js'
 import { memoryAt } from '../../trace/failures/memory-at.js'
 import { takenBytes } from '../../trace/failures/taken-bytes.js'
 import { ReservedSegments } from '../../trace/reserved-segments.js'
 import { Action, BEFORE, stackFrames, type Trace } from '../../trace/trace.js'
 import { checkTrace } from '../../trace/trace-argument.js'
-import { peakEvent } from './moment.js'
 import { checkedPolicies, type PolicyMemory } from './policy-memory.js'
 import { ProtobufMessage } from './protobuf.js'
 
@@ -213,13 +213,11 @@ class SiteCounters {
     writer: PerfettoWriter,
   ) {
     const { blocks, stacks } = trace
-    const peak = peakEvent(trace)
     const sites = Array.from({ length: stacks.count }, (_, stack) => siteOf(stackFrames(stacks, stack)).site)
     const held = new Map<string, number>()
-    for (let number = 0; number < blocks.count; number++) {
+    for (const number of liveAfter(trace, inUseOf(trace).peakEvent)) {
       const site = sites[blocks.stack[number]]
-      if (site === null || blocks.allocatedAt[number] > peak || blocks.freeRequestedAt[number] <= peak) continue
-      held.set(site, (held.get(site) ?? 0) + blocks.bytes[number])
+      if (site !== null) held.set(site, (held.get(site) ?? 0) + blocks.bytes[number])
     }
     const most = [...held].sort((a, b) => b[1] - a[1]).slice(0, MOST_SITES)
     const counters = new Map(most.map(([site]) => [site, writer.counter(`held by ${site}`)]))

@@ -1,6 +1,6 @@
 // The difference between the first two recordings of a page.
 
-import { curvesOf } from '../../trace/analysis/curves.js'
+import { inUseOf } from '../../trace/analysis/curves.js'
 import { type StackDifference, traceDifference } from '../../trace/analysis/stack-diff.js'
 import type { Trace } from '../../trace/trace.js'
 import { changedOf, changesLine, peakLines, placeOf, sameRunLines } from '../difference-words.js'
@@ -33,7 +33,7 @@ function changeOf({ frames, bytes: [from, to] }: StackDifference): StackChange {
 
 /** The most bytes in use in each part of a recording. All parts are equal, and have an event. */
 function mostInUse(trace: Trace): number[] {
-  const { inUseBytes } = curvesOf(trace)
+  const { inUseBytes } = inUseOf(trace)
   const columns = Math.min(COLUMNS, inUseBytes.length)
   return Array.from({ length: columns }, (_, column) => {
     const from = Math.floor((column * inUseBytes.length) / columns)

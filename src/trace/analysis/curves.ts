@@ -3,18 +3,25 @@
 import { recordedPlacements } from '../placements/recorded-placements.js'
 import { Action, BEFORE, type Trace } from '../trace.js'
 
-/** Totals of a recording, by event. */
-export interface Curves {
+/** What a program holds, by event. */
+interface InUse {
   /** requested bytes that the program holds after each event */
   readonly inUseBytes: Float64Array
-  /** bytes taken from the device after each event; null if the recording does not contain them */
-  readonly reservedBytes: Float64Array | null
   /** the first event after which most bytes are in use; BEFORE if that was before the first event */
   readonly peakEvent: number
 }
 
+/** Totals of a recording, by event. */
+export interface Curves extends InUse {
+  /** bytes taken from the device after each event; null if the recording does not contain them */
+  readonly reservedBytes: Float64Array | null
+}
+
 export function curvesOf(trace: Trace): Curves {
-  const { action, block, blocks, events } = trace
+  return { ...inUseOf(trace), reservedBytes: recordedPlacements(trace).reservedBytes }
+}
+
+export function inUseOf({ action, block, blocks, events }: Trace): InUse {
   const inUseBytes = new Float64Array(events)
   let live = 0
   for (let number = 0; number < blocks.initial; number++) {
@@ -31,7 +38,7 @@ export function curvesOf(trace: Trace): Curves {
       peakEvent = event
     }
   }
-  return { inUseBytes, reservedBytes: recordedPlacements(trace).reservedBytes, peakEvent }
+  return { inUseBytes, peakEvent }
 }
 
 /** The numbers of the blocks that the program holds after an event; BEFORE is before the first. */

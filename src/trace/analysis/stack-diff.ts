@@ -4,7 +4,7 @@
 import { siteOf } from '../failures/holders.js'
 import { type Frame, stackFrames, type Trace } from '../trace.js'
 import { checkTrace } from '../trace-argument.js'
-import { curvesOf, liveAfter } from './curves.js'
+import { inUseOf, liveAfter } from './curves.js'
 
 /** The memory that a call stack holds at the peaks of two recordings. */
 export interface StackDifference {
@@ -72,7 +72,7 @@ export function traceDifference(first: Trace, second: Trace): TraceDifference {
 function groupsAtPeak(trace: Trace): Map<string, Group> {
   const { blocks, stacks } = trace
   const byStack = new Map<number, Group>()
-  for (const number of liveAfter(trace, curvesOf(trace).peakEvent)) {
+  for (const number of liveAfter(trace, inUseOf(trace).peakEvent)) {
     const stack = blocks.stack[number]
     let group = byStack.get(stack)
     if (group === undefined) {

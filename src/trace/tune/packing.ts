@@ -6,7 +6,8 @@
 // above the lower bound come earlier in the next order.
 
 import { Random } from '../../base/random.js'
-import { Action, NEVER, type Trace } from '../trace.js'
+import { failedEvents } from '../failures/out-of-memory.js'
+import { NEVER, type Trace } from '../trace.js'
 
 /** Blocks to pack: sizes, and the half-open range of time in which each is in use. */
 export interface Lifetimes {
@@ -26,9 +27,9 @@ const MOST_ROUNDS = 500
 const [LEAST_MOVE, MOST_MOVE] = [0.1, 0.5]
 
 /** The blocks of a trace, and its failed requests as blocks that are freed at once. */
-export function lifetimesOf({ blocks, action, bytes, events }: Trace): Lifetimes {
-  const failed: number[] = []
-  for (let event = 0; event < events; event++) if (action[event] === Action.outOfMemory) failed.push(event)
+export function lifetimesOf(trace: Trace): Lifetimes {
+  const { blocks, bytes } = trace
+  const failed = failedEvents(trace)
   const count = blocks.count + failed.length
   const lifetimes = { bytes: new Float64Array(count), from: new Float64Array(count), to: new Float64Array(count) }
   for (let block = 0; block < blocks.count; block++) {

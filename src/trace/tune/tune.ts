@@ -3,13 +3,15 @@
 
 import { checkByteCount, describe } from '../../base/bytes.js'
 import { checkOptionNames } from '../../base/option-names.js'
+import { inUseOf, liveAfter } from '../analysis/curves.js'
 import { type Holder, holdersOf } from '../failures/holders.js'
+import { failedEvents } from '../failures/out-of-memory.js'
 import { leastCapacity } from '../least-capacity.js'
 import { formatPytorchSettings, type PytorchSettings, parsePytorchSettings } from '../pytorch/model/pytorch-settings.js'
 import { programReleases } from '../pytorch/program-releases.js'
 import { replayPytorchPolicy } from '../pytorch/pytorch-replay.js'
 import { recordedPytorchSettings } from '../pytorch/recorded-settings.js'
-import { Action, type Trace } from '../trace.js'
+import type { Trace } from '../trace.js'
 import { checkTrace } from '../trace-argument.js'
 import { CANDIDATES, LIMITED_CANDIDATES } from './candidates.js'
 import { lifetimesOf, packedBytes } from './packing.js'
@@ -110,7 +112,7 @@ class Search {
       otherDevices: trace.otherDevices,
       recordedSettings: trace.settings,
       recordedPeakReservedBytes: trace.recordedPeakReservedBytes,
-      failedRequests: trace.action.reduce((count, action) => count + (action === Action.outOfMemory ? 1 : 0), 0),
+      failedRequests: failedEvents(trace).length,
       blocksBefore: trace.blocks.initial,
       dropped: trace.dropped,
       lowerBoundBytes: trace.peakWithFailedBytes,
@@ -270,24 +272,7 @@ function neededBy({ lowerBoundBytes, runs }: TuneRecording): number {
 }
 
 function holdersAtPeak(trace: Trace): Holder[] {
-  const { blocks, events, action, block } = trace
-  let live = 0
-  let peak = 0
-  let peakAt = -1
-  for (let number = 0; number < blocks.initial; number++)
-    if (blocks.freeRequestedAt[number] >= 0) live += blocks.bytes[number]
-  peak = live
-  for (let event = 0; event < events; event++) {
-    if (action[event] === Action.freeRequested) live -= blocks.bytes[block[event]]
-    if (action[event] !== Action.alloc) continue
-    live += blocks.bytes[block[event]]
-    if (live <= peak) continue
-    peak = live
-    peakAt = event
-  }
-  const isLive = (number: number) => blocks.allocatedAt[number] <= peakAt && peakAt < blocks.freeRequestedAt[number]
-  const numbers = Array.from({ length: blocks.count }, (_, number) => number).filter(isLive)
-  return holdersOf(trace, numbers).slice(0, MOST_HOLDERS)
+  return holdersOf(trace, liveAfter(trace, inUseOf(trace).peakEvent)).slice(0, MOST_HOLDERS)
 }
 
 function sum(calls: Readonly<Record<string, number>>): number {
