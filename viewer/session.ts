@@ -66,13 +66,13 @@ export class Session implements Handlers {
       })),
       groupings: usefulGroupings(picture),
       hasStacks: picture.stacks.parent.length > 1,
-      left: bytesLeftBehind(picture, live),
+      left: bytesLeftBehind(live),
     }
   }
 
   colour({ grouping, only, find }: Requests['colour']['asked']): Requests['colour']['answer'] {
     const { picture, live } = this.now
-    this.colouring = colouringOf(picture, live, grouping)
+    this.colouring = colouringOf(live, grouping)
     const isFound = findBlocks(picture, find)
     this.cellOf = cellsOf(this.colouring, new Set(only), isFound)
     const { legend, isScale } = this.colouring
@@ -91,11 +91,11 @@ export class Session implements Handlers {
     const inUse = inUseIn(live, moments)
     const topBytes = roundTop(inUse)
     const scale = { width: view.width, height: stackedHeight, topBytes }
-    const stacked = paintStacked(picture, live, moments, this.cellOf, scale)
+    const stacked = paintStacked(live, moments, this.cellOf, scale)
     const mapUnits = Math.max(...maps.map(({ policy }) => unitsOf(this.policy(policy))), 0)
     const paintings = maps.map(({ policy, width, height }) => {
       const columns = momentsOf(picture, pyramid, { ...view, width })
-      return paintMap(picture, this.policy(policy), live, columns, this.cellOf, { width, height, units: mapUnits })
+      return paintMap(live, this.policy(policy), columns, this.cellOf, { width, height, units: mapUnits })
     })
     const rgba = (painting: Painting) => (raw ? new Uint32Array(0) : coloured(painting, palette, hatch))
     return {
@@ -124,14 +124,14 @@ export class Session implements Handlers {
     if ('block' in asked) return asked.block < picture.blocks.count ? this.info(asked.block) : null
     const block =
       'unit' in asked
-        ? mapBlockAt(picture, this.policy(asked.policy), live, asked.event, asked.unit)
-        : stackedBlockAt(picture, live, asked.event, asked.bytes, { width: 0, ...asked })
+        ? mapBlockAt(live, this.policy(asked.policy), asked.event, asked.unit)
+        : stackedBlockAt(live, asked.event, asked.bytes, { width: 0, ...asked })
     return block < 0 ? null : this.info(block)
   }
 
   holders({ set, ...options }: Requests['holders']['asked']): Requests['holders']['answer'] {
     const { picture, live } = this.now
-    const colouring = this.colouring ?? colouringOf(picture, live, 'size')
+    const colouring = this.colouring ?? colouringOf(live, 'size')
     const list = this.blocksOf(set)
     const before = set.kind === 'at' && set.before !== null ? live.at(set.before) : null
     const { rows, groups } = holderRows(picture, colouring, list, before, MOST_ROWS)
@@ -163,14 +163,14 @@ export class Session implements Handlers {
   }
 
   private blocksOf(set: BlockSet): Int32Array {
-    const { picture, live } = this.now
+    const { live } = this.now
     switch (set.kind) {
       case 'at':
         return live.at(set.event)
       case 'step':
-        return leftBehind(picture, live, set.step) ?? new Int32Array(0)
+        return leftBehind(live, set.step) ?? new Int32Array(0)
       case 'question':
-        return answerOf(picture, live, set.question, set.a, set.b)
+        return answerOf(live, set.question, set.a, set.b)
     }
   }
 

@@ -4,7 +4,7 @@
 import { CELLS, Cell, type Painting, widen } from './cells.js'
 import type { LiveBlocks } from './live-blocks.js'
 import type { Moments } from './moments.js'
-import { blockOverlaps, blockUnits, Kind, type Picture, type PolicyPicture, visitBlock } from './picture.js'
+import { blockOverlaps, blockUnits, Kind, type PolicyPicture, visitBlock } from './picture.js'
 
 /** The scale of an address map; several maps share one. */
 export interface MapScale {
@@ -19,9 +19,8 @@ export interface MapScale {
  * higher cell wins.
  */
 export function paintMap(
-  picture: Picture,
-  policy: PolicyPicture,
   live: LiveBlocks,
+  policy: PolicyPicture,
   moments: Moments,
   cellOf: Uint8Array,
   { width, height, units }: MapScale,
@@ -31,7 +30,7 @@ export function paintMap(
   const first = moments.event.find(event => event >= 0)
   if (place === null || units === 0 || first === undefined) return { width, height, cells }
   const rows = new Rows(height, units)
-  const { kind, block, blocks } = picture
+  const { kind, block, blocks } = live.picture
   const { bytes, allocatedAt, freedAt } = blocks
   const change = (number: number, sign: 1 | -1) => {
     if (place[number] >= 0) rows.add(cellOf[number], place[number], blockUnits(bytes[number]), sign)
@@ -160,12 +159,7 @@ class MemoryChanges {
 }
 
 /** The block at a squeezed unit after an event; -1 for none. */
-export function mapBlockAt(
-  { blocks }: Picture,
-  policy: PolicyPicture,
-  live: LiveBlocks,
-  event: number,
-  unit: number,
-): number {
+export function mapBlockAt(live: LiveBlocks, policy: PolicyPicture, event: number, unit: number): number {
+  const { blocks } = live.picture
   return live.at(event).find(block => blockOverlaps(policy, block, blocks.bytes[block], unit, unit + 1)) ?? -1
 }

@@ -63,7 +63,7 @@ test('the peak of a picture is the peak of its trace', () => {
 
 test('rows and the icicle add up to the bytes in use, by every grouping', () => {
   for (const grouping of usefulGroupings(mlp)) {
-    const colouring = colouringOf(mlp, live, grouping)
+    const colouring = colouringOf(live, grouping)
     for (const event of [0, live.peakEvent, mlp.events - 1]) {
       const list = live.at(event)
       const { rows } = holderRows(mlp, colouring, list, null, Infinity)
@@ -84,7 +84,7 @@ test('rows and the icicle add up to the bytes in use, by every grouping', () => 
 })
 
 test('the legend has the groups with most bytes at the peak, at most eight, and the others as one', () => {
-  const { legend } = colouringOf(mlp, live, 'stack')
+  const { legend } = colouringOf(live, 'stack')
   assert.ok(legend.length <= 9 && legend.length > 2)
   const named = legend.filter(({ cell }) => cell !== Cell.rest)
   assert.deepEqual(
@@ -98,7 +98,7 @@ test('the legend has the groups with most bytes at the peak, at most eight, and 
 })
 
 test('blocks that a filter or a search leaves out are faded', () => {
-  const colouring = colouringOf(mlp, live, 'stack')
+  const colouring = colouringOf(live, 'stack')
   const [first] = colouring.legend
   const only = cellsOf(colouring, new Set([first.cell]), null)
   assert.ok(only.every((cell, block) => cell === Cell.faded || colouring.cellOf[block] === first.cell))
@@ -112,14 +112,15 @@ test('blocks that a filter or a search leaves out are faded', () => {
 test('a step leaves what is still held two steps later', () => {
   const steps = Int32Array.from([200, 300, 400, 500, 600])
   const picture = { ...mlp, steps }
-  const left = bytesLeftBehind(picture, live)
+  const held = new LiveBlocks(picture)
+  const left = bytesLeftBehind(held)
   assert.equal(left.length, 3)
   const { allocatedAt, freedAt } = mlp.blocks
   const expected = [...live.at(400)].filter(block => allocatedAt[block] >= 0 && allocatedAt[block] <= 200)
-  assert.deepEqual([...leftBehind(picture, live, 0)!], expected)
+  assert.deepEqual([...leftBehind(held, 0)!], expected)
   assert.equal(left[0], sum(mlp, expected))
   assert.ok(left[0] > 50 * MiB && expected.every(block => freedAt[block] > 400))
-  assert.equal(leftBehind(picture, live, 3), null)
+  assert.equal(leftBehind(held, 3), null)
 })
 
 test('the steps of a picture leave what those of its trace leave', () => {
@@ -128,7 +129,7 @@ test('the steps of a picture leave what those of its trace leave', () => {
     const picture = makePicture(recorded, [])
     const { steps } = stepsOf(recorded)!
     assert.deepEqual(
-      bytesLeftBehind(picture, new LiveBlocks(picture)),
+      bytesLeftBehind(new LiveBlocks(picture)),
       steps.flatMap(({ leftBytes }) => leftBytes ?? []),
       name,
     )
@@ -138,7 +139,7 @@ test('the steps of a picture leave what those of its trace leave', () => {
 test('questions about two markers part the blocks as their names say', () => {
   const [a, b] = [150, 420]
   const { allocatedAt, freedAt } = mlp.blocks
-  const answer = (question: Parameters<typeof answerOf>[2]) => [...answerOf(mlp, live, question, a, b)]
+  const answer = (question: Parameters<typeof answerOf>[1]) => [...answerOf(live, question, a, b)]
   assert.deepEqual(answer('heldAtA'), [...live.at(a)])
   assert.deepEqual(
     [...answer('through'), ...answer('grown')].sort((x, y) => x - y),

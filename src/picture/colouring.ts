@@ -48,7 +48,8 @@ export function usefulGroupings(picture: Picture): Grouping[] {
 }
 
 /** The colours for blocks in groups. */
-export function colouringOf(picture: Picture, live: LiveBlocks, grouping: Grouping): Colouring {
+export function colouringOf(live: LiveBlocks, grouping: Grouping): Colouring {
+  const { picture } = live
   const { group, count, labelOf, isOrdered } = groupsOf(picture, grouping)
   const atPeak = new Float64Array(count)
   for (const block of live.at(live.peakEvent)) atPeak[group[block]] += picture.blocks.bytes[block]

@@ -16,7 +16,7 @@ export class LiveBlocks {
   /** the blocks held before that event, in order */
   private readonly held: Int32Array[]
 
-  constructor(private readonly picture: Picture) {
+  constructor(readonly picture: Picture) {
     const { events, kind, block, blocks } = picture
     this.inUse = new Float64Array(events)
     this.allocated = new Int32Array(events)

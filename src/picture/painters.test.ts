@@ -120,10 +120,10 @@ function differences(of: (picture: Picture) => Picture): { stacked: number; maps
       const moments = momentsOf(picture, pyramid, view)
       const topBytes = live.peakBytes * 1.1
       const plain = ({ cells }: Painting) => cells.map(cell => cell % EDGE)
-      const stacked = paintStacked(of(picture), live, moments, turns(picture), { width, height, topBytes })
+      const stacked = paintStacked(live, moments, turns(picture), { width, height, topBytes })
       if (!equal(plain(stacked), stackedTwin(picture, moments, width, height, topBytes).cells)) found.stacked++
       const scale = { width, height, units: unitsOf(picture.policies[0]) }
-      const map = paintMap(of(picture), of(picture).policies[0], live, moments, turns(picture), scale)
+      const map = paintMap(live, of(picture).policies[0], moments, turns(picture), scale)
       if (!equal(map.cells, mapTwin(picture, moments, width, height).cells)) found.maps++
     }
   }
@@ -175,7 +175,7 @@ function small() {
 test('stacked blocks lie one above the other, the oldest at the bottom', () => {
   const { live, moments } = small()
   const scale = { width: 6, height: 7, topBytes: 7 * UNIT_BYTES }
-  assert.deepEqual(lettersOf(paintStacked(SMALL, live, moments, turns(SMALL), scale)), [
+  assert.deepEqual(lettersOf(paintStacked(live, moments, turns(SMALL), scale)), [
     '      ',
     ' B    ',
     ' B    ',
@@ -184,15 +184,15 @@ test('stacked blocks lie one above the other, the oldest at the bottom', () => {
     'AABBC ',
     'AABBC ',
   ])
-  assert.equal(stackedBlockAt(SMALL, live, 3, 2.5 * UNIT_BYTES, scale), 2)
-  assert.equal(stackedBlockAt(SMALL, live, 3, 4.5 * UNIT_BYTES, scale), -1)
+  assert.equal(stackedBlockAt(live, 3, 2.5 * UNIT_BYTES, scale), 2)
+  assert.equal(stackedBlockAt(live, 3, 4.5 * UNIT_BYTES, scale), -1)
 })
 
 test('an address map shows blocks, unused memory, and no memory; unused addresses between take no room', () => {
   const { live, moments } = small()
   const policy = SMALL.policies[0]
   const scale = { width: 6, height: 8, units: unitsOf(policy) }
-  assert.deepEqual(lettersOf(paintMap(SMALL, policy, live, moments, turns(SMALL), scale)), [
+  assert.deepEqual(lettersOf(paintMap(live, policy, moments, turns(SMALL), scale)), [
     '   ░░░',
     '   ░░░',
     '░BBB░ ',
@@ -202,8 +202,8 @@ test('an address map shows blocks, unused memory, and no memory; unused addresse
     'AA░CC ',
     'AA░CC ',
   ])
-  assert.equal(mapBlockAt(SMALL, policy, live, 3, 5), 1)
-  assert.equal(mapBlockAt(SMALL, policy, live, 3, 3), -1)
+  assert.equal(mapBlockAt(live, policy, 3, 5), 1)
+  assert.equal(mapBlockAt(live, policy, 3, 3), -1)
 })
 
 test('a peak of one event is in the picture, however many events share its column', () => {

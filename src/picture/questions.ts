@@ -14,8 +14,8 @@ export const QUESTIONS = {
 export type Question = keyof typeof QUESTIONS
 
 /** The blocks that answer a question. */
-export function answerOf({ blocks }: Picture, live: LiveBlocks, question: Question, a: number, b: number): Int32Array {
-  const { freedAt } = blocks
+export function answerOf(live: LiveBlocks, question: Question, a: number, b: number): Int32Array {
+  const { allocatedAt, freedAt } = live.picture.blocks
   switch (question) {
     case 'heldAtA':
       return live.at(a)
@@ -24,7 +24,7 @@ export function answerOf({ blocks }: Picture, live: LiveBlocks, question: Questi
     case 'gone':
       return live.at(a).filter(block => freedAt[block] <= b)
     case 'grown':
-      return live.at(b).filter(block => blocks.allocatedAt[block] > a)
+      return live.at(b).filter(block => allocatedAt[block] > a)
     case 'between': {
       const [from, to] = [live.allocatedBy(a), live.allocatedBy(b)]
       const born = Int32Array.from({ length: Math.max(0, to - from) }, (_, i) => from + i)

@@ -3,7 +3,6 @@
 import { Cell, EDGE, EDGE_ROWS, type Painting, widen } from './cells.js'
 import type { LiveBlocks } from './live-blocks.js'
 import type { Moments } from './moments.js'
-import type { Picture } from './picture.js'
 
 /** The scale of a painting of stacked blocks. */
 export interface StackedScale {
@@ -18,7 +17,6 @@ export interface StackedScale {
  * others.
  */
 export function paintStacked(
-  { blocks }: Picture,
   live: LiveBlocks,
   moments: Moments,
   cellOf: Uint8Array,
@@ -26,7 +24,7 @@ export function paintStacked(
 ): Painting {
   const cells = new Uint8Array(width * height)
   const scale = height / topBytes
-  const { bytes, freedAt } = blocks
+  const { bytes, freedAt } = live.picture.blocks
   const large = new LargeBlocks(bytes, freedAt, 0.5 / scale)
   for (let column = 0; column < moments.count; column++) {
     const event = moments.event[column]
@@ -97,12 +95,12 @@ class LargeBlocks {
 
 /** The block that is painted at a height of `bytes` above the base; -1 for none or the small ones. */
 export function stackedBlockAt(
-  { blocks }: Picture,
   live: LiveBlocks,
   event: number,
   bytes: number,
   { height, topBytes }: StackedScale,
 ): number {
+  const { blocks } = live.picture
   const least = (0.5 * topBytes) / height
   let sum = 0
   for (const block of live.at(event)) {

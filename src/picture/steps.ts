@@ -2,12 +2,12 @@
 // from the first step; a step that leaves more and more is a leak.
 
 import type { LiveBlocks } from './live-blocks.js'
-import type { Picture } from './picture.js'
 
 const LATER_STEPS = 2
 
 /** The blocks that step `step` (from 0) left; null if the recording ends too early. */
-export function leftBehind({ blocks, steps }: Picture, live: LiveBlocks, step: number): Int32Array | null {
+export function leftBehind(live: LiveBlocks, step: number): Int32Array | null {
+  const { blocks, steps } = live.picture
   if (step + LATER_STEPS >= steps.length) return null
   const start = step === 0 ? -1 : steps[step - 1]
   const end = steps[step]
@@ -16,11 +16,11 @@ export function leftBehind({ blocks, steps }: Picture, live: LiveBlocks, step: n
 }
 
 /** The bytes that each step left; the last two steps are missing. */
-export function bytesLeftBehind(picture: Picture, live: LiveBlocks): number[] {
+export function bytesLeftBehind(live: LiveBlocks): number[] {
   const left: number[] = []
   for (let step = 0; ; step++) {
-    const list = leftBehind(picture, live, step)
+    const list = leftBehind(live, step)
     if (list === null) return left
-    left.push(list.reduce((sum, block) => sum + picture.blocks.bytes[block], 0))
+    left.push(list.reduce((sum, block) => sum + live.picture.blocks.bytes[block], 0))
   }
 }

@@ -50,7 +50,7 @@ export function pictureSvg(
   const picture = reportedPicture({ trace, replay })
   const live = new LiveBlocks(picture)
   const pyramid = new Pyramid(live.inUse)
-  const colouring = colouringOf(picture, live, picture.stacks.parent.length > 1 ? 'stack' : 'lifetime')
+  const colouring = colouringOf(live, picture.stacks.parent.length > 1 ? 'stack' : 'lifetime')
   const theme = themeOf(isDark, colouring.isScale)
   const cellOf = cellsOf(colouring, new Set(), null)
   const view = { axis: 'event', from: 0, to: picture.events, width: WIDTH - GUTTER - MARGIN } as const
@@ -102,14 +102,14 @@ export function pictureSvg(
   section('Allocations, with bytes at the peak', STACKED_HEIGHT, blockLegend, plot => {
     const topBytes = roundTop(inUseIn(live, moments))
     drawByteAxis(surface, plot, topBytes, theme, 6)
-    paint(plot, paintStacked(picture, live, moments, cellOf, { width: plot.width, height: plot.height, topBytes }))
+    paint(plot, paintStacked(live, moments, cellOf, { width: plot.width, height: plot.height, topBytes }))
   })
   const units = Math.max(1, ...maps.map(unitsOf))
   for (const policy of maps) {
     section(`Where they lie: ${policy.label}`, MAP_HEIGHT, [], plot => {
       drawByteAxis(surface, plot, units * UNIT_BYTES, theme, 5)
       const { width, height } = plot
-      paint(plot, paintMap(picture, policy, live, moments, cellOf, { width, height, units }))
+      paint(plot, paintMap(live, policy, moments, cellOf, { width, height, units }))
     })
   }
   return surface.toString()
