@@ -16,9 +16,9 @@ import type { ReplayOptions } from '../trace/replay-options.js'
 import type { ReplayReport } from '../trace/replay-result.js'
 import type { Trace } from '../trace/trace.js'
 import { STATUS, UsageError } from './exit.js'
-import { type Condition, checkReplayedByDefault, heldConditions, parseCondition } from './fail-if.js'
+import { checkReplayedByDefault, parseCondition, sayHeld } from './fail-if.js'
 import { checkOutput, PIPED, writeOutput } from './output-file.js'
-import { readFiles, wholeNumber, withBar } from './recording-input.js'
+import { readFiles, wholeNumber, withProgressOn } from './recording-input.js'
 import { print } from './terminal.js'
 
 /** The options as text, from the command line. */
@@ -62,7 +62,7 @@ export async function convertFile(file: string, given: ConvertArguments): Promis
   const { output, force = false } = given
   const format = formatOf(given)
   const conditions = (given.failIf ?? []).map(parseCondition)
-  const at = given.at === undefined ? undefined : wholeNumber(given.at, '--at', 0, '', Infinity)
+  const at = given.at === undefined ? undefined : wholeNumber('--at', given.at, 0, { most: Infinity })
   if (at !== undefined && !OF_A_MOMENT.includes(format)) {
     throw new UsageError(`--at: a ${format} file has the whole recording; leave it out`)
   }
@@ -77,7 +77,7 @@ export async function convertFile(file: string, given: ConvertArguments): Promis
   const { pieces, report } = await contentsOf(trace, format, at)
   await writeOutput(output, pieces, force)
   if (output !== PIPED) print(`${output}: ${NEXT[format](output)}`)
-  return statusOf(conditions, report)
+  return report !== undefined && sayHeld(conditions, report) ? STATUS.conditionHeld : STATUS.done
 }
 
 function formatOf({ output, to }: ConvertArguments): Format {
@@ -134,15 +134,7 @@ async function memories(trace: Trace): Promise<PolicyMemory[]> {
 /** A replay on the simulated device, so that its figures are the same on each machine. */
 async function replayed(trace: Trace, options: ReplayOptions): Promise<ReplayReport> {
   using _held = openDevice('simulated')
-  return withBar(bar => {
-    const onProgress = (fraction: number, what: string) => bar.update(fraction, `${trace.file}: ${what}`)
-    return replay(trace, replayDevices(trace, 'simulated'), { ...options, onProgress })
-  })
-}
-
-function statusOf(conditions: readonly Condition[], report: ReplayReport | undefined): number {
-  if (report === undefined) return STATUS.done
-  const held = heldConditions(conditions, report)
-  for (const line of held) process.stderr.write(`cuda-mempool: ${line}\n`)
-  return held.length > 0 ? STATUS.conditionHeld : STATUS.done
+  return await withProgressOn(trace, onProgress =>
+    replay(trace, replayDevices(trace, 'simulated'), { ...options, onProgress }),
+  )
 }

@@ -94,13 +94,19 @@ function missingIn(conditions: readonly Condition[], policies: readonly Policy[]
   return conditions.find(({ policy }) => policy !== null && !policies.includes(policy))
 }
 
-/** A line for each condition that holds. Throws UsageError for a figure that the report does not have. */
-export function heldConditions(conditions: readonly Condition[], report: ReplayReport): string[] {
-  return conditions.flatMap(({ text, figureOf, holds }) => {
+/**
+ * Says on stderr which conditions hold, and returns whether any does. Throws UsageError for a figure that the report
+ * does not have.
+ */
+export function sayHeld(conditions: readonly Condition[], report: ReplayReport): boolean {
+  const { file } = report.trace
+  const lines = conditions.flatMap(({ text, figureOf, holds }) => {
     const figure = figureOf(report)
-    if (figure === null) throw wrong(text, `${report.trace.file} has no such figure`)
-    return holds(figure) ? [`${report.trace.file}: --fail-if '${text}' holds, it is ${figure}`] : []
+    if (figure === null) throw wrong(text, `${file} has no such figure`)
+    return holds(figure) ? [`cuda-mempool: ${file}: --fail-if '${text}' holds, it is ${figure}\n`] : []
   })
+  process.stderr.write(lines.join(''))
+  return lines.length > 0
 }
 
 function policyOf(text: string, name: string): Policy {

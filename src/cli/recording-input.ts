@@ -24,7 +24,7 @@ const MOST_COUNT = 1_000_000
  * the one with the most events is read. Throws UsageError.
  */
 export function readFiles(files: readonly string[], gpu: string | undefined): Promise<Trace[]> {
-  const recorded = gpu === undefined ? {} : { device: wholeNumber(gpu, '--gpu', 0, '') }
+  const recorded = gpu === undefined ? {} : { device: wholeNumber('--gpu', gpu, 0) }
   return readEach(files, (file, onProgress) => {
     const options = { ...recorded, onProgress }
     return [file === PIPED ? readPipedRecording(options) : readRecording(file, options)]
@@ -49,7 +49,9 @@ async function readEach(
     throw new UsageError(`${PIPED}: standard input is a terminal; pipe a recording into it`)
   }
   const traces: Trace[] = []
-  for (const file of files) traces.push(...(await withBar(bar => read(file, done => bar.update(done, file)))))
+  for (const file of files) {
+    traces.push(...(await withProgress(onProgress => read(file, done => onProgress(done, file)))))
+  }
   return traces
 }
 
@@ -58,23 +60,30 @@ export function printNext(command: string, files: readonly string[]): void {
   if (!files.includes(PIPED)) print(({ paint }) => `\n${paint.bold(nextLine(command, ...files))}`)
 }
 
+/** Takes the share that is done and the name of the current work. */
+type OnProgress = (fraction: number, what: string) => void
+
 /** Runs `work` with a progress bar, which is gone afterwards. */
-export async function withBar<T>(work: (bar: ProgressBar) => T | Promise<T>): Promise<T> {
+export async function withProgress<T>(work: (onProgress: OnProgress) => T | Promise<T>): Promise<T> {
   const bar = new ProgressBar()
   try {
-    return await work(bar)
+    return await work((fraction, what) => bar.update(fraction, what))
   } finally {
     bar.clear()
   }
 }
 
-/** The number in an option's text; `most` may be Infinity. Throws UsageError. */
+/** The same for work on one recording, whose file the bar names. */
+export function withProgressOn<T>({ file }: Trace, work: (onProgress: OnProgress) => Promise<T>): Promise<T> {
+  return withProgress(onProgress => work((fraction, what) => onProgress(fraction, `${file}: ${what}`)))
+}
+
+/** The number in an option's text; `most` may be Infinity, and `alternative` ends the error. Throws UsageError. */
 export function wholeNumber(
-  text: string,
   option: string,
+  text: string,
   least: number,
-  alternative: string,
-  most = MOST_COUNT,
+  { most = MOST_COUNT, alternative = '' } = {},
 ): number {
   const value = /^\d+$/.test(text) ? Number(text) : NaN
   if (value >= least && value <= most) return value

@@ -14,8 +14,8 @@ import { DEFAULT_POLICIES, type NamedPolicy, POLICIES, type Policy, type ReplayR
 import type { Trace } from '../trace/trace.js'
 import { chosenDevice } from './device-option.js'
 import { STATUS, UsageError } from './exit.js'
-import { checkReplayed, heldConditions, parseCondition } from './fail-if.js'
-import { capacityOf, printNext, readFiles, readOption, wholeNumber, withBar } from './recording-input.js'
+import { checkReplayed, parseCondition, sayHeld } from './fail-if.js'
+import { capacityOf, printNext, readFiles, readOption, wholeNumber, withProgressOn } from './recording-input.js'
 import { print } from './terminal.js'
 
 /** The options as text, from the command line. */
@@ -48,15 +48,10 @@ export async function replayFiles(files: readonly string[], given: ReplayArgumen
   const traces = await readFiles(files, given.gpu)
   let status: number = STATUS.done
   for (const [index, trace] of traces.entries()) {
-    const report = await withBar(bar => {
-      const onProgress = (fraction: number, what: string) => bar.update(fraction, `${trace.file}: ${what}`)
-      return replay(trace, opener(trace), { ...options, onProgress })
-    })
+    const report = await withProgressOn(trace, onProgress => replay(trace, opener(trace), { ...options, onProgress }))
     if (index > 0 && !given.json) print('')
     print(given.json ? reportJson(report) : style => replayText(report, style))
-    const held = heldConditions(conditions, report)
-    for (const line of held) process.stderr.write(`cuda-mempool: ${line}\n`)
-    if (held.length > 0) status = STATUS.conditionHeld
+    if (sayHeld(conditions, report)) status = STATUS.conditionHeld
     else if (failed(report) && status === STATUS.done) status = STATUS.failedReplay
   }
   if (!given.json) printNext('report', files)
@@ -86,10 +81,14 @@ function optionsOf({ policy, capacity, lag, repeat, timing, verify }: ReplayArgu
     leastCapacity: capacity === undefined,
     ...(policy === undefined ? {} : { policies: policiesOf(policy) }),
     ...(capacity === undefined ? {} : { capacityBytes: capacityOf(capacity) }),
-    ...(lag === undefined ? {} : { lag: lag === 'never' ? Infinity : wholeNumber(lag, '--lag', 0, ", or 'never'") }),
-    ...(repeat === undefined ? {} : { repeat: wholeNumber(repeat, '--repeat', 1, '') }),
+    ...(lag === undefined ? {} : { lag: lagOf(lag) }),
+    ...(repeat === undefined ? {} : { repeat: wholeNumber('--repeat', repeat, 1) }),
     ...(verify ? { verify } : {}),
   }
+}
+
+function lagOf(text: string): number {
+  return text === 'never' ? Infinity : wholeNumber('--lag', text, 0, { alternative: ", or 'never'" })
 }
 
 /** Policies by their names, separated by commas. Throws UsageError for others. */

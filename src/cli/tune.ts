@@ -3,7 +3,7 @@
 import { tuneText } from '../report/tune-text.js'
 import { checkSetting, type TuneOptions, tune } from '../trace/tune/tune.js'
 import { STATUS, UsageError } from './exit.js'
-import { capacityOf, readFiles, readOption, withBar } from './recording-input.js'
+import { capacityOf, readFiles, readOption, withProgress } from './recording-input.js'
 import { print } from './terminal.js'
 
 /** The options as text, from the command line. */
@@ -19,7 +19,7 @@ export interface TuneArguments {
 export async function tuneFiles(files: readonly string[], given: TuneArguments): Promise<number> {
   const options = optionsOf(given)
   const traces = await readFiles(files, given.gpu)
-  const report = await withBar(bar => tune(traces, { ...options, onProgress: (done, what) => bar.update(done, what) }))
+  const report = await withProgress(onProgress => tune(traces, { ...options, onProgress }))
   print(given.json ? JSON.stringify(report) : style => tuneText(report, style))
   return STATUS.done
 }

@@ -2,7 +2,7 @@
 
 import { whyText } from '../report/why-text.js'
 import { remediesFor } from '../trace/tune/remedies.js'
-import { printNext, readFiles, readOption, withBar } from './recording-input.js'
+import { printNext, readFiles, readOption, withProgressOn } from './recording-input.js'
 import { print } from './terminal.js'
 
 /** The options as text, from the command line. */
@@ -15,7 +15,7 @@ export interface WhyArguments {
 export async function why(file: string, { gpu, step }: WhyArguments): Promise<void> {
   const pattern = step === undefined ? undefined : readOption('--step', () => new RegExp(step))
   const [trace] = await readFiles([file], gpu)
-  const tuned = await withBar(bar => remediesFor(trace, (done, what) => bar.update(done, `${trace.file}: ${what}`)))
+  const tuned = await withProgressOn(trace, onProgress => remediesFor(trace, onProgress))
   print(style => whyText(trace, style, { tuned, ...(pattern === undefined ? {} : { pattern }) }))
   printNext('report', [file])
 }

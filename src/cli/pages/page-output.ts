@@ -8,7 +8,7 @@ import type { Policy } from '../../trace/replay-result.js'
 import type { Trace } from '../../trace/trace.js'
 import { UsageError } from '../exit.js'
 import { checkOutput, writeOutput } from '../output-file.js'
-import { withBar } from '../recording-input.js'
+import { withProgressOn } from '../recording-input.js'
 
 const MOST_PAGE_BYTES = 64_000_000
 
@@ -24,10 +24,9 @@ export async function reportedTraces(traces: readonly Trace[], policies: readonl
   const reported: ReportedTrace[] = []
   for (const [index, trace] of traces.entries()) {
     reported.push(
-      await withBar(bar => {
-        const onProgress = (done: number, what: string) => bar.update(done, `${trace.file}: ${what}`)
-        return reportedTrace(trace, replayDevices(trace), tabs[index], { policies, onProgress })
-      }),
+      await withProgressOn(trace, onProgress =>
+        reportedTrace(trace, replayDevices(trace), tabs[index], { policies, onProgress }),
+      ),
     )
   }
   return reported
