@@ -14,105 +14,118 @@ import { type RoundCalls, ratios, sumOf } from './run-figures.js'
 import type { Trace } from './trace.js'
 import { Verifier } from './verify.js'
 
-export async function poolRun(
-  policy: NamedPolicy,
-  trace: Trace,
-  open: (capacityBytes?: number) => ReplayDevice,
-  settings: Settings,
-  progress: (share: number) => void,
-): Promise<Partial<ReplayRun>> {
-  const passes = 2 + (settings.latency ? LATENCY_PASSES : 0) + (settings.verify ? 1 : 0)
-  let done = 0
-  const pass = async <T>(
-    work: (device: ReplayDevice, pool: Pool) => T,
-    prepare: (device: ReplayDevice) => void = () => {},
-  ): Promise<T> => {
-    const device = open()
-    try {
-      prepare(device)
-      if (policy === 'driver-pool') return withDriverPool(device, pool => work(device, pool))
-      return work(device, openPool(policy, device, settings, settings.capacityBytes))
-    } finally {
-      device.close()
-      progress(++done / passes)
-      await new Promise(resolve => setImmediate(resolve))
+/** A policy with a pool. `open` opens the device, anew for each pass. */
+export class PoolRun {
+  constructor(
+    private readonly policy: NamedPolicy,
+    private readonly trace: Trace,
+    private readonly open: (capacityBytes?: number) => ReplayDevice,
+    private readonly settings: Settings,
+  ) {}
+
+  /** The figures of all passes. `progress` is told the share that is done. */
+  async figures(progress: (share: number) => void): Promise<Partial<ReplayRun>> {
+    const { policy, trace, settings } = this
+    const { repeat, latency, placements, verify } = settings
+    const passes = 2 + (latency ? LATENCY_PASSES : 0) + (verify ? 1 : 0)
+    let done = 0
+    const pass = async <T>(work: PassWork<T>, prepare?: (device: ReplayDevice) => void): Promise<T> => {
+      try {
+        return this.pass(work, prepare)
+      } finally {
+        progress(++done / passes)
+        await new Promise(resolve => setImmediate(resolve))
+      }
+    }
+
+    const placed = placements ? new PoolPlacements(trace, policy) : null
+    const { follower, ...counts } = await pass(
+      (replay, pool) => this.footprint(replay, pool, placed),
+      device => placed?.watch(device.driver),
+    )
+    const meter = new LatencyMeter()
+    for (let run = 0; latency && run < LATENCY_PASSES; run++) {
+      await pass((replay, pool) => void replay.run(repeat, {}, meter.callsOf(pool)))
+    }
+    const counted: PassWork<{ seconds: number; calls: RoundCalls[] }> = (replay, _, device) => {
+      const counter = new RoundCounter(device)
+      return { seconds: replay.run(repeat, counter).seconds, calls: counter.rounds }
+    }
+    const { seconds, calls } = await pass((replay, pool, device) =>
+      device.simulated ? counted(replay, pool, device) : { seconds: replay.run(repeat).seconds, calls: null },
+    )
+    const verified = verify ? await pass((replay, _, device) => this.verified(replay, device)) : null
+    // On a GPU counting takes time, and so a pass of its own.
+    const callsOfRounds = calls ?? (await pass(counted)).calls
+    return {
+      ...ratios(trace.peakWithFailedBytes, follower.peakReservedBytes, follower.peakGrantedBytes),
+      fragmentationAtPeak: follower.fragmentationAtPeak,
+      fragmentationMean: follower.fragmentationMean,
+      contiguity: follower.contiguity,
+      ...counts,
+      ...sumOf(callsOfRounds),
+      rounds: callsOfRounds.map((round, i) => ({ peakReservedBytes: follower.peaksOfRounds[i], ...round })),
+      eventsPerSecond: (trace.events * repeat) / seconds,
+      placements: placed?.placements() ?? null,
+      verified,
+      allocateNs: meter.allocateNs(),
+      freeNs: meter.freeNs(),
     }
   }
-  const through = (device: ReplayDevice, pool: Pool) => new ReplayPass(trace, device, pool, settings.lag)
 
-  const placed = settings.placements ? new PoolPlacements(trace, policy) : null
-  const footprint = await pass(
-    (device, pool) => {
-      const follower = new Footprint(trace, pool)
-      const observer = placed?.observer(follower, pool) ?? follower
-      const { failures, firstFailure } = through(device, pool).run(settings.repeat, observer)
-      const insertedWaits = policy.startsWith('driver-') ? null : pool.stats().insertedWaits
-      return { follower, failures, firstFailure, insertedWaits }
-    },
-    device => placed?.watch(device.driver),
-  )
-  const meter = new LatencyMeter()
-  for (let run = 0; settings.latency && run < LATENCY_PASSES; run++) {
-    await pass((device, pool) => void through(device, pool).run(settings.repeat, {}, meter.callsOf(pool)))
+  /**
+   * Whether the policy serves everything within a capacity, once through the trace, with the requests that failed from
+   * event `failedFrom` on. Null if the device does not keep a policy of the driver's own within it.
+   */
+  serves(capacityBytes: number, failedFrom: number): boolean | null {
+    const device = this.open(capacityBytes)
+    try {
+      const isBound = !this.policy.startsWith('driver-') || totalBytesOf(device) === capacityBytes
+      return isBound ? this.onDevice(device, capacityBytes, replay => replay.serves(failedFrom)) : null
+    } finally {
+      device.close()
+    }
   }
-  const { seconds, calls } = await pass((device, pool) => {
-    const runner = through(device, pool)
-    if (!device.simulated) return { ...runner.run(settings.repeat), calls: null }
-    const counter = new RoundCounter(device)
-    return { ...runner.run(settings.repeat, counter), calls: counter.rounds }
-  })
-  const verified = settings.verify ? await pass((device, pool) => verifiedRun(trace, device, pool, settings)) : null
-  const callsOfRounds =
-    calls ??
-    (await pass((device, pool) => {
-      const runner = through(device, pool)
-      const counter = new RoundCounter(device)
-      runner.run(settings.repeat, counter)
-      return counter.rounds
-    }))
-  const { follower } = footprint
-  return {
-    ...ratios(trace.peakWithFailedBytes, follower.peakReservedBytes, follower.peakGrantedBytes),
-    fragmentationAtPeak: follower.fragmentationAtPeak,
-    fragmentationMean: follower.fragmentationMean,
-    contiguity: follower.contiguity,
-    failures: footprint.failures,
-    firstFailure: footprint.firstFailure,
-    insertedWaits: footprint.insertedWaits,
-    ...sumOf(callsOfRounds),
-    rounds: callsOfRounds.map((round, i) => ({ peakReservedBytes: follower.peaksOfRounds[i], ...round })),
-    eventsPerSecond: (trace.events * settings.repeat) / seconds,
-    placements: placed?.placements() ?? null,
-    verified,
-    allocateNs: meter.allocateNs(),
-    freeNs: meter.freeNs(),
-  }
-}
 
-/**
- * Whether a policy serves everything within a capacity, once through the trace, with the requests that failed from
- * event `failedFrom` on. Null if the device does not keep a policy of the driver's own within it.
- */
-export function poolServes(
-  policy: NamedPolicy,
-  trace: Trace,
-  open: (capacityBytes?: number) => ReplayDevice,
-  settings: Settings,
-  capacityBytes: number,
-  failedFrom: number,
-): boolean | null {
-  const device = open(capacityBytes)
-  try {
-    const isBound = !policy.startsWith('driver-') || totalBytesOf(device) === capacityBytes
-    if (!isBound) return null
-    const serves = (pool: Pool) => new ReplayPass(trace, device, pool, settings.lag).serves(failedFrom)
+  /** Does `work` on a newly opened device. `prepare` gets the device before its pool is made. */
+  private pass<T>(work: PassWork<T>, prepare: (device: ReplayDevice) => void = () => {}): T {
+    const device = this.open()
+    try {
+      prepare(device)
+      return this.onDevice(device, this.settings.capacityBytes, work)
+    } finally {
+      device.close()
+    }
+  }
+
+  private onDevice<T>(device: ReplayDevice, capacityBytes: number, work: PassWork<T>): T {
+    const { policy, trace, settings } = this
+    const through = (pool: Pool) => work(new ReplayPass(trace, device, pool, settings.lag), pool, device)
     return policy === 'driver-pool'
-      ? withDriverPool(device, serves)
-      : serves(openPool(policy, device, settings, capacityBytes))
-  } finally {
-    device.close()
+      ? withDriverPool(device, through)
+      : through(openPool(policy, device, settings, capacityBytes))
+  }
+
+  private footprint(replay: ReplayPass, pool: Pool, placed: PoolPlacements | null) {
+    const follower = new Footprint(this.trace, pool)
+    const observer = placed?.observer(follower, pool) ?? follower
+    const { failures, firstFailure } = replay.run(this.settings.repeat, observer)
+    const insertedWaits = this.policy.startsWith('driver-') ? null : pool.stats().insertedWaits
+    return { follower, failures, firstFailure, insertedWaits }
+  }
+
+  private verified(replay: ReplayPass, device: ReplayDevice) {
+    const verifier = new Verifier(device, device.createPlainPool(), this.trace.blocks.count)
+    replay.run(this.settings.repeat, {
+      allocated: (block, buffer) => verifier.allocated(block, buffer),
+      freeing: (block, buffer) => verifier.freeing(block, buffer),
+    })
+    return verifier.finish()
   }
 }
+
+/** The work of one pass through the policy's pool. */
+type PassWork<T> = (replay: ReplayPass, pool: Pool, device: ReplayDevice) => T
 
 /** Counts the driver calls of each round, and adds up what they cost. */
 class RoundCounter implements ReplayPassObserver {
@@ -169,14 +182,4 @@ function withDriverPool<T>(device: ReplayDevice, work: (pool: Pool) => T): T {
       pool.releaseThresholdBytes = releaseThresholdBytes
     })
   }
-}
-
-function verifiedRun(trace: Trace, device: ReplayDevice, pool: Pool, settings: Settings) {
-  const verifier = new Verifier(device, device.createPlainPool(), trace.blocks.count)
-  const observer: ReplayPassObserver = {
-    allocated: (block, buffer) => verifier.allocated(block, buffer),
-    freeing: (block, buffer) => verifier.freeing(block, buffer),
-  }
-  new ReplayPass(trace, device, pool, settings.lag).run(settings.repeat, observer)
-  return verifier.finish()
 }

@@ -5,9 +5,9 @@ import type { RecordedOutOfMemory } from './failures/out-of-memory.js'
 import { leastCapacity } from './least-capacity.js'
 import { MOST_REPLAYED_STREAMS } from './modelled-work.js'
 import { recordedPlacements } from './placements/recorded-placements.js'
-import { poolRun, poolServes } from './pool-run.js'
+import { PoolRun } from './pool-run.js'
 import { isModelOfPytorch, poolPolicyOf } from './pytorch/policy-name.js'
-import { pytorchRun, pytorchServes } from './pytorch/pytorch-run.js'
+import { PytorchRun } from './pytorch/pytorch-run.js'
 import type { ReplayDevice } from './replay-device.js'
 import { type ReplayOptions, type Settings, settingsOf } from './replay-options.js'
 import type { Policy, ReplayReport, ReplayRun } from './replay-result.js'
@@ -41,7 +41,8 @@ export async function replay(
   const probe = opened(open)
   const device = { name: probe.name, simulated: probe.simulated }
   probe.close()
-  const figures = traceFigures(trace)
+  const ofTrace = traceFigures(trace)
+  const last = ofTrace.outOfMemories.at(-1)
   const runs: ReplayRun[] = []
   const total = settings.policies.length
   const parts = settings.leastCapacity ? 2 : 1
@@ -50,13 +51,15 @@ export async function replay(
     progress(0)
     // Lets Node draw a progress bar and handle an interrupt between passes.
     await new Promise(resolve => setImmediate(resolve))
-    const run = await runOf(policy, trace, open, device.simulated, settings, share => progress(share / parts))
-    const least = settings.leastCapacity ? await leastOf(run, trace, open, settings, figures.outOfMemories.at(-1)) : {}
+    const replayed = policyRunOf(policy, trace, open, device.simulated, settings)
+    const figures = (await replayed?.figures(share => progress(share / parts))) ?? recordedRun(trace, settings)
+    const run = { ...emptyRun(policy, trace), ...figures }
+    const least = settings.leastCapacity && replayed !== null ? await leastOf(run, trace, replayed, last) : {}
     runs.push({ ...run, ...least })
   }
   settings.onProgress(1, 'done')
   return {
-    trace: settings.leastCapacity ? { ...figures, packedBytes: packedBytes(lifetimesOf(trace)) } : figures,
+    trace: settings.leastCapacity ? { ...ofTrace, packedBytes: packedBytes(lifetimesOf(trace)) } : ofTrace,
     device,
     lag: device.simulated ? (settings.lag === Infinity ? 'never' : settings.lag) : null,
     capacityBytes: Number.isFinite(settings.capacityBytes) ? settings.capacityBytes : null,
@@ -65,20 +68,38 @@ export async function replay(
   }
 }
 
-/** The least capacity of a policy, and whether it could have served the request that failed last. */
-async function leastOf(
-  { policy, peakReservedBytes, failures }: ReplayRun,
+/** A policy that a trace is replayed under. */
+interface PolicyRun {
+  figures(progress: (share: number) => void): Promise<Partial<ReplayRun>>
+  /** Whether it serves everything within a capacity, with failed requests from event `failedFrom`; null if unknown. */
+  serves(capacityBytes: number, failedFrom: number): boolean | null
+}
+
+/** Null for the policy 'recorded', which needs no replay. */
+function policyRunOf(
+  policy: Policy,
   trace: Trace,
   open: (capacityBytes?: number) => ReplayDevice,
+  simulated: boolean,
   settings: Settings,
+): PolicyRun | null {
+  if (policy === 'recorded') return null
+  if (isModelOfPytorch(policy)) return new PytorchRun(policy, trace, simulated, settings)
+  return new PoolRun(poolPolicyOf(policy), trace, open, settings)
+}
+
+/** The least capacity of a policy, and whether it could have served the request that failed last. */
+async function leastOf(
+  { peakReservedBytes, failures }: ReplayRun,
+  trace: Trace,
+  replayed: PolicyRun,
   last: RecordedOutOfMemory | undefined,
 ): Promise<Partial<ReplayRun>> {
-  if (policy === 'recorded' || peakReservedBytes === null) return {}
+  if (peakReservedBytes === null) return {}
   let isBound = true
   const serves = async (capacityBytes: number, failedFrom: number): Promise<boolean> => {
     await new Promise(resolve => setImmediate(resolve))
-    if (isModelOfPytorch(policy)) return pytorchServes(policy, trace, capacityBytes, failedFrom)
-    const served = poolServes(poolPolicyOf(policy), trace, open, settings, capacityBytes, failedFrom)
+    const served = replayed.serves(capacityBytes, failedFrom)
     isBound &&= served !== null
     return served ?? true
   }
@@ -109,24 +130,10 @@ function opened(open: unknown): ReplayDevice {
   throw new TypeError(`replay: open must return a device, not ${describe(device)}; ${OPEN_HINT}`)
 }
 
-async function runOf(
-  policy: Policy,
-  trace: Trace,
-  open: (capacityBytes?: number) => ReplayDevice,
-  simulated: boolean,
-  settings: Settings,
-  progress: (share: number) => void,
-): Promise<ReplayRun> {
-  const none = emptyRun(policy, trace)
-  if (policy === 'recorded') {
-    return { ...none, ...recordedRun(trace), placements: settings.placements ? recordedPlacements(trace) : null }
+function recordedRun(trace: Trace, { placements }: Settings): Partial<ReplayRun> {
+  const { recordedPeakReservedBytes: peak } = trace
+  return {
+    ...(peak === null ? {} : ratios(trace.peakRequestedBytes, peak, null)),
+    placements: placements ? recordedPlacements(trace) : null,
   }
-  if (isModelOfPytorch(policy)) return { ...none, ...pytorchRun(policy, trace, simulated, settings, progress) }
-  return { ...none, ...(await poolRun(poolPolicyOf(policy), trace, open, settings, progress)) }
-}
-
-function recordedRun(trace: Trace): Partial<ReplayRun> {
-  return trace.recordedPeakReservedBytes === null
-    ? {}
-    : ratios(trace.peakRequestedBytes, trace.recordedPeakReservedBytes, null)
 }

@@ -4,7 +4,7 @@
 import { LATENCY_PASSES, LatencyMeter } from '../latency.js'
 import { PlacementCollector } from '../placements/placements.js'
 import type { Settings } from '../replay-options.js'
-import type { Policy, ReplayRun } from '../replay-result.js'
+import type { Policy, ReplayFailure, ReplayRun } from '../replay-result.js'
 import { ratios } from '../run-figures.js'
 import { Action, frameText, type Trace } from '../trace.js'
 import { pytorchSettingsOf } from './policy-name.js'
@@ -12,62 +12,67 @@ import { programReleases } from './program-releases.js'
 import { replayPytorchPolicy } from './pytorch-replay.js'
 import { recordedPytorchSettings } from './recorded-settings.js'
 
-/** On a GPU the model's driver calls get no time, because times of the GPU stand beside it. */
-export function pytorchRun(
-  policy: Policy,
-  trace: Trace,
-  simulated: boolean,
-  { capacityBytes, repeat, latency, placements }: Settings,
-  progress: (share: number) => void,
-): Partial<ReplayRun> {
-  const hasFailed = trace.action.includes(Action.outOfMemory)
-  const passes = 1 + (latency ? LATENCY_PASSES : 0)
-  let done = 0
-  const model = modelOf(policy, trace, capacityBytes)
-  const pass = (meter: LatencyMeter | null, collector: PlacementCollector | null = null) => {
-    const start = performance.now()
-    const result = replayPytorchPolicy(trace, { ...model, repeat, meter, collector, failedFrom: 0 })
-    progress(++done / passes)
-    return { ...result, seconds: (performance.now() - start) / 1000 }
+/** A policy that is a model. On a GPU its driver calls get no time, because times of the GPU stand beside it. */
+export class PytorchRun {
+  constructor(
+    private readonly policy: Policy,
+    private readonly trace: Trace,
+    private readonly simulated: boolean,
+    private readonly settings: Settings,
+  ) {}
+
+  /** The figures of all passes. `progress` is told the share that is done. */
+  async figures(progress: (share: number) => void): Promise<Partial<ReplayRun>> {
+    const { policy, trace, simulated } = this
+    const { capacityBytes, repeat, latency, placements } = this.settings
+    const hasFailed = trace.action.includes(Action.outOfMemory)
+    const passes = 1 + (latency ? LATENCY_PASSES : 0)
+    let done = 0
+    const model = modelOf(policy, trace, capacityBytes)
+    const pass = (meter: LatencyMeter | null, collector: PlacementCollector | null = null) => {
+      const start = performance.now()
+      const result = replayPytorchPolicy(trace, { ...model, repeat, meter, collector, failedFrom: 0 })
+      progress(++done / passes)
+      return { ...result, seconds: (performance.now() - start) / 1000 }
+    }
+    const meter = new LatencyMeter()
+    for (let run = 0; latency && run < LATENCY_PASSES; run++) {
+      meter.startPass()
+      pass(meter)
+    }
+    const collector = placements ? new PlacementCollector(trace) : null
+    const result = pass(null, collector)
+    const { placement } = hasFailed ? replayPytorchPolicy(trace, model) : result
+    return {
+      ...ratios(trace.peakWithFailedBytes, result.peakReservedBytes, result.peakGrantedBytes),
+      placement,
+      placements: collector?.placements() ?? null,
+      deviceCalls: result.deviceCalls,
+      modelledDeviceSeconds: simulated ? result.modelledDeviceSeconds : null,
+      rounds: simulated ? result.rounds : result.rounds.map(round => ({ ...round, modelledDeviceSeconds: null })),
+      failures: result.failures,
+      firstFailure: failureOf(result),
+      eventsPerSecond: (trace.events * repeat) / result.seconds,
+      allocateNs: meter.allocateNs(),
+      freeNs: meter.freeNs(),
+    }
   }
-  const meter = new LatencyMeter()
-  for (let run = 0; latency && run < LATENCY_PASSES; run++) {
-    meter.startPass()
-    pass(meter)
-  }
-  const collector = placements ? new PlacementCollector(trace) : null
-  const result = pass(null, collector)
-  const { firstFailure } = result
-  const { placement } = hasFailed ? replayPytorchPolicy(trace, model) : result
-  return {
-    ...ratios(trace.peakWithFailedBytes, result.peakReservedBytes, result.peakGrantedBytes),
-    placement,
-    placements: collector?.placements() ?? null,
-    deviceCalls: result.deviceCalls,
-    modelledDeviceSeconds: simulated ? result.modelledDeviceSeconds : null,
-    rounds: simulated ? result.rounds : result.rounds.map(round => ({ ...round, modelledDeviceSeconds: null })),
-    failures: result.failures,
-    firstFailure:
-      firstFailure === null
-        ? null
-        : {
-            ...firstFailure,
-            message: 'no segment that fits within the capacity',
-            frames: firstFailure.frames.map(frameText),
-          },
-    eventsPerSecond: (trace.events * repeat) / result.seconds,
-    allocateNs: meter.allocateNs(),
-    freeNs: meter.freeNs(),
+
+  /**
+   * Whether the model serves everything within a capacity, with the requests that failed in the recording from event
+   * `failedFrom` on.
+   */
+  serves(capacityBytes: number, failedFrom: number): boolean {
+    const { policy, trace } = this
+    const model = modelOf(policy, trace, capacityBytes)
+    return replayPytorchPolicy(trace, { ...model, failedFrom, stopsAtFailure: true }).failures === 0
   }
 }
 
-/**
- * Whether the model serves everything within a capacity, with the requests that failed in the recording from event
- * `failedFrom` on.
- */
-export function pytorchServes(policy: Policy, trace: Trace, capacityBytes: number, failedFrom: number): boolean {
-  const model = modelOf(policy, trace, capacityBytes)
-  return replayPytorchPolicy(trace, { ...model, failedFrom, stopsAtFailure: true }).failures === 0
+function failureOf({ firstFailure }: ReturnType<typeof replayPytorchPolicy>): ReplayFailure | null {
+  if (firstFailure === null) return null
+  const frames = firstFailure.frames.map(frameText)
+  return { ...firstFailure, message: 'no segment that fits within the capacity', frames }
 }
 
 /** The options of a model: the settings it names, or those of the recording, within a capacity. */
