@@ -24,10 +24,10 @@ export class PoolRun {
   ) {}
 
   /** The figures of all passes. `progress` is told the share that is done. */
-  async figures(progress: (share: number) => void): Promise<Partial<ReplayRun>> {
+  async figures(simulated: boolean, progress: (share: number) => void): Promise<Partial<ReplayRun>> {
     const { policy, trace, settings } = this
     const { repeat, latency, placements, verify } = settings
-    const passes = 2 + (latency ? LATENCY_PASSES : 0) + (verify ? 1 : 0)
+    const passes = 2 + (latency ? LATENCY_PASSES : 0) + (verify ? 1 : 0) + (simulated ? 0 : 1)
     let done = 0
     const pass = async <T>(work: PassWork<T>, prepare?: (device: ReplayDevice) => void): Promise<T> => {
       try {
@@ -52,7 +52,7 @@ export class PoolRun {
       return { seconds: replay.run(repeat, counter).seconds, calls: counter.rounds }
     }
     const { seconds, calls } = await pass((replay, pool, device) =>
-      device.simulated ? counted(replay, pool, device) : { seconds: replay.run(repeat).seconds, calls: null },
+      simulated ? counted(replay, pool, device) : { seconds: replay.run(repeat).seconds, calls: null },
     )
     const verified = verify ? await pass((replay, _, device) => this.verified(replay, device)) : null
     // On a GPU counting takes time, and so a pass of its own.

@@ -71,6 +71,23 @@ function pendingOf(trace: Trace): number[] {
   return pending
 }
 
+describe('the progress of a replay', () => {
+  it('rises to 1 on a GPU too, where driver calls are counted in a pass of their own', async () => {
+    const trace = traceOf([[alloc, 0, 512]])
+    for (const simulated of [true, false]) {
+      const shares: number[] = []
+      const onProgress = (share: number) => shares.push(share)
+      const options = { policies: ['cuda-mempool'], latency: true, verify: true, onProgress } as const
+      await replay(trace, () => ({ ...openDevice(), simulated }), options)
+      assert.deepEqual(
+        shares,
+        shares.toSorted((a, b) => a - b),
+      )
+      assert.deepEqual([shares[0], shares.at(-1)], [0, 1])
+    }
+  })
+})
+
 describe('a pass', () => {
   it('a block is in use on another stream until its free completes', () => {
     const trace = traceOf([

@@ -51,8 +51,11 @@ export async function replay(
     progress(0)
     // Lets Node draw a progress bar and handle an interrupt between passes.
     await new Promise(resolve => setImmediate(resolve))
-    const replayed = policyRunOf(policy, trace, open, device.simulated, settings)
-    const figures = (await replayed?.figures(share => progress(share / parts))) ?? recordedRun(trace, settings)
+    const replayed = policyRunOf(policy, trace, open, settings)
+    const figures =
+      replayed === null
+        ? recordedRun(trace, settings)
+        : await replayed.figures(device.simulated, share => progress(share / parts))
     const run = { ...emptyRun(policy, trace), ...figures }
     const least = settings.leastCapacity && replayed !== null ? await leastOf(run, trace, replayed, last) : {}
     runs.push({ ...run, ...least })
@@ -70,7 +73,8 @@ export async function replay(
 
 /** A policy that a trace is replayed under. */
 interface PolicyRun {
-  figures(progress: (share: number) => void): Promise<Partial<ReplayRun>>
+  /** The figures of all passes, on a simulated device or on a GPU. `progress` is told the share that is done. */
+  figures(simulated: boolean, progress: (share: number) => void): Promise<Partial<ReplayRun>>
   /** Whether it serves everything within a capacity, with failed requests from event `failedFrom`; null if unknown. */
   serves(capacityBytes: number, failedFrom: number): boolean | null
 }
@@ -80,11 +84,10 @@ function policyRunOf(
   policy: Policy,
   trace: Trace,
   open: (capacityBytes?: number) => ReplayDevice,
-  simulated: boolean,
   settings: Settings,
 ): PolicyRun | null {
   if (policy === 'recorded') return null
-  if (isModelOfPytorch(policy)) return new PytorchRun(policy, trace, simulated, settings)
+  if (isModelOfPytorch(policy)) return new PytorchRun(policy, trace, settings)
   return new PoolRun(poolPolicyOf(policy), trace, open, settings)
 }
 

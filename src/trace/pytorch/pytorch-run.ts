@@ -17,13 +17,12 @@ export class PytorchRun {
   constructor(
     private readonly policy: Policy,
     private readonly trace: Trace,
-    private readonly simulated: boolean,
     private readonly settings: Settings,
   ) {}
 
   /** The figures of all passes. `progress` is told the share that is done. */
-  async figures(progress: (share: number) => void): Promise<Partial<ReplayRun>> {
-    const { policy, trace, simulated } = this
+  async figures(simulated: boolean, progress: (share: number) => void): Promise<Partial<ReplayRun>> {
+    const { policy, trace } = this
     const { capacityBytes, repeat, latency, placements } = this.settings
     const hasFailed = trace.action.includes(Action.outOfMemory)
     const passes = 1 + (latency ? LATENCY_PASSES : 0)
