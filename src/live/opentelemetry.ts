@@ -6,6 +6,7 @@ import { isDriverError } from '../base/driver-error.js'
 import { checkOptionNames } from '../base/option-names.js'
 import type { Context } from '../driver/context.js'
 import { uuidText } from '../driver/uuid-text.js'
+import type { PoolStats } from '../pool/pool.js'
 import { PoolList, type WatchedPools } from './watched-pools.js'
 
 /** An observable instrument of a meter. */
@@ -51,17 +52,6 @@ export interface ObserveOptions {
   readonly device?: boolean
 }
 
-/** Values of each pool. */
-const OF_POOLS = {
-  usage: ['cuda_mempool.memory.usage', 'By', 'Memory handed out.'],
-  reserved: ['cuda_mempool.memory.reserved', 'By', 'Memory obtained from the device.'],
-  limit: ['cuda_mempool.memory.limit', 'By', 'Most memory that the pool may obtain; missing without a limit.'],
-} as const
-const OF_DEVICES = {
-  limit: ['hw.gpu.memory.limit', 'By', 'Memory of the GPU.'],
-  usage: ['hw.gpu.memory.usage', 'By', 'Memory of the GPU that is used, by all programs.'],
-} as const
-
 /**
  * Gives the figures of pools to a meter of OpenTelemetry: `cuda_mempool.memory.usage`, `.reserved`, `.limit` and
  * `cuda_mempool.allocations`, with the attributes `cuda_mempool.pool.name` and `hw.id`, the GPU's UUID. Returns a
@@ -74,57 +64,72 @@ export function observe(meter: ObservedMeter, pools: WatchedPools, options: Obse
   const { device = false } = options
   if (typeof device !== 'boolean') throw new TypeError(`observe: device must be true or false, not ${describe(device)}`)
   const list = new PoolList('observe', pools)
-  const upDown = ([name, unit, description]: readonly [string, string, string]) =>
-    meter.createObservableUpDownCounter(name, { unit, description })
-  const usage = upDown(OF_POOLS.usage)
-  const reserved = upDown(OF_POOLS.reserved)
-  const limit = upDown(OF_POOLS.limit)
+  const ofPools = poolInstruments(meter)
+  const ofDevices = device ? deviceInstruments(meter) : null
+  const attributesOf = deviceAttributes()
+  const callback = (batch: ObservedBatch) => {
+    const contexts = new Map(list.open().map(({ name, pool }) => [name, pool.context]))
+    for (const { name, stats } of list.figures()) {
+      ofPools.note(batch, stats, { 'cuda_mempool.pool.name': name, ...attributesOf(contexts.get(name)!) })
+    }
+    for (const context of new Set(contexts.values())) ofDevices?.note(batch, context, attributesOf(context))
+  }
+  const instruments = [...ofPools.all, ...(ofDevices?.all ?? [])] as never
+  meter.addBatchObservableCallback(callback, instruments)
+  return () => meter.removeBatchObservableCallback(callback, instruments)
+}
+
+type Attributes = Record<string, string>
+
+/** The instruments for values of each pool. */
+function poolInstruments(meter: ObservedMeter) {
+  const memory = (name: string, description: string) =>
+    meter.createObservableUpDownCounter(`cuda_mempool.memory.${name}`, { unit: 'By', description })
+  const usage = memory('usage', 'Memory handed out.')
+  const reserved = memory('reserved', 'Memory obtained from the device.')
+  const limit = memory('limit', 'Most memory that the pool may obtain; missing without a limit.')
   const allocations = meter.createObservableCounter('cuda_mempool.allocations', {
     unit: '{allocation}',
     description: 'Buffers handed out so far.',
   })
-  const gpu = device
-    ? {
-        limit: upDown(OF_DEVICES.limit),
-        usage: upDown(OF_DEVICES.usage),
-        utilization: meter.createObservableGauge('hw.gpu.memory.utilization', {
-          unit: '1',
-          description: 'The part of the memory of the GPU that is used.',
-        }),
-      }
-    : null
-  const ids = new Map<Context, string>()
-  const attributesOf = (context: Context): Record<string, string> => {
-    const uuid = ids.has(context) ? null : answerOf(() => context.activate().cuDeviceGetUuid(context.device))
-    if (uuid !== null) ids.set(context, `GPU-${uuidText(uuid)}`)
-    const id = ids.get(context)
-    return id === undefined ? {} : { 'hw.id': id }
+  const note = (batch: ObservedBatch, stats: PoolStats, attributes: Attributes) => {
+    batch.observe(usage as never, stats.liveBytes, attributes)
+    batch.observe(reserved as never, stats.reservedBytes, attributes)
+    if (stats.limitBytes !== Infinity) batch.observe(limit as never, stats.limitBytes, attributes)
+    batch.observe(allocations as never, stats.allocations, attributes)
   }
-  const callback = (batch: ObservedBatch) => {
-    const note = (instrument: ObservedInstrument, value: number, attributes: Record<string, string>) =>
-      batch.observe(instrument as never, value, attributes)
-    const contexts = new Map(list.open().map(({ name, pool }) => [name, pool.context]))
-    for (const { name, stats } of list.figures()) {
-      const attributes = { 'cuda_mempool.pool.name': name, ...attributesOf(contexts.get(name)!) }
-      note(usage, stats.liveBytes, attributes)
-      note(reserved, stats.reservedBytes, attributes)
-      if (stats.limitBytes !== Infinity) note(limit, stats.limitBytes, attributes)
-      note(allocations, stats.allocations, attributes)
-    }
-    if (gpu === null) return
-    for (const context of new Set(contexts.values())) {
-      const memory = answerOf(() => context.activate().cuMemGetInfo())
-      if (memory === null) continue
-      const { freeBytes, totalBytes } = memory
-      const attributes = attributesOf(context)
-      note(gpu.limit, totalBytes, attributes)
-      note(gpu.usage, totalBytes - freeBytes, attributes)
-      note(gpu.utilization, (totalBytes - freeBytes) / totalBytes, attributes)
-    }
+  return { all: [usage, reserved, limit, allocations], note }
+}
+
+/** The instruments for values of each GPU. */
+function deviceInstruments(meter: ObservedMeter) {
+  const memory = (name: string, description: string) =>
+    meter.createObservableUpDownCounter(`hw.gpu.memory.${name}`, { unit: 'By', description })
+  const limit = memory('limit', 'Memory of the GPU.')
+  const usage = memory('usage', 'Memory of the GPU that is used, by all programs.')
+  const utilization = meter.createObservableGauge('hw.gpu.memory.utilization', {
+    unit: '1',
+    description: 'The part of the memory of the GPU that is used.',
+  })
+  const note = (batch: ObservedBatch, context: Context, attributes: Attributes) => {
+    const info = answerOf(() => context.activate().cuMemGetInfo())
+    if (info === null) return
+    const usedBytes = info.totalBytes - info.freeBytes
+    batch.observe(limit as never, info.totalBytes, attributes)
+    batch.observe(usage as never, usedBytes, attributes)
+    batch.observe(utilization as never, usedBytes / info.totalBytes, attributes)
   }
-  const instruments = [usage, reserved, limit, allocations, ...(gpu === null ? [] : Object.values(gpu))] as never
-  meter.addBatchObservableCallback(callback, instruments)
-  return () => meter.removeBatchObservableCallback(callback, instruments)
+  return { all: [limit, usage, utilization], note }
+}
+
+/** Gives the attributes of a device: its UUID, once the driver has told it. */
+function deviceAttributes(): (context: Context) => Attributes {
+  const known = new Map<Context, Attributes>()
+  return context => {
+    const uuid = known.has(context) ? null : answerOf(() => context.activate().cuDeviceGetUuid(context.device))
+    if (uuid !== null) known.set(context, { 'hw.id': `GPU-${uuidText(uuid)}` })
+    return known.get(context) ?? {}
+  }
 }
 
 /** Null if the driver does not answer, as on a lost device. Then a collection still has what the host knows. */
