@@ -86,57 +86,65 @@ export function topLines(screen: TopScreen, columns: number, env: NodeJS.Process
 }
 
 function poolLines(pool: ServedStats, { history, shown, snapshots }: TopScreen, width: number): string[] {
-  const { name, kind, device, stats, tags, outOfMemory } = pool
+  const { name, kind, device, tags } = pool
+  const snapshot = snapshots?.pools.find(each => each.name === name)?.snapshot
+  return [
+    ...wrapped([`pool ${name}`, kind, `device ${device}`], width),
+    ...memoryLines(pool, width),
+    ...curves(pool, history, width),
+    ...countLines(pool, history, width),
+    ...(tags !== null && shown.tags ? tagLines(tags, width) : []),
+    ...(snapshot !== undefined && shown.streams ? streamLines(snapshot, width) : []),
+    ...(snapshot !== undefined && shown.live ? largestLines(snapshot) : []),
+  ]
+}
+
+/** The bar of all memory that the pool may have, and its parts. */
+function memoryLines({ stats }: ServedStats, width: number): string[] {
   const { requestedBytes, liveBytes, cachedBytes, reservedBytes, limitBytes } = stats
   const whole = limitBytes ?? Math.max(stats.peakReservedBytes, reservedBytes, 1)
   const rounding = Math.max(0, liveBytes - requestedBytes)
   const free = Math.max(0, reservedBytes - liveBytes - cachedBytes)
   const rest = Math.max(0, whole - reservedBytes)
-  const parts = [requestedBytes, rounding, cachedBytes, free, rest]
   const limit = limitBytes === null ? `peak      ${formatBytes(whole)}` : `limit     ${formatBytes(whole)}`
   const barWidth = Math.min(MOST_BAR, width - limit.length - 4)
-  const bar = barWidth < 10 ? [limit] : [`${limit}  [${barOf(parts, whole, barWidth)}]`]
-  const rate = history.rate(pool)
-  const lines = [
-    ...wrapped([`pool ${name}`, kind, `device ${device}`], width),
-    ...bar,
-    ...wrapped(
-      [
-        `█ asked for ${formatBytes(requestedBytes)}`,
-        `▓ rounding ${formatBytes(rounding)}`,
-        `▒ cached ${formatBytes(cachedBytes)}`,
-        `░ free ${formatBytes(free)}`,
-        `· not taken ${formatBytes(rest)}`,
-      ],
-      width,
-    ),
-    ...curves(pool, history, width),
-    ...wrapped(
-      [
-        `buffers ${formatCount(stats.liveBuffers)}`,
-        ...(rate === null ? [] : [`${formatCount(Math.round(rate))} allocations/s`]),
-        `misses ${formatShare(missShare(stats))}`,
-        `growths ${formatCount(stats.growths)}`,
-        `waits ${formatCount(stats.insertedWaits)}`,
-        `pending ${formatBytes(stats.pendingBytes)}`,
-        `largest free ≥ ${formatBytes(stats.largestFreeBytes)}`,
-        ...(outOfMemory === 0 ? [] : [`out of memory ${formatCount(outOfMemory)}`]),
-      ],
-      width,
-    ),
+  const parts = [requestedBytes, rounding, cachedBytes, free, rest]
+  const names = [
+    `█ asked for ${formatBytes(requestedBytes)}`,
+    `▓ rounding ${formatBytes(rounding)}`,
+    `▒ cached ${formatBytes(cachedBytes)}`,
+    `░ free ${formatBytes(free)}`,
+    `· not taken ${formatBytes(rest)}`,
   ]
-  if (tags !== null && shown.tags) {
-    const rows = Object.entries(tags).sort(([, a], [, b]) => b.requestedBytes - a.requestedBytes)
-    const most = rows[0]?.[1].requestedBytes ?? 0
-    const texts = rows.map(
-      ([tag, each]) => `${tag} ${formatBytes(each.requestedBytes)} ${'▇'.repeat(share(each.requestedBytes, most, 8))}`,
-    )
-    lines.push(...wrapped(texts, width))
-  }
-  const snapshot = snapshots?.pools.find(each => each.name === name)?.snapshot
-  if (snapshot !== undefined && shown.streams) lines.push(...streamLines(snapshot, width))
-  if (snapshot !== undefined && shown.live) lines.push(...largestLines(snapshot))
-  return lines
+  return [barWidth < 10 ? limit : `${limit}  [${barOf(parts, whole, barWidth)}]`, ...wrapped(names, width)]
+}
+
+function countLines(pool: ServedStats, history: History, width: number): string[] {
+  const { stats, outOfMemory } = pool
+  const rate = history.rate(pool)
+  return wrapped(
+    [
+      `buffers ${formatCount(stats.liveBuffers)}`,
+      ...(rate === null ? [] : [`${formatCount(Math.round(rate))} allocations/s`]),
+      `misses ${formatShare(missShare(stats))}`,
+      `growths ${formatCount(stats.growths)}`,
+      `waits ${formatCount(stats.insertedWaits)}`,
+      `pending ${formatBytes(stats.pendingBytes)}`,
+      `largest free ≥ ${formatBytes(stats.largestFreeBytes)}`,
+      ...(outOfMemory === 0 ? [] : [`out of memory ${formatCount(outOfMemory)}`]),
+    ],
+    width,
+  )
+}
+
+function tagLines(tags: NonNullable<ServedStats['tags']>, width: number): string[] {
+  const rows = Object.entries(tags).sort(([, a], [, b]) => b.requestedBytes - a.requestedBytes)
+  const most = rows[0]?.[1].requestedBytes ?? 0
+  const texts = rows.map(
+    ([tag, { requestedBytes }]) =>
+      `${tag} ${formatBytes(requestedBytes)} ${'▇'.repeat(share(requestedBytes, most, 8))}`,
+  )
+  return wrapped(texts, width)
 }
 
 function curves({ name, stats }: ServedStats, history: History, width: number): string[] {
