@@ -62,7 +62,8 @@ export interface TraceOrigin {
 }
 
 const NO_BLOCK = -1
-/** No block is at this address now. */
+const NO_PLACE = -1
+/** No block is at this place now. */
 const GONE = -1
 
 export class TraceBuilder extends EventColumns {
@@ -129,12 +130,53 @@ export class TraceBuilder extends EventColumns {
     }
   }
 
+  /** The block of each event, and all blocks. */
   private findBlocks(
     streams: StreamNumbers,
     stream: Uint32Array,
     final: FinalState | null,
     before: readonly FinalBlock[],
   ) {
+    const { places, block, orphans, allocations } = this.numberPlaces()
+    const atEnd = final?.blocks ?? []
+    // Where a recording has no segments, only `before` has the blocks that its events do not name.
+    const held = new Map([...before, ...atEnd].map(each => [each.address, each]))
+    const untouched = [...held.values()].filter(({ address }) => !places.has(address))
+    const blocks = emptyBlocks(orphans.length + untouched.length, allocations)
+    /** the block that is at each place now */
+    const at = new Int32Array(places.size).fill(GONE)
+    orphans.forEach((event, number) => {
+      this.describeBlock(blocks, number, event, stream[event])
+      if (this.action[event] === Action.freeCompleted) blocks.freeRequestedAt[number] = BEFORE
+      at[block[event]] = number
+    })
+    untouched.forEach((each, i) => {
+      const number = orphans.length + i
+      blocks.address[number] = each.address
+      blocks.bytes[number] = each.bytes
+      blocks.stream[number] = streams.of(each.stream)
+      blocks.pool[number] = each.pool ?? 0
+      this.describeHeld(blocks, number, each)
+      if (each.pending) blocks.freeRequestedAt[number] = BEFORE
+    })
+    const blockAt = (address: number) => at[places.get(address) ?? NO_PLACE] ?? GONE
+    for (const each of before) {
+      const number = blockAt(each.address)
+      if (number === GONE) continue
+      this.describeHeld(blocks, number, each)
+      // Its free may name another stream.
+      blocks.stream[number] = streams.of(each.stream)
+    }
+    this.followEvents(blocks, block, at, stream)
+    for (const each of atEnd) {
+      const number = blockAt(each.address)
+      if (number !== GONE) this.describeHeld(blocks, number, each)
+    }
+    return { block, blocks }
+  }
+
+  /** Numbers the addresses of blocks. `block` has the place of each event's block, NO_BLOCK for other events. */
+  private numberPlaces() {
     const { events, action, address } = this
     const places = new Map<number, number>()
     const block = new Int32Array(events).fill(NO_BLOCK)
@@ -152,35 +194,13 @@ export class TraceBuilder extends EventColumns {
       }
       block[event] = place
     }
-    // Where a recording has no segments, only `before` has the blocks that its events do not name.
-    const held = new Map([...before, ...(final?.blocks ?? [])].map(each => [each.address, each]))
-    const untouched = [...held.values()].filter(({ address }) => !places.has(address))
-    const initial = orphans.length + untouched.length
-    const blocks = emptyBlocks(initial, allocations)
-    /** the block that is at each address now */
-    const at = new Int32Array(places.size).fill(GONE)
-    orphans.forEach((event, number) => {
-      this.describeBlock(blocks, number, event, stream[event])
-      if (action[event] === Action.freeCompleted) blocks.freeRequestedAt[number] = BEFORE
-      at[block[event]] = number
-    })
-    untouched.forEach((held, i) => {
-      const number = orphans.length + i
-      blocks.address[number] = held.address
-      blocks.bytes[number] = held.bytes
-      blocks.stream[number] = streams.of(held.stream)
-      blocks.pool[number] = held.pool ?? 0
-      this.describeHeld(blocks, number, held)
-      if (held.pending) blocks.freeRequestedAt[number] = BEFORE
-    })
-    for (const held of before) {
-      const number = at[places.get(held.address) ?? NO_BLOCK]
-      if (number === undefined || number === GONE) continue
-      this.describeHeld(blocks, number, held)
-      // Its free may name another stream.
-      blocks.stream[number] = streams.of(held.stream)
-    }
-    let next = initial
+    return { places, block, orphans, allocations }
+  }
+
+  /** Describes the blocks that events allocate and free. In `block` their numbers replace their places. */
+  private followEvents(blocks: WritableBlocks, block: Int32Array, at: Int32Array, stream: Uint32Array): void {
+    const { events, action } = this
+    let next = blocks.initial
     for (let event = 0; event < events; event++) {
       if (action[event] > Action.freeCompleted) continue
       const place = block[event]
@@ -202,12 +222,6 @@ export class TraceBuilder extends EventColumns {
         }
       }
     }
-    for (const held of final?.blocks ?? []) {
-      const number = at[places.get(held.address) ?? NO_BLOCK]
-      if (number === undefined || number === GONE) continue
-      this.describeHeld(blocks, number, held)
-    }
-    return { block, blocks }
   }
 
   private describeBlock(blocks: WritableBlocks, number: number, event: number, stream: number): void {
