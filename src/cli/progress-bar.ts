@@ -1,6 +1,7 @@
 // A bar on the last line of stderr for work of more than a second. Writes to a terminal are synchronous, so the bar
 // moves while the work keeps Node busy.
 
+import { printable } from '../report/printable.js'
 import { inLocale } from './terminal.js'
 
 const SHOW_AFTER_MS = 1000
@@ -31,7 +32,7 @@ export class ProgressBar {
     this.drawnAt = now
     const full = Math.round(Math.min(1, Math.max(0, fraction)) * BAR_COLUMNS)
     const bar = '█'.repeat(full) + '░'.repeat(BAR_COLUMNS - full)
-    const line = `${bar} ${String(Math.floor(fraction * 100)).padStart(3)} % ${what.replace(/\p{Cc}/gu, '?')}`
+    const line = `${bar} ${String(Math.floor(fraction * 100)).padStart(3)} % ${printable(what)}`
     this.screen.write(ERASE_LINE + inLocale(line.slice(0, (this.screen.columns || 80) - 1)))
   }
 

@@ -3,7 +3,7 @@
 import { formatBytes } from '../base/bytes.js'
 import type { NamedPolicy, Policy, ReplayReport, ReplayRound, ReplayRun } from '../trace/replay-result.js'
 import { formatCount, formatNs, formatRate, formatRatio, formatShare, MISSING } from './number-format.js'
-import { type Column, type Paint, tableText } from './table.js'
+import { type Column, type Paint, rightColumn, tableText } from './table.js'
 
 export interface TextStyle {
   /** columns of the terminal */
@@ -45,6 +45,8 @@ export function hasOthers(settings: string | null): boolean {
 
 /** The driver's allocators have a real speed on a GPU only. */
 export const DRIVER_POLICIES: readonly Policy[] = ['driver-malloc', 'driver-pool']
+
+const right = rightColumn<ReplayRun>
 
 /** All policies in one table, or memory and time in tables of their own if the terminal is too narrow for one. */
 export function policyTables(report: ReplayReport, style: TextStyle): string {
@@ -93,10 +95,6 @@ function nameColumn({ trace }: ReplayReport): Column<ReplayRun> {
     align: 'left',
     cell: ({ policy }) => nameOf(policy, trace),
   }
-}
-
-function right(title: string, cell: (run: ReplayRun) => string): Column<ReplayRun> {
-  return { title, align: 'right', cell }
 }
 
 function toneOf(paint: Paint) {

@@ -19,6 +19,10 @@ export interface Column<Row> {
   readonly cell: (row: Row) => string
 }
 
+export function rightColumn<Row>(title: string, cell: (row: Row) => string): Column<Row> {
+  return { title, align: 'right', cell }
+}
+
 interface TableStyle<Row> {
   /** columns of the terminal */
   readonly width: number

@@ -4,12 +4,10 @@ import { formatBytes } from '../base/bytes.js'
 import type { TuneRecording, TuneReport, TuneRun } from '../trace/tune/tune-report.js'
 import { formatCount, formatNs, formatRatio, formatShare, MISSING } from './number-format.js'
 import { printable, shortPath } from './printable.js'
+import { OLDER_VARIABLE, VARIABLE } from './pytorch-settings.js'
 import type { TextStyle } from './replay-tables.js'
-import { type Column, tableText, wrapText } from './table.js'
+import { type Column, rightColumn, tableText, wrapText } from './table.js'
 import { deviceLines } from './trace-lines.js'
-
-export const VARIABLE = 'PYTORCH_ALLOC_CONF'
-export const OLDER_VARIABLE = 'PYTORCH_CUDA_ALLOC_CONF'
 
 export function tuneText(report: TuneReport, style: TextStyle): string {
   const { width, paint } = style
@@ -45,19 +43,19 @@ function settingsTable({ runs, capacityBytes, baseline, advice }: TuneReport, st
   }
   const columns: Column<TuneRun>[] = [
     { title: 'setting', align: 'left', cell: labelOf },
-    right('least\ncapacity', least),
-    right('retries\nthere', run =>
+    rightColumn('least\ncapacity', least),
+    rightColumn('retries\nthere', run =>
       run.leastCapacityRetries === null ? MISSING : formatCount(run.leastCapacityRetries),
     ),
-    right('reserved\nwithout limit', run => formatBytes(run.peakReservedBytes)),
-    right('driver\ncalls', run => formatCount(run.deviceCalls)),
-    right('their\ntime', run => formatNs(run.modelledDeviceSeconds * 1e9)),
+    rightColumn('reserved\nwithout limit', run => formatBytes(run.peakReservedBytes)),
+    rightColumn('driver\ncalls', run => formatCount(run.deviceCalls)),
+    rightColumn('their\ntime', run => formatNs(run.modelledDeviceSeconds * 1e9)),
   ]
   if (capacityBytes !== null) {
     const at = formatBytes(capacityBytes)
     columns.push(
-      right(`fails at\n${at}`, run => formatCount(run.atCapacity?.failures ?? 0)),
-      right(`retries at\n${at}`, run => formatCount(run.atCapacity?.retries ?? 0)),
+      rightColumn(`fails at\n${at}`, run => formatCount(run.atCapacity?.failures ?? 0)),
+      rightColumn(`retries at\n${at}`, run => formatCount(run.atCapacity?.retries ?? 0)),
     )
   }
   const tone = (run: TuneRun) => (advice.includes(run) ? style.paint.green : (line: string) => line)
@@ -72,13 +70,13 @@ function recordingsTable({ recordings, runs, baseline }: TuneReport, style: Text
   }
   const columns: Column<TuneRecording>[] = [
     { title: 'recording, worst first', align: 'left', cell: ({ file }) => printable(shortPath(file)) },
-    right('in use at\nthe peak', ({ lowerBoundBytes }) => formatBytes(lowerBoundBytes)),
-    right('packed', ({ packedBytes }) => (packedBytes === null ? MISSING : formatBytes(packedBytes))),
-    right('reserved\nas recorded', ({ recordedPeakReservedBytes: bytes }) =>
+    rightColumn('in use at\nthe peak', ({ lowerBoundBytes }) => formatBytes(lowerBoundBytes)),
+    rightColumn('packed', ({ packedBytes }) => (packedBytes === null ? MISSING : formatBytes(packedBytes))),
+    rightColumn('reserved\nas recorded', ({ recordedPeakReservedBytes: bytes }) =>
       bytes === null ? MISSING : formatBytes(bytes),
     ),
-    right(`least with\n${labelOf({ settings: baseline })}`, leastBy(baseline)),
-    ...(best === baseline ? [] : [right(`least with\n${labelOf({ settings: best })}`, leastBy(best))]),
+    rightColumn(`least with\n${labelOf({ settings: baseline })}`, leastBy(baseline)),
+    ...(best === baseline ? [] : [rightColumn(`least with\n${labelOf({ settings: best })}`, leastBy(best))]),
   ]
   return tableText(recordings, columns, style)
 }
@@ -214,8 +212,4 @@ function labelOf({ settings }: Pick<TuneRun, 'settings'>): string {
 
 function siteOf(site: string | null): string {
   return site === null ? 'blocks without a call stack' : printable(shortPath(site))
-}
-
-function right<Row>(title: string, cell: (row: Row) => string): Column<Row> {
-  return { title, align: 'right', cell }
 }

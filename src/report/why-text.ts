@@ -10,11 +10,13 @@ import type { TuneReport } from '../trace/tune/tune-report.js'
 import { brailleChart } from './braille-chart.js'
 import { formatCount } from './number-format.js'
 import { holderLines, outOfMemoryText } from './out-of-memory-text.js'
+import { printable } from './printable.js'
+import { VARIABLE } from './pytorch-settings.js'
 import type { TextStyle } from './replay-tables.js'
 import { headOf } from './replay-text.js'
 import { wrapText } from './table.js'
 import { counted, fitted, gapsOf, sentences } from './trace-lines.js'
-import { adviceLines, VARIABLE } from './tune-text.js'
+import { adviceLines } from './tune-text.js'
 
 const CHART_ROWS = 8
 const HOLDERS = 8
@@ -87,7 +89,7 @@ function stepsText(found: Steps | null, pattern?: RegExp): string {
   }
   const { steps } = found
   const known = steps.filter(({ leftBytes }) => leftBytes !== null)
-  const count = `${counted(steps.length, 'step')}, by the ends of ${found.name.replace(/\p{Cc}/gu, '?')}`
+  const count = `${counted(steps.length, 'step')}, by the ends of ${printable(found.name)}`
   if (known.length === 0) return `${count}: too few to tell what each leaves behind.`
   const left = known.flatMap(({ leftBytes }, i) => (leftBytes! >= LEAST_LEAK_BYTES ? [{ step: i + 1, leftBytes }] : []))
   if (left.length === 0) return `${count}: none left memory behind.`
