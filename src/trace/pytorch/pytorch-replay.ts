@@ -116,7 +116,7 @@ class Replay {
     const policyOptions = { settings, capacityBytes, limitBytes, onSynchronize: () => this.completePending() }
     this.policy = this.expandable ? new ExpandablePolicy(policyOptions) : new PytorchPolicy(policyOptions)
     this.policy.watcher = options.collector ?? null
-    this.ownSegments = hasSegments(trace, this.expandable) && isOwn(settings, trace)
+    this.ownSegments = hasSegmentsOf(this.expandable, trace) && isOwn(settings, trace)
     this.recordedBytes = trace.initialSegments.reduce((sum, segment) => sum + segment.bytes, 0)
     this.isExact = this.followsAddresses = this.ownSegments
     this.held = new Array(trace.blocks.count).fill(null)
@@ -361,8 +361,8 @@ function isOwn(settings: PytorchSettings, trace: Trace): boolean {
   return formatPytorchSettings(settings) === formatPytorchSettings(recordedPytorchSettings(trace))
 }
 
-/** Whether the recorded addresses come from segments as the policy models them. */
-function hasSegments(trace: Trace, expandable: boolean): boolean {
+/** Whether the recorded addresses come from segments of the policy's kind: expandable ones, or others. */
+function hasSegmentsOf(expandable: boolean, trace: Trace): boolean {
   if (trace.recordedPeakReservedBytes === null) return false
   if (trace.initialSegments.some(segment => segment.expandable !== expandable)) return false
   const others = expandable ? [Action.segmentAlloc, Action.segmentFree] : [Action.segmentMap, Action.segmentUnmap]
