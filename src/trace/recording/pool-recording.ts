@@ -2,18 +2,14 @@
 // class, and loses them at the end. So a pool that is not being recorded pays nothing.
 
 import { OutOfMemoryError } from '../../base/errors.js'
-import { UNIT_BYTES } from '../../heap/size-classes.js'
 import type { Stream } from '../../order/stream.js'
 import type { Allocation } from '../../pool/allocation.js'
 import type { DeviceBuffer } from '../../pool/buffer.js'
-import { Block } from '../../pool/caching/block.js'
 import type { Pool } from '../../pool/pool.js'
 import type { TransferredBuffer } from '../../pool/transferred-buffer.js'
-import { type TaggedPool, taggedPoolOf } from '../../pool/wrappers/tagged.js'
-import { Action, type Trace } from '../trace.js'
-import { TraceBuilder } from '../trace-builder.js'
+import type { Trace } from '../trace.js'
 import { CallStacks } from './call-stacks.js'
-import { unixMicroseconds } from './clock.js'
+import { RecordingEvents } from './recording-events.js'
 
 /** A recording ends here: 2 million events take 100 MB of host memory. */
 const MOST_EVENTS = 2_000_000
@@ -54,15 +50,13 @@ const recording = new WeakSet<Pool>()
 
 /** A recording of the pools that buffers of `pool` come from, from now until `stop`. */
 export class PoolRecording {
-  private readonly builder = new TraceBuilder()
+  private readonly recorded: RecordingEvents
   private readonly callStacks: CallStacks | null
   private readonly pools: readonly Pool[]
   private readonly undo: (() => void)[] = []
   /** recorded buffers that were not freed, by address */
   private readonly live = new Map<number, Live>()
   private drops = 0
-  /** gives buffers their tags, if any does */
-  private readonly tagging: TaggedPool | null
   /** running calls of the pool's methods, which may call each other */
   private depth = 0
   /** running requests to the pools and to the recorded wrapper, which may ask several pools in turn */
@@ -77,10 +71,10 @@ export class PoolRecording {
     stackMinBytes = 0,
     private readonly mostEvents = MOST_EVENTS,
   ) {
-    this.callStacks = CallStacks.of(this.builder.stacks, stacks, stackMinBytes)
+    this.recorded = new RecordingEvents(pool)
+    this.callStacks = CallStacks.of(this.recorded.stacks, stacks, stackMinBytes)
     this.pools = pool.sources
     this.drops = this.countDrops()
-    this.tagging = taggedPoolOf(pool)
     for (const source of this.pools) {
       recording.add(source)
       this.noteListed(source)
@@ -98,7 +92,7 @@ export class PoolRecording {
 
   /** How many events were recorded. */
   get events(): number {
-    return this.builder.events
+    return this.recorded.count
   }
 
   /** Ends the recording; a second call does nothing. */
@@ -115,7 +109,7 @@ export class PoolRecording {
    * the pool lists them.
    */
   trace(name: string): Trace {
-    return this.builder.build({ file: name, recorder: 'cuda-mempool', dropped: 0 })
+    return this.recorded.trace(name)
   }
 
   /** Records what a pool serves. The outermost of nested calls gives the call stack, and only its failure counts. */
@@ -130,7 +124,8 @@ export class PoolRecording {
         if (this.requests === 0) this.stack = callStacks?.begin(bytes) ? callStacks.numberOf(new Error()) : 0
         const serve = isSource ? () => this.noteAllocation(this.inside(call)) : call
         return this.request(serve, deviceFreeBytes => {
-          this.add(Action.outOfMemory, deviceFreeBytes, bytes, (stream ?? pool.defaultStream).handle, this.stack)
+          this.recorded.failed(bytes, (stream ?? pool.defaultStream).handle, deviceFreeBytes, this.stack)
+          this.stopIfFull()
         })
       })
     }
@@ -224,9 +219,8 @@ export class PoolRecording {
     const stream = buffer.stream.handle
     this.end(ptr)
     this.live.set(ptr, { bytes, stream, isDropped: () => !allocation.isLive(record, tag) })
-    const event = this.add(Action.alloc, ptr, bytes, stream, stack)
-    if (allocation instanceof Block) this.builder.noteGranted(event, allocation.units * UNIT_BYTES)
-    if (this.tagging !== null) this.builder.noteTag(event, this.tagging.currentTag ?? '')
+    this.recorded.allocated(buffer, stack)
+    this.stopIfFull()
     return buffer
   }
 
@@ -234,8 +228,8 @@ export class PoolRecording {
     if (pool.closed === true || pool.live === undefined) return
     for (const { ptr, byteLength: bytes, blockBytes, stream } of pool.live()) {
       this.live.set(ptr, { bytes, stream: stream ?? 0, isDropped: () => pool.closed === true })
-      const event = this.add(Action.alloc, ptr, bytes, stream ?? 0)
-      if (blockBytes !== undefined) this.builder.noteGranted(event, blockBytes)
+      this.recorded.held(ptr, bytes, stream ?? 0, blockBytes)
+      this.stopIfFull()
     }
   }
 
@@ -274,21 +268,11 @@ export class PoolRecording {
   }
 
   private addFree(ptr: number, bytes: number, stream: number): void {
-    const timeUs = unixMicroseconds()
-    this.add(Action.freeRequested, ptr, bytes, stream, 0, timeUs)
-    this.add(Action.freeCompleted, ptr, bytes, stream, 0, timeUs)
+    this.recorded.freed(ptr, bytes, stream)
+    this.stopIfFull()
   }
 
-  private add(
-    action: number,
-    address: number,
-    bytes: number,
-    stream: number,
-    stack = 0,
-    timeUs = unixMicroseconds(),
-  ): number {
-    const event = this.builder.add(action, address, bytes, stream, timeUs, stack)
-    if (this.builder.events >= this.mostEvents) this.stop()
-    return event
+  private stopIfFull(): void {
+    if (this.recorded.count >= this.mostEvents) this.stop()
   }
 }

@@ -5,20 +5,16 @@ import { writeFileSync } from 'node:fs'
 import { checkByteCount, describe } from '../../base/bytes.js'
 import { OutOfMemoryError, PoolError } from '../../base/errors.js'
 import { checkOptionNames } from '../../base/option-names.js'
-import { UNIT_BYTES } from '../../heap/size-classes.js'
 import type { Stream } from '../../order/stream.js'
 import type { DeviceBuffer } from '../../pool/buffer.js'
-import { Block } from '../../pool/caching/block.js'
 import type { Pool } from '../../pool/pool.js'
 import type { TransferredBuffer } from '../../pool/transferred-buffer.js'
 import { HandedOut } from '../../pool/wrappers/handed-out.js'
-import { type TaggedPool, taggedPoolOf } from '../../pool/wrappers/tagged.js'
 import { Wrapper } from '../../pool/wrappers/wrapper.js'
 import { pickleSnapshot } from '../pytorch/pytorch-snapshot-writer.js'
-import { Action, type Trace } from '../trace.js'
-import { TraceBuilder } from '../trace-builder.js'
+import type { Trace } from '../trace.js'
 import { CallStacks } from './call-stacks.js'
-import { unixMicroseconds } from './clock.js'
+import { RecordingEvents } from './recording-events.js'
 
 /** Options of `recorded()`. */
 export interface RecorderOptions {
@@ -64,9 +60,7 @@ interface LiveBlock {
  * `close` is recorded as freed, at the next event or when the events are read.
  */
 export class RecordedPool extends Wrapper {
-  private readonly builder = new TraceBuilder()
-  /** the pool behind this one that gives buffers their tags, if any */
-  private readonly tagging: TaggedPool | null
+  private readonly recording: RecordingEvents
   private readonly callStacks: CallStacks | null
   private readonly handedOut: HandedOut
   /** by address */
@@ -76,8 +70,8 @@ export class RecordedPool extends Wrapper {
 
   constructor(upstream: Pool, stacks: boolean | number, stackMinBytes: number) {
     super(upstream)
-    this.tagging = taggedPoolOf(upstream)
-    this.callStacks = CallStacks.of(this.builder.stacks, stacks, stackMinBytes)
+    this.recording = new RecordingEvents(upstream)
+    this.callStacks = CallStacks.of(this.recording.stacks, stacks, stackMinBytes)
     this.handedOut = new HandedOut(
       upstream,
       (_, buffer) => {
@@ -135,13 +129,13 @@ export class RecordedPool extends Wrapper {
   /** How many events were recorded. */
   get events(): number {
     this.handedOut.settle()
-    return this.builder.events
+    return this.recording.count
   }
 
   /** The trace of all events so far, ready for `replay`; `name` becomes its `file`. */
   trace(name = 'recorded'): Trace {
     this.handedOut.settle()
-    return this.builder.build({ file: name, recorder: 'cuda-mempool', dropped: 0 })
+    return this.recording.trace(name)
   }
 
   /**
@@ -163,17 +157,14 @@ export class RecordedPool extends Wrapper {
   }
 
   private record(buffer: DeviceBuffer, stack: number): DeviceBuffer {
-    const { allocation, ptr, byteLength } = buffer
-    const stream = buffer.stream.handle
+    const { ptr, byteLength } = buffer
     this.handedOut.settle()
     // A buffer that `deallocate(ptr)` freed has ended at the latest when its address is handed out again.
     const ended = this.live.get(ptr)
     if (ended !== undefined) this.addFree(ptr, ended.bytes, ended.stream)
-    const block = { ptr, bytes: byteLength, stream }
+    const block = { ptr, bytes: byteLength, stream: buffer.stream.handle }
     this.live.set(ptr, block)
-    const event = this.add(Action.alloc, ptr, byteLength, stream, stack)
-    if (allocation instanceof Block) this.builder.noteGranted(event, allocation.units * UNIT_BYTES)
-    if (this.tagging !== null) this.builder.noteTag(event, this.tagging.currentTag ?? '')
+    this.recording.allocated(buffer, stack)
     if (this.handedOut.isListed) {
       this.handedOut.add(buffer, byteLength)
       this.blocks.set(buffer, block)
@@ -183,25 +174,12 @@ export class RecordedPool extends Wrapper {
 
   private recordFailure(bytes: number, stream: Stream | undefined, deviceFreeBytes: number, stack: number): void {
     this.handedOut.settle()
-    this.add(Action.outOfMemory, deviceFreeBytes, bytes, (stream ?? this.defaultStream).handle, stack)
+    this.recording.failed(bytes, (stream ?? this.defaultStream).handle, deviceFreeBytes, stack)
   }
 
   private addFree(ptr: number, bytes: number, stream: number): void {
     this.live.delete(ptr)
     this.handedOut.settle() // frees that came before
-    const timeUs = unixMicroseconds()
-    this.add(Action.freeRequested, ptr, bytes, stream, 0, timeUs)
-    this.add(Action.freeCompleted, ptr, bytes, stream, 0, timeUs)
-  }
-
-  private add(
-    action: number,
-    address: number,
-    bytes: number,
-    stream: number,
-    stack = 0,
-    timeUs = unixMicroseconds(),
-  ): number {
-    return this.builder.add(action, address, bytes, stream, timeUs, stack)
+    this.recording.freed(ptr, bytes, stream)
   }
 }
