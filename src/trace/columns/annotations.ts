@@ -9,6 +9,15 @@ export interface AnnotationMark {
   readonly timeUs: number
 }
 
+/** The marks of an annotation, without those that the recording does not have. */
+export function marksOf({ name, startUs, endUs }: Pick<Annotation, 'name' | 'startUs' | 'endUs'>): AnnotationMark[] {
+  const marks = [
+    { isStart: true, name, timeUs: startUs },
+    { isStart: false, name, timeUs: endUs },
+  ]
+  return marks.filter(({ timeUs }) => !Number.isNaN(timeUs))
+}
+
 /** An annotation whose end is not found yet. */
 interface OpenAnnotation {
   readonly name: string

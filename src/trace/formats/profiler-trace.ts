@@ -3,6 +3,7 @@
 // with_stack=True functions of Python.
 
 import { FormatError } from '../../base/errors.js'
+import { marksOf } from '../columns/annotations.js'
 import { isDictionary } from '../pytorch/data-checks.js'
 import type { StackTable } from '../stack-table.js'
 import type { Trace } from '../trace.js'
@@ -82,10 +83,9 @@ export function readProfilerTrace(bytes: Buffer, file: string, options: FormatOp
     device,
     otherDevices,
     recorder: 'PyTorch',
-    annotations: named.flatMap(({ name, startUs, endUs }) => [
-      { isStart: true, name, timeUs: startUs - from },
-      { isStart: false, name, timeUs: endUs - from },
-    ]),
+    annotations: named.flatMap(({ name, startUs, endUs }) =>
+      marksOf({ name, startUs: startUs - from, endUs: endUs - from }),
+    ),
     ...(peakReservedBytes > 0 ? { peakReservedBytes } : {}),
   })
 }
