@@ -3,7 +3,7 @@
 import { recordedPlacements } from '../placements/recorded-placements.js'
 import { Action, BEFORE, type Trace } from '../trace.js'
 
-/** What a program holds, by event. */
+/** The memory that a program holds, by event. */
 interface InUse {
   /** requested bytes that the program holds after each event */
   readonly inUseBytes: Float64Array
