@@ -1,5 +1,6 @@
 // The state of the page, and what changes with it. Views read it and draw; only `update` writes it.
 
+import { firstIndex } from '../src/base/binary-search.js'
 import type { Grouping } from '../src/picture/colouring.js'
 import { type Theme, themeOf } from '../src/picture/drawing/theme.js'
 import type { Axis } from '../src/picture/moments.js'
@@ -103,13 +104,8 @@ export class Page {
   eventAt(place: number): number {
     const { events, timeUs } = this.info
     if (this.state.axis === 'event') return Math.min(events - 1, Math.max(0, Math.floor(place)))
-    let [low, high] = [0, events]
-    while (low < high) {
-      const middle = (low + high) >>> 1
-      if (timeUs[middle] <= place) low = middle + 1
-      else high = middle
-    }
-    return Math.min(events - 1, Math.max(0, low - 1))
+    const next = firstIndex(events, event => timeUs[event] > place)
+    return Math.min(events - 1, Math.max(0, next - 1))
   }
 
   async load(index: number): Promise<void> {

@@ -1,5 +1,6 @@
 // The moments that a picture shows: for each column the event with most bytes in use, so that no peak is lost.
 
+import { firstIndex } from '../base/binary-search.js'
 import type { Picture } from './picture.js'
 import type { Pyramid } from './pyramid.js'
 
@@ -63,11 +64,5 @@ function timeIn(start: number, size: number, { timeUs, events }: Picture, pyrami
 
 /** The first index with a value of at least `least`, in rising values. */
 export function firstAtOrAfter(rising: Float64Array | Int32Array, least: number): number {
-  let [low, high] = [0, rising.length]
-  while (low < high) {
-    const middle = (low + high) >>> 1
-    if (rising[middle] < least) low = middle + 1
-    else high = middle
-  }
-  return low
+  return firstIndex(rising.length, i => rising[i] >= least)
 }

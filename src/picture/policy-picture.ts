@@ -1,6 +1,7 @@
 // A policy's part of a picture: its memory on one axis without gaps. The axis has addresses, or positions of memory if
 // some memory is at several addresses: then a block in a view may lie in several places.
 
+import { firstIndex } from '../base/binary-search.js'
 import { NEVER } from '../trace/trace.js'
 import {
   type AddressRange,
@@ -156,25 +157,13 @@ function positions(memory: readonly PlacedMemory[]): (position: number) => numbe
   const firsts = firstMappings(memory).sort((a, b) => a.memory! - b.memory!)
   const ranges = inOrder(firsts)
   return position => {
-    let [low, high] = [0, firsts.length]
-    while (low < high) {
-      const middle = (low + high) >>> 1
-      if (firsts[middle].memory! <= position) low = middle + 1
-      else high = middle
-    }
-    const index = Math.max(0, low - 1)
+    const index = Math.max(0, firstIndex(firsts.length, i => firsts[i].memory! > position) - 1)
     return ranges[index].at + Math.floor((position - firsts[index].memory!) / UNIT_BYTES)
   }
 }
 
 function lastAtOrBelow(sorted: readonly { readonly address: number }[], address: number): number {
-  let [low, high] = [0, sorted.length]
-  while (low < high) {
-    const middle = (low + high) >>> 1
-    if (sorted[middle].address <= address) low = middle + 1
-    else high = middle
-  }
-  return low - 1
+  return firstIndex(sorted.length, i => sorted[i].address > address) - 1
 }
 
 /** The unit of an address, in ranges by rising address or in any order; NOWHERE outside of them. */

@@ -1,6 +1,7 @@
 // The private pool of each block and segment. Older versions of PyTorch name it only for the segments at the end of a
 // recording.
 
+import { firstIndex } from '../../base/binary-search.js'
 import { Action } from '../trace.js'
 import type { EventColumns } from './event-columns.js'
 
@@ -36,20 +37,8 @@ export function placeInPools(blocks: PlacedBlocks, events: EventColumns, segment
   }
   for (let number = 0; number < blocks.count; number++) {
     const address = blocks.address[number]
-    const segment = own[firstAbove(own, address) - 1]
+    const segment = own[firstIndex(own.length, i => own[i].address > address) - 1]
     if (segment === undefined || address >= segment.address + segment.bytes) continue
     if (blocks.allocatedAt[number] >= since.get(segment.address)!) blocks.pool[number] ||= segment.pool!
   }
-}
-
-/** The index of the first segment that begins above `address`. */
-function firstAbove(segments: readonly PoolSegment[], address: number): number {
-  let low = 0
-  let high = segments.length
-  while (low < high) {
-    const middle = (low + high) >>> 1
-    if (segments[middle].address <= address) low = middle + 1
-    else high = middle
-  }
-  return low
 }

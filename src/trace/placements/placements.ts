@@ -1,5 +1,6 @@
 // Where a policy placed the blocks of a trace, and which memory existed when.
 
+import { firstIndex } from '../../base/binary-search.js'
 import { BEFORE, NEVER, type Trace } from '../trace.js'
 
 /**
@@ -122,14 +123,8 @@ export class PlacementCollector implements MemoryWatcher {
   }
 
   private firstEndingAbove(address: number): number {
-    let low = 0
-    let high = this.open.length
-    while (low < high) {
-      const middle = (low + high) >>> 1
-      if (this.open[middle].address + this.open[middle].bytes <= address) low = middle + 1
-      else high = middle
-    }
-    return low
+    const { open } = this
+    return firstIndex(open.length, i => open[i].address + open[i].bytes > address)
   }
 }
 

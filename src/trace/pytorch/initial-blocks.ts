@@ -1,6 +1,7 @@
 // The blocks from before the first event of a trace, in their segments. A recording has their requested bytes, not
 // the bytes of their blocks. So what PyTorch rounded up, and what it did not split off, is inferred.
 
+import { firstIndex } from '../../base/binary-search.js'
 import { Action, type Segment, type Trace } from '../trace.js'
 import { isSmallSegment, MOST_UNSPLIT_BYTES, PlacementRules } from './model/placement-rules.js'
 import type { UsedRange } from './model/policy-blocks.js'
@@ -109,13 +110,7 @@ class UnsplitBytes {
   private below(address: number): number {
     const { unknown } = this
     const { blocks } = this.trace
-    let low = 0
-    let high = unknown.length
-    while (low < high) {
-      const middle = (low + high) >>> 1
-      if (blocks.address[unknown[middle]] < address) low = middle + 1
-      else high = middle
-    }
-    return low === 0 ? -1 : unknown[low - 1]
+    const next = firstIndex(unknown.length, i => blocks.address[unknown[i]] >= address)
+    return next === 0 ? -1 : unknown[next - 1]
   }
 }

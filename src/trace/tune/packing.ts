@@ -5,6 +5,7 @@
 // Small programs are packed again and again by squeaky wheel optimization (Joslin and Clements, 1999): blocks that end
 // above the lower bound come earlier in the next order.
 
+import { firstIndex } from '../../base/binary-search.js'
 import { Random } from '../../base/random.js'
 import { failedEvents } from '../failures/out-of-memory.js'
 import { NEVER, type Trace } from '../trace.js'
@@ -146,15 +147,9 @@ function packLowest({ bytes, from, to }: Lifetimes, sequence: readonly number[])
       if (from[other] < end && begin < to[other]) address = Math.max(address, base + bytes[other])
     }
     addresses[block] = address
-    let low = 0
-    let high = count
-    while (low < high) {
-      const middle = (low + high) >>> 1
-      if (addresses[placed[middle]] < address) low = middle + 1
-      else high = middle
-    }
-    placed.copyWithin(low + 1, low, count)
-    placed[low] = block
+    const place = firstIndex(count, i => addresses[placed[i]] >= address)
+    placed.copyWithin(place + 1, place, count)
+    placed[place] = block
   }
   return addresses
 }
@@ -184,14 +179,7 @@ function packInTime({ bytes, from, to }: Lifetimes, sequence: readonly number[])
 
 /** The index of the first block at or above `address`. */
 function indexOfAddress(live: readonly number[], addresses: Float64Array, address: number): number {
-  let low = 0
-  let high = live.length
-  while (low < high) {
-    const middle = (low + high) >>> 1
-    if (addresses[live[middle]] < address) low = middle + 1
-    else high = middle
-  }
-  return low
+  return firstIndex(live.length, i => addresses[live[i]] >= address)
 }
 
 function roundUp(bytes: number): number {
