@@ -9,9 +9,9 @@ import { drawByteAxis, drawLowerAxis } from '../../picture/drawing/axes.js'
 import { drawCurves } from '../../picture/drawing/curves.js'
 import type { Plot } from '../../picture/drawing/surface.js'
 import { type Rectangles, SvgSurface } from '../../picture/drawing/svg-surface.js'
-import { channels, policyColour, themeOf } from '../../picture/drawing/theme.js'
+import { channels, policyColour, type Theme, themeOf } from '../../picture/drawing/theme.js'
 import { LiveBlocks } from '../../picture/live-blocks.js'
-import { momentsOf } from '../../picture/moments.js'
+import { momentsOf, type View } from '../../picture/moments.js'
 import { UNIT_BYTES, unitsOf } from '../../picture/picture.js'
 import { Pyramid } from '../../picture/pyramid.js'
 import { paintStacked } from '../../picture/stacked.js'
@@ -33,6 +33,13 @@ const SWATCH = 11
 interface LegendItem {
   readonly colour: string
   readonly text: string
+}
+
+interface Section {
+  readonly title: string
+  readonly plotHeight: number
+  readonly legend: readonly LegendItem[]
+  readonly draw: (surface: SvgSurface, plot: Plot) => void
 }
 
 /**
@@ -65,59 +72,75 @@ export function pictureSvg(
     colour: theme.cells[cell],
     text: `${shortened(label)} ${formatBytes(bytes)}`,
   }))
-  const sections = [
-    sectionHeight(CURVES_HEIGHT, curveLegend),
-    sectionHeight(STACKED_HEIGHT, blockLegend),
-    ...maps.map(() => sectionHeight(MAP_HEIGHT, [])),
+  const paint = (surface: SvgSurface, { left, top, width, height }: Plot, painting: Painting) =>
+    surface.bitmap(left, top, width, height, { ...painting, rgba: new Uint32Array(0) })
+  const units = Math.max(1, ...maps.map(unitsOf))
+  const sections: Section[] = [
+    {
+      title: 'In use and reserved',
+      plotHeight: CURVES_HEIGHT,
+      legend: curveLegend,
+      draw: (surface, plot) => {
+        const lines = picture.policies.map(each => ({ policy: each.policy, reserved: reservedIn(each, moments) }))
+        const leastBytes = replay === null ? trace.peakRequestedBytes : trace.peakWithFailedBytes
+        drawCurves(surface, plot, { left: moments.left, inUse: inUseIn(live, moments), lines, leastBytes }, theme)
+      },
+    },
+    {
+      title: 'Allocations, with bytes at the peak',
+      plotHeight: STACKED_HEIGHT,
+      legend: blockLegend,
+      draw: (surface, plot) => {
+        const { width, height } = plot
+        const topBytes = roundTop(inUseIn(live, moments))
+        drawByteAxis(surface, plot, topBytes, theme, 6)
+        paint(surface, plot, paintStacked(live, moments, cellOf, { width, height, topBytes }))
+      },
+    },
+    ...maps.map(
+      (policy): Section => ({
+        title: `Where they lie: ${policy.label}`,
+        plotHeight: MAP_HEIGHT,
+        legend: [],
+        draw: (surface, plot) => {
+          const { width, height } = plot
+          drawByteAxis(surface, plot, units * UNIT_BYTES, theme, 5)
+          paint(surface, plot, paintMap(live, policy, moments, cellOf, { width, height, units }))
+        },
+      }),
+    ),
   ]
-  const height = MARGIN * 2 + verdict.length * LINE + sections.reduce((sum, each) => sum + each, 0)
+  const height = MARGIN * 2 + verdict.length * LINE + sections.reduce((sum, each) => sum + heightOf(each), 0)
   const surface = new SvgSurface(WIDTH, height, theme.cells, theme.paper, painted => imageOf(painted, theme.paper))
   let y = MARGIN
   for (const [i, line] of verdict.entries()) {
     surface.text(MARGIN, y + LINE / 2, line, theme.ink, { bold: i === 0 })
     y += LINE
   }
-
-  /** Draws a title, what `draw` draws, the lower axis and a legend; then goes below. */
-  const section = (title: string, plotHeight: number, legend: readonly LegendItem[], draw: (plot: Plot) => void) => {
-    surface.text(MARGIN, y + LINE, title, theme.ink, { bold: true })
-    const plot = { left: GUTTER, top: y + LINE * 2, width: view.width, height: plotHeight }
-    draw(plot)
-    drawLowerAxis(surface, plot, view, theme)
-    for (const { x, row, item } of laidOut(legend)) {
-      const at = plot.top + plotHeight + AXIS + row * LINE
-      surface.rectangle(x, at, SWATCH, SWATCH, item.colour)
-      surface.text(x + SWATCH + 6, at + SWATCH / 2, item.text, theme.ink)
-    }
-    y += sectionHeight(plotHeight, legend)
-  }
-  const paint = ({ left, top, width, height }: Plot, painting: Painting) =>
-    surface.bitmap(left, top, width, height, { ...painting, rgba: new Uint32Array(0) })
-
-  section('In use and reserved', CURVES_HEIGHT, curveLegend, plot => {
-    const lines = picture.policies.map(each => ({ policy: each.policy, reserved: reservedIn(each, moments) }))
-    const leastBytes = replay === null ? trace.peakRequestedBytes : trace.peakWithFailedBytes
-    drawCurves(surface, plot, { left: moments.left, inUse: inUseIn(live, moments), lines, leastBytes }, theme)
-  })
-  section('Allocations, with bytes at the peak', STACKED_HEIGHT, blockLegend, plot => {
-    const topBytes = roundTop(inUseIn(live, moments))
-    drawByteAxis(surface, plot, topBytes, theme, 6)
-    paint(plot, paintStacked(live, moments, cellOf, { width: plot.width, height: plot.height, topBytes }))
-  })
-  const units = Math.max(1, ...maps.map(unitsOf))
-  for (const policy of maps) {
-    section(`Where they lie: ${policy.label}`, MAP_HEIGHT, [], plot => {
-      drawByteAxis(surface, plot, units * UNIT_BYTES, theme, 5)
-      const { width, height } = plot
-      paint(plot, paintMap(live, policy, moments, cellOf, { width, height, units }))
-    })
+  for (const section of sections) {
+    drawSection(surface, section, y, view, theme)
+    y += heightOf(section)
   }
   return surface.toString()
 }
 
-function sectionHeight(plotHeight: number, legend: readonly LegendItem[]): number {
+function heightOf({ plotHeight, legend }: Section): number {
   const rows = 1 + (laidOut(legend).at(-1)?.row ?? -1)
   return LINE * 2 + plotHeight + AXIS + rows * LINE
+}
+
+/** Draws a section with its title, lower axis and legend from `y` on downwards. */
+function drawSection(surface: SvgSurface, section: Section, y: number, view: View, theme: Theme): void {
+  const { title, plotHeight, legend, draw } = section
+  surface.text(MARGIN, y + LINE, title, theme.ink, { bold: true })
+  const plot = { left: GUTTER, top: y + LINE * 2, width: view.width, height: plotHeight }
+  draw(surface, plot)
+  drawLowerAxis(surface, plot, view, theme)
+  for (const { x, row, item } of laidOut(legend)) {
+    const at = plot.top + plotHeight + AXIS + row * LINE
+    surface.rectangle(x, at, SWATCH, SWATCH, item.colour)
+    surface.text(x + SWATCH + 6, at + SWATCH / 2, item.text, theme.ink)
+  }
 }
 
 /** The places of a legend's items, from left to right in rows. */
