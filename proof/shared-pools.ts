@@ -46,6 +46,9 @@ function drawAnySize(random: Random): number {
   return random.below(2) === 0 ? drawSize(random) : random.logUniform(1, 32 * KiB)
 }
 
+/** What most kinds have. */
+const USUAL = { mostAlignment: 32 * KiB, draw: drawAnySize, spacers: [], limitBytes: 0 }
+
 /** Makes the shared part of all fronts; `serverClocks` makes the clocks of the pool server's thread. */
 export function drawCommon(kind: SharedKind, random: Random, clocks: Clocks, keeping: () => Keeping): Common {
   const one = <T>(choices: readonly T[]): T => choices[random.below(choices.length)]
@@ -86,12 +89,10 @@ export function drawCommon(kind: SharedKind, random: Random, clocks: Clocks, kee
       )
       return {
         mostBytes: blockBytes,
-        draw: drawAnySize,
-        spacers: [],
-        limitBytes: 0,
+        ...USUAL,
         mostAlignment: alignmentOf(state.slabs.blockBytes),
-        ...kept(state, keeping, (front, stream, _, creates, meanwhile) => {
-          return new SharedBlockPool(front, stream, state, creates, meanwhile)
+        ...kept(state, keeping, (frontClocks, stream, _, creates, meanwhile) => {
+          return new SharedBlockPool(frontClocks, stream, state, creates, meanwhile)
         }),
       }
     }
@@ -100,12 +101,9 @@ export function drawCommon(kind: SharedKind, random: Random, clocks: Clocks, kee
       const state = newSharedHost(clocks, { maxPoolBytes, segmentBytes: one([256 * KiB, 1 * MiB]), shared: true }, null)
       return {
         mostBytes: 512 * KiB,
-        draw: drawAnySize,
-        spacers: [],
-        limitBytes: 0,
-        mostAlignment: 32 * KiB,
-        ...kept(state, keeping, (front, stream, _, creates, meanwhile) => {
-          return new SharedHostPool(front, stream, state, creates, meanwhile)
+        ...USUAL,
+        ...kept(state, keeping, (frontClocks, stream, _, creates, meanwhile) => {
+          return new SharedHostPool(frontClocks, stream, state, creates, meanwhile)
         }),
       }
     }
@@ -114,12 +112,9 @@ export function drawCommon(kind: SharedKind, random: Random, clocks: Clocks, kee
       const state = newSharedArena(clocks, { bytes, shared: true }, null)
       return {
         mostBytes: bytes >> 2,
-        draw: drawAnySize,
-        spacers: [],
-        limitBytes: 0,
-        mostAlignment: 32 * KiB,
+        ...USUAL,
         server: null,
-        front: (front, stream, creates) => new SharedArenaPool(front, stream, state, creates, () => {}),
+        front: (frontClocks, stream, creates) => new SharedArenaPool(frontClocks, stream, state, creates, () => {}),
       }
     }
   }
