@@ -84,14 +84,12 @@ function stateFor(page: Page, recording: number, given: Partial<State>): State {
     hidden: [],
     from: 0,
     to: end,
-    grouping: info.groupings[0],
     ...given,
+    grouping: info.groupings.find(each => each === given.grouping) ?? (info.hasStacks ? 'stack' : 'lifetime'),
     axis,
     recording,
     maps: maps.length > 0 ? maps : [...first, ...more].slice(0, 2),
   }
-  if (!info.groupings.includes(state.grouping)) state.grouping = info.hasStacks ? 'stack' : 'lifetime'
-  if (given.grouping === undefined) state.grouping = info.hasStacks ? 'stack' : 'lifetime'
   state.cursor = Math.min(info.events - 1, state.cursor)
   for (const marker of ['a', 'b'] as const) if (Number(state[marker]) >= info.events) state[marker] = null
   if (!(state.to > state.from) || state.to > end) Object.assign(state, { from: 0, to: end })

@@ -3,6 +3,7 @@
 import { drawByteAxis } from '../../src/picture/drawing/axes.js'
 import { drawCurves } from '../../src/picture/drawing/curves.js'
 import type { Bitmap, Plot, Surface } from '../../src/picture/drawing/surface.js'
+import { UNIT_BYTES } from '../../src/picture/picture.js'
 import { byId, element } from '../elements.js'
 import type { Page } from '../page.js'
 import type { PaintAnswer, PolicyInfo } from '../protocol.js'
@@ -136,8 +137,8 @@ class Stacked implements Drawing {
     if (painted === null) return
     drawByteAxis(surface, plot, painted.topBytes, page.theme, 6)
     const { left, width } = shifted(plot, painted, page)
-    const bitmap = bitmapOf(painted.view.width, Math.round(plot.height * ratio), painted.stacked, painted.rawStacked)
-    clipped(surface, plot, left, width, bitmap)
+    const size = { width: painted.view.width, height: Math.round(plot.height * ratio) }
+    clipped(surface, plot, left, width, { ...size, rgba: painted.stacked, cells: painted.rawStacked })
   }
 
   async pick(event: number, height: number) {
@@ -176,14 +177,15 @@ class AddressMap implements Drawing {
     const { page, index } = this
     const { painted } = page
     if (painted === null) return
-    drawByteAxis(surface, plot, Math.max(1, painted.mapUnits * 512), page.theme, 5)
+    drawByteAxis(surface, plot, Math.max(1, painted.mapUnits * UNIT_BYTES), page.theme, 5)
     const rgba = painted.maps[index]
     const cells = painted.rawMaps[index] ?? null
     if (rgba === undefined && cells === null) return
     const height = Math.round(plot.height * ratio)
     const pixels = cells === null ? rgba.length : cells.length
     const { left, width } = shifted(plot, painted, page)
-    if (pixels % height === 0) clipped(surface, plot, left, width, bitmapOf(pixels / height, height, rgba, cells))
+    if (pixels % height !== 0) return
+    clipped(surface, plot, left, width, { width: pixels / height, height, rgba, cells })
   }
 
   async pick(event: number, height: number) {
@@ -191,10 +193,6 @@ class AddressMap implements Drawing {
     if (painted === null) return null
     return client.ask('pick', { event, policy: this.policy, unit: Math.floor(height * painted.mapUnits) })
   }
-}
-
-function bitmapOf(width: number, height: number, rgba: Uint32Array, cells: Uint8Array | null): Bitmap {
-  return { width, height, rgba, cells }
 }
 
 /** A bitmap that may lie partly outside of the plot, while the sharp one is painted. */
