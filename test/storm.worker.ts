@@ -50,7 +50,7 @@ export function newStorm(pool: SharedPoolDescriptor, lowest: number, gate: Share
 }
 
 /** Writes `to` on the map for all units of a buffer, and asserts that `from` was there. */
-export function redraw({ map, base }: Storm, ptr: number, bytes: number, from: number, to: number): void {
+function redraw({ map, base }: Storm, ptr: number, bytes: number, from: number, to: number): void {
   const start = (ptr - base) / UNIT_BYTES
   const end = start + Math.ceil(bytes / UNIT_BYTES)
   if (start < 0 || end > map.length) throw new Error(`address ${ptr} is not on the map`)

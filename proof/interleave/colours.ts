@@ -6,18 +6,7 @@
 import ts from 'typescript'
 
 /** Array methods with a version in array-callbacks.ts, whose callbacks may stop. */
-export const ARRAY_METHODS = [
-  'map',
-  'filter',
-  'forEach',
-  'some',
-  'every',
-  'find',
-  'findIndex',
-  'reduce',
-  'flatMap',
-  'from',
-]
+const ARRAY_METHODS = ['map', 'filter', 'forEach', 'some', 'every', 'find', 'findIndex', 'reduce', 'flatMap', 'from']
 const TYPED_ARRAYS = /^((Int|Uint)(8|16|32)|Uint8Clamped|Float(32|64))Array$|^Buffer$/
 const NATIVE_NAMES = ['toString', 'toJSON', 'valueOf']
 

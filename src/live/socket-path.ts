@@ -60,7 +60,7 @@ export function foreignSocket(path: string): string | null {
 }
 
 /** Whether a process listens on a socket. */
-export function isListening(path: string): Promise<boolean> {
+function isListening(path: string): Promise<boolean> {
   return new Promise(resolve => {
     const socket = connect(path)
     socket.once('connect', () => {

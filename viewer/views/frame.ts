@@ -244,7 +244,7 @@ function ratio(): number {
 }
 
 /** The lines of a hint about a block. */
-export function blockLines(block: BlockInfo): string[] {
+function blockLines(block: BlockInfo): string[] {
   const life = block.lifeUs === null ? '' : `, for ${formatUs(block.lifeUs)}`
   const from = block.allocatedAt < 0 ? 'since before the recording' : `from event ${formatCount(block.allocatedAt)}`
   const to = block.freedAt < 0 ? 'held to the end' : `to ${formatCount(block.freedAt)}`

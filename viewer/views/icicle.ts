@@ -7,7 +7,7 @@ const ROW_HEIGHT = 21
 const LEAST_LABEL = 46
 
 /** A box, its left edge and width as shares of the whole. */
-export interface DrawnBox {
+interface DrawnBox {
   readonly depth: number
   readonly left: number
   readonly width: number

@@ -95,7 +95,7 @@ interface Run {
 }
 
 /** A painting as rectangles: runs of equal cells in a column, joined with equal runs of the columns after it. */
-export function runsOf({ width, height, cells }: Painting): Run[] {
+function runsOf({ width, height, cells }: Painting): Run[] {
   const runs: Run[] = []
   let open = new Map<number, Run>()
   for (let x = 0; x < width; x++) {

@@ -73,7 +73,7 @@ export function tint(cell: number, theme: Theme): string {
 }
 
 /** The colour of bytes that grew (more than 0) or shrank. */
-export function signColour(bytes: number, { isDark }: Theme): string {
+function signColour(bytes: number, { isDark }: Theme): string {
   const colour = bytes > 0 ? '#d55e00' : '#0072b2'
   return isDark ? mixed(colour, '#ffffff', 0.2) : colour
 }

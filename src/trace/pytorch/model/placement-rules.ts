@@ -3,16 +3,13 @@
 
 import { MiB } from '../../../base/bytes.js'
 import { MOST_SMALL_BYTES, ROUNDING_BYTES, roundUp } from './policy-blocks.js'
-import type { PytorchSettings } from './pytorch-settings.js'
+import { DIVISION_INTERVALS, type PytorchSettings } from './pytorch-settings.js'
 
 const SMALL_SEGMENT_BYTES = 2 * MiB
 const LARGE_SEGMENT_BYTES = 20 * MiB
 /** From this size on a segment serves one request, rounded up to 2 MiB. */
 const LEAST_OWN_SEGMENT_BYTES = 10 * MiB
 const OWN_SEGMENT_ROUNDING_BYTES = 2 * MiB
-
-/** How many sizes `roundup_power2_divisions` tells apart. */
-export const DIVISION_INTERVALS = 16
 
 /** The most bytes that stay with a large block, because they are too few to split off. */
 export const MOST_UNSPLIT_BYTES = MOST_SMALL_BYTES

@@ -33,7 +33,8 @@ type Reader = (value: string | readonly string[], name: string) => Partial<Pytor
 
 const LEAST_UNSPLIT_MB = 20
 const LARGEST_SHARED_MB = 10
-const INTERVALS = 16
+/** How many sizes `roundup_power2_divisions` tells apart. */
+export const DIVISION_INTERVALS = 16
 /** Settings for which `backend:cudaMallocAsync` has no use. */
 const NATIVE = [
   'expandable_segments',
@@ -175,10 +176,10 @@ function megabytes(value: string | readonly string[], name: string, least: numbe
 /** Each entry of a list names a size in MiB, or `>` for all above the last entry. The first counts below it, too. */
 function divisions(value: string | readonly string[], name: string): number[] {
   if (typeof value === 'string') {
-    if (isPowerOf2(wholeNumber(value))) return new Array(INTERVALS).fill(wholeNumber(value))
+    if (isPowerOf2(wholeNumber(value))) return new Array(DIVISION_INTERVALS).fill(wholeNumber(value))
     throw wrong(name, 'must be a power of 2, or a list', value)
   }
-  const counts: number[] = new Array(INTERVALS).fill(0)
+  const counts: number[] = new Array(DIVISION_INTERVALS).fill(0)
   let last = -1
   for (const [index, entry] of value.entries()) {
     const [size, text] = entry.split(':')
@@ -189,7 +190,7 @@ function divisions(value: string | readonly string[], name: string): number[] {
       continue
     }
     if (!isPowerOf2(wholeNumber(size))) throw wrong(name, 'must have powers of 2, or >, before each colon', entry)
-    last = Math.min(INTERVALS - 1, Math.log2(wholeNumber(size)))
+    last = Math.min(DIVISION_INTERVALS - 1, Math.log2(wholeNumber(size)))
     if (index === 0) counts.fill(count, 0, last)
     counts[last] = count
   }
