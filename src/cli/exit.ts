@@ -44,14 +44,17 @@ const EXPECTED = [
   PoolError,
 ]
 
-/** Says on stderr why a command ended, and returns the exit status. `command` is its name, if it has one. */
-export function explain(error: unknown, command?: string): number {
+/**
+ * Says on stderr why a command ended, and returns the exit status. `command` is one of `commands`, if the command line
+ * names one.
+ */
+export function explain(error: unknown, commands: readonly string[] = [], command?: string): number {
   if (error instanceof CommanderError) {
     // Commander throws errors for --help and --version, too.
     if (error.exitCode === 0) return STATUS.done
     const asked =
       error.code === 'commander.help'
-        ? 'name a command: info, demo, replay, report, viewer, why, diff, tune, convert or top'
+        ? `name a command: ${commands.slice(0, -1).join(', ')} or ${commands.at(-1)}`
         : error.message
     const help = ['cuda-mempool', ...(command === undefined ? [] : [command]), '--help'].join(' ')
     return refuse(`${asked.replace(/^error: |\.$/g, '')}; see ${help}`)

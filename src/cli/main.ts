@@ -217,6 +217,10 @@ if (words[0] === '-V' || words[0] === 'version') words[0] = '--version'
 try {
   await program.parseAsync(words, { from: 'user' })
 } catch (error) {
-  const command = program.commands.find(each => each.name() === words[0])
-  process.exitCode = explain(error, command?.name())
+  const commands = program.commands.map(each => each.name())
+  process.exitCode = explain(
+    error,
+    commands,
+    commands.find(each => each === words[0]),
+  )
 }
