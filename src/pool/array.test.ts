@@ -55,6 +55,22 @@ describe('device array', () => {
     assert.deepEqual(pool.upload(Buffer.from('abc')).readSync(), new Uint8Array([97, 98, 99]), 'not a Buffer')
   })
 
+  it('has types by the elements alone, whatever buffer they lie in', () => {
+    const pool = new TestDevice().createPool()
+    using array = pool.allocateArray(Float32Array, 2)
+    const source: Float32Array = new Float32Array(new SharedArrayBuffer(8)).fill(3)
+    array.write(source)
+    const named: DeviceArray<Float32Array> = array
+    using uploaded: DeviceArray<Float32Array> = pool.upload(source)
+    array.copyFrom(uploaded)
+    uploaded.copyFrom(array)
+    assert.deepEqual(named.readSync(), new Float32Array([3, 3]))
+    // @ts-expect-error: other elements
+    assert.throws(() => array.write(new Int32Array(2)), TypeError)
+    // @ts-expect-error: other elements
+    assert.throws(() => named.write(new Float64Array(2)), TypeError)
+  })
+
   it('upload refuses anything but a typed array with elements, and keeps nothing', () => {
     const device = new TestDevice()
     const pool = device.createPool()

@@ -1,24 +1,24 @@
 import { describe, formatBytes } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
 import { hex, showAsText } from '../base/readable.js'
-import type { ArrayOf, Bytes, Float16 } from '../base/typed-arrays.js'
+import type { Bytes, Float16 } from '../base/typed-arrays.js'
 import type { Context } from '../driver/context.js'
 import type { Stream } from '../order/stream.js'
 import type { DeviceBuffer } from './buffer.js'
 
-/** The typed arrays of JavaScript that device memory can be viewed as. */
+/** The typed arrays of JavaScript that device memory can be viewed as, over any buffer. */
 export type TypedArray =
-  | ArrayOf<Int8ArrayConstructor>
-  | ArrayOf<Uint8ArrayConstructor>
-  | ArrayOf<Uint8ClampedArrayConstructor>
-  | ArrayOf<Int16ArrayConstructor>
-  | ArrayOf<Uint16ArrayConstructor>
-  | ArrayOf<Int32ArrayConstructor>
-  | ArrayOf<Uint32ArrayConstructor>
-  | ArrayOf<Float32ArrayConstructor>
-  | ArrayOf<Float64ArrayConstructor>
-  | ArrayOf<BigInt64ArrayConstructor>
-  | ArrayOf<BigUint64ArrayConstructor>
+  | Int8Array
+  | Uint8Array
+  | Uint8ClampedArray
+  | Int16Array
+  | Uint16Array
+  | Int32Array
+  | Uint32Array
+  | Float32Array
+  | Float64Array
+  | BigInt64Array
+  | BigUint64Array
   | Float16
 
 /** A constructor of typed arrays, such as `Float32Array`. */
@@ -31,6 +31,8 @@ export interface TypedArrayConstructor {
 }
 /** The typed array that a constructor makes: `Float32Array` for `typeof Float32Array`. */
 export type TypedArrayOf<C extends TypedArrayConstructor> = InstanceType<C>
+/** `T` over any buffer: each `Float32Array` for `Float32Array<ArrayBuffer>`. */
+export type SameElements<T extends TypedArray> = TypedArray & Pick<T, typeof Symbol.toStringTag>
 
 /**
  * Typed elements in device memory: a whole buffer, or a view of a part, made by `subarray`, which does not own it.
@@ -134,14 +136,14 @@ export class DeviceArray<T extends TypedArray = TypedArray> implements Disposabl
   }
 
   /** Copies elements of the same type to the device, from element `offset` on. */
-  write(source: T, offset = 0): void {
+  write(source: SameElements<T>, offset = 0): void {
     this.checkType('write', source)
     this.checkFits('write', offset, source.length)
     this.buffer.write(source, this.byteOffset + offset * this.type.BYTES_PER_ELEMENT)
   }
 
   /** `write` that returns when the data has arrived. */
-  writeSync(source: T, offset = 0): void {
+  writeSync(source: SameElements<T>, offset = 0): void {
     this.checkType('writeSync', source)
     this.checkFits('writeSync', offset, source.length)
     this.buffer.writeSync(source, this.byteOffset + offset * this.type.BYTES_PER_ELEMENT)
@@ -165,7 +167,7 @@ export class DeviceArray<T extends TypedArray = TypedArray> implements Disposabl
   /**
    * Copies all elements of `source`, an array of the same type, to element `offset` on, as `DeviceBuffer.copyFrom`.
    */
-  copyFrom(source: DeviceArray<T>, offset = 0): void {
+  copyFrom(source: DeviceArray<SameElements<T>>, offset = 0): void {
     if (!(source instanceof DeviceArray) || source.type !== this.type) {
       throw new TypeError(`copyFrom: source must be a DeviceArray of ${this.type.name}`)
     }
@@ -204,14 +206,14 @@ export class DeviceArray<T extends TypedArray = TypedArray> implements Disposabl
     return new this.type(bytes.buffer) as T
   }
 
-  private checkType(call: string, source: T): void {
+  private checkType(call: string, source: TypedArray): void {
     if (!(source instanceof this.type)) {
       throw new TypeError(`${call}: source must be a ${this.type.name}, not ${describe(source)}`)
     }
   }
 
   /** As the buffer's own check, in elements. */
-  private checkApart(call: string, source: DeviceArray<T>, target: number): void {
+  private checkApart(call: string, source: DeviceArray, target: number): void {
     const overlap = source.byteLength - Math.abs(source.byteOffset - target)
     if (source.buffer !== this.buffer || overlap <= 0) return
     const count = Math.ceil(overlap / this.type.BYTES_PER_ELEMENT)
