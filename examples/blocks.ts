@@ -16,7 +16,7 @@ console.log(`they begin with ${firstBytes.join(' ')}`)
 for (const block of taken) block.free()
 console.log(`${pool.available} available after they were given back`)
 try {
-  taken[0].free()
+  taken[0]?.free()
 } catch (error) {
   if (!(error instanceof PoolError)) throw error
   console.log(`a second time is refused: ${error.message}`)

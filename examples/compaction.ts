@@ -52,7 +52,7 @@ const { takenBytes, failures } = await peaks.stats()
 const kept = await region.read(peaks.base - region.ptr, takenBytes)
 const found = new Uint32Array(kept.buffer).filter((_, word) => word % 4 === 0).sort()
 const expected = host.reduce((count, value) => (value > Math.fround(LIMIT) ? count + 1 : count), 0)
-const right = found.length === expected && found.every(index => host[index] > Math.fround(LIMIT))
+const right = found.length === expected && found.every(index => host[index]! > Math.fround(LIMIT))
 console.log(`${device.name}: ${found.length} of ${COUNT} values are above ${LIMIT}, the first at ${found[0]}`)
 console.log(`${formatBytes(takenBytes)} came back instead of ${formatBytes(4 * COUNT)}; ${failures} did not fit`)
 if (!right || failures > 0) process.exitCode = 1

@@ -48,7 +48,7 @@ function onTheCpu(a: Float32Array, b: Float32Array) {
   return Float32Array.from({ length: ROWS * COLUMNS }, (_, i) => {
     const [row, column] = [Math.floor(i / COLUMNS), i % COLUMNS]
     let sum = 0
-    for (let k = 0; k < INNER; k++) sum += a[row * INNER + k] * b[k * COLUMNS + column]
+    for (let k = 0; k < INNER; k++) sum += a[row * INNER + k]! * b[k * COLUMNS + column]!
     return sum
   })
 }
@@ -83,7 +83,7 @@ async function main(cublas: NonNullable<ReturnType<typeof openCublas>>): Promise
     check(status, 'cublasSgemm')
   }
   const isRight = async (times: number) =>
-    (await product.read()).every((value, i) => value === times * wanted[i]) ? 'equal' : 'WRONG'
+    (await product.read()).every((value, i) => value === times * wanted[i]!) ? 'equal' : 'WRONG'
 
   multiply(0)
   console.log(`${device.name}: the product is ${await isRight(1)} to that of the CPU`)

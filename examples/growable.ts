@@ -57,7 +57,8 @@ registerSimulatedKernel('number_words', ({ args, memory }) => {
 registerSimulatedKernel('count_wrong_words', ({ args, memory }) => {
   const [data, first, end, counter] = [args.pointer(0), args.uint32(1), args.uint32(2), args.pointer(3)]
   const wrong = memory.load(Uint32Array, data + first * 4, end - first).filter((word, index) => word !== first + index)
-  memory.store(counter, new Uint32Array([memory.load(Uint32Array, counter, 1)[0] + wrong.length]))
+  const [before = 0] = memory.load(Uint32Array, counter, 1)
+  memory.store(counter, new Uint32Array([before + wrong.length]))
 })
 
 using device = openDevice(parseDeviceChoice(process.env.CUDA_MEMPOOL_DEVICE ?? 'auto'))

@@ -3,7 +3,8 @@
 // the lists and adds up the counts. A third frees the nodes, so that the heap ends as it began.
 // Run: npm run build && node dist/examples/hash-table.js
 
-import { formatBytes, MiB, openDevice, parseDeviceChoice, SimulatedHeap } from 'cuda-mempool'
+import { type CompileOptions, formatBytes, MiB, openDevice, parseDeviceChoice, SimulatedHeap } from 'cuda-mempool'
+import type { DeviceMemory } from 'cuda-mempool/simulated'
 
 const WORDS = 100_000
 const DIFFERENT = 5_000
@@ -68,7 +69,7 @@ extern "C" __global__ void free_nodes(DeviceHeap *heap, Node **buckets, unsigned
 `
 
 // The kernels for the simulated device, in TypeScript: a node is the words [next, its upper half, word, count].
-const simulated: NonNullable<Parameters<typeof device.compileKernels>[1]>['simulated'] = {
+const simulated: CompileOptions['simulated'] = {
   count_words: ({ args, memory }) => {
     const heap = new SimulatedHeap(memory, args.pointer(0))
     for (const word of memory.load(Uint32Array, args.pointer(3), args.uint32(4))) {
@@ -78,12 +79,12 @@ const simulated: NonNullable<Parameters<typeof device.compileKernels>[1]>['simul
       while (at !== 0 && memory.load(Uint32Array, at + 8, 1)[0] !== word)
         at = addressOf(memory.load(Uint32Array, at, 2))
       if (at !== 0) {
-        memory.store(at + 12, Uint32Array.of(memory.load(Uint32Array, at + 12, 1)[0] + 1))
+        memory.store(at + 12, Uint32Array.of(countOf(memory, at) + 1))
         continue
       }
       const node = heap.allocate(16)
       if (node === 0) continue
-      memory.store(node, Uint32Array.of(head[0], head[1], word, 1))
+      memory.store(node, Uint32Array.of(...head, word, 1))
       memory.store(bucket, Uint32Array.of(node, node / 2 ** 32))
     }
   },
@@ -93,7 +94,7 @@ const simulated: NonNullable<Parameters<typeof device.compileKernels>[1]>['simul
       let at = addressOf(memory.load(Uint32Array, args.pointer(0) + 8 * bucket, 2))
       for (; at !== 0; at = addressOf(memory.load(Uint32Array, at, 2))) {
         nodes++
-        counts += memory.load(Uint32Array, at + 12, 1)[0]
+        counts += countOf(memory, at)
       }
     }
     memory.store(args.pointer(2), Uint32Array.of(nodes, counts))
@@ -112,7 +113,12 @@ const simulated: NonNullable<Parameters<typeof device.compileKernels>[1]>['simul
   },
 }
 
-function addressOf([low, high]: Uint32Array): number {
+function countOf(memory: DeviceMemory, node: number): number {
+  const [count = 0] = memory.load(Uint32Array, node + 12, 1)
+  return count
+}
+
+function addressOf([low = 0, high = 0]: Uint32Array): number {
   return high * 2 ** 32 + low
 }
 
@@ -120,7 +126,9 @@ using device = openDevice(parseDeviceChoice(process.env.CUDA_MEMPOOL_DEVICE ?? '
 using pool = device.createPool()
 using stream = device.createStream()
 using module = device.compileKernels(SOURCE, { simulated })
-const [countWords, sumUp, freeNodes] = ['count_words', 'sum_up', 'free_nodes'].map(name => module.kernel(name))
+const countWords = module.kernel('count_words')
+const sumUp = module.kernel('sum_up')
+const freeNodes = module.kernel('free_nodes')
 
 using region = pool.allocate(16 * MiB, stream)
 using heap = device.createDeviceHeap(region, { stream })

@@ -14,7 +14,7 @@ const lanes = [device.createStream(), device.createStream()].map(stream => ({ st
 
 let intact = true
 for (let batch = 0; batch < BATCHES + lanes.length; batch++) {
-  const { stream, result } = lanes[batch % lanes.length]
+  const { stream, result } = lanes[batch % lanes.length]!
   await stream.finished() // from here on the host may use the memory of this lane
   const elements = result.view(Float32Array)
   if (batch >= lanes.length) intact &&= elements[0] === batch - lanes.length && elements[COUNT - 1] === elements[0]

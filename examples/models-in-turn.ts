@@ -52,8 +52,8 @@ interface Model {
 /** A graph copies the weight to the output. */
 class GraphModel implements Model {
   readonly pool: CachingPool = device.createPool({ backing: 'virtual' })
-  private readonly weights: DeviceArray<Float32Array<ArrayBuffer>>
-  private readonly output: DeviceArray<Float32Array<ArrayBuffer>>
+  private readonly weights: DeviceArray<Float32Array>
+  private readonly output: DeviceArray<Float32Array>
   private readonly graph: Graph
 
   constructor(
@@ -70,7 +70,7 @@ class GraphModel implements Model {
 
   async run(): Promise<number> {
     this.graph.launch(stream)
-    const [result] = await this.output.read()
+    const [result = NaN] = await this.output.read()
     return result
   }
 
@@ -163,7 +163,7 @@ for (const [index, name] of ['first', 'second', 'third'].entries()) {
 }
 
 for (const index of [0, 1, 2, 0, 2]) {
-  const model = models[index]
+  const model = models[index]!
   const start = performance.now()
   await prepare(model)
   const readyMs = performance.now() - start

@@ -5,12 +5,12 @@
 import { formatBytes, MiB, openDevices, withFallback } from 'cuda-mempool'
 
 const devices = openDevices(process.env.CUDA_MEMPOOL_DEVICE === 'simulated' ? 'simulated' : 'auto')
-if (devices.length < 2) {
-  console.log(`${devices[0].name}: this needs two GPUs, or CUDA_MEMPOOL_DEVICE=simulated for two in memory`)
-} else if (!devices[0].canAccessPeer(devices[1])) {
+const [first, second] = devices
+if (first === undefined || second === undefined) {
+  console.log(`${first?.name}: this needs two GPUs, or CUDA_MEMPOOL_DEVICE=simulated for two in memory`)
+} else if (!first.canAccessPeer(second)) {
   console.log('GPU 0 and GPU 1 have no way to each other: copyFrom still works, sharing a pool does not')
 } else {
-  const [first, second] = devices
   using firstPool = first.createPool({ maxPoolBytes: 64 * MiB })
   using secondPool = second.createPool({ maxPoolBytes: 256 * MiB })
   console.log(`${first.name}, and beside it ${second.name}`)

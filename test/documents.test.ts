@@ -3,7 +3,7 @@
 
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
 import { after, describe, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
@@ -29,8 +29,9 @@ const DOCUMENTS = [
     .filter(name => name.endsWith('.md'))
     .map(name => `docs/${name}`),
 ]
-/** The strict options in the file that `tsc --init` of TypeScript 6 writes. */
+/** Options in the file that `tsc --init` of TypeScript 6 writes. */
 const INIT_OPTIONS = {
+  target: 'ESNext',
   noUncheckedIndexedAccess: true,
   exactOptionalPropertyTypes: true,
   verbatimModuleSyntax: true,
@@ -132,9 +133,15 @@ describe('programs', () => {
     mkdirSync(source)
     for (const [index, { program }] of typescript.entries()) writeFileSync(join(source, `${index}.ts`), program)
     for (const [index, program] of javascript.entries()) writeFileSync(join(folder, `${index}.js`), program)
+    cpSync(join(ROOT, 'examples'), join(source, 'examples'), { recursive: true })
+    const stated = Object.fromEntries(
+      [...README.matchAll(/`"(\w+)": ([^`]+)`/g)].map(match => [match[1], JSON.parse(match[2])]),
+    )
+    assert.deepEqual(Object.keys(stated), ['target', 'lib', 'types'])
     const typeRoots = [join(ROOT, 'node_modules/@types')]
-    const compilerOptions = { ...INIT_OPTIONS, rootDir: '.', outDir: '../built', declaration: false, typeRoots }
-    const config = { extends: join(ROOT, 'tsconfig.json'), compilerOptions, include: ['*.ts'] }
+    const places = { rootDir: '.', outDir: '../built', declaration: false, typeRoots }
+    const compilerOptions = { ...INIT_OPTIONS, ...stated, ...places }
+    const config = { extends: join(ROOT, 'tsconfig.json'), compilerOptions, include: ['**/*.ts'] }
     writeFileSync(join(source, 'tsconfig.json'), JSON.stringify(config))
     node(join(ROOT, 'node_modules/typescript/bin/tsc'), '-p', source)
     const paths = typescript.map((_, index) => join(folder, 'built', `${index}.js`))
