@@ -73,6 +73,24 @@ describe('a using block that closes a pool with buffers held', () => {
   })
 })
 
+it('the close of every pool reports the buffers that were held, once', () => {
+  const device = new TestDevice()
+  const pools = [
+    device.createPool(),
+    device.createBlockPool({ blockBytes: 4 * KiB, count: 2 }),
+    device.createArenaPool({ bytes: 4 * KiB }),
+    device.createPlainPool(),
+    device.createDriverPool(),
+    device.createHostPool(),
+  ]
+  for (const pool of pools) {
+    const held = [pool.allocate(1 * KiB), pool.allocate(2 * KiB)]
+    assert.deepEqual(pool.close(), { lostBuffers: 2, lostBytes: 3 * KiB }, pool.constructor.name)
+    assert.deepEqual(pool.close(), { lostBuffers: 0, lostBytes: 0 }, pool.constructor.name)
+    assert.deepEqual([pool.closed, ...held.map(({ freed }) => freed)], [true, true, true])
+  }
+})
+
 describe('call sites of several frames', () => {
   const inner = (pool: Pool) => pool.allocate(1 * KiB)
   const first = (pool: Pool) => inner(pool)

@@ -16,6 +16,7 @@ import type { Clocks } from '../../order/clocks.js'
 import { relaxed } from '../../order/relaxed.js'
 import type { Stream } from '../../order/stream.js'
 import { DeviceBuffer } from '../buffer.js'
+import type { CloseReport } from '../closable-pool.js'
 import { type Connection, checkShare, type PassOptions, passDescriptor } from '../mapped/descriptor-passing.js'
 import { beyondDevice } from '../out-of-memory.js'
 import type { PoolStats } from '../pool.js'
@@ -240,10 +241,11 @@ export class DriverPool extends StreamOrderedPool {
   }
 
   /**
-   * Waits for pending work, frees live buffers, and destroys the pool; the default pool itself stays as it is. Throws
-   * PoolError while other processes have the pool open: they must close it first. A second close does nothing.
+   * Waits for pending work, frees live buffers, and destroys the pool; the default pool itself stays as it is. Returns
+   * how many buffers it freed. Throws PoolError while other processes have the pool open: they must close it first. A
+   * second close does nothing.
    */
-  override close(): void {
+  override close(): CloseReport {
     const { importers, sharesUnderWay } = this
     if (importers > 0) {
       const who = importers === 1 ? '1 other process has' : `${importers} other processes have`
@@ -251,7 +253,7 @@ export class DriverPool extends StreamOrderedPool {
     }
     if (sharesUnderWay > 0)
       throw new PoolError('close: the pool is being exported; wait for the promise of exportTo() first')
-    super.close()
+    return super.close()
   }
 
   protected obtain(bytes: number, stream: Stream): number {

@@ -4,6 +4,7 @@ import type { Clocks } from '../../order/clocks.js'
 import { relaxed } from '../../order/relaxed.js'
 import type { Stream } from '../../order/stream.js'
 import type { DeviceBuffer } from '../buffer.js'
+import type { CloseReport } from '../closable-pool.js'
 import {
   asGone,
   checkShare,
@@ -85,10 +86,14 @@ export class ImportedPool extends StreamOrderedPool {
     return this.adopt(ptr, offset, byteLength, stream)
   }
 
-  /** Waits for pending work, frees live buffers, and closes the pool here, so that its owner may close it. */
-  override close(): void {
-    super.close()
+  /**
+   * Waits for pending work, frees live buffers, and closes the pool here, so that its owner may close it. Returns how
+   * many buffers it freed.
+   */
+  override close(): CloseReport {
+    const report = super.close()
     this.received.close()
+    return report
   }
 
   /** Always throws PoolError: the process that made the pool allocates blocks. */

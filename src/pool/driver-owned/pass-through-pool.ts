@@ -11,7 +11,7 @@ import { checkUser } from '../access.js'
 import { isOutOfMemory, MOST_ALIGNMENT_BYTES } from '../backing/backing.js'
 import { DeviceBuffer } from '../buffer.js'
 import { checkAlignment } from '../caching/alignment.js'
-import { closedError, warnOfHeld } from '../closable-pool.js'
+import { type CloseReport, closedError, warnOfHeld } from '../closable-pool.js'
 import { beyondDevice } from '../out-of-memory.js'
 import { Pool, type PoolStats } from '../pool.js'
 import { RecordAllocation, type RecordPool } from '../record-allocation.js'
@@ -35,8 +35,7 @@ export abstract class PassThroughPool extends Pool implements RecordPool, Dispos
   private frees = 0
   /** whether a process warning tells of buffers that were held when a `using` block closed the pool */
   warnOnHeld = true
-  /** true after `close` */
-  closed = false
+  private isClosed = false
 
   constructor(
     protected readonly clocks: Clocks,
@@ -45,6 +44,11 @@ export abstract class PassThroughPool extends Pool implements RecordPool, Dispos
   ) {
     super()
     this.context = clocks.context
+  }
+
+  /** True after `close`. */
+  get closed(): boolean {
+    return this.isClosed
   }
 
   /** @internal */
@@ -153,16 +157,18 @@ export abstract class PassThroughPool extends Pool implements RecordPool, Dispos
     }
   }
 
-  /** Waits for pending work, and frees all live buffers. A second close does nothing. */
-  close(): void {
-    if (this.closed && this.allocations === this.frees) return
+  /** Waits for pending work, and frees all live buffers; returns how many. A second close does nothing. */
+  close(): CloseReport {
+    const report = { lostBuffers: this.allocations - this.frees, lostBytes: this.liveBytes }
+    if (this.isClosed && report.lostBuffers === 0) return report
     this.clocks.finishWork()
-    this.closed = true
+    this.isClosed = true
     this.context.giveBack(() => {
       for (let record = this.records.first; record < this.records.used; record++) {
         if (this.records.isLive(record)) this.drop(record, this.defaultStream)
       }
     })
+    return report
   }
 
   /**
@@ -170,8 +176,7 @@ export abstract class PassThroughPool extends Pool implements RecordPool, Dispos
    * `warnOnHeld` is false.
    */
   [Symbol.dispose](): void {
-    const report = { lostBuffers: this.allocations - this.frees, lostBytes: this.liveBytes }
-    this.close()
+    const report = this.close()
     if (this.warnOnHeld) warnOfHeld(this.constructor.name, report)
   }
 
@@ -209,7 +214,10 @@ export abstract class PassThroughPool extends Pool implements RecordPool, Dispos
     return context.sharesDevice(this.context)
   }
 
-  /** Makes the free of this buffer come after the work of `stream`, too. */
+  /**
+   * Makes the free of this buffer come after the work of `stream`, too.
+   * @internal
+   */
   abstract recordUse(record: number, tag: number, stream: Stream): void
 
   /** Bytes from the start of the driver's allocation to the buffer. */

@@ -3,6 +3,7 @@ import { relaxed } from '../../order/relaxed.js'
 import type { Stream } from '../../order/stream.js'
 import { type AccessLocation, changePlainAccess, type PoolAccess, peerOf } from '../access.js'
 import type { DeviceBuffer } from '../buffer.js'
+import type { CloseReport } from '../closable-pool.js'
 import { PassThroughPool } from './pass-through-pool.js'
 
 /**
@@ -14,6 +15,7 @@ export class PlainPool extends PassThroughPool {
    */
   private readonly users = new Map<number, Set<Stream>>()
 
+  /** @internal */
   recordUse(record: number, tag: number, stream: Stream): void {
     this.checkLive(record, tag, 'recordUse')
     if (!stream.context.sharesAddresses(this.context)) {
@@ -41,11 +43,12 @@ export class PlainPool extends PassThroughPool {
     if (peer !== null) changePlainAccess(this.context, peer, access)
   }
 
-  override close(): void {
+  override close(): CloseReport {
     for (const record of this.users.keys()) this.finishUsers(record)
     this.context.finishPeers()
-    super.close()
+    const report = super.close()
     this.users.clear()
+    return report
   }
 
   protected obtain(bytes: number): number {

@@ -2,6 +2,7 @@ import { type Context, unreachable } from '../../driver/context.js'
 import { checkIsStream, type Stream } from '../../order/stream.js'
 import type { AccessLocation, PoolAccess } from '../access.js'
 import type { DeviceBuffer } from '../buffer.js'
+import type { CloseReport } from '../closable-pool.js'
 import { PassThroughPool } from './pass-through-pool.js'
 import { accessOf, changeAccess } from './pool-access.js'
 
@@ -18,6 +19,7 @@ export abstract class StreamOrderedPool extends PassThroughPool {
   /** Gives the driver's pool back, when all of its buffers are freed. */
   protected abstract end(): void
 
+  /** @internal */
   recordUse(record: number, tag: number, stream: Stream): void {
     this.checkLive(record, tag, 'recordUse')
     if (!stream.context.sharesAddresses(this.context)) {
@@ -60,20 +62,24 @@ export abstract class StreamOrderedPool extends PassThroughPool {
     return true
   }
 
-  /** Waits for pending work, frees live buffers, and gives back the driver's pool. A second close does nothing. */
-  override close(): void {
+  /**
+   * Waits for pending work, frees live buffers, and gives back the driver's pool. Returns how many buffers it freed. A
+   * second close does nothing.
+   */
+  override close(): CloseReport {
     if (!this.ended) {
       this.clocks.finishWork()
       this.finishPeers()
     }
-    super.close()
+    const report = super.close()
     this.users.clear()
-    if (this.ended) return
+    if (this.ended) return report
     this.context.giveBack(driver => {
       driver.cuCtxSynchronize() // gives memory that was just freed back to the device, down to the threshold
       this.end()
     })
     this.ended = true
+    return report
   }
 
   protected giveBack(ptr: number, stream: Stream): void {
