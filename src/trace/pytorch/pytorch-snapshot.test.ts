@@ -202,7 +202,7 @@ test('a bad snapshot is refused with the place', () => {
   const wrong: [unknown, RegExp][] = [
     [[1, 2], /is a bare list/],
     [1, /the snapshot must be a dictionary/],
-    [{}, /holds no events; record with torch/],
+    [{}, /is no memory snapshot of PyTorch/],
     [{ segments: [], device_traces: [[], []] }, /holds no events; record with torch/],
     [{ device_traces: {} }, /device_traces must be a list/],
     [{ device_traces: [good] }, /device_traces\[0\] must be a list/],

@@ -103,6 +103,11 @@ class Snapshot {
       throw new FormatError(`is a bare list, as of segments, and holds no events; ${RECORDING_HINT}`)
     }
     this.contents = dictionary(root, 'the snapshot')
+    if (!('device_traces' in this.contents || 'segments' in this.contents)) {
+      throw new FormatError(
+        'is no memory snapshot of PyTorch, which has segments and device_traces; _dump_snapshot() writes one',
+      )
+    }
     this.traces = list(this.contents['device_traces'] ?? [], 'device_traces')
   }
 
