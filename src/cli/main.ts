@@ -24,6 +24,9 @@ const DEVICE_HELP = "auto, simulated or a GPU's number; auto is GPU 0, or the si
 const FILE_HELP =
   'PyTorch snapshots (pickle, JSON), torch.profiler traces, RMM or Nsight Systems exports; - is standard input'
 const GPU_HELP = 'the recorded GPU, if a file has several; default the one with the most events'
+const POLICY_HELP =
+  `some of ${POLICIES.join(', ')}, separated by commas; default all but waiting. ` +
+  'pytorch:SETTINGS is PyTorch with settings, like pytorch:max_split_size_mb:128'
 const FAIL_IF_HELP = 'exit with status 4 if it holds, like overhead>1.2 or pytorch.peakReservedBytes>3.9GiB'
 
 const STATUSES = `
@@ -83,7 +86,7 @@ program
   .argument('<file...>', FILE_HELP, fileNames)
   .option(DEVICE, DEVICE_HELP)
   .option('--gpu <number>', GPU_HELP)
-  .option('--policy <names>', `some of ${POLICIES.join(', ')}, separated by commas; default all but waiting`)
+  .option('--policy <names>', POLICY_HELP)
   .option('--capacity <size>', 'the most bytes that each policy may reserve, like 3.9GiB or 80GB; default no limit')
   .option('--lag <events>', "events of a stream after which its work completes, or 'never'; default 8; not on a GPU")
   .option('--repeat <times>', 'replay the recording this many times; default 1')
@@ -108,7 +111,7 @@ program
   )
   .option('--force', 'replace an existing page')
   .option('--gpu <number>', 'the recorded GPU, if a file has several; default all')
-  .option('--policy <names>', `some of ${POLICIES.join(', ')}, separated by commas; default all but waiting`)
+  .option('--policy <names>', POLICY_HELP)
   .option('--events <range>', 'only these events, like 1M..2M')
   .option('--last <events>', 'only the last events, like 500k')
   .action(async (files: string[], options: ReportArguments) => {
