@@ -7,6 +7,7 @@ import { connect } from 'node:net'
 import { join } from 'node:path'
 import { Writable } from 'node:stream'
 import { afterEach, beforeEach, describe, test } from 'node:test'
+import { inspect } from 'node:util'
 import { MiB } from '../base/bytes.js'
 import { TestDevice } from '../pool/pool.fixture.js'
 import { spillable } from '../pool/wrappers/spillable.js'
@@ -300,6 +301,16 @@ describe('a port', () => {
     assert.equal(await status(`http://${Host}/stats${search}`, { Host }), 200)
     assert.equal(await status(`http://${Host}/stats`, { Host }), 401)
     assert.equal(await status(`http://evil.example:${port}/stats${search}`, { Host }), 403)
+  })
+
+  test('is in the line of a log, without the token', async () => {
+    const server = await served(device.createPool(), { port: 0 })
+    const { socketPath, token } = server
+    const port = Number(new URL(server.url!).port)
+    assert.equal(inspect(server), `LiveServer { ${socketPath}, port ${port}, open }`)
+    assert.ok(!`${server}${JSON.stringify(server)}`.includes(token))
+    await server.close()
+    assert.deepEqual(JSON.parse(JSON.stringify(server)), { socketPath, port, closed: true })
   })
 
   test('that is taken is named, and nothing stays open', async () => {

@@ -8,6 +8,7 @@ import type { AddressInfo } from 'node:net'
 import { describe } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
 import { checkOptionNames } from '../base/option-names.js'
+import { showAsText } from '../base/readable.js'
 import { Requests, refuse } from './requests.js'
 import { clear, freeSocketPath, prepareFolder, socketFolder } from './socket-path.js'
 import { PoolList, type WatchedPool, type WatchedPools } from './watched-pools.js'
@@ -130,6 +131,21 @@ export class LiveServer implements AsyncDisposable {
     return this.close()
   }
 
+  /** One line for people, such as `LiveServer { /tmp/7.sock, port 9464, open }`, without the token. */
+  toString(): string {
+    const port = this.port === null ? '' : `, port ${this.port}`
+    return `LiveServer { ${this.socketPath}${port}, ${this.servers.length === 0 ? 'closed' : 'open'} }`
+  }
+
+  /** The plain values that JSON.stringify writes, without the token. */
+  toJSON(): object {
+    return { socketPath: this.socketPath, port: this.port, closed: this.servers.length === 0 }
+  }
+
+  private get port(): number | null {
+    return this.url === null ? null : Number(new URL(this.url).port)
+  }
+
   private listen(
     where: { path: string } | { host: string; port: number },
     answer: (request: IncomingMessage, response: ServerResponse) => void,
@@ -171,6 +187,8 @@ export class LiveServer implements AsyncDisposable {
     this.answer(request, response)
   }
 }
+
+showAsText(LiveServer)
 
 /** The target of a request: a path, or a whole URL as proxies get it. All others become a path that there is not. */
 function urlOf(request: IncomingMessage): URL {

@@ -2,6 +2,7 @@
 
 import assert from 'node:assert/strict'
 import { after, describe, it } from 'node:test'
+import { inspect } from 'node:util'
 import { MiB } from '../base/bytes.js'
 import { OutOfMemoryError } from '../base/errors.js'
 import { openDevice } from '../device/open.js'
@@ -32,6 +33,14 @@ describe('work in the name of a session', () => {
     const { blocks } = served as unknown as { blocks: Blocks }
     return { served, failing: () => blocks.allocate(64 * MiB, null) }
   }
+
+  it('is of a service that shows a line in a log', () => {
+    using pool = device.createPool()
+    const { served } = setUp(pool)
+    assert.equal(inspect(served), 'ServedOnnxRuntime { 1.29.0, open }')
+    served.close()
+    assert.equal(JSON.stringify(served), '{"version":"1.29.0","closed":true}')
+  })
 
   it('is refused before it begins if the name is too long for a label of the pool', async () => {
     using shared = device.createPool({ shared: true })

@@ -3,6 +3,7 @@
 import { describe, formatBytes } from '../base/bytes.js'
 import { NoLibraryError, PoolError } from '../base/errors.js'
 import { checkOptionNames } from '../base/option-names.js'
+import { showAsText } from '../base/readable.js'
 import { HostPool } from '../pool/host/host-pool.js'
 import type { LabelStore, LiveGroup } from '../pool/labels.js'
 import { Pool } from '../pool/pool.js'
@@ -295,6 +296,16 @@ export class ServedOnnxRuntime implements Disposable {
     this.close()
   }
 
+  /** One line for people, such as `ServedOnnxRuntime { 1.29.0, open }`; console.log shows it. */
+  toString(): string {
+    return `ServedOnnxRuntime { ${this.version}, ${this.isClosed ? 'closed' : 'open'} }`
+  }
+
+  /** The plain values that JSON.stringify writes. */
+  toJSON(): object {
+    return { version: this.version, closed: this.isClosed }
+  }
+
   private withCuda(
     providers: OnnxSessionOptions['executionProviders'] = ['cuda'],
   ): NonNullable<OnnxSessionOptions['executionProviders']> {
@@ -329,6 +340,8 @@ function isSession(value: unknown): value is GuardedSession {
   const session = value as Partial<GuardedSession> | null | undefined
   return typeof session?.run === 'function' && typeof session.release === 'function'
 }
+
+showAsText(ServedOnnxRuntime)
 
 /** Throws RangeError if buffers of a device's pool, or of those behind a wrapper, cannot have the name as a label. */
 function checkName(name: string, pool: AnyPool): void {
