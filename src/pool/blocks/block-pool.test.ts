@@ -106,7 +106,7 @@ describe('block pool: blocks', () => {
     const { device, pool } = setUp(2)
     assert.throws(() => pool.allocate(BLOCK + 1), {
       name: 'OutOfMemoryError',
-      message: /no room for 4 KiB.*a block has 4 KiB: make blocks larger, or fall back/,
+      message: /no room for 4 KiB.*a block has 4 KiB, which is 1 B less: make blocks larger, or fall back/,
     })
     const held = takeAll(pool)
     assert.equal(held.length, 2)
