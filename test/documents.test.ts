@@ -216,7 +216,7 @@ describe('command lines', () => {
     const { scripts } = json('package.json')
     for (const command of commands.filter(each => each.startsWith('npm '))) {
       const [, verb, script = verb] = command.split(' ')
-      const known = ['ci', 'install', 'pack'].includes(verb) || Object.hasOwn(scripts, script)
+      const known = ['ci', 'install', 'pack', 'pkg'].includes(verb) || Object.hasOwn(scripts, script)
       assert.ok(known, command)
     }
   })
