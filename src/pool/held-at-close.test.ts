@@ -77,7 +77,7 @@ it('the close of every pool reports the buffers that were held, once', () => {
   const device = new TestDevice()
   const pools = [
     device.createPool(),
-    device.createBlockPool({ blockBytes: 4 * KiB, count: 2 }),
+    device.createBlockPool({ blockBytes: 4 * KiB, count: 3 }),
     device.createArenaPool({ bytes: 4 * KiB }),
     device.createPlainPool(),
     device.createDriverPool(),
@@ -85,8 +85,12 @@ it('the close of every pool reports the buffers that were held, once', () => {
   ]
   for (const pool of pools) {
     const held = [pool.allocate(1 * KiB), pool.allocate(2 * KiB)]
+    const freed = pool.allocate(1 * KiB)
+    freed.free()
+    assert.throws(() => freed.free(), { name: 'PoolError', message: /^free: the buffer was already freed[;,] / })
     assert.deepEqual(pool.close(), { lostBuffers: 2, lostBytes: 3 * KiB }, pool.constructor.name)
     assert.deepEqual(pool.close(), { lostBuffers: 0, lostBytes: 0 }, pool.constructor.name)
+    assert.throws(() => held[0].free(), { name: 'PoolError', message: "free: the buffer's pool is closed" })
     assert.deepEqual([pool.closed, ...held.map(({ freed }) => freed)], [true, true, true])
   }
 })

@@ -234,7 +234,9 @@ export abstract class PassThroughPool extends Pool implements RecordPool, Dispos
   }
 
   protected checkLive(record: number, tag: number, call: string): void {
-    if (!this.isLive(record, tag)) throw new PoolError(`${call}: the buffer was already freed, or its pool closed`)
+    if (this.isLive(record, tag)) return
+    if (this.isClosed) throw new PoolError(`${call}: the buffer's pool is closed`)
+    throw new PoolError(`${call}: the buffer was already freed; keep no reference to it after free()`)
   }
 
   /** Throws PoolError, naming `call`, if the pool is closed. */
