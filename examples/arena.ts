@@ -1,6 +1,6 @@
 // Scratch memory of a frame loop: handed out in a row and taken back all at once, without driver calls. Then an arena
 // that is too small: the error names the remedy, or the driver's own allocation serves instead.
-// Run: npm run build && node dist/examples/arena.js
+// In a clone: npm run build && node dist/examples/arena.js
 
 import { formatBytes, MiB, OutOfMemoryError, openDevice, parseDeviceChoice, withFallback } from 'cuda-mempool'
 

@@ -1,5 +1,5 @@
 // A hundred blocks of one size, allocated in advance: for messages, pages, or other data of a fixed size.
-// Run: npm run build && node dist/examples/blocks.js
+// In a clone: npm run build && node dist/examples/blocks.js
 
 import { formatBytes, KiB, openDevice, PoolError, parseDeviceChoice } from 'cuda-mempool'
 

@@ -1,6 +1,6 @@
 // A kernel reads a million measurements and appends the few high ones, each with its index, to an arena in device
 // memory. Their number is not known in advance, and the host reads back only these.
-// Run: npm run build && node dist/examples/compaction.js
+// In a clone: npm run build && node dist/examples/compaction.js
 
 import { formatBytes, MiB, openDevice, parseDeviceChoice, SimulatedArena } from 'cuda-mempool'
 

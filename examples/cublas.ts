@@ -1,6 +1,6 @@
 // cuBLAS multiplies matrices that lie in a pool, with a workspace from the same pool: first on a stream, then in a
 // graph. It needs a GPU and cuBLAS, which comes with CUDA, PyTorch or CuPy; CUDA_MEMPOOL_CUBLAS names the library.
-// Run: npm run build && node dist/examples/cublas.js
+// In a clone: npm run build && node dist/examples/cublas.js
 
 import { MiB, NoDeviceError, openDevice } from 'cuda-mempool'
 import koffi from 'koffi'

@@ -1,6 +1,6 @@
 // A pool in debug mode finds four mistakes: a kernel that writes one word too many, a use of freed memory, work on a
 // stream that does not wait for the allocation, and a buffer that is never freed. See docs/debugging.md.
-// Run: npm run build && node dist/examples/debug.js
+// In a clone: npm run build && node dist/examples/debug.js
 
 import { DebugError, openDevice, parseDeviceChoice } from 'cuda-mempool'
 import { registerSimulatedKernel, threadCount } from 'cuda-mempool/simulated'

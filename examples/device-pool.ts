@@ -1,7 +1,7 @@
 // Memory allocated inside a running kernel. Each of 1,024 threads allocates a float from a pool in device memory,
 // writes its number there, and stores the address. The host reads the counters, lets the pool run full, and resets
 // it.
-// Run: npm run build && node dist/examples/device-pool.js
+// In a clone: npm run build && node dist/examples/device-pool.js
 
 import { formatBytes, KiB, openDevice, parseDeviceChoice, SimulatedArena } from 'cuda-mempool'
 

@@ -1,6 +1,6 @@
 // The driver's own pools: the device's default pool, and a new pool with a limit and all of the driver's attributes.
 // Some tutorials set the reserved bytes of a pool; that is refused, and the error names an alternative.
-// Run: npm run build && node dist/examples/driver-pool.js
+// In a clone: npm run build && node dist/examples/driver-pool.js
 
 import { formatBytes, MiB, openDevice, parseDeviceChoice } from 'cuda-mempool'
 

@@ -1,7 +1,7 @@
 // A buffer that grows in place from 1 MiB to 100 MiB. A kernel numbers its words before it grows. Afterwards they are
 // still there at the same address, and the kernel numbers the new words. Another kernel counts wrong words. Then most
 // memory is given back, and the rest is verified once more.
-// Run: npm run build && node dist/examples/growable.js
+// In a clone: npm run build && node dist/examples/growable.js
 
 import { formatBytes, MiB, openDevice, parseDeviceChoice } from 'cuda-mempool'
 import { registerSimulatedKernel } from 'cuda-mempool/simulated'

@@ -1,7 +1,7 @@
 // A hash table that a kernel builds from nodes that it allocates itself: 100,000 threads count as many words. Words
 // in the same bucket form a linked list, and the first occurrence of a word allocates its node. A second kernel walks
 // the lists and adds up the counts. A third frees the nodes, so that the heap ends as it began.
-// Run: npm run build && node dist/examples/hash-table.js
+// In a clone: npm run build && node dist/examples/hash-table.js
 
 import { type CompileOptions, formatBytes, MiB, openDevice, parseDeviceChoice, SimulatedHeap } from 'cuda-mempool'
 import type { DeviceMemory } from 'cuda-mempool/simulated'

@@ -1,6 +1,6 @@
 // Results come back from the device into pinned memory, with two batches in flight: while the device works on one,
 // the host reads the other. No data is copied twice, and Node is never blocked.
-// Run: npm run build && node dist/examples/host.js
+// In a clone: npm run build && node dist/examples/host.js
 
 import { formatBytes, MiB, openDevice, parseDeviceChoice } from 'cuda-mempool'
 

@@ -1,7 +1,7 @@
 // A pool of managed memory, which the driver moves between host and device as it is used. With a limit above the
 // device's memory it may hold more than the device has; moving pages then takes time. A device without managed memory
 // throws an error that says so.
-// Run: npm run build && node dist/examples/managed.js
+// In a clone: npm run build && node dist/examples/managed.js
 
 import { type CachingPool, formatBytes, MiB, openDevice, PoolError, parseDeviceChoice } from 'cuda-mempool'
 

@@ -2,7 +2,7 @@
 // model runs, the one that ran longest ago goes to sleep: its weights move to the host, and its memory to the device.
 // Addresses stay. The models are sessions of ONNX Runtime where onnxruntime-node has its CUDA provider, else captured
 // graphs. CUDA_MEMPOOL_ONNXRUNTIME names the folder of the package if it is not installed here.
-// Run: npm run build && node dist/examples/models-in-turn.js
+// In a clone: npm run build && node dist/examples/models-in-turn.js
 
 import { createRequire } from 'node:module'
 import {

@@ -1,7 +1,7 @@
 // Two sessions of ONNX Runtime share a pool with a limit. A request that does not fit is answered with 503, and the
 // server goes on. This is for the CPU; docs/onnxruntime.md shows it for a GPU. It needs onnxruntime-node:
 // CUDA_MEMPOOL_ONNXRUNTIME names its folder if it is not installed here.
-// Run: npm run build && node dist/examples/onnxruntime.js
+// In a clone: npm run build && node dist/examples/onnxruntime.js
 
 import { createRequire } from 'node:module'
 import { formatBytes, MiB, OutOfMemoryError, openDevice } from 'cuda-mempool'

@@ -1,6 +1,6 @@
 // A program whose allocations NVIDIA's profilers can show, with --nvtx. The NVTX library, which profilers listen to,
 // comes with the CUDA toolkit; without it the program runs all the same.
-// Run: npm run build && nsys profile --trace=cuda,nvtx node dist/examples/profiled.js --nvtx
+// In a clone: npm run build && nsys profile --trace=cuda,nvtx node dist/examples/profiled.js --nvtx
 
 import {
   formatBytes,

@@ -1,6 +1,6 @@
 // Records the allocations of a program, and prints the peak. Given a file name, it writes the recording as a PyTorch
 // memory snapshot, for `cuda-mempool replay` and for tools that read such snapshots.
-// Run: npm run build && node dist/examples/record-a-pool.js [FILE]
+// In a clone: npm run build && node dist/examples/record-a-pool.js [FILE]
 
 import { formatBytes, MiB, openDevice, parseDeviceChoice } from 'cuda-mempool'
 import { recorded } from 'cuda-mempool/trace'

@@ -1,6 +1,6 @@
 // Compares the memory that a recorded PyTorch run needs in this pool with the memory that PyTorch reserved. It does
 // the work of `cuda-mempool replay` in a program, for example to watch a number in continuous integration.
-// Run: npm run build && node dist/examples/replay-recording.js [FILE]
+// In a clone: npm run build && node dist/examples/replay-recording.js [FILE]
 
 import { fileURLToPath } from 'node:url'
 import { formatBytes, replayDevices } from 'cuda-mempool'

@@ -2,7 +2,7 @@
 // which it starts, opens them. The buffer lives until both have freed it. The second process imports single blocks of
 // the pool, by bytes that can be sent in any way, here in a message. It must free them before the first process does.
 // Streams order work within a process; between processes, messages do.
-// Run on Linux with a GPU: npm run build && node dist/examples/shared-memory.js
+// In a clone, on Linux with a GPU: npm run build && node dist/examples/shared-memory.js
 
 import { type ChildProcess, fork } from 'node:child_process'
 import { once } from 'node:events'

@@ -1,6 +1,6 @@
 // Two streams share memory: one fills frames, and the other copies them. The host waits only at the end, and each
 // frame's memory returns to the pool while the streams are still at work.
-// Run: npm run build && node dist/examples/streams.js
+// In a clone: npm run build && node dist/examples/streams.js
 
 import { formatBytes, MiB, openDevice, parseDeviceChoice } from 'cuda-mempool'
 

@@ -1,6 +1,6 @@
 // Two GPUs. A batch is copied from one to the other. When the first runs full, its streams continue with memory of
 // the second. Without a GPU this runs on two simulated ones; with one GPU it prints its needs.
-// Run: npm run build && node dist/examples/two-devices.js
+// In a clone: npm run build && node dist/examples/two-devices.js
 
 import { formatBytes, MiB, openDevices, withFallback } from 'cuda-mempool'
 

@@ -1,6 +1,6 @@
 // Makes pools of a running program watchable, and asks for their figures as Prometheus does. While it runs, try
 // `npx cuda-mempool top` in another terminal.
-// Run: npm run build && node dist/examples/watch-a-pool.js
+// In a clone: npm run build && node dist/examples/watch-a-pool.js
 
 import { MiB, openDevice, parseDeviceChoice, tagged } from 'cuda-mempool'
 import { prometheusText, serve } from 'cuda-mempool/live'

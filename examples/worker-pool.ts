@@ -1,7 +1,7 @@
 // Worker threads compute batches on one device with one pool. Each takes the next batch, computes it on its own
 // stream and reads it back, in parallel with the others. In the end a worker passes its buffer on the device to the
 // main thread, without a copy.
-// Run: npm run build && node dist/examples/worker-pool.js [workers] [batches]
+// In a clone: npm run build && node dist/examples/worker-pool.js [workers] [batches]
 
 import { once } from 'node:events'
 import { availableParallelism } from 'node:os'

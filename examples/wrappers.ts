@@ -1,6 +1,6 @@
 // One pool for a whole program, in layers. Each kind of memory has a limit of its own. When memory runs out, a cache
 // is emptied piece by piece, and the allocation is tried again. The code that allocates needs no change for this.
-// Run: npm run build && node dist/examples/wrappers.js
+// In a clone: npm run build && node dist/examples/wrappers.js
 
 import {
   type DeviceBuffer,
