@@ -4,6 +4,7 @@ import { describe, formatBytes } from '../base/bytes.js'
 import { isDriverError } from '../base/driver-error.js'
 import { PoolError } from '../base/errors.js'
 import { showAsText } from '../base/readable.js'
+import type { Bytes } from '../base/typed-arrays.js'
 import type { Context } from '../driver/context.js'
 import type { Stream } from '../order/stream.js'
 import { type AccessChange, type AccessLocation, changeEach, type PoolAccess } from './access.js'
@@ -87,10 +88,12 @@ export abstract class Pool {
 
   /**
    * An array on the device with the elements of `source`: memory for them, and a `write`. `source` may be changed
-   * after the call. Throws like `allocate`, TypeError unless `source` is a typed array, and RangeError for an empty
-   * one.
+   * after the call. Of a Buffer it has the bytes, as a Uint8Array. Throws like `allocate`, TypeError unless `source` is
+   * a typed array, and RangeError for an empty one.
    */
-  upload<T extends TypedArray>(source: T, stream?: Stream): DeviceArray<T> {
+  upload(source: Buffer, stream?: Stream): DeviceArray<Bytes>
+  upload<T extends TypedArray>(source: T, stream?: Stream): DeviceArray<T>
+  upload(source: TypedArray, stream?: Stream): DeviceArray {
     return DeviceArray.upload(this, source, stream)
   }
 
