@@ -1,7 +1,7 @@
 // Bundles the compiler's output in dist/src into few files: importing hundreds takes several times as long. All entry
 // points share the files of their common code, so that a process has each module once.
 
-import { readFileSync } from 'node:fs'
+import { readdirSync, readFileSync } from 'node:fs'
 import { dirname, join, relative } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { decode, encode } from '@jridgewell/sourcemap-codec'
@@ -44,10 +44,11 @@ export async function bundled(): Promise<Map<string, string>> {
     write: false,
     logLevel: 'warning',
   })
+  const variables = variableNames()
   return new Map(
     outputFiles.map(({ path, text }) => [
       relative(lib, path),
-      path.endsWith('.map') ? withLinesOnly(text) : withClasses(text),
+      path.endsWith('.map') ? withLinesOnly(text) : withConstants(withClasses(text), variables),
     ]),
   )
 }
@@ -60,6 +61,24 @@ function withClasses(code: string): string {
   const renamed = [...code.matchAll(/^var (\w+) = class _\1\b/gm)].map(([, name]) => name)
   const named = renamed.reduce((text, name) => text.replaceAll(new RegExp(`\\b_${name}\\b`, 'g'), name), code)
   return named.replaceAll(/^var (\w+) = class(?: \1)?\b/gm, 'class $1')
+}
+
+/** Names that modules declare by `let` outside of functions. */
+function variableNames(): Set<string> {
+  const files = readdirSync(SOURCE, { recursive: true, encoding: 'utf8' }).filter(path => path.endsWith('.js'))
+  const code = files.map(path => readFileSync(join(SOURCE, path), 'utf8'))
+  return new Set(code.flatMap(text => [...text.matchAll(/^(?:export )?let (\w+)/gm)].map(([, name]) => name)))
+}
+
+/**
+ * Code with constants as the compiler wrote them. esbuild makes variables of them, and V8 writes only the values of
+ * constants into the code that it optimizes. A number at the end of a name may be esbuild's.
+ */
+function withConstants(code: string, variables: Set<string>): string {
+  const named = code.replaceAll(/^var (\w+?)(\d*) = /gm, (declaration, name, digits) =>
+    variables.has(name) || variables.has(name + digits) ? declaration : `const ${name}${digits} = `,
+  )
+  return named.replaceAll(/^var (?=[[{])/gm, 'const ')
 }
 
 /** A source map with the first place of each line: a third of the size, and stacks name the same lines. */
