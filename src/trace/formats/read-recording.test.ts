@@ -64,6 +64,18 @@ describe("RMM's CSV", () => {
     assert.deepEqual([...blocks.freeRequestedAt], [6, 2, NEVER, NEVER])
   })
 
+  test('goes on to the next day once, also if lines around midnight have changed places', () => {
+    const times = ['23:59:59.8', '00:00:00.2', '23:59:59.9', '00:00:00.4', '22:00:00.0', '21:00:00.0']
+    const lines = times.map((time, index) => `1,${time},allocate,0x${7 + index}f00,512,0x0`)
+    const trace = parseRecording(Buffer.from(['Thread,Time,Action,Pointer,Size,Stream', ...lines].join('\n')), 'run')
+    const dayS = 86_400
+    assert.deepEqual(
+      Array.from(trace.timeUs, timeUs => timeUs / 1e6),
+      [dayS - 0.2, dayS + 0.2, dayS + 0.2, dayS + 0.4, dayS + 79_200, dayS + 79_200],
+      'times of a recording do not go back',
+    )
+  })
+
   test('is read with Windows line ends, a colon before the microseconds, seconds, and the word deallocate', () => {
     const trace = parseRecording(
       Buffer.from(

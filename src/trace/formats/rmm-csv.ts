@@ -14,6 +14,8 @@ const SECONDS = /^\d+\.\d+$/
 const POINTER = /^(?:0x)?[0-9a-f]{1,16}$/i
 const NULL_POINTERS = ['(nil)', '(null)', 'nullptr']
 const DAY_US = 24 * 3600 * 1e6
+/** Lines of several threads can change places, and clocks are set back for the winter; more is the next day. */
+const MOST_BACK_US = 2 * 3600 * 1e6
 /** RMM logs no device. */
 const DEVICE = 0
 
@@ -52,7 +54,6 @@ export function readRmm(bytes: Buffer, file: string, options: FormatOptions): Tr
 
 /** Microseconds from the midnight before the first line; the log has no dates. */
 class Clock {
-  private days = 0
   private last = 0
 
   read(text: string, line: number): number {
@@ -61,9 +62,9 @@ class Clock {
     if (match === null) throw new FormatError(`line ${line}: Time must be like 13:05:59.123456, not '${short(text)}'`)
     const [hours, minutes, seconds] = match.slice(1, 4).map(Number)
     const timeUs = ((hours * 60 + minutes) * 60 + seconds) * 1e6 + Number(match[4].padEnd(6, '0'))
-    if (timeUs < this.last - DAY_US / 2) this.days++
-    this.last = timeUs
-    return this.days * DAY_US + timeUs
+    const days = Math.max(0, Math.ceil((this.last - MOST_BACK_US - timeUs) / DAY_US))
+    this.last = days * DAY_US + timeUs
+    return this.last
   }
 }
 
