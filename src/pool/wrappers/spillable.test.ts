@@ -190,6 +190,7 @@ describe('spillable buffers', () => {
     const other = new TestDevice()
     const bad: [() => unknown, RegExp][] = [
       [() => spillable({} as never, { host }), /spillable: pool must be a pool/],
+      [() => spillable(host as never, { host }), /pool of device memory, not a host pool, which is the option host/],
       [() => spillable(pool, { host: pool } as unknown as SpillableOptions), /spillable: host must be a host pool/],
       [
         () => spillable(pool, { host, limit: 1 } as SpillableOptions),

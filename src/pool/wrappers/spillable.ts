@@ -42,7 +42,10 @@ export interface SpillableStats {
  * work that needs it. Throws TypeError or RangeError for bad options, and PoolError for a host pool of another device.
  */
 export function spillable(pool: Pool, options: SpillableOptions): SpillableSet {
-  if (!(pool instanceof Pool)) throw new TypeError(`spillable: pool must be a pool, not ${describe(pool)}`)
+  if (!(pool instanceof Pool)) {
+    const given = (pool as unknown) instanceof HostPool ? 'a host pool, which is the option host' : describe(pool)
+    throw new TypeError(`spillable: pool must be a pool of device memory, not ${given}`)
+  }
   checkOptionNames('spillable', options, ['host', 'limitBytes'])
   const { host, limitBytes = Infinity } = options
   if (!(host instanceof HostPool)) {
