@@ -41,6 +41,15 @@ for (const backing of ['virtual', 'segments'] as const) {
       assert.deepEqual(misses, [0, 10])
     })
 
+    it('does not keep large blocks out of the cache after a trim', () => {
+      const pool = new TestDevice().createPool({ backing, maxPoolBytes: 64 * MiB })
+      pool.allocate(2 * MiB).free()
+      pool.trimTo(0)
+      for (let round = 0; round < 10; round++) pool.allocate(2 * MiB).free()
+      assert.equal(pool.stats().cacheMisses, 3)
+      pool.check()
+    })
+
     it('can be lowered: idle memory goes back, and memory in use stays', () => {
       const pool = new TestDevice().createPool({ backing, maxPoolBytes: 64 * MiB })
       const [kept, idle] = [pool.allocate(8 * MiB), pool.allocate(16 * MiB)]

@@ -90,7 +90,7 @@ export class StreamCaches implements BlockCache {
 
   constructor(
     private readonly records: RecordTable,
-    /** the most that the cache of one stream may hold; `limitSmall` changes it */
+    /** the most that one stream may cache, of small blocks only if large ones have a limit; `limitSmall` changes it */
     public mostUnits: number,
     private readonly pool: BlockOwner,
     /** most blocks in the stack of a small class, and of a large one */
@@ -220,7 +220,7 @@ export class StreamCaches implements BlockCache {
    * safe if its mark is less than the stamp that `known` or `seen`, both as in the clocks, has for that stream.
    */
   takeElsewhere(slot: number, units: number, known: Float64Array, seen: Float64Array): Block | null {
-    if (units > this.mostUnits) return null
+    if (units > this.mostUnits && units > this.mostLarge) return null
     this.meet(slot)
     const size = classUnits(units)
     const index = (slot << Shift.stream) | classOf(size)
