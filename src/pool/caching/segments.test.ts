@@ -7,6 +7,7 @@ import { PoolError } from '../../base/errors.js'
 import { Random } from '../../base/random.js'
 import type { PoolSegment, SegmentObserver } from '../backing/segment-watch.js'
 import { assertConsistent, TestDevice } from '../pool.fixture.js'
+import { limited } from '../wrappers/limited.js'
 
 const STEPS = 400
 
@@ -140,6 +141,26 @@ for (const backing of ['virtual', 'segments', 'managed'] as const) {
       shadow.check(pool, [held])
       assert.equal(held.readSync()[0], 7)
       assertConsistent(pool)
+    })
+
+    it('that the observer refuses at a free do not leave the block to the wrapper of its last buffer', () => {
+      const pool = new TestDevice().createPool({ backing, releaseThresholdBytes: 0 })
+      const wrapper = limited(pool, 64 * MiB)
+      let refusing = true
+      pool.observeSegments({
+        ready() {},
+        leaving() {
+          if (refusing) throw new RangeError('it is in use')
+        },
+      })
+      const large = wrapper.allocate(40 * MiB)
+      assert.throws(() => large.free(), { name: 'RangeError', message: 'it is in use' })
+      assert.equal(large.freed, true)
+      refusing = false
+      const next = pool.allocate(40 * MiB)
+      assert.equal(next.pool, pool)
+      pool.free(next)
+      assertConsistent(pool, 0)
     })
 
     it('refuse an observer without its methods, and a closed pool', () => {
