@@ -565,7 +565,6 @@ export class CachingPool extends ClosablePool implements BlockOwner {
       if (mayHaveCopy && this.records.state(block.record) !== State.captured) this.sleeper!.noteFree(ptr)
     } catch (error) {
       this.endBy(error)
-      if (!block.isLive(block.record, given)) block.wrapper = null // an observer refused a trim after the free
       throw error
     }
     this.isBusy = false

@@ -314,6 +314,7 @@ export class StreamCaches implements BlockCache {
     const block = this.admit(slot, record, words[(record << 4) | Word.sizeClass])
     block.state = State.unused
     block.slack = 0
+    block.wrapper = null // a free can end in an error after the block is in its heap
     this.handedUnits += block.units
     this.handedBlocks++
     const { totals } = block.stack!
