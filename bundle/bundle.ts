@@ -32,6 +32,8 @@ export async function bundled(): Promise<Map<string, string>> {
     outdir: lib,
     bundle: true,
     splitting: true,
+    // A program's bundler may write to dist/lib, too: `src/base/package-files.ts` tells its files from these by name.
+    chunkNames: 'cuda-mempool-[hash]',
     format: 'esm',
     platform: 'node',
     target: 'node20',

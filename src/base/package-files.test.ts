@@ -30,9 +30,10 @@ test('a file that is missing below the root is named with its place', () => {
 })
 
 test('the bundles of the package have its root, and open bundles', () => {
-  const runs = (folder: string) => `file:///srv/app/${folder}/chunk-2PVX7OZE.js`
+  const runs = (folder: string) => `file:///srv/app/${folder}/cuda-mempool-2PVX7OZE.js`
   assert.equal(packageRoot(runs('cuda-mempool/dist/lib')), 'file:///srv/app/cuda-mempool/')
-  assert.equal(packageRoot(runs('dist')), null, 'a bundle of the program')
+  const programs = ['dist/cuda-mempool-2PVX7OZE.js', 'dist/lib/chunk-2PVX7OZE.js', 'dist/lib/server.js']
+  for (const path of programs) assert.equal(packageRoot(`file:///srv/app/${path}`), null, `${path} of a program`)
   const thread = 'device/pool-server-thread.js'
   assert.equal(codeFile(thread, 'a test'), fileURLToPath(new URL(`../${thread}`, import.meta.url)))
   assert.throws(() => codeFile(thread, 'a test', runs('dist/lib')), {

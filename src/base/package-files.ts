@@ -7,7 +7,7 @@ import { MissingFileError } from './errors.js'
 /** The file with this module, seen from the root of the package. */
 const COMPILED = '/dist/src/base/package-files.js'
 /** The same in the bundles of the package (`bundle/bundle.ts`). */
-const BUNDLED = /\/dist\/lib\/chunk-[A-Z0-9]{8}\.js$/
+const BUNDLED = /\/dist\/lib\/cuda-mempool-[A-Z0-9]{8}\.js$/
 
 /** The remedy for a bundle with this package in it. */
 export const LEAVE_OUT =
