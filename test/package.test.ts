@@ -5,6 +5,7 @@ import assert from 'node:assert/strict'
 import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
+import { transform } from 'esbuild'
 import { bundled } from '../bundle/bundle.js'
 import { Project } from './packed.fixture.js'
 
@@ -116,6 +117,15 @@ describe('the packed package', () => {
     const remedy = 'npm run build bundles again'
     assert.deepEqual(paths.sort(), [...made.keys()].sort(), remedy)
     for (const [path, text] of made) assert.ok(readFileSync(join(lib, path), 'utf8') === text, `${path}: ${remedy}`)
+  })
+
+  test('has bundles that assign to no constant', async () => {
+    for (const [path, text] of await bundled()) {
+      if (!path.endsWith('.js')) continue
+      const { warnings } = await transform(text, { logLevel: 'silent' })
+      const found = warnings.filter(({ id }) => id === 'assign-to-constant').map(warning => warning.text)
+      assert.deepEqual(found, [], `${path}: declare each variable of a module by a \`let\` of its own, by its name`)
+    }
   })
 
   test('has each module in one bundle, so that all entry points share it', () => {
