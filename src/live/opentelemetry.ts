@@ -81,13 +81,16 @@ export function observe(meter: ObservedMeter, pools: WatchedPools, options: Obse
 
 type Attributes = Record<string, string>
 
+function bytesInstrument(meter: ObservedMeter, name: string, description: string) {
+  return meter.createObservableUpDownCounter(name, { unit: 'By', description })
+}
+
 /** The instruments for values of each pool. */
 function poolInstruments(meter: ObservedMeter) {
-  const memory = (name: string, description: string) =>
-    meter.createObservableUpDownCounter(`cuda_mempool.memory.${name}`, { unit: 'By', description })
-  const usage = memory('usage', 'Memory handed out.')
-  const reserved = memory('reserved', 'Memory obtained from the device.')
-  const limit = memory('limit', 'Most memory that the pool may obtain; missing without a limit.')
+  const usage = bytesInstrument(meter, 'cuda_mempool.memory.usage', 'Memory handed out.')
+  const reserved = bytesInstrument(meter, 'cuda_mempool.memory.reserved', 'Memory obtained from the device.')
+  const most = 'Most memory that the pool may obtain; missing without a limit.'
+  const limit = bytesInstrument(meter, 'cuda_mempool.memory.limit', most)
   const allocations = meter.createObservableCounter('cuda_mempool.allocations', {
     unit: '{allocation}',
     description: 'Buffers handed out so far.',
@@ -103,10 +106,8 @@ function poolInstruments(meter: ObservedMeter) {
 
 /** The instruments for values of each GPU. */
 function deviceInstruments(meter: ObservedMeter) {
-  const memory = (name: string, description: string) =>
-    meter.createObservableUpDownCounter(`hw.gpu.memory.${name}`, { unit: 'By', description })
-  const limit = memory('limit', 'Memory of the GPU.')
-  const usage = memory('usage', 'Memory of the GPU that is used, by all programs.')
+  const limit = bytesInstrument(meter, 'hw.gpu.memory.limit', 'Memory of the GPU.')
+  const usage = bytesInstrument(meter, 'hw.gpu.memory.usage', 'Memory of the GPU that is used, by all programs.')
   const utilization = meter.createObservableGauge('hw.gpu.memory.utilization', {
     unit: '1',
     description: 'The part of the memory of the GPU that is used.',
