@@ -1,8 +1,10 @@
 // This thread's streams by slot, from their opening to the last mark, which covers all their work. Streams that a
 // dead thread left open end here as well.
 
+import { isDriverError } from '../base/driver-error.js'
 import { CudaError, PoolError } from '../base/errors.js'
 import { CU_EVENT_DISABLE_TIMING, CU_STREAM_PER_THREAD } from '../driver/constants.js'
+import { Barriers } from './barriers.js'
 import type { MarkWatcher } from './mark-watcher.js'
 import { type OrderedStream, streamName } from './ordered-stream.js'
 import { Life } from './shared-order.js'
@@ -17,6 +19,8 @@ export class StreamRegistry {
   readonly streams: (OrderedStream | null)[] = new Array(MOST_STREAMS).fill(null)
   /** by slot: streams of this thread that get no marks before a capture has ended */
   readonly suspended = new Map<number, OrderedStream>()
+  /** work that each stream comes after */
+  readonly barriers: Barriers
 
   /** the slot after the last one that `reclaim` looked at */
   private lookFrom = 0
@@ -24,7 +28,9 @@ export class StreamRegistry {
   constructor(
     private readonly clocks: StreamClocks,
     private readonly watcher: MarkWatcher,
-  ) {}
+  ) {
+    this.barriers = new Barriers(clocks, watcher, this.suspended)
+  }
 
   /**
    * Gives a new stream a slot. The slot of a closed stream serves again once that stream's work is known complete.
@@ -41,12 +47,19 @@ export class StreamRegistry {
     if (slot === -1) {
       throw new PoolError(`${MOST_STREAMS} streams are open on this device, which is the limit; close one first`)
     }
+    try {
+      this.barriers.hold(slot)
+    } catch (error) {
+      this.vacate(slot)
+      throw error
+    }
     this.streams[slot] = stream
     return slot
   }
 
   /** This thread uses an open stream of another thread. */
   lend(stream: OrderedStream, slot: number): void {
+    this.barriers.hold(slot)
     this.streams[slot] = stream
   }
 
@@ -76,9 +89,16 @@ export class StreamRegistry {
 
   /** Ends `suspend`. */
   resume(stream: OrderedStream): void {
-    this.suspended.delete(stream.lastSlot)
-    this.clocks.slots.reopen(stream.lastSlot)
-    this.streams[stream.lastSlot] = stream
+    const { lastSlot } = stream
+    this.suspended.delete(lastSlot)
+    this.clocks.slots.reopen(lastSlot)
+    this.streams[lastSlot] = stream
+    try {
+      this.barriers.hold(lastSlot)
+    } catch (error) {
+      // A device that refuses a wait of the stream and one of the host has failed. The capture has to end all the same.
+      if (!isDriverError(error)) throw error
+    }
   }
 
   /** A stream is about to be closed: a last mark covers everything submitted to it. */

@@ -290,7 +290,7 @@ export class VirtualBacking implements Backing {
       const plan = planStitch(this.home.pieces, units + alignUnits - 1, this.granulesIn(newBytes))
       const mappings = plan === null ? 0 : plan.pieces.length + Math.ceil(plan.newUnits / this.granuleUnits)
       if (plan === null || this.views.hasRoom(this.home.pieces.length, mappings)) return plan
-      if (isLast) break
+      if (isLast || this.isCopied()) break
       this.findFreeEnds(SETTLED)
       this.views.makeRoom(this.home.pieces.length, mappings) // other threads may change the heap meanwhile
     }

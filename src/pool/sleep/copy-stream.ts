@@ -55,14 +55,14 @@ export class CopyStream {
     if (this.totalBytes === 0) this.onProgress?.({ copiedBytes: 0, totalBytes: 0 })
   }
 
-  /** Makes all open streams of the device wait for the copies. */
-  holdStreams(): void {
+  /**
+   * Makes all streams of the device wait for the copies, those made later too. Returns false if one cannot be made to
+   * wait; see `Barriers`.
+   */
+  holdStreams(): boolean {
     this.mark()
     const { clocks, stream } = this
-    const { slot } = stream
-    for (let other = 0; other < clocks.slotLimit; other++) {
-      if (other !== slot && clocks.isOpen(other)) clocks.order(other, slot, clocks.marked[slot], false)
-    }
+    return clocks.registry.barriers.raise(stream.slot, clocks.marked[stream.slot])
   }
 
   /** Waits for copies that still run after a failure, and ends the stream. */
@@ -72,6 +72,7 @@ export class CopyStream {
     unlessRefused(() => {
       if (this.steps.length > 0 || this.unmarkedBytes > 0) clocks.waitForAll(stream.slot)
     })
+    clocks.registry.barriers.lower(stream.slot)
     unlessRefused(() => stream.close()) // the close of the device tries again
   }
 

@@ -35,8 +35,9 @@ export interface WakeOptions {
   /** true: the host keeps the copies, for `sleep({ unchanged: true })` (false) */
   readonly keepCopy?: boolean
   /**
-   * 'host': the promise waits for the contents. 'streams': it resolves once all copies are submitted, and the device's
-   * streams wait. A stream made later must then wait for one of the others ('host')
+   * 'host': the promise waits for the contents. 'streams': it resolves once all copies are submitted, and all streams
+   * of the device wait, also those made later; a captured one waits when its capture ends. Where another device has
+   * access, or another thread captures a stream or has its own default stream, this is the same as 'host' ('host')
    */
   readonly wait?: 'host' | 'streams'
   /** called as copies arrive, and once with all bytes; an error that it throws ends the wake, and all sleeps on */

@@ -209,8 +209,7 @@ export class Sleeper {
         copies.noteUse(parts, stream.stream)
         for (const { offset, bytes } of parts) stream.copyIn(extent.ptr + offset, bytes)
       }
-      if (wait === 'streams' && !memory.hasPeers) {
-        stream.holdStreams()
+      if (wait === 'streams' && !memory.hasPeers && stream.holdStreams()) {
         isSubmitted = true
         this.isArriving = true
         this.arriving = this.endLater(stream, keepCopy)
