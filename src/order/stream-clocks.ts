@@ -11,6 +11,7 @@
 // the row of the slot's next stream.
 
 import { PoolError } from '../base/errors.js'
+import { CU_STREAM_LEGACY_DEFAULT } from '../driver/constants.js'
 import type { Context } from '../driver/context.js'
 import { Life, type OrderState } from './shared-order.js'
 import { StreamSlots } from './stream-slots.js'
@@ -58,7 +59,7 @@ export abstract class StreamClocks extends VectorClocks {
    */
   override tick(slot: number): VectorTime {
     const vectorTime = this.tickOpen(slot)
-    if (vectorTime === null) throw this.notOpen('mark')
+    if (vectorTime === null) throw this.notOpen('mark', slot)
     return vectorTime
   }
 
@@ -144,7 +145,7 @@ export abstract class StreamClocks extends VectorClocks {
    * PoolError, in the name of `call`, if the stream is not open.
    */
   submit<R>(call: string, slot: number, work: (handle: number) => R): R {
-    if (!this.slots.pin(slot)) throw this.notOpen(call)
+    if (!this.slots.pin(slot)) throw this.notOpen(call, slot)
     try {
       return work(this.handles[slot])
     } finally {
@@ -152,8 +153,13 @@ export abstract class StreamClocks extends VectorClocks {
     }
   }
 
-  /** The error of a call for a stream that another thread has ended. */
-  notOpen(call: string): PoolError {
-    return new PoolError(`${call}: the stream was closed, or is being captured, in another thread; use an open one`)
+  /** The error of a call for the stream of a slot that takes no work. */
+  notOpen(call: string, slot: number): PoolError {
+    const { lives, owners, handles } = this.state
+    const where = owners[slot] === this.slots.me ? '' : ' in another thread'
+    if (lives[slot] !== Life.suspended) return new PoolError(`${call}: the stream was closed${where}; use an open one`)
+    const isDefault = handles[slot] === CU_STREAM_LEGACY_DEFAULT
+    const fact = isDefault ? 'the default stream is kept idle by a capture' : 'the stream is being captured'
+    return new PoolError(`${call}: ${fact}${where}; end the capture first, or use an open stream`)
   }
 }

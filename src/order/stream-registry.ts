@@ -110,7 +110,7 @@ export class StreamRegistry {
   /** The stream of a slot was destroyed elsewhere, so no mark can be placed on it: all work is waited for. */
   abandon(slot: number): void {
     const { slots } = this.clocks
-    if (!slots.stop(slot)) throw this.clocks.notOpen('adoptStream')
+    if (!slots.stop(slot)) throw this.clocks.notOpen('adoptStream', slot)
     try {
       this.synchronize()
     } catch (error) {
@@ -178,7 +178,7 @@ export class StreamRegistry {
   /** Closes a slot to other threads and places its last mark. */
   private stop(slot: number, call: string): void {
     const { slots } = this.clocks
-    if (!slots.stop(slot)) throw this.clocks.notOpen(call)
+    if (!slots.stop(slot)) throw this.clocks.notOpen(call, slot)
     try {
       this.placeLast(slot)
     } catch (error) {

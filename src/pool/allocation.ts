@@ -55,7 +55,7 @@ export interface Allocation {
   isLive(record: number, tag: number): boolean
   /** `stream`, which may be of another device, uses the block until it is freed */
   recordUse(record: number, tag: number, stream: Stream): void
-  /** called before work on an open `stream` that uses a live block is submitted; only debug pools have it */
+  /** called before work that uses a live block is submitted to `stream`; throws PoolError if it must not be */
   noteUse?(stream: Stream, call: string): void
   /**
    * Gives the buffer back to its owner. Each class repeats this body, so that its call sites stay monomorphic.

@@ -140,7 +140,8 @@ export class DeviceBuffer implements Disposable {
 
   /**
    * Tells a pool in debug mode that work on `stream` is about to use the buffer, if another library submits the work;
-   * `call` is its name in messages. Copies and launches of this package tell it themselves. Other pools do nothing.
+   * `call` is its name in messages. Copies and launches of this package tell it themselves. A use of a spillable buffer
+   * throws PoolError for a captured stream. Other buffers do nothing.
    */
   noteUse(stream: Stream, call: string): void {
     this.allocation.noteUse?.(stream, call)

@@ -6,7 +6,7 @@ import { PoolError } from '../../base/errors.js'
 import { checkOptionNames } from '../../base/option-names.js'
 import { showAsText } from '../../base/readable.js'
 import type { Context } from '../../driver/context.js'
-import { checkStreamOf, type Stream } from '../../order/stream.js'
+import { checkStreamOf, Stream } from '../../order/stream.js'
 import { DeviceBuffer } from '../buffer.js'
 import type { HostBuffer } from '../host/host-buffer.js'
 import type { Pool } from '../pool.js'
@@ -104,7 +104,7 @@ export class SpillableBuffer implements RecordPool, Disposable {
     if (writes) this.isClean = false
     const record = ++this.lastUse
     this.uses.set(record, stream)
-    return new DeviceBuffer(new RecordAllocation(this, record, stream), 0)
+    return new DeviceBuffer(new UseAllocation(this, record, stream), 0)
   }
 
   /**
@@ -124,11 +124,7 @@ export class SpillableBuffer implements RecordPool, Disposable {
     if (this.inUse) throw new PoolError('free: the buffer is in use; dispose what use() returned first')
     const { memory } = this
     // A pool that was closed or reset first has taken its memory back already.
-    if (memory?.freed === false) {
-      const stream = memory.stream.isOpen ? memory.stream : this.set.pool.defaultStream
-      this.orderAfterAll(stream)
-      memory.free(stream === memory.stream ? undefined : stream)
-    }
+    if (memory?.freed === false) this.giveBack(memory)
     this.freed = true
     this.memory = null
     this.set.forget(this)
@@ -244,6 +240,18 @@ export class SpillableBuffer implements RecordPool, Disposable {
     return this.memory?.reachableFrom(context) === true
   }
 
+  /** Frees memory after all uses: on its stream, on the default stream, or on one made for that beside a capture. */
+  private giveBack(memory: DeviceBuffer): void {
+    const open = [memory.stream, this.set.pool.defaultStream].find(({ isOpen }) => isOpen)
+    const stream = open ?? Stream.create(memory.stream.clocks)
+    try {
+      this.orderAfterAll(stream)
+      memory.free(stream === memory.stream ? undefined : stream)
+    } finally {
+      if (open === undefined) stream.close()
+    }
+  }
+
   private bringBack(stream: Stream): void {
     const copy = this.copy!
     if (copy.freed) throw new PoolError('use: the host pool that has the contents was closed; close it last')
@@ -290,6 +298,17 @@ export class SpillableBuffer implements RecordPool, Disposable {
 }
 
 showAsText(SpillableBuffer)
+
+/** The allocation of one use. */
+class UseAllocation extends RecordAllocation {
+  noteUse(stream: Stream, call: string): void {
+    if (stream.capture === null) return
+    throw new PoolError(
+      `${call}: the stream is being captured, and its graph would keep the address of a spillable buffer, which moves; ` +
+        'capture work on a buffer of pool.allocate()',
+    )
+  }
+}
 
 /**
  * Throws, in the name of `call`, for a stream that cannot move buffers of `pool`: TypeError for anything else than a
