@@ -1,10 +1,12 @@
-// The copies of one sleep or wake, on a stream of their own. A mark after every 64 MiB tells how far they have come.
+// The copies of one sleep or wake, on a stream of their own if a slot is free. A mark after every 64 MiB tells how far they have come.
 
 import { MiB } from '../../base/bytes.js'
 import { isDriverError } from '../../base/driver-error.js'
+import { DeviceLostError, PoolError } from '../../base/errors.js'
+import { CU_STREAM_LEGACY_DEFAULT } from '../../driver/constants.js'
 import type { Clocks } from '../../order/clocks.js'
 import { untilDone } from '../../order/polling.js'
-import { Stream } from '../../order/stream.js'
+import { openStreams, Stream } from '../../order/stream.js'
 import type { SleepProgress } from './sleep-options.js'
 
 const STEP_BYTES = 64 * MiB
@@ -17,21 +19,27 @@ interface Step {
 
 export class CopyStream {
   readonly stream: Stream
+  /** of the stream, also while a capture keeps it idle */
+  private readonly slot: number
   private readonly steps: Step[] = []
   private unmarkedBytes = 0
+  /** The call that submitted the copies has ended, and streams wait for them. */
+  private isHeld = false
   private copiedBytes = 0
 
   constructor(
     private readonly clocks: Clocks,
     private readonly totalBytes: number,
-    private readonly onProgress: ((progress: SleepProgress) => void) | undefined,
+    private onProgress: ((progress: SleepProgress) => void) | undefined,
   ) {
-    this.stream = Stream.create(clocks)
+    this.stream = streamFor(clocks)
+    this.slot = this.stream.slot
   }
 
   /** Submits a copy from the device to pinned memory. */
   copyOut(host: Uint8Array, ptr: number): void {
     const driver = this.clocks.context.activate()
+    this.stream.checkOpen('sleep')
     this.stream.submit('sleep', handle => driver.cuMemcpyDtoHAsync(host, ptr, handle))
     this.count(host.length)
   }
@@ -39,6 +47,7 @@ export class CopyStream {
   /** Submits a copy from pinned memory to the device. */
   copyIn(ptr: number, host: Uint8Array): void {
     const driver = this.clocks.context.activate()
+    this.stream.checkOpen('wake')
     this.stream.submit('wake', handle => driver.cuMemcpyHtoDAsync(ptr, host, handle))
     this.count(host.length)
   }
@@ -52,7 +61,7 @@ export class CopyStream {
   async untilArrived(): Promise<void> {
     this.mark()
     await untilDone(() => this.look() === 0)
-    if (this.totalBytes === 0) this.onProgress?.({ copiedBytes: 0, totalBytes: 0 })
+    if (this.totalBytes === 0) this.report()
   }
 
   /**
@@ -61,19 +70,46 @@ export class CopyStream {
    */
   holdStreams(): boolean {
     this.mark()
-    const { clocks, stream } = this
-    return clocks.registry.barriers.raise(stream.slot, clocks.marked[stream.slot])
+    const { clocks, slot } = this
+    this.isHeld = clocks.registry.barriers.raise(slot, clocks.marked[slot])
+    return this.isHeld
   }
 
-  /** Waits for copies that still run after a failure, and ends the stream. */
-  close(): void {
-    const { clocks, stream } = this
-    if (stream.closed) return
-    unlessRefused(() => {
-      if (this.steps.length > 0 || this.unmarkedBytes > 0) clocks.waitForAll(stream.slot)
-    })
-    clocks.registry.barriers.lower(stream.slot)
-    unlessRefused(() => stream.close()) // the close of the device tries again
+  /** After `holdStreams`: resolves when all copies have arrived and the stream has ended. */
+  async untilEnded(): Promise<void> {
+    try {
+      await this.untilArrived()
+    } catch (error) {
+      if (!isDriverError(error)) throw error // an error of the device shows in the streams that wait
+    }
+    await this.untilClosed()
+  }
+
+  /** Resolves once `close` has succeeded; does not keep Node's process alive. */
+  async untilClosed(): Promise<void> {
+    await untilDone(() => this.close(), false)
+  }
+
+  /**
+   * Waits for copies that still run after a failure, and ends the stream. Returns false if the driver refuses the wait:
+   * the copies may still run then.
+   */
+  close(): boolean {
+    const { clocks, stream, slot } = this
+    if (stream.closed) return true // by the close of the device, which has waited for all work
+    try {
+      if (this.steps.length > 0 || this.unmarkedBytes > 0) clocks.waitForAll(slot)
+    } catch (error) {
+      if (!isDriverError(error)) throw error
+      return error instanceof DeviceLostError // nothing runs on it any more
+    }
+    clocks.registry.barriers.lower(slot)
+    try {
+      stream.close()
+    } catch (error) {
+      if (!isDriverError(error)) throw error // the close of the device tries again
+    }
+    return true
   }
 
   private count(bytes: number): void {
@@ -83,28 +119,43 @@ export class CopyStream {
 
   private mark(): void {
     if (this.unmarkedBytes === 0) return
-    this.steps.push({ stamp: this.clocks.mark(this.stream.slot), bytes: this.unmarkedBytes })
+    this.steps.push({ stamp: this.clocks.mark(this.slot), bytes: this.unmarkedBytes })
     this.unmarkedBytes = 0
   }
 
   /** Looks how far the copies have come; returns how many steps are under way. */
   private look(): number {
-    const { clocks, steps } = this
-    const { slot, closed } = this.stream
-    if (closed) return 0 // by the close of the device, which has waited for all work
+    const { clocks, steps, slot } = this
+    if (this.stream.closed) return 0 // by the close of the device, which has waited for all work
     if (steps.length > 0) clocks.poll(slot)
     let arrived = 0
     while (steps.length > 0 && steps[0].stamp <= clocks.completed[slot]) arrived += steps.shift()!.bytes
     this.copiedBytes += arrived
-    if (arrived > 0) this.onProgress?.({ copiedBytes: this.copiedBytes, totalBytes: this.totalBytes })
+    if (arrived > 0) this.report()
     return steps.length
+  }
+
+  private report(): void {
+    const { onProgress, copiedBytes, totalBytes, isHeld } = this
+    try {
+      onProgress?.({ copiedBytes, totalBytes })
+    } catch (error) {
+      if (!isHeld) throw error
+      this.onProgress = undefined
+      queueMicrotask(() => {
+        throw error // no call is left to reject
+      })
+    }
   }
 }
 
-function unlessRefused(work: () => void): void {
+/** A new stream; the default stream if all slots are taken. */
+function streamFor(clocks: Clocks): Stream {
   try {
-    work()
+    return Stream.create(clocks)
   } catch (error) {
-    if (!isDriverError(error)) throw error
+    const defaultStream = openStreams(clocks).find(stream => stream?.handle === CU_STREAM_LEGACY_DEFAULT)
+    if (!(error instanceof PoolError) || !defaultStream) throw error
+    return defaultStream
   }
 }

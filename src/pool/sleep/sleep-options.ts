@@ -40,7 +40,10 @@ export interface WakeOptions {
    * access, or another thread captures a stream or has its own default stream, this is the same as 'host' ('host')
    */
   readonly wait?: 'host' | 'streams'
-  /** called as copies arrive, and once with all bytes; an error that it throws ends the wake, and all sleeps on */
+  /**
+   * called as copies arrive, and once with all bytes; an error that it throws ends the wake, and all sleeps on. After a
+   * wake that streams wait for has resolved, the error is an uncaught exception, and the copies go on
+   */
   readonly onProgress?: (progress: SleepProgress) => void
 }
 

@@ -62,8 +62,7 @@ export class Sleeper {
   private readonly copies: HostCopies
   /** addresses whose buffers were freed while copies may use them */
   private readonly freed = new Set<number>()
-  /** copies of the last wake that streams may still wait for */
-  private arriving: Promise<void> = Promise.resolve()
+  /** whether copies go on after the call that submitted them */
   private isArriving = false
   private isLost = false
 
@@ -96,19 +95,20 @@ export class Sleeper {
     memory.check('sleep')
     checkSleepOptions(options, memory.clocks.context)
     if (this.phase === 'asleep' && memory.reservedBytes > 0) {
-      memory.unmap() // the driver has refused it before
+      await this.untilArrived('sleep')
+      if (this.phase === 'asleep') memory.unmap() // the driver has refused it before
       return
     }
     if (this.phase !== 'awake') throw this.refusal('sleep', 'is asleep already, or about to change; await that call')
     this.enter('fallingAsleep')
     try {
-      await this.arriving.catch(() => {}) // an error shows in the streams that wait
+      await this.untilArrived('sleep')
       await this.untilIdle()
       this.checkOpen('sleep')
       if (options.keep === 'nothing') this.copies.retain([])
       else await this.copyOut(options)
     } catch (error) {
-      this.copies.retain([])
+      if (!this.isArriving) this.copies.retain([])
       this.enter('awake')
       throw error
     }
@@ -123,11 +123,11 @@ export class Sleeper {
     if (this.phase !== 'asleep') throw this.refusal('wake', 'is awake, or about to change; await that call')
     this.enter('waking')
     try {
+      if (this.isArriving) await this.untilArrived('wake') // copies of a wake that has failed
       await this.bringBack(options)
     } catch (error) {
       this.enter('asleep')
-      if (this.isLost) this.copies.retain([])
-      else this.unmapAgain()
+      if (!this.isArriving) this.undoWake()
       throw error
     }
     this.enter('awake')
@@ -154,12 +154,22 @@ export class Sleeper {
   }
 
   /** After a failed wake. Memory that the driver does not take back stays; `sleep` tries again, and `wake` uses it. */
-  private unmapAgain(): void {
+  private undoWake(): void {
+    if (this.isLost) {
+      this.copies.retain([])
+      return
+    }
     try {
       this.memory.unmap()
     } catch (error) {
       if (!isDriverError(error)) throw error
     }
+  }
+
+  /** Resolves when the copies of the last call have arrived. */
+  private async untilArrived(call: string): Promise<void> {
+    await untilDone(() => !this.isArriving)
+    this.checkOpen(call)
   }
 
   private async untilIdle(): Promise<void> {
@@ -188,7 +198,7 @@ export class Sleeper {
       await stream.untilArrived()
       this.checkOpen('sleep')
     } finally {
-      stream.close()
+      this.end(stream, false)
     }
   }
 
@@ -202,38 +212,36 @@ export class Sleeper {
       throw isOutOfMemory(error) ? this.outOfMemory() : error
     }
     const stream = new CopyStream(memory.clocks, bytesOf(extents), onProgress)
-    let isSubmitted = false
+    let isHeld = false
     try {
       for (const extent of inMappedOrder(extents, memory.map())) {
         const parts = copies.partsOf(extent)!
         copies.noteUse(parts, stream.stream)
         for (const { offset, bytes } of parts) stream.copyIn(extent.ptr + offset, bytes)
       }
-      if (wait === 'streams' && !memory.hasPeers && stream.holdStreams()) {
-        isSubmitted = true
-        this.isArriving = true
-        this.arriving = this.endLater(stream, keepCopy)
-        this.arriving.catch(() => {})
-        return
-      }
-      await stream.untilArrived()
+      isHeld = wait === 'streams' && !memory.hasPeers && stream.holdStreams()
+      if (!isHeld) await stream.untilArrived()
       this.checkOpen('wake')
     } finally {
-      if (!isSubmitted) stream.close()
+      if (isHeld) this.goOn(stream.untilEnded(), keepCopy)
+      else this.end(stream, true)
     }
-    if (!keepCopy) copies.retain([])
+    if (!isHeld && !keepCopy) copies.retain([])
   }
 
-  /** Ends a wake whose copies the host does not wait for. */
-  private async endLater(stream: CopyStream, keepCopy: boolean): Promise<void> {
-    try {
-      await stream.untilArrived()
-    } finally {
-      stream.close()
+  /** Ends the stream of a call. If that has failed, and the driver refuses to wait for its copies, they go on. */
+  private end(stream: CopyStream, keepCopy: boolean): void {
+    if (!stream.close()) this.goOn(stream.untilClosed(), keepCopy)
+  }
+
+  /** Copies go on after their call: the memory stays mapped and the host's copies pinned until they have ended. */
+  private goOn(ended: Promise<void>, keepCopy: boolean): void {
+    this.isArriving = true
+    void ended.then(() => {
       this.isArriving = false
       if (!keepCopy || this.isLost) this.copies.retain([])
       this.dropFreed()
-    }
+    })
   }
 
   private enter(phase: Sleeper['phase']): void {
