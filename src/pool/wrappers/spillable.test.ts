@@ -149,6 +149,23 @@ describe('spillable buffers', () => {
     set.close()
   })
 
+  it('keep their host memory from other spills until the copy of a return has read it', () => {
+    const { set, device } = open({ hostBytes: 2 * MiB })
+    const [first, second] = [device.createStream(), device.createStream()]
+    const [buffer, other] = [set.allocate(2 * MiB, first), set.allocate(2 * MiB, first)]
+    fill(buffer, 5, second)
+    fill(other, 9, second)
+    buffer.spill(second)
+    second.synchronize()
+    const release = device.hold(first)
+    const use = buffer.use(first)
+    use.free() // the copy on the host is given up for the next spill
+    assert.equal(other.spill(second), true)
+    release()
+    assertFilled(buffer, 5)
+    assertFilled(other, 9, second)
+  })
+
   it('are not spilled while in use, and say so', () => {
     const { set } = open({ limitBytes: 4 * MiB })
     const [one, two] = [set.allocate(2 * MiB), set.allocate(2 * MiB)]
