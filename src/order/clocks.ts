@@ -5,6 +5,7 @@
 // - stream-slots.ts: the lives, owners and pins of slots
 // - mark-watcher.ts: the events that this thread records, polls and waits for
 // - stream-registry.ts: this thread's streams, and the end of dead threads' streams
+// - barriers.ts: work that all streams come after
 //
 // This file orders streams with each other and with streams of other devices.
 

@@ -168,7 +168,7 @@ export class Sleeper {
 
   /** Resolves when the copies of the last call have arrived. */
   private async untilArrived(call: string): Promise<void> {
-    await untilDone(() => !this.isArriving)
+    await untilDone(() => this.isLost || !this.isArriving)
     this.checkOpen(call)
   }
 

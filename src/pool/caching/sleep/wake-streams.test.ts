@@ -155,6 +155,30 @@ describe('a wake that streams wait for', () => {
     }
   })
 
+  it('unmaps no view under a copy to make room for another', async () => {
+    const driver = new LateCopies({ capacityBytes: 64 * MiB, progress: 'eager' })
+    const device = new TestDevice(driver)
+    const pool = device.createPool({ backing: 'virtual', maxPoolBytes: 32 * MiB })
+    const own = device.createStream()
+    const pieces = Array.from({ length: 8 }, () => pool.allocate(4 * MiB, own))
+    for (const index of [1, 3, 5]) pieces[index].free()
+    const joined = pool.allocate(11 * MiB, own)
+    await pool.sleep()
+    own.close()
+    await pool.wake({ wait: 'streams' })
+    joined.free()
+    pieces[7].free()
+    const { views } = pool.central.backing as unknown as { views: { hasRoom(): boolean } }
+    views.hasRoom = () => false
+    const unmaps = device.calls('cuMemUnmap')
+    assert.equal(pool.tryAllocate(15 * MiB), null)
+    assert.equal(device.calls('cuMemUnmap'), unmaps)
+    driver.arrive()
+    while (pool.stats().hostCopyBytes > 0) await new Promise(setImmediate)
+    assert.equal(pool.tryAllocate(15 * MiB), null)
+    assert.ok(device.calls('cuMemUnmap') > unmaps, 'the view could go')
+  })
+
   it('waits on the host while another thread captures a stream', async () => {
     const { device, driver, buffer, wake } = await openAsleep()
     const theirs = Stream.create(secondThread(device))
