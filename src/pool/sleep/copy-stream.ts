@@ -1,4 +1,5 @@
-// The copies of one sleep or wake, on a stream of their own if a slot is free. A mark after every 64 MiB tells how far they have come.
+// The copies of one sleep or wake, on a stream of their own if a slot is free. A mark after every 64 MiB tells how far
+// they have come.
 
 import { MiB } from '../../base/bytes.js'
 import { isDriverError } from '../../base/driver-error.js'

@@ -248,7 +248,7 @@ export class SpillableBuffer implements RecordPool, Disposable {
       this.orderAfterAll(stream)
       memory.free(stream === memory.stream ? undefined : stream)
     } finally {
-      if (open === undefined) stream.close()
+      if (open === undefined) stream.context.discard(() => stream.close())
     }
   }
 

@@ -219,7 +219,8 @@ describe('copies that a driver refuses to wait for', () => {
     const buffer = pool.allocate(4 * MiB)
     buffer.fill(1)
     const before = ends(device)
-    driver.failCall({ call: 'cuEventRecord', nth: 2, code: 999, onwards: true }) // the first asks whether the pool is idle
+    // The first event asks whether the pool is idle.
+    driver.failCall({ call: 'cuEventRecord', nth: 2, code: 999, onwards: true })
     await assert.rejects(pool.sleep(), CudaError)
     driver.clearFaults()
     buffer.free()
