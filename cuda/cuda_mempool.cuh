@@ -334,6 +334,9 @@ struct alignas(128) Tallies {
 // malloc and free for kernels. Blocks of up to 8 KiB have 32 classes and lie in superblocks of 64 KiB, each of one
 // class. Larger blocks are runs of neighbouring superblocks. The superblocks' words and the sets follow this
 // structure; the bitmaps lie before superblock 0.
+//
+// A thread does not wait for an atomic operation whose result it does not use. That may arrive after later ones, until
+// a fence. Whatever leads other threads to its effect needs a fence before it (docs/device-heap.md).
 struct DeviceHeap {
   u64 base;      // address of superblock 0
   u32 reserved;  // superblocks that the tables have room for
@@ -549,7 +552,10 @@ private:
     const u32 capacity = capacityOfClass(sizeClass);
     const u32 count = min(wanted, capacity);
     atomicAdd(&words()[found], (static_cast<u64>(placeTag(sizeClass, slot)) << 32) + (capacity - count));
-    if (slot == NO_SLOT) set(sizeClass).insert(found);
+    if (slot == NO_SLOT) {
+      fence();  // `obtain` has one before it fills a slot
+      set(sizeClass).insert(found);
+    }
     return {found, 0, count};
   }
 
@@ -677,8 +683,8 @@ private:
       const u32 start = claimRun(total > left ? total - left : 0, static_cast<u32>(length), total);
       if (start != SuperblockSet::NONE) {
         noteUse(total - left + static_cast<u32>(length), start + static_cast<u32>(length));
-        fence();
         atomicAdd(&words()[start], static_cast<u64>(RUN << 30 | static_cast<u32>(length)) << 32);
+        fence();  // whoever gets the address may free it
         atomicAdd(&tally().allocations[RUNS], 1ull);
         atomicAdd(&runTaken, length);
         return reinterpret_cast<void *>(base + (static_cast<u64>(start) << SUPERBLOCK_SHIFT));
