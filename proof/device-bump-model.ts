@@ -31,16 +31,16 @@ export class DeviceBumpModel {
       this.taken.push([from, to])
       return true
     }
-    if (this.broken === 'give back only the end') yield* this.cells.add(OFFSET, -size)
+    if (this.broken === 'give back only the end') yield* this.cells.reduceAdd(OFFSET, -size)
     else if ((yield* this.cells.compareAndSwap(OFFSET, to, from)) !== to) {
       const highest = this.broken === null ? this.reserved : limit
-      yield* this.cells.min(OFFSET, highest)
+      yield* this.cells.reduce(OFFSET, offset => Math.min(offset, highest))
     }
     return false
   }
 
   *grow(limit: number): Steps<void> {
-    yield* this.cells.store(LIMIT, limit)
+    yield* this.cells.reduce(LIMIT, before => Math.max(before, limit))
   }
 
   check(): void {

@@ -18,6 +18,14 @@ export type DeviceRule =
   | 'look at the bit that a free clears'
   | 'lower the count of the idle'
   | 'look at each superblock before giving up'
+  // Each fence that keeps an operation without a result from arriving too late.
+  | 'a fence before listing a new superblock'
+  | 'a fence before filling a slot'
+  | 'a fence before handing out'
+  | 'a fence behind the word of a run'
+  | 'a fence before giving back'
+  | 'a fence before looking again'
+  | 'a fence before looking at a word without members'
 
 export interface HeapSize {
   readonly superblocks: number
@@ -96,6 +104,7 @@ export class DeviceHeapModel {
   private readonly countsAt: number
   private readonly slotsAt: number
   private readonly setsAt: number
+  private readonly contentsAt: number
 
   constructor(
     private readonly size: HeapSize,
@@ -110,7 +119,8 @@ export class DeviceHeapModel {
     this.setsAt = this.slotsAt + capacities.length * slots
     // A set is its cells and one cell of summary.
     this.doubleFreesAt = this.setsAt + (capacities.length + 1) * (this.setCells + 1)
-    this.cells = new Cells(this.doubleFreesAt + 1)
+    this.contentsAt = this.doubleFreesAt + 1
+    this.cells = new Cells(this.contentsAt + superblocks * Math.max(...capacities))
     const { values } = this.cells
     values.fill(BIAS, 0, superblocks)
     values.fill(EMPTY, this.slotsAt, this.setsAt)
@@ -123,6 +133,15 @@ export class DeviceHeapModel {
 
   get doubleFrees(): number {
     return this.cells.values[this.doubleFreesAt]
+  }
+
+  /** The running thread, which owns the block, writes to it. */
+  write(block: Block, value: number): void {
+    this.cells.write(this.contentsOf(block), value)
+  }
+
+  read(block: Block): number {
+    return this.cells.read(this.contentsOf(block))
   }
 
   get requestsRefusedAsFull(): number {
@@ -142,6 +161,7 @@ export class DeviceHeapModel {
     const blocks: Block[] = []
     for (let turn = 0; turn < 16 && blocks.length < wanted; turn++) {
       const grant = yield* this.obtain(thread, sizeClass, wanted - blocks.length)
+      if (grant.count > 0) yield* this.fence('a fence before handing out')
       for (let rank = 0; rank < grant.count; rank++) {
         blocks.push(yield* this.takeBlock(thread, sizeClass, grant.superblock, grant.ticket + rank))
       }
@@ -157,8 +177,9 @@ export class DeviceHeapModel {
     const superblock = yield* this.find(idle, 0)
     if (superblock === NONE) return null
     const block = { superblock, sizeClass: RUN, index: 0 }
-    yield* this.cells.add(superblock, (State.Run << 10) * TAG)
+    yield* this.cells.reduceAdd(superblock, (State.Run << 10) * TAG)
     this.owners.set(keyOf(block), thread)
+    yield* this.fence('a fence behind the word of a run')
     for (let cell = 0; cell < this.mapCells && this.broken === 'maps lie outside the superblocks'; cell++) {
       yield* this.cells.store(this.mapAt(superblock, cell), (1 << MAP_BITS) - 1)
     }
@@ -169,21 +190,21 @@ export class DeviceHeapModel {
     const word = yield* this.cells.load(superblock)
     // Only the first block of a superblock has an address that is valid in every class.
     if (stateOf(word) !== State.Small || (classOf(word) !== sizeClass && index !== 0)) {
-      if (stateOf(word) !== State.Run || index !== 0) yield* this.cells.add(this.doubleFreesAt, 1)
+      if (stateOf(word) !== State.Run || index !== 0) yield* this.cells.reduceAdd(this.doubleFreesAt, 1)
       else yield* this.freeRun(superblock, word)
       return
     }
     if (this.broken === 'clear the bit before raising the count') yield* this.raise(superblock, 1)
     const key = superblock * 1000 + index
     const [map, bit] = [this.mapAt(superblock, Math.floor(index / MAP_BITS)), 1 << (index % MAP_BITS)]
+    yield* this.fence('a fence before giving back')
     // The thread that clears the bit gives the block away in that step.
     yield
-    const before = this.cells.values[map]
-    this.cells.values[map] = before & ~bit
+    const before = this.cells.exchange(map, bits => bits & ~bit)
     const taken = (before & bit) !== 0
     if (taken) this.owners.delete(key)
     if (!taken && this.broken !== 'look at the bit that a free clears') {
-      yield* this.cells.add(this.doubleFreesAt, 1)
+      yield* this.cells.reduceAdd(this.doubleFreesAt, 1)
       return
     }
     if (this.broken !== 'clear the bit before raising the count') yield* this.raise(superblock, 1)
@@ -191,17 +212,18 @@ export class DeviceHeapModel {
 
   private *freeRun(superblock: number, word: number): Steps<void> {
     let now = word
+    yield* this.fence('a fence before giving back')
     while (stateOf(now) === State.Run) {
       yield
-      const seen = this.cells.values[superblock]
+      const next = retagged(now, 0)
+      const seen = this.cells.exchange(superblock, current => (current === now ? next : current))
       if (seen === now) {
-        this.cells.values[superblock] = retagged(now, 0)
         assert.ok(this.owners.delete(superblock * 1000 + WHOLE))
         return yield* this.insert(this.size.capacities.length, superblock)
       }
       now = seen
     }
-    yield* this.cells.add(this.doubleFreesAt, 1)
+    yield* this.cells.reduceAdd(this.doubleFreesAt, 1)
   }
 
   /** Asserts, with no thread at work, that all tables agree and that no block is lost. */
@@ -287,10 +309,16 @@ export class DeviceHeapModel {
       if ((yield* this.cells.compareAndSwap(cell, current, BUSY)) !== current) continue
       if (current !== EMPTY) yield* this.detach(current, retagged(BIAS, smallTag(sizeClass, Place.Attached, slot)))
       const grant = yield* this.refill(sizeClass, slot, wanted)
+      yield* this.fence('a fence before filling a slot')
       yield* this.cells.store(cell, grant.count === 0 ? EMPTY : grant.superblock)
       if (grant.count > 0) return grant
     }
     return NOTHING
+  }
+
+  /** A fence, unless it is left out to see what happens. */
+  private *fence(rule?: DeviceRule): Steps<void> {
+    if (rule === undefined || rule !== this.broken) yield* this.cells.fence()
   }
 
   private *mayRefill(sizeClass: number): Steps<boolean> {
@@ -365,8 +393,11 @@ export class DeviceHeapModel {
     if (!this.keepsMaps) yield* this.clearBitmap(found, capacities[sizeClass])
     const change = tag * TAG + capacities[sizeClass] - count
     if (this.broken === 'change tags by adding') yield* this.cells.store(found, BIAS + change)
-    else yield* this.cells.add(found, change)
-    if (slot === NO_SLOT) yield* this.insert(sizeClass, found)
+    else yield* this.cells.reduceAdd(found, change)
+    if (slot === NO_SLOT) {
+      yield* this.fence('a fence before listing a new superblock')
+      yield* this.insert(sizeClass, found)
+    }
     return { superblock: found, ticket: 0, count }
   }
 
@@ -397,9 +428,7 @@ export class DeviceHeapModel {
     let [cell, bit] = [Math.floor(index / MAP_BITS), index % MAP_BITS]
     for (let tries = 0; tries < 64; tries++) {
       yield
-      const at = this.mapAt(superblock, cell)
-      const taken = this.cells.values[at]
-      this.cells.values[at] = taken | (1 << bit)
+      const taken = this.cells.exchange(this.mapAt(superblock, cell), bits => bits | (1 << bit))
       if (((taken >> bit) & 1) === 0) {
         const key = superblock * 1000 + cell * MAP_BITS + bit
         assert.ok(!this.owners.has(key), 'a block was handed out twice')
@@ -435,7 +464,7 @@ export class DeviceHeapModel {
       if (this.isFull(now)) {
         if (placeOf(now) === Place.Loose) {
           const current = yield* this.giveBackFull(superblock, now)
-          if (current === now) return yield* this.insert(this.size.capacities.length, superblock)
+          if (current === now) return yield* this.release(superblock)
           now = current
           continue
         }
@@ -445,9 +474,11 @@ export class DeviceHeapModel {
           if (!(yield* this.remove(sizeClass, superblock))) return
         } else if ((yield* this.cells.compareAndSwap(cell, superblock, BUSY)) !== superblock) return
         const released = (yield* this.giveBackFull(superblock, now)) === now
-        if (!listed) yield* this.cells.store(cell, released ? EMPTY : superblock)
-        else if (!released) yield* this.insert(sizeClass, superblock)
-        if (released) return yield* this.insert(this.size.capacities.length, superblock)
+        if (!listed) {
+          yield* this.fence()
+          yield* this.cells.store(cell, released ? EMPTY : superblock)
+        } else if (!released) yield* this.insert(sizeClass, superblock)
+        if (released) return yield* this.release(superblock)
       } else if (placeOf(now) === Place.Loose && freeBlocksOf(now) > 0) {
         const next = retagged(now, smallTag(sizeClass, Place.Listed, 0))
         if (this.broken === 'list by compare-and-swap') yield* this.cells.store(superblock, next)
@@ -461,6 +492,7 @@ export class DeviceHeapModel {
         yield* this.insert(sizeClass, superblock)
       } else return
       if (this.broken === 'look again before leaving') return
+      yield* this.fence('a fence before looking again')
       now = yield* this.cells.load(superblock)
       if (!this.isFull(now)) return
     }
@@ -485,14 +517,20 @@ export class DeviceHeapModel {
         now = current
         continue
       }
-      if (this.isFull(now)) return yield* this.insert(this.size.capacities.length, superblock)
+      if (this.isFull(now)) return yield* this.release(superblock)
       if (!room) return
       yield* this.insert(sizeClass, superblock)
       if (this.broken === 'look again before leaving') return
+      yield* this.fence('a fence before looking again')
       now = yield* this.cells.load(superblock)
       if (stateOf(now) === State.Small && this.isFull(now)) yield* this.settle(superblock, now)
       return
     }
+  }
+
+  private *release(superblock: number): Steps<void> {
+    yield* this.fence()
+    yield* this.insert(this.size.capacities.length, superblock)
   }
 
   // The sets of superblocks: one for each class, and the idle ones as the last.
@@ -500,14 +538,15 @@ export class DeviceHeapModel {
   private *insert(set: number, superblock: number): Steps<void> {
     const cell = Math.floor(superblock / SET_BITS)
     const before = yield* this.cells.or(this.setAt(set, cell), 1 << (superblock % SET_BITS))
-    if (before === 0) yield* this.cells.or(this.setAt(set, this.setCells), 1 << cell)
-    yield* this.cells.add(this.countsAt + set, 1)
+    if (before === 0) yield* this.cells.reduce(this.setAt(set, this.setCells), bits => bits | (1 << cell))
+    yield* this.fence()
+    yield* this.cells.reduceAdd(this.countsAt + set, 1)
   }
 
   private *remove(set: number, superblock: number): Steps<boolean> {
     const bit = 1 << (superblock % SET_BITS)
     if (((yield* this.removeBit(set, Math.floor(superblock / SET_BITS), bit)) & bit) === 0) return false
-    yield* this.cells.add(this.countsAt + set, -1)
+    yield* this.cells.reduceAdd(this.countsAt + set, -1)
     return true
   }
 
@@ -516,7 +555,7 @@ export class DeviceHeapModel {
     if (this.broken === 'lower the count of the idle') return yield* this.cells.load(count)
     const before = yield* this.cells.add(count, -1)
     if (before >= 1) return before
-    yield* this.cells.add(count, 1)
+    yield* this.cells.reduceAdd(count, 1)
     return 0
   }
 
@@ -537,7 +576,7 @@ export class DeviceHeapModel {
       if (members === 0) break
       index = 31 - Math.clz32(members)
     }
-    yield* this.cells.add(this.countsAt + set, 1)
+    yield* this.cells.reduceAdd(this.countsAt + set, 1)
     return NONE
   }
 
@@ -549,8 +588,10 @@ export class DeviceHeapModel {
 
   private *tidy(set: number, cell: number): Steps<void> {
     const summary = this.setAt(set, this.setCells)
-    yield* this.cells.and(summary, ~(1 << cell))
-    if ((yield* this.cells.load(this.setAt(set, cell))) !== 0) yield* this.cells.or(summary, 1 << cell)
+    yield* this.cells.reduce(summary, bits => bits & ~(1 << cell))
+    yield* this.fence('a fence before looking at a word without members')
+    if ((yield* this.cells.load(this.setAt(set, cell))) === 0) return
+    yield* this.cells.reduce(summary, bits => bits | (1 << cell))
   }
 
   private has(set: number, superblock: number): boolean {
@@ -564,6 +605,10 @@ export class DeviceHeapModel {
 
   private slotAt(sizeClass: number, slot: number): number {
     return this.slotsAt + sizeClass * this.size.slots + slot
+  }
+
+  private contentsOf({ superblock, index }: Block): number {
+    return this.contentsAt + superblock * Math.max(...this.size.capacities) + index
   }
 
   private mapAt(superblock: number, cell: number): number {

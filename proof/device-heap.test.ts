@@ -17,13 +17,15 @@ const CROWDS = 100
 /** One action of a thread: it takes blocks of a class, or frees blocks of its own or of the beginning. */
 type Deed =
   | { readonly take: number; readonly ofClass?: number }
+  /** takes blocks for a thread that does 'free begun', without writing to them and without a fence */
+  | { readonly pass: number | 'run' }
   | 'free'
   | 'free first'
   | 'free twice'
   | 'free begun'
   /** a second free of the initial blocks, also if another thread owns them by now */
   | 'free begun again'
-  /** takes a whole superblock, writes all over it and gives it back */
+  /** takes a whole superblock, writes to it and gives it back */
   | 'run'
 
 interface Program {
@@ -37,6 +39,7 @@ interface Program {
 }
 
 const take = (count: number, ofClass = 0): Deed => ({ take: count, ofClass })
+const pass = (count: number | 'run'): Deed => ({ pass: count })
 
 const PROGRAMS: Record<string, Program> = {
   'two threads and one superblock': {
@@ -114,6 +117,32 @@ const PROGRAMS: Record<string, Program> = {
     threads: [['free begun', 'run', take(1)], ['free begun again']],
     preemptions: 3,
   },
+  'a superblock that another thread finds while it is new': {
+    size: { superblocks: 3, capacities: [2], slots: 1, patience: 1 },
+    begun: 6,
+    freed: 3,
+    threads: [[take(1)], [take(1)]],
+    preemptions: 3,
+  },
+  'a block that one thread frees and another takes': {
+    size: { superblocks: 1, capacities: [2], slots: 1 },
+    begun: 1,
+    threads: [
+      [take(1), 'free'],
+      [take(1), 'free'],
+    ],
+    preemptions: 3,
+  },
+  'blocks that others free at once': {
+    size: { superblocks: 2, capacities: [2], slots: 1, patience: 1 },
+    threads: [[pass(1)], [take(1), 'free begun', 'free']],
+    preemptions: 3,
+  },
+  'a run that others free at once': {
+    size: { superblocks: 2, capacities: [2], slots: 1 },
+    threads: [[pass('run')], ['free begun', 'run', 'free begun']],
+    preemptions: 3,
+  },
 }
 
 function sequentially<Result>(steps: Steps<Result>): Result {
@@ -162,8 +191,11 @@ const SMALLEST: Record<string, Omit<Program, 'preemptions'>> = {
 function fits({ size, begun = 0, threads }: Omit<Program, 'preemptions'>): boolean {
   let asked = begun
   for (const deed of threads.flat()) {
-    if (deed === 'run' || (typeof deed === 'object' && deed.ofClass !== 0)) return false
-    if (typeof deed === 'object') asked += deed.take
+    if (deed === 'run') return false
+    if (typeof deed !== 'object') continue
+    const count = 'take' in deed ? deed.take : deed.pass
+    if (count === 'run' || ('take' in deed && deed.ofClass !== 0)) return false
+    asked += count
   }
   return asked <= size.superblocks * size.capacities[0]
 }
@@ -177,30 +209,49 @@ function runOf(program: Omit<Program, 'preemptions'>, rule: DeviceRule | null = 
   for (const block of first.splice(0, freed)) sequentially(heap.free(block))
   const begunWith = [...first]
   let [taken, frees] = [first.length, 0]
+  // A second free may free a block of another thread, which then does not stay as its owner wrote it.
+  const freedTwice = threads.some(deeds => deeds.includes('free begun again'))
 
   function* free(block: Block): Steps<void> {
     frees++
     yield* heap.free(block)
   }
 
+  /** Frees a block that the thread has written to. */
+  function* freeOwn(block: Block, thread: number): Steps<void> {
+    if (!freedTwice) {
+      yield
+      assert.equal(heap.read(block), thread + 1, 'a block was written over')
+    }
+    yield* free(block)
+  }
+
   function* perform(deeds: readonly Deed[], thread: number): Steps<void> {
     const mine = held[thread]
     for (const deed of deeds) {
-      if (typeof deed === 'object') {
+      if (typeof deed === 'object' && 'take' in deed) {
         const blocks = yield* heap.allocate(thread, deed.ofClass ?? 0, deed.take)
         taken += blocks.length
+        for (const block of blocks) heap.write(block, thread + 1)
         mine.push(...blocks)
+      } else if (typeof deed === 'object') {
+        const run = deed.pass === 'run' ? yield* heap.allocateRun(thread) : null
+        const blocks = deed.pass === 'run' ? [] : yield* heap.allocate(thread, 0, deed.pass)
+        if (run !== null) blocks.push(run)
+        taken += blocks.length
+        first.push(...blocks)
       } else if (deed === 'run') {
         const block = yield* heap.allocateRun(thread)
         if (block === null) continue
         taken++
-        yield* free(block)
+        heap.write(block, thread + 1)
+        yield* freeOwn(block, thread)
       } else if (deed === 'free begun again') {
         for (const block of begunWith) yield* free(block)
       } else if (deed === 'free twice') {
         const block = mine.pop()
         if (block === undefined) continue
-        yield* free(block)
+        yield* freeOwn(block, thread)
         // If another thread has got the block meanwhile, this would free that thread's block.
         if (heap.isTaken(block)) continue
         const before = heap.doubleFrees
@@ -209,20 +260,20 @@ function runOf(program: Omit<Program, 'preemptions'>, rule: DeviceRule | null = 
       } else {
         const blocks = deed === 'free begun' ? first : mine
         for (let left = deed === 'free first' ? 1 : blocks.length; left > 0 && blocks.length > 0; left--) {
-          yield* free(blocks.shift()!)
+          const block = blocks.shift()!
+          yield* deed === 'free begun' ? free(block) : freeOwn(block, thread)
         }
       }
     }
   }
 
   return {
+    memory: heap.cells,
     threads: threads.map(perform),
     check: () => {
       heap.check()
       if (fits(program)) assert.equal(heap.requestsRefusedAsFull, 0, 'a heap with room was taken for full')
       const left = [...first, ...held.flat()]
-      // A second free may have freed a block of another thread.
-      const freedTwice = threads.some(deeds => deeds.includes('free begun again'))
       assert.ok(freedTwice || heap.liveBlocks === left.length, 'blocks are lost')
       for (const block of left) sequentially(free(block))
       heap.check()
@@ -245,7 +296,8 @@ function randomRun(seed: number, rule: DeviceRule | null = null): ModelRun {
   const threads = Array.from({ length: 2 + random.below(3) }, () =>
     Array.from({ length: 2 + random.below(8) }, (): Deed => {
       const choice = random.below(10)
-      if (choice < 4) return take(1 + random.below(4), random.below(2))
+      if (choice < 3) return take(1 + random.below(4), random.below(2))
+      if (choice < 4) return pass(random.below(4) || 'run')
       if (choice < 6) return 'free first'
       return (['free', 'free begun', 'free begun again', 'run'] as const)[choice - 6]
     }),
@@ -264,6 +316,7 @@ function crowdRun(rule: DeviceRule | null = null): ModelRun {
   }
   const crowd = 60
   return {
+    memory: heap.cells,
     threads: Array.from({ length: crowd }, (_, thread) => perform(thread)),
     check: () => {
       heap.check()
@@ -279,11 +332,11 @@ function bumpRun(sizes: readonly (readonly number[])[], grow: number | null, rul
   }
   const threads = sizes.map(perform)
   if (grow !== null) threads.push(arena.grow(grow))
-  return { threads, check: () => arena.check() }
+  return { memory: arena.cells, threads, check: () => arena.check() }
 }
 
 function expectFine({ failure, complete }: Exploration, replay = ''): void {
-  assert.equal(failure, null, `${failure?.message}\nschedule: ${failure?.schedule.join('')}\n${replay}`)
+  assert.equal(failure, null, `${failure?.message}\nschedule: ${failure?.schedule}\n${replay}`)
   assert.ok(complete)
 }
 
@@ -333,6 +386,13 @@ describe('the heap of kernels with a broken rule', () => {
     'look at the bit that a free clears': 'a block freed twice',
     'lower the count of the idle': 'two threads and one superblock',
     'look at each superblock before giving up': 'threads that hold what is not full, while others look',
+    'a fence before listing a new superblock': 'a superblock that another thread finds while it is new',
+    'a fence before filling a slot': 'two threads and one superblock',
+    'a fence before handing out': 'blocks that others free at once',
+    'a fence behind the word of a run': 'a run that others free at once',
+    'a fence before giving back': 'a block that one thread frees and another takes',
+    'a fence before looking again': 'two threads and one superblock',
+    'a fence before looking at a word without members': 'two threads and one superblock',
   }
   for (const [rule, name] of Object.entries(noticing) as [DeviceRule, string][]) {
     it(`${rule}: that it is not so is noticed in: ${name}`, t => {
