@@ -133,3 +133,39 @@ extern "C" __global__ void churn(DeviceHeap *heap, u32 rounds, u32 least, u32 mo
   }
   if (wrong != 0) atomicAdd(faults, wrong);
 }
+
+// Past the first-level cache, which does not see what others write.
+static __device__ uint4 loadQuad(const uint4 *from) {
+  uint4 quad;
+  asm volatile("ld.relaxed.gpu.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(quad.x), "=r"(quad.y), "=r"(quad.z), "=r"(quad.w)
+               : "l"(from)
+               : "memory");
+  return quad;
+}
+
+// Takes and frees in one kernel, `rounds` times, up to `places` blocks held at a time, at most four. A thread writes
+// words of its own all over a block, and must find them there when it frees the block.
+extern "C" __global__ void hold(DeviceHeap *heap, u32 rounds, u32 places, u32 least, u32 most, u32 shape, u32 seed, u32 *faults) {
+  uint4 *held[4] = {};
+  u32 quads[4] = {};
+  u32 wrong = 0;
+  for (u32 round = 0; round < rounds + places; round++) {
+    const u32 at = round % places;
+    const uint4 own = {thread(), seed, at, ~thread()};
+    if (held[at] != nullptr) {
+      for (u32 index = 0; index < quads[at]; index++) {
+        const uint4 quad = loadQuad(&held[at][index]);
+        wrong += quad.x != own.x || quad.y != own.y || quad.z != own.z || quad.w != own.w;
+      }
+      heap->free(held[at]);
+    }
+    held[at] = nullptr;
+    if (round >= rounds) continue;
+    const u32 bytes = wanted(hash(thread() + seed) + round, least, most, shape);
+    quads[at] = (bytes + 15) / 16;
+    held[at] = static_cast<uint4 *>(heap->allocate(bytes));
+    for (u32 index = 0; held[at] != nullptr && index < quads[at]; index++) held[at][index] = own;
+  }
+  if (wrong != 0) atomicAdd(faults, wrong);
+}

@@ -34,7 +34,13 @@ const LENGTHS: Readonly<Record<string, Record<string, string>>> = {
     LOCK_SEED: '2',
     LOCK_TERMINATIONS: '60',
   },
-  long: { STORM_TERMINATIONS: '3000', POOL_FUZZ_STEPS: '6000', POOL_FUZZ_SEEDS: '25' },
+  long: {
+    STORM_TERMINATIONS: '3000',
+    POOL_FUZZ_STEPS: '6000',
+    POOL_FUZZ_SEEDS: '25',
+    STRESS_SECONDS: '3',
+    STRESS_PROCESSES: '8',
+  },
 }
 
 const { values, positionals: tags } = parseArgs({
