@@ -5,7 +5,7 @@ import { MiB } from '../../../base/bytes.js'
 import { PoolError } from '../../../base/errors.js'
 import { CU_STREAM_LEGACY_DEFAULT } from '../../../driver/constants.js'
 import type { Admission } from '../../../heap/free-run.js'
-import { keyOfSlot } from '../../../heap/key.js'
+import { keyOfSlot, slotOfKey } from '../../../heap/key.js'
 import { UNIT_BYTES } from '../../../heap/size-classes.js'
 import { SMALL_UNITS } from '../../backing/backing.js'
 import type { Use } from '../deferred.js'
@@ -322,6 +322,7 @@ export class Steps {
   }
 
   private takeInSlab({ heap, units, alignUnits }: Miss, slab: number, key: number, stamp: number): number {
+    if (key !== 0) this.parts.memory.await(slotOfKey(key), stamp)
     // The block is taken before the slab is free memory, which may merge with memory that other streams still use.
     const taken = addSlab(this.parts.memory, slab, key, stamp)
     const start = Math.ceil(heap.records.offsetOf(taken) / alignUnits) * alignUnits
