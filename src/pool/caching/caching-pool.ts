@@ -244,7 +244,10 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     block.wrapper = null
   }
 
-  /** Settles the blocks whose work has completed, without waiting; returns their number. */
+  /**
+   * Settles the blocks whose work has completed, without waiting, and gives idle memory above `releaseThresholdBytes`
+   * back; returns the number of those blocks.
+   */
   processDeferred(): number {
     this.checkOpen('processDeferred')
     const settled = this.busily('processDeferred', () => this.central.processDeferred())

@@ -154,7 +154,7 @@ export class CentralHeap {
     this.changes++
     try {
       this.placeMarks()
-      if (aboveThreshold) this.processDeferred()
+      if (aboveThreshold) this.settleAndTrim() // not the caches: the next frees and requests would miss them
     } catch (error) {
       // The block is free. A driver that refuses an event will say so again to the next call that needs it to
       // succeed.
@@ -214,8 +214,21 @@ export class CentralHeap {
     this.records.setState(record, State.deferred)
   }
 
-  /** Settles, then gives back idle memory above the release threshold; returns the number of settled blocks. */
+  /**
+   * Settles, then gives back idle memory above the release threshold, out of the caches as well if that is needed;
+   * returns the number of settled blocks.
+   */
   processDeferred(): number {
+    const settled = this.settleAndTrim()
+    const { releaseThresholdBytes } = this.config
+    if (this.backing.reservedBytes > releaseThresholdBytes && this.caches.isEmpty !== true) {
+      this.trimTo(releaseThresholdBytes)
+    }
+    return settled
+  }
+
+  /** The same without the caches. */
+  private settleAndTrim(): number {
     const settled = this.settling.settle()
     const threshold = this.config.releaseThresholdBytes
     if (this.backing.reservedBytes > threshold) {

@@ -251,6 +251,32 @@ for (const backing of ['virtual', 'segments'] as const) {
       assertConsistent(pool)
     })
 
+    it('memory above the release threshold goes back out of the caches of all streams, too', () => {
+      const device = new TestDevice({ capacityBytes: 256 * MiB, progress: 'eager' })
+      const pool = device.createPool({ backing, releaseThresholdBytes: 0 })
+      const streams = Array.from({ length: 8 }, () => device.createStream())
+      const sizes = [1 * KiB, 70 * KiB, 1 * MiB, 2 * MiB]
+      for (const buffer of streams.flatMap(stream => sizes.map(bytes => pool.allocate(bytes, stream)))) buffer.free()
+      assert.ok(pool.stats().cachedBytes > 0)
+      for (const stream of streams) stream.synchronize()
+      pool.processDeferred()
+      assert.equal(pool.stats().reservedBytes, 0)
+      assert.equal(device.freeBytes(), device.totalBytes)
+      assertConsistent(pool)
+    })
+
+    it('caches keep their blocks when a large block is freed above the release threshold, and below it', () => {
+      const pool = new TestDevice().createPool({ backing, releaseThresholdBytes: 4 * MiB })
+      const large = pool.allocate(32 * MiB)
+      pool.allocate(1 * KiB).free()
+      const { cachedBytes } = pool.stats()
+      assert.ok(cachedBytes > 0)
+      large.free()
+      assert.ok(pool.stats().reservedBytes <= 4 * MiB)
+      pool.processDeferred()
+      assert.equal(pool.stats().cachedBytes, cachedBytes)
+    })
+
     it('a refused request leaves the reserved bytes as they were', () => {
       const device = new TestDevice()
       for (const maxPoolBytes of [16 * MiB, Infinity]) {

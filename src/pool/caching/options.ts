@@ -36,7 +36,10 @@ export interface PoolOptions {
    * `finished` (false)
    */
   readonly deterministic?: boolean
-  /** idle memory above this goes back to the device whenever the pool settles (Infinity) */
+  /**
+   * `processDeferred` gives idle memory above this back to the device, out of the caches as well. So does each free of
+   * a block that no stream caches, but it leaves the caches as they are (Infinity)
+   */
   readonly releaseThresholdBytes?: ByteSize
   /**
    * in a shared pool: after it has answered, the pool server takes new memory ahead of demand. At least this much is

@@ -165,6 +165,15 @@ describe('a pool that threads share', () => {
     assert.equal(pool.stats().reservedBytes, 0)
   })
 
+  it('gives memory above the release threshold back out of the caches of all threads', () => {
+    const { pool, attach } = new TestDevice().createSharedPool({ releaseThresholdBytes: 0 })
+    for (const user of [pool, attach()]) for (const bytes of [3000, 1 * MiB]) user.allocate(bytes).free()
+    assert.ok(pool.stats().cachedBytes > 0)
+    pool.processDeferred()
+    assert.equal(pool.stats().reservedBytes, 0)
+    pool.check()
+  })
+
   it('keeps a large block cached when it makes no room for a small one', () => {
     const { pool } = new TestDevice({ capacityBytes: 1024 * MiB }).createSharedPool()
     pool.allocate(2 * MiB).free()
