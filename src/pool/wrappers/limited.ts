@@ -73,15 +73,22 @@ export class LimitedPool extends Wrapper {
     return buffer === null ? null : this.note(buffer, bytes)
   }
 
-  /** @internal */
+  /**
+   * Repeats the inherited body, as `note` does.
+   * @internal
+   */
   override release(buffer: DeviceBuffer, stream?: Stream): void {
     const bytes = buffer.allocation.requestedBytesOf(buffer.record, buffer.tag, 'free')
-    this.upstream.release(buffer, stream)
-    this.currentBytes -= bytes
-    this.handedOut.delete(buffer)
+    try {
+      this.upstream.release(buffer, stream)
+    } catch (error) {
+      if (buffer.freed) this.noteGone(buffer, bytes)
+      throw error
+    }
+    this.noteGone(buffer, bytes)
   }
 
-  protected override noteHandedOver(buffer: DeviceBuffer, bytes: number): void {
+  protected override noteGone(buffer: DeviceBuffer, bytes: number): void {
     this.currentBytes -= bytes
     this.handedOut.delete(buffer)
   }

@@ -3,7 +3,6 @@
 // numbers. An outer scope can be read at any time, and scopes of asynchronous functions can overlap and close in any
 // order.
 
-import type { Stream } from '../../order/stream.js'
 import type { DeviceBuffer } from '../buffer.js'
 import type { Pool } from '../pool.js'
 import { Counters } from './counters.js'
@@ -48,15 +47,7 @@ export class StatisticsPool extends Wrapper {
     return scope
   }
 
-  /** @internal */
-  override release(buffer: DeviceBuffer, stream?: Stream): void {
-    const bytes = buffer.allocation.requestedBytesOf(buffer.record, buffer.tag, 'free')
-    super.release(buffer, stream)
-    this.handedOut.delete(buffer)
-    this.noteFree(bytes)
-  }
-
-  protected override noteHandedOver(buffer: DeviceBuffer, bytes: number): void {
+  protected override noteGone(buffer: DeviceBuffer, bytes: number): void {
     this.handedOut.delete(buffer)
     this.noteFree(bytes)
   }

@@ -161,16 +161,22 @@ export class TaggedPool extends Wrapper {
     return buffer === null ? null : this.note(buffer, bytes, account)
   }
 
-  /** @internal */
+  /**
+   * Repeats the inherited body, see `LimitedPool.note`.
+   * @internal
+   */
   override release(buffer: DeviceBuffer, stream?: Stream): void {
     const bytes = buffer.allocation.requestedBytesOf(buffer.record, buffer.tag, 'free')
-    const account = this.accountOf.get(buffer)
-    this.upstream.release(buffer, stream)
-    this.handedOut.delete(buffer)
-    account?.noteFree(bytes)
+    try {
+      this.upstream.release(buffer, stream)
+    } catch (error) {
+      if (buffer.freed) this.noteGone(buffer, bytes)
+      throw error
+    }
+    this.noteGone(buffer, bytes)
   }
 
-  protected override noteHandedOver(buffer: DeviceBuffer, bytes: number): void {
+  protected override noteGone(buffer: DeviceBuffer, bytes: number): void {
     this.handedOut.delete(buffer)
     this.accountOf.get(buffer)?.noteFree(bytes)
   }

@@ -9,7 +9,9 @@ import { CudaError, OutOfMemoryError, PoolError } from '../../base/errors.js'
 import { Random } from '../../base/random.js'
 import { fakeNvtx } from '../../libraries/nvtx.fixture.js'
 import type { Stream } from '../../order/stream.js'
+import type { SegmentObserver } from '../backing/segment-watch.js'
 import type { DeviceBuffer } from '../buffer.js'
+import type { PoolOptions } from '../caching/options.js'
 import type { PlainPool } from '../driver-owned/plain-pool.js'
 import { assertConsistent, TestDevice } from '../pool.fixture.js'
 import type { Pool } from '../pool.js'
@@ -70,9 +72,9 @@ export const WRAPPERS: Readonly<Record<string, Wrap>> = {
 }
 
 /** `wraps` around a caching pool of 24 MiB on a device of 64 MiB, innermost first. */
-function open(wraps: readonly Wrap[]) {
+function open(wraps: readonly Wrap[], options: PoolOptions = {}) {
   const device = new TestDevice({ devices: 2 })
-  const upstream = device.createPool({ maxPoolBytes: UPSTREAM_BYTES })
+  const upstream = device.createPool({ maxPoolBytes: UPSTREAM_BYTES, ...options })
   const layers: Layer[] = []
   let pool: Pool = upstream
   for (const wrap of wraps) {
@@ -243,6 +245,28 @@ export function wrapperSuite(name: string, wraps: readonly Wrap[]): void {
       held[Symbol.dispose]()
       held[Symbol.dispose]()
       assertCounted(opened, [])
+    })
+
+    it('what an observer of segments throws ends a call, and the counts are right', () => {
+      const opened = open(wraps, { releaseThresholdBytes: 0 }) // a free gives memory back, and tells the observer
+      const { pool, upstream } = opened
+      const refused = { message: 'the observer refuses' }
+      let refusing: keyof SegmentObserver | null = 'ready'
+      const answer = (method: keyof SegmentObserver) => () => {
+        if (method === refusing) throw new Error(refused.message)
+      }
+      upstream.observeSegments({ ready: answer('ready'), leaving: answer('leaving') })
+      for (const verb of ['allocate', 'tryAllocate'] as const) assert.throws(() => pool[verb](12 * MiB), refused)
+      assertCounted(opened, [])
+      const frees: ((buffer: DeviceBuffer) => void)[] = [buffer => buffer.free(), buffer => pool.free(buffer)]
+      for (const free of frees) {
+        refusing = null
+        const buffer = pool.allocate(12 * MiB)
+        refusing = 'leaving'
+        assert.throws(() => free(buffer), refused)
+        assert.equal(buffer.freed, true)
+        assertCounted(opened, [])
+      }
     })
 
     it('a bad size or alignment is refused and counts nothing', () => {

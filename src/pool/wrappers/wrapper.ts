@@ -37,24 +37,28 @@ export abstract class Wrapper extends Pool {
     return buffer === null ? null : this.adopt(buffer)
   }
 
-  /**
-   * Either throws and leaves the buffer as it was, or frees it; so counters change after this call.
-   * @internal
-   */
+  /** @internal */
   release(buffer: DeviceBuffer, stream?: Stream): void {
-    this.upstream.release(buffer, stream)
+    const bytes = buffer.allocation.requestedBytesOf(buffer.record, buffer.tag, 'free')
+    try {
+      this.upstream.release(buffer, stream)
+    } catch (error) {
+      if (buffer.freed) this.noteGone(buffer, bytes) // the error is an observer's
+      throw error
+    }
+    this.noteGone(buffer, bytes)
   }
 
   /** @internal */
   override handOver(buffer: DeviceBuffer): TransferredBuffer {
     const bytes = buffer.allocation.requestedBytesOf(buffer.record, buffer.tag, 'transfer')
     const transferred = this.upstream.handOver(buffer)
-    this.noteHandedOver(buffer, bytes)
+    this.noteGone(buffer, bytes)
     return transferred
   }
 
-  /** Called once a buffer of `bytes` went to another thread. */
-  protected noteHandedOver(_buffer: DeviceBuffer, _bytes: number): void {}
+  /** Called once a buffer of `bytes` was freed or went to another thread. */
+  protected noteGone(_buffer: DeviceBuffer, _bytes: number): void {}
 
   /** @internal */
   override get sources(): readonly Pool[] {

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import { beforeEach, test } from 'node:test'
 import { KiB, MiB } from '../../base/bytes.js'
 import { OutOfMemoryError } from '../../base/errors.js'
+import type { DeviceBuffer } from '../../pool/buffer.js'
 import { TestDevice } from '../../pool/pool.fixture.js'
 import type { Pool } from '../../pool/pool.js'
 import { withFallback } from '../../pool/wrappers/fallback.js'
@@ -51,6 +52,23 @@ test('a recording has the calls between its beginning and its end, and leaves th
     [Action.outOfMemory, 16 * MiB],
   ])
   pool.check()
+})
+
+test('a free that ends in the error of an observer is recorded', () => {
+  const pool = device.createPool({ releaseThresholdBytes: 0 })
+  const frees: ((buffer: DeviceBuffer) => void)[] = [buffer => buffer.free(), ({ ptr }) => pool.deallocate(ptr)]
+  for (const freeBy of frees) {
+    const recording = new PoolRecording(pool, false)
+    const buffer = pool.allocate(12 * MiB) // too large to be cached
+    const leaving = () => {
+      throw new Error('the observer refuses')
+    }
+    const stop = pool.observeSegments({ ready() {}, leaving })
+    assert.throws(() => freeBy(buffer), { message: 'the observer refuses' })
+    stop()
+    recording.stop()
+    assert.deepEqual(eventsOf(recording.trace('a')), [allocation(12 * MiB), ...free(12 * MiB)])
+  }
 })
 
 test('a free that the pool refuses is not recorded', () => {

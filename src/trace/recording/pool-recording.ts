@@ -163,8 +163,12 @@ export class PoolRecording {
     }
     if (deallocate !== undefined) {
       this.replace(pool, 'deallocate', (ptr, stream) => {
-        this.inside(() => deallocate.call(pool, ptr, stream))
-        this.end(ptr)
+        const isFreed = () => this.live.get(ptr)?.isDropped() === true
+        freeAnd(
+          () => this.inside(() => deallocate.call(pool, ptr, stream)),
+          isFreed,
+          () => this.end(ptr),
+        )
       })
     }
   }
@@ -233,7 +237,7 @@ export class PoolRecording {
     }
   }
 
-  /** Does `work`, which frees a block; if the pool refuses, nothing is recorded. */
+  /** Does `work`, which frees a block; if the block stays live, nothing is recorded. */
   private freeing(block: Allocation, record: number, tag: number, stream: Stream | undefined, work: () => void): void {
     if (this.depth > 0 || !block.isLive(record, tag)) {
       work()
@@ -243,9 +247,15 @@ export class PoolRecording {
     const bytes = block.requestedBytesOf(record, tag, 'free')
     const { handle } = stream ?? block.stream
     this.noteDrops()
-    this.inside(work)
-    this.live.delete(ptr)
-    this.addFree(ptr, bytes, handle)
+    const isFreed = () => !block.isLive(record, tag)
+    freeAnd(
+      () => this.inside(work),
+      isFreed,
+      () => {
+        this.live.delete(ptr)
+        this.addFree(ptr, bytes, handle)
+      },
+    )
   }
 
   /** Ends the buffers that were dropped without a free. */
@@ -275,4 +285,15 @@ export class PoolRecording {
   private stopIfFull(): void {
     if (this.recorded.count >= this.mostEvents) this.stop()
   }
+}
+
+/** Calls `note` after a free, also after one that has taken place and ended in an observer's error. */
+function freeAnd(free: () => void, isFreed: () => boolean, note: () => void): void {
+  try {
+    free()
+  } catch (error) {
+    if (isFreed()) note()
+    throw error
+  }
+  note()
 }

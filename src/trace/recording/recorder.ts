@@ -108,9 +108,15 @@ export class RecordedPool extends Wrapper {
   override release(buffer: DeviceBuffer, stream?: Stream): void {
     const ptr = buffer.addressFor('free')
     const { byteLength } = buffer
-    super.release(buffer, stream)
-    this.handedOut.delete(buffer)
-    this.addFree(ptr, byteLength, (stream ?? buffer.stream).handle)
+    try {
+      super.release(buffer, stream)
+    } finally {
+      // An observer's error ends a free that has taken place.
+      if (buffer.freed) {
+        this.handedOut.delete(buffer)
+        this.addFree(ptr, byteLength, (stream ?? buffer.stream).handle)
+      }
+    }
   }
 
   /**
