@@ -115,6 +115,53 @@ describe('closing a device', () => {
     module.close()
   })
 
+  it('an event of a closed device is refused, also when the device is open again', async () => {
+    const driver = new SimulatedDriver()
+    const first = openDevice(driver)
+    const [old, timed] = [first.createEvent(), first.createEvent({ timing: true })]
+    for (const event of [old, timed]) event.record(first.createStream())
+    first.close()
+    using second = openDevice(driver)
+    const stream = second.createStream()
+    // The driver gives handles again: the old one is another event's now.
+    const others = Array.from({ length: 8 }, () => second.createEvent({ timing: true }))
+    for (const event of others) event.record(stream)
+    const expected = { name: 'PoolError', message: /the device is closed, and its events are; open it again/ }
+    const uses = [
+      () => stream.wait(old),
+      () => old.record(stream),
+      () => old.query(),
+      () => old.synchronize(),
+      () => old.transfer(),
+      () => timed.elapsedSince(others[0]),
+      () => others[0].elapsedSince(timed),
+    ]
+    for (const use of uses) assert.throws(use, expected)
+    await assert.rejects(old.finished(), expected)
+    assert.equal(String(old), 'Event { closed }')
+    old.close()
+    stream.synchronize()
+    assert.equal(
+      others.every(event => event.query()),
+      true,
+    )
+  })
+
+  it('close gives back a pool whose first memory and whose own close were refused', () => {
+    for (const backing of ['virtual', 'segments'] as const) {
+      const driver = new SimulatedDriver({ capacityBytes: 64 * MiB })
+      const device = openDevice(driver)
+      const create = backing === 'virtual' ? 'cuMemCreate' : 'cuMemAlloc'
+      driver.failCall({ call: create, nth: backing === 'virtual' ? 2 : 1, code: 999, onwards: true })
+      driver.failCall({ call: 'cuCtxSynchronize', code: 999, onwards: true })
+      const options = { backing, initialBytes: 48 * MiB }
+      assert.throws(() => device.createPool(options), { name: 'CudaError', message: new RegExp(create) })
+      driver.clearFaults()
+      device.close()
+      assert.equal(driver.usedBytes(), 0)
+    }
+  })
+
   it("a second close, or the device's, destroys an object that the driver refused to destroy", () => {
     const makers = [
       ['cuStreamDestroy', (device: Device) => device.createStream()],

@@ -1,6 +1,7 @@
 // A device makes everything that lives on it; each method calls the layer that does the work. The file is long because
 // there are many kinds of objects, and all of them close with the device.
 
+import { types } from 'node:util'
 import { describe, formatBytes } from '../base/bytes.js'
 import { CudaError, PoolError } from '../base/errors.js'
 import { checkOptionNames } from '../base/option-names.js'
@@ -272,7 +273,7 @@ export class Device implements Disposable {
   adoptEvent(shared: SharedEvent): Event {
     this.open('adoptEvent')
     const { handle, vectorTime, adopted } = shared ?? {}
-    if (!Number.isSafeInteger(handle) || !(vectorTime instanceof Float64Array && adopted instanceof Int32Array)) {
+    if (!Number.isSafeInteger(handle) || !(types.isFloat64Array(vectorTime) && types.isInt32Array(adopted))) {
       throw new TypeError(`adoptEvent: shared must come from event.transfer(), not be ${describe(shared)}`)
     }
     this.checkIdentity('adoptEvent: the event', shared.device)
@@ -308,7 +309,7 @@ export class Device implements Disposable {
     stream.beginCapture(mode)
     try {
       const result = work()
-      if (result instanceof Promise) {
+      if (types.isPromise(result)) {
         throw new TypeError(
           'capture: work must not be asynchronous; call stream.beginCapture() and endCapture() instead',
         )
@@ -334,7 +335,7 @@ export class Device implements Disposable {
   createPool(options: PoolOptions = {}): CachingPool | SharedPool<SharedDevice> {
     this.open('createPool')
     if (options?.shared === true) return this.createSharedPool(options)
-    return this.keep(makeCachingPool(this.clocks, this.defaultStream, options, this.totalBytes))
+    return makeCachingPool(this.clocks, this.defaultStream, options, this.totalBytes, pool => this.keep(pool))
   }
 
   /**
@@ -354,7 +355,7 @@ export class Device implements Disposable {
     if (options?.shared === true) {
       throw new PoolError("poolFor: a stream's own pool is of one thread; make one with createPool({ shared: true })")
     }
-    const pool = this.keep(makeCachingPool(this.clocks, stream, options ?? {}, this.totalBytes))
+    const pool = makeCachingPool(this.clocks, stream, options ?? {}, this.totalBytes, made => this.keep(made))
     this.streamPools.set(stream, pool)
     return pool
   }

@@ -199,7 +199,7 @@ export class Event implements Waitable, Disposable {
 
   private get condition(): string {
     if (this.transferred) return 'handed to another thread'
-    if (this.handle === 0) return 'closed'
+    if (this.handle === 0 || this.context.released) return 'closed'
     if (this.clocks === null) return 'never recorded'
     return this.clocks instanceof Capture ? 'recorded in a capture' : 'recorded'
   }
@@ -267,6 +267,10 @@ export class Event implements Waitable, Disposable {
       throw new PoolError(`${call}: the event was handed to another thread; adopt it there, or create one here`)
     }
     if (this.handle === 0) throw new PoolError(`${call}: the event is closed; use an open one`)
+    // The handle may be that of another event by now.
+    if (this.context.released) {
+      throw new PoolError(`${call}: the device is closed, and its events are; open it again and create another event`)
+    }
     return this.handle
   }
 

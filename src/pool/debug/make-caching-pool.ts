@@ -1,3 +1,4 @@
+import { isDriverError } from '../../base/driver-error.js'
 import type { Clocks } from '../../order/clocks.js'
 import type { Stream } from '../../order/stream.js'
 import { CachingPool } from '../caching/caching-pool.js'
@@ -9,7 +10,8 @@ import { DebugPool } from './debug-pool.js'
 export type WithDebug = PoolOptions & { readonly debug: true | DebugOptions }
 
 /**
- * The caching pool that `options` describe, on a device of `deviceBytes`. Debug mode is a class of its own, so that
+ * The caching pool that `options` describe, on a device of `deviceBytes`. `keep` is called before the pool has memory:
+ * whoever closes it later does so too if the driver refuses its memory and then its close. Debug mode is a class of its own, so that
  * the ordinary pool pays nothing for it.
  */
 export function makeCachingPool(
@@ -17,6 +19,7 @@ export function makeCachingPool(
   defaultStream: Stream,
   options: PoolOptions,
   deviceBytes: number,
+  keep = (_pool: CachingPool) => {},
 ): CachingPool {
   const config = parsePoolOptions(options, deviceBytes)
   const { initialBytes, watch, warnOnHeld } = parsePoolExtras(options, config.limitBytes)
@@ -27,17 +30,25 @@ export function makeCachingPool(
       : new DebugPool(clocks, defaultStream, { ...config, debug })
   pool.watch = watch
   pool.warnOnHeld = warnOnHeld
+  keep(pool)
   reserveFirst(pool, initialBytes)
   return pool
 }
 
-/** Takes the memory of the option `initialBytes` for a new pool, which is closed if there is not enough. */
+/**
+ * Takes the memory of the option `initialBytes` for a new pool. Without it the pool is closed; a refused close is left
+ * to that of the device.
+ */
 export function reserveFirst(pool: { reserve(bytes: number): number; close(): unknown }, bytes: number): void {
   if (bytes === 0) return
   try {
     pool.reserve(bytes)
   } catch (error) {
-    pool.close()
+    try {
+      pool.close()
+    } catch (second) {
+      if (!isDriverError(second)) throw second // the first error says more
+    }
     throw error
   }
 }
