@@ -30,6 +30,9 @@ export class SegmentWatch {
   /** the segments that the observer knows, by address */
   private readonly known = new Map<number, PoolSegment>()
 
+  /** Whether the observer is called now; also after a timeout has cut its call short. */
+  isTelling = false
+
   /** Whether there is an observer. */
   get isObserved(): boolean {
     return this.observer !== null
@@ -60,7 +63,7 @@ export class SegmentWatch {
   ready(ptr: number, bytes: number): void {
     if (this.observer === null) return
     const segment = { ptr, bytes }
-    this.observer.ready(segment)
+    this.tell('ready', segment)
     this.known.set(ptr, segment)
   }
 
@@ -68,8 +71,17 @@ export class SegmentWatch {
   leaving(ptr: number): void {
     const segment = this.known.get(ptr)
     if (segment === undefined) return
-    this.observer?.leaving(segment)
+    this.tell('leaving', segment)
     this.known.delete(ptr)
+  }
+
+  private tell(method: keyof SegmentObserver, segment: PoolSegment): void {
+    this.isTelling = true
+    try {
+      this.observer?.[method](segment)
+    } finally {
+      this.isTelling = false
+    }
   }
 
   private stop(observer: SegmentObserver): void {

@@ -340,13 +340,12 @@ export class CachingPool extends ClosablePool implements BlockOwner {
   /** Changes the limit. */
   set maxPoolBytes(limit: ByteSize | `${number}%`) {
     this.checkOpen('maxPoolBytes')
-    const { backing } = this.central
+    if (this.isBusy) this.refuseCut('maxPoolBytes')
     const deviceBytes = this.context.activate().cuDeviceTotalMem(this.context.device)
     const limitBytes = limitOf(limit, deviceBytes)
-    this.central.setLimit(limitBytes)
+    this.central.setLimit(limitBytes, bytes => this.trimTo(bytes))
     this.limit = limitBytes
     this.caches.limitSmall(cacheUnits(limitBytes, deviceBytes))
-    if (backing.reservedBytes > backing.limitBytes) this.trimTo(backing.limitBytes)
   }
 
   /**
@@ -704,6 +703,11 @@ export class CachingPool extends ClosablePool implements BlockOwner {
   }
 
   private refuseCut(call: string): never {
+    if (this.central.backing.watch.isTelling) {
+      throw new PoolError(
+        `${call}: the pool is calling its observer of segments, which must not use it; if a timeout cut the observer short, close the pool and create another`,
+      )
+    }
     throw new PoolError(
       `${call}: an earlier call of the pool was cut short in the middle, by a timeout or a full stack; close the pool and create another`,
     )

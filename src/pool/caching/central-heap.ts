@@ -306,13 +306,23 @@ export class CentralHeap {
     return idleBytes >= bytes || idleBytes + this.deviceRoom >= bytes
   }
 
-  /** Sets the limit, which may be Infinity. Throws RangeError if it is less than one step of the backing. */
-  setLimit(limitBytes: number): void {
+  /**
+   * Sets the limit, which may be Infinity, and calls `trim` with it if more is reserved. Throws RangeError if it is
+   * less than one step of the backing. After an error the limit is as before.
+   */
+  setLimit(limitBytes: number, trim = (bytes: number) => this.trimTo(bytes)): void {
     const { backing } = this
     const totalBytes = this.clocks.context.activate().cuDeviceTotalMem(this.clocks.context.device)
     const mostBytes = backing.kind === 'managed' ? Infinity : totalBytes
     const mutable: { limitBytes: number } = backing // it reads its limit anew at each growth
+    const before = backing.limitBytes
     mutable.limitBytes = mostReservedBytes({ ...this.config, limitBytes }, backing.stepBytes, mostBytes)
+    try {
+      if (backing.reservedBytes > backing.limitBytes) trim(backing.limitBytes)
+    } catch (error) {
+      mutable.limitBytes = before
+      throw error
+    }
   }
 
   /** Gives idle memory back until at most `bytes` are reserved. */

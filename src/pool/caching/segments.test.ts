@@ -143,6 +143,49 @@ for (const backing of ['virtual', 'segments', 'managed'] as const) {
       assertConsistent(pool)
     })
 
+    it('have an observer that may not use the pool, and whose calls of it change nothing', () => {
+      const pool = new TestDevice().createPool({ backing, maxPoolBytes: 32 * MiB })
+      const calls = [
+        () => pool.allocate(1),
+        () => pool.tryAllocate(3 * MiB),
+        () => pool.trimTo(0),
+        () => pool.reserve(1 * MiB),
+        () => pool.processDeferred(),
+        () => pool.live(),
+        () => {
+          pool.maxPoolBytes = 16 * MiB
+        },
+      ]
+      const within = {
+        name: 'PoolError',
+        message: /the pool is calling its observer of segments, which must not use it/,
+      }
+      const refuse = () => {
+        for (const call of calls) assert.throws(call, within)
+        calls[6]()
+      }
+      let acts = refuse
+      pool.observeSegments({ ready: () => acts(), leaving: () => acts() })
+      assert.throws(() => pool.allocate(12 * MiB), within)
+      acts = () => {}
+      pool.allocate(12 * MiB).free()
+      acts = refuse
+      assert.throws(() => pool.trimTo(0), within)
+      acts = () => {
+        throw new RangeError('it is in use')
+      }
+      assert.throws(
+        () => {
+          pool.maxPoolBytes = 4 * MiB
+        },
+        { name: 'RangeError' },
+      )
+      acts = () => {}
+      assert.deepEqual([pool.maxPoolBytes, pool.stats().limitBytes], [32 * MiB, 32 * MiB])
+      pool.allocate(20 * MiB).free()
+      assertConsistent(pool)
+    })
+
     it('that the observer refuses at a free do not leave the block to the wrapper of its last buffer', () => {
       const pool = new TestDevice().createPool({ backing, releaseThresholdBytes: 0 })
       const wrapper = limited(pool, 64 * MiB)

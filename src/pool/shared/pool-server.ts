@@ -367,8 +367,6 @@ export class PoolServer {
     const { central } = this
     central.setLimit(limitBytes)
     this.noteLimit(limitBytes)
-    const { backing } = central
-    if (backing.reservedBytes > backing.limitBytes) central.trimTo(backing.limitBytes)
   }
 
   /** The first segments behind an address, in its order. */
