@@ -21,6 +21,12 @@ test('a size is read in bytes, powers of 1024 or powers of 1000, without the las
   for (const [text, bytes] of sizes) assert.equal(parseBytes(text), bytes, text)
 })
 
+test('anything but text is refused by name', () => {
+  for (const value of [64, null, undefined, { toString: 1 }, Symbol('64')] as unknown[]) {
+    assert.throws(() => parseBytes(value as string), { name: 'TypeError', message: /text must be a string, not / })
+  }
+})
+
 test('text that is no size is a RangeError that shows the forms', () => {
   for (const text of [
     '',

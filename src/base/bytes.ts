@@ -1,5 +1,7 @@
 // Byte counts: units, text for people, parsing of options, and checks of arguments.
 
+import { isOfAnotherCopy } from './readable.js'
+
 /** 2^10 bytes. */
 export const KiB = 1024
 /** 2^20 bytes. */
@@ -40,6 +42,7 @@ function inUnits(bytes: number, round: (amount: number) => number): string {
  * powers of 1000. Part of a byte is left out. Throws a RangeError that shows these forms.
  */
 export function parseBytes(text: string): number {
+  if (typeof text !== 'string') throw new TypeError(`parseBytes: text must be a string, not ${describe(text)}`)
   const [, amount = '', letter = '', unit = ''] = /^\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?b)?\s*$/i.exec(text) ?? []
   const base = letter !== '' && unit.toLowerCase() === 'b' ? 1000 : 1024
   const scale = base ** ' kmgt'.indexOf(letter.toLowerCase() || ' ')
@@ -64,8 +67,9 @@ export function describe(value: unknown): string {
   if (value === null || value === undefined) return String(value)
   if (typeof value === 'string') return `'${value}'`
   if (typeof value === 'bigint') return `${value}n`
-  if (typeof value === 'function') return `the function ${value.name}`
+  if (typeof value === 'function') return `the function ${String(value.name)}`
   if (typeof value !== 'object') return String(value)
-  const name = value.constructor?.name ?? 'object'
-  return `${/^[AEIO]/i.test(name) ? 'an' : 'a'} ${name}`
+  const name = String(value.constructor?.name ?? 'object')
+  const text = `${/^[AEIO]/i.test(name) ? 'an' : 'a'} ${name}`
+  return isOfAnotherCopy(value) ? `${text} of another copy of cuda-mempool: this program has loaded two` : text
 }

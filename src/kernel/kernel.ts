@@ -1,6 +1,7 @@
 import { describe } from '../base/bytes.js'
 import { CudaError, PoolError } from '../base/errors.js'
 import { showAsText } from '../base/readable.js'
+import { isUint8Array } from '../base/typed-arrays.js'
 import { FUNCTION_ATTRIBUTE, RESULT } from '../driver/constants.js'
 import { type Context, unreachable } from '../driver/context.js'
 import type { KernelArguments } from '../driver/driver.js'
@@ -245,7 +246,7 @@ export class Kernel {
     const { byteOffset, byteLength, kind } = parameter
     if (typeof value === 'number') {
       this.setNumber(parameter, value, this.least[index], this.most[index])
-    } else if (value instanceof Uint8Array && kind === 'bytes') {
+    } else if (isUint8Array(value) && kind === 'bytes') {
       if (value.byteLength !== byteLength) {
         throw this.mismatch(parameter, `needs ${byteLength} bytes, not ${value.byteLength}`)
       }

@@ -6,6 +6,7 @@
 // (docs/decisions/0020-room-for-2048-streams.md).
 
 import { randomBytes } from 'node:crypto'
+import { types } from 'node:util'
 import { describe } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
 import { Region } from '../base/region.js'
@@ -111,7 +112,7 @@ export function newOrder(): SharedOrder {
  * The views of an order. Throws TypeError for anything else than an order, PoolError for an order of another version.
  */
 export function orderState(order: SharedOrder): OrderState {
-  if (!(order?.buffer instanceof SharedArrayBuffer)) {
+  if (!types.isSharedArrayBuffer(order?.buffer)) {
     throw new TypeError(`order must be what share() gave, not ${describe(order)}`)
   }
   if (order.version !== ORDER_VERSION) {

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
+import { runInNewContext } from 'node:vm'
 import { PoolError } from '../base/errors.js'
 import type { DeviceArray, TypedArrayConstructor } from './array.js'
 import { TestDevice } from './pool.fixture.js'
@@ -38,6 +39,23 @@ describe('device array', () => {
       array.free()
     }
     assert.equal(pool.stats().liveBuffers, 0)
+  })
+
+  it('takes the arrays and buffers of another realm, such as those of a test in Jest', () => {
+    const realm = runInNewContext(
+      '({ floats: Float32Array.of(1, 2), memory: Uint8Array.of(3, 4).buffer, view: new DataView(new ArrayBuffer(2)) })',
+    )
+    const pool = new TestDevice().createPool()
+    const array: DeviceArray<Float32Array> = pool.upload(realm.floats)
+    array.write(realm.floats)
+    assert.deepEqual(array.readSync(), Float32Array.of(1, 2))
+    const buffer = pool.allocate(2)
+    buffer.write(realm.memory)
+    assert.deepEqual([...buffer.readSync()], [3, 4])
+    buffer.write(realm.view)
+    assert.deepEqual([...buffer.readSync()], [0, 0])
+    assert.throws(() => pool.upload(realm.view), { name: 'TypeError', message: /not a DataView/ })
+    assert.throws(() => array.write(realm.view), { name: 'TypeError', message: /must be a Float32Array/ })
   })
 
   it('upload makes an array of the type, the length and the elements of its source', () => {

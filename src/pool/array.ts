@@ -1,7 +1,7 @@
 import { describe, formatBytes } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
 import { hex, showAsText } from '../base/readable.js'
-import type { Bytes, Float16 } from '../base/typed-arrays.js'
+import { type Bytes, type Float16, typedArrayName } from '../base/typed-arrays.js'
 import type { Context } from '../driver/context.js'
 import type { Stream } from '../order/stream.js'
 import type { DeviceBuffer } from './buffer.js'
@@ -169,7 +169,8 @@ export class DeviceArray<T extends TypedArray = TypedArray> implements Disposabl
    */
   copyFrom(source: DeviceArray<SameElements<T>>, offset = 0): void {
     if (!(source instanceof DeviceArray) || source.type !== this.type) {
-      throw new TypeError(`copyFrom: source must be a DeviceArray of ${this.type.name}`)
+      const given = source instanceof DeviceArray ? `of ${source.type.name}` : describe(source)
+      throw new TypeError(`copyFrom: source must be a DeviceArray of ${this.type.name}, not ${given}`)
     }
     this.checkFits('copyFrom', offset, source.length)
     const target = this.byteOffset + offset * this.type.BYTES_PER_ELEMENT
@@ -207,7 +208,7 @@ export class DeviceArray<T extends TypedArray = TypedArray> implements Disposabl
   }
 
   private checkType(call: string, source: TypedArray): void {
-    if (!(source instanceof this.type)) {
+    if (!(source instanceof this.type || typedArrayName(source) === this.type.name)) {
       throw new TypeError(`${call}: source must be a ${this.type.name}, not ${describe(source)}`)
     }
   }
@@ -249,7 +250,7 @@ export function byteLengthOf(type: TypedArrayConstructor, count: number, call = 
 
 /** The class of a typed array; of a derived class, such as Node's Buffer, the one of JavaScript itself. */
 function typeOf(source: TypedArray): TypedArrayConstructor {
-  if (!ArrayBuffer.isView(source) || source instanceof DataView) {
+  if (typedArrayName(source) === undefined) {
     throw new TypeError(`upload: source must be a typed array such as a Float32Array, not ${describe(source)}`)
   }
   if (source.length === 0)

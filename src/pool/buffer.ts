@@ -1,3 +1,4 @@
+import { types } from 'node:util'
 import { checkByteCount, describe, formatBytes } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
 import { hex, showAsText } from '../base/readable.js'
@@ -383,6 +384,6 @@ function remedyFor(source: unknown): string {
 
 function viewOf(call: string, source: ArrayBufferView | ArrayBuffer): ArrayBufferView {
   if (ArrayBuffer.isView(source)) return source
-  if (source instanceof ArrayBuffer) return new Uint8Array(source)
+  if (types.isArrayBuffer(source)) return new Uint8Array(source) // `instanceof` knows this realm's only
   throw new TypeError(`${call}: source must be a typed array, a DataView or an ArrayBuffer, not ${describe(source)}`)
 }

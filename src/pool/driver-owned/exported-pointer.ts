@@ -2,7 +2,7 @@
 // facts that the driver leaves out: the pool's id, the buffer's length, and its offset in the driver's block.
 
 import { checkByteCount, describe } from '../../base/bytes.js'
-import type { Bytes } from '../../base/typed-arrays.js'
+import { type Bytes, isUint8Array } from '../../base/typed-arrays.js'
 
 const DRIVER_BYTES = 64
 const ID_BYTES = 36
@@ -31,7 +31,7 @@ export function encodePointer({ driverBytes, poolId, byteLength, offset }: Expor
 
 /** Throws TypeError or RangeError for bytes that `encodePointer` did not make. */
 export function decodePointer(bytes: unknown): ExportedPointer {
-  if (!(bytes instanceof Uint8Array)) {
+  if (!isUint8Array(bytes)) {
     throw new TypeError(`importBuffer: bytes must be the Uint8Array of exportPointer, not ${describe(bytes)}`)
   }
   if (bytes.length !== ALL_BYTES) {

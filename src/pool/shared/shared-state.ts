@@ -6,6 +6,7 @@
 // bins and sums from the chains of blocks (heap/rebuild.ts). The pool server finds the dead thread's blocks by their
 // owner words (pool-server.ts).
 
+import { types } from 'node:util'
 import { threadId } from 'node:worker_threads'
 import { describe } from '../../base/bytes.js'
 import { PoolError } from '../../base/errors.js'
@@ -95,7 +96,7 @@ type Descriptor = Pick<SharedPoolState, 'version' | 'process' | 'buffer'>
  */
 export function checkDescriptor(call: string, state: unknown, isState: boolean): asserts state is Descriptor {
   const { version, process: owner, buffer } = (state ?? {}) as Partial<Descriptor>
-  if (!isState || !Number.isInteger(owner) || !(buffer instanceof SharedArrayBuffer)) {
+  if (!isState || !Number.isInteger(owner) || !types.isSharedArrayBuffer(buffer)) {
     throw new TypeError(`${call}: shared must come from pool.share() in another thread, not be ${describe(state)}`)
   }
   if (version !== LAYOUT_VERSION) {
@@ -112,8 +113,7 @@ export function checkDescriptor(call: string, state: unknown, isState: boolean):
 /** The same for caching, block and host pools; refuses closed ones too. */
 export function checkPoolState(call: string, state: unknown): void {
   const { config, device, room, doorbell } = (state ?? {}) as Partial<SharedPoolState>
-  const isState =
-    [config, device, room].every(part => typeof part === 'object') && doorbell instanceof SharedArrayBuffer
+  const isState = [config, device, room].every(part => typeof part === 'object') && types.isSharedArrayBuffer(doorbell)
   checkDescriptor(call, state, isState)
   const { figures } = layOut(Region.ofPages(state.buffer), room!)
   if (figures[Figure.server] === CLOSED) throw closedError(call)

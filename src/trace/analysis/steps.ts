@@ -36,7 +36,7 @@ export interface Steps {
  */
 export function stepsOf(trace: Trace, pattern?: RegExp): Steps | null {
   checkTrace('stepsOf', trace)
-  if (pattern !== undefined && !(pattern instanceof RegExp)) {
+  if (pattern !== undefined && Object.prototype.toString.call(pattern) !== '[object RegExp]') {
     throw new TypeError(`stepsOf: pattern must be a regular expression, not ${describe(pattern)}`)
   }
   const ended = trace.annotations.filter(({ endUs }) => !Number.isNaN(endUs))

@@ -5,6 +5,7 @@
 import { describe } from '../../base/bytes.js'
 import { FormatError } from '../../base/errors.js'
 import { checkOptionNames } from '../../base/option-names.js'
+import { isUint8Array } from '../../base/typed-arrays.js'
 import type { Trace } from '../trace.js'
 import { allocatorSettings } from './allocator-settings.js'
 import { dictionary, isWhole, list } from './data-checks.js'
@@ -165,7 +166,7 @@ function checkPath(call: string, path: unknown): void {
 }
 
 export function checkBytes(call: string, bytes: unknown): Buffer {
-  if (!(bytes instanceof Uint8Array)) {
+  if (!isUint8Array(bytes)) {
     const hint = typeof bytes === 'string' ? '; readSnapshot(path) reads a file' : ''
     throw new TypeError(`${call}: bytes must be a Buffer or Uint8Array, not ${describe(bytes)}${hint}`)
   }
