@@ -1,6 +1,7 @@
 // A replay as seen from PyTorch: the settings that the rows are nearest to, and the setting that helps.
 
 import { formatBytes } from '../base/bytes.js'
+import { unknownPytorchSettings } from '../trace/pytorch/recorded-settings.js'
 import type { Policy, ReplayReport, ReplayRun } from '../trace/replay-result.js'
 import { printable } from './printable.js'
 import { hasOthers, isUnclear, nameOf } from './replay-tables.js'
@@ -18,9 +19,10 @@ export function recordedSettings({ trace }: Pick<ReplayReport, 'trace'>): string
   if (trace.recorder === 'CUDA') return "Recorded from CUDA's own allocation calls."
   if (trace.recorder === 'cuda-mempool') return 'Recorded from a pool of cuda-mempool.'
   if (trace.settings === null) return null
-  return trace.settings === ''
-    ? "Recorded with PyTorch's default settings."
-    : `Recorded with ${printable(trace.settings)}.`
+  if (trace.settings === '') return "Recorded with PyTorch's default settings."
+  const unknown = unknownPytorchSettings(trace).join(' and ')
+  const but = unknown === '' ? '' : ` Replays of PyTorch are as set, but for ${printable(unknown)}, which is not known.`
+  return `Recorded with ${printable(trace.settings)}.${but}`
 }
 
 /** The settings of PyTorch that the rows of the table are nearest to. */

@@ -213,6 +213,16 @@ test('models of PyTorch are named after the settings of the recording', () => {
   assert.match(shown, /"As set": with the other settings of the recording\./)
 })
 
+test('settings of a recording that are not known are named, and the known ones are used', () => {
+  const { trace } = report([])
+  const shown = text({ ...report([]), trace: { ...trace, settings: 'max_split_size_mb:128,new_setting:[1,2]' } })
+  assert.match(shown, /Recorded with max_split_size_mb:128,new_setting:\[1,2\]\. /)
+  assert.match(
+    shown.replaceAll('\n', ' '),
+    /Replays of PyTorch are as set, but for new_setting:\[1,2\], which is not known\./,
+  )
+})
+
 test('calls for memory alone are counted, alike for all policies', () => {
   const deviceCalls = { cuMemCreate: 3, cuMemMap: 4, cuEventQuery: 500, cuStreamIsCapturing: 70, cuMemGetInfo: 9 }
   assert.match(row(text(report([run('cuda-mempool', { deviceCalls })])), 'cuda-mempool'), / 7$/)

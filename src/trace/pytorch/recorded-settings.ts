@@ -2,24 +2,20 @@
 
 import type { Trace } from '../trace.js'
 import { Action } from '../trace.js'
-import { LIMIT, type PytorchSettings, parsePytorchSettings } from './model/pytorch-settings.js'
+import { type PytorchSettings, understandPytorchSettings } from './model/pytorch-settings.js'
 
 /**
- * The settings of a recording. Without settings in the recording, or with text that PyTorch of another version
- * understood, they are PyTorch's defaults; whether segments are expandable is always as recorded.
+ * The settings of a recording, as far as this version knows them; `unknownPytorchSettings` names the others. Whether
+ * segments are expandable is always as recorded.
  */
 export function recordedPytorchSettings(trace: Trace): PytorchSettings {
-  const { expandableSegments: _, backend: __, ...others } = understood(trace.settings ?? '')
+  const { expandableSegments: _, backend: __, ...others } = understandPytorchSettings(trace.settings ?? '').settings
   return hasExpandableSegments(trace) ? { ...others, expandableSegments: true } : others
 }
 
-/** The settings of a recording that this version understands; by default none. The limit is found by its failures. */
-function understood(text: string): PytorchSettings {
-  try {
-    return parsePytorchSettings(text.replace(new RegExp(`(^|,)${LIMIT}[:=][^,]*`), '').replace(/^,/, ''))
-  } catch {
-    return {}
-  }
+/** The settings of a recording that no model takes, as they were written. */
+export function unknownPytorchSettings({ settings }: Pick<Trace, 'settings'>): readonly string[] {
+  return understandPytorchSettings(settings ?? '').unknown
 }
 
 function hasExpandableSegments({ initialSegments, action }: Trace): boolean {

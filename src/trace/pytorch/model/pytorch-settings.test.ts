@@ -5,7 +5,7 @@ import { gunzipSync } from 'node:zlib'
 import { MiB } from '../../../base/bytes.js'
 import { readPickle } from '../pickle.js'
 import { RECORDED_RUNS } from '../settings-recordings.fixture.js'
-import { formatPytorchSettings, parsePytorchSettings } from './pytorch-settings.js'
+import { formatPytorchSettings, parsePytorchSettings, understandPytorchSettings } from './pytorch-settings.js'
 
 test('each setting is read from the text of the environment variable', () => {
   const text = 'max_split_size_mb:128, max_non_split_rounding_mb:64,large_segment_size_mb:40,expandable_segments:False'
@@ -60,7 +60,7 @@ test('text that PyTorch refuses is refused, with the name of the setting', () =>
     ['max_split_size_mb', /^max_split_size_mb: expected ':', not the end$/],
     ['max_split_size_mb:19', /^max_split_size_mb must be a whole number of at least 20, not '19'$/],
     ['max_split_size_mb:-1', /not '-1'$/],
-    ['max_split_size_mb:64 expandable_segments:True', /not '64expandable_segments'$/],
+    ['max_split_size_mb:64 expandable_segments:True', /not '64expandable_segments:True'$/],
     ['max_split_size_mb:64,', /expected a setting after ','/],
     ['max_non_split_rounding_mb:1', /at least 20/],
     ['large_segment_size_mb:10', /at least 11/],
@@ -80,4 +80,22 @@ test('text that PyTorch refuses is refused, with the name of the setting', () =>
     assert.throws(() => parsePytorchSettings(text), { name: 'RangeError', message }, text)
   }
   assert.throws(() => parsePytorchSettings(5 as never), { name: 'TypeError', message: /must be text, not 5/ })
+})
+
+test('of the settings of a recording the known ones are taken, and the others are named', () => {
+  const known = { maxSplitBytes: 128 * MiB, garbageCollectionThreshold: 0.8 }
+  const cases: readonly [string, object, readonly string[]][] = [
+    ['max_split_size_mb:128,new_one:[1:2,3:4], garbage_collection_threshold=0.8', known, ['new_one:[1:2,3:4]']],
+    ['pinned_new:True,max_split_size_mb:128', { maxSplitBytes: 128 * MiB }, ['pinned_new:True']],
+    ['pinned_use_background_threads:True,per_process_memory_fraction:0.5', {}, []],
+    ['max_split_size_mb:1,expandable_segments:True', { expandableSegments: true }, ['max_split_size_mb:1']],
+    ['roundup_power2_divisions:[256:4,512', {}, ['roundup_power2_divisions:[256:4', '512']],
+    ['toString:1,max_split_size_mb', {}, ['toString:1', 'max_split_size_mb']],
+    ['backend:cudaMallocAsync,max_split_size_mb:128', { backend: 'cudaMallocAsync' }, []],
+    ['max_split_size_mb:64,large_segment_size_mb:128', { maxSplitBytes: 64 * MiB }, ['large_segment_size_mb:128']],
+    ['', {}, []],
+  ]
+  for (const [text, settings, unknown] of cases) {
+    assert.deepEqual(understandPytorchSettings(text), { settings, unknown }, text)
+  }
 })

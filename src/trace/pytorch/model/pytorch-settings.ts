@@ -63,7 +63,7 @@ const READERS: Readonly<Record<string, Reader>> = {
 }
 
 /** The program's own limit: every model takes it as a capacity. */
-export const LIMIT = 'per_process_memory_fraction'
+const LIMIT = 'per_process_memory_fraction'
 /** Settings that PyTorch knows and that move no block of a GPU's memory. */
 const WITHOUT_EFFECT = [
   'graph_capture_record_stream_reuse',
@@ -83,29 +83,76 @@ const WITHOUT_EFFECT = [
  */
 export function parsePytorchSettings(text: string): PytorchSettings {
   if (typeof text !== 'string') throw new TypeError(`PyTorch's settings must be text, not ${describe(text)}`)
-  let settings: PytorchSettings = {}
-  const named = new Set<string>()
-  for (const [name, value] of entriesOf(text)) {
-    named.add(name)
-    if (WITHOUT_EFFECT.includes(name)) continue
+  const names = new Set<string>()
+  const settings = readParts(text, (name, read) => {
+    names.add(name)
     if (name === LIMIT) {
       throw new RangeError(`${LIMIT} is a share of a device that no recording names; give a capacity in bytes instead`)
     }
-    const read = READERS[name]
-    if (read === undefined) {
-      throw new RangeError(`PyTorch has no setting '${name}'; there are ${Object.keys(READERS).join(', ')}`)
-    }
-    settings = { ...settings, ...read(value, name) }
-  }
-  const ignored = NATIVE.filter(name => named.has(name))
+    return read()
+  })
+  const ignored = NATIVE.filter(name => names.has(name))
   if (settings.backend === 'cudaMallocAsync' && ignored.length > 0) {
     throw new RangeError(`backend:cudaMallocAsync ignores ${ignored.join(' and ')}; leave out the one or the other`)
   }
-  const { maxSplitBytes, largeSegmentBytes } = settings
-  if (maxSplitBytes !== undefined && largeSegmentBytes !== undefined && maxSplitBytes < largeSegmentBytes) {
-    throw new RangeError('max_split_size_mb must be at least large_segment_size_mb')
+  if (isTooSmallToSplit(settings)) throw new RangeError('max_split_size_mb must be at least large_segment_size_mb')
+  return settings
+}
+
+/**
+ * The same for the text of a recording, in which PyTorch of another version understood all. Each setting that is not
+ * known here, or has an unknown form, is left out and returned in `unknown` as it was written. A recording's limit is
+ * found by its failures, and its `backend:cudaMallocAsync` leaves the other settings without effect.
+ */
+export function understandPytorchSettings(text: string): { settings: PytorchSettings; unknown: readonly string[] } {
+  const unknown: string[] = []
+  const settings = readParts(text, (name, read, part) => {
+    try {
+      return name === LIMIT ? {} : read()
+    } catch (error) {
+      if (!(error instanceof RangeError)) throw error
+      unknown.push(part)
+      return {}
+    }
+  })
+  if (settings.backend === 'cudaMallocAsync') return { settings: { backend: settings.backend }, unknown }
+  if (!isTooSmallToSplit(settings)) return { settings, unknown }
+  const { largeSegmentBytes, ...others } = settings
+  return { settings: others, unknown: [...unknown, `large_segment_size_mb:${largeSegmentBytes! / MiB}`] }
+}
+
+/** The settings in a text. `take` decides about each: it calls `read`, which throws RangeError, or does without. */
+function readParts(
+  text: string,
+  take: (name: string, read: () => Partial<PytorchSettings>, part: string) => Partial<PytorchSettings>,
+): PytorchSettings {
+  const bare = text.replaceAll(/\s/g, '')
+  if (bare === '') return {}
+  let settings: PytorchSettings = {}
+  for (const part of bare.split(/,(?![^[]*\])/)) {
+    // a list in brackets has commas of its own
+    const [name] = part.split(/[:=]/, 1)
+    settings = { ...settings, ...take(name, () => readSetting(name, part.slice(name.length)), part) }
   }
   return settings
+}
+
+/** `rest` is the text behind the name, with its colon. */
+function readSetting(name: string, rest: string): Partial<PytorchSettings> {
+  if (name === '' && rest === '') throw new RangeError("expected a setting after ','")
+  if (rest === '') throw new RangeError(`${name}: expected ':', not the end`)
+  if (WITHOUT_EFFECT.includes(name)) return {}
+  if (!Object.hasOwn(READERS, name)) {
+    throw new RangeError(`PyTorch has no setting '${name}'; there are ${Object.keys(READERS).join(', ')}`)
+  }
+  const value = rest.slice(1)
+  if (!value.startsWith('[')) return READERS[name](value, name)
+  if (!value.endsWith(']')) throw new RangeError(`${name}: expected a closing bracket ']'`)
+  return READERS[name](value.slice(1, -1).split(','), name)
+}
+
+function isTooSmallToSplit({ maxSplitBytes, largeSegmentBytes }: PytorchSettings): boolean {
+  return maxSplitBytes !== undefined && largeSegmentBytes !== undefined && maxSplitBytes < largeSegmentBytes
 }
 
 /** The settings as PYTORCH_ALLOC_CONF has them; '' for the defaults. */
@@ -127,39 +174,6 @@ export function formatPytorchSettings(settings: PytorchSettings): string {
   const threshold = settings.garbageCollectionThreshold
   if (threshold !== undefined) parts.push(`garbage_collection_threshold:${threshold}`)
   return parts.join(',')
-}
-
-/** The names with their values; a value in brackets is a list. */
-function* entriesOf(text: string): Generator<[string, string | string[]]> {
-  const tokens: string[] = text.replaceAll(/\s/g, '').match(/[,:=[\]]|[^,:=[\]]+/g) ?? []
-  let next = 0
-  const take = (wanted: string, name: string) => {
-    if (tokens[next] !== wanted) {
-      throw new RangeError(
-        `${name}: expected '${wanted}', not ${next < tokens.length ? `'${tokens[next]}'` : 'the end'}`,
-      )
-    }
-    next++
-  }
-  while (next < tokens.length) {
-    const name = tokens[next++]
-    take(tokens[next] === '=' ? '=' : ':', name)
-    if (tokens[next] === '[') {
-      const end = tokens.indexOf(']', next)
-      if (end < 0) throw new RangeError(`${name}: expected a closing bracket ']'`)
-      yield [
-        name,
-        tokens
-          .slice(next + 1, end)
-          .join('')
-          .split(','),
-      ]
-      next = end + 1
-    } else yield [name, tokens[next++] ?? '']
-    if (next < tokens.length) take(',', name)
-    if (next === tokens.length && tokens[next - 1] === ',')
-      throw new RangeError(`${name}: expected a setting after ','`)
-  }
 }
 
 function boolean(value: string | readonly string[], name: string): boolean {
