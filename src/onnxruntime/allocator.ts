@@ -3,12 +3,18 @@
 
 import { type OnnxRuntimeLibrary, type Pointer, prototype } from './library.js'
 
+/** A function that ONNX Runtime calls. */
+export type Callback = (...args: number[]) => unknown
+
 /** The memory behind the callbacks. They never throw: koffi would give ONNX Runtime whatever lies in the register. */
 export interface MemorySource {
-  /** The address of new memory, or 0; `stream` is the driver's handle, or null if ONNX Runtime names none. */
-  allocate(bytes: number, stream: number | null): number
+  /**
+   * The address of new memory, or 0; `stream` is the driver's handle, or null if ONNX Runtime names none. `callback` is
+   * the function that ONNX Runtime has called.
+   */
+  allocate(bytes: number, stream: number | null, callback?: Callback): number
   /** The same for memory that a session keeps, such as weights. */
-  reserve(bytes: number): number
+  reserve(bytes: number, callback?: Callback): number
   free(ptr: number): void
 }
 
@@ -42,11 +48,10 @@ export class OrtAllocator {
     byStream: boolean,
   ) {
     this.handleOf = library.bind('SyncStream_GetHandle') as (stream: Pointer) => number
+    const allocate: Callback = (_self, bytes) => source.allocate(bytes, null, allocate)
+    const reserve: Callback = (_self, bytes) => source.reserve(bytes, reserve)
     this.struct.writeUInt32LE(INTERFACE, AT.version)
-    this.struct.writeBigUInt64LE(
-      this.register('alloc', (_self, bytes) => source.allocate(bytes, null)),
-      AT.alloc,
-    )
+    this.struct.writeBigUInt64LE(this.register('alloc', allocate), AT.alloc)
     this.struct.writeBigUInt64LE(
       this.register('free', (_self, ptr) => source.free(ptr)),
       AT.free,
@@ -55,22 +60,19 @@ export class OrtAllocator {
       this.register('info', () => info),
       AT.info,
     )
-    this.struct.writeBigUInt64LE(
-      this.register('alloc', (_self, bytes) => source.reserve(bytes)),
-      AT.reserve,
-    )
+    this.struct.writeBigUInt64LE(this.register('alloc', reserve), AT.reserve)
     if (byStream) {
-      const onStream = this.register('allocOnStream', (_self, bytes, stream) =>
-        source.allocate(bytes, stream === 0 ? null : this.handleOf(stream)),
-      )
-      this.struct.writeBigUInt64LE(onStream, AT.allocOnStream)
+      const onStream: Callback = (_self, bytes, stream) =>
+        source.allocate(bytes, stream === 0 ? null : this.handleOf(stream), onStream)
+      this.struct.writeBigUInt64LE(this.register('allocOnStream', onStream), AT.allocOnStream)
     }
   }
 
   /** Names and values of the CUDA provider's options for the external way: addresses as decimal numbers. */
   external(): { readonly keys: readonly string[]; readonly values: readonly string[] } {
+    const allocate: Callback = bytes => this.source.allocate(bytes, null, allocate)
     const addresses = [
-      this.register('external', bytes => this.source.allocate(bytes, null)),
+      this.register('external', allocate),
       this.register('externalFree', ptr => this.source.free(ptr)),
       this.register('externalEmpty', () => undefined),
     ]
@@ -81,7 +83,7 @@ export class OrtAllocator {
   }
 
   /** koffi passes whole numbers below 2^53 as numbers. Addresses and the sizes of memory are. */
-  private register(name: keyof typeof PROTOTYPES, callback: (...args: number[]) => unknown): bigint {
+  private register(name: keyof typeof PROTOTYPES, callback: Callback): bigint {
     const { koffi } = this.library
     return koffi.register(callback, koffi.pointer(prototype(koffi, PROTOTYPES[name])))
   }

@@ -4,6 +4,7 @@ import assert from 'node:assert/strict'
 import { after, describe, it } from 'node:test'
 import { openDevice } from '../device/open.js'
 import { SimulatedDriver } from '../driver/simulated/index.js'
+import { loadKoffi } from '../libraries/koffi.js'
 import { DeviceBlocks, type Scope } from './blocks.js'
 
 const scopeOf = (name: string): Scope => ({ name, pool: null, uses: new Set(), failure: null })
@@ -37,6 +38,41 @@ describe('blocks of a device', () => {
     const ptr = blocks.scopes.run(scope, () => blocks.allocate(1000, null))
     assert.ok(driver.cuStreamQuery(stream.handle))
     blocks.free(ptr)
+  })
+
+  it('are refused to another thread while scopes are under way, and to no call of this thread', async () => {
+    const koffi = loadKoffi()
+    const compare = koffi.pointer(koffi.proto('int cudaMempoolTestCompare(const void *, const void *)'))
+    const sort = koffi.load('libc.so.6').func('qsort', 'void', ['void *', 'size_t', 'size_t', compare])
+    const pool = device.createPool()
+    const blocks = new DeviceBlocks(pool, true)
+    let got: number[] = []
+    const callback = (): number => {
+      got.push(blocks.allocate(1000, null, callback))
+      return 0
+    }
+    const registered = koffi.register(callback, compare)
+    const inThisThread = () => sort(new Uint8Array(2), 2, 1, registered)
+    const inAnother = () =>
+      new Promise<void>((resolve, reject) => {
+        sort.async(new Uint8Array(2), 2, 1, registered, (error: Error | null) => (error ? reject(error) : resolve()))
+      })
+    const taken = async (sorting: () => unknown) => {
+      got = []
+      await sorting()
+      for (const ptr of got) blocks.free(ptr)
+      return got.map(ptr => ptr !== 0)
+    }
+    assert.deepEqual(await taken(inAnother), [true], 'no scope could be meant')
+    const scope = scopeOf('translator')
+    blocks.underWay.add(scope)
+    assert.deepEqual(await blocks.scopes.run(scope, () => taken(inThisThread)), [true])
+    assert.deepEqual(await taken(inThisThread), [true])
+    assert.equal(scope.failure, null)
+    assert.deepEqual(await blocks.scopes.run(scope, () => taken(inAnother)), [false])
+    assert.match(String(scope.failure), /^PoolError: as: ONNX Runtime asked for memory in another thread/)
+    assert.equal(pool.stats().liveBuffers, 0)
+    koffi.unregister(registered)
   })
 
   it('leave the default stream open when the streams of a session are forgotten', () => {

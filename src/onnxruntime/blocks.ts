@@ -11,7 +11,7 @@ import type { DeviceBuffer } from '../pool/buffer.js'
 import type { HostPool } from '../pool/host/host-pool.js'
 import { groupLive, type LiveGroup } from '../pool/labels.js'
 import type { Pool } from '../pool/pool.js'
-import type { MemorySource } from './allocator.js'
+import type { Callback, MemorySource } from './allocator.js'
 import { type Block, HeldBlocks } from './held-blocks.js'
 
 /** A pool that serves ONNX Runtime. */
@@ -49,8 +49,29 @@ function refuseAsleep({ uses, name }: Scope): void {
   for (const pool of uses) if (sleeps(pool)) throw asleepError('as', name)
 }
 
+/**
+ * Whether ONNX Runtime has called in a thread of its own, and the event loop runs the callback here: no JavaScript has
+ * called it then.
+ */
+function isOfAnotherThread(callback: Callback | undefined): boolean {
+  if (callback === undefined) return false
+  const { stackTraceLimit, prepareStackTrace } = Error
+  const calls: { stack?: unknown } = {}
+  try {
+    Error.stackTraceLimit = 1
+    Error.prepareStackTrace = (_, sites) => sites.length
+    Error.captureStackTrace(calls, callback)
+    return calls.stack === 0
+  } finally {
+    Error.stackTraceLimit = stackTraceLimit
+    Error.prepareStackTrace = prepareStackTrace
+  }
+}
+
 export abstract class Blocks implements MemorySource {
   readonly scopes = new AsyncLocalStorage<Scope>()
+  /** the scopes whose work has not ended */
+  readonly underWay = new Set<Scope>()
   allocations = 0
   failures = 0
   protected readonly held = new HeldBlocks<AnyPool>()
@@ -68,10 +89,11 @@ export abstract class Blocks implements MemorySource {
     return new Set(blocks.flatMap(({ pool }) => pool ?? []))
   }
 
-  allocate(bytes: number, stream: number | null): number {
+  allocate(bytes: number, stream: number | null, callback?: Callback): number {
     const scope = this.scopes.getStore() ?? UNNAMED
     this.allocations++
     try {
+      if (scope === UNNAMED && this.underWay.size > 0 && isOfAnotherThread(callback)) return this.refuse(bytes)
       if (scope.uses.size > 0) refuseAsleep(scope)
       return this.take(Math.max(1, bytes), stream, scope)
     } catch (error) {
@@ -79,8 +101,18 @@ export abstract class Blocks implements MemorySource {
     }
   }
 
-  reserve(bytes: number): number {
-    return this.allocate(bytes, null)
+  reserve(bytes: number, callback?: Callback): number {
+    return this.allocate(bytes, null, callback)
+  }
+
+  /** Another thread asks, which knows no scope: its memory may have to come from another pool than this one. */
+  private refuse(bytes: number): number {
+    this.failures++
+    const error = new PoolError(
+      'as: ONNX Runtime asked for memory in another thread, where the pool to take it from is not known; use an onnxruntime-node whose run() stays in the thread that calls it',
+    )
+    for (const scope of this.underWay) scope.failure ??= error
+    return this.instead(Math.max(1, bytes), '')
   }
 
   private fail(error: Error, bytes: number, scope: Scope): number {
@@ -161,7 +193,7 @@ export class HostBlocks extends Blocks {
  * pool has no room for, lie in ordinary memory, and no run fails for it.
  */
 export class ResultBlocks extends HostBlocks {
-  override reserve(bytes: number): number {
+  override reserve(bytes: number, _callback?: Callback): number {
     return this.instead(Math.max(1, bytes), '')
   }
 

@@ -221,13 +221,17 @@ export class ServedOnnxRuntime implements Disposable {
 
   /** Runs `work` in a scope. Rejects with the scope's failure, if it has one. */
   private async within<T>(scope: Scope, work: () => T | Promise<T>): Promise<T> {
+    const { scopes, underWay } = this.blocks
+    underWay.add(scope)
     try {
-      const result = await this.blocks.scopes.run(scope, work)
+      const result = await scopes.run(scope, work)
       if (scope.failure === null) return result
       if (isSession(result)) await result.release() // a session beyond the limit
     } catch (error) {
       if (scope.failure === null) throw error
       scope.failure.cause = error
+    } finally {
+      underWay.delete(scope)
     }
     throw scope.failure
   }
