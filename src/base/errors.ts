@@ -2,9 +2,20 @@
 // system. A wrong argument throws JavaScript's TypeError or RangeError. A call that the state of a pool, buffer,
 // stream or device does not allow throws PoolError. Bugs of the library itself throw AssertionError (assert.ts).
 
+import { describe } from './bytes.js'
+
+/** Throws TypeError for a message that is no text; V8's own error would not name it. */
+function checked(message: unknown): string {
+  if (message === undefined || typeof message === 'string') return message ?? ''
+  throw new TypeError(`the message of an error must be a text, not ${describe(message)}`)
+}
+
 /** A call that the state of its object does not allow: a second free, a closed pool, a buffer of another pool. */
 export class PoolError extends Error {
   override name = 'PoolError'
+  constructor(message?: string, options?: ErrorOptions) {
+    super(checked(message), options)
+  }
 }
 
 /** The kinds of mistakes that a pool in debug mode detects. */
@@ -30,18 +41,24 @@ export class DebugError extends PoolError {
     /** the calls that led to it */
     readonly sites: FaultSites,
   ) {
-    super(message)
+    super(checked(message))
   }
 }
 
 /** No GPU could be opened: the machine has no GPU, or no CUDA driver. The message has the attempts and the remedy. */
 export class NoDeviceError extends Error {
   override name = 'NoDeviceError'
+  constructor(message?: string, options?: ErrorOptions) {
+    super(checked(message), options)
+  }
 }
 
 /** An optional library is missing, or lacks a function. The message has the attempts and the remedy. */
 export class NoLibraryError extends Error {
   override name = 'NoLibraryError'
+  constructor(message?: string, options?: ErrorOptions) {
+    super(checked(message), options)
+  }
 }
 
 /**
@@ -50,6 +67,9 @@ export class NoLibraryError extends Error {
  */
 export class MissingFileError extends Error {
   override name = 'MissingFileError'
+  constructor(message?: string, options?: ErrorOptions) {
+    super(checked(message), options)
+  }
 }
 
 /** Source code does not compile. */
@@ -60,13 +80,16 @@ export class CompileError extends Error {
     /** the output of the compiler, with line numbers */
     readonly log: string,
   ) {
-    super(message)
+    super(checked(message))
   }
 }
 
 /** A file has a wrong format: truncated, foreign or hostile. The message has the place and the reason. */
 export class FormatError extends Error {
   override name = 'FormatError'
+  constructor(message?: string, options?: ErrorOptions) {
+    super(checked(message), options)
+  }
 }
 
 /** A file descriptor could not be passed between processes. */
@@ -79,7 +102,7 @@ export class DescriptorError extends Error {
     readonly code: string,
     detail: string,
   ) {
-    super(`${call} failed: ${code}: ${detail}`)
+    super(`${checked(call)} failed: ${checked(code)}: ${checked(detail)}`)
   }
 }
 
@@ -95,7 +118,9 @@ export class CudaError extends Error {
     readonly codeName: string,
     detail = '',
   ) {
-    super(`${call} failed: ${codeName} (${code})${detail === '' ? '' : `: ${detail}`}`)
+    super(
+      `${checked(call)} failed: ${checked(codeName)} (${describe(code)})${detail === '' ? '' : `: ${checked(detail)}`}`,
+    )
   }
 }
 
@@ -106,7 +131,7 @@ export class DeviceLostError extends Error {
     /** the error that ended the context */
     readonly first: CudaError,
   ) {
-    super(`the device is lost since ${first.message}; start a new process to use it again`)
+    super(`the device is lost since ${checked(first?.message)}; start a new process to use it again`)
   }
 }
 
@@ -165,6 +190,6 @@ export class OutOfMemoryError extends Error {
     /** of a caching pool: the remedy in the message; null for other pools */
     readonly remedy: Remedy | null = null,
   ) {
-    super(message)
+    super(checked(message))
   }
 }

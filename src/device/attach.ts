@@ -70,7 +70,7 @@ export function attachPool(
   shared: SharedPoolDescriptor | SharedArenaDescriptor,
 ): ServedPool | SharedArenaPool<SharedDevice> {
   if (shared?.kind === 'arena') {
-    checkArenaState('attachPool', shared)
+    checkArenaState('attachPool', shared) // before the device is attached
     return attachDevice(shared.device).attachArena(shared)
   }
   checkPoolState('attachPool', shared)

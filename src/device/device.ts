@@ -7,7 +7,7 @@ import { CudaError, PoolError } from '../base/errors.js'
 import { checkOptionNames } from '../base/option-names.js'
 import { showAsText } from '../base/readable.js'
 import { CU_STREAM_LEGACY, CU_STREAM_LEGACY_DEFAULT, CU_STREAM_PER_THREAD, RESULT } from '../driver/constants.js'
-import type { Context } from '../driver/context.js'
+import { Context } from '../driver/context.js'
 import type { Driver } from '../driver/driver.js'
 import { serveWaiting } from '../driver/served-drivers.js'
 import { type SharedDriver, shareDriver } from '../driver/shared-driver.js'
@@ -30,7 +30,7 @@ import { checkStreamOf, openStreams, type SharedStream, Stream, type StreamOptio
 import { type ArenaOptions, ArenaPool } from '../pool/arena/arena-pool.js'
 import { ArenaQueue, type ArenaQueueOptions } from '../pool/arena/arena-queue.js'
 import { newSharedArena, type SharedArena, SharedArenaPool } from '../pool/arena/shared-arena-pool.js'
-import type { SharedArenaState } from '../pool/arena/shared-arena-state.js'
+import { checkArenaState, type SharedArenaState } from '../pool/arena/shared-arena-state.js'
 import { type BlockOptions, BlockPool } from '../pool/blocks/block-pool.js'
 import {
   newSharedBlocks,
@@ -57,7 +57,7 @@ import { type ReservedWatch, watchFromAfar } from '../pool/reserved-watch.js'
 import { newSharedPool, type Shared } from '../pool/shared/new-shared-pool.js'
 import { PoolServerWorker } from '../pool/shared/pool-server-worker.js'
 import { SharedPool } from '../pool/shared/shared-pool.js'
-import type { SharedPoolState } from '../pool/shared/shared-state.js'
+import { checkPoolState, type SharedPoolState } from '../pool/shared/shared-state.js'
 import { prepareSlowCalls } from '../pool/slow-calls.js'
 import { sharingObstacle } from '../threads/os-thread.js'
 import { type DeviceProperties, propertiesOf } from './device-properties.js'
@@ -174,6 +174,9 @@ export class Device implements Disposable {
     readonly context: Context,
     private readonly attachedTo: SharedOrder | null = null,
   ) {
+    if (!(context instanceof Context)) {
+      throw new TypeError(`Device: context must be a context, not ${describe(context)}; call openDevice() instead`)
+    }
     prepareSlowCalls()
     this.driver = context.driver
     this.name = this.driver.cuDeviceGetName(context.device)
@@ -669,6 +672,7 @@ export class Device implements Disposable {
    */
   attachPool(state: SharedPoolDescriptor): ServedPool {
     this.open('attachPool')
+    checkPoolState('attachPool', state)
     return this.knownPool<ServedPool>(state) ?? this.keepShared(state, this.newThreadObject(state, false))
   }
 
@@ -702,6 +706,7 @@ export class Device implements Disposable {
    */
   attachArena(state: SharedArenaDescriptor): SharedArenaPool<SharedDevice> {
     this.open('attachPool')
+    checkArenaState('attachPool', state)
     const known = this.knownPool<SharedArenaPool<SharedDevice>>(state)
     if (known !== undefined) return known
     this.clocks.buryStreams() // an arena has no pool server to do this

@@ -78,6 +78,7 @@ export function openDevices(choice?: 'auto' | 'simulated' | Driver): Device[] {
  * RangeError for other text.
  */
 export function parseDeviceChoice(text: string): DeviceChoice {
+  if (typeof text !== 'string') throw new TypeError(`parseDeviceChoice: text must be a string, not ${describe(text)}`)
   if (text === 'auto' || text === 'simulated') return text
   if (/^\d+$/.test(text)) return Number(text)
   throw new RangeError(`'${text}' is no device; write auto, simulated or a number`)

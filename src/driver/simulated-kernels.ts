@@ -5,6 +5,7 @@
 
 import { describe } from '../base/bytes.js'
 import { showAsText } from '../base/readable.js'
+import { isUint8Array } from '../base/typed-arrays.js'
 import type { KernelArguments, LaunchShape } from './driver.js'
 import type { DeviceMemory } from './simulated/memory/device-memory.js'
 
@@ -40,6 +41,9 @@ export function findSimulatedKernel(name: string): SimulatedKernel | undefined {
 
 /** The number of threads in a launch of this shape. */
 export function threadCount(shape: LaunchShape): number {
+  if (!Array.isArray(shape?.grid) || !Array.isArray(shape.block)) {
+    throw new TypeError(`threadCount: shape must be the shape of a launch, not ${describe(shape)}`)
+  }
   return [...shape.grid, ...shape.block].reduce((product, size) => product * size, 1)
 }
 
@@ -49,6 +53,9 @@ export class LaunchArguments {
   private readonly offsets: readonly number[]
 
   constructor(args: KernelArguments) {
+    if (!isUint8Array(args?.bytes) || !Array.isArray(args.offsets)) {
+      throw new TypeError(`LaunchArguments: args must be the arguments of a launch, not ${describe(args)}`)
+    }
     this.view = new DataView(args.bytes.slice().buffer)
     this.offsets = [...args.offsets]
   }

@@ -3,6 +3,7 @@
 // runs without interruption, so this is the plain algorithm, not a model of its threads. Sizes are rounded as on a
 // GPU; addresses may differ.
 
+import { describe } from '../base/bytes.js'
 import { hex, showAsText } from '../base/readable.js'
 import type { DeviceMemory } from '../driver/simulated-kernels.js'
 import {
@@ -36,7 +37,12 @@ export class Fields {
   constructor(
     private readonly memory: DeviceMemory,
     private readonly ptr: number,
-  ) {}
+  ) {
+    if (typeof memory?.load !== 'function') {
+      throw new TypeError(`memory must be the memory of a simulated kernel's launch, not ${describe(memory)}`)
+    }
+    if (!Number.isSafeInteger(ptr)) throw new TypeError(`ptr must be args.pointer(…), not ${describe(ptr)}`)
+  }
 
   u32(at: number): number {
     return this.memory.load(Uint32Array, this.ptr + at, 1)[0]

@@ -65,7 +65,7 @@ export class Capture extends VectorClocks implements OpenCapture {
 
   /** Work submitted to the open `stream` is recorded from now on. Throws TypeError for an unknown mode. */
   static begin(stream: CapturableStream, mode: CaptureMode): void {
-    if (!Object.hasOwn(MODES, mode)) {
+    if (typeof mode !== 'string' || !Object.hasOwn(MODES, mode)) {
       throw new TypeError(`beginCapture: mode must be ${Object.keys(MODES).join(', ')}, not ${describe(mode)}`)
     }
     const capture = new Capture(stream, false)

@@ -2,6 +2,9 @@
 // reads them without objects. All readers of foreign formats, and the recorder, make traces through TraceBuilder
 // (trace-builder.ts).
 
+import { describe } from '../base/bytes.js'
+import { checkTrace } from './trace-argument.js'
+
 /**
  * The kinds of event, as in the column `Trace.action`. PyTorch's names are alloc, free_requested, free_completed,
  * segment_alloc, … oom.
@@ -213,17 +216,28 @@ export interface Trace {
 
 /** The call stack of an event, innermost frame first; empty if none was recorded. */
 export function framesOf(trace: Trace, event: number): readonly Frame[] {
+  checkTrace('framesOf', trace)
+  if (typeof event !== 'number') throw new TypeError(`framesOf: event must be a number, not ${describe(event)}`)
   return stackFrames(trace.stacks, trace.stack[event])
 }
 
 /** The frames of a stack by its number, innermost first. */
-export function stackFrames({ node, parent, frame, frames }: CallStacks, stack: number): Frame[] {
+export function stackFrames(stacks: CallStacks, stack: number): Frame[] {
+  const { node, parent, frame, frames } = stacks ?? {}
+  if (!ArrayBuffer.isView(node) || typeof stack !== 'number') {
+    const given = `${describe(stacks)} and ${describe(stack)}`
+    throw new TypeError(`stackFrames: stacks and stack must be those of a Trace and a number, not ${given}`)
+  }
   const found: Frame[] = []
   for (let at = node[stack]; at > 0; at = parent[at]) found.push(frames[frame[at]])
   return found
 }
 
 /** A frame as text: `file:line function`. */
-export function frameText({ filename, line, name }: Frame): string {
+export function frameText(frame: Frame): string {
+  const { filename, line, name } = frame ?? {}
+  if (typeof filename !== 'string' || typeof name !== 'string') {
+    throw new TypeError(`frameText: frame must be a frame of a call stack, not ${describe(frame)}`)
+  }
   return `${filename}:${line} ${name}`
 }

@@ -107,8 +107,10 @@ export class LimitedPool extends Wrapper {
   }
 
   private exceeds(bytes: number): boolean {
-    if (!(bytes > this.limit - this.currentBytes)) return false // the upstream refuses bad sizes
-    if (!(bytes > this.limit - this.handedOutBytes)) return false
+    if (typeof bytes === 'number') {
+      if (!(bytes > this.limit - this.currentBytes)) return false // the upstream refuses bad sizes
+      if (!(bytes > this.limit - this.handedOutBytes)) return false
+    }
     checkByteCount(bytes, 'bytes')
     return true
   }

@@ -78,7 +78,7 @@ class Account extends Counters {
 
   /** Refuses a bad size beyond the limit; the upstream refuses every other bad size. */
   exceeds(bytes: number): boolean {
-    if (!this.bytes.exceeds(bytes, this.limitBytes)) return false
+    if (typeof bytes === 'number' && !this.bytes.exceeds(bytes, this.limitBytes)) return false
     checkByteCount(bytes, 'bytes')
     return true
   }

@@ -1,6 +1,7 @@
 // A recording as one SVG picture: verdict, curves, allocations and address maps, one below the other.
 
 import { formatBytes } from '../../base/bytes.js'
+import { checkOptionNames } from '../../base/option-names.js'
 import { paintMap } from '../../picture/address-map.js'
 import type { Painting } from '../../picture/cells.js'
 import { cellsOf, colouringOf } from '../../picture/colouring.js'
@@ -50,9 +51,11 @@ interface Section {
 export function pictureSvg(
   trace: Trace,
   replay: ReplayReport | null = null,
-  { isDark = false }: { readonly isDark?: boolean } = {},
+  options: { readonly isDark?: boolean } = {},
 ): string {
   checkTrace('pictureSvg', trace)
+  checkOptionNames('pictureSvg', options, ['isDark'])
+  const { isDark = false } = options
   if (replay !== null) checkReport('pictureSvg: replay', replay)
   const picture = reportedPicture({ trace, replay })
   const live = new LiveBlocks(picture)

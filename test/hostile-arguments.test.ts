@@ -1,0 +1,62 @@
+// Every exported function and class with arguments of wrong types: the error says which argument is wrong. V8's own
+// errors about what our code does with such a value are none that a user can act on.
+
+import assert from 'node:assert/strict'
+import { describe, it } from 'node:test'
+import * as simulated from '../src/driver/simulated/index.js'
+import * as main from '../src/index.js'
+import * as live from '../src/live/index.js'
+import * as onnxruntime from '../src/onnxruntime/index.js'
+import * as report from '../src/report/index.js'
+import * as trace from '../src/trace/index.js'
+
+const HOSTILE: readonly unknown[] = [undefined, null, {}, { toString: 1 }, Symbol('s'), 5, 'x', [], () => {}, 5n]
+const OF_V8 =
+  /Cannot (read|destructure|convert|mix|use 'in')|is not (a function|iterable|an object|defined)|^Invalid (array|typed)|Maximum call stack|incompatible receiver/
+
+type Exported = new (...args: readonly unknown[]) => unknown
+
+async function errorOf(exported: Exported, args: readonly unknown[]): Promise<unknown> {
+  const isClass = /^class\b/.test(Function.prototype.toString.call(exported))
+  try {
+    const result = isClass ? new exported(...args) : await Reflect.apply(exported, undefined, [...args])
+    const { close } = (result ?? {}) as { close?: unknown }
+    if (!isClass && typeof close === 'function') await close.call(result)
+    return null
+  } catch (error) {
+    return error
+  }
+}
+
+for (const [name, module] of Object.entries({ main, trace, report, live, onnxruntime, simulated })) {
+  describe(`exports of ${name} with arguments of wrong types`, () => {
+    for (const [exportName, exported] of Object.entries(module)) {
+      if (typeof exported !== 'function') continue
+      it(exportName, async () => {
+        for (const value of HOSTILE) {
+          for (const count of [0, 1, 2, 3]) {
+            const error = await errorOf(exported as Exported, new Array(count).fill(value))
+            if (error === null) continue
+            assert.ok(error instanceof Error)
+            assert.doesNotMatch(error.message, OF_V8, `${exportName} with ${count} times ${typeof value}`)
+          }
+        }
+      })
+    }
+  })
+}
+
+describe('methods with arguments of wrong types', () => {
+  it('name the argument', () => {
+    using device = main.openDevice('simulated')
+    const stream = device.createStream()
+    const wrong = (value: unknown) => value as never
+    const calls: readonly (readonly [() => unknown, RegExp])[] = [
+      [() => stream.beginCapture(wrong({ toString: 1 })), /^beginCapture: mode must be .*, not an Object$/],
+      [() => main.limited(device.createPool(), '1MiB').allocate(wrong(Symbol('s'))), /^bytes must be .*Symbol\(s\)$/],
+      [() => main.tagged(device.createPool()).tryAllocate(wrong({ toString: 1 })), /^bytes must be .*an Object$/],
+      [() => device.attachPool(wrong({})), /^attachPool: shared must come from pool\.share\(\)/],
+    ]
+    for (const [call, message] of calls) assert.throws(call, { name: 'TypeError', message })
+  })
+})
