@@ -27,7 +27,7 @@ test('anything but text is refused by name', () => {
   }
 })
 
-test('text that is no size is a RangeError that shows the forms', () => {
+test('text that names no size is a RangeError that shows the forms', () => {
   for (const text of [
     '',
     'much',

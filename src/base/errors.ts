@@ -4,7 +4,7 @@
 
 import { describe } from './bytes.js'
 
-/** Throws TypeError for a message that is no text; V8's own error would not name it. */
+/** Throws TypeError unless a message is text; V8's own error would not name it. */
 function checked(message: unknown): string {
   if (message === undefined || typeof message === 'string') return message ?? ''
   throw new TypeError(`the message of an error must be a text, not ${describe(message)}`)

@@ -3,7 +3,6 @@
 // (trace-builder.ts).
 
 import { describe } from '../base/bytes.js'
-import { checkTrace } from './trace-argument.js'
 
 /**
  * The kinds of event, as in the column `Trace.action`. PyTorch's names are alloc, free_requested, free_completed,
@@ -216,7 +215,7 @@ export interface Trace {
 
 /** The call stack of an event, innermost frame first; empty if none was recorded. */
 export function framesOf(trace: Trace, event: number): readonly Frame[] {
-  checkTrace('framesOf', trace)
+  if (!ArrayBuffer.isView(trace?.stack)) throw new TypeError(`framesOf: trace must be a Trace, not ${describe(trace)}`)
   if (typeof event !== 'number') throw new TypeError(`framesOf: event must be a number, not ${describe(event)}`)
   return stackFrames(trace.stacks, trace.stack[event])
 }

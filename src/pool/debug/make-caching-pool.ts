@@ -10,9 +10,9 @@ import { DebugPool } from './debug-pool.js'
 export type WithDebug = PoolOptions & { readonly debug: true | DebugOptions }
 
 /**
- * The caching pool that `options` describe, on a device of `deviceBytes`. `keep` is called before the pool has memory:
- * whoever closes it later does so too if the driver refuses its memory and then its close. Debug mode is a class of its own, so that
- * the ordinary pool pays nothing for it.
+ * The caching pool that `options` describe, on a device of `deviceBytes`. `keep` gets the pool before
+ * it has memory: its caller closes the pool later if the driver refuses that memory, and then the close as well. Debug
+ * mode is a class of its own, so that the ordinary pool pays nothing for it.
  */
 export function makeCachingPool(
   clocks: Clocks,

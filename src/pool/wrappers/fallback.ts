@@ -10,7 +10,7 @@ import { checkIsPool, Wrapper } from './wrapper.js'
  * Wraps `upstream` so that `fallback` serves an allocation when the upstream has no room. The fallback may be
  * `device.createPlainPool()`, the driver's own allocation, or a pool of another device. Streams of this device use
  * the other device's memory like any other, and kernels reach it over the link between both. Throws PoolError if the
- * other device cannot give this one access, TypeError if either is no pool or both are the same.
+ * other device cannot give this one access, TypeError unless they are two pools.
  */
 export function withFallback(upstream: Pool, fallback: Pool): FallbackPool {
   return new FallbackPool(upstream, fallback)

@@ -16,6 +16,15 @@ export const { BroadcastChannel, MessageChannel } = globalThis
 export const Worker = notHere('Worker')
 export const receiveMessageOnPort = notHere('receiveMessageOnPort')
 
+/** A page has one realm. */
+export const types = {
+  isArrayBuffer: (value: unknown) => value instanceof ArrayBuffer,
+  isSharedArrayBuffer: (value: unknown) => value instanceof globalThis.SharedArrayBuffer,
+  isFloat64Array: (value: unknown) => value instanceof Float64Array,
+  isInt32Array: (value: unknown) => value instanceof Int32Array,
+  isPromise: (value: unknown) => value instanceof Promise,
+}
+
 // A page has no subscribers.
 export const channel = () => ({ hasSubscribers: false })
 

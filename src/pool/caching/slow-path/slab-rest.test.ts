@@ -1,4 +1,4 @@
-// Which work the rest of a slab waits for, when the slab lies in memory that another stream used last.
+// The rest of a slab that lies in memory which another stream used last: it waits for that stream.
 
 import assert from 'node:assert/strict'
 import { it } from 'node:test'
@@ -15,7 +15,7 @@ for (const placed of ['in free memory', 'in free and new memory'] as const) {
     const { device, pool, a, b, c } = setUp({ maxPoolBytes: 8 * GiB }, 8 * GiB)
     const before = pool.allocate(12 * MiB - pendingBytes, b)
     const pending = pool.allocate(pendingBytes, b)
-    signal(a, c) // c waits for a, but not for what a does from now on
+    signal(a, c) // c waits for the work of a so far
     const start = freePending(device, pending)
     pool.trimTo(64 * MiB) // takes the block out of the cache
     signal(b, a)

@@ -84,7 +84,7 @@ export class Steps {
     return this.parts.crossStream.takeFree(heap, units, alignUnits)
   }
 
-  /** A freed block with announced uses, all of which are safe for this stream. */
+  /** A freed block whose announced uses are all safe for this stream. */
   deferred(miss: Miss): number {
     return this.takeDeferred(miss, false)
   }
