@@ -30,3 +30,11 @@ export function showAsText(...classes: readonly { readonly prototype: object }[]
 export function hex(address: number): string {
   return `0x${address.toString(16)}`
 }
+
+const MOST_LISTED = 8
+
+/** `0, 1, 2`; of more than eight the first ones, and how many others there are. */
+export function listed(items: readonly (string | number)[]): string {
+  if (items.length <= MOST_LISTED) return items.join(', ')
+  return `${items.slice(0, MOST_LISTED).join(', ')} and ${items.length - MOST_LISTED} others`
+}

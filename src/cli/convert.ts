@@ -1,5 +1,6 @@
 // `cuda-mempool convert`: a recording in the format of another program.
 
+import { listed } from '../base/readable.js'
 import { shellWord } from '../base/shell-word.js'
 import { openDevice } from '../device/open.js'
 import { replayDevices } from '../device/replay-devices.js'
@@ -97,7 +98,7 @@ function formatOf({ output, to }: ConvertArguments): Format {
 function checkDevices({ file, device, otherDevices }: Trace, gpu: string | undefined): void {
   if (gpu !== undefined || otherDevices.length === 0) return
   const devices = [device, ...otherDevices.map(other => other.device)].sort((a, b) => a - b)
-  throw new UsageError(`${file}: has events of GPU ${devices.join(', ')}; choose one by --gpu`)
+  throw new UsageError(`${file}: has events of GPU ${listed(devices)}; choose one by --gpu`)
 }
 
 async function contentsOf(

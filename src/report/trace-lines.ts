@@ -1,5 +1,6 @@
 // Lines that several reports on a recording share: its gaps, and the command to type next.
 
+import { listed } from '../base/readable.js'
 import { shellWord } from '../base/shell-word.js'
 import type { Trace } from '../trace/trace.js'
 import { formatCount } from './number-format.js'
@@ -32,7 +33,7 @@ export function leftOutLines({ skippedEvents }: Pick<Trace, 'skippedEvents'>): s
 /** For a file with several devices: a sentence about the device of the trace, the others, and the option. */
 export function deviceLines({ device, otherDevices }: Pick<Trace, 'device' | 'otherDevices'>): string[] {
   if (otherDevices.length === 0) return []
-  const others = otherDevices.map(other => `GPU ${other.device} has ${formatCount(other.events)}`).join(', ')
+  const others = listed(otherDevices.map(other => `GPU ${other.device} has ${formatCount(other.events)}`))
   return [`These are the events of GPU ${device}; ${others}. --gpu N chooses.`]
 }
 

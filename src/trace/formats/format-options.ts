@@ -1,31 +1,42 @@
 import { FormatError } from '../../base/errors.js'
+import { listed } from '../../base/readable.js'
 import type { OtherDevice } from '../trace.js'
+
+/** The device whose events are read, by its number, the one with the most events, or each that has some. */
+export type DeviceChoice = number | 'busiest' | 'all'
 
 /** Options of the reader of a format. */
 export interface FormatOptions {
-  /** read the events of this device; undefined for the busiest device */
-  readonly device: number | undefined
+  readonly device: DeviceChoice
   /** called from time to time with the bytes that are read */
   readonly onBytes: (bytesRead: number) => void
 }
 
-/** Throws FormatError unless the file has events of the device of the options. */
-export function checkDevice({ device }: FormatOptions, devices: readonly number[]): void {
-  if (device === undefined || devices.includes(device)) return
-  throw new FormatError(`holds no events of device ${device}; it has some of device ${devices.join(', ')}`)
+/** A device to read, and the others that have events. */
+export interface ChosenDevice {
+  readonly device: number
+  readonly otherDevices: readonly OtherDevice[]
 }
 
-/** The device of the options, else the busiest device, and the other devices. Throws FormatError. */
-export function chooseDevice(
-  counts: ReadonlyMap<number, number>,
-  options: FormatOptions,
-): { device: number; otherDevices: OtherDevice[] } {
-  const devices = [...counts].map(([device, events]) => ({ device, events })).sort((a, b) => a.device - b.device)
-  checkDevice(
-    options,
-    devices.map(({ device }) => device),
-  )
-  const busiest = devices.reduce((best, each) => (each.events > best.events ? each : best))
-  const device = options.device ?? busiest.device
-  return { device, otherDevices: devices.filter(other => other.device !== device) }
+/** Four times the devices of the largest machines. A damaged file may name a million, each with its own trace. */
+const MOST_DEVICES = 64
+
+/** The devices to read, by rising number, of those with so many events. Throws FormatError. */
+export function chooseDevices(counts: ReadonlyMap<number, number>, choice: DeviceChoice): ChosenDevice[] {
+  const all = [...counts].map(([device, events]) => ({ device, events })).sort((a, b) => a.device - b.device)
+  return chosenOf(all, choice).map(device => ({ device, otherDevices: all.filter(other => other.device !== device) }))
+}
+
+function chosenOf(all: readonly OtherDevice[], choice: DeviceChoice): number[] {
+  const numbers = all.map(({ device }) => device)
+  if (choice === 'busiest') return [all.reduce((best, each) => (each.events > best.events ? each : best)).device]
+  if (choice === 'all') {
+    if (all.length <= MOST_DEVICES) return numbers
+    throw new FormatError(
+      `holds events of ${all.length} devices, and at most ${MOST_DEVICES} are read at once; choose one by --gpu, ` +
+        'or by the option device of readRecording',
+    )
+  }
+  if (numbers.includes(choice)) return [choice]
+  throw new FormatError(`holds no events of device ${choice}; it has some of device ${listed(numbers)}`)
 }

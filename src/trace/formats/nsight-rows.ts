@@ -5,7 +5,7 @@ import { FormatError } from '../../base/errors.js'
 import type { Trace } from '../trace.js'
 import { AddressEvents } from './address-events.js'
 import { headerOf, readRows } from './csv-rows.js'
-import { chooseDevice, type FormatOptions } from './format-options.js'
+import { type ChosenDevice, chooseDevices, type DeviceChoice, type FormatOptions } from './format-options.js'
 
 /** The table in the database. */
 export const NSIGHT_TABLE = 'CUDA_GPU_MEMORY_USAGE_EVENTS'
@@ -13,8 +13,9 @@ export const NSIGHT_TABLE = 'CUDA_GPU_MEMORY_USAGE_EVENTS'
 const REQUIRED = ['start', 'address', 'bytes', 'memKind', 'memoryOperationType'] as const
 /** Columns that older versions do not have. */
 const OPTIONAL = ['globalPid', 'deviceId', 'streamId', 'localMemoryPoolAddress', 'localMemoryPoolSize'] as const
-const NAMES = [...REQUIRED, ...OPTIONAL]
-type Column = (typeof NAMES)[number]
+/** The columns that are read. */
+export const NSIGHT_COLUMNS = [...REQUIRED, ...OPTIONAL]
+type Column = (typeof NSIGHT_COLUMNS)[number]
 
 /** Of the kinds of memory in Nsight's numbers: device, array, and static device memory. */
 const DEVICE_KINDS = [2, 3, 5]
@@ -40,13 +41,13 @@ export function isNsightHeader(start: Buffer): boolean {
   return REQUIRED.every(name => names.includes(name))
 }
 
-/** The trace of a CSV file with the table. Throws FormatError naming the first bad line. */
-export function readNsightCsv(bytes: Buffer, file: string, options: FormatOptions): Trace {
+/** The traces of a CSV file with the table. Throws FormatError naming the first bad line. */
+export function readNsightCsv(bytes: Buffer, file: string, options: FormatOptions): Trace[] {
   const names = headerOf(bytes)
   const rows = new NsightRows(names)
   const cutShort = readRows(bytes, names.length, (fields, line) => rows.add(fields, `line ${line}`), options.onBytes)
   rows.skipped += cutShort
-  return rows.trace(file, options)
+  return rows.traces(file, options.device)
 }
 
 export class NsightRows {
@@ -56,7 +57,7 @@ export class NsightRows {
   private readonly rows: Row[] = []
 
   constructor(names: readonly string[]) {
-    const known = NAMES.filter(name => names.includes(name))
+    const known = NSIGHT_COLUMNS.filter(name => names.includes(name))
     const missing = REQUIRED.find(name => !known.includes(name))
     if (missing !== undefined) throw new FormatError(`the table ${NSIGHT_TABLE} has no column ${missing}`)
     this.at = Object.fromEntries(known.map(name => [name, names.indexOf(name)]))
@@ -78,7 +79,9 @@ export class NsightRows {
       return
     }
     const [address, bytes] = [whole('address'), whole('bytes')]
+    const poolBytes = whole('localMemoryPoolSize')
     if (address < 0 || bytes < 0) throw new FormatError(`${place}: address and bytes must be 0 or above`)
+    if (poolBytes < 0) throw new FormatError(`${place}: localMemoryPoolSize must be 0 or above`)
     this.rows.push({
       startNs: whole('start'),
       address,
@@ -89,23 +92,24 @@ export class NsightRows {
       device: whole('deviceId'),
       stream: whole('streamId'),
       pool: whole('localMemoryPoolAddress'),
-      poolBytes: whole('localMemoryPoolSize'),
+      poolBytes,
     })
   }
 
-  /** The trace of one device, and there of the process with the most events. Throws FormatError. */
-  trace(file: string, options: FormatOptions): Trace {
+  /** The traces of the chosen devices, and there of the process with the most events. Throws FormatError. */
+  traces(file: string, device: DeviceChoice): Trace[] {
     if (this.rows.length === 0) {
       throw new FormatError('holds no events of device memory; record with nsys profile --cuda-memory-usage=true')
     }
-    const { device, otherDevices } = chooseDevice(
-      countBy(this.rows, row => row.device),
-      options,
-    )
-    const ofDevice = this.rows.filter(row => row.device === device)
-    const processes = countBy(ofDevice, row => row.process)
-    const [busiest] = [...processes].reduce((best, each) => (each[1] > best[1] ? each : best))
-    const rows = ofDevice.filter(row => row.process === busiest).sort((a, b) => a.startNs - b.startNs)
+    const byDevice = groupedBy(this.rows, row => row.device)
+    const counts = new Map([...byDevice].map(([number, rows]) => [number, rows.length]))
+    return chooseDevices(counts, device).map(chosen => this.traceOf(byDevice.get(chosen.device)!, file, chosen))
+  }
+
+  private traceOf(ofDevice: readonly Row[], file: string, chosen: ChosenDevice): Trace {
+    const processes = [...groupedBy(ofDevice, row => row.process).values()]
+    const busiest = processes.reduce((best, each) => (each.length > best.length ? each : best))
+    const rows = busiest.sort((a, b) => a.startNs - b.startNs)
     const events = new AddressEvents()
     events.skipped = this.skipped + ofDevice.length - rows.length
     for (const { isFree, address, bytes, stream, startNs } of rows) {
@@ -113,7 +117,7 @@ export class NsightRows {
       if (isFree) events.free(address, bytes, stream, timeUs)
       else events.allocate(address, bytes, stream, timeUs)
     }
-    return events.build({ file, device, otherDevices, recorder: 'CUDA', peakReservedBytes: peakReserved(rows) })
+    return events.build({ file, ...chosen, recorder: 'CUDA', peakReservedBytes: peakReserved(rows) })
   }
 }
 
@@ -141,10 +145,14 @@ function peakReserved(rows: readonly Row[]): number {
   return before + most
 }
 
-function countBy<Key>(rows: readonly Row[], keyOf: (row: Row) => Key): Map<Key, number> {
-  const counts = new Map<Key, number>()
-  for (const row of rows) counts.set(keyOf(row), (counts.get(keyOf(row)) ?? 0) + 1)
-  return counts
+function groupedBy<Key>(rows: readonly Row[], keyOf: (row: Row) => Key): Map<Key, Row[]> {
+  const groups = new Map<Key, Row[]>()
+  for (const row of rows) {
+    const group = groups.get(keyOf(row))
+    if (group === undefined) groups.set(keyOf(row), [row])
+    else group.push(row)
+  }
+  return groups
 }
 
 function isRequired(name: Column): boolean {

@@ -4,13 +4,13 @@
 
 import { FormatError } from '../../base/errors.js'
 import { marksOf } from '../columns/annotations.js'
-import { isDictionary } from '../pytorch/data-checks.js'
+import { isDictionary, isTimeUs } from '../pytorch/data-checks.js'
 import type { StackTable } from '../stack-table.js'
-import type { Trace } from '../trace.js'
+import type { Annotation, Trace } from '../trace.js'
 import { AddressEvents } from './address-events.js'
 import { readChromeEvents } from './chrome-events.js'
 import { EnclosingSlices } from './enclosing-slices.js'
-import { chooseDevice, type FormatOptions } from './format-options.js'
+import { type ChosenDevice, chooseDevices, type FormatOptions } from './format-options.js'
 
 const MEMORY = '[memory]'
 const OUT_OF_MEMORY = '[OutOfMemory]'
@@ -34,11 +34,14 @@ interface MemoryEvent {
   readonly reservedBytes: number
 }
 
-/** The trace of one device. Throws FormatError naming the first bad event. */
-export function readProfilerTrace(bytes: Buffer, file: string, options: FormatOptions): Trace {
+/** A part of the program's run, in microseconds of the file. */
+type NamedPart = Pick<Annotation, 'name' | 'startUs' | 'endUs'>
+
+/** The traces of the chosen devices. Throws FormatError naming the first bad event. */
+export function readProfilerTrace(bytes: Buffer, file: string, options: FormatOptions): Trace[] {
   const slices = new EnclosingSlices<string>()
   const memory: MemoryEvent[] = []
-  const named: { name: string; startUs: number; endUs: number }[] = []
+  const named: NamedPart[] = []
   let others = 0
   readChromeEvents(
     bytes,
@@ -48,7 +51,7 @@ export function readProfilerTrace(bytes: Buffer, file: string, options: FormatOp
         const read = memoryEvent(event, `traceEvents[${number}]`)
         if (read === null) others++
         else memory.push(read)
-      } else if (typeof name === 'string' && isTime(ts) && isTime(dur)) {
+      } else if (typeof name === 'string' && isTimeUs(ts) && isTimeUs(dur)) {
         if (FRAMES.includes(cat as string)) slices.add(threadOf(event), ts, dur, name)
         else if (cat === NAMED) named.push({ name, startUs: ts, endUs: ts + dur })
       }
@@ -60,45 +63,67 @@ export function readProfilerTrace(bytes: Buffer, file: string, options: FormatOp
   }
   const counts = new Map<number, number>()
   for (const { device } of memory) counts.set(device, (counts.get(device) ?? 0) + 1)
-  const { device, otherDevices } = chooseDevice(counts, options)
-  const chosen = memory.filter(each => each.device === device).sort((a, b) => a.timeUs - b.timeUs)
-  const events = new AddressEvents()
-  events.skipped = others
+  const chosen = chooseDevices(counts, options.device)
+  const ofDevice = new Map(chosen.map(({ device }) => [device, new DeviceEvents(others)]))
   slices.finish()
-  const numberOf = stackNumbers(events.stacks)
-  const from = chosen[0].timeUs
-  let peakReservedBytes = 0
-  for (const { timeUs, thread, address, bytes: size, isFailure, reservedBytes } of chosen) {
-    const time = timeUs - from
-    peakReservedBytes = Math.max(peakReservedBytes, reservedBytes)
-    if (size < 0 && !isFailure) events.free(address, -size, STREAM, time)
+  // The slices around a moment are found for rising times, so the events of all devices are in one order.
+  for (const event of memory.sort((a, b) => a.timeUs - b.timeUs)) ofDevice.get(event.device)?.add(event, slices)
+  return chosen.map(each => ofDevice.get(each.device)!.trace(file, each, named))
+}
+
+/** The events of one device. */
+class DeviceEvents {
+  private readonly events = new AddressEvents()
+  private readonly numberOf = stackNumbers(this.events.stacks)
+  private fromUs = Number.NaN
+  private peakReservedBytes = 0
+
+  /** `skipped` are events of the file that belong to no GPU. */
+  constructor(skipped: number) {
+    this.events.skipped = skipped
+  }
+
+  /** Adds the next event in the order of time. */
+  add(
+    { timeUs, thread, address, bytes, isFailure, reservedBytes }: MemoryEvent,
+    slices: EnclosingSlices<string>,
+  ): void {
+    if (Number.isNaN(this.fromUs)) this.fromUs = timeUs
+    const time = timeUs - this.fromUs
+    this.peakReservedBytes = Math.max(this.peakReservedBytes, reservedBytes)
+    if (bytes < 0 && !isFailure) this.events.free(address, -bytes, STREAM, time)
     else {
-      const stack = numberOf(slices.around(thread, timeUs))
-      if (isFailure) events.fail(Math.abs(size), STREAM, time, stack)
-      else events.allocate(address, size, STREAM, time, stack)
+      const stack = this.numberOf(slices.around(thread, timeUs))
+      if (isFailure) this.events.fail(Math.abs(bytes), STREAM, time, stack)
+      else this.events.allocate(address, bytes, STREAM, time, stack)
     }
   }
-  return events.build({
-    file,
-    device,
-    otherDevices,
-    recorder: 'PyTorch',
-    annotations: named.flatMap(({ name, startUs, endUs }) =>
-      marksOf({ name, startUs: startUs - from, endUs: endUs - from }),
-    ),
-    ...(peakReservedBytes > 0 ? { peakReservedBytes } : {}),
-  })
+
+  trace(file: string, chosen: ChosenDevice, named: readonly NamedPart[]): Trace {
+    const { fromUs, peakReservedBytes } = this
+    return this.events.build({
+      file,
+      ...chosen,
+      recorder: 'PyTorch',
+      annotations: named.flatMap(({ name, startUs, endUs }) =>
+        marksOf({ name, startUs: startUs - fromUs, endUs: endUs - fromUs }),
+      ),
+      ...(peakReservedBytes > 0 ? { peakReservedBytes } : {}),
+    })
+  }
 }
 
 /** Null for memory of another kind of device. */
 function memoryEvent(event: Record<string, unknown>, place: string): MemoryEvent | null {
   const { ts, args } = event
-  if (!isTime(ts)) throw new FormatError(`${place}.ts must be a number of microseconds`)
+  if (!isTimeUs(ts)) throw new FormatError(`${place}.ts must be a number of microseconds below 2^53`)
   if (!isDictionary(args)) throw new FormatError(`${place}.args must be a dictionary`)
   const isFailure = event['name'] === OUT_OF_MEMORY
   const whole = (name: string, otherwise?: number): number => {
-    const value = args[name] === undefined && otherwise !== undefined ? otherwise : Number(args[name])
-    if (Number.isSafeInteger(value)) return value
+    const value = args[name] ?? otherwise
+    // Some versions write numbers as text.
+    const number = typeof value === 'string' && value.trim() !== '' ? Number(value) : value
+    if (Number.isSafeInteger(number)) return number as number
     throw new FormatError(`${place}.args['${name}'] must be a whole number`)
   }
   if (whole('Device Type', 0) !== CUDA) return null
@@ -128,10 +153,11 @@ function stackNumbers(table: StackTable): (names: readonly string[]) => number {
   return names => table.number(names.map(entryOf).reverse())
 }
 
+/** The thread of an event. A process or thread that is no number or text is not told from others. */
 function threadOf({ pid, tid }: Record<string, unknown>): string {
-  return `${pid} ${tid}`
+  return `${idOf(pid)} ${idOf(tid)}`
 }
 
-function isTime(value: unknown): value is number {
-  return typeof value === 'number' && Number.isFinite(value)
+function idOf(value: unknown): string | number {
+  return typeof value === 'string' || typeof value === 'number' ? value : ''
 }

@@ -7,6 +7,7 @@ import { fileURLToPath } from 'node:url'
 import { gzipSync } from 'node:zlib'
 import { FormatError } from '../../base/errors.js'
 import { readSnapshot } from '../pytorch/pytorch-snapshot.js'
+import { BASE, event } from '../pytorch/snapshot.fixture.js'
 import { Action, BEFORE, framesOf, frameText, NEVER, type Trace } from '../trace.js'
 import { parseRecording, parseRecordings, readPipedRecording, readRecording, readRecordings } from './read-recording.js'
 
@@ -250,6 +251,44 @@ describe('a trace of torch.profiler', () => {
     assert.match(refusal('{"a": "\\"traceEvents\\"", "b": {"traceEvents": []}}'), /^has no list traceEvents$/)
     assert.match(refusal(text, 5), /^holds no events of device 5; it has some of device 0$/)
   })
+})
+
+describe('a recording of many devices', () => {
+  const snapshotOf = (devices: number) =>
+    JSON.stringify({ device_traces: Array.from({ length: devices }, (_, i) => [event('alloc', BASE + i, 8)]) })
+  const nsightOf = (devices: number) =>
+    'start,address,bytes,memKind,memoryOperationType,deviceId\n' +
+    Array.from({ length: devices }, (_, i) => `${i},${i},1,2,0,${i}\n`).join('')
+  const profileOf = (devices: number) =>
+    JSON.stringify({
+      traceEvents: Array.from({ length: devices }, (_, i) => ({
+        ...{ name: '[memory]', ts: i, pid: 1, tid: 1 },
+        args: { 'Device Type': 1, 'Device Id': i, Addr: 1, Bytes: 1 },
+      })),
+    })
+
+  for (const [name, of] of Object.entries({ snapshotOf, nsightOf, profileOf })) {
+    test(`has a trace for each, by ${name}`, () => {
+      const bytes = Buffer.from(of(64))
+      const traces = parseRecordings(bytes, 'run')
+      assert.deepEqual(
+        traces.map(({ device }) => device),
+        Array.from({ length: 64 }, (_, i) => i),
+      )
+      for (const device of [0, 63]) assert.deepEqual(traces[device], parseRecording(bytes, 'run', { device }))
+    })
+
+    // Read once for each device, this takes minutes.
+    test(`is read only one by one if it has thousands, by ${name}`, () => {
+      const bytes = Buffer.from(of(20_000))
+      assert.throws(() => parseRecordings(bytes, 'run'), {
+        name: 'FormatError',
+        message: /^holds events of 20000 devices, and at most 64 are read at once; choose one by --gpu, or by the option/,
+      })
+      assert.equal(parseRecording(bytes, 'run', { device: 19_999 }).device, 19_999)
+      assert.match(refusal(bytes, 20_000), / 7 and 19992 others$/)
+    })
+  }
 })
 
 describe('a recording', () => {

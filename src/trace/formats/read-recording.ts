@@ -1,27 +1,18 @@
 // Reads recordings of all formats. The contents of a file tell its format, not its name.
 
-import { closeSync, fstatSync, openSync, readSync } from 'node:fs'
 import { describe } from '../../base/bytes.js'
 import { FormatError } from '../../base/errors.js'
-import {
-  checkBytes,
-  checkOptions,
-  heldSnapshot,
-  heldSnapshots,
-  type SnapshotOptions,
-  withName,
-} from '../pytorch/pytorch-snapshot.js'
+import { checkBytes, checkOptions, heldSnapshots, type SnapshotOptions, withName } from '../pytorch/pytorch-snapshot.js'
 import { isJson, isPickle, readSnapshotFile, readStandardInput } from '../pytorch/snapshot-file.js'
 import type { Trace } from '../trace.js'
 import { isChromeTrace } from './chrome-events.js'
-import type { FormatOptions } from './format-options.js'
+import type { DeviceChoice } from './format-options.js'
 import { isNsightHeader, readNsightCsv } from './nsight-rows.js'
-import { isSqlite, readNsightSqlite, sqliteError } from './nsight-sqlite.js'
+import { isSqlite, readNsightSqlite, startOf } from './nsight-sqlite.js'
 import { readProfilerTrace } from './profiler-trace.js'
 import { isRmmHeader, readRmm } from './rmm-csv.js'
 
 const STANDARD_INPUT = 'standard input'
-const FIRST_BYTES = 64
 
 /**
  * Reads the trace of one device from a recording: a memory snapshot of PyTorch (pickle or JSON), a trace of
@@ -33,34 +24,29 @@ const FIRST_BYTES = 64
 export function readRecording(path: string, options: SnapshotOptions = {}): Trace {
   checkPath('readRecording', path)
   checkOptions('readRecording', options)
-  return withName(path, () =>
-    isSqlite(startOf(path))
-      ? readNsightSqlite(path, path, formatOptions(options, 1))
-      : parse([readSnapshotFile(path, checkKind)], path, options),
-  )
+  return withName(path, () => read(path, options.device ?? 'busiest', options.onProgress)[0])
 }
 
-/** Reads the traces of all devices of a recording, by rising device. Throws like `readRecording`. */
+/**
+ * Reads the traces of all devices of a recording, by rising device. Throws like `readRecording`, and FormatError for
+ * more than 64 devices.
+ */
 export function readRecordings(path: string, options: Omit<SnapshotOptions, 'device'> = {}): Trace[] {
   checkPath('readRecordings', path)
   checkOptions('readRecordings', options, ['onProgress'])
-  return withName(path, () => {
-    const inFormat = formatOptions(options, 1)
-    if (isSqlite(startOf(path))) return ofAllDevices(device => readNsightSqlite(path, path, { ...inFormat, device }))
-    return parseAll([readSnapshotFile(path, checkKind)], path, options)
-  })
+  return withName(path, () => read(path, 'all', options.onProgress))
 }
 
 /** Like `readRecording`, for standard input. */
 export function readPipedRecording(options: SnapshotOptions = {}): Trace {
   checkOptions('readPipedRecording', options)
-  return withName(STANDARD_INPUT, () => parse([readStandardInput(checkKind)], STANDARD_INPUT, options))
+  return withName(STANDARD_INPUT, () => readPiped(options.device ?? 'busiest', options.onProgress)[0])
 }
 
 /** Like `readRecordings`, for standard input. */
 export function readPipedRecordings(options: Omit<SnapshotOptions, 'device'> = {}): Trace[] {
   checkOptions('readPipedRecordings', options, ['onProgress'])
-  return withName(STANDARD_INPUT, () => parseAll([readStandardInput(checkKind)], STANDARD_INPUT, options))
+  return withName(STANDARD_INPUT, () => readPiped('all', options.onProgress))
 }
 
 /**
@@ -71,7 +57,7 @@ export function parseRecording(bytes: Buffer, file: string, options: SnapshotOpt
   const buffer = checkBytes('parseRecording', bytes)
   checkOptions('parseRecording', options)
   checkKind(buffer)
-  return parse([buffer], file, options)
+  return parse([buffer], file, options.device ?? 'busiest', options.onProgress)[0]
 }
 
 /** Like `readRecordings`, for bytes without gzip; `file` becomes the name of the traces, and is not read. */
@@ -79,7 +65,7 @@ export function parseRecordings(bytes: Buffer, file: string, options: Omit<Snaps
   const buffer = checkBytes('parseRecordings', bytes)
   checkOptions('parseRecordings', options, ['onProgress'])
   checkKind(buffer)
-  return parseAll([buffer], file, options)
+  return parse([buffer], file, 'all', options.onProgress)
 }
 
 function checkPath(call: string, path: unknown): void {
@@ -87,18 +73,25 @@ function checkPath(call: string, path: unknown): void {
   throw new TypeError(`${call}: path must name a recording, not ${describe(path)}`)
 }
 
-/** `held` has the bytes as its only entry, which a snapshot of PyTorch takes out; see `heldSnapshot`. */
-function parseAll(held: Buffer[], file: string, options: Omit<SnapshotOptions, 'device'>): Trace[] {
-  if (readerOf(held[0]) === null) return heldSnapshots(held, file, options)
-  return ofAllDevices(device => parse(held, file, device === undefined ? options : { ...options, device }))
+type OnProgress = SnapshotOptions['onProgress']
+
+function read(path: string, device: DeviceChoice, onProgress: OnProgress): Trace[] {
+  if (isSqlite(startOf(path))) return readNsightSqlite(path, device)
+  return parse([readSnapshotFile(path, checkKind)], path, device, onProgress)
 }
 
-function parse(held: Buffer[], file: string, options: SnapshotOptions): Trace {
-  const read = readerOf(held[0])
-  if (read === null) return heldSnapshot(held, file, options)
-  const trace = read(held[0], file, formatOptions(options, held[0].length))
-  options.onProgress?.(1)
-  return trace
+function readPiped(device: DeviceChoice, onProgress: OnProgress): Trace[] {
+  return parse([readStandardInput(checkKind)], STANDARD_INPUT, device, onProgress)
+}
+
+/** `held` has the bytes as its only entry, which a snapshot of PyTorch takes out; see `heldSnapshots`. */
+function parse(held: Buffer[], file: string, device: DeviceChoice, onProgress: OnProgress): Trace[] {
+  const reader = readerOf(held[0])
+  if (reader === null) return heldSnapshots(held, file, device, onProgress)
+  const [bytes] = held
+  const traces = reader(bytes, file, { device, onBytes: done => onProgress?.(done / bytes.length) })
+  onProgress?.(1)
+  return traces
 }
 
 /** The reader of the format of a file; null for a memory snapshot of PyTorch. */
@@ -108,18 +101,11 @@ function readerOf(bytes: Buffer): typeof readRmm | null {
   return isJson(bytes) && isChromeTrace(bytes) ? readProfilerTrace : null
 }
 
-/** The traces of the busiest device and of the others, by rising device. */
-function ofAllDevices(read: (device: number | undefined) => Trace): Trace[] {
-  const busiest = read(undefined)
-  const others = busiest.otherDevices.map(({ device }) => read(device))
-  return [busiest, ...others].sort((a, b) => a.device - b.device)
-}
-
 /** Throws FormatError unless a file that starts with `start` can be a recording. */
 function checkKind(start: Buffer): void {
   if (start.length === 0) throw new FormatError('the file is empty')
   if (isPickle(start) || isJson(start) || isRmmHeader(start) || isNsightHeader(start)) return
-  if (isSqlite(start)) throw sqliteError('run.sqlite')
+  if (isSqlite(start)) throw new FormatError('is an SQLite database, which is read only as a file that is not packed')
   if (start.toString('latin1', 0, 2) === 'PK') {
     throw new FormatError('is a ZIP archive, as torch.save makes them; take a snapshot with _dump_snapshot instead')
   }
@@ -127,23 +113,4 @@ function checkKind(start: Buffer): void {
     "is no recording: a snapshot of PyTorch, a trace of torch.profiler, RMM's CSV or an export of Nsight Systems " +
       '(nsys export --type sqlite) is wanted',
   )
-}
-
-/** The first bytes of a file; none of a pipe, which can be read only once, and of a file that cannot be read. */
-function startOf(path: string): Buffer {
-  const start = Buffer.alloc(FIRST_BYTES)
-  let file: number | undefined
-  try {
-    file = openSync(path, 'r')
-    if (fstatSync(file).isFile()) return start.subarray(0, readSync(file, start, 0, FIRST_BYTES, 0))
-  } catch {
-    // The reader of the whole file says why.
-  } finally {
-    if (file !== undefined) closeSync(file)
-  }
-  return Buffer.alloc(0)
-}
-
-function formatOptions({ device, onProgress }: SnapshotOptions, total: number): FormatOptions {
-  return { device, onBytes: read => onProgress?.(read / total) }
 }

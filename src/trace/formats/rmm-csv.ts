@@ -4,8 +4,7 @@ import { FormatError } from '../../base/errors.js'
 import type { Trace } from '../trace.js'
 import { AddressEvents } from './address-events.js'
 import { headerOf, readRows } from './csv-rows.js'
-import type { FormatOptions } from './format-options.js'
-import { checkDevice } from './format-options.js'
+import { chooseDevices, type FormatOptions } from './format-options.js'
 
 const COLUMNS = ['Thread', 'Time', 'Action', 'Pointer', 'Size', 'Stream']
 /** Hours, minutes, seconds and microseconds; some versions of the logger write a colon before the microseconds. */
@@ -24,9 +23,9 @@ export function isRmmHeader(start: Buffer): boolean {
   return headerOf(start).join() === COLUMNS.join()
 }
 
-/** The trace of a log. Throws FormatError naming the first bad line. */
-export function readRmm(bytes: Buffer, file: string, options: FormatOptions): Trace {
-  checkDevice(options, [DEVICE])
+/** The only trace of a log. Throws FormatError naming the first bad line. */
+export function readRmm(bytes: Buffer, file: string, options: FormatOptions): Trace[] {
+  const [chosen] = chooseDevices(new Map([[DEVICE, 1]]), options.device)
   const events = new AddressEvents()
   const clock = new Clock()
   const cutShort = readRows(
@@ -49,7 +48,7 @@ export function readRmm(bytes: Buffer, file: string, options: FormatOptions): Tr
   )
   events.skipped += cutShort
   if (events.count === 0) throw new FormatError('holds no events; RMM writes them through a LoggingResourceAdaptor')
-  return events.build({ file, device: DEVICE, recorder: 'RMM' })
+  return [events.build({ file, ...chosen, recorder: 'RMM' })]
 }
 
 /** Microseconds from the midnight before the first line; the log has no dates. */

@@ -32,3 +32,10 @@ export function whole(
 export function isWhole(value: unknown): value is number {
   return Number.isSafeInteger(value) && (value as number) >= 0
 }
+
+/**
+ * Whether a time in microseconds can be counted with: as nanoseconds, the difference of two of them fits into 64 bits.
+ */
+export function isTimeUs(value: unknown): value is number {
+  return typeof value === 'number' && Math.abs(value) <= Number.MAX_SAFE_INTEGER
+}

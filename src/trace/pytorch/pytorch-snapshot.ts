@@ -6,6 +6,7 @@ import { describe } from '../../base/bytes.js'
 import { FormatError } from '../../base/errors.js'
 import { checkOptionNames } from '../../base/option-names.js'
 import { isUint8Array } from '../../base/typed-arrays.js'
+import { type ChosenDevice, chooseDevices, type DeviceChoice } from '../formats/format-options.js'
 import type { Trace } from '../trace.js'
 import { allocatorSettings } from './allocator-settings.js'
 import { dictionary, isWhole, list } from './data-checks.js'
@@ -36,7 +37,8 @@ const RECORDING_HINT = 'record with torch.cuda.memory._record_memory_history() b
 export function readSnapshot(path: string, options: SnapshotOptions = {}): Trace {
   checkPath('readSnapshot', path)
   checkOptions('readSnapshot', options)
-  return withName(path, () => heldSnapshot([readSnapshotFile(path)], path, options))
+  const { device = 'busiest', onProgress } = options
+  return withName(path, () => heldSnapshots([readSnapshotFile(path)], path, device, onProgress)[0])
 }
 
 /**
@@ -46,7 +48,7 @@ export function readSnapshot(path: string, options: SnapshotOptions = {}): Trace
 export function readSnapshots(path: string, options: Omit<SnapshotOptions, 'device'> = {}): Trace[] {
   checkPath('readSnapshots', path)
   checkOptions('readSnapshots', options, ['onProgress'])
-  return withName(path, () => heldSnapshots([readSnapshotFile(path)], path, options))
+  return withName(path, () => heldSnapshots([readSnapshotFile(path)], path, 'all', options.onProgress))
 }
 
 /**
@@ -56,29 +58,27 @@ export function readSnapshots(path: string, options: Omit<SnapshotOptions, 'devi
 export function parseSnapshot(bytes: Buffer, file: string, options: SnapshotOptions = {}): Trace {
   const held = [checkBytes('parseSnapshot', bytes)]
   checkOptions('parseSnapshot', options)
-  return heldSnapshot(held, file, options)
-}
-
-/** Like `parseSnapshot`, for the only entry of `held`: it is taken out, so that its memory is free once it is read. */
-export function heldSnapshot(held: Buffer[], file: string, { device, onProgress }: SnapshotOptions): Trace {
-  const snapshot = new Snapshot(held, file, onProgress)
-  const trace = snapshot.traceOf(device ?? snapshot.busiest())
-  onProgress?.(1)
-  return trace
+  return heldSnapshots(held, file, options.device ?? 'busiest', options.onProgress)[0]
 }
 
 /** Like `readSnapshots`, for bytes without gzip; `file` becomes the name of the traces, and is not read. */
 export function parseSnapshots(bytes: Buffer, file: string, options: Omit<SnapshotOptions, 'device'> = {}): Trace[] {
   const held = [checkBytes('parseSnapshots', bytes)]
   checkOptions('parseSnapshots', options, ['onProgress'])
-  return heldSnapshots(held, file, options)
+  return heldSnapshots(held, file, 'all', options.onProgress)
 }
 
-/** Like `parseSnapshots`, for the only entry of `held`, as in `heldSnapshot`. */
-export function heldSnapshots(held: Buffer[], file: string, { onProgress }: SnapshotOptions): Trace[] {
-  const snapshot = new Snapshot(held, file, onProgress)
-  const devices = snapshot.withEvents().map(({ device }) => device)
-  const traces = devices.length === 0 ? [snapshot.traceOf(0)] : devices.map(device => snapshot.traceOf(device))
+/**
+ * The traces of the chosen devices, from the bytes that are the only entry of `held`. They are taken out, so that their
+ * memory is free once they are read.
+ */
+export function heldSnapshots(
+  held: Buffer[],
+  file: string,
+  device: DeviceChoice,
+  onProgress: SnapshotOptions['onProgress'],
+): Trace[] {
+  const traces = new Snapshot(held, file, onProgress).traces(device)
   onProgress?.(1)
   return traces
 }
@@ -90,7 +90,8 @@ const LEAST_BYTES_AN_EVENT = 48
 class Snapshot {
   private readonly events = new SnapshotEvents()
   private readonly contents: Record<string, unknown>
-  private readonly traces: readonly unknown[]
+  /** by device: its events */
+  private readonly lists: readonly unknown[]
 
   constructor(
     held: Buffer[],
@@ -109,22 +110,32 @@ class Snapshot {
         'is no memory snapshot of PyTorch, which has segments and device_traces; _dump_snapshot() writes one',
       )
     }
-    this.traces = list(this.contents['device_traces'] ?? [], 'device_traces')
+    this.lists = list(this.contents['device_traces'] ?? [], 'device_traces')
   }
 
-  /** The trace of a device; the calls must name devices by rising number. Throws FormatError if it has no events. */
-  traceOf(device: number): Trace {
-    const { events, contents, traces } = this
+  /** The traces of the chosen devices. Throws FormatError. */
+  traces(choice: DeviceChoice): Trace[] {
+    const counts = new Map<number, number>()
+    this.lists.forEach((events, device) => {
+      const { length } = list(events, `device_traces[${device}]`)
+      if (length > 0) counts.set(device, length)
+    })
+    if (counts.size === 0) throw new FormatError(`holds no events; ${RECORDING_HINT}`)
+    return chooseDevices(counts, choice).map(chosen => this.traceOf(chosen))
+  }
+
+  /** The trace of a device that has events; the calls must name devices by rising number. */
+  private traceOf({ device, otherDevices }: ChosenDevice): Trace {
+    const { events, contents } = this
     const place = `device_traces[${device}]`
-    const rows = list(traces[device] ?? [], place)
-    if (rows.length === 0) throw new FormatError(this.noEvents(device))
+    const rows = list(this.lists[device], place)
     const builder = events.select(rows, place)
     const { segments, dropped, skipped, peak_reserved: peakReserved, says_completed: saysCompleted } = contents
     return builder.build({
       file: this.file,
       device,
       skippedEvents: rows.length - builder.events + (isWhole(skipped) ? skipped : 0),
-      otherDevices: this.withEvents().filter(other => other.device !== device),
+      otherDevices,
       recorder: RECORDERS.find(each => each === contents['recorder']) ?? 'PyTorch',
       settings: allocatorSettings(contents['allocator_settings']),
       final: segments === undefined ? null : finalState(segments, device, events),
@@ -134,29 +145,6 @@ class Snapshot {
       saysCompleted: saysCompleted === true,
       ...(isWhole(peakReserved) ? { peakReservedBytes: peakReserved } : {}),
     })
-  }
-
-  /** The device with the most events; the lowest of several. */
-  busiest(): number {
-    const { traces } = this
-    let best = 0
-    traces.forEach((events, device) => {
-      if (list(events, `device_traces[${device}]`).length > list(traces[best], '').length) best = device
-    })
-    return best
-  }
-
-  /** The devices that have events, with their count. */
-  withEvents(): { device: number; events: number }[] {
-    return this.traces
-      .map((events, device) => ({ device, events: Array.isArray(events) ? events.length : 0 }))
-      .filter(({ events }) => events > 0)
-  }
-
-  private noEvents(device: number): string {
-    const others = this.withEvents().map(other => other.device)
-    if (others.length === 0) return `holds no events; ${RECORDING_HINT}`
-    return `holds no events of device ${device}; it has some of device ${others.join(', ')}`
   }
 }
 
