@@ -51,7 +51,7 @@ export class StackTable {
     }
     const known = ofFunction.get(line)
     if (known !== undefined) return known
-    const entry = new FrameEntry({ filename, line, name }, this.frames.length)
+    const entry = new FrameEntry({ filename, line: isLine(line) ? line : 0, name }, this.frames.length)
     this.frames.push(entry.frame)
     ofFunction.set(line, entry)
     return entry
@@ -139,6 +139,11 @@ export class StackTable {
       this.places[this.placeOf(this.parent[node], this.frame[node])] = node
     }
   }
+}
+
+/** A damaged file may have any number in place of a line. */
+function isLine(value: number): boolean {
+  return Number.isSafeInteger(value) && value > 0
 }
 
 function enlarged(from: Int32Array, length: number): Int32Array<ArrayBuffer> {

@@ -88,6 +88,10 @@ export class TraceBuilder extends EventColumns {
     placeInPools(blocks, this, final?.segments ?? [])
     const timeUs = this.timeUs.subarray(0, events)
     const peaks = this.peaksRequested(block, blocks)
+    const recordedPeakReservedBytes = origin.peakReservedBytes ?? this.peakReserved(initialSegments, final)
+    if (Math.max(peaks.served, recordedPeakReservedBytes ?? 0) > Number.MAX_SAFE_INTEGER) {
+      throw new FormatError('has more than 2^53 bytes in use at once, so its sizes are damaged')
+    }
     return {
       file,
       device,
@@ -126,7 +130,7 @@ export class TraceBuilder extends EventColumns {
       spanSeconds: events === 0 ? 0 : (timeUs.reduce((latest, us) => Math.max(latest, us)) - timeUs[0]) / 1e6,
       peakRequestedBytes: peaks.served,
       peakWithFailedBytes: peaks.withFailed,
-      recordedPeakReservedBytes: origin.peakReservedBytes ?? this.peakReserved(initialSegments, final),
+      recordedPeakReservedBytes,
     }
   }
 

@@ -15,6 +15,7 @@ import { heldStacks, peakEvent } from './moment.js'
 import { perfettoTrace } from './perfetto.js'
 import { recordedMemory, replayedMemory } from './policy-memory.js'
 import { pprofProfile } from './pprof.js'
+import { ProtobufMessage } from './protobuf.js'
 import { reportJson } from './report-json.js'
 import { pictureSvg } from './svg.js'
 
@@ -290,6 +291,21 @@ describe("the trace for Perfetto's viewer", () => {
         '50000 end 12 allocations from 16 MiB on: ',
       ],
     )
+  })
+
+  test('has an end for the times furthest apart, and refuses numbers that are none', () => {
+    const builder = new TraceBuilder()
+    const { MAX_SAFE_INTEGER: most } = Number
+    for (const [i, time] of [-most, most].entries()) builder.add(Action.alloc, BASE + i, 1, 0, time)
+    const trace = builder.build({ file: 'far' })
+    const pieces = Buffer.concat([...perfettoTrace(trace, [recordedMemory(trace)])])
+    const packets = decoded(pieces)
+      .get(1)!
+      .map(packet => decoded(packet as Buffer))
+    assert.equal(Math.max(...packets.map(packet => (packet.get(8)?.[0] ?? 0) as number)), 2000 * most)
+    for (const value of [Number.POSITIVE_INFINITY, Number.NaN, -1, 0.5, 2 ** 64]) {
+      assert.throws(() => new ProtobufMessage().number(1, value), { name: 'AssertionError' })
+    }
   })
 
   test('keeps the times of annotations if the clock of the recording goes back at its end', () => {

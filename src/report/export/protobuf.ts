@@ -1,15 +1,18 @@
 // Writes messages of Protocol Buffers: varints, text, and messages within messages.
 
+import { assert } from '../../base/assert.js'
+
 const FIRST_CAPACITY = 256
 const VARINT = 0
 const LENGTH_DELIMITED = 2
 const MOST_VARINT_BYTES = 10
+const MOST_VARINT = 2 ** 64
 
 export class ProtobufMessage {
   private buffer = Buffer.allocUnsafe(FIRST_CAPACITY)
   private at = 0
 
-  /** A whole number from 0 to 2^53 - 1. */
+  /** A whole number from 0; one above 2^53 is as exact as a number of JavaScript. */
   number(field: number, value: number): this {
     this.makeRoom(2 * MOST_VARINT_BYTES)
     this.varint(field * 8 + VARINT)
@@ -47,6 +50,7 @@ export class ProtobufMessage {
   }
 
   private varint(value: number): void {
+    assert(Number.isInteger(value) && value >= 0 && value < MOST_VARINT, `${value} is a whole number of 64 bits`)
     let rest = value
     while (rest >= 128) {
       this.buffer[this.at++] = (rest % 128) + 128

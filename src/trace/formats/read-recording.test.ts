@@ -283,7 +283,8 @@ describe('a recording of many devices', () => {
       const bytes = Buffer.from(of(20_000))
       assert.throws(() => parseRecordings(bytes, 'run'), {
         name: 'FormatError',
-        message: /^holds events of 20000 devices, and at most 64 are read at once; choose one by --gpu, or by the option/,
+        message:
+          /^holds events of 20000 devices, and at most 64 are read at once; choose one by --gpu, or by the option/,
       })
       assert.equal(parseRecording(bytes, 'run', { device: 19_999 }).device, 19_999)
       assert.match(refusal(bytes, 20_000), / 7 and 19992 others$/)

@@ -1,6 +1,7 @@
 // Reads the CSV files of RMM's logging_resource_adaptor: one line for each call, in the order of the calls.
 
 import { FormatError } from '../../base/errors.js'
+import { isTimeUs } from '../pytorch/data-checks.js'
 import type { Trace } from '../trace.js'
 import { AddressEvents } from './address-events.js'
 import { headerOf, readRows } from './csv-rows.js'
@@ -56,7 +57,12 @@ class Clock {
   private last = 0
 
   read(text: string, line: number): number {
-    if (SECONDS.test(text)) return Number(text) * 1e6
+    const timeUs = SECONDS.test(text) ? Number(text) * 1e6 : this.ofDay(text, line)
+    if (isTimeUs(timeUs)) return timeUs
+    throw new FormatError(`line ${line}: Time must be below 2^53 microseconds, not '${short(text)}'`)
+  }
+
+  private ofDay(text: string, line: number): number {
     const match = TIME_OF_DAY.exec(text)
     if (match === null) throw new FormatError(`line ${line}: Time must be like 13:05:59.123456, not '${short(text)}'`)
     const [hours, minutes, seconds] = match.slice(1, 4).map(Number)

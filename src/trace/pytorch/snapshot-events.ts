@@ -6,7 +6,7 @@ import { FormatError } from '../../base/errors.js'
 import { FrameEntry } from '../stack-table.js'
 import { Action } from '../trace.js'
 import { TraceBuilder } from '../trace-builder.js'
-import { isDictionary, isWhole } from './data-checks.js'
+import { isDictionary, isTimeUs, isWhole } from './data-checks.js'
 
 const ACTIONS: ReadonlyMap<unknown, number> = new Map<string, number>([
   ['alloc', Action.alloc],
@@ -229,7 +229,7 @@ export class SnapshotEvents {
     if (!isWhole(address[row]) && action[row] !== Action.outOfMemory) return 'addr must be an address'
     if (!isWhole(bytes[row])) return 'size must be a whole number of bytes'
     if (!isWhole(stream[row])) return 'stream must be a stream handle'
-    if (!Number.isFinite(timeUs[row])) return 'time_us must be a number of microseconds'
+    if (!isTimeUs(timeUs[row])) return 'time_us must be a number of microseconds below 2^53'
     return stack[row] < 0 ? 'frames must be a list of stack frames: filename, line, name' : undefined
   }
 }

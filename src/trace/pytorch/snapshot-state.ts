@@ -3,7 +3,7 @@
 import { FormatError } from '../../base/errors.js'
 import type { AnnotationMark } from '../columns/annotations.js'
 import type { FinalBlock, FinalSegment, FinalState } from '../trace-builder.js'
-import { dictionary, isWhole, list, whole } from './data-checks.js'
+import { dictionary, isTimeUs, isWhole, list, whole } from './data-checks.js'
 
 const ADDRESS = 'an address'
 const BYTES = 'a whole number of bytes'
@@ -114,7 +114,7 @@ export function annotationMarks(value: unknown, device: number): AnnotationMark[
     if (of !== device) return
     if (stage !== 'START' && stage !== 'END') throw new FormatError(`${place}.stage must be START or END`)
     if (typeof name !== 'string') throw new FormatError(`${place}.name must be text`)
-    if (typeof timeUs !== 'number') throw new FormatError(`${place}.time_us must be a number of microseconds`)
+    if (!isTimeUs(timeUs)) throw new FormatError(`${place}.time_us must be a number of microseconds below 2^53`)
     marks.push({ isStart: stage === 'START', name, timeUs })
   })
   return marks
