@@ -1,5 +1,6 @@
 // Byte counts: units, text for people, parsing of options, and checks of arguments.
 
+import { OutOfRangeError } from './out-of-range.js'
 import { isOfAnotherCopy } from './readable.js'
 
 /** 2^10 bytes. */
@@ -49,7 +50,7 @@ export function parseBytes(text: string): number {
   const exact = amount === '' || (letter === '' && unit.toLowerCase() === 'ib') ? NaN : Number(amount) * scale
   const bytes = letter === '' ? exact : Math.floor(exact)
   if (!Number.isSafeInteger(bytes)) {
-    throw new RangeError(`'${text}' is not a size; write bytes, or like 64KiB, 1.5GiB or 80GB`)
+    throw new OutOfRangeError(`'${text}' is not a size; write bytes, or like 64KiB, 1.5GiB or 80GB`)
   }
   return bytes
 }
@@ -58,7 +59,7 @@ export function parseBytes(text: string): number {
 export function checkByteCount(bytes: unknown, argument: string, least: 0 | 1 = 1): asserts bytes is number {
   if (typeof bytes !== 'number') throw new TypeError(`${argument} must be a number of bytes, not ${describe(bytes)}`)
   if (!Number.isSafeInteger(bytes) || bytes < least) {
-    throw new RangeError(`${argument} must be a whole number of bytes from ${least} to 2^53 - 1, not ${bytes}`)
+    throw new OutOfRangeError(`${argument} must be a whole number of bytes from ${least} to 2^53 - 1, not ${bytes}`)
   }
 }
 

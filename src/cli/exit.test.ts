@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { CudaError, DeviceLostError, FormatError, NoDeviceError } from '../base/errors.js'
+import { OutOfRangeError } from '../base/out-of-range.js'
 import { explain, STATUS, UsageError } from './exit.js'
 
 /** The exit status and the text on stderr. */
@@ -32,6 +33,22 @@ test('a message stays one line without escapes, whatever a file contains', () =>
 test('the remedy for no GPU is a command line option', () => {
   const [status, line] = explained(new NoDeviceError("no GPU; use openDevice('simulated')"))
   assert.deepEqual([status, line], [STATUS.refused, 'cuda-mempool: no GPU; use --device simulated\n'])
+})
+
+test('an argument out of range is one line, and a RangeError of JavaScript is a defect', () => {
+  const argument = new OutOfRangeError('event must be a whole number')
+  assert.deepEqual([argument instanceof RangeError, argument.name], [true, 'RangeError'])
+  assert.deepEqual(explained(argument), [STATUS.refused, 'cuda-mempool: event must be a whole number\n'])
+  const endless = (): number => 1 + endless()
+  for (const fail of [endless, () => new Array(-1), () => 'x'.repeat(2 ** 30), () => (1).toFixed(101)]) {
+    try {
+      fail()
+      assert.fail('no error')
+    } catch (error) {
+      assert.ok(error instanceof RangeError, String(error))
+      assert.equal(explained(error)[0], STATUS.defect, error.message)
+    }
+  }
 })
 
 test('a bug of this program is shown with its stack, and has its own status', () => {

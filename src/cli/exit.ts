@@ -12,6 +12,7 @@ import {
   OutOfMemoryError,
   PoolError,
 } from '../base/errors.js'
+import { OutOfRangeError } from '../base/out-of-range.js'
 import { inLocale } from './terminal.js'
 
 export const STATUS = {
@@ -33,7 +34,7 @@ export class UsageError extends Error {
 
 const EXPECTED = [
   UsageError,
-  RangeError,
+  OutOfRangeError,
   FormatError,
   NoDeviceError,
   NoLibraryError,

@@ -3,6 +3,7 @@
 import { isMainThread } from 'node:worker_threads'
 import { describe } from '../base/bytes.js'
 import { CudaError, NoDeviceError, NoLibraryError } from '../base/errors.js'
+import { OutOfRangeError } from '../base/out-of-range.js'
 import { RESULT } from '../driver/constants.js'
 import { Context } from '../driver/context.js'
 import type { Driver } from '../driver/driver.js'
@@ -37,7 +38,9 @@ export function openDevice(choice: DeviceChoice = 0, ordinal = 0): Device {
   }
   if (isDriver(choice)) return openOn(choice, ordinal)
   if (typeof choice !== 'number' || !Number.isInteger(choice) || choice < 0) {
-    throw new RangeError(`openDevice: choose a device number, 'auto', 'simulated' or a driver, not ${describe(choice)}`)
+    throw new OutOfRangeError(
+      `openDevice: choose a device number, 'auto', 'simulated' or a driver, not ${describe(choice)}`,
+    )
   }
   return openOn(NativeDriver.open(), choice)
 }
@@ -59,7 +62,7 @@ export function openDevices(choice?: 'auto' | 'simulated' | Driver): Device[] {
     }
   }
   if (choice !== undefined && choice !== 'simulated' && !isDriver(choice)) {
-    throw new RangeError(`openDevices: choose 'auto', 'simulated' or a driver, not ${describe(choice)}`)
+    throw new OutOfRangeError(`openDevices: choose 'auto', 'simulated' or a driver, not ${describe(choice)}`)
   }
   const driver = choice === 'simulated' ? new SimulatedDriver({ devices: 2 }) : (choice ?? NativeDriver.open())
   const devices = [openOn(driver, 0)]
@@ -81,7 +84,7 @@ export function parseDeviceChoice(text: string): DeviceChoice {
   if (typeof text !== 'string') throw new TypeError(`parseDeviceChoice: text must be a string, not ${describe(text)}`)
   if (text === 'auto' || text === 'simulated') return text
   if (/^\d+$/.test(text)) return Number(text)
-  throw new RangeError(`'${text}' is no device; write auto, simulated or a number`)
+  throw new OutOfRangeError(`'${text}' is no device; write auto, simulated or a number`)
 }
 
 /**
@@ -105,7 +108,7 @@ function openOn(driver: Driver, ordinal: number): Device {
     throw new NoDeviceError(`the driver finds no GPU (${error.message}); use openDevice('simulated') to go without`)
   }
   if (!Number.isInteger(ordinal) || ordinal < 0) {
-    throw new RangeError(`openDevice: ordinal must be a device number from 0, not ${describe(ordinal)}`)
+    throw new OutOfRangeError(`openDevice: ordinal must be a device number from 0, not ${describe(ordinal)}`)
   }
   const count = driver.cuDeviceGetCount()
   if (count === 0) throw new NoDeviceError("the driver finds no GPU; use openDevice('simulated') to go without")

@@ -1,5 +1,6 @@
 import { checkByteCount, describe } from '../base/bytes.js'
 import { checkOptionNames } from '../base/option-names.js'
+import { OutOfRangeError } from '../base/out-of-range.js'
 import type { PoolOptions } from '../pool/caching/options.js'
 import type { Lag } from './modelled-work.js'
 import { pytorchSettingsOf } from './pytorch/policy-name.js'
@@ -63,14 +64,16 @@ export function settingsOf(options: ReplayOptions): Settings {
   if (!Array.isArray(policies)) throw new TypeError(`policies must be a list of names, not ${describe(policies)}`)
   for (const policy of policies) {
     if (pytorchSettingsOf(policy) !== null || POLICIES.includes(policy as NamedPolicy)) continue
-    throw new RangeError(`policies: there is no '${policy}'; there are ${POLICIES.join(', ')}, and pytorch:SETTINGS`)
+    throw new OutOfRangeError(
+      `policies: there is no '${policy}'; there are ${POLICIES.join(', ')}, and pytorch:SETTINGS`,
+    )
   }
   if (lag !== Infinity && (!Number.isInteger(lag) || lag < 0 || lag > 1e6)) {
-    throw new RangeError(`lag must be a whole number of events to 1,000,000, or Infinity, not ${describe(lag)}`)
+    throw new OutOfRangeError(`lag must be a whole number of events to 1,000,000, or Infinity, not ${describe(lag)}`)
   }
   if (capacityBytes !== Infinity) checkByteCount(capacityBytes, 'capacityBytes')
   if (!Number.isInteger(repeat) || repeat < 1) {
-    throw new RangeError(`repeat must be a whole number of at least 1, not ${describe(repeat)}`)
+    throw new OutOfRangeError(`repeat must be a whole number of at least 1, not ${describe(repeat)}`)
   }
   const { pool = {} } = options
   if (typeof pool !== 'object' || pool === null)

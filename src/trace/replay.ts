@@ -1,6 +1,7 @@
 // Replays a trace under several policies, and reports the memory and time of each.
 
 import { describe } from '../base/bytes.js'
+import { OutOfRangeError } from '../base/out-of-range.js'
 import type { RecordedOutOfMemory } from './failures/out-of-memory.js'
 import { leastCapacity } from './least-capacity.js'
 import { MOST_REPLAYED_STREAMS } from './modelled-work.js'
@@ -34,7 +35,7 @@ export async function replay(
   const settings = settingsOf(options)
   // One more stream stands for the streams that use blocks after their free.
   if (trace.streams.length >= MOST_REPLAYED_STREAMS) {
-    throw new RangeError(
+    throw new OutOfRangeError(
       `${trace.file} has ${trace.streams.length} streams; a replay can have ${MOST_REPLAYED_STREAMS - 1} of them`,
     )
   }

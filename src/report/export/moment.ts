@@ -2,6 +2,7 @@
 
 import { describe } from '../../base/bytes.js'
 import { FormatError } from '../../base/errors.js'
+import { OutOfRangeError } from '../../base/out-of-range.js'
 import { inUseOf, liveAfter } from '../../trace/analysis/curves.js'
 import { BEFORE, type Frame, stackFrames, type Trace } from '../../trace/trace.js'
 import { checkTrace } from '../../trace/trace-argument.js'
@@ -29,7 +30,7 @@ export function peakEvent(trace: Trace): number {
 export function heldStacks(trace: Trace, event: number): HeldStack[] {
   checkTrace('heldStacks', trace)
   if (!Number.isInteger(event) || event < BEFORE || event >= trace.events) {
-    throw new RangeError(`event must be a whole number from 0 to ${trace.events - 1}, not ${describe(event)}`)
+    throw new OutOfRangeError(`event must be a whole number from 0 to ${trace.events - 1}, not ${describe(event)}`)
   }
   const { blocks } = trace
   if (blocks.stack.every(stack => stack === 0)) {

@@ -5,6 +5,7 @@ import { readFileSync } from 'node:fs'
 import { gzipSync } from 'node:zlib'
 import { describe } from '../../base/bytes.js'
 import { checkOptionNames } from '../../base/option-names.js'
+import { OutOfRangeError } from '../../base/out-of-range.js'
 import { packageFile } from '../../base/package-files.js'
 import type { ReplayReport } from '../../trace/replay-result.js'
 import { checkReport } from '../../trace/report-argument.js'
@@ -46,7 +47,7 @@ export function reportPage(trace: Trace, options: ReportOptions = {}): string {
   }
   if (replay !== null) checkReport('replay', replay)
   if (replay !== null && replay.trace.events !== trace.events) {
-    throw new RangeError(
+    throw new OutOfRangeError(
       `replay is of ${replay.trace.events} events, and the trace has ${trace.events}; give the replay of this trace`,
     )
   }

@@ -3,6 +3,7 @@
 
 import { checkByteCount, describe } from '../../base/bytes.js'
 import { checkOptionNames } from '../../base/option-names.js'
+import { OutOfRangeError } from '../../base/out-of-range.js'
 import { inUseOf, liveAfter } from '../analysis/curves.js'
 import { type Holder, holdersOf } from '../failures/holders.js'
 import { failedEvents } from '../failures/out-of-memory.js'
@@ -158,7 +159,7 @@ function checked(traces: readonly Trace[], options: TuneOptions): Given {
   for (const trace of traces) {
     checkTrace('tune', trace)
     const { recorder, file } = trace
-    if (recorder !== 'PyTorch') throw new RangeError(`${file} is not a recording of PyTorch; tune needs one`)
+    if (recorder !== 'PyTorch') throw new OutOfRangeError(`${file} is not a recording of PyTorch; tune needs one`)
   }
   checkOptionNames('tune', options, ['settings', 'capacityBytes', 'seconds', 'onProgress'])
   const { settings = [], capacityBytes = Infinity, seconds = Infinity, onProgress = () => {} } = options
@@ -166,7 +167,7 @@ function checked(traces: readonly Trace[], options: TuneOptions): Given {
   for (const text of settings) checkSetting(text, capacityBytes)
   if (capacityBytes !== Infinity) checkByteCount(capacityBytes, 'capacityBytes')
   if (typeof seconds !== 'number' || !(seconds > 0)) {
-    throw new RangeError(`seconds must be a number above 0, not ${describe(seconds)}`)
+    throw new OutOfRangeError(`seconds must be a number above 0, not ${describe(seconds)}`)
   }
   if (typeof onProgress !== 'function')
     throw new TypeError(`onProgress must be a function, not ${describe(onProgress)}`)
@@ -177,10 +178,12 @@ function checked(traces: readonly Trace[], options: TuneOptions): Given {
 export function checkSetting(text: string, capacityBytes: number): void {
   const { backend, garbageCollectionThreshold } = parsePytorchSettings(text)
   if (backend === 'cudaMallocAsync') {
-    throw new RangeError(`setting '${text}' cannot be tried exactly; replay has the driver's pool as 'driver-pool'`)
+    throw new OutOfRangeError(
+      `setting '${text}' cannot be tried exactly; replay has the driver's pool as 'driver-pool'`,
+    )
   }
   if (garbageCollectionThreshold !== undefined && capacityBytes === Infinity) {
-    throw new RangeError(`setting '${text}' has an effect only with a limit; give capacityBytes (--capacity)`)
+    throw new OutOfRangeError(`setting '${text}' has an effect only with a limit; give capacityBytes (--capacity)`)
   }
 }
 

@@ -1,0 +1,5 @@
+/**
+ * A RangeError of this package about an argument. JavaScript has RangeErrors of its own, for a full call stack or an
+ * array that is too long. Those are defects, and the class tells them apart.
+ */
+export class OutOfRangeError extends RangeError {}
