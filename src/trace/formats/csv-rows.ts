@@ -10,11 +10,11 @@ const FIELD = /(?:^|,)(?:"((?:[^"]|"")*)"|([^,]*))/g
 /** How many lines come before each call of `onProgress`. */
 const PROGRESS_LINES = 1 << 16
 
-/** The names in the first line, without a byte order mark. */
+/** The names in the first line. */
 export function headerOf(bytes: Buffer): string[] {
   const end = bytes.indexOf(LINE_FEED)
   const line = bytes.toString('utf8', 0, Math.min(end === -1 ? bytes.length : end, MOST_LINE_BYTES))
-  return fieldsOf(line.replace(/^\uFEFF/, '').replace(/\r$/, '')).map(name => name.trim())
+  return fieldsOf(line.replace(/\r$/, '')).map(name => name.trim())
 }
 
 /**

@@ -3,7 +3,7 @@
 import { describe } from '../../base/bytes.js'
 import { FormatError } from '../../base/errors.js'
 import { checkBytes, checkOptions, heldSnapshots, type SnapshotOptions, withName } from '../pytorch/pytorch-snapshot.js'
-import { isJson, isPickle, readSnapshotFile, readStandardInput } from '../pytorch/snapshot-file.js'
+import { checkText, isJson, isPickle, readSnapshotFile, readStandardInput } from '../pytorch/snapshot-file.js'
 import type { Trace } from '../trace.js'
 import { isChromeTrace } from './chrome-events.js'
 import type { DeviceChoice } from './format-options.js'
@@ -103,7 +103,7 @@ function readerOf(bytes: Buffer): typeof readRmm | null {
 
 /** Throws FormatError unless a file that starts with `start` can be a recording. */
 function checkKind(start: Buffer): void {
-  if (start.length === 0) throw new FormatError('the file is empty')
+  checkText(start)
   if (isPickle(start) || isJson(start) || isRmmHeader(start) || isNsightHeader(start)) return
   if (isSqlite(start)) throw new FormatError('is an SQLite database, which is read only as a file that is not packed')
   if (start.toString('latin1', 0, 2) === 'PK') {

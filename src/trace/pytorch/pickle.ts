@@ -70,7 +70,7 @@ const DEEPEST = 1000
  */
 const LEAST_BYTES_A_CONTAINER = 16
 const LEAST_BYTES_A_MEMO_ENTRY = 4
-const LEAST_BYTES_A_WAITING_VALUE = 2
+const LEAST_BYTES_A_WAITING_VALUE = 16
 
 /** Bytes of fixed length after an opcode; for texts and long integers, their length field. */
 const OPERAND_BYTES = new Uint8Array(256)

@@ -12,7 +12,7 @@ import { allocatorSettings } from './allocator-settings.js'
 import { dictionary, isWhole, list } from './data-checks.js'
 import { readPickle } from './pickle.js'
 import { EVENT_TEXTS, SnapshotEvents } from './snapshot-events.js'
-import { checkKind, isPickle, readSnapshotFile } from './snapshot-file.js'
+import { checkKind, isPickle, readSnapshotFile, withoutMark } from './snapshot-file.js'
 import { readJson } from './snapshot-json.js'
 import { annotationMarks, blocksBefore, finalState } from './snapshot-state.js'
 
@@ -158,7 +158,7 @@ export function checkBytes(call: string, bytes: unknown): Buffer {
     const hint = typeof bytes === 'string' ? '; readSnapshot(path) reads a file' : ''
     throw new TypeError(`${call}: bytes must be a Buffer or Uint8Array, not ${describe(bytes)}${hint}`)
   }
-  return Buffer.isBuffer(bytes) ? bytes : Buffer.from(bytes)
+  return withoutMark(Buffer.isBuffer(bytes) ? bytes : Buffer.from(bytes))
 }
 
 export function checkOptions(

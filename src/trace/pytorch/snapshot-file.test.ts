@@ -1,13 +1,15 @@
 // Reading the bytes of a snapshot: files, pipes and gzip.
 
 import assert from 'node:assert/strict'
-import { spawnSync } from 'node:child_process'
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { execFile, execFileSync, spawnSync } from 'node:child_process'
+import { mkdtempSync, rmSync, truncateSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { test } from 'node:test'
+import { promisify } from 'node:util'
 import { gzipSync } from 'node:zlib'
-import { MiB } from '../../base/bytes.js'
+import { GiB, MiB } from '../../base/bytes.js'
+import { parseRecording, readRecording } from '../formats/read-recording.js'
 import { writePickle } from './pickle-writer.js'
 import { parseSnapshot, readSnapshot } from './pytorch-snapshot.js'
 import { BASE, event, refused, snapshot } from './snapshot.fixture.js'
@@ -54,6 +56,83 @@ test('foreign contents of a gzip file are refused by their first bytes, before a
   refused(() => readSnapshot(path), /zeros.gz: is no memory snapshot/)
   writeFileSync(path, Buffer.concat([gzipSync(Buffer.from([0x80, 4])), ...Array(256).fill(zeros)]))
   refused(() => readSnapshot(path), /zeros.gz: .*byte 2/)
+})
+
+test('zeros may follow the end of a gzip file, and other bytes may not', t => {
+  const folder = mkdtempSync(join(tmpdir(), 'snapshot-'))
+  t.after(() => rmSync(folder, { recursive: true }))
+  const path = join(folder, 'file')
+  const packed = gzipSync(writePickle(snapshot([event('alloc', BASE, 8)])))
+  writeFileSync(path, Buffer.concat([packed, Buffer.alloc(512)]))
+  assert.equal(readSnapshot(path).events, 1)
+  writeFileSync(path, Buffer.concat([packed, Buffer.from('more')]))
+  refused(() => readSnapshot(path), /file: the gzip file is damaged \(/)
+})
+
+test('a file that was never written to its end is refused before it is read to its end', t => {
+  const folder = mkdtempSync(join(tmpdir(), 'snapshot-'))
+  t.after(() => rmSync(folder, { recursive: true }))
+  const path = join(folder, 'file')
+  for (const start of [
+    '{"device_traces":[[',
+    'Thread,Time,Action,Pointer,Size,Stream\n1,0:00:00.1,free,0x10,8,0x0\n',
+    Buffer.concat([
+      writePickle(snapshot([event('alloc', BASE, 8)])).subarray(0, -8),
+      Buffer.from([0x8d, 0, 0, 0, 8, 0, 0, 0, 0]),
+    ]),
+  ]) {
+    writeFileSync(path, start)
+    truncateSync(path, 3 * GiB)
+    const { rss } = process.memoryUsage()
+    refused(() => readRecording(path), /file: the file is damaged: it has 1 MiB of zeros$/)
+    assert(process.memoryUsage().rss - rss < GiB, 'the rest was not read')
+  }
+})
+
+test('a mark at the start of a text is no part of it, and text in UTF-16 is named', t => {
+  const folder = mkdtempSync(join(tmpdir(), 'snapshot-'))
+  t.after(() => rmSync(folder, { recursive: true }))
+  const path = join(folder, 'file')
+  const texts = [
+    JSON.stringify(snapshot([event('alloc', BASE, 8)])),
+    JSON.stringify([{ name: '[memory]', ph: 'i', ts: 1, args: { 'Device Type': 1, Addr: 1, Bytes: 8 } }]),
+    'Thread,Time,Action,Pointer,Size,Stream\n1,0:00:00.1,allocate,0x10,8,0x0\n',
+    'start,address,bytes,memKind,memoryOperationType\n1,1,8,2,0\n',
+  ]
+  for (const text of texts) {
+    const marked = Buffer.from(`\uFEFF${text}`)
+    assert.equal(parseRecording(marked, 'file').events, 1)
+    for (const bytes of [marked, gzipSync(marked)]) {
+      writeFileSync(path, bytes)
+      assert.equal(readRecording(path).events, 1)
+    }
+    const wide = Buffer.from(`\uFEFF${text}`, 'utf16le')
+    for (const bytes of [wide, gzipSync(wide), Buffer.from(wide).swap16()]) {
+      writeFileSync(path, bytes)
+      refused(() => readRecording(path), /file: is text in UTF-16, as > of PowerShell writes it; write it as UTF-8/)
+    }
+  }
+  writeFileSync(path, `\uFEFF${texts[0]}`)
+  assert.equal(readSnapshot(path).events, 1)
+})
+
+test('a named pipe is opened once, so that its writer may write and end at once', async t => {
+  const folder = mkdtempSync(join(tmpdir(), 'snapshot-'))
+  t.after(() => rmSync(folder, { recursive: true }))
+  const bytes = gzipSync(writePickle(snapshot([event('alloc', BASE, 8)])))
+  const pipes = Array.from({ length: 20 }, (_, i) => join(folder, `pipe${i}`))
+  execFileSync('mkfifo', pipes)
+  const run = (script: string) =>
+    promisify(execFile)(process.execPath, ['--input-type=module', '-e', script], { timeout: 30_000 })
+  const [{ stdout }] = await Promise.all([
+    run(`
+      import { readRecording } from ${JSON.stringify(new URL('../formats/read-recording.js', import.meta.url).href)}
+      for (const pipe of ${JSON.stringify(pipes)}) console.log(readRecording(pipe).events)`),
+    run(`
+      import { writeFileSync } from 'node:fs'
+      for (const pipe of ${JSON.stringify(pipes)}) writeFileSync(pipe, Buffer.from('${bytes.toString('hex')}', 'hex'))`),
+  ])
+  assert.equal(stdout, '1\n'.repeat(pipes.length))
 })
 
 test('a pipe is read to its end', () => {

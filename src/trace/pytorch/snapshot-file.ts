@@ -12,7 +12,10 @@ const MOST_BYTES = 4 * GiB
 const PIECE_BYTES = 64 * MiB
 const FIRST_BYTES = 4 * KiB
 const STANDARD_INPUT = 0
+const UTF_8_MARK = Buffer.from([0xef, 0xbb, 0xbf])
+const UTF_16_MARKS = [Buffer.from([0xff, 0xfe]), Buffer.from([0xfe, 0xff])]
 const RETRY_MS = 5
+const HOLE = Buffer.alloc(MiB)
 /** A recorded trace packs 10 : 1, a very regular one 100 : 1, and a malicious file 1000 : 1. */
 const MOST_UNPACKED_PER_BYTE = 256
 
@@ -25,7 +28,7 @@ export function readSnapshotFile(path: string, check: (start: Buffer) => void = 
   try {
     file = openSync(path, 'r')
     if (fstatSync(file).isDirectory()) throw new FormatError('is a directory; name the snapshot file in it')
-    return unpacked(readWhole(file, check))
+    return withoutMark(unpacked(readWhole(file, check)))
   } catch (error) {
     throw readable(error)
   } finally {
@@ -36,7 +39,7 @@ export function readSnapshotFile(path: string, check: (start: Buffer) => void = 
 /** Reads standard input to its end, and unpacks gzip. Throws FormatError. */
 export function readStandardInput(check: (start: Buffer) => void): Buffer {
   try {
-    return unpacked(readWhole(STANDARD_INPUT, check))
+    return withoutMark(unpacked(readWhole(STANDARD_INPUT, check)))
   } catch (error) {
     throw readable(error)
   }
@@ -44,11 +47,24 @@ export function readStandardInput(check: (start: Buffer) => void): Buffer {
 
 /** Throws FormatError unless a file that starts with `start` can be a snapshot, as pickle or JSON. */
 export function checkKind(start: Buffer): void {
-  if (start.length === 0) throw new FormatError('the file is empty')
+  checkText(start)
   if (isPickle(start) || isJson(start)) return
   const kind =
     start.toString('latin1', 0, 2) === 'PK' ? 'a ZIP archive, as torch.save makes them' : 'no memory snapshot'
   throw new FormatError(`is ${kind}; a pickle of protocol 2 to 5 or JSON is wanted, packed by gzip or not`)
+}
+
+/** Throws FormatError for a start that no text and no pickle has. */
+export function checkText(start: Buffer): void {
+  if (start.length === 0) throw new FormatError('the file is empty')
+  if (UTF_16_MARKS.some(mark => start.subarray(0, mark.length).equals(mark))) {
+    throw new FormatError('is text in UTF-16, as > of PowerShell writes it; write it as UTF-8 or ASCII')
+  }
+}
+
+/** Bytes without the mark of UTF-8 at their start, which programs for Windows write. */
+export function withoutMark(bytes: Buffer): Buffer {
+  return bytes.subarray(0, UTF_8_MARK.length).equals(UTF_8_MARK) ? bytes.subarray(UTF_8_MARK.length) : bytes
 }
 
 export function isPickle(start: Buffer): boolean {
@@ -99,12 +115,21 @@ function readWhole(file: number, check: (start: Buffer) => void): Buffer {
 /** Fills `target`; returns how many bytes there were. */
 function readInto(file: number, target: Buffer): number {
   let filled = 0
+  let checked = 0
   while (filled < target.length) {
     const read = readPiece(file, target, filled, Math.min(PIECE_BYTES, target.length - filled))
     if (read === 0) break
     filled += read
+    for (; checked + HOLE.length <= filled; checked += HOLE.length) checkHole(target, checked)
   }
   return filled
+}
+
+/** Throws FormatError for a part that was never written. A system can make a file of gigabytes with no more in it. */
+function checkHole(bytes: Buffer, at: number): void {
+  if (bytes[at] === 0 && HOLE.compare(bytes, at, at + HOLE.length) === 0) {
+    throw new FormatError(`the file is damaged: it has ${formatBytes(HOLE.length)} of zeros`)
+  }
 }
 
 function readPiece(file: number, target: Buffer, offset: number, length: number): number {
@@ -129,8 +154,8 @@ function tooLarge(bytes: number): FormatError {
 function checkStart(start: Buffer, check: (start: Buffer) => void): void {
   const inside = isGzip(start) ? startOf(start) : start
   if (inside === null) return
-  check(inside)
-  if (inside !== start && isPickle(inside)) checkPickle(inside)
+  check(withoutMark(inside))
+  if (isPickle(inside)) checkPickle(inside)
 }
 
 /** Refuses the start of a pickle that does not go on as one. */
