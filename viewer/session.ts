@@ -9,7 +9,15 @@ import { inUseIn, reservedIn, roundTop } from '../src/picture/columns.js'
 import { holderRows, icicleOf } from '../src/picture/holders.js'
 import { LiveBlocks } from '../src/picture/live-blocks.js'
 import { momentsOf } from '../src/picture/moments.js'
-import { addressOf, HELD, NOWHERE, type Picture, type PolicyPicture, unitsOf } from '../src/picture/picture.js'
+import {
+  addressOf,
+  HELD,
+  NOWHERE,
+  type Picture,
+  type PictureFrame,
+  type PolicyPicture,
+  unitsOf,
+} from '../src/picture/picture.js'
 import { Pyramid } from '../src/picture/pyramid.js'
 import { answerOf, historyOf } from '../src/picture/questions.js'
 import { findBlocks, linesOf, siteText } from '../src/picture/stack-text.js'
@@ -19,6 +27,8 @@ import type { BlockInfo, BlockSet, RecordingInfo, RequestName, Requests } from '
 
 const MOST_ROWS = 200
 const MOST_HISTORY = 60
+/** Lines of a block's call stack. */
+const MOST_LINES = 500
 
 interface Loaded {
   readonly picture: Picture
@@ -190,13 +200,19 @@ export class Session implements Handlers {
       stream: names.stream[blocks.stream[block]],
       pool: names.pool[blocks.pool[block]],
       tag: names.tag[blocks.tag[block]],
-      stack: linesOf(stacks, blocks.stack[block]).map(siteText),
+      stack: stackTexts(linesOf(stacks, blocks.stack[block])),
       addresses: policies.flatMap(policy => {
         const unit = policy.place?.[block] ?? NOWHERE
         return unit < 0 ? [] : [{ label: policy.label, address: addressOf(policy, unit) }]
       }),
     }
   }
+}
+
+/** The lines of a stack, the innermost first; of a very deep one the innermost lines and the number of the others. */
+function stackTexts(lines: readonly PictureFrame[]): string[] {
+  const texts = lines.slice(0, MOST_LINES).map(siteText)
+  return lines.length > MOST_LINES ? [...texts, `… ${lines.length - MOST_LINES} more`] : texts
 }
 
 /** Bytes of a gzip archive in base64. */

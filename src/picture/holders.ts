@@ -5,7 +5,7 @@ import { lifetimeNames, lifetimeOf } from './block-lives.js'
 import { Cell } from './cells.js'
 import type { Colouring } from './colouring.js'
 import { type Box, Icicle, type Step } from './drawing/icicle.js'
-import type { Picture } from './picture.js'
+import type { Picture, PictureFrame } from './picture.js'
 import { callsOf, linesOf, siteText } from './stack-text.js'
 
 /** A group of blocks, as a row of a table. */
@@ -85,39 +85,48 @@ export function icicleOf(
 ): IcicleBox[] {
   const { blocks, stacks } = picture
   const hasStacks = stacks.parent.length > 1
-  const icicle = new Icicle<HeldSum>(
-    () => ({ bytes: 0, blocks: 0, cell: Cell.rest }),
-    sum => sum.bytes,
-  )
-  const paths = new Map<number, readonly Step[]>()
+  const icicle = new Icicle<HeldSum>(noBlocks, sum => sum.bytes)
+  const sums = new Map<number, HeldSum>()
   for (const block of list) {
     const key = hasStacks ? blocks.stack[block] || (block < blocks.initial ? -1 : 0) : block
-    let path = hasStacks ? paths.get(key) : undefined
-    if (path === undefined) {
-      path = hasStacks ? stackPath(picture, key, options) : sizePath(picture, block)
-      if (hasStacks) paths.set(key, path)
-    }
-    const bytes = blocks.bytes[block]
+    const sum = sums.get(key) ?? noBlocks()
+    sums.set(key, sum)
     const cell = Math.max(Cell.rest, colouring.cellOf[block])
-    icicle.add(path, sum => {
-      sum.cell = sum.blocks === 0 || sum.cell === cell ? cell : Cell.rest
-      sum.bytes += bytes
-      sum.blocks++
-    })
+    join(sum, { bytes: blocks.bytes[block], blocks: 1, cell })
   }
+  const pathOf = hasStacks ? stackPaths(picture, options) : (block: number) => sizePath(picture, block)
+  for (const [key, sum] of sums) icicle.add(pathOf(key), whole => join(whole, sum))
   return icicle.boxes()
+}
+
+function noBlocks(): HeldSum {
+  return { bytes: 0, blocks: 0, cell: Cell.rest }
+}
+
+function join(whole: HeldSum, { bytes, blocks, cell }: HeldSum): void {
+  whole.cell = whole.blocks === 0 || whole.cell === cell ? cell : Cell.rest
+  whole.bytes += bytes
+  whole.blocks += blocks
 }
 
 function stepOf(label: string, place: string): Step {
   return { id: `${label}\n${place}`, label, place }
 }
 
-function stackPath({ stacks }: Picture, node: number, { inverted, machinery }: IcicleOptions): Step[] {
-  if (node < 0) return [stepOf('before the recording', '')]
-  if (node === 0) return [stepOf('no call stack', '')]
-  const lines = linesOf(stacks, node)
-  const path = callsOf(lines, machinery).map(line => stepOf(line.name, siteText(line)))
-  return inverted ? path : path.reverse()
+/** The path of each stack, by its node; all paths share the steps of their frames. */
+function stackPaths({ stacks }: Picture, { inverted, machinery }: IcicleOptions): (node: number) => Step[] {
+  const steps = new Map<PictureFrame, Step>()
+  const stepOfFrame = (line: PictureFrame) => {
+    const step = steps.get(line) ?? stepOf(line.name, siteText(line))
+    steps.set(line, step)
+    return step
+  }
+  return node => {
+    if (node < 0) return [stepOf('before the recording', '')]
+    if (node === 0) return [stepOf('no call stack', '')]
+    const path = callsOf(linesOf(stacks, node), machinery).map(stepOfFrame)
+    return inverted ? path : path.reverse()
+  }
 }
 
 function sizePath(picture: Picture, block: number): Step[] {

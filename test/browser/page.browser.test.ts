@@ -121,6 +121,31 @@ describe('the page of a recording', { skip: skipReason }, () => {
     await page.context().close()
   })
 
+  test('draws a call stack of 20,000 frames, and its difference', async () => {
+    const deep = (bytes: number): Trace => {
+      const builder = new TraceBuilder()
+      const frames = Array.from({ length: 20_000 }, (_, line) => builder.stacks.entry('deep.py', line, `f${line}`))
+      builder.add(Action.alloc, 2 ** 30, bytes, 0, 0, builder.stacks.number(frames))
+      return builder.build({ file: `${bytes}.pickle` })
+    }
+    const traces = [deep(2 ** 20), deep(2 ** 21)] as const
+    const path = join(folder, 'deep.html')
+    const difference = pageDifference(traces[0], traces[1], ['a', 'b'])
+    const reported = traces.map(trace => ({ trace, replay: null, tuned: null, tab: trace.file }))
+    writeFileSync(path, pageOf(reported, difference))
+    const page = await show(path, false)
+    for (const icicle of ['#icicle', '#difference .icicle']) {
+      assert.equal(await page.locator(`${icicle} > div`).count(), 1001)
+      assert.equal(await text(page, `${icicle} > div:last-child`), '… 19,001 more rows')
+    }
+    const box = (await page.locator('#stacked').boundingBox())!
+    await page.locator('#stacked').click({ position: { x: box.width / 2, y: box.height * 0.8 } })
+    await idle(page)
+    assert.match(await text(page, '#block ol:last-child li:last-child'), /^… 19500 more$/)
+    assert.deepEqual(problems, [])
+    await page.context().close()
+  })
+
   test('explains each failed request', async () => {
     const page = await open(oom)
     assert.match(await text(page, '#failure'), /Out of memory at event 5,568.*17 of 17.*Fragmentation: /)

@@ -159,7 +159,7 @@ class PoolCard {
   private showTags({ tags }: ServedStats): void {
     if (tags === null) return
     const rows = Object.entries(tags).sort(([, a], [, b]) => b.requestedBytes - a.requestedBytes)
-    const most = Math.max(1, ...rows.map(([, { requestedBytes }]) => requestedBytes))
+    const most = Math.max(1, rows[0]?.[1].requestedBytes ?? 0)
     const table = element('table')
     for (const [tag, { requestedBytes, liveBuffers }] of rows) {
       const row = element('tr')

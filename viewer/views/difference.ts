@@ -22,6 +22,8 @@ export class Difference implements ViewPart {
     role: 'list',
     'aria-label': 'Changes by call, outermost first',
   })
+  /** what the boxes are drawn for */
+  private looks = ''
 
   constructor(
     private readonly page: Page,
@@ -43,6 +45,9 @@ export class Difference implements ViewPart {
   show(): void {
     this.showCurves()
     const { difference, page } = this
+    const looks = `${page.theme.isDark} ${this.icicle.clientWidth}`
+    if (looks === this.looks) return
+    this.looks = looks
     const drawn = difference.boxes.map(({ grownBytes, shrunkBytes, label, place, ...box }) => {
       const net = signed(grownBytes - shrunkBytes)
       const text = `${label}: ${net}`

@@ -65,7 +65,7 @@ export class StepBars {
 
   private draw(surface: Surface, chosen: number): void {
     const { theme, info } = this.page
-    const top = Math.max(1, ...info.left) * 1.05
+    const top = info.left.reduce((most, bytes) => Math.max(most, bytes), 1) * 1.05
     const [base, height] = [HEIGHT - 20, HEIGHT - 28]
     const end = this.canvas.clientWidth
     for (const bytes of byteTicks(top, 2)) {

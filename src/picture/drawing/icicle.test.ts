@@ -44,3 +44,15 @@ test('a box too narrow to be seen is left out with all below it, and without wei
   assert.deepEqual(labels(icicleOf([])), [])
   assert.deepEqual(labels(icicleOf([[0, step('nothing')]])), [])
 })
+
+test('stacks of any depth are drawn, and rows that would make too many boxes are left out', () => {
+  const deep = Array.from({ length: 20_000 }, (_, i) => step(String(i)))
+  const boxes = icicleOf([[1, ...deep]]).boxes()
+  assert.deepEqual([boxes.length, boxes.at(-1)?.label, boxes.at(-1)?.width], [20_001, '19999', 1])
+  const wide = Array.from({ length: 1000 }, (_, i) => {
+    const path = Array.from({ length: 400 }, (_, depth) => step(`${i}.${depth}`))
+    return [1, ...path] as const
+  })
+  const shown = icicleOf(wide).boxes()
+  assert.deepEqual([shown.length, Math.max(...shown.map(({ depth }) => depth))], [49_001, 49])
+})

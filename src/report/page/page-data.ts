@@ -26,7 +26,6 @@ export interface PageFailure {
   /** sizes of the idle pieces, the largest first; few enough for a bar */
   readonly pieces: readonly number[]
   readonly holders: readonly { readonly bytes: number; readonly text: string }[]
-  readonly stack: readonly string[]
 }
 
 /** One recording of a page: a device of a file. */

@@ -152,7 +152,6 @@ function failureOf({ failed, idle }: FailedRequest, names: Names): PageFailure {
     holders: failed.holders
       .filter(({ site, before }) => site !== null || before)
       .map(holder => ({ bytes: holder.bytes, text: holderText(holder) })),
-    stack: failed.frames,
   }
 }
 
