@@ -1,10 +1,12 @@
 // Paths in commands that are printed to be copied.
 
+import { printable } from './shown-text.js'
+
 const SAFE_WORD = /^[\w@%+=:,./-]+$/
 
-/** A path as one word of a shell, which no command takes for an option. Control characters become question marks. */
+/** A path as one word of a shell, which no command takes for an option. Unseen letters become question marks. */
 export function shellWord(path: string): string {
   const word = path.startsWith('-') ? `./${path}` : path
   if (SAFE_WORD.test(word)) return word
-  return `'${word.replace(/\p{Cc}/gu, '?').replaceAll("'", "'\\''")}'`
+  return `'${printable(word).replaceAll("'", "'\\''")}'`
 }

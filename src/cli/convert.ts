@@ -2,6 +2,7 @@
 
 import { listed } from '../base/readable.js'
 import { shellWord } from '../base/shell-word.js'
+import { printable } from '../base/shown-text.js'
 import { openDevice } from '../device/open.js'
 import { replayDevices } from '../device/replay-devices.js'
 import { collapsedStacks } from '../report/export/collapsed.js'
@@ -77,7 +78,7 @@ export async function convertFile(file: string, given: ConvertArguments): Promis
   }
   const { pieces, report } = await contentsOf(trace, format, at)
   await writeOutput(output, pieces, force)
-  if (output !== PIPED) print(`${output}: ${NEXT[format](output)}`)
+  if (output !== PIPED) print(`${printable(output)}: ${NEXT[format](output)}`)
   return report !== undefined && sayHeld(conditions, report) ? STATUS.conditionHeld : STATUS.done
 }
 

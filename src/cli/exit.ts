@@ -13,7 +13,7 @@ import {
   PoolError,
 } from '../base/errors.js'
 import { OutOfRangeError } from '../base/out-of-range.js'
-import { inLocale } from './terminal.js'
+import { say } from './terminal.js'
 
 export const STATUS = {
   done: 0,
@@ -63,12 +63,12 @@ export function explain(error: unknown, commands: readonly string[] = [], comman
   if (error instanceof NoDeviceError)
     return refuse(error.message.replace("openDevice('simulated')", '--device simulated'))
   if (EXPECTED.some(kind => error instanceof kind)) return refuse((error as Error).message)
-  process.stderr.write(`cuda-mempool: a defect of this program: ${error instanceof Error ? error.stack : error}\n`)
+  say(`a defect of this program: ${error instanceof Error ? error.stack : error}`)
   return STATUS.defect
 }
 
-/** Messages may contain names from a file, so line feeds and terminal escapes are replaced. */
+/** Messages may contain names from a file, so line feeds are replaced. */
 function refuse(message: string): number {
-  process.stderr.write(inLocale(`cuda-mempool: ${message.replace(/[\s\p{Cc}]+/gu, ' ').trim()}\n`))
+  say(message.replace(/\s+/g, ' ').trim())
   return STATUS.refused
 }

@@ -1,9 +1,11 @@
 // The option --fail-if of `replay` and `convert`: a figure of the report, a comparison and a number, for scripts.
 
 import { parseBytes } from '../base/bytes.js'
+import { shown } from '../base/shown-text.js'
 import { pytorchSettingsOf } from '../trace/pytorch/policy-name.js'
 import { DEFAULT_POLICIES, POLICIES, type Policy, type ReplayReport } from '../trace/replay-result.js'
 import { UsageError } from './exit.js'
+import { say } from './terminal.js'
 
 const COMPARISONS = {
   '>=': (figure: number, limit: number) => figure >= limit,
@@ -103,9 +105,9 @@ export function sayHeld(conditions: readonly Condition[], report: ReplayReport):
   const lines = conditions.flatMap(({ text, figureOf, holds }) => {
     const figure = figureOf(report)
     if (figure === null) throw wrong(text, `${file} has no such figure`)
-    return holds(figure) ? [`cuda-mempool: ${file}: --fail-if '${text}' holds, it is ${figure}\n`] : []
+    return holds(figure) ? [`${shown(file)}: --fail-if '${text}' holds, it is ${figure}`] : []
   })
-  process.stderr.write(lines.join(''))
+  for (const line of lines) say(line)
   return lines.length > 0
 }
 

@@ -1,3 +1,4 @@
+import { printableJson } from '../base/shown-text.js'
 import { deviceText } from '../report/device-text.js'
 import { chosenDevice } from './device-option.js'
 import { inspectDevice } from './inspect-device.js'
@@ -11,5 +12,5 @@ export interface InfoOptions {
 /** `cuda-mempool info`: the devices, and the features that work on one. */
 export function info(options: InfoOptions, version: string): void {
   const report = inspectDevice(chosenDevice(options.device), version)
-  print(options.json ? JSON.stringify(report) : style => deviceText(report, style))
+  print(options.json ? printableJson(report) : style => deviceText(report, style))
 }

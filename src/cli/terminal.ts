@@ -1,6 +1,7 @@
 // Colour, width and letters of the output. Colour is for terminals only, not for pipes, and not with NO_COLOR.
 
 import picocolors from 'picocolors'
+import { printable } from '../base/shown-text.js'
 import { type Paint, PLAIN } from '../report/table.js'
 
 const USUAL_COLUMNS = 80
@@ -58,12 +59,26 @@ function shade(letter: string): string {
   return dots === 0 ? ' ' : dots < MANY_DOTS ? '.' : '#'
 }
 
+/** Emphasis by picocolors. */
+// biome-ignore lint/suspicious/noControlCharactersInRegex: terminal escapes begin with it
+const EMPHASIS = /([\n\t]|\x1b\[(?:1|2|22|31|32|39)m)/
+const LAYOUT = /([\n\t])/
+
+/** Text as a terminal may have it: it keeps line feeds, tabs and the emphasis of `paint`, and nothing else unseen. */
+export function printableLines(text: string, paint: Paint = PLAIN): string {
+  const parts = text.split(paint === PLAIN ? LAYOUT : EMPHASIS)
+  return parts.map((part, index) => (index % 2 === 1 ? part : printable(part))).join('')
+}
+
 /** Writes a result to stdout: plain text, or text in the terminal's style and the locale's letters. */
 export function print(result: string | ((style: { width: number; paint: Paint }) => string)): void {
   const { stdout } = process
-  const text =
-    typeof result === 'string'
-      ? result
-      : inLocale(result({ width: columnsOf(stdout), paint: paintOf(stdout, process.env) }))
-  stdout.write(`${text}\n`)
+  const paint = paintOf(stdout, process.env)
+  const text = typeof result === 'string' ? result : inLocale(result({ width: columnsOf(stdout), paint }))
+  stdout.write(`${printableLines(text, paint)}\n`)
+}
+
+/** Writes a line about a command to stderr. */
+export function say(text: string): void {
+  process.stderr.write(inLocale(`cuda-mempool: ${printableLines(text)}\n`))
 }

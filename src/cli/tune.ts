@@ -1,5 +1,6 @@
 // `cuda-mempool tune`: tries PyTorch's settings over recordings, and prints which to set.
 
+import { printableJson } from '../base/shown-text.js'
 import { tuneText } from '../report/tune-text.js'
 import { checkSetting, type TuneOptions, tune } from '../trace/tune/tune.js'
 import { STATUS, UsageError } from './exit.js'
@@ -20,7 +21,7 @@ export async function tuneFiles(files: readonly string[], given: TuneArguments):
   const options = optionsOf(given)
   const traces = await readFiles(files, given.gpu)
   const report = await withProgress(onProgress => tune(traces, { ...options, onProgress }))
-  print(given.json ? JSON.stringify(report) : style => tuneText(report, style))
+  print(given.json ? printableJson(report) : style => tuneText(report, style))
   return STATUS.done
 }
 

@@ -1,12 +1,11 @@
 // Makes a picture from a trace and the placements of policies.
 
+import { shortened } from '../base/shown-text.js'
 import { stepsOf } from '../trace/analysis/steps.js'
 import { Action, BEFORE, NEVER, type Trace } from '../trace/trace.js'
 import { HELD, Kind, type Picture, type PictureBlocks } from './picture.js'
 import { type PlacedPolicy, policyPicture } from './policy-picture.js'
-
-/** Longest name of a file or function that a page shows. */
-const MOST_NAME = 300
+import { pictureFrame } from './stack-text.js'
 
 /** The picture of a trace. */
 export function makePicture(trace: Trace, policies: readonly PlacedPolicy[]): Picture {
@@ -38,16 +37,11 @@ export function makePicture(trace: Trace, policies: readonly PlacedPolicy[]): Pi
     timeUs,
     blocks,
     names: { stream: trace.streams.map(handle => `stream ${handle}`), pool: poolNames, tag: tagNames },
-    stacks: { parent, frame, frames: frames.map(shortened) },
+    stacks: { parent, frame, frames: frames.map(pictureFrame) },
     policies: policies.map(policy => policyPicture(policy, blocks, events)),
     steps: Int32Array.from(stepsOf(trace)?.steps ?? [], ({ to }) => to - 1),
     failures: Int32Array.from(failures),
   }
-}
-
-function shortened({ filename, line, name }: { filename: string; line: number; name: string }) {
-  const cut = (text: string) => (text.length <= MOST_NAME ? text : `…${text.slice(1 - MOST_NAME)}`)
-  return { file: cut(filename), line, name: cut(name) }
 }
 
 function blocksOf({ blocks }: Trace, nodes: Int32Array, pool: Int32Array, tag: Int32Array): PictureBlocks {
@@ -74,5 +68,5 @@ function usedOnly(numbers: Uint32Array, names: readonly string[]): [Int32Array, 
     if (!used.has(number)) used.set(number, used.size)
     return used.get(number)!
   })
-  return [column, [...used.keys()].map(number => (number === 0 ? '' : names[number]))]
+  return [column, [...used.keys()].map(number => (number === 0 ? '' : shortened(names[number])))]
 }

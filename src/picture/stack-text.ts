@@ -1,5 +1,7 @@
 // Lines of call stacks as a page shows them.
 
+import { shortened } from '../base/shown-text.js'
+import type { Frame } from '../trace/trace.js'
 import type { Picture, PictureFrame, StackTree } from './picture.js'
 
 const NATIVE = /\.(c|cc|cpp|cu|cuh|h|hpp|inl)$/
@@ -21,11 +23,16 @@ export function innermostFrames({ frames, parent, frame }: StackTree): Int32Arra
   return innermost
 }
 
+/** A line as the page has it: very long names are cut. */
+export function pictureFrame({ filename, line, name }: Frame): PictureFrame {
+  return { file: shortened(filename), line, name: shortened(name) }
+}
+
 /** `nn/modules/linear.py:116 forward`: the end of the path says enough. */
 export function siteText({ file, line, name }: PictureFrame): string {
   const inPackage = /^.*\/(?:site|dist)-packages\/(.*)$/s.exec(file)
   const path = inPackage === null ? file.split('/').slice(-2).join('/') : inPackage[1]
-  return line > 0 ? `${path}:${line} ${name}` : `${path === '??' ? '' : `${path} `}${name}`
+  return shortened(line > 0 ? `${path}:${line} ${name}` : `${path === '??' ? '' : `${path} `}${name}`)
 }
 
 /** The lines of a node's stack, the innermost first. */

@@ -1,12 +1,13 @@
 // The requests that failed in a recording, as text: the last one in full, the others in a line each or counted.
 
 import { formatBytes } from '../base/bytes.js'
+import { printable, shortened } from '../base/shown-text.js'
 import type { Holder } from '../trace/failures/holders.js'
 import type { RecordedOutOfMemory, Verdict } from '../trace/failures/out-of-memory.js'
 import type { ReplayReport } from '../trace/replay-result.js'
 import { formatCount } from './number-format.js'
-import { printable, shortPath } from './printable.js'
 import type { TextStyle } from './replay-tables.js'
+import { shortPath } from './short-path.js'
 import { wrapText } from './table.js'
 
 const MOST_LINES = 5
@@ -208,6 +209,5 @@ function row(name: string, text: string, width: number): string {
 
 /** A frame as a terminal may show it, with the end of its path, and cut if it is very long. */
 export function siteText(site: string): string {
-  const text = printable(shortPath(site.slice(-MOST_SITE_LETTERS)))
-  return text.length > MOST_SHOWN_LETTERS ? `…${text.slice(1 - MOST_SHOWN_LETTERS)}` : text
+  return printable(shortened(shortPath(site.slice(-MOST_SITE_LETTERS)), MOST_SHOWN_LETTERS))
 }

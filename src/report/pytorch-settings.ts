@@ -1,9 +1,9 @@
 // A replay as seen from PyTorch: the settings that the rows are nearest to, and the setting that helps.
 
 import { formatBytes } from '../base/bytes.js'
+import { shown } from '../base/shown-text.js'
 import { unknownPytorchSettings } from '../trace/pytorch/recorded-settings.js'
 import type { Policy, ReplayReport, ReplayRun } from '../trace/replay-result.js'
-import { printable } from './printable.js'
 import { hasOthers, isUnclear, nameOf } from './replay-tables.js'
 
 const EXPANDABLE = 'expandable_segments:True'
@@ -21,8 +21,8 @@ export function recordedSettings({ trace }: Pick<ReplayReport, 'trace'>): string
   if (trace.settings === null) return null
   if (trace.settings === '') return "Recorded with PyTorch's default settings."
   const unknown = unknownPytorchSettings(trace).join(' and ')
-  const but = unknown === '' ? '' : ` Replays of PyTorch are as set, but for ${printable(unknown)}, which is not known.`
-  return `Recorded with ${printable(trace.settings)}.${but}`
+  const but = unknown === '' ? '' : ` Replays of PyTorch are as set, but for ${shown(unknown)}, which is not known.`
+  return `Recorded with ${shown(trace.settings)}.${but}`
 }
 
 /** The settings of PyTorch that the rows of the table are nearest to. */

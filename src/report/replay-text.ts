@@ -2,10 +2,10 @@
 // device are host times of a simulation, so figures that need a GPU are left out there.
 
 import { formatBytes } from '../base/bytes.js'
+import { shown } from '../base/shown-text.js'
 import type { ReplayReport } from '../trace/replay-result.js'
 import { formatCount, formatNs } from './number-format.js'
 import { outOfMemoryText } from './out-of-memory-text.js'
-import { printable } from './printable.js'
 import { helpfulSetting, nearestSettings, recordedSettings } from './pytorch-settings.js'
 import { meaningOf, proofsOf } from './replay-sentences.js'
 import { isTimed, isUnclear, nameOf, policyTables, roundTables, type TextStyle } from './replay-tables.js'
@@ -44,7 +44,7 @@ export function headOf(report: Pick<ReplayReport, 'trace'>, width: number, paint
   const what = `${counted(trace.events, 'event')}${span}, ${counted(trace.allocations, 'allocation')} on ${streams}.`
   const settings = recordedSettings(report)
   const lines = [settings === null ? what : `${what} ${settings}`, ...warningsOf(report)]
-  return [paint.bold(printable(trace.file)), ...lines.map(line => wrapText(line, width))].join('\n')
+  return [paint.bold(shown(trace.file)), ...lines.map(line => wrapText(line, width))].join('\n')
 }
 
 /** The parts of a run that the recording does not contain. */
@@ -106,9 +106,9 @@ function failuresOf({ runs, trace }: ReplayReport, width: number): string[] {
     if (firstFailure === null) return [`✗ ${count}.`]
     const { event, bytes, stream, message, frames } = firstFailure
     const when = event < 0 ? 'before the first event' : `at event ${formatCount(event)}`
-    const first = `The first: ${formatBytes(bytes)} on stream ${stream} ${when}: ${printable(message)}`
-    const shown = frames.slice(0, FRAMES_SHOWN).map(frame => `    ${printable(frame)}`)
-    const left = frames.length - shown.length
-    return [wrapText(`✗ ${count}. ${first}`, width, '  '), ...shown, ...(left > 0 ? [`    … ${left} more`] : [])]
+    const first = `The first: ${formatBytes(bytes)} on stream ${stream} ${when}: ${shown(message)}`
+    const lines = frames.slice(0, FRAMES_SHOWN).map(frame => `    ${shown(frame)}`)
+    const left = frames.length - lines.length
+    return [wrapText(`✗ ${count}. ${first}`, width, '  '), ...lines, ...(left > 0 ? [`    … ${left} more`] : [])]
   })
 }

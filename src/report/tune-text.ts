@@ -1,11 +1,12 @@
 // The result of `tune` as text: what to set, a table of all settings, and how far any allocator could go.
 
 import { formatBytes } from '../base/bytes.js'
+import { shown } from '../base/shown-text.js'
 import type { TuneRecording, TuneReport, TuneRun } from '../trace/tune/tune-report.js'
 import { formatCount, formatNs, formatRatio, formatShare, MISSING } from './number-format.js'
-import { printable, shortPath } from './printable.js'
 import { OLDER_VARIABLE, VARIABLE } from './pytorch-settings.js'
 import type { TextStyle } from './replay-tables.js'
+import { shortPath } from './short-path.js'
 import { type Column, rightColumn, tableText, wrapText } from './table.js'
 import { deviceLines } from './trace-lines.js'
 
@@ -28,7 +29,7 @@ const ONLY_RECORDED = 'Only the recorded settings were tried.'
 
 function introduction({ recordings, runs, baseline }: TuneReport): string {
   const count = recordings.length
-  const what = count === 1 ? printable(recordings[0].file) : `${formatCount(count)} recordings`
+  const what = count === 1 ? shown(recordings[0].file) : `${formatCount(count)} recordings`
   const settings = baseline === '' ? "PyTorch's defaults" : baseline
   const tried = runs.length === 1 ? '1 setting' : `${formatCount(runs.length)} settings`
   return `${tried} tried over ${what}. Recorded with ${settings}.`
@@ -69,7 +70,7 @@ function recordingsTable({ recordings, runs, baseline }: TuneReport, style: Text
     return least === null ? MISSING : formatBytes(least)
   }
   const columns: Column<TuneRecording>[] = [
-    { title: 'recording, worst first', align: 'left', cell: ({ file }) => printable(shortPath(file)) },
+    { title: 'recording, worst first', align: 'left', cell: ({ file }) => shown(shortPath(file)) },
     rightColumn('in use at\nthe peak', ({ lowerBoundBytes }) => formatBytes(lowerBoundBytes)),
     rightColumn('packed', ({ packedBytes }) => (packedBytes === null ? MISSING : formatBytes(packedBytes))),
     rightColumn('reserved\nas recorded', ({ recordedPeakReservedBytes: bytes }) =>
@@ -83,7 +84,7 @@ function recordingsTable({ recordings, runs, baseline }: TuneReport, style: Text
 
 /** How far any allocator could go. */
 function floorOf({ lowerBoundBytes, packedBytes, file }: TuneRecording, { recordings }: TuneReport): string {
-  const which = recordings.length === 1 ? 'this run' : printable(shortPath(file))
+  const which = recordings.length === 1 ? 'this run' : shown(shortPath(file))
   const bound = `No allocator can serve ${which} in less than ${formatBytes(lowerBoundBytes)}, what is in use at its peak.`
   if (packedBytes === null || lowerBoundBytes === 0) return bound
   const ratio = formatRatio(packedBytes / lowerBoundBytes)
@@ -95,7 +96,7 @@ function verdicts({ capacityBytes, recordings, runs, baseline }: TuneReport): st
   if (capacityBytes === null) return []
   const limit = formatBytes(capacityBytes)
   return recordings.map(({ file, lowerBoundBytes, holders, runs: own }) => {
-    const name = printable(shortPath(file))
+    const name = shown(shortPath(file))
     if (lowerBoundBytes > capacityBytes) {
       const over = formatBytes(lowerBoundBytes - capacityBytes)
       const held = holders.map(({ bytes, site }) => `${formatBytes(bytes)} by ${siteOf(site)}`)
@@ -176,17 +177,17 @@ function notes({ recordings, leftOut }: TuneReport): string[] {
   const lines: string[] = []
   for (const recording of recordings) {
     const { file, blocksBefore, dropped } = recording
-    lines.push(...deviceLines(recording).map(line => `${printable(shortPath(file))}: ${line}`))
+    lines.push(...deviceLines(recording).map(line => `${shown(shortPath(file))}: ${line}`))
     if (dropped !== null && dropped > 0) {
       const events = dropped === 1 ? 'One event of' : `${formatCount(dropped)} events of`
       lines.push(
-        `${events} ${printable(shortPath(file))} were lost: the run may need more than is said here. Record with a larger max_entries.`,
+        `${events} ${shown(shortPath(file))} were lost: the run may need more than is said here. Record with a larger max_entries.`,
       )
     }
     if (blocksBefore === 0) continue
     const blocks = blocksBefore === 1 ? 'One block is' : `${formatCount(blocksBefore)} blocks are`
     lines.push(
-      `${printable(shortPath(file))} begins in the middle: ${blocks} from before, and what came earlier was not tried. Record from the start of the program to be sure.`,
+      `${shown(shortPath(file))} begins in the middle: ${blocks} from before, and what came earlier was not tried. Record from the start of the program to be sure.`,
     )
   }
   if (leftOut.length > 0) lines.push(`Not tried, because the time was over: ${leftOut.join('; ')}.`)
@@ -211,5 +212,5 @@ function labelOf({ settings }: Pick<TuneRun, 'settings'>): string {
 }
 
 function siteOf(site: string | null): string {
-  return site === null ? 'blocks without a call stack' : printable(shortPath(site))
+  return site === null ? 'blocks without a call stack' : shown(shortPath(site))
 }

@@ -1,6 +1,7 @@
 // Why a recorded run needed its memory, as text: its failed requests, its curves, and who held the memory at the peak.
 
 import { formatBytes } from '../base/bytes.js'
+import { shown } from '../base/shown-text.js'
 import { type Curves, curvesOf, liveAfter } from '../trace/analysis/curves.js'
 import { type Steps, stepsOf } from '../trace/analysis/steps.js'
 import { type Holder, holdersOf } from '../trace/failures/holders.js'
@@ -10,7 +11,6 @@ import type { TuneReport } from '../trace/tune/tune-report.js'
 import { brailleChart } from './braille-chart.js'
 import { formatCount } from './number-format.js'
 import { holderLines, outOfMemoryText } from './out-of-memory-text.js'
-import { printable } from './printable.js'
 import { VARIABLE } from './pytorch-settings.js'
 import type { TextStyle } from './replay-tables.js'
 import { headOf } from './replay-text.js'
@@ -89,7 +89,7 @@ function stepsText(found: Steps | null, pattern?: RegExp): string {
   }
   const { steps } = found
   const known = steps.filter(({ leftBytes }) => leftBytes !== null)
-  const count = `${counted(steps.length, 'step')}, by the ends of ${printable(found.name)}`
+  const count = `${counted(steps.length, 'step')}, by the ends of ${shown(found.name)}`
   if (known.length === 0) return `${count}: too few to tell what each leaves behind.`
   const left = known.flatMap(({ leftBytes }, i) => (leftBytes! >= LEAST_LEAK_BYTES ? [{ step: i + 1, leftBytes }] : []))
   if (left.length === 0) return `${count}: none left memory behind.`

@@ -1,5 +1,6 @@
 // `cuda-mempool diff`: the memory that grew and shrank between two recorded runs, as text or as a page.
 
+import { printable } from '../../base/shown-text.js'
 import { diffText } from '../../report/diff-text.js'
 import { pageDifference } from '../../report/page/page-difference.js'
 import { DEFAULT_POLICIES } from '../../trace/replay-result.js'
@@ -30,5 +31,5 @@ export async function diff(
   }
   print(style => diffText(first, second, style))
   printNext('report', [before, after])
-  if (output !== undefined) print(() => `wrote ${output}; open it in a browser`)
+  if (output !== undefined) print(() => `wrote ${printable(output)}; open it in a browser`)
 }

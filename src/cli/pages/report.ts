@@ -1,5 +1,6 @@
 // `cuda-mempool report`: reads recordings, replays them, and writes one page about all of them.
 
+import { printable, shown } from '../../base/shown-text.js'
 import { pictureSvg } from '../../report/export/svg.js'
 import { verdictLines } from '../../report/page/page-text.js'
 import { excerptOf } from '../../trace/columns/excerpt.js'
@@ -47,11 +48,11 @@ export async function reportFiles(files: readonly string[], given: ReportArgumen
   for (const { trace, replay: report, tab } of reported) {
     print(style => {
       const [first, ...more] = verdictLines(trace, report)
-      const name = reported.length > 1 ? `${tab}: ` : ''
+      const name = reported.length > 1 ? `${shown(tab)}: ` : ''
       return [style.paint.bold(`${name}${first}`), ...more].join('\n')
     })
   }
-  print(`wrote ${path}; open it in a browser`)
+  print(`wrote ${printable(path)}; open it in a browser`)
   printNext('replay', files.slice(0, 1))
   return STATUS.done
 }

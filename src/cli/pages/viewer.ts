@@ -2,6 +2,7 @@
 
 import { readFileSync } from 'node:fs'
 import { packageFile } from '../../base/package-files.js'
+import { printable } from '../../base/shown-text.js'
 import { writeOutput } from '../output-file.js'
 import { print } from '../terminal.js'
 import { checkPage } from './page-output.js'
@@ -16,5 +17,5 @@ export interface ViewerArguments {
 export async function writeViewer({ output, force = false }: ViewerArguments): Promise<void> {
   checkPage(output, force)
   await writeOutput(output, [readFileSync(packageFile('dist/viewer/viewer.html', 'viewer'))], force)
-  print(() => `wrote ${output}; open it in a browser, and drop recordings on it`)
+  print(() => `wrote ${printable(output)}; open it in a browser, and drop recordings on it`)
 }

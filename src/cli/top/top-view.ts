@@ -1,11 +1,11 @@
 // The screen of `cuda-mempool top` as lines of text, from the figures of a process.
 
 import { formatBytes } from '../../base/bytes.js'
+import { printable } from '../../base/shown-text.js'
 import { missShare } from '../../live/miss-share.js'
 import type { ProcessStats, ServedStats } from '../../live/process-stats.js'
 import type { PoolSnapshot } from '../../pool/caching/snapshot.js'
 import { formatCount, formatShare } from '../../report/number-format.js'
-import { printable } from '../../report/printable.js'
 import { inLocale } from '../terminal.js'
 
 const LEAST_COLUMNS = 8

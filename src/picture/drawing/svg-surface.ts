@@ -1,5 +1,6 @@
 // SVG to draw a picture on.
 
+import { printable } from '../../base/shown-text.js'
 import { CELLS, Cell, EDGE, type Painting } from '../cells.js'
 import type { Bitmap, Surface, TextStyle } from './surface.js'
 
@@ -125,6 +126,8 @@ function short(value: number): string {
   return String(Math.round(value * 100) / 100)
 }
 
+/** Text for XML, which has no control characters at all. */
 function escaped(text: string): string {
-  return text.replace(/[&<>"]/g, letter => `&#${letter.charCodeAt(0)};`)
+  const allowed = printable(text).replace(/[\p{Cs}\ufffe\uffff]/gu, '?')
+  return allowed.replace(/[&<>"]/g, letter => `&#${letter.charCodeAt(0)};`)
 }

@@ -25,7 +25,7 @@ function pathOf(frames: readonly Frame[]): string {
     .toReversed()
     .map(frame =>
       frameText(frame)
-        .replace(/[\s\p{Cc}]+/gu, ' ')
+        .replace(/[\s\p{Cc}\p{Cf}]+/gu, ' ')
         .replaceAll(';', ','),
     )
     .join(';')

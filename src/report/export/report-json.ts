@@ -1,3 +1,4 @@
+import { printableJson } from '../../base/shown-text.js'
 import type { ReplayReport } from '../../trace/replay-result.js'
 import { checkReport } from '../../trace/report-argument.js'
 
@@ -14,5 +15,5 @@ export const REPORT_SCHEMA_VERSION = 1
 export function reportJson(report: ReplayReport): string {
   checkReport('reportJson: report', report)
   const runs = report.runs.map(({ placements: _, ...figures }) => figures)
-  return JSON.stringify({ schemaVersion: REPORT_SCHEMA_VERSION, ...report, runs })
+  return printableJson({ schemaVersion: REPORT_SCHEMA_VERSION, ...report, runs })
 }

@@ -2,6 +2,7 @@
 
 import { formatBytes } from '../../base/bytes.js'
 import { checkOptionNames } from '../../base/option-names.js'
+import { shortened } from '../../base/shown-text.js'
 import { paintMap } from '../../picture/address-map.js'
 import type { Painting } from '../../picture/cells.js'
 import { cellsOf, colouringOf } from '../../picture/colouring.js'
@@ -73,7 +74,7 @@ export function pictureSvg(
   }))
   const blockLegend = colouring.legend.map(({ cell, label, bytes }) => ({
     colour: theme.cells[cell],
-    text: `${shortened(label)} ${formatBytes(bytes)}`,
+    text: `${shortened(label, LEGEND_LETTERS)} ${formatBytes(bytes)}`,
   }))
   const paint = (surface: SvgSurface, { left, top, width, height }: Plot, painting: Painting) =>
     surface.bitmap(left, top, width, height, { ...painting, rgba: new Uint32Array(0) })
@@ -159,10 +160,6 @@ function laidOut(legend: readonly LegendItem[]): { x: number; row: number; item:
     x += width
     return place
   })
-}
-
-function shortened(text: string): string {
-  return text.length <= LEGEND_LETTERS ? text : `…${text.slice(1 - LEGEND_LETTERS)}`
 }
 
 /** The URL of a PNG image of the rectangles on paper of a colour. */

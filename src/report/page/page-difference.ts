@@ -1,5 +1,7 @@
 // The difference between the first two recordings of a page.
 
+import { shortened } from '../../base/shown-text.js'
+import { pictureFrame } from '../../picture/stack-text.js'
 import { inUseOf } from '../../trace/analysis/curves.js'
 import { type StackDifference, traceDifference } from '../../trace/analysis/stack-diff.js'
 import type { Trace } from '../../trace/trace.js'
@@ -18,7 +20,7 @@ export function pageDifference(before: Trace, after: Trace, names: readonly [str
   const changed = hasStacks ? changedOf(stacks) : []
   const hint = `Without call stacks in both, only totals can be compared. ${stackHint(after)}`
   return {
-    names,
+    names: [shortened(names[0]), shortened(names[1])],
     lines: [...sameRunLines(before, after), ...peakLines(before, after), hasStacks ? changesLine(changed) : hint],
     curves: [mostInUse(before), mostInUse(after)],
     rows: changed.slice(0, MOST_ROWS).map(each => ({ text: placeOf(each), bytes: each.bytes })),
@@ -28,7 +30,7 @@ export function pageDifference(before: Trace, after: Trace, names: readonly [str
 }
 
 function changeOf({ frames, bytes: [from, to] }: StackDifference): StackChange {
-  return { frames: frames.map(({ filename: file, line, name }) => ({ file, line, name })), bytes: to - from }
+  return { frames: frames.map(pictureFrame), bytes: to - from }
 }
 
 /** The most bytes in use in each part of a recording. All parts are equal, and have an event. */

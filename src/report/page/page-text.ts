@@ -1,6 +1,7 @@
 // The words of a page: the verdict, the facts, the failed requests.
 
 import { formatBytes } from '../../base/bytes.js'
+import { shortened } from '../../base/shown-text.js'
 import type { IdlePiece } from '../../trace/failures/memory-at.js'
 import { type FailedRequest, failedRequests } from '../../trace/failures/out-of-memory.js'
 import type { ReplayReport, ReplayRun } from '../../trace/replay-result.js'
@@ -34,8 +35,8 @@ export function pageRecording({ trace, replay, tuned, tab }: ReportedTrace): Pag
   const requests = failedRequests(trace)
   const names = namesOf(trace.recorder)
   return {
-    tab,
-    file: trace.file,
+    tab: shortened(tab),
+    file: shortened(trace.file),
     device: trace.device > 0 || trace.otherDevices.length > 0 ? `device ${trace.device}` : '',
     verdict: verdictLines(trace, replay),
     facts: factsLine(trace, replay),

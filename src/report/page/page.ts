@@ -7,6 +7,7 @@ import { describe } from '../../base/bytes.js'
 import { checkOptionNames } from '../../base/option-names.js'
 import { OutOfRangeError } from '../../base/out-of-range.js'
 import { packageFile } from '../../base/package-files.js'
+import { shortened } from '../../base/shown-text.js'
 import type { ReplayReport } from '../../trace/replay-result.js'
 import { checkReport } from '../../trace/report-argument.js'
 import type { Trace } from '../../trace/trace.js'
@@ -62,7 +63,7 @@ export function pageOf(recordings: readonly ReportedTrace[], difference?: PageDi
     return `<script type="text/plain" id="picture-${index}">${packed}</script>`
   })
   return framed(viewerFile('page.html'), {
-    title: `${recordings[0]?.trace.file.split('/').at(-1)} — memory report`,
+    title: `${shortened(recordings[0]?.trace.file.split('/').at(-1) ?? '')} — memory report`,
     style: viewerFile('page.css'),
     data: [`<script type="application/json" id="data">${json}</script>`, ...pictures].join('\n'),
     script: viewerFile('viewer.js'),

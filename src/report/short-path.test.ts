@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { printable, shortPath } from './printable.js'
+import { shortPath } from './short-path.js'
 
 test('a path is shortened to its package, or to the file and its folder', () => {
   const paths: [string, string][] = [
@@ -11,8 +11,4 @@ test('a path is shortened to its package, or to the file and its folder', () => 
     ['/a/b.py:1 torch::f(a/b)', 'a/b.py:1 torch::f(a/b)'],
   ]
   for (const [site, short] of paths) assert.equal(shortPath(site), short)
-})
-
-test('escapes of a file are replaced', () => {
-  assert.equal(printable('a\x1b[2J\nb'), 'a?[2J?b')
 })

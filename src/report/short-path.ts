@@ -1,9 +1,4 @@
-// Text of a file as a terminal may show it.
-
-/** Replaces control characters of a file's text, which could be terminal escapes. */
-export function printable(text: string): string {
-  return text.replace(/\p{Cc}/gu, '?')
-}
+// The end of a path, which says enough.
 
 /** A frame's text with the end of its path: from the package on, or the file and its folder. */
 export function shortPath(site: string): string {

@@ -1,0 +1,30 @@
+// Texts of files and of other programs, as people see them: without letters that a terminal obeys or nobody sees, and
+// not too long.
+
+/** Control characters, which may be terminal escapes, and letters without a shape, which may turn a line around. */
+const UNSEEN = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu
+/** The longest text of a recording that is shown. */
+const MOST_SHOWN = 300
+
+/** Replaces each unseen letter by a question mark. */
+export function printable(text: string): string {
+  return text.replace(UNSEEN, '?')
+}
+
+/** The end of a long text: it tells paths apart. It begins with a whole letter. */
+export function shortened(text: string, most = MOST_SHOWN): string {
+  if (text.length <= most) return text
+  // A low surrogate or an accent belongs to a letter that is left out.
+  return `…${text.slice(1 - most).replace(/^[\p{Cs}\p{M}]+/u, '')}`
+}
+
+/** A text of a recording as reports show it: printable, and not too long. */
+export function shown(text: string): string {
+  return printable(shortened(text))
+}
+
+/** A value as JSON in which unseen letters are escaped. */
+export function printableJson(value: unknown): string {
+  const escaped = (unit: string) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`
+  return JSON.stringify(value).replace(UNSEEN, letter => letter.split('').map(escaped).join(''))
+}
