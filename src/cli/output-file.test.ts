@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict'
-import { execFileSync } from 'node:child_process'
+import { execFileSync, spawn } from 'node:child_process'
+import { once } from 'node:events'
 import {
   chmodSync,
   lstatSync,
@@ -80,4 +81,37 @@ test('a file that is replaced keeps its permissions, whatever the umask', async 
   await writeOutput(inFolder('y.csv'), ['new'], false)
   writeFileSync(inFolder('usual'), '')
   assert.equal(modeOf(inFolder('y.csv')), modeOf(inFolder('usual')))
+})
+
+test('a signal ends the process, which leaves no file behind and keeps the one that is there', async () => {
+  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
+    writeFileSync(inFolder('old.csv'), 'old')
+    const code = `import { writeOutput } from ${JSON.stringify(new URL('./output-file.js', import.meta.url).href)}
+      function* pieces() { for (;;) yield 'x' }
+      setImmediate(() => process.stdout.write('writing'))
+      await writeOutput(${JSON.stringify(inFolder('old.csv'))}, pieces(), true)`
+    const child = spawn(process.execPath, ['--input-type=module', '-e', code], { stdio: ['ignore', 'pipe', 'inherit'] })
+    await once(child.stdout, 'data')
+    assert.deepEqual(
+      readdirSync(folder).filter(name => name.endsWith('.partial')),
+      [`old.csv.${child.pid}.partial`],
+    )
+    child.kill(signal)
+    assert.deepEqual(await once(child, 'exit'), [null, signal])
+    assert.deepEqual(readdirSync(folder), ['old.csv'])
+    assert.equal(readFileSync(inFolder('old.csv'), 'utf8'), 'old')
+  }
+})
+
+test('no handler of a signal stays when a file is written, or cannot be', async () => {
+  const counts = () => ['SIGINT', 'SIGTERM', 'SIGHUP'].map(signal => process.listenerCount(signal))
+  const before = counts()
+  await writeOutput(inFolder('x.csv'), ['new'], false)
+  const failing = function* () {
+    yield 'new'
+    assert.notDeepEqual(counts(), before)
+    throw new RangeError('no')
+  }
+  await assert.rejects(writeOutput(inFolder('y.csv'), failing(), false), RangeError)
+  assert.deepEqual([counts(), readdirSync(folder)], [before, ['x.csv']])
 })

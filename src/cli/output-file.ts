@@ -17,6 +17,7 @@ import {
   writeSync,
 } from 'node:fs'
 import { dirname, resolve } from 'node:path'
+import { setImmediate } from 'node:timers/promises'
 import { UsageError } from './exit.js'
 
 /** Means standard output. */
@@ -24,6 +25,7 @@ export const PIPED = '-'
 const PERMISSIONS = 0o777
 /** What a new file has, less the umask. */
 const USUAL_MODE = 0o666
+const ENDING_SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const
 
 /** The place of an output. */
 interface Place {
@@ -38,25 +40,49 @@ export function checkOutput(path: string, force: boolean): void {
   if (path !== PIPED) placeOf(path, force)
 }
 
-/** Writes all pieces. If it fails, it throws UsageError with one line, and leaves no file behind. */
+/**
+ * Writes all pieces. If it fails, it throws UsageError with one line, and leaves no file behind; nor does it if a
+ * signal ends the process meanwhile.
+ */
 export async function writeOutput(path: string, pieces: Iterable<string | Uint8Array>, force: boolean): Promise<void> {
   if (path === PIPED) return writePiped(pieces)
   const place = placeOf(path, force)
   const partial = `${place.path}.${process.pid}.partial`
+  const remove = () => rmSync(partial, { force: true })
+  const stop = beforeEnd(remove)
   let file: number | undefined
   try {
     file = openSync(partial, 'wx', place.mode ?? USUAL_MODE)
     if (place.mode !== undefined) fchmodSync(file, place.mode)
-    for (const piece of pieces) writeWhole(file, typeof piece === 'string' ? Buffer.from(piece) : piece)
+    for (const piece of pieces) {
+      writeWhole(file, typeof piece === 'string' ? Buffer.from(piece) : piece)
+      await setImmediate() // signals come between turns
+    }
     closeSync(file)
     file = undefined
     placeOf(path, force)
     renameSync(partial, place.path)
   } catch (error) {
     if (file !== undefined) closeSync(file)
-    rmSync(partial, { force: true })
+    remove()
     throw readable(path, error)
+  } finally {
+    stop()
   }
+}
+
+/** Calls `clean` when a signal ends the process, which then ends by it; until the returned function is called. */
+function beforeEnd(clean: () => void): () => void {
+  const end = (signal: NodeJS.Signals) => {
+    clean()
+    stop()
+    process.kill(process.pid, signal)
+  }
+  const stop = () => {
+    for (const signal of ENDING_SIGNALS) process.off(signal, end)
+  }
+  for (const signal of ENDING_SIGNALS) process.on(signal, end)
+  return stop
 }
 
 /** Throws UsageError unless a file may be written there. */
