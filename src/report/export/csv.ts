@@ -69,7 +69,8 @@ function round(us: number): number {
   return Math.round(us * 1e3) / 1e3
 }
 
-/** A field as RFC 4180 has it. */
+/** A text as RFC 4180 has it. An apostrophe keeps spreadsheets from taking it for a formula. */
 function quoted(text: string): string {
-  return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text
+  const plain = /^[=+\-@\t\r]/.test(text) ? `'${text}` : text
+  return /[",\r\n]/.test(plain) ? `"${plain.replaceAll('"', '""')}"` : plain
 }

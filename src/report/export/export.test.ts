@@ -217,6 +217,21 @@ describe('the CSV of allocations', () => {
     for (const row of rows.slice(1)) assert.match(row, /,0x[0-9a-f]+,$/)
   })
 
+  test('has no text that a spreadsheet takes for a formula, and negative numbers stay numbers', () => {
+    const starts = ['=cmd()', '+1', '-1', '@SUM(1)', '\t=1', '\r=1', '=1,"2"']
+    const builder = new TraceBuilder()
+    starts.forEach((start, i) => {
+      const stack = builder.stacks.number([builder.stacks.entry(`${start}.py`, 1, 'main')])
+      builder.add(Action.alloc, BASE + i * MiB, 512, 0, 1000 - i, stack)
+    })
+    const rows = [...allocationRows(builder.build({ file: 'formulas' }))].join('')
+    for (const start of starts) {
+      const text = `'${start}.py:1 main`.replaceAll('"', '""')
+      assert.ok(rows.includes(/[,\r]/.test(start) ? `,"${text}",` : `,${text},`), start)
+    }
+    assert.match(rows, /^1,512,,0,1,,,-1,,/m)
+  })
+
   test('has empty times for a recording without times', () => {
     const trace = tiny()
     const rows = [...allocationRows({ ...trace, timeUs: new Float64Array(trace.events) })].join('').split('\n')
