@@ -81,8 +81,8 @@ export function topLines(screen: TopScreen, columns: number, env: NodeJS.Process
   if (shown.paused) lines.push('paused; p goes on')
   if (message !== '') lines.push(...wrapped(message.split('; '), width))
   if (stats.pools.length === 0) lines.push('no pool is open now')
-  for (const pool of stats.pools) lines.push('', ...poolLines(pool, screen, width))
-  return lines.map(line => inLocale(printable(line), env).slice(0, width))
+  const pools = stats.pools.flatMap(pool => ['', ...poolLines(pool, screen, width)])
+  return [...lines, ...pools].map(line => inLocale(printable(line), env).slice(0, width))
 }
 
 function poolLines(pool: ServedStats, { history, shown, snapshots }: TopScreen, width: number): string[] {

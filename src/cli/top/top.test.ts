@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
-import { createServer as createHttpServer, request } from 'node:http'
+import { createServer as createHttpServer, request, type ServerResponse } from 'node:http'
 import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -216,6 +216,77 @@ describe('top', () => {
       await assert.rejects(top(path, { once: true }, new FakeTerminal()), { name: 'UsageError', message })
       await assert.rejects(top(path, { json: true }, new FakeTerminal()), { name: 'UsageError', message })
     }
+  })
+
+  test('refuses figures that are not those of pools, in one line', async t => {
+    const path = join(runtime.folder, '..', 'other.sock')
+    const { body } = await ask({ socketPath: server.socketPath }, '/stats')
+    const stats = JSON.parse(body.toString())
+    const [train] = stats.pools
+    const pool = (change: object) => ({ ...stats, pools: [{ ...train, ...change }] })
+    let answer: unknown
+    const other = createHttpServer(({ url }, response) => {
+      const json = JSON.stringify(answer)
+      response.end(url === '/stats' ? json : `data: ${json}\n\n`)
+    }).listen(path)
+    await once(other, 'listening')
+    t.after(() => other.close())
+    const others = [
+      { version: 1, pools: [{}] },
+      { version: 1, pools: [], devices: 'x' },
+      { ...stats, pid: '\u009b2J' },
+      { ...stats, command: 1 },
+      { ...stats, devices: [null] },
+      { ...stats, devices: [{ ordinal: 0, name: {} }] },
+      { ...stats, pools: { length: 1 } },
+      pool({ name: null }),
+      pool({ tags: { a: null } }),
+      pool({ tags: 1, stats: null }),
+      pool({ stats: { ...train.stats, liveBytes: '1' } }),
+      pool({ stats: { ...train.stats, limitBytes: -1 } }),
+    ]
+    const refusal = { name: 'UsageError', message: 'top: the socket is not one of cuda-mempool' }
+    for (const each of others) {
+      answer = each
+      for (const options of [{ once: true }, { json: true }, {}]) {
+        await assert.rejects(top(path, options, new FakeTerminal()), refusal, JSON.stringify(each))
+      }
+    }
+    answer = pool({ name: '\u009b2J\u202e' })
+    const terminal = new FakeTerminal()
+    await top(path, { json: true }, terminal)
+    assert.match(terminal.text, /\\u009b2J\\u202e/)
+  })
+
+  test('gives up a process that does not answer, or sends for ever', async t => {
+    const path = join(runtime.folder, '..', 'other.sock')
+    let answer: (response: ServerResponse) => void = () => {}
+    const other = createHttpServer((_, response) => answer(response)).listen(path)
+    await once(other, 'listening')
+    t.after(() => {
+      other.close()
+      other.closeAllConnections()
+    })
+    for (const options of [{ once: true }, {}]) {
+      await assert.rejects(top(path, options, new FakeTerminal(), 1, 20), {
+        name: 'UsageError',
+        message: `top: ${path} does not answer within 0.02 s`,
+      })
+    }
+    answer = response => response.writeHead(200).write(' ')
+    await assert.rejects(top(path, { once: true }, new FakeTerminal(), 1, 20), /does not answer within 0.02 s$/)
+    const spaces = Buffer.alloc(2 ** 20, ' ')
+    answer = response => {
+      const more = () => {
+        while (!response.destroyed && response.write(spaces)) {}
+      }
+      response.on('drain', more)
+      more()
+    }
+    await assert.rejects(top(path, { once: true }, new FakeTerminal(), 1, 60_000), {
+      name: 'UsageError',
+      message: `top: ${path} sends more than 64 MiB`,
+    })
   })
 
   test('says that there are too many readers, not that the process has ended', async () => {

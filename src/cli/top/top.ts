@@ -1,7 +1,8 @@
 // `cuda-mempool top`: watches a served process in the terminal. Each picture is one write. The terminal is restored at
 // every end: by key, by signal, and when the process ends.
 
-import { existsSync, renameSync, writeFileSync } from 'node:fs'
+import { existsSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import { printableJson } from '../../base/shown-text.js'
 import type { ProcessStats } from '../../live/process-stats.js'
 import { columnsOf, paintOf } from '../terminal.js'
 import { chosenSocket, TopClient } from './top-client.js'
@@ -42,13 +43,14 @@ export async function top(
   options: TopOptions,
   terminal: TopTerminal = process as unknown as TopTerminal,
   recordSeconds = RECORD_SECONDS,
+  patienceMs?: number,
 ): Promise<void> {
-  const client = new TopClient(await chosenSocket(target, terminal.folder))
+  const client = new TopClient(await chosenSocket(target, terminal.folder), patienceMs)
   const { stdout, env } = terminal
   const isScreen = stdout.isTTY === true && env['TERM'] !== 'dumb'
   if (options.once === true || options.json === true || !isScreen) {
-    const { stats, text } = await client.stats()
-    stdout.write(`${options.json === true ? text : onceText(stats, terminal)}\n`)
+    const stats = await client.stats()
+    stdout.write(`${options.json === true ? printableJson(stats) : onceText(stats, terminal)}\n`)
     return
   }
   await new TopSession(client, terminal, recordSeconds).run()
@@ -156,8 +158,7 @@ class TopSession {
     try {
       const recording = await this.client.record(name, this.recordSeconds, RECORD_STACKS, this.ended.signal)
       const path = freePath(`cuda-mempool-${this.stats.pid}`)
-      writeFileSync(`${path}.part`, recording)
-      renameSync(`${path}.part`, path)
+      writeWhole(path, recording)
       this.say(`wrote ${path}; next: cuda-mempool report ${path}`)
     } catch (error) {
       this.say((error as Error).message)
@@ -167,6 +168,18 @@ class TopSession {
   private say(message: string): void {
     this.message = message
     this.draw()
+  }
+}
+
+/** Writes a file, whole or not at all. */
+function writeWhole(path: string, bytes: Buffer): void {
+  const part = `${path}.part`
+  try {
+    writeFileSync(part, bytes)
+    renameSync(part, path)
+  } catch (error) {
+    rmSync(part, { force: true })
+    throw error
   }
 }
 
