@@ -5,7 +5,7 @@ import type { ServerResponse } from 'node:http'
 
 export const LEAST_PERIOD_MS = 100
 export const MOST_PERIOD_MS = 60_000
-const MOST_READERS = 16
+export const MOST_READERS = 16
 /** Events in a row that a reader may miss. */
 const MOST_MISSED = 100
 

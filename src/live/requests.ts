@@ -5,7 +5,7 @@ import { setTimeout as wait } from 'node:timers/promises'
 import { Pool } from '../pool/pool.js'
 import { pickleSnapshot } from '../trace/pytorch/pytorch-snapshot-writer.js'
 import { PoolRecording } from '../trace/recording/pool-recording.js'
-import { EventReaders, LEAST_PERIOD_MS, MOST_PERIOD_MS } from './event-readers.js'
+import { EventReaders, LEAST_PERIOD_MS, MOST_PERIOD_MS, MOST_READERS } from './event-readers.js'
 import { livePage } from './page.js'
 import { statsOf } from './process-stats.js'
 import { metricsText, PROMETHEUS_TYPE } from './prometheus.js'
@@ -30,8 +30,9 @@ class Refusal extends Error {
 
 export class Requests {
   readonly readers: EventReaders
-  private snapshot = ''
+  private snapshot = Buffer.alloc(0)
   private snapshotMs = -Infinity
+  private snapshotReaders = 0
   private readonly ended = new AbortController()
 
   constructor(private readonly pools: PoolList) {
@@ -67,7 +68,7 @@ export class Requests {
       case '/events':
         return this.sendEvents(response, url.searchParams)
       case '/snapshot':
-        return send(response, 'application/json', this.snapshotText())
+        return this.sendSnapshot(response)
       case '/metrics':
         return send(response, PROMETHEUS_TYPE, metricsText(this.pools.figures()))
       default:
@@ -91,8 +92,17 @@ export class Requests {
     return JSON.stringify(statsOf(this.pools))
   }
 
-  /** Snapshots of all pools that have them; at most one a second is made. */
-  private snapshotText(): string {
+  /** Sends the snapshots to few readers at a time, since slow ones keep the bytes of an older one. */
+  private sendSnapshot(response: ServerResponse): void {
+    if (this.snapshotReaders >= MOST_READERS) throw new Refusal(503, 'too many readers of /snapshot; end another one')
+    const body = this.snapshotBytes()
+    this.snapshotReaders++
+    response.once('close', () => this.snapshotReaders--)
+    send(response, 'application/json', body)
+  }
+
+  /** Snapshots of all pools that have them; at most one a second is made, and all its readers get the same bytes. */
+  private snapshotBytes(): Buffer {
     const now = performance.now()
     if (now - this.snapshotMs < LEAST_SNAPSHOT_MS) return this.snapshot
     const pools = this.pools.open().flatMap(({ name, pool }) => {
@@ -104,7 +114,7 @@ export class Requests {
         return { name, snapshot: source.snapshot() }
       })
     })
-    this.snapshot = JSON.stringify({ timeMs: Date.now(), pools })
+    this.snapshot = Buffer.from(JSON.stringify({ timeMs: Date.now(), pools }))
     this.snapshotMs = performance.now()
     return this.snapshot
   }

@@ -1,10 +1,11 @@
 import assert from 'node:assert/strict'
 import { createHash } from 'node:crypto'
 import { once } from 'node:events'
-import { existsSync, statSync } from 'node:fs'
+import fs, { chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { request, type ServerResponse } from 'node:http'
-import { connect } from 'node:net'
-import { join } from 'node:path'
+import { syncBuiltinESMExports } from 'node:module'
+import { connect, type Socket } from 'node:net'
+import { dirname, join } from 'node:path'
 import { Writable } from 'node:stream'
 import { afterEach, beforeEach, describe, test } from 'node:test'
 import { inspect } from 'node:util'
@@ -61,6 +62,52 @@ describe('the socket', () => {
     await server.close()
     await server.close()
     assert.ok(!existsSync(server.socketPath))
+  })
+
+  test("is this user's alone from its first moment, whatever the umask, in a folder that others may change", async t => {
+    const folder = join(runtime.folder, '..', 'shared')
+    mkdirSync(folder)
+    chmodSync(folder, 0o777)
+    const socket = join(folder, 'mine.sock')
+    const umask = process.umask(0)
+    const { linkSync } = fs
+    t.after(() => {
+      process.umask(umask)
+      fs.linkSync = linkSync
+      syncBuiltinESMExports()
+    })
+    const seen: unknown[] = []
+    fs.linkSync = (made, path) => {
+      seen.push(existsSync(path), statSync(made).mode & 0o777, statSync(dirname(String(made))).mode & 0o777)
+      linkSync(made, path)
+    }
+    syncBuiltinESMExports()
+    const server = await served(device.createPool(), { socket })
+    assert.deepEqual(seen, [false, 0o600, 0o700])
+    assert.deepEqual([readdirSync(folder), statSync(socket).mode & 0o777], [['mine.sock'], 0o600])
+    assert.equal((await ask(server, '/stats')).status, 200)
+    await server.close()
+    assert.deepEqual(readdirSync(folder), [])
+  })
+
+  test('is never put over a file that comes meanwhile', async t => {
+    const socket = join(runtime.folder, '..', 'mine.sock')
+    const { linkSync } = fs
+    t.after(() => {
+      fs.linkSync = linkSync
+      syncBuiltinESMExports()
+    })
+    fs.linkSync = (made, path) => {
+      writeFileSync(path, 'theirs')
+      linkSync(made, path)
+    }
+    syncBuiltinESMExports()
+    await assert.rejects(serve([], { socket }), {
+      name: 'PoolError',
+      message: /EEXIST.*choose another port or socket$/,
+    })
+    assert.equal(readFileSync(socket, 'utf8'), 'theirs')
+    assert.equal(readdirSync(dirname(socket)).length, 1)
   })
 
   test('is where the program says, unless another server is there', async () => {
@@ -186,6 +233,32 @@ test('a snapshot has the blocks of each pool, and is made at most once a second'
   assert.equal(looks, 0)
 })
 
+test('slow readers of a snapshot share its bytes, and more than 16 are refused', async () => {
+  const pool = device.createPool()
+  const server = await served({ train: pool })
+  for (let block = 0; block < 100_000; block++) pool.allocate(512)
+  const sockets: Socket[] = []
+  const readers = await Promise.all(
+    Array.from({ length: 16 }, async () => {
+      const socket = connect(server.socketPath)
+      sockets.push(socket)
+      socket.write('GET /snapshot HTTP/1.1\r\nHost: x\r\n\r\n')
+      await once(socket, 'readable') // and does not read
+      return socket
+    }),
+  )
+  assert.equal(readers.length, 16)
+  const refused = await ask(server, '/snapshot')
+  assert.deepEqual([refused.status, /too many readers of \/snapshot/.test(refused.body.toString())], [503, true])
+  assert.equal((await ask(server, '/stats')).status, 200)
+  const { snapshot } = (server as unknown as { requests: { snapshot: unknown } }).requests
+  assert.ok(Buffer.isBuffer(snapshot) && snapshot.length > 4 * MiB)
+  for (const socket of sockets) socket.destroy()
+  let status = 503
+  while (status === 503) status = (await ask(server, '/snapshot')).status
+  assert.equal(status, 200)
+})
+
 test('the page runs its own script and style only', async () => {
   const { status, headers, body } = await ask(await served([]), '/')
   assert.equal(status, 200)
@@ -301,6 +374,19 @@ describe('a port', () => {
     assert.equal(await status(`http://${Host}/stats${search}`, { Host }), 200)
     assert.equal(await status(`http://${Host}/stats`, { Host }), 401)
     assert.equal(await status(`http://evil.example:${port}/stats${search}`, { Host }), 403)
+  })
+
+  test('closes connections that send no request, so that they keep nobody out', async () => {
+    const server = await served(device.createPool(), { port: 0 })
+    const { port, hostname, search } = new URL(server.url!)
+    const where = { port: Number(port), host: hostname }
+    const silent = Array.from({ length: 64 }, () => connect(where))
+    const closed = silent.map(socket => once(socket, 'close'))
+    await Promise.all(silent.map(socket => once(socket, 'connect')))
+    for (const socket of silent) socket.on('error', () => {}).resume()
+    await assert.rejects(ask(where, `/stats${search}`))
+    await Promise.all(closed)
+    assert.equal((await ask(where, `/stats${search}`)).status, 200)
   })
 
   test('is in the line of a log, without the token', async () => {

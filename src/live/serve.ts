@@ -2,13 +2,14 @@
 // machine on request. The server never keeps the process alive, and does nothing without readers.
 
 import { randomBytes, timingSafeEqual } from 'node:crypto'
-import { chmodSync, rmSync } from 'node:fs'
+import { rmSync } from 'node:fs'
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { describe } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
 import { checkOptionNames } from '../base/option-names.js'
 import { showAsText } from '../base/readable.js'
+import { listening, listenPrivately, MOST_PATH_BYTES, pathBytes } from './private-socket.js'
 import { Requests, refuse } from './requests.js'
 import { clear, freeSocketPath, prepareFolder, socketFolder } from './socket-path.js'
 import { PoolList, type WatchedPool, type WatchedPools } from './watched-pools.js'
@@ -16,8 +17,8 @@ import { PoolList, type WatchedPool, type WatchedPools } from './watched-pools.j
 const LOCAL = '127.0.0.1'
 const MOST_CONNECTIONS = 64
 const TOKEN_BYTES = 24
-/** Linux allows no longer names of sockets. */
-const MOST_PATH_BYTES = 107
+/** A connection that sends no request is closed, so that it does not keep others out. */
+const PATIENCE = { headersTimeout: 5000, connectionsCheckingInterval: 1000 }
 
 /** Options of `serve()`. */
 export interface ServeOptions {
@@ -50,7 +51,7 @@ export async function serve(pools: WatchedPools, options: ServeOptions = {}): Pr
   if (typeof token !== 'string' || token.length < 16 || !/^[\w.~-]+$/.test(token))
     throw new TypeError('serve: token must be a text of at least 16 letters, digits, or any of . _ ~ -')
   const path = socket ?? (await defaultSocket())
-  if (Buffer.byteLength(path) > MOST_PATH_BYTES)
+  if (pathBytes(path) > MOST_PATH_BYTES)
     throw new RangeError(`serve: the path ${path} is longer than the ${MOST_PATH_BYTES} bytes of a socket's name`)
   if (socket !== undefined && !(await clear(socket)))
     throw new PoolError(`serve: ${socket} is in use; close the other server, or choose another path`)
@@ -69,7 +70,11 @@ export class LiveServer implements AsyncDisposable {
   readonly url: string | null = null
   private readonly servers: Server[] = []
   private readonly requests: Requests
-  private readonly removeSocket = () => rmSync(this.socketPath, { force: true })
+  private hasSocket = false
+  private readonly removeSocket = () => {
+    if (this.hasSocket) rmSync(this.socketPath, { force: true })
+    this.hasSocket = false
+  }
 
   private constructor(
     private readonly pools: PoolList,
@@ -85,20 +90,22 @@ export class LiveServer implements AsyncDisposable {
   static async open(pools: PoolList, path: string, port: number | undefined, token: string): Promise<LiveServer> {
     const live = new LiveServer(pools, path, token)
     try {
-      await live.listen({ path }, (request, response) => live.answer(request, response))
-      chmodSync(path, 0o600)
+      await listenPrivately(
+        live.newServer((request, response) => live.answer(request, response)),
+        path,
+      )
+      live.hasSocket = true
       process.once('exit', live.removeSocket)
       if (port !== undefined) {
-        const server = await live.listen({ host: LOCAL, port }, (request, response) =>
-          live.answerLocal(request, response),
-        )
+        const server = live.newServer((request, response) => live.answerLocal(request, response))
+        await listening(server, { host: LOCAL, port })
         const mutable: { url: string | null } = live
         mutable.url = `http://${LOCAL}:${(server.address() as AddressInfo).port}/?token=${token}`
       }
     } catch (error) {
       await live.close()
       const { code, message } = error as NodeJS.ErrnoException
-      const remedy = code === 'EADDRINUSE' ? 'choose another port or socket' : 'choose another one'
+      const remedy = code === 'EADDRINUSE' || code === 'EEXIST' ? 'choose another port or socket' : 'choose another one'
       throw new PoolError(`serve: cannot listen: ${message}; ${remedy}`)
     }
     return live
@@ -123,6 +130,7 @@ export class LiveServer implements AsyncDisposable {
           server.closeAllConnections()
         }),
     )
+    this.removeSocket()
     await Promise.all(closing)
   }
 
@@ -146,22 +154,13 @@ export class LiveServer implements AsyncDisposable {
     return this.url === null ? null : Number(new URL(this.url).port)
   }
 
-  private listen(
-    where: { path: string } | { host: string; port: number },
-    answer: (request: IncomingMessage, response: ServerResponse) => void,
-  ): Promise<Server> {
-    const server = createServer(answer)
+  private newServer(answer: (request: IncomingMessage, response: ServerResponse) => void): Server {
+    const server = createServer(PATIENCE, answer)
     server.maxConnections = MOST_CONNECTIONS
     server.unref()
     server.on('connection', socket => socket.unref())
-    return new Promise((resolve, reject) => {
-      server.once('error', reject)
-      server.listen({ ...where, exclusive: true }, () => {
-        server.off('error', reject)
-        this.servers.push(server)
-        resolve(server)
-      })
-    })
+    this.servers.push(server)
+    return server
   }
 
   private answer(request: IncomingMessage, response: ServerResponse): void {
