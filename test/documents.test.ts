@@ -23,6 +23,7 @@ const DOCUMENTS = [
   'README.md',
   'CHANGELOG.md',
   'CONTRIBUTING.md',
+  'SECURITY.md',
   'src/README.md',
   'bench/results/README.md',
   ...readdirSync(join(ROOT, 'docs'), { recursive: true, encoding: 'utf8' })

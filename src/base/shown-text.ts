@@ -1,5 +1,5 @@
-// Texts of files and of other programs, as people see them: without letters that a terminal obeys or nobody sees, and
-// not too long.
+// Texts of files and of other programs, as people see them: without terminal escapes and invisible letters, and not too
+// long.
 
 /** Control characters, which may be terminal escapes, and letters without a shape, which may turn a line around. */
 const UNSEEN = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu

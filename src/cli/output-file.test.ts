@@ -83,7 +83,7 @@ test('a file that is replaced keeps its permissions, whatever the umask', async 
   assert.equal(modeOf(inFolder('y.csv')), modeOf(inFolder('usual')))
 })
 
-test('a signal ends the process, which leaves no file behind and keeps the one that is there', async () => {
+test('a signal ends the process, which leaves no file behind and keeps an old one', async () => {
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
     writeFileSync(inFolder('old.csv'), 'old')
     const code = `import { writeOutput } from ${JSON.stringify(new URL('./output-file.js', import.meta.url).href)}
@@ -103,7 +103,7 @@ test('a signal ends the process, which leaves no file behind and keeps the one t
   }
 })
 
-test('no handler of a signal stays when a file is written, or cannot be', async () => {
+test('handlers of signals are gone after a write and after a failed one', async () => {
   const counts = () => ['SIGINT', 'SIGTERM', 'SIGHUP'].map(signal => process.listenerCount(signal))
   const before = counts()
   await writeOutput(inFolder('x.csv'), ['new'], false)

@@ -1,5 +1,5 @@
-// A Unix socket that nobody but this user can open, at no moment. Node makes a socket with the rights that the umask
-// leaves, so it is made in a folder of this user alone, and gets its own name when its rights are set.
+// A Unix socket that only this user can ever open. Node makes a socket with the rights that the umask leaves. So it is
+// made in a folder of this user alone, and gets its own name when its rights are set.
 
 import { chmodSync, linkSync, mkdtempSync, rmSync } from 'node:fs'
 import type { Server } from 'node:http'
