@@ -10,7 +10,7 @@ import { build } from 'esbuild'
 const ROOT = join(dirname(fileURLToPath(import.meta.url)), '..', '..')
 const SOURCE = join(ROOT, 'dist', 'src')
 /** Files that other code opens by name, besides what package.json exports. */
-const OPENED = ['cli/main.js', 'device/pool-server-thread.js']
+const OPENED = ['cli/main.js', 'cli/program.js', 'device/pool-server-thread.js']
 
 interface PackageJson {
   readonly exports: Record<string, string | { readonly types: string }>
@@ -47,12 +47,40 @@ export async function bundled(): Promise<Map<string, string>> {
     logLevel: 'warning',
   })
   const variables = variableNames()
-  return new Map(
+  const files = new Map(
     outputFiles.map(({ path, text }) => [
       relative(lib, path),
       path.endsWith('.map') ? withLinesOnly(text) : withConstants(withClasses(text), variables),
     ]),
   )
+  for (const path of ['cli/main.js', 'cli/program.js']) files.set(path, withImportsInTurn(path, files))
+  return files
+}
+
+/**
+ * Code of the command line whose dynamic imports load one file after the other. Node opens all files that a module
+ * imports at once, more than a process of few descriptors may.
+ */
+function withImportsInTurn(path: string, files: ReadonlyMap<string, string>): string {
+  const inTurn = files.get(path)!.replace(/\bimport\("(\.[^"]+)"\)/g, (_, specifier: string) => {
+    const names = [...loadOrder(join(dirname(path), specifier), files)].map(file => relative(dirname(path), file))
+    return `importInTurn(${JSON.stringify(names.map(name => (name.startsWith('.') ? name : `./${name}`)))})`
+  })
+  const code = `async function importInTurn(names) {
+  let last;
+  for (const name of names) last = await import(name);
+  return last;
+}
+`
+  return inTurn.replace(/(?=^\/\/# sourceMappingURL)/m, code)
+}
+
+/** A file and all that it imports, each after its own imports. */
+function loadOrder(path: string, files: ReadonlyMap<string, string>, found = new Set<string>()): Set<string> {
+  if (found.has(path)) return found
+  const imported = files.get(path)!.matchAll(/^(?:import|\} from) "(\.[^"]+)";$/gm)
+  for (const [, specifier] of imported) loadOrder(join(dirname(path), specifier), files, found)
+  return found.add(path)
 }
 
 /**

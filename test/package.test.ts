@@ -2,6 +2,7 @@
 // run from there.
 
 import assert from 'node:assert/strict'
+import { spawnSync } from 'node:child_process'
 import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
@@ -227,6 +228,16 @@ describe('the packed package', () => {
     const main = join(installed, project.packageJson().bin['cuda-mempool'])
     project.node([main, 'report', recording, '--policy', 'recorded', '-o', page, '--force'])
     assert.match(readFileSync(page, 'utf8'), /^<!doctype html>.*PyTorch reserved 2 GiB/s)
+  })
+
+  test('runs commands in a process of 24 descriptors, which reads one file at a time', () => {
+    const main = join(installed, project.packageJson().bin['cuda-mempool'])
+    const recording = join(installed, 'traces', 'mlp-train-stacks.pickle.gz')
+    for (const words of [['--version'], ['demo'], ['why', recording], ['replay', recording, '--policy', 'recorded']]) {
+      const limited = ['-c', 'ulimit -n 24; exec "$0" "$@"', process.execPath, main, ...words]
+      const { status, stderr } = spawnSync('sh', limited, { encoding: 'utf8' })
+      assert.deepEqual([status, stderr], [0, ''], words[0])
+    }
   })
 
   test('runs from its command line', () => {

@@ -1,4 +1,4 @@
-// The thread of command-line.fixture.ts. It evaluates main.ts anew for each command; other modules stay loaded.
+// The thread of command-line.fixture.ts. It evaluates program.ts anew for each command; other modules stay loaded.
 
 import { type MessagePort, workerData } from 'node:worker_threads'
 import type { Command, Ended } from './command-line.fixture.js'
@@ -13,7 +13,7 @@ port.on('message', async ({ args, env }: Command) => {
   process.exitCode = 0
   const stdout = collect(process.stdout)
   const stderr = collect(process.stderr)
-  await import(`./main.js?command=${++commands}`)
+  await import(`./program.js?command=${++commands}`)
   process.stdout.removeAllListeners('error')
   port.postMessage({ status: Number(process.exitCode), stdout: stdout(), stderr: stderr() } satisfies Ended)
   Atomics.add(ended, 0, 1)

@@ -1,0 +1,226 @@
+// The command line: commands and options. The module of a command is imported when it runs, so that help is fast.
+
+import { readFileSync } from 'node:fs'
+import { Command, InvalidArgumentError, Option } from 'commander'
+import { packageFile } from '../base/package-files.js'
+import { POLICIES } from '../trace/replay-result.js'
+import type { ConvertArguments } from './convert.js'
+import { explain, UsageError } from './exit.js'
+import type { InfoOptions } from './info.js'
+import type { DiffArguments } from './pages/diff.js'
+import type { ReportArguments } from './pages/report.js'
+import type { ViewerArguments } from './pages/viewer.js'
+import type { ReplayArguments } from './replay.js'
+import type { TopOptions } from './top/top.js'
+import type { TuneArguments } from './tune.js'
+import type { WhyArguments } from './why.js'
+
+const { version } = JSON.parse(readFileSync(packageFile('package.json', 'the version'), 'utf8')) as { version: string }
+
+const DEVICE = '--device <which>'
+const DEVICE_HELP = "auto, simulated or a GPU's number; auto is GPU 0, or the simulated device without a GPU"
+
+const FILE_HELP =
+  'PyTorch snapshots (pickle, JSON), torch.profiler traces, RMM or Nsight Systems exports; - is standard input'
+const GPU_HELP = 'the recorded GPU, if a file has several; default the one with the most events'
+const POLICY_HELP =
+  `some of ${POLICIES.join(', ')}, separated by commas; default all but waiting. ` +
+  'pytorch:SETTINGS is PyTorch with settings, like pytorch:max_split_size_mb:128'
+const FAIL_IF_HELP = 'exit with status 4 if it holds, like overhead>1.2 or pytorch.peakReservedBytes>3.9GiB'
+
+const STATUSES = `
+Exit status:
+  0  done
+  1  replay: cuda-mempool could not serve the recording, or lost contents
+  2  wrong usage, an unreadable file, no device, or a device that refuses
+  3  a defect of this program
+  4  a condition of --fail-if holds`
+const RECIPE = `
+To record a run in PyTorch, also one that dies:
+  torch.cuda.memory._record_memory_history(max_entries=1_000_000)
+  try:
+      train()
+  finally:
+      torch.cuda.memory._dump_snapshot('run.pickle')
+${STATUSES}`
+
+const program = new Command('cuda-mempool')
+  .description('GPU memory pools: inspect a device, try a pool, replay recorded allocations.')
+  .version(version, '-v, --version', 'print the version')
+  .helpOption('-h, --help', 'show this')
+  .exitOverride()
+  .configureOutput({ writeErr: () => {} }) // explain() prints errors in one line
+  .addHelpText(
+    'after',
+    `
+CUDA_MEMPOOL_DEVICE names the device if --device is not given.
+${STATUSES}`,
+  )
+
+program
+  .command('info')
+  .description('show the driver, the devices, and which features work, each found by one use')
+  .option(DEVICE, DEVICE_HELP)
+  .option('--json', 'print one JSON object')
+  .action(async (options: InfoOptions) => (await import('./info.js')).info(options, version))
+
+program
+  .command('demo')
+  .description('run a program of 30 lines with a pool, a kernel and copies')
+  .option(DEVICE, DEVICE_HELP)
+  .action(async (options: { device?: string }) => {
+    const { demo } = await import('./demo.js')
+    const { chosenDevice } = await import('./device-option.js')
+    const { print } = await import('./terminal.js')
+    const lines: string[] = []
+    await demo(chosenDevice(options.device), line => lines.push(line))
+    print(() => lines.join('\n'))
+  })
+
+program
+  .command('replay')
+  .description('compare the memory that a recorded run would need under several allocators')
+  .argument('<file...>', FILE_HELP, fileNames)
+  .option(DEVICE, DEVICE_HELP)
+  .option('--gpu <number>', GPU_HELP)
+  .option('--policy <names>', POLICY_HELP)
+  .option('--capacity <size>', 'the most bytes that each policy may reserve, like 3.9GiB or 80GB; default no limit')
+  .option('--lag <events>', "events of a stream after which its work completes, or 'never'; default 8; not on a GPU")
+  .option('--repeat <times>', 'replay the recording this many times; default 1')
+  .option('--timing', 'also time each call, in five more passes: events a second, medians, 99th percentiles')
+  .addOption(new Option('--no-latency', 'the default now').hideHelp())
+  .option('--verify', 'fill every block with a stamp, and compare it before the free')
+  .option('--json', 'print one JSON object for each file, on a line of its own')
+  .option('--fail-if <condition>', FAIL_IF_HELP, collected)
+  .addHelpText('after', RECIPE)
+  .action(async (files: string[], options: ReplayArguments) => {
+    process.exitCode = await (await import('./replay.js')).replayFiles(files, options)
+  })
+
+program
+  .command('report')
+  .description('write a page that shows where the memory of recorded runs went; it needs no network')
+  .argument('<file...>', 'recordings as for replay; several files, or GPUs of a file, are tabs of one page', fileNames)
+  .option(
+    '-o, --output <page>',
+    'the page to write, or its pictures as .svg; default the name of the first file, with .html',
+    fileName,
+  )
+  .option('--force', 'replace an existing page')
+  .option('--gpu <number>', 'the recorded GPU, if a file has several; default all')
+  .option('--policy <names>', POLICY_HELP)
+  .option('--events <range>', 'only these events, like 1M..2M')
+  .option('--last <events>', 'only the last events, like 500k')
+  .action(async (files: string[], options: ReportArguments) => {
+    process.exitCode = await (await import('./pages/report.js')).reportFiles(files, options)
+  })
+
+program
+  .command('viewer')
+  .description('write an empty page that makes the report of recordings dropped on it; it needs no Node, no network')
+  .option('-o, --output <page>', 'the page to write', fileName, 'viewer.html')
+  .option('--force', 'replace an existing page')
+  .action(async (options: ViewerArguments) => (await import('./pages/viewer.js')).writeViewer(options))
+
+program
+  .command('why')
+  .description('tell why a recorded run needed its memory, or ran out of it')
+  .argument('<file>', FILE_HELP, fileName)
+  .option('--gpu <number>', GPU_HELP)
+  .option('--step <pattern>', 'steps end with the annotations of this regular expression; default the optimizer steps')
+  .action(async (file: string, options: WhyArguments) => (await import('./why.js')).why(file, options))
+
+program
+  .command('diff')
+  .description('tell what grew and shrank between two recorded runs, by call stack')
+  .argument('<before>', FILE_HELP, fileName)
+  .argument('<after>', 'another', fileName)
+  .option('--gpu <number>', GPU_HELP)
+  .option('-o, --output <page>', 'also write a page of both recordings and their difference, as .html', fileName)
+  .option('--force', 'replace an existing page')
+  .action(async (before: string, after: string, options: DiffArguments) =>
+    (await import('./pages/diff.js')).diff(before, after, options),
+  )
+
+program
+  .command('tune')
+  .description("try settings of PyTorch's allocator over recorded runs, and print which to set")
+  .argument('<file...>', 'PyTorch memory snapshots, as for replay; several are tuned together', fileNames)
+  .option('--gpu <number>', GPU_HELP)
+  .option('--capacity <size>', 'the memory that the program may reserve, like 24GiB: whether it fits, and what helps')
+  .option(
+    '--setting <text>',
+    'try this setting, like max_split_size_mb:128, not the usual ones; may be repeated',
+    collected,
+  )
+  .option('--seconds <number>', 'try no further setting after this time')
+  .option('--json', 'print one JSON object')
+  .addHelpText('after', RECIPE)
+  .action(async (files: string[], options: TuneArguments) => {
+    process.exitCode = await (await import('./tune.js')).tuneFiles(files, options)
+  })
+
+program
+  .command('convert')
+  .description('write a recording in the format of another program')
+  .argument('<file>', FILE_HELP, fileName)
+  .requiredOption(
+    '-o, --output <file>',
+    'the result: .pickle (PyTorch), .pftrace (Perfetto), .pb.gz (pprof), .collapsed or .folded (flame graphs), ' +
+      '.svg (the pictures of the report), .csv (a row for each allocation), .json (the figures of a replay); - is standard output',
+    fileName,
+  )
+  .option('--to <format>', 'the format, whatever the ending: pickle, perfetto, pprof, collapsed, svg, csv, json')
+  .option('--force', 'replace the result if it exists')
+  .option('--gpu <number>', 'the recorded GPU; needed if the file has several')
+  .option('--at <event>', 'the moment of pprof and collapsed: after this event; default the peak')
+  .option('--fail-if <condition>', `for .json: ${FAIL_IF_HELP}`, collected)
+  .addHelpText('after', STATUSES)
+  .action(async (file: string, options: ConvertArguments) => {
+    process.exitCode = await (await import('./convert.js')).convertFile(file, options)
+  })
+
+program
+  .command('top')
+  .description('watch the pools of a running process, which serve(pool) or CUDA_MEMPOOL_SERVE=1 makes watchable')
+  .argument('[process]', 'process id, or path of its socket; default the only process that is served', fileName)
+  .option('--once', 'print the figures once and end; the same without a terminal')
+  .option('--json', 'print the figures once as one JSON object')
+  .action(async (target: string | undefined, options: TopOptions) =>
+    (await import('./top/top.js')).top(target, options),
+  )
+
+/** Parses an argument or option that names a file. */
+function fileName(value: string): string {
+  if (value === '') throw new InvalidArgumentError('The file name is empty.')
+  return value
+}
+
+/** Parses and collects an argument that names several files. */
+function fileNames(value: string, before: readonly string[] = []): string[] {
+  return [...before, fileName(value)]
+}
+
+/** Collects an option that may be given several times. */
+function collected(value: string, before: readonly string[] = []): string[] {
+  return [...before, value]
+}
+
+// A reader such as head may stop early. The command goes on, for its exit status.
+process.stdout.on('error', (error: NodeJS.ErrnoException) => {
+  if (error.code !== 'EPIPE') process.exit(explain(new UsageError(`cannot write the result: ${error.message}`)))
+})
+
+const words = process.argv.slice(2)
+if (words[0] === '-V' || words[0] === 'version') words[0] = '--version'
+
+try {
+  await program.parseAsync(words, { from: 'user' })
+} catch (error) {
+  const commands = program.commands.map(each => each.name())
+  process.exitCode = explain(
+    error,
+    commands,
+    commands.find(each => each === words[0]),
+  )
+}
