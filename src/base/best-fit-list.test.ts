@@ -3,8 +3,13 @@ import { test } from 'node:test'
 import fc from 'fast-check'
 import { BestFitList } from './best-fit-list.js'
 
+interface Sized {
+  readonly bytes: number
+  readonly address: number
+}
+
 test('blocks are found by size, then address', () => {
-  const list = new BestFitList<{ bytes: number; address: number }>()
+  const list = new BestFitList<Sized>()
   const blocks = [
     { bytes: 512, address: 7 },
     { bytes: 512, address: 3 },
@@ -20,6 +25,8 @@ test('blocks are found by size, then address', () => {
   assert.deepEqual(list.all(), [blocks[1], blocks[2]])
 })
 
+const isBefore = (a: Sized, b: Sized) => a.bytes < b.bytes || (a.bytes === b.bytes && a.address < b.address)
+
 test('the list agrees with a sorted array', () => {
   const bytes = fc.oneof(
     fc.integer({ min: 1, max: 70 }),
@@ -29,8 +36,8 @@ test('the list agrees with a sorted array', () => {
   const step = fc.record({ bytes, address: fc.nat(20), remove: fc.boolean() })
   fc.assert(
     fc.property(fc.array(step, { maxLength: 60 }), steps => {
-      const list = new BestFitList<{ bytes: number; address: number }>()
-      let sorted: { bytes: number; address: number }[] = []
+      const list = new BestFitList<Sized>()
+      let sorted: Sized[] = []
       for (const { remove, ...block } of steps) {
         const same = sorted.find(other => other.bytes === block.bytes && other.address === block.address)
         if (same === undefined) {
@@ -39,6 +46,8 @@ test('the list agrees with a sorted array', () => {
         }
         const found = sorted.find(other => other.bytes >= block.bytes) ?? null
         assert.equal(list.smallest(block.bytes), found)
+        assert.equal(list.before(block), sorted.findLast(other => isBefore(other, block)) ?? null)
+        assert.equal(list.before(), sorted.at(-1) ?? null)
         if (remove && found !== null) {
           assert.equal(list.after(found), sorted[sorted.indexOf(found) + 1] ?? null)
           assert.equal(list.remove(found), true)
@@ -48,4 +57,15 @@ test('the list agrees with a sorted array', () => {
       }
     }),
   )
+})
+
+// With work that grows by the square of the number of blocks, this takes minutes.
+test('half a million blocks of one size come and go', () => {
+  const list = new BestFitList<Sized>()
+  const blocks = Array.from({ length: 500_000 }, (_, i) => ({ bytes: 512, address: (i * 7919) % 500_000 }))
+  for (const block of blocks) list.insert(block)
+  assert.equal(list.smallest(1)?.address, 0)
+  assert.equal(list.before()?.address, 499_999)
+  for (const block of blocks) assert.equal(list.remove(block), true)
+  assert.deepEqual(list.all(), [])
 })

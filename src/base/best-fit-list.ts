@@ -1,5 +1,6 @@
-// Free blocks by size, then address, for models of other allocators. Blocks lie in short sorted arrays, eight for each
-// power of two, so that thousands of blocks cost little more than a few.
+// Free blocks by size, then address, for models of other allocators. Blocks lie in classes, eight for each power of two,
+// and a class in chunks, so that a hundred thousand blocks cost little more each than a few. SortedList has chunks, too:
+// here the comparisons are written out, because replays spend most of their time on them.
 
 import { TiB } from './bytes.js'
 
@@ -10,25 +11,32 @@ interface SizedBlock {
 
 /** Smaller differences do not matter: the allocators round sizes to it. */
 const UNIT_BYTES = 512
+const MOST_BLOCKS_A_CHUNK = 512
 
 export class BestFitList<Block extends SizedBlock> {
-  /** by class of sizes */
-  private readonly classes: Block[][] = []
+  /** by class of sizes: its chunks; only the first may be empty, and only alone */
+  private readonly classes: Block[][][] = []
 
   insert(block: Block): void {
     const index = classOf(block.bytes)
-    while (this.classes.length <= index) this.classes.push([])
-    const blocks = this.classes[index]
+    while (this.classes.length <= index) this.classes.push([[]])
+    const chunks = this.classes[index]
+    const number = chunkOf(chunks, block.bytes, block.address)
+    const blocks = chunks[number]
     blocks.splice(lowerBound(blocks, block.bytes, block.address), 0, block)
+    if (blocks.length > MOST_BLOCKS_A_CHUNK) chunks.splice(number + 1, 0, blocks.splice(MOST_BLOCKS_A_CHUNK / 2))
   }
 
   /** Removes a block, and returns whether the list had it. */
   remove(block: Block): boolean {
-    const blocks = this.classes[classOf(block.bytes)]
-    if (blocks === undefined) return false
+    const chunks = this.classes[classOf(block.bytes)]
+    if (chunks === undefined) return false
+    const number = chunkOf(chunks, block.bytes, block.address)
+    const blocks = chunks[number]
     const index = lowerBound(blocks, block.bytes, block.address)
     if (blocks[index] !== block) return false
     blocks.splice(index, 1)
+    if (blocks.length === 0 && chunks.length > 1) chunks.splice(number, 1)
     return true
   }
 
@@ -42,19 +50,39 @@ export class BestFitList<Block extends SizedBlock> {
     return this.from(bytes, address + 1)
   }
 
+  /** The block before a block that is or was in the list; without one the largest. */
+  before({ bytes, address }: SizedBlock = { bytes: Infinity, address: 0 }): Block | null {
+    const { classes } = this
+    const index = classOf(bytes)
+    if (index < classes.length) {
+      const chunks = classes[index]
+      const number = chunkOf(chunks, bytes, address)
+      const found = lowerBound(chunks[number], bytes, address)
+      if (found > 0) return chunks[number][found - 1]
+      if (number > 0) return chunks[number - 1].at(-1)!
+    }
+    for (let below = Math.min(index, classes.length) - 1; below >= 0; below--) {
+      const last = classes[below].at(-1)!.at(-1)
+      if (last !== undefined) return last
+    }
+    return null
+  }
+
   /** All blocks, in the order of size, then address. */
   all(): Block[] {
-    return this.classes.flat()
+    return this.classes.flat(2) as Block[]
   }
 
   private from(bytes: number, address: number): Block | null {
     const { classes } = this
     const index = classOf(bytes)
     if (index >= classes.length) return null
-    const found = lowerBound(classes[index], bytes, address)
-    if (found < classes[index].length) return classes[index][found]
+    const chunks = classes[index]
+    const blocks = chunks[chunkOf(chunks, bytes, address)]
+    const found = lowerBound(blocks, bytes, address)
+    if (found < blocks.length) return blocks[found]
     for (let above = index + 1; above < classes.length; above++) {
-      if (classes[above].length > 0) return classes[above][0]
+      if (classes[above][0].length > 0) return classes[above][0][0]
     }
     return null
   }
@@ -66,6 +94,19 @@ function classOf(bytes: number): number {
   if (units < 8) return units
   const shift = 28 - Math.clz32(units)
   return (shift << 3) + (units >>> shift)
+}
+
+/** The index of the first chunk whose last block is not before (`bytes`, `address`), or of the last chunk. */
+function chunkOf(chunks: readonly (readonly SizedBlock[])[], bytes: number, address: number): number {
+  let low = 0
+  let high = chunks.length - 1
+  while (low < high) {
+    const middle = (low + high) >>> 1
+    const block = chunks[middle][chunks[middle].length - 1]
+    if (block.bytes < bytes || (block.bytes === bytes && block.address < address)) low = middle + 1
+    else high = middle
+  }
+  return low
 }
 
 /** The index of the first block that is not before (`bytes`, `address`). */
