@@ -73,3 +73,29 @@ test('mapped ranges of different private pools stay apart', () => {
     ],
   )
 })
+
+// With work that grows by the square of the number of ranges, this takes minutes.
+test('a hundred thousand mapped ranges in any order are found, and unmapped', () => {
+  const set = new ReservedSegments()
+  const pages = Array.from({ length: 100_000 }, (_, i) => (i * 7919) % 100_000)
+  for (const page of pages) set.apply(segmentMap, 30 * page, 10, 1)
+  for (const page of pages) set.apply(segmentAlloc, 30 * page + 10, 10, 1)
+  assert.equal(set.list().length, 200_000)
+  for (const page of pages) set.apply(segmentUnmap, 30 * page, 10, 1)
+  for (const page of pages) set.apply(segmentFree, 30 * page + 10, 10, 1)
+  assert.deepEqual(set.list(), [])
+})
+
+test('memory that is mapped twice is one range, that of the later mapping', () => {
+  const set = new ReservedSegments()
+  set.apply(segmentMap, 0, 30, 1)
+  set.apply(segmentMap, 10, 10, 2)
+  assert.deepEqual(
+    set.list().map(({ address, bytes, stream }) => [address, bytes, stream]),
+    [
+      [0, 10, 1],
+      [10, 10, 2],
+      [20, 10, 1],
+    ],
+  )
+})

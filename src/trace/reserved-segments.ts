@@ -1,3 +1,5 @@
+import { SortedList } from '../base/sorted-list.js'
+import { DisjointRanges } from './placements/disjoint-ranges.js'
 import { Action, type Segment, type Trace } from './trace.js'
 
 const OPPOSITE: Readonly<Record<number, number>> = {
@@ -17,9 +19,14 @@ export function hasSegments({ initialSegments, action }: Trace): boolean {
  * backwards. Other events change nothing.
  */
 export class ReservedSegments {
-  private readonly plain = new Map<number, Segment>()
-  /** mapped ranges of expandable segments; no two overlap or touch within a stream and pool */
-  private mapped: Segment[] = []
+  /** of different addresses */
+  private readonly plain = new SortedList<Segment>()
+  /** mapped ranges of expandable segments; no two of a stream and pool touch */
+  private readonly mapped = new DisjointRanges<Segment>((segment, from, to) => ({
+    ...segment,
+    address: from,
+    bytes: to - from,
+  }))
 
   constructor(segments: Iterable<Segment> = []) {
     for (const segment of segments) this.add(segment)
@@ -27,14 +34,14 @@ export class ReservedSegments {
 
   /** All segments by rising address. */
   list(): Segment[] {
-    return [...this.plain.values(), ...this.mapped].sort((a, b) => a.address - b.address)
+    return [...this.plain, ...this.mapped.all()].sort((a, b) => a.address - b.address)
   }
 
   apply(action: number, address: number, bytes: number, stream: number, pool = 0): void {
     if (action === Action.segmentAlloc) this.add({ address, bytes, stream, expandable: false, pool })
-    else if (action === Action.segmentFree) this.plain.delete(address)
+    else if (action === Action.segmentFree) this.free(address)
     else if (action === Action.segmentMap) this.add({ address, bytes, stream, expandable: true, pool })
-    else if (action === Action.segmentUnmap) this.unmap(address, bytes)
+    else if (action === Action.segmentUnmap) this.mapped.take(address, address + bytes)
   }
 
   /** Applies the events of a trace from `from` to before `end`. */
@@ -48,31 +55,25 @@ export class ReservedSegments {
     this.apply(OPPOSITE[action] ?? action, address, bytes, stream, pool)
   }
 
+  private free(address: number): void {
+    const found = this.plain.from(address)
+    if (found?.address === address) this.plain.remove(found, address)
+  }
+
   private add(segment: Segment): void {
     if (!segment.expandable) {
-      this.plain.set(segment.address, segment)
+      this.free(segment.address)
+      this.plain.insert(segment, segment.address)
       return
     }
     let { address, bytes } = segment
-    const apart = this.mapped.filter(other => {
-      if (other.stream !== segment.stream || other.pool !== segment.pool) return true
+    this.mapped.take(address, address + bytes)
+    for (const other of [this.mapped.endingAbove(address - 1), this.mapped.endingAbove(address + bytes)]) {
+      if (other === undefined || other.stream !== segment.stream || other.pool !== segment.pool) continue
       if (other.address + other.bytes === address) address = other.address
-      else if (other.address !== address + bytes) return true
+      else if (other.address !== address + bytes) continue
       bytes += other.bytes
-      return false
-    })
-    this.mapped = [...apart, { ...segment, address, bytes }]
-  }
-
-  /** Removes `bytes` from `address` on from the mapped ranges. */
-  private unmap(address: number, bytes: number): void {
-    const end = address + bytes
-    this.mapped = this.mapped.flatMap(range => {
-      const rangeEnd = range.address + range.bytes
-      if (rangeEnd <= address || range.address >= end) return [range]
-      const left = { ...range, bytes: address - range.address }
-      const right = { ...range, address: end, bytes: rangeEnd - end }
-      return [left, right].filter(part => part.bytes > 0)
-    })
+    }
+    this.mapped.add({ ...segment, address, bytes })
   }
 }

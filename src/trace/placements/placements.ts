@@ -1,7 +1,7 @@
 // Where a policy placed the blocks of a trace, and which memory existed when.
 
-import { firstIndex } from '../../base/binary-search.js'
 import { BEFORE, NEVER, type Trace } from '../trace.js'
+import { DisjointRanges } from './disjoint-ranges.js'
 
 /**
  * Rectangles of addresses and events: memory existed at the addresses `address[i]` to `address[i] + bytes[i]` from
@@ -54,8 +54,7 @@ export class PlacementCollector implements MemoryWatcher {
   private readonly reservedBytes: Float64Array
   /** the event that is being replayed */
   private now = BEFORE
-  /** by rising address; no two overlap */
-  private open: Range[] = []
+  private readonly open = new DisjointRanges<Range>(cut)
   private readonly ended: Range[] = []
   private newMemory = 0
   private readonly events: number
@@ -80,22 +79,15 @@ export class PlacementCollector implements MemoryWatcher {
 
   mapped(address: number, bytes: number, memory = this.take(bytes)): void {
     if (!this.isCollecting) return
-    this.open.splice(this.firstEndingAbove(address), 0, { address, bytes, memory, from: this.now, to: NEVER })
+    this.unmapped(address, bytes)
+    this.open.add({ address, bytes, memory, from: this.now, to: NEVER })
   }
 
   unmapped(address: number, bytes: number): void {
     if (!this.isCollecting) return
-    const end = address + bytes
-    const first = this.firstEndingAbove(address)
-    let last = first
-    const rests: Range[] = []
-    for (; last < this.open.length && this.open[last].address < end; last++) {
-      const range = this.open[last]
-      const part = cut(range, Math.max(address, range.address), Math.min(end, range.address + range.bytes))
-      if (part.from < this.now) this.ended.push({ ...part, to: this.now })
-      rests.push(cut(range, range.address, part.address), cut(range, part.address + part.bytes, Infinity))
+    for (const range of this.open.take(address, address + bytes)) {
+      if (range.from < this.now) this.ended.push({ ...range, to: this.now })
     }
-    this.open.splice(first, last - first, ...rests.filter(rest => rest.bytes > 0))
   }
 
   /** The position of new memory among all memory. */
@@ -113,7 +105,7 @@ export class PlacementCollector implements MemoryWatcher {
   placements(): Placements {
     return {
       address: this.address,
-      ranges: columnsOf(joined([...this.ended, ...this.open])),
+      ranges: columnsOf(joined([...this.ended, ...this.open.all()])),
       reservedBytes: this.reservedBytes,
     }
   }
@@ -121,17 +113,11 @@ export class PlacementCollector implements MemoryWatcher {
   private get isCollecting(): boolean {
     return this.now < this.events
   }
-
-  private firstEndingAbove(address: number): number {
-    const { open } = this
-    return firstIndex(open.length, i => open[i].address + open[i].bytes > address)
-  }
 }
 
 /** The part of a range between two addresses. */
 function cut(range: Range, from: number, to: number): Range {
-  const end = Math.min(to, range.address + range.bytes)
-  return { ...range, address: from, bytes: end - from, memory: range.memory + from - range.address }
+  return { ...range, address: from, bytes: to - from, memory: range.memory + from - range.address }
 }
 
 /** The ranges in order, with neighbours of equal events and neighbouring memory as one. */
