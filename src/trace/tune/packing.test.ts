@@ -52,6 +52,15 @@ test('in each packing no two blocks of one time overlap, and the best height is 
   )
 })
 
+// With work that grows by the square of the number of blocks, this takes minutes.
+test('two hundred thousand blocks in use at once are packed', () => {
+  const count = 200_000
+  const from = Float64Array.from({ length: count }, (_, i) => i)
+  const to = from.map(i => (i % 2 === 0 ? 2 * count : count + i))
+  const blocks = { bytes: new Float64Array(count).fill(512), from, to }
+  assert.equal(packedBytes(blocks), lowerBoundBytes(blocks))
+})
+
 for (const [name, count, bound] of [
   ['B', 170, 1_048_576],
   ['C', 203, 1_039_360],

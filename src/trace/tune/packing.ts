@@ -5,6 +5,7 @@
 // Small programs are packed again and again by squeaky wheel optimization (Joslin and Clements, 1999): blocks that end
 // above the lower bound come earlier in the next order.
 
+import { BestFitList } from '../../base/best-fit-list.js'
 import { firstIndex } from '../../base/binary-search.js'
 import { Random } from '../../base/random.js'
 import { failedEvents } from '../failures/out-of-memory.js'
@@ -158,28 +159,62 @@ function packLowest({ bytes, from, to }: Lifetimes, sequence: readonly number[])
 function packInTime({ bytes, from, to }: Lifetimes, sequence: readonly number[]): Float64Array {
   const addresses = new Float64Array(bytes.length)
   const ends = [...sequence].sort((a, b) => to[a] - to[b])
-  /** live blocks by rising address */
-  const live: number[] = []
+  const holes = new Holes()
   let ended = 0
   for (const block of sequence) {
     for (; ended < ends.length && to[ends[ended]] <= from[block]; ended++) {
-      live.splice(indexOfAddress(live, addresses, addresses[ends[ended]]), 1)
+      holes.add(addresses[ends[ended]], bytes[ends[ended]])
     }
-    let [cursor, best, bestSize] = [0, -1, Infinity]
-    for (const other of live) {
-      const room = addresses[other] - cursor
-      if (room >= bytes[block] && room < bestSize) [best, bestSize] = [cursor, room]
-      cursor = addresses[other] + bytes[other]
-    }
-    addresses[block] = best < 0 ? cursor : best
-    live.splice(indexOfAddress(live, addresses, addresses[block]), 0, block)
+    addresses[block] = holes.take(bytes[block])
   }
   return addresses
 }
 
-/** The index of the first block at or above `address`. */
-function indexOfAddress(live: readonly number[], addresses: Float64Array, address: number): number {
-  return firstIndex(live.length, i => addresses[live[i]] >= address)
+interface Hole {
+  readonly address: number
+  readonly bytes: number
+}
+
+/** The holes between blocks of one range, and all above its top. */
+class Holes {
+  private readonly bySize = new BestFitList<Hole>()
+  private readonly byStart = new Map<number, Hole>()
+  private readonly byEnd = new Map<number, Hole>()
+  private top = 0
+
+  /** The address of `bytes` in the smallest hole that fits. */
+  take(bytes: number): number {
+    const hole = this.bySize.smallest(bytes)
+    if (hole === null) {
+      this.top += bytes
+      return this.top - bytes
+    }
+    this.remove(hole)
+    if (hole.bytes > bytes) this.insert({ address: hole.address + bytes, bytes: hole.bytes - bytes })
+    return hole.address
+  }
+
+  /** Makes a hole, as one with those beside it. */
+  add(address: number, bytes: number): void {
+    const [below, above] = [this.byEnd.get(address), this.byStart.get(address + bytes)]
+    for (const beside of [below, above]) if (beside !== undefined) this.remove(beside)
+    const start = below?.address ?? address
+    const end = address + bytes + (above?.bytes ?? 0)
+    if (end === this.top) this.top = start
+    else this.insert({ address: start, bytes: end - start })
+  }
+
+  private insert(hole: Hole): void {
+    this.bySize.insert(hole)
+    this.byStart.set(hole.address, hole)
+    this.byEnd.set(hole.address + hole.bytes, hole)
+  }
+
+  private remove(hole: Hole): void {
+    this.bySize.remove(hole)
+    this.byStart.delete(hole.address)
+    this.byEnd.delete(hole.address + hole.bytes)
+  }
 }
 
 function roundUp(bytes: number): number {
