@@ -11,6 +11,7 @@
 // pool. Nothing uses the pool then: its graphs are destroyed.
 
 import type { LatencyMeter } from '../latency.js'
+import { DisjointRanges } from '../placements/disjoint-ranges.js'
 import type { PlacementCollector } from '../placements/placements.js'
 import type { ReplayRound } from '../replay-result.js'
 import { sumOf } from '../run-figures.js'
@@ -76,6 +77,11 @@ export function replayPytorchPolicy(trace: Trace, options: PytorchReplayOptions 
   return new Replay(trace, options).run()
 }
 
+interface Range {
+  readonly address: number
+  readonly bytes: number
+}
+
 class Replay {
   private readonly policy: PlacementPolicy
   /** whether the recording was made with the policy's settings */
@@ -86,9 +92,9 @@ class Replay {
   /** by block number; null for a block that is not live */
   private readonly held: (PolicyBlock | null)[]
   /** segments that the recording obtained for the next allocation */
-  private readonly offered: { address: number; bytes: number }[] = []
+  private readonly offered: Range[] = []
   /** segments that the recording gave back and the policy still uses */
-  private readonly retained: { address: number; bytes: number }[] = []
+  private readonly retained = new DisjointRanges<Range>((_, from, to) => ({ address: from, bytes: to - from }))
   private requestedBytes = 0
   private grantedBytes = 0
   private peakRequestedBytes = 0
@@ -99,8 +105,8 @@ class Replay {
   /** bytes that PyTorch had reserved after the events so far */
   private recordedBytes = 0
   private reservedAlike = 0
-  /** by private pool: the first event of the releases which show that nothing uses it any more */
-  private readonly unusedFrom: ReadonlyMap<number, number>
+  /** by the first event of the releases which show it: the private pools that nothing uses any more */
+  private readonly unusedFrom: ReadonlyMap<number, readonly number[]>
   /** freed blocks that another stream still uses */
   private readonly pending = new Set<number>()
   private readonly rounds: ReplayRound[] = []
@@ -196,14 +202,14 @@ class Replay {
     const { programReleases, onGiveBack } = this.options
     const begins = beginsReleases(this.trace, event)
     if (begins) {
-      for (const [pool, from] of this.unusedFrom) if (from === event) this.policy.unusedPools.add(pool)
+      for (const pool of this.unusedFrom.get(event) ?? []) this.policy.unusedPools.add(pool)
       onGiveBack?.(event, this.policy)
     }
     if (programReleases !== undefined) {
       if (programReleases.has(event)) this.policy.releaseFree()
     } else if (this.followsAddresses) {
       if (this.policy.releaseRecorded(address[event], bytes[event])) return
-      this.retained.push({ address: address[event], bytes: bytes[event] })
+      this.retained.add({ address: address[event], bytes: bytes[event] })
     } else if (begins) this.policy.releaseFree()
   }
 
@@ -267,7 +273,7 @@ class Replay {
       ({ address, bytes }) =>
         (this.expandable || bytes === segmentBytes) &&
         !this.policy.holds(address) &&
-        !this.retained.some(range => range.address < address + bytes && address < range.address + range.bytes),
+        !this.retained.overlaps(address, address + bytes),
     )?.address
 
   private countLive(number: number, granted: PolicyBlock): void {
@@ -336,10 +342,10 @@ class Replay {
   }
 }
 
-/** By private pool: the first event of the run of releases that gives back its memory after its last request. */
-function poolsUnusedFrom(trace: Trace): Map<number, number> {
+/** The private pools by the first event of the run of releases that gives back their memory after their last request. */
+function poolsUnusedFrom(trace: Trace): Map<number, number[]> {
   const found = new Map<number, number>()
-  if (trace.pools.length === 1) return found
+  if (trace.pools.length === 1) return new Map()
   const { action, pool } = trace
   let first = 0
   for (let event = 0; event < trace.events; event++) {
@@ -349,7 +355,13 @@ function poolsUnusedFrom(trace: Trace): Map<number, number> {
     if (beginsReleases(trace, event)) first = event
     if (pool[event] > 0 && !found.has(pool[event])) found.set(pool[event], first)
   }
-  return found
+  const byEvent = new Map<number, number[]>()
+  for (const [number, event] of found) {
+    const alike = byEvent.get(event)
+    if (alike === undefined) byEvent.set(event, [number])
+    else alike.push(number)
+  }
+  return byEvent
 }
 
 /** Whether a segment_free or segment_unmap event is the first of a run of its kind. */

@@ -9,6 +9,7 @@
 // are unmapped when the capacity is spent.
 
 import { TiB } from '../../../base/bytes.js'
+import { SortedList } from '../../../base/sorted-list.js'
 import { MAPPING_CALLS } from '../../../driver/driver.js'
 import { DriverTally } from './driver-tally.js'
 import {
@@ -31,7 +32,7 @@ const UNLIMITED_SPAN_BYTES = TiB
 export class ExpandablePolicy extends PolicyMemory implements PlacementPolicy {
   readonly driver = new DriverTally(...MAPPING_CALLS)
   /** the parts without memory of each pool, by rising address */
-  private readonly unmapped = new Map<BlockPool, Block[]>()
+  private readonly unmapped = new Map<BlockPool, SortedList<Block>>()
   private readonly spanBytes: number
 
   constructor(options: PolicyOptions = {}) {
@@ -73,33 +74,21 @@ export class ExpandablePolicy extends PolicyMemory implements PlacementPolicy {
   }
 
   releaseRecorded(address: number, bytes: number): boolean {
-    for (const { free } of this.pools.all) {
-      const block = free.all().find(each => each.address <= address && address + bytes <= each.address + each.bytes)
-      if (block === undefined) continue
-      const pages = wholePages(block, this.rules.pageBytes(block.pool.small))
-      if (pages.from !== address || pages.to !== address + bytes) return false
-      this.unmap(block)
-      return true
-    }
-    return false
+    const block = this.pools.idle.at(address)
+    if (block === undefined || this.wholePages(block).to !== address + bytes) return false
+    this.unmap(block)
+    return true
   }
 
   releaseFree(): void {
-    for (const pool of this.pools.all) {
-      if (this.mayGiveBack(pool)) for (const block of pool.free.all()) this.unmap(block)
-    }
+    for (const block of this.idle()) this.unmap(block)
   }
 
   idleBytes(): number {
-    let sum = 0
-    for (const pool of this.pools.all) {
-      if (!this.mayGiveBack(pool)) continue
-      for (const block of pool.free.all()) {
-        const { from, to } = wholePages(block, this.rules.pageBytes(pool.small))
-        sum += Math.max(0, to - from)
-      }
-    }
-    return sum
+    return this.idle().reduce((sum, block) => {
+      const { from, to } = this.wholePages(block)
+      return sum + to - from
+    }, 0)
   }
 
   holds(): boolean {
@@ -175,8 +164,7 @@ export class ExpandablePolicy extends PolicyMemory implements PlacementPolicy {
   /** Unmaps the whole pages in a free block; the rest stays free. */
   private unmap(block: Block): void {
     const { pool } = block
-    const { from, to } = wholePages(block, this.rules.pageBytes(block.pool.small))
-    if (from >= to) return
+    const { from, to } = this.wholePages(block)
     pool.remove(block)
     let part = block
     if (from > block.address) {
@@ -209,7 +197,7 @@ export class ExpandablePolicy extends PolicyMemory implements PlacementPolicy {
 
   /** A part without memory, which a range of memory at `base` begins. */
   private partAt(pool: BlockPool, base: number, bytes: number): Block {
-    const last = this.unmappedOf(pool).at(-1)
+    const last = this.unmappedOf(pool).before(Infinity)
     const gap = last === undefined ? -1 : base - last.address
     if (last === undefined || gap <= 0 || gap % this.rules.pageBytes(pool.small) > 0 || gap + bytes > last.bytes) {
       return this.addSegment(pool, bytes, () => base)
@@ -221,23 +209,34 @@ export class ExpandablePolicy extends PolicyMemory implements PlacementPolicy {
 
   private lose(part: Block): void {
     part.mapped = false
-    const parts = this.unmappedOf(part.pool)
-    const above = parts.findIndex(other => other.address > part.address)
-    parts.splice(above < 0 ? parts.length : above, 0, part)
+    this.unmappedOf(part.pool).insert(part, part.address)
   }
 
   private forget(part: Block): void {
-    const parts = this.unmappedOf(part.pool)
-    parts.splice(parts.indexOf(part), 1)
+    this.unmappedOf(part.pool).remove(part, part.address)
   }
 
-  private unmappedOf(pool: BlockPool): Block[] {
+  private unmappedOf(pool: BlockPool): SortedList<Block> {
     let parts = this.unmapped.get(pool)
     if (parts === undefined) {
-      parts = []
+      parts = new SortedList()
       this.unmapped.set(pool, parts)
     }
     return parts
+  }
+
+  protected override idleAddressIn(block: Block): number {
+    if (block.bytes < this.rules.pageBytes(block.pool.small)) return -1
+    const { from, to } = this.wholePages(block)
+    return from < to ? from : -1
+  }
+
+  /** The whole pages of its segment that lie in a block; without any, they end before they begin. */
+  private wholePages({ address, bytes, base, pool }: Block): { from: number; to: number } {
+    const page = this.rules.pageBytes(pool.small)
+    const from = base + roundUp(address - base, page)
+    const end = address + bytes
+    return { from, to: end - ((end - base) % page) }
   }
 
   /** Each page has a handle of its own; one call gives access to all that are mapped at a time. */
@@ -251,16 +250,6 @@ export class ExpandablePolicy extends PolicyMemory implements PlacementPolicy {
 
 function bytesWithGrowth({ bytes, next }: Block): number {
   return next === null || next.mapped ? bytes : bytes + next.bytes
-}
-
-/** The whole pages of a segment that lie in a block. */
-function wholePages(block: Block, page: number): { from: number; to: number } {
-  let first = block
-  while (first.previous !== null) first = first.previous
-  const base = first.address
-  const from = base + roundUp(block.address - base, page)
-  const end = block.address + block.bytes
-  return { from, to: end - ((end - base) % page) }
 }
 
 /** Whether a mapped range belongs to a segment of small blocks; without blocks its length tells the pages. */

@@ -88,6 +88,8 @@ export class Block implements PolicyBlock {
     public address: number,
     public bytes: number,
     readonly pool: BlockPool,
+    /** the address of the first block of its segment */
+    readonly base = address,
   ) {}
 
   get stream(): number {
@@ -96,7 +98,7 @@ export class Block implements PolicyBlock {
 
   /** Shortens the block to `bytes`; returns the rest, which is neither free nor in a list. */
   cut(bytes: number): Block {
-    const rest = new Block(this.address + bytes, this.bytes - bytes, this.pool)
+    const rest = new Block(this.address + bytes, this.bytes - bytes, this.pool, this.base)
     rest.mapped = this.mapped
     rest.previous = this
     rest.next = this.next
@@ -135,17 +137,20 @@ export class BlockPool {
     /** 0 for the default pool */
     readonly owner: number,
     readonly searches: Searches,
+    private readonly idle: IdleMemory,
   ) {}
 
   insert(block: Block): void {
     this.free.insert(block)
     block.free = true
     block.freedAt = this.searches.count
+    this.idle.add(block)
   }
 
   remove(block: Block): void {
     this.free.remove(block)
     block.free = false
+    this.idle.delete(block)
   }
 
   /** Makes a block free, merged with its free neighbours. */
@@ -159,27 +164,57 @@ export class BlockPool {
   }
 }
 
+/** The free blocks that have memory which could go back to the device. */
+class IdleMemory {
+  /** by the address of that memory */
+  private readonly blocks = new Map<number, Block>()
+  private readonly ofOwners: Set<Block>[] = []
+
+  /** `addressIn` is the address of such memory in a free block, -1 without any. */
+  constructor(private readonly addressIn: (block: Block) => number) {}
+
+  add(block: Block): void {
+    const address = this.addressIn(block)
+    if (address < 0) return
+    this.blocks.set(address, block)
+    this.ofOwners[block.pool.owner] ??= new Set()
+    this.ofOwners[block.pool.owner].add(block)
+  }
+
+  delete(block: Block): void {
+    const address = this.addressIn(block)
+    if (address < 0) return
+    this.blocks.delete(address)
+    this.ofOwners[block.pool.owner].delete(block)
+  }
+
+  /** The block with such memory from this address on. */
+  at(address: number): Block | undefined {
+    return this.blocks.get(address)
+  }
+
+  of(owner: number): Block[] {
+    return [...(this.ofOwners[owner] ?? [])]
+  }
+}
+
 /** The pools of all streams, of the default pool and of private ones. */
 export class BlockPools {
-  readonly all: BlockPool[] = []
+  readonly idle: IdleMemory
   /** by owner; of each its pools by stream and size */
   private readonly byOwner: OwnPools[] = []
+
+  constructor(idleAddressIn: (block: Block) => number) {
+    this.idle = new IdleMemory(idleAddressIn)
+  }
 
   of(stream: number, small: boolean, owner: number): BlockPool {
     this.byOwner[owner] ??= { pools: [], searches: [{ count: 0 }, { count: 0 }] }
     const { pools, searches } = this.byOwner[owner]
-    const index = 2 * stream + (small ? 1 : 0)
-    for (let next = pools.length; next <= index; next++) {
-      const pool = new BlockPool(next >>> 1, (next & 1) === 1, owner, searches[next & 1])
-      pools.push(pool)
-      this.all.push(pool)
-    }
+    const kind = small ? 1 : 0
+    const index = 2 * stream + kind
+    pools[index] ??= new BlockPool(stream, small, owner, searches[kind], this.idle)
     return pools[index]
-  }
-
-  /** The large blocks of all streams of the default pool. */
-  defaultLarge(): BlockPool[] {
-    return this.all.filter(pool => !pool.small && pool.owner === 0)
   }
 }
 

@@ -26,7 +26,7 @@ export abstract class PolicyMemory {
   retries = 0
   watcher: MemoryWatcher | null = null
   readonly unusedPools = new Set<number>()
-  protected readonly pools = new BlockPools()
+  protected readonly pools = new BlockPools(block => this.idleAddressIn(block))
   protected readonly rules: PlacementRules
   protected readonly capacityBytes: number
   protected readonly limitBytes: number
@@ -59,9 +59,14 @@ export abstract class PolicyMemory {
     return this.pools.of(stream, rounded <= MOST_SMALL_BYTES, owner)
   }
 
-  /** Whether free memory of the pool may be given back: PyTorch keeps that of a private pool while a graph uses it. */
-  protected mayGiveBack({ owner }: BlockPool): boolean {
-    return owner === 0 || this.unusedPools.has(owner)
+  /** The address of the memory in a free block that could go back to the device, -1 without any. */
+  protected abstract idleAddressIn(block: Block): number
+
+  /**
+   * The free blocks with memory that may be given back. PyTorch keeps that of a private pool while a graph uses it.
+   */
+  protected idle(): Block[] {
+    return [0, ...this.unusedPools].flatMap(owner => this.pools.idle.of(owner))
   }
 
   /** Takes the best free block for a request; null if the best that fits may not serve it. */

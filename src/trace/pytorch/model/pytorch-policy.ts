@@ -94,19 +94,19 @@ export class PytorchPolicy extends PolicyMemory implements PlacementPolicy {
   }
 
   releaseFree(): void {
-    for (const [base, { pool }] of this.segments) if (this.mayGiveBack(pool)) this.releaseSegment(base)
+    for (const { address } of this.idle()) this.releaseSegment(address)
   }
 
   idleBytes(): number {
-    let sum = 0
-    for (const block of this.segments.values()) {
-      if (block.free && isWhole(block) && this.mayGiveBack(block.pool)) sum += block.bytes
-    }
-    return sum
+    return this.idle().reduce((sum, { bytes }) => sum + bytes, 0)
   }
 
   holds(address: number): boolean {
     return this.segments.has(address)
+  }
+
+  protected override idleAddressIn({ address, previous, next }: Block): number {
+    return previous === null && next === null ? address : -1
   }
 
   /** A block in a new segment, or null if no memory given back makes room for it. */
@@ -131,7 +131,7 @@ export class PytorchPolicy extends PolicyMemory implements PlacementPolicy {
    * until no more than the threshold is reserved.
    */
   private collectGarbage(): void {
-    const idle = this.pools.defaultLarge().flatMap(({ free }) => free.all().filter(isWhole))
+    let idle = this.pools.idle.of(0).filter(({ pool }) => !pool.small)
     const ageOf = (block: Block) => block.pool.searches.count - block.freedAt
     let age = idle.reduce((sum, block) => sum + ageOf(block), 0)
     let released = idle.length
@@ -140,9 +140,9 @@ export class PytorchPolicy extends PolicyMemory implements PlacementPolicy {
       const mean = age / idle.length
       const old = idle.filter(block => ageOf(block) >= mean)
       released = old.length
+      idle = idle.filter(block => ageOf(block) < mean)
       for (const block of old) {
         age -= ageOf(block)
-        idle.splice(idle.indexOf(block), 1)
         this.releaseSegment(block.address)
       }
     }
@@ -159,8 +159,8 @@ export class PytorchPolicy extends PolicyMemory implements PlacementPolicy {
     const one = pool.free.smallest(needed)
     if (one !== null) return this.releaseSegment(one.address)
     let released = 0
-    for (const block of pool.free.all().reverse()) {
-      if (released >= needed || block.bytes < maxSplitBytes) break
+    for (let block = pool.free.before(); block !== null && released < needed; block = pool.free.before(block)) {
+      if (block.bytes < maxSplitBytes) break
       released += block.bytes
       this.releaseSegment(block.address)
     }
@@ -175,9 +175,4 @@ export class PytorchPolicy extends PolicyMemory implements PlacementPolicy {
     this.countReserved(bytes)
     return block
   }
-}
-
-/** Whether a block is a whole segment. */
-function isWhole({ previous, next }: Block): boolean {
-  return previous === null && next === null
 }
