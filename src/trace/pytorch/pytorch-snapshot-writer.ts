@@ -1,6 +1,7 @@
 // Writes a trace in the format of PyTorch's memory snapshots (a pickle of protocol 4), so that viewers for snapshots
 // can show our pools.
 
+import { firstIndex } from '../../base/binary-search.js'
 import { MiB } from '../../base/bytes.js'
 import { hasSegments, ReservedSegments } from '../reserved-segments.js'
 import { Action, type ActionCode, BEFORE, type Frame, NEVER, type Segment, stackFrames, type Trace } from '../trace.js'
@@ -37,6 +38,8 @@ class SnapshotEntries {
   private readonly pools: readonly PickleTuple[]
   /** the blocks that the written segments have */
   private readonly inSegments = new Set<number>()
+  /** how many of the held blocks, by rising address, lie below the end of these segments */
+  private placed = 0
 
   constructor(private readonly trace: Trace) {
     this.pools = trace.pools.map(id => new PickleTuple(id.split(',').map(Number)))
@@ -126,9 +129,12 @@ class SnapshotEntries {
 
   private segment(segment: Segment, held: readonly number[]): object {
     const { trace } = this
-    const end = segment.address + segment.bytes
     const { address, pool } = trace.blocks
-    const inside = held.filter(number => address[number] >= segment.address && address[number] < end)
+    const heldBelow = (end: number) => firstIndex(held.length, i => address[held[i]] >= end)
+    // Segments of a contradictory recording may overlap.
+    const from = Math.max(this.placed, heldBelow(segment.address))
+    this.placed = Math.max(from, heldBelow(segment.address + segment.bytes))
+    const inside = held.slice(from, this.placed)
     for (const number of inside) this.inSegments.add(number)
     const blocks = this.blocks(segment, inside)
     const total = (field: 'size' | 'requested_size', ...states: string[]) =>
