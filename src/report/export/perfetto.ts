@@ -2,6 +2,7 @@
 // slices.
 
 import { formatBytes, MiB } from '../../base/bytes.js'
+import { SortedList } from '../../base/sorted-list.js'
 import { inUseOf, liveAfter } from '../../trace/analysis/curves.js'
 import { siteOf } from '../../trace/failures/holders.js'
 import { memoryAt } from '../../trace/failures/memory-at.js'
@@ -26,17 +27,17 @@ const SEQUENCE = 1
 /** Slices that overlap need a track each, so that only these allocations become slices. */
 const LEAST_SLICE_BYTES = 16 * MiB
 const MOST_SITES = 8
-/** The largest idle piece is found at about this many events, since each search visits all blocks. */
+/** The largest idle piece is found at about this many events, and failed requests: each search visits all blocks. */
 const IDLE_SAMPLES = 400
 const ROOT = 1
 const NS_PER_US = 1000
 
 /**
  * A trace for Perfetto's viewer (ui.perfetto.dev, which works offline), in pieces of bytes: curves of the bytes in use,
- * of the reserved bytes of each policy, of the largest idle piece at some 400 events and of the eight places that held
- * most at the peak; annotations; failed requests; and allocations from 16 MiB on. In a recording without times an event
- * takes a microsecond. Without `policies` it has what was reserved in the recording. Throws TypeError for wrong
- * arguments.
+ * of the reserved bytes of each policy, of the largest idle piece at some 400 events and at the first 400 failed
+ * requests, and of the eight places that held most at the peak; annotations; failed requests; and allocations from
+ * 16 MiB on. In a recording without times an event takes a microsecond. Without `policies` it has what was reserved in
+ * the recording. Throws TypeError for wrong arguments.
  */
 export function perfettoTrace(trace: Trace, policies?: readonly PolicyMemory[]): Generator<Buffer> {
   checkTrace('perfettoTrace', trace)
@@ -236,6 +237,7 @@ class IdleCounter {
   private readonly taken: Float64Array
   private readonly step: number
   private at = 0
+  private failures = 0
 
   constructor(
     private readonly trace: Trace,
@@ -249,7 +251,8 @@ class IdleCounter {
   /** Writes the value before `event`, which rises from call to call, if its turn has come. */
   sample(time: number, event: number): void {
     const { trace, segments } = this
-    if (event % this.step !== 0 && trace.action[event] !== Action.outOfMemory) return
+    const isFailure = trace.action[event] === Action.outOfMemory && this.failures++ < IDLE_SAMPLES
+    if (event % this.step !== 0 && !isFailure) return
     segments.applyEvents(trace, this.at, event)
     this.at = event
     const { idle, reservedBytes } = memoryAt(trace, event, segments, this.taken)
@@ -265,7 +268,7 @@ class IdleCounter {
 /** Tracks for slices that overlap; a slice takes the first track that is free. */
 class Lanes {
   private readonly tracks: number[] = []
-  private readonly free: number[] = []
+  private readonly free = new SortedList<number>()
   private readonly laneOf = new Map<number, number>()
 
   constructor(
@@ -274,8 +277,8 @@ class Lanes {
   ) {}
 
   begin(time: number, slice: number, name: string): void {
-    const lane = this.free.sort((a, b) => b - a).pop() ?? this.tracks.length
-    if (lane === this.tracks.length) this.tracks.push(this.writer.newTrack(this.title))
+    const lane = this.free.from(0) ?? this.tracks.length
+    if (!this.free.remove(lane, lane)) this.tracks.push(this.writer.newTrack(this.title))
     this.laneOf.set(slice, lane)
     this.writer.event(TYPE.begin, this.tracks[lane], time, name)
   }
@@ -284,7 +287,7 @@ class Lanes {
     const lane = this.laneOf.get(slice)
     if (lane === undefined) return
     this.laneOf.delete(slice)
-    this.free.push(lane)
+    this.free.insert(lane, lane)
     this.writer.event(TYPE.end, this.tracks[lane], time)
   }
 
