@@ -2,6 +2,7 @@
 // some memory is at several addresses: then a block in a view may lie in several places.
 
 import { firstIndex } from '../base/binary-search.js'
+import { DisjointRanges } from '../trace/placements/disjoint-ranges.js'
 import { NEVER } from '../trace/trace.js'
 import {
   type AddressRange,
@@ -54,20 +55,19 @@ export function policyPicture(placed: PlacedPolicy, blocks: PictureBlocks, event
   const firsts = firstMappings(memory)
   const byMemory = firsts.length < memory.length && memory.every(each => each.memory !== undefined)
   const ranges = byMemory ? inOrder(firsts) : squeezed(memory)
+  const sorted = [...ranges].sort((a, b) => a.address - b.address)
   const rectangles = (byMemory ? firsts : memory)
     .filter(({ from, to }) => to > from && from < events)
     .map(({ address, bytes, from, to }): MemoryRectangle => {
-      const at = unitAt(ranges, address)
+      const at = unitAt(sorted, address)
       return { at, units: blockUnits(bytes), from, to: to === NEVER ? HELD : to }
     })
     .sort((a, b) => a.from - b.from || a.at - b.at)
-  const places = byMemory ? placesInMemory(address, blocks, memory) : placesByAddress(address, ranges)
+  const places = byMemory ? placesInMemory(address, blocks, memory) : placesByAddress(address, sorted)
   return { policy, label, ...places, ranges, memory: rectangles, reserved }
 }
 
-function placesByAddress(address: Float64Array, ranges: readonly AddressRange[]) {
-  // A block outside of all known memory: the recording lost the segment.
-  const sorted = [...ranges].sort((a, b) => a.address - b.address)
+function placesByAddress(address: Float64Array, sorted: readonly AddressRange[]) {
   const place = Int32Array.from(address, each => (Number.isNaN(each) ? NOWHERE : unitAt(sorted, each)))
   return { place, parts: NO_PARTS }
 }
@@ -93,12 +93,15 @@ function squeezed(memory: readonly PlacedMemory[]): AddressRange[] {
 /** The first address of all memory: mappings whose memory an earlier one has are left out. */
 function firstMappings(memory: readonly PlacedMemory[]): PlacedMemory[] {
   const inTime = [...memory].sort((a, b) => a.from - b.from || b.to - a.to || a.address - b.address)
-  const taken: { from: number; to: number }[] = []
+  const taken = new DisjointRanges<{ address: number; bytes: number }>((_, from, to) => ({
+    address: from,
+    bytes: to - from,
+  }))
   return inTime.filter(({ memory: position, bytes }) => {
     if (position === undefined) return true
-    const isTaken = taken.some(each => each.from < position + bytes && position < each.to)
-    if (!isTaken) taken.push({ from: position, to: position + bytes })
-    return !isTaken
+    if (taken.overlaps(position, position + bytes)) return false
+    taken.add({ address: position, bytes })
+    return true
   })
 }
 
@@ -166,13 +169,14 @@ function lastAtOrBelow(sorted: readonly { readonly address: number }[], address:
   return firstIndex(sorted.length, i => sorted[i].address > address) - 1
 }
 
-/** The unit of an address, in ranges by rising address or in any order; NOWHERE outside of them. */
-function unitAt(ranges: readonly AddressRange[], address: number): number {
-  const near = ranges[lastAtOrBelow(ranges, address)]
-  const holds = (range: AddressRange | undefined) =>
-    range !== undefined && address >= range.address && address < range.address + range.units * UNIT_BYTES
-  const range = holds(near) ? near : ranges.find(holds)
-  return range === undefined ? NOWHERE : range.at + Math.floor((address - range.address) / UNIT_BYTES)
+/**
+ * The unit of an address, in ranges by rising address; NOWHERE outside of them, as for a block whose segment the
+ * recording lost.
+ */
+function unitAt(sorted: readonly AddressRange[], address: number): number {
+  const range = sorted[lastAtOrBelow(sorted, address)]
+  if (range === undefined || address >= range.address + range.units * UNIT_BYTES) return NOWHERE
+  return range.at + Math.floor((address - range.address) / UNIT_BYTES)
 }
 
 function sumOf(memory: readonly PlacedMemory[]): ReservedCurve {
