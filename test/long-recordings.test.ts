@@ -1,0 +1,131 @@
+// Recordings with very many of one thing. The work of all that reads them grows little faster than their length: with
+// work that grows by its square, each of these takes minutes.
+
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { MiB } from '../src/base/bytes.js'
+import { policyPicture } from '../src/picture/policy-picture.js'
+import { perfettoTrace } from '../src/report/export/perfetto.js'
+import { replayPytorchPolicy } from '../src/trace/pytorch/pytorch-replay.js'
+import { parseSnapshot } from '../src/trace/pytorch/pytorch-snapshot.js'
+import { pickleSnapshot } from '../src/trace/pytorch/pytorch-snapshot-writer.js'
+import { Action, NEVER, type Trace } from '../src/trace/trace.js'
+import { TraceBuilder } from '../src/trace/trace-builder.js'
+
+const COUNT = 40_000
+const BASE = 2 ** 40
+const PAGE = 20 * MiB
+const EXPANDABLE = { expandableSegments: true }
+
+/** All numbers below `count`, in an order without runs. */
+const mixed = (count: number) => Array.from({ length: count }, (_, i) => (i * 7919) % count)
+
+function traceOf(fill: (add: (action: number, slot: number, bytes?: number) => number) => void): Trace {
+  const builder = new TraceBuilder()
+  fill((action, slot, bytes = PAGE) => builder.add(action, BASE + slot * PAGE, bytes, 0, builder.events))
+  return builder.build({ file: 'long', final: { segments: [], blocks: [] } })
+}
+
+/** Blocks in segments of their own, half of them freed, whose segments go back one by one. */
+function segmentsOf(take: number, give: number): Trace {
+  return traceOf(add => {
+    for (let i = 0; i < COUNT; i++) {
+      add(take, 2 * i)
+      add(Action.alloc, 2 * i)
+    }
+    for (const i of mixed(COUNT / 2)) {
+      add(Action.freeRequested, 4 * i)
+      add(Action.freeCompleted, 4 * i)
+      add(give, 4 * i)
+    }
+  })
+}
+
+for (const [kind, take, give, settings] of [
+  ['segments', Action.segmentAlloc, Action.segmentFree, {}],
+  ['mapped ranges', Action.segmentMap, Action.segmentUnmap, EXPANDABLE],
+] as const) {
+  test(`many ${kind} are replayed as they are, with other settings, and written`, () => {
+    const trace = segmentsOf(take, give)
+    const own = replayPytorchPolicy(trace, { settings })
+    assert.equal(own.placement?.allocations, COUNT)
+    const other = replayPytorchPolicy(trace, { settings: { ...settings, maxSplitBytes: 200 * MiB } })
+    assert.equal(other.peakReservedBytes, own.peakReservedBytes)
+    assert.equal(parseSnapshot(pickleSnapshot(trace), 'written').blocks.count, COUNT)
+  })
+}
+
+test('many segments that a recording gave back and the policy still uses are compared with many new ones', () => {
+  const trace = traceOf(add => {
+    for (let i = 0; i < COUNT; i++) add(Action.segmentFree, 2 * i)
+    for (let i = 0; i < COUNT; i++) add(Action.segmentAlloc, 2 * i, PAGE + MiB)
+    for (let i = 0; i < 9; i++) add(Action.alloc, 2 * i)
+  })
+  assert.equal(replayPytorchPolicy(trace).failures, 0)
+})
+
+test('many requests without room, beside much idle memory that does not fit, each look at little of it', () => {
+  const trace = traceOf(add => {
+    for (let i = 0; i < COUNT; i++) add(Action.alloc, i, MiB)
+    for (let i = 0; i < COUNT; i += 2) add(Action.freeRequested, i, MiB)
+    for (let i = 0; i < COUNT; i += 2) add(Action.freeCompleted, i, MiB)
+    for (let i = 0; i < COUNT; i++) add(Action.alloc, COUNT + i, 2 * PAGE)
+  })
+  for (const settings of [{}, EXPANDABLE]) {
+    const { retries } = replayPytorchPolicy(trace, { settings, capacityBytes: COUNT * MiB + PAGE })
+    assert.ok(retries >= COUNT / 2, `${retries}`)
+  }
+})
+
+test('many private pools that end, and many streams of many pools', () => {
+  const builder = new TraceBuilder()
+  const add = (action: number, slot: number, stream: number, pool: number) => {
+    const event = builder.add(action, BASE + slot * PAGE, PAGE, stream, builder.events)
+    builder.notePool(event, builder.pools.number(`0,${pool}`))
+  }
+  for (let i = 0; i < COUNT; i++) add(Action.segmentAlloc, i, i, i + 1)
+  for (let i = 0; i < COUNT; i++) add(Action.alloc, i, i, i + 1)
+  for (let i = 0; i < COUNT; i++) {
+    add(Action.segmentFree, i, i, i + 1)
+    add(Action.snapshot, 0, 0, 0)
+  }
+  const trace = builder.build({ file: 'pools' })
+  assert.equal(replayPytorchPolicy(trace).peakReservedBytes, COUNT * PAGE)
+})
+
+test('many failed requests beside many blocks become a trace for Perfetto, and so do slices that overlap', () => {
+  const count = COUNT / 4
+  const trace = traceOf(add => {
+    for (let i = 0; i < count; i++) {
+      add(Action.segmentAlloc, 2 * i)
+      add(Action.alloc, 2 * i)
+      add(Action.outOfMemory, 2 * i)
+    }
+    for (const i of mixed(count)) add(Action.freeRequested, 2 * i)
+    for (let i = 0; i < count; i++) add(Action.alloc, 2 * i)
+  })
+  const bytes = [...perfettoTrace(trace)].reduce((sum, piece) => sum + piece.length, 0)
+  assert.ok(bytes > 4 * count)
+})
+
+test('many pieces of memory, and blocks outside of all, have a place in a picture', () => {
+  const memory = mixed(COUNT).flatMap(i =>
+    [0, 1].map(view => ({
+      address: BASE + (2 * i + view) * 2 * MiB,
+      bytes: MiB,
+      from: view,
+      to: NEVER,
+      memory: i * MiB,
+    })),
+  )
+  const address = Float64Array.from({ length: COUNT }, (_, i) => i)
+  const none = new Int32Array(COUNT)
+  const bytes = new Float64Array(COUNT).fill(512)
+  const columns = { allocatedAt: none, freedAt: none, stack: none, stream: none, pool: none, tag: none }
+  const blocks = { count: COUNT, initial: 0, bytes, ...columns }
+  const { ranges } = policyPicture({ policy: 'own', label: 'own', address, memory }, blocks, 9)
+  assert.equal(ranges.length, COUNT)
+  const plain = memory.map(({ memory: _, ...rest }) => rest)
+  const { place } = policyPicture({ policy: 'plain', label: 'plain', address, memory: plain }, blocks, 9)
+  assert.ok(place?.every(each => each === place[0]))
+})
