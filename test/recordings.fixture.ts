@@ -193,19 +193,10 @@ function pickled(value: unknown, random: Random): Buffer {
   const list = (of: readonly unknown[]) => {
     parts.push(op.EMPTY_LIST)
     memoize(of)
-    if (of.length === 0) return
-    const one = () => {
-      for (const item of of) {
-        save(item)
-        parts.push(op.APPEND)
-      }
-    }
-    const all = () => {
-      parts.push(op.MARK)
-      for (const item of of) save(item)
-      parts.push(op.APPENDS)
-    }
-    pick(one, all, all)
+    // As Python does.
+    if (of.length > 1) parts.push(op.MARK)
+    for (const item of of) save(item)
+    if (of.length > 0) parts.push(of.length > 1 ? op.APPENDS : op.APPEND)
   }
   const dictionary = (of: object) => {
     parts.push(op.EMPTY_DICT)
