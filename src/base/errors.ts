@@ -84,11 +84,14 @@ export class CompileError extends Error {
   }
 }
 
-/** A file has a wrong format: truncated, foreign or hostile. The message has the place and the reason. */
+/**
+ * A file has a wrong format: truncated, foreign or hostile. The message has the place and the reason, on one line
+ * without the control letters that a file may have.
+ */
 export class FormatError extends Error {
   override name = 'FormatError'
   constructor(message?: string, options?: ErrorOptions) {
-    super(checked(message), options)
+    super(checked(message).replace(/\p{Cc}+/gu, ' ').trimEnd(), options)
   }
 }
 

@@ -51,8 +51,3 @@ function fieldsOf(text: string): string[] {
   if (!text.includes('"')) return text.split(',')
   return Array.from(text.matchAll(FIELD), match => match[1]?.replaceAll('""', '"') ?? match[2])
 }
-
-/** The beginning of a field for an error of one line. A database may have any letter in it. */
-export function short(text: string): string {
-  return text.slice(0, 40).replace(/\p{Cc}/gu, '?')
-}

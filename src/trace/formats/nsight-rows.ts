@@ -4,7 +4,7 @@
 import { FormatError } from '../../base/errors.js'
 import type { Trace } from '../trace.js'
 import { AddressEvents } from './address-events.js'
-import { headerOf, readRows, short } from './csv-rows.js'
+import { headerOf, readRows } from './csv-rows.js'
 import { type ChosenDevice, chooseDevices, type DeviceChoice, type FormatOptions } from './format-options.js'
 
 /** The table in the database. */
@@ -71,7 +71,7 @@ export class NsightRows {
       if (text === '' && !isRequired(name)) return 0
       const value = /^-?\d+$/.test(text) ? Number(text) : NaN
       if (Number.isSafeInteger(value)) return value
-      throw new FormatError(`${place}: ${name} must be a whole number, not '${short(text)}'`)
+      throw new FormatError(`${place}: ${name} must be a whole number, not '${text.slice(0, 40)}'`)
     }
     const operation = whole('memoryOperationType')
     if (!DEVICE_KINDS.includes(whole('memKind')) || (operation !== ALLOCATE && operation !== FREE)) {

@@ -4,7 +4,7 @@ import { FormatError } from '../../base/errors.js'
 import { isTimeUs } from '../pytorch/data-checks.js'
 import type { Trace } from '../trace.js'
 import { AddressEvents } from './address-events.js'
-import { headerOf, readRows, short } from './csv-rows.js'
+import { headerOf, readRows } from './csv-rows.js'
 import { chooseDevices, type FormatOptions } from './format-options.js'
 
 const COLUMNS = ['Thread', 'Time', 'Action', 'Pointer', 'Size', 'Stream']
@@ -85,4 +85,8 @@ function sizeOf(text: string, line: number): number {
   const value = /^\d+$/.test(text) ? Number(text) : NaN
   if (!Number.isSafeInteger(value)) throw new FormatError(`line ${line}: Size must be bytes, not '${short(text)}'`)
   return value
+}
+
+function short(text: string): string {
+  return text.slice(0, 40)
 }

@@ -17,7 +17,7 @@ export function readJson(bytes: Buffer, events: SnapshotEvents): unknown {
   try {
     root = JSON.parse(bytes.toString('utf8'))
   } catch (error) {
-    throw new FormatError(`is not valid JSON, or too large for it: ${(error as Error).message.split('\n')[0]}`)
+    throw new FormatError(`is not valid JSON, or too large for it: ${(error as Error).message}`)
   }
   const traces = isDictionary(root) ? root['device_traces'] : undefined
   for (const trace of Array.isArray(traces) ? traces : []) {
