@@ -86,6 +86,20 @@ test('a hundred thousand mapped ranges in any order are found, and unmapped', ()
   assert.deepEqual(set.list(), [])
 })
 
+test('a segment at the address of a mapped range takes its place', () => {
+  const set = new ReservedSegments()
+  set.apply(segmentMap, 0, 30, 1)
+  set.apply(segmentAlloc, 0, 10, 1)
+  set.apply(segmentFree, 10, 20, 1)
+  assert.deepEqual(
+    set.list().map(({ address, bytes, expandable }) => [address, bytes, expandable]),
+    [
+      [0, 10, false],
+      [10, 20, true],
+    ],
+  )
+})
+
 test('memory that is mapped twice is one range, that of the later mapping', () => {
   const set = new ReservedSegments()
   set.apply(segmentMap, 0, 30, 1)

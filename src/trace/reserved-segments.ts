@@ -1,4 +1,3 @@
-import { SortedList } from '../base/sorted-list.js'
 import { DisjointRanges } from './placements/disjoint-ranges.js'
 import { Action, type Segment, type Trace } from './trace.js'
 
@@ -16,13 +15,12 @@ export function hasSegments({ initialSegments, action }: Trace): boolean {
 
 /**
  * The segments at one moment. Segment events change it forwards or, to find the state before a trace began,
- * backwards. Other events change nothing.
+ * backwards. Other events change nothing. Where a contradictory recording has two segments at one address, the later
+ * event counts.
  */
 export class ReservedSegments {
-  /** of different addresses */
-  private readonly plain = new SortedList<Segment>()
-  /** mapped ranges of expandable segments; no two of a stream and pool touch */
-  private readonly mapped = new DisjointRanges<Segment>((segment, from, to) => ({
+  /** no two mapped ranges of a stream and pool touch */
+  private readonly ranges = new DisjointRanges<Segment>((segment, from, to) => ({
     ...segment,
     address: from,
     bytes: to - from,
@@ -34,14 +32,14 @@ export class ReservedSegments {
 
   /** All segments by rising address. */
   list(): Segment[] {
-    return [...this.plain, ...this.mapped.all()].sort((a, b) => a.address - b.address)
+    return this.ranges.all()
   }
 
   apply(action: number, address: number, bytes: number, stream: number, pool = 0): void {
     if (action === Action.segmentAlloc) this.add({ address, bytes, stream, expandable: false, pool })
     else if (action === Action.segmentFree) this.free(address)
     else if (action === Action.segmentMap) this.add({ address, bytes, stream, expandable: true, pool })
-    else if (action === Action.segmentUnmap) this.mapped.take(address, address + bytes)
+    else if (action === Action.segmentUnmap) this.ranges.take(address, address + bytes)
   }
 
   /** Applies the events of a trace from `from` to before `end`. */
@@ -56,24 +54,21 @@ export class ReservedSegments {
   }
 
   private free(address: number): void {
-    const found = this.plain.from(address)
-    if (found?.address === address) this.plain.remove(found, address)
+    const found = this.ranges.endingAbove(address)
+    if (found?.address === address && !found.expandable) this.ranges.take(address, address + found.bytes)
   }
 
   private add(segment: Segment): void {
-    if (!segment.expandable) {
-      this.free(segment.address)
-      this.plain.insert(segment, segment.address)
-      return
-    }
+    const { ranges } = this
     let { address, bytes } = segment
-    this.mapped.take(address, address + bytes)
-    for (const other of [this.mapped.endingAbove(address - 1), this.mapped.endingAbove(address + bytes)]) {
-      if (other === undefined || other.stream !== segment.stream || other.pool !== segment.pool) continue
+    ranges.take(address, address + bytes)
+    for (const other of [ranges.endingAbove(address - 1), ranges.endingAbove(address + bytes)]) {
+      if (other === undefined || !other.expandable || !segment.expandable) continue
+      if (other.stream !== segment.stream || other.pool !== segment.pool) continue
       if (other.address + other.bytes === address) address = other.address
       else if (other.address !== address + bytes) continue
       bytes += other.bytes
     }
-    this.mapped.add({ ...segment, address, bytes })
+    ranges.add({ ...segment, address, bytes })
   }
 }
