@@ -159,24 +159,25 @@ function pickled(value: unknown, random: Random): Buffer {
   const memo = new Map<unknown, number>()
   let memoized = 0
   const pick = (...choices: (() => void)[]) => choices[random.below(choices.length)]()
-  const bytes = (count: number, number: number) => {
+  /** An opcode and an operand of `count` bytes. */
+  const wide = (opcode: number, count: number, number: number) => {
     const buffer = Buffer.alloc(8)
     buffer.writeBigUInt64LE(BigInt(number))
-    parts.push(...buffer.subarray(0, count))
+    parts.push(opcode, ...buffer.subarray(0, count))
   }
   const memoize = (of?: unknown) => {
     if (random.below(2) === 0 && typeof of !== 'object') return
     if (typeof of === 'object') memo.set(of, memoized)
     const short = memoized < 256 ? [() => parts.push(op.BINPUT, memoized)] : []
-    const long = () => void parts.push(op.LONG_BINPUT) || bytes(4, memoized)
+    const long = () => wide(op.LONG_BINPUT, 4, memoized)
     pick(() => parts.push(op.MEMOIZE), long, ...short)
     memoized++
   }
   const text = (of: string) => {
     const utf8 = Buffer.from(of)
     const short = () => parts.push(op.SHORT_BINUNICODE, utf8.length)
-    const plain = () => void parts.push(op.BINUNICODE) || bytes(4, utf8.length)
-    const long = () => void parts.push(op.BINUNICODE8) || bytes(8, utf8.length)
+    const plain = () => wide(op.BINUNICODE, 4, utf8.length)
+    const long = () => wide(op.BINUNICODE8, 8, utf8.length)
     pick(plain, long, ...(utf8.length < 256 ? [short, short] : []))
     parts.push(...utf8)
     memoize()
@@ -187,8 +188,11 @@ function pickled(value: unknown, random: Random): Buffer {
     const asFloat = () => parts.push(op.BINFLOAT, ...float)
     if (!Number.isSafeInteger(of) || of < 0) asFloat()
     else if (of < 256 && random.below(2) === 0) parts.push(op.BININT1, of)
-    else if (of < 2 ** 31 && random.below(2) === 0) void parts.push(op.BININT) || bytes(4, of)
-    else void parts.push(op.LONG1, 8) || bytes(8, of)
+    else if (of < 2 ** 31 && random.below(2) === 0) wide(op.BININT, 4, of)
+    else {
+      parts.push(op.LONG1)
+      wide(8, 8, of)
+    }
   }
   const list = (of: readonly unknown[]) => {
     parts.push(op.EMPTY_LIST)
@@ -210,7 +214,7 @@ function pickled(value: unknown, random: Random): Buffer {
   }
   const save = (each: unknown): void => {
     const known = memo.get(each)
-    if (known !== undefined) void parts.push(op.LONG_BINGET) || bytes(4, known)
+    if (known !== undefined) wide(op.LONG_BINGET, 4, known)
     else if (each === null || each === undefined) parts.push(op.NONE)
     else if (typeof each === 'boolean') parts.push(each ? op.NEWTRUE : op.NEWFALSE)
     else if (typeof each === 'number') number(each)

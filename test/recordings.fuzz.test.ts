@@ -171,7 +171,7 @@ test(`a Nsight database with odd values or damaged bytes is read or refused (${N
     database.close()
     return readFileSync(path)
   }
-  let [whole, other] = [Buffer.alloc(0), Buffer.alloc(0)]
+  let [whole, other]: Buffer[] = [Buffer.alloc(0), Buffer.alloc(0)]
   const inputs = (random: Random) => {
     if (whole.length === 0 || random.below(10) === 0) [other, whole] = [whole, made(random)]
     return random.below(10) === 0 ? whole : damaged(whole, other, random)
