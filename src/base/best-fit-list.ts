@@ -1,6 +1,6 @@
-// Free blocks by size, then address, for models of other allocators. Blocks lie in classes, eight for each power of two,
-// and a class in chunks, so that a hundred thousand blocks cost little more each than a few. SortedList has chunks, too:
-// here the comparisons are written out, because replays spend most of their time on them.
+// Free blocks by size, then address, for models of other allocators. Blocks lie in classes, eight for each power of
+// two, and a class in chunks, so that a hundred thousand blocks cost little more each than a few. The comparisons of
+// SortedList are written out here, because replays spend most of their time on them.
 
 import { TiB } from './bytes.js'
 

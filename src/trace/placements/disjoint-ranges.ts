@@ -5,7 +5,7 @@ interface AddressRange {
   readonly bytes: number
 }
 
-/** Ranges of addresses, no two of which overlap. */
+/** Ranges of addresses that do not overlap. */
 export class DisjointRanges<Range extends AddressRange> {
   private readonly ranges = new SortedList<Range>()
 
@@ -17,7 +17,7 @@ export class DisjointRanges<Range extends AddressRange> {
     return [...this.ranges]
   }
 
-  /** Adds a range in place of what its addresses hold. */
+  /** Adds a range; other ranges lose its addresses. */
   add(range: Range): void {
     this.take(range.address, endOf(range))
     if (range.bytes > 0) this.ranges.insert(range, range.address)

@@ -342,7 +342,7 @@ class Replay {
   }
 }
 
-/** The private pools by the first event of the run of releases that gives back their memory after their last request. */
+/** The private pools by the first event of the run of releases that gives back their memory after the last request. */
 function poolsUnusedFrom(trace: Trace): Map<number, number[]> {
   const found = new Map<number, number>()
   if (trace.pools.length === 1) return new Map()
