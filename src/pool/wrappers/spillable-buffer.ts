@@ -58,8 +58,8 @@ export class SpillableBuffer implements RecordPool, Disposable {
   private spilled: Work | null = null
   /** work that used the buffer since it came to the device, by stream slot */
   private readonly worked = new Map<number, number>()
-  /** open uses and their streams, by record */
-  private readonly uses = new Map<number, Stream>()
+  /** open uses by record: the streams whose work until the end of the use uses the buffer */
+  private readonly uses = new Map<number, Set<Stream>>()
   private lastUse = 0
 
   /** Made by `allocate` of a `SpillableSet`. */
@@ -103,7 +103,7 @@ export class SpillableBuffer implements RecordPool, Disposable {
     }
     if (writes) this.isClean = false
     const record = ++this.lastUse
-    this.uses.set(record, stream)
+    this.uses.set(record, new Set([stream]))
     return new DeviceBuffer(new UseAllocation(this, record, stream), 0)
   }
 
@@ -201,10 +201,10 @@ export class SpillableBuffer implements RecordPool, Disposable {
    */
   release(buffer: DeviceBuffer, stream?: Stream): void {
     const { record } = buffer
-    const user = this.uses.get(record)
-    if (user === undefined) throw this.endedUse('free')
-    this.noteWork(user)
-    if (stream !== undefined) this.noteWork(stream)
+    const users = this.uses.get(record)
+    if (users === undefined) throw this.endedUse('free')
+    if (stream !== undefined) users.add(stream)
+    for (const user of users) this.noteWork(user)
     this.uses.delete(record)
   }
 
@@ -227,12 +227,13 @@ export class SpillableBuffer implements RecordPool, Disposable {
 
   /** @internal */
   recordUse(record: number, _tag: number, stream: Stream): void {
-    if (!this.uses.has(record)) throw this.endedUse('recordUse')
+    const users = this.uses.get(record)
+    if (users === undefined) throw this.endedUse('recordUse')
     if (stream.context !== this.context) {
       throw new PoolError('recordUse: the stream belongs to another device; use the buffer on one of its own')
     }
     this.memory!.recordUse(stream)
-    this.noteWork(stream)
+    users.add(stream)
   }
 
   /** @internal */

@@ -39,6 +39,24 @@ function assertFilled(buffer: SpillableBuffer, value: number, stream?: Stream): 
 }
 
 describe('spillable buffers', () => {
+  it('spill after all work of a stream that was announced, not only that before its next mark', () => {
+    const { set, driver, first, second, buffer } = openOnTwoStreams()
+    const here = buffer.use(first)
+    here.recordUse(second)
+    second.query()
+    const event = new Event(first.context)
+    event.record(first)
+    second.wait(event)
+    const ticket = driver.holdOperation(second.handle)
+    driver.cuMemsetD8Async(here.ptr, 7, here.byteLength, second.handle)
+    here.free()
+    assert.equal(buffer.spill(first), true)
+    driver.releaseThrough(second.handle, ticket)
+    assertFilled(buffer, 7, first)
+    event.close()
+    set.close()
+  })
+
   it('move to the host when the limit is reached, the oldest first, and come back with their contents', () => {
     const { set, pool } = open()
     const buffers = Array.from({ length: 5 }, () => set.allocate(2 * MiB))
