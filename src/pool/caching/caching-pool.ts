@@ -519,6 +519,10 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     if (!stream.context.sharesAddresses(this.context))
       throw unreachable('recordUse: the stream', stream.context, this.context)
     if (this.isGuarded) this.checkUse('recordUse')
+    this.noteUse(block, stream)
+  }
+
+  private noteUse(block: Block, stream: Stream): void {
     if (!this.config.streamOrdered) return
     block.state = State.shared
     this.central.announceUse(block.record, stream)
@@ -551,7 +555,7 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     checkIsStream('free', stream)
     if (stream.clocks !== this.clocks) {
       checkUser('free', stream, this)
-      this.announceUse(block, stream)
+      this.noteUse(block, stream) // also of a pool that sleeps
       stream = block.stream
     }
     // A slab of small blocks has one copy, under the address of its first block, which stays.

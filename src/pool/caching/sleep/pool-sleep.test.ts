@@ -121,6 +121,18 @@ describe('a pool that sleeps', () => {
     assert.equal(device.freeBytes(), 64 * MiB)
   })
 
+  it('takes a free on a stream of another device', async () => {
+    const [home, peer] = twoDevices()
+    const pool = home.createPool({ backing: 'virtual' })
+    pool.setAccess(peer, 'readWrite')
+    const buffer = pool.allocate(1 * MiB)
+    await pool.sleep()
+    buffer.free(peer.createStream())
+    await pool.wake()
+    assert.deepEqual([buffer.freed, pool.stats().liveBuffers], [true, 0])
+    pool.check()
+  })
+
   it('ends a wait for memory that began before it slept', async () => {
     const { pool } = open({ maxPoolBytes: 8 * MiB })
     const held = pool.allocate(8 * MiB)
