@@ -3,8 +3,9 @@
 import type { Kind } from './kinds.js'
 import { kindsOf, RULES, type Rule } from './mutants.js'
 import { type Outcome, runProgram } from './program.js'
+import { NO_COUNTS, type SystemCounts } from './system.js'
 
-interface Campaign {
+interface Campaign extends SystemCounts {
   readonly programs: number
   readonly operations: number
   readonly grants: number
@@ -22,20 +23,23 @@ interface Campaign {
   readonly failing: Outcome | null
 }
 
+const NOTHING = { grants: 0, takeovers: 0, ready: 0, recognised: 0, large: 0, inViews: 0, ...NO_COUNTS }
+
 /** Runs the programs of `programs` seeds from `seed` on, or until one fails. */
-export function runCampaign(kind: Kind, seed: number, programs: number, count: number, rule?: Rule): Campaign {
-  const sums = { programs: 0, operations: 0, grants: 0, takeovers: 0, ready: 0, recognised: 0, large: 0, inViews: 0 }
+export async function runCampaign(
+  kind: Kind,
+  seed: number,
+  programs: number,
+  count: number,
+  rule?: Rule,
+): Promise<Campaign> {
+  const sums = { programs: 0, operations: 0, ...NOTHING }
   let failing: Outcome | null = null
   while (sums.programs < programs && failing === null) {
-    const outcome = runProgram(kind, seed + sums.programs, count, rule)
+    const outcome = await runProgram(kind, seed + sums.programs, count, rule)
     sums.programs++
     sums.operations += outcome.operations.length
-    sums.grants += outcome.grants
-    sums.takeovers += outcome.takeovers
-    sums.ready += outcome.ready
-    sums.recognised += outcome.recognised
-    sums.large += outcome.large
-    sums.inViews += outcome.inViews
+    for (const name of Object.keys(NOTHING) as (keyof typeof NOTHING)[]) sums[name] += outcome[name]
     if (outcome.failure !== null) failing = outcome
   }
   return { ...sums, failing }
@@ -47,8 +51,8 @@ interface MutantCampaign extends Campaign {
 }
 
 /** For each rule and each kind that notices its mutant, the campaign that ends when a program does. */
-export function runMutants(seed: number, programs: number, count: number): MutantCampaign[] {
-  return RULES.flatMap(rule =>
-    kindsOf(rule).map(kind => ({ rule, kind, ...runCampaign(kind, seed, programs, count, rule) })),
-  )
+export async function* runMutants(seed: number, programs: number, count: number): AsyncGenerator<MutantCampaign> {
+  for (const rule of RULES) {
+    for (const kind of kindsOf(rule)) yield { rule, kind, ...(await runCampaign(kind, seed, programs, count, rule)) }
+  }
 }

@@ -40,7 +40,9 @@ export abstract class Drawing<Operation, Verb extends string> {
   protected refuse(refusals: Refusals<Verb>): { do: 'refuse'; call: FaultRule['call']; nth: number } {
     const [call, verbs] = this.one(refusals)
     this.planned.push(this.draw(this.one(verbs)))
-    return { do: 'refuse', call, nth: this.random.below(3) === 0 ? 2 : 1 }
+    // A call of any name may be far into a sleep or a wake.
+    const nth = call === '*' ? 1 + this.random.below(this.one([4, 30])) : this.random.below(3) === 0 ? 2 : 1
+    return { do: 'refuse', call, nth }
   }
 
   /** A free on the buffer's own stream, or sometimes on a different stream. */

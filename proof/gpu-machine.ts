@@ -1,7 +1,7 @@
 // Any device, checked by contents alone. Kernels stamp and compare every word of a buffer in stream order. Kernels
 // that spin keep streams busy, so that memory handed out too early is written while it is still read.
 
-import type { Device, DeviceBuffer } from '../src/index.js'
+import type { Device, DeviceBuffer, HostPool, HostPoolOptions } from '../src/index.js'
 import type { Kernel } from '../src/kernel/kernel.js'
 import { Event } from '../src/order/event.js'
 import { WAIT_FOR_GATE } from '../src/order/gpu.fixture.js'
@@ -63,7 +63,10 @@ export class GpuMachine implements Machine<UserPoint> {
     this.waitForGate.launch({ grid: 1, block: 1, stream }, this.counters.ptr + 4 * COUNTERS, this.spinNs)
   }
 
-  release(): void {}
+  release(): boolean {
+    return false
+  }
+  holdCopy(): void {}
   refuse(): void {}
 
   pointOf(stream: Stream): UserPoint {
@@ -88,10 +91,21 @@ export class GpuMachine implements Machine<UserPoint> {
     else this.order.toldOfAll()
   }
 
-  closed(): void {}
   requested(): void {}
   granted(): void {}
   freed(): void {}
+  notFreed(): void {}
+  resized(): void {}
+  fallsAsleep(): void {}
+  isAwake(): void {}
+
+  watch(): never {
+    throw new Error('no program on a GPU has memory that spills')
+  }
+
+  createHostPool(options: HostPoolOptions): HostPool {
+    return this.device.createHostPool(options)
+  }
 
   finish(): void {
     this.lookForDamage()

@@ -11,7 +11,7 @@ const CHECK_EVERY = 100
  * Runs the program of a seed on a device without an oracle; throws on a failure. With a rule broken, its pools use
  * plain segments, so that no memory is unmapped while it is used.
  */
-export function runOnGpu(machine: GpuMachine, seed: number, count: number, rule?: Rule): void {
+export async function runOnGpu(machine: GpuMachine, seed: number, count: number, rule?: Rule): Promise<void> {
   const restore = rule === undefined ? () => {} : breakRule(rule)
   try {
     const random = new Random(seed)
@@ -20,10 +20,10 @@ export function runOnGpu(machine: GpuMachine, seed: number, count: number, rule?
     const system = new System({ ...settings, pools }, machine)
     const generator = new Generator(random, system)
     for (let step = 1; step <= count; step++) {
-      system.run(generator.next())
+      await system.run(generator.next())
       if (step % CHECK_EVERY === 0) system.check()
     }
-    system.finish()
+    await system.finish()
   } finally {
     restore()
   }

@@ -27,9 +27,12 @@ export class Graphs<Point> {
     return [...this.open.values()].find(recording => recording.capture === stream.capture)!
   }
 
-  /** Announces that captured work uses a live buffer, unless the buffer was made in that capture. */
+  /**
+   * Announces that captured work uses a live buffer, unless the buffer was made in that capture. A growable buffer
+   * stays until the graph is closed instead.
+   */
   announce(held: Held<Point>, recording: Recording<Point>): void {
-    if (recording.known.has(held) || held.madeIn === recording) return
+    if (recording.known.has(held) || held.madeIn === recording || held.pool === -1) return
     held.buffer.recordUse(recording.origin)
     recording.known.add(held)
   }
@@ -69,10 +72,15 @@ export class Graphs<Point> {
     if (!putBefore(touched.flatMap(({ run }) => run.uses))) return
     recording.graph!.launch(stream)
     const point = this.machine.pointOf(stream)
-    for (const { run, captured } of touched) {
-      run.uses = [{ point, stream, byGraph: true }]
+    for (const { pool, run, captured } of touched) {
+      run.uses = [{ point, stream, byGraph: pool !== -1 }]
       run.stamp = captured.get(recording)!.stamp
     }
+  }
+
+  /** Whether a graph may still use the buffer. */
+  mayUse(held: Held<Point>): boolean {
+    return [...this.open.values(), ...this.ready.values()].some(({ touched }) => touched.has(held))
   }
 
   close(name: number): void {

@@ -16,12 +16,15 @@ export interface Use<Point> {
 export interface History<Point> {
   uses: Use<Point>[]
   stamp: number
+  /** whether the last write was to all of the buffer, which may have grown since */
+  isWhole: boolean
 }
 
 export interface Held<Point> {
   readonly buffer: DeviceBuffer
+  /** -1 for a growable buffer, whose length changes */
   readonly pool: number
-  readonly bytes: number
+  bytes: number
   /** the size of its block; 0 if it is not counted, because it was aligned or made in a capture */
   readonly units: number
   /** the capture that it was allocated in */
@@ -46,7 +49,7 @@ export interface Recording<Point> {
 
 export function historyOf<Point>(held: Held<Point>, recording: Recording<Point> | null): History<Point> {
   if (recording === null) return held.run
-  const history = held.captured.get(recording) ?? { uses: [], stamp: 0 }
+  const history = held.captured.get(recording) ?? { uses: [], stamp: 0, isWhole: true }
   held.captured.set(recording, history)
   return history
 }

@@ -1,6 +1,13 @@
 import type { FaultRule } from '../src/driver/simulated/index.js'
-import type { Device, DeviceBuffer, Event, Stream } from '../src/index.js'
+import type { Device, DeviceBuffer, Event, GrowableBuffer, HostPool, HostPoolOptions, Stream } from '../src/index.js'
 import type { CachingPool } from '../src/pool/caching/caching-pool.js'
+import type { Pool } from '../src/pool/pool.js'
+
+/** The buffers that went through a watched pool so far, and those that are held. */
+export interface WatchedCounts {
+  readonly allocations: number
+  readonly liveBuffers: number
+}
 
 /** A machine for programs: a device, kernels that stamp memory, an order of work, and an oracle for grants. */
 export interface Machine<Point> {
@@ -20,7 +27,10 @@ export interface Machine<Point> {
   compare(buffer: DeviceBuffer, bytes: number, stamp: number, stream: Stream): void
   /** Keeps a stream busy, until the release of the oldest hold or for a while. */
   hold(stream: Stream): void
-  release(): void
+  /** Keeps the next copy of the library waiting, until the release of the oldest hold. */
+  holdCopy(): void
+  /** Returns false without a hold. */
+  release(): boolean
   /** The driver refuses a call. */
   refuse(rule: FaultRule): void
   /** All work submitted to an open stream so far. */
@@ -31,13 +41,23 @@ export interface Machine<Point> {
   recorded(event: Event, stream: Stream): void
   waited(stream: Stream, event: Event): void
   told(of: Event | Stream | Device): void
-  closed(stream: Stream): void
   /** A request is about to be made, of exactly `units`, or 0 for an uncounted request. */
   requested(pool: CachingPool, units: number, stream: Stream): void
   /** The result of that request. */
   granted(buffer: DeviceBuffer | null, pool: CachingPool, stream: Stream): void
   /** A buffer is about to be freed after all work of these points, on the streams that the free names. */
-  freed(start: number, covered: readonly Point[], pool: CachingPool, units: number): void
+  freed(start: number, covered: readonly Point[], pool: CachingPool | null, units: number): void
+  /** The free was refused. */
+  notFreed(start: number): void
+  /** A growable buffer has another length from now on. */
+  resized(buffer: GrowableBuffer, bytes: number): void
+  /** Memory may leave its addresses from now on, or lies at all of them again. */
+  fallsAsleep(memory: CachingPool | GrowableBuffer): void
+  isAwake(memory: CachingPool | GrowableBuffer): void
+  /** The same pool, for others that take memory from it; the machine sees their grants. */
+  watch(pool: CachingPool): Pool & WatchedCounts
+  /** A host pool whose grants the machine sees. */
+  createHostPool(options: HostPoolOptions): HostPool
   /** The program has given everything back. */
   finish(): void
 }

@@ -83,9 +83,13 @@ export class MappedMemory {
 
   /** The memory behind some addresses. */
   behind(start: number, end: number): Interval[] {
-    const mappings = this.mappingsIn(start, end)
-    if (mappings.length === 0) return [{ start, end }]
-    return mappings.map(({ ptr, bytes, handle }) => ({
+    const memory = this.mappedBehind(start, end)
+    return memory.length === 0 ? [{ start, end }] : memory
+  }
+
+  /** The memory behind some addresses, up to the first that is not mapped. */
+  mappedBehind(start: number, end: number): Interval[] {
+    return this.mappingsIn(start, end).map(({ ptr, bytes, handle }) => ({
       start: handle.start + Math.max(start - ptr, 0),
       end: handle.start + Math.min(end - ptr, bytes),
     }))

@@ -19,9 +19,9 @@ const MUTANT_PROGRAMS = 100
 describe(`mutants (PROOF_SEED=${SEED}): each is caught within ${MUTANT_PROGRAMS} programs of ${OPERATIONS} operations`, () => {
   const table = readFileSync(new URL('../../docs/stream-order.md', import.meta.url), 'utf8')
   for (const rule of RULES) {
-    it(`${rule}: ${MUTANTS[rule].broken}`, t => {
+    it(`${rule}: ${MUTANTS[rule].broken}`, async t => {
       for (const kind of kindsOf(rule)) {
-        const { failing, programs } = runCampaign(kind, SEED, MUTANT_PROGRAMS, OPERATIONS, rule)
+        const { failing, programs } = await runCampaign(kind, SEED, MUTANT_PROGRAMS, OPERATIONS, rule)
         assert.ok(failing !== null, `${kind}: not noticed in ${programs} programs`)
         t.diagnostic(`${kind}: caught in program ${programs}: ${failing.failure!.message}`)
       }
@@ -29,19 +29,19 @@ describe(`mutants (PROOF_SEED=${SEED}): each is caught within ${MUTANT_PROGRAMS}
     })
   }
 
-  it('a rule that was broken is mended again', () => {
-    for (const rule of RULES) runProgram('one-thread', SEED, 20, rule)
+  it('a rule that was broken is mended again', async () => {
+    for (const rule of RULES) await runProgram('one-thread', SEED, 20, rule)
     for (let seed = SEED; seed < SEED + 10; seed++)
-      assert.equal(runProgram('one-thread', seed, OPERATIONS).failure, null)
+      assert.equal((await runProgram('one-thread', seed, OPERATIONS)).failure, null)
   })
 })
 
-describe('a failing program', () => {
+describe('a failing program', async () => {
   const rule = 'a free is stamped'
-  const failing = runProgram('one-thread', SEED, OPERATIONS, rule)
+  const failing = await runProgram('one-thread', SEED, OPERATIONS, rule)
 
-  it('is shrunk until nothing can be taken out', () => {
-    const { operations, failure } = shrink(failing, rule)
+  it('is shrunk until nothing can be taken out', async () => {
+    const { operations, failure } = await shrink(failing, rule)
     assert.equal(failure!.name, 'WrongGrant')
     assert.ok(
       operations.length <= 20 && operations.length < failing.operations.length,
@@ -49,15 +49,15 @@ describe('a failing program', () => {
     )
     for (const index of operations.keys()) {
       assert.notEqual(
-        replayProgram('one-thread', SEED, operations.toSpliced(index, 1), rule).failure?.name,
+        (await replayProgram('one-thread', SEED, operations.toSpliced(index, 1), rule)).failure?.name,
         failure!.name,
       )
     }
-    assert.equal(replayProgram('one-thread', SEED, operations).failure, null, 'it is a right program')
+    assert.equal((await replayProgram('one-thread', SEED, operations)).failure, null, 'it is a right program')
   })
 
-  it('is printed with the command that replays it', () => {
-    const text = describeFailure(failing, OPERATIONS, rule)
+  it('is printed with the command that replays it', async () => {
+    const text = await describeFailure(failing, OPERATIONS, rule)
     const again = /^again: node (\S+) (.*) --rule '(.*)'$/m.exec(text)!
     const { stdout, status } = spawnSync(process.execPath, [again[1], ...again[2].split(' '), '--rule', again[3]], {
       cwd: new URL('../..', import.meta.url),

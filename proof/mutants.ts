@@ -6,6 +6,8 @@ import type { Kind } from './kinds.js'
 import { MEMORY_MUTANTS } from './memory-mutants.js'
 import { ORDER_MUTANTS } from './order-mutants.js'
 import { SHARED_MUTANTS } from './shared-mutants.js'
+import { SLAB_MUTANTS } from './slab-mutants.js'
+import { SLEEP_MUTANTS } from './sleep-mutants.js'
 import { VIEW_MUTANTS } from './view-mutants.js'
 
 interface Mutant {
@@ -23,6 +25,8 @@ export const MUTANTS = {
   ...VIEW_MUTANTS,
   ...GRAPH_MUTANTS,
   ...SHARED_MUTANTS,
+  ...SLAB_MUTANTS,
+  ...SLEEP_MUTANTS,
 } satisfies Readonly<Record<string, Mutant>>
 
 export type Rule = keyof typeof MUTANTS

@@ -11,7 +11,7 @@ import { SimulatedDriver, type SimulatedOptions } from '../src/driver/simulated/
 import type { ThreadState } from '../src/driver/simulated/thread-state.js'
 import { CallOrder, type CapturedWork, type Point, pointOf, type Queue } from './call-order.js'
 import { MappedMemory } from './mapped-memory.js'
-import { Oracle } from './oracle.js'
+import { Oracle, type Worker } from './oracle.js'
 
 type Kind = 'streams' | 'events' | 'graphs' | 'allocations' | 'addresses' | 'handles' | 'mappings' | 'pinned ranges'
 
@@ -28,6 +28,12 @@ export class ObservedDriver extends SimulatedDriver {
   private readonly bytesAt = new Map<number, number>()
   private readonly graphs = new Map<number, CapturedWork>()
   private readonly executables = new Map<number, CapturedWork>()
+  /** whether the program itself makes no copies, so that all are the pools' own */
+  copiesAreOfPools = false
+  /** a failure that no call of the program could end with */
+  failure: unknown = null
+  /** called before the next copy between host and device */
+  beforeCopy: ((stream: number) => void) | null = null
 
   constructor(options: SimulatedOptions) {
     super(options)
@@ -48,6 +54,13 @@ export class ObservedDriver extends SimulatedDriver {
   /** The objects made and not given back, as text, which is empty if everything was given back. */
   get leaks(): string {
     return [...this.made].flatMap(([kind, count]) => (count === 0 ? [] : [`${count} ${kind}`])).join(', ')
+  }
+
+  /** Keeps a stream from going on, also once it has ended, until the result is called. */
+  hold(stream: number): () => void {
+    const queue = this.streams.find(this.interceptor.thread.current, stream)!
+    const ticket = this.holdOperation(stream)
+    return () => this.scheduler.release(queue, ticket)
   }
 
   override actAs<T>(thread: ThreadState, call: () => T): T {
@@ -201,15 +214,17 @@ export class ObservedDriver extends SimulatedDriver {
   }
 
   override cuMemcpyHtoDAsync(target: number, source: ArrayBufferView, stream: number): void {
+    this.beforeCopy?.(stream)
     super.cuMemcpyHtoDAsync(target, source, stream)
-    const point = this.work(stream, target, source.byteLength)
-    this.oracle.used(...this.spanOf(source), point)
+    const point = this.work(stream, target, source.byteLength, this.copier('pool writes'))
+    this.oracle.used(...this.spanOf(source), point, this.copier('pool reads'))
   }
 
   override cuMemcpyDtoHAsync(target: ArrayBufferView, source: number, stream: number): void {
+    this.beforeCopy?.(stream)
     super.cuMemcpyDtoHAsync(target, source, stream)
-    const point = this.work(stream, source, target.byteLength)
-    this.oracle.used(...this.spanOf(target), point)
+    const point = this.work(stream, source, target.byteLength, this.copier('pool reads'))
+    this.oracle.used(...this.spanOf(target), point, this.copier('pool writes'))
   }
 
   override cuMemcpyDtoDAsync(target: number, source: number, bytes: number, stream: number): void {
@@ -262,6 +277,7 @@ export class ObservedDriver extends SimulatedDriver {
   override cuMemMap(ptr: number, bytes: number, handle: number): void {
     super.cuMemMap(ptr, bytes, handle)
     this.memory.map(ptr, bytes, handle)
+    this.oracle.nowMapped(ptr, ptr + bytes)
     this.count('mappings', 1)
   }
 
@@ -283,7 +299,12 @@ export class ObservedDriver extends SimulatedDriver {
   override cuMemHostUnregister(host: ArrayBufferView): void {
     const [start, end] = this.spanOf(host)
     super.cuMemHostUnregister(host)
-    this.oracle.leave(start, end)
+    try {
+      this.oracle.leave(start, end)
+    } catch (error) {
+      if (!this.copiesAreOfPools) throw error
+      this.failure ??= error // no call of the program awaits what a pool gives back after its copies
+    }
     this.count('pinned ranges', -1)
   }
 
@@ -291,10 +312,14 @@ export class ObservedDriver extends SimulatedDriver {
     return this.entered.get(this.thread)!
   }
 
-  private work(stream: number, start: number, bytes: number): Point {
+  private work(stream: number, start: number, bytes: number, worker: Worker = 'program'): Point {
     const point = this.order.submit(this.queueOf(stream))
-    this.oracle.used(start, start + bytes, point)
+    this.oracle.used(start, start + bytes, point, worker)
     return point
+  }
+
+  private copier(worker: Worker): Worker {
+    return this.copiesAreOfPools ? worker : 'program'
   }
 
   private spanOf(host: ArrayBufferView): [start: number, end: number] {

@@ -36,8 +36,60 @@ export type Operation =
   | { do: 'close graph'; graph: number }
   | { do: 'process deferred'; pool: number }
   | { do: 'trim'; pool: number; bytes: number }
+  /** with all work complete nothing may be pending */
+  | { do: 'idle' }
+  | { do: 'limit'; pool: number; bytes: number }
+  | { do: 'reserve'; pool: number; bytes: number }
+  /** allocates once the pool says that there may be room; `abort` ends the wait */
+  | { do: 'await room'; buffer: number; pool: number; stream: number; bytes: number }
+  | { do: 'abort'; buffer: number }
+  /** an observer of segments calls the pool, and throws at its nth call; 0 never throws */
+  | { do: 'observe'; pool: number; throwsAt: number }
+  | { do: 'stop observing'; pool: number }
+  /**
+   * of a pool, or of the growable buffer whose number is negated; with `settle`, until the end; with `hold`, the copies
+   * are kept waiting like a stream
+   */
+  | {
+      do: 'sleep'
+      memory: number
+      keep: 'host' | 'nothing'
+      into: boolean
+      unchanged: boolean
+      reaction: Reaction
+      hold: boolean
+      settle: boolean
+    }
+  | {
+      do: 'wake'
+      memory: number
+      keepCopy: boolean
+      wait: 'host' | 'streams'
+      reaction: Reaction
+      look: boolean
+      hold: boolean
+      settle: boolean
+    }
+  /** Node goes on */
+  | { do: 'turn'; count: number }
+  /** Node goes on until all that sleeps or wakes has ended; no stream is kept from going on */
+  | { do: 'settle' }
+  | { do: 'growable'; buffer: number; stream: number; bytes: number }
+  | { do: 'resize'; buffer: number; bytes: number }
+  | { do: 'spillable'; spillable: number; stream: number; bytes: number }
+  /** a use that ends at once, or that has a number, stays until `give back` */
+  | { do: 'borrow'; spillable: number; use: number; stream: number; writes: boolean }
+  | { do: 'work'; use: number; stream: number; write: boolean }
+  | { do: 'give back'; use: number; stream?: number }
+  /** a buffer; for 0, buffers of `bytes` in all */
+  | { do: 'spill'; spillable: number; stream: number; bytes: number }
+  | { do: 'free spillable'; spillable: number }
+  | { do: 'close spillables' }
   /** the driver refuses the nth such call of the next operation */
   | { do: 'refuse'; call: FaultRule['call']; nth: number }
+
+/** The program throws, frees a buffer, trims, or does nothing while contents are copied. */
+export type Reaction = 'none' | 'throw' | 'free' | 'trim'
 
 /** An operation as one readable line. */
 export function describeOperation(operation: { readonly do: string }): string {

@@ -5,6 +5,9 @@
 //
 // A grant is judged by the memory behind its addresses (mapped-memory.ts), and an unmapping by the addresses: work may
 // use the same memory elsewhere.
+//
+// Memory that sleeps keeps its buffers and graphs, and gets other memory behind its addresses. A pool's own copies are
+// work like any other, and the pool must order them: no later work may use their memory before them.
 
 import { MiB } from '../src/base/bytes.js'
 import type { CallOrder, CapturedNode, CapturedWork, Point, Queue } from './call-order.js'
@@ -15,16 +18,26 @@ export class WrongGrant extends Error {
   override name = 'WrongGrant'
 }
 
+/** Work on memory is of the program, or a copy of the pool's own that reads or writes. */
+export type Worker = 'program' | 'pool reads' | 'pool writes'
+
 /** The uses of some memory: by stream the last work, and by capture all work. */
 interface Uses {
   readonly run: Map<Queue, Point>
+  /** the same of the pool's own copies, and of those that write */
+  readonly copies: Map<Queue, Point>
+  readonly writes: Map<Queue, Point>
   readonly captured: Map<CapturedWork, CapturedNode[]>
 }
 
-/** A block that was handed out: its first address, and its memory. */
+/** A block that was handed out: its addresses, and its memory. */
 interface Held {
   readonly ptr: number
-  readonly memory: readonly Interval[]
+  readonly end: number
+  /** the pool that it came from */
+  readonly owner: unknown
+  /** less than there are addresses while it sleeps */
+  memory: readonly Interval[]
   readonly uses: Uses
 }
 
@@ -51,6 +64,11 @@ export class Oracle {
   private readonly through = new Map<Mapping, Uses>()
   /** by capture: the memory that its work uses */
   private readonly memoryOf = new Map<CapturedWork, Set<Uses>>()
+  /** pools and buffers that sleep or are about to, and whether an address is theirs */
+  private readonly asleep = new Map<unknown, (ptr: number) => boolean>()
+  /** freed memory of graphs, and by address uses by graphs, while the memory sleeps */
+  private dormant: Freed[] = []
+  private readonly dormantUses = new Map<number, Uses>()
 
   constructor(
     private readonly order: CallOrder,
@@ -58,7 +76,7 @@ export class Oracle {
   ) {}
 
   /** A pool hands memory to a stream; with null, to the host, which writes it at once. */
-  grant(start: number, end: number, queue: Queue | null): void {
+  grant(start: number, end: number, queue: Queue | null, owner: unknown = null): void {
     this.grants++
     const memory = this.mapped.behind(start, end)
     memory.forEach((part, index) => {
@@ -74,6 +92,8 @@ export class Oracle {
     let isTakeover = false
     this.take(memory, old => {
       this.refuseUnordered(old.uses, queue, () => `${where(start, end)} was given to ${nameOf(queue)}`)
+      for (const [user, point] of old.uses.copies) uses.copies.set(user, point)
+      for (const [user, point] of old.uses.writes) uses.writes.set(user, point)
       for (const [user, point] of old.uses.run) {
         isTakeover ||= user !== queue
         if (!this.order.comesBefore(point, null)) uses.run.set(user, point)
@@ -83,22 +103,47 @@ export class Oracle {
       }
     })
     if (isTakeover) this.takeovers++
-    this.held.set(start, { ptr: start, memory, uses })
+    this.held.set(start, { ptr: start, end, owner, memory, uses })
+  }
+
+  /** A program has memory that no pool handed out, or now has another length of it. */
+  adopt(start: number, end: number, owner: unknown): void {
+    const uses = this.held.get(start)?.uses ?? newUses()
+    this.held.set(start, { ptr: start, end, owner, memory: this.mapped.mappedBehind(start, end), uses })
   }
 
   /** Some work uses memory. */
-  used(start: number, end: number, work: Point): void {
-    const memory = this.mapped.behind(start, end)
-    for (const held of this.held.values()) if (overlap(held.memory, memory)) this.noteUse(held.uses, work)
+  used(start: number, end: number, work: Point, worker: Worker = 'program'): void {
+    let memory: readonly Interval[] = this.mapped.behind(start, end)
     for (const mapping of this.mapped.mappingsIn(start, end)) {
       const uses = this.through.get(mapping) ?? newUses()
       this.through.set(mapping, uses)
-      this.noteUse(uses, work)
+      this.noteUse(uses, work, 'program')
     }
+    for (const held of this.held.values()) {
+      if (!overlap(held.memory, memory)) continue
+      this.refuseRace(held.uses, work, worker, () => where(held.ptr, held.end))
+      this.noteUse(held.uses, work, worker)
+      memory = without(memory, held.memory)
+    }
+    if (worker !== 'program' && memory.length > 0) this.copied(memory, work, worker, start, end)
   }
 
   launched(capture: CapturedWork, launch: Point): void {
-    for (const { run } of this.memoryOf.get(capture) ?? []) run.set(launch.queue, launch)
+    for (const uses of this.memoryOf.get(capture) ?? []) {
+      this.refuseRace(uses, launch, 'program', () => 'memory of a graph')
+      uses.run.set(launch.queue, launch)
+    }
+  }
+
+  /** A pool or a buffer may give the memory of its addresses back, and keep them. */
+  fallsAsleep(owner: unknown, isOwn: (ptr: number) => boolean): void {
+    this.asleep.set(owner, isOwn)
+  }
+
+  /** It has memory at all its addresses again. */
+  isAwake(owner: unknown): void {
+    this.asleep.delete(owner)
   }
 
   /** Memory goes back to its pool, after all work of these points. */
@@ -126,20 +171,49 @@ export class Oracle {
 
   /** A pool unmaps addresses, which follows no stream's order. */
   unmapped(mapping: Mapping): void {
-    const end = mapping.ptr + mapping.bytes
-    for (const { ptr, memory } of this.held.values()) {
-      const bytes = memory.reduce((sum, part) => sum + part.end - part.start, 0)
-      if (ptr < end && mapping.ptr < ptr + bytes) throw new WrongGrant(`${where(mapping.ptr, end)} is in use`)
+    const { ptr } = mapping
+    const end = ptr + mapping.bytes
+    for (const held of this.held.values()) {
+      if (held.ptr >= end || ptr >= held.end) continue
+      if (!this.asleep.has(held.owner)) throw new WrongGrant(`${where(ptr, end)} is in use`)
+      held.memory = without(held.memory, [mapping.handle])
     }
     const uses = this.through.get(mapping)
-    if (uses !== undefined) this.refuseUnordered(uses, null, () => `${where(mapping.ptr, end)} was unmapped`)
     this.through.delete(mapping)
+    if (uses === undefined) return
+    const isAsleep = this.isAsleepAt(ptr)
+    const seen = isAsleep ? { ...uses, captured: new Map() } : uses // a graph cannot be launched while its memory sleeps
+    this.refuseUnordered(seen, null, () => `${where(ptr, end)} was unmapped`)
+    if (isAsleep && uses.captured.size > 0) this.dormantUses.set(ptr, uses)
+  }
+
+  /** Memory was mapped. */
+  nowMapped(ptr: number, end: number): void {
+    if (this.asleep.size === 0) return
+    for (const held of this.held.values()) {
+      if (held.ptr < end && ptr < held.end && this.asleep.has(held.owner)) {
+        held.memory = this.mapped.mappedBehind(held.ptr, held.end)
+      }
+    }
+    const uses = this.dormantUses.get(ptr)
+    if (uses !== undefined) this.through.set(this.mapped.mappingsIn(ptr, end)[0], uses)
+    this.dormantUses.delete(ptr)
+    this.dormant = this.dormant.filter(old => {
+      const memory = this.mapped.mappedBehind(old.ptr, old.end)
+      if (bytesOf(memory) < old.end - old.ptr) return true
+      this.freed.push({ ...old, memory, units: 0 })
+      return false
+    })
   }
 
   /** The driver has memory back that was mapped. */
   gone(memory: Interval): void {
     this.refuseHeld([memory], memory.start, memory.end)
-    this.take([memory], () => {})
+    this.take([memory], old => {
+      if (this.isAsleepAt(old.ptr) && hasGraph(old.uses) && !this.dormant.some(({ ptr }) => ptr === old.ptr)) {
+        this.dormant.push(old)
+      }
+    })
   }
 
   /**
@@ -156,9 +230,43 @@ export class Oracle {
     return this.freed.every(old => !overlap(old.memory, memory) || this.isCovered(old, queue))
   }
 
-  private noteUse(uses: Uses, work: Point): void {
-    if (work.capture === null) uses.run.set(work.queue, work)
-    else for (const node of work.tails) this.noteCaptured(uses, work.capture, node)
+  /** A pool's own copy of memory that no program has. */
+  private copied(memory: readonly Interval[], work: Point, worker: Worker, ptr: number, end: number): void {
+    let rest = memory
+    for (const old of this.freed) {
+      if (!overlap(old.memory, rest)) continue
+      this.noteUse(old.uses, work, worker)
+      rest = without(rest, old.memory)
+    }
+    if (rest.length === 0) return
+    const uses = newUses()
+    this.noteUse(uses, work, worker)
+    this.freed.push({ ptr, end, owner: null, memory: rest, uses, covered: [], pool: null, units: 0 })
+  }
+
+  private isAsleepAt(ptr: number): boolean {
+    for (const isOwn of this.asleep.values()) if (isOwn(ptr)) return true
+    return false
+  }
+
+  private noteUse(uses: Uses, work: Point, worker: Worker): void {
+    if (work.capture !== null) for (const node of work.tails) this.noteCaptured(uses, work.capture, node)
+    else if (worker === 'program') uses.run.set(work.queue, work)
+    else {
+      uses.copies.set(work.queue, work)
+      if (worker === 'pool writes') uses.writes.set(work.queue, work)
+    }
+  }
+
+  /** A pool orders its copies, and the program need not know of them. */
+  private refuseRace({ run, copies, writes }: Uses, work: Point, worker: Worker, what: () => string): void {
+    if (work.capture !== null || (worker === 'program' && copies.size === 0)) return
+    const earlier = [...(worker === 'pool reads' ? writes : copies), ...(worker === 'program' ? [] : run)]
+    for (const [user, point] of earlier) {
+      if (user === work.queue || this.order.comesBefore(point, work.queue)) continue
+      const copy = worker === 'program' ? 'work of' : 'a copy on'
+      throw new WrongGrant(`${copy} ${nameOf(work.queue)} uses ${what()} while work of ${nameOf(user)} may use it`)
+    }
   }
 
   private noteCaptured(uses: Uses, capture: CapturedWork, node: CapturedNode): void {
@@ -175,8 +283,12 @@ export class Oracle {
   }
 
   /** The first user of the memory not ordered before the next work of `queue`; null if all are. */
-  private firstUnordered({ run, captured }: Uses, queue: Queue | null): string | null {
+  private firstUnordered({ run, copies, captured }: Uses, queue: Queue | null): string | null {
     for (const [user, point] of run) if (!this.order.comesBefore(point, queue)) return nameOf(user)
+    // Captured work runs at a launch, which must come after the copies.
+    for (const [user, point] of queue !== null && queue.capture !== null ? [] : copies) {
+      if (!this.order.comesBefore(point, queue)) return `a copy on ${nameOf(user)}`
+    }
     for (const [capture, tails] of captured) {
       const [user] = capture.queues
       if (!this.order.comesBefore({ queue: user, position: 0, capture, tails }, queue)) return 'a graph'
@@ -211,7 +323,16 @@ export class Oracle {
 }
 
 function newUses(): Uses {
-  return { run: new Map(), captured: new Map() }
+  return { run: new Map(), copies: new Map(), writes: new Map(), captured: new Map() }
+}
+
+/** Whether captured work that may still run uses the memory. */
+function hasGraph({ captured }: Uses): boolean {
+  return [...captured.keys()].some(capture => !capture.isGone)
+}
+
+function bytesOf(memory: readonly Interval[]): number {
+  return memory.reduce((sum, { start, end }) => sum + end - start, 0)
 }
 
 function nameOf(queue: Queue | null): string {

@@ -14,13 +14,15 @@ const PROGRAMS = Number(process.env['PROOF_PROGRAMS'] ?? 100)
 const OPERATIONS = 400
 /** on large blocks, most of which do not fit between other ones */
 const VIEW_PROGRAMS = Math.ceil(PROGRAMS / 2)
+/** with sleep, wake and buffers that spill */
+const SLEEP_PROGRAMS = Math.ceil(PROGRAMS / 2)
 /** on pools that threads share, of each kind */
 const SHARED_PROGRAMS = Number(process.env['PROOF_SHARED_PROGRAMS'] ?? 15)
 
 describe(`random programs checked against the exact order (PROOF_SEED=${SEED} PROOF_PROGRAMS=${PROGRAMS})`, () => {
-  it(`${PROGRAMS * OPERATIONS} operations without a wrong grant, and hardly a safe block is missed`, t => {
-    const { failing, ...sums } = runCampaign('one-thread', SEED, PROGRAMS, OPERATIONS)
-    assert.equal(failing, null, failing === null ? '' : describeFailure(failing, OPERATIONS))
+  it(`${PROGRAMS * OPERATIONS} operations without a wrong grant, and hardly a safe block is missed`, async t => {
+    const { failing, ...sums } = await runCampaign('one-thread', SEED, PROGRAMS, OPERATIONS)
+    assert.equal(failing, null, failing === null ? '' : await describeFailure(failing, OPERATIONS))
     const { operations, takeovers, ready, recognised } = sums
     t.diagnostic(
       `${JSON.stringify(sums)}: ${((100 * recognised) / ready).toFixed(2)} % recognised without a driver call`,
@@ -33,44 +35,63 @@ describe(`random programs checked against the exact order (PROOF_SEED=${SEED} PR
     assert.ok(ready > operations / 50 && recognised >= 0.98 * ready, `${recognised} of ${ready} recognised`)
   })
 
-  it(`${VIEW_PROGRAMS * OPERATIONS} operations on large blocks without a wrong grant, most of them in views`, t => {
-    const { failing, ...sums } = runCampaign('views', SEED, VIEW_PROGRAMS, OPERATIONS)
-    assert.equal(failing, null, failing === null ? '' : describeFailure(failing, OPERATIONS))
+  it(`${VIEW_PROGRAMS * OPERATIONS} operations on large blocks without a wrong grant, most of them in views`, async t => {
+    const { failing, ...sums } = await runCampaign('views', SEED, VIEW_PROGRAMS, OPERATIONS)
+    assert.equal(failing, null, failing === null ? '' : await describeFailure(failing, OPERATIONS))
     t.diagnostic(JSON.stringify(sums))
     const { operations, large, inViews } = sums
     assert.ok(large > operations / 20 && inViews > large / 2, `${inViews} of ${large} blocks lay in views`)
   })
 
-  it('nor in a program that had one: a buffer of a closed stream, used where only the next stream in its slot had waited', () => {
-    assert.equal(runCampaign('one-thread', 911_442, 1, OPERATIONS).failing, null)
+  it(`${SLEEP_PROGRAMS * OPERATIONS} operations of pools that sleep and spill without a wrong grant, byte or counter`, async t => {
+    const { failing, ...sums } = await runCampaign('sleeping', SEED, SLEEP_PROGRAMS, OPERATIONS)
+    assert.equal(failing, null, failing === null ? '' : await describeFailure(failing, OPERATIONS))
+    t.diagnostic(JSON.stringify(sums))
+    const { operations, sleeps, wakes, spills, refused } = sums
+    for (const [what, count] of Object.entries({ sleeps, wakes, spills, refused })) {
+      assert.ok(count > operations / 400, `${count} ${what}`)
+    }
   })
 
-  it('the programs do everything there is to do, over more than 64 streams', () => {
+  it('nor in a program that had one: a buffer of a closed stream, used where only the next stream in its slot had waited', async () => {
+    assert.equal((await runCampaign('one-thread', 911_442, 1, OPERATIONS)).failing, null)
+  })
+
+  it('the programs do everything there is to do, over more than 64 streams', async () => {
     const verbs = new Set<string>()
     let mostStreams = 0
     for (let seed = SEED; seed < SEED + 50; seed++) {
-      const { operations } = runProgram('one-thread', seed, OPERATIONS)
+      const { operations } = await runProgram('one-thread', seed, OPERATIONS)
       for (const operation of operations) verbs.add(operation.do)
+      const sleeping = await runProgram('sleeping', seed, OPERATIONS / 4)
+      for (const operation of sleeping.operations) verbs.add(operation.do)
       mostStreams = Math.max(mostStreams, operations.filter(operation => operation.do === 'open').length)
     }
-    assert.equal(verbs.size, 24)
+    assert.equal(verbs.size, 44)
     assert.ok(mostStreams > 64, `${mostStreams} streams`)
   })
 
-  it('the same seed is the same program, and comes to the same end', () => {
-    for (const seed of [SEED, SEED + 1, SEED + 2]) {
-      const first = runProgram('one-thread', seed, OPERATIONS)
-      assert.deepEqual(runProgram('one-thread', seed, OPERATIONS), first)
-      assert.deepEqual(replayProgram('one-thread', seed, first.operations), first)
+  it('the same seed is the same program, and comes to the same end', async () => {
+    for (const kind of ['one-thread', 'sleeping'] as const) {
+      for (const seed of [SEED, SEED + 1, SEED + 2]) {
+        const first = await runProgram(kind, seed, OPERATIONS)
+        assert.deepEqual(await runProgram(kind, seed, OPERATIONS), first)
+        assert.deepEqual(await replayProgram(kind, seed, first.operations), first)
+      }
     }
   })
 })
 
 describe(`random programs on pools that threads share (PROOF_SEED=${SEED})`, () => {
   for (const kind of SHARED_KINDS) {
-    it(`${kind}: ${SHARED_PROGRAMS * OPERATIONS} operations without a wrong grant, and nothing is left at the end`, t => {
-      const { failing, operations, takeovers, large, inViews } = runCampaign(kind, SEED, SHARED_PROGRAMS, OPERATIONS)
-      assert.equal(failing, null, failing === null ? '' : describeFailure(failing, OPERATIONS))
+    it(`${kind}: ${SHARED_PROGRAMS * OPERATIONS} operations without a wrong grant, and nothing is left at the end`, async t => {
+      const { failing, operations, takeovers, large, inViews } = await runCampaign(
+        kind,
+        SEED,
+        SHARED_PROGRAMS,
+        OPERATIONS,
+      )
+      assert.equal(failing, null, failing === null ? '' : await describeFailure(failing, OPERATIONS))
       t.diagnostic(`${takeovers} grants of memory that another stream used last`)
       assert.ok(takeovers > operations / 100, 'streams got memory of other ones')
       const mustLieInViews = kind === 'shared-views'

@@ -19,20 +19,20 @@ after(() => device.close())
 const machine = new GpuMachine(device, SPIN_NS)
 
 describe(`random programs on a GPU (PROOF_SEED=${SEED})`, () => {
-  it(`up to ${PROGRAMS} programs of ${OPERATIONS} operations, as many as ${MOST_MS / 1000} s have room for`, t => {
+  it(`up to ${PROGRAMS} programs of ${OPERATIONS} operations, as many as ${MOST_MS / 1000} s have room for`, async t => {
     const started = performance.now()
     let programs = 0
     while (programs < PROGRAMS && performance.now() - started < MOST_MS)
-      runOnGpu(machine, SEED + programs++, OPERATIONS)
+      await runOnGpu(machine, SEED + programs++, OPERATIONS)
     t.diagnostic(`${programs} programs in ${((performance.now() - started) / 1000).toFixed(1)} s`)
     assert.ok(programs > 0)
   })
 
   // Last, since the broken library's leftovers are not cleaned up.
-  it(`a library whose frees are not stamped is noticed within ${MUTANT_PROGRAMS} programs`, () => {
-    assert.throws(() => {
+  it(`a library whose frees are not stamped is noticed within ${MUTANT_PROGRAMS} programs`, async () => {
+    await assert.rejects(async () => {
       for (let seed = SEED; seed < SEED + MUTANT_PROGRAMS; seed++) {
-        runOnGpu(machine, seed, OPERATIONS, 'a free is stamped')
+        await runOnGpu(machine, seed, OPERATIONS, 'a free is stamped')
       }
     }, /words at 0x[0-9a-f]+ were not/)
   })

@@ -26,7 +26,7 @@ const kinds = named ?? (rule === undefined ? KINDS : kindsOf(rule))
 for (const kind of kinds) if (!KINDS.includes(kind)) refuse(`--kinds must be some of ${KINDS.join(',')}, not ${kind}`)
 
 if (values.mutants) {
-  for (const { rule: name, kind, failing, programs: tried } of runMutants(seed, programs, count)) {
+  for await (const { rule: name, kind, failing, programs: tried } of runMutants(seed, programs, count)) {
     const verdict = failing === null ? `not caught in ${tried}` : `caught in program ${tried}, ${failing.failure!.name}`
     console.log(`${name}: ${MUTANTS[name].broken}: ${kind}: ${verdict}`)
     if (failing === null) process.exitCode = 1
@@ -34,7 +34,7 @@ if (values.mutants) {
 } else {
   for (const kind of kinds) {
     const started = performance.now()
-    const { failing, ...sums } = runCampaign(kind, seed, programs, count, rule)
+    const { failing, ...sums } = await runCampaign(kind, seed, programs, count, rule)
     const seconds = (performance.now() - started) / 1000
     console.log(
       `${kind}: seeds ${seed} to ${seed + sums.programs - 1}, ${seconds.toFixed(0)} s: ${JSON.stringify(sums)}`,
@@ -43,7 +43,7 @@ if (values.mutants) {
       console.log(`recognised without a driver call: ${((100 * sums.recognised) / sums.ready).toFixed(2)} %`)
     }
     if (sums.inViews > 0) console.log(`large blocks in views: ${((100 * sums.inViews) / sums.large).toFixed(0)} %`)
-    if (failing !== null) console.log(describeFailure(failing, count, rule))
+    if (failing !== null) console.log(await describeFailure(failing, count, rule))
     if ((failing !== null) !== (rule !== undefined)) process.exitCode = 1
   }
 }

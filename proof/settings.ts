@@ -23,6 +23,17 @@ export interface Settings {
   readonly spacers: readonly Spacer[]
   /** the most mappings that a pool may have in views, so that views are unmapped; Infinity leaves it to the pool */
   readonly mostMappings: number
+  /** of programs with sleep and spillable buffers; null for none */
+  readonly sleeps: SleepSettings | null
+  /** whether small blocks often come out of memory that several streams used */
+  readonly sharesSlabs: boolean
+}
+
+export interface SleepSettings {
+  /** the most bytes of the host pool for copies */
+  readonly hostBytes: number
+  /** the most bytes of spillable buffers on the device */
+  readonly spillBytes: number
 }
 
 /** A block that stays, and the free memory behind it. */
@@ -48,6 +59,8 @@ export function drawSettings(random: Random): Settings {
     draw: drawSize,
     spacers: [],
     mostMappings: Infinity,
+    sleeps: null,
+    sharesSlabs: false,
     pools: Array.from({ length: one([1, 1, 2, 3]) }, () => ({
       maxPoolBytes: one([4, 8, 16]) * MiB,
       backing: one(['virtual', 'segments']),
@@ -75,6 +88,41 @@ export function drawViewSettings(random: Random): Settings {
     mostMappings: random.below(3) > 0 ? Infinity : 12,
     pools: [{ ...pool, maxPoolBytes, backing: 'virtual', sizeClasses: 'sixteenPerOctave' }],
     spacers: drawSpacers(random, maxPoolBytes),
+  }
+}
+
+/** Pools that sleep, and rarely one that cannot; in some programs many blocks lie in views. */
+export function drawSleepSettings(random: Random): Settings {
+  const settings = random.below(4) === 0 ? drawViewSettings(random) : drawSettings(random)
+  return {
+    ...settings,
+    captures: random.below(2) === 0,
+    peer: random.below(8) === 0,
+    mostHeld: Math.min(settings.mostHeld, 16),
+    pools: settings.pools.map(pool => (random.below(10) === 0 ? pool : { ...pool, backing: 'virtual' })),
+    sleeps: {
+      hostBytes: [3, 16, 64][random.below(3)] * MiB,
+      spillBytes: [3 * MiB, 6 * MiB, Infinity][random.below(3)],
+    },
+  }
+}
+
+/** A pool that sleeps seldom, in which slabs are made of memory that other streams used. */
+export function drawSlabSettings(random: Random): Settings {
+  const settings = drawSleepSettings(random)
+  const [pool] = settings.pools
+  return {
+    ...settings,
+    pools: [
+      { ...pool, backing: 'virtual', maxPoolBytes: 16 * MiB, deterministic: false, sizeClasses: 'sixteenPerOctave' },
+    ],
+    mostStreams: 6,
+    captures: false,
+    peer: false,
+    draw: drawSize,
+    spacers: [],
+    mostMappings: Infinity,
+    sharesSlabs: true,
   }
 }
 

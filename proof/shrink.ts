@@ -5,13 +5,13 @@ import { describeOperation } from './operation.js'
 import { type Outcome, replayProgram } from './program.js'
 
 /** The shortest program found with the same failure: no single operation can be removed. */
-export function shrink(failing: Outcome, rule?: Rule): Outcome {
+export async function shrink(failing: Outcome, rule?: Rule): Promise<Outcome> {
   let smallest = failing
   for (let size = Math.ceil(failing.operations.length / 2); ; size = Math.ceil(size / 2)) {
     const before = smallest.operations.length
     for (let start = 0; start < smallest.operations.length; ) {
       const rest = smallest.operations.toSpliced(start, size)
-      const outcome = replayProgram(failing.kind, failing.seed, rest, rule)
+      const outcome = await replayProgram(failing.kind, failing.seed, rest, rule)
       if (outcome.failure?.name === failing.failure!.name) smallest = outcome
       else start += size
     }
@@ -20,8 +20,8 @@ export function shrink(failing: Outcome, rule?: Rule): Outcome {
 }
 
 /** A failing program as text: the failure, the operations before it, and the command that runs it again. */
-export function describeFailure(failing: Outcome, count: number, rule?: Rule): string {
-  const shrunk = shrink(failing, rule)
+export async function describeFailure(failing: Outcome, count: number, rule?: Rule): Promise<string> {
+  const shrunk = await shrink(failing, rule)
   const { name, message } = shrunk.failure!
   return [
     `${name}: ${message}`,

@@ -5,10 +5,18 @@ import type { Context } from '../src/driver/context.js'
 import type { FaultRule } from '../src/driver/simulated/index.js'
 import { State } from '../src/heap/records.js'
 import { UNIT_BYTES } from '../src/heap/size-classes.js'
-import { type Device, type DeviceBuffer, openDevices, type Stream } from '../src/index.js'
+import {
+  type Device,
+  type DeviceBuffer,
+  type GrowableBuffer,
+  type HostPool,
+  type HostPoolOptions,
+  openDevices,
+  type Stream,
+} from '../src/index.js'
 import { MOST_STREAMS } from '../src/order/clocks.js'
 import { SMALL_UNITS } from '../src/pool/backing/backing.js'
-import type { CachingPool } from '../src/pool/caching/caching-pool.js'
+import { CachingPool } from '../src/pool/caching/caching-pool.js'
 import type { Point } from './call-order.js'
 import { Holds } from './holds.js'
 import type { Machine } from './machine.js'
@@ -16,6 +24,7 @@ import type { ObservedDriver } from './observed-driver.js'
 import type { Oracle } from './oracle.js'
 import { assertNothingLeft, newSmallDriver } from './small-device.js'
 import { assertNoDamage, forgetDamage, STAMP_PTX, Stamps } from './stamps.js'
+import { WatchedPool, watchHost } from './watched-pool.js'
 
 /** The most waits of the host in one operation: one for each mark, 64 for each stream. */
 const MOST_WAITS = 64 * MOST_STREAMS
@@ -44,6 +53,7 @@ export class SimulatedMachine implements Machine<Point> {
     forgetDamage()
     const driver = newSmallDriver(progress, seed, withPeer ? 2 : 1)
     this.driver = driver
+    driver.copiesAreOfPools = true
     const [device, peer = null] = openDevices(driver)
     this.device = device
     this.peer = peer
@@ -63,6 +73,8 @@ export class SimulatedMachine implements Machine<Point> {
   end(): void {
     if (!this.isRefusing) this.driver.clearFaults()
     assertNoDamage()
+    const { failure } = this.driver
+    if (failure !== null) throw failure
   }
 
   stamp(buffer: DeviceBuffer, bytes: number, stamp: number, stream: Stream): void {
@@ -77,8 +89,16 @@ export class SimulatedMachine implements Machine<Point> {
     this.holds.hold(stream)
   }
 
-  release(): void {
-    this.holds.release()
+  holdCopy(): void {
+    const { driver } = this
+    driver.beforeCopy = stream => {
+      driver.beforeCopy = null
+      this.holds.add(driver.hold(stream))
+    }
+  }
+
+  release(): boolean {
+    return this.holds.release()
   }
 
   refuse(rule: FaultRule): void {
@@ -100,10 +120,6 @@ export class SimulatedMachine implements Machine<Point> {
   waited(): void {}
   told(): void {}
 
-  closed(stream: Stream): void {
-    this.holds.forget(held => held === stream)
-  }
-
   /** A deterministic pool ignores answers of the driver, so its requests are not counted. */
   requested(pool: CachingPool, units: number, stream: Stream): void {
     stream.context.activate()
@@ -119,13 +135,44 @@ export class SimulatedMachine implements Machine<Point> {
     if (buffer === null) return
     stream.context.activate()
     const units = pool.records.unitsOf(buffer.record)
-    this.oracle.grant(buffer.ptr, buffer.ptr + units * UNIT_BYTES, this.driver.queueOf(stream.handle))
+    const ptr = pool.addressOfRecord(buffer.record) // the program itself has no address
+    this.oracle.grant(ptr, ptr + units * UNIT_BYTES, this.driver.queueOf(stream.handle), pool)
   }
 
-  freed(start: number, covered: readonly Point[], pool: CachingPool, units: number): void {
+  freed(start: number, covered: readonly Point[], pool: CachingPool | null, units: number): void {
     // An event recorded earlier does not cover this free, even with no work submitted in between.
     const after = covered.map(point => ({ ...point, position: point.position + 0.5 }))
     this.oracle.free(start, after, pool, units)
+  }
+
+  notFreed(start: number): void {
+    this.oracle.takeBack(start)
+  }
+
+  resized(buffer: GrowableBuffer, bytes: number): void {
+    const { base } = buffer.allocation.range
+    this.oracle.adopt(base, base + bytes, buffer)
+  }
+
+  fallsAsleep(memory: CachingPool | GrowableBuffer): void {
+    const isOwn =
+      memory instanceof CachingPool
+        ? (ptr: number) => memory.central.backing.rangesAt(ptr).length > 0
+        : (ptr: number) =>
+            ptr >= memory.allocation.range.base && ptr < memory.allocation.range.base + memory.capacityBytes
+    this.oracle.fallsAsleep(memory, isOwn)
+  }
+
+  isAwake(memory: CachingPool | GrowableBuffer): void {
+    this.oracle.isAwake(memory)
+  }
+
+  watch(pool: CachingPool): WatchedPool {
+    return new WatchedPool(pool, this.driver)
+  }
+
+  createHostPool(options: HostPoolOptions): HostPool {
+    return watchHost(this.device.createHostPool(options), this.driver)
   }
 
   finish(): void {

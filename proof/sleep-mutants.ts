@@ -1,0 +1,86 @@
+// Rules of memory that sleeps, wakes and spills.
+
+import { Barriers } from '../src/order/barriers.js'
+import type { Stream } from '../src/order/stream.js'
+import { StreamRegistry } from '../src/order/stream-registry.js'
+import type { DeviceBuffer } from '../src/pool/buffer.js'
+import { Deferred } from '../src/pool/caching/deferred.js'
+import { HostBuffer } from '../src/pool/host/host-buffer.js'
+import { Sleeper } from '../src/pool/sleep/sleeper.js'
+import { SpillableBuffer } from '../src/pool/wrappers/spillable-buffer.js'
+import { replace, replacePrivate, replaceWithin } from './replace-method.js'
+
+const SLEEPING = ['sleeping'] as const
+
+export const SLEEP_MUTANTS = {
+  'a sleep waits for closed streams': {
+    broken: 'a sleep does not wait for the work of streams that were closed before',
+    kinds: SLEEPING,
+    break: () =>
+      replacePrivate(
+        Sleeper.prototype,
+        'untilIdle',
+        original =>
+          function (this: Sleeper): unknown {
+            const { clocks } = this['memory']
+            const restore = replace(
+              clocks,
+              'coveringSoon',
+              covering => slot => (clocks.isOpen(slot) ? covering.call(clocks, slot) : 0),
+            )
+            const idle = Reflect.apply(original, this, [])
+            restore()
+            return idle
+          },
+      ),
+  },
+  'a use announced before a sleep outlives it': {
+    broken: 'a free after a wake forgets the uses that were announced before the sleep',
+    kinds: SLEEPING,
+    break: () => replaceWithin(Sleeper.prototype, 'enter', Deferred.prototype, 'isAnnounced', () => () => false),
+  },
+  'a sleep waits for the copies of the wake before': {
+    broken: 'a sleep begins while copies of the last wake are under way',
+    kinds: SLEEPING,
+    break: () =>
+      replacePrivate(
+        Sleeper.prototype,
+        'untilArrived',
+        original =>
+          function (this: Sleeper, call: string): unknown {
+            return call === 'sleep' ? Promise.resolve() : Reflect.apply(original, this, [call])
+          },
+      ),
+  },
+  'a captured stream waits for the copies of a wake': {
+    broken: 'a stream that was captured during a wake does not wait for its copies',
+    kinds: SLEEPING,
+    break: () => replaceWithin(StreamRegistry.prototype, 'resume', Barriers.prototype, 'hold', () => () => {}),
+  },
+  'a new stream waits for the copies of a wake': {
+    broken: 'a stream that was made after a wake gets memory that a copy is still to come to',
+    kinds: SLEEPING,
+    break: () => replaceWithin(StreamRegistry.prototype, 'open', Barriers.prototype, 'hold', () => () => {}),
+  },
+  'host memory waits for the copy of a return': {
+    broken: 'the host pool does not know of the copy that brings a spilled buffer back',
+    kinds: SLEEPING,
+    break: () =>
+      replaceWithin(SpillableBuffer.prototype, 'bringBack', HostBuffer.prototype, 'recordUse', () => () => {}),
+  },
+  'captured work cannot use a spillable buffer': {
+    broken: 'a spillable buffer is captured within a use, and spills',
+    kinds: SLEEPING,
+    break: () =>
+      replace(
+        SpillableBuffer.prototype,
+        'use',
+        original =>
+          function (this: SpillableBuffer, stream?: Stream, options?): DeviceBuffer {
+            const use = original.call(this, stream, options)
+            use.allocation.noteUse = () => {}
+            return use
+          },
+      ),
+  },
+} as const
