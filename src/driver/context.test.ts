@@ -165,3 +165,18 @@ describe('contexts of several devices', () => {
     assert.match(unreachable('fill: the buffer', elsewhere, first).message, /another driver.*openDevices/)
   })
 })
+
+describe('an object that the driver has refused to destroy', () => {
+  it('is destroyed later, also by work that destroys the rest itself', () => {
+    const { driver, first } = openTwo()
+    const stream = first.activate().cuStreamCreate(0)
+    const end = () => {
+      first.destroyRest()
+      driver.cuStreamDestroy(stream)
+    }
+    driver.failCall({ call: 'cuStreamDestroy' })
+    first.discard(end)
+    first.destroyRest()
+    assert.throws(() => driver.cuStreamQuery(stream), CudaError)
+  })
+})

@@ -113,10 +113,8 @@ export class Context {
    * @internal
    */
   destroyRest(): void {
-    for (let work = this.undestroyed.at(-1); work !== undefined; work = this.undestroyed.at(-1)) {
-      this.giveBack(work)
-      this.undestroyed.pop()
-    }
+    // Taken out first: the close of a stream destroys the rest, too.
+    for (let work = this.undestroyed.pop(); work !== undefined; work = this.undestroyed.pop()) this.destroy(work)
   }
 
   /**
