@@ -1,5 +1,5 @@
-// Modules of this package that the reader leaves out: a page reaches no GPU, compiles no kernel, serves no pool, opens
-// no socket, and shares no arena with other threads.
+// Modules of this package that the reader leaves out: a page reaches no GPU, compiles and launches no kernel, serves no
+// pool, opens no socket, and shares no memory with other threads or processes.
 
 /** No driver is an instance of it. */
 export function NativeDriver(): void {}
@@ -25,13 +25,18 @@ export const UnixSocket = { listenAt: refuseSocket, connectTo: refuseSocket }
 export { refuseSocket as closeDescriptor, refuseSocket as duplicateDescriptor }
 
 function refuseSharing(): never {
-  throw new Error('a page has no other thread')
+  throw new Error('a page has no other thread or process')
 }
 
-export { refuseSharing as newSharedArena, refuseSharing as SharedArenaPool }
+export { refuseSharing as InterprocessBuffer, refuseSharing as newSharedArena, refuseSharing as SharedArenaPool }
 
 function refuseCompiling(): never {
-  throw new Error('a page compiles no kernel')
+  throw new Error('a page compiles and launches no kernel')
 }
 
-export { refuseCompiling as nvrtcPaths, refuseCompiling as openNvrtcLibrary, refuseCompiling as versionOf }
+export {
+  refuseCompiling as Kernel,
+  refuseCompiling as nvrtcPaths,
+  refuseCompiling as openNvrtcLibrary,
+  refuseCompiling as versionOf,
+}

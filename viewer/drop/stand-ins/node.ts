@@ -19,7 +19,7 @@ export const receiveMessageOnPort = notHere('receiveMessageOnPort')
 /** A page has one realm. */
 export const types = {
   isArrayBuffer: (value: unknown) => value instanceof ArrayBuffer,
-  isSharedArrayBuffer: (value: unknown) => value instanceof globalThis.SharedArrayBuffer,
+  isSharedArrayBuffer: (value: unknown) => value instanceof SharedArrayBuffer,
   isFloat64Array: (value: unknown) => value instanceof Float64Array,
   isInt32Array: (value: unknown) => value instanceof Int32Array,
   isPromise: (value: unknown) => value instanceof Promise,
