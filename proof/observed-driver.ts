@@ -41,9 +41,9 @@ export class ObservedDriver extends SimulatedDriver {
     this.oracle = new Oracle(this.order, this.memory)
   }
 
-  /** The queue of a stream handle in the current context. */
-  queueOf(stream: number): Queue {
-    return this.order.queueOf(stream, this.inside, this.thread)
+  /** The queue of a stream handle in a context, by default the current one. */
+  queueOf(stream: number, context = this.inside): Queue {
+    return this.order.queueOf(stream, context, this.thread)
   }
 
   /** All work submitted to a stream so far. */

@@ -35,9 +35,9 @@ export class WatchedPool extends Wrapper {
   protected override adopt(buffer: DeviceBuffer): DeviceBuffer {
     const { stream, record } = buffer
     const ptr = this.pool.addressOfRecord(record)
-    stream.context.activate()
     const end = ptr + this.pool.records.unitsOf(record) * UNIT_BYTES
-    this.driver.oracle.grant(ptr, end, this.driver.queueOf(stream.handle), this.pool)
+    // Another device may be current. Making this one current is a call that the program may refuse.
+    this.driver.oracle.grant(ptr, end, this.driver.queueOf(stream.handle, stream.context.handle), this.pool)
     this.allocations++
     this.liveBuffers++
     return super.adopt(buffer)
