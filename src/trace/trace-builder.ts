@@ -320,7 +320,8 @@ export class TraceBuilder extends EventColumns {
       if (action < Action.segmentAlloc || action > Action.segmentUnmap) continue
       known = true
       const grows = action === Action.segmentAlloc || action === Action.segmentMap
-      reserved += grows ? this.bytes[event] : -this.bytes[event]
+      // A contradictory recording frees what it never had.
+      reserved = Math.max(0, reserved + (grows ? this.bytes[event] : -this.bytes[event]))
       if (reserved > peak) peak = reserved
     }
     return known ? peak : null

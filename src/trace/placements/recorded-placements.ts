@@ -18,7 +18,7 @@ export function recordedPlacements(trace: Trace): Placements {
       reservedBytes += bytes[event]
     } else if (action[event] === Action.segmentFree || action[event] === Action.segmentUnmap) {
       collector.unmapped(address[event], bytes[event])
-      reservedBytes -= bytes[event]
+      reservedBytes = Math.max(0, reservedBytes - bytes[event]) // a contradictory recording frees what it never had
     }
     collector.after(event, reservedBytes)
   }
