@@ -15,7 +15,7 @@ const OPERATIONS = 400
 /** on large blocks, most of which do not fit between other ones */
 const VIEW_PROGRAMS = Math.ceil(PROGRAMS / 2)
 /** with sleep, wake and buffers that spill */
-const SLEEP_PROGRAMS = Math.ceil(PROGRAMS / 2)
+const SLEEP_PROGRAMS = Math.ceil(PROGRAMS / 4)
 /** on pools that threads share, of each kind */
 const SHARED_PROGRAMS = Number(process.env['PROOF_SHARED_PROGRAMS'] ?? 15)
 

@@ -1,5 +1,5 @@
 // Every exported function and class with arguments of wrong types: the error says which argument is wrong. V8's own
-// errors about what our code does with such a value are none that a user can act on.
+// errors tell a user nothing about the argument.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'

@@ -1,5 +1,4 @@
-// Recordings of each format for random tests: mostly valid, with odd values where the test wants some, and with damaged
-// bytes.
+// Recordings of each format for random tests. A test chooses how many values are odd, and whether bytes are damaged.
 
 import type { Random } from '../src/base/random.js'
 import * as op from '../src/trace/pytorch/pickle-opcodes.js'

@@ -1,5 +1,5 @@
 // Random recordings of each format, with odd values and with damaged bytes: a reader reads them, or refuses them by one
-// FormatError of one line. What is read is no larger than its file allows, and goes through all commands.
+// FormatError of one line. A recording is no larger than its file allows. A sample goes through all commands.
 //
 // READERS_SEED and READERS_INPUTS replay and lengthen the test; its names say the seed. In the long form a thread ends
 // the process if one input takes a minute.
@@ -35,7 +35,7 @@ import { tune } from '../src/trace/tune/tune.js'
 import { damaged, fieldText, MAKERS, NSIGHT_COLUMNS, nsightRows } from './recordings.fixture.js'
 
 const SEED = Number(process.env['READERS_SEED'] ?? 1)
-const USUAL_INPUTS = 1500
+const USUAL_INPUTS = 500
 const INPUTS = Number(process.env['READERS_INPUTS'] ?? USUAL_INPUTS)
 /** So many of the recordings that were read go through all commands. */
 const COMMANDED = Math.max(4, INPUTS / 500)

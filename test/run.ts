@@ -25,7 +25,7 @@ const LENGTHS: Readonly<Record<string, Record<string, string>>> = {
     REFUSALS_SEED: '2',
     REFUSALS_STEPS: '45',
     READERS_SEED: '2',
-    READERS_INPUTS: '6000',
+    READERS_INPUTS: '3000',
     PROOF_SEED: '1001',
     PROOF_PROGRAMS: '500',
     PROOF_SHARED_PROGRAMS: '200',

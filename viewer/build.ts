@@ -22,7 +22,8 @@ const OPTIONS: BuildOptions = {
   logLevel: 'warning',
 }
 
-const LEFT_OUT = /\/(interprocess-buffer|kernel|native-driver|nvrtc-library|serve-all|shared-arena-pool|unix-socket|warm-up)\.js$/
+const LEFT_OUT =
+  /\/(interprocess-buffer|kernel|native-driver|nvrtc-library|serve-all|shared-arena-pool|unix-socket|warm-up)\.js$/
 
 /** The reader runs code of Node in a browser. A name of Node without a stand-in fails the build. */
 const STAND_INS: Plugin = {

@@ -91,7 +91,12 @@ export class CompileError extends Error {
 export class FormatError extends Error {
   override name = 'FormatError'
   constructor(message?: string, options?: ErrorOptions) {
-    super(checked(message).replace(/\p{Cc}+/gu, ' ').trimEnd(), options)
+    super(
+      checked(message)
+        .replace(/\p{Cc}+/gu, ' ')
+        .trimEnd(),
+      options,
+    )
   }
 }
 

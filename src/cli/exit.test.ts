@@ -27,7 +27,7 @@ test('an error of the user or the driver is one line', () => {
 })
 
 test('a message stays one line without escapes, whatever a file contains', () => {
-  assert.equal(explained(new FormatError('calls\n\x1b[2Jos.system\t'))[1], 'cuda-mempool: calls ?[2Jos.system\n')
+  assert.equal(explained(new FormatError('calls\n\x1b[2Jos.system\t'))[1], 'cuda-mempool: calls [2Jos.system\n')
 })
 
 test('the remedy for no GPU is a command line option', () => {

@@ -2,7 +2,7 @@ import { FormatError } from '../../base/errors.js'
 import { listed } from '../../base/readable.js'
 import type { OtherDevice } from '../trace.js'
 
-/** The device whose events are read, by its number, the one with the most events, or each that has some. */
+/** Which events are read: those of a device by its number, of the device with the most events, or of each device. */
 export type DeviceChoice = number | 'busiest' | 'all'
 
 /** Options of the reader of a format. */
@@ -21,7 +21,7 @@ export interface ChosenDevice {
 /** Four times the devices of the largest machines. A damaged file may name a million, each with its own trace. */
 const MOST_DEVICES = 64
 
-/** The devices to read, by rising number, of those with so many events. Throws FormatError. */
+/** The devices to read, by rising number. `counts` has the number of events of each. Throws FormatError. */
 export function chooseDevices(counts: ReadonlyMap<number, number>, choice: DeviceChoice): ChosenDevice[] {
   const all = [...counts].map(([device, events]) => ({ device, events })).sort((a, b) => a.device - b.device)
   return chosenOf(all, choice).map(device => ({ device, otherDevices: all.filter(other => other.device !== device) }))

@@ -63,7 +63,7 @@ describe('a database', { skip: sqlite === undefined && 'this Node has no node:sq
     assert.equal(readRecording(path).allocations, 2)
   })
 
-  test('is refused at a value that is no number, whatever its length', () => {
+  test('is refused at a text in place of a number, of any length', () => {
     const path = made(
       'long',
       `CREATE TABLE ${TABLE} (${COLUMNS}); ${TWO_ROWS} UPDATE ${TABLE} SET bytes = zeroblob(1e6)`,

@@ -153,7 +153,7 @@ function stackNumbers(table: StackTable): (names: readonly string[]) => number {
   return names => table.number(names.map(entryOf).reverse())
 }
 
-/** The thread of an event. A process or thread that is no number or text is not told from others. */
+/** The thread of an event. Only numbers and texts tell processes and threads apart. */
 function threadOf({ pid, tid }: Record<string, unknown>): string {
   return `${idOf(pid)} ${idOf(tid)}`
 }
