@@ -26,16 +26,16 @@ function machineFor(seed: number): GpuMachine {
 }
 
 describe('programs checked by contents', () => {
-  it('are right ones, one after the other on one device', () => {
+  it('are right ones, one after the other on one device', async () => {
     const machine = machineFor(1)
-    for (let seed = 1; seed <= 15; seed++) runOnGpu(machine, seed, 300)
+    for (let seed = 1; seed <= 15; seed++) await runOnGpu(machine, seed, 300)
     machine.device.close()
   })
 
-  it('show a library whose frees are not stamped', () => {
+  it('show a library whose frees are not stamped', async () => {
     const machine = machineFor(2)
-    assert.throws(() => {
-      for (let seed = 1; seed <= 50; seed++) runOnGpu(machine, seed, 400, 'a free is stamped')
+    await assert.rejects(async () => {
+      for (let seed = 1; seed <= 50; seed++) await runOnGpu(machine, seed, 400, 'a free is stamped')
     }, /words at 0x[0-9a-f]+ were not/)
   })
 })
