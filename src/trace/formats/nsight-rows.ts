@@ -79,9 +79,11 @@ export class NsightRows {
       return
     }
     const [address, bytes] = [whole('address'), whole('bytes')]
-    const poolBytes = whole('localMemoryPoolSize')
+    const [poolBytes, device] = [whole('localMemoryPoolSize'), whole('deviceId')]
     if (address < 0 || bytes < 0) throw new FormatError(`${place}: address and bytes must be 0 or above`)
-    if (poolBytes < 0) throw new FormatError(`${place}: localMemoryPoolSize must be 0 or above`)
+    if (poolBytes < 0 || device < 0) {
+      throw new FormatError(`${place}: localMemoryPoolSize and deviceId must be 0 or above`)
+    }
     this.rows.push({
       startNs: whole('start'),
       address,
@@ -89,7 +91,7 @@ export class NsightRows {
       isFree: operation === FREE,
       // Above 2^53, so it stays text.
       process: this.at.globalPid === undefined ? '' : fields[this.at.globalPid],
-      device: whole('deviceId'),
+      device,
       stream: whole('streamId'),
       pool: whole('localMemoryPoolAddress'),
       poolBytes,

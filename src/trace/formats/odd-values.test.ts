@@ -71,6 +71,11 @@ describe('sizes', () => {
   })
 })
 
+test('a device of a number below 0 is refused with its place', () => {
+  const row = '0,1,8,2,0,-1'
+  refused(`${NSIGHT.trim()},deviceId\n${row}\n`, /^line 2: localMemoryPoolSize and deviceId must be 0 or above$/)
+})
+
 describe('the line of a stack frame', () => {
   test('is 0 if it is no line', () => {
     for (const line of [-1, 1.5, Number.NaN, Number.POSITIVE_INFINITY, 1e300]) {
