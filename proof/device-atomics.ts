@@ -25,14 +25,14 @@ export interface Arrivals {
 }
 
 const AT_ONCE: Arrivals = { delays: () => false, noticed: () => {} }
-const NOBODY = -1
+const NO_THREAD = -1
 
 /** Cells of whole numbers below 2^53. */
 export class Cells {
   readonly values: Float64Array
   arrivals = AT_ONCE
-  /** the thread whose step it is; NOBODY before and after a run, when all operations arrive at once */
-  running = NOBODY
+  /** the thread whose step it is; NO_THREAD before and after a run, when all operations arrive at once */
+  running = NO_THREAD
   private sentCount = 0
   /** operations that have not arrived */
   private late: Sent[] = []
@@ -113,7 +113,7 @@ export class Cells {
 
   /** The run is over: everything arrives. */
   end(): void {
-    this.running = NOBODY
+    this.running = NO_THREAD
     this.arrive()
   }
 
@@ -149,16 +149,16 @@ export class Cells {
     const sent = { number: this.sentCount++, thread: running, at, change }
     this.notice(at)
     const isBehind = this.late.some(({ thread, at: cell }) => thread === running && cell === at)
-    if (isBehind || (running !== NOBODY && this.arrivals.delays(sent.number))) {
+    if (isBehind || (running !== NO_THREAD && this.arrivals.delays(sent.number))) {
       this.late.push(sent)
       return
     }
     this.values[at] = change(this.values[at])
-    if (running !== NOBODY) this.unfenced.push(sent)
+    if (running !== NO_THREAD) this.unfenced.push(sent)
   }
 
   private access(at: number): void {
-    if (this.running === NOBODY) return
+    if (this.running === NO_THREAD) return
     this.arrive(this.running, at)
     this.notice(at)
     this.settle(sent => sent.thread === this.running && sent.at === at)

@@ -1,4 +1,4 @@
-// Checks of what a served process answers: another program may listen on the socket.
+// Checks the answers of a served process. Another program may have made the socket, and answer with anything.
 
 import type { ProcessStats } from '../../live/process-stats.js'
 import type { ServedSnapshots } from './top-view.js'
