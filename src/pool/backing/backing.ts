@@ -9,12 +9,13 @@ import type { Admission, FreeRun } from '../../heap/free-run.js'
 import type { SegregatedFit } from '../../heap/segregated-fit.js'
 import { classOf, MAX_UNITS, UNIT_BYTES } from '../../heap/size-classes.js'
 import type { PoolAccess } from '../access.js'
+import { policy } from '../policy.js'
 import type { GranuleLastUses } from './pieces/granule-last-uses.js'
 import type { ViewUses } from './pieces/view-uses.js'
 import type { PoolSegment, SegmentWatch } from './segment-watch.js'
 
 /** Smaller blocks come from the small heap, so that a long-lived small block does not keep a large run apart. */
-export const SMALL_UNITS = MiB / UNIT_BYTES
+export const SMALL_UNITS = policy.smallBytes / UNIT_BYTES
 /** Small blocks have size classes below this. */
 export const SMALL_CLASSES = classOf(SMALL_UNITS)
 /**
@@ -33,8 +34,6 @@ export interface Heaps {
   readonly large: SegregatedFit
   /** whether other threads can change them while the driver is called */
   readonly isShared: boolean
-  /** how many blocks were given back to the large heap since the pool was made */
-  readonly largeFrees: number
   /** Where the last uses of mapped memory are noted, of `granules` in the range with that number. */
   mappedUses(granules: number, granuleUnits: number): MappedUses
 }
@@ -51,6 +50,8 @@ export interface GrowthLimits {
   readonly limitBytes: number
   /** bytes of the device that growth leaves free */
   readonly leaveFreeBytes: number
+  /** idle memory above this is given back */
+  readonly releaseThresholdBytes: number
 }
 
 /** Where a pool's memory comes from: granules that are mapped, segments, or slabs. */
@@ -73,11 +74,19 @@ export interface Backing {
   /**
    * Takes a block of `heap` that lies on new memory of the device, and on free blocks that `admission` admits; as
    * `heap.allocate` does. Returns 0 when the limit, `mostBytes` or the device allows no more. Throws CudaError for any
-   * other refusal; no memory is lost then.
+   * other refusal; no memory is lost then. Mapped memory takes `leastBytes` of new memory if the place and the
+   * limits allow it, also beyond `mostBytes`.
    */
-  grow(heap: SegregatedFit, units: number, alignUnits: number, admission: Admission, mostBytes: number): number
-  /** The most bytes to reserve before memory is stitched, when `usedBytes` are in use; 0 if it never is. */
-  growthBound(usedBytes: number): number
+  grow(
+    heap: SegregatedFit,
+    units: number,
+    alignUnits: number,
+    admission: Admission,
+    mostBytes: number,
+    leastBytes?: number,
+  ): number
+  /** bytes of a growth, and idle bytes that are not worth gathering; Infinity where gathering never pays */
+  readonly growthStepBytes: number
   /** Takes a block of free memory that is contiguous in a view, without the driver; or returns 0. */
   takeInView(units: number, alignUnits: number, admission: Admission): number
   /**

@@ -10,6 +10,7 @@ import { State } from '../../heap/records.js'
 import type { SegregatedFit } from '../../heap/segregated-fit.js'
 import { UNIT_BYTES } from '../../heap/size-classes.js'
 import { changePlainAccess, type PoolAccess } from '../access.js'
+import { growthStep } from '../policy.js'
 import {
   type Backing,
   type GrowthLimits,
@@ -83,8 +84,9 @@ export class SegmentBacking implements Backing {
     return this.held.length < most || this.held.includes(null) ? 0 : most
   }
 
-  growthBound(): number {
-    return 0
+  get growthStepBytes(): number {
+    if (this.kind === 'pinned') return Infinity // a host has more memory than a device
+    return growthStep(Math.min(this.limitBytes, this.limits.releaseThresholdBytes) - this.reservedBytes)
   }
 
   takeInView(): number {

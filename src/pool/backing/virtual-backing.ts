@@ -16,7 +16,9 @@ import { State } from '../../heap/records.js'
 import type { Extent, SegregatedFit } from '../../heap/segregated-fit.js'
 import { MAX_UNITS, UNIT_BYTES } from '../../heap/size-classes.js'
 import type { Clocks } from '../../order/clocks.js'
+import { isDriverError } from '../../base/driver-error.js'
 import type { PoolAccess } from '../access.js'
+import { growthStep } from '../policy.js'
 import {
   type Backing,
   FIRST_VIEW_RANGE,
@@ -32,10 +34,9 @@ import {
 import { MappedAccess } from './mapped-access.js'
 import { checkPieces } from './pieces/check-pieces.js'
 import { FreeEnds } from './pieces/free-ends.js'
-import { GrowthBound } from './pieces/growth-bound.js'
 import { HomeRange } from './pieces/home-range.js'
 import { findIdlePiece } from './pieces/idle-piece.js'
-import { leastPieceBytes, type Piece } from './pieces/piece.js'
+import { leastPieceUnits, type Piece } from './pieces/piece.js'
 import { planStitch, type StitchPlan } from './pieces/stitch-plan.js'
 import { type Part, partsIn, placeIn, type Stretch, stretchOf, unitsOf } from './pieces/stretch.js'
 import { ViewAddresses } from './pieces/view-addresses.js'
@@ -72,15 +73,16 @@ export class VirtualBacking implements Backing {
   private readonly access: MappedAccess
   private readonly home: HomeRange
   private readonly views: Views
-  private readonly bound: GrowthBound
   private readonly freeEnds: FreeEnds
+  /** the most that the pool could reserve on the device when the device was asked last */
+  private mostOfDevice = Infinity
 
   constructor(
     clocks: Clocks,
     heaps: Heaps,
     private readonly limits: GrowthLimits,
-    /** keeps the time that passes from deciding anything */
-    deterministic: boolean,
+    /** keeps what other programs take of the device from deciding anything */
+    private readonly deterministic: boolean,
   ) {
     const { context } = clocks
     this.context = context
@@ -92,7 +94,6 @@ export class VirtualBacking implements Backing {
     this.granuleUnits = this.stepBytes / UNIT_BYTES
     const deviceBytes = driver.cuDeviceTotalMem(context.device)
     this.limitBytes = mostReservedBytes(limits, this.stepBytes, deviceBytes)
-    this.bound = new GrowthBound(heaps, () => (deterministic ? 0 : driver.clockSeconds))
     const granules = granulesOfRange(deviceBytes, this.stepBytes)
     const units = granules * this.granuleUnits
     this.uses = heaps.mappedUses(granules, this.granuleUnits)
@@ -102,6 +103,7 @@ export class VirtualBacking implements Backing {
     heaps.large.addRange(HOME_RANGE, 0, units, 'absent')
     this.home = new HomeRange(context, this.access, units * UNIT_BYTES, this.stepBytes, this.watch)
     this.bases = [this.home.base, this.home.base]
+    this.askDevice()
   }
 
   get reservedBytes(): number {
@@ -120,23 +122,29 @@ export class VirtualBacking implements Backing {
     this.home.peakReservedBytes = bytes
   }
 
-  grow(heap: SegregatedFit, units: number, alignUnits: number, admission: Admission, mostBytes: number): number {
+  grow(
+    heap: SegregatedFit,
+    units: number,
+    alignUnits: number,
+    admission: Admission,
+    mostBytes: number,
+    leastBytes = 0,
+  ): number {
     // The driver is not called between the search and the take: then other threads may change the heap.
     const newBytes = this.newBytes(mostBytes)
     if (newBytes < this.stepBytes) return 0
     const run = this.placeFor(heap, units, alignUnits, admission)
     if (run === null || run.absentUnits * UNIT_BYTES > newBytes) return 0
-    const taken = this.takeRun(this.lengthened(run, newBytes))
-    if (this.createUnder(taken, units) === null) return 0
+    const taken = this.takeRun(this.lengthened(run, Math.min(leastBytes, this.roomBytes)))
+    if (this.createUnder(taken) === null) return 0
     const record = heap.keep(taken.record, run.start, units)
     const used = taken.extents.find(({ absent, key }) => !absent && key !== 0)
     heap.records.setDependency(record, used?.key ?? 0, used?.stamp ?? 0)
     return record
   }
 
-  growthBound(usedBytes: number): number {
-    this.bound.noteUse(usedBytes)
-    return this.bound.mostBytes(this.stitched)
+  get growthStepBytes(): number {
+    return growthStep(this.roomBytes)
   }
 
   takeInView(units: number, alignUnits: number, admission: Admission): number {
@@ -154,7 +162,7 @@ export class VirtualBacking implements Backing {
     const taken = this.takeParts(plan.pieces, start, units)
     try {
       const end = unitsOf(plan.pieces)
-      const created = this.addPart(taken, Math.max(start - end, 0), start + units - end, units)
+      const created = this.addPart(taken, Math.max(start - end, 0), start + units - end)
       if (created === null) return this.giveBack(taken)
       const pieces = [...plan.pieces, ...created]
       const view = this.views.map(pieces)
@@ -357,15 +365,31 @@ export class VirtualBacking implements Backing {
     return Math.min(most, this.context.activate().cuMemGetInfo().freeBytes - leaveFreeBytes)
   }
 
+  /** Bytes that limits and device leave. */
+  private get roomBytes(): number {
+    const most = Math.min(this.limitBytes, this.limits.releaseThresholdBytes, this.mostOfDevice)
+    return Math.max(0, most - this.reservedBytes)
+  }
+
+  /** Asks what the device has left. It takes some 10 us, so only growth asks. */
+  private askDevice(): void {
+    if (this.deterministic) return
+    try {
+      const { freeBytes } = this.context.activate().cuMemGetInfo()
+      this.mostOfDevice = this.reservedBytes + freeBytes - this.limits.leaveFreeBytes
+    } catch (error) {
+      if (!isDriverError(error)) throw error // the last answer counts
+    }
+  }
+
   /** Whole granules, in units. */
   private granulesIn(bytes: number): number {
     return Math.max(0, Math.floor(bytes / this.stepBytes)) * this.granuleUnits
   }
 
-  /** A run that takes in more new memory than the request needs, since to grow seldom is cheaper. */
-  private lengthened(run: FreeRun, newBytes: number): FreeRun {
-    const room = Math.min(newBytes, this.bound.mostBytes(this.stitched) - this.reservedBytes)
-    const wanted = Math.min(this.bound.leastGrowthBytes, room) - run.absentUnits * UNIT_BYTES
+  /** A run that takes in `leastBytes` of new memory where possible: to grow seldom is cheaper. */
+  private lengthened(run: FreeRun, leastBytes: number): FreeRun {
+    const wanted = leastBytes - run.absentUnits * UNIT_BYTES
     const { records } = this.heap
     let last = run.record
     while (records.offsetOf(last) + records.unitsOf(last) < run.start + run.units) last = records.nextOf(last)
@@ -376,15 +400,15 @@ export class VirtualBacking implements Backing {
   }
 
   /**
-   * Adds new memory from the unit `start` of it to `end`, if there is any; the request that it is for has
-   * `requestUnits`. Returns the new pieces, or null if there is no memory.
+   * Adds new memory from the unit `start` of it to `end`, if there is any. Returns the new pieces, or null if there is
+   * no memory.
    */
-  private addPart(taken: Taken[], start: number, end: number, requestUnits: number): readonly Piece[] | null {
+  private addPart(taken: Taken[], start: number, end: number): readonly Piece[] | null {
     if (end <= 0) return []
     const run = this.heap.findRun(end, HOLES_ONLY, this.granuleUnits)
     if (run === null) return null
     const part = this.takeRun(run)
-    const created = this.createUnder(part, requestUnits)
+    const created = this.createUnder(part)
     if (created === null) return null
     const place = { start: run.start + start, units: end - start }
     const record = this.heap.keep(part.record, place.start, place.units)
@@ -399,14 +423,12 @@ export class VirtualBacking implements Backing {
   }
 
   /** Creates pieces behind the holes of a run that was taken. If there is no memory, gives the run back: null. */
-  private createUnder({ record, extents }: Taken, requestUnits: number): readonly Piece[] | null {
+  private createUnder({ record, extents }: Taken): readonly Piece[] | null {
     const holes = extents.filter(extent => extent.absent)
     const bytes = holes.reduce((sum, { units }) => sum + units, 0) * UNIT_BYTES
-    const reserved = this.reservedBytes + bytes
-    const least = leastPieceBytes(requestUnits * UNIT_BYTES, reserved, this.limitBytes, this.stepBytes)
+    this.askDevice()
     try {
-      const created = this.home.create(holes, least / UNIT_BYTES)
-      return created
+      return this.home.create(holes, leastPieceUnits(this.roomBytes, this.reservedBytes + bytes, this.granuleUnits))
     } catch (error) {
       this.heap.giveBackRun(record, extents)
       if (isOutOfMemory(error)) return null

@@ -12,12 +12,12 @@ export interface BlockCache {
   readonly isWorthDraining: boolean
   /** Whether no block is cached; missing where other threads cache blocks at any time. */
   readonly isEmpty?: boolean
-  /** Missing in a cache that is drained as a whole or not at all. */
-  readonly eviction?: CacheEviction
   /** The most units that were in use, once a request of `units` is served, too. */
   mostUsedUnits(units: number): number
-  /** Sets how many units of large blocks a stream may cache; missing where threads have limits of their own. */
-  limitLarge?(units: number): void
+  /**
+   * Sets whether only small blocks are cached; true if that is new. Missing where threads have caches of their own.
+   */
+  setTight?(isTight: boolean): boolean
   /** A stream slot has blocks from now on. */
   meet(slot: number): void
   /** A heap has handed out a block for the stream; the bytes that the user asked for are not known yet. */
@@ -33,19 +33,6 @@ export interface BlockCache {
    * returns 0.
    */
   takeAdmitted(slot: number, units: number, admission: Admission): number
-  /** The same for one stream; missing where threads cache blocks. */
-  drain?(slot: number, first: number, end: number): readonly number[]
   /** Takes out all cached blocks in the classes from `first` to before `end`; their records name the streams. */
   drainAll(first: number, end: number): number[]
-}
-
-/** Takes a few of many cached blocks out, in the classes from `first` to before `end`. */
-export interface CacheEviction {
-  /** Whether a stream caches too many blocks to lose all of them to a single request. */
-  cachesMany(slot: number, first: number, end: number): boolean
-  /**
-   * Takes out one block with room for `units`, or a few that make room with their free neighbours once they are in
-   * their heap. Returns them; returns none if the stream does not cache many, or if no place is long enough.
-   */
-  takeRoom(slot: number, units: number, first: number, end: number): readonly number[]
 }

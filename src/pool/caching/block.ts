@@ -28,12 +28,10 @@ export interface BlockOwner extends BufferSource {
   checkUse(call: string): void
 }
 
-/** The small blocks that one stream caches, or its large ones, in their stacks. */
+/** The blocks that one stream caches, in their stacks. */
 export class StreamTotals {
   /** units */
   cached = 0
-  /** whether the last search for room found many blocks cached */
-  many = false
   /** the stacks in use, in the order of their classes */
   readonly stacks: Stack[] = []
 
@@ -60,7 +58,7 @@ export class Stack {
     /** in an empty stack the block that lies under every stack */
     public top: Block,
     readonly sizeClass: number,
-    /** most blocks; of large ones none while caching them does not pay, see `StreamCaches.noteMiss` */
+    /** most blocks; none while caching the class does not pay, see `StreamCaches.noteMiss` and `setTight` */
     public places: number,
     readonly totals: StreamTotals,
   ) {}

@@ -23,6 +23,7 @@ import { DeviceBuffer as ImportedDeviceBuffer } from '../buffer.js'
 import { publishOutOfMemory } from '../channels.js'
 import { ClosablePool, type CloseReport } from '../closable-pool.js'
 import { groupLive, hasLabels, type LiveGroup, labelOf } from '../labels.js'
+import { policy } from '../policy.js'
 import type { PoolStats } from '../pool.js'
 import { ReservedWatch } from '../reserved-watch.js'
 import type { SleepOptions, WakeOptions } from '../sleep/sleep-options.js'
@@ -44,9 +45,6 @@ import { classUnits, StreamCaches } from './stream-caches.js'
 // An imported binding costs a load and two checks at each use, a constant of this module none.
 const DeviceBuffer = ImportedDeviceBuffer
 type DeviceBuffer = ImportedDeviceBuffer
-
-/** The cache of one stream holds at most this share of the pool's limit. */
-const CACHE_SHARE = 1 / 48
 
 // Const enums are written out as numbers, which keeps the hot methods small enough to be inlined where they are
 // called.
@@ -345,7 +343,7 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     const limitBytes = limitOf(limit, deviceBytes)
     this.central.setLimit(limitBytes, bytes => this.trimTo(bytes))
     this.limit = limitBytes
-    this.caches.limitSmall(cacheUnits(limitBytes, deviceBytes))
+    this.caches.limit(cacheUnits(limitBytes, deviceBytes))
   }
 
   /**
@@ -859,9 +857,9 @@ export class CachingPool extends ClosablePool implements BlockOwner {
   }
 }
 
-/** Units of small blocks that one stream may cache in a pool with this limit. */
+/** Units that one stream may cache in a pool with this limit. */
 function cacheUnits(limitBytes: number, deviceBytes: number): number {
-  return Math.floor((Math.min(limitBytes, deviceBytes) / UNIT_BYTES) * CACHE_SHARE)
+  return Math.floor((Math.min(limitBytes, deviceBytes) / UNIT_BYTES) * policy.streamShare)
 }
 
 /** The error for an address that `deallocate` does not know. */

@@ -1,7 +1,6 @@
 // The central heap behind the stream caches: two heaps, the memory under them, and when a freed block may be used
 // again. slow-path/slow-path.ts lists the steps for a request that the heaps cannot serve.
 
-import { MiB } from '../../base/bytes.js'
 import { isDriverError } from '../../base/driver-error.js'
 import type { StreamMemory } from '../../base/errors.js'
 import { HOLES_ONLY } from '../../heap/free-run.js'
@@ -12,7 +11,6 @@ import { classOf, UNIT_BYTES } from '../../heap/size-classes.js'
 import type { Clocks } from '../../order/clocks.js'
 import type { Stream } from '../../order/stream.js'
 import { type Backing, mostReservedBytes, SMALL_UNITS } from '../backing/backing.js'
-import { SCARCE_SHARE } from '../backing/pieces/piece.js'
 import type { BlockCache } from './block-cache.js'
 import { GraphArenas } from './captures/graph-arenas.js'
 import { chooseBacking } from './choose-backing.js'
@@ -27,16 +25,6 @@ import type { Miss } from './slow-path/miss.js'
 import { SlowPath } from './slow-path/slow-path.js'
 import { Steps } from './slow-path/steps.js'
 import { finish, type Waiting } from './slow-path/waiting.js'
-
-/**
- * Before a request of at least this size, 16 MiB, the large blocks that its stream caches go back to the heap: they
- * keep long free blocks apart.
- */
-const VERY_LARGE_UNITS = (16 * MiB) / UNIT_BYTES
-/** A stream may cache large blocks of this share of the pool's memory. */
-const LARGE_CACHE_SHARE = 1 / 64
-/** `reserve` grows by at most this share of the result at a time, since pieces are larger for a larger growth. */
-const RESERVE_SHARE = 1 / 4
 
 export class CentralHeap {
   readonly small: SegregatedFit
@@ -82,7 +70,7 @@ export class CentralHeap {
     this.settling = settling
     this.drain = drain
     this.steps = new Steps({ memory, caches, drain, settling, crossStream, deferred, backing, clocks, seen, config })
-    this.slowPath = new SlowPath(this.steps, config)
+    this.slowPath = new SlowPath(this.steps, config, memory.hasSlabs)
   }
 
   /**
@@ -91,7 +79,6 @@ export class CentralHeap {
    */
   allocate(units: number, alignUnits: number, slot: number): number {
     const heap = this.memory.heapFor(units)
-    if (units >= VERY_LARGE_UNITS) this.drain.drainLargeOf(slot)
     const record = heap.allocate(units, alignUnits, keyOfSlot(slot))
     if (record !== 0) return this.handOut(record, slot)
     return this.handOut(this.allocateSlowly({ heap, units, alignUnits, slot }), slot)
@@ -101,7 +88,7 @@ export class CentralHeap {
     const { reservedBytes } = this.backing
     this.changes++
     const found = finish(this.slowPath.take(miss))
-    if (this.backing.reservedBytes !== reservedBytes) this.limitLargeCaches()
+    if (this.backing.reservedBytes !== reservedBytes) this.noteGrowth(miss.units)
     return found
   }
 
@@ -123,8 +110,10 @@ export class CentralHeap {
     return this.steps.host.couldServe({ heap, units, alignUnits, slot }, lessBytes)
   }
 
-  private limitLargeCaches(): void {
-    this.caches.limitLarge?.(Math.floor((this.backing.reservedBytes / UNIT_BYTES) * LARGE_CACHE_SHARE))
+  /** The pool has grown for a request of `units`: it may be tight now, or loose again. */
+  private noteGrowth(units: number): void {
+    const isTight = this.backing.reservedBytes > this.steps.looseBound(units)
+    if (this.caches.setTight?.(isTight) === true && isTight) this.drain.drain(this.large)
   }
 
   /** Completes the record of a block that was found for a stream; 0 for none. */
@@ -234,7 +223,6 @@ export class CentralHeap {
     if (this.backing.reservedBytes > threshold) {
       if (this.hasSlabs) giveBackEmptySlabs(this.memory)
       this.backing.trim(threshold)
-      this.limitLargeCaches()
     }
     return settled
   }
@@ -263,32 +251,10 @@ export class CentralHeap {
     const newBytes = Math.ceil((bytes - before) / backing.stepBytes) * backing.stepBytes
     if (newBytes <= 0) return 0
     if (before + newBytes > backing.limitBytes || newBytes > this.deviceRoom) return null
-    const taken: number[] = []
-    let isComplete = false
-    try {
-      while (backing.reservedBytes < before + newBytes) {
-        const goal = this.nextGoal(before + newBytes)
-        const record = backing.grow(this.large, (goal - backing.reservedBytes) / UNIT_BYTES, 1, HOLES_ONLY, goal)
-        if (record === 0) return null
-        taken.push(record)
-      }
-      isComplete = true
-    } finally {
-      for (const record of taken) this.large.free(record, 0, 0)
-      if (!isComplete) backing.trim(before)
-      this.limitLargeCaches()
-    }
+    const record = backing.grow(this.large, newBytes / UNIT_BYTES, 1, HOLES_ONLY, before + newBytes)
+    if (record === 0) return null
+    this.large.free(record, 0, 0)
     return backing.reservedBytes - before
-  }
-
-  /** The bytes to have reserved after the next growth, on the way to `bytes`. */
-  private nextGoal(bytes: number): number {
-    const { kind, stepBytes, limitBytes, reservedBytes } = this.backing
-    if (kind !== 'virtual') return bytes // one long segment serves more requests than several short ones
-    const share = Math.ceil((bytes * RESERVE_SHARE) / stepBytes) * stepBytes
-    const scarce = Math.floor((limitBytes * SCARCE_SHARE) / stepBytes) * stepBytes // pieces are small beyond it
-    const next = Math.min(bytes, reservedBytes + share)
-    return reservedBytes < scarce ? Math.min(next, scarce) : next
   }
 
   /** Bytes that the device has left for the pool. */
@@ -329,7 +295,6 @@ export class CentralHeap {
   trimTo(bytes: number): void {
     this.gather()
     this.backing.trim(bytes)
-    this.limitLargeCaches()
   }
 
   /** Gives cached blocks, settled ones and empty slabs back to the heaps, where they merge. */

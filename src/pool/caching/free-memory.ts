@@ -12,6 +12,7 @@ import { MOST_STREAMS } from '../../order/clocks.js'
 import { FIRST_VIEW_RANGE, type Heaps, HOME_RANGE, type MappedUses, SMALL_UNITS } from '../backing/backing.js'
 import { GranuleLastUses } from '../backing/pieces/granule-last-uses.js'
 import { ViewUses } from '../backing/pieces/view-uses.js'
+import { policy } from '../policy.js'
 import type { BlockCache } from './block-cache.js'
 
 /** Room of a fixed size, in memory that threads share. */
@@ -24,12 +25,11 @@ interface FixedRoom {
 }
 
 /**
- * Large blocks given back to the heap between two marks. Marks tell the age of a last use, so that memory can go to
- * other streams and back to the device, and so that the host need not wait for younger work. As long as no request
- * asks how far the streams have come, the number doubles with each mark.
+ * Marks tell the age of a last use, so that memory can go to other streams and back to the device, and so that the
+ * host need not wait for younger work. As long as no request asks how far the streams have come, the number of large
+ * blocks given back between two marks doubles with each mark, up to this multiple.
  */
-const LARGE_FREES_PER_MARK = 512
-const MOST_FREES_PER_MARK = 4096
+const MOST_DOUBLED = 8
 
 /** The most views that a pool may have. */
 export const MOST_VIEWS = 4096
@@ -61,7 +61,7 @@ export class FreeMemory implements Heaps {
     this.awaited = fixed?.region.float64(MOST_STREAMS) ?? new Float64Array(MOST_STREAMS)
     this.settled = fixed?.region.float64(MOST_STREAMS) ?? new Float64Array(MOST_STREAMS)
     this.frees = fixed?.region.float64(3) ?? new Float64Array(3)
-    if (this.frees[2] === 0) this.frees[2] = LARGE_FREES_PER_MARK
+    if (this.frees[2] === 0) this.frees[2] = policy.freesPerMark
     if (fixed !== null && fixed.granules > 0) {
       this.uses = this.makeUses(fixed.granules, fixed.granuleUnits, fixed.region)
     }
@@ -173,10 +173,6 @@ export class FreeMemory implements Heaps {
     return classFloorUnits(largest)
   }
 
-  get largeFrees(): number {
-    return this.frees[0]
-  }
-
   /** Whether enough large blocks were given back since the last marks to place new ones. */
   get wantsMarks(): boolean {
     return this.frees[0] - this.frees[1] >= this.frees[2]
@@ -185,7 +181,8 @@ export class FreeMemory implements Heaps {
   /** Notes that marks are placed now, because a request asked for completed work or because `wantsMarks`. */
   noteMarks(isAsked: boolean): void {
     this.frees[1] = this.frees[0]
-    this.frees[2] = isAsked ? LARGE_FREES_PER_MARK : Math.min(this.frees[2] * 2, MOST_FREES_PER_MARK)
+    const { freesPerMark } = policy
+    this.frees[2] = isAsked ? freesPerMark : Math.min(this.frees[2] * 2, freesPerMark * MOST_DOUBLED)
   }
 
   private makeUses(granules: number, granuleUnits: number, region: Region | null): MappedUses {

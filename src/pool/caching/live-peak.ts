@@ -16,8 +16,8 @@ import type { StreamTotals } from './block.js'
  * its values.
  */
 export const UNWATCHED = -(2 ** 30)
-/** Up to this many, two of each stream, divide what is left. */
-const FEW_TOTALS = 128
+/** Up to so many streams divide what is left. */
+const FEW_STREAMS = 64
 
 export class LivePeak {
   /** the most units that were live */
@@ -33,13 +33,13 @@ export class LivePeak {
   private readonly allowed: StreamTotals[] = []
 
   constructor(
-    /** by stream slot, two each */
+    /** by stream slot */
     private readonly totals: readonly StreamTotals[],
   ) {}
 
   /** A stream caches less than it watches: lowers what it watches, and raises the peak if more is live than ever. */
   note(totals: StreamTotals, handedUnits: number): void {
-    if (this.totals.length <= FEW_TOTALS) this.divide(handedUnits)
+    if (this.totals.length <= FEW_STREAMS) this.divide(handedUnits)
     else this.allow(totals, handedUnits)
   }
 

@@ -5,23 +5,17 @@
 // Several threads may use the same heaps under a lock, and a thread may die between any two stores. In the home range
 // a slab is a lent record that is a part of no block; repairs compare that with the hole in the other range.
 
-import { MiB } from '../../base/bytes.js'
 import { blockOfPart, makeSlab } from '../../heap/lent-parts.js'
 import { State } from '../../heap/records.js'
 import type { SegregatedFit } from '../../heap/segregated-fit.js'
-import { classOf, powerOfTwoUnits, UNIT_BYTES } from '../../heap/size-classes.js'
+import { classOf, UNIT_BYTES } from '../../heap/size-classes.js'
 import { HOME_RANGE, SMALL_UNITS } from '../backing/backing.js'
+import { policy } from '../policy.js'
 import type { FreeMemory } from './free-memory.js'
 
-const LEAST_UNITS = (2 * MiB) / UNIT_BYTES
-const MOST_UNITS = (16 * MiB) / UNIT_BYTES
-/** A slab is this share of the memory of its pool, within those bounds. */
-const SHARE_OF_POOL = 1 / 256
-
-/** The size of a slab for a block of `units`, in a pool whose heap for large blocks is `large`. */
-export function slabUnits(large: SegregatedFit, units: number): number {
-  const share = powerOfTwoUnits((large.totalUnits - large.absentUnits) * SHARE_OF_POOL)
-  return Math.max(LEAST_UNITS, Math.min(share, MOST_UNITS), units)
+/** The size of a slab for a block of `units`. */
+export function slabUnits(units: number): number {
+  return Math.max(policy.slabBytes / UNIT_BYTES, units)
 }
 
 /** The least size of a slab, for a block of `units`. */

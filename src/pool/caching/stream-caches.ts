@@ -2,19 +2,19 @@
 // allocation takes the top block, a free puts one on top; the heap behind is needed only when the stack is empty or
 // full. The top is tried first because most programs ask for the size that they freed last.
 //
-// live-peak.ts tracks the most that was live, and eviction.ts chooses blocks that make room for a request. The
-// counters stay here, beside the cached path that changes them.
+// live-peak.ts tracks the most that was live. The counters stay here, beside the cached path that changes them.
 // The file is long because the stacks and their counters share private state.
 
 import { assert } from '../../base/assert.js'
 import type { Admission } from '../../heap/free-run.js'
 import { keyOfSlot } from '../../heap/key.js'
 import { Double, type RecordTable, State, Word } from '../../heap/records.js'
-import { CLASSES, classOf, MAX_UNITS, roundUpToClass } from '../../heap/size-classes.js'
+import { CLASSES, classOf, MAX_UNITS, roundUpToClass, UNIT_BYTES } from '../../heap/size-classes.js'
 import { MOST_STREAMS } from '../../order/clocks.js'
+import { SMALL_CLASSES } from '../backing/backing.js'
+import { policy } from '../policy.js'
 import { Block, type BlockOwner, Stack, StreamTotals, stampAfter } from './block.js'
 import type { BlockCache } from './block-cache.js'
-import { Eviction } from './eviction.js'
 import { LivePeak, UNWATCHED } from './live-peak.js'
 
 // Const enums are written out as numbers, which keeps the hot methods small enough to be inlined where they are
@@ -27,28 +27,18 @@ const enum Shift {
 }
 assert(MOST_STREAMS === 1 << Shift.known, 'known order has a row for each stream')
 
-const enum Limit {
-  /**
-   * blocks in a stack of a small size; more would find no use, and fewer make a miss of every fourth request in a mix
-   */
-  smallPlaces = 16,
-  /** of a large size; more would keep too much from the heap */
-  largePlaces = 4,
-  /** sizes from this many units up are exact, not whole classes: 1 MiB */
-  large = 4096,
-  /** units of large blocks that a stream may cache in any pool: 8 MiB */
-  leastOfLarge = 32768,
-}
+/** Sizes from this many units up are exact, not whole classes. */
+const EXACT_UNITS = policy.exactBytes / UNIT_BYTES
 
 /**
- * The size of the block that serves `units`. Below 1 MiB it is a whole class: that wastes little, and makes all
- * blocks of a class alike.
+ * The size of the block that serves `units`. Below `policy.exactBytes` it is a whole class: that wastes little, and
+ * makes all blocks of a class alike.
  */
 export function classUnits(units: number): number {
-  return units < Limit.large ? roundUpToClass(units) : units
+  return units < EXACT_UNITS ? roundUpToClass(units) : units
 }
 
-const LARGE_CLASS = classOf(Limit.large)
+const EXACT_CLASS = classOf(EXACT_UNITS)
 
 /** Streams that a new pool's stacks have room for, a power of two. */
 const FEW_STREAMS = 8
@@ -71,16 +61,14 @@ export class StreamCaches implements BlockCache {
   handedBlocks = 0
   /** bytes of those units beyond the requests, present or last */
   slackBytes = 0
-  readonly eviction: Eviction
   /** by record: the block, once it was handed out */
   private readonly blocks: (Block | undefined)[] = []
-  /** by stream slot, the small blocks of each and then the large ones; both in one if a single limit holds for them */
+  /** by stream slot */
   private readonly totals: StreamTotals[] = []
-  private readonly isSplit: boolean
   /** `watched` of new totals */
   private readonly watched: number
-  /** units of large blocks that a stream may cache */
-  private mostLarge: number = Limit.leastOfLarge
+  /** whether only small blocks are cached; see `setTight` */
+  private isTight = false
   private readonly peak: LivePeak
   /** by stream slot and class; all stacks not in use are `emptyStack`; grows with the slots in use */
   private stacks: Stack[]
@@ -90,21 +78,14 @@ export class StreamCaches implements BlockCache {
 
   constructor(
     private readonly records: RecordTable,
-    /** the most that one stream may cache, of small blocks only if large ones have a limit; `limitSmall` changes it */
+    /** the most that one stream may cache; `limit` changes it */
     public mostUnits: number,
     private readonly pool: BlockOwner,
-    /** most blocks in the stack of a small class, and of a large one */
-    private readonly smallPlaces: number = Limit.smallPlaces,
-    private readonly largePlaces: number = Limit.largePlaces,
-    /**
-     * whether live blocks and their peak are counted, and large blocks have a limit of their own: see `limitLarge`
-     */
-    isWhole = true,
+    /** whether live blocks and their peak are counted, and classes are cached only while that pays */
+    private readonly isWhole = true,
   ) {
-    this.isSplit = isWhole
     this.watched = isWhole ? 0 : UNWATCHED
     this.peak = new LivePeak(this.totals)
-    this.eviction = new Eviction(records, this)
     this.bottom = new Block(pool, 0)
     this.bottom.units = BOTTOM_UNITS
     this.emptyStack = new Stack(this.bottom, 0, 0, new StreamTotals(0, this.watched, 0))
@@ -114,42 +95,30 @@ export class StreamCaches implements BlockCache {
   /** A stream slot has blocks from now on. */
   meet(slot: number): void {
     if (slot < this.slotLimit) return
-    while (this.totals.length <= slot * 2) this.addTotals(this.totals.length / 2)
+    while (this.totals.length <= slot) {
+      this.totals.push(new StreamTotals(this.totals.length, this.watched, this.mostUnits))
+    }
     while (this.stacks.length <= slot << Shift.stream) {
       this.stacks = this.stacks.concat(repeated(this.emptyStack, this.stacks.length))
     }
     this.slotLimit = slot + 1
   }
 
-  private addTotals(slot: number): void {
-    const small = new StreamTotals(slot, this.watched, this.mostUnits)
-    this.totals.push(small, this.isSplit ? new StreamTotals(slot, this.watched, this.mostLarge) : small)
-  }
-
-  /** Small blocks that one stream caches, or large ones. */
-  totalsOf(slot: number, isLarge: boolean): StreamTotals {
-    this.meet(slot)
-    return this.totals[slot * 2 + (isLarge ? 1 : 0)]
-  }
-
-  /** What one stream caches. */
-  private allTotalsOf(slot: number): readonly StreamTotals[] {
-    return this.totals.slice(slot * 2, slot * 2 + (this.isSplit ? 2 : 1))
-  }
-
-  /** A stream may cache that many units of small blocks from now on. */
-  limitSmall(units: number): void {
+  /** A stream may cache that many units from now on. */
+  limit(units: number): void {
     this.mostUnits = units
-    for (let slot = 0; slot < this.slotLimit; slot++) this.totalsOf(slot, false).most = units
+    for (const totals of this.totals) totals.most = units
   }
 
   /**
-   * A stream may cache that many units of large blocks, or a few if that is less. They are kept from merging, so they
-   * must be a small part of the pool.
+   * In a tight pool only small blocks are cached. A cached block is used again wherever it lies, and large ones keep
+   * long free runs apart.
    */
-  limitLarge(units: number): void {
-    this.mostLarge = Math.max(Limit.leastOfLarge, units)
-    for (let slot = 0; slot < this.slotLimit; slot++) this.totalsOf(slot, true).most = this.mostLarge
+  setTight(isTight: boolean): boolean {
+    if (this.isTight === isTight) return false
+    this.isTight = isTight
+    for (const { stacks } of this.totals) for (const stack of stacks) stack.places = this.placesOf(stack.sizeClass)
+    return true
   }
 
   /** The block of a record that was handed out, and not handed back. */
@@ -183,7 +152,7 @@ export class StreamCaches implements BlockCache {
    */
   stackFor(slot: number, units: number): Stack {
     const shift = 27 - clz32(units | 16)
-    const steps = units < Limit.large ? ((units - 1) >> shift) + 1 : units >>> shift
+    const steps = units < EXACT_UNITS ? ((units - 1) >> shift) + 1 : units >>> shift
     const index = (slot << Shift.stream) | ((shift << 4) + steps)
     const { stacks } = this
     return index < stacks.length ? stacks[index] : this.emptyStack
@@ -193,7 +162,7 @@ export class StreamCaches implements BlockCache {
   holds(stack: Stack, units: number): boolean {
     const size = stack.top.units
     // Blocks of a small class are all alike, and the block under every stack is larger than any other.
-    return (units < Limit.large || size === units) && size !== BOTTOM_UNITS
+    return (units < EXACT_UNITS || size === units) && size !== BOTTOM_UNITS
   }
 
   /**
@@ -206,7 +175,7 @@ export class StreamCaches implements BlockCache {
     const { totals } = stack
     const size = block.units
     // Blocks of a small class are all alike. On an empty stack `left` is below any limit, so the next test fails.
-    if (units >= Limit.large && size !== units) return false
+    if (units >= EXACT_UNITS && size !== units) return false
     const left = (totals.cached - size) | 0
     if (left < totals.watched) return false
     stack.top = block.below!
@@ -220,13 +189,13 @@ export class StreamCaches implements BlockCache {
    * safe if its mark is less than the stamp that `known` or `seen`, both as in the clocks, has for that stream.
    */
   takeElsewhere(slot: number, units: number, known: Float64Array, seen: Float64Array): Block | null {
-    if (units > this.mostUnits && units > this.mostLarge) return null
+    if (units > this.mostUnits) return null
     this.meet(slot)
     const size = classUnits(units)
     const index = (slot << Shift.stream) | classOf(size)
     const block =
       this.takeGiven(index, size, known, seen) ?? this.takeOwn(index, size) ?? this.takeTop(index, size, known, seen)
-    if (block === null && size >= Limit.large && this.isSplit) this.noteMiss(this.stacks[index], size)
+    if (block === null && size >= EXACT_UNITS && this.isWhole) this.noteMiss(this.stacks[index], size)
     return block
   }
 
@@ -251,9 +220,8 @@ export class StreamCaches implements BlockCache {
   }
 
   /**
-   * A cached block for a small size, of its class or of the next one: at most an eighth or one unit too large. When
-   * room is short and many blocks are cached, also of the two classes after that: at most a quarter or three units
-   * too large. For a large size one of exactly that size. Null for none.
+   * A cached block for a size below `policy.exactBytes`, of its class or of the next one: at most an eighth or one
+   * unit too large. For a larger size one of exactly that size. Null for none.
    */
   takeAny(slot: number, units: number): Block | null {
     return slot < this.slotLimit ? this.takeOwn((slot << Shift.stream) | classOf(units), units) : null
@@ -430,8 +398,7 @@ export class StreamCaches implements BlockCache {
   /** Units cached for one stream. */
   cachedUnits(slot: number): number {
     if (slot >= this.slotLimit) return 0
-    const small = this.totals[slot * 2].cached
-    return this.isSplit ? small + this.totals[slot * 2 + 1].cached : small
+    return this.totals[slot].cached
   }
 
   /** Takes out a block of a class above `sizeClass` and below `end`, the smallest there is; 0 for none. */
@@ -499,15 +466,9 @@ export class StreamCaches implements BlockCache {
 
   /** Takes out what one stream caches in the classes from `first` to before `end`; returns the blocks. */
   drain(slot: number, first = 0, end = CLASSES): readonly number[] {
-    if (slot >= this.slotLimit) return NO_RECORDS
-    const small = this.totals[slot * 2]
-    const large = this.totals[slot * 2 + 1]
-    const fromSmall = (first < LARGE_CLASS || !this.isSplit) && small.cached > 0
-    const fromLarge = end > LARGE_CLASS && this.isSplit && large.cached > 0
-    if (!fromSmall && !fromLarge) return NO_RECORDS
+    if (this.cachedUnits(slot) === 0) return NO_RECORDS
     const drained: number[] = []
-    if (fromSmall) this.drainTotals(small, first, end, drained)
-    if (fromLarge) this.drainTotals(large, first, end, drained)
+    this.drainTotals(this.totals[slot], first, end, drained)
     return drained
   }
 
@@ -519,7 +480,7 @@ export class StreamCaches implements BlockCache {
         this.handBack(block.record)
         drained.push(block.record)
       }
-      if (stack.sizeClass >= LARGE_CLASS && this.isSplit) stack.places = 0
+      if (stack.sizeClass >= EXACT_CLASS && this.isWhole) stack.places = 0
     }
   }
 
@@ -529,11 +490,11 @@ export class StreamCaches implements BlockCache {
   }
 
   /**
-   * The cache has no block for a request of large size. Caching the blocks of a class pays, once a request would have
+   * The cache has no block for a request of exact size. Caching the blocks of a class pays, once a request would have
    * found the last one; it does not, once a block was drained unused.
    */
   private noteMiss(stack: Stack, units: number): void {
-    if (stack.lastFreed === units) stack.places = this.largePlaces
+    if (stack.lastFreed === units) stack.places = this.placesOf(stack.sizeClass)
   }
 
   drainAll(first: number, end: number): number[] {
@@ -560,33 +521,25 @@ export class StreamCaches implements BlockCache {
   /** Every block cached for one stream. */
   entries(slot: number): Block[] {
     const blocks: Block[] = []
-    for (const { stacks } of this.allTotalsOf(slot)) {
-      for (const { top } of stacks)
-        for (let block = top; block !== this.bottom; block = block.below!) blocks.push(block)
+    for (const { top } of this.totals[slot].stacks) {
+      for (let block = top; block !== this.bottom; block = block.below!) blocks.push(block)
     }
     return blocks
   }
 
   /**
-   * Takes out a block of the class, or of the next three classes; for a large size only an exact one. Null for none.
+   * Takes out a block of the class, or of the next class; from `policy.exactBytes` on only one of the size. Null for
+   * none.
    */
   private search(index: number, units: number): Block | null {
     if (units === 0) return null
     const stack = this.stacks[index]
     if (units === 1) return this.pop(stack) // the next larger block is twice as large
-    if (units < Limit.large) return this.pop(stack) ?? this.popNext(index)
+    if (units < EXACT_UNITS) return this.pop(stack) ?? this.pop(this.stacks[index + 1])
     for (let block = stack.top; block !== this.bottom; block = block.below!) {
       if (block.units === units) return this.remove(stack, block)
     }
     return null
-  }
-
-  /** The top block of the next class or, when room is short, of the two classes after that; null for none. */
-  private popNext(index: number): Block | null {
-    const block = this.pop(this.stacks[index + 1])
-    if (block !== null) return block
-    if (!this.totalsOf(index >>> Shift.stream, false).many) return null
-    return this.pop(this.stacks[index + 2]) ?? this.pop(this.stacks[index + 3])
   }
 
   private pop(stack: Stack): Block | null {
@@ -614,7 +567,7 @@ export class StreamCaches implements BlockCache {
   }
 
   private newStack(slot: number, sizeClass: number): Stack {
-    const totals = this.totalsOf(slot, sizeClass >= LARGE_CLASS)
+    const totals = this.totals[slot]
     const stack = new Stack(this.bottom, sizeClass, this.placesOf(sizeClass), totals)
     this.stacks[(slot << Shift.stream) | sizeClass] = stack
     const higher = totals.stacks.findIndex(other => other.sizeClass > sizeClass)
@@ -623,9 +576,9 @@ export class StreamCaches implements BlockCache {
   }
 
   /** most blocks in a stack of a class */
-  placesOf(sizeClass: number): number {
-    if (sizeClass === FULL_CLASS) return 0
-    return sizeClass < LARGE_CLASS ? this.smallPlaces : this.largePlaces
+  private placesOf(sizeClass: number): number {
+    if (sizeClass === FULL_CLASS || (this.isTight && sizeClass >= SMALL_CLASSES)) return 0
+    return policy.places
   }
 }
 

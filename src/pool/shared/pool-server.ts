@@ -8,7 +8,7 @@
 // The file is long because all requests work on the same heaps under the same lock.
 
 import { assert } from '../../base/assert.js'
-import { MiB } from '../../base/bytes.js'
+import { growthStep } from '../policy.js'
 import { CudaError, PoolError, type StreamMemory } from '../../base/errors.js'
 import { slotOfKey } from '../../heap/key.js'
 import { NO_THREAD, Phase, phaseOf, workerOf } from '../../heap/owner-word.js'
@@ -72,9 +72,6 @@ export interface Reclaimed {
 
 /** The most segments in an answer, which has 16 KiB of text. */
 const SEGMENTS_AT_A_TIME = 256
-/** The most new memory taken at a time beyond a request: this much, or a share of the pool's limit. */
-const MOST_AHEAD_BYTES = 32 * MiB
-const AHEAD_SHARE = 1 / 64
 /** Milliseconds between sweeps for ended threads: at first, and at most, since an idle pool should cost nothing. */
 const SWEEP_MS = 50
 const MOST_SWEEP_MS = 10_000
@@ -135,7 +132,7 @@ export class PoolServer {
   /** The limit is now `limitBytes`, which may be Infinity. */
   private noteLimit(limitBytes: number): void {
     const { limitBytes: mostBytes, stepBytes } = this.central.backing
-    const aheadBytes = Math.min(MOST_AHEAD_BYTES, mostBytes * AHEAD_SHARE)
+    const aheadBytes = growthStep(mostBytes)
     if (this.isAhead) this.aheadUnits = (Math.floor(aheadBytes / stepBytes) * stepBytes) / UNIT_BYTES
     this.refusedAtBytes = -1
     this.state.figures[Figure.limitBytes] = limitBytes

@@ -16,22 +16,13 @@ import { storeRelease } from '../../threads/memory-order.js'
 import { type Block, type BlockOwner, type Stack, slackOf } from '../caching/block.js'
 import type { PoolConfig } from '../caching/options.js'
 import { FULL_CLASS, StreamCaches } from '../caching/stream-caches.js'
+import { policy } from '../policy.js'
 import { BATCH_WORDS } from './remote-frees.js'
 import type { SharedState } from './shared-state.js'
 
 const enum Tag {
   stateMask = 7,
 }
-/**
- * When a look into the queue finds this many blocks that the stacks have no room for, the queue goes back to the
- * heaps.
- */
-const CROWD = 64
-/**
- * Most blocks in a stack: bursts of this many blocks of a class are hits. Byte limits bound what other threads lose
- * by it.
- */
-const PLACES = 64
 /**
  * Units, 64 MiB, and a share of the pool: a thread may cache the smaller of both for a stream, however small the pool
  * is.
@@ -82,7 +73,7 @@ export class ThreadCache {
     private readonly limits: CacheLimits,
   ) {
     const { records, caches, thread } = state
-    this.blocks = new StreamCaches(records, limits.streamUnits, pool, PLACES, PLACES, false)
+    this.blocks = new StreamCaches(records, limits.streamUnits, pool, false)
     this.words = records.words
     this.doubles = records.doubles
     this.live = ownerWordOf(0, thread, Phase.live)
@@ -268,7 +259,8 @@ export class ThreadCache {
     this.left = 0
     // A batch that is still being filled comes last: its sender fetches the line again.
     const found = this.unpackAll(true, slot, sizeClass, units) || this.unpackAll(false, slot, sizeClass, units)
-    this.isCrowded = !found && this.left >= CROWD
+    // As many as a stack has places for go back to the heaps.
+    this.isCrowded = !found && this.left >= policy.places
     biasedLock.leave()
   }
 

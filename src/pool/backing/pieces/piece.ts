@@ -2,18 +2,12 @@
 // in the home range when it is created, and stays there until it is released. Calls of the driver cost per handle and
 // hardly per byte, so a pool has few pieces, of sizes that fit its own.
 
-import { GiB, MiB } from '../../../base/bytes.js'
+import { GiB } from '../../../base/bytes.js'
 import { UNIT_BYTES } from '../../../heap/size-classes.js'
+import { leastPiece } from '../../policy.js'
 
-const LEAST_BYTES = 2 * MiB
 /** A piece need not be longer; see `cut`. */
 const MOST_BYTES = GiB
-/** A piece is at least one of so many equal parts of its pool's memory, and of the request that it is created for. */
-const PARTS_OF_POOL = 96
-const PARTS_OF_REQUEST = 32
-/** Beyond this share of the limit memory is scarce: pieces are smaller, since more of a small one can be used. */
-export const SCARCE_SHARE = 0.8
-const SCARCE_PARTS_OF_POOL = 1024
 
 /** One driver handle, mapped at its home. Offsets and sizes are in units. */
 export class Piece {
@@ -47,18 +41,11 @@ export class Piece {
 }
 
 /**
- * The least bytes of new pieces, a multiple of `stepBytes`: large enough for the pool, which will have `reservedBytes`
- * then, and for the request.
+ * The least units of new pieces, whole granules, in a pool with so much room that will have `reservedBytes` with them.
  */
-export function leastPieceBytes(
-  requestBytes: number,
-  reservedBytes: number,
-  limitBytes: number,
-  stepBytes: number,
-): number {
-  const parts = reservedBytes > SCARCE_SHARE * limitBytes ? SCARCE_PARTS_OF_POOL : PARTS_OF_POOL
-  const bytes = Math.max(LEAST_BYTES, reservedBytes / parts, requestBytes / PARTS_OF_REQUEST)
-  return Math.ceil(Math.min(MOST_BYTES, bytes) / stepBytes) * stepBytes
+export function leastPieceUnits(roomBytes: number, reservedBytes: number, granuleUnits: number): number {
+  const units = Math.min(MOST_BYTES, leastPiece(roomBytes, reservedBytes)) / UNIT_BYTES
+  return Math.max(1, Math.ceil(units / granuleUnits)) * granuleUnits
 }
 
 /**

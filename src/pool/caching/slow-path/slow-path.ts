@@ -13,48 +13,39 @@ export interface Plan {
   readonly growth: readonly StepName[]
 }
 
-export function planFor({ crossStreamReuse, streamOrdered }: PoolConfig): Plan {
+export function planFor({ crossStreamReuse }: PoolConfig, hasSlabs: boolean): Plan {
   const waitsEarly = crossStreamReuse === 'wait-before-grow'
   const waitsLate = crossStreamReuse === 'wait-before-oom'
   return {
     beforeGrowth: chosen(
-      'cachedElsewhere',
-      'breakLarger',
-      'freeElsewhere',
-      streamOrdered && 'deferred', // before `settled`, which gives such blocks a later stamp
-      'settled',
-      'evict',
-      'view',
+      'reuseOrdered', // before `settle`, which gives blocks with announced uses a later stamp
+      'settle',
+      'takeInView',
       'refuseForeignCapture', // the steps from here on may call the driver
-      !waitsEarly && 'littleMemory',
-      'completed',
-      'drainAndJoin',
-      'slab',
-      waitsEarly && 'streamWait',
+      'poll',
+      'drain',
+      'carveSlab',
+      waitsEarly && 'waitForStream',
     ),
     growth: chosen(
-      'newMemoryWithinBound',
-      'emptySlabs',
-      'stitch',
-      waitsEarly && 'streamWaitToStitch',
-      'growWithLittleSlack',
-      waitsEarly && 'hostWaitForLittleSlack',
-      waitsLate && 'streamWait',
-      waitsLate && 'streamWaitToStitch', // before the next one, which may grow however much lies idle
-      waitsLate && 'streamWaitForRun',
-      'newMemory',
+      hasSlabs && 'growToBound',
+      waitsEarly && 'waitToStitch',
+      'stitchOrGrow',
+      waitsEarly && 'waitOnHostToStitch',
+      waitsLate && 'waitForStream',
+      waitsLate && 'waitToStitch', // before the next one, which may grow however much lies idle
+      'growToLimit',
       'drainAll',
-      'otherHeap',
-      waitsLate && 'streamWaitInOtherHeap',
-      'hostWait',
+      !hasSlabs && 'takeFromOtherHeap',
+      'waitOnHost',
     ),
   }
 }
 
 /** A graph may be launched at any time, so its memory must not depend on any work. */
 export const CAPTURE_PLAN: Plan = {
-  beforeGrowth: ['independent', 'drainBoth', 'emptySlabs', 'view'],
-  growth: ['newMemoryWithinBound', 'stitch', 'newMemory', 'hostWait'],
+  beforeGrowth: ['independent', 'drainCompletely', 'returnSlabs', 'takeInView'],
+  growth: ['growToBound', 'stitchOrGrow', 'growToLimit', 'waitOnHost'],
 }
 
 function chosen(...steps: readonly (StepName | false)[]): StepName[] {
@@ -67,8 +58,9 @@ export class SlowPath {
   constructor(
     private readonly steps: Steps,
     config: PoolConfig,
+    hasSlabs: boolean,
   ) {
-    this.plan = planFor(config)
+    this.plan = planFor(config, hasSlabs)
   }
 
   /** A taken block for a stream; 0 when no step helps. */

@@ -1,44 +1,19 @@
 // The steps of the slow path (slow-path.ts), by name. Each one returns a taken block, or 0. A step may be repeated:
 // it looks at the pool as the steps before it have left it. The file is long because the steps share the same parts.
 
-import { MiB } from '../../../base/bytes.js'
 import { PoolError } from '../../../base/errors.js'
 import { CU_STREAM_LEGACY_DEFAULT } from '../../../driver/constants.js'
 import type { Admission } from '../../../heap/free-run.js'
 import { keyOfSlot, slotOfKey } from '../../../heap/key.js'
 import { UNIT_BYTES } from '../../../heap/size-classes.js'
 import { SMALL_UNITS } from '../../backing/backing.js'
+import { policy } from '../../policy.js'
 import type { Use } from '../deferred.js'
 import { addSlab, giveBackEmptySlabs, leastSlabUnits, slabUnits } from '../slabs.js'
 import { HostWait, NO_STREAM } from './host-wait.js'
 import { ANY_STREAM, type Miss } from './miss.js'
 import type { PoolParts } from './pool-parts.js'
 import type { Waiting } from './waiting.js'
-
-/**
- * Streams wait for each other before more than this is reserved, relative to the most that was live, and beyond it.
- * With 'wait-before-grow' the host waits then.
- */
-const SLACK = { most: 1.2, leastBytes: 32 * MiB } as const
-/** The same for pinned memory: to pin some takes milliseconds, and a host has more of it than a device. */
-const PINNED_SLACK = { most: 2, leastBytes: 128 * MiB } as const
-/** With 'wait-before-grow' new memory comes before waits only up to this multiple, however much was stitched. */
-const WAITING_BOUND = 1.1
-
-/**
- * Until a pool reserves so much, or this share of its limit, it takes new memory rather than gather what it has. To
- * gather takes a program with small batches longer than so little memory is worth.
- */
-const LITTLE_BYTES = 128 * MiB
-const LITTLE_SHARE = 1 / 64
-/**
- * Up to twice as much, a small request takes a slab out of free memory rather than empty caches, while slabs have at
- * most this share of the pool.
- */
-const SLABS_SHARE = 1 / 6
-
-/** Cached blocks of less than this share of a small request are drained last. */
-const LEAST_SHARE_DRAINED = 1 / 2
 
 export type Step = (miss: Miss) => number | Waiting<number>
 
@@ -66,38 +41,24 @@ export class Steps {
     return this.takeKnown(miss)
   }
 
-  /** A safe block out of another stream's cache. */
-  cachedElsewhere({ units, alignUnits, slot }: Miss): number {
-    const { caches, crossStream } = this.parts
-    return alignUnits === 1 && caches.isWorthDraining ? crossStream.takeCached(units, slot) : 0
-  }
-
-  /** A part of a larger small block that this stream caches. */
-  breakLarger({ heap, units, alignUnits, slot }: Miss): number {
-    const { drain, memory } = this.parts
-    const isBroken = heap === memory.small && drain.breakLarger(units, slot)
-    return isBroken ? heap.allocate(units, alignUnits, keyOfSlot(slot)) : 0
-  }
-
-  /** A safe free block that another stream used last. */
-  freeElsewhere({ heap, units, alignUnits }: Miss): number {
-    return this.parts.crossStream.takeFree(heap, units, alignUnits)
-  }
-
-  /** A freed block whose announced uses are all safe for this stream. */
-  deferred(miss: Miss): number {
-    return this.takeDeferred(miss, false)
+  /**
+   * A block that other streams used last, cached, free or waiting for announced uses, if this stream comes after those
+   * uses.
+   */
+  reuseOrdered(miss: Miss): number {
+    const { heap, units, alignUnits, slot } = miss
+    const { caches, crossStream, config } = this.parts
+    const mayBeCached = alignUnits === 1 && caches.isWorthDraining
+    return (
+      (mayBeCached ? crossStream.takeCached(units, slot) : 0) ||
+      crossStream.takeFree(heap, units, alignUnits) ||
+      (config.streamOrdered ? this.takeDeferred(miss, false) : 0)
+    )
   }
 
   /** A block that work depended on which is known to have completed. */
-  settled(miss: Miss): number {
+  settle(miss: Miss): number {
     return this.parts.settling.settleKnown() > 0 ? this.takeKnown(miss) : 0
-  }
-
-  /** Room that a few cached blocks of this stream make in their heap. */
-  evict({ heap, units, alignUnits, slot }: Miss): number {
-    const makesRoom = this.parts.drain.makeRoom(heap, units + alignUnits - 1, slot)
-    return makesRoom ? heap.allocate(units, alignUnits, keyOfSlot(slot)) : 0
   }
 
   /**
@@ -113,22 +74,8 @@ export class Steps {
     )
   }
 
-  /** New memory, or a slab in free memory, while the pool has little. */
-  littleMemory(miss: Miss): number {
-    const { backing } = this.parts
-    const { reservedBytes } = backing
-    const mostBytes = this.littleBytes()
-    if (backing.kind !== 'virtual' || reservedBytes > 2 * mostBytes) return 0
-    const isLittle = reservedBytes <= mostBytes
-    const inSlab = isLittle || this.slabBytes() < reservedBytes * SLABS_SHARE ? this.slab(miss) : 0
-    if (inSlab !== 0 || !isLittle) return inSlab
-    const record = this.newMemoryUpTo(miss, mostBytes)
-    if (record !== 0) this.growths++
-    return record
-  }
-
   /** A block that depended on work which the driver now reports complete. */
-  completed(miss: Miss): number {
+  poll(miss: Miss): number {
     const { settling } = this.parts
     if (!this.needsCompletedWork(miss) || !settling.ask()) return 0
     // Before blocks settle: they merge then with neighbours that may wait for other work.
@@ -136,14 +83,14 @@ export class Steps {
   }
 
   /** Adjacent safe blocks of several streams, after the caches were drained if they are worth it. */
-  drainAndJoin(miss: Miss): number {
+  drain(miss: Miss): number {
     if (this.parts.caches.isWorthDraining)
       return this.takeDrained(miss, this.parts.config.crossStreamReuse !== 'wait-before-grow')
     return this.takeRun(miss)
   }
 
   /** A block for a capture, after all caches were drained and completed work was settled. */
-  drainBoth(miss: Miss): number {
+  drainCompletely(miss: Miss): number {
     const { drain, memory, settling } = this.parts
     drain.drain(memory.large)
     drain.drain(memory.small)
@@ -152,8 +99,8 @@ export class Steps {
   }
 
   /** The block of a small miss in a slab, out of free memory of the large heap that the stream may use now. */
-  slab(miss: Miss): number {
-    return this.inFreeSlab(miss, slabUnits(this.parts.memory.large, roomOf(miss)))
+  carveSlab(miss: Miss): number {
+    return this.inFreeSlab(miss, slabUnits(roomOf(miss)))
   }
 
   private inFreeSlab(miss: Miss, units: number): number {
@@ -166,36 +113,34 @@ export class Steps {
   }
 
   /** A block in the memory of slabs that were empty. */
-  emptySlabs(miss: Miss): number {
+  returnSlabs(miss: Miss): number {
     const { memory } = this.parts
     const isPossible = memory.hasSlabs && miss.heap === memory.large
     return isPossible && giveBackEmptySlabs(memory) > 0 ? this.takeKnown(miss) || this.takeRun(miss) : 0
   }
 
   /** Free memory that is contiguous in a view. */
-  view(miss: Miss): number {
+  takeInView(miss: Miss): number {
     const { units, alignUnits, slot } = miss
     return this.mayLieInView(miss) ? this.parts.backing.takeInView(units, alignUnits, this.admissionOf(slot)) : 0
   }
 
-  /** New memory, as long as the pool is not much larger than it had to be so far. */
-  newMemoryWithinBound(miss: Miss): number {
-    return this.newMemoryUpTo(miss, this.growthBound(miss))
+  /** New memory, in a whole step, while the pool is little larger than it had to be so far. */
+  growToBound(miss: Miss): number {
+    const { growthStepBytes } = this.parts.backing
+    const mostBytes = this.usedBytes(miss.units) + growthStepBytes
+    if (!this.isInSlab(miss)) return this.grow(miss, mostBytes)
+    return this.inNewSlab(miss, slabUnits(roomOf(miss)), mostBytes)
   }
 
-  /** Free memory of several places, joined in a view. */
-  stitch(miss: Miss): number {
-    return this.join(miss, 0)
-  }
-
-  /** New memory as long as little of the pool lies idle then, where possible with free memory of several places. */
-  growWithLittleSlack(miss: Miss): number {
-    return this.growTo(miss, this.slackBound(miss))
+  /** Free memory of several places, joined in a view; with new memory as long as the pool is not tight. */
+  stitchOrGrow(miss: Miss): number {
+    return this.growTo(miss, this.looseBound(miss.units))
   }
 
   /** The same once the host has waited for the oldest work that is enough, and again until none is left. */
-  *hostWaitForLittleSlack(miss: Miss): Waiting<number> {
-    const mostBytes = this.slackBound(miss)
+  *waitOnHostToStitch(miss: Miss): Waiting<number> {
+    const mostBytes = this.looseBound(miss.units)
     let record = 0
     while (record === 0 && (yield* this.host.waitFor(miss, mostBytes))) {
       record = this.takeCompleted(miss, mostBytes)
@@ -204,55 +149,45 @@ export class Steps {
   }
 
   /** New memory, however much of the pool lies idle. */
-  newMemory(miss: Miss): number {
+  growToLimit(miss: Miss): number {
     return this.growTo(miss, Infinity)
   }
 
   /** The same once all caches were drained. */
   drainAll(miss: Miss): number {
     if (this.parts.caches.isEmpty === true) return 0
-    return this.takeDrained(miss, false) || this.takeFree(miss) || this.newMemory(miss)
+    return this.takeDrained(miss, false) || this.takeFree(miss) || this.growToLimit(miss)
   }
 
-  /** A block out of the heap for blocks of other sizes. With slabs that heap has none. */
-  otherHeap(miss: Miss): number {
-    return this.parts.memory.hasSlabs ? 0 : this.takeAnywhere(this.inOtherHeap(miss))
+  /** A block out of the heap for blocks of other sizes; also by waiting for the stream that used it last. */
+  takeFromOtherHeap(miss: Miss): number {
+    const other = this.inOtherHeap(miss)
+    const mayWait = this.parts.config.crossStreamReuse !== 'ordered' && miss.slot !== ANY_STREAM
+    return this.takeAnywhere(other) || (mayWait ? this.takeByWaiting(other) : 0)
   }
 
   /** A block that another stream used last, once this stream was made to wait for that stream. */
-  streamWait(miss: Miss): number {
+  waitForStream(miss: Miss): number {
     return this.takeByWaiting(miss) || this.inLeastSlab(miss, slab => this.takeByWaiting(slab))
   }
 
-  /** New memory that takes less than before, once this stream was made to wait for the blocks beside it. */
-  streamWaitForRun(miss: Miss): number {
-    if (this.isInSlab(miss)) return this.inLeastSlab(miss, slab => this.streamWaitForRun(slab))
-    const { heap, units, alignUnits, slot } = miss
-    const { crossStream, backing } = this.parts
-    return crossStream.waitForRun(backing, heap, units, alignUnits, slot) ? this.grow(miss) : 0
-  }
-
   /** Free memory of several places, joined in a view, once this stream was made to wait for its last uses. */
-  streamWaitToStitch(miss: Miss): number {
+  waitToStitch(miss: Miss): number {
     if (!this.mayLieInView(miss)) return 0
     const { units, alignUnits, slot } = miss
     const { crossStream, backing } = this.parts
-    return crossStream.waitForParts(backing, units, alignUnits, slot) ? this.stitch(miss) : 0
-  }
-
-  /** As `streamWait`, out of the heap for blocks of other sizes. */
-  streamWaitInOtherHeap(miss: Miss): number {
-    return this.parts.memory.hasSlabs ? 0 : this.takeByWaiting(this.inOtherHeap(miss))
+    return crossStream.waitForParts(backing, units, alignUnits, slot) ? this.join(miss, 0) : 0
   }
 
   /**
    * Whatever the pool has once the host has waited for the oldest work that is enough, and again until none is left.
    */
-  *hostWait(miss: Miss): Waiting<number> {
+  *waitOnHost(miss: Miss): Waiting<number> {
+    const hasOtherHeap = !this.parts.memory.hasSlabs && miss.slot !== ANY_STREAM
     let record = 0
     while (record === 0 && (yield* this.host.waitFor(miss))) {
       record = this.takeCompleted(miss, Infinity)
-      if (record === 0 && miss.slot !== ANY_STREAM) record = this.otherHeap(miss)
+      if (record === 0 && hasOtherHeap) record = this.takeAnywhere(this.inOtherHeap(miss))
     }
     return record
   }
@@ -273,10 +208,10 @@ export class Steps {
   private takeFree(miss: Miss): number {
     return (
       this.takeKnown(miss) ||
-      this.slab(miss) ||
+      this.carveSlab(miss) ||
       this.inFreeSlab(miss, leastSlabUnits(roomOf(miss))) ||
-      this.emptySlabs(miss) ||
-      this.view(miss)
+      this.returnSlabs(miss) ||
+      this.takeInView(miss)
     )
   }
 
@@ -332,16 +267,15 @@ export class Steps {
   /**
    * Drains the caches of one heap; if that does not help, drains the other heap's caches as well. Blocks much smaller
    * than a small request stay cached at first: few of them would help it, and all of them would be missed. With
-   * `sparing` the other heap keeps its caches for the same reason if they are many.
+   * `sparing` small blocks stay cached for the same reason when a large one is missed and they lie in slabs.
    */
   private takeDrained(miss: Miss, sparing: boolean): number {
     const { drain, settling, memory } = this.parts
     const record =
-      (this.isInSlab(miss) ? this.drainAndTake(miss, miss.units * LEAST_SHARE_DRAINED) : 0) || this.drainAndTake(miss)
+      (this.isInSlab(miss) ? this.drainAndTake(miss, miss.units * policy.drainedShare) : 0) || this.drainAndTake(miss)
     const other = this.inOtherHeap(miss).heap
     // Small blocks are of little use to a large one: only a whole slab of them is.
-    const isForSlabs = memory.hasSlabs && other === memory.small
-    const spares = sparing && (isForSlabs || drain.cachesMany(other))
+    const spares = sparing && memory.hasSlabs && other === memory.small
     if (record === 0 && !spares && drain.drain(other) > 0 && this.needsCompletedWork(miss)) settling.settle()
     return record
   }
@@ -417,13 +351,9 @@ export class Steps {
     return freed.allocate(units, alignUnits, keyOfSlot(slot))
   }
 
-  private newMemoryUpTo(miss: Miss, mostBytes: number): number {
-    if (!this.isInSlab(miss)) return this.grow(miss, mostBytes)
-    return this.inNewSlab(miss, slabUnits(this.parts.memory.large, roomOf(miss)), mostBytes)
-  }
-
-  private grow({ heap, units, alignUnits, slot }: Miss, mostBytes = Infinity): number {
-    return this.parts.backing.grow(heap, units, alignUnits, this.admissionOf(slot), mostBytes)
+  private grow({ heap, units, alignUnits, slot }: Miss, mostBytes: number): number {
+    const { backing } = this.parts
+    return backing.grow(heap, units, alignUnits, this.admissionOf(slot), mostBytes, backing.growthStepBytes)
   }
 
   private join(miss: Miss, mostBytes: number): number {
@@ -436,28 +366,14 @@ export class Steps {
     return slot === ANY_STREAM ? NO_STREAM : this.parts.crossStream.look(slot)
   }
 
-  private littleBytes(): number {
-    const { backing, config } = this.parts
-    return Math.min(LITTLE_BYTES, backing.limitBytes * LITTLE_SHARE, config.releaseThresholdBytes)
+  /** The most bytes that a pool has reserved before it is tight, with a request of `units`. */
+  looseBound(units: number): number {
+    return this.usedBytes(units) + policy.looseSteps * this.parts.backing.growthStepBytes
   }
 
-  private slabBytes(): number {
-    const { small } = this.parts.memory
-    return (small.totalUnits - small.absentUnits) * UNIT_BYTES
-  }
-
-  private slackBound({ units }: Miss): number {
-    const { caches, backing } = this.parts
-    const { most, leastBytes } = backing.kind === 'pinned' ? PINNED_SLACK : SLACK
-    const usedBytes = caches.mostUsedUnits(units) * UNIT_BYTES
-    return Math.max(usedBytes * most, usedBytes + leastBytes)
-  }
-
-  private growthBound({ units }: Miss): number {
-    const { caches, backing, config } = this.parts
-    const usedBytes = caches.mostUsedUnits(units) * UNIT_BYTES
-    const bound = backing.growthBound(usedBytes)
-    return config.crossStreamReuse === 'wait-before-grow' ? Math.min(bound, usedBytes * WAITING_BOUND) : bound
+  /** The most bytes that were ever in use, with a request of `units`. */
+  private usedBytes(units: number): number {
+    return this.parts.caches.mostUsedUnits(units) * UNIT_BYTES
   }
 }
 

@@ -1,0 +1,48 @@
+// The policy of the caching pools: how much memory they take, when they gather what they have, and what they cache.
+// Every tuned number stands here, and `bench/steps.ts` shows what each of them earns. `docs/decisions/0019` has the
+// reasons.
+//
+// Memory has a price, and the price depends on the room: what the pool's limits and the device have left. With room the
+// pool is loose. It grows in large steps, and lets some memory lie idle. The less room is left, the smaller are steps
+// and pieces. More than two steps idle make the pool tight: it then caches small blocks only, and streams wait for each
+// other before it grows.
+
+import { KiB, MiB } from '../base/bytes.js'
+
+export const policy = {
+  /** Bytes that a growth takes at least, and the idle bytes that new memory comes before; pays in runs below 2 GiB. */
+  stepBytes: 56 * MiB,
+  /** A step is at most this share of the room; pays for the least capacity in which a run fits. */
+  stepOfRoom: 1 / 128,
+  /** A piece has at least as many bytes as a step, but at most this share of the room; for the least capacity, too. */
+  pieceOfRoom: 1 / 256,
+  /** A pool has at most about so many pieces, as far as the room allows; pays in training runs of several GiB. */
+  pieces: 48,
+  /** Steps that may lie idle before a pool is tight; pays in random mixes up to 1 MiB. */
+  looseSteps: 2,
+  /** Smaller blocks come from slabs, and are cached in a tight pool, too; pays where sizes grow a little at a time. */
+  smallBytes: 128 * KiB,
+  /** Bytes of a slab; pays for the least capacity. */
+  slabBytes: 2 * MiB,
+  /** From this size on, a cached block serves its exact size only; pays in training runs. */
+  exactBytes: 1 * MiB,
+  /** Blocks of a class that a stream caches; pays in programs that hold many equal buffers. */
+  places: 64,
+  /** A stream caches at most this share of the pool's limit. */
+  streamShare: 1 / 48,
+  /** A small request drains blocks of at least this share of its size first; pays in random mixes. */
+  drainedShare: 1 / 2,
+  /** Blocks given back to the large heap between two marks; pays in programs of several streams. */
+  freesPerMark: 512,
+}
+
+/** Bytes of a growth, and the idle bytes that are not worth gathering, in a pool with so much room. */
+export function growthStep(roomBytes: number): number {
+  return Math.min(policy.stepBytes, Math.max(0, roomBytes) * policy.stepOfRoom)
+}
+
+/** The least bytes of new pieces, in a pool with so much room that will have reserved so much then. */
+export function leastPiece(roomBytes: number, reservedBytes: number): number {
+  const loose = Math.max(policy.stepBytes, reservedBytes / policy.pieces)
+  return Math.min(loose, Math.max(0, roomBytes) * policy.pieceOfRoom)
+}
