@@ -72,8 +72,8 @@ describe('closing a device', () => {
         const driver = new SimulatedDriver({ capacityBytes: 1 * GiB })
         const device = openDevice(driver)
         const pool = device.createPool()
-        const sleepers = [pool, device.createGrowableBuffer({ bytes: 200 * MiB })]
-        pool.allocate(200 * MiB).fill(1)
+        const sleepers = [pool, device.createGrowableBuffer({ bytes: 40 * MiB })]
+        pool.allocate(40 * MiB).fill(1)
         if (change === 'wake') for (const each of sleepers) await each.sleep()
         device.driver.cuStreamCreate = flags => {
           const stream = SimulatedDriver.prototype.cuStreamCreate.call(driver, flags)
