@@ -19,6 +19,10 @@ interface Campaign extends SystemCounts {
   /** mapped blocks of more than 2 MiB, the least piece, and those of them that lay in views */
   readonly large: number
   readonly inViews: number
+  /** what the operations do, each once */
+  readonly verbs: ReadonlySet<string>
+  /** streams that one program opened */
+  readonly mostStreams: number
   /** the first program that failed, which is the last to run; null if none failed */
   readonly failing: Outcome | null
 }
@@ -34,15 +38,19 @@ export async function runCampaign(
   rule?: Rule,
 ): Promise<Campaign> {
   const sums = { programs: 0, operations: 0, ...NOTHING }
+  const verbs = new Set<string>()
+  let mostStreams = 0
   let failing: Outcome | null = null
   while (sums.programs < programs && failing === null) {
     const outcome = await runProgram(kind, seed + sums.programs, count, rule)
     sums.programs++
     sums.operations += outcome.operations.length
+    for (const operation of outcome.operations) verbs.add(operation.do)
+    mostStreams = Math.max(mostStreams, outcome.operations.filter(operation => operation.do === 'open').length)
     for (const name of Object.keys(NOTHING) as (keyof typeof NOTHING)[]) sums[name] += outcome[name]
     if (outcome.failure !== null) failing = outcome
   }
-  return { ...sums, failing }
+  return { ...sums, verbs, mostStreams, failing }
 }
 
 interface MutantCampaign extends Campaign {

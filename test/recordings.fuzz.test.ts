@@ -35,7 +35,7 @@ import { tune } from '../src/trace/tune/tune.js'
 import { damaged, fieldText, MAKERS, NSIGHT_COLUMNS, nsightRows } from './recordings.fixture.js'
 
 const SEED = Number(process.env['READERS_SEED'] ?? 1)
-const USUAL_INPUTS = 500
+const USUAL_INPUTS = 250
 const INPUTS = Number(process.env['READERS_INPUTS'] ?? USUAL_INPUTS)
 /** So many of the recordings that were read go through all commands. */
 const COMMANDED = Math.max(4, INPUTS / 500)

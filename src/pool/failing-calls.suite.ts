@@ -12,7 +12,7 @@ import { TestDevice } from './pool.fixture.js'
 import type { Pool } from './pool.js'
 
 const CAPACITY = 64 * 2 ** 20
-const RANDOM_RUNS = 100
+const RANDOM_RUNS = 40
 const RANDOM_REFUSALS = 6
 
 /** The buffers that a workload holds, and how often the driver refused a call. */

@@ -51,7 +51,7 @@ test('contents agree with plain bytes under random fills, writes and copies', ()
         assert.equal(piece.countDifferent(400, 80_000, words[7]), different)
       }
     }),
-    { numRuns: 40 },
+    { numRuns: 20 },
   )
 })
 
