@@ -284,11 +284,14 @@ for (const [capture, capturable] of [
   ...Object.entries(CAPTURES).map(([what, begin]) => [`of ${what}`, begin] as const),
   ...Object.entries(UNANNOUNCED).map(([what, begin]) => [`by ${what}`, begin] as const),
 ]) {
-  const isOff = (name: string) => capture.startsWith('by') && WAITING_FOR_ALL.has(name)
+  const isForeign = capture.startsWith('by')
+  // Of a capture that the library does not know of, its stream `captured` is a stream like `other`.
+  const isOff = (name: string) => isForeign && (WAITING_FOR_ALL.has(name) || name.includes('captured'))
   describe(`calls beside a capture ${capture} leave it whole`, () => {
     for (const [kind, makePool] of Object.entries(KINDS)) {
       it(`${kind}: each call on a buffer of each history does its work or changes nothing`, async () => {
         for (const [history, makeBuffer] of Object.entries(HISTORIES)) {
+          if (isOff(history)) continue
           for (const [name, call] of Object.entries(CALLS)) {
             if (isOff(name)) continue
             const world = makeWorld(capturable)
