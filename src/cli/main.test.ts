@@ -326,7 +326,7 @@ test('a reader may stop early without an error, and the exit status is as if it 
   const recording = 'traces/mlp-train-stacks.pickle.gz'
   for (const [args, status, says] of [
     [['info'], 0, /^$/],
-    [['replay', recording, '--fail-if', 'overhead>1'], 4, /^cuda-mempool: .*'overhead>1' holds.*\n$/],
+    [['replay', recording, '--policy', 'cuda-mempool', '--fail-if', 'overhead>1'], 4, /^cuda-mempool: .*'overhead>1' holds.*\n$/],
     [['replay', recording, '--capacity', '100MiB'], 1, /^$/],
     [['convert', recording, '-o', '-', '--to', 'svg'], 0, /^$/],
     [['convert', recording, '-o', '-', '--to', 'json', '--fail-if', 'overhead>1'], 4, /holds/],
