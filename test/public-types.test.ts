@@ -85,7 +85,14 @@ describe('the types of the package', () => {
   })
 
   test('compile with every check, also in programs of users', () => {
-    const errors = ts.getPreEmitDiagnostics(program).map(({ messageText, file, start }) => {
+    // Not of the files of others, which are most.
+    const files = program.getSourceFiles().filter(({ fileName }) => fileName.startsWith(project))
+    const found = [...program.getOptionsDiagnostics(), ...program.getGlobalDiagnostics()]
+    for (const file of files) {
+      found.push(...program.getSyntacticDiagnostics(file), ...program.getSemanticDiagnostics(file))
+    }
+    assert.ok(files.length > 100, `${files.length} files`)
+    const errors = found.map(({ messageText, file, start }) => {
       const place =
         file === undefined ? '' : `${file.fileName}:${file.getLineAndCharacterOfPosition(start ?? 0).line + 1}`
       return `${place} ${ts.flattenDiagnosticMessageText(messageText, '\n')}`
