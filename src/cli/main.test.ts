@@ -41,7 +41,7 @@ function file(name: string, content: string | Uint8Array): string {
 
 test('a process prints, refuses and fails as the thread does', () => {
   const commands = [['--help'], ['info'], ['demo'], ['inof'], ['replay', RECORDING], ['replay', 'no-such-file']]
-  for (const command of [...commands, ['replay', RECORDING, '--capacity', '100MiB']]) {
+  for (const command of [...commands, ['replay', RECORDING, '--policy', 'recorded', '--capacity', '100MiB']]) {
     assert.deepEqual(runProcess(command), run(command), command.join(' '))
   }
   const ascii = { LC_ALL: 'C' }
@@ -326,7 +326,11 @@ test('a reader may stop early without an error, and the exit status is as if it 
   const recording = 'traces/mlp-train-stacks.pickle.gz'
   for (const [args, status, says] of [
     [['info'], 0, /^$/],
-    [['replay', recording, '--policy', 'cuda-mempool', '--fail-if', 'overhead>1'], 4, /^cuda-mempool: .*'overhead>1' holds.*\n$/],
+    [
+      ['replay', recording, '--policy', 'cuda-mempool', '--fail-if', 'overhead>1'],
+      4,
+      /^cuda-mempool: .*'overhead>1' holds.*\n$/,
+    ],
     [['replay', recording, '--capacity', '100MiB'], 1, /^$/],
     [['convert', recording, '-o', '-', '--to', 'svg'], 0, /^$/],
     [['convert', recording, '-o', '-', '--to', 'json', '--fail-if', 'overhead>1'], 4, /holds/],
