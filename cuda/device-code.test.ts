@@ -58,7 +58,7 @@ describe('the committed PTX', () => {
       assert.equal(compile(module), ptx)
     })
 
-    // Newer architectures assemble code for the oldest. The large module, which no package has, would cost seconds each.
+    // Newer architectures assemble code for the oldest. Each costs seconds for the large module.
     for (const architecture of module === 'trials' ? ['sm_75'] : ['sm_75', 'sm_80', 'sm_90']) {
       it(`of ${module} assembles for ${architecture}`, { skip: skipAssembling }, () => {
         const path = join(deviceIncludePath(), `${module}.ptx`)

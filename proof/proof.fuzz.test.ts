@@ -17,7 +17,7 @@ const VIEW_PROGRAMS = Math.ceil(PROGRAMS / 2)
 /** with sleep, wake and buffers that spill */
 const SLEEP_PROGRAMS = Math.ceil(PROGRAMS / 4)
 /** on pools that threads share, of each kind */
-const SHARED_PROGRAMS = Number(process.env['PROOF_SHARED_PROGRAMS'] ?? 8)
+const SHARED_PROGRAMS = Number(process.env['PROOF_SHARED_PROGRAMS'] ?? 10)
 
 describe(`random programs checked against the exact order (PROOF_SEED=${SEED} PROOF_PROGRAMS=${PROGRAMS})`, () => {
   it(`${PROGRAMS * OPERATIONS} operations without a wrong grant, and hardly a safe block is missed`, async t => {
