@@ -144,7 +144,8 @@ export class VirtualBacking implements Backing {
   }
 
   get growthStepBytes(): number {
-    return growthStep(this.roomBytes)
+    // What exceeds the release threshold would go back at once.
+    return growthStep(Math.min(this.roomBytes, this.limits.releaseThresholdBytes - this.reservedBytes))
   }
 
   takeInView(units: number, alignUnits: number, admission: Admission): number {
@@ -367,8 +368,7 @@ export class VirtualBacking implements Backing {
 
   /** Bytes that limits and device leave. */
   private get roomBytes(): number {
-    const most = Math.min(this.limitBytes, this.limits.releaseThresholdBytes, this.mostOfDevice)
-    return Math.max(0, most - this.reservedBytes)
+    return Math.max(0, Math.min(this.limitBytes, this.mostOfDevice) - this.reservedBytes)
   }
 
   /** Asks what the device has left. It takes some 10 us, so only growth asks. */
