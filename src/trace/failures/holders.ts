@@ -21,33 +21,50 @@ export interface Holder {
 const OF_PYTORCH = /(^|\/)torch\//
 const NATIVE = /\.(c|cc|cpp|cu|cuh|h|hpp|inl)$/
 
+/** Blocks with the same call stack, all from before the recording or none. */
+interface Held {
+  bytes: number
+  blocks: number
+  readonly stack: number
+  readonly isInitial: boolean
+}
+
 /** The holders of the blocks `live`, most bytes first. */
 export function holdersOf(trace: Trace, live: readonly number[]): Holder[] {
-  const { blocks, stacks } = trace
-  const sites = new Map<number, ReturnType<typeof siteOf>>()
   const groups = new Map<string, { holder: Holder; throughBytes: Map<string | null, number> }>()
-  for (const number of live) {
-    const stack = blocks.stack[number]
-    let place = sites.get(stack)
-    if (place === undefined) {
-      place = siteOf(stackFrames(stacks, stack))
-      sites.set(stack, place)
-    }
-    const { site, through } = place
-    const before = site === null && number < blocks.initial
+  for (const { bytes, blocks, stack, isInitial } of heldByStack(trace, live)) {
+    const { site, through } = siteOf(stackFrames(trace.stacks, stack))
+    const before = site === null && isInitial
     const key = site ?? (before ? ' before' : ' unknown')
-    let group = groups.get(key)
-    if (group === undefined) {
-      group = { holder: { bytes: 0, blocks: 0, site, through, before }, throughBytes: new Map() }
-      groups.set(key, group)
-    }
-    const bytes = blocks.bytes[number]
-    group.holder = { ...group.holder, bytes: group.holder.bytes + bytes, blocks: group.holder.blocks + 1 }
-    group.throughBytes.set(through, (group.throughBytes.get(through) ?? 0) + bytes)
+    const group = groups.get(key) ?? { holder: { bytes: 0, blocks: 0, site, through, before }, throughBytes: new Map() }
+    const { holder, throughBytes } = group
+    throughBytes.set(through, (throughBytes.get(through) ?? 0) + bytes)
+    groups.set(key, {
+      holder: { ...holder, bytes: holder.bytes + bytes, blocks: holder.blocks + blocks },
+      throughBytes,
+    })
   }
   return [...groups.values()]
     .map(({ holder, throughBytes }) => ({ ...holder, through: mostOf(throughBytes) }))
     .sort((a, b) => b.bytes - a.bytes)
+}
+
+/** A recording may have many blocks and many failed requests, but it has few call stacks. */
+function heldByStack({ blocks }: Trace, live: readonly number[]): Iterable<Held> {
+  const held = new Map<number, Held>()
+  for (const number of live) {
+    const stack = blocks.stack[number]
+    const isInitial = number < blocks.initial
+    const key = stack * 2 + (isInitial ? 1 : 0)
+    let group = held.get(key)
+    if (group === undefined) {
+      group = { bytes: 0, blocks: 0, stack, isInitial }
+      held.set(key, group)
+    }
+    group.bytes += blocks.bytes[number]
+    group.blocks++
+  }
+  return held.values()
 }
 
 /** The line to show for a call stack, innermost frame first. */

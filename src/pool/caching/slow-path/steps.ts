@@ -168,14 +168,15 @@ export class Steps {
 
   /** A block that another stream used last, once this stream was made to wait for that stream. */
   waitForStream(miss: Miss): number {
+    if (!this.parts.settling.mayHelp(miss.slot)) return 0 // all free memory was looked at
     return this.takeByWaiting(miss) || this.inLeastSlab(miss, slab => this.takeByWaiting(slab))
   }
 
   /** Free memory of several places, joined in a view, once this stream was made to wait for its last uses. */
   waitToStitch(miss: Miss): number {
-    if (!this.mayLieInView(miss)) return 0
     const { units, alignUnits, slot } = miss
-    const { crossStream, backing } = this.parts
+    const { crossStream, backing, settling } = this.parts
+    if (!this.mayLieInView(miss) || !settling.mayHelp(slot)) return 0
     return crossStream.waitForParts(backing, units, alignUnits, slot) ? this.join(miss, 0) : 0
   }
 
