@@ -593,11 +593,21 @@ export class CachingPool extends ClosablePool implements BlockOwner {
 
   /** Serves a request whose stack has no fitting block on top. */
   private takeBelow(bytes: number, stream: Stream, mayFail: boolean): DeviceBuffer | null {
-    const units = this.unitsOf(bytes)
+    return this.answer(this.unitsOf(bytes), 1, bytes, stream, mayFail)
+  }
+
+  /** Searches as one change of the pool, and tells observers. Without a buffer it returns null, or throws. */
+  private answer(
+    units: number,
+    alignUnits: number,
+    bytes: number,
+    stream: Stream,
+    mayFail: boolean,
+  ): DeviceBuffer | null {
     this.begin('allocate')
     let buffer: DeviceBuffer | null
     try {
-      buffer = this.takeCached(units, bytes, stream) ?? this.takeMissed(units, 1, bytes, stream)
+      buffer = this.search(units, alignUnits, bytes, stream)
     } catch (error) {
       this.endBy(error)
       throw error
@@ -608,6 +618,16 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     this.noteRefusal(bytes)
     if (!mayFail) throw this.outOfMemory(bytes)
     return null
+  }
+
+  /** A buffer for a stream that can be used: an open one of this thread, a lent one, or one that is captured. */
+  private search(units: number, alignUnits: number, bytes: number, stream: Stream): DeviceBuffer | null {
+    if (stream.slot < 0)
+      return this.handOutFound(this.central.arenas.allocate(units, alignUnits, stream), bytes, stream)
+    const cached = alignUnits === 1 ? this.takeCached(units, bytes, stream) : null
+    if (cached !== null) return cached
+    if (stream.own !== undefined) return this.takeMissed(units, alignUnits, bytes, stream)
+    return this.handOutFound(this.reserveLent(units, alignUnits, stream), bytes, stream)
   }
 
   /** Serves a request that no cache has a block for. */
@@ -645,39 +665,8 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     if (!isOurs || !(stream.isOpen || isCaptured)) this.refuse('allocate', stream)
     const units = this.unitsOf(bytes)
     if (alignment !== undefined) checkAlignment(alignment, MOST_ALIGNMENT_BYTES)
-    this.begin('allocate')
-    let buffer: DeviceBuffer | null
-    try {
-      buffer = this.takeBusy(units, bytes, stream, alignment, isCaptured)
-    } catch (error) {
-      this.endBy(error)
-      throw error
-    }
-    this.isBusy = false // a listener may call the pool
-    if (isCaptured || this.central.changes !== this.toldChanges) this.tellChanges(stream)
-    if (buffer !== null) return buffer
-    this.noteRefusal(bytes)
-    if (!mayFail) throw this.outOfMemory(bytes)
-    return null
-  }
-
-  private takeBusy(
-    units: number,
-    bytes: number,
-    stream: Stream,
-    alignment: number | undefined,
-    isCaptured: boolean,
-  ): DeviceBuffer | null {
-    if (alignment === undefined && !isCaptured) {
-      const buffer = this.takeCached(units, bytes, stream)
-      if (buffer !== null) return buffer
-    }
-    const alignUnits = Math.max(1, (alignment ?? 1) / UNIT_BYTES)
-    if (stream.own !== undefined && !isCaptured) return this.takeMissed(units, alignUnits, bytes, stream)
-    const record = isCaptured
-      ? this.central.arenas.allocate(units, alignUnits, stream)
-      : this.reserveLent(units, alignUnits, stream)
-    return this.handOutFound(record, bytes, stream)
+    if (isCaptured) this.toldChanges = -1 // the capture's arena may grow
+    return this.answer(units, Math.max(1, (alignment ?? 1) / UNIT_BYTES), bytes, stream, mayFail)
   }
 
   private tellChanges(stream: Stream): void {
