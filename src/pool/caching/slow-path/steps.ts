@@ -153,9 +153,8 @@ export class Steps {
     return this.growTo(miss, Infinity)
   }
 
-  /** The same once all caches were drained. */
+  /** The same once all caches were drained, and empty slabs returned. */
   drainAll(miss: Miss): number {
-    if (this.parts.caches.isEmpty === true) return 0
     return this.takeDrained(miss, false) || this.takeFree(miss) || this.growToLimit(miss)
   }
 
