@@ -5,7 +5,7 @@ import { formatBytes, MiB } from '../../base/bytes.js'
 import { CudaError } from '../../base/errors.js'
 import { RESULT } from '../../driver/constants.js'
 import type { Context } from '../../driver/context.js'
-import type { Admission, FreeRun } from '../../heap/free-run.js'
+import type { Admission } from '../../heap/free-run.js'
 import type { SegregatedFit } from '../../heap/segregated-fit.js'
 import { classOf, MAX_UNITS, UNIT_BYTES } from '../../heap/size-classes.js'
 import type { PoolAccess } from '../access.js'
@@ -97,9 +97,7 @@ export interface Backing {
   /** Whether old views may have to go before `stitch` makes a new one. */
   readonly isCrowded: boolean
   /** The free blocks that `stitch` would use; none if it would take no block. */
-  stitchedBlocks(units: number, alignUnits: number, admission: Admission): readonly number[]
-  /** The run of free blocks and holes that `grow` would use; null if it would take a new segment. */
-  runFor(heap: SegregatedFit, units: number, alignUnits: number, admission: Admission): FreeRun | null
+  stitchedBlocks(units: number, alignUnits: number, admission: Admission, mostBytes: number): readonly number[]
   /**
    * Whether `grow` or `stitch` would succeed with `newBytes` from the device, if the host had seen all stamps up to
    * `settled` complete (by key). May be true although the driver would refuse.

@@ -101,10 +101,6 @@ export class SegmentBacking implements Backing {
     return []
   }
 
-  runFor(): null {
-    return null
-  }
-
   couldGrow(
     _heap: SegregatedFit,
     units: number,

@@ -158,8 +158,7 @@ export class VirtualBacking implements Backing {
   stitch(units: number, alignUnits: number, admission: Admission, mostBytes: number): number {
     const plan = this.planWithRoom(units, alignUnits, admission, mostBytes)
     if (plan === null || this.growsAsWell(plan, units, alignUnits, admission)) return 0
-    const stretch = stretchOf(plan.pieces)
-    const start = placeIn({ ...stretch, units: stretch.units + plan.newUnits }, plan.pieces, units, alignUnits)
+    const start = placeOf(plan, units, alignUnits)
     const taken = this.takeParts(plan.pieces, start, units)
     try {
       const end = unitsOf(plan.pieces)
@@ -181,17 +180,13 @@ export class VirtualBacking implements Backing {
     return this.views.isCrowded(this.home.pieces.length)
   }
 
-  stitchedBlocks(units: number, alignUnits: number, admission: Admission): readonly number[] {
+  stitchedBlocks(units: number, alignUnits: number, admission: Admission, mostBytes: number): readonly number[] {
+    const mostUnits = this.granulesIn(this.newBytes(mostBytes))
     this.findFreeEnds(admission)
-    const plan = planStitch(this.home.pieces, units + alignUnits - 1, 0)
+    const plan = planStitch(this.home.pieces, units + alignUnits - 1, mostUnits)
     if (plan === null) return []
-    const stretch = stretchOf(plan.pieces)
-    const start = placeIn(stretch, plan.pieces, units, alignUnits)
+    const start = placeOf(plan, units, alignUnits)
     return partsIn(plan.pieces, start, units).flatMap(part => blocksOf(this.heap, this.runOf(part)))
-  }
-
-  runFor(heap: SegregatedFit, units: number, alignUnits: number, admission: Admission): FreeRun | null {
-    return heap.findRun(units + alignUnits - 1, admission, this.granuleUnits)
   }
 
   couldGrow(
@@ -459,6 +454,10 @@ export class VirtualBacking implements Backing {
     this.views.applyAccess(device, flags)
   }
 
+  private runFor(heap: SegregatedFit, units: number, alignUnits: number, admission: Admission): FreeRun | null {
+    return heap.findRun(units + alignUnits - 1, admission, this.granuleUnits)
+  }
+
   /** The place of a block: the part of its run from a multiple of `alignUnits` on. */
   private placeFor(heap: SegregatedFit, units: number, alignUnits: number, admission: Admission): FreeRun | null {
     const run = this.runFor(heap, units, alignUnits, admission)
@@ -469,6 +468,12 @@ export class VirtualBacking implements Backing {
     while (records.offsetOf(record) + records.unitsOf(record) <= start) record = records.nextOf(record)
     return { ...run, start, units, record }
   }
+}
+
+/** The start of a block in the pieces of a plan and the new memory behind them. */
+function placeOf({ pieces, newUnits }: StitchPlan, units: number, alignUnits: number): number {
+  const stretch = stretchOf(pieces)
+  return placeIn({ ...stretch, units: stretch.units + newUnits }, pieces, units, alignUnits)
 }
 
 /** How many granules of addresses the home range has. */

@@ -17,6 +17,7 @@ import { type Clocks, MOST_STREAMS } from '../../order/clocks.js'
 import type { Backing } from '../backing/backing.js'
 import type { BlockCache } from './block-cache.js'
 import type { Use } from './deferred.js'
+import type { Miss } from './slow-path/miss.js'
 
 /** By key: every block is admitted. */
 const ALL: Admission = new Float64Array(MOST_STREAMS + 1).fill(Infinity)
@@ -131,19 +132,12 @@ export class CrossStreamReuse {
     return record
   }
 
-  /** Makes the stream wait if a block can then be placed with less new memory; returns whether it does. */
-  waitForRun(backing: Backing, heap: SegregatedFit, units: number, alignUnits: number, slot: number): boolean {
-    const run = backing.runFor(heap, units, alignUnits, ALL)
-    if (run === null) return false
-    const without = backing.runFor(heap, units, alignUnits, this.look(slot))
-    if (without !== null && without.absentUnits <= run.absentUnits) return false
-    for (const use of this.usesOf(blocksOf(heap, run))) this.waitFor(slot, use.slot, use.stamp)
-    return true
-  }
-
-  /** Makes the stream wait if a block can then be stitched of free memory; returns whether it does. */
-  waitForParts(backing: Backing, units: number, alignUnits: number, slot: number): boolean {
-    const blocks = backing.stitchedBlocks(units, alignUnits, ALL)
+  /**
+   * Makes the stream wait if a block can then be stitched of free memory, and of new memory up to `mostBytes`; returns
+   * whether it does.
+   */
+  waitForParts(backing: Backing, { units, alignUnits, slot }: Miss, mostBytes: number): boolean {
+    const blocks = backing.stitchedBlocks(units, alignUnits, ALL, mostBytes)
     for (const use of this.usesOf(blocks)) this.waitFor(slot, use.slot, use.stamp)
     return blocks.length > 0
   }

@@ -36,6 +36,7 @@ export function planFor({ crossStreamReuse }: PoolConfig, hasSlabs: boolean): Pl
       waitsLate && 'waitToStitch', // before the next one, which may grow however much lies idle
       'growToLimit',
       'drainAll',
+      waitsLate && 'waitToGrow',
       !hasSlabs && 'takeFromOtherHeap',
       'waitOnHost',
     ),

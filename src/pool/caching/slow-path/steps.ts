@@ -173,10 +173,13 @@ export class Steps {
 
   /** Free memory of several places, joined in a view, once this stream was made to wait for its last uses. */
   waitToStitch(miss: Miss): number {
-    const { units, alignUnits, slot } = miss
-    const { crossStream, backing, settling } = this.parts
-    if (!this.mayLieInView(miss) || !settling.mayHelp(slot)) return 0
-    return crossStream.waitForParts(backing, units, alignUnits, slot) ? this.join(miss, 0) : 0
+    return this.waitForParts(miss, 0) ? this.join(miss, 0) : 0
+  }
+
+  /** The same with new memory. It alone was not enough, and without it the host would have to wait. */
+  waitToGrow(miss: Miss): number {
+    if (!this.waitForParts(miss, Infinity)) return 0
+    return this.grow(miss, Infinity) || this.join(miss, Infinity) // new memory beside free memory needs no view
   }
 
   /**
@@ -319,6 +322,13 @@ export class Steps {
     const { crossStream, config } = this.parts
     const record = crossStream.takeByWaiting(heap, units, alignUnits, slot)
     return record === 0 && config.streamOrdered ? this.takeDeferred(miss, true) : record
+  }
+
+  /** Makes the stream wait if a block can then be joined, of free memory and of new memory up to `mostBytes`. */
+  private waitForParts(miss: Miss, mostBytes: number): boolean {
+    const { crossStream, backing, settling } = this.parts
+    if (!this.mayLieInView(miss) || !settling.mayHelp(miss.slot)) return false
+    return crossStream.waitForParts(backing, miss, mostBytes)
   }
 
   private inOtherHeap(miss: Miss): Miss {
