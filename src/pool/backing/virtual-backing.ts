@@ -7,6 +7,7 @@
 //
 // The file is long because growing, stitching and giving back take memory out of the same heap.
 
+import { isDriverError } from '../../base/driver-error.js'
 import { CU_MEM_ACCESS_FLAGS_PROT_NONE } from '../../driver/constants.js'
 import type { Context } from '../../driver/context.js'
 import { blocksOf } from '../../heap/cross-key.js'
@@ -16,7 +17,6 @@ import { State } from '../../heap/records.js'
 import type { Extent, SegregatedFit } from '../../heap/segregated-fit.js'
 import { MAX_UNITS, UNIT_BYTES } from '../../heap/size-classes.js'
 import type { Clocks } from '../../order/clocks.js'
-import { isDriverError } from '../../base/driver-error.js'
 import type { PoolAccess } from '../access.js'
 import { growthStep } from '../policy.js'
 import {
@@ -131,12 +131,17 @@ export class VirtualBacking implements Backing {
     leastBytes = 0,
   ): number {
     // The driver is not called between the search and the take: then other threads may change the heap.
-    const newBytes = this.newBytes(mostBytes)
+    const leftBytes = this.newBytes(Infinity)
+    const newBytes = Math.min(leftBytes, mostBytes - this.reservedBytes)
     if (newBytes < this.stepBytes) return 0
     const run = this.placeFor(heap, units, alignUnits, admission)
     if (run === null || run.absentUnits * UNIT_BYTES > newBytes) return 0
-    const taken = this.takeRun(this.lengthened(run, Math.min(leastBytes, this.roomBytes)))
-    if (this.createUnder(taken) === null) return 0
+    const longer = this.lengthened(run, Math.min(leastBytes, this.roomBytes, leftBytes))
+    const taken = this.takeRun(longer)
+    // The device may have less than the pool knows, and still enough for the block.
+    if (this.createUnder(taken) === null) {
+      return longer === run ? 0 : this.grow(heap, units, alignUnits, admission, mostBytes)
+    }
     const record = heap.keep(taken.record, run.start, units)
     const used = taken.extents.find(({ absent, key }) => !absent && key !== 0)
     heap.records.setDependency(record, used?.key ?? 0, used?.stamp ?? 0)
