@@ -88,7 +88,7 @@ export class CentralHeap {
     const { reservedBytes } = this.backing
     this.changes++
     const found = finish(this.slowPath.take(miss))
-    if (this.backing.reservedBytes !== reservedBytes) this.noteGrowth(miss.units)
+    if (this.backing.reservedBytes !== reservedBytes) this.noteSize(miss.units)
     return found
   }
 
@@ -110,8 +110,8 @@ export class CentralHeap {
     return this.steps.host.couldServe({ heap, units, alignUnits, slot }, lessBytes)
   }
 
-  /** The pool has grown for a request of `units`: it may be tight now, or loose again. */
-  private noteGrowth(units: number): void {
+  /** The pool has grown for a request of `units`, or has shrunk: it may be tight now, or loose again. */
+  private noteSize(units = 0): void {
     const isTight = this.backing.reservedBytes > this.steps.looseBound(units)
     if (this.caches.setTight?.(isTight) === true && isTight) this.drain.drain(this.large)
   }
@@ -223,6 +223,7 @@ export class CentralHeap {
     if (this.backing.reservedBytes > threshold) {
       if (this.hasSlabs) giveBackEmptySlabs(this.memory)
       this.backing.trim(threshold)
+      this.noteSize()
     }
     return settled
   }
@@ -295,6 +296,7 @@ export class CentralHeap {
   trimTo(bytes: number): void {
     this.gather()
     this.backing.trim(bytes)
+    this.noteSize()
   }
 
   /** Gives cached blocks, settled ones and empty slabs back to the heaps, where they merge. */
