@@ -15,7 +15,6 @@ import type { DeviceBuffer } from '../../src/pool/buffer.js'
 import type { CachingPool } from '../../src/pool/caching/caching-pool.js'
 import type { PoolOptions } from '../../src/pool/caching/options.js'
 import { slabsOf } from '../../src/pool/caching/slabs.js'
-import { Steps } from '../../src/pool/caching/slow-path/steps.js'
 import { assertConsistent, type TestDevice } from '../../src/pool/pool.fixture.js'
 import { CAPACITY_BYTES, isCaught, PoolProgram, type Progress } from './pool-program.js'
 
@@ -188,24 +187,29 @@ describe(`random programs on caching pools (POOL_FUZZ_SEED=${SEED} POOL_FUZZ_STE
     })
   }
 
-  for (const progress of ['eager', 'seeded'] as const) {
-    for (const seed of seedsFrom(SEED, 2, STEPS / USUAL_STEPS, 1000)) {
-      it(`virtual, new memory first up to half of it, ${progress} work, seed ${seed}`, () => {
-        const program = new CachingProgram(seed, progress, { backing: 'virtual' })
-        const steps = program.pool.central['steps']
-        steps['littleBytes'] = () => CAPACITY_BYTES / 2 // this pool is too small for its own bound
-        let served = 0
-        const { littleMemory } = Steps.prototype
-        steps.littleMemory = miss => {
-          const record = littleMemory.call(steps, miss)
-          if (record !== 0) served++
-          return record
-        }
-        program.run(STEPS, [GROW, MIX, SHRINK])
-        assert.ok(served > 0 && program.takeovers > 10, `${served} requests served, ${program.takeovers} takeovers`)
-      })
+  let changes = 0
+  for (const backing of ['virtual', 'segments'] as const) {
+    for (const progress of ['eager', 'seeded'] as const) {
+      for (const seed of seedsFrom(SEED, 2, STEPS / USUAL_STEPS, 1000)) {
+        it(`${backing}, loose as with much room, ${progress} work, seed ${seed}`, () => {
+          const program = new CachingProgram(seed, progress, { backing })
+          const { central, caches } = program.pool
+          // This pool is too small for whole steps of its own.
+          Object.defineProperty(central.backing, 'growthStepBytes', { value: CAPACITY_BYTES / 16 })
+          const setTight = caches.setTight.bind(caches)
+          caches.setTight = isTight => {
+            const isNew = setTight(isTight)
+            if (isNew) changes++
+            return isNew
+          }
+          program.run(STEPS, [GROW, MIX, SHRINK])
+          assert.ok(program.takeovers > 10, 'streams got memory of other ones')
+        })
+      }
     }
   }
+
+  it('pools became tight, and loose again', () => assert.ok(changes > 1))
 
   it('streams were made to wait for the memory of others', () => assert.ok(insertedWaits > 0))
 

@@ -3,6 +3,7 @@ import { describe, it, test } from 'node:test'
 import { GiB, MiB } from '../base/bytes.js'
 import { FormatError } from '../base/errors.js'
 import type { PoolOptions } from '../pool/caching/options.js'
+import { policy } from '../pool/policy.js'
 import { outOfMemoryText } from '../report/out-of-memory-text.js'
 import { PLAIN } from '../report/table.js'
 import { recordedOutOfMemories } from '../trace/failures/out-of-memory.js'
@@ -57,7 +58,8 @@ describe('replayDevices', () => {
 
 describe('the option pool of replay', () => {
   it('gives the caching pool its options', async () => {
-    assert.equal((await reserved({})).peakReservedBytes, 4 * MiB)
+    assert.equal((await reserved({})).peakReservedBytes, policy.stepBytes)
+    assert.equal((await reserved({ maxPoolBytes: 8 * MiB })).peakReservedBytes, 4 * MiB)
     assert.equal((await reserved({ initialBytes: 64 * MiB })).peakReservedBytes, 64 * MiB)
     assert.equal((await reserved({ maxPoolBytes: 2 * MiB })).failures, 40)
     assert.equal((await reserved({ maxPoolBytes: 2 * MiB }, 8 * MiB)).failures, 0, 'capacityBytes goes first')

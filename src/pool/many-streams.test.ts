@@ -48,7 +48,7 @@ for (const backing of ['virtual', 'segments'] as const) {
 
     it('the last streams get memory of each other exactly when they come after it', () => {
       const { device, streams } = open()
-      const pool = device.createPool({ backing })
+      const pool = device.createPool({ backing, crossStreamReuse: 'ordered' })
       const [first, second, third] = streams.slice(-3)
       device.hold(first)
       for (const bytes of [4 * KiB, 3 * MiB]) {

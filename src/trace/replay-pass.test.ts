@@ -182,7 +182,8 @@ describe('a replay', () => {
     const builder = new TraceBuilder()
     for (const timeUs of [10, 20, 5]) builder.add(alloc, builder.events * 2 ** 32, MiB, 0, timeUs)
     const trace = builder.build({ file: 'backwards' })
-    const { runs } = await replay(trace, () => openDevice(), { policies: ['cuda-mempool'] })
+    const pool = { maxPoolBytes: 4 * MiB } // it grows by granules of 2 MiB
+    const { runs } = await replay(trace, () => openDevice(), { policies: ['cuda-mempool'], pool })
     assert.equal(runs[0].fragmentationMean, 0.5)
   })
   it('each round has its peak and its driver calls, which add up to those of the run', async () => {

@@ -193,7 +193,7 @@ describe('a buffer that a stream of another device uses', () => {
   it('comes back without a wait once that work is known to have completed, and not before', () => {
     const opened = setUp()
     const { peerStream } = opened
-    const { pool, source, release } = copying(opened, device => device.createPool())
+    const { pool, source, release } = copying(opened, device => device.createPool({ crossStreamReuse: 'ordered' }))
     const { ptr } = source
     source.recordUse(peerStream)
     source.free()

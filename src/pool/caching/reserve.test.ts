@@ -4,6 +4,7 @@ import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { GiB, KiB, MiB } from '../../base/bytes.js'
 import { CudaError, OutOfMemoryError } from '../../base/errors.js'
+import { leastPiece } from '../policy.js'
 import { assertConsistent, TestDevice } from '../pool.fixture.js'
 import type { CachingPool } from './caching-pool.js'
 
@@ -186,15 +187,15 @@ describe('reserve: virtual memory', () => {
     assertConsistent(pool)
   })
 
-  it('takes few pieces: 96 to 192 of a large pool, and small ones only near its limit', () => {
+  it('takes few pieces: as large as the policy has them, and small ones only near the limit', () => {
     const device = new TestDevice({ capacityBytes: 64 * GiB })
     const pool: CachingPool = device.createPool({ maxPoolBytes: 40 * GiB })
     pool.reserve(32 * GiB)
     const pieces = device.calls('cuMemCreate')
-    assert.ok(pieces >= 96 && pieces <= 192, `${pieces} pieces`)
+    assert.equal(pieces, Math.floor((32 * GiB) / leastPiece(40 * GiB, 32 * GiB)))
     pool.reserve(40 * GiB)
-    const small = (8 * GiB) / (32 * MiB) // a fifth of the limit, in pieces of 1/1024
-    assert.ok(device.calls('cuMemCreate') <= pieces + 64 + small, `${device.calls('cuMemCreate')} pieces`)
+    assert.equal(device.calls('cuMemCreate') - pieces, (8 * GiB) / leastPiece(8 * GiB, 40 * GiB))
+    assert.ok(leastPiece(8 * GiB, 40 * GiB) < leastPiece(40 * GiB, 32 * GiB) / 4)
     assert.equal(pool.stats().largestFreeBytes, 40 * GiB)
     assertConsistent(pool)
   })

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { setImmediate } from 'node:timers/promises'
-import { KiB, MiB } from '../../base/bytes.js'
+import { GiB, KiB, MiB } from '../../base/bytes.js'
 import { TestDevice } from '../pool.fixture.js'
 import type { ReservedChange } from '../reserved-watch.js'
 import { waitsThatEnd } from '../when-available.suite.js'
@@ -42,7 +42,7 @@ for (const backing of ['virtual', 'segments'] as const) {
     })
 
     it('does not keep large blocks out of the cache after a trim', () => {
-      const pool = new TestDevice().createPool({ backing, maxPoolBytes: 64 * MiB })
+      const pool = new TestDevice({ capacityBytes: 1 * GiB }).createPool({ backing }) // a step has several of them
       pool.allocate(2 * MiB).free()
       pool.trimTo(0)
       for (let round = 0; round < 10; round++) pool.allocate(2 * MiB).free()

@@ -9,7 +9,8 @@ import { RecordTable, State } from '../../heap/records.js'
 import { UNIT_BYTES } from '../../heap/size-classes.js'
 import { stopsOf } from '../../heap/stops.fixture.js'
 import { MOST_STREAMS } from '../../order/clocks.js'
-import { HOME_RANGE, SMALL_RANGE } from '../backing/backing.js'
+import { HOME_RANGE, SMALL_RANGE, SMALL_UNITS } from '../backing/backing.js'
+import { policy } from '../policy.js'
 import { FreeMemory } from './free-memory.js'
 import { addSlab, giveBackEmptySlabs, leastSlabUnits, slabsOf, slabUnits } from './slabs.js'
 
@@ -70,22 +71,10 @@ function heapsOf(memory: FreeMemory): object[] {
   return [records, small, large, small.firstRecords, large.firstRecords]
 }
 
-test('a slab is one 256th of the memory, from 2 to 16 MiB, and has room for its first block', () => {
-  const { memory } = newMemory()
-  const units = (mib: number) => (mib * MiB) / UNIT_BYTES
-  const sized = (totalUnits: number, block: number) => slabUnits({ totalUnits, absentUnits: 0 } as never, block)
-  assert.equal(slabUnits(memory.large, 1), units(2))
-  for (const [pool, expected] of [
-    [512, 2],
-    [513, 4],
-    [2048, 8],
-    [4096, 16],
-    [100_000, 16],
-  ]) {
-    assert.equal(sized(units(pool), 1), units(expected), `${pool} MiB`)
-  }
-  assert.equal(sized(units(1), units(3)), units(3))
-  assert.deepEqual([leastSlabUnits(1), leastSlabUnits(units(3))], [units(1), units(3)])
+test('a slab has room for its first block, however long, and one as small as possible for a large block later', () => {
+  const slab = policy.slabBytes / UNIT_BYTES
+  assert.deepEqual([slabUnits(1), slabUnits(slab), slabUnits(slab + 1)], [slab, slab, slab + 1])
+  assert.deepEqual([leastSlabUnits(1), leastSlabUnits(slab)], [SMALL_UNITS, slab])
 })
 
 test('a slab leaves the heap for large blocks, and comes back when it is empty', () => {

@@ -16,6 +16,13 @@ function streamsOf(pool: CachingPool, bytes: number): (number | null)[] {
   return blocks.filter(block => block.bytes === bytes && block.state !== 'absent').map(block => block.stream)
 }
 
+/** The block with memory at an address. */
+function blockAt(pool: CachingPool, ptr: number) {
+  const blocks = pool.snapshot().ranges.flatMap(range => range.blocks)
+  const isMemory = ({ state }: (typeof blocks)[number]) => state !== 'absent' && state !== 'part'
+  return blocks.find(block => isMemory(block) && block.ptr <= ptr && ptr < block.ptr + block.bytes)!
+}
+
 describe('a snapshot', () => {
   it('names the stream that a freed block waits for', () => {
     const { device, pool, a, b } = setUp()
@@ -38,12 +45,14 @@ describe('a snapshot', () => {
     const { device, pool, a, b } = setUp()
     const kept = pool.allocate(64 * KiB, a)
     const block = pool.allocate(96 * KiB, a)
+    const { ptr } = block
     pool.allocate(64 * KiB, a)
     device.hold(b)
     block.free(b)
     assert.deepEqual(streamsOf(pool, 96 * KiB), [b.handle])
     pool.trimTo(0)
-    assert.deepEqual(streamsOf(pool, 96 * KiB), [b.handle])
+    const { state, stream } = blockAt(pool, ptr)
+    assert.deepEqual([state, stream], ['free', b.handle]) // it has merged with the rest of its slab
     kept.free()
   })
 })

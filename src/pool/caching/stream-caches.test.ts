@@ -3,13 +3,16 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { Random } from '../../base/random.js'
-import { RecordTable, State, Word } from '../../heap/records.js'
-import { CLASSES, classFloorUnits, classOf, MAX_UNITS } from '../../heap/size-classes.js'
+import { RecordTable, Word } from '../../heap/records.js'
+import { CLASSES, classFloorUnits, classOf, MAX_UNITS, UNIT_BYTES } from '../../heap/size-classes.js'
 import { MOST_STREAMS } from '../../order/clocks.js'
+import { SMALL_UNITS } from '../backing/backing.js'
+import { policy } from '../policy.js'
 import type { Block, BlockOwner } from './block.js'
 import { classUnits, StreamCaches } from './stream-caches.js'
 
 const NUMBERS = 20_001
+const EXACT_UNITS = policy.exactBytes / UNIT_BYTES
 /** The blocks of these tests make no calls on their pool. */
 const NO_POOL = {} as BlockOwner
 
@@ -21,11 +24,10 @@ class NumberedCache {
   constructor(mostUnits: number) {
     while (this.records.used <= this.records.first + NUMBERS) this.records.acquire()
     this.cache = new StreamCaches(this.records, mostUnits, NO_POOL)
-    this.cache.limitLarge(mostUnits)
   }
 
-  limitLarge(units: number): void {
-    this.cache.limitLarge(units)
+  setTight(isTight: boolean): boolean {
+    return this.cache.setTight(isTight)
   }
 
   put(slot: number, units: number, number: number): boolean {
@@ -110,25 +112,26 @@ describe('stream caches', () => {
     const wide = newCache(1_000_000)
     let kept = 0
     while (put(wide, 0, 8, kept + 1)) kept++
-    assert.ok(kept >= 2 && kept <= 16, `${kept} blocks`)
+    assert.equal(kept, policy.places)
     assert.equal(put(wide, 0, 9, 99), true, 'another class has room')
     const got = new Set(Array.from({ length: kept }, () => take(wide, 0, 8)))
     assert.deepEqual(got, new Set(Array.from({ length: kept }, (_, index) => index + 1)))
   })
 
-  it('bounds large blocks apart from small ones, at 8 MiB for each stream or more', () => {
-    const cache = newCache(50_000)
-    cache.limitLarge(1)
-    for (const slot of [0, 1]) {
-      assert.equal(put(cache, slot, 32_768 - 4096, 1 + slot), true)
-      assert.equal(put(cache, slot, 4097, 3 + slot), false)
-      assert.equal(put(cache, slot, 4096, 5 + slot), true)
-      assert.equal(put(cache, slot, 4000, 7 + slot), true, 'small ones have room of their own')
+  it('keeps only small blocks while the pool is tight, and blocks of all sizes once it is loose again', () => {
+    const cache = newCache(2 ** 20)
+    const kept = (number: number) => {
+      const sizes = [1, SMALL_UNITS - 1, SMALL_UNITS, EXACT_UNITS, 100_000]
+      return sizes.filter((units, index) => put(cache, 0, units, number + index))
     }
-    cache.limitLarge(40_000)
-    assert.equal(put(cache, 0, 7233, 9), false)
-    assert.equal(put(cache, 0, 7232, 9), true)
-    assert.deepEqual([cache.cachedUnits(0), cache.cachedUnits(1)], [44_000, 36_768])
+    assert.equal(kept(1).length, 5)
+    assert.equal(cache.setTight(true), true)
+    assert.equal(cache.setTight(true), false, 'it was tight')
+    assert.deepEqual(kept(11), [1, SMALL_UNITS - 1])
+    assert.equal(put(cache, 1, SMALL_UNITS, 21), false, 'the class is new')
+    assert.equal(take(cache, 0, EXACT_UNITS), 4, 'what was cached before is not lost')
+    assert.equal(cache.setTight(false), true)
+    assert.equal(kept(31).length, 5)
   })
 
   it('serves a large size only with a block of exactly that size', () => {
@@ -140,13 +143,16 @@ describe('stream caches', () => {
 
   it('has as much room as before when a block was taken out of the middle', () => {
     const cache = newCache(1_000_000)
-    const sizes = [4096, 4100, 4104, 4108] // of one class; a request gets the block of its exact size
+    // Of one class; a request gets the block of its exact size.
+    const sizes = Array.from({ length: policy.places }, (_, index) => EXACT_UNITS + index)
+    const further = EXACT_UNITS + policy.places
+    assert.equal(classOf(further), classOf(EXACT_UNITS))
     for (const units of sizes) assert.equal(put(cache, 0, units, units), true)
-    assert.equal(put(cache, 0, 4112, 4112), false)
+    assert.equal(put(cache, 0, further, further), false)
     for (const units of [...sizes, ...sizes]) {
       assert.equal(take(cache, 0, units), units)
       assert.equal(put(cache, 0, units, units), true)
-      assert.equal(put(cache, 0, 4112, 4112), false)
+      assert.equal(put(cache, 0, further, further), false)
     }
   })
 
@@ -186,144 +192,6 @@ describe('stream caches', () => {
     for (const [index, units] of [100, 3000, 9000].entries()) put(cache, 2, units, index + 1)
     assert.deepEqual(cache.drain(2, classOf(3000), classOf(9000)), [2])
     assert.equal(cache.cachedUnits(2), 9100)
-  })
-
-  describe('makes room where many blocks are cached', () => {
-    const SLOT = 2
-    const KINDS = { cached: SLOT, elsewhere: SLOT + 1, live: SLOT, free: SLOT, idle: -1 }
-
-    /**
-     * Neighbouring blocks, and a cache that has those of `kind` cached or elsewhere; more are cached far away, as
-     * many large ones as `others` says and as many small ones as `smallOthers`.
-     */
-    function row(
-      blocks: readonly (readonly [kind: keyof typeof KINDS, units: number])[],
-      others: number,
-      smallOthers = 0,
-    ) {
-      const records = new RecordTable()
-      const cache = new StreamCaches(records, 2 ** 30, NO_POOL)
-      cache.limitLarge(2 ** 30)
-      const add = (kind: keyof typeof KINDS, units: number) => {
-        const record = records.acquire()
-        const base = record << 4
-        records.words.fill(0, base + 1, base + 16)
-        records.words[base | Word.units] = units
-        records.words[base | Word.sizeClass] = classOf(units)
-        records.words[base | Word.key] = KINDS[kind] + 1
-        records.setState(record, State.free)
-        if (kind === 'free' || kind === 'idle') return record
-        cache.meet(KINDS[kind])
-        cache.handOut(KINDS[kind], record)
-        const block = cache.blockOf(record)
-        cache.assign(block, KINDS[kind])
-        block.state = State.live
-        if (kind === 'live') return record
-        assert.equal(cache.put(block), true)
-        block.state = State.cached
-        return record
-      }
-      const chain = blocks.map(([kind, units]) => add(kind, units))
-      for (const [index, record] of chain.entries()) {
-        records.words[(record << 4) | Word.previous] = chain[index - 1] ?? 0
-        records.words[(record << 4) | Word.next] = chain[index + 1] ?? 0
-      }
-      for (let other = 0; other < others; other++) add('cached', Math.round(5000 * 1.07 ** (other >> 2)))
-      for (let other = 0; other < smallOthers; other++) add('cached', 16 + (other >> 4))
-      const before = cache.cachedUnits(SLOT)
-      const room = (units: number) => {
-        const [first, end] = units < 4096 ? [0, classOf(4096)] : [classOf(4096), CLASSES]
-        const places = cache.eviction.takeRoom(SLOT, units, first, end).map(record => chain.indexOf(record))
-        return places.sort((a, b) => a - b)
-      }
-      const take = (units: number) => cache.takeAny(SLOT, units)?.units ?? 0
-      return { room, take, gone: () => before - cache.cachedUnits(SLOT), left: () => [...cache.entries(SLOT)].length }
-    }
-
-    it('by the smallest of the larger blocks', () => {
-      const { room, gone, left } = row(
-        [
-          ['cached', 90_000],
-          ['live', 1],
-          ['cached', 70_000],
-        ],
-        70,
-      )
-      assert.deepEqual([room(50_000), gone(), left()], [[2], 70_000, 71])
-      assert.deepEqual([room(50_000), room(50_000)], [[0], []])
-    })
-
-    it('by as few cached or free neighbours as are enough', () => {
-      const cached = ['cached', 40_000] as const
-      const { room, gone } = row([cached, ['free', 10_000], cached, ['idle', 5_000], cached], 70)
-      assert.deepEqual([room(84_000), gone()], [[2, 4], 80_000])
-      assert.deepEqual([room(50_000), gone()], [[0], 120_000])
-    })
-
-    it('never across a live block, another stream’s block or the end of a range', () => {
-      const cached = ['cached', 40_000] as const
-      const { room, gone } = row([cached, ['live', 9], cached, ['elsewhere', 9000], cached], 70)
-      assert.deepEqual([room(60_000), gone()], [[], 0])
-    })
-
-    it('at the shortest run that is long enough', () => {
-      const cached = ['cached', 40_000] as const
-      const { room } = row([cached, ['free', 30_000], ['live', 9], cached, ['free', 21_000]], 70)
-      assert.deepEqual(room(60_000), [3])
-    })
-
-    it('at the only run that is long enough, wherever it lies', () => {
-      const smallest = [
-        ['cached', 4100],
-        ['free', 60_000],
-      ] as const
-      assert.deepEqual(row(smallest, 70).room(62_000), [0])
-    })
-
-    it('first by small blocks that are up to three classes larger, once room was short with many cached', () => {
-      const blocks = apart([3072, 3200, 3968])
-      const { room, take, gone } = row(blocks, 0, 256)
-      assert.equal(take(2816), 0)
-      assert.deepEqual(room(3990), [])
-      assert.deepEqual([2304, 2560, 2816, 2816, 2816].map(take), [0, 0, 3072, 3200, 0])
-      assert.equal(gone(), 6272)
-      const few = row(blocks, 0, 252)
-      few.room(3990)
-      assert.equal(few.take(2816), 0)
-    })
-
-    const apart = (units: readonly number[]) => units.flatMap(each => [['cached', each] as const, ['live', 1] as const])
-
-    it('by small blocks that are larger, until room is short with fewer cached', () => {
-      for (const units of [3072, 3200]) {
-        const { room, take } = row(apart([units]), 0, 255)
-        assert.equal(take(2816), 0)
-        assert.deepEqual([room(3900), take(2816)], [[], units])
-      }
-      const { room, take, gone } = row(apart([3072, 3200]), 0, 255)
-      room(3900)
-      assert.deepEqual([take(2816), take(16)], [3072, 16])
-      room(3900)
-      assert.deepEqual([take(2816), gone()], [0, 3088])
-    })
-
-    it('never by large blocks that are larger', () => {
-      const { room, take } = row(apart([45_001, 49_000, 51_000]), 70)
-      assert.deepEqual(room(80_000), [])
-      assert.deepEqual([take(45_000), take(49_000)], [0, 49_000])
-    })
-
-    it('not by small blocks that are larger where many large ones are cached', () => {
-      const { room, take } = row(apart([3072, 3200]), 70)
-      room(3900)
-      room(80_000)
-      assert.equal(take(2816), 0)
-    })
-
-    it('leaves a few to be given back together', () => {
-      assert.deepEqual(row([['cached', 90_000]], 62).room(50_000), [])
-      assert.deepEqual(row([['cached', 90_000]], 63).room(50_000), [0])
-    })
   })
 
   it('serves the largest class of the last stream', () => {
@@ -470,7 +338,7 @@ describe('class arithmetic that is written out on the cached path', () => {
 
   it('finds the block of another stream that fits', () => {
     const records = new RecordTable()
-    const cache = new StreamCaches(records, 2 ** 31, NO_POOL, undefined, undefined, false) // no peak forbids a take
+    const cache = new StreamCaches(records, 2 ** 31, NO_POOL, false) // no peak forbids a take
     const known = new Float64Array(MOST_STREAMS ** 2).fill(Infinity)
     for (const units of sizes.filter((size, index) => size < 5000 || index % 97 === 0)) {
       const blockUnits = classUnits(units)

@@ -112,7 +112,7 @@ describe('readyBytes', () => {
       answered.push(!isAsked())
       return create(...args)
     }
-    const { pool } = readyPool({}, device)
+    const { pool } = readyPool({ maxPoolBytes: 256 * MiB }, device) // a step is less than what is to be ready
     isAsked = () => pool['state'].channel.isAsked
     answered.length = 0
     pool.allocate(12 * MiB) // before the pool server's first round

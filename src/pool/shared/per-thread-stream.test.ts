@@ -83,14 +83,14 @@ describe('the per-thread default stream', () => {
   it('works with pools of its thread', () => {
     const device = new TestDevice()
     const perThread = new Stream(device.clocks, CU_STREAM_PER_THREAD, false)
-    const pool = device.createPool()
+    const pool = device.createPool({ crossStreamReuse: 'ordered' })
     const release = device.hold(perThread)
-    const buffer = pool.allocate(1 * MiB, perThread)
+    const buffer = pool.allocate(2 * MiB, perThread)
     const { ptr } = buffer
     buffer.free()
-    assert.notEqual(pool.allocate(1 * MiB).ptr, ptr)
+    assert.notEqual(pool.allocate(2 * MiB).ptr, ptr)
     release()
     pool.processDeferred()
-    assert.equal(pool.allocate(1 * MiB).ptr, ptr)
+    assert.equal(pool.allocate(2 * MiB).ptr, ptr)
   })
 })

@@ -4,8 +4,10 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { KiB, MiB } from '../../base/bytes.js'
+import { CudaError } from '../../base/errors.js'
 import { addServed } from '../../driver/served-drivers.js'
 import { loadKoffi } from '../../libraries/koffi.js'
+import { policy } from '../policy.js'
 import { TestDevice } from '../pool.fixture.js'
 import { poolSuite } from '../pool.suite.js'
 import { limited } from '../wrappers/limited.js'
@@ -97,18 +99,17 @@ describe('a pool that threads share', () => {
 
   it('splits a larger cached block without a request to the pool server', () => {
     const { pool } = new TestDevice().createSharedPool({ maxPoolBytes: 256 * MiB })
-    const halves = [pool.allocate(MiB / 2)]
-    const { reservedBytes } = pool.stats()
-    while (halves.length < reservedBytes / (MiB / 2)) halves.push(pool.allocate(MiB / 2))
-    const addresses = halves.map(({ ptr }) => ptr)
-    for (const half of halves) half.free()
-    assert.equal(pool.stats().cachedBytes, reservedBytes)
+    const wholes = [pool.allocate(64 * KiB)]
+    while (wholes.length < policy.slabBytes / (64 * KiB)) wholes.push(pool.allocate(64 * KiB))
+    const addresses = wholes.map(({ ptr }) => ptr)
+    for (const whole of wholes) whole.free()
+    assert.equal(pool.stats().cachedBytes, policy.slabBytes)
     const { rings } = pool['state'].channel.doorbell
-    const eighths = halves.flatMap(() => [0, 1, 2, 3].map(() => pool.allocate(MiB / 8)))
+    const quarters = wholes.flatMap(() => [0, 1, 2, 3].map(() => pool.allocate(16 * KiB)))
     assert.equal(pool['state'].channel.doorbell.rings, rings)
     assert.deepEqual(
-      eighths.map(({ ptr }) => ptr).sort((one, other) => one - other),
-      addresses.flatMap(ptr => [0, 1, 2, 3].map(index => ptr + (index * MiB) / 8)).sort((one, other) => one - other),
+      quarters.map(({ ptr }) => ptr).sort((one, other) => one - other),
+      addresses.flatMap(ptr => [0, 1, 2, 3].map(index => ptr + index * 16 * KiB)).sort((one, other) => one - other),
     )
     pool.check()
   })
@@ -278,9 +279,18 @@ describe('a pool that threads share', () => {
 
   it('hands out the requested block when the driver refuses further memory', () => {
     const device = new TestDevice({ granularityBytes: 64 * KiB })
+    const create = device.driver.cuMemCreate.bind(device.driver)
+    let isAsked = () => true
+    let refused = 0
+    device.driver.cuMemCreate = (...args) => {
+      if (isAsked()) return create(...args) // the request waits for its answer
+      refused++
+      throw new CudaError('cuMemCreate', 999, 'CUDA_ERROR_UNKNOWN')
+    }
     const { pool } = device.createSharedPool({ backing: 'virtual', maxPoolBytes: 32 * MiB })
-    device.driver.failCall({ call: 'cuMemCreate', nth: 2, code: 999 })
+    isAsked = () => pool['state'].channel.isAsked
     pool.allocate(1000).free()
+    assert.ok(refused > 0)
     assert.equal(pool.stats().liveBuffers, 0)
     pool.check()
     assert.deepEqual(pool.close(), { lostBuffers: 0, lostBytes: 0 })

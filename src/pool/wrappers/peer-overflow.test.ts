@@ -154,8 +154,9 @@ describe('a fallback on another device', () => {
   })
 
   it('a buffer freed after its stream or the wrapper closed is reused only when the stream is done', () => {
+    const lender = (device: TestDevice) => device.createPool({ maxPoolBytes: '100%', crossStreamReuse: 'ordered' })
     for (const closed of ['stream', 'wrapper'] as const) {
-      const { home, peer, pool, borrow, fallback } = setUp()
+      const { home, peer, pool, borrow, fallback } = setUp(lender)
       const stream = home.createStream()
       const theirs = peer.createStream()
       const buffer = borrow(stream)

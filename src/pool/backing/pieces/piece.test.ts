@@ -1,41 +1,34 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { GiB, MiB } from '../../../base/bytes.js'
+import { GiB, KiB, MiB } from '../../../base/bytes.js'
 import { UNIT_BYTES } from '../../../heap/size-classes.js'
-import { cut, leastPieceBytes, Piece } from './piece.js'
+import { leastPiece, policy } from '../../policy.js'
+import { cut, leastPieceUnits, Piece } from './piece.js'
 
-const STEP = 2 * MiB
+const GRANULE = (2 * MiB) / UNIT_BYTES
 
-test('a piece is at least the fewest granules that are enough for its pool and its request', () => {
-  for (const reserved of [0, 1, 191, 192, 193, 1000, 4096, 70_000, 90_000].map(size => size * MiB)) {
-    for (const request of [1, 64, 65, 300, 4096, 20_000].map(size => size * MiB)) {
-      const bytes = leastPieceBytes(request, reserved, Infinity, STEP)
-      const isEnough = (size: number) => size * 96 >= reserved && size * 32 >= request
-      const at = `${reserved / MiB} MiB reserved, ${request / MiB} MiB asked`
-      assert.equal(bytes % STEP, 0, at)
-      assert.ok(isEnough(bytes), at)
-      assert.ok(bytes === STEP || !isEnough(bytes - STEP), at)
+test('pieces have the fewest granules that hold the least piece of the policy', () => {
+  for (const room of [0, 1, 512, 513, 8192, 100_000, Infinity].map(size => size * MiB)) {
+    for (const reserved of [0, 1, 4096, 40_000].map(size => size * MiB)) {
+      const units = leastPieceUnits(room, reserved, GRANULE)
+      const at = `${room / MiB} MiB of room, ${reserved / MiB} MiB reserved`
+      const least = Math.max(1, leastPiece(room, reserved) / UNIT_BYTES)
+      assert.equal(units % GRANULE, 0, at)
+      assert.ok(units >= least && units - GRANULE < least, at)
     }
   }
 })
 
-test('a piece need not have more than 1 GiB', () => {
-  assert.equal(leastPieceBytes(100 * GiB, 100 * GiB, Infinity, STEP), GiB)
-  assert.equal(leastPieceBytes(1, 300 * GiB, Infinity, STEP), GiB)
-})
-
-test('a piece has at least one granule', () => {
-  for (const granule of [64 * 1024, 2 * MiB, 8 * MiB, 2 * GiB]) {
-    const bytes = leastPieceBytes(1, 1, Infinity, granule)
-    assert.equal(bytes, Math.max(2 * MiB, granule))
+test('a piece has at least one granule, also without room', () => {
+  for (const granule of [64 * KiB, 2 * MiB, 8 * MiB, 2 * GiB].map(bytes => bytes / UNIT_BYTES)) {
+    assert.equal(leastPieceUnits(0, 0, granule), granule)
+    assert.equal(leastPieceUnits(-1, GiB, granule), granule)
   }
 })
 
-test('beyond four fifths of the limit pieces may be a tenth as large, or as the request asks', () => {
-  const limit = 100 * GiB
-  assert.equal(leastPieceBytes(1, 0.8 * limit, limit, STEP), 854 * MiB)
-  assert.equal(leastPieceBytes(1, 0.8 * limit + 1, limit, STEP), 82 * MiB)
-  assert.equal(leastPieceBytes(10 * GiB, 0.8 * limit + 1, limit, STEP), 320 * MiB)
+test('a piece need not have more than 1 GiB', () => {
+  assert.equal(leastPieceUnits(Infinity, GiB * policy.pieces, GRANULE), GiB / UNIT_BYTES)
+  assert.equal(leastPieceUnits(Infinity, 2 * GiB * policy.pieces, GRANULE), GiB / UNIT_BYTES)
 })
 
 test('a run is cut into equal pieces of at least the least size, and a shorter run is one piece', () => {

@@ -23,15 +23,15 @@ function isCached(pool: CachingPool, bytes: number): boolean {
 
 describe('a small request that finds no free memory', () => {
   it('drains cached blocks of at least half its size first', () => {
-    const pool = poolThatCaches(4 * KiB, 640 * KiB, 640 * KiB)
-    pool.allocate(900 * KiB).free()
+    const pool = poolThatCaches(4 * KiB, 80 * KiB, 80 * KiB)
+    pool.allocate(112 * KiB).free()
     assert.ok(isCached(pool, 4 * KiB))
-    assert.ok(!isCached(pool, 640 * KiB))
+    assert.ok(!isCached(pool, 80 * KiB))
   })
 
   it('drains smaller blocks as well if these do not suffice', () => {
-    const pool = poolThatCaches(...Array.from({ length: 8 }, () => 250 * KiB))
-    pool.allocate(900 * KiB).free()
-    assert.ok(!isCached(pool, 250 * KiB))
+    const pool = poolThatCaches(...Array.from({ length: 8 }, () => 12 * KiB))
+    pool.allocate(112 * KiB).free()
+    assert.ok(!isCached(pool, 12 * KiB))
   })
 })

@@ -12,15 +12,18 @@ for (const placed of ['in free memory', 'in free and new memory'] as const) {
   const pendingBytes = placed === 'in free memory' ? 4 * MiB : 1 * MiB
 
   it(`the rest of a slab ${placed} waits for the stream that used the memory before`, () => {
-    const { device, pool, a, b, c } = setUp({ maxPoolBytes: 8 * GiB }, 8 * GiB)
+    // A slab is less than a step, and a step less than each of these blocks.
+    const { device, pool, a, b, c } = setUp({ maxPoolBytes: 512 * MiB }, 8 * GiB)
     const before = pool.allocate(12 * MiB - pendingBytes, b)
     const pending = pool.allocate(pendingBytes, b)
     signal(a, c) // c waits for the work of a so far
     const start = freePending(device, pending)
     pool.trimTo(64 * MiB) // takes the block out of the cache
     signal(b, a)
+    const { reservedBytes } = pool.stats()
     const isBesideWork = ({ ptr }: DeviceBuffer) => ptr >= start && ptr < start + pendingBytes
     assert.equal(isBesideWork(pool.allocate(KiB, a)), true, 'the slab begins in the memory of b')
+    assert.equal(pool.stats().reservedBytes > reservedBytes, placed === 'in free and new memory')
     assert.equal(isBesideWork(pool.allocate(KiB, c)), false)
     assert.equal(b.query(), false)
     before.free()

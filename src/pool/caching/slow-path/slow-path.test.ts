@@ -11,44 +11,23 @@ import { CAPTURE_PLAN, type Plan, planFor } from './slow-path.js'
 import type { Step, StepName } from './steps.js'
 
 const DEFAULT: Plan = {
-  beforeGrowth: [
-    'cachedElsewhere',
-    'breakLarger',
-    'freeElsewhere',
-    'deferred',
-    'settled',
-    'evict',
-    'view',
-    'refuseForeignCapture',
-    'littleMemory',
-    'completed',
-    'drainAndJoin',
-    'slab',
-  ],
+  beforeGrowth: ['reuseOrdered', 'settle', 'takeInView', 'refuseForeignCapture', 'poll', 'drain', 'carveSlab'],
   growth: [
-    'newMemoryWithinBound',
-    'emptySlabs',
-    'stitch',
-    'growWithLittleSlack',
-    'streamWait',
-    'streamWaitToStitch',
-    'streamWaitForRun',
-    'newMemory',
+    'growToBound',
+    'stitchOrGrow',
+    'waitForStream',
+    'waitToStitch',
+    'growToLimit',
     'drainAll',
-    'otherHeap',
-    'streamWaitInOtherHeap',
-    'hostWait',
+    'waitToGrow',
+    'waitOnHost',
   ],
 }
-const WAITS_OF_STREAMS: readonly StepName[] = [
-  'streamWait',
-  'streamWaitToStitch',
-  'streamWaitForRun',
-  'streamWaitInOtherHeap',
-]
+const WAITS_OF_STREAMS: readonly StepName[] = ['waitForStream', 'waitToStitch', 'waitToGrow']
 
+/** The plan of a pool of virtual memory. */
 function planOf(options: PoolOptions): Plan {
-  return planFor(parsePoolOptions(options, 64 * MiB))
+  return planFor(parsePoolOptions(options, 64 * MiB), true)
 }
 
 /** The names of the steps that are tried during `work`; a step that another one calls does not count. */
@@ -80,13 +59,14 @@ test('a deterministic pool has the same steps', () => {
   assert.deepEqual(planOf({ deterministic: true }), DEFAULT)
 })
 
-test('a pool that is not stream-ordered tries no deferred block before those that have settled', () => {
-  const { beforeGrowth, growth } = planOf({ streamOrdered: false })
+test('a pool without slabs has no bound for growth, and takes blocks out of the heap for other sizes', () => {
+  const { beforeGrowth, growth } = planFor(parsePoolOptions({ backing: 'segments' }, 64 * MiB), false)
+  assert.deepEqual(beforeGrowth, DEFAULT.beforeGrowth)
+  const withOtherHeap = DEFAULT.growth.flatMap(name => (name === 'waitOnHost' ? ['takeFromOtherHeap', name] : [name]))
   assert.deepEqual(
-    beforeGrowth,
-    DEFAULT.beforeGrowth.filter(name => name !== 'deferred'),
+    growth,
+    withOtherHeap.filter(name => name !== 'growToBound'),
   )
-  assert.deepEqual(growth, DEFAULT.growth)
 })
 
 test("with crossStreamReuse 'ordered' no stream is made to wait", () => {
@@ -100,25 +80,22 @@ test("with crossStreamReuse 'ordered' no stream is made to wait", () => {
 
 test("with crossStreamReuse 'wait-before-grow' a stream waits before the pool grows, and the host before much is idle", () => {
   const { beforeGrowth, growth } = planOf({ crossStreamReuse: 'wait-before-grow' })
-  assert.deepEqual(beforeGrowth, [...DEFAULT.beforeGrowth.filter(name => name !== 'littleMemory'), 'streamWait'])
+  assert.deepEqual(beforeGrowth, [...DEFAULT.beforeGrowth, 'waitForStream'])
   assert.deepEqual(growth, [
-    'newMemoryWithinBound',
-    'emptySlabs',
-    'stitch',
-    'streamWaitToStitch',
-    'growWithLittleSlack',
-    'hostWaitForLittleSlack',
-    'newMemory',
+    'growToBound',
+    'waitToStitch',
+    'stitchOrGrow',
+    'waitOnHostToStitch',
+    'growToLimit',
     'drainAll',
-    'otherHeap',
-    'hostWait',
+    'waitOnHost',
   ])
 })
 
 test('a capture gets a block that depends on no work, and no stream is made to wait', () => {
   assert.deepEqual(CAPTURE_PLAN, {
-    beforeGrowth: ['independent', 'drainBoth', 'emptySlabs', 'view'],
-    growth: ['newMemoryWithinBound', 'stitch', 'newMemory', 'hostWait'],
+    beforeGrowth: ['independent', 'drainCompletely', 'returnSlabs', 'takeInView'],
+    growth: ['growToBound', 'stitchOrGrow', 'growToLimit', 'waitOnHost'],
   })
 })
 
@@ -133,7 +110,7 @@ test('a request that no step helps tries all steps in their order', () => {
 test('a request that a step helps tries no further step', () => {
   const pool = new TestDevice().createPool()
   const tried = triedBy(pool, () => pool.allocate(8 * MiB))
-  assert.deepEqual(tried, [...DEFAULT.beforeGrowth, 'newMemoryWithinBound'])
+  assert.deepEqual(tried, [...DEFAULT.beforeGrowth, 'growToBound'])
 })
 
 test('a request above the limit of the pool tries no step', () => {
@@ -150,5 +127,5 @@ test('a capture tries the steps of its plan', () => {
   stream.beginCapture()
   const tried = triedBy(pool, () => pool.allocate(1 * MiB, stream))
   stream.endCapture().close()
-  assert.deepEqual(tried, [...CAPTURE_PLAN.beforeGrowth, 'newMemoryWithinBound'])
+  assert.deepEqual(tried, [...CAPTURE_PLAN.beforeGrowth, 'growToBound'])
 })
