@@ -8,7 +8,6 @@
 // The file is long because all requests work on the same heaps under the same lock.
 
 import { assert } from '../../base/assert.js'
-import { growthStep } from '../policy.js'
 import { CudaError, PoolError, type StreamMemory } from '../../base/errors.js'
 import { slotOfKey } from '../../heap/key.js'
 import { NO_THREAD, Phase, phaseOf, workerOf } from '../../heap/owner-word.js'
@@ -25,6 +24,7 @@ import { CentralHeap } from '../caching/central-heap.js'
 import type { Use, User } from '../caching/deferred.js'
 import type { PoolConfig } from '../caching/options.js'
 import type { Waiting } from '../caching/slow-path/waiting.js'
+import { growthStep } from '../policy.js'
 import { CLOSED, Figure, type SharedState } from './shared-state.js'
 import type { UnlockedDriver } from './unlocked-driver.js'
 import { type Result, WaitingRequests } from './waiting-requests.js'
