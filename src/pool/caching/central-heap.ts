@@ -255,6 +255,8 @@ export class CentralHeap {
     const record = backing.grow(this.large, newBytes / UNIT_BYTES, 1, HOLES_ONLY, before + newBytes)
     if (record === 0) return null
     this.large.free(record, 0, 0)
+    this.steps.aheadBytes = bytes
+    this.noteSize()
     return backing.reservedBytes - before
   }
 
@@ -296,6 +298,7 @@ export class CentralHeap {
   trimTo(bytes: number): void {
     this.gather()
     this.backing.trim(bytes)
+    this.steps.aheadBytes = Math.min(this.steps.aheadBytes, bytes)
     this.noteSize()
   }
 

@@ -11,7 +11,7 @@ import { CAPTURE_PLAN, type Plan, planFor } from './slow-path.js'
 import type { Step, StepName } from './steps.js'
 
 const DEFAULT: Plan = {
-  beforeGrowth: ['reuseOrdered', 'settle', 'takeInView', 'refuseForeignCapture', 'poll', 'drain', 'carveSlab'],
+  beforeGrowth: ['reuseOrdered', 'takeInView', 'refuseForeignCapture', 'poll', 'drain', 'carveSlab'],
   growth: [
     'growToBound',
     'stitchOrGrow',

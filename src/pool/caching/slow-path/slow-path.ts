@@ -18,8 +18,7 @@ export function planFor({ crossStreamReuse }: PoolConfig, hasSlabs: boolean): Pl
   const waitsLate = crossStreamReuse === 'wait-before-oom'
   return {
     beforeGrowth: chosen(
-      'reuseOrdered', // before `settle`, which gives blocks with announced uses a later stamp
-      'settle',
+      'reuseOrdered',
       'takeInView',
       'refuseForeignCapture', // the steps from here on may call the driver
       'poll',

@@ -22,6 +22,8 @@ export type StepName = { [Name in keyof Steps]: Steps[Name] extends Step ? Name 
 export class Steps {
   /** requests that a step of growth served, or that took new memory before them */
   growths = 0
+  /** bytes that the program has reserved ahead of its requests; they count as used */
+  aheadBytes = 0
   readonly host: HostWait
 
   constructor(private readonly parts: PoolParts) {
@@ -43,22 +45,18 @@ export class Steps {
 
   /**
    * A block that other streams used last, cached, free or waiting for announced uses, if this stream comes after those
-   * uses.
+   * uses; or one that waited for work known to have completed.
    */
   reuseOrdered(miss: Miss): number {
     const { heap, units, alignUnits, slot } = miss
-    const { caches, crossStream, config } = this.parts
+    const { caches, crossStream, settling, config } = this.parts
     const mayBeCached = alignUnits === 1 && caches.isWorthDraining
     return (
       (mayBeCached ? crossStream.takeCached(units, slot) : 0) ||
       crossStream.takeFree(heap, units, alignUnits) ||
-      (config.streamOrdered ? this.takeDeferred(miss, false) : 0)
+      (config.streamOrdered ? this.takeDeferred(miss, false) : 0) || // settling would give these a later stamp
+      (settling.settleKnown() > 0 ? this.takeKnown(miss) : 0)
     )
-  }
-
-  /** A block that work depended on which is known to have completed. */
-  settle(miss: Miss): number {
-    return this.parts.settling.settleKnown() > 0 ? this.takeKnown(miss) : 0
   }
 
   /**
@@ -383,7 +381,7 @@ export class Steps {
 
   /** The most bytes that were ever in use, with a request of `units`. */
   private usedBytes(units: number): number {
-    return this.parts.caches.mostUsedUnits(units) * UNIT_BYTES
+    return Math.max(this.aheadBytes, this.parts.caches.mostUsedUnits(units) * UNIT_BYTES)
   }
 }
 

@@ -53,6 +53,15 @@ for (const backing of ['virtual', 'segments'] as const) {
       assertConsistent(pool)
     })
 
+    it('is not a pool that has reserved memory ahead of its requests, until that is trimmed', () => {
+      const { device, pool } = setUp({ backing, crossStreamReuse: 'ordered' })
+      pool.reserve(STEP * (3 + policy.looseSteps))
+      assert.equal(isCached(pool, LARGE), true)
+      pool.trimTo(0)
+      leavePending(device, pool, STEP * (2 + policy.looseSteps))
+      assert.equal(isCached(pool, LARGE), false)
+    })
+
     it('is loose again once it uses most of its memory', () => {
       const { device, pool } = setUp({ backing, crossStreamReuse: 'ordered' })
       const release = leavePending(device, pool, STEP * (2 + policy.looseSteps))
