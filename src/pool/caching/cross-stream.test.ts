@@ -87,13 +87,14 @@ describe('cached blocks that go round between streams', () => {
 })
 for (const backing of ['virtual', 'segments'] as const) {
   for (const [kind, bytes] of [
-    ['cached', 512 * KiB],
+    ['small', 64 * KiB],
     ['large', 16 * MiB],
   ] as const) {
     /** Nothing is left but one block. */
     const setUpLast = () => {
-      const order = setUp({ backing, maxPoolBytes: 4 * bytes })
-      for (let count = 0; count < 3; count++) order.pool.allocate(bytes, order.device.defaultStream)
+      const maxPoolBytes = Math.max(2 * MiB, 4 * bytes)
+      const order = setUp({ backing, maxPoolBytes })
+      for (let held = bytes; held < maxPoolBytes; held += bytes) order.pool.allocate(bytes, order.device.defaultStream)
       return order
     }
 
@@ -126,7 +127,7 @@ for (const backing of ['virtual', 'segments'] as const) {
           const { ptr } = last
           last.free()
           a.synchronize()
-          pool.trimTo(4 * bytes) // empties the cache
+          pool.trimTo(64 * MiB) // empties the cache
           const halves = [pool.allocate(bytes / 2, a), pool.allocate(bytes / 2, a)]
           freePending(device, halves[first])
           signal(a, b)
