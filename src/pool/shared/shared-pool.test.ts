@@ -4,10 +4,9 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { KiB, MiB } from '../../base/bytes.js'
-import { CudaError } from '../../base/errors.js'
 import { addServed } from '../../driver/served-drivers.js'
 import { loadKoffi } from '../../libraries/koffi.js'
-import { policy } from '../policy.js'
+import { growthStep, leastPiece, policy } from '../policy.js'
 import { TestDevice } from '../pool.fixture.js'
 import { poolSuite } from '../pool.suite.js'
 import { limited } from '../wrappers/limited.js'
@@ -279,18 +278,12 @@ describe('a pool that threads share', () => {
 
   it('hands out the requested block when the driver refuses further memory', () => {
     const device = new TestDevice({ granularityBytes: 64 * KiB })
-    const create = device.driver.cuMemCreate.bind(device.driver)
-    let isAsked = () => true
-    let refused = 0
-    device.driver.cuMemCreate = (...args) => {
-      if (isAsked()) return create(...args) // the request waits for its answer
-      refused++
-      throw new CudaError('cuMemCreate', 999, 'CUDA_ERROR_UNKNOWN')
-    }
     const { pool } = device.createSharedPool({ backing: 'virtual', maxPoolBytes: 32 * MiB })
-    isAsked = () => pool['state'].channel.isAsked
+    const pieces = growthStep(32 * MiB) / leastPiece(32 * MiB, 0) // of the growth for the request
+    const before = device.calls('cuMemCreate')
+    device.driver.failCall({ call: 'cuMemCreate', nth: pieces + 1, code: 999 })
     pool.allocate(1000).free()
-    assert.ok(refused > 0)
+    assert.equal(device.calls('cuMemCreate') - before, pieces + 1, 'memory ahead was refused')
     assert.equal(pool.stats().liveBuffers, 0)
     pool.check()
     assert.deepEqual(pool.close(), { lostBuffers: 0, lostBytes: 0 })
