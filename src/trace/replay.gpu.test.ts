@@ -39,10 +39,10 @@ describe('replay on a GPU', () => {
     })
   }
 
-  it('gpt2-train-varlen: at most 5 % more is reserved than the peak in use', async () => {
+  it('gpt2-train-varlen: at most 8 % more is reserved than the peak in use', async () => {
     const run = await replayed('gpt2-train-varlen', {})
     assert.deepEqual([run.failures, run.firstFailure], [0, null])
-    assert.ok(run.peakReservedBytes !== null && run.peakReservedBytes <= 1.05 * run.peakRequestedBytes)
+    assert.ok(run.peakReservedBytes !== null && run.peakReservedBytes <= 1.08 * run.peakRequestedBytes)
     assert.equal(run.modelledDeviceSeconds, null, 'a GPU needs no model')
     assert.ok(run.eventsPerSecond! > 0)
   })
