@@ -27,7 +27,6 @@ import { CentralHeap } from '../src/pool/caching/central-heap.js'
 import { Deferred } from '../src/pool/caching/deferred.js'
 import { FreeMemory } from '../src/pool/caching/free-memory.js'
 import { Settling } from '../src/pool/caching/settling.js'
-import { CacheDrain } from '../src/pool/caching/slow-path/cache-drain.js'
 import { Steps } from '../src/pool/caching/slow-path/steps.js'
 import { StreamCaches } from '../src/pool/caching/stream-caches.js'
 import { ClosablePool } from '../src/pool/closable-pool.js'
@@ -48,7 +47,6 @@ const CACHING: Subject<CachingPool> = {
     StreamCaches,
     CentralHeap,
     Steps,
-    CacheDrain,
     Settling,
     FreeMemory,
     SegregatedFit,

@@ -20,11 +20,9 @@ import { FreeMemory } from './free-memory.js'
 import type { PoolConfig } from './options.js'
 import { Settling } from './settling.js'
 import { giveBackEmptySlabs } from './slabs.js'
-import { CacheDrain } from './slow-path/cache-drain.js'
-import type { Miss } from './slow-path/miss.js'
+import { finish, type Miss, type Waiting } from './slow-path/miss.js'
 import { SlowPath } from './slow-path/slow-path.js'
 import { Steps } from './slow-path/steps.js'
-import { finish, type Waiting } from './slow-path/waiting.js'
 
 export class CentralHeap {
   readonly small: SegregatedFit
@@ -41,7 +39,6 @@ export class CentralHeap {
   changes = 0
   private readonly crossStream: CrossStreamReuse
   private readonly settling: Settling
-  private readonly drain: CacheDrain
   private readonly steps: Steps
   private readonly slowPath: SlowPath
 
@@ -58,7 +55,6 @@ export class CentralHeap {
       this.giveBackAfter(record, uses),
     )
     const settling = new Settling(memory, deferred, caches, clocks, seen, config.deterministic)
-    const drain = new CacheDrain(records, caches, memory)
     const backing = chooseBacking(clocks, memory, config)
     this.small = memory.small
     this.large = memory.large
@@ -68,8 +64,7 @@ export class CentralHeap {
     this.arenas = new GraphArenas(records, caches, clocks, deferred, this)
     this.crossStream = crossStream
     this.settling = settling
-    this.drain = drain
-    this.steps = new Steps({ memory, caches, drain, settling, crossStream, deferred, backing, clocks, seen, config })
+    this.steps = new Steps({ memory, caches, settling, crossStream, deferred, backing, clocks, seen, config })
     this.slowPath = new SlowPath(this.steps, config, memory.hasSlabs)
   }
 
@@ -113,7 +108,7 @@ export class CentralHeap {
   /** The pool has grown for a request of `units`, or has shrunk: it may be tight now, or loose again. */
   private noteSize(units = 0): void {
     const isTight = this.backing.reservedBytes > this.steps.looseBound(units)
-    if (this.caches.setTight?.(isTight) === true && isTight) this.drain.drain(this.large)
+    if (this.caches.setTight?.(isTight) === true && isTight) this.memory.drain(this.large)
   }
 
   /** Completes the record of a block that was found for a stream; 0 for none. */
@@ -304,8 +299,8 @@ export class CentralHeap {
 
   /** Gives cached blocks, settled ones and empty slabs back to the heaps, where they merge. */
   gather(): void {
-    this.drain.drain(this.small)
-    this.drain.drain(this.large)
+    this.memory.drain(this.small)
+    this.memory.drain(this.large)
     this.settling.settle()
     if (this.hasSlabs) giveBackEmptySlabs(this.memory)
   }

@@ -2,14 +2,21 @@
 // share it.
 
 import type { Region } from '../../base/region.js'
-import { keyOfSlot } from '../../heap/key.js'
+import { keyOfSlot, slotOfKey } from '../../heap/key.js'
 import { freeParts, mendLent, partsOf, rehouseInView } from '../../heap/lent-parts.js'
 import { rebuild } from '../../heap/rebuild.js'
 import type { RecordTable } from '../../heap/records.js'
 import { SegregatedFit } from '../../heap/segregated-fit.js'
-import { classFloorUnits } from '../../heap/size-classes.js'
+import { CLASSES, classFloorUnits, classOf } from '../../heap/size-classes.js'
 import { MOST_STREAMS } from '../../order/clocks.js'
-import { FIRST_VIEW_RANGE, type Heaps, HOME_RANGE, type MappedUses, SMALL_UNITS } from '../backing/backing.js'
+import {
+  FIRST_VIEW_RANGE,
+  type Heaps,
+  HOME_RANGE,
+  type MappedUses,
+  SMALL_CLASSES,
+  SMALL_UNITS,
+} from '../backing/backing.js'
 import { GranuleLastUses } from '../backing/pieces/granule-last-uses.js'
 import { ViewUses } from '../backing/pieces/view-uses.js'
 import { policy } from '../policy.js'
@@ -49,7 +56,7 @@ export class FreeMemory implements Heaps {
 
   constructor(
     readonly records: RecordTable,
-    private readonly caches: Pick<BlockCache, 'meet'>,
+    private readonly caches: Pick<BlockCache, 'meet' | 'drainAll'>,
     /** by stream slot: the latest stamp that the host has seen complete */
     private readonly seen: Float64Array,
     fixed: FixedRoom | null = null,
@@ -121,6 +128,16 @@ export class FreeMemory implements Heaps {
       freeParts(this.large, record, key, stamp)
     }
     return this.large
+  }
+
+  /** Gives every cached block of one heap back to it, of at least about `leastUnits`; returns their number. */
+  drain(heap: SegregatedFit, leastUnits = 1): number {
+    const [first, end] = heap === this.small ? [0, SMALL_CLASSES] : [SMALL_CLASSES, CLASSES]
+    const drained = this.caches.drainAll(Math.max(first, classOf(leastUnits)), end)
+    for (const record of drained) {
+      this.giveToHeap(record, slotOfKey(this.records.keyOf(record)), this.records.stampOf(record))
+    }
+    return drained.length
   }
 
   /** Moves a taken block to a fresh record, because its own has no generation left. */

@@ -23,7 +23,7 @@ function memoryIn(buffer: ArrayBuffer | null): { memory: FreeMemory; bytes: numb
   const region = new Region(buffer)
   const records = new RecordTable(region, 32)
   const fixed = { region, ranges: 3, granules: RANGE / GRANULE, granuleUnits: GRANULE }
-  const memory = new FreeMemory(records, { meet() {} }, new Float64Array(MOST_STREAMS), fixed)
+  const memory = new FreeMemory(records, { meet() {}, drainAll: () => [] }, new Float64Array(MOST_STREAMS), fixed)
   return { memory, bytes: region.bytes }
 }
 const BYTES = memoryIn(null).bytes

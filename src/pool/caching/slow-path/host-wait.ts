@@ -7,9 +7,7 @@ import { keyOfSlot } from '../../../heap/key.js'
 import { UNIT_BYTES } from '../../../heap/size-classes.js'
 import { type Mark, MOST_STREAMS } from '../../../order/clocks.js'
 import { SMALL_UNITS } from '../../backing/backing.js'
-import { ANY_STREAM, type Miss } from './miss.js'
-import type { PoolParts } from './pool-parts.js'
-import type { Waiting } from './waiting.js'
+import { ANY_STREAM, type Miss, type PoolParts, type Waiting } from './miss.js'
 
 /** By key: only blocks that depend on no work are admitted. */
 export const NO_STREAM: Admission = new Float64Array(MOST_STREAMS + 1).fill(Infinity, 0, 1)

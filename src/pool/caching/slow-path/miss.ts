@@ -1,4 +1,14 @@
+// A request on the slow path: what it asks for, the parts of the pool that its steps work with, and how it waits.
+
 import type { SegregatedFit } from '../../../heap/segregated-fit.js'
+import type { Clocks, Mark } from '../../../order/clocks.js'
+import type { Backing } from '../../backing/backing.js'
+import type { BlockCache } from '../block-cache.js'
+import type { CrossStreamReuse } from '../cross-stream.js'
+import type { Deferred } from '../deferred.js'
+import type { FreeMemory } from '../free-memory.js'
+import type { PoolConfig } from '../options.js'
+import type { Settling } from '../settling.js'
 
 /** A request that neither the stream caches nor the heap could serve. */
 export interface Miss {
@@ -14,3 +24,31 @@ export interface Miss {
 
 /** In place of a slot: any stream may use the block at once, so the block must not depend on any work. */
 export const ANY_STREAM = -1
+
+/** The parts of a pool that the steps work with. */
+export interface PoolParts {
+  readonly memory: FreeMemory
+  readonly caches: BlockCache
+  readonly settling: Settling
+  readonly crossStream: CrossStreamReuse
+  readonly deferred: Deferred
+  readonly backing: Backing
+  readonly clocks: Clocks
+  /** by stream slot: the latest stamp that the host has seen complete */
+  readonly seen: Float64Array
+  readonly config: PoolConfig
+}
+
+/**
+ * Work that may have to wait for the GPU. Before each wait it yields the marks that it is about to wait for. The
+ * caller can do something else until those marks are complete; the wait that follows then takes no time.
+ */
+export type Waiting<R> = Generator<readonly Mark[], R, void>
+
+/** Runs such work to its end. The work waits on the host itself. */
+export function finish<R>(work: Waiting<R>): R {
+  for (;;) {
+    const step = work.next()
+    if (step.done === true) return step.value
+  }
+}

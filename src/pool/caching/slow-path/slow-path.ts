@@ -3,9 +3,8 @@
 // has here.
 
 import type { PoolConfig } from '../options.js'
-import { ANY_STREAM, type Miss } from './miss.js'
+import { ANY_STREAM, finish, type Miss, type Waiting } from './miss.js'
 import type { StepName, Steps } from './steps.js'
-import { finish, type Waiting } from './waiting.js'
 
 /** Steps in the order in which they are tried. */
 export interface Plan {

@@ -11,9 +11,7 @@ import { policy } from '../../policy.js'
 import type { Use } from '../deferred.js'
 import { addSlab, giveBackEmptySlabs, leastSlabUnits, slabUnits } from '../slabs.js'
 import { HostWait, NO_STREAM } from './host-wait.js'
-import { ANY_STREAM, type Miss } from './miss.js'
-import type { PoolParts } from './pool-parts.js'
-import type { Waiting } from './waiting.js'
+import { ANY_STREAM, type Miss, type PoolParts, type Waiting } from './miss.js'
 
 export type Step = (miss: Miss) => number | Waiting<number>
 
@@ -89,9 +87,9 @@ export class Steps {
 
   /** A block for a capture, after all caches were drained and completed work was settled. */
   drainCompletely(miss: Miss): number {
-    const { drain, memory, settling } = this.parts
-    drain.drain(memory.large)
-    drain.drain(memory.small)
+    const { memory, settling } = this.parts
+    memory.drain(memory.large)
+    memory.drain(memory.small)
     settling.settle()
     return this.takeKnown(miss)
   }
@@ -271,20 +269,20 @@ export class Steps {
    * `sparing` small blocks stay cached for the same reason when a large one is missed and they lie in slabs.
    */
   private takeDrained(miss: Miss, sparing: boolean): number {
-    const { drain, settling, memory } = this.parts
+    const { settling, memory } = this.parts
     const record =
       (this.isInSlab(miss) ? this.drainAndTake(miss, miss.units * policy.drainedShare) : 0) || this.drainAndTake(miss)
     const other = this.inOtherHeap(miss).heap
     // Small blocks are of little use to a large one: only a whole slab of them is.
     const spares = sparing && memory.hasSlabs && other === memory.small
-    if (record === 0 && !spares && drain.drain(other) > 0 && this.needsCompletedWork(miss)) settling.settle()
+    if (record === 0 && !spares && memory.drain(other) > 0 && this.needsCompletedWork(miss)) settling.settle()
     return record
   }
 
   /** Drains the blocks of at least about `leastUnits` out of the caches of the request's heap, and takes a block. */
   private drainAndTake(miss: Miss, leastUnits = 1): number {
-    const { drain, settling } = this.parts
-    if (drain.drain(miss.heap, leastUnits) === 0) return this.takeRun(miss)
+    const { memory, settling } = this.parts
+    if (memory.drain(miss.heap, leastUnits) === 0) return this.takeRun(miss)
     if (this.needsCompletedWork(miss)) settling.settle()
     return this.takeAnywhere(miss)
   }
