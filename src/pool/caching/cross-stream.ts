@@ -17,7 +17,6 @@ import { type Clocks, MOST_STREAMS } from '../../order/clocks.js'
 import type { Backing } from '../backing/backing.js'
 import type { BlockCache } from './block-cache.js'
 import type { Use } from './deferred.js'
-import type { Miss } from './slow-path/miss.js'
 
 /** By key: every block is admitted. */
 const ALL: Admission = new Float64Array(MOST_STREAMS + 1).fill(Infinity)
@@ -136,7 +135,7 @@ export class CrossStreamReuse {
    * Makes the stream wait if a block can then be stitched of free memory, and of new memory up to `mostBytes`; returns
    * whether it does.
    */
-  waitForParts(backing: Backing, { units, alignUnits, slot }: Miss, mostBytes: number): boolean {
+  waitForParts(backing: Backing, units: number, alignUnits: number, slot: number, mostBytes: number): boolean {
     const blocks = backing.stitchedBlocks(units, alignUnits, ALL, mostBytes)
     for (const use of this.usesOf(blocks)) this.waitFor(slot, use.slot, use.stamp)
     return blocks.length > 0

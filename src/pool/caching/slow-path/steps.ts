@@ -323,8 +323,9 @@ export class Steps {
   /** Makes the stream wait if a block can then be joined, of free memory and of new memory up to `mostBytes`. */
   private waitForParts(miss: Miss, mostBytes: number): boolean {
     const { crossStream, backing, settling } = this.parts
-    if (!this.mayLieInView(miss) || !settling.mayHelp(miss.slot)) return false
-    return crossStream.waitForParts(backing, miss, mostBytes)
+    const { units, alignUnits, slot } = miss
+    if (!this.mayLieInView(miss) || !settling.mayHelp(slot)) return false
+    return crossStream.waitForParts(backing, units, alignUnits, slot, mostBytes)
   }
 
   private inOtherHeap(miss: Miss): Miss {
