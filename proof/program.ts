@@ -14,6 +14,7 @@ import { SharedSystem } from './shared-system.js'
 import { SimulatedMachine } from './simulated-machine.js'
 import { NO_COUNTS, System, type SystemCounts } from './system.js'
 import { endTurns, takeTurns } from './turns.js'
+import { widenPolicy } from './widen-policy.js'
 
 const CHECK_EVERY = 50
 /** Every so many seeds, nearly as many streams are open as a device can have. */
@@ -78,6 +79,7 @@ async function carryOut(
   source: (stage: Stage) => () => Step | undefined,
 ): Promise<Outcome> {
   const restore = rule === undefined ? () => {} : breakRule(rule)
+  const restorePolicy = widenPolicy(seed)
   const operations: Step[] = []
   takeTurns()
   let failure: Error | null = null
@@ -97,6 +99,7 @@ async function carryOut(
     failure = error
   } finally {
     restore()
+    restorePolicy()
     endTurns()
   }
   const { ready, recognised } = counted
