@@ -1,7 +1,7 @@
 // The common command line of the benchmarks.
 
 import { basename } from 'node:path'
-import { Command } from 'commander'
+import { Command, InvalidArgumentError } from 'commander'
 import { chosenDevice } from '../src/cli/device-option.js'
 import type { Device } from '../src/device/device.js'
 import { type DeviceChoice, openDevice } from '../src/device/open.js'
@@ -43,4 +43,10 @@ export function openedBy<Opened>(program: Command, open: (choice: DeviceChoice) 
   } catch (error) {
     return program.error(`error: ${(error as Error).message}`, { exitCode: 2 })
   }
+}
+
+/** The value of an option that takes a whole number from 1 on. */
+export function count(text: string): number {
+  if (!/^[1-9]\d{0,8}$/.test(text)) throw new InvalidArgumentError('Write a whole number from 1 on.')
+  return Number(text)
 }

@@ -145,7 +145,7 @@ export function runProgram({ command, env }: Program, args: readonly string[], t
 }
 
 /** The line of an output that says what is wrong. */
-function errorLine(output: string): string {
+export function errorLine(output: string): string {
   const lines = output.trim().split('\n')
   return (lines.find(line => /\berror\b/i.test(line)) ?? lines.at(-1) ?? '').trim().slice(0, 300)
 }

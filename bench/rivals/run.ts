@@ -11,6 +11,7 @@ import { fileURLToPath } from 'node:url'
 import { Command, InvalidArgumentError } from 'commander'
 import { readSnapshot } from '../../src/trace/index.js'
 import { headline } from '../machine.js'
+import { count } from '../options.js'
 import type { Chosen } from './chosen-device.js'
 import { type Figures, figuresOf, medianFigures, parseResult } from './figures.js'
 import { type Operations, peakLiveBytes, writeOperations } from './operations.js'
@@ -165,11 +166,6 @@ function runTwice(each: Program, operations: Operations, file: string, passes: n
   const timed = parseResult(runProgram(each, [...args, timings], options.timeout))
   const plain = parseResult(runProgram(each, args, options.timeout))
   return figuresOf(operations, timed, plain, timings)
-}
-
-function count(text: string): number {
-  if (!/^[1-9]\d{0,8}$/.test(text)) throw new InvalidArgumentError('Write a whole number from 1 on.')
-  return Number(text)
 }
 
 function steps(text: string): number {
