@@ -37,12 +37,12 @@ describe(`random programs checked against the exact order (PROOF_SEED=${SEED} PR
     assert.ok(mostStreams > 64, `${mostStreams} streams`)
   })
 
-  it(`${VIEW_PROGRAMS * OPERATIONS} operations on large blocks without a wrong grant, most of them in views`, async t => {
+  it(`${VIEW_PROGRAMS * OPERATIONS} operations on large blocks without a wrong grant, a third of them in views`, async t => {
     const { failing, ...sums } = await runCampaign('views', SEED, VIEW_PROGRAMS, OPERATIONS)
     assert.equal(failing, null, failing === null ? '' : await describeFailure(failing, OPERATIONS))
     t.diagnostic(JSON.stringify(sums))
     const { operations, large, inViews } = sums
-    assert.ok(large > operations / 20 && inViews > large / 2, `${inViews} of ${large} blocks lay in views`)
+    assert.ok(large > operations / 20 && inViews > large / 3, `${inViews} of ${large} blocks lay in views`)
   })
 
   it(`${SLEEP_PROGRAMS * OPERATIONS} operations of pools that sleep and spill without a wrong grant, byte or counter`, async t => {
@@ -84,7 +84,7 @@ describe(`random programs on pools that threads share (PROOF_SEED=${SEED})`, () 
       t.diagnostic(`${takeovers} grants of memory that another stream used last`)
       assert.ok(takeovers > operations / 100, 'streams got memory of other ones')
       const mustLieInViews = kind === 'shared-views'
-      assert.ok(!mustLieInViews || inViews > large / 2, `${inViews} of ${large} blocks lay in views`)
+      assert.ok(!mustLieInViews || inViews > large / 3, `${inViews} of ${large} blocks lay in views`)
     })
   }
 })
