@@ -341,6 +341,7 @@ describe('the walkthrough', () => {
     const calls = callsOf(() => pool.allocate(3 * MiB, stream).free())
     const told = { cuMemCreate: 'is called twice', cuMemMap: 'is called twice', cuMemSetAccess: 'once' }
     assert.deepEqual(Object.fromEntries(calls), {
+      cuMemGetInfo: 1,
       cuMemCreate: 2,
       cuMemMap: 2,
       cuMemSetAccess: 1,
