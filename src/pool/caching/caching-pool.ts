@@ -270,7 +270,7 @@ export class CachingPool extends ClosablePool implements BlockOwner {
    * Takes free memory from the device until at least `bytes` are reserved in all, so that later requests need not
    * wait for the driver. Returns the bytes added. Throws OutOfMemoryError if limit or device do not allow it; the
    * pool then gives back what it has added. `trimTo` gives the memory back, and so does a `releaseThresholdBytes`
-   * below `bytes`. With backing 'segments' the memory is one segment, for blocks of 1 MiB and more.
+   * below `bytes`. With backing 'segments' the memory is one segment, for blocks of 128 KiB and more.
    */
   reserve(bytes: number): number {
     this.checkAwake('reserve')

@@ -24,10 +24,11 @@ export interface PoolOptions {
   readonly streamOrdered?: boolean
   /**
    * When a stream may get memory that another stream used last, if the pool does not know the order of the two.
-   * 'ordered': once the host has seen the use complete. 'wait-before-oom': also before the pool reserves more than
-   * 1.2 times the most that was live, or 32 MiB more than that, and when memory runs out; the stream is then made to
-   * wait for the use, which is better than a wait of the host. 'wait-before-grow': also before the pool takes any new
-   * memory; the host waits, too, before more than that would be reserved ('wait-before-oom')
+   * 'ordered': once the host has seen the use complete. 'wait-before-oom': also before the pool reserves two steps
+   * more than were ever in use, and when memory runs out; the stream is then made to wait for the use, which is better
+   * than a wait of the host. A step is 56 MiB, or 1/128 of the memory that the pool may still take if that is less.
+   * 'wait-before-grow': also before the pool takes any new memory; the host waits, too, before the pool exceeds those
+   * two steps ('wait-before-oom')
    */
   readonly crossStreamReuse?: CrossStreamReuse
   /**
