@@ -4,7 +4,7 @@
 import { MiB } from '../src/base/bytes.js'
 import { policy } from '../src/pool/policy.js'
 
-const WIDE = { stepBytes: 2 * MiB, stepOfRoom: 1 / 2, pieceOfRoom: 1 / 2, slabBytes: 3 * MiB }
+const WIDE = { stepBytes: 2 * MiB, stepOfRoom: 1 / 2, slabBytes: 3 * MiB }
 
 /** Changes the policy for the program of a seed; returns how to undo that. */
 export function widenPolicy(seed: number): () => void {

@@ -23,8 +23,7 @@ test('with less room steps and pieces are shares of it, from a border on', () =>
   const border = policy.stepBytes / policy.stepOfRoom
   assert.equal(growthStep(border), policy.stepBytes)
   assert.equal(growthStep(border - 128 * KiB), policy.stepBytes - KiB)
-  const pieceBorder = policy.stepBytes / policy.pieceOfRoom
-  assert.equal(leastPiece(pieceBorder, 0), policy.stepBytes)
-  assert.equal(leastPiece(pieceBorder / 2, 0), policy.stepBytes / 2)
-  assert.equal(leastPiece(pieceBorder / 2, 100 * GiB), policy.stepBytes / 2, 'also in a large pool')
+  assert.equal(leastPiece(border, 0), policy.stepBytes)
+  assert.equal(leastPiece(border / 2, 0), policy.stepBytes / 2)
+  assert.equal(leastPiece(border / 2, 100 * GiB), policy.stepBytes / 2, 'also in a large pool')
 })

@@ -12,10 +12,8 @@ import { KiB, MiB } from '../base/bytes.js'
 export const policy = {
   /** Bytes that a growth takes at least, and the idle bytes that new memory comes before; pays in runs below 2 GiB. */
   stepBytes: 56 * MiB,
-  /** A step is at most this share of the room; pays for the least capacity in which a run fits. */
+  /** A step, or a piece, is at most this share of the room; pays for the least capacity in which a run fits. */
   stepOfRoom: 1 / 128,
-  /** A piece has at least as many bytes as a step, but at most this share of the room; for the least capacity, too. */
-  pieceOfRoom: 1 / 256,
   /** A pool has at most about so many pieces, as far as the room allows; pays in training runs of several GiB. */
   pieces: 48,
   /** Steps that may lie idle before a pool is tight; pays in random mixes up to 1 MiB. */
@@ -44,5 +42,5 @@ export function growthStep(roomBytes: number): number {
 /** The least bytes of new pieces, in a pool with so much room that will have reserved so much then. */
 export function leastPiece(roomBytes: number, reservedBytes: number): number {
   const loose = Math.max(policy.stepBytes, reservedBytes / policy.pieces)
-  return Math.min(loose, Math.max(0, roomBytes) * policy.pieceOfRoom)
+  return Math.min(loose, Math.max(0, roomBytes) * policy.stepOfRoom)
 }

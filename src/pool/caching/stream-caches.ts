@@ -11,7 +11,7 @@ import { keyOfSlot } from '../../heap/key.js'
 import { Double, type RecordTable, State, Word } from '../../heap/records.js'
 import { CLASSES, classOf, MAX_UNITS, roundUpToClass, UNIT_BYTES } from '../../heap/size-classes.js'
 import { MOST_STREAMS } from '../../order/clocks.js'
-import { SMALL_CLASSES } from '../backing/backing.js'
+import { SMALL_CLASSES, SMALL_UNITS } from '../backing/backing.js'
 import { policy } from '../policy.js'
 import { Block, type BlockOwner, Stack, StreamTotals, stampAfter } from './block.js'
 import type { BlockCache } from './block-cache.js'
@@ -189,7 +189,7 @@ export class StreamCaches implements BlockCache {
    * safe if its mark is less than the stamp that `known` or `seen`, both as in the clocks, has for that stream.
    */
   takeElsewhere(slot: number, units: number, known: Float64Array, seen: Float64Array): Block | null {
-    if (units > this.mostUnits) return null
+    if (units > this.mostUnits || (this.isTight && units >= SMALL_UNITS)) return null // the class keeps none
     this.meet(slot)
     const size = classUnits(units)
     const index = (slot << Shift.stream) | classOf(size)
