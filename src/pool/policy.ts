@@ -1,11 +1,11 @@
 // The policy of the caching pools: how much memory they take, when they gather what they have, and what they cache.
-// Every tuned number stands here, and `bench/steps.ts` shows what each of them earns. `docs/decisions/0019` has the
-// reasons.
+// Every tuned number stands here, and `bench/steps.ts` shows what each of them earns.
+// `docs/decisions/0019-pieces-and-views.md` has the reasons.
 //
-// Memory has a price, and the price depends on the room: what the pool's limits and the device have left. With room the
-// pool is loose. It grows in large steps, and lets some memory lie idle. The less room is left, the smaller are steps
-// and pieces. More than two steps idle make the pool tight: it then caches small blocks only, and streams wait for each
-// other before it grows.
+// Memory has a price, and the price depends on the room, the memory that the pool's limits and the device have left.
+// With room the pool is loose. It grows in large steps, and lets some memory lie idle. The less room is left, the
+// smaller are steps and pieces. More than two steps idle make the pool tight: it then caches small blocks only, and
+// streams wait for each other before it grows.
 
 import { KiB, MiB } from '../base/bytes.js'
 
@@ -14,7 +14,7 @@ export const policy = {
   stepBytes: 56 * MiB,
   /** A step, or a piece, is at most this share of the room; pays for the least capacity in which a run fits. */
   stepOfRoom: 1 / 128,
-  /** A pool has at most about so many pieces, as far as the room allows; pays in training runs of several GiB. */
+  /** A pool has about this many pieces at most, if the room allows it; pays in training runs of several GiB. */
   pieces: 48,
   /** Steps that may lie idle before a pool is tight; pays in random mixes up to 1 MiB. */
   looseSteps: 2,
@@ -34,12 +34,12 @@ export const policy = {
   freesPerMark: 512,
 }
 
-/** Bytes of a growth, and the idle bytes that are not worth gathering, in a pool with so much room. */
+/** Bytes of a growth, and the idle bytes that are not worth gathering, in a pool with that room. */
 export function growthStep(roomBytes: number): number {
   return Math.min(policy.stepBytes, Math.max(0, roomBytes) * policy.stepOfRoom)
 }
 
-/** The least bytes of new pieces, in a pool with so much room that will have reserved so much then. */
+/** The least bytes of new pieces, in a pool with that room, which will then have `reservedBytes`. */
 export function leastPiece(roomBytes: number, reservedBytes: number): number {
   const loose = Math.max(policy.stepBytes, reservedBytes / policy.pieces)
   return Math.min(loose, Math.max(0, roomBytes) * policy.stepOfRoom)

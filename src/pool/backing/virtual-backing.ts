@@ -149,7 +149,7 @@ export class VirtualBacking implements Backing {
   }
 
   get growthStepBytes(): number {
-    // What exceeds the release threshold would go back at once.
+    // Memory above the release threshold would go back at once.
     return growthStep(Math.min(this.roomBytes, this.limits.releaseThresholdBytes - this.reservedBytes))
   }
 

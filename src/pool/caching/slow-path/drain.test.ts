@@ -1,4 +1,4 @@
-// Which cached blocks a request takes out of the caches when it finds no free memory.
+// The cached blocks that a request takes out of the caches when it finds no free memory.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'

@@ -1,4 +1,4 @@
-// A request on the slow path: what it asks for, the parts of the pool that its steps work with, and how it waits.
+// A request on the slow path: its size and stream, the parts of the pool that its steps work with, and how it waits.
 
 import type { SegregatedFit } from '../../../heap/segregated-fit.js'
 import type { Clocks, Mark } from '../../../order/clocks.js'

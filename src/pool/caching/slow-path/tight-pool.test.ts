@@ -1,4 +1,4 @@
-// What a pool does once more than two steps of its memory lie idle: it is tight then.
+// A pool is tight once more than two steps of its memory lie idle.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
