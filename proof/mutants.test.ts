@@ -14,7 +14,7 @@ const SEED = Number(process.env['PROOF_SEED'] ?? 1)
 /** of one program */
 const OPERATIONS = 400
 /** within which the breaking of any rule is noticed */
-const MUTANT_PROGRAMS = 100
+const MUTANT_PROGRAMS = 150
 
 describe(`mutants (PROOF_SEED=${SEED}): each is caught within ${MUTANT_PROGRAMS} programs of ${OPERATIONS} operations`, () => {
   const table = readFileSync(new URL('../../docs/stream-order.md', import.meta.url), 'utf8')

@@ -13,6 +13,7 @@ test('without room there is no step and no least piece', () => {
 test('with room a step is the most it can be, and a piece is a step or a share of the pool', () => {
   for (const room of [100 * GiB, 2 ** 52, Infinity]) {
     assert.equal(growthStep(room), policy.stepBytes)
+    assert.equal(growthStep(room, (100 * MiB) / policy.stepOfPool), 100 * MiB)
     assert.equal(leastPiece(room, 0), policy.stepBytes)
     assert.equal(leastPiece(room, policy.pieces * policy.stepBytes), policy.stepBytes)
     assert.equal(leastPiece(room, policy.pieces * 100 * MiB), 100 * MiB)

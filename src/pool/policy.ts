@@ -12,6 +12,8 @@ import { KiB, MiB } from '../base/bytes.js'
 export const policy = {
   /** Bytes that a growth takes at least, and the idle bytes that new memory comes before; pays in runs below 2 GiB. */
   stepBytes: 56 * MiB,
+  /** A step is at least this share of a pool; pays in random mixes up to 1 GiB. */
+  stepOfPool: 1 / 128,
   /** A step, or a piece, is at most this share of the room; pays for the least capacity in which a run fits. */
   stepOfRoom: 1 / 128,
   /** A pool has about this many pieces at most, if the room allows it; pays in training runs of several GiB. */
@@ -35,8 +37,9 @@ export const policy = {
 }
 
 /** Bytes of a growth, and the idle bytes that are not worth gathering, in a pool with that room. */
-export function growthStep(roomBytes: number): number {
-  return Math.min(policy.stepBytes, Math.max(0, roomBytes) * policy.stepOfRoom)
+export function growthStep(roomBytes: number, reservedBytes = 0): number {
+  const loose = Math.max(policy.stepBytes, reservedBytes * policy.stepOfPool)
+  return Math.min(loose, Math.max(0, roomBytes) * policy.stepOfRoom)
 }
 
 /** The least bytes of new pieces, in a pool with that room, which will then have `reservedBytes`. */

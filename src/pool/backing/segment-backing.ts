@@ -86,7 +86,10 @@ export class SegmentBacking implements Backing {
 
   get growthStepBytes(): number {
     if (this.kind === 'pinned') return Infinity // a host has more memory than a device
-    return growthStep(Math.min(this.limitBytes, this.limits.releaseThresholdBytes) - this.reservedBytes)
+    return growthStep(
+      Math.min(this.limitBytes, this.limits.releaseThresholdBytes) - this.reservedBytes,
+      this.reservedBytes,
+    )
   }
 
   takeInView(): number {

@@ -150,7 +150,9 @@ export class VirtualBacking implements Backing {
 
   get growthStepBytes(): number {
     // Memory above the release threshold would go back at once.
-    return growthStep(Math.min(this.roomBytes, this.limits.releaseThresholdBytes - this.reservedBytes))
+    const { reservedBytes } = this
+    const roomBytes = Math.min(this.roomBytes, this.limits.releaseThresholdBytes - reservedBytes)
+    return growthStep(roomBytes, reservedBytes)
   }
 
   takeInView(units: number, alignUnits: number, admission: Admission): number {
