@@ -18,6 +18,7 @@ export {
   type OutOfMemoryFigures,
   PoolError,
   type Remedy,
+  SlowReplayError,
   type StreamMemory,
 } from './base/errors.js'
 export { attachDevice, attachPool } from './device/attach.js'

@@ -100,6 +100,17 @@ export class FormatError extends Error {
   }
 }
 
+/**
+ * A replay of a recording takes out of all proportion to its length, and was given up. The message has the file, the
+ * policy and the remedy. Replays on a GPU are never given up.
+ */
+export class SlowReplayError extends Error {
+  override name = 'SlowReplayError'
+  constructor(message?: string, options?: ErrorOptions) {
+    super(checked(message), options)
+  }
+}
+
 /** A file descriptor could not be passed between processes. */
 export class DescriptorError extends Error {
   override name = 'DescriptorError'

@@ -11,6 +11,7 @@ import {
   NoLibraryError,
   OutOfMemoryError,
   PoolError,
+  SlowReplayError,
 } from '../base/errors.js'
 import { OutOfRangeError } from '../base/out-of-range.js'
 import { say } from './terminal.js'
@@ -43,6 +44,7 @@ const EXPECTED = [
   DeviceLostError,
   OutOfMemoryError,
   PoolError,
+  SlowReplayError,
 ]
 
 /**
@@ -67,8 +69,12 @@ export function explain(error: unknown, commands: readonly string[] = [], comman
   return STATUS.defect
 }
 
-/** Messages may contain names from a file, so line feeds are replaced. */
+/** A message without the line feeds that names from a file may have. */
+export function onOneLine(message: string): string {
+  return message.replace(/\s+/g, ' ').trim()
+}
+
 function refuse(message: string): number {
-  say(message.replace(/\s+/g, ' ').trim())
+  say(onOneLine(message))
   return STATUS.refused
 }

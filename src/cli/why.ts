@@ -1,9 +1,11 @@
 // `cuda-mempool why`: why a recorded run needed its memory, or ran out of it.
 
+import { SlowReplayError } from '../base/errors.js'
 import { whyText } from '../report/why-text.js'
 import { remediesFor } from '../trace/tune/remedies.js'
+import { onOneLine } from './exit.js'
 import { printNext, readFiles, readOption, withProgressOn } from './recording-input.js'
-import { print } from './terminal.js'
+import { print, say } from './terminal.js'
 
 /** The options as text, from the command line. */
 export interface WhyArguments {
@@ -15,7 +17,11 @@ export interface WhyArguments {
 export async function why(file: string, { gpu, step }: WhyArguments): Promise<void> {
   const pattern = step === undefined ? undefined : readOption('--step', () => new RegExp(step))
   const [trace] = await readFiles([file], gpu)
-  const tuned = await withProgressOn(trace, onProgress => remediesFor(trace, onProgress))
+  const tuned = await withProgressOn(trace, onProgress => remediesFor(trace, onProgress)).catch(error => {
+    if (!(error instanceof SlowReplayError)) throw error
+    say(onOneLine(error.message))
+    return null
+  })
   print(style => whyText(trace, style, { tuned, ...(pattern === undefined ? {} : { pattern }) }))
   printNext('report', [file])
 }

@@ -100,7 +100,7 @@ export class PoolRun {
 
   private onDevice<T>(device: ReplayDevice, capacityBytes: number, work: PassWork<T>): T {
     const { policy, trace, settings } = this
-    const through = (pool: Pool) => work(new ReplayPass(trace, device, pool, settings.lag), pool, device)
+    const through = (pool: Pool) => work(new ReplayPass(trace, device, pool, settings.lag, policy), pool, device)
     return policy === 'driver-pool'
       ? withDriverPool(device, through)
       : through(openPool(policy, device, settings, capacityBytes))

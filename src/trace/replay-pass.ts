@@ -5,6 +5,7 @@ import type { Stream } from '../order/stream.js'
 import type { DeviceBuffer } from '../pool/buffer.js'
 import type { Pool } from '../pool/pool.js'
 import { type Lag, ModelledWork } from './modelled-work.js'
+import { type Pace, paceOf } from './pace.js'
 import type { SimulatedDriver } from './replay-device.js'
 import { type ReplayDevice, simulatedDriverOf } from './replay-device.js'
 import type { ReplayFailure } from './replay-result.js'
@@ -37,6 +38,8 @@ export class ReplayPass {
   private readonly streams: readonly Stream[]
   private readonly driver: SimulatedDriver | null
   private readonly work: ModelledWork | null
+  /** null on a GPU, which the pass waits for */
+  private readonly pace: Pace | null
   private readonly buffers: (DeviceBuffer | null)[]
   private stopsAtFailure = false
   private failedFrom = 0
@@ -48,11 +51,13 @@ export class ReplayPass {
     device: ReplayDevice,
     private readonly pool: Pool,
     lag: Lag,
+    private readonly policy = '',
   ) {
     this.streams = trace.streams.map(() => device.createStream())
     this.driver = simulatedDriverOf(device)
     this.work =
       this.driver === null ? null : new ModelledWork(this.driver, this.streams, lag, () => device.createStream())
+    this.pace = this.driver === null ? null : paceOf(trace)
     this.buffers = new Array<DeviceBuffer | null>(trace.blocks.count).fill(null)
   }
 
@@ -75,11 +80,13 @@ export class ReplayPass {
     observer: ReplayPassObserver = {},
     calls: ReplayPassCalls = callsOf(this.pool),
   ): ReplayPassResult {
+    this.pace?.begin(this.policy)
     const start = performance.now()
     for (let round = 0; round < repeat; round++) {
       this.round(observer, calls)
       observer.round?.()
     }
+    this.pace?.end()
     return {
       seconds: (performance.now() - start) / 1000,
       failures: this.failures,
@@ -88,10 +95,11 @@ export class ReplayPass {
   }
 
   private round(observer: ReplayPassObserver, calls: ReplayPassCalls): void {
-    const { trace, streams, work, buffers, driver } = this
+    const { trace, streams, work, buffers, driver, pace } = this
     const { action, block, stream, blocks, timeUs } = trace
     for (let index = 0; index < blocks.initial; index++) {
       if (blocks.freeRequestedAt[index] !== BEFORE) this.allocate(-1, index, observer, calls)
+      pace?.step()
     }
     for (let event = 0; event < trace.events; event++) {
       if (this.stopsAtFailure && this.failures > 0) break
@@ -118,6 +126,7 @@ export class ReplayPass {
         if (buffer !== null) calls.free(buffer)
       }
       observer.event?.(event)
+      pace?.step()
     }
     for (let index = 0; index < blocks.count; index++) {
       const buffer = buffers[index]
@@ -127,8 +136,13 @@ export class ReplayPass {
         buffers[index] = null
       }
       work?.endUse(index)
+      pace?.step()
     }
-    if (streams.length > 1 || work === null) for (const each of streams) each.synchronize()
+    if (streams.length === 1 && work !== null) return
+    for (const each of streams) {
+      each.synchronize()
+      pace?.step()
+    }
   }
 
   /**

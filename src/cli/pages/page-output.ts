@@ -6,9 +6,10 @@ import type { PageDifference } from '../../report/page/page-data.js'
 import { type ReportedTrace, reportedTrace, tabsOf } from '../../report/page/reported-trace.js'
 import type { Policy } from '../../trace/replay-result.js'
 import type { Trace } from '../../trace/trace.js'
-import { UsageError } from '../exit.js'
+import { onOneLine, UsageError } from '../exit.js'
 import { checkOutput, writeOutput } from '../output-file.js'
 import { withProgressOn } from '../recording-input.js'
+import { say } from '../terminal.js'
 
 const MOST_PAGE_BYTES = 64_000_000
 
@@ -18,16 +19,16 @@ export function checkPage(path: string, force: boolean): void {
   checkOutput(path, force)
 }
 
-/** Replays all recordings, one after the other. */
+/** Replays all recordings, one after the other, and says which took too long. */
 export async function reportedTraces(traces: readonly Trace[], policies: readonly Policy[]): Promise<ReportedTrace[]> {
   const tabs = tabsOf(traces)
   const reported: ReportedTrace[] = []
   for (const [index, trace] of traces.entries()) {
-    reported.push(
-      await withProgressOn(trace, onProgress =>
-        reportedTrace(trace, replayDevices(trace), tabs[index], { policies, onProgress }),
-      ),
+    const found = await withProgressOn(trace, onProgress =>
+      reportedTrace(trace, replayDevices(trace), tabs[index], { policies, onProgress }),
     )
+    if (found.givenUp !== undefined) say(onOneLine(found.givenUp))
+    reported.push(found)
   }
   return reported
 }

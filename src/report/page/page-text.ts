@@ -30,7 +30,7 @@ export function pageData(recordings: readonly ReportedTrace[], difference?: Page
 }
 
 /** The words of a page about a trace, and about its replay. */
-export function pageRecording({ trace, replay, tuned, tab }: ReportedTrace): PageRecording {
+export function pageRecording({ trace, replay, tuned, tab, givenUp }: ReportedTrace): PageRecording {
   const policies = policiesOf(trace, replay)
   const requests = failedRequests(trace)
   const names = namesOf(trace.recorder)
@@ -40,7 +40,10 @@ export function pageRecording({ trace, replay, tuned, tab }: ReportedTrace): Pag
     device: trace.device > 0 || trace.otherDevices.length > 0 ? `device ${trace.device}` : '',
     verdict: verdictLines(trace, replay),
     facts: factsLine(trace, replay),
-    notes: notesOf(trace, replay),
+    notes: [
+      ...(givenUp === undefined ? [] : [{ text: `${shortened(givenUp)}.`, code: null }]),
+      ...notesOf(trace, replay),
+    ],
     policies,
     leastBytes: replay === null ? trace.peakRequestedBytes : trace.peakWithFailedBytes,
     failures: requests.map(request => failureOf(request, names)),

@@ -1,6 +1,7 @@
 // A recording of a page, and what is found out about it: replays under all policies, and settings that would have
 // helped. Node and the page without data both take it from here.
 
+import { SlowReplayError } from '../../base/errors.js'
 import { replay } from '../../trace/replay.js'
 import type { ReplayDevice } from '../../trace/replay-device.js'
 import { DEFAULT_POLICIES, type Policy, type ReplayReport } from '../../trace/replay-result.js'
@@ -11,12 +12,14 @@ import type { TuneReport } from '../../trace/tune/tune-report.js'
 /** A recording of a page, and what was found out about it. */
 export interface ReportedTrace {
   readonly trace: Trace
-  /** null for a page of the recording only */
+  /** null for a page of the recording only, or if it took too long */
   readonly replay: ReplayReport | null
   /** the settings that were tried because requests failed; null without failures */
   readonly tuned: TuneReport | null
   /** its name among several */
   readonly tab: string
+  /** why the replay was given up */
+  readonly givenUp?: string
 }
 
 /** Options of `reportedTrace`. */
@@ -27,7 +30,10 @@ export interface ReportedOptions {
   readonly onProgress?: (fraction: number, what: string) => void
 }
 
-/** Replays a recording on devices that `open` opens, and tries settings if requests failed. */
+/**
+ * Replays a recording on devices that `open` opens, and tries settings if requests failed. If that takes too long, the
+ * recording itself is still worth a page.
+ */
 export async function reportedTrace(
   trace: Trace,
   open: (capacityBytes?: number) => ReplayDevice,
@@ -35,8 +41,13 @@ export async function reportedTrace(
   { policies = DEFAULT_POLICIES, onProgress = () => {} }: ReportedOptions = {},
 ): Promise<ReportedTrace> {
   const leastCapacity = trace.action.includes(Action.outOfMemory)
-  const report = await replay(trace, open, { policies, placements: true, leastCapacity, onProgress })
-  return { trace, replay: report, tuned: await remediesFor(trace, onProgress), tab }
+  try {
+    const report = await replay(trace, open, { policies, placements: true, leastCapacity, onProgress })
+    return { trace, replay: report, tuned: await remediesFor(trace, onProgress), tab }
+  } catch (error) {
+    if (!(error instanceof SlowReplayError)) throw error
+    return { trace, replay: null, tuned: null, tab, givenUp: error.message }
+  }
 }
 
 /** A name for each recording that no other one has. */

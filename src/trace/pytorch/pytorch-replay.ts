@@ -11,6 +11,7 @@
 // pool. Nothing uses the pool then: its graphs are destroyed.
 
 import type { LatencyMeter } from '../latency.js'
+import { type Pace, paceOf } from '../pace.js'
 import { DisjointRanges } from '../placements/disjoint-ranges.js'
 import type { PlacementCollector } from '../placements/placements.js'
 import type { ReplayRound } from '../replay-result.js'
@@ -84,6 +85,7 @@ interface Range {
 
 class Replay {
   private readonly policy: PlacementPolicy
+  private readonly pace: Pace
   /** whether the recording was made with the policy's settings */
   private readonly ownSegments: boolean
   /** whether the policy may follow the recorded addresses: only in the first round */
@@ -125,12 +127,14 @@ class Replay {
     this.ownSegments = hasSegmentsOf(this.expandable, trace) && isOwn(settings, trace)
     this.recordedBytes = trace.initialSegments.reduce((sum, segment) => sum + segment.bytes, 0)
     this.isExact = this.followsAddresses = this.ownSegments
+    this.pace = paceOf(trace)
     this.held = new Array(trace.blocks.count).fill(null)
     this.unusedFrom = poolsUnusedFrom(trace)
   }
 
   run(): PytorchResult {
-    const { trace, rounds, options } = this
+    const { trace, rounds, options, pace } = this
+    pace.begin(`pytorch:${formatPytorchSettings(options.settings ?? {})}`.replace(/:$/, ''))
     this.adoptInitial()
     this.policy.driver.take()
     for (let round = 0; round < (options.repeat ?? 1); round++) {
@@ -140,10 +144,12 @@ class Replay {
       for (let event = 0; event < trace.events && !this.hasStopped; event++) {
         this.apply(event)
         options.collector?.after(event, this.policy.reservedBytes)
+        pace.step()
       }
       options.collector?.stop()
       this.endRound()
     }
+    pace.end()
     const { allocations } = trace
     return {
       peakRequestedBytes: this.peakRequestedBytes,
@@ -323,15 +329,17 @@ class Replay {
   private allocateInitial(): void {
     for (let number = 0; number < this.trace.blocks.initial; number++) {
       if (this.held[number] === null) this.allocate(-1, number)
+      this.pace.step()
     }
   }
 
   /** Frees what is live, and notes the figures of the round. */
   private endRound(): void {
-    const { policy, held, rounds } = this
+    const { policy, held, rounds, pace } = this
     for (const [number, granted] of held.entries()) {
       if (granted !== null) policy.release(granted)
       held[number] = null
+      pace.step()
     }
     this.pending.clear()
     policy.unusedPools.clear()

@@ -1,0 +1,94 @@
+// Ends replays that take out of all proportion to their recording, such as one of thousands of streams or private
+// pools. What the passes of a recording take beyond an ample allowance adds up, and may be two seconds. A replay on a
+// GPU has no such limit, because it waits for the GPU.
+
+import { SlowReplayError } from '../base/errors.js'
+import { Action, type Trace } from './trace.js'
+
+/** What a pass may take: to warm up, and for each event, and block before or after all events. */
+const [MS_A_PASS, MS_A_STEP] = [50, 0.015]
+/** What all passes of a recording may take beyond that. */
+const MOST_EXCESS_MS = 2000
+/** The clocks are read about so often, but at least once in so many steps. */
+const [CHECK_MS, MOST_UNCHECKED] = [1, 1024]
+
+/** The time that the passes of one recording take. */
+export class Pace {
+  private policy = ''
+  private excessMs = 0
+  private steps = 0
+  private checkAt = 0
+  private unchecked = 1
+  private lastMs = 0
+  /** On a busy machine the time passes faster than that of the processor, which other threads of the program use. */
+  private wallMs = 0
+  private cpuMs = 0
+
+  constructor(private readonly trace: Trace) {}
+
+  /** A pass begins, under this policy. */
+  begin(policy: string): void {
+    this.policy = policy
+    this.steps = 0
+    this.checkAt = this.unchecked = 1
+    this.lastMs = this.wallMs = performance.now()
+    this.cpuMs = cpuMs()
+  }
+
+  /** Counts a step of the pass. Throws SlowReplayError if the passes have taken too long. */
+  step(): void {
+    if (++this.steps >= this.checkAt) this.check()
+  }
+
+  /** The pass ends. */
+  end(): void {
+    this.excessMs = this.excess()
+  }
+
+  private check(): void {
+    if (this.excess() > MOST_EXCESS_MS) throw new SlowReplayError(this.message())
+    const now = performance.now()
+    this.unchecked = now - this.lastMs < CHECK_MS ? Math.min(2 * this.unchecked, MOST_UNCHECKED) : 1
+    this.checkAt = this.steps + this.unchecked
+    this.lastMs = now
+  }
+
+  /** What all passes have taken beyond their allowance, to this moment. */
+  private excess(): number {
+    const took = Math.min(performance.now() - this.wallMs, cpuMs() - this.cpuMs)
+    return this.excessMs + Math.max(0, took - MS_A_PASS - this.steps * MS_A_STEP)
+  }
+
+  private message(): string {
+    const { file, streams, pools, events } = this.trace
+    const most = `${mostBlocks(this.trace)} blocks at once, ${streams.length} streams and ${pools.length - 1} private pools`
+    return (
+      `${file}: its replay under ${this.policy} takes too long for ${events} events: it has ${most}; ` +
+      'leave this policy out (--policy), or take a part of the recording (report --last 5k)'
+    )
+  }
+}
+
+const paces = new WeakMap<Trace, Pace>()
+
+/** The pace of all passes of a trace. */
+export function paceOf(trace: Trace): Pace {
+  const pace = paces.get(trace) ?? new Pace(trace)
+  paces.set(trace, pace)
+  return pace
+}
+
+function cpuMs(): number {
+  const { user, system } = process.cpuUsage()
+  return (user + system) / 1000
+}
+
+function mostBlocks({ action, blocks, events }: Trace): number {
+  let live = blocks.initial
+  let most = live
+  for (let event = 0; event < events; event++) {
+    if (action[event] === Action.alloc) most = Math.max(most, ++live)
+    else if (action[event] === Action.freeRequested) live--
+  }
+  return most
+}

@@ -1,0 +1,90 @@
+// Replays that are given up: the clocks stand in for slow passes, so that no test waits.
+
+import assert from 'node:assert/strict'
+import { afterEach, describe, it, mock } from 'node:test'
+import { SlowReplayError } from '../src/base/errors.js'
+import { replayDevices } from '../src/device/replay-devices.js'
+import { pageRecording } from '../src/report/page/page-text.js'
+import { reportedTrace } from '../src/report/page/reported-trace.js'
+import { replayPytorchPolicy } from '../src/trace/pytorch/pytorch-replay.js'
+import { replay } from '../src/trace/replay.js'
+import type { Policy } from '../src/trace/replay-result.js'
+import { Action, type Trace } from '../src/trace/trace.js'
+import { TraceBuilder } from '../src/trace/trace-builder.js'
+import { tune } from '../src/trace/tune/tune.js'
+
+/** `count` blocks, on streams of their own, that stay. */
+function traceOf(count: number): Trace {
+  const builder = new TraceBuilder()
+  for (let i = 0; i < count; i++) builder.add(Action.alloc, (i + 1) * 2 ** 30, 512, i, i)
+  return builder.build({ file: 'odd.pickle' })
+}
+
+/** Both clocks advance by so much at each reading. */
+function advance(wallMs: number, cpuMs: number): void {
+  let [wall, cpu] = [0, 0]
+  mock.method(performance, 'now', () => {
+    wall += wallMs
+    return wall
+  })
+  mock.method(process, 'cpuUsage', () => {
+    cpu += cpuMs
+    return { user: cpu * 1000, system: 0 }
+  })
+}
+
+const under = (trace: Trace, policy: Policy) => replay(trace, replayDevices(trace), { policies: [policy] })
+
+describe('a replay that takes out of all proportion', () => {
+  afterEach(() => mock.restoreAll())
+
+  for (const policy of ['cuda-mempool', 'driver-pool', 'pytorch', 'pytorch:max_split_size_mb:64'] as const) {
+    it(`under ${policy} is given up, with what the recording has and the remedy`, async () => {
+      advance(100, 100)
+      await assert.rejects(under(traceOf(60), policy), (error: Error) => {
+        assert.ok(error instanceof SlowReplayError)
+        assert.ok(error.message.startsWith(`odd.pickle: its replay under ${policy} takes too long for 60 events`))
+        assert.match(error.message, /60 blocks at once, 60 streams and 0 private pools; .*--policy.*report --last/)
+        return true
+      })
+    })
+  }
+
+  it('is given up in a search of settings', async () => {
+    advance(100, 100)
+    await assert.rejects(tune([traceOf(60)]), SlowReplayError)
+  })
+
+  it('leaves the page of the recording, with a note', async () => {
+    advance(100, 100)
+    const trace = traceOf(60)
+    const reported = await reportedTrace(trace, replayDevices(trace), 'tab')
+    mock.restoreAll()
+    assert.equal(reported.replay, null)
+    const { notes, verdict } = pageRecording(reported)
+    assert.match(notes[0].text, /^odd\.pickle: its replay under pytorch takes too long/)
+    assert.match(verdict[0], /in use at the peak/)
+  })
+
+  it('may take long if the machine is busy, or other threads use the processor', async () => {
+    advance(100, 0)
+    await under(traceOf(60), 'cuda-mempool')
+    advance(0, 100)
+    await under(traceOf(60), 'cuda-mempool')
+  })
+
+  it('is given up once its passes have taken too long together', () => {
+    const trace = traceOf(8)
+    advance(100, 100)
+    const passes = () => {
+      for (let pass = 0; pass < 100; pass++) replayPytorchPolicy(trace)
+    }
+    assert.throws(passes, SlowReplayError)
+  })
+
+  it('may take long in proportion to its length', () => {
+    const trace = traceOf(20_000)
+    advance(0.4, 0.4)
+    for (let pass = 0; pass < 100; pass++) replayPytorchPolicy(trace)
+  })
+})
