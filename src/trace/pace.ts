@@ -1,15 +1,15 @@
 // Ends replays that take out of all proportion to their recording, such as one of thousands of streams or private
-// pools. What the passes of a recording take beyond an ample allowance adds up, and may be two seconds. A replay on a
-// GPU has no such limit, because it waits for the GPU.
+// pools. The time of the passes beyond an ample allowance adds up, and may be two seconds. A replay on a GPU has no
+// such limit, because it waits for the GPU.
 
 import { SlowReplayError } from '../base/errors.js'
 import { Action, type Trace } from './trace.js'
 
-/** What a pass may take: to warm up, and for each event, and block before or after all events. */
+/** The time allowed to a pass: to warm up, and for each event, and block before or after all events. */
 const [MS_A_PASS, MS_A_STEP] = [50, 0.015]
-/** What all passes of a recording may take beyond that. */
+/** The time that all passes of a recording may take beyond that. */
 const MOST_EXCESS_MS = 2000
-/** The clocks are read about so often, but at least once in so many steps. */
+/** The clocks are read about once a millisecond, and at least once in 1,024 steps. */
 const [CHECK_MS, MOST_UNCHECKED] = [1, 1024]
 
 /** The time that the passes of one recording take. */
@@ -53,7 +53,7 @@ export class Pace {
     this.lastMs = now
   }
 
-  /** What all passes have taken beyond their allowance, to this moment. */
+  /** The time of all passes beyond their allowance, to this moment. */
   private excess(): number {
     const took = Math.min(performance.now() - this.wallMs, cpuMs() - this.cpuMs)
     return this.excessMs + Math.max(0, took - MS_A_PASS - this.steps * MS_A_STEP)
