@@ -16,6 +16,7 @@ import type { Scheduler } from '../streams/scheduler.js'
 import type { StreamQueue } from '../streams/stream-queue.js'
 import { PoolAttributes } from './pool-attributes.js'
 import { CHUNK_BYTES, type PoolPlace } from './pool-properties.js'
+import { UnseenFrees } from './unseen-frees.js'
 
 const UNIT_BYTES = 512
 
@@ -53,7 +54,7 @@ export class MemoryPool extends PoolAttributes {
   private readonly live = new Map<number, Block>()
   private readonly free = new BestFitList<Block>()
   /** free blocks with a free that the host has not seen complete */
-  private readonly unseen = new Set<Block>()
+  private readonly unseen = new UnseenFrees<Block>()
 
   constructor(
     /** unique while the driver lives */
@@ -220,7 +221,7 @@ export class MemoryPool extends PoolAttributes {
     if (rest.next !== null) rest.next.previous = rest
     block.next = rest
     block.bytes = size
-    if (rest.stream !== null) this.unseen.add(rest)
+    this.unseen.add(rest)
     this.free.insert(rest)
   }
 
@@ -245,14 +246,12 @@ export class MemoryPool extends PoolAttributes {
   }
 
   private seeCompleted(): void {
-    for (const block of [...this.unseen]) {
-      if (!this.unseen.has(block) || block.stream!.completed < block.position) continue
-      this.unseen.delete(block)
-      this.free.remove(block)
+    this.unseen.eachCompleted(block => {
+      this.take(block)
       block.stream = null
       block.position = 0
       this.give(block)
-    }
+    })
   }
 
   private take(block: Block): void {

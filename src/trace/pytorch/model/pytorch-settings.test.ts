@@ -99,3 +99,10 @@ test('of the settings of a recording the known ones are taken, and the others ar
     assert.deepEqual(understandPytorchSettings(text), { settings, unknown }, text)
   }
 })
+
+test('a list of a million entries is read once, not once for each entry', () => {
+  const list = `new_list:[${'1:1,'.repeat(1e6)}]`
+  const { settings, unknown } = understandPytorchSettings(`${list},expandable_segments:True`)
+  assert.deepEqual([settings, unknown.length], [{ expandableSegments: true }, 1])
+  assert.ok(unknown[0] === list)
+})

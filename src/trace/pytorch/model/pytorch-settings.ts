@@ -129,12 +129,28 @@ function readParts(
   const bare = text.replaceAll(/\s/g, '')
   if (bare === '') return {}
   let settings: PytorchSettings = {}
-  for (const part of bare.split(/,(?![^[]*\])/)) {
-    // a list in brackets has commas of its own
+  for (const part of partsOf(bare)) {
     const [name] = part.split(/[:=]/, 1)
     settings = { ...settings, ...take(name, () => readSetting(name, part.slice(name.length)), part) }
   }
   return settings
+}
+
+/** The text between commas; those of a list in brackets separate nothing. */
+function partsOf(text: string): string[] {
+  const parts: string[] = []
+  let end = text.length
+  let isInList = false
+  for (let i = end - 1; i >= 0; i--) {
+    if (text[i] === ']') isInList = true
+    else if (text[i] === '[') isInList = false
+    else if (text[i] === ',' && !isInList) {
+      parts.push(text.slice(i + 1, end))
+      end = i
+    }
+  }
+  parts.push(text.slice(0, end))
+  return parts.reverse()
 }
 
 /** `rest` is the text behind the name, with its colon. */
