@@ -54,8 +54,6 @@ export interface Driver {
   readonly calls: ReadonlyMap<string, number>
   /** seconds that the calls so far cost by the measured cost model; null on a real GPU, which a clock measures */
   readonly modelledSeconds: number | null
-  /** seconds of the clock in which the calls take time, from any origin: the machine's clock, or modelled time */
-  readonly clockSeconds: number
   /** The address of host memory in this process. Pinning affects whole pages, so other memory must keep off them. */
   hostAddress(host: ArrayBufferView): number
 

@@ -20,9 +20,4 @@ export class NativeDriver extends KernelCalls implements Driver {
   static open(): NativeDriver {
     return new NativeDriver(openLibrary())
   }
-
-  /** The machine's clock. */
-  get clockSeconds(): number {
-    return performance.now() / 1000
-  }
 }

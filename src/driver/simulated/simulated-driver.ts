@@ -49,11 +49,6 @@ export class SimulatedDriver extends KernelCalls implements Driver {
     return this.interceptor.modelledSeconds
   }
 
-  /** Seconds: `modelledSeconds`, and the time that `passTime` added. */
-  get clockSeconds(): number {
-    return this.interceptor.clockSeconds
-  }
-
   /** Adds `seconds` of host time, such as a program spends between its calls. Throws RangeError if negative. */
   passTime(seconds: number): void {
     if (!(seconds >= 0)) throw new RangeError(`passTime: seconds must not be negative, not ${seconds}`)

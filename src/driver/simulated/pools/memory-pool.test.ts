@@ -169,7 +169,7 @@ test('waits for streams with nothing new take no time for the blocks of the othe
     const streams = Array.from({ length: count }, () => driver.cuStreamCreate(CU_STREAM_NON_BLOCKING))
     const blocks = streams.map(stream => driver.cuMemAllocAsync(MiB, stream))
     for (const stream of streams) driver.holdOperation(stream)
-    streams.forEach((stream, i) => driver.cuMemFreeAsync(blocks[i], stream))
+    for (const [i, stream] of streams.entries()) driver.cuMemFreeAsync(blocks[i], stream)
     let looks = 0
     const has = mock.method(Set.prototype, Symbol.iterator, function (this: Set<unknown>) {
       looks += this.size

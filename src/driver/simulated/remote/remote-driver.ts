@@ -104,10 +104,6 @@ class RemoteMembers implements Pick<Driver, 'simulated' | 'origin' | 'calls' | '
     return this.connection.call({ member: 'modelledSeconds', args: [] }) as number
   }
 
-  get clockSeconds(): number {
-    return this.connection.call({ member: 'clockSeconds', args: [] }) as number
-  }
-
   /** For registered shared memory, the same address in every thread. */
   hostAddress(host: ArrayBufferView): number {
     const { buffer } = host
