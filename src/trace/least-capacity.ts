@@ -29,8 +29,8 @@ export async function leastCapacity(
     enough = wholeSteps(enough * GROWTH)
   }
   while (enough - tooLittle > fineness) {
-    const middle = wholeSteps((enough + tooLittle) / 2)
-    if (middle >= enough || middle <= tooLittle) break
+    const middle = Math.min(wholeSteps((enough + tooLittle) / 2), enough - LEAST_CAPACITY_BYTES)
+    if (middle <= tooLittle) break
     if (await serves(middle)) enough = middle
     else tooLittle = middle
   }
