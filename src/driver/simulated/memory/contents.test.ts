@@ -82,6 +82,15 @@ test('large fills and their copies take no host memory', () => {
   assert.equal(target.hostBytes, 0)
 })
 
+test('a fill of a pebibyte is one entry, and so are fills of small blocks side by side', () => {
+  const contents = new Contents(2 ** 50, 0)
+  contents.fill(64 * KiB, 2 ** 49, 1)
+  assert.equal(contents.countDifferent(0, 2 ** 50, 0), 2 ** 47)
+  for (let block = 0; block < 1000; block++) contents.fill(block * 512, 512, block + 2)
+  assert.equal(contents.countDifferent(512, 1024, 3), 128)
+  assert.equal(contents.hostBytes, 0)
+})
+
 function readAll(piece: DeviceContents): Uint8Array {
   const bytes = new Uint8Array(BYTES)
   piece.read(0, bytes)
