@@ -20,17 +20,15 @@ function traceOf(count: number, streams = count): Trace {
   return builder.build({ file: 'odd.pickle' })
 }
 
-/** Both clocks advance by so much at each reading. */
+/** The clocks advance by so much at each reading of the first. */
 function advance(wallMs: number, cpuMs: number): void {
   let [wall, cpu] = [0, 0]
   mock.method(performance, 'now', () => {
     wall += wallMs
+    cpu += cpuMs
     return wall
   })
-  mock.method(process, 'cpuUsage', () => {
-    cpu += cpuMs
-    return { user: cpu * 1000, system: 0 }
-  })
+  mock.method(process, 'cpuUsage', () => ({ user: cpu * 1000, system: 0 }))
 }
 
 const under = (trace: Trace, policy: Policy) => replay(trace, replayDevices(trace), { policies: [policy] })

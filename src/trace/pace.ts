@@ -1,12 +1,12 @@
 // Ends replays that take out of all proportion to their recording, such as one of thousands of streams or private
-// pools. The time of the passes beyond an ample allowance adds up, and may be two seconds. A replay on a GPU has no
-// such limit, because it waits for the GPU.
+// pools. The time of the passes beyond an ample allowance adds up, and may be two seconds; quick passes make up for
+// slow ones. A replay on a GPU has no such limit, because it waits for the GPU.
 
 import { SlowReplayError } from '../base/errors.js'
 import { Action, type Trace } from './trace.js'
 
 /** The time allowed to a pass: to warm up, and for each event, and block before or after all events. */
-const [MS_A_PASS, MS_A_STEP] = [50, 0.015]
+const [MS_A_PASS, MS_A_STEP] = [100, 0.015]
 /** The time that all passes of a recording may take beyond that. */
 const MOST_EXCESS_MS = 2000
 /** The clocks are read about once a millisecond, and at least once in 1,024 steps. */
@@ -59,8 +59,7 @@ export class Pace {
   private excess(): number {
     const allowed = MS_A_PASS + this.steps * MS_A_STEP
     const wall = performance.now() - this.wallMs - allowed
-    if (wall <= 0) return this.excessMs
-    return this.excessMs + Math.max(0, Math.min(wall, cpuMs() - this.cpuMs - allowed))
+    return Math.max(0, this.excessMs + (wall <= 0 ? wall : Math.min(wall, cpuMs() - this.cpuMs - allowed)))
   }
 
   private message(): string {

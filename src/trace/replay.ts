@@ -23,8 +23,9 @@ const OPEN_HINT = 'such as replayDevices(trace)'
 /**
  * Replays `trace`. `open` opens the device, anew for each pass; `replayDevices(trace)` makes one. A pass that
  * searches a least capacity gives it to `open`, for a simulated device of that size. Rejects with TypeError or
- * RangeError for a bad argument or option, and with RangeError for a trace of more than 2046 streams. Running out of
- * memory is a result, not an error.
+ * RangeError for a bad argument or option, with RangeError for a trace of more than 2046 streams, and with
+ * SlowReplayError for a replay that takes out of all proportion to its trace. Running out of memory is a result, not an
+ * error.
  */
 export async function replay(
   trace: Trace,

@@ -37,7 +37,10 @@ const MOST_HOLDERS = 3
 
 type Given = Required<Omit<TuneOptions, 'seconds'>> & { readonly seconds: number }
 
-/** Tries settings over recordings of PyTorch. Rejects with TypeError or RangeError for a bad argument or option. */
+/**
+ * Tries settings over recordings of PyTorch. Rejects with TypeError or RangeError for a bad argument or option, and with
+ * SlowReplayError for a replay that takes out of all proportion to its recording.
+ */
 export async function tune(traces: readonly Trace[], options: TuneOptions = {}): Promise<TuneReport> {
   const given = checked(traces, options)
   const recorded = traces.map(trace => formatPytorchSettings(recordedPytorchSettings(trace)))
