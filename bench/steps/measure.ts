@@ -6,9 +6,9 @@ import { openDevice } from '../../src/device/open.js'
 import { SimulatedDriver } from '../../src/driver/simulated/index.js'
 import type { DeviceBuffer } from '../../src/index.js'
 import { readRecording } from '../../src/trace/formats/read-recording.js'
-import { leastCapacity } from '../../src/trace/least-capacity.js'
 import { ReplayPass } from '../../src/trace/replay-pass.js'
 import type { Trace } from '../../src/trace/trace.js'
+import { leastCapacity } from '../../src/trace/tune/least-capacity.js'
 import { MIXES } from '../rivals/workloads.js'
 
 export interface Task {

@@ -9,8 +9,8 @@ import {
   readRecording,
   readRecordings,
 } from '../trace/formats/read-recording.js'
-import { LEAST_CAPACITY_BYTES } from '../trace/least-capacity.js'
 import type { Trace } from '../trace/trace.js'
+import { LEAST_CAPACITY_BYTES } from '../trace/tune/least-capacity.js'
 import { UsageError } from './exit.js'
 import { ProgressBar } from './progress-bar.js'
 import { print } from './terminal.js'

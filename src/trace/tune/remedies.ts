@@ -1,8 +1,8 @@
 // The settings of PyTorch tried over a recording that ran out of memory.
 
 import { recordedOutOfMemories } from '../failures/out-of-memory.js'
-import { LEAST_CAPACITY_BYTES } from '../least-capacity.js'
 import type { Trace } from '../trace.js'
+import { LEAST_CAPACITY_BYTES } from './least-capacity.js'
 import { tune } from './tune.js'
 import type { TuneReport } from './tune-report.js'
 

@@ -7,7 +7,6 @@ import { OutOfRangeError } from '../../base/out-of-range.js'
 import { inUseOf, liveAfter } from '../analysis/curves.js'
 import { type Holder, holdersOf } from '../failures/holders.js'
 import { failedEvents } from '../failures/out-of-memory.js'
-import { leastCapacity } from '../least-capacity.js'
 import { formatPytorchSettings, type PytorchSettings, parsePytorchSettings } from '../pytorch/model/pytorch-settings.js'
 import { programReleases } from '../pytorch/program-releases.js'
 import { replayPytorchPolicy } from '../pytorch/pytorch-replay.js'
@@ -15,6 +14,7 @@ import { recordedPytorchSettings } from '../pytorch/recorded-settings.js'
 import type { Trace } from '../trace.js'
 import { checkTrace } from '../trace-argument.js'
 import { CANDIDATES, LIMITED_CANDIDATES } from './candidates.js'
+import { leastCapacity } from './least-capacity.js'
 import { lifetimesOf, packedBytes } from './packing.js'
 import type { TuneAtCapacity, TuneRecording, TuneReport, TuneRun } from './tune-report.js'
 
@@ -38,8 +38,8 @@ const MOST_HOLDERS = 3
 type Given = Required<Omit<TuneOptions, 'seconds'>> & { readonly seconds: number }
 
 /**
- * Tries settings over recordings of PyTorch. Rejects with TypeError or RangeError for a bad argument or option, and with
- * SlowReplayError for a replay that takes out of all proportion to its recording.
+ * Tries settings over recordings of PyTorch. Rejects with TypeError or RangeError for a bad argument or option, and
+ * with SlowReplayError for a replay that takes out of all proportion to its recording.
  */
 export async function tune(traces: readonly Trace[], options: TuneOptions = {}): Promise<TuneReport> {
   const given = checked(traces, options)

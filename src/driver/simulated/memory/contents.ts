@@ -1,9 +1,9 @@
-// The bytes of one piece of device memory; device.ts makes it. Only written memory takes host memory. Memory is runs of a
-// repeated 32-bit word, however long, and pages of 64 KiB of written bytes. Between them it holds the word that all of
-// it began with, so fresh memory costs nothing, and a fill costs one entry.
+// The bytes of one piece of device memory; device.ts makes it. Only written memory takes host memory. Memory is runs of
+// a repeated 32-bit word, however long, and pages of 64 KiB of written bytes. Between them it holds the word that all
+// of it began with, so fresh memory costs nothing, and a fill costs one entry.
 //
-// Words repeat from the beginning of the piece: the byte at offset o is byte o % 4 of the word, lowest first. Runs begin
-// and end at multiples of 4.
+// Words repeat from the beginning of the piece: the byte at offset o is byte o % 4 of the word, lowest first. Runs
+// begin and end at multiples of 4.
 
 import { KiB } from '../../../base/bytes.js'
 import { SortedList } from '../../../base/sorted-list.js'

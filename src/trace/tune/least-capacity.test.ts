@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { GiB, MiB } from '../base/bytes.js'
+import { GiB, MiB } from '../../base/bytes.js'
 import { leastCapacity } from './least-capacity.js'
 
 /** Searches where everything from `least` on serves; returns the result and the capacities tried. */

@@ -1,7 +1,7 @@
 // The least capacity at which a policy serves everything. It is searched by bisection between what any allocator needs
 // and what the policy takes without a limit.
 
-import { MiB } from '../base/bytes.js'
+import { MiB } from '../../base/bytes.js'
 
 /** Devices give memory in steps of this size, and no less. */
 export const LEAST_CAPACITY_BYTES = 2 * MiB
