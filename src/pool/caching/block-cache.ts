@@ -26,8 +26,6 @@ export interface BlockCache {
   handBack(record: number): void
   /** Units cached for one stream. */
   cachedUnits(slot: number): number
-  /** Takes out the smallest block of a class above `sizeClass` and below `end`, or returns 0. */
-  takeLarger(slot: number, sizeClass: number, end: number): number
   /**
    * Takes out a block that another stream caches: of at least `units`, in their class, with an admitted stamp; or
    * returns 0.

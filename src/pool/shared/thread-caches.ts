@@ -184,13 +184,6 @@ export class ThreadCaches implements BlockCache {
     return sums
   }
 
-  takeLarger(slot: number, sizeClass: number, end: number): number {
-    const { records } = this
-    const larger = this.cachedBy(slot, sizeClass + 1, end)
-    larger.sort((one, other) => records.sizeClassOf(one) - records.sizeClassOf(other))
-    return larger.find(record => this.takeAway(record)) ?? 0
-  }
-
   takeAdmitted(slot: number, units: number, admission: Admission): number {
     const { records } = this
     const [own, sizeClass] = [keyOfSlot(slot), classOf(units)]
@@ -234,16 +227,6 @@ export class ThreadCaches implements BlockCache {
       // An acquire load: the thread wrote the rest of the record before.
       if (phaseOf(Atomics.load(words, (record << 4) | Word.owner)) > Phase.live && records.isLive(record)) yield record
     }
-  }
-
-  /** The blocks that threads cache for a stream, in the classes from `first` to before `end`. */
-  private cachedBy(slot: number, first: number, end: number): number[] {
-    const { records } = this
-    const key = keyOfSlot(slot)
-    return [...this.freed()].filter(record => {
-      const sizeClass = records.sizeClassOf(record)
-      return records.keyOf(record) === key && sizeClass >= first && sizeClass < end
-    })
   }
 
   /**
