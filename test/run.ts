@@ -123,6 +123,7 @@ const flags = tags.includes('gpu')
       `--test-concurrency=${availableParallelism()}`, // the default leaves a core out
       // Node 20 may wait for ever at a process's end, when its background compiler waits for a garbage collection.
       '--no-concurrent-recompilation',
+      ...(values.long ? [] : ['--test-timeout=900000']), // a program that hangs fails, and says which
     ]
 const length = values.long ? LENGTHS['long'] : values.smoke ? LENGTHS['smoke'] : {}
 try {
