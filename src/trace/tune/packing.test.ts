@@ -61,6 +61,19 @@ test('two hundred thousand blocks in use at once are packed', () => {
   assert.equal(packedBytes(blocks), lowerBoundBytes(blocks))
 })
 
+test('orders that compare too many pairs of blocks are left out', () => {
+  const count = 40_000
+  const index = Float64Array.from({ length: count }, (_, i) => i)
+  const blocks = {
+    bytes: index.map(i => 512 + 512 * (i % 97)),
+    from: index,
+    to: index.map(i => count + ((i * 7919) % count)),
+  }
+  const packings: Float64Array[] = []
+  assert(packedBytes(blocks, packings) >= lowerBoundBytes(blocks))
+  assert.equal(packings.length, 1)
+})
+
 for (const [name, count, bound] of [
   ['B', 170, 1_048_576],
   ['C', 203, 1_039_360],

@@ -20,10 +20,10 @@ export interface Lifetimes {
 
 /** All sizes and addresses are multiples of this. */
 const UNIT_BYTES = 512
-/** Above this many blocks only the pass in the order of time is made: the others compare each block with each. */
+/** Above this many blocks only the pass in the order of time is made: the others compare each block with many. */
 const MOST_COMPARED = 40_000
-/** Pairs of blocks that all further rounds may compare, which takes about half a second. */
-const MOST_FURTHER_PAIRS = 5e8
+/** Pairs of blocks that the other orders and all further rounds may compare, which takes a second or two. */
+const MOST_PAIRS = 3e8
 const MOST_ROUNDS = 500
 /** A block above the bound moves forwards by so large a part of the order, at least and at most. */
 const [LEAST_MOVE, MOST_MOVE] = [0.1, 0.5]
@@ -76,23 +76,30 @@ export function packedBytes(lifetimes: Lifetimes, packings?: Float64Array[]): nu
     orders.push((a, b) => area(b) - area(a))
   }
   const bound = lowerBoundBytes(lifetimes)
+  const limit = { pairs: MOST_PAIRS }
   let best = Infinity
   for (const [index, order] of orders.entries()) {
     const sequence = Array.from({ length: count }, (_, i) => i).sort((a, b) => order(a, b) || a - b)
-    const packing = index === 0 ? packInTime(lifetimes, sequence) : packLowest(lifetimes, sequence)
+    const packing = index === 0 ? packInTime(lifetimes, sequence) : packLowest(lifetimes, sequence, limit)
+    if (packing === null) return best
     packings?.push(packing)
     best = Math.min(best, heightOf(lifetimes, packing))
     if (best === bound && packings === undefined) break
   }
-  if (best > bound && count <= MOST_COMPARED) best = Math.min(best, improved(lifetimes, bound, packings))
+  if (best > bound && count <= MOST_COMPARED) best = Math.min(best, improved(lifetimes, bound, limit, packings))
   return count === 0 ? 0 : best
 }
 
+/** The pairs of blocks that may still be compared. */
+interface Limit {
+  pairs: number
+}
+
 /** The bytes of the best packing of several rounds, each of which learns from the round before. */
-function improved(lifetimes: Lifetimes, bound: number, packings?: Float64Array[]): number {
+function improved(lifetimes: Lifetimes, bound: number, limit: Limit, packings?: Float64Array[]): number {
   const { bytes } = lifetimes
   const count = bytes.length
-  const rounds = Math.min(MOST_ROUNDS, Math.floor(MOST_FURTHER_PAIRS / count ** 2))
+  const rounds = Math.min(MOST_ROUNDS, Math.floor(limit.pairs / count ** 2))
   if (rounds === 0) return Infinity
   const random = new Random(1)
   const crowds = mostBeside(lifetimes)
@@ -101,7 +108,8 @@ function improved(lifetimes: Lifetimes, bound: number, packings?: Float64Array[]
   const rank = new Float64Array(count)
   let best = Infinity
   for (let round = 0; round < rounds && best > bound; round++) {
-    const addresses = packLowest(lifetimes, sequence)
+    const addresses = packLowest(lifetimes, sequence, limit)
+    if (addresses === null) break
     packings?.push(addresses)
     const height = heightOf(lifetimes, addresses)
     best = Math.min(best, height)
@@ -133,20 +141,26 @@ function heightOf({ bytes }: Lifetimes, addresses: Float64Array): number {
   return addresses.reduce((height, address, i) => Math.max(height, address + bytes[i]), 0)
 }
 
-/** Puts each block, in the given order, at the lowest address where no block placed before is in its way. */
-function packLowest({ bytes, from, to }: Lifetimes, sequence: readonly number[]): Float64Array {
+/**
+ * Puts each block, in the given order, at the lowest address where no block placed before is in its way. Null if that
+ * compares too many pairs of blocks.
+ */
+function packLowest({ bytes, from, to }: Lifetimes, sequence: readonly number[], limit: Limit): Float64Array | null {
   const addresses = new Float64Array(bytes.length)
   // By rising address.
   const placed = new Int32Array(bytes.length)
   for (const [count, block] of sequence.entries()) {
     const [begin, end, size] = [from[block], to[block], bytes[block]]
     let address = 0
-    for (let i = 0; i < count; i++) {
+    let i = 0
+    for (; i < count; i++) {
       const other = placed[i]
       const base = addresses[other]
       if (base >= address + size) break
       if (from[other] < end && begin < to[other]) address = Math.max(address, base + bytes[other])
     }
+    limit.pairs -= i
+    if (limit.pairs < 0) return null
     addresses[block] = address
     const place = firstIndex(count, i => addresses[placed[i]] >= address)
     placed.copyWithin(place + 1, place, count)
