@@ -5,10 +5,10 @@
 import { SlowReplayError } from '../base/errors.js'
 import { Action, type Trace } from './trace.js'
 
-/** The time allowed to a pass: to warm up, and for each event, and block before or after all events. */
-const [MS_A_PASS, MS_A_STEP] = [100, 0.015]
-/** The time that all passes of a recording may take beyond that. */
-const MOST_EXCESS_MS = 2000
+/** The time allowed to a pass: to warm up, and for each step, which is an event or a block. */
+const [MS_A_PASS, MS_A_STEP] = [20, 0.000_75]
+/** The time that all passes of a recording may take beyond that: in any case, and for each of its steps. */
+const [EXCESS_MS, EXCESS_MS_A_STEP] = [3000, 0.02]
 /** The clocks are read about once a millisecond, and at least once in 1,024 steps. */
 const [CHECK_MS, MOST_UNCHECKED] = [1, 1024]
 
@@ -24,7 +24,11 @@ export class Pace {
   private wallMs = 0
   private cpuMs = 0
 
-  constructor(private readonly trace: Trace) {}
+  private readonly mostExcessMs: number
+
+  constructor(private readonly trace: Trace) {
+    this.mostExcessMs = EXCESS_MS + (trace.events + trace.blocks.count) * EXCESS_MS_A_STEP
+  }
 
   /** A pass begins, under this policy. */
   begin(policy: string): void {
@@ -48,8 +52,8 @@ export class Pace {
   private check(): void {
     const now = performance.now()
     // Some systems take long to tell the time of the processor.
-    const mayBeSlow = this.excessMs + now - this.wallMs > MOST_EXCESS_MS
-    if (mayBeSlow && this.excess() > MOST_EXCESS_MS) throw new SlowReplayError(this.message())
+    const mayBeSlow = this.excessMs + now - this.wallMs > this.mostExcessMs
+    if (mayBeSlow && this.excess() > this.mostExcessMs) throw new SlowReplayError(this.message())
     this.unchecked = now - this.lastMs < CHECK_MS ? Math.min(2 * this.unchecked, MOST_UNCHECKED) : 1
     this.checkAt = this.steps + this.unchecked
     this.lastMs = now
