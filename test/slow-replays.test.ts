@@ -6,6 +6,7 @@ import { SlowReplayError } from '../src/base/errors.js'
 import { replayDevices } from '../src/device/replay-devices.js'
 import { pageRecording } from '../src/report/page/page-text.js'
 import { reportedTrace } from '../src/report/page/reported-trace.js'
+import { sharePace } from '../src/trace/pace.js'
 import { replayPytorchPolicy } from '../src/trace/pytorch/pytorch-replay.js'
 import { replay } from '../src/trace/replay.js'
 import type { Policy } from '../src/trace/replay-result.js'
@@ -81,6 +82,15 @@ describe('a replay that takes out of all proportion', () => {
       for (let pass = 0; pass < 100; pass++) replayPytorchPolicy(trace)
     }
     assert.throws(passes, SlowReplayError)
+  })
+
+  it('is given up once it has taken too long together with the others of its page', () => {
+    const traces = Array.from({ length: 9 }, () => traceOf(4))
+    sharePace(traces)
+    advance(40, 40)
+    assert.throws(() => {
+      for (const trace of traces) for (let pass = 0; pass < 2; pass++) replayPytorchPolicy(trace)
+    }, SlowReplayError)
   })
 
   it('may take long in proportion to its length', () => {

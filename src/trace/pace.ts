@@ -7,14 +7,14 @@ import { Action, type Trace } from './trace.js'
 
 /** The time allowed to a pass: to warm up, and for each step, which is an event or a block. */
 const [MS_A_PASS, MS_A_STEP] = [20, 0.000_75]
-/** The time that all passes of a recording may take beyond that: in any case, and for each of its steps. */
-const [EXCESS_MS, EXCESS_MS_A_STEP] = [3000, 0.02]
+/** The time that all passes may take beyond that: in any case, and for each step of the recordings. */
+const [EXCESS_MS, EXCESS_MS_A_STEP] = [2000, 0.02]
 /** The clocks are read about once a millisecond, and at least once in 1,024 steps. */
 const [CHECK_MS, MOST_UNCHECKED] = [1, 1024]
 
-/** The time that the passes of one recording take. */
+/** The time that the passes of one recording, or of those of a page, take. */
 export class Pace {
-  private policy = ''
+  private pass: { readonly trace: Trace; readonly policy: string } | null = null
   private excessMs = 0
   private steps = 0
   private checkAt = 0
@@ -26,13 +26,14 @@ export class Pace {
 
   private readonly mostExcessMs: number
 
-  constructor(private readonly trace: Trace) {
-    this.mostExcessMs = EXCESS_MS + (trace.events + trace.blocks.count) * EXCESS_MS_A_STEP
+  constructor(traces: readonly Trace[]) {
+    const steps = traces.reduce((sum, { events, blocks }) => sum + events + blocks.count, 0)
+    this.mostExcessMs = EXCESS_MS + steps * EXCESS_MS_A_STEP
   }
 
-  /** A pass begins, under this policy. */
-  begin(policy: string): void {
-    this.policy = policy
+  /** A pass of a recording begins, under this policy. */
+  begin(trace: Trace, policy: string): void {
+    this.pass = { trace, policy }
     this.steps = 0
     this.checkAt = this.unchecked = 1
     this.lastMs = this.wallMs = performance.now()
@@ -53,7 +54,7 @@ export class Pace {
     const now = performance.now()
     // Some systems take long to tell the time of the processor.
     const mayBeSlow = this.excessMs + now - this.wallMs > this.mostExcessMs
-    if (mayBeSlow && this.excess() > this.mostExcessMs) throw new SlowReplayError(this.message())
+    if (mayBeSlow && this.excess() > this.mostExcessMs) throw new SlowReplayError(messageOf(this.pass!))
     this.unchecked = now - this.lastMs < CHECK_MS ? Math.min(2 * this.unchecked, MOST_UNCHECKED) : 1
     this.checkAt = this.steps + this.unchecked
     this.lastMs = now
@@ -65,24 +66,29 @@ export class Pace {
     const wall = performance.now() - this.wallMs - allowed
     return Math.max(0, this.excessMs + (wall <= 0 ? wall : Math.min(wall, cpuMs() - this.cpuMs - allowed)))
   }
-
-  private message(): string {
-    const { file, streams, pools, events } = this.trace
-    const most = `${mostBlocks(this.trace)} blocks at once, ${streams.length} streams and ${pools.length - 1} private pools`
-    return (
-      `${file}: its replay under ${this.policy} takes too long for ${events} events: it has ${most}; ` +
-      'leave this policy out (--policy), or take a part of the recording (report --last 5k)'
-    )
-  }
 }
 
 const paces = new WeakMap<Trace, Pace>()
 
 /** The pace of all passes of a trace. */
 export function paceOf(trace: Trace): Pace {
-  const pace = paces.get(trace) ?? new Pace(trace)
-  paces.set(trace, pace)
+  return paces.get(trace) ?? sharePace([trace])
+}
+
+/** One pace for the passes of all these traces from now on. */
+export function sharePace(traces: readonly Trace[]): Pace {
+  const pace = new Pace(traces)
+  for (const trace of traces) paces.set(trace, pace)
   return pace
+}
+
+function messageOf({ trace, policy }: { readonly trace: Trace; readonly policy: string }): string {
+  const { file, streams, pools, events } = trace
+  const most = `${mostBlocks(trace)} blocks at once, ${streams.length} streams and ${pools.length - 1} private pools`
+  return (
+    `${file}: its replay under ${policy} takes too long for ${events} events: it has ${most}; ` +
+    'leave this policy out (--policy), or take a part of the recording (report --last 5k)'
+  )
 }
 
 function cpuMs(): number {

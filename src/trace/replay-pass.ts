@@ -80,7 +80,7 @@ export class ReplayPass {
     observer: ReplayPassObserver = {},
     calls: ReplayPassCalls = callsOf(this.pool),
   ): ReplayPassResult {
-    this.pace?.begin(this.policy)
+    this.pace?.begin(this.trace, this.policy)
     const start = performance.now()
     for (let round = 0; round < repeat; round++) {
       this.round(observer, calls)

@@ -5,6 +5,7 @@ import { pagePicture } from '../../src/report/page/page-picture.js'
 import { pageData } from '../../src/report/page/page-text.js'
 import { type ReportedTrace, reportedTrace, tabsOf } from '../../src/report/page/reported-trace.js'
 import { parseRecordings } from '../../src/trace/formats/read-recording.js'
+import { sharePace } from '../../src/trace/pace.js'
 import type { Trace } from '../../src/trace/trace.js'
 import type { ReaderMessage } from './reader-message.js'
 
@@ -28,6 +29,7 @@ async function report(files: readonly File[]): Promise<ReaderMessage> {
   const traces: Trace[] = []
   for (const file of files) traces.push(...(await read(file)))
   const tabs = tabsOf(traces)
+  sharePace(traces)
   const recordings: ReportedTrace[] = []
   const pictures: string[] = []
   for (const [index, trace] of traces.entries()) {

@@ -4,6 +4,7 @@ import { replayDevices } from '../../device/replay-devices.js'
 import { pageOf } from '../../report/page/page.js'
 import type { PageDifference } from '../../report/page/page-data.js'
 import { type ReportedTrace, reportedTrace, tabsOf } from '../../report/page/reported-trace.js'
+import { sharePace } from '../../trace/pace.js'
 import type { Policy } from '../../trace/replay-result.js'
 import type { Trace } from '../../trace/trace.js'
 import { onOneLine, UsageError } from '../exit.js'
@@ -22,6 +23,7 @@ export function checkPage(path: string, force: boolean): void {
 /** Replays all recordings, one after the other, and says which took too long. */
 export async function reportedTraces(traces: readonly Trace[], policies: readonly Policy[]): Promise<ReportedTrace[]> {
   const tabs = tabsOf(traces)
+  sharePace(traces)
   const reported: ReportedTrace[] = []
   for (const [index, trace] of traces.entries()) {
     const found = await withProgressOn(trace, onProgress =>

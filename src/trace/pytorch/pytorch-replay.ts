@@ -134,7 +134,7 @@ class Replay {
 
   run(): PytorchResult {
     const { trace, rounds, options, pace } = this
-    pace.begin(`pytorch:${formatPytorchSettings(options.settings ?? {})}`.replace(/:$/, ''))
+    pace.begin(trace, `pytorch:${formatPytorchSettings(options.settings ?? {})}`.replace(/:$/, ''))
     this.adoptInitial()
     this.policy.driver.take()
     for (let round = 0; round < (options.repeat ?? 1); round++) {
