@@ -6,6 +6,7 @@ import { test } from 'node:test'
 import { MiB } from '../src/base/bytes.js'
 import { policyPicture } from '../src/picture/policy-picture.js'
 import { perfettoTrace } from '../src/report/export/perfetto.js'
+import { recordedOutOfMemories } from '../src/trace/failures/out-of-memory.js'
 import { replayPytorchPolicy } from '../src/trace/pytorch/pytorch-replay.js'
 import { parseSnapshot } from '../src/trace/pytorch/pytorch-snapshot.js'
 import { pickleSnapshot } from '../src/trace/pytorch/pytorch-snapshot-writer.js'
@@ -54,6 +55,19 @@ for (const [kind, take, give, settings] of [
     assert.equal(parseSnapshot(pickleSnapshot(trace), 'written').blocks.count, COUNT)
   })
 }
+
+test('failed requests beside many blocks that overlap each look at few of them', () => {
+  const trace = traceOf(add => {
+    add(Action.segmentAlloc, 0)
+    for (const i of mixed(2 * COUNT)) {
+      add(Action.alloc, i, 2 ** 52)
+      add(Action.freeRequested, i, 2 ** 52)
+      add(Action.freeCompleted, i, 2 ** 52)
+    }
+    add(Action.outOfMemory, 0)
+  })
+  assert.equal(recordedOutOfMemories(trace).length, 1)
+})
 
 test('many segments that a recording gave back and the policy still uses are compared with many new ones', () => {
   const trace = traceOf(add => {

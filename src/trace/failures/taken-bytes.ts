@@ -1,5 +1,6 @@
 // How much of its segment each block takes.
 
+import { firstIndex } from '../../base/binary-search.js'
 import { MOST_UNSPLIT_BYTES } from '../pytorch/model/placement-rules.js'
 import { MOST_SMALL_BYTES, roundPytorchBytes } from '../pytorch/model/policy-blocks.js'
 import { Action, type Trace } from '../trace.js'
@@ -26,7 +27,11 @@ export function takenBytes({ action, block, blocks, events, saysCompleted }: Tra
     inUse[index] = 1
     if (taken[number] <= MOST_SMALL_BYTES || blocks.grantedBytes[number] > 0) continue
     const rest = blocks.address[number] + taken[number]
-    for (let next = index + 1; places[next] <= rest + MOST_UNSPLIT_BYTES; next++) {
+    for (
+      let next = firstIndex(places.length, i => places[i] >= rest);
+      places[next] <= rest + MOST_UNSPLIT_BYTES;
+      next++
+    ) {
       if (inUse[next] === 0) continue
       taken[number] = places[next] - blocks.address[number]
       break
