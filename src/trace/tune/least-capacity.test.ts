@@ -30,6 +30,15 @@ test('nothing below what any allocator needs is tried', async () => {
   assert.ok(tried.every(capacity => capacity >= 999 * MiB))
 })
 
+test('no device of 0 bytes is tried for a run without bytes', async () => {
+  const { found, tried } = await search(0, 2 * MiB, 0)
+  assert.equal(found, 2 * MiB)
+  assert.ok(
+    tried.every(capacity => capacity > 0),
+    `${tried}`,
+  )
+})
+
 test('a policy that needs more with a limit than without one is followed up', async () => {
   const { found } = await search(900 * MiB, 1000 * MiB, 1100 * MiB)
   assert.ok(found !== null && found >= 1100 * MiB && found < 1102 * MiB)

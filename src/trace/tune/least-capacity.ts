@@ -21,7 +21,7 @@ export async function leastCapacity(
 ): Promise<number | null> {
   if (peakBytes === 0) return 0 // no device is so small
   const fineness = Math.max(LEAST_CAPACITY_BYTES, wholeSteps(neededBytes * FINENESS))
-  let tooLittle = neededBytes - 1
+  let tooLittle = Math.max(0, neededBytes - 1) // no device has 0 bytes
   let enough = Math.max(wholeSteps(peakBytes), wholeSteps(neededBytes))
   for (let growth = 0; !(await serves(enough)); growth++) {
     if (growth === MOST_GROWTHS) return null
