@@ -21,7 +21,7 @@ export interface Lifetimes {
 /** All sizes and addresses are multiples of this. */
 const UNIT_BYTES = 512
 /** Above this many blocks only the pass in the order of time is made: the others compare each block with many. */
-const MOST_COMPARED = 40_000
+const MOST_COMPARED = 25_000
 /** Pairs of blocks that the other orders and all further rounds may compare, which takes a second or two. */
 const MOST_PAIRS = 3e8
 const MOST_ROUNDS = 500
