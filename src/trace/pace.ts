@@ -8,7 +8,7 @@ import { Action, type Trace } from './trace.js'
 /** The time allowed to a pass: to warm up, and for each step, which is an event or a block. */
 const [MS_A_PASS, MS_A_STEP] = [20, 0.000_75]
 /** The time that all passes may take beyond that: in any case, and for each step of the recordings. */
-const [EXCESS_MS, EXCESS_MS_A_STEP] = [2000, 0.02]
+const [EXCESS_MS, EXCESS_MS_A_STEP] = [2000, 0.01]
 /** The clocks are read about once a millisecond, and at least once in 1,024 steps. */
 const [CHECK_MS, MOST_UNCHECKED] = [1, 1024]
 
