@@ -16,7 +16,7 @@ import type { Trace } from './trace.js'
 import { checkTrace } from './trace-argument.js'
 import { traceFigures } from './trace-figures.js'
 import { leastCapacity } from './tune/least-capacity.js'
-import { lifetimesOf, packedBytes } from './tune/packing.js'
+import { packedBytesOf } from './tune/packing.js'
 
 const OPEN_HINT = 'such as replayDevices(trace)'
 
@@ -64,7 +64,7 @@ export async function replay(
   }
   settings.onProgress(1, 'done')
   return {
-    trace: settings.leastCapacity ? { ...ofTrace, packedBytes: packedBytes(lifetimesOf(trace)) } : ofTrace,
+    trace: settings.leastCapacity ? { ...ofTrace, packedBytes: packedBytesOf(trace) } : ofTrace,
     device,
     lag: device.simulated ? (settings.lag === Infinity ? 'never' : settings.lag) : null,
     capacityBytes: Number.isFinite(settings.capacityBytes) ? settings.capacityBytes : null,

@@ -22,11 +22,20 @@ export interface Lifetimes {
 const UNIT_BYTES = 512
 /** Above this many blocks only the pass in the order of time is made: the others compare each block with many. */
 const MOST_COMPARED = 25_000
-/** Pairs of blocks that the other orders and all further rounds may compare, which takes a second or two. */
-const MOST_PAIRS = 3e8
+/** Pairs of blocks that the other orders and all further rounds may compare, which takes about a second. */
+const MOST_PAIRS = 2e8
 const MOST_ROUNDS = 500
 /** A block above the bound moves forwards by so large a part of the order, at least and at most. */
 const [LEAST_MOVE, MOST_MOVE] = [0.1, 0.5]
+
+const packed = new WeakMap<Trace, number>()
+
+/** The bytes of the best packing found of a trace's blocks and failed requests. */
+export function packedBytesOf(trace: Trace): number {
+  const bytes = packed.get(trace) ?? packedBytes(lifetimesOf(trace))
+  packed.set(trace, bytes)
+  return bytes
+}
 
 /** The blocks of a trace, and its failed requests as blocks that are freed at once. */
 export function lifetimesOf(trace: Trace): Lifetimes {
@@ -99,15 +108,14 @@ interface Limit {
 function improved(lifetimes: Lifetimes, bound: number, limit: Limit, packings?: Float64Array[]): number {
   const { bytes } = lifetimes
   const count = bytes.length
-  const rounds = Math.min(MOST_ROUNDS, Math.floor(limit.pairs / count ** 2))
-  if (rounds === 0) return Infinity
+  if (count ** 2 > MOST_PAIRS) return Infinity // what lies beside each block would take too long to find
   const random = new Random(1)
   const crowds = mostBeside(lifetimes)
   let sequence = Array.from({ length: count }, (_, i) => i)
   sequence.sort((a, b) => crowds[b] - crowds[a] || bytes[b] - bytes[a] || a - b)
   const rank = new Float64Array(count)
   let best = Infinity
-  for (let round = 0; round < rounds && best > bound; round++) {
+  for (let round = 0; round < MOST_ROUNDS && best > bound; round++) {
     const addresses = packLowest(lifetimes, sequence, limit)
     if (addresses === null) break
     packings?.push(addresses)

@@ -15,7 +15,7 @@ import type { Trace } from '../trace.js'
 import { checkTrace } from '../trace-argument.js'
 import { CANDIDATES, LIMITED_CANDIDATES } from './candidates.js'
 import { leastCapacity } from './least-capacity.js'
-import { lifetimesOf, packedBytes } from './packing.js'
+import { packedBytesOf } from './packing.js'
 import type { TuneAtCapacity, TuneRecording, TuneReport, TuneRun } from './tune-report.js'
 
 /** Options of `tune()`; every one may be left out. */
@@ -120,7 +120,7 @@ class Search {
       blocksBefore: trace.blocks.initial,
       dropped: trace.dropped,
       lowerBoundBytes: trace.peakWithFailedBytes,
-      packedBytes: packs ? packedBytes(lifetimesOf(trace)) : null,
+      packedBytes: packs ? packedBytesOf(trace) : null,
       holders: holdersAtPeak(trace),
       runs: this.runs,
     }
