@@ -18,7 +18,7 @@ const DEVICE_BYTES = 128 * GiB
 const FLOAT64_BYTES = 3 * GiB
 const LEAST_BYTES = 256
 const MOST_BYTES = 64 * MiB
-const BUFFERS = 1000
+const BUFFERS = 200
 /** Sizes to choose from. Half of the requests take one as it is: a cached large block serves its exact size only. */
 const SIZES = 32
 /**
@@ -32,8 +32,10 @@ const KEPT_SHARE = 0.9
 const ROUNDS = 40
 /** After so many steps a request exceeds `FLOAT64_BYTES`. */
 const STEPS_OF_LARGE = 500
-/** After so many steps it asks whether to go on, and allocates on a second stream. */
-const STEPS_OF_SECOND = 20
+/** After so many steps it asks whether to go on. */
+const STEPS_OF_QUESTION = 20
+/** Five of six requests are on the first one, as in most programs. */
+const STREAMS = 3
 
 export class WarmUp {
   private roundsLeft = ROUNDS
@@ -51,15 +53,14 @@ export class WarmUp {
 function runPool(round: number, goesOn: () => boolean): void {
   const random = new Random(round)
   using device = new Device(Context.open(new NativeDriver(new DryLibrary(DEVICE_BYTES, round % 2 === 0)), 0))
-  const [first, second] = [device.createStream(), device.createStream()]
+  const streams = Array.from({ length: STREAMS }, () => device.createStream())
   using large = createPool(device, 0) // its memory goes back at once
   using pool = createPool(device)
   const newSize = () => random.logUniform(LEAST_BYTES, MOST_BYTES)
   const sizes = Float64Array.from({ length: SIZES }, newSize)
   const buffers: (DeviceBuffer | null)[] = new Array(BUFFERS).fill(null)
   for (let step = 0; step < STEPS; step++) {
-    const isSecond = step % STEPS_OF_SECOND === 0
-    if (isSecond && !goesOn()) break
+    if (step % STEPS_OF_QUESTION === 0 && !goesOn()) break
     if (step % STEPS_OF_LARGE === 0) large.allocate(FLOAT64_BYTES).free()
     if (step === STEPS - STEPS_AFTER_FREE) {
       freeAll(buffers)
@@ -69,8 +70,9 @@ function runPool(round: number, goesOn: () => boolean): void {
     buffers[index]?.free()
     const size = random.below(SIZES)
     if (random.below(2) === 0) sizes[size] = newSize()
+    const stream = streams[random.below(4) === 0 ? random.below(STREAMS) : 0]
     // A program's number may be an integer of V8's, or a float64 from a typed array.
-    buffers[index] = pool.allocate(step % 2 === 0 ? sizes[size] : sizes[size] | 0, isSecond ? second : first)
+    buffers[index] = pool.allocate(step % 2 === 0 ? sizes[size] : sizes[size] | 0, stream)
   }
   freeAll(buffers)
 }
