@@ -132,7 +132,8 @@ export class CutPoints {
     if (this.left === 0 || this.inDevice > 0 || --this.left > 0) return
     if (this.cut === 'a full stack') throw new RangeError('Maximum call stack size exceeded')
     process.kill(process.pid, 'SIGINT')
-    for (;;) wait(NOTHING, 0, 0) // until the script is stopped
+    // Until the script is stopped. A wait without an end does not notice a stop that came just before it.
+    for (;;) wait(NOTHING, 0, 0, 1)
   }
 }
 
