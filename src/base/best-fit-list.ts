@@ -13,14 +13,19 @@ interface SizedBlock {
 const UNIT_BYTES = 512
 const MOST_BLOCKS_A_CHUNK = 512
 
+/** The chunks of all classes that never had a block: an allocator may have thousands of lists. */
+const NEVER_USED: never[][] = [[]]
+
 export class BestFitList<Block extends SizedBlock> {
   /** by class of sizes: its chunks; only the first may be empty, and only alone */
   private readonly classes: Block[][][] = []
 
   insert(block: Block): void {
     const index = classOf(block.bytes)
-    while (this.classes.length <= index) this.classes.push([[]])
-    const chunks = this.classes[index]
+    const { classes } = this
+    while (classes.length <= index) classes.push(NEVER_USED)
+    if (classes[index] === NEVER_USED) classes[index] = [[]]
+    const chunks = classes[index]
     const number = chunkOf(chunks, block.bytes, block.address)
     const blocks = chunks[number]
     blocks.splice(lowerBound(blocks, block.bytes, block.address), 0, block)
