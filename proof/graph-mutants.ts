@@ -3,8 +3,8 @@
 import type { Stream } from '../src/order/stream.js'
 import { CaptureArena } from '../src/pool/caching/captures/capture-arena.js'
 import { GraphArenas } from '../src/pool/caching/captures/graph-arenas.js'
-import { CentralHeap } from '../src/pool/caching/central-heap.js'
-import type { Use } from '../src/pool/caching/deferred.js'
+import { CentralHeap } from '../src/pool/caching/central/central-heap.js'
+import type { Use } from '../src/pool/caching/central/deferred.js'
 import { replace, replacePrivate } from './replace-method.js'
 
 export const GRAPH_MUTANTS = {

@@ -2,7 +2,7 @@
 
 import { slotOfKey } from '../src/heap/key.js'
 import type { Block } from '../src/pool/caching/block.js'
-import { Deferred, type Use } from '../src/pool/caching/deferred.js'
+import { Deferred, type Use } from '../src/pool/caching/central/deferred.js'
 import { PoolServer } from '../src/pool/shared/pool-server.js'
 import { ThreadCache } from '../src/pool/shared/thread-cache.js'
 import { replace, replacePrivate } from './replace-method.js'

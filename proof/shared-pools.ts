@@ -10,7 +10,7 @@ import { newSharedArena, SharedArenaPool } from '../src/pool/arena/shared-arena-
 import { alignmentOf } from '../src/pool/blocks/block-pool.js'
 import { newSharedBlocks, SharedBlockPool } from '../src/pool/blocks/shared-block-pool.js'
 import type { DeviceBuffer } from '../src/pool/buffer.js'
-import { seenBy } from '../src/pool/caching/central-heap.js'
+import { seenBy } from '../src/pool/caching/central/central-heap.js'
 import type { HostBuffer } from '../src/pool/host/host-buffer.js'
 import { newSharedHost, SharedHostPool } from '../src/pool/host/shared-host-pool.js'
 import { serve } from '../src/pool/pool.fixture.js'

@@ -4,9 +4,9 @@ import type { SegregatedFit } from '../src/heap/segregated-fit.js'
 import { VirtualBacking } from '../src/pool/backing/virtual-backing.js'
 import type { Block } from '../src/pool/caching/block.js'
 import { CachingPool } from '../src/pool/caching/caching-pool.js'
-import { FreeMemory } from '../src/pool/caching/free-memory.js'
-import type { Miss } from '../src/pool/caching/slow-path/miss.js'
-import { Steps } from '../src/pool/caching/slow-path/steps.js'
+import { FreeMemory } from '../src/pool/caching/central/free-memory.js'
+import type { Miss } from '../src/pool/caching/central/miss.js'
+import { Steps } from '../src/pool/caching/central/steps.js'
 import { replace, replacePrivate, replaceWithin } from './replace-method.js'
 
 const KINDS = ['slabs'] as const

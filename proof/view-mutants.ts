@@ -12,7 +12,7 @@ import type { StitchPlan } from '../src/pool/backing/pieces/stitch-plan.js'
 import { ViewUses } from '../src/pool/backing/pieces/view-uses.js'
 import { Views } from '../src/pool/backing/pieces/views.js'
 import { VirtualBacking } from '../src/pool/backing/virtual-backing.js'
-import { FreeMemory } from '../src/pool/caching/free-memory.js'
+import { FreeMemory } from '../src/pool/caching/central/free-memory.js'
 import { replace, replacePrivate } from './replace-method.js'
 
 /** By key: admits every free block. */

@@ -9,7 +9,7 @@ import type { Variant } from './variants.js'
 const { variant, task } = JSON.parse(process.argv[2]) as { variant: Variant; task: Task }
 try {
   if (variant.number !== undefined) policy[variant.number] = variant.value!
-  const { Steps } = await import('../../src/pool/caching/slow-path/steps.js')
+  const { Steps } = await import('../../src/pool/caching/central/steps.js')
   if (variant.step !== undefined) Object.assign(Steps.prototype, { [variant.step]: () => 0 })
   const { measure } = await import('./measure.js')
   console.log(JSON.stringify(await measure(task)))

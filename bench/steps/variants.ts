@@ -1,9 +1,9 @@
 // The changes, one at a time: a step of the slow path is switched off, or a tuned number is halved or doubled.
 
 import { GiB } from '../../src/base/bytes.js'
+import { CAPTURE_PLAN, type Plan, planFor } from '../../src/pool/caching/central/slow-path.js'
+import type { StepName } from '../../src/pool/caching/central/steps.js'
 import { parsePoolOptions } from '../../src/pool/caching/options.js'
-import { CAPTURE_PLAN, type Plan, planFor } from '../../src/pool/caching/slow-path/slow-path.js'
-import type { StepName } from '../../src/pool/caching/slow-path/steps.js'
 import { policy } from '../../src/pool/policy.js'
 
 /** With neither `step` nor `number`, it is the policy as it is. */

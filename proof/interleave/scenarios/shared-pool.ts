@@ -6,7 +6,7 @@ import { SimulatedDriver } from '../../../src/driver/simulated/simulated-driver.
 import { Clocks } from '../../../src/order/clocks.js'
 import { Stream } from '../../../src/order/stream.js'
 import type { DeviceBuffer } from '../../../src/pool/buffer.js'
-import { seenBy } from '../../../src/pool/caching/central-heap.js'
+import { seenBy } from '../../../src/pool/caching/central/central-heap.js'
 import { newSharedPool } from '../../../src/pool/shared/new-shared-pool.js'
 import { PoolServer } from '../../../src/pool/shared/pool-server.js'
 import { PoolServerGroup } from '../../../src/pool/shared/pool-server-group.js'

@@ -16,7 +16,7 @@ import { type AccessLocation, changePlainAccess, checkUser, type PoolAccess, pee
 import { MOST_ALIGNMENT_BYTES } from '../backing/backing.js'
 import { DeviceBuffer as ImportedDeviceBuffer } from '../buffer.js'
 import { checkAlignment } from '../caching/alignment.js'
-import { Deferred } from '../caching/deferred.js'
+import { Deferred } from '../caching/central/deferred.js'
 import { choice } from '../caching/options.js'
 import { ClosablePool, type CloseReport } from '../closable-pool.js'
 import { noRoomToBegin, shortageOf } from '../out-of-memory.js'

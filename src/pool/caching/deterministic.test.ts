@@ -7,7 +7,7 @@ import { Random } from '../../base/random.js'
 import type { DeviceBuffer } from '../buffer.js'
 import { TestDevice } from '../pool.fixture.js'
 import type { CachingPool } from './caching-pool.js'
-import { orderCalls, setUp, signal } from './cross-stream.fixture.js'
+import { orderCalls, setUp, signal } from './central/cross-stream.fixture.js'
 import type { PoolOptions } from './options.js'
 
 describe('a deterministic pool', () => {

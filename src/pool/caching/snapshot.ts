@@ -5,7 +5,7 @@ import { UNIT_BYTES } from '../../heap/size-classes.js'
 import type { Clocks } from '../../order/clocks.js'
 import { SMALL_RANGE } from '../backing/backing.js'
 import type { PoolStats } from '../pool.js'
-import type { CentralHeap } from './central-heap.js'
+import type { CentralHeap } from './central/central-heap.js'
 import type { StreamCaches } from './stream-caches.js'
 
 const STATE_NAMES = {

@@ -5,7 +5,7 @@ import { Word } from '../../heap/records.js'
 import { MAX_UNITS, UNIT_BYTES } from '../../heap/size-classes.js'
 import { FIRST_VIEW_RANGE } from '../backing/backing.js'
 import { AddressIndex } from '../caching/address-index.js'
-import { MOST_VIEWS } from '../caching/free-memory.js'
+import { MOST_VIEWS } from '../caching/central/free-memory.js'
 import type { SharedState } from './shared-state.js'
 
 export class AddressLookup {

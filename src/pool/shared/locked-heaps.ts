@@ -4,7 +4,7 @@ import { Word } from '../../heap/records.js'
 import { classOf, UNIT_BYTES } from '../../heap/size-classes.js'
 import type { Clocks } from '../../order/clocks.js'
 import { SMALL_CLASSES } from '../backing/backing.js'
-import { CrossStreamReuse } from '../caching/cross-stream.js'
+import { CrossStreamReuse } from '../caching/central/cross-stream.js'
 import type { SharedState } from './shared-state.js'
 import type { ThreadCache } from './thread-cache.js'
 

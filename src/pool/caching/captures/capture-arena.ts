@@ -14,7 +14,7 @@ import type { Capture } from '../../../order/capture.js'
 import type { Holding } from '../../../order/holding.js'
 import type { Stream } from '../../../order/stream.js'
 import type { BlockCache } from '../block-cache.js'
-import type { Use } from '../deferred.js'
+import type { Use } from '../central/deferred.js'
 import { FULL_CLASS } from '../stream-caches.js'
 
 /** A capture that needs memory takes as much as it already has, within these bounds: 2 and 32 MiB. */

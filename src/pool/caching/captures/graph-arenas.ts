@@ -9,7 +9,7 @@ import type { CaptureObserver, Clocks } from '../../../order/clocks.js'
 import { holdingWhile } from '../../../order/holding.js'
 import type { Stream } from '../../../order/stream.js'
 import type { BlockCache } from '../block-cache.js'
-import type { Deferred, Use } from '../deferred.js'
+import type { Deferred, Use } from '../central/deferred.js'
 import { FULL_CLASS } from '../stream-caches.js'
 import { type ArenaSource, CaptureArena } from './capture-arena.js'
 

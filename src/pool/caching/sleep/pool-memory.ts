@@ -10,7 +10,7 @@ import { HOME_RANGE } from '../../backing/backing.js'
 import { VirtualBacking } from '../../backing/virtual-backing.js'
 import type { Extent } from '../../sleep/host-copies.js'
 import { type MappedRange, Sleeper, type SleepingMemory, type Work } from '../../sleep/sleeper.js'
-import type { CentralHeap } from '../central-heap.js'
+import type { CentralHeap } from '../central/central-heap.js'
 import type { PoolConfig } from '../options.js'
 import type { StreamCaches } from '../stream-caches.js'
 

@@ -1,11 +1,11 @@
 // A pool with three streams on the simulated device, and what tests of the order between streams do with them.
 
-import { MiB } from '../../base/bytes.js'
-import { Event } from '../../order/event.js'
-import type { Stream } from '../../order/stream.js'
-import type { DeviceBuffer } from '../buffer.js'
-import { TestDevice } from '../pool.fixture.js'
-import type { PoolOptions } from './options.js'
+import { MiB } from '../../../base/bytes.js'
+import { Event } from '../../../order/event.js'
+import type { Stream } from '../../../order/stream.js'
+import type { DeviceBuffer } from '../../buffer.js'
+import { TestDevice } from '../../pool.fixture.js'
+import type { PoolOptions } from '../options.js'
 
 export function setUp(options: PoolOptions = {}, capacityBytes = 64 * MiB) {
   const device = new TestDevice({ capacityBytes })

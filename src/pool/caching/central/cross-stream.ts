@@ -8,14 +8,14 @@
 // be forgotten. The same holds for a granule of memory, whose last use is then B's. A part of the block that B does
 // not take keeps stamp a.
 
-import { blocksOf, findAdmitted, findAdmittedRun, startIn } from '../../heap/cross-key.js'
-import type { Admission } from '../../heap/free-run.js'
-import { keyOfSlot, slotOfKey } from '../../heap/key.js'
-import type { RecordTable } from '../../heap/records.js'
-import type { SegregatedFit } from '../../heap/segregated-fit.js'
-import { type Clocks, MOST_STREAMS } from '../../order/clocks.js'
-import type { Backing } from '../backing/backing.js'
-import type { BlockCache } from './block-cache.js'
+import { blocksOf, findAdmitted, findAdmittedRun, startIn } from '../../../heap/cross-key.js'
+import type { Admission } from '../../../heap/free-run.js'
+import { keyOfSlot, slotOfKey } from '../../../heap/key.js'
+import type { RecordTable } from '../../../heap/records.js'
+import type { SegregatedFit } from '../../../heap/segregated-fit.js'
+import { type Clocks, MOST_STREAMS } from '../../../order/clocks.js'
+import type { Backing } from '../../backing/backing.js'
+import type { BlockCache } from '../block-cache.js'
 import type { Use } from './deferred.js'
 
 /** By key: every block is admitted. */

@@ -5,12 +5,12 @@
 // Several threads may use the same heaps under a lock, and a thread may die between any two stores. In the home range
 // a slab is a lent record that is a part of no block; repairs compare that with the hole in the other range.
 
-import { blockOfPart, makeSlab } from '../../heap/lent-parts.js'
-import { State } from '../../heap/records.js'
-import type { SegregatedFit } from '../../heap/segregated-fit.js'
-import { classOf, UNIT_BYTES } from '../../heap/size-classes.js'
-import { HOME_RANGE, SMALL_UNITS } from '../backing/backing.js'
-import { policy } from '../policy.js'
+import { blockOfPart, makeSlab } from '../../../heap/lent-parts.js'
+import { State } from '../../../heap/records.js'
+import type { SegregatedFit } from '../../../heap/segregated-fit.js'
+import { classOf, UNIT_BYTES } from '../../../heap/size-classes.js'
+import { HOME_RANGE, SMALL_UNITS } from '../../backing/backing.js'
+import { policy } from '../../policy.js'
 import type { FreeMemory } from './free-memory.js'
 
 /** The size of a slab for a block of `units`. */

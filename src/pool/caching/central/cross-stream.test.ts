@@ -3,10 +3,10 @@
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
-import { GiB, KiB, MiB } from '../../base/bytes.js'
-import type { Stream } from '../../order/stream.js'
-import type { DeviceBuffer } from '../buffer.js'
-import { assertConsistent, TestDevice } from '../pool.fixture.js'
+import { GiB, KiB, MiB } from '../../../base/bytes.js'
+import type { Stream } from '../../../order/stream.js'
+import type { DeviceBuffer } from '../../buffer.js'
+import { assertConsistent, TestDevice } from '../../pool.fixture.js'
 import { freePending, orderCalls, setUp, signal } from './cross-stream.fixture.js'
 
 describe('cached blocks that go round between streams', () => {

@@ -5,7 +5,7 @@ import { it } from 'node:test'
 import { GiB, KiB, MiB } from '../../../base/bytes.js'
 import type { DeviceBuffer } from '../../buffer.js'
 import { assertConsistent } from '../../pool.fixture.js'
-import { freePending, setUp, signal } from '../cross-stream.fixture.js'
+import { freePending, setUp, signal } from './cross-stream.fixture.js'
 
 for (const placed of ['in free memory', 'in free and new memory'] as const) {
   // There is room for a slab in 4 MiB, and not in 1.

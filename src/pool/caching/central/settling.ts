@@ -1,8 +1,8 @@
 // When freed blocks stop depending on work: marks on the streams, the driver's answers, and the blocks that both set
 // free.
 
-import type { Clocks } from '../../order/clocks.js'
-import type { BlockCache } from './block-cache.js'
+import type { Clocks } from '../../../order/clocks.js'
+import type { BlockCache } from '../block-cache.js'
 import type { Deferred } from './deferred.js'
 import type { FreeMemory } from './free-memory.js'
 

@@ -4,11 +4,11 @@ import type { SegregatedFit } from '../../../heap/segregated-fit.js'
 import type { Clocks, Mark } from '../../../order/clocks.js'
 import type { Backing } from '../../backing/backing.js'
 import type { BlockCache } from '../block-cache.js'
-import type { CrossStreamReuse } from '../cross-stream.js'
-import type { Deferred } from '../deferred.js'
-import type { FreeMemory } from '../free-memory.js'
 import type { PoolConfig } from '../options.js'
-import type { Settling } from '../settling.js'
+import type { CrossStreamReuse } from './cross-stream.js'
+import type { Deferred } from './deferred.js'
+import type { FreeMemory } from './free-memory.js'
+import type { Settling } from './settling.js'
 
 /** A request that neither the stream caches nor the heap could serve. */
 export interface Miss {

@@ -1,14 +1,14 @@
 // The two heaps of a pool, and the stamps that their free blocks wait for. All of it is numbers, so that threads can
 // share it.
 
-import type { Region } from '../../base/region.js'
-import { keyOfSlot, slotOfKey } from '../../heap/key.js'
-import { freeParts, mendLent, partsOf, rehouseInView } from '../../heap/lent-parts.js'
-import { rebuild } from '../../heap/rebuild.js'
-import type { RecordTable } from '../../heap/records.js'
-import { SegregatedFit } from '../../heap/segregated-fit.js'
-import { CLASSES, classFloorUnits, classOf } from '../../heap/size-classes.js'
-import { MOST_STREAMS } from '../../order/clocks.js'
+import type { Region } from '../../../base/region.js'
+import { keyOfSlot, slotOfKey } from '../../../heap/key.js'
+import { freeParts, mendLent, partsOf, rehouseInView } from '../../../heap/lent-parts.js'
+import { rebuild } from '../../../heap/rebuild.js'
+import type { RecordTable } from '../../../heap/records.js'
+import { SegregatedFit } from '../../../heap/segregated-fit.js'
+import { CLASSES, classFloorUnits, classOf } from '../../../heap/size-classes.js'
+import { MOST_STREAMS } from '../../../order/clocks.js'
 import {
   FIRST_VIEW_RANGE,
   type Heaps,
@@ -16,11 +16,11 @@ import {
   type MappedUses,
   SMALL_CLASSES,
   SMALL_UNITS,
-} from '../backing/backing.js'
-import { GranuleLastUses } from '../backing/pieces/granule-last-uses.js'
-import { ViewUses } from '../backing/pieces/view-uses.js'
-import { policy } from '../policy.js'
-import type { BlockCache } from './block-cache.js'
+} from '../../backing/backing.js'
+import { GranuleLastUses } from '../../backing/pieces/granule-last-uses.js'
+import { ViewUses } from '../../backing/pieces/view-uses.js'
+import { policy } from '../../policy.js'
+import type { BlockCache } from '../block-cache.js'
 
 /** Room of a fixed size, in memory that threads share. */
 interface FixedRoom {

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
 import { it } from 'node:test'
-import { GiB, MiB } from '../../base/bytes.js'
-import { Random } from '../../base/random.js'
-import type { DeviceBuffer } from '../buffer.js'
-import { assertConsistent, TestDevice } from '../pool.fixture.js'
+import { GiB, MiB } from '../../../base/bytes.js'
+import { Random } from '../../../base/random.js'
+import type { DeviceBuffer } from '../../buffer.js'
+import { assertConsistent, TestDevice } from '../../pool.fixture.js'
 
 const FREES = 8000
 

@@ -2,9 +2,9 @@
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
-import { MiB } from '../../base/bytes.js'
-import { CudaError } from '../../base/errors.js'
-import { assertConsistent } from '../pool.fixture.js'
+import { MiB } from '../../../base/bytes.js'
+import { CudaError } from '../../../base/errors.js'
+import { assertConsistent } from '../../pool.fixture.js'
 import { freePending, orderCalls, setUp } from './cross-stream.fixture.js'
 
 for (const backing of ['virtual', 'segments'] as const) {

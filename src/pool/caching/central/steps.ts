@@ -8,10 +8,10 @@ import { keyOfSlot, slotOfKey } from '../../../heap/key.js'
 import { UNIT_BYTES } from '../../../heap/size-classes.js'
 import { SMALL_UNITS } from '../../backing/backing.js'
 import { policy } from '../../policy.js'
-import type { Use } from '../deferred.js'
-import { addSlab, giveBackEmptySlabs, leastSlabUnits, slabUnits } from '../slabs.js'
+import type { Use } from './deferred.js'
 import { HostWait, NO_STREAM } from './host-wait.js'
 import { ANY_STREAM, type Miss, type PoolParts, type Waiting } from './miss.js'
+import { addSlab, giveBackEmptySlabs, leastSlabUnits, slabUnits } from './slabs.js'
 
 export type Step = (miss: Miss) => number | Waiting<number>
 

@@ -2,8 +2,8 @@
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
-import { MiB } from '../../base/bytes.js'
-import { assertConsistent } from '../pool.fixture.js'
+import { MiB } from '../../../base/bytes.js'
+import { assertConsistent } from '../../pool.fixture.js'
 import { freePending, setUp } from './cross-stream.fixture.js'
 
 for (const backing of ['virtual', 'segments'] as const) {

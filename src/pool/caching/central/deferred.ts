@@ -1,6 +1,6 @@
-import { keyOfSlot } from '../../heap/key.js'
-import { type Clocks, MOST_STREAMS } from '../../order/clocks.js'
-import type { Stream } from '../../order/stream.js'
+import { keyOfSlot } from '../../../heap/key.js'
+import { type Clocks, MOST_STREAMS } from '../../../order/clocks.js'
+import type { Stream } from '../../../order/stream.js'
 
 /** Work of a stream, of this or another device, that must complete. */
 export interface Use {
