@@ -10,7 +10,6 @@ import { newSharedArena, SharedArenaPool } from '../src/pool/arena/shared-arena-
 import { alignmentOf } from '../src/pool/blocks/block-pool.js'
 import { newSharedBlocks, SharedBlockPool } from '../src/pool/blocks/shared-block-pool.js'
 import type { DeviceBuffer } from '../src/pool/buffer.js'
-import { seenBy } from '../src/pool/caching/central/central-heap.js'
 import type { HostBuffer } from '../src/pool/host/host-buffer.js'
 import { newSharedHost, SharedHostPool } from '../src/pool/host/shared-host-pool.js'
 import { serve } from '../src/pool/pool.fixture.js'
@@ -133,7 +132,7 @@ function kept<F extends Front, S extends SharedPoolState<null>>(
   make: (clocks: Clocks, stream: Stream, state: S, creates: boolean, meanwhile: () => void) => F,
 ): { readonly server: PoolServer; readonly front: Common['front'] } {
   const { clocks, context, outside } = keeping()
-  const shared = new SharedState(state, seenBy(clocks, state.config))
+  const shared = new SharedState(state, clocks)
   const onClose = () => {
     clocks.close()
     context.release()

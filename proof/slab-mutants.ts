@@ -5,7 +5,7 @@ import { VirtualBacking } from '../src/pool/backing/virtual-backing.js'
 import type { Block } from '../src/pool/caching/block.js'
 import { CachingPool } from '../src/pool/caching/caching-pool.js'
 import { FreeMemory } from '../src/pool/caching/central/free-memory.js'
-import type { Miss } from '../src/pool/caching/central/miss.js'
+import type { Miss } from '../src/pool/caching/central/parts.js'
 import { Steps } from '../src/pool/caching/central/steps.js'
 import { replace, replacePrivate, replaceWithin } from './replace-method.js'
 

@@ -110,7 +110,7 @@ describe('a pool in several threads', () => {
   it('has room for so many threads, and says so', async () => {
     const { pool } = open()
     const shared = pool.share()
-    const others = Array.from({ length: MOST_WORKERS - 2 }, () => new SharedState(shared, new Float64Array(64)))
+    const others = Array.from({ length: MOST_WORKERS - 2 }, () => new SharedState(shared, pool.clocks))
     const thread = new PoolThread()
     const full = { name: 'PoolError', message: /^64 threads use this pool, which is the limit; close the pool in one/ }
     await assert.rejects(thread.do('attachOther', shared), full)
@@ -132,7 +132,7 @@ describe('a pool in several threads', () => {
 
   it('has room for so many blocks, and says so', () => {
     const { device, pool } = open()
-    const { records, registry, thread } = new SharedState(pool.share(), new Float64Array(64))
+    const { records, registry, thread } = new SharedState(pool.share(), pool.clocks)
     pool.allocate(1 * KiB).free()
     const taken: number[] = []
     while (records.available > 1024) taken.push(records.acquire())

@@ -15,7 +15,6 @@ import { type BlockOptions, BlockPool } from './blocks/block-pool.js'
 import { newSharedBlocks, SharedBlockPool } from './blocks/shared-block-pool.js'
 import type { DeviceBuffer } from './buffer.js'
 import type { CachingPool } from './caching/caching-pool.js'
-import { seenBy } from './caching/central/central-heap.js'
 import { type PoolOptions, parsePoolExtras } from './caching/options.js'
 import type { DebugPool } from './debug/debug-pool.js'
 import { makeCachingPool, type WithDebug } from './debug/make-caching-pool.js'
@@ -140,7 +139,7 @@ export class TestDevice {
     let clocks: Clocks | null = null
     try {
       clocks = new Clocks(context, this.clocks.share())
-      const shared = new SharedState(state, seenBy(clocks, state.config))
+      const shared = new SharedState(state, clocks)
       const onClose = () => {
         clocks!.close()
         context.destroyRest()

@@ -6,7 +6,6 @@ import { SimulatedDriver } from '../../../src/driver/simulated/simulated-driver.
 import { Clocks } from '../../../src/order/clocks.js'
 import { Stream } from '../../../src/order/stream.js'
 import type { DeviceBuffer } from '../../../src/pool/buffer.js'
-import { seenBy } from '../../../src/pool/caching/central/central-heap.js'
 import { newSharedPool } from '../../../src/pool/shared/new-shared-pool.js'
 import { PoolServer } from '../../../src/pool/shared/pool-server.js'
 import { PoolServerGroup } from '../../../src/pool/shared/pool-server-group.js'
@@ -41,9 +40,7 @@ export function newPool({ isFenced = false, ...options }: Settings = {}) {
   const outside = new UnlockedDriver(driver)
   const keeps = new Clocks(Context.open(outside.driver, 0), order)
   const newServer = () =>
-    new PoolServer(new SharedState(shared, seenBy(keeps, shared.config)), keeps, shared.config, outside, () =>
-      keeps.close(),
-    )
+    new PoolServer(new SharedState(shared, keeps), keeps, shared.config, outside, () => keeps.close())
   const attach = (isCreator = false, meanwhile = () => {}) => {
     const own = new Clocks(Context.open(driver, 0), order)
     return new SharedPool(own, new Stream(own, 0, false), shared, isCreator, meanwhile)
@@ -51,7 +48,7 @@ export function newPool({ isFenced = false, ...options }: Settings = {}) {
   return {
     attach,
     /** for a thread that works on the state as a pool server does */
-    newState: () => new SharedState(shared, seenBy(keeps, shared.config)),
+    newState: () => new SharedState(shared, keeps),
     newServer,
     keep: () => {
       const doorbell = new Doorbell(shared.doorbell)

@@ -78,7 +78,7 @@ export class BlockPool extends ClosablePool implements FixedBlockOwner {
     this.blocks = new BlockRings(this)
     this.ring = this.blocks.ringOf(0)
     this.slabs = new Slabs(this.context, blockBytes, this.alignment)
-    this.deferred = new Deferred(clocks, clocks.completed, false)
+    this.deferred = new Deferred({ clocks, seen: clocks.completed }, false)
     this.marked = clocks.marked
     if (!this.addSlab(count)) throw noRoomToBegin('createBlockPool', count * blockBytes, this.context)
   }

@@ -36,6 +36,7 @@ import { checkAlignment } from './alignment.js'
 import { type Block, type BlockOwner, markBefore, slackOf } from './block.js'
 import { blockUnits } from './block-units.js'
 import { CentralHeap } from './central/central-heap.js'
+import { seenBy } from './central/parts.js'
 import { limitOf, type PoolConfig } from './options.js'
 import { noRoomToReserve, outOfMemory, type Shortage } from './shortage.js'
 import { sleeperOf } from './sleep/pool-memory.js'
@@ -143,7 +144,8 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     this.limit = config.limitBytes
     const deviceBytes = this.context.activate().cuDeviceTotalMem(this.context.device)
     this.caches = new StreamCaches(this.records, cacheUnits(config.limitBytes, deviceBytes), this)
-    this.central = new CentralHeap(this.records, this.caches, clocks, config)
+    const { records, caches } = this
+    this.central = new CentralHeap({ records, caches, clocks, seen: seenBy(clocks, config), config })
     this.roundingMask = config.minBlockBytes - 1
     this.smallMask = config.powerOfTwo ? 0 : 2 ** 30 - 1
     this.marked = config.streamOrdered ? clocks.marked : new Float64Array(MOST_STREAMS).fill(-1)

@@ -5,24 +5,24 @@ import { classOf, UNIT_BYTES } from '../../heap/size-classes.js'
 import type { Clocks } from '../../order/clocks.js'
 import { SMALL_CLASSES } from '../backing/backing.js'
 import { CrossStreamReuse } from '../caching/central/cross-stream.js'
+import type { PoolConfig } from '../caching/options.js'
 import type { SharedState } from './shared-state.js'
 import type { ThreadCache } from './thread-cache.js'
 
 export class LockedHeaps {
   private readonly crossStream: CrossStreamReuse
+  /** the pool server is woken when less is free */
+  private readonly readyBytes: number
 
   constructor(
     private readonly state: SharedState,
     private readonly cache: ThreadCache,
     clocks: Clocks,
-    /** by stream slot: the latest stamp that the host has seen complete; see `seenBy` */
-    seen: Float64Array,
-    deterministic: boolean,
-    /** the option of that name: the pool server is woken when less is free */
-    private readonly readyBytes: number,
+    config: PoolConfig,
   ) {
-    const { records, caches } = state
-    this.crossStream = new CrossStreamReuse(records, caches, clocks, seen, deterministic, () => {})
+    const { records, caches, seen } = state
+    this.crossStream = new CrossStreamReuse({ records, caches, clocks, seen, config }, () => {})
+    this.readyBytes = config.readyBytes
   }
 
   /** The record of a block that is this thread's and live, and that the stream of `slot` may use; 0 for none. */

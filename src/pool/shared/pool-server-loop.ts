@@ -8,7 +8,6 @@ import { Clocks } from '../../order/clocks.js'
 import type { SharedOrder } from '../../order/shared-order.js'
 import { Doorbell } from '../../threads/doorbell.js'
 import { ThreadStart } from '../../threads/thread-start.js'
-import { seenBy } from '../caching/central/central-heap.js'
 import { PoolServer } from './pool-server.js'
 import { PoolServerGroup } from './pool-server-group.js'
 import { type SharedPoolState, SharedState } from './shared-state.js'
@@ -51,7 +50,7 @@ export function servePools({ first, port, doorbell: buffer }: ServerThreadData, 
   const add = ({ state: { device: _, ...pool }, changes }: ServerData, start: ThreadStart) => {
     try {
       const clocks = attached.attach()
-      const state = new SharedState(pool, seenBy(clocks, pool.config))
+      const state = new SharedState(pool, clocks)
       const onClose = () => {
         if (servers.count === 1) attached.leave()
       }

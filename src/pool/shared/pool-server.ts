@@ -22,7 +22,7 @@ import { SegmentBacking } from '../backing/segment-backing.js'
 import type { PoolSegment } from '../backing/segment-watch.js'
 import { CentralHeap } from '../caching/central/central-heap.js'
 import type { Use, User } from '../caching/central/deferred.js'
-import type { Waiting } from '../caching/central/miss.js'
+import type { Waiting } from '../caching/central/parts.js'
 import type { PoolConfig } from '../caching/options.js'
 import { growthStep } from '../policy.js'
 import { CLOSED, Figure, type SharedState } from './shared-state.js'
@@ -120,7 +120,8 @@ export class PoolServer {
   ) {
     state.caches.biasedLock.prepare()
     this.waitingRequests = new WaitingRequests(clocks)
-    this.central = this.within(() => new CentralHeap(state.records, state.caches, clocks, config, state.memory))
+    const { records, caches, seen, memory } = state
+    this.central = this.within(() => new CentralHeap({ records, caches, clocks, seen, config }, memory))
     const { stepBytes } = this.central.backing
     const isPlanned = typeof config.backing === 'object' // the plan fixes how much is taken at a time
     this.readyUnits = (Math.ceil(config.readyBytes / stepBytes) * stepBytes) / UNIT_BYTES

@@ -25,7 +25,6 @@ import { checkAlignment } from '../caching/alignment.js'
 import { type Block, type BlockOwner, slackOf } from '../caching/block.js'
 import { blockUnits } from '../caching/block-units.js'
 import { unknownAddress } from '../caching/caching-pool.js'
-import { seenBy } from '../caching/central/central-heap.js'
 import { limitOf, type PoolConfig } from '../caching/options.js'
 import { noRoomToReserve, outOfMemory, type Shortage } from '../caching/shortage.js'
 import { classUnits } from '../caching/stream-caches.js'
@@ -91,7 +90,7 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
   private readonly counts: Float64Array
   private readonly roundingMask: number
   private readonly smallMask: number
-  /** by stream slot: the latest stamp that the host has seen complete; see `seenBy` */
+  /** see `seenBy` */
   private readonly seen: Float64Array
   /** the stamps of frees less one: the clocks', or all -1 for a pool that is not stream-ordered */
   private readonly marked: Float64Array
@@ -117,8 +116,8 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
     super(clocks, defaultStream)
     const { config } = descriptor
     this.config = config
-    this.seen = seenBy(clocks, config)
-    this.state = new SharedState(descriptor, this.seen, meanwhile)
+    this.state = new SharedState(descriptor, clocks, meanwhile)
+    this.seen = this.state.seen
     const { records, thread } = this.state
     this.thread = this.state.registry.nameOf(thread)
     this.cache = new ThreadCache(this.state, this, this.cacheLimits(config))
@@ -127,7 +126,7 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
     this.addresses = new AddressLookup(this.state)
     const { number } = descriptor
     this.ownership = new BlockOwnership(this.state, this.cache, this.addresses, this, clocks, defaultStream, number)
-    this.heaps = new LockedHeaps(this.state, this.cache, clocks, this.seen, config.deterministic, config.readyBytes)
+    this.heaps = new LockedHeaps(this.state, this.cache, clocks, config)
     this.server = new ServerClient(this.state, clocks, this.heaps, meanwhile)
     this.report = new SharedReport(this.state, clocks)
     this.counts = this.state.counts.subarray(thread * COUNT_LINE, (thread + 1) * COUNT_LINE)

@@ -14,11 +14,13 @@ import { Region } from '../../base/region.js'
 import { serveWaiting } from '../../driver/served-drivers.js'
 import { ownerWordOf, Phase } from '../../heap/owner-word.js'
 import { RecordTable, State, Word } from '../../heap/records.js'
+import type { Clocks } from '../../order/clocks.js'
 import { Doorbell } from '../../threads/doorbell.js'
 import { channelWords, RequestChannel } from '../../threads/request-channel.js'
 import { RobustLock } from '../../threads/robust-lock.js'
 import { MOST_WORKERS, REGISTRY_WORDS, ThreadRegistry } from '../../threads/thread-registry.js'
 import { FreeMemory, MOST_VIEWS } from '../caching/central/free-memory.js'
+import { seenBy } from '../caching/central/parts.js'
 import type { PoolConfig } from '../caching/options.js'
 import { closedError, inUseError } from '../closable-pool.js'
 import { labelWords, SharedLabels } from './shared-labels.js'
@@ -142,7 +144,7 @@ function layOut(
   const counts = region.float64((MOST_WORKERS + 1) * COUNT_LINE)
   const records = new RecordTable(region, MOST_RECORDS, MOST_WORKERS)
   const caches = new ThreadCaches(records, region, registry, isFenced)
-  const memory = new FreeMemory(records, caches, seen, { region, ranges, granules, granuleUnits })
+  const memory = new FreeMemory({ records, caches, seen }, { region, ranges, granules, granuleUnits })
   const labels = new SharedLabels(region.int32(labelWords(MOST_RECORDS)))
   return { lockWords, registry, threadIds, figures, bases, channel, counts, records, caches, memory, labels }
 }
@@ -164,20 +166,22 @@ export class SharedState {
   /** this thread's number */
   readonly thread: number
   readonly lock: RobustLock
+  /** see `seenBy` */
+  readonly seen: Float64Array
   /** heaps repaired after a death, by this thread */
   repairs = 0
 
   /**
-   * Enters the registry. Throws PoolError when no number is left, or the pool is closed. `seen` are the stamps that
-   * the host has seen complete; `meanwhile` runs every millisecond while the pool server clears up behind dead
-   * threads.
+   * Enters the registry. Throws PoolError when no number is left, or the pool is closed. `meanwhile` runs every
+   * millisecond while the pool server clears up behind dead threads.
    */
   constructor(
-    { buffer, room, doorbell }: Pick<SharedPoolState, 'buffer' | 'room' | 'doorbell'>,
-    seen: Float64Array,
+    { buffer, room, doorbell, config }: Pick<SharedPoolState, 'buffer' | 'room' | 'doorbell' | 'config'>,
+    clocks: Clocks,
     meanwhile = () => {},
   ) {
-    const { lockWords, ...parts } = layOut(Region.ofPages(buffer), room, seen, new Doorbell(doorbell))
+    this.seen = seenBy(clocks, config)
+    const { lockWords, ...parts } = layOut(Region.ofPages(buffer), room, this.seen, new Doorbell(doorbell))
     this.registry = parts.registry
     this.threadIds = parts.threadIds
     this.figures = parts.figures

@@ -2,7 +2,7 @@
 // first. A request goes on once all marks that it waits for are complete.
 
 import type { Clocks, Mark } from '../../order/clocks.js'
-import type { Waiting } from '../caching/central/miss.js'
+import type { Waiting } from '../caching/central/parts.js'
 
 interface Request<Question> {
   readonly question: Question

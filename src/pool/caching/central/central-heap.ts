@@ -18,10 +18,10 @@ import type { PoolConfig } from '../options.js'
 import { CrossStreamReuse } from './cross-stream.js'
 import { Deferred, type Use } from './deferred.js'
 import { FreeMemory } from './free-memory.js'
-import { finish, type Miss, type Waiting } from './miss.js'
+import { ANY_STREAM, finish, type Miss, type PoolParts, type Waiting } from './parts.js'
 import { Settling } from './settling.js'
 import { giveBackEmptySlabs } from './slabs.js'
-import { SlowPath } from './slow-path.js'
+import { CAPTURE_PLAN, follow, type Plan, planFor } from './slow-path.js'
 import { Steps } from './steps.js'
 
 export class CentralHeap {
@@ -29,33 +29,33 @@ export class CentralHeap {
   readonly large: SegregatedFit
   readonly backing: Backing
   readonly deferred: Deferred
-  /**
-   * by stream slot: the latest stamp that the host has seen complete; a deterministic pool counts only its own waits
-   */
+  /** see `seenBy` */
   readonly seen: Float64Array
   /** the memory of captures and their graphs */
   readonly arenas: GraphArenas
   /** how often an allocation or a free may have changed the reserved bytes or the waits of streams */
   changes = 0
+  private readonly records: RecordTable
+  private readonly caches: BlockCache
+  private readonly clocks: Clocks
+  private readonly config: PoolConfig
   private readonly crossStream: CrossStreamReuse
   private readonly settling: Settling
   private readonly steps: Steps
-  private readonly slowPath: SlowPath
+  private readonly plan: Plan
 
   constructor(
-    private readonly records: RecordTable,
-    private readonly caches: BlockCache,
-    private readonly clocks: Clocks,
-    private readonly config: PoolConfig,
-    private readonly memory: FreeMemory = new FreeMemory(records, caches, seenBy(clocks, config)),
+    parts: PoolParts,
+    private readonly memory = new FreeMemory(parts),
   ) {
-    const seen = seenBy(clocks, config)
-    const deferred = new Deferred(clocks, seen, config.streamOrdered)
-    const crossStream = new CrossStreamReuse(records, caches, clocks, seen, config.deterministic, (record, uses) =>
-      this.giveBackAfter(record, uses),
-    )
-    const settling = new Settling(memory, deferred, caches, clocks, seen, config.deterministic)
+    const { records, caches, clocks, seen, config } = parts
+    const deferred = new Deferred(parts, config.streamOrdered)
+    const crossStream = new CrossStreamReuse(parts, (record, uses) => this.giveBackAfter(record, uses))
     const backing = chooseBacking(clocks, memory, config)
+    this.records = records
+    this.caches = caches
+    this.clocks = clocks
+    this.config = config
     this.small = memory.small
     this.large = memory.large
     this.backing = backing
@@ -63,9 +63,9 @@ export class CentralHeap {
     this.seen = seen
     this.arenas = new GraphArenas(records, caches, clocks, deferred, this)
     this.crossStream = crossStream
-    this.settling = settling
-    this.steps = new Steps({ memory, caches, settling, crossStream, deferred, backing, clocks, seen, config })
-    this.slowPath = new SlowPath(this.steps, config, memory.hasSlabs)
+    this.settling = new Settling(parts, memory, deferred, crossStream, backing)
+    this.steps = new Steps(parts, memory, deferred, crossStream, backing, this.settling)
+    this.plan = planFor(config, memory.hasSlabs)
   }
 
   /**
@@ -82,7 +82,7 @@ export class CentralHeap {
   private allocateSlowly(miss: Miss): number {
     const { reservedBytes } = this.backing
     this.changes++
-    const found = finish(this.slowPath.take(miss))
+    const found = finish(follow(this.steps, this.plan, miss))
     if (this.backing.reservedBytes !== reservedBytes) this.noteSize(miss.units)
     return found
   }
@@ -91,7 +91,10 @@ export class CentralHeap {
   *search(units: number, alignUnits: number, slot: number): Waiting<number> {
     const heap = this.memory.heapFor(units)
     const record = heap.allocate(units, alignUnits, keyOfSlot(slot))
-    return this.handOut(record === 0 ? yield* this.slowPath.take({ heap, units, alignUnits, slot }) : record, slot)
+    return this.handOut(
+      record === 0 ? yield* follow(this.steps, this.plan, { heap, units, alignUnits, slot }) : record,
+      slot,
+    )
   }
 
   /**
@@ -102,7 +105,7 @@ export class CentralHeap {
     const heap = this.memory.heapFor(units)
     const { stepBytes } = this.backing
     const lessBytes = Math.ceil((lessUnits * UNIT_BYTES) / stepBytes) * stepBytes
-    return this.steps.host.couldServe({ heap, units, alignUnits, slot }, lessBytes)
+    return this.settling.couldServe({ heap, units, alignUnits, slot }, lessBytes)
   }
 
   /** The pool has grown for a request of `units`, or has shrunk: it may be tight now, or loose again. */
@@ -172,7 +175,8 @@ export class CentralHeap {
   /** A taken block of the large heap, of at least `leastUnits`, that depends on no work; 0 when no step helps. */
   takeIdle(leastUnits: number): number {
     const units = Math.max(leastUnits, SMALL_UNITS) // a smaller block would go back to the other heap
-    return this.slowPath.takeIndependent({ heap: this.large, units, alignUnits: 1 })
+    const miss = { heap: this.large, units, alignUnits: 1, slot: ANY_STREAM }
+    return finish(follow(this.steps, CAPTURE_PLAN, miss))
   }
 
   /**
@@ -381,12 +385,4 @@ export class CentralHeap {
   placeMarks(): void {
     this.settling.placeMarks(false)
   }
-}
-
-/**
- * By stream slot: the latest stamp that the host has seen complete. A deterministic pool counts only the waits of its
- * own.
- */
-export function seenBy(clocks: Clocks, config: Pick<PoolConfig, 'deterministic'>): Float64Array {
-  return config.deterministic ? clocks.waited : clocks.completed
 }

@@ -17,9 +17,12 @@ import { type Clocks, MOST_STREAMS } from '../../../order/clocks.js'
 import type { Backing } from '../../backing/backing.js'
 import type { BlockCache } from '../block-cache.js'
 import type { Use } from './deferred.js'
+import { ANY_STREAM, type PoolParts } from './parts.js'
 
 /** By key: every block is admitted. */
 const ALL: Admission = new Float64Array(MOST_STREAMS + 1).fill(Infinity)
+/** By key: only blocks that depend on no work are admitted. */
+const NO_STREAM: Admission = new Float64Array(MOST_STREAMS + 1).fill(Infinity, 0, 1)
 
 export class CrossStreamReuse {
   /** how often a stream was made to wait for another stream */
@@ -29,19 +32,30 @@ export class CrossStreamReuse {
   /** the slot of that last stream */
   private looked = 0
 
+  private readonly records: RecordTable
+  private readonly caches: BlockCache
+  private readonly clocks: Clocks
+  private readonly seen: Float64Array
+  private readonly deterministic: boolean
+
   constructor(
-    private readonly records: RecordTable,
-    private readonly caches: BlockCache,
-    private readonly clocks: Clocks,
-    /** by slot: the latest stamp that the host has seen complete */
-    private readonly seen: Float64Array,
-    private readonly deterministic: boolean,
+    { records, caches, clocks, seen, config }: PoolParts,
     /** takes back a block out of a heap, to be used again after all of `uses` */
     private readonly giveBack: (record: number, uses: readonly Use[]) => void,
-  ) {}
+  ) {
+    this.records = records
+    this.caches = caches
+    this.clocks = clocks
+    this.seen = seen
+    this.deterministic = config.deterministic
+  }
 
-  /** Works out which stamps of other streams come before everything that a stream does from now on. */
+  /**
+   * Works out which stamps of other streams come before everything that a stream does from now on; none for
+   * `ANY_STREAM`.
+   */
   look(slot: number): Admission {
+    if (slot === ANY_STREAM) return NO_STREAM
     const { admission, seen } = this
     const { known } = this.clocks
     const { slotLimit } = this.caches

@@ -1,6 +1,7 @@
 import { keyOfSlot } from '../../../heap/key.js'
 import { type Clocks, MOST_STREAMS } from '../../../order/clocks.js'
 import type { Stream } from '../../../order/stream.js'
+import type { PoolParts } from './parts.js'
 
 /** Work of a stream, of this or another device, that must complete. */
 export interface Use {
@@ -35,14 +36,17 @@ export class Deferred {
   private blocks: DeferredBlock[] = []
   /** by other device and its stream slot: the latest stamp that a block waits for */
   private readonly awaitedPeers = new Map<Clocks, Float64Array>()
+  private readonly clocks: Clocks
+  private readonly seen: Float64Array
 
   constructor(
-    private readonly clocks: Clocks,
-    /** by slot: the latest stamp that the host has seen complete */
-    private readonly seen: Float64Array,
+    { clocks, seen }: Pick<PoolParts, 'clocks' | 'seen'>,
     /** false: uses count as complete only once the host has seen that */
     private readonly streamOrdered: boolean,
-  ) {}
+  ) {
+    this.clocks = clocks
+    this.seen = seen
+  }
 
   /** A stream uses a live block until `stamp`. */
   announce(record: number, user: User, stamp: number): void {

@@ -21,6 +21,7 @@ import { GranuleLastUses } from '../../backing/pieces/granule-last-uses.js'
 import { ViewUses } from '../../backing/pieces/view-uses.js'
 import { policy } from '../../policy.js'
 import type { BlockCache } from '../block-cache.js'
+import type { PoolParts } from './parts.js'
 
 /** Room of a fixed size, in memory that threads share. */
 interface FixedRoom {
@@ -42,6 +43,7 @@ const MOST_DOUBLED = 8
 export const MOST_VIEWS = 4096
 
 export class FreeMemory implements Heaps {
+  readonly records: RecordTable
   readonly small: SegregatedFit
   readonly large: SegregatedFit
   readonly isShared: boolean
@@ -53,14 +55,16 @@ export class FreeMemory implements Heaps {
   private uses: MappedUses | null = null
   /** how many large blocks were given back, how many before the last marks, and how many between those and the next */
   private readonly frees: Float64Array
+  private readonly caches: BlockCache
+  private readonly seen: Float64Array
 
   constructor(
-    readonly records: RecordTable,
-    private readonly caches: Pick<BlockCache, 'meet' | 'drainAll'>,
-    /** by stream slot: the latest stamp that the host has seen complete */
-    private readonly seen: Float64Array,
+    { records, caches, seen }: Pick<PoolParts, 'records' | 'caches' | 'seen'>,
     fixed: FixedRoom | null = null,
   ) {
+    this.records = records
+    this.caches = caches
+    this.seen = seen
     this.isShared = fixed !== null
     const room = fixed === null ? null : { region: fixed.region, keys: MOST_STREAMS + 1, ranges: fixed.ranges }
     this.small = new SegregatedFit(records, room)

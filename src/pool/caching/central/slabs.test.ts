@@ -11,9 +11,11 @@ import { stopsOf } from '../../../heap/stops.fixture.js'
 import { MOST_STREAMS } from '../../../order/clocks.js'
 import { HOME_RANGE, SMALL_RANGE, SMALL_UNITS } from '../../backing/backing.js'
 import { policy } from '../../policy.js'
+import type { BlockCache } from '../block-cache.js'
 import { FreeMemory } from './free-memory.js'
 import { addSlab, giveBackEmptySlabs, leastSlabUnits, slabsOf, slabUnits } from './slabs.js'
 
+const NO_CACHES = { meet() {}, drainAll: () => [] } as Partial<BlockCache> as BlockCache
 const SLAB = MiB / UNIT_BYTES
 const GRANULE = 2 * SLAB
 /** units of the range, and of the memory at its start */
@@ -23,7 +25,7 @@ function memoryIn(buffer: ArrayBuffer | null): { memory: FreeMemory; bytes: numb
   const region = new Region(buffer)
   const records = new RecordTable(region, 32)
   const fixed = { region, ranges: 3, granules: RANGE / GRANULE, granuleUnits: GRANULE }
-  const memory = new FreeMemory(records, { meet() {}, drainAll: () => [] }, new Float64Array(MOST_STREAMS), fixed)
+  const memory = new FreeMemory({ records, caches: NO_CACHES, seen: new Float64Array(MOST_STREAMS) }, fixed)
   return { memory, bytes: region.bytes }
 }
 const BYTES = memoryIn(null).bytes

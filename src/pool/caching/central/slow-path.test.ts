@@ -6,7 +6,7 @@ import { MiB } from '../../../base/bytes.js'
 import { TestDevice } from '../../pool.fixture.js'
 import type { CachingPool } from '../caching-pool.js'
 import { type PoolOptions, parsePoolOptions } from '../options.js'
-import type { Miss } from './miss.js'
+import type { Miss } from './parts.js'
 import { CAPTURE_PLAN, type Plan, planFor } from './slow-path.js'
 import type { Step, StepName } from './steps.js'
 

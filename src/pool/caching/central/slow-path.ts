@@ -3,7 +3,7 @@
 // has here.
 
 import type { PoolConfig } from '../options.js'
-import { ANY_STREAM, finish, type Miss, type Waiting } from './miss.js'
+import type { Miss, Waiting } from './parts.js'
 import type { StepName, Steps } from './steps.js'
 
 /** Steps in the order in which they are tried. */
@@ -51,42 +51,21 @@ function chosen(...steps: readonly (StepName | false)[]): StepName[] {
   return steps.filter(step => step !== false)
 }
 
-export class SlowPath {
-  private readonly plan: Plan
+/** A taken block for a miss, of the first step of a plan that finds one; 0 when none does. */
+export function* follow(steps: Steps, { beforeGrowth, growth }: Plan, miss: Miss): Waiting<number> {
+  if (!steps.begin(miss)) return 0
+  const record = yield* firstOf(steps, beforeGrowth, miss)
+  if (record !== 0) return record
+  const grown = yield* firstOf(steps, growth, miss)
+  if (grown !== 0) steps.growths++
+  return grown
+}
 
-  constructor(
-    private readonly steps: Steps,
-    config: PoolConfig,
-    hasSlabs: boolean,
-  ) {
-    this.plan = planFor(config, hasSlabs)
-  }
-
-  /** A taken block for a stream; 0 when no step helps. */
-  *take(miss: Miss): Waiting<number> {
-    return this.steps.begin(miss) ? yield* this.follow(this.plan, miss) : 0
-  }
-
-  /** A taken block of the large heap that depends on no work; 0 when no step helps. */
-  takeIndependent(miss: Omit<Miss, 'slot'>): number {
-    const idle = { ...miss, slot: ANY_STREAM }
-    return this.steps.begin(idle) ? finish(this.follow(CAPTURE_PLAN, idle)) : 0
-  }
-
-  private *follow({ beforeGrowth, growth }: Plan, miss: Miss): Waiting<number> {
-    const record = yield* this.firstOf(beforeGrowth, miss)
+function* firstOf(steps: Steps, names: readonly StepName[], miss: Miss): Waiting<number> {
+  for (const name of names) {
+    const result = steps[name](miss)
+    const record = typeof result === 'number' ? result : yield* result
     if (record !== 0) return record
-    const grown = yield* this.firstOf(growth, miss)
-    if (grown !== 0) this.steps.growths++
-    return grown
   }
-
-  private *firstOf(names: readonly StepName[], miss: Miss): Waiting<number> {
-    for (const name of names) {
-      const result = this.steps[name](miss)
-      const record = typeof result === 'number' ? result : yield* result
-      if (record !== 0) return record
-    }
-    return 0
-  }
+  return 0
 }

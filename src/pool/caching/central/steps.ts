@@ -1,16 +1,20 @@
 // The steps of the slow path (slow-path.ts), by name. Each one returns a taken block, or 0. A step may be repeated:
-// it looks at the pool as the steps before it have left it. The file is long because the steps share the same parts.
+// it looks at the pool as the steps before it have left it.
 
 import { PoolError } from '../../../base/errors.js'
 import { CU_STREAM_LEGACY_DEFAULT } from '../../../driver/constants.js'
-import type { Admission } from '../../../heap/free-run.js'
 import { keyOfSlot, slotOfKey } from '../../../heap/key.js'
 import { UNIT_BYTES } from '../../../heap/size-classes.js'
-import { SMALL_UNITS } from '../../backing/backing.js'
+import type { Clocks } from '../../../order/clocks.js'
+import { type Backing, SMALL_UNITS } from '../../backing/backing.js'
 import { policy } from '../../policy.js'
-import type { Use } from './deferred.js'
-import { HostWait, NO_STREAM } from './host-wait.js'
-import { ANY_STREAM, type Miss, type PoolParts, type Waiting } from './miss.js'
+import type { BlockCache } from '../block-cache.js'
+import type { PoolConfig } from '../options.js'
+import type { CrossStreamReuse } from './cross-stream.js'
+import type { Deferred, Use } from './deferred.js'
+import type { FreeMemory } from './free-memory.js'
+import { ANY_STREAM, type Miss, type PoolParts, type Waiting } from './parts.js'
+import type { Settling } from './settling.js'
 import { addSlab, giveBackEmptySlabs, leastSlabUnits, slabUnits } from './slabs.js'
 
 export type Step = (miss: Miss) => number | Waiting<number>
@@ -22,17 +26,28 @@ export class Steps {
   growths = 0
   /** bytes that the program has reserved ahead of its requests; they count as used */
   aheadBytes = 0
-  readonly host: HostWait
+  private readonly caches: BlockCache
+  private readonly clocks: Clocks
+  private readonly config: PoolConfig
 
-  constructor(private readonly parts: PoolParts) {
-    this.host = new HostWait(parts)
+  constructor(
+    { caches, clocks, config }: PoolParts,
+    private readonly memory: FreeMemory,
+    private readonly deferred: Deferred,
+    private readonly crossStream: CrossStreamReuse,
+    private readonly backing: Backing,
+    private readonly settling: Settling,
+  ) {
+    this.caches = caches
+    this.clocks = clocks
+    this.config = config
   }
 
   /** Prepares the search for a miss; false for a request that exceeds the pool's limit. */
   begin({ units, slot }: Miss): boolean {
     // No step would help, even with the pool empty, and the steps would disturb much.
-    if (units * UNIT_BYTES > this.parts.backing.limitBytes) return false
-    if (slot !== ANY_STREAM) this.parts.crossStream.look(slot)
+    if (units * UNIT_BYTES > this.backing.limitBytes) return false
+    this.crossStream.look(slot)
     return true
   }
 
@@ -47,7 +62,7 @@ export class Steps {
    */
   reuseOrdered(miss: Miss): number {
     const { heap, units, alignUnits, slot } = miss
-    const { caches, crossStream, settling, config } = this.parts
+    const { caches, crossStream, settling, config } = this
     const mayBeCached = alignUnits === 1 && caches.isWorthDraining
     return (
       (mayBeCached ? crossStream.takeCached(units, slot) : 0) ||
@@ -61,7 +76,7 @@ export class Steps {
    * Throws for a stream that another library captures unannounced: the pool would reuse memory that the graph uses.
    */
   refuseForeignCapture({ slot }: Miss): number {
-    const { clocks } = this.parts
+    const { clocks } = this
     if (clocks.handles[slot] === CU_STREAM_LEGACY_DEFAULT) return 0
     const driver = clocks.context.activate()
     if (!clocks.submit('allocate', slot, handle => driver.cuStreamIsCapturing(handle))) return 0
@@ -72,7 +87,7 @@ export class Steps {
 
   /** A block that depended on work which the driver now reports complete. */
   poll(miss: Miss): number {
-    const { settling } = this.parts
+    const { settling } = this
     if (!this.needsCompletedWork(miss) || !settling.ask()) return 0
     // Before blocks settle: they merge then with neighbours that may wait for other work.
     return this.takeKnown(miss) || (settling.settleKnown() > 0 ? this.takeKnown(miss) : 0)
@@ -80,14 +95,13 @@ export class Steps {
 
   /** Adjacent safe blocks of several streams, after the caches were drained if they are worth it. */
   drain(miss: Miss): number {
-    if (this.parts.caches.isWorthDraining)
-      return this.takeDrained(miss, this.parts.config.crossStreamReuse !== 'wait-before-grow')
+    if (this.caches.isWorthDraining) return this.takeDrained(miss, this.config.crossStreamReuse !== 'wait-before-grow')
     return this.takeRun(miss)
   }
 
   /** A block for a capture, after all caches were drained and completed work was settled. */
   drainCompletely(miss: Miss): number {
-    const { memory, settling } = this.parts
+    const { memory, settling } = this
     memory.drain(memory.large)
     memory.drain(memory.small)
     settling.settle()
@@ -100,7 +114,7 @@ export class Steps {
   }
 
   private inFreeSlab(miss: Miss, units: number): number {
-    const { memory, crossStream } = this.parts
+    const { memory, crossStream } = this
     if (!this.isInSlab(miss)) return 0
     const { records, large } = memory
     const slab = large.allocate(units, 1, keyOfSlot(miss.slot))
@@ -110,7 +124,7 @@ export class Steps {
 
   /** A block in the memory of slabs that were empty. */
   returnSlabs(miss: Miss): number {
-    const { memory } = this.parts
+    const { memory } = this
     const isPossible = memory.hasSlabs && miss.heap === memory.large
     return isPossible && giveBackEmptySlabs(memory) > 0 ? this.takeKnown(miss) || this.takeRun(miss) : 0
   }
@@ -118,12 +132,12 @@ export class Steps {
   /** Free memory that is contiguous in a view. */
   takeInView(miss: Miss): number {
     const { units, alignUnits, slot } = miss
-    return this.mayLieInView(miss) ? this.parts.backing.takeInView(units, alignUnits, this.admissionOf(slot)) : 0
+    return this.mayLieInView(miss) ? this.backing.takeInView(units, alignUnits, this.crossStream.look(slot)) : 0
   }
 
   /** New memory, in a whole step, while the pool is little larger than it had to be so far. */
   growToBound(miss: Miss): number {
-    const { growthStepBytes } = this.parts.backing
+    const { growthStepBytes } = this.backing
     const mostBytes = this.usedBytes(miss.units) + growthStepBytes
     if (!this.isInSlab(miss)) return this.grow(miss, mostBytes)
     return this.inNewSlab(miss, slabUnits(roomOf(miss)), mostBytes)
@@ -138,7 +152,7 @@ export class Steps {
   *waitOnHostToStitch(miss: Miss): Waiting<number> {
     const mostBytes = this.looseBound(miss.units)
     let record = 0
-    while (record === 0 && (yield* this.host.waitFor(miss, mostBytes))) {
+    while (record === 0 && (yield* this.settling.waitForRoom(miss, mostBytes))) {
       record = this.takeCompleted(miss, mostBytes)
     }
     return record
@@ -157,13 +171,13 @@ export class Steps {
   /** A block out of the heap for blocks of other sizes; also by waiting for the stream that used it last. */
   takeFromOtherHeap(miss: Miss): number {
     const other = this.inOtherHeap(miss)
-    const mayWait = this.parts.config.crossStreamReuse !== 'ordered' && miss.slot !== ANY_STREAM
+    const mayWait = this.config.crossStreamReuse !== 'ordered' && miss.slot !== ANY_STREAM
     return this.takeAnywhere(other) || (mayWait ? this.takeByWaiting(other) : 0)
   }
 
   /** A block that another stream used last, once this stream was made to wait for that stream. */
   waitForStream(miss: Miss): number {
-    if (!this.parts.settling.mayHelp(miss.slot)) return 0 // all free memory was looked at
+    if (!this.settling.mayHelp(miss.slot)) return 0 // all free memory was looked at
     return this.takeByWaiting(miss) || this.inLeastSlab(miss, slab => this.takeByWaiting(slab))
   }
 
@@ -182,9 +196,9 @@ export class Steps {
    * Whatever the pool has once the host has waited for the oldest work that is enough, and again until none is left.
    */
   *waitOnHost(miss: Miss): Waiting<number> {
-    const hasOtherHeap = !this.parts.memory.hasSlabs && miss.slot !== ANY_STREAM
+    const hasOtherHeap = !this.memory.hasSlabs && miss.slot !== ANY_STREAM
     let record = 0
-    while (record === 0 && (yield* this.host.waitFor(miss))) {
+    while (record === 0 && (yield* this.settling.waitForRoom(miss))) {
       record = this.takeCompleted(miss, Infinity)
       if (record === 0 && hasOtherHeap) record = this.takeAnywhere(this.inOtherHeap(miss))
     }
@@ -193,14 +207,14 @@ export class Steps {
 
   /** Whatever is free once the host has waited, and new memory until `mostBytes` are reserved. */
   private takeCompleted(miss: Miss, mostBytes: number): number {
-    const mayBeDeferred = this.parts.config.streamOrdered && miss.slot !== ANY_STREAM
+    const mayBeDeferred = this.config.streamOrdered && miss.slot !== ANY_STREAM
     const take = () =>
       this.takeFree(miss) ||
       this.takeRun(miss) ||
       (mayBeDeferred ? this.takeDeferred(miss, false) : 0) ||
       this.growTo(miss, mostBytes)
     // Before blocks settle: they merge then with neighbours that may wait for other work.
-    return take() || (this.parts.settling.settle() > 0 ? take() : 0)
+    return take() || (this.settling.settle() > 0 ? take() : 0)
   }
 
   /** Whatever is free for the stream now, without new memory. */
@@ -225,12 +239,11 @@ export class Steps {
 
   /** Whether the block of a miss lies in a slab. */
   private isInSlab({ heap }: Miss): boolean {
-    const { memory } = this.parts
-    return memory.hasSlabs && heap === memory.small
+    return this.memory.hasSlabs && heap === this.memory.small
   }
 
   private mayLieInView({ heap, isSlab }: Miss): boolean {
-    return heap === this.parts.memory.large && isSlab !== true
+    return heap === this.memory.large && isSlab !== true
   }
 
   /** The block of a small miss in a slab as small as possible, which `take` finds in the large heap. */
@@ -239,7 +252,7 @@ export class Steps {
   }
 
   private inSlab(miss: Miss, units: number, take: (slab: Miss) => number): number {
-    const { memory, clocks } = this.parts
+    const { memory, clocks } = this
     const { slot } = miss
     const slab = take({ heap: memory.large, units, alignUnits: 1, slot, isSlab: true })
     return slab === 0 ? 0 : this.takeInSlab(miss, slab, keyOfSlot(slot), clocks.marked[slot] + 1)
@@ -247,7 +260,7 @@ export class Steps {
 
   /** The same in a new slab. Every stream may use its rest if no work has used that memory yet. */
   private inNewSlab(miss: Miss, units: number, mostBytes: number): number {
-    const { memory, clocks } = this.parts
+    const { memory, clocks } = this
     const { slot } = miss
     const slab = this.grow({ heap: memory.large, units, alignUnits: 1, slot, isSlab: true }, mostBytes)
     if (slab === 0) return 0
@@ -256,9 +269,9 @@ export class Steps {
   }
 
   private takeInSlab({ heap, units, alignUnits }: Miss, slab: number, key: number, stamp: number): number {
-    if (key !== 0) this.parts.memory.await(slotOfKey(key), stamp)
+    if (key !== 0) this.memory.await(slotOfKey(key), stamp)
     // The block is taken before the slab is free memory, which may merge with memory that other streams still use.
-    const taken = addSlab(this.parts.memory, slab, key, stamp)
+    const taken = addSlab(this.memory, slab, key, stamp)
     const start = Math.ceil(heap.records.offsetOf(taken) / alignUnits) * alignUnits
     return heap.keep(taken, start, units, key, stamp)
   }
@@ -269,7 +282,7 @@ export class Steps {
    * `sparing` small blocks stay cached for the same reason when a large one is missed and they lie in slabs.
    */
   private takeDrained(miss: Miss, sparing: boolean): number {
-    const { settling, memory } = this.parts
+    const { settling, memory } = this
     const record =
       (this.isInSlab(miss) ? this.drainAndTake(miss, miss.units * policy.drainedShare) : 0) || this.drainAndTake(miss)
     const other = this.inOtherHeap(miss).heap
@@ -281,7 +294,7 @@ export class Steps {
 
   /** Drains the blocks of at least about `leastUnits` out of the caches of the request's heap, and takes a block. */
   private drainAndTake(miss: Miss, leastUnits = 1): number {
-    const { memory, settling } = this.parts
+    const { memory, settling } = this
     if (memory.drain(miss.heap, leastUnits) === 0) return this.takeRun(miss)
     if (this.needsCompletedWork(miss)) settling.settle()
     return this.takeAnywhere(miss)
@@ -289,7 +302,7 @@ export class Steps {
 
   /** Whether to ask which work has completed: for memory that other streams used, or before old views can go. */
   private needsCompletedWork({ slot }: Miss): boolean {
-    const { settling, backing } = this.parts
+    const { settling, backing } = this
     return settling.mayHelp(slot) || backing.isCrowded
   }
 
@@ -298,15 +311,14 @@ export class Steps {
     if (slot === ANY_STREAM) return heap.allocate(units, alignUnits, 0)
     const record = heap.allocate(units, alignUnits, keyOfSlot(slot))
     if (record !== 0) return record
-    const { crossStream } = this.parts
-    crossStream.look(slot)
-    return crossStream.takeFree(heap, units, alignUnits)
+    this.crossStream.look(slot)
+    return this.crossStream.takeFree(heap, units, alignUnits)
   }
 
   /** A part of adjacent free blocks that the stream may use now. */
   private takeRun({ heap, units, alignUnits, slot }: Miss): number {
     if (slot === ANY_STREAM) return 0 // neighbours that depend on no work are one block
-    return this.parts.crossStream.takeRun(heap, units, alignUnits)
+    return this.crossStream.takeRun(heap, units, alignUnits)
   }
 
   private takeAnywhere(miss: Miss): number {
@@ -315,21 +327,21 @@ export class Steps {
 
   private takeByWaiting(miss: Miss): number {
     const { heap, units, alignUnits, slot } = miss
-    const { crossStream, config } = this.parts
+    const { crossStream, config } = this
     const record = crossStream.takeByWaiting(heap, units, alignUnits, slot)
     return record === 0 && config.streamOrdered ? this.takeDeferred(miss, true) : record
   }
 
   /** Makes the stream wait if a block can then be joined, of free memory and of new memory up to `mostBytes`. */
   private waitForParts(miss: Miss, mostBytes: number): boolean {
-    const { crossStream, backing, settling } = this.parts
+    const { crossStream, backing, settling } = this
     const { units, alignUnits, slot } = miss
     if (!this.mayLieInView(miss) || !settling.mayHelp(slot)) return false
     return crossStream.waitForParts(backing, units, alignUnits, slot, mostBytes)
   }
 
   private inOtherHeap(miss: Miss): Miss {
-    const { small, large } = this.parts.memory
+    const { small, large } = this.memory
     return { ...miss, heap: miss.heap === small ? large : small }
   }
 
@@ -338,7 +350,7 @@ export class Steps {
    * for its uses.
    */
   private takeDeferred({ heap, units, alignUnits, slot }: Miss, wait: boolean): number {
-    const { deferred, crossStream, memory, clocks } = this.parts
+    const { deferred, crossStream, memory, clocks } = this
     if (deferred.empty) return 0
     const end = heap === memory.small ? SMALL_UNITS : Infinity
     const isSafe = (use: Use) => use.clocks === clocks && crossStream.isSafe(slot, use.slot, use.stamp)
@@ -359,28 +371,24 @@ export class Steps {
   }
 
   private grow({ heap, units, alignUnits, slot }: Miss, mostBytes: number): number {
-    const { backing } = this.parts
-    return backing.grow(heap, units, alignUnits, this.admissionOf(slot), mostBytes, backing.growthStepBytes)
+    const { backing, crossStream } = this
+    return backing.grow(heap, units, alignUnits, crossStream.look(slot), mostBytes, backing.growthStepBytes)
   }
 
   private join(miss: Miss, mostBytes: number): number {
     if (!this.mayLieInView(miss)) return 0
     const { units, alignUnits, slot } = miss
-    return this.parts.backing.stitch(units, alignUnits, this.admissionOf(slot), mostBytes)
-  }
-
-  private admissionOf(slot: number): Admission {
-    return slot === ANY_STREAM ? NO_STREAM : this.parts.crossStream.look(slot)
+    return this.backing.stitch(units, alignUnits, this.crossStream.look(slot), mostBytes)
   }
 
   /** The most bytes that a pool has reserved before it is tight, with a request of `units`. */
   looseBound(units: number): number {
-    return this.usedBytes(units) + policy.looseSteps * this.parts.backing.growthStepBytes
+    return this.usedBytes(units) + policy.looseSteps * this.backing.growthStepBytes
   }
 
   /** The most bytes that were ever in use, with a request of `units`. */
   private usedBytes(units: number): number {
-    return Math.max(this.aheadBytes, this.parts.caches.mostUsedUnits(units) * UNIT_BYTES)
+    return Math.max(this.aheadBytes, this.caches.mostUsedUnits(units) * UNIT_BYTES)
   }
 }
 

@@ -1,14 +1,28 @@
-// A request on the slow path: its size and stream, the parts of the pool that its steps work with, and how it waits.
+// What the classes of the central heap share: the parts of their pool, a request on the slow path, and how it waits.
 
+import type { RecordTable } from '../../../heap/records.js'
 import type { SegregatedFit } from '../../../heap/segregated-fit.js'
 import type { Clocks, Mark } from '../../../order/clocks.js'
-import type { Backing } from '../../backing/backing.js'
 import type { BlockCache } from '../block-cache.js'
 import type { PoolConfig } from '../options.js'
-import type { CrossStreamReuse } from './cross-stream.js'
-import type { Deferred } from './deferred.js'
-import type { FreeMemory } from './free-memory.js'
-import type { Settling } from './settling.js'
+
+/** The parts of a pool that its central heap works with. */
+export interface PoolParts {
+  readonly records: RecordTable
+  readonly caches: BlockCache
+  readonly clocks: Clocks
+  /** see `seenBy` */
+  readonly seen: Float64Array
+  readonly config: PoolConfig
+}
+
+/**
+ * By stream slot: the latest stamp that the host has seen complete. A deterministic pool counts only the waits of its
+ * own.
+ */
+export function seenBy(clocks: Clocks, config: Pick<PoolConfig, 'deterministic'>): Float64Array {
+  return config.deterministic ? clocks.waited : clocks.completed
+}
 
 /** A request that neither the stream caches nor the heap could serve. */
 export interface Miss {
@@ -24,20 +38,6 @@ export interface Miss {
 
 /** In place of a slot: any stream may use the block at once, so the block must not depend on any work. */
 export const ANY_STREAM = -1
-
-/** The parts of a pool that the steps work with. */
-export interface PoolParts {
-  readonly memory: FreeMemory
-  readonly caches: BlockCache
-  readonly settling: Settling
-  readonly crossStream: CrossStreamReuse
-  readonly deferred: Deferred
-  readonly backing: Backing
-  readonly clocks: Clocks
-  /** by stream slot: the latest stamp that the host has seen complete */
-  readonly seen: Float64Array
-  readonly config: PoolConfig
-}
 
 /**
  * Work that may have to wait for the GPU. Before each wait it yields the marks that it is about to wait for. The
