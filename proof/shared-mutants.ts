@@ -30,8 +30,8 @@ export const SHARED_MUTANTS = {
         'giveToHeap',
         () =>
           function (this: PoolServer, record: number): void {
-            const { records } = this['state']
-            this['central'].giveToHeap(record, slotOfKey(records.keyOf(record)), 0)
+            const { records, memory } = this['state']
+            memory.giveToHeap(record, slotOfKey(records.keyOf(record)), 0)
           },
       ),
   },

@@ -62,7 +62,7 @@ interface SnapshotSource {
 export function snapshotOf(pool: SnapshotSource): PoolSnapshot {
   const { records, central } = pool
   const { small, large, backing } = central
-  const { hasSlabs } = central
+  const { hasSlabs } = central.memory
   const inViews = new Set<number>()
   const streamOf = (slot: number) => pool.clocks.streams[slot]?.handle ?? null
   let largestFreeBytes = 0

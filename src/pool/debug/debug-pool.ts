@@ -69,7 +69,7 @@ export class DebugPool extends CachingPool {
     this.debug = config.debug
     this.quarantine = new Quarantine(
       stream => this.inspectorFor(stream),
-      ({ allocation, slot, stamp }) => this.central.giveToHeap(allocation.block.record, slot, stamp),
+      ({ allocation, slot, stamp }) => this.central.memory.giveToHeap(allocation.block.record, slot, stamp),
     )
     this.registry = config.debug.warnOnLeak ? new FinalizationRegistry(warnOfLoss) : null
   }

@@ -49,7 +49,7 @@ describe('a pool that threads share, and its pool server', () => {
     const { pool, server } = device.createSharedPool()
     const buffers = Array.from({ length: 800 }, () => pool.allocate(2 * MiB))
     for (const buffer of buffers) buffer.free()
-    assert.ok(server['central'].wantsMarks)
+    assert.ok(server['central'].memory.wantsMarks)
     const records = () => device.driver.calls.get('cuEventRecord') ?? 0
     const before = records()
     device.driver.failCall({ call: 'cuEventRecord', code: 2 })

@@ -152,7 +152,7 @@ export class PoolServer {
     }
     if (now - this.sweptAt >= this.sweepMs) this.unlessRefused(() => this.sweep(now))
     else this.unlessRefused(() => this.buryDead()) // other threads may have noticed deaths
-    if (this.central.wantsMarks) this.unlessRefused(() => this.within(() => this.central.placeMarks()))
+    if (this.state.memory.wantsMarks) this.unlessRefused(() => this.within(() => this.central.placeMarks()))
     const { channel, registry, thread } = this.state
     for (const asker of this.waitingRequests.askers) channel.reply(asker, () => this.goOn(asker))
     const requests = channel.answer((question, asker) => this.begin(question as Question, asker))
@@ -440,8 +440,8 @@ export class PoolServer {
   }
 
   private giveToHeap(record: number): void {
-    const { records } = this.state
-    this.central.giveToHeap(record, slotOfKey(records.keyOf(record)), records.stampOf(record))
+    const { records, memory } = this.state
+    memory.giveToHeap(record, slotOfKey(records.keyOf(record)), records.stampOf(record))
   }
 
   /** Frees a live block on its own stream. */

@@ -46,23 +46,21 @@ export class CentralHeap {
 
   constructor(
     parts: PoolParts,
-    private readonly memory = new FreeMemory(parts),
+    readonly memory = new FreeMemory(parts),
   ) {
     const { records, caches, clocks, seen, config } = parts
-    const deferred = new Deferred(parts, config.streamOrdered)
-    const crossStream = new CrossStreamReuse(parts, (record, uses) => this.giveBackAfter(record, uses))
-    const backing = chooseBacking(clocks, memory, config)
     this.records = records
     this.caches = caches
     this.clocks = clocks
     this.config = config
     this.small = memory.small
     this.large = memory.large
-    this.backing = backing
-    this.deferred = deferred
     this.seen = seen
+    this.deferred = new Deferred(parts, config.streamOrdered)
+    this.crossStream = new CrossStreamReuse(parts, (record, uses) => this.giveBackAfter(record, uses))
+    this.backing = chooseBacking(clocks, memory, config)
+    const { deferred, crossStream, backing } = this
     this.arenas = new GraphArenas(records, caches, clocks, deferred, this)
-    this.crossStream = crossStream
     this.settling = new Settling(parts, memory, deferred, crossStream, backing)
     this.steps = new Steps(parts, memory, deferred, crossStream, backing, this.settling)
     this.plan = planFor(config, memory.hasSlabs)
@@ -133,11 +131,11 @@ export class CentralHeap {
       return
     }
     this.caches.handBack(record)
-    this.giveToHeap(record, slot, stamp)
+    this.memory.giveToHeap(record, slot, stamp)
     const { releaseThresholdBytes } = this.config
     // To read the reserved bytes costs an object, as they are no small integer to V8.
     const aboveThreshold = releaseThresholdBytes !== Infinity && this.backing.reservedBytes > releaseThresholdBytes
-    if (!this.wantsMarks && !aboveThreshold) return
+    if (!this.memory.wantsMarks && !aboveThreshold) return
     this.changes++
     try {
       this.placeMarks()
@@ -196,7 +194,7 @@ export class CentralHeap {
     this.deferred.add(record, slot, stamp, bytes, (earlier, until) => this.memory.await(earlier, until))
   }
 
-  /** A freed block is kept from use until `giveToHeap`. */
+  /** A freed block is kept from use until `FreeMemory.giveToHeap`. */
   setAside(record: number): void {
     this.caches.handBack(record)
     this.records.setState(record, State.deferred)
@@ -220,7 +218,7 @@ export class CentralHeap {
     const settled = this.settling.settle()
     const threshold = this.config.releaseThresholdBytes
     if (this.backing.reservedBytes > threshold) {
-      if (this.hasSlabs) giveBackEmptySlabs(this.memory)
+      giveBackEmptySlabs(this.memory)
       this.backing.trim(threshold)
       this.noteSize()
     }
@@ -306,12 +304,7 @@ export class CentralHeap {
     this.memory.drain(this.small)
     this.memory.drain(this.large)
     this.settling.settle()
-    if (this.hasSlabs) giveBackEmptySlabs(this.memory)
-  }
-
-  /** See `FreeMemory.hasSlabs`. */
-  get hasSlabs(): boolean {
-    return this.memory.hasSlabs
+    giveBackEmptySlabs(this.memory)
   }
 
   /** The number of requests that took new memory, or had to gather what there is. */
@@ -371,17 +364,7 @@ export class CentralHeap {
     this.arenas.check()
   }
 
-  /** Gives a block back to its heap without asking the driver for anything; returns the heap. */
-  giveToHeap(record: number, slot: number, stamp: number): SegregatedFit {
-    return this.memory.giveToHeap(record, slot, stamp)
-  }
-
-  /** See `FreeMemory`. */
-  get wantsMarks(): boolean {
-    return this.memory.wantsMarks
-  }
-
-  /** Places the marks that `wantsMarks` asks for. */
+  /** Places the marks that `FreeMemory.wantsMarks` asks for. */
   placeMarks(): void {
     this.settling.placeMarks(false)
   }

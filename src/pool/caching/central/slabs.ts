@@ -35,8 +35,8 @@ export function addSlab({ small, records }: FreeMemory, record: number, key: num
 
 /** Gives slabs that are empty back to the heap for large blocks; returns their number. */
 export function giveBackEmptySlabs(memory: FreeMemory): number {
-  const { small, large, records } = memory
-  const free = freeBlocksFrom(small, SMALL_UNITS)
+  const { small, large, records, hasSlabs } = memory
+  const free = hasSlabs ? freeBlocksFrom(small, SMALL_UNITS) : []
   if (free.length === 0) return 0
   let given = 0
   // From the highest address down: a free block keeps its record where its lower part stays.

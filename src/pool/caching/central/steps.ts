@@ -125,8 +125,7 @@ export class Steps {
   /** A block in the memory of slabs that were empty. */
   returnSlabs(miss: Miss): number {
     const { memory } = this
-    const isPossible = memory.hasSlabs && miss.heap === memory.large
-    return isPossible && giveBackEmptySlabs(memory) > 0 ? this.takeKnown(miss) || this.takeRun(miss) : 0
+    return miss.heap === memory.large && giveBackEmptySlabs(memory) > 0 ? this.takeAnywhere(miss) : 0
   }
 
   /** Free memory that is contiguous in a view. */
