@@ -74,25 +74,22 @@ export class CentralHeap {
     const heap = this.memory.heapFor(units)
     const record = heap.allocate(units, alignUnits, keyOfSlot(slot))
     if (record !== 0) return this.handOut(record, slot)
-    return this.handOut(this.allocateSlowly({ heap, units, alignUnits, slot }), slot)
-  }
-
-  private allocateSlowly(miss: Miss): number {
-    const { reservedBytes } = this.backing
-    this.changes++
-    const found = finish(follow(this.steps, this.plan, miss))
-    if (this.backing.reservedBytes !== reservedBytes) this.noteSize(miss.units)
-    return found
+    return this.handOut(finish(this.searchSlowly({ heap, units, alignUnits, slot })), slot)
   }
 
   /** As `allocate`, for a caller that does something else during waits for the GPU. */
   *search(units: number, alignUnits: number, slot: number): Waiting<number> {
     const heap = this.memory.heapFor(units)
     const record = heap.allocate(units, alignUnits, keyOfSlot(slot))
-    return this.handOut(
-      record === 0 ? yield* follow(this.steps, this.plan, { heap, units, alignUnits, slot }) : record,
-      slot,
-    )
+    return this.handOut(record || (yield* this.searchSlowly({ heap, units, alignUnits, slot })), slot)
+  }
+
+  private *searchSlowly(miss: Miss): Waiting<number> {
+    const { reservedBytes } = this.backing
+    this.changes++
+    const found = yield* follow(this.steps, this.plan, miss)
+    if (this.backing.reservedBytes !== reservedBytes) this.noteSize(miss.units)
+    return found
   }
 
   /**

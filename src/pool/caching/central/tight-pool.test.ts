@@ -7,6 +7,7 @@ import { growthStep, policy } from '../../policy.js'
 import { assertConsistent, TestDevice } from '../../pool.fixture.js'
 import type { CachingPool } from '../caching-pool.js'
 import type { PoolOptions } from '../options.js'
+import { finish } from './parts.js'
 
 const CAPACITY = 16 * GiB
 const STEP = policy.stepBytes
@@ -114,6 +115,17 @@ describe('a pool that becomes tight', () => {
     leavePending(device, pool, STEP * (2 + policy.looseSteps))
     assert.equal(pool.stats().cachedBytes, SMALL)
     assertConsistent(pool)
+  })
+
+  it('becomes so too by requests whose caller does something else during their waits', () => {
+    const { device, pool } = setUp({ crossStreamReuse: 'ordered' })
+    const { central } = pool
+    central.allocate = (...request) => finish(central.search(...request))
+    assert.equal(isCached(pool, LARGE), true)
+    const { changes } = central
+    leavePending(device, pool, STEP * (2 + policy.looseSteps))
+    assert.ok(central.changes > changes, 'observers are told')
+    assert.equal(isCached(pool, LARGE), false)
   })
 })
 
