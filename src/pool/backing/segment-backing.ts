@@ -41,7 +41,7 @@ export class SegmentBacking implements Backing {
   private readonly held: (Segment | null)[] = []
   /** devices that use managed memory, which is open to all */
   private readonly managedPeers = new Set<Context>()
-  readonly limitBytes: number
+  limitBytes: number
 
   constructor(
     private readonly context: Context,
@@ -51,7 +51,7 @@ export class SegmentBacking implements Backing {
   ) {
     this.kind = source.kind
     this.stepBytes = source.stepBytes
-    this.limitBytes = mostReservedBytes(limits, source.leastBytes, source.totalBytes)
+    this.limitBytes = mostReservedBytes(limits.limitBytes, source.leastBytes, source.totalBytes)
   }
 
   grow(heap: SegregatedFit, units: number, alignUnits: number, _admission: Admission, mostBytes: number): number {

@@ -60,7 +60,7 @@ export class VirtualBacking implements Backing {
   /** whether a sleep or a wake copies the memory now */
   isCopied: () => boolean = () => false
   readonly bases: number[]
-  readonly limitBytes: number
+  limitBytes: number
   /** bytes of a granule, the least piece */
   readonly stepBytes: number
   /** blocks that were put together of several places, each in a view of its own */
@@ -93,7 +93,7 @@ export class VirtualBacking implements Backing {
     this.stepBytes = driver.cuMemGetAllocationGranularity(context.device)
     this.granuleUnits = this.stepBytes / UNIT_BYTES
     const deviceBytes = driver.cuDeviceTotalMem(context.device)
-    this.limitBytes = mostReservedBytes(limits, this.stepBytes, deviceBytes)
+    this.limitBytes = mostReservedBytes(limits.limitBytes, this.stepBytes, deviceBytes)
     const granules = granulesOfRange(deviceBytes, this.stepBytes)
     const units = granules * this.granuleUnits
     this.uses = heaps.mappedUses(granules, this.granuleUnits)

@@ -277,13 +277,12 @@ export class CentralHeap {
     const { backing } = this
     const totalBytes = this.clocks.context.activate().cuDeviceTotalMem(this.clocks.context.device)
     const mostBytes = backing.kind === 'managed' ? Infinity : totalBytes
-    const mutable: { limitBytes: number } = backing // it reads its limit anew at each growth
     const before = backing.limitBytes
-    mutable.limitBytes = mostReservedBytes({ ...this.config, limitBytes }, backing.stepBytes, mostBytes)
+    backing.limitBytes = mostReservedBytes(limitBytes, backing.stepBytes, mostBytes)
     try {
       if (backing.reservedBytes > backing.limitBytes) trim(backing.limitBytes)
     } catch (error) {
-      mutable.limitBytes = before
+      backing.limitBytes = before
       throw error
     }
   }
