@@ -136,6 +136,19 @@ test('imports go down, or stay within a layer', () => {
   assert.ok(seen.has('pool/caching heap') && seen.has('device pool/arena'), 'imports were found at all')
 })
 
+/** What other folders import of the central heap: its face, and the parts that other kinds of pools take. */
+const CENTRAL = 'pool/caching/central/'
+const DOORS = ['central-heap.ts', 'cross-stream.ts', 'deferred.ts', 'free-memory.ts', 'parts.ts']
+
+test('of the central heap other folders import only its face and a few parts', () => {
+  const outside = files.filter(path => !path.startsWith(CENTRAL) && !isTest(path))
+  const doors = new Set(outside.flatMap(importsOf).filter(target => target.startsWith(CENTRAL)))
+  assert.deepEqual(
+    [...doors].sort(),
+    DOORS.map(door => CENTRAL + door),
+  )
+})
+
 /** Files that refer to each other, types included, and why. */
 const KNOWN_CYCLES: Readonly<Record<string, string>> = {
   'pool/allocation.ts pool/buffer.ts': 'a buffer has its allocation, whose pool takes the buffer back',

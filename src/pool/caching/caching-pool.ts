@@ -1,5 +1,5 @@
 // The caching pool. On the cached path an allocation pops a block from a stack and a free pushes one. That path makes
-// no driver call and allocates only the buffer object. All other requests go to the central heap (central-heap.ts).
+// no driver call and allocates only the buffer object. All other requests go to the central heap (folder central).
 //
 // The file is long because the hot path, the counters it keeps and the public verbs share private state.
 
