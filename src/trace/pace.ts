@@ -23,10 +23,12 @@ export class Pace {
   /** On a busy machine the time passes faster than that of the processor, which other threads of the program use. */
   private wallMs = 0
   private cpuMs = 0
-
   private readonly mostExcessMs: number
+  /** how many recordings share the time */
+  readonly recordings: number
 
   constructor(traces: readonly Trace[]) {
+    this.recordings = traces.length
     const steps = traces.reduce((sum, { events, blocks }) => sum + events + blocks.count, 0)
     this.mostExcessMs = EXCESS_MS + steps * EXCESS_MS_A_STEP
   }

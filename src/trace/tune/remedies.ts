@@ -1,12 +1,13 @@
 // The settings of PyTorch tried over a recording that ran out of memory.
 
 import { recordedOutOfMemories } from '../failures/out-of-memory.js'
+import { paceOf } from '../pace.js'
 import type { Trace } from '../trace.js'
 import { LEAST_CAPACITY_BYTES } from './least-capacity.js'
 import { tune } from './tune.js'
 import type { TuneReport } from './tune-report.js'
 
-/** Enough for all usual settings over some ten thousand events. */
+/** Enough for all usual settings over some ten thousand events. Recordings of one page share it. */
 const SECONDS = 3
 
 /**
@@ -21,5 +22,6 @@ export async function remediesFor(
   if (last === undefined || trace.recorder !== 'PyTorch') return null
   const { capacityBytes } = last
   const limit = capacityBytes === null || capacityBytes < LEAST_CAPACITY_BYTES ? {} : { capacityBytes }
-  return await tune([trace], { ...limit, seconds: SECONDS, ...(onProgress === undefined ? {} : { onProgress }) })
+  const seconds = SECONDS / paceOf(trace).recordings
+  return await tune([trace], { ...limit, seconds, ...(onProgress === undefined ? {} : { onProgress }) })
 }
