@@ -66,6 +66,8 @@ const COUNTS_FILES = 'src/libraries/descriptors.test.js'
 const PACKED = ['test/package.test.js', 'test/public-types.test.js', 'test/without-koffi.test.js']
 /** The programs that take longest start first, so that none of them runs on alone at the end. */
 const LONGEST = [
+  'proof/mutants.test.js',
+  'test/bundlers.bundle.test.js',
   'src/pool/caching',
   'packed',
   'src/pool/wrappers',
