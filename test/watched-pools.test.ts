@@ -15,8 +15,9 @@ import { Pool } from '../src/pool/pool.js'
 import { tagged } from '../src/pool/wrappers/tagged.js'
 
 interface Opened {
-  device: Device & { driver: SimulatedDriver }
-  pool: { close?(): unknown }
+  driver: SimulatedDriver
+  device: Device
+  pools: readonly { close?(): unknown }[]
 }
 
 const KINDS: readonly ((
@@ -46,27 +47,31 @@ function silent(): ServerResponse {
 
 // A timer reads them: an error there would end the process.
 for (const [what, end] of Object.entries({
-  'of a closed pool': ({ pool }) => pool.close?.(),
+  'of a closed pool': ({ pools }) => {
+    for (const pool of pools) pool.close?.()
+  },
   'of a closed device': ({ device }) => device.close(),
-  'of a lost device': ({ device }) => {
-    device.driver.failCall({ call: 'cuCtxSynchronize', code: 700 })
+  'of a lost device': ({ driver, device }) => {
+    driver.failCall({ call: 'cuCtxSynchronize', code: 700 })
     assert.throws(() => device.synchronize(), { code: 700 })
   },
 } satisfies Record<string, (opened: Opened) => void>)) {
   test(`figures of each kind of pool are read without an error: ${what}`, () => {
-    for (const make of KINDS) {
-      const driver = new SimulatedDriver()
-      const device = Object.assign(openDevice(driver), { driver })
-      const pool = make(device)
-      const watched = pool instanceof Pool ? tagged(pool) : pool
-      pool.allocate(100)
-      const list = new PoolList('serve', watched)
-      const readers = new EventReaders(() => JSON.stringify(statsOf(list)))
-      readers.add(silent(), 100)
-      end({ device, pool })
-      readers.send(performance.now() + 1000)
-      readers.close()
-      device.close()
+    const driver = new SimulatedDriver()
+    const device = openDevice(driver)
+    const pools = KINDS.map(make => make(device))
+    for (const pool of pools) pool.allocate(100)
+    const readers = pools.map(pool => {
+      const list = new PoolList('serve', pool instanceof Pool ? tagged(pool) : pool)
+      const ofPool = new EventReaders(() => JSON.stringify(statsOf(list)))
+      ofPool.add(silent(), 100)
+      return ofPool
+    })
+    end({ driver, device, pools })
+    for (const each of readers) {
+      each.send(performance.now() + 1000)
+      each.close()
     }
+    device.close()
   })
 }
