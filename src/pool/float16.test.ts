@@ -22,7 +22,7 @@ function errorsOf(program: string, lib: string[]): string[] {
     module: ts.ModuleKind.NodeNext,
     target: ts.ScriptTarget.ES2022,
     lib,
-    types: ['node'],
+    types: [],
   }
   const host = ts.createCompilerHost(options)
   const { getSourceFile, fileExists } = host
