@@ -2,6 +2,7 @@
 
 import { SlowReplayError } from '../base/errors.js'
 import { whyText } from '../report/why-text.js'
+import { recordedOutOfMemories } from '../trace/failures/out-of-memory.js'
 import { remediesFor } from '../trace/tune/remedies.js'
 import { onOneLine } from './exit.js'
 import { printNext, readFiles, readOption, withProgressOn } from './recording-input.js'
@@ -17,7 +18,8 @@ export interface WhyArguments {
 export async function why(file: string, { gpu, step }: WhyArguments): Promise<void> {
   const pattern = step === undefined ? undefined : readOption('--step', () => new RegExp(step))
   const [trace] = await readFiles([file], gpu)
-  const tuned = await withProgressOn(trace, onProgress => remediesFor(trace, onProgress)).catch(error => {
+  const last = recordedOutOfMemories(trace).at(-1)
+  const tuned = await withProgressOn(trace, onProgress => remediesFor(trace, last, onProgress)).catch(error => {
     if (!(error instanceof SlowReplayError)) throw error
     say(onOneLine(error.message))
     return null

@@ -43,7 +43,8 @@ export async function reportedTrace(
   const leastCapacity = trace.action.includes(Action.outOfMemory)
   try {
     const report = await replay(trace, open, { policies, placements: true, leastCapacity, onProgress })
-    return { trace, replay: report, tuned: await remediesFor(trace, onProgress), tab }
+    const last = report.trace.outOfMemories.at(-1)
+    return { trace, replay: report, tuned: await remediesFor(trace, last, onProgress), tab }
   } catch (error) {
     if (!(error instanceof SlowReplayError)) throw error
     return { trace, replay: null, tuned: null, tab, givenUp: error.message }

@@ -25,6 +25,8 @@ const MOST_COMPARED = 25_000
 /** Pairs of blocks that the other orders and all further rounds may compare, which takes about a second. */
 const MOST_PAIRS = 2e8
 const MOST_ROUNDS = 500
+/** No better packing is searched than one so close to the lower bound. */
+const CLOSE = 1 + 1 / 1024
 /** A block above the bound moves forwards by so large a part of the order, at least and at most. */
 const [LEAST_MOVE, MOST_MOVE] = [0.1, 0.5]
 
@@ -93,9 +95,9 @@ export function packedBytes(lifetimes: Lifetimes, packings?: Float64Array[]): nu
     if (packing === null) return best
     packings?.push(packing)
     best = Math.min(best, heightOf(lifetimes, packing))
-    if (best === bound && packings === undefined) break
+    if (best <= bound * CLOSE && packings === undefined) break
   }
-  if (best > bound && count <= MOST_COMPARED) best = Math.min(best, improved(lifetimes, bound, limit, packings))
+  if (best > bound * CLOSE && count <= MOST_COMPARED) best = Math.min(best, improved(lifetimes, bound, limit, packings))
   return count === 0 ? 0 : best
 }
 
@@ -115,7 +117,7 @@ function improved(lifetimes: Lifetimes, bound: number, limit: Limit, packings?: 
   sequence.sort((a, b) => crowds[b] - crowds[a] || bytes[b] - bytes[a] || a - b)
   const rank = new Float64Array(count)
   let best = Infinity
-  for (let round = 0; round < MOST_ROUNDS && best > bound; round++) {
+  for (let round = 0; round < MOST_ROUNDS && best > bound * CLOSE; round++) {
     const addresses = packLowest(lifetimes, sequence, limit)
     if (addresses === null) break
     packings?.push(addresses)

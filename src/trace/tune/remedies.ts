@@ -1,6 +1,6 @@
 // The settings of PyTorch tried over a recording that ran out of memory.
 
-import { recordedOutOfMemories } from '../failures/out-of-memory.js'
+import type { RecordedOutOfMemory } from '../failures/out-of-memory.js'
 import { paceOf } from '../pace.js'
 import type { Trace } from '../trace.js'
 import { LEAST_CAPACITY_BYTES } from './least-capacity.js'
@@ -11,14 +11,14 @@ import type { TuneReport } from './tune-report.js'
 const SECONDS = 3
 
 /**
- * Tries settings within the memory that the program could have; null if no request failed, or not in PyTorch.
- * `onProgress` is told the done part, from 0 to 1, and the setting under way.
+ * Tries settings within the memory that the program could have when its last request failed; null if none did, or not
+ * in PyTorch. `onProgress` is told the done part, from 0 to 1, and the setting under way.
  */
 export async function remediesFor(
   trace: Trace,
+  last: RecordedOutOfMemory | undefined,
   onProgress?: (fraction: number, what: string) => void,
 ): Promise<TuneReport | null> {
-  const last = recordedOutOfMemories(trace).at(-1)
   if (last === undefined || trace.recorder !== 'PyTorch') return null
   const { capacityBytes } = last
   const limit = capacityBytes === null || capacityBytes < LEAST_CAPACITY_BYTES ? {} : { capacityBytes }
