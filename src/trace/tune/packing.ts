@@ -110,7 +110,7 @@ interface Limit {
 function improved(lifetimes: Lifetimes, bound: number, limit: Limit, packings?: Float64Array[]): number {
   const { bytes } = lifetimes
   const count = bytes.length
-  if (count ** 2 > MOST_PAIRS) return Infinity // what lies beside each block would take too long to find
+  if (count ** 2 > MOST_PAIRS) return Infinity // to find the blocks beside each block would take too long
   const random = new Random(1)
   const crowds = mostBeside(lifetimes)
   let sequence = Array.from({ length: count }, (_, i) => i)

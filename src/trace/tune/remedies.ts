@@ -11,8 +11,8 @@ import type { TuneReport } from './tune-report.js'
 const SECONDS = 3
 
 /**
- * Tries settings within the memory that the program could have when its last request failed; null if none did, or not
- * in PyTorch. `onProgress` is told the done part, from 0 to 1, and the setting under way.
+ * Tries settings within the memory that the program could have when its last request failed. Null for a program without
+ * failed requests, or without PyTorch. `onProgress` gets the done part, from 0 to 1, and the setting under way.
  */
 export async function remediesFor(
   trace: Trace,
