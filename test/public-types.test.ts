@@ -168,7 +168,6 @@ function isOfPackage(member: ts.Symbol): boolean {
 function hasDocs(checker: ts.TypeChecker, symbol: ts.Symbol): boolean {
   if (/^cu[A-Z]/.test(symbol.name)) return true
   if (symbol.getDocumentationComment(checker).length > 0) return true
-  if (symbol.getJsDocTags(checker).some(({ name }) => name === 'deprecated')) return true // says what to use instead
   const parent = symbol.declarations?.[0]?.parent
   if (parent === undefined || !ts.isClassLike(parent)) return false
   const bases = parent.heritageClauses?.flatMap(({ types }) => types.map(type => checker.getTypeAtLocation(type))) ?? []

@@ -460,21 +460,6 @@ export class Device implements Disposable {
     return this.keep(await ImportedPool.open(this.clocks, this.defaultStream, path, options), this.imports)
   }
 
-  /** @deprecated since 0.3: `createInterprocessBuffer`, since `shared` is for threads */
-  createSharedBuffer(bytes: number, stream?: Stream): InterprocessBuffer {
-    return this.createInterprocessBuffer(bytes, stream)
-  }
-
-  /** @deprecated since 0.3: `importBuffer` */
-  openShared(path: string, options?: OpenOptions): Promise<InterprocessBuffer> {
-    return this.importBuffer(path, options)
-  }
-
-  /** @deprecated since 0.3: `importPool` */
-  openSharedPool(path: string, options?: PassOptions): Promise<ImportedPool> {
-    return this.importPool(path, options)
-  }
-
   /**
    * A buffer that can grow and shrink in place. Throws PoolError if the device has no virtual memory, RangeError or
    * TypeError for bad options, and OutOfMemoryError when it has no room for `bytes`.

@@ -199,11 +199,6 @@ export class DriverPool extends StreamOrderedPool {
     }
   }
 
-  /** @deprecated since 0.3: `exportTo`, since `share` is for threads */
-  share(path: string, options: PassOptions = {}): Promise<void> {
-    return this.exportTo(path, options)
-  }
-
   /**
    * The bytes by which a process that opened this pool imports a live buffer, with `importBuffer`. Send them in any
    * way, for example in a message. No order holds between processes. The work that fills the buffer must be complete

@@ -163,15 +163,7 @@ export class InterprocessBuffer extends MappedBuffer {
     const connection = await passDescriptor(this.context, path, descriptor, announcement, options)
     connection.close()
   }
-
-  /** @deprecated since 0.3: `exportTo`, since `share` is for threads */
-  share(path: string, options: PassOptions = {}): Promise<void> {
-    return this.exportTo(path, options)
-  }
 }
-
-/** @deprecated since 0.3: `InterprocessBuffer` */
-export type SharedBuffer = InterprocessBuffer
 
 /**
  * The granularity of memory that can be shared. Throws PoolError, with an alternative, if the device cannot share
