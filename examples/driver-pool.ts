@@ -1,5 +1,5 @@
-// The driver's own pools: the device's default pool, and a new pool with a limit and all of the driver's attributes.
-// Some tutorials set the reserved bytes of a pool; that is refused, and the error names an alternative.
+// The driver's own pools: the device's default pool, and a new pool with a limit, whose attributes are properties.
+// Some tutorials set the reserved bytes of a pool, which CUDA refuses: allocate that much once and free it instead.
 // In a clone: npm run build && node dist/examples/driver-pool.js
 
 import { formatBytes, MiB, openDevice, parseDeviceChoice } from 'cuda-mempool'
@@ -13,18 +13,13 @@ console.log(`the default pool is current: ${usual.isCurrent}; gives back above $
 using pool = device.createDriverPool({ maxPoolBytes: 256 * MiB })
 pool.releaseThresholdBytes = Infinity // keep freed memory
 pool.allowOpportunisticReuse = false
-console.table(pool.attributes())
+pool.allocate(96 * MiB, stream).free()
+console.log(`${formatBytes(pool.reservedBytes)} reserved, ${formatBytes(pool.usedBytes)} used`)
 
 const buffer = pool.allocate(96 * MiB, stream)
 buffer.fill(7)
 console.log(`${formatBytes(pool.usedBytes)} used of ${formatBytes(pool.reservedBytes)} reserved`)
 buffer.free()
-
-try {
-  pool.setAttribute('cudaMemPoolAttrReservedMemCurrent', 64 * MiB)
-} catch (error) {
-  console.log((error as Error).message)
-}
 
 console.log(`freed, and given back before the stream is done: ${formatBytes(pool.trimTo(0))}`)
 stream.synchronize()

@@ -221,8 +221,6 @@ describe('driver pool: closing', () => {
       () => pool.releaseThresholdBytes,
       () => pool.followEventDependencies,
       () => pool.usedBytes,
-      () => pool.attributes(),
-      () => pool.setAttribute('CU_MEMPOOL_ATTR_RELEASE_THRESHOLD', 0),
       () => pool.resetPeaks(),
       () => pool.trimTo(0),
       () => pool.isCurrent,
@@ -232,6 +230,9 @@ describe('driver pool: closing', () => {
       () => pool.exportPointer(buffer),
       () => {
         pool.releaseThresholdBytes = 1
+      },
+      () => {
+        pool.allowOpportunisticReuse = true
       },
     ]
     for (const use of uses) assert.throws(use, { name: 'PoolError', message: /the pool is closed/ }, `${use}`)

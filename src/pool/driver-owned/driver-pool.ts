@@ -21,11 +21,12 @@ import { type Connection, checkShare, type PassOptions, passDescriptor } from '.
 import { beyondDevice } from '../out-of-memory.js'
 import type { PoolStats } from '../pool.js'
 import { asUnsupported } from '../unsupported.js'
-import { ATTRIBUTE_NAMES, attributeNamed, checkedValue, type DriverPoolAttribute } from './driver-pool-attributes.js'
 import { type DriverPoolOptions, parseDriverPoolOptions } from './driver-pool-options.js'
 import { encodePointer } from './exported-pointer.js'
 import { defaultPoolOf, makePool } from './make-driver-pool.js'
 import { StreamOrderedPool } from './stream-ordered-pool.js'
+
+type Attribute = keyof typeof POOL_ATTRIBUTE
 
 /**
  * A pool of the driver's: cuMemAllocFromPoolAsync and cuMemFreeAsync. Made by the device.
@@ -62,7 +63,9 @@ export class DriverPool extends StreamOrderedPool {
   }
   /** Throws TypeError or RangeError unless it is a byte count or Infinity. */
   set releaseThresholdBytes(bytes: number) {
-    this.set('releaseThresholdBytes', 'CU_MEMPOOL_ATTR_RELEASE_THRESHOLD', bytes)
+    this.checkOpen('releaseThresholdBytes')
+    if (bytes !== Infinity) checkByteCount(bytes, 'releaseThresholdBytes', 0)
+    this.set('CU_MEMPOOL_ATTR_RELEASE_THRESHOLD', bytes)
   }
 
   /**
@@ -74,7 +77,7 @@ export class DriverPool extends StreamOrderedPool {
   }
   /** Throws TypeError unless it is a boolean. */
   set followEventDependencies(on: boolean) {
-    this.set('followEventDependencies', 'CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES', on)
+    this.setSwitch('followEventDependencies', 'CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES', on)
   }
 
   /** Whether memory may serve another stream if its free happens to be complete. New pools have true. */
@@ -83,7 +86,7 @@ export class DriverPool extends StreamOrderedPool {
   }
   /** Throws TypeError unless it is a boolean. */
   set allowOpportunisticReuse(on: boolean) {
-    this.set('allowOpportunisticReuse', 'CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC', on)
+    this.setSwitch('allowOpportunisticReuse', 'CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC', on)
   }
 
   /**
@@ -94,10 +97,13 @@ export class DriverPool extends StreamOrderedPool {
   }
   /** Throws TypeError unless it is a boolean. */
   set allowInternalDependencies(on: boolean) {
-    this.set('allowInternalDependencies', 'CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES', on)
+    this.setSwitch('allowInternalDependencies', 'CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES', on)
   }
 
-  /** Bytes taken from the device, for all users of the pool in this process. */
+  /**
+   * Bytes taken from the device, for all users of the pool in this process. To have memory there beforehand, raise
+   * `releaseThresholdBytes`, allocate that much once and free it.
+   */
   get reservedBytes(): number {
     return this.get('reservedBytes', 'CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT')
   }
@@ -119,23 +125,9 @@ export class DriverPool extends StreamOrderedPool {
 
   /** Sets both peaks to the current values. */
   resetPeaks(): void {
-    this.setAttribute('CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH', 0)
-    this.setAttribute('CU_MEMPOOL_ATTR_USED_MEM_HIGH', 0)
-  }
-
-  /** All attributes by their CUDA names: bytes, and 0 or 1 for the three switches. */
-  attributes(): Record<DriverPoolAttribute, number> {
-    const read = ATTRIBUTE_NAMES.map(name => [name, this.get('attributes', name)] as const)
-    return Object.fromEntries(read) as Record<DriverPoolAttribute, number>
-  }
-
-  /**
-   * Sets an attribute by its name in the driver API, CU_MEMPOOL_ATTR_…, or in the runtime API, cudaMemPool…. Throws
-   * TypeError for an unknown or read-only attribute or a value of a wrong type, and RangeError for a value out of
-   * range; the message names the alternative.
-   */
-  setAttribute(name: DriverPoolAttribute | `cudaMemPool${string}`, value: number | boolean): void {
-    this.set(`setAttribute: ${name}`, attributeNamed('setAttribute', name), value)
+    this.checkOpen('resetPeaks')
+    this.set('CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH', 0)
+    this.set('CU_MEMPOOL_ATTR_USED_MEM_HIGH', 0)
   }
 
   /** Whether cuMemAllocAsync uses this pool, in this process and on this device. */
@@ -294,15 +286,19 @@ export class DriverPool extends StreamOrderedPool {
     return this.properties?.maxBytes || Infinity
   }
 
-  private get(what: string, attribute: DriverPoolAttribute): number {
+  private get(what: string, attribute: Attribute): number {
     this.checkOpen(what)
     return this.context.activate().cuMemPoolGetAttribute(this.handle, POOL_ATTRIBUTE[attribute])
   }
 
-  private set(what: string, attribute: DriverPoolAttribute, value: unknown): void {
+  private setSwitch(what: string, attribute: Attribute, on: boolean): void {
     this.checkOpen(what)
-    const checked = checkedValue(what, attribute, value)
-    this.context.activate().cuMemPoolSetAttribute(this.handle, POOL_ATTRIBUTE[attribute], checked)
+    if (typeof on !== 'boolean') throw new TypeError(`${what} must be true or false, not ${describe(on)}`)
+    this.set(attribute, Number(on))
+  }
+
+  private set(attribute: Attribute, value: number): void {
+    this.context.activate().cuMemPoolSetAttribute(this.handle, POOL_ATTRIBUTE[attribute], value)
   }
 
   private checkShareable(call: string): void {
