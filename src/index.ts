@@ -95,7 +95,6 @@ export type { PoolThread, SharedLiveBlock } from './pool/shared/shared-report.js
 export type { SleepOptions, SleepProgress, WakeOptions } from './pool/sleep/sleep-options.js'
 export type { TransferredBuffer } from './pool/transferred-buffer.js'
 export type { WaitOptions } from './pool/wait-options.js'
-export { type AlignedPool, aligned } from './pool/wrappers/aligned.js'
 export type { Counter, Counters } from './pool/wrappers/counters.js'
 export { type FallbackPool, withFallback } from './pool/wrappers/fallback.js'
 export { type LimitedPool, limited } from './pool/wrappers/limited.js'

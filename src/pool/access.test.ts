@@ -15,8 +15,8 @@ import type { DeviceBuffer } from './buffer.js'
 import type { PoolOptions } from './caching/options.js'
 import { assertConsistent, TestDevice, throwsCudaError, twoDevices } from './pool.fixture.js'
 import type { Pool } from './pool.js'
-import { aligned } from './wrappers/aligned.js'
 import { withFallback } from './wrappers/fallback.js'
+import { limited } from './wrappers/limited.js'
 
 const PTX = `
 .version 8.0
@@ -194,7 +194,7 @@ describe('access to a pool', () => {
   it('passes through wrappers', () => {
     const opened = setUp({ maxPoolBytes: 8 * MiB, backing: 'virtual' })
     const { pool, peer, home } = opened
-    const wrapped = aligned(withFallback(pool, home.createPlainPool()), 512)
+    const wrapped = limited(withFallback(pool, home.createPlainPool()), Infinity)
     wrapped.setAccess(peer, 'readWrite')
     for (const buffer of [wrapped.allocate(8 * MiB), wrapped.allocate(8 * MiB)]) assert.ok(reaches(opened, buffer))
   })

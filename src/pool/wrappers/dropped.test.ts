@@ -7,7 +7,6 @@ import { KiB, MiB } from '../../base/bytes.js'
 import { PoolError } from '../../base/errors.js'
 import { TestDevice } from '../pool.fixture.js'
 import type { Pool } from '../pool.js'
-import { aligned } from './aligned.js'
 import { withFallback } from './fallback.js'
 import { limited } from './limited.js'
 import { statistics } from './statistics.js'
@@ -15,7 +14,7 @@ import { tagged } from './tagged.js'
 
 /** All wrappers that count, around one pool, and what each counts as live. */
 function counting(pool: Pool) {
-  const limit = limited(aligned(pool, 512), 8 * MiB)
+  const limit = limited(pool, 8 * MiB)
   const counted = statistics(limit)
   const outer = tagged(counted, { limits: { untagged: 8 * MiB } })
   const held = () => {

@@ -55,7 +55,7 @@ describe('with fallback', () => {
     assert.ok(reservedBytes >= liveBytes)
   })
 
-  it('counters that one of the pools lacks are those of the other', () => {
+  it('a counter that one pool lacks comes from the other pool', () => {
     const { upstream, plain, pool } = setUp()
     pool.allocate(1 * MiB)
     const expected = { ...upstream.stats(), limitBytes: Infinity }

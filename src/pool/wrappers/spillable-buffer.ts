@@ -30,7 +30,7 @@ export interface SpillingPlace {
   readonly pool: Pool
   /** Device memory on a stream; other buffers spill for it if they must. Throws like `pool.allocate`. */
   take(bytes: number, stream: Stream): DeviceBuffer
-  /** Host memory, perhaps that of copies of buffers on the device; null if there is none. */
+  /** Host memory, perhaps that of copies of buffers on the device; null when the host pool is full or closed. */
   takeHost(bytes: number): HostBuffer | null
   /** A buffer is on the device from now on, or was used there. */
   enter(buffer: SpillableBuffer, returnedBytes?: number): void
@@ -42,7 +42,7 @@ export interface SpillingPlace {
 
 /** A buffer that may be on the device or on the host. Made by `allocate` of a `SpillableSet`. */
 export class SpillableBuffer implements RecordPool, Disposable {
-  /** the context of the pool's device, also for memory that lies on another one */
+  /** the context of the pool's device, also for memory that lies on another device */
   readonly context: Context
   /** true after `free` */
   freed = false
@@ -65,7 +65,7 @@ export class SpillableBuffer implements RecordPool, Disposable {
   /** Made by `allocate` of a `SpillableSet`. */
   constructor(
     private readonly set: SpillingPlace,
-    /** bytes that were asked for */
+    /** the requested bytes */
     readonly byteLength: number,
     memory: DeviceBuffer,
   ) {

@@ -16,7 +16,6 @@ import type { PlainPool } from '../driver-owned/plain-pool.js'
 import { assertConsistent, TestDevice } from '../pool.fixture.js'
 import type { Pool } from '../pool.js'
 import { poolSuite } from '../pool.suite.js'
-import { aligned } from './aligned.js'
 import { withFallback } from './fallback.js'
 import { limited } from './limited.js'
 import { profiled } from './profiled.js'
@@ -37,7 +36,6 @@ export type Wrap = (upstream: Pool, device: TestDevice) => Layer
 
 const UPSTREAM_BYTES = 24 * MiB
 const LIMIT_BYTES = 16 * MiB
-const ALIGNMENT = 4 * KiB
 /** Around another wrapper, one of so many driver calls fails: alone, each wrapper meets the failure of every call. */
 const APART = 7
 /** more than the device's memory */
@@ -66,7 +64,6 @@ export const WRAPPERS: Readonly<Record<string, Wrap>> = {
   },
   retrying: upstream => ({ pool: retrying(upstream, (_, attempt) => attempt === 1) }),
   profiled: upstream => ({ pool: profiled(upstream, { nvtx: fakeNvtx().nvtx }) }),
-  aligned: upstream => ({ pool: aligned(upstream, ALIGNMENT) }),
   'with fallback': (upstream, device) => {
     const besides = device.createPlainPool()
     return { pool: withFallback(upstream, besides), besides }

@@ -7,7 +7,6 @@ import { fakeNvtx } from '../../libraries/nvtx.fixture.js'
 import type { DeviceBuffer } from '../buffer.js'
 import { TestDevice } from '../pool.fixture.js'
 import type { Pool } from '../pool.js'
-import { aligned } from './aligned.js'
 import { withFallback } from './fallback.js'
 import { limited } from './limited.js'
 import { profiled } from './profiled.js'
@@ -69,7 +68,6 @@ describe('wrappers', () => {
         () => statistics(bad),
         () => profiled(bad, { nvtx: fakeNvtx().nvtx }),
         () => retrying(bad, () => false),
-        () => aligned(bad, 512),
         () => withFallback(bad, pool),
       ]
       for (const wrap of wraps) {
