@@ -79,10 +79,7 @@ export function wordsIn(text: string): number {
   return text.match(/[a-z][\w'’-]*/gi)?.length ?? 0
 }
 
-/**
- * Files whose prose is counted: all that are written here, but decisions that stand as they were taken, and recorded
- * results.
- */
+/** Files whose prose is counted: all that are written here, except recorded results. */
 export function proseFiles(): string[] {
   return execFileSync('git', ['ls-files', '*.ts', '*.md', '*.cu', '*.cuh'], { encoding: 'utf8' })
     .trim()

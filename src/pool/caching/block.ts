@@ -1,7 +1,7 @@
 // A block that a heap has handed out: a live one, or one kept for a stream in the stream caches. From
 // `StreamCaches.handOut` to `StreamCaches.handBack` the object, not the record, holds the block's tag, its stream,
 // and its stamp as the mark before it. The cached path reads and writes plain objects of one shape: a field of such
-// an object costs one load, an element of a typed array eight (docs/decisions/0011-cached-blocks-are-objects.md).
+// an object costs one load, an element of a typed array eight (docs/decisions.md#0011-cached-blocks-are-objects).
 // Each record gets one such object, when it is first handed out.
 
 import type { State } from '../../heap/records.js'
