@@ -74,6 +74,30 @@ describe('paths', () => {
     })
   }
 
+  test('with an anchor name a heading of that document', () => {
+    const slug = (heading: string) =>
+      heading
+        .toLowerCase()
+        .replace(/[^\w -]/g, '')
+        .replaceAll(' ', '-')
+    const anchorsOf = (document: string) =>
+      [...read(document).matchAll(/^#+ (.*)$/gm)].map(([, heading]) => `${document}#${slug(heading)}`)
+    const anchors = new Set(DOCUMENTS.flatMap(anchorsOf))
+    const links = DOCUMENTS.flatMap(document =>
+      [...read(document).matchAll(/\]\(([\w./-]*)(#[^)\s]+)\)/g)].map(([, path, anchor]) => {
+        return (path === '' ? document : join(dirname(document), path)) + anchor
+      }),
+    )
+    const inCode = readdirSync(join(ROOT, 'src'), { recursive: true, encoding: 'utf8' })
+      .filter(name => name.endsWith('.ts'))
+      .flatMap(name => read(`src/${name}`).match(/docs\/[\w-]+\.md#[\w-]+/g) ?? [])
+    assert.ok(links.length >= 10 && inCode.length >= 5, `${links.length} and ${inCode.length}`)
+    assert.deepEqual(
+      [...links, ...inCode].filter(link => !anchors.has(link)),
+      [],
+    )
+  })
+
   test('are found in the text', () => {
     const found = candidates('`src/a.ts`, `docs/`, [b](docs/c.md#part), `pool.ts`, `pool.close()`, `x`, `a / b`')
     assert.deepEqual(found, ['src/a.ts', 'docs/', 'docs/c.md', 'pool.ts'])
