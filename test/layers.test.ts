@@ -41,6 +41,8 @@ const ROWS: readonly (readonly string[])[] = [
 ]
 const LAYERS = new Set(ROWS.flat())
 const MOST_FILES = 20
+/** Of the glossary: a reader must not learn more before reading the code. */
+const MOST_TERMS = 25
 const VAGUE_NAMES = ['utils', 'util', 'helpers', 'helper', 'common', 'misc', 'types']
 
 /**
@@ -270,7 +272,8 @@ test('src/README.md lists the layers from the lowest to the highest, and each te
     'a folder that is no layer lies in one',
   )
   const terms = rows(glossary)
-  assert.ok(terms.length > 20 && new Set(terms).size === terms.length, `${terms.length} terms`)
+  const isShort = terms.length > 20 && terms.length <= MOST_TERMS
+  assert.ok(isShort && new Set(terms).size === terms.length, `${terms.length} terms`)
   const joined = (text: string) => text.toLowerCase().replace(/[ -]/g, '') // "capture arena" is CaptureArena
   const code = files.map(path => joined(readFileSync(join(SOURCES, path), 'utf8'))).join('\n')
   assert.deepEqual(

@@ -1,4 +1,5 @@
-// The addresses where each piece of a pool is mapped first. They are reserved once, several times the device's memory.
+// The home range: the addresses where each piece of a pool is mapped first, and stays. They are reserved once, several
+// times the device's memory.
 
 import { MiB } from '../../../base/bytes.js'
 import { CudaError } from '../../../base/errors.js'
