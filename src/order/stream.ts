@@ -50,11 +50,11 @@ export class Stream implements CapturableStream, Disposable {
   /** the CUDA context of the stream's device; only other calls of the package use it */
   readonly context: Context
   /**
-   * the stream's clocks; undefined if another thread can end the stream, since `slot` alone does not tell then that
-   * it takes work
+   * the stream's clocks while it takes work, as far as this thread has noticed; undefined if another thread can end
+   * the stream
    * @internal
    */
-  readonly own: Clocks | undefined
+  own: Clocks | undefined
   /**
    * as `own`; undefined for the per-thread default stream, too
    * @internal
@@ -398,6 +398,7 @@ export class Stream implements CapturableStream, Disposable {
     if (this.slot !== -1) return
     this.clocks.registry.resume(this)
     this.slot = this.lastSlot
+    if (this.lent === undefined) this.own = this.clocks
   }
 
   /**
@@ -474,6 +475,7 @@ export class Stream implements CapturableStream, Disposable {
     this.lastSlot = this.slot
     this.lastStamp = this.clocks.marked[this.slot]
     this.slot = -1
+    this.own = undefined
   }
 }
 

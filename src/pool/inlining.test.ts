@@ -7,8 +7,8 @@ import { describe, it } from 'node:test'
 
 const BUILDS = { 'the compiler’s output': '../index.js', 'the bundles': '../../lib/index.js' }
 
-/** Bytes of bytecode that V8 inlines into a function, less some: what counts for it depends on when it compiles. */
-const BUDGET = 905
+/** V8 inlines 920 bytes of bytecode into a function. The rest is for changes of the cached path. */
+const BUDGET = 820
 
 /** Names of the functions that V8 inlined into `loop` of a program with this build when it compiled it last. */
 function inlinedInto(program: string, build = BUILDS['the compiler’s output']): string[] {

@@ -158,9 +158,7 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     clocks.captureObservers.add(arenas)
   }
 
-  allocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer {
-    // Two call sites on purpose: one variable for both streams would lose V8's type feedback.
-    if (stream === undefined) return this.take(bytes, this.defaultStream, alignment, false)!
+  allocate(bytes: number, stream: Stream = this.defaultStream, alignment?: number): DeviceBuffer {
     return this.take(bytes, stream, alignment, false)!
   }
 
@@ -170,10 +168,9 @@ export class CachingPool extends ClosablePool implements BlockOwner {
 
   /** Returns null when memory runs out and `mayFail` is set; otherwise throws OutOfMemoryError. */
   private take(bytes: number, stream: Stream, alignment: number | undefined, mayFail: boolean): DeviceBuffer | null {
-    const slot = stream === null ? -1 : stream.slot
     // The comparison of bytes with some of their bits holds for whole numbers from 0 to 2^30 - 1 only.
     if (
-      slot >= 0 &&
+      stream !== null &&
       stream.own === this.acceptedClocks &&
       typeof bytes === 'number' && // a bigint would throw V8's error
       (bytes & this.smallMask) === bytes &&
@@ -183,13 +180,13 @@ export class CachingPool extends ClosablePool implements BlockOwner {
       const small = bytes | 0 // V8 boxes the values of a field that ever held a float64
       const units = ((small + mask) & ~mask) >>> Shift.units
       const { caches } = this
-      const stack = caches.stackFor(slot, units)
+      const stack = caches.stackFor(stream.slot, units)
       const block = stack.top
       if (caches.take(stack, units)) {
         // A timeout cuts a call short where a function begins, even a built-in one. So none is called until the block
         // is live.
         block.tag = ((block.tag | Tag.stateMask) + (1 + State.live)) | 0
-        return this.handOut(block, ((block.units << Shift.units) - small) | 0, stream)
+        return this.handOut(block, (block.units << Shift.units) - small, stream)
       }
       return takeApart(this.apart, small, stream, mayFail)
     }
@@ -199,15 +196,16 @@ export class CachingPool extends ClosablePool implements BlockOwner {
   /** A block just made live; of its bytes `slack` are not asked for. */
   private handOut(block: Block, slack: number, stream: Stream): DeviceBuffer {
     const { tag } = block
-    // Most programs repeat the sizes of their requests,
-    if (slack !== block.slack) {
-      this.caches.slackBytes += slack - block.slack
-      block.slack = slack
-    }
-    // on the same stream.
-    if (block.stream !== stream) block.stream = stream
+    // Most programs repeat the sizes of their requests.
+    if (slack !== block.slack) this.setSlack(block, slack)
+    block.stream = stream
     this.allocations++
     return new DeviceBuffer(block, tag)
+  }
+
+  private setSlack(block: Block, slack: number): void {
+    this.caches.slackBytes += slack - block.slack
+    block.slack = slack
   }
 
   /** @internal */

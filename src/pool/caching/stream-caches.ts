@@ -176,7 +176,7 @@ export class StreamCaches implements BlockCache {
     const size = block.units
     // Blocks of a small class are all alike. On an empty stack `left` is below any limit, so the next test fails.
     if (units >= EXACT_UNITS && size !== units) return false
-    const left = (totals.cached - size) | 0
+    const left = totals.cached - size
     if (left < totals.watched) return false
     stack.top = block.below!
     totals.cached = left
@@ -240,9 +240,9 @@ export class StreamCaches implements BlockCache {
   put(block: Block): boolean {
     const stack = block.stack!
     const { totals } = stack
-    const cached = (totals.cached + block.units) | 0
+    const cached = totals.cached + block.units
     const below = stack.top
-    const height = (below.height + 1) | 0
+    const height = below.height + 1
     if (height > stack.places || cached > totals.most) return false
     block.below = below
     block.height = height

@@ -159,9 +159,7 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
     return cacheLimits(config, CACHED_BLOCK_SHARE, CACHED_STREAM_SHARE)
   }
 
-  allocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer {
-    // Two call sites on purpose: one variable for both streams would lose V8's type feedback.
-    if (stream === undefined) return this.take(bytes, this.defaultStream, alignment, false)!
+  allocate(bytes: number, stream: Stream = this.defaultStream, alignment?: number): DeviceBuffer {
     return this.take(bytes, stream, alignment, false)!
   }
 
