@@ -1,9 +1,34 @@
 // Events in columns that grow, while a trace is built.
 
 import { StackTable } from '../stack-table.js'
-import { NameTable } from './name-table.js'
 
 const FIRST_CAPACITY = 1024
+
+/** Texts and their numbers, in the order of their first use; number 0 is the usual text. */
+export class NameTable {
+  readonly names: string[]
+  private readonly numbers: Map<string, number>
+  private last: string
+  private lastNumber = 0
+
+  constructor(usual: string) {
+    this.names = [usual]
+    this.numbers = new Map([[usual, 0]])
+    this.last = usual
+  }
+
+  number(name: string): number {
+    if (name === this.last) return this.lastNumber
+    let number = this.numbers.get(name)
+    if (number === undefined) {
+      number = this.names.push(name) - 1
+      this.numbers.set(name, number)
+    }
+    this.last = name
+    this.lastNumber = number
+    return number
+  }
+}
 
 /**
  * Events that arrive one by one. Pools, metadata, tags and granted sizes are in few recordings, so their columns
