@@ -5,7 +5,10 @@ import type { Pool } from '../../pool/pool.js'
 import { type TaggedPool, taggedPoolOf } from '../../pool/wrappers/tagged.js'
 import { Action, type Trace } from '../trace.js'
 import { TraceBuilder } from '../trace-builder.js'
-import { unixMicroseconds } from './clock.js'
+
+// The names of globals are looked up at each use, and `timeOrigin` is computed each time.
+const { performance } = globalThis
+const ORIGIN_MS = performance.timeOrigin
 
 /** The events of a recording of a pool, as they happen. Streams are handles, `stack` a number of `stacks`. */
 export class RecordingEvents {
@@ -47,4 +50,9 @@ export class RecordingEvents {
   failed(bytes: number, stream: number, deviceFreeBytes: number, stack: number): void {
     this.builder.add(Action.outOfMemory, deviceFreeBytes, bytes, stream, unixMicroseconds(), stack)
   }
+}
+
+/** Microseconds since 1970. */
+function unixMicroseconds(): number {
+  return Math.round((ORIGIN_MS + performance.now()) * 1000)
 }
