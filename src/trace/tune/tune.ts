@@ -13,7 +13,6 @@ import { replayPytorchPolicy } from '../pytorch/pytorch-replay.js'
 import { recordedPytorchSettings } from '../pytorch/recorded-settings.js'
 import type { Trace } from '../trace.js'
 import { checkTrace } from '../trace-argument.js'
-import { CANDIDATES, LIMITED_CANDIDATES } from './candidates.js'
 import { leastCapacity } from './least-capacity.js'
 import { packedBytesOf } from './packing.js'
 import type { TuneAtCapacity, TuneRecording, TuneReport, TuneRun } from './tune-report.js'
@@ -29,6 +28,30 @@ export interface TuneOptions {
   /** called from time to time with the share that is done and the name of the current work */
   readonly onProgress?: (fraction: number, what: string) => void
 }
+
+/** The settings tried by default, as PYTORCH_ALLOC_CONF has them. */
+const CANDIDATES: readonly string[] = [
+  '',
+  'expandable_segments:True',
+  'roundup_power2_divisions:4',
+  'roundup_power2_divisions:8',
+  'roundup_power2_divisions:16',
+  'max_split_size_mb:64',
+  'max_split_size_mb:128',
+  'max_split_size_mb:256',
+  'max_split_size_mb:512',
+  'max_split_size_mb:1024',
+  'max_split_size_mb:256,max_non_split_rounding_mb:256',
+  'expandable_segments:True,roundup_power2_divisions:8',
+  'max_split_size_mb:512,roundup_power2_divisions:8',
+]
+
+/** Those tried within a limit only. */
+const LIMITED_CANDIDATES: readonly string[] = [
+  'garbage_collection_threshold:0.6',
+  'garbage_collection_threshold:0.8',
+  'max_split_size_mb:256,garbage_collection_threshold:0.8',
+]
 
 /** A setting is worth advice if it needs at least this share less. */
 const WORTH = 0.01
