@@ -214,7 +214,7 @@ class Replay {
     if (programReleases !== undefined) {
       if (programReleases.has(event)) this.policy.releaseFree()
     } else if (this.followsAddresses) {
-      if (this.policy.releaseRecorded(address[event], bytes[event])) return
+      if (this.policy.releaseAt(address[event], bytes[event])) return
       this.retained.add({ address: address[event], bytes: bytes[event] })
     } else if (begins) this.policy.releaseFree()
   }

@@ -71,10 +71,10 @@ test('an unmap of the recording gives memory back only if it covers the free pag
   const base = 2 ** 40
   const low = policy.allocate(15 * MiB, 0, 0, () => base)!
   const high = policy.allocate(70 * MiB, 0)!
-  assert.equal(policy.releaseRecorded(base + 20 * MiB, 40 * MiB), false, 'it is in use')
+  assert.equal(policy.releaseAt(base + 20 * MiB, 40 * MiB), false, 'it is in use')
   policy.release(high)
-  assert.equal(policy.releaseRecorded(base + 20 * MiB, 40 * MiB), false, 'more is free')
-  assert.equal(policy.releaseRecorded(base + 20 * MiB, 80 * MiB), true)
+  assert.equal(policy.releaseAt(base + 20 * MiB, 40 * MiB), false, 'more is free')
+  assert.equal(policy.releaseAt(base + 20 * MiB, 80 * MiB), true)
   assert.equal(policy.reservedBytes, 20 * MiB)
   policy.release(low)
   assert.equal(policy.allocate(18 * MiB, 0)!.address, base)

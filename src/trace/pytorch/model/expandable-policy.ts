@@ -73,7 +73,7 @@ export class ExpandablePolicy extends PolicyMemory implements PlacementPolicy {
     return this.cutUsed(block, used)
   }
 
-  releaseRecorded(address: number, bytes: number): boolean {
+  releaseAt(address: number, bytes: number): boolean {
     const block = this.pools.idle.at(address)
     if (block === undefined || this.wholePages(block).to !== address + bytes) return false
     this.unmap(block)

@@ -61,8 +61,8 @@ export interface PlacementPolicy {
   reconsider(block: PolicyBlock, bytes: number): boolean
   /** Adds memory that existed before the policy began, with its blocks in use by rising address; returns these. */
   adoptSegment(base: number, bytes: number, stream: number, used: readonly UsedRange[], pool?: number): PolicyBlock[]
-  /** Gives the recorded memory back to the device if all of it is free; returns whether it did. */
-  releaseRecorded(address: number, bytes: number): boolean
+  /** Gives the memory at `address` back to the device if all of it is free; returns whether it did. */
+  releaseAt(address: number, bytes: number): boolean
   /** Gives all memory back that can be given back; none of a private pool in use. */
   releaseFree(): void
   /** The bytes that `releaseFree` would give back. */

@@ -34,7 +34,7 @@ export abstract class PolicyMemory {
   private readonly countsSearches: boolean
   private nextSyntheticBase = FIRST_SYNTHETIC_BASE
 
-  protected constructor(options: PolicyOptions) {
+  constructor(options: PolicyOptions = {}) {
     this.rules = new PlacementRules(options.settings)
     this.capacityBytes = options.capacityBytes ?? Infinity
     this.limitBytes = options.limitBytes ?? Infinity

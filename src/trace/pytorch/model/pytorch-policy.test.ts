@@ -86,14 +86,14 @@ test('free neighbours merge, and an entirely free segment can be given back', ()
   const base = blocks[0].address
   for (const i of [1, 3, 2, 5, 4, 0, 7]) {
     policy.release(blocks[i])
-    assert.equal(policy.releaseSegment(base), false)
+    assert.equal(policy.releaseAt(base), false)
   }
   policy.release(blocks[6])
-  assert.equal(policy.releaseSegment(base + 512), false, 'no segment begins there')
-  assert.equal(policy.releaseSegment(base), true)
+  assert.equal(policy.releaseAt(base + 512), false, 'no segment begins there')
+  assert.equal(policy.releaseAt(base), true)
   assert.equal(policy.reservedBytes, 0)
   assert.equal(policy.peakReservedBytes, 2 * MiB)
-  assert.equal(policy.releaseSegment(base), false)
+  assert.equal(policy.releaseAt(base), false)
 })
 
 test('streams share no memory', () => {

@@ -20,7 +20,7 @@ import {
   ROUNDING_BYTES,
   type UsedRange,
 } from './policy-blocks.js'
-import { PolicyMemory, type PolicyOptions } from './policy-memory.js'
+import { PolicyMemory } from './policy-memory.js'
 
 export class PytorchPolicy extends PolicyMemory implements PlacementPolicy {
   readonly driver = new DriverTally('cuMemAlloc', 'cuMemFree')
@@ -28,10 +28,6 @@ export class PytorchPolicy extends PolicyMemory implements PlacementPolicy {
   private readonly segments = new Map<number, Block>()
   /** the most bytes of blocks from before, if their size is not certain */
   private readonly mostBytes = new Map<Block, number>()
-
-  constructor(options: PolicyOptions = {}) {
-    super(options)
-  }
 
   allocate(bytes: number, stream: number, owner = 0, baseFor?: BaseFor): PolicyBlock | null {
     const rounded = this.rules.round(bytes)
@@ -77,12 +73,7 @@ export class PytorchPolicy extends PolicyMemory implements PlacementPolicy {
     return blocks
   }
 
-  releaseRecorded(address: number): boolean {
-    return this.releaseSegment(address)
-  }
-
-  /** Gives the segment at `base` back to the device if all of it is free; returns whether it did. */
-  releaseSegment(base: number): boolean {
+  releaseAt(base: number): boolean {
     const block = this.segments.get(base)
     if (block === undefined || !block.free || block.next !== null) return false
     block.pool.remove(block)
@@ -94,7 +85,7 @@ export class PytorchPolicy extends PolicyMemory implements PlacementPolicy {
   }
 
   releaseFree(): void {
-    for (const { address } of this.idle()) this.releaseSegment(address)
+    for (const { address } of this.idle()) this.releaseAt(address)
   }
 
   idleBytes(): number {
@@ -143,7 +134,7 @@ export class PytorchPolicy extends PolicyMemory implements PlacementPolicy {
       idle = idle.filter(block => ageOf(block) < mean)
       for (const block of old) {
         age -= ageOf(block)
-        this.releaseSegment(block.address)
+        this.releaseAt(block.address)
       }
     }
   }
@@ -157,12 +148,12 @@ export class PytorchPolicy extends PolicyMemory implements PlacementPolicy {
     if (maxSplitBytes === Infinity) return false
     const needed = Math.max(maxSplitBytes, rounded)
     const one = pool.free.smallest(needed)
-    if (one !== null) return this.releaseSegment(one.address)
+    if (one !== null) return this.releaseAt(one.address)
     let released = 0
     for (let block = pool.free.before(); block !== null && released < needed; block = pool.free.before(block)) {
       if (block.bytes < maxSplitBytes) break
       released += block.bytes
-      this.releaseSegment(block.address)
+      this.releaseAt(block.address)
     }
     return released >= needed
   }
