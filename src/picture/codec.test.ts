@@ -8,7 +8,7 @@ import { decodePicture, encodePicture } from './codec.js'
 import { makePicture } from './make-picture.js'
 import { HELD, type Picture } from './picture.js'
 import { randomPicture } from './pictures.fixture.js'
-import { placedPolicy } from './placed-policy.js'
+import { placedPolicy } from './policy-picture.js'
 
 const RECORDINGS = ['gpt2-expandable', 'mlp-train-stacks', 'multistream-random', 'oom-retry-2gib']
 

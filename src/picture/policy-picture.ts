@@ -3,6 +3,7 @@
 
 import { firstIndex } from '../base/binary-search.js'
 import { DisjointRanges } from '../trace/placements/disjoint-ranges.js'
+import type { Placements } from '../trace/placements/placements.js'
 import { NEVER } from '../trace/trace.js'
 import {
   type AddressRange,
@@ -37,6 +38,19 @@ export interface PlacedPolicy {
   readonly memory: readonly PlacedMemory[]
   /** by event, the bytes taken from the device; left out, the sum of `memory` */
   readonly reservedBytes?: Float64Array
+}
+
+/** The placements of a replay, as a picture takes them. */
+export function placedPolicy(policy: string, label: string, placements: Placements): PlacedPolicy {
+  const { address, ranges, reservedBytes } = placements
+  const memory: PlacedMemory[] = Array.from({ length: ranges?.count ?? 0 }, (_, i) => ({
+    address: ranges!.address[i],
+    bytes: ranges!.bytes[i],
+    memory: ranges!.memory[i],
+    from: ranges!.from[i],
+    to: ranges!.to[i],
+  }))
+  return { policy, label, address, memory, ...(reservedBytes === null ? {} : { reservedBytes }) }
 }
 
 export const NO_PARTS: BlockParts = {
