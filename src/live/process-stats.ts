@@ -75,3 +75,8 @@ function nameOf(context: Context): string {
 function inJson<Stats extends { readonly limitBytes: number }>(stats: Stats): InJson<Stats> {
   return { ...stats, limitBytes: stats.limitBytes === Infinity ? null : stats.limitBytes }
 }
+
+/** The share of a pool's requests that no cache served. A shared pool may count a miss that it refuses afterwards. */
+export function missShare({ cacheMisses, allocations }: Pick<PoolStats, 'cacheMisses' | 'allocations'>): number {
+  return cacheMisses === 0 ? 0 : cacheMisses / Math.max(cacheMisses, allocations)
+}

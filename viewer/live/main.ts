@@ -2,8 +2,7 @@
 // came from, and texts enter the page as text.
 
 import uPlot from 'uplot'
-import { missShare } from '../../src/live/miss-share.js'
-import type { ProcessStats, ServedStats } from '../../src/live/process-stats.js'
+import { missShare, type ProcessStats, type ServedStats } from '../../src/live/process-stats.js'
 import type { PoolSnapshot } from '../../src/pool/caching/snapshot.js'
 import { formatBytes, mapCells, State } from './address-map.js'
 

@@ -2,8 +2,7 @@
 
 import { formatBytes } from '../../base/bytes.js'
 import { printable } from '../../base/shown-text.js'
-import { missShare } from '../../live/miss-share.js'
-import type { ProcessStats, ServedStats } from '../../live/process-stats.js'
+import { missShare, type ProcessStats, type ServedStats } from '../../live/process-stats.js'
 import type { PoolSnapshot } from '../../pool/caching/snapshot.js'
 import { formatCount, formatShare } from '../../report/number-format.js'
 import { inLocale } from '../terminal.js'
