@@ -1,12 +1,14 @@
 // The answers of the server, path by path.
 
+import { createHash } from 'node:crypto'
+import { readFileSync } from 'node:fs'
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { setTimeout as wait } from 'node:timers/promises'
+import { packageFile } from '../base/package-files.js'
 import { Pool } from '../pool/pool.js'
 import { pickleSnapshot } from '../trace/pytorch/pytorch-snapshot-writer.js'
 import { PoolRecording } from '../trace/recording/pool-recording.js'
 import { EventReaders, LEAST_PERIOD_MS, MOST_PERIOD_MS, MOST_READERS } from './event-readers.js'
-import { livePage } from './page.js'
 import { statsOf } from './process-stats.js'
 import { metricsText, PROMETHEUS_TYPE } from './prometheus.js'
 import type { PoolList } from './watched-pools.js'
@@ -151,6 +153,43 @@ export class Requests {
     if (chosen === undefined) throw new Refusal(404, `there is no pool '${name}', but ${names}`)
     return chosen
   }
+}
+
+/** The live page of viewer/live, and the policy that lets a browser run its own script and style only. */
+interface LivePage {
+  readonly html: string
+  readonly policy: string
+}
+
+let builtPage: LivePage | null = null
+
+/** The page; null in a bundle, or a build without it. */
+function livePage(): LivePage | null {
+  if (builtPage !== null) return builtPage
+  let html: string
+  try {
+    html = readFileSync(packageFile('dist/viewer/live.html', 'the live page'), 'utf8')
+  } catch {
+    return null
+  }
+  builtPage = { html, policy: policyOf(html) }
+  return builtPage
+}
+
+function policyOf(html: string): string {
+  const hashes = (element: string) =>
+    [...html.matchAll(new RegExp(`<${element}>([^]*?)</${element}>`, 'g'))]
+      .map(match => `'sha256-${createHash('sha256').update(match[1]).digest('base64')}'`)
+      .join(' ')
+  return [
+    "default-src 'none'",
+    `script-src ${hashes('script')}`,
+    `style-src ${hashes('style')}`,
+    "connect-src 'self'",
+    "base-uri 'none'",
+    "form-action 'none'",
+    "frame-ancestors 'none'",
+  ].join('; ')
 }
 
 interface WithSnapshot extends Pool {
