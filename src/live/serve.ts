@@ -2,14 +2,14 @@
 // machine on request. The server never keeps the process alive, and does nothing without readers.
 
 import { randomBytes, timingSafeEqual } from 'node:crypto'
-import { rmSync } from 'node:fs'
+import { chmodSync, linkSync, mkdtempSync, rmSync } from 'node:fs'
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
+import { dirname, join } from 'node:path'
 import { describe } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
 import { checkOptionNames } from '../base/option-names.js'
 import { showAsText } from '../base/readable.js'
-import { listening, listenPrivately, MOST_PATH_BYTES, pathBytes } from './private-socket.js'
 import { Requests, refuse } from './requests.js'
 import { clear, freeSocketPath, prepareFolder, socketFolder } from './socket-path.js'
 import { PoolList, type WatchedPool, type WatchedPools } from './watched-pools.js'
@@ -19,6 +19,11 @@ const MOST_CONNECTIONS = 64
 const TOKEN_BYTES = 24
 /** A connection that sends no request is closed, so that it does not keep others out. */
 const PATIENCE = { headersTimeout: 5000, connectionsCheckingInterval: 1000 }
+/** Linux allows no longer names of sockets. */
+const MOST_PATH_BYTES = 107
+/** Where a socket is made: the start of a folder's name, and the name in it. */
+const FOLDER = '.'
+const NAME = 's'
 
 /** Options of `serve()`. */
 export interface ServeOptions {
@@ -203,4 +208,38 @@ function isPath({ url = '' }: IncomingMessage): boolean {
 function isSame(given: string, token: string): boolean {
   const [left, right] = [Buffer.from(given), Buffer.from(token)]
   return left.length === right.length && timingSafeEqual(left, right)
+}
+
+/** The bytes of the longest name that the socket at `path` has while it is made. */
+function pathBytes(path: string): number {
+  const made = join(dirname(path), `${FOLDER}XXXXXX`, NAME)
+  return Math.max(Buffer.byteLength(path), Buffer.byteLength(made))
+}
+
+/**
+ * Listens at `path`, where nothing may be yet, so that only this user can ever open the socket. Node makes a socket
+ * with the rights that the umask leaves. So it is made in a folder of this user alone, and gets its own name when its
+ * rights are set. Closing the server does not remove it.
+ */
+async function listenPrivately(server: Server, path: string): Promise<void> {
+  const folder = mkdtempSync(join(dirname(path), FOLDER))
+  const made = join(folder, NAME)
+  try {
+    await listening(server, { path: made })
+    chmodSync(made, 0o600)
+    linkSync(made, path)
+  } finally {
+    rmSync(folder, { recursive: true, force: true })
+  }
+}
+
+/** Resolves when a server listens. Rejects with the error of the system. */
+function listening(server: Server, where: { path: string } | { host: string; port: number }): Promise<void> {
+  return new Promise((resolve, reject) => {
+    server.once('error', reject)
+    server.listen({ ...where, exclusive: true }, () => {
+      server.off('error', reject)
+      resolve()
+    })
+  })
 }
