@@ -8,13 +8,12 @@ import { checkOptionNames } from '../../base/option-names.js'
 import { isUint8Array } from '../../base/typed-arrays.js'
 import { type ChosenDevice, chooseDevices, type DeviceChoice } from '../formats/format-options.js'
 import type { Trace } from '../trace.js'
-import { allocatorSettings } from './allocator-settings.js'
 import { dictionary, isWhole, list } from './data-checks.js'
 import { readPickle } from './pickle.js'
 import { EVENT_TEXTS, SnapshotEvents } from './snapshot-events.js'
 import { checkKind, isPickle, readSnapshotFile, withoutMark } from './snapshot-file.js'
 import { readJson } from './snapshot-json.js'
-import { annotationMarks, blocksBefore, finalState } from './snapshot-state.js'
+import { allocatorSettings, annotationMarks, blocksBefore, finalState } from './snapshot-state.js'
 
 /** Options of `readRecording`, `parseRecording`, `readSnapshot` and `parseSnapshot`. */
 export interface SnapshotOptions {
