@@ -1,7 +1,7 @@
 // libcuda as one driver object calls it: its functions, the buffer for arguments and results, and errors for
 // refusals. Each file beside this one adds one chapter of the driver contract: its class extends the class of the
-// chapter before. The order is device-, memory-, stream-, graph-, pool-, virtual-memory-, kernel-calls; NativeDriver
-// extends the last.
+// chapter before. The order is device-, memory-, stream-, pool-, virtual-memory-, kernel-calls; NativeDriver extends
+// the last.
 //
 // Each method checks its numbers, because koffi would make 1 of 1.5 and 0 of NaN without an error.
 

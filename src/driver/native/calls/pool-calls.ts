@@ -6,9 +6,9 @@ import { POOL_ATTRIBUTE } from '../../constants.js'
 import type { MemPoolProperties } from '../../driver.js'
 import { fileDescriptorType } from '../handle-type.js'
 import { NO_CONTEXT } from './bound-library.js'
-import { GraphCalls } from './graph-calls.js'
+import { StreamCalls } from './stream-calls.js'
 
-export class PoolCalls extends GraphCalls {
+export class PoolCalls extends StreamCalls {
   cuDeviceGetDefaultMemPool(device: number): number {
     const code = this.functions.cuDeviceGetDefaultMemPool(this.buffer.first, int(device, 'device'))
     this.check('cuDeviceGetDefaultMemPool', code, NO_CONTEXT)

@@ -4,9 +4,9 @@ import type { Bytes } from '../../../base/typed-arrays.js'
 import { RESULT } from '../../constants.js'
 import type { MemPoolProperties } from '../../driver.js'
 import { CALL } from '../call-interceptor.js'
-import { GraphCalls } from './graph-calls.js'
+import { StreamCalls } from './stream-calls.js'
 
-export class PoolCalls extends GraphCalls {
+export class PoolCalls extends StreamCalls {
   cuDeviceGetDefaultMemPool(device: number): number {
     this.begin(CALL.cuDeviceGetDefaultMemPool)
     this.requireOption('memoryPools')

@@ -1,7 +1,7 @@
 // The parts of one simulated driver, and the checks with which every call begins. Each file beside this one adds one
 // chapter of the driver contract: its class extends the class of the chapter before. The order is device-, memory-,
-// stream-, graph-, pool-, virtual-memory-, kernel-calls; SimulatedDriver extends the last. A function checks, asks
-// its part, and submits work.
+// stream-, pool-, virtual-memory-, kernel-calls; SimulatedDriver extends the last. A function checks, asks its
+// part, and submits work.
 
 import { TiB } from '../../../base/bytes.js'
 import { Random } from '../../../base/random.js'
