@@ -4,7 +4,7 @@ import fc from 'fast-check'
 import { GiB, KiB } from '../../../base/bytes.js'
 import { Random } from '../../../base/random.js'
 import { Contents, type DeviceContents } from './contents.js'
-import { HostContents } from './host-contents.js'
+import { HostContents } from './host-registry.js'
 
 const BYTES = 5 * 64 * KiB + 300
 
