@@ -10,11 +10,11 @@ import { OutOfMemoryError, PoolError } from '../base/errors.js'
 import { openDevice } from '../device/open.js'
 import type { HostPool } from '../pool/host/host-pool.js'
 import type { Pool } from '../pool/pool.js'
+import { Registration } from './allocator.js'
 import { ResultBlocks } from './blocks.js'
 import { type Installed, installedOnnxRuntime } from './installed.fixture.js'
 import { OnnxRuntimeLibrary } from './library.js'
 import { smallModel } from './model.fixture.js'
-import { Registration } from './registration.js'
 import { serveOnnxRuntime } from './serve.js'
 
 const WIDTH = 64

@@ -7,6 +7,7 @@ import { showAsText } from '../base/readable.js'
 import { HostPool } from '../pool/host/host-pool.js'
 import type { LabelStore, LiveGroup } from '../pool/labels.js'
 import { Pool } from '../pool/pool.js'
+import { type MemoryPlace, Registration } from './allocator.js'
 import {
   type AnyPool,
   asleepError,
@@ -18,7 +19,6 @@ import {
   sleeps,
 } from './blocks.js'
 import { OnnxRuntimeLibrary, type Pointer } from './library.js'
-import { type MemoryPlace, Registration } from './registration.js'
 import { warmUpOnce } from './warm-up.js'
 
 /** Options of `serveOnnxRuntime`. */
