@@ -13,24 +13,20 @@ const OURS = codePlaces(packageRoot())
 export class CallSite {
   private readonly trace: { stack?: string } = {}
 
-  private constructor(
-    inText: boolean,
-    /** most calls in the text */
-    private readonly frames: number,
-  ) {
-    const { stackTraceLimit } = Error
-    Error.stackTraceLimit = MOST_FRAMES + this.frames
-    Error.captureStackTrace(this.trace, CallSite.here)
-    Error.stackTraceLimit = stackTraceLimit
-    if (inText) void this.trace.stack
-  }
-
   /**
    * The running call. Until it is formatted, a stack keeps the receivers of its functions alive; `inText` formats it
    * at once.
    */
-  static here(inText: boolean, frames = 1): CallSite {
-    return new CallSite(inText, frames)
+  constructor(
+    inText: boolean,
+    /** most calls in the text */
+    private readonly frames = 1,
+  ) {
+    const { stackTraceLimit } = Error
+    Error.stackTraceLimit = MOST_FRAMES + this.frames
+    Error.captureStackTrace(this.trace, CallSite)
+    Error.stackTraceLimit = stackTraceLimit
+    if (inText) void this.trace.stack
   }
 
   /**

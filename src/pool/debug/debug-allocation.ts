@@ -204,7 +204,7 @@ export class DebugAllocation implements Allocation {
 
   private here(): CallSite | null {
     const { warnOnLeak, frames } = this.pool.debug
-    return this.isSampled ? CallSite.here(warnOnLeak, frames) : null
+    return this.isSampled ? new CallSite(warnOnLeak, frames) : null
   }
 
   private fault(fault: Fault, what: string, calls: { freedAt?: Place; usedAt?: Place }): DebugError {
@@ -227,7 +227,7 @@ function nameOf({ handle, closed }: Stream): string {
 
 /** The running call, with its stack as text at once: the error needs it anyway. */
 function thisCall(): CallSite {
-  return CallSite.here(true)
+  return new CallSite(true)
 }
 
 /** A call site for messages; not every allocation remembers its own. */
