@@ -30,7 +30,6 @@ import { BlockOwnership } from '../src/pool/shared/block-ownership.js'
 import { LockedHeaps } from '../src/pool/shared/locked-heaps.js'
 import { RemoteFrees } from '../src/pool/shared/remote-frees.js'
 import { ServerClient } from '../src/pool/shared/server-client.js'
-import { ServerLiveness } from '../src/pool/shared/server-liveness.js'
 import { SharedPool } from '../src/pool/shared/shared-pool.js'
 import { SharedReport } from '../src/pool/shared/shared-report.js'
 import { SharedState } from '../src/pool/shared/shared-state.js'
@@ -75,7 +74,6 @@ const CLASSES = [
   RobustLock,
   RequestChannel,
   Doorbell,
-  ServerLiveness,
 ]
 
 interface System {

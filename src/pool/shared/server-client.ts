@@ -1,16 +1,30 @@
 // How a thread asks the pool server. A call that asks can be cut short before it has the answer. The next call of the
 // thread takes that answer first, and undoes what it granted.
 
+import { PoolError } from '../../base/errors.js'
 import { checkStack } from '../../base/stack.js'
 import type { Clocks } from '../../order/clocks.js'
 import type { LockedHeaps } from './locked-heaps.js'
 import type { Question } from './pool-server.js'
-import { ServerLiveness } from './server-liveness.js'
-import { Figure, type SharedState } from './shared-state.js'
+import { CLOSED, Figure, type SharedState } from './shared-state.js'
+
+/** The calls of a program whose questions have other names. */
+const CALLS: Partial<Record<Question['ask'], string>> = {
+  settle: 'processDeferred',
+  trim: 'trimTo',
+  defer: 'free',
+  limit: 'maxPoolBytes',
+  hasRoom: 'whenAvailable',
+  shortage: 'allocate',
+  leave: 'close',
+  memory: 'bytes',
+}
 
 export class ServerClient {
   /** the last request */
   private asked: Question | null = null
+  /** number of the pool server's thread, once a call has seen it */
+  private server = 0
 
   constructor(
     private readonly state: SharedState,
@@ -28,8 +42,8 @@ export class ServerClient {
     state.caches.biasedLock.leave()
     state.lock.dropStale()
     this.clocks.slots.dropStale()
-    const server = new ServerLiveness(state, question, this.meanwhile)
-    const meanwhile = (slept: boolean) => server.look(slept)
+    this.noteServer() // the pool may be closed before the first look
+    const meanwhile = (slept: boolean) => this.look(question, slept)
     if (state.channel.isLate(state.thread)) {
       const answer = state.channel.takeLate(state.thread, meanwhile)
       const { asked } = this
@@ -38,6 +52,25 @@ export class ServerClient {
     }
     this.asked = question
     return state.channel.ask(state.thread, question, meanwhile)
+  }
+
+  /**
+   * Does the thread's periodic work, and checks that the pool server lives. The error when no answer can come; null
+   * while one may come. `slept` is false for the first look.
+   */
+  private look({ ask }: Question, slept: boolean): Error | null {
+    const { figures, registry } = this.state
+    this.meanwhile()
+    this.noteServer()
+    const isClosed = figures[Figure.server] === CLOSED && ask !== 'close' // closing waits for its own end
+    if (!isClosed && !(slept && this.server > 0 && registry.look(this.server))) return null
+    return new PoolError(
+      `${CALLS[ask] ?? ask}: the pool is closed, or the thread that made it has ended; create another`,
+    )
+  }
+
+  private noteServer(): void {
+    this.server = Math.max(this.server, this.state.figures[Figure.server])
   }
 
   /** Whether the call that asked last was cut short before it had its answer. */
