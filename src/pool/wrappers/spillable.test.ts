@@ -100,6 +100,27 @@ describe('spillable buffers', () => {
     set.close()
   })
 
+  it('give up a copy that a write has outdated before one that still holds', () => {
+    const { set } = open({ hostBytes: 4 * MiB })
+    const [read, written, other] = [5, 6, 7].map(value => {
+      const buffer = set.allocate(2 * MiB)
+      fill(buffer, value)
+      return buffer
+    })
+    read.spill()
+    written.spill()
+    assertFilled(read, 5) // the oldest of those on the device
+    fill(written, 8)
+    other.spill()
+    const { spilledBytes } = set.stats()
+    read.spill()
+    assert.equal(set.stats().spilledBytes, spilledBytes, 'the copy of the read buffer was still there')
+    assertFilled(read, 5)
+    assertFilled(written, 8)
+    assertFilled(other, 7)
+    set.close()
+  })
+
   it('make room when the upstream pool has none', () => {
     const { set } = open({ limitBytes: 64 * MiB, poolBytes: 8 * MiB })
     const buffers = Array.from({ length: 6 }, () => set.allocate(2 * MiB))
