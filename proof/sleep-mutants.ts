@@ -68,6 +68,36 @@ export const SLEEP_MUTANTS = {
     break: () =>
       replaceWithin(SpillableBuffer.prototype, 'bringBack', HostBuffer.prototype, 'recordUse', () => () => {}),
   },
+  'a return waits for the copy to the host': {
+    broken: 'a spilled buffer comes back before the copy to the host has its contents',
+    kinds: SLEEPING,
+    break: () =>
+      replacePrivate(
+        SpillableBuffer.prototype,
+        'bringBack',
+        original =>
+          function (this: SpillableBuffer, stream: Stream): unknown {
+            this['spilled'] = null
+            return Reflect.apply(original, this, [stream])
+          },
+      ),
+  },
+  'a use waits for the copy of a return': {
+    broken: 'a stream uses a spilled buffer before the copy that brings it back',
+    kinds: SLEEPING,
+    break: () =>
+      replacePrivate(
+        SpillableBuffer.prototype,
+        'bringBack',
+        original =>
+          function (this: SpillableBuffer, stream: Stream): unknown {
+            const { ready } = this as unknown as { ready: unknown }
+            const result = Reflect.apply(original, this, [stream])
+            Object.assign(this, { ready })
+            return result
+          },
+      ),
+  },
   'captured work cannot use a spillable buffer': {
     broken: 'a spillable buffer is captured within a use, and spills',
     kinds: SLEEPING,
