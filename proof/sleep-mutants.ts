@@ -72,31 +72,20 @@ export const SLEEP_MUTANTS = {
     broken: 'a spilled buffer comes back before the copy to the host has its contents',
     kinds: SLEEPING,
     break: () =>
-      replacePrivate(
-        SpillableBuffer.prototype,
-        'bringBack',
-        original =>
-          function (this: SpillableBuffer, stream: Stream): unknown {
-            this['spilled'] = null
-            return Reflect.apply(original, this, [stream])
-          },
-      ),
+      replaceReturn((buffer, bringBack) => {
+        buffer['spilled'] = null
+        bringBack()
+      }),
   },
   'a use waits for the copy of a return': {
     broken: 'a stream uses a spilled buffer before the copy that brings it back',
     kinds: SLEEPING,
     break: () =>
-      replacePrivate(
-        SpillableBuffer.prototype,
-        'bringBack',
-        original =>
-          function (this: SpillableBuffer, stream: Stream): unknown {
-            const { ready } = this as unknown as { ready: unknown }
-            const result = Reflect.apply(original, this, [stream])
-            Object.assign(this, { ready })
-            return result
-          },
-      ),
+      replaceReturn((buffer, bringBack) => {
+        const before = buffer['ready']
+        bringBack()
+        buffer['ready'] = before
+      }),
   },
   'captured work cannot use a spillable buffer': {
     broken: 'a spillable buffer is captured within a use, and spills',
@@ -114,3 +103,15 @@ export const SLEEP_MUTANTS = {
       ),
   },
 } as const
+
+/** A spilled buffer comes back by `change`, which gets the buffer and what it does otherwise. */
+function replaceReturn(change: (buffer: SpillableBuffer, bringBack: () => void) => void): () => void {
+  return replacePrivate(
+    SpillableBuffer.prototype,
+    'bringBack',
+    original =>
+      function (this: SpillableBuffer, stream: Stream): void {
+        change(this, () => Reflect.apply(original, this, [stream]))
+      },
+  )
+}
