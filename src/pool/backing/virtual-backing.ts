@@ -188,9 +188,7 @@ export class VirtualBacking implements Backing {
   }
 
   stitchedBlocks(units: number, alignUnits: number, admission: Admission, mostBytes: number): readonly number[] {
-    const mostUnits = this.granulesIn(this.newBytes(mostBytes))
-    this.findFreeEnds(admission)
-    const plan = planStitch(this.home.pieces, units + alignUnits - 1, mostUnits)
+    const plan = this.plan(units + alignUnits - 1, admission, this.newBytes(mostBytes))
     if (plan === null) return []
     const start = placeOf(plan, units, alignUnits)
     return partsIn(plan.pieces, start, units).flatMap(part => blocksOf(this.heap, this.runOf(part)))
@@ -209,11 +207,8 @@ export class VirtualBacking implements Backing {
     const run = this.heap.findRun(roomUnits, admission, this.granuleUnits)
     if (run !== null && run.absentUnits * UNIT_BYTES <= newBytes) return true
     if (heap !== this.heap) return false
-    this.findFreeEnds(admission)
-    return (
-      this.views.shortestStretch(roomUnits) !== null ||
-      planStitch(this.home.pieces, roomUnits, this.granulesIn(newBytes)) !== null
-    )
+    const plan = this.plan(roomUnits, admission, newBytes)
+    return plan !== null || this.views.shortestStretch(roomUnits) !== null
   }
 
   trim(keepBytes: number): void {
@@ -297,8 +292,7 @@ export class VirtualBacking implements Backing {
   private planWithRoom(units: number, alignUnits: number, admission: Admission, mostBytes: number): StitchPlan | null {
     const newBytes = this.newBytes(mostBytes)
     for (const isLast of [false, true]) {
-      this.findFreeEnds(admission)
-      const plan = planStitch(this.home.pieces, units + alignUnits - 1, this.granulesIn(newBytes))
+      const plan = this.plan(units + alignUnits - 1, admission, newBytes)
       const mappings = plan === null ? 0 : plan.pieces.length + Math.ceil(plan.newUnits / this.granuleUnits)
       if (plan === null || this.views.hasRoom(this.home.pieces.length, mappings)) return plan
       if (isLast || this.isCopied()) break
@@ -308,6 +302,13 @@ export class VirtualBacking implements Backing {
     return null
   }
 
+  /** A plan for a new view of this length, whether or not there is room for the view; null for none. */
+  private plan(units: number, admission: Admission, newBytes: number): StitchPlan | null {
+    const mostNewUnits = this.granulesIn(newBytes)
+    if (this.findFreeEnds(admission) + mostNewUnits < units) return null
+    return planStitch(this.home.pieces, units, mostNewUnits)
+  }
+
   /** Whether new memory right behind the only end of a plan makes a view needless. */
   private growsAsWell(plan: StitchPlan, units: number, alignUnits: number, admission: Admission): boolean {
     if (plan.newUnits === 0 || plan.pieces.length > 1) return false
@@ -315,8 +316,8 @@ export class VirtualBacking implements Backing {
     return run !== null && run.absentUnits < plan.newUnits + this.granuleUnits
   }
 
-  private findFreeEnds(admission: Admission): void {
-    this.freeEnds.find(this.home.pieces, admission)
+  private findFreeEnds(admission: Admission): number {
+    return this.freeEnds.find(this.home.pieces, admission)
   }
 
   /** Takes a block that lies in a view. */

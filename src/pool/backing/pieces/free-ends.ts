@@ -11,6 +11,7 @@ export class FreeEnds {
   /** `SegregatedFit.changes` and the admission at the last walk; null before the first */
   private changes: number | null = null
   private admission = new Float64Array(0)
+  private units = 0
 
   constructor(
     private readonly heap: SegregatedFit,
@@ -20,11 +21,12 @@ export class FreeEnds {
   ) {}
 
   /** See `findFreeEnds`. */
-  find(pieces: readonly Piece[], admission: Admission): void {
-    if (!this.isShared && this.isKnown(admission)) return
-    findFreeEnds(pieces, this.heap, this.range, admission)
+  find(pieces: readonly Piece[], admission: Admission): number {
+    if (!this.isShared && this.isKnown(admission)) return this.units
+    this.units = findFreeEnds(pieces, this.heap, this.range, admission)
     this.changes = this.heap.changes
     this.admission = admission.slice(0, this.heap.keyLimit)
+    return this.units
   }
 
   private isKnown(admission: Admission): boolean {
@@ -36,9 +38,15 @@ export class FreeEnds {
 
 /**
  * Notes on each piece how much is free at its ends for a stream with this admission; neighbouring free blocks count as
- * one. `pieces` are in the order of their addresses. Walks every block of the range.
+ * one. `pieces` are in the order of their addresses. Walks every block of the range. Returns the units that are free
+ * for the stream, at ends and elsewhere.
  */
-export function findFreeEnds(pieces: readonly Piece[], heap: SegregatedFit, range: number, admission: Admission): void {
+export function findFreeEnds(
+  pieces: readonly Piece[],
+  heap: SegregatedFit,
+  range: number,
+  admission: Admission,
+): number {
   const { records } = heap
   const { words } = records
   // By index: as long as V8 has not compiled this, an iterator costs more than the body.
@@ -49,6 +57,7 @@ export function findFreeEnds(pieces: readonly Piece[], heap: SegregatedFit, rang
   let index = 0
   let runStart = -1
   let runRecord = 0
+  let units = 0
   for (let record = heap.firstRecords.get(range); record !== 0; record = words[(record << 4) | Word.next]) {
     if (!isAdmitted(records, record, admission)) {
       runStart = -1
@@ -56,6 +65,7 @@ export function findFreeEnds(pieces: readonly Piece[], heap: SegregatedFit, rang
     }
     const from = words[(record << 4) | Word.offset]
     const to = from + words[(record << 4) | Word.units]
+    units += to - from
     if (runStart === -1) {
       runStart = from
       runRecord = record
@@ -73,4 +83,5 @@ export function findFreeEnds(pieces: readonly Piece[], heap: SegregatedFit, rang
       piece.endRecord = piece.start >= runStart ? piece.startRecord : runRecord
     }
   }
+  return units
 }
