@@ -18,7 +18,7 @@ import type { Extent, SegregatedFit } from '../../heap/segregated-fit.js'
 import { MAX_UNITS, UNIT_BYTES } from '../../heap/size-classes.js'
 import type { Clocks } from '../../order/clocks.js'
 import type { PoolAccess } from '../access.js'
-import { growthStep } from '../policy.js'
+import { growthStep, policy } from '../policy.js'
 import {
   type Backing,
   FIRST_VIEW_RANGE,
@@ -76,6 +76,8 @@ export class VirtualBacking implements Backing {
   private readonly freeEnds: FreeEnds
   /** the most that the pool could reserve on the device when the device was asked last */
   private mostOfDevice = Infinity
+  /** the reserved bytes then */
+  private askedAtBytes = 0
 
   constructor(
     clocks: Clocks,
@@ -374,12 +376,13 @@ export class VirtualBacking implements Backing {
     return Math.max(0, Math.min(this.limitBytes, this.mostOfDevice) - this.reservedBytes)
   }
 
-  /** Asks what the device has left. It takes some 10 us, so only growth asks. */
+  /** Asks what the device has left. It takes some 10 us, and 8 ms on some hosts. */
   private askDevice(): void {
     if (this.deterministic) return
     try {
       const { freeBytes } = this.context.activate().cuMemGetInfo()
       this.mostOfDevice = this.reservedBytes + freeBytes - this.limits.leaveFreeBytes
+      this.askedAtBytes = this.reservedBytes
     } catch (error) {
       if (!isDriverError(error)) throw error // the last answer counts
     }
@@ -429,13 +432,16 @@ export class VirtualBacking implements Backing {
   private createUnder({ record, extents }: Taken): readonly Piece[] | null {
     const holes = extents.filter(extent => extent.absent)
     const bytes = holes.reduce((sum, { units }) => sum + units, 0) * UNIT_BYTES
-    this.askDevice()
+    // Other programs may have taken memory. The sizes of steps and pieces hardly change within a step of the room.
+    const changed = Math.abs(this.reservedBytes + bytes - this.askedAtBytes)
+    if (changed >= this.roomBytes * policy.stepOfRoom) this.askDevice()
     try {
       return this.home.create(holes, leastPieceUnits(this.roomBytes, this.reservedBytes + bytes, this.granuleUnits))
     } catch (error) {
       this.heap.giveBackRun(record, extents)
-      if (isOutOfMemory(error)) return null
-      throw error
+      if (!isOutOfMemory(error)) throw error
+      this.askDevice()
+      return null
     }
   }
 
