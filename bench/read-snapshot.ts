@@ -6,7 +6,7 @@ import os from 'node:os'
 import { join } from 'node:path'
 import { MiB } from '../src/base/bytes.js'
 import { Random } from '../src/base/random.js'
-import { readSnapshot } from '../src/trace/pytorch/pytorch-snapshot.js'
+import { readRecording } from '../src/trace/formats/read-recording.js'
 import { pickleSnapshot } from '../src/trace/pytorch/pytorch-snapshot-writer.js'
 import { Action, type Trace } from '../src/trace/trace.js'
 import { TraceBuilder } from '../src/trace/trace-builder.js'
@@ -66,7 +66,7 @@ try {
   let checksum = 0
   for (let run = 0; run < RUNS; run++) {
     const start = performance.now()
-    const trace = readSnapshot(path)
+    const trace = readRecording(path)
     speeds.push(bytes / 1000 / (performance.now() - start))
     events = trace.events
     checksum = trace.peakRequestedBytes

@@ -2,7 +2,7 @@
 // a recording by POST /record. Run: node dist/bench/recording.js [--smoke] [--save DIR]
 
 import { KiB, MiB } from '../src/base/bytes.js'
-import { readSnapshot } from '../src/trace/pytorch/pytorch-snapshot.js'
+import { readRecording } from '../src/trace/formats/read-recording.js'
 import { PoolRecording } from '../src/trace/recording/pool-recording.js'
 import { type RecorderOptions, recorded } from '../src/trace/recording/recorder.js'
 import { Action } from '../src/trace/trace.js'
@@ -24,7 +24,7 @@ const { pairNs } = await loopsFor('recording')
 
 /** The sizes of a recorded run, each as often and in the order that it was asked for. */
 async function recordedSizes(): Promise<Float64Array> {
-  const { action, bytes } = await readSnapshot(RECORDING)
+  const { action, bytes } = await readRecording(RECORDING)
   return bytes.filter((_, event) => action[event] === Action.alloc)
 }
 

@@ -3,7 +3,7 @@
 
 import { openDevice } from '../src/device/open.js'
 import { SimulatedDriver } from '../src/driver/simulated/index.js'
-import { readSnapshot } from '../src/trace/pytorch/pytorch-snapshot.js'
+import { readRecording } from '../src/trace/formats/read-recording.js'
 import { ReplayPass } from '../src/trace/replay-pass.js'
 import { machineOf, median, save } from './machine.js'
 import { type BenchOptions, benchmark, optionsOf } from './options.js'
@@ -17,7 +17,7 @@ const rounds = values.smoke ? 2 : Number(values.rounds)
 const BATCHES = values.smoke ? 1 : 5
 const LAG = 8
 
-const trace = readSnapshot(file)
+const trace = readRecording(file)
 const open = () => openDevice(new SimulatedDriver({ progress: 'eager' }))
 const rates = Array.from({ length: BATCHES }, () => {
   const device = open()

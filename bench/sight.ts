@@ -8,7 +8,7 @@ import { join } from 'node:path'
 import type { Browser } from 'playwright-core'
 import { replayDevices } from '../src/device/replay-devices.js'
 import { reportPage } from '../src/report/page/page.js'
-import { readSnapshot } from '../src/trace/pytorch/pytorch-snapshot.js'
+import { readRecording } from '../src/trace/formats/read-recording.js'
 import { replay } from '../src/trace/replay.js'
 import { DEFAULT_POLICIES, type Policy } from '../src/trace/replay-result.js'
 import { Action, type Trace } from '../src/trace/trace.js'
@@ -87,7 +87,7 @@ async function opened(browser: Browser, path: string) {
 const folder = mkdtempSync(join(os.tmpdir(), 'cuda-mempool-bench-'))
 try {
   const start = performance.now()
-  const real = readSnapshot(RECORDING)
+  const real = readRecording(RECORDING)
   const readMs = performance.now() - start
   const whole = await made(real, DEFAULT_POLICIES)
   const long = repeated(real, ROUNDS)

@@ -4,11 +4,11 @@
 
 import { fileURLToPath } from 'node:url'
 import { formatBytes, replayDevices } from 'cuda-mempool'
-import { readSnapshot, replay } from 'cuda-mempool/trace'
+import { readRecording, replay } from 'cuda-mempool/trace'
 
 // A recording that comes with the package.
 const RECORDING = new URL('traces/mlp-train-stacks.pickle.gz', import.meta.resolve('cuda-mempool/package.json'))
-const trace = readSnapshot(process.argv[2] ?? fileURLToPath(RECORDING))
+const trace = readRecording(process.argv[2] ?? fileURLToPath(RECORDING))
 // The simulated device; `replayDevices(trace, 0)` replays on the first GPU.
 const report = await replay(trace, replayDevices(trace), { policies: ['recorded', 'cuda-mempool'] })
 console.log(`${trace.allocations} allocations, at most ${formatBytes(trace.peakRequestedBytes)} in use at once`)

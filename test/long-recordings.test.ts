@@ -7,8 +7,8 @@ import { MiB } from '../src/base/bytes.js'
 import { policyPicture } from '../src/picture/policy-picture.js'
 import { perfettoTrace } from '../src/report/export/perfetto.js'
 import { recordedOutOfMemories } from '../src/trace/failures/out-of-memory.js'
+import { readRecording } from '../src/trace/formats/read-recording.js'
 import { replayPytorchPolicy } from '../src/trace/pytorch/pytorch-replay.js'
-import { parseSnapshot } from '../src/trace/pytorch/pytorch-snapshot.js'
 import { pickleSnapshot } from '../src/trace/pytorch/pytorch-snapshot-writer.js'
 import { Action, NEVER, type Trace } from '../src/trace/trace.js'
 import { TraceBuilder } from '../src/trace/trace-builder.js'
@@ -52,7 +52,7 @@ for (const [kind, take, give, settings] of [
     assert.equal(own.placement?.allocations, COUNT)
     const other = replayPytorchPolicy(trace, { settings: { ...settings, maxSplitBytes: 200 * MiB } })
     assert.equal(other.peakReservedBytes, own.peakReservedBytes)
-    assert.equal(parseSnapshot(pickleSnapshot(trace), 'written').blocks.count, COUNT)
+    assert.equal(readRecording(pickleSnapshot(trace), { name: 'written' }).blocks.count, COUNT)
   })
 }
 

@@ -256,12 +256,12 @@ describe('the packed package', () => {
       `import { existsSync } from 'node:fs'
       import { deviceIncludePath, MiB, openDevice } from 'cuda-mempool'
       import { SimulatedDriver } from 'cuda-mempool/simulated'
-      import { readSnapshot, replay } from 'cuda-mempool/trace'
+      import { readRecording, replay } from 'cuda-mempool/trace'
       import { prometheusText } from 'cuda-mempool/live'
       const device = openDevice(new SimulatedDriver())
       const pool = device.createPool()
       const buffer = pool.allocate(3 * MiB)
-      console.log(buffer.byteLength, typeof readSnapshot, typeof replay, prometheusText(pool).length > 0)
+      console.log(buffer.byteLength, typeof readRecording, typeof replay, prometheusText(pool).length > 0)
       console.log(existsSync(deviceIncludePath() + '/cuda_mempool.cuh'), device.createDeviceHeap(buffer).statsSync().failures)
       buffer.free()
       device.close()`,

@@ -4,8 +4,8 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { replayDevices } from '../src/device/replay-devices.js'
+import { readRecording } from '../src/trace/formats/read-recording.js'
 import type { ExistenceRanges, Placements } from '../src/trace/placements/placements.js'
-import { readSnapshot } from '../src/trace/pytorch/pytorch-snapshot.js'
 import { replay } from '../src/trace/replay.js'
 
 const recording = (name: string) => fileURLToPath(new URL(`../../traces/${name}.pickle.gz`, import.meta.url))
@@ -43,7 +43,7 @@ function exists({ count, address, bytes, from, to }: ExistenceRanges, at: number
 
 for (const name of ['mlp-train-stacks', 'multistream-random']) {
   test(`each policy's blocks of ${name} lie in memory that exists, as much of it as is reserved`, async () => {
-    const trace = readSnapshot(recording(name))
+    const trace = readRecording(recording(name))
     const report = await replay(trace, replayDevices(trace), { policies: POLICIES, placements: true })
     for (const { policy, peakReservedBytes, placements } of report.runs) {
       const { address, ranges, reservedBytes } = placements as Placements
@@ -64,7 +64,7 @@ for (const name of ['mlp-train-stacks', 'multistream-random']) {
 }
 
 test('placements are those of the first round, and driver policies have a curve only', async () => {
-  const trace = readSnapshot(recording('mlp-train-stacks'))
+  const trace = readRecording(recording('mlp-train-stacks'))
   const policies = ['pytorch', 'cuda-mempool', 'driver-malloc', 'driver-pool'] as const
   const placed = async (repeat: number) =>
     (await replay(trace, replayDevices(trace), { policies, placements: true, repeat })).runs.map(run => run.placements)

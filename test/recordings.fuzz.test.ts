@@ -26,8 +26,7 @@ import { pageDifference } from '../src/report/page/page-difference.js'
 import { replayText } from '../src/report/replay-text.js'
 import { whyText } from '../src/report/why-text.js'
 import { excerptOf } from '../src/trace/columns/excerpt.js'
-import { parseRecordings, readRecordings } from '../src/trace/formats/read-recording.js'
-import { parseSnapshot } from '../src/trace/pytorch/pytorch-snapshot.js'
+import { readRecording, readRecordings } from '../src/trace/formats/read-recording.js'
 import { pickleSnapshot } from '../src/trace/pytorch/pytorch-snapshot-writer.js'
 import { replay } from '../src/trace/replay.js'
 import type { Trace } from '../src/trace/trace.js'
@@ -127,7 +126,7 @@ async function throughCommands(trace: Trace, other: Trace): Promise<void> {
       assert.ok(error instanceof FormatError)
     }
   }
-  const again = parseSnapshot(pickleSnapshot(trace), trace.file, { device: trace.device })
+  const again = readRecording(pickleSnapshot(trace), { name: trace.file, device: trace.device })
   assert.deepEqual([again.events, again.peakRequestedBytes], [trace.events, trace.peakRequestedBytes])
   if (trace.events > 1) pickleSnapshot(excerptOf(trace, trace.events >> 1, trace.events))
 }
@@ -141,7 +140,7 @@ for (const [name, make] of Object.entries(MAKERS)) {
     await readAll(
       name,
       inputs,
-      input => parseRecordings(input, name),
+      input => readRecordings(input, { name }),
       line => t.diagnostic(line),
     )
   })
@@ -187,7 +186,7 @@ test('files of brackets, quotes or commas only are refused at once', () => {
   for (const part of ['[', '{', '{"traceEvents":[', '"', '\\', ',', '[{"ph":"'])
     for (const start of ['', '{"traceEvents":[', '[{"ph":1,', 'Thread,Time,Action,Pointer,Size,Stream\n'])
       assert.throws(
-        () => parseRecordings(Buffer.from(start + part.repeat(200_000)), 'bomb'),
+        () => readRecordings(Buffer.from(start + part.repeat(200_000)), { name: 'bomb' }),
         FormatError,
         `${start}${part}…`,
       )
@@ -197,5 +196,5 @@ test('files of brackets, quotes or commas only are refused at once', () => {
 test('a long log of one address without frees is read', () => {
   const lines = Array.from({ length: 200_000 }, (_, line) => `1,00:00:01.0,allocate,0x10,${line + 1},0x0\n`)
   const log = `Thread,Time,Action,Pointer,Size,Stream\n${lines.join('')}`
-  assert.equal(parseRecordings(Buffer.from(log), 'log')[0].allocations, lines.length)
+  assert.equal(readRecordings(Buffer.from(log), { name: 'log' })[0].allocations, lines.length)
 })

@@ -3,14 +3,14 @@ import { mkdtempSync, rmSync, truncateSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, describe, it } from 'node:test'
-import { readSnapshot } from '../../src/trace/index.js'
+import { readRecording } from '../../src/trace/index.js'
 import { type Operations, peakLiveBytes, readOperations, segmentsOf, writeOperations } from './operations.js'
 import { MIXES, mixOperations, traceOperations } from './workloads.js'
 
 const folder = mkdtempSync(join(tmpdir(), 'operations-test-'))
 after(() => rmSync(folder, { recursive: true }))
 const file = join(folder, 'operations')
-const recording = (name: string) => traceOperations(readSnapshot(`traces/${name}.pickle.gz`))
+const recording = (name: string) => traceOperations(readRecording(`traces/${name}.pickle.gz`))
 
 /** Allocates two buffers, frees the first, and uses its number again; 4096 and 100 bytes are live at the peak. */
 const FEW: Operations = {
@@ -83,7 +83,7 @@ describe('operations of a recording', () => {
   })
 
   it('have the recorded streams and peak', () => {
-    const trace = readSnapshot('traces/multistream-random.pickle.gz')
+    const trace = readRecording('traces/multistream-random.pickle.gz')
     const operations = traceOperations(trace)
     assert.equal(operations.streams, trace.streams.length)
     assert.equal(new Set(operations.stream).size, operations.streams)

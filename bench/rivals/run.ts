@@ -9,7 +9,7 @@ import { tmpdir } from 'node:os'
 import { basename, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { Command, InvalidArgumentError } from 'commander'
-import { readSnapshot } from '../../src/trace/index.js'
+import { readRecording } from '../../src/trace/index.js'
 import { headline } from '../machine.js'
 import { count } from '../options.js'
 import type { Chosen } from './chosen-device.js'
@@ -126,7 +126,7 @@ function workloadsOf(names: readonly string[]): Workload[] {
         const { steps } = options
         return { name, operations: mixOperations(mix, steps), passes: 1, steps: steps / THIRDS }
       }
-      const operations = traceOperations(readSnapshot(name))
+      const operations = traceOperations(readRecording(name))
       return { name: basename(name).replace(/\..*/, ''), operations, passes: options.passes, steps: null }
     })
   } catch (error) {

@@ -2,7 +2,7 @@
 
 import { fileURLToPath } from 'node:url'
 import { GiB, MiB } from '../base/bytes.js'
-import { readSnapshot } from '../trace/pytorch/pytorch-snapshot.js'
+import { readRecording } from '../trace/formats/read-recording.js'
 import { pickleSnapshot } from '../trace/pytorch/pytorch-snapshot-writer.js'
 import { Action, type Trace } from '../trace/trace.js'
 import { TraceBuilder } from '../trace/trace-builder.js'
@@ -13,7 +13,7 @@ export const RETRIES_LIMIT_BYTES = 2 * GiB
 
 /** The recording of a program that ran out of memory 17 times, cut behind the `count`th time. */
 export function cutRetries(count: number): Trace {
-  const { action, address, bytes, stream, streams, timeUs, settings } = readSnapshot(RETRIES)
+  const { action, address, bytes, stream, streams, timeUs, settings } = readRecording(RETRIES)
   const builder = new TraceBuilder()
   for (let event = 0, failed = 0; failed < count; event++) {
     builder.add(action[event], address[event], bytes[event], streams[stream[event]], timeUs[event])

@@ -3,20 +3,13 @@
 
 import { parseBytes } from '../base/bytes.js'
 import { nextLine } from '../report/trace-lines.js'
-import {
-  readPipedRecording,
-  readPipedRecordings,
-  readRecording,
-  readRecordings,
-} from '../trace/formats/read-recording.js'
+import { PIPED, readRecording, readRecordings } from '../trace/formats/read-recording.js'
 import type { Trace } from '../trace/trace.js'
 import { LEAST_CAPACITY_BYTES } from '../trace/tune/least-capacity.js'
 import { UsageError } from './exit.js'
 import { ProgressBar } from './progress-bar.js'
 import { print } from './terminal.js'
 
-/** The file name that means standard input. */
-export const PIPED = '-'
 const MOST_COUNT = 1_000_000
 
 /**
@@ -25,18 +18,13 @@ const MOST_COUNT = 1_000_000
  */
 export function readFiles(files: readonly string[], gpu: string | undefined): Promise<Trace[]> {
   const recorded = gpu === undefined ? {} : { device: wholeNumber('--gpu', gpu, 0) }
-  return readEach(files, (file, onProgress) => {
-    const options = { ...recorded, onProgress }
-    return [file === PIPED ? readPipedRecording(options) : readRecording(file, options)]
-  })
+  return readEach(files, (file, onProgress) => [readRecording(file, { ...recorded, onProgress })])
 }
 
 /** Like `readFiles`, but reads all devices of each file if `gpu` names none, by rising device. */
 export function readDevices(files: readonly string[], gpu: string | undefined): Promise<Trace[]> {
   if (gpu !== undefined) return readFiles(files, gpu)
-  return readEach(files, (file, onProgress) =>
-    file === PIPED ? readPipedRecordings({ onProgress }) : readRecordings(file, { onProgress }),
-  )
+  return readEach(files, (file, onProgress) => readRecordings(file, { onProgress }))
 }
 
 async function readEach(

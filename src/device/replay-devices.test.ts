@@ -7,8 +7,8 @@ import { policy } from '../pool/policy.js'
 import { outOfMemoryText } from '../report/out-of-memory-text.js'
 import { PLAIN } from '../report/table.js'
 import { recordedOutOfMemories } from '../trace/failures/out-of-memory.js'
+import { readRecording } from '../trace/formats/read-recording.js'
 import { writePickle } from '../trace/pytorch/pickle-writer.js'
-import { parseSnapshot } from '../trace/pytorch/pytorch-snapshot.js'
 import { recorded } from '../trace/recording/recorder.js'
 import { replay } from '../trace/replay.js'
 import { openDevice } from './open.js'
@@ -49,7 +49,7 @@ describe('replayDevices', () => {
   })
 
   it('refuses anything but a trace by name', () => {
-    const message = /^replayDevices: trace must be a Trace of readSnapshot or recorded, not /
+    const message = /^replayDevices: trace must be a Trace of readRecording or recorded, not /
     for (const wrong of [undefined, null, {}, 'run.pickle']) {
       assert.throws(() => replayDevices(wrong as never), { name: 'TypeError', message })
     }
@@ -79,7 +79,7 @@ test('a failed request beyond 2^53 bytes is read as the most that can be counted
   const snapshot = { segments: [], device_traces: [[alloc, oom]] }
   const texts = [writePickle(snapshot), Buffer.from(JSON.stringify(snapshot))]
   for (const bytes of texts) {
-    const trace = parseSnapshot(bytes, 'huge')
+    const trace = readRecording(bytes, { name: 'huge' })
     assert.deepEqual([...trace.bytes], [MiB, Number.MAX_SAFE_INTEGER])
     const [failed] = recordedOutOfMemories(trace)
     assert.equal(failed.askedBytes, Number.MAX_SAFE_INTEGER)
@@ -89,5 +89,5 @@ test('a failed request beyond 2^53 bytes is read as the most that can be counted
     assert.match(text, /asked +at least 8192 TiB/)
   }
   const bad = { ...snapshot, device_traces: [[{ ...oom, size: 0.5 }]] }
-  assert.throws(() => parseSnapshot(Buffer.from(JSON.stringify(bad)), 'bad'), FormatError)
+  assert.throws(() => readRecording(Buffer.from(JSON.stringify(bad)), { name: 'bad' }), FormatError)
 })

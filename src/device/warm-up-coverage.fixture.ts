@@ -26,7 +26,7 @@ session.post('Profiler.enable')
 session.post('Profiler.startPreciseCoverage', { callCount: true, detailed: true })
 const { openDevice } = await import('./open.js')
 const { WarmUp } = await import('./warm-up.js')
-const { Action, readSnapshot } = await import('../trace/index.js')
+const { Action, readRecording } = await import('../trace/index.js')
 
 new WarmUp().runWhile(() => true)
 const warm = runs()
@@ -64,7 +64,7 @@ function runs(): Map<string, Int32Array> {
 function replay(file: string): void {
   using device = openDevice('simulated')
   const pool = device.createPool({ maxPoolBytes: '90%' })
-  const { events, action, block, blocks, streams } = readSnapshot(file)
+  const { events, action, block, blocks, streams } = readRecording(file)
   const ours = streams.map(() => device.createStream())
   const buffers = new Array<DeviceBuffer | null>(blocks.count).fill(null)
   for (let event = 0; event < events; event++) {

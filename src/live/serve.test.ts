@@ -13,7 +13,7 @@ import { MiB } from '../base/bytes.js'
 import { TestDevice } from '../pool/pool.fixture.js'
 import { spillable } from '../pool/wrappers/spillable.js'
 import { tagged } from '../pool/wrappers/tagged.js'
-import { parseSnapshot } from '../trace/pytorch/pytorch-snapshot.js'
+import { readRecording } from '../trace/formats/read-recording.js'
 import { recorded } from '../trace/recording/recorder.js'
 import { framesOf } from '../trace/trace.js'
 import { EventReaders } from './event-readers.js'
@@ -284,7 +284,7 @@ describe('a recording', () => {
     const { status, headers, body } = await recording
     assert.deepEqual([status, headers['x-events']], [200, '7'])
     assert.match(headers['content-disposition'] as string, /^attachment; filename="cuda-mempool-\d+-caching\.pickle"$/)
-    const trace = parseSnapshot(body, 'recording')
+    const trace = readRecording(body, { name: 'recording' })
     assert.deepEqual([trace.allocations, trace.blocks.initial], [3, 0])
     assert.deepEqual([...trace.blocks.bytes], [before.byteLength, 1000, 800])
     assert.deepEqual(framesOf(trace, 0), [])

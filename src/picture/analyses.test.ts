@@ -5,8 +5,8 @@ import { test } from 'node:test'
 import { MiB } from '../base/bytes.js'
 import { Random } from '../base/random.js'
 import { stepsOf } from '../trace/analysis/steps.js'
+import { readRecording } from '../trace/formats/read-recording.js'
 import { recordedPlacements } from '../trace/placements/recorded-placements.js'
-import { readSnapshot } from '../trace/pytorch/pytorch-snapshot.js'
 import { Action } from '../trace/trace.js'
 import { TraceBuilder } from '../trace/trace-builder.js'
 import { Cell } from './cells.js'
@@ -22,7 +22,7 @@ import { answerOf, historyOf } from './questions.js'
 import { findBlocks } from './stack-text.js'
 import { bytesLeftBehind, leftBehind } from './steps.js'
 
-const trace = readSnapshot('traces/mlp-train-stacks.pickle.gz')
+const trace = readRecording('traces/mlp-train-stacks.pickle.gz')
 const mlp = makePicture(trace, [placedPolicy('recorded', 'recorded', recordedPlacements(trace))])
 const live = new LiveBlocks(mlp)
 const sum = (picture: Picture, blocks: Iterable<number>) => {
@@ -125,7 +125,7 @@ test('a step leaves what is still held two steps later', () => {
 
 test('the steps of a picture leave what those of its trace leave', () => {
   for (const name of ['gpt2-train-varlen', 'resnet50-train-varbatch']) {
-    const recorded = readSnapshot(`traces/${name}.pickle.gz`)
+    const recorded = readRecording(`traces/${name}.pickle.gz`)
     const picture = makePicture(recorded, [])
     const { steps } = stepsOf(recorded)!
     assert.deepEqual(

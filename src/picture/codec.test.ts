@@ -2,8 +2,8 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { FormatError } from '../base/errors.js'
 import { Random } from '../base/random.js'
+import { readRecording } from '../trace/formats/read-recording.js'
 import { recordedPlacements } from '../trace/placements/recorded-placements.js'
-import { readSnapshot } from '../trace/pytorch/pytorch-snapshot.js'
 import { decodePicture, encodePicture } from './codec.js'
 import { makePicture } from './make-picture.js'
 import { HELD, type Picture } from './picture.js'
@@ -23,7 +23,7 @@ function cut({ policies, events, ...picture }: Picture): Picture {
 
 for (const name of RECORDINGS) {
   test(`the picture of ${name} is the same after it was written and read`, () => {
-    const trace = readSnapshot(`traces/${name}.pickle.gz`)
+    const trace = readRecording(`traces/${name}.pickle.gz`)
     const picture = makePicture(trace, [placedPolicy('recorded', 'recorded', recordedPlacements(trace))])
     assert.deepEqual(decodePicture(encodePicture(picture)), cut(picture))
   })

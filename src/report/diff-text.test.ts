@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { readSnapshot } from '../trace/pytorch/pytorch-snapshot.js'
+import { readRecording } from '../trace/formats/read-recording.js'
 import { diffText } from './diff-text.js'
 import { PLAIN } from './table.js'
 import { holding, unwrapped } from './trace-texts.fixture.js'
@@ -46,7 +46,7 @@ test('of files with several devices it says which ones are compared', () => {
 })
 
 test('a recording has no difference to itself', () => {
-  const trace = readSnapshot('traces/mlp-train-stacks.pickle.gz')
+  const trace = readRecording('traces/mlp-train-stacks.pickle.gz')
   const text = diffText(trace, trace, STYLE)
   assert.match(text, /187\.12 MiB in A, 187\.12 MiB in B \(no change\)/)
   assert.match(text, /By call stack nothing changed at the peak\./)

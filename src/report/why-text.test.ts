@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { formatBytes, MiB } from '../base/bytes.js'
-import { readSnapshot } from '../trace/pytorch/pytorch-snapshot.js'
+import { readRecording } from '../trace/formats/read-recording.js'
 import { Action } from '../trace/trace.js'
 import { TraceBuilder } from '../trace/trace-builder.js'
 import { tune } from '../trace/tune/tune.js'
@@ -44,7 +44,7 @@ test('the holders at the peak are named by call site, the most bytes first', () 
 })
 
 test('figures are those of the recording', () => {
-  const trace = readSnapshot('traces/oom-retry-2gib.pickle.gz')
+  const trace = readRecording('traces/oom-retry-2gib.pickle.gz')
   const text = whyText(trace, STYLE)
   assert.match(text, /^Out of memory\. 17 requests failed\. The last one:$/m)
   assert.match(
@@ -75,7 +75,7 @@ test('a pattern chooses the steps', () => {
 })
 
 test('settings that were tried stand behind the failed requests, each with a line to copy', async () => {
-  const trace = readSnapshot('traces/oom-retry-2gib.pickle.gz')
+  const trace = readRecording('traces/oom-retry-2gib.pickle.gz')
   const tuned = await tune([trace], { settings: ['expandable_segments:True', 'max_split_size_mb:1024'] })
   const text = whyText(trace, STYLE, { tuned })
   assert.match(text, /tried by replays of this recording:\n• Serves the run in 2\.08 GiB instead of 2\.33 GiB/)

@@ -18,10 +18,10 @@ test('a wrong argument of replay is one typed error that names it and the remedy
   const wrong: [() => Promise<unknown>, RegExp][] = [
     [
       () => (replay as () => Promise<unknown>)(),
-      /replay: trace must be a Trace of readSnapshot or recorded, not undef/,
+      /replay: trace must be a Trace of readRecording or recorded, not undef/,
     ],
     [() => replay(null as never, open), /replay: trace must be a Trace .*, not null/],
-    [() => replay('file.pickle' as never, open), /not 'file\.pickle'; readSnapshot\(path\) reads a file/],
+    [() => replay('file.pickle' as never, open), /not 'file\.pickle'; readRecording\(path\) reads a file/],
     [() => replay({} as never, open), /replay: trace must be a Trace/],
     [
       () => (replay as (of: unknown) => Promise<unknown>)(trace),
@@ -40,7 +40,7 @@ test('a wrong trace or step is one typed error that names the call', async () =>
   for (const wrong of [undefined, null, {}, 'run.pickle'] as never[]) {
     const error = (call: string) => ({
       name: 'TypeError',
-      message: new RegExp(`^${call}: trace must be a Trace of readSnapshot or recorded, not `),
+      message: new RegExp(`^${call}: trace must be a Trace of readRecording or recorded, not `),
     })
     assert.throws(() => traceDifference(wrong, trace), error('traceDifference'))
     assert.throws(() => traceDifference(trace, wrong), error('traceDifference'))

@@ -4,15 +4,13 @@ export { type StackDifference, type TraceDifference, traceDifference } from './a
 export { leftBlocks, type Step, type Steps, stepsOf } from './analysis/steps.js'
 export type { Holder } from './failures/holders.js'
 export { type RecordedOutOfMemory, recordedOutOfMemories, type Verdict } from './failures/out-of-memory.js'
-export { parseRecording, parseRecordings, readRecording, readRecordings } from './formats/read-recording.js'
-export type { ExistenceRanges, Placements } from './placements/placements.js'
 export {
-  parseSnapshot,
-  parseSnapshots,
-  readSnapshot,
-  readSnapshots,
-  type SnapshotOptions,
-} from './pytorch/pytorch-snapshot.js'
+  type RecordingOptions,
+  type RecordingsOptions,
+  readRecording,
+  readRecordings,
+} from './formats/read-recording.js'
+export type { ExistenceRanges, Placements } from './placements/placements.js'
 export { pickleSnapshot } from './pytorch/pytorch-snapshot-writer.js'
 export { RecordedPool, type RecorderOptions, recorded } from './recording/recorder.js'
 export { replay } from './replay.js'

@@ -5,7 +5,7 @@ import { basename } from 'node:path'
 import { after, describe, it } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { GpuDevice } from '../pool/gpu-device.fixture.js'
-import { readSnapshot } from './pytorch/pytorch-snapshot.js'
+import { readRecording } from './formats/read-recording.js'
 import { replay } from './replay.js'
 import type { ReplayOptions } from './replay-options.js'
 import type { ReplayRun } from './replay-result.js'
@@ -16,7 +16,7 @@ after(() => held.close())
 
 async function replayed(recording: string, options: ReplayOptions): Promise<ReplayRun> {
   const file = fileURLToPath(new URL(`../../../traces/${recording}.pickle.gz`, import.meta.url))
-  const trace = readSnapshot(file)
+  const trace = readRecording(file)
   const { runs, device, lag } = await replay(trace, () => new GpuDevice(), {
     policies: ['cuda-mempool'],
     latency: false,

@@ -11,6 +11,6 @@ export function checkTrace(call: string, trace: unknown): asserts trace is Trace
 
 /** The error for an argument `trace` of `call` that is no Trace. */
 export function notTrace(call: string, trace: unknown): TypeError {
-  const hint = typeof trace === 'string' ? '; readSnapshot(path) reads a file' : ''
-  return new TypeError(`${call}: trace must be a Trace of readSnapshot or recorded, not ${describe(trace)}${hint}`)
+  const hint = typeof trace === 'string' ? '; readRecording(path) reads a file' : ''
+  return new TypeError(`${call}: trace must be a Trace of readRecording or recorded, not ${describe(trace)}${hint}`)
 }

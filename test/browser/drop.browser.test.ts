@@ -12,8 +12,7 @@ import { replayDevices } from '../../src/device/replay-devices.js'
 import type { PageData } from '../../src/report/page/page-data.js'
 import { pageRecording } from '../../src/report/page/page-text.js'
 import { reportedTrace, tabsOf } from '../../src/report/page/reported-trace.js'
-import { parseRecordings } from '../../src/trace/formats/read-recording.js'
-import { readSnapshotFile } from '../../src/trace/pytorch/snapshot-file.js'
+import { readRecordings } from '../../src/trace/formats/read-recording.js'
 import { openBrowser, skipReason } from './chromium.fixture.js'
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
@@ -54,12 +53,7 @@ describe('the page without data', { skip: skipReason }, () => {
 
   /** The data of a page that Node makes of the same files. */
   async function inNode(...files: string[]): Promise<PageData> {
-    const traces = files.flatMap(file =>
-      parseRecordings(
-        readSnapshotFile(file, () => {}),
-        file.split('/').at(-1)!,
-      ),
-    )
+    const traces = files.flatMap(file => readRecordings(file, { name: file.split('/').at(-1)! }))
     const tabs = tabsOf(traces)
     const reported = traces.map((trace, i) => reportedTrace(trace, replayDevices(trace), tabs[i]))
     return JSON.parse(JSON.stringify({ version: 1, recordings: (await Promise.all(reported)).map(pageRecording) }))

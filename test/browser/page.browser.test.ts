@@ -10,7 +10,7 @@ import type { Browser, Page } from 'playwright-core'
 import { replayDevices } from '../../src/device/replay-devices.js'
 import { pageOf, reportPage } from '../../src/report/page/page.js'
 import { pageDifference } from '../../src/report/page/page-difference.js'
-import { readSnapshot } from '../../src/trace/pytorch/pytorch-snapshot.js'
+import { readRecording } from '../../src/trace/formats/read-recording.js'
 import { replay } from '../../src/trace/replay.js'
 import type { Policy } from '../../src/trace/replay-result.js'
 import { Action, type Trace } from '../../src/trace/trace.js'
@@ -84,8 +84,8 @@ describe('the page of a recording', { skip: skipReason }, () => {
     }
   }
 
-  const mlp = readSnapshot('traces/mlp-train-stacks.pickle.gz')
-  const oom = readSnapshot('traces/oom-retry-2gib.pickle.gz')
+  const mlp = readRecording('traces/mlp-train-stacks.pickle.gz')
+  const oom = readRecording('traces/oom-retry-2gib.pickle.gz')
 
   test('says how much was reserved and needed, and follows cursor, keys, search, filter and markers', async () => {
     const page = await open(mlp)

@@ -4,7 +4,7 @@ import { replayDevices } from '../../src/device/replay-devices.js'
 import { pagePicture } from '../../src/report/page/page-picture.js'
 import { pageData } from '../../src/report/page/page-text.js'
 import { type ReportedTrace, reportedTrace, tabsOf } from '../../src/report/page/reported-trace.js'
-import { parseRecordings } from '../../src/trace/formats/read-recording.js'
+import { readRecordings } from '../../src/trace/formats/read-recording.js'
 import { sharePace } from '../../src/trace/pace.js'
 import type { Trace } from '../../src/trace/trace.js'
 import type { ReaderMessage } from './reader-message.js'
@@ -45,7 +45,7 @@ async function read(file: File): Promise<Trace[]> {
   say(0, `${file.name}: reading`)
   const bytes = await unpacked(file)
   const onProgress = (fraction: number) => say(fraction, `${file.name}: reading`)
-  return inFile(file, () => parseRecordings(Buffer.from(bytes), file.name, { onProgress }))
+  return readRecordings(new Uint8Array(bytes), { name: file.name, onProgress })
 }
 
 async function unpacked(file: File): Promise<ArrayBuffer> {

@@ -127,7 +127,7 @@ describe('a wrong argument', () => {
   test('is refused by name where a trace is wanted', () => {
     const writers = { collapsedStacks, pprofProfile, allocationRows, perfettoTrace, pictureSvg }
     for (const [call, of] of Object.entries({ ...writers, peakEvent, heldStacks, recordedMemory })) {
-      const message = new RegExp(`^${call}: trace must be a Trace of readSnapshot or recorded, not `)
+      const message = new RegExp(`^${call}: trace must be a Trace of readRecording or recorded, not `)
       for (const trace of wrong) assert.throws(() => (of as (trace: unknown) => unknown)(trace), { name, message })
     }
   })

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { MiB } from '../../base/bytes.js'
-import { readSnapshot } from '../pytorch/pytorch-snapshot.js'
+import { readRecording } from '../formats/read-recording.js'
 import { Action, BEFORE, type Trace } from '../trace.js'
 import { TraceBuilder } from '../trace-builder.js'
 import { curvesOf, liveAfter } from './curves.js'
@@ -100,7 +100,7 @@ test('steps that ended before the first event of the recording are left out', ()
 })
 
 test('of the recorded training runs only the first step leaves memory behind', () => {
-  const { steps } = stepsOf(readSnapshot(recording('gpt2-train-varlen')))!
+  const { steps } = stepsOf(readRecording(recording('gpt2-train-varlen')))!
   const [first, ...later] = steps.map(({ leftBytes }) => leftBytes)
   assert.deepEqual([steps.length, Math.round(first! / MiB)], [12, 1490])
   assert.ok(later.slice(0, -2).every(bytes => bytes === 0))
@@ -108,7 +108,7 @@ test('of the recorded training runs only the first step leaves memory behind', (
 
 for (const name of ['mlp-train-stacks', 'oom-retry-2gib', 'gpt2-expandable']) {
   test(`the curves of ${name} reach the peaks of its trace`, () => {
-    const trace = readSnapshot(recording(name))
+    const trace = readRecording(recording(name))
     const { inUseBytes, reservedBytes, peakEvent } = curvesOf(trace)
     const most = (values: Float64Array) => values.reduce((a, b) => Math.max(a, b))
     assert.equal(most(inUseBytes), trace.peakRequestedBytes)
@@ -160,7 +160,7 @@ test('stacks are compared by files and functions, without lines, and then by fun
 })
 
 test('a recording compared with itself has no change, and without stacks all is one group', () => {
-  const trace = readSnapshot(recording('mlp-train-stacks'))
+  const trace = readRecording(recording('mlp-train-stacks'))
   assert.ok(traceDifference(trace, trace).stacks.every(({ bytes: [before, after] }) => before === after))
   const { stacks, hasStacks } = traceDifference(holding([1], [2]), holding([5]))
   assert.deepEqual([stacks.map(({ site, bytes }) => [site, ...bytes]), hasStacks], [[[null, 3, 5]], false])

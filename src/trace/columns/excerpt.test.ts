@@ -3,13 +3,13 @@ import { describe, test } from 'node:test'
 import { MiB } from '../../base/bytes.js'
 import { curvesOf } from '../analysis/curves.js'
 import { recordedOutOfMemories } from '../failures/out-of-memory.js'
-import { parseSnapshot } from '../pytorch/pytorch-snapshot.js'
+import { readRecording } from '../formats/read-recording.js'
 import { pickleSnapshot } from '../pytorch/pytorch-snapshot-writer.js'
 import { Action, stackFrames, type Trace } from '../trace.js'
 import { TraceBuilder } from '../trace-builder.js'
 import { excerptOf } from './excerpt.js'
 
-const again = (trace: Trace) => parseSnapshot(pickleSnapshot(trace), trace.file)
+const again = (trace: Trace) => readRecording(pickleSnapshot(trace), { name: trace.file })
 
 describe('an excerpt of a recording', () => {
   test('has the memory that is held from before it to the end, also if the recording has no segments', () => {
@@ -128,7 +128,7 @@ describe('an excerpt of a recording', () => {
     assert.deepEqual(figures(trace), [4 * MiB, 16 * MiB])
     const excerpt = excerptOf(trace, 5, 6)
     assert.deepEqual(figures(excerpt), [4 * MiB, 16 * MiB])
-    assert.deepEqual(figures(parseSnapshot(pickleSnapshot(excerpt), 'written')), [4 * MiB, 16 * MiB])
+    assert.deepEqual(figures(readRecording(pickleSnapshot(excerpt), { name: 'written' })), [4 * MiB, 16 * MiB])
   })
 
   test('has the blocks whose free is never completed, if the recording has completed frees', () => {

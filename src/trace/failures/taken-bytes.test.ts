@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { MiB } from '../../base/bytes.js'
-import { readSnapshot } from '../pytorch/pytorch-snapshot.js'
+import { readRecording } from '../formats/read-recording.js'
 import { ReservedSegments } from '../reserved-segments.js'
 import { Action, type Trace } from '../trace.js'
 import { TraceBuilder } from '../trace-builder.js'
@@ -34,7 +34,7 @@ for (const [obtained, idleBytes] of [
 
 test('without granted sizes the idle pieces at the end of a recording are those that PyTorch has', () => {
   const path = fileURLToPath(new URL('../../../../traces/multistream-random.pickle.gz', import.meta.url))
-  const trace = readSnapshot(path)
+  const trace = readRecording(path)
   const { blocks } = trace
   const unknown = { ...trace, blocks: { ...blocks, grantedBytes: new Float64Array(blocks.count).fill(NaN) } }
   const segments = new ReservedSegments(trace.initialSegments)

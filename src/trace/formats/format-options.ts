@@ -5,6 +5,9 @@ import type { OtherDevice } from '../trace.js'
 /** Which events are read: those of a device by its number, of the device with the most events, or of each device. */
 export type DeviceChoice = number | 'busiest' | 'all'
 
+/** Called from time to time with the share that is done, up to 1. */
+export type OnProgress = ((fraction: number) => void) | undefined
+
 /** Options of the reader of a format. */
 export interface FormatOptions {
   readonly device: DeviceChoice

@@ -56,8 +56,8 @@ function sqliteError(path: string): FormatError {
   return new FormatError(`is an SQLite database, which Node ${process.version} cannot read; run: ${command}`)
 }
 
-/** The traces of the chosen devices in a database of Nsight Systems. Throws FormatError. */
-export function readNsightSqlite(path: string, device: DeviceChoice): Trace[] {
+/** The traces of the chosen devices in a database of Nsight Systems; `file` is their name. Throws FormatError. */
+export function readNsightSqlite(path: string, file: string, device: DeviceChoice): Trace[] {
   const database = opened(path)
   try {
     database.exec('PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON')
@@ -72,7 +72,7 @@ export function readNsightSqlite(path: string, device: DeviceChoice): Trace[] {
         `row ${row} of ${NSIGHT_TABLE}`,
       )
     }
-    return rows.traces(path, device)
+    return rows.traces(file, device)
   } catch (error) {
     throw formatError(error)
   } finally {

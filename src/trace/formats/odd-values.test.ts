@@ -6,7 +6,7 @@ import { FormatError } from '../../base/errors.js'
 import { writePickle } from '../pytorch/pickle-writer.js'
 import { BASE, event, snapshot } from '../pytorch/snapshot.fixture.js'
 import { stackFrames } from '../trace.js'
-import { parseRecording } from './read-recording.js'
+import { readRecording } from './read-recording.js'
 
 const NINES = '9'.repeat(400)
 const RMM = 'Thread,Time,Action,Pointer,Size,Stream\n'
@@ -14,10 +14,10 @@ const NSIGHT = 'start,address,bytes,memKind,memoryOperationType\n'
 
 function refused(file: string | Buffer, message: RegExp): void {
   assert.throws(
-    () => parseRecording(Buffer.from(file as string), 'run'),
+    () => readRecording(Buffer.from(file as string), { name: 'run' }),
     (error: Error) => {
       assert(error instanceof FormatError, String(error.stack))
-      assert.match(error.message, message)
+      assert.match(error.message.replace(/^run: /, ''), message)
       return true
     },
   )
@@ -80,7 +80,7 @@ describe('the line of a stack frame', () => {
   test('is 0 if it is no line', () => {
     for (const line of [-1, 1.5, Number.NaN, Number.POSITIVE_INFINITY, 1e300]) {
       const frames = [{ filename: 'a.py', line, name: 'f' }]
-      const { stacks } = parseRecording(writePickle(snapshot([event('alloc', BASE, 8, { frames })])), 'run')
+      const { stacks } = readRecording(writePickle(snapshot([event('alloc', BASE, 8, { frames })])), { name: 'run' })
       assert.deepEqual(stackFrames(stacks, 1), [{ filename: 'a.py', line: 0, name: 'f' }])
     }
   })
@@ -94,12 +94,12 @@ describe('a field of torch.profiler', () => {
       refused(profile({}, { Bytes: value }), /^traceEvents\[0\]\.args\['Bytes'\] must be a whole number$/)
       refused(profile({}, { 'Device Id': value }), /^traceEvents\[0\]\.args\['Device Id'\] must be a whole number$/)
     }
-    assert.equal(parseRecording(profile({}, { Bytes: '4096' }), 'run').blocks.bytes[0], 4096)
+    assert.equal(readRecording(profile({}, { Bytes: '4096' }), { name: 'run' }).blocks.bytes[0], 4096)
   })
 
   test('that names a thread tells no threads apart if it is neither', () => {
     for (const pid of [...objects, null]) {
-      const trace = parseRecording(profile({ pid, tid: pid, cat: pid, dur: pid }), 'run')
+      const trace = readRecording(profile({ pid, tid: pid, cat: pid, dur: pid }), { name: 'run' })
       assert.equal(trace.events, 1)
     }
   })

@@ -6,10 +6,9 @@ import { after, describe, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { gzipSync } from 'node:zlib'
 import { FormatError } from '../../base/errors.js'
-import { readSnapshot } from '../pytorch/pytorch-snapshot.js'
 import { BASE, event } from '../pytorch/snapshot.fixture.js'
 import { Action, BEFORE, framesOf, frameText, NEVER, type Trace } from '../trace.js'
-import { parseRecording, parseRecordings, readPipedRecording, readRecording, readRecordings } from './read-recording.js'
+import { readRecording, readRecordings } from './read-recording.js'
 
 const folder = mkdtempSync(join(tmpdir(), 'cuda-mempool-formats-'))
 after(() => rmSync(folder, { recursive: true }))
@@ -35,10 +34,10 @@ function eventsOf(trace: Trace): string[] {
 
 function refusal(bytes: string | Buffer, device?: number): string {
   try {
-    parseRecording(Buffer.from(bytes as string), 'run', device === undefined ? {} : { device })
+    readRecording(Buffer.from(bytes as string), { name: 'run', ...(device === undefined ? {} : { device }) })
   } catch (error) {
-    assert.ok(error instanceof FormatError, String(error))
-    return error.message
+    assert.ok(error instanceof FormatError && error.message.startsWith('run: '), String(error))
+    return error.message.slice('run: '.length)
   }
   assert.fail('accepted')
 }
@@ -68,7 +67,9 @@ describe("RMM's CSV", () => {
   test('goes on to the next day once, also if lines around midnight have changed places', () => {
     const times = ['23:59:59.8', '00:00:00.2', '23:59:59.9', '00:00:00.4', '22:00:00.0', '21:00:00.0']
     const lines = times.map((time, index) => `1,${time},allocate,0x${7 + index}f00,512,0x0`)
-    const trace = parseRecording(Buffer.from(['Thread,Time,Action,Pointer,Size,Stream', ...lines].join('\n')), 'run')
+    const trace = readRecording(Buffer.from(['Thread,Time,Action,Pointer,Size,Stream', ...lines].join('\n')), {
+      name: 'run',
+    })
     const dayS = 86_400
     assert.deepEqual(
       Array.from(trace.timeUs, timeUs => timeUs / 1e6),
@@ -78,12 +79,12 @@ describe("RMM's CSV", () => {
   })
 
   test('is read with Windows line ends, a colon before the microseconds, seconds, and the word deallocate', () => {
-    const trace = parseRecording(
+    const trace = readRecording(
       Buffer.from(
         'Thread,Time,Action,Pointer,Size,Stream\r\n1,1:02:03:000004,allocate,7f00,512,0x0\r\n\r\n' +
           '1,1:02:03:000005,deallocate,7f00,512,0x0\r\n1,1634567890.5,allocate,0x7f00,512,(nil)\n',
       ),
-      'run',
+      { name: 'run' },
     )
     assert.deepEqual(eventsOf(trace), [
       '3723000004 alloc 7f00 512 0',
@@ -102,7 +103,7 @@ describe("RMM's CSV", () => {
       '2,00:00:03.0,free,0x10,256,0x0',
       '2,00:00:04.0,free,0x10,256,0x0',
     ]
-    const trace = parseRecording(Buffer.from(log.join('\n')), 'run')
+    const trace = readRecording(Buffer.from(log.join('\n')), { name: 'run' })
     assert.deepEqual([...trace.blocks.bytes], [512, 256])
     assert.deepEqual([...trace.blocks.freeRequestedAt], [1, 4])
     assert.equal(trace.skippedEvents, 3, 'the missing free, the late free, and the second free')
@@ -119,7 +120,7 @@ describe("RMM's CSV", () => {
       '2,00:00:05.0,free,0x10,512,0x0',
       '2,00:00:06.0,allocate,0x10,512,0x0',
     ]
-    const trace = parseRecording(Buffer.from(log.join('\n')), 'run')
+    const trace = readRecording(Buffer.from(log.join('\n')), { name: 'run' })
     const { address, freeRequestedAt } = trace.blocks
     assert.deepEqual([...address], [0x10, 0x10, 0x1000, 0x10])
     assert.deepEqual([...freeRequestedAt], [1, 5, NEVER, NEVER])
@@ -167,14 +168,14 @@ describe('an export of Nsight Systems', () => {
     const path = fixture('nsight.fixture.csv')
     const each = [0, 1].map(device => readRecording(path, { device }))
     assert.deepEqual(readRecordings(path), each)
-    assert.deepEqual(parseRecordings(readFileSync(path), path), each)
+    assert.deepEqual(readRecordings(readFileSync(path), { name: path }), each)
     assert.equal(readRecordings(fixture('rmm.fixture.csv')).length, 1)
   })
 
   test('needs only the columns of older versions', () => {
-    const trace = parseRecording(
+    const trace = readRecording(
       Buffer.from('start,address,bytes,memKind,memoryOperationType\n20,512,64,2,1\n10,1024,32,2,0\n'),
-      'run',
+      { name: 'run' },
     )
     assert.deepEqual(eventsOf(trace), [
       '0 alloc 400 32 0',
@@ -237,8 +238,8 @@ describe('a trace of torch.profiler', () => {
 
   test('may be a bare list that has no end', () => {
     const list = text.slice(text.indexOf('[\n'), text.indexOf('],\n  "traceName"'))
-    const { file: _, ...whole } = parseRecording(Buffer.from(text), 'run')
-    const { file: __, ...bare } = parseRecording(Buffer.from(list), 'run')
+    const { file: _, ...whole } = readRecording(Buffer.from(text), { name: 'run' })
+    const { file: __, ...bare } = readRecording(Buffer.from(list), { name: 'run' })
     assert.deepEqual(bare, whole)
   })
 
@@ -271,34 +272,29 @@ describe('a recording of many devices', () => {
   for (const [name, of] of Object.entries({ snapshotOf, nsightOf, profileOf })) {
     test(`has a trace for each, by ${name}`, () => {
       const bytes = Buffer.from(of(64))
-      const traces = parseRecordings(bytes, 'run')
+      const traces = readRecordings(bytes, { name: 'run' })
       assert.deepEqual(
         traces.map(({ device }) => device),
         Array.from({ length: 64 }, (_, i) => i),
       )
-      for (const device of [0, 63]) assert.deepEqual(traces[device], parseRecording(bytes, 'run', { device }))
+      for (const device of [0, 63]) assert.deepEqual(traces[device], readRecording(bytes, { name: 'run', device }))
     })
 
     // Read once for each device, this takes minutes.
     test(`is read only one by one if it has thousands, by ${name}`, () => {
       const bytes = Buffer.from(of(20_000))
-      assert.throws(() => parseRecordings(bytes, 'run'), {
+      assert.throws(() => readRecordings(bytes, { name: 'run' }), {
         name: 'FormatError',
         message:
-          /^holds events of 20000 devices, and at most 64 are read at once; choose one by --gpu, or by the option/,
+          /^run: holds events of 20000 devices, and at most 64 are read at once; choose one by --gpu, or by the option/,
       })
-      assert.equal(parseRecording(bytes, 'run', { device: 19_999 }).device, 19_999)
+      assert.equal(readRecording(bytes, { name: 'run', device: 19_999 }).device, 19_999)
       assert.match(refusal(bytes, 20_000), / 7 and 19992 others$/)
     })
   }
 })
 
 describe('a recording', () => {
-  test('of PyTorch is read as by readSnapshot', () => {
-    const path = fileURLToPath(new URL('../../../../traces/mlp-train-stacks.pickle.gz', import.meta.url))
-    assert.deepEqual(readRecording(path), readSnapshot(path))
-  })
-
   test('may be packed by gzip, in each format', () => {
     for (const name of ['rmm.fixture.csv', 'nsight.fixture.csv', 'profiler.fixture.json']) {
       const path = join(folder, `${name}.gz`)
@@ -331,10 +327,14 @@ describe('a recording', () => {
     assert.throws(() => readRecording(folder), /is a directory/)
   })
 
-  test('has a path and known options', () => {
-    assert.throws(() => readRecording(''), { name: 'TypeError', message: /path must name a recording/ })
+  test('has a source and known options', () => {
+    for (const source of ['', undefined, null, 7, [1], new Float64Array(1)]) {
+      const message = /source must be the path of a recording or its bytes, not/
+      for (const door of [readRecording, readRecordings]) {
+        assert.throws(() => door(source as never), { name: 'TypeError', message })
+      }
+    }
+    assert.throws(() => readRecording('x', { name: 7 as never }), { name: 'TypeError', message: /name must be a str/ })
     assert.throws(() => readRecording('x', { gpu: 1 } as never), { name: 'TypeError', message: /unknown option 'gpu'/ })
-    assert.throws(() => readPipedRecording({ gpu: 1 } as never), { name: 'TypeError', message: /unknown option 'gpu'/ })
-    assert.throws(() => parseRecording('x' as never, 'x'), { name: 'TypeError', message: /bytes must be a Buffer/ })
   })
 })

@@ -2,86 +2,90 @@
 
 import { describe } from '../../base/bytes.js'
 import { FormatError } from '../../base/errors.js'
-import { checkBytes, checkOptions, heldSnapshots, type SnapshotOptions, withName } from '../pytorch/pytorch-snapshot.js'
-import { checkText, isJson, isPickle, readSnapshotFile, readStandardInput } from '../pytorch/snapshot-file.js'
+import { checkOptionNames } from '../../base/option-names.js'
+import { isUint8Array } from '../../base/typed-arrays.js'
+import { heldSnapshots } from '../pytorch/pytorch-snapshot.js'
 import type { Trace } from '../trace.js'
 import { isChromeTrace } from './chrome-events.js'
-import type { DeviceChoice } from './format-options.js'
+import type { DeviceChoice, OnProgress } from './format-options.js'
 import { isNsightHeader, readNsightCsv } from './nsight-rows.js'
 import { isSqlite, readNsightSqlite, startOf } from './nsight-sqlite.js'
 import { readProfilerTrace } from './profiler-trace.js'
+import { checkText, isJson, isPickle, readFile, readStandardInput, unpackedBytes } from './recording-file.js'
 import { isRmmHeader, readRmm } from './rmm-csv.js'
 
-const STANDARD_INPUT = 'standard input'
+/** The path that means standard input. */
+export const PIPED = '-'
+
+/** Options of `readRecordings`. */
+export interface RecordingsOptions {
+  /** the name of the traces, and of the recording in errors; default the path, or 'recording' for bytes */
+  readonly name?: string
+  /** called from time to time with the share that is done, up to 1 */
+  readonly onProgress?: (fraction: number) => void
+}
+
+/** Options of `readRecording`. */
+export interface RecordingOptions extends RecordingsOptions {
+  /** the device whose events are read; default the device with the most events */
+  readonly device?: number
+}
 
 /**
  * Reads the trace of one device from a recording: a memory snapshot of PyTorch (pickle or JSON), a trace of
  * torch.profiler with memory events, a CSV file of RMM's LoggingResourceAdaptor, or a database of Nsight Systems with
- * memory events (or its table as CSV). All but the database may be packed by gzip. Throws FormatError, starting with
- * the path, for a file that cannot be read, has another format, is damaged, or holds no events. Throws TypeError or
- * RangeError for a bad argument or option.
+ * memory events (or its table as CSV). `source` is a path, '-' for standard input, or the bytes of a file. All but the
+ * database may be packed by gzip; a database is read by its path only. Events of unknown kinds are left out, and
+ * counted in `skippedEvents`. Throws FormatError, starting with the name, for a recording that cannot be read, has
+ * another format, is damaged, or holds no events. Throws TypeError or RangeError for a bad argument or option.
  */
-export function readRecording(path: string, options: SnapshotOptions = {}): Trace {
-  checkPath('readRecording', path)
-  checkOptions('readRecording', options)
-  return withName(path, () => read(path, options.device ?? 'busiest', options.onProgress)[0])
+export function readRecording(source: string | Uint8Array, options: RecordingOptions = {}): Trace {
+  checkOptions('readRecording', source, options, ['device', 'name', 'onProgress'])
+  const { device = 'busiest' } = options
+  if (device !== 'busiest' && (!Number.isInteger(device) || device < 0)) {
+    throw new RangeError(`device must be a device number, 0 or above, not ${describe(device)}`)
+  }
+  return read(source, device, options)[0]
 }
 
 /**
  * Reads the traces of all devices of a recording, by rising device. Throws like `readRecording`, and FormatError for
  * more than 64 devices.
  */
-export function readRecordings(path: string, options: Omit<SnapshotOptions, 'device'> = {}): Trace[] {
-  checkPath('readRecordings', path)
-  checkOptions('readRecordings', options, ['onProgress'])
-  return withName(path, () => read(path, 'all', options.onProgress))
+export function readRecordings(source: string | Uint8Array, options: RecordingsOptions = {}): Trace[] {
+  checkOptions('readRecordings', source, options, ['name', 'onProgress'])
+  return read(source, 'all', options)
 }
 
-/** Like `readRecording`, for standard input. */
-export function readPipedRecording(options: SnapshotOptions = {}): Trace {
-  checkOptions('readPipedRecording', options)
-  return withName(STANDARD_INPUT, () => readPiped(options.device ?? 'busiest', options.onProgress)[0])
+function checkOptions(call: string, source: unknown, options: RecordingsOptions, names: readonly string[]): void {
+  if (!isUint8Array(source) && (typeof source !== 'string' || source === '')) {
+    throw new TypeError(`${call}: source must be the path of a recording or its bytes, not ${describe(source)}`)
+  }
+  checkOptionNames(call, options, names)
+  const { name, onProgress } = options
+  if (name !== undefined && typeof name !== 'string') {
+    throw new TypeError(`${call}: name must be a string, not ${describe(name)}`)
+  }
+  if (onProgress !== undefined && typeof onProgress !== 'function') {
+    throw new TypeError(`onProgress must be a function, not ${describe(onProgress)}`)
+  }
 }
 
-/** Like `readRecordings`, for standard input. */
-export function readPipedRecordings(options: Omit<SnapshotOptions, 'device'> = {}): Trace[] {
-  checkOptions('readPipedRecordings', options, ['onProgress'])
-  return withName(STANDARD_INPUT, () => readPiped('all', options.onProgress))
+function read(source: string | Uint8Array, device: DeviceChoice, options: RecordingsOptions): Trace[] {
+  const { name = nameOf(source), onProgress } = options
+  try {
+    if (typeof source !== 'string') return parse([unpackedBytes(source, checkKind)], name, device, onProgress)
+    if (source === PIPED) return parse([readStandardInput(checkKind)], name, device, onProgress)
+    if (isSqlite(startOf(source))) return readNsightSqlite(source, name, device)
+    return parse([readFile(source, checkKind)], name, device, onProgress)
+  } catch (error) {
+    throw error instanceof FormatError ? new FormatError(`${name}: ${error.message}`) : error
+  }
 }
 
-/**
- * Like `readRecording`, for bytes without gzip; `file` becomes the name of the trace, and is not read. A Uint8Array
- * serves, too. It cannot read a database.
- */
-export function parseRecording(bytes: Buffer, file: string, options: SnapshotOptions = {}): Trace {
-  const buffer = checkBytes('parseRecording', bytes)
-  checkOptions('parseRecording', options)
-  checkKind(buffer)
-  return parse([buffer], file, options.device ?? 'busiest', options.onProgress)[0]
-}
-
-/** Like `readRecordings`, for bytes without gzip; `file` becomes the name of the traces, and is not read. */
-export function parseRecordings(bytes: Buffer, file: string, options: Omit<SnapshotOptions, 'device'> = {}): Trace[] {
-  const buffer = checkBytes('parseRecordings', bytes)
-  checkOptions('parseRecordings', options, ['onProgress'])
-  checkKind(buffer)
-  return parse([buffer], file, 'all', options.onProgress)
-}
-
-function checkPath(call: string, path: unknown): void {
-  if (typeof path === 'string' && path !== '') return
-  throw new TypeError(`${call}: path must name a recording, not ${describe(path)}`)
-}
-
-type OnProgress = SnapshotOptions['onProgress']
-
-function read(path: string, device: DeviceChoice, onProgress: OnProgress): Trace[] {
-  if (isSqlite(startOf(path))) return readNsightSqlite(path, device)
-  return parse([readSnapshotFile(path, checkKind)], path, device, onProgress)
-}
-
-function readPiped(device: DeviceChoice, onProgress: OnProgress): Trace[] {
-  return parse([readStandardInput(checkKind)], STANDARD_INPUT, device, onProgress)
+function nameOf(source: string | Uint8Array): string {
+  if (typeof source !== 'string') return 'recording'
+  return source === PIPED ? 'standard input' : source
 }
 
 /** `held` has the bytes as its only entry, which a snapshot of PyTorch takes out; see `heldSnapshots`. */

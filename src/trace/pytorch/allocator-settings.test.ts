@@ -2,9 +2,9 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { MiB } from '../../base/bytes.js'
+import { readRecording } from '../formats/read-recording.js'
 import { parsePytorchSettings } from './model/pytorch-settings.js'
 import { writePickle } from './pickle-writer.js'
-import { parseSnapshot, readSnapshot } from './pytorch-snapshot.js'
 
 function recording(name: string): string {
   return fileURLToPath(new URL(`../../../../traces/${name}.pickle.gz`, import.meta.url))
@@ -12,7 +12,7 @@ function recording(name: string): string {
 
 function settingsOf(more: object): string | null {
   const event = { action: 'alloc', addr: 4096, size: 8, stream: 0, time_us: 0 }
-  return parseSnapshot(writePickle({ device_traces: [[event]], ...more }), 'file').settings
+  return readRecording(writePickle({ device_traces: [[event]], ...more }), { name: 'file' }).settings
 }
 
 test("PyTorch's settings are read as its variable names them", () => {
@@ -36,8 +36,8 @@ test("PyTorch's settings are read as its variable names them", () => {
     const more = allocator_settings === undefined ? {} : { allocator_settings }
     assert.equal(settingsOf(more), expected)
   }
-  assert.equal(readSnapshot(recording('gpt2-expandable')).settings, 'expandable_segments:True')
-  assert.equal(readSnapshot(recording('oom-retry-2gib')).settings, '')
+  assert.equal(readRecording(recording('gpt2-expandable')).settings, 'expandable_segments:True')
+  assert.equal(readRecording(recording('oom-retry-2gib')).settings, '')
 })
 
 test('a dictionary of roundup_power2_divisions keeps the zeros of small sizes', () => {

@@ -4,15 +4,15 @@ import { test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { gunzipSync } from 'node:zlib'
 import { MiB } from '../../base/bytes.js'
+import { readRecording } from '../formats/read-recording.js'
 import { Action, type ActionCode, framesOf } from '../trace.js'
 import { type FinalState, TraceBuilder } from '../trace-builder.js'
 import { readPickle } from './pickle.js'
 import { writePickle } from './pickle-writer.js'
 import { replayPytorchPolicy } from './pytorch-replay.js'
-import { parseSnapshot, readSnapshot } from './pytorch-snapshot.js'
 
 const path = (name: string) => fileURLToPath(new URL(`../../../../traces/${name}.pickle.gz`, import.meta.url))
-const recording = (name: string) => readSnapshot(path(name))
+const recording = (name: string) => readRecording(path(name))
 
 const EXPANDABLE = { expandableSegments: true }
 
@@ -96,7 +96,7 @@ for (const [name, shares] of [
       const events = root.device_traces[0]
       const rest = writePickle({ ...root, device_traces: [events.slice(Math.floor(share * events.length))] })
       const settings = name === 'gpt2-expandable' ? EXPANDABLE : {}
-      const { placement } = replayPytorchPolicy(parseSnapshot(rest, name), { settings })
+      const { placement } = replayPytorchPolicy(readRecording(rest, { name }), { settings })
       assert.equal(placement?.exact, placement?.allocations, `from ${share}`)
     }
   })

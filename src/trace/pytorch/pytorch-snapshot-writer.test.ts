@@ -7,7 +7,6 @@ import { readRecording } from '../formats/read-recording.js'
 import { Action, BEFORE, framesOf, NEVER, type Trace } from '../trace.js'
 import { TraceBuilder } from '../trace-builder.js'
 import { readPickle } from './pickle.js'
-import { parseSnapshot, readSnapshot } from './pytorch-snapshot.js'
 import { pickleSnapshot } from './pytorch-snapshot-writer.js'
 
 function recording(name: string): string {
@@ -16,8 +15,8 @@ function recording(name: string): string {
 
 for (const name of ['mlp-train-stacks', 'multistream-random', 'oom-retry-2gib', 'gpt2-expandable']) {
   test(`the recording ${name} stays the same when written and read again`, () => {
-    const trace = readSnapshot(recording(name))
-    assert.deepEqual(parseSnapshot(pickleSnapshot(trace), trace.file), trace)
+    const trace = readRecording(recording(name))
+    assert.deepEqual(readRecording(pickleSnapshot(trace), { name: trace.file }), trace)
   })
 }
 
@@ -26,7 +25,7 @@ for (const name of ['profiler.fixture.json', 'nsight.fixture.csv', 'rmm.fixture.
     const path = fileURLToPath(new URL(`../../../../src/trace/formats/${name}`, import.meta.url))
     const trace = readRecording(path)
     assert.ok(trace.skippedEvents > 0)
-    const again = parseSnapshot(pickleSnapshot(trace), path)
+    const again = readRecording(pickleSnapshot(trace), { name: path })
     const framesOfAll = (each: Trace) => Array.from(each.action, (_, event) => framesOf(each, event))
     assert.deepEqual(framesOfAll(again), framesOfAll(trace))
     // A pickle has one device, and numbers frames in another order.
@@ -36,7 +35,7 @@ for (const name of ['profiler.fixture.json', 'nsight.fixture.csv', 'rmm.fixture.
 }
 
 test('anything but a trace is refused by name', () => {
-  const message = /^pickleSnapshot: trace must be a Trace of readSnapshot or recorded, not /
+  const message = /^pickleSnapshot: trace must be a Trace of readRecording or recorded, not /
   for (const wrong of [undefined, null, {}, 5]) {
     assert.throws(() => pickleSnapshot(wrong as never), { name: 'TypeError', message })
   }
@@ -68,7 +67,7 @@ test('any trace that can be built stays the same when written and read again', (
       builder.add(Action.outOfMemory, Number.NaN, 2 ** 50, 0, builder.events)
       builder.add(Action.snapshot, 0, 5, 0, builder.events)
       const trace = builder.build({ file: 'built', device })
-      const { blocks, ...read } = parseSnapshot(pickleSnapshot(trace), 'built')
+      const { blocks, ...read } = readRecording(pickleSnapshot(trace), { name: 'built' })
       // A built trace has no sizes of blocks, but the written segments have.
       const { grantedBytes } = trace.blocks
       assert.deepEqual({ ...read, blocks: { ...blocks, grantedBytes } }, trace)
@@ -144,9 +143,9 @@ test('a freed block is idle in the written segments if the recording has no comp
       ['inactive', 16],
     ],
   )
-  const again = parseSnapshot(bytes, 'built')
+  const again = readRecording(bytes, { name: 'built' })
   assert.deepEqual([...again.blocks.grantedBytes], [Number.NaN, Number.NaN, 3 * MiB])
-  assert.deepEqual(parseSnapshot(pickleSnapshot(again), 'built'), again)
+  assert.deepEqual(readRecording(pickleSnapshot(again), { name: 'built' }), again)
 })
 
 test('a block whose free is pending from before the recording to its end stays pending', () => {
@@ -160,7 +159,7 @@ test('a block whose free is pending from before the recording to its end stays p
       blocks: [{ address: base + 2 * MiB, bytes: MiB, stream: 0, pending: true }],
     },
   })
-  const { blocks } = parseSnapshot(pickleSnapshot(trace), 'built')
+  const { blocks } = readRecording(pickleSnapshot(trace), { name: 'built' })
   assert.deepEqual([blocks.initial, [...blocks.freeRequestedAt]], [1, [BEFORE, NEVER]])
 })
 

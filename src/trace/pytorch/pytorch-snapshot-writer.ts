@@ -23,7 +23,7 @@ const NAMES: Readonly<Record<ActionCode, string>> = {
 const MOST_SMALL_SEGMENT_BYTES = 2 * MiB
 
 /**
- * The bytes of a PyTorch memory snapshot of `trace`, a pickle of protocol 4. `parseSnapshot` makes the same trace
+ * The bytes of a PyTorch memory snapshot of `trace`, a pickle of protocol 4. `readRecording` makes the same trace
  * from them, but for `otherDevices`. Other readers leave the keys of our own alone, which docs/formats.md lists. Throws
  * TypeError for anything but a trace.
  */

@@ -4,11 +4,11 @@ import { test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { gunzipSync } from 'node:zlib'
 import { MiB } from '../../base/bytes.js'
+import { readRecording } from '../formats/read-recording.js'
 import { ReservedSegments } from '../reserved-segments.js'
 import { Action, BEFORE, framesOf, NEVER, stackFrames, type Trace } from '../trace.js'
 import { readPickle } from './pickle.js'
 import { writePickle } from './pickle-writer.js'
-import { parseSnapshot, readSnapshot } from './pytorch-snapshot.js'
 import { BASE, event, refused, snapshot } from './snapshot.fixture.js'
 
 /** One small snapshot, pickled by Python 3.11 with each protocol, in gzip. */
@@ -49,7 +49,7 @@ function recording(name: string): string {
 }
 
 function parse(value: unknown, device?: number): Trace {
-  return parseSnapshot(writePickle(value), 'file', device === undefined ? {} : { device })
+  return readRecording(writePickle(value), { name: 'file', ...(device === undefined ? {} : { device }) })
 }
 
 /** The blocks in use after `event`, by address. */
@@ -83,7 +83,7 @@ const RECORDINGS = [
 
 for (const { name, events, allocations, streams, requested, reserved } of RECORDINGS) {
   test(`the recording ${name} has its known figures`, () => {
-    const trace = readSnapshot(recording(name))
+    const trace = readRecording(recording(name))
     assert.equal(trace.events, events)
     assert.equal(trace.skippedEvents, 0)
     assert.equal(trace.allocations, allocations)
@@ -102,7 +102,7 @@ for (const { name, events, allocations, streams, requested, reserved } of RECORD
   // A recording from a ring buffer: the last events, and the segments after the last one.
   for (const share of [0.3, 0.71]) {
     test(`the recording ${name} without its first ${share * 100} % starts with the right blocks`, () => {
-      const whole = readSnapshot(recording(name))
+      const whole = readRecording(recording(name))
       const cut = Math.floor(whole.events * share)
       const root = readPickle(gunzipSync(readFileSync(recording(name)))) as { device_traces: unknown[][] }
       const device = whole.device
@@ -124,7 +124,7 @@ for (const { name, events, allocations, streams, requested, reserved } of RECORD
 for (const protocol of [2, 4, 5]) {
   test(`a snapshot pickled by Python with protocol ${protocol} is read`, () => {
     const bytes = gunzipSync(Buffer.from(BY_PYTHON[protocol], 'base64'))
-    const trace = parseSnapshot(bytes, 'small')
+    const trace = readRecording(bytes, { name: 'small' })
     assert.equal(trace.file, 'small')
     assert.equal(trace.skippedEvents, 1, 'annotate')
     const { segmentAlloc, alloc, freeRequested, freeCompleted, outOfMemory } = Action
@@ -143,7 +143,7 @@ for (const protocol of [2, 4, 5]) {
     assert.deepEqual([...trace.blocks.freeRequestedAt], [3, NEVER])
     assert.equal(trace.peakRequestedBytes, 1512)
     assert.equal(trace.recordedPeakReservedBytes, 2 * MiB)
-    assert.deepEqual(parseSnapshot(Buffer.from(JSON.stringify(readPickle(bytes))), 'small'), trace, 'as JSON')
+    assert.deepEqual(readRecording(Buffer.from(JSON.stringify(readPickle(bytes))), { name: 'small' }), trace, 'as JSON')
   })
 }
 
@@ -162,7 +162,7 @@ test('a block from before the recording has the call stack that the final state 
   const blocks = [{ address: BASE, size: 512, requested_size: 500, state: 'active_allocated', frames }]
   const segments = [{ device: 0, address: BASE, total_size: 2 * MiB, stream: 0, blocks }]
   const value = snapshot([event('alloc', BASE + 512, 8)], segments)
-  for (const trace of [parse(value), parseSnapshot(Buffer.from(JSON.stringify(value)), 'file')]) {
+  for (const trace of [parse(value), readRecording(Buffer.from(JSON.stringify(value)), { name: 'file' })]) {
     assert.deepEqual(
       [...trace.blocks.stack].map(stack => stackFrames(trace.stacks, stack)),
       [frames, []],
@@ -172,26 +172,24 @@ test('a block from before the recording has the call stack that the final state 
 
 test('a wrong argument is one typed error that names it', () => {
   const wrong: [() => unknown, string, RegExp][] = [
+    [() => readRecording('f', null as never), 'TypeError', /readRecording: options must be an object/],
     [
-      () => readSnapshot(undefined as never),
+      () => readRecording('f', { gpu: 0 } as never),
       'TypeError',
-      /readSnapshot: path must name a snapshot file, not undefined/,
+      /unknown option 'gpu'; the options are device, name, onProg/,
     ],
-    [() => readSnapshot('f', null as never), 'TypeError', /readSnapshot: options must be an object/],
-    [() => readSnapshot('f', { gpu: 0 } as never), 'TypeError', /unknown option 'gpu'; the options are device, onProg/],
-    [() => readSnapshot('f', { devices: 0 } as never), 'TypeError', /unknown option 'devices'.*did you mean device\?/],
-    [() => readSnapshot('f', { device: -1 }), 'RangeError', /device must be a device number/],
-    [() => readSnapshot('f', { onProgress: 1 as never }), 'TypeError', /onProgress must be a function, not 1/],
-    [() => parseSnapshot('text' as never, 'x'), 'TypeError', /bytes must be a Buffer or Uint8Array, not 'text'; readS/],
+    [() => readRecording('f', { devices: 0 } as never), 'TypeError', /unknown option 'devices'.*did you mean device\?/],
+    [() => readRecording('f', { device: -1 }), 'RangeError', /device must be a device number/],
+    [() => readRecording('f', { onProgress: 1 as never }), 'TypeError', /onProgress must be a function, not 1/],
   ]
   for (const [call, name, message] of wrong) assert.throws(call, { name, message })
 })
 
 test('brackets and quotes within JSON text are text', () => {
   const name = `\\"${'['.repeat(2000)}`
-  const trace = parseSnapshot(
+  const trace = readRecording(
     Buffer.from(JSON.stringify(snapshot([event('alloc', BASE, 8, { frames: [{ filename: 'f', line: 1, name }] })]))),
-    'file',
+    { name: 'file' },
   )
   assert.equal(framesOf(trace, 0)[0].name, name)
 })
@@ -238,7 +236,7 @@ test('a bad snapshot is refused with the place', () => {
   for (const [value, message] of wrong) {
     refused(() => parse(value), message)
     refused(
-      () => parseSnapshot(Buffer.from(` ${JSON.stringify(value)}`), 'file'),
+      () => readRecording(Buffer.from(` ${JSON.stringify(value)}`), { name: 'file' }),
       typeof value === 'number' ? /./ : message,
     )
   }
@@ -352,7 +350,7 @@ test('stacks of any depth are read, and equal stacks are stored once', () => {
 test('progress ends at 1', () => {
   const told: number[] = []
   const events = Array.from({ length: 60_000 }, (_, i) => event('snapshot', 0, i))
-  parseSnapshot(writePickle(snapshot(events)), 'file', { onProgress: fraction => told.push(fraction) })
+  readRecording(writePickle(snapshot(events)), { name: 'file', onProgress: fraction => told.push(fraction) })
   assert(told.length > 1)
   assert.deepEqual(
     told,

@@ -3,7 +3,7 @@
 
 import { existsSync, readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
-import { readSnapshot } from './pytorch-snapshot.js'
+import { readRecording } from '../formats/read-recording.js'
 
 /** The counters of PyTorch after a run. */
 export interface RecordedFigures {
@@ -33,5 +33,5 @@ export const RUNS: readonly RecordedFigures[] = readFileSync(new URL('figures.js
 export const RECORDED_RUNS = RUNS.filter(({ name }) => existsSync(urlOf(name)))
 
 export function settingsRecording(name: string) {
-  return readSnapshot(fileURLToPath(urlOf(name)))
+  return readRecording(fileURLToPath(urlOf(name)))
 }

@@ -5,12 +5,12 @@ import { readFileSync } from 'node:fs'
 import { test } from 'node:test'
 import { gunzipSync } from 'node:zlib'
 import { excerptOf } from '../columns/excerpt.js'
+import { readRecording } from '../formats/read-recording.js'
 import { parsePytorchSettings } from './model/pytorch-settings.js'
 import { readPickle } from './pickle.js'
 import { writePickle } from './pickle-writer.js'
 import { programReleases } from './program-releases.js'
 import { replayPytorchPolicy } from './pytorch-replay.js'
-import { parseSnapshot } from './pytorch-snapshot.js'
 import { recordedPytorchSettings } from './recorded-settings.js'
 import { RECORDED_RUNS, RUNS, settingsRecording } from './settings-recordings.fixture.js'
 
@@ -76,7 +76,7 @@ test('a wrong address in a recording is noticed', () => {
       if (event['addr'] === addr) event['addr'] = (addr as number) + 512
       if (event['action'] === 'free_completed' && event['addr'] === (addr as number) + 512) break
     }
-    const trace = parseSnapshot(writePickle(root), name)
+    const trace = readRecording(writePickle(root), { name })
     const { placement } = replayPytorchPolicy(trace, { settings: recordedPytorchSettings(trace) })
     assert.equal(placement?.exact, trace.allocations - 1, name)
   }

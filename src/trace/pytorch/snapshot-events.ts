@@ -130,7 +130,7 @@ export class SnapshotEvents {
     return this.event(value, this.entries(value['frames']))
   }
 
-  /** The number of a block's list of frames; 0 if it is not a list of frames. */
+  /** The number of a block's list of frames; 0 for anything else. */
   readonly stackOf = (frames: unknown): number => {
     if (!Array.isArray(frames)) return Math.max(0, this.stack(frames))
     let number = this.long.get(frames)
@@ -212,7 +212,7 @@ export class SnapshotEvents {
     return this.stacks[number]
   }
 
-  /** The number of an event's list of frames, -1 if it is not a list of frames. */
+  /** The number of an event's list of frames, -1 for anything else. */
   private stack(frames: unknown): number {
     if (frames instanceof FoldedStack) return frames.number
     if (frames === undefined || frames === null) return 0

@@ -5,11 +5,11 @@ import { test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { FormatError } from '../../base/errors.js'
 import { excerptOf } from '../columns/excerpt.js'
+import { readRecording, readRecordings } from '../formats/read-recording.js'
 import { Action, type Trace } from '../trace.js'
 import { TraceBuilder } from '../trace-builder.js'
 import { readPickle } from './pickle.js'
 import { PickleTuple, writePickle } from './pickle-writer.js'
-import { parseSnapshot, parseSnapshots, readSnapshot, readSnapshots } from './pytorch-snapshot.js'
 import { pickleSnapshot } from './pytorch-snapshot-writer.js'
 
 const BASE = 0x7f0400000000
@@ -24,9 +24,9 @@ const event = (action: string, addr: number, more: object = {}) => ({
   ...more,
 })
 const mark = (stage: string, name: string, time_us: number, more: object = {}) => ({ stage, name, time_us, ...more })
-const asJson = (value: unknown) => parseSnapshot(Buffer.from(JSON.stringify(value)), 'file')
-const asPickle = (value: unknown) => parseSnapshot(writePickle(value), 'file')
-const again = (trace: Trace) => parseSnapshot(pickleSnapshot(trace), trace.file)
+const asJson = (value: unknown) => readRecording(Buffer.from(JSON.stringify(value)), { name: 'file' })
+const asPickle = (value: unknown) => readRecording(writePickle(value), { name: 'file' })
+const again = (trace: Trace) => readRecording(pickleSnapshot(trace), { name: trace.file })
 
 test('annotations have the events between their start and their end', () => {
   const times = [10, 20, 30, 40]
@@ -87,7 +87,7 @@ test('where the clock goes back, the latest time so far counts, and the steps ba
 })
 
 test('the recording of a training run has the ends of its steps', () => {
-  const { annotations } = readSnapshot(recording('gpt2-train-varlen'))
+  const { annotations } = readRecording(recording('gpt2-train-varlen'))
   assert.equal(annotations.filter(({ name }) => name === 'Optimizer.step#AdamW.step').length, 12)
   for (const { start, end, startUs, endUs } of annotations) assert.ok(start <= end && startUs <= endUs)
 })
@@ -223,7 +223,7 @@ test('all devices of a file are read at once, each as by itself', () => {
   }
   const bytes = writePickle(snapshot)
   assert.deepEqual(
-    parseSnapshots(bytes, 'file').map(({ device, events, skippedEvents }) => [device, events, skippedEvents]),
+    readRecordings(bytes, { name: 'file' }).map(({ device, events, skippedEvents }) => [device, events, skippedEvents]),
     [
       [0, 2, 0],
       [2, 3, 1],
@@ -231,22 +231,26 @@ test('all devices of a file are read at once, each as by itself', () => {
     ],
   )
   for (const [i, device] of [0, 2, 3].entries()) {
-    assert.deepEqual(parseSnapshots(bytes, 'file')[i], parseSnapshot(bytes, 'file', { device }))
-    assert.deepEqual(parseSnapshots(Buffer.from(JSON.stringify(snapshot)), 'file')[i], parseSnapshots(bytes, 'file')[i])
+    assert.deepEqual(readRecordings(bytes, { name: 'file' })[i], readRecording(bytes, { name: 'file', device }))
+    assert.deepEqual(
+      readRecordings(Buffer.from(JSON.stringify(snapshot)), { name: 'file' })[i],
+      readRecordings(bytes, { name: 'file' })[i],
+    )
   }
-  const [only] = readSnapshots(recording('mlp-train-stacks'))
-  assert.deepEqual(only, readSnapshot(recording('mlp-train-stacks')))
+  const [only] = readRecordings(recording('mlp-train-stacks'))
+  assert.deepEqual(only, readRecording(recording('mlp-train-stacks')))
 })
 
-test('readSnapshots refuses what readSnapshot refuses', () => {
-  assert.throws(() => parseSnapshots(writePickle({ device_traces: [[], []] }), 'file'), /holds no events; record with/)
-  assert.throws(() => readSnapshots(''), /readSnapshots: path must name a snapshot file, not ''/)
-  assert.throws(() => readSnapshots('f', { device: 0 } as never), /readSnapshots: unknown option 'device'/)
-  assert.throws(() => readSnapshots('/no/such'), /^FormatError: \/no\/such: no such file$/)
-  assert.throws(() => parseSnapshots('text' as never, 'x'), /parseSnapshots: bytes must be a Buffer or Uint8Array/)
+test('readRecordings refuses what readRecording refuses', () => {
+  assert.throws(
+    () => readRecordings(writePickle({ device_traces: [[], []] }), { name: 'file' }),
+    /holds no events; record with/,
+  )
+  assert.throws(() => readRecordings('f', { device: 0 } as never), /readRecordings: unknown option 'device'/)
+  assert.throws(() => readRecordings('/no/such'), /^FormatError: \/no\/such: no such file$/)
   const shared = [event('alloc', BASE)]
   assert.throws(
-    () => parseSnapshots(writePickle({ device_traces: [shared, shared] }), 'file'),
+    () => readRecordings(writePickle({ device_traces: [shared, shared] }), { name: 'file' }),
     /device_traces\[1\]\[0\] must be an event with an action/,
   )
 })

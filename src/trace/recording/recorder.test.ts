@@ -15,7 +15,7 @@ import { TestDevice } from '../../pool/pool.fixture.js'
 import { withFallback } from '../../pool/wrappers/fallback.js'
 import { tagged } from '../../pool/wrappers/tagged.js'
 import { WRAPPERS, type Wrap, wrapperSuite } from '../../pool/wrappers/wrapper.suite.js'
-import { parseSnapshot, readSnapshot } from '../pytorch/pytorch-snapshot.js'
+import { readRecording } from '../formats/read-recording.js'
 import { pickleSnapshot } from '../pytorch/pytorch-snapshot-writer.js'
 import { Action, framesOf, NEVER, type Trace } from '../trace.js'
 import { recorded } from './recorder.js'
@@ -74,14 +74,14 @@ test('a recording is saved in a file, and all other places are refused by name',
   })
   assert.throws(() => pool.save(join(folder, 'no', 'run.pickle')), { name: 'PoolError', message: /\(ENOENT\)/ })
   pool.save(path)
-  assert.deepEqual(readSnapshot(path), pool.trace(path))
+  assert.deepEqual(readRecording(path), pool.trace(path))
 })
 
 test('a recording stays the same as a PyTorch snapshot', () => {
   const pool = recorded(openPool(), { stacks: true })
   for (let round = 0; round < 3; round++) pool.allocate(4096 * (round + 1)).free()
   const trace = pool.trace()
-  const read = parseSnapshot(pickleSnapshot(trace), 'again')
+  const read = readRecording(pickleSnapshot(trace), { name: 'again' })
   assert.deepEqual(eventsOf(read), eventsOf(trace))
   const [innermost] = framesOf(read, 0)
   assert.match(innermost.filename, /recorder\.test\.js$/, 'the stack begins at the caller')
@@ -100,7 +100,7 @@ test('a block has the size that the pool granted, and the tag of its scope', () 
   const pool = recorded(tags)
   pool.allocate(1000)
   tags.inScope('weights', () => pool.allocate(300))
-  for (const trace of [pool.trace(), parseSnapshot(pickleSnapshot(pool.trace()), 'again')]) {
+  for (const trace of [pool.trace(), readRecording(pickleSnapshot(pool.trace()), { name: 'again' })]) {
     const { blocks, dropped, complete } = trace
     assert.deepEqual([...blocks.grantedBytes], [1024, 512])
     assert.deepEqual(

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { test } from 'node:test'
 import fc from 'fast-check'
-import { readSnapshot } from '../pytorch/pytorch-snapshot.js'
+import { readRecording } from '../formats/read-recording.js'
 import { settingsRecording } from '../pytorch/settings-recordings.fixture.js'
 import { type Lifetimes, lifetimesOf, lowerBoundBytes, packedBytes } from './packing.js'
 
@@ -95,7 +95,7 @@ for (const [name, count, bound] of [
 }
 
 test('rounds that learn from the round before reach the bound of a recording that ran out of memory', () => {
-  const trace = readSnapshot('traces/oom-retry-2gib.pickle.gz')
+  const trace = readRecording('traces/oom-retry-2gib.pickle.gz')
   assert.equal(packedBytes(lifetimesOf(trace)), lowerBoundBytes(lifetimesOf(trace)))
 })
 

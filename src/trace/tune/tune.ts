@@ -180,7 +180,7 @@ class Search {
 
 function checked(traces: readonly Trace[], options: TuneOptions): Given {
   if (!Array.isArray(traces) || traces.length === 0) {
-    throw new TypeError(`tune: traces must be a list of at least one Trace of readSnapshot, not ${describe(traces)}`)
+    throw new TypeError(`tune: traces must be a list of at least one Trace of readRecording, not ${describe(traces)}`)
   }
   for (const trace of traces) {
     checkTrace('tune', trace)

@@ -1,4 +1,4 @@
-// Reading the bytes of a snapshot: files, pipes and gzip.
+// Reading the bytes of a recording: files, pipes and gzip.
 
 import assert from 'node:assert/strict'
 import { execFile, execFileSync, spawnSync } from 'node:child_process'
@@ -9,10 +9,9 @@ import { test } from 'node:test'
 import { promisify } from 'node:util'
 import { gzipSync } from 'node:zlib'
 import { GiB, MiB } from '../../base/bytes.js'
-import { parseRecording, readRecording } from '../formats/read-recording.js'
-import { writePickle } from './pickle-writer.js'
-import { parseSnapshot, readSnapshot } from './pytorch-snapshot.js'
-import { BASE, event, refused, snapshot } from './snapshot.fixture.js'
+import { writePickle } from '../pytorch/pickle-writer.js'
+import { BASE, event, refused, snapshot } from '../pytorch/snapshot.fixture.js'
+import { readRecording } from './read-recording.js'
 
 test('files may be pickle or JSON, with or without gzip, recognised by their content', t => {
   const folder = mkdtempSync(join(tmpdir(), 'snapshot-'))
@@ -22,19 +21,21 @@ test('files may be pickle or JSON, with or without gzip, recognised by their con
   for (const bytes of forms.flatMap(form => [form, gzipSync(form)])) {
     const path = join(folder, 'file')
     writeFileSync(path, bytes)
-    assert.deepEqual(readSnapshot(path), parseSnapshot(forms[0], path))
+    for (const again of [forms[0], bytes, new Uint8Array(bytes)]) {
+      assert.deepEqual(readRecording(path), readRecording(again, { name: path }))
+    }
   }
   const file = (name: string, bytes: Buffer | string) => {
     writeFileSync(join(folder, name), bytes)
-    return () => readSnapshot(join(folder, name))
+    return () => readRecording(join(folder, name))
   }
-  refused(() => readSnapshot(join(folder, 'none')), /none: no such file$/)
-  refused(() => readSnapshot(folder), /is a directory/)
-  refused(() => readSnapshot('/dev/null'), /\/dev\/null: the file is empty$/)
+  refused(() => readRecording(join(folder, 'none')), /none: no such file$/)
+  refused(() => readRecording(folder), /is a directory/)
+  refused(() => readRecording('/dev/null'), /\/dev\/null: the file is empty$/)
   refused(file('empty', ''), /empty: the file is empty$/)
-  refused(file('text', 'hello'), /text: is no memory snapshot;/)
+  refused(file('text', 'hello'), /text: is no recording: /)
   refused(file('zip', 'PK\u0003\u0004'), /is a ZIP archive, as torch.save makes them;/)
-  refused(file('zipped-text.gz', gzipSync('hello')), /is no memory snapshot/)
+  refused(file('zipped-text.gz', gzipSync('hello')), /is no recording/)
   refused(file('cut.gz', gzipSync(forms[0]).subarray(0, 40)), /the gzip file is truncated/)
   refused(file('damaged.gz', Buffer.concat([Buffer.from([0x1f, 0x8b, 8, 0]), Buffer.alloc(40, 0xff)])), /is damaged/)
   refused(file('bomb.gz', gzipSync(`{${' '.repeat(40 * MiB)}`)), /unpacks to more than/)
@@ -53,9 +54,9 @@ test('foreign contents of a gzip file are refused by their first bytes, before a
   const path = join(folder, 'zeros.gz')
   const zeros = gzipSync(Buffer.alloc(16 * MiB))
   writeFileSync(path, Buffer.concat(Array(256).fill(zeros)))
-  refused(() => readSnapshot(path), /zeros.gz: is no memory snapshot/)
+  refused(() => readRecording(path), /zeros.gz: is no recording/)
   writeFileSync(path, Buffer.concat([gzipSync(Buffer.from([0x80, 4])), ...Array(256).fill(zeros)]))
-  refused(() => readSnapshot(path), /zeros.gz: .*byte 2/)
+  refused(() => readRecording(path), /zeros.gz: .*byte 2/)
 })
 
 test('zeros may follow the end of a gzip file, and other bytes may not', t => {
@@ -64,9 +65,9 @@ test('zeros may follow the end of a gzip file, and other bytes may not', t => {
   const path = join(folder, 'file')
   const packed = gzipSync(writePickle(snapshot([event('alloc', BASE, 8)])))
   writeFileSync(path, Buffer.concat([packed, Buffer.alloc(512)]))
-  assert.equal(readSnapshot(path).events, 1)
+  assert.equal(readRecording(path).events, 1)
   writeFileSync(path, Buffer.concat([packed, Buffer.from('more')]))
-  refused(() => readSnapshot(path), /file: the gzip file is damaged \(/)
+  refused(() => readRecording(path), /file: the gzip file is damaged \(/)
 })
 
 test('a file that was never written to its end is refused before it is read to its end', t => {
@@ -101,7 +102,7 @@ test('a mark at the start of a text is no part of it, and text in UTF-16 is name
   ]
   for (const text of texts) {
     const marked = Buffer.from(`\uFEFF${text}`)
-    assert.equal(parseRecording(marked, 'file').events, 1)
+    assert.equal(readRecording(marked, { name: 'file' }).events, 1)
     for (const bytes of [marked, gzipSync(marked)]) {
       writeFileSync(path, bytes)
       assert.equal(readRecording(path).events, 1)
@@ -113,7 +114,7 @@ test('a mark at the start of a text is no part of it, and text in UTF-16 is name
     }
   }
   writeFileSync(path, `\uFEFF${texts[0]}`)
-  assert.equal(readSnapshot(path).events, 1)
+  assert.equal(readRecording(path).events, 1)
 })
 
 test('a named pipe is opened once, so that its writer may write and end at once', async t => {
@@ -126,7 +127,7 @@ test('a named pipe is opened once, so that its writer may write and end at once'
     promisify(execFile)(process.execPath, ['--input-type=module', '-e', script], { timeout: 30_000 })
   const [{ stdout }] = await Promise.all([
     run(`
-      import { readRecording } from ${JSON.stringify(new URL('../formats/read-recording.js', import.meta.url).href)}
+      import { readRecording } from ${JSON.stringify(new URL('./read-recording.js', import.meta.url).href)}
       for (const pipe of ${JSON.stringify(pipes)}) console.log(readRecording(pipe).events)`),
     run(`
       import { writeFileSync } from 'node:fs'
@@ -138,8 +139,8 @@ test('a named pipe is opened once, so that its writer may write and end at once'
 test('a pipe is read to its end', () => {
   const value = snapshot(Array.from({ length: 50_000 }, (_, i) => event('alloc', BASE + 512 * i, 8)))
   const reader = `
-    import { readPipedRecording } from ${JSON.stringify(new URL('../formats/read-recording.js', import.meta.url).href)}
-    const { file, events } = readPipedRecording()
+    import { readRecording } from ${JSON.stringify(new URL('./read-recording.js', import.meta.url).href)}
+    const { file, events } = readRecording('-')
     console.log(file, events)`
   for (const bytes of [writePickle(value), gzipSync(writePickle(value))]) {
     const { stdout, stderr } = spawnSync(process.execPath, ['--input-type=module', '-e', reader], { input: bytes })

@@ -1,11 +1,11 @@
-// The bytes of a snapshot file or of standard input, without gzip. Files are read in pieces because a single read is
+// The bytes of a recording or of standard input, without gzip. Files are read in pieces because a single read is
 // limited to 2 GiB. The first bytes tell a foreign file, so that the rest is neither read nor unpacked.
 
 import { closeSync, fstatSync, openSync, readSync } from 'node:fs'
 import { constants, gunzipSync } from 'node:zlib'
 import { formatBytes, GiB, KiB, MiB } from '../../base/bytes.js'
 import { FormatError } from '../../base/errors.js'
-import { readPickle } from './pickle.js'
+import { readPickle } from '../pytorch/pickle.js'
 
 /** The largest Buffer. */
 const MOST_BYTES = 4 * GiB
@@ -23,7 +23,7 @@ const MOST_UNPACKED_PER_BYTE = 256
  * Reads a file, and unpacks gzip. `check` throws for the first bytes of a foreign file. Throws FormatError with one
  * line that does not name the file.
  */
-export function readSnapshotFile(path: string, check: (start: Buffer) => void = checkKind): Buffer {
+export function readFile(path: string, check: (start: Buffer) => void): Buffer {
   let file: number | undefined
   try {
     file = openSync(path, 'r')
@@ -45,13 +45,11 @@ export function readStandardInput(check: (start: Buffer) => void): Buffer {
   }
 }
 
-/** Throws FormatError unless a file that starts with `start` can be a snapshot, as pickle or JSON. */
-export function checkKind(start: Buffer): void {
-  checkText(start)
-  if (isPickle(start) || isJson(start)) return
-  const kind =
-    start.toString('latin1', 0, 2) === 'PK' ? 'a ZIP archive, as torch.save makes them' : 'no memory snapshot'
-  throw new FormatError(`is ${kind}; a pickle of protocol 2 to 5 or JSON is wanted, packed by gzip or not`)
+/** The bytes of a file that was read elsewhere, without gzip. Throws FormatError. */
+export function unpackedBytes(bytes: Uint8Array, check: (start: Buffer) => void): Buffer {
+  const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength)
+  checkStart(buffer.subarray(0, FIRST_BYTES), check)
+  return withoutMark(unpacked(buffer))
 }
 
 /** Throws FormatError for a start that no text and no pickle has. */
@@ -63,7 +61,7 @@ export function checkText(start: Buffer): void {
 }
 
 /** Bytes without the mark of UTF-8 at their start, which programs for Windows write. */
-export function withoutMark(bytes: Buffer): Buffer {
+function withoutMark(bytes: Buffer): Buffer {
   return bytes.subarray(0, UTF_8_MARK.length).equals(UTF_8_MARK) ? bytes.subarray(UTF_8_MARK.length) : bytes
 }
 
