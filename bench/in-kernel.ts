@@ -5,14 +5,14 @@
 import koffi from 'koffi'
 import { ptxOf } from '../cuda/modules.js'
 import { GiB, KiB } from '../src/base/bytes.js'
+import type { KernelArgument } from '../src/kernel/kernel.js'
 import {
   DEVICE_HEAP,
   heapGeometry,
   heapStats,
   SUPERBLOCK_BYTES,
   superblocksWithin,
-} from '../src/kernel/device-layout.js'
-import type { KernelArgument } from '../src/kernel/kernel.js'
+} from '../src/kernel-memory/device-layout.js'
 import { machineOf, median, save } from './machine.js'
 import { deviceBenchmark, deviceOf, optionsOf } from './options.js'
 

@@ -793,7 +793,8 @@ private:
   }
 };
 
-// The host reads and writes by these numbers, and has them too: src/kernel/device-layout.ts. NVRTC knows no offsetof.
+// The host reads and writes by these numbers, and has them too: src/kernel-memory/device-layout.ts. NVRTC knows no
+// offsetof.
 #ifndef __CUDACC_RTC__
 static_assert(__builtin_offsetof(DevicePool, base) == 0, "");
 static_assert(__builtin_offsetof(DevicePool, limit) == 8, "");

@@ -8,7 +8,7 @@ import { describe, it } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { MiB } from '../src/base/bytes.js'
 import { NoLibraryError } from '../src/base/errors.js'
-import { openDevice } from '../src/index.js'
+import { createDeviceHeap, openDevice } from '../src/index.js'
 import { openNvrtc } from '../src/libraries/nvrtc.js'
 import { outcome } from '../test/outcome.fixture.js'
 
@@ -40,7 +40,7 @@ function launch(index: number, traps: boolean) {
   const stream = device.createStream()
   const module = device.compileKernels(SOURCE, { defines: { CUDA_MEMPOOL_DEBUG: traps } })
   const pool = device.createPool()
-  const heap = device.createDeviceHeap(pool.allocate(4 * MiB, stream), { stream })
+  const heap = createDeviceHeap(device, pool.allocate(4 * MiB, stream), { stream })
   const reached = pool.allocateArray(Uint32Array, 1, stream)
   reached.fill(0)
   device.synchronize()

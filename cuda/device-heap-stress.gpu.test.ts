@@ -16,8 +16,8 @@ import {
   heapStats,
   SLOTS,
   SUPERBLOCK_BYTES,
-} from '../src/kernel/device-layout.js'
-import { checkHeap } from '../src/kernel/heap-check.js'
+} from '../src/kernel-memory/device-layout.js'
+import { checkHeap } from '../src/kernel-memory/heap-check.js'
 import { ptxOf } from './modules.js'
 
 const SECONDS = Number(process.env['STRESS_SECONDS'] ?? 0.1)

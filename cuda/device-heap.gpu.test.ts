@@ -3,6 +3,8 @@
 
 import assert from 'node:assert/strict'
 import { after, describe, it } from 'node:test'
+import type { KernelArgument } from '../src/kernel/kernel.js'
+import { Module } from '../src/kernel/module.js'
 import {
   bumpStats,
   bytesOfClass,
@@ -16,10 +18,8 @@ import {
   heapStats,
   SUPERBLOCK_BYTES,
   superblocksWithin,
-} from '../src/kernel/device-layout.js'
-import { checkHeap } from '../src/kernel/heap-check.js'
-import type { KernelArgument } from '../src/kernel/kernel.js'
-import { Module } from '../src/kernel/module.js'
+} from '../src/kernel-memory/device-layout.js'
+import { checkHeap } from '../src/kernel-memory/heap-check.js'
 import { TestGpu } from '../src/order/gpu.fixture.js'
 import type { Stream } from '../src/order/stream.js'
 import { ptxOf } from './modules.js'

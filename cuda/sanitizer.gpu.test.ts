@@ -7,7 +7,7 @@ import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { MiB } from '../src/base/bytes.js'
-import { openDevice } from '../src/index.js'
+import { createDeviceArena, createDeviceHeap, openDevice } from '../src/index.js'
 import type { KernelArgument } from '../src/kernel/kernel.js'
 import { runTool } from './compile-ptx.js'
 import { ptxOf } from './modules.js'
@@ -41,8 +41,8 @@ function openTrials() {
 /** Takes, stamps, verifies and frees on several streams; then churns, with a detector of memory handed out twice. */
 function tryBlocks() {
   const { device, pool, streams, run } = openTrials()
-  const heap = device.createDeviceHeap(pool.allocate(HEAP_BYTES, device.defaultStream))
-  const arena = device.createDeviceArena(pool.allocate(1 * MiB, device.defaultStream))
+  const heap = createDeviceHeap(device, pool.allocate(HEAP_BYTES, device.defaultStream))
+  const arena = createDeviceArena(device, pool.allocate(1 * MiB, device.defaultStream))
   const blocks = streams.map(() => pool.allocate(8 * COUNT, device.defaultStream))
   const marks = pool.allocate(HEAP_BYTES / 4, device.defaultStream)
   const faults = pool.allocate(4, device.defaultStream)
@@ -83,7 +83,7 @@ function tryBlocks() {
 function tryGrowth() {
   const device = openDevice(0)
   const region = device.createGrowableBuffer({ bytes: 2 * MiB, capacityBytes: 32 * MiB })
-  const heap = device.createDeviceHeap(region)
+  const heap = createDeviceHeap(device, region)
   for (const bytes of [6 * MiB, 32 * MiB]) {
     heap.grow(bytes)
     heap.check()

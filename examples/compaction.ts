@@ -2,7 +2,7 @@
 // memory. Their number is not known in advance, and the host reads back only these.
 // In a clone: npm run build && node dist/examples/compaction.js
 
-import { formatBytes, MiB, openDevice, parseDeviceChoice, SimulatedArena } from 'cuda-mempool'
+import { createDeviceArena, formatBytes, MiB, openDevice, parseDeviceChoice, SimulatedArena } from 'cuda-mempool'
 
 const COUNT = 1_000_000
 const LIMIT = 0.999
@@ -42,7 +42,7 @@ using values = pool.allocateArray(Float32Array, COUNT, stream)
 const host = Float32Array.from({ length: COUNT }, (_, index) => ((index * 7919) % 100_003) / 100_003)
 values.write(host)
 using region = pool.allocate(1 * MiB, stream)
-using peaks = device.createDeviceArena(region, { stream })
+using peaks = createDeviceArena(device, region, { stream })
 
 module.kernel('keep_peaks').launch({ grid: Math.ceil(COUNT / 256), block: 256, stream }, peaks, values, COUNT, LIMIT)
 await stream.finished()

@@ -3,7 +3,7 @@
 // it.
 // In a clone: npm run build && node dist/examples/device-pool.js
 
-import { formatBytes, KiB, openDevice, parseDeviceChoice, SimulatedArena } from 'cuda-mempool'
+import { createDeviceArena, formatBytes, KiB, openDevice, parseDeviceChoice, SimulatedArena } from 'cuda-mempool'
 
 const THREADS = 1024
 
@@ -38,7 +38,7 @@ using module = device.compileKernels(SOURCE, {
 const takeFloats = module.kernel('take_floats')
 
 using region = pool.allocate(48 * KiB, stream) // the kernel's pool lies in a buffer of any pool
-using floats = device.createDeviceArena(region, { stream })
+using floats = createDeviceArena(device, region, { stream })
 using taken = pool.allocate(8 * THREADS, stream)
 
 const launch = () => takeFloats.launch({ grid: 4, block: 256, stream }, floats, taken)

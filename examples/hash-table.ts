@@ -3,7 +3,15 @@
 // the lists and adds up the counts. A third frees the nodes, so that the heap ends as it began.
 // In a clone: npm run build && node dist/examples/hash-table.js
 
-import { type CompileOptions, formatBytes, MiB, openDevice, parseDeviceChoice, SimulatedHeap } from 'cuda-mempool'
+import {
+  type CompileOptions,
+  createDeviceHeap,
+  formatBytes,
+  MiB,
+  openDevice,
+  parseDeviceChoice,
+  SimulatedHeap,
+} from 'cuda-mempool'
 import type { DeviceMemory } from 'cuda-mempool/simulated'
 
 const WORDS = 100_000
@@ -131,7 +139,7 @@ const sumUp = module.kernel('sum_up')
 const freeNodes = module.kernel('free_nodes')
 
 using region = pool.allocate(16 * MiB, stream)
-using heap = device.createDeviceHeap(region, { stream })
+using heap = createDeviceHeap(device, region, { stream })
 using buckets = pool.allocate(8 * BUCKETS, stream)
 using words = pool.allocateArray(Uint32Array, WORDS, stream)
 using sums = pool.allocateArray(Uint32Array, 2, stream)

@@ -5,8 +5,10 @@ import assert from 'node:assert/strict'
 import { KiB, MiB } from '../src/base/bytes.js'
 import type { Random } from '../src/base/random.js'
 import type { Device } from '../src/device/device.js'
-import type { DeviceArena } from '../src/kernel/device-arena.js'
-import type { DeviceHeap } from '../src/kernel/device-heap.js'
+import type { DeviceArena } from '../src/kernel-memory/device-arena.js'
+import { createDeviceArena } from '../src/kernel-memory/device-arena.js'
+import type { DeviceHeap } from '../src/kernel-memory/device-heap.js'
+import { createDeviceHeap } from '../src/kernel-memory/device-heap.js'
 import { Event } from '../src/order/event.js'
 import type { Graph } from '../src/order/graph.js'
 import type { Stream } from '../src/order/stream.js'
@@ -288,7 +290,7 @@ class KernelMemoryUse implements Subject {
 
   private make(isHeap: boolean): void {
     this.region ??= this.pool.allocate(1 * MiB)
-    this.memory = isHeap ? this.device.createDeviceHeap(this.region) : this.device.createDeviceArena(this.region)
+    this.memory = isHeap ? createDeviceHeap(this.device, this.region) : createDeviceArena(this.device, this.region)
   }
 
   private end(): void {

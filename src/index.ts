@@ -1,5 +1,7 @@
 // The public face of cuda-mempool.
 
+import { serveIfAsked } from './live/serve-if-asked.js'
+
 export type { ByteSize } from './base/byte-size.js'
 export { formatBytes, GiB, KiB, MiB, parseBytes, TiB } from './base/bytes.js'
 export {
@@ -32,14 +34,9 @@ export {
 } from './device/device.js'
 export type { DeviceProperties } from './device/device-properties.js'
 export { type DeviceChoice, openDevice, openDevices, parseDeviceChoice } from './device/open.js'
-export { replayDevices } from './device/replay-devices.js'
 export type { Driver, KernelArguments, LaunchShape, MemPoolProperties } from './driver/driver.js'
 export type { CompileOptions } from './kernel/compile-options.js'
-export type { DeviceArena } from './kernel/device-arena.js'
 export { deviceIncludePath } from './kernel/device-code.js'
-export type { DeviceHeap } from './kernel/device-heap.js'
-export type { BumpStats, HeapStats } from './kernel/device-layout.js'
-export type { DeviceRegion } from './kernel/device-region.js'
 export type {
   DevicePointer,
   Kernel,
@@ -48,11 +45,20 @@ export type {
   LaunchOptions,
   Occupancy,
 } from './kernel/kernel.js'
-export type { KernelMemoryOptions } from './kernel/kernel-memory.js'
 export type { Extent } from './kernel/launch-limits.js'
 export type { Module } from './kernel/module.js'
-export { SimulatedArena, SimulatedHeap } from './kernel/simulated-memory.js'
-export type { RegionPool, StreamArenas, StreamArenasOptions } from './kernel/stream-arenas.js'
+export { createDeviceArena, type DeviceArena } from './kernel-memory/device-arena.js'
+export { createDeviceHeap, type DeviceHeap } from './kernel-memory/device-heap.js'
+export type { BumpStats, HeapStats } from './kernel-memory/device-layout.js'
+export type { DeviceRegion } from './kernel-memory/device-region.js'
+export type { KernelMemoryOptions } from './kernel-memory/kernel-memory.js'
+export { SimulatedArena, SimulatedHeap } from './kernel-memory/simulated-memory.js'
+export {
+  createStreamArenas,
+  type RegionPool,
+  type StreamArenas,
+  type StreamArenasOptions,
+} from './kernel-memory/stream-arenas.js'
 export type { PassOptions } from './libraries/descriptors.js'
 export { type Nvtx, type NvtxRange, openNvtx } from './libraries/nvtx.js'
 export type { CaptureMode } from './order/capture.js'
@@ -104,3 +110,6 @@ export { type SpillableOptions, type SpillableSet, type SpillableStats, spillabl
 export type { SpillableBuffer, UseOptions } from './pool/wrappers/spillable-buffer.js'
 export { type StatisticsPool, type StatisticsScope, statistics } from './pool/wrappers/statistics.js'
 export { type TaggedOptions, type TaggedPool, type TagStats, tagged } from './pool/wrappers/tagged.js'
+export { replayDevices } from './trace/replay-devices.js'
+
+serveIfAsked()

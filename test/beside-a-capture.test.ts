@@ -11,6 +11,7 @@ import { openDevices } from '../src/device/open.js'
 import { CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_NON_BLOCKING } from '../src/driver/constants.js'
 import { SimulatedDriver } from '../src/driver/simulated/simulated-driver.js'
 import { ThreadState } from '../src/driver/simulated/thread-state.js'
+import { createDeviceHeap } from '../src/kernel-memory/device-heap.js'
 import type { Event } from '../src/order/event.js'
 import type { Stream } from '../src/order/stream.js'
 import type { DeviceBuffer } from '../src/pool/buffer.js'
@@ -142,7 +143,7 @@ const ALONE: Record<string, (world: World) => unknown> = {
     pool.check()
   },
   'a device heap, its counters and reset': ({ device, other }) => {
-    const heap = device.createDeviceHeap(device.createPool().allocate(1 * MiB, other), { stream: other })
+    const heap = createDeviceHeap(device, device.createPool().allocate(1 * MiB, other), { stream: other })
     heap.statsSync()
     heap.reset()
     heap.close()

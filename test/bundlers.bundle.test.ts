@@ -8,7 +8,7 @@ import { after, before, describe, test } from 'node:test'
 import { Project } from './packed.fixture.js'
 
 const PROGRAM = `
-  import { deviceIncludePath, MiB, openDevice } from 'cuda-mempool'
+  import { deviceIncludePath, MiB, openDevice, createDeviceHeap } from 'cuda-mempool'
 
   const device = openDevice('simulated')
   const pool = device.createPool()
@@ -22,7 +22,7 @@ const PROGRAM = `
   }
   outcomeOf('pool:', () => buffer.byteLength)
   outcomeOf('shared:', () => device.createPool({ shared: true }).allocate(2 * MiB).byteLength)
-  outcomeOf('heap:', () => device.createDeviceHeap(buffer).statsSync().failures)
+  outcomeOf('heap:', () => createDeviceHeap(device, buffer).statsSync().failures)
   outcomeOf('include:', () => deviceIncludePath().endsWith('cuda'))
   device.close()
 `

@@ -5,7 +5,7 @@ import { it } from 'node:test'
 import { MiB } from '../src/base/bytes.js'
 import { Random } from '../src/base/random.js'
 import { SimulatedDriver } from '../src/driver/simulated/index.js'
-import { openDevice } from '../src/index.js'
+import { createDeviceHeap, openDevice } from '../src/index.js'
 import { takeAndGiveBack } from './device-memory.fixture.js'
 
 const SEED = Number(process.env['HEAP_FUZZ_SEED'] ?? 1)
@@ -15,7 +15,7 @@ it(`a heap of kernels stays whole through a random program (HEAP_FUZZ_SEED=${SEE
   const { allocate, free } = takeAndGiveBack(device)
   const random = new Random(SEED)
   const region = device.createPool().allocate(3 * MiB + 256)
-  const heap = device.createDeviceHeap(region)
+  const heap = createDeviceHeap(device, region)
   const held: number[] = []
   for (let step = 0; step < 60; step++) {
     const bytes = 2 ** random.below(18) + random.below(100)

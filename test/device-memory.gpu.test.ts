@@ -8,7 +8,14 @@ import { fileURLToPath } from 'node:url'
 import { ptxOf } from '../cuda/modules.js'
 import { MiB } from '../src/base/bytes.js'
 import { NoLibraryError } from '../src/base/errors.js'
-import { type DevicePointer, openDevice, type Stream } from '../src/index.js'
+import {
+  createDeviceArena,
+  createDeviceHeap,
+  createStreamArenas,
+  type DevicePointer,
+  openDevice,
+  type Stream,
+} from '../src/index.js'
 import { openNvrtc } from '../src/libraries/nvrtc.js'
 import { WAIT_FOR_GATE } from '../src/order/gpu.fixture.js'
 
@@ -49,7 +56,7 @@ describe('memory for kernels on a GPU', () => {
     using stream = device.createStream()
     using region = pool.allocate(32 * MiB, stream)
     using blocks = pool.allocate(8 * COUNT, stream)
-    using heap = device.createDeviceHeap(region, { stream })
+    using heap = createDeviceHeap(device, region, { stream })
     launch('heap_take', stream, heap, blocks, COUNT, 64, 64, 0, 1)
     stream.synchronize()
     const release = occupy(stream)
@@ -72,7 +79,7 @@ describe('memory for kernels on a GPU', () => {
   it('several streams take from one heap at once, and its tables stay whole', () => {
     const several = streams(4)
     using region = pool.allocate(128 * MiB)
-    using heap = device.createDeviceHeap(region)
+    using heap = createDeviceHeap(device, region)
     device.synchronize()
     const held = several.map(stream => pool.allocate(8 * COUNT, stream))
     using faults = pool.allocateArray(Uint32Array, 1)
@@ -104,10 +111,10 @@ describe('memory for kernels on a GPU', () => {
 
   it('both grow in a growable buffer while kernels of another stream run', () => {
     const [stream, other] = streams(2)
-    const makers = { arena_take: 'createDeviceArena', heap_take: 'createDeviceHeap' } as const
+    const makers = { arena_take: createDeviceArena, heap_take: createDeviceHeap }
     for (const [take, make] of Object.entries(makers)) {
       using region = device.createGrowableBuffer({ bytes: 4 * MiB, capacityBytes: 256 * MiB, stream })
-      using memory = device[make](region, { stream })
+      using memory = make(device, region, { stream })
       using blocks = pool.allocate(8 * COUNT, stream)
       const { ptr } = memory
       launch(take, stream, memory, blocks, COUNT, 256, 256, 0, 1)
@@ -124,7 +131,7 @@ describe('memory for kernels on a GPU', () => {
         release()
       }
       assert.equal(memory.ptr, ptr)
-      assert.equal(memory.statsSync().failures, refused, make)
+      assert.equal(memory.statsSync().failures, refused, take)
       memory.check()
     }
     stream.close()
@@ -133,7 +140,7 @@ describe('memory for kernels on a GPU', () => {
 
   it('arenas for streams are reset each in its own order', () => {
     const several = streams(3)
-    using arenas = device.createStreamArenas({ pool, bytes: 4 * MiB })
+    using arenas = createStreamArenas(device, { pool, bytes: 4 * MiB })
     const taken = several.map(stream => pool.allocate(8 * COUNT, stream))
     for (const [index, stream] of several.entries()) {
       launch('arena_take', stream, arenas.of(stream), taken[index], COUNT, 16, 16, 0, 0)
@@ -152,7 +159,7 @@ describe('memory for kernels on a GPU', () => {
     using stream = device.createStream()
     using region = pool.allocate(4 * MiB, stream)
     using taken = pool.allocate(8 * COUNT, stream)
-    using arena = device.createDeviceArena(region, { stream })
+    using arena = createDeviceArena(device, region, { stream })
     const graph = device.capture(stream, () => {
       arena.reset(stream)
       launch('arena_take', stream, arena, taken, COUNT, 16, 16, 0, 0)

@@ -7,6 +7,9 @@ import { KiB, MiB } from '../src/base/bytes.js'
 import { SimulatedDriver } from '../src/driver/simulated/index.js'
 import {
   CudaError,
+  createDeviceArena,
+  createDeviceHeap,
+  createStreamArenas,
   type Device,
   DeviceLostError,
   type DevicePointer,
@@ -15,7 +18,7 @@ import {
   openDevice,
   withFallback,
 } from '../src/index.js'
-import { BITMAP_BYTES, bytesOfClass, CLASSES, DEVICE_HEAP, DEVICE_POOL } from '../src/kernel/device-layout.js'
+import { BITMAP_BYTES, bytesOfClass, CLASSES, DEVICE_HEAP, DEVICE_POOL } from '../src/kernel-memory/device-layout.js'
 import { takeAndGiveBack } from './device-memory.fixture.js'
 
 let device: Device
@@ -29,7 +32,7 @@ describe('a device arena', () => {
   it('hands out memory of its region in a row, and counts', async () => {
     const { take } = takeAndGiveBack(device)
     const region = device.createPool().allocate(64 * KiB)
-    const arena = device.createDeviceArena(region)
+    const arena = createDeviceArena(device, region)
     const first = take(arena, 10, 3)
     assert.deepEqual(
       first.map(address => address - first[0]),
@@ -54,16 +57,16 @@ describe('a device arena', () => {
     const driver = new SimulatedDriver()
     const own = openDevice(driver)
     const region = own.createPool().allocate(64 * KiB)
-    own.createDeviceArena(region)
+    createDeviceArena(own, region)
     driver.failCall({ call: 'cuStreamWaitEvent', code: 999 })
-    assert.throws(() => own.createDeviceArena(region), { name: 'CudaError', call: 'cuStreamWaitEvent' })
+    assert.throws(() => createDeviceArena(own, region), { name: 'CudaError', call: 'cuStreamWaitEvent' })
     own.close()
     assert.equal(driver.calls.get('cuEventDestroy'), driver.calls.get('cuEventCreate'))
   })
 
   it('is reset in stream order', () => {
     const { take } = takeAndGiveBack(device)
-    const arena = device.createDeviceArena(device.createPool().allocate(64 * KiB))
+    const arena = createDeviceArena(device, device.createPool().allocate(64 * KiB))
     take(arena, 100, 4)
     const driver = device.driver as SimulatedDriver
     const stream = device.createStream()
@@ -78,7 +81,7 @@ describe('a device arena', () => {
   it('grows in a growable buffer without moving', () => {
     const { take } = takeAndGiveBack(device)
     const region = device.createGrowableBuffer({ bytes: 2 * MiB, capacityBytes: 64 * MiB })
-    const arena = device.createDeviceArena(region)
+    const arena = createDeviceArena(device, region)
     const { ptr, limitBytes } = arena
     const [first] = take(arena, limitBytes, 1)
     assert.deepEqual(take(arena, 16, 1), [0])
@@ -99,7 +102,7 @@ describe('a device heap', () => {
   it('hands out and takes back blocks of every size, and counts', async () => {
     const { allocate, free } = takeAndGiveBack(device)
     const region = device.createPool().allocate(4 * MiB)
-    const heap = device.createDeviceHeap(region)
+    const heap = createDeviceHeap(device, region)
     heap.check()
     const held: number[] = []
     let liveBytes = 0
@@ -133,7 +136,7 @@ describe('a device heap', () => {
 
   it('counts and ignores wrong frees, and requests without room', () => {
     const { allocate, free } = takeAndGiveBack(device)
-    const heap = device.createDeviceHeap(device.createPool().allocate(1 * MiB))
+    const heap = createDeviceHeap(device, device.createPool().allocate(1 * MiB))
     const [block, other] = allocate(heap, 64, 2)
     free(heap, [block, block, 0])
     assert.equal(heap.statsSync().doubleFrees, 1)
@@ -157,7 +160,7 @@ describe('a device heap', () => {
   it('grows in a growable buffer without moving', () => {
     const { allocate, free } = takeAndGiveBack(device)
     const region = device.createGrowableBuffer({ bytes: 2 * MiB, capacityBytes: 32 * MiB })
-    const heap = device.createDeviceHeap(region)
+    const heap = createDeviceHeap(device, region)
     const { ptr } = heap
     const held = [allocate(heap, 4000, 1)[0]]
     assert.deepEqual(allocate(heap, 3 * MiB, 1), [0])
@@ -175,7 +178,7 @@ describe('a device heap', () => {
   it('notices when its tables are damaged', () => {
     const { allocate } = takeAndGiveBack(device)
     const region = device.createPool().allocate(1 * MiB)
-    const heap = device.createDeviceHeap(region)
+    const heap = createDeviceHeap(device, region)
     const [block] = allocate(heap, 64, 3)
     const driver = device.driver
     const damages: readonly [address: number, expected: RegExp][] = [
@@ -202,7 +205,7 @@ describe('arenas for streams', () => {
   it('are one for each, and go back to the pool', () => {
     const { take } = takeAndGiveBack(device)
     const pool = device.createPool()
-    const arenas = device.createStreamArenas({ pool, bytes: 64 * KiB })
+    const arenas = createStreamArenas(device, { pool, bytes: 64 * KiB })
     const [a, b] = [device.createStream(), device.createStream()]
     assert.equal(arenas.of(a), arenas.of(a))
     assert.notEqual(arenas.of(a).ptr, arenas.of(b).ptr)
@@ -216,37 +219,37 @@ describe('arenas for streams', () => {
     assert.equal(pool.stats().liveBuffers, 0)
     assert.throws(() => arenas.of(a), { name: 'PoolError', message: /arenas are closed/ })
     for (const options of [null, {}, { pool: {}, bytes: 1 }, { pool, bytes: 0 }, { pool }]) {
-      assert.throws(() => device.createStreamArenas(options as never), /createStreamArenas: (options|pool|bytes)/)
+      assert.throws(() => createStreamArenas(device, options as never), /createStreamArenas: (options|pool|bytes)/)
     }
-    assert.throws(() => device.createStreamArenas({ pool, bytes: 1024, size: 5 } as never), {
+    assert.throws(() => createStreamArenas(device, { pool, bytes: 1024, size: 5 } as never), {
       name: 'TypeError',
       message: "createStreamArenas: unknown option 'size'; the options are pool, bytes",
     })
     using other = openDevice(new SimulatedDriver())
-    assert.throws(() => device.createStreamArenas({ pool: limited(other.createPool(), 1 * MiB), bytes: 1024 }), {
+    assert.throws(() => createStreamArenas(device, { pool: limited(other.createPool(), 1 * MiB), bytes: 1024 }), {
       name: 'PoolError',
       message: 'createStreamArenas: the pool belongs to another device; use one of this',
     })
-    using wrapped = device.createStreamArenas({ pool: withFallback(device.createPool(), pool), bytes: 1024 })
+    using wrapped = createStreamArenas(device, { pool: withFallback(device.createPool(), pool), bytes: 1024 })
     wrapped.of(a)
-    const small = device.createStreamArenas({ pool, bytes: 256 })
+    const small = createStreamArenas(device, { pool, bytes: 256 })
     assert.throws(() => small.of(a), { name: 'RangeError', message: /must have 512 bytes at least, not 256/ })
     assert.equal(pool.stats().liveBuffers, 0)
   })
 })
 
 describe('memory for kernels', () => {
-  const makers = ['createDeviceArena', 'createDeviceHeap'] as const
+  const makers = { createDeviceArena, createDeviceHeap }
 
-  for (const make of makers) {
-    it(`is refused by ${make} what it cannot be made of`, () => {
+  for (const [name, make] of Object.entries(makers)) {
+    it(`is refused by ${name} what it cannot be made of`, () => {
       const pool = device.createPool()
       const region = pool.allocate(4 * MiB)
-      const create = (what: unknown, options?: unknown) => () => device[make](what as DeviceRegion, options as never)
+      const create = (what: unknown, options?: unknown) => () => make(device, what as DeviceRegion, options as never)
       for (const what of [null, undefined, 5, {}, { ptr: 0.5, byteLength: 1 }, { ptr: 4096 }, 'text']) {
         assert.throws(create(what), {
           name: 'TypeError',
-          message: new RegExp(`^${make}: region must be device memory`),
+          message: new RegExp(`^${name}: region must be device memory`),
         })
       }
       const least = { name: 'RangeError', message: /the region must have \d+ bytes at least, not 256/ }
@@ -265,9 +268,9 @@ describe('memory for kernels', () => {
       create(region)()
     })
 
-    it(`is used no more when what ${make} made is closed, or its region freed`, async () => {
+    it(`is used no more when what ${name} made is closed, or its region freed`, async () => {
       const region = device.createPool().allocate(4 * MiB)
-      const made = device[make](region)
+      const made = make(device, region)
       assert.throws(() => made.grow(8 * MiB), { name: 'PoolError', message: /the region cannot grow/ })
       assert.throws(() => made.reset({} as never), { name: 'TypeError', message: /^reset: stream must be a Stream/ })
       made.close()
@@ -280,7 +283,7 @@ describe('memory for kernels', () => {
       assert.throws(() => made.grow(1), closed)
       assert.throws(() => made.check(), closed)
       await assert.rejects(made.stats(), closed)
-      const again = device[make](region)
+      const again = make(device, region)
       region.free()
       assert.throws(() => again.ptr, { name: 'PoolError', message: /already freed/ })
       assert.throws(() => again.statsSync(), { name: 'PoolError', message: /already freed/ })
@@ -291,8 +294,8 @@ describe('memory for kernels', () => {
     const { take } = takeAndGiveBack(device)
     const pool = device.createPool()
     const [arena, heap] = [
-      device.createDeviceArena(pool.allocate(64 * KiB)),
-      device.createDeviceHeap(pool.allocate(64 * MiB)),
+      createDeviceArena(device, pool.allocate(64 * KiB)),
+      createDeviceHeap(device, pool.allocate(64 * MiB)),
     ]
     const buffer = pool.allocate(64 * KiB)
     const array = pool.allocateArray(Uint32Array, 10)
@@ -306,8 +309,8 @@ describe('memory for kernels', () => {
         'launch',
         () => launch(memory),
       ]),
-      ['createDeviceArena', () => device.createDeviceArena(buffer)],
-      ['createDeviceHeap', () => device.createDeviceHeap(buffer)],
+      ['createDeviceArena', () => createDeviceArena(device, buffer)],
+      ['createDeviceHeap', () => createDeviceHeap(device, buffer)],
       ['reset', () => arena.reset()],
       ['reset', () => heap.reset()],
       ['check', () => heap.check()],
@@ -344,11 +347,11 @@ describe('memory for kernels', () => {
       shared: device.createInterprocessBuffer(bytes),
     }
     for (const [name, region] of Object.entries(regions)) {
-      const heap = device.createDeviceHeap(region, { stream })
+      const heap = createDeviceHeap(device, region, { stream })
       const [block] = allocate(heap, 1000, 1)
       assert.ok(block > region.ptr && block < region.ptr + bytes, name)
       heap.check()
-      const arena = device.createDeviceArena(region, { stream })
+      const arena = createDeviceArena(device, region, { stream })
       assert.equal(take(arena, 1000, 1)[0], arena.base, name)
       arena.check()
     }
@@ -359,7 +362,7 @@ describe('memory for kernels', () => {
       simulated: { fault: ({ args, memory }) => memory.store(args.pointer(0), Uint8Array.of(1)) },
     })
     const kernel = module.kernel('fault')
-    const heap = device.createDeviceHeap(device.createPool().allocate(1 * MiB))
+    const heap = createDeviceHeap(device, device.createPool().allocate(1 * MiB))
     device.synchronize()
     kernel.launch({ grid: 1, block: 1 }, 64)
     const first = { name: 'CudaError', codeName: 'CUDA_ERROR_ILLEGAL_ADDRESS' }
@@ -388,7 +391,7 @@ describe('memory for kernels', () => {
     const pool = device.createPool()
     const stream = device.createStream()
     const region = pool.allocate(4 * MiB, stream)
-    const arena = device.createDeviceArena(region, { stream })
+    const arena = createDeviceArena(device, region, { stream })
     const { ptr } = region
     const pending = arena.stats()
     region.free()
@@ -406,14 +409,14 @@ describe('memory for kernels', () => {
       const before = callsOf(driver)
       driver.failCall({ call: '*', nth, code: 999 })
       try {
-        other.createDeviceHeap(region)
+        createDeviceHeap(other, region)
         refused = callsOf(driver) - before >= nth
       } catch (error) {
         assert.ok(error instanceof CudaError, `call ${nth}: ${error}`)
       }
       driver.clearFaults()
-      const heap = other.createDeviceHeap(region)
-      other.createDeviceArena(other.createPool().allocate(1 * MiB))
+      const heap = createDeviceHeap(other, region)
+      createDeviceArena(other, other.createPool().allocate(1 * MiB))
       assert.equal(heap.statsSync().liveBytes, 0)
       heap.check()
     }
@@ -422,16 +425,16 @@ describe('memory for kernels', () => {
   it('has counters from the beginning, in whatever stream it is made', () => {
     const stream = device.createStream()
     const driver = device.driver as SimulatedDriver
-    for (const make of makers) {
+    for (const make of Object.values(makers)) {
       const region = device.createPool().allocate(4 * MiB)
       device.synchronize()
       driver.holdOperation(stream.handle)
-      assert.equal(device[make](region, { stream }).statsSync().failures, 0)
+      assert.equal(make(device, region, { stream }).statsSync().failures, 0)
     }
   })
 
   it('lies behind the structure that the table describes', () => {
-    const arena = device.createDeviceArena(device.createPool().allocate(1 * MiB))
+    const arena = createDeviceArena(device, device.createPool().allocate(1 * MiB))
     device.synchronize()
     const base = new BigUint64Array(1)
     device.driver.cuMemcpyDtoH(base, arena.ptr + DEVICE_POOL.base)

@@ -30,11 +30,12 @@ const ROWS: readonly (readonly string[])[] = [
   ['pool/arena', 'pool/blocks', 'pool/host', 'pool/mapped'],
   ['pool/driver-owned'],
   ['pool/wrappers'],
+  ['device'],
+  ['kernel-memory'],
   ['trace'],
   ['picture'],
   ['report'],
   ['live'],
-  ['device'],
   ['onnxruntime'],
   ['index.ts'],
   ['cli'],
@@ -53,7 +54,7 @@ const DRIVERS = /^driver\/(native|simulated)\//
 const KNOW_A_DRIVER: Readonly<Record<string, string>> = {
   'device/open.ts': 'opens devices',
   'device/warm-up.ts': 'runs pools on a library without a device',
-  'device/replay-devices.ts': 'opens a simulated device of the size that a replay needs',
+  'trace/replay-devices.ts': 'opens a simulated device of the size that a replay needs',
   'trace/replay-device.ts': 'asks a device which kind it is',
   'trace/pytorch/model/driver-tally.ts': 'adds up costs of calls that a model of an allocator would make',
   'cli/features.ts': 'names functions of libcuda',
@@ -138,7 +139,7 @@ test('imports go down, or stay within a layer', () => {
   assert.ok(seen.has('pool/caching heap') && seen.has('device pool/arena'), 'imports were found at all')
 })
 
-/** What other folders import of the central heap: its face, and the parts that other kinds of pools take. */
+/** Other folders import of the central heap its face, and the parts that other kinds of pools take. */
 const CENTRAL = 'pool/caching/central/'
 const DOORS = ['central-heap.ts', 'cross-stream.ts', 'deferred.ts', 'free-memory.ts', 'parts.ts']
 

@@ -254,7 +254,7 @@ describe('the packed package', () => {
     const program = project.write(
       'program.mjs',
       `import { existsSync } from 'node:fs'
-      import { deviceIncludePath, MiB, openDevice } from 'cuda-mempool'
+      import { createDeviceHeap, deviceIncludePath, MiB, openDevice } from 'cuda-mempool'
       import { SimulatedDriver } from 'cuda-mempool/simulated'
       import { readRecording, replay } from 'cuda-mempool/trace'
       import { prometheusText } from 'cuda-mempool/live'
@@ -262,7 +262,7 @@ describe('the packed package', () => {
       const pool = device.createPool()
       const buffer = pool.allocate(3 * MiB)
       console.log(buffer.byteLength, typeof readRecording, typeof replay, prometheusText(pool).length > 0)
-      console.log(existsSync(deviceIncludePath() + '/cuda_mempool.cuh'), device.createDeviceHeap(buffer).statsSync().failures)
+      console.log(existsSync(deviceIncludePath() + '/cuda_mempool.cuh'), createDeviceHeap(device, buffer).statsSync().failures)
       buffer.free()
       device.close()`,
     )

@@ -7,7 +7,7 @@ import { dirname } from 'node:path'
 import { describe, it } from 'node:test'
 import { knotsIn, proseFiles, proseOf, wordsIn } from './prose.js'
 
-/** Phrases for each hundred words: what well-kept projects of the field stay below. */
+/** Phrases for each hundred words. Well-kept projects of the field stay below. */
 const MOST_KNOTS = 0.3
 const MOST_COLUMNS = 120
 

@@ -3,10 +3,10 @@ import { readFileSync } from 'node:fs'
 import { test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { MiB } from '../src/base/bytes.js'
-import { replayDevices } from '../src/device/replay-devices.js'
 import { REPORT_SCHEMA_VERSION, reportJson } from '../src/report/export/report-json.js'
 import { readRecording } from '../src/trace/formats/read-recording.js'
 import { replay } from '../src/trace/replay.js'
+import { replayDevices } from '../src/trace/replay-devices.js'
 
 const ROOT = new URL('../../', import.meta.url)
 const path = (name: string) => fileURLToPath(new URL(name, ROOT))

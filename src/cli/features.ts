@@ -13,6 +13,7 @@ import {
 import type { Driver } from '../driver/driver.js'
 import type { FunctionName } from '../driver/native/table.js'
 import { SHIPPED_PTX } from '../kernel/device-code.js'
+import { createDeviceHeap } from '../kernel-memory/device-heap.js'
 import { virtualMemoryObstacle } from '../pool/backing/virtual-memory.js'
 import { SCALE_PTX } from './scale-kernel.js'
 
@@ -84,7 +85,7 @@ export const FEATURES: readonly Feature[] = [
     use: device => {
       using pool = device.createPlainPool()
       using region = pool.allocate(SEGMENT_BYTES)
-      using heap = device.createDeviceHeap(region)
+      using heap = createDeviceHeap(device, region)
       heap.check()
     },
   },

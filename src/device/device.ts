@@ -14,13 +14,7 @@ import { type SharedDriver, shareDriver } from '../driver/shared-driver.js'
 import { StagingBuffers } from '../driver/staging-buffers.js'
 import type { CompileOptions } from '../kernel/compile-options.js'
 import { Compiler } from '../kernel/compiler.js'
-import { DeviceArena } from '../kernel/device-arena.js'
-import { DeviceHeap } from '../kernel/device-heap.js'
-import type { DeviceRegion } from '../kernel/device-region.js'
-import type { KernelMemoryOptions } from '../kernel/kernel-memory.js'
-import { MemoryControl } from '../kernel/memory-control.js'
 import { Module } from '../kernel/module.js'
-import { StreamArenas, type StreamArenasOptions } from '../kernel/stream-arenas.js'
 import type { CaptureMode } from '../order/capture.js'
 import { Clocks, MOST_STREAMS } from '../order/clocks.js'
 import { Event, type EventOptions, type SharedEvent } from '../order/event.js'
@@ -61,7 +55,6 @@ import { checkPoolState, type SharedPoolState } from '../pool/shared/shared-stat
 import { prepareSlowCalls } from '../pool/slow-calls.js'
 import { sharingObstacle } from '../threads/os-thread.js'
 import { type DeviceProperties, propertiesOf } from './device-properties.js'
-import { serveIfAsked } from './served-pools.js'
 
 /** Grows with each change to the descriptor of a device. */
 export const SHARED_VERSION = 1
@@ -91,6 +84,9 @@ export const attachments = new Map<number, Device>()
 
 /** The devices of this thread, by their clocks, for code that has only a pool. */
 export const deviceOf = new WeakMap<Clocks, Device>()
+
+/** Are told of each new pool of this thread, and of the memory of each new buffer that belongs to no pool. */
+export const newPoolListeners: ((pool: object) => void)[] = []
 
 /** Pools with a pool server. */
 export type ServedPool = SharedPool<SharedDevice> | SharedHostPool<SharedDevice>
@@ -126,9 +122,12 @@ function contextOf(driver: Driver, handle: number): number {
 }
 
 /** An object that a device closes with itself. */
-interface Closable {
-  readonly closed: boolean
+interface Closing {
   close(): unknown
+}
+
+interface Closable extends Closing {
+  readonly closed: boolean
 }
 
 /**
@@ -164,7 +163,8 @@ export class Device implements Disposable {
   /** the thread of the pool servers that this thread starts */
   private readonly server = new PoolServerWorker()
   private readonly compiler: Compiler
-  private readonly memoryControl: MemoryControl
+  /** by their class */
+  private readonly parts = new Map<unknown, Closing>()
   private knownProperties: DeviceProperties | null = null
   private closed = false
 
@@ -190,7 +190,6 @@ export class Device implements Disposable {
       attachments.set(this.clocks.identity, this)
     }
     this.compiler = new Compiler(context, this.defaultStream)
-    this.memoryControl = new MemoryControl(this.clocks, this.defaultStream)
   }
 
   /** The device's number, from 0. */
@@ -508,30 +507,17 @@ export class Device implements Disposable {
   }
 
   /**
-   * Memory that running kernels allocate in a row, over a buffer of any pool; the buffer stays the caller's. Throws
-   * TypeError for anything but device memory, RangeError for too little, and PoolError for memory of another device.
+   * What another part of the package keeps with this device: the one object of this class, which closes with the
+   * device. Throws PoolError, in the name of `call`, once the device is closed.
+   * @internal
    */
-  createDeviceArena(region: DeviceRegion, options?: KernelMemoryOptions): DeviceArena {
-    this.open('createDeviceArena')
-    return new DeviceArena(this.memoryControl, region, options)
-  }
-
-  /**
-   * malloc and free for running kernels, over a buffer of any pool; the buffer stays the caller's. Throws like
-   * `createDeviceArena`.
-   */
-  createDeviceHeap(region: DeviceRegion, options?: KernelMemoryOptions): DeviceHeap {
-    this.open('createDeviceHeap')
-    return new DeviceHeap(this.memoryControl, region, options)
-  }
-
-  /**
-   * One device arena for each stream, with memory from a pool. Throws TypeError or RangeError for bad options, and
-   * PoolError for a pool of another device.
-   */
-  createStreamArenas(options: StreamArenasOptions): StreamArenas {
-    this.open('createStreamArenas')
-    return new StreamArenas(this.memoryControl, options)
+  partOf<P extends Closing>(call: string, Part: new (clocks: Clocks, defaultStream: Stream) => P): P {
+    this.open(call)
+    const known = this.parts.get(Part) as P | undefined
+    if (known !== undefined) return known
+    const part = new Part(this.clocks, this.defaultStream)
+    this.parts.set(Part, part)
+    return part
   }
 
   /** Blocks until all work of the device's context is complete. */
@@ -561,7 +547,7 @@ export class Device implements Disposable {
     // All work is waited for. An adopted stream may have been destroyed: the driver must not see its handle.
     const adopted = new Set(this.attachedTo === null ? this.adopted.values() : [])
     const streams = openStreams(this.clocks).filter(stream => stream !== null)
-    const last = [this.memoryControl, this.clocks, StagingBuffers.of(this.context)]
+    const last = [...this.parts.values(), this.clocks, StagingBuffers.of(this.context)]
     for (const stream of streams) {
       this.context.giveBack(() => (adopted.has(stream) ? stream.abandon() : stream.end()))
     }
@@ -610,7 +596,7 @@ export class Device implements Disposable {
   private keep<P extends Closable>(pool: P, among = this.pools): P {
     for (const other of among) if (other.closed) among.delete(other)
     among.add(pool)
-    serveIfAsked(pool)
+    for (const note of newPoolListeners) note(pool)
     return pool
   }
 

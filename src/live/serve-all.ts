@@ -1,4 +1,4 @@
-// With CUDA_MEMPOOL_SERVE=1 devices call this for each new pool (device/served-pools.ts).
+// With CUDA_MEMPOOL_SERVE=1 this is called for each new pool (serve-if-asked.ts).
 
 import { type LiveServer, serve } from './serve.js'
 import type { WatchedPool } from './watched-pools.js'

@@ -240,3 +240,15 @@ export function frameText(frame: Frame): string {
   }
   return `${filename}:${line} ${name}`
 }
+
+/** Throws TypeError in the name of `call` unless `trace` is a Trace. */
+export function checkTrace(call: string, trace: unknown): asserts trace is Trace {
+  const isTrace = typeof trace === 'object' && trace !== null && 'blocks' in trace && 'action' in trace
+  if (!isTrace) throw notTrace(call, trace)
+}
+
+/** The error for an argument `trace` of `call` that is no Trace. */
+export function notTrace(call: string, trace: unknown): TypeError {
+  const hint = typeof trace === 'string' ? '; readRecording(path) reads a file' : ''
+  return new TypeError(`${call}: trace must be a Trace of readRecording or recorded, not ${describe(trace)}${hint}`)
+}

@@ -8,11 +8,11 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
 import type { Browser, Page } from 'playwright-core'
-import { replayDevices } from '../../src/device/replay-devices.js'
 import type { PageData } from '../../src/report/page/page-data.js'
 import { pageRecording } from '../../src/report/page/page-text.js'
 import { reportedTrace, tabsOf } from '../../src/report/page/reported-trace.js'
 import { readRecordings } from '../../src/trace/formats/read-recording.js'
+import { replayDevices } from '../../src/trace/replay-devices.js'
 import { openBrowser, skipReason } from './chromium.fixture.js'
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')

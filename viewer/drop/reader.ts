@@ -1,11 +1,11 @@
 // The worker of the page without data: reads recordings and replays them, as `cuda-mempool report` does in Node.
 
-import { replayDevices } from '../../src/device/replay-devices.js'
 import { pagePicture } from '../../src/report/page/page-picture.js'
 import { pageData } from '../../src/report/page/page-text.js'
 import { type ReportedTrace, reportedTrace, tabsOf } from '../../src/report/page/reported-trace.js'
 import { readRecordings } from '../../src/trace/formats/read-recording.js'
 import { sharePace } from '../../src/trace/pace.js'
+import { replayDevices } from '../../src/trace/replay-devices.js'
 import type { Trace } from '../../src/trace/trace.js'
 import type { ReaderMessage } from './reader-message.js'
 

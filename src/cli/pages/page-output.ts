@@ -1,10 +1,10 @@
 // For the commands that write a page: the recordings replayed with a progress bar, and the page as a file.
 
-import { replayDevices } from '../../device/replay-devices.js'
 import { pageOf } from '../../report/page/page.js'
 import type { PageDifference } from '../../report/page/page-data.js'
 import { type ReportedTrace, reportedTrace, tabsOf } from '../../report/page/reported-trace.js'
 import { sharePace } from '../../trace/pace.js'
+import { replayDevices } from '../../trace/replay-devices.js'
 import type { Policy } from '../../trace/replay-result.js'
 import type { Trace } from '../../trace/trace.js'
 import { onOneLine, UsageError } from '../exit.js'

@@ -1,7 +1,6 @@
 // Collapsed stacks, the format of flame graphs: one line for each call stack, with its bytes.
 
-import { type Frame, frameText, type Trace } from '../../trace/trace.js'
-import { checkTrace } from '../../trace/trace-argument.js'
+import { checkTrace, type Frame, frameText, type Trace } from '../../trace/trace.js'
 import { heldStacks, peakEvent } from './moment.js'
 
 const NO_STACK = '(no call stack)'

@@ -1,8 +1,7 @@
 // The allocations of a trace as CSV.
 
 import { siteOf } from '../../trace/failures/holders.js'
-import { BEFORE, NEVER, stackFrames, type Trace } from '../../trace/trace.js'
-import { checkTrace } from '../../trace/trace-argument.js'
+import { BEFORE, checkTrace, NEVER, stackFrames, type Trace } from '../../trace/trace.js'
 import { checkedPolicies, type PolicyMemory } from './policy-memory.js'
 
 const ROWS_A_PIECE = 4096

@@ -4,8 +4,7 @@ import { describe } from '../../base/bytes.js'
 import { FormatError } from '../../base/errors.js'
 import { OutOfRangeError } from '../../base/out-of-range.js'
 import { inUseOf, liveAfter } from '../../trace/analysis/curves.js'
-import { BEFORE, type Frame, stackFrames, type Trace } from '../../trace/trace.js'
-import { checkTrace } from '../../trace/trace-argument.js'
+import { BEFORE, checkTrace, type Frame, stackFrames, type Trace } from '../../trace/trace.js'
 
 /** What the blocks of one call stack are together. */
 export interface HeldStack {

@@ -5,8 +5,7 @@ import type { Placements } from '../../trace/placements/placements.js'
 import { recordedPlacements } from '../../trace/placements/recorded-placements.js'
 import type { ReplayReport } from '../../trace/replay-result.js'
 import { checkReport } from '../../trace/report-argument.js'
-import type { Trace } from '../../trace/trace.js'
-import { checkTrace } from '../../trace/trace-argument.js'
+import { checkTrace, type Trace } from '../../trace/trace.js'
 
 /** An allocator's memory through a trace, for the writers of files. */
 export interface PolicyMemory extends Pick<Placements, 'address' | 'reservedBytes'> {

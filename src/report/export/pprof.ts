@@ -1,8 +1,7 @@
 // Profiles for pprof: the message Profile of its profile.proto, packed by gzip.
 
 import { gzipSync } from 'node:zlib'
-import type { Frame, Trace } from '../../trace/trace.js'
-import { checkTrace } from '../../trace/trace-argument.js'
+import { checkTrace, type Frame, type Trace } from '../../trace/trace.js'
 import { heldStacks, peakEvent } from './moment.js'
 import { ProtobufMessage } from './protobuf.js'
 

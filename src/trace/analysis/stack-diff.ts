@@ -2,8 +2,7 @@
 // stacks are compared by files and functions.
 
 import { siteOf } from '../failures/holders.js'
-import { type Frame, stackFrames, type Trace } from '../trace.js'
-import { checkTrace } from '../trace-argument.js'
+import { checkTrace, type Frame, stackFrames, type Trace } from '../trace.js'
 import { inUseOf, liveAfter } from './curves.js'
 
 /** The memory that a call stack holds at the peaks of two recordings. */

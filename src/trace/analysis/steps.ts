@@ -1,8 +1,7 @@
 // The steps of a training run, and the memory that each leaves behind.
 
 import { describe } from '../../base/bytes.js'
-import { type Annotation, BEFORE, type Trace } from '../trace.js'
-import { checkTrace } from '../trace-argument.js'
+import { type Annotation, BEFORE, checkTrace, type Trace } from '../trace.js'
 
 /** A step leaves behind the blocks that are still held after this number of further steps. */
 const LATER_STEPS = 2

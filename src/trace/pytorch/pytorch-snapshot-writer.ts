@@ -4,8 +4,17 @@
 import { firstIndex } from '../../base/binary-search.js'
 import { MiB } from '../../base/bytes.js'
 import { hasSegments, ReservedSegments } from '../reserved-segments.js'
-import { Action, type ActionCode, BEFORE, type Frame, NEVER, type Segment, stackFrames, type Trace } from '../trace.js'
-import { checkTrace } from '../trace-argument.js'
+import {
+  Action,
+  type ActionCode,
+  BEFORE,
+  checkTrace,
+  type Frame,
+  NEVER,
+  type Segment,
+  stackFrames,
+  type Trace,
+} from '../trace.js'
 import { roundPytorchBytes } from './model/policy-blocks.js'
 import { PickleTuple, writePickle } from './pickle-writer.js'
 

@@ -2,16 +2,18 @@
 // them, and reads their counters. A stream of its own does the reading, so that counters can be read while kernels
 // run.
 
+import { describe } from '../base/bytes.js'
+import { Device } from '../device/device.js'
 import type { Context } from '../driver/context.js'
+import { controlPtx } from '../kernel/device-code.js'
+import type { Kernel, KernelArgument } from '../kernel/kernel.js'
+import type { Extent } from '../kernel/launch-limits.js'
+import { Module } from '../kernel/module.js'
 import type { Clocks } from '../order/clocks.js'
 import { relaxed } from '../order/relaxed.js'
 import { StagedCopy } from '../order/staged-copy.js'
 import { Stream } from '../order/stream.js'
-import { controlPtx } from './device-code.js'
 import type { DeviceRegion } from './device-region.js'
-import type { Kernel, KernelArgument } from './kernel.js'
-import type { Extent } from './launch-limits.js'
-import { Module } from './module.js'
 import './simulated-control.js'
 
 const CONTROL_KERNELS = [
@@ -24,6 +26,12 @@ const CONTROL_KERNELS = [
 ] as const
 
 type ControlKernel = (typeof CONTROL_KERNELS)[number]
+
+/** The control of a device, for `call`. Throws TypeError for anything but a Device, and PoolError for a closed one. */
+export function controlOf(call: string, device: Device): MemoryControl {
+  if (!(device instanceof Device)) throw new TypeError(`${call}: device must be a Device, not ${describe(device)}`)
+  return device.partOf(call, MemoryControl)
+}
 
 export class MemoryControl {
   readonly context: Context
@@ -68,6 +76,7 @@ export class MemoryControl {
     return copy
   }
 
+  /** Called by the device's close. */
   close(): void {
     this.module?.close()
     this.module = null

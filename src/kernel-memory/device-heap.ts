@@ -1,4 +1,5 @@
 import { assert } from '../base/assert.js'
+import type { Device } from '../device/device.js'
 import type { Stream } from '../order/stream.js'
 import {
   DEVICE_HEAP,
@@ -12,16 +13,24 @@ import {
 import type { DeviceRegion } from './device-region.js'
 import { checkHeap } from './heap-check.js'
 import { KernelMemory, type KernelMemoryOptions } from './kernel-memory.js'
-import type { MemoryControl } from './memory-control.js'
+import { controlOf, type MemoryControl } from './memory-control.js'
 
 const BLOCK_THREADS = 256
 const MOST_BLOCKS = 256
 
 /**
+ * malloc and free for running kernels of a device, over a buffer of any pool; the buffer stays the caller's. Throws
+ * TypeError for anything but a device and device memory, RangeError for too little, and PoolError for a closed device
+ * or memory of another one.
+ */
+export function createDeviceHeap(device: Device, region: DeviceRegion, options?: KernelMemoryOptions): DeviceHeap {
+  return new DeviceHeap(controlOf('createDeviceHeap', device), region, options)
+}
+
+/**
  * malloc and free for running kernels. A kernel takes it as `DeviceHeap *` and calls `allocate(bytes)`, which returns
  * nullptr if there is no room, and `free(block)`. A free of anything else than a live block is counted and ignored.
- * Memory outlives the kernel that took it, and another kernel may free it. Made by the device:
- * `device.createDeviceHeap(region)`.
+ * Memory outlives the kernel that took it, and another kernel may free it. Made by `createDeviceHeap`.
  */
 export class DeviceHeap extends KernelMemory<HeapStats> {
   private readonly geometry: HeapGeometry

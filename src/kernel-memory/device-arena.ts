@@ -1,17 +1,26 @@
 import { assert } from '../base/assert.js'
+import type { Device } from '../device/device.js'
 import type { Stream } from '../order/stream.js'
 import { type BumpStats, bumpStats, DEVICE_POOL } from './device-layout.js'
 import type { DeviceRegion } from './device-region.js'
 import { KernelMemory, type KernelMemoryOptions } from './kernel-memory.js'
-import type { MemoryControl } from './memory-control.js'
+import { controlOf, type MemoryControl } from './memory-control.js'
 
 /** distance from the structure to the first byte that is handed out */
 const STRUCTURE_BYTES = 256
 
 /**
+ * Memory that running kernels of a device allocate in a row, over a buffer of any pool; the buffer stays the caller's.
+ * Throws like `createDeviceHeap`.
+ */
+export function createDeviceArena(device: Device, region: DeviceRegion, options?: KernelMemoryOptions): DeviceArena {
+  return new DeviceArena(controlOf('createDeviceArena', device), region, options)
+}
+
+/**
  * Memory that running kernels take piece after piece, and give back all at once. A kernel takes it as `DeviceArena
  * *`, or as the simpler `DevicePool *`, and calls `allocate(bytes)`. That returns multiples of 16 bytes, or nullptr
- * once the arena is full; refusals are counted. Made by the device: `device.createDeviceArena(region)`.
+ * once the arena is full; refusals are counted. Made by `createDeviceArena`.
  */
 export class DeviceArena extends KernelMemory<BumpStats> {
   constructor(control: MemoryControl, region: DeviceRegion, options: KernelMemoryOptions = {}) {

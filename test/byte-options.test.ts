@@ -1,10 +1,11 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { GiB, KiB, MiB } from '../base/bytes.js'
-import { SimulatedDriver } from '../driver/simulated/simulated-driver.js'
-import { limited } from '../pool/wrappers/limited.js'
-import { tagged } from '../pool/wrappers/tagged.js'
-import { openDevice } from './open.js'
+import { GiB, KiB, MiB } from '../src/base/bytes.js'
+import { openDevice } from '../src/device/open.js'
+import { SimulatedDriver } from '../src/driver/simulated/simulated-driver.js'
+import { createStreamArenas } from '../src/kernel-memory/stream-arenas.js'
+import { limited } from '../src/pool/wrappers/limited.js'
+import { tagged } from '../src/pool/wrappers/tagged.js'
 
 test('every option that takes bytes takes text with a unit', () => {
   const device = openDevice(new SimulatedDriver({ capacityBytes: '1GiB', granularityBytes: '2MiB' }))
@@ -17,7 +18,7 @@ test('every option that takes bytes takes text with a unit', () => {
   const pool = device.createPool({ maxPoolBytes: '64MiB' })
   assert.equal(limited(pool, '1MiB').limitBytes, MiB)
   assert.equal(tagged(pool, { limits: { weights: '2MiB' } }).statsByTag()['weights'].limitBytes, 2 * MiB)
-  device.createStreamArenas({ pool, bytes: '64KiB' }).of(device.createStream())
+  createStreamArenas(device, { pool, bytes: '64KiB' }).of(device.createStream())
   assert.equal(pool.stats().requestedBytes, 64 * KiB)
   assert.throws(() => limited(pool, 'x' as '1B'), { name: 'RangeError', message: /limited: limitBytes must be/ })
   assert.throws(() => tagged(pool, { limits: { a: 'x' as '1B' } }), { message: /the limit of 'a' must be/ })

@@ -3,9 +3,9 @@ import { PoolError } from '../base/errors.js'
 import { checkOptionNames } from '../base/option-names.js'
 import { showAsText } from '../base/readable.js'
 import type { Context } from '../driver/context.js'
+import type { DevicePointer } from '../kernel/kernel.js'
 import { checkStreamOf, type Stream } from '../order/stream.js'
 import { checkRegion, type DeviceRegion, growRegion } from './device-region.js'
-import type { DevicePointer } from './kernel.js'
 import type { MemoryControl } from './memory-control.js'
 
 /** Options of memory for kernels. */

@@ -2,9 +2,9 @@ import assert from 'node:assert/strict'
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
-import { ask, ownRuntimeFolder } from '../live/live.fixture.js'
-import { stopServing } from '../live/serve-all.js'
-import { openDevice } from './open.js'
+import { openDevice } from '../src/index.js'
+import { ask, ownRuntimeFolder } from '../src/live/live.fixture.js'
+import { stopServing } from '../src/live/serve-all.js'
 
 test('CUDA_MEMPOOL_SERVE=1 serves the pools of a program, and nothing is served without it', async () => {
   const runtime = ownRuntimeFolder()

@@ -3,10 +3,11 @@ import { checkByteCount, formatBytes } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
 import { checkOptionNames } from '../base/option-names.js'
 import { showAsText } from '../base/readable.js'
+import type { Device } from '../device/device.js'
 import { checkStreamOf, type Stream } from '../order/stream.js'
 import { DeviceArena } from './device-arena.js'
 import type { DeviceRegion } from './device-region.js'
-import type { MemoryControl } from './memory-control.js'
+import { controlOf, type MemoryControl } from './memory-control.js'
 
 /** The part of a pool that stream arenas use; any pool has it. */
 export interface RegionPool {
@@ -27,8 +28,16 @@ export interface StreamArenasOptions {
 const KEYS: readonly string[] = ['pool', 'bytes']
 
 /**
+ * One device arena for each stream of a device, with memory from a pool. Throws TypeError or RangeError for a bad
+ * device or bad options, and PoolError for a closed device or a pool of another one.
+ */
+export function createStreamArenas(device: Device, options: StreamArenasOptions): StreamArenas {
+  return new StreamArenas(controlOf('createStreamArenas', device), options)
+}
+
+/**
  * An arena for each stream. Kernels of different streams then never contend for one counter, and each stream can
- * reset its own. Made by the device: `device.createStreamArenas({ pool, bytes })`.
+ * reset its own. Made by `createStreamArenas`.
  */
 export class StreamArenas implements Disposable {
   private readonly arenas = new Map<Stream, { arena: DeviceArena; region: { free(): void } }>()

@@ -1,11 +1,11 @@
 // A program that runs the warm-up and then recordings, and prints a line for each part of the pool's code that the
 // recordings run and the warm-up does not. V8 counts the runs of each part. It begins before the code is loaded.
-// Run: node dist/src/device/warm-up-coverage.fixture.js RECORDING...
+// Run: node dist/test/warm-up-coverage.fixture.js RECORDING...
 
 import { readFileSync } from 'node:fs'
 import { Session } from 'node:inspector'
 import { fileURLToPath } from 'node:url'
-import type { DeviceBuffer } from '../pool/buffer.js'
+import type { DeviceBuffer } from '../src/pool/buffer.js'
 
 /** Parts that ran less often are not worth compiling. */
 const LEAST_RUNS = 5
@@ -24,9 +24,9 @@ const session = new Session()
 session.connect()
 session.post('Profiler.enable')
 session.post('Profiler.startPreciseCoverage', { callCount: true, detailed: true })
-const { openDevice } = await import('./open.js')
-const { WarmUp } = await import('./warm-up.js')
-const { Action, readRecording } = await import('../trace/index.js')
+const { openDevice } = await import('../src/device/open.js')
+const { WarmUp } = await import('../src/device/warm-up.js')
+const { Action, readRecording } = await import('../src/trace/index.js')
 
 new WarmUp().runWhile(() => true)
 const warm = runs()

@@ -4,11 +4,13 @@ import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { describe, it } from 'node:test'
 import { inspect } from 'node:util'
-import { MiB } from '../base/bytes.js'
-import { registerSimulatedKernel } from '../driver/simulated-kernels.js'
-import { limited } from '../pool/wrappers/limited.js'
-import { statistics } from '../pool/wrappers/statistics.js'
-import { openDevice } from './open.js'
+import { MiB } from '../src/base/bytes.js'
+import { openDevice } from '../src/device/open.js'
+import { registerSimulatedKernel } from '../src/driver/simulated-kernels.js'
+import { createDeviceHeap } from '../src/kernel-memory/device-heap.js'
+import { createStreamArenas } from '../src/kernel-memory/stream-arenas.js'
+import { limited } from '../src/pool/wrappers/limited.js'
+import { statistics } from '../src/pool/wrappers/statistics.js'
 
 const ADDRESS = '0x[0-9a-f]+'
 
@@ -143,7 +145,7 @@ describe('every public class', () => {
   for (const entry of ['index', 'driver/simulated/index', 'trace/index']) {
     it(`shows a line in logs, and plain values as JSON: ${entry}`, async () => {
       const bare: string[] = []
-      for (const [name, made] of await classesOf(new URL(`../../../src/${entry}.ts`, import.meta.url), entry)) {
+      for (const [name, made] of await classesOf(new URL(`../../src/${entry}.ts`, import.meta.url), entry)) {
         if (made.prototype instanceof Error) continue
         const isShown = inspect.custom in made.prototype && 'toJSON' in made.prototype
         if (!isShown || made.prototype.toString === Object.prototype.toString) bare.push(name)
@@ -165,10 +167,10 @@ describe('every public class', () => {
     module.close()
     assert.equal(lineOf(module), 'Module { closed }')
     const pool = device.createPool()
-    const heap = device.createDeviceHeap(pool.allocate(16 * MiB))
+    const heap = createDeviceHeap(device, pool.allocate(16 * MiB))
     assert.equal(lineOf(heap), 'DeviceHeap { in a region of 16 MiB, open }')
     assert.deepEqual(plain(heap), { memory: 'DeviceHeap', device: 0, regionBytes: 16 * MiB, closed: false })
-    const arenas = device.createStreamArenas({ pool, bytes: 1 * MiB })
+    const arenas = createStreamArenas(device, { pool, bytes: 1 * MiB })
     arenas.of(device.defaultStream)
     assert.equal(lineOf(arenas), 'StreamArenas { of 1 MiB each, for 1 stream }')
     arenas.close()
@@ -203,7 +205,7 @@ async function classesOf(source: URL, entry: string): Promise<[string, { readonl
   const classes: [string, { readonly prototype: object }][] = []
   const exported = readFileSync(source, 'utf8').matchAll(/export (?:type )?\{([^}]*)\} from '([^']+)'/g)
   for (const [, names, path] of exported) {
-    const module = await import(new URL(path, new URL(`../${entry}.js`, import.meta.url)).href)
+    const module = await import(new URL(path, new URL(`../src/${entry}.js`, import.meta.url)).href)
     for (const name of names.split(',').map(
       each =>
         each

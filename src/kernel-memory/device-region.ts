@@ -1,8 +1,8 @@
 import { describe } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
 import { type Context, unreachable } from '../driver/context.js'
+import type { DevicePointer } from '../kernel/kernel.js'
 import type { Stream } from '../order/stream.js'
-import type { DevicePointer } from './kernel.js'
 
 /**
  * Memory that kernels allocate from: a buffer of any pool, which the caller keeps while it is used. A buffer that

@@ -1,11 +1,10 @@
 // What `replay` opens for each pass: a GPU, or a simulated device with room for the recording.
 
 import { checkByteCount, GiB } from '../base/bytes.js'
+import type { Device } from '../device/device.js'
+import { openDevice } from '../device/open.js'
 import { SimulatedDriver } from '../driver/simulated/simulated-driver.js'
-import type { Trace } from '../trace/trace.js'
-import { notTrace } from '../trace/trace-argument.js'
-import type { Device } from './device.js'
-import { openDevice } from './open.js'
+import { notTrace, type Trace } from './trace.js'
 
 /** Bytes of a simulated device, unless a recording needs more. */
 const SIMULATED_BYTES = 140 * GiB
