@@ -1,4 +1,4 @@
-// Errors that end a context. Both drivers turn result codes into errors here (native/calls/bound-library.ts and
+// Errors that end a context. Both drivers turn result codes into errors here (native/bound-library.ts and
 // simulated/call-interceptor.ts). CUDA calls such an error sticky: after it, each call returns the same code.
 
 import { CudaError, DeviceLostError } from '../base/errors.js'

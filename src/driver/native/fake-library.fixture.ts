@@ -27,8 +27,9 @@ export class FakeLibrary implements Library {
     this.finish = () => done(code)
   }
 
+  /** The first view is the one that calls write to. */
   addressOf = (view: ArrayBufferView): number => {
-    this.memory = new DataView(view.buffer, view.byteOffset, view.byteLength)
+    if (this.memory.byteLength === 0) this.memory = new DataView(view.buffer, view.byteOffset, view.byteLength)
     return BASE
   }
 

@@ -1,4 +1,4 @@
-// Opens libcuda and binds its functions; only native-driver.ts and calls/bound-library.ts use it. It is opened with
+// Opens libcuda and binds its functions; only native-driver.ts and bound-library.ts use it. It is opened with
 // the first device, never at import of the package. It is never unloaded, because its threads would run on in
 // unmapped code.
 

@@ -1,5 +1,5 @@
 // The host memory for arguments that libcuda takes by address: results, structs, PTX compiler options and kernel
-// arguments. calls/bound-library.ts has one buffer for each driver object. koffi's out-parameters, its structs and a
+// arguments. bound-library.ts has one buffer for each driver object. koffi's out-parameters, its structs and a
 // BigInt for each address would cost more than the driver calls, so the address of the buffer is taken once. Each
 // call copies its results out before it returns, so one buffer serves all calls of a thread.
 

@@ -359,6 +359,59 @@ describe('the native driver', () => {
     assert.throws(() => driver.cuStreamQuery(8), CudaError)
   })
 
+  test('copies memory of a pool in host memory by the calls that can, if the driver knows each pointer', () => {
+    const [HOST, DEVICE, UNKNOWN] = [1 << 12, 2 << 12, 3 << 12]
+    const kinds = new Map<unknown, number>([
+      [HOST, 1],
+      [DEVICE, 2],
+    ])
+    const made: unknown[][] = []
+    const noted =
+      (name: string): DriverFunction =>
+      (...args) => {
+        made.push([name, ...args])
+        return RESULT.CUDA_SUCCESS
+      }
+    const refuse = () => RESULT.CUDA_ERROR_INVALID_VALUE
+    const library: FakeLibrary = new FakeLibrary({
+      cuMemcpyHtoD: refuse,
+      cuMemcpyDtoH: refuse,
+      cuMemcpyDtoD: refuse,
+      cuMemcpyHtoDAsync: refuse,
+      cuMemcpyDtoHAsync: refuse,
+      cuMemcpyDtoDAsync: refuse,
+      cuMemcpy: noted('cuMemcpy'),
+      cuMemcpyAsync: noted('cuMemcpyAsync'),
+      cuPointerGetAttribute: (out, _attribute, ptr) =>
+        kinds.has(ptr) ? library.writeInt(out, kinds.get(ptr)!) : RESULT.CUDA_ERROR_INVALID_VALUE,
+    })
+    const driver = new NativeDriver(library)
+    const view = new Uint8Array(8)
+    driver.cuMemcpyHtoD(HOST, view)
+    driver.cuMemcpyDtoH(view, HOST)
+    driver.cuMemcpyDtoD(HOST, DEVICE, 5)
+    driver.cuMemcpyHtoDAsync(HOST, view, 9)
+    driver.cuMemcpyDtoHAsync(view, HOST, 9)
+    driver.cuMemcpyDtoDAsync(DEVICE, HOST, 5, 9)
+    assert.deepEqual(made, [
+      ['cuMemcpy', HOST, BASE, 8],
+      ['cuMemcpy', BASE, HOST, 8],
+      ['cuMemcpy', HOST, DEVICE, 5],
+      ['cuMemcpyAsync', HOST, BASE, 8, 9],
+      ['cuMemcpyAsync', BASE, HOST, 8, 9],
+      ['cuMemcpyAsync', DEVICE, HOST, 5, 9],
+    ])
+    for (const [call, copy] of [
+      ['cuMemcpyHtoD', () => driver.cuMemcpyHtoD(DEVICE, view)],
+      ['cuMemcpyDtoHAsync', () => driver.cuMemcpyDtoHAsync(view, UNKNOWN, 9)],
+      ['cuMemcpyDtoD', () => driver.cuMemcpyDtoD(HOST, UNKNOWN, 5)],
+      ['cuMemcpyDtoDAsync', () => driver.cuMemcpyDtoDAsync(DEVICE, DEVICE, 5, 9)],
+    ] as const) {
+      assert.throws(copy, { name: 'CudaError', call, code: RESULT.CUDA_ERROR_INVALID_VALUE })
+    }
+    assert.equal(made.length, 6, 'no other copy should have been tried')
+  })
+
   test('describes a refusal with the texts of the driver', () => {
     const library: FakeLibrary = new FakeLibrary({
       cuMemAlloc: () => RESULT.CUDA_ERROR_OUT_OF_MEMORY,

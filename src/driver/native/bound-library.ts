@@ -1,19 +1,15 @@
 // libcuda as one driver object calls it: its functions, the buffer for arguments and results, and errors for
-// refusals. Each file beside this one adds one chapter of the driver contract: its class extends the class of the
-// chapter before. The order is device-, memory-, stream-, pool-, virtual-memory-, kernel-calls; NativeDriver extends
-// the last.
-//
-// Each method checks its numbers, because koffi would make 1 of 1.5 and 0 of NaN without an error.
+// refusals. native-driver.ts adds the calls.
 
 import { isMainThread } from 'node:worker_threads'
-import type { CudaError } from '../../../base/errors.js'
-import { hostMemory } from '../../../libraries/arguments.js'
-import { RESULT } from '../../constants.js'
-import type { Driver } from '../../driver.js'
-import { StickyErrors } from '../../sticky-errors.js'
-import { bindFunctions, type Functions, type Library } from '../library.js'
-import { MarshallingBuffer } from '../marshalling-buffer.js'
-import { FUNCTION_NAMES } from '../table.js'
+import type { CudaError } from '../../base/errors.js'
+import { hostMemory } from '../../libraries/arguments.js'
+import { RESULT } from '../constants.js'
+import type { Driver } from '../driver.js'
+import { StickyErrors } from '../sticky-errors.js'
+import { bindFunctions, type Functions, type Library } from './library.js'
+import { MarshallingBuffer } from './marshalling-buffer.js'
+import { FUNCTION_NAMES } from './table.js'
 
 /** Stands for the context of calls that name a device or a context; such calls still work after a sticky error. */
 export const NO_CONTEXT = 0
@@ -31,6 +27,9 @@ export class BoundLibrary {
   /** the functions that methods call: `bound`, or `bound` behind counters */
   protected functions: Functions
   protected readonly buffer: MarshallingBuffer
+  /** the addresses of the first and the second result */
+  protected readonly first: number
+  protected readonly second: number
   /** the current context of this thread */
   protected context = NO_CONTEXT
   private readonly bound: Functions
@@ -42,6 +41,8 @@ export class BoundLibrary {
   ) {
     this.origin = library.path
     this.buffer = new MarshallingBuffer(library.addressOf)
+    this.first = this.buffer.first
+    this.second = this.buffer.second
     this.bound = bindFunctions(library, atOnce)
     this.functions = this.bound
   }
@@ -69,8 +70,20 @@ export class BoundLibrary {
   }
 
   /** Throws CudaError unless the call succeeded. */
-  protected check(call: CallName, code: number, context = this.context): void {
+  protected check(call: CallName, code: number, context?: number): void {
     if (code !== RESULT.CUDA_SUCCESS) throw this.refusal(call, code, context)
+  }
+
+  /** The result of a call that writes a C int. */
+  protected int(call: CallName, code: number, context?: number): number {
+    this.check(call, code, context)
+    return this.buffer.int()
+  }
+
+  /** The result of a call that writes a handle, an address or a size. */
+  protected exact(call: CallName, code: number, context?: number): number {
+    this.check(call, code, context)
+    return this.buffer.exact()
   }
 
   /** The result of a query: false for CUDA_ERROR_NOT_READY. */
@@ -81,14 +94,18 @@ export class BoundLibrary {
   }
 
   /** The error for a result code; `log` is what the PTX compiler wrote. */
-  protected refusal(call: CallName, code: number, context: number, log = ''): CudaError {
+  protected refusal(call: CallName, code: number, context = this.contextOf(call), log = ''): CudaError {
     const name = this.describe('cuGetErrorName', code) || 'an unknown result'
     const text = this.describe('cuGetErrorString', code)
     return this.stickyErrors.refuse(context, call, code, name, log === '' ? text : `${text}: ${log}`)
   }
 
+  /** The context that a call acts on. */
+  private contextOf(call: CallName): number {
+    return call.startsWith('cuDevice') ? NO_CONTEXT : this.context
+  }
+
   private describe(by: 'cuGetErrorName' | 'cuGetErrorString', code: number): string {
-    const { first } = this.buffer
-    return this.bound[by](code, first) === RESULT.CUDA_SUCCESS ? this.library.textAt(this.buffer.exact()) : ''
+    return this.bound[by](code, this.first) === RESULT.CUDA_SUCCESS ? this.library.textAt(this.buffer.exact()) : ''
   }
 }
