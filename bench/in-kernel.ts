@@ -3,8 +3,9 @@
 // two calls. Run: node dist/bench/in-kernel.js [--device N] [--smoke] [--save DIR]
 
 import koffi from 'koffi'
-import { ptxOf } from '../cuda/modules.js'
+import { NO_TRIALS, trialsPtx } from '../cuda/compile-ptx.js'
 import { GiB, KiB } from '../src/base/bytes.js'
+import { controlPtx } from '../src/kernel/device-code.js'
 import type { KernelArgument } from '../src/kernel/kernel.js'
 import {
   DEVICE_HEAP,
@@ -76,12 +77,12 @@ function openTimer() {
   }
 }
 
-function measureAll() {
+function measureAll(ptx: string) {
   device.context.activate()
   const timer = openTimer()
   timer.setLimit(CUDA_MALLOC_HEAP_SIZE, GiB)
-  const control = device.loadModule(ptxOf('control'))
-  const trials = device.loadModule(ptxOf('trials'))
+  const control = device.loadModule(controlPtx())
+  const trials = device.loadModule(ptx)
   using pool = device.createPlainPool()
   const most = Math.max(...THREADS)
   const memory = pool.allocate(REGION_BYTES + SUPERBLOCK_BYTES)
@@ -168,9 +169,11 @@ function measureAll() {
   return { bumps, heaps, statistics }
 }
 
+const ptx = device.simulated ? null : trialsPtx()
 if (device.simulated) console.log('this needs a GPU: the simulated device reads no PTX')
+else if (ptx === null) console.log(NO_TRIALS)
 else {
-  const result = measureAll()
+  const result = measureAll(ptx)
   const machine = machineOf(device)
   console.log(
     `${device.name}, CUDA ${machine.driverVersion}, driver ${machine.gpuDriver ?? '–'}; millions of calls a second`,

@@ -1,15 +1,22 @@
-// Compiles the kernels of this folder to the PTX that is committed beside them. The build runs it. It does nothing if
-// no source changed, and names the outdated PTX if nvcc is missing.
-//   node dist/cuda/compile-ptx.js [--force]
+// Compiles the kernels of this folder with nvcc. control.ptx is a part of the package and committed: the build runs
+// this program, which compiles it if a source changed, and says so if nvcc is missing. trials.ptx lies in dist, where
+// tests and benchmarks compile it.
+//   node dist/cuda/compile-ptx.js
 
 import { spawnSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { pathToFileURL } from 'node:url'
-import { SHIPPED_PTX } from '../src/kernel/device-code.js'
-import { FOLDER, MODULES, type PtxModule } from './modules.js'
+import { fileURLToPath, pathToFileURL } from 'node:url'
+import { deviceIncludePath, SHIPPED_PTX } from '../src/kernel/device-code.js'
+
+/** `control` initialises, resets and grows the memory of kernels; `trials` allocates, stamps, verifies and frees. */
+export type PtxModule = 'control' | 'trials'
+/** This folder among the sources. */
+export const FOLDER = deviceIncludePath()
+/** Why tests and benchmarks with the kernels of trials.cu do not run. */
+export const NO_TRIALS = 'cuda/trials.cu cannot be compiled: nvcc is not installed'
 
 const FLAGS = ['-std=c++17', `-arch=${SHIPPED_PTX.target.replace('sm', 'compute')}`, '-ptx']
 
@@ -53,22 +60,21 @@ function shipped(ptx: string, digest: string): string {
   return `// Made by cuda/compile-ptx.ts from the sources with the digest ${digest}\n${text.trimStart()}`
 }
 
+/** The PTX of a module at `path`, compiled if a source changed; null without nvcc. */
+function current(module: PtxModule, path: string): string | null {
+  const made = existsSync(path) ? readFileSync(path, 'utf8') : ''
+  if (made.includes(digestOf(module))) return made
+  const ptx = compile(module)
+  if (ptx !== null) writeFileSync(path, ptx)
+  return ptx
+}
+
+/** The PTX of trials.cu, for `device.loadModule`; null without nvcc, which takes 6 s after a change. */
+export function trialsPtx(): string | null {
+  return current('trials', fileURLToPath(new URL('trials.ptx', import.meta.url)))
+}
+
 if (process.argv[1] !== undefined && import.meta.url === pathToFileURL(process.argv[1]).href) {
-  const force = process.argv.includes('--force')
-  for (const module of MODULES) {
-    const target = join(FOLDER, `${module}.ptx`)
-    let committed = ''
-    try {
-      committed = readFileSync(target, 'utf8')
-    } catch {
-      // Not there yet.
-    }
-    if (!force && committed.includes(digestOf(module))) continue
-    const ptx = compile(module)
-    if (ptx === null) console.warn(`cuda/${module}.ptx is out of date: install nvcc and build again`)
-    else {
-      writeFileSync(target, ptx)
-      console.log(`cuda/${module}.ptx compiled`)
-    }
-  }
+  const ptx = current('control', join(FOLDER, 'control.ptx'))
+  if (ptx === null) console.warn('cuda/control.ptx is out of date: install nvcc and build again')
 }

@@ -8,6 +8,7 @@ import { describe, it } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { GiB, KiB } from '../src/base/bytes.js'
 import { openDevice } from '../src/index.js'
+import { controlPtx } from '../src/kernel/device-code.js'
 import {
   CLASSES,
   COUNT_BYTES,
@@ -18,7 +19,7 @@ import {
   SUPERBLOCK_BYTES,
 } from '../src/kernel-memory/device-layout.js'
 import { checkHeap } from '../src/kernel-memory/heap-check.js'
-import { ptxOf } from './modules.js'
+import { NO_TRIALS, trialsPtx } from './compile-ptx.js'
 
 const SECONDS = Number(process.env['STRESS_SECONDS'] ?? 0.1)
 const PROCESSES = Number(process.env['STRESS_PROCESSES'] ?? 1)
@@ -76,8 +77,8 @@ function runAll(seed: number): void {
   const { superblocksAt, reserved } = heapGeometry(bytes)
   const faults = pool.allocate(4)
   faults.fill(0)
-  const initialise = device.loadModule(ptxOf('control')).kernel('heap_initialise')
-  const hold = device.loadModule(ptxOf('trials')).kernel('hold')
+  const initialise = device.loadModule(controlPtx()).kernel('heap_initialise')
+  const hold = device.loadModule(trialsPtx()!).kernel('hold')
   for (const load of LOADS) {
     const { least, most, threads, places, slots } = load
     initialise.launch({ grid: 256, block: BLOCK }, heap, heap + superblocksAt, reserved, reserved, slots - 1)
@@ -132,7 +133,7 @@ const RIGHT = {
 const seed = process.argv[2]
 if (seed !== undefined) runAll(Number(seed))
 else {
-  describe(`the heap of kernels under loads of ${SECONDS} s`, () => {
+  describe(`the heap of kernels under loads of ${SECONDS} s`, { skip: trialsPtx() === null && NO_TRIALS }, () => {
     for (let number = 1; number <= PROCESSES; number++) {
       it(`no block is handed out twice, and at the end all memory is idle: process ${number}`, t => {
         const self = fileURLToPath(import.meta.url)

@@ -3,6 +3,7 @@
 
 import assert from 'node:assert/strict'
 import { after, describe, it } from 'node:test'
+import { controlPtx } from '../src/kernel/device-code.js'
 import type { KernelArgument } from '../src/kernel/kernel.js'
 import { Module } from '../src/kernel/module.js'
 import {
@@ -22,7 +23,7 @@ import {
 import { checkHeap } from '../src/kernel-memory/heap-check.js'
 import { TestGpu } from '../src/order/gpu.fixture.js'
 import type { Stream } from '../src/order/stream.js'
-import { ptxOf } from './modules.js'
+import { NO_TRIALS, trialsPtx } from './compile-ptx.js'
 
 const REGION_BYTES = 256 * 2 ** 20
 const MOST_BLOCKS = 2 ** 19
@@ -30,8 +31,10 @@ const THREADS = 256
 
 const gpu = new TestGpu()
 const { driver } = gpu
-const control = new Module(gpu.context, gpu.defaultStream, ptxOf('control'))
-const trials = new Module(gpu.context, gpu.defaultStream, ptxOf('trials'))
+const control = new Module(gpu.context, gpu.defaultStream, controlPtx())
+const ptx = trialsPtx()
+const skip = ptx === null && NO_TRIALS
+const trials = ptx === null ? null : new Module(gpu.context, gpu.defaultStream, ptx)
 const allocated = driver.cuMemAlloc(REGION_BYTES + SUPERBLOCK_BYTES)
 /** at a multiple of 64 KiB */
 const region = Math.ceil(allocated / SUPERBLOCK_BYTES) * SUPERBLOCK_BYTES
@@ -42,7 +45,7 @@ after(() => {
   gpu.context.activate()
   for (const ptr of [allocated, blocks, marks, faults]) driver.cuMemFree(ptr)
   control.close()
-  trials.close()
+  trials?.close()
   gpu.close()
 })
 
@@ -51,7 +54,7 @@ function launch(module: Module, name: string, threads: number, ...args: readonly
 }
 
 const run = (name: string, threads: number, ...args: readonly KernelArgument[]) =>
-  launch(trials, name, threads, ...args)
+  launch(trials!, name, threads, ...args)
 
 /** A fresh heap over `bytes` of the region; `mappedBytes` of them are mapped. */
 function makeHeap(bytes = REGION_BYTES, mappedBytes = bytes): HeapGeometry {
@@ -80,7 +83,7 @@ function expectEmpty(found: HeapStats): void {
 
 const pointers = (count: number) => new BigUint64Array(copyOf(blocks, 8 * count).buffer)
 
-describe('the heap of kernels on a GPU', () => {
+describe('the heap of kernels on a GPU', { skip }, () => {
   it('take, stamp, verify, free: equal and mixed sizes, own blocks and others’', () => {
     makeHeap()
     for (const [least, most, shape] of [
@@ -141,7 +144,7 @@ describe('the heap of kernels on a GPU', () => {
   it('several streams churn on one heap at once', () => {
     makeHeap()
     const streams: Stream[] = Array.from({ length: 4 }, () => gpu.createStream())
-    const churn = trials.kernel('churn')
+    const churn = trials!.kernel('churn')
     for (let round = 0; round < 20; round++) {
       for (const [index, stream] of streams.entries()) {
         churn.launch({ grid: 32, block: THREADS, stream }, region, 4, 16, 1024, 1, 100 * round + index, marks, faults)
@@ -248,7 +251,7 @@ describe('the heap of kernels on a GPU', () => {
   })
 })
 
-describe('two of a kind in one warp on a GPU', () => {
+describe('two of a kind in one warp on a GPU', { skip }, () => {
   const half = REGION_BYTES / 2
   const sides = [region, region + half]
   const [threads, bytes] = [4096, 64]
@@ -290,7 +293,7 @@ describe('two of a kind in one warp on a GPU', () => {
   })
 })
 
-describe('growth on a GPU', () => {
+describe('growth on a GPU', { skip }, () => {
   it('on several streams at once adds each superblock once', () => {
     const { reserved } = makeHeap(REGION_BYTES, 8 * 2 ** 20)
     driver.cuCtxSynchronize()
@@ -305,7 +308,7 @@ describe('growth on a GPU', () => {
   })
 })
 
-describe('pool and arena on a GPU', () => {
+describe('pool and arena on a GPU', { skip }, () => {
   const memory = region + 4096
   for (const name of ['pool_take', 'arena_take']) {
     it(`${name}: blocks lie side by side, what does not fit is counted, a reset begins anew`, () => {

@@ -7,8 +7,7 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, before, describe, it } from 'node:test'
-import { runTool } from './compile-ptx.js'
-import { FOLDER } from './modules.js'
+import { FOLDER, runTool } from './compile-ptx.js'
 
 const folder = mkdtempSync(join(tmpdir(), 'cuda-mempool-dynamic-'))
 const program = join(folder, 'dynamic-parallelism')
