@@ -100,6 +100,15 @@ export class ThreadRegistry {
     return this.dead()
   }
 
+  /** The numbers of all threads but `these` that have not ended, as the system says. */
+  others(...these: readonly number[]): number[] {
+    const others: number[] = []
+    for (let worker = 1; worker <= MOST_WORKERS; worker++) {
+      if (!these.includes(worker) && this.isAlive(worker) && !this.look(worker)) others.push(worker)
+    }
+    return others
+  }
+
   /** The numbers of the threads that are known to be dead. */
   dead(): number[] {
     const dead: number[] = []

@@ -230,13 +230,8 @@ export class SharedState {
 
   /** Throws PoolError while threads other than `closer` and the pool server use the pool. */
   checkAlone(closer: number): void {
-    const { registry, figures, threadIds } = this
-    const others: number[] = []
-    for (let thread = 1; thread <= MOST_WORKERS; thread++) {
-      if (thread === closer || thread === figures[Figure.server]) continue
-      if (registry.isAlive(thread) && !registry.look(thread)) others.push(threadIds[thread])
-    }
-    if (others.length > 0) throw inUseError(others)
+    const others = this.registry.others(closer, this.figures[Figure.server])
+    if (others.length > 0) throw inUseError(others.map(thread => this.threadIds[thread]))
   }
 
   /** Whether the pool may have another block. */
