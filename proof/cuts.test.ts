@@ -13,13 +13,15 @@ import { Random } from '../src/base/random.js'
 import type { Device } from '../src/device/device.js'
 import { openDevice } from '../src/device/open.js'
 import { SimulatedDriver } from '../src/driver/simulated/simulated-driver.js'
+import { Bump } from '../src/heap/bump.js'
 import { RecordTable } from '../src/heap/records.js'
 import { SegregatedFit } from '../src/heap/segregated-fit.js'
 import { SharedBump } from '../src/heap/shared-bump.js'
 import type { Stream } from '../src/order/stream.js'
+import { Arena } from '../src/pool/arena/arena.js'
+import { Epochs } from '../src/pool/arena/epochs.js'
 import { SharedArenaPool } from '../src/pool/arena/shared-arena-pool.js'
 import { ArenaState } from '../src/pool/arena/shared-arena-state.js'
-import { SharedEpochs } from '../src/pool/arena/shared-epochs.js'
 import { SharedBlockPool } from '../src/pool/blocks/shared-block-pool.js'
 import type { DeviceBuffer } from '../src/pool/buffer.js'
 import { FreeMemory } from '../src/pool/caching/central/free-memory.js'
@@ -98,7 +100,7 @@ const BLOCK_PROGRAMS: Readonly<Record<string, (system: System) => void>> = {
 }
 
 const ARENA: Subject<SharedArenaPool> = {
-  classes: [ClosablePool, SharedArenaPool, ArenaState, SharedBump, SharedEpochs],
+  classes: [ClosablePool, Arena, SharedArenaPool, ArenaState, Bump, SharedBump, Epochs],
   open: device => device.createArenaPool({ bytes: 4 * ARENA_PART, shared: true }),
   prepare: system => {
     const {

@@ -13,6 +13,7 @@ import { Bump } from '../src/heap/bump.js'
 import { RecordTable } from '../src/heap/records.js'
 import { SegregatedFit } from '../src/heap/segregated-fit.js'
 import type { Stream } from '../src/order/stream.js'
+import { Arena } from '../src/pool/arena/arena.js'
 import { ArenaAllocation } from '../src/pool/arena/arena-allocation.js'
 import { ArenaPool } from '../src/pool/arena/arena-pool.js'
 import { Epochs } from '../src/pool/arena/epochs.js'
@@ -84,7 +85,7 @@ const CACHING: Subject<CachingPool> = {
 }
 
 const ARENA: Subject<ArenaPool> = {
-  classes: [ClosablePool, ArenaPool, ArenaAllocation, Bump, Epochs, GrowableRange],
+  classes: [ClosablePool, Arena, ArenaPool, ArenaAllocation, Bump, Epochs, GrowableRange],
   open: device => device.createArenaPool({ bytes: 2 * MiB, maxBytes: CAPACITY_BYTES / 2 }),
   prepare: system => {
     const {

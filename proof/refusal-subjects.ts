@@ -324,6 +324,9 @@ export const SUBJECTS: Readonly<Record<string, (device: Device) => Subject>> = {
   'growing arena pool': pooled({ most: 1 * MiB }, device =>
     device.createArenaPool({ bytes: 1 * MiB, maxBytes: 16 * MiB }),
   ),
+  'arena pool on a buffer': pooled({ most: 1 * MiB }, device =>
+    device.createArenaPool({ region: device.createPool().allocate(8 * MiB) }),
+  ),
   'plain pool': pooled({ most: 6 * MiB }, device => device.createPlainPool()),
   'driver pool': pooled({ most: 6 * MiB, trims: true }, device => device.createDriverPool({ maxPoolBytes: LIMIT })),
   'host pool': pooled({ most: 1 * MiB, trims: true }, device => device.createHostPool({ maxPoolBytes: LIMIT })),

@@ -100,7 +100,8 @@ test(`a storm over blocks ${REPLAY}`, async () => {
 test(`a storm over an arena ${REPLAY}`, async () => {
   const device = open()
   const pool = device.createArenaPool({ bytes: 2 * MiB, shared: true })
-  const kindStorm: KindStorm = { pool: pool.share(), map: words(pool.share().lastUnit), base: 0, progress: words(2) }
+  const { base, bytes } = pool.share()
+  const kindStorm: KindStorm = { pool: pool.share(), map: words(bytes / 256), base, progress: words(2) }
   await rage(kindStorm, pool, () => {}, 10)
   pool.reset()
   assert.deepEqual([pool.availableBytes, pool.stats().liveBuffers], [2 * MiB, 0])

@@ -63,7 +63,7 @@ export interface KindStorm {
   readonly pool: SharedBlockDescriptor | SharedArenaDescriptor | SharedHostDescriptor
   /** for blocks: the owner of each block; for an arena: by unit, the latest epoch in which a thread had it */
   readonly map: Int32Array
-  /** for blocks: the lowest address, at which their numbers start */
+  /** for blocks and arenas: the lowest address, at which their numbers start */
   readonly base: number
   /** 0: steps taken by all; 1: resets */
   readonly progress: Int32Array
@@ -102,7 +102,7 @@ function stormBlocks({ pool: shared, map, base, progress }: KindStorm, seed: num
  * Takes memory of an arena for ever, and resets it now and then. It is an error if two threads had a unit in one
  * epoch.
  */
-function stormArena({ pool: shared, map, progress }: KindStorm, seed: number): void {
+function stormArena({ pool: shared, map, base, progress }: KindStorm, seed: number): void {
   const random = new Random(seed)
   const pool = attachPool(shared as SharedArenaDescriptor)
   const device = attachDevice(shared.device)
@@ -115,15 +115,17 @@ function stormArena({ pool: shared, map, progress }: KindStorm, seed: number): v
       pool.reset(stream)
       Atomics.add(progress, 1, 1)
     } else {
-      const { record, tag } = buffer
-      let bytes = 0
+      const epoch = pool.drops
+      let [first, bytes] = [0, 0]
       try {
+        first = (buffer.ptr - base) / 256
         bytes = buffer.byteLength
       } catch {} // another thread has reset it
-      for (let unit = record; unit < record + Math.ceil(bytes / 256); unit++) {
-        const before = Atomics.exchange(map, unit, tag)
-        if (before === tag) throw new Error(`unit ${unit} was handed out twice in epoch ${tag}`)
-        if (before > tag) Atomics.compareExchange(map, unit, tag, before)
+      if (pool.drops !== epoch) continue // the buffer is of an epoch before
+      for (let unit = first; unit < first + Math.ceil(bytes / 256); unit++) {
+        const before = Atomics.exchange(map, unit, epoch)
+        if (before === epoch) throw new Error(`unit ${unit} was handed out twice in epoch ${epoch}`)
+        if (before > epoch) Atomics.compareExchange(map, unit, epoch, before)
       }
       try {
         if (random.below(2) === 0) buffer[Symbol.dispose]()

@@ -321,7 +321,7 @@ export const MUTANTS: readonly Mutant[] = [
   ...inFile(BUMP, 'a stack is reset while threads take from it', [
     [
       'units of another epoch are handed out',
-      'return Atomics.load(words, Word.epoch) === epoch ? top : Refusal.ended',
+      'return loadAcquire(words, Word.epoch) === epoch ? top : Refusal.ended',
       'return top',
     ],
     ['a stack is not closed while it is reset', 'if (top < 0) return Refusal.closed\n      if', 'if'],

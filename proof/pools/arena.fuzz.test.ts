@@ -8,6 +8,7 @@ import { KiB, MiB } from '../../src/base/bytes.js'
 import { PoolError } from '../../src/base/errors.js'
 import { seedsFrom } from '../../src/base/seeds.fixture.js'
 import type { ArenaMark, ArenaOptions, ArenaPool } from '../../src/pool/arena/arena-pool.js'
+import type { TestDevice } from '../../src/pool/pool.fixture.js'
 import { type Held, isCaught, PoolProgram, type Progress } from './pool-program.js'
 
 const SEED = Number(process.env['POOL_FUZZ_SEED'] ?? 1)
@@ -44,8 +45,8 @@ class ArenaProgram extends PoolProgram<ArenaPool> {
   growths = 0
   private marks: { mark: ArenaMark; below: ReadonlySet<Held> }[] = []
 
-  constructor(seed: number, progress: Progress, options: ArenaOptions) {
-    super(seed, progress, device => device.createArenaPool(options))
+  constructor(seed: number, progress: Progress, options: ArenaOptions, isOnBuffer = false) {
+    super(seed, progress, device => (isOnBuffer ? onBuffer(device) : device.createArenaPool(options)))
   }
 
   protected override ownSteps() {
@@ -101,17 +102,31 @@ class ArenaProgram extends PoolProgram<ArenaPool> {
   }
 }
 
-const OPTIONS: readonly (readonly [name: string, options: ArenaOptions])[] = [
+/** An arena on a buffer, which its close frees. */
+function onBuffer(device: TestDevice): ArenaPool {
+  const region = device.createPlainPool().allocate(BYTES)
+  const arena = device.createArenaPool({ region })
+  const close = arena.close.bind(arena)
+  arena.close = () => {
+    const report = close()
+    region[Symbol.dispose]()
+    return report
+  }
+  return arena
+}
+
+const OPTIONS: readonly (readonly [name: string, options: ArenaOptions, isOnBuffer?: boolean])[] = [
   ['fixed', { bytes: BYTES }],
   ['growing', { bytes: 700 * KiB, maxBytes: BYTES }],
+  ['on a buffer', { bytes: BYTES }, true],
 ]
 
 describe(`random programs on arenas (POOL_FUZZ_SEED=${SEED} POOL_FUZZ_STEPS=${STEPS})`, () => {
-  for (const [name, options] of OPTIONS) {
+  for (const [name, options, isOnBuffer] of OPTIONS) {
     for (const progress of ['eager', 'seeded'] as const) {
       for (const seed of seedsFrom(SEED, 2, STEPS / USUAL_STEPS, 1000)) {
         it(`${name}, ${progress} work, seed ${seed}`, () => {
-          const program = new ArenaProgram(seed, progress, options)
+          const program = new ArenaProgram(seed, progress, options, isOnBuffer)
           program.run(STEPS, [GROW, TURN])
           if (options.maxBytes !== undefined) assert.ok(program.growths > 1, `${program.growths} growths`)
           for (const step of [...Object.keys(GROW), 'ranOut']) assert.ok(program.taken.has(step), `${step} happened`)
@@ -120,15 +135,10 @@ describe(`random programs on arenas (POOL_FUZZ_SEED=${SEED} POOL_FUZZ_STEPS=${ST
     }
   }
 
-  class Forgetful extends Set<number> {
-    override add(): this {
-      return this
-    }
-  }
-  type Broken = { epochs: { join(): void; use(): void; users: Set<number> } }
+  type Broken = { epochs: { join(): void; use(): void; isUser(): boolean } }
   const defects: readonly (readonly [name: string, spoil: (pool: Broken) => void])[] = [
     ['whose streams do not wait for the reset', ({ epochs }) => Object.assign(epochs, { join: () => {} })],
-    ['whose reset waits for nobody', ({ epochs }) => Object.assign(epochs, { users: new Forgetful() })],
+    ['whose reset waits for nobody', ({ epochs }) => Object.assign(epochs, { isUser: () => false })],
     ['that forgets uses on other streams', ({ epochs }) => Object.assign(epochs, { use: () => {} })],
   ]
   for (const [defect, spoil] of defects) {

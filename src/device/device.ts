@@ -21,7 +21,7 @@ import { Event, type EventOptions, type SharedEvent } from '../order/event.js'
 import type { Graph } from '../order/graph.js'
 import type { SharedOrder } from '../order/shared-order.js'
 import { checkStreamOf, openStreams, type SharedStream, Stream, type StreamOptions, streamOf } from '../order/stream.js'
-import { type ArenaOptions, ArenaPool } from '../pool/arena/arena-pool.js'
+import { type ArenaOptions, ArenaPool, type RegionArenaOptions } from '../pool/arena/arena-pool.js'
 import { ArenaQueue, type ArenaQueueOptions } from '../pool/arena/arena-queue.js'
 import { newSharedArena, type SharedArena, SharedArenaPool } from '../pool/arena/shared-arena-pool.js'
 import { checkArenaState, type SharedArenaState } from '../pool/arena/shared-arena-state.js'
@@ -375,15 +375,16 @@ export class Device implements Disposable {
   }
 
   /**
-   * A pool that hands out memory in a row, and takes it all back at once by `reset` or `rewind`. Throws
-   * OutOfMemoryError if the device has no room for `bytes`, and PoolError for `maxBytes` without virtual memory.
+   * A pool that hands out memory in a row, and takes it all back at once by `reset` or `rewind`. With `region` it does
+   * so in a buffer of any pool, such as a shared one. Throws OutOfMemoryError if the device has no room for `bytes`,
+   * PoolError for `maxBytes` without virtual memory, and for a region of another device, or without memory.
    */
   createArenaPool(options: SharedArena): SharedArenaPool<SharedDevice>
-  createArenaPool(options: ArenaOptions): ArenaPool
-  createArenaPool(options: ArenaOptions): ArenaPool | SharedArenaPool<SharedDevice> {
+  createArenaPool(options: ArenaOptions | RegionArenaOptions): ArenaPool
+  createArenaPool(options: ArenaOptions | RegionArenaOptions): ArenaPool | SharedArenaPool<SharedDevice> {
     this.open('createArenaPool')
-    if (options?.shared === true) {
-      const state = newSharedArena(this.clocks, options, this.share())
+    if ((options as ArenaOptions)?.shared === true) {
+      const state = newSharedArena(this.clocks, options as ArenaOptions, this.share())
       return this.keepShared(state, new SharedArenaPool(this.clocks, this.defaultStream, state, true, serveWaiting))
     }
     return this.keep(new ArenaPool(this.clocks, this.defaultStream, options))

@@ -100,7 +100,11 @@ export class Bump {
    */
   pushAligned(units: number, bytes: number, alignUnits: number): number {
     const start = this.nextStart(alignUnits)
-    if (units > this.limit - start) return 0
+    return units > this.limit - start ? 0 : this.pushAt(start, units, bytes)
+  }
+
+  /** As `push`, from a unit that is not below the top, and makes room for an entry. The units must fit. */
+  pushAt(start: number, units: number, bytes: number): number {
     if (start > this.top) this.pushVacant(start)
     if (this.last === this.lastPlace) this.extend()
     return this.push(units, bytes)
@@ -123,8 +127,8 @@ export class Bump {
   }
 
   /**
-   * Drops every entry above `entry`, in constant time except for freed entries, summed entries and spans. A call that
-   * is cut short has dropped the entries of the newest spans only.
+   * Drops every entry above `entry`, in constant time except for freed entries above a mark, summed entries and spans.
+   * A call that is cut short has dropped the entries of the newest spans only.
    */
   dropTo(entry: number): void {
     this.notePeak()
@@ -232,9 +236,10 @@ export class Bump {
 
   /** Drops the entries above `entry`, all of the span at `index`, and starts a new span. */
   private dropFrom(index: number, entry: number): void {
-    let freed = 0
-    let freedUnits = 0
-    let freedSlack = 0
+    const isEmptied = entry === 0
+    let freed = isEmptied ? this.freed : 0
+    let freedUnits = isEmptied ? this.freedUnits : 0
+    let freedSlack = isEmptied ? this.freedSlack : 0
     for (let above = this.last; above > entry && freed < this.freed; above--) {
       if (!this.isFreed(above)) continue
       freed++
@@ -242,17 +247,17 @@ export class Bump {
       freedSlack += this.slackOf(above)
     }
     let { summed, slackSum, spans } = this
-    if (entry === 0) summed = slackSum = 0
+    if (isEmptied) summed = slackSum = 0
     for (; summed > entry; summed--) slackSum -= this.slackOf(summed)
     const top = this.endOf(entry)
     const dropped = this.dropped + this.last - entry
     const span = spans[index]
-    const isEmptied = span.below === entry
+    const isOver = span.below === entry
     const next = new Span(entry)
     // Nothing is called from here on, so that the call is not cut short.
-    span.last = isEmptied ? 0 : entry
+    span.last = isOver ? 0 : entry
     if (index < spans.length - 1) spans.length-- // an empty span
-    if (isEmptied) spans.length--
+    if (isOver) spans.length--
     spans[spans.length] = next
     this.span = next
     this.freed -= freed

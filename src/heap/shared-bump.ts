@@ -7,6 +7,7 @@
 // thread lives. A dead thread's reset is undone before its new epoch began, and finished afterwards. If a thread's
 // own reset was cut short, the thread undoes or finishes it when it next waits or resets.
 
+import { loadAcquire } from '../threads/memory-order.js'
 import type { ThreadRegistry } from '../threads/thread-registry.js'
 
 const enum Word {
@@ -54,7 +55,7 @@ export class SharedBump {
   }
 
   get epoch(): number {
-    return Atomics.load(this.words, Word.epoch)
+    return loadAcquire(this.words, Word.epoch)
   }
 
   /** The first unit that is not handed out. */
@@ -67,12 +68,12 @@ export class SharedBump {
   take(epoch: number, units: number): number {
     const { words } = this
     for (;;) {
-      const top = Atomics.load(words, Word.top)
+      const top = loadAcquire(words, Word.top)
       if (top < 0) return Refusal.closed
       if (top + units > this.lastUnit) return Refusal.full
       if (Atomics.compareExchange(words, Word.top, top, top + units) !== top) continue
       // Units that were taken in the next epoch are lost until that epoch ends.
-      return Atomics.load(words, Word.epoch) === epoch ? top : Refusal.ended
+      return loadAcquire(words, Word.epoch) === epoch ? top : Refusal.ended
     }
   }
 
@@ -80,12 +81,12 @@ export class SharedBump {
   takeAligned(epoch: number, units: number, alignUnits: number): number {
     const { words } = this
     for (;;) {
-      const top = Atomics.load(words, Word.top)
+      const top = loadAcquire(words, Word.top)
       if (top < 0) return Refusal.closed
       const start = Math.ceil(top / alignUnits) * alignUnits
       if (start + units > this.lastUnit) return Refusal.full
       if (Atomics.compareExchange(words, Word.top, top, start + units) !== top) continue
-      return Atomics.load(words, Word.epoch) === epoch ? start : Refusal.ended
+      return loadAcquire(words, Word.epoch) === epoch ? start : Refusal.ended
     }
   }
 

@@ -18,15 +18,12 @@ import { ofThisThread, type TransferredBuffer } from './transferred-buffer.js'
  * does the end of a `using` block. After that every use throws PoolError, except disposing, which does nothing.
  */
 export class DeviceBuffer implements Disposable {
-  /**
-   * Made by pools. `tag` names one use of the allocation; a stale buffer's tag matches nothing. Only a shared arena
-   * changes it, where `transfer` leaves the use as it is.
-   */
+  /** Made by pools. `tag` names one use of the allocation; a stale buffer's tag matches nothing. */
   constructor(
     /** @internal */
     public allocation: Allocation,
     /** @internal */
-    public tag: number,
+    readonly tag: number,
   ) {}
 
   /** The pool, or outermost wrapper, that handed the buffer out. */
@@ -42,7 +39,7 @@ export class DeviceBuffer implements Disposable {
   /**
    * A name for people, '' at first: `pool.live()`, errors and debug mode show it. Setting it takes less than a
    * microsecond; a buffer without a label costs nothing. In shared caching and block pools all threads see it, also
-   * after `adopt`; it has at most 56 bytes of UTF-8 there. In a shared arena only this thread sees it. Throws
+   * after `adopt`; it has at most 56 bytes of UTF-8 there. In a shared arena it ends with `transfer`. Throws
    * PoolError for a freed buffer, TypeError for anything but text, RangeError for a longer label of a shared pool.
    */
   get label(): string {

@@ -9,7 +9,7 @@ import type { SimulatedOptions } from '../driver/simulated/options.js'
 import { SimulatedDriver } from '../driver/simulated/simulated-driver.js'
 import { Clocks } from '../order/clocks.js'
 import { Stream } from '../order/stream.js'
-import { type ArenaOptions, ArenaPool } from './arena/arena-pool.js'
+import { type ArenaOptions, ArenaPool, type RegionArenaOptions } from './arena/arena-pool.js'
 import { newSharedArena, SharedArenaPool } from './arena/shared-arena-pool.js'
 import { type BlockOptions, BlockPool } from './blocks/block-pool.js'
 import { newSharedBlocks, SharedBlockPool } from './blocks/shared-block-pool.js'
@@ -156,7 +156,7 @@ export class TestDevice {
     }
   }
 
-  createArenaPool(options: ArenaOptions): ArenaPool {
+  createArenaPool(options: ArenaOptions | RegionArenaOptions): ArenaPool {
     return new ArenaPool(this.clocks, this.defaultStream, options)
   }
 

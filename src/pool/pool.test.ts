@@ -48,6 +48,17 @@ poolSuite('arena', () => arena({ bytes: 32 * MiB }))
 poolSuite('arena that grows', () => arena({ bytes: 300_000, maxBytes: 48 * MiB }))
 poolSuite('limited arena', () => arena({ bytes: 32 * MiB }, pool => limited(pool, 32 * MiB)))
 
+poolSuite('arena on a buffer', () => {
+  const device = new TestDevice()
+  const below = device.createPool()
+  const pool = device.createArenaPool({ region: below.allocate(32 * MiB) })
+  const close = () => {
+    pool.close()
+    below.close()
+  }
+  return { device, pool, check: () => pool.check(), close }
+})
+
 poolSuite('block pool', () => blocks(48, 48))
 poolSuite('block pool that grows', () => blocks(5, 48))
 poolSuite('limited block pool', () => blocks(40, 48, pool => limited(pool, 48 * MiB)))

@@ -3,6 +3,7 @@ import type { Stream } from '../../order/stream.js'
 import type { Allocation, BufferOwner, BufferSource } from '../allocation.js'
 import type { DeviceBuffer } from '../buffer.js'
 import { freeSlowly } from '../slow-calls.js'
+import type { RegionMemory } from './arena-memory.js'
 
 /** The part of an arena that its buffers call. */
 export interface LaneArena extends BufferSource {
@@ -29,6 +30,8 @@ export class ArenaAllocation implements Allocation {
     readonly owner: BufferOwner,
     readonly stream: Stream,
     readonly span: Span,
+    /** the memory, if it is of another pool */
+    protected readonly region: RegionMemory | null,
   ) {}
 
   isLive(_record: number, entry: number): boolean {
@@ -55,7 +58,26 @@ export class ArenaAllocation implements Allocation {
   }
 
   ownedBy(owner: BufferOwner): ArenaAllocation {
-    if (this.sibling?.owner !== owner) this.sibling = new ArenaAllocation(this.pool, owner, this.stream, this.span)
+    if (this.sibling?.owner !== owner) {
+      this.sibling = allocationOf(this.pool, owner, this.stream, this.span, this.region)
+    }
     return this.sibling
   }
+}
+
+/** The same in memory of another pool, which other arenas need not ask for. */
+class RegionAllocation extends ArenaAllocation {
+  override addressOf(record: number, entry: number, call: string): number {
+    const address = super.addressOf(record, entry, call)
+    this.region!.checkUsable(call)
+    return address
+  }
+
+  noteUse(stream: Stream, call: string): void {
+    this.region!.buffer.noteUse(stream, call)
+  }
+}
+
+export function allocationOf(...of: ConstructorParameters<typeof ArenaAllocation>): ArenaAllocation {
+  return of[4] === null ? new ArenaAllocation(...of) : new RegionAllocation(...of)
 }

@@ -1,14 +1,21 @@
-// The memory of an arena: one driver allocation, or a range of addresses that memory is mapped into from its start
-// on. Growing such a range never changes an address.
+// The memory of an arena: one driver allocation, a range of addresses that memory is mapped into from its start on, or
+// a buffer of another pool. Growing a range never changes an address.
 
+import { describe, formatBytes, GiB } from '../../base/bytes.js'
 import { PoolError } from '../../base/errors.js'
 import type { Context } from '../../driver/context.js'
+import { UNIT_BYTES } from '../../heap/size-classes.js'
+import type { Clocks } from '../../order/clocks.js'
 import { relaxed } from '../../order/relaxed.js'
+import type { Stream } from '../../order/stream.js'
 import { changePlainAccess, type PoolAccess } from '../access.js'
 import { isOutOfMemory } from '../backing/backing.js'
 import { GrowableRange } from '../backing/growable-range.js'
 import { virtualMemoryObstacle } from '../backing/virtual-memory.js'
+import { DeviceBuffer } from '../buffer.js'
 import { noRoomToBegin } from '../out-of-memory.js'
+
+const MOST_BYTES = 511 * GiB // 2^31 units, less the largest number of the first unit
 
 export interface ArenaMemory {
   /** the address of its first byte */
@@ -54,6 +61,11 @@ export function openArenaMemory(context: Context, bytes: number, maxBytes: numbe
     if (!isOutOfMemory(error)) throw error
   }
   throw noRoomToBegin('createArenaPool', bytes, context)
+}
+
+export function checkMost(bytes: number): void {
+  if (bytes <= MOST_BYTES) return
+  throw new RangeError(`an arena has at most ${formatBytes(MOST_BYTES)}, not ${formatBytes(bytes)}`)
 }
 
 /** One cuMemAlloc. Throws CudaError, also when memory runs out. */
@@ -145,5 +157,73 @@ class GrowingMemory implements ArenaMemory {
     if (this.closed) return
     this.range.close()
     this.closed = true
+  }
+}
+
+/**
+ * A buffer that stays its holder's. Its pool learns which streams use it, so that the memory waits for their work even
+ * if the buffer is freed too early.
+ */
+export class RegionMemory implements ArenaMemory {
+  readonly base: number
+  readonly committedBytes: number
+  reservedBytes: number
+  readonly peers: readonly Context[] = []
+  private readonly users = new Set<Stream>()
+
+  /** Throws TypeError, RangeError or PoolError for a buffer that no arena of the device can stand on. */
+  constructor(
+    clocks: Clocks,
+    readonly buffer: DeviceBuffer,
+  ) {
+    if (!(buffer instanceof DeviceBuffer)) {
+      throw new TypeError(
+        `createArenaPool: region must be a DeviceBuffer, such as pool.allocate(bytes), not ${describe(buffer)}`,
+      )
+    }
+    this.base = buffer.addressFor('createArenaPool')
+    if (buffer.stream.clocks !== clocks || !buffer.reachableFrom(clocks.context)) {
+      throw new PoolError('createArenaPool: the region belongs to another device; pass a buffer of this')
+    }
+    const { byteLength } = buffer
+    this.committedBytes = Math.floor(byteLength / UNIT_BYTES) * UNIT_BYTES
+    if (byteLength < UNIT_BYTES) {
+      throw new RangeError(`createArenaPool: the region must have ${UNIT_BYTES} bytes at least, not ${byteLength}`)
+    }
+    checkMost(byteLength)
+    this.reservedBytes = this.committedBytes
+  }
+
+  /** Refuses, in the name of `call`, a buffer that has lost its memory, or whose pool sleeps. */
+  checkUsable(call: string): void {
+    const { buffer } = this
+    if (buffer.freed || buffer.byteLength < this.committedBytes) {
+      const fact = `the region of the arena was ${buffer.freed ? 'freed' : 'made shorter'}`
+      throw new PoolError(`${call}: ${fact}; close the arena before its region`)
+    }
+    buffer.addressFor(call)
+  }
+
+  /** `stream` is about to use memory of the arena. A closed stream has announced itself before, if it allocated. */
+  announce(stream: Stream): void {
+    if (stream === this.buffer.stream || stream.closed || this.users.has(stream)) return
+    this.buffer.recordUse(stream)
+    this.users.add(stream)
+  }
+
+  growTo(): boolean {
+    return false
+  }
+
+  changeAccess(): void {
+    throw new PoolError('setAccess: the arena stands on a buffer of another pool; set the access of that pool')
+  }
+
+  reachableFrom(context: Context): boolean {
+    return this.buffer.reachableFrom(context)
+  }
+
+  close(): void {
+    this.reservedBytes = 0
   }
 }

@@ -111,6 +111,24 @@ describe('arena: stream order', () => {
     assert.equal(a.query(), false)
   })
 
+  it('a stream of another device is a user until the reset', () => {
+    const device = new TestDevice({ devices: 2 })
+    const second = new TestDevice(device.driver, 1)
+    second.context.enablePeerAccess(device.context)
+    const [a, far] = [device.createStream(), second.createStream()]
+    const arena = device.createArenaPool({ bytes: 4 * MiB })
+    arena.allocate(1000, a).recordUse(far)
+    arena.rewind(arena.mark(), a)
+    const release = second.hold(far)
+    arena.reset(a)
+    assert.equal(a.query(), false, 'it may use what the rewind has kept')
+    release()
+    arena.rewind(arena.mark(), a)
+    second.hold(far)
+    arena.reset(a)
+    assert.equal(a.query(), true, 'it has not used the arena since')
+  })
+
   it('the device waits for the work of a closed stream, and the host does not', () => {
     const { device, arena, a, b } = setUp()
     const buffer = arena.allocate(1000, b)

@@ -7,26 +7,25 @@
 
 import { assert } from '../../base/assert.js'
 import { type ByteSize, readSizes } from '../../base/byte-size.js'
-import { checkByteCount, describe, formatBytes, GiB } from '../../base/bytes.js'
-import { type OutOfMemoryError, PoolError } from '../../base/errors.js'
+import { checkByteCount, describe, formatBytes } from '../../base/bytes.js'
+import { PoolError } from '../../base/errors.js'
 import { checkOptionNames } from '../../base/option-names.js'
 import { showAsText } from '../../base/readable.js'
 import { type Context, unreachable } from '../../driver/context.js'
-import { Bump, type Span } from '../../heap/bump.js'
-import { MAX_UNITS, UNIT_BYTES } from '../../heap/size-classes.js'
+import type { Span } from '../../heap/bump.js'
+import { UNIT_BYTES } from '../../heap/size-classes.js'
 import type { Clocks } from '../../order/clocks.js'
-import { checkIsStream, type Stream } from '../../order/stream.js'
+import { checkIsStream, openStreams, type Stream } from '../../order/stream.js'
 import { type AccessLocation, checkUser, type PoolAccess, peerOf } from '../access.js'
 import { MOST_ALIGNMENT_BYTES } from '../backing/backing.js'
 import { DeviceBuffer as ImportedDeviceBuffer } from '../buffer.js'
 import { checkAlignment } from '../caching/alignment.js'
 import { choice } from '../caching/options.js'
-import { ClosablePool, type CloseReport } from '../closable-pool.js'
-import { beyondDevice, shortageOf } from '../out-of-memory.js'
+import type { CloseReport } from '../closable-pool.js'
 import type { PoolStats } from '../pool.js'
-import { ArenaAllocation, type LaneArena } from './arena-allocation.js'
-import { type ArenaMemory, openArenaMemory } from './arena-memory.js'
-import { Epochs } from './epochs.js'
+import { Arena, alignUnitsOf, unitsOf } from './arena.js'
+import { type ArenaMemory, checkMost, openArenaMemory, RegionMemory } from './arena-memory.js'
+import { Epochs, epochsIn, FIRST_EPOCH } from './epochs.js'
 
 // A constant of this module costs less at each use than an imported binding.
 const DeviceBuffer = ImportedDeviceBuffer
@@ -36,7 +35,11 @@ const UNIT_MASK = 255
 const DEFAULT_ALIGNMENT = 256
 assert(UNIT_BYTES === 1 << UNIT_SHIFT && UNIT_BYTES === DEFAULT_ALIGNMENT, 'a unit has 256 bytes')
 
-const MOST_BYTES = 511 * GiB // 2^31 units, less the largest number of the first unit
+/** Lays the state of epochs out in memory of this thread. */
+const OWN_MEMORY = {
+  int32: (length: number) => new Int32Array(length),
+  float64: (length: number) => new Float64Array(length),
+}
 
 /** Options of `createArenaPool`. */
 export interface ArenaOptions {
@@ -46,6 +49,15 @@ export interface ArenaOptions {
   readonly maxBytes?: ByteSize
   /** true: the arena can be used in several threads; see `pool.share()` (false) */
   readonly shared?: boolean
+}
+
+/** Options of `createArenaPool` for an arena in memory of another pool. */
+export interface RegionArenaOptions {
+  /**
+   * the buffer that the arena hands out, which stays the caller's: close the arena first, and then free the buffer.
+   * Its last bytes are left over if it is no multiple of 256 bytes
+   */
+  readonly region: ImportedDeviceBuffer
 }
 
 /**
@@ -87,18 +99,9 @@ export class ArenaMark {
 }
 
 /** Memory that is handed out by moving a pointer, and given back all at once by `reset` or `rewind`. */
-export class ArenaPool extends ClosablePool implements LaneArena {
-  /** most bytes that it can grow to */
-  readonly limitBytes: number
+export class ArenaPool extends Arena {
   private readonly memory: ArenaMemory
-  private readonly epochs: Epochs
-  private readonly bump: Bump
-  /** the address of unit 0 */
-  private readonly base: number
-  private readonly firstUnit: number
-  private readonly lastUnit: number
-  /** the allocation of the last buffer or reset: its stream was checked, and only needs to be open */
-  private allocation: ArenaAllocation
+  protected readonly epochs: Epochs
   private resets = 0
   /** resets and rewinds */
   private dropped = 0
@@ -107,20 +110,14 @@ export class ArenaPool extends ClosablePool implements LaneArena {
   protected readonly staleReason = 'the buffer was already freed, or the arena reset or rewound since'
 
   /** Made by the device: `device.createArenaPool(options)`. */
-  constructor(clocks: Clocks, defaultStream: Stream, options: ArenaOptions) {
-    super(clocks, defaultStream)
-    const { bytes, maxBytes } = parseArenaOptions(options)
-    this.memory = openArenaMemory(this.context, bytes, maxBytes)
-    this.limitBytes = maxBytes
-    this.peakReservedBytes = this.memory.reservedBytes
-    // Units are numbered so that a unit's number is aligned exactly as its address is.
-    this.firstUnit = ((this.memory.base % MOST_ALIGNMENT_BYTES) / UNIT_BYTES) | 0
-    this.base = this.memory.base - this.firstUnit * UNIT_BYTES
-    this.lastUnit = (this.firstUnit + maxBytes / UNIT_BYTES) | 0
-    // No allocation fits until a stream has joined: then `takeSlowly` raises the limit.
-    this.bump = new Bump(this.firstUnit, this.firstUnit)
-    this.epochs = new Epochs(clocks)
-    this.allocation = new ArenaAllocation(this, this, defaultStream, this.bump.span)
+  constructor(clocks: Clocks, defaultStream: Stream, options: ArenaOptions | RegionArenaOptions) {
+    const { memory, mostBytes } = memoryFor(clocks, options)
+    const region = memory instanceof RegionMemory ? memory : null
+    super(clocks, defaultStream, memory.base, mostBytes, FIRST_EPOCH, region)
+    this.memory = memory
+    this.peakReservedBytes = memory.reservedBytes
+    this.epochs = new Epochs(epochsIn(OWN_MEMORY), clocks)
+    if (region !== null) this.epochs.beginBehind(region.buffer.stream)
   }
 
   allocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer {
@@ -165,7 +162,7 @@ export class ArenaPool extends ClosablePool implements LaneArena {
     checkIsStream('free', stream)
     if (stream.clocks !== this.clocks) checkUser('free', stream, this)
     stream.checkUncaptured('free')
-    this.epochs.use(stream)
+    this.use(stream)
     this.bump.free(buffer.tag)
   }
 
@@ -177,9 +174,8 @@ export class ArenaPool extends ClosablePool implements LaneArena {
    */
   reset(stream: Stream = this.resetStream): void {
     this.checkStream('reset', stream)
-    this.giveBack(0, stream)
+    this.giveBack(0, stream, true)
     this.resets++
-    this.epochs.end(stream)
     this.goOn(stream)
   }
 
@@ -204,7 +200,7 @@ export class ArenaPool extends ClosablePool implements LaneArena {
     if (mark.isRewound) {
       throw new PoolError('rewind: the arena was rewound to below the mark since; rewind to the newest mark first')
     }
-    this.giveBack(mark.entry, stream)
+    this.giveBack(mark.entry, stream, false)
     this.goOn(stream)
   }
 
@@ -216,13 +212,8 @@ export class ArenaPool extends ClosablePool implements LaneArena {
     return this.isAccepting && this.resets === times
   }
 
-  /** Bytes not allocated, growth included: the largest possible allocation now. */
-  get availableBytes(): number {
-    return this.isAccepting ? (this.lastUnit - this.bump.top) * UNIT_BYTES : 0
-  }
-
   stats(): PoolStats {
-    const { bump, memory } = this
+    const { bump, memory, growths } = this
     return {
       liveBytes: bump.liveUnits * UNIT_BYTES,
       peakLiveBytes: bump.peakLiveUnits * UNIT_BYTES,
@@ -236,9 +227,9 @@ export class ArenaPool extends ClosablePool implements LaneArena {
       liveBuffers: bump.liveBlocks,
       allocations: bump.allocations,
       frees: bump.allocations - bump.liveBlocks,
-      cacheMisses: this.growths,
+      cacheMisses: growths,
       insertedWaits: this.epochs.insertedWaits,
-      growths: this.growths,
+      growths,
     }
   }
 
@@ -265,6 +256,13 @@ export class ArenaPool extends ClosablePool implements LaneArena {
 
   /** For `close`: all waits come before the first change, because a device that captures refuses them. */
   private finishWork(): void {
+    const buffer = this.region?.buffer
+    if (buffer !== undefined) {
+      // Nothing is given back, so the host need not wait. The pool of a freed buffer knows the streams.
+      const { stream } = buffer
+      if (!buffer.freed && stream.isOpen) this.context.giveBack(() => this.epochs.end(this.epoch, stream, false))
+      return
+    }
     this.clocks.finishWork()
     this.epochs.finishPeers()
     for (const peer of this.memory.peers) peer.finishWork()
@@ -275,37 +273,17 @@ export class ArenaPool extends ClosablePool implements LaneArena {
     return this.dropped + super.drops
   }
 
-  /** `close()` at the end of a `using` block. Buffers of an arena need no free, so nothing is warned of. */
-  override [Symbol.dispose](): void {
-    this.close()
-  }
-
-  /** @internal */
-  override get mayReset(): boolean {
-    return true
-  }
-
-  /** @internal */
-  addressOfEntry(entry: number): number {
-    return this.base + this.bump.startOf(entry) * UNIT_BYTES
-  }
-
-  /** @internal */
-  requestedBytesOfEntry(entry: number): number {
-    return this.bump.requestedBytesOf(entry)
-  }
-
-  /** @internal */
-  isFreed(entry: number): boolean {
-    return this.bump.isFreed(entry)
-  }
-
   /** @internal */
   announceUse(stream: Stream): void {
     if (!stream.context.sharesAddresses(this.context)) {
       throw unreachable('recordUse: the stream', stream.context, this.context)
     }
-    this.epochs.use(stream)
+    this.use(stream)
+  }
+
+  private use(stream: Stream): void {
+    this.region?.announce(stream)
+    this.epochs.use(stream, this.epoch)
   }
 
   /** @internal */
@@ -330,22 +308,30 @@ export class ArenaPool extends ClosablePool implements LaneArena {
     const units = unitsOf(bytes)
     checkAlignment(alignment, MOST_ALIGNMENT_BYTES)
     this.checkStream('allocate', stream)
-    const end = this.endOf(units, alignment)
+    const alignUnits = alignUnitsOf(alignment)
+    const end = this.endOf(units, alignUnits)
     if (end > this.lastUnit) return this.refuse(bytes, alignment, orThrow)
-    this.epochs.join(stream)
+    if (this.region !== null) {
+      this.region.checkUsable('allocate')
+      this.region.announce(stream)
+    }
+    this.epochs.join(stream, this.epoch, isNow)
     const allocation = this.follow(stream)
     if (end > this.committedUnit && !this.growTo(end)) return this.refuse(bytes, alignment, orThrow)
     this.bump.limit = this.committedUnit
-    return new DeviceBuffer(allocation, this.bump.pushAligned(units, bytes, alignUnitsOf(alignment)))
+    return new DeviceBuffer(allocation, this.bump.pushAligned(units, bytes, alignUnits))
   }
 
   /**
    * Drops the entries above `entry`, in the order of `stream`. No allocation fits until `goOn`: only that stream may
    * have the memory.
    */
-  private giveBack(entry: number, stream: Stream): void {
+  private giveBack(entry: number, stream: Stream, isAll: boolean): void {
     this.bump.limit = this.firstUnit
-    this.epochs.begin(stream)
+    const next = (this.epoch + 1) | 0
+    this.epochs.end(this.epoch, stream, isAll)
+    this.epochs.begun(next)
+    this.epoch = next
     this.bump.dropTo(entry)
     this.dropped++
   }
@@ -356,17 +342,13 @@ export class ArenaPool extends ClosablePool implements LaneArena {
     this.bump.limit = this.committedUnit
   }
 
-  /** The allocation of the next buffers for `stream`. */
-  private follow(stream: Stream): ArenaAllocation {
-    const { allocation, bump } = this
-    if (allocation.stream === stream && allocation.span === bump.span) return allocation
-    this.allocation = new ArenaAllocation(this, this, stream, bump.span)
-    return this.allocation
+  private get resetStream(): Stream {
+    const slot = this.epochs.only(this.epoch)
+    return (slot === -1 ? null : openStreams(this.clocks)[slot]) ?? this.defaultStream
   }
 
-  /** The first unit behind a new block. */
-  private endOf(units: number, alignment: number): number {
-    return this.bump.nextStart(alignUnitsOf(alignment)) + units
+  protected get topUnit(): number {
+    return this.bump.top
   }
 
   private growTo(unit: number): boolean {
@@ -376,50 +358,36 @@ export class ArenaPool extends ClosablePool implements LaneArena {
     return grown
   }
 
-  /** The first unit without memory behind it. */
-  private get committedUnit(): number {
+  protected override get committedUnit(): number {
     return Math.min(this.lastUnit, this.firstUnit + Math.floor(this.memory.committedBytes / UNIT_BYTES)) | 0
   }
-
-  private get resetStream(): Stream {
-    return this.epochs.only ?? this.defaultStream
-  }
-
-  private refuse(bytes: number, alignment: number, orThrow: boolean): null {
-    if (orThrow) throw this.outOfMemory(bytes, alignment)
-    return null
-  }
-
-  private outOfMemory(bytes: number, alignment: number): OutOfMemoryError {
-    const { freeBytes, totalBytes } = this.context.activate().cuMemGetInfo()
-    const remedy =
-      beyondDevice(0, bytes, totalBytes) ??
-      `${this.obstacle(unitsOf(bytes), alignment)}, or fall back: withFallback(arena, device.createPlainPool())`
-    return shortageOf(bytes, this.stats(), freeBytes, remedy)
-  }
-
-  private obstacle(units: number, alignment: number): string {
-    const limit = formatBytes(this.limitBytes)
-    if (units * UNIT_BYTES > this.limitBytes) return `the arena has ${limit} in all: make it larger`
-    if (this.endOf(units, alignment) <= this.lastUnit)
-      return 'the device itself is full: free memory, here or elsewhere'
-    return `the arena has ${formatBytes(this.availableBytes)} of ${limit} left: reset it, make it larger`
-  }
 }
 
-/** Units of a size that the fast path does not serve: a large one, or an invalid one, which throws. */
-export function unitsOf(bytes: number): number {
-  checkByteCount(bytes, 'bytes')
-  return Math.min(MAX_UNITS, Math.ceil(bytes / UNIT_BYTES))
+/** The memory that the options ask for, and the bytes that it can grow to. */
+function memoryFor(clocks: Clocks, options: ArenaOptions | RegionArenaOptions) {
+  const region = regionOf(options)
+  if (region !== undefined) {
+    const memory = new RegionMemory(clocks, region)
+    return { memory, mostBytes: memory.committedBytes }
+  }
+  const { bytes, maxBytes } = parseArenaOptions(options as ArenaOptions)
+  return { memory: openArenaMemory(clocks.context, bytes, maxBytes), mostBytes: maxBytes }
 }
 
-export function alignUnitsOf(alignment: number): number {
-  return Math.max(1, alignment / UNIT_BYTES)
+/** The region that the options name. Throws TypeError for unknown names, and for others beside a region. */
+function regionOf(options: Partial<ArenaOptions & RegionArenaOptions>): ImportedDeviceBuffer | undefined {
+  checkOptionNames('createArenaPool', options, ['bytes', 'maxBytes', 'shared', 'region'])
+  const other = (['bytes', 'maxBytes', 'shared'] as const).find(name => options[name] !== undefined)
+  if (options.region === undefined || other === undefined) return options.region
+  throw new TypeError(`region and ${other} exclude each other: the arena has its whole region, in one thread`)
 }
+
+/** For `epochs.join`: the epochs of one thread do not end in the middle of a call. */
+const isNow = () => true
 
 /** Fills in the defaults; throws TypeError or RangeError naming the option. */
 export function parseArenaOptions(options: ArenaOptions): { bytes: number; maxBytes: number; shared: boolean } {
-  checkOptionNames('createArenaPool', options, ['bytes', 'maxBytes', 'shared'])
+  regionOf(options)
   const shared = choice(options.shared ?? false, 'shared', [true, false])
   const { bytes, maxBytes = bytes } = readSizes(options, 'bytes', 'maxBytes')
   checkByteCount(bytes, 'bytes')
@@ -427,9 +395,7 @@ export function parseArenaOptions(options: ArenaOptions): { bytes: number; maxBy
   if (maxBytes < bytes) {
     throw new RangeError(`maxBytes (${formatBytes(maxBytes)}) is below bytes (${formatBytes(bytes)}); raise it`)
   }
-  if (maxBytes > MOST_BYTES) {
-    throw new RangeError(`an arena has at most ${formatBytes(MOST_BYTES)}, not ${formatBytes(maxBytes)}`)
-  }
+  checkMost(maxBytes)
   const [whole, most] = [bytes, maxBytes].map(size => Math.ceil(size / UNIT_BYTES) * UNIT_BYTES)
   return { bytes: whole, maxBytes: most, shared }
 }

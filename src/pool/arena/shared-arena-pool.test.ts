@@ -86,12 +86,12 @@ describe('an arena that threads share', () => {
 
   it('a buffer adopted or freed after a reset does not change the counters', () => {
     const { pool, other } = setUp()
-    const { owners } = pool['state']
+    const { underway } = pool['state'].parts
     const sent = other.allocate(1000).transfer()
     const compareExchange = Atomics.compareExchange
     // The reset comes between the read of the epoch and the claim.
     Atomics.compareExchange = ((words: Int32Array, ...rest: [number, number, number]) => {
-      if (words.byteOffset === owners.byteOffset && words.buffer === owners.buffer) {
+      if (words.byteOffset === underway.byteOffset && words.buffer === underway.buffer) {
         Atomics.compareExchange = compareExchange
         other.reset()
       }
@@ -111,18 +111,20 @@ describe('an arena that threads share', () => {
     const { pool, other } = setUp()
     const mine = pool.allocate(1000)
     const theirs = other.allocate(1000)
+    const adopted = pool.adopt(other.allocate(1).transfer())
     const sent = other.allocate(1).transfer()
     const { ptr } = mine
     other.reset()
-    for (const buffer of [mine, theirs]) {
+    for (const buffer of [mine, theirs, adopted]) {
       assert.throws(() => buffer.ptr, { name: 'PoolError', message: /has reset the arena since/ })
       assert.throws(() => buffer.free(), PoolError)
       assert.equal(buffer.freed, true)
     }
     assert.throws(() => pool.adopt(sent), { name: 'PoolError', message: /not on its way/ })
-    assert.deepEqual([pool.stats().liveBuffers, pool.stats().liveBytes, pool.stats().frees], [0, 0, 3])
+    assert.deepEqual([pool.stats().liveBuffers, pool.stats().liveBytes, pool.stats().frees], [0, 0, 4])
     assert.equal(other.allocate(1).ptr, ptr)
-    assert.equal(mine.freed, true, 'also when its memory is in use again')
+    pool.allocate(1)
+    assert.deepEqual([mine.freed, adopted.freed], [true, true], 'also when its memory is in use again')
   })
 
   it('the resetting stream waits for all users, and later users wait for the reset', () => {
@@ -213,6 +215,25 @@ describe('an arena that threads share', () => {
     assert.equal(buffer.freed, true)
   })
 
+  it('a transfer in the middle of a reset is refused', () => {
+    const { pool, other } = setUp()
+    const { underway } = pool['state'].parts
+    const buffer = pool.allocate(1000)
+    const load = Atomics.load
+    Atomics.load = ((words: Int32Array, index: number) => {
+      if (words.byteOffset === underway.byteOffset && words.buffer === underway.buffer) {
+        Atomics.load = load
+        other.reset()
+      }
+      return load(words, index)
+    }) as typeof load
+    try {
+      assert.throws(() => buffer.transfer(), { name: 'PoolError', message: /some thread has reset the arena since/ })
+    } finally {
+      Atomics.load = load
+    }
+  })
+
   it('a handle from before a transfer stays stale when its buffer comes back', () => {
     const { pool, other } = setUp()
     const before = pool.allocate(100)
@@ -269,8 +290,9 @@ describe('an arena that threads share', () => {
     const next = attach()
     assert.equal(next.thread, other.thread)
     next.allocate(300, b)
-    assert.equal(pool.stats().liveBuffers, 2, 'what was left stays taken until the reset')
-    assert.deepEqual(next.close(), { lostBuffers: 1, lostBytes: 300 })
+    next.adopt(pool.allocate(20).transfer())
+    assert.equal(pool.stats().liveBuffers, 3, 'what was left stays taken until the reset')
+    assert.deepEqual(next.close(), { lostBuffers: 2, lostBytes: 320 })
     pool.reset()
     assert.equal(pool.stats().liveBuffers, 0)
   })
@@ -306,6 +328,7 @@ describe('an arena that threads share', () => {
       [{ bytes: 0, ...SHARED }, 'RangeError', /bytes/],
       [{ bytes: 1, maxBytes: 1024, ...SHARED }, 'TypeError', /maxBytes and shared exclude each other/],
       [{ bytes: 1, shared: 1 }, 'TypeError', /shared/],
+      [{ region: device.createPlainPool(), ...SHARED }, 'TypeError', /region and shared exclude each other/],
       [{ bytes: 65 * MiB, ...SHARED }, 'OutOfMemoryError', /createArenaPool: no room for 65 MiB/],
     ] as const) {
       assert.throws(() => device.createSharedArena(options as never), { name, message })

@@ -1,33 +1,40 @@
 // An arena that several threads share. Each thread has an object of this class over the same state
-// (shared-arena-state.ts). An allocation moves the top of the stack (heap/shared-bump.ts), and waits only for a thread
-// that resets. Stream order: shared-epochs.ts. The memory is one driver allocation. Its maker gives it back, or the
-// last thread if the maker has died. The file is long because allocating, resetting and closing share private state.
+// (shared-arena-state.ts). An allocation moves the top that all threads share (heap/shared-bump.ts), and waits only for
+// a thread that resets; the thread then has a buffer on a stack of its own, where units of other threads are holes.
+// The memory is one driver allocation. Its maker gives it back, or the last thread if the maker has died.
 
-import { checkByteCount, formatBytes } from '../../base/bytes.js'
-import { type OutOfMemoryError, PoolError } from '../../base/errors.js'
+import { PoolError } from '../../base/errors.js'
 import type { Context } from '../../driver/context.js'
-import { Refusal } from '../../heap/shared-bump.js'
+import { Span } from '../../heap/bump.js'
+import { Refusal, type SharedBump } from '../../heap/shared-bump.js'
 import { UNIT_BYTES } from '../../heap/size-classes.js'
 import { streamIn } from '../../order/borrowed.js'
 import { type Clocks, MOST_STREAMS } from '../../order/clocks.js'
-import { checkIsStream, checkStreamOf, type Stream } from '../../order/stream.js'
+import { checkStreamOf, type Stream } from '../../order/stream.js'
 import { MOST_ALIGNMENT_BYTES } from '../backing/backing.js'
-import { checkLeaves, DeviceBuffer } from '../buffer.js'
+import { checkLeaves, DeviceBuffer as ImportedDeviceBuffer } from '../buffer.js'
 import { checkAlignment } from '../caching/alignment.js'
-import { ClosablePool, type CloseReport, inUseError } from '../closable-pool.js'
-import { beyondDevice, shortageOf } from '../out-of-memory.js'
+import { type CloseReport, inUseError } from '../closable-pool.js'
 import type { PoolStats } from '../pool.js'
-import { RecordAllocation, type RecordPool } from '../record-allocation.js'
 import { checkTransferred, checkTransferredList, type TransferredBuffer } from '../transferred-buffer.js'
+import { Arena, alignUnitsOf, unitsOf } from './arena.js'
+import { ArenaAllocation } from './arena-allocation.js'
 import { openArenaMemory } from './arena-memory.js'
-import { type ArenaOptions, alignUnitsOf, parseArenaOptions, unitsOf } from './arena-pool.js'
-import { ArenaState, newArenaState, ownerOf, type SharedArenaState, Tally, UNDERWAY } from './shared-arena-state.js'
+import { type ArenaOptions, parseArenaOptions } from './arena-pool.js'
+import type { Epochs } from './epochs.js'
+import { ArenaState, newArenaState, type SharedArenaState, Tally, wordOf } from './shared-arena-state.js'
 
-/** Sizes with only these bits need no further check. */
-const SMALL_MASK = 2 ** 30 - 1
+// A constant of this module costs less at each use than an imported binding.
+const DeviceBuffer = ImportedDeviceBuffer
+type DeviceBuffer = ImportedDeviceBuffer
+const UNIT_SHIFT = 8
+const UNIT_MASK = 255
 const DEFAULT_ALIGNMENT = 256
+
 /** Epochs begin at 1. */
 const NO_EPOCH = 0
+/** Below the entries of all adopted buffers, which are complements of units. */
+const DEAD = -(2 ** 31)
 
 /** Options of an arena that threads share. */
 export type SharedArena = ArenaOptions & { readonly shared: true }
@@ -38,13 +45,9 @@ export function newSharedArena<D>(clocks: Clocks, options: ArenaOptions, device:
   if (maxBytes > bytes) {
     throw new TypeError('maxBytes and shared exclude each other: give bytes all that the arena will need')
   }
-  const { context } = clocks
-  const memory = openArenaMemory(context, bytes, bytes)
+  const memory = openArenaMemory(clocks.context, bytes, bytes)
   try {
-    // Units are numbered so that a unit's number is aligned exactly as its address is.
-    const firstUnit = (memory.base % MOST_ALIGNMENT_BYTES) / UNIT_BYTES
-    const room = { firstUnit, lastUnit: firstUnit + bytes / UNIT_BYTES }
-    return newArenaState(memory.base - firstUnit * UNIT_BYTES, room, device)
+    return newArenaState(memory.base, bytes, device)
   } catch (error) {
     memory.close()
     throw error
@@ -57,11 +60,12 @@ export function newSharedArena<D>(clocks: Clocks, options: ArenaOptions, device:
  * the top of the stack too. All threads must be done with their buffers before one resets: work on an old buffer
  * could run over another thread's memory. Later uses of old buffers throw.
  */
-export class SharedArenaPool<D = unknown> extends ClosablePool implements RecordPool {
-  /** bytes of the arena */
-  readonly limitBytes: number
+export class SharedArenaPool<D = unknown> extends Arena {
   private readonly state: ArenaState
-  private readonly joined: Int32Array
+  private readonly shared: SharedBump
+  protected readonly epochs: Epochs
+  /** by entry: buffers of other threads that this thread has adopted. The entry is the complement of the first unit */
+  private readonly adopted = new Map<number, Span>()
   protected readonly staleReason =
     'the buffer was already freed, or handed to another thread, or some thread has reset the arena since'
 
@@ -75,10 +79,10 @@ export class SharedArenaPool<D = unknown> extends ClosablePool implements Record
     /** runs each millisecond while the thread waits for another thread's reset */
     private readonly meanwhile: () => void,
   ) {
-    super(clocks, defaultStream)
-    this.limitBytes = (descriptor.lastUnit - descriptor.firstUnit) * UNIT_BYTES
-    this.state = new ArenaState(descriptor, clocks)
-    this.joined = this.state.epochs.known.joined
+    super(clocks, defaultStream, descriptor.base, descriptor.bytes, NO_EPOCH, null)
+    this.state = new ArenaState(descriptor, clocks, this.firstUnit, this.lastUnit)
+    this.shared = this.state.bump
+    this.epochs = this.state.epochs
   }
 
   /** The number of this thread in the arena. */
@@ -92,37 +96,38 @@ export class SharedArenaPool<D = unknown> extends ClosablePool implements Record
     return this.descriptor
   }
 
-  allocate(bytes: number, stream: Stream = this.defaultStream, alignment: number = DEFAULT_ALIGNMENT): DeviceBuffer {
-    const buffer = this.tryAllocate(bytes, stream, alignment)
-    if (buffer === null) throw this.outOfMemory(bytes)
-    return buffer
+  allocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer {
+    return this.take(bytes, stream, alignment, true)!
   }
 
-  tryAllocate(
+  tryAllocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer | null {
+    return this.take(bytes, stream, alignment, false)
+  }
+
+  /** Throws without room if `orThrow` is set: a check by the caller would cost each allocation. */
+  private take(
     bytes: number,
     stream: Stream = this.defaultStream,
     alignment: number = DEFAULT_ALIGNMENT,
+    orThrow: boolean,
   ): DeviceBuffer | null {
-    if (stream === null) checkIsStream('allocate', stream)
-    const { slot } = stream
-    const isAccepted = stream.trusted === this.acceptedClocks || this.accepts(stream)
-    if (isAccepted && slot >= 0 && alignment === DEFAULT_ALIGNMENT) {
-      // This holds for whole numbers from 1 to 2^30 - 1 only. A bigint would throw V8's error.
-      if (typeof bytes === 'number' && (bytes & SMALL_MASK) === bytes && bytes > 0) {
-        const { bump } = this.state
-        const { epoch } = bump
-        if (this.joined[slot] === epoch) {
-          const unit = bump.take(epoch, (bytes + 255) >>> 8)
-          if (unit >= 0) return this.handOut(unit, bytes, epoch, stream)
+    const { allocation, bump, shared, epoch } = this
+    if (
+      stream === allocation.stream &&
+      allocation.stream.slot >= 0 &&
+      (allocation.stream.trusted !== undefined || allocation.stream.isOpen) &&
+      alignment === DEFAULT_ALIGNMENT
+    ) {
+      // This holds for whole numbers from 1 to 2^31 - 1 only.
+      if (typeof bytes === 'number' && (bytes | 0) === bytes && bytes > 0) {
+        const units = (bytes + UNIT_MASK) >>> UNIT_SHIFT
+        if (shared.epoch === epoch && bump.fits(units)) {
+          const unit = shared.take(epoch, units)
+          if (unit >= 0) return this.handOut(unit, units, bytes)
         }
       }
     }
-    return this.takeSlowly(bytes, stream, alignment)
-  }
-
-  /** Whether the arena serves a stream that is not `trusted`. */
-  private accepts(stream: Stream): boolean {
-    return stream.clocks === this.acceptedClocks && stream.isOpen && stream.isShareable
+    return this.takeSlowly(bytes, stream, alignment, orThrow)
   }
 
   /**
@@ -130,15 +135,15 @@ export class SharedArenaPool<D = unknown> extends ClosablePool implements Record
    * @internal
    */
   release(buffer: DeviceBuffer, stream: Stream = buffer.stream): void {
-    const { record, tag } = buffer
-    if (!this.isLive(record, tag)) this.refuseStale('free')
+    const { tag } = buffer
+    if (!buffer.allocation.isLive(-1, tag)) this.refuseStale('free')
     checkStreamOf('free', stream, this.clocks)
     stream.checkShareable('free')
     stream.checkUncaptured('free')
-    this.state.epochs.use(stream, tag)
-    const bytes = this.state.requested[record] // another buffer's, if a thread resets the arena now; `giveUp` throws then
-    this.giveUp('free', record, tag, 0)
-    this.state.count(tag, Tally.freedBuffers, Math.ceil(bytes / UNIT_BYTES), bytes)
+    this.epochs.use(stream, this.epoch)
+    const bytes = this.requestedBytesOfEntry(tag)
+    this.giveUp(tag)
+    this.state.count(this.epoch, Tally.freedBuffers, Math.ceil(bytes / UNIT_BYTES), bytes)
   }
 
   /**
@@ -149,57 +154,41 @@ export class SharedArenaPool<D = unknown> extends ClosablePool implements Record
    */
   reset(stream: Stream = this.resetStream()): void {
     this.checkStream('reset', stream)
-    const { bump, epochs, tally } = this.state
-    bump.reset(epoch => {
-      this.state.sums() // notes the peak
-      epochs.end(epoch, stream)
+    const { state, shared, epochs } = this
+    shared.reset(epoch => {
+      state.sums() // notes the peak
+      epochs.end(epoch, stream, true)
     }, this.meanwhile)
-    tally[Tally.insertedWaits] = epochs.insertedWaits
-  }
-
-  /** Bytes not allocated: the largest possible allocation now. */
-  get availableBytes(): number {
-    return this.closed ? 0 : (this.descriptor.lastUnit - this.state.bump.top) * UNIT_BYTES
+    state.tally[Tally.insertedWaits] = epochs.insertedWaits
+    this.catchUp()
   }
 
   /** Counters of all threads together; no thread is stopped. The peak is noticed by `stats()` and at resets. */
   stats(): PoolStats {
     const sums = this.state.sums()
-    const { allocations, insertedWaits } = sums
     const { buffers, units, requestedBytes } = this.closed ? NOTHING : sums
-    const reservedBytes = this.closed ? 0 : this.limitBytes
     return {
       liveBytes: units * UNIT_BYTES,
       peakLiveBytes: this.state.peakUnits * UNIT_BYTES,
       requestedBytes,
-      reservedBytes,
+      reservedBytes: this.closed ? 0 : this.limitBytes,
       peakReservedBytes: this.limitBytes,
       cachedBytes: 0,
       pendingBytes: 0,
       largestFreeBytes: this.availableBytes,
       limitBytes: this.limitBytes,
       liveBuffers: buffers,
-      allocations,
-      frees: Math.max(0, allocations - buffers), // a thread counts an allocation last
+      allocations: sums.allocations,
+      frees: Math.max(0, sums.allocations - buffers), // a thread counts an allocation last
       cacheMisses: 0,
-      insertedWaits,
+      insertedWaits: sums.insertedWaits,
       growths: 0,
     }
   }
 
   /** @internal */
   override get drops(): number {
-    return this.closed ? -1 : this.state.bump.epoch
-  }
-
-  /** `close()` at the end of a `using` block. Buffers of an arena need no free, so nothing is warned of. */
-  override [Symbol.dispose](): void {
-    this.close()
-  }
-
-  /** @internal */
-  override get mayReset(): boolean {
-    return true
+    return this.closed ? -1 : this.shared.epoch
   }
 
   override get closed(): boolean {
@@ -219,30 +208,23 @@ export class SharedArenaPool<D = unknown> extends ClosablePool implements Record
     const { state } = this
     if (!this.creator) {
       if (state.others().length === 0) this.clocks.finishWork()
-      const { buffers, requestedBytes } = state.held()
-      this.acceptedClocks = null
-      state.registry.forget(state.thread)
+      const report = this.leave()
       if (state.others().length === 0 && state.shut()) this.giveBack() // the thread that made the arena has died
-      return { lostBuffers: buffers, lostBytes: requestedBytes }
+      return report
     }
     state.shut()
     try {
-      this.checkAlone()
+      const others = state.others()
+      if (others.length > 0) throw inUseError(others)
       this.clocks.finishWork()
     } catch (error) {
       state.reopen()
       throw error
     }
     const { buffers, requestedBytes } = state.sums()
-    this.acceptedClocks = null
-    state.registry.forget(state.thread)
+    this.leave()
     this.giveBack()
     return { lostBuffers: buffers, lostBytes: requestedBytes }
-  }
-
-  private checkAlone(): void {
-    const others = this.state.others()
-    if (others.length > 0) throw inUseError(others)
   }
 
   /**
@@ -256,12 +238,18 @@ export class SharedArenaPool<D = unknown> extends ClosablePool implements Record
 
   /** @internal */
   override handOver(buffer: DeviceBuffer): TransferredBuffer {
-    const { record, tag, stream } = buffer
-    if (!this.isLive(record, tag)) this.refuseStale('transfer')
-    this.state.streams[record] = stream.generation * MOST_STREAMS + stream.covering[0]
-    this.giveUp('transfer', record, tag, ownerOf(tag, UNDERWAY))
-    buffer.tag = NO_EPOCH // stale also if the buffer comes back to this thread
-    return { pool: this.descriptor.number, record, tag }
+    const { tag, stream } = buffer
+    if (!buffer.allocation.isLive(-1, tag)) this.refuseStale('transfer')
+    const { underway, requested, streams } = this.state.parts
+    const record = this.unitOf(tag) - this.firstUnit
+    const before = Atomics.load(underway, record)
+    if (this.shared.epoch !== this.epoch) this.refuseStale('transfer')
+    requested[record] = this.requestedBytesOfEntry(tag)
+    streams[record] = stream.generation * MOST_STREAMS + stream.covering[0]
+    this.giveUp(tag)
+    // Fails if another thread has reset the arena by now, and the memory is on its way again.
+    if (Atomics.compareExchange(underway, record, before, wordOf(this.epoch)) !== before) this.refuseStale('transfer')
+    return { pool: this.descriptor.number, record, tag: this.epoch }
   }
 
   /**
@@ -271,9 +259,7 @@ export class SharedArenaPool<D = unknown> extends ClosablePool implements Record
    */
   adopt(transferred: TransferredBuffer): DeviceBuffer {
     this.checkOpen('adopt')
-    checkTransferred('adopt', transferred, this.descriptor.number)
-    if (!this.claim(transferred)) this.refuseAdoption('adopt')
-    return this.adoptedBuffer(transferred)
+    return this.adoptOne('adopt', transferred)
   }
 
   /** Takes over all buffers of a list. Throws as `adopt` does, and adopts none then. */
@@ -283,78 +269,65 @@ export class SharedArenaPool<D = unknown> extends ClosablePool implements Record
     for (const one of transferred) checkTransferred('adoptAll', one, this.descriptor.number)
     const buffers: DeviceBuffer[] = []
     try {
-      for (const one of transferred) {
-        if (!this.claim(one)) this.refuseAdoption('adoptAll')
-        buffers.push(this.adoptedBuffer(one))
-      }
+      for (const one of transferred) buffers.push(this.adoptOne('adoptAll', one))
     } catch (error) {
-      for (const claimed of transferred.slice(0, buffers.length)) this.unclaim(claimed)
+      for (const [index, { tag }] of buffers.entries()) {
+        this.giveUp(tag)
+        this.sendOn(transferred[index])
+      }
       throw error
     }
     return buffers
   }
 
-  /** Makes a transferred buffer this thread's; false when it is not on its way. */
-  private claim({ record, tag }: TransferredBuffer): boolean {
-    const { owners, bump, thread } = this.state
-    const waiting = ownerOf(tag, UNDERWAY)
-    if (tag !== bump.epoch || !(record >= 0 && record < owners.length)) return false
-    return Atomics.compareExchange(owners, record, waiting, ownerOf(tag, thread)) === waiting
-  }
-
-  /** Puts a claimed buffer back on its way, unless a reset has freed it. */
-  private unclaim({ record, tag }: TransferredBuffer): void {
-    const { owners, thread } = this.state
-    Atomics.compareExchange(owners, record, ownerOf(tag, thread), ownerOf(tag, UNDERWAY))
-  }
-
-  /** The buffer just claimed. If the driver refuses to wait for its closed stream, it is on its way again. */
-  private adoptedBuffer(claimed: TransferredBuffer): DeviceBuffer {
-    const { record, tag } = claimed
+  /** If the driver refuses to wait for the closed stream of a buffer, it is on its way again. */
+  private adoptOne(call: string, transferred: TransferredBuffer): DeviceBuffer {
+    checkTransferred(call, transferred, this.descriptor.number)
+    const { record, tag } = transferred
+    const { underway, streams } = this.state.parts
+    const isHere = tag === this.catchUp() && record >= 0 && record < underway.length
+    if (!isHere || Atomics.compareExchange(underway, record, wordOf(tag), 0) !== wordOf(tag)) {
+      throw new PoolError(
+        `${call}: the buffer is not on its way to another thread; each buffer.transfer() of this pool can be adopted once, until a reset`,
+      )
+    }
     try {
-      const word = this.state.streams[record]
+      const word = streams[record]
       const slot = word % MOST_STREAMS
       const stream = streamIn(this.clocks, slot, (word - slot) / MOST_STREAMS) ?? this.defaultStream
-      return new DeviceBuffer(new RecordAllocation(this, record, stream), tag)
+      const [entry, span] = [~(this.firstUnit + record), new Span(0)]
+      this.adopted.set(entry, span)
+      return new DeviceBuffer(new ArenaAllocation(this, this, stream, span, null), entry)
     } catch (error) {
-      this.unclaim(claimed)
+      this.sendOn(transferred)
       throw error
     }
   }
 
-  private refuseAdoption(call: string): never {
-    throw new PoolError(
-      `${call}: the buffer is not on its way to another thread; each buffer.transfer() of this pool can be adopted once, until a reset`,
-    )
+  /** Puts a claimed buffer back on its way. After a reset by another thread nobody can adopt it. */
+  private sendOn({ record, tag }: TransferredBuffer): void {
+    Atomics.compareExchange(this.state.parts.underway, record, 0, wordOf(tag))
   }
 
   /** @internal */
-  addressOf(record: number, tag: number, call: string): number {
-    if (!this.isLive(record, tag)) this.refuseStale(call)
-    return this.descriptor.base + record * UNIT_BYTES
+  override addressOfEntry(entry: number): number {
+    return this.base + this.unitOf(entry) * UNIT_BYTES
   }
 
   /** @internal */
-  requestedBytesOf(record: number, tag: number, call: string): number {
-    if (!this.isLive(record, tag)) this.refuseStale(call)
-    return this.state.requested[record]
-  }
-
-  /**
-   * Whether this thread holds the buffer. Its tag is the epoch: in one epoch a unit is the first of one buffer at
-   * most.
-   * @internal
-   */
-  isLive(record: number, tag: number): boolean {
-    const { owners, bump, thread } = this.state
-    return !this.closed && owners[record] === ownerOf(tag, thread) && bump.epoch === tag
+  override requestedBytesOfEntry(entry: number): number {
+    return entry < 0 ? this.state.parts.requested[~entry - this.firstUnit] : this.bump.requestedBytesOf(entry)
   }
 
   /** @internal */
-  recordUse(record: number, tag: number, stream: Stream): void {
-    if (!this.isLive(record, tag)) this.refuseStale('recordUse')
+  override isFreed(entry: number): boolean {
+    return this.shared.epoch !== this.epoch || (entry > 0 && this.bump.isFreed(entry))
+  }
+
+  /** @internal */
+  announceUse(stream: Stream): void {
     this.checkStream('recordUse', stream)
-    this.state.epochs.use(stream, tag)
+    this.epochs.use(stream, this.epoch)
   }
 
   /** @internal */
@@ -362,67 +335,91 @@ export class SharedArenaPool<D = unknown> extends ClosablePool implements Record
     return context.sharesDevice(this.context)
   }
 
-  /** An allocation that is aligned or large, on a stream that has not joined, or during another thread's reset. */
-  private takeSlowly(bytes: number, stream: Stream, alignment: number): DeviceBuffer | null {
+  protected get topUnit(): number {
+    return this.shared.top
+  }
+
+  /** An allocation that is aligned or large, on another stream than the last one, or during another thread's reset. */
+  private takeSlowly(bytes: number, stream: Stream, alignment: number, orThrow: boolean): DeviceBuffer | null {
     const units = unitsOf(bytes)
     checkAlignment(alignment, MOST_ALIGNMENT_BYTES)
     this.checkStream('allocate', stream)
-    const { bump, epochs, tally } = this.state
-    if (units * UNIT_BYTES > this.limitBytes) return null
+    const { shared, epochs } = this
+    if (units * UNIT_BYTES > this.limitBytes) return this.refuse(bytes, alignment, orThrow)
     for (;;) {
-      const { epoch } = bump
-      if (!epochs.join(stream, epoch, () => bump.epoch === epoch)) continue
-      tally[Tally.insertedWaits] = epochs.insertedWaits
-      const unit = bump.takeAligned(epoch, units, alignUnitsOf(alignment))
-      if (unit >= 0) return this.handOut(unit, bytes, epoch, stream)
-      if (unit === Refusal.full) return null
-      if (unit === Refusal.closed) bump.awaitOpen(this.meanwhile)
+      const epoch = this.catchUp()
+      if (!epochs.join(stream, epoch, () => shared.epoch === epoch)) continue
+      this.state.tally[Tally.insertedWaits] = epochs.insertedWaits
+      this.follow(stream)
+      this.bump.limit = this.lastUnit
+      const unit = shared.takeAligned(epoch, units, alignUnitsOf(alignment))
+      if (unit >= 0) return this.handOut(unit, units, bytes)
+      if (unit === Refusal.full) return this.refuse(bytes, alignment, orThrow)
+      if (unit === Refusal.closed) shared.awaitOpen(this.meanwhile)
     }
   }
 
-  private handOut(unit: number, bytes: number, epoch: number, stream: Stream): DeviceBuffer {
-    const { state } = this
-    state.requested[unit] = bytes
-    state.owners[unit] = ownerOf(epoch, state.thread)
-    state.count(epoch, Tally.buffers, this.unitsAt(unit), bytes)
+  private handOut(unit: number, units: number, bytes: number): DeviceBuffer {
+    const { state, allocation } = this
+    const entry = this.bump.pushAt(unit, units, bytes)
+    state.count(this.epoch, Tally.buffers, units, bytes)
     state.tally[Tally.allocations]++
-    return new DeviceBuffer(new RecordAllocation(this, unit, stream), epoch)
+    return new DeviceBuffer(allocation, entry)
   }
 
-  /** Sets another owner word of this thread's buffer. Throws if another thread has reset the arena at this moment. */
-  private giveUp(call: string, record: number, tag: number, to: number): void {
-    const { owners, thread } = this.state
-    const mine = ownerOf(tag, thread)
-    if (Atomics.compareExchange(owners, record, mine, to) !== mine) this.refuseStale(call)
+  /**
+   * Drops this thread's buffers if some thread has reset the arena since. Nothing fits until a stream has joined.
+   * Returns the present epoch.
+   */
+  private catchUp(): number {
+    const { epoch } = this.shared
+    if (epoch !== this.epoch) this.dropAll()
+    this.epoch = epoch
+    return epoch
   }
 
-  private unitsAt(record: number): number {
-    return Math.ceil(this.state.requested[record] / UNIT_BYTES)
+  private dropAll(): void {
+    this.bump.limit = this.firstUnit
+    this.bump.dropTo(0)
+    for (const entry of this.adopted.keys()) this.giveUp(entry)
+  }
+
+  /** Makes a live buffer stale. */
+  private giveUp(entry: number): void {
+    const span = this.adopted.get(entry)
+    if (span !== undefined) span.last = DEAD
+    this.adopted.delete(entry)
+    if (entry > 0) this.bump.free(entry)
+  }
+
+  /** The first unit of a live buffer. */
+  private unitOf(entry: number): number {
+    return entry < 0 ? ~entry : this.bump.startOf(entry)
+  }
+
+  /** Leaves the arena. Returns what this thread held. */
+  private leave(): CloseReport {
+    this.catchUp()
+    const { bump, adopted, state } = this
+    let lostBytes = bump.requestedBytes
+    for (const entry of adopted.keys()) lostBytes += this.requestedBytesOfEntry(entry)
+    const report = { lostBuffers: bump.liveBlocks + adopted.size, lostBytes }
+    this.acceptedClocks = null
+    this.dropAll()
+    state.registry.forget(state.thread)
+    return report
   }
 
   private resetStream(): Stream {
-    const { clocks, state } = this
-    const slot = this.closed ? -1 : state.epochs.only(state.bump.epoch)
+    const { clocks } = this
+    const slot = this.closed ? -1 : this.epochs.only(this.shared.epoch)
     if (slot === -1) return this.defaultStream
     return streamIn(clocks, slot, clocks.slots.generationOf(slot)) ?? this.defaultStream
   }
 
   private giveBack(): void {
-    const { base, firstUnit } = this.descriptor
-    this.context.destroy(driver => driver.cuMemFree(base + firstUnit * UNIT_BYTES))
-  }
-
-  private outOfMemory(bytes: number): OutOfMemoryError {
-    checkByteCount(bytes, 'bytes')
-    const { freeBytes, totalBytes } = this.context.activate().cuMemGetInfo()
-    const limit = formatBytes(this.limitBytes)
-    const obstacle =
-      bytes > this.limitBytes
-        ? `the arena has ${limit} in all: make it larger`
-        : `the arena has ${formatBytes(this.availableBytes)} of ${limit} left: reset it, make it larger`
-    const remedy =
-      beyondDevice(0, bytes, totalBytes) ?? `${obstacle}, or fall back: withFallback(arena, device.createPlainPool())`
-    return shortageOf(bytes, this.stats(), freeBytes, remedy)
+    const { base } = this.descriptor
+    this.context.destroy(driver => driver.cuMemFree(base))
   }
 
   protected override checkStream(call: string, stream: Stream): void {

@@ -1,5 +1,5 @@
-// The state of an arena that several threads share, in one shared buffer: its threads, the stack, the order of
-// streams, and for each buffer, at the number of its first unit, its owner and the bytes requested.
+// The state of an arena that several threads share, in one shared buffer: its threads, the top of the stack, the order
+// of streams, and what the next owner of a buffer on its way must know. Live buffers are on stacks of their threads.
 //
 // A thread may die between any two stores. Until the next reset its buffers are lost, and so is memory that it took
 // and did not hand out; its counters may be wrong by one buffer.
@@ -9,12 +9,13 @@ import { formatBytes } from '../../base/bytes.js'
 import { PoolError } from '../../base/errors.js'
 import { Region } from '../../base/region.js'
 import { BUMP_WORDS, SharedBump } from '../../heap/shared-bump.js'
+import { UNIT_BYTES } from '../../heap/size-classes.js'
 import type { Clocks } from '../../order/clocks.js'
 import { MOST_WORKERS, REGISTRY_WORDS, ThreadRegistry } from '../../threads/thread-registry.js'
 import { closedError } from '../closable-pool.js'
 import { COUNT_LINE, checkDescriptor, LAYOUT_VERSION } from '../shared/shared-state.js'
 import { newPoolNumber } from '../transferred-buffer.js'
-import { epochsIn, SharedEpochs } from './shared-epochs.js'
+import { Epochs, epochsIn } from './epochs.js'
 
 /**
  * Counters of a thread. All but the last two are of its latest epoch. A thread also counts its
@@ -43,35 +44,31 @@ export interface SharedArenaState<D = unknown> {
   /** number of the pool, which its buffers carry from thread to thread */
   readonly number: number
   /**
-   * the address of unit 0
+   * the address of its memory
    * @internal
    */
   readonly base: number
   /** @internal */
-  readonly firstUnit: number
-  /** @internal */
-  readonly lastUnit: number
+  readonly bytes: number
   /** @internal */
   readonly buffer: SharedArrayBuffer
   /** the descriptor of the arena's device */
   readonly device: D
 }
 
-type Room = Pick<SharedArenaState, 'firstUnit' | 'lastUnit'>
-
 /** Refuses, in the name of `call`, any value that is no descriptor of an open arena of this process and version. */
 export function checkArenaState(call: string, state: SharedArenaState): void {
-  const { firstUnit, lastUnit, base, device } = state
-  const isState = [firstUnit, lastUnit, base].every(Number.isInteger) && typeof device === 'object'
+  const { base, bytes, device } = state
+  const isState = [base, bytes].every(Number.isInteger) && typeof device === 'object'
   checkDescriptor(call, state, isState)
   const [closed] = new Region(state.buffer).int32(1)
   if (closed !== 0) throw closedError(call)
 }
 
-/** The state of a new arena; unit 0 is at `base`. */
-export function newArenaState<D>(base: number, room: Room, device: D): SharedArenaState<D> {
+/** The state of a new arena with `bytes` of memory at `base`. */
+export function newArenaState<D>(base: number, bytes: number, device: D): SharedArenaState<D> {
   const region = new Region(null)
-  layOut(region, room)
+  layOut(region, bytes / UNIT_BYTES)
   let buffer: SharedArrayBuffer
   try {
     buffer = new SharedArrayBuffer(region.bytes)
@@ -86,14 +83,14 @@ export function newArenaState<D>(base: number, room: Room, device: D): SharedAre
     process: process.pid,
     number: newPoolNumber(),
     base,
-    ...room,
+    bytes,
     buffer,
     device,
   }
 }
 
 /** The layout, the same in every thread. */
-function layOut(region: Region, { lastUnit }: Room) {
+function layOut(region: Region, units: number) {
   return {
     closed: region.int32(1),
     registryWords: region.int32(REGISTRY_WORDS),
@@ -103,12 +100,12 @@ function layOut(region: Region, { lastUnit }: Room) {
     tallies: region.float64((MOST_WORKERS + 1) * COUNT_LINE),
     peakUnits: region.float64(1),
     epochs: epochsIn(region),
-    /** by first unit: see ownerOf */
-    owners: region.int32(lastUnit),
-    /** by first unit: bytes asked for */
-    requested: region.float64(lastUnit),
-    /** by first unit of a transferred buffer: generation × MOST_STREAMS + slot of its stream */
-    streams: region.float64(lastUnit),
+    /** by first unit, counted from 0: see wordOf */
+    underway: region.int32(units),
+    /** of such a buffer: bytes asked for */
+    requested: region.float64(units),
+    /** of such a buffer: generation × MOST_STREAMS + slot of its stream */
+    streams: region.float64(units),
   }
 }
 
@@ -116,47 +113,33 @@ export class ArenaState {
   readonly registry: ThreadRegistry
   readonly thread: number
   readonly bump: SharedBump
-  readonly epochs: SharedEpochs
-  readonly owners: Int32Array
-  readonly requested: Float64Array
-  readonly streams: Float64Array
+  readonly epochs: Epochs
   /** this thread's line */
   readonly tally: Float64Array
-  private readonly tallies: Float64Array
-  private readonly threadIds: Int32Array
-  private readonly closed: Int32Array
-  private readonly peak: Float64Array
+  readonly parts: ReturnType<typeof layOut>
 
   /** Enters the registry. Throws PoolError when no number is left, or the arena is closed. */
-  constructor(state: SharedArenaState, clocks: Clocks) {
-    const parts = layOut(new Region(state.buffer), state)
-    this.registry = new ThreadRegistry(parts.registryWords, 0)
+  constructor({ buffer, bytes }: SharedArenaState, clocks: Clocks, firstUnit: number, lastUnit: number) {
+    this.parts = layOut(new Region(buffer), bytes / UNIT_BYTES)
+    const { registryWords, threadIds, bumpWords, tallies, epochs, closed } = this.parts
+    this.registry = new ThreadRegistry(registryWords, 0)
     this.thread = this.registry.enter() || this.registry.takeOver()
     if (this.thread === 0) {
       throw new PoolError(
         `${MOST_WORKERS} threads use this pool, which is the limit; close the pool in one of them first`,
       )
     }
-    this.closed = parts.closed
-    if (Atomics.load(this.closed, 0) !== 0) {
+    if (Atomics.load(closed, 0) !== 0) {
       this.registry.forget(this.thread)
       throw closedError('attachPool')
     }
-    this.threadIds = parts.threadIds
-    this.threadIds[this.thread] = threadId
-    this.owners = parts.owners
-    this.requested = parts.requested
-    this.streams = parts.streams
-    this.tallies = parts.tallies
-    this.tally = this.tallies.subarray(this.thread * COUNT_LINE, (this.thread + 1) * COUNT_LINE)
-    this.peak = parts.peakUnits
-    this.epochs = new SharedEpochs(parts.epochs, clocks)
+    threadIds[this.thread] = threadId
+    this.tally = tallies.subarray(this.thread * COUNT_LINE, (this.thread + 1) * COUNT_LINE)
+    this.epochs = new Epochs(epochs, clocks)
     this.epochs.insertedWaits = this.tally[Tally.insertedWaits] // counted by earlier threads of this number
-    const { firstUnit, lastUnit } = state
-    this.bump = new SharedBump(parts.bumpWords, this.registry, this.thread, firstUnit, lastUnit, epoch =>
+    this.bump = new SharedBump(bumpWords, this.registry, this.thread, firstUnit, lastUnit, epoch =>
       this.epochs.begun(epoch),
     )
-    this.disownLeft()
   }
 
   /** Counts a buffer that this thread has allocated, or one that it has freed. */
@@ -180,7 +163,7 @@ export class ArenaState {
     const [buffers, units, bytes] = [Tally.buffers, Tally.units, Tally.requestedBytes].map(one => this.sum(one, epoch))
     const live = (allocated: number, freed: Tally) => Math.max(0, allocated - this.sum(freed, epoch))
     const liveUnits = live(units, Tally.freedUnits)
-    this.peak[0] = Math.max(this.peak[0], liveUnits)
+    this.parts.peakUnits[0] = Math.max(this.parts.peakUnits[0], liveUnits)
     return {
       buffers: live(buffers, Tally.freedBuffers),
       units: liveUnits,
@@ -193,62 +176,33 @@ export class ArenaState {
   /** The sum of one counter over all threads, in an epoch or ever. */
   private sum(one: Tally, epoch?: number): number {
     let sum = 0
-    for (let line = 0; line < this.tallies.length; line += COUNT_LINE) {
-      if (epoch === undefined || this.tallies[line] === epoch) sum += this.tallies[line + one]
+    const { tallies } = this.parts
+    for (let line = 0; line < tallies.length; line += COUNT_LINE) {
+      if (epoch === undefined || tallies[line] === epoch) sum += tallies[line + one]
     }
     return sum
   }
 
-  /** Buffers and bytes that this thread holds. */
-  held(): { buffers: number; requestedBytes: number } {
-    const mine = ownerOf(this.bump.epoch, this.thread)
-    const held = { buffers: 0, requestedBytes: 0 }
-    for (let unit = this.owners.indexOf(mine); unit !== -1; unit = this.owners.indexOf(mine, unit + 1)) {
-      held.buffers++
-      held.requestedBytes += this.requested[unit]
-    }
-    return held
-  }
-
-  /**
-   * Disowns the buffers of an earlier thread with this thread's number; their memory comes back with the next reset.
-   */
-  private disownLeft(): void {
-    const { owners } = this
-    const mine = ownerOf(this.bump.epoch, this.thread)
-    for (let unit = owners.indexOf(mine); unit !== -1; unit = owners.indexOf(mine, unit + 1)) {
-      Atomics.compareExchange(owners, unit, mine, 0) // fails if, after a reset, another thread has the unit
-    }
-  }
-
   get peakUnits(): number {
-    return this.peak[0]
+    return this.parts.peakUnits[0]
   }
 
   /** The ids that `worker_threads` gave the other threads that use the arena. */
   others(): number[] {
-    const others: number[] = []
-    for (let thread = 1; thread <= MOST_WORKERS; thread++) {
-      if (thread === this.thread || !this.registry.isAlive(thread) || this.registry.look(thread)) continue
-      others.push(this.threadIds[thread])
-    }
-    return others
+    return this.registry.others(this.thread).map(thread => this.parts.threadIds[thread])
   }
 
   /** Marks the arena as closed, so that no thread enters any more. Returns true to the first caller. */
   shut(): boolean {
-    return Atomics.compareExchange(this.closed, 0, 0, 1) === 0
+    return Atomics.compareExchange(this.parts.closed, 0, 0, 1) === 0
   }
 
   reopen(): void {
-    Atomics.store(this.closed, 0, 0)
+    Atomics.store(this.parts.closed, 0, 0)
   }
 }
 
-/** The thread number of a buffer on its way between two threads. */
-export const UNDERWAY = 255
-
-/** The owner word of a buffer: the low bits of the epoch, and the number of its thread. Freed buffers have 0. */
-export function ownerOf(epoch: number, thread: number): number {
-  return (epoch << 8) | thread
+/** The word of a buffer on its way between two threads, which tells its epoch. All others have another. */
+export function wordOf(epoch: number): number {
+  return (epoch << 1) | 1
 }
