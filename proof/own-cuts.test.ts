@@ -18,17 +18,19 @@ import { ArenaAllocation } from '../src/pool/arena/arena-allocation.js'
 import { ArenaPool } from '../src/pool/arena/arena-pool.js'
 import { Epochs } from '../src/pool/arena/epochs.js'
 import { GrowableRange } from '../src/pool/backing/growable-range.js'
+import { SegmentBacking } from '../src/pool/backing/segment-backing.js'
+import { SlabSource } from '../src/pool/backing/slab-source.js'
 import { BlockPool } from '../src/pool/blocks/block-pool.js'
-import { BlockRings } from '../src/pool/blocks/block-rings.js'
-import { FixedBlock, Ring } from '../src/pool/blocks/fixed-block.js'
-import { Slabs } from '../src/pool/blocks/slabs.js'
 import type { DeviceBuffer } from '../src/pool/buffer.js'
+import { Block } from '../src/pool/caching/block.js'
 import { CachingPool } from '../src/pool/caching/caching-pool.js'
 import { CentralHeap } from '../src/pool/caching/central/central-heap.js'
+import { CrossStreamReuse } from '../src/pool/caching/central/cross-stream.js'
 import { Deferred } from '../src/pool/caching/central/deferred.js'
 import { FreeMemory } from '../src/pool/caching/central/free-memory.js'
 import { Settling } from '../src/pool/caching/central/settling.js'
 import { Steps } from '../src/pool/caching/central/steps.js'
+import { LivePeak } from '../src/pool/caching/live-peak.js'
 import { StreamCaches } from '../src/pool/caching/stream-caches.js'
 import { ClosablePool } from '../src/pool/closable-pool.js'
 import { CUT_BY_CHANCE } from './chance-cuts.js'
@@ -135,7 +137,7 @@ const ARENA: Subject<ArenaPool> = {
 }
 
 const BLOCK: Subject<BlockPool> = {
-  classes: [ClosablePool, BlockPool, BlockRings, Ring, FixedBlock, Deferred, Slabs],
+  classes: [BlockPool, ...CACHING.classes, Block, LivePeak, Deferred, CrossStreamReuse, SegmentBacking, SlabSource],
   open: device => device.createBlockPool({ blockBytes: BLOCK_BYTES, count: 6, maxCount: 12 }),
   prepare: system => {
     const {
@@ -191,6 +193,7 @@ const BLOCK: Subject<BlockPool> = {
       granted.push(buffer)
     }
     for (const buffer of [...granted, ...held, ...uses.map(use => use.buffer)]) buffer[Symbol.dispose]()
+    for (const { ptr } of pool.live()) pool.deallocate(ptr) // whose allocation was cut short as it returned
     device.synchronize()
     pool.processDeferred()
     pool.check()

@@ -7,7 +7,6 @@ import type { Context } from '../src/driver/context.js'
 import type { Clocks } from '../src/order/clocks.js'
 import type { Stream } from '../src/order/stream.js'
 import { newSharedArena, SharedArenaPool } from '../src/pool/arena/shared-arena-pool.js'
-import { alignmentOf } from '../src/pool/blocks/block-pool.js'
 import { newSharedBlocks, SharedBlockPool } from '../src/pool/blocks/shared-block-pool.js'
 import type { DeviceBuffer } from '../src/pool/buffer.js'
 import type { HostBuffer } from '../src/pool/host/host-buffer.js'
@@ -89,7 +88,7 @@ export function drawCommon(kind: SharedKind, random: Random, clocks: Clocks, kee
       return {
         mostBytes: blockBytes,
         ...USUAL,
-        mostAlignment: alignmentOf(state.slabs.blockBytes),
+        mostAlignment: state.slabs.alignment,
         ...kept(state, keeping, (frontClocks, stream, _, creates, meanwhile) => {
           return new SharedBlockPool(frontClocks, stream, state, creates, meanwhile)
         }),

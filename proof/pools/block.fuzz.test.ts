@@ -6,7 +6,9 @@ import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { KiB } from '../../src/base/bytes.js'
 import { seedsFrom } from '../../src/base/seeds.fixture.js'
-import type { BlockOptions, BlockPool } from '../../src/pool/blocks/block-pool.js'
+import { MOST_STREAMS } from '../../src/order/clocks.js'
+import type { BlockOptions } from '../../src/pool/blocks/block-options.js'
+import type { BlockPool } from '../../src/pool/blocks/block-pool.js'
 import { isCaught, PoolProgram, type Progress } from './pool-program.js'
 
 const SEED = Number(process.env['POOL_FUZZ_SEED'] ?? 1)
@@ -64,22 +66,22 @@ describe(`random programs on block pools (POOL_FUZZ_SEED=${SEED} POOL_FUZZ_STEPS
     }
   }
 
-  type Broken = { blocks: { settle(slot: number, stamp: number): number; share(block: object): void } }
-  const defects: readonly (readonly [name: string, spoil: (pool: Broken) => void])[] = [
+  const defects: readonly (readonly [name: string, spoil: (pool: BlockPool) => void])[] = [
     [
       'that takes all work for complete',
-      ({ blocks }) => {
-        const settle = blocks.settle.bind(blocks)
-        blocks.settle = slot => settle(slot, Infinity)
+      ({ caches }) => {
+        const takeElsewhere = caches.takeElsewhere.bind(caches)
+        const seen = new Float64Array(MOST_STREAMS).fill(Infinity)
+        caches.takeElsewhere = (slot, units, known) => takeElsewhere(slot, units, known, seen)
       },
     ],
-    ['that forgets uses on other streams', ({ blocks }) => Object.assign(blocks, { share: () => {} })],
+    ['that forgets uses on other streams', ({ central }) => Object.assign(central, { announceUse: () => {} })],
   ]
   for (const [defect, spoil] of defects) {
     it(`a pool ${defect} is caught`, () => {
       const caught = [1, 2, 3].filter(seed => {
         const program = new BlockProgram(seed, 'eager', OPTIONS[0][1])
-        spoil(program.pool as unknown as Broken)
+        spoil(program.pool)
         return isCaught(() => program.run(STEPS, [GROW, MIX, SHRINK]))
       })
       assert.deepEqual(caught, [1, 2, 3])

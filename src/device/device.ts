@@ -25,7 +25,8 @@ import { type ArenaOptions, ArenaPool, type RegionArenaOptions } from '../pool/a
 import { ArenaQueue, type ArenaQueueOptions } from '../pool/arena/arena-queue.js'
 import { newSharedArena, type SharedArena, SharedArenaPool } from '../pool/arena/shared-arena-pool.js'
 import { checkArenaState, type SharedArenaState } from '../pool/arena/shared-arena-state.js'
-import { type BlockOptions, BlockPool } from '../pool/blocks/block-pool.js'
+import type { BlockOptions } from '../pool/blocks/block-options.js'
+import { BlockPool } from '../pool/blocks/block-pool.js'
 import {
   newSharedBlocks,
   SharedBlockPool,

@@ -342,7 +342,8 @@ export class RecordTable {
   }
 
   private view(buffer: ArrayBuffer): void {
-    this.words = new Int32Array(buffer)
-    this.doubles = new Float64Array(buffer)
+    const [words, doubles] = [new Int32Array(buffer), new Float64Array(buffer)]
+    this.words = words // no call comes between these, where a timeout could cut them short
+    this.doubles = doubles
   }
 }

@@ -686,13 +686,18 @@ export class SegregatedFit implements CheckedHeap {
 
   private grow(): void {
     assert(this.fixed === null, 'a key is one that a fixed heap has room for')
-    this.room *= 2
-    this.heads = grown(this.heads, this.room * HEADS_OF_KEY)
-    this.groups = grown(this.groups, this.room)
-    this.bins = grown(this.bins, this.room * GROUPS_OF_KEY)
-    const unitsByKey = new Float64Array(this.room)
+    const room = this.room * 2
+    const heads = grown(this.heads, room * HEADS_OF_KEY)
+    const groups = grown(this.groups, room)
+    const bins = grown(this.bins, room * GROUPS_OF_KEY)
+    const unitsByKey = new Float64Array(room)
     unitsByKey.set(this.unitsByKey)
+    // No call comes between these, where a timeout could cut them short.
+    this.heads = heads
+    this.groups = groups
+    this.bins = bins
     this.unitsByKey = unitsByKey
+    this.room = room
   }
 }
 

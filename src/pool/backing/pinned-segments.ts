@@ -41,6 +41,7 @@ export class PinnedSegments implements SegmentSource, PinnedMemory {
   readonly leastBytes: number
   readonly stepBytes = PAGE_BYTES
   readonly totalBytes = totalmem()
+  readonly isWorthGathering = false // a host has more memory than a device
   /** by host address */
   private readonly segments = new Map<number, Segment>()
 

@@ -85,7 +85,7 @@ export class SegmentBacking implements Backing {
   }
 
   get growthStepBytes(): number {
-    if (this.kind === 'pinned') return Infinity // a host has more memory than a device
+    if (!this.source.isWorthGathering) return Infinity
     return growthStep(
       Math.min(this.limitBytes, this.limits.releaseThresholdBytes) - this.reservedBytes,
       this.reservedBytes,
@@ -225,6 +225,19 @@ export class SegmentBacking implements Backing {
       if (attempt === 0) this.trim(0)
     }
     return 0
+  }
+
+  /** After a call was cut short: forgets segments that no heap has, and counts the others anew. */
+  mend(): void {
+    this.reservedBytes = 0
+    for (const [range, segment] of this.held.entries()) {
+      if (segment === null) continue
+      if (segment.heap.firstRecords.has(range)) this.reservedBytes += segment.bytes
+      else {
+        this.held[range] = null
+        this.bases[range] = NaN
+      }
+    }
   }
 
   private addSegment(heap: SegregatedFit, ptr: number, bytes: number): void {

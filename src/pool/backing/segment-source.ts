@@ -15,6 +15,8 @@ export interface SegmentSource {
   readonly stepBytes: number
   /** all memory of this kind, which is the limit of a pool without one */
   readonly totalBytes: number
+  /** whether idle memory is worth gathering before the pool grows */
+  readonly isWorthGathering: boolean
   /** The address of a new segment; 0, or the driver's CudaError, when there is no room for it. */
   obtain(bytes: number): number
   /** Takes back a segment; no work may use it. */
@@ -30,6 +32,7 @@ export function deviceSegments(context: Context): SegmentSource {
     leastBytes: SEGMENT_BYTES,
     stepBytes: SEGMENT_BYTES,
     totalBytes: context.activate().cuDeviceTotalMem(context.device),
+    isWorthGathering: true,
     obtain: bytes => context.activate().cuMemAlloc(bytes),
     giveBack: address => context.activate().cuMemFree(address),
   }

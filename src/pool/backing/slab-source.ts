@@ -16,14 +16,23 @@ export interface SlabPlan {
   readonly maxCount: number
 }
 
+interface Slab {
+  readonly ptr: number
+  readonly bytes: number
+  readonly padding: number
+}
+
 /** Slabs of device memory, by cuMemAlloc. */
 export class SlabSource implements SegmentSource {
   readonly kind = 'segments'
   readonly stepBytes: number
   readonly totalBytes = Infinity
+  readonly isWorthGathering = false // all blocks are alike
+  /** bytes that alignment costs */
+  paddingBytes = 0
   private obtainedBytes = 0
   /** the driver's allocation, by the address of the first block */
-  private readonly slabs = new Map<number, { readonly ptr: number; readonly bytes: number }>()
+  private readonly slabs = new Map<number, Slab>()
 
   constructor(
     private readonly context: Context,
@@ -40,22 +49,40 @@ export class SlabSource implements SegmentSource {
   /** The driver usually aligns better than it promises, so extra bytes are taken only if it did not. */
   obtain(bytes: number): number {
     const { alignment } = this.plan
+    let padding = 0
     let ptr = this.context.activate().cuMemAlloc(bytes)
     if (ptr % alignment !== 0) {
       const misaligned = ptr
       this.context.discard(driver => driver.cuMemFree(misaligned))
-      ptr = this.context.activate().cuMemAlloc(bytes + alignment - DRIVER_ALIGNMENT)
+      padding = alignment - DRIVER_ALIGNMENT
+      ptr = this.context.activate().cuMemAlloc(bytes + padding)
     }
     const address = Math.ceil(ptr / alignment) * alignment
-    this.slabs.set(address, { ptr, bytes })
+    this.slabs.set(address, { ptr, bytes, padding })
     this.obtainedBytes += bytes
+    this.paddingBytes += padding
     return address
   }
 
+  /** Gives the slabs back that are not among these. */
+  retain(kept: ReadonlySet<number>): void {
+    this.obtainedBytes = this.paddingBytes = 0
+    for (const [address, { ptr, bytes, padding }] of this.slabs) {
+      if (kept.has(address)) {
+        this.obtainedBytes += bytes
+        this.paddingBytes += padding
+      } else {
+        this.slabs.delete(address)
+        this.context.discard(driver => driver.cuMemFree(ptr))
+      }
+    }
+  }
+
   giveBack(address: number): void {
-    const { ptr, bytes } = this.slabs.get(address)!
+    const { ptr, bytes, padding } = this.slabs.get(address)!
     this.context.activate().cuMemFree(ptr)
     this.slabs.delete(address)
     this.obtainedBytes -= bytes
+    this.paddingBytes -= padding
   }
 }

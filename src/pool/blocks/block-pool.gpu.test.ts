@@ -11,7 +11,7 @@ import { Event } from '../../order/event.js'
 import type { Stream } from '../../order/stream.js'
 import type { DeviceBuffer } from '../buffer.js'
 import { GpuDevice } from '../gpu-device.fixture.js'
-import type { BlockOptions } from './block-pool.js'
+import type { BlockOptions } from './block-options.js'
 
 const SEED = Number(process.env['POOL_FUZZ_SEED'] ?? 1)
 const STEPS = Number(process.env['POOL_FUZZ_STEPS'] ?? 3000)

@@ -2,11 +2,12 @@ import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { GiB, KiB, MiB } from '../../base/bytes.js'
 import { OutOfMemoryError, PoolError } from '../../base/errors.js'
+import { State } from '../../heap/records.js'
 import type { DeviceBuffer } from '../buffer.js'
 import { failingCallsSuite } from '../failing-calls.suite.js'
 import { TestDevice } from '../pool.fixture.js'
 import { withFallback } from '../wrappers/fallback.js'
-import type { BlockOptions } from './block-pool.js'
+import type { BlockOptions } from './block-options.js'
 
 const BLOCK = 4 * KiB
 
@@ -71,6 +72,7 @@ describe('block pool: blocks', () => {
       [1, 256, 256],
       [1000, 1024, 1024],
       [48 * KiB, 48 * KiB, 16 * KiB],
+      [300 * KiB, 300 * KiB, 4 * KiB],
       [8 * MiB, 8 * MiB, 2 * MiB],
     ]) {
       const pool = device.createBlockPool({ blockBytes, count: 3 })
@@ -202,7 +204,7 @@ describe('block pool: blocks', () => {
     const first = pool.allocate(BLOCK)
     const { ptr } = first
     first.free()
-    Object.assign(first.allocation, { tag: (2 ** 28 - 2) * 8 })
+    Object.assign(first.allocation, { tag: (2 ** 28 - 2) * 8 + State.cached })
     const stale = [first]
     for (let round = 0; round < 5; round++) {
       const buffer = pool.allocate(1 + round)
@@ -216,6 +218,48 @@ describe('block pool: blocks', () => {
   })
 })
 
+describe('block pool: verbs of caching pools', () => {
+  it('gives idle slabs back by trimTo, and takes them again', () => {
+    const { device, pool } = setUp(4, 6)
+    const held = takeAll(pool)
+    for (const buffer of held.splice(1)) buffer.free()
+    device.defaultStream.synchronize()
+    assert.equal(pool.trimTo(0), 2 * BLOCK, 'the other slab has a live block')
+    assert.deepEqual([pool.count, pool.available], [4, 3])
+    assert.equal(takeAll(pool).length, 5)
+    pool.check()
+  })
+
+  it('lists live buffers, and frees them by address', () => {
+    const { pool } = setUp(2)
+    const [first, second] = takeAll(pool)
+    first.label = 'weights'
+    second.free()
+    const { ptr, byteLength, blockBytes, label } = pool.live()[0]
+    assert.deepEqual([ptr, byteLength, blockBytes, label], [first.ptr, BLOCK, BLOCK, 'weights'])
+    pool.deallocate(ptr)
+    assert.deepEqual([first.freed, pool.live(), pool.available], [true, [], 2])
+    assert.throws(() => pool.deallocate(ptr), { name: 'PoolError', message: /not the start of a live buffer/ })
+    pool.check()
+  })
+
+  it('resolves whenAvailable when a block was freed', async () => {
+    const { pool } = setUp(1)
+    const held = pool.allocate(1)
+    const waiting = pool.whenAvailable(BLOCK)
+    held.free()
+    await waiting
+    await assert.rejects(pool.whenAvailable(BLOCK + 1), { name: 'OutOfMemoryError', message: /a block has 4 KiB/ })
+  })
+
+  it('refuses another limit and more memory in advance', () => {
+    const { pool } = setUp(2, 4)
+    assert.equal(pool.maxPoolBytes, 4 * BLOCK)
+    assert.throws(() => (pool.maxPoolBytes = 8 * BLOCK), { name: 'PoolError', message: /raise|larger maxCount/ })
+    assert.throws(() => pool.reserve(), { name: 'PoolError', message: /raise count/ })
+  })
+})
+
 describe('block pool: stream order', () => {
   it('reuses a freed block at once on its stream, without a driver call', () => {
     const { device, pool, a } = setUp(1)
@@ -224,6 +268,51 @@ describe('block pool: stream order', () => {
     for (let round = 0; round < 100; round++) pool.allocate(BLOCK, a).free()
     assert.equal(JSON.stringify([...device.driver.calls]), calls)
     assert.equal(pool.stats().cacheMisses, 0)
+  })
+
+  it('keeps any number of freed blocks for their stream', () => {
+    const { device, pool, a } = setUp(1000)
+    for (const buffer of takeAll(pool, a)) buffer.free()
+    device.hold(a)
+    const calls = JSON.stringify([...device.driver.calls])
+    for (let round = 0; round < 3; round++) {
+      const held = Array.from({ length: 1000 }, () => pool.allocate(BLOCK, a))
+      assert.deepEqual([pool.available, pool.stats().pendingBytes], [0, 0])
+      for (const buffer of held) buffer.free()
+      assert.deepEqual([pool.available, pool.stats().pendingBytes], [1000, 1000 * BLOCK])
+    }
+    assert.equal(JSON.stringify([...device.driver.calls]), calls)
+    assert.equal(pool.stats().cacheMisses, 0)
+    pool.check()
+  })
+
+  it('keeps large blocks again once another stream has taken them', () => {
+    const { device, a, b } = setUp()
+    const pool = device.createBlockPool({ blockBytes: 2 * MiB, count: 3 })
+    for (let round = 0; round < 3; round++) {
+      for (const stream of [a, b]) {
+        const held = Array.from({ length: 3 }, () => pool.allocate(2 * MiB, stream))
+        for (const buffer of held) buffer.free()
+        const { cacheMisses } = pool.stats()
+        for (let pair = 0; pair < 5; pair++) pool.allocate(1, stream).free()
+        assert.equal(pool.stats().cacheMisses, cacheMisses)
+        pool.check()
+      }
+    }
+    assert.equal(pool.stats().peakLiveBytes, 6 * MiB)
+  })
+
+  it('a block that was freed last is found by every other call', () => {
+    const { device, pool, a, b } = setUp(2)
+    for (const stream of [a, a, b]) pool.allocate(BLOCK, stream).free() // of both streams the last one
+    for (const stream of [a, b, a]) {
+      pool.allocate(BLOCK, stream).free()
+      device.context.activate().cuCtxSynchronize()
+      const all = takeAll(pool, stream === a ? b : a)
+      assert.deepEqual([all.length, pool.stats().peakLiveBytes], [2, 2 * BLOCK])
+      for (const buffer of all) buffer.free()
+      pool.check()
+    }
   })
 
   it('reuses a freed block on another stream once its work is known complete', () => {

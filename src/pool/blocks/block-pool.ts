@@ -1,408 +1,353 @@
-// A pool of blocks of one size, made in advance. The stream that freed a block may have it again at once; other
-// streams may once the host has seen its last use complete. Free blocks: block-rings.ts.
-//
-// A call that is cut short leaves the pool consistent, and hands out no block.
+// A pool of blocks of one size: a caching pool on slabs of whole blocks, whose caches keep every block that is freed.
+// It has a cached path of its own, which need not find out the size class. A call that is cut short behind that path
+// leaves the pool whole, because it can be mended: all blocks that are not live are alike.
 
 import { assert } from '../../base/assert.js'
-import { type ByteSize, readSizes } from '../../base/byte-size.js'
-import { checkByteCount, describe, formatBytes, GiB } from '../../base/bytes.js'
-import type { OutOfMemoryError } from '../../base/errors.js'
-import { checkOptionNames } from '../../base/option-names.js'
-import { type Context, unreachable } from '../../driver/context.js'
-import { UNIT_BYTES } from '../../heap/size-classes.js'
-import { type Clocks, MOST_STREAMS } from '../../order/clocks.js'
-import { checkIsStream, type Stream } from '../../order/stream.js'
-import { type AccessLocation, changePlainAccess, checkUser, type PoolAccess, peerOf } from '../access.js'
-import { MOST_ALIGNMENT_BYTES } from '../backing/backing.js'
+import { checkByteCount } from '../../base/bytes.js'
+import { type OutOfMemoryError, PoolError } from '../../base/errors.js'
+import { State } from '../../heap/records.js'
+import { classOf, MAX_UNITS, UNIT_BYTES } from '../../heap/size-classes.js'
+import type { Clocks } from '../../order/clocks.js'
+import { Stream } from '../../order/stream.js'
+import type { SegmentBacking } from '../backing/segment-backing.js'
+import { SlabSource } from '../backing/slab-source.js'
 import { DeviceBuffer as ImportedDeviceBuffer } from '../buffer.js'
 import { checkAlignment } from '../caching/alignment.js'
-import { Deferred } from '../caching/central/deferred.js'
-import { choice } from '../caching/options.js'
-import { ClosablePool, type CloseReport } from '../closable-pool.js'
-import { noRoomToBegin, shortageOf } from '../out-of-memory.js'
-import type { PoolStats } from '../pool.js'
-import { BlockRings, Tag } from './block-rings.js'
-import { type FixedBlock, type FixedBlockOwner, type Ring, State } from './fixed-block.js'
-import { Slabs } from './slabs.js'
+import { Block, markBefore, slackOf, stampAfter, Tag } from '../caching/block.js'
+import { CachingPool, type CachingPoolStats } from '../caching/caching-pool.js'
+import { sourcedConfig } from '../caching/options.js'
+import { StreamCaches } from '../caching/stream-caches.js'
+import { noRoomToBegin } from '../out-of-memory.js'
+import { releaseApart, takeApart } from '../slow-calls.js'
+import { type BlockOptions, noBlock, parseBlockOptions } from './block-options.js'
 
 // A constant of this module costs less at each use than an imported binding.
 const DeviceBuffer = ImportedDeviceBuffer
 type DeviceBuffer = ImportedDeviceBuffer
 
-const MOST_BLOCKS = 2 ** 26
-const MOST_BLOCK_BYTES = 256 * GiB
+/** One of so many blocks out of a stack becomes `last`: to store a reference costs more than to compare it. */
+const TAKES_PER_LAST = 16
 
-/** Options of `createBlockPool`. */
-export interface BlockOptions {
-  /** size of a block, rounded up to a multiple of 256 */
-  readonly blockBytes: ByteSize
-  /** blocks made at once, when the pool is made and whenever it grows */
-  readonly count: number
-  /** number of blocks that the pool may grow to (`count`) */
-  readonly maxCount?: number
-  /** true: the pool can be used in several threads; see `pool.share()` (false) */
-  readonly shared?: boolean
-}
+/** The mark of a cached block that waits for no work. */
+const SETTLED = markBefore(0)
 
-/** Buffers of one size, out of slabs. */
-export class BlockPool extends ClosablePool implements FixedBlockOwner {
+/** Buffers of one size, out of slabs. It is a caching pool with these differences, and serves no captured stream. */
+export class BlockPool extends CachingPool {
+  /** @internal */
+  override readonly servesCaptures = false
   /** size of each block, a multiple of 256 */
   readonly blockBytes: number
   /** most blocks that the pool may come to have */
   readonly maxCount: number
   /** alignment of every block in bytes, and so the largest that a request may have */
   readonly alignment: number
-  private readonly slabCount: number
-  private readonly slabs: Slabs
-  private readonly blocks: BlockRings
-  /** the ring of the last slow allocation: its stream was checked, and only needs to be open */
-  private ring: Ring
-  private readonly deferred: Deferred
-  /** by stream slot: the latest stamp that a deferred block waits for */
-  private readonly awaited = new Float64Array(MOST_STREAMS)
-  /** the stamps of frees less one */
-  private readonly marked: Float64Array
-  private misses = 0
-  private growths = 0
-  private peakReservedBytes = 0
-  protected readonly staleReason = 'the buffer was already freed; keep no reference to it after free()'
+  private readonly units: number
+  private readonly sizeClass: number
+  private readonly slabs: SlabSource
+  /** in place of a block: never cached, and in an empty stack */
+  private readonly none = new Block(this, 0)
+  /**
+   * A block that was taken lately. Freed, it stays outside its stack until it is taken again or another call needs it
+   * there: most programs take again what they freed last. Like a live block, it is not counted as cached.
+   */
+  private last = this.none
+  /** allocations that no cache served, of blocks that were free for the stream without a step of the slow path */
+  private fresh = 0
 
   /** Made by the device: `device.createBlockPool(options)`. */
   constructor(clocks: Clocks, defaultStream: Stream, options: BlockOptions) {
-    super(clocks, defaultStream)
-    const { blockBytes, count, maxCount } = parseBlockOptions(options)
+    const plan = parseBlockOptions(options)
+    const { blockBytes, count, maxCount, alignment } = plan
+    const slabs = new SlabSource(clocks.context, plan)
+    super(clocks, defaultStream, sourcedConfig(maxCount * blockBytes, slabs, true))
     this.blockBytes = blockBytes
     this.maxCount = maxCount
-    this.slabCount = count
-    this.alignment = alignmentOf(blockBytes)
-    this.blocks = new BlockRings(this)
-    this.ring = this.blocks.ringOf(0)
-    this.slabs = new Slabs(this.context, blockBytes, this.alignment)
-    this.deferred = new Deferred({ clocks, seen: clocks.completed }, false)
-    this.marked = clocks.marked
-    if (!this.addSlab(count)) throw noRoomToBegin('createBlockPool', count * blockBytes, this.context)
-  }
-
-  /** A buffer of `bytes` in a block. A request larger than a block throws OutOfMemoryError. */
-  allocate(bytes: number, stream: Stream = this.defaultStream, alignment?: number): DeviceBuffer {
-    const buffer = this.take(bytes, stream, alignment)
-    if (buffer === null) throw this.outOfMemory(bytes)
-    return buffer
-  }
-
-  tryAllocate(bytes: number, stream: Stream = this.defaultStream, alignment?: number): DeviceBuffer | null {
-    return this.take(bytes, stream, alignment)
-  }
-
-  private take(bytes: number, stream: Stream, alignment: number | undefined): DeviceBuffer | null {
-    const { ring, blockBytes } = this
-    // V8 knows the hidden class of `ring.stream`, and not that of the argument.
-    const isOpen = ring.stream.slot >= 0 && (ring.stream.trusted !== undefined || ring.stream.isOpen)
-    if (stream === ring.stream && isOpen && alignment === undefined) {
-      // This holds for whole numbers from 1 to 2^31 - 1 only.
-      if (typeof bytes === 'number' && (bytes | 0) === bytes && bytes > 0 && bytes <= blockBytes) {
-        ring.dropTaken()
-        const block = ring.newest
-        if (block.tag < Tag.spent) return this.handOut(block, bytes, stream)
-      }
+    this.alignment = alignment
+    this.units = blockBytes / UNIT_BYTES
+    this.sizeClass = classOf(this.units)
+    this.slabs = slabs
+    this.none.stack = this.caches.stackAt(0, this.sizeClass)
+    try {
+      this.central.growAhead(this.central.memory.heapFor(this.units), count * this.units)
+      if (this.count === 0) throw noRoomToBegin('createBlockPool', count * blockBytes, this.context)
+    } catch (error) {
+      this.central.arenas.lose()
+      throw error
     }
-    return this.takeSlowly(bytes, stream, alignment)
   }
 
   /**
-   * `block` is free and has a generation left. It is taken last, since a call can be cut short where a function
-   * begins.
+   * Streams cache all that they free: blocks are alike, so another stream finds them there.
+   * @internal
    */
-  private handOut(block: FixedBlock, bytes: number, stream: Stream): DeviceBuffer {
-    // Most blocks go to the same stream again, without a wrapper.
+  protected override newCaches(): StreamCaches {
+    return new StreamCaches(this.records, MAX_UNITS, this, true, true)
+  }
+
+  /** A buffer of `bytes` in a block. A request larger than a block throws OutOfMemoryError. */
+  override allocate(bytes: number, stream: Stream = this.defaultStream, alignment?: number): DeviceBuffer {
+    return this.takeBlock(bytes, stream, alignment, false)!
+  }
+
+  override tryAllocate(bytes: number, stream: Stream = this.defaultStream, alignment?: number): DeviceBuffer | null {
+    return this.takeBlock(bytes, stream, alignment, true)
+  }
+
+  /** As `take` of the caching pool. */
+  private takeBlock(
+    bytes: number,
+    stream: Stream,
+    alignment: number | undefined,
+    mayFail: boolean,
+  ): DeviceBuffer | null {
+    if (
+      stream !== null &&
+      stream.own === this.acceptedClocks &&
+      typeof bytes === 'number' && // a bigint would throw V8's error
+      (bytes | 0) === bytes &&
+      bytes > 0 &&
+      bytes <= this.blockBytes &&
+      alignment === undefined
+    ) {
+      const { last } = this
+      const slack = this.blockBytes - bytes
+      const isOfLast = last.stream === stream
+      if ((last.tag & Tag.stateMask) === State.cached) {
+        return isOfLast ? this.handOutBlock(last, slack) : takeApart(this.apart, bytes, stream, mayFail)
+      }
+      const stack = isOfLast ? last.stack! : this.caches.stackAt(stream.slot, this.sizeClass)
+      const block = stack.top
+      const { totals } = stack
+      const left = totals.cached - block.units // in an empty stack less than any limit, see `StreamCaches.take`
+      if (left < totals.watched) return takeApart(this.apart, bytes, stream, mayFail)
+      const buffer = this.handOutBlock(block, slack)
+      stack.top = block.below!
+      totals.cached = left
+      if (block.stream !== stream) block.stream = stream
+      if ((this.allocations & (TAKES_PER_LAST - 1)) === 0) this.last = block
+      return buffer
+    }
+    return this.takeSlowly(bytes, stream, alignment, mayFail)
+  }
+
+  /** @internal */
+  protected override handOutNext(block: Block, bytes: number, stream: Stream): DeviceBuffer {
     if (block.stream !== stream) block.stream = stream
-    if (block.wrapper !== null) block.wrapper = null
-    const tag = (block.tag + (Tag.generation + State.live)) | 0
+    return this.handOutBlock(block, slackOf(block, bytes))
+  }
+
+  /** Makes a block live. A timeout cuts a call short where a function begins: so none does after the first store. */
+  private handOutBlock(block: Block, slack: number): DeviceBuffer {
+    const tag = ((block.tag | Tag.stateMask) + (1 + State.live)) | 0
     const buffer = new DeviceBuffer(block, tag)
-    this.blocks.take(block, tag, this.blockBytes - bytes)
+    if (slack !== block.slack) {
+      this.caches.slackBytes += slack - block.slack
+      block.slack = slack
+    }
+    block.tag = tag
+    this.allocations++
     return buffer
   }
 
   /** @internal */
-  release(buffer: DeviceBuffer, stream?: Stream): void {
-    this.releaseBlock(buffer.allocation as FixedBlock, buffer.tag, stream)
+  override releaseBlock(block: Block, given: number, stream?: Stream): void {
+    const { tag } = block
+    const { slot } = block.stream
+    if (
+      tag !== given ||
+      tag > Tag.last ||
+      slot < 0 ||
+      stream !== undefined ||
+      (block !== this.last && !this.caches.put(block))
+    ) {
+      releaseApart(this.apart, block, given, stream)
+      return
+    }
+    block.tag = (tag - (State.live - State.cached)) | 0
+    block.mark = this.marked[slot]
+  }
+
+  private get isLastCached(): boolean {
+    return (this.last.tag & Tag.stateMask) === State.cached
+  }
+
+  /** Puts the last block into its stack if it is cached. */
+  private putLast(): void {
+    if (!this.isLastCached) return
+    this.caches.put(this.last)
+    this.last = this.none
+  }
+
+  /** @internal */
+  protected override begin(call: string): void {
+    super.begin(call)
+    this.putLast()
+    this.last = this.none // the block may change its stream
   }
 
   /**
-   * Takes back the block of a buffer that has `given` as its tag.
+   * Refuses a stream that is captured, as `allocate` does.
    * @internal
    */
-  releaseBlock(block: FixedBlock, given: number, stream?: Stream): void {
-    const { slot } = block.stream
-    // A block that other streams use has another tag than its buffer.
-    if (stream !== undefined || slot < 0 || block.tag !== given) this.releaseSlowly(block, given, stream)
-    else this.blocks.put(block, this.marked[slot] + 1)
+  protected override releaseSlowly(block: Block, given: number, stream: Stream = block.stream): void {
+    const own = stream instanceof Stream && stream.clocks === this.clocks ? stream : block.stream
+    if (block.isLive(block.record, given)) own.checkUncaptured('free')
+    super.releaseSlowly(block, given, stream)
+  }
+
+  /**
+   * After a call was cut short.
+   * @internal
+   */
+  protected override refuseCut(call: string): void {
+    if (this.central.backing.watch.isTelling) super.refuseCut(call)
+    this.mend()
+  }
+
+  /** Makes the pool whole: once all work is complete, every block that is not live is free for any stream. */
+  private mend(): void {
+    this.finishWork()
+    const { records, caches, central } = this
+    const backing = central.backing as SegmentBacking
+    this.last = this.none
+    const live = caches.mend()
+    for (let record = records.first; record < records.used; record++) {
+      const state = records.state(record)
+      if (live.has(record) || state === State.unused || state === State.absent || state === State.captured) continue
+      records.setState(record, State.free)
+      records.setDependency(record, 0, 0)
+    }
+    central.deferred.restart(live)
+    central.memory.rebuild()
+    backing.mend()
+    this.slabs.retain(new Set(backing.segments().map(({ ptr }) => ptr)))
+    this.isBusy = false
+  }
+
+  /**
+   * An allocation that is aligned or large, or on a stream of another thread; and those with a bad argument.
+   * @internal
+   */
+  protected override takeSlowly(
+    bytes: number,
+    stream: Stream,
+    alignment: number | undefined,
+    mayFail: boolean,
+  ): DeviceBuffer | null {
+    checkByteCount(bytes, 'bytes')
+    if (alignment !== undefined) checkAlignment(alignment, this.alignment)
+    this.checkStream('allocate', stream)
+    if (bytes <= this.blockBytes) return this.answer(this.units, 1, bytes, stream, mayFail)
+    if (mayFail) return null
+    throw this.outOfMemory(bytes)
+  }
+
+  /** @internal */
+  protected override answer(
+    units: number,
+    alignUnits: number,
+    bytes: number,
+    stream: Stream,
+    mayFail: boolean,
+  ): DeviceBuffer | null {
+    const buffer = super.answer(units, alignUnits, bytes, stream, mayFail)
+    if (buffer !== null) this.last = buffer.allocation as Block
+    return buffer
+  }
+
+  /** @internal */
+  protected override takeMissed(units: number, alignUnits: number, bytes: number, stream: Stream): DeviceBuffer | null {
+    const { changes } = this.central
+    const buffer = super.takeMissed(units, alignUnits, bytes, stream)
+    if (this.central.changes === changes) this.fresh++
+    return buffer
+  }
+
+  /** @internal */
+  protected override unitsOf(bytes: number): number {
+    checkByteCount(bytes, 'bytes')
+    return bytes <= this.blockBytes ? this.units : MAX_UNITS
+  }
+
+  /** Notices completed frees without waiting. Returns the number of blocks that now wait for no work. */
+  override processDeferred(): number {
+    this.putLast()
+    const unsettled = this.unsettled()
+    for (const { slot, mark } of unsettled) this.central.memory.await(slot, stampAfter(mark))
+    const settled = super.processDeferred()
+    const complete = unsettled.filter(({ slot, mark }) => mark < this.central.seen[slot])
+    for (const block of complete) block.mark = SETTLED
+    return settled + complete.length
+  }
+
+  /** The most bytes of all blocks. It is fixed: setting it throws PoolError. */
+  override get maxPoolBytes(): number {
+    return super.maxPoolBytes
+  }
+
+  override set maxPoolBytes(_limit: unknown) {
+    throw new PoolError('maxPoolBytes: the blocks of a block pool are fixed; make it with a larger maxCount instead')
+  }
+
+  /** Throws PoolError: the pool is made with its first blocks. */
+  override reserve(): never {
+    throw new PoolError('reserve: a block pool is made with its blocks; raise count instead')
+  }
+
+  /** Blocks of the pool, handed out or not. */
+  get count(): number {
+    return this.central.backing.reservedBytes / this.blockBytes
   }
 
   /**
    * Blocks that are not handed out. Some may serve one stream only, until the host sees its work on them complete.
    */
   get available(): number {
-    return this.blocks.total - this.blocks.live
+    return this.count - this.stats().liveBuffers
   }
 
-  /** Blocks of the pool, handed out or not. */
-  get count(): number {
-    return this.blocks.total
+  override resetPeaks(): void {
+    this.putLast()
+    super.resetPeaks()
   }
 
-  /** Notices completed frees without waiting. Returns the number of blocks that now wait for no work. */
-  processDeferred(): number {
-    this.checkOpen('processDeferred')
-    return this.settle()
-  }
-
-  stats(): PoolStats {
-    const { blocks, blockBytes } = this
+  override stats(): CachingPoolStats {
+    this.putLast()
+    const stats = super.stats()
+    const { liveBytes, reservedBytes, pendingBytes, cacheMisses } = stats
     return {
-      liveBytes: blocks.live * blockBytes,
-      peakLiveBytes: blocks.peakLive * blockBytes,
-      requestedBytes: this.requestedBytes,
-      reservedBytes: this.slabs.reservedBytes,
-      peakReservedBytes: Math.max(this.peakReservedBytes, this.slabs.reservedBytes),
+      ...stats,
+      reservedBytes: reservedBytes + this.slabs.paddingBytes,
+      peakReservedBytes: Math.max(stats.peakReservedBytes, reservedBytes + this.slabs.paddingBytes),
       cachedBytes: 0,
-      pendingBytes: (blocks.total - blocks.live - blocks.settled) * blockBytes,
-      largestFreeBytes: blocks.live < blocks.total ? blockBytes : 0,
-      limitBytes: this.maxCount * blockBytes,
-      liveBuffers: blocks.live,
-      allocations: blocks.allocations,
-      frees: blocks.frees,
-      cacheMisses: this.misses,
-      insertedWaits: 0,
-      growths: this.growths,
+      pendingBytes: pendingBytes + this.unsettled().length * this.blockBytes,
+      largestFreeBytes: reservedBytes > liveBytes && !this.closed ? this.blockBytes : 0,
+      cacheMisses: cacheMisses - this.fresh,
     }
+  }
+
+  /** The cached blocks that were not settled since their free. */
+  private unsettled(): Block[] {
+    const { caches } = this
+    const cached = Array.from({ length: caches.slotLimit }, (_, slot) => caches.entries(slot)).flat()
+    return cached.filter(({ mark }) => mark !== SETTLED)
   }
 
   /** Asserts that blocks, slabs and counters agree; walks all blocks. */
-  check(): void {
-    this.checkOpen('check')
-    this.blocks.check()
-    assert(this.blocks.total === this.slabs.addresses.length, 'every block has an address')
+  override check(): void {
+    this.putLast()
+    super.check()
+    const { blockBytes, alignment, maxCount } = this
+    const held = this.live()
+    assert(held.length <= this.count && this.count <= maxCount, 'there are no more blocks than there may be')
     assert(
-      this.slabs.addresses.every(address => address % this.alignment === 0),
-      'blocks are aligned',
+      held.every(block => block.blockBytes === blockBytes && block.ptr % alignment === 0),
+      'blocks have one size and are aligned',
     )
   }
 
-  close(): CloseReport {
-    if (!this.givenBack) this.finishWork()
-    const report = { lostBuffers: this.blocks.live, lostBytes: this.requestedBytes }
-    this.acceptedClocks = null
-    this.blocks.clear()
-    if (!this.givenBack) {
-      this.context.giveBack(() => this.slabs.close())
-      this.givenBack = true
-    }
-    return report
-  }
-
-  /** For `close`: all waits come before the first change, because a device that captures refuses them. */
-  private finishWork(): void {
-    this.clocks.finishWork()
-    this.deferred.finishPeers()
-    this.context.finishPeers()
-  }
-
   /** @internal */
-  addressOfBlock(record: number): number {
-    return this.slabs.addresses[record]
-  }
-
-  /** @internal */
-  announceUse(block: FixedBlock, stream: Stream): void {
-    if (!stream.context.sharesAddresses(this.context)) {
-      throw unreachable('recordUse: the stream', stream.context, this.context)
-    }
-    this.blocks.share(block)
-    this.deferred.announce(block.record, stream, Infinity)
-  }
-
-  /** @internal */
-  reachableFrom(context: Context): boolean {
-    return context.hasPeerAccess(this.context)
-  }
-
-  /** @internal */
-  override changeAccess(location: AccessLocation, access: PoolAccess): void {
-    this.checkOpen('setAccess')
-    const peer = peerOf(this.context, location, access)
-    if (peer !== null) changePlainAccess(this.context, peer, access)
-  }
-
-  /** An allocation that is aligned or large, or that finds no free block. */
-  private takeSlowly(bytes: number, stream: Stream, alignment: number | undefined): DeviceBuffer | null {
-    checkByteCount(bytes, 'bytes')
-    if (alignment !== undefined) checkAlignment(alignment, this.alignment)
-    this.checkStream('allocate', stream)
-    if (bytes > this.blockBytes) return null
-    const ring = this.follow(stream)
-    return this.blocks.offer(ring) || this.offerAfterMiss(ring) ? this.handOut(ring.newest, bytes, stream) : null
-  }
-
-  /** The ring of the next allocations for `stream`. */
-  private follow(stream: Stream): Ring {
-    this.ring = this.blocks.ringOf(stream.slot)
-    this.ring.stream = stream
-    return this.ring
-  }
-
-  /** A free on a named or closed stream, or of a block that other streams use. */
-  private releaseSlowly(block: FixedBlock, given: number, stream: Stream = block.stream): void {
-    if (!block.isLive(block.record, given)) this.refuseStale('free')
-    checkIsStream('free', stream)
-    if (stream.clocks !== this.clocks) {
-      checkUser('free', stream, this)
-      this.announceUse(block, stream)
-      stream = block.stream
-    }
-    stream.checkUncaptured('free')
-    const slot = stream.slot < 0 ? stream.lastSlot : stream.slot
-    const stamp = stream.slot < 0 ? stream.lastStamp : this.marked[slot] + 1
-    if (block.isShared) this.defer(block, slot, stamp, stream)
-    else if (this.clocks.completed[slot] >= stamp) this.blocks.putSettled(block)
-    else this.blocks.putInto(this.blocks.ringOf(slot), block, stamp)
-  }
-
-  /**
-   * The block waits for the free and its uses, and then serves any stream. So blocks in a ring stay in the order of
-   * their stamps.
-   */
-  private defer(block: FixedBlock, slot: number, stamp: number, stream: Stream): void {
-    this.deferred.announce(block.record, stream, Infinity)
-    this.blocks.defer(block)
-    this.addDeferred(block, slot, stamp)
-  }
-
-  private addDeferred({ record }: FixedBlock, slot: number, stamp: number): void {
-    this.deferred.add(record, slot, stamp, this.blockBytes, (earlier, until) => {
-      this.awaited[earlier] = Math.max(this.awaited[earlier], until)
-    })
-  }
-
-  /**
-   * After calls that freed or settled deferred blocks were cut short: such blocks wait for all announced uses again.
-   */
-  private addLeft(): void {
-    for (const block of this.blocks.deferredBlocks()) {
-      if (!this.deferred.has(block.record)) this.addDeferred(block, ...block.stream.covering)
-    }
-  }
-
-  /** Finds a block in completed work, in a further slab, or by waiting for pending work. */
-  private offerAfterMiss(ring: Ring): boolean {
-    const { blocks } = this
-    const isFound =
-      (this.settle() > 0 && blocks.offer(ring)) ||
-      (this.grow() && blocks.offer(ring)) ||
-      (this.waitForPending() && blocks.offer(ring))
-    if (isFound) this.misses++
-    return isFound
-  }
-
-  /** Asks how far the streams have come. Returns the number of blocks that now wait for no work. */
-  private settle(): number {
-    const { clocks, blocks } = this
-    if (blocks.deferred !== this.deferred.count) this.addLeft()
-    let settled = 0
-    for (let slot = 0; slot < clocks.slotLimit; slot++) {
-      const stamp = this.latestStamp(slot)
-      if (stamp === 0) continue
-      if (stamp > clocks.marked[slot] && clocks.streams[slot] !== null) clocks.mark(slot)
-      if (stamp > clocks.completed[slot]) clocks.poll(slot)
-      settled += blocks.settle(slot, clocks.completed[slot])
-    }
-    this.deferred.pollPeers(false)
-    for (const { record } of this.deferred.takeSettled()) {
-      blocks.putDeferred(record)
-      settled++
-    }
-    return settled
-  }
-
-  /** Waits on the host for all work that free blocks depend on; false when no block became free by that. */
-  private waitForPending(): boolean {
-    for (let slot = 0; slot < this.clocks.slotLimit; slot++) this.clocks.waitFor(slot, this.latestStamp(slot))
-    this.deferred.pollPeers(true)
-    return this.settle() > 0
-  }
-
-  /** The latest stamp of a stream slot that a free block waits for; 0 for none. */
-  private latestStamp(slot: number): number {
-    return Math.max(this.awaited[slot], slot < this.blocks.slotLimit ? this.blocks.newestStamp(slot) : 0)
-  }
-
-  private grow(): boolean {
-    const count = Math.min(this.slabCount, this.maxCount - this.blocks.total)
-    if (count === 0) return false
-    if (!this.addSlab(count)) return false
-    this.growths++
-    return true
-  }
-
-  private addSlab(count: number): boolean {
-    if (!this.slabs.add(count)) return false
-    this.blocks.total = this.slabs.addresses.length
-    this.peakReservedBytes = this.slabs.reservedBytes
-    return true
-  }
-
-  private get requestedBytes(): number {
-    return this.blocks.live * this.blockBytes - this.blocks.slackBytes
-  }
-
-  private outOfMemory(bytes: number): OutOfMemoryError {
+  protected override outOfMemory(bytes: number): OutOfMemoryError {
     return noBlock(bytes, this, this.stats())
   }
-}
-
-/** Why there is no block for `bytes`. */
-export function noBlock(
-  bytes: number,
-  pool: Pick<BlockPool, 'context' | 'blockBytes' | 'count' | 'maxCount'>,
-  stats: PoolStats,
-): OutOfMemoryError {
-  const { freeBytes } = pool.context.activate().cuMemGetInfo()
-  const { blockBytes, count, maxCount } = pool
-  const all =
-    maxCount === 1 ? 'the only block is handed out: free it' : `all ${maxCount} blocks are handed out: free some`
-  const obstacle =
-    bytes > blockBytes
-      ? `a block has ${formatBytes(blockBytes)}, which is ${formatBytes(bytes - blockBytes)} less: make blocks larger`
-      : count < maxCount
-        ? 'the device itself is full: free memory, here or in other programs'
-        : `${all}, raise maxCount`
-  const remedy = `${obstacle}, or fall back: withFallback(pool, device.createPlainPool())`
-  return shortageOf(bytes, stats, freeBytes, remedy)
-}
-
-/** The largest power of two that divides the size, up to the largest alignment. */
-export function alignmentOf(blockBytes: number): number {
-  let alignment = UNIT_BYTES
-  while (alignment < MOST_ALIGNMENT_BYTES && blockBytes % (2 * alignment) === 0) alignment *= 2
-  return alignment
-}
-
-/** Fills in the defaults; throws TypeError or RangeError naming the option. */
-export function parseBlockOptions(options: BlockOptions): Required<BlockOptions> & { readonly blockBytes: number } {
-  checkOptionNames('createBlockPool', options, ['blockBytes', 'count', 'maxCount', 'shared'])
-  const shared = choice(options.shared ?? false, 'shared', [true, false])
-  const { blockBytes, count, maxCount = count } = readSizes(options, 'blockBytes')
-  checkByteCount(blockBytes, 'blockBytes')
-  if (blockBytes > MOST_BLOCK_BYTES) {
-    throw new RangeError(`blockBytes must be at most ${formatBytes(MOST_BLOCK_BYTES)}, not ${formatBytes(blockBytes)}`)
-  }
-  for (const [name, value] of [
-    ['count', count],
-    ['maxCount', maxCount],
-  ] as const) {
-    if (Number.isInteger(value) && value >= 1 && value <= MOST_BLOCKS) continue
-    throw new RangeError(`${name} must be a whole number of blocks from 1 to ${MOST_BLOCKS}, not ${describe(value)}`)
-  }
-  if (maxCount < count) throw new RangeError(`maxCount (${maxCount}) is below count (${count}); raise it`)
-  return { blockBytes: Math.ceil(blockBytes / UNIT_BYTES) * UNIT_BYTES, count, maxCount, shared }
 }

@@ -11,7 +11,7 @@ import type { Stream } from '../../order/stream.js'
 import type { SlabPlan } from '../backing/slab-source.js'
 import type { DeviceBuffer } from '../buffer.js'
 import { checkAlignment } from '../caching/alignment.js'
-import type { PoolConfig } from '../caching/options.js'
+import { type PoolConfig, sourcedConfig } from '../caching/options.js'
 import { classUnits } from '../caching/stream-caches.js'
 import { noRoomToBegin } from '../out-of-memory.js'
 import type { PoolStats } from '../pool.js'
@@ -20,7 +20,7 @@ import { SharedPool } from '../shared/shared-pool.js'
 import type { SharedPoolState } from '../shared/shared-state.js'
 import { type CacheLimits, cacheLimits } from '../shared/thread-cache.js'
 import type { WaitOptions } from '../wait-options.js'
-import { alignmentOf, type BlockOptions, noBlock, parseBlockOptions } from './block-pool.js'
+import { type BlockOptions, noBlock, parseBlockOptions, slabsOf } from './block-options.js'
 
 /** Blocks may use half of a pool's records, since each thread keeps unused records of its own. */
 const MOST_BLOCKS = 2 ** 18
@@ -37,25 +37,12 @@ export interface SharedBlockState<D = unknown> extends SharedPoolState<D> {
 
 /** The state of a new shared block pool, before its pool server has begun. */
 export function newSharedBlocks<D>(clocks: Clocks, options: BlockOptions, device: D): SharedBlockState<D> {
-  const { blockBytes: bytes, count, maxCount } = parseBlockOptions(options)
+  const { blockBytes, count, maxCount } = parseBlockOptions(options)
   if (maxCount > MOST_BLOCKS) {
     throw new RangeError(`a shared block pool has at most ${MOST_BLOCKS} blocks, not ${maxCount}; use larger ones`)
   }
-  const blockBytes = classUnits(bytes / UNIT_BYTES) * UNIT_BYTES
-  const slabs: SlabPlan = { segments: 'slabs', blockBytes, alignment: alignmentOf(blockBytes), count, maxCount }
-  const config = {
-    limitBytes: maxCount * blockBytes,
-    leaveFreeBytes: 0,
-    minBlockBytes: UNIT_BYTES,
-    powerOfTwo: false,
-    streamOrdered: true,
-    crossStreamReuse: 'ordered',
-    deterministic: false,
-    releaseThresholdBytes: Infinity,
-    readyBytes: 0,
-    backing: slabs,
-    debug: null,
-  } as const
+  const slabs = slabsOf(classUnits(blockBytes / UNIT_BYTES), count, maxCount)
+  const config = sourcedConfig(maxCount * slabs.blockBytes, slabs, true)
   return { ...newState('block', clocks, config, 0, device), slabs }
 }
 

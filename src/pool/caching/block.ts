@@ -4,13 +4,20 @@
 // an object costs one load, an element of a typed array eight (docs/decisions.md#0011-cached-blocks-are-objects).
 // Each record gets one such object, when it is first handed out.
 
-import type { State } from '../../heap/records.js'
+import { assert } from '../../base/assert.js'
+import { LAST_GENERATION, type State } from '../../heap/records.js'
 import { UNIT_BYTES } from '../../heap/size-classes.js'
 import type { Stream } from '../../order/stream.js'
 import type { Allocation, BufferOwner, BufferSource } from '../allocation.js'
 import type { DeviceBuffer } from '../buffer.js'
 
-const STATE_MASK = 7
+/** Of a block's tag. Const enums are written out as numbers, which keeps hot methods small enough to be inlined. */
+export const enum Tag {
+  stateMask = 7,
+  /** tags above this have no room for another generation */
+  last = (2 ** 28 - 1) * 8,
+}
+assert(Number(Tag.last) === LAST_GENERATION * 8, 'the last tag is one of the last generation')
 
 /** The calls that a block makes on its pool. */
 export interface BlockOwner extends BufferSource {
@@ -98,11 +105,11 @@ export class Block implements Allocation {
   }
 
   get state(): State {
-    return (this.tag & STATE_MASK) as State
+    return (this.tag & Tag.stateMask) as State
   }
 
   set state(state: State) {
-    this.tag = (this.tag & ~STATE_MASK) | state
+    this.tag = (this.tag & ~Tag.stateMask) | state
   }
 
   /** the slot of the stream that it was allocated on, or that caches it */

@@ -9,7 +9,7 @@ import { checkByteCount, describe } from '../../base/bytes.js'
 import { type OutOfMemoryError, PoolError } from '../../base/errors.js'
 import { isFullStack } from '../../base/stack.js'
 import { type Context, unreachable } from '../../driver/context.js'
-import { LAST_GENERATION, RecordTable, State } from '../../heap/records.js'
+import { RecordTable, State } from '../../heap/records.js'
 import { UNIT_BYTES } from '../../heap/size-classes.js'
 import { Capture } from '../../order/capture.js'
 import { type Clocks, MOST_STREAMS } from '../../order/clocks.js'
@@ -33,7 +33,7 @@ import { checkWaitOptions, type WaitOptions } from '../wait-options.js'
 import { WaitingLine } from '../waiting-line.js'
 import { AddressIndex } from './address-index.js'
 import { checkAlignment } from './alignment.js'
-import { type Block, type BlockOwner, markBefore, slackOf } from './block.js'
+import { type Block, type BlockOwner, markBefore, slackOf, Tag } from './block.js'
 import { blockUnits } from './block-units.js'
 import { CentralHeap } from './central/central-heap.js'
 import { seenBy } from './central/parts.js'
@@ -49,17 +49,10 @@ type DeviceBuffer = ImportedDeviceBuffer
 
 // Const enums are written out as numbers, which keeps the hot methods small enough to be inlined where they are
 // called.
-const enum Tag {
-  stateMask = 7,
-  /** tags above this have no room for another generation */
-  last = (2 ** 28 - 1) * 8,
-}
-
 const enum Shift {
   /** from bytes to units of 256 */
   units = 8,
 }
-assert(Number(Tag.last) === LAST_GENERATION * 8, 'the last tag is one of the last generation')
 
 /** A live block, as `live()` lists it for people. */
 export interface LiveBlock {
@@ -100,16 +93,21 @@ export class CachingPool extends ClosablePool implements BlockOwner {
   readonly caches: StreamCaches
   /** null until the first lookup of an address; most programs free buffers only */
   private addresses: AddressIndex | null = null
-  private readonly apart: Apart = [
+  /** @internal */
+  protected readonly apart: Apart = [
     (bytes, stream, mayFail) => this.takeBelow(bytes, stream, mayFail),
     (allocation, tag, stream) => this.releaseSlowly(allocation as Block, tag, stream),
   ]
   private readonly roundingMask: number
   /** sizes with only these bits take the fast path; none when sizes are powers of two */
   private readonly smallMask: number
-  /** by slot: the mark before a free; the clocks' marks, or -1 throughout in a pool that is not stream-ordered */
-  private readonly marked: Float64Array
-  private allocations = 0
+  /**
+   * by slot: the mark before a free; the clocks' marks, or -1 throughout in a pool that is not stream-ordered
+   * @internal
+   */
+  protected readonly marked: Float64Array
+  /** @internal */
+  protected allocations = 0
   /**
    * allocations that the stream caches could not serve
    * @internal
@@ -126,8 +124,11 @@ export class CachingPool extends ClosablePool implements BlockOwner {
   private readonly waitingLine = new WaitingLine()
   /** `changes` of the central heap when observers were told last */
   private toldChanges = 0
-  /** found set by another call: the one that set it was cut short */
-  private isBusy = false
+  /**
+   * found set by another call: the one that set it was cut short
+   * @internal
+   */
+  protected isBusy = false
   /** null until the first sleep */
   private sleeper: Sleeper | null = null
   /** @internal */
@@ -143,7 +144,7 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     super(clocks, defaultStream)
     this.limit = config.limitBytes
     const deviceBytes = this.context.activate().cuDeviceTotalMem(this.context.device)
-    this.caches = new StreamCaches(this.records, cacheUnits(config.limitBytes, deviceBytes), this)
+    this.caches = this.newCaches(deviceBytes)
     const { records, caches } = this
     this.central = new CentralHeap({ records, caches, clocks, seen: seenBy(clocks, config), config })
     this.roundingMask = config.minBlockBytes - 1
@@ -164,6 +165,14 @@ export class CachingPool extends ClosablePool implements BlockOwner {
 
   tryAllocate(bytes: number, stream: Stream = this.defaultStream, alignment?: number): DeviceBuffer | null {
     return this.take(bytes, stream, alignment, true)
+  }
+
+  /**
+   * The caches of a new pool, before it has anything else.
+   * @internal
+   */
+  protected newCaches(deviceBytes: number): StreamCaches {
+    return new StreamCaches(this.records, cacheUnits(this.config.limitBytes, deviceBytes), this)
   }
 
   /** Returns null when memory runs out and `mayFail` is set; otherwise throws OutOfMemoryError. */
@@ -481,7 +490,7 @@ export class CachingPool extends ClosablePool implements BlockOwner {
       }
     }
     assert(units.cachedBlocks === 0, 'every cached block is in exactly one slot')
-    assert(units.cached * UNIT_BYTES === this.stats().cachedBytes, 'cached blocks add up to the counter')
+    assert(units.cached === this.caches.handedUnits - this.caches.liveUnits, 'cached blocks add up to the counter')
     const stats = this.stats()
     assert(units.live * UNIT_BYTES === stats.liveBytes, 'live blocks add up to the counter')
     assert(stats.liveBytes <= stats.peakLiveBytes, 'no more is live than at the peak')
@@ -547,8 +556,9 @@ export class CachingPool extends ClosablePool implements BlockOwner {
   /**
    * The frees that `releaseBlock` leaves: on a named or closed stream, of a shared block, of a spent record, or
    * without room in the cache.
+   * @internal
    */
-  private releaseSlowly(block: Block, given: number, stream: Stream = block.stream): void {
+  protected releaseSlowly(block: Block, given: number, stream: Stream = block.stream): void {
     if (!block.isLive(block.record, given)) this.refuseStale('free')
     checkIsStream('free', stream)
     if (stream.clocks !== this.clocks) {
@@ -596,8 +606,11 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     return this.answer(this.unitsOf(bytes), 1, bytes, stream, mayFail)
   }
 
-  /** Searches as one change of the pool, and tells observers. Without a buffer it returns null, or throws. */
-  private answer(
+  /**
+   * Searches as one change of the pool, and tells observers. Without a buffer it returns null, or throws.
+   * @internal
+   */
+  protected answer(
     units: number,
     alignUnits: number,
     bytes: number,
@@ -630,8 +643,11 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     return this.handOutFound(this.reserveLent(units, alignUnits, stream), bytes, stream)
   }
 
-  /** Serves a request that no cache has a block for. */
-  private takeMissed(units: number, alignUnits: number, bytes: number, stream: Stream): DeviceBuffer | null {
+  /**
+   * Serves a request that no cache has a block for.
+   * @internal
+   */
+  protected takeMissed(units: number, alignUnits: number, bytes: number, stream: Stream): DeviceBuffer | null {
     const record = this.central.allocate(units, alignUnits, stream.slot)
     return this.handOutFound(record, bytes, stream)
   }
@@ -652,8 +668,9 @@ export class CachingPool extends ClosablePool implements BlockOwner {
   /**
    * Serves requests that the fast path leaves: with an alignment, on a lent or captured stream, or of an unusual
    * size.
+   * @internal
    */
-  private takeSlowly(
+  protected takeSlowly(
     bytes: number,
     stream: Stream,
     alignment: number | undefined,
@@ -680,8 +697,11 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     publishOutOfMemory(this, bytes)
   }
 
-  /** Marks the pool as being changed, off the cached path, until `isBusy` is false again. */
-  private begin(call: string): void {
+  /**
+   * Marks the pool as being changed, off the cached path, until `isBusy` is false again.
+   * @internal
+   */
+  protected begin(call: string): void {
     if (this.isBusy) this.refuseCut(call)
     this.isBusy = true
   }
@@ -693,7 +713,11 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     if (!isFullStack(error)) this.isBusy = false
   }
 
-  private refuseCut(call: string): never {
+  /**
+   * A call finds that an earlier one was cut short. Throws, unless the pool can be mended.
+   * @internal
+   */
+  protected refuseCut(call: string): void {
     if (this.central.backing.watch.isTelling) {
       throw new PoolError(
         `${call}: the pool is calling its observer of segments, which must not use it; if a timeout cut the observer short, close the pool and create another`,
@@ -717,7 +741,8 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     }
   }
 
-  private handOutNext(block: Block, bytes: number, stream: Stream): DeviceBuffer {
+  /** @internal */
+  protected handOutNext(block: Block, bytes: number, stream: Stream): DeviceBuffer {
     block.tag = ((block.tag | Tag.stateMask) + (1 + State.live)) | 0
     return this.handOut(block, slackOf(block, bytes), stream)
   }
@@ -759,8 +784,11 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     return index
   }
 
-  /** Units for sizes that the fast path leaves: large ones and powers of two. Throws for bad sizes. */
-  private unitsOf(bytes: number): number {
+  /**
+   * Units for sizes that the fast path leaves: large ones and powers of two. Throws for bad sizes.
+   * @internal
+   */
+  protected unitsOf(bytes: number): number {
     const mask = this.roundingMask
     if (typeof bytes === 'number' && bytes > 0 && (bytes & this.smallMask) === bytes)
       return classUnits(((bytes + mask) & ~mask) >>> Shift.units)

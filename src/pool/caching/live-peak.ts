@@ -49,6 +49,12 @@ export class LivePeak {
     this.divide(handedUnits)
   }
 
+  /** Counts anew what is live. */
+  restart(handedUnits: number): void {
+    if (this.totals.length <= FEW_STREAMS) this.divide(handedUnits)
+    else this.recount(handedUnits)
+  }
+
   private divide(handedUnits: number): void {
     const { totals } = this
     let live = handedUnits

@@ -99,6 +99,23 @@ export interface PoolConfig {
   readonly debug: DebugConfig | null
 }
 
+/** The configuration of a pool with a source of memory of its own: of host memory, or of blocks of one size. */
+export function sourcedConfig(limitBytes: number, backing: PoolConfig['backing'], streamOrdered: boolean): PoolConfig {
+  return {
+    limitBytes,
+    leaveFreeBytes: 0,
+    minBlockBytes: UNIT_BYTES,
+    powerOfTwo: false,
+    streamOrdered,
+    crossStreamReuse: 'ordered',
+    deterministic: false,
+    releaseThresholdBytes: Infinity,
+    readyBytes: 0,
+    backing,
+    debug: null,
+  }
+}
+
 const KEYS = [
   'maxPoolBytes',
   'leaveFreeBytes',

@@ -352,7 +352,7 @@ describe('class arithmetic that is written out on the cached path', () => {
       block.mark = 0
       assert.ok(cache.put(block), `${units} units`)
       cache['stackOf'](1, sizeClass).giver = cache['stackOf'](0, sizeClass)
-      assert.equal(cache.takeElsewhere(1, units, known, known), block, `${units} units`)
+      assert.equal(cache.takeElsewhere(1, blockUnits, known, known), block, `${units} units`)
     }
   })
 })

@@ -13,7 +13,7 @@ import { CLASSES, classOf, MAX_UNITS, roundUpToClass, UNIT_BYTES } from '../../h
 import { MOST_STREAMS } from '../../order/clocks.js'
 import { SMALL_CLASSES, SMALL_UNITS } from '../backing/backing.js'
 import { policy } from '../policy.js'
-import { Block, type BlockOwner, Stack, StreamTotals, stampAfter } from './block.js'
+import { Block, type BlockOwner, Stack, StreamTotals, stampAfter, Tag } from './block.js'
 import type { BlockCache } from './block-cache.js'
 import { LivePeak, UNWATCHED } from './live-peak.js'
 
@@ -38,6 +38,8 @@ export function classUnits(units: number): number {
   return units < EXACT_UNITS ? roundUpToClass(units) : units
 }
 
+/** More blocks than a stream can have. */
+const ALL_PLACES = 2 ** 30
 const EXACT_CLASS = classOf(EXACT_UNITS)
 
 /** Streams that a new pool's stacks have room for, a power of two. */
@@ -83,6 +85,8 @@ export class StreamCaches implements BlockCache {
     private readonly pool: BlockOwner,
     /** whether live blocks and their peak are counted, and classes are cached only while that pays */
     private readonly isWhole = true,
+    /** whether streams cache all that they free, up to `mostUnits` */
+    private readonly keepsAll = false,
   ) {
     this.watched = isWhole ? 0 : UNWATCHED
     this.peak = new LivePeak(this.totals)
@@ -158,6 +162,13 @@ export class StreamCaches implements BlockCache {
     return index < stacks.length ? stacks[index] : this.emptyStack
   }
 
+  /** The stack of a class, an empty one for a slot beyond the limit. */
+  stackAt(slot: number, sizeClass: number): Stack {
+    const index = (slot << Shift.stream) | sizeClass
+    const { stacks } = this
+    return index < stacks.length ? stacks[index] : this.emptyStack
+  }
+
   /** Whether the top block of the stack for these units has their size. For caches that do not count live blocks. */
   holds(stack: Stack, units: number): boolean {
     const size = stack.top.units
@@ -191,11 +202,10 @@ export class StreamCaches implements BlockCache {
   takeElsewhere(slot: number, units: number, known: Float64Array, seen: Float64Array): Block | null {
     if (units > this.mostUnits || (this.isTight && units >= SMALL_UNITS)) return null // the class keeps none
     this.meet(slot)
-    const size = classUnits(units)
-    const index = (slot << Shift.stream) | classOf(size)
+    const index = (slot << Shift.stream) | classOf(units)
     const block =
-      this.takeGiven(index, size, known, seen) ?? this.takeOwn(index, size) ?? this.takeTop(index, size, known, seen)
-    if (block === null && size >= EXACT_UNITS && this.isWhole) this.noteMiss(this.stacks[index], size)
+      this.takeGiven(index, units, known, seen) ?? this.takeOwn(index, units) ?? this.takeTop(index, units, known, seen)
+    if (block === null && units >= EXACT_UNITS && this.isWhole) this.noteMiss(this.stacks[index], units)
     return block
   }
 
@@ -280,7 +290,7 @@ export class StreamCaches implements BlockCache {
     const { words } = this.records
     this.records.setState(record, State.live)
     const block = this.admit(slot, record, words[(record << 4) | Word.sizeClass])
-    block.state = State.unused
+    block.tag &= ~Tag.stateMask // without a call: a call cut short before it would leave the block live
     block.slack = 0
     block.wrapper = null // a free can end in an error after the block is in its heap
     this.handedUnits += block.units
@@ -369,6 +379,34 @@ export class StreamCaches implements BlockCache {
       totals.cached = 0
       for (const stack of totals.stacks) stack.top = this.bottom
     }
+  }
+
+  /**
+   * After a call was cut short: takes every block out of its stack, and counts the live ones anew. Returns their
+   * records.
+   */
+  mend(): Set<number> {
+    this.empty()
+    this.handedUnits = this.handedBlocks = this.slackBytes = 0
+    const live = new Set<number>()
+    for (const block of this.blocks) {
+      if (block === undefined) continue
+      if ((block.state & ~1) === State.live) {
+        live.add(block.record)
+        this.handedUnits += block.units
+        this.handedBlocks++
+        this.slackBytes += block.slack
+        const { slot } = block.stream
+        if (slot >= 0 && slot !== block.slot) this.assign(block, slot) // a free on another stream was cut short
+        continue
+      }
+      const tag = (block.record << 4) | Word.tag
+      const { words } = this.records
+      if (block.tag >> 3 > words[tag] >> 3) words[tag] = block.tag // the generation of its last use
+      block.state = State.unused
+    }
+    this.peak.restart(this.handedUnits)
+    return live
   }
 
   /** The most units that were live at a time. */
@@ -480,7 +518,7 @@ export class StreamCaches implements BlockCache {
         this.handBack(block.record)
         drained.push(block.record)
       }
-      if (stack.sizeClass >= EXACT_CLASS && this.isWhole) stack.places = 0
+      if (stack.sizeClass >= EXACT_CLASS && this.isWhole && !this.keepsAll) stack.places = 0
     }
   }
 
@@ -578,7 +616,7 @@ export class StreamCaches implements BlockCache {
   /** most blocks in a stack of a class */
   private placesOf(sizeClass: number): number {
     if (sizeClass === FULL_CLASS || (this.isTight && sizeClass >= SMALL_CLASSES)) return 0
-    return policy.places
+    return this.keepsAll ? ALL_PLACES : policy.places
   }
 }
 

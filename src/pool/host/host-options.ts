@@ -2,8 +2,7 @@ import { totalmem } from 'node:os'
 import { type ByteSize, readSizes } from '../../base/byte-size.js'
 import { checkByteCount, formatBytes, GiB, MiB } from '../../base/bytes.js'
 import { checkOptionNames } from '../../base/option-names.js'
-import { UNIT_BYTES } from '../../heap/size-classes.js'
-import { choice, limitOf, type PoolConfig } from '../caching/options.js'
+import { choice, limitOf, type PoolConfig, sourcedConfig } from '../caching/options.js'
 
 /** How a host pool behaves; every option may be left out. Defaults are in parentheses. */
 export interface HostPoolOptions {
@@ -48,17 +47,5 @@ export function parseHostPoolOptions(options: HostPoolOptions) {
  * stream-ordered.
  */
 export function hostConfig(limitBytes: number, backing: PoolConfig['backing']): PoolConfig {
-  return {
-    limitBytes,
-    leaveFreeBytes: 0,
-    minBlockBytes: UNIT_BYTES,
-    powerOfTwo: false,
-    streamOrdered: false,
-    crossStreamReuse: 'ordered',
-    deterministic: false,
-    releaseThresholdBytes: Infinity,
-    readyBytes: 0,
-    backing,
-    debug: null,
-  }
+  return sourcedConfig(limitBytes, backing, false)
 }

@@ -22,7 +22,7 @@ import { MOST_ALIGNMENT_BYTES } from '../backing/backing.js'
 import type { PoolSegment, SegmentObserver } from '../backing/segment-watch.js'
 import { checkLeaves, DeviceBuffer as ImportedDeviceBuffer } from '../buffer.js'
 import { checkAlignment } from '../caching/alignment.js'
-import { type Block, type BlockOwner, slackOf } from '../caching/block.js'
+import { type Block, type BlockOwner, slackOf, Tag } from '../caching/block.js'
 import { blockUnits } from '../caching/block-units.js'
 import { unknownAddress } from '../caching/caching-pool.js'
 import { limitOf, type PoolConfig } from '../caching/options.js'
@@ -58,11 +58,6 @@ const REAP_TIMEOUT_MS = 200
 /** Most milliseconds between two looks of `whenAvailable`. A look walks all blocks and asks the pool server. */
 const MOST_POLL_MS = 16
 const NO_CAPTURES = 'a shared pool does not serve a stream that is being captured; use a pool of this thread'
-
-const enum Tag {
-  /** tags above this have no room for another generation */
-  last = (2 ** 28 - 1) * 8,
-}
 
 const enum Shift {
   units = 8,

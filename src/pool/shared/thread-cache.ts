@@ -13,16 +13,13 @@ import { ownerWordOf, Phase, phaseOf, workerOf } from '../../heap/owner-word.js'
 import { Double, State, Word } from '../../heap/records.js'
 import { classOf, MAX_UNITS, UNIT_BYTES } from '../../heap/size-classes.js'
 import { storeRelease } from '../../threads/memory-order.js'
-import { type Block, type BlockOwner, type Stack, slackOf } from '../caching/block.js'
+import { type Block, type BlockOwner, type Stack, slackOf, Tag } from '../caching/block.js'
 import type { PoolConfig } from '../caching/options.js'
 import { FULL_CLASS, StreamCaches } from '../caching/stream-caches.js'
 import { policy } from '../policy.js'
 import { BATCH_WORDS } from './remote-frees.js'
 import type { SharedState } from './shared-state.js'
 
-const enum Tag {
-  stateMask = 7,
-}
 /**
  * Units, 64 MiB, and a share of the pool: a thread may cache the smaller of both for a stream, however small the pool
  * is.

@@ -132,19 +132,16 @@ export class Deferred {
     this.pollPeers(true)
   }
 
+  /** All work is complete: no block waits, and uses are announced of live blocks only. */
+  restart(live: ReadonlySet<number>): void {
+    this.blocks = []
+    this.bytes = 0
+    for (const record of this.announced.keys()) if (!live.has(record)) this.announced.delete(record)
+  }
+
   /** True when no block waits. */
   get empty(): boolean {
     return this.blocks.length === 0
-  }
-
-  /** How many blocks wait. */
-  get count(): number {
-    return this.blocks.length
-  }
-
-  /** Whether a block waits. */
-  has(record: number): boolean {
-    return this.blocks.some(block => block.record === record)
   }
 
   /** Takes out the blocks whose uses on other streams are covered; each may be used again after its stamp. */

@@ -1,0 +1,76 @@
+// The options of block pools, and why a block pool has no block for a request.
+
+import { type ByteSize, readSizes } from '../../base/byte-size.js'
+import { checkByteCount, describe, formatBytes, GiB } from '../../base/bytes.js'
+import type { OutOfMemoryError } from '../../base/errors.js'
+import { checkOptionNames } from '../../base/option-names.js'
+import type { Context } from '../../driver/context.js'
+import { UNIT_BYTES } from '../../heap/size-classes.js'
+import { MOST_ALIGNMENT_BYTES } from '../backing/backing.js'
+import type { SlabPlan } from '../backing/slab-source.js'
+import { choice } from '../caching/options.js'
+import { shortageOf } from '../out-of-memory.js'
+import type { PoolStats } from '../pool.js'
+
+const MOST_BLOCKS = 2 ** 26
+const MOST_BLOCK_BYTES = 256 * GiB
+
+/** Options of `createBlockPool`. */
+export interface BlockOptions {
+  /** size of a block, rounded up to a multiple of 256 */
+  readonly blockBytes: ByteSize
+  /** blocks made at once, when the pool is made and whenever it grows */
+  readonly count: number
+  /** number of blocks that the pool may grow to (`count`) */
+  readonly maxCount?: number
+  /** true: the pool can be used in several threads; see `pool.share()` (false) */
+  readonly shared?: boolean
+}
+
+/** The slabs of a pool with these options. Throws TypeError or RangeError naming the option. */
+export function parseBlockOptions(options: BlockOptions): SlabPlan {
+  checkOptionNames('createBlockPool', options, ['blockBytes', 'count', 'maxCount', 'shared'])
+  choice(options.shared ?? false, 'shared', [true, false])
+  const { blockBytes, count, maxCount = count } = readSizes(options, 'blockBytes')
+  checkByteCount(blockBytes, 'blockBytes')
+  if (blockBytes > MOST_BLOCK_BYTES) {
+    throw new RangeError(`blockBytes must be at most ${formatBytes(MOST_BLOCK_BYTES)}, not ${formatBytes(blockBytes)}`)
+  }
+  for (const [name, value] of [
+    ['count', count],
+    ['maxCount', maxCount],
+  ] as const) {
+    if (Number.isInteger(value) && value >= 1 && value <= MOST_BLOCKS) continue
+    throw new RangeError(`${name} must be a whole number of blocks from 1 to ${MOST_BLOCKS}, not ${describe(value)}`)
+  }
+  if (maxCount < count) throw new RangeError(`maxCount (${maxCount}) is below count (${count}); raise it`)
+  return slabsOf(Math.ceil(blockBytes / UNIT_BYTES), count, maxCount)
+}
+
+/** Slabs of blocks of so many units, aligned by the largest power of two that divides their size. */
+export function slabsOf(units: number, count: number, maxCount: number): SlabPlan {
+  const blockBytes = units * UNIT_BYTES
+  let alignment = UNIT_BYTES
+  while (alignment < MOST_ALIGNMENT_BYTES && blockBytes % (2 * alignment) === 0) alignment *= 2
+  return { segments: 'slabs', blockBytes, alignment, count, maxCount }
+}
+
+/** Why there is no block for `bytes`. */
+export function noBlock(
+  bytes: number,
+  pool: { readonly context: Context; readonly blockBytes: number; readonly count: number; readonly maxCount: number },
+  stats: PoolStats,
+): OutOfMemoryError {
+  const { freeBytes } = pool.context.activate().cuMemGetInfo()
+  const { blockBytes, count, maxCount } = pool
+  const all =
+    maxCount === 1 ? 'the only block is handed out: free it' : `all ${maxCount} blocks are handed out: free some`
+  const obstacle =
+    bytes > blockBytes
+      ? `a block has ${formatBytes(blockBytes)}, which is ${formatBytes(bytes - blockBytes)} less: make blocks larger`
+      : count < maxCount
+        ? 'the device itself is full: free memory, here or in other programs'
+        : `${all}, raise maxCount`
+  const remedy = `${obstacle}, or fall back: withFallback(pool, device.createPlainPool())`
+  return shortageOf(bytes, stats, freeBytes, remedy)
+}
