@@ -20,6 +20,7 @@ import { Epochs } from '../src/pool/arena/epochs.js'
 import { GrowableRange } from '../src/pool/backing/growable-range.js'
 import { SegmentBacking } from '../src/pool/backing/segment-backing.js'
 import { SlabSource } from '../src/pool/backing/slab-source.js'
+import { BlockCaches, FixedBlock } from '../src/pool/blocks/block-caches.js'
 import { BlockPool } from '../src/pool/blocks/block-pool.js'
 import type { DeviceBuffer } from '../src/pool/buffer.js'
 import { Block } from '../src/pool/caching/block.js'
@@ -137,7 +138,18 @@ const ARENA: Subject<ArenaPool> = {
 }
 
 const BLOCK: Subject<BlockPool> = {
-  classes: [BlockPool, ...CACHING.classes, Block, LivePeak, Deferred, CrossStreamReuse, SegmentBacking, SlabSource],
+  classes: [
+    BlockPool,
+    BlockCaches,
+    FixedBlock,
+    ...CACHING.classes,
+    Block,
+    LivePeak,
+    Deferred,
+    CrossStreamReuse,
+    SegmentBacking,
+    SlabSource,
+  ],
   open: device => device.createBlockPool({ blockBytes: BLOCK_BYTES, count: 6, maxCount: 12 }),
   prepare: system => {
     const {

@@ -13,12 +13,12 @@ import type { SegmentBacking } from '../backing/segment-backing.js'
 import { SlabSource } from '../backing/slab-source.js'
 import { DeviceBuffer as ImportedDeviceBuffer } from '../buffer.js'
 import { checkAlignment } from '../caching/alignment.js'
-import { Block, markBefore, slackOf, stampAfter, Tag } from '../caching/block.js'
+import { type Block, markBefore, slackOf, stampAfter, Tag } from '../caching/block.js'
 import { CachingPool, type CachingPoolStats } from '../caching/caching-pool.js'
 import { sourcedConfig } from '../caching/options.js'
-import { StreamCaches } from '../caching/stream-caches.js'
 import { noRoomToBegin } from '../out-of-memory.js'
 import { releaseApart, takeApart } from '../slow-calls.js'
+import { BlockCaches, FixedBlock } from './block-caches.js'
 import { type BlockOptions, noBlock, parseBlockOptions } from './block-options.js'
 
 // A constant of this module costs less at each use than an imported binding.
@@ -45,7 +45,7 @@ export class BlockPool extends CachingPool {
   private readonly sizeClass: number
   private readonly slabs: SlabSource
   /** in place of a block: never cached, and in an empty stack */
-  private readonly none = new Block(this, 0)
+  private readonly none: Block = new FixedBlock(this, 0)
   /**
    * A block that was taken lately. Freed, it stays outside its stack until it is taken again or another call needs it
    * there: most programs take again what they freed last. Like a live block, it is not counted as cached.
@@ -77,11 +77,10 @@ export class BlockPool extends CachingPool {
   }
 
   /**
-   * Streams cache all that they free: blocks are alike, so another stream finds them there.
    * @internal
    */
-  protected override newCaches(): StreamCaches {
-    return new StreamCaches(this.records, MAX_UNITS, this, true, true)
+  protected override newCaches(): BlockCaches {
+    return new BlockCaches(this.records, this)
   }
 
   /** A buffer of `bytes` in a block. A request larger than a block throws OutOfMemoryError. */

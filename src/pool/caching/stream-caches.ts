@@ -82,7 +82,7 @@ export class StreamCaches implements BlockCache {
     private readonly records: RecordTable,
     /** the most that one stream may cache; `limit` changes it */
     public mostUnits: number,
-    private readonly pool: BlockOwner,
+    protected readonly pool: BlockOwner,
     /** whether live blocks and their peak are counted, and classes are cached only while that pays */
     private readonly isWhole = true,
     /** whether streams cache all that they free, up to `mostUnits` */
@@ -90,7 +90,7 @@ export class StreamCaches implements BlockCache {
   ) {
     this.watched = isWhole ? 0 : UNWATCHED
     this.peak = new LivePeak(this.totals)
-    this.bottom = new Block(pool, 0)
+    this.bottom = this.blockFor(0)
     this.bottom.units = BOTTOM_UNITS
     this.emptyStack = new Stack(this.bottom, 0, 0, new StreamTotals(0, this.watched, 0))
     this.stacks = repeated(this.emptyStack, FEW_STREAMS << Shift.stream)
@@ -317,8 +317,12 @@ export class StreamCaches implements BlockCache {
     return block
   }
 
+  protected blockFor(record: number): Block {
+    return new Block(this.pool, record)
+  }
+
   private newBlock(record: number): Block {
-    const block = new Block(this.pool, record)
+    const block = this.blockFor(record)
     this.blocks[record] = block
     return block
   }
