@@ -1,5 +1,5 @@
-// A plugin of TypeDoc for exports that need no docstring of their own: functions named as the CUDA driver's, which CUDA's manual
-// documents, and the names of error classes.
+// A plugin of TypeDoc for exports that need no docstring of their own: functions named as the CUDA driver's, which
+// CUDA's manual documents, and the names of error classes.
 
 import { Comment, Converter, ReflectionKind } from 'typedoc'
 

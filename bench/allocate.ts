@@ -1,11 +1,11 @@
 // Host time of an allocation and its free, through the public API with everything on, beside the driver's own calls
 // in the same process. Run: node dist/bench/allocate.js [--device D] [--smoke] [--save DIR]
 
-import { KiB, MiB } from '../src/base/bytes.js'
-import { Random } from '../src/base/random.js'
-import type { Device } from '../src/device/device.js'
+import { KiB, MiB } from '../src/core/base/bytes.js'
+import { Random } from '../src/core/base/random.js'
+import type { Device } from '../src/core/device/device.js'
+import type { Pool } from '../src/core/pool/pool.js'
 import { limited, type Stream } from '../src/index.js'
-import type { Pool } from '../src/pool/pool.js'
 import { type Batch, Core, quietText } from './core-noise.js'
 import { headline, machineOf, save } from './machine.js'
 import { deviceBenchmark, deviceOf, optionsOf } from './options.js'

@@ -2,7 +2,7 @@
 // median over all batches then says more about the neighbours than about the code under measurement.
 
 import { getHeapSpaceStatistics } from 'node:v8'
-import { MiB } from '../src/base/bytes.js'
+import { MiB } from '../src/core/base/bytes.js'
 import { median } from './machine.js'
 
 /**

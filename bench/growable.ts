@@ -3,9 +3,9 @@
 // growth is given back between the steps, untimed. Run: node dist/bench/growable.js [--device D] [--smoke] [--save
 // DIR]
 
-import { formatBytes, GiB, MiB } from '../src/base/bytes.js'
-import type { Device } from '../src/device/device.js'
-import { CU_MEM_HANDLE_TYPE_NONE } from '../src/driver/constants.js'
+import { formatBytes, GiB, MiB } from '../src/core/base/bytes.js'
+import type { Device } from '../src/core/device/device.js'
+import { CU_MEM_HANDLE_TYPE_NONE } from '../src/core/driver/constants.js'
 import type { GrowableBuffer } from '../src/index.js'
 import { headline, machineOf, median, save } from './machine.js'
 import { deviceBenchmark, deviceOf, optionsOf } from './options.js'

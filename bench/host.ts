@@ -2,8 +2,8 @@
 // under src/ uses; and what it takes to send a filled buffer to the device, with and without pinning. Run: node
 // dist/bench/host.js [--device D] [--smoke] [--save DIR]
 
-import { KiB, MiB } from '../src/base/bytes.js'
-import type { Device } from '../src/device/device.js'
+import { KiB, MiB } from '../src/core/base/bytes.js'
+import type { Device } from '../src/core/device/device.js'
 import type { HostPool } from '../src/index.js'
 import { headline, machineOf, median, save } from './machine.js'
 import { deviceBenchmark, deviceOf, optionsOf } from './options.js'

@@ -4,9 +4,9 @@
 
 import koffi from 'koffi'
 import { NO_TRIALS, trialsPtx } from '../cuda/compile-ptx.js'
-import { GiB, KiB } from '../src/base/bytes.js'
-import { controlPtx } from '../src/kernel/device-code.js'
-import type { KernelArgument } from '../src/kernel/kernel.js'
+import { GiB, KiB } from '../src/core/base/bytes.js'
+import { controlPtx } from '../src/core/kernel/device-code.js'
+import type { KernelArgument } from '../src/core/kernel/kernel.js'
 import {
   DEVICE_HEAP,
   heapGeometry,

@@ -4,8 +4,8 @@
 // [--smoke] [--save DIR]
 
 import koffi from 'koffi'
-import type { KernelArguments } from '../src/driver/driver.js'
-import { registerSimulatedKernel } from '../src/driver/simulated/index.js'
+import type { KernelArguments } from '../src/core/driver/driver.js'
+import { registerSimulatedKernel } from '../src/core/driver/simulated/index.js'
 import { machineOf, median, save } from './machine.js'
 import { deviceBenchmark, deviceOf, optionsOf } from './options.js'
 

@@ -4,7 +4,7 @@ import { execFileSync } from 'node:child_process'
 import { mkdirSync, writeFileSync } from 'node:fs'
 import os from 'node:os'
 import { join } from 'node:path'
-import type { Device } from '../src/device/device.js'
+import type { Device } from '../src/core/device/device.js'
 
 export interface Machine {
   readonly date: string

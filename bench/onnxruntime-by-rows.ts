@@ -3,9 +3,9 @@
 // whose medians lie among batches of one size. It needs what that benchmark needs.
 // Run: node dist/bench/onnxruntime-by-rows.js [--runs N] [--results] [--cpu] [--smoke] [--save DIR]
 
-import { GiB, MiB } from '../src/base/bytes.js'
-import { Random } from '../src/base/random.js'
-import { openDevice } from '../src/device/open.js'
+import { GiB, MiB } from '../src/core/base/bytes.js'
+import { Random } from '../src/core/base/random.js'
+import { openDevice } from '../src/core/device/open.js'
 import { installedOnnxRuntime, type OnnxSession } from '../src/onnxruntime/installed.fixture.js'
 import { smallModel } from '../src/onnxruntime/model.fixture.js'
 import { serveOnnxRuntime } from '../src/onnxruntime/serve.js'

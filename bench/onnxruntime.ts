@@ -8,9 +8,9 @@
 
 import { type ChildProcess, fork } from 'node:child_process'
 import { once } from 'node:events'
-import { GiB, MiB } from '../src/base/bytes.js'
-import { Random } from '../src/base/random.js'
-import { openDevice } from '../src/device/open.js'
+import { GiB, MiB } from '../src/core/base/bytes.js'
+import { Random } from '../src/core/base/random.js'
+import { openDevice } from '../src/core/device/open.js'
 import { type Installed, installedOnnxRuntime } from '../src/onnxruntime/installed.fixture.js'
 import { smallModel } from '../src/onnxruntime/model.fixture.js'
 import { serveOnnxRuntime } from '../src/onnxruntime/serve.js'

@@ -3,8 +3,8 @@
 import { basename } from 'node:path'
 import { Command, InvalidArgumentError } from 'commander'
 import { chosenDevice } from '../src/cli/device-option.js'
-import type { Device } from '../src/device/device.js'
-import { type DeviceChoice, openDevice } from '../src/device/open.js'
+import type { Device } from '../src/core/device/device.js'
+import { type DeviceChoice, openDevice } from '../src/core/device/open.js'
 
 export interface BenchOptions {
   readonly device?: string

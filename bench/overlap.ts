@@ -8,8 +8,8 @@
 // another's.
 process.env['CUDA_DEVICE_MAX_CONNECTIONS'] ??= '32'
 
-import { MiB } from '../src/base/bytes.js'
-import { registerSimulatedKernel } from '../src/driver/simulated-kernels.js'
+import { MiB } from '../src/core/base/bytes.js'
+import { registerSimulatedKernel } from '../src/core/driver/simulated-kernels.js'
 import { type DeviceBuffer, openNvtx, type Pool, profiled } from '../src/index.js'
 import { headline, machineOf, median, save } from './machine.js'
 import { type BenchOptions, deviceBenchmark, deviceOf, optionsOf } from './options.js'

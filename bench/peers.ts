@@ -3,11 +3,11 @@
 // since access cannot be taken away. Run: node dist/bench/peers.js [--device D] [--smoke] [--save DIR] D is a GPU,
 // which copies to the next one, or 'simulated'.
 
-import { formatBytes, GiB, KiB, MiB } from '../src/base/bytes.js'
-import type { Device } from '../src/device/device.js'
-import { openDevices } from '../src/device/open.js'
-import type { DeviceBuffer } from '../src/pool/buffer.js'
-import type { Pool } from '../src/pool/pool.js'
+import { formatBytes, GiB, KiB, MiB } from '../src/core/base/bytes.js'
+import type { Device } from '../src/core/device/device.js'
+import { openDevices } from '../src/core/device/open.js'
+import type { DeviceBuffer } from '../src/core/pool/buffer.js'
+import type { Pool } from '../src/core/pool/pool.js'
 import { headline, machineOf, median, save } from './machine.js'
 import { deviceBenchmark, openedBy, optionsOf } from './options.js'
 

@@ -3,12 +3,12 @@
 // with work that is known to come before. The driver's own pool runs in the same ring for comparison. Run: node
 // dist/bench/pipeline.js [--device D] [--smoke] [--save DIR]
 
-import { KiB, MiB } from '../src/base/bytes.js'
-import type { Device } from '../src/device/device.js'
-import { openDevice } from '../src/device/open.js'
-import { CU_EVENT_DISABLE_TIMING } from '../src/driver/constants.js'
-import type { Driver } from '../src/driver/driver.js'
-import { SimulatedDriver } from '../src/driver/simulated/index.js'
+import { KiB, MiB } from '../src/core/base/bytes.js'
+import type { Device } from '../src/core/device/device.js'
+import { openDevice } from '../src/core/device/open.js'
+import { CU_EVENT_DISABLE_TIMING } from '../src/core/driver/constants.js'
+import type { Driver } from '../src/core/driver/driver.js'
+import { SimulatedDriver } from '../src/core/driver/simulated/index.js'
 import type { DeviceBuffer, Event, Pool, PoolOptions, Stream } from '../src/index.js'
 import { type Batch, Core, type Figures, quietText } from './core-noise.js'
 import { headline, machineOf, save } from './machine.js'

@@ -1,10 +1,10 @@
 // The loops that the benches of pools time, in their own module so that each subject can have its own copy. The clock
 // is read outside the loops: Node's code for it would use up a third of V8's inlining budget for one function.
 
-import { assert } from '../src/base/assert.js'
+import { assert } from '../src/core/base/assert.js'
+import type { Stream } from '../src/core/order/stream.js'
+import type { Pool } from '../src/core/pool/pool.js'
 import type { ArenaPool, DeviceBuffer } from '../src/index.js'
-import type { Stream } from '../src/order/stream.js'
-import type { Pool } from '../src/pool/pool.js'
 
 /**
  * The length of lists that keep buffers referenced, so that no buffer is optimised away. Each list is filled several

@@ -3,9 +3,9 @@
 // buffer, and the loop's to keep it, a lower bound for every pool. Run: node dist/bench/pools.js [--device D]
 // [--smoke] [--save DIR]
 
-import { KiB, MiB } from '../src/base/bytes.js'
-import type { Device } from '../src/device/device.js'
-import { POOL_ATTRIBUTE } from '../src/driver/constants.js'
+import { KiB, MiB } from '../src/core/base/bytes.js'
+import type { Device } from '../src/core/device/device.js'
+import { POOL_ATTRIBUTE } from '../src/core/driver/constants.js'
 import { type Batch, Core, quietText } from './core-noise.js'
 import { headline, machineOf, save } from './machine.js'
 import { deviceBenchmark, deviceOf, optionsOf } from './options.js'

@@ -1,11 +1,11 @@
 // What a recording costs: a pair of allocate and free that is recorded, without and with call stacks, and a pair after
 // a recording by POST /record. Run: node dist/bench/recording.js [--smoke] [--save DIR]
 
-import { KiB, MiB } from '../src/base/bytes.js'
-import { readRecording } from '../src/trace/formats/read-recording.js'
-import { PoolRecording } from '../src/trace/recording/pool-recording.js'
-import { type RecorderOptions, recorded } from '../src/trace/recording/recorder.js'
-import { Action } from '../src/trace/trace.js'
+import { KiB, MiB } from '../src/core/base/bytes.js'
+import { readRecording } from '../src/recordings/trace/formats/read-recording.js'
+import { PoolRecording } from '../src/recordings/trace/recording/pool-recording.js'
+import { type RecorderOptions, recorded } from '../src/recordings/trace/recording/recorder.js'
+import { Action } from '../src/recordings/trace/trace.js'
 import { headline, machineOf, median, save } from './machine.js'
 import { deviceBenchmark, deviceOf, optionsOf } from './options.js'
 import { loopsFor, PER_LIST } from './pool-loops.js'

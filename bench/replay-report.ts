@@ -3,10 +3,10 @@
 // Run: node dist/bench/replay-report.js [--events N] [--long N] [--smoke] [--save DIR]
 
 import os from 'node:os'
-import { openDevice } from '../src/device/open.js'
-import { SimulatedDriver } from '../src/driver/simulated/index.js'
-import { replay } from '../src/trace/replay.js'
-import type { ReplayOptions } from '../src/trace/replay-options.js'
+import { openDevice } from '../src/core/device/open.js'
+import { SimulatedDriver } from '../src/core/driver/simulated/index.js'
+import { replay } from '../src/recordings/trace/replay.js'
+import type { ReplayOptions } from '../src/recordings/trace/replay-options.js'
 import { save } from './machine.js'
 import { type BenchOptions, benchmark, optionsOf } from './options.js'
 import { trainingRun } from './training-run.js'

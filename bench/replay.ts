@@ -1,10 +1,10 @@
 // How fast a recording goes through the pool on the simulated device: host time only, one thread.
 // Run: node dist/bench/replay.js [FILE] [--rounds N] [--smoke] [--save DIR]
 
-import { openDevice } from '../src/device/open.js'
-import { SimulatedDriver } from '../src/driver/simulated/index.js'
-import { readRecording } from '../src/trace/formats/read-recording.js'
-import { ReplayPass } from '../src/trace/replay-pass.js'
+import { openDevice } from '../src/core/device/open.js'
+import { SimulatedDriver } from '../src/core/driver/simulated/index.js'
+import { readRecording } from '../src/recordings/trace/formats/read-recording.js'
+import { ReplayPass } from '../src/recordings/trace/replay-pass.js'
 import { machineOf, median, save } from './machine.js'
 import { type BenchOptions, benchmark, optionsOf } from './options.js'
 

@@ -1,7 +1,7 @@
 // Sleep and wake of a caching pool, beside the plain copy of as many bytes from the same pinned memory.
 // Run: node dist/bench/sleep.js [--device D] [--gib N] [--smoke] [--save DIR]
 
-import { GiB, MiB } from '../src/base/bytes.js'
+import { GiB, MiB } from '../src/core/base/bytes.js'
 import type { CachingPool, DeviceBuffer, HostPool, Stream } from '../src/index.js'
 import { headline, machineOf, median, save } from './machine.js'
 import { type BenchOptions, deviceBenchmark, deviceOf, optionsOf } from './options.js'

@@ -1,7 +1,7 @@
 // A loop over spillable buffers that are four times what the device may hold, beside plain copies of as many bytes.
 // Run: node dist/bench/spill.js [--device D] [--smoke] [--save DIR]
 
-import { GiB, MiB } from '../src/base/bytes.js'
+import { GiB, MiB } from '../src/core/base/bytes.js'
 import { spillable } from '../src/index.js'
 import { headline, machineOf, median, save } from './machine.js'
 import { deviceBenchmark, deviceOf, optionsOf } from './options.js'

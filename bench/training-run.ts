@@ -1,12 +1,12 @@
 // A made-up recording of a training run, as long as wanted: a transformer whose steps have random batch sizes and
 // lengths, so that sizes hardly ever repeat. PyTorch's policy places the blocks.
 
-import { KiB, MiB } from '../src/base/bytes.js'
-import { Random } from '../src/base/random.js'
-import type { PolicyBlock } from '../src/trace/pytorch/model/policy-blocks.js'
-import { PytorchPolicy } from '../src/trace/pytorch/model/pytorch-policy.js'
-import { Action, type Trace } from '../src/trace/trace.js'
-import { TraceBuilder } from '../src/trace/trace-builder.js'
+import { KiB, MiB } from '../src/core/base/bytes.js'
+import { Random } from '../src/core/base/random.js'
+import type { PolicyBlock } from '../src/recordings/trace/pytorch/model/policy-blocks.js'
+import { PytorchPolicy } from '../src/recordings/trace/pytorch/model/pytorch-policy.js'
+import { Action, type Trace } from '../src/recordings/trace/trace.js'
+import { TraceBuilder } from '../src/recordings/trace/trace-builder.js'
 
 const SEED = 1
 const LAYERS = 24

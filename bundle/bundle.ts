@@ -10,7 +10,7 @@ import { build } from 'esbuild'
 const ROOT = join(dirname(fileURLToPath(import.meta.url)), '..', '..')
 const SOURCE = join(ROOT, 'dist', 'src')
 /** Files that other code opens by name, besides what package.json exports. */
-const OPENED = ['cli/main.js', 'cli/program.js', 'device/pool-server-thread.js']
+const OPENED = ['cli/main.js', 'cli/program.js', 'core/device/pool-server-thread.js']
 
 interface PackageJson {
   readonly exports: Record<string, string | { readonly types: string }>
@@ -32,7 +32,8 @@ export async function bundled(): Promise<Map<string, string>> {
     outdir: lib,
     bundle: true,
     splitting: true,
-    // A program's bundler may write to dist/lib, too: `src/base/package-files.ts` tells its files from these by name.
+    // A program's bundler may write to dist/lib, too: `src/core/base/package-files.ts` tells its files from these by
+    // name.
     chunkNames: 'cuda-mempool-[hash]',
     format: 'esm',
     platform: 'node',

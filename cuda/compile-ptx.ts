@@ -9,7 +9,7 @@ import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'no
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
-import { deviceIncludePath, SHIPPED_PTX } from '../src/kernel/device-code.js'
+import { deviceIncludePath, SHIPPED_PTX } from '../src/core/kernel/device-code.js'
 
 /** `control` initialises, resets and grows the memory of kernels; `trials` allocates, stamps, verifies and frees. */
 export type PtxModule = 'control' | 'trials'

@@ -6,10 +6,10 @@ import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
 import { describe, it } from 'node:test'
 import { fileURLToPath } from 'node:url'
-import { MiB } from '../src/base/bytes.js'
-import { NoLibraryError } from '../src/base/errors.js'
+import { MiB } from '../src/core/base/bytes.js'
+import { NoLibraryError } from '../src/core/base/errors.js'
+import { openNvrtc } from '../src/core/libraries/nvrtc.js'
 import { createDeviceHeap, openDevice } from '../src/index.js'
-import { openNvrtc } from '../src/libraries/nvrtc.js'
 import { outcome } from '../test/outcome.fixture.js'
 
 // The heap counts or traps the kernel's invalid frees, as `counted` says. Another block keeps the superblock in use.

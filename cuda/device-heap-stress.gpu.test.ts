@@ -6,9 +6,9 @@ import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
 import { describe, it } from 'node:test'
 import { fileURLToPath } from 'node:url'
-import { GiB, KiB } from '../src/base/bytes.js'
+import { GiB, KiB } from '../src/core/base/bytes.js'
+import { controlPtx } from '../src/core/kernel/device-code.js'
 import { openDevice } from '../src/index.js'
-import { controlPtx } from '../src/kernel/device-code.js'
 import {
   CLASSES,
   COUNT_BYTES,

@@ -3,9 +3,11 @@
 
 import assert from 'node:assert/strict'
 import { after, describe, it } from 'node:test'
-import { controlPtx } from '../src/kernel/device-code.js'
-import type { KernelArgument } from '../src/kernel/kernel.js'
-import { Module } from '../src/kernel/module.js'
+import { controlPtx } from '../src/core/kernel/device-code.js'
+import type { KernelArgument } from '../src/core/kernel/kernel.js'
+import { Module } from '../src/core/kernel/module.js'
+import { TestGpu } from '../src/core/order/gpu.fixture.js'
+import type { Stream } from '../src/core/order/stream.js'
 import {
   bumpStats,
   bytesOfClass,
@@ -21,8 +23,6 @@ import {
   superblocksWithin,
 } from '../src/kernel-memory/device-layout.js'
 import { checkHeap } from '../src/kernel-memory/heap-check.js'
-import { TestGpu } from '../src/order/gpu.fixture.js'
-import type { Stream } from '../src/order/stream.js'
 import { NO_TRIALS, trialsPtx } from './compile-ptx.js'
 
 const REGION_BYTES = 256 * 2 ** 20

@@ -6,9 +6,9 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { fileURLToPath } from 'node:url'
-import { MiB } from '../src/base/bytes.js'
+import { MiB } from '../src/core/base/bytes.js'
+import type { KernelArgument } from '../src/core/kernel/kernel.js'
 import { createDeviceArena, createDeviceHeap, openDevice } from '../src/index.js'
-import type { KernelArgument } from '../src/kernel/kernel.js'
 import { NO_TRIALS, runTool, trialsPtx } from './compile-ptx.js'
 
 const COUNT = 2048

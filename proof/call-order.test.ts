@@ -2,10 +2,10 @@
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
-import { CudaError } from '../src/base/errors.js'
-import { Random } from '../src/base/random.js'
-import { CU_STREAM_PER_THREAD } from '../src/driver/constants.js'
-import type { WorkPoint } from '../src/driver/simulated/streams/stream-queue.js'
+import { CudaError } from '../src/core/base/errors.js'
+import { Random } from '../src/core/base/random.js'
+import { CU_STREAM_PER_THREAD } from '../src/core/driver/constants.js'
+import type { WorkPoint } from '../src/core/driver/simulated/streams/stream-queue.js'
 import type { Point } from './call-order.js'
 import { ObservedDriver } from './observed-driver.js'
 

@@ -1,9 +1,10 @@
-// The order of work, derived from the driver's calls by vector clocks over streams. It shares no code with src/order,
-// and does not ask the simulated device. Work comes before other work by its stream, by an event that was recorded
-// and waited for, or when the host has seen it complete. That work happens to have run already proves nothing. The
-// implicit order of the legacy default stream, and of several launches of one graph, does not count either.
+// The order of work, derived from the driver's calls by vector clocks over streams. It shares no code with
+// src/core/order, and does not ask the simulated device. Work comes before other work by its stream, by an event that
+// was recorded and waited for, or when the host has seen it complete. That work happens to have run already proves
+// nothing. The implicit order of the legacy default stream, and of several launches of one graph, does not count
+// either.
 
-import { CU_STREAM_LEGACY, CU_STREAM_LEGACY_DEFAULT, CU_STREAM_PER_THREAD } from '../src/driver/constants.js'
+import { CU_STREAM_LEGACY, CU_STREAM_LEGACY_DEFAULT, CU_STREAM_PER_THREAD } from '../src/core/driver/constants.js'
 
 /** By queue number: all work of the queue up to this position. */
 type VectorTime = readonly number[]

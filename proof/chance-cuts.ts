@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict'
 import { Script } from 'node:vm'
-import type { Random } from '../src/base/random.js'
+import type { Random } from '../src/core/base/random.js'
 import type { CUTS } from './cut-points.js'
 
 /** Levels on which a call is made on the way back from a full stack, at first without room for it. */

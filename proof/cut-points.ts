@@ -4,9 +4,9 @@
 // for the driver's.
 
 import { Script } from 'node:vm'
-import { Random } from '../src/base/random.js'
-import { ServedDriver } from '../src/driver/simulated/remote/served-driver.js'
-import { SimulatedDriver } from '../src/driver/simulated/simulated-driver.js'
+import { Random } from '../src/core/base/random.js'
+import { ServedDriver } from '../src/core/driver/simulated/remote/served-driver.js'
+import { SimulatedDriver } from '../src/core/driver/simulated/simulated-driver.js'
 import { replacePrivate } from './replace-method.js'
 
 export const CUTS = ['a stopped script', 'a full stack'] as const

@@ -2,15 +2,15 @@
 // device, which knows the order of all work, checks what is handed out.
 
 import assert from 'node:assert/strict'
-import { MiB } from '../src/base/bytes.js'
-import { PoolError } from '../src/base/errors.js'
-import type { Device } from '../src/device/device.js'
-import { openDevice } from '../src/device/open.js'
-import { SimulatedDriver } from '../src/driver/simulated/simulated-driver.js'
-import type { Stream } from '../src/order/stream.js'
-import type { ArenaMark } from '../src/pool/arena/arena-pool.js'
-import type { DeviceBuffer } from '../src/pool/buffer.js'
-import type { Pool } from '../src/pool/pool.js'
+import { MiB } from '../src/core/base/bytes.js'
+import { PoolError } from '../src/core/base/errors.js'
+import type { Device } from '../src/core/device/device.js'
+import { openDevice } from '../src/core/device/open.js'
+import { SimulatedDriver } from '../src/core/driver/simulated/simulated-driver.js'
+import type { Stream } from '../src/core/order/stream.js'
+import type { ArenaMark } from '../src/core/pool/arena/arena-pool.js'
+import type { DeviceBuffer } from '../src/core/pool/buffer.js'
+import type { Pool } from '../src/core/pool/pool.js'
 import { type CUTS, CutPoints, choosePoints } from './cut-points.js'
 
 export const CAPACITY_BYTES: number = 512 * MiB

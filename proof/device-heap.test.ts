@@ -4,7 +4,7 @@
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
-import { Random } from '../src/base/random.js'
+import { Random } from '../src/core/base/random.js'
 import type { Steps } from './device-atomics.js'
 import { type BumpRule, DeviceBumpModel } from './device-bump-model.js'
 import { type Block, DeviceHeapModel, type DeviceRule, type HeapSize } from './device-heap-model.js'

@@ -2,7 +2,7 @@
 // schedule is replayed from its list of choices, since a generator cannot be copied: each run starts from the
 // beginning.
 
-import { Random } from '../src/base/random.js'
+import { Random } from '../src/core/base/random.js'
 import type { Cells, Steps } from './device-atomics.js'
 
 /** A new system: its threads, and a check for when all have ended. Both throw if something is wrong. */

@@ -1,5 +1,5 @@
-import { Event } from '../src/order/event.js'
-import type { Stream } from '../src/order/stream.js'
+import { Event } from '../src/core/order/event.js'
+import type { Stream } from '../src/core/order/stream.js'
 
 /** The events of a program, by number. Each is of the context, and so of the thread, that recorded it last. */
 export class Events {

@@ -1,9 +1,9 @@
 // Draws the operations of a program one by one, from the objects that exist.
 
-import { KiB, MiB } from '../src/base/bytes.js'
-import type { Random } from '../src/base/random.js'
+import { KiB, MiB } from '../src/core/base/bytes.js'
+import type { Random } from '../src/core/base/random.js'
+import type { CachingPool } from '../src/core/pool/caching/caching-pool.js'
 import type { GrowableBuffer, Stream } from '../src/index.js'
-import type { CachingPool } from '../src/pool/caching/caching-pool.js'
 import { Drawing, type Refusals } from './drawing.js'
 import type { Operation, Reaction, StreamKind } from './operation.js'
 import { CAPACITY_BYTES, drawLargeSize } from './settings.js'

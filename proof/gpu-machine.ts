@@ -1,12 +1,12 @@
 // Any device, checked by contents alone. Kernels stamp and compare every word of a buffer in stream order. Kernels
 // that spin keep streams busy, so that memory handed out too early is written while it is still read.
 
+import type { Kernel } from '../src/core/kernel/kernel.js'
+import { Event } from '../src/core/order/event.js'
+import { WAIT_FOR_GATE } from '../src/core/order/gpu.fixture.js'
+import { Stream } from '../src/core/order/stream.js'
+import { STAMPS } from '../src/core/pool/gpu-device.fixture.js'
 import type { Device, DeviceBuffer, HostPool, HostPoolOptions } from '../src/index.js'
-import type { Kernel } from '../src/kernel/kernel.js'
-import { Event } from '../src/order/event.js'
-import { WAIT_FOR_GATE } from '../src/order/gpu.fixture.js'
-import { Stream } from '../src/order/stream.js'
-import { STAMPS } from '../src/pool/gpu-device.fixture.js'
 import type { Machine } from './machine.js'
 import { UserOrder, type UserPoint } from './user-order.js'
 

@@ -1,4 +1,4 @@
-import { Random } from '../src/base/random.js'
+import { Random } from '../src/core/base/random.js'
 import { Generator } from './generator.js'
 import type { GpuMachine } from './gpu-machine.js'
 import { breakRule, type Rule } from './mutants.js'

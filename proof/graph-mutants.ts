@@ -1,10 +1,10 @@
 // Rules of captures and graphs: the source of their memory, its reuse, and its return.
 
-import type { Stream } from '../src/order/stream.js'
-import { CaptureArena } from '../src/pool/caching/captures/capture-arena.js'
-import { GraphArenas } from '../src/pool/caching/captures/graph-arenas.js'
-import { CentralHeap } from '../src/pool/caching/central/central-heap.js'
-import type { Use } from '../src/pool/caching/central/deferred.js'
+import type { Stream } from '../src/core/order/stream.js'
+import { CaptureArena } from '../src/core/pool/caching/captures/capture-arena.js'
+import { GraphArenas } from '../src/core/pool/caching/captures/graph-arenas.js'
+import { CentralHeap } from '../src/core/pool/caching/central/central-heap.js'
+import type { Use } from '../src/core/pool/caching/central/deferred.js'
 import { replace, replacePrivate } from './replace-method.js'
 
 export const GRAPH_MUTANTS = {

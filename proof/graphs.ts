@@ -1,8 +1,8 @@
 // The captures and graphs of a program, as a careful user handles them: a graph's buffers stay, the pool knows of
 // them, and their other uses are ordered before each launch.
 
+import type { CaptureMode } from '../src/core/order/capture.js'
 import type { Stream } from '../src/index.js'
-import type { CaptureMode } from '../src/order/capture.js'
 import type { Held, Recording, Use } from './held.js'
 import type { Machine } from './machine.js'
 

@@ -1,8 +1,8 @@
 // A program's record of its buffers and captures: the uses of a buffer, in work that runs and in captures, and its
 // contents.
 
+import type { Capture } from '../src/core/order/capture.js'
 import type { DeviceBuffer, Graph, Stream } from '../src/index.js'
-import type { Capture } from '../src/order/capture.js'
 
 /** A piece of work on a buffer. */
 export interface Use<Point> {

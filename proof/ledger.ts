@@ -1,6 +1,6 @@
 // A ledger of the driver's objects, counted at its own calls: none may be left when everything is closed.
 
-import type { SimulatedDriver } from '../src/driver/simulated/simulated-driver.js'
+import type { SimulatedDriver } from '../src/core/driver/simulated/simulated-driver.js'
 
 type Call = Extract<keyof SimulatedDriver, `cu${string}`>
 

@@ -1,7 +1,7 @@
-import type { FaultRule } from '../src/driver/simulated/index.js'
+import type { FaultRule } from '../src/core/driver/simulated/index.js'
+import type { CachingPool } from '../src/core/pool/caching/caching-pool.js'
+import type { Pool } from '../src/core/pool/pool.js'
 import type { Device, DeviceBuffer, Event, GrowableBuffer, HostPool, HostPoolOptions, Stream } from '../src/index.js'
-import type { CachingPool } from '../src/pool/caching/caching-pool.js'
-import type { Pool } from '../src/pool/pool.js'
 
 /** The buffers that went through a watched pool so far, and those that are held. */
 export interface WatchedCounts {

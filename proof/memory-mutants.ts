@@ -1,13 +1,13 @@
 // Rules of memory: the notes of a free, the data that a merge keeps, the checks of a grant.
 
-import { Double, type RecordTable, State, Word } from '../src/heap/records.js'
-import { SegregatedFit } from '../src/heap/segregated-fit.js'
-import { MOST_STREAMS } from '../src/order/clocks.js'
-import { GranuleLastUses } from '../src/pool/backing/pieces/granule-last-uses.js'
-import { CachingPool } from '../src/pool/caching/caching-pool.js'
-import { CrossStreamReuse } from '../src/pool/caching/central/cross-stream.js'
-import { Deferred, type Use } from '../src/pool/caching/central/deferred.js'
-import { StreamCaches } from '../src/pool/caching/stream-caches.js'
+import { Double, type RecordTable, State, Word } from '../src/core/heap/records.js'
+import { SegregatedFit } from '../src/core/heap/segregated-fit.js'
+import { MOST_STREAMS } from '../src/core/order/clocks.js'
+import { GranuleLastUses } from '../src/core/pool/backing/pieces/granule-last-uses.js'
+import { CachingPool } from '../src/core/pool/caching/caching-pool.js'
+import { CrossStreamReuse } from '../src/core/pool/caching/central/cross-stream.js'
+import { Deferred, type Use } from '../src/core/pool/caching/central/deferred.js'
+import { StreamCaches } from '../src/core/pool/caching/stream-caches.js'
 import { replace, replacePrivate } from './replace-method.js'
 
 /** An order in which all work of each stream comes before every other stream. */

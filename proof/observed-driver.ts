@@ -4,11 +4,11 @@
 //
 // The first two arguments of the proof's kernels say which memory they use: an address, and a number of 32-bit words.
 
-import { CudaError } from '../src/base/errors.js'
-import { RESULT } from '../src/driver/constants.js'
-import type { KernelArguments, LaunchShape } from '../src/driver/driver.js'
-import { SimulatedDriver, type SimulatedOptions } from '../src/driver/simulated/index.js'
-import type { ThreadState } from '../src/driver/simulated/thread-state.js'
+import { CudaError } from '../src/core/base/errors.js'
+import { RESULT } from '../src/core/driver/constants.js'
+import type { KernelArguments, LaunchShape } from '../src/core/driver/driver.js'
+import { SimulatedDriver, type SimulatedOptions } from '../src/core/driver/simulated/index.js'
+import type { ThreadState } from '../src/core/driver/simulated/thread-state.js'
 import { CallOrder, type CapturedWork, type Point, pointOf, type Queue } from './call-order.js'
 import { MappedMemory } from './mapped-memory.js'
 import { Oracle, type Worker } from './oracle.js'

@@ -1,9 +1,9 @@
 // Observers of segments that call the pool although they must not, and that throw.
 
 import assert from 'node:assert/strict'
-import { PoolError } from '../src/base/errors.js'
-import type { PoolSegment } from '../src/pool/backing/segment-watch.js'
-import type { CachingPool } from '../src/pool/caching/caching-pool.js'
+import { PoolError } from '../src/core/base/errors.js'
+import type { PoolSegment } from '../src/core/pool/backing/segment-watch.js'
+import type { CachingPool } from '../src/core/pool/caching/caching-pool.js'
 import { Thrown } from './refusal.js'
 
 export class Observers {

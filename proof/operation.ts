@@ -1,8 +1,8 @@
 // The operations of a program. They name streams, events and buffers by numbers that are used once. An operation on
 // an object that does not exist does nothing, so that a program stays a program when operations are removed.
 
-import { formatBytes } from '../src/base/bytes.js'
-import type { FaultRule } from '../src/driver/simulated/index.js'
+import { formatBytes } from '../src/core/base/bytes.js'
+import type { FaultRule } from '../src/core/driver/simulated/index.js'
 import type { CaptureMode } from '../src/index.js'
 
 export type StreamKind = 'own' | 'adopted' | 'adopted blocking' | 'per-thread default' | 'of the peer'

@@ -9,7 +9,7 @@
 // Memory that sleeps keeps its buffers and graphs, and gets other memory behind its addresses. A pool's own copies are
 // work like any other, and the pool must order them: no later work may use their memory before them.
 
-import { MiB } from '../src/base/bytes.js'
+import { MiB } from '../src/core/base/bytes.js'
 import type { CallOrder, CapturedNode, CapturedWork, Point, Queue } from './call-order.js'
 import { type Interval, type MappedMemory, type Mapping, overlap, without } from './mapped-memory.js'
 

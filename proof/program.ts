@@ -1,7 +1,7 @@
 // A program: settings and operations from a seed, and its outcome.
 
-import { Random } from '../src/base/random.js'
-import { MOST_STREAMS } from '../src/order/clocks.js'
+import { Random } from '../src/core/base/random.js'
+import { MOST_STREAMS } from '../src/core/order/clocks.js'
 import { Generator } from './generator.js'
 import type { Kind } from './kinds.js'
 import { breakRule, type Rule } from './mutants.js'

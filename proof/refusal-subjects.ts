@@ -2,21 +2,21 @@
 // use.
 
 import assert from 'node:assert/strict'
-import { KiB, MiB } from '../src/base/bytes.js'
-import type { Random } from '../src/base/random.js'
-import type { Device } from '../src/device/device.js'
+import { KiB, MiB } from '../src/core/base/bytes.js'
+import type { Random } from '../src/core/base/random.js'
+import type { Device } from '../src/core/device/device.js'
+import { Event } from '../src/core/order/event.js'
+import type { Graph } from '../src/core/order/graph.js'
+import type { Stream } from '../src/core/order/stream.js'
+import type { DeviceBuffer } from '../src/core/pool/buffer.js'
+import type { CachingPool } from '../src/core/pool/caching/caching-pool.js'
+import type { HostBuffer } from '../src/core/pool/host/host-buffer.js'
+import type { GrowableBuffer } from '../src/core/pool/mapped/growable-buffer.js'
+import type { TestDevice } from '../src/core/pool/pool.fixture.js'
 import type { DeviceArena } from '../src/kernel-memory/device-arena.js'
 import { createDeviceArena } from '../src/kernel-memory/device-arena.js'
 import type { DeviceHeap } from '../src/kernel-memory/device-heap.js'
 import { createDeviceHeap } from '../src/kernel-memory/device-heap.js'
-import { Event } from '../src/order/event.js'
-import type { Graph } from '../src/order/graph.js'
-import type { Stream } from '../src/order/stream.js'
-import type { DeviceBuffer } from '../src/pool/buffer.js'
-import type { CachingPool } from '../src/pool/caching/caching-pool.js'
-import type { HostBuffer } from '../src/pool/host/host-buffer.js'
-import type { GrowableBuffer } from '../src/pool/mapped/growable-buffer.js'
-import type { TestDevice } from '../src/pool/pool.fixture.js'
 
 type AnyBuffer = DeviceBuffer | HostBuffer
 

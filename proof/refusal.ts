@@ -1,8 +1,8 @@
 // Calls that the driver or the program itself refuses because the program asks for it: any other error is a failure.
 
-import { CudaError, PoolError } from '../src/base/errors.js'
-import { RESULT } from '../src/driver/constants.js'
-import type { FaultRule } from '../src/driver/simulated/index.js'
+import { CudaError, PoolError } from '../src/core/base/errors.js'
+import { RESULT } from '../src/core/driver/constants.js'
+import type { FaultRule } from '../src/core/driver/simulated/index.js'
 
 const CODE = RESULT.CUDA_ERROR_UNKNOWN
 

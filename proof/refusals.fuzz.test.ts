@@ -5,12 +5,12 @@
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
-import { MiB } from '../src/base/bytes.js'
-import { CudaError, OutOfMemoryError, PoolError } from '../src/base/errors.js'
-import { Random } from '../src/base/random.js'
-import { openDevice } from '../src/device/open.js'
-import { SimulatedDriver } from '../src/driver/simulated/simulated-driver.js'
-import { TestDevice } from '../src/pool/pool.fixture.js'
+import { MiB } from '../src/core/base/bytes.js'
+import { CudaError, OutOfMemoryError, PoolError } from '../src/core/base/errors.js'
+import { Random } from '../src/core/base/random.js'
+import { openDevice } from '../src/core/device/open.js'
+import { SimulatedDriver } from '../src/core/driver/simulated/simulated-driver.js'
+import { TestDevice } from '../src/core/pool/pool.fixture.js'
 import { Ledger } from './ledger.js'
 import { SHARED_SUBJECTS, SUBJECTS, type Subject } from './refusal-subjects.js'
 

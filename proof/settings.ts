@@ -1,8 +1,8 @@
 // The settings of a program, drawn from its seed: a small device, pools with tight limits and any options, and the
 // numbers of streams and sizes.
 
-import { KiB, MiB } from '../src/base/bytes.js'
-import type { Random } from '../src/base/random.js'
+import { KiB, MiB } from '../src/core/base/bytes.js'
+import type { Random } from '../src/core/base/random.js'
 import type { PoolOptions } from '../src/index.js'
 
 export interface Settings {

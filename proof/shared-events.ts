@@ -1,7 +1,7 @@
 // The events of the threads that share a device: one thread has each, and can pass it on.
 
-import { Event } from '../src/order/event.js'
-import type { Stream } from '../src/order/stream.js'
+import { Event } from '../src/core/order/event.js'
+import type { Stream } from '../src/core/order/stream.js'
 import type { SharedThread } from './shared-thread.js'
 
 export class SharedEvents {

@@ -1,7 +1,7 @@
 // Draws the operations of a program on a shared pool one by one, from the objects that exist.
 
-import { MiB } from '../src/base/bytes.js'
-import type { Random } from '../src/base/random.js'
+import { MiB } from '../src/core/base/bytes.js'
+import type { Random } from '../src/core/base/random.js'
 import { Drawing, type Refusals } from './drawing.js'
 import { CAPACITY_BYTES, drawLargeSize } from './settings.js'
 import type { SharedOperation } from './shared-operation.js'

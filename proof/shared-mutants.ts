@@ -1,10 +1,10 @@
 // Rules of shared pools.
 
-import { slotOfKey } from '../src/heap/key.js'
-import type { Block } from '../src/pool/caching/block.js'
-import { Deferred, type Use } from '../src/pool/caching/central/deferred.js'
-import { PoolServer } from '../src/pool/shared/pool-server.js'
-import { ThreadCache } from '../src/pool/shared/thread-cache.js'
+import { slotOfKey } from '../src/core/heap/key.js'
+import type { Block } from '../src/core/pool/caching/block.js'
+import { Deferred, type Use } from '../src/core/pool/caching/central/deferred.js'
+import { PoolServer } from '../src/core/pool/shared/pool-server.js'
+import { ThreadCache } from '../src/core/pool/shared/thread-cache.js'
 import { replace, replacePrivate } from './replace-method.js'
 
 export const SHARED_MUTANTS = {

@@ -1,8 +1,8 @@
 // The streams of threads that share a device. One thread makes a stream, and ends it for all. Other threads have
 // views of it, which they close for themselves. A stream has one name, and one object in each thread that knows it.
 
-import { CU_STREAM_PER_THREAD } from '../src/driver/constants.js'
-import { Stream } from '../src/order/stream.js'
+import { CU_STREAM_PER_THREAD } from '../src/core/driver/constants.js'
+import { Stream } from '../src/core/order/stream.js'
 import type { CallOrder, Point } from './call-order.js'
 import { Holds } from './holds.js'
 import type { SharedThread } from './shared-thread.js'

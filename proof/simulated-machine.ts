@@ -1,10 +1,13 @@
 // The simulated device with all calls observed, so that the oracle checks each grant and each unmapping.
 
 import assert from 'node:assert/strict'
-import type { Context } from '../src/driver/context.js'
-import type { FaultRule } from '../src/driver/simulated/index.js'
-import { State } from '../src/heap/records.js'
-import { UNIT_BYTES } from '../src/heap/size-classes.js'
+import type { Context } from '../src/core/driver/context.js'
+import type { FaultRule } from '../src/core/driver/simulated/index.js'
+import { State } from '../src/core/heap/records.js'
+import { UNIT_BYTES } from '../src/core/heap/size-classes.js'
+import { MOST_STREAMS } from '../src/core/order/clocks.js'
+import { SMALL_UNITS } from '../src/core/pool/backing/backing.js'
+import { CachingPool } from '../src/core/pool/caching/caching-pool.js'
 import {
   type Device,
   type DeviceBuffer,
@@ -14,9 +17,6 @@ import {
   openDevices,
   type Stream,
 } from '../src/index.js'
-import { MOST_STREAMS } from '../src/order/clocks.js'
-import { SMALL_UNITS } from '../src/pool/backing/backing.js'
-import { CachingPool } from '../src/pool/caching/caching-pool.js'
 import type { Point } from './call-order.js'
 import { Holds } from './holds.js'
 import type { Machine } from './machine.js'

@@ -1,12 +1,12 @@
 // Rules of slabs, whose rest serves further small blocks, and of counters.
 
-import type { SegregatedFit } from '../src/heap/segregated-fit.js'
-import { VirtualBacking } from '../src/pool/backing/virtual-backing.js'
-import type { Block } from '../src/pool/caching/block.js'
-import { CachingPool } from '../src/pool/caching/caching-pool.js'
-import { FreeMemory } from '../src/pool/caching/central/free-memory.js'
-import type { Miss } from '../src/pool/caching/central/parts.js'
-import { Steps } from '../src/pool/caching/central/steps.js'
+import type { SegregatedFit } from '../src/core/heap/segregated-fit.js'
+import { VirtualBacking } from '../src/core/pool/backing/virtual-backing.js'
+import type { Block } from '../src/core/pool/caching/block.js'
+import { CachingPool } from '../src/core/pool/caching/caching-pool.js'
+import { FreeMemory } from '../src/core/pool/caching/central/free-memory.js'
+import type { Miss } from '../src/core/pool/caching/central/parts.js'
+import { Steps } from '../src/core/pool/caching/central/steps.js'
 import { replace, replacePrivate, replaceWithin } from './replace-method.js'
 
 const KINDS = ['slabs'] as const

@@ -1,13 +1,13 @@
 // Rules of memory that sleeps, wakes and spills.
 
-import { Barriers } from '../src/order/barriers.js'
-import type { Stream } from '../src/order/stream.js'
-import { StreamRegistry } from '../src/order/stream-registry.js'
-import type { DeviceBuffer } from '../src/pool/buffer.js'
-import { Deferred } from '../src/pool/caching/central/deferred.js'
-import { HostBuffer } from '../src/pool/host/host-buffer.js'
-import { Sleeper } from '../src/pool/sleep/sleeper.js'
-import { SpillableBuffer } from '../src/pool/wrappers/spillable-buffer.js'
+import { Barriers } from '../src/core/order/barriers.js'
+import type { Stream } from '../src/core/order/stream.js'
+import { StreamRegistry } from '../src/core/order/stream-registry.js'
+import type { DeviceBuffer } from '../src/core/pool/buffer.js'
+import { Deferred } from '../src/core/pool/caching/central/deferred.js'
+import { HostBuffer } from '../src/core/pool/host/host-buffer.js'
+import { Sleeper } from '../src/core/pool/sleep/sleeper.js'
+import { SpillableBuffer } from '../src/core/pool/wrappers/spillable-buffer.js'
 import { replace, replacePrivate, replaceWithin } from './replace-method.js'
 
 const SLEEPING = ['sleeping'] as const

@@ -2,10 +2,10 @@
 // calls must be refused, and what has become of the contents.
 
 import assert from 'node:assert/strict'
-import { OutOfMemoryError, PoolError } from '../src/base/errors.js'
+import { OutOfMemoryError, PoolError } from '../src/core/base/errors.js'
+import type { CachingPool } from '../src/core/pool/caching/caching-pool.js'
+import type { SleepProgress } from '../src/core/pool/sleep/sleep-options.js'
 import type { GrowableBuffer, HostPool } from '../src/index.js'
-import type { CachingPool } from '../src/pool/caching/caching-pool.js'
-import type { SleepProgress } from '../src/pool/sleep/sleep-options.js'
 import type { Machine } from './machine.js'
 import type { Operation } from './operation.js'
 import { isPlanned, surviveRefusal, Thrown } from './refusal.js'

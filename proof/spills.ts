@@ -2,10 +2,10 @@
 // streams are ordered by their uses, and other streams are announced.
 
 import assert from 'node:assert/strict'
-import { OutOfMemoryError, PoolError } from '../src/base/errors.js'
+import { OutOfMemoryError, PoolError } from '../src/core/base/errors.js'
+import type { CachingPool } from '../src/core/pool/caching/caching-pool.js'
 import type { DeviceBuffer, HostPool, SpillableBuffer, SpillableSet, Stream } from '../src/index.js'
 import { spillable } from '../src/index.js'
-import type { CachingPool } from '../src/pool/caching/caching-pool.js'
 import type { Use } from './held.js'
 import type { Machine, WatchedCounts } from './machine.js'
 import type { Operation } from './operation.js'

@@ -2,10 +2,10 @@
 // wrong word is remembered as damage until the program asks.
 
 import assert from 'node:assert/strict'
-import { registerSimulatedKernel } from '../src/driver/simulated/index.js'
+import { registerSimulatedKernel } from '../src/core/driver/simulated/index.js'
+import type { Kernel } from '../src/core/kernel/kernel.js'
+import type { Module } from '../src/core/kernel/module.js'
 import type { DeviceBuffer, Stream } from '../src/index.js'
-import type { Kernel } from '../src/kernel/kernel.js'
-import type { Module } from '../src/kernel/module.js'
 
 export const STAMP_PTX = `
 .version 8.0

@@ -2,9 +2,9 @@
 // call.
 
 import { parentPort, workerData } from 'node:worker_threads'
-import { attachDevice, attachPool } from '../src/device/attach.js'
-import type { SharedPoolDescriptor } from '../src/device/device.js'
-import type { SharedStream } from '../src/order/stream.js'
+import { attachDevice, attachPool } from '../src/core/device/attach.js'
+import type { SharedPoolDescriptor } from '../src/core/device/device.js'
+import type { SharedStream } from '../src/core/order/stream.js'
 
 export interface TerminationWork {
   /** a pool of any kind; only descriptors differ */

@@ -1,10 +1,10 @@
 // Pools that tell the oracle of memory which the library itself takes and gives back, for buffers that spill and for
 // contents that sleep.
 
-import { UNIT_BYTES } from '../src/heap/size-classes.js'
+import { UNIT_BYTES } from '../src/core/heap/size-classes.js'
+import type { CachingPool } from '../src/core/pool/caching/caching-pool.js'
+import { Wrapper } from '../src/core/pool/wrappers/wrapper.js'
 import type { DeviceBuffer, HostBuffer, HostPool, Stream } from '../src/index.js'
-import type { CachingPool } from '../src/pool/caching/caching-pool.js'
-import { Wrapper } from '../src/pool/wrappers/wrapper.js'
 import type { ObservedDriver } from './observed-driver.js'
 
 /** A caching pool whose grants and frees the oracle sees. */

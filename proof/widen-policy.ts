@@ -1,8 +1,8 @@
 // Pools of a small device have no room: their growths and pieces are single granules. So half of the programs run with
 // steps and pieces of several granules, as pools with room have them.
 
-import { MiB } from '../src/base/bytes.js'
-import { policy } from '../src/pool/policy.js'
+import { MiB } from '../src/core/base/bytes.js'
+import { policy } from '../src/core/pool/policy.js'
 
 const WIDE = { stepBytes: 2 * MiB, stepOfRoom: 1 / 2, slabBytes: 3 * MiB }
 

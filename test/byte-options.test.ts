@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { GiB, KiB, MiB } from '../src/base/bytes.js'
-import { openDevice } from '../src/device/open.js'
-import { SimulatedDriver } from '../src/driver/simulated/simulated-driver.js'
+import { GiB, KiB, MiB } from '../src/core/base/bytes.js'
+import { openDevice } from '../src/core/device/open.js'
+import { SimulatedDriver } from '../src/core/driver/simulated/simulated-driver.js'
+import { limited } from '../src/core/pool/wrappers/limited.js'
+import { tagged } from '../src/core/pool/wrappers/tagged.js'
 import { createStreamArenas } from '../src/kernel-memory/stream-arenas.js'
-import { limited } from '../src/pool/wrappers/limited.js'
-import { tagged } from '../src/pool/wrappers/tagged.js'
 
 test('every option that takes bytes takes text with a unit', () => {
   const device = openDevice(new SimulatedDriver({ capacityBytes: '1GiB', granularityBytes: '2MiB' }))

@@ -1,6 +1,6 @@
 // Kernels of the simulated device that allocate from arenas and heaps of kernels.
 
-import { KiB } from '../src/base/bytes.js'
+import { KiB } from '../src/core/base/bytes.js'
 import {
   type Device,
   type DeviceArena,

@@ -2,9 +2,9 @@
 
 import assert from 'node:assert/strict'
 import { it } from 'node:test'
-import { MiB } from '../src/base/bytes.js'
-import { Random } from '../src/base/random.js'
-import { SimulatedDriver } from '../src/driver/simulated/index.js'
+import { MiB } from '../src/core/base/bytes.js'
+import { Random } from '../src/core/base/random.js'
+import { SimulatedDriver } from '../src/core/driver/simulated/index.js'
 import { createDeviceHeap, openDevice } from '../src/index.js'
 import { takeAndGiveBack } from './device-memory.fixture.js'
 

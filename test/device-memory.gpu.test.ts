@@ -6,8 +6,10 @@ import { spawnSync } from 'node:child_process'
 import { after, describe, it } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { NO_TRIALS, trialsPtx } from '../cuda/compile-ptx.js'
-import { MiB } from '../src/base/bytes.js'
-import { NoLibraryError } from '../src/base/errors.js'
+import { MiB } from '../src/core/base/bytes.js'
+import { NoLibraryError } from '../src/core/base/errors.js'
+import { openNvrtc } from '../src/core/libraries/nvrtc.js'
+import { WAIT_FOR_GATE } from '../src/core/order/gpu.fixture.js'
 import {
   createDeviceArena,
   createDeviceHeap,
@@ -16,8 +18,6 @@ import {
   openDevice,
   type Stream,
 } from '../src/index.js'
-import { openNvrtc } from '../src/libraries/nvrtc.js'
-import { WAIT_FOR_GATE } from '../src/order/gpu.fixture.js'
 
 const COUNT = 65_536
 const THREADS = 256

@@ -3,8 +3,8 @@
 
 import assert from 'node:assert/strict'
 import { afterEach, beforeEach, describe, it } from 'node:test'
-import { KiB, MiB } from '../src/base/bytes.js'
-import { SimulatedDriver } from '../src/driver/simulated/index.js'
+import { KiB, MiB } from '../src/core/base/bytes.js'
+import { SimulatedDriver } from '../src/core/driver/simulated/index.js'
 import {
   CudaError,
   createDeviceArena,

@@ -3,9 +3,9 @@
 import { once } from 'node:events'
 import { after } from 'node:test'
 import { Worker } from 'node:worker_threads'
-import type { Device } from '../src/device/device.js'
-import { openDevice } from '../src/device/open.js'
-import { SimulatedDriver } from '../src/driver/simulated/simulated-driver.js'
+import type { Device } from '../src/core/device/device.js'
+import { openDevice } from '../src/core/device/open.js'
+import { SimulatedDriver } from '../src/core/driver/simulated/simulated-driver.js'
 import type { tasks } from './device.worker.js'
 import { threadProgram } from './thread-program.fixture.js'
 

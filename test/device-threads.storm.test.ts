@@ -3,10 +3,10 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { setImmediate } from 'node:timers/promises'
-import { Random } from '../src/base/random.js'
-import { openDevice } from '../src/device/open.js'
-import { SimulatedDriver } from '../src/driver/simulated/simulated-driver.js'
-import { MOST_STREAMS } from '../src/order/clocks.js'
+import { Random } from '../src/core/base/random.js'
+import { openDevice } from '../src/core/device/open.js'
+import { SimulatedDriver } from '../src/core/driver/simulated/simulated-driver.js'
+import { MOST_STREAMS } from '../src/core/order/clocks.js'
 import { start } from './device-threads.fixture.js'
 
 const SEED = Number(process.env['DEVICE_SEED'] ?? 1)

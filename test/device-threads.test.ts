@@ -3,11 +3,11 @@
 import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { describe, it } from 'node:test'
-import { attachDevice } from '../src/device/attach.js'
-import type { SharedDevice } from '../src/device/device.js'
-import { openDevice } from '../src/device/open.js'
-import { SimulatedDriver } from '../src/driver/simulated/simulated-driver.js'
-import { MOST_STREAMS } from '../src/order/clocks.js'
+import { attachDevice } from '../src/core/device/attach.js'
+import type { SharedDevice } from '../src/core/device/device.js'
+import { openDevice } from '../src/core/device/open.js'
+import { SimulatedDriver } from '../src/core/driver/simulated/simulated-driver.js'
+import { MOST_STREAMS } from '../src/core/order/clocks.js'
 import { open, start } from './device-threads.fixture.js'
 
 describe('a device in several threads', () => {

@@ -1,11 +1,11 @@
 // A thread that attaches the main thread's device and does one task there, for device-threads.fixture.ts.
 
 import { parentPort, workerData } from 'node:worker_threads'
-import { Random } from '../src/base/random.js'
-import { attachDevice } from '../src/device/attach.js'
-import type { Device, SharedDevice } from '../src/device/device.js'
-import type { SharedEvent } from '../src/order/event.js'
-import type { SharedStream } from '../src/order/stream.js'
+import { Random } from '../src/core/base/random.js'
+import { attachDevice } from '../src/core/device/attach.js'
+import type { Device, SharedDevice } from '../src/core/device/device.js'
+import type { SharedEvent } from '../src/core/order/event.js'
+import type { SharedStream } from '../src/core/order/stream.js'
 
 export const tasks = {
   /** Ticks the clock of a slot `times` times. */

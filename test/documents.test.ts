@@ -7,13 +7,13 @@ import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, 
 import { basename, dirname, join } from 'node:path'
 import { after, describe, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
-import * as errors from '../src/base/errors.js'
-import { SimulatedDriver } from '../src/driver/simulated/index.js'
-import { CLASSES, classOf, UNIT_BYTES } from '../src/heap/size-classes.js'
+import * as errors from '../src/core/base/errors.js'
+import { SimulatedDriver } from '../src/core/driver/simulated/index.js'
+import { CLASSES, classOf, UNIT_BYTES } from '../src/core/heap/size-classes.js'
+import { parsePoolOptions } from '../src/core/pool/caching/options.js'
 import { MiB, openDevice } from '../src/index.js'
-import { parsePoolOptions } from '../src/pool/caching/options.js'
-import type { DeviceReport } from '../src/report/device-text.js'
-import { POLICIES } from '../src/trace/replay-result.js'
+import type { DeviceReport } from '../src/recordings/report/device-text.js'
+import { POLICIES } from '../src/recordings/trace/replay-result.js'
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url))
 const read = (path: string) => readFileSync(join(ROOT, path), 'utf8')

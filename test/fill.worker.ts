@@ -3,11 +3,11 @@
 
 import assert from 'node:assert/strict'
 import { parentPort, workerData } from 'node:worker_threads'
-import { KiB, MiB } from '../src/base/bytes.js'
-import { Random } from '../src/base/random.js'
-import { attachDevice, attachPool } from '../src/device/attach.js'
-import type { SharedPoolDescriptor } from '../src/device/device.js'
-import type { DeviceBuffer } from '../src/pool/buffer.js'
+import { KiB, MiB } from '../src/core/base/bytes.js'
+import { Random } from '../src/core/base/random.js'
+import { attachDevice, attachPool } from '../src/core/device/attach.js'
+import type { SharedPoolDescriptor } from '../src/core/device/device.js'
+import type { DeviceBuffer } from '../src/core/pool/buffer.js'
 
 const MOST_HELD = 24
 

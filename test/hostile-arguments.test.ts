@@ -3,12 +3,12 @@
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
-import * as simulated from '../src/driver/simulated/index.js'
+import * as simulated from '../src/core/driver/simulated/index.js'
 import * as main from '../src/index.js'
 import * as live from '../src/live/index.js'
 import * as onnxruntime from '../src/onnxruntime/index.js'
-import * as report from '../src/report/index.js'
-import * as trace from '../src/trace/index.js'
+import * as report from '../src/recordings/report/index.js'
+import * as trace from '../src/recordings/trace/index.js'
 
 const HOSTILE: readonly unknown[] = [undefined, null, {}, { toString: 1 }, Symbol('s'), 5, 'x', [], () => {}, 5n]
 const OF_V8 =

@@ -12,29 +12,29 @@ const PROJECT = join(dirname(fileURLToPath(import.meta.url)), '..', '..')
 const SOURCES = join(PROJECT, 'src')
 
 /**
- * From the lowest to the highest; layers of one row do not import each other. `src/README.md` lists them in this
- * order.
+ * From the lowest to the highest; layers of one row do not import each other. The pages of the
+ * source list them in this order.
  */
 const ROWS: readonly (readonly string[])[] = [
-  ['base'],
-  ['libraries'],
-  ['threads'],
-  ['heap', 'driver'],
-  ['order'],
-  ['kernel'],
-  ['pool'],
-  ['pool/backing'],
-  ['pool/sleep'],
-  ['pool/caching'],
-  ['pool/debug', 'pool/shared'],
-  ['pool/arena', 'pool/blocks', 'pool/host', 'pool/mapped'],
-  ['pool/driver-owned'],
-  ['pool/wrappers'],
-  ['device'],
+  ['core/base'],
+  ['core/libraries'],
+  ['core/threads'],
+  ['core/heap', 'core/driver'],
+  ['core/order'],
+  ['core/kernel'],
+  ['core/pool'],
+  ['core/pool/backing'],
+  ['core/pool/sleep'],
+  ['core/pool/caching'],
+  ['core/pool/debug', 'core/pool/shared'],
+  ['core/pool/arena', 'core/pool/blocks', 'core/pool/host', 'core/pool/mapped'],
+  ['core/pool/driver-owned'],
+  ['core/pool/wrappers'],
+  ['core/device'],
   ['kernel-memory'],
-  ['trace'],
-  ['picture'],
-  ['report'],
+  ['recordings/trace'],
+  ['recordings/picture'],
+  ['recordings/report'],
   ['live'],
   ['onnxruntime'],
   ['index.ts'],
@@ -47,16 +47,16 @@ const MOST_TERMS = 25
 const VAGUE_NAMES = ['utils', 'util', 'helpers', 'helper', 'common', 'misc', 'types']
 
 /**
- * The two drivers behind the contract of `driver/`. Outside `driver/`, only code that opens a device or tells its
- * kind may import them.
+ * The two drivers behind the contract of `core/driver/`. Outside `core/driver/`, only code that opens a device or tells
+ * its kind may import them.
  */
-const DRIVERS = /^driver\/(native|simulated)\//
+const DRIVERS = /^core\/driver\/(native|simulated)\//
 const KNOW_A_DRIVER: Readonly<Record<string, string>> = {
-  'device/open.ts': 'opens devices',
-  'device/warm-up.ts': 'runs pools on a library without a device',
-  'trace/replay-devices.ts': 'opens a simulated device of the size that a replay needs',
-  'trace/replay-device.ts': 'asks a device which kind it is',
-  'trace/pytorch/model/driver-tally.ts': 'adds up costs of calls that a model of an allocator would make',
+  'core/device/open.ts': 'opens devices',
+  'core/device/warm-up.ts': 'runs pools on a library without a device',
+  'recordings/trace/replay-devices.ts': 'opens a simulated device of the size that a replay needs',
+  'recordings/trace/replay-device.ts': 'asks a device which kind it is',
+  'recordings/trace/pytorch/model/driver-tally.ts': 'adds up costs of calls that a model of an allocator would make',
   'cli/features.ts': 'names functions of libcuda',
   'cli/inspect-device.ts': 'tells which functions of libcuda are there',
 }
@@ -94,6 +94,12 @@ test('every file lies in a layer', () => {
   assert.ok(files.length > 50, `${files.length} files below ${SOURCES}`)
   const strays = files.filter(path => rowOf(path) === -1)
   assert.deepEqual(strays, [])
+})
+
+test('the source has six houses, and the public face before the command line', () => {
+  const houses = ROWS.flat().map(layer => layer.split('/')[0])
+  const inOrder = houses.filter((house, index) => house !== houses[index - 1])
+  assert.deepEqual(inOrder, ['core', 'kernel-memory', 'recordings', 'live', 'onnxruntime', 'index.ts', 'cli'])
 })
 
 test('every layer has a file', () => {
@@ -136,11 +142,14 @@ test('imports go down, or stay within a layer', () => {
       .map(target => `${path} imports ${target}`),
   )
   assert.deepEqual(upward, [])
-  assert.ok(seen.has('pool/caching heap') && seen.has('device pool/arena'), 'imports were found at all')
+  assert.ok(
+    seen.has('core/pool/caching core/heap') && seen.has('core/device core/pool/arena'),
+    'imports were found at all',
+  )
 })
 
 /** Other folders import of the central heap its face, and the parts that other kinds of pools take. */
-const CENTRAL = 'pool/caching/central/'
+const CENTRAL = 'core/pool/caching/central/'
 const DOORS = ['central-heap.ts', 'cross-stream.ts', 'deferred.ts', 'free-memory.ts', 'parts.ts']
 
 test('of the central heap other folders import only its face and a few parts', () => {
@@ -154,8 +163,9 @@ test('of the central heap other folders import only its face and a few parts', (
 
 /** Files that refer to each other, types included, and why. */
 const KNOWN_CYCLES: Readonly<Record<string, string>> = {
-  'pool/allocation.ts pool/buffer.ts': 'a buffer has its allocation, whose pool takes the buffer back',
-  'pool/host/host-buffer.ts pool/host/host-pool.ts': 'a host buffer names its pool, which takes the buffer back',
+  'core/pool/allocation.ts core/pool/buffer.ts': 'a buffer has its allocation, whose pool takes the buffer back',
+  'core/pool/host/host-buffer.ts core/pool/host/host-pool.ts':
+    'a host buffer names its pool, which takes the buffer back',
 }
 
 /**
@@ -188,9 +198,10 @@ test('imports, types included, have no cycles but those that are explained', () 
   assert.deepEqual(cycles(), Object.keys(KNOWN_CYCLES).sort())
 })
 
-test('a test imports from its own top folder or from lower ones', () => {
+test('a test imports from its own room or from lower ones', () => {
   const rowOfTop = (path: string) => {
-    const top = path.includes('/') ? path.slice(0, path.indexOf('/')) : layerOf(path)
+    const [house, room] = path.split('/')
+    const top = [house, `${house}/${room}`].find(each => LAYERS.has(each)) ?? layerOf(path)
     return ROWS.findIndex(row => row.includes(top))
   }
   const upward = files.filter(isTest).flatMap(path =>
@@ -203,14 +214,14 @@ test('a test imports from its own top folder or from lower ones', () => {
 
 test('only what opens a device, or says which kind it is, imports a driver of one kind', () => {
   const knowing = files.filter(
-    path => !path.startsWith('driver/') && !isTest(path) && importsOf(path).some(target => DRIVERS.test(target)),
+    path => !path.startsWith('core/driver/') && !isTest(path) && importsOf(path).some(target => DRIVERS.test(target)),
   )
   assert.deepEqual(knowing.sort(), Object.keys(KNOW_A_DRIVER).sort())
 })
 
 test('the simulated and the native driver do not know each other', () => {
   const crossings = files.flatMap(path => {
-    const other = path.startsWith('driver/native/') ? 'driver/simulated/' : 'driver/native/'
+    const other = path.startsWith('core/driver/native/') ? 'core/driver/simulated/' : 'core/driver/native/'
     if (!DRIVERS.test(path)) return []
     return importsOf(path)
       .filter(target => target.startsWith(other))
@@ -227,14 +238,18 @@ test('the viewer of pages imports nothing that needs Node, and nothing of the pa
     .map(path => readFileSync(join(viewer, path), 'utf8'))
   const outside = sources.flatMap(text => [...text.matchAll(/from '(?:\.\.\/)+src\/([^']+)'/g)].map(match => match[1]))
   assert.ok(outside.length > 10)
-  const allowed = /^(picture\/|base\/(binary-search|bytes|errors)\.js$|report\/page\/page-data\.js$)/
+  const allowed =
+    /^(recordings\/picture\/|core\/base\/(binary-search|bytes|errors)\.js$|recordings\/report\/page\/page-data\.js$)/
   assert.deepEqual(
     outside.filter(path => !allowed.test(path)),
     [],
   )
-  const picture = files.filter(path => path.startsWith('picture/') && !isTest(path))
+  const picture = files.filter(path => path.startsWith('recordings/picture/') && !isTest(path))
   const node = [...sources, ...picture.map(path => readFileSync(join(SOURCES, path), 'utf8'))]
-  assert.ok(!node.some(text => text.includes("'node:")), 'no file of the viewer or of src/picture imports node:')
+  assert.ok(
+    !node.some(text => text.includes("'node:")),
+    'no file of the viewer or of src/recordings/picture imports node:',
+  )
   assert.ok(!files.some(path => importsOf(path).some(target => target.startsWith('../viewer'))))
 })
 
@@ -256,22 +271,27 @@ test('nothing is called by a name that says nothing', () => {
   assert.deepEqual(vague, [])
 })
 
-test('src/README.md lists the layers from the lowest to the highest, and each term once', () => {
-  const readme = readFileSync(join(SOURCES, 'README.md'), 'utf8')
+test('the pages of the source list the layers from the lowest to the highest, and each term once', () => {
   const rows = (section: string) => [...section.matchAll(/^\| (?!-)(.+?) \|/gm)].map(match => match[1].trim()).slice(1)
-  const [folders] = readme.split('\n## ')
-  const [, glossary] = readme.split('## Glossary')
-  const names = rows(folders).map(name => name.replace(/^`(.*?)\/?`$/, '$1'))
+  const named = (section: string) => rows(section).map(name => name.replace(/^`(.*?)\/?`$/, '$1'))
+  const readme = readFileSync(join(SOURCES, 'README.md'), 'utf8')
+  const houses = named(readme.split('\n## ')[0])
+  const names = houses.flatMap(house => {
+    if (house.endsWith('.ts')) return [house]
+    const page = readFileSync(join(SOURCES, house, 'README.md'), 'utf8')
+    return [house, ...named(page.split('\n## ')[0]).map(room => `${house}/${room}`)]
+  })
   assert.deepEqual(
     names.filter(name => LAYERS.has(name)),
     [...LAYERS],
   )
-  const others = names.filter(name => !LAYERS.has(name))
+  const others = names.filter(name => !LAYERS.has(name) && !houses.includes(name))
   assert.deepEqual(
     others.filter(name => layerOf(`${name}/any.ts`) === name),
     [],
     'a folder that is no layer lies in one',
   )
+  const [, glossary] = readme.split('## Glossary')
   const terms = rows(glossary)
   const isShort = terms.length > 20 && terms.length <= MOST_TERMS
   assert.ok(isShort && new Set(terms).size === terms.length, `${terms.length} terms`)

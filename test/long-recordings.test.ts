@@ -3,15 +3,15 @@
 
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { MiB } from '../src/base/bytes.js'
-import { policyPicture } from '../src/picture/policy-picture.js'
-import { perfettoTrace } from '../src/report/export/perfetto.js'
-import { recordedOutOfMemories } from '../src/trace/failures/out-of-memory.js'
-import { readRecording } from '../src/trace/formats/read-recording.js'
-import { replayPytorchPolicy } from '../src/trace/pytorch/pytorch-replay.js'
-import { pickleSnapshot } from '../src/trace/pytorch/pytorch-snapshot-writer.js'
-import { Action, NEVER, type Trace } from '../src/trace/trace.js'
-import { TraceBuilder } from '../src/trace/trace-builder.js'
+import { MiB } from '../src/core/base/bytes.js'
+import { policyPicture } from '../src/recordings/picture/policy-picture.js'
+import { perfettoTrace } from '../src/recordings/report/export/perfetto.js'
+import { recordedOutOfMemories } from '../src/recordings/trace/failures/out-of-memory.js'
+import { readRecording } from '../src/recordings/trace/formats/read-recording.js'
+import { replayPytorchPolicy } from '../src/recordings/trace/pytorch/pytorch-replay.js'
+import { pickleSnapshot } from '../src/recordings/trace/pytorch/pytorch-snapshot-writer.js'
+import { Action, NEVER, type Trace } from '../src/recordings/trace/trace.js'
+import { TraceBuilder } from '../src/recordings/trace/trace-builder.js'
 
 const COUNT = 16_000
 const BASE = 2 ** 40

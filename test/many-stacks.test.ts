@@ -2,11 +2,11 @@
 
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { collapsedStacks } from '../src/report/export/collapsed.js'
-import { heldStacks } from '../src/report/export/moment.js'
-import { reportPage } from '../src/report/page/page.js'
-import { Action } from '../src/trace/trace.js'
-import { TraceBuilder } from '../src/trace/trace-builder.js'
+import { collapsedStacks } from '../src/recordings/report/export/collapsed.js'
+import { heldStacks } from '../src/recordings/report/export/moment.js'
+import { reportPage } from '../src/recordings/report/page/page.js'
+import { Action } from '../src/recordings/trace/trace.js'
+import { TraceBuilder } from '../src/recordings/trace/trace-builder.js'
 
 /** More than a call has arguments, and more than fits into 16 bits. */
 const STACKS = 150_000

@@ -1,4 +1,4 @@
-import { CudaError, DeviceLostError } from '../src/base/errors.js'
+import { CudaError, DeviceLostError } from '../src/core/base/errors.js'
 
 /** The error of a call, or null; for a lost device, the fault that its error names. */
 export async function outcome(call: () => unknown): Promise<unknown> {

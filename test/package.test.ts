@@ -25,7 +25,7 @@ describe('the packed package', () => {
       .map(path => ({ path, text: readFileSync(join(installed, path), 'utf8') }))
 
   test('says which file the thread of a shared pool lacks, and the remedy', () => {
-    const file = join(installed, 'dist', 'lib', 'device/pool-server-thread.js')
+    const file = join(installed, 'dist', 'lib', 'core/device/pool-server-thread.js')
     const content = readFileSync(file)
     rmSync(file)
     const program = `
@@ -79,7 +79,7 @@ describe('the packed package', () => {
     assert.deepEqual(
       generic.map(({ path }) => path),
       [],
-      'give the field or result a type, or name it by base/typed-arrays.ts',
+      'give the field or result a type, or name it by core/base/typed-arrays.ts',
     )
   })
 

@@ -3,10 +3,10 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { fileURLToPath } from 'node:url'
-import { readRecording } from '../src/trace/formats/read-recording.js'
-import type { ExistenceRanges, Placements } from '../src/trace/placements/placements.js'
-import { replay } from '../src/trace/replay.js'
-import { replayDevices } from '../src/trace/replay-devices.js'
+import { readRecording } from '../src/recordings/trace/formats/read-recording.js'
+import type { ExistenceRanges, Placements } from '../src/recordings/trace/placements/placements.js'
+import { replay } from '../src/recordings/trace/replay.js'
+import { replayDevices } from '../src/recordings/trace/replay-devices.js'
 
 const recording = (name: string) => fileURLToPath(new URL(`../../traces/${name}.pickle.gz`, import.meta.url))
 

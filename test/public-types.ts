@@ -13,9 +13,9 @@ import ts = require('typescript')
 const BUILT = fileURLToPath(new URL('../src', import.meta.url))
 export const ENTRIES = [
   'index.d.ts',
-  'driver/simulated/index.d.ts',
-  'trace/index.d.ts',
-  'report/index.d.ts',
+  'core/driver/simulated/index.d.ts',
+  'recordings/trace/index.d.ts',
+  'recordings/report/index.d.ts',
   'onnxruntime/index.d.ts',
   'live/index.d.ts',
 ]

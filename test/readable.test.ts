@@ -4,13 +4,13 @@ import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { describe, it } from 'node:test'
 import { inspect } from 'node:util'
-import { MiB } from '../src/base/bytes.js'
-import { openDevice } from '../src/device/open.js'
-import { registerSimulatedKernel } from '../src/driver/simulated-kernels.js'
+import { MiB } from '../src/core/base/bytes.js'
+import { openDevice } from '../src/core/device/open.js'
+import { registerSimulatedKernel } from '../src/core/driver/simulated-kernels.js'
+import { limited } from '../src/core/pool/wrappers/limited.js'
+import { statistics } from '../src/core/pool/wrappers/statistics.js'
 import { createDeviceHeap } from '../src/kernel-memory/device-heap.js'
 import { createStreamArenas } from '../src/kernel-memory/stream-arenas.js'
-import { limited } from '../src/pool/wrappers/limited.js'
-import { statistics } from '../src/pool/wrappers/statistics.js'
 
 const ADDRESS = '0x[0-9a-f]+'
 
@@ -142,7 +142,7 @@ describe('a public object in a log', () => {
 })
 
 describe('every public class', () => {
-  for (const entry of ['index', 'driver/simulated/index', 'trace/index']) {
+  for (const entry of ['index', 'core/driver/simulated/index', 'recordings/trace/index']) {
     it(`shows a line in logs, and plain values as JSON: ${entry}`, async () => {
       const bare: string[] = []
       for (const [name, made] of await classesOf(new URL(`../../src/${entry}.ts`, import.meta.url), entry)) {

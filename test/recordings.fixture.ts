@@ -1,7 +1,7 @@
 // Recordings of each format for random tests. A test chooses how many values are odd, and whether bytes are damaged.
 
-import type { Random } from '../src/base/random.js'
-import * as op from '../src/trace/pytorch/pickle-opcodes.js'
+import type { Random } from '../src/core/base/random.js'
+import * as op from '../src/recordings/trace/pytorch/pickle-opcodes.js'
 
 /** Values that no writer writes, or only at the edge of what it may. */
 const ODD: readonly unknown[] = [

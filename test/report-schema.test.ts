@@ -2,11 +2,11 @@ import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { test } from 'node:test'
 import { fileURLToPath } from 'node:url'
-import { MiB } from '../src/base/bytes.js'
-import { REPORT_SCHEMA_VERSION, reportJson } from '../src/report/export/report-json.js'
-import { readRecording } from '../src/trace/formats/read-recording.js'
-import { replay } from '../src/trace/replay.js'
-import { replayDevices } from '../src/trace/replay-devices.js'
+import { MiB } from '../src/core/base/bytes.js'
+import { REPORT_SCHEMA_VERSION, reportJson } from '../src/recordings/report/export/report-json.js'
+import { readRecording } from '../src/recordings/trace/formats/read-recording.js'
+import { replay } from '../src/recordings/trace/replay.js'
+import { replayDevices } from '../src/recordings/trace/replay-devices.js'
 
 const ROOT = new URL('../../', import.meta.url)
 const path = (name: string) => fileURLToPath(new URL(name, ROOT))

@@ -11,8 +11,8 @@ import { parseArgs } from 'node:util'
 
 const TAGS = ['unit', 'proof', 'gpu', 'fuzz', 'storm', 'bundle', 'browser']
 /**
- * Longer runs than the tests' own. The environment's own variables win. src/base/seeds.fixture.ts decides from how many
- * seeds longer programs run.
+ * Longer runs than the tests' own. The environment's own variables win. src/core/base/seeds.fixture.ts decides from how
+ * many seeds longer programs run.
  */
 const LENGTHS: Readonly<Record<string, Record<string, string>>> = {
   smoke: {
@@ -61,39 +61,39 @@ const files = readdirSync(dist, { recursive: true, encoding: 'utf8' })
   .sort()
 
 /** Counts the open files of its process. */
-const COUNTS_FILES = 'src/libraries/descriptors.test.js'
+const COUNTS_FILES = 'src/core/libraries/descriptors.test.js'
 /** Tests of the packed package share a process, which packs it and loads the compiler once. */
 const PACKED = ['test/package.test.js', 'test/public-types.test.js', 'test/without-koffi.test.js']
 /** The programs that take longest start first, so that none of them runs on alone at the end. */
 const LONGEST = [
   'proof/mutants.test.js',
   'test/bundlers.bundle.test.js',
-  'src/pool/caching',
+  'src/core/pool/caching',
   'packed',
-  'src/pool/wrappers',
+  'src/core/pool/wrappers',
   'test/browser/page.browser.test.js',
   'proof/proof.fuzz.test.js',
   'src/cli',
-  'src/pool',
+  'src/core/pool',
   'test/browser/drop.browser.test.js',
   'test/documents.test.js',
-  'src/trace',
+  'src/recordings/trace',
   'src fuzz',
   'proof/pools fuzz',
   'test/beside-a-capture.test.js',
-  'src/trace/pytorch',
+  'src/recordings/trace/pytorch',
   'test',
-  'src/device',
+  'src/core/device',
   'test/shared-pool-threads.test.js',
-  'src/pool/caching/sleep',
-  'src/pool/host',
-  'src/pool/mapped',
-  'src/pool/debug',
-  'src/driver',
+  'src/core/pool/caching/sleep',
+  'src/core/pool/host',
+  'src/core/pool/mapped',
+  'src/core/pool/debug',
+  'src/core/driver',
   'bench/rivals/rivals.test.js',
   'cuda',
   'proof fuzz',
-  'src/heap',
+  'src/core/heap',
 ]
 /**
  * The program that runs a file: it loads the package once, which takes as long as most tests. Unit tests share one by

@@ -4,9 +4,9 @@ import assert from 'node:assert/strict'
 import { once } from 'node:events'
 import { test } from 'node:test'
 import { Worker } from 'node:worker_threads'
-import { KiB, MiB } from '../src/base/bytes.js'
-import { openDevice } from '../src/device/open.js'
-import type { TransferredBuffer } from '../src/pool/transferred-buffer.js'
+import { KiB, MiB } from '../src/core/base/bytes.js'
+import { openDevice } from '../src/core/device/open.js'
+import type { TransferredBuffer } from '../src/core/pool/transferred-buffer.js'
 
 test('a GPU’s other kinds of pools are used by two threads', async () => {
   const device = openDevice()

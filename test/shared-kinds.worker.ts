@@ -1,20 +1,20 @@
 // Threads that attach pools of several kinds, for shared-kinds.test.ts and shared-kinds.storm.test.ts.
 
 import { parentPort, workerData } from 'node:worker_threads'
-import { KiB } from '../src/base/bytes.js'
-import { Random } from '../src/base/random.js'
-import { attachDevice, attachPool } from '../src/device/attach.js'
+import { KiB } from '../src/core/base/bytes.js'
+import { Random } from '../src/core/base/random.js'
+import { attachDevice, attachPool } from '../src/core/device/attach.js'
 import type {
   SharedArenaDescriptor,
   SharedBlockDescriptor,
   SharedHostDescriptor,
   SharedPoolDescriptor,
-} from '../src/device/device.js'
-import type { DeviceBuffer } from '../src/pool/buffer.js'
-import type { HostBuffer } from '../src/pool/host/host-buffer.js'
-import { limited } from '../src/pool/wrappers/limited.js'
-import { statistics } from '../src/pool/wrappers/statistics.js'
-import { tagged } from '../src/pool/wrappers/tagged.js'
+} from '../src/core/device/device.js'
+import type { DeviceBuffer } from '../src/core/pool/buffer.js'
+import type { HostBuffer } from '../src/core/pool/host/host-buffer.js'
+import { limited } from '../src/core/pool/wrappers/limited.js'
+import { statistics } from '../src/core/pool/wrappers/statistics.js'
+import { tagged } from '../src/core/pool/wrappers/tagged.js'
 
 /** Of each kind, a buffer of 1000 bytes that are all `value`, for the other thread. */
 function fillEach(

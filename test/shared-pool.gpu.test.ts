@@ -5,9 +5,9 @@ import { once } from 'node:events'
 import { test } from 'node:test'
 import { setImmediate } from 'node:timers/promises'
 import { Worker } from 'node:worker_threads'
-import { GiB, MiB } from '../src/base/bytes.js'
-import { openDevice } from '../src/device/open.js'
-import type { TransferredBuffer } from '../src/pool/transferred-buffer.js'
+import { GiB, MiB } from '../src/core/base/bytes.js'
+import { openDevice } from '../src/core/device/open.js'
+import type { TransferredBuffer } from '../src/core/pool/transferred-buffer.js'
 import type { FillTask } from './fill.worker.js'
 
 const THREADS = 4

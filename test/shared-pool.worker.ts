@@ -2,14 +2,14 @@
 // result; an error by its name and message.
 
 import { parentPort, workerData } from 'node:worker_threads'
-import type { OutOfMemoryError } from '../src/base/errors.js'
-import { attachDevice, attachPool } from '../src/device/attach.js'
-import type { Device, SharedPoolDescriptor } from '../src/device/device.js'
-import type { SharedEvent } from '../src/order/event.js'
-import type { Stream } from '../src/order/stream.js'
-import type { DeviceBuffer } from '../src/pool/buffer.js'
-import type { SharedPool } from '../src/pool/shared/shared-pool.js'
-import type { TransferredBuffer } from '../src/pool/transferred-buffer.js'
+import type { OutOfMemoryError } from '../src/core/base/errors.js'
+import { attachDevice, attachPool } from '../src/core/device/attach.js'
+import type { Device, SharedPoolDescriptor } from '../src/core/device/device.js'
+import type { SharedEvent } from '../src/core/order/event.js'
+import type { Stream } from '../src/core/order/stream.js'
+import type { DeviceBuffer } from '../src/core/pool/buffer.js'
+import type { SharedPool } from '../src/core/pool/shared/shared-pool.js'
+import type { TransferredBuffer } from '../src/core/pool/transferred-buffer.js'
 
 let device: Device
 let pool: SharedPool

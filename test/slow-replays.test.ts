@@ -2,17 +2,17 @@
 
 import assert from 'node:assert/strict'
 import { afterEach, describe, it, mock } from 'node:test'
-import { SlowReplayError } from '../src/base/errors.js'
-import { pageRecording } from '../src/report/page/page-text.js'
-import { reportedTrace } from '../src/report/page/reported-trace.js'
-import { sharePace } from '../src/trace/pace.js'
-import { replayPytorchPolicy } from '../src/trace/pytorch/pytorch-replay.js'
-import { replay } from '../src/trace/replay.js'
-import { replayDevices } from '../src/trace/replay-devices.js'
-import type { Policy } from '../src/trace/replay-result.js'
-import { Action, type Trace } from '../src/trace/trace.js'
-import { TraceBuilder } from '../src/trace/trace-builder.js'
-import { tune } from '../src/trace/tune/tune.js'
+import { SlowReplayError } from '../src/core/base/errors.js'
+import { pageRecording } from '../src/recordings/report/page/page-text.js'
+import { reportedTrace } from '../src/recordings/report/page/reported-trace.js'
+import { sharePace } from '../src/recordings/trace/pace.js'
+import { replayPytorchPolicy } from '../src/recordings/trace/pytorch/pytorch-replay.js'
+import { replay } from '../src/recordings/trace/replay.js'
+import { replayDevices } from '../src/recordings/trace/replay-devices.js'
+import type { Policy } from '../src/recordings/trace/replay-result.js'
+import { Action, type Trace } from '../src/recordings/trace/trace.js'
+import { TraceBuilder } from '../src/recordings/trace/trace-builder.js'
+import { tune } from '../src/recordings/trace/tune/tune.js'
 
 /** `count` blocks that stay, each on the next of the streams. */
 function traceOf(count: number, streams = count): Trace {

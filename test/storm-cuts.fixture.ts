@@ -1,7 +1,7 @@
 // Calls that are cut short while their thread lives on: by the timeout of a vm script, or by a full stack.
 
 import { createContext, Script } from 'node:vm'
-import type { Random } from '../src/base/random.js'
+import type { Random } from '../src/core/base/random.js'
 
 const context = createContext({ call: () => {} })
 const script = new Script('call()')

@@ -1,10 +1,10 @@
 // The streams of a thread of the storm: its own, and borrowed ones. Other threads borrow its streams while it closes
 // them with work pending, or dies. Each thread posts one of its own streams on a board.
 
-import { PoolError } from '../src/base/errors.js'
-import type { Random } from '../src/base/random.js'
-import type { Device } from '../src/device/device.js'
-import type { SharedStream, Stream } from '../src/order/stream.js'
+import { PoolError } from '../src/core/base/errors.js'
+import type { Random } from '../src/core/base/random.js'
+import type { Device } from '../src/core/device/device.js'
+import type { SharedStream, Stream } from '../src/core/order/stream.js'
 
 const POSTS = 8
 const MOST_STREAMS = 64

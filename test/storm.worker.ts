@@ -3,14 +3,14 @@
 // calls are cut short. A map has the number of the holder for each 256 bytes, so that an overlap is noticed at once.
 
 import { parentPort, workerData } from 'node:worker_threads'
-import { KiB, MiB } from '../src/base/bytes.js'
-import { Random } from '../src/base/random.js'
-import { attachDevice, attachPool } from '../src/device/attach.js'
-import type { SharedPoolDescriptor } from '../src/device/device.js'
-import type { SharedStream } from '../src/order/stream.js'
-import type { DeviceBuffer } from '../src/pool/buffer.js'
-import type { SharedPool } from '../src/pool/shared/shared-pool.js'
-import type { TransferredBuffer } from '../src/pool/transferred-buffer.js'
+import { KiB, MiB } from '../src/core/base/bytes.js'
+import { Random } from '../src/core/base/random.js'
+import { attachDevice, attachPool } from '../src/core/device/attach.js'
+import type { SharedPoolDescriptor } from '../src/core/device/device.js'
+import type { SharedStream } from '../src/core/order/stream.js'
+import type { DeviceBuffer } from '../src/core/pool/buffer.js'
+import type { SharedPool } from '../src/core/pool/shared/shared-pool.js'
+import type { TransferredBuffer } from '../src/core/pool/transferred-buffer.js'
 import { cutShort } from './storm-cuts.fixture.js'
 import { newPosts, StormStreams, unlessEnded } from './storm-streams.fixture.js'
 

@@ -5,7 +5,7 @@
 import { readFileSync } from 'node:fs'
 import { Session } from 'node:inspector'
 import { fileURLToPath } from 'node:url'
-import type { DeviceBuffer } from '../src/pool/buffer.js'
+import type { DeviceBuffer } from '../src/core/pool/buffer.js'
 
 /** Parts that ran less often are not worth compiling. */
 const LEAST_RUNS = 5
@@ -24,9 +24,9 @@ const session = new Session()
 session.connect()
 session.post('Profiler.enable')
 session.post('Profiler.startPreciseCoverage', { callCount: true, detailed: true })
-const { openDevice } = await import('../src/device/open.js')
-const { WarmUp } = await import('../src/device/warm-up.js')
-const { Action, readRecording } = await import('../src/trace/index.js')
+const { openDevice } = await import('../src/core/device/open.js')
+const { WarmUp } = await import('../src/core/device/warm-up.js')
+const { Action, readRecording } = await import('../src/recordings/trace/index.js')
 
 new WarmUp().runWhile(() => true)
 const warm = runs()

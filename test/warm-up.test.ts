@@ -3,9 +3,9 @@ import { spawnSync } from 'node:child_process'
 import { subscribe, unsubscribe } from 'node:diagnostics_channel'
 import { describe, it } from 'node:test'
 import { fileURLToPath } from 'node:url'
-import { MiB } from '../src/base/bytes.js'
-import { openDevice } from '../src/device/open.js'
-import { WarmUp } from '../src/device/warm-up.js'
+import { MiB } from '../src/core/base/bytes.js'
+import { openDevice } from '../src/core/device/open.js'
+import { WarmUp } from '../src/core/device/warm-up.js'
 
 /** Lets it go on `most` times; returns how often it asked. */
 function questions(warmUp: WarmUp, most: number): number {
@@ -53,7 +53,7 @@ describe('the warm-up', () => {
   })
 
   it('makes V8 compile what an allocation runs that finds no cached block', () => {
-    const module = JSON.stringify(new URL('../src/device/warm-up.js', import.meta.url).href)
+    const module = JSON.stringify(new URL('../src/core/device/warm-up.js', import.meta.url).href)
     const program = `import { WarmUp } from ${module}; new WarmUp().runWhile(() => true)`
     const flags = ['--trace-opt', '--no-concurrent-recompilation', '--input-type=module']
     const { stdout, stderr, status } = spawnSync(process.execPath, [...flags, '-e', program], { encoding: 'utf8' })

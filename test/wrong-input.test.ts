@@ -2,12 +2,12 @@
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
-import { MiB } from '../src/base/bytes.js'
-import { openDevice } from '../src/device/open.js'
-import { withFallback } from '../src/pool/wrappers/fallback.js'
-import { limited } from '../src/pool/wrappers/limited.js'
-import { tagged } from '../src/pool/wrappers/tagged.js'
-import { recorded } from '../src/trace/recording/recorder.js'
+import { MiB } from '../src/core/base/bytes.js'
+import { openDevice } from '../src/core/device/open.js'
+import { withFallback } from '../src/core/pool/wrappers/fallback.js'
+import { limited } from '../src/core/pool/wrappers/limited.js'
+import { tagged } from '../src/core/pool/wrappers/tagged.js'
+import { recorded } from '../src/recordings/trace/recording/recorder.js'
 
 const typeError = (message: RegExp) => ({ name: 'TypeError', message })
 

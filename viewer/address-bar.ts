@@ -1,6 +1,6 @@
 // The view in the page's address, so that a link or a reload shows the same.
 
-import { QUESTIONS } from '../src/picture/questions.js'
+import { QUESTIONS } from '../src/recordings/picture/questions.js'
 import type { State } from './page.js'
 
 /** The state as the part of an address behind `#`. */

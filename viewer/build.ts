@@ -5,7 +5,7 @@ import { copyFileSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { type BuildOptions, build, type Plugin } from 'esbuild'
-import { framed } from '../src/report/page/page-frame.js'
+import { framed } from '../src/recordings/report/page/page-frame.js'
 
 const project = join(dirname(fileURLToPath(import.meta.url)), '..', '..')
 const [from, to] = [join(project, 'viewer'), join(project, 'dist', 'viewer')]

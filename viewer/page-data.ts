@@ -1,3 +1,9 @@
-// The JSON of the page, which `src/report/page/page.ts` writes.
+// The JSON of the page, which `src/recordings/report/page/page.ts` writes.
 
-export type { PageData, PageDifference, PageFailure, PagePolicy, PageRecording } from '../src/report/page/page-data.js'
+export type {
+  PageData,
+  PageDifference,
+  PageFailure,
+  PagePolicy,
+  PageRecording,
+} from '../src/recordings/report/page/page-data.js'

@@ -1,10 +1,10 @@
 // The state of the page, and what changes with it. Views read it and draw; only `update` writes it.
 
-import { firstIndex } from '../src/base/binary-search.js'
-import type { Grouping } from '../src/picture/colouring.js'
-import { type Theme, themeOf } from '../src/picture/drawing/theme.js'
-import type { Axis } from '../src/picture/moments.js'
-import type { Question } from '../src/picture/questions.js'
+import { firstIndex } from '../src/core/base/binary-search.js'
+import type { Grouping } from '../src/recordings/picture/colouring.js'
+import { type Theme, themeOf } from '../src/recordings/picture/drawing/theme.js'
+import type { Axis } from '../src/recordings/picture/moments.js'
+import type { Question } from '../src/recordings/picture/questions.js'
 import type { PageData, PageRecording } from './page-data.js'
 import type { ColourAnswer, CurvesAnswer, HoldersAnswer, PaintAnswer, RecordingInfo } from './protocol.js'
 import { Latest, WorkerClient } from './worker-client.js'

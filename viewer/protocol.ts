@@ -1,9 +1,9 @@
 // The page's requests to its worker, and the worker's answers.
 
-import type { Grouping, LegendEntry } from '../src/picture/colouring.js'
-import type { HolderRow, IcicleBox, IcicleOptions } from '../src/picture/holders.js'
-import type { View } from '../src/picture/moments.js'
-import type { Question } from '../src/picture/questions.js'
+import type { Grouping, LegendEntry } from '../src/recordings/picture/colouring.js'
+import type { HolderRow, IcicleBox, IcicleOptions } from '../src/recordings/picture/holders.js'
+import type { View } from '../src/recordings/picture/moments.js'
+import type { Question } from '../src/recordings/picture/questions.js'
 
 /** A policy as the page names it. */
 export interface PolicyInfo {

@@ -1,14 +1,14 @@
 // Answers the page's requests from unpacked pictures. It runs in the worker, and knows no DOM.
 
-import { FormatError } from '../src/base/errors.js'
-import { mapBlockAt, paintMap } from '../src/picture/address-map.js'
-import { coloured, type Painting } from '../src/picture/cells.js'
-import { decodePicture } from '../src/picture/codec.js'
-import { type Colouring, cellsOf, colouringOf, usefulGroupings } from '../src/picture/colouring.js'
-import { inUseIn, reservedIn, roundTop } from '../src/picture/columns.js'
-import { holderRows, icicleOf } from '../src/picture/holders.js'
-import { LiveBlocks } from '../src/picture/live-blocks.js'
-import { momentsOf } from '../src/picture/moments.js'
+import { FormatError } from '../src/core/base/errors.js'
+import { mapBlockAt, paintMap } from '../src/recordings/picture/address-map.js'
+import { coloured, type Painting } from '../src/recordings/picture/cells.js'
+import { decodePicture } from '../src/recordings/picture/codec.js'
+import { type Colouring, cellsOf, colouringOf, usefulGroupings } from '../src/recordings/picture/colouring.js'
+import { inUseIn, reservedIn, roundTop } from '../src/recordings/picture/columns.js'
+import { holderRows, icicleOf } from '../src/recordings/picture/holders.js'
+import { LiveBlocks } from '../src/recordings/picture/live-blocks.js'
+import { momentsOf } from '../src/recordings/picture/moments.js'
 import {
   addressOf,
   HELD,
@@ -17,12 +17,12 @@ import {
   type PictureFrame,
   type PolicyPicture,
   unitsOf,
-} from '../src/picture/picture.js'
-import { Pyramid } from '../src/picture/pyramid.js'
-import { answerOf, historyOf } from '../src/picture/questions.js'
-import { findBlocks, linesOf, siteText } from '../src/picture/stack-text.js'
-import { paintStacked, stackedBlockAt } from '../src/picture/stacked.js'
-import { bytesLeftBehind, leftBehind } from '../src/picture/steps.js'
+} from '../src/recordings/picture/picture.js'
+import { Pyramid } from '../src/recordings/picture/pyramid.js'
+import { answerOf, historyOf } from '../src/recordings/picture/questions.js'
+import { findBlocks, linesOf, siteText } from '../src/recordings/picture/stack-text.js'
+import { paintStacked, stackedBlockAt } from '../src/recordings/picture/stacked.js'
+import { bytesLeftBehind, leftBehind } from '../src/recordings/picture/steps.js'
 import type { BlockInfo, BlockSet, RecordingInfo, RequestName, Requests } from './protocol.js'
 
 const MOST_ROWS = 200

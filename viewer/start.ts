@@ -1,6 +1,6 @@
 // The start of the page: opens a recording, and connects state, views and the address bar.
 
-import { themeOf } from '../src/picture/drawing/theme.js'
+import { themeOf } from '../src/recordings/picture/drawing/theme.js'
 import { hashOf, stateOf } from './address-bar.js'
 import { byId, element } from './elements.js'
 import { Page, type State } from './page.js'

@@ -1,6 +1,6 @@
 // The page's canvas to draw pictures on.
 
-import type { Bitmap, Surface, TextStyle } from '../src/picture/drawing/surface.js'
+import type { Bitmap, Surface, TextStyle } from '../src/recordings/picture/drawing/surface.js'
 
 export const FONT = '12px system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif'
 

@@ -1,6 +1,6 @@
 // Numbers as the page shows them.
 
-import { formatBytes } from '../src/base/bytes.js'
+import { formatBytes } from '../src/core/base/bytes.js'
 
 export { formatBytes }
 

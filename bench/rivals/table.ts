@@ -1,8 +1,8 @@
 // The figures of all programs for one workload, as a table with ratios to ours.
 
-import { formatBytes } from '../../src/base/bytes.js'
-import { formatCount, formatNs, formatRatio, MISSING } from '../../src/report/number-format.js'
-import { type Column, PLAIN, tableText } from '../../src/report/table.js'
+import { formatBytes } from '../../src/core/base/bytes.js'
+import { formatCount, formatNs, formatRatio, MISSING } from '../../src/recordings/report/number-format.js'
+import { type Column, PLAIN, tableText } from '../../src/recordings/report/table.js'
 import type { Figures, PartFigures } from './figures.js'
 import type { ProgramName } from './programs.js'
 

@@ -1,8 +1,8 @@
 // The operations that the programs run: random mixes of sizes, and recordings.
 
-import { GiB, MiB } from '../../src/base/bytes.js'
-import { Random } from '../../src/base/random.js'
-import { Action, BEFORE, type Trace } from '../../src/trace/index.js'
+import { GiB, MiB } from '../../src/core/base/bytes.js'
+import { Random } from '../../src/core/base/random.js'
+import { Action, BEFORE, type Trace } from '../../src/recordings/trace/index.js'
 import type { Operations } from './operations.js'
 
 /** Random sizes from `least` to `most`, each order of magnitude equally likely, with `live` buffers held. */

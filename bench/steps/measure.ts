@@ -1,14 +1,14 @@
 // The figures of the policy as it is in this process: recordings and random mixes on the simulated device.
 
-import { MiB } from '../../src/base/bytes.js'
-import { Random } from '../../src/base/random.js'
-import { openDevice } from '../../src/device/open.js'
-import { SimulatedDriver } from '../../src/driver/simulated/index.js'
+import { MiB } from '../../src/core/base/bytes.js'
+import { Random } from '../../src/core/base/random.js'
+import { openDevice } from '../../src/core/device/open.js'
+import { SimulatedDriver } from '../../src/core/driver/simulated/index.js'
 import type { DeviceBuffer } from '../../src/index.js'
-import { readRecording } from '../../src/trace/formats/read-recording.js'
-import { ReplayPass } from '../../src/trace/replay-pass.js'
-import type { Trace } from '../../src/trace/trace.js'
-import { leastCapacity } from '../../src/trace/tune/least-capacity.js'
+import { readRecording } from '../../src/recordings/trace/formats/read-recording.js'
+import { ReplayPass } from '../../src/recordings/trace/replay-pass.js'
+import type { Trace } from '../../src/recordings/trace/trace.js'
+import { leastCapacity } from '../../src/recordings/trace/tune/least-capacity.js'
 import { MIXES } from '../rivals/workloads.js'
 
 export interface Task {

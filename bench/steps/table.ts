@@ -1,7 +1,7 @@
 // The figures of all variants as one table. Below it are failures, rows without a change, and steps without a row.
 
-import { formatCount, MISSING } from '../../src/report/number-format.js'
-import { type Column, PLAIN, rightColumn, tableText } from '../../src/report/table.js'
+import { formatCount, MISSING } from '../../src/recordings/report/number-format.js'
+import { type Column, PLAIN, rightColumn, tableText } from '../../src/recordings/report/table.js'
 import { CAPACITIES, type Figures, PEAKS_AFTER } from './measure.js'
 
 export interface Row {

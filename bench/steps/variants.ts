@@ -1,10 +1,10 @@
 // The changes, one at a time: a step of the slow path is switched off, or a tuned number is halved or doubled.
 
-import { GiB } from '../../src/base/bytes.js'
-import { CAPTURE_PLAN, type Plan, planFor } from '../../src/pool/caching/central/slow-path.js'
-import type { StepName } from '../../src/pool/caching/central/steps.js'
-import { parsePoolOptions } from '../../src/pool/caching/options.js'
-import { policy } from '../../src/pool/policy.js'
+import { GiB } from '../../src/core/base/bytes.js'
+import { CAPTURE_PLAN, type Plan, planFor } from '../../src/core/pool/caching/central/slow-path.js'
+import type { StepName } from '../../src/core/pool/caching/central/steps.js'
+import { parsePoolOptions } from '../../src/core/pool/caching/options.js'
+import { policy } from '../../src/core/pool/policy.js'
 
 /** With neither `step` nor `number`, it is the policy as it is. */
 export interface Variant {

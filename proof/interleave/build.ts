@@ -28,18 +28,18 @@ export interface Built {
  * fill up sooner.
  */
 const TUNING: readonly [file: string, pattern: RegExp, replacement: string][] = [
-  ['src/threads/robust-lock.ts', /const SPINS = \d+/, 'const SPINS = 1'],
-  ['src/pool/shared/shared-state.ts', /const MOST_RECORDS = .*/, 'const MOST_RECORDS = 2 ** 11 - 1'],
-  ['src/pool/shared/shared-state.ts', /const SPARE_RECORDS = .*/, 'const SPARE_RECORDS = 64'],
-  ['src/pool/shared/shared-state.ts', /const MOST_RANGES = .*/, 'const MOST_RANGES = 16'],
-  ['src/threads/biased-lock.ts', /const SPINS = \d+/, 'const SPINS = 1'],
-  ['src/threads/biased-lock.ts', /const MOST_WAITS = \d+/, 'const MOST_WAITS = 1'],
-  ['src/threads/thread-registry.ts', /const MOST_WORKERS = \d+/, 'const MOST_WORKERS = 7'],
-  ['src/pool/shared/remote-frees.ts', /const BATCHES = \d+/, 'const BATCHES = 2'],
-  ['src/heap/records.ts', /const PAGE_SHIFT = \d+/, 'const PAGE_SHIFT = 4'],
-  ['src/order/vector-clocks.ts', /const MOST_STREAMS = \d+/, 'const MOST_STREAMS = 8'],
-  ['src/pool/caching/stream-caches.ts', /\bknown = 11/, 'known = 3'],
-  ['src/pool/shared/remote-frees.ts', /const BATCH_SHIFT = \d+/, 'const BATCH_SHIFT = 2'],
+  ['src/core/threads/robust-lock.ts', /const SPINS = \d+/, 'const SPINS = 1'],
+  ['src/core/pool/shared/shared-state.ts', /const MOST_RECORDS = .*/, 'const MOST_RECORDS = 2 ** 11 - 1'],
+  ['src/core/pool/shared/shared-state.ts', /const SPARE_RECORDS = .*/, 'const SPARE_RECORDS = 64'],
+  ['src/core/pool/shared/shared-state.ts', /const MOST_RANGES = .*/, 'const MOST_RANGES = 16'],
+  ['src/core/threads/biased-lock.ts', /const SPINS = \d+/, 'const SPINS = 1'],
+  ['src/core/threads/biased-lock.ts', /const MOST_WAITS = \d+/, 'const MOST_WAITS = 1'],
+  ['src/core/threads/thread-registry.ts', /const MOST_WORKERS = \d+/, 'const MOST_WORKERS = 7'],
+  ['src/core/pool/shared/remote-frees.ts', /const BATCHES = \d+/, 'const BATCHES = 2'],
+  ['src/core/heap/records.ts', /const PAGE_SHIFT = \d+/, 'const PAGE_SHIFT = 4'],
+  ['src/core/order/vector-clocks.ts', /const MOST_STREAMS = \d+/, 'const MOST_STREAMS = 8'],
+  ['src/core/pool/caching/stream-caches.ts', /\bknown = 11/, 'known = 3'],
+  ['src/core/pool/shared/remote-frees.ts', /const BATCH_SHIFT = \d+/, 'const BATCH_SHIFT = 2'],
 ]
 
 /** The code of a file of the project with a planted bug, or with none. */

@@ -2,7 +2,7 @@
 // a store is seen at once. Other ways count against a bound. If no way is usual, as when a thread waits, the choice
 // is free.
 
-import type { Random } from '../../src/base/random.js'
+import type { Random } from '../../src/core/base/random.js'
 
 export interface Chooser {
   /** Chooses one of `count` ways, from 0. With `isFree`, no way is the usual one. */

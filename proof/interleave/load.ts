@@ -7,7 +7,7 @@ import { type Built, codeOf, PROJECT } from './build.js'
 import type { Mutant } from './mutants.js'
 import type { Runtime } from './runtime.js'
 
-const OS_THREAD = 'src/threads/os-thread.ts'
+const OS_THREAD = 'src/core/threads/os-thread.ts'
 
 type Exports = Record<string, unknown>
 

@@ -1,6 +1,6 @@
 // One scenario in one setting, as often as one likes.
 
-import { Random } from '../../src/base/random.js'
+import { Random } from '../../src/core/base/random.js'
 import type { Built } from './build.js'
 import { Again, AtRandom, type Chooser, type Deviations, Exhaustive, Noting } from './choices.js'
 import { Modules } from './load.js'
@@ -36,7 +36,7 @@ type Scenarios = Record<string, Scenario>
 const MOST_THREADS = 8
 const MOST_STEPS = 20_000
 const STAGE = 'proof/interleave/stage.ts'
-const BARRIER = 'src/threads/process-barrier.ts'
+const BARRIER = 'src/core/threads/process-barrier.ts'
 
 /** The failure, and the command that repeats it. */
 export function describeFailing(name: string, setting: Setting, { error, seed, deviations }: Failing): string {

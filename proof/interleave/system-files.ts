@@ -1,4 +1,4 @@
-// The system's files about threads that src/threads/os-thread.ts reads.
+// The system's files about threads that src/core/threads/os-thread.ts reads.
 
 import type { Scheduler } from './scheduler.js'
 

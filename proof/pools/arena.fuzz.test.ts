@@ -4,11 +4,11 @@
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
-import { KiB, MiB } from '../../src/base/bytes.js'
-import { PoolError } from '../../src/base/errors.js'
-import { seedsFrom } from '../../src/base/seeds.fixture.js'
-import type { ArenaMark, ArenaOptions, ArenaPool } from '../../src/pool/arena/arena-pool.js'
-import type { TestDevice } from '../../src/pool/pool.fixture.js'
+import { KiB, MiB } from '../../src/core/base/bytes.js'
+import { PoolError } from '../../src/core/base/errors.js'
+import { seedsFrom } from '../../src/core/base/seeds.fixture.js'
+import type { ArenaMark, ArenaOptions, ArenaPool } from '../../src/core/pool/arena/arena-pool.js'
+import type { TestDevice } from '../../src/core/pool/pool.fixture.js'
 import { type Held, isCaught, PoolProgram, type Progress } from './pool-program.js'
 
 const SEED = Number(process.env['POOL_FUZZ_SEED'] ?? 1)

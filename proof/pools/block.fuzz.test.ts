@@ -4,11 +4,11 @@
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
-import { KiB } from '../../src/base/bytes.js'
-import { seedsFrom } from '../../src/base/seeds.fixture.js'
-import { MOST_STREAMS } from '../../src/order/clocks.js'
-import type { BlockOptions } from '../../src/pool/blocks/block-options.js'
-import type { BlockPool } from '../../src/pool/blocks/block-pool.js'
+import { KiB } from '../../src/core/base/bytes.js'
+import { seedsFrom } from '../../src/core/base/seeds.fixture.js'
+import { MOST_STREAMS } from '../../src/core/order/clocks.js'
+import type { BlockOptions } from '../../src/core/pool/blocks/block-options.js'
+import type { BlockPool } from '../../src/core/pool/blocks/block-pool.js'
 import { isCaught, PoolProgram, type Progress } from './pool-program.js'
 
 const SEED = Number(process.env['POOL_FUZZ_SEED'] ?? 1)

@@ -5,11 +5,11 @@
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
-import { KiB, MiB } from '../../src/base/bytes.js'
-import { seedsFrom } from '../../src/base/seeds.fixture.js'
-import type { PoolOptions } from '../../src/pool/caching/options.js'
-import type { TestDevice } from '../../src/pool/pool.fixture.js'
-import type { SharedPool } from '../../src/pool/shared/shared-pool.js'
+import { KiB, MiB } from '../../src/core/base/bytes.js'
+import { seedsFrom } from '../../src/core/base/seeds.fixture.js'
+import type { PoolOptions } from '../../src/core/pool/caching/options.js'
+import type { TestDevice } from '../../src/core/pool/pool.fixture.js'
+import type { SharedPool } from '../../src/core/pool/shared/shared-pool.js'
 import { PoolProgram, type Progress } from './pool-program.js'
 
 const SEED = Number(process.env['POOL_FUZZ_SEED'] ?? 1)

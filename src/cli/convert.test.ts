@@ -16,14 +16,14 @@ import { join } from 'node:path'
 import { after, describe, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { gunzipSync } from 'node:zlib'
-import { pprofProfile } from '../report/export/pprof.js'
-import { readRecording } from '../trace/formats/read-recording.js'
+import { pprofProfile } from '../recordings/report/export/pprof.js'
+import { readRecording } from '../recordings/trace/formats/read-recording.js'
 import { run, runProcess } from './command-line.fixture.js'
 
 const source = (name: string) => fileURLToPath(new URL(`../../../${name}`, import.meta.url))
 const MLP = source('traces/mlp-train-stacks.pickle.gz')
-const RMM = source('src/trace/formats/rmm.fixture.csv')
-const NSIGHT = source('src/trace/formats/nsight.fixture.csv')
+const RMM = source('src/recordings/trace/formats/rmm.fixture.csv')
+const NSIGHT = source('src/recordings/trace/formats/nsight.fixture.csv')
 const folder = mkdtempSync(join(tmpdir(), 'cuda-mempool-convert-'))
 after(() => rmSync(folder, { recursive: true }))
 const inFolder = (name: string) => join(folder, name)

@@ -1,11 +1,11 @@
 // Recordings of programs that ran out of memory from a known cause.
 
 import { fileURLToPath } from 'node:url'
-import { GiB, MiB } from '../base/bytes.js'
-import { readRecording } from '../trace/formats/read-recording.js'
-import { pickleSnapshot } from '../trace/pytorch/pytorch-snapshot-writer.js'
-import { Action, type Trace } from '../trace/trace.js'
-import { TraceBuilder } from '../trace/trace-builder.js'
+import { GiB, MiB } from '../core/base/bytes.js'
+import { readRecording } from '../recordings/trace/formats/read-recording.js'
+import { pickleSnapshot } from '../recordings/trace/pytorch/pytorch-snapshot-writer.js'
+import { Action, type Trace } from '../recordings/trace/trace.js'
+import { TraceBuilder } from '../recordings/trace/trace-builder.js'
 
 const RETRIES = fileURLToPath(new URL('../../../traces/oom-retry-2gib.pickle.gz', import.meta.url))
 /** The program of that recording could have 2 GiB, by set_per_process_memory_fraction. */

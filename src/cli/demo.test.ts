@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { SimulatedDriver } from '../driver/simulated/simulated-driver.js'
+import { SimulatedDriver } from '../core/driver/simulated/simulated-driver.js'
 import { demo } from './demo.js'
 
 test('the demo frees all of its memory', async () => {

@@ -1,4 +1,4 @@
-import { type DeviceChoice, parseDeviceChoice } from '../device/open.js'
+import { type DeviceChoice, parseDeviceChoice } from '../core/device/open.js'
 import { UsageError } from './exit.js'
 
 /** The device of a command: `--device`, else CUDA_MEMPOOL_DEVICE, else 'auto'. Throws UsageError for bad text. */

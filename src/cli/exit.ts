@@ -12,8 +12,8 @@ import {
   OutOfMemoryError,
   PoolError,
   SlowReplayError,
-} from '../base/errors.js'
-import { OutOfRangeError } from '../base/out-of-range.js'
+} from '../core/base/errors.js'
+import { OutOfRangeError } from '../core/base/out-of-range.js'
 import { say } from './terminal.js'
 
 export const STATUS = {

@@ -1,9 +1,9 @@
 // The option --fail-if of `replay` and `convert`: a figure of the report, a comparison and a number, for scripts.
 
-import { parseBytes } from '../base/bytes.js'
-import { shown } from '../base/shown-text.js'
-import { pytorchSettingsOf } from '../trace/pytorch/policy-name.js'
-import { DEFAULT_POLICIES, POLICIES, type Policy, type ReplayReport } from '../trace/replay-result.js'
+import { parseBytes } from '../core/base/bytes.js'
+import { shown } from '../core/base/shown-text.js'
+import { pytorchSettingsOf } from '../recordings/trace/pytorch/policy-name.js'
+import { DEFAULT_POLICIES, POLICIES, type Policy, type ReplayReport } from '../recordings/trace/replay-result.js'
 import { UsageError } from './exit.js'
 import { say } from './terminal.js'
 

@@ -7,7 +7,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, before, test } from 'node:test'
 import { gunzipSync } from 'node:zlib'
-import { writePickle } from '../trace/pytorch/pickle-writer.js'
+import { writePickle } from '../recordings/trace/pytorch/pickle-writer.js'
 import { run } from './command-line.fixture.js'
 
 const UNSEEN = '\x1b]0;title\x07\x1b[31m\x1b[2J\u009b2J\u202eright\u2066\u200b\u2028line\x7f'

@@ -1,5 +1,5 @@
-import { printableJson } from '../base/shown-text.js'
-import { deviceText } from '../report/device-text.js'
+import { printableJson } from '../core/base/shown-text.js'
+import { deviceText } from '../recordings/report/device-text.js'
 import { chosenDevice } from './device-option.js'
 import { inspectDevice } from './inspect-device.js'
 import { print } from './terminal.js'

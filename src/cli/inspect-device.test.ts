@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
-import { NoDeviceError } from '../base/errors.js'
-import { SimulatedDriver } from '../driver/simulated/simulated-driver.js'
+import { NoDeviceError } from '../core/base/errors.js'
+import { SimulatedDriver } from '../core/driver/simulated/simulated-driver.js'
 import { inspectDevice } from './inspect-device.js'
 
 describe('inspectDevice', () => {

@@ -1,13 +1,13 @@
 // Finds out which features work by using each once: some platforms refuse what attributes and versions promise.
 
-import { CudaError, NoLibraryError } from '../base/errors.js'
-import type { Device } from '../device/device.js'
-import { type DeviceChoice, isWithoutGpu, openDevice } from '../device/open.js'
-import { DEVICE_ATTRIBUTE } from '../driver/constants.js'
-import type { Driver } from '../driver/driver.js'
-import { DRIVER_TABLE } from '../driver/native/table.js'
-import { openNvrtc } from '../libraries/nvrtc.js'
-import type { DeviceReport, FeatureReport } from '../report/device-text.js'
+import { CudaError, NoLibraryError } from '../core/base/errors.js'
+import type { Device } from '../core/device/device.js'
+import { type DeviceChoice, isWithoutGpu, openDevice } from '../core/device/open.js'
+import { DEVICE_ATTRIBUTE } from '../core/driver/constants.js'
+import type { Driver } from '../core/driver/driver.js'
+import { DRIVER_TABLE } from '../core/driver/native/table.js'
+import { openNvrtc } from '../core/libraries/nvrtc.js'
+import type { DeviceReport, FeatureReport } from '../recordings/report/device-text.js'
 import { FEATURES, type Feature } from './features.js'
 
 /**

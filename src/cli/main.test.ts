@@ -9,9 +9,9 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, describe, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
-import { formatBytes } from '../base/bytes.js'
-import { writePickle } from '../trace/pytorch/pickle-writer.js'
-import { DEFAULT_POLICIES } from '../trace/replay-result.js'
+import { formatBytes } from '../core/base/bytes.js'
+import { writePickle } from '../recordings/trace/pytorch/pickle-writer.js'
+import { DEFAULT_POLICIES } from '../recordings/trace/replay-result.js'
 import { MAIN, run, runProcess } from './command-line.fixture.js'
 
 const RECORDING = fileURLToPath(new URL('../../../traces/mlp-train-stacks.pickle.gz', import.meta.url))

@@ -2,8 +2,8 @@
 
 import { readFileSync } from 'node:fs'
 import { Command, InvalidArgumentError, Option } from 'commander'
-import { packageFile } from '../base/package-files.js'
-import { POLICIES } from '../trace/replay-result.js'
+import { packageFile } from '../core/base/package-files.js'
+import { POLICIES } from '../recordings/trace/replay-result.js'
 import type { ConvertArguments } from './convert.js'
 import { explain, UsageError } from './exit.js'
 import type { InfoOptions } from './info.js'

@@ -1,7 +1,7 @@
 // A bar on the last line of stderr for work of more than a second. Writes to a terminal are synchronous, so the bar
 // moves while the work keeps Node busy.
 
-import { printable } from '../base/shown-text.js'
+import { printable } from '../core/base/shown-text.js'
 import { inLocale } from './terminal.js'
 
 const SHOW_AFTER_MS = 1000

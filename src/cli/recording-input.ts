@@ -1,11 +1,11 @@
 // For all commands that read recordings: the file or standard input, numbers in options, the progress bar, and the
 // command to type next.
 
-import { parseBytes } from '../base/bytes.js'
-import { nextLine } from '../report/trace-lines.js'
-import { PIPED, readRecording, readRecordings } from '../trace/formats/read-recording.js'
-import type { Trace } from '../trace/trace.js'
-import { LEAST_CAPACITY_BYTES } from '../trace/tune/least-capacity.js'
+import { parseBytes } from '../core/base/bytes.js'
+import { nextLine } from '../recordings/report/trace-lines.js'
+import { PIPED, readRecording, readRecordings } from '../recordings/trace/formats/read-recording.js'
+import type { Trace } from '../recordings/trace/trace.js'
+import { LEAST_CAPACITY_BYTES } from '../recordings/trace/tune/least-capacity.js'
 import { UsageError } from './exit.js'
 import { ProgressBar } from './progress-bar.js'
 import { print } from './terminal.js'

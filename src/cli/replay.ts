@@ -1,17 +1,23 @@
 // `cuda-mempool replay`: reads recordings, replays them, and prints the memory that each policy needed. All files are
 // read before the first replay, so that a bad file is refused before any output.
 
-import { NoDeviceError } from '../base/errors.js'
-import type { Device } from '../device/device.js'
-import { type DeviceChoice, openDevice } from '../device/open.js'
-import { reportJson } from '../report/export/report-json.js'
-import { replayText } from '../report/replay-text.js'
-import { pytorchSettingsOf } from '../trace/pytorch/policy-name.js'
-import { replay } from '../trace/replay.js'
-import { replayDevices } from '../trace/replay-devices.js'
-import type { ReplayOptions } from '../trace/replay-options.js'
-import { DEFAULT_POLICIES, type NamedPolicy, POLICIES, type Policy, type ReplayReport } from '../trace/replay-result.js'
-import type { Trace } from '../trace/trace.js'
+import { NoDeviceError } from '../core/base/errors.js'
+import type { Device } from '../core/device/device.js'
+import { type DeviceChoice, openDevice } from '../core/device/open.js'
+import { reportJson } from '../recordings/report/export/report-json.js'
+import { replayText } from '../recordings/report/replay-text.js'
+import { pytorchSettingsOf } from '../recordings/trace/pytorch/policy-name.js'
+import { replay } from '../recordings/trace/replay.js'
+import { replayDevices } from '../recordings/trace/replay-devices.js'
+import type { ReplayOptions } from '../recordings/trace/replay-options.js'
+import {
+  DEFAULT_POLICIES,
+  type NamedPolicy,
+  POLICIES,
+  type Policy,
+  type ReplayReport,
+} from '../recordings/trace/replay-result.js'
+import type { Trace } from '../recordings/trace/trace.js'
 import { chosenDevice } from './device-option.js'
 import { STATUS, UsageError } from './exit.js'
 import { checkReplayed, parseCondition, sayHeld } from './fail-if.js'

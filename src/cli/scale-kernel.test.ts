@@ -4,7 +4,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { test } from 'node:test'
-import { openDevice } from '../device/open.js'
+import { openDevice } from '../core/device/open.js'
 import { SCALE_PTX } from './scale-kernel.js'
 
 const ptxas = (...args: string[]) => spawnSync('ptxas', args, { encoding: 'utf8' })

@@ -1,7 +1,7 @@
 // The demo's kernel: multiplies each of `count` floats by `factor`, one thread for each float. The function below
 // replaces it on the simulated device, which does not run PTX.
 
-import { registerSimulatedKernel, threadCount } from '../driver/simulated-kernels.js'
+import { registerSimulatedKernel, threadCount } from '../core/driver/simulated-kernels.js'
 
 export const SCALE_PTX = `
 .version 6.4

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { PLAIN } from '../report/table.js'
+import { PLAIN } from '../recordings/report/table.js'
 import { columnsOf, inLocale, paintOf } from './terminal.js'
 
 const TERMINAL = { isTTY: true, columns: 132 }

@@ -1,8 +1,8 @@
 // Colour, width and letters of the output. Colour is for terminals only, not for pipes, and not with NO_COLOR.
 
 import picocolors from 'picocolors'
-import { printable } from '../base/shown-text.js'
-import { type Paint, PLAIN } from '../report/table.js'
+import { printable } from '../core/base/shown-text.js'
+import { type Paint, PLAIN } from '../recordings/report/table.js'
 
 const USUAL_COLUMNS = 80
 

@@ -1,8 +1,8 @@
 // `cuda-mempool tune`: tries PyTorch's settings over recordings, and prints which to set.
 
-import { printableJson } from '../base/shown-text.js'
-import { tuneText } from '../report/tune-text.js'
-import { checkSetting, type TuneOptions, tune } from '../trace/tune/tune.js'
+import { printableJson } from '../core/base/shown-text.js'
+import { tuneText } from '../recordings/report/tune-text.js'
+import { checkSetting, type TuneOptions, tune } from '../recordings/trace/tune/tune.js'
 import { STATUS, UsageError } from './exit.js'
 import { capacityOf, readFiles, readOption, withProgress } from './recording-input.js'
 import { print } from './terminal.js'

@@ -1,9 +1,9 @@
 // `cuda-mempool why`: why a recorded run needed its memory, or ran out of it.
 
-import { SlowReplayError } from '../base/errors.js'
-import { whyText } from '../report/why-text.js'
-import { recordedOutOfMemories } from '../trace/failures/out-of-memory.js'
-import { remediesFor } from '../trace/tune/remedies.js'
+import { SlowReplayError } from '../core/base/errors.js'
+import { whyText } from '../recordings/report/why-text.js'
+import { recordedOutOfMemories } from '../recordings/trace/failures/out-of-memory.js'
+import { remediesFor } from '../recordings/trace/tune/remedies.js'
 import { onOneLine } from './exit.js'
 import { printNext, readFiles, readOption, withProgressOn } from './recording-input.js'
 import { print, say } from './terminal.js'

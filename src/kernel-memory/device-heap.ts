@@ -1,6 +1,6 @@
-import { assert } from '../base/assert.js'
-import type { Device } from '../device/device.js'
-import type { Stream } from '../order/stream.js'
+import { assert } from '../core/base/assert.js'
+import type { Device } from '../core/device/device.js'
+import type { Stream } from '../core/order/stream.js'
 import {
   DEVICE_HEAP,
   type HeapGeometry,

@@ -1,8 +1,8 @@
-import { describe } from '../base/bytes.js'
-import { PoolError } from '../base/errors.js'
-import { type Context, unreachable } from '../driver/context.js'
-import type { DevicePointer } from '../kernel/kernel.js'
-import type { Stream } from '../order/stream.js'
+import { describe } from '../core/base/bytes.js'
+import { PoolError } from '../core/base/errors.js'
+import { type Context, unreachable } from '../core/driver/context.js'
+import type { DevicePointer } from '../core/kernel/kernel.js'
+import type { Stream } from '../core/order/stream.js'
 
 /**
  * Memory that kernels allocate from: a buffer of any pool, which the caller keeps while it is used. A buffer that

@@ -1,4 +1,4 @@
-import { assert } from '../base/assert.js'
+import { assert } from '../core/base/assert.js'
 import { BITMAP_BYTES, bytesOfClass, CLASSES, DEVICE_HEAP, heapStats, SUPERBLOCK_BYTES } from './device-layout.js'
 import { capacityOfClass, HeapTables, IDLE_SET, Place, State, superblockWord } from './heap-tables.js'
 

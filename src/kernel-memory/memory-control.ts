@@ -2,17 +2,17 @@
 // them, and reads their counters. A stream of its own does the reading, so that counters can be read while kernels
 // run.
 
-import { describe } from '../base/bytes.js'
-import { Device } from '../device/device.js'
-import type { Context } from '../driver/context.js'
-import { controlPtx } from '../kernel/device-code.js'
-import type { Kernel, KernelArgument } from '../kernel/kernel.js'
-import type { Extent } from '../kernel/launch-limits.js'
-import { Module } from '../kernel/module.js'
-import type { Clocks } from '../order/clocks.js'
-import { relaxed } from '../order/relaxed.js'
-import { StagedCopy } from '../order/staged-copy.js'
-import { Stream } from '../order/stream.js'
+import { describe } from '../core/base/bytes.js'
+import { Device } from '../core/device/device.js'
+import type { Context } from '../core/driver/context.js'
+import { controlPtx } from '../core/kernel/device-code.js'
+import type { Kernel, KernelArgument } from '../core/kernel/kernel.js'
+import type { Extent } from '../core/kernel/launch-limits.js'
+import { Module } from '../core/kernel/module.js'
+import type { Clocks } from '../core/order/clocks.js'
+import { relaxed } from '../core/order/relaxed.js'
+import { StagedCopy } from '../core/order/staged-copy.js'
+import { Stream } from '../core/order/stream.js'
 import type { DeviceRegion } from './device-region.js'
 import './simulated-control.js'
 

@@ -1,6 +1,6 @@
 // The shipped kernels of cuda/control.cu, as functions for the simulated device.
 
-import { registerSimulatedKernel } from '../driver/simulated-kernels.js'
+import { registerSimulatedKernel } from '../core/driver/simulated-kernels.js'
 import { DEVICE_HEAP, DEVICE_POOL } from './device-layout.js'
 import { Fields, SimulatedHeap } from './simulated-memory.js'
 

@@ -3,9 +3,9 @@
 // runs without interruption, so this is the plain algorithm, not a model of its threads. Sizes are rounded as on a
 // GPU; addresses may differ.
 
-import { describe } from '../base/bytes.js'
-import { hex, showAsText } from '../base/readable.js'
-import type { DeviceMemory } from '../driver/simulated-kernels.js'
+import { describe } from '../core/base/bytes.js'
+import { hex, showAsText } from '../core/base/readable.js'
+import type { DeviceMemory } from '../core/driver/simulated-kernels.js'
 import {
   BITMAP_BYTES,
   bytesOfClass,

@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict'
 import { beforeEach, test } from 'node:test'
 import { MeterProvider, MetricReader } from '@opentelemetry/sdk-metrics'
-import { MiB } from '../base/bytes.js'
-import { CudaError } from '../base/errors.js'
-import { RESULT } from '../driver/constants.js'
-import { TestDevice } from '../pool/pool.fixture.js'
+import { MiB } from '../core/base/bytes.js'
+import { CudaError } from '../core/base/errors.js'
+import { RESULT } from '../core/driver/constants.js'
+import { TestDevice } from '../core/pool/pool.fixture.js'
 import { observe } from './opentelemetry.js'
 
 class Reader extends MetricReader {

@@ -1,12 +1,12 @@
 // Metrics for OpenTelemetry, by one callback for all of them: nothing is read before a collection, and each pool once
 // in it. Only the shape of a meter is used, so that the package needs no OpenTelemetry itself.
 
-import { describe } from '../base/bytes.js'
-import { isDriverError } from '../base/driver-error.js'
-import { checkOptionNames } from '../base/option-names.js'
-import type { Context } from '../driver/context.js'
-import { uuidText } from '../driver/uuid-text.js'
-import type { PoolStats } from '../pool/pool.js'
+import { describe } from '../core/base/bytes.js'
+import { isDriverError } from '../core/base/driver-error.js'
+import { checkOptionNames } from '../core/base/option-names.js'
+import type { Context } from '../core/driver/context.js'
+import { uuidText } from '../core/driver/uuid-text.js'
+import type { PoolStats } from '../core/pool/pool.js'
 import { PoolList, type WatchedPools } from './watched-pools.js'
 
 /** An observable instrument of a meter. */

@@ -1,9 +1,9 @@
 // The JSON of `/stats`, which `top` and the live page show.
 
-import { isDriverError } from '../base/driver-error.js'
-import type { Context } from '../driver/context.js'
-import type { PoolStats } from '../pool/pool.js'
-import type { TagStats } from '../pool/wrappers/tagged.js'
+import { isDriverError } from '../core/base/driver-error.js'
+import type { Context } from '../core/driver/context.js'
+import type { PoolStats } from '../core/pool/pool.js'
+import type { TagStats } from '../core/pool/wrappers/tagged.js'
 import type { PoolFigures, PoolList } from './watched-pools.js'
 
 /** JSON has no Infinity: null stands for it. */

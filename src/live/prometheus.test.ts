@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
 import { beforeEach, test } from 'node:test'
 import { Registry } from 'prom-client'
-import { MiB } from '../base/bytes.js'
-import { TestDevice } from '../pool/pool.fixture.js'
-import { tagged } from '../pool/wrappers/tagged.js'
+import { MiB } from '../core/base/bytes.js'
+import { TestDevice } from '../core/pool/pool.fixture.js'
+import { tagged } from '../core/pool/wrappers/tagged.js'
 import { prometheusText, register } from './prometheus.js'
 import { parseMetrics } from './prometheus-parser.fixture.js'
 

@@ -1,7 +1,7 @@
 // Metrics for Prometheus: as text of format 0.0.4, and for a registry of prom-client. Nothing is counted here; each
 // scrape reads the pools.
 
-import { describe } from '../base/bytes.js'
+import { describe } from '../core/base/bytes.js'
 import { METRICS, type Metric, type Sample } from './metrics.js'
 import { type PoolFigures, PoolList, type WatchedPool, type WatchedPools } from './watched-pools.js'
 

@@ -1,7 +1,7 @@
 import { isMainThread } from 'node:worker_threads'
-import { newPoolListeners } from '../device/device.js'
-import { HostPool } from '../pool/host/host-pool.js'
-import { Pool } from '../pool/pool.js'
+import { newPoolListeners } from '../core/device/device.js'
+import { HostPool } from '../core/pool/host/host-pool.js'
+import { Pool } from '../core/pool/pool.js'
 
 /**
  * With CUDA_MEMPOOL_SERVE=1 in the environment, every new pool of the main thread is served, without a line of code.

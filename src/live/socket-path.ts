@@ -5,7 +5,7 @@ import { lstatSync, mkdirSync, readdirSync, rmSync, type Stats } from 'node:fs'
 import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
 import { isAbsolute, join } from 'node:path'
-import { PoolError } from '../base/errors.js'
+import { PoolError } from '../core/base/errors.js'
 
 const OTHERS = 0o077
 const SOCKET_NAME = /^(\d+)(-\d+)?\.sock$/

@@ -1,11 +1,11 @@
 // The pools that are served, by name, and their figures. Figures are read on demand.
 
-import { describe } from '../base/bytes.js'
-import { isDriverError } from '../base/driver-error.js'
-import { OUT_OF_MEMORY, type OutOfMemoryMessage } from '../pool/channels.js'
-import { HostPool } from '../pool/host/host-pool.js'
-import { Pool, type PoolStats } from '../pool/pool.js'
-import { type TagStats, taggedPoolOf } from '../pool/wrappers/tagged.js'
+import { describe } from '../core/base/bytes.js'
+import { isDriverError } from '../core/base/driver-error.js'
+import { OUT_OF_MEMORY, type OutOfMemoryMessage } from '../core/pool/channels.js'
+import { HostPool } from '../core/pool/host/host-pool.js'
+import { Pool, type PoolStats } from '../core/pool/pool.js'
+import { type TagStats, taggedPoolOf } from '../core/pool/wrappers/tagged.js'
 
 /** A pool or wrapper that can be watched. */
 export type WatchedPool = Pool | HostPool

@@ -2,9 +2,9 @@
 
 import assert from 'node:assert/strict'
 import { after, describe, it } from 'node:test'
-import { openDevice } from '../device/open.js'
-import { SimulatedDriver } from '../driver/simulated/index.js'
-import { loadKoffi } from '../libraries/koffi.js'
+import { openDevice } from '../core/device/open.js'
+import { SimulatedDriver } from '../core/driver/simulated/index.js'
+import { loadKoffi } from '../core/libraries/koffi.js'
 import { DeviceBlocks, type Scope } from './blocks.js'
 
 const scopeOf = (name: string): Scope => ({ name, pool: null, uses: new Set(), failure: null })

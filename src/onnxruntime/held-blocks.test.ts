@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { Random } from '../base/random.js'
+import { Random } from '../core/base/random.js'
 import { type Block, HeldBlocks } from './held-blocks.js'
 
 test('blocks are found by address, in whatever order they are removed', () => {

@@ -4,8 +4,8 @@
 
 import { existsSync, readdirSync, realpathSync, statSync } from 'node:fs'
 import { dirname, join } from 'node:path'
-import { NoLibraryError, PoolError } from '../base/errors.js'
-import { type Koffi, keepOpen, loadKoffi } from '../libraries/koffi.js'
+import { NoLibraryError, PoolError } from '../core/base/errors.js'
+import { type Koffi, keepOpen, loadKoffi } from '../core/libraries/koffi.js'
 
 /** A pointer of C, as koffi takes and gives it. */
 export type Pointer = number | bigint

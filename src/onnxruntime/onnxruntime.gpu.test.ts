@@ -3,9 +3,9 @@
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
-import { GiB, MiB } from '../base/bytes.js'
-import { OutOfMemoryError } from '../base/errors.js'
-import { openDevice } from '../device/open.js'
+import { GiB, MiB } from '../core/base/bytes.js'
+import { OutOfMemoryError } from '../core/base/errors.js'
+import { openDevice } from '../core/device/open.js'
 import { type Installed, installedOnnxRuntime } from './installed.fixture.js'
 import { smallModel } from './model.fixture.js'
 import { type OnnxSessionOptions, serveOnnxRuntime } from './serve.js'

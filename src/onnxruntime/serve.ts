@@ -1,12 +1,12 @@
 // Serves a pool to ONNX Runtime: registers an allocator in the environment that all sessions of the process share.
 
-import { describe, formatBytes } from '../base/bytes.js'
-import { NoLibraryError, PoolError } from '../base/errors.js'
-import { checkOptionNames } from '../base/option-names.js'
-import { showAsText } from '../base/readable.js'
-import { HostPool } from '../pool/host/host-pool.js'
-import type { LabelStore, LiveGroup } from '../pool/labels.js'
-import { Pool } from '../pool/pool.js'
+import { describe, formatBytes } from '../core/base/bytes.js'
+import { NoLibraryError, PoolError } from '../core/base/errors.js'
+import { checkOptionNames } from '../core/base/option-names.js'
+import { showAsText } from '../core/base/readable.js'
+import { HostPool } from '../core/pool/host/host-pool.js'
+import type { LabelStore, LiveGroup } from '../core/pool/labels.js'
+import { Pool } from '../core/pool/pool.js'
 import { type MemoryPlace, Registration } from './allocator.js'
 import {
   type AnyPool,

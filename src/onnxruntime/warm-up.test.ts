@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import { it } from 'node:test'
-import { MiB } from '../base/bytes.js'
-import { openDevice } from '../device/open.js'
-import { loadKoffi } from '../libraries/koffi.js'
+import { MiB } from '../core/base/bytes.js'
+import { openDevice } from '../core/device/open.js'
+import { loadKoffi } from '../core/libraries/koffi.js'
 import { DeviceBlocks } from './blocks.js'
 import { warmUp } from './warm-up.js'
 

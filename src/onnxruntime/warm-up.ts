@@ -2,12 +2,12 @@
 // memory a few times a run, and V8 compiles after thousands of calls: without this, requests of the first thousand runs
 // take half as long again. It takes some 0.1 s, once a process, and memory of a pool of its own meanwhile.
 
-import { MiB } from '../base/bytes.js'
-import { Random } from '../base/random.js'
-import { deviceOf } from '../device/device.js'
-import type { Koffi } from '../libraries/koffi.js'
-import { HostPool } from '../pool/host/host-pool.js'
-import type { Pool } from '../pool/pool.js'
+import { MiB } from '../core/base/bytes.js'
+import { Random } from '../core/base/random.js'
+import { deviceOf } from '../core/device/device.js'
+import type { Koffi } from '../core/libraries/koffi.js'
+import { HostPool } from '../core/pool/host/host-pool.js'
+import type { Pool } from '../core/pool/pool.js'
 import { type Blocks, DeviceBlocks, HostBlocks } from './blocks.js'
 
 const ROUNDS = 1000

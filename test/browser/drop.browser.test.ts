@@ -8,17 +8,17 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
 import type { Browser, Page } from 'playwright-core'
-import type { PageData } from '../../src/report/page/page-data.js'
-import { pageRecording } from '../../src/report/page/page-text.js'
-import { reportedTrace, tabsOf } from '../../src/report/page/reported-trace.js'
-import { readRecordings } from '../../src/trace/formats/read-recording.js'
-import { replayDevices } from '../../src/trace/replay-devices.js'
+import type { PageData } from '../../src/recordings/report/page/page-data.js'
+import { pageRecording } from '../../src/recordings/report/page/page-text.js'
+import { reportedTrace, tabsOf } from '../../src/recordings/report/page/reported-trace.js'
+import { readRecordings } from '../../src/recordings/trace/formats/read-recording.js'
+import { replayDevices } from '../../src/recordings/trace/replay-devices.js'
 import { openBrowser, skipReason } from './chromium.fixture.js'
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
 const VIEWER = new URL('../../viewer/viewer.html', import.meta.url).href
 const OOM = 'traces/oom-retry-2gib.pickle.gz'
-const RMM = 'src/trace/formats/rmm.fixture.csv'
+const RMM = 'src/recordings/trace/formats/rmm.fixture.csv'
 
 describe('the page without data', { skip: skipReason }, () => {
   let browser: Browser

@@ -5,10 +5,10 @@ import { readFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { after, before, describe, test } from 'node:test'
 import type { Browser, Page } from 'playwright-core'
-import { MiB } from '../../src/base/bytes.js'
-import { openDevice } from '../../src/device/open.js'
+import { MiB } from '../../src/core/base/bytes.js'
+import { openDevice } from '../../src/core/device/open.js'
+import { tagged } from '../../src/core/pool/wrappers/tagged.js'
 import { type LiveServer, serve } from '../../src/live/serve.js'
-import { tagged } from '../../src/pool/wrappers/tagged.js'
 import { openBrowser, skipReason } from './chromium.fixture.js'
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')

@@ -1,12 +1,12 @@
 // The worker of the page without data: reads recordings and replays them, as `cuda-mempool report` does in Node.
 
-import { pagePicture } from '../../src/report/page/page-picture.js'
-import { pageData } from '../../src/report/page/page-text.js'
-import { type ReportedTrace, reportedTrace, tabsOf } from '../../src/report/page/reported-trace.js'
-import { readRecordings } from '../../src/trace/formats/read-recording.js'
-import { sharePace } from '../../src/trace/pace.js'
-import { replayDevices } from '../../src/trace/replay-devices.js'
-import type { Trace } from '../../src/trace/trace.js'
+import { pagePicture } from '../../src/recordings/report/page/page-picture.js'
+import { pageData } from '../../src/recordings/report/page/page-text.js'
+import { type ReportedTrace, reportedTrace, tabsOf } from '../../src/recordings/report/page/reported-trace.js'
+import { readRecordings } from '../../src/recordings/trace/formats/read-recording.js'
+import { sharePace } from '../../src/recordings/trace/pace.js'
+import { replayDevices } from '../../src/recordings/trace/replay-devices.js'
+import type { Trace } from '../../src/recordings/trace/trace.js'
 import type { ReaderMessage } from './reader-message.js'
 
 interface WorkerScope {

@@ -1,6 +1,6 @@
 // The address map of a pool as cells, each in the state of most of its bytes.
 
-import type { PoolSnapshot } from '../../src/pool/caching/snapshot.js'
+import type { PoolSnapshot } from '../../src/core/pool/caching/snapshot.js'
 
 /** The states of memory that the map tells apart. */
 export const State = { none: 0, free: 1, cached: 2, pending: 3, live: 4 } as const

@@ -2,8 +2,8 @@
 // came from, and texts enter the page as text.
 
 import uPlot from 'uplot'
+import type { PoolSnapshot } from '../../src/core/pool/caching/snapshot.js'
 import { missShare, type ProcessStats, type ServedStats } from '../../src/live/process-stats.js'
-import type { PoolSnapshot } from '../../src/pool/caching/snapshot.js'
 import { formatBytes, mapCells, State } from './address-map.js'
 
 const MOST_POINTS = 1200

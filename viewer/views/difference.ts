@@ -1,8 +1,8 @@
 // The changes between the first two recordings: sentences, both curves over each other, and the call stacks
 // as an icicle by sign and as a table.
 
-import { byteTicks } from '../../src/picture/drawing/axes.js'
-import { policyColour, signTint } from '../../src/picture/drawing/theme.js'
+import { byteTicks } from '../../src/recordings/picture/drawing/axes.js'
+import { policyColour, signTint } from '../../src/recordings/picture/drawing/theme.js'
 import { byId, element } from '../elements.js'
 import type { Page, ViewPart } from '../page.js'
 import type { PageDifference } from '../page-data.js'

@@ -1,6 +1,6 @@
 // Pictures as files: PNG at twice the size, or SVG.
 
-import { type Rectangles, SvgSurface } from '../../src/picture/drawing/svg-surface.js'
+import { type Rectangles, SvgSurface } from '../../src/recordings/picture/drawing/svg-surface.js'
 import { byId } from '../elements.js'
 import type { Page } from '../page.js'
 import { CanvasSurface, FONT } from '../surface.js'

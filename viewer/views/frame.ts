@@ -1,7 +1,7 @@
 // A picture with axes on a canvas of its own. It follows the pointer; a drawing fills it.
 
-import { drawLowerAxis } from '../../src/picture/drawing/axes.js'
-import type { Plot, Surface } from '../../src/picture/drawing/surface.js'
+import { drawLowerAxis } from '../../src/recordings/picture/drawing/axes.js'
+import type { Plot, Surface } from '../../src/recordings/picture/drawing/surface.js'
 import { byId } from '../elements.js'
 import type { Page, ViewPart } from '../page.js'
 import type { BlockInfo } from '../protocol.js'

@@ -1,8 +1,8 @@
 // The holders of a set of blocks: the icicle of call stacks, and the table of groups.
 
-import { Cell } from '../../src/picture/cells.js'
-import { tint } from '../../src/picture/drawing/theme.js'
-import { QUESTIONS } from '../../src/picture/questions.js'
+import { Cell } from '../../src/recordings/picture/cells.js'
+import { tint } from '../../src/recordings/picture/drawing/theme.js'
+import { QUESTIONS } from '../../src/recordings/picture/questions.js'
 import { byId, element, swatch } from '../elements.js'
 import type { Page, State, ViewPart } from '../page.js'
 import type { HoldersAnswer } from '../protocol.js'

@@ -1,9 +1,9 @@
 // The pictures that the worker paints: curves, stacked blocks and address maps.
 
-import { drawByteAxis } from '../../src/picture/drawing/axes.js'
-import { drawCurves } from '../../src/picture/drawing/curves.js'
-import type { Bitmap, Plot, Surface } from '../../src/picture/drawing/surface.js'
-import { UNIT_BYTES } from '../../src/picture/picture.js'
+import { drawByteAxis } from '../../src/recordings/picture/drawing/axes.js'
+import { drawCurves } from '../../src/recordings/picture/drawing/curves.js'
+import type { Bitmap, Plot, Surface } from '../../src/recordings/picture/drawing/surface.js'
+import { UNIT_BYTES } from '../../src/recordings/picture/picture.js'
 import { byId, element } from '../elements.js'
 import type { Page } from '../page.js'
 import type { PaintAnswer, PolicyInfo } from '../protocol.js'

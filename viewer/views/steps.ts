@@ -1,7 +1,7 @@
 // The bytes that each step leaves behind, as bars: weights and state stay from the first; a leak adds to each.
 
-import { byteTicks } from '../../src/picture/drawing/axes.js'
-import type { Surface } from '../../src/picture/drawing/surface.js'
+import { byteTicks } from '../../src/recordings/picture/drawing/axes.js'
+import type { Surface } from '../../src/recordings/picture/drawing/surface.js'
 import { byId } from '../elements.js'
 import type { Page } from '../page.js'
 import { CanvasSurface } from '../surface.js'

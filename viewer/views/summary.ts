@@ -1,6 +1,6 @@
 // The verdict, the policies beside each other, and the recordings beside each other.
 
-import { policyColour } from '../../src/picture/drawing/theme.js'
+import { policyColour } from '../../src/recordings/picture/drawing/theme.js'
 import { button, byId, element, swatch } from '../elements.js'
 import type { Page, ViewPart } from '../page.js'
 import type { PagePolicy } from '../page-data.js'

@@ -1,8 +1,8 @@
-import { assert } from '../../../src/base/assert.js'
-import { Region } from '../../../src/base/region.js'
-import { BiasedLock } from '../../../src/threads/biased-lock.js'
-import { storeRelease } from '../../../src/threads/memory-order.js'
-import { MOST_WORKERS, REGISTRY_WORDS, ThreadRegistry } from '../../../src/threads/thread-registry.js'
+import { assert } from '../../../src/core/base/assert.js'
+import { Region } from '../../../src/core/base/region.js'
+import { BiasedLock } from '../../../src/core/threads/biased-lock.js'
+import { storeRelease } from '../../../src/core/threads/memory-order.js'
+import { MOST_WORKERS, REGISTRY_WORDS, ThreadRegistry } from '../../../src/core/threads/thread-registry.js'
 import { type Cast, pause, type Scenario } from '../stage.js'
 
 const WORDS = 64 * (MOST_WORKERS + 1)

@@ -1,6 +1,6 @@
-import { assert } from '../../../src/base/assert.js'
-import { BUMP_WORDS, Refusal, SharedBump } from '../../../src/heap/shared-bump.js'
-import { REGISTRY_WORDS, ThreadRegistry } from '../../../src/threads/thread-registry.js'
+import { assert } from '../../../src/core/base/assert.js'
+import { BUMP_WORDS, Refusal, SharedBump } from '../../../src/core/heap/shared-bump.js'
+import { REGISTRY_WORDS, ThreadRegistry } from '../../../src/core/threads/thread-registry.js'
 import { type Cast, mayBeCut, mayDie, pause, type Scenario } from '../stage.js'
 
 const [FIRST, LAST] = [3, 20]

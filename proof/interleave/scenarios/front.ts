@@ -1,11 +1,11 @@
 // A thread allocates and frees with its own stacks. A second thread takes blocks away like the pool server, and a
 // third allocates those blocks from the heap.
 
-import { assert } from '../../../src/base/assert.js'
-import { Double, Word } from '../../../src/heap/records.js'
-import { CLASSES } from '../../../src/heap/size-classes.js'
-import type { DeviceBuffer } from '../../../src/pool/buffer.js'
-import type { TransferredBuffer } from '../../../src/pool/transferred-buffer.js'
+import { assert } from '../../../src/core/base/assert.js'
+import { Double, Word } from '../../../src/core/heap/records.js'
+import { CLASSES } from '../../../src/core/heap/size-classes.js'
+import type { DeviceBuffer } from '../../../src/core/pool/buffer.js'
+import type { TransferredBuffer } from '../../../src/core/pool/transferred-buffer.js'
 import { type Cast, pause, type Scenario } from '../stage.js'
 import { BYTES, checkAll, servedPool } from './shared-pool.js'
 

@@ -1,6 +1,6 @@
-import { assert } from '../../../src/base/assert.js'
-import { RobustLock } from '../../../src/threads/robust-lock.js'
-import { REGISTRY_WORDS, ThreadRegistry } from '../../../src/threads/thread-registry.js'
+import { assert } from '../../../src/core/base/assert.js'
+import { RobustLock } from '../../../src/core/threads/robust-lock.js'
+import { REGISTRY_WORDS, ThreadRegistry } from '../../../src/core/threads/thread-registry.js'
 import { type Cast, mayBeCut, mayDie, pause, type Scenario } from '../stage.js'
 
 /**

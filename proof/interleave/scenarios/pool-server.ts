@@ -1,7 +1,7 @@
 // Threads of a shared pool beside its pool server, which die, leave or ask for new memory.
 
-import { assert } from '../../../src/base/assert.js'
-import type { DeviceBuffer } from '../../../src/pool/buffer.js'
+import { assert } from '../../../src/core/base/assert.js'
+import type { DeviceBuffer } from '../../../src/core/pool/buffer.js'
 import { type Cast, isOverNow, mayDie, type Scenario } from '../stage.js'
 import { BYTES, checkAll, newPool, servedPool } from './shared-pool.js'
 

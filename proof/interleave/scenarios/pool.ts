@@ -1,7 +1,7 @@
-import { assert } from '../../../src/base/assert.js'
-import { Random } from '../../../src/base/random.js'
-import type { DeviceBuffer } from '../../../src/pool/buffer.js'
-import type { TransferredBuffer } from '../../../src/pool/transferred-buffer.js'
+import { assert } from '../../../src/core/base/assert.js'
+import { Random } from '../../../src/core/base/random.js'
+import type { DeviceBuffer } from '../../../src/core/pool/buffer.js'
+import type { TransferredBuffer } from '../../../src/core/pool/transferred-buffer.js'
 import { type Cast, mayBeCut, pause, type Scenario } from '../stage.js'
 import { newPool, tried } from './shared-pool.js'
 

@@ -1,5 +1,5 @@
-import { assert } from '../../../src/base/assert.js'
-import { MOST_WORKERS, REGISTRY_WORDS, ThreadRegistry } from '../../../src/threads/thread-registry.js'
+import { assert } from '../../../src/core/base/assert.js'
+import { MOST_WORKERS, REGISTRY_WORDS, ThreadRegistry } from '../../../src/core/threads/thread-registry.js'
 import { isOverNow, pause, type Scenario } from '../stage.js'
 
 function newRoster(): ThreadRegistry {

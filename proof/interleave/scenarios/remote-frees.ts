@@ -1,10 +1,10 @@
-import { assert } from '../../../src/base/assert.js'
-import { Region } from '../../../src/base/region.js'
-import { ownerWordOf, Phase, phaseOf, workerOf } from '../../../src/heap/owner-word.js'
-import { RecordTable, Word } from '../../../src/heap/records.js'
-import { BATCH_WORDS, RemoteFrees } from '../../../src/pool/shared/remote-frees.js'
-import { storeRelease } from '../../../src/threads/memory-order.js'
-import { MOST_WORKERS } from '../../../src/threads/thread-registry.js'
+import { assert } from '../../../src/core/base/assert.js'
+import { Region } from '../../../src/core/base/region.js'
+import { ownerWordOf, Phase, phaseOf, workerOf } from '../../../src/core/heap/owner-word.js'
+import { RecordTable, Word } from '../../../src/core/heap/records.js'
+import { BATCH_WORDS, RemoteFrees } from '../../../src/core/pool/shared/remote-frees.js'
+import { storeRelease } from '../../../src/core/threads/memory-order.js'
+import { MOST_WORKERS } from '../../../src/core/threads/thread-registry.js'
 import type { Cast, Scenario } from '../stage.js'
 
 const RECEIVER = 1

@@ -1,6 +1,6 @@
-import { assert } from '../../../src/base/assert.js'
-import { Doorbell } from '../../../src/threads/doorbell.js'
-import { channelWords, RequestChannel } from '../../../src/threads/request-channel.js'
+import { assert } from '../../../src/core/base/assert.js'
+import { Doorbell } from '../../../src/core/threads/doorbell.js'
+import { channelWords, RequestChannel } from '../../../src/core/threads/request-channel.js'
 import { type Cast, mayBeCut, type Scenario } from '../stage.js'
 
 /** A thread that answers, and some that ask as numbers from 1; all may be cut short when they ask first. */

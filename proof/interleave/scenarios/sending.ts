@@ -1,9 +1,9 @@
 // Blocks that one thread allocates and other threads free: each block returns to the owner of its record.
 
-import { Double, Word } from '../../../src/heap/records.js'
-import { CLASSES } from '../../../src/heap/size-classes.js'
-import type { SharedPool } from '../../../src/pool/shared/shared-pool.js'
-import type { TransferredBuffer } from '../../../src/pool/transferred-buffer.js'
+import { Double, Word } from '../../../src/core/heap/records.js'
+import { CLASSES } from '../../../src/core/heap/size-classes.js'
+import type { SharedPool } from '../../../src/core/pool/shared/shared-pool.js'
+import type { TransferredBuffer } from '../../../src/core/pool/transferred-buffer.js'
 import { type Cast, isOverNow, mayBeCut, mayDie, pause, type Scenario } from '../stage.js'
 import { BYTES, checkAll, servedPool } from './shared-pool.js'
 

@@ -1,6 +1,6 @@
-import { assert } from '../../../src/base/assert.js'
-import { newOrder, orderState } from '../../../src/order/shared-order.js'
-import { StreamSlots } from '../../../src/order/stream-slots.js'
+import { assert } from '../../../src/core/base/assert.js'
+import { newOrder, orderState } from '../../../src/core/order/shared-order.js'
+import { StreamSlots } from '../../../src/core/order/stream-slots.js'
 import type { Scenario } from '../stage.js'
 
 const HANDLE = 77

@@ -1,9 +1,9 @@
 // Cached blocks that the pool server takes away, in the cases that need few threads.
 
-import { assert } from '../../../src/base/assert.js'
-import { Double, Word } from '../../../src/heap/records.js'
-import type { DeviceBuffer } from '../../../src/pool/buffer.js'
-import type { SharedPool } from '../../../src/pool/shared/shared-pool.js'
+import { assert } from '../../../src/core/base/assert.js'
+import { Double, Word } from '../../../src/core/heap/records.js'
+import type { DeviceBuffer } from '../../../src/core/pool/buffer.js'
+import type { SharedPool } from '../../../src/core/pool/shared/shared-pool.js'
 import { type Cast, mayBeCut, type Scenario } from '../stage.js'
 import { BYTES, checkAll, newPool, servedPool } from './shared-pool.js'
 

@@ -1,7 +1,7 @@
 // Shared pools whose server joins free memory of several places in a view, while other threads die.
 
-import { assert } from '../../../src/base/assert.js'
-import type { DeviceBuffer } from '../../../src/pool/buffer.js'
+import { assert } from '../../../src/core/base/assert.js'
+import type { DeviceBuffer } from '../../../src/core/pool/buffer.js'
 import { type Cast, isOverNow, mayDie, type Scenario } from '../stage.js'
 import { checkAll, servedPool } from './shared-pool.js'
 

@@ -1,9 +1,9 @@
 // `cuda-mempool diff`: the memory that grew and shrank between two recorded runs, as text or as a page.
 
-import { printable } from '../../base/shown-text.js'
-import { diffText } from '../../report/diff-text.js'
-import { pageDifference } from '../../report/page/page-difference.js'
-import { DEFAULT_POLICIES } from '../../trace/replay-result.js'
+import { printable } from '../../core/base/shown-text.js'
+import { diffText } from '../../recordings/report/diff-text.js'
+import { pageDifference } from '../../recordings/report/page/page-difference.js'
+import { DEFAULT_POLICIES } from '../../recordings/trace/replay-result.js'
 import { printNext, readFiles } from '../recording-input.js'
 import { print } from '../terminal.js'
 import { checkPage, reportedTraces, writePage } from './page-output.js'

@@ -1,8 +1,8 @@
 // `cuda-mempool viewer`: the page without data, as a file to pass on.
 
 import { readFileSync } from 'node:fs'
-import { packageFile } from '../../base/package-files.js'
-import { printable } from '../../base/shown-text.js'
+import { packageFile } from '../../core/base/package-files.js'
+import { printable } from '../../core/base/shown-text.js'
 import { writeOutput } from '../output-file.js'
 import { print } from '../terminal.js'
 import { checkPage } from './page-output.js'

@@ -1,8 +1,8 @@
 // The requests of `cuda-mempool top` to a served process.
 
 import { type IncomingMessage, request } from 'node:http'
-import { formatBytes, GiB, MiB } from '../../base/bytes.js'
-import { shown } from '../../base/shown-text.js'
+import { formatBytes, GiB, MiB } from '../../core/base/bytes.js'
+import { shown } from '../../core/base/shown-text.js'
 import type { ProcessStats } from '../../live/process-stats.js'
 import { foreignSocket, type ServedSocket, servedSockets, socketFolder } from '../../live/socket-path.js'
 import { UsageError } from '../exit.js'

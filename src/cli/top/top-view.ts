@@ -1,10 +1,10 @@
 // The screen of `cuda-mempool top` as lines of text, from the figures of a process.
 
-import { formatBytes } from '../../base/bytes.js'
-import { printable } from '../../base/shown-text.js'
+import { formatBytes } from '../../core/base/bytes.js'
+import { printable } from '../../core/base/shown-text.js'
+import type { PoolSnapshot } from '../../core/pool/caching/snapshot.js'
 import { missShare, type ProcessStats, type ServedStats } from '../../live/process-stats.js'
-import type { PoolSnapshot } from '../../pool/caching/snapshot.js'
-import { formatCount, formatShare } from '../../report/number-format.js'
+import { formatCount, formatShare } from '../../recordings/report/number-format.js'
 import { inLocale } from '../terminal.js'
 
 const LEAST_COLUMNS = 8

@@ -2,7 +2,7 @@
 // every end: by key, by signal, and when the process ends.
 
 import { existsSync, renameSync, rmSync, writeFileSync } from 'node:fs'
-import { printableJson } from '../../base/shown-text.js'
+import { printableJson } from '../../core/base/shown-text.js'
 import type { ProcessStats } from '../../live/process-stats.js'
 import { columnsOf, paintOf } from '../terminal.js'
 import { chosenSocket, TopClient } from './top-client.js'

@@ -1,0 +1,183 @@
+// Colours, holders, steps and questions, against their definitions.
+
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { MiB } from '../../core/base/bytes.js'
+import { Random } from '../../core/base/random.js'
+import { stepsOf } from '../trace/analysis/steps.js'
+import { readRecording } from '../trace/formats/read-recording.js'
+import { recordedPlacements } from '../trace/placements/recorded-placements.js'
+import { Action } from '../trace/trace.js'
+import { TraceBuilder } from '../trace/trace-builder.js'
+import { Cell } from './cells.js'
+import { cellsOf, colouringOf, GROUPINGS, usefulGroupings } from './colouring.js'
+import { holderRows, icicleOf } from './holders.js'
+import { LiveBlocks } from './live-blocks.js'
+import { makePicture } from './make-picture.js'
+import { type Picture, UNIT_BYTES } from './picture.js'
+import { randomPicture } from './pictures.fixture.js'
+import { placedPolicy } from './policy-picture.js'
+import { Pyramid } from './pyramid.js'
+import { answerOf, historyOf } from './questions.js'
+import { findBlocks } from './stack-text.js'
+import { bytesLeftBehind, leftBehind } from './steps.js'
+
+const trace = readRecording('traces/mlp-train-stacks.pickle.gz')
+const mlp = makePicture(trace, [placedPolicy('recorded', 'recorded', recordedPlacements(trace))])
+const live = new LiveBlocks(mlp)
+const sum = (picture: Picture, blocks: Iterable<number>) => {
+  let bytes = 0
+  for (const block of blocks) bytes += picture.blocks.bytes[block]
+  return bytes
+}
+
+test('the blocks held at every event are those allocated and not freed', () => {
+  const picture = randomPicture(new Random(2), 40_000, 80)
+  const held = new LiveBlocks(picture)
+  const { allocatedAt, freedAt, count } = picture.blocks
+  for (const event of [-1, 0, 1, 16_383, 16_384, 16_385, 33_000, 39_999]) {
+    const expected = Array.from({ length: count }, (_, block) => block).filter(
+      block => allocatedAt[block] <= event && freedAt[block] > event,
+    )
+    assert.deepEqual([...held.at(event)], expected, `event ${event}`)
+    if (event >= 0) assert.equal(held.inUse[event], sum(picture, expected))
+  }
+})
+
+test('the pyramid finds the first event with most bytes of any range', () => {
+  const random = new Random(4)
+  const values = Float64Array.from({ length: 1000 }, () => random.below(50))
+  const pyramid = new Pyramid(values)
+  for (let i = 0; i < 500; i++) {
+    const from = random.below(1000)
+    const to = from + random.below(1001 - from)
+    const range = values.slice(from, to)
+    const expected = range.length === 0 ? -1 : from + range.indexOf(Math.max(...range))
+    assert.equal(pyramid.most(from, to), expected, `${from} to ${to}`)
+  }
+})
+
+test('the peak of a picture is the peak of its trace', () => {
+  assert.equal(live.peakBytes, trace.peakRequestedBytes)
+})
+
+test('rows and the icicle add up to the bytes in use, by every grouping', () => {
+  for (const grouping of usefulGroupings(mlp)) {
+    const colouring = colouringOf(live, grouping)
+    for (const event of [0, live.peakEvent, mlp.events - 1]) {
+      const list = live.at(event)
+      const { rows } = holderRows(mlp, colouring, list, null, Infinity)
+      assert.equal(
+        rows.reduce((total, row) => total + row.bytes, 0),
+        live.inUse[event],
+        grouping,
+      )
+      for (const inverted of [false, true]) {
+        const boxes = icicleOf(mlp, colouring, list, { inverted, machinery: false })
+        assert.equal(boxes[0].bytes, live.inUse[event])
+        const tops = boxes.filter(({ depth }) => depth === 1)
+        assert.ok(tops.reduce((total, box) => total + box.bytes, 0) <= live.inUse[event])
+      }
+    }
+  }
+  assert.equal(GROUPINGS.length, 8)
+})
+
+test('the legend has the groups with most bytes at the peak, at most eight, and the others as one', () => {
+  const { legend } = colouringOf(live, 'stack')
+  assert.ok(legend.length <= 9 && legend.length > 2)
+  const named = legend.filter(({ cell }) => cell !== Cell.rest)
+  assert.deepEqual(
+    named.map(({ bytes }) => bytes),
+    named.map(({ bytes }) => bytes).sort((a, b) => b - a),
+  )
+  assert.equal(
+    legend.reduce((total, { bytes }) => total + bytes, 0),
+    live.peakBytes,
+  )
+})
+
+test('blocks that a filter or a search leaves out are faded', () => {
+  const colouring = colouringOf(live, 'stack')
+  const [first] = colouring.legend
+  const only = cellsOf(colouring, new Set([first.cell]), null)
+  assert.ok(only.every((cell, block) => cell === Cell.faded || colouring.cellOf[block] === first.cell))
+  const found = findBlocks(mlp, 'ADAM.py')!
+  assert.ok(found.some(each => each === 1) && found.some(each => each === 0))
+  const cells = cellsOf(colouring, new Set(), found)
+  assert.ok(cells.every((cell, block) => (cell === Cell.faded) === (found[block] === 0)))
+  assert.equal(findBlocks(mlp, ' '), null)
+})
+
+test('a step leaves what is still held two steps later', () => {
+  const steps = Int32Array.from([200, 300, 400, 500, 600])
+  const picture = { ...mlp, steps }
+  const held = new LiveBlocks(picture)
+  const left = bytesLeftBehind(held)
+  assert.equal(left.length, 3)
+  const { allocatedAt, freedAt } = mlp.blocks
+  const expected = [...live.at(400)].filter(block => allocatedAt[block] >= 0 && allocatedAt[block] <= 200)
+  assert.deepEqual([...leftBehind(held, 0)!], expected)
+  assert.equal(left[0], sum(mlp, expected))
+  assert.ok(left[0] > 50 * MiB && expected.every(block => freedAt[block] > 400))
+  assert.equal(leftBehind(held, 3), null)
+})
+
+test('the steps of a picture leave what those of its trace leave', () => {
+  for (const name of ['gpt2-train-varlen', 'resnet50-train-varbatch']) {
+    const recorded = readRecording(`traces/${name}.pickle.gz`)
+    const picture = makePicture(recorded, [])
+    const { steps } = stepsOf(recorded)!
+    assert.deepEqual(
+      bytesLeftBehind(new LiveBlocks(picture)),
+      steps.flatMap(({ leftBytes }) => leftBytes ?? []),
+      name,
+    )
+  }
+})
+
+test('questions about two markers part the blocks as their names say', () => {
+  const [a, b] = [150, 420]
+  const { allocatedAt, freedAt } = mlp.blocks
+  const answer = (question: Parameters<typeof answerOf>[1]) => [...answerOf(live, question, a, b)]
+  assert.deepEqual(answer('heldAtA'), [...live.at(a)])
+  assert.deepEqual(
+    [...answer('through'), ...answer('grown')].sort((x, y) => x - y),
+    [...live.at(b)],
+  )
+  assert.deepEqual(
+    [...answer('through'), ...answer('gone')].sort((x, y) => x - y),
+    [...live.at(a)],
+  )
+  const between = answer('between')
+  assert.ok(between.length > 0 && between.every(block => allocatedAt[block] > a && freedAt[block] <= b))
+})
+
+test('the history of an address has every block that overlapped it, in order', () => {
+  const [policy] = mlp.policies
+  const block = mlp.block[live.peakEvent]
+  const history = historyOf(mlp, policy, block)
+  assert.ok(history.includes(block) && history.length > 1)
+  const address = policy.place![block] * UNIT_BYTES
+  for (const other of history) {
+    const start = policy.place![other] * UNIT_BYTES
+    assert.ok(start < address + mlp.blocks.bytes[block] && start + mlp.blocks.bytes[other] > address)
+  }
+})
+
+test('a picture has the steps of the optimizer that steps most, as its trace has', () => {
+  const builder = new TraceBuilder()
+  for (let event = 0; event < 9; event++) builder.add(Action.alloc, 2 ** 30 * (event + 1), 512, 0, event)
+  const annotations = [
+    ['A', 2],
+    ['B', 3],
+    ['A', 5],
+    ['A', 8],
+  ].map(([name, timeUs]) => ({ isStart: false, name: `Optimizer.step#${name}.step`, timeUs: Number(timeUs) }))
+  const recorded = builder.build({ file: 'two optimizers', annotations })
+  assert.deepEqual([...makePicture(recorded, []).steps], [1, 4, 7])
+  assert.deepEqual(
+    stepsOf(recorded)?.steps.map(({ to }) => to),
+    [2, 5, 8],
+  )
+})

@@ -1,0 +1,133 @@
+// SVG to draw a picture on.
+
+import { printable } from '../../../core/base/shown-text.js'
+import { CELLS, Cell, EDGE, type Painting } from '../cells.js'
+import type { Bitmap, Surface, TextStyle } from './surface.js'
+
+/** More rectangles make a file that no editor opens; such a picture is stored as pixels. */
+const MOST_RECTANGLES = 20_000
+
+/** Rectangles of one colour each, in an image of that size. */
+export interface Rectangles {
+  readonly width: number
+  readonly height: number
+  readonly boxes: readonly {
+    readonly x: number
+    readonly y: number
+    readonly width: number
+    readonly height: number
+    /** `#rrggbb` */
+    readonly colour: string
+  }[]
+}
+
+export class SvgSurface implements Surface {
+  private readonly parts: string[] = []
+
+  constructor(
+    private readonly width: number,
+    private readonly height: number,
+    private readonly colours: readonly string[],
+    private readonly paper: string,
+    /** draws rectangles as an image, and gives its URL */
+    private readonly imageOf: (painted: Rectangles) => string,
+  ) {}
+
+  rectangle(x: number, y: number, width: number, height: number, colour: string): void {
+    const size = `x="${short(x)}" y="${short(y)}" width="${short(width)}" height="${short(height)}"`
+    this.parts.push(`<rect ${size} fill="${colour}"/>`)
+  }
+
+  line(x1: number, y1: number, x2: number, y2: number, colour: string, dash: readonly number[] = [], width = 1): void {
+    this.path([x1, y1, x2, y2], colour, width, dash)
+  }
+
+  text(x: number, y: number, text: string, colour: string, { align = 'left', bold = false }: TextStyle = {}): void {
+    const anchor = { left: 'start', center: 'middle', right: 'end' }[align]
+    const weight = bold ? ' font-weight="600"' : ''
+    const place = `x="${short(x)}" y="${short(y)}" fill="${colour}" text-anchor="${anchor}"${weight}`
+    this.parts.push(`<text ${place} dominant-baseline="central">${escaped(text)}</text>`)
+  }
+
+  path(points: readonly number[], colour: string, width: number | 'fill', dash: readonly number[] = []): void {
+    const list = points.map(short).join(' ')
+    const stroke = `fill="none" stroke="${colour}" stroke-width="${width}" stroke-dasharray="${dash.join(' ')}"`
+    this.parts.push(`<polyline points="${list}" ${width === 'fill' ? `fill="${colour}"` : stroke}/>`)
+  }
+
+  bitmap(x: number, y: number, width: number, height: number, { cells, ...size }: Bitmap): void {
+    if (cells === null) return
+    const runs = runsOf({ ...size, cells })
+    const scale = `transform="translate(${short(x)} ${short(y)}) scale(${width / size.width} ${height / size.height})"`
+    if (runs.length <= MOST_RECTANGLES) {
+      const boxes = runs.map(
+        run =>
+          `<rect x="${run.x}" y="${run.y}" width="${run.width}" height="${run.height}" fill="${this.colours[run.cell]}"/>`,
+      )
+      this.parts.push(`<g ${scale} shape-rendering="crispEdges">${boxes.join('')}</g>`)
+      return
+    }
+    const url = this.imageOf({ ...size, boxes: runs.map(run => ({ ...run, colour: this.colours[run.cell] })) })
+    const box = `width="${size.width}" height="${size.height}" ${scale} image-rendering="pixelated"`
+    this.parts.push(`<image ${box} href="${url}"/>`)
+  }
+
+  /** Draws what follows lower by `y`. */
+  move(y: number): void {
+    this.parts.push(y === 0 ? '</g>' : `<g transform="translate(0 ${y})">`)
+  }
+
+  toString(): string {
+    const { width, height } = this
+    return (
+      `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}" ` +
+      `font-family="system-ui, sans-serif" font-size="12"><rect width="${width}" height="${height}" fill="${this.paper}"/>` +
+      `${this.parts.join('')}</svg>`
+    )
+  }
+}
+
+interface Run {
+  readonly x: number
+  readonly y: number
+  width: number
+  readonly height: number
+  readonly cell: number
+}
+
+/** A painting as rectangles: runs of equal cells in a column, joined with equal runs of the columns after it. */
+function runsOf({ width, height, cells }: Painting): Run[] {
+  const runs: Run[] = []
+  let open = new Map<number, Run>()
+  for (let x = 0; x < width; x++) {
+    const next = new Map<number, Run>()
+    for (let y = 0; y < height; ) {
+      const start = y
+      const cell = cells[x * height + y]
+      while (y < height && cells[x * height + y] === cell) y++
+      if (cell % EDGE === Cell.nothing) continue
+      const key = (start * (height + 1) + y) * (EDGE + CELLS) + cell
+      const before = open.get(key)
+      if (before === undefined) {
+        const run = { x, y: start, width: 1, height: y - start, cell }
+        runs.push(run)
+        next.set(key, run)
+      } else {
+        before.width++
+        next.set(key, before)
+      }
+    }
+    open = next
+  }
+  return runs
+}
+
+function short(value: number): string {
+  return String(Math.round(value * 100) / 100)
+}
+
+/** Text for XML, which has no control characters at all. */
+function escaped(text: string): string {
+  const allowed = printable(text).replace(/[\p{Cs}\ufffe\uffff]/gu, '?')
+  return allowed.replace(/[&<>"]/g, letter => `&#${letter.charCodeAt(0)};`)
+}

@@ -1,0 +1,138 @@
+// The holders of a set of blocks: as a table of groups, and as an icicle of call stacks.
+
+import { formatBytes } from '../../core/base/bytes.js'
+import { lifetimeNames, lifetimeOf } from './block-lives.js'
+import { Cell } from './cells.js'
+import type { Colouring } from './colouring.js'
+import { type Box, Icicle, type Step } from './drawing/icicle.js'
+import type { Picture, PictureFrame } from './picture.js'
+import { callsOf, linesOf, siteText } from './stack-text.js'
+
+/** A group of blocks, as a row of a table. */
+export interface HolderRow {
+  readonly group: number
+  readonly label: string
+  readonly cell: number
+  readonly bytes: number
+  readonly blocks: number
+  /** bytes more than in the set that it is compared with */
+  readonly grown: number
+}
+
+/** The groups of `list` by bytes, and those of `before` that are gone; groups beyond `most` are left out. */
+export function holderRows(
+  { blocks }: Picture,
+  colouring: Colouring,
+  list: Int32Array,
+  before: Int32Array | null,
+  most: number,
+): { rows: HolderRow[]; groups: number } {
+  const sums = new Map<number, { bytes: number; blocks: number; before: number }>()
+  const entry = (block: number) => {
+    const group = colouring.group[block]
+    let sum = sums.get(group)
+    if (sum === undefined) {
+      sum = { bytes: 0, blocks: 0, before: 0 }
+      sums.set(group, sum)
+    }
+    return sum
+  }
+  for (const block of list) {
+    const sum = entry(block)
+    sum.bytes += blocks.bytes[block]
+    sum.blocks++
+  }
+  if (before !== null) for (const block of before) entry(block).before += blocks.bytes[block]
+  const rows = [...sums]
+    .sort(([, a], [, b]) => b.bytes - a.bytes || b.before - a.before)
+    .slice(0, most)
+    .map(([group, sum]) => ({
+      group,
+      label: colouring.labelOf(group),
+      cell: colouring.cellOfGroup[group],
+      bytes: sum.bytes,
+      blocks: sum.blocks,
+      grown: before === null ? 0 : sum.bytes - sum.before,
+    }))
+  return { rows, groups: sums.size }
+}
+
+/** Everything that the blocks below a box hold. */
+interface HeldSum {
+  bytes: number
+  blocks: number
+  /** the cell of all its blocks; Cell.rest if they have several */
+  cell: number
+}
+
+/** A box of an icicle: everything that a call and the calls below it hold. */
+export type IcicleBox = Box & Readonly<HeldSum>
+
+/** How an icicle is made. */
+export interface IcicleOptions {
+  /** the innermost call first */
+  readonly inverted: boolean
+  /** with the allocator's and the dispatcher's calls */
+  readonly machinery: boolean
+}
+
+/** The boxes of an icicle, each before those below it. Without call stacks it shows lifetimes, and sizes below them. */
+export function icicleOf(
+  picture: Picture,
+  colouring: Colouring,
+  list: Int32Array,
+  options: IcicleOptions,
+): IcicleBox[] {
+  const { blocks, stacks } = picture
+  const hasStacks = stacks.parent.length > 1
+  const icicle = new Icicle<HeldSum>(noBlocks, sum => sum.bytes)
+  const sums = new Map<number, HeldSum>()
+  for (const block of list) {
+    const key = hasStacks ? blocks.stack[block] || (block < blocks.initial ? -1 : 0) : block
+    const sum = sums.get(key) ?? noBlocks()
+    sums.set(key, sum)
+    const cell = Math.max(Cell.rest, colouring.cellOf[block])
+    join(sum, { bytes: blocks.bytes[block], blocks: 1, cell })
+  }
+  const pathOf = hasStacks ? stackPaths(picture, options) : (block: number) => sizePath(picture, block)
+  for (const [key, sum] of sums) icicle.add(pathOf(key), whole => join(whole, sum))
+  return icicle.boxes()
+}
+
+function noBlocks(): HeldSum {
+  return { bytes: 0, blocks: 0, cell: Cell.rest }
+}
+
+function join(whole: HeldSum, { bytes, blocks, cell }: HeldSum): void {
+  whole.cell = whole.blocks === 0 || whole.cell === cell ? cell : Cell.rest
+  whole.bytes += bytes
+  whole.blocks += blocks
+}
+
+function stepOf(label: string, place: string): Step {
+  return { id: `${label}\n${place}`, label, place }
+}
+
+/** The path of each stack, by its node; all paths share the steps of their frames. */
+function stackPaths({ stacks }: Picture, { inverted, machinery }: IcicleOptions): (node: number) => Step[] {
+  const steps = new Map<PictureFrame, Step>()
+  const stepOfFrame = (line: PictureFrame) => {
+    const step = steps.get(line) ?? stepOf(line.name, siteText(line))
+    steps.set(line, step)
+    return step
+  }
+  return node => {
+    if (node < 0) return [stepOf('before the recording', '')]
+    if (node === 0) return [stepOf('no call stack', '')]
+    const path = callsOf(linesOf(stacks, node), machinery).map(stepOfFrame)
+    return inverted ? path : path.reverse()
+  }
+}
+
+function sizePath(picture: Picture, block: number): Step[] {
+  const lifetime = lifetimeNames(picture)[lifetimeOf(picture, block)]
+  return [
+    stepOf(lifetime, 'how long the blocks live'),
+    stepOf(formatBytes(picture.blocks.bytes[block]), 'size of each block'),
+  ]
+}

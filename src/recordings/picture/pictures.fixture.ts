@@ -1,0 +1,57 @@
+// Small pictures for tests: from a list of lines, and random ones.
+
+import type { Random } from '../../core/base/random.js'
+import { Action } from '../trace/trace.js'
+import { TraceBuilder } from '../trace/trace-builder.js'
+import { makePicture } from './make-picture.js'
+import { HELD, type Picture, UNIT_BYTES } from './picture.js'
+import type { PlacedMemory } from './policy-picture.js'
+
+/** An allocation of `units` at unit `at`, or the free of the block there. */
+export type Line = readonly ['allocate', at: number, units: number] | readonly ['free', at: number]
+
+/** The picture of these lines, with one policy. Memory of `memory` is in units. */
+export function pictureOf(lines: readonly Line[], memory: readonly PlacedMemory[]): Picture {
+  const builder = new TraceBuilder()
+  const sizes = new Map<number, number>()
+  lines.forEach((line, time) => {
+    const [kind, at] = line
+    if (kind === 'allocate') sizes.set(at, line[2])
+    const bytes = sizes.get(at)! * UNIT_BYTES
+    builder.add(kind === 'allocate' ? Action.alloc : Action.freeRequested, at * UNIT_BYTES, bytes, 0, time)
+  })
+  const trace = builder.build({ file: 'picture' })
+  const inBytes = memory.map(each => ({ ...each, address: each.address * UNIT_BYTES, bytes: each.bytes * UNIT_BYTES }))
+  return makePicture(trace, [{ policy: 'any', label: 'any', address: trace.blocks.address, memory: inBytes }])
+}
+
+/** A random program in `units` of memory. The upper half is given back once, while it is empty. */
+export function randomPicture(random: Random, events: number, units: number): Picture {
+  const below = (limit: number) => random.below(Math.max(1, Math.floor(limit)))
+  const used = new Uint8Array(units)
+  const live: [at: number, units: number][] = []
+  const lines: Line[] = []
+  const half = Math.floor(units / 2)
+  /** the events after which nothing lies in the upper half */
+  const empty: number[] = []
+  while (lines.length < events) {
+    const size = 1 + below(random.fraction() < 0.2 ? units / 4 : 4)
+    const at = below(units - size + 1)
+    if (random.fraction() < 0.55 && used.subarray(at, at + size).every(unit => unit === 0)) {
+      used.fill(1, at, at + size)
+      live.push([at, size])
+      lines.push(['allocate', at, size])
+    } else if (live.length > 0) {
+      const [[start, length]] = live.splice(below(live.length), 1)
+      used.fill(0, start, start + length)
+      lines.push(['free', start])
+    }
+    if (used.subarray(half).every(unit => unit === 0)) empty.push(lines.length - 1)
+  }
+  const late = empty[below(empty.length)] ?? HELD
+  return pictureOf(lines, [
+    { address: 0, bytes: half, from: -1, to: HELD },
+    { address: half, bytes: units - half, from: -1, to: late },
+    { address: half, bytes: units - half, from: late + 1, to: HELD },
+  ])
+}

@@ -1,0 +1,60 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { GiB, MiB } from '../../core/base/bytes.js'
+import { type DeviceReport, deviceText } from './device-text.js'
+import { PLAIN } from './table.js'
+
+const REPORT: DeviceReport = {
+  version: '0.1.0',
+  node: 'v20.20.2',
+  noGpu: null,
+  driver: { origin: 'libcuda.so.1', simulated: false, version: '13.0' },
+  nvrtc: { path: 'libnvrtc.so.12', version: '12.4' },
+  devices: [0, 1].map(ordinal => ({ ordinal, name: 'NVIDIA H200', computeCapability: '9.0', totalBytes: 140 * GiB })),
+  device: {
+    ordinal: 1,
+    name: 'NVIDIA H200',
+    simulated: false,
+    freeBytes: 139 * GiB,
+    totalBytes: 140 * GiB,
+    granularityBytes: 2 * MiB,
+  },
+  features: [
+    { name: 'virtual memory', leastDriver: '10.2', supported: true, obstacle: null, without: 'plain segments' },
+    { name: 'adopted streams', leastDriver: '12.0', supported: true, obstacle: null, without: 'none adopted' },
+  ],
+}
+
+const text = (report: DeviceReport) => deviceText(report, { width: 200, paint: PLAIN })
+
+test('the text names the driver, every device, and the opened device', () => {
+  const shown = text(REPORT)
+  assert.match(shown, /CUDA 13\.0, libcuda\.so\.1/)
+  assert.match(shown, /device 0: NVIDIA H200, compute capability 9\.0, 140 GiB$/m)
+  assert.match(shown, /device 1: .*\(the one below\)$/m)
+  assert.match(shown, /139 GiB of 140 GiB free, mapped in steps of 2 MiB/)
+  assert.match(shown, /virtual memory +CUDA 10\.2 +yes +plain segments/)
+  assert.match(shown, /Everything works on NVIDIA H200\./)
+})
+
+test('a missing feature is shown with its reason and the loss', () => {
+  const [virtual, streams] = REPORT.features
+  const features = [virtual, { ...streams, supported: false, obstacle: 'the driver is too old' }]
+  const shown = text({ ...REPORT, features })
+  assert.match(shown, /✗ adopted streams: the driver is too old; without it: none adopted/)
+  assert.doesNotMatch(shown, /Everything works/)
+})
+
+test('the text tells whether source code can be compiled', () => {
+  assert.match(text(REPORT), /^NVRTC: +CUDA 12\.4, libnvrtc\.so\.12$/m)
+  assert.match(
+    text({ ...REPORT, nvrtc: { obstacle: 'none' } }),
+    /^NVRTC: +none was found.* loadModule \(PTX\) does not/m,
+  )
+})
+
+test('without a GPU the text gives the reason', () => {
+  const shown = text({ ...REPORT, noGpu: 'none of libcuda.so.1, libcuda.so could be found' })
+  assert.match(shown, /No GPU: none of libcuda\.so\.1, libcuda\.so could be found\./)
+  assert.match(shown, /simulated device instead/)
+})

@@ -1,0 +1,102 @@
+// The report on a device as text.
+
+import { formatBytes } from '../../core/base/bytes.js'
+import { type Column, type Paint, tableText, wrapText } from './table.js'
+
+/** A feature that needs the driver, and whether it works. */
+export interface FeatureReport {
+  readonly name: string
+  /** the CUDA version of the oldest driver with this feature */
+  readonly leastDriver: string
+  readonly supported: boolean
+  /** the reason why it does not work; null if it does */
+  readonly obstacle: string | null
+  /** the loss without the feature */
+  readonly without: string
+}
+
+/** The features of a device, as `cuda-mempool info --json` prints it. */
+export interface DeviceReport {
+  /** the versions of this package and of Node */
+  readonly version: string
+  readonly node: string
+  /** the reason why no GPU can be used; null if a GPU is used, or another device was chosen */
+  readonly noGpu: string | null
+  readonly driver: {
+    /** path of the library that was opened, or the name of the simulation */
+    readonly origin: string
+    readonly simulated: boolean
+    /** the CUDA version that the driver supports */
+    readonly version: string
+  }
+  /** the compiler of CUDA C++, or the reason why none works with this driver */
+  readonly nvrtc: { readonly path: string; readonly version: string } | { readonly obstacle: string }
+  readonly devices: readonly {
+    readonly ordinal: number
+    readonly name: string
+    readonly computeCapability: string
+    readonly totalBytes: number
+  }[]
+  /** the device that was opened */
+  readonly device: {
+    readonly ordinal: number
+    readonly name: string
+    readonly simulated: boolean
+    readonly freeBytes: number
+    readonly totalBytes: number
+    /** bytes of one step of virtual memory; null without virtual memory */
+    readonly granularityBytes: number | null
+  }
+  readonly features: readonly FeatureReport[]
+}
+
+/** The report in lines of at most `width` columns. */
+export function deviceText(report: DeviceReport, { width, paint }: { width: number; paint: Paint }): string {
+  const { driver, device, features } = report
+  const missing = features.filter(feature => !feature.supported)
+  return [
+    `${paint.bold(`cuda-mempool ${report.version}`)} on Node ${report.node}`,
+    ...(report.noGpu === null ? [] : [wrapText(`No GPU: ${report.noGpu}.`, width), wrapText(INSTEAD, width)]),
+    factLines(report)
+      .map(([name, value]) => wrapText(`${`${name}:`.padEnd(10)}${value}`, width, ' '.repeat(10)))
+      .join('\n'),
+    tableText(features, COLUMNS, { width, paint, tone: feature => (feature.supported ? line => line : paint.red) }),
+    ...missing.map(({ name, obstacle, without }) =>
+      paint.red(wrapText(`✗ ${name}: ${obstacle}; without it: ${without}`, width, '  ')),
+    ),
+    ...(missing.length > 0
+      ? []
+      : [wrapText(`Everything works on ${driver.simulated ? 'the ' : ''}${device.name}.`, width)]),
+  ].join('\n\n')
+}
+
+const INSTEAD =
+  "Programs that open 'auto', and these commands, use the simulated device instead: a GPU in memory, for tests and for " +
+  'replaying recordings. No time measured on it is a GPU’s.'
+
+const NO_NVRTC =
+  'none was found for this driver; compileKernels needs it, loadModule (PTX) does not. --json says where it was looked for'
+
+const COLUMNS: readonly Column<FeatureReport>[] = [
+  { title: 'feature', align: 'left', cell: feature => feature.name },
+  { title: 'least\ndriver', align: 'right', cell: feature => `CUDA ${feature.leastDriver}` },
+  { title: 'here', align: 'left', cell: feature => (feature.supported ? 'yes' : 'no') },
+  { title: 'without it', align: 'left', cell: feature => feature.without },
+]
+
+function factLines({ driver, devices, device, nvrtc }: DeviceReport): [string, string][] {
+  const { freeBytes, totalBytes, granularityBytes } = device
+  const steps = granularityBytes === null ? '' : `, mapped in steps of ${formatBytes(granularityBytes)}`
+  return [
+    ['driver', `CUDA ${driver.version}, ${driver.origin}`],
+    ...devices.map(({ ordinal, name, computeCapability, totalBytes }): [string, string] => {
+      const chosen = ordinal === device.ordinal && devices.length > 1 ? ' (the one below)' : ''
+      return [
+        `device ${ordinal}`,
+        `${name}, compute capability ${computeCapability}, ${formatBytes(totalBytes)}${chosen}`,
+      ]
+    }),
+    ['NVRTC', 'obstacle' in nvrtc ? NO_NVRTC : `CUDA ${nvrtc.version}, ${nvrtc.path}`],
+    ['memory', `${formatBytes(freeBytes)} of ${formatBytes(totalBytes)} free${steps}`],
+  ]
+}

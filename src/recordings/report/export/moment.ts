@@ -1,0 +1,56 @@
+// The memory that a program held at one moment, by call stack.
+
+import { describe } from '../../../core/base/bytes.js'
+import { FormatError } from '../../../core/base/errors.js'
+import { OutOfRangeError } from '../../../core/base/out-of-range.js'
+import { inUseOf, liveAfter } from '../../trace/analysis/curves.js'
+import { BEFORE, checkTrace, type Frame, stackFrames, type Trace } from '../../trace/trace.js'
+
+/** What the blocks of one call stack are together. */
+export interface HeldStack {
+  /** the call stack, innermost frame first; empty if none was recorded */
+  readonly frames: readonly Frame[]
+  /** requested bytes */
+  readonly bytes: number
+  /** how many blocks there are */
+  readonly blocks: number
+}
+
+/** The event after which most requested bytes were in use, the first of several; -1 for before the first event. */
+export function peakEvent(trace: Trace): number {
+  checkTrace('peakEvent', trace)
+  return inUseOf(trace).peakEvent
+}
+
+/**
+ * What the program held after `event`, most bytes first. Throws RangeError for an event that the trace does not have,
+ * and FormatError if no block has a call stack.
+ */
+export function heldStacks(trace: Trace, event: number): HeldStack[] {
+  checkTrace('heldStacks', trace)
+  if (!Number.isInteger(event) || event < BEFORE || event >= trace.events) {
+    throw new OutOfRangeError(`event must be a whole number from 0 to ${trace.events - 1}, not ${describe(event)}`)
+  }
+  const { blocks } = trace
+  if (blocks.stack.every(stack => stack === 0)) {
+    throw new FormatError(`${trace.file}: no call stacks were recorded${RECIPES[trace.recorder]}`)
+  }
+  const sums = new Map<number, { bytes: number; blocks: number }>()
+  for (const number of liveAfter(trace, event)) {
+    const stack = blocks.stack[number]
+    const sum = sums.get(stack) ?? { bytes: 0, blocks: 0 }
+    sums.set(stack, sum)
+    sum.bytes += blocks.bytes[number]
+    sum.blocks++
+  }
+  return [...sums]
+    .map(([stack, sum]) => ({ frames: stackFrames(trace.stacks, stack), ...sum }))
+    .sort((a, b) => b.bytes - a.bytes)
+}
+
+const RECIPES: Readonly<Record<Trace['recorder'], string>> = {
+  PyTorch: '; _record_memory_history() records them unless its context is None, torch.profiler with with_stack=True',
+  'cuda-mempool': '; recorded(pool, { stacks: true }) records them',
+  RMM: ', since RMM logs none',
+  CUDA: ', since Nsight Systems exports none of them',
+}

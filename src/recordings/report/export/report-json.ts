@@ -1,0 +1,19 @@
+import { printableJson } from '../../../core/base/shown-text.js'
+import type { ReplayReport } from '../../trace/replay-result.js'
+import { checkReport } from '../../trace/report-argument.js'
+
+/**
+ * The version of the JSON of `replay --json` and `convert -o x.json`. It rises when a name goes or changes its meaning;
+ * new names may come without.
+ */
+export const REPORT_SCHEMA_VERSION = 1
+
+/**
+ * The report of a replay, without placements, as JSON on one line. `docs/replay-report.schema.json` describes it.
+ * Throws TypeError for anything but the report of a replay.
+ */
+export function reportJson(report: ReplayReport): string {
+  checkReport('reportJson: report', report)
+  const runs = report.runs.map(({ placements: _, ...figures }) => figures)
+  return printableJson({ schemaVersion: REPORT_SCHEMA_VERSION, ...report, runs })
+}

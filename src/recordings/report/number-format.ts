@@ -1,0 +1,39 @@
+// Numbers as people read them; byte counts are in core/base/bytes.ts. A missing number is a dash.
+
+export const MISSING = '–'
+
+/** `22868` → `22,868` */
+export function formatCount(count: number | null): string {
+  return count === null ? MISSING : count.toLocaleString('en-US')
+}
+
+/** `0.1894` → `18.9 %` */
+export function formatShare(share: number | null): string {
+  return share === null ? MISSING : `${decimal(share * 100)} %`
+}
+
+/** `1.2389` → `1.24`, `516.3` → `516` */
+export function formatRatio(ratio: number | null): string {
+  if (ratio === null) return MISSING
+  return ratio < 10 ? ratio.toFixed(2) : formatCount(Math.round(ratio))
+}
+
+/** Nanoseconds: `38` → `38 ns`, `52100` → `52.1 µs`. */
+export function formatNs(ns: number | null): string {
+  if (ns === null) return MISSING
+  if (ns < 1e3) return `${Math.round(ns)} ns`
+  if (ns < 1e6) return `${decimal(ns / 1e3)} µs`
+  return ns < 1e9 ? `${decimal(ns / 1e6)} ms` : `${(ns / 1e9).toFixed(2)} s`
+}
+
+/** `1920000` in a second → `1.92 M/s` */
+export function formatRate(perSecond: number | null): string {
+  if (perSecond === null) return MISSING
+  if (perSecond >= 1e6) return `${(perSecond / 1e6).toFixed(2)} M/s`
+  return perSecond >= 1e3 ? `${Math.round(perSecond / 1e3)} k/s` : `${Math.round(perSecond)} /s`
+}
+
+/** One decimal below 100, none from there on. */
+function decimal(value: number): string {
+  return value.toFixed(Math.abs(value) < 100 ? 1 : 0)
+}

@@ -1,0 +1,213 @@
+// The requests that failed in a recording, as text: the last one in full, the others in a line each or counted.
+
+import { formatBytes } from '../../core/base/bytes.js'
+import { printable, shortened } from '../../core/base/shown-text.js'
+import type { Holder } from '../trace/failures/holders.js'
+import type { RecordedOutOfMemory, Verdict } from '../trace/failures/out-of-memory.js'
+import type { ReplayReport } from '../trace/replay-result.js'
+import { formatCount } from './number-format.js'
+import type { TextStyle } from './replay-tables.js'
+import { shortPath } from './short-path.js'
+import { wrapText } from './table.js'
+
+const MOST_LINES = 5
+const NAME_COLUMNS = 9
+/** Of a file's path and function, which may be of any length. */
+const MOST_SITE_LETTERS = 4096
+const MOST_SHOWN_LETTERS = 160
+
+/** Empty if no request failed. */
+export function outOfMemoryText({ trace }: Pick<ReplayReport, 'trace'>, { width, paint }: TextStyle): string[] {
+  const { outOfMemories, failedRequests } = trace
+  const last = outOfMemories.at(-1)
+  if (last === undefined) return []
+  const names = namesOf(trace.recorder)
+  const count = failedRequests === 1 ? 'A request failed' : `${formatCount(failedRequests)} requests failed`
+  const which = failedRequests === 1 ? 'it' : 'the last one'
+  const end = last.isLast ? `; ${which} ended the recording:` : failedRequests === 1 ? ':' : '. The last one:'
+  const facts = factsOf(last).map(([name, value]) => row(name.padEnd(NAME_COLUMNS), value, width))
+  const verdict = wrapText(`→ ${verdictOf(last, names)}`, width, '  ')
+  return [
+    [paint.bold(wrapText(`Out of memory. ${count}${end}`, width)), ...facts, paint.red(verdict)].join('\n'),
+    holdersText(last, names, width),
+    ...earlierText(trace, width),
+  ]
+}
+
+export interface Names {
+  /** the allocator that was recorded */
+  readonly allocator: string
+  /** how a program sets a limit of its own */
+  readonly limit: string
+  /** how call stacks are recorded */
+  readonly stacks: string
+}
+
+export function namesOf(recorder: ReplayReport['trace']['recorder']): Names {
+  if (recorder === 'PyTorch') {
+    return {
+      allocator: 'PyTorch',
+      limit: 'set_per_process_memory_fraction',
+      stacks: 'torch.cuda.memory._record_memory_history() records them unless its context is None',
+    }
+  }
+  if (recorder === 'RMM') return { allocator: 'RMM', limit: 'limiting_resource_adaptor', stacks: 'RMM logs none' }
+  if (recorder === 'CUDA') return { allocator: 'CUDA', limit: 'the pool', stacks: 'Nsight Systems exports none' }
+  return { allocator: 'the pool', limit: 'maxPoolBytes', stacks: 'recorded(pool, { stacks: true }) records them' }
+}
+
+export function factsOf(failed: RecordedOutOfMemory): [name: string, value: string][] {
+  const { event, askedBytes, site, inUseBytes, waitingBytes, reservedBytes, deviceFreeBytes } = failed
+  const where = site === null ? '' : ` by ${siteText(site)}`
+  const facts: [string, string][] = [
+    ['asked', `${askedText(askedBytes)}${where} (event ${formatCount(event)})`],
+    ['in use', formatBytes(inUseBytes)],
+  ]
+  if (waitingBytes > 0) facts.push(['waiting', `${formatBytes(waitingBytes)} freed, but in use on another stream`])
+  if (reservedBytes !== null) facts.push(['idle', idleText(failed)], ['reserved', formatBytes(reservedBytes)])
+  if (deviceFreeBytes !== null) facts.push(['device', `${formatBytes(deviceFreeBytes)} free`])
+  return facts
+}
+
+/** Readers take larger requests for the most that can be counted. */
+function askedText(bytes: number): string {
+  return bytes === Number.MAX_SAFE_INTEGER ? `at least ${formatBytes(bytes)}` : formatBytes(bytes)
+}
+
+function idleText({ idleBytes, idlePieces, largestIdleBytes }: RecordedOutOfMemory): string {
+  const bytes = formatBytes(idleBytes ?? 0)
+  if (idlePieces === 0 || idlePieces === null) return bytes
+  return idlePieces === 1
+    ? `${bytes} in one piece`
+    : `${bytes} in ${formatCount(idlePieces)} pieces, the largest ${formatBytes(largestIdleBytes ?? 0)}`
+}
+
+export function verdictOf(failed: RecordedOutOfMemory, names: Names): string {
+  const { neededBytes, capacityBytes, deviceHadRoom, deviceFreeBytes } = failed
+  const needed = formatBytes(neededBytes)
+  const free = formatBytes(deviceFreeBytes ?? 0)
+  switch (failed.verdict) {
+    case 'fragmentation': {
+      const limited = deviceHadRoom
+        ? ` A limit of the program itself (such as ${names.limit}) kept it from the device, which had ${free} free.`
+        : ''
+      const could = `${names.allocator} could have ${capacityText(failed)}`
+      return `Fragmentation: ${needed} would have been enough, and ${could}. ${pieceText(failed, names)}${limited}`
+    }
+    case 'ownLimit':
+      return (
+        `The program's own limit: in use and asked are ${needed} together, and ${limitText(failed)}, such as ` +
+        `${names.limit}. The device had ${free} free. Raise the limit, or hold less.`
+      )
+    case 'tooLittle': {
+      const missing = formatBytes(neededBytes - (capacityBytes ?? 0))
+      return (
+        `Really too little: in use and asked are ${needed} together, and ${names.allocator} could have ` +
+        `${capacityText(failed)}, reserved and free. No allocator could serve this: ${missing} are missing. Hold ` +
+        'less, free memory that other programs hold on the device, or use a larger one.'
+      )
+    }
+    case 'unknown':
+      return `In use and asked are ${needed} together. The recording does not tell what the device had.`
+  }
+}
+
+/** The most that the allocator could reserve, by the recording. */
+function capacityText({ capacityBytes, capacityBelowBytes, deviceHadRoom }: RecordedOutOfMemory): string {
+  const least = formatBytes(capacityBytes ?? 0)
+  if (capacityBelowBytes === null) return `at least ${least}`
+  return deviceHadRoom ? `between ${least} and ${formatBytes(capacityBelowBytes)}` : least
+}
+
+function limitText({ capacityBytes, capacityBelowBytes, neededBytes }: RecordedOutOfMemory): string {
+  if (capacityBytes === null || capacityBelowBytes === null) return 'a limit of the program itself is below'
+  const below = formatBytes(capacityBelowBytes)
+  return neededBytes >= capacityBelowBytes
+    ? `a limit of the program itself is below ${below}`
+    : `a limit of the program itself lies between ${formatBytes(capacityBytes)} and ${below}`
+}
+
+/** Why the idle memory did not serve the request. */
+function pieceText(failed: RecordedOutOfMemory, { allocator }: Names): string {
+  const { askedBytes, idleBytes, reservedBytes, capacityBytes, waitingBytes } = failed
+  const { largestIdleBytes, largestUsableBytes } = failed
+  if (idleBytes === null || reservedBytes === null || capacityBytes === null) return ''
+  const open = idleBytes + capacityBytes - reservedBytes
+  if (open < askedBytes) {
+    if (waitingBytes > 0) return 'Freed blocks that other streams still used kept the rest.'
+    return `Rounding of sizes by ${allocator} took the rest.`
+  }
+  if (largestUsableBytes !== null && largestUsableBytes >= askedBytes) {
+    const piece = `An idle piece of ${formatBytes(largestUsableBytes)} was large enough`
+    return `${piece}; it may belong to a CUDA graph's pool, or be kept by max_split_size_mb.`
+  }
+  if (largestIdleBytes !== null && largestIdleBytes >= askedBytes) {
+    const piece = `An idle piece of ${formatBytes(largestIdleBytes)} was large enough`
+    return `${piece}, but another stream's, another pool's, or for small blocks.`
+  }
+  return 'No idle piece was large enough.'
+}
+
+function holdersText({ holders, inUseBytes }: RecordedOutOfMemory, names: Names, width: number): string {
+  if (holders.every(holder => holder.site === null && !holder.before)) {
+    return wrapText(`Who held it is not recorded: no call stacks. ${names.stacks}.`, width)
+  }
+  return ['Held at that moment, by call site:', ...holderLines(holders, inUseBytes, width)].join('\n')
+}
+
+/** A line for each holder, and one for the rest of `inUseBytes`. */
+export function holderLines(holders: readonly Holder[], inUseBytes: number, width: number): string[] {
+  const shown = holders.reduce((sum, { bytes }) => sum + bytes, 0)
+  const sizes = [...holders.map(({ bytes }) => bytes), inUseBytes - shown].map(formatBytes)
+  const columns = Math.max(...sizes.map(size => size.length))
+  const line = (size: string, what: string) => row(size.padStart(columns), what, width)
+  const lines = holders.map((holder, i) => line(sizes[i], holderText(holder)))
+  if (inUseBytes > shown) lines.push(line(sizes[holders.length], 'other places'))
+  return lines
+}
+
+export function holderText({ site, through, before, blocks }: Holder): string {
+  const count = blocks === 1 ? '1 block' : `${formatCount(blocks)} blocks`
+  const place = site === null ? (before ? 'from before the recording' : 'without a call stack') : siteText(site)
+  return `${place}${through === null ? '' : `, in ${siteText(through)}`} (${count})`
+}
+
+const VERDICTS: Readonly<Record<Verdict, string>> = {
+  fragmentation: 'fragmentation',
+  ownLimit: "the program's own limit",
+  tooLittle: 'really too little',
+  unknown: 'cause unknown',
+}
+
+function earlierText(trace: ReplayReport['trace'], width: number): string[] {
+  const earlier = trace.outOfMemories.slice(0, -1)
+  if (earlier.length === 0) return []
+  if (earlier.length <= MOST_LINES) {
+    const columns = Math.max(...earlier.map(({ event }) => formatCount(event).length))
+    const lines = earlier.map(({ event, askedBytes, inUseBytes, idleBytes, verdict }) => {
+      const idle = idleBytes === null ? '' : `, ${formatBytes(idleBytes)} idle`
+      const figures = `${formatBytes(askedBytes)} asked, ${formatBytes(inUseBytes)} in use${idle}`
+      return row(`event ${formatCount(event).padStart(columns)}`, `${figures}: ${VERDICTS[verdict]}`, width)
+    })
+    return [['Failed before:', ...lines].join('\n')]
+  }
+  const counts = Object.entries(VERDICTS).flatMap(([verdict, name]) => {
+    const count = earlier.filter(each => each.verdict === verdict).length
+    return count === 0 ? [] : [`${formatCount(count)} by ${name}`]
+  })
+  const older = trace.failedRequests - trace.outOfMemories.length
+  if (older > 0) counts.push(`${formatCount(older)} older ones not looked at`)
+  return [wrapText(`Failed before: ${counts.join(', ')}.`, width)]
+}
+
+/** A line of a list, whose text is wrapped behind its name. */
+function row(name: string, text: string, width: number): string {
+  const start = `  ${name}  `
+  const indent = ' '.repeat(start.length)
+  return start + wrapText(text, width - start.length).replaceAll('\n', `\n${indent}`)
+}
+
+/** A frame as a terminal may show it, with the end of its path, and cut if it is very long. */
+export function siteText(site: string): string {
+  return printable(shortened(shortPath(site.slice(-MOST_SITE_LETTERS)), MOST_SHOWN_LETTERS))
+}

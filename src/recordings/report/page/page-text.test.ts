@@ -1,0 +1,59 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { MiB } from '../../../core/base/bytes.js'
+import type { ReplayReport } from '../../trace/replay-result.js'
+import { emptyRun } from '../../trace/run-figures.js'
+import type { Trace } from '../../trace/trace.js'
+import { traceFigures } from '../../trace/trace-figures.js'
+import { headOf } from '../replay-text.js'
+import { PLAIN } from '../table.js'
+import { gapsOf } from '../trace-lines.js'
+import { holding } from '../trace-texts.fixture.js'
+import { pageRecording, verdictLines } from './page-text.js'
+
+const pageOf = (...given: Parameters<typeof holding>) =>
+  pageRecording({ trace: holding(...given), replay: null, tuned: null, tab: 'run' })
+
+test('the note on missing call stacks has what records them, if anything does', () => {
+  const notes = (['PyTorch', 'cuda-mempool', 'RMM', 'CUDA'] as const).map(recorder => pageOf([[1]], { recorder }).notes)
+  const start = 'No call stacks were recorded'
+  assert.deepEqual(notes, [
+    [{ text: `${start}; this records them: `, code: "torch.cuda.memory._record_memory_history(stacks='python')" }],
+    [{ text: `${start}; this records them: `, code: 'recorded(pool, { stacks: true })' }],
+    [{ text: `${start}. RMM logs none.`, code: null }],
+    [{ text: `${start}. Nsight Systems exports none.`, code: null }],
+  ])
+})
+
+test('the verdict names the allocator that was recorded', () => {
+  const firstOf = (recorder: Trace['recorder']) => pageOf([[1]], { recorder, peakReservedBytes: 2 * MiB }).verdict[0]
+  assert.equal(firstOf('PyTorch'), 'PyTorch reserved 2 MiB for 1 MiB in use: 2.00 ×.')
+  assert.equal(firstOf('CUDA'), 'CUDA reserved 2 MiB for 1 MiB in use: 2.00 ×.')
+  assert.equal(firstOf('RMM'), 'RMM reserved 2 MiB for 1 MiB in use: 2.00 ×.')
+  assert.equal(firstOf('cuda-mempool'), 'The pool reserved 2 MiB for 1 MiB in use: 2.00 ×.')
+})
+
+test('the verdict says how many requests the pool could not serve, though none failed in the recording', () => {
+  const trace = holding([[1]])
+  const run = { ...emptyRun('cuda-mempool', trace), peakReservedBytes: 0, overhead: 0, failures: 1 }
+  const replay = { trace: traceFigures(trace), runs: [run] } as unknown as ReplayReport
+  assert.equal(verdictLines(trace, replay)[1], 'cuda-mempool could not serve 1 request.')
+})
+
+test("a recording of another allocator is not called PyTorch's in the list of policies", () => {
+  const labelsOf = (recorder: Trace['recorder']) =>
+    pageOf([[1]], { recorder, peakReservedBytes: 2 * MiB }).policies.map(({ label }) => label)
+  assert.deepEqual([labelsOf('PyTorch'), labelsOf('CUDA')], [['PyTorch as recorded'], ['as recorded']])
+})
+
+test('one event, one allocation and one block are singular', () => {
+  const { facts, notes } = pageOf([[1]], { skippedEvents: 1, dropped: 1 })
+  assert.equal(facts, '1 event · 1 allocation')
+  assert.deepEqual(
+    notes.slice(1).map(({ text }) => text),
+    ['1 event was left out: of other memory, of unknown kinds or out of order.', 'The recording lost 1 event.'],
+  )
+  const trace = holding([[1]], { skippedEvents: 1 })
+  assert.ok(gapsOf(trace).includes('1 event was left out: of other memory, of unknown kinds or out of order.'))
+  assert.match(headOf({ trace: traceFigures(trace) }, 80, PLAIN), /^1 event, 1 allocation on one stream\.$/m)
+})

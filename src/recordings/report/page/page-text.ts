@@ -1,0 +1,165 @@
+// The words of a page: the verdict, the facts, the failed requests.
+
+import { formatBytes } from '../../../core/base/bytes.js'
+import { shortened } from '../../../core/base/shown-text.js'
+import type { IdlePiece } from '../../trace/failures/memory-at.js'
+import { type FailedRequest, failedRequests } from '../../trace/failures/out-of-memory.js'
+import type { ReplayReport, ReplayRun } from '../../trace/replay-result.js'
+import { Action, type Trace } from '../../trace/trace.js'
+import { formatCount, formatNs, formatRatio } from '../number-format.js'
+import { factsOf, holderText, type Names, namesOf, verdictOf } from '../out-of-memory-text.js'
+import { helpfulSetting, recordedSettings } from '../pytorch-settings.js'
+import { nameOf } from '../replay-tables.js'
+import { counted, leftOutLines, stackHint } from '../trace-lines.js'
+import { adviceLines } from '../tune-text.js'
+import { outsideLines } from './outside-text.js'
+import type { PageData, PageDifference, PageFailure, PagePolicy, PageRecording } from './page-data.js'
+import type { ReportedTrace } from './reported-trace.js'
+
+/** More pieces than this are too small to see in a bar. */
+const MOST_PIECES = 60
+/** What records call stacks; the other recorders cannot. */
+const STACK_CODE: Readonly<Partial<Record<Trace['recorder'], string>>> = {
+  PyTorch: "torch.cuda.memory._record_memory_history(stacks='python')",
+  'cuda-mempool': 'recorded(pool, { stacks: true })',
+}
+
+/** All data of a page but its pictures. */
+export function pageData(recordings: readonly ReportedTrace[], difference?: PageDifference): PageData {
+  return { version: 1, recordings: recordings.map(pageRecording), ...(difference === undefined ? {} : { difference }) }
+}
+
+/** The words of a page about a trace, and about its replay. */
+export function pageRecording({ trace, replay, tuned, tab, givenUp }: ReportedTrace): PageRecording {
+  const policies = policiesOf(trace, replay)
+  const requests = failedRequests(trace)
+  const names = namesOf(trace.recorder)
+  return {
+    tab: shortened(tab),
+    file: shortened(trace.file),
+    device: trace.device > 0 || trace.otherDevices.length > 0 ? `device ${trace.device}` : '',
+    verdict: verdictLines(trace, replay),
+    facts: factsLine(trace, replay),
+    notes: [
+      ...(givenUp === undefined ? [] : [{ text: `${shortened(givenUp)}.`, code: null }]),
+      ...notesOf(trace, replay),
+    ],
+    policies,
+    leastBytes: replay === null ? trace.peakRequestedBytes : trace.peakWithFailedBytes,
+    failures: requests.map(request => failureOf(request, names)),
+    outside: outsideLines(requests.map(({ failed }) => failed)),
+    advice: [
+      ...triedPolicies(replay),
+      ...(tuned !== null ? adviceLines(tuned) : replay === null ? [] : helpfulSetting(replay)),
+    ],
+  }
+}
+
+/** Whether each policy would have served the request that failed last. */
+function triedPolicies(replay: ReplayReport | null): string[] {
+  const answers = (replay?.runs ?? []).flatMap(({ policy, servesAtFailure }) =>
+    servesAtFailure === null ? [] : [`${nameOf(policy, replay!.trace)} ${servesAtFailure ? 'yes' : 'no'}`],
+  )
+  return answers.length === 0 ? [] : [`Would have served the last failed request, by replay: ${answers.join(' · ')}.`]
+}
+
+function policiesOf(trace: Trace, replay: ReplayReport | null): PagePolicy[] {
+  const runs = replay?.runs ?? []
+  const policies = runs
+    .filter(run => run.policy !== 'recorded' || run.peakReservedBytes !== null)
+    .map((run: ReplayRun) => ({
+      policy: run.policy,
+      label: nameOf(run.policy, trace),
+      peakBytes: run.peakReservedBytes,
+      overhead: run.overhead,
+      leastCapacityBytes: run.leastCapacityBytes,
+      failures: run.failures,
+    }))
+  const recorded = trace.recordedPeakReservedBytes
+  if (recorded === null || policies.some(({ policy }) => policy === 'recorded')) return policies
+  const overhead = trace.peakRequestedBytes > 0 ? recorded / trace.peakRequestedBytes : null
+  const own = { policy: 'recorded', label: nameOf('recorded', trace), leastCapacityBytes: null, failures: 0 }
+  return [{ ...own, peakBytes: recorded, overhead }, ...policies]
+}
+
+/** A line about the recording, and one about cuda-mempool if it was replayed. */
+export function verdictLines(trace: Trace, replay: ReplayReport | null): string[] {
+  const policies = policiesOf(trace, replay)
+  const { peakRequestedBytes, recordedPeakReservedBytes: recorded } = trace
+  const inUse = formatBytes(peakRequestedBytes)
+  const failed = trace.action.includes(Action.outOfMemory)
+  const who = trace.recorder === 'cuda-mempool' ? 'The pool' : trace.recorder
+  const first =
+    recorded === null || peakRequestedBytes === 0
+      ? `The program had ${inUse} in use at the peak.`
+      : `${who} reserved ${formatBytes(recorded)} for ${inUse} in use: ${formatRatio(recorded / peakRequestedBytes)} ×.`
+  const ours = policies.find(({ policy }) => policy === 'cuda-mempool')
+  if (ours?.peakBytes == null || ours.overhead === null) return [first]
+  if (ours.failures > 0) return [first, `cuda-mempool could not serve ${counted(ours.failures, 'request')}.`]
+  const what = failed ? 'this run, with the requests that failed,' : 'the same run'
+  const than = failed ? ' the least possible' : ''
+  return [
+    first,
+    `cuda-mempool serves ${what} in ${formatBytes(ours.peakBytes)}: ${formatRatio(ours.overhead)} ×${than}.`,
+  ]
+}
+
+function factsLine(trace: Trace, replay: ReplayReport | null): string {
+  const { events, allocations, spanSeconds, eventStreams } = trace
+  const facts = [
+    counted(events, 'event'),
+    counted(allocations, 'allocation'),
+    ...(eventStreams > 1 ? [`${formatCount(eventStreams)} streams`] : []),
+    ...(spanSeconds > 0 ? [formatNs(spanSeconds * 1e9)] : []),
+  ]
+  const settings = replay === null ? null : recordedSettings(replay)
+  return [facts.join(' · '), ...(settings === null ? [] : [settings])].join('. ')
+}
+
+function notesOf(trace: Trace, replay: ReplayReport | null): PageRecording['notes'] {
+  const notes: { text: string; code: string | null }[] = []
+  const { blocks, dropped, timesGoBack } = trace
+  if (blocks.stack.every(stack => stack === 0)) {
+    const code = STACK_CODE[trace.recorder] ?? null
+    const text = code === null ? `. ${stackHint(trace)}` : '; this records them: '
+    notes.push({ text: `No call stacks were recorded${text}`, code })
+  }
+  if (blocks.initial > 0) {
+    const count = `${formatCount(blocks.initial)} ${blocks.initial === 1 ? 'block is' : 'blocks are'}`
+    notes.push({ text: `${count} from before the recording began.`, code: null })
+  }
+  for (const text of leftOutLines(trace)) notes.push({ text, code: null })
+  if (dropped !== null && dropped > 0) {
+    notes.push({ text: `The recording lost ${counted(dropped, 'event')}.`, code: null })
+  }
+  if (timesGoBack > 0) {
+    notes.push({
+      text: `The clock went back ${counted(timesGoBack, 'time')}; events stay in their order.`,
+      code: null,
+    })
+  }
+  if (replay?.device.simulated) {
+    notes.push({ text: 'Other policies than the recorded one were replayed on a simulated GPU.', code: null })
+  }
+  return notes
+}
+
+function failureOf({ failed, idle }: FailedRequest, names: Names): PageFailure {
+  const { event, askedBytes, isLast } = failed
+  return {
+    event,
+    title: `Out of memory at event ${formatCount(event)}${isLast ? ', which ended the recording' : ''}`,
+    verdict: verdictOf(failed, names),
+    facts: factsOf(failed),
+    askedBytes,
+    pieces: largestOf(idle),
+    holders: failed.holders
+      .filter(({ site, before }) => site !== null || before)
+      .map(holder => ({ bytes: holder.bytes, text: holderText(holder) })),
+  }
+}
+
+function largestOf(pieces: readonly IdlePiece[]): number[] {
+  const sizes = pieces.map(({ bytes }) => bytes)
+  return sizes.sort((a, b) => b - a).slice(0, MOST_PIECES)
+}

@@ -1,0 +1,65 @@
+// A replay as seen from PyTorch: the settings that the rows are nearest to, and the setting that helps.
+
+import { formatBytes } from '../../core/base/bytes.js'
+import { shown } from '../../core/base/shown-text.js'
+import { unknownPytorchSettings } from '../trace/pytorch/recorded-settings.js'
+import type { Policy, ReplayReport, ReplayRun } from '../trace/replay-result.js'
+import { hasOthers, isUnclear, nameOf } from './replay-tables.js'
+
+const EXPANDABLE = 'expandable_segments:True'
+/** The environment variable with PyTorch's settings, and its name in older versions. */
+export const VARIABLE = 'PYTORCH_ALLOC_CONF'
+export const OLDER_VARIABLE = 'PYTORCH_CUDA_ALLOC_CONF'
+/** A setting is worth a line if PyTorch needs at least this share less with it. */
+const WORTH = 0.01
+
+/** The settings that a recording was made with; null for a recording of another allocator. */
+export function recordedSettings({ trace }: Pick<ReplayReport, 'trace'>): string | null {
+  if (trace.recorder === 'RMM') return 'Recorded from RMM.'
+  if (trace.recorder === 'CUDA') return "Recorded from CUDA's own allocation calls."
+  if (trace.recorder === 'cuda-mempool') return 'Recorded from a pool of cuda-mempool.'
+  if (trace.settings === null) return null
+  if (trace.settings === '') return "Recorded with PyTorch's default settings."
+  const unknown = unknownPytorchSettings(trace).join(' and ')
+  const but = unknown === '' ? '' : ` Replays of PyTorch are as set, but for ${shown(unknown)}, which is not known.`
+  return `Recorded with ${shown(trace.settings)}.${but}`
+}
+
+/** The settings of PyTorch that the rows of the table are nearest to. */
+export function nearestSettings({ trace, runs, device }: ReplayReport): string | null {
+  const settings: readonly [Policy, string][] = [
+    ['pytorch-expandable', `is ${EXPANDABLE}`],
+    ['driver-pool', `is nearest to backend:cudaMallocAsync${device.simulated ? ' (here simulated)' : ''}`],
+    ['power-of-two', 'is nearest to roundup_power2_divisions:1 of older versions'],
+  ]
+  const rows = settings.filter(([policy]) => runs.some(run => run.policy === policy))
+  if (rows.length === 0 || trace.recorder !== 'PyTorch') return null
+  const named = rows.map(([policy, setting]) => `"${nameOf(policy, trace)}" ${setting}`).join('; ')
+  const asSet = hasOthers(trace.settings) ? ' "As set": with the other settings of the recording.' : ''
+  return `In ${OLDER_VARIABLE}: ${named}.${asSet}`
+}
+
+/** The setting that a replay showed to help, as a sentence and a line for the shell; otherwise neither or no line. */
+export function helpfulSetting({ trace, runs }: ReplayReport): string[] {
+  const byDefault = runs.find(run => run.policy === 'pytorch')
+  const expandable = runs.find(run => run.policy === 'pytorch-expandable')
+  const hasIt = trace.settings?.includes(EXPANDABLE) || trace.settings?.includes('cudaMallocAsync')
+  if (byDefault === undefined || expandable === undefined || trace.recorder !== 'PyTorch' || hasIt) return []
+  const line = `${OLDER_VARIABLE}=${EXPANDABLE}`
+  if (trace.failedRequests > 0) {
+    if (byDefault.servesAtFailure !== false) return []
+    if (expandable.servesAtFailure) {
+      return ['In a replay, PyTorch served the request that failed with expandable segments:', line]
+    }
+    if (!isUnclear(expandable)) return []
+    return [`PyTorch might have served the request that failed with ${EXPANDABLE}: that depends on the exact limit.`]
+  }
+  const [least, before] = [leastOf(expandable), leastOf(byDefault)]
+  if (least === null || before === null || least > before * (1 - WORTH)) return []
+  const instead = `${formatBytes(least)} instead of ${formatBytes(before)}`
+  return [`In a replay, PyTorch served this run in ${instead} with expandable segments:`, line]
+}
+
+function leastOf({ failures, leastCapacityBytes }: ReplayRun): number | null {
+  return failures > 0 ? null : leastCapacityBytes
+}

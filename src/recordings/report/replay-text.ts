@@ -1,0 +1,114 @@
+// The report of a replay as text: tables of all policies, and a few sentences on the results. Times on the simulated
+// device are host times of a simulation, so figures that need a GPU are left out there.
+
+import { formatBytes } from '../../core/base/bytes.js'
+import { shown } from '../../core/base/shown-text.js'
+import type { ReplayReport } from '../trace/replay-result.js'
+import { formatCount, formatNs } from './number-format.js'
+import { outOfMemoryText } from './out-of-memory-text.js'
+import { helpfulSetting, nearestSettings, recordedSettings } from './pytorch-settings.js'
+import { meaningOf, proofsOf } from './replay-sentences.js'
+import { isTimed, isUnclear, nameOf, policyTables, roundTables, type TextStyle } from './replay-tables.js'
+import { type Paint, wrapText } from './table.js'
+import { counted, deviceLines } from './trace-lines.js'
+
+const FRAMES_SHOWN = 6
+
+/** The whole report in lines of at most `width` columns. */
+export function replayText(report: ReplayReport, style: TextStyle): string {
+  const { width, paint } = style
+  const bullets = [...meaningOf(report), ...proofsOf(report)].map(line => wrapText(`• ${line}`, width, '  '))
+  const nearest = nearestSettings(report)
+  const [help, line] = helpfulSetting(report)
+  const start = [headOf(report, width, paint), ...outOfMemoryText(report, style)]
+  const impossible = impossibleOf(report)
+  if (impossible !== null) return [...start, paint.red(wrapText(`✗ ${impossible}`, width, '  '))].join('\n\n')
+  return [
+    ...start,
+    replayedOn(report, width),
+    policyTables(report, style),
+    ...roundTables(report, style),
+    ...(nearest === null ? [] : [wrapText(nearest, width)]),
+    wrapText(legendOf(report), width).split('\n').map(paint.dim).join('\n'),
+    [...bullets, ...failuresOf(report, width).map(paint.red)].join('\n'),
+    ...(help === undefined ? [] : [wrapText(help, width)]),
+    ...(line === undefined ? [] : [paint.bold(line)]),
+  ].join('\n\n')
+}
+
+/** The name of the recording, and what it contains. */
+export function headOf(report: Pick<ReplayReport, 'trace'>, width: number, paint: Paint): string {
+  const { trace } = report
+  const streams = trace.streams === 1 ? 'one stream' : `${trace.streams} streams`
+  const span = trace.spanSeconds > 0 ? ` in ${formatNs(trace.spanSeconds * 1e9)}` : ''
+  const what = `${counted(trace.events, 'event')}${span}, ${counted(trace.allocations, 'allocation')} on ${streams}.`
+  const settings = recordedSettings(report)
+  const lines = [settings === null ? what : `${what} ${settings}`, ...warningsOf(report)]
+  return [paint.bold(shown(trace.file)), ...lines.map(line => wrapText(line, width))].join('\n')
+}
+
+/** The parts of a run that the recording does not contain. */
+function warningsOf({ trace }: Pick<ReplayReport, 'trace'>): string[] {
+  const { initial } = trace
+  const lines = deviceLines(trace)
+  if (initial.blocks > 0) {
+    const blocks = `${counted(initial.blocks, 'block')} (${formatBytes(initial.bytes)})`
+    const are = initial.blocks === 1 ? 'is' : 'are'
+    lines.push(`${blocks} ${are} from before the recording; earlier peaks are unknown.`)
+  }
+  return lines
+}
+
+function replayedOn({ device, lag }: ReplayReport, width: number): string {
+  const when = lag === 'never' ? 'only when waited for' : `${lag} events of its stream later`
+  const where = device.simulated
+    ? `Replayed on the ${device.name}, no GPU was used; the work of each allocation completes ${when}.`
+    : `Replayed on ${device.name}.`
+  return wrapText(where, width)
+}
+
+function legendOf(report: ReplayReport): string {
+  const { device, repeat, runs } = report
+  const parts: string[] = []
+  if (runs.some(run => run.servesAtFailure !== null)) {
+    parts.push('would serve: the request that failed last, with the memory that the program could have then.')
+    if (runs.some(isUnclear)) parts.push('maybe: that depends on the exact limit.')
+  }
+  if (runs.some(run => run.leastCapacityBytes !== null)) {
+    const failed = report.trace.failedRequests > 0 ? ', the requests that failed too' : ''
+    parts.push(`least memory: the least in which a replay served everything${failed}.`)
+  }
+  parts.push(
+    `peak reserved: the most taken from the device${report.capacityBytes === null ? ', without a limit' : ''}.`,
+  )
+  if (report.trace.failedRequests === 0) parts.push('× peak in use: that over the most in use at once.')
+  parts.push('fragmented: the share of it that lay idle even when most was in use.')
+  parts.push('memory calls: driver calls that take, map or give back memory.')
+  if (repeat > 1) parts.push('round: once through the recording, then all is freed.')
+  if (isTimed(report)) parts.push('all calls: their time on this host in one pass.')
+  if (device.simulated) parts.push('modelled time: of all driver calls, at costs measured on an H200.')
+  if (runs.some(run => run.policy.startsWith('pytorch'))) parts.push("PyTorch's policies are written anew here.")
+  return parts.join(' ')
+}
+
+/** The sentence in place of a table, if the capacity is below what any allocator needs. */
+function impossibleOf({ runs, capacityBytes, trace }: ReplayReport): string | null {
+  const needed = trace.peakWithFailedBytes
+  if (capacityBytes === null || capacityBytes >= needed || runs.every(run => run.failures === 0)) return null
+  return `No allocator can do this in ${formatBytes(capacityBytes)}: ${formatBytes(needed)} are needed.`
+}
+
+function failuresOf({ runs, trace }: ReplayReport, width: number): string[] {
+  return runs.flatMap(({ policy, failures, firstFailure }) => {
+    if (failures === 0) return []
+    const name = nameOf(policy, trace)
+    const count = `${name} failed ${failures === 1 ? '1 request' : `${formatCount(failures)} requests`}`
+    if (firstFailure === null) return [`✗ ${count}.`]
+    const { event, bytes, stream, message, frames } = firstFailure
+    const when = event < 0 ? 'before the first event' : `at event ${formatCount(event)}`
+    const first = `The first: ${formatBytes(bytes)} on stream ${stream} ${when}: ${shown(message)}`
+    const lines = frames.slice(0, FRAMES_SHOWN).map(frame => `    ${shown(frame)}`)
+    const left = frames.length - lines.length
+    return [wrapText(`✗ ${count}. ${first}`, width, '  '), ...lines, ...(left > 0 ? [`    … ${left} more`] : [])]
+  })
+}

@@ -1,0 +1,88 @@
+// Lines that several reports on a recording share: its gaps, and the command to type next.
+
+import { listed } from '../../core/base/readable.js'
+import { shellWord } from '../../core/base/shell-word.js'
+import type { Trace } from '../trace/trace.js'
+import { formatCount } from './number-format.js'
+import { namesOf } from './out-of-memory-text.js'
+import { wrapText } from './table.js'
+
+/** Colours and emphasis, which take no columns. */
+// biome-ignore lint/suspicious/noControlCharactersInRegex: terminal escapes begin with it
+const ESCAPE = /(\x1b\[[0-9;]*m)/
+
+/** The gaps of a recording, one sentence each. */
+export function gapsOf(trace: Trace): string[] {
+  const gaps: string[] = []
+  const { dropped, timesGoBack, stacks } = trace
+  if (dropped !== null && dropped > 0)
+    gaps.push(`The recording lost ${counted(dropped, 'event')}; figures may be too low.`)
+  gaps.push(...leftOutLines(trace))
+  if (timesGoBack > 0) gaps.push(`The clock of the recording goes back ${counted(timesGoBack, 'time')}.`)
+  if (stacks.count === 1) gaps.push(`The recording has no call stacks. ${stackHint(trace)}`)
+  return gaps
+}
+
+/** How many events of the file a reader left out, and which kinds of events it leaves out; nothing if it has all. */
+export function leftOutLines({ skippedEvents }: Pick<Trace, 'skippedEvents'>): string[] {
+  if (skippedEvents === 0) return []
+  const were = skippedEvents === 1 ? 'was' : 'were'
+  return [`${counted(skippedEvents, 'event')} ${were} left out: of other memory, of unknown kinds or out of order.`]
+}
+
+/** For a file with several devices: a sentence about the device of the trace, the others, and the option. */
+export function deviceLines({ device, otherDevices }: Pick<Trace, 'device' | 'otherDevices'>): string[] {
+  if (otherDevices.length === 0) return []
+  const others = listed(otherDevices.map(other => `GPU ${other.device} has ${formatCount(other.events)}`))
+  return [`These are the events of GPU ${device}; ${others}. --gpu N chooses.`]
+}
+
+/** How call stacks are recorded. */
+export function stackHint({ recorder }: Pick<Trace, 'recorder'>): string {
+  return `${namesOf(recorder).stacks}.`
+}
+
+/** The command to type next, for a shell. */
+export function nextLine(command: string, ...files: readonly string[]): string {
+  return ['Next: cuda-mempool', command, ...files.map(shellWord)].join(' ')
+}
+
+/** `1 event`, `2,000 events` */
+export function counted(count: number, what: string): string {
+  return `${formatCount(count)} ${what}${count === 1 ? '' : 's'}`
+}
+
+/** Text with every line in at most `width` columns: wrapped between words, and within words that are longer. */
+export function fitted(text: string, width: number): string {
+  return text
+    .split('\n')
+    .flatMap(line => (line.replace(new RegExp(ESCAPE, 'g'), '').length <= width ? [line] : broken(line, width)))
+    .join('\n')
+}
+
+function broken(line: string, width: number): string[] {
+  const lines: string[] = []
+  let last = ''
+  let columns = 0
+  for (const part of line.split(ESCAPE)) {
+    if (ESCAPE.test(part)) {
+      last += part
+      continue
+    }
+    for (const letter of part) {
+      if (columns === width) {
+        lines.push(last)
+        last = ''
+        columns = 0
+      }
+      last += letter
+      columns++
+    }
+  }
+  return [...lines, last]
+}
+
+/** Sentences as wrapped lines. */
+export function sentences(lines: readonly string[], width: number): string {
+  return lines.map(line => wrapText(line, width)).join('\n')
+}

@@ -1,0 +1,167 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { fileURLToPath } from 'node:url'
+import { MiB } from '../../../core/base/bytes.js'
+import { readRecording } from '../formats/read-recording.js'
+import { Action, BEFORE, type Trace } from '../trace.js'
+import { TraceBuilder } from '../trace-builder.js'
+import { curvesOf, liveAfter } from './curves.js'
+import { traceDifference } from './stack-diff.js'
+import { leftBlocks, stepsOf } from './steps.js'
+
+const recording = (name: string) => fileURLToPath(new URL(`../../../../../traces/${name}.pickle.gz`, import.meta.url))
+
+/** A program with an event each microsecond: [address, bytes] allocates, [address] frees. */
+function program(lines: readonly (readonly [number, number?])[], ends: readonly [string, number][]): Trace {
+  const builder = new TraceBuilder()
+  for (const [i, [address, bytes]] of lines.entries()) {
+    builder.add(bytes === undefined ? Action.freeRequested : Action.alloc, address, bytes ?? 0, 0, i)
+  }
+  const annotations = ends.flatMap(([name, timeUs]) =>
+    [true, false].map(isStart => ({ isStart, name, timeUs: isStart ? timeUs - 0.5 : timeUs })),
+  )
+  return builder.build({ file: 'program', annotations })
+}
+
+test('a step leaves behind what it allocated and two further steps did not free', () => {
+  const lines: [number, number?][] = [[1, 10], [2, 20], [3, 30], [2], [4, 40], [3], [5, 50]]
+  const trace = program(lines, [
+    ['Optimizer.step#SGD.step', 2],
+    ['Optimizer.step#SGD.step', 4],
+    ['Optimizer.step#SGD.step', 6],
+    ['Optimizer.step#SGD.step', 7],
+  ])
+  const found = stepsOf(trace)!
+  assert.deepEqual(found, {
+    name: 'Optimizer.step#SGD.step',
+    steps: [
+      { from: 0, to: 2, leftBytes: 10, leftBlocks: 1 },
+      { from: 2, to: 4, leftBytes: 0, leftBlocks: 0 },
+      { from: 4, to: 6, leftBytes: null, leftBlocks: null },
+      { from: 6, to: 7, leftBytes: null, leftBlocks: null },
+    ],
+  })
+  assert.deepEqual(
+    found.steps.map((_, step) => leftBlocks(trace, found, step)),
+    [[0], [], [], []],
+  )
+})
+
+test('steps are those of the optimizer with most, else of the profiler, or what a pattern finds', () => {
+  const named = (...names: string[]) =>
+    stepsOf(
+      program(
+        [[1, 1]],
+        names.map((name, i) => [name, i + 1]),
+      ),
+    )
+  assert.equal(
+    named('Optimizer.step#A.step', 'Optimizer.step#B.step', 'Optimizer.step#B.step')?.name.slice(15, 16),
+    'B',
+  )
+  assert.equal(named('ProfilerStep#1', 'ProfilerStep#2', 'forward')?.name, 'ProfilerStep')
+  assert.equal(named('forward'), null)
+  assert.equal(named(), null)
+  const trace = program(
+    [
+      [1, 1],
+      [2, 1],
+    ],
+    [
+      ['epoch 1', 1],
+      ['epoch 2', 2],
+      ['Optimizer.step#A.step', 2],
+    ],
+  )
+  assert.deepEqual(
+    stepsOf(trace, /^epoch/g)?.steps.map(({ to }) => to),
+    [1, 2],
+  )
+  assert.equal(stepsOf(trace, /batch/), null)
+  assert.throws(() => stepsOf(trace, 'epoch' as never), /stepsOf: pattern must be a regular expression, not 'epoch'/)
+})
+
+test('steps that ended before the first event of the recording are left out', () => {
+  const trace = program(
+    [
+      [1, 1],
+      [2, 1],
+    ],
+    [
+      ['Optimizer.step#A.step', -5],
+      ['Optimizer.step#A.step', 1],
+    ],
+  )
+  assert.deepEqual(
+    stepsOf(trace)?.steps.map(({ from, to }) => [from, to]),
+    [[0, 1]],
+  )
+  assert.equal(stepsOf(program([[1, 1]], [['Optimizer.step#A.step', -5]])), null)
+})
+
+test('of the recorded training runs only the first step leaves memory behind', () => {
+  const { steps } = stepsOf(readRecording(recording('gpt2-train-varlen')))!
+  const [first, ...later] = steps.map(({ leftBytes }) => leftBytes)
+  assert.deepEqual([steps.length, Math.round(first! / MiB)], [12, 1490])
+  assert.ok(later.slice(0, -2).every(bytes => bytes === 0))
+})
+
+for (const name of ['mlp-train-stacks', 'oom-retry-2gib', 'gpt2-expandable']) {
+  test(`the curves of ${name} reach the peaks of its trace`, () => {
+    const trace = readRecording(recording(name))
+    const { inUseBytes, reservedBytes, peakEvent } = curvesOf(trace)
+    const most = (values: Float64Array) => values.reduce((a, b) => Math.max(a, b))
+    assert.equal(most(inUseBytes), trace.peakRequestedBytes)
+    assert.equal(most(reservedBytes!), trace.recordedPeakReservedBytes)
+    assert.equal(inUseBytes[peakEvent], trace.peakRequestedBytes)
+    const live = liveAfter(trace, peakEvent)
+    assert.equal(
+      live.reduce((sum, block) => sum + trace.blocks.bytes[block], 0),
+      trace.peakRequestedBytes,
+    )
+  })
+}
+
+test('a recording that only frees has its peak before the first event', () => {
+  const builder = new TraceBuilder()
+  builder.add(Action.freeRequested, 1, 10, 0, 0)
+  const trace = builder.build({ file: 'frees' })
+  assert.equal(curvesOf(trace).peakEvent, BEFORE)
+  assert.deepEqual(liveAfter(trace, BEFORE), [0])
+})
+
+type Call = readonly [bytes: number, ...stack: (readonly [file: string, line: number, name: string])[]]
+
+function holding(...calls: Call[]): Trace {
+  const builder = new TraceBuilder()
+  calls.forEach(([bytes, ...frames], i) => {
+    const stack = builder.stacks.number(frames.map(frame => builder.stacks.entry(...frame)))
+    builder.add(Action.alloc, i + 1, bytes, 0, i, stack)
+  })
+  return builder.build({ file: 'holding' })
+}
+
+test('stacks are compared by files and functions, without lines, and then by functions', () => {
+  const main = ['main.py', 9, 'main'] as const
+  const { stacks, peakBytes, hasStacks } = traceDifference(
+    holding([10, ['a.py', 1, 'f'], main], [5, ['a.py', 2, 'f'], main], [7, ['old.py', 1, 'g']], [3, ['b.py', 1, 'h']]),
+    holding([40, ['a.py', 70, 'f'], main], [6, ['new.py', 1, 'g']], [100, ['c.py', 1, 'k'], main]),
+  )
+  assert.deepEqual(
+    stacks.map(({ site, bytes, blocks }) => [site, ...bytes, ...blocks]),
+    [
+      ['c.py:1 k', 0, 100, 0, 1],
+      ['a.py:70 f', 15, 40, 2, 1],
+      ['b.py:1 h', 3, 0, 1, 0],
+      ['new.py:1 g', 7, 6, 1, 1],
+    ],
+  )
+  assert.deepEqual([peakBytes, hasStacks], [[25, 146], true])
+})
+
+test('a recording compared with itself has no change, and without stacks all is one group', () => {
+  const trace = readRecording(recording('mlp-train-stacks'))
+  assert.ok(traceDifference(trace, trace).stacks.every(({ bytes: [before, after] }) => before === after))
+  const { stacks, hasStacks } = traceDifference(holding([1], [2]), holding([5]))
+  assert.deepEqual([stacks.map(({ site, bytes }) => [site, ...bytes]), hasStacks], [[[null, 3, 5]], false])
+})

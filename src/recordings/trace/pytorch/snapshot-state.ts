@@ -1,0 +1,157 @@
+// What a memory snapshot says besides events: its `segments`, which are all memory at the time when it was taken, its
+// annotations, and the settings of the allocator.
+
+import { MiB } from '../../../core/base/bytes.js'
+import { FormatError } from '../../../core/base/errors.js'
+import type { AnnotationMark } from '../columns/annotations.js'
+import type { FinalBlock, FinalSegment, FinalState } from '../trace-builder.js'
+import { dictionary, isDictionary, isTimeUs, isWhole, list, whole } from './data-checks.js'
+
+const ADDRESS = 'an address'
+const BYTES = 'a whole number of bytes'
+const STREAM = 'a stream handle'
+const VARIABLES = ['PYTORCH_ALLOC_CONF', 'PYTORCH_CUDA_ALLOC_CONF']
+
+/** Numbers of the names in segments and blocks. */
+interface Numbers {
+  /** the number of a list of stack frames */
+  readonly stackOf: (frames: unknown) => number
+  /** the number of the id of a private pool */
+  readonly poolOf: (id: unknown) => number
+}
+
+/** The segments and live blocks of one device. Throws FormatError naming the first bad place. */
+export function finalState(value: unknown, device: number, { stackOf, poolOf }: Numbers): FinalState {
+  const segments: FinalSegment[] = []
+  const blocks: FinalBlock[] = []
+  const bases = new Set<number>()
+  const lists = new Set<unknown>()
+  list(value, 'segments').forEach((entry, i) => {
+    const place = `segments[${i}]`
+    const segment = dictionary(entry, place)
+    if ((segment['device'] ?? 0) !== device) return
+    const address = whole(segment, 'address', place, ADDRESS)
+    const bytes = whole(segment, 'total_size', place, BYTES)
+    const stream = whole(segment, 'stream', place, STREAM)
+    const inside = list(segment['blocks'] ?? [], `${place}.blocks`)
+    if (bases.has(address)) throw new FormatError(`${place}.address is that of another segment too`)
+    if (inside.length > 0 && lists.has(inside)) {
+      throw new FormatError(`${place}.blocks are those of another segment too`)
+    }
+    bases.add(address)
+    lists.add(inside)
+    const pool = poolOf(segment['segment_pool_id'])
+    segments.push({ address, bytes, stream, pool, expandable: segment['is_expandable'] === true })
+    for (const block of finalBlocks(inside, address, bytes, place, stackOf)) blocks.push({ ...block, stream })
+  })
+  return { segments, blocks }
+}
+
+/** The blocks of a segment that are in use. Snapshots from before 2023 have no block addresses. */
+function finalBlocks(
+  blocks: readonly unknown[],
+  base: number,
+  total: number,
+  segmentPlace: string,
+  stackOf: (frames: unknown) => number,
+) {
+  const used: Omit<FinalBlock, 'stream'>[] = []
+  let cursor = base
+  blocks.forEach((entry, i) => {
+    const place = `${segmentPlace}.blocks[${i}]`
+    const block = dictionary(entry, place)
+    const size = whole(block, 'size', place, BYTES)
+    const address = whole(block, 'address', place, ADDRESS, cursor)
+    if (address < cursor || address + size > base + total) {
+      throw new FormatError(`${place} lies outside its segment, or over the block before it`)
+    }
+    cursor = address + size
+    const { state } = block
+    if (state === 'inactive') return
+    const pending = state === 'active_pending_free' || state === 'active_awaiting_free'
+    if (!pending && state !== 'active_allocated') throw new FormatError(`${place}.state is none that is known`)
+    const bytes = whole(block, 'requested_size', place, BYTES, size)
+    used.push({ address, bytes, grantedBytes: size, pending, stack: stackOf(block['frames']), ...labelsOf(block) })
+  })
+  return used
+}
+
+/**
+ * The blocks from before the first event that our writer lists, those of no segment. Throws FormatError naming the
+ * first bad place.
+ */
+export function blocksBefore(value: unknown, { stackOf, poolOf }: Numbers): FinalBlock[] {
+  return list(value ?? [], 'blocks_before').map((entry, i) => {
+    const place = `blocks_before[${i}]`
+    const block = dictionary(entry, place)
+    const { granted } = block
+    return {
+      address: whole(block, 'addr', place, ADDRESS),
+      bytes: whole(block, 'size', place, BYTES),
+      ...(isWhole(granted) ? { grantedBytes: granted } : {}),
+      stream: whole(block, 'stream', place, STREAM),
+      pool: poolOf(block['pool_id']),
+      pending: block['pending'] === true,
+      stack: stackOf(block['frames']),
+      ...labelsOf(block),
+    }
+  })
+}
+
+function labelsOf({ tag, user_metadata: metadata }: Record<string, unknown>): { tag?: string; metadata?: string } {
+  return {
+    ...(typeof tag === 'string' ? { tag } : {}),
+    ...(typeof metadata === 'string' ? { metadata } : {}),
+  }
+}
+
+/**
+ * The marks of `external_annotations` for one device, and those without a device. Throws FormatError naming the first
+ * bad place.
+ */
+export function annotationMarks(value: unknown, device: number): AnnotationMark[] {
+  const marks: AnnotationMark[] = []
+  list(value ?? [], 'external_annotations').forEach((entry, i) => {
+    const place = `external_annotations[${i}]`
+    const { stage, name, device: of = device, time_us: timeUs } = dictionary(entry, place)
+    if (of !== device) return
+    if (stage !== 'START' && stage !== 'END') throw new FormatError(`${place}.stage must be START or END`)
+    if (typeof name !== 'string') throw new FormatError(`${place}.name must be text`)
+    if (!isTimeUs(timeUs)) throw new FormatError(`${place}.time_us must be a number of microseconds below 2^53`)
+    marks.push({ isStart: stage === 'START', name, timeUs })
+  })
+  return marks
+}
+
+/**
+ * The settings of PyTorch's allocator as PYTORCH_CUDA_ALLOC_CONF would name them; '' for its defaults, null if
+ * `value` contains none. A program may change settings after the variable was read, so both are looked at.
+ */
+export function allocatorSettings(value: unknown): string | null {
+  if (!isDictionary(value) || Object.keys(value).length === 0) return null
+  const texts = VARIABLES.map(name => value[name]).filter(text => typeof text === 'string')
+  const text = texts.find(each => each.trim() !== '')?.trim() ?? ''
+  const found = changedSettings(value).filter(setting => !text.includes(setting.slice(0, setting.indexOf(':'))))
+  return [...(text === '' ? [] : [text]), ...found].join(',')
+}
+
+function changedSettings(value: Record<string, unknown>): string[] {
+  const settings: string[] = []
+  if (value['expandable_segments'] === true) settings.push('expandable_segments:True')
+  const split = value['max_split_size']
+  if (isAbove(split, 0)) settings.push(`max_split_size_mb:${Math.round(split / MiB)}`)
+  const threshold = value['garbage_collection_threshold']
+  if (isAbove(threshold, 0)) settings.push(`garbage_collection_threshold:${threshold}`)
+  const divisions = value['roundup_power2_divisions']
+  const counts = isDictionary(divisions) ? Object.entries(divisions).filter(([, count]) => isAbove(count, -1)) : []
+  if (counts.some(([, count]) => isAbove(count, 0))) {
+    // With the zeros: the first entry of a list also holds for all smaller sizes.
+    const list = counts.map(([megabytes, count]) => `${megabytes}:${count}`)
+    settings.push(`roundup_power2_divisions:[${list.join(',')}]`)
+  }
+  return settings
+}
+
+function isAbove(value: unknown, least: number): value is number {
+  return typeof value === 'number' && value > least
+}

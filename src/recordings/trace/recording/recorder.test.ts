@@ -1,0 +1,310 @@
+import assert from 'node:assert/strict'
+import { closeSync, mkdtempSync, openSync, readFileSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { test } from 'node:test'
+import { MiB } from '../../../core/base/bytes.js'
+import { OutOfMemoryError } from '../../../core/base/errors.js'
+import { Context } from '../../../core/driver/context.js'
+import { SimulatedDriver } from '../../../core/driver/simulated/simulated-driver.js'
+import { Clocks } from '../../../core/order/clocks.js'
+import { Stream } from '../../../core/order/stream.js'
+import { CachingPool } from '../../../core/pool/caching/caching-pool.js'
+import { parsePoolOptions } from '../../../core/pool/caching/options.js'
+import { TestDevice } from '../../../core/pool/pool.fixture.js'
+import { withFallback } from '../../../core/pool/wrappers/fallback.js'
+import { tagged } from '../../../core/pool/wrappers/tagged.js'
+import { WRAPPERS, type Wrap, wrapperSuite } from '../../../core/pool/wrappers/wrapper.suite.js'
+import { readRecording } from '../formats/read-recording.js'
+import { pickleSnapshot } from '../pytorch/pytorch-snapshot-writer.js'
+import { Action, framesOf, NEVER, type Trace } from '../trace.js'
+import { recorded } from './recorder.js'
+
+function openPool() {
+  const driver = new SimulatedDriver()
+  driver.cuInit()
+  const clocks = new Clocks(Context.open(driver, 0))
+  const stream = new Stream(clocks, 0, false)
+  return new CachingPool(clocks, stream, parsePoolOptions({ maxPoolBytes: 8 * MiB }, 140 * 2 ** 30))
+}
+
+const eventsOf = (trace: Trace) =>
+  Array.from({ length: trace.events }, (_, event) => [trace.action[event], trace.bytes[event], trace.block[event]])
+
+test('allocations and frees of a pool become a trace', () => {
+  const upstream = openPool()
+  const pool = recorded(upstream)
+  const first = pool.allocate(1000)
+  const second = pool.allocate(2 * MiB)
+  first.free()
+  assert.equal(pool.tryAllocate(16 * MiB), null)
+  assert.throws(() => pool.allocate(32 * MiB), OutOfMemoryError)
+  const trace = pool.trace()
+  assert.deepEqual(eventsOf(trace), [
+    [Action.alloc, 1000, 0],
+    [Action.alloc, 2 * MiB, 1],
+    [Action.freeRequested, 1000, 0],
+    [Action.freeCompleted, 1000, 0],
+    [Action.outOfMemory, 16 * MiB, -1],
+    [Action.outOfMemory, 32 * MiB, -1],
+  ])
+  assert.equal(trace.peakRequestedBytes, 2 * MiB + 1000)
+  second.free()
+  assert.throws(() => second.free(), { name: 'PoolError', message: /^free: the buffer was already freed/ })
+  assert.equal(upstream.stats().liveBuffers, 0)
+  assert.equal(pool.events, 8)
+})
+
+test('a recording is saved in a file, and all other places are refused by name', t => {
+  const folder = mkdtempSync(join(tmpdir(), 'cuda-mempool-recorder-'))
+  t.after(() => rmSync(folder, { recursive: true }))
+  const pool = recorded(openPool())
+  pool.allocate(4096)
+  const path = join(folder, 'run.pickle')
+  const descriptor = openSync(join(folder, 'other'), 'w')
+  t.after(() => closeSync(descriptor))
+  for (const wrong of [undefined, null, '', descriptor, {}, 'a\0b']) {
+    const message = /^save: path must name a file, not /
+    assert.throws(() => pool.save(wrong as never), { name: 'TypeError', message })
+  }
+  assert.equal(readFileSync(join(folder, 'other'), 'utf8'), '')
+  assert.throws(() => pool.save(folder), {
+    name: 'PoolError',
+    message: `save: ${folder} cannot be written (EISDIR); name a file in a folder that you may write to`,
+  })
+  assert.throws(() => pool.save(join(folder, 'no', 'run.pickle')), { name: 'PoolError', message: /\(ENOENT\)/ })
+  pool.save(path)
+  assert.deepEqual(readRecording(path), pool.trace(path))
+})
+
+test('a recording stays the same as a PyTorch snapshot', () => {
+  const pool = recorded(openPool(), { stacks: true })
+  for (let round = 0; round < 3; round++) pool.allocate(4096 * (round + 1)).free()
+  const trace = pool.trace()
+  const read = readRecording(pickleSnapshot(trace), { name: 'again' })
+  assert.deepEqual(eventsOf(read), eventsOf(trace))
+  const [innermost] = framesOf(read, 0)
+  assert.match(innermost.filename, /recorder\.test\.js$/, 'the stack begins at the caller')
+})
+
+test('a failed request has its call stack, too', () => {
+  const pool = recorded(openPool(), { stacks: true })
+  assert.equal(pool.tryAllocate(16 * MiB), null)
+  assert.throws(() => pool.allocate(32 * MiB), OutOfMemoryError)
+  const trace = pool.trace()
+  for (const event of [0, 1]) assert.match(framesOf(trace, event)[0].filename, /recorder\.test\.js$/)
+})
+
+test('a block has the size that the pool granted, and the tag of its scope', () => {
+  const tags = tagged(openPool())
+  const pool = recorded(tags)
+  pool.allocate(1000)
+  tags.inScope('weights', () => pool.allocate(300))
+  for (const trace of [pool.trace(), readRecording(pickleSnapshot(pool.trace()), { name: 'again' })]) {
+    const { blocks, dropped, complete } = trace
+    assert.deepEqual([...blocks.grantedBytes], [1024, 512])
+    assert.deepEqual(
+      [...blocks.tag].map(tag => trace.tags[tag]),
+      ['', 'weights'],
+    )
+    assert.deepEqual([dropped, complete], [0, true])
+  }
+})
+
+const recorder: Wrap = upstream => {
+  const pool = recorded(upstream)
+  const held = () => {
+    const { blocks } = pool.trace()
+    const live = blocks.bytes.filter((_, block) => blocks.freeCompletedAt[block] === NEVER)
+    return { bytes: live.reduce((sum, bytes) => sum + bytes, 0), buffers: live.length }
+  }
+  return { pool, held }
+}
+
+wrapperSuite('recorded', [recorder])
+wrapperSuite('recorded, in recorded', [recorder, recorder])
+for (const [name, wrap] of Object.entries(WRAPPERS)) {
+  wrapperSuite(`recorded, in ${name}`, [recorder, wrap])
+  wrapperSuite(`${name}, in recorded`, [wrap, recorder])
+}
+
+test('each line that allocates has a stack of its own, the same each time', () => {
+  const pool = recorded(openPool(), { stacks: true })
+  const here = () => pool.allocate(1000).free()
+  for (let round = 0; round < 3; round++) {
+    here()
+    pool.tryAllocate(2000)!.free()
+  }
+  assert.equal(pool.tryAllocate(16 * MiB), null)
+  const trace = pool.trace()
+  const lines = Array.from({ length: trace.events }, (_, event) => framesOf(trace, event)).filter(
+    ({ length }) => length > 0,
+  )
+  const [first, second, third] = [lines[0][0].line, lines[1][0].line, lines[6][0].line]
+  assert.deepEqual(
+    lines.map(([{ line }]) => line),
+    [first, second, first, second, first, second, third],
+  )
+  assert.equal(new Set([first, second, third]).size, 3)
+  assert.equal(lines[0][0].name, 'here')
+})
+
+test('a stack has 1 frame less than an error', () => {
+  const pool = recorded(openPool(), { stacks: true })
+  const deep = (calls: number): void => (calls > 0 ? deep(calls - 1) : pool.allocate(1000).free())
+  deep(Error.stackTraceLimit)
+  assert.equal(framesOf(pool.trace(), 0).length, Error.stackTraceLimit - 1)
+})
+
+test('a stack has as many frames as the program asks for, and the program keeps its own settings', () => {
+  const { stackTraceLimit, prepareStackTrace } = Error
+  const prepare = () => ['not a text']
+  Error.prepareStackTrace = prepare
+  try {
+    const pool = recorded(openPool(), { stacks: 2 })
+    const deep = (depth: number): void => (depth === 0 ? pool.allocate(1000).free() : deep(depth - 1))
+    deep(5)
+    assert.equal(Error.prepareStackTrace, prepare)
+    const frames = framesOf(pool.trace(), 0)
+    assert.deepEqual(
+      frames.map(({ name }) => name),
+      ['deep', 'deep'],
+    )
+    assert.match(frames[0].filename, /recorder\.test\.js$/)
+  } finally {
+    Error.prepareStackTrace = prepareStackTrace
+  }
+  assert.equal(Error.stackTraceLimit, stackTraceLimit)
+})
+
+test('requests below stackMinBytes have no stack, and larger ones have all of it', () => {
+  const pool = recorded(openPool(), { stacks: true, stackMinBytes: 2000 })
+  for (const bytes of [1999, 2000, 4000]) pool.allocate(bytes)
+  assert.equal(pool.tryAllocate(16 * MiB), null)
+  const trace = pool.trace()
+  const names = [0, 1, 2, 3].map(
+    event => framesOf(trace, event).map(({ filename }) => /recorder\.test/.test(filename))[0],
+  )
+  assert.deepEqual(names, [undefined, true, true, true])
+})
+
+test('a bad stackMinBytes is refused, and one without stacks', () => {
+  for (const stackMinBytes of [-1, 0.5, Number.NaN]) {
+    assert.throws(() => recorded(openPool(), { stacks: true, stackMinBytes }), {
+      name: 'RangeError',
+      message: /^recorded: stackMinBytes must be a whole number of bytes/,
+    })
+  }
+  assert.throws(() => recorded(openPool(), { stackMinBytes: 1 * MiB }), {
+    name: 'TypeError',
+    message: /^recorded: stackMinBytes needs stacks/,
+  })
+})
+
+test('stacks are refused beyond their bounds', () => {
+  for (const stacks of [0, 1.5, 201, Number.NaN]) {
+    assert.throws(() => recorded(openPool(), { stacks }), {
+      name: 'RangeError',
+      message: /^recorded: stacks must be 1 to/,
+    })
+  }
+  assert.throws(() => recorded(openPool(), { stacks: 'yes' as never }), {
+    name: 'TypeError',
+    message: /^recorded: stacks/,
+  })
+})
+
+test('a block that was freed by its address ends where the address is handed out again', () => {
+  const upstream = openPool()
+  const pool = recorded(upstream)
+  const { ptr } = pool.allocate(1000)
+  upstream.deallocate(ptr)
+  const again = pool.allocate(1010)
+  assert.equal(again.ptr, ptr)
+  again.free()
+  assert.deepEqual(eventsOf(pool.trace()), [
+    [Action.alloc, 1000, 0],
+    [Action.freeRequested, 1000, 0],
+    [Action.freeCompleted, 1000, 0],
+    [Action.alloc, 1010, 1],
+    [Action.freeRequested, 1010, 1],
+    [Action.freeCompleted, 1010, 1],
+  ])
+})
+
+test('a reset does not end the block after one that was freed by its address', () => {
+  const device = new TestDevice()
+  const [upstream, arena] = [device.createPool(), device.createArenaPool({ bytes: MiB })]
+  const pool = recorded(withFallback(upstream, arena))
+  const { ptr } = pool.allocate(1000)
+  upstream.deallocate(ptr)
+  const again = pool.allocate(1010)
+  assert.equal(again.ptr, ptr)
+  arena.reset()
+  pool.allocate(3000)
+  again.free()
+  const { bytes, freeRequestedAt } = pool.trace().blocks
+  assert.deepEqual([...bytes], [1000, 1010, 3000])
+  assert.deepEqual([...freeRequestedAt], [1, 5, NEVER])
+})
+
+test('a failed request is on the default stream of its pool', () => {
+  const { clocks } = openPool()
+  const stream = Stream.create(clocks)
+  const pool = recorded(new CachingPool(clocks, stream, parsePoolOptions({ maxPoolBytes: 8 * MiB }, 140 * 2 ** 30)))
+  pool.allocate(1000).free()
+  assert.equal(pool.tryAllocate(16 * MiB), null)
+  assert.deepEqual(pool.trace().streams, [stream.handle])
+})
+
+test('a transfer to another thread is recorded as a free', () => {
+  const shared = new TestDevice().createSharedPool().pool
+  const pool = recorded(shared)
+  const buffer = pool.allocate(1024)
+  const adopted = shared.adopt(buffer.transfer())
+  assert.throws(() => buffer.transfer(), { name: 'PoolError', message: /^transfer: / })
+  adopted.free()
+  assert.deepEqual(eventsOf(pool.trace()), [
+    [Action.alloc, 1024, 0],
+    [Action.freeRequested, 1024, 0],
+    [Action.freeCompleted, 1024, 0],
+  ])
+})
+
+test('a recording over an arena has the frees of a reset, a rewind and a close', () => {
+  const device = new TestDevice()
+  const arena = device.createArenaPool({ bytes: 1 * MiB })
+  const stream = device.createStream()
+  const pool = recorded(arena)
+  const kept = pool.allocate(1024)
+  const mark = arena.mark()
+  pool.allocate(2048, stream)
+  arena.rewind(mark)
+  pool.allocate(4096).free()
+  kept.free()
+  pool.allocate(8192)
+  arena.reset()
+  pool.allocate(512)
+  arena.close()
+  const trace = pool.trace()
+  const { alloc, freeRequested, freeCompleted } = Action
+  const freed = (bytes: number, block: number) => [
+    [freeRequested, bytes, block],
+    [freeCompleted, bytes, block],
+  ]
+  assert.deepEqual(eventsOf(trace), [
+    [alloc, 1024, 0],
+    [alloc, 2048, 1],
+    ...freed(2048, 1),
+    [alloc, 4096, 2],
+    ...freed(4096, 2),
+    ...freed(1024, 0),
+    [alloc, 8192, 3],
+    ...freed(8192, 3),
+    [alloc, 512, 4],
+    ...freed(512, 4),
+  ])
+  assert.equal(pool.events, 15)
+  assert.equal(trace.streams[trace.stream[2]], stream.handle)
+  assert.equal(trace.peakRequestedBytes, 8192)
+})

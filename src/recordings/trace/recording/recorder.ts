@@ -1,0 +1,191 @@
+// Records the allocations and frees of a pool as a trace. The trace can be replayed, or saved as a PyTorch memory
+// snapshot for its viewers.
+
+import { writeFileSync } from 'node:fs'
+import { checkByteCount, describe } from '../../../core/base/bytes.js'
+import { OutOfMemoryError, PoolError } from '../../../core/base/errors.js'
+import { checkOptionNames } from '../../../core/base/option-names.js'
+import type { Stream } from '../../../core/order/stream.js'
+import type { DeviceBuffer } from '../../../core/pool/buffer.js'
+import type { Pool } from '../../../core/pool/pool.js'
+import type { TransferredBuffer } from '../../../core/pool/transferred-buffer.js'
+import { HandedOut } from '../../../core/pool/wrappers/handed-out.js'
+import { Wrapper } from '../../../core/pool/wrappers/wrapper.js'
+import { pickleSnapshot } from '../pytorch/pytorch-snapshot-writer.js'
+import type { Trace } from '../trace.js'
+import { CallStacks } from './call-stacks.js'
+import { RecordingEvents } from './recording-events.js'
+
+/** Options of `recorded()`. */
+export interface RecorderOptions {
+  /**
+   * whether to record the call stack of each allocation; default false. A number is the most frames of a stack, the
+   * innermost; true is 1 less than `Error.stackTraceLimit`, usually 9. A stack takes 4 to 9 µs, most of it V8's
+   * capture of frames
+   */
+  readonly stacks?: boolean | number
+  /** smaller requests have no call stack; default 0. Large blocks hold most of the memory, and are few */
+  readonly stackMinBytes?: number
+}
+
+/**
+ * Wraps `upstream` so that every allocation and free is recorded from now on. Each event takes about 50 bytes of host
+ * memory. Throws TypeError for an unknown option, and TypeError or RangeError for bad values.
+ */
+export function recorded(upstream: Pool, options: RecorderOptions = {}): RecordedPool {
+  checkOptionNames('recorded', options, ['stacks', 'stackMinBytes'])
+  const { stacks = false, stackMinBytes = 0 } = options
+  if (typeof stacks !== 'boolean' && typeof stacks !== 'number')
+    throw new TypeError(`recorded: stacks must be true, false or a number of frames, not ${describe(stacks)}`)
+  if (typeof stacks === 'number' && !(Number.isInteger(stacks) && stacks >= 1 && stacks <= MOST_FRAMES))
+    throw new RangeError(`recorded: stacks must be 1 to ${MOST_FRAMES} frames, not ${describe(stacks)}`)
+  checkByteCount(stackMinBytes, 'recorded: stackMinBytes', 0)
+  if (stackMinBytes > 0 && stacks === false)
+    throw new TypeError('recorded: stackMinBytes needs stacks: pass stacks, too, or leave both out')
+  return new RecordedPool(upstream, stacks, stackMinBytes)
+}
+
+const MOST_FRAMES = 200
+
+/** A block that is recorded as live. */
+interface LiveBlock {
+  readonly ptr: number
+  readonly bytes: number
+  /** the handle of the stream that it was allocated on */
+  readonly stream: number
+}
+
+/**
+ * A pool that records its allocations and frees. Made by `recorded()`. What an arena drops by `reset`, `rewind` or
+ * `close` is recorded as freed, at the next event or when the events are read.
+ */
+export class RecordedPool extends Wrapper {
+  private readonly recording: RecordingEvents
+  private readonly callStacks: CallStacks | null
+  private readonly handedOut: HandedOut
+  /** by address */
+  private readonly live = new Map<number, LiveBlock>()
+  /** of the buffers that `handedOut` lists */
+  private readonly blocks = new WeakMap<DeviceBuffer, LiveBlock>()
+
+  constructor(upstream: Pool, stacks: boolean | number, stackMinBytes: number) {
+    super(upstream)
+    this.recording = new RecordingEvents(upstream)
+    this.callStacks = CallStacks.of(this.recording.stacks, stacks, stackMinBytes)
+    this.handedOut = new HandedOut(
+      upstream,
+      (_, buffer) => {
+        const block = this.blocks.get(buffer)!
+        // Another block may be at the address if `deallocate(ptr)` freed this one.
+        if (this.live.get(block.ptr) === block) this.addFree(block.ptr, block.bytes, block.stream)
+      },
+      () => {}, // the recording ends with the buffers that were held
+    )
+  }
+
+  /** As of `Pool`, and recorded. */
+  override allocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer {
+    const { callStacks } = this
+    const stack = callStacks?.begin(bytes) ? callStacks.numberOf(new Error()) : 0
+    try {
+      return this.record(super.allocate(bytes, stream, alignment), stack)
+    } catch (error) {
+      if (error instanceof OutOfMemoryError) this.recordFailure(bytes, stream, error.figures.deviceFreeBytes, stack)
+      throw error
+    }
+  }
+
+  /** As of `Pool`, and recorded. */
+  override tryAllocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer | null {
+    const { callStacks } = this
+    const stack = callStacks?.begin(bytes) ? callStacks.numberOf(new Error()) : 0
+    const buffer = super.tryAllocate(bytes, stream, alignment)
+    if (buffer === null) this.recordFailure(bytes, stream, Number.NaN, stack)
+    return buffer === null ? null : this.record(buffer, stack)
+  }
+
+  /** @internal */
+  override release(buffer: DeviceBuffer, stream?: Stream): void {
+    const ptr = buffer.addressFor('free')
+    const { byteLength } = buffer
+    try {
+      super.release(buffer, stream)
+    } finally {
+      // An observer's error ends a free that has taken place.
+      if (buffer.freed) {
+        this.handedOut.delete(buffer)
+        this.addFree(ptr, byteLength, (stream ?? buffer.stream).handle)
+      }
+    }
+  }
+
+  /**
+   * Records a free: the recorder does not see the buffer's use in another thread.
+   * @internal
+   */
+  override handOver(buffer: DeviceBuffer): TransferredBuffer {
+    const ptr = buffer.addressFor('transfer')
+    const { byteLength } = buffer
+    const transferred = super.handOver(buffer)
+    this.handedOut.delete(buffer)
+    this.addFree(ptr, byteLength, buffer.stream.handle)
+    return transferred
+  }
+
+  /** How many events were recorded. */
+  get events(): number {
+    this.handedOut.settle()
+    return this.recording.count
+  }
+
+  /** The trace of all events so far, ready for `replay`; `name` becomes its `file`. */
+  trace(name = 'recorded'): Trace {
+    this.handedOut.settle()
+    return this.recording.trace(name)
+  }
+
+  /**
+   * Writes all events so far to `path` as a PyTorch memory snapshot (pickle, protocol 4). Throws TypeError unless
+   * `path` names a file, and PoolError if it cannot be written.
+   */
+  save(path: string): void {
+    if (typeof path !== 'string' || path === '' || path.includes('\0'))
+      throw new TypeError(`save: path must name a file, not ${describe(path)}`)
+    const bytes = pickleSnapshot(this.trace(path))
+    try {
+      writeFileSync(path, bytes)
+    } catch (error) {
+      const { code } = error as NodeJS.ErrnoException
+      throw new PoolError(`save: ${path} cannot be written (${code}); name a file in a folder that you may write to`, {
+        cause: error,
+      })
+    }
+  }
+
+  private record(buffer: DeviceBuffer, stack: number): DeviceBuffer {
+    const { ptr, byteLength } = buffer
+    this.handedOut.settle()
+    // A buffer that `deallocate(ptr)` freed has ended at the latest when its address is handed out again.
+    const ended = this.live.get(ptr)
+    if (ended !== undefined) this.addFree(ptr, ended.bytes, ended.stream)
+    const block = { ptr, bytes: byteLength, stream: buffer.stream.handle }
+    this.live.set(ptr, block)
+    this.recording.allocated(buffer, stack)
+    if (this.handedOut.isListed) {
+      this.handedOut.add(buffer, byteLength)
+      this.blocks.set(buffer, block)
+    }
+    return buffer
+  }
+
+  private recordFailure(bytes: number, stream: Stream | undefined, deviceFreeBytes: number, stack: number): void {
+    this.handedOut.settle()
+    this.recording.failed(bytes, (stream ?? this.defaultStream).handle, deviceFreeBytes, stack)
+  }
+
+  private addFree(ptr: number, bytes: number, stream: number): void {
+    this.live.delete(ptr)
+    this.handedOut.settle() // frees that came before
+    this.recording.freed(ptr, bytes, stream)
+  }
+}
