@@ -35,7 +35,7 @@ test('the bundles of the package have its root, and open bundles', () => {
   const programs = ['dist/cuda-mempool-2PVX7OZE.js', 'dist/lib/chunk-2PVX7OZE.js', 'dist/lib/server.js']
   for (const path of programs) assert.equal(packageRoot(`file:///srv/app/${path}`), null, `${path} of a program`)
   const thread = 'core/device/pool-server-thread.js'
-  assert.equal(codeFile(thread, 'a test'), fileURLToPath(new URL(`../${thread}`, import.meta.url)))
+  assert.equal(codeFile(thread, 'a test'), fileURLToPath(new URL(`../../${thread}`, import.meta.url)))
   assert.throws(() => codeFile(thread, 'a test', runs('dist/lib')), {
     message: new RegExp(`^a test needs dist/lib/${thread} .* missing at /srv/app/dist/lib/${thread};`),
   })
