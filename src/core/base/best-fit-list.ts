@@ -13,34 +13,45 @@ interface SizedBlock {
 const UNIT_BYTES = 512
 const MOST_BLOCKS_A_CHUNK = 512
 
-/** The chunks of all classes that never had a block: an allocator may have thousands of lists. */
+/** The chunks of all classes that never had a block. */
 const NEVER_USED: never[][] = [[]]
 
 export class BestFitList<Block extends SizedBlock> {
-  /** by class of sizes: its chunks; only the first may be empty, and only alone */
+  /** by class of sizes, from `lowest` on: its chunks; only the first may be empty, and only alone */
   private readonly classes: Block[][][] = []
+  /** The first class. An allocator may have thousands of lists, most of them with blocks of one class. */
+  private lowest = 0
 
   insert(block: Block): void {
-    const index = classOf(block.bytes)
     const { classes } = this
+    if (classes.length === 0) this.lowest = classOf(block.bytes)
+    while (classOf(block.bytes) < this.lowest) {
+      classes.unshift(NEVER_USED)
+      this.lowest--
+    }
+    const index = classOf(block.bytes) - this.lowest
     while (classes.length <= index) classes.push(NEVER_USED)
     if (classes[index] === NEVER_USED) classes[index] = [[]]
     const chunks = classes[index]
     const number = chunkOf(chunks, block.bytes, block.address)
     const blocks = chunks[number]
-    blocks.splice(lowerBound(blocks, block.bytes, block.address), 0, block)
+    const at = lowerBound(blocks, block.bytes, block.address)
+    if (at === blocks.length) blocks.push(block)
+    else blocks.splice(at, 0, block)
     if (blocks.length > MOST_BLOCKS_A_CHUNK) chunks.splice(number + 1, 0, blocks.splice(MOST_BLOCKS_A_CHUNK / 2))
   }
 
   /** Removes a block, and returns whether the list had it. */
   remove(block: Block): boolean {
-    const chunks = this.classes[classOf(block.bytes)]
-    if (chunks === undefined) return false
+    const index = classOf(block.bytes) - this.lowest
+    if (index < 0 || index >= this.classes.length) return false
+    const chunks = this.classes[index]
     const number = chunkOf(chunks, block.bytes, block.address)
     const blocks = chunks[number]
-    const index = lowerBound(blocks, block.bytes, block.address)
-    if (blocks[index] !== block) return false
-    blocks.splice(index, 1)
+    const found = lowerBound(blocks, block.bytes, block.address)
+    if (blocks[found] !== block) return false
+    if (found === blocks.length - 1) blocks.pop()
+    else blocks.splice(found, 1)
     if (blocks.length === 0 && chunks.length > 1) chunks.splice(number, 1)
     return true
   }
@@ -58,8 +69,8 @@ export class BestFitList<Block extends SizedBlock> {
   /** The block before a block that is or was in the list; without one the largest. */
   before({ bytes, address }: SizedBlock = { bytes: Infinity, address: 0 }): Block | null {
     const { classes } = this
-    const index = classOf(bytes)
-    if (index < classes.length) {
+    const index = classOf(bytes) - this.lowest
+    if (index >= 0 && index < classes.length) {
       const chunks = classes[index]
       const number = chunkOf(chunks, bytes, address)
       const found = lowerBound(chunks[number], bytes, address)
@@ -80,13 +91,15 @@ export class BestFitList<Block extends SizedBlock> {
 
   private from(bytes: number, address: number): Block | null {
     const { classes } = this
-    const index = classOf(bytes)
+    const index = classOf(bytes) - this.lowest
     if (index >= classes.length) return null
-    const chunks = classes[index]
-    const blocks = chunks[chunkOf(chunks, bytes, address)]
-    const found = lowerBound(blocks, bytes, address)
-    if (found < blocks.length) return blocks[found]
-    for (let above = index + 1; above < classes.length; above++) {
+    if (index >= 0) {
+      const chunks = classes[index]
+      const blocks = chunks[chunkOf(chunks, bytes, address)]
+      const found = lowerBound(blocks, bytes, address)
+      if (found < blocks.length) return blocks[found]
+    }
+    for (let above = Math.max(0, index + 1); above < classes.length; above++) {
       if (classes[above][0].length > 0) return classes[above][0][0]
     }
     return null

@@ -168,7 +168,6 @@ export class BlockPool {
 class IdleMemory {
   /** by the address of that memory */
   private readonly blocks = new Map<number, Block>()
-  private readonly ofOwners: Set<Block>[] = []
 
   /** `addressIn` is the address of such memory in a free block, -1 without any. */
   constructor(private readonly addressIn: (block: Block) => number) {}
@@ -177,15 +176,11 @@ class IdleMemory {
     const address = this.addressIn(block)
     if (address < 0) return
     this.blocks.set(address, block)
-    this.ofOwners[block.pool.owner] ??= new Set()
-    this.ofOwners[block.pool.owner].add(block)
   }
 
   delete(block: Block): void {
     const address = this.addressIn(block)
-    if (address < 0) return
-    this.blocks.delete(address)
-    this.ofOwners[block.pool.owner].delete(block)
+    if (address >= 0) this.blocks.delete(address)
   }
 
   /** The block with such memory from this address on. */
@@ -193,8 +188,11 @@ class IdleMemory {
     return this.blocks.get(address)
   }
 
-  of(owner: number): Block[] {
-    return [...(this.ofOwners[owner] ?? [])]
+  /** The blocks of these owners, in their order. */
+  of(owners: readonly number[]): Block[] {
+    const found = new Map(owners.map(owner => [owner, [] as Block[]]))
+    for (const block of this.blocks.values()) found.get(block.pool.owner)?.push(block)
+    return [...found.values()].flat()
   }
 }
 

@@ -66,7 +66,7 @@ export abstract class PolicyMemory {
    * The free blocks with memory that may be given back. PyTorch keeps that of a private pool while a graph uses it.
    */
   protected idle(): Block[] {
-    return [0, ...this.unusedPools].flatMap(owner => this.pools.idle.of(owner))
+    return this.pools.idle.of([0, ...this.unusedPools])
   }
 
   /** Takes the best free block for a request; null if the best that fits may not serve it. */

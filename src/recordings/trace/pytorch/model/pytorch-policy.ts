@@ -122,7 +122,7 @@ export class PytorchPolicy extends PolicyMemory implements PlacementPolicy {
    * until no more than the threshold is reserved.
    */
   private collectGarbage(): void {
-    let idle = this.pools.idle.of(0).filter(({ pool }) => !pool.small)
+    let idle = this.pools.idle.of([0]).filter(({ pool }) => !pool.small)
     const ageOf = (block: Block) => block.pool.searches.count - block.freedAt
     let age = idle.reduce((sum, block) => sum + ageOf(block), 0)
     let released = idle.length
