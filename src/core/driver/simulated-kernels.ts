@@ -1,5 +1,5 @@
 // Kernels of the simulated device: TypeScript functions that programs register under the names of PTX entries.
-// kernel/, trace/ and cli/ register theirs here; simulated/kernels/ launches them. A simulated device reads from PTX
+// Other houses register theirs here; simulated/kernels/ launches them. A simulated device reads from PTX
 // only the names and parameter counts of its entries. A function runs once a launch and loops over the threads
 // itself.
 

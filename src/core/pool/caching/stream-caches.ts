@@ -178,8 +178,9 @@ export class StreamCaches implements BlockCache {
 
   /**
    * Takes the top block of the stack for these units, if it has their size and the peak stays the same. Otherwise
-   * returns false, and `takeAny` may find a block. The method calls nothing, so that the compiler keeps what it knows
-   * of the caller. It returns a boolean because the compiler would forget the type of a block that may be null.
+   * returns false, and `takeElsewhere` or `takeAny` may find a block. The method calls nothing, so that the compiler
+   * keeps what it knows of the caller. It returns a boolean because the compiler would forget the type of a block that
+   * may be null.
    */
   take(stack: Stack, units: number): boolean {
     const block = stack.top
