@@ -58,7 +58,7 @@ export interface GrowthLimits {
 export interface Backing {
   readonly kind: 'virtual' | 'segments' | 'managed' | 'pinned'
   /** bytes taken from the device are a multiple of this */
-  readonly stepBytes: number
+  readonly granuleBytes: number
   /** the most bytes that it may reserve; each growth reads it anew */
   limitBytes: number
   /** the most pieces that it may have, if it has that many now; 0 otherwise */
@@ -138,10 +138,10 @@ export interface Backing {
  * larger request is refused before the driver is called; units must be able to count it, too. Throws RangeError if
  * the limit is less than one step of the backing.
  */
-export function mostReservedBytes(limitBytes: number, stepBytes: number, totalBytes: number): number {
-  if (limitBytes >= stepBytes) return Math.min(limitBytes, totalBytes, MAX_UNITS * UNIT_BYTES)
+export function mostReservedBytes(limitBytes: number, granuleBytes: number, totalBytes: number): number {
+  if (limitBytes >= granuleBytes) return Math.min(limitBytes, totalBytes, MAX_UNITS * UNIT_BYTES)
   throw new RangeError(
-    `maxPoolBytes must be at least ${formatBytes(stepBytes)}, which this device gives at a time, not ${formatBytes(limitBytes)}`,
+    `maxPoolBytes must be at least ${formatBytes(granuleBytes)}, which this device gives at a time, not ${formatBytes(limitBytes)}`,
   )
 }
 

@@ -39,7 +39,7 @@ const registered = new Set<Uint8Array>()
 export class PinnedSegments implements SegmentSource, PinnedMemory {
   readonly kind = 'pinned'
   readonly leastBytes: number
-  readonly stepBytes = PAGE_BYTES
+  readonly granuleBytes = PAGE_BYTES
   readonly totalBytes = totalmem()
   readonly isWorthGathering = false // a host has more memory than a device
   /** by host address */

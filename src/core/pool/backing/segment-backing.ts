@@ -30,7 +30,7 @@ interface Segment {
 
 export class SegmentBacking implements Backing {
   readonly kind: SegmentSource['kind']
-  readonly stepBytes: number
+  readonly granuleBytes: number
   readonly isCrowded = false
   /** the address of unit 0, by range; NaN for a range without a segment, which is reused */
   readonly bases: number[] = []
@@ -50,14 +50,14 @@ export class SegmentBacking implements Backing {
     private readonly limits: GrowthLimits,
   ) {
     this.kind = source.kind
-    this.stepBytes = source.stepBytes
+    this.granuleBytes = source.granuleBytes
     this.limitBytes = mostReservedBytes(limits.limitBytes, source.leastBytes, source.totalBytes)
   }
 
   grow(heap: SegregatedFit, units: number, alignUnits: number, _admission: Admission, mostBytes: number): number {
     const needed = units + alignUnits - 1
-    const { leastBytes, stepBytes } = this.source
-    const bytes = Math.max(leastBytes, Math.ceil((needed * UNIT_BYTES) / stepBytes) * stepBytes)
+    const { leastBytes, granuleBytes } = this.source
+    const bytes = Math.max(leastBytes, Math.ceil((needed * UNIT_BYTES) / granuleBytes) * granuleBytes)
     const most = Math.min(mostBytes, this.limitBytes)
     if (bytes > most) return 0
     if (this.reservedBytes + bytes > most) this.trim(Math.max(0, most - bytes))

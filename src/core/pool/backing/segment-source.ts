@@ -10,9 +10,9 @@ import type { GrowthLimits } from './backing.js'
 /** Allocates and frees segments. */
 export interface SegmentSource {
   readonly kind: 'segments' | 'managed' | 'pinned'
-  /** the least size of a segment; sizes are multiples of `stepBytes` */
+  /** the least size of a segment; sizes are multiples of `granuleBytes` */
   readonly leastBytes: number
-  readonly stepBytes: number
+  readonly granuleBytes: number
   /** all memory of this kind, which is the limit of a pool without one */
   readonly totalBytes: number
   /** whether idle memory is worth gathering before the pool grows */
@@ -30,7 +30,7 @@ export function deviceSegments(context: Context): SegmentSource {
   return {
     kind: 'segments',
     leastBytes: SEGMENT_BYTES,
-    stepBytes: SEGMENT_BYTES,
+    granuleBytes: SEGMENT_BYTES,
     totalBytes: context.activate().cuDeviceTotalMem(context.device),
     isWorthGathering: true,
     obtain: bytes => context.activate().cuMemAlloc(bytes),

@@ -25,7 +25,7 @@ interface Slab {
 /** Slabs of device memory, by cuMemAlloc. */
 export class SlabSource implements SegmentSource {
   readonly kind = 'segments'
-  readonly stepBytes: number
+  readonly granuleBytes: number
   readonly totalBytes = Infinity
   readonly isWorthGathering = false // all blocks are alike
   /** bytes that alignment costs */
@@ -38,7 +38,7 @@ export class SlabSource implements SegmentSource {
     private readonly context: Context,
     private readonly plan: SlabPlan,
   ) {
-    this.stepBytes = plan.blockBytes
+    this.granuleBytes = plan.blockBytes
   }
 
   get leastBytes(): number {

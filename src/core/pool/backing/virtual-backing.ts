@@ -62,7 +62,7 @@ export class VirtualBacking implements Backing {
   readonly bases: number[]
   limitBytes: number
   /** bytes of a granule, the least piece */
-  readonly stepBytes: number
+  readonly granuleBytes: number
   /** blocks that were put together of several places, each in a view of its own */
   stitched = 0
   readonly watch = new SegmentWatch()
@@ -92,18 +92,18 @@ export class VirtualBacking implements Backing {
     this.freeEnds = new FreeEnds(heaps.large, HOME_RANGE, heaps.isShared)
     this.access = new MappedAccess(context, (device, flags) => this.applyAccess(device, flags))
     const driver = context.activate()
-    this.stepBytes = driver.cuMemGetAllocationGranularity(context.device)
-    this.granuleUnits = this.stepBytes / UNIT_BYTES
+    this.granuleBytes = driver.cuMemGetAllocationGranularity(context.device)
+    this.granuleUnits = this.granuleBytes / UNIT_BYTES
     const deviceBytes = driver.cuDeviceTotalMem(context.device)
-    this.limitBytes = mostReservedBytes(limits.limitBytes, this.stepBytes, deviceBytes)
-    const granules = granulesOfRange(deviceBytes, this.stepBytes)
+    this.limitBytes = mostReservedBytes(limits.limitBytes, this.granuleBytes, deviceBytes)
+    const granules = granulesOfRange(deviceBytes, this.granuleBytes)
     const units = granules * this.granuleUnits
     this.uses = heaps.mappedUses(granules, this.granuleUnits)
-    const addresses = new ViewAddresses(context, units * UNIT_BYTES, this.stepBytes)
+    const addresses = new ViewAddresses(context, units * UNIT_BYTES, this.granuleBytes)
     this.views = new Views(context, this.access, this.uses.views, addresses, this.watch)
     heaps.small.addRange(SMALL_RANGE, 0, units, 'absent')
     heaps.large.addRange(HOME_RANGE, 0, units, 'absent')
-    this.home = new HomeRange(context, this.access, units * UNIT_BYTES, this.stepBytes, this.watch)
+    this.home = new HomeRange(context, this.access, units * UNIT_BYTES, this.granuleBytes, this.watch)
     this.bases = [this.home.base, this.home.base]
     this.askDevice()
   }
@@ -135,7 +135,7 @@ export class VirtualBacking implements Backing {
     // The driver is not called between the search and the take: then other threads may change the heap.
     const leftBytes = this.newBytes(Infinity)
     const newBytes = Math.min(leftBytes, mostBytes - this.reservedBytes)
-    if (newBytes < this.stepBytes) return 0
+    if (newBytes < this.granuleBytes) return 0
     const run = this.placeFor(heap, units, alignUnits, admission)
     if (run === null || run.absentUnits * UNIT_BYTES > newBytes) return 0
     const longer = this.lengthened(run, Math.min(leastBytes, this.roomBytes, leftBytes))
@@ -390,7 +390,7 @@ export class VirtualBacking implements Backing {
 
   /** Whole granules, in units. */
   private granulesIn(bytes: number): number {
-    return Math.max(0, Math.floor(bytes / this.stepBytes)) * this.granuleUnits
+    return Math.max(0, Math.floor(bytes / this.granuleBytes)) * this.granuleUnits
   }
 
   /** A run that takes in `leastBytes` of new memory where possible: to grow seldom is cheaper. */
@@ -491,7 +491,7 @@ function placeOf({ pieces, newUnits }: StitchPlan, units: number, alignUnits: nu
 }
 
 /** How many granules of addresses the home range has. */
-export function granulesOfRange(deviceBytes: number, stepBytes: number): number {
+export function granulesOfRange(deviceBytes: number, granuleBytes: number): number {
   const wanted = deviceBytes * RESERVATION_FACTOR
-  return Math.max(1, Math.floor(Math.min(wanted, MAX_UNITS * UNIT_BYTES) / stepBytes))
+  return Math.max(1, Math.floor(Math.min(wanted, MAX_UNITS * UNIT_BYTES) / granuleBytes))
 }

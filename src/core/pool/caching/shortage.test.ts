@@ -206,7 +206,7 @@ describe('pending memory that no step could wait for', () => {
     deviceFreeBytes: 4 * MiB,
     deviceTotalBytes: 64 * MiB,
     config: { leaveFreeBytes: 0, crossStreamReuse: 'wait-before-oom' },
-    backing: { kind: 'virtual', stepBytes: 2 * MiB },
+    backing: { kind: 'virtual', granuleBytes: 2 * MiB },
   }
 
   it('names the stream that holds most of it', () => {

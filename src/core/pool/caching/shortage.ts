@@ -24,7 +24,7 @@ export interface Shortage {
   readonly deviceFreeBytes: number
   readonly deviceTotalBytes: number
   readonly config: Pick<PoolConfig, 'leaveFreeBytes' | 'crossStreamReuse'>
-  readonly backing: Pick<Backing, 'kind' | 'stepBytes'>
+  readonly backing: Pick<Backing, 'kind' | 'granuleBytes'>
   /** the live buffers with a label, by label, most bytes first */
   readonly labels?: readonly LiveGroup[]
 }
@@ -81,7 +81,7 @@ function remedyFor(shortage: Shortage, heldElsewhereBytes: number): [Remedy, str
     backing,
   } = shortage
   const { leaveFreeBytes, crossStreamReuse } = config
-  const wholeSteps = (most: number) => Math.floor(most / backing.stepBytes) * backing.stepBytes
+  const wholeSteps = (most: number) => Math.floor(most / backing.granuleBytes) * backing.granuleBytes
   if (backing.kind === 'virtual' || backing.kind === 'segments') {
     const tooMuch = beyondDevice(stats.liveBytes, bytes, deviceTotalBytes)
     if (tooMuch !== null) return ['askForLess', tooMuch]

@@ -47,6 +47,6 @@ export function newState<D, K extends SharedPoolState['kind']>(
 function roomFor({ context }: Clocks, { backing }: PoolConfig, deviceBytes: number): SharedRoom {
   const fixed = { ranges: MOST_RANGES, isFenced: openProcessBarrier() === null }
   if (backing !== 'virtual') return { ...fixed, granules: 0, granuleUnits: MAX_UNITS }
-  const stepBytes = context.activate().cuMemGetAllocationGranularity(context.device)
-  return { ...fixed, granules: granulesOfRange(deviceBytes, stepBytes), granuleUnits: stepBytes / UNIT_BYTES }
+  const granuleBytes = context.activate().cuMemGetAllocationGranularity(context.device)
+  return { ...fixed, granules: granulesOfRange(deviceBytes, granuleBytes), granuleUnits: granuleBytes / UNIT_BYTES }
 }

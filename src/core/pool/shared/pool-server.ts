@@ -59,7 +59,7 @@ export interface SharedShortage {
   readonly streams: readonly StreamMemory[]
   readonly largestFreeBytes: number
   readonly kind: CentralHeap['backing']['kind']
-  readonly stepBytes: number
+  readonly granuleBytes: number
 }
 
 /** The live buffers that `reclaim` has freed for a thread that has ended. */
@@ -122,9 +122,9 @@ export class PoolServer {
     this.waitingRequests = new WaitingRequests(clocks)
     const { records, caches, seen, memory } = state
     this.central = this.within(() => new CentralHeap({ records, caches, clocks, seen, config }, memory))
-    const { stepBytes } = this.central.backing
+    const { granuleBytes } = this.central.backing
     const isPlanned = typeof config.backing === 'object' // the plan fixes how much is taken at a time
-    this.readyUnits = (Math.ceil(config.readyBytes / stepBytes) * stepBytes) / UNIT_BYTES
+    this.readyUnits = (Math.ceil(config.readyBytes / granuleBytes) * granuleBytes) / UNIT_BYTES
     this.isAhead = !isPlanned && this.readyUnits === 0
     this.noteLimit(config.limitBytes)
     state.figures[Figure.server] = state.thread
@@ -132,9 +132,9 @@ export class PoolServer {
 
   /** The limit is now `limitBytes`, which may be Infinity. */
   private noteLimit(limitBytes: number): void {
-    const { limitBytes: mostBytes, stepBytes } = this.central.backing
+    const { limitBytes: mostBytes, granuleBytes } = this.central.backing
     const aheadBytes = growthStep(mostBytes)
-    if (this.isAhead) this.aheadUnits = (Math.floor(aheadBytes / stepBytes) * stepBytes) / UNIT_BYTES
+    if (this.isAhead) this.aheadUnits = (Math.floor(aheadBytes / granuleBytes) * granuleBytes) / UNIT_BYTES
     this.refusedAtBytes = -1
     this.state.figures[Figure.limitBytes] = limitBytes
   }
@@ -379,7 +379,7 @@ export class PoolServer {
       streams: this.central.byStream(),
       largestFreeBytes: this.central.longestFreeBytes(),
       kind: backing.kind,
-      stepBytes: backing.stepBytes,
+      granuleBytes: backing.granuleBytes,
     }
   }
 

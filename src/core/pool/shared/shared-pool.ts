@@ -664,7 +664,7 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
 
   private shortage(bytes: number, blockBytes: number): Shortage {
     const { freeBytes, totalBytes } = this.context.activate().cuMemGetInfo()
-    const { streams, largestFreeBytes, kind, stepBytes } = this.ask({ ask: 'shortage' }) as SharedShortage
+    const { streams, largestFreeBytes, kind, granuleBytes } = this.ask({ ask: 'shortage' }) as SharedShortage
     return {
       bytes,
       blockBytes,
@@ -674,7 +674,7 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
       deviceFreeBytes: freeBytes,
       deviceTotalBytes: totalBytes,
       config: this.config,
-      backing: { kind, stepBytes },
+      backing: { kind, granuleBytes },
       labels: this.labels.any ? this.liveByLabel().filter(({ name }) => name !== '') : [],
     }
   }

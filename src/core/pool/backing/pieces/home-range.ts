@@ -34,12 +34,12 @@ export class HomeRange {
     private readonly context: Context,
     private readonly access: MappedAccess,
     bytes: number,
-    stepBytes: number,
+    granuleBytes: number,
     private readonly watch: SegmentWatch,
   ) {
-    this.base = context.activate().cuMemAddressReserve(bytes, Math.max(stepBytes, MOST_ALIGNMENT_BYTES))
+    this.base = context.activate().cuMemAddressReserve(bytes, Math.max(granuleBytes, MOST_ALIGNMENT_BYTES))
     this.bytes = bytes
-    this.granuleUnits = stepBytes / UNIT_BYTES
+    this.granuleUnits = granuleBytes / UNIT_BYTES
   }
 
   /** Whether an address lies in the range. */

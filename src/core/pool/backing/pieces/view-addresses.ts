@@ -22,9 +22,9 @@ export class ViewAddresses {
     private readonly context: Context,
     /** bytes of a reservation */
     private readonly rangeBytes: number,
-    stepBytes: number,
+    granuleBytes: number,
   ) {
-    this.alignment = Math.max(stepBytes, MOST_ALIGNMENT_BYTES)
+    this.alignment = Math.max(granuleBytes, MOST_ALIGNMENT_BYTES)
   }
 
   /** The address of `bytes`. Throws the driver's error if it reserves no more. */

@@ -98,8 +98,8 @@ export class CentralHeap {
    */
   couldServe({ units, alignUnits, slot }: Omit<Miss, 'heap'>, lessUnits: number): boolean {
     const heap = this.memory.heapFor(units)
-    const { stepBytes } = this.backing
-    const lessBytes = Math.ceil((lessUnits * UNIT_BYTES) / stepBytes) * stepBytes
+    const { granuleBytes } = this.backing
+    const lessBytes = Math.ceil((lessUnits * UNIT_BYTES) / granuleBytes) * granuleBytes
     return this.settling.couldServe({ heap, units, alignUnits, slot }, lessBytes)
   }
 
@@ -243,7 +243,7 @@ export class CentralHeap {
   reserve(bytes: number): number | null {
     const { backing } = this
     const before = backing.reservedBytes
-    const newBytes = Math.ceil((bytes - before) / backing.stepBytes) * backing.stepBytes
+    const newBytes = Math.ceil((bytes - before) / backing.granuleBytes) * backing.granuleBytes
     if (newBytes <= 0) return 0
     if (before + newBytes > backing.limitBytes || newBytes > this.deviceRoom) return null
     const record = backing.grow(this.large, newBytes / UNIT_BYTES, 1, HOLES_ONLY, before + newBytes)
@@ -278,7 +278,7 @@ export class CentralHeap {
     const totalBytes = this.clocks.context.activate().cuDeviceTotalMem(this.clocks.context.device)
     const mostBytes = backing.kind === 'managed' ? Infinity : totalBytes
     const before = backing.limitBytes
-    backing.limitBytes = mostReservedBytes(limitBytes, backing.stepBytes, mostBytes)
+    backing.limitBytes = mostReservedBytes(limitBytes, backing.granuleBytes, mostBytes)
     try {
       if (backing.reservedBytes > backing.limitBytes) trim(backing.limitBytes)
     } catch (error) {
