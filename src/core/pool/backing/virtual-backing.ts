@@ -190,7 +190,8 @@ export class VirtualBacking implements Backing {
   }
 
   stitchedBlocks(units: number, alignUnits: number, admission: Admission, mostBytes: number): readonly number[] {
-    const plan = this.plan(units + alignUnits - 1, admission, this.newBytes(mostBytes))
+    const newBytes = this.newBytes(mostBytes)
+    const plan = this.plan(units + alignUnits - 1, this.findFreeEnds(admission), newBytes)
     if (plan === null) return []
     const start = placeOf(plan, units, alignUnits)
     return partsIn(plan.pieces, start, units).flatMap(part => blocksOf(this.heap, this.runOf(part)))
@@ -209,8 +210,8 @@ export class VirtualBacking implements Backing {
     const run = this.heap.findRun(roomUnits, admission, this.granuleUnits)
     if (run !== null && run.absentUnits * UNIT_BYTES <= newBytes) return true
     if (heap !== this.heap) return false
-    const plan = this.plan(roomUnits, admission, newBytes)
-    return plan !== null || this.views.shortestStretch(roomUnits) !== null
+    const freeUnits = this.findFreeEnds(admission)
+    return this.views.shortestStretch(roomUnits) !== null || this.plan(roomUnits, freeUnits, newBytes) !== null
   }
 
   trim(keepBytes: number): void {
@@ -294,7 +295,7 @@ export class VirtualBacking implements Backing {
   private planWithRoom(units: number, alignUnits: number, admission: Admission, mostBytes: number): StitchPlan | null {
     const newBytes = this.newBytes(mostBytes)
     for (const isLast of [false, true]) {
-      const plan = this.plan(units + alignUnits - 1, admission, newBytes)
+      const plan = this.plan(units + alignUnits - 1, this.findFreeEnds(admission), newBytes)
       const mappings = plan === null ? 0 : plan.pieces.length + Math.ceil(plan.newUnits / this.granuleUnits)
       if (plan === null || this.views.hasRoom(this.home.pieces.length, mappings)) return plan
       if (isLast || this.isCopied()) break
@@ -304,10 +305,13 @@ export class VirtualBacking implements Backing {
     return null
   }
 
-  /** A plan for a new view of this length, whether or not there is room for the view; null for none. */
-  private plan(units: number, admission: Admission, newBytes: number): StitchPlan | null {
+  /**
+   * After `findFreeEnds`, which has found `freeUnits`: a plan for a new view of this length, whether or not there is
+   * room for the view; null for none.
+   */
+  private plan(units: number, freeUnits: number, newBytes: number): StitchPlan | null {
     const mostNewUnits = this.granulesIn(newBytes)
-    if (this.findFreeEnds(admission) + mostNewUnits < units) return null
+    if (freeUnits + mostNewUnits < units) return null
     return planStitch(this.home.pieces, units, mostNewUnits)
   }
 

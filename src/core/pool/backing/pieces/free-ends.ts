@@ -20,7 +20,7 @@ export class FreeEnds {
     private readonly isShared: boolean,
   ) {}
 
-  /** See `findFreeEnds`. */
+  /** As `findFreeEnds`. */
   find(pieces: readonly Piece[], admission: Admission): number {
     if (!this.isShared && this.isKnown(admission)) return this.units
     this.units = findFreeEnds(pieces, this.heap, this.range, admission)
