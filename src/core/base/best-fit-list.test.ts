@@ -25,6 +25,16 @@ test('blocks are found by size, then address', () => {
   assert.deepEqual(list.all(), [blocks[1], blocks[2]])
 })
 
+test('a list has no block below or above all that it had', () => {
+  const list = new BestFitList<Sized>()
+  const block = { bytes: 2 ** 20, address: 1 }
+  for (const bytes of [1, 2 ** 30]) assert.equal(list.remove({ bytes, address: 1 }), false)
+  list.insert(block)
+  for (const bytes of [1, 2 ** 30]) assert.equal(list.remove({ bytes, address: 1 }), false)
+  assert.equal(list.before({ bytes: 1, address: 1 }), null)
+  assert.deepEqual(list.all(), [block])
+})
+
 const isBefore = (a: Sized, b: Sized) => a.bytes < b.bytes || (a.bytes === b.bytes && a.address < b.address)
 
 test('the list agrees with a sorted array', () => {

@@ -24,21 +24,22 @@ export class BestFitList<Block extends SizedBlock> {
 
   insert(block: Block): void {
     const { classes } = this
-    if (classes.length === 0) this.lowest = classOf(block.bytes)
-    while (classOf(block.bytes) < this.lowest) {
+    const number = classOf(block.bytes)
+    if (classes.length === 0) this.lowest = number
+    while (number < this.lowest) {
       classes.unshift(NEVER_USED)
       this.lowest--
     }
-    const index = classOf(block.bytes) - this.lowest
+    const index = number - this.lowest
     while (classes.length <= index) classes.push(NEVER_USED)
     if (classes[index] === NEVER_USED) classes[index] = [[]]
     const chunks = classes[index]
-    const number = chunkOf(chunks, block.bytes, block.address)
-    const blocks = chunks[number]
+    const chunk = chunkOf(chunks, block.bytes, block.address)
+    const blocks = chunks[chunk]
     const at = lowerBound(blocks, block.bytes, block.address)
     if (at === blocks.length) blocks.push(block)
     else blocks.splice(at, 0, block)
-    if (blocks.length > MOST_BLOCKS_A_CHUNK) chunks.splice(number + 1, 0, blocks.splice(MOST_BLOCKS_A_CHUNK / 2))
+    if (blocks.length > MOST_BLOCKS_A_CHUNK) chunks.splice(chunk + 1, 0, blocks.splice(MOST_BLOCKS_A_CHUNK / 2))
   }
 
   /** Removes a block, and returns whether the list had it. */
