@@ -1,5 +1,6 @@
-// A device makes everything that lives on it; each method calls the layer that does the work. The file is long because
-// there are many kinds of objects, and all of them close with the device.
+// A device makes streams, pools, buffers and modules; each method calls the layer that does the work. Objects of other
+// houses are kept by `partOf`. The file is long because there are many kinds of objects, and all of them close with the
+// device.
 
 import { types } from 'node:util'
 import { describe, formatBytes } from '../base/bytes.js'

@@ -8,7 +8,8 @@
 //
 // Each method checks its numbers, because koffi would make 1 of 1.5 and 0 of NaN without an error. Each makes its call
 // itself. If one closure made the calls of several functions, V8 in Node 20 would take 15 to 20 ns longer for each, of
-// 35 to 60 ns, and a CPU profile would show one name for them all.
+// 35 to 60 ns, and a CPU profile would show one name for them all. The file is long because it has a method for each
+// function of the contract.
 
 import type { Bytes } from '../../base/typed-arrays.js'
 import { exact, fileDescriptor, hostMemory, int, text, uint, within } from '../../libraries/arguments.js'

@@ -76,9 +76,7 @@ export class BlockPool extends CachingPool {
     }
   }
 
-  /**
-   * @internal
-   */
+  /** @internal */
   protected override newCaches(): BlockCaches {
     return new BlockCaches(this.records, this)
   }
