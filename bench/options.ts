@@ -2,9 +2,8 @@
 
 import { basename } from 'node:path'
 import { Command, InvalidArgumentError } from 'commander'
-import { chosenDevice } from '../src/cli/device-option.js'
 import type { Device } from '../src/core/device/device.js'
-import { type DeviceChoice, openDevice } from '../src/core/device/open.js'
+import { type DeviceChoice, openDevice, parseDeviceChoice } from '../src/core/device/open.js'
 
 export interface BenchOptions {
   readonly device?: string
@@ -39,7 +38,8 @@ export function deviceOf(program: Command): Device {
 /** The result of `open` for the chosen device; on failure, prints one line with the reason and ends the program. */
 export function openedBy<Opened>(program: Command, open: (choice: DeviceChoice) => Opened): Opened {
   try {
-    return open(chosenDevice(program.opts<BenchOptions>().device))
+    const { device } = program.opts<BenchOptions>()
+    return open(parseDeviceChoice(device ?? (process.env['CUDA_MEMPOOL_DEVICE'] || 'auto')))
   } catch (error) {
     return program.error(`error: ${(error as Error).message}`, { exitCode: 2 })
   }

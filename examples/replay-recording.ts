@@ -3,8 +3,8 @@
 // In a clone: npm run build && node dist/examples/replay-recording.js [FILE]
 
 import { fileURLToPath } from 'node:url'
-import { formatBytes, replayDevices } from 'cuda-mempool'
-import { readRecording, replay } from 'cuda-mempool/trace'
+import { formatBytes } from 'cuda-mempool'
+import { readRecording, replay, replayDevices } from 'cuda-mempool/trace'
 
 // A recording that comes with the package.
 const RECORDING = new URL('traces/mlp-train-stacks.pickle.gz', import.meta.resolve('cuda-mempool/package.json'))

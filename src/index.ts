@@ -116,6 +116,5 @@ export {
   type StreamArenas,
   type StreamArenasOptions,
 } from './kernel-memory/stream-arenas.js'
-export { replayDevices } from './recordings/trace/replay-devices.js'
 
 serveIfAsked()

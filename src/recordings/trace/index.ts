@@ -15,6 +15,7 @@ export { pickleSnapshot } from './pytorch/pytorch-snapshot-writer.js'
 export { RecordedPool, type RecorderOptions, recorded } from './recording/recorder.js'
 export { replay } from './replay.js'
 export type { ReplayDevice } from './replay-device.js'
+export { replayDevices } from './replay-devices.js'
 export type { ReplayOptions } from './replay-options.js'
 export {
   DEFAULT_POLICIES,
