@@ -69,6 +69,22 @@ describe('pools of other kinds in several threads', () => {
     assert.deepEqual([driver.usedBytes(), driver.usedHostBytes()], [0, 0])
   })
 
+  it('a thread has an arena of its own on a buffer of a shared pool', async () => {
+    const { driver, device } = open()
+    const pool = device.createPool({ shared: true })
+    const { thread, done } = start('serveFromArena', pool.share(), 1000, 42)
+    const buffer = pool.adopt((await done) as TransferredBuffer)
+    assert.deepEqual([...buffer.readSync(0, 1000)], Array(1000).fill(42))
+    buffer.free()
+    thread.postMessage('close')
+    const nothing = { lostBuffers: 0, lostBytes: 0 }
+    assert.deepEqual((await once(thread, 'message'))[0], nothing)
+    assert.deepEqual(pool.close(), nothing)
+    await thread.terminate()
+    device.close()
+    assert.deepEqual([driver.usedBytes(), driver.usedHostBytes()], [0, 0])
+  })
+
   it('a device that is closed closes them', () => {
     const { driver, device, arena, block, host } = open()
     host.allocate(1)

@@ -56,7 +56,28 @@ function wrap(shared: SharedPoolDescriptor | SharedBlockDescriptor | SharedArena
   return { ...facts, freed: buffer.freed, left: counted.stats().liveBuffers }
 }
 
-export const tasks = { fillEach, wrap }
+/**
+ * Serves two requests from an arena of this thread on a buffer of a shared pool, and returns the buffer, whose first
+ * `count` bytes are `value`.
+ */
+function serveFromArena(shared: SharedPoolDescriptor, count: number, value: number) {
+  const pool = attachPool(shared)
+  const region = pool.allocate(64 * KiB)
+  const arena = attachDevice(shared.device).createArenaPool({ region })
+  for (const written of [255 - value, value]) {
+    using buffer = arena.allocate(count)
+    if (buffer.ptr !== region.ptr) throw new Error('the arena did not begin anew')
+    buffer.fill(written)
+    arena.reset()
+  }
+  arena.close()
+  region.stream.synchronize()
+  const sent = region.transfer()
+  parentPort!.once('message', () => parentPort!.postMessage(pool.close()))
+  return sent
+}
+
+export const tasks = { fillEach, wrap, serveFromArena }
 
 /** The memory that the threads of a storm share. */
 export interface KindStorm {
