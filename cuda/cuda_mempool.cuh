@@ -336,7 +336,7 @@ struct alignas(128) Tallies {
 // structure; the bitmaps lie before superblock 0.
 //
 // A thread does not wait for an atomic operation whose result it does not use. That may arrive after later ones, until
-// a fence. Whatever leads other threads to its effect needs a fence before it (docs/device-heap.md).
+// a fence. Whatever leads other threads to its effect needs a fence before it (src/kernel-memory/README.md).
 struct DeviceHeap {
   u64 base;      // address of superblock 0
   u32 reserved;  // superblocks that the tables have room for
