@@ -134,7 +134,7 @@ describe('programs', () => {
     'docs/other-libraries.md 0': /^true 33554432 number\n$/,
     'docs/other-libraries.md 1': /^true 3145728\n$/,
     'docs/profiling.md 0': /^0[.\d]* ms\n$/,
-    'docs/replay.md 0': /^8 MiB reserved, 0 requests failed\n$/,
+    'docs/recordings.md 0': /^8 MiB reserved, 0 requests failed\n$/,
     'docs/report.md 0': /^<!doctype html>\n$/,
     'docs/several-devices.md 0': /^1\n$/,
     'docs/simulated-device.md 0': /^no room for 64 MiB: /,
@@ -219,7 +219,7 @@ describe('command lines', () => {
       const policies = / --policy (\S+)/.exec(command)?.[1].split(',') ?? []
       for (const policy of policies) assert.ok((POLICIES as readonly string[]).includes(policy), command)
     }
-    const listed = read('docs/replay.md').matchAll(/^\| `(--[a-z-]+)` \|/gm)
+    const listed = read('docs/recordings.md').matchAll(/^\| `(--[a-z-]+)` \|/gm)
     const offered = helps.get('replay')!.matchAll(/^ {2}(--[a-z-]+) /gm)
     const names = (matches: Iterable<RegExpMatchArray>) => [...matches].map(match => match[1]).sort()
     assert.deepEqual(names(listed), names(offered))

@@ -33,8 +33,8 @@ const MOST_SMALL_SEGMENT_BYTES = 2 * MiB
 
 /**
  * The bytes of a PyTorch memory snapshot of `trace`, a pickle of protocol 4. `readRecording` makes the same trace
- * from them, but for `otherDevices`. Other readers leave the keys of our own alone, which docs/formats.md lists. Throws
- * TypeError for anything but a trace.
+ * from them, but for `otherDevices`. Other readers leave the keys of our own alone, which docs/recordings.md lists.
+ * Throws TypeError for anything but a trace.
  */
 export function pickleSnapshot(trace: Trace): Buffer {
   checkTrace('pickleSnapshot', trace)
