@@ -128,15 +128,15 @@ describe('programs', () => {
     'README.md 0': /^simulated GPU: read 0.5 back, 2 buffers held\n$/,
     'README.md 1': new RegExp(`^${400 * MiB} null\n$`),
     'README.md 2': /^7\n$/,
+    'docs/devices.md 0': /^1\n$/,
+    'docs/devices.md 1': /^true 33554432 number\n$/,
+    'docs/devices.md 2': /^true 3145728\n$/,
     'docs/debugging.md 0': /^useAfterFree \S+\.js:\d+:\d+ \S+\.js:\d+:\d+\n$/,
     'docs/graphs.md 0': /^5\n$/,
     'docs/in-kernel.md 0': /^112\n$/,
-    'docs/other-libraries.md 0': /^true 33554432 number\n$/,
-    'docs/other-libraries.md 1': /^true 3145728\n$/,
     'docs/profiling.md 0': /^0[.\d]* ms\n$/,
     'docs/recordings.md 0': /^8 MiB reserved, 0 requests failed\n$/,
     'docs/report.md 0': /^<!doctype html>\n$/,
-    'docs/several-devices.md 0': /^1\n$/,
     'docs/simulated-device.md 0': /^no room for 64 MiB: /,
     'docs/sleep.md 0': /^true 0\n1 2 3\n$/,
     'docs/sleep.md 1': /^7 3\n$/,
@@ -307,7 +307,7 @@ describe('tables', () => {
   test('name the least driver of each feature, and what is lost without it', () => {
     const { features } = JSON.parse(node(join(ROOT, 'dist/src/cli/main.js'), 'info', '--json')) as DeviceReport
     const expected = features.map(({ name, leastDriver, without }) => [name, `CUDA ${leastDriver}`, without])
-    assert.deepEqual(rows('docs/requirements.md', 'Least driver'), expected)
+    assert.deepEqual(rows('docs/devices.md', 'Least driver'), expected)
   })
 
   test('and the metrics name every policy and every figure of a replay', () => {
