@@ -3,7 +3,6 @@
 
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
-import { readFileSync } from 'node:fs'
 import { describe, it } from 'node:test'
 import { runCampaign } from './campaign.js'
 import { kindsOf, MUTANTS, RULES } from './mutants.js'
@@ -17,7 +16,6 @@ const OPERATIONS = 400
 const MUTANT_PROGRAMS = 150
 
 describe(`mutants (PROOF_SEED=${SEED}): each is caught within ${MUTANT_PROGRAMS} programs of ${OPERATIONS} operations`, () => {
-  const table = readFileSync(new URL('../../docs/stream-order.md', import.meta.url), 'utf8')
   for (const rule of RULES) {
     it(`${rule}: ${MUTANTS[rule].broken}`, async t => {
       for (const kind of kindsOf(rule)) {
@@ -25,7 +23,6 @@ describe(`mutants (PROOF_SEED=${SEED}): each is caught within ${MUTANT_PROGRAMS}
         assert.ok(failing !== null, `${kind}: not noticed in ${programs} programs`)
         t.diagnostic(`${kind}: caught in program ${programs}: ${failing.failure!.message}`)
       }
-      assert.ok(table.includes(`| ${rule} | ${MUTANTS[rule].broken} |`), 'docs/stream-order.md lists it')
     })
   }
 
