@@ -1,4 +1,4 @@
-import { formatBytes } from '../../base/bytes.js'
+import { checkByteCount, formatBytes } from '../../base/bytes.js'
 import { showAsText } from '../../base/readable.js'
 
 /** A quantity: its value now, its highest value, and the sum of all additions. */
@@ -7,7 +7,11 @@ export class Counter {
   peak = 0
   /** the sum of all additions */
   total = 0
-  private value = 0
+  /**
+   * the value as last settled
+   * @internal
+   */
+  value = 0
 
   /** Made by wrappers. `settle` is called before the value is read: it notes frees that the wrapper has not seen. */
   constructor(private readonly settle: () => void) {}
@@ -36,14 +40,6 @@ export class Counter {
     this.value -= amount
   }
 
-  /**
-   * For wrappers: whether `amount` more is above `limit`. Frees that were not seen are looked for at need only.
-   * @internal
-   */
-  exceeds(amount: number, limit: number): boolean {
-    return amount > limit - this.value && amount > limit - this.current
-  }
-
   /** One line for people, such as `Counter { 5 now, 7 at the peak, 12 in all }`; console.log shows it. */
   toString(): string {
     return `Counter { ${this.current} now, ${this.peak} at the peak, ${this.total} in all }`
@@ -64,9 +60,37 @@ export class Counters {
   readonly allocations: Counter
 
   /** Made by wrappers; see `Counter`. */
-  constructor(settle: () => void) {
+  constructor(
+    settle: () => void,
+    /**
+     * the most bytes that may be live at a time
+     * @internal
+     */
+    public limitBytes = Infinity,
+    /**
+     * whose limit it is, for errors; undefined for the wrapper's own
+     * @internal
+     */
+    readonly holder?: string,
+    /**
+     * counters of parts of the program, which count what these count
+     * @internal
+     */
+    readonly scopes: ReadonlySet<Counters> | null = null,
+  ) {
     this.bytes = new Counter(settle)
     this.allocations = new Counter(settle)
+  }
+
+  /**
+   * For wrappers: whether `bytes` more are above the limit, once frees that were not seen are noted. Throws RangeError
+   * or TypeError for a bad size above it; the upstream refuses every other bad size.
+   * @internal
+   */
+  exceeds(bytes: number): boolean {
+    if (typeof bytes === 'number' && !(bytes > this.limitBytes - this.bytes.current)) return false
+    checkByteCount(bytes, 'bytes')
+    return true
   }
 
   /**
@@ -76,15 +100,17 @@ export class Counters {
   noteAllocation(bytes: number): void {
     this.bytes.add(bytes)
     this.allocations.add(1)
+    if (this.scopes !== null) for (const scope of this.scopes) scope.noteAllocation(bytes)
   }
 
   /**
    * For wrappers: notes that a buffer of `bytes`, or several of together `bytes`, were freed.
    * @internal
    */
-  noteFree(bytes: number, count = 1): void {
+  noteFree(bytes: number, count: number): void {
     this.bytes.subtract(bytes)
     this.allocations.subtract(count)
+    if (this.scopes !== null) for (const scope of this.scopes) scope.noteFree(bytes, count)
   }
 
   /** One line for people, such as `Counters { 3 MiB in 2 buffers, at most 5 MiB }`; console.log shows it. */

@@ -3,11 +3,9 @@
 // numbers. An outer scope can be read at any time, and scopes of asynchronous functions can overlap and close in any
 // order.
 
-import type { DeviceBuffer } from '../buffer.js'
 import type { Pool } from '../pool.js'
 import { Counters } from './counters.js'
-import { HandedOut } from './handed-out.js'
-import { Wrapper } from './wrapper.js'
+import { CountingPool } from './counting-pool.js'
 
 /**
  * Wraps `upstream` so that bytes and allocations are counted, since this call and in scopes: the value now, the peak,
@@ -18,61 +16,33 @@ export function statistics(upstream: Pool): StatisticsPool {
 }
 
 /** A pool that counts its allocations and frees. Made by `statistics()`. */
-export class StatisticsPool extends Wrapper {
+export class StatisticsPool extends CountingPool {
+  private readonly scopes = new Set<StatisticsScope>()
   /** counts since the wrapper was made */
-  readonly counters = new Counters(() => this.handedOut.settle())
-  private readonly counting = new Set([this.counters])
-  private readonly handedOut: HandedOut
-
-  constructor(upstream: Pool) {
-    super(upstream)
-    this.handedOut = new HandedOut(
-      upstream,
-      bytes => this.noteFree(bytes),
-      () => this.noteClose(),
-    )
-  }
+  readonly counters: Counters = new Counters(() => this.settle(), Infinity, undefined, this.scopes)
 
   /**
    * New counters that start at zero and count until they are closed, by `close()` or at the end of a `using` block.
    * They can be read at any time. A free of an older buffer counts, too, so `current` can be negative.
    */
   scope(): StatisticsScope {
-    this.handedOut.settle()
+    this.settle()
     const scope = new StatisticsScope(
-      () => this.handedOut.settle(),
-      closed => this.counting.delete(closed),
+      () => this.settle(),
+      closed => this.scopes.delete(closed),
     )
-    this.counting.add(scope)
+    this.scopes.add(scope)
     return scope
   }
 
-  protected override noteGone(buffer: DeviceBuffer, bytes: number): void {
-    this.handedOut.delete(buffer)
-    this.noteFree(bytes)
+  protected account(): Counters {
+    return this.counters
   }
 
-  protected override adopt(buffer: DeviceBuffer): DeviceBuffer {
-    const { byteLength } = buffer
-    if (this.handedOut.isListed) {
-      this.handedOut.settle() // first, since the peak is taken now
-      this.handedOut.add(buffer, byteLength)
-    }
-    for (const counters of this.counting) counters.noteAllocation(byteLength)
-    return super.adopt(buffer)
-  }
-
-  private noteFree(bytes: number, count?: number): void {
-    for (const counters of this.counting) counters.noteFree(bytes, count)
-  }
-
-  /** All live buffers are gone, with the upstream. */
-  private noteClose(): void {
-    const { bytes, allocations } = this.counters
-    this.noteFree(bytes.current, allocations.current)
+  protected accounts(): Counters[] {
+    return [this.counters]
   }
 }
-
 /** Counters of a part of a program. Made by `pool.scope()`. */
 export class StatisticsScope extends Counters implements Disposable {
   private isOpen = true

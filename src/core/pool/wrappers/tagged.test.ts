@@ -3,7 +3,9 @@ import { describe, it } from 'node:test'
 import { setImmediate as turn } from 'node:timers/promises'
 import { KiB, MiB } from '../../base/bytes.js'
 import { OutOfMemoryError, PoolError } from '../../base/errors.js'
+import type { DeviceBuffer } from '../buffer.js'
 import { assertConsistent, TestDevice } from '../pool.fixture.js'
+import { withFallback } from './fallback.js'
 import { limited } from './limited.js'
 import { type TaggedOptions, tagged } from './tagged.js'
 
@@ -86,6 +88,33 @@ describe('tagged', () => {
       limitBytes: 1000,
     })
     assert.deepEqual([other.requestedBytes, other.liveBuffers, other.allocations], [0, 0, 0])
+  })
+
+  it('every live buffer keeps its tag, in a pool of each kind', () => {
+    const device = new TestDevice()
+    for (const upstream of [
+      device.createPool(),
+      device.createPool({ debug: true }),
+      device.createSharedPool().pool,
+      device.createBlockPool({ blockBytes: 1 * KiB, count: 40 }),
+      device.createArenaPool({ bytes: 512 * KiB }),
+      device.createSharedArena({ bytes: 512 * KiB }).pool,
+      device.createPlainPool(),
+      withFallback(device.createPool({ maxPoolBytes: 2 * MiB }), device.createPlainPool()),
+    ]) {
+      const pool = tagged(upstream)
+      const held: Record<string, DeviceBuffer[]> = { a: [], b: [], c: [] }
+      for (let step = 0; step < 300; step++) {
+        const tag = 'abc'[(step * 7) % 3]
+        held[tag].push(pool.inScope(tag, () => pool.allocate(1 * KiB)))
+        upstream.allocate(256).free() // a record that the wrapper does not count
+        if (held[tag].length > 7) held[tag].splice(step % 5, 1)[0].free()
+        for (const [each, { liveBuffers, requestedBytes }] of Object.entries(pool.statsByTag())) {
+          const { length } = held[each]
+          assert.deepEqual([liveBuffers, requestedBytes], [length, length * KiB], `${upstream}: ${each}, step ${step}`)
+        }
+      }
+    }
   })
 
   it('asynchronous scopes do not mix, also not with their caller', async () => {

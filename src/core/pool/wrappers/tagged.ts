@@ -8,13 +8,10 @@ import { AsyncLocalStorage } from 'node:async_hooks'
 import { type ByteSize, bytesOfSize } from '../../base/byte-size.js'
 import { checkByteCount, describe } from '../../base/bytes.js'
 import { checkOptionNames } from '../../base/option-names.js'
-import type { Stream } from '../../order/stream.js'
 import type { DeviceBuffer } from '../buffer.js'
-import { overLimit } from '../out-of-memory.js'
 import type { Pool } from '../pool.js'
 import { Counters } from './counters.js'
-import { HandedOut } from './handed-out.js'
-import { LiveTable } from './live-table.js'
+import { CountingPool } from './counting-pool.js'
 import { Wrapper } from './wrapper.js'
 
 /** The tag of allocations outside of all scopes; it may have a limit like any other tag. */
@@ -61,52 +58,21 @@ export function tagged(upstream: Pool, options: TaggedOptions = {}): TaggedPool 
   return new TaggedPool(upstream, byTag)
 }
 
-class Account extends Counters {
-  constructor(
-    readonly tag: string,
-    readonly limitBytes: number,
-    settle: () => void,
-  ) {
-    super(settle)
-  }
-
-  /** All its buffers are gone. */
-  noteClose(): void {
-    const { bytes, allocations } = this
-    this.noteFree(bytes.current, allocations.current)
-  }
-
-  /** Refuses a bad size beyond the limit; the upstream refuses every other bad size. */
-  exceeds(bytes: number): boolean {
-    if (typeof bytes === 'number' && !this.bytes.exceeds(bytes, this.limitBytes)) return false
-    checkByteCount(bytes, 'bytes')
-    return true
-  }
-}
-
 /** A pool that counts and limits memory by tag. Made by `tagged()`. */
-export class TaggedPool extends Wrapper {
-  private readonly accounts = new Map<string, Account>()
+export class TaggedPool extends CountingPool {
+  private readonly byTag = new Map<string, Counters>()
   /** the account of UNTAGGED, from its first use on */
-  private outside: Account | null = null
-  private readonly scopes = new AsyncLocalStorage<Account>()
-  /** the tag that a buffer counts for, since a free may happen in another scope */
-  private readonly accountOf = new LiveTable<Account>()
-  private readonly handedOut: HandedOut
+  private outside: Counters | null = null
+  /** of buffers, which may be freed in another scope; a WeakMap would take 0.4 µs a buffer */
+  private readonly byRecord: Counters[] = []
+  private readonly scopes = new AsyncLocalStorage<{ readonly tag: string; readonly account: Counters }>()
 
   constructor(
     upstream: Pool,
     private readonly limits: ReadonlyMap<string, number>,
   ) {
     super(upstream)
-    for (const tag of limits.keys()) this.account(tag)
-    this.handedOut = new HandedOut(
-      upstream,
-      (bytes, buffer) => this.accountOf.get(buffer)?.noteFree(bytes),
-      () => {
-        for (const account of this.accounts.values()) account.noteClose()
-      },
-    )
+    for (const tag of limits.keys()) this.accountFor(tag)
   }
 
   /**
@@ -119,7 +85,7 @@ export class TaggedPool extends Wrapper {
       throw new TypeError(`inScope: tag must be a name such as 'weights', not ${describe(tag)}`)
     }
     if (typeof work !== 'function') throw new TypeError(`inScope: work must be a function, not ${describe(work)}`)
-    return this.scopes.run(this.account(tag), work)
+    return this.scopes.run({ tag, account: this.accountFor(tag) }, work)
   }
 
   /**
@@ -132,7 +98,7 @@ export class TaggedPool extends Wrapper {
 
   /** The figures by tag, for all tags that have a limit or were used. */
   statsByTag(): Record<string, TagStats> {
-    const rows = Array.from(this.accounts.values(), ({ tag, bytes, allocations, limitBytes }): [string, TagStats] => [
+    const rows = Array.from(this.byTag, ([tag, { bytes, allocations, limitBytes }]): [string, TagStats] => [
       tag,
       {
         requestedBytes: bytes.current,
@@ -145,69 +111,34 @@ export class TaggedPool extends Wrapper {
     return Object.fromEntries(rows)
   }
 
-  /** As of `Pool`. Throws OutOfMemoryError if the limit of a tag would be exceeded. */
-  override allocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer {
-    const account = this.current()
-    if (account.exceeds(bytes)) {
-      throw overLimit(this.upstream, bytes, account.bytes.current, account.limitBytes, `tag '${account.tag}'`)
-    }
-    return this.note(this.upstream.allocate(bytes, stream, alignment), bytes, account)
-  }
-
-  /** As of `Pool`. Returns null if the limit of a tag would be exceeded. */
-  override tryAllocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer | null {
-    const account = this.current()
-    const buffer = account.exceeds(bytes) ? null : this.upstream.tryAllocate(bytes, stream, alignment)
-    return buffer === null ? null : this.note(buffer, bytes, account)
-  }
-
-  /**
-   * Repeats the inherited body, see `LimitedPool.note`.
-   * @internal
-   */
-  override release(buffer: DeviceBuffer, stream?: Stream): void {
-    const bytes = buffer.allocation.requestedBytesOf(buffer.record, buffer.tag, 'free')
-    try {
-      this.upstream.release(buffer, stream)
-    } catch (error) {
-      if (buffer.freed) this.noteGone(buffer, bytes)
-      throw error
-    }
-    this.noteGone(buffer, bytes)
-  }
-
-  protected override noteGone(buffer: DeviceBuffer, bytes: number): void {
-    this.handedOut.delete(buffer)
-    this.accountOf.get(buffer)?.noteFree(bytes)
-  }
-
-  /** `adopt` with a call site of its own, see `LimitedPool.note`. */
-  private note(buffer: DeviceBuffer, bytes: number, account: Account): DeviceBuffer {
-    if (this.handedOut.isListed) {
-      this.handedOut.settle() // first, since the peak is taken now
-      this.handedOut.add(buffer, bytes)
-    }
-    account.noteAllocation(bytes)
-    this.accountOf.set(buffer, account)
-    buffer.allocation = buffer.allocation.ownedBy(this)
-    return buffer
-  }
-
   /** The account of the innermost scope. */
-  private current(): Account {
-    return this.scopes.getStore() ?? this.untagged()
+  protected account(): Counters {
+    return this.scopes.getStore()?.account ?? this.untagged()
   }
 
-  private untagged(): Account {
-    this.outside ??= this.account(UNTAGGED)
+  protected accounts(): Iterable<Counters> {
+    return this.byTag.values()
+  }
+
+  protected override remember(buffer: DeviceBuffer, account: Counters): void {
+    while (this.byRecord.length < buffer.record) this.byRecord.push(account)
+    this.byRecord[buffer.record] = account
+  }
+
+  protected override accountOf({ record }: DeviceBuffer): Counters {
+    return this.byRecord[record]
+  }
+
+  private untagged(): Counters {
+    this.outside ??= this.accountFor(UNTAGGED)
     return this.outside
   }
 
-  private account(tag: string): Account {
-    let account = this.accounts.get(tag)
+  private accountFor(tag: string): Counters {
+    let account = this.byTag.get(tag)
     if (account === undefined) {
-      account = new Account(tag, this.limits.get(tag) ?? Infinity, () => this.handedOut.settle())
-      this.accounts.set(tag, account)
+      account = new Counters(() => this.settle(), this.limits.get(tag) ?? Infinity, `tag '${tag}'`)
+      this.byTag.set(tag, account)
     }
     return account
   }

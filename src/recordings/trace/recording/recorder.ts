@@ -62,11 +62,9 @@ interface LiveBlock {
 export class RecordedPool extends Wrapper {
   private readonly recording: RecordingEvents
   private readonly callStacks: CallStacks | null
-  private readonly handedOut: HandedOut
+  private readonly handedOut: HandedOut<LiveBlock>
   /** by address */
   private readonly live = new Map<number, LiveBlock>()
-  /** of the buffers that `handedOut` lists */
-  private readonly blocks = new WeakMap<DeviceBuffer, LiveBlock>()
 
   constructor(upstream: Pool, stacks: boolean | number, stackMinBytes: number) {
     super(upstream)
@@ -74,8 +72,7 @@ export class RecordedPool extends Wrapper {
     this.callStacks = CallStacks.of(this.recording.stacks, stacks, stackMinBytes)
     this.handedOut = new HandedOut(
       upstream,
-      (_, buffer) => {
-        const block = this.blocks.get(buffer)!
+      block => {
         // Another block may be at the address if `deallocate(ptr)` freed this one.
         if (this.live.get(block.ptr) === block) this.addFree(block.ptr, block.bytes, block.stream)
       },
@@ -171,10 +168,7 @@ export class RecordedPool extends Wrapper {
     const block = { ptr, bytes: byteLength, stream: buffer.stream.handle }
     this.live.set(ptr, block)
     this.recording.allocated(buffer, stack)
-    if (this.handedOut.isListed) {
-      this.handedOut.add(buffer, byteLength)
-      this.blocks.set(buffer, block)
-    }
+    this.handedOut.add(buffer, block)
     return buffer
   }
 

@@ -1,0 +1,91 @@
+// The base of the wrappers that count and limit. Each buffer counts for one account from its allocation to its end: a
+// free, a transfer, or a drop by its pool. Which account that is, and what happens beyond its limit, is all that the
+// wrappers differ in.
+
+import type { OutOfMemoryError } from '../../base/errors.js'
+import type { Stream } from '../../order/stream.js'
+import type { DeviceBuffer } from '../buffer.js'
+import { overLimit } from '../out-of-memory.js'
+import type { Pool } from '../pool.js'
+import type { Counters } from './counters.js'
+import { HandedOut } from './handed-out.js'
+import { Wrapper } from './wrapper.js'
+
+/** A pool that counts its live buffers, by one account or by several. */
+export abstract class CountingPool extends Wrapper {
+  private readonly handedOut: HandedOut<{ readonly account: Counters; readonly bytes: number }>
+  private readonly isListed: boolean
+
+  constructor(upstream: Pool) {
+    super(upstream)
+    this.handedOut = new HandedOut(
+      upstream,
+      ({ account, bytes }) => account.noteFree(bytes, 1),
+      () => {
+        for (const account of this.accounts()) account.noteFree(account.bytes.current, account.allocations.current)
+      },
+    )
+    this.isListed = this.handedOut.isListed
+  }
+
+  /** The account of an allocation at this moment. */
+  protected abstract account(): Counters
+  /** All accounts. */
+  protected abstract accounts(): Iterable<Counters>
+
+  /** As of `Pool`. Throws OutOfMemoryError if a limit of this wrapper would be exceeded. */
+  override allocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer {
+    const account = this.account()
+    // Compared here and not in `exceeds`, since V8 has no budget left to inline it (docs/v8.md).
+    const mayExceed = typeof bytes !== 'number' || bytes > account.limitBytes - account.bytes.value
+    if (mayExceed && account.exceeds(bytes)) throw this.overLimit(bytes, account)
+    return this.note(this.upstream.allocate(bytes, stream, alignment), bytes, account)
+  }
+
+  /** As of `Pool`. Returns null if a limit of this wrapper would be exceeded. */
+  override tryAllocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer | null {
+    const account = this.account()
+    const buffer = account.exceeds(bytes) ? null : this.upstream.tryAllocate(bytes, stream, alignment)
+    return buffer === null ? null : this.note(buffer, bytes, account)
+  }
+
+  protected override noteGone(buffer: DeviceBuffer, bytes: number): void {
+    if (this.isListed) this.unlist(buffer, bytes)
+    else this.accountOf(buffer).noteFree(bytes, 1)
+  }
+
+  /** Notices what pools have dropped. */
+  protected settle(): void {
+    this.handedOut.settle()
+  }
+
+  /** Remembers the account of a buffer that is not listed, if there are several. */
+  protected remember(_buffer: DeviceBuffer, _account: Counters): void {}
+
+  /** The account of a buffer that is not listed. */
+  protected accountOf(_buffer: DeviceBuffer): Counters {
+    return this.account()
+  }
+
+  private note(buffer: DeviceBuffer, bytes: number, account: Counters): DeviceBuffer {
+    if (this.isListed) this.list(buffer, bytes, account)
+    else this.remember(buffer, account)
+    account.noteAllocation(bytes)
+    buffer.allocation = buffer.allocation.ownedBy(this)
+    return buffer
+  }
+
+  private list(buffer: DeviceBuffer, bytes: number, account: Counters): void {
+    this.handedOut.settle() // first, since the peak is taken now
+    this.handedOut.add(buffer, { account, bytes })
+  }
+
+  private unlist(buffer: DeviceBuffer, bytes: number): void {
+    this.handedOut.get(buffer)?.account.noteFree(bytes, 1)
+    this.handedOut.delete(buffer)
+  }
+
+  private overLimit(bytes: number, { bytes: { current }, limitBytes, holder }: Counters): OutOfMemoryError {
+    return overLimit(this.upstream, bytes, current, limitBytes, holder)
+  }
+}
