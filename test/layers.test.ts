@@ -57,8 +57,6 @@ const KNOW_A_DRIVER: Readonly<Record<string, string>> = {
   'recordings/trace/replay-devices.ts': 'opens a simulated device of the size that a replay needs',
   'recordings/trace/replay-device.ts': 'asks a device which kind it is',
   'recordings/trace/pytorch/model/driver-tally.ts': 'adds up costs of calls that a model of an allocator would make',
-  'cli/features.ts': 'names functions of libcuda',
-  'cli/inspect-device.ts': 'tells which functions of libcuda are there',
 }
 
 const files = readdirSync(SOURCES, { recursive: true, encoding: 'utf8' })

@@ -11,7 +11,7 @@ import {
   DEVICE_ATTRIBUTE,
 } from '../core/driver/constants.js'
 import type { Driver } from '../core/driver/driver.js'
-import type { FunctionName } from '../core/driver/native/table.js'
+import type { FunctionName } from '../core/driver/table.js'
 import { SHIPPED_PTX } from '../core/kernel/device-code.js'
 import { virtualMemoryObstacle } from '../core/pool/backing/virtual-memory.js'
 import { createDeviceHeap } from '../index.js'

@@ -198,6 +198,9 @@ export interface Driver {
   cuGraphExecDestroy(executable: number): void
 }
 
+/** The functions of the driver contract. */
+export type CallName = Extract<keyof Driver, `cu${string}`>
+
 /** The functions of mapped memory, from the reservation of its addresses to their end. */
 export const MAPPING_CALLS = [
   'cuMemAddressReserve',

@@ -5,17 +5,14 @@ import { isMainThread } from 'node:worker_threads'
 import type { CudaError } from '../../base/errors.js'
 import { hostMemory } from '../../libraries/arguments.js'
 import { RESULT } from '../constants.js'
-import type { Driver } from '../driver.js'
+import type { CallName } from '../driver.js'
 import { StickyErrors } from '../sticky-errors.js'
+import { FUNCTION_NAMES } from '../table.js'
 import { bindFunctions, type Functions, type Library } from './library.js'
 import { MarshallingBuffer } from './marshalling-buffer.js'
-import { FUNCTION_NAMES } from './table.js'
 
 /** Stands for the context of calls that name a device or a context; such calls still work after a sticky error. */
 export const NO_CONTEXT = 0
-
-/** The functions of the contract; errors name them. */
-export type CallName = Extract<keyof Driver, `cu${string}`>
 
 /** The library, and how a call is made and judged. */
 export class BoundLibrary {

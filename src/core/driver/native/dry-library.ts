@@ -4,8 +4,8 @@
 
 import { MiB } from '../../base/bytes.js'
 import { RESULT } from '../constants.js'
+import type { FunctionName } from '../table.js'
 import type { DriverFunction, Library } from './library.js'
-import type { FunctionName } from './table.js'
 
 /** The addresses that the library reports for host memory begin so far apart. */
 const HOST_SPAN = 2 ** 32

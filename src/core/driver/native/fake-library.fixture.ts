@@ -1,8 +1,8 @@
 // A stand-in for libcuda in JavaScript, for tests of the native driver without a GPU.
 
 import { RESULT } from '../constants.js'
+import type { FunctionName } from '../table.js'
 import type { DriverFunction, Library } from './library.js'
-import type { FunctionName } from './table.js'
 
 /** The address that the stand-in reports for the driver's marshalling buffer. */
 export const BASE = 0x7f00_0000_0000

@@ -6,7 +6,7 @@ import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, test } from 'node:test'
 import * as constants from '../constants.js'
-import { DRIVER_TABLE, FUNCTION_NAMES, type FunctionName } from './table.js'
+import { DRIVER_TABLE, FUNCTION_NAMES, type FunctionName } from '../table.js'
 
 const FOLDERS = [
   ...[process.env['CUDA_HOME'], process.env['CUDA_PATH']].flatMap(home => (home ? [join(home, 'include')] : [])),

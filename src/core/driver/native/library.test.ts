@@ -8,8 +8,8 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, test } from 'node:test'
 import { CudaError, NoDeviceError } from '../../base/errors.js'
+import { FUNCTION_NAMES, koffiPrototype } from '../table.js'
 import { openLibrary } from './library.js'
-import { FUNCTION_NAMES, koffiPrototype } from './table.js'
 
 describe('opening libcuda', () => {
   test('a missing library is refused with the paths tried and the remedy', () => {

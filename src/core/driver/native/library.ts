@@ -7,7 +7,7 @@ import { CudaError, NoDeviceError, NoLibraryError } from '../../base/errors.js'
 import { checkDeepStack } from '../../base/stack.js'
 import { isMissing, type Koffi, keepOpen, loadKoffi } from '../../libraries/koffi.js'
 import { RESULT } from '../constants.js'
-import { DRIVER_TABLE, FUNCTION_NAMES, type FunctionName, koffiPrototype } from './table.js'
+import { DRIVER_TABLE, FUNCTION_NAMES, type FunctionName, koffiPrototype } from '../table.js'
 
 /** A function of libcuda: numbers for handles, sizes and addresses, views for host memory; returns the CUresult. */
 export type DriverFunction = (...args: (number | string | ArrayBufferView)[]) => number

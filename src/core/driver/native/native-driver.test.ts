@@ -5,10 +5,10 @@ import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
 import { CudaError, DeviceLostError } from '../../base/errors.js'
 import { POOL_ATTRIBUTE, RESULT } from '../constants.js'
+import { FUNCTION_NAMES } from '../table.js'
 import { BASE, FakeLibrary } from './fake-library.fixture.js'
 import type { DriverFunction } from './library.js'
 import { NativeDriver } from './native-driver.js'
-import { FUNCTION_NAMES } from './table.js'
 
 /** CU_MEM_HANDLE_TYPE_FABRIC, the only other handle type on Linux: a struct of 64 bytes. */
 const FABRIC = 8

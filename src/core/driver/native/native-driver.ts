@@ -1,6 +1,6 @@
-// The driver contract over libcuda, in the order of the contract. library.ts opens libcuda, table.ts lists its symbols,
-// marshalling-buffer.ts holds arguments and results, and bound-library.ts turns result codes into results and errors.
-// Opened by core/device/open.ts and shared-driver.ts.
+// The driver contract over libcuda, in the order of the contract. library.ts opens libcuda, ../table.ts lists its
+// symbols, marshalling-buffer.ts holds arguments and results, and bound-library.ts turns result codes into results and
+// errors. Opened by core/device/open.ts and shared-driver.ts.
 //
 // A function that the library does not have is refused when it is called, so an old driver serves all functions that
 // it has. After a fault, calls that act on the current context (`live`) throw DeviceLostError. Calls that name a device
@@ -24,8 +24,8 @@ import {
   POOL_ATTRIBUTE,
   RESULT,
 } from '../constants.js'
-import type { Driver, KernelArguments, LaunchShape, MemPoolProperties } from '../driver.js'
-import { BoundLibrary, type CallName, NO_CONTEXT } from './bound-library.js'
+import type { CallName, Driver, KernelArguments, LaunchShape, MemPoolProperties } from '../driver.js'
+import { BoundLibrary, NO_CONTEXT } from './bound-library.js'
 import { EarlyContext } from './early-context.js'
 import { openLibrary } from './library.js'
 

@@ -4,17 +4,18 @@
 
 import type { CudaError } from '../../base/errors.js'
 import { RESULT } from '../constants.js'
+import type { CallName } from '../driver.js'
 import { StickyErrors } from '../sticky-errors.js'
-import { type CallName, COST_US, costUs } from './cost-model.js'
+import { CALL_NAMES } from '../table.js'
+import { costUs, fixedCostUs } from './cost-model.js'
 import { FaultRules } from './faults.js'
 import { ThreadState } from './thread-state.js'
 
 const NO_CONTEXT = 0
-const NAMES = Object.keys(COST_US) as CallName[]
-const FLAT_US = Float64Array.from(NAMES, name => (typeof COST_US[name] === 'number' ? COST_US[name] : 0))
+const FIXED_US = Float64Array.from(CALL_NAMES, fixedCostUs)
 
 /** The index of each function in the counters. */
-export const CALL = Object.fromEntries(NAMES.map((name, number) => [name, number])) as Record<CallName, number>
+export const CALL = Object.fromEntries(CALL_NAMES.map((name, number) => [name, number])) as Record<CallName, number>
 
 /** The current call, the thread that makes it, and the counters of all calls. */
 export class CallInterceptor {
@@ -24,7 +25,7 @@ export class CallInterceptor {
   thread = new ThreadState()
   /** time that the program spent between its calls */
   passedSeconds = 0
-  private readonly counts = new Float64Array(NAMES.length)
+  private readonly counts = new Float64Array(CALL_NAMES.length)
   /** modelled cost of all calls so far */
   private microseconds = 0
   /** index of the current call */
@@ -33,9 +34,9 @@ export class CallInterceptor {
   /** Counts the call and adds its cost. Throws the error of a fault rule. */
   enter(call: number): void {
     this.counts[call]++
-    this.microseconds += FLAT_US[call]
+    this.microseconds += FIXED_US[call]
     this.underWay = call
-    const code = this.rules.next(NAMES[call])
+    const code = this.rules.next(CALL_NAMES[call])
     if (code !== RESULT.CUDA_SUCCESS) throw this.refuse(code, 'a fault rule of the simulated driver')
   }
 
@@ -46,7 +47,7 @@ export class CallInterceptor {
 
   /** Adds the cost of the current call for `bytes`. */
   payFor(bytes: number): void {
-    this.microseconds += costUs(NAMES[this.underWay], bytes)
+    this.microseconds += costUs(CALL_NAMES[this.underWay], bytes)
   }
 
   /** Refuses the call unless `bytes` is a size of at least `least`. */
@@ -57,13 +58,13 @@ export class CallInterceptor {
 
   /** The error for the current call. */
   refuse(code: number, detail = '', context = this.thread.current?.handle ?? NO_CONTEXT): CudaError {
-    return this.stickyErrors.refuse(context, NAMES[this.underWay], code, nameOf(code), detail)
+    return this.stickyErrors.refuse(context, CALL_NAMES[this.underWay], code, nameOf(code), detail)
   }
 
   /** Calls so far, by function. */
   get calls(): ReadonlyMap<string, number> {
     return new Map(
-      NAMES.map((name, call) => [name as string, this.counts[call]] as const).filter(([, count]) => count > 0),
+      CALL_NAMES.map((name, call) => [name as string, this.counts[call]] as const).filter(([, count]) => count > 0),
     )
   }
 

@@ -1,4 +1,4 @@
-// Primary contexts of simulated devices. calls/device-calls.ts retains and releases them.
+// Primary contexts of simulated devices. calls.ts retains and releases them.
 
 import type { PhysicalMemory, SimulatedDevice } from './device.js'
 import { type AccessRights, bitOf } from './memory/access-rights.js'

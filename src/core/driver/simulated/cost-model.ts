@@ -11,10 +11,7 @@
 // imported handle as much as cuMemCreate of 2 MiB. Work of the GPU, and waits of the host for it, are not modelled.
 
 import { GiB, MiB } from '../../base/bytes.js'
-import type { Driver } from '../driver.js'
-
-/** The functions of the driver contract. */
-export type CallName = Extract<keyof Driver, `cu${string}`>
+import type { CallName } from '../driver.js'
 
 /** Microseconds of one call, fixed or by size. */
 type Cost = number | readonly (readonly [bytes: number, microseconds: number])[]
@@ -30,84 +27,22 @@ const ALLOCATION: Cost = [
 /** The extra cost of cuMemSetAccess when a device first gets access to memory of another device. */
 export const FIRST_PEER_ACCESS_US = 1000
 
-/** The cost of each function. */
-export const COST_US: Readonly<Record<CallName, Cost>> = {
-  cuInit: NOMINAL_US,
-  cuDriverGetVersion: NOMINAL_US,
-  cuDeviceGetCount: NOMINAL_US,
-  cuDeviceGet: NOMINAL_US,
-  cuDeviceGetName: NOMINAL_US,
-  cuDeviceGetUuid: NOMINAL_US,
-  cuDeviceTotalMem: NOMINAL_US,
-  cuDeviceGetAttribute: NOMINAL_US,
-  cuDeviceCanAccessPeer: NOMINAL_US,
-  cuDevicePrimaryCtxRetain: NOMINAL_US,
-  cuDevicePrimaryCtxRelease: NOMINAL_US,
-  cuCtxSetCurrent: NOMINAL_US,
-  cuCtxSynchronize: NOMINAL_US,
-  cuCtxEnablePeerAccess: NOMINAL_US,
-
-  cuMemGetInfo: NOMINAL_US,
+/** The cost of each function that does not cost NOMINAL_US. */
+const COST_US: Readonly<Partial<Record<CallName, Cost>>> = {
   cuMemAlloc: ALLOCATION,
   cuMemFree: 26,
-  cuMemHostRegister: NOMINAL_US,
-  cuMemHostUnregister: NOMINAL_US,
-  cuMemHostGetDevicePointer: NOMINAL_US,
   cuMemAllocManaged: ALLOCATION,
-  cuMemcpyHtoD: NOMINAL_US,
-  cuMemcpyDtoH: NOMINAL_US,
-  cuMemcpyDtoD: NOMINAL_US,
-  cuMemcpyHtoDAsync: NOMINAL_US,
-  cuMemcpyDtoHAsync: NOMINAL_US,
-  cuMemcpyDtoDAsync: NOMINAL_US,
-  cuMemcpyPeerAsync: NOMINAL_US,
-  cuMemsetD8: NOMINAL_US,
-  cuMemsetD8Async: NOMINAL_US,
-  cuMemsetD32Async: NOMINAL_US,
-
-  cuCtxGetStreamPriorityRange: NOMINAL_US,
-  cuStreamCreate: NOMINAL_US,
-  cuStreamCreateWithPriority: NOMINAL_US,
-  cuStreamGetPriority: NOMINAL_US,
-  cuStreamDestroy: NOMINAL_US,
-  cuStreamSynchronize: NOMINAL_US,
   cuStreamQuery: 0.135,
   cuStreamWaitEvent: 0.1,
-  cuStreamGetCtx: NOMINAL_US,
-  cuStreamGetId: NOMINAL_US,
-  cuStreamGetFlags: NOMINAL_US,
-  cuStreamBeginCapture: NOMINAL_US,
-  cuStreamEndCapture: NOMINAL_US,
-  cuStreamIsCapturing: NOMINAL_US,
-  cuThreadExchangeStreamCaptureMode: NOMINAL_US,
-  cuEventCreate: NOMINAL_US,
-  cuEventDestroy: NOMINAL_US,
   cuEventRecord: 0.123,
   cuEventQuery: 0.107,
-  cuEventSynchronize: NOMINAL_US,
-  cuEventElapsedTime: NOMINAL_US,
-
-  cuDeviceGetDefaultMemPool: NOMINAL_US,
-  cuDeviceGetMemPool: NOMINAL_US,
-  cuDeviceSetMemPool: NOMINAL_US,
-  cuMemPoolCreate: NOMINAL_US,
-  cuMemPoolDestroy: NOMINAL_US,
-  cuMemPoolGetAttribute: NOMINAL_US,
-  cuMemPoolSetAttribute: NOMINAL_US,
-  cuMemPoolTrimTo: NOMINAL_US,
   cuMemPoolSetAccess: 15.8,
-  cuMemPoolGetAccess: NOMINAL_US,
   cuMemPoolExportToShareableHandle: HANDLE_US,
   cuMemPoolImportFromShareableHandle: HANDLE_US,
-  cuMemPoolExportPointer: NOMINAL_US,
-  cuMemPoolImportPointer: NOMINAL_US,
   cuMemAllocFromPoolAsync: 0.227,
   cuMemAllocAsync: 0.227,
   cuMemFreeAsync: 0.227,
-
-  cuMemGetAllocationGranularity: NOMINAL_US,
   cuMemAddressReserve: 0.3,
-  cuMemAddressFree: NOMINAL_US,
   cuMemCreate: [
     [2 * MiB, HANDLE_US],
     [20 * MiB, 8.3],
@@ -140,29 +75,22 @@ export const COST_US: Readonly<Record<CallName, Cost>> = {
   ],
   cuMemExportToShareableHandle: HANDLE_US,
   cuMemImportFromShareableHandle: HANDLE_US,
-
-  cuModuleLoadData: NOMINAL_US,
-  cuModuleUnload: NOMINAL_US,
-  cuModuleGetFunction: NOMINAL_US,
   cuLaunchKernel: 2.5,
   cuLaunchCooperativeKernel: 2.5,
-  cuFuncGetAttribute: NOMINAL_US,
-  cuFuncSetAttribute: NOMINAL_US,
-  cuOccupancyMaxActiveBlocksPerMultiprocessor: NOMINAL_US,
-  cuOccupancyMaxPotentialBlockSize: NOMINAL_US,
-
-  cuGraphDestroy: NOMINAL_US,
-  cuGraphInstantiate: NOMINAL_US,
   cuGraphLaunch: 2.5,
-  cuGraphExecDestroy: NOMINAL_US,
 }
 
 /** The least cost of each mapping in a call on several mappings; measured with 512 mappings of 2 MiB. */
 const LEAST_US_OF_MANY = { cuMemSetAccess: 20.7, cuMemUnmap: 13.2 } as const
 
+/** The part of a cost that is known when the call begins, in microseconds; the rest depends on sizes. */
+export function fixedCostUs(call: CallName): number {
+  return typeof COST_US[call] === 'object' ? 0 : costUs(call, 0)
+}
+
 /** The cost of one call for `bytes`, in microseconds. */
 export function costUs(call: CallName, bytes: number): number {
-  const cost = COST_US[call]
+  const cost = COST_US[call] ?? NOMINAL_US
   if (typeof cost === 'number') return cost
   if (bytes <= cost[0][0]) return cost[0][1]
   let i = 1

@@ -1,4 +1,4 @@
-// Answers of cuDeviceGetAttribute (calls/device-calls.ts).
+// Answers of cuDeviceGetAttribute (calls.ts).
 
 import { CU_MEM_HANDLE_TYPE_NONE, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, DEVICE_ATTRIBUTE } from '../constants.js'
 import {

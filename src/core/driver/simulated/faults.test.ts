@@ -4,7 +4,7 @@ import { GiB, MiB } from '../../base/bytes.js'
 import { DeviceLostError } from '../../base/errors.js'
 import { RESULT } from '../constants.js'
 import { refuses } from '../contract/refuses.fixture.js'
-import { type CallName, COST_US } from './cost-model.js'
+import { CALL_NAMES } from '../table.js'
 import type { FaultRule } from './faults.js'
 import { openSimulated } from './opened.fixture.js'
 import type { SimulatedOptions } from './options.js'
@@ -24,7 +24,7 @@ test('the n-th call of a function fails once, without an effect, and is counted'
 })
 
 test('each call can fail, before it checks its arguments', () => {
-  for (const call of Object.keys(COST_US) as CallName[]) {
+  for (const call of CALL_NAMES) {
     const driver = openSimulated()
     driver.failCall({ call, code: CUDA_ERROR_NOT_PERMITTED })
     refuses(() => (driver[call] as () => unknown)(), call, CUDA_ERROR_NOT_PERMITTED)

@@ -3,7 +3,8 @@
 import { describe } from '../../base/bytes.js'
 import { checkOptionNames } from '../../base/option-names.js'
 import { RESULT } from '../constants.js'
-import { type CallName, COST_US } from './cost-model.js'
+import type { CallName } from '../driver.js'
+import { CALL_NAMES } from '../table.js'
 
 /** A driver call that fails on purpose. The failing call has no effect, and is counted like any other call. */
 export interface FaultRule {
@@ -32,7 +33,7 @@ export class FaultRules {
   add(rule: FaultRule): void {
     checkOptionNames('a fault rule', rule, ['call', 'nth', 'code', 'onwards'])
     const { call, nth = 1, code = RESULT.CUDA_ERROR_OUT_OF_MEMORY, onwards = false } = rule
-    if (call !== '*' && !Object.hasOwn(COST_US, call)) {
+    if (call !== '*' && !CALL_NAMES.includes(call)) {
       throw new RangeError(`call must be a function of the driver contract or '*', not ${describe(call)}`)
     }
     if (!Number.isSafeInteger(nth) || nth < 1)

@@ -1,7 +1,7 @@
 // The public API of the simulated GPU, for tests and for runs of programs without a GPU. The package exports it as
 // `cuda-mempool/simulated`.
 
-export type { KernelArguments, LaunchShape, MemPoolProperties } from '../driver.js'
+export type { CallName, KernelArguments, LaunchShape, MemPoolProperties } from '../driver.js'
 export {
   LaunchArguments,
   registerSimulatedKernel,
@@ -9,7 +9,6 @@ export {
   type SimulatedLaunch,
   threadCount,
 } from '../simulated-kernels.js'
-export type { CallName } from './cost-model.js'
 export type { FaultRule } from './faults.js'
 export { DeviceMemory, type NumberArray, type NumberArrayConstructor } from './memory/device-memory.js'
 export type { SimulatedOptions } from './options.js'

@@ -1,6 +1,6 @@
-// The driver contract without a GPU. The functions are in calls/, one file a chapter, over the parts in the other
-// folders; this file adds controls for tests and replays. Opened by core/device/open.ts, and by tests. The same seed
-// and the same calls give the same run.
+// The driver contract without a GPU. The functions are in calls.ts, over the parts in the folders; this file adds
+// controls for tests and replays. Opened by core/device/open.ts, and by tests. The same seed and the same calls give
+// the same run.
 //
 // Where CUDA leaves a choice, the simulation takes the choice that reveals mistakes:
 // - Work completes as late as CUDA allows.
@@ -25,7 +25,7 @@
 import { formatBytes } from '../../base/bytes.js'
 import { showAsText } from '../../base/readable.js'
 import type { Driver } from '../driver.js'
-import { KernelCalls } from './calls/kernel-calls.js'
+import { SimulatedCalls } from './calls.js'
 import type { FaultRule } from './faults.js'
 import { ancestorsOf } from './streams/captures.js'
 import type { StreamQueue, WorkPoint } from './streams/stream-queue.js'
@@ -35,7 +35,7 @@ import type { ThreadState } from './thread-state.js'
  * A simulated machine with one or more GPUs, for tests and for runs without a GPU. It offers all functions of the
  * driver contract under CUDA's names, and the controls below, which are neither counted nor paid for.
  */
-export class SimulatedDriver extends KernelCalls implements Driver {
+export class SimulatedDriver extends SimulatedCalls implements Driver {
   /** true: no GPU is behind it */
   readonly simulated = true
 

@@ -1,5 +1,5 @@
 // Loaded modules and their kernels: checks of images and launches, and the TypeScript function of each kernel.
-// calls/kernel-calls.ts uses them.
+// calls.ts uses them.
 
 import { FUNCTION_ATTRIBUTE, RESULT } from '../../constants.js'
 import type { KernelArguments, LaunchShape } from '../../driver.js'

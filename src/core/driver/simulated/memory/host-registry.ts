@@ -1,6 +1,6 @@
 // Registered (pinned) host memory, which operations read and write when they run, not at the call. Its device address
 // is made at the first cuMemHostGetDevicePointer, whatever the flags, as with unified addressing.
-// calls/memory-calls.ts and transfers.ts use it.
+// calls.ts and transfers.ts use it.
 
 import { EVERY_DEVICE } from './access-rights.js'
 import type { AddressSpace, Region } from './address-space.js'

@@ -1,6 +1,6 @@
 // Linear memory, which belongs to a context until cuMemFree: cuMemAlloc's device memory, and managed memory.
 // Simulated managed memory always lies in host memory. It never migrates, all devices have access, and it takes no
-// device memory. calls/memory-calls.ts uses it.
+// device memory. calls.ts uses it.
 
 import { CU_MEM_ATTACH_GLOBAL, RESULT } from '../../constants.js'
 import type { CallInterceptor } from '../call-interceptor.js'

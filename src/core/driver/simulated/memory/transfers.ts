@@ -1,4 +1,4 @@
-// Copies and fills: checks and staging at the call, work in stream order. Called by calls/memory-calls.ts.
+// Copies and fills: checks and staging at the call, work in stream order. Called by calls.ts.
 
 import { RESULT } from '../../constants.js'
 import type { CallInterceptor } from '../call-interceptor.js'

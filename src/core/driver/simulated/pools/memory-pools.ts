@@ -1,5 +1,5 @@
 // All cuMemPools of one driver, by handle: default, created and imported pools, and destroyed pools with live
-// allocations. Each device has a current pool. calls/pool-calls.ts uses it.
+// allocations. Each device has a current pool. calls.ts uses it.
 
 import type { Bytes } from '../../../base/typed-arrays.js'
 import {

@@ -10,9 +10,9 @@ import { openChannel, take } from '../../../threads/broadcast-channel.js'
 import { uncarry } from '../../../threads/carried-error.js'
 import { hasEnded, markOfThread } from '../../../threads/os-thread.js'
 import { RESULT } from '../../constants.js'
-import type { Driver } from '../../driver.js'
+import type { CallName, Driver } from '../../driver.js'
 import { servesOthers, serveWaiting } from '../../served-drivers.js'
-import { type CallName, COST_US } from '../cost-model.js'
+import { CALL_NAMES } from '../../table.js'
 import { bytesOf } from '../memory/device-memory.js'
 import { hostAddress } from '../memory/host-address.js'
 import type { SimulatedDriver } from '../simulated-driver.js'
@@ -44,7 +44,7 @@ const OWNER_ENDED = 'the thread that opened the simulated driver has ended: keep
 /** Connects to the driver served under `name` by the thread with the mark `owner`. */
 export function openRemote(name: string, owner: string, origin: string): RemoteDriver {
   const connection = new Connection(name, owner)
-  const names: readonly string[] = [...(Object.keys(COST_US) as CallName[]), ...FOR_TESTS]
+  const names: readonly string[] = [...CALL_NAMES, ...FOR_TESTS]
   const forwards = Object.fromEntries(
     names.map((member): [string, Forward] => [
       member,

@@ -1,6 +1,6 @@
 // Captures and graphs: streams that record work instead of running it. A capture is a set of nodes with their
 // dependencies. Each of its streams remembers the dependencies of its next node. A call that breaks one of CUDA's
-// rules is refused with CUDA's code, and invalidates the capture, which can then only be ended. calls/ uses it.
+// rules is refused with CUDA's code, and invalidates the capture, which can then only be ended. calls.ts uses it.
 
 import type { CudaError } from '../../../base/errors.js'
 import {
@@ -9,9 +9,9 @@ import {
   CU_STREAM_LEGACY_DEFAULT,
   RESULT,
 } from '../../constants.js'
+import type { CallName } from '../../driver.js'
 import { CALL, type CallInterceptor } from '../call-interceptor.js'
 import type { SimulatedContext } from '../context.js'
-import type { CallName } from '../cost-model.js'
 import { HandleTable } from '../handle-table.js'
 import type { CapturedNode, StreamCapture, StreamGroup, StreamQueue } from './stream-queue.js'
 

@@ -1,4 +1,5 @@
-import { type CallName, costOfMappingUs, costUs } from '../../../../core/driver/simulated/cost-model.js'
+import type { CallName } from '../../../../core/driver/driver.js'
+import { costOfMappingUs, costUs } from '../../../../core/driver/simulated/cost-model.js'
 
 /** Counts the driver calls that a model of an allocator would make, and their time by the cost model. */
 export class DriverTally {

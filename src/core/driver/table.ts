@@ -1,18 +1,14 @@
-// The foreign-function table, read by library.ts: for each function of the driver contract its symbol in libcuda, its
-// C parameters as in cuda.h, and the first CUDA version whose driver has it. A wrong row corrupts memory instead of
-// failing. So header.test.ts compares each row with the installed headers, and one rule derives koffi's prototype
-// from the C text.
+// The foreign-function table, read by native/library.ts: for each function of the driver contract its symbol in
+// libcuda, its C parameters as in cuda.h, and the first CUDA version whose driver has it. A wrong row corrupts memory
+// instead of failing. So native/header.test.ts compares each row with the installed headers, and one rule derives
+// koffi's prototype from the C text. The simulated driver takes the names from here.
 
-import type { Driver } from '../driver.js'
+import type { CallName } from './driver.js'
 
-/** The functions of the driver contract, and further functions of libcuda for copies and for the names of errors. */
-export type FunctionName =
-  | Extract<keyof Driver, `cu${string}`>
-  | 'cuMemcpy'
-  | 'cuMemcpyAsync'
-  | 'cuPointerGetAttribute'
-  | 'cuGetErrorName'
-  | 'cuGetErrorString'
+/** Functions of libcuda besides those of the driver contract: for copies, and for the names of errors. */
+const BESIDES = ['cuMemcpy', 'cuMemcpyAsync', 'cuPointerGetAttribute', 'cuGetErrorName', 'cuGetErrorString'] as const
+
+export type FunctionName = CallName | (typeof BESIDES)[number]
 
 type Row = readonly [symbol: string, parameters: string, since: string]
 
@@ -221,6 +217,11 @@ export const DRIVER_TABLE: Readonly<Record<FunctionName, Row>> = {
 }
 
 export const FUNCTION_NAMES = Object.keys(DRIVER_TABLE) as FunctionName[]
+
+/** The functions of the driver contract. */
+export const CALL_NAMES = FUNCTION_NAMES.filter(
+  (name): name is CallName => !(BESIDES as readonly string[]).includes(name),
+)
 
 /** The prototype for koffi: the C prototype, with CUDA's types replaced by the number types that are passed. */
 export function koffiPrototype(name: FunctionName): string {

@@ -1,29 +1,26 @@
-// The parts of one simulated driver, and the checks with which every call begins. Each file beside this one adds one
-// chapter of the driver contract: its class extends the class of the chapter before. The order is device-, memory-,
-// stream-, pool-, virtual-memory-, kernel-calls; SimulatedDriver extends the last. A function checks, asks its
-// part, and submits work.
+// The parts of one simulated driver, and the checks with which every call begins. calls.ts has the calls.
 
-import { TiB } from '../../../base/bytes.js'
-import { Random } from '../../../base/random.js'
-import { RESULT } from '../../constants.js'
-import { CallInterceptor } from '../call-interceptor.js'
-import { Contexts, type SimulatedContext } from '../context.js'
-import { PhysicalMemory, SimulatedDevice } from '../device.js'
-import { Modules } from '../kernels/modules.js'
-import { AddressSpace } from '../memory/address-space.js'
-import { HostRegistry } from '../memory/host-registry.js'
-import { LinearMemory } from '../memory/linear-memory.js'
-import { PeerAccess } from '../memory/peer-access.js'
-import { Shareables } from '../memory/shareable.js'
-import { Transfers } from '../memory/transfers.js'
-import { VirtualMemory } from '../memory/virtual-memory.js'
-import { type CompleteOptions, completeOptions, type SimulatedOptions, type Switch } from '../options.js'
-import { MemoryPools } from '../pools/memory-pools.js'
-import { PoolPlaces } from '../pools/pool-properties.js'
-import { Captures } from '../streams/captures.js'
-import { Scheduler } from '../streams/scheduler.js'
-import type { StreamGroup, StreamQueue } from '../streams/stream-queue.js'
-import { Streams } from '../streams/streams.js'
+import { TiB } from '../../base/bytes.js'
+import { Random } from '../../base/random.js'
+import { RESULT } from '../constants.js'
+import { CallInterceptor } from './call-interceptor.js'
+import { Contexts, type SimulatedContext } from './context.js'
+import { PhysicalMemory, SimulatedDevice } from './device.js'
+import { Modules } from './kernels/modules.js'
+import { AddressSpace } from './memory/address-space.js'
+import { HostRegistry } from './memory/host-registry.js'
+import { LinearMemory } from './memory/linear-memory.js'
+import { PeerAccess } from './memory/peer-access.js'
+import { Shareables } from './memory/shareable.js'
+import { Transfers } from './memory/transfers.js'
+import { VirtualMemory } from './memory/virtual-memory.js'
+import { type CompleteOptions, completeOptions, type SimulatedOptions, type Switch } from './options.js'
+import { MemoryPools } from './pools/memory-pools.js'
+import { PoolPlaces } from './pools/pool-properties.js'
+import { Captures } from './streams/captures.js'
+import { Scheduler } from './streams/scheduler.js'
+import type { StreamGroup, StreamQueue } from './streams/stream-queue.js'
+import { Streams } from './streams/streams.js'
 
 /** host memory for managed memory and for pools in host memory */
 const HOST_BYTES = 2 * TiB
@@ -71,35 +68,33 @@ export class Simulation {
     for (const fault of faults) interceptor.rules.add(fault)
   }
 
-  /** Begins a call that works without a context. */
-  protected begin(call: number): void {
+  /** Begins a call that works without a context. Refuses it if the options switch the feature `option` off. */
+  protected begin(call: number, option?: Switch): void {
     this.interceptor.enter(call)
     if (!this.initialised) throw this.interceptor.refuse(RESULT.CUDA_ERROR_NOT_INITIALIZED, 'call cuInit first')
+    if (option !== undefined) this.requireOption(option)
   }
 
   /** Begins a call that needs no context. If there is one, pending work may progress, and its fault is reported. */
-  protected enterAnywhere(call: number): void {
+  protected enterAnywhere(call: number, option?: Switch): void {
     this.begin(call)
     const { current } = this.interceptor.thread
-    if (current === null) return
-    this.interceptor.stickyErrors.guard(current.handle)
-    this.scheduler.progress()
-    this.checkFault(current)
-    this.captures.guard(call)
-  }
-
-  /** Begins a call on the driver's pools. */
-  protected enterPools(call: number): void {
-    this.enterAnywhere(call)
-    this.requireOption('memoryPools')
+    if (current !== null) {
+      this.interceptor.stickyErrors.guard(current.handle)
+      this.scheduler.progress()
+      this.checkFault(current)
+      this.captures.guard(call)
+    }
+    if (option !== undefined) this.requireOption(option)
   }
 
   /** Begins a call that needs a current context, and returns the context. */
-  protected enter(call: number): SimulatedContext {
+  protected enter(call: number, option?: Switch): SimulatedContext {
     this.enterAnywhere(call)
     const { current } = this.interceptor.thread
     if (current === null)
       throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_CONTEXT, 'make a context current first')
+    if (option !== undefined) this.requireOption(option)
     return current
   }
 
