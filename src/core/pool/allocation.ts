@@ -58,8 +58,8 @@ export interface Allocation {
   /** called before work that uses a live block is submitted to `stream`; throws PoolError if it must not be */
   noteUse?(stream: Stream, call: string): void
   /**
-   * Gives the buffer back to its owner. Each class repeats this body, so that its call sites stay monomorphic.
-   * Classes of slow pools call `freeSlowly`.
+   * Gives the buffer back to its owner. Classes of fast pools repeat this body, so that their call sites stay
+   * monomorphic; those of slow pools extend `SlowAllocation`.
    */
   free(buffer: DeviceBuffer, stream?: Stream): void
   /** the allocation of the same buffer with another owner */

@@ -3,41 +3,17 @@ import type { Allocation, BufferOwner, BufferSource } from './allocation.js'
 import type { DeviceBuffer } from './buffer.js'
 import { freeSlowly } from './slow-calls.js'
 
-/** A pool that finds a buffer by record and tag. The methods are those of Allocation. */
-export interface RecordPool extends BufferSource {
-  addressOf(record: number, tag: number, call: string): number
-  requestedBytesOf(record: number, tag: number, call: string): number
-  isLive(record: number, tag: number): boolean
-  recordUse(record: number, tag: number, stream: Stream): void
-}
+/** The base of allocations off the hot path: it knows its owner. Classes of fast pools repeat `free` (docs/v8.md). */
+export abstract class SlowAllocation implements Allocation {
+  abstract owner: BufferOwner
+  abstract readonly pool: BufferSource
+  abstract readonly record: number
+  abstract readonly stream: Stream
 
-/** The allocation of a buffer whose pool keeps all other state in tables. */
-export class RecordAllocation implements Allocation {
-  owner: BufferOwner
-
-  constructor(
-    readonly pool: RecordPool,
-    readonly record: number,
-    public stream: Stream,
-  ) {
-    this.owner = pool
-  }
-
-  addressOf(record: number, tag: number, call: string): number {
-    return this.pool.addressOf(record, tag, call)
-  }
-
-  requestedBytesOf(record: number, tag: number, call: string): number {
-    return this.pool.requestedBytesOf(record, tag, call)
-  }
-
-  isLive(record: number, tag: number): boolean {
-    return this.pool.isLive(record, tag)
-  }
-
-  recordUse(record: number, tag: number, stream: Stream): void {
-    this.pool.recordUse(record, tag, stream)
-  }
+  abstract addressOf(record: number, tag: number, call: string): number
+  abstract requestedBytesOf(record: number, tag: number, call: string): number
+  abstract isLive(record: number, tag: number): boolean
+  abstract recordUse(record: number, tag: number, stream: Stream): void
 
   free(buffer: DeviceBuffer, stream?: Stream): void {
     freeSlowly(this.owner, buffer, stream)
@@ -46,5 +22,42 @@ export class RecordAllocation implements Allocation {
   ownedBy(owner: BufferOwner): this {
     this.owner = owner
     return this
+  }
+}
+
+/** What knows the state of buffers by record and tag: a pool, or another allocation. */
+export type RecordState = Pick<Allocation, 'addressOf' | 'requestedBytesOf' | 'isLive' | 'recordUse'>
+
+/** A pool that finds a buffer by record and tag. */
+export interface RecordPool extends BufferSource, RecordState {}
+
+/** The allocation of a buffer whose state something else keeps. */
+export class RecordAllocation extends SlowAllocation {
+  owner: BufferOwner
+
+  constructor(
+    readonly pool: BufferSource,
+    readonly record: number,
+    readonly stream: Stream,
+    private readonly state: RecordState,
+  ) {
+    super()
+    this.owner = pool
+  }
+
+  addressOf(record: number, tag: number, call: string): number {
+    return this.state.addressOf(record, tag, call)
+  }
+
+  requestedBytesOf(record: number, tag: number, call: string): number {
+    return this.state.requestedBytesOf(record, tag, call)
+  }
+
+  isLive(record: number, tag: number): boolean {
+    return this.state.isLive(record, tag)
+  }
+
+  recordUse(record: number, tag: number, stream: Stream): void {
+    this.state.recordUse(record, tag, stream)
   }
 }

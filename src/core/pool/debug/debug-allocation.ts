@@ -13,12 +13,12 @@ import { CU_STREAM_LEGACY_DEFAULT } from '../../driver/constants.js'
 import { MOST_STREAMS } from '../../order/clocks.js'
 import { streamName } from '../../order/ordered-stream.js'
 import { checkIsStream, type Stream } from '../../order/stream.js'
-import type { Allocation, BufferOwner } from '../allocation.js'
+import type { BufferOwner } from '../allocation.js'
 import type { DeviceBuffer } from '../buffer.js'
 import type { CachingPool } from '../caching/caching-pool.js'
 import type { DebugConfig } from '../caching/debug-options.js'
 import { labelOf } from '../labels.js'
-import { freeSlowly } from '../slow-calls.js'
+import { SlowAllocation } from '../record-allocation.js'
 import { CallSite } from './call-site.js'
 
 /** The pool of a `DebugAllocation`, named by its parts so that this file does not import the pool's. */
@@ -38,7 +38,7 @@ interface Use {
   readonly site: CallSite | null
 }
 
-export class DebugAllocation implements Allocation {
+export class DebugAllocation extends SlowAllocation {
   owner: BufferOwner
   readonly stream: Stream
   readonly record: number
@@ -66,6 +66,7 @@ export class DebugAllocation implements Allocation {
     /** whether the call sites are remembered */
     readonly isSampled: boolean,
   ) {
+    super()
     this.owner = pool
     this.stream = block.stream
     this.record = block.record
@@ -93,15 +94,6 @@ export class DebugAllocation implements Allocation {
     this.checkLive('recordUse')
     this.block.allocation.recordUse(this.block.record, this.block.tag, stream)
     this.announced.add(stream)
-  }
-
-  free(buffer: DeviceBuffer, stream?: Stream): void {
-    freeSlowly(this.owner, buffer, stream)
-  }
-
-  ownedBy(owner: BufferOwner): this {
-    this.owner = owner
-    return this
   }
 
   noteUse(stream: Stream, call: string): void {

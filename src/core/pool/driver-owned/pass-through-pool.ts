@@ -111,7 +111,7 @@ export abstract class PassThroughPool extends Pool implements RecordPool, Dispos
     this.liveBytes += bytes
     this.peakLiveBytes = Math.max(this.peakLiveBytes, this.liveBytes)
     this.allocations++
-    return new DeviceBuffer(new RecordAllocation(this, record, stream), tag)
+    return new DeviceBuffer(new RecordAllocation(this, record, stream, this), tag)
   }
 
   // V8 inlines `release` into a loop that frees buffers of several kinds of pool, until an inlining budget is spent.

@@ -14,21 +14,20 @@ import { type Holding, holdingWhile } from '../../order/holding.js'
 import { untilDone } from '../../order/polling.js'
 import type { Stream } from '../../order/stream.js'
 import { type AccessLocation, checkUser, type PoolAccess, peerOf } from '../access.js'
-import { type Allocation, type BufferOwner, looksOnly } from '../allocation.js'
+import { type BufferOwner, looksOnly } from '../allocation.js'
 import { isOutOfMemory } from '../backing/backing.js'
 import type { GrowableRange } from '../backing/growable-range.js'
 import type { PoolSegment, SegmentObserver } from '../backing/segment-watch.js'
 import { DeviceBuffer } from '../buffer.js'
-import { RecordAllocation, type RecordPool } from '../record-allocation.js'
+import { RecordAllocation, type RecordPool, SlowAllocation } from '../record-allocation.js'
 import type { Sleeper } from '../sleep/sleeper.js'
-import { freeSlowly } from '../slow-calls.js'
 
 /** The record of the buffer itself; views have higher records. */
 const WHOLE = 0
 
 export type Use = readonly [clocks: Clocks, slot: number, stamp: number]
 
-export class GrowableAllocation implements Allocation, RecordPool {
+export class GrowableAllocation extends SlowAllocation implements RecordPool {
   readonly context: Context
   /** the buffer itself is its own owner and pool */
   owner: BufferOwner = this
@@ -57,6 +56,7 @@ export class GrowableAllocation implements Allocation, RecordPool {
     readonly stream: Stream,
     readonly range: GrowableRange,
   ) {
+    super()
     this.context = clocks.context
     this.users = new Set([stream])
   }
@@ -129,7 +129,7 @@ export class GrowableAllocation implements Allocation, RecordPool {
       )
     }
     this.views.set(++this.lastView, bytes)
-    return new DeviceBuffer(new RecordAllocation(this, this.lastView, this.stream), 0)
+    return new DeviceBuffer(new RecordAllocation(this, this.lastView, this.stream, this), 0)
   }
 
   /** Frees the buffer, with all its mapped memory, or frees a view. */
@@ -244,15 +244,6 @@ export class GrowableAllocation implements Allocation, RecordPool {
     this.checkLive(WHOLE, 'setAccess')
     const peer = peerOf(this.context, location, access)
     if (peer !== null) this.range.access.change(peer, access)
-  }
-
-  free(buffer: DeviceBuffer, stream?: Stream): void {
-    freeSlowly(this.owner, buffer, stream)
-  }
-
-  ownedBy(owner: BufferOwner): this {
-    this.owner = owner
-    return this
   }
 
   reachableFrom(context: Context): boolean {

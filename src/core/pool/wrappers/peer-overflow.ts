@@ -6,55 +6,24 @@
 
 import { CudaError, DeviceLostError } from '../../base/errors.js'
 import { checkIsStream, checkStreamOf, Stream } from '../../order/stream.js'
-import type { Allocation, BufferOwner, BufferSource } from '../allocation.js'
 import { DeviceBuffer } from '../buffer.js'
 import { closedError } from '../closable-pool.js'
 import type { Pool } from '../pool.js'
-import { freeSlowly } from '../slow-calls.js'
+import { RecordAllocation } from '../record-allocation.js'
 import { Wrapper } from './wrapper.js'
 
 /** A buffer of the lending pool, as the borrowing stream sees it. */
-class LentAllocation implements Allocation {
-  readonly pool: BufferSource
-  readonly record: number
-
+class LentAllocation extends RecordAllocation {
   constructor(
-    public owner: BufferOwner,
-    readonly stream: Stream,
+    stream: Stream,
     /** the buffer of the lending pool, on the companion */
     readonly lent: DeviceBuffer,
   ) {
-    this.pool = lent.allocation.pool
-    this.record = lent.record
-  }
-
-  addressOf(record: number, tag: number, call: string): number {
-    return this.lent.allocation.addressOf(record, tag, call)
-  }
-
-  requestedBytesOf(record: number, tag: number, call: string): number {
-    return this.lent.allocation.requestedBytesOf(record, tag, call)
-  }
-
-  isLive(record: number, tag: number): boolean {
-    return this.lent.allocation.isLive(record, tag)
-  }
-
-  recordUse(record: number, tag: number, stream: Stream): void {
-    this.lent.allocation.recordUse(record, tag, stream)
+    super(lent.allocation.pool, lent.record, stream, lent.allocation)
   }
 
   noteUse(stream: Stream, call: string): void {
     this.lent.allocation.noteUse?.(stream, call)
-  }
-
-  free(buffer: DeviceBuffer, stream?: Stream): void {
-    freeSlowly(this.owner, buffer, stream)
-  }
-
-  ownedBy(owner: BufferOwner): this {
-    this.owner = owner
-    return this
   }
 }
 
@@ -136,7 +105,7 @@ export class PeerOverflow extends Wrapper {
       }
       throw error
     }
-    return new DeviceBuffer(new LentAllocation(this, stream, lent), lent.tag)
+    return new DeviceBuffer(new LentAllocation(stream, lent).ownedBy(this), lent.tag)
   }
 
   private returnUnlent(): void {

@@ -104,7 +104,7 @@ export class SpillableBuffer implements RecordPool, Disposable {
     if (writes) this.isClean = false
     const record = ++this.lastUse
     this.uses.set(record, new Set([stream]))
-    return new DeviceBuffer(new UseAllocation(this, record, stream), 0)
+    return new DeviceBuffer(new UseAllocation(this, record, stream, this), 0)
   }
 
   /**
