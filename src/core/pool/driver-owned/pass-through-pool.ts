@@ -3,7 +3,7 @@
 
 import { checkByteCount, formatBytes } from '../../base/bytes.js'
 import { OutOfMemoryError, PoolError } from '../../base/errors.js'
-import type { Context } from '../../driver/context.js'
+import { type Context, unreachable } from '../../driver/context.js'
 import { Double, RecordTable, Stride, Word } from '../../heap/records.js'
 import type { Clocks } from '../../order/clocks.js'
 import { checkIsStream, checkStreamOf, type Stream } from '../../order/stream.js'
@@ -36,6 +36,8 @@ export abstract class PassThroughPool extends Pool implements RecordPool, Dispos
   /** whether a process warning tells of buffers that were held when a `using` block closed the pool */
   warnOnHeld = true
   private isClosed = false
+  /** the streams given to `recordUse`, by record */
+  protected readonly users = new Map<number, Set<Stream>>()
 
   constructor(
     protected readonly clocks: Clocks,
@@ -58,6 +60,8 @@ export abstract class PassThroughPool extends Pool implements RecordPool, Dispos
 
   /** The driver's allocation of `bytes`. */
   protected abstract obtain(bytes: number, stream: Stream): number
+  /** Makes a free on `stream`, or the host, wait for the other streams that use a buffer. */
+  protected abstract awaitUsers(record: number, stream: Stream): void
   /** The driver's free of an allocation. */
   protected abstract giveBack(ptr: number, stream: Stream): void
 
@@ -121,16 +125,18 @@ export abstract class PassThroughPool extends Pool implements RecordPool, Dispos
     this.takeBack(buffer, stream)
   }
 
-  protected takeBack(buffer: DeviceBuffer, stream: Stream = buffer.stream): void {
+  private takeBack(buffer: DeviceBuffer, stream: Stream = buffer.stream): void {
     this.checkLive(buffer.record, buffer.tag, 'free')
     checkIsStream('free', stream)
     if (stream.clocks !== this.clocks) {
+      buffer.stream.checkUncaptured('free')
       checkUser('free', stream, this)
       this.recordUse(buffer.record, buffer.tag, stream)
       this.takeBack(buffer)
       return
     }
     stream.checkUncaptured('free')
+    this.awaitUsers(buffer.record, stream)
     // Nothing orders the work of a closed stream before the default stream, so the host waits for it.
     if (stream.closed) this.clocks.catchUp(...stream.covering, true)
     this.drop(buffer.record, stream.closed ? this.defaultStream : stream)
@@ -218,7 +224,18 @@ export abstract class PassThroughPool extends Pool implements RecordPool, Dispos
    * Makes the free of this buffer come after the work of `stream`, too.
    * @internal
    */
-  abstract recordUse(record: number, tag: number, stream: Stream): void
+  recordUse(record: number, tag: number, stream: Stream): void {
+    this.checkLive(record, tag, 'recordUse')
+    if (!stream.context.sharesAddresses(this.context)) {
+      throw unreachable('recordUse: the stream', stream.context, this.context)
+    }
+    this.users.set(record, (this.users.get(record) ?? new Set()).add(stream))
+  }
+
+  /** The streams of other devices that use a buffer. */
+  protected peersOf(record: number): Stream[] {
+    return [...(this.users.get(record) ?? [])].filter(({ clocks }) => clocks !== this.clocks)
+  }
 
   /** Bytes from the start of the driver's allocation to the buffer. */
   protected offsetOf(record: number): number {
@@ -231,6 +248,7 @@ export abstract class PassThroughPool extends Pool implements RecordPool, Dispos
     this.liveBytes -= this.records.doubles[record * Stride.doubles + Double.requested]
     this.frees++
     this.records.release(record)
+    this.users.delete(record)
   }
 
   protected checkLive(record: number, tag: number, call: string): void {
