@@ -50,6 +50,7 @@ export function deviceSuite(fixture: DriverFixture): void {
       for (const uuid of uuids) assert.equal(uuid.length, 16)
       assert.equal(new Set(uuids.map(String)).size, count, 'no two devices have the same')
       refuses(() => driver.cuDeviceGet(count), 'cuDeviceGet', RESULT.CUDA_ERROR_INVALID_DEVICE)
+      refuses(() => driver.cuDeviceCanAccessPeer(device, 999), 'cuDeviceCanAccessPeer')
     })
 
     it('attributes can be queried, and an unknown attribute is refused', () => {

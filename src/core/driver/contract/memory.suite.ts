@@ -96,6 +96,25 @@ export function memorySuite(fixture: DriverFixture): void {
       assert.equal(back.getFloat64(2008, true), 0)
     })
 
+    it('copies take shared memory, and a part of it', () => {
+      const ptr = allocate(8)
+      const shared = new SharedArrayBuffer(40)
+      const [source, target] = [new Uint8Array(shared, 5, 8), new Uint8Array(shared, 21, 8)]
+      source.set([1, 2, 3, 4, 5, 6, 7, 8])
+      driver.cuMemcpyHtoD(ptr, source)
+      driver.cuMemcpyDtoH(target, ptr)
+      assert.deepEqual([...new Uint8Array(shared, 20, 10)], [0, 1, 2, 3, 4, 5, 6, 7, 8, 0])
+    })
+
+    it('a copy from context to context works within one, too', () => {
+      const { context } = fixture
+      const [source, target] = [allocate(MiB), allocate(MiB)]
+      driver.cuMemcpyHtoD(source, sequence(MiB))
+      driver.cuMemcpyPeerAsync(target, context, source, context, MiB, 0)
+      assert.deepEqual(read(target, MiB), sequence(MiB))
+      refuses(() => driver.cuCtxEnablePeerAccess(context), 'cuCtxEnablePeerAccess')
+    })
+
     it('copies on the device work between odd addresses', () => {
       const data = sequence(200_000)
       const source = allocate(data.length)
@@ -182,6 +201,7 @@ export function memorySuite(fixture: DriverFixture): void {
       later(() => driver.cuMemHostUnregister(host))
       const mapped = driver.cuMemHostGetDevicePointer(host)
       assert.equal(driver.cuMemHostGetDevicePointer(host), mapped)
+      assert.equal(driver.cuMemHostGetDevicePointer(host.subarray(4096)), mapped + 4096)
       const ptr = allocate(MiB)
       host.set(sequence(MiB))
       driver.cuMemcpyDtoDAsync(ptr, mapped, MiB, stream)

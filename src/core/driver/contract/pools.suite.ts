@@ -198,6 +198,9 @@ export function poolSuite(fixture: DriverFixture): void {
       for (const which of REUSE_ATTRIBUTES) assert.equal(get(pool, which), 1)
       assert.equal(get(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD), 0)
       assert.equal(accessOf(pool), CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+      const absent = () =>
+        driver.cuMemPoolSetAccess(pool, CU_MEM_LOCATION_TYPE_DEVICE, 999, CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+      refuses(absent, 'cuMemPoolSetAccess')
     })
 
     it('a pool keeps its limit, rounded up to a multiple of 32 MiB', test => {

@@ -5,8 +5,7 @@ import { CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_HANDLE_TYPE_NONE, CU_MEM_LOCATION
 import type { MemPoolProperties } from '../driver.js'
 import { NativeDriver } from './native-driver.js'
 
-export const KiB = 1024
-export const MiB = 1024 * KiB
+export const MiB = 1024 * 1024
 
 /** Properties of a pool in device memory that is not exported. */
 export const PINNED: MemPoolProperties = {
@@ -27,14 +26,9 @@ export function openFirst(): NativeDriver {
 
 /** Whether each of `bytes` bytes from `ptr` on is `value`. */
 export function isFilled(driver: NativeDriver, ptr: number, bytes: number, value: number): boolean {
-  return contents(driver, ptr, bytes).every(byte => byte === value)
-}
-
-/** A copy of `bytes` bytes from `ptr` on. */
-export function contents(driver: NativeDriver, ptr: number, bytes: number): Uint8Array<ArrayBuffer> {
   const host = new Uint8Array(bytes)
   driver.cuMemcpyDtoH(host, ptr)
-  return host
+  return host.every(byte => byte === value)
 }
 
 /** Matches a CudaError of `call`, with result `code` if one is given. */

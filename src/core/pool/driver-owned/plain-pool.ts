@@ -36,7 +36,7 @@ export class PlainPool extends PassThroughPool {
     relaxed(driver, () => driver.cuMemFree(ptr))
   }
 
-  /** Waits on the host for other devices' work on a buffer; the driver's free waits for this device's streams itself. */
+  /** Waits on the host for other devices' work; the driver's free waits for this device's streams itself. */
   protected awaitUsers(record: number): void {
     for (const { clocks, covering } of this.peersOf(record)) clocks.catchUp(...covering, true)
   }

@@ -102,26 +102,6 @@ test('export as descriptors can be switched off', () => {
   assert.deepEqual(answers, [1, 0, 0])
 })
 
-test('an imported pointer is the same memory at a new address, and its free ends only the import', () => {
-  const { driver, stream, pool, imported, allocate, importOf, first, used } = openPools()
-  const [before, ptr] = [allocate(), allocate()]
-  driver.cuMemsetD8Async(before, 1, MiB, stream)
-  driver.cuMemsetD8Async(ptr, 2, MiB, stream)
-  assert.equal(driver.cuMemPoolExportPointer(ptr).length, 64)
-  const view = importOf(ptr)
-  assert.notEqual(view, ptr)
-  assert.equal(first(view), 2)
-  driver.cuMemsetD8Async(view, 3, MiB, stream)
-  assert.equal(first(ptr), 3)
-  assert.deepEqual([used(imported), used(pool)], [MiB, 2 * MiB])
-  driver.cuMemFreeAsync(view, stream)
-  assert.equal(first(ptr), 3)
-  assert.deepEqual([used(imported), used(pool)], [0, 2 * MiB])
-  refuses(() => driver.cuMemFreeAsync(view, stream), 'cuMemFreeAsync', CUDA_ERROR_INVALID_VALUE)
-  driver.cuMemFree(importOf(before))
-  assert.equal(first(before), 1)
-})
-
 test('imports are not counted: a second import is the same address, and one free ends it', () => {
   const { driver, stream, allocate, importOf } = openPools()
   const ptr = allocate()
@@ -191,17 +171,6 @@ test('an imported pool only imports live blocks of its source', () => {
   driver.cuMemFreeAsync(ptr, stream)
   const late = () => driver.cuMemPoolImportPointer(imported, exported)
   refuses(late, 'cuMemPoolImportPointer', CUDA_ERROR_INVALID_VALUE)
-})
-
-test('pools that can be exported release no memory before they are destroyed', () => {
-  const { driver, stream, pool, imported, allocate } = openPools()
-  driver.cuMemFreeAsync(allocate(), stream)
-  driver.cuStreamSynchronize(stream)
-  for (const which of [pool, imported]) driver.cuMemPoolTrimTo(which, 0)
-  assert.equal(driver.usedBytes(), 32 * MiB)
-  driver.cuMemPoolDestroy(imported)
-  driver.cuMemPoolDestroy(pool)
-  assert.equal(driver.usedBytes(), 0)
 })
 
 test('a destroyed imported pool keeps its views, and has its own access rights', () => {

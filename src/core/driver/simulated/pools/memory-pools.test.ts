@@ -101,20 +101,6 @@ test('only a pool in memory of the device can become its current pool', () => {
   assert.equal(driver.cuDeviceGetMemPool(0), driver.cuDeviceGetDefaultMemPool(0))
 })
 
-test('a limit is rounded up to 32 MiB, bounds reserved memory, and allows reuse of freed memory', () => {
-  const { driver, create, get, set, stream } = open()
-  const [a, pool] = [stream(), create({ maxBytes: 33 * MiB })]
-  set(pool, 'CU_MEMPOOL_ATTR_RELEASE_THRESHOLD', Infinity)
-  const allocate = (bytes: number) => driver.cuMemAllocFromPoolAsync(bytes, pool, a)
-  refuses(() => allocate(65 * MiB), 'cuMemAllocFromPoolAsync', CUDA_ERROR_OUT_OF_MEMORY)
-  const halves = [allocate(32 * MiB), allocate(32 * MiB)]
-  refuses(() => allocate(1), 'cuMemAllocFromPoolAsync', CUDA_ERROR_OUT_OF_MEMORY)
-  for (const ptr of halves) driver.cuMemFreeAsync(ptr, a)
-  driver.cuStreamSynchronize(a)
-  driver.cuMemFreeAsync(allocate(64 * MiB), a) // the unused chunks go back first
-  assert.equal(get(pool, 'CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT'), 64 * MiB)
-})
-
 test('each kind of reuse can be forbidden', () => {
   const kinds = ['FOLLOW_EVENT_DEPENDENCIES', 'ALLOW_OPPORTUNISTIC', 'ALLOW_INTERNAL_DEPENDENCIES'] as const
   for (const kind of kinds) {
