@@ -3,7 +3,7 @@
 
 import { parentPort, workerData } from 'node:worker_threads'
 import { attachDevice, attachPool } from '../src/core/device/attach.js'
-import type { SharedPoolDescriptor } from '../src/core/device/device.js'
+import type { SharedPoolDescriptor } from '../src/core/device/shared-pools.js'
 import type { SharedStream } from '../src/core/order/stream.js'
 
 export interface TerminationWork {

@@ -24,16 +24,16 @@ export {
   type StreamMemory,
 } from './core/base/errors.js'
 export { attachDevice, attachPool } from './core/device/attach.js'
-export {
-  Device,
-  type SharedArenaDescriptor,
-  type SharedBlockDescriptor,
-  type SharedDevice,
-  type SharedHostDescriptor,
-  type SharedPoolDescriptor,
-} from './core/device/device.js'
+export { Device } from './core/device/device.js'
 export type { DeviceProperties } from './core/device/device-properties.js'
 export { type DeviceChoice, openDevice, openDevices, parseDeviceChoice } from './core/device/open.js'
+export type {
+  SharedArenaDescriptor,
+  SharedBlockDescriptor,
+  SharedDevice,
+  SharedHostDescriptor,
+  SharedPoolDescriptor,
+} from './core/device/shared-pools.js'
 export type { Driver, KernelArguments, LaunchShape, MemPoolProperties } from './core/driver/driver.js'
 export type { CompileOptions } from './core/kernel/compile-options.js'
 export { deviceIncludePath } from './core/kernel/device-code.js'

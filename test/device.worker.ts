@@ -3,7 +3,8 @@
 import { parentPort, workerData } from 'node:worker_threads'
 import { Random } from '../src/core/base/random.js'
 import { attachDevice } from '../src/core/device/attach.js'
-import type { Device, SharedDevice } from '../src/core/device/device.js'
+import type { Device } from '../src/core/device/device.js'
+import type { SharedDevice } from '../src/core/device/shared-pools.js'
 import type { SharedEvent } from '../src/core/order/event.js'
 import type { SharedStream } from '../src/core/order/stream.js'
 

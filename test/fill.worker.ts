@@ -6,7 +6,7 @@ import { parentPort, workerData } from 'node:worker_threads'
 import { KiB, MiB } from '../src/core/base/bytes.js'
 import { Random } from '../src/core/base/random.js'
 import { attachDevice, attachPool } from '../src/core/device/attach.js'
-import type { SharedPoolDescriptor } from '../src/core/device/device.js'
+import type { SharedPoolDescriptor } from '../src/core/device/shared-pools.js'
 import type { DeviceBuffer } from '../src/core/pool/buffer.js'
 
 const MOST_HELD = 24

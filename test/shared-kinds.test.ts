@@ -102,7 +102,7 @@ describe('pools of other kinds in several threads', () => {
     // for the last thread.
     const shared = structuredClone(arena.share())
     assert.equal(attachPool(shared), arena)
-    device['sharedPools'].clear()
+    device['sharedPools']['known'].clear()
     const last = attachPool(shared)
     const { state } = arena as unknown as { state: { registry: { bury(thread: number): boolean } } }
     state.registry.bury(arena.thread)

@@ -9,7 +9,7 @@ import type {
   SharedBlockDescriptor,
   SharedHostDescriptor,
   SharedPoolDescriptor,
-} from '../src/core/device/device.js'
+} from '../src/core/device/shared-pools.js'
 import type { DeviceBuffer } from '../src/core/pool/buffer.js'
 import type { HostBuffer } from '../src/core/pool/host/host-buffer.js'
 import { limited } from '../src/core/pool/wrappers/limited.js'

@@ -11,9 +11,8 @@ import type { SharedBlockPool } from '../pool/blocks/shared-block-pool.js'
 import type { SharedHostPool } from '../pool/host/shared-host-pool.js'
 import type { SharedPool } from '../pool/shared/shared-pool.js'
 import { checkPoolState } from '../pool/shared/shared-state.js'
+import { attachments, Device } from './device.js'
 import {
-  attachments,
-  Device,
   type ServedPool,
   SHARED_VERSION,
   type SharedArenaDescriptor,
@@ -21,7 +20,7 @@ import {
   type SharedDevice,
   type SharedHostDescriptor,
   type SharedPoolDescriptor,
-} from './device.js'
+} from './shared-pools.js'
 
 /**
  * Attaches the device that another thread of this process has opened and shares. Returns the same object each time;
@@ -69,11 +68,9 @@ export function attachPool(shared: SharedPoolDescriptor): SharedPool<SharedDevic
 export function attachPool(
   shared: SharedPoolDescriptor | SharedArenaDescriptor,
 ): ServedPool | SharedArenaPool<SharedDevice> {
-  if (shared?.kind === 'arena') {
-    checkArenaState('attachPool', shared) // before the device is attached
-    return attachDevice(shared.device).attachArena(shared)
-  }
-  checkPoolState('attachPool', shared)
+  // Before the device is attached.
+  if (shared?.kind === 'arena') checkArenaState('attachPool', shared)
+  else checkPoolState('attachPool', shared)
   return attachDevice(shared.device).attachPool(shared)
 }
 

@@ -10,8 +10,7 @@ import { showAsText } from '../base/readable.js'
 import { CU_STREAM_LEGACY, CU_STREAM_LEGACY_DEFAULT, CU_STREAM_PER_THREAD, RESULT } from '../driver/constants.js'
 import { Context } from '../driver/context.js'
 import type { Driver } from '../driver/driver.js'
-import { serveWaiting } from '../driver/served-drivers.js'
-import { type SharedDriver, shareDriver } from '../driver/shared-driver.js'
+import { shareDriver } from '../driver/shared-driver.js'
 import { StagingBuffers } from '../driver/staging-buffers.js'
 import type { CompileOptions } from '../kernel/compile-options.js'
 import { Compiler } from '../kernel/compiler.js'
@@ -24,62 +23,38 @@ import type { SharedOrder } from '../order/shared-order.js'
 import { checkStreamOf, openStreams, type SharedStream, Stream, type StreamOptions, streamOf } from '../order/stream.js'
 import { type ArenaOptions, ArenaPool, type RegionArenaOptions } from '../pool/arena/arena-pool.js'
 import { ArenaQueue, type ArenaQueueOptions } from '../pool/arena/arena-queue.js'
-import { newSharedArena, type SharedArena, SharedArenaPool } from '../pool/arena/shared-arena-pool.js'
-import { checkArenaState, type SharedArenaState } from '../pool/arena/shared-arena-state.js'
+import { newSharedArena, type SharedArena, type SharedArenaPool } from '../pool/arena/shared-arena-pool.js'
 import type { BlockOptions } from '../pool/blocks/block-options.js'
 import { BlockPool } from '../pool/blocks/block-pool.js'
-import {
-  newSharedBlocks,
-  SharedBlockPool,
-  type SharedBlockState,
-  type SharedBlocks,
-} from '../pool/blocks/shared-block-pool.js'
+import { newSharedBlocks, type SharedBlockPool, type SharedBlocks } from '../pool/blocks/shared-block-pool.js'
 import type { CachingPool } from '../pool/caching/caching-pool.js'
-import { type PoolOptions, parsePoolExtras } from '../pool/caching/options.js'
+import type { PoolOptions } from '../pool/caching/options.js'
 import type { DebugPool } from '../pool/debug/debug-pool.js'
-import { makeCachingPool, reserveFirst, type WithDebug } from '../pool/debug/make-caching-pool.js'
+import { makeCachingPool, type WithDebug } from '../pool/debug/make-caching-pool.js'
 import { DriverPool } from '../pool/driver-owned/driver-pool.js'
 import type { DriverPoolOptions } from '../pool/driver-owned/driver-pool-options.js'
 import { ImportedPool } from '../pool/driver-owned/imported-pool.js'
 import { PlainPool } from '../pool/driver-owned/plain-pool.js'
 import type { HostPoolOptions } from '../pool/host/host-options.js'
 import { HostPool } from '../pool/host/host-pool.js'
-import { newSharedHost, type SharedHost, SharedHostPool, type SharedHostState } from '../pool/host/shared-host-pool.js'
+import { newSharedHost, type SharedHost, SharedHostPool } from '../pool/host/shared-host-pool.js'
 import type { PassOptions } from '../pool/mapped/descriptor-passing.js'
 import { GrowableBuffer, type GrowableOptions } from '../pool/mapped/growable-buffer.js'
 import { InterprocessBuffer, type OpenOptions } from '../pool/mapped/interprocess-buffer.js'
 import type { MappedBuffer } from '../pool/mapped/mapped-buffer.js'
-import { type ReservedWatch, watchFromAfar } from '../pool/reserved-watch.js'
-import { newSharedPool, type Shared } from '../pool/shared/new-shared-pool.js'
-import { PoolServerWorker } from '../pool/shared/pool-server-worker.js'
+import type { Shared } from '../pool/shared/new-shared-pool.js'
 import { SharedPool } from '../pool/shared/shared-pool.js'
-import { checkPoolState, type SharedPoolState } from '../pool/shared/shared-state.js'
 import { prepareSlowCalls } from '../pool/slow-calls.js'
 import { sharingObstacle } from '../threads/os-thread.js'
 import { type DeviceProperties, propertiesOf } from './device-properties.js'
-
-/** Grows with each change to the descriptor of a device. */
-export const SHARED_VERSION = 1
-
-/** The descriptor of a device for other threads. Made by `device.share()`; can be sent in any message. */
-export interface SharedDevice {
-  /** version of the descriptor; all threads must use the same version of the package */
-  readonly version: number
-  /** id of the process */
-  readonly process: number
-  /**
-   * how the other thread calls the driver
-   * @internal
-   */
-  readonly driver: SharedDriver
-  /** the device's number */
-  readonly ordinal: number
-  /**
-   * the clocks of the device's streams, in shared memory
-   * @internal
-   */
-  readonly order: SharedOrder
-}
+import {
+  type ServedPool,
+  SHARED_VERSION,
+  type SharedArenaDescriptor,
+  type SharedDevice,
+  type SharedPoolDescriptor,
+  SharedPools,
+} from './shared-pools.js'
 
 /** The devices that this thread shares or has attached, by identity. */
 export const attachments = new Map<number, Device>()
@@ -87,22 +62,8 @@ export const attachments = new Map<number, Device>()
 /** The devices of this thread, by their clocks, for code that has only a pool. */
 export const deviceOf = new WeakMap<Clocks, Device>()
 
-/** Are told of each new pool of this thread, and of the memory of each new buffer that belongs to no pool. */
+/** Hear of each new pool of this thread, and of the memory of each new buffer that belongs to no pool. */
 export const newPoolListeners: ((pool: object) => void)[] = []
-
-/** Pools with a pool server. */
-export type ServedPool = SharedPool<SharedDevice> | SharedHostPool<SharedDevice>
-
-const CREATES = { caching: 'createPool', block: 'createBlockPool', host: 'createHostPool' } as const
-
-/** The descriptor of a shared caching pool for other threads. Made by `pool.share()`; can be sent in any message. */
-export type SharedPoolDescriptor = SharedPoolState<SharedDevice>
-/** The descriptor of a shared block pool for other threads, by `pool.share()`. */
-export type SharedBlockDescriptor = SharedBlockState<SharedDevice>
-/** The descriptor of a shared host pool for other threads, by `pool.share()`. */
-export type SharedHostDescriptor = SharedHostState<SharedDevice>
-/** The descriptor of a shared arena for other threads, by `pool.share()`. */
-export type SharedArenaDescriptor = SharedArenaState<SharedDevice>
 
 function checkIsDevice(call: string, other: Device): void {
   if (!(other instanceof Device)) throw new TypeError(`${call}: other must be a Device, not ${describe(other)}`)
@@ -159,11 +120,9 @@ export class Device implements Disposable {
   private readonly pools = new Set<Closable>()
   /** pools of other processes, which must be closed before the pools that they came from */
   private readonly imports = new Set<Closable>()
-  /** this thread's objects of shared pools, by the pool's number */
-  private readonly sharedPools = new Map<number, Closable>()
+  /** this thread's objects of pools that threads share */
+  private readonly sharedPools: SharedPools
   private readonly streamPools = new Map<Stream, CachingPool>()
-  /** the thread of the pool servers that this thread starts */
-  private readonly server = new PoolServerWorker()
   private readonly compiler: Compiler
   /** by their class */
   private readonly parts = new Map<unknown, Closing>()
@@ -191,6 +150,7 @@ export class Device implements Disposable {
       this.defaultStream = this.borrow('attachDevice', this.clocks.handles.indexOf(CU_STREAM_LEGACY_DEFAULT))
       attachments.set(this.clocks.identity, this)
     }
+    this.sharedPools = new SharedPools(this.clocks, this.defaultStream, pool => this.keep(pool))
     this.compiler = new Compiler(context, this.defaultStream)
   }
 
@@ -338,7 +298,7 @@ export class Device implements Disposable {
   createPool(options?: PoolOptions): CachingPool
   createPool(options: PoolOptions = {}): CachingPool | SharedPool<SharedDevice> {
     this.open('createPool')
-    if (options?.shared === true) return this.createSharedPool(options)
+    if (options?.shared === true) return this.sharedPools.createCaching(options, this.totalBytes, this.share())
     return makeCachingPool(this.clocks, this.defaultStream, options, this.totalBytes, pool => this.keep(pool))
   }
 
@@ -372,7 +332,7 @@ export class Device implements Disposable {
   createHostPool(options?: HostPoolOptions): HostPool
   createHostPool(options: HostPoolOptions = {}): HostPool {
     this.open('createHostPool')
-    if (options?.shared === true) return this.createShared(newSharedHost(this.clocks, options, this.share()))
+    if (options?.shared === true) return this.sharedPools.create(newSharedHost(this.clocks, options, this.share()))
     return this.keep(HostPool.open(this.clocks, this.defaultStream, options))
   }
 
@@ -386,8 +346,7 @@ export class Device implements Disposable {
   createArenaPool(options: ArenaOptions | RegionArenaOptions): ArenaPool | SharedArenaPool<SharedDevice> {
     this.open('createArenaPool')
     if ((options as ArenaOptions)?.shared === true) {
-      const state = newSharedArena(this.clocks, options as ArenaOptions, this.share())
-      return this.keepShared(state, new SharedArenaPool(this.clocks, this.defaultStream, state, true, serveWaiting))
+      return this.sharedPools.createArena(newSharedArena(this.clocks, options as ArenaOptions, this.share()))
     }
     return this.keep(new ArenaPool(this.clocks, this.defaultStream, options))
   }
@@ -409,7 +368,7 @@ export class Device implements Disposable {
   createBlockPool(options: BlockOptions): BlockPool
   createBlockPool(options: BlockOptions): BlockPool | SharedBlockPool<SharedDevice> {
     this.open('createBlockPool')
-    if (options?.shared === true) return this.createShared(newSharedBlocks(this.clocks, options, this.share()))
+    if (options?.shared === true) return this.sharedPools.create(newSharedBlocks(this.clocks, options, this.share()))
     return this.keep(new BlockPool(this.clocks, this.defaultStream, options))
   }
 
@@ -558,7 +517,7 @@ export class Device implements Disposable {
     this.context.destroyRest()
     this.clocks.slots.leave() // in case the device was lost
     attachments.delete(this.clocks.identity)
-    this.server.end()
+    this.sharedPools.end()
     this.context.release()
   }
 
@@ -608,83 +567,13 @@ export class Device implements Disposable {
     return buffer
   }
 
-  private createSharedPool(options: PoolOptions): SharedPool<SharedDevice> {
-    const state = newSharedPool(this.clocks, options, this.totalBytes, this.share())
-    const { initialBytes, watch, warnOnHeld } = parsePoolExtras(options, state.config.limitBytes)
-    const pool = this.createShared(state, watch)
-    pool.warnOnHeld = warnOnHeld
-    reserveFirst(pool, initialBytes)
-    return pool
-  }
-
-  /** Starts the pool server of a new pool, and returns when it runs. */
-  private createShared(made: SharedBlockDescriptor): SharedBlockPool<SharedDevice>
-  private createShared(made: SharedHostDescriptor): SharedHostPool<SharedDevice>
-  private createShared(made: SharedPoolDescriptor, watch: ReservedWatch | null): SharedPool<SharedDevice>
-  private createShared(made: SharedPoolDescriptor, watch: ReservedWatch | null = null): ServedPool {
-    const call = CREATES[made.kind]
-    const state = { ...made, doorbell: this.server.doorbell.buffer }
-    // The pool exists when its first message arrives.
-    const channel = watch === null ? null : watchFromAfar(watch, () => pool as SharedPool<SharedDevice>)
-    const start = this.server.begin(call, state, channel?.theirs)
-    const pool = this.newThreadObject(state, true)
-    if (pool instanceof SharedPool) pool.changes = channel?.own ?? null
-    this.server.await(call, start, serveWaiting)
-    this.keepShared(state, pool)
-    try {
-      pool.begin()
-    } catch (error) {
-      this.context.discard(() => pool.close())
-      throw error
-    }
-    return pool
-  }
-
   /**
    * For `attachPool`.
    * @internal
    */
-  attachPool(state: SharedPoolDescriptor): ServedPool {
+  attachPool(state: SharedPoolDescriptor | SharedArenaDescriptor): ServedPool | SharedArenaPool<SharedDevice> {
     this.open('attachPool')
-    checkPoolState('attachPool', state)
-    return this.knownPool<ServedPool>(state) ?? this.keepShared(state, this.newThreadObject(state, false))
-  }
-
-  /** This thread's open object of a shared pool, if any. */
-  private knownPool<P extends Closable>({ number }: { readonly number: number }): P | undefined {
-    const known = this.sharedPools.get(number)
-    return known?.closed === false ? (known as P) : undefined
-  }
-
-  private keepShared<P extends Closable>({ number }: { readonly number: number }, pool: P): P {
-    this.sharedPools.set(number, pool)
-    return this.keep(pool)
-  }
-
-  /** A new object of a shared pool for this thread. */
-  private newThreadObject(state: SharedPoolDescriptor, creator: boolean): ServedPool {
-    const { clocks, defaultStream } = this
-    switch (state.kind) {
-      case 'block':
-        return new SharedBlockPool(clocks, defaultStream, state as SharedBlockDescriptor, creator, serveWaiting)
-      case 'host':
-        return new SharedHostPool(clocks, defaultStream, state as SharedHostDescriptor, creator, serveWaiting)
-      default:
-        return new SharedPool(clocks, defaultStream, state, creator, serveWaiting)
-    }
-  }
-
-  /**
-   * For `attachPool`.
-   * @internal
-   */
-  attachArena(state: SharedArenaDescriptor): SharedArenaPool<SharedDevice> {
-    this.open('attachPool')
-    checkArenaState('attachPool', state)
-    const known = this.knownPool<SharedArenaPool<SharedDevice>>(state)
-    if (known !== undefined) return known
-    this.clocks.buryStreams() // an arena has no pool server to do this
-    return this.keepShared(state, new SharedArenaPool(this.clocks, this.defaultStream, state, false, serveWaiting))
+    return this.sharedPools.attach(state)
   }
 
   private checkPriority(priority: number): void {
