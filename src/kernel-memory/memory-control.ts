@@ -14,7 +14,7 @@ import { relaxed } from '../core/order/relaxed.js'
 import { StagedCopy } from '../core/order/staged-copy.js'
 import { Stream } from '../core/order/stream.js'
 import type { DeviceRegion } from './device-region.js'
-import './simulated-control.js'
+import './simulated-memory.js'
 
 const CONTROL_KERNELS = [
   'bump_initialise',

@@ -1,7 +1,7 @@
 // Pools that threads share: the descriptors that carry them and their device to other threads, and this thread's objects
 // of them. Each pool has one object in a thread.
 
-import { serveWaiting } from '../driver/served-drivers.js'
+import { serveWaiting } from '../driver/serve-waiting.js'
 import type { SharedDriver } from '../driver/shared-driver.js'
 import type { Clocks } from '../order/clocks.js'
 import type { SharedOrder } from '../order/shared-order.js'

@@ -17,7 +17,7 @@ import {
 import { refuses } from './contract/refuses.fixture.js'
 import type { Driver } from './driver.js'
 import { inThread, OwnerThread } from './driver-threads.worker.js'
-import { serveWaiting } from './served-drivers.js'
+import { serveWaiting } from './serve-waiting.js'
 import { connectDriver, type SharedDriver, shareDriver } from './shared-driver.js'
 import { openSimulated } from './simulated/opened.fixture.js'
 

@@ -1,6 +1,6 @@
 // One driver for several threads of a process; core/device/attach.ts and the pool servers use it. All threads share
 // libcuda, so each thread opens a native driver of its own. A simulated driver stays in the thread that opened it:
-// served-drivers.ts and simulated/remote/ answer the calls of the other threads there.
+// serve-waiting.ts and simulated/remote/ answer the calls of the other threads there.
 
 import { randomUUID } from 'node:crypto'
 import { describe } from '../base/bytes.js'

@@ -8,7 +8,7 @@
 
 import { PoolError } from '../base/errors.js'
 import { CU_STREAM_LEGACY_DEFAULT, CU_STREAM_PER_THREAD } from '../driver/constants.js'
-import { serveWaiting } from '../driver/served-drivers.js'
+import { serveWaiting } from '../driver/serve-waiting.js'
 import { RobustLock } from '../threads/robust-lock.js'
 import { MOST_WORKERS, ThreadRegistry } from '../threads/thread-registry.js'
 import { Life, newIdentity, type OrderState, takeEvent } from './shared-order.js'

@@ -23,7 +23,7 @@ import { RecordAllocation, type RecordPool, SlowAllocation } from '../record-all
 import type { Sleeper } from '../sleep/sleeper.js'
 
 /** The record of the buffer itself; views have higher records. */
-const WHOLE = 0
+export const WHOLE = 0
 
 export type Use = readonly [clocks: Clocks, slot: number, stamp: number]
 

@@ -8,10 +8,10 @@ import { isOutOfMemory } from '../backing/backing.js'
 import { GrowableRange } from '../backing/growable-range.js'
 import type { PoolSegment, SegmentObserver } from '../backing/segment-watch.js'
 import { virtualMemoryObstacle } from '../backing/virtual-memory.js'
+import type { Extent } from '../sleep/host-copies.js'
 import type { SleepOptions, WakeOptions } from '../sleep/sleep-options.js'
-import { Sleeper } from '../sleep/sleeper.js'
-import { checkLength, GrowableAllocation } from './growable-allocation.js'
-import { GrowableMemory } from './growable-memory.js'
+import { type MappedRange, Sleeper, type SleepingMemory, type Work } from '../sleep/sleeper.js'
+import { checkLength, GrowableAllocation, WHOLE } from './growable-allocation.js'
 import { MappedBuffer } from './mapped-buffer.js'
 
 /** The initial size, the limit and the stream of a growable buffer. */
@@ -118,8 +118,71 @@ export class GrowableBuffer extends MappedBuffer {
   }
 
   private sleeper(): Sleeper {
-    this.allocation.sleeper ??= new Sleeper(new GrowableMemory(this.allocation))
+    this.allocation.sleeper ??= new Sleeper(new SleepingBuffer(this.allocation))
     return this.allocation.sleeper
+  }
+}
+
+/** The memory of a growable buffer that sleeps: one extent, from the start of its addresses. */
+class SleepingBuffer implements SleepingMemory {
+  readonly kind = 'buffer'
+
+  constructor(private readonly allocation: GrowableAllocation) {}
+
+  get clocks() {
+    return this.allocation.clocks
+  }
+
+  check(call: 'sleep' | 'wake'): void {
+    this.allocation.checkLive(WHOLE, call)
+    if (call === 'sleep' && this.allocation.range.watch.isObserved) {
+      throw new PoolError('sleep: an observer has segments registered; stop it first, by what observeSegments returned')
+    }
+    if (call === 'sleep' && this.allocation.isCaptured) {
+      throw new PoolError('sleep: work that is being captured uses the buffer; end the capture first')
+    }
+  }
+
+  /** Nothing to do: each use asks the sleeper, and a free ends it. */
+  guard(): void {}
+
+  workOfPeers(): Work[] {
+    const work = this.allocation.usesUntilNow().map(([clocks, slot, stamp]) => ({ clocks, slot, stamp }))
+    return work.filter(({ clocks }) => clocks !== this.clocks)
+  }
+
+  finishPeers(): void {
+    for (const peer of this.allocation.range.access.peers) peer.finishWork('sleep')
+  }
+
+  extents(): Extent[] {
+    const { byteLength, range } = this.allocation
+    return byteLength === 0 ? [] : [{ ptr: range.base, bytes: byteLength, version: 0 }]
+  }
+
+  unmap(): void {
+    this.allocation.range.shrinkTo(0)
+  }
+
+  get reservedBytes(): number {
+    return this.allocation.range.heldBytes
+  }
+
+  get asleepBytes(): number {
+    const { byteLength, range } = this.allocation
+    return Math.ceil(byteLength / range.granuleBytes) * range.granuleBytes
+  }
+
+  create(): void {
+    this.allocation.range.growTo(this.allocation.byteLength)
+  }
+
+  map(): MappedRange[] {
+    return [{ ptr: this.allocation.range.base, bytes: this.asleepBytes }]
+  }
+
+  get hasPeers(): boolean {
+    return this.allocation.range.access.peers.length > 0
   }
 }
 

@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { KiB, MiB } from '../../base/bytes.js'
-import { addServed } from '../../driver/served-drivers.js'
+import { addServed } from '../../driver/serve-waiting.js'
 import { loadKoffi } from '../../libraries/koffi.js'
 import { growthStep, leastPiece, policy } from '../policy.js'
 import { TestDevice } from '../pool.fixture.js'

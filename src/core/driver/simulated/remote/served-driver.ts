@@ -1,11 +1,11 @@
 // Answers calls of other threads to a simulated driver of this thread, from the event loop, or by `serveWaiting`
-// while this thread waits (served-drivers.ts). shared-driver.ts starts it.
+// while this thread waits (serve-waiting.ts). shared-driver.ts starts it.
 
 import type { BroadcastChannel } from 'node:worker_threads'
 import { listen, openChannel, take } from '../../../threads/broadcast-channel.js'
 import { carry } from '../../../threads/carried-error.js'
 import { hasEnded } from '../../../threads/os-thread.js'
-import { addServed } from '../../served-drivers.js'
+import { addServed } from '../../serve-waiting.js'
 import type { SimulatedDriver } from '../simulated-driver.js'
 import { ThreadState } from '../thread-state.js'
 import { type Answer, type Call, type Hello, wake } from './call-channel.js'
