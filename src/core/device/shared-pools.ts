@@ -1,5 +1,5 @@
-// Pools that threads share: the descriptors that carry them and their device to other threads, and this thread's objects
-// of them. Each pool has one object in a thread.
+// Pools that threads share: the descriptors that carry them and their device to other threads, and this thread's
+// objects of them. Each pool has one object in a thread.
 
 import { serveWaiting } from '../driver/serve-waiting.js'
 import type { SharedDriver } from '../driver/shared-driver.js'

@@ -53,12 +53,17 @@ export class CallInterceptor {
   /** Refuses the call unless `bytes` is a size of at least `least`. */
   checkSize(bytes: number, least: number): void {
     if (Number.isSafeInteger(bytes) && bytes >= least) return
-    throw this.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, `a size must be a whole number from ${least}, not ${bytes}`)
+    throw this.invalid(`a size must be a whole number from ${least}, not ${bytes}`)
   }
 
   /** The error for the current call. */
   refuse(code: number, detail = '', context = this.thread.current?.handle ?? NO_CONTEXT): CudaError {
     return this.stickyErrors.refuse(context, CALL_NAMES[this.underWay], code, nameOf(code), detail)
+  }
+
+  /** The error for a wrong argument of the current call. */
+  invalid(detail: string): CudaError {
+    return this.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, detail)
   }
 
   /** Calls so far, by function. */

@@ -71,7 +71,7 @@ export class SimulatedCalls extends Simulation {
     this.begin(CALL.cuDeviceGetAttribute)
     this.device(device)
     const value = deviceAttribute(attribute, this.options)
-    if (value === undefined) throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, `no attribute ${attribute}`)
+    if (value === undefined) throw this.interceptor.invalid(`no attribute ${attribute}`)
     return value
   }
 
@@ -147,8 +147,7 @@ export class SimulatedCalls extends Simulation {
     if (ptr === 0) return
     const linear = this.linear.find(ptr)
     const memory = linear?.memory ?? this.pools.memoryOf(ptr)
-    if (memory === undefined)
-      throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, 'no allocation begins there')
+    if (memory === undefined) throw this.interceptor.invalid('no allocation begins there')
     const owner = linear?.owner ?? this.contexts.primaryOf(memory) ?? current
     this.finishAll(owner)
     this.checkFault(owner)
@@ -176,7 +175,7 @@ export class SimulatedCalls extends Simulation {
   cuMemHostGetDevicePointer(host: ArrayBufferView): number {
     this.enter(CALL.cuMemHostGetDevicePointer)
     const ptr = this.hosts.devicePointer(host)
-    if (ptr === null) throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, 'the memory is not registered')
+    if (ptr === null) throw this.interceptor.invalid('the memory is not registered')
     return ptr
   }
 
@@ -248,8 +247,7 @@ export class SimulatedCalls extends Simulation {
   cuMemsetD32Async(target: number, value: number, count: number, stream: number): void {
     const context = this.enter(CALL.cuMemsetD32Async)
     const queue = this.streams.queueOf(context, stream)
-    if (target % 4 !== 0)
-      throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, 'the address is no multiple of 4')
+    if (target % 4 !== 0) throw this.interceptor.invalid('the address is no multiple of 4')
     this.transfers.fill(context, queue, target, value >>> 0, count * 4)
   }
 
@@ -461,8 +459,7 @@ export class SimulatedCalls extends Simulation {
   cuMemPoolGetAttribute(pool: number, attribute: number): number {
     this.enterAnywhere(CALL.cuMemPoolGetAttribute, 'memoryPools')
     const value = this.pools.get(pool).attribute(attribute)
-    if (value === undefined)
-      throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, `no pool attribute ${attribute}`)
+    if (value === undefined) throw this.interceptor.invalid(`no pool attribute ${attribute}`)
     return value
   }
 
@@ -470,10 +467,7 @@ export class SimulatedCalls extends Simulation {
   cuMemPoolSetAttribute(pool: number, attribute: number, value: number): void {
     this.enterAnywhere(CALL.cuMemPoolSetAttribute, 'memoryPools')
     if (this.pools.get(pool).setAttribute(attribute, value)) return
-    throw this.interceptor.refuse(
-      RESULT.CUDA_ERROR_INVALID_VALUE,
-      `pool attribute ${attribute} cannot be set to ${value}`,
-    )
+    throw this.interceptor.invalid(`pool attribute ${attribute} cannot be set to ${value}`)
   }
 
   cuMemPoolTrimTo(pool: number, keepBytes: number): void {
@@ -527,7 +521,7 @@ export class SimulatedCalls extends Simulation {
   cuMemFreeAsync(ptr: number, stream: number): void {
     const context = this.enter(CALL.cuMemFreeAsync, 'memoryPools')
     if (!this.pools.release(ptr, this.uncaptured(context, stream))) {
-      throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, 'no allocation of a pool begins there')
+      throw this.interceptor.invalid('no allocation of a pool begins there')
     }
   }
 

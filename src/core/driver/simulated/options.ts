@@ -1,4 +1,4 @@
-// The options of a simulated driver, and their defaults. calls/simulation.ts reads them.
+// The options of a simulated driver, and their defaults. simulation.ts reads them.
 
 import { type ByteSize, readSizes } from '../../base/byte-size.js'
 import { checkByteCount, describe, GiB, KiB, MiB } from '../../base/bytes.js'

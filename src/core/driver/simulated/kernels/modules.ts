@@ -84,7 +84,7 @@ export class Modules {
     const parameters = module.entries.get(name)
     if (args.offsets.length !== parameters) {
       const fact = `kernel ${name} has ${parameters} parameters, the launch gives ${args.offsets.length}`
-      throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, fact)
+      throw this.interceptor.invalid(fact)
     }
     const { grid, block, sharedBytes } = shape
     const copied: LaunchShape = { grid: [...grid], block: [...block], sharedBytes }
@@ -115,7 +115,7 @@ export class Modules {
       case FUNCTION_ATTRIBUTE.CU_FUNC_ATTRIBUTE_NUM_REGS:
         return 0
       default:
-        throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, `no function attribute ${attribute}`)
+        throw this.interceptor.invalid(`no function attribute ${attribute}`)
     }
   }
 
@@ -124,7 +124,7 @@ export class Modules {
     const settable = attribute === FUNCTION_ATTRIBUTE.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
     if (!settable || !(value >= 0 && value <= OPTIN_SHARED_BYTES_PER_BLOCK)) {
       const fact = `function attribute ${attribute} cannot be set to ${value}`
-      throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, fact)
+      throw this.interceptor.invalid(fact)
     }
     loaded.mostSharedBytes = value
   }
@@ -133,7 +133,7 @@ export class Modules {
   occupancy(context: SimulatedContext, handle: number, blockThreads: number, sharedBytes: number): number {
     this.loaded(context, handle)
     if (!(blockThreads >= 1 && sharedBytes >= 0)) {
-      throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, `a block of ${blockThreads} threads`)
+      throw this.interceptor.invalid(`a block of ${blockThreads} threads`)
     }
     return blocksPerMultiprocessor(blockThreads, sharedBytes)
   }

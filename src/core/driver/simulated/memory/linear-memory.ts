@@ -28,7 +28,7 @@ export class LinearMemory {
 
   allocateManaged(context: SimulatedContext, bytes: number, flags: number): number {
     if (flags !== CU_MEM_ATTACH_GLOBAL && flags !== CU_MEM_ATTACH_HOST) {
-      throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, `the flags say global or host, not ${flags}`)
+      throw this.interceptor.invalid(`the flags say global or host, not ${flags}`)
     }
     return this.take(context, bytes, this.host, EVERY_DEVICE)
   }

@@ -27,7 +27,7 @@ export class Shareables {
   checkTypes(handleTypes: number): void {
     if (handleTypes === CU_MEM_HANDLE_TYPE_NONE || (handleTypes === POSIX && this.supported)) return
     if ((handleTypes & ~(POSIX | CU_MEM_HANDLE_TYPE_FABRIC)) !== 0) {
-      throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, `no handle types of this system: ${handleTypes}`)
+      throw this.interceptor.invalid(`no handle types of this system: ${handleTypes}`)
     }
     throw this.interceptor.refuse(
       RESULT.CUDA_ERROR_NOT_SUPPORTED,
@@ -39,7 +39,7 @@ export class Shareables {
   export(entry: object, handleTypes: number, handleType: number): number {
     if (handleType !== POSIX || (handleTypes & POSIX) === 0) {
       const fact = `made with the handle types ${handleTypes}, it cannot be exported as ${handleType}`
-      throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, fact)
+      throw this.interceptor.invalid(fact)
     }
     this.entries.set(this.next, entry)
     return this.next++
@@ -50,7 +50,7 @@ export class Shareables {
     const entry = this.entries.get(descriptor)
     if (handleType === POSIX && entry instanceof kind) return entry
     const fact = `${descriptor} is no descriptor of type ${handleType}, of another thing, or of memory that is gone`
-    throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, fact)
+    throw this.interceptor.invalid(fact)
   }
 
   /** Invalidates all descriptors of `entry`. */

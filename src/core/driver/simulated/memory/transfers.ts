@@ -1,6 +1,5 @@
 // Copies and fills: checks and staging at the call, work in stream order. Called by calls.ts.
 
-import { RESULT } from '../../constants.js'
 import type { CallInterceptor } from '../call-interceptor.js'
 import type { SimulatedContext } from '../context.js'
 import { IllegalAddress, type Scheduler } from '../streams/scheduler.js'
@@ -73,10 +72,7 @@ export class Transfers {
     const region = this.space.find(address)
     if (region === undefined || address + bytes > region.base + region.bytes) {
       const range = `${bytes} bytes from 0x${address.toString(16)}`
-      throw this.interceptor.refuse(
-        RESULT.CUDA_ERROR_INVALID_VALUE,
-        `${range} are not inside an allocation or reservation`,
-      )
+      throw this.interceptor.invalid(`${range} are not inside an allocation or reservation`)
     }
     return true
   }

@@ -27,10 +27,7 @@ export class VirtualMemory {
   reserve(bytes: number, alignment: number): number {
     this.checkRange(0, bytes)
     if (alignment !== 0 && !Number.isInteger(Math.log2(alignment))) {
-      throw this.interceptor.refuse(
-        RESULT.CUDA_ERROR_INVALID_VALUE,
-        `the alignment ${alignment} is neither 0 nor a power of two`,
-      )
+      throw this.interceptor.invalid(`the alignment ${alignment} is neither 0 nor a power of two`)
     }
     const region = this.space.claim(bytes, Math.max(alignment, this.granularityBytes))
     if (region === null) throw this.interceptor.refuse(RESULT.CUDA_ERROR_OUT_OF_MEMORY, 'no addresses are left')
@@ -41,10 +38,10 @@ export class VirtualMemory {
   unreserve(ptr: number, bytes: number): void {
     const region = this.space.find(ptr)
     if (!region?.reservation || region.base !== ptr || region.bytes !== bytes) {
-      throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, 'not a whole reserved range')
+      throw this.interceptor.invalid('not a whole reserved range')
     }
     if (region.reservation.mappings > 0) {
-      throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, 'memory is still mapped in the range')
+      throw this.interceptor.invalid('memory is still mapped in the range')
     }
     this.space.release(region)
   }
@@ -88,7 +85,7 @@ export class VirtualMemory {
     const { reservation } = this.rangeOf(ptr, bytes)
     for (let address = ptr; address < ptr + bytes; address += this.granularityBytes) {
       if (reservation.at(address) !== undefined) {
-        throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, 'the range is partly mapped already')
+        throw this.interceptor.invalid('the range is partly mapped already')
       }
     }
     this.interceptor.payFor(bytes)
@@ -108,10 +105,9 @@ export class VirtualMemory {
 
   /** Sets access for all of `devices`, or for none if one of them can never access some of the memory. */
   setAccess(ptr: number, bytes: number, devices: readonly SimulatedDevice[], flags: number): void {
-    if (devices.length === 0)
-      throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, 'the list of devices is empty')
+    if (devices.length === 0) throw this.interceptor.invalid('the list of devices is empty')
     if (flags !== CU_MEM_ACCESS_FLAGS_PROT_NONE && flags !== CU_MEM_ACCESS_FLAGS_PROT_READWRITE) {
-      throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, `access flags ${flags} are not simulated`)
+      throw this.interceptor.invalid(`access flags ${flags} are not simulated`)
     }
     const { reservation } = this.rangeOf(ptr, bytes)
     const mappings = this.wholeMappings(reservation, ptr, bytes)
@@ -131,7 +127,7 @@ export class VirtualMemory {
     for (let address = ptr; address < ptr + bytes; ) {
       const mapping = reservation.at(address)
       if (mapping === undefined || mapping.base !== address || address + mapping.bytes > ptr + bytes) {
-        throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, 'the range is not made of whole mappings')
+        throw this.interceptor.invalid('the range is not made of whole mappings')
       }
       mappings.push(mapping)
       address += mapping.bytes
@@ -143,7 +139,7 @@ export class VirtualMemory {
     this.checkRange(ptr, bytes)
     const region = this.space.find(ptr)
     if (!region?.reservation || ptr + bytes > region.base + region.bytes) {
-      throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, 'the range is not inside one reservation')
+      throw this.interceptor.invalid('the range is not inside one reservation')
     }
     return region as Region & { reservation: Reservation }
   }
@@ -151,7 +147,7 @@ export class VirtualMemory {
   private checkRange(ptr: number, bytes: number): void {
     if (!(bytes > 0) || bytes % this.granularityBytes !== 0 || ptr % this.granularityBytes !== 0) {
       const fact = `sizes and addresses are multiples of the granularity, ${this.granularityBytes} bytes`
-      throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, fact)
+      throw this.interceptor.invalid(fact)
     }
   }
 
@@ -163,7 +159,7 @@ export class VirtualMemory {
 
   private physical(handle: number): PhysicalAllocation {
     const physical = this.handles.get(handle)
-    if (physical === undefined) throw this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, 'no such memory handle')
+    if (physical === undefined) throw this.interceptor.invalid('no such memory handle')
     return physical
   }
 }

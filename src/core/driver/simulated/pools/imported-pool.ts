@@ -48,10 +48,7 @@ export class ImportedPool extends PoolAttributes {
   importPointer(exported: Uint8Array): number {
     const block = exported.length === EXPORTED_BYTES ? this.find(new Float64Array(exported.slice().buffer)) : undefined
     if (block === undefined) {
-      throw this.interceptor.refuse(
-        RESULT.CUDA_ERROR_INVALID_VALUE,
-        'no exported allocation of this pool that is still live',
-      )
+      throw this.interceptor.invalid('no exported allocation of this pool that is still live')
     }
     for (const { serial, region } of this.views.values()) if (serial === block.serial) return region.base
     const region = this.space.claim(block.bytes)

@@ -52,7 +52,7 @@ export class MemoryPools {
 
   get(handle: number): Pool {
     const pool = this.table.get(handle)
-    if (pool === undefined) throw this.invalid('no such pool')
+    if (pool === undefined) throw this.interceptor.invalid('no such pool')
     return pool
   }
 
@@ -66,7 +66,8 @@ export class MemoryPools {
 
   setCurrent(device: SimulatedDevice, handle: number): void {
     const pool = this.own(handle)
-    if (pool.place.memory !== device) throw this.invalid(`the memory of the pool is not that of ${device.name}`)
+    if (pool.place.memory !== device)
+      throw this.interceptor.invalid(`the memory of the pool is not that of ${device.name}`)
     this.current[device.ordinal] = handle
   }
 
@@ -78,7 +79,7 @@ export class MemoryPools {
 
   destroy(handle: number): void {
     const pool = this.get(handle)
-    if (this.defaults.includes(handle)) throw this.invalid('a default pool cannot be destroyed')
+    if (this.defaults.includes(handle)) throw this.interceptor.invalid('a default pool cannot be destroyed')
     const device = this.current.indexOf(handle)
     if (device >= 0) this.current[device] = this.defaults[device]
     this.table.remove(handle)
@@ -124,14 +125,16 @@ export class MemoryPools {
     const { place } = this.get(handle)
     const grant = flags === CU_MEM_ACCESS_FLAGS_PROT_READWRITE
     if (!grant && flags !== CU_MEM_ACCESS_FLAGS_PROT_NONE)
-      throw this.invalid(`no access of the kind ${flags} for pools`)
+      throw this.interceptor.invalid(`no access of the kind ${flags} for pools`)
     if (isHost(locationType)) {
       const isInHost = !(place.memory instanceof SimulatedDevice)
-      if (grant !== isInHost) throw this.invalid('the host has access to memory of its own, and to no other')
+      if (grant !== isInHost)
+        throw this.interceptor.invalid('the host has access to memory of its own, and to no other')
       return
     }
     const device = this.deviceAt(locationType, locationId)
-    if (!grant && (place.memory === device || place.managed)) throw this.invalid('this access cannot be taken away')
+    if (!grant && (place.memory === device || place.managed))
+      throw this.interceptor.invalid('this access cannot be taken away')
     if (grant) {
       this.peers.checkReachable(device, place.memory)
       place.access.devices |= bitOf(device)
@@ -156,12 +159,12 @@ export class MemoryPools {
       const exported = exportPointer(pool, ptr)
       if (exported !== undefined) return exported
     }
-    throw this.invalid('no allocation of a pool that can be shared begins there')
+    throw this.interceptor.invalid('no allocation of a pool that can be shared begins there')
   }
 
   importPointer(handle: number, exported: Uint8Array): number {
     const pool = this.get(handle)
-    if (!(pool instanceof ImportedPool)) throw this.invalid('the pool is none that was imported')
+    if (!(pool instanceof ImportedPool)) throw this.interceptor.invalid('the pool is none that was imported')
     return pool.importPointer(exported)
   }
 
@@ -177,7 +180,7 @@ export class MemoryPools {
   private own(handle: number): MemoryPool {
     const pool = this.get(handle)
     if (pool instanceof MemoryPool) return pool
-    throw this.invalid('the pool was imported: it can only import pointers')
+    throw this.interceptor.invalid('the pool was imported: it can only import pointers')
   }
 
   private forgetGone(): void {
@@ -188,12 +191,8 @@ export class MemoryPools {
 
   private deviceAt(locationType: number, locationId: number): SimulatedDevice {
     const device = locationType === CU_MEM_LOCATION_TYPE_DEVICE ? this.devices[locationId] : undefined
-    if (device === undefined) throw this.invalid(`no location ${locationId} of type ${locationType}`)
+    if (device === undefined) throw this.interceptor.invalid(`no location ${locationId} of type ${locationType}`)
     return device
-  }
-
-  private invalid(fact: string): Error {
-    return this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, fact)
   }
 }
 

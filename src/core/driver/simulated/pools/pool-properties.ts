@@ -10,7 +10,6 @@ import {
   CU_MEM_LOCATION_TYPE_DEVICE,
   CU_MEM_LOCATION_TYPE_HOST,
   CU_MEM_LOCATION_TYPE_HOST_NUMA,
-  RESULT,
 } from '../../constants.js'
 import type { MemPoolProperties } from '../../driver.js'
 import type { CallInterceptor } from '../call-interceptor.js'
@@ -55,14 +54,14 @@ export class PoolPlaces {
     const { allocationType, handleTypes, maxBytes } = properties
     const managed = allocationType === CU_MEM_ALLOCATION_TYPE_MANAGED
     if (!managed && allocationType !== CU_MEM_ALLOCATION_TYPE_PINNED) {
-      throw this.invalid(`no allocation type ${allocationType}`)
+      throw this.interceptor.invalid(`no allocation type ${allocationType}`)
     }
     this.interceptor.checkSize(maxBytes, 0)
     const device = this.deviceAt(properties, managed)
     if (handleTypes !== CU_MEM_HANDLE_TYPE_NONE) {
-      if (managed) throw this.invalid('managed memory cannot be shared by handles')
+      if (managed) throw this.interceptor.invalid('managed memory cannot be shared by handles')
       if (properties.locationType === CU_MEM_LOCATION_TYPE_HOST)
-        throw this.invalid('memory of the host cannot be shared')
+        throw this.interceptor.invalid('memory of the host cannot be shared')
     }
     const common = { managed, handleTypes, maxBytes: Math.ceil(maxBytes / CHUNK_BYTES) * CHUNK_BYTES || Infinity }
     if (managed) return { ...common, memory: this.host, access: { ...EVERY_DEVICE } }
@@ -76,20 +75,16 @@ export class PoolPlaces {
     if (managed && locationType === CU_MEM_LOCATION_TYPE_NONE) return null
     if (locationType === CU_MEM_LOCATION_TYPE_DEVICE) {
       const device = this.devices[locationId]
-      if (device === undefined) throw this.invalid(`no device ${locationId}`)
+      if (device === undefined) throw this.interceptor.invalid(`no device ${locationId}`)
       return device
     }
     if (locationType !== CU_MEM_LOCATION_TYPE_HOST && locationType !== CU_MEM_LOCATION_TYPE_HOST_NUMA) {
-      throw this.invalid(`no location of type ${locationType} for this kind of memory`)
+      throw this.interceptor.invalid(`no location of type ${locationType} for this kind of memory`)
     }
     this.requireOption('hostPools')
     if (locationType === CU_MEM_LOCATION_TYPE_HOST_NUMA && locationId !== NUMA_NODE) {
-      throw this.invalid(`no NUMA node ${locationId}`)
+      throw this.interceptor.invalid(`no NUMA node ${locationId}`)
     }
     return null
-  }
-
-  private invalid(fact: string): Error {
-    return this.interceptor.refuse(RESULT.CUDA_ERROR_INVALID_VALUE, fact)
   }
 }
