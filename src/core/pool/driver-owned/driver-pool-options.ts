@@ -4,7 +4,6 @@ import { checkOptionNames } from '../../base/option-names.js'
 import {
   CU_MEM_ALLOCATION_TYPE_MANAGED,
   CU_MEM_ALLOCATION_TYPE_PINNED,
-  CU_MEM_HANDLE_TYPE_FABRIC,
   CU_MEM_HANDLE_TYPE_NONE,
   CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
   CU_MEM_LOCATION_TYPE_DEVICE,
@@ -25,8 +24,8 @@ export interface DriverPoolOptions {
   readonly allocationType?: 'pinned' | 'managed'
   /** where the memory lies: this device, the host, or a NUMA node of the host ('device') */
   readonly location?: 'device' | 'host' | { readonly numaNode: number }
-  /** how the pool can be shared with other processes: by `exportTo`, by fabric handles, or not at all ('none') */
-  readonly handleTypes?: 'none' | 'posixFileDescriptor' | 'fabric'
+  /** how the pool can be shared with other processes: by `exportTo`, or not at all ('none') */
+  readonly handleTypes?: 'none' | 'posixFileDescriptor'
   /**
    * the most bytes that the pool may reserve; the driver rounds this up, on an H200 to multiples of 32 MiB (Infinity)
    */
@@ -38,7 +37,6 @@ const ALLOCATION_TYPES = { pinned: CU_MEM_ALLOCATION_TYPE_PINNED, managed: CU_ME
 const HANDLE_TYPES = {
   none: CU_MEM_HANDLE_TYPE_NONE,
   posixFileDescriptor: CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-  fabric: CU_MEM_HANDLE_TYPE_FABRIC,
 }
 const MOST_NODE = 2 ** 31 - 1
 
@@ -55,8 +53,7 @@ export function parseDriverPoolOptions(options: DriverPoolOptions, device: numbe
   }
   if (!isKey(HANDLE_TYPES, handleTypes)) {
     throw new TypeError(
-      `handleTypes must be 'none', 'posixFileDescriptor' or 'fabric', not ${describe(handleTypes)}; ` +
-        "'posixFileDescriptor' is what exportTo() passes on",
+      `handleTypes must be 'none' or 'posixFileDescriptor', which exportTo() passes on, not ${describe(handleTypes)}`,
     )
   }
   const place = placeOf(location, device)

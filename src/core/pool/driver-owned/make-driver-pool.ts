@@ -6,7 +6,6 @@ import {
   CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
   CU_MEM_ALLOCATION_TYPE_MANAGED,
   CU_MEM_HANDLE_TYPE_NONE,
-  CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
   CU_MEM_LOCATION_TYPE_DEVICE,
   CU_MEM_LOCATION_TYPE_HOST_NUMA,
   DEVICE_ATTRIBUTE,
@@ -91,11 +90,8 @@ function missingOf({ allocationType, handleTypes, locationType, locationId }: Me
   if (allocationType === CU_MEM_ALLOCATION_TYPE_MANAGED) {
     return "there are no pools of managed memory here, which come with driver 13.0; use createPool({ backing: 'managed' })"
   }
-  if (handleTypes === CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
-    return "pools of this kind cannot be shared here as file descriptors, which are a thing of Linux; use handleTypes 'none'"
-  }
   if (handleTypes !== CU_MEM_HANDLE_TYPE_NONE) {
-    return "there are no fabric handles here, which join GPUs of several hosts; use handleTypes 'posixFileDescriptor'"
+    return "pools of this kind cannot be shared here as file descriptors, which are a thing of Linux; use handleTypes 'none'"
   }
   if (locationType === CU_MEM_LOCATION_TYPE_HOST_NUMA) {
     return `there are no pools on NUMA node ${locationId} here; use the location 'host', or createHostPool()`
