@@ -52,6 +52,7 @@ export class DriverPool extends StreamOrderedPool {
     const { context } = clocks
     this.properties = options === undefined ? null : parseDriverPoolOptions(options, context.device)
     this.handle = this.properties === null ? defaultPoolOf(context) : makePool(context, this.properties)
+    this.destroysHandle = this.properties !== null
   }
 
   /**
@@ -216,7 +217,7 @@ export class DriverPool extends StreamOrderedPool {
    * calls read them.
    */
   override stats(): PoolStats {
-    if (this.closed) return super.stats()
+    if (!this.isAccepting) return super.stats()
     return {
       ...super.stats(),
       liveBytes: this.usedBytes,
@@ -253,10 +254,6 @@ export class DriverPool extends StreamOrderedPool {
         'allocate: this device or system allows no allocation from driver pools; use createPool()',
       )
     }
-  }
-
-  protected end(): void {
-    if (this.properties !== null) this.context.activate().cuMemPoolDestroy(this.handle)
   }
 
   protected override outOfMemory(bytes: number): OutOfMemoryError {

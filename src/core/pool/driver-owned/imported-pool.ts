@@ -131,10 +131,6 @@ export class ImportedPool extends StreamOrderedPool {
     this.imported.delete(ptr)
   }
 
-  protected end(): void {
-    this.context.activate().cuMemPoolDestroy(this.handle)
-  }
-
   private refusal(call: string, remedy: string): PoolError {
     return new PoolError(`${call}: this pool is another process's; ${remedy}`)
   }

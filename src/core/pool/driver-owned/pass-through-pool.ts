@@ -2,18 +2,18 @@
 // compare with.
 
 import { checkByteCount, formatBytes } from '../../base/bytes.js'
-import { OutOfMemoryError, PoolError } from '../../base/errors.js'
+import { OutOfMemoryError } from '../../base/errors.js'
 import { type Context, unreachable } from '../../driver/context.js'
+import type { Driver } from '../../driver/driver.js'
 import { Double, RecordTable, Stride, Word } from '../../heap/records.js'
-import type { Clocks } from '../../order/clocks.js'
-import { checkIsStream, checkStreamOf, type Stream } from '../../order/stream.js'
+import { checkIsStream, type Stream } from '../../order/stream.js'
 import { checkUser } from '../access.js'
 import { isOutOfMemory, MOST_ALIGNMENT_BYTES } from '../backing/backing.js'
 import { DeviceBuffer } from '../buffer.js'
 import { checkAlignment } from '../caching/alignment.js'
-import { type CloseReport, closedError, warnOfHeld } from '../closable-pool.js'
+import { ClosablePool, type CloseReport } from '../closable-pool.js'
 import { beyondDevice } from '../out-of-memory.js'
-import { Pool, type PoolStats } from '../pool.js'
+import type { PoolStats } from '../pool.js'
 import { RecordAllocation, type RecordPool } from '../record-allocation.js'
 
 /** The float64 of a record with the device address; the caching pool keeps a stamp there. */
@@ -25,38 +25,16 @@ const ADDRESS = 4
 const DRIVER_ALIGNMENT = 256
 
 /** Shared by all pools that pass allocations on to the driver: records of addresses, checks and counters. */
-export abstract class PassThroughPool extends Pool implements RecordPool, Disposable {
-  /** the device that the memory belongs to */
-  readonly context: Context
+export abstract class PassThroughPool extends ClosablePool implements RecordPool {
   private readonly records = new RecordTable()
   private liveBytes = 0
   private peakLiveBytes = 0
   private allocations = 0
   private frees = 0
-  /** whether a process warning tells of buffers that were held when a `using` block closed the pool */
-  warnOnHeld = true
-  private isClosed = false
   /** the streams given to `recordUse`, by record */
   protected readonly users = new Map<number, Set<Stream>>()
 
-  constructor(
-    protected readonly clocks: Clocks,
-    /** the stream used when a call names none */
-    readonly defaultStream: Stream,
-  ) {
-    super()
-    this.context = clocks.context
-  }
-
-  /** True after `close`. */
-  get closed(): boolean {
-    return this.isClosed
-  }
-
-  /** @internal */
-  override get drops(): number {
-    return this.closed ? 1 : 0
-  }
+  protected readonly staleReason = 'the buffer was already freed; keep no reference to it after free()'
 
   /** The driver's allocation of `bytes`. */
   protected abstract obtain(bytes: number, stream: Stream): number
@@ -64,6 +42,8 @@ export abstract class PassThroughPool extends Pool implements RecordPool, Dispos
   protected abstract awaitUsers(record: number, stream: Stream): void
   /** The driver's free of an allocation. */
   protected abstract giveBack(ptr: number, stream: Stream): void
+  /** For `close`, once all buffers are freed. */
+  protected end(_driver: Driver): void {}
 
   allocate(bytes: number, stream: Stream = this.defaultStream, alignment = DRIVER_ALIGNMENT): DeviceBuffer {
     const buffer = this.tryAllocate(bytes, stream, alignment)
@@ -90,7 +70,6 @@ export abstract class PassThroughPool extends Pool implements RecordPool, Dispos
 
   tryAllocate(bytes: number, stream: Stream = this.defaultStream, alignment = DRIVER_ALIGNMENT): DeviceBuffer | null {
     checkByteCount(bytes, 'bytes')
-    this.checkOpen('allocate')
     this.checkStream('allocate', stream)
     checkAlignment(alignment, MOST_ALIGNMENT_BYTES)
     const wholeBytes = bytes + Math.max(0, alignment - DRIVER_ALIGNMENT)
@@ -166,24 +145,18 @@ export abstract class PassThroughPool extends Pool implements RecordPool, Dispos
   /** Waits for pending work, and frees all live buffers; returns how many. A second close does nothing. */
   close(): CloseReport {
     const report = { lostBuffers: this.allocations - this.frees, lostBytes: this.liveBytes }
-    if (this.isClosed && report.lostBuffers === 0) return report
+    if (this.givenBack) return report
     this.clocks.finishWork()
-    this.isClosed = true
-    this.context.giveBack(() => {
+    this.finishPeers()
+    this.acceptedClocks = null
+    this.context.giveBack(driver => {
       for (let record = this.records.first; record < this.records.used; record++) {
         if (this.records.isLive(record)) this.drop(record, this.defaultStream)
       }
+      this.end(driver)
     })
+    this.givenBack = true
     return report
-  }
-
-  /**
-   * `close()` at the end of a `using` block. Warns by `process.emitWarning` of buffers that were still held, unless
-   * `warnOnHeld` is false.
-   */
-  [Symbol.dispose](): void {
-    const report = this.close()
-    if (this.warnOnHeld) warnOfHeld(this.constructor.name, report)
   }
 
   /**
@@ -232,9 +205,16 @@ export abstract class PassThroughPool extends Pool implements RecordPool, Dispos
     this.users.set(record, (this.users.get(record) ?? new Set()).add(stream))
   }
 
-  /** The streams of other devices that use a buffer. */
-  protected peersOf(record: number): Stream[] {
-    return [...(this.users.get(record) ?? [])].filter(({ clocks }) => clocks !== this.clocks)
+  /** Waits on the host for other devices' work that may be using the memory. */
+  protected finishPeers(): void {
+    for (const record of this.users.keys()) this.finishPeersOf(record)
+  }
+
+  /** Waits on the host for other devices' work on a buffer. */
+  protected finishPeersOf(record: number): void {
+    for (const { clocks, covering } of this.users.get(record) ?? []) {
+      if (clocks !== this.clocks) clocks.catchUp(...covering, true)
+    }
   }
 
   /** Bytes from the start of the driver's allocation to the buffer. */
@@ -252,19 +232,6 @@ export abstract class PassThroughPool extends Pool implements RecordPool, Dispos
   }
 
   protected checkLive(record: number, tag: number, call: string): void {
-    if (this.isLive(record, tag)) return
-    if (this.isClosed) throw new PoolError(`${call}: the buffer's pool is closed`)
-    throw new PoolError(`${call}: the buffer was already freed; keep no reference to it after free()`)
-  }
-
-  /** Throws PoolError, naming `call`, if the pool is closed. */
-  protected checkOpen(call: string): void {
-    if (this.closed) throw closedError(call)
-  }
-
-  /** Refuses a stream of another device, or a closed stream. */
-  protected checkStream(call: string, stream: Stream): void {
-    checkStreamOf(call, stream, this.clocks)
-    stream.checkOpen(call)
+    if (!this.isLive(record, tag)) this.refuseStale(call)
   }
 }

@@ -1,7 +1,6 @@
 import type { Context } from '../../driver/context.js'
 import { relaxed } from '../../order/relaxed.js'
 import { type AccessLocation, changePlainAccess, type PoolAccess, peerOf } from '../access.js'
-import type { CloseReport } from '../closable-pool.js'
 import { PassThroughPool } from './pass-through-pool.js'
 
 /**
@@ -20,12 +19,6 @@ export class PlainPool extends PassThroughPool {
     if (peer !== null) changePlainAccess(this.context, peer, access)
   }
 
-  override close(): CloseReport {
-    for (const record of this.users.keys()) this.awaitUsers(record)
-    this.context.finishPeers()
-    return super.close()
-  }
-
   protected obtain(bytes: number): number {
     const driver = this.context.activate()
     return relaxed(driver, () => driver.cuMemAlloc(bytes))
@@ -36,8 +29,13 @@ export class PlainPool extends PassThroughPool {
     relaxed(driver, () => driver.cuMemFree(ptr))
   }
 
-  /** Waits on the host for other devices' work; the driver's free waits for this device's streams itself. */
+  /** The driver's free waits for this device's streams itself. */
   protected awaitUsers(record: number): void {
-    for (const { clocks, covering } of this.peersOf(record)) clocks.catchUp(...covering, true)
+    this.finishPeersOf(record)
+  }
+
+  protected override finishPeers(): void {
+    super.finishPeers()
+    this.context.finishPeers()
   }
 }

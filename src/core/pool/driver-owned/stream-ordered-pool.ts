@@ -1,7 +1,7 @@
 import type { Context } from '../../driver/context.js'
+import type { Driver } from '../../driver/driver.js'
 import type { Stream } from '../../order/stream.js'
 import type { AccessLocation, PoolAccess } from '../access.js'
-import type { CloseReport } from '../closable-pool.js'
 import { PassThroughPool } from './pass-through-pool.js'
 import { accessOf, changeAccess } from './pool-access.js'
 
@@ -9,12 +9,11 @@ import { accessOf, changeAccess } from './pool-access.js'
 export abstract class StreamOrderedPool extends PassThroughPool {
   /** other devices that may be using the memory */
   private readonly peers = new Set<Context>()
-  private ended = false
+  /** false for the driver's default pool, which stays */
+  protected destroysHandle = true
 
   /** The driver's handle. */
   protected abstract readonly handle: number
-  /** Gives the driver's pool back, when all of its buffers are freed. */
-  protected abstract end(): void
 
   /** Adds no node to a capture: the last mark of a captured stream covers its earlier work. */
   protected awaitUsers(record: number, stream: Stream): void {
@@ -48,28 +47,9 @@ export abstract class StreamOrderedPool extends PassThroughPool {
    */
   override reachableFrom(context: Context): boolean {
     if (context.sharesDevice(this.context)) return true
-    if (this.closed || !context.sharesAddresses(this.context) || this.access({ context }) === 'none') return false
+    if (!this.isAccepting || !context.sharesAddresses(this.context) || this.access({ context }) === 'none') return false
     this.peers.add(context)
     return true
-  }
-
-  /**
-   * Waits for pending work, frees live buffers, and gives back the driver's pool. Returns how many buffers it freed. A
-   * second close does nothing.
-   */
-  override close(): CloseReport {
-    if (!this.ended) {
-      this.clocks.finishWork()
-      this.finishPeers()
-    }
-    const report = super.close()
-    if (this.ended) return report
-    this.context.giveBack(driver => {
-      driver.cuCtxSynchronize() // gives memory that was just freed back to the device, down to the threshold
-      this.end()
-    })
-    this.ended = true
-    return report
   }
 
   protected giveBack(ptr: number, stream: Stream): void {
@@ -77,11 +57,13 @@ export abstract class StreamOrderedPool extends PassThroughPool {
     stream.submit('free', handle => driver.cuMemFreeAsync(ptr, handle))
   }
 
-  /** Waits on the host for other devices' work that may be using the memory. */
-  private finishPeers(): void {
-    for (const record of this.users.keys()) {
-      for (const { clocks, covering } of this.peersOf(record)) clocks.catchUp(...covering, true)
-    }
+  protected override end(driver: Driver): void {
+    driver.cuCtxSynchronize() // gives memory that was just freed back to the device, down to the threshold
+    if (this.destroysHandle) driver.cuMemPoolDestroy(this.handle)
+  }
+
+  protected override finishPeers(): void {
+    super.finishPeers()
     for (const peer of this.peers) peer.finishWork()
   }
 }
