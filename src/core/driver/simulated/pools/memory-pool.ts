@@ -20,8 +20,8 @@ import { UnseenFrees } from './unseen-frees.js'
 
 const UNIT_BYTES = 512
 
-/** A pool that imports blocks of this one: pools/imported-pool.ts. */
-interface PoolImport {
+/** A pool that imports blocks of this one: pool-import.ts. */
+interface Importer {
   /** The exporter has freed the allocation with this serial number. */
   lose(serial: number): void
 }
@@ -48,7 +48,7 @@ class Block {
 /** A pool with memory of its own. */
 export class MemoryPool extends PoolAttributes {
   /** the pools that import this pool */
-  readonly imports = new Set<PoolImport>()
+  readonly imports = new Set<Importer>()
   private destroyed = false
   private exported = 0
   private readonly live = new Map<number, Block>()

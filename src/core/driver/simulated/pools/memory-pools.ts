@@ -20,11 +20,11 @@ import type { PeerAccess } from '../memory/peer-access.js'
 import type { Shareables } from '../memory/shareable.js'
 import type { Scheduler } from '../streams/scheduler.js'
 import type { StreamQueue } from '../streams/stream-queue.js'
-import { exportPointer, ImportedPool } from './imported-pool.js'
 import { MemoryPool } from './memory-pool.js'
+import { exportPointer, PoolImport } from './pool-import.js'
 import { type PoolPlace, type PoolPlaces, placeOfDevice } from './pool-properties.js'
 
-type Pool = MemoryPool | ImportedPool
+type Pool = MemoryPool | PoolImport
 
 /** The pools of all devices. */
 export class MemoryPools {
@@ -150,7 +150,7 @@ export class MemoryPools {
 
   import(descriptor: number, handleType: number): number {
     const source = this.shareables.import(descriptor, handleType, MemoryPool)
-    return this.add(new ImportedPool(source, this.space, this.scheduler, this.interceptor))
+    return this.add(new PoolImport(source, this.space, this.scheduler, this.interceptor))
   }
 
   exportPointer(ptr: number): Bytes {
@@ -164,7 +164,7 @@ export class MemoryPools {
 
   importPointer(handle: number, exported: Uint8Array): number {
     const pool = this.get(handle)
-    if (!(pool instanceof ImportedPool)) throw this.interceptor.invalid('the pool is none that was imported')
+    if (!(pool instanceof PoolImport)) throw this.interceptor.invalid('the pool is none that was imported')
     return pool.importPointer(exported)
   }
 

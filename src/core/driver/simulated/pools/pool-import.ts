@@ -26,7 +26,7 @@ export function exportPointer(pool: MemoryPool, ptr: number): Bytes | undefined 
 }
 
 /** The importer's side of an exported pool. */
-export class ImportedPool extends PoolAttributes {
+export class PoolImport extends PoolAttributes {
   readonly place: PoolPlace
   private destroyed = false
   /** by address: the imported blocks */
