@@ -1,4 +1,3 @@
-import { DEVICE_ATTRIBUTE } from '../driver/constants.js'
 import type { Context } from '../driver/context.js'
 import { uuidText } from '../driver/uuid-text.js'
 
@@ -31,18 +30,17 @@ export interface DeviceProperties {
 export function propertiesOf(context: Context): DeviceProperties {
   const driver = context.activate()
   const { device } = context
-  const attribute = (name: keyof typeof DEVICE_ATTRIBUTE) => driver.cuDeviceGetAttribute(DEVICE_ATTRIBUTE[name], device)
   const { least, greatest } = driver.cuCtxGetStreamPriorityRange()
-  const major = attribute('CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR')
-  const minor = attribute('CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR')
+  const major = context.attribute('CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR')
+  const minor = context.attribute('CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR')
   return {
     name: driver.cuDeviceGetName(device),
     uuid: uuidText(driver.cuDeviceGetUuid(device)),
     computeCapability: `${major}.${minor}`,
-    multiprocessors: attribute('CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT'),
+    multiprocessors: context.attribute('CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT'),
     totalBytes: driver.cuDeviceTotalMem(device),
-    maxThreadsPerBlock: attribute('CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK'),
-    maxSharedBytesPerBlock: attribute('CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN'),
+    maxThreadsPerBlock: context.attribute('CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK'),
+    maxSharedBytesPerBlock: context.attribute('CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN'),
     leastPriority: least,
     greatestPriority: greatest,
   }

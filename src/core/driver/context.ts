@@ -2,7 +2,7 @@
 // the driver through it; core/device/open.ts opens it.
 
 import { CudaError, DeviceLostError, PoolError } from '../base/errors.js'
-import { RESULT } from './constants.js'
+import { DEVICE_ATTRIBUTE, RESULT } from './constants.js'
 import type { Driver } from './driver.js'
 
 /** The latest context made current here: a needless cuCtxSetCurrent can cost more than the next call. */
@@ -69,6 +69,14 @@ export class Context {
       current = this
     }
     return this.driver
+  }
+
+  /**
+   * What the driver says of the device.
+   * @internal
+   */
+  attribute(name: keyof typeof DEVICE_ATTRIBUTE): number {
+    return this.activate().cuDeviceGetAttribute(DEVICE_ATTRIBUTE[name], this.device)
   }
 
   /**

@@ -6,7 +6,6 @@
 // for each.
 
 import { FormatError, NoLibraryError } from '../base/errors.js'
-import { DEVICE_ATTRIBUTE } from '../driver/constants.js'
 import type { Context } from '../driver/context.js'
 import { openNvrtc, type SourceCompiler } from '../libraries/nvrtc.js'
 import { headerFolders, toolkitFolders } from '../libraries/toolkits.js'
@@ -68,12 +67,10 @@ export class Compiler {
    * driver compiles.
    */
   private architecture({ architectures, path, version }: SourceCompiler): string {
-    const driver = this.context.activate()
-    const attribute = (name: keyof typeof DEVICE_ATTRIBUTE) =>
-      driver.cuDeviceGetAttribute(DEVICE_ATTRIBUTE[name], this.context.device)
+    const { context } = this
     const capability =
-      attribute('CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR') * 10 +
-      attribute('CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR')
+      context.attribute('CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR') * 10 +
+      context.attribute('CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR')
     if (architectures.includes(capability)) return `sm_${capability}`
     const before = architectures.filter(each => each < capability)
     if (before.length > 0) return `compute_${Math.max(...before)}`

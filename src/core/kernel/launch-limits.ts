@@ -1,7 +1,6 @@
 // The device's limits for launches, asked once. Launches are checked against them, so that a refusal names the limit.
 
 import { describe } from '../base/bytes.js'
-import { DEVICE_ATTRIBUTE } from '../driver/constants.js'
 import type { Context } from '../driver/context.js'
 
 /** One size, or up to three: x, y and z. */
@@ -33,24 +32,21 @@ export class LaunchLimits {
   }
 
   private constructor(context: Context) {
-    const driver = context.activate()
-    const limit = (name: keyof typeof DEVICE_ATTRIBUTE) =>
-      driver.cuDeviceGetAttribute(DEVICE_ATTRIBUTE[name], context.device)
     this.grid = [
-      limit('CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X'),
-      limit('CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y'),
-      limit('CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z'),
+      context.attribute('CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X'),
+      context.attribute('CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y'),
+      context.attribute('CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z'),
     ]
     this.block = [
-      limit('CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X'),
-      limit('CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y'),
-      limit('CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z'),
+      context.attribute('CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X'),
+      context.attribute('CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y'),
+      context.attribute('CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z'),
     ]
-    this.blockThreads = limit('CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK')
-    this.sharedBytes = limit('CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK')
-    this.mostSharedBytes = limit('CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN')
-    this.multiprocessors = limit('CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT')
-    this.cooperative = limit('CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH') !== 0
+    this.blockThreads = context.attribute('CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK')
+    this.sharedBytes = context.attribute('CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK')
+    this.mostSharedBytes = context.attribute('CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN')
+    this.multiprocessors = context.attribute('CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT')
+    this.cooperative = context.attribute('CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH') !== 0
   }
 
   /**

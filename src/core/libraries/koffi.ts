@@ -1,5 +1,6 @@
 // Loads koffi, the foreign-function library. All files that call C open their libraries through it.
 
+import type { LibraryHandle } from 'koffi'
 import { NoLibraryError } from '../base/errors.js'
 import { runningFile } from '../base/package-files.js'
 
@@ -44,6 +45,29 @@ const RTLD_LAZY = 1
  */
 export function keepOpen(koffi: Koffi, path: string): void {
   koffi.load(null).func('void *dlopen(const char *path, int flags)')(path, RTLD_LAZY)
+}
+
+/**
+ * What `use` makes of the first usable library of `paths`, which stays open. `use` throws for a library that does not
+ * suit. Throws NoLibraryError with what `missing` makes of the attempts and their failures.
+ */
+export function openFirst<T>(
+  paths: readonly string[],
+  use: (library: LibraryHandle, path: string, koffi: Koffi) => T,
+  missing: (tried: string) => string,
+): T {
+  const koffi = loadKoffi()
+  const tried: string[] = []
+  for (const path of paths) {
+    try {
+      const used = use(koffi.load(path), path, koffi)
+      keepOpen(koffi, path)
+      return used
+    } catch (error) {
+      tried.push(isMissing(error as Error, path) ? path : `${path} (${(error as Error).message})`)
+    }
+  }
+  throw new NoLibraryError(missing(tried.join(', ')))
 }
 
 /** Whether koffi's `error` says that `path` does not exist, not that the library there is broken. */

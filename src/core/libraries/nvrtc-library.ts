@@ -3,7 +3,7 @@
 // newer NVRTC, so a library with a higher major version than the driver is skipped.
 
 import { NoLibraryError } from '../base/errors.js'
-import { isMissing, keepOpen, loadKoffi } from './koffi.js'
+import { openFirst } from './koffi.js'
 import { type Environment, libraryFolders, pythonLibraryFolders, toolkitFolders, toolkitsIn } from './toolkits.js'
 
 /** Programs are numbers. NVRTC writes sizes and results to arrays of one element. */
@@ -65,25 +65,19 @@ export function nvrtcPaths(env: Environment = process.env, installed = toolkitsI
  * Throws NoLibraryError with the attempts, their failures, and the way without NVRTC.
  */
 export function openNvrtcLibrary(paths: readonly string[], driverVersion: number): NvrtcLibrary {
-  const koffi = loadKoffi()
-  const tried: string[] = []
-  for (const path of paths) {
-    try {
-      const library = koffi.load(path)
+  return openFirst(
+    paths,
+    (library, path) => {
       const functions = {} as Record<NvrtcFunctionName, NvrtcFunction>
       for (const name of FUNCTION_NAMES) functions[name] = library.func(NVRTC_PROTOTYPES[name]) as NvrtcFunction
-      const version = versionOf(functions.nvrtcVersion)
-      if (version[0] > Math.floor(driverVersion / 1000)) {
-        tried.push(`${path} (of CUDA ${version.join('.')}, which is above the driver's)`)
-        continue
+      const [major, minor] = versionOf(functions.nvrtcVersion)
+      if (major > Math.floor(driverVersion / 1000)) {
+        throw new NoLibraryError(`of CUDA ${major}.${minor}, which is above the driver's`)
       }
-      keepOpen(koffi, path)
       return { path, functions }
-    } catch (error) {
-      tried.push(isMissing(error as Error, path) ? path : `${path} (${(error as Error).message})`)
-    }
-  }
-  throw new NoLibraryError(`no NVRTC, which compiles CUDA C++: none of ${tried.join(', ')} could be used; ${REMEDY}`)
+    },
+    tried => `no NVRTC, which compiles CUDA C++: none of ${tried} could be used; ${REMEDY}`,
+  )
 }
 
 /** The CUDA version of an NVRTC. */

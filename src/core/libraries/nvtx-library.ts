@@ -4,7 +4,7 @@
 // libnvToolsExt, its predecessor up to CUDA 12, has no memory extension.
 
 import { NoLibraryError } from '../base/errors.js'
-import { isMissing, keepOpen, loadKoffi } from './koffi.js'
+import { openFirst } from './koffi.js'
 import { type Environment, libraryFolders, toolkitFolders, toolkitsIn } from './toolkits.js'
 
 /** Handles and range numbers of a tool: 64 bits, as a bigint if a number is not exact. */
@@ -51,18 +51,11 @@ export function nvtxPaths(env: Environment = process.env, installed = toolkitsIn
 
 /** Opens the first usable library of `paths`. Throws NoLibraryError with all attempts if none can be opened. */
 export function openNvtxLibrary(paths: readonly string[]): NvtxLibrary {
-  const koffi = loadKoffi()
-  const tried: string[] = []
-  for (const path of paths) {
-    try {
-      const library = koffi.load(path)
-      keepOpen(koffi, path)
-      return { path, bind: name => bind(name, path, library), addressOf: koffi.address }
-    } catch (error) {
-      tried.push(isMissing(error as Error, path) ? path : `${path} (${(error as Error).message})`)
-    }
-  }
-  throw new NoLibraryError(`no NVTX library: none of ${tried.join(', ')} could be opened; ${REMEDY}`)
+  return openFirst(
+    paths,
+    (library, path, koffi) => ({ path, bind: name => bind(name, path, library), addressOf: koffi.address }),
+    tried => `no NVTX library: none of ${tried} could be opened; ${REMEDY}`,
+  )
 }
 
 function bind(name: NvtxFunctionName, path: string, library: { func(prototype: string): unknown }): NvtxFunction {

@@ -3,7 +3,7 @@
 
 import { MiB } from '../../base/bytes.js'
 import { PoolError } from '../../base/errors.js'
-import { CU_MEM_ATTACH_GLOBAL, DEVICE_ATTRIBUTE } from '../../driver/constants.js'
+import { CU_MEM_ATTACH_GLOBAL } from '../../driver/constants.js'
 import type { Context } from '../../driver/context.js'
 import type { GrowthLimits } from './backing.js'
 
@@ -44,7 +44,7 @@ export function deviceSegments(context: Context): SegmentSource {
  */
 export function managedSegments(context: Context, { limitBytes }: GrowthLimits): SegmentSource {
   const driver = context.activate()
-  if (driver.cuDeviceGetAttribute(DEVICE_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, context.device) !== 1) {
+  if (context.attribute('CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY') !== 1) {
     throw new PoolError(
       "backing 'managed' is not possible here: the device has no managed memory; use 'auto', and copies or a mapped host pool for what the host reads and writes",
     )

@@ -2,7 +2,7 @@
 // refusal for another reason is not remembered: the next call may succeed. No memory is lost by a refusal.
 
 import { CudaError } from '../../base/errors.js'
-import { CU_MEM_HANDLE_TYPE_NONE, DEVICE_ATTRIBUTE } from '../../driver/constants.js'
+import { CU_MEM_HANDLE_TYPE_NONE } from '../../driver/constants.js'
 import type { Context } from '../../driver/context.js'
 import { isUnsupported } from '../unsupported.js'
 import { isOutOfMemory } from './backing.js'
@@ -52,8 +52,8 @@ class Probe {
   private use(): string | null {
     const { context } = this
     const driver = context.activate()
-    const attribute = DEVICE_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
-    if (driver.cuDeviceGetAttribute(attribute, context.device) !== 1) return 'the device does not offer it'
+    if (context.attribute('CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED') !== 1)
+      return 'the device does not offer it'
     if (this.bytes === 0) this.bytes = driver.cuMemGetAllocationGranularity(context.device)
     if (this.ptr === 0) this.ptr = driver.cuMemAddressReserve(this.bytes, 0)
     if (this.handle === 0) this.handle = driver.cuMemCreate(this.bytes, context.device, CU_MEM_HANDLE_TYPE_NONE)

@@ -8,7 +8,6 @@ import {
   CU_MEM_HANDLE_TYPE_NONE,
   CU_MEM_LOCATION_TYPE_DEVICE,
   CU_MEM_LOCATION_TYPE_HOST_NUMA,
-  DEVICE_ATTRIBUTE,
   RESULT,
 } from '../../driver/constants.js'
 import type { Context } from '../../driver/context.js'
@@ -65,24 +64,20 @@ export function makePool(context: Context, properties: MemPoolProperties): numbe
 }
 
 function requirePools(call: string, context: Context): void {
-  const attribute = DEVICE_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED
-  if (context.activate().cuDeviceGetAttribute(attribute, context.device) !== 1) {
-    throw new PoolError(`${call}: ${NO_POOLS}`)
-  }
+  if (context.attribute('CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED') !== 1) throw new PoolError(`${call}: ${NO_POOLS}`)
 }
 
 /** Whether the device's attributes offer such a pool; for memory anywhere in the host no attribute exists. */
 function isOffered(context: Context, { allocationType, handleTypes, locationType }: MemPoolProperties): boolean {
-  const driver = context.activate()
-  const attribute = (which: keyof typeof DEVICE_ATTRIBUTE) =>
-    driver.cuDeviceGetAttribute(DEVICE_ATTRIBUTE[which], context.device)
   if (handleTypes !== CU_MEM_HANDLE_TYPE_NONE) {
-    if ((attribute('CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES') & handleTypes) === 0) return false
+    if ((context.attribute('CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES') & handleTypes) === 0) return false
   }
   if (locationType === CU_MEM_LOCATION_TYPE_HOST_NUMA) {
-    if (attribute('CU_DEVICE_ATTRIBUTE_HOST_NUMA_MEMORY_POOLS_SUPPORTED') !== 1) return false
+    if (context.attribute('CU_DEVICE_ATTRIBUTE_HOST_NUMA_MEMORY_POOLS_SUPPORTED') !== 1) return false
   }
-  return allocationType !== CU_MEM_ALLOCATION_TYPE_MANAGED || attribute('CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY') === 1
+  return (
+    allocationType !== CU_MEM_ALLOCATION_TYPE_MANAGED || context.attribute('CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY') === 1
+  )
 }
 
 /** The reason and the remedy if such a pool is refused; null for the plainest kind. */

@@ -5,7 +5,7 @@
 import { randomUUID } from 'node:crypto'
 import { checkByteCount, formatBytes } from '../../base/bytes.js'
 import { OutOfMemoryError, PoolError } from '../../base/errors.js'
-import { CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, DEVICE_ATTRIBUTE } from '../../driver/constants.js'
+import { CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR } from '../../driver/constants.js'
 import type { Context } from '../../driver/context.js'
 import type { Clocks } from '../../order/clocks.js'
 import { checkStreamOf, type Stream } from '../../order/stream.js'
@@ -172,14 +172,12 @@ export class InterprocessBuffer extends MappedBuffer {
 function granuleOf(call: string, context: Context): number {
   const obstacle = virtualMemoryObstacle(context)
   if (obstacle !== null) throw new PoolError(`${call} needs virtual memory management: ${obstacle}; ${INSTEAD}`)
-  const driver = context.activate()
-  const attribute = DEVICE_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED
-  if (driver.cuDeviceGetAttribute(attribute, context.device) !== 1) {
+  if (context.attribute('CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED') !== 1) {
     throw new PoolError(
       `${call}: this device exports no memory as file descriptors, which it does on Linux; ${INSTEAD}`,
     )
   }
-  return driver.cuMemGetAllocationGranularity(context.device)
+  return context.activate().cuMemGetAllocationGranularity(context.device)
 }
 
 function noRoom(bytes: number, freeBytes: number, totalBytes: number): OutOfMemoryError {
