@@ -44,15 +44,7 @@ export function noRoomToBegin(call: string, bytes: number, context: Context): Ou
   const { freeBytes } = context.activate().cuMemGetInfo()
   return new OutOfMemoryError(
     `${call}: no room for ${formatBytes(bytes)}: the device has ${formatBytes(freeBytes)} free; make the pool smaller, or free memory, here or in other programs`,
-    {
-      requestedBytes: bytes,
-      liveBytes: 0,
-      pendingBytes: 0,
-      reservedBytes: 0,
-      largestFreeBytes: 0,
-      limitBytes: bytes,
-      deviceFreeBytes: freeBytes,
-    },
+    figuresOf(bytes, { limitBytes: bytes }, freeBytes),
   )
 }
 
@@ -69,9 +61,9 @@ export function beyondDevice(liveBytes: number, bytes: number, totalBytes: numbe
     : `${device}, ${formatBytes(missing)} too few: ask for less, or free that much`
 }
 
-/** The figures of every such error. */
-export function figuresOf(bytes: number, stats: PoolStats, deviceFreeBytes: number): OutOfMemoryFigures {
-  const { liveBytes, pendingBytes, reservedBytes, largestFreeBytes, limitBytes } = stats
+/** The figures of every such error. Fields that `stats` lacks are 0, and the limit is Infinity. */
+export function figuresOf(bytes: number, stats: Partial<PoolStats>, deviceFreeBytes: number): OutOfMemoryFigures {
+  const { liveBytes = 0, pendingBytes = 0, reservedBytes = 0, largestFreeBytes = 0, limitBytes = Infinity } = stats
   return {
     requestedBytes: bytes,
     liveBytes,

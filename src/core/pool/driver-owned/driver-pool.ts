@@ -18,7 +18,7 @@ import type { Stream } from '../../order/stream.js'
 import { DeviceBuffer } from '../buffer.js'
 import type { CloseReport } from '../closable-pool.js'
 import { type Connection, checkShare, type PassOptions, passDescriptor } from '../mapped/descriptor-passing.js'
-import { beyondDevice } from '../out-of-memory.js'
+import { beyondDevice, figuresOf } from '../out-of-memory.js'
 import type { PoolStats } from '../pool.js'
 import { asUnsupported } from '../unsupported.js'
 import { type DriverPoolOptions, parseDriverPoolOptions } from './driver-pool-options.js'
@@ -267,15 +267,8 @@ export class DriverPool extends StreamOrderedPool {
           `${formatBytes(usedBytes)} are in use; free some, or create it with a larger maxPoolBytes`
         : `no room for ${formatBytes(bytes)} in a driver pool of ${formatBytes(reservedBytes)}, with ${formatBytes(freeBytes)} ` +
           `free on the device; ${advice ?? 'free memory, here or in other programs'}`
-    return new OutOfMemoryError(message, {
-      requestedBytes: bytes,
-      liveBytes: usedBytes,
-      pendingBytes: 0,
-      reservedBytes,
-      largestFreeBytes: Math.max(0, Math.min(freeBytes, limitBytes - usedBytes)),
-      limitBytes,
-      deviceFreeBytes: freeBytes,
-    })
+    const largestFreeBytes = Math.max(0, Math.min(freeBytes, limitBytes - usedBytes))
+    return new OutOfMemoryError(message, figuresOf(bytes, { ...this.stats(), largestFreeBytes }, freeBytes))
   }
 
   /** The option `maxPoolBytes`. */

@@ -12,7 +12,7 @@ import { isOutOfMemory, MOST_ALIGNMENT_BYTES } from '../backing/backing.js'
 import { DeviceBuffer } from '../buffer.js'
 import { checkAlignment } from '../caching/alignment.js'
 import { ClosablePool, type CloseReport } from '../closable-pool.js'
-import { beyondDevice } from '../out-of-memory.js'
+import { beyondDevice, figuresOf } from '../out-of-memory.js'
 import type { PoolStats } from '../pool.js'
 import { RecordAllocation, type RecordPool } from '../record-allocation.js'
 
@@ -56,15 +56,7 @@ export abstract class PassThroughPool extends ClosablePool implements RecordPool
     const advice = beyondDevice(this.liveBytes, bytes, totalBytes) ?? 'free memory, here or in other programs'
     return new OutOfMemoryError(
       `no room for ${formatBytes(bytes)}: the device has ${formatBytes(freeBytes)} free; ${advice}`,
-      {
-        requestedBytes: bytes,
-        liveBytes: this.liveBytes,
-        pendingBytes: 0,
-        reservedBytes: this.liveBytes,
-        largestFreeBytes: freeBytes,
-        limitBytes: totalBytes,
-        deviceFreeBytes: freeBytes,
-      },
+      figuresOf(bytes, { ...this.stats(), largestFreeBytes: freeBytes, limitBytes: totalBytes }, freeBytes),
     )
   }
 

@@ -11,6 +11,7 @@ import type { Clocks } from '../../order/clocks.js'
 import { checkStreamOf, type Stream } from '../../order/stream.js'
 import { GrowableRange } from '../backing/growable-range.js'
 import { virtualMemoryObstacle } from '../backing/virtual-memory.js'
+import { figuresOf } from '../out-of-memory.js'
 import { asUnsupported } from '../unsupported.js'
 import {
   asGone,
@@ -181,13 +182,8 @@ function granuleOf(call: string, context: Context): number {
 }
 
 function noRoom(bytes: number, freeBytes: number, totalBytes: number): OutOfMemoryError {
-  return new OutOfMemoryError(`no room for ${formatBytes(bytes)}: the device has ${formatBytes(totalBytes)} in all`, {
-    requestedBytes: bytes,
-    liveBytes: 0,
-    pendingBytes: 0,
-    reservedBytes: 0,
-    largestFreeBytes: freeBytes,
-    limitBytes: totalBytes,
-    deviceFreeBytes: freeBytes,
-  })
+  return new OutOfMemoryError(
+    `no room for ${formatBytes(bytes)}: the device has ${formatBytes(totalBytes)} in all`,
+    figuresOf(bytes, { largestFreeBytes: freeBytes, limitBytes: totalBytes }, freeBytes),
+  )
 }

@@ -7,6 +7,7 @@ import { OutOfMemoryError } from '../../base/errors.js'
 import type { Context } from '../../driver/context.js'
 import type { Stream } from '../../order/stream.js'
 import { PAGE_BYTES, PinnedSegments } from '../backing/pinned-segments.js'
+import { figuresOf } from '../out-of-memory.js'
 
 const MOST_PART_BYTES = 64 * MiB
 
@@ -141,29 +142,13 @@ function checkRoom(missing: readonly Extent[], into: HostMemory): void {
   throw new OutOfMemoryError(
     `sleep: ${formatBytes(bytes)} of contents do not fit into the host pool, which has room for ${formatBytes(room)}; ` +
       `raise its maxPoolBytes by ${formatBytesUp(bytes - room)}, or leave out into`,
-    {
-      requestedBytes: bytes,
-      liveBytes,
-      pendingBytes: 0,
-      reservedBytes,
-      largestFreeBytes: room,
-      limitBytes,
-      deviceFreeBytes: room,
-    },
+    figuresOf(bytes, { liveBytes, reservedBytes, largestFreeBytes: room, limitBytes }, room),
   )
 }
 
 function noHostMemory(bytes: number): OutOfMemoryError {
   return new OutOfMemoryError(
     `sleep: the host has no ${formatBytes(bytes)} more to pin; free host memory, or sleep with keep 'nothing'`,
-    {
-      requestedBytes: bytes,
-      liveBytes: 0,
-      pendingBytes: 0,
-      reservedBytes: 0,
-      largestFreeBytes: 0,
-      limitBytes: Infinity,
-      deviceFreeBytes: 0,
-    },
+    figuresOf(bytes, {}, 0),
   )
 }

@@ -11,6 +11,7 @@ import { OutOfMemoryError, PoolError } from '../../base/errors.js'
 import type { Clocks } from '../../order/clocks.js'
 import { untilDone } from '../../order/polling.js'
 import { isOutOfMemory } from '../backing/backing.js'
+import { figuresOf } from '../out-of-memory.js'
 import { CopyStream } from './copy-stream.js'
 import { type Extent, HostCopies } from './host-copies.js'
 import { checkSleepOptions, checkWakeOptions, type SleepOptions, type WakeOptions } from './sleep-options.js'
@@ -271,15 +272,7 @@ export class Sleeper {
     return new OutOfMemoryError(
       `wake: no room for ${formatBytes(asleepBytes)}: ${formatBytes(freeBytes)} are free on the device, ` +
         `${formatBytes(missing)} too few; the ${kind} sleeps on with its contents; free memory, and wake it again`,
-      {
-        requestedBytes: asleepBytes,
-        liveBytes: 0,
-        pendingBytes: 0,
-        reservedBytes,
-        largestFreeBytes: freeBytes,
-        limitBytes: Infinity,
-        deviceFreeBytes: freeBytes,
-      },
+      figuresOf(asleepBytes, { reservedBytes, largestFreeBytes: freeBytes }, freeBytes),
     )
   }
 }

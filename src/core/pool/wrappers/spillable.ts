@@ -10,6 +10,7 @@ import type { Stream } from '../../order/stream.js'
 import type { DeviceBuffer } from '../buffer.js'
 import type { HostBuffer } from '../host/host-buffer.js'
 import { HostPool } from '../host/host-pool.js'
+import { figuresOf } from '../out-of-memory.js'
 import { Pool } from '../pool.js'
 import { checkSpillStream, SpillableBuffer, type SpillingPlace } from './spillable-buffer.js'
 
@@ -226,19 +227,11 @@ export class SpillableSet implements SpillingPlace, Disposable {
 
   private overLimit(bytes: number): OutOfMemoryError {
     const { onDeviceBytes, limitBytes } = this
-    const stats = this.pool.stats()
+    const own = { liveBytes: onDeviceBytes, largestFreeBytes: Math.max(0, limitBytes - onDeviceBytes), limitBytes }
     return new OutOfMemoryError(
       `no room for ${formatBytes(bytes)} within limitBytes, ${formatBytes(limitBytes)}: ${this.text()}; ` +
         'end a use, or raise limitBytes or the maxPoolBytes of the host pool',
-      {
-        requestedBytes: bytes,
-        liveBytes: onDeviceBytes,
-        pendingBytes: stats.pendingBytes,
-        reservedBytes: stats.reservedBytes,
-        largestFreeBytes: Math.max(0, limitBytes - onDeviceBytes),
-        limitBytes,
-        deviceFreeBytes: this.pool.context.activate().cuMemGetInfo().freeBytes,
-      },
+      figuresOf(bytes, { ...this.pool.stats(), ...own }, this.pool.context.activate().cuMemGetInfo().freeBytes),
     )
   }
 }
