@@ -89,12 +89,12 @@ export function failingCallsSuite<P extends Pool & { check(): void; close(): unk
   }
 
   describe(`driver failures: ${name}`, () => {
-    const opening = callsOf(start().device)
+    const opening = start().device.callCount
     const calls = (() => {
       const { device, pool, attempts, other } = start()
       use(pool, attempts, device, other)
       assert.equal(attempts.refusals, 0, 'nothing is refused when nothing fails')
-      return callsOf(device) - opening
+      return device.callCount - opening
     })()
 
     for (const [failure, codeOf] of [
@@ -142,9 +142,9 @@ export function failingCallsSuite<P extends Pool & { check(): void; close(): unk
           const { device, pool, attempts, other } = start()
           use(pool, attempts, device, other)
           device.driver.failCall({ call: '*', nth, code: 999, onwards })
-          const before = callsOf(device)
+          const before = device.callCount
           attempts.try(() => pool.close())
-          reached = callsOf(device) - before >= nth
+          reached = device.callCount - before >= nth
           device.driver.clearFaults()
           pool.close()
           assert.equal(device.freeBytes(), CAPACITY, `after call ${nth} of close failed`)
@@ -154,9 +154,9 @@ export function failingCallsSuite<P extends Pool & { check(): void; close(): unk
 
     it('a pool that cannot be made leaks nothing', () => {
       const whole = new TestDevice({ capacityBytes: CAPACITY })
-      const before = callsOf(whole)
+      const before = whole.callCount
       open(whole)
-      const making = callsOf(whole) - before
+      const making = whole.callCount - before
       for (let nth = 1; nth <= making; nth++) {
         const device = new TestDevice({ capacityBytes: CAPACITY })
         device.driver.failCall({ call: '*', nth, code: 999 })
@@ -170,8 +170,4 @@ export function failingCallsSuite<P extends Pool & { check(): void; close(): unk
       }
     })
   })
-}
-
-function callsOf(device: TestDevice): number {
-  return [...device.driver.calls.values()].reduce((sum, count) => sum + count, 0)
 }

@@ -209,6 +209,11 @@ export class TestDevice {
     return this.driver.calls.get(name) ?? 0
   }
 
+  /** How many driver calls were made so far, on all devices. */
+  get callCount(): number {
+    return [...this.driver.calls.values()].reduce((sum, count) => sum + count, 0)
+  }
+
   freeBytes(): number {
     return this.context.activate().cuMemGetInfo().freeBytes
   }
@@ -224,6 +229,36 @@ export function serve(server: PoolServer): void {
       if (!(error instanceof CudaError)) throw error // ignores a refused wait: the next round asks again
     }
   }
+}
+
+/**
+ * Refuses each driver call of `work` in turn, with each of `codes`, once or from then on. Then the driver refuses
+ * nothing, and `after` runs. `start` makes what both need, anew each time. Returns the number of calls.
+ */
+export async function refuseEach<S extends { readonly device: TestDevice }>(
+  start: () => S | Promise<S>,
+  work: (subject: S) => unknown,
+  after: (subject: S) => unknown,
+  { codes = [999], onwards = [false, true] }: { readonly codes?: readonly number[]; readonly onwards?: boolean[] } = {},
+): Promise<number> {
+  let nth = 1
+  for (let reached = true; reached; nth++) {
+    for (const [code, on] of codes.flatMap(code => onwards.map(on => [code, on] as const))) {
+      const subject = await start()
+      const { device } = subject
+      const before = device.callCount
+      device.driver.failCall({ call: '*', nth, code, onwards: on })
+      try {
+        await work(subject)
+        reached = device.callCount - before >= nth
+        device.driver.clearFaults()
+        await after(subject)
+      } catch (error) {
+        throw new Error(`call ${nth} was refused with ${code}${on ? ', and so were later ones' : ''}`, { cause: error })
+      }
+    }
+  }
+  return nth - 2
 }
 
 /** Two devices of one driver. */

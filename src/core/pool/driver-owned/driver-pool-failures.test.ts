@@ -6,7 +6,7 @@ import { describe, it } from 'node:test'
 import { MiB } from '../../base/bytes.js'
 import { CudaError, DescriptorError, OutOfMemoryError, PoolError } from '../../base/errors.js'
 import type { DeviceBuffer } from '../buffer.js'
-import { TestDevice } from '../pool.fixture.js'
+import { refuseEach, TestDevice } from '../pool.fixture.js'
 import type { DriverPool } from './driver-pool.js'
 import type { DriverPoolOptions } from './driver-pool-options.js'
 import type { ImportedPool } from './imported-pool.js'
@@ -105,10 +105,6 @@ function raise(error: unknown): never {
   throw error
 }
 
-function callsOf({ driver }: TestDevice): number {
-  return [...driver.calls.values()].reduce((sum, count) => sum + count, 0)
-}
-
 function assertRecovers({ device, pools, held, imported }: Workload): void {
   for (const { buffer, stamp } of held) {
     assert.equal(buffer.freed, false)
@@ -126,57 +122,49 @@ function assertRecovers({ device, pools, held, imported }: Workload): void {
   assert.equal(device.freeBytes(), device.totalBytes)
 }
 
-describe('driver failures: driver pools', async () => {
-  const counted = new Workload(10_000)
-  const opening = callsOf(counted.device)
-  await counted.run()
-  const calls = callsOf(counted.device) - opening
-
-  it('without failures, no step of the workload is refused', () => {
-    assert.equal(counted.refusals, 0)
-    assert.ok(calls > 70, `${calls} calls`)
-    assertRecovers(counted)
+describe('driver failures: driver pools', () => {
+  it('without failures, no step of the workload is refused', async () => {
+    const workload = new Workload(10_000)
+    await workload.run()
+    assert.equal(workload.refusals, 0)
+    assertRecovers(workload)
   })
 
-  for (const onwards of [false, true]) {
-    it(`failures ${onwards ? 'from the n-th call on' : 'at the n-th call'} lose no memory or contents, for every n`, async () => {
-      for (let nth = 1; nth <= calls; nth++) {
-        const workload = new Workload(1)
-        workload.device.driver.failCall({ call: '*', nth, code: [1, 2, 801, 999][nth % 4], onwards })
-        try {
-          await workload.run()
-          workload.device.driver.clearFaults()
-          assertRecovers(workload)
-        } catch (error) {
-          throw new Error(`after call ${nth} of ${calls} failed`, { cause: error })
-        }
-      }
-    })
-  }
+  it('no refused call loses memory or contents', async () => {
+    const start = () => new Workload(1)
+    const calls = await refuseEach(start, workload => workload.run(), assertRecovers, { codes: [1, 2, 801, 999] })
+    assert.ok(calls > 70, `${calls} calls`)
+  })
 
   it('a close that fails can be repeated, and then all memory is back', async () => {
-    const close = (workload: Workload) => {
-      workload.imported?.close()
-      for (const pool of workload.pools) pool.close()
+    const close = ({ imported, pools }: Workload) => {
+      imported?.close()
+      for (const pool of pools) pool.close()
     }
-    const whole = new Workload(10_000)
-    await whole.run()
-    const before = callsOf(whole.device)
-    close(whole)
-    const closing = callsOf(whole.device) - before
-    assert.ok(closing > 10, `${closing} calls`)
-    for (let nth = 1; nth <= closing; nth++) {
-      for (const onwards of [false, true]) {
-        const workload = new Workload(10_000)
-        await workload.run()
-        workload.pools[0].releaseThresholdBytes = 0
-        workload.device.driver.failCall({ call: '*', nth, code: 999, onwards })
-        assert.throws(() => close(workload), CudaError, `call ${nth}`)
-        workload.device.driver.clearFaults()
+    const start = async () => {
+      const workload = new Workload(10_000)
+      await workload.run()
+      workload.pools[0].releaseThresholdBytes = 0
+      return workload
+    }
+    let refusals = 0
+    const calls = await refuseEach(
+      start,
+      workload => {
+        try {
+          close(workload)
+        } catch (error) {
+          assert.ok(error instanceof CudaError, `${error}`)
+          refusals++
+        }
+      },
+      workload => {
         close(workload)
         close(workload)
-        assert.equal(workload.device.freeBytes(), workload.device.totalBytes, `after call ${nth} of ${closing}`)
-      }
-    }
+        assert.equal(workload.device.freeBytes(), workload.device.totalBytes)
+      },
+    )
+    assert.ok(calls > 10, `${calls} calls`)
+    assert.equal(refusals, 2 * calls, 'each refusal is thrown')
   })
 })

@@ -7,17 +7,20 @@ import { describe, it } from 'node:test'
 import { MiB } from '../../base/bytes.js'
 import { CudaError, OutOfMemoryError, PoolError } from '../../base/errors.js'
 import type { Stream } from '../../order/stream.js'
-import { TestDevice } from '../pool.fixture.js'
+import { refuseEach, TestDevice } from '../pool.fixture.js'
 import type { GrowableBuffer } from './growable-buffer.js'
 
 const CAPACITY = 64 * MiB
 
-function isRefusal(error: unknown): boolean {
-  return error instanceof CudaError || error instanceof OutOfMemoryError
-}
-
-function callsOf(device: TestDevice): number {
-  return [...device.driver.calls.values()].reduce((sum, count) => sum + count, 0)
+/** Runs a step that the driver, or the buffer itself, may refuse; returns whether it was. */
+function refusable(step: () => void): boolean {
+  try {
+    step()
+    return false
+  } catch (error) {
+    if ([CudaError, OutOfMemoryError, PoolError, RangeError].some(kind => error instanceof kind)) return true
+    throw error
+  }
 }
 
 function open() {
@@ -82,12 +85,7 @@ class Workload {
   }
 
   private attempt(step: () => void): void {
-    try {
-      step()
-    } catch (error) {
-      if (!isRefusal(error) && !(error instanceof PoolError) && !(error instanceof RangeError)) throw error
-      this.refusals++
-    }
+    if (refusable(step)) this.refusals++
   }
 }
 
@@ -118,42 +116,23 @@ function assertAllBack(device: TestDevice, ptr: number): void {
 /** How many driver calls `work` makes without failures. */
 function countCalls(work: (opened: ReturnType<typeof open>) => void): number {
   const opened = open()
-  const before = callsOf(opened.device)
+  const before = opened.device.callCount
   work(opened)
-  return callsOf(opened.device) - before
+  return opened.device.callCount - before
 }
 
 describe('driver failures: growable buffer', () => {
-  const calls = countCalls(({ workload }) => workload.run())
-
   it('without failures, the workload is refused only the steps beyond its limits', () => {
     const opened = open()
     opened.workload.run()
     assert.equal(opened.workload.refusals, 2)
-    assert.ok(calls > 80, `${calls} driver calls`)
     assertRecovers(opened)
   })
 
-  for (const [name, codeOf] of [
-    ['out of memory', () => 2],
-    ['another refusal', (nth: number) => (nth % 2 === 0 ? 1 : 999)],
-  ] as const) {
-    for (const onwards of [false, true]) {
-      it(`${name} ${onwards ? 'from the n-th call on' : 'at the n-th call'} loses no memory or contents, for every n`, () => {
-        for (let nth = 1; nth <= calls; nth++) {
-          const opened = open()
-          opened.device.driver.failCall({ call: '*', nth, code: codeOf(nth), onwards })
-          try {
-            opened.workload.run()
-            opened.device.driver.clearFaults()
-            assertRecovers(opened)
-          } catch (error) {
-            throw new Error(`after call ${nth} of ${calls} failed`, { cause: error })
-          }
-        }
-      })
-    }
-  }
+  it('no refused call loses memory or contents', async () => {
+    const calls = await refuseEach(open, ({ workload }) => workload.run(), assertRecovers, { codes: [1, 2, 999] })
+    assert.ok(calls > 80, `${calls} driver calls`)
+  })
 
   it('a growth that fails once leaves everything exactly as it was, whichever call fails', () => {
     const steps = countCalls(({ buffer }) => buffer.grow(50 * MiB))
@@ -189,23 +168,25 @@ describe('driver failures: growable buffer', () => {
     assert.equal(buffer.readSync(34 * MiB - 1)[0], 1)
   })
 
-  it('a buffer that cannot be made leaves nothing behind', () => {
-    const make = (device: TestDevice) => device.createGrowableBuffer({ bytes: 20 * MiB })
-    const device = new TestDevice({ capacityBytes: CAPACITY })
-    const before = callsOf(device)
-    const { ptr } = make(device)
-    const making = callsOf(device) - before
-    for (let nth = 1; nth <= making; nth++) {
-      const device = new TestDevice({ capacityBytes: CAPACITY })
-      device.driver.failCall({ call: '*', nth, code: 999 })
-      try {
-        make(device).allocation.close()
-      } catch (error) {
-        assert.ok(error instanceof CudaError || error instanceof PoolError, `${error}`)
-      }
-      device.driver.clearFaults()
-      assertAllBack(device, ptr)
+  it('a buffer that cannot be made leaves nothing behind', async () => {
+    const start = () => ({
+      device: new TestDevice({ capacityBytes: CAPACITY }),
+      buffer: null as GrowableBuffer | null,
+    })
+    const make = (subject: ReturnType<typeof start>) => {
+      subject.buffer = subject.device.createGrowableBuffer({ bytes: 20 * MiB })
+      return subject.buffer
     }
+    const { ptr } = make(start())
+    await refuseEach(
+      start,
+      subject => refusable(() => make(subject)),
+      ({ device, buffer }) => {
+        buffer?.allocation.close()
+        assertAllBack(device, ptr)
+      },
+      { onwards: [false] },
+    )
   })
 
   it('closing the device gives back what a buffer that cannot be made could not', () => {
@@ -234,34 +215,28 @@ describe('driver failures: growable buffer', () => {
     assert.deepEqual([buffer.mappedBytes, device.freeBytes()], [0, CAPACITY])
   })
 
-  it('a free succeeds whatever the driver answers, and a wait or close goes on where it stopped', () => {
-    const freeing = countCalls(({ buffer }) => {
-      buffer.grow(30 * MiB)
-      buffer.free()
-      buffer.settleSync()
-    })
+  it('a free succeeds whatever the driver answers, and a wait or close goes on where it stopped', async () => {
+    const start = () => {
+      const opened = open()
+      opened.buffer.grow(30 * MiB)
+      return { ...opened, ptr: opened.buffer.ptr }
+    }
     for (const finish of [
       (buffer: GrowableBuffer) => buffer.settleSync(),
       (buffer: GrowableBuffer) => buffer.allocation.close(),
     ]) {
-      for (let nth = 1; nth <= freeing; nth++) {
-        for (const onwards of [false, true]) {
-          const { device, buffer } = open()
-          buffer.grow(30 * MiB)
-          const { ptr } = buffer
-          device.driver.failCall({ call: '*', nth, code: 999, onwards })
+      await refuseEach(
+        start,
+        ({ buffer }) => {
           buffer.free()
           assert.equal(buffer.freed, true)
-          try {
-            finish(buffer)
-          } catch (error) {
-            assert.ok(error instanceof CudaError, `${error}`)
-          }
-          device.driver.clearFaults()
+          refusable(() => finish(buffer))
+        },
+        ({ device, buffer, ptr }) => {
           finish(buffer)
           assertAllBack(device, ptr)
-        }
-      }
+        },
+      )
     }
   })
 })

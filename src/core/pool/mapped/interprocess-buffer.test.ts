@@ -5,7 +5,7 @@ import { describe, it } from 'node:test'
 import { KiB, MiB } from '../../base/bytes.js'
 import { CudaError, DescriptorError, OutOfMemoryError, PoolError } from '../../base/errors.js'
 import type { SimulatedOptions } from '../../driver/simulated/options.js'
-import { TestDevice } from '../pool.fixture.js'
+import { refuseEach, TestDevice } from '../pool.fixture.js'
 import type { InterprocessBuffer } from './interprocess-buffer.js'
 
 const PATH = '/tmp/shared-buffer-test'
@@ -256,8 +256,6 @@ describe('interprocess buffers', () => {
 })
 
 describe('driver failures: shared buffers', () => {
-  const callsOf = (device: TestDevice) => [...device.driver.calls.values()].reduce((sum, count) => sum + count, 0)
-
   /** Makes, shares, opens and frees; returns how many steps were refused. */
   async function run(device: TestDevice, timeoutMs: number): Promise<number> {
     let refusals = 0
@@ -289,31 +287,29 @@ describe('driver failures: shared buffers', () => {
   }
 
   it('a failure of any call leaves nothing behind', async () => {
-    const fresh = () => {
+    const start = () => {
       const device = new TestDevice()
       device.createInterprocessBuffer(1 * KiB).free() // virtual memory has been probed
-      return device
+      return { device }
     }
-    const counted = fresh()
-    const before = callsOf(counted)
-    assert.equal(await run(counted, 10_000), 0)
-    const calls = callsOf(counted) - before
-    assert.ok(calls > 25, `${calls} calls`)
+    assert.equal(await run(start().device, 10_000), 0)
     let refusals = 0
-    for (const code of [1, 2, 801, 999]) {
-      for (let nth = 1; nth <= calls; nth++) {
-        const device = fresh()
-        device.driver.failCall({ call: '*', nth, code })
+    const calls = await refuseEach(
+      start,
+      async ({ device }) => {
         refusals += await run(device, 10)
-        assert.equal(device.freeBytes(), device.totalBytes, `after call ${nth} of ${calls} failed with ${code}`)
+      },
+      async ({ device }) => {
+        assert.equal(device.freeBytes(), device.totalBytes)
         const again = device.createInterprocessBuffer(device.totalBytes)
         const other = await opened(device, again)
         for (const buffer of [again, other]) {
           buffer.free()
           buffer.settleSync()
         }
-      }
-    }
-    assert.ok(refusals > calls, `${refusals} refusals`)
+      },
+      { codes: [1, 2, 801, 999], onwards: [false] },
+    )
+    assert.ok(calls > 25 && refusals > calls, `${refusals} refusals of ${calls} calls`)
   })
 })

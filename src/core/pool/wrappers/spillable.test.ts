@@ -6,7 +6,7 @@ import { Random } from '../../base/random.js'
 import { Event } from '../../order/event.js'
 import type { Stream } from '../../order/stream.js'
 import type { HostPool } from '../host/host-pool.js'
-import { isFilled, TestDevice, twoDevices } from '../pool.fixture.js'
+import { isFilled, refuseEach, TestDevice, twoDevices } from '../pool.fixture.js'
 import { withFallback } from './fallback.js'
 import { type SpillableOptions, spillable } from './spillable.js'
 import type { SpillableBuffer } from './spillable-buffer.js'
@@ -331,29 +331,31 @@ describe('spillable buffers', () => {
     set.close()
   })
 
-  it('keep their contents if any driver call fails', () => {
-    let reached = true
-    for (let nth = 1; reached; nth++) {
-      const { set, device, pool } = open({ limitBytes: 2 * MiB })
-      const buffers = Array.from({ length: 4 }, () => set.allocate(1 * MiB))
-      for (const [index, buffer] of buffers.entries()) fill(buffer, index + 1)
-      const calls = () => [...device.driver.calls.values()].reduce((sum, count) => sum + count, 0)
-      const before = calls()
-      device.driver.failCall({ call: '*', nth, code: nth % 2 === 0 ? 2 : 999 })
-      for (const [index, buffer] of buffers.entries()) {
-        try {
-          assertFilled(buffer, index + 1)
-        } catch (error) {
-          if (!(error instanceof CudaError || error instanceof OutOfMemoryError)) throw error
+  it('keep their contents if any driver call fails', async () => {
+    await refuseEach(
+      () => {
+        const opened = open({ limitBytes: 2 * MiB })
+        const buffers = Array.from({ length: 4 }, () => opened.set.allocate(1 * MiB))
+        for (const [index, buffer] of buffers.entries()) fill(buffer, index + 1)
+        return { ...opened, buffers }
+      },
+      ({ buffers }) => {
+        for (const [index, buffer] of buffers.entries()) {
+          try {
+            assertFilled(buffer, index + 1)
+          } catch (error) {
+            if (!(error instanceof CudaError || error instanceof OutOfMemoryError)) throw error
+          }
         }
-      }
-      reached = calls() - before >= nth
-      device.driver.clearFaults()
-      for (const [index, buffer] of buffers.entries()) assertFilled(buffer, index + 1)
-      set.close()
-      pool.check()
-      assert.equal(pool.stats().liveBytes, 0, `after call ${nth}`)
-    }
+      },
+      ({ set, pool, buffers }) => {
+        for (const [index, buffer] of buffers.entries()) assertFilled(buffer, index + 1)
+        set.close()
+        pool.check()
+        assert.equal(pool.stats().liveBytes, 0)
+      },
+      { codes: [2, 999], onwards: [false] },
+    )
   })
 
   for (let seed = SEED; seed < SEED + 6; seed++) {
