@@ -396,7 +396,6 @@ describe('shared pools of a device', () => {
   })
 })
 
-/** Pools with memory allocated in advance. */
 /** A device with pending work, and promises for its end. */
 function openBusy() {
   const driver = new SimulatedDriver()
@@ -407,6 +406,7 @@ function openBusy() {
   return { driver, device, event, pending: [stream.finished(), event.finished()] }
 }
 
+/** Pools with memory allocated in advance. */
 function fixedPools(device: Device) {
   return [
     device.createArenaPool({ bytes: 4 * MiB }),
