@@ -82,3 +82,54 @@ describe('the label of a buffer', () => {
     assert.throws(() => buffer.free(), { name: 'DebugError', message: /Buffer 'weights' of 100 bytes at 0x/ })
   })
 })
+
+describe('labels of a shared pool', () => {
+  it('are seen by all threads, in lists and errors', () => {
+    const { pool, attach } = new TestDevice().createSharedPool({ maxPoolBytes: 16 * MiB })
+    const other = attach()
+    pool.allocate(4 * MiB).label = 'weights'
+    for (const mebibytes of [2, 6]) other.allocate(mebibytes * MiB).label = 'cache ✓'
+    const groups = [
+      { name: 'cache ✓', buffers: 2, bytes: 8 * MiB },
+      { name: 'weights', buffers: 1, bytes: 4 * MiB },
+    ]
+    assert.deepEqual([pool.liveByLabel(), other.liveByLabel()], [groups, groups])
+    const message = /largest free piece .*, 8 MiB labelled 'cache ✓', 4 MiB labelled 'weights'; raise maxPoolBytes/
+    assert.throws(() => pool.allocate(8 * MiB), { name: 'OutOfMemoryError', message })
+    pool.check()
+  })
+
+  it('stay with a buffer that other threads adopt, and go with its free', () => {
+    const { pool, attach } = new TestDevice().createSharedPool()
+    const other = attach()
+    const buffer = pool.allocate(1 * KiB)
+    buffer.label = 'weights'
+    const sent = buffer.transfer()
+    assert.deepEqual(
+      pool.live().map(({ label, thread }) => [label, thread]),
+      [['weights', 0]],
+    )
+    const adopted = other.adopt(sent)
+    assert.equal(adopted.label, 'weights')
+    const [back] = pool.adoptAll([adopted.transfer()])
+    assert.deepEqual([back.label, pool.live()[0].label], ['weights', 'weights'])
+    back.free()
+    assert.equal(pool.allocate(1 * KiB).label, '')
+    assert.deepEqual(
+      other.live().map(({ label }) => label),
+      [''],
+    )
+  })
+
+  it('have at most 56 bytes', () => {
+    const { pool } = new TestDevice().createSharedPool()
+    const buffer = pool.allocate(100)
+    buffer.label = 'é'.repeat(28)
+    assert.equal(buffer.label, 'é'.repeat(28))
+    const message = /label must have at most 56 bytes of UTF-8 in a shared pool, not 57 B; shorten it/
+    assert.throws(() => (buffer.label = `é${'x'.repeat(55)}`), { name: 'RangeError', message })
+    assert.equal(buffer.label, 'é'.repeat(28))
+    buffer.label = 'x'
+    assert.equal(pool.live()[0].label, 'x')
+  })
+})

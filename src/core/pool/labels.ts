@@ -23,6 +23,8 @@ interface LabelledPool {
 
 /** The labels of a pool that keeps them itself. */
 export interface LabelStore {
+  /** whether a buffer was ever given a label */
+  readonly any: boolean
   /** Throws RangeError, in the name of `argument`, for a text that is too long for a label. */
   check(argument: string, text: string): void
   set(record: number, tag: number, text: string): void
@@ -66,8 +68,8 @@ function textIn(owner: object, record: number, tag: number): string {
 }
 
 /** Whether a buffer of the pool was ever given a label. */
-export function hasLabels(pool: object): boolean {
-  return labels.has(pool)
+export function hasLabels(pool: LabelledPool): boolean {
+  return pool.labels?.any ?? labels.has(pool)
 }
 
 /** A part of a list of live buffers: those with one label, or from one place in the program. */

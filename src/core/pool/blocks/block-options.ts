@@ -1,5 +1,6 @@
 // The options of block pools, and why a block pool has no block for a request.
 
+import { assert } from '../../base/assert.js'
 import { type ByteSize, readSizes } from '../../base/byte-size.js'
 import { checkByteCount, describe, formatBytes, GiB } from '../../base/bytes.js'
 import type { OutOfMemoryError } from '../../base/errors.js'
@@ -9,6 +10,7 @@ import { UNIT_BYTES } from '../../heap/size-classes.js'
 import { MOST_ALIGNMENT_BYTES } from '../backing/backing.js'
 import type { SlabPlan } from '../backing/slab-source.js'
 import { choice } from '../caching/options.js'
+import type { LiveBlock } from '../caching/reserving-pool.js'
 import { shortageOf } from '../out-of-memory.js'
 import type { PoolStats } from '../pool.js'
 
@@ -55,12 +57,29 @@ export function slabsOf(units: number, count: number, maxCount: number): SlabPla
   return { segments: 'slabs', blockBytes, alignment, count, maxCount }
 }
 
+/** A block pool, of one thread or shared. */
+interface Blocks {
+  readonly context: Context
+  readonly blockBytes: number
+  readonly alignment: number
+  readonly count: number
+  readonly maxCount: number
+  live(): readonly LiveBlock[]
+}
+
+/** Asserts that the pool has no blocks but those that it promises. */
+export function checkBlocks(pool: Blocks): void {
+  const { blockBytes, alignment, count, maxCount } = pool
+  const held = pool.live()
+  assert(held.length <= count && count <= maxCount, 'there are no more blocks than there may be')
+  assert(
+    held.every(block => block.blockBytes === blockBytes && block.ptr % alignment === 0),
+    'blocks have one size and are aligned',
+  )
+}
+
 /** Why there is no block for `bytes`. */
-export function noBlock(
-  bytes: number,
-  pool: { readonly context: Context; readonly blockBytes: number; readonly count: number; readonly maxCount: number },
-  stats: PoolStats,
-): OutOfMemoryError {
+export function noBlock(bytes: number, pool: Blocks, stats: PoolStats): OutOfMemoryError {
   const { freeBytes } = pool.context.activate().cuMemGetInfo()
   const { blockBytes, count, maxCount } = pool
   const all =

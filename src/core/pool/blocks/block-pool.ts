@@ -2,7 +2,6 @@
 // It has a cached path of its own, which need not find out the size class. A call that is cut short behind that path
 // leaves the pool whole, because it can be mended: all blocks that are not live are alike.
 
-import { assert } from '../../base/assert.js'
 import { checkByteCount } from '../../base/bytes.js'
 import { type OutOfMemoryError, PoolError } from '../../base/errors.js'
 import { State } from '../../heap/records.js'
@@ -19,7 +18,7 @@ import { sourcedConfig } from '../caching/options.js'
 import { noRoomToBegin } from '../out-of-memory.js'
 import { releaseApart, takeApart } from '../slow-calls.js'
 import { BlockCaches, FixedBlock } from './block-caches.js'
-import { type BlockOptions, noBlock, parseBlockOptions } from './block-options.js'
+import { type BlockOptions, checkBlocks, noBlock, parseBlockOptions } from './block-options.js'
 
 // A constant of this module costs less at each use than an imported binding.
 const DeviceBuffer = ImportedDeviceBuffer
@@ -330,17 +329,10 @@ export class BlockPool extends CachingPool {
     return cached.filter(({ mark }) => mark !== SETTLED)
   }
 
-  /** Asserts that blocks, slabs and counters agree; walks all blocks. */
   override check(): void {
     this.putLast()
     super.check()
-    const { blockBytes, alignment, maxCount } = this
-    const held = this.live()
-    assert(held.length <= this.count && this.count <= maxCount, 'there are no more blocks than there may be')
-    assert(
-      held.every(block => block.blockBytes === blockBytes && block.ptr % alignment === 0),
-      'blocks have one size and are aligned',
-    )
+    checkBlocks(this)
   }
 
   /** @internal */

@@ -2,10 +2,9 @@
 // Threads cache the blocks that they freed. A thread without blocks gets those of other threads through the pool
 // server.
 
-import { assert } from '../../base/assert.js'
 import { checkByteCount } from '../../base/bytes.js'
 import { type OutOfMemoryError, PoolError } from '../../base/errors.js'
-import { UNIT_BYTES } from '../../heap/size-classes.js'
+import { MAX_UNITS, UNIT_BYTES } from '../../heap/size-classes.js'
 import type { Clocks } from '../../order/clocks.js'
 import type { Stream } from '../../order/stream.js'
 import type { SlabPlan } from '../backing/slab-source.js'
@@ -19,8 +18,7 @@ import { newState } from '../shared/new-shared-pool.js'
 import { SharedPool } from '../shared/shared-pool.js'
 import type { SharedPoolState } from '../shared/shared-state.js'
 import { type CacheLimits, cacheLimits } from '../shared/thread-cache.js'
-import type { WaitOptions } from '../wait-options.js'
-import { type BlockOptions, noBlock, parseBlockOptions, slabsOf } from './block-options.js'
+import { type BlockOptions, checkBlocks, noBlock, parseBlockOptions, slabsOf } from './block-options.js'
 
 /** Blocks may use half of a pool's records, since each thread keeps unused records of its own. */
 const MOST_BLOCKS = 2 ** 18
@@ -122,14 +120,6 @@ export class SharedBlockPool<D = unknown> extends SharedPool<D> {
     throw new PoolError('maxPoolBytes: the blocks of a block pool are fixed; make it with a larger maxCount instead')
   }
 
-  /** As of shared caching pools. A request larger than a block rejects with OutOfMemoryError. */
-  override async whenAvailable(bytes: number, options?: WaitOptions): Promise<void> {
-    this.checkOpen('whenAvailable')
-    checkByteCount(bytes, 'whenAvailable: bytes')
-    if (bytes > this.blockBytes) throw this.outOfMemory(bytes)
-    await super.whenAvailable(this.blockBytes, options)
-  }
-
   /** Throws PoolError: the pool is made with its first blocks. */
   override reserve(): never {
     throw new PoolError('reserve: a block pool is made with its blocks; raise count instead')
@@ -154,13 +144,12 @@ export class SharedBlockPool<D = unknown> extends SharedPool<D> {
 
   override check(): void {
     super.check()
-    const { blockBytes, alignment, maxCount } = this
-    const held = this.live()
-    assert(held.length <= maxCount && this.count <= maxCount, 'there are no more blocks than there may be')
-    assert(
-      held.every(block => block.blockBytes === blockBytes && block.ptr % alignment === 0),
-      'blocks have one size and are aligned',
-    )
+    checkBlocks(this)
+  }
+
+  protected override unitsOf(bytes: number): number {
+    checkByteCount(bytes, 'bytes')
+    return bytes <= this.blockBytes ? this.blockBytes / UNIT_BYTES : MAX_UNITS
   }
 
   protected override outOfMemory(bytes: number): OutOfMemoryError {

@@ -4,15 +4,13 @@
 // The file is long because the hot path, the counters it keeps and the public verbs share private state.
 
 import { assert } from '../../base/assert.js'
-import type { ByteSize } from '../../base/byte-size.js'
-import { checkByteCount, describe } from '../../base/bytes.js'
-import { type OutOfMemoryError, PoolError } from '../../base/errors.js'
+import { PoolError } from '../../base/errors.js'
 import { isFullStack } from '../../base/stack.js'
 import { type Context, unreachable } from '../../driver/context.js'
 import { RecordTable, State } from '../../heap/records.js'
 import { UNIT_BYTES } from '../../heap/size-classes.js'
 import { Capture } from '../../order/capture.js'
-import { type Clocks, MOST_STREAMS } from '../../order/clocks.js'
+import type { Clocks } from '../../order/clocks.js'
 import type { GraphMemory } from '../../order/graph-memory.js'
 import { checkIsStream, checkStreamOf, type Stream } from '../../order/stream.js'
 import { type AccessLocation, checkUser, type PoolAccess, peerOf } from '../access.js'
@@ -21,24 +19,23 @@ import { MOST_ALIGNMENT_BYTES, SMALL_RANGE } from '../backing/backing.js'
 import type { PoolSegment, SegmentObserver } from '../backing/segment-watch.js'
 import { DeviceBuffer as ImportedDeviceBuffer } from '../buffer.js'
 import { publishOutOfMemory } from '../channels.js'
-import { ClosablePool, type CloseReport } from '../closable-pool.js'
-import { groupLive, hasLabels, type LiveGroup, labelOf } from '../labels.js'
+import type { CloseReport } from '../closable-pool.js'
+import { labelOf } from '../labels.js'
 import { policy } from '../policy.js'
 import type { PoolStats } from '../pool.js'
 import { ReservedWatch } from '../reserved-watch.js'
 import type { SleepOptions, WakeOptions } from '../sleep/sleep-options.js'
 import type { Sleeper } from '../sleep/sleeper.js'
 import { type Apart, releaseApart, takeApart } from '../slow-calls.js'
-import { checkWaitOptions, type WaitOptions } from '../wait-options.js'
-import { WaitingLine } from '../waiting-line.js'
 import { AddressIndex } from './address-index.js'
 import { checkAlignment } from './alignment.js'
 import { type Block, type BlockOwner, markBefore, slackOf, Tag } from './block.js'
 import { blockUnits } from './block-units.js'
 import { CentralHeap } from './central/central-heap.js'
 import { seenBy } from './central/parts.js'
-import { limitOf, type PoolConfig } from './options.js'
-import { noRoomToReserve, outOfMemory, type Shortage } from './shortage.js'
+import type { PoolConfig } from './options.js'
+import { type LiveBlock, ReservingPool, unknownAddress } from './reserving-pool.js'
+import type { HeapShortage } from './shortage.js'
 import { sleeperOf } from './sleep/pool-memory.js'
 import { type PoolSnapshot, snapshotOf } from './snapshot.js'
 import { classUnits, StreamCaches } from './stream-caches.js'
@@ -54,20 +51,6 @@ const enum Shift {
   units = 8,
 }
 
-/** A live block, as `live()` lists it for people. */
-export interface LiveBlock {
-  /** its address */
-  readonly ptr: number
-  /** bytes that were asked for */
-  readonly byteLength: number
-  /** bytes of the block that serves it */
-  readonly blockBytes: number
-  /** the driver's handle of the stream it was allocated on; null once that is closed */
-  readonly stream: number | null
-  /** the buffer's label, '' for none */
-  readonly label: string
-}
-
 /** Counters of a caching pool, in bytes. */
 export interface CachingPoolStats extends PoolStats {
   /** of a pool that sleeps: what `wake` takes from the device */
@@ -77,9 +60,7 @@ export interface CachingPoolStats extends PoolStats {
 }
 
 /** The general pool: memory of any size in the order of streams, cached for each stream. */
-export class CachingPool extends ClosablePool implements BlockOwner {
-  /** @internal */
-  declare readonly clocks: Clocks
+export class CachingPool extends ReservingPool implements BlockOwner {
   /** @internal */
   readonly servesCaptures: boolean = true
   /** @internal */
@@ -98,14 +79,6 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     (bytes, stream, mayFail) => this.takeBelow(bytes, stream, mayFail),
     (allocation, tag, stream) => this.releaseSlowly(allocation as Block, tag, stream),
   ]
-  private readonly roundingMask: number
-  /** sizes with only these bits take the fast path; none when sizes are powers of two */
-  private readonly smallMask: number
-  /**
-   * by slot: the mark before a free; the clocks' marks, or -1 throughout in a pool that is not stream-ordered
-   * @internal
-   */
-  protected readonly marked: Float64Array
   /** @internal */
   protected allocations = 0
   /**
@@ -119,9 +92,7 @@ export class CachingPool extends ClosablePool implements BlockOwner {
    * @internal
    */
   watch = new ReservedWatch(undefined, undefined)
-  /** the option `maxPoolBytes`, or what it was set to since */
-  private limit: number
-  private readonly waitingLine = new WaitingLine()
+  protected limitBytes: number
   /** `changes` of the central heap when observers were told last */
   private toldChanges = 0
   /**
@@ -135,21 +106,12 @@ export class CachingPool extends ClosablePool implements BlockOwner {
   isGuarded = false
 
   /** Made by the device: `device.createPool(options)`. */
-  constructor(
-    clocks: Clocks,
-    defaultStream: Stream,
-    /** @internal */
-    readonly config: PoolConfig,
-  ) {
-    super(clocks, defaultStream)
-    this.limit = config.limitBytes
-    const deviceBytes = this.context.activate().cuDeviceTotalMem(this.context.device)
-    this.caches = this.newCaches(deviceBytes)
+  constructor(clocks: Clocks, defaultStream: Stream, config: PoolConfig) {
+    super(clocks, defaultStream, config)
+    this.limitBytes = config.limitBytes
+    this.caches = this.newCaches(this.deviceBytes)
     const { records, caches } = this
     this.central = new CentralHeap({ records, caches, clocks, seen: seenBy(clocks, config), config })
-    this.roundingMask = config.minBlockBytes - 1
-    this.smallMask = config.powerOfTwo ? 0 : 2 ** 30 - 1
-    this.marked = config.streamOrdered ? clocks.marked : new Float64Array(MOST_STREAMS).fill(-1)
     if (this.central.backing.kind === 'pinned') return // a host pool notes its copies
     // Which graphs use live blocks is asked when the pool sleeps, or was closed.
     const { arenas } = this.central
@@ -239,7 +201,6 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     block.mark = this.marked[slot]
   }
 
-  /** Frees by address. Throws PoolError unless a live block of this pool begins there. */
   deallocate(ptr: number, stream?: Stream): void {
     this.checkOpen('deallocate')
     if (this.isBusy) this.refuseCut('deallocate')
@@ -251,42 +212,20 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     block.wrapper = null
   }
 
-  /**
-   * Settles the blocks whose work has completed, without waiting, and gives idle memory above `releaseThresholdBytes`
-   * back; returns the number of those blocks.
-   */
-  processDeferred(): number {
-    this.checkOpen('processDeferred')
+  protected settle(): number {
     const settled = this.busily('processDeferred', () => this.central.processDeferred())
     this.tellChanges(this.defaultStream)
     return settled
   }
 
-  /**
-   * Gives idle memory back to the device until at most `bytes` are reserved, without waiting for pending work.
-   * Returns the bytes given back.
-   */
-  trimTo(bytes: number): number {
-    this.checkOpen('trimTo')
-    checkByteCount(bytes, 'trimTo: bytes', 0)
-    const before = this.central.backing.reservedBytes
+  protected trim(bytes: number): void {
     this.busily('trimTo', () => this.central.trimTo(bytes))
     this.tellChanges(this.defaultStream)
-    return before - this.central.backing.reservedBytes
   }
 
-  /**
-   * Takes free memory from the device until at least `bytes` are reserved in all, so that later requests need not
-   * wait for the driver. Returns the bytes added. Throws OutOfMemoryError if limit or device do not allow it; the
-   * pool then gives back what it has added. `trimTo` gives the memory back, and so does a `releaseThresholdBytes`
-   * below `bytes`. With backing 'segments' the memory is one segment, for blocks of 128 KiB and more.
-   */
-  reserve(bytes: number): number {
-    this.checkAwake('reserve')
-    checkByteCount(bytes, 'reserve: bytes', 0)
+  protected grow(bytes: number): number | null {
     const added = this.busily('reserve', () => this.central.reserve(bytes))
     this.tellChanges(this.defaultStream)
-    if (added === null) throw noRoomToReserve(this.shortage(bytes, bytes))
     return added
   }
 
@@ -317,64 +256,39 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     return this.sleeper?.isAsleep === true
   }
 
-  /** The memory that buffers can lie on, by address ranges that do not overlap. Two may show the same memory. */
   segments(): PoolSegment[] {
     this.checkOpen('segments')
     return this.central.backing.segments()
   }
 
-  /**
-   * Tells `observer` of the segments that the pool has, of each new one before a buffer lies on it, and of each that
-   * goes before it does. Call the result to end this. Throws PoolError if the pool has an observer, and the
-   * observer's own error.
-   */
   observeSegments(observer: SegmentObserver): () => void {
     this.checkAwake('observeSegments')
     const { watch } = this.central.backing
     return watch.observe(observer, this.segments())
   }
 
-  /**
-   * The most that the pool may reserve, in bytes; Infinity without a limit. It can be set at any time, like the
-   * option of `createPool`. Below what is reserved, idle memory goes back to the device at once. Memory in use stays,
-   * and the pool does not grow before it has fallen below the limit. Throws like `createPool` for a bad value, and
-   * PoolError for a closed pool.
-   */
-  get maxPoolBytes(): number {
-    return this.limit
-  }
-
-  /** Changes the limit. */
-  set maxPoolBytes(limit: ByteSize | `${number}%`) {
-    this.checkOpen('maxPoolBytes')
+  protected setLimit(limitBytes: number): void {
     if (this.isBusy) this.refuseCut('maxPoolBytes')
-    const deviceBytes = this.context.activate().cuDeviceTotalMem(this.context.device)
-    const limitBytes = limitOf(limit, deviceBytes)
     this.central.setLimit(limitBytes, bytes => this.trimTo(bytes))
-    this.limit = limitBytes
-    this.caches.limit(cacheUnits(limitBytes, deviceBytes))
+    this.limitBytes = limitBytes
+    this.caches.limit(cacheUnits(limitBytes, this.deviceBytes))
   }
 
-  /**
-   * Resolves when there may be room for `bytes`: once enough memory was freed, and the work on it is complete. Node
-   * goes on meanwhile. Several waiters come in turn; allocate at once, before the next one does. Free memory may lie
-   * in pieces that cannot be joined, or other programs may take the device's, so use `tryAllocate`. Rejects with
-   * OutOfMemoryError for a request that never fits, with PoolError once the pool is closed or sleeps, with the reason
-   * of `signal` when it is aborted, and with TypeError for a bad or unknown option.
-   */
-  async whenAvailable(bytes: number, options: WaitOptions = {}): Promise<void> {
-    this.checkAwake('whenAvailable')
-    checkByteCount(bytes, 'whenAvailable: bytes')
-    checkWaitOptions(options)
-    const blockBytes = this.unitsOf(bytes) * UNIT_BYTES
-    if (blockBytes > this.central.backing.limitBytes) throw this.outOfMemory(bytes)
-    const hasRoom = () => {
-      this.checkAwake('whenAvailable')
-      if (blockBytes > this.central.backing.limitBytes) throw this.outOfMemory(bytes) // lowered meanwhile
-      this.processDeferred()
-      return this.central.mayHaveRoom(blockBytes, this.caches.liveUnits * UNIT_BYTES)
-    }
-    await this.waitingLine.wait(hasRoom, options.signal)
+  protected get reservedBytes(): number {
+    return this.central.backing.reservedBytes
+  }
+
+  protected get mostBytes(): number {
+    return this.central.backing.limitBytes
+  }
+
+  protected mayHaveRoom(blockBytes: number): boolean {
+    this.processDeferred()
+    return this.central.mayHaveRoom(blockBytes, this.caches.liveUnits * UNIT_BYTES)
+  }
+
+  protected heapShortage(): HeapShortage {
+    return this.central.shortage()
   }
 
   /**
@@ -414,7 +328,7 @@ export class CachingPool extends ClosablePool implements BlockOwner {
       cachedBytes: (this.caches.handedUnits - this.caches.liveUnits) * UNIT_BYTES,
       pendingBytes: open ? this.central.pendingBytes : 0,
       largestFreeBytes: open ? this.central.largestFreeBytes : 0,
-      limitBytes: this.limit,
+      limitBytes: this.limitBytes,
       liveBuffers,
       allocations,
       frees: allocations - liveBuffers,
@@ -432,7 +346,6 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     this.central.backing.peakReservedBytes = this.central.backing.reservedBytes
   }
 
-  /** Every live buffer, in no particular order. */
   live(): LiveBlock[] {
     if (this.isBusy) this.refuseCut('live')
     const blocks: LiveBlock[] = []
@@ -450,11 +363,6 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     return blocks
   }
 
-  /** The live buffers by their label, most bytes first; those without one have the name ''. */
-  liveByLabel(): LiveGroup[] {
-    return groupLive<LiveBlock>(this.live(), ({ label }) => label)
-  }
-
   /** The pool's state, block by block, as plain JSON; walks the whole pool. */
   snapshot(): PoolSnapshot {
     this.checkOpen('snapshot')
@@ -462,7 +370,6 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     return snapshotOf(this)
   }
 
-  /** Asserts that heaps, caches, backing and counters agree; walks the whole pool. */
   check(): void {
     this.checkOpen('check')
     if (this.isBusy) this.refuseCut('check')
@@ -784,36 +691,12 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     return index
   }
 
-  /**
-   * Units for sizes that the fast path leaves: large ones and powers of two. Throws for bad sizes.
-   * @internal
-   */
-  protected unitsOf(bytes: number): number {
+  /** @internal */
+  protected override unitsOf(bytes: number): number {
     const mask = this.roundingMask
     if (typeof bytes === 'number' && bytes > 0 && (bytes & this.smallMask) === bytes)
       return classUnits(((bytes + mask) & ~mask) >>> Shift.units)
-    return blockUnits(bytes, this.config)
-  }
-
-  /** `blockBytes` is the size of the block that was requested for a buffer of `bytes`. */
-  protected outOfMemory(bytes: number, blockBytes = bytes): OutOfMemoryError {
-    return outOfMemory(this.shortage(bytes, Math.max(blockBytes, this.unitsOf(blockBytes) * UNIT_BYTES)))
-  }
-
-  private shortage(bytes: number, blockBytes: number): Shortage {
-    const { freeBytes, totalBytes } = this.context.activate().cuMemGetInfo()
-    return {
-      bytes,
-      blockBytes,
-      stats: this.stats(),
-      streams: this.central.byStream(),
-      largestFreeBytes: this.central.longestFreeBytes(),
-      deviceFreeBytes: freeBytes,
-      deviceTotalBytes: totalBytes,
-      config: this.config,
-      backing: this.central.backing,
-      labels: hasLabels(this) ? this.liveByLabel().filter(({ name }) => name !== '') : [],
-    }
+    return blockUnits(bytes, this.config) // `super` would make `handOut` longer, see docs/v8.md
   }
 
   private checkCapturable(call: string, stream: Stream): void {
@@ -827,7 +710,7 @@ export class CachingPool extends ClosablePool implements BlockOwner {
     return this.acceptedClocks !== null || this.asleep
   }
 
-  private checkAwake(call: string): void {
+  protected override checkAwake(call: string): void {
     this.checkOpen(call)
     if (this.asleep) throw this.sleeper!.asleepError(call)
   }
@@ -877,9 +760,4 @@ export class CachingPool extends ClosablePool implements BlockOwner {
 /** Units that one stream may cache in a pool with this limit. */
 function cacheUnits(limitBytes: number, deviceBytes: number): number {
   return Math.floor((Math.min(limitBytes, deviceBytes) / UNIT_BYTES) * policy.streamShare)
-}
-
-/** The error for an address that `deallocate` does not know. */
-export function unknownAddress(ptr: number): PoolError {
-  return new PoolError(`deallocate: ${describe(ptr)} is not the start of a live buffer of this pool; pass buffer.ptr`)
 }

@@ -12,19 +12,23 @@ import type { PoolConfig } from './options.js'
 /** Labels that an error names. */
 const MOST_LABELS = 5
 
+/** What the central heap tells about a request that got no block. */
+export interface HeapShortage {
+  readonly streams: readonly StreamMemory[]
+  /** the longest run of free blocks */
+  readonly largestFreeBytes: number
+  readonly backing: Pick<Backing, 'kind' | 'granuleBytes'>
+}
+
 /** The state of a caching pool when a request of `bytes` failed. */
-export interface Shortage {
+export interface Shortage extends HeapShortage {
   readonly bytes: number
   /** the size of the block for the request */
   readonly blockBytes: number
   readonly stats: PoolStats
-  readonly streams: readonly StreamMemory[]
-  /** the longest run of free blocks */
-  readonly largestFreeBytes: number
   readonly deviceFreeBytes: number
   readonly deviceTotalBytes: number
   readonly config: Pick<PoolConfig, 'leaveFreeBytes' | 'crossStreamReuse'>
-  readonly backing: Pick<Backing, 'kind' | 'granuleBytes'>
   /** the live buffers with a label, by label, most bytes first */
   readonly labels?: readonly LiveGroup[]
 }

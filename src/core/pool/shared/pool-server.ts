@@ -8,7 +8,7 @@
 // The file is long because all requests work on the same heaps under the same lock.
 
 import { assert } from '../../base/assert.js'
-import { CudaError, PoolError, type StreamMemory } from '../../base/errors.js'
+import { CudaError, PoolError } from '../../base/errors.js'
 import { slotOfKey } from '../../heap/key.js'
 import { NO_THREAD, Phase, phaseOf, workerOf } from '../../heap/owner-word.js'
 import { State, Word } from '../../heap/records.js'
@@ -52,14 +52,6 @@ interface BlockQuestion {
   readonly units: number
   readonly alignUnits: number
   readonly slot: number
-}
-
-/** The facts for the error of a request that got no block. */
-export interface SharedShortage {
-  readonly streams: readonly StreamMemory[]
-  readonly largestFreeBytes: number
-  readonly kind: CentralHeap['backing']['kind']
-  readonly granuleBytes: number
 }
 
 /** The live buffers that `reclaim` has freed for a thread that has ended. */
@@ -279,7 +271,7 @@ export class PoolServer {
       case 'limit':
         return this.setLimit(question.bytes ?? Infinity)
       case 'shortage':
-        return this.shortage()
+        return central.shortage()
       case 'segments':
         return this.segments(question.after)
       case 'check':
@@ -371,16 +363,6 @@ export class PoolServer {
   private segments(after: number): PoolSegment[] {
     const behind = this.central.backing.segments().filter(({ ptr }) => ptr > after)
     return behind.sort((a, b) => a.ptr - b.ptr).slice(0, SEGMENTS_AT_A_TIME)
-  }
-
-  private shortage(): SharedShortage {
-    const { backing } = this.central
-    return {
-      streams: this.central.byStream(),
-      largestFreeBytes: this.central.longestFreeBytes(),
-      kind: backing.kind,
-      granuleBytes: backing.granuleBytes,
-    }
   }
 
   /** A thread leaves: its blocks go back, each after the work of its stream. It gives up its number itself. */

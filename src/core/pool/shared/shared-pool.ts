@@ -8,9 +8,8 @@
 //
 // The file is long because the cached path and the public verbs share private state.
 
-import type { ByteSize } from '../../base/byte-size.js'
-import { checkByteCount, describe } from '../../base/bytes.js'
-import { type OutOfMemoryError, PoolError } from '../../base/errors.js'
+import { describe } from '../../base/bytes.js'
+import { PoolError } from '../../base/errors.js'
 import type { Context } from '../../driver/context.js'
 import { ownerWordOf, Phase } from '../../heap/owner-word.js'
 import { Double, State, Word } from '../../heap/records.js'
@@ -23,23 +22,19 @@ import type { PoolSegment, SegmentObserver } from '../backing/segment-watch.js'
 import { checkLeaves, DeviceBuffer as ImportedDeviceBuffer } from '../buffer.js'
 import { checkAlignment } from '../caching/alignment.js'
 import { type Block, type BlockOwner, slackOf, Tag } from '../caching/block.js'
-import { blockUnits } from '../caching/block-units.js'
-import { unknownAddress } from '../caching/caching-pool.js'
-import { limitOf, type PoolConfig } from '../caching/options.js'
-import { noRoomToReserve, outOfMemory, type Shortage } from '../caching/shortage.js'
+import type { PoolConfig } from '../caching/options.js'
+import { ReservingPool, unknownAddress } from '../caching/reserving-pool.js'
+import type { HeapShortage } from '../caching/shortage.js'
 import { classUnits } from '../caching/stream-caches.js'
 import { publishOutOfMemory } from '../channels.js'
-import { ClosablePool, type CloseReport } from '../closable-pool.js'
-import { groupLive, type LiveGroup } from '../labels.js'
+import type { CloseReport } from '../closable-pool.js'
 import type { PoolStats } from '../pool.js'
 import { checkTransferred, checkTransferredList, type TransferredBuffer } from '../transferred-buffer.js'
-import { checkWaitOptions, type WaitOptions } from '../wait-options.js'
-import { WaitingLine } from '../waiting-line.js'
 import { AddressLookup } from './address-lookup.js'
 import { AdoptedBlock, type AdoptedOwner } from './adopted-block.js'
 import { BlockOwnership } from './block-ownership.js'
 import { LockedHeaps } from './locked-heaps.js'
-import type { Question, Reclaimed, SharedShortage } from './pool-server.js'
+import type { Question, Reclaimed } from './pool-server.js'
 import { ServerClient } from './server-client.js'
 import type { SharedLabels } from './shared-labels.js'
 import { Count, type PoolThread, type SharedLiveBlock, SharedReport } from './shared-report.js'
@@ -64,11 +59,7 @@ const enum Shift {
 }
 
 /** The caching pool of several worker threads: one object in each thread, over the same memory. */
-export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner, AdoptedOwner {
-  /** @internal */
-  declare readonly clocks: Clocks
-  /** @internal */
-  readonly config: PoolConfig
+export class SharedPool<D = unknown> extends ReservingPool implements BlockOwner, AdoptedOwner {
   /** @internal */
   readonly isGuarded = false
   /** the pool's number of this thread; no later thread gets the same number */
@@ -83,18 +74,13 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
   private readonly server: ServerClient
   private readonly report: SharedReport
   private readonly counts: Float64Array
-  private readonly roundingMask: number
-  private readonly smallMask: number
   /** see `seenBy` */
   private readonly seen: Float64Array
-  /** the stamps of frees less one: the clocks', or all -1 for a pool that is not stream-ordered */
-  private readonly marked: Float64Array
   /**
    * the bytes that the pool server reports, for the callbacks of the thread that made the pool; null without them
    * @internal
    */
   changes: { close(): void } | null = null
-  private readonly waitingLine = new WaitingLine(MOST_POLL_MS)
   protected readonly staleReason =
     'the buffer was already freed, or handed to another thread; keep no reference to it after that'
 
@@ -108,9 +94,8 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
     /** runs each millisecond while the thread waits for the pool server */
     meanwhile: () => void,
   ) {
-    super(clocks, defaultStream)
     const { config } = descriptor
-    this.config = config
+    super(clocks, defaultStream, config, MOST_POLL_MS)
     this.state = new SharedState(descriptor, clocks, meanwhile)
     this.seen = this.state.seen
     const { records, thread } = this.state
@@ -125,9 +110,6 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
     this.server = new ServerClient(this.state, clocks, this.heaps, meanwhile)
     this.report = new SharedReport(this.state, clocks)
     this.counts = this.state.counts.subarray(thread * COUNT_LINE, (thread + 1) * COUNT_LINE)
-    this.roundingMask = config.minBlockBytes - 1
-    this.smallMask = config.powerOfTwo ? 0 : 2 ** 30 - 1
-    this.marked = config.streamOrdered ? clocks.marked : new Float64Array(clocks.marked.length).fill(-1)
   }
 
   /**
@@ -291,7 +273,6 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
     return state.locked(() => state.registry.isAlive(owner) || !caches.remoteFrees.takeBack(record, owner))
   }
 
-  /** Frees a block of this thread by address. Throws PoolError unless such a block starts there. */
   deallocate(ptr: number, stream?: Stream): void {
     this.checkOpen('deallocate')
     if (this.server.mayStillBeHeard) this.ask({ ask: 'settle' }) // completes a free that was cut short
@@ -346,34 +327,18 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
     block.tag = 0
   }
 
-  /** Notices completed frees without waiting. Returns the number of blocks that now wait for no work. */
-  processDeferred(): number {
-    this.checkOpen('processDeferred')
+  protected settle(): number {
     return this.ask({ ask: 'settle' }) as number
   }
 
-  /** Without waiting, gives back idle memory until at most `bytes` are reserved. Returns the bytes given back. */
-  trimTo(bytes: number): number {
-    this.checkOpen('trimTo')
-    checkByteCount(bytes, 'trimTo: bytes', 0)
-    const before = this.state.figures[Figure.reservedBytes]
+  protected trim(bytes: number): void {
     this.ask({ ask: 'trim', bytes })
-    return Math.max(0, before - this.state.figures[Figure.reservedBytes])
   }
 
-  /** As `CachingPool.reserve`; the pool server takes the memory, while this thread waits. */
-  reserve(bytes: number): number {
-    this.checkOpen('reserve')
-    checkByteCount(bytes, 'reserve: bytes', 0)
-    const added = this.ask({ ask: 'reserve', bytes }) as number | null
-    if (added === null) throw noRoomToReserve(this.shortage(bytes, bytes))
-    return added
+  protected grow(bytes: number): number | null {
+    return this.ask({ ask: 'reserve', bytes }) as number | null
   }
 
-  /**
-   * As `CachingPool.segments`, by address. The pool server may take and give back memory meanwhile: a long list can
-   * miss what changed since the call.
-   */
   segments(): PoolSegment[] {
     this.checkOpen('segments')
     const found: PoolSegment[] = []
@@ -394,40 +359,28 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
     )
   }
 
-  /**
-   * As `CachingPool.maxPoolBytes`, for all threads together: any of them can set it, and all see the new limit at
-   * once. The pool server gives idle memory back, while this thread waits.
-   */
-  get maxPoolBytes(): number {
-    return this.state.figures[Figure.limitBytes]
-  }
-
-  /** Changes the limit. */
-  set maxPoolBytes(limit: ByteSize | `${number}%`) {
-    this.checkOpen('maxPoolBytes')
-    const limitBytes = limitOf(limit, this.context.activate().cuDeviceTotalMem(this.context.device))
+  protected setLimit(limitBytes: number): void {
     this.ask({ ask: 'limit', bytes: limitBytes === Infinity ? null : limitBytes })
   }
 
-  /**
-   * As `CachingPool.whenAvailable`, for memory that any thread frees. Waiters of one thread come in turn; a waiter of
-   * another thread may take the memory first, so use `tryAllocate`, and wait again if it returns null. Looks up to 60
-   * times a second.
-   */
-  async whenAvailable(bytes: number, options: WaitOptions = {}): Promise<void> {
-    this.checkOpen('whenAvailable')
-    checkByteCount(bytes, 'whenAvailable: bytes')
-    checkWaitOptions(options)
-    const blockBytes = blockUnits(bytes, this.config) * UNIT_BYTES
-    const { totalBytes } = this.context.activate().cuMemGetInfo()
-    const deviceBytes = this.config.backing === 'managed' ? Infinity : totalBytes
-    if (blockBytes > Math.min(this.maxPoolBytes, deviceBytes)) throw this.outOfMemory(bytes)
-    const hasRoom = () => {
-      this.checkOpen('whenAvailable')
-      if (blockBytes > this.maxPoolBytes) throw this.outOfMemory(bytes) // lowered meanwhile
-      return this.ask({ ask: 'hasRoom', bytes: blockBytes, liveBytes: this.stats().liveBytes }) as boolean
-    }
-    await this.waitingLine.wait(hasRoom, options.signal)
+  protected get limitBytes(): number {
+    return this.state.figures[Figure.limitBytes]
+  }
+
+  protected get reservedBytes(): number {
+    return this.state.figures[Figure.reservedBytes]
+  }
+
+  protected get mostBytes(): number {
+    return this.config.backing === 'managed' ? this.limitBytes : Math.min(this.limitBytes, this.deviceBytes)
+  }
+
+  protected mayHaveRoom(blockBytes: number): boolean {
+    return this.ask({ ask: 'hasRoom', bytes: blockBytes, liveBytes: this.stats().liveBytes }) as boolean
+  }
+
+  protected heapShortage(): HeapShortage {
+    return this.ask({ ask: 'shortage' }) as HeapShortage
   }
 
   /**
@@ -442,11 +395,6 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
   /** Every buffer that a thread holds, or that is on its way between threads, in no particular order. */
   live(): SharedLiveBlock[] {
     return this.closed ? [] : this.report.live()
-  }
-
-  /** The live buffers of all threads by their label, most bytes first; those without one have the name ''. */
-  liveByLabel(): LiveGroup[] {
-    return groupLive<SharedLiveBlock>(this.live(), ({ label }) => label)
   }
 
   /** The threads that use the pool, its pool server included, and those that ended while they held buffers. */
@@ -474,7 +422,6 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
     return this.ask({ ask: 'reclaim', thread }) as Reclaimed
   }
 
-  /** Asserts that heaps, caches, backing and counters agree. No other thread may be in the middle of a call. */
   check(): void {
     this.checkOpen('check')
     this.ask({ ask: 'check' })
@@ -549,7 +496,7 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
     mayFail: boolean,
   ): DeviceBuffer | null {
     this.checkStream('allocate', stream)
-    const units = blockUnits(bytes, this.config)
+    const units = this.unitsOf(bytes)
     if (alignment !== undefined) checkAlignment(alignment, MOST_ALIGNMENT_BYTES)
     const block =
       stream.trusted === undefined
@@ -656,27 +603,6 @@ export class SharedPool<D = unknown> extends ClosablePool implements BlockOwner,
     if (this.creator) this.state.checkAlone(this.state.thread)
     const held = this.live().filter(block => block.thread === this.thread)
     return { buffers: held.length, bytes: held.reduce((sum, { byteLength }) => sum + byteLength, 0) }
-  }
-
-  protected outOfMemory(bytes: number): OutOfMemoryError {
-    return outOfMemory(this.shortage(bytes, blockUnits(bytes, this.config) * UNIT_BYTES))
-  }
-
-  private shortage(bytes: number, blockBytes: number): Shortage {
-    const { freeBytes, totalBytes } = this.context.activate().cuMemGetInfo()
-    const { streams, largestFreeBytes, kind, granuleBytes } = this.ask({ ask: 'shortage' }) as SharedShortage
-    return {
-      bytes,
-      blockBytes,
-      stats: this.stats(),
-      streams,
-      largestFreeBytes,
-      deviceFreeBytes: freeBytes,
-      deviceTotalBytes: totalBytes,
-      config: this.config,
-      backing: { kind, granuleBytes },
-      labels: this.labels.any ? this.liveByLabel().filter(({ name }) => name !== '') : [],
-    }
   }
 
   protected override checkStream(call: string, stream: Stream): void {

@@ -6,7 +6,7 @@ import { Double, Word } from '../../heap/records.js'
 import { UNIT_BYTES } from '../../heap/size-classes.js'
 import type { Clocks } from '../../order/clocks.js'
 import { MOST_WORKERS } from '../../threads/thread-registry.js'
-import type { LiveBlock } from '../caching/caching-pool.js'
+import type { LiveBlock } from '../caching/reserving-pool.js'
 import type { PoolStats } from '../pool.js'
 import { COUNT_LINE, Figure, type SharedState } from './shared-state.js'
 

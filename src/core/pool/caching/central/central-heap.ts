@@ -15,6 +15,7 @@ import type { BlockCache } from '../block-cache.js'
 import { GraphArenas } from '../captures/graph-arenas.js'
 import { chooseBacking } from '../choose-backing.js'
 import type { PoolConfig } from '../options.js'
+import type { HeapShortage } from '../shortage.js'
 import { CrossStreamReuse } from './cross-stream.js'
 import { Deferred, type Use } from './deferred.js'
 import { FreeMemory } from './free-memory.js'
@@ -323,7 +324,17 @@ export class CentralHeap {
     return this.memory.largestFreeUnits * UNIT_BYTES
   }
 
-  /** The memory that each stream used last and that is not live; walks the waiting blocks. */
+  /** For the error of a request that got no block; walks all blocks. */
+  shortage(): HeapShortage {
+    const { kind, granuleBytes } = this.backing
+    return {
+      streams: this.byStream(),
+      largestFreeBytes: this.longestFreeBytes(),
+      backing: { kind, granuleBytes },
+    }
+  }
+
+  /** The memory that each stream used last and that is not live. */
   byStream(): StreamMemory[] {
     const slots = Array.from({ length: this.caches.slotLimit }, (_, slot) => {
       const key = keyOfSlot(slot)
@@ -337,7 +348,7 @@ export class CentralHeap {
     return slots.filter(({ pendingBytes, cachedBytes }) => pendingBytes + cachedBytes > 0)
   }
 
-  /** The longest run of free blocks, no matter which work they wait for; walks every block. */
+  /** The longest run of free blocks, no matter which work they wait for. */
   longestFreeBytes(): number {
     const { records } = this
     let longest = 0

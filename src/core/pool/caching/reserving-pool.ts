@@ -1,0 +1,216 @@
+// What the caching pools of one thread and of several offer besides blocks: their memory as a whole, its limit, waits
+// for room, and lists of what is live. Each kind has hot methods of its own: V8 collects feedback by function, and one
+// that meets the objects of both kinds makes both slower (docs/v8.md).
+
+import type { ByteSize } from '../../base/byte-size.js'
+import { checkByteCount, describe } from '../../base/bytes.js'
+import { type OutOfMemoryError, PoolError } from '../../base/errors.js'
+import { UNIT_BYTES } from '../../heap/size-classes.js'
+import { type Clocks, MOST_STREAMS } from '../../order/clocks.js'
+import type { Stream } from '../../order/stream.js'
+import type { PoolSegment, SegmentObserver } from '../backing/segment-watch.js'
+import { ClosablePool } from '../closable-pool.js'
+import { groupLive, hasLabels, type LiveGroup } from '../labels.js'
+import { checkWaitOptions, type WaitOptions } from '../wait-options.js'
+import { WaitingLine } from '../waiting-line.js'
+import { blockUnits } from './block-units.js'
+import { limitOf, type PoolConfig } from './options.js'
+import { type HeapShortage, noRoomToReserve, outOfMemory, type Shortage } from './shortage.js'
+
+/** A live block, as `live()` lists it for people. */
+export interface LiveBlock {
+  /** its address */
+  readonly ptr: number
+  /** bytes that were asked for */
+  readonly byteLength: number
+  /** bytes of the block that serves it */
+  readonly blockBytes: number
+  /** the driver's handle of the stream it was allocated on; null once that is closed */
+  readonly stream: number | null
+  /** the buffer's label, '' for none */
+  readonly label: string
+}
+
+/** Pools that reserve memory of the device, and hand out blocks of it. */
+export abstract class ReservingPool extends ClosablePool {
+  /** @internal */
+  declare readonly clocks: Clocks
+  protected readonly roundingMask: number
+  /** sizes with only these bits take the fast path; none when sizes are powers of two */
+  protected readonly smallMask: number
+  /**
+   * by slot: the mark before a free; the clocks' marks, or -1 throughout in a pool that is not stream-ordered
+   * @internal
+   */
+  protected readonly marked: Float64Array
+  private readonly waitingLine: WaitingLine
+
+  constructor(
+    clocks: Clocks,
+    defaultStream: Stream,
+    /** @internal */
+    readonly config: PoolConfig,
+    mostPollMs?: number,
+  ) {
+    super(clocks, defaultStream)
+    this.roundingMask = config.minBlockBytes - 1
+    this.smallMask = config.powerOfTwo ? 0 : 2 ** 30 - 1
+    this.marked = config.streamOrdered ? clocks.marked : new Float64Array(MOST_STREAMS).fill(-1)
+    this.waitingLine = new WaitingLine(mostPollMs)
+  }
+
+  /** Frees by address. Throws PoolError unless a live block of this pool, and of this thread, begins there. */
+  abstract deallocate(ptr: number, stream?: Stream): void
+
+  /**
+   * Settles the blocks whose work has completed, without waiting, and gives idle memory above `releaseThresholdBytes`
+   * back; returns the number of those blocks.
+   */
+  processDeferred(): number {
+    this.checkOpen('processDeferred')
+    return this.settle()
+  }
+
+  /**
+   * Gives idle memory back to the device until at most `bytes` are reserved, without waiting for pending work.
+   * Returns the bytes given back.
+   */
+  trimTo(bytes: number): number {
+    this.checkOpen('trimTo')
+    checkByteCount(bytes, 'trimTo: bytes', 0)
+    const before = this.reservedBytes
+    this.trim(bytes)
+    return Math.max(0, before - this.reservedBytes)
+  }
+
+  /**
+   * Takes free memory from the device until at least `bytes` are reserved in all, so that later requests need not
+   * wait for the driver. Returns the bytes added. Throws OutOfMemoryError if limit or device do not allow it; the
+   * pool then gives back what it has added. `trimTo` gives the memory back, and so does a `releaseThresholdBytes`
+   * below `bytes`. With backing 'segments' the memory is one segment, for blocks of 128 KiB and more.
+   */
+  reserve(bytes: number): number {
+    this.checkAwake('reserve')
+    checkByteCount(bytes, 'reserve: bytes', 0)
+    const added = this.grow(bytes)
+    if (added === null) throw noRoomToReserve(this.shortage(bytes, bytes))
+    return added
+  }
+
+  /**
+   * The memory that buffers can lie on, by address ranges that do not overlap. Two may show the same memory. If other
+   * threads use the pool, a long list can miss what changed since the call.
+   */
+  abstract segments(): PoolSegment[]
+
+  /**
+   * Tells `observer` of the segments that the pool has, of each new one before a buffer lies on it, and of each that
+   * goes before it does. Call the result to end this. Throws PoolError if the pool has an observer, or threads share
+   * it, and the observer's own error.
+   */
+  abstract observeSegments(observer: SegmentObserver): () => void
+
+  /**
+   * The most that the pool may reserve, in bytes; Infinity without a limit. It can be set at any time, like the
+   * option of `createPool`, and holds for all threads of the pool at once. Below what is reserved, idle memory goes
+   * back to the device at once. Memory in use stays, and the pool does not grow before it has fallen below the limit.
+   * Throws like `createPool` for a bad value, and PoolError for a closed pool.
+   */
+  get maxPoolBytes(): number {
+    return this.limitBytes
+  }
+
+  /** Changes the limit. */
+  set maxPoolBytes(limit: ByteSize | `${number}%`) {
+    this.checkOpen('maxPoolBytes')
+    this.setLimit(limitOf(limit, this.deviceBytes))
+  }
+
+  /**
+   * Resolves when there may be room for `bytes`: once enough memory was freed, and the work on it is complete. Node
+   * goes on meanwhile. Several waiters of a thread come in turn; allocate at once, before the next one does. Free
+   * memory may lie in pieces that cannot be joined, or other threads and programs may take it first. So use
+   * `tryAllocate`, and wait again if it returns null. Rejects with OutOfMemoryError for a request that never fits, with
+   * PoolError once the pool is closed or sleeps, with the reason of `signal` when it is aborted, and with TypeError for
+   * a bad or unknown option.
+   */
+  async whenAvailable(bytes: number, options: WaitOptions = {}): Promise<void> {
+    this.checkAwake('whenAvailable')
+    checkByteCount(bytes, 'whenAvailable: bytes')
+    checkWaitOptions(options)
+    const blockBytes = this.unitsOf(bytes) * UNIT_BYTES
+    if (blockBytes > this.mostBytes) throw this.outOfMemory(bytes)
+    const hasRoom = () => {
+      this.checkAwake('whenAvailable')
+      if (blockBytes > this.mostBytes) throw this.outOfMemory(bytes) // lowered meanwhile
+      return this.mayHaveRoom(blockBytes)
+    }
+    await this.waitingLine.wait(hasRoom, options.signal)
+  }
+
+  /** Every live buffer, in no particular order. */
+  abstract live(): LiveBlock[]
+
+  /** The live buffers by their label, most bytes first; those without one have the name ''. */
+  liveByLabel(): LiveGroup[] {
+    return groupLive<LiveBlock>(this.live(), ({ label }) => label)
+  }
+
+  /** Asserts that heaps, caches, backing and counters agree; walks the whole pool, which no call may be changing. */
+  abstract check(): void
+
+  protected abstract get reservedBytes(): number
+  /** the option `maxPoolBytes`, or what it was set to since */
+  protected abstract get limitBytes(): number
+  /** the most that the pool can reserve: its limit, or the memory of the device */
+  protected abstract get mostBytes(): number
+  protected abstract setLimit(limitBytes: number): void
+  protected abstract settle(): number
+  protected abstract trim(bytes: number): void
+  /** Returns the bytes added; null without room. */
+  protected abstract grow(bytes: number): number | null
+  /** Whether a block may fit, once completed frees were noticed. */
+  protected abstract mayHaveRoom(blockBytes: number): boolean
+  protected abstract heapShortage(): HeapShortage
+
+  /** Refuses a pool that is closed, or sleeps. */
+  protected checkAwake(call: string): void {
+    this.checkOpen(call)
+  }
+
+  /**
+   * Units of the block for a request. Throws TypeError or RangeError for a bad size.
+   * @internal
+   */
+  protected unitsOf(bytes: number): number {
+    return blockUnits(bytes, this.config)
+  }
+
+  protected get deviceBytes(): number {
+    return this.context.activate().cuDeviceTotalMem(this.context.device)
+  }
+
+  /** `blockBytes` is the size of the block that was requested for a buffer of `bytes`. */
+  protected outOfMemory(bytes: number, blockBytes = bytes): OutOfMemoryError {
+    return outOfMemory(this.shortage(bytes, Math.max(blockBytes, this.unitsOf(blockBytes) * UNIT_BYTES)))
+  }
+
+  private shortage(bytes: number, blockBytes: number): Shortage {
+    const { freeBytes, totalBytes } = this.context.activate().cuMemGetInfo()
+    return {
+      ...this.heapShortage(),
+      bytes,
+      blockBytes,
+      stats: this.stats(),
+      deviceFreeBytes: freeBytes,
+      deviceTotalBytes: totalBytes,
+      config: this.config,
+      labels: hasLabels(this) ? this.liveByLabel().filter(({ name }) => name !== '') : [],
+    }
+  }
+}
+
+/** The error for an address that `deallocate` does not know. */
+export function unknownAddress(ptr: number): PoolError {
+  return new PoolError(`deallocate: ${describe(ptr)} is not the start of a live buffer of this pool; pass buffer.ptr`)
+}
