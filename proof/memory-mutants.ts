@@ -168,12 +168,9 @@ export const MEMORY_MUTANTS = {
       replace(
         CrossStreamReuse.prototype,
         'takeCached',
-        original =>
+        () =>
           function (this: CrossStreamReuse, units: number, slot: number): number {
-            this.admission.fill(Infinity)
-            const record = original.call(this, units, slot)
-            this.look(slot)
-            return record
+            return this['caches'].takeAdmitted(slot, units, new Float64Array(MOST_STREAMS + 1).fill(Infinity))
           },
       ),
   },

@@ -61,8 +61,7 @@ export class LockedHeaps {
       record = heap.allocate(units, alignUnits, slot + 1)
     }
     if (record === 0) {
-      crossStream.look(slot)
-      record = crossStream.takeFree(heap, units, alignUnits)
+      record = crossStream.takeFree({ heap, units, alignUnits, slot })
     }
     if (record === 0) return 0
     caches.handOut(slot, record)

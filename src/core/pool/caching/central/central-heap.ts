@@ -5,41 +5,32 @@ import { isDriverError } from '../../../base/driver-error.js'
 import type { StreamMemory } from '../../../base/errors.js'
 import { HOLES_ONLY } from '../../../heap/free-run.js'
 import { keyOfSlot } from '../../../heap/key.js'
-import { type RecordTable, State } from '../../../heap/records.js'
+import { State } from '../../../heap/records.js'
 import type { SegregatedFit } from '../../../heap/segregated-fit.js'
 import { classOf, UNIT_BYTES } from '../../../heap/size-classes.js'
-import type { Clocks } from '../../../order/clocks.js'
 import type { Stream } from '../../../order/stream.js'
 import { type Backing, mostReservedBytes, SMALL_UNITS } from '../../backing/backing.js'
-import type { BlockCache } from '../block-cache.js'
 import { GraphArenas } from '../captures/graph-arenas.js'
 import { chooseBacking } from '../choose-backing.js'
-import type { PoolConfig } from '../options.js'
 import type { HeapShortage } from '../shortage.js'
 import { CrossStreamReuse } from './cross-stream.js'
 import { Deferred, type Use } from './deferred.js'
 import { FreeMemory } from './free-memory.js'
-import { ANY_STREAM, finish, type Miss, type PoolParts, type Waiting } from './parts.js'
+import { ANY_STREAM, finish, type Miss, OfPool, type PoolParts, type Waiting } from './parts.js'
 import { Settling } from './settling.js'
 import { giveBackEmptySlabs } from './slabs.js'
 import { CAPTURE_PLAN, follow, type Plan, planFor } from './slow-path.js'
 import { Steps } from './steps.js'
 
-export class CentralHeap {
+export class CentralHeap extends OfPool {
   readonly small: SegregatedFit
   readonly large: SegregatedFit
   readonly backing: Backing
   readonly deferred: Deferred
-  /** see `seenBy` */
-  readonly seen: Float64Array
   /** the memory of captures and their graphs */
   readonly arenas: GraphArenas
   /** how often an allocation or a free may have changed the reserved bytes or the waits of streams */
   changes = 0
-  private readonly records: RecordTable
-  private readonly caches: BlockCache
-  private readonly clocks: Clocks
-  private readonly config: PoolConfig
   private readonly crossStream: CrossStreamReuse
   private readonly settling: Settling
   private readonly steps: Steps
@@ -49,14 +40,10 @@ export class CentralHeap {
     parts: PoolParts,
     readonly memory = new FreeMemory(parts),
   ) {
-    const { records, caches, clocks, seen, config } = parts
-    this.records = records
-    this.caches = caches
-    this.clocks = clocks
-    this.config = config
+    super(parts)
+    const { records, caches, clocks, config } = parts
     this.small = memory.small
     this.large = memory.large
-    this.seen = seen
     this.deferred = new Deferred(parts, config.streamOrdered)
     this.crossStream = new CrossStreamReuse(parts, (record, uses) => this.giveBackAfter(record, uses))
     this.backing = chooseBacking(clocks, memory, config)

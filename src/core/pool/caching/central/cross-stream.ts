@@ -11,50 +11,36 @@
 import { blocksOf, findAdmitted, findAdmittedRun, startIn } from '../../../heap/cross-key.js'
 import type { Admission } from '../../../heap/free-run.js'
 import { keyOfSlot, slotOfKey } from '../../../heap/key.js'
-import type { RecordTable } from '../../../heap/records.js'
-import type { SegregatedFit } from '../../../heap/segregated-fit.js'
-import { type Clocks, MOST_STREAMS } from '../../../order/clocks.js'
+import { MOST_STREAMS } from '../../../order/clocks.js'
 import type { Backing } from '../../backing/backing.js'
-import type { BlockCache } from '../block-cache.js'
 import type { Use } from './deferred.js'
-import { ANY_STREAM, type PoolParts } from './parts.js'
+import { ANY_STREAM, type Miss, OfPool, type PoolParts } from './parts.js'
 
 /** By key: every block is admitted. */
 const ALL: Admission = new Float64Array(MOST_STREAMS + 1).fill(Infinity)
 /** By key: only blocks that depend on no work are admitted. */
 const NO_STREAM: Admission = new Float64Array(MOST_STREAMS + 1).fill(Infinity, 0, 1)
 
-export class CrossStreamReuse {
+export class CrossStreamReuse extends OfPool {
   /** how often a stream was made to wait for another stream */
   insertedWaits = 0
-  /** by key: the highest stamp that is safe for the stream of the last `look` */
-  readonly admission: Admission = new Float64Array(MOST_STREAMS + 1)
-  /** the slot of that last stream */
-  private looked = 0
-
-  private readonly records: RecordTable
-  private readonly caches: BlockCache
-  private readonly clocks: Clocks
-  private readonly seen: Float64Array
-  private readonly deterministic: boolean
+  /** `admissionFor` the stream of slot `admitted`, written anew by each call */
+  private readonly admission: Admission = new Float64Array(MOST_STREAMS + 1)
+  private admitted = 0
 
   constructor(
-    { records, caches, clocks, seen, config }: PoolParts,
+    parts: PoolParts,
     /** takes back a block out of a heap, to be used again after all of `uses` */
     private readonly giveBack: (record: number, uses: readonly Use[]) => void,
   ) {
-    this.records = records
-    this.caches = caches
-    this.clocks = clocks
-    this.seen = seen
-    this.deterministic = config.deterministic
+    super(parts)
   }
 
   /**
-   * Works out which stamps of other streams come before everything that a stream does from now on; none for
-   * `ANY_STREAM`.
+   * By key: the latest stamp of other streams that comes before everything that a stream does from now on; none for
+   * `ANY_STREAM`. It holds until the next call.
    */
-  look(slot: number): Admission {
+  admissionFor(slot: number): Admission {
     if (slot === ANY_STREAM) return NO_STREAM
     const { admission, seen } = this
     const { known } = this.clocks
@@ -63,8 +49,8 @@ export class CrossStreamReuse {
     admission[0] = Infinity
     // The loop leaves out streams without blocks. Another thread may bring the first block of one during a driver
     // call.
-    admission[keyOfSlot(this.looked)] = 0
-    this.looked = slot
+    admission[keyOfSlot(this.admitted)] = 0
+    this.admitted = slot
     for (let other = 0; other < slotLimit; other++) {
       admission[keyOfSlot(other)] = Math.max(known[row + other], seen[other])
     }
@@ -79,42 +65,35 @@ export class CrossStreamReuse {
     return slot === other || this.clocks.known[slot * MOST_STREAMS + other] >= stamp || this.seen[other] >= stamp
   }
 
-  /** Takes a block out of another stream's cache, safe for the stream of the last `look`; or returns 0. */
+  /** Takes a block out of another stream's cache that the stream may use now; or returns 0. */
   takeCached(units: number, slot: number): number {
-    return this.caches.takeAdmitted(slot, units, this.admission)
+    return this.caches.takeAdmitted(slot, units, this.admissionFor(slot))
   }
 
-  /** As `takeCached`, out of a heap. */
-  takeFree(heap: SegregatedFit, units: number, alignUnits: number): number {
-    const record = findAdmitted(heap, units, alignUnits, this.admission)
+  /** Takes a free block of any stream that the stream may use now; or returns 0. */
+  takeFree({ heap, units, alignUnits, slot }: Miss): number {
+    const record = findAdmitted(heap, units, alignUnits, this.admissionFor(slot))
     return record === 0 ? 0 : heap.carve(record, startIn(heap, record, alignUnits), units)
   }
 
-  /** As `takeFree`, a part of adjacent blocks. */
-  takeRun(heap: SegregatedFit, units: number, alignUnits: number): number {
-    if (!this.admitsOthers(heap)) return 0
-    const run = findAdmittedRun(heap, units, alignUnits, this.admission)
-    return run === null ? 0 : heap.takeRun(run, 1)
-  }
-
-  /**
-   * Whether a heap has free blocks of other streams that the stream of the last `look` may use. Without them free
-   * neighbours have merged.
-   */
-  private admitsOthers(heap: SegregatedFit): boolean {
-    const own = keyOfSlot(this.looked)
-    for (let key = 1; key < heap.keyLimit; key++) {
-      if (key !== own && heap.unitsByKey[key] > 0 && this.admission[key] > 0) return true
+  /** Takes a part of adjacent free blocks that the stream may use now; or returns 0. */
+  takeRun({ heap, units, alignUnits, slot }: Miss): number {
+    const admission = this.admissionFor(slot)
+    let admitsOthers = false // else free neighbours have merged
+    for (let key = 1; key < heap.keyLimit && !admitsOthers; key++) {
+      admitsOthers = key !== keyOfSlot(slot) && heap.unitsByKey[key] > 0 && admission[key] > 0
     }
-    return false
+    const run = admitsOthers ? findAdmittedRun(heap, units, alignUnits, admission) : null
+    return run === null ? 0 : heap.takeRun(run, 1)
   }
 
   /**
    * Takes any free block, or a part of adjacent ones, and makes the stream wait for their last uses; or returns 0.
    */
-  takeByWaiting(heap: SegregatedFit, units: number, alignUnits: number, slot: number): number {
+  takeByWaiting(miss: Miss): number {
+    const { heap, units, alignUnits, slot } = miss
     const block = findAdmitted(heap, units, alignUnits, ALL)
-    if (block === 0) return this.takeRunByWaiting(heap, units, alignUnits, slot)
+    if (block === 0) return this.takeRunByWaiting(miss)
     const key = this.records.keyOf(block)
     const stamp = this.records.stampOf(block)
     // The block leaves the heap before the driver call, during which another thread might take it.
@@ -130,7 +109,7 @@ export class CrossStreamReuse {
     return record
   }
 
-  private takeRunByWaiting(heap: SegregatedFit, units: number, alignUnits: number, slot: number): number {
+  private takeRunByWaiting({ heap, units, alignUnits, slot }: Miss): number {
     const run = findAdmittedRun(heap, units, alignUnits, ALL)
     if (run === null) return 0
     const uses = this.usesOf(blocksOf(heap, run))
@@ -149,7 +128,7 @@ export class CrossStreamReuse {
    * Makes the stream wait if a block can then be stitched of free memory, and of new memory up to `mostBytes`; returns
    * whether it does.
    */
-  waitForParts(backing: Backing, units: number, alignUnits: number, slot: number, mostBytes: number): boolean {
+  waitForParts(backing: Backing, { units, alignUnits, slot }: Miss, mostBytes: number): boolean {
     const blocks = backing.stitchedBlocks(units, alignUnits, ALL, mostBytes)
     for (const use of this.usesOf(blocks)) this.waitFor(slot, use.slot, use.stamp)
     return blocks.length > 0
@@ -158,7 +137,7 @@ export class CrossStreamReuse {
   /** Makes a stream wait for a stamp of another stream, unless that is safe already. */
   waitFor(slot: number, other: number, stamp: number): void {
     if (this.isSafe(slot, other, stamp)) return
-    if (this.clocks.order(slot, other, stamp, this.deterministic)) this.insertedWaits++
+    if (this.clocks.order(slot, other, stamp, this.config.deterministic)) this.insertedWaits++
   }
 
   /** As `waitFor`, for a stream of another device. */
@@ -169,8 +148,7 @@ export class CrossStreamReuse {
 
   /** The uses that free blocks wait for. */
   private usesOf(blocks: readonly number[]): Use[] {
-    const { clocks } = this
-    const { records } = this
+    const { clocks, records } = this
     const uses: Use[] = []
     for (const record of blocks) {
       const key = records.keyOf(record)

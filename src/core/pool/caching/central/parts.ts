@@ -16,6 +16,23 @@ export interface PoolParts {
   readonly config: PoolConfig
 }
 
+/** A class of the central heap, which works with all of them. */
+export abstract class OfPool {
+  protected readonly records: RecordTable
+  protected readonly caches: BlockCache
+  protected readonly clocks: Clocks
+  readonly seen: Float64Array
+  protected readonly config: PoolConfig
+
+  constructor({ records, caches, clocks, seen, config }: PoolParts) {
+    this.records = records
+    this.caches = caches
+    this.clocks = clocks
+    this.seen = seen
+    this.config = config
+  }
+}
+
 /**
  * By stream slot: the latest stamp that the host has seen complete. A deterministic pool counts only the waits of its
  * own.

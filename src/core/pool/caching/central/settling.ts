@@ -5,32 +5,22 @@ import { findAdmitted, findAdmittedRun } from '../../../heap/cross-key.js'
 import type { Admission } from '../../../heap/free-run.js'
 import { keyOfSlot } from '../../../heap/key.js'
 import { UNIT_BYTES } from '../../../heap/size-classes.js'
-import type { Clocks, Mark } from '../../../order/clocks.js'
+import type { Mark } from '../../../order/clocks.js'
 import { type Backing, SMALL_UNITS } from '../../backing/backing.js'
-import type { BlockCache } from '../block-cache.js'
-import type { PoolConfig } from '../options.js'
 import type { CrossStreamReuse } from './cross-stream.js'
 import type { Deferred } from './deferred.js'
 import type { FreeMemory } from './free-memory.js'
-import type { Miss, PoolParts, Waiting } from './parts.js'
+import { type Miss, OfPool, type PoolParts, type Waiting } from './parts.js'
 
-export class Settling {
-  private readonly caches: BlockCache
-  private readonly clocks: Clocks
-  private readonly seen: Float64Array
-  private readonly config: PoolConfig
-
+export class Settling extends OfPool {
   constructor(
-    { caches, clocks, seen, config }: PoolParts,
+    parts: PoolParts,
     private readonly memory: FreeMemory,
     private readonly deferred: Deferred,
     private readonly crossStream: CrossStreamReuse,
     private readonly backing: Backing,
   ) {
-    this.caches = caches
-    this.clocks = clocks
-    this.seen = seen
-    this.config = config
+    super(parts)
   }
 
   /**
@@ -148,7 +138,7 @@ export class Settling {
         settled[key] = Math.max(settled[key], vectorTime[index + 1])
       }
     }
-    const known = this.crossStream.look(slot)
+    const known = this.crossStream.admissionFor(slot)
     const admission = settled.map((stamp, key) => Math.max(stamp, known[key]))
     const end = heap === memory.small ? SMALL_UNITS : Infinity
     return (

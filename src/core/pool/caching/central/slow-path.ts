@@ -53,7 +53,7 @@ function chosen(...steps: readonly (StepName | false)[]): StepName[] {
 
 /** A taken block for a miss, of the first step of a plan that finds one; 0 when none does. */
 export function* follow(steps: Steps, { beforeGrowth, growth }: Plan, miss: Miss): Waiting<number> {
-  if (!steps.begin(miss)) return 0
+  if (!steps.mayHelp(miss)) return 0
   const record = yield* firstOf(steps, beforeGrowth, miss)
   if (record !== 0) return record
   const grown = yield* firstOf(steps, growth, miss)

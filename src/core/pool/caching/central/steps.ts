@@ -5,15 +5,12 @@ import { PoolError } from '../../../base/errors.js'
 import { CU_STREAM_LEGACY_DEFAULT } from '../../../driver/constants.js'
 import { keyOfSlot, slotOfKey } from '../../../heap/key.js'
 import { UNIT_BYTES } from '../../../heap/size-classes.js'
-import type { Clocks } from '../../../order/clocks.js'
 import { type Backing, SMALL_UNITS } from '../../backing/backing.js'
 import { policy } from '../../policy.js'
-import type { BlockCache } from '../block-cache.js'
-import type { PoolConfig } from '../options.js'
 import type { CrossStreamReuse } from './cross-stream.js'
 import type { Deferred, Use } from './deferred.js'
 import type { FreeMemory } from './free-memory.js'
-import { ANY_STREAM, type Miss, type PoolParts, type Waiting } from './parts.js'
+import { ANY_STREAM, type Miss, OfPool, type PoolParts, type Waiting } from './parts.js'
 import type { Settling } from './settling.js'
 import { addSlab, giveBackEmptySlabs, leastSlabUnits, slabUnits } from './slabs.js'
 
@@ -21,34 +18,26 @@ export type Step = (miss: Miss) => number | Waiting<number>
 
 export type StepName = { [Name in keyof Steps]: Steps[Name] extends Step ? Name : never }[keyof Steps]
 
-export class Steps {
+export class Steps extends OfPool {
   /** requests that a step of growth served, or that took new memory before them */
   growths = 0
   /** bytes that the program has reserved ahead of its requests; they count as used */
   aheadBytes = 0
-  private readonly caches: BlockCache
-  private readonly clocks: Clocks
-  private readonly config: PoolConfig
 
   constructor(
-    { caches, clocks, config }: PoolParts,
+    parts: PoolParts,
     private readonly memory: FreeMemory,
     private readonly deferred: Deferred,
     private readonly crossStream: CrossStreamReuse,
     private readonly backing: Backing,
     private readonly settling: Settling,
   ) {
-    this.caches = caches
-    this.clocks = clocks
-    this.config = config
+    super(parts)
   }
 
-  /** Prepares the search for a miss; false for a request that exceeds the pool's limit. */
-  begin({ units, slot }: Miss): boolean {
-    // No step would help, even with the pool empty, and the steps would disturb much.
-    if (units * UNIT_BYTES > this.backing.limitBytes) return false
-    this.crossStream.look(slot)
-    return true
+  /** Whether a step may help: beyond the pool's limit none would, even with the pool empty, and they disturb much. */
+  mayHelp({ units }: Miss): boolean {
+    return units * UNIT_BYTES <= this.backing.limitBytes
   }
 
   /** A free block that depends on no work. */
@@ -61,12 +50,12 @@ export class Steps {
    * uses; or one that waited for work known to have completed.
    */
   reuseOrdered(miss: Miss): number {
-    const { heap, units, alignUnits, slot } = miss
+    const { units, alignUnits, slot } = miss
     const { caches, crossStream, settling, config } = this
     const mayBeCached = alignUnits === 1 && caches.isWorthDraining
     return (
       (mayBeCached ? crossStream.takeCached(units, slot) : 0) ||
-      crossStream.takeFree(heap, units, alignUnits) ||
+      crossStream.takeFree(miss) ||
       (config.streamOrdered ? this.takeDeferred(miss, false) : 0) || // settling would give these a later stamp
       (settling.settleKnown() > 0 ? this.takeKnown(miss) : 0)
     )
@@ -119,7 +108,7 @@ export class Steps {
     const { records, large } = memory
     const slab = large.allocate(units, 1, keyOfSlot(miss.slot))
     if (slab !== 0) return this.takeInSlab(miss, slab, records.keyOf(slab), records.stampOf(slab))
-    return this.inSlab(miss, units, () => crossStream.takeFree(large, units, 1))
+    return this.inSlab(miss, units, free => crossStream.takeFree(free))
   }
 
   /** A block in the memory of slabs that were empty. */
@@ -131,7 +120,7 @@ export class Steps {
   /** Free memory that is contiguous in a view. */
   takeInView(miss: Miss): number {
     const { units, alignUnits, slot } = miss
-    return this.mayLieInView(miss) ? this.backing.takeInView(units, alignUnits, this.crossStream.look(slot)) : 0
+    return this.mayLieInView(miss) ? this.backing.takeInView(units, alignUnits, this.crossStream.admissionFor(slot)) : 0
   }
 
   /** New memory, in a whole step, while the pool is little larger than it had to be so far. */
@@ -306,18 +295,16 @@ export class Steps {
   }
 
   /** A free block that the stream may use now. */
-  private takeKnown({ heap, units, alignUnits, slot }: Miss): number {
+  private takeKnown(miss: Miss): number {
+    const { heap, units, alignUnits, slot } = miss
     if (slot === ANY_STREAM) return heap.allocate(units, alignUnits, 0)
-    const record = heap.allocate(units, alignUnits, keyOfSlot(slot))
-    if (record !== 0) return record
-    this.crossStream.look(slot)
-    return this.crossStream.takeFree(heap, units, alignUnits)
+    return heap.allocate(units, alignUnits, keyOfSlot(slot)) || this.crossStream.takeFree(miss)
   }
 
   /** A part of adjacent free blocks that the stream may use now. */
-  private takeRun({ heap, units, alignUnits, slot }: Miss): number {
-    if (slot === ANY_STREAM) return 0 // neighbours that depend on no work are one block
-    return this.crossStream.takeRun(heap, units, alignUnits)
+  private takeRun(miss: Miss): number {
+    if (miss.slot === ANY_STREAM) return 0 // neighbours that depend on no work are one block
+    return this.crossStream.takeRun(miss)
   }
 
   private takeAnywhere(miss: Miss): number {
@@ -325,18 +312,13 @@ export class Steps {
   }
 
   private takeByWaiting(miss: Miss): number {
-    const { heap, units, alignUnits, slot } = miss
-    const { crossStream, config } = this
-    const record = crossStream.takeByWaiting(heap, units, alignUnits, slot)
-    return record === 0 && config.streamOrdered ? this.takeDeferred(miss, true) : record
+    return this.crossStream.takeByWaiting(miss) || (this.config.streamOrdered ? this.takeDeferred(miss, true) : 0)
   }
 
   /** Makes the stream wait if a block can then be joined, of free memory and of new memory up to `mostBytes`. */
   private waitForParts(miss: Miss, mostBytes: number): boolean {
-    const { crossStream, backing, settling } = this
-    const { units, alignUnits, slot } = miss
-    if (!this.mayLieInView(miss) || !settling.mayHelp(slot)) return false
-    return crossStream.waitForParts(backing, units, alignUnits, slot, mostBytes)
+    const mayHelp = this.mayLieInView(miss) && this.settling.mayHelp(miss.slot)
+    return mayHelp && this.crossStream.waitForParts(this.backing, miss, mostBytes)
   }
 
   private inOtherHeap(miss: Miss): Miss {
@@ -371,13 +353,13 @@ export class Steps {
 
   private grow({ heap, units, alignUnits, slot }: Miss, mostBytes: number): number {
     const { backing, crossStream } = this
-    return backing.grow(heap, units, alignUnits, crossStream.look(slot), mostBytes, backing.growthStepBytes)
+    return backing.grow(heap, units, alignUnits, crossStream.admissionFor(slot), mostBytes, backing.growthStepBytes)
   }
 
   private join(miss: Miss, mostBytes: number): number {
     if (!this.mayLieInView(miss)) return 0
     const { units, alignUnits, slot } = miss
-    return this.backing.stitch(units, alignUnits, this.crossStream.look(slot), mostBytes)
+    return this.backing.stitch(units, alignUnits, this.crossStream.admissionFor(slot), mostBytes)
   }
 
   /** The most bytes that a pool has reserved before it is tight, with a request of `units`. */
