@@ -29,10 +29,10 @@ export const GRAPH_MUTANTS = {
     break: () =>
       replacePrivate(
         CaptureArena.prototype,
-        'look',
+        'admissionFor',
         () =>
-          function (this: CaptureArena): void {
-            this['admission'] = new Float64Array(this.capture.slotLimit + 1).fill(Infinity)
+          function (this: CaptureArena): Float64Array {
+            return new Float64Array(this.capture.slotLimit + 1).fill(Infinity)
           },
       ),
   },

@@ -54,7 +54,7 @@ export const ORDER_MUTANTS = {
             this.context.activate().cuStreamSynchronize(this.handle)
             const vectorTime = this.clocks.vectorTimeOf(this.slot)
             vectorTime[1]++
-            this.clocks.learn(vectorTime, true)
+            this.clocks.watcher.learn(vectorTime, true)
           },
       ),
   },
@@ -69,7 +69,7 @@ export const ORDER_MUTANTS = {
             this.context.activate().cuCtxSynchronize()
             const isOpen = (slot: number) => Number(this.streams[slot] !== null)
             const stamps = this.marked.slice(0, this.slotLimit)
-            this.learn(
+            this.watcher.learn(
               [...stamps].flatMap((stamp, slot) => [slot, stamp + isOpen(slot)]),
               true,
             )
@@ -127,7 +127,7 @@ export const ORDER_MUTANTS = {
           function (this: Stream): boolean {
             const vectorTime = this.clocks.tick(this.slot)
             const answer = this.context.activate().cuStreamQuery(this.handle)
-            this.clocks.learn(vectorTime, false)
+            this.clocks.watcher.learn(vectorTime, false)
             return answer
           },
       ),

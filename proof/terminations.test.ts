@@ -57,7 +57,7 @@ async function terminateIn(
         mend()
         void worker.terminate()
         // The event loop does not run here, so the thread's exit event cannot arrive.
-        while (!registry.look(ThreadRegistry.numberIn(number))) Atomics.wait(word, 0, 0, 1)
+        while (!registry.hasDied(ThreadRegistry.numberIn(number))) Atomics.wait(word, 0, 0, 1)
         resolve()
         return original.apply(this, args)
       }

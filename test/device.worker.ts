@@ -27,10 +27,10 @@ export const tasks = {
       if (dice < 2) {
         streams[index].close()
         streams[index] = device.createStream()
-      } else if (dice < 4) clocks.mark(other)
+      } else if (dice < 4) clocks.watcher.mark(other)
       else if (dice < 6) clocks.order(streams[index].slot, other, clocks.marked[other], dice === 4)
-      else if (dice < 7) clocks.waitFor(other, clocks.marked[other])
-      else clocks.poll(other)
+      else if (dice < 7) clocks.watcher.waitFor(other, clocks.marked[other])
+      else clocks.watcher.poll(other)
     }
   },
 

@@ -228,7 +228,7 @@ export const MUTANTS: readonly Mutant[] = [
     ['a lock that was taken over is said to be whole', '=== seen) return owner', '=== seen) return 0'],
     [
       'a lock is taken over from the living',
-      "=== 'timed-out') registry.look(owner)",
+      "=== 'timed-out') registry.hasDied(owner)",
       "=== 'timed-out') registry.bury(owner)",
     ],
   ]),
@@ -339,7 +339,7 @@ export const MUTANTS: readonly Mutant[] = [
     ],
   ]),
   ...inFile(BUMP, 'a stack survives the death of whoever resets it', [
-    ['a dead resetter is waited for', 'owner === me || registry.look(owner)) {', 'owner === me) {'],
+    ['a dead resetter is waited for', 'owner === me || registry.hasDied(owner)) {', 'owner === me) {'],
     [
       'what a dead resetter left is not undone',
       'if (epoch === Atomics.load(words, Word.closedIn)) this.flip()',
@@ -352,7 +352,7 @@ export const MUTANTS: readonly Mutant[] = [
       'owner === me || (slept && owner !== 0',
       '(slept && owner !== me && owner !== 0',
     ],
-    ['a thread waits for its own reset to reset', 'owner === me || registry.look(owner)', 'registry.look(owner)'],
+    ['a thread waits for its own reset to reset', 'owner === me || registry.hasDied(owner)', 'registry.hasDied(owner)'],
   ]),
   ...inFile(SLOTS, 'nobody calls the driver for a stream that is destroyed', [
     [
@@ -493,13 +493,13 @@ export const MUTANTS: readonly Mutant[] = [
   ...inFile(CACHE, TAKEN_OUT, [
     [
       'a queue is taken out through a shut biased lock',
-      'if (!biasedLock.enter()) return\n    remoteFrees.look()',
-      'biasedLock.enter()\n    remoteFrees.look()',
+      'if (!biasedLock.enter()) return\n    remoteFrees.noteArrivals()',
+      'biasedLock.enter()\n    remoteFrees.noteArrivals()',
     ],
     [
       'the biased lock is left before a queue is taken out',
-      'remoteFrees.look()\n    this.left = 0',
-      'remoteFrees.look()\n    biasedLock.leave()\n    this.left = 0',
+      'remoteFrees.noteArrivals()\n    this.left = 0',
+      'remoteFrees.noteArrivals()\n    biasedLock.leave()\n    this.left = 0',
     ],
   ]),
   ...inFile(CACHE, RECEIVER_DIES, [
@@ -574,7 +574,7 @@ export const MUTANTS: readonly Mutant[] = [
   ...inFile(BIASED_LOCK, SUCCESSORS, [
     [
       'a thread that died inside its biased lock stays there',
-      'if (!registry.isAlive(thread)) return false\n      if (looks < SPINS) continue\n      if (registry.look(thread)) return false',
+      'if (!registry.isAlive(thread)) return false\n      if (looks < SPINS) continue\n      if (registry.hasDied(thread)) return false',
       'if (looks < SPINS) continue',
     ],
     [

@@ -17,7 +17,7 @@ export const scenarios: Record<string, Scenario> = {
           () => {
             dead = registry.enter()
           },
-          () => assert(registry.look(dead), 'the thread before this one has ended'),
+          () => assert(registry.hasDied(dead), 'the thread before this one has ended'),
         ],
         heirs: { 2: 1 },
       }
@@ -52,11 +52,11 @@ export const scenarios: Record<string, Scenario> = {
         assert(!numbers.has(number), 'a number is one thread’s')
         numbers.add(number)
         pause()
-        assert(registry.isAlive(number) && !registry.look(number), 'and stays so')
+        assert(registry.isAlive(number) && !registry.hasDied(number), 'and stays so')
         numbers.delete(number)
         registry.forget(number)
       }
-      const look = () => assert(registry.lookAtAll().length === 0, 'nobody has died')
+      const look = () => assert(registry.findDead().length === 0, 'nobody has died')
       return { threads: [enter, enter, enter, look], heirs: { 2: 0 } }
     },
   },
@@ -72,10 +72,10 @@ export const scenarios: Record<string, Scenario> = {
         assert(holder === undefined || isOverNow(holder), 'a number is one thread’s')
         holders.set(number, thread)
         pause()
-        assert(registry.isAlive(number) && !registry.look(number), 'and stays so')
+        assert(registry.isAlive(number) && !registry.hasDied(number), 'and stays so')
       }
       const bury = () => {
-        for (const number of registry.lookAtAll()) registry.forgetDead(number)
+        for (const number of registry.findDead()) registry.forgetDead(number)
         hold(registry.enter(), 3)
       }
       const takeOver = (thread: number) => hold(registry.takeOver(), thread)
@@ -84,7 +84,7 @@ export const scenarios: Record<string, Scenario> = {
         heirs: { 1: 0, 2: 1 },
         end: () => {
           for (const number of holders.keys())
-            assert(registry.look(number) || !registry.isAlive(number), 'all have ended')
+            assert(registry.hasDied(number) || !registry.isAlive(number), 'all have ended')
         },
       }
     },

@@ -37,7 +37,7 @@ function senders(count: number, each: number): Cast {
     }
   }
   const look = () => {
-    own.look()
+    own.noteArrivals()
     for (let position = own.oldest; position !== own.seen; position = (position + 1) | 0) {
       const batch = own.batchAt(position)
       const isComplete = own.isComplete(batch)
@@ -87,7 +87,7 @@ function claiming(): Cast {
   const receive = () => {
     const { remoteFrees } = layOut(buffer)
     remoteFrees.enter(RECEIVER)
-    remoteFrees.look()
+    remoteFrees.noteArrivals()
     const entry = remoteFrees.batchAt(remoteFrees.oldest) + 1
     storeRelease(words, (remoteFrees.words[entry] << 4) | Word.owner, ownerWordOf(0, RECEIVER, Phase.cached))
     own(remoteFrees.words[entry], 'receiver')

@@ -83,7 +83,7 @@ function freeingForTheDead(): Cast {
     const own = made.attach(false, meanwhile)
     held.push(pool.adopt(own.allocate(BYTES).transfer()))
   }
-  const notice = () => void server['state'].registry.lookAtAll()
+  const notice = () => void server['state'].registry.findDead()
   return {
     threads: [allocate, notice, () => held[0].free(), () => server['buryDead']()],
     heirs: { 1: 0, 2: 1, 3: 1 },

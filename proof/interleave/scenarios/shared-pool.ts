@@ -142,7 +142,7 @@ export const scenarios: Record<string, Scenario> = {
       const { newState } = newPool()
       const [one, other] = [newState(), newState()]
       return {
-        threads: [() => one.caches.meet(3), () => other.caches.meet(5)],
+        threads: [() => one.caches.includeSlot(3), () => other.caches.includeSlot(5)],
         end: () => assert(one.caches.slotLimit === 6, 'both streams are known'),
       }
     },

@@ -502,7 +502,7 @@ export class Device implements Disposable {
     try {
       this.closePools()
     } catch (error) {
-      if (this.attachedTo === null) this.clocks.admit()
+      if (this.attachedTo === null) this.clocks.slots.admit()
       throw error
     }
     this.closed = true
@@ -526,13 +526,13 @@ export class Device implements Disposable {
     // Pool servers have the device attached.
     for (const pool of this.pools) if (pool instanceof SharedPool || pool instanceof SharedHostPool) pool.close()
     this.context.giveBack(() => this.clocks.buryStreams())
-    if (this.clocks.shut()) return
+    if (this.clocks.slots.shut()) return
     throw new PoolError('close: other threads have the device attached; close it there first')
   }
 
   /** For `close`: the wait comes before the first change, because a capture of another library refuses it. */
   private closePools(): void {
-    if (this.attachedTo === null) this.clocks.finishWork()
+    if (this.attachedTo === null) this.clocks.context.finishWork()
     for (const graph of this.clocks.graphs) this.context.giveBack(() => graph.close())
     for (const pool of [...this.imports, ...this.pools]) this.context.giveBack(() => pool.close())
   }

@@ -15,34 +15,44 @@ const MOST_SCANNED = 512
  * of a key; 0 for none. `heap.carve` takes it, from `startIn` on.
  */
 export function findAdmitted(heap: SegregatedFit, units: number, alignUnits: number, admission: Admission): number {
-  const { words, doubles } = heap.records
   let best = 0
-  let bestUnits = Infinity
-  let bestStamp = Infinity
-  let mostClass = CLASSES
   const keys = Math.min(heap.keyLimit, admission.length)
-  const leastClass = classOf(units)
   for (let key = 0; key < keys; key++) {
     if (heap.unitsByKey[key] < units || admission[key] === 0) continue
-    let scanned = 0
-    let sizeClass = heap.nextClass(key, leastClass)
-    while (sizeClass !== -1 && sizeClass <= mostClass && scanned < MOST_SCANNED) {
-      for (
-        let record = heap.head(key, sizeClass);
-        record !== 0 && scanned < MOST_SCANNED;
-        record = words[(record << 4) | Word.binNext], scanned++
-      ) {
-        const size = words[(record << 4) | Word.units]
-        const stamp = doubles[(record << 3) | Double.stamp]
-        if (stamp > admission[key] || size > bestUnits || (size === bestUnits && stamp >= bestStamp)) continue
-        if (startIn(heap, record, alignUnits) - words[(record << 4) | Word.offset] + units > size) continue
-        best = record
-        bestUnits = size
-        bestStamp = stamp
-        mostClass = sizeClass
-      }
-      if (sizeClass >= mostClass) break // a larger block cannot be better
-      sizeClass = heap.nextClass(key, sizeClass + 1)
+    best = betterOf(heap, key, units, alignUnits, admission[key], best)
+  }
+  return best
+}
+
+/**
+ * The best block of one key with a stamp up to `latest`: the smallest, and the oldest of equal ones. `best` if that is
+ * no better. Classes are looked at from the least on, so the first one with a fitting block is the last one.
+ */
+function betterOf(
+  heap: SegregatedFit,
+  key: number,
+  units: number,
+  alignUnits: number,
+  latest: number,
+  best: number,
+): number {
+  const { words, doubles } = heap.records
+  let bestUnits = best === 0 ? Infinity : words[(best << 4) | Word.units]
+  let bestStamp = best === 0 ? Infinity : doubles[(best << 3) | Double.stamp]
+  let mostClass = best === 0 ? CLASSES : classOf(bestUnits)
+  let left = MOST_SCANNED
+  let sizeClass = heap.nextClass(key, classOf(units))
+  for (; sizeClass !== -1 && sizeClass <= mostClass; sizeClass = heap.nextClass(key, sizeClass + 1)) {
+    for (let record = heap.head(key, sizeClass); record !== 0; record = words[(record << 4) | Word.binNext]) {
+      if (left-- === 0) return best
+      const size = words[(record << 4) | Word.units]
+      const stamp = doubles[(record << 3) | Double.stamp]
+      if (stamp > latest || size > bestUnits || (size === bestUnits && stamp >= bestStamp)) continue
+      if (startIn(heap, record, alignUnits) - words[(record << 4) | Word.offset] + units > size) continue
+      best = record
+      bestUnits = size
+      bestStamp = stamp
+      mostClass = sizeClass
     }
   }
   return best

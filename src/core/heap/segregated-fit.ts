@@ -163,7 +163,7 @@ export class SegregatedFit implements CheckedHeap {
    * its neighbours.
    */
   free(record: number, key: number, stamp: number): number {
-    if (key > this.mostKey[0]) this.meet(key)
+    if (key > this.mostKey[0]) this.includeKey(key)
     const { words, doubles } = this.records
     let block = record
     let base = block << 4
@@ -406,7 +406,7 @@ export class SegregatedFit implements CheckedHeap {
         if (state === State.free) {
           this.absorbFree(record)
           const key = words[(record << 4) | Word.key]
-          if (key > this.mostKey[0]) this.meet(key) // a dead thread had taken the block for a stream
+          if (key > this.mostKey[0]) this.includeKey(key) // a dead thread had taken the block for a stream
           this.insert(record)
         } else if (state === State.absent) this.insertHole(record)
       }
@@ -679,7 +679,7 @@ export class SegregatedFit implements CheckedHeap {
   }
 
   /** A key is in use. */
-  private meet(key: number): void {
+  private includeKey(key: number): void {
     while (key >= this.room) this.grow()
     this.mostKey[0] = key
   }

@@ -97,7 +97,7 @@ export class SharedBump {
       const slept = Atomics.wait(words, Word.top, top, PATIENCE_MS) === 'timed-out'
       meanwhile()
       const owner = Atomics.load(words, Word.resetter)
-      const isLeft = owner === me || (slept && owner !== 0 && registry.look(owner))
+      const isLeft = owner === me || (slept && owner !== 0 && registry.hasDied(owner))
       if (isLeft && this.takeOver(owner)) this.settle()
     }
   }
@@ -126,7 +126,7 @@ export class SharedBump {
     for (;;) {
       const owner = Atomics.compareExchange(words, Word.resetter, 0, me)
       if (owner === 0) return
-      if (owner === me || registry.look(owner)) {
+      if (owner === me || registry.hasDied(owner)) {
         if (this.takeOver(owner)) this.settle()
         continue
       }

@@ -18,6 +18,6 @@ export function streamIn(clocks: Clocks, slot: number, generation: number): Stre
   const stream = streamOf(clocks, slot) ?? borrowed(clocks, slot)
   if (stream?.isShareable && stream.generation === generation) return stream
   // Another stream gets the slot only after the work of the former one has completed.
-  if (clocks.slots.generationOf(slot) === generation) clocks.waitForAll(slot)
+  if (clocks.slots.generationOf(slot) === generation) clocks.watcher.waitForAll(slot)
   return null
 }

@@ -121,8 +121,8 @@ describe('a capture', () => {
     const calls = () => ['cuEventRecord', 'cuStreamWaitEvent', 'cuStreamQuery'].map(name => order.calls(name))
     const before = calls()
     for (let slot = 0; slot < clocks.slotLimit; slot++) {
-      clocks.poll(slot)
-      clocks.waitForAll(slot)
+      clocks.watcher.poll(slot)
+      clocks.watcher.waitForAll(slot)
     }
     const [records, waits, queries] = calls()
     assert.deepEqual(
@@ -144,7 +144,7 @@ describe('a capture', () => {
     assert.equal(clocks.order(b.slot, slot, stamp, false), true)
     assert.equal(b.query(), false)
     release()
-    clocks.poll(slot)
+    clocks.watcher.poll(slot)
     assert.equal(clocks.completed[slot], stamp)
     a.endCapture().close()
     assert.deepEqual(a.covering, [slot, stamp + 1])
@@ -206,7 +206,7 @@ describe('a capture', () => {
     for (const refused of [() => legacy.query(), () => new Event(legacy.context).record(legacy), () => legacy.end()]) {
       assert.throws(refused, /ordered with the default stream is being captured/)
     }
-    for (let slot = 0; slot < clocks.slotLimit; slot++) clocks.poll(slot)
+    for (let slot = 0; slot < clocks.slotLimit; slot++) clocks.watcher.poll(slot)
     const graph = blocking.endCapture()
     assert.equal(legacy.query(), false, 'it has its place again')
     release()

@@ -90,7 +90,7 @@ export class Capture extends VectorClocks implements OpenCapture {
     stream.suspend()
     stream.capture = this
     this.streams.add(stream)
-    this.meet(stream.lastSlot)
+    this.includeSlot(stream.lastSlot)
     for (const observer of stream.clocks.captureObservers) observer.joined(stream)
   }
 

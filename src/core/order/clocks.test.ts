@@ -12,27 +12,27 @@ describe('clocks', () => {
     const { stream } = order
     const { slot } = stream
     const release = order.hold()
-    assert.equal(clocks.mark(slot), 1)
-    assert.equal(clocks.poll(slot), false)
+    assert.equal(clocks.watcher.mark(slot), 1)
+    assert.equal(clocks.watcher.poll(slot), false)
     assert.equal(clocks.completed[slot], 0)
     release()
     const releaseLater = order.hold()
-    assert.equal(clocks.mark(slot), 2)
-    assert.equal(clocks.poll(slot), true)
+    assert.equal(clocks.watcher.mark(slot), 2)
+    assert.equal(clocks.watcher.poll(slot), true)
     assert.deepEqual([clocks.marked[slot], clocks.completed[slot]], [2, 1])
     releaseLater()
-    assert.equal(clocks.poll(slot), true)
-    assert.equal(clocks.poll(slot), false)
+    assert.equal(clocks.watcher.poll(slot), true)
+    assert.equal(clocks.watcher.poll(slot), false)
     assert.equal(clocks.completed[slot], 2)
   })
 
   it('a mark covers what was submitted before it, and nothing after', () => {
     const { clocks, stream, hold } = setUp()
-    const stamp = clocks.mark(stream.slot)
+    const stamp = clocks.watcher.mark(stream.slot)
     hold()
-    clocks.poll(stream.slot)
+    clocks.watcher.poll(stream.slot)
     assert.equal(clocks.completed[stream.slot], stamp)
-    assert.equal(clocks.poll(stream.slot), false)
+    assert.equal(clocks.watcher.poll(stream.slot), false)
   })
 
   it('waitFor waits for the first mark that covers the stamp, no longer', () => {
@@ -40,13 +40,13 @@ describe('clocks', () => {
     const { slot } = stream
     for (let count = 0; count < 3; count++) {
       hold()
-      clocks.mark(slot)
+      clocks.watcher.mark(slot)
     }
-    clocks.waitFor(slot, 2)
+    clocks.watcher.waitFor(slot, 2)
     assert.equal(clocks.completed[slot], 2)
     assert.equal(driver.cuStreamQuery(stream.handle), false)
     const waits = driver.calls.get('cuEventSynchronize')
-    clocks.waitFor(slot, 1)
+    clocks.watcher.waitFor(slot, 1)
     assert.equal(driver.calls.get('cuEventSynchronize'), waits, 'what is known is not waited for')
   })
 
@@ -56,7 +56,7 @@ describe('clocks', () => {
       ({ stream, context }) => new Event(context).record(stream),
       ({ stream, clocks, driver }) => {
         driver.failCall({ call: 'cuEventRecord', code: 999 })
-        assert.throws(() => clocks.mark(stream.slot), CudaError)
+        assert.throws(() => clocks.watcher.mark(stream.slot), CudaError)
       },
     ]
     for (const ask of asks) {
@@ -66,14 +66,14 @@ describe('clocks', () => {
       ask(order)
       const { slot } = stream
       assert.equal(clocks.marked[slot], 1)
-      assert.equal(clocks.poll(slot), false)
+      assert.equal(clocks.watcher.poll(slot), false)
       release()
-      assert.equal(clocks.poll(slot), true)
+      assert.equal(clocks.watcher.poll(slot), true)
       assert.ok(clocks.completed[slot] >= 1)
       order.hold()
       ask(order)
       const stamp = clocks.marked[slot]
-      clocks.waitFor(slot, stamp)
+      clocks.watcher.waitFor(slot, stamp)
       assert.ok(clocks.completed[slot] >= stamp)
     }
   })
@@ -84,22 +84,22 @@ describe('clocks', () => {
     const releases: (() => void)[] = []
     for (let count = 1, latest = 0; count <= 200; count++) {
       releases.push(hold())
-      const stamp = clocks.mark(slot)
+      const stamp = clocks.watcher.mark(slot)
       assert.ok(stamp > latest && stamp === clocks.marked[slot])
       latest = stamp
       if (count % 7 === 0) stream.query()
-      if (count % 5 === 0) assert.equal(clocks.poll(slot), false)
+      if (count % 5 === 0) assert.equal(clocks.watcher.poll(slot), false)
     }
     assert.ok(driver.calls.get('cuEventCreate')! <= 64)
     releases[30]()
-    clocks.poll(slot)
+    clocks.watcher.poll(slot)
     const reached = clocks.completed[slot]
     assert.ok(reached >= 30 && reached < clocks.marked[slot], `completed ${reached}`)
     for (const release of releases) release()
     const { marked, completed } = clocks
-    while (clocks.poll(slot));
+    while (clocks.watcher.poll(slot));
     assert.equal(completed[slot], marked[slot])
-    for (let count = 0; count < 50; count++) clocks.mark(slot)
+    for (let count = 0; count < 50; count++) clocks.watcher.mark(slot)
     assert.ok(driver.calls.get('cuEventCreate')! <= 64, 'events are used again')
   })
 
@@ -107,36 +107,36 @@ describe('clocks', () => {
     const { clocks, stream, hold, driver } = setUp()
     const { slot } = stream
     const release = hold()
-    for (let count = 0; count < 1000; count++) clocks.mark(slot)
+    for (let count = 0; count < 1000; count++) clocks.watcher.mark(slot)
     assert.ok((driver.calls.get('cuEventQuery') ?? 0) <= 1000 / 8, `${driver.calls.get('cuEventQuery')} questions`)
     release()
     const stamp = clocks.marked[slot]
-    for (let count = 0; count < 64; count++) clocks.mark(slot)
+    for (let count = 0; count < 64; count++) clocks.watcher.mark(slot)
     assert.ok(clocks.completed[slot] >= stamp)
   })
 
   it('a poll of many incomplete marks asks the driver for the newest and the oldest', () => {
     const { clocks, stream, hold, driver } = setUp()
     const release = hold()
-    for (let count = 0; count < 60; count++) clocks.mark(stream.slot)
-    assert.equal(clocks.poll(stream.slot), false)
+    for (let count = 0; count < 60; count++) clocks.watcher.mark(stream.slot)
+    assert.equal(clocks.watcher.poll(stream.slot), false)
     assert.equal(driver.calls.get('cuEventQuery'), 2)
     release()
-    assert.equal(clocks.poll(stream.slot), true)
+    assert.equal(clocks.watcher.poll(stream.slot), true)
     assert.equal(driver.calls.get('cuEventQuery'), 3)
   })
 
   it('a refused mark keeps its event, and the clock stays ahead', () => {
     const { clocks, stream, driver } = setUp()
-    clocks.mark(stream.slot)
-    clocks.poll(stream.slot)
+    clocks.watcher.mark(stream.slot)
+    clocks.watcher.poll(stream.slot)
     for (let count = 0; count < 10; count++) {
       driver.failCall({ call: 'cuEventRecord', code: 1 })
-      assert.throws(() => clocks.mark(stream.slot), CudaError)
+      assert.throws(() => clocks.watcher.mark(stream.slot), CudaError)
     }
-    clocks.mark(stream.slot)
+    clocks.watcher.mark(stream.slot)
     assert.equal(driver.calls.get('cuEventCreate'), 1)
-    clocks.poll(stream.slot)
+    clocks.watcher.poll(stream.slot)
     assert.equal(clocks.completed[stream.slot], clocks.marked[stream.slot])
   })
 
@@ -207,13 +207,13 @@ describe('clocks', () => {
         event.record(last)
         assert.equal(event.query(), true)
       },
-      ({ clocks }, last) => clocks.waitFor(last.slot, clocks.mark(last.slot)),
+      ({ clocks }, last) => clocks.watcher.waitFor(last.slot, clocks.watcher.mark(last.slot)),
       ({ clocks }, last) => {
-        clocks.mark(last.slot)
-        clocks.poll(last.slot)
+        clocks.watcher.mark(last.slot)
+        clocks.watcher.poll(last.slot)
       },
       ({ clocks }) => clocks.synchronize(),
-      ({ clocks }, last) => clocks.waitForAll(last.slot),
+      ({ clocks }, last) => clocks.watcher.waitForAll(last.slot),
     ]
     for (const [index, learn] of ways.entries()) {
       const { order, streams, stampOf } = setUpMany(3)
@@ -265,14 +265,14 @@ describe('clocks', () => {
     const { order, streams, stampOf } = setUpMany(2)
     const [a, b] = streams
     order.hold(b)
-    for (let count = 0; count < 64; count++) order.clocks.mark(b.slot)
+    for (let count = 0; count < 64; count++) order.clocks.watcher.mark(b.slot)
     order.hold(a)
     const stamp = stampOf(a)
     signal(order, a, b)
     order.driver.failCall({ call: 'cuEventRecord', code: 999 })
-    assert.throws(() => order.clocks.mark(b.slot), CudaError)
+    assert.throws(() => order.clocks.watcher.mark(b.slot), CudaError)
     const marks = order.clocks['watcher']['marks']
-    while (marks[b.slot].length > 0) order.clocks.waitForMark(marks[b.slot][0])
+    while (marks[b.slot].length > 0) order.clocks.watcher.waitForMark(marks[b.slot][0])
     assert.equal(order.clocks.completed[b.slot], 64)
     assert.ok(order.clocks.completed[a.slot] < stamp)
   })
@@ -283,9 +283,9 @@ describe('clocks', () => {
     const { clocks } = order
     const release = order.hold(a)
     const stamp = stampOf(a)
-    clocks.mark(a.slot)
+    clocks.watcher.mark(a.slot)
     order.hold(a)
-    clocks.mark(a.slot)
+    clocks.watcher.mark(a.slot)
     assert.equal(clocks.order(b.slot, a.slot, stamp, false), true)
     assert.equal(known(b, a), stamp)
     assert.equal(clocks.order(c.slot, a.slot, stamp, true), true)
@@ -298,7 +298,7 @@ describe('clocks', () => {
     assert.equal(clocks.order(b.slot, a.lastSlot, a.lastStamp, false), true)
     assert.equal(knownBySlot(clocks, b.slot, a.lastSlot), a.lastStamp)
     c.synchronize()
-    clocks.waitFor(a.lastSlot, a.lastStamp)
+    clocks.watcher.waitFor(a.lastSlot, a.lastStamp)
     const waits = order.calls('cuStreamWaitEvent')
     assert.equal(clocks.order(c.slot, a.lastSlot, a.lastStamp, true), false, 'nothing to wait for')
     assert.equal(order.calls('cuStreamWaitEvent'), waits)
@@ -325,7 +325,7 @@ describe('clocks', () => {
     signal(order, a, b)
     const stamp = order.clocks.marked[a.slot]
     b.close()
-    order.clocks.waitFor(b.lastSlot, b.lastStamp)
+    order.clocks.watcher.waitFor(b.lastSlot, b.lastStamp)
     assert.equal(order.clocks.order(c.slot, b.lastSlot, b.lastStamp, false), false)
     assert.equal(knownBySlot(order.clocks, c.slot, a.slot), stamp)
   })
@@ -358,7 +358,7 @@ describe('clocks', () => {
   it('close destroys all events, and whatever is still awaited is known complete', async () => {
     const { clocks, stream, hold, driver } = setUp()
     hold()
-    clocks.mark(stream.slot)
+    clocks.watcher.mark(stream.slot)
     hold()
     const finished = stream.finished()
     clocks.close()

@@ -58,7 +58,8 @@ export class Clocks extends StreamClocks {
    * followed
    */
   readonly orderedElsewhere: Float64Array = new Float64Array(MOST_STREAMS)
-  private readonly watcher: MarkWatcher
+  /** the marks that this thread has placed: it polls them, and waits for them */
+  readonly watcher: MarkWatcher
   private readonly sharedOrder: SharedOrder
 
   /**
@@ -72,7 +73,7 @@ export class Clocks extends StreamClocks {
     this.watcher = new MarkWatcher(this)
     this.registry = new StreamRegistry(this, this.watcher)
     this.streams = this.registry.streams
-    context.checkNoCapture = call => this.checkNoCapture(call)
+    context.checkNoCapture = call => this.registry.checkNoCapture(call)
     if (attached === null) return
     this.slots.join()
     try {
@@ -97,55 +98,8 @@ export class Clocks extends StreamClocks {
     return this.state.identity[0]
   }
 
-  /** This thread's stream in a slot, open or captured; null for none. */
-  streamOf(slot: number): OrderedStream | null {
-    return this.registry.streamOf(slot)
-  }
-
   buryStreams(): number {
     return this.registry.buryStreams()
-  }
-
-  /**
-   * Places a mark on the open stream of a slot, of any thread, and returns its stamp. `poll` notices its completion.
-   */
-  mark(slot: number): number {
-    return this.watcher.mark(slot)
-  }
-
-  /** The host has seen a mark of this vector time complete, by a wait or by a query. */
-  learn(vectorTime: VectorTime, byWaiting: boolean): void {
-    this.watcher.learn(vectorTime, byWaiting)
-  }
-
-  /** Asks the driver how far a stream has come; true if the stream has come further than was known. */
-  poll(slot: number): boolean {
-    return this.watcher.poll(slot)
-  }
-
-  /** Waits on the host until `stamp` of a stream, which its clock has reached, is complete. */
-  waitFor(slot: number, stamp: number): void {
-    this.watcher.waitFor(slot, stamp)
-  }
-
-  /** Whether `stamp` of a stream is complete; polls the driver if needed. A watched mark covers the stamp. */
-  hasCompleted(slot: number, stamp: number): boolean {
-    return this.watcher.hasCompleted(slot, stamp)
-  }
-
-  /** The watched marks of a slot, the oldest first. */
-  watched(slot: number): readonly Mark[] {
-    return this.watcher.watched(slot)
-  }
-
-  /** Waits on the host for a watched mark. */
-  waitForMark(mark: Mark): void {
-    this.watcher.waitForMark(mark)
-  }
-
-  /** Waits on the host for all work submitted to a slot's stream. */
-  waitForAll(slot: number): void {
-    this.watcher.waitForAll(slot)
   }
 
   /**
@@ -153,27 +107,6 @@ export class Clocks extends StreamClocks {
    */
   synchronize(): void {
     this.registry.synchronize()
-  }
-
-  /**
-   * Throws PoolError, in the name of `call`, while a stream is being captured in any thread: a wait for all work
-   * would break that.
-   */
-  checkNoCapture(call: string): void {
-    this.registry.checkNoCapture(call)
-  }
-
-  /** Throws PoolError, in the name of `call`, while a capture is ordered with the legacy default stream. */
-  checkLegacyUsable(call: string): void {
-    this.registry.checkLegacyUsable(call)
-  }
-
-  /**
-   * For `close`: waits on the host for all work before anything is given back. Throws PoolError while a stream is
-   * being captured.
-   */
-  finishWork(): void {
-    this.context.finishWork()
   }
 
   /**
@@ -225,9 +158,9 @@ export class Clocks extends StreamClocks {
   /** For another device: polls `stamp`, which was reached or comes next, or waits for it on the host. */
   catchUp(slot: number, stamp: number, wait: boolean): void {
     this.unlessEnded(slot, stamp, () => {
-      if (this.marked[slot] < stamp) this.mark(slot)
-      if (wait) this.waitFor(slot, stamp)
-      else this.poll(slot)
+      if (this.marked[slot] < stamp) this.watcher.mark(slot)
+      if (wait) this.watcher.waitFor(slot, stamp)
+      else this.watcher.poll(slot)
     })
   }
 
@@ -243,18 +176,8 @@ export class Clocks extends StreamClocks {
       const isFault = error instanceof CudaError && FATAL_RESULTS.includes(error.code)
       if (!isFault && !(error instanceof DeviceLostError)) throw error // users of that device get the fault
     }
-    this.learn([slot, stamp], true)
+    this.watcher.learn([slot, stamp], true)
     return undefined
-  }
-
-  /** Whether no other thread has the device attached; from then on none can attach it. */
-  shut(): boolean {
-    return this.slots.shut()
-  }
-
-  /** Undoes `shut`: other threads can attach the device again. */
-  admit(): void {
-    this.slots.admit()
   }
 
   /**

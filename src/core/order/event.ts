@@ -116,7 +116,7 @@ export class Event implements Waitable, Disposable {
     const { vectorTime } = this
     const driver = this.context.activate()
     if (!relaxed(driver, () => driver.cuEventQuery(handle))) return false
-    clocks.learn(vectorTime, false)
+    clocks.watcher.learn(vectorTime, false)
     return true
   }
 
@@ -127,7 +127,7 @@ export class Event implements Waitable, Disposable {
     const { vectorTime } = this
     const driver = this.context.activate()
     relaxed(driver, () => driver.cuEventSynchronize(handle))
-    clocks.learn(vectorTime, true)
+    clocks.watcher.learn(vectorTime, true)
   }
 
   /**

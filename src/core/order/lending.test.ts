@@ -19,14 +19,14 @@ describe('lending', () => {
     release()
     assert.equal(lent.query(), true)
     assert.throws(() => lent.beginCapture(), { name: 'PoolError', message: /another thread's; capture it there/ })
-    assert.equal(there.streamOf(here.slot), lent)
+    assert.equal(there.registry.streamOf(here.slot), lent)
     lent.close()
     lent.close()
-    assert.deepEqual([lent.closed, here.closed, there.streamOf(here.slot)], [true, false, null])
+    assert.deepEqual([lent.closed, here.closed, there.registry.streamOf(here.slot)], [true, false, null])
     const again = borrow(there, here)
     const descriptor = here.share()
     here.close()
-    assert.deepEqual([again.closed, there.streamOf(again.slot)], [true, null])
+    assert.deepEqual([again.closed, there.registry.streamOf(again.slot)], [true, null])
     assert.throws(() => again.query(), {
       name: 'PoolError',
       message: /stream 0x\w+ is closed, here or where it was made; use an open/,
@@ -37,7 +37,7 @@ describe('lending', () => {
     assert.equal(next.slot, again.lastSlot)
     assert.throws(() => again.synchronize(), /is closed, here or where it was made/)
     again.close()
-    assert.equal(clocks.streamOf(next.slot), next)
+    assert.equal(clocks.registry.streamOf(next.slot), next)
   })
 
   it('a mark to come covers work submitted to a lent stream before its close', () => {
@@ -50,9 +50,9 @@ describe('lending', () => {
       lent.close()
       end(here)
       assert.deepEqual([lent.closed, lent.lastSlot], [true, slot])
-      assert.equal(there.poll(slot), false)
+      assert.equal(there.watcher.poll(slot), false)
       assert.ok(there.completed[slot] < lent.lastStamp)
-      there.waitFor(slot, lent.lastStamp)
+      there.watcher.waitFor(slot, lent.lastStamp)
       assert.ok(there.completed[slot] >= lent.lastStamp)
     }
   })
@@ -64,11 +64,11 @@ describe('lending', () => {
     assert.throws(() => perThread.share(), { name: 'PoolError', message: /share: .* another one in each thread/ })
     clocks.tick(slot)
     const records = order.calls('cuEventRecord')
-    assert.equal(there.poll(slot), false)
-    there.waitFor(slot, there.mark(slot))
+    assert.equal(there.watcher.poll(slot), false)
+    there.watcher.waitFor(slot, there.watcher.mark(slot))
     assert.equal(order.calls('cuEventRecord'), records)
     assert.ok(there.completed[slot] < clocks.marked[slot])
-    assert.equal(clocks.poll(slot), true)
+    assert.equal(clocks.watcher.poll(slot), true)
     assert.equal(there.completed[slot], clocks.marked[slot])
   })
 
@@ -92,7 +92,7 @@ describe('lending', () => {
     assert.equal(other.query(), true)
     here.abortCapture()
     assert.equal(lent.query(), true)
-    assert.equal(there.mark(here.slot), clocks.marked[here.slot])
+    assert.equal(there.watcher.mark(here.slot), clocks.marked[here.slot])
   })
 
   it('an event is handed over with its vector time', () => {

@@ -197,21 +197,32 @@ export class MarkWatcher {
    * user's, a record that the driver refused, another thread's mark.
    */
   private cover(slot: number): void {
+    // Again if the stream was closed or opened at this moment.
+    while (!(this.clocks.slots.isOpen(slot) ? this.coverOpen(slot) : this.coverEnded(slot)));
+  }
+
+  /** Places a mark where one is missing; false if the stream is not open any more. */
+  private coverOpen(slot: number): boolean {
+    const { marked, slots } = this.clocks
+    if (this.coveredStamp(slot) >= marked[slot]) return true
+    return this.place(slot) || !slots.isReachable(slot) // a stream that this thread cannot mark
+  }
+
+  /** Watches the last mark; false if the stream is open. */
+  private coverEnded(slot: number): boolean {
+    this.clocks.awaitClosing(slot)
+    const last = this.lastMark(slot)
+    if (last === null) return false
+    if (last.stamp <= this.coveredStamp(slot)) return true
+    if (last.event === 0) this.learn(last.vectorTime, false)
+    else this.marksOf(slot).push(last)
+    return true
+  }
+
+  /** The latest stamp of a slot that a watched mark covers, or that is complete. */
+  private coveredStamp(slot: number): number {
     this.prune(slot)
-    const { slots, marked, completed } = this.clocks
-    const watched = this.marksOf(slot).at(-1)?.stamp ?? completed[slot]
-    if (slots.isOpen(slot)) {
-      if (watched >= marked[slot] || this.place(slot) || !slots.isReachable(slot)) return
-    } else {
-      this.clocks.awaitClosing(slot)
-      const last = this.lastMark(slot)
-      if (last !== null && last.stamp > watched) {
-        if (last.event === 0) this.learn(last.vectorTime, false)
-        else this.marksOf(slot).push(last)
-      }
-      if (last !== null) return
-    }
-    this.cover(slot) // the stream was closed or opened at this moment
+    return this.marksOf(slot).at(-1)?.stamp ?? this.clocks.completed[slot]
   }
 
   /**

@@ -137,8 +137,8 @@ class Program {
     else if (dice < 86) event.synchronize()
     else if (dice < 87) stream.synchronize()
     else if (dice < 88) clocks.synchronize()
-    else if (dice < 91) clocks.mark(stream.slot)
-    else if (dice < 94) clocks.poll(stream.slot)
+    else if (dice < 91) clocks.watcher.mark(stream.slot)
+    else if (dice < 94) clocks.watcher.poll(stream.slot)
     else if (dice < 97) this.wait(clocks, stream)
     else this.replace()
   }

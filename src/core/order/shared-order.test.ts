@@ -20,7 +20,7 @@ describe('shared order', () => {
     const { me } = others[9].slots
     const stream = Stream.create(others[9])
     const { slot, handle } = stream
-    others[9].mark(slot)
+    others[9].watcher.mark(slot)
     others[9].slots.pin(clocks.slots.ownedBy(handle)) // the thread died while it called the driver
     clocks.slots['registry'].bury(me)
     order.driver.failCall({ call: 'cuEventRecord' })
@@ -40,11 +40,11 @@ describe('shared order', () => {
     const { clocks, there, here } = twoThreads()
     const lent = borrow(there, here)
     const { slot } = lent
-    clocks.mark(slot)
+    clocks.watcher.mark(slot)
     here.close()
     const late = clocks.marked[slot] + 1 // as a thread stamps a free that does not know of the close
-    assert.equal(there.poll(slot), true)
-    there.waitForAll(slot)
+    assert.equal(there.watcher.poll(slot), true)
+    there.watcher.waitForAll(slot)
     assert.ok(there.waited[slot] >= late, `waited up to ${there.waited[slot]}, the free is ${late}`)
   })
 
@@ -55,14 +55,14 @@ describe('shared order', () => {
     order.driver.failCall({ call: 'cuEventRecord' })
     assert.equal(clocks.buryStreams(), 1)
     const late = clocks.marked[slot] + 1
-    clocks.poll(slot)
+    clocks.watcher.poll(slot)
     assert.ok(clocks.completed[slot] >= late, `complete up to ${clocks.completed[slot]}, the free is ${late}`)
   })
 
   it('a wait for a closed stream completes while its slot has a stream that only its own thread can mark', () => {
     const { clocks, there, here } = twoThreads()
     const { slot } = here
-    clocks.mark(slot)
+    clocks.watcher.mark(slot)
     here.close()
     const late = clocks.marked[slot] + 1
     clocks.synchronize()
@@ -70,7 +70,7 @@ describe('shared order', () => {
     const next = new Stream(clocks, CU_STREAM_PER_THREAD, false)
     assert.equal(next.slot, slot)
     assert.ok(clocks.completed[slot] >= late, `complete up to ${clocks.completed[slot]}, the free is ${late}`)
-    there.waitForAll(slot)
+    there.watcher.waitForAll(slot)
     assert.ok(there.waited[slot] >= late, `waited up to ${there.waited[slot]}, the free is ${late}`)
   })
 
@@ -81,10 +81,10 @@ describe('shared order', () => {
     assert.deepEqual([there.handles[here.slot], there.slotLimit], [here.handle, 2])
     const release = hold()
     const stamp = clocks.marked[here.slot] + 1
-    assert.equal(there.mark(here.slot), stamp)
-    assert.equal(there.poll(here.slot), false)
+    assert.equal(there.watcher.mark(here.slot), stamp)
+    assert.equal(there.watcher.poll(here.slot), false)
     release()
-    assert.equal(there.poll(here.slot), true)
+    assert.equal(there.watcher.poll(here.slot), true)
     assert.equal(clocks.completed[here.slot], stamp, 'what one learns all know')
     const releaseLater = hold()
     assert.equal(there.order(other.slot, here.slot, stamp + 1, false), true)
@@ -93,27 +93,27 @@ describe('shared order', () => {
     releaseLater()
     assert.equal(other.query(), true)
     hold()
-    there.waitFor(here.slot, there.mark(here.slot))
+    there.watcher.waitFor(here.slot, there.watcher.mark(here.slot))
     assert.equal(order.driver.cuStreamQuery(here.handle), true)
   })
 
   it('a fresh mark covers ticks of another thread', () => {
     const { clocks, there, here, hold } = twoThreads()
-    const first = there.mark(here.slot)
+    const first = there.watcher.mark(here.slot)
     const release = hold()
-    const stamp = clocks.mark(here.slot)
-    assert.equal(there.poll(here.slot), true)
+    const stamp = clocks.watcher.mark(here.slot)
+    assert.equal(there.watcher.poll(here.slot), true)
     assert.ok(clocks.completed[here.slot] >= first && clocks.completed[here.slot] < stamp)
     release()
-    there.poll(here.slot)
+    there.watcher.poll(here.slot)
     assert.ok(there.completed[here.slot] >= stamp)
-    assert.equal(clocks.watched(here.slot).length, 0, 'no mark is watched that another thread saw complete')
+    assert.equal(clocks.watcher.watched(here.slot).length, 0, 'no mark is watched that another thread saw complete')
   })
 
   it('every thread finds the last mark of a closed stream, with its vector time', () => {
     for (const look of [
-      (there: Clocks, slot: number, stamp: number) => there.waitFor(slot, stamp),
-      (there: Clocks, slot: number) => there.waitForAll(slot),
+      (there: Clocks, slot: number, stamp: number) => there.watcher.waitFor(slot, stamp),
+      (there: Clocks, slot: number) => there.watcher.waitForAll(slot),
       (there: Clocks, slot: number, stamp: number) => {
         const other = Stream.create(there)
         assert.equal(there.order(other.slot, slot, stamp, false), true)
@@ -128,7 +128,7 @@ describe('shared order', () => {
       here.wait(event)
       const stamp = clocks.marked[here.slot] + 1
       here.close()
-      assert.equal(there.poll(here.lastSlot), false)
+      assert.equal(there.watcher.poll(here.lastSlot), false)
       look(there, here.lastSlot, stamp)
       assert.ok(clocks.completed[here.lastSlot] >= stamp)
       assert.equal(order.driver.cuStreamQuery(before.handle), true)
@@ -142,7 +142,7 @@ describe('shared order', () => {
     const { slot } = here
     here.close()
     const late = there.marked[slot] + 1
-    there.waitFor(slot, late)
+    there.watcher.waitFor(slot, late)
     assert.ok(clocks.completed[slot] >= late)
     const next = Stream.create(there)
     assert.equal(next.slot, slot)
@@ -173,7 +173,7 @@ describe('shared order', () => {
     const stream = Stream.create(there)
     const { slot, handle } = stream
     const next: (() => void)[] = [
-      () => there.poll(slot),
+      () => there.watcher.poll(slot),
       () => there.covering(slot),
       () => stream.synchronize(),
       () => there.slots.dropStale(),
@@ -215,7 +215,7 @@ describe('shared order', () => {
     there.marked[slot]++ // the first step of a claim
     clocks.slots['registry'].bury(there.slots.me)
     const late = clocks.marked[slot] + 1
-    clocks.poll(slot)
+    clocks.watcher.poll(slot)
     assert.ok(clocks.completed[slot] >= late, `complete up to ${clocks.completed[slot]}, the free is ${late}`)
   })
 
@@ -247,13 +247,13 @@ describe('shared order', () => {
     const { order, clocks, there, here, hold } = twoThreads()
     const { slot } = here
     hold()
-    for (let count = 0; count < 65; count++) there.mark(slot)
+    for (let count = 0; count < 65; count++) there.watcher.mark(slot)
     here.close()
-    assert.equal(there.poll(slot), false)
+    assert.equal(there.watcher.poll(slot), false)
     clocks.synchronize()
     const next = Stream.create(clocks)
     assert.equal(next.slot, slot)
-    there.mark(slot)
+    there.watcher.mark(slot)
     next.close()
     there.close()
     clocks.close()
@@ -269,7 +269,7 @@ describe('shared order', () => {
     assert.equal(there.order(other.slot, here.lastSlot, late, false), true)
     assert.equal(other.query(), false)
     release()
-    there.waitFor(here.lastSlot, late)
+    there.watcher.waitFor(here.lastSlot, late)
     assert.ok(clocks.completed[here.lastSlot] >= late)
     here.abortCapture()
     assert.ok(clocks.marked[here.slot] + 1 > late && there.completed[here.slot] < clocks.marked[here.slot] + 1)
@@ -283,11 +283,11 @@ describe('shared order', () => {
     there.synchronize()
     for (const { slot } of [here, other])
       assert.ok(clocks.completed[slot] === clocks.marked[slot] && clocks.marked[slot] > 0)
-    assert.equal(clocks.shut(), false)
-    there.mark(here.slot)
+    assert.equal(clocks.slots.shut(), false)
+    there.watcher.mark(here.slot)
     other.close()
     there.close()
-    assert.equal(clocks.shut(), true)
+    assert.equal(clocks.slots.shut(), true)
     assert.throws(() => new Clocks(order.context, clocks.share()), { name: 'PoolError', message: /was closed/ })
     here.close()
     clocks.close()

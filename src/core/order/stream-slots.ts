@@ -77,7 +77,7 @@ export class StreamSlots {
    */
   shut(): boolean {
     if (this.me === 0) return true
-    this.registry.lookAtAll()
+    this.registry.findDead()
     this.acquire()
     const isAlone = this.isAlone
     if (isAlone) this.state.closed[0] = 1
@@ -305,7 +305,7 @@ export class StreamSlots {
   /** Numbers of dead threads that may have left streams or events. */
   dead(): number[] {
     if (this.me === 0) return []
-    const dead = this.registry.lookAtAll()
+    const dead = this.registry.findDead()
     return this.hasEstate ? [this.me, ...dead] : dead
   }
 
@@ -386,7 +386,7 @@ export class StreamSlots {
     const { pins } = this.state
     for (let worker = 1; worker <= MOST_WORKERS; worker++) {
       while (Atomics.load(pins, worker) === slot + 1 && this.registry.isAlive(worker)) {
-        if (Atomics.wait(pins, worker, slot + 1, PATIENCE_MS) === 'timed-out') this.registry.look(worker)
+        if (Atomics.wait(pins, worker, slot + 1, PATIENCE_MS) === 'timed-out') this.registry.hasDied(worker)
         serveWaiting() // the other thread's call may need a simulated driver that this thread has opened
       }
     }

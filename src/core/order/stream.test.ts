@@ -105,7 +105,7 @@ describe('stream', () => {
     assert.throws(() => event.record(stream), refused)
     await assert.rejects(stream.finished(), refused)
     order.driver.cuCtxSynchronize()
-    order.clocks.poll(stream.lastSlot)
+    order.clocks.watcher.poll(stream.lastSlot)
     assert.ok(order.clocks.completed[stream.lastSlot] >= stream.lastStamp)
   })
 

@@ -285,7 +285,7 @@ export class Stream implements CapturableStream, Disposable {
     return this.submit('query', handle => {
       const vectorTime = this.clocks.tick(this.slot)
       if (!relaxed(driver, () => driver.cuStreamQuery(handle))) return false
-      this.clocks.learn(vectorTime, false)
+      this.clocks.watcher.learn(vectorTime, false)
       return true
     })
   }
@@ -297,13 +297,13 @@ export class Stream implements CapturableStream, Disposable {
   synchronize(): void {
     this.checkOpen('synchronize')
     if (this.lent !== undefined) {
-      this.clocks.waitForAll(this.slot) // waits for an event, since the stream's thread may close it meanwhile
+      this.clocks.watcher.waitForAll(this.slot) // waits for an event, since the stream's thread may close it meanwhile
       return
     }
     const vectorTime = this.clocks.tick(this.slot)
     const driver = this.context.activate()
     relaxed(driver, () => driver.cuStreamSynchronize(this.handle))
-    this.clocks.learn(vectorTime, true)
+    this.clocks.watcher.learn(vectorTime, true)
   }
 
   /**
@@ -313,9 +313,9 @@ export class Stream implements CapturableStream, Disposable {
   async finished(): Promise<void> {
     this.checkOpen('finished')
     const { clocks, slot } = this
-    const stamp = clocks.mark(slot)
+    const stamp = clocks.watcher.mark(slot)
     await untilDone(() => {
-      clocks.poll(slot)
+      clocks.watcher.poll(slot)
       return clocks.completed[slot] >= stamp
     })
   }
@@ -502,5 +502,5 @@ export function openStreams(clocks: Clocks): readonly (Stream | null)[] {
 
 /** This thread's stream in a slot, open or captured; null for none. */
 export function streamOf(clocks: Clocks, slot: number): Stream | null {
-  return clocks.streamOf(slot) as Stream | null // as above
+  return clocks.registry.streamOf(slot) as Stream | null // as above
 }

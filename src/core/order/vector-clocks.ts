@@ -45,7 +45,7 @@ export class VectorClocks {
   }
 
   /** A slot is in use. */
-  meet(slot: number): void {
+  includeSlot(slot: number): void {
     while (slot >= this.stride) this.grow()
     if (slot >= this.limit[0]) this.limit[0] = slot + 1
   }

@@ -163,7 +163,7 @@ export class DeviceBuffer implements Disposable {
     const view = viewOf('writeSync', source)
     const target = this.rangeOf('writeSync', byteOffset, view.byteLength)
     const driver = this.driver('writeSync')
-    this.stream.clocks.checkLegacyUsable('writeSync')
+    this.stream.clocks.registry.checkLegacyUsable('writeSync')
     this.stream.synchronize()
     if (view.byteLength > 0) driver.cuMemcpyHtoD(target, view)
     // The driver returns when it has taken the data, before the data has arrived.
@@ -191,7 +191,7 @@ export class DeviceBuffer implements Disposable {
     const source = this.rangeOf('readSync', byteOffset, byteLength)
     const result = new Uint8Array(byteLength)
     this.driver('readSync')
-    this.stream.clocks.checkLegacyUsable('readSync')
+    this.stream.clocks.registry.checkLegacyUsable('readSync')
     this.stream.synchronize()
     if (byteLength > 0) this.stream.context.activate().cuMemcpyDtoH(result, source)
     return result
@@ -241,7 +241,7 @@ export class DeviceBuffer implements Disposable {
     const reaches = source.reachableFrom(this.stream.context)
     source.stream.checkOpen('copyFromSync')
     this.stream.checkOpen('copyFromSync')
-    this.stream.clocks.checkNoCapture('copyFromSync')
+    this.stream.clocks.registry.checkNoCapture('copyFromSync')
     this.driver('copyFromSync')
     source.noteUse(source.stream, 'copyFromSync')
     source.stream.synchronize()

@@ -224,7 +224,7 @@ export function serve(server: PoolServer): void {
   server.serve()
   for (const { marks } of server['waitingRequests']['requests'].values()) {
     try {
-      for (const { slot, stamp } of marks) server['clocks'].waitFor(slot, stamp)
+      for (const { slot, stamp } of marks) server['clocks'].watcher.waitFor(slot, stamp)
     } catch (error) {
       if (!(error instanceof CudaError)) throw error // ignores a refused wait: the next round asks again
     }

@@ -11,7 +11,7 @@ import type { DeviceBuffer } from './buffer.js'
  * What a caching pool does off its cached path. V8 knows the methods of a pool that it knows, and so inlines them at
  * any call site, but it knows nothing of the elements of an array. To call one costs less than to look a method up.
  */
-export type Apart = readonly [
+export type OffPath = readonly [
   take: (bytes: number, stream: Stream, mayFail: boolean) => DeviceBuffer | null,
   release: (allocation: Allocation, tag: number, stream: Stream | undefined) => void,
 ]
@@ -22,13 +22,13 @@ export function freeSlowly(owner: BufferOwner, buffer: DeviceBuffer, stream?: St
 }
 
 /** Allocates off the cached path. */
-export function takeApart(apart: Apart, bytes: number, stream: Stream, mayFail: boolean): DeviceBuffer | null {
-  return apart[0](bytes, stream, mayFail)
+export function takeOffPath(offPath: OffPath, bytes: number, stream: Stream, mayFail: boolean): DeviceBuffer | null {
+  return offPath[0](bytes, stream, mayFail)
 }
 
 /** Frees off the cached path. */
-export function releaseApart(apart: Apart, allocation: Allocation, tag: number, stream?: Stream): void {
-  apart[1](allocation, tag, stream)
+export function releaseOffPath(offPath: OffPath, allocation: Allocation, tag: number, stream?: Stream): void {
+  offPath[1](allocation, tag, stream)
 }
 
 /** Calls after which V8 collects type feedback for a function. */
@@ -43,7 +43,7 @@ export function prepareSlowCalls(): void {
   if (isPrepared) return
   isPrepared = true
   const releases = [() => {}, () => {}]
-  const parts: Apart[] = [
+  const parts: OffPath[] = [
     [() => null, () => {}],
     [() => null, () => {}],
   ]
@@ -57,9 +57,9 @@ export function prepareSlowCalls(): void {
   const [buffer, stream, allocation] = [{} as DeviceBuffer, {} as Stream, {} as Allocation]
   for (let call = 0; call < FEEDBACK_CALLS; call++) {
     for (const shape of shapes) freeSlowly(shape, buffer)
-    for (const apart of parts) {
-      takeApart(apart, 0, stream, false)
-      releaseApart(apart, allocation, 0)
+    for (const offPath of parts) {
+      takeOffPath(offPath, 0, stream, false)
+      releaseOffPath(offPath, allocation, 0)
     }
   }
 }

@@ -105,7 +105,7 @@ export class BiasedLock {
     for (let looks = 0; Atomics.load(words, index) === 1; looks++) {
       if (!registry.isAlive(thread)) return false
       if (looks < SPINS) continue
-      if (registry.look(thread)) return false
+      if (registry.hasDied(thread)) return false
       if (looks >= SPINS + waits) return true
       Atomics.wait(words, index, 1, PATIENCE_MS)
     }

@@ -23,7 +23,7 @@ test(`threads terminated at random moments (LOCK_SEED=${SEED} LOCK_TERMINATIONS=
     await victim.thread.terminate()
     section(words, lock)
     assert.notEqual(lock.owner, victim.worker)
-    while (!registry.look(victim.worker));
+    while (!registry.hasDied(victim.worker));
     registry.forget(victim.worker)
     running.push(contend(words))
   }

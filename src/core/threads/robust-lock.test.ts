@@ -100,15 +100,15 @@ test('look finds ended threads, also when the system has reused their number', a
   const words = newWords()
   const { registry, worker } = lockOf(words)
   const { thread, worker: other } = await contend(words, true)
-  assert.deepEqual([registry.look(worker), registry.look(other), registry.lookAtAll()], [false, false, []])
+  assert.deepEqual([registry.hasDied(worker), registry.hasDied(other), registry.findDead()], [false, false, []])
   await thread.terminate()
-  while (!registry.look(other)); // the system may need a moment to drop the thread
-  assert.deepEqual([registry.isDead(other), registry.bury(other), registry.lookAtAll()], [true, false, [other]])
+  while (!registry.hasDied(other)); // the system may need a moment to drop the thread
+  assert.deepEqual([registry.isDead(other), registry.bury(other), registry.findDead()], [true, false, [other]])
   registry.forget(other)
-  assert.deepEqual([registry.look(other), registry.lookAtAll()], [false, []])
+  assert.deepEqual([registry.hasDied(other), registry.findDead()], [false, []])
   const started = At.registry + MOST_WORKERS + worker
   words[started]++
-  assert.equal(registry.look(worker), true)
+  assert.equal(registry.hasDied(worker), true)
 })
 
 test('the lock of a terminated thread is taken over while the main thread blocks', async () => {

@@ -93,7 +93,7 @@ export class RobustLock {
       } else if (spins > SPINS) {
         const waiting = seen | WAITERS
         if (seen === waiting || Atomics.compareExchange(words, index, seen, waiting) === seen) {
-          if (Atomics.wait(words, index, waiting, PATIENCE_MS) === 'timed-out') registry.look(owner)
+          if (Atomics.wait(words, index, waiting, PATIENCE_MS) === 'timed-out') registry.hasDied(owner)
           bits = WAITERS
           this.meanwhile()
         }

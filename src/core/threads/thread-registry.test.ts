@@ -25,7 +25,7 @@ test('a finding about a thread does not bury the next thread of its number, even
     }
     return load(words, index)
   })
-  assert.equal(registry.look(worker), false)
+  assert.equal(registry.hasDied(worker), false)
   assert.equal(registry.isAlive(worker), true)
 })
 
@@ -58,6 +58,6 @@ test('the number of a dead thread can be taken over once when all are taken', ()
   registry.bury(7)
   assert.deepEqual(registry.dead(), [7])
   assert.equal(registry.takeOver(), 7)
-  assert.deepEqual([registry.isAlive(7), registry.look(7), registry.takeOver()], [true, false, 0])
+  assert.deepEqual([registry.isAlive(7), registry.hasDied(7), registry.takeOver()], [true, false, 0])
   assert.notEqual(registry.nameOf(7), name)
 })

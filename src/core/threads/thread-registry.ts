@@ -55,7 +55,7 @@ export class ThreadRegistry {
    */
   takeOver(): number {
     const id = threadNumber()
-    for (const worker of this.lookAtAll()) {
+    for (const worker of this.findDead()) {
       const word = this.wordOf(worker)
       if (word >= 0 || !this.replace(worker, word, afterTurn(word) | id)) continue // another thread was first
       Atomics.add(this.words, this.namesOf(worker), 1)
@@ -86,17 +86,17 @@ export class ThreadRegistry {
     return isThere(word) && this.replace(worker, word, word | DEAD)
   }
 
-  /** Asks the system whether a thread has ended, and buries it then. Returns whether it is dead. */
-  look(worker: number): boolean {
+  /** Whether a thread has died. Asks the system, and buries a thread that has ended. */
+  hasDied(worker: number): boolean {
     const word = this.wordOf(worker)
     if (!isThere(word)) return word < 0
     if (!this.hasEnded(worker, word)) return false
     return this.replace(worker, word, word | DEAD) || this.isDead(worker)
   }
 
-  /** Looks at all threads. Returns the numbers of all dead threads. */
-  lookAtAll(): number[] {
-    for (let worker = 1; worker <= MOST_WORKERS; worker++) this.look(worker)
+  /** The numbers of all dead threads, as the system says. */
+  findDead(): number[] {
+    for (let worker = 1; worker <= MOST_WORKERS; worker++) this.hasDied(worker)
     return this.dead()
   }
 
@@ -104,7 +104,7 @@ export class ThreadRegistry {
   others(...these: readonly number[]): number[] {
     const others: number[] = []
     for (let worker = 1; worker <= MOST_WORKERS; worker++) {
-      if (!these.includes(worker) && this.isAlive(worker) && !this.look(worker)) others.push(worker)
+      if (!these.includes(worker) && this.isAlive(worker) && !this.hasDied(worker)) others.push(worker)
     }
     return others
   }

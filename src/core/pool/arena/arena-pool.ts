@@ -263,7 +263,7 @@ export class ArenaPool extends Arena {
       if (!buffer.freed && stream.isOpen) this.context.giveBack(() => this.epochs.end(this.epoch, stream, false))
       return
     }
-    this.clocks.finishWork()
+    this.clocks.context.finishWork()
     this.epochs.finishPeers()
     for (const peer of this.memory.peers) peer.finishWork()
   }

@@ -207,7 +207,7 @@ export class SharedArenaPool<D = unknown> extends Arena {
     }
     const { state } = this
     if (!this.creator) {
-      if (state.others().length === 0) this.clocks.finishWork()
+      if (state.others().length === 0) this.clocks.context.finishWork()
       const report = this.leave()
       if (state.others().length === 0 && state.shut()) this.giveBack() // the thread that made the arena has died
       return report
@@ -216,7 +216,7 @@ export class SharedArenaPool<D = unknown> extends Arena {
     try {
       const others = state.others()
       if (others.length > 0) throw inUseError(others)
-      this.clocks.finishWork()
+      this.clocks.context.finishWork()
     } catch (error) {
       state.reopen()
       throw error

@@ -16,7 +16,7 @@ import { type Block, markBefore, slackOf, stampAfter, Tag } from '../caching/blo
 import { CachingPool, type CachingPoolStats } from '../caching/caching-pool.js'
 import { sourcedConfig } from '../caching/options.js'
 import { noRoomToBegin } from '../out-of-memory.js'
-import { releaseApart, takeApart } from '../slow-calls.js'
+import { releaseOffPath, takeOffPath } from '../slow-calls.js'
 import { BlockCaches, FixedBlock } from './block-caches.js'
 import { type BlockOptions, checkBlocks, noBlock, parseBlockOptions } from './block-options.js'
 
@@ -109,13 +109,13 @@ export class BlockPool extends CachingPool {
       const slack = this.blockBytes - bytes
       const isOfLast = last.stream === stream
       if ((last.tag & Tag.stateMask) === State.cached) {
-        return isOfLast ? this.handOutBlock(last, slack) : takeApart(this.apart, bytes, stream, mayFail)
+        return isOfLast ? this.handOutBlock(last, slack) : takeOffPath(this.offPath, bytes, stream, mayFail)
       }
       const stack = isOfLast ? last.stack! : this.caches.stackAt(stream.slot, this.sizeClass)
       const block = stack.top
       const { totals } = stack
       const left = totals.cached - block.units // in an empty stack less than any limit, see `StreamCaches.take`
-      if (left < totals.watched) return takeApart(this.apart, bytes, stream, mayFail)
+      if (left < totals.watched) return takeOffPath(this.offPath, bytes, stream, mayFail)
       const buffer = this.handOutBlock(block, slack)
       stack.top = block.below!
       totals.cached = left
@@ -156,7 +156,7 @@ export class BlockPool extends CachingPool {
       stream !== undefined ||
       (block !== this.last && !this.caches.put(block))
     ) {
-      releaseApart(this.apart, block, given, stream)
+      releaseOffPath(this.offPath, block, given, stream)
       return
     }
     block.tag = (tag - (State.live - State.cached)) | 0

@@ -19,7 +19,7 @@ export interface BlockCache {
    */
   setTight?(isTight: boolean): boolean
   /** A stream slot has blocks from now on. */
-  meet(slot: number): void
+  includeSlot(slot: number): void
   /** A heap has handed out a block for the stream; the bytes that the user asked for are not known yet. */
   handOut(slot: number, record: number): void
   /** A block is about to go back to a heap, or to wait for that. */

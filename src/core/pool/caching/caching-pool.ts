@@ -26,7 +26,7 @@ import type { PoolStats } from '../pool.js'
 import { ReservedWatch } from '../reserved-watch.js'
 import type { SleepOptions, WakeOptions } from '../sleep/sleep-options.js'
 import type { Sleeper } from '../sleep/sleeper.js'
-import { type Apart, releaseApart, takeApart } from '../slow-calls.js'
+import { type OffPath, releaseOffPath, takeOffPath } from '../slow-calls.js'
 import { AddressIndex } from './address-index.js'
 import { checkAlignment } from './alignment.js'
 import { type Block, type BlockOwner, markBefore, slackOf, Tag } from './block.js'
@@ -75,7 +75,7 @@ export class CachingPool extends ReservingPool implements BlockOwner {
   /** null until the first lookup of an address; most programs free buffers only */
   private addresses: AddressIndex | null = null
   /** @internal */
-  protected readonly apart: Apart = [
+  protected readonly offPath: OffPath = [
     (bytes, stream, mayFail) => this.takeBelow(bytes, stream, mayFail),
     (allocation, tag, stream) => this.releaseSlowly(allocation as Block, tag, stream),
   ]
@@ -159,7 +159,7 @@ export class CachingPool extends ReservingPool implements BlockOwner {
         block.tag = ((block.tag | Tag.stateMask) + (1 + State.live)) | 0
         return this.handOut(block, (block.units << Shift.units) - small, stream)
       }
-      return takeApart(this.apart, small, stream, mayFail)
+      return takeOffPath(this.offPath, small, stream, mayFail)
     }
     return this.takeSlowly(bytes, stream, alignment, mayFail)
   }
@@ -194,7 +194,7 @@ export class CachingPool extends ReservingPool implements BlockOwner {
     const { tag } = block
     const { slot } = block.stream
     if (tag !== given || tag > Tag.last || slot < 0 || stream !== undefined || !this.caches.put(block)) {
-      releaseApart(this.apart, block, given, stream)
+      releaseOffPath(this.offPath, block, given, stream)
       return
     }
     block.tag = (tag - (State.live - State.cached)) | 0
@@ -424,7 +424,7 @@ export class CachingPool extends ReservingPool implements BlockOwner {
   /** For `close`: all waits come before the first change, because a device that captures refuses them. */
   protected finishWork(): void {
     if (this.givenBack) return
-    this.clocks.finishWork()
+    this.clocks.context.finishWork()
     this.central.finishPeers()
   }
 
@@ -491,7 +491,10 @@ export class CachingPool extends ReservingPool implements BlockOwner {
     this.isBusy = false
   }
 
-  /** Takes a block back, to be used again after stamp `covering` of a stream; caches it if the stream is open. */
+  /**
+   * Takes a block back, to be used again after stamp `covering` of a stream. One that a graph uses waits for the graph,
+   * and one that other streams use waits for them. Any other is cached if the stream is open, or goes to its heap.
+   */
   private takeBack(block: Block, slot: number, covering: number, isOpen: boolean): void {
     const { record, tag } = block
     if (block.slot !== slot) this.caches.assign(block, slot)

@@ -60,68 +60,87 @@ interface SnapshotSource {
 }
 
 export function snapshotOf(pool: SnapshotSource): PoolSnapshot {
-  const { records, central } = pool
-  const { small, large, backing } = central
-  const { hasSlabs } = central.memory
-  const inViews = new Set<number>()
-  const streamOf = (slot: number) => pool.clocks.streams[slot]?.handle ?? null
-  let largestFreeBytes = 0
-  const blockOf = (record: number, base: number, captured: boolean): SnapshotBlock => {
-    const state = pool.caches.state(record)
-    const key = pool.caches.key(record)
+  const walk = new Walk(pool)
+  const ranges = walk.ranges()
+  const { largestFreeBytes } = walk
+  return { version: 2, backing: pool.central.backing.kind, stats: pool.stats(), largestFreeBytes, ranges }
+}
+
+/** One walk through the blocks of a pool. */
+class Walk {
+  /** of the blocks so far, apart from those inside the memory of graphs */
+  largestFreeBytes = 0
+  /** the blocks in views, of which parts were found */
+  private readonly inViews = new Set<number>()
+
+  constructor(private readonly pool: SnapshotSource) {}
+
+  ranges(): PoolSnapshot['ranges'] {
+    const { backing, small, large, memory } = this.pool.central
+    const ranges: { base: number; blocks: SnapshotBlock[] }[] = []
+    for (const heap of memory.hasSlabs ? [large] : [small, large]) {
+      for (const [range, first] of heap.firstRecords) {
+        const base = backing.bases[range]
+        ranges.push({ base, blocks: this.chain(first, base, false) })
+      }
+    }
+    for (const block of this.inViews) {
+      const base = backing.bases[this.pool.records.rangeOf(block)]
+      ranges.push({ base, blocks: this.within(block, base, false) })
+    }
+    return ranges
+  }
+
+  /** The blocks of a range, or of the memory of a graph, from the first one on. */
+  private chain(first: number, base: number, captured: boolean): SnapshotBlock[] {
+    const { records } = this.pool
+    const blocks: SnapshotBlock[] = []
+    for (let record = first; record !== 0; record = records.nextOf(record)) {
+      const isLent = records.state(record) === State.lent
+      blocks.push(...(isLent ? this.lent(record, base) : this.within(record, base, captured)))
+    }
+    return blocks
+  }
+
+  /** A part of a block in a view; of a slab the small blocks that begin in it. */
+  private lent(record: number, base: number): SnapshotBlock[] {
+    const { records, central } = this.pool
+    const block = blockOfPart(records, record)
+    const start = records.offsetOf(record)
+    const units = records.unitsOf(record)
+    if (block !== 0) {
+      this.inViews.add(block)
+      const place = { ptr: base + start * UNIT_BYTES, bytes: units * UNIT_BYTES }
+      return [{ ...place, state: 'part', requestedBytes: null, stream: null }]
+    }
+    const blocks: SnapshotBlock[] = []
+    let inside = central.small.recordAt(SMALL_RANGE, start) // a free block may begin before the slab
+    for (; inside !== 0 && records.offsetOf(inside) < start + units; inside = records.nextOf(inside)) {
+      if (records.offsetOf(inside) >= start) blocks.push(this.block(inside, base, false))
+    }
+    return blocks
+  }
+
+  /** The block of a record, or those in the memory of a graph. */
+  private within(record: number, base: number, captured: boolean): SnapshotBlock[] {
+    const { records, central } = this.pool
+    const inside = records.state(record) === State.captured ? central.arenas.heapIn(record) : undefined
+    if (inside === undefined) return [this.block(record, base, captured)]
+    return [...inside.firstRecords].flatMap(([, first]) => this.chain(first, base, true))
+  }
+
+  private block(record: number, base: number, captured: boolean): SnapshotBlock {
+    const { records, caches, clocks } = this.pool
+    const state = caches.state(record)
+    const key = caches.key(record)
     const bytes = records.unitsOf(record) * UNIT_BYTES
-    if (state === State.free && !captured) largestFreeBytes = Math.max(largestFreeBytes, bytes)
+    if (state === State.free && !captured) this.largestFreeBytes = Math.max(this.largestFreeBytes, bytes)
     return {
       ptr: base + records.offsetOf(record) * UNIT_BYTES,
       bytes,
       state: state === State.free && captured ? 'captured' : STATE_NAMES[state],
-      requestedBytes: pool.caches.isLive(record) ? pool.caches.blockOf(record).requestedBytes : null,
-      stream: key === 0 || state === State.absent ? null : streamOf(slotOfKey(key)),
+      requestedBytes: caches.isLive(record) ? caches.blockOf(record).requestedBytes : null,
+      stream: key === 0 || state === State.absent ? null : (clocks.streams[slotOfKey(key)]?.handle ?? null),
     }
   }
-  const blocksOf = (first: number, base: number, captured: boolean): SnapshotBlock[] => {
-    const blocks: SnapshotBlock[] = []
-    for (let record = first; record !== 0; record = records.nextOf(record)) {
-      const start = records.offsetOf(record)
-      if (records.state(record) === State.lent) {
-        const block = blockOfPart(records, record)
-        if (block === 0) {
-          const inside = small.recordAt(SMALL_RANGE, start)
-          blocks.push(...smallBlocks(inside, start, start + records.unitsOf(record), base))
-          continue
-        }
-        inViews.add(block)
-        const bytes = records.unitsOf(record) * UNIT_BYTES
-        blocks.push({ ptr: base + start * UNIT_BYTES, bytes, state: 'part', requestedBytes: null, stream: null })
-        continue
-      }
-      blocks.push(...blocksIn(record, base, captured))
-    }
-    return blocks
-  }
-  /** The block of a record, or those in the memory of a graph. */
-  const blocksIn = (record: number, base: number, captured: boolean): SnapshotBlock[] => {
-    const inside = records.state(record) === State.captured ? central.arenas.heapIn(record) : undefined
-    if (inside === undefined) return [blockOf(record, base, captured)]
-    return [...inside.firstRecords].flatMap(([, first]) => blocksOf(first, base, true))
-  }
-  /** Small blocks that begin in a slab; a free one may go on in the next slab. */
-  const smallBlocks = (first: number, start: number, end: number, base: number): SnapshotBlock[] => {
-    const blocks: SnapshotBlock[] = []
-    for (let record = first; record !== 0 && records.offsetOf(record) < end; record = records.nextOf(record)) {
-      if (records.offsetOf(record) >= start) blocks.push(blockOf(record, base, false))
-    }
-    return blocks
-  }
-  const ranges = (hasSlabs ? [large] : [small, large]).flatMap(heap =>
-    [...heap.firstRecords].map(([range, first]) => {
-      const base = backing.bases[range]
-      return { base, blocks: blocksOf(first, base, false) }
-    }),
-  )
-  for (const block of inViews) {
-    const base = backing.bases[records.rangeOf(block)]
-    ranges.push({ base, blocks: blocksIn(block, base, false) })
-  }
-  return { version: 2, backing: backing.kind, stats: pool.stats(), largestFreeBytes, ranges }
 }

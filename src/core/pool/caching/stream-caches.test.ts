@@ -34,7 +34,7 @@ class NumberedCache {
     const record = this.records.first + number
     this.records.words[(record << 4) | Word.units] = units
     this.records.words[(record << 4) | Word.sizeClass] = classOf(units)
-    this.cache.meet(slot)
+    this.cache.includeSlot(slot)
     this.cache.handOut(slot, record)
     return this.cache.put(this.cache.blockOf(record))
   }
@@ -210,7 +210,7 @@ describe('stream caches', () => {
     const held: Block[] = []
     let live = 0
     let peak = 0
-    for (const slot of [0, 1, 2]) cache.meet(slot)
+    for (const slot of [0, 1, 2]) cache.includeSlot(slot)
     for (let step = 0; step < 20_000; step++) {
       const slot = random.below(3)
       // Rising, then falling, so that new peaks come in between.
@@ -257,7 +257,7 @@ describe('stream caches', () => {
       const record = records.acquire()
       records.words[(record << 4) | Word.units] = 8
       records.words[(record << 4) | Word.sizeClass] = classOf(8)
-      cache.meet(slot)
+      cache.includeSlot(slot)
       cache.handOut(slot, record)
       const block = cache.blockOf(record)
       assert.equal(cache.put(block), true)
@@ -346,7 +346,7 @@ describe('class arithmetic that is written out on the cached path', () => {
       const record = records.acquire()
       records.words[(record << 4) | Word.units] = blockUnits
       records.words[(record << 4) | Word.sizeClass] = sizeClass
-      cache.meet(0)
+      cache.includeSlot(0)
       cache.handOut(0, record)
       const block = cache.blockOf(record)
       block.mark = 0

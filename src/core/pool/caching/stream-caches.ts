@@ -9,7 +9,7 @@ import { assert } from '../../base/assert.js'
 import type { Admission } from '../../heap/free-run.js'
 import { keyOfSlot } from '../../heap/key.js'
 import { Double, type RecordTable, State, Word } from '../../heap/records.js'
-import { CLASSES, classOf, MAX_UNITS, roundUpToClass, UNIT_BYTES } from '../../heap/size-classes.js'
+import { CLASSES, ClassSum, classOf, MAX_UNITS, roundUpToClass, UNIT_BYTES } from '../../heap/size-classes.js'
 import { MOST_STREAMS } from '../../order/clocks.js'
 import { SMALL_CLASSES, SMALL_UNITS } from '../backing/backing.js'
 import { policy } from '../policy.js'
@@ -97,7 +97,7 @@ export class StreamCaches implements BlockCache {
   }
 
   /** A stream slot has blocks from now on. */
-  meet(slot: number): void {
+  includeSlot(slot: number): void {
     if (slot < this.slotLimit) return
     while (this.totals.length <= slot) {
       this.totals.push(new StreamTotals(this.totals.length, this.watched, this.mostUnits))
@@ -151,13 +151,13 @@ export class StreamCaches implements BlockCache {
   }
 
   /**
-   * The stack of the class for `units`, an empty one for a slot beyond the limit. Repeats the arithmetic of
-   * `classOf(classUnits(units))`, see core/heap/size-classes.ts.
+   * The stack of the class for `units`, an empty one for a slot beyond the limit. The class is
+   * `classOf(classUnits(units))`, by the sums of core/heap/size-classes.ts.
    */
   stackFor(slot: number, units: number): Stack {
-    const shift = 27 - clz32(units | 16)
-    const steps = units < EXACT_UNITS ? ((units - 1) >> shift) + 1 : units >>> shift
-    const index = (slot << Shift.stream) | ((shift << 4) + steps)
+    const ignored = ClassSum.ignoredAndZeros - clz32(units | ClassSum.inOctave)
+    const steps = units < EXACT_UNITS ? ((units - 1) >> ignored) + 1 : units >>> ignored
+    const index = (slot << Shift.stream) | ((ignored << ClassSum.octaveShift) + steps)
     const { stacks } = this
     return index < stacks.length ? stacks[index] : this.emptyStack
   }
@@ -202,7 +202,7 @@ export class StreamCaches implements BlockCache {
    */
   takeElsewhere(slot: number, units: number, known: Float64Array, seen: Float64Array): Block | null {
     if (units > this.mostUnits || (this.isTight && units >= SMALL_UNITS)) return null // the class keeps none
-    this.meet(slot)
+    this.includeSlot(slot)
     const index = (slot << Shift.stream) | classOf(units)
     const block =
       this.takeGiven(index, units, known, seen) ?? this.takeOwn(index, units) ?? this.takeTop(index, units, known, seen)
@@ -604,7 +604,7 @@ export class StreamCaches implements BlockCache {
   }
 
   private stackOf(slot: number, sizeClass: number): Stack {
-    this.meet(slot)
+    this.includeSlot(slot)
     const stack = this.stacks[(slot << Shift.stream) | sizeClass]
     return stack === this.emptyStack ? this.newStack(slot, sizeClass) : stack
   }

@@ -327,7 +327,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       const releaseOlder = device.hold(a)
       older.fill(1)
       older.free() // goes to the stream's cache, which is full then
-      device.clocks.mark(a.slot)
+      device.clocks.watcher.mark(a.slot)
       const releaseNewer = device.hold(a)
       newer.fill(2)
       newer.free() // goes to the heap

@@ -138,7 +138,7 @@ export abstract class PassThroughPool extends ClosablePool implements RecordPool
   close(): CloseReport {
     const report = { lostBuffers: this.allocations - this.frees, lostBytes: this.liveBytes }
     if (this.givenBack) return report
-    this.clocks.finishWork()
+    this.clocks.context.finishWork()
     this.finishPeers()
     this.acceptedClocks = null
     this.context.giveBack(driver => {

@@ -46,8 +46,8 @@ describe('a pool that threads share, after a thread has ended', () => {
     const other = attach()
     other.allocate(1000)
     const { registry } = pool['state']
-    const look = registry.look.bind(registry)
-    registry.look = thread => {
+    const look = registry.hasDied.bind(registry)
+    registry.hasDied = thread => {
       if (thread !== other.thread) return look(thread)
       registry.bury(thread) // another thread notices the death just after this look
       return false
@@ -139,7 +139,7 @@ describe('a pool that threads share, after a thread has ended', () => {
     other['state'].caches.biasedLock.enter() // stopped inside: its blocks are left alone while it lives
     server['sweptAt'] = Infinity
     const { registry } = server['state']
-    registry.lookAtAll = () => {
+    registry.findDead = () => {
       registry.bury(other['state'].thread)
       return registry.dead()
     }

@@ -52,7 +52,7 @@ export class LockedHeaps {
     const { memory, caches } = state
     const { words } = state.records
     const heap = memory.heapFor(units)
-    cache.look()
+    cache.dropLost()
     cache.emptyQueue()
     if (!state.hasRecords) return 0
     let record = heap.allocate(units, alignUnits, slot + 1)
@@ -74,7 +74,7 @@ export class LockedHeaps {
   giveBack(record: number, slot: number, stamp: number): void {
     const { state } = this
     state.locked(() => {
-      this.cache.look()
+      this.cache.dropLost()
       state.caches.handBack(record)
       state.memory.giveToHeap(record, slot, stamp)
     })

@@ -67,7 +67,7 @@ describe('the per-thread default stream', () => {
     const release = device.hold(device.defaultStream)
     buffer.recordUse(device.defaultStream)
     buffer.free()
-    device.clocks.poll(before.lastSlot)
+    device.clocks.watcher.poll(before.lastSlot)
     const perThread = new Stream(device.clocks, CU_STREAM_PER_THREAD, false)
     assert.equal(perThread.slot, before.lastSlot)
     const event = new Event(device.context)

@@ -97,8 +97,8 @@ describe('a pool that threads share, and its pool server', () => {
     const other = attach()
     let now = 1e6
     let looks = 0
-    const look = caches.look.bind(caches)
-    caches.look = () => {
+    const look = caches.noteSums.bind(caches)
+    caches.noteSums = () => {
       looks++
       look()
     }

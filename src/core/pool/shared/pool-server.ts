@@ -205,12 +205,12 @@ export class PoolServer {
     const { registry, caches, counts } = this.state
     this.sweptAt = now
     this.sweepMs = Math.min(2 * this.sweepMs, MOST_SWEEP_MS)
-    registry.lookAtAll()
+    registry.findDead()
     this.buryDead()
     this.clocks.buryStreams()
     const counted = counts.reduce((sum, count) => sum + count)
     if (counted === this.counted) return // a look at all blocks takes long
-    caches.look()
+    caches.noteSums()
     this.counted = counted
   }
 
@@ -321,7 +321,7 @@ export class PoolServer {
   /** Searches again if a thread has died whose blocks were not taken back yet. */
   private *retryAfterSweep(units: number, alignUnits: number, slot: number): Waiting<number> {
     const { registry } = this.state
-    const dead = registry.lookAtAll().filter(thread => !this.buried.has(thread))
+    const dead = registry.findDead().filter(thread => !this.buried.has(thread))
     for (const thread of dead) this.bury(thread)
     return dead.length === 0 ? 0 : yield* this.central.search(units, alignUnits, slot)
   }
@@ -379,7 +379,7 @@ export class PoolServer {
     const { registry } = this.state
     const thread = ThreadRegistry.numberIn(name)
     if (thread !== NO_THREAD) {
-      if (registry.nameOf(thread) !== name || !registry.look(thread)) return { buffers: 0, bytes: 0 }
+      if (registry.nameOf(thread) !== name || !registry.hasDied(thread)) return { buffers: 0, bytes: 0 }
       this.forgetRequest(thread) // an answer would give another block to its number
       this.bury(thread)
     }
@@ -395,9 +395,9 @@ export class PoolServer {
     state.checkAlone(asker)
     state.figures[Figure.server] = CLOSED // refuses threads that attach from now on
     const sum = this.sumOf(this.live())
-    state.caches.look() // the last look for the peak
+    state.caches.noteSums() // the last look for the peak
     try {
-      this.clocks.finishWork()
+      this.clocks.context.finishWork()
       this.clocks.context.giveBack(() => this.central.backing.close())
       this.onClose()
     } catch (error) {

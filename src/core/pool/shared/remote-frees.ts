@@ -111,7 +111,7 @@ export class RemoteFrees {
   }
 
   /** Notes the batches begun for this thread: positions `oldest` to before `seen`. Some may be empty. */
-  look(): void {
+  noteArrivals(): void {
     this.seen = Atomics.load(this.begun, this.thread * LINE_WORDS)
     if (((this.seen - this.oldest) | 0) > BATCHES) this.oldest = (this.seen - BATCHES) | 0
     this.skipEmpty()

@@ -43,7 +43,7 @@ export class ServerClient {
     state.lock.dropStale()
     this.clocks.slots.dropStale()
     this.noteServer() // the pool may be closed before the first look
-    const meanwhile = (slept: boolean) => this.look(question, slept)
+    const meanwhile = (slept: boolean) => this.checkServer(question, slept)
     if (state.channel.isLate(state.thread)) {
       const answer = state.channel.takeLate(state.thread, meanwhile)
       const { asked } = this
@@ -58,12 +58,12 @@ export class ServerClient {
    * Does the thread's periodic work, and checks that the pool server lives. The error when no answer can come; null
    * while one may come. `slept` is false for the first look.
    */
-  private look({ ask }: Question, slept: boolean): Error | null {
+  private checkServer({ ask }: Question, slept: boolean): Error | null {
     const { figures, registry } = this.state
     this.meanwhile()
     this.noteServer()
     const isClosed = figures[Figure.server] === CLOSED && ask !== 'close' // closing waits for its own end
-    if (!isClosed && !(slept && this.server > 0 && registry.look(this.server))) return null
+    if (!isClosed && !(slept && this.server > 0 && registry.hasDied(this.server))) return null
     return new PoolError(
       `${CALLS[ask] ?? ask}: the pool is closed, or the thread that made it has ended; create another`,
     )
@@ -90,6 +90,6 @@ export class ServerClient {
   get isLost(): boolean {
     const { figures, registry, channel } = this.state
     const server = figures[Figure.server]
-    return server > 0 && (channel.failure !== null || registry.look(server))
+    return server > 0 && (channel.failure !== null || registry.hasDied(server))
   }
 }

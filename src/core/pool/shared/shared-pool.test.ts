@@ -136,7 +136,7 @@ describe('a pool that threads share', () => {
     const buffer = pool.allocate(1000, first)
     const { ptr } = buffer
     buffer.free()
-    device.clocks.mark(first.slot)
+    device.clocks.watcher.mark(first.slot)
     first.synchronize()
     const again = pool.allocate(1000, second) // a block that the thread caches for the first stream
     assert.equal(again.ptr, ptr)

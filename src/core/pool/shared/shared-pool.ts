@@ -416,7 +416,7 @@ export class SharedPool<D = unknown> extends ReservingPool implements BlockOwner
     const { registry } = this.state
     const patience = new Int32Array(new SharedArrayBuffer(4))
     const isThere = () => registry.isAlive(worker) && registry.nameOf(worker) === thread
-    for (let looks = 0; looks < REAP_TIMEOUT_MS && isThere() && !registry.look(worker); looks++) {
+    for (let looks = 0; looks < REAP_TIMEOUT_MS && isThere() && !registry.hasDied(worker); looks++) {
       Atomics.wait(patience, 0, 0, 1)
     }
     return this.ask({ ask: 'reclaim', thread }) as Reclaimed
@@ -439,7 +439,7 @@ export class SharedPool<D = unknown> extends ReservingPool implements BlockOwner
    */
   close(): CloseReport {
     if (this.closed) return { lostBuffers: 0, lostBytes: 0 }
-    if (this.creator) this.clocks.checkNoCapture('close')
+    if (this.creator) this.clocks.registry.checkNoCapture('close')
     const { buffers, bytes } = this.server.isLost ? this.leaveLost() : this.askToClose()
     // Only now that the answer is here: the next thread of this number asks in the same place.
     this.state.registry.forget(this.state.thread)
@@ -578,7 +578,7 @@ export class SharedPool<D = unknown> extends ReservingPool implements BlockOwner
     const { state, words, cache } = this
     this.give(block)
     if (cache.isSmall(words[(record << 4) | Word.units])) {
-      state.caches.meet(slot)
+      state.caches.includeSlot(slot)
       words[(record << 4) | Word.key] = slot + 1
       const own = cache.admit(record, words[(record << 4) | Word.sizeClass])
       if (cache.keep(own, stamp - 1)) return

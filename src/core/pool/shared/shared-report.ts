@@ -106,7 +106,7 @@ export class SharedReport {
     const live = this.live()
     const threads: PoolThread[] = []
     for (let thread = 1; thread <= MOST_WORKERS; thread++) {
-      const alive = registry.isAlive(thread) && !registry.look(thread)
+      const alive = registry.isAlive(thread) && !registry.hasDied(thread)
       if (!alive && !registry.isDead(thread)) continue
       const name = registry.nameOf(thread)
       const held = live.filter(block => block.thread === name)

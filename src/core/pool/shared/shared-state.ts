@@ -212,7 +212,7 @@ export class SharedState {
    * buffers keep theirs.
    */
   private awaitNumber(meanwhile: () => void): number {
-    const dead = this.registry.lookAtAll().length
+    const dead = this.registry.findDead().length
     const patience = new Int32Array(new SharedArrayBuffer(4))
     for (let waits = 0; dead > 0 && waits < MOST_WAITS; waits++) {
       this.channel.doorbell.ring()

@@ -119,7 +119,7 @@ export class ThreadCache {
   take(units: number, slot: number, known: Float64Array, seen: Float64Array): Block | null {
     const { blocks } = this
     const { caches } = this.state
-    caches.meet(slot)
+    caches.includeSlot(slot)
     if (caches.biasedLock.isShut) this.state.locked(() => {}) // waits until the pool server has taken its blocks
     this.begin()
     this.receive(slot, classOf(units), units)
@@ -239,7 +239,7 @@ export class ThreadCache {
   }
 
   /** Under the lock: drops cached blocks that were taken away. */
-  look(): void {
+  dropLost(): void {
     const losses = this.state.caches.lossesOf(this.state.thread)
     if (losses === this.losses) return
     this.losses = losses
@@ -252,7 +252,7 @@ export class ThreadCache {
   receive(slot: number, sizeClass: number, units: number): void {
     const { biasedLock, remoteFrees } = this.state.caches
     if (!biasedLock.enter()) return
-    remoteFrees.look()
+    remoteFrees.noteArrivals()
     this.left = 0
     // A batch that is still being filled comes last: its sender fetches the line again.
     const found = this.unpackAll(true, slot, sizeClass, units) || this.unpackAll(false, slot, sizeClass, units)
@@ -269,7 +269,7 @@ export class ThreadCache {
   }
 
   /**
-   * Under the lock, after `look`: the smallest cached block above the class of `units` goes back to its heap; false
+   * Under the lock, after `dropLost`: the smallest cached block above the class of `units` goes back to its heap; false
    * for none.
    */
   breakLarger(units: number, slot: number, end: number): boolean {
@@ -287,7 +287,7 @@ export class ThreadCache {
     let linked = 0
     for (let slot = 0; slot < blocks.slotLimit; slot++) {
       for (const block of blocks.entries(slot)) {
-        if (!this.isCached(block)) continue // taken away since the last `look`
+        if (!this.isCached(block)) continue // taken away since the last `dropLost`
         const base = block.record << 4
         assert(words[base | Word.units] === block.units, 'a stack knows the size of its block')
         assert(words[base | Word.key] === slot + 1, 'a cached block is of the stream that caches it')

@@ -69,7 +69,7 @@ export class ThreadCaches implements BlockCache {
   }
 
   /** Needs no lock. */
-  meet(slot: number): void {
+  includeSlot(slot: number): void {
     for (let known = this.limit[0]; slot >= known; known = Atomics.load(this.limit, 0)) {
       Atomics.compareExchange(this.limit, 0, known, slot + 1)
     }
@@ -81,7 +81,7 @@ export class ThreadCaches implements BlockCache {
   }
 
   handOut(slot: number, record: number): void {
-    this.meet(slot)
+    this.includeSlot(slot)
     this.totals[Total.handedUnits] += this.records.unitsOf(record)
     this.totals[Total.handedBlocks]++
     this.doubles[(record << 3) | Double.requested] = 0
@@ -111,7 +111,7 @@ export class ThreadCaches implements BlockCache {
   }
 
   /** Walks all records to note how much is cached, and the peak of live memory. */
-  look(): void {
+  noteSums(): void {
     const { cachedUnits, liveUnits } = this.sums()
     this.totals[Total.cachedUnits] = cachedUnits
     this.totals[Total.peakUnits] = Math.max(this.peakUnits, liveUnits)
@@ -163,20 +163,27 @@ export class ThreadCaches implements BlockCache {
     const sums = { liveBlocks: 0, liveUnits: 0, requestedBytes: 0, cachedUnits: 0 }
     const [unitsBefore, blocksBefore] = this.totals.subarray(Total.handedUnits)
     for (let record = records.first; record < records.used; record++) {
-      const tag = words[record << 4]
-      const ownerWord = records.ownerWord(record)
-      if (ownerWord === 0 || !records.isLive(record)) continue
-      const units = records.unitsOf(record)
-      const requested = records.requestedBytesOf(record)
-      if (words[record << 4] !== tag || records.ownerWord(record) !== ownerWord) {
-        record-- // its owner has just changed: look again
-      } else if (phaseOf(ownerWord) !== Phase.live) sums.cachedUnits += units
-      else {
+      let tag: number
+      let ownerWord: number
+      let isOut: boolean
+      let units: number
+      let requested: number
+      do {
+        tag = words[record << 4]
+        ownerWord = records.ownerWord(record)
+        isOut = ownerWord !== 0 && records.isLive(record)
+        units = records.unitsOf(record)
+        requested = records.requestedBytesOf(record)
+        // Again if its owner has changed it meanwhile.
+      } while (isOut && (words[record << 4] !== tag || records.ownerWord(record) !== ownerWord))
+      if (!isOut) continue
+      if (phaseOf(ownerWord) === Phase.live) {
         sums.liveBlocks++
         sums.liveUnits += units
         sums.requestedBytes += requested
-      }
+      } else sums.cachedUnits += units
     }
+    // Memory that changes hands meanwhile may count twice.
     const mostUnits = Math.max(unitsBefore, this.handedUnits)
     sums.liveBlocks = Math.min(sums.liveBlocks, Math.max(blocksBefore, this.totals[Total.handedBlocks]))
     sums.liveUnits = Math.min(sums.liveUnits, mostUnits)

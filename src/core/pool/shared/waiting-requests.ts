@@ -46,7 +46,7 @@ export class WaitingRequests<Question> {
     const { marks } = this.requests.get(asker)!
     if (marks.length === 0) return this.requests.keys().next().value === asker
     try {
-      return marks.every(({ slot, stamp }) => this.clocks.hasCompleted(slot, stamp))
+      return marks.every(({ slot, stamp }) => this.clocks.watcher.hasCompleted(slot, stamp))
     } catch (error) {
       this.forget(asker)
       throw error

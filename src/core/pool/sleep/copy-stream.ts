@@ -99,7 +99,7 @@ export class CopyStream {
     const { clocks, stream, slot } = this
     if (stream.closed) return true // by the close of the device, which has waited for all work
     try {
-      if (this.steps.length > 0 || this.unmarkedBytes > 0) clocks.waitForAll(slot)
+      if (this.steps.length > 0 || this.unmarkedBytes > 0) clocks.watcher.waitForAll(slot)
     } catch (error) {
       if (!isDriverError(error)) throw error
       return error instanceof DeviceLostError // nothing runs on it any more
@@ -120,7 +120,7 @@ export class CopyStream {
 
   private mark(): void {
     if (this.unmarkedBytes === 0) return
-    this.steps.push({ stamp: this.clocks.mark(this.slot), bytes: this.unmarkedBytes })
+    this.steps.push({ stamp: this.clocks.watcher.mark(this.slot), bytes: this.unmarkedBytes })
     this.unmarkedBytes = 0
   }
 
@@ -128,7 +128,7 @@ export class CopyStream {
   private look(): number {
     const { clocks, steps, slot } = this
     if (this.stream.closed) return 0 // by the close of the device, which has waited for all work
-    if (steps.length > 0) clocks.poll(slot)
+    if (steps.length > 0) clocks.watcher.poll(slot)
     let arrived = 0
     while (steps.length > 0 && steps[0].stamp <= clocks.completed[slot]) arrived += steps.shift()!.bytes
     this.copiedBytes += arrived

@@ -84,29 +84,8 @@ export class Views {
   /** The shortest stretch of any view with room for `units`, as far as free-ends.ts has noted; null for none. */
   shortestStretch(units: number): StretchOfView | null {
     let best: StretchOfView | null = null
-    let bestUnits = Infinity
     for (const view of this.views) {
-      if (view.units < units || !view.isReady) continue
-      const { pieces } = view
-      let first = -1
-      let length = 0
-      let offset = 0
-      let start = 0
-      for (let index = 0; index < pieces.length; index++) {
-        const piece = pieces[index]
-        if (first !== -1 && length + piece.startFree >= units && length + piece.startFree < bestUnits) {
-          // Whole pieces that follow would make it longer, not better.
-          best = { view, first, last: index, start, units: length + piece.startFree }
-          bestUnits = best.units
-        }
-        if (first === -1 || !piece.isFree) {
-          first = piece.endFree > 0 ? index : -1
-          length = 0
-          start = offset + piece.units - piece.endFree
-        }
-        length += piece.endFree
-        offset += piece.units
-      }
+      if (view.isReady && view.units >= units) best = shortestIn(view, units, best)
     }
     return best
   }
@@ -251,4 +230,31 @@ export class Views {
     this.uses.forget(view.number)
     this.numbers.push(view.number)
   }
+}
+
+/**
+ * The shortest stretch of a view with room for `units`; `best` if that is no longer. A stretch begins with the free end
+ * of a piece, runs over whole free pieces, and ends with the free start of the next one. It is taken as soon as it
+ * suffices: further pieces make it longer, not better.
+ */
+function shortestIn(view: View, units: number, best: StretchOfView | null): StretchOfView | null {
+  let first = -1 // the piece that begins the present stretch; -1 for none
+  let start = 0 // of the stretch, from the start of the view
+  let length = 0 // of the stretch, up to the present piece
+  let offset = 0 // of the present piece, from the start of the view
+  for (let index = 0; index < view.pieces.length; index++) {
+    const piece = view.pieces[index]
+    const whole = length + piece.startFree
+    if (first !== -1 && whole >= units && (best === null || whole < best.units)) {
+      best = { view, first, last: index, start, units: whole }
+    }
+    if (first !== -1 && piece.isFree) length += piece.units
+    else {
+      first = piece.endFree > 0 ? index : -1
+      start = offset + piece.units - piece.endFree
+      length = piece.endFree
+    }
+    offset += piece.units
+  }
+  return best
 }

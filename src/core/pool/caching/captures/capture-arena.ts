@@ -57,7 +57,6 @@ export class CaptureArena implements Holding {
   private readonly partOf = new Map<number, Part>()
   private readonly kept: Kept[] = []
   private readonly later: Use[] = []
-  private admission: Admission = new Float64Array(0)
   private units = 0
   /** the uses that must complete before the memory goes back; null while the graph may be launched */
   private uses: readonly Use[] | null = null
@@ -73,20 +72,20 @@ export class CaptureArena implements Holding {
 
   /** A block for a captured stream, as `CentralHeap.allocate` returns it; 0 if the pool has no memory for it. */
   allocate(units: number, alignUnits: number, slot: number): number {
-    this.look(slot)
+    const admission = this.admissionFor(slot)
     let record = 0
     for (const part of this.parts) {
-      record = this.take(part, units, alignUnits, slot)
+      record = this.take(part, units, alignUnits, slot, admission)
       if (record !== 0) break
     }
     if (record === 0) {
       const part = this.addPart(units + alignUnits - 1)
       if (part === null) return 0
-      record = this.take(part, units, alignUnits, slot)
+      record = this.take(part, units, alignUnits, slot, admission)
     }
     this.records.setKey(record, keyOfSlot(slot))
     this.records.setSizeClass(record, FULL_CLASS)
-    this.caches.meet(slot)
+    this.caches.includeSlot(slot)
     this.caches.handOut(slot, record)
     return record
   }
@@ -150,21 +149,22 @@ export class CaptureArena implements Holding {
     for (const { heap } of this.parts) heap.check()
   }
 
-  private look(slot: number): void {
+  /** By key: the latest stamp that comes before everything that a captured stream does from now on. */
+  private admissionFor(slot: number): Admission {
     const { known, stride, slotLimit } = this.capture
     const row = slot * stride
     const admission = new Float64Array(slotLimit + 1)
     admission.set(known.subarray(row, row + slotLimit), keyOfSlot(0))
     admission[0] = Infinity
     admission[keyOfSlot(slot)] = Infinity
-    this.admission = admission
+    return admission
   }
 
-  private take(part: Part, units: number, alignUnits: number, slot: number): number {
+  private take(part: Part, units: number, alignUnits: number, slot: number, admission: Admission): number {
     const { heap } = part
     let record = heap.allocate(units, alignUnits, keyOfSlot(slot))
     if (record === 0) {
-      const block = findAdmitted(heap, units, alignUnits, this.admission)
+      const block = findAdmitted(heap, units, alignUnits, admission)
       if (block === 0) return 0
       record = heap.carve(block, startIn(heap, block, alignUnits), units)
     }

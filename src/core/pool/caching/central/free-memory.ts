@@ -166,7 +166,7 @@ export class FreeMemory implements Heaps {
 
   /** A block waits for `stamp` of a stream slot. */
   await(slot: number, stamp: number): void {
-    this.caches.meet(slot)
+    this.caches.includeSlot(slot)
     if (stamp > this.awaited[slot]) this.awaited[slot] = stamp
   }
 

@@ -12,9 +12,9 @@ for (const backing of ['virtual', 'segments'] as const) {
       const { device, pool, a, b, c } = setUp({ backing, crossStreamReuse: 'ordered' })
       const [first, second] = [pool.allocate(32 * MiB, a), pool.allocate(32 * MiB, b)]
       freePending(device, first)
-      device.clocks.mark(a.slot)
+      device.clocks.watcher.mark(a.slot)
       freePending(device, second)
-      device.clocks.mark(b.slot)
+      device.clocks.watcher.mark(b.slot)
       pool.allocate(32 * MiB, c)
       assert.deepEqual([a.query(), b.query()], [true, false])
       assertConsistent(pool)
@@ -27,7 +27,7 @@ for (const backing of ['virtual', 'segments'] as const) {
         [b, 40],
       ] as const) {
         freePending(device, pool.allocate(size * MiB, stream))
-        device.clocks.mark(stream.slot)
+        device.clocks.watcher.mark(stream.slot)
       }
       pool.allocate(32 * MiB, c)
       assert.deepEqual([a.query(), b.query()], [false, true])
@@ -40,7 +40,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       const buffers = [first, second, third] // live blocks keep them from merging
       const stamps = buffers.map(buffer => {
         freePending(device, buffer)
-        return device.clocks.mark(a.slot)
+        return device.clocks.watcher.mark(a.slot)
       })
       pool.allocate(32 * MiB, b)
       assert.equal(device.clocks.completed[a.slot], stamps[1])
@@ -55,7 +55,7 @@ for (const backing of ['virtual', 'segments'] as const) {
         [c, 28],
       ] as const) {
         freePending(device, pool.allocate(size * MiB, stream))
-        device.clocks.mark(stream.slot)
+        device.clocks.watcher.mark(stream.slot)
       }
       pool.allocate(48 * MiB, other)
       // Not asked of the streams, since cuMemFree has waited for all of them where memory is in segments.
@@ -73,7 +73,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       const first = parts[0].ptr
       for (const index of [0, 2, 3]) {
         freePending(device, parts[index])
-        device.clocks.mark(parts[index].stream.slot)
+        device.clocks.watcher.mark(parts[index].stream.slot)
       }
       const waited = [a, c].map(({ slot }) => device.clocks.completed[slot])
       const again = pool.allocate(36 * MiB, device.createStream())
@@ -88,7 +88,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       const { device, pool, a, b, c } = setUp({ backing, crossStreamReuse: 'ordered' })
       const [used, freed] = [pool.allocate(40 * MiB, a), pool.allocate(24 * MiB, c)]
       freePending(device, freed)
-      device.clocks.mark(c.slot)
+      device.clocks.watcher.mark(c.slot)
       device.hold(b)
       used.recordUse(b)
       used.free()

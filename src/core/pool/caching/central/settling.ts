@@ -32,7 +32,7 @@ export class Settling extends OfPool {
     this.memory.noteMarks(isAsked)
     if (this.config.deterministic) return
     for (let slot = 0; slot < this.caches.slotLimit; slot++) {
-      if (awaited[slot] > clocks.marked[slot] && clocks.isOpen(slot)) clocks.mark(slot)
+      if (awaited[slot] > clocks.marked[slot] && clocks.isOpen(slot)) clocks.watcher.mark(slot)
     }
   }
 
@@ -47,18 +47,18 @@ export class Settling extends OfPool {
 
   /** Asks the driver which work has completed and settles the blocks that waited for it; returns their number. */
   settle(): number {
-    this.ask() // about all streams before any block is settled: an answer may tell of other streams, too
+    this.poll() // about all streams before any block is settled: an answer may tell of other streams, too
     return this.settleKnown()
   }
 
   /** Asks how far the streams have come that blocks wait for; false if the pool learns nothing new. */
-  ask(): boolean {
+  poll(): boolean {
     const { clocks, seen } = this
     const { awaited } = this.memory
     this.placeMarks(true)
     let learnt = false
     const end = this.config.deterministic ? 0 : this.caches.slotLimit
-    for (let slot = 0; slot < end; slot++) if (awaited[slot] > seen[slot] && clocks.poll(slot)) learnt = true
+    for (let slot = 0; slot < end; slot++) if (awaited[slot] > seen[slot] && clocks.watcher.poll(slot)) learnt = true
     return this.deferred.pollPeers(false) || learnt
   }
 
@@ -87,7 +87,7 @@ export class Settling extends OfPool {
     if (this.config.deterministic && awaited.length > 0) {
       if (!awaited.some(slot => this.waitForAll(slot))) return false
     } else {
-      const marks = awaited.flatMap(slot => clocks.watched(slot)).sort((a, b) => a.number - b.number)
+      const marks = awaited.flatMap(slot => clocks.watcher.watched(slot)).sort((a, b) => a.number - b.number)
       if (marks.length === 0) {
         const waited = this.deferred.pollPeers(true)
         return this.settle() > 0 || waited // an answer may have come since
@@ -96,7 +96,7 @@ export class Settling extends OfPool {
       const chosen = leastOf(marks, some => this.wouldHelp(some, miss, newBytes))
       yield chosen
       // the first wait may have shown later marks complete
-      for (const mark of chosen) clocks.waitFor(mark.slot, mark.stamp)
+      for (const mark of chosen) clocks.watcher.waitFor(mark.slot, mark.stamp)
     }
     return true
   }
@@ -112,7 +112,7 @@ export class Settling extends OfPool {
   private waitForAll(slot: number): boolean {
     const { seen, clocks } = this
     const before = seen[slot]
-    clocks.waitForAll(slot)
+    clocks.watcher.waitForAll(slot)
     return seen[slot] > before
   }
 
@@ -121,7 +121,7 @@ export class Settling extends OfPool {
    * memory.
    */
   couldServe(miss: Miss, lessBytes: number): boolean {
-    const marks = this.awaitedSlots().flatMap(slot => this.clocks.watched(slot))
+    const marks = this.awaitedSlots().flatMap(slot => this.clocks.watcher.watched(slot))
     return this.wouldHelp(marks, miss, Math.max(0, this.newBytes(Infinity) - lessBytes))
   }
 

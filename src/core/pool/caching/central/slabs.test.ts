@@ -15,7 +15,7 @@ import type { BlockCache } from '../block-cache.js'
 import { FreeMemory } from './free-memory.js'
 import { addSlab, giveBackEmptySlabs, leastSlabUnits, slabsOf, slabUnits } from './slabs.js'
 
-const NO_CACHES = { meet() {}, drainAll: () => [] } as Partial<BlockCache> as BlockCache
+const NO_CACHES = { includeSlot() {}, drainAll: () => [] } as Partial<BlockCache> as BlockCache
 const SLAB = MiB / UNIT_BYTES
 const GRANULE = 2 * SLAB
 /** units of the range, and of the memory at its start */

@@ -77,7 +77,7 @@ export class Steps extends OfPool {
   /** A block that depended on work which the driver now reports complete. */
   poll(miss: Miss): number {
     const { settling } = this
-    if (!this.needsCompletedWork(miss) || !settling.ask()) return 0
+    if (!this.needsCompletedWork(miss) || !settling.poll()) return 0
     // Before blocks settle: they merge then with neighbours that may wait for other work.
     return this.takeKnown(miss) || (settling.settleKnown() > 0 ? this.takeKnown(miss) : 0)
   }
@@ -265,19 +265,20 @@ export class Steps extends OfPool {
   }
 
   /**
-   * Drains the caches of one heap; if that does not help, drains the other heap's caches as well. Blocks much smaller
-   * than a small request stay cached at first: few of them would help it, and all of them would be missed. With
-   * `sparing` small blocks stay cached for the same reason when a large one is missed and they lie in slabs.
+   * A block once the caches of its heap were drained. If none is found, the caches of the other heap are drained for
+   * the steps that follow. With `sparing` small blocks in slabs stay cached: to a large block only a whole slab is of
+   * use.
    */
   private takeDrained(miss: Miss, sparing: boolean): number {
     const { settling, memory } = this
-    const record =
-      (this.isInSlab(miss) ? this.drainAndTake(miss, miss.units * policy.drainedShare) : 0) || this.drainAndTake(miss)
+    // Much smaller blocks stay cached at first: few of them would help, and all of them would be missed.
+    const ofLike = this.isInSlab(miss) ? this.drainAndTake(miss, miss.units * policy.drainedShare) : 0
+    const record = ofLike || this.drainAndTake(miss)
+    if (record !== 0) return record
     const other = this.inOtherHeap(miss).heap
-    // Small blocks are of little use to a large one: only a whole slab of them is.
-    const spares = sparing && memory.hasSlabs && other === memory.small
-    if (record === 0 && !spares && memory.drain(other) > 0 && this.needsCompletedWork(miss)) settling.settle()
-    return record
+    const staysCached = sparing && memory.hasSlabs && other === memory.small
+    if (!staysCached && memory.drain(other) > 0 && this.needsCompletedWork(miss)) settling.settle()
+    return 0
   }
 
   /** Drains the blocks of at least about `leastUnits` out of the caches of the request's heap, and takes a block. */

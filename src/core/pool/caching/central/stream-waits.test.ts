@@ -94,7 +94,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       buffer.recordUse(b)
       b.close()
       a.close()
-      clocks.waitFor(a.lastSlot, a.lastStamp)
+      clocks.watcher.waitFor(a.lastSlot, a.lastStamp)
       const next = device.createStream()
       assert.equal(next.slot, a.lastSlot)
       clocks.order(next.slot, b.lastSlot, b.lastStamp, false)

@@ -71,7 +71,7 @@ describe('a sleep', () => {
     })
     await turns()
     assert.deepEqual([isAsleep, device.calls('cuMemUnmap')], [false, calls])
-    device.clocks.waitForAll(stream.lastSlot)
+    device.clocks.watcher.waitForAll(stream.lastSlot)
     await sleeping
     await pool.wake()
     const copy = pool.allocate(4 * MiB)
