@@ -3,7 +3,7 @@
 import { Double, type RecordTable, State, Word } from '../src/core/heap/records.js'
 import { SegregatedFit } from '../src/core/heap/segregated-fit.js'
 import { MOST_STREAMS } from '../src/core/order/clocks.js'
-import { GranuleLastUses } from '../src/core/pool/backing/pieces/granule-last-uses.js'
+import { GranuleLastUses } from '../src/core/pool/backing/pieces/last-uses.js'
 import { CachingPool } from '../src/core/pool/caching/caching-pool.js'
 import { CrossStreamReuse } from '../src/core/pool/caching/central/cross-stream.js'
 import { Deferred, type Use } from '../src/core/pool/caching/central/deferred.js'

@@ -38,3 +38,12 @@ function edits(from: string, to: string): number {
   }
   return row[to.length]
 }
+
+/** The options, with the defaults of those that are left out. */
+export function withDefaults<O extends object>(
+  options: O,
+  defaults: { readonly [Name in keyof Required<O>]: O[Name] },
+): { readonly [Name in keyof O]-?: NonNullable<O[Name]> } {
+  const given = Object.entries(options).filter(([, value]) => value !== undefined && value !== null)
+  return { ...defaults, ...Object.fromEntries(given) } as { readonly [Name in keyof O]-?: NonNullable<O[Name]> }
+}

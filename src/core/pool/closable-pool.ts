@@ -97,7 +97,11 @@ export abstract class ClosablePool extends Pool implements Disposable {
     return this.acceptedClocks !== null
   }
 
-  protected checkOpen(call: string): void {
+  /**
+   * Throws PoolError in the name of `call` for a closed pool.
+   * @internal
+   */
+  checkOpen(call: string): void {
     if (!this.isAccepting) throw closedError(call)
   }
 

@@ -350,17 +350,3 @@ describe('options of the callbacks', () => {
     }
   })
 })
-
-describe('a block pool that threads share', () => {
-  it('keeps its limit, and waits for a block', async () => {
-    const { pool } = new TestDevice().createSharedBlocks({ blockBytes: 4 * KiB, count: 1, maxCount: 1, shared: true })
-    assert.equal(pool.maxPoolBytes, pool.stats().limitBytes)
-    assert.throws(() => (pool.maxPoolBytes = MiB), { name: 'PoolError', message: /make it with a larger maxCount/ })
-    await assert.rejects(pool.whenAvailable(8 * KiB), { name: 'OutOfMemoryError' })
-    const held = pool.allocate(1 * KiB)
-    const waiting = pool.whenAvailable(1 * KiB)
-    held.free()
-    await waiting
-    pool.allocate(1 * KiB)
-  })
-})

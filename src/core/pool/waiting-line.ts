@@ -1,5 +1,25 @@
+// Waits for memory: `pool.whenAvailable`.
+
 import { setImmediate } from 'node:timers/promises'
+import { describe } from '../base/bytes.js'
+import { checkOptionNames } from '../base/option-names.js'
 import { untilDone } from '../order/polling.js'
+
+/** Options of `pool.whenAvailable`. */
+export interface WaitOptions {
+  /** ends the wait when it is aborted; default none */
+  readonly signal?: AbortSignal
+}
+
+/** Throws TypeError for a bad or unknown option. */
+export function checkWaitOptions(options: WaitOptions): void {
+  checkOptionNames('whenAvailable', options, ['signal'])
+  const { signal } = options
+  if (signal === undefined || typeof signal?.throwIfAborted === 'function') return
+  throw new TypeError(
+    `whenAvailable: signal must be an AbortSignal, not ${describe(signal)}; pass controller.signal of an AbortController`,
+  )
+}
 
 interface Waiter {
   readonly signal: AbortSignal | undefined

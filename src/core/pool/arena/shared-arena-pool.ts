@@ -423,10 +423,8 @@ export class SharedArenaPool<D = unknown> extends Arena {
   }
 
   protected override checkStream(call: string, stream: Stream): void {
-    this.checkOpen(call)
-    checkStreamOf(call, stream, this.clocks)
+    super.checkStream(call, stream)
     stream.checkShareable(call)
-    stream.checkOpen(call)
   }
 }
 

@@ -10,8 +10,7 @@ import type { SegregatedFit } from '../../heap/segregated-fit.js'
 import { classOf, MAX_UNITS, UNIT_BYTES } from '../../heap/size-classes.js'
 import type { PoolAccess } from '../access.js'
 import { policy } from '../policy.js'
-import type { GranuleLastUses } from './pieces/granule-last-uses.js'
-import type { ViewUses } from './pieces/view-uses.js'
+import type { GranuleLastUses, ViewUses } from './pieces/last-uses.js'
 import type { PoolSegment, SegmentWatch } from './segment-watch.js'
 
 /** Smaller blocks come from the small heap, so that a long-lived small block does not keep a large run apart. */

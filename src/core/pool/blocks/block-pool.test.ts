@@ -3,11 +3,13 @@ import { describe, it } from 'node:test'
 import { GiB, KiB, MiB } from '../../base/bytes.js'
 import { OutOfMemoryError, PoolError } from '../../base/errors.js'
 import { State } from '../../heap/records.js'
+import type { Stream } from '../../order/stream.js'
 import type { DeviceBuffer } from '../buffer.js'
 import { failingCallsSuite } from '../failing-calls.suite.js'
 import { TestDevice } from '../pool.fixture.js'
 import { withFallback } from '../wrappers/fallback.js'
-import type { BlockOptions } from './block-options.js'
+import type { BlockPool } from './block-pool.js'
+import type { SharedBlockPool } from './shared-block-pool.js'
 
 const BLOCK = 4 * KiB
 
@@ -18,7 +20,7 @@ function setUp(count = 4, maxCount = count) {
 }
 
 /** Takes all blocks; returns their addresses. */
-function takeAll(pool: ReturnType<typeof setUp>['pool'], stream?: Parameters<typeof pool.allocate>[1]): DeviceBuffer[] {
+function takeAll(pool: BlockPool | SharedBlockPool, stream?: Stream): DeviceBuffer[] {
   const all: DeviceBuffer[] = []
   for (let one = pool.tryAllocate(BLOCK, stream); one !== null; one = pool.tryAllocate(BLOCK, stream)) all.push(one)
   return all
@@ -104,28 +106,8 @@ describe('block pool: blocks', () => {
     assert.equal(device.freeBytes(), before)
   })
 
-  it('running out names the reason, and falls back', () => {
+  it('falls back for a request larger than a block', () => {
     const { device, pool } = setUp(2)
-    assert.throws(() => pool.allocate(BLOCK + 1), {
-      name: 'OutOfMemoryError',
-      message: /no room for 4 KiB.*a block has 4 KiB, which is 1 B less: make blocks larger, or fall back/,
-    })
-    const held = takeAll(pool)
-    assert.equal(held.length, 2)
-    assert.throws(
-      () => pool.allocate(100),
-      (error: unknown) => {
-        assert.ok(error instanceof OutOfMemoryError)
-        assert.match(error.message, /no room for 100 B.*all 2 blocks are handed out: free some, raise maxCount/)
-        const { liveBytes, reservedBytes, largestFreeBytes, limitBytes } = error.figures
-        assert.deepEqual([liveBytes, reservedBytes, largestFreeBytes, limitBytes], [8 * KiB, 8 * KiB, 0, 8 * KiB])
-        return true
-      },
-    )
-    const { pool: single } = setUp(1)
-    takeAll(single)
-    const message = /, no free block; the only block is handed out: free it, raise maxCount, or fall back/
-    assert.throws(() => single.allocate(100), { name: 'OutOfMemoryError', message })
     const plain = device.createPlainPool()
     assert.equal(withFallback(pool, plain).allocate(1 * MiB).allocation.pool, plain)
   })
@@ -148,57 +130,6 @@ describe('block pool: blocks', () => {
     assert.equal(device.freeBytes(), 64 * MiB)
   })
 
-  it('names a full device when it cannot grow', () => {
-    const { device, pool } = setUp(2, 4)
-    const taken = device.context.activate().cuMemAlloc(device.freeBytes())
-    assert.equal(takeAll(pool).length, 2)
-    assert.throws(() => pool.allocate(1), { name: 'OutOfMemoryError', message: /the device itself is full/ })
-    device.driver.cuMemFree(taken)
-    assert.equal(takeAll(pool).length, 2)
-    pool.check()
-  })
-
-  it('refuses bad options by name, and more memory than the device has', () => {
-    const { device } = setUp()
-    const bad: readonly [unknown, string, RegExp][] = [
-      [null, 'TypeError', /options must be an object/],
-      [{ count: 1 }, 'TypeError', /blockBytes/],
-      [{ blockBytes: 0, count: 1 }, 'RangeError', /blockBytes/],
-      [{ blockBytes: 300 * GiB, count: 1 }, 'RangeError', /blockBytes must be at most 256 GiB/],
-      [{ blockBytes: 256 }, 'RangeError', /count must be a whole number/],
-      [{ blockBytes: 256, count: 0 }, 'RangeError', /count/],
-      [{ blockBytes: 256, count: 1.5 }, 'RangeError', /count/],
-      [{ blockBytes: 256, count: '4' }, 'RangeError', /count/],
-      [{ blockBytes: 256, count: 2 ** 27 }, 'RangeError', /count/],
-      [{ blockBytes: 256, count: 2, maxCount: 1 }, 'RangeError', /maxCount \(1\) is below count \(2\)/],
-      [{ blockBytes: 256, count: 2, maxCount: Infinity }, 'RangeError', /maxCount/],
-      [{ blockBytes: 256, count: 2, size: 1 }, 'TypeError', /unknown option 'size'/],
-    ]
-    for (const [options, name, message] of bad) {
-      assert.throws(() => device.createBlockPool(options as BlockOptions), { name, message }, `${message}`)
-    }
-    assert.throws(() => device.createBlockPool({ blockBytes: 1 * MiB, count: 1000 }), {
-      name: 'OutOfMemoryError',
-      message: /createBlockPool: no room for 1000 MiB/,
-    })
-  })
-
-  it('catches double and foreign frees after any number of reuses', () => {
-    const { device, pool } = setUp(1)
-    const other = device.createBlockPool({ blockBytes: BLOCK, count: 1 })
-    const stale: DeviceBuffer[] = []
-    for (let round = 0; round < 20; round++) {
-      const buffer = pool.allocate(round % 2 === 0 ? BLOCK : 100)
-      for (const old of stale) assert.throws(() => old.free(), { name: 'PoolError', message: /already freed/ })
-      assert.throws(() => other.free(buffer), { name: 'PoolError', message: /another pool/ })
-      assert.equal(buffer.freed, false)
-      buffer.free()
-      assert.throws(() => pool.free(buffer), { name: 'PoolError', message: /already freed/ })
-      stale.push(buffer)
-    }
-    pool.check()
-  })
-
   it('reuses a block after its last generation', () => {
     const { pool } = setUp(1)
     const first = pool.allocate(BLOCK)
@@ -218,47 +149,116 @@ describe('block pool: blocks', () => {
   })
 })
 
-describe('block pool: verbs of caching pools', () => {
-  it('gives idle slabs back by trimTo, and takes them again', () => {
-    const { device, pool } = setUp(4, 6)
-    const held = takeAll(pool)
-    for (const buffer of held.splice(1)) buffer.free()
-    device.defaultStream.synchronize()
-    assert.equal(pool.trimTo(0), 2 * BLOCK, 'the other slab has a live block')
-    assert.deepEqual([pool.count, pool.available], [4, 3])
-    assert.equal(takeAll(pool).length, 5)
-    pool.check()
-  })
+for (const shared of [false, true]) {
+  describe(`block pool${shared ? ' shared by threads' : ''}: verbs of caching pools`, () => {
+    const open = (count: number, maxCount = count) => {
+      const device = new TestDevice()
+      const options = { blockBytes: BLOCK, count, maxCount, shared }
+      return { device, pool: shared ? device.createSharedBlocks(options).pool : device.createBlockPool(options) }
+    }
 
-  it('lists live buffers, and frees them by address', () => {
-    const { pool } = setUp(2)
-    const [first, second] = takeAll(pool)
-    first.label = 'weights'
-    second.free()
-    const { ptr, byteLength, blockBytes, label } = pool.live()[0]
-    assert.deepEqual([ptr, byteLength, blockBytes, label], [first.ptr, BLOCK, BLOCK, 'weights'])
-    pool.deallocate(ptr)
-    assert.deepEqual([first.freed, pool.live(), pool.available], [true, [], 2])
-    assert.throws(() => pool.deallocate(ptr), { name: 'PoolError', message: /not the start of a live buffer/ })
-    pool.check()
-  })
+    it('gives idle slabs back by trimTo, and takes them again', () => {
+      const { device, pool } = open(4, 6)
+      const held = takeAll(pool)
+      for (const buffer of held.splice(1)) buffer.free()
+      device.defaultStream.synchronize()
+      assert.equal(pool.trimTo(0), 2 * BLOCK, 'the other slab has a live block')
+      assert.deepEqual([pool.count, pool.available], [4, 3])
+      assert.equal(takeAll(pool).length, 5)
+      pool.check()
+    })
 
-  it('resolves whenAvailable when a block was freed', async () => {
-    const { pool } = setUp(1)
-    const held = pool.allocate(1)
-    const waiting = pool.whenAvailable(BLOCK)
-    held.free()
-    await waiting
-    await assert.rejects(pool.whenAvailable(BLOCK + 1), { name: 'OutOfMemoryError', message: /a block has 4 KiB/ })
-  })
+    it('lists live buffers, and frees them by address', () => {
+      const { pool } = open(2)
+      const [first, second] = takeAll(pool)
+      first.label = 'weights'
+      second.free()
+      const { ptr, byteLength, blockBytes, label } = pool.live()[0]
+      assert.deepEqual([ptr, byteLength, blockBytes, label], [first.ptr, BLOCK, BLOCK, 'weights'])
+      pool.deallocate(ptr)
+      assert.deepEqual([first.freed, pool.live(), pool.available], [true, [], 2])
+      assert.throws(() => pool.deallocate(ptr), { name: 'PoolError', message: /not the start of a live buffer/ })
+      pool.check()
+    })
 
-  it('refuses another limit and more memory in advance', () => {
-    const { pool } = setUp(2, 4)
-    assert.equal(pool.maxPoolBytes, 4 * BLOCK)
-    assert.throws(() => (pool.maxPoolBytes = 8 * BLOCK), { name: 'PoolError', message: /raise|larger maxCount/ })
-    assert.throws(() => pool.reserve(), { name: 'PoolError', message: /raise count/ })
+    it('resolves whenAvailable when a block was freed', async () => {
+      const { pool } = open(1)
+      const held = pool.allocate(1)
+      const waiting = pool.whenAvailable(BLOCK)
+      held.free()
+      await waiting
+      await assert.rejects(pool.whenAvailable(BLOCK + 1), { name: 'OutOfMemoryError', message: /a block has 4 KiB/ })
+      pool.allocate(1)
+    })
+
+    it('refuses another limit and more memory in advance', () => {
+      const { pool } = open(2, 4)
+      assert.deepEqual([pool.maxPoolBytes, pool.stats().limitBytes], [4 * BLOCK, 4 * BLOCK])
+      const message = /make it with a larger maxCount/
+      assert.throws(() => (pool.maxPoolBytes = 8 * BLOCK), { name: 'PoolError', message })
+      assert.throws(() => pool.reserve(), { name: 'PoolError', message: /raise count/ })
+    })
+
+    it('running out names the reason', () => {
+      const { pool } = open(2)
+      assert.throws(() => pool.allocate(BLOCK + 1), {
+        name: 'OutOfMemoryError',
+        message: /no room for 4 KiB.*a block has 4 KiB, which is 1 B less: make blocks larger, or fall back/,
+      })
+      assert.equal(takeAll(pool).length, 2)
+      assert.throws(
+        () => pool.allocate(100),
+        (error: unknown) => {
+          assert.ok(error instanceof OutOfMemoryError)
+          assert.match(error.message, /no room for 100 B.*all 2 blocks are handed out: free some, raise maxCount/)
+          const { liveBytes, reservedBytes, largestFreeBytes, limitBytes } = error.figures
+          assert.deepEqual([liveBytes, reservedBytes, largestFreeBytes, limitBytes], [8 * KiB, 8 * KiB, 0, 8 * KiB])
+          return true
+        },
+      )
+      const { pool: single } = open(1)
+      takeAll(single)
+      const message = /, no free block; the only block is handed out: free it, raise maxCount, or fall back/
+      assert.throws(() => single.allocate(100), { name: 'OutOfMemoryError', message })
+    })
+
+    it('names a full device when it cannot grow', () => {
+      const { device, pool } = open(2, 4)
+      const taken = device.context.activate().cuMemAlloc(device.freeBytes())
+      assert.equal(takeAll(pool).length, 2)
+      assert.throws(() => pool.allocate(1), { name: 'OutOfMemoryError', message: /the device itself is full/ })
+      device.driver.cuMemFree(taken)
+      assert.equal(takeAll(pool).length, 2)
+      pool.check()
+    })
+
+    it('refuses bad options by name, and more memory than the device has', () => {
+      const device = new TestDevice()
+      const make = (options: object) =>
+        shared ? device.createSharedBlocks(options as never) : device.createBlockPool(options as never)
+      const bad: readonly [object | null, string, RegExp][] = [
+        [null, 'TypeError', /options must be an object/],
+        [{ count: 1 }, 'TypeError', /blockBytes/],
+        [{ blockBytes: 0, count: 1 }, 'RangeError', /blockBytes/],
+        [{ blockBytes: 300 * GiB, count: 1 }, 'RangeError', /blockBytes must be at most 256 GiB/],
+        [{ blockBytes: 256 }, 'RangeError', /count must be a whole number/],
+        [{ blockBytes: 256, count: 0 }, 'RangeError', /count/],
+        [{ blockBytes: 256, count: 1.5 }, 'RangeError', /count/],
+        [{ blockBytes: 256, count: '4' }, 'RangeError', /count/],
+        [{ blockBytes: 256, count: 2 ** 27 }, 'RangeError', /count/],
+        [{ blockBytes: 256, count: 2, maxCount: 1 }, 'RangeError', /maxCount \(1\) is below count \(2\)/],
+        [{ blockBytes: 256, count: 2, maxCount: Infinity }, 'RangeError', /maxCount/],
+        [{ blockBytes: 256, count: 2, size: 1 }, 'TypeError', /unknown option 'size'/],
+        [{ blockBytes: 256, count: 1, shared: 1 }, 'TypeError', /shared/],
+        [{ blockBytes: 1 * MiB, count: 1000 }, 'OutOfMemoryError', /createBlockPool: no room for 1000 MiB/],
+      ]
+      for (const [options, name, message] of bad) {
+        assert.throws(() => make(options!), { name, message }, `${message}`)
+        assert.equal(device.freeBytes(), device.totalBytes)
+      }
+    })
   })
-})
+}
 
 describe('block pool: stream order', () => {
   it('reuses a freed block at once on its stream, without a driver call', () => {

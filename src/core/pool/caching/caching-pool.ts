@@ -30,13 +30,12 @@ import { type OffPath, releaseOffPath, takeOffPath } from '../slow-calls.js'
 import { AddressIndex } from './address-index.js'
 import { checkAlignment } from './alignment.js'
 import { type Block, type BlockOwner, markBefore, slackOf, Tag } from './block.js'
-import { blockUnits } from './block-units.js'
 import { CentralHeap } from './central/central-heap.js'
 import { seenBy } from './central/parts.js'
 import type { PoolConfig } from './options.js'
-import { type LiveBlock, ReservingPool, unknownAddress } from './reserving-pool.js'
+import { blockUnits, type LiveBlock, ReservingPool, unknownAddress } from './reserving-pool.js'
 import type { HeapShortage } from './shortage.js'
-import { sleeperOf } from './sleep/pool-memory.js'
+import { type SleepingPool, sleeperOf } from './sleep/pool-memory.js'
 import { type PoolSnapshot, snapshotOf } from './snapshot.js'
 import { classUnits, StreamCaches } from './stream-caches.js'
 
@@ -60,7 +59,7 @@ export interface CachingPoolStats extends PoolStats {
 }
 
 /** The general pool: memory of any size in the order of streams, cached for each stream. */
-export class CachingPool extends ReservingPool implements BlockOwner {
+export class CachingPool extends ReservingPool implements BlockOwner, SleepingPool {
   /** @internal */
   readonly servesCaptures: boolean = true
   /** @internal */
@@ -213,18 +212,18 @@ export class CachingPool extends ReservingPool implements BlockOwner {
   }
 
   protected settle(): number {
-    const settled = this.busily('processDeferred', () => this.central.processDeferred())
+    const settled = this.change('processDeferred', () => this.central.processDeferred())
     this.tellChanges(this.defaultStream)
     return settled
   }
 
   protected trim(bytes: number): void {
-    this.busily('trimTo', () => this.central.trimTo(bytes))
+    this.change('trimTo', () => this.central.trimTo(bytes))
     this.tellChanges(this.defaultStream)
   }
 
   protected grow(bytes: number): number | null {
-    const added = this.busily('reserve', () => this.central.reserve(bytes))
+    const added = this.change('reserve', () => this.central.reserve(bytes))
     this.tellChanges(this.defaultStream)
     return added
   }
@@ -638,8 +637,21 @@ export class CachingPool extends ReservingPool implements BlockOwner {
     )
   }
 
-  /** Does `work`, which changes the pool. */
-  private busily<R>(call: string, work: () => R): R {
+  /**
+   * For sleep: refuses uses of the memory from now on, or no longer.
+   * @internal
+   */
+  refuseUses(refuses: boolean): void {
+    this.acceptedClocks = refuses ? null : this.clocks
+    this.isGuarded = refuses || this.clocks.captures.size > 0
+    this.central.arenas.asleep = refuses
+  }
+
+  /**
+   * Does `work`, which changes the pool, and which a timeout may cut short.
+   * @internal
+   */
+  change<R>(call: string, work: () => R): R {
     this.begin(call)
     try {
       const result = work()
@@ -729,22 +741,7 @@ export class CachingPool extends ReservingPool implements BlockOwner {
 
   private async changeSleep(call: string, change: (sleeper: Sleeper) => Promise<void>): Promise<void> {
     this.checkOpen(call)
-    const { clocks, records, caches, central, config } = this
-    this.sleeper ??= sleeperOf(call, {
-      clocks,
-      records,
-      caches,
-      central,
-      config,
-      addressOfRecord: record => this.addressOfRecord(record),
-      checkOpen: name => this.checkOpen(name),
-      change: (name, work) => this.busily(name, work),
-      refuseUses: refuses => {
-        this.acceptedClocks = refuses ? null : clocks
-        this.isGuarded = refuses || clocks.captures.size > 0
-        central.arenas.asleep = refuses
-      },
-    })
+    this.sleeper ??= sleeperOf(call, this)
     try {
       await change(this.sleeper)
     } finally {

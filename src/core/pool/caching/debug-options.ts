@@ -1,6 +1,6 @@
 import { type ByteSize, readSizes } from '../../base/byte-size.js'
 import { checkByteCount, describe, formatBytes, GiB, MiB } from '../../base/bytes.js'
-import { checkOptionNames } from '../../base/option-names.js'
+import { checkOptionNames, withDefaults } from '../../base/option-names.js'
 import { UNIT_BYTES } from '../../heap/size-classes.js'
 
 /** How a caching pool in debug mode looks for mistakes; every option may be left out. */
@@ -48,14 +48,8 @@ export function parseDebugOptions(options: boolean | DebugOptions, reservableByt
   const named: DebugOptions = options === true ? {} : options
   checkOptionNames('debug', named, Object.keys(DEFAULTS))
   const given = readSizes(named, 'redzoneBytes', 'quarantineBytes')
-  const config = {
-    sites: given.sites ?? DEFAULTS.sites,
-    frames: given.frames ?? DEFAULTS.frames,
-    redzoneBytes: given.redzoneBytes ?? DEFAULTS.redzoneBytes,
-    quarantineBytes: given.quarantineBytes ?? Math.min(DEFAULTS.quarantineBytes, Math.floor(reservableBytes / 4)),
-    order: given.order ?? DEFAULTS.order,
-    warnOnLeak: given.warnOnLeak ?? DEFAULTS.warnOnLeak,
-  }
+  const quarantineBytes = Math.min(DEFAULTS.quarantineBytes, Math.floor(reservableBytes / 4))
+  const config = withDefaults(given, { ...DEFAULTS, quarantineBytes })
   if (!Number.isSafeInteger(config.sites) || config.sites < 0) {
     throw new RangeError(`debug: sites must be a whole number from 0, not ${describe(config.sites)}`)
   }

@@ -1,6 +1,6 @@
 import { type ByteSize, bytesOfSize, readSizes } from '../../base/byte-size.js'
 import { checkByteCount, describe, formatBytes, GiB, MiB } from '../../base/bytes.js'
-import { checkOptionNames } from '../../base/option-names.js'
+import { checkOptionNames, withDefaults } from '../../base/option-names.js'
 import { UNIT_BYTES } from '../../heap/size-classes.js'
 import type { SegmentPlan } from '../backing/segment-plan.js'
 import type { SegmentSource } from '../backing/segment-source.js'
@@ -99,72 +99,61 @@ export interface PoolConfig {
   readonly debug: DebugConfig | null
 }
 
+/** The values of options that are left out. */
+const DEFAULTS = {
+  maxPoolBytes: 4 * GiB,
+  leaveFreeBytes: 0,
+  minBlockBytes: UNIT_BYTES,
+  sizeClasses: 'sixteenPerOctave',
+  streamOrdered: true,
+  crossStreamReuse: 'wait-before-oom',
+  deterministic: false,
+  releaseThresholdBytes: Infinity,
+  readyBytes: 0,
+  backing: 'auto',
+  debug: false,
+  shared: false,
+  initialBytes: 0,
+  onGrow: undefined,
+  onTrim: undefined,
+  warnOnHeld: true,
+} as const
+
 /** The configuration of a pool with a source of memory of its own: of host memory, or of blocks of one size. */
 export function sourcedConfig(limitBytes: number, backing: PoolConfig['backing'], streamOrdered: boolean): PoolConfig {
-  return {
-    limitBytes,
-    leaveFreeBytes: 0,
-    minBlockBytes: UNIT_BYTES,
-    powerOfTwo: false,
-    streamOrdered,
-    crossStreamReuse: 'ordered',
-    deterministic: false,
-    releaseThresholdBytes: Infinity,
-    readyBytes: 0,
-    backing,
-    debug: null,
-  }
+  const defaults = parsePoolOptions({ streamOrdered, crossStreamReuse: 'ordered' }, Infinity)
+  return { ...defaults, limitBytes, backing }
 }
-
-const KEYS = [
-  'maxPoolBytes',
-  'leaveFreeBytes',
-  'minBlockBytes',
-  'sizeClasses',
-  'streamOrdered',
-  'crossStreamReuse',
-  'deterministic',
-  'releaseThresholdBytes',
-  'readyBytes',
-  'backing',
-  'debug',
-  'shared',
-  'initialBytes',
-  'onGrow',
-  'onTrim',
-  'warnOnHeld',
-]
 
 /** Checks options against a device of `deviceBytes`; throws TypeError or RangeError naming the option. */
 export function parsePoolOptions(given: PoolOptions, deviceBytes: number): PoolConfig {
-  checkOptionNames('createPool', given, KEYS)
-  const options = readSizes(given, 'leaveFreeBytes', 'minBlockBytes', 'releaseThresholdBytes', 'readyBytes')
-  const minBlockBytes = options.minBlockBytes ?? UNIT_BYTES
+  checkOptionNames('createPool', given, Object.keys(DEFAULTS))
+  const sized = readSizes(given, 'leaveFreeBytes', 'minBlockBytes', 'releaseThresholdBytes', 'readyBytes')
+  const options = withDefaults(sized, DEFAULTS)
+  const { minBlockBytes } = options
   checkByteCount(minBlockBytes, 'minBlockBytes')
   if (minBlockBytes < UNIT_BYTES || minBlockBytes > 2 * MiB || !Number.isInteger(Math.log2(minBlockBytes))) {
     throw new RangeError(`minBlockBytes must be a power of two from ${UNIT_BYTES} to 2 MiB, not ${minBlockBytes}`)
   }
-  const limitBytes = limitOf(options.maxPoolBytes ?? 4 * GiB, deviceBytes)
+  const limitBytes = limitOf(options.maxPoolBytes, deviceBytes)
   if (limitBytes < minBlockBytes) {
     throw new RangeError(
       `maxPoolBytes (${formatBytes(limitBytes)}) is below minBlockBytes (${formatBytes(minBlockBytes)}); raise it`,
     )
   }
-  choice(options.shared ?? false, 'shared', [true, false])
+  choice(options.shared, 'shared', [true, false])
   return {
     limitBytes,
-    leaveFreeBytes: bytesOrZero(options.leaveFreeBytes ?? 0, 'leaveFreeBytes'),
+    leaveFreeBytes: bytesOrZero(options.leaveFreeBytes, 'leaveFreeBytes'),
     minBlockBytes,
-    powerOfTwo:
-      choice(options.sizeClasses ?? 'sixteenPerOctave', 'sizeClasses', ['sixteenPerOctave', 'powerOfTwo']) ===
-      'powerOfTwo',
-    streamOrdered: choice(options.streamOrdered ?? true, 'streamOrdered', [true, false]),
-    crossStreamReuse: choice(options.crossStreamReuse ?? 'wait-before-oom', 'crossStreamReuse', CROSS_STREAM_REUSE),
-    deterministic: choice(options.deterministic ?? false, 'deterministic', [true, false]),
-    releaseThresholdBytes: bytesOrZero(options.releaseThresholdBytes ?? Infinity, 'releaseThresholdBytes'),
+    powerOfTwo: choice(options.sizeClasses, 'sizeClasses', ['sixteenPerOctave', 'powerOfTwo']) === 'powerOfTwo',
+    streamOrdered: choice(options.streamOrdered, 'streamOrdered', [true, false]),
+    crossStreamReuse: choice(options.crossStreamReuse, 'crossStreamReuse', CROSS_STREAM_REUSE),
+    deterministic: choice(options.deterministic, 'deterministic', [true, false]),
+    releaseThresholdBytes: bytesOrZero(options.releaseThresholdBytes, 'releaseThresholdBytes'),
     readyBytes: readyBytesOf(options, limitBytes),
-    backing: choice(options.backing ?? 'auto', 'backing', ['auto', 'virtual', 'segments', 'managed'] as const),
-    debug: parseDebugOptions(options.debug ?? false, Math.min(limitBytes, deviceBytes)),
+    backing: choice(options.backing, 'backing', ['auto', 'virtual', 'segments', 'managed']),
+    debug: parseDebugOptions(options.debug, Math.min(limitBytes, deviceBytes)),
   }
 }
 

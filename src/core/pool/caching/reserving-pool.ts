@@ -5,17 +5,16 @@
 import type { ByteSize } from '../../base/byte-size.js'
 import { checkByteCount, describe } from '../../base/bytes.js'
 import { type OutOfMemoryError, PoolError } from '../../base/errors.js'
-import { UNIT_BYTES } from '../../heap/size-classes.js'
+import { MAX_UNITS, powerOfTwoUnits, UNIT_BYTES } from '../../heap/size-classes.js'
 import { type Clocks, MOST_STREAMS } from '../../order/clocks.js'
 import type { Stream } from '../../order/stream.js'
 import type { PoolSegment, SegmentObserver } from '../backing/segment-watch.js'
 import { ClosablePool } from '../closable-pool.js'
 import { groupLive, hasLabels, type LiveGroup } from '../labels.js'
-import { checkWaitOptions, type WaitOptions } from '../wait-options.js'
-import { WaitingLine } from '../waiting-line.js'
-import { blockUnits } from './block-units.js'
+import { checkWaitOptions, WaitingLine, type WaitOptions } from '../waiting-line.js'
 import { limitOf, type PoolConfig } from './options.js'
 import { type HeapShortage, noRoomToReserve, outOfMemory, type Shortage } from './shortage.js'
+import { classUnits } from './stream-caches.js'
 
 /** A live block, as `live()` lists it for people. */
 export interface LiveBlock {
@@ -213,4 +212,20 @@ export abstract class ReservingPool extends ClosablePool {
 /** The error for an address that `deallocate` does not know. */
 export function unknownAddress(ptr: number): PoolError {
   return new PoolError(`deallocate: ${describe(ptr)} is not the start of a live buffer of this pool; pass buffer.ptr`)
+}
+
+/**
+ * The size of the block that serves `bytes`; MAX_UNITS for more than any pool can have. Throws TypeError or
+ * RangeError for bad sizes.
+ */
+export function blockUnits(bytes: number, { minBlockBytes, powerOfTwo }: PoolConfig): number {
+  checkByteCount(bytes, 'bytes')
+  const units = Math.ceil(bytes / minBlockBytes) * (minBlockBytes / UNIT_BYTES)
+  if (units > MAX_UNITS / 2) return MAX_UNITS
+  return powerOfTwo ? powerOfTwoSize(units) : classUnits(units)
+}
+
+/** Powers of two from 512 B to 2 GiB; exact above. */
+function powerOfTwoSize(units: number): number {
+  return units > 2 ** 23 ? units : Math.max(2, powerOfTwoUnits(units))
 }

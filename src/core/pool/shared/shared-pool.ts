@@ -21,7 +21,7 @@ import { MOST_ALIGNMENT_BYTES } from '../backing/backing.js'
 import type { PoolSegment, SegmentObserver } from '../backing/segment-watch.js'
 import { checkLeaves, DeviceBuffer as ImportedDeviceBuffer } from '../buffer.js'
 import { checkAlignment } from '../caching/alignment.js'
-import { type Block, type BlockOwner, slackOf, Tag } from '../caching/block.js'
+import { type Block, type BlockOwner, markBefore, slackOf, Tag } from '../caching/block.js'
 import type { PoolConfig } from '../caching/options.js'
 import { ReservingPool, unknownAddress } from '../caching/reserving-pool.js'
 import type { HeapShortage } from '../caching/shortage.js'
@@ -254,7 +254,7 @@ export class SharedPool<D = unknown> extends ReservingPool implements BlockOwner
     const owner = state.records.ownerOf(record)
     const isSmall = this.cache.isSmall(words[base | Word.units])
     if (owner === state.thread || words[base | Word.key] !== slot + 1 || !isSmall) return false
-    this.give(block)
+    this.makeStale(block)
     this.doubles[(record << 3) | Double.stamp] = stamp
     const sent = ownerWordOf(words[base], state.thread, Phase.sent)
     if (!state.caches.remoteFrees.send(record, sent, owner) || !this.arrives(record, owner))
@@ -322,8 +322,8 @@ export class SharedPool<D = unknown> extends ReservingPool implements BlockOwner
     return this.ownership.adoptAll(transferred)
   }
 
-  /** A live block leaves this thread; its handles are stale from now on. */
-  private give(block: Block | AdoptedBlock): void {
+  /** A live block leaves this thread: its handles are stale from now on. */
+  private makeStale(block: Block | AdoptedBlock): void {
     block.tag = 0
   }
 
@@ -530,7 +530,7 @@ export class SharedPool<D = unknown> extends ReservingPool implements BlockOwner
     } finally {
       if (!stream.isOpen) {
         if (block !== null) {
-          this.give(block)
+          this.makeStale(block)
           this.heaps.giveBack(block.record, slot, this.clocks.coveringSoon(slot))
         }
         stream.checkOpen('allocate')
@@ -552,7 +552,7 @@ export class SharedPool<D = unknown> extends ReservingPool implements BlockOwner
     if (block.state === State.shared) this.defer(block, slot, stamp)
     else if (stream.isOpen && given <= Tag.last) this.sendOrCache(block, slot, stamp)
     else {
-      this.give(block)
+      this.makeStale(block)
       this.heaps.giveBack(record, slot, stamp)
     }
   }
@@ -562,7 +562,7 @@ export class SharedPool<D = unknown> extends ReservingPool implements BlockOwner
    */
   private defer(block: Block | AdoptedBlock, slot: number, stamp: number): void {
     const { tag, record } = block
-    this.give(block)
+    this.makeStale(block)
     try {
       this.ask({ ask: 'defer', record, slot, stamp })
     } catch (error) {
@@ -576,13 +576,13 @@ export class SharedPool<D = unknown> extends ReservingPool implements BlockOwner
     if (this.returns(block, slot, stamp)) return
     const { record } = block
     const { state, words, cache } = this
-    this.give(block)
+    this.makeStale(block)
     if (cache.isSmall(words[(record << 4) | Word.units])) {
       state.caches.includeSlot(slot)
       words[(record << 4) | Word.key] = slot + 1
       const own = cache.admit(record, words[(record << 4) | Word.sizeClass])
-      if (cache.keep(own, stamp - 1)) return
-      this.give(own)
+      if (cache.keep(own, markBefore(stamp))) return
+      this.makeStale(own)
     }
     this.heaps.giveBack(record, slot, stamp)
   }

@@ -13,7 +13,7 @@ import { ownerWordOf, Phase, phaseOf, workerOf } from '../../heap/owner-word.js'
 import { Double, State, Word } from '../../heap/records.js'
 import { classOf, MAX_UNITS, UNIT_BYTES } from '../../heap/size-classes.js'
 import { storeRelease } from '../../threads/memory-order.js'
-import { type Block, type BlockOwner, type Stack, slackOf, Tag } from '../caching/block.js'
+import { type Block, type BlockOwner, markBefore, type Stack, slackOf, Tag } from '../caching/block.js'
 import type { PoolConfig } from '../caching/options.js'
 import { FULL_CLASS, StreamCaches } from '../caching/stream-caches.js'
 import { policy } from '../policy.js'
@@ -107,7 +107,7 @@ export class ThreadCache {
       if (workerOf(ownerWord) !== thread || phaseOf(ownerWord) !== Phase.cached) continue
       const block = this.admit(record, words[(record << 4) | Word.sizeClass])
       block.tag = (block.tag & ~Tag.stateMask) | State.cached
-      block.mark = doubles[(record << 3) | Double.stamp] - 1
+      block.mark = markBefore(doubles[(record << 3) | Double.stamp])
       blocks.link(block)
     }
   }
@@ -359,7 +359,7 @@ export class ThreadCache {
         continue
       }
       block.tag = (block.tag & ~Tag.stateMask) | State.cached
-      block.mark = this.doubles[(record << 3) | Double.stamp] - 1
+      block.mark = markBefore(this.doubles[(record << 3) | Double.stamp])
       storeRelease(words, (record << 4) | Word.owner, ((block.tag >> 3) << 12) | this.cached)
       storeRelease(entries, entry, 0)
       blocks.link(block)

@@ -4,7 +4,7 @@ import { State } from '../../../heap/records.js'
 import type { SegregatedFit } from '../../../heap/segregated-fit.js'
 import { FIRST_VIEW_RANGE, HOME_RANGE } from '../backing.js'
 import type { HomeRange } from './home-range.js'
-import type { ViewUses } from './view-uses.js'
+import type { ViewUses } from './last-uses.js'
 import type { View, Views } from './views.js'
 
 /** Asserts that pieces, views and the heap agree. */

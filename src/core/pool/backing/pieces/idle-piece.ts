@@ -1,7 +1,7 @@
 import { State } from '../../../heap/records.js'
 import type { SegregatedFit } from '../../../heap/segregated-fit.js'
 import { HOME_RANGE } from '../backing.js'
-import type { GranuleLastUses } from './granule-last-uses.js'
+import type { GranuleLastUses } from './last-uses.js'
 import type { Piece } from './piece.js'
 
 /**

@@ -24,22 +24,30 @@ export interface StitchPlan {
  */
 export function planStitch(pieces: readonly Piece[], units: number, mostNewUnits: number): StitchPlan | null {
   const search = new Search(pieces, units)
-  const found = search.pair() ?? search.withWhole()
+  const pair = search.pair()
+  if (pair !== null) return { pieces: pair, newUnits: 0 }
+  const free = search.longest()
+  const found = search.withWhole(free)
   if (found !== null) return { pieces: found, newUnits: 0 }
-  const { joined, missing } = search.allWhole()
+  const end = free.ends.slice(0, 1)
+  const joined = [...end, ...free.whole]
+  const missing = joined.reduce((left, piece) => left - piece.endFree, units) // of a whole piece all is free
   return joined.length > 0 && missing > 0 && missing <= mostNewUnits ? { pieces: joined, newUnits: missing } : null
+}
+
+/** Free memory to plan with. */
+interface Free {
+  /** the pieces that are free as a whole, from the largest on */
+  readonly whole: readonly Piece[]
+  /** the longest ends and starts of other pieces, from the longest on */
+  readonly ends: readonly Piece[]
+  readonly starts: readonly Piece[]
 }
 
 class Search {
   // A whole free piece is an end and a start, too.
   private readonly ends: Ordered
   private readonly starts: Ordered
-  // Set by `withWhole`, since a pair needs none of them.
-  /** from the largest on */
-  private whole: readonly Piece[] = []
-  // The longest ends and starts that are no whole pieces, from the longest on.
-  private longestEnds: readonly Piece[] = []
-  private longestStarts: readonly Piece[] = []
   private best: readonly Piece[] | null = null
   private bestUs = Infinity
   private bestLeft = Infinity
@@ -78,46 +86,40 @@ class Search {
     return this.best
   }
 
+  longest(): Free {
+    const { ends, starts } = this
+    return {
+      whole: ends.longest(true, Infinity),
+      ends: ends.longest(false, LONGEST),
+      starts: starts.longest(false, LONGEST),
+    }
+  }
+
   /** Whole pieces between one of the longest ends and one of the longest starts, each of which may be missing. */
-  withWhole(): readonly Piece[] | null {
-    this.whole = this.ends.longest(true, Infinity)
-    this.longestEnds = this.ends.longest(false, LONGEST)
-    this.longestStarts = this.starts.longest(false, LONGEST)
-    for (const end of [null, ...this.longestEnds]) {
-      for (const start of [null, ...this.longestStarts]) if (end === null || end !== start) this.between(end, start)
+  withWhole({ whole, ends, starts }: Free): readonly Piece[] | null {
+    for (const end of [null, ...ends]) {
+      for (const start of [null, ...starts]) if (end === null || end !== start) this.between(end, whole, start)
     }
     return this.best
   }
 
-  /** After `withWhole`: all whole pieces behind the longest end, and the units that they leave. */
-  allWhole(): { joined: readonly Piece[]; missing: number } {
-    const [end] = this.longestEnds
-    const wholeUnits = this.whole.reduce((sum, piece) => sum + piece.units, 0)
-    if (end === undefined) return { joined: this.whole, missing: this.units - wholeUnits }
-    return { joined: [end, ...this.whole], missing: this.units - wholeUnits - end.endFree }
-  }
-
-  private between(end: Piece | null, start: Piece | null): void {
+  /** The largest whole pieces that an end and a start leave room for, and one more piece for what is missing then. */
+  private between(end: Piece | null, whole: readonly Piece[], start: Piece | null): void {
     let missing = this.units - (end?.endFree ?? 0) - (start?.startFree ?? 0)
     const joined = end === null ? [] : [end]
-    for (const piece of this.whole) {
+    for (const piece of whole) {
       if (piece.units > missing) continue
       joined.push(piece)
       missing -= piece.units
       if (joined.length * MAPPING_US > this.bestUs) return
     }
-    if (missing > 0) {
-      this.cover(joined, missing, end, start)
+    if (missing <= 0) {
+      if (start !== null) joined.push(start)
+      if (joined.length > 1) this.consider(joined, -missing)
       return
     }
-    if (start !== null) joined.push(start)
-    if (joined.length > 1) this.consider(joined, -missing)
-  }
-
-  /** Adds the shortest start, end or whole piece that covers what whole pieces leave. */
-  private cover(joined: readonly Piece[], missing: number, end: Piece | null, start: Piece | null): void {
-    const { ends, starts, whole } = this
     if ((joined.length + (start === null ? 1 : 2)) * MAPPING_US > this.bestUs) return
+    const { ends, starts } = this
     if (start === null && joined.length > 0) {
       const last = starts.leastOf(missing, joined)
       if (last !== null) this.consider([...joined, last], last.startFree - missing)
@@ -127,11 +129,13 @@ class Search {
       const first = others.length === 0 ? null : ends.leastOf(missing, others)
       if (first !== null) this.consider([first, ...others], first.endFree - missing)
     }
-    if (start === null || end === null) return
-    const between = whole.findLast(piece => piece.units >= missing && !joined.includes(piece))
-    if (between !== undefined) this.consider([...joined, between, start], between.units - missing)
+    if (start !== null && end !== null) {
+      const piece = whole.findLast(other => other.units >= missing && !joined.includes(other))
+      if (piece !== undefined) this.consider([...joined, piece, start], piece.units - missing)
+    }
   }
 
+  /** Keeps the cheapest pieces; of equally cheap ones those that leave least. */
   private consider(pieces: readonly Piece[], left: number): void {
     let us = 0
     for (const { bytes } of pieces) us += MAPPING_US + (bytes / MiB) * MAPPING_US_PER_MIB

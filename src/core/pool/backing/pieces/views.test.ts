@@ -10,9 +10,9 @@ import { TestDevice } from '../../pool.fixture.js'
 import { MappedAccess } from '../mapped-access.js'
 import { SegmentWatch } from '../segment-watch.js'
 import { HomeRange } from './home-range.js'
+import { ViewUses } from './last-uses.js'
 import type { Piece } from './piece.js'
 import { ViewAddresses } from './view-addresses.js'
-import { ViewUses } from './view-uses.js'
 import { type View, Views } from './views.js'
 
 const STEP = 2 * MiB

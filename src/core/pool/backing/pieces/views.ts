@@ -12,11 +12,11 @@ import { UNIT_BYTES } from '../../../heap/size-classes.js'
 import { relaxed } from '../../../order/relaxed.js'
 import type { MappedAccess } from '../mapped-access.js'
 import type { SegmentWatch } from '../segment-watch.js'
+import type { ViewUses } from './last-uses.js'
 import type { Piece } from './piece.js'
 import type { Stretch } from './stretch.js'
 import { unmapOnce } from './unmap-once.js'
 import type { ViewAddresses } from './view-addresses.js'
-import type { ViewUses } from './view-uses.js'
 
 /** Mappings in views beyond which old views go. */
 const MAPPINGS_OF_PIECE = 8

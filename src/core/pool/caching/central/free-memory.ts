@@ -17,8 +17,7 @@ import {
   SMALL_CLASSES,
   SMALL_UNITS,
 } from '../../backing/backing.js'
-import { GranuleLastUses } from '../../backing/pieces/granule-last-uses.js'
-import { ViewUses } from '../../backing/pieces/view-uses.js'
+import { GranuleLastUses, ViewUses } from '../../backing/pieces/last-uses.js'
 import { policy } from '../../policy.js'
 import type { BlockCache } from '../block-cache.js'
 import type { PoolParts } from './parts.js'

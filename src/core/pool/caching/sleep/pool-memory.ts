@@ -18,7 +18,7 @@ import type { StreamCaches } from '../stream-caches.js'
 const RECORDS = 2 ** 27
 const TAGS = 2 ** 26
 
-/** The parts of a caching pool that sleep needs. */
+/** The part of a caching pool that sleep uses. */
 export interface SleepingPool {
   readonly clocks: Clocks
   readonly records: RecordTable

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { RecordTable, Word } from '../../../heap/records.js'
 import { MOST_STREAMS } from '../../../order/clocks.js'
-import { GranuleLastUses, SEVERAL } from './granule-last-uses.js'
+import { GranuleLastUses, SEVERAL, ViewUses } from './last-uses.js'
 
 const GRANULE_UNITS = 128
 
@@ -61,6 +61,28 @@ describe('last uses of granules', () => {
     assert.deepEqual([uses.keys[0], uses.stamps[0]], [1, 5])
     seen[0] = 6
     for (const granule of [0, ...far]) assert.equal(uses.isSettled(granule), true)
+  })
+})
+
+describe('last uses of views', () => {
+  it('grow with the number of views, up to the most, and lose nothing', () => {
+    const most = 1000
+    const seen = new Float64Array(2)
+    const uses = new ViewUses(most, seen, null)
+    assert.ok(uses.blocks.length < most)
+    for (let view = 0; view < most; view++) {
+      uses.fit(view)
+      uses.blocks[view] += 2
+      uses.noteFree(view, 1 + (view % 2), view + 1)
+    }
+    assert.deepEqual(uses.blocks, new Int32Array(most).fill(1))
+    seen[1] = most
+    const settled = () => uses.blocks.filter((_, view) => uses.isSettled(view)).length
+    assert.equal(settled(), most / 2, 'views of the second stream')
+    seen[0] = 300
+    assert.equal(settled(), most / 2 + 150)
+    seen[0] = most
+    assert.equal(settled(), most)
   })
 })
 
