@@ -9,6 +9,7 @@ import type { SharedOrder } from '../../order/shared-order.js'
 import { Doorbell } from '../../threads/doorbell.js'
 import { ThreadStart } from '../../threads/thread-start.js'
 import { PoolServer } from './pool-server.js'
+import { PoolServerGroup } from './pool-server-group.js'
 import { type SharedPoolState, SharedState } from './shared-state.js'
 import { UnlockedDriver } from './unlocked-driver.js'
 
@@ -129,38 +130,5 @@ class Attached {
         step()
       } catch {} // the first failure was reported already
     }
-  }
-}
-
-/** The pool servers of several pools in one thread. A pool server that fails leaves the others running. */
-export class PoolServerGroup {
-  private readonly servers = new Set<PoolServer>()
-
-  /** `onFailed` runs before the threads that use a failed pool get the reason. */
-  constructor(private readonly onFailed: () => void) {}
-
-  get count(): number {
-    return this.servers.size
-  }
-
-  add(server: PoolServer): void {
-    this.servers.add(server)
-  }
-
-  /** A round of each pool server. Returns how many milliseconds none needs another, unless the doorbell rings. */
-  serve(now = performance.now()): number {
-    let restMs = Infinity
-    for (const server of this.servers) {
-      try {
-        server.serve(now)
-        if (server.closed) this.servers.delete(server)
-        else restMs = Math.min(restMs, server.restMs(now))
-      } catch (error) {
-        this.servers.delete(server)
-        this.onFailed()
-        server.fail(error)
-      }
-    }
-    return restMs
   }
 }

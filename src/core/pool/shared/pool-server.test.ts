@@ -5,7 +5,7 @@ import { describe, it } from 'node:test'
 import { MiB } from '../../base/bytes.js'
 import { CudaError, DeviceLostError } from '../../base/errors.js'
 import { TestDevice } from '../pool.fixture.js'
-import { PoolServerGroup } from './pool-server-loop.js'
+import { PoolServerGroup } from './pool-server-group.js'
 import { CLOSED, Figure, type SharedState } from './shared-state.js'
 
 describe('a pool that threads share, and its pool server', () => {

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { MiB } from '../../base/bytes.js'
 import { TestDevice } from '../pool.fixture.js'
-import { PoolServerGroup } from './pool-server-loop.js'
+import { PoolServerGroup } from './pool-server-group.js'
 
 test('a pool server that fails leaves the others of its thread running', () => {
   const device = new TestDevice()
