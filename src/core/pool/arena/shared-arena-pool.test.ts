@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { KiB, MiB } from '../../base/bytes.js'
-import { CudaError, PoolError } from '../../base/errors.js'
+import { PoolError } from '../../base/errors.js'
 import { TestDevice } from '../pool.fixture.js'
 import { poolSuite } from '../pool.suite.js'
 import { limited } from '../wrappers/limited.js'
@@ -49,16 +49,6 @@ describe('an arena that threads share', () => {
     assert.deepEqual(other.close(), { lostBuffers: 3, lostBytes: 301 + availableBytes })
     assert.deepEqual(pool.close(), { lostBuffers: 5, lostBytes: 1302 + availableBytes })
     assert.equal(device.freeBytes(), device.totalBytes)
-  })
-
-  it('a reset waits for a closed stream that a buffer was freed on', () => {
-    const { device, pool, other, a, b } = setUp()
-    const buffer = pool.allocate(1000, a)
-    device.hold(b)
-    b.close()
-    buffer.free(b)
-    other.reset(a)
-    assert.equal(a.query(), false)
   })
 
   it('counts no more than was live, and never below 0, while other threads work', () => {
@@ -127,30 +117,6 @@ describe('an arena that threads share', () => {
     assert.deepEqual([mine.freed, adopted.freed], [true, true], 'also when its memory is in use again')
   })
 
-  it('the resetting stream waits for all users, and later users wait for the reset', () => {
-    const uses: readonly ((world: ReturnType<typeof setUp>) => void)[] = [
-      ({ other, b }) => other.allocate(1000, b),
-      ({ other, a, b }) => other.allocate(1000, a).recordUse(b),
-      ({ other, a, b }) => other.allocate(1000, a).free(b),
-    ]
-    for (const use of uses) {
-      const world = setUp()
-      const { device, pool, other, a, b, c } = world
-      use(world)
-      const release = device.hold(b)
-      pool.reset(a)
-      assert.deepEqual([a.query(), c.query()], [false, true])
-      other.allocate(1, c)
-      assert.equal(c.query(), false)
-      other.allocate(1, c)
-      release()
-      assert.deepEqual([a.query(), c.query()], [true, true])
-      device.hold(b)
-      pool.reset(a)
-      assert.equal(a.query(), true, 'the other stream has not used it since')
-    }
-  })
-
   it('a reset waits for an earlier reset whose stream got no memory', () => {
     const { device, pool, other, a, b, c } = setUp()
     pool.allocate(1, a)
@@ -190,29 +156,6 @@ describe('an arena that threads share', () => {
       assert.equal(b.query(), false, `the use waits for the reset, after ${resets}`)
       device.clocks.synchronize()
     }
-  })
-
-  it('a reset without a stream uses the only stream of the arena', () => {
-    const { device, pool, other, a, b } = setUp()
-    pool.allocate(1, a)
-    device.hold(a)
-    other.reset()
-    assert.equal(pool.stats().insertedWaits, 0)
-    pool.allocate(1, b)
-    assert.deepEqual([b.query(), pool.stats().insertedWaits], [false, 1])
-  })
-
-  it('a refused reset changes nothing', () => {
-    const { device, pool, other, a, b } = setUp()
-    const buffer = other.allocate(1000, b)
-    const { availableBytes } = pool
-    device.hold(b)
-    device.driver.failCall({ call: 'cuStreamWaitEvent', nth: 1, code: 1 })
-    assert.throws(() => pool.reset(a), CudaError)
-    assert.deepEqual([buffer.freed, pool.availableBytes], [false, availableBytes])
-    assert.equal(other.allocate(1, b).ptr, buffer.ptr + 1024)
-    pool.reset(a)
-    assert.equal(buffer.freed, true)
   })
 
   it('a transfer in the middle of a reset is refused', () => {
