@@ -5,6 +5,7 @@ import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { setImmediate } from 'node:timers/promises'
 import { GiB, KiB, MiB } from '../base/bytes.js'
+import { PoolError } from '../base/errors.js'
 import type { PoolOptions } from './caching/options.js'
 import { TestDevice } from './pool.fixture.js'
 import type { ReservedChange } from './reserved-watch.js'
@@ -198,6 +199,87 @@ for (const [kind, make] of Object.entries(KINDS)) {
         await refused
         held.free()
         await next
+      })
+    })
+
+    describe(`deallocate of ${kind}: ${backing}`, () => {
+      it('frees a live buffer exactly once', () => {
+        const { pool } = open()
+        for (const bytes of [1, 4 * KiB, 1 * MiB - 1, 1 * MiB, 3 * MiB + 5]) {
+          const neighbours = [pool.allocate(bytes), pool.allocate(bytes)]
+          const buffer = pool.allocate(bytes)
+          const { ptr } = buffer
+          pool.deallocate(ptr)
+          assert.equal(buffer.freed, true)
+          assert.throws(() => pool.deallocate(ptr), { name: 'PoolError', message: /not the start of a live buffer/ })
+          assert.throws(() => buffer.free(), PoolError)
+          assert.deepEqual([neighbours[0].freed, neighbours[1].freed], [false, false])
+          for (const neighbour of neighbours) pool.deallocate(neighbour.ptr)
+          pool.check()
+        }
+        assert.equal(pool.stats().liveBuffers, 0)
+      })
+
+      it('knows blocks that were live or cached when it was first called', () => {
+        const { pool } = open()
+        const [live, last, cached] = [4 * KiB, 8 * KiB, 16 * KiB].map(bytes => pool.allocate(bytes))
+        cached.free()
+        pool.deallocate(last.ptr)
+        const again = pool.allocate(16 * KiB)
+        for (const buffer of [live, again]) {
+          pool.deallocate(buffer.ptr)
+          assert.equal(buffer.freed, true)
+        }
+        assert.equal(pool.stats().cacheMisses, 3, 'the cached block was live again')
+        pool.check()
+      })
+
+      it('refuses interior and foreign addresses, and changes nothing', () => {
+        const { device, pool, other } = open()
+        const foreign = device.createPool({ backing }).allocate(4 * KiB)
+        const ofOtherThread = other === pool ? foreign : other.allocate(4 * KiB)
+        const plain = device.createPlainPool().allocate(4 * KiB)
+        const [small, large] = [pool.allocate(8 * KiB), pool.allocate(3 * MiB)]
+        const before = pool.stats()
+        const addresses: readonly unknown[] = [
+          small.ptr + 256,
+          small.ptr + 1,
+          small.ptr - 256,
+          small.ptr + 8 * KiB,
+          large.ptr + 1 * MiB,
+          large.ptr + 256,
+          large.ptr + 3 * MiB,
+          foreign.ptr,
+          ofOtherThread.ptr,
+          plain.ptr,
+          0,
+          -1,
+          1.5,
+          Number.NaN,
+          2 ** 60,
+          `${small.ptr}`,
+          undefined,
+          null,
+        ]
+        for (const ptr of addresses) {
+          assert.throws(() => pool.deallocate(ptr as number), { name: 'PoolError', message: /deallocate/ }, `${ptr}`)
+        }
+        assert.deepEqual(pool.stats(), before)
+        pool.check()
+      })
+
+      it('finds a block that came back from the cache or from another stream', () => {
+        const { device, pool } = open({ maxPoolBytes: 16 * MiB })
+        const stream = device.createStream()
+        for (let round = 0; round < 20; round++) {
+          const bytes = [4 * KiB, 16 * MiB, 700 * KiB, 2 * MiB][round % 4]
+          const buffer = pool.allocate(bytes, round % 3 === 0 ? stream : device.defaultStream)
+          const { ptr } = buffer
+          pool.deallocate(ptr, round % 5 === 0 ? stream : undefined)
+          assert.throws(() => pool.deallocate(ptr), PoolError)
+        }
+        assert.equal(pool.stats().liveBuffers, 0)
+        pool.check()
       })
     })
 
