@@ -4,7 +4,7 @@
 import { openDevice } from '../src/core/device/open.js'
 import { SimulatedDriver } from '../src/core/driver/simulated/index.js'
 import { readRecording } from '../src/recordings/trace/formats/read-recording.js'
-import { ReplayPass } from '../src/recordings/trace/replay-pass.js'
+import { PoolPass } from '../src/recordings/trace/pool-pass.js'
 import { machineOf, median, save } from './machine.js'
 import { type BenchOptions, benchmark, optionsOf } from './options.js'
 
@@ -22,7 +22,7 @@ const open = () => openDevice(new SimulatedDriver({ progress: 'eager' }))
 const rates = Array.from({ length: BATCHES }, () => {
   const device = open()
   const pool = device.createPool({ maxPoolBytes: Infinity })
-  const { seconds, failures } = new ReplayPass(trace, device, pool, LAG).run(rounds)
+  const { seconds, failures } = new PoolPass(trace, device, pool, LAG).run({ repeat: rounds })
   if (failures > 0) throw new Error(`${failures} events failed`)
   device.close()
   return (trace.events * rounds) / seconds

@@ -6,7 +6,7 @@ import { openDevice } from '../../src/core/device/open.js'
 import { SimulatedDriver } from '../../src/core/driver/simulated/index.js'
 import type { DeviceBuffer } from '../../src/index.js'
 import { readRecording } from '../../src/recordings/trace/formats/read-recording.js'
-import { ReplayPass } from '../../src/recordings/trace/replay-pass.js'
+import { PoolPass } from '../../src/recordings/trace/pool-pass.js'
 import type { Trace } from '../../src/recordings/trace/trace.js'
 import { leastCapacity } from '../../src/recordings/trace/tune/least-capacity.js'
 import { MIXES } from '../rivals/workloads.js'
@@ -91,7 +91,7 @@ async function replayOf(trace: Trace, lag: number) {
   const limited = CAPACITIES.map(share => passesOf(trace, lag, Math.floor(liveBytes * share), LIMITED_PASSES))
   const least = await leastCapacity(liveBytes, free.peakBytes[0], async capacityBytes => {
     const { device, pool } = open(capacityBytes)
-    const serves = new ReplayPass(trace, device, pool, lag).serves(0)
+    const serves = new PoolPass(trace, device, pool, lag).run({ stopsAtFailure: true }).failures === 0
     device.close()
     return serves
   })
@@ -101,14 +101,14 @@ async function replayOf(trace: Trace, lag: number) {
 /** Times and peaks are those at the end of each pass, from the start on. */
 function passesOf(trace: Trace, lag: number, limitBytes: number, passes: number) {
   const { driver, device, pool } = open(limitBytes)
-  const pass = new ReplayPass(trace, device, pool, lag)
+  const pass = new PoolPass(trace, device, pool, lag)
   const start = driver.modelledSeconds
   const [ms, peakBytes]: [number[], number[]] = [[], []]
   const round = () => {
     ms.push((driver.modelledSeconds - start) * 1e3)
     peakBytes.push(pool.stats().peakReservedBytes)
   }
-  const { failures: failed } = pass.run(passes, { round })
+  const { failures: failed } = pass.run({ repeat: passes, observer: { round } })
   const { insertedWaits: streamWaits } = pool.stats()
   const hostWaits = driver.calls.get('cuEventSynchronize') ?? 0
   device.close()

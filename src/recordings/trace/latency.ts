@@ -3,7 +3,6 @@
 
 import { CachingPool } from '../../core/pool/caching/caching-pool.js'
 import type { Pool } from '../../core/pool/pool.js'
-import { callsOf, type ReplayPassCalls } from './replay-pass.js'
 import type { Latency, Percentiles } from './replay-result.js'
 
 /** How often a policy is replayed for its times. */
@@ -88,12 +87,33 @@ export class LatencyMeter {
   private readonly misses = new Samples()
   private readonly frees = new Samples()
   private runs = 0
-  private cached = false
+  private caching: CachingPool | null = null
+  private missesBefore = 0
 
-  startPass(): void {
+  /** A pass begins; in a caching pool, hits and misses are told apart. */
+  startPass(pool: Pool | null = null): void {
     this.runs++
     this.allocations.startPass()
     this.frees.startPass()
+    this.caching = pool instanceof CachingPool ? pool : null
+  }
+
+  /** The time before a call. */
+  start(): number {
+    if (this.caching !== null) this.missesBefore = this.caching.cacheMisses
+    return performance.now()
+  }
+
+  /** An allocation that began at `start` has ended. */
+  allocated(start: number): void {
+    const ns = (performance.now() - start) * 1e6
+    this.noteAllocation(ns)
+    if (this.caching !== null) (this.caching.cacheMisses === this.missesBefore ? this.hits : this.misses).add(ns)
+  }
+
+  /** A free that began at `start` has ended. */
+  freed(start: number): void {
+    this.noteFree((performance.now() - start) * 1e6)
   }
 
   noteAllocation(ns: number): void {
@@ -104,35 +124,11 @@ export class LatencyMeter {
     this.frees.add(ns)
   }
 
-  /** The calls of one pass through a pool, each timed. */
-  callsOf(pool: Pool): ReplayPassCalls {
-    this.startPass()
-    const plain = callsOf(pool)
-    const caching = pool instanceof CachingPool ? pool : null
-    this.cached = caching !== null
-    return {
-      allocate: (bytes, stream) => {
-        const missesBefore = caching?.cacheMisses ?? 0
-        const start = performance.now()
-        const buffer = plain.allocate(bytes, stream)
-        const ns = (performance.now() - start) * 1e6
-        this.allocations.add(ns)
-        if (caching !== null) (caching.cacheMisses === missesBefore ? this.hits : this.misses).add(ns)
-        return buffer
-      },
-      free: buffer => {
-        const start = performance.now()
-        plain.free(buffer)
-        this.frees.add((performance.now() - start) * 1e6)
-      },
-    }
-  }
-
   allocateNs(): Latency | null {
     const all = this.allocations.percentiles()
     if (all === null) return null
-    const hits = this.cached ? this.hits.percentiles() : null
-    const misses = this.cached ? this.misses.percentiles() : null
+    const hits = this.caching ? this.hits.percentiles() : null
+    const misses = this.caching ? this.misses.percentiles() : null
     return { ...all, totalNs: this.allocations.totalNs(), clockNs: clockNs(), runs: this.runs, hits, misses }
   }
 

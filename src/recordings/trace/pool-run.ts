@@ -2,15 +2,18 @@
 // five that time each call, and then, when the code is warm, one for speed.
 
 import { PoolError } from '../../core/base/errors.js'
+import type { DeviceBuffer } from '../../core/pool/buffer.js'
 import type { Pool } from '../../core/pool/pool.js'
-import { Footprint } from './footprint.js'
+import { Footprint, reservedBytesOf } from './footprint.js'
 import { LATENCY_PASSES, LatencyMeter } from './latency.js'
+import type { Placements } from './placements/placements.js'
 import { PoolPlacements } from './placements/pool-placements.js'
+import { PoolPass } from './pool-pass.js'
 import { countCalls, type ReplayDevice, totalBytesOf } from './replay-device.js'
 import type { Settings } from './replay-options.js'
-import { ReplayPass, type ReplayPassObserver } from './replay-pass.js'
+import type { ReplayPassObserver } from './replay-pass.js'
 import type { NamedPolicy, ReplayRun } from './replay-result.js'
-import { type RoundCalls, ratios, sumOf } from './run-figures.js'
+import { figuresOf, type RoundCalls } from './run-figures.js'
 import type { Trace } from './trace.js'
 import { Verifier } from './verify.js'
 
@@ -25,7 +28,7 @@ export class PoolRun {
 
   /** The figures of all passes. `progress` is told the share that is done. */
   async figures(simulated: boolean, progress: (share: number) => void): Promise<Partial<ReplayRun>> {
-    const { policy, trace, settings } = this
+    const { trace, settings } = this
     const { repeat, latency, placements, verify } = settings
     const passes = 2 + (latency ? LATENCY_PASSES : 0) + (verify ? 1 : 0) + (simulated ? 0 : 1)
     let done = 0
@@ -38,38 +41,40 @@ export class PoolRun {
       }
     }
 
-    const placed = placements ? new PoolPlacements(trace, policy) : null
-    const { follower, ...counts } = await pass(
+    const placed = placements ? new PoolPlacements(trace) : null
+    const { follower, failures, firstFailure, insertedWaits } = await pass(
       (replay, pool) => this.footprint(replay, pool, placed),
       device => placed?.watch(device.driver),
     )
     const meter = new LatencyMeter()
     for (let run = 0; latency && run < LATENCY_PASSES; run++) {
-      await pass((replay, pool) => void replay.run(repeat, {}, meter.callsOf(pool)))
+      await pass((replay, pool) => {
+        meter.startPass(pool)
+        replay.run({ repeat, meter })
+      })
     }
     const counted: PassWork<{ seconds: number; calls: RoundCalls[] }> = (replay, _, device) => {
       const counter = new RoundCounter(device)
-      return { seconds: replay.run(repeat, counter).seconds, calls: counter.rounds }
+      return { seconds: replay.run({ repeat, observer: counter }).seconds, calls: counter.rounds }
     }
     const { seconds, calls } = await pass((replay, pool, device) =>
-      simulated ? counted(replay, pool, device) : { seconds: replay.run(repeat).seconds, calls: null },
+      simulated ? counted(replay, pool, device) : { seconds: replay.run({ repeat }).seconds, calls: null },
     )
     const verified = verify ? await pass((replay, _, device) => this.verified(replay, device)) : null
     // On a GPU counting takes time, and so a pass of its own.
     const callsOfRounds = calls ?? (await pass(counted)).calls
+    const rounds = callsOfRounds.map((round, i) => ({ peakReservedBytes: follower.peaksOfRounds[i], ...round }))
+    const { peakReservedBytes, peakGrantedBytes } = follower
     return {
-      ...ratios(trace.peakWithFailedBytes, follower.peakReservedBytes, follower.peakGrantedBytes),
+      ...figuresOf(trace, repeat, { peakReservedBytes, peakGrantedBytes, rounds, seconds, meter }),
       fragmentationAtPeak: follower.fragmentationAtPeak,
       fragmentationMean: follower.fragmentationMean,
       contiguity: follower.contiguity,
-      ...counts,
-      ...sumOf(callsOfRounds),
-      rounds: callsOfRounds.map((round, i) => ({ peakReservedBytes: follower.peaksOfRounds[i], ...round })),
-      eventsPerSecond: (trace.events * repeat) / seconds,
-      placements: placed?.placements() ?? null,
+      failures,
+      firstFailure,
+      insertedWaits,
+      placements: placed === null ? null : this.shownOf(placed.placements()),
       verified,
-      allocateNs: meter.allocateNs(),
-      freeNs: meter.freeNs(),
     }
   }
 
@@ -81,7 +86,13 @@ export class PoolRun {
     const device = this.open(capacityBytes)
     try {
       const isBound = !this.policy.startsWith('driver-') || totalBytesOf(device) === capacityBytes
-      return isBound ? this.onDevice(device, capacityBytes, replay => replay.serves(failedFrom)) : null
+      return isBound
+        ? this.onDevice(
+            device,
+            capacityBytes,
+            replay => replay.run({ failedFrom, stopsAtFailure: true }).failures === 0,
+          )
+        : null
     } finally {
       device.close()
     }
@@ -100,35 +111,45 @@ export class PoolRun {
 
   private onDevice<T>(device: ReplayDevice, capacityBytes: number, work: PassWork<T>): T {
     const { policy, trace, settings } = this
-    const through = (pool: Pool) => work(new ReplayPass(trace, device, pool, settings.lag, policy), pool, device)
+    const through = (pool: Pool) => work(new PoolPass(trace, device, pool, settings.lag, policy), pool, device)
     return policy === 'driver-pool'
       ? withDriverPool(device, through)
       : through(openPool(policy, device, settings, capacityBytes))
   }
 
-  private footprint(replay: ReplayPass, pool: Pool, placed: PoolPlacements | null) {
+  private footprint(replay: PoolPass, pool: Pool, placed: PoolPlacements | null) {
     const follower = new Footprint(this.trace, pool)
-    const observer = placed?.observer(follower, pool) ?? follower
-    const { failures, firstFailure } = replay.run(this.settings.repeat, observer)
+    const placing = placed?.observer<DeviceBuffer>(
+      buffer => buffer.ptr,
+      () => reservedBytesOf(pool),
+    )
+    const event = (event: number) => {
+      follower.event(event)
+      placing?.event(event)
+    }
+    const observer = { ...placing, event, round: () => follower.round() }
+    const { failures, firstFailure } = replay.run({ repeat: this.settings.repeat, observer })
     const insertedWaits = this.policy.startsWith('driver-') ? null : pool.stats().insertedWaits
     return { follower, failures, firstFailure, insertedWaits }
   }
 
-  private verified(replay: ReplayPass, device: ReplayDevice) {
+  /** The driver's own policies have a curve only: their addresses are those of single buffers. */
+  private shownOf(placements: Placements): Placements {
+    return this.policy.startsWith('driver-') ? { ...placements, address: null, ranges: null } : placements
+  }
+
+  private verified(replay: PoolPass, device: ReplayDevice) {
     const verifier = new Verifier(device, device.createPlainPool(), this.trace.blocks.count)
-    replay.run(this.settings.repeat, {
-      allocated: (block, buffer) => verifier.allocated(block, buffer),
-      freeing: (block, buffer) => verifier.freeing(block, buffer),
-    })
+    replay.run({ repeat: this.settings.repeat, observer: verifier })
     return verifier.finish()
   }
 }
 
 /** The work of one pass through the policy's pool. */
-type PassWork<T> = (replay: ReplayPass, pool: Pool, device: ReplayDevice) => T
+type PassWork<T> = (replay: PoolPass, pool: Pool, device: ReplayDevice) => T
 
 /** Counts the driver calls of each round, and adds up what they cost. */
-class RoundCounter implements ReplayPassObserver {
+class RoundCounter implements ReplayPassObserver<DeviceBuffer> {
   readonly rounds: RoundCalls[] = []
   private count: () => Record<string, number>
   private seconds: number | null

@@ -1,5 +1,6 @@
 // The report of a replay, as plain JSON. docs/metrics.md defines the metrics.
 
+import { describe } from '../../core/base/bytes.js'
 import type { RecordedOutOfMemory } from './failures/out-of-memory.js'
 import type { Placements } from './placements/placements.js'
 import type { OtherDevice, Trace } from './trace.js'
@@ -201,4 +202,11 @@ export interface ReplayReport {
   readonly repeat: number
   /** one entry for each policy, in the order of the option `policies` */
   readonly runs: readonly ReplayRun[]
+}
+
+/** Throws TypeError, which begins with `argument`, unless `report` is the report of a replay. */
+export function checkReport(argument: string, report: unknown): asserts report is ReplayReport {
+  const isReport = typeof report === 'object' && report !== null && 'runs' in report && Array.isArray(report.runs)
+  if (!isReport)
+    throw new TypeError(`${argument} must be what replay(trace, open) resolves to, not ${describe(report)}`)
 }

@@ -1,5 +1,6 @@
 // Figures that the runs of all policies share.
 
+import type { LatencyMeter } from './latency.js'
 import type { Policy, ReplayRound, ReplayRun } from './replay-result.js'
 import type { Trace } from './trace.js'
 
@@ -47,6 +48,29 @@ export function ratios(
     overhead: peakRequestedBytes === 0 ? null : peakReservedBytes / peakRequestedBytes,
     externalFragmentation:
       peakGrantedBytes === null || peakReservedBytes === 0 ? null : 1 - peakGrantedBytes / peakReservedBytes,
+  }
+}
+
+/** The measurements of a policy's passes. */
+interface Measured {
+  readonly peakReservedBytes: number
+  readonly peakGrantedBytes: number
+  readonly rounds: readonly ReplayRound[]
+  /** of the pass for speed */
+  readonly seconds: number
+  readonly meter: LatencyMeter
+}
+
+/** The figures that all replayed policies have. */
+export function figuresOf(trace: Trace, repeat: number, measured: Measured): Partial<ReplayRun> {
+  const { peakReservedBytes, peakGrantedBytes, rounds, seconds, meter } = measured
+  return {
+    ...ratios(trace.peakWithFailedBytes, peakReservedBytes, peakGrantedBytes),
+    ...sumOf(rounds),
+    rounds,
+    eventsPerSecond: (trace.events * repeat) / seconds,
+    allocateNs: meter.allocateNs(),
+    freeNs: meter.freeNs(),
   }
 }
 

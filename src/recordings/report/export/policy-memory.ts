@@ -3,8 +3,7 @@
 import { describe } from '../../../core/base/bytes.js'
 import type { Placements } from '../../trace/placements/placements.js'
 import { recordedPlacements } from '../../trace/placements/recorded-placements.js'
-import type { ReplayReport } from '../../trace/replay-result.js'
-import { checkReport } from '../../trace/report-argument.js'
+import { checkReport, type ReplayReport } from '../../trace/replay-result.js'
 import { checkTrace, type Trace } from '../../trace/trace.js'
 
 /** An allocator's memory through a trace, for the writers of files. */

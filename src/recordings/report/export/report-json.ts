@@ -1,6 +1,5 @@
 import { printableJson } from '../../../core/base/shown-text.js'
-import type { ReplayReport } from '../../trace/replay-result.js'
-import { checkReport } from '../../trace/report-argument.js'
+import { checkReport, type ReplayReport } from '../../trace/replay-result.js'
 
 /**
  * The version of the JSON of `replay --json` and `convert -o x.json`. It rises when a name goes or changes its meaning;

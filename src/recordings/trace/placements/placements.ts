@@ -97,9 +97,12 @@ export class PlacementCollector implements MemoryWatcher {
     return memory
   }
 
-  /** Collects nothing more: the first round has ended. */
-  stop(): void {
-    this.now = this.events
+  /** Observes a pass; `addressOf` is that of a block's memory. */
+  observer<Held>(addressOf: (held: Held) => number, reservedBytes: () => number) {
+    return {
+      allocated: (block: number, held: Held) => this.place(block, addressOf(held)),
+      event: (event: number) => this.after(event, reservedBytes()),
+    }
   }
 
   placements(): Placements {

@@ -10,13 +10,13 @@
 // The policy keeps the free memory of a private pool until the recording gives some back after the last request of the
 // pool. Nothing uses the pool then: its graphs are destroyed.
 
-import type { LatencyMeter } from '../latency.js'
-import { type Pace, paceOf } from '../pace.js'
+import { paceOf } from '../pace.js'
 import { DisjointRanges } from '../placements/disjoint-ranges.js'
 import type { PlacementCollector } from '../placements/placements.js'
+import { type PassOptions, type PassResult, ReplayPass } from '../replay-pass.js'
 import type { ReplayRound } from '../replay-result.js'
 import { sumOf } from '../run-figures.js'
-import { Action, BEFORE, type Frame, framesOf, NEVER, type Trace } from '../trace.js'
+import { Action, BEFORE, NEVER, type Trace } from '../trace.js'
 import { initialSegments } from './initial-blocks.js'
 import { ExpandablePolicy } from './model/expandable-policy.js'
 import type { PlacementPolicy, PolicyBlock } from './model/policy-blocks.js'
@@ -24,7 +24,7 @@ import { PytorchPolicy } from './model/pytorch-policy.js'
 import { formatPytorchSettings, type PytorchSettings } from './model/pytorch-settings.js'
 import { recordedPytorchSettings } from './recorded-settings.js'
 
-interface PytorchResult {
+interface PytorchResult extends PassResult {
   readonly peakRequestedBytes: number
   /** the bytes of live blocks as the policy rounds and splits them: PyTorch's own allocated_bytes.all.peak */
   readonly peakGrantedBytes: number
@@ -39,26 +39,12 @@ interface PytorchResult {
   /** modelled seconds of these calls */
   readonly modelledDeviceSeconds: number | null
   readonly rounds: readonly ReplayRound[]
-  /** alloc events that got no block, which happens only with a capacity */
-  readonly failures: number
-  readonly firstFailure: {
-    readonly event: number
-    readonly bytes: number
-    /** the stream's handle */
-    readonly stream: number
-    readonly frames: readonly Frame[]
-  } | null
 }
 
-interface PytorchReplayOptions {
-  /** how often to go through the trace; default 1. Blocks live at the end of a round are freed. */
-  readonly repeat?: number
-  /** times each call */
-  readonly meter?: LatencyMeter | null
+/** The settings of a model, and what it may reserve. */
+export interface ModelOptions {
   /** PyTorch's settings; default its defaults */
   readonly settings?: PytorchSettings
-  /** collects where blocks are, in the first round */
-  readonly collector?: PlacementCollector | null
   /** the most bytes to obtain from the device; default no limit */
   readonly capacityBytes?: number
   /** the program's own limit, as torch.cuda.set_per_process_memory_fraction sets it; default none */
@@ -67,15 +53,17 @@ interface PytorchReplayOptions {
   readonly programReleases?: ReadonlySet<number>
   /** called before the first event of each run of events that give memory back */
   readonly onGiveBack?: (event: number, policy: PlacementPolicy) => void
-  /** from this event on, requests that failed in the recording are made, too, and freed at once; default none */
-  readonly failedFrom?: number
-  /** whether to stop at the first failure; default false */
-  readonly stopsAtFailure?: boolean
+}
+
+/** Requests that failed in the recording are made only with the option `failedFrom`. */
+interface PytorchReplayOptions extends ModelOptions, Omit<PassOptions<PolicyBlock>, 'observer'> {
+  /** collects where blocks are, in the first round */
+  readonly collector?: PlacementCollector | null
 }
 
 /** Replays `trace` on the policy. */
 export function replayPytorchPolicy(trace: Trace, options: PytorchReplayOptions = {}): PytorchResult {
-  return new Replay(trace, options).run()
+  return new ModelPass(trace, options).result()
 }
 
 interface Range {
@@ -83,16 +71,13 @@ interface Range {
   readonly bytes: number
 }
 
-class Replay {
+class ModelPass extends ReplayPass<PolicyBlock> {
   private readonly policy: PlacementPolicy
-  private readonly pace: Pace
   /** whether the recording was made with the policy's settings */
   private readonly ownSegments: boolean
   /** whether the policy may follow the recorded addresses: only in the first round */
   private followsAddresses: boolean
   private readonly expandable: boolean
-  /** by block number; null for a block that is not live */
-  private readonly held: (PolicyBlock | null)[]
   /** segments that the recording obtained for the next allocation */
   private readonly offered: Range[] = []
   /** segments that the recording gave back and the policy still uses */
@@ -112,14 +97,13 @@ class Replay {
   /** freed blocks that another stream still uses */
   private readonly pending = new Set<number>()
   private readonly rounds: ReplayRound[] = []
-  private failures = 0
-  private firstFailure: PytorchResult['firstFailure'] = null
 
   constructor(
-    private readonly trace: Trace,
+    trace: Trace,
     private readonly options: PytorchReplayOptions,
   ) {
     const { settings = {}, capacityBytes = Infinity, limitBytes = Infinity } = options
+    super(trace, paceOf(trace), `pytorch:${formatPytorchSettings(settings)}`.replace(/:$/, ''))
     this.expandable = settings.expandableSegments ?? false
     const policyOptions = { settings, capacityBytes, limitBytes, onSynchronize: () => this.completePending() }
     this.policy = this.expandable ? new ExpandablePolicy(policyOptions) : new PytorchPolicy(policyOptions)
@@ -127,49 +111,46 @@ class Replay {
     this.ownSegments = hasSegmentsOf(this.expandable, trace) && isOwn(settings, trace)
     this.recordedBytes = trace.initialSegments.reduce((sum, segment) => sum + segment.bytes, 0)
     this.isExact = this.followsAddresses = this.ownSegments
-    this.pace = paceOf(trace)
-    this.held = new Array(trace.blocks.count).fill(null)
     this.unusedFrom = poolsUnusedFrom(trace)
   }
 
-  run(): PytorchResult {
-    const { trace, rounds, options, pace } = this
-    pace.begin(trace, `pytorch:${formatPytorchSettings(options.settings ?? {})}`.replace(/:$/, ''))
-    this.adoptInitial()
-    this.policy.driver.take()
-    for (let round = 0; round < (options.repeat ?? 1); round++) {
-      if (round > 0) this.followsAddresses = this.isExact = false
-      this.allocateInitial()
-      if (round === 0) this.policy.driver.take()
-      for (let event = 0; event < trace.events && !this.hasStopped; event++) {
-        this.apply(event)
-        options.collector?.after(event, this.policy.reservedBytes)
-        pace.step()
-      }
-      options.collector?.stop()
-      this.endRound()
-    }
-    pace.end()
-    const { allocations } = trace
+  result(): PytorchResult {
+    const { options, policy, rounds } = this
+    const observer = options.collector?.observer<PolicyBlock>(
+      ({ address }) => address,
+      () => policy.reservedBytes,
+    )
+    const passed = this.run({ failedFrom: NEVER, ...options, ...(observer && { observer }) })
+    const { allocations } = this.trace
     return {
+      ...passed,
       peakRequestedBytes: this.peakRequestedBytes,
       peakGrantedBytes: this.peakGrantedBytes,
       peakReservedBytes: rounds.reduce((peak, round) => Math.max(peak, round.peakReservedBytes), 0),
       placement: this.ownSegments ? { allocations, exact: this.exact } : null,
       reservedAlike: this.ownSegments ? this.reservedAlike : null,
-      retries: this.policy.retries,
+      retries: policy.retries,
       ...sumOf(rounds),
       rounds,
-      failures: this.failures,
-      firstFailure: this.firstFailure,
     }
   }
 
-  private get hasStopped(): boolean {
-    return this.failures > 0 && this.options.stopsAtFailure === true
+  /** Adds the segments from before the first event with their blocks, if the recording has them. */
+  protected override begin(round: number): void {
+    if (round > 0) this.followsAddresses = this.isExact = false
+    else if (this.ownSegments) this.adoptInitial()
   }
 
-  private apply(event: number): void {
+  protected override allocateInitial(block: number): void {
+    this.allocate(-1, block)
+  }
+
+  /** The device's calls are counted from here on. */
+  protected override beginEvents(round: number): void {
+    if (round === 0) this.policy.driver.take()
+  }
+
+  protected override apply(event: number): void {
     const { action, address, bytes, block } = this.trace
     switch (action[event]) {
       case Action.alloc:
@@ -196,7 +177,7 @@ class Replay {
         this.giveBack(event)
         break
       case Action.outOfMemory:
-        if (event >= (this.options.failedFrom ?? NEVER)) this.tryFailed(event)
+        if (event >= this.failedFrom) this.tryFailed(event)
         this.offered.length = 0
         break
     }
@@ -220,21 +201,18 @@ class Replay {
   }
 
   private allocate(event: number, number: number): void {
-    const { blocks, streams } = this.trace
+    const { blocks } = this.trace
     const stream = blocks.stream[number]
     const bytes = blocks.bytes[number]
     const pool = blocks.pool[number]
     const address = blocks.address[number]
-    let granted = this.take(bytes, stream, pool)
+    let granted = this.request(event, bytes, stream, pool)
     while (this.isExact && granted !== null && granted.address !== address && this.policy.reconsider(granted, bytes)) {
-      granted = this.take(bytes, stream, pool)
+      granted = this.request(event, bytes, stream, pool)
     }
     this.held[number] = granted
-    if (granted === null) {
-      this.noteFailure(event, bytes, streams[stream])
-      return
-    }
-    this.options.collector?.place(number, granted.address)
+    if (granted === null) return
+    this.observer.allocated?.(number, granted)
     if (event >= 0 && this.followsAddresses) {
       if (granted.address === address) this.exact++
       else this.isExact = false
@@ -244,30 +222,25 @@ class Replay {
 
   /** Makes a request that failed in the recording, and frees it at once. */
   private tryFailed(event: number): void {
-    const { bytes, stream, streams, pool } = this.trace
-    const granted = this.take(bytes[event], stream[event], pool[event])
-    if (granted === null) {
-      this.noteFailure(event, bytes[event], streams[stream[event]])
-      return
-    }
+    const { bytes, stream, pool } = this.trace
+    const granted = this.request(event, bytes[event], stream[event], pool[event])
+    if (granted === null) return
     this.isExact = false
     this.peakRequestedBytes = Math.max(this.peakRequestedBytes, this.requestedBytes + bytes[event])
     this.peakGrantedBytes = Math.max(this.peakGrantedBytes, this.grantedBytes + granted.bytes)
+    this.give(granted)
+  }
+
+  protected override take(bytes: number, stream: number, pool: number): PolicyBlock | null {
+    return this.policy.allocate(bytes, stream, pool, this.offeredBase)
+  }
+
+  protected override give(granted: PolicyBlock): void {
     this.policy.release(granted)
   }
 
-  private noteFailure(event: number, bytes: number, stream: number): void {
-    this.failures++
-    this.firstFailure ??= { event, bytes, stream, frames: event === -1 ? [] : framesOf(this.trace, event) }
-  }
-
-  private take(bytes: number, stream: number, pool: number): PolicyBlock | null {
-    const { meter } = this.options
-    if (!meter) return this.policy.allocate(bytes, stream, pool, this.offeredBase)
-    const start = performance.now()
-    const granted = this.policy.allocate(bytes, stream, pool, this.offeredBase)
-    meter.noteAllocation((performance.now() - start) * 1e6)
-    return granted
+  protected override refusal(): string {
+    return 'no segment that fits within the capacity'
   }
 
   /**
@@ -300,10 +273,7 @@ class Replay {
     const granted = this.held[number]
     if (granted === null) return
     this.held[number] = null
-    const { meter } = this.options
-    const start = meter ? performance.now() : 0
-    this.policy.release(granted)
-    meter?.noteFree((performance.now() - start) * 1e6)
+    this.free(granted)
   }
 
   /** Frees the blocks that other streams use, as if their work had completed. */
@@ -312,35 +282,25 @@ class Replay {
     this.pending.clear()
   }
 
-  /** Adds the segments from before the first event with their blocks, if the recording has them. */
   private adoptInitial(): void {
-    if (!this.ownSegments) return
     for (const { segment, numbers, used } of initialSegments(this.trace)) {
       const granted = this.policy.adoptSegment(segment.address, segment.bytes, segment.stream, used, segment.pool)
       numbers.forEach((number, i) => {
         this.held[number] = granted[i]
-        this.options.collector?.place(number, granted[i].address)
+        this.observer.allocated?.(number, granted[i])
         if (this.trace.blocks.freeRequestedAt[number] !== BEFORE) this.countLive(number, granted[i])
       })
     }
   }
 
-  /** Allocates the other blocks from before the first event. */
-  private allocateInitial(): void {
-    for (let number = 0; number < this.trace.blocks.initial; number++) {
-      if (this.held[number] === null) this.allocate(-1, number)
-      this.pace.step()
-    }
+  protected override end(block: number): void {
+    const granted = this.held[block]
+    if (granted !== null) this.give(granted)
+    this.held[block] = null
   }
 
-  /** Frees what is live, and notes the figures of the round. */
-  private endRound(): void {
-    const { policy, held, rounds, pace } = this
-    for (const [number, granted] of held.entries()) {
-      if (granted !== null) policy.release(granted)
-      held[number] = null
-      pace.step()
-    }
+  protected override endRound(): void {
+    const { policy, rounds } = this
     this.pending.clear()
     policy.unusedPools.clear()
     this.requestedBytes = this.grantedBytes = 0

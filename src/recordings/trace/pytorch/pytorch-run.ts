@@ -4,12 +4,12 @@
 import { LATENCY_PASSES, LatencyMeter } from '../latency.js'
 import { PlacementCollector } from '../placements/placements.js'
 import type { Settings } from '../replay-options.js'
-import type { Policy, ReplayFailure, ReplayRun } from '../replay-result.js'
-import { ratios } from '../run-figures.js'
-import { Action, frameText, type Trace } from '../trace.js'
+import type { Policy, ReplayRun } from '../replay-result.js'
+import { figuresOf } from '../run-figures.js'
+import { Action, type Trace } from '../trace.js'
 import { pytorchSettingsOf } from './policy-name.js'
 import { programReleases } from './program-releases.js'
-import { replayPytorchPolicy } from './pytorch-replay.js'
+import { type ModelOptions, replayPytorchPolicy } from './pytorch-replay.js'
 import { recordedPytorchSettings } from './recorded-settings.js'
 
 /** A policy that is a model. On a GPU its driver calls get no time, because times of the GPU stand beside it. */
@@ -26,34 +26,25 @@ export class PytorchRun {
     const { capacityBytes, repeat, latency, placements } = this.settings
     const hasFailed = trace.action.includes(Action.outOfMemory)
     const passes = 1 + (latency ? LATENCY_PASSES : 0)
-    let done = 0
     const model = modelOf(policy, trace, capacityBytes)
-    const pass = (meter: LatencyMeter | null, collector: PlacementCollector | null = null) => {
-      const start = performance.now()
-      const result = replayPytorchPolicy(trace, { ...model, repeat, meter, collector, failedFrom: 0 })
-      progress(++done / passes)
-      return { ...result, seconds: (performance.now() - start) / 1000 }
-    }
     const meter = new LatencyMeter()
-    for (let run = 0; latency && run < LATENCY_PASSES; run++) {
+    for (let run = 0; run < passes - 1; run++) {
       meter.startPass()
-      pass(meter)
+      replayPytorchPolicy(trace, { ...model, repeat, meter, failedFrom: 0 })
+      progress((run + 1) / passes)
     }
     const collector = placements ? new PlacementCollector(trace) : null
-    const result = pass(null, collector)
+    const result = replayPytorchPolicy(trace, { ...model, repeat, collector, failedFrom: 0 })
+    progress(1)
     const { placement } = hasFailed ? replayPytorchPolicy(trace, model) : result
+    const { failures, firstFailure } = result
+    const rounds = simulated ? result.rounds : result.rounds.map(round => ({ ...round, modelledDeviceSeconds: null }))
     return {
-      ...ratios(trace.peakWithFailedBytes, result.peakReservedBytes, result.peakGrantedBytes),
+      ...figuresOf(trace, repeat, { ...result, rounds, meter }),
+      failures,
+      firstFailure,
       placement,
       placements: collector?.placements() ?? null,
-      deviceCalls: result.deviceCalls,
-      modelledDeviceSeconds: simulated ? result.modelledDeviceSeconds : null,
-      rounds: simulated ? result.rounds : result.rounds.map(round => ({ ...round, modelledDeviceSeconds: null })),
-      failures: result.failures,
-      firstFailure: failureOf(result),
-      eventsPerSecond: (trace.events * repeat) / result.seconds,
-      allocateNs: meter.allocateNs(),
-      freeNs: meter.freeNs(),
     }
   }
 
@@ -68,14 +59,8 @@ export class PytorchRun {
   }
 }
 
-function failureOf({ firstFailure }: ReturnType<typeof replayPytorchPolicy>): ReplayFailure | null {
-  if (firstFailure === null) return null
-  const frames = firstFailure.frames.map(frameText)
-  return { ...firstFailure, message: 'no segment that fits within the capacity', frames }
-}
-
 /** The options of a model: the settings it names, or those of the recording, within a capacity. */
-function modelOf(policy: Policy, trace: Trace, capacityBytes: number) {
+function modelOf(policy: Policy, trace: Trace, capacityBytes: number): ModelOptions {
   const { expandableSegments: _, ...recorded } = recordedPytorchSettings(trace)
   const asNamed = policy === 'pytorch-expandable' ? { ...recorded, expandableSegments: true } : recorded
   const settings = pytorchSettingsOf(policy) ?? asNamed

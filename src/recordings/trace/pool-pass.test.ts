@@ -14,9 +14,9 @@ import { parsePoolOptions } from '../../core/pool/caching/options.js'
 import { DriverPool } from '../../core/pool/driver-owned/driver-pool.js'
 import { PlainPool } from '../../core/pool/driver-owned/plain-pool.js'
 import { Footprint } from './footprint.js'
+import { PoolPass } from './pool-pass.js'
 import { replay } from './replay.js'
 import type { ReplayDevice } from './replay-device.js'
-import { ReplayPass } from './replay-pass.js'
 import { Action, type Trace } from './trace.js'
 import { TraceBuilder } from './trace-builder.js'
 
@@ -67,7 +67,7 @@ function pendingOf(trace: Trace): number[] {
     pool.processDeferred()
     pending.push(pool.stats().pendingBytes / MiB)
   }
-  new ReplayPass(trace, device, pool, 0).run(1, { event })
+  new PoolPass(trace, device, pool, 0).run({ observer: { event } })
   return pending
 }
 
@@ -132,7 +132,7 @@ describe('a pass', () => {
       [alloc, 1, 64 * MiB, 8],
       [alloc, 2, 0, 7],
     ])
-    const { failures, firstFailure } = new ReplayPass(trace, device, pool, 8).run(1)
+    const { failures, firstFailure } = new PoolPass(trace, device, pool, 8).run()
     assert.equal(failures, 2)
     assert.deepEqual([firstFailure?.event, firstFailure?.bytes, firstFailure?.stream], [0, 100 * MiB, 7])
     assert.match(firstFailure!.message, /no room for 100 MiB/)
@@ -157,7 +157,7 @@ describe('a footprint', () => {
       return cached.call(pool.caches)
     }
     const footprint = new Footprint(trace, pool)
-    new ReplayPass(trace, device, pool, 8).run(2, footprint)
+    new PoolPass(trace, device, pool, 8).run({ repeat: 2, observer: footprint })
     assert.equal(counts, 2, 'once for each round')
     assert.ok(footprint.peakReservedBytes >= 2 * MiB && footprint.peakGrantedBytes === 4096)
     assert.deepEqual(footprint.peaksOfRounds, [footprint.peakReservedBytes, footprint.peakReservedBytes])
