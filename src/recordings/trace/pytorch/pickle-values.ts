@@ -4,12 +4,24 @@ const TWO_32 = 2 ** 32
 const LONGEST_CACHED_TEXT = 64
 const CACHED_TEXTS = 4096
 
-export function u32(bytes: Uint8Array, at: number): number {
+function u32(bytes: Uint8Array, at: number): number {
   return (bytes[at] | (bytes[at + 1] << 8) | (bytes[at + 2] << 16) | (bytes[at + 3] << 24)) >>> 0
 }
 
-export function u64(bytes: Uint8Array, at: number): number {
-  return u32(bytes, at) + u32(bytes, at + 4) * TWO_32
+/** A whole number of 0, 1, 2, 4 or 8 bytes. */
+export function unsigned(bytes: Uint8Array, at: number, length: number): number {
+  switch (length) {
+    case 0:
+      return 0
+    case 1:
+      return bytes[at]
+    case 2:
+      return bytes[at] | (bytes[at + 1] << 8)
+    case 4:
+      return u32(bytes, at)
+    default:
+      return u32(bytes, at) + u32(bytes, at + 4) * TWO_32
+  }
 }
 
 /** A signed integer of at most 8 bytes. Both halves are exact, so their sum is rounded only once. */

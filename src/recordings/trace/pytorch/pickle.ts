@@ -42,7 +42,7 @@ import {
   TUPLE2,
   TUPLE3,
 } from './pickle-opcodes.js'
-import { littleEndian, longLittleEndian, TextCache, u32, u64 } from './pickle-values.js'
+import { littleEndian, longLittleEndian, TextCache, unsigned } from './pickle-values.js'
 
 type Build = (items: readonly unknown[], from: number, to: number) => unknown
 
@@ -110,212 +110,294 @@ const CLOSED_LIST: readonly unknown[] = Object.freeze([])
  * shared in the file are shared. Throws FormatError with the byte offset for anything else.
  */
 export function readPickle(bytes: Buffer, options: PickleOptions = {}): unknown {
-  const { dictionary = plain, list = plain, expected = [], onProgress } = options
-  const end = bytes.length
-  const texts = new TextCache(bytes, expected)
-  const memo: unknown[] = []
-  const stack: unknown[] = []
-  let top = 0
+  return new PickleReader(bytes, options).read()
+}
+
+/** The stack machine that a pickle is a program for. */
+class PickleReader {
+  private readonly dictionary: Build
+  private readonly list: Build
+  private readonly onProgress: ((bytesRead: number) => void) | undefined
+  private readonly texts: TextCache
+  private readonly end: number
+  private readonly stack: unknown[] = []
+  private top = 0
+  private readonly memo: unknown[] = []
   /** by place of an open container on the stack: its place in the memo, or -1 */
-  let memoOf = new Int32Array(1024)
-  const marks: number[] = []
+  private memoOf = new Int32Array(1024)
+  private readonly marks: number[] = []
   /** the stack below this belongs to containers that wait for their items */
-  let floor = 0
-  let containers = 0
-  const mostContainers = most(end, LEAST_BYTES_A_CONTAINER)
-  const mostMemo = most(end, LEAST_BYTES_A_MEMO_ENTRY)
-  const mostStack = most(end, LEAST_BYTES_A_WAITING_VALUE)
-  let at = 0
-  let nextProgress = PROGRESS_BYTES
+  private floor = 0
+  private containers = 0
+  private at = 0
+  /** of the opcode that is being read */
+  private start = 0
+  private nextProgress = PROGRESS_BYTES
+  private readonly mostContainers: number
+  private readonly mostMemo: number
 
-  const fail = (offset: number, fact: string) => new FormatError(`${fact} at byte ${offset}`)
-  const tooMany = (offset: number, what: string) => fail(offset, `more ${what} than a snapshot of this size has,`)
-  const truncated = () => new FormatError(`the pickle is truncated: it should go on after byte ${end}`)
+  constructor(
+    private readonly bytes: Buffer,
+    { dictionary = plain, list = plain, expected = [], onProgress }: PickleOptions,
+  ) {
+    this.dictionary = dictionary
+    this.list = list
+    this.onProgress = onProgress
+    this.texts = new TextCache(bytes, expected)
+    this.end = bytes.length
+    this.mostContainers = most(this.end, LEAST_BYTES_A_CONTAINER)
+    this.mostMemo = most(this.end, LEAST_BYTES_A_MEMO_ENTRY)
+  }
 
-  while (at < end) {
-    const start = at
-    const op = bytes[at++]
-    const operand = at
-    at += OPERAND_BYTES[op]
-    if (at > end) break
-    if (top > mostStack) throw tooMany(start, 'values waiting')
-    switch (op) {
-      case BINGET:
-      case LONG_BINGET: {
-        const index = op === BINGET ? bytes[operand] : u32(bytes, operand)
-        if (index >= memo.length) throw fail(start, `memo entry ${index} was never stored,`)
-        let value = memo[index]
-        if (value === OPEN_DICT) memo[index] = value = CLOSED_DICT
-        else if (value === OPEN_LIST) memo[index] = value = CLOSED_LIST
-        stack[top++] = value
-        break
+  read(): unknown {
+    const { bytes, end, stack } = this
+    const mostStack = most(end, LEAST_BYTES_A_WAITING_VALUE)
+    while (this.at < end) {
+      const start = this.at
+      const op = bytes[start]
+      const length = OPERAND_BYTES[op]
+      this.start = start
+      this.at = start + 1 + length
+      if (this.at > end) break
+      if (this.top > mostStack) throw this.tooMany('values waiting')
+      const operand = unsigned(bytes, start + 1, length)
+      switch (op) {
+        case BINGET:
+        case LONG_BINGET:
+          this.get(operand)
+          break
+        case BININT1:
+        case BININT2:
+          stack[this.top++] = operand
+          break
+        case LONG1:
+          this.long(operand)
+          break
+        case MEMOIZE:
+          this.memoize(this.memo.length)
+          break
+        case BINPUT:
+        case LONG_BINPUT:
+          this.memoize(operand)
+          break
+        case BININT:
+          stack[this.top++] = operand | 0
+          break
+        case MARK:
+          this.mark()
+          break
+        case SHORT_BINUNICODE:
+        case BINUNICODE:
+        case BINUNICODE8:
+          this.text(operand)
+          break
+        case EMPTY_DICT:
+          this.open(OPEN_DICT)
+          break
+        case EMPTY_LIST:
+          this.open(OPEN_LIST)
+          break
+        case SETITEM:
+          this.setItems(this.top - 2)
+          break
+        case SETITEMS:
+          this.setItems(this.unmark())
+          break
+        case APPEND:
+          this.append(this.top - 1)
+          break
+        case APPENDS:
+          this.append(this.unmark())
+          break
+        case TUPLE:
+          if (this.marks.length === 0) throw this.fail('a tuple without its beginning')
+          this.tuple(this.unmark())
+          break
+        case TUPLE1:
+        case TUPLE2:
+        case TUPLE3:
+          this.tuple(this.top - (op - TUPLE1 + 1))
+          break
+        case EMPTY_TUPLE:
+          stack[this.top++] = CLOSED_LIST
+          break
+        case NONE:
+          stack[this.top++] = null
+          break
+        case NEWTRUE:
+          stack[this.top++] = true
+          break
+        case NEWFALSE:
+          stack[this.top++] = false
+          break
+        case BINFLOAT:
+          stack[this.top++] = bytes.readDoubleBE(start + 1)
+          break
+        case BYTEARRAY8:
+          this.byteArray(operand)
+          break
+        case FRAME:
+          this.checkLength(operand)
+          break
+        case PROTO:
+          if (operand < 2 || operand > 5) throw this.fail(`pickle protocol ${operand}; 2 to 5 are read,`)
+          break
+        case STOP:
+          return this.stop()
+        default:
+          throw this.fail(refusal(op, bytes, this.at, stack, this.top))
       }
-      case BININT1:
-        stack[top++] = bytes[operand]
-        break
-      case LONG1: {
-        const length = bytes[operand]
-        if (length > end - at) throw truncated()
-        const value = length <= 8 ? littleEndian(bytes, at, length) : longLittleEndian(bytes, at, length)
-        if (!Number.isFinite(value)) throw fail(start, `an integer of ${length} bytes`)
-        stack[top++] = value
-        at += length
-        break
+    }
+    throw this.truncated()
+  }
+
+  private get(index: number): void {
+    const { memo } = this
+    if (index >= memo.length) throw this.fail(`memo entry ${index} was never stored,`)
+    let value = memo[index]
+    if (value === OPEN_DICT) memo[index] = value = CLOSED_DICT
+    else if (value === OPEN_LIST) memo[index] = value = CLOSED_LIST
+    this.stack[this.top++] = value
+  }
+
+  private memoize(index: number): void {
+    const { memo, top } = this
+    if (top === this.floor) throw this.fail('nothing to memoize')
+    if (index > memo.length) throw this.fail(`memo entry ${index} leaves a gap,`)
+    if (index > this.mostMemo) throw this.tooMany('memo entries')
+    const value = this.stack[top - 1]
+    memo[index] = value
+    if (value === OPEN_DICT || value === OPEN_LIST) this.memoOf[top - 1] = index
+  }
+
+  private long(length: number): void {
+    const { bytes, at } = this
+    this.checkLength(length)
+    const value = length <= 8 ? littleEndian(bytes, at, length) : longLittleEndian(bytes, at, length)
+    if (!Number.isFinite(value)) throw this.fail(`an integer of ${length} bytes`)
+    this.stack[this.top++] = value
+    this.at = at + length
+  }
+
+  private text(length: number): void {
+    this.checkLength(length)
+    this.stack[this.top++] = this.texts.read(this.at, length)
+    this.at += length
+  }
+
+  private byteArray(length: number): void {
+    this.checkLength(length)
+    this.countContainer()
+    this.stack[this.top++] = this.bytes.subarray(this.at, this.at + length)
+    this.at += length
+  }
+
+  private mark(): void {
+    if (this.marks.length === DEEPEST) throw this.fail(`containers more than ${DEEPEST} deep`)
+    this.marks.push(this.floor)
+    this.floor = this.top
+  }
+
+  /** The first of the values since the last mark, which is gone then. */
+  private unmark(): number {
+    const { floor } = this
+    this.floor = this.marks.pop() ?? 0
+    return floor
+  }
+
+  private open(container: unknown): void {
+    if (this.top >= this.memoOf.length) this.memoOf = doubled(this.memoOf)
+    this.memoOf[this.top] = -1
+    this.stack[this.top++] = container
+  }
+
+  /** Adds the values from `from` on to the dictionary below them. */
+  private setItems(from: number): void {
+    const { stack, top } = this
+    if (from <= this.floor) throw this.fail('items without a dictionary')
+    if ((top - from) % 2 !== 0) throw this.fail('a key without a value')
+    for (let key = from; key < top; key += 2) {
+      if (typeof stack[key] !== 'string') throw this.fail('a dictionary with a key that is not text,')
+    }
+    const dict = stack[from - 1]
+    if (dict === OPEN_DICT && top > from) {
+      let made = this.dictionary(stack, from, top)
+      if (made === undefined) {
+        this.countContainer()
+        made = plainDictionary(stack, from, top)
       }
-      case MEMOIZE:
-      case BINPUT:
-      case LONG_BINPUT: {
-        if (top === floor) throw fail(start, 'nothing to memoize')
-        const index = op === MEMOIZE ? memo.length : op === BINPUT ? bytes[operand] : u32(bytes, operand)
-        if (index > memo.length) throw fail(start, `memo entry ${index} leaves a gap,`)
-        if (index > mostMemo) throw tooMany(start, 'memo entries')
-        const value = stack[top - 1]
-        memo[index] = value
-        if (value === OPEN_DICT || value === OPEN_LIST) memoOf[top - 1] = index
-        break
-      }
-      case BININT:
-        stack[top++] = u32(bytes, operand) | 0
-        break
-      case MARK:
-        if (marks.length === DEEPEST) throw fail(start, `containers more than ${DEEPEST} deep`)
-        marks.push(floor)
-        floor = top
-        break
-      case SHORT_BINUNICODE:
-      case BINUNICODE:
-      case BINUNICODE8: {
-        const length =
-          op === SHORT_BINUNICODE ? bytes[operand] : op === BINUNICODE ? u32(bytes, operand) : u64(bytes, operand)
-        if (length > end - at) throw truncated()
-        stack[top++] = texts.read(at, length)
-        at += length
-        break
-      }
-      case EMPTY_DICT:
-      case EMPTY_LIST:
-        if (top >= memoOf.length) memoOf = doubled(memoOf)
-        memoOf[top] = -1
-        stack[top++] = op === EMPTY_DICT ? OPEN_DICT : OPEN_LIST
-        break
-      case SETITEM:
-      case SETITEMS: {
-        const from = op === SETITEM ? top - 2 : floor
-        if (op === SETITEMS) floor = marks.pop() ?? 0
-        if (from <= floor) throw fail(start, 'items without a dictionary')
-        if ((top - from) % 2 !== 0) throw fail(start, 'a key without a value')
-        for (let key = from; key < top; key += 2) {
-          if (typeof stack[key] !== 'string') throw fail(start, 'a dictionary with a key that is not text,')
-        }
-        const place = from - 1
-        let dict = stack[place]
-        if (dict === OPEN_DICT && top > from) {
-          dict = dictionary(stack, from, top)
-          if (dict === undefined) {
-            if (++containers > mostContainers) throw tooMany(start, 'containers')
-            dict = plainDictionary(stack, from, top)
-          }
-          stack[place] = dict
-          if (memoOf[place] >= 0) {
-            if (memo[memoOf[place]] !== OPEN_DICT) throw fail(start, 'a dictionary that holds itself,')
-            memo[memoOf[place]] = dict
-          }
-        } else if (isPlainDictionary(dict)) {
-          addItems(dict, stack, from, top)
-        } else if (dict !== OPEN_DICT) {
-          throw fail(start, 'items for something that is no dictionary,')
-        }
-        top = from
-        if (at >= nextProgress) {
-          nextProgress = at + PROGRESS_BYTES
-          onProgress?.(at)
-        }
-        break
-      }
-      case APPEND:
-      case APPENDS: {
-        const from = op === APPEND ? top - 1 : floor
-        if (op === APPENDS) floor = marks.pop() ?? 0
-        if (from <= floor) throw fail(start, 'items without a list')
-        const place = from - 1
-        const target = stack[place]
-        if (target === OPEN_LIST && top > from) {
-          let items = list(stack, from, top)
-          if (items === undefined) {
-            if (++containers > mostContainers) throw tooMany(start, 'containers')
-            items = stack.slice(from, top)
-          }
-          stack[place] = items
-          if (memoOf[place] >= 0) {
-            if (memo[memoOf[place]] !== OPEN_LIST) throw fail(start, 'a list that holds itself,')
-            memo[memoOf[place]] = items
-          }
-        } else if (Array.isArray(target) && target !== OPEN_LIST && target !== CLOSED_LIST) {
-          for (let item = from; item < top; item++) target.push(stack[item])
-        } else if (target !== OPEN_LIST) {
-          throw fail(start, 'items for something that is no list,')
-        }
-        top = from
-        break
-      }
-      case BININT2:
-        stack[top++] = bytes[operand] | (bytes[operand + 1] << 8)
-        break
-      case TUPLE:
-      case TUPLE1:
-      case TUPLE2:
-      case TUPLE3: {
-        const from = op === TUPLE ? floor : top - (op - TUPLE1 + 1)
-        if (op === TUPLE) {
-          if (marks.length === 0) throw fail(start, 'a tuple without its beginning')
-          floor = marks.pop()!
-        }
-        if (from < floor) throw fail(start, 'a tuple without its items')
-        if (++containers > mostContainers) throw tooMany(start, 'containers')
-        stack[from] = stack.slice(from, top)
-        top = from + 1
-        break
-      }
-      case EMPTY_TUPLE:
-        stack[top++] = CLOSED_LIST
-        break
-      case NONE:
-        stack[top++] = null
-        break
-      case NEWTRUE:
-        stack[top++] = true
-        break
-      case NEWFALSE:
-        stack[top++] = false
-        break
-      case BINFLOAT:
-        stack[top++] = bytes.readDoubleBE(operand)
-        break
-      case BYTEARRAY8: {
-        const length = u64(bytes, operand)
-        if (length > end - at) throw truncated()
-        if (++containers > mostContainers) throw tooMany(start, 'containers')
-        stack[top++] = bytes.subarray(at, at + length)
-        at += length
-        break
-      }
-      case FRAME:
-        if (u64(bytes, operand) > end - at) throw truncated()
-        break
-      case PROTO:
-        if (bytes[operand] < 2 || bytes[operand] > 5) {
-          throw fail(start, `pickle protocol ${bytes[operand]}; 2 to 5 are read,`)
-        }
-        break
-      case STOP:
-        if (top !== 1 || marks.length > 0) throw fail(start, 'the pickle stops with values left over')
-        if (at !== end) throw fail(at, `${end - at} bytes follow the end of the pickle`)
-        return stack[0]
-      default:
-        throw fail(start, refusal(op, bytes, at, stack, top))
+      this.fill(from - 1, made, 'dictionary')
+    } else if (isPlainDictionary(dict)) addItems(dict, stack, from, top)
+    else if (dict !== OPEN_DICT) throw this.fail('items for something that is no dictionary,')
+    this.top = from
+    if (this.at >= this.nextProgress) {
+      this.nextProgress = this.at + PROGRESS_BYTES
+      this.onProgress?.(this.at)
     }
   }
-  throw truncated()
+
+  /** Adds the values from `from` on to the list below them. */
+  private append(from: number): void {
+    const { stack, top } = this
+    if (from <= this.floor) throw this.fail('items without a list')
+    const target = stack[from - 1]
+    if (target === OPEN_LIST && top > from) {
+      let made = this.list(stack, from, top)
+      if (made === undefined) {
+        this.countContainer()
+        made = stack.slice(from, top)
+      }
+      this.fill(from - 1, made, 'list')
+    } else if (Array.isArray(target) && target !== OPEN_LIST && target !== CLOSED_LIST) {
+      for (let item = from; item < top; item++) target.push(stack[item])
+    } else if (target !== OPEN_LIST) throw this.fail('items for something that is no list,')
+    this.top = from
+  }
+
+  /** Puts a container in the place of an open one, on the stack and in the memo. */
+  private fill(place: number, made: unknown, kind: 'dictionary' | 'list'): void {
+    const { memo, memoOf, stack } = this
+    const open = stack[place]
+    stack[place] = made
+    if (memoOf[place] < 0) return
+    if (memo[memoOf[place]] !== open) throw this.fail(`a ${kind} that holds itself,`)
+    memo[memoOf[place]] = made
+  }
+
+  private tuple(from: number): void {
+    const { stack } = this
+    if (from < this.floor) throw this.fail('a tuple without its items')
+    this.countContainer()
+    stack[from] = stack.slice(from, this.top)
+    this.top = from + 1
+  }
+
+  private stop(): unknown {
+    const { at, end } = this
+    if (this.top !== 1 || this.marks.length > 0) throw this.fail('the pickle stops with values left over')
+    if (at !== end) throw this.fail(`${end - at} bytes follow the end of the pickle`, at)
+    return this.stack[0]
+  }
+
+  private countContainer(): void {
+    if (++this.containers > this.mostContainers) throw this.tooMany('containers')
+  }
+
+  private checkLength(length: number): void {
+    if (length > this.end - this.at) throw this.truncated()
+  }
+
+  private fail(fact: string, offset = this.start): FormatError {
+    return new FormatError(`${fact} at byte ${offset}`)
+  }
+
+  private tooMany(what: string): FormatError {
+    return this.fail(`more ${what} than a snapshot of this size has,`)
+  }
+
+  private truncated(): FormatError {
+    return new FormatError(`the pickle is truncated: it should go on after byte ${this.end}`)
+  }
 }
 
 function most(fileBytes: number, leastBytesEach: number): number {
