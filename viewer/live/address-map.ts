@@ -12,7 +12,6 @@ const STATES: Readonly<Record<string, number>> = {
   free: State.free,
   unused: State.free,
 }
-const UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB']
 
 /** The states of `count` cells over all memory in the order of addresses. Addresses without memory are left out. */
 export function mapCells({ ranges }: PoolSnapshot, count: number): { cells: Uint8Array; bytes: number } {
@@ -36,10 +35,4 @@ export function mapCells({ ranges }: PoolSnapshot, count: number): { cells: Uint
     start = end
   }
   return { cells, bytes }
-}
-
-/** `3145728` → `3 MiB` */
-export function formatBytes(bytes: number): string {
-  const power = bytes < 1 ? 0 : Math.min(4, Math.floor(Math.log2(bytes) / 10))
-  return `${Number((bytes / 1024 ** power).toFixed(2))} ${UNITS[power]}`
 }

@@ -4,7 +4,9 @@
 import uPlot from 'uplot'
 import type { PoolSnapshot } from '../../src/core/pool/caching/snapshot.js'
 import { missShare, type ProcessStats, type ServedStats } from '../../src/live/process-stats.js'
-import { formatBytes, mapCells, State } from './address-map.js'
+import { byId, element } from '../elements.js'
+import { formatBytes, formatCount, formatShare } from '../text.js'
+import { mapCells, State } from './address-map.js'
 
 const MOST_POINTS = 1200
 const SNAPSHOT_MS = 1000
@@ -20,26 +22,14 @@ const COLOURS: Readonly<Record<number, string>> = {
 
 const query = location.search
 const at = (path: string, more = '') => `${path}${query}${more === '' ? '' : `${query === '' ? '?' : '&'}${more}`}`
-const byId = (id: string) => document.getElementById(id)!
 const colour = (name: string) => getComputedStyle(document.documentElement).getPropertyValue(name).trim()
-
-function element<Name extends keyof HTMLElementTagNameMap>(
-  name: Name,
-  text = '',
-  kind = '',
-): HTMLElementTagNameMap[Name] {
-  const made = document.createElement(name)
-  if (text !== '') made.textContent = text
-  if (kind !== '') made.className = kind
-  return made
-}
 
 /** The part of the page about one pool. */
 class PoolCard {
   readonly section = element('section')
   private readonly figures = element('dl')
   private readonly tags = element('div')
-  private readonly map = element('canvas', '', 'map')
+  private readonly map = element('canvas', { class: 'map', role: 'img' })
   private readonly mapPart = element('div')
   private readonly curve = element('div')
   private readonly data: [number[], number[], number[]] = [[], [], []]
@@ -48,23 +38,20 @@ class PoolCard {
   private lastMs = 0
 
   constructor(readonly name: string) {
-    const title = element('h2', name)
     this.section.setAttribute('aria-label', `pool ${name}`)
-    this.map.setAttribute('role', 'img')
-    const legend = element('ul', '', 'legend')
-    for (const [kind, text] of [
+    const legend = [
       ['asked', 'in use'],
       ['cached', 'cached'],
       ['pending', 'freed, work may still run'],
       ['free', 'obtained and unused'],
-    ]) {
-      const entry = element('li')
-      entry.append(element('i', '', kind), text)
-      legend.append(entry)
-    }
-    this.mapPart.append(element('h3', 'Addresses now, without those that have no memory'), this.map, legend)
+    ].map(([kind, text]) => element('li', {}, element('i', { class: kind }), text))
+    this.mapPart.append(
+      element('h3', {}, 'Addresses now, without those that have no memory'),
+      this.map,
+      element('ul', { class: 'legend' }, ...legend),
+    )
     this.mapPart.hidden = true
-    this.section.append(title, this.curve, this.figures, this.tags, this.mapPart)
+    this.section.append(element('h2', {}, name), this.curve, this.figures, this.tags, this.mapPart)
   }
 
   show(pool: ServedStats, timeMs: number): void {
@@ -85,12 +72,12 @@ class PoolCard {
       ['cached', formatBytes(stats.cachedBytes)],
       ['pending', formatBytes(stats.pendingBytes)],
       ['largest free at least', formatBytes(stats.largestFreeBytes)],
-      ['buffers', stats.liveBuffers.toLocaleString('en-US')],
-      ['allocations a second', Math.round(rate).toLocaleString('en-US')],
-      ['misses', `${(missShare(stats) * 100).toFixed(1)} %`],
-      ['growths', stats.growths.toLocaleString('en-US')],
-      ['waits', stats.insertedWaits.toLocaleString('en-US')],
-      ['out of memory', pool.outOfMemory.toLocaleString('en-US')],
+      ['buffers', formatCount(stats.liveBuffers)],
+      ['allocations a second', formatCount(Math.round(rate))],
+      ['misses', formatShare(missShare(stats))],
+      ['growths', formatCount(stats.growths)],
+      ['waits', formatCount(stats.insertedWaits)],
+      ['out of memory', formatCount(pool.outOfMemory)],
     ])
     this.showTags(pool)
     this.last = pool
@@ -147,11 +134,7 @@ class PoolCard {
 
   private fill(rows: readonly (readonly [string, string])[]): void {
     this.figures.replaceChildren(
-      ...rows.map(([name, value]) => {
-        const row = element('div')
-        row.append(element('dt', name), element('dd', value))
-        return row
-      }),
+      ...rows.map(([name, value]) => element('div', {}, element('dt', {}, name), element('dd', {}, value))),
     )
   }
 
@@ -161,22 +144,20 @@ class PoolCard {
     const most = Math.max(1, rows[0]?.[1].requestedBytes ?? 0)
     const table = element('table')
     for (const [tag, { requestedBytes, liveBuffers }] of rows) {
-      const row = element('tr')
-      const head = element('th', tag)
-      head.scope = 'row'
-      const bar = element('i', '', 'bar')
+      const bar = element('i', { class: 'bar' })
       bar.style.width = `${(requestedBytes / most) * 100}%`
-      const cell = element('td', '', 'bars')
-      cell.append(bar)
-      row.append(
-        head,
-        element('td', formatBytes(requestedBytes), 'bytes'),
-        cell,
-        element('td', `${liveBuffers} buffers`),
+      table.append(
+        element(
+          'tr',
+          {},
+          element('th', { scope: 'row' }, tag),
+          element('td', { class: 'bytes' }, formatBytes(requestedBytes)),
+          element('td', { class: 'bars' }, bar),
+          element('td', {}, `${liveBuffers} buffers`),
+        ),
       )
-      table.append(row)
     }
-    this.tags.replaceChildren(element('h3', 'By tag'), table)
+    this.tags.replaceChildren(element('h3', {}, 'By tag'), table)
   }
 }
 
