@@ -90,7 +90,7 @@ export class LatencyMeter {
   private caching: CachingPool | null = null
   private missesBefore = 0
 
-  /** A pass begins; in a caching pool, hits and misses are told apart. */
+  /** A pass begins; in a caching pool, it counts hits and misses apart. */
   startPass(pool: Pool | null = null): void {
     this.runs++
     this.allocations.startPass()

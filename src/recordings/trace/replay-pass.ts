@@ -18,7 +18,7 @@ export interface ReplayPassObserver<Held> {
 
 /** How a pass goes through its trace; every option may be left out. */
 export interface PassOptions<Held> {
-  /** how often; default 1. What is live is freed at the end of each time. */
+  /** how often; default 1. Live blocks are freed at the end of each time. */
   readonly repeat?: number
   /** from this event on, requests that failed in the recording are made too, and freed at once; default 0 */
   readonly failedFrom?: number

@@ -181,7 +181,7 @@ export interface ReplayReport {
      * allocator that moves nothing could need as little; null unless the option `leastCapacity` is set
      */
     readonly packedBytes: number | null
-    /** most bytes that PyTorch had from the device at once; null if not recorded */
+    /** most bytes that PyTorch had from the device at once; null if it is unknown */
     readonly recordedPeakReservedBytes: number | null
     /** alloc events */
     readonly allocations: number
