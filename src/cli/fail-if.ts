@@ -2,6 +2,7 @@
 
 import { parseBytes } from '../core/base/bytes.js'
 import { shown } from '../core/base/shown-text.js'
+import { RUN_NUMBERS, TRACE_NUMBERS } from '../recordings/report/figures.js'
 import { pytorchSettingsOf } from '../recordings/trace/pytorch/policy-name.js'
 import { DEFAULT_POLICIES, POLICIES, type Policy, type ReplayReport } from '../recordings/trace/replay-result.js'
 import { UsageError } from './exit.js'
@@ -20,32 +21,6 @@ const EXPRESSION = /^\s*(?:(.+)\.)?([A-Za-z]+)\s*(>=|<=|==|!=|>|<)\s*(.+?)\s*$/
 const NUMBER = /^-?\d+(\.\d+)?(e[+-]?\d+)?$/i
 const TRACE = 'trace'
 const DEFAULT_POLICY = 'cuda-mempool'
-
-/** Figures of `ReplayReport.runs` and of `ReplayReport.trace` that are numbers. */
-const RUN_FIGURES = [
-  'overhead',
-  'peakReservedBytes',
-  'peakRequestedBytes',
-  'peakGrantedBytes',
-  'leastCapacityBytes',
-  'externalFragmentation',
-  'fragmentationAtPeak',
-  'fragmentationMean',
-  'contiguity',
-  'failures',
-  'insertedWaits',
-  'modelledDeviceSeconds',
-] as const satisfies readonly (keyof ReplayReport['runs'][number])[]
-const TRACE_FIGURES = [
-  'events',
-  'allocations',
-  'streams',
-  'spanSeconds',
-  'peakRequestedBytes',
-  'peakWithFailedBytes',
-  'recordedPeakReservedBytes',
-  'failedRequests',
-] as const satisfies readonly (keyof ReplayReport['trace'])[]
 
 /** A condition on a report. */
 export interface Condition {
@@ -68,13 +43,13 @@ export function parseCondition(text: string): Condition {
   const limit = NUMBER.test(amount) ? Number(amount) : bytesOf(text, amount)
   const holds = (figure: number) => COMPARISONS[comparison as keyof typeof COMPARISONS](figure, limit)
   if (owner === TRACE) {
-    const figure = TRACE_FIGURES.find(each => each === name)
-    if (figure === undefined) throw wrong(text, `trace has ${TRACE_FIGURES.join(', ')}`)
+    const figure = TRACE_NUMBERS.find(each => each === name)
+    if (figure === undefined) throw wrong(text, `trace has ${TRACE_NUMBERS.join(', ')}`)
     return { text, policy: null, figureOf: ({ trace }) => trace[figure], holds }
   }
   const policy = policyOf(text, owner)
-  const figure = RUN_FIGURES.find(each => each === name)
-  if (figure === undefined) throw wrong(text, `there is no figure '${name}'; there are ${RUN_FIGURES.join(', ')}`)
+  const figure = RUN_NUMBERS.find(each => each === name)
+  if (figure === undefined) throw wrong(text, `there is no figure '${name}'; there are ${RUN_NUMBERS.join(', ')}`)
   const figureOf = ({ runs }: ReplayReport) => runs.find(run => run.policy === policy)?.[figure] ?? null
   return { text, policy, figureOf, holds }
 }

@@ -37,22 +37,16 @@ export class Summary implements ViewPart {
 
   private showPolicies(): void {
     const { page } = this
-    const { policies, leastBytes } = page.recording
+    const { columns, policies, leastBytes } = page.recording
     const most = Math.max(leastBytes, ...policies.map(({ peakBytes }) => peakBytes ?? 0))
-    const head = element(
-      'tr',
-      {},
-      ...['most reserved', '', '', '× needed'].map(text => element(text === '' ? 'td' : 'th', {}, text)),
-    )
-    const hasLeast = policies.some(({ leastCapacityBytes }) => leastCapacityBytes !== null)
-    if (hasLeast)
-      head.append(element('th', { title: 'the least memory in which a replay serves everything' }, 'minimum'))
-    const rows = policies.map(each => this.policyRow(each, most, hasLeast))
+    const titles = columns.map(({ title, tip }) => element('th', { title: tip }, title))
+    const head = element('tr', {}, element('td'), element('td'), ...titles)
+    const rows = policies.map(each => this.policyRow(each, most))
     for (const part of byId('policies').querySelectorAll('thead, tbody')) part.remove()
     byId('policies').append(element('thead', {}, head), element('tbody', {}, ...rows))
   }
 
-  private policyRow(policy: PagePolicy, most: number, hasLeast: boolean): HTMLElement {
+  private policyRow(policy: PagePolicy, most: number): HTMLElement {
     const { page } = this
     const { hidden } = page.state
     const isShown = !hidden.includes(policy.policy)
@@ -71,18 +65,12 @@ export class Summary implements ViewPart {
     bar.style.background = colour
     const least = element('b')
     least.style.left = `${(page.recording.leastBytes / most) * 100}%`
-    const failed = policy.failures > 0 ? `${policy.failures} not served` : null
-    const cells = [
-      policy.peakBytes === null ? '–' : formatBytes(policy.peakBytes),
-      failed ?? (policy.overhead === null ? '–' : policy.overhead.toFixed(2)),
-      ...(hasLeast ? [policy.leastCapacityBytes === null ? '–' : formatBytes(policy.leastCapacityBytes)] : []),
-    ]
     return element(
       'tr',
       MAIN.includes(policy.policy) ? { class: 'main' } : {},
       element('td', {}, name),
       element('td', {}, element('span', { class: 'track', 'aria-hidden': 'true' }, bar, least)),
-      ...cells.map(text => element('td', {}, text)),
+      ...policy.cells.map(text => element('td', {}, text)),
     )
   }
 

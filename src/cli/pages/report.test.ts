@@ -14,6 +14,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
 import { gunzipSync } from 'node:zlib'
+import { parseBytes } from '../../core/base/bytes.js'
 import { decodePicture } from '../../recordings/picture/codec.js'
 import type { PageData } from '../../recordings/report/page/page-data.js'
 import { pickleSnapshot } from '../../recordings/trace/pytorch/pytorch-snapshot-writer.js'
@@ -66,11 +67,13 @@ describe('cuda-mempool report', () => {
     const path = join(own, 'page.html')
     const { status, stderr } = report('traces/oom-retry-2gib.pickle.gz', '-o', path)
     assert.deepEqual([status, stderr], [0, ''])
-    const [{ advice, policies }] = dataOf(readFileSync(path, 'utf8')).recordings
+    const [{ advice, policies, columns }] = dataOf(readFileSync(path, 'utf8')).recordings
     assert.match(advice[0], /^Would have served the last failed request, by replay: PyTorch, default no · /)
     assert.ok(advice.includes('PYTORCH_ALLOC_CONF=expandable_segments:True'), advice.join('\n'))
-    const least = new Map(policies.map(({ policy, leastCapacityBytes }) => [policy, leastCapacityBytes]))
-    assert.ok(least.get('cuda-mempool')! < least.get('pytorch')!)
+    const minimum = columns.findIndex(({ title }) => title === 'minimum')
+    const least = new Map(policies.map(({ policy, cells }) => [policy, cells[minimum]]))
+    assert.ok(parseBytes(least.get('cuda-mempool')!) < parseBytes(least.get('pytorch')!))
+    assert.equal(least.get('recorded'), '–')
   })
 
   test('writes the page beside the recording, and says the verdict, the path and the next line', () => {

@@ -6,8 +6,7 @@ import { type StackDifference, traceDifference } from '../trace/analysis/stack-d
 import type { Trace } from '../trace/trace.js'
 import { brailleChart } from './braille-chart.js'
 import { changedOf, changesLine, peakLines, placeOf, sameRunLines, signedBytes } from './difference-words.js'
-import type { TextStyle } from './replay-tables.js'
-import { wrapText } from './table.js'
+import { type TextStyle, wrapText } from './table.js'
 import { counted, deviceLines, fitted, gapsOf, stackHint } from './trace-lines.js'
 
 const CHART_ROWS = 5

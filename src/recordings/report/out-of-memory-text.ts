@@ -6,9 +6,8 @@ import type { Holder } from '../trace/failures/holders.js'
 import type { RecordedOutOfMemory, Verdict } from '../trace/failures/out-of-memory.js'
 import type { ReplayReport } from '../trace/replay-result.js'
 import { formatCount } from './number-format.js'
-import type { TextStyle } from './replay-tables.js'
 import { shortPath } from './short-path.js'
-import { wrapText } from './table.js'
+import { type TextStyle, wrapText } from './table.js'
 
 const MOST_LINES = 5
 const NAME_COLUMNS = 9

@@ -2,8 +2,9 @@
 
 import { formatBytes } from '../../core/base/bytes.js'
 import type { Policy, ReplayReport, ReplayRun } from '../trace/replay-result.js'
+import { DRIVER_POLICIES, hostNs, isTimed, memoryCallsOf, secondsToNs } from './figures.js'
 import { formatCount, formatNs, formatRatio, formatShare } from './number-format.js'
-import { DRIVER_POLICIES, hasOthers, hostNs, isTimed, memoryCallsOf, nameOf, secondsToNs } from './replay-tables.js'
+import { hasOthers, nameOf } from './policy-names.js'
 
 /** A policy's name as the subject of a sentence. */
 const SUBJECTS: Partial<Record<Policy, string>> = {

@@ -6,10 +6,11 @@ import { shown } from '../../core/base/shown-text.js'
 import type { ReplayReport } from '../trace/replay-result.js'
 import { formatCount, formatNs } from './number-format.js'
 import { outOfMemoryText } from './out-of-memory-text.js'
-import { helpfulSetting, nearestSettings, recordedSettings } from './pytorch-settings.js'
+import { nameOf } from './policy-names.js'
 import { meaningOf, proofsOf } from './replay-sentences.js'
-import { isTimed, isUnclear, nameOf, policyTables, roundTables, type TextStyle } from './replay-tables.js'
-import { type Paint, wrapText } from './table.js'
+import { legendOf, policyTables, roundTables } from './replay-tables.js'
+import { helpfulSetting, nearestSettings, recordedSettings } from './settings-text.js'
+import { type Paint, type TextStyle, wrapText } from './table.js'
 import { counted, deviceLines } from './trace-lines.js'
 
 const FRAMES_SHOWN = 6
@@ -65,30 +66,6 @@ function replayedOn({ device, lag }: ReplayReport, width: number): string {
     ? `Replayed on the ${device.name}, no GPU was used; the work of each allocation completes ${when}.`
     : `Replayed on ${device.name}.`
   return wrapText(where, width)
-}
-
-function legendOf(report: ReplayReport): string {
-  const { device, repeat, runs } = report
-  const parts: string[] = []
-  if (runs.some(run => run.servesAtFailure !== null)) {
-    parts.push('would serve: the request that failed last, with the memory that the program could have then.')
-    if (runs.some(isUnclear)) parts.push('maybe: that depends on the exact limit.')
-  }
-  if (runs.some(run => run.leastCapacityBytes !== null)) {
-    const failed = report.trace.failedRequests > 0 ? ', the requests that failed too' : ''
-    parts.push(`least memory: the least in which a replay served everything${failed}.`)
-  }
-  parts.push(
-    `peak reserved: the most taken from the device${report.capacityBytes === null ? ', without a limit' : ''}.`,
-  )
-  if (report.trace.failedRequests === 0) parts.push('× peak in use: that over the most in use at once.')
-  parts.push('fragmented: the share of it that lay idle even when most was in use.')
-  parts.push('memory calls: driver calls that take, map or give back memory.')
-  if (repeat > 1) parts.push('round: once through the recording, then all is freed.')
-  if (isTimed(report)) parts.push('all calls: their time on this host in one pass.')
-  if (device.simulated) parts.push('modelled time: of all driver calls, at costs measured on an H200.')
-  if (runs.some(run => run.policy.startsWith('pytorch'))) parts.push("PyTorch's policies are written anew here.")
-  return parts.join(' ')
 }
 
 /** The sentence in place of a table, if the capacity is below what any allocator needs. */

@@ -23,10 +23,14 @@ export function rightColumn<Row>(title: string, cell: (row: Row) => string): Col
   return { title, align: 'right', cell }
 }
 
-interface TableStyle<Row> {
+/** How a text is made for a terminal. */
+export interface TextStyle {
   /** columns of the terminal */
   readonly width: number
   readonly paint: Paint
+}
+
+interface TableStyle<Row> extends TextStyle {
   /** the emphasis of a whole row */
   readonly tone?: (row: Row) => (line: string) => string
 }

@@ -4,10 +4,9 @@ import { formatBytes } from '../../core/base/bytes.js'
 import { shown } from '../../core/base/shown-text.js'
 import type { TuneRecording, TuneReport, TuneRun } from '../trace/tune/tune-report.js'
 import { formatCount, formatNs, formatRatio, formatShare, MISSING } from './number-format.js'
-import { OLDER_VARIABLE, VARIABLE } from './pytorch-settings.js'
-import type { TextStyle } from './replay-tables.js'
+import { OLDER_VARIABLE, VARIABLE } from './settings-text.js'
 import { shortPath } from './short-path.js'
-import { type Column, rightColumn, tableText, wrapText } from './table.js'
+import { type Column, rightColumn, type TextStyle, tableText, wrapText } from './table.js'
 import { deviceLines } from './trace-lines.js'
 
 export function tuneText(report: TuneReport, style: TextStyle): string {

@@ -11,7 +11,7 @@ import { PytorchRun } from './pytorch/pytorch-run.js'
 import type { ReplayDevice } from './replay-device.js'
 import { type ReplayOptions, type Settings, settingsOf } from './replay-options.js'
 import type { Policy, ReplayReport, ReplayRun } from './replay-result.js'
-import { emptyRun, ratios } from './run-figures.js'
+import { emptyRun, recordedRun } from './run-figures.js'
 import { checkTrace, type Trace } from './trace.js'
 import { traceFigures } from './trace-figures.js'
 import { leastCapacity } from './tune/least-capacity.js'
@@ -53,11 +53,8 @@ export async function replay(
     // Lets Node draw a progress bar and handle an interrupt between passes.
     await new Promise(resolve => setImmediate(resolve))
     const replayed = policyRunOf(policy, trace, open, settings)
-    const figures =
-      replayed === null
-        ? recordedRun(trace, settings)
-        : await replayed.figures(device.simulated, share => progress(share / parts))
-    const run = { ...emptyRun(policy, trace), ...figures }
+    const figures = await replayed?.figures(device.simulated, share => progress(share / parts))
+    const run = replayed === null ? asRecorded(trace, settings) : { ...emptyRun(policy, trace), ...figures }
     const least = settings.leastCapacity && replayed !== null ? await leastOf(run, trace, replayed, last) : {}
     runs.push({ ...run, ...least })
   }
@@ -134,10 +131,6 @@ function opened(open: unknown): ReplayDevice {
   throw new TypeError(`replay: open must return a device, not ${describe(device)}; ${OPEN_HINT}`)
 }
 
-function recordedRun(trace: Trace, { placements }: Settings): Partial<ReplayRun> {
-  const { recordedPeakReservedBytes: peak } = trace
-  return {
-    ...(peak === null ? {} : ratios(trace.peakRequestedBytes, peak, null)),
-    placements: placements ? recordedPlacements(trace) : null,
-  }
+function asRecorded(trace: Trace, { placements }: Settings): ReplayRun {
+  return { ...recordedRun(trace), placements: placements ? recordedPlacements(trace) : null }
 }

@@ -36,8 +36,14 @@ export function emptyRun(policy: Policy, trace: Pick<Trace, 'peakRequestedBytes'
   }
 }
 
+/** The recorded allocator's own figures. */
+export function recordedRun(trace: Trace): ReplayRun {
+  const { peakRequestedBytes, recordedPeakReservedBytes: peak } = trace
+  return { ...emptyRun('recorded', trace), ...(peak === null ? {} : ratios(peakRequestedBytes, peak, null)) }
+}
+
 /** Peaks, and the figures that follow from them. `peakRequestedBytes` is what the run had to serve. */
-export function ratios(
+function ratios(
   peakRequestedBytes: number,
   peakReservedBytes: number,
   peakGrantedBytes: number | null,

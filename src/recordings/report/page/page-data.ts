@@ -8,12 +8,8 @@ export interface PagePolicy {
   readonly label: string
   /** most bytes from the device at once; null if unknown */
   readonly peakBytes: number | null
-  /** times what was needed; null if unknown */
-  readonly overhead: number | null
-  /** the least capacity at which it serves everything; null if unknown */
-  readonly leastCapacityBytes: number | null
-  /** requests that it could not serve */
-  readonly failures: number
+  /** its figures, one for each of `PageRecording.columns` */
+  readonly cells: readonly string[]
 }
 
 /** A failed request, in words. */
@@ -37,6 +33,8 @@ export interface PageRecording {
   readonly verdict: readonly string[]
   readonly facts: string
   readonly notes: readonly { readonly text: string; readonly code: string | null }[]
+  /** the figures of the policies */
+  readonly columns: readonly { readonly title: string; readonly tip: string }[]
   readonly policies: readonly PagePolicy[]
   /** no policy can do with less */
   readonly leastBytes: number

@@ -5,7 +5,7 @@ import { makePicture } from '../../picture/make-picture.js'
 import type { Picture } from '../../picture/picture.js'
 import { type PlacedPolicy, placedPolicy } from '../../picture/policy-picture.js'
 import { recordedPlacements } from '../../trace/placements/recorded-placements.js'
-import { nameOf } from '../replay-tables.js'
+import { nameOf } from '../policy-names.js'
 import type { ReportedTrace } from './reported-trace.js'
 
 /** The policies that have maps in each recording. */

@@ -4,16 +4,18 @@ import { formatBytes } from '../../../core/base/bytes.js'
 import { shortened } from '../../../core/base/shown-text.js'
 import type { IdlePiece } from '../../trace/failures/memory-at.js'
 import { type FailedRequest, failedRequests } from '../../trace/failures/out-of-memory.js'
-import type { ReplayReport, ReplayRun } from '../../trace/replay-result.js'
+import type { ReplayReport } from '../../trace/replay-result.js'
+import { recordedRun } from '../../trace/run-figures.js'
 import { Action, type Trace } from '../../trace/trace.js'
-import { formatCount, formatNs, formatRatio } from '../number-format.js'
+import { MEMORY_FIGURES } from '../figures.js'
+import { formatCount, formatNs, formatRatio, MISSING } from '../number-format.js'
 import { factsOf, holderText, type Names, namesOf, verdictOf } from '../out-of-memory-text.js'
-import { helpfulSetting, recordedSettings } from '../pytorch-settings.js'
-import { nameOf } from '../replay-tables.js'
+import { nameOf } from '../policy-names.js'
+import { helpfulSetting, recordedSettings } from '../settings-text.js'
 import { counted, leftOutLines, stackHint } from '../trace-lines.js'
 import { adviceLines } from '../tune-text.js'
 import { outsideLines } from './outside-text.js'
-import type { PageData, PageDifference, PageFailure, PagePolicy, PageRecording } from './page-data.js'
+import type { PageData, PageDifference, PageFailure, PageRecording } from './page-data.js'
 import type { ReportedTrace } from './reported-trace.js'
 
 /** More pieces than this are too small to see in a bar. */
@@ -31,7 +33,6 @@ export function pageData(recordings: readonly ReportedTrace[], difference?: Page
 
 /** The words of a page about a trace, and about its replay. */
 export function pageRecording({ trace, replay, tuned, tab, givenUp }: ReportedTrace): PageRecording {
-  const policies = policiesOf(trace, replay)
   const requests = failedRequests(trace)
   const names = namesOf(trace.recorder)
   return {
@@ -44,7 +45,7 @@ export function pageRecording({ trace, replay, tuned, tab, givenUp }: ReportedTr
       ...(givenUp === undefined ? [] : [{ text: `${shortened(givenUp)}.`, code: null }]),
       ...notesOf(trace, replay),
     ],
-    policies,
+    ...policiesOf(trace, replay),
     leastBytes: replay === null ? trace.peakRequestedBytes : trace.peakWithFailedBytes,
     failures: requests.map(request => failureOf(request, names)),
     outside: outsideLines(requests.map(({ failed }) => failed)),
@@ -63,28 +64,26 @@ function triedPolicies(replay: ReplayReport | null): string[] {
   return answers.length === 0 ? [] : [`Would have served the last failed request, by replay: ${answers.join(' · ')}.`]
 }
 
-function policiesOf(trace: Trace, replay: ReplayReport | null): PagePolicy[] {
-  const runs = replay?.runs ?? []
-  const policies = runs
-    .filter(run => run.policy !== 'recorded' || run.peakReservedBytes !== null)
-    .map((run: ReplayRun) => ({
+/** The figures of all policies, the recorded one first. */
+function policiesOf(trace: Trace, replay: ReplayReport | null): Pick<PageRecording, 'columns' | 'policies'> {
+  const replayed = (replay?.runs ?? []).filter(run => run.policy !== 'recorded' || run.peakReservedBytes !== null)
+  const isKnown = trace.recordedPeakReservedBytes === null || replayed.some(({ policy }) => policy === 'recorded')
+  const runs = isKnown ? replayed : [recordedRun(trace), ...replayed]
+  const columns = MEMORY_FIGURES.flatMap(({ text, page }) => (page === undefined ? [] : [{ text, ...page }]))
+  const shown = columns.filter(({ text }) => runs.some(run => text(run) !== MISSING))
+  return {
+    columns: shown.map(({ title, tip }) => ({ title, tip })),
+    policies: runs.map(run => ({
       policy: run.policy,
       label: nameOf(run.policy, trace),
       peakBytes: run.peakReservedBytes,
-      overhead: run.overhead,
-      leastCapacityBytes: run.leastCapacityBytes,
-      failures: run.failures,
-    }))
-  const recorded = trace.recordedPeakReservedBytes
-  if (recorded === null || policies.some(({ policy }) => policy === 'recorded')) return policies
-  const overhead = trace.peakRequestedBytes > 0 ? recorded / trace.peakRequestedBytes : null
-  const own = { policy: 'recorded', label: nameOf('recorded', trace), leastCapacityBytes: null, failures: 0 }
-  return [{ ...own, peakBytes: recorded, overhead }, ...policies]
+      cells: shown.map(({ text }) => text(run)),
+    })),
+  }
 }
 
 /** A line about the recording, and one about cuda-mempool if it was replayed. */
 export function verdictLines(trace: Trace, replay: ReplayReport | null): string[] {
-  const policies = policiesOf(trace, replay)
   const { peakRequestedBytes, recordedPeakReservedBytes: recorded } = trace
   const inUse = formatBytes(peakRequestedBytes)
   const failed = trace.action.includes(Action.outOfMemory)
@@ -93,14 +92,14 @@ export function verdictLines(trace: Trace, replay: ReplayReport | null): string[
     recorded === null || peakRequestedBytes === 0
       ? `The program had ${inUse} in use at the peak.`
       : `${who} reserved ${formatBytes(recorded)} for ${inUse} in use: ${formatRatio(recorded / peakRequestedBytes)} ×.`
-  const ours = policies.find(({ policy }) => policy === 'cuda-mempool')
-  if (ours?.peakBytes == null || ours.overhead === null) return [first]
+  const ours = replay?.runs.find(({ policy }) => policy === 'cuda-mempool')
+  if (ours?.peakReservedBytes == null || ours.overhead === null) return [first]
   if (ours.failures > 0) return [first, `cuda-mempool could not serve ${counted(ours.failures, 'request')}.`]
   const what = failed ? 'this run, with the requests that failed,' : 'the same run'
   const than = failed ? ' the least possible' : ''
   return [
     first,
-    `cuda-mempool serves ${what} in ${formatBytes(ours.peakBytes)}: ${formatRatio(ours.overhead)} ×${than}.`,
+    `cuda-mempool serves ${what} in ${formatBytes(ours.peakReservedBytes)}: ${formatRatio(ours.overhead)} ×${than}.`,
   ]
 }
 

@@ -4,7 +4,8 @@ import { formatBytes } from '../../core/base/bytes.js'
 import { shown } from '../../core/base/shown-text.js'
 import { unknownPytorchSettings } from '../trace/pytorch/recorded-settings.js'
 import type { Policy, ReplayReport, ReplayRun } from '../trace/replay-result.js'
-import { hasOthers, isUnclear, nameOf } from './replay-tables.js'
+import { isUnclear } from './figures.js'
+import { hasOthers, nameOf } from './policy-names.js'
 
 const EXPANDABLE = 'expandable_segments:True'
 /** The environment variable with PyTorch's settings, and its name in older versions. */
