@@ -120,7 +120,7 @@ describe('convert', () => {
       [/is a folder; name a file/, RMM, '-o', folder, '--to', 'csv'],
       [/there is no such folder/, RMM, '-o', inFolder('no/x.csv')],
       [/empty\.csv: holds no events/, empty, '-o', inFolder('x.csv')],
-      [/rmm.*: no call stacks were recorded, since RMM logs none/, RMM, '-o', inFolder('x.pb.gz')],
+      [/rmm.*: no call stacks were recorded; RMM logs none/, RMM, '-o', inFolder('x.pb.gz')],
       [/has events of GPU 0, 1; choose one by --gpu/, NSIGHT, '-o', inFolder('x.csv')],
       [/holds no events of device 4/, NSIGHT, '-o', inFolder('x.csv'), '--gpu', '4'],
       [/--gpu: 'one' is no whole number/, NSIGHT, '-o', inFolder('x.csv'), '--gpu', 'one'],

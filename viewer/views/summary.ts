@@ -27,9 +27,7 @@ export class Summary implements ViewPart {
     byId('device').textContent = device
     byId('verdict').replaceChildren(...verdict.map(line => element('span', {}, line)))
     byId('facts').textContent = facts
-    byId('notes').replaceChildren(
-      ...notes.map(({ text, code }) => element('li', {}, text, code === null ? null : element('code', {}, code))),
-    )
+    byId('notes').replaceChildren(...notes.map(text => element('li', {}, text)))
     byId('outside').replaceChildren(...outside.map(line => element('p', { class: 'quiet' }, line)))
     this.showPolicies()
     this.showRecordings()

@@ -6,6 +6,7 @@ import type { Holder } from '../trace/failures/holders.js'
 import type { RecordedOutOfMemory, Verdict } from '../trace/failures/out-of-memory.js'
 import type { ReplayReport } from '../trace/replay-result.js'
 import { formatCount } from './number-format.js'
+import { RECORDERS, type Recorder } from './recorders.js'
 import { shortPath } from './short-path.js'
 import { type TextStyle, wrapText } from './table.js'
 
@@ -20,7 +21,7 @@ export function outOfMemoryText({ trace }: Pick<ReplayReport, 'trace'>, { width,
   const { outOfMemories, failedRequests } = trace
   const last = outOfMemories.at(-1)
   if (last === undefined) return []
-  const names = namesOf(trace.recorder)
+  const names = RECORDERS[trace.recorder]
   const count = failedRequests === 1 ? 'A request failed' : `${formatCount(failedRequests)} requests failed`
   const which = failedRequests === 1 ? 'it' : 'the last one'
   const end = last.isLast ? `; ${which} ended the recording:` : failedRequests === 1 ? ':' : '. The last one:'
@@ -31,28 +32,6 @@ export function outOfMemoryText({ trace }: Pick<ReplayReport, 'trace'>, { width,
     holdersText(last, names, width),
     ...earlierText(trace, width),
   ]
-}
-
-export interface Names {
-  /** the allocator that was recorded */
-  readonly allocator: string
-  /** how a program sets a limit of its own */
-  readonly limit: string
-  /** how call stacks are recorded */
-  readonly stacks: string
-}
-
-export function namesOf(recorder: ReplayReport['trace']['recorder']): Names {
-  if (recorder === 'PyTorch') {
-    return {
-      allocator: 'PyTorch',
-      limit: 'set_per_process_memory_fraction',
-      stacks: 'torch.cuda.memory._record_memory_history() records them unless its context is None',
-    }
-  }
-  if (recorder === 'RMM') return { allocator: 'RMM', limit: 'limiting_resource_adaptor', stacks: 'RMM logs none' }
-  if (recorder === 'CUDA') return { allocator: 'CUDA', limit: 'the pool', stacks: 'Nsight Systems exports none' }
-  return { allocator: 'the pool', limit: 'maxPoolBytes', stacks: 'recorded(pool, { stacks: true }) records them' }
 }
 
 export function factsOf(failed: RecordedOutOfMemory): [name: string, value: string][] {
@@ -81,7 +60,7 @@ function idleText({ idleBytes, idlePieces, largestIdleBytes }: RecordedOutOfMemo
     : `${bytes} in ${formatCount(idlePieces)} pieces, the largest ${formatBytes(largestIdleBytes ?? 0)}`
 }
 
-export function verdictOf(failed: RecordedOutOfMemory, names: Names): string {
+export function verdictOf(failed: RecordedOutOfMemory, names: Recorder): string {
   const { neededBytes, capacityBytes, deviceHadRoom, deviceFreeBytes } = failed
   const needed = formatBytes(neededBytes)
   const free = formatBytes(deviceFreeBytes ?? 0)
@@ -127,7 +106,7 @@ function limitText({ capacityBytes, capacityBelowBytes, neededBytes }: RecordedO
 }
 
 /** Why the idle memory did not serve the request. */
-function pieceText(failed: RecordedOutOfMemory, { allocator }: Names): string {
+function pieceText(failed: RecordedOutOfMemory, { allocator }: Recorder): string {
   const { askedBytes, idleBytes, reservedBytes, capacityBytes, waitingBytes } = failed
   const { largestIdleBytes, largestUsableBytes } = failed
   if (idleBytes === null || reservedBytes === null || capacityBytes === null) return ''
@@ -147,7 +126,7 @@ function pieceText(failed: RecordedOutOfMemory, { allocator }: Names): string {
   return 'No idle piece was large enough.'
 }
 
-function holdersText({ holders, inUseBytes }: RecordedOutOfMemory, names: Names, width: number): string {
+function holdersText({ holders, inUseBytes }: RecordedOutOfMemory, names: Recorder, width: number): string {
   if (holders.every(holder => holder.site === null && !holder.before)) {
     return wrapText(`Who held it is not recorded: no call stacks. ${names.stacks}.`, width)
   }

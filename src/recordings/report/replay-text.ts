@@ -11,7 +11,7 @@ import { meaningOf, proofsOf } from './replay-sentences.js'
 import { legendOf, policyTables, roundTables } from './replay-tables.js'
 import { helpfulSetting, nearestSettings, recordedSettings } from './settings-text.js'
 import { type Paint, type TextStyle, wrapText } from './table.js'
-import { counted, deviceLines } from './trace-lines.js'
+import { counted, deviceLines, initialLines } from './trace-lines.js'
 
 const FRAMES_SHOWN = 6
 
@@ -44,20 +44,9 @@ export function headOf(report: Pick<ReplayReport, 'trace'>, width: number, paint
   const span = trace.spanSeconds > 0 ? ` in ${formatNs(trace.spanSeconds * 1e9)}` : ''
   const what = `${counted(trace.events, 'event')}${span}, ${counted(trace.allocations, 'allocation')} on ${streams}.`
   const settings = recordedSettings(report)
-  const lines = [settings === null ? what : `${what} ${settings}`, ...warningsOf(report)]
+  const first = settings === null ? what : `${what} ${settings}`
+  const lines = [first, ...deviceLines(trace), ...initialLines(trace.initial)]
   return [paint.bold(shown(trace.file)), ...lines.map(line => wrapText(line, width))].join('\n')
-}
-
-/** The parts of a run that the recording does not contain. */
-function warningsOf({ trace }: Pick<ReplayReport, 'trace'>): string[] {
-  const { initial } = trace
-  const lines = deviceLines(trace)
-  if (initial.blocks > 0) {
-    const blocks = `${counted(initial.blocks, 'block')} (${formatBytes(initial.bytes)})`
-    const are = initial.blocks === 1 ? 'is' : 'are'
-    lines.push(`${blocks} ${are} from before the recording; earlier peaks are unknown.`)
-  }
-  return lines
 }
 
 function replayedOn({ device, lag }: ReplayReport, width: number): string {

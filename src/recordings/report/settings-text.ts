@@ -6,6 +6,7 @@ import { unknownPytorchSettings } from '../trace/pytorch/recorded-settings.js'
 import type { Policy, ReplayReport, ReplayRun } from '../trace/replay-result.js'
 import { isUnclear } from './figures.js'
 import { hasOthers, nameOf } from './policy-names.js'
+import { RECORDERS } from './recorders.js'
 
 const EXPANDABLE = 'expandable_segments:True'
 /** The environment variable with PyTorch's settings, and its name in older versions. */
@@ -16,9 +17,8 @@ const WORTH = 0.01
 
 /** The settings that a recording was made with; null for a recording of another allocator. */
 export function recordedSettings({ trace }: Pick<ReplayReport, 'trace'>): string | null {
-  if (trace.recorder === 'RMM') return 'Recorded from RMM.'
-  if (trace.recorder === 'CUDA') return "Recorded from CUDA's own allocation calls."
-  if (trace.recorder === 'cuda-mempool') return 'Recorded from a pool of cuda-mempool.'
+  const { recordedFrom } = RECORDERS[trace.recorder]
+  if (recordedFrom !== '') return recordedFrom
   if (trace.settings === null) return null
   if (trace.settings === '') return "Recorded with PyTorch's default settings."
   const unknown = unknownPytorchSettings(trace).join(' and ')

@@ -1,33 +1,39 @@
 // Lines that several reports on a recording share: its gaps, and the command to type next.
 
+import { formatBytes } from '../../core/base/bytes.js'
 import { listed } from '../../core/base/readable.js'
 import { shellWord } from '../../core/base/shell-word.js'
+import type { InitialBlocks } from '../trace/replay-result.js'
 import type { Trace } from '../trace/trace.js'
 import { formatCount } from './number-format.js'
-import { namesOf } from './out-of-memory-text.js'
+import { RECORDERS } from './recorders.js'
 import { wrapText } from './table.js'
 
 /** Colours and emphasis, which take no columns. */
 // biome-ignore lint/suspicious/noControlCharactersInRegex: terminal escapes begin with it
 const ESCAPE = /(\x1b\[[0-9;]*m)/
 
-/** The gaps of a recording, one sentence each. */
+/** The gaps of a recording, but for those that its head names. */
 export function gapsOf(trace: Trace): string[] {
+  const { dropped, timesGoBack, skippedEvents, stacks } = trace
   const gaps: string[] = []
-  const { dropped, timesGoBack, stacks } = trace
   if (dropped !== null && dropped > 0)
     gaps.push(`The recording lost ${counted(dropped, 'event')}; figures may be too low.`)
-  gaps.push(...leftOutLines(trace))
+  if (skippedEvents > 0) {
+    const were = skippedEvents === 1 ? 'was' : 'were'
+    gaps.push(`${counted(skippedEvents, 'event')} ${were} left out: of other memory, of unknown kinds or out of order.`)
+  }
   if (timesGoBack > 0) gaps.push(`The clock of the recording goes back ${counted(timesGoBack, 'time')}.`)
   if (stacks.count === 1) gaps.push(`The recording has no call stacks. ${stackHint(trace)}`)
   return gaps
 }
 
-/** How many events of the file a reader left out, and which kinds of events it leaves out; nothing if it has all. */
-export function leftOutLines({ skippedEvents }: Pick<Trace, 'skippedEvents'>): string[] {
-  if (skippedEvents === 0) return []
-  const were = skippedEvents === 1 ? 'was' : 'were'
-  return [`${counted(skippedEvents, 'event')} ${were} left out: of other memory, of unknown kinds or out of order.`]
+/** The blocks from before the first event, if there are any. */
+export function initialLines({ blocks, bytes }: InitialBlocks): string[] {
+  if (blocks === 0) return []
+  const are = blocks === 1 ? 'is' : 'are'
+  const what = `${counted(blocks, 'block')} (${formatBytes(bytes)})`
+  return [`${what} ${are} from before the recording; earlier peaks are unknown.`]
 }
 
 /** For a file with several devices: a sentence about the device of the trace, the others, and the option. */
@@ -39,7 +45,7 @@ export function deviceLines({ device, otherDevices }: Pick<Trace, 'device' | 'ot
 
 /** How call stacks are recorded. */
 export function stackHint({ recorder }: Pick<Trace, 'recorder'>): string {
-  return `${namesOf(recorder).stacks}.`
+  return `${RECORDERS[recorder].stacks}.`
 }
 
 /** The command to type next, for a shell. */

@@ -63,7 +63,7 @@ test('the bound and the packing stand beside the settings', () => {
 })
 
 test('without a better setting nothing is advised', () => {
-  assert.match(text([DEFAULTS, SPLIT]), /None of the settings tried needs 1 % less memory/)
+  assert.match(text([DEFAULTS, SPLIT]), /None of 2 settings tried needs 1 % less memory/)
 })
 
 test('a single setting is counted in the singular, and is the recorded one', () => {

@@ -23,9 +23,6 @@ export function tuneText(report: TuneReport, style: TextStyle): string {
   return parts.join('\n\n')
 }
 
-/** The recorded settings are always tried. */
-const ONLY_RECORDED = 'Only the recorded settings were tried.'
-
 function introduction({ recordings, runs, baseline }: TuneReport): string {
   const count = recordings.length
   const what = count === 1 ? shown(recordings[0].file) : `${formatCount(count)} recordings`
@@ -127,19 +124,22 @@ export function adviceLines(report: TuneReport): string[] {
   const { advice, runs, baseline } = report
   const before = runs.find(run => run.settings === baseline)!
   const verdict = verdicts(report)
-  if (advice.length === 0) {
-    const none = `None of ${formatCount(runs.length)} settings tried needs 1 % less memory.`
-    return [...verdict, runs.length === 1 ? ONLY_RECORDED : none]
-  }
+  if (advice.length === 0) return [...verdict, noAdvice(report)]
   return [...verdict, ...advice.flatMap(run => [whatItBuys(run, before), `${VARIABLE}=${run.settings}`])]
 }
 
-function adviceText({ advice, runs, baseline, capacityBytes }: TuneReport, { width, paint }: TextStyle): string[] {
+/** The recorded settings are always tried. */
+function noAdvice({ runs }: TuneReport): string {
+  if (runs.length === 1) return 'Only the recorded settings were tried.'
+  return `None of ${formatCount(runs.length)} settings tried needs 1 % less memory.`
+}
+
+function adviceText(report: TuneReport, { width, paint }: TextStyle): string[] {
+  const { advice, runs, baseline, capacityBytes } = report
   const before = runs.find(run => run.settings === baseline)!
   if (advice.length === 0) {
     const fits = capacityBytes !== null && before.atCapacity?.failures === 0
-    const none = runs.length === 1 ? ONLY_RECORDED : 'None of the settings tried needs 1 % less memory.'
-    return [wrapText(fits ? 'Nothing needs to be set.' : none, width)]
+    return [wrapText(fits ? 'Nothing needs to be set.' : noAdvice(report), width)]
   }
   const blocks = advice.map((run, i) => {
     const title = wrapText(`${i + 1}. ${whatItBuys(run, before)}`, width, '   ')

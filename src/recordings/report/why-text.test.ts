@@ -88,7 +88,7 @@ test('settings that were tried stand behind the failed requests, each with a lin
 test('gaps of the recording are said', () => {
   const text = whyText(holding([[1]], { dropped: 5, skippedEvents: 2 }), STYLE)
   assert.match(text, /lost 5 events; figures may be too low\.\n2 events were left out: of other memory,/)
-  assert.match(text, /no call stacks\. torch\.cuda\.memory\._record_memory_history\(\)/)
+  assert.match(text, /no call stacks\.\storch\.cuda\.memory\._record_memory_history\(/)
   assert.match(whyText(holding([[1]], { recorder: 'RMM' }), STYLE), /no call stacks\. RMM logs none\./)
 })
 

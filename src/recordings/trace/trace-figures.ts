@@ -24,7 +24,8 @@ export function traceFigures(trace: Trace): ReplayReport['trace'] {
   }
 }
 
-function initialOf({ blocks }: Trace): InitialBlocks {
+/** The blocks from before the first event. */
+export function initialOf({ blocks }: Trace): InitialBlocks {
   return {
     blocks: blocks.initial,
     bytes: blocks.bytes.subarray(0, blocks.initial).reduce((sum, each) => sum + each, 0),

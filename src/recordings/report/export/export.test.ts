@@ -115,7 +115,7 @@ describe('the moment', () => {
       name: 'FormatError',
       message: /^bare: no call stacks .*context/,
     })
-    assert.throws(() => heldStacks(bare('RMM'), 0), { name: 'FormatError', message: /since RMM logs none$/ })
+    assert.throws(() => heldStacks(bare('RMM'), 0), { name: 'FormatError', message: /; RMM logs none$/ })
     assert.throws(() => heldStacks(tiny(), 8), { name: 'RangeError', message: /from 0 to 7, not 8/ })
   })
 })

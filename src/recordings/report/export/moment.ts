@@ -5,6 +5,7 @@ import { FormatError } from '../../../core/base/errors.js'
 import { OutOfRangeError } from '../../../core/base/out-of-range.js'
 import { inUseOf, liveAfter } from '../../trace/analysis/curves.js'
 import { BEFORE, checkTrace, type Frame, stackFrames, type Trace } from '../../trace/trace.js'
+import { RECORDERS } from '../recorders.js'
 
 /** What the blocks of one call stack are together. */
 export interface HeldStack {
@@ -33,7 +34,7 @@ export function heldStacks(trace: Trace, event: number): HeldStack[] {
   }
   const { blocks } = trace
   if (blocks.stack.every(stack => stack === 0)) {
-    throw new FormatError(`${trace.file}: no call stacks were recorded${RECIPES[trace.recorder]}`)
+    throw new FormatError(`${trace.file}: no call stacks were recorded; ${RECORDERS[trace.recorder].stacks}`)
   }
   const sums = new Map<number, { bytes: number; blocks: number }>()
   for (const number of liveAfter(trace, event)) {
@@ -46,11 +47,4 @@ export function heldStacks(trace: Trace, event: number): HeldStack[] {
   return [...sums]
     .map(([stack, sum]) => ({ frames: stackFrames(trace.stacks, stack), ...sum }))
     .sort((a, b) => b.bytes - a.bytes)
-}
-
-const RECIPES: Readonly<Record<Trace['recorder'], string>> = {
-  PyTorch: '; _record_memory_history() records them unless its context is None, torch.profiler with with_stack=True',
-  'cuda-mempool': '; recorded(pool, { stacks: true }) records them',
-  RMM: ', since RMM logs none',
-  CUDA: ', since Nsight Systems exports none of them',
 }

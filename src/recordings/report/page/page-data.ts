@@ -32,7 +32,7 @@ export interface PageRecording {
   readonly device: string
   readonly verdict: readonly string[]
   readonly facts: string
-  readonly notes: readonly { readonly text: string; readonly code: string | null }[]
+  readonly notes: readonly string[]
   /** the figures of the policies */
   readonly columns: readonly { readonly title: string; readonly tip: string }[]
   readonly policies: readonly PagePolicy[]

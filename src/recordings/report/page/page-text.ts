@@ -7,12 +7,14 @@ import { type FailedRequest, failedRequests } from '../../trace/failures/out-of-
 import type { ReplayReport } from '../../trace/replay-result.js'
 import { recordedRun } from '../../trace/run-figures.js'
 import { Action, type Trace } from '../../trace/trace.js'
+import { initialOf } from '../../trace/trace-figures.js'
 import { MEMORY_FIGURES } from '../figures.js'
 import { formatCount, formatNs, formatRatio, MISSING } from '../number-format.js'
-import { factsOf, holderText, type Names, namesOf, verdictOf } from '../out-of-memory-text.js'
+import { factsOf, holderText, verdictOf } from '../out-of-memory-text.js'
 import { nameOf } from '../policy-names.js'
+import { RECORDERS, type Recorder } from '../recorders.js'
 import { helpfulSetting, recordedSettings } from '../settings-text.js'
-import { counted, leftOutLines, stackHint } from '../trace-lines.js'
+import { counted, gapsOf, initialLines } from '../trace-lines.js'
 import { adviceLines } from '../tune-text.js'
 import { outsideLines } from './outside-text.js'
 import type { PageData, PageDifference, PageFailure, PageRecording } from './page-data.js'
@@ -20,12 +22,6 @@ import type { ReportedTrace } from './reported-trace.js'
 
 /** More pieces than this are too small to see in a bar. */
 const MOST_PIECES = 60
-/** What records call stacks; the other recorders cannot. */
-const STACK_CODE: Readonly<Partial<Record<Trace['recorder'], string>>> = {
-  PyTorch: "torch.cuda.memory._record_memory_history(stacks='python')",
-  'cuda-mempool': 'recorded(pool, { stacks: true })',
-}
-
 /** All data of a page but its pictures. */
 export function pageData(recordings: readonly ReportedTrace[], difference?: PageDifference): PageData {
   return { version: 1, recordings: recordings.map(pageRecording), ...(difference === undefined ? {} : { difference }) }
@@ -34,17 +30,14 @@ export function pageData(recordings: readonly ReportedTrace[], difference?: Page
 /** The words of a page about a trace, and about its replay. */
 export function pageRecording({ trace, replay, tuned, tab, givenUp }: ReportedTrace): PageRecording {
   const requests = failedRequests(trace)
-  const names = namesOf(trace.recorder)
+  const names = RECORDERS[trace.recorder]
   return {
     tab: shortened(tab),
     file: shortened(trace.file),
     device: trace.device > 0 || trace.otherDevices.length > 0 ? `device ${trace.device}` : '',
     verdict: verdictLines(trace, replay),
     facts: factsLine(trace, replay),
-    notes: [
-      ...(givenUp === undefined ? [] : [{ text: `${shortened(givenUp)}.`, code: null }]),
-      ...notesOf(trace, replay),
-    ],
+    notes: [...(givenUp === undefined ? [] : [`${shortened(givenUp)}.`]), ...notesOf(trace, replay)],
     ...policiesOf(trace, replay),
     leastBytes: replay === null ? trace.peakRequestedBytes : trace.peakWithFailedBytes,
     failures: requests.map(request => failureOf(request, names)),
@@ -115,35 +108,12 @@ function factsLine(trace: Trace, replay: ReplayReport | null): string {
   return [facts.join(' · '), ...(settings === null ? [] : [settings])].join('. ')
 }
 
-function notesOf(trace: Trace, replay: ReplayReport | null): PageRecording['notes'] {
-  const notes: { text: string; code: string | null }[] = []
-  const { blocks, dropped, timesGoBack } = trace
-  if (blocks.stack.every(stack => stack === 0)) {
-    const code = STACK_CODE[trace.recorder] ?? null
-    const text = code === null ? `. ${stackHint(trace)}` : '; this records them: '
-    notes.push({ text: `No call stacks were recorded${text}`, code })
-  }
-  if (blocks.initial > 0) {
-    const count = `${formatCount(blocks.initial)} ${blocks.initial === 1 ? 'block is' : 'blocks are'}`
-    notes.push({ text: `${count} from before the recording began.`, code: null })
-  }
-  for (const text of leftOutLines(trace)) notes.push({ text, code: null })
-  if (dropped !== null && dropped > 0) {
-    notes.push({ text: `The recording lost ${counted(dropped, 'event')}.`, code: null })
-  }
-  if (timesGoBack > 0) {
-    notes.push({
-      text: `The clock went back ${counted(timesGoBack, 'time')}; events stay in their order.`,
-      code: null,
-    })
-  }
-  if (replay?.device.simulated) {
-    notes.push({ text: 'Other policies than the recorded one were replayed on a simulated GPU.', code: null })
-  }
-  return notes
+function notesOf(trace: Trace, replay: ReplayReport | null): string[] {
+  const onSimulated = 'Other policies than the recorded one were replayed on a simulated GPU.'
+  return [...gapsOf(trace), ...initialLines(initialOf(trace)), ...(replay?.device.simulated ? [onSimulated] : [])]
 }
 
-function failureOf({ failed, idle }: FailedRequest, names: Names): PageFailure {
+function failureOf({ failed, idle }: FailedRequest, names: Recorder): PageFailure {
   const { event, askedBytes, isLast } = failed
   return {
     event,
