@@ -5,11 +5,11 @@ import type { Trace } from '../trace/trace.js'
 export interface Recorder {
   /** the allocator within a sentence */
   readonly allocator: string
-  /** the sentence on whose recording it is; '' for PyTorch, whose settings say it */
+  /** the sentence that names it; '' for PyTorch, which the sentence on its settings names */
   readonly recordedFrom: string
   /** how a program sets a limit of its own */
   readonly limit: string
-  /** what records call stacks */
+  /** the way to record call stacks */
   readonly stacks: string
 }
 

@@ -70,7 +70,7 @@ function toneOf(paint: Paint) {
     failures > 0 ? paint.red : policy === 'cuda-mempool' ? paint.green : (line: string) => line
 }
 
-/** What the columns mean, and the rounds. */
+/** The meaning of the columns, and of rounds. */
 export function legendOf(report: ReplayReport): string {
   const { repeat, runs } = report
   return [
