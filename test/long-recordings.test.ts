@@ -135,7 +135,7 @@ test('many pieces of memory, and blocks outside of all, have a place in a pictur
   const address = Float64Array.from({ length: COUNT }, (_, i) => i)
   const none = new Int32Array(COUNT)
   const bytes = new Float64Array(COUNT).fill(512)
-  const columns = { allocatedAt: none, freedAt: none, stack: none, stream: none, pool: none, tag: none }
+  const columns = { allocatedAt: none, freeRequestedAt: none, stack: none, stream: none, pool: none, tag: none }
   const blocks = { count: COUNT, initial: 0, bytes, ...columns }
   const { ranges } = policyPicture({ policy: 'own', label: 'own', address, memory }, blocks, 9)
   assert.equal(ranges.length, COUNT)

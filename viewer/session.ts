@@ -11,7 +11,6 @@ import { LiveBlocks } from '../src/recordings/picture/live-blocks.js'
 import { momentsOf } from '../src/recordings/picture/moments.js'
 import {
   addressOf,
-  HELD,
   NOWHERE,
   type Picture,
   type PictureFrame,
@@ -22,7 +21,8 @@ import { Pyramid } from '../src/recordings/picture/pyramid.js'
 import { answerOf, historyOf } from '../src/recordings/picture/questions.js'
 import { findBlocks, linesOf, siteText } from '../src/recordings/picture/stack-text.js'
 import { paintStacked, stackedBlockAt } from '../src/recordings/picture/stacked.js'
-import { bytesLeftBehind, leftBehind } from '../src/recordings/picture/steps.js'
+import { blocksLeft, leftBehind } from '../src/recordings/trace/analysis/steps.js'
+import { Action, NEVER } from '../src/recordings/trace/trace.js'
 import type { BlockInfo, BlockSet, RecordingInfo, RequestName, Requests } from './protocol.js'
 
 const MOST_ROWS = 200
@@ -58,7 +58,7 @@ export class Session implements Handlers {
     }
     this.current = loaded
     const { picture, live } = loaded
-    const { events, timeUs, blocks, steps, failures, policies } = picture
+    const { events, action, timeUs, blocks, steps, policies } = picture
     return {
       events,
       spanUs: timeUs[events - 1] ?? 0,
@@ -67,7 +67,7 @@ export class Session implements Handlers {
       peakEvent: live.peakEvent,
       peakBytes: live.peakBytes,
       steps,
-      failures,
+      failures: Int32Array.from(action.keys()).filter(event => action[event] === Action.outOfMemory),
       policies: policies.map(each => ({
         policy: each.policy,
         label: each.label,
@@ -76,7 +76,7 @@ export class Session implements Handlers {
       })),
       groupings: usefulGroupings(picture),
       hasStacks: picture.stacks.parent.length > 1,
-      left: bytesLeftBehind(live),
+      left: leftBehind(blocks, endsOf(picture)).flatMap(({ leftBytes }) => leftBytes ?? []),
     }
   }
 
@@ -178,7 +178,7 @@ export class Session implements Handlers {
       case 'at':
         return live.at(set.event)
       case 'step':
-        return leftBehind(live, set.step) ?? new Int32Array(0)
+        return Int32Array.from(blocksLeft(live.picture.blocks, endsOf(live.picture), set.step))
       case 'question':
         return answerOf(live, set.question, set.a, set.b)
     }
@@ -187,14 +187,14 @@ export class Session implements Handlers {
   private info(block: number): BlockInfo {
     const { blocks, names, stacks, timeUs, policies } = this.now.picture
     const { colouring } = this
-    const [allocatedAt, freedAt] = [blocks.allocatedAt[block], blocks.freedAt[block]]
+    const [allocatedAt, freedAt] = [blocks.allocatedAt[block], blocks.freeRequestedAt[block]]
     const group = colouring?.group[block] ?? 0
     return {
       block,
       bytes: blocks.bytes[block],
       allocatedAt,
-      freedAt: freedAt === HELD ? -1 : freedAt,
-      lifeUs: allocatedAt < 0 || freedAt === HELD ? null : timeUs[freedAt] - timeUs[allocatedAt],
+      freedAt: freedAt === NEVER ? -1 : freedAt,
+      lifeUs: allocatedAt < 0 || freedAt === NEVER ? null : timeUs[freedAt] - timeUs[allocatedAt],
       group: colouring?.labelOf(group) ?? '',
       cell: colouring?.cellOfGroup[group] ?? 0,
       stream: names.stream[blocks.stream[block]],
@@ -207,6 +207,11 @@ export class Session implements Handlers {
       }),
     }
   }
+}
+
+/** The first event after each step. */
+function endsOf({ steps }: Picture): number[] {
+  return Array.from(steps, last => last + 1)
 }
 
 /** The lines of a stack, the innermost first; of a very deep one the innermost lines and the number of the others. */

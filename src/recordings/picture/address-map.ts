@@ -1,10 +1,11 @@
 // Paints where blocks lie: addresses upwards, one row of pixels for each share of them. Each row keeps running sums,
 // so the cost of a column depends on the changes, not on how many blocks are held.
 
+import { Action } from '../trace/trace.js'
 import { CELLS, Cell, type Painting, widen } from './cells.js'
 import type { LiveBlocks } from './live-blocks.js'
 import type { Moments } from './moments.js'
-import { blockOverlaps, blockUnits, Kind, type PolicyPicture, visitBlock } from './picture.js'
+import { blockOverlaps, blockUnits, type PolicyPicture, visitBlock } from './picture.js'
 
 /** The scale of an address map; several maps share one. */
 export interface MapScale {
@@ -30,8 +31,8 @@ export function paintMap(
   const first = moments.event.find(event => event >= 0)
   if (place === null || units === 0 || first === undefined) return { width, height, cells }
   const rows = new Rows(height, units)
-  const { kind, block, blocks } = live.picture
-  const { bytes, allocatedAt, freedAt } = blocks
+  const { action, block, blocks } = live.picture
+  const { bytes, allocatedAt, freeRequestedAt } = blocks
   const change = (number: number, sign: 1 | -1) => {
     if (place[number] >= 0) rows.add(cellOf[number], place[number], blockUnits(bytes[number]), sign)
     else visitBlock(policy, number, bytes[number], (at, length) => rows.add(cellOf[number], at, length, sign))
@@ -43,11 +44,11 @@ export function paintMap(
     const event = moments.event[column]
     if (event < 0) continue
     for (let each = seen + 1; each <= event; each++) {
-      if (kind[each] === Kind.other) continue
       const number = block[each]
+      if (number < 0) continue
       // A block that comes and goes between two columns is never seen.
-      if (kind[each] === Kind.allocation) {
-        if (freedAt[number] > event) change(number, 1)
+      if (action[each] === Action.alloc) {
+        if (freeRequestedAt[number] > event) change(number, 1)
       } else if (allocatedAt[number] <= seen) change(number, -1)
     }
     memory.moveTo(event)

@@ -2,7 +2,6 @@
 
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { MiB } from '../../core/base/bytes.js'
 import { Random } from '../../core/base/random.js'
 import { stepsOf } from '../trace/analysis/steps.js'
 import { readRecording } from '../trace/formats/read-recording.js'
@@ -20,7 +19,6 @@ import { placedPolicy } from './policy-picture.js'
 import { Pyramid } from './pyramid.js'
 import { answerOf, historyOf } from './questions.js'
 import { findBlocks } from './stack-text.js'
-import { bytesLeftBehind, leftBehind } from './steps.js'
 
 const trace = readRecording('traces/mlp-train-stacks.pickle.gz')
 const mlp = makePicture(trace, [placedPolicy('recorded', 'recorded', recordedPlacements(trace))])
@@ -34,10 +32,10 @@ const sum = (picture: Picture, blocks: Iterable<number>) => {
 test('the blocks held at every event are those allocated and not freed', () => {
   const picture = randomPicture(new Random(2), 40_000, 80)
   const held = new LiveBlocks(picture)
-  const { allocatedAt, freedAt, count } = picture.blocks
+  const { allocatedAt, freeRequestedAt, count } = picture.blocks
   for (const event of [-1, 0, 1, 16_383, 16_384, 16_385, 33_000, 39_999]) {
     const expected = Array.from({ length: count }, (_, block) => block).filter(
-      block => allocatedAt[block] <= event && freedAt[block] > event,
+      block => allocatedAt[block] <= event && freeRequestedAt[block] > event,
     )
     assert.deepEqual([...held.at(event)], expected, `event ${event}`)
     if (event >= 0) assert.equal(held.inUse[event], sum(picture, expected))
@@ -109,36 +107,9 @@ test('blocks that a filter or a search leaves out are faded', () => {
   assert.equal(findBlocks(mlp, ' '), null)
 })
 
-test('a step leaves what is still held two steps later', () => {
-  const steps = Int32Array.from([200, 300, 400, 500, 600])
-  const picture = { ...mlp, steps }
-  const held = new LiveBlocks(picture)
-  const left = bytesLeftBehind(held)
-  assert.equal(left.length, 3)
-  const { allocatedAt, freedAt } = mlp.blocks
-  const expected = [...live.at(400)].filter(block => allocatedAt[block] >= 0 && allocatedAt[block] <= 200)
-  assert.deepEqual([...leftBehind(held, 0)!], expected)
-  assert.equal(left[0], sum(mlp, expected))
-  assert.ok(left[0] > 50 * MiB && expected.every(block => freedAt[block] > 400))
-  assert.equal(leftBehind(held, 3), null)
-})
-
-test('the steps of a picture leave what those of its trace leave', () => {
-  for (const name of ['gpt2-train-varlen', 'resnet50-train-varbatch']) {
-    const recorded = readRecording(`traces/${name}.pickle.gz`)
-    const picture = makePicture(recorded, [])
-    const { steps } = stepsOf(recorded)!
-    assert.deepEqual(
-      bytesLeftBehind(new LiveBlocks(picture)),
-      steps.flatMap(({ leftBytes }) => leftBytes ?? []),
-      name,
-    )
-  }
-})
-
 test('questions about two markers part the blocks as their names say', () => {
   const [a, b] = [150, 420]
-  const { allocatedAt, freedAt } = mlp.blocks
+  const { allocatedAt, freeRequestedAt } = mlp.blocks
   const answer = (question: Parameters<typeof answerOf>[1]) => [...answerOf(live, question, a, b)]
   assert.deepEqual(answer('heldAtA'), [...live.at(a)])
   assert.deepEqual(
@@ -150,7 +121,7 @@ test('questions about two markers part the blocks as their names say', () => {
     [...live.at(a)],
   )
   const between = answer('between')
-  assert.ok(between.length > 0 && between.every(block => allocatedAt[block] > a && freedAt[block] <= b))
+  assert.ok(between.length > 0 && between.every(block => allocatedAt[block] > a && freeRequestedAt[block] <= b))
 })
 
 test('the history of an address has every block that overlapped it, in order', () => {

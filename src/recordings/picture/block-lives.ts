@@ -1,5 +1,6 @@
+import { NEVER } from '../trace/trace.js'
 import { firstAtOrAfter } from './moments.js'
-import { HELD, type Picture } from './picture.js'
+import type { Picture } from './picture.js'
 
 const WITH_STEPS = ['to the end, or over several steps', 'into the next step', 'within one step', 'momentary']
 const WITHOUT_STEPS = ['half of the recording or more', 'a 16th of it or more', 'a 256th of it or more', 'shorter']
@@ -14,11 +15,11 @@ export function lifetimeNames({ steps }: Picture): readonly string[] {
 /** The class of a block's lifetime: an index into `lifetimeNames`. */
 export function lifetimeOf({ steps, events, blocks }: Picture, block: number): number {
   const from = blocks.allocatedAt[block]
-  const freed = blocks.freedAt[block]
+  const freed = blocks.freeRequestedAt[block]
   const to = Math.min(events, freed)
   if (steps.length > 1) {
     const passed = firstAtOrAfter(steps, to) - firstAtOrAfter(steps, from)
-    if (freed === HELD || passed >= 2) return 0
+    if (freed === NEVER || passed >= 2) return 0
     if (passed === 1) return 1
     return to - from > MOMENTARY_EVENTS ? 2 : 3
   }

@@ -4,9 +4,10 @@ import { FormatError } from '../../core/base/errors.js'
 import { Random } from '../../core/base/random.js'
 import { readRecording } from '../trace/formats/read-recording.js'
 import { recordedPlacements } from '../trace/placements/recorded-placements.js'
+import { NEVER } from '../trace/trace.js'
 import { decodePicture, encodePicture } from './codec.js'
 import { makePicture } from './make-picture.js'
-import { HELD, type Picture } from './picture.js'
+import type { Picture } from './picture.js'
 import { randomPicture } from './pictures.fixture.js'
 import { placedPolicy } from './policy-picture.js'
 
@@ -16,7 +17,7 @@ const RECORDINGS = ['gpt2-expandable', 'mlp-train-stacks', 'multistream-random',
 function cut({ policies, events, ...picture }: Picture): Picture {
   const ended = policies.map(policy => ({
     ...policy,
-    memory: policy.memory.map(each => ({ ...each, to: Math.min(each.to, HELD, events) })),
+    memory: policy.memory.map(each => ({ ...each, to: Math.min(each.to, NEVER, events) })),
   }))
   return { ...picture, events, policies: ended }
 }

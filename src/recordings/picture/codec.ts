@@ -2,12 +2,11 @@
 // own viewer, so nothing reads an older one.
 
 import { FormatError } from '../../core/base/errors.js'
+import { Action, BEFORE, NEVER } from '../trace/trace.js'
 import { PlaneReader, PlaneWriter } from './byte-planes.js'
 import {
   type BlockNames,
   FIRST_IN_PARTS,
-  HELD,
-  Kind,
   NOWHERE,
   type Picture,
   type PictureBlocks,
@@ -24,21 +23,20 @@ const MOST_ZEROS = 2 ** 28
 
 /** The picture as bytes, not packed. */
 export function encodePicture(picture: Picture): Uint8Array {
-  const { events, kind, block, timeUs, blocks, names, stacks, policies, steps, failures } = picture
+  const { events, action, block, timeUs, blocks, names, stacks, policies, steps } = picture
   const out = new PlaneWriter()
   out.text(MAGIC)
   out.numbers([VERSION, events, blocks.count, blocks.initial])
-  out.numbers(kind)
+  out.numbers(action)
   out.numbers(freeDistances(picture))
   out.numbers(timeUs.map((time, event) => (event === 0 ? time : time - timeUs[event - 1])))
-  const goneBefore = Array.from({ length: blocks.initial }, (_, i) => (blocks.freedAt[i] < 0 ? 1 : 0))
+  const goneBefore = Array.from({ length: blocks.initial }, (_, i) => (blocks.freeRequestedAt[i] === BEFORE ? 1 : 0))
   out.numbers(goneBefore)
   writeByDictionary(out, blocks.bytes)
   for (const column of [blocks.stack, blocks.stream, blocks.pool, blocks.tag]) out.numbers(column)
   out.text(JSON.stringify(names))
   writeStacks(out, stacks)
   out.numbers(steps)
-  out.numbers(failures)
   out.text(JSON.stringify(policies.map(({ policy, label, place }) => ({ policy, label, hasPlaces: place !== null }))))
   for (const policy of policies) writePolicy(out, policy, block.length)
   return out.bytes()
@@ -53,13 +51,13 @@ export function decodePicture(bytes: Uint8Array): Picture {
   if (version !== VERSION) throw new FormatError(`the picture has version ${version}, this viewer reads ${VERSION}`)
   if (head.length !== 4 || initial > count || count < 0) throw damaged('its head')
   input.mostZeros = Math.min(Math.max(events, count, bytes.length), MOST_ZEROS)
-  const kind = sized(input.bytes(), events, 'events')
+  const action = sized(input.bytes(), events, 'events')
   const distances = input.integers()
   const timeUs = sized(input.numbers(), events, 'times')
   for (let event = 1; event < events; event++) timeUs[event] += timeUs[event - 1]
   const gone = sized(input.bytes(), initial, 'initial blocks')
   const sizes = sized(readByDictionary(input), count, 'sizes')
-  const { block, allocatedAt, freedAt } = linked(kind, distances, count, gone)
+  const { block, allocatedAt, freeRequestedAt } = linked(action, distances, count, gone)
   const stack = sized(input.integers(), count, 'stacks')
   const stream = sized(input.integers(), count, 'streams')
   const pool = sized(input.integers(), count, 'pools')
@@ -74,13 +72,13 @@ export function decodePicture(bytes: Uint8Array): Picture {
   ] as const) {
     checkBelow(column, names[name]?.length ?? 0, `names of a ${name}`)
   }
-  const blocks: PictureBlocks = { count, initial, bytes: sizes, allocatedAt, freedAt, stack, stream, pool, tag }
-  const [steps, failures] = [input.integers(), input.integers()]
+  const blocks: PictureBlocks = { count, initial, bytes: sizes, allocatedAt, freeRequestedAt, stack, stream, pool, tag }
+  const steps = input.integers()
   const described = readJson(input)
   if (!Array.isArray(described)) throw damaged('policies')
   const policies = described.map(each => readPolicy(input, each, count))
   input.end()
-  return { events, kind, block, timeUs, blocks, names, stacks, policies, steps, failures }
+  return { events, action, block, timeUs, blocks, names, stacks, policies, steps }
 }
 
 function damaged(what: string): FormatError {
@@ -97,39 +95,39 @@ function checkBelow(column: Int32Array, end: number, what: string): void {
 }
 
 /** For each free how many blocks ago its block was allocated. */
-function freeDistances({ events, kind, block, blocks }: Picture): number[] {
+function freeDistances({ events, action, block, blocks }: Picture): number[] {
   const distances: number[] = []
   let next = blocks.initial
   for (let event = 0; event < events; event++) {
-    if (kind[event] === Kind.allocation) next++
-    else if (kind[event] === Kind.free) distances.push(next - block[event])
+    if (action[event] === Action.alloc) next++
+    else if (action[event] === Action.freeRequested) distances.push(next - block[event])
   }
   return distances
 }
 
 /** The inverse of `freeDistances`, with the events of each block. */
-function linked(kind: Uint8Array, distances: Int32Array, count: number, gone: Uint8Array) {
-  const block = new Int32Array(kind.length).fill(-1)
-  const allocatedAt = new Int32Array(count).fill(-1)
-  const freedAt = new Int32Array(count).fill(HELD)
+function linked(action: Uint8Array, distances: Int32Array, count: number, gone: Uint8Array) {
+  const block = new Int32Array(action.length).fill(-1)
+  const allocatedAt = new Int32Array(count).fill(BEFORE)
+  const freeRequestedAt = new Int32Array(count).fill(NEVER)
   let [next, frees] = [gone.length, 0]
   gone.forEach((isGone, i) => {
-    if (isGone === 1) freedAt[i] = -1
+    if (isGone === 1) freeRequestedAt[i] = BEFORE
   })
-  for (let event = 0; event < kind.length; event++) {
-    if (kind[event] === Kind.allocation) {
+  for (let event = 0; event < action.length; event++) {
+    if (action[event] === Action.alloc) {
       if (next === count) throw damaged('allocations')
       allocatedAt[next] = event
       block[event] = next++
-    } else if (kind[event] === Kind.free) {
+    } else if (action[event] === Action.freeRequested) {
       const freed = next - distances[frees++]
-      if (!(freed >= 0 && freed < next) || freedAt[freed] !== HELD) throw damaged('frees')
-      freedAt[freed] = event
+      if (!(freed >= 0 && freed < next) || freeRequestedAt[freed] !== NEVER) throw damaged('frees')
+      freeRequestedAt[freed] = event
       block[event] = freed
-    } else if (kind[event] !== Kind.other) throw damaged('kinds of events')
+    } else if (action[event] > Action.snapshot) throw damaged('kinds of events')
   }
   if (next !== count || frees !== distances.length) throw damaged('blocks')
-  return { block, allocatedAt, freedAt }
+  return { block, allocatedAt, freeRequestedAt }
 }
 
 /** Programs ask for few different sizes. */

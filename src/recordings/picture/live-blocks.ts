@@ -1,6 +1,7 @@
 // The blocks that the program holds at an event. A list every 16,384 events makes any event cheap.
 
-import { Kind, type Picture } from './picture.js'
+import { Action } from '../trace/trace.js'
+import type { Picture } from './picture.js'
 
 const CHECKPOINT_EVENTS = 16_384
 
@@ -17,12 +18,12 @@ export class LiveBlocks {
   private readonly held: Int32Array[]
 
   constructor(readonly picture: Picture) {
-    const { events, kind, block, blocks } = picture
+    const { events, action, block, blocks } = picture
     this.inUse = new Float64Array(events)
     this.allocated = new Int32Array(events)
     this.held = []
     let bytes = 0
-    for (let i = 0; i < blocks.initial; i++) if (blocks.freedAt[i] >= 0) bytes += blocks.bytes[i]
+    for (let i = 0; i < blocks.initial; i++) if (blocks.freeRequestedAt[i] >= 0) bytes += blocks.bytes[i]
     this.initialBytes = bytes
     let [peakBytes, peakEvent] = [-1, 0]
     let next = blocks.initial
@@ -33,8 +34,8 @@ export class LiveBlocks {
         this.held.push(before)
         seen = next
       }
-      if (kind[event] === Kind.allocation) bytes += blocks.bytes[next++]
-      else if (kind[event] === Kind.free) bytes -= blocks.bytes[block[event]]
+      if (action[event] === Action.alloc) bytes += blocks.bytes[next++]
+      else if (action[event] === Action.freeRequested) bytes -= blocks.bytes[block[event]]
       this.allocated[event] = next
       this.inUse[event] = bytes
       if (bytes > peakBytes) [peakBytes, peakEvent] = [bytes, event]
@@ -59,11 +60,11 @@ export class LiveBlocks {
 
   /** Those of `before`, and of the blocks from `first` to `end` - 1, that `event` leaves held. */
   private heldAfter(before: Int32Array, first: number, end: number, event: number): Int32Array<ArrayBuffer> {
-    const { freedAt } = this.picture.blocks
+    const { freeRequestedAt } = this.picture.blocks
     const list = new Int32Array(before.length + end - first)
     let count = 0
-    for (const block of before) if (freedAt[block] > event) list[count++] = block
-    for (let block = first; block < end; block++) if (freedAt[block] > event) list[count++] = block
+    for (const block of before) if (freeRequestedAt[block] > event) list[count++] = block
+    for (let block = first; block < end; block++) if (freeRequestedAt[block] > event) list[count++] = block
     return list.slice(0, count)
   }
 }

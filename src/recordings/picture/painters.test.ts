@@ -28,7 +28,7 @@ function lettersOf({ width, height, cells }: Painting): string[] {
 
 function heldAt({ blocks }: Picture, event: number): number[] {
   const all = Array.from({ length: blocks.count }, (_, block) => block)
-  return all.filter(block => blocks.allocatedAt[block] <= event && event < blocks.freedAt[block])
+  return all.filter(block => blocks.allocatedAt[block] <= event && event < blocks.freeRequestedAt[block])
 }
 
 /** The column that shows a pixel, or -1. */
@@ -144,9 +144,9 @@ test('every pixel of both pictures is as its definition says, on random programs
 test('a painter that loses the event of the peak is caught', () => {
   const found = differences(picture => {
     const { peakEvent } = new LiveBlocks(picture)
-    const freedAt = picture.blocks.freedAt.slice()
-    freedAt[picture.block[peakEvent]] = picture.blocks.allocatedAt[picture.block[peakEvent]]
-    return { ...picture, blocks: { ...picture.blocks, freedAt } }
+    const freeRequestedAt = picture.blocks.freeRequestedAt.slice()
+    freeRequestedAt[picture.block[peakEvent]] = picture.blocks.allocatedAt[picture.block[peakEvent]]
+    return { ...picture, blocks: { ...picture.blocks, freeRequestedAt } }
   })
   assert.ok(found.stacked > 0 && found.maps > 0, JSON.stringify(found))
 })

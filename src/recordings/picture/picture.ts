@@ -2,8 +2,7 @@
 // browser's worker. Event numbers are those of the trace. Addresses are squeezed: ranges that never had memory are
 // left out.
 
-/** The kinds of event, as in `Picture.kind`. */
-export const Kind = { other: 0, allocation: 1, free: 2 } as const
+import type { Blocks } from '../trace/trace.js'
 
 /** Addresses count in units of this many bytes. */
 export const UNIT_BYTES = 512
@@ -11,19 +10,8 @@ export const UNIT_BYTES = 512
 export const NOWHERE = -1
 /** In `PolicyPicture.place`: numbers up to this one stand for `parts`. */
 export const FIRST_IN_PARTS = -2
-/** In `PictureBlocks.freedAt`: still held when the recording ends. */
-export const HELD = 2 ** 31 - 1
-
-/** All blocks, one column for each field; the first `initial` ones existed before the first event. */
-export interface PictureBlocks {
-  readonly count: number
-  readonly initial: number
-  /** as requested */
-  readonly bytes: Float64Array
-  /** number of the event; -1 for an initial block */
-  readonly allocatedAt: Int32Array
-  /** number of the event, -1 for an initial block that the program had freed before, or HELD */
-  readonly freedAt: Int32Array
+/** All blocks, one column for each field, as in a trace; those of the trace that no picture shows are left out. */
+export interface PictureBlocks extends Pick<Blocks, 'count' | 'initial' | 'bytes' | 'allocatedAt' | 'freeRequestedAt'> {
   /** a node of the picture's `stacks`; 0 if no stack was recorded */
   readonly stack: Int32Array
   /** index into `names.stream` */
@@ -76,7 +64,7 @@ export interface MemoryRectangle {
   readonly units: number
   /** the first event with it; -1 if it was there before */
   readonly from: number
-  /** the first event without it, or HELD */
+  /** the first event without it, or NEVER */
   readonly to: number
 }
 
@@ -114,9 +102,9 @@ export interface PolicyPicture {
 /** A recording as a page shows it. */
 export interface Picture {
   readonly events: number
-  /** a `Kind` for each event */
-  readonly kind: Uint8Array
-  /** the block of each event; -1 for events of another kind */
+  /** an `Action` for each event */
+  readonly action: Uint8Array
+  /** the block of each alloc or freeRequested event; -1 for other events */
   readonly block: Int32Array
   /** microseconds since the first event; never falls */
   readonly timeUs: Float64Array
@@ -126,8 +114,6 @@ export interface Picture {
   readonly policies: readonly PolicyPicture[]
   /** the last events of steps, rising */
   readonly steps: Int32Array
-  /** the events at which a request failed, rising */
-  readonly failures: Int32Array
 }
 
 /** Units of a policy's address axis. */

@@ -1,10 +1,10 @@
 // Small pictures for tests: from a list of lines, and random ones.
 
 import type { Random } from '../../core/base/random.js'
-import { Action } from '../trace/trace.js'
+import { Action, NEVER } from '../trace/trace.js'
 import { TraceBuilder } from '../trace/trace-builder.js'
 import { makePicture } from './make-picture.js'
-import { HELD, type Picture, UNIT_BYTES } from './picture.js'
+import { type Picture, UNIT_BYTES } from './picture.js'
 import type { PlacedMemory } from './policy-picture.js'
 
 /** An allocation of `units` at unit `at`, or the free of the block there. */
@@ -48,10 +48,10 @@ export function randomPicture(random: Random, events: number, units: number): Pi
     }
     if (used.subarray(half).every(unit => unit === 0)) empty.push(lines.length - 1)
   }
-  const late = empty[below(empty.length)] ?? HELD
+  const late = empty[below(empty.length)] ?? NEVER
   return pictureOf(lines, [
-    { address: 0, bytes: half, from: -1, to: HELD },
+    { address: 0, bytes: half, from: -1, to: NEVER },
     { address: half, bytes: units - half, from: -1, to: late },
-    { address: half, bytes: units - half, from: late + 1, to: HELD },
+    { address: half, bytes: units - half, from: late + 1, to: NEVER },
   ])
 }

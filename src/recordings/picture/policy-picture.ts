@@ -10,7 +10,6 @@ import {
   type BlockParts,
   blockUnits,
   FIRST_IN_PARTS,
-  HELD,
   type MemoryRectangle,
   NOWHERE,
   type PictureBlocks,
@@ -74,7 +73,7 @@ export function policyPicture(placed: PlacedPolicy, blocks: PictureBlocks, event
     .filter(({ from, to }) => to > from && from < events)
     .map(({ address, bytes, from, to }): MemoryRectangle => {
       const at = unitAt(sorted, address)
-      return { at, units: blockUnits(bytes), from, to: to === NEVER ? HELD : to }
+      return { at, units: blockUnits(bytes), from, to }
     })
     .sort((a, b) => a.from - b.from || a.at - b.at)
   const places = byMemory ? placesInMemory(address, blocks, memory) : placesByAddress(address, sorted)

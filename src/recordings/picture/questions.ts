@@ -15,20 +15,20 @@ export type Question = keyof typeof QUESTIONS
 
 /** The blocks that answer a question. */
 export function answerOf(live: LiveBlocks, question: Question, a: number, b: number): Int32Array {
-  const { allocatedAt, freedAt } = live.picture.blocks
+  const { allocatedAt, freeRequestedAt } = live.picture.blocks
   switch (question) {
     case 'heldAtA':
       return live.at(a)
     case 'through':
-      return live.at(a).filter(block => freedAt[block] > b)
+      return live.at(a).filter(block => freeRequestedAt[block] > b)
     case 'gone':
-      return live.at(a).filter(block => freedAt[block] <= b)
+      return live.at(a).filter(block => freeRequestedAt[block] <= b)
     case 'grown':
       return live.at(b).filter(block => allocatedAt[block] > a)
     case 'between': {
       const [from, to] = [live.allocatedBy(a), live.allocatedBy(b)]
       const born = Int32Array.from({ length: Math.max(0, to - from) }, (_, i) => from + i)
-      return born.filter(block => freedAt[block] <= b)
+      return born.filter(block => freeRequestedAt[block] <= b)
     }
   }
 }

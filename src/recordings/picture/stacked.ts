@@ -24,8 +24,8 @@ export function paintStacked(
 ): Painting {
   const cells = new Uint8Array(width * height)
   const scale = height / topBytes
-  const { bytes, freedAt } = live.picture.blocks
-  const large = new LargeBlocks(bytes, freedAt, 0.5 / scale)
+  const { bytes, freeRequestedAt } = live.picture.blocks
+  const large = new LargeBlocks(bytes, freeRequestedAt, 0.5 / scale)
   for (let column = 0; column < moments.count; column++) {
     const event = moments.event[column]
     if (event < 0) continue
@@ -59,7 +59,7 @@ class LargeBlocks {
 
   constructor(
     private readonly bytes: Float64Array,
-    private readonly freedAt: Int32Array,
+    private readonly freeRequestedAt: Int32Array,
     private readonly least: number,
   ) {
     this.list = new Int32Array(1024)
@@ -74,12 +74,12 @@ class LargeBlocks {
     let kept = 0
     for (let i = 0; i < this.count; i++) {
       const block = this.list[i]
-      if (this.freedAt[block] > event) this.list[kept++] = block
+      if (this.freeRequestedAt[block] > event) this.list[kept++] = block
     }
     this.count = kept
     const end = live.allocatedBy(event)
     for (; this.seen < end; this.seen++) {
-      if (this.bytes[this.seen] >= this.least && this.freedAt[this.seen] > event) this.push(this.seen)
+      if (this.bytes[this.seen] >= this.least && this.freeRequestedAt[this.seen] > event) this.push(this.seen)
     }
   }
 

@@ -1,12 +1,15 @@
 // The steps of a training run, and the memory that each leaves behind.
 
 import { describe } from '../../../core/base/bytes.js'
-import { type Annotation, BEFORE, checkTrace, type Trace } from '../trace.js'
+import { type Annotation, BEFORE, type Blocks, checkTrace, type Trace } from '../trace.js'
 
 /** A step leaves behind the blocks that are still held after this number of further steps. */
 const LATER_STEPS = 2
 /** PyTorch always writes the first, and the second in a profiled run. */
 const USUAL_STEPS = [/^Optimizer\.step#/, /^ProfilerStep#/]
+
+/** The columns of blocks, of a trace or of a picture, that tell what steps leave behind. */
+type StepBlocks = Pick<Blocks, 'count' | 'initial' | 'bytes' | 'allocatedAt' | 'freeRequestedAt'>
 
 /** One step of a training run: from the end of the step before, or the first event. */
 export interface Step {
@@ -49,7 +52,7 @@ export function stepsOf(trace: Trace, pattern?: RegExp): Steps | null {
   // A recording that lost its first events still has the annotations of steps that ended before the rest.
   const ends = [...new Set(alike.map(({ end }) => end))].filter(end => end > 0).sort((a, b) => a - b)
   if (ends.length === 0) return null
-  return { name: ofProfiler ? 'ProfilerStep' : alike[0].name, steps: leftBehind(trace, ends) }
+  return { name: ofProfiler ? 'ProfilerStep' : alike[0].name, steps: leftBehind(trace.blocks, ends) }
 }
 
 /**
@@ -66,12 +69,21 @@ export function leftBlocks(trace: Trace, found: Steps, step: number): number[] {
   if (!Number.isInteger(step) || step < 0 || step >= steps.length) {
     throw new RangeError(`leftBlocks: step must be a whole number below ${steps.length}, not ${describe(step)}`)
   }
-  const later = steps[step + LATER_STEPS]
+  return blocksLeft(
+    blocks,
+    steps.map(({ to }) => to),
+    step,
+  )
+}
+
+/** As `leftBlocks`, for steps that end before the events `ends`. */
+export function blocksLeft(blocks: StepBlocks, ends: readonly number[], step: number): number[] {
   const left: number[] = []
+  const later = ends[step + LATER_STEPS]
   if (later === undefined) return left
-  const { from, to } = steps[step]
-  for (let number = blocks.initial; number < blocks.count && blocks.allocatedAt[number] < to; number++) {
-    if (blocks.allocatedAt[number] >= from && blocks.freeRequestedAt[number] >= later.to) left.push(number)
+  const from = step === 0 ? 0 : ends[step - 1]
+  for (let number = blocks.initial; number < blocks.count && blocks.allocatedAt[number] < ends[step]; number++) {
+    if (blocks.allocatedAt[number] >= from && blocks.freeRequestedAt[number] >= later) left.push(number)
   }
   return left
 }
@@ -92,7 +104,8 @@ function mostOfOneName(annotations: readonly Annotation[]): Annotation[] {
   return [...byName.values()].reduce((most, alike) => (alike.length > most.length ? alike : most))
 }
 
-function leftBehind({ blocks }: Trace, ends: readonly number[]): Step[] {
+/** The steps that end before the events `ends`. */
+export function leftBehind(blocks: StepBlocks, ends: readonly number[]): Step[] {
   const bytes = new Float64Array(ends.length)
   const counts = new Float64Array(ends.length)
   let step = 0
