@@ -38,13 +38,6 @@ interface Listed {
   readonly stream?: number | null
 }
 
-interface Live {
-  readonly bytes: number
-  readonly stream: number
-  /** whether a reset, a rewind or a close has dropped it */
-  isDropped(): boolean
-}
-
 /** Pools that are being recorded. */
 const recording = new WeakSet<Pool>()
 
@@ -54,9 +47,6 @@ export class PoolRecording {
   private readonly callStacks: CallStacks | null
   private readonly pools: readonly Pool[]
   private readonly undo: (() => void)[] = []
-  /** recorded buffers that were not freed, by address */
-  private readonly live = new Map<number, Live>()
-  private drops = 0
   /** running calls of the pool's methods, which may call each other */
   private depth = 0
   /** running requests to the pools and to the recorded wrapper, which may ask several pools in turn */
@@ -71,10 +61,9 @@ export class PoolRecording {
     stackMinBytes = 0,
     private readonly mostEvents = MOST_EVENTS,
   ) {
-    this.recorded = new RecordingEvents(pool)
+    this.recorded = new RecordingEvents(pool, () => this.stopIfFull())
     this.callStacks = CallStacks.of(this.recorded.stacks, stacks, stackMinBytes)
     this.pools = pool.sources
-    this.drops = this.countDrops()
     for (const source of this.pools) {
       recording.add(source)
       this.noteListed(source)
@@ -101,7 +90,7 @@ export class PoolRecording {
     if (undo.length === 0) return
     for (const restore of undo) restore()
     for (const source of this.pools) recording.delete(source)
-    this.noteDrops()
+    this.recorded.settle()
   }
 
   /**
@@ -125,7 +114,6 @@ export class PoolRecording {
         const serve = isSource ? () => this.noteAllocation(this.inside(call)) : call
         return this.request(serve, deviceFreeBytes => {
           this.recorded.failed(bytes, (stream ?? pool.defaultStream).handle, deviceFreeBytes, this.stack)
-          this.stopIfFull()
         })
       })
     }
@@ -163,12 +151,7 @@ export class PoolRecording {
     }
     if (deallocate !== undefined) {
       this.replace(pool, 'deallocate', (ptr, stream) => {
-        const isFreed = () => this.live.get(ptr)?.isDropped() === true
-        freeAnd(
-          () => this.inside(() => deallocate.call(pool, ptr, stream)),
-          isFreed,
-          () => this.end(ptr),
-        )
+        this.recorded.freeingAt(ptr, () => this.inside(() => deallocate.call(pool, ptr, stream)))
       })
     }
   }
@@ -181,8 +164,7 @@ export class PoolRecording {
     this.replace(pool, 'handOver', buffer => {
       const ptr = buffer.freed ? 0 : buffer.ptr
       const transferred = handOver.call(pool, buffer)
-      this.noteDrops()
-      this.end(ptr)
+      this.recorded.end(ptr)
       return transferred
     })
     this.replace(pool, 'adopt', transferred => {
@@ -217,83 +199,25 @@ export class PoolRecording {
   }
 
   private noteAllocation(buffer: DeviceBuffer | null, stack = this.stack): DeviceBuffer | null {
-    if (buffer === null) return null
-    this.noteDrops()
-    const { allocation, ptr, byteLength: bytes, record, tag } = buffer
-    const stream = buffer.stream.handle
-    this.end(ptr)
-    this.live.set(ptr, { bytes, stream, isDropped: () => !allocation.isLive(record, tag) })
-    this.recorded.allocated(buffer, stack)
-    this.stopIfFull()
+    if (buffer !== null) this.recorded.allocated(buffer, stack)
     return buffer
   }
 
   private noteListed(pool: Pool & { readonly closed?: boolean; live?(): readonly Listed[] }): void {
     if (pool.closed === true || pool.live === undefined) return
+    const isDropped = () => pool.closed === true
     for (const { ptr, byteLength: bytes, blockBytes, stream } of pool.live()) {
-      this.live.set(ptr, { bytes, stream: stream ?? 0, isDropped: () => pool.closed === true })
-      this.recorded.held(ptr, bytes, stream ?? 0, blockBytes)
-      this.stopIfFull()
+      this.recorded.held(ptr, blockBytes, { bytes, stream: stream ?? 0, isDropped })
     }
   }
 
-  /** Does `work`, which frees a block; if the block stays live, nothing is recorded. */
+  /** Does `work`, which frees a block; only the outermost call of a pool's method is recorded. */
   private freeing(block: Allocation, record: number, tag: number, stream: Stream | undefined, work: () => void): void {
-    if (this.depth > 0 || !block.isLive(record, tag)) {
-      work()
-      return
-    }
-    const ptr = block.addressOf(record, tag, 'free')
-    const bytes = block.requestedBytesOf(record, tag, 'free')
-    const { handle } = stream ?? block.stream
-    this.noteDrops()
-    const isFreed = () => !block.isLive(record, tag)
-    freeAnd(
-      () => this.inside(work),
-      isFreed,
-      () => {
-        this.live.delete(ptr)
-        this.addFree(ptr, bytes, handle)
-      },
-    )
-  }
-
-  /** Ends the buffers that were dropped without a free. */
-  private noteDrops(): void {
-    const drops = this.countDrops()
-    if (drops === this.drops) return
-    this.drops = drops
-    for (const [ptr, block] of this.live) if (block.isDropped()) this.end(ptr)
-  }
-
-  private countDrops(): number {
-    return this.pools.reduce((sum, { drops }) => sum + drops, 0)
-  }
-
-  private end(ptr: number): void {
-    const known = this.live.get(ptr)
-    if (known === undefined) return
-    this.live.delete(ptr)
-    this.addFree(ptr, known.bytes, known.stream)
-  }
-
-  private addFree(ptr: number, bytes: number, stream: number): void {
-    this.recorded.freed(ptr, bytes, stream)
-    this.stopIfFull()
+    if (this.depth > 0 || !block.isLive(record, tag)) work()
+    else this.recorded.freeing(block, record, tag, stream, () => this.inside(work))
   }
 
   private stopIfFull(): void {
     if (this.recorded.count >= this.mostEvents) this.stop()
   }
-}
-
-/** Calls `note` after a free, also after one that has taken place and ended in an observer's error. */
-function freeAnd(free: () => void, isFreed: () => boolean, note: () => void): void {
-  try {
-    free()
-  } catch (error) {
-    if (isFreed()) note()
-    throw error
-  }
-  note()
 }

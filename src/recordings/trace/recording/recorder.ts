@@ -9,7 +9,6 @@ import type { Stream } from '../../../core/order/stream.js'
 import type { DeviceBuffer } from '../../../core/pool/buffer.js'
 import type { Pool } from '../../../core/pool/pool.js'
 import type { TransferredBuffer } from '../../../core/pool/transferred-buffer.js'
-import { HandedOut } from '../../../core/pool/wrappers/handed-out.js'
 import { Wrapper } from '../../../core/pool/wrappers/wrapper.js'
 import { pickleSnapshot } from '../pytorch/pytorch-snapshot-writer.js'
 import type { Trace } from '../trace.js'
@@ -47,14 +46,6 @@ export function recorded(upstream: Pool, options: RecorderOptions = {}): Recorde
 
 const MOST_FRAMES = 200
 
-/** A block that is recorded as live. */
-interface LiveBlock {
-  readonly ptr: number
-  readonly bytes: number
-  /** the handle of the stream that it was allocated on */
-  readonly stream: number
-}
-
 /**
  * A pool that records its allocations and frees. Made by `recorded()`. What an arena drops by `reset`, `rewind` or
  * `close` is recorded as freed, at the next event or when the events are read.
@@ -62,22 +53,11 @@ interface LiveBlock {
 export class RecordedPool extends Wrapper {
   private readonly recording: RecordingEvents
   private readonly callStacks: CallStacks | null
-  private readonly handedOut: HandedOut<LiveBlock>
-  /** by address */
-  private readonly live = new Map<number, LiveBlock>()
 
   constructor(upstream: Pool, stacks: boolean | number, stackMinBytes: number) {
     super(upstream)
     this.recording = new RecordingEvents(upstream)
     this.callStacks = CallStacks.of(this.recording.stacks, stacks, stackMinBytes)
-    this.handedOut = new HandedOut(
-      upstream,
-      block => {
-        // Another block may be at the address if `deallocate(ptr)` freed this one.
-        if (this.live.get(block.ptr) === block) this.addFree(block.ptr, block.bytes, block.stream)
-      },
-      () => {}, // the recording ends with the buffers that were held
-    )
   }
 
   /** As of `Pool`, and recorded. */
@@ -103,17 +83,8 @@ export class RecordedPool extends Wrapper {
 
   /** @internal */
   override release(buffer: DeviceBuffer, stream?: Stream): void {
-    const ptr = buffer.addressFor('free')
-    const { byteLength } = buffer
-    try {
-      super.release(buffer, stream)
-    } finally {
-      // An observer's error ends a free that has taken place.
-      if (buffer.freed) {
-        this.handedOut.delete(buffer)
-        this.addFree(ptr, byteLength, (stream ?? buffer.stream).handle)
-      }
-    }
+    const { allocation, record, tag } = buffer
+    this.recording.freeing(allocation, record, tag, stream, () => super.release(buffer, stream))
   }
 
   /**
@@ -122,22 +93,20 @@ export class RecordedPool extends Wrapper {
    */
   override handOver(buffer: DeviceBuffer): TransferredBuffer {
     const ptr = buffer.addressFor('transfer')
-    const { byteLength } = buffer
     const transferred = super.handOver(buffer)
-    this.handedOut.delete(buffer)
-    this.addFree(ptr, byteLength, buffer.stream.handle)
+    this.recording.end(ptr)
     return transferred
   }
 
   /** How many events were recorded. */
   get events(): number {
-    this.handedOut.settle()
+    this.recording.settle()
     return this.recording.count
   }
 
   /** The trace of all events so far, ready for `replay`; `name` becomes its `file`. */
   trace(name = 'recorded'): Trace {
-    this.handedOut.settle()
+    this.recording.settle()
     return this.recording.trace(name)
   }
 
@@ -160,26 +129,11 @@ export class RecordedPool extends Wrapper {
   }
 
   private record(buffer: DeviceBuffer, stack: number): DeviceBuffer {
-    const { ptr, byteLength } = buffer
-    this.handedOut.settle()
-    // A buffer that `deallocate(ptr)` freed has ended at the latest when its address is handed out again.
-    const ended = this.live.get(ptr)
-    if (ended !== undefined) this.addFree(ptr, ended.bytes, ended.stream)
-    const block = { ptr, bytes: byteLength, stream: buffer.stream.handle }
-    this.live.set(ptr, block)
     this.recording.allocated(buffer, stack)
-    this.handedOut.add(buffer, block)
     return buffer
   }
 
   private recordFailure(bytes: number, stream: Stream | undefined, deviceFreeBytes: number, stack: number): void {
-    this.handedOut.settle()
     this.recording.failed(bytes, (stream ?? this.defaultStream).handle, deviceFreeBytes, stack)
-  }
-
-  private addFree(ptr: number, bytes: number, stream: number): void {
-    this.live.delete(ptr)
-    this.handedOut.settle() // frees that came before
-    this.recording.freed(ptr, bytes, stream)
   }
 }
