@@ -2,29 +2,22 @@ import assert from 'node:assert/strict'
 import { beforeEach, test } from 'node:test'
 import { KiB, MiB } from '../../../core/base/bytes.js'
 import { OutOfMemoryError } from '../../../core/base/errors.js'
-import type { DeviceBuffer } from '../../../core/pool/buffer.js'
 import { TestDevice } from '../../../core/pool/pool.fixture.js'
 import type { Pool } from '../../../core/pool/pool.js'
 import { withFallback } from '../../../core/pool/wrappers/fallback.js'
 import { limited } from '../../../core/pool/wrappers/limited.js'
 import { tagged } from '../../../core/pool/wrappers/tagged.js'
-import { Action, framesOf, NEVER, type Trace } from '../trace.js'
+import { framesOf, NEVER } from '../trace.js'
 import { PoolRecording } from './pool-recording.js'
+import { allocation, eventsOf, failure, free, recordingSuite } from './recording.suite.js'
 
 let device: TestDevice
 beforeEach(() => {
   device = new TestDevice()
 })
 
-const eventsOf = (trace: Trace) =>
-  Array.from({ length: trace.events }, (_, event) => [trace.action[event], trace.bytes[event]])
 const ownMethods = (pool: Pool) =>
   Object.getOwnPropertyNames(pool).filter(name => /^(allocate|tryAllocate|release)/.test(name))
-const allocation = (bytes: number) => [Action.alloc, bytes]
-const free = (bytes: number) => [
-  [Action.freeRequested, bytes],
-  [Action.freeCompleted, bytes],
-]
 
 test('a recording has the calls between its beginning and its end, and leaves the pool as it was', () => {
   const pool = device.createPool({ maxPoolBytes: 8 * MiB })
@@ -49,37 +42,33 @@ test('a recording has the calls between its beginning and its end, and leaves th
     ...free(500),
     ...free(1000),
     ...free(2000),
-    [Action.outOfMemory, 16 * MiB],
+    failure(16 * MiB),
   ])
   pool.check()
 })
 
-test('a free that ends in the error of an observer is recorded', () => {
-  const pool = device.createPool({ releaseThresholdBytes: 0 })
-  const frees: ((buffer: DeviceBuffer) => void)[] = [buffer => buffer.free(), ({ ptr }) => pool.deallocate(ptr)]
-  for (const freeBy of frees) {
-    const recording = new PoolRecording(pool, false)
-    const buffer = pool.allocate(12 * MiB) // too large to be cached
-    const leaving = () => {
-      throw new Error('the observer refuses')
-    }
-    const stop = pool.observeSegments({ ready() {}, leaving })
-    assert.throws(() => freeBy(buffer), { message: 'the observer refuses' })
-    stop()
-    recording.stop()
-    assert.deepEqual(eventsOf(recording.trace('a')), [allocation(12 * MiB), ...free(12 * MiB)])
+recordingSuite('PoolRecording', (pool, stacks = false) => {
+  const recording = new PoolRecording(pool, stacks)
+  return {
+    pool,
+    end: () => {
+      recording.stop()
+      return recording.trace('a')
+    },
   }
 })
 
-test('a free that the pool refuses is not recorded', () => {
-  const pool = device.createPool()
-  const buffer = pool.allocate(1000)
+test('a free by address that ends in the error of an observer is recorded', () => {
+  const pool = device.createPool({ releaseThresholdBytes: 0 })
   const recording = new PoolRecording(pool, false)
-  buffer.free()
-  assert.throws(() => buffer.free(), { name: 'PoolError' })
-  assert.throws(() => pool.allocate(-1), RangeError)
+  const { ptr } = pool.allocate(12 * MiB) // too large to be cached
+  const leaving = () => {
+    throw new Error('the observer refuses')
+  }
+  pool.observeSegments({ ready() {}, leaving })
+  assert.throws(() => pool.deallocate(ptr), { message: 'the observer refuses' })
   recording.stop()
-  assert.deepEqual(eventsOf(recording.trace('a')), [allocation(1000), ...free(1000)])
+  assert.deepEqual(eventsOf(recording.trace('a')), [allocation(12 * MiB), ...free(12 * MiB)])
 })
 
 test('frees are recorded while the pool sleeps', async () => {
@@ -162,27 +151,6 @@ test('a recording that is full ends by itself', () => {
   assert.equal(recording.trace('a').allocations, 2)
 })
 
-test('a failed request is recorded on its stream, with its call stack, also if it throws', () => {
-  const pool = device.createPool({ maxPoolBytes: 8 * MiB })
-  const stream = device.createStream()
-  const recording = new PoolRecording(pool, 4)
-  assert.throws(() => pool.allocate(16 * MiB, stream), OutOfMemoryError)
-  assert.equal(pool.tryAllocate(32 * MiB, stream), null)
-  assert.throws(() => pool.allocate(64 * MiB), OutOfMemoryError)
-  recording.stop()
-  const trace = recording.trace('a')
-  assert.deepEqual(
-    eventsOf(trace),
-    [16, 32, 64].map(mib => [Action.outOfMemory, mib * MiB]),
-  )
-  assert.deepEqual(
-    [...trace.stream].map(number => trace.streams[number]),
-    [stream.handle, stream.handle, 0],
-  )
-  assert.deepEqual([...trace.address].map(Number.isNaN), [false, true, false], 'the free memory of the device')
-  for (const event of [0, 1, 2]) assert.match(framesOf(trace, event)[0].filename, /pool-recording\.test/)
-})
-
 test('a request that the fallback serves is no failure, and one that no pool serves is one failure', () => {
   const first = device.createPool({ maxPoolBytes: 8 * MiB })
   const pool = withFallback(limited(first, 4 * MiB), device.createPlainPool())
@@ -199,7 +167,7 @@ test('a request that the fallback serves is no failure, and one that no pool ser
     ...free(16 * MiB),
     allocation(6 * MiB),
     ...free(6 * MiB),
-    ...[1024, 2048, 16].map(mib => [Action.outOfMemory, mib * MiB]),
+    ...[1024, 2048, 16].map(mib => failure(mib * MiB)),
   ])
 })
 
@@ -209,25 +177,7 @@ test('a failure at the limit of a wrapper is recorded', () => {
   assert.throws(() => pool.allocate(6 * MiB), OutOfMemoryError)
   assert.equal(pool.tryAllocate(5 * MiB), null)
   recording.stop()
-  assert.deepEqual(eventsOf(recording.trace('a')), [
-    [Action.outOfMemory, 6 * MiB],
-    [Action.outOfMemory, 5 * MiB],
-  ])
-})
-
-test('a rewind ends the buffers above the mark only', () => {
-  const arena = device.createArenaPool({ bytes: MiB })
-  const recording = new PoolRecording(arena, false)
-  const kept = arena.allocate(1000)
-  const mark = arena.mark()
-  arena.allocate(2000)
-  arena.rewind(mark)
-  arena.allocate(3000)
-  kept.free()
-  recording.stop()
-  const { bytes, freeRequestedAt } = recording.trace('a').blocks
-  assert.deepEqual([...bytes], [1000, 2000, 3000])
-  assert.deepEqual([...freeRequestedAt], [5, 2, NEVER])
+  assert.deepEqual(eventsOf(recording.trace('a')), [failure(6 * MiB), failure(5 * MiB)])
 })
 
 test('a reset or a close is recorded before the next event, and at the latest when the recording ends', () => {

@@ -4,7 +4,6 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { test } from 'node:test'
 import { MiB } from '../../../core/base/bytes.js'
-import { OutOfMemoryError } from '../../../core/base/errors.js'
 import { Context } from '../../../core/driver/context.js'
 import { SimulatedDriver } from '../../../core/driver/simulated/simulated-driver.js'
 import { Clocks } from '../../../core/order/clocks.js'
@@ -17,8 +16,9 @@ import { tagged } from '../../../core/pool/wrappers/tagged.js'
 import { WRAPPERS, type Wrap, wrapperSuite } from '../../../core/pool/wrappers/wrapper.suite.js'
 import { readRecording } from '../formats/read-recording.js'
 import { pickleSnapshot } from '../pytorch/pytorch-snapshot-writer.js'
-import { Action, framesOf, NEVER, type Trace } from '../trace.js'
+import { framesOf, NEVER } from '../trace.js'
 import { recorded } from './recorder.js'
+import { allocation, eventsOf, free, recordingSuite } from './recording.suite.js'
 
 function openPool() {
   const driver = new SimulatedDriver()
@@ -27,33 +27,6 @@ function openPool() {
   const stream = new Stream(clocks, 0, false)
   return new CachingPool(clocks, stream, parsePoolOptions({ maxPoolBytes: 8 * MiB }, 140 * 2 ** 30))
 }
-
-const eventsOf = (trace: Trace) =>
-  Array.from({ length: trace.events }, (_, event) => [trace.action[event], trace.bytes[event], trace.block[event]])
-
-test('allocations and frees of a pool become a trace', () => {
-  const upstream = openPool()
-  const pool = recorded(upstream)
-  const first = pool.allocate(1000)
-  const second = pool.allocate(2 * MiB)
-  first.free()
-  assert.equal(pool.tryAllocate(16 * MiB), null)
-  assert.throws(() => pool.allocate(32 * MiB), OutOfMemoryError)
-  const trace = pool.trace()
-  assert.deepEqual(eventsOf(trace), [
-    [Action.alloc, 1000, 0],
-    [Action.alloc, 2 * MiB, 1],
-    [Action.freeRequested, 1000, 0],
-    [Action.freeCompleted, 1000, 0],
-    [Action.outOfMemory, 16 * MiB, -1],
-    [Action.outOfMemory, 32 * MiB, -1],
-  ])
-  assert.equal(trace.peakRequestedBytes, 2 * MiB + 1000)
-  second.free()
-  assert.throws(() => second.free(), { name: 'PoolError', message: /^free: the buffer was already freed/ })
-  assert.equal(upstream.stats().liveBuffers, 0)
-  assert.equal(pool.events, 8)
-})
 
 test('a recording is saved in a file, and all other places are refused by name', t => {
   const folder = mkdtempSync(join(tmpdir(), 'cuda-mempool-recorder-'))
@@ -87,28 +60,25 @@ test('a recording stays the same as a PyTorch snapshot', () => {
   assert.match(innermost.filename, /recorder\.test\.js$/, 'the stack begins at the caller')
 })
 
-test('a failed request has its call stack, too', () => {
-  const pool = recorded(openPool(), { stacks: true })
-  assert.equal(pool.tryAllocate(16 * MiB), null)
-  assert.throws(() => pool.allocate(32 * MiB), OutOfMemoryError)
-  const trace = pool.trace()
-  for (const event of [0, 1]) assert.match(framesOf(trace, event)[0].filename, /recorder\.test\.js$/)
+recordingSuite('recorded()', (upstream, stacks = false) => {
+  const pool = recorded(upstream, { stacks })
+  return { pool, end: () => pool.trace() }
 })
 
-test('a block has the size that the pool granted, and the tag of its scope', () => {
+test('a recording counts its events', () => {
+  const arena = new TestDevice().createArenaPool({ bytes: MiB })
+  const pool = recorded(arena)
+  pool.allocate(1000)
+  arena.reset()
+  assert.equal(pool.events, 3)
+})
+
+test('a snapshot of a recording has the sizes that the pool granted, and the tags', () => {
   const tags = tagged(openPool())
   const pool = recorded(tags)
-  pool.allocate(1000)
   tags.inScope('weights', () => pool.allocate(300))
-  for (const trace of [pool.trace(), readRecording(pickleSnapshot(pool.trace()), { name: 'again' })]) {
-    const { blocks, dropped, complete } = trace
-    assert.deepEqual([...blocks.grantedBytes], [1024, 512])
-    assert.deepEqual(
-      [...blocks.tag].map(tag => trace.tags[tag]),
-      ['', 'weights'],
-    )
-    assert.deepEqual([dropped, complete], [0, true])
-  }
+  const trace = readRecording(pickleSnapshot(pool.trace()), { name: 'again' })
+  assert.deepEqual([trace.blocks.grantedBytes[0], trace.tags[trace.blocks.tag[0]]], [512, 'weights'])
 })
 
 const recorder: Wrap = upstream => {
@@ -222,14 +192,7 @@ test('a block that was freed by its address ends where the address is handed out
   const again = pool.allocate(1010)
   assert.equal(again.ptr, ptr)
   again.free()
-  assert.deepEqual(eventsOf(pool.trace()), [
-    [Action.alloc, 1000, 0],
-    [Action.freeRequested, 1000, 0],
-    [Action.freeCompleted, 1000, 0],
-    [Action.alloc, 1010, 1],
-    [Action.freeRequested, 1010, 1],
-    [Action.freeCompleted, 1010, 1],
-  ])
+  assert.deepEqual(eventsOf(pool.trace()), [allocation(1000), ...free(1000), allocation(1010), ...free(1010)])
 })
 
 test('a reset does not end the block after one that was freed by its address', () => {
@@ -255,56 +218,4 @@ test('a failed request is on the default stream of its pool', () => {
   pool.allocate(1000).free()
   assert.equal(pool.tryAllocate(16 * MiB), null)
   assert.deepEqual(pool.trace().streams, [stream.handle])
-})
-
-test('a transfer to another thread is recorded as a free', () => {
-  const shared = new TestDevice().createSharedPool().pool
-  const pool = recorded(shared)
-  const buffer = pool.allocate(1024)
-  const adopted = shared.adopt(buffer.transfer())
-  assert.throws(() => buffer.transfer(), { name: 'PoolError', message: /^transfer: / })
-  adopted.free()
-  assert.deepEqual(eventsOf(pool.trace()), [
-    [Action.alloc, 1024, 0],
-    [Action.freeRequested, 1024, 0],
-    [Action.freeCompleted, 1024, 0],
-  ])
-})
-
-test('a recording over an arena has the frees of a reset, a rewind and a close', () => {
-  const device = new TestDevice()
-  const arena = device.createArenaPool({ bytes: 1 * MiB })
-  const stream = device.createStream()
-  const pool = recorded(arena)
-  const kept = pool.allocate(1024)
-  const mark = arena.mark()
-  pool.allocate(2048, stream)
-  arena.rewind(mark)
-  pool.allocate(4096).free()
-  kept.free()
-  pool.allocate(8192)
-  arena.reset()
-  pool.allocate(512)
-  arena.close()
-  const trace = pool.trace()
-  const { alloc, freeRequested, freeCompleted } = Action
-  const freed = (bytes: number, block: number) => [
-    [freeRequested, bytes, block],
-    [freeCompleted, bytes, block],
-  ]
-  assert.deepEqual(eventsOf(trace), [
-    [alloc, 1024, 0],
-    [alloc, 2048, 1],
-    ...freed(2048, 1),
-    [alloc, 4096, 2],
-    ...freed(4096, 2),
-    ...freed(1024, 0),
-    [alloc, 8192, 3],
-    ...freed(8192, 3),
-    [alloc, 512, 4],
-    ...freed(512, 4),
-  ])
-  assert.equal(pool.events, 15)
-  assert.equal(trace.streams[trace.stream[2]], stream.handle)
-  assert.equal(trace.peakRequestedBytes, 8192)
 })
