@@ -3,6 +3,7 @@
 import { shortened } from '../../core/base/shown-text.js'
 import type { Frame } from '../trace/trace.js'
 import type { Picture, PictureFrame, StackTree } from './picture.js'
+import { shortPath } from './short-path.js'
 
 const NATIVE = /\.(c|cc|cpp|cu|cuh|h|hpp|inl)$/
 const DISPATCHER = /(^|\/)torch\/(_ops|utils\/_device|utils\/_contextlib|_compile|autograd\/function)\.py$/
@@ -30,8 +31,7 @@ export function pictureFrame({ filename, line, name }: Frame): PictureFrame {
 
 /** `nn/modules/linear.py:116 forward`: the end of the path says enough. */
 export function siteText({ file, line, name }: PictureFrame): string {
-  const inPackage = /^.*\/(?:site|dist)-packages\/(.*)$/s.exec(file)
-  const path = inPackage === null ? file.split('/').slice(-2).join('/') : inPackage[1]
+  const path = shortPath(file)
   return shortened(line > 0 ? `${path}:${line} ${name}` : `${path === '??' ? '' : `${path} `}${name}`)
 }
 

@@ -2,10 +2,10 @@
 
 import { formatBytes } from '../../core/base/bytes.js'
 import { shown } from '../../core/base/shown-text.js'
+import { shortPath } from '../picture/short-path.js'
 import type { TuneRecording, TuneReport, TuneRun } from '../trace/tune/tune-report.js'
 import { formatCount, formatNs, formatRatio, formatShare, MISSING } from './number-format.js'
 import { OLDER_VARIABLE, VARIABLE } from './settings-text.js'
-import { shortPath } from './short-path.js'
 import { type Column, rightColumn, type TextStyle, tableText, wrapText } from './table.js'
 import { deviceLines } from './trace-lines.js'
 

@@ -3,7 +3,8 @@
 
 import { Action, type Trace } from '../trace.js'
 import type { PlacementPolicy } from './model/policy-blocks.js'
-import { replayPytorchPolicy } from './pytorch-replay.js'
+import type { PytorchSettings } from './model/pytorch-settings.js'
+import { type ModelOptions, replayPytorchPolicy } from './pytorch-replay.js'
 import { recordedPytorchSettings } from './recorded-settings.js'
 
 /**
@@ -48,4 +49,18 @@ function isGivenBack(code: number): boolean {
 
 function isTaken(code: number): boolean {
   return code === Action.segmentAlloc || code === Action.segmentMap
+}
+
+/** Many capacities are tried over one trace. */
+const releases = new WeakMap<Trace, ReadonlySet<number>>()
+
+/**
+ * The options of a model that may reserve so much. Within a limit it gives memory back where it decides to, and where
+ * the program did. Garbage is collected only under a limit of the program's own.
+ */
+export function modelWithin(trace: Trace, settings: PytorchSettings, capacityBytes: number): ModelOptions {
+  const found = releases.get(trace) ?? programReleases(trace)
+  releases.set(trace, found)
+  const limitBytes = settings.garbageCollectionThreshold === undefined ? Infinity : capacityBytes
+  return { settings, capacityBytes, limitBytes, programReleases: found }
 }

@@ -8,7 +8,7 @@ import type { Policy, ReplayRun } from '../replay-result.js'
 import { figuresOf } from '../run-figures.js'
 import { Action, type Trace } from '../trace.js'
 import { pytorchSettingsOf } from './policy-name.js'
-import { programReleases } from './program-releases.js'
+import { modelWithin } from './program-releases.js'
 import { type ModelOptions, replayPytorchPolicy } from './pytorch-replay.js'
 import { recordedPytorchSettings } from './recorded-settings.js'
 
@@ -64,17 +64,5 @@ function modelOf(policy: Policy, trace: Trace, capacityBytes: number): ModelOpti
   const { expandableSegments: _, ...recorded } = recordedPytorchSettings(trace)
   const asNamed = policy === 'pytorch-expandable' ? { ...recorded, expandableSegments: true } : recorded
   const settings = pytorchSettingsOf(policy) ?? asNamed
-  if (!Number.isFinite(capacityBytes)) return { settings }
-  const limited = { settings, capacityBytes, programReleases: releasesOf(trace) }
-  // Garbage is collected only under a limit of the program's own.
-  return settings.garbageCollectionThreshold === undefined ? limited : { ...limited, limitBytes: capacityBytes }
-}
-
-/** Many capacities are tried over one trace. */
-const releases = new WeakMap<Trace, ReadonlySet<number>>()
-
-function releasesOf(trace: Trace): ReadonlySet<number> {
-  const found = releases.get(trace) ?? programReleases(trace)
-  releases.set(trace, found)
-  return found
+  return Number.isFinite(capacityBytes) ? modelWithin(trace, settings, capacityBytes) : { settings }
 }

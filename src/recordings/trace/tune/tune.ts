@@ -8,7 +8,7 @@ import { inUseOf, liveAfter } from '../analysis/curves.js'
 import { type Holder, holdersOf } from '../failures/holders.js'
 import { failedEvents } from '../failures/out-of-memory.js'
 import { formatPytorchSettings, type PytorchSettings, parsePytorchSettings } from '../pytorch/model/pytorch-settings.js'
-import { programReleases } from '../pytorch/program-releases.js'
+import { modelWithin } from '../pytorch/program-releases.js'
 import { replayPytorchPolicy } from '../pytorch/pytorch-replay.js'
 import { recordedPytorchSettings } from '../pytorch/recorded-settings.js'
 import { checkTrace, type Trace } from '../trace.js'
@@ -103,14 +103,11 @@ export async function tune(traces: readonly Trace[], options: TuneOptions = {}):
 /** The settings tried over one recording. */
 class Search {
   readonly runs: TuneRun[] = []
-  private readonly releases: ReadonlySet<number>
 
   constructor(
     private readonly trace: Trace,
     private readonly capacityBytes: number,
-  ) {
-    this.releases = programReleases(trace)
-  }
+  ) {}
 
   /** The first settings tried are those that the others are compared with. */
   async try(text: string): Promise<void> {
@@ -169,11 +166,8 @@ class Search {
   }
 
   private replay(settings: PytorchSettings, capacityBytes: number, stopsAtFailure: boolean) {
-    // Garbage is collected only under a limit of the program's own.
-    const limitBytes = settings.garbageCollectionThreshold === undefined ? Infinity : capacityBytes
-    const programReleases = this.releases
-    const options = { settings, capacityBytes, limitBytes, programReleases, stopsAtFailure, failedFrom: 0 }
-    return replayPytorchPolicy(this.trace, options)
+    const model = modelWithin(this.trace, settings, capacityBytes)
+    return replayPytorchPolicy(this.trace, { ...model, stopsAtFailure, failedFrom: 0 })
   }
 }
 
