@@ -123,23 +123,24 @@ test('many failed requests beside many blocks become a trace for Perfetto, and s
 })
 
 test('many pieces of memory, and blocks outside of all, have a place in a picture', () => {
-  const memory = mixed(COUNT).flatMap(i =>
-    [0, 1].map(view => ({
-      address: BASE + (2 * i + view) * 2 * MiB,
-      bytes: MiB,
-      from: view,
-      to: NEVER,
-      memory: i * MiB,
-    })),
-  )
+  const pieces = mixed(COUNT).flatMap(i => [0, 1].map(view => ({ i, view })))
+  const existing = {
+    count: pieces.length,
+    address: Float64Array.from(pieces, ({ i, view }) => BASE + (2 * i + view) * 2 * MiB),
+    bytes: new Float64Array(pieces.length).fill(MiB),
+    memory: Float64Array.from(pieces, ({ i }) => i * MiB),
+    from: Int32Array.from(pieces, ({ view }) => view),
+    to: new Int32Array(pieces.length).fill(NEVER),
+  }
   const address = Float64Array.from({ length: COUNT }, (_, i) => i)
   const none = new Int32Array(COUNT)
   const bytes = new Float64Array(COUNT).fill(512)
   const columns = { allocatedAt: none, freeRequestedAt: none, stack: none, stream: none, pool: none, tag: none }
   const blocks = { count: COUNT, initial: 0, bytes, ...columns }
-  const { ranges } = policyPicture({ policy: 'own', label: 'own', address, memory }, blocks, 9)
+  const placed = { policy: 'own', label: 'own', address, reservedBytes: null }
+  const { ranges } = policyPicture({ ...placed, ranges: existing }, blocks, 9)
   assert.equal(ranges.length, COUNT)
-  const plain = memory.map(({ memory: _, ...rest }) => rest)
-  const { place } = policyPicture({ policy: 'plain', label: 'plain', address, memory: plain }, blocks, 9)
+  const apart = { ...existing, memory: existing.memory.map((_, i) => i * MiB) }
+  const { place } = policyPicture({ ...placed, ranges: apart }, blocks, 9)
   assert.ok(place?.every(each => each === place[0]))
 })

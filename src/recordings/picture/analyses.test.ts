@@ -15,13 +15,12 @@ import { LiveBlocks } from './live-blocks.js'
 import { makePicture } from './make-picture.js'
 import { type Picture, UNIT_BYTES } from './picture.js'
 import { randomPicture } from './pictures.fixture.js'
-import { placedPolicy } from './policy-picture.js'
 import { Pyramid } from './pyramid.js'
 import { answerOf, historyOf } from './questions.js'
 import { findBlocks } from './stack-text.js'
 
 const trace = readRecording('traces/mlp-train-stacks.pickle.gz')
-const mlp = makePicture(trace, [placedPolicy('recorded', 'recorded', recordedPlacements(trace))])
+const mlp = makePicture(trace, [{ policy: 'recorded', label: 'recorded', ...recordedPlacements(trace) }])
 const live = new LiveBlocks(mlp)
 const sum = (picture: Picture, blocks: Iterable<number>) => {
   let bytes = 0

@@ -9,7 +9,6 @@ import { decodePicture, encodePicture } from './codec.js'
 import { makePicture } from './make-picture.js'
 import type { Picture } from './picture.js'
 import { randomPicture } from './pictures.fixture.js'
-import { placedPolicy } from './policy-picture.js'
 
 const RECORDINGS = ['gpt2-expandable', 'mlp-train-stacks', 'multistream-random', 'oom-retry-2gib']
 
@@ -25,7 +24,7 @@ function cut({ policies, events, ...picture }: Picture): Picture {
 for (const name of RECORDINGS) {
   test(`the picture of ${name} is the same after it was written and read`, () => {
     const trace = readRecording(`traces/${name}.pickle.gz`)
-    const picture = makePicture(trace, [placedPolicy('recorded', 'recorded', recordedPlacements(trace))])
+    const picture = makePicture(trace, [{ policy: 'recorded', label: 'recorded', ...recordedPlacements(trace) }])
     assert.deepEqual(decodePicture(encodePicture(picture)), cut(picture))
   })
 }

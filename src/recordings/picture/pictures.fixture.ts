@@ -5,13 +5,20 @@ import { Action, NEVER } from '../trace/trace.js'
 import { TraceBuilder } from '../trace/trace-builder.js'
 import { makePicture } from './make-picture.js'
 import { type Picture, UNIT_BYTES } from './picture.js'
-import type { PlacedMemory } from './policy-picture.js'
 
 /** An allocation of `units` at unit `at`, or the free of the block there. */
 export type Line = readonly ['allocate', at: number, units: number] | readonly ['free', at: number]
 
-/** The picture of these lines, with one policy. Memory of `memory` is in units. */
-export function pictureOf(lines: readonly Line[], memory: readonly PlacedMemory[]): Picture {
+/** Memory in units. It is new memory each time. */
+interface Memory {
+  readonly address: number
+  readonly bytes: number
+  readonly from: number
+  readonly to: number
+}
+
+/** The picture of these lines, with one policy. */
+export function pictureOf(lines: readonly Line[], memory: readonly Memory[]): Picture {
   const builder = new TraceBuilder()
   const sizes = new Map<number, number>()
   lines.forEach((line, time) => {
@@ -21,8 +28,20 @@ export function pictureOf(lines: readonly Line[], memory: readonly PlacedMemory[
     builder.add(kind === 'allocate' ? Action.alloc : Action.freeRequested, at * UNIT_BYTES, bytes, 0, time)
   })
   const trace = builder.build({ file: 'picture' })
-  const inBytes = memory.map(each => ({ ...each, address: each.address * UNIT_BYTES, bytes: each.bytes * UNIT_BYTES }))
-  return makePicture(trace, [{ policy: 'any', label: 'any', address: trace.blocks.address, memory: inBytes }])
+  const bytes = Float64Array.from(memory, each => each.bytes * UNIT_BYTES)
+  const ranges = {
+    count: memory.length,
+    address: Float64Array.from(memory, each => each.address * UNIT_BYTES),
+    bytes,
+    memory: Float64Array.from(memory, (_, i) => i * 2 ** 40),
+    from: Int32Array.from(memory, each => each.from),
+    to: Int32Array.from(memory, each => each.to),
+  }
+  const reservedBytes = new Float64Array(trace.events)
+  memory.forEach(({ from, to }, i) => {
+    for (let event = Math.max(0, from); event < Math.min(to, trace.events); event++) reservedBytes[event] += bytes[i]
+  })
+  return makePicture(trace, [{ policy: 'any', label: 'any', address: trace.blocks.address, ranges, reservedBytes }])
 }
 
 /** A random program in `units` of memory. The upper half is given back once, while it is empty. */

@@ -4,7 +4,6 @@
 import { firstIndex } from '../../core/base/binary-search.js'
 import { DisjointRanges } from '../trace/placements/disjoint-ranges.js'
 import type { Placements } from '../trace/placements/placements.js'
-import { NEVER } from '../trace/trace.js'
 import {
   type AddressRange,
   type BlockParts,
@@ -18,38 +17,20 @@ import {
   UNIT_BYTES,
 } from './picture.js'
 
-/** Memory that was at `address` from event `from` until event `to`. */
-export interface PlacedMemory {
-  readonly address: number
-  readonly bytes: number
-  readonly from: number
-  readonly to: number
-  /** the position of its first byte among all memory of the policy; left out, no memory has two addresses */
-  readonly memory?: number
-}
-
 /** Where a policy put the blocks of a trace, and what memory it had. */
-export interface PlacedPolicy {
+export interface PlacedPolicy extends Placements {
   readonly policy: string
   readonly label: string
-  /** by block number, NaN for a block that got none; null for a policy without addresses */
-  readonly address: Float64Array | null
-  readonly memory: readonly PlacedMemory[]
-  /** by event, the bytes taken from the device; left out, the sum of `memory` */
-  readonly reservedBytes?: Float64Array
 }
 
-/** The placements of a replay, as a picture takes them. */
-export function placedPolicy(policy: string, label: string, placements: Placements): PlacedPolicy {
-  const { address, ranges, reservedBytes } = placements
-  const memory: PlacedMemory[] = Array.from({ length: ranges?.count ?? 0 }, (_, i) => ({
-    address: ranges!.address[i],
-    bytes: ranges!.bytes[i],
-    memory: ranges!.memory[i],
-    from: ranges!.from[i],
-    to: ranges!.to[i],
-  }))
-  return { policy, label, address, memory, ...(reservedBytes === null ? {} : { reservedBytes }) }
+/** Memory that was at `address` from event `from` until event `to`. */
+interface PlacedMemory {
+  readonly address: number
+  readonly bytes: number
+  /** the position of its first byte among all memory of the policy */
+  readonly memory: number
+  readonly from: number
+  readonly to: number
 }
 
 export const NO_PARTS: BlockParts = {
@@ -60,13 +41,17 @@ export const NO_PARTS: BlockParts = {
 
 /** The picture of a policy. */
 export function policyPicture(placed: PlacedPolicy, blocks: PictureBlocks, events: number): PolicyPicture {
-  const { policy, label, address, memory, reservedBytes } = placed
-  const reserved = reservedBytes === undefined ? sumOf(memory) : curveOf(reservedBytes)
-  if (address === null || memory.length === 0) {
+  const { policy, label, address, ranges: existing, reservedBytes } = placed
+  const reserved = curveOf(reservedBytes ?? new Float64Array(0))
+  if (address === null || existing === null || existing.count === 0) {
     return { policy, label, place: null, parts: NO_PARTS, ranges: [], memory: [], reserved }
   }
+  const memory = Array.from(existing.address, (_, i): PlacedMemory => {
+    const [bytes, position] = [existing.bytes[i], existing.memory[i]]
+    return { address: existing.address[i], bytes, memory: position, from: existing.from[i], to: existing.to[i] }
+  })
   const firsts = firstMappings(memory)
-  const byMemory = firsts.length < memory.length && memory.every(each => each.memory !== undefined)
+  const byMemory = firsts.length < memory.length
   const ranges = byMemory ? inOrder(firsts) : squeezed(memory)
   const sorted = [...ranges].sort((a, b) => a.address - b.address)
   const rectangles = (byMemory ? firsts : memory)
@@ -111,7 +96,6 @@ function firstMappings(memory: readonly PlacedMemory[]): PlacedMemory[] {
     bytes: to - from,
   }))
   return inTime.filter(({ memory: position, bytes }) => {
-    if (position === undefined) return true
     if (taken.overlaps(position, position + bytes)) return false
     taken.add({ address: position, bytes })
     return true
@@ -122,7 +106,7 @@ function firstMappings(memory: readonly PlacedMemory[]): PlacedMemory[] {
 function inOrder(firsts: readonly PlacedMemory[]): AddressRange[] {
   let at = 0
   return [...firsts]
-    .sort((a, b) => a.memory! - b.memory!)
+    .sort((a, b) => a.memory - b.memory)
     .map(({ address, bytes }) => {
       const range = { address, at, units: blockUnits(bytes) }
       at += range.units
@@ -147,7 +131,7 @@ function placesInMemory(address: Float64Array, blocks: PictureBlocks, memory: re
       const range = sorted[i]
       const [from, to] = [Math.max(first, range.address), Math.min(end, range.address + range.bytes)]
       if (from >= to || range.from > event || range.to <= event) continue
-      const at = axis(range.memory! + from - range.address)
+      const at = axis(range.memory + from - range.address)
       found.push({ at, units: Math.ceil((to - from) / UNIT_BYTES) })
     }
     if (found.length === 1) place[block] = found[0].at
@@ -170,11 +154,11 @@ function placesInMemory(address: Float64Array, blocks: PictureBlocks, memory: re
 
 /** The unit of a position of memory on the axis of `inOrder`. */
 function positions(memory: readonly PlacedMemory[]): (position: number) => number {
-  const firsts = firstMappings(memory).sort((a, b) => a.memory! - b.memory!)
+  const firsts = firstMappings(memory).sort((a, b) => a.memory - b.memory)
   const ranges = inOrder(firsts)
   return position => {
-    const index = Math.max(0, firstIndex(firsts.length, i => firsts[i].memory! > position) - 1)
-    return ranges[index].at + Math.floor((position - firsts[index].memory!) / UNIT_BYTES)
+    const index = Math.max(0, firstIndex(firsts.length, i => firsts[i].memory > position) - 1)
+    return ranges[index].at + Math.floor((position - firsts[index].memory) / UNIT_BYTES)
   }
 }
 
@@ -190,22 +174,6 @@ function unitAt(sorted: readonly AddressRange[], address: number): number {
   const range = sorted[lastAtOrBelow(sorted, address)]
   if (range === undefined || address >= range.address + range.units * UNIT_BYTES) return NOWHERE
   return range.at + Math.floor((address - range.address) / UNIT_BYTES)
-}
-
-function sumOf(memory: readonly PlacedMemory[]): ReservedCurve {
-  const changes = new Map<number, number>([[0, 0]])
-  const change = (event: number, bytes: number) => changes.set(event, (changes.get(event) ?? 0) + bytes)
-  for (const { bytes, from, to } of memory) {
-    change(Math.max(0, from), bytes)
-    if (to !== NEVER) change(Math.max(0, to), -bytes)
-  }
-  const event = Int32Array.from(changes.keys()).sort()
-  let total = 0
-  const bytes = Float64Array.from(event, each => {
-    total += changes.get(each)!
-    return total
-  })
-  return { event, bytes }
 }
 
 /** The events at which a column changes, and its values. */

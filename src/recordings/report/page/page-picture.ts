@@ -3,7 +3,7 @@
 import { encodePicture } from '../../picture/codec.js'
 import { makePicture } from '../../picture/make-picture.js'
 import type { Picture } from '../../picture/picture.js'
-import { type PlacedPolicy, placedPolicy } from '../../picture/policy-picture.js'
+import type { PlacedPolicy } from '../../picture/policy-picture.js'
 import { recordedPlacements } from '../../trace/placements/recorded-placements.js'
 import { nameOf } from '../policy-names.js'
 import type { ReportedTrace } from './reported-trace.js'
@@ -28,13 +28,15 @@ export function pagePicture(reported: Pick<ReportedTrace, 'trace' | 'replay'>): 
 function placedOf({ trace, replay }: Pick<ReportedTrace, 'trace' | 'replay'>): PlacedPolicy[] {
   const runs = replay?.runs ?? []
   const isKnown = runs.some(({ policy }) => policy === 'recorded')
-  const recorded = isKnown ? [] : [placedPolicy('recorded', nameOf('recorded', trace), recordedPlacements(trace))]
+  const recorded = isKnown
+    ? []
+    : [{ policy: 'recorded', label: nameOf('recorded', trace), ...recordedPlacements(trace) }]
   const replayed = runs.flatMap(({ policy, placements, placement }) => {
     if (placements === null) return []
-    const placed = placedPolicy(policy, nameOf(policy, trace), placements)
+    const placed = { policy, label: nameOf(policy, trace), ...placements }
     const isRecorded = placement !== null && placement.exact === placement.allocations
     const hasMap = SHOWN_FIRST.includes(policy) || (!isRecorded && trace.events <= MOST_EVENTS_WITH_ALL_MAPS)
     return [hasMap ? placed : { ...placed, address: null }]
   })
-  return [...recorded, ...replayed].filter(({ memory, reservedBytes }) => memory.length > 0 || reservedBytes)
+  return [...recorded, ...replayed].filter(({ ranges, reservedBytes }) => ranges !== null || reservedBytes !== null)
 }
