@@ -1,6 +1,7 @@
 // Runs the command line: in a process of its own, as users do, or in a thread that has loaded its modules once. A
 // process takes half a second to load them, longer than most commands run.
 
+import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
 import { MessageChannel, receiveMessageOnPort, Worker } from 'node:worker_threads'
@@ -45,6 +46,21 @@ export function run(args: readonly string[], env: NodeJS.ProcessEnv = {}): Ended
   port.postMessage({ args, env: { ...PLAIN_ENVIRONMENT, ...env } } satisfies Command)
   Atomics.wait(ended, 0, before)
   return receiveMessageOnPort(port)!.message as Ended
+}
+
+/** The stdout of a command that succeeds with an empty stderr. */
+export function printed(args: readonly string[], env: NodeJS.ProcessEnv = {}): string {
+  const { stdout, stderr, status } = run(args, env)
+  assert.deepEqual([status, stderr], [0, ''], args.join(' '))
+  return stdout
+}
+
+/** The line on stderr of a refused command. */
+export function refused(args: readonly string[], env: NodeJS.ProcessEnv = {}): string {
+  const { stdout, stderr, status } = run(args, env)
+  assert.deepEqual([status, stdout], [2, ''], `${args.join(' ')}: ${stderr}`)
+  assert.match(stderr, /^cuda-mempool: \P{Cc}+\n$/u)
+  return stderr
 }
 
 function startThread(): void {

@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict'
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { chmodSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, describe, test } from 'node:test'
@@ -12,26 +12,11 @@ import { fileURLToPath } from 'node:url'
 import { formatBytes } from '../core/base/bytes.js'
 import { writePickle } from '../recordings/trace/pytorch/pickle-writer.js'
 import { DEFAULT_POLICIES } from '../recordings/trace/replay-result.js'
-import { MAIN, run, runProcess } from './command-line.fixture.js'
+import { MAIN, printed, refused, run, runProcess } from './command-line.fixture.js'
 
 const RECORDING = fileURLToPath(new URL('../../../traces/mlp-train-stacks.pickle.gz', import.meta.url))
 const folder = mkdtempSync(join(tmpdir(), 'cuda-mempool-cli-'))
 after(() => rmSync(folder, { recursive: true }))
-
-/** The stdout of a command that succeeds with an empty stderr. */
-function printed(args: readonly string[], env: NodeJS.ProcessEnv = {}, cli = run): string {
-  const { stdout, stderr, status } = cli(args, env)
-  assert.deepEqual([status, stderr], [0, ''], args.join(' '))
-  return stdout
-}
-
-/** The line on stderr of a refused command. */
-function refused(args: readonly string[], env: NodeJS.ProcessEnv = {}, cli = run): string {
-  const { stdout, stderr, status } = cli(args, env)
-  assert.deepEqual([status, stdout], [2, ''], `${args.join(' ')}: ${stderr}`)
-  assert.match(stderr, /^cuda-mempool: \P{Cc}+\n$/u)
-  return stderr
-}
 
 function file(name: string, content: string | Uint8Array): string {
   const path = join(folder, name)
@@ -75,7 +60,6 @@ describe('a wrong command line is refused in one line', () => {
     ['an unknown option', ['demo', '--fast'], /unknown option '--fast'; see cuda-mempool demo --help$/m],
     ['no file', ['replay'], /missing required argument 'file'; see cuda-mempool replay --help$/m],
     ['an argument too many', ['demo', 'now'], /too many arguments/],
-    ['no file', ['replay'], /missing required argument 'file'/],
     ['a bad device', ['info', '--device', 'cpu'], /--device: 'cpu' is no device; write auto, simulated or a number/],
     ['a bad CUDA_MEMPOOL_DEVICE', ['demo'], /CUDA_MEMPOOL_DEVICE: 'cpu' is no device/, { CUDA_MEMPOOL_DEVICE: 'cpu' }],
     ['a bad policy', ['replay', RECORDING, '--policy', 'pytorch,best'], /there is no 'best'; there are recorded, /],
@@ -179,7 +163,6 @@ describe('why and diff', () => {
     const page = join(folder, 'diff.html')
     assert.match(printed(['diff', RECORDING, RECORDING, '-o', page]), /wrote .*diff\.html/)
     assert.match(readFileSync(page, 'utf8'), /"difference":\{"names":/)
-    assert.match(refused(['diff', RECORDING, RECORDING, '-o', page]), /diff\.html exists; --force replaces it/)
     assert.match(refused(['diff', RECORDING, RECORDING, '-o', 'x.txt']), /--output: 'x\.txt' does not end in \.html/)
   })
 
@@ -195,6 +178,39 @@ describe('why and diff', () => {
     assert.match(refused(['diff', RECORDING]), /missing required argument 'after'; see cuda-mempool diff --help/)
     assert.match(refused(['diff', RECORDING, join(folder, 'nothing.pickle')]), /nothing\.pickle: no such file/)
   })
+})
+
+describe('a command that writes a file', () => {
+  const commands = [
+    ['convert', RECORDING],
+    ['report', RECORDING, '--policy', 'recorded'],
+    ['diff', RECORDING, RECORDING],
+    ['viewer'],
+  ]
+  for (const command of commands) {
+    const [name] = command
+    const ending = name === 'convert' ? 'csv' : 'html'
+    const to = (path: string, ...more: string[]) => [...command, '-o', join(folder, path), ...more]
+
+    test(`${name} replaces one only with --force`, () => {
+      const path = file(`there-${name}.${ending}`, 'mine')
+      assert.match(refused([...command, '-o', path]), /exists; --force replaces it, -o names another file/)
+      assert.equal(readFileSync(path, 'utf8'), 'mine')
+      printed([...command, '-o', path, '--force'])
+      assert.notEqual(readFileSync(path, 'utf8'), 'mine')
+    })
+
+    test(`${name} refuses places where it cannot write`, () => {
+      assert.match(refused(to(`no/x.${ending}`)), /no: there is no such folder/)
+      mkdirSync(join(folder, `folder-${name}.${ending}`))
+      assert.match(refused(to(`folder-${name}.${ending}`)), /is a folder; name a file with -o/)
+      if (process.getuid?.() === 0) return // may write everywhere
+      const locked = join(folder, `locked-${name}`)
+      mkdirSync(locked)
+      chmodSync(locked, 0o500)
+      assert.match(refused(to(`locked-${name}/x.${ending}`)), /no permission to write; name another file with -o/)
+    })
+  }
 })
 
 describe('replay', () => {

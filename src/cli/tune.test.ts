@@ -3,15 +3,14 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { fileURLToPath } from 'node:url'
-import { run } from './command-line.fixture.js'
+import { printed, refused } from './command-line.fixture.js'
 
 const path = (name: string) => fileURLToPath(new URL(`../../../traces/settings/${name}.pickle.gz`, import.meta.url))
 
-const tuned = (...args: string[]) => run(['tune', ...args])
+const tuned = (...args: string[]) => printed(['tune', ...args])
 
 test('the line to export is printed, and a table of what was tried', () => {
-  const { stdout, stderr, status } = tuned(path('mlp-tight-default'), '--capacity', '3068MiB')
-  assert.deepEqual([status, stderr], [0, ''])
+  const stdout = tuned(path('mlp-tight-default'), '--capacity', '3068MiB')
   assert.match(stdout, /^ +export PYTORCH_ALLOC_CONF=expandable_segments:True$/m)
   assert.match(stdout, /^max_split:64 /m)
   for (const line of stdout.split('\n')) assert(line.length <= 80 || line.includes('export'), line)
@@ -19,7 +18,7 @@ test('the line to export is printed, and a table of what was tried', () => {
 
 test('with --json one object is printed', () => {
   const settings = ['--setting', 'max_split_size_mb:64', '--setting', 'roundup_power2_divisions:4']
-  const { stdout } = tuned(path('mlp-default'), path('streams-default'), '--json', ...settings)
+  const stdout = tuned(path('mlp-default'), path('streams-default'), '--json', ...settings)
   const report = JSON.parse(stdout)
   assert.deepEqual(report.runs.map((run: { settings: string }) => run.settings).sort(), [
     '',
@@ -46,10 +45,5 @@ test('a wrong command line is refused in one line, and nothing is printed', () =
     ],
     [['-', '-'], /standard input has one recording/],
   ]
-  for (const [args, message] of cases) {
-    const { stdout, stderr, status } = tuned(...args)
-    assert.deepEqual([status, stdout], [2, ''], stderr)
-    assert.match(stderr, message)
-    assert.match(stderr, /^cuda-mempool: \P{Cc}+\n$/u)
-  }
+  for (const [args, message] of cases) assert.match(refused(['tune', ...args]), message)
 })
