@@ -3,7 +3,7 @@
 import { parseBytes } from '../core/base/bytes.js'
 import { shown } from '../core/base/shown-text.js'
 import { RUN_NUMBERS, TRACE_NUMBERS } from '../recordings/report/figures.js'
-import { pytorchSettingsOf } from '../recordings/trace/pytorch/policy-name.js'
+import { pytorchSettingsOf } from '../recordings/trace/pytorch/named-settings.js'
 import { DEFAULT_POLICIES, POLICIES, type Policy, type ReplayReport } from '../recordings/trace/replay-result.js'
 import { UsageError } from './exit.js'
 import { say } from './terminal.js'

@@ -1,7 +1,16 @@
+// `cuda-mempool info`: the devices, and which features work, each found by one use: some platforms refuse what attributes and versions promise.
+
+import { CudaError, NoLibraryError } from '../core/base/errors.js'
 import { printableJson } from '../core/base/shown-text.js'
-import { deviceText } from '../recordings/report/device-text.js'
+import type { Device } from '../core/device/device.js'
+import { type DeviceChoice, isWithoutGpu, openDevice } from '../core/device/open.js'
+import { DEVICE_ATTRIBUTE } from '../core/driver/constants.js'
+import type { Driver } from '../core/driver/driver.js'
+import { DRIVER_TABLE } from '../core/driver/table.js'
+import { openNvrtc } from '../core/libraries/nvrtc.js'
+import { type DeviceReport, deviceText, type FeatureReport } from '../recordings/report/device-text.js'
 import { chosenDevice } from './device-option.js'
-import { inspectDevice } from './inspect-device.js'
+import { FEATURES, type Feature } from './features.js'
 import { print } from './terminal.js'
 
 export interface InfoOptions {
@@ -9,8 +18,97 @@ export interface InfoOptions {
   readonly json?: boolean
 }
 
-/** `cuda-mempool info`: the devices, and the features that work on one. */
+/** Prints the devices, and the features that work on one. */
 export function info(options: InfoOptions, version: string): void {
   const report = inspectDevice(chosenDevice(options.device), version)
   print(options.json ? printableJson(report) : style => deviceText(report, style))
+}
+
+/**
+ * Opens the chosen device and reports on it and on all devices. For 'auto' without a GPU, `noGpu` is the reason.
+ * `version` is the version of this package.
+ */
+export function inspectDevice(choice: DeviceChoice, version: string): DeviceReport {
+  let noGpu: string | null = null
+  let device: Device
+  try {
+    device = openDevice(choice === 'auto' ? 0 : choice)
+  } catch (error) {
+    if (choice !== 'auto' || !isWithoutGpu(error)) throw error
+    noGpu = error.message
+    device = openDevice('simulated')
+  }
+  try {
+    const { driver, name, simulated, ordinal, context } = device
+    const features = FEATURES.map(feature => report(feature, device))
+    const hasVirtual = features.some(feature => feature.name === 'virtual memory' && feature.supported)
+    return {
+      version,
+      node: process.version,
+      noGpu,
+      driver: { origin: driver.origin, simulated, version: versionText(driver.cuDriverGetVersion()) },
+      nvrtc: nvrtcFor(driver),
+      devices: devicesOf(driver),
+      device: {
+        ordinal,
+        name,
+        simulated,
+        ...device.memoryInfo(),
+        granularityBytes: hasVirtual ? driver.cuMemGetAllocationGranularity(context.device) : null,
+      },
+      features,
+    }
+  } finally {
+    device.close()
+  }
+}
+
+function report({ name, functions, since = '0', without, use }: Feature, device: Device): FeatureReport {
+  const leastDriver = functions.map(each => DRIVER_TABLE[each][2]).reduce(later, since)
+  const obstacle = obstacleOf(() => use(device))
+  return { name, leastDriver, supported: obstacle === null, obstacle, without }
+}
+
+function obstacleOf(use: () => string | null | undefined): string | null {
+  try {
+    return use() ?? null
+  } catch (error) {
+    if (error instanceof CudaError || error instanceof NoLibraryError) return error.message
+    throw error
+  }
+}
+
+function nvrtcFor(driver: Driver): DeviceReport['nvrtc'] {
+  try {
+    const { path, version } = openNvrtc(driver.cuDriverGetVersion())
+    return { path, version }
+  } catch (error) {
+    if (error instanceof NoLibraryError) return { obstacle: error.message }
+    throw error
+  }
+}
+
+function devicesOf(driver: Driver): DeviceReport['devices'] {
+  return Array.from({ length: driver.cuDeviceGetCount() }, (_, ordinal) => {
+    const device = driver.cuDeviceGet(ordinal)
+    const [major, minor] = [
+      DEVICE_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+      DEVICE_ATTRIBUTE.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+    ].map(attribute => driver.cuDeviceGetAttribute(attribute, device))
+    return {
+      ordinal,
+      name: driver.cuDeviceGetName(device),
+      computeCapability: `${major}.${minor}`,
+      totalBytes: driver.cuDeviceTotalMem(device),
+    }
+  })
+}
+
+/** `12040` → `12.4` */
+function versionText(version: number): string {
+  return `${Math.floor(version / 1000)}.${Math.floor((version % 1000) / 10)}`
+}
+
+function later(a: string, b: string): string {
+  return a.localeCompare(b, 'en', { numeric: true }) >= 0 ? a : b
 }

@@ -18,10 +18,9 @@ import {
 } from 'node:fs'
 import { dirname, resolve } from 'node:path'
 import { setImmediate } from 'node:timers/promises'
+import { PIPED } from '../recordings/trace/formats/read-recording.js'
 import { UsageError } from './exit.js'
 
-/** Means standard output. */
-export const PIPED = '-'
 const PERMISSIONS = 0o777
 /** What a new file has, less the umask. */
 const USUAL_MODE = 0o666

@@ -2,7 +2,7 @@
 
 import { formatBytes } from '../../core/base/bytes.js'
 import { shown } from '../../core/base/shown-text.js'
-import { unknownPytorchSettings } from '../trace/pytorch/recorded-settings.js'
+import { unknownPytorchSettings } from '../trace/pytorch/named-settings.js'
 import type { Policy, ReplayReport, ReplayRun } from '../trace/replay-result.js'
 import { isUnclear } from './figures.js'
 import { hasOthers, nameOf } from './policy-names.js'

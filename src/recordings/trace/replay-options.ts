@@ -3,7 +3,7 @@ import { checkOptionNames } from '../../core/base/option-names.js'
 import { OutOfRangeError } from '../../core/base/out-of-range.js'
 import type { PoolOptions } from '../../core/pool/caching/options.js'
 import type { Lag } from './modelled-work.js'
-import { pytorchSettingsOf } from './pytorch/policy-name.js'
+import { pytorchSettingsOf } from './pytorch/named-settings.js'
 import { DEFAULT_POLICIES, type NamedPolicy, POLICIES, type Policy } from './replay-result.js'
 
 const DEFAULT_LAG = 8

@@ -14,7 +14,7 @@ import { readProfilerTrace } from './profiler-trace.js'
 import { checkText, isJson, isPickle, readFile, readStandardInput, unpackedBytes } from './recording-file.js'
 import { isRmmHeader, readRmm } from './rmm-csv.js'
 
-/** The path that means standard input. */
+/** The path that means standard input, or of an output standard output. */
 export const PIPED = '-'
 
 /** Options of `readRecordings`. */

@@ -5,7 +5,7 @@ import { firstIndex } from '../../../core/base/binary-search.js'
 import { Action, type Segment, type Trace } from '../trace.js'
 import { isSmallSegment, MOST_UNSPLIT_BYTES, PlacementRules } from './model/placement-rules.js'
 import type { UsedRange } from './model/policy-blocks.js'
-import { recordedPytorchSettings } from './recorded-settings.js'
+import { recordedPytorchSettings } from './named-settings.js'
 
 interface InitialSegment {
   readonly segment: Segment

@@ -4,8 +4,8 @@
 import { Action, type Trace } from '../trace.js'
 import type { PlacementPolicy } from './model/policy-blocks.js'
 import type { PytorchSettings } from './model/pytorch-settings.js'
+import { recordedPytorchSettings } from './named-settings.js'
 import { type ModelOptions, replayPytorchPolicy } from './pytorch-replay.js'
-import { recordedPytorchSettings } from './recorded-settings.js'
 
 /**
  * The first event of each run of segment_free or segment_unmap events that the program caused. They give back all idle

@@ -22,7 +22,7 @@ import { ExpandablePolicy } from './model/expandable-policy.js'
 import type { PlacementPolicy, PolicyBlock } from './model/policy-blocks.js'
 import { PytorchPolicy } from './model/pytorch-policy.js'
 import { formatPytorchSettings, type PytorchSettings } from './model/pytorch-settings.js'
-import { recordedPytorchSettings } from './recorded-settings.js'
+import { recordedPytorchSettings } from './named-settings.js'
 
 interface PytorchResult extends PassResult {
   readonly peakRequestedBytes: number

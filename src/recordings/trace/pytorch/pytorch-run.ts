@@ -7,10 +7,9 @@ import type { Settings } from '../replay-options.js'
 import type { Policy, ReplayRun } from '../replay-result.js'
 import { figuresOf } from '../run-figures.js'
 import { Action, type Trace } from '../trace.js'
-import { pytorchSettingsOf } from './policy-name.js'
+import { pytorchSettingsOf, recordedPytorchSettings } from './named-settings.js'
 import { modelWithin } from './program-releases.js'
 import { type ModelOptions, replayPytorchPolicy } from './pytorch-replay.js'
-import { recordedPytorchSettings } from './recorded-settings.js'
 
 /** A policy that is a model. On a GPU its driver calls get no time, because times of the GPU stand beside it. */
 export class PytorchRun {

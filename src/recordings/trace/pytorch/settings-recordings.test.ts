@@ -7,11 +7,11 @@ import { gunzipSync } from 'node:zlib'
 import { excerptOf } from '../columns/excerpt.js'
 import { readRecording } from '../formats/read-recording.js'
 import { parsePytorchSettings } from './model/pytorch-settings.js'
+import { recordedPytorchSettings } from './named-settings.js'
 import { readPickle } from './pickle.js'
 import { writePickle } from './pickle-writer.js'
 import { programReleases } from './program-releases.js'
 import { replayPytorchPolicy } from './pytorch-replay.js'
-import { recordedPytorchSettings } from './recorded-settings.js'
 import { RECORDED_RUNS, RUNS, settingsRecording } from './settings-recordings.fixture.js'
 
 const ALLOCATIONS = 54_084

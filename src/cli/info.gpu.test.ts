@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { inspectDevice } from './inspect-device.js'
+import { inspectDevice } from './info.js'
 
 test('on GPU 0 the features of its driver version work', () => {
   const { device, devices, driver, features } = inspectDevice(0, '0')

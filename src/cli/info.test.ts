@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
 import { NoDeviceError } from '../core/base/errors.js'
 import { SimulatedDriver } from '../core/driver/simulated/simulated-driver.js'
-import { inspectDevice } from './inspect-device.js'
+import { inspectDevice } from './info.js'
 
 describe('inspectDevice', () => {
   test('the least driver of each feature follows from the table of functions', () => {
