@@ -1,4 +1,5 @@
-// `cuda-mempool info`: the devices, and which features work, each found by one use: some platforms refuse what attributes and versions promise.
+// `cuda-mempool info`: the devices, and which features work. Each is found by one use, since some platforms refuse what
+// attributes and versions promise.
 
 import { CudaError, NoLibraryError } from '../core/base/errors.js'
 import { printableJson } from '../core/base/shown-text.js'

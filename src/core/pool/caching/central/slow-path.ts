@@ -1,6 +1,6 @@
 // The path of a request that neither the caches nor the heap could serve: a list of steps and a loop over it. The
-// first step that finds a block is the last one tried. The README of the folder above explains each step under the
-// name that it has here.
+// first step that finds a block is the last one tried. The README of the folder above explains the steps of the
+// default plan under the names that they have here, and `Steps` all of them.
 
 import type { PoolConfig } from '../options.js'
 import type { Miss, Waiting } from './parts.js'
