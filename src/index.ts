@@ -23,6 +23,7 @@ export {
   SlowReplayError,
   type StreamMemory,
 } from './core/base/errors.js'
+export { bfloat16, float16, type SmallFloat } from './core/base/small-floats.js'
 export { attachDevice, attachPool } from './core/device/attach.js'
 export { Device } from './core/device/device.js'
 export type { DeviceProperties } from './core/device/device-properties.js'

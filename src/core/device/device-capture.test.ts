@@ -57,7 +57,10 @@ describe('captures on a device', () => {
       throw new RangeError('mine')
     }
     assert.throws(() => device.capture(stream, fails), /mine/)
-    assert.throws(() => device.capture(stream, async () => {}), /capture: work must not be asynchronous/)
+    assert.throws(
+      () => device.capture(stream, () => Promise.reject(new Error('not noticed'))),
+      /capture: work must not be asynchronous/,
+    )
     assert.throws(() => device.capture(stream, () => stream.abortCapture()), /not being captured/)
     assert.equal(stream.capture, null)
     stream.synchronize()

@@ -274,6 +274,7 @@ export class Device implements Disposable {
     try {
       const result = work()
       if (types.isPromise(result)) {
+        result.catch(() => {}) // its error would end the process, though the caller has one already
         throw new TypeError(
           'capture: work must not be asynchronous; call stream.beginCapture() and endCapture() instead',
         )

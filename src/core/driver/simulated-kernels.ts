@@ -5,6 +5,7 @@
 
 import { describe } from '../base/bytes.js'
 import { showAsText } from '../base/readable.js'
+import { bfloat16, float16 } from '../base/small-floats.js'
 import { isUint8Array } from '../base/typed-arrays.js'
 import type { KernelArguments, LaunchShape } from './driver.js'
 import type { DeviceMemory } from './simulated/memory/device-memory.js'
@@ -78,6 +79,31 @@ export class LaunchArguments {
   /** An argument that is an unsigned number of 4 bytes. */
   uint32(index: number): number {
     return this.view.getUint32(this.offsetOf(index), true)
+  }
+
+  /** An argument that is a signed number of 8 bytes. */
+  int64(index: number): bigint {
+    return this.view.getBigInt64(this.offsetOf(index), true)
+  }
+
+  /** An argument that is an unsigned number of 8 bytes. */
+  uint64(index: number): bigint {
+    return this.view.getBigUint64(this.offsetOf(index), true)
+  }
+
+  /** An argument that is a bool, of 1 byte. */
+  boolean(index: number): boolean {
+    return this.view.getUint8(this.offsetOf(index)) !== 0
+  }
+
+  /** An argument that is a half, of 2 bytes. */
+  float16(index: number): number {
+    return float16.decode([this.view.getUint16(this.offsetOf(index), true)])[0]
+  }
+
+  /** An argument that is a bfloat16, of 2 bytes. */
+  bfloat16(index: number): number {
+    return bfloat16.decode([this.view.getUint16(this.offsetOf(index), true)])[0]
   }
 
   /** An argument that is a float of 4 bytes. */

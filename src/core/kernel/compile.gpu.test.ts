@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict'
 import { after, describe, it } from 'node:test'
 import { NoLibraryError } from '../base/errors.js'
+import { bfloat16, float16 } from '../base/small-floats.js'
 import { openNvrtc } from '../libraries/nvrtc.js'
 import { TestGpu } from '../order/gpu.fixture.js'
 import { Compiler } from './compiler.js'
@@ -65,6 +66,33 @@ describe('compiled kernels on a GPU', { skip: whyNot() }, () => {
     assert.deepEqual([values[0], values[98], values[99]], [13, 13, 2])
     const wrong = () => apply.launch({ grid: 1, block: 128 }, { ptr: memory }, new Uint8Array(15), 99)
     assert.throws(wrong, { name: 'TypeError', message: /'params' needs 16 bytes, not 15/ })
+  })
+
+  it('take 64-bit integers, booleans and small floats', () => {
+    const source = `
+      #include <cuda_fp16.h>
+      #include <cuda_bf16.h>
+      extern "C" __global__ void echo(long long wide, unsigned long long more, bool is, __half half, nv_bfloat16 brain,
+                                      long long *integers, float *floats) {
+        integers[0] = wide;
+        integers[1] = more;
+        integers[2] = is;
+        floats[0] = __half2float(half);
+        floats[1] = __bfloat162float(brain);
+      }`
+    using module = compiler.compile(source, {})
+    const floats = { ptr: memory + 64 }
+    module
+      .kernel('echo')
+      .launch({ grid: 1, block: 1 }, -(2n ** 60n), 2n ** 62n + 1n, true, 0.1, 1e30, { ptr: memory }, floats)
+    gpu.driver.cuCtxSynchronize()
+    const integers = new BigInt64Array(3)
+    gpu.driver.cuMemcpyDtoH(integers, memory)
+    assert.deepEqual([...integers], [-(2n ** 60n), 2n ** 62n + 1n, 1n])
+    const read = new Float32Array(2)
+    gpu.driver.cuMemcpyDtoH(read, memory + 64)
+    const expected = [float16.decode(float16.encode([0.1]))[0], bfloat16.decode(bfloat16.encode([1e30]))[0]]
+    assert.deepEqual([...read], expected)
   })
 
   it('blocks of a cooperative launch that fills the device can wait for each other', () => {

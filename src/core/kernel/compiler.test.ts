@@ -4,6 +4,7 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { CompileError, FormatError, NoLibraryError } from '../base/errors.js'
+import { bfloat16, float16 } from '../base/small-floats.js'
 import { Context } from '../driver/context.js'
 import { SimulatedDriver } from '../driver/simulated/simulated-driver.js'
 import { registerSimulatedKernel } from '../driver/simulated-kernels.js'
@@ -227,6 +228,24 @@ describe('compileKernels on the simulated device', () => {
       name: 'TypeError',
       message: /add takes 4 arguments \(data, n, wide, p\)/,
     })
+  })
+
+  it('knows 64-bit integers, booleans and small floats', () => {
+    let seen: unknown
+    const source = `extern "C" __global__ void echo(
+      const long long wide, uint64_t more, bool is, const __half half, __nv_bfloat16 brain, half2 pair) {}`
+    const module = simulated().compile(source, {
+      structBytes: { half2: 4 },
+      simulated: {
+        echo: ({ args }) => {
+          seen = [args.int64(0), args.uint64(1), args.boolean(2), args.float16(3), args.bfloat16(4), args.bytes(5, 4)]
+        },
+      },
+    })
+    const pair = Uint8Array.of(1, 2, 3, 4)
+    module.kernel('echo').launch({ grid: 1, block: 1 }, -(2n ** 60n), 2n ** 63n, true, 0.1, 1e30, pair)
+    const [half, brain] = [float16.decode(float16.encode([0.1])), bfloat16.decode(bfloat16.encode([1e30]))]
+    assert.deepEqual(seen, [-(2n ** 60n), 2n ** 63n, true, half[0], brain[0], pair])
   })
 
   it('keeps kernels of one name apart', () => {

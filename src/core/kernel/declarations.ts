@@ -9,6 +9,19 @@ export interface DeclaredParameter {
   readonly typeName: string
 }
 
+/** The types of small floats, which compilers pass as structures of 2 bytes. */
+const SMALL_FLOATS: Readonly<Record<string, 'float16' | 'bfloat16'>> = {
+  half: 'float16',
+  __half: 'float16',
+  nv_bfloat16: 'bfloat16',
+  __nv_bfloat16: 'bfloat16',
+}
+
+/** The format of a parameter that is a small float; undefined for any other. */
+export function smallFloatOf({ typeName, ptxType }: DeclaredParameter): 'float16' | 'bfloat16' | undefined {
+  return ptxType === null && Object.hasOwn(SMALL_FLOATS, typeName) ? SMALL_FLOATS[typeName] : undefined
+}
+
 export interface DeclaredKernel {
   readonly name: string
   readonly isExternC: boolean

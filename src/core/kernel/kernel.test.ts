@@ -37,7 +37,9 @@ registerSimulatedKernel('fill_words', ({ args, memory }) => {
 registerSimulatedKernel('take_all', ({ args }) => {
   taken = args
 })
-registerSimulatedKernel('half_float', () => {})
+registerSimulatedKernel('half_float', ({ args }) => {
+  taken = args
+})
 registerSimulatedKernel('no_parameters', () => {
   launches++
 })
@@ -248,8 +250,7 @@ describe('launch', () => {
       [0, { ptr: -8 }, 'TypeError', /'pointer' cannot take a ptr of -8/],
       [0, null, 'TypeError', /'pointer' cannot take null/],
       [0, undefined, 'TypeError', /'pointer' cannot take undefined/],
-      [0, 12n, 'TypeError', /'pointer' cannot take 12n/],
-      [0, 'text', 'TypeError', /'pointer' cannot take 'text'; pass a buffer or a number/],
+      [0, 'text', 'TypeError', /'pointer' cannot take 'text'; pass a buffer, a number or a bigint/],
       [1, 2 ** 31, 'RangeError', /'signed' must be a whole number from -2147483648 to 2147483647/],
       [1, Number.NaN, 'RangeError', /'signed'/],
       [2, 2 ** 32, 'RangeError', /'unsigned' must be a whole number from -2147483648 to 4294967295/],
@@ -269,9 +270,46 @@ describe('launch', () => {
       const launch = () => launchWith(kernel, index, value as KernelArgument)
       assert.throws(launch, { name, message }, `argument ${index}: ${String(value)}`)
     }
-    const half = module.kernel('half_float')
-    assert.throws(() => half.launch(ONE, 0.5), { name: 'TypeError', message: /'half' is a 16-bit float/ })
     assert.equal(driver.calls.get('cuLaunchKernel'), before)
+  })
+
+  it('an integer may be a bigint of all 64 bits, or a boolean', () => {
+    const { module, defaultStream } = setUp()
+    const kernel = module.kernel('take_all')
+    const read = (index: number, value: KernelArgument) => {
+      launchWith(kernel, index, value)
+      defaultStream.synchronize()
+      return taken!
+    }
+    for (const value of [0n, -1n, 2n ** 60n, -(2n ** 63n), 2n ** 63n - 1n]) {
+      assert.equal(read(7, value).int64(7), value)
+    }
+    for (const value of [0n, 2n ** 53n + 1n, 2n ** 64n - 1n]) assert.equal(read(0, value).uint64(0), value)
+    assert.equal(read(1, -(2n ** 31n)).int32(1), -(2 ** 31))
+    assert.equal(read(2, 2n ** 32n - 1n).uint32(2), 2 ** 32 - 1)
+    assert.deepEqual([read(5, true).boolean(5), read(5, false).boolean(5), read(1, true).int32(1)], [true, false, 1])
+    const refused: readonly [index: number, value: KernelArgument, name: string, message: RegExp][] = [
+      [7, 2n ** 63n, 'RangeError', /'wide' must be an integer from -9223372036854775808 to 9223372036854775807, not 9/],
+      [0, 2n ** 64n, 'RangeError', /'pointer' must be an integer from -9223372036854775808 to 18446744073709551615/],
+      [2, 2n ** 32n, 'RangeError', /'unsigned' must be an integer from -2147483648 to 4294967295, not 4294967296/],
+      [7, 2 ** 53, 'RangeError', /'wide' must be a whole number .*; pass a bigint for a larger one/],
+      [3, 1n, 'TypeError', /'single' is no integer; pass a number/],
+      [8, 1n, 'TypeError', /'structure' is no integer; pass a Uint8Array of 12 bytes/],
+      [3, true, 'TypeError', /'single' cannot take true; pass a number/],
+    ]
+    for (const [index, value, name, message] of refused) {
+      assert.throws(() => launchWith(kernel, index, value), { name, message }, `argument ${index}: ${value}`)
+    }
+  })
+
+  it('a number becomes a small float', () => {
+    const { module, defaultStream } = setUp()
+    module.kernel('half_float').launch(ONE, 1.5)
+    defaultStream.synchronize()
+    assert.deepEqual([taken!.float16(0), [...taken!.bytes(0, 2)]], [1.5, [0x00, 0x3e]])
+    module.kernel('half_float').launch(ONE, Uint8Array.of(0, 0xbc))
+    defaultStream.synchronize()
+    assert.equal(taken!.float16(0), -1)
   })
 
   it('the shape must be whole numbers', () => {

@@ -1,6 +1,7 @@
 import { describe } from '../base/bytes.js'
 import { CudaError, PoolError } from '../base/errors.js'
 import { showAsText } from '../base/readable.js'
+import { bfloat16, float16 } from '../base/small-floats.js'
 import { isUint8Array } from '../base/typed-arrays.js'
 import { FUNCTION_ATTRIBUTE, RESULT } from '../driver/constants.js'
 import { type Context, unreachable } from '../driver/context.js'
@@ -8,6 +9,7 @@ import type { KernelArguments } from '../driver/driver.js'
 import type { Holding } from '../order/holding.js'
 import { checkIsStream, type Stream } from '../order/stream.js'
 import { type Extent, type Extents, LaunchLimits } from './launch-limits.js'
+import { launchStream, type StreamOrdered } from './launch-stream.js'
 import type { KernelParameter, KernelSignature } from './ptx.js'
 
 /** The shape of a launch, and its stream. The default of each option is in parentheses. */
@@ -18,7 +20,10 @@ export interface LaunchOptions {
   readonly block: Extent
   /** dynamic shared memory of a block, in bytes (0) */
   readonly sharedBytes?: number
-  /** stream of the launch (the device's default stream) */
+  /**
+   * stream of the launch (that of the buffers among the arguments; of several streams one that comes after the work on
+   * all others; without buffers the device's default stream)
+   */
   readonly stream?: Stream
   /**
    * all blocks run at the same time, so that they can wait for each other (`grid.sync()`); the grid must fit the
@@ -48,7 +53,7 @@ export interface KernelResources {
 }
 
 /** Device memory as a kernel argument: any buffer or array. */
-export interface DevicePointer {
+export interface DevicePointer extends StreamOrdered {
   /** the device address */
   readonly ptr: number
   /**
@@ -64,8 +69,11 @@ export interface DevicePointer {
   noteUse?(stream: Stream, call: string): void
 }
 
-/** An argument of a kernel: device memory, a number, or the bytes of a structure passed by value. */
-export type KernelArgument = DevicePointer | number | Uint8Array
+/**
+ * An argument of a kernel: device memory, a number, a bigint or boolean for an integer, or the bytes of a structure
+ * that is passed by value.
+ */
+export type KernelArgument = DevicePointer | number | bigint | boolean | Uint8Array
 
 /** The code that a kernel is part of: a `Module`. */
 export interface LoadedCode {
@@ -109,22 +117,24 @@ export class Kernel {
   /**
    * Submits the kernel to a stream and returns at once. Arguments are checked against the parameters that the code
    * declares, and the shape against the device's limits, before the driver is called. Throws TypeError or RangeError
-   * that name the mistake, and PoolError for a closed module or stream, or memory of another device.
+   * that name the mistake, and PoolError for a closed module or stream, or memory of another device. Without `stream`,
+   * throws PoolError if the order of the buffers' streams is not known, or during a capture if none is captured.
    */
   launch(options: LaunchOptions, ...values: readonly KernelArgument[]): void {
     const { module, shape } = this
     module.openHandle('launch')
     if (typeof options !== 'object' || options === null) throw noOptions(options)
     for (const key in options) if (!isLaunchOption(key)) throw unknownOption(key)
-    const { stream = this.defaultStream, cooperative = false } = options
-    checkIsStream('launch', stream)
-    stream.checkUsable('launch')
-    if (stream.context !== module.context) throw new PoolError('launch: the stream belongs to another device')
+    const { cooperative = false } = options
     if (typeof cooperative !== 'boolean')
       throw new TypeError(`launch: cooperative must be true or false, not ${describe(cooperative)}`)
     const { parameters } = this.signature
     if (values.length !== parameters.length) throw this.wrongCount(values.length)
     for (let index = 0; index < values.length; index++) this.set(index, values[index])
+    const { stream = launchStream(this.defaultStream, values) } = options
+    checkIsStream('launch', stream)
+    stream.checkUsable('launch')
+    if (stream.context !== module.context) throw new PoolError('launch: the stream belongs to another device')
     this.limits.setGrid(shape.grid, options.grid, 'launch')
     this.limits.setBlock(shape.block, options.block, 'launch')
     shape.sharedBytes = options.sharedBytes ?? 0
@@ -246,7 +256,11 @@ export class Kernel {
     const { byteOffset, byteLength, kind } = parameter
     if (typeof value === 'number') {
       this.setNumber(parameter, value, this.least[index], this.most[index])
-    } else if (isUint8Array(value) && kind === 'bytes') {
+    } else if (typeof value === 'bigint') {
+      this.setBigInt(parameter, value)
+    } else if (typeof value === 'boolean' && (kind === 'integer' || kind === 'unsigned')) {
+      this.setNumber(parameter, Number(value), 0, 1)
+    } else if (isUint8Array(value) && (kind === 'bytes' || kind.endsWith('float16'))) {
       if (value.byteLength !== byteLength) {
         throw this.mismatch(parameter, `needs ${byteLength} bytes, not ${value.byteLength}`)
       }
@@ -271,19 +285,38 @@ export class Kernel {
     if (kind === 'bytes') throw this.mismatch(parameter, `needs a Uint8Array of ${byteLength} bytes`)
     if (kind === 'float') {
       if (byteLength === 4) this.view.setFloat32(byteOffset, value, true)
-      else if (byteLength === 8) this.view.setFloat64(byteOffset, value, true)
-      else throw this.mismatch(parameter, 'is a 16-bit float; pass its bits to a .b16 parameter')
+      else this.view.setFloat64(byteOffset, value, true)
+      return
+    }
+    if (kind === 'float16' || kind === 'bfloat16') {
+      this.view.setUint16(byteOffset, (kind === 'float16' ? float16 : bfloat16).bitsOf(value), true)
       return
     }
     if (!Number.isInteger(value) || value < least || value > most) {
       throw new RangeError(
-        `launch: ${this.signature.name}: '${parameter.name}' must be a whole number from ${least} to ${most}, not ${value}`,
+        `launch: ${this.signature.name}: '${parameter.name}' must be a whole number from ${least} to ${most}, not ${value}${byteLength === 8 ? '; pass a bigint for a larger one' : ''}`,
       )
     }
     if (byteLength === 1) this.view.setUint8(byteOffset, value)
     else if (byteLength === 2) this.view.setUint16(byteOffset, value, true)
     else if (byteLength === 4) this.view.setUint32(byteOffset, value, true)
     else this.setWide(byteOffset, value)
+  }
+
+  private setBigInt(parameter: KernelParameter, value: bigint): void {
+    const { name, byteOffset, byteLength, kind } = parameter
+    if (kind !== 'integer' && kind !== 'unsigned')
+      throw this.mismatch(parameter, `is no integer; pass ${wantedFor(parameter)}`)
+    const bits = byteLength * 8
+    const most = BigInt.asUintN(kind === 'integer' ? bits - 1 : bits, -1n)
+    const least = -(1n << BigInt(bits - 1))
+    if (value < least || value > most) {
+      throw new RangeError(
+        `launch: ${this.signature.name}: '${name}' must be an integer from ${least} to ${most}, not ${value}`,
+      )
+    }
+    if (byteLength === 8) this.view.setBigUint64(byteOffset, value, true)
+    else this.setNumber(parameter, Number(value), Number(least), Number(most))
   }
 
   /** Stores a number as 64 bits, in two's complement. */
@@ -322,7 +355,8 @@ function mostOf({ kind, byteLength }: KernelParameter): number {
 /** The kinds of values that a parameter takes, for messages. */
 function wantedFor({ kind, byteLength }: KernelParameter): string {
   if (kind === 'bytes') return `a Uint8Array of ${byteLength} bytes`
-  return byteLength === 8 && kind !== 'float' ? 'a buffer or a number' : 'a number'
+  if (kind !== 'integer' && kind !== 'unsigned') return 'a number'
+  return byteLength === 8 ? 'a buffer, a number or a bigint' : 'a number, a bigint or a boolean'
 }
 
 function noOptions(options: unknown): TypeError {

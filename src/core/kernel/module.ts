@@ -6,7 +6,7 @@ import type { Driver } from '../driver/driver.js'
 import type { Holding } from '../order/holding.js'
 import { relaxed } from '../order/relaxed.js'
 import type { Stream } from '../order/stream.js'
-import { type DeclaredKernel, declaredAs } from './declarations.js'
+import { type DeclaredKernel, declaredAs, smallFloatOf } from './declarations.js'
 import { Kernel, type LoadedCode } from './kernel.js'
 import { type KernelSignature, kernelsOf } from './ptx.js'
 
@@ -113,7 +113,11 @@ export class Module implements LoadedCode, Disposable {
   private asDeclared(signature: KernelSignature, name: string): KernelSignature {
     const declared = this.declared.find(each => each.name === declaredAs(name))
     if (declared?.parameters.length !== signature.parameters.length) return { ...signature, name }
-    const parameters = signature.parameters.map((each, index) => ({ ...each, name: declared.parameters[index].name }))
+    const parameters = signature.parameters.map((each, index) => {
+      const { [index]: parameter } = declared.parameters
+      const kind = each.byteLength === 2 ? (smallFloatOf(parameter) ?? each.kind) : each.kind
+      return { ...each, name: parameter.name, kind }
+    })
     return { ...signature, name, parameters }
   }
 

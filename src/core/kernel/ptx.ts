@@ -2,10 +2,13 @@
 
 import { FormatError } from '../base/errors.js'
 
-/** The layout of a kernel's parameter, in bytes. `bytes` stands for a structure passed by value. */
+/**
+ * The layout of a kernel's parameter, in bytes. `bytes` stands for a structure passed by value. Compiled code has the
+ * small floats as structures, so only their declaration tells them.
+ */
 export interface KernelParameter {
   readonly name: string
-  readonly kind: 'integer' | 'unsigned' | 'float' | 'bytes'
+  readonly kind: 'integer' | 'unsigned' | 'float' | 'float16' | 'bfloat16' | 'bytes'
   readonly byteLength: number
   readonly byteOffset: number
 }
@@ -44,14 +47,15 @@ function signatureOf(name: string, list: string): KernelSignature {
     const byteLength = elementBytes * Number(count ?? 1)
     const alignment = Number(align ?? elementBytes)
     const byteOffset = Math.ceil(end / alignment) * alignment
-    parameters.push({ name: parameter, kind: kindOf(type, count !== undefined), byteLength, byteOffset })
+    parameters.push({ name: parameter, kind: kindOf(type, elementBytes, count !== undefined), byteLength, byteOffset })
     end = byteOffset + byteLength
   }
   return { name, parameters, byteLength: end }
 }
 
-function kindOf(type: string, isArray: boolean): KernelParameter['kind'] {
+function kindOf(type: string, byteLength: number, isArray: boolean): KernelParameter['kind'] {
   if (isArray) return 'bytes'
   if (type === 's') return 'integer'
+  if (byteLength === 2 && type.endsWith('f')) return type === 'f' ? 'float16' : 'bfloat16'
   return type === 'f' ? 'float' : 'unsigned'
 }

@@ -5,7 +5,13 @@
 import { FormatError } from '../base/errors.js'
 import { findSimulatedKernel, registerSimulatedKernel } from '../driver/simulated-kernels.js'
 import type { CompileOptions } from './compile-options.js'
-import { type DeclaredKernel, type DeclaredParameter, declaredAs, declaredKernels } from './declarations.js'
+import {
+  type DeclaredKernel,
+  type DeclaredParameter,
+  declaredAs,
+  declaredKernels,
+  smallFloatOf,
+} from './declarations.js'
 import type { CompiledCode } from './module.js'
 
 let registered = 0
@@ -52,10 +58,9 @@ function namedBy(expression: string, declared: readonly DeclaredKernel[]): Decla
   throw new RangeError(`compileKernels: the source declares no kernel '${expression}'; it has ${names}`)
 }
 
-function declarationOf(
-  { name, typeName, ptxType }: DeclaredParameter,
-  sizes: Readonly<Record<string, number>>,
-): string {
+function declarationOf(parameter: DeclaredParameter, sizes: Readonly<Record<string, number>>): string {
+  const { name, typeName, ptxType } = parameter
+  if (smallFloatOf(parameter) !== undefined) return `.param .align 2 .b8 ${name}[2]`
   if (ptxType !== null) return `.param ${ptxType} ${name}`
   if (Object.hasOwn(sizes, typeName)) return `.param .align 8 .b8 ${name}[${sizes[typeName]}]`
   throw new TypeError(

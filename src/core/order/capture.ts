@@ -119,7 +119,7 @@ export class Capture extends VectorClocks implements OpenCapture {
       clocks.context.discard(() => driver.cuGraphDestroy(graph))
     }
     this.finish(true)
-    return new Graph(clocks, executable, new GraphMemory(clocks, this.holdings), result)
+    return new Graph(clocks, executable, new GraphMemory(clocks, this.holdings), this.origin, result)
   }
 
   /**

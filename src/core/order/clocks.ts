@@ -131,6 +131,7 @@ export class Clocks extends StreamClocks {
    */
   delay(later: number, event: number, vectorTime: VectorTime): void {
     const driver = this.context.activate()
+    this.registry.streamOf(later)?.noteWork()
     this.submit('wait', later, handle => {
       if (event !== 0) driver.cuStreamWaitEvent(handle, event)
       this.follow(later, vectorTime)

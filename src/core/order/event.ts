@@ -97,7 +97,7 @@ export class Event implements Waitable, Disposable {
       throw new PoolError('record: the stream belongs to another device; use an event of that device')
     }
     const driver = this.context.activate()
-    stream.submit('record', streamHandle => {
+    stream.ask('record', streamHandle => {
       const clocks = stream.capture ?? stream.clocks
       const vectorTime = clocks.tick(stream.capture === null ? stream.slot : stream.lastSlot)
       driver.cuEventRecord(handle, streamHandle)

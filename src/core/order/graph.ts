@@ -13,6 +13,7 @@ export class Graph<R = unknown> implements OpenGraph, Disposable {
     private readonly clocks: Clocks,
     private executable: number,
     private readonly memory: GraphMemory,
+    private readonly origin: OrderedStream,
     /**
      * the value that `work` of `device.capture` returned, such as its output buffers; undefined after `endCapture`
      */
@@ -22,10 +23,11 @@ export class Graph<R = unknown> implements OpenGraph, Disposable {
   }
 
   /**
-   * Submits all captured work to `stream`, of the same device, and returns at once. A launch is ordinary work of that
-   * stream, and comes after earlier launches of the same graph. Throws PoolError for a closed graph, pool or stream.
+   * Submits all captured work to `stream`, of the same device, by default the stream of the capture, and returns at
+   * once. A launch is ordinary work of that stream, and comes after earlier launches of the same graph. Throws
+   * PoolError for a closed graph, pool or stream.
    */
-  launch(stream: OrderedStream): void {
+  launch(stream = this.origin): void {
     this.memory.note('launch', stream)
     const driver = this.clocks.context.activate()
     stream.submit('launch', handle => driver.cuGraphLaunch(this.executable, handle))

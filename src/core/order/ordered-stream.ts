@@ -39,6 +39,11 @@ export interface OrderedStream {
    */
   submit<R>(call: string, work: (handle: number) => R): R
   /**
+   * The next work of the stream comes after something that other streams know nothing of yet.
+   * @internal
+   */
+  noteWork(): void
+  /**
    * Throws PoolError, in the name of `call`, if the stream is closed or captured.
    * @internal
    */

@@ -12,6 +12,10 @@ import type { Graph } from './graph.js'
 import { streamName } from './ordered-stream.js'
 import { untilDone } from './polling.js'
 import { relaxed } from './relaxed.js'
+import { MOST_STREAMS } from './vector-clocks.js'
+
+/** Below all stamps, and no whole number, so that V8 keeps the field of a stream a float64. */
+const NO_WORK = -0.5
 
 /** Descriptor of a stream for another thread; made by `stream.share()`. */
 export interface SharedStream {
@@ -93,6 +97,14 @@ export class Stream implements CapturableStream, Disposable {
    */
   blockedBy: Capture | null = null
 
+  /**
+   * the stamp that covers the work that this thread has submitted last, in the clocks of the capture while captured;
+   * a float64 below all stamps before the first work
+   */
+  private workStamp = NO_WORK
+  /** while captured: `workStamp` from before */
+  private stampBefore = NO_WORK
+
   /** Made by the device: `device.createStream()`, `device.adoptStream(handle)`. */
   constructor(
     /** @internal */
@@ -162,7 +174,7 @@ export class Stream implements CapturableStream, Disposable {
   get priority(): number {
     this.checkUsable('priority')
     const driver = this.context.activate()
-    return this.submit('priority', handle => driver.cuStreamGetPriority(handle))
+    return this.ask('priority', handle => driver.cuStreamGetPriority(handle))
   }
 
   /**
@@ -174,11 +186,72 @@ export class Stream implements CapturableStream, Disposable {
   }
 
   /**
+   * Submits work to an open stream, or one that is captured here, as `ask` does.
+   * @internal
+   */
+  submit<R>(call: string, work: (handle: number) => R): R {
+    this.noteWork()
+    return this.ask(call, work)
+  }
+
+  /**
+   * The next work of the stream comes after something that other streams know nothing of yet.
+   * @internal
+   */
+  noteWork(): void {
+    const { capture } = this
+    this.workStamp = 1 + (capture === null ? this.clocks.marked[this.slot] : capture.marked[this.lastSlot])
+  }
+
+  /**
+   * Whether all work that was submitted to `earlier` so far is known to come before the next work of this stream: by
+   * events, or since the host has seen it complete. Of streams to which others submit work, only completion is known.
+   * @internal
+   */
+  comesAfter(earlier: Stream): boolean {
+    if (earlier === this) return true
+    if (earlier.capture !== null) {
+      if (earlier.capture !== this.capture) return false
+      const { known, stride } = earlier.capture
+      if (!(known[this.lastSlot * stride + earlier.lastSlot] >= earlier.workStamp || earlier.workStamp === NO_WORK)) {
+        return false
+      }
+    }
+    const [slot, stamp] = earlier.ranUpTo
+    const { clocks } = earlier
+    if (clocks.completed[slot] >= stamp) return true
+    if (this.clocks !== clocks) return false
+    const [own] = this.covering
+    return clocks.known[own * MOST_STREAMS + slot] >= stamp || clocks.orderedElsewhere[slot] >= stamp
+  }
+
+  /**
+   * Whether work that was submitted to `earlier` so far may come after the next work of this stream. Of streams on
+   * which others submit work, and of other devices, that is not known, and the answer is false.
+   * @internal
+   */
+  mayComeBefore(earlier: Stream): boolean {
+    return this.isOurs && earlier.isOurs && this.clocks === earlier.clocks && !this.comesAfter(earlier)
+  }
+
+  /** Whether all work of the stream, in this thread, is submitted by calls of this package. */
+  private get isOurs(): boolean {
+    return this.owned || this.handle <= CU_STREAM_LEGACY_DEFAULT
+  }
+
+  /** Slot and stamp of the work that runs, without captured work. */
+  private get ranUpTo(): readonly [slot: number, stamp: number] {
+    if (!this.isOurs) return this.covering
+    if (this.slot !== -1) return [this.slot, this.workStamp]
+    return [this.lastSlot, this.capture === null ? this.workStamp : this.stampBefore]
+  }
+
+  /**
    * Calls the driver for an open stream, or one that is captured here; no other thread ends or captures it meanwhile.
    * Throws PoolError, in the name of `call`, if another thread has already done so.
    * @internal
    */
-  submit<R>(call: string, work: (handle: number) => R): R {
+  ask<R>(call: string, work: (handle: number) => R): R {
     // Every thread has the default stream, which is never destroyed.
     if (this.lent === undefined || this.handle === CU_STREAM_LEGACY_DEFAULT) return work(this.handle)
     const { slots } = this.clocks
@@ -282,7 +355,7 @@ export class Stream implements CapturableStream, Disposable {
   query(): boolean {
     this.checkOpen('query')
     const driver = this.context.activate()
-    return this.submit('query', handle => {
+    return this.ask('query', handle => {
       const vectorTime = this.clocks.tick(this.slot)
       if (!relaxed(driver, () => driver.cuStreamQuery(handle))) return false
       this.clocks.watcher.learn(vectorTime, false)
@@ -388,6 +461,8 @@ export class Stream implements CapturableStream, Disposable {
   suspend(): void {
     this.clocks.registry.suspend(this)
     this.leaveSlot()
+    this.stampBefore = this.workStamp
+    this.workStamp = NO_WORK
   }
 
   /**
@@ -398,6 +473,7 @@ export class Stream implements CapturableStream, Disposable {
     if (this.slot !== -1) return
     this.clocks.registry.resume(this)
     this.slot = this.lastSlot
+    this.workStamp = this.stampBefore
     if (this.lent === undefined) this.own = this.clocks
   }
 

@@ -38,7 +38,7 @@ function setUp(poolOptions: PoolOptions = {}, options: SimulatedOptions = {}) {
   const kernel = new Module(peer.context, peer.defaultStream, PTX).kernel('access_test_touch')
   /** Writes 1 at those offsets of a buffer, in a kernel of the other device, and waits for the kernel. */
   const touch = (buffer: DeviceBuffer) => {
-    kernel.launch({ grid: 1, block: 1 }, buffer, buffer.byteLength)
+    kernel.launch({ grid: 1, block: 1, stream: peer.defaultStream }, buffer, buffer.byteLength)
     peer.context.finishWork()
   }
   return { home, peer, pool, driver: home.driver, kernel, touch }

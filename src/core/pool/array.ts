@@ -109,6 +109,11 @@ export class DeviceArray<T extends TypedArray = TypedArray> implements Disposabl
     return this.buffer.reachableFrom(context)
   }
 
+  /** As `DeviceBuffer.recordUse`. */
+  recordUse(stream: Stream): void {
+    this.buffer.recordUse(stream)
+  }
+
   /** As `DeviceBuffer.noteUse`. */
   noteUse(stream: Stream, call: string): void {
     this.buffer.noteUse(stream, call)

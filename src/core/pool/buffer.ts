@@ -210,10 +210,11 @@ export class DeviceBuffer implements Disposable {
 
   /**
    * Copies all or a part of another buffer to byte `byteOffset`, in this buffer's stream. If the source has another
-   * stream: order the work on it before this call, by an event, and call `source.recordUse(target.stream)` before the
-   * source is freed. The source may be on another device. Without access to that device, the driver copies through
-   * the host, ten times slower. Throws RangeError for ranges that overlap, as within one buffer: CUDA does not define
-   * such a copy.
+   * stream, this one must wait for the work there first, by an event (`stream.wait`) or on the host; the memory of the
+   * source then waits for the copy. The source may be on another device: announce the copy there by `source.recordUse`.
+   * Without access to that device, the driver copies through the host, ten times slower. Throws PoolError if the order
+   * of the two streams is not known; that of streams of other libraries or devices is not checked. Throws RangeError
+   * for ranges that overlap, as within one buffer: CUDA does not define such a copy.
    */
   copyFrom(
     source: DeviceBuffer,
@@ -225,6 +226,7 @@ export class DeviceBuffer implements Disposable {
     const reaches = source.reachableFrom(this.stream.context) // first, since it may ask a driver of another context
     const driver = this.driver('copyFrom', true)
     if (byteLength === 0) return
+    if (source.stream !== this.stream) this.noteOtherStream(source)
     source.noteUse(this.stream, 'copyFrom')
     if (reaches) this.stream.submit('copyFrom', handle => driver.cuMemcpyDtoDAsync(target, from, byteLength, handle))
     else this.copyFromPeer(driver, target, source, from, byteLength)
@@ -334,6 +336,18 @@ export class DeviceBuffer implements Disposable {
     if (!this.reachableFrom(context)) throw unreachable(`${call}: the buffer`, context, this.context)
     this.noteUse(this.stream, call)
     return context.activate()
+  }
+
+  /** Refuses a copy that may come before work on the stream of the source, whose memory waits for it. */
+  private noteOtherStream(source: DeviceBuffer): void {
+    const { stream } = this
+    if (stream.mayComeBefore(source.stream)) {
+      const [later, earlier] = [stream, source.stream].map(({ handle, closed }) => streamName(closed ? null : handle))
+      throw new PoolError(
+        `copyFrom: the copy on ${later} may come before work on ${earlier}, the stream of the source; let it wait first (stream.wait(event))`,
+      )
+    }
+    if (stream.capture === null && stream.clocks === source.stream.clocks) source.recordUse(stream)
   }
 
   /**

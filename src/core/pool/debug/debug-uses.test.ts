@@ -46,7 +46,6 @@ describe('debug mode: uses on another stream', () => {
   const uses: Record<string, (buffer: DeviceBuffer, b: Stream, order: ReturnType<typeof setUp>) => void> = {
     'a launch': (buffer, b, { poke }) => poke(buffer, 0, b),
     'a launch with a view': (buffer, b, { poke }) => poke({ ...viewOf(buffer) }, 0, b),
-    'a copy': (buffer, b, { pool }) => pool.allocate(100, b).copyFrom(buffer),
     'a use that was noted': (buffer, b) => buffer.noteUse(b, 'my library'),
     'a free': (buffer, b) => buffer.free(b),
   }

@@ -24,6 +24,8 @@ export type NumberArray =
   | Uint32Array
   | Float32Array
   | Float64Array
+  | BigInt64Array
+  | BigUint64Array
 
 /** A part of a range with one piece of contents; `done` bytes of the range lie before it. */
 interface Piece {
