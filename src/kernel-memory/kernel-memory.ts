@@ -1,4 +1,5 @@
 import { formatBytes } from '../core/base/bytes.js'
+import { disposeOf } from '../core/base/disposal.js'
 import { PoolError } from '../core/base/errors.js'
 import { checkOptionNames } from '../core/base/option-names.js'
 import { showAsText } from '../core/base/readable.js'
@@ -132,9 +133,9 @@ export abstract class KernelMemory<Stats> implements DevicePointer, Disposable {
     this.isClosed = true
   }
 
-  /** The same as `close()`. */
+  /** `close()` at the end of a `using` block. Where that throws, this warns. */
   [Symbol.dispose](): void {
-    this.close()
+    disposeOf(this, () => this.close())
   }
 
   /** Bytes of the region from the structure on, at its present length or at a given one. */

@@ -1,5 +1,6 @@
 import { type ByteSize, bytesOfSize } from '../core/base/byte-size.js'
 import { checkByteCount, formatBytes } from '../core/base/bytes.js'
+import { disposeOf } from '../core/base/disposal.js'
 import { PoolError } from '../core/base/errors.js'
 import { checkOptionNames } from '../core/base/option-names.js'
 import { showAsText } from '../core/base/readable.js'
@@ -86,9 +87,9 @@ export class StreamArenas implements Disposable {
     }
   }
 
-  /** The same as `close()`. */
+  /** `close()` at the end of a `using` block. Where that throws, this warns. */
   [Symbol.dispose](): void {
-    this.close()
+    disposeOf(this, () => this.close())
   }
 
   /** One line for people, such as `StreamArenas { of 16 MiB each, for 2 streams }`; console.log shows it. */

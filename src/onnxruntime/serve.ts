@@ -1,6 +1,7 @@
 // Serves a pool to ONNX Runtime: registers an allocator in the environment that all sessions of the process share.
 
 import { describe, formatBytes } from '../core/base/bytes.js'
+import { disposeOf } from '../core/base/disposal.js'
 import { NoLibraryError, PoolError } from '../core/base/errors.js'
 import { checkOptionNames } from '../core/base/option-names.js'
 import { showAsText } from '../core/base/readable.js'
@@ -295,9 +296,9 @@ export class ServedOnnxRuntime implements Disposable {
     for (const memory of this.memories) served.delete(memory)
   }
 
-  /** Calls `close()` at the end of a `using` block; throws like it. */
+  /** `close()` at the end of a `using` block. Where that throws, this warns. */
   [Symbol.dispose](): void {
-    this.close()
+    disposeOf(this, () => this.close())
   }
 
   /** One line for people, such as `ServedOnnxRuntime { 1.29.0, open }`; console.log shows it. */

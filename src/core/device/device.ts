@@ -4,6 +4,7 @@
 
 import { types } from 'node:util'
 import { describe, formatBytes } from '../base/bytes.js'
+import { disposeOf } from '../base/disposal.js'
 import { CudaError, PoolError } from '../base/errors.js'
 import { checkOptionNames } from '../base/option-names.js'
 import { showAsText } from '../base/readable.js'
@@ -538,9 +539,9 @@ export class Device implements Disposable {
     for (const pool of [...this.imports, ...this.pools]) this.context.giveBack(() => pool.close())
   }
 
-  /** The same as `close()`. */
+  /** `close()` at the end of a `using` block. Where that throws, this warns. */
   [Symbol.dispose](): void {
-    this.close()
+    disposeOf(this, () => this.close())
   }
 
   /** One line for people, such as `Device { 0: NVIDIA H200, 139.8 GiB, open }`; console.log shows it. */

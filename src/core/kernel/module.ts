@@ -1,4 +1,5 @@
 import { describe } from '../base/bytes.js'
+import { disposeOf } from '../base/disposal.js'
 import { PoolError } from '../base/errors.js'
 import { showAsText } from '../base/readable.js'
 import type { Context } from '../driver/context.js'
@@ -104,9 +105,9 @@ export class Module implements LoadedCode, Disposable {
     context.discard(driver => unload(driver, heldHandle))
   }
 
-  /** The same as `close()`. */
+  /** `close()` at the end of a `using` block. Where that throws, this warns. */
   [Symbol.dispose](): void {
-    this.close()
+    disposeOf(this, () => this.close())
   }
 
   /** The signature with the source's names, if they are known. */

@@ -1,4 +1,5 @@
 import { describe } from '../base/bytes.js'
+import { disposeOf } from '../base/disposal.js'
 import { PoolError } from '../base/errors.js'
 import { showAsText } from '../base/readable.js'
 import { CU_EVENT_DEFAULT, CU_EVENT_DISABLE_TIMING } from '../driver/constants.js'
@@ -182,9 +183,9 @@ export class Event implements Waitable, Disposable {
     else if (!context.released) context.destroy(driver => driver.cuEventDestroy(handle))
   }
 
-  /** The same as `close()`. */
+  /** `close()` at the end of a `using` block. Where that throws, this warns. */
   [Symbol.dispose](): void {
-    this.close()
+    disposeOf(this, () => this.close())
   }
 
   /** One line for people, such as `Event { recorded }`; console.log shows it. */

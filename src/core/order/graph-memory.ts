@@ -1,3 +1,4 @@
+import { disposeOf } from '../base/disposal.js'
 import { PoolError } from '../base/errors.js'
 import { showAsText } from '../base/readable.js'
 import type { Clocks } from './clocks.js'
@@ -57,9 +58,9 @@ export class GraphMemory implements Disposable {
     for (const holding of this.holdings) holding.release(streams)
   }
 
-  /** The same as `close()`. */
+  /** `close()` at the end of a `using` block. Where that throws, this warns. */
   [Symbol.dispose](): void {
-    this.close()
+    disposeOf(this, () => this.close())
   }
 
   /** One line for people: `GraphMemory { open }` or `GraphMemory { closed }`; console.log shows it. */

@@ -1,3 +1,4 @@
+import { disposeOf } from '../base/disposal.js'
 import { showAsText } from '../base/readable.js'
 import type { Clocks, OpenGraph } from './clocks.js'
 import type { GraphMemory } from './graph-memory.js'
@@ -61,9 +62,9 @@ export class Graph<R = unknown> implements OpenGraph, Disposable {
     return this.executable === 0 || this.clocks.context.released ? 'closed' : 'open'
   }
 
-  /** The same as `close()`. */
+  /** `close()` at the end of a `using` block. Where that throws, this warns. */
   [Symbol.dispose](): void {
-    this.close()
+    disposeOf(this, () => this.close())
   }
 }
 

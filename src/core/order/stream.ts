@@ -2,6 +2,7 @@
 // closed. The file is long because each public verb first has to find out which of these the stream is.
 
 import { describe } from '../base/bytes.js'
+import { disposeOf } from '../base/disposal.js'
 import { PoolError } from '../base/errors.js'
 import { showAsText } from '../base/readable.js'
 import { CU_STREAM_LEGACY_DEFAULT, CU_STREAM_NON_BLOCKING, CU_STREAM_PER_THREAD } from '../driver/constants.js'
@@ -432,9 +433,9 @@ export class Stream implements CapturableStream, Disposable {
     this.leaveSlot()
   }
 
-  /** The same as `close()`. */
+  /** `close()` at the end of a `using` block. Where that throws, this warns. */
   [Symbol.dispose](): void {
-    this.close()
+    disposeOf(this, () => this.close())
   }
 
   /** One line for people, such as `Stream { stream 0x10, open }`; console.log shows it. */

@@ -1,5 +1,6 @@
 import { types } from 'node:util'
 import { checkByteCount, describe, formatBytes } from '../base/bytes.js'
+import { warnOfDisposal } from '../base/disposal.js'
 import { PoolError } from '../base/errors.js'
 import { hex, showAsText } from '../base/readable.js'
 import type { Bytes } from '../base/typed-arrays.js'
@@ -113,9 +114,14 @@ export class DeviceBuffer implements Disposable {
     this.allocation.free(this, stream)
   }
 
-  /** `free()` at the end of a `using` block; nothing when already freed. */
+  /** `free()` at the end of a `using` block; nothing when already freed. Where `free` throws, this warns. */
   [Symbol.dispose](): void {
-    if (this.allocation.isLive(this.record, this.tag)) this.allocation.free(this)
+    if (!this.allocation.isLive(this.record, this.tag)) return
+    try {
+      this.allocation.free(this)
+    } catch (error) {
+      warnOfDisposal(this, error, '')
+    }
   }
 
   /** Work submitted to `stream` before the free uses this buffer too: its memory then waits for that work as well. */

@@ -1,6 +1,7 @@
 // The base of pools that are closed as a whole and notice stale buffers.
 
 import { formatBytes } from '../base/bytes.js'
+import { disposeOf } from '../base/disposal.js'
 import { PoolError } from '../base/errors.js'
 import type { Context } from '../driver/context.js'
 import type { Clocks } from '../order/clocks.js'
@@ -27,12 +28,21 @@ export function inUseError(others: readonly number[]): PoolError {
   return new PoolError(`close: the pool is in use by ${count} (${others.join(', ')}); ${remedy}`)
 }
 
+const MOST_LABELS = 5
+
 /** The process warning for buffers that a `using` block has lost; none if it lost none. */
-export function warnOfHeld(pool: string, { lostBuffers, lostBytes }: CloseReport, isHost = false): void {
+export function warnOfHeld(
+  pool: string,
+  { lostBuffers, lostBytes }: CloseReport,
+  labels: readonly string[],
+  isHost = false,
+): void {
   if (lostBuffers === 0) return
   const held = lostBuffers === 1 ? '1 buffer was held' : `${lostBuffers} buffers were held`
+  const more = labels.length > MOST_LABELS ? ` and ${labels.length - MOST_LABELS} more labels` : ''
+  const named = labels.length === 0 ? '' : `, among them ${labels.slice(0, MOST_LABELS).join(', ')}${more},`
   process.emitWarning(
-    `${held}, ${formatBytes(lostBytes)} in all, when their ${pool} was closed; free them before, or declare them by using. ` +
+    `${held}, ${formatBytes(lostBytes)} in all${named}${named === '' ? ',' : ''} when their ${pool} was closed; free them before, or declare them by using. ` +
       `${isHost ? '' : 'A caching pool with { debug: true } names the places. '}pool.warnOnHeld = false ends this warning`,
     'PoolWarning',
   )
@@ -71,12 +81,20 @@ export abstract class ClosablePool extends Pool implements Disposable {
   abstract close(): CloseReport
 
   /**
-   * `close()` at the end of a `using` block. Warns by `process.emitWarning` of buffers that were still held, unless
-   * `warnOnHeld` is false.
+   * `close()` at the end of a `using` block. Where that throws, this warns by `process.emitWarning`, and closes the
+   * pool once the cause is gone. It warns of buffers that were still held, too, unless `warnOnHeld` is false.
    */
   [Symbol.dispose](): void {
-    const report = this.close()
-    if (this.warnOnHeld) warnOfHeld(this.constructor.name, report)
+    disposeOf(this, () => {
+      const labels = this.heldLabels()
+      const report = this.close()
+      if (this.warnOnHeld) warnOfHeld(this.constructor.name, report, labels)
+    })
+  }
+
+  /** The labels of live buffers. */
+  protected heldLabels(): string[] {
+    return []
   }
 
   /** @internal */

@@ -135,7 +135,7 @@ describe('a queue of arenas', () => {
     assert.equal(queue.available, 1)
     const used = queue.use(useTwoStreams)
     const waiting = queue.take()
-    await assert.rejects(used, refused)
+    await used // its work has ended well; the arena is replaced
     const next = await waiting
     next.arena.allocate(1 * MiB)
     next.close()

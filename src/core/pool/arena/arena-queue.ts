@@ -1,4 +1,5 @@
 import { describe } from '../../base/bytes.js'
+import { disposeOf, warnOfDisposal } from '../../base/disposal.js'
 import { PoolError } from '../../base/errors.js'
 import { checkOptionNames } from '../../base/option-names.js'
 import { showAsText } from '../../base/readable.js'
@@ -38,9 +39,9 @@ export class ArenaLease implements Disposable {
     try {
       this.close()
     } catch (error) {
-      this.arena.close()
-      this.close()
-      throw error
+      warnOfDisposal(this, error, '. Its arena is closed, and the next request gets another')
+      disposeOf(this.arena, () => this.arena.close())
+      disposeOf(this, () => this.close())
     }
   }
 
@@ -123,18 +124,8 @@ export class ArenaQueue implements Disposable {
     if (typeof work !== 'function') {
       throw new TypeError(`use: work must be a function, not ${describe(work)}; pass arena => …`)
     }
-    const lease = await this.take()
-    let result: R
-    try {
-      result = await work(lease.arena)
-    } catch (error) {
-      try {
-        lease[Symbol.dispose]()
-      } catch {} // on a lost device, for example; `using` would hide the error of `work` in a SuppressedError
-      throw error
-    }
-    lease[Symbol.dispose]()
-    return result
+    using lease = await this.take()
+    return await work(lease.arena)
   }
 
   /** Closes all arenas, lent ones too, and rejects waiting requests. A second close does nothing. */
@@ -145,9 +136,9 @@ export class ArenaQueue implements Disposable {
     this.idle.length = 0
   }
 
-  /** The same as `close()`. */
+  /** `close()` at the end of a `using` block. Where that throws, this warns. */
   [Symbol.dispose](): void {
-    this.close()
+    disposeOf(this, () => this.close())
   }
 
   /** One line for people, such as `ArenaQueue { 2 of 8 arenas available, 0 waiting }`; console.log shows it. */

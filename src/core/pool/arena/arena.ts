@@ -3,6 +3,7 @@
 // one would meet both kinds in a process, which costs arenas of one thread a third of an allocation's time.
 
 import { checkByteCount, formatBytes } from '../../base/bytes.js'
+import { disposeOf } from '../../base/disposal.js'
 import type { OutOfMemoryError } from '../../base/errors.js'
 import type { Context } from '../../driver/context.js'
 import { Bump } from '../../heap/bump.js'
@@ -66,7 +67,7 @@ export abstract class Arena extends ClosablePool implements LaneArena {
 
   /** `close()` at the end of a `using` block. Buffers of an arena need no free, so nothing is warned of. */
   override [Symbol.dispose](): void {
-    this.close()
+    disposeOf(this, () => this.close())
   }
 
   /** @internal */

@@ -194,6 +194,15 @@ export abstract class ReservingPool extends ClosablePool {
     return outOfMemory(this.shortage(bytes, Math.max(blockBytes, this.unitsOf(blockBytes) * UNIT_BYTES)))
   }
 
+  /** The live buffers that have a label. */
+  private liveLabels(): LiveGroup[] {
+    return hasLabels(this) ? this.liveByLabel().filter(({ name }) => name !== '') : []
+  }
+
+  protected override heldLabels(): string[] {
+    return this.liveLabels().map(({ name }) => `'${name}'`)
+  }
+
   private shortage(bytes: number, blockBytes: number): Shortage {
     const { freeBytes, totalBytes } = this.context.activate().cuMemGetInfo()
     return {
@@ -204,7 +213,7 @@ export abstract class ReservingPool extends ClosablePool {
       deviceFreeBytes: freeBytes,
       deviceTotalBytes: totalBytes,
       config: this.config,
-      labels: hasLabels(this) ? this.liveByLabel().filter(({ name }) => name !== '') : [],
+      labels: this.liveLabels(),
     }
   }
 }

@@ -3,6 +3,7 @@
 
 import { assert } from '../../base/assert.js'
 import { checkByteCount, formatBytes } from '../../base/bytes.js'
+import { disposeOf } from '../../base/disposal.js'
 import { type DebugError, PoolError } from '../../base/errors.js'
 import { State } from '../../heap/records.js'
 import { UNIT_BYTES } from '../../heap/size-classes.js'
@@ -187,8 +188,10 @@ export class DebugPool extends CachingPool {
 
   /** As of `CachingPool`; the warning names the places of the allocations. */
   override [Symbol.dispose](): void {
-    const { lost } = this.close()
-    if (this.warnOnHeld && !this.debug.warnOnLeak && lost.length > 0) warnOfHeld(lost)
+    disposeOf(this, () => {
+      const { lost } = this.close()
+      if (this.warnOnHeld && !this.debug.warnOnLeak && lost.length > 0) warnOfHeld(lost)
+    })
   }
 
   /** The live buffers by the place of their allocation, most bytes first. */

@@ -7,6 +7,7 @@
 
 import { freemem } from 'node:os'
 import { formatBytes, formatBytesUp } from '../../base/bytes.js'
+import { disposeOf } from '../../base/disposal.js'
 import { OutOfMemoryError, PoolError } from '../../base/errors.js'
 import { showAsText } from '../../base/readable.js'
 import type { Context } from '../../driver/context.js'
@@ -149,12 +150,14 @@ export abstract class HostPool implements Disposable {
   }
 
   /**
-   * `close()` at the end of a `using` block. Warns by `process.emitWarning` of buffers that were still held, unless
-   * `warnOnHeld` is false.
+   * `close()` at the end of a `using` block. Where that throws, this warns by `process.emitWarning`, and closes the
+   * pool once the cause is gone. It warns of buffers that were still held, too, unless `warnOnHeld` is false.
    */
   [Symbol.dispose](): void {
-    const report = this.close()
-    if (this.warnOnHeld) warnOfHeld('HostPool', report, true)
+    disposeOf(this, () => {
+      const report = this.close()
+      if (this.warnOnHeld) warnOfHeld('HostPool', report, [], true)
+    })
   }
 
   /** One line for people and logs, as of the other pools; console.log shows it. */

@@ -1,3 +1,4 @@
+import { disposeOf } from '../../base/disposal.js'
 import type { Stream } from '../../order/stream.js'
 import type { AccessLocation, PoolAccess } from '../access.js'
 import type { DeviceBuffer } from '../buffer.js'
@@ -85,7 +86,7 @@ export class FallbackPool extends Wrapper implements Disposable {
 
   /** Closes what the wrapper itself has made; both pools stay open. */
   [Symbol.dispose](): void {
-    this.close()
+    disposeOf(this, () => this.close())
   }
 
   /**

@@ -2,6 +2,7 @@
 // contents, so the host waits for nothing. The buffer has an address only within `use`.
 
 import { describe, formatBytes } from '../../base/bytes.js'
+import { disposeOf } from '../../base/disposal.js'
 import { PoolError } from '../../base/errors.js'
 import { checkOptionNames } from '../../base/option-names.js'
 import { showAsText } from '../../base/readable.js'
@@ -131,9 +132,9 @@ export class SpillableBuffer implements RecordPool, Disposable {
     this.forgetCopy()
   }
 
-  /** `free()` at the end of a `using` block; nothing when already freed. */
+  /** `free()` at the end of a `using` block; nothing when already freed. Where `free` throws, this warns. */
   [Symbol.dispose](): void {
-    if (!this.freed) this.free()
+    if (!this.freed) disposeOf(this, () => this.free())
   }
 
   /** One line for people, such as `SpillableBuffer { 2 MiB on the host }`; console.log shows it. */

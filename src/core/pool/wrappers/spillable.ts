@@ -3,6 +3,7 @@
 
 import { type ByteSize, bytesOfSize } from '../../base/byte-size.js'
 import { checkByteCount, describe, formatBytes } from '../../base/bytes.js'
+import { disposeOf } from '../../base/disposal.js'
 import { OutOfMemoryError, PoolError } from '../../base/errors.js'
 import { checkOptionNames } from '../../base/option-names.js'
 import { showAsText } from '../../base/readable.js'
@@ -127,9 +128,9 @@ export class SpillableSet implements SpillingPlace, Disposable {
     this.closed = true
   }
 
-  /** The same as `close()`. */
+  /** `close()` at the end of a `using` block. Where that throws, this warns. */
   [Symbol.dispose](): void {
-    this.close()
+    disposeOf(this, () => this.close())
   }
 
   /** One line for people, such as `SpillableSet { 8 MiB on the device, 2 MiB on the host }`; console.log shows it. */

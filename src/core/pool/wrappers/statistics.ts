@@ -3,6 +3,7 @@
 // numbers. An outer scope can be read at any time, and scopes of asynchronous functions can overlap and close in any
 // order.
 
+import { disposeOf } from '../../base/disposal.js'
 import type { Pool } from '../pool.js'
 import { Counters } from './counters.js'
 import { CountingPool } from './counting-pool.js'
@@ -64,8 +65,8 @@ export class StatisticsScope extends Counters implements Disposable {
     this.stop(this)
   }
 
-  /** The same as `close()`. */
+  /** `close()` at the end of a `using` block. Where that throws, this warns. */
   [Symbol.dispose](): void {
-    this.close()
+    disposeOf(this, () => this.close())
   }
 }
