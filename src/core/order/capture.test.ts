@@ -4,7 +4,7 @@ import { CudaError, PoolError } from '../base/errors.js'
 import type { SimulatedOptions } from '../driver/simulated/options.js'
 import type { Capture, CaptureMode } from './capture.js'
 import { Event } from './event.js'
-import { TestOrder } from './order.fixture.js'
+import { signal, TestOrder } from './order.fixture.js'
 import { Stream } from './stream.js'
 
 const BYTES = 256
@@ -106,9 +106,7 @@ describe('a capture', () => {
     assert.equal(first.slot, 0)
     const before = Float64Array.from(order.clocks.known)
     other.beginCapture()
-    const event = new Event(order.context)
-    event.record(other)
-    first.wait(event)
+    signal(other, first)
     assert.deepEqual(order.clocks.known, before)
     other.abortCapture()
     assert.deepEqual(order.clocks.known, before)

@@ -3,7 +3,7 @@ import { describe, it } from 'node:test'
 import { CudaError, PoolError } from '../base/errors.js'
 import { type Clocks, MOST_STREAMS } from './clocks.js'
 import { Event } from './event.js'
-import { TestOrder } from './order.fixture.js'
+import { signal, TestOrder } from './order.fixture.js'
 import type { Stream } from './stream.js'
 
 describe('clocks', () => {
@@ -173,9 +173,9 @@ describe('clocks', () => {
     const [a, b, c, d] = streams
     order.hold(a)
     const stamp = stampOf(a)
-    signal(order, a, b)
-    signal(order, b, c)
-    signal(order, c, d)
+    signal(a, b)
+    signal(b, c)
+    signal(c, d)
     for (const later of [b, c, d]) assert.ok(known(later, a) >= stamp)
     assert.ok(known(d, b) > 0 && known(d, c) > 0 && known(a, d) === 0 && known(b, c) === 0)
   })
@@ -186,7 +186,7 @@ describe('clocks', () => {
     const event = new Event(order.context)
     event.record(b)
     const stamp = stampOf(a)
-    signal(order, a, b)
+    signal(a, b)
     c.wait(event)
     assert.ok(known(b, a) >= stamp && known(c, a) === 0)
     const later = stampOf(b)
@@ -220,8 +220,8 @@ describe('clocks', () => {
       const [a, b, c] = streams
       const release = order.hold(a)
       const stamp = stampOf(a)
-      signal(order, a, b)
-      signal(order, b, c)
+      signal(a, b)
+      signal(b, c)
       const unseen = stampOf(a)
       assert.equal(order.clocks.completed[a.slot], 0)
       if ([1, 3, 5].includes(index)) release()
@@ -268,7 +268,7 @@ describe('clocks', () => {
     for (let count = 0; count < 64; count++) order.clocks.watcher.mark(b.slot)
     order.hold(a)
     const stamp = stampOf(a)
-    signal(order, a, b)
+    signal(a, b)
     order.driver.failCall({ call: 'cuEventRecord', code: 999 })
     assert.throws(() => order.clocks.watcher.mark(b.slot), CudaError)
     const marks = order.clocks['watcher']['marks']
@@ -307,8 +307,8 @@ describe('clocks', () => {
   it('a slot that is used again knows nothing of its former stream, and what others know of it stays true', () => {
     const { order, streams, known } = setUpMany(3)
     const [a, b, c] = streams
-    signal(order, c, a)
-    signal(order, a, b)
+    signal(c, a)
+    signal(a, b)
     const knownBefore = known(b, a)
     const { slot } = a
     a.close()
@@ -322,7 +322,7 @@ describe('clocks', () => {
   it('a stream ordered after a closed stream, whose work is done, comes after everything before that', () => {
     const { order, streams } = setUpMany(3)
     const [a, b, c] = streams
-    signal(order, a, b)
+    signal(a, b)
     const stamp = order.clocks.marked[a.slot]
     b.close()
     order.clocks.watcher.waitFor(b.lastSlot, b.lastStamp)
@@ -336,8 +336,8 @@ describe('clocks', () => {
     const last = streams[MOST_STREAMS - 1]
     const { clocks } = order
     assert.equal(last.slot, MOST_STREAMS - 1)
-    signal(order, last, first)
-    signal(order, first, second)
+    signal(last, first)
+    signal(first, second)
     const stamp = clocks.marked[last.slot]
     assert.deepEqual([known(first, last), known(second, last)], [stamp, stamp])
     second.synchronize()
@@ -379,14 +379,6 @@ function setUpMany(count: number) {
 }
 
 const knownBySlot = (clocks: Clocks, later: number, earlier: number) => clocks.known[later * MOST_STREAMS + earlier]
-
-/** `later` waits for all work submitted to `earlier`. */
-function signal({ context }: TestOrder, earlier: Stream, later: Stream): void {
-  const event = new Event(context)
-  event.record(earlier)
-  later.wait(event)
-  event.close()
-}
 
 function setUp() {
   const order = new TestOrder()

@@ -5,6 +5,7 @@ import { Context } from '../driver/context.js'
 import type { SimulatedOptions } from '../driver/simulated/options.js'
 import { SimulatedDriver } from '../driver/simulated/simulated-driver.js'
 import { Clocks } from './clocks.js'
+import { Event } from './event.js'
 import { Stream } from './stream.js'
 
 export class TestOrder {
@@ -51,4 +52,11 @@ export function twoThreads() {
 /** The second thread's object for a stream of the first. */
 export function borrow(clocks: Clocks, stream: Stream): Stream {
   return Stream.borrow(clocks, structuredClone(stream.share()))!
+}
+
+/** `later` waits for all work submitted to `earlier`. */
+export function signal(earlier: Stream, later: Stream): void {
+  using event = new Event(earlier.context)
+  event.record(earlier)
+  later.wait(event)
 }

@@ -6,8 +6,7 @@ import { CU_STREAM_PER_THREAD } from '../driver/constants.js'
 import { Context } from '../driver/context.js'
 import { MOST_WORKERS } from '../threads/thread-registry.js'
 import { Clocks, MOST_STREAMS } from './clocks.js'
-import { Event } from './event.js'
-import { borrow, twoThreads } from './order.fixture.js'
+import { borrow, signal, twoThreads } from './order.fixture.js'
 import type { SharedOrder } from './shared-order.js'
 import { Stream } from './stream.js'
 
@@ -123,9 +122,7 @@ describe('shared order', () => {
       const { order, clocks, there, here } = twoThreads()
       const before = order.createStream()
       order.hold(before)
-      const event = new Event(order.context)
-      event.record(before)
-      here.wait(event)
+      signal(before, here)
       const stamp = clocks.marked[here.slot] + 1
       here.close()
       assert.equal(there.watcher.poll(here.lastSlot), false)
@@ -152,9 +149,7 @@ describe('shared order', () => {
   it('a slot is free for every thread when its work is done, and knows nothing then', () => {
     const { order, clocks, there, here } = twoThreads()
     const before = order.createStream()
-    const event = new Event(order.context)
-    event.record(before)
-    here.wait(event)
+    signal(before, here)
     const { slot } = here
     assert.ok(clocks.known[slot * MOST_STREAMS + before.slot] > 0)
     here.close()

@@ -3,8 +3,7 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { KiB, MiB } from '../base/bytes.js'
-import { Event } from '../order/event.js'
-import type { Stream } from '../order/stream.js'
+import { signal } from '../order/order.fixture.js'
 import { assertConsistent, TestDevice } from './pool.fixture.js'
 
 const STREAMS = 1024
@@ -12,12 +11,6 @@ const STREAMS = 1024
 function open(options: ConstructorParameters<typeof TestDevice>[0] = {}) {
   const device = new TestDevice(options)
   return { device, streams: Array.from({ length: STREAMS }, () => device.createStream()) }
-}
-
-function signal(earlier: Stream, later: Stream): void {
-  using event = new Event(earlier.context)
-  event.record(earlier)
-  later.wait(event)
 }
 
 for (const backing of ['virtual', 'segments'] as const) {

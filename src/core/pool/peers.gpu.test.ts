@@ -6,8 +6,7 @@ import { after, describe, it } from 'node:test'
 import { MiB } from '../base/bytes.js'
 import { Random } from '../base/random.js'
 import { NativeDriver } from '../driver/native/native-driver.js'
-import { Event } from '../order/event.js'
-import type { Stream } from '../order/stream.js'
+import { signal } from '../order/order.fixture.js'
 import type { DeviceBuffer } from './buffer.js'
 import { GpuDevice } from './gpu-device.fixture.js'
 import { HostPool } from './host/host-pool.js'
@@ -24,12 +23,6 @@ function obstacle(): string | false {
   const [first, second] = [driver.cuDeviceGet(0), driver.cuDeviceGet(1)]
   const both = driver.cuDeviceCanAccessPeer(first, second) && driver.cuDeviceCanAccessPeer(second, first)
   return both ? false : 'GPU 0 and GPU 1 have no way to each other'
-}
-
-function order(earlier: Stream, later: Stream): void {
-  using event = new Event(earlier.context)
-  event.record(earlier)
-  later.wait(event)
 }
 
 const skip = obstacle()
@@ -69,15 +62,15 @@ describe('two GPUs', { skip }, () => {
     for (let round = 1; round <= 10; round++) {
       allocation.spin(stream, 1)
       allocation.stamp(source, round)
-      order(stream, peerStream)
+      signal(stream, peerStream)
       target.copyFrom(source)
-      order(peerStream, stream)
+      signal(peerStream, stream)
       allocation.stamp(source, 1000)
       peer.compare(target, round)
       peer.spin(peerStream, 1)
       back.copyFrom(target)
       allocation.compare(back, round)
-      order(stream, peerStream)
+      signal(stream, peerStream)
     }
     assertIntact()
     target.copyFromSync(source)
@@ -97,7 +90,7 @@ describe('two GPUs', { skip }, () => {
       const source = pool.allocate(64 * MiB, stream)
       const target = peer.createPool().allocate(64 * MiB, peerStream)
       allocation.stamp(source, 7)
-      order(stream, peerStream)
+      signal(stream, peerStream)
       const release = peer.hold(peerStream)
       target.copyFrom(source)
       source.recordUse(peerStream)

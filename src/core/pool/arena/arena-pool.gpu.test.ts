@@ -7,7 +7,7 @@ import assert from 'node:assert/strict'
 import { after, describe, it } from 'node:test'
 import { GiB, MiB } from '../../base/bytes.js'
 import { Random } from '../../base/random.js'
-import { Event } from '../../order/event.js'
+import { signal } from '../../order/order.fixture.js'
 import type { DeviceBuffer } from '../buffer.js'
 import { GpuDevice } from '../gpu-device.fixture.js'
 import { withFallback } from '../wrappers/fallback.js'
@@ -146,9 +146,7 @@ describe(`random programs on arenas on a GPU (POOL_FUZZ_SEED=${SEED} POOL_FUZZ_S
         } else if (dice < 70 && held.length > 0) {
           const { buffer, stamp } = held[random.below(held.length)]
           const other = anyStream()
-          using event = new Event(gpu.context)
-          event.record(buffer.stream)
-          other.wait(event)
+          signal(buffer.stream, other)
           gpu.compare(buffer, stamp, other)
           buffer.recordUse(other)
           taken.use++

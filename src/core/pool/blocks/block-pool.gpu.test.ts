@@ -7,8 +7,7 @@ import assert from 'node:assert/strict'
 import { after, describe, it } from 'node:test'
 import { GiB, KiB, MiB } from '../../base/bytes.js'
 import { Random } from '../../base/random.js'
-import { Event } from '../../order/event.js'
-import type { Stream } from '../../order/stream.js'
+import { signal } from '../../order/order.fixture.js'
 import type { DeviceBuffer } from '../buffer.js'
 import { GpuDevice } from '../gpu-device.fixture.js'
 import type { BlockOptions } from './block-options.js'
@@ -110,7 +109,7 @@ describe(`random programs on block pools on a GPU (POOL_FUZZ_SEED=${SEED} POOL_F
               buffer.free()
             } else {
               const other = anyStream()
-              order(buffer.stream, other)
+              signal(buffer.stream, other)
               gpu.compare(buffer, stamp, other)
               buffer.free(other)
               taken.elsewhere++
@@ -121,7 +120,7 @@ describe(`random programs on block pools on a GPU (POOL_FUZZ_SEED=${SEED} POOL_F
           const { buffer, stamp } = held[random.below(held.length)] ?? {}
           if (buffer === undefined || buffer.stream.closed) continue
           const other = anyStream()
-          order(buffer.stream, other)
+          signal(buffer.stream, other)
           gpu.compare(buffer, stamp!, other)
           buffer.recordUse(other)
           taken.use++
@@ -144,9 +143,3 @@ describe(`random programs on block pools on a GPU (POOL_FUZZ_SEED=${SEED} POOL_F
     })
   }
 })
-
-function order(earlier: Stream, later: Stream): void {
-  using event = new Event(gpu.context)
-  event.record(earlier)
-  later.wait(event)
-}

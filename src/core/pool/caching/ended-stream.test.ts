@@ -7,6 +7,7 @@ import { MiB } from '../../base/bytes.js'
 import { Context } from '../../driver/context.js'
 import { Clocks } from '../../order/clocks.js'
 import { Event } from '../../order/event.js'
+import { signal } from '../../order/order.fixture.js'
 import { Stream } from '../../order/stream.js'
 import { ArenaPool } from '../arena/arena-pool.js'
 import { SharedArenaPool } from '../arena/shared-arena-pool.js'
@@ -195,9 +196,7 @@ describe('a stream that another thread lends', () => {
       const { device, gone, owner, pool, buffer, other } = setUp(makePool)
       const before = Stream.create(gone)
       const release = device.hold(before)
-      const event = new Event(gone.context)
-      event.record(before)
-      owner.wait(event)
+      signal(before, owner)
       const { ptr } = buffer
       owner.close()
       buffer.free()

@@ -5,7 +5,7 @@ import { describe, it } from 'node:test'
 import { MiB } from '../../base/bytes.js'
 import { CudaError, PoolError } from '../../base/errors.js'
 import type { SimulatedOptions } from '../../driver/simulated/options.js'
-import { Event } from '../../order/event.js'
+import { signal } from '../../order/order.fixture.js'
 import type { Stream } from '../../order/stream.js'
 import { ArenaPool } from '../arena/arena-pool.js'
 import type { DeviceBuffer } from '../buffer.js'
@@ -25,12 +25,6 @@ function setUp(options: SimulatedOptions = {}) {
 
 type Opened = ReturnType<typeof setUp>
 
-function order(earlier: Stream, later: Stream): void {
-  using event = new Event(earlier.context)
-  event.record(earlier)
-  later.wait(event)
-}
-
 function assertHolds(buffer: DeviceBuffer, value: number): void {
   const bytes = buffer.readSync()
   if (isFilled(bytes, value)) return
@@ -47,12 +41,12 @@ describe('copies between devices', () => {
         const back = pool.allocate(1000, stream)
         for (let round = 1; round <= 5; round++) {
           source.fill(round)
-          order(stream, peerStream)
+          signal(stream, peerStream)
           target.copyFrom(source)
-          order(peerStream, stream)
+          signal(peerStream, stream)
           source.fill(99)
           back.copyFrom(target)
-          order(stream, peerStream)
+          signal(stream, peerStream)
           assertHolds(back, round)
         }
       }
@@ -136,7 +130,7 @@ function copying({ home, peer, peerPool, stream, peerStream }: Opened, open: (de
   const source = pool.allocate(POOL_BYTES, stream)
   const target = peerPool.allocate(POOL_BYTES, peerStream)
   source.fill(1)
-  order(stream, peerStream)
+  signal(stream, peerStream)
   const release = peer.hold(peerStream)
   target.copyFrom(source)
   return { pool, source, target, release }

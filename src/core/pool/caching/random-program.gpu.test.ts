@@ -9,7 +9,7 @@ import assert from 'node:assert/strict'
 import { after, describe, it } from 'node:test'
 import { MiB } from '../../base/bytes.js'
 import { Random } from '../../base/random.js'
-import { Event } from '../../order/event.js'
+import { signal } from '../../order/order.fixture.js'
 import type { Stream } from '../../order/stream.js'
 import { VirtualBacking } from '../backing/virtual-backing.js'
 import type { DeviceBuffer } from '../buffer.js'
@@ -88,7 +88,7 @@ class Program {
     gpu.compare(held.buffer, held.stamp, held.stream)
     const on = this.random.below(3) === 0 ? this.anyStream() : held.stream
     if (on !== held.stream) {
-      order(held.stream, on)
+      signal(held.stream, on)
       gpu.compare(held.buffer, held.stamp, on)
       this.note('freedElsewhere')
     }
@@ -105,11 +105,11 @@ class Program {
     const held = this.anyHeld()
     if (held === undefined) return
     const other = this.anyStream()
-    order(held.stream, other)
+    signal(held.stream, other)
     if (this.random.below(2) === 0) gpu.spin(other, this.random.fraction() * MOST_SPIN_MS)
     gpu.compare(held.buffer, held.stamp, other)
     held.buffer.recordUse(other)
-    if (this.random.below(2) === 0) order(other, held.stream)
+    if (this.random.below(2) === 0) signal(other, held.stream)
     else held.users.add(other)
   }
 
@@ -133,7 +133,7 @@ class Program {
     const index = this.random.below(STREAMS)
     const closing = this.streams[index]
     const successor = gpu.createStream()
-    order(closing, successor)
+    signal(closing, successor)
     for (const held of this.held) {
       if (held.users.delete(closing)) held.users.add(successor)
       if (held.stream !== closing) continue
@@ -145,7 +145,7 @@ class Program {
   }
 
   private stampNow(held: Held): void {
-    for (const user of held.users) order(user, held.stream)
+    for (const user of held.users) signal(user, held.stream)
     held.users.clear()
     held.stamp = ++this.stamps
     gpu.stamp(held.buffer, held.stamp, held.stream)
@@ -174,12 +174,6 @@ class Program {
     assert.deepEqual(this.pool.close(), { lostBuffers: 0, lostBytes: 0 })
     for (const stream of this.streams) stream.close()
   }
-}
-
-function order(earlier: Stream, later: Stream): void {
-  using event = new Event(gpu.context)
-  event.record(earlier)
-  later.wait(event)
 }
 
 describe(`random programs on a GPU (POOL_FUZZ_SEED=${SEED} POOL_FUZZ_STEPS=${STEPS})`, () => {

@@ -4,8 +4,7 @@
 import assert from 'node:assert/strict'
 import { after, describe, it } from 'node:test'
 import { KiB, MiB } from '../../base/bytes.js'
-import { Event } from '../../order/event.js'
-import type { Stream } from '../../order/stream.js'
+import { signal } from '../../order/order.fixture.js'
 import type { DeviceBuffer } from '../buffer.js'
 import { GpuDevice } from '../gpu-device.fixture.js'
 import type { CachingPool } from './caching-pool.js'
@@ -21,12 +20,6 @@ const spanOf = ({ ptr, byteLength }: DeviceBuffer) => ({ ptr, end: ptr + byteLen
 
 function overlaps(buffer: DeviceBuffer, span: { ptr: number; end: number }): boolean {
   return buffer.ptr < span.end && span.ptr < buffer.ptr + buffer.byteLength
-}
-
-function order(earlier: Stream, later: Stream): void {
-  using event = new Event(gpu.context)
-  event.record(earlier)
-  later.wait(event)
 }
 
 /**
@@ -120,7 +113,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       const first = pool.allocate(BYTES, own)
       const span = spanOf(first)
       gpu.stamp(first, 0)
-      order(own, side)
+      signal(own, side)
       const release = gpu.hold(side)
       gpu.stamp(first, 1, side)
       first.recordUse(side)
@@ -149,7 +142,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       const first = pool.allocate(BYTES, own)
       const span = spanOf(first)
       gpu.stamp(first, 1)
-      order(own, next)
+      signal(own, next)
       const release = gpu.hold(next)
       gpu.stamp(first, 2, next)
       first.free(next)

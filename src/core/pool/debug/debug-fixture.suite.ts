@@ -6,7 +6,6 @@ import { MiB } from '../../base/bytes.js'
 import { DebugError, type Fault } from '../../base/errors.js'
 import { registerSimulatedKernel } from '../../driver/simulated-kernels.js'
 import { Module } from '../../kernel/module.js'
-import { Event } from '../../order/event.js'
 import type { Stream } from '../../order/stream.js'
 import type { DeviceBuffer } from '../buffer.js'
 import type { DebugOptions } from '../caching/debug-options.js'
@@ -31,13 +30,6 @@ export function setUp(debug: true | DebugOptions = true, maxPoolBytes = 64 * MiB
   const poke = (buffer: { readonly ptr: number }, offset: number, stream: Stream) =>
     kernel.launch({ grid: 1, block: 1, stream }, buffer, offset)
   return { device, pool, a, b, c, poke }
-}
-
-/** Orders the next work on `later` after all work submitted to `earlier`. */
-export function signal(earlier: Stream, later: Stream): void {
-  using event = new Event(earlier.context)
-  event.record(earlier)
-  later.wait(event)
 }
 
 /** The line of the test that calls this function; call sites name lines of the built file, as stacks do. */

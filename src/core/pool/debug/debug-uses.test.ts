@@ -3,10 +3,11 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { Event } from '../../order/event.js'
+import { signal } from '../../order/order.fixture.js'
 import { Stream } from '../../order/stream.js'
 import type { DeviceBuffer } from '../buffer.js'
 import { assertConsistent, TestDevice, twoDevices } from '../pool.fixture.js'
-import { faultOf, here, lineOf, setUp, signal, viewOf } from './debug-fixture.suite.js'
+import { faultOf, here, lineOf, setUp, viewOf } from './debug-fixture.suite.js'
 
 describe('debug mode: uses after the free', () => {
   it('every kind of use names both call sites', () => {

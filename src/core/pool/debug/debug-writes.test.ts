@@ -3,8 +3,9 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { KiB, MiB } from '../../base/bytes.js'
+import { signal } from '../../order/order.fixture.js'
 import { assertConsistent } from '../pool.fixture.js'
-import { faultOf, here, lineOf, setUp, signal, warningsOf } from './debug-fixture.suite.js'
+import { faultOf, here, lineOf, setUp, warningsOf } from './debug-fixture.suite.js'
 
 describe('debug mode: writes out of bounds', () => {
   for (const [where, offset, message] of [

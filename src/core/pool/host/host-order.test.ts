@@ -6,6 +6,7 @@ import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { KiB, MiB } from '../../base/bytes.js'
 import { Event } from '../../order/event.js'
+import { signal } from '../../order/order.fixture.js'
 import type { Stream } from '../../order/stream.js'
 import type { DeviceBuffer } from '../buffer.js'
 import { TestDevice } from '../pool.fixture.js'
@@ -173,9 +174,7 @@ for (const byThreads of [false, true])
       const host = pool.allocate(BYTES)
       host.bytes.fill(1)
       const gate = device.hold(target.stream)
-      const event = new Event(device.context)
-      event.record(target.stream)
-      closing.wait(event)
+      signal(target.stream, closing)
       host.copyTo(copy)
       closing.close()
       host.free()

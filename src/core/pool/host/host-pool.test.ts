@@ -5,7 +5,7 @@ import { describe, it } from 'node:test'
 import { MessageChannel } from 'node:worker_threads'
 import { KiB, MiB } from '../../base/bytes.js'
 import { CudaError, OutOfMemoryError } from '../../base/errors.js'
-import { Event } from '../../order/event.js'
+import { signal } from '../../order/order.fixture.js'
 import { Stream } from '../../order/stream.js'
 import { TestDevice } from '../pool.fixture.js'
 import type { HostBuffer } from './host-buffer.js'
@@ -116,9 +116,7 @@ describe('host pool', () => {
         device.hold(stream)
         buffer.free()
         if (stream === earlier) {
-          using event = new Event(device.context)
-          event.record(earlier)
-          device.defaultStream.wait(event)
+          signal(earlier, device.defaultStream)
         }
         const before = device.calls('cuEventSynchronize')
         pool.allocate(1 * MiB).free()

@@ -11,7 +11,7 @@ import { KiB, MiB } from '../../base/bytes.js'
 import { CudaError, OutOfMemoryError, PoolError } from '../../base/errors.js'
 import { Random } from '../../base/random.js'
 import { seedsFrom } from '../../base/seeds.fixture.js'
-import { Event } from '../../order/event.js'
+import { signal } from '../../order/order.fixture.js'
 import type { Stream } from '../../order/stream.js'
 import type { DeviceArray } from '../array.js'
 import type { DeviceBuffer } from '../buffer.js'
@@ -201,9 +201,7 @@ class Program {
   private useElsewhere(): void {
     const { buffer } = this.anyHeld()
     const stream = this.anyStream()
-    using event = new Event(this.device.context)
-    event.record(buffer.stream)
-    stream.wait(event)
+    signal(buffer.stream, stream)
     buffer.recordUse(stream)
     const bytes = Math.min(buffer.byteLength, this.scratch.byteLength)
     if (bytes === 0) return

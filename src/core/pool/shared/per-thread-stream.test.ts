@@ -5,7 +5,7 @@ import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { MiB } from '../../base/bytes.js'
 import { CU_STREAM_PER_THREAD } from '../../driver/constants.js'
-import { Event } from '../../order/event.js'
+import { signal } from '../../order/order.fixture.js'
 import { Stream } from '../../order/stream.js'
 import { TestDevice } from '../pool.fixture.js'
 
@@ -70,9 +70,7 @@ describe('the per-thread default stream', () => {
     device.clocks.watcher.poll(before.lastSlot)
     const perThread = new Stream(device.clocks, CU_STREAM_PER_THREAD, false)
     assert.equal(perThread.slot, before.lastSlot)
-    const event = new Event(device.context)
-    event.record(device.defaultStream)
-    perThread.wait(event)
+    signal(device.defaultStream, perThread)
     assert.equal(pool.allocate(2 * MiB, other).ptr, ptr)
     assert.equal(other.query(), false, 'it waits for the use')
     release()

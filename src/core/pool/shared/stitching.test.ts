@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { MiB } from '../../base/bytes.js'
 import { keyOfSlot } from '../../heap/key.js'
-import { Event } from '../../order/event.js'
+import { signal } from '../../order/order.fixture.js'
 import { TestDevice } from '../pool.fixture.js'
 
 /**
@@ -36,10 +36,7 @@ function fragmented() {
   for (const gap of gaps) gap.fill(1)
   for (const gap of gaps) gap.free()
   for (const stream of [first, second]) {
-    const event = new Event(device.context)
-    event.record(stream)
-    asking.wait(event)
-    event.close()
+    signal(stream, asking)
   }
   /** MiB of the large heap that wait for each of the two streams. */
   const waiting = () => [first, second].map(({ slot }) => state.memory.large.unitsByKey[keyOfSlot(slot)] / 4096)

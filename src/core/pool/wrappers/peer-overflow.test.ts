@@ -7,7 +7,7 @@ import { KiB, MiB } from '../../base/bytes.js'
 import { CudaError, OutOfMemoryError, PoolError } from '../../base/errors.js'
 import { Random } from '../../base/random.js'
 import type { SimulatedOptions } from '../../driver/simulated/options.js'
-import { Event } from '../../order/event.js'
+import { signal } from '../../order/order.fixture.js'
 import type { Stream } from '../../order/stream.js'
 import type { DeviceBuffer } from '../buffer.js'
 import { assertConsistent, sourceOf, TestDevice, twoDevices } from '../pool.fixture.js'
@@ -44,12 +44,6 @@ function setUp(lender = LENDERS['virtual memory'], options: SimulatedOptions = {
     return buffer
   }
   return { home, peer, upstream, fallback, pool, borrow, driver: home.driver }
-}
-
-function order(earlier: Stream, later: Stream): void {
-  using event = new Event(earlier.context)
-  event.record(earlier)
-  later.wait(event)
 }
 
 for (const [kind, lender] of Object.entries(LENDERS)) {
@@ -184,11 +178,11 @@ describe('a fallback on another device', () => {
       const [stream, other, theirs] = [home.createStream(), home.createStream(), peer.createStream()]
       const frees: readonly ((buffer: DeviceBuffer) => void)[] = [
         buffer => {
-          order(stream, other)
+          signal(stream, other)
           buffer.free(other)
         },
         buffer => {
-          order(stream, theirs)
+          signal(stream, theirs)
           buffer.free(theirs)
         },
         buffer => {
@@ -426,7 +420,7 @@ describe('streams of two devices on one pool', () => {
               const other = streams[random.below(streams.length)]
               const copy = (other.context === home.context ? pool : fallback).tryAllocate(one.buffer.byteLength, other)
               if (copy !== null) {
-                order(one.buffer.stream, other)
+                signal(one.buffer.stream, other)
                 copy.copyFrom(one.buffer)
                 held.push({ buffer: copy, stamp: one.stamp })
                 if (random.below(2) === 0 && one.buffer.context === other.context) one.buffer.free(other)

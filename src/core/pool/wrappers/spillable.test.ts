@@ -3,7 +3,7 @@ import { describe, it } from 'node:test'
 import { KiB, MiB } from '../../base/bytes.js'
 import { CudaError, OutOfMemoryError } from '../../base/errors.js'
 import { Random } from '../../base/random.js'
-import { Event } from '../../order/event.js'
+import { signal } from '../../order/order.fixture.js'
 import type { Stream } from '../../order/stream.js'
 import type { HostPool } from '../host/host-pool.js'
 import { isFilled, refuseEach, TestDevice, twoDevices } from '../pool.fixture.js'
@@ -44,16 +44,13 @@ describe('spillable buffers', () => {
     const here = buffer.use(first)
     here.recordUse(second)
     second.query()
-    const event = new Event(first.context)
-    event.record(first)
-    second.wait(event)
+    signal(first, second)
     const ticket = driver.holdOperation(second.handle)
     driver.cuMemsetD8Async(here.ptr, 7, here.byteLength, second.handle)
     here.free()
     assert.equal(buffer.spill(first), true)
     driver.releaseThrough(second.handle, ticket)
     assertFilled(buffer, 7, first)
-    event.close()
     set.close()
   })
 
@@ -431,7 +428,7 @@ class Program {
       if (kind < 80) {
         const value = this.random.below(256)
         // The program orders its own writes on several streams.
-        for (const earlier of this.streams) order(earlier, stream)
+        for (const earlier of this.streams) signal(earlier, stream)
         fill(one.buffer, value, stream)
         one.value = value
       } else this.verify(one.buffer, one.value)
@@ -441,14 +438,7 @@ class Program {
   }
 
   private verify(buffer: SpillableBuffer, value: number): void {
-    for (const earlier of this.streams) order(earlier, this.streams[0])
+    for (const earlier of this.streams) signal(earlier, this.streams[0])
     if (value !== -1) assertFilled(buffer, value)
   }
-}
-
-function order(earlier: Stream, later: Stream): void {
-  if (earlier === later) return
-  using event = new Event(earlier.context)
-  event.record(earlier)
-  later.wait(event)
 }

@@ -5,8 +5,8 @@ import { after, describe, it } from 'node:test'
 import { KiB, MiB } from '../../../base/bytes.js'
 import { CudaError } from '../../../base/errors.js'
 import { CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_RELAXED } from '../../../driver/constants.js'
-import { Event } from '../../../order/event.js'
 import type { Graph } from '../../../order/graph.js'
+import { signal } from '../../../order/order.fixture.js'
 import type { Stream } from '../../../order/stream.js'
 import type { DeviceBuffer } from '../../buffer.js'
 import { GpuDevice } from '../../gpu-device.fixture.js'
@@ -15,12 +15,6 @@ const gpu = new GpuDevice()
 after(() => gpu.close())
 
 const BYTES = 4 * MiB
-
-function signal(earlier: Stream, later: Stream): void {
-  using event = new Event(gpu.context)
-  event.record(earlier)
-  later.wait(event)
-}
 
 function capture(stream: Stream, work: () => void): Graph {
   stream.beginCapture('global')
