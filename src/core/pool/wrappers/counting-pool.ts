@@ -30,8 +30,11 @@ export abstract class CountingPool extends Wrapper {
 
   /** The account of an allocation at this moment. */
   protected abstract account(): Counters
-  /** All accounts. */
-  protected abstract accounts(): Iterable<Counters>
+
+  /** All accounts: one, unless a wrapper has several. */
+  protected accounts(): Iterable<Counters> {
+    return [this.account()]
+  }
 
   /** As of `Pool`. Throws OutOfMemoryError if a limit of this wrapper would be exceeded. */
   override allocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer {

@@ -53,8 +53,4 @@ export class LimitedPool extends CountingPool {
   protected account(): Counters {
     return this.counters
   }
-
-  protected accounts(): Counters[] {
-    return [this.counters]
-  }
 }

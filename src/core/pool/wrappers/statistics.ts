@@ -39,10 +39,6 @@ export class StatisticsPool extends CountingPool {
   protected account(): Counters {
     return this.counters
   }
-
-  protected accounts(): Counters[] {
-    return [this.counters]
-  }
 }
 /** Counters of a part of a program. Made by `pool.scope()`. */
 export class StatisticsScope extends Counters implements Disposable {

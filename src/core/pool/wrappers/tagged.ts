@@ -116,7 +116,7 @@ export class TaggedPool extends CountingPool {
     return this.scopes.getStore()?.account ?? this.untagged()
   }
 
-  protected accounts(): Iterable<Counters> {
+  protected override accounts(): Iterable<Counters> {
     return this.byTag.values()
   }
 
