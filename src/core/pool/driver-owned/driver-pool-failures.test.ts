@@ -6,7 +6,7 @@ import { describe, it } from 'node:test'
 import { MiB } from '../../base/bytes.js'
 import { CudaError, DescriptorError, OutOfMemoryError, PoolError } from '../../base/errors.js'
 import type { DeviceBuffer } from '../buffer.js'
-import { refuseEach, TestDevice } from '../pool.fixture.js'
+import { isRefused, refuseEach, TestDevice } from '../pool.fixture.js'
 import type { DriverPool } from './driver-pool.js'
 import type { DriverPoolOptions } from './driver-pool-options.js'
 import type { ImportedPool } from './imported-pool.js'
@@ -91,13 +91,7 @@ class Workload {
   }
 
   attempt(step: () => unknown): void {
-    try {
-      step()
-    } catch (error) {
-      const known = [CudaError, PoolError, OutOfMemoryError, DescriptorError].some(kind => error instanceof kind)
-      if (!known) throw error
-      this.refusals++
-    }
+    if (isRefused(step, PoolError, OutOfMemoryError, DescriptorError)) this.refusals++
   }
 }
 

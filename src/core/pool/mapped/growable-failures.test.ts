@@ -7,21 +7,13 @@ import { describe, it } from 'node:test'
 import { MiB } from '../../base/bytes.js'
 import { CudaError, OutOfMemoryError, PoolError } from '../../base/errors.js'
 import type { Stream } from '../../order/stream.js'
-import { refuseEach, TestDevice } from '../pool.fixture.js'
+import { isRefused, refuseEach, TestDevice } from '../pool.fixture.js'
 import type { GrowableBuffer } from './growable-buffer.js'
 
 const CAPACITY = 64 * MiB
 
-/** Runs a step that the driver, or the buffer itself, may refuse; returns whether it was. */
-function refusable(step: () => void): boolean {
-  try {
-    step()
-    return false
-  } catch (error) {
-    if ([CudaError, OutOfMemoryError, PoolError, RangeError].some(kind => error instanceof kind)) return true
-    throw error
-  }
-}
+/** Whether a step was refused by the driver, or for what was refused before. */
+const refusable = (step: () => void) => isRefused(step, OutOfMemoryError, PoolError, RangeError)
 
 function open() {
   const device = new TestDevice({ capacityBytes: CAPACITY })

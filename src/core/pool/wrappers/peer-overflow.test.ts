@@ -4,13 +4,13 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { KiB, MiB } from '../../base/bytes.js'
-import { CudaError, OutOfMemoryError, PoolError } from '../../base/errors.js'
+import { OutOfMemoryError, PoolError } from '../../base/errors.js'
 import { Random } from '../../base/random.js'
 import type { SimulatedOptions } from '../../driver/simulated/options.js'
 import { signal } from '../../order/order.fixture.js'
 import type { Stream } from '../../order/stream.js'
 import type { DeviceBuffer } from '../buffer.js'
-import { assertConsistent, sourceOf, TestDevice, twoDevices } from '../pool.fixture.js'
+import { assertConsistent, isRefused, sourceOf, TestDevice, twoDevices } from '../pool.fixture.js'
 import type { Pool } from '../pool.js'
 import { poolSuite } from '../pool.suite.js'
 import { withFallback } from './fallback.js'
@@ -372,7 +372,7 @@ describe('resources of a fallback on another device', () => {
               () => held.at(-1)?.free(),
               () => pool.close(),
             ]
-            for (const step of steps) failed = isRefused(step) || failed
+            for (const step of steps) failed = isRefused(step, OutOfMemoryError) || failed
             driver.clearFaults()
             const where = `${kind}, code ${code}, call ${nth}${onwards ? ' and on' : ''}`
             pool.close()
@@ -447,13 +447,3 @@ describe('streams of two devices on one pool', () => {
     }
   })
 })
-
-function isRefused(step: () => unknown): boolean {
-  try {
-    step()
-    return false
-  } catch (error) {
-    assert.ok(error instanceof CudaError || error instanceof OutOfMemoryError, `${error}`)
-    return true
-  }
-}

@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { KiB, MiB } from '../../base/bytes.js'
-import { CudaError, OutOfMemoryError, PoolError } from '../../base/errors.js'
+import { OutOfMemoryError, PoolError } from '../../base/errors.js'
 import { Random } from '../../base/random.js'
 import { fakeNvtx } from '../../libraries/nvtx.fixture.js'
 import type { Stream } from '../../order/stream.js'
@@ -13,7 +13,7 @@ import type { SegmentObserver } from '../backing/segment-watch.js'
 import type { DeviceBuffer } from '../buffer.js'
 import type { PoolOptions } from '../caching/options.js'
 import type { PlainPool } from '../driver-owned/plain-pool.js'
-import { assertConsistent, TestDevice } from '../pool.fixture.js'
+import { assertConsistent, isRefused, TestDevice } from '../pool.fixture.js'
 import type { Pool } from '../pool.js'
 import { poolSuite } from '../pool.suite.js'
 import { withFallback } from './fallback.js'
@@ -139,28 +139,20 @@ class Program {
     const stream = this.streams[step % 2]
     const alignment = step % 3 === 0 ? 64 * KiB : undefined
     let buffer: DeviceBuffer | null = null
-    refusable(() => {
+    isRefused(() => {
       buffer = step % 4 < 2 ? pool.allocate(bytes, stream, alignment) : pool.tryAllocate(bytes, stream, alignment)
-    })
+    }, OutOfMemoryError)
     if (buffer === null) this.refusals++
     else this.held.push(buffer)
   }
 
   private free(index: number, step: number): void {
     const buffer = this.held[index]
-    refusable(() => {
+    isRefused(() => {
       if (step % 2 === 0) buffer.free(this.streams[this.random.below(2)])
       else this.opened.pool.free(buffer)
-    })
+    }, OutOfMemoryError)
     if (buffer.freed) this.held.splice(index, 1)
-  }
-}
-
-function refusable(step: () => void): void {
-  try {
-    step()
-  } catch (error) {
-    if (!(error instanceof CudaError || error instanceof OutOfMemoryError)) throw error
   }
 }
 

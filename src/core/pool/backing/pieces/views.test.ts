@@ -6,7 +6,7 @@ import { MiB } from '../../../base/bytes.js'
 import { CudaError } from '../../../base/errors.js'
 import { CU_MEM_ACCESS_FLAGS_PROT_READWRITE } from '../../../driver/constants.js'
 import { UNIT_BYTES } from '../../../heap/size-classes.js'
-import { TestDevice } from '../../pool.fixture.js'
+import { isRefused, TestDevice } from '../../pool.fixture.js'
 import { MappedAccess } from '../mapped-access.js'
 import { SegmentWatch } from '../segment-watch.js'
 import { HomeRange } from './home-range.js'
@@ -68,19 +68,12 @@ function createPieces({ home }: SetUp): Piece[] {
 
 /** Maps two views and unmaps one; the driver may refuse any of it. */
 function mapAndUnmap({ views }: SetUp, pieces: readonly Piece[]): void {
-  const refused = (step: () => void) => {
-    try {
-      step()
-    } catch (error) {
-      if (!(error instanceof CudaError)) throw error
-    }
-  }
   let first: View | null = null
-  refused(() => {
+  isRefused(() => {
     first = views.map([pieces[0], pieces[2], pieces[3]])
   })
-  refused(() => views.map([pieces[1], pieces[0]]))
-  if (first !== null) refused(() => views.unmap(first!))
+  isRefused(() => views.map([pieces[1], pieces[0]]))
+  if (first !== null) isRefused(() => views.unmap(first!))
 }
 
 /** Asserts that views, pieces and the driver agree about what is mapped. */
@@ -143,10 +136,10 @@ describe('views', () => {
           const made = setUp()
           const { device, granted, home, uses, views } = made
           const pieces = createPieces(made)
-          const before = callsOf(device)
+          const before = device.callCount
           device.driver.failCall({ call: '*', nth, code, onwards })
           mapAndUnmap(made, pieces)
-          wasMet = callsOf(device) - before >= nth
+          wasMet = device.callCount - before >= nth
           if (wasMet) refusals++
           device.driver.clearFaults()
           assertAgree(made)
@@ -251,7 +244,7 @@ describe('the home range', () => {
           const made = setUp()
           const { device, granted, home } = made
           const kept = home.create([{ start: 20 * STEP_UNITS, units: STEP_UNITS }], STEP_UNITS)
-          const before = callsOf(device)
+          const before = device.callCount
           device.driver.failCall({ call: '*', nth, code, onwards })
           const runs = [0, 10].map(start => ({ start: start * STEP_UNITS, units: 5 * STEP_UNITS }))
           let isCreated = true
@@ -261,7 +254,7 @@ describe('the home range', () => {
             assert.ok(error instanceof CudaError)
             isCreated = false
           }
-          wasMet = callsOf(device) - before >= nth
+          wasMet = device.callCount - before >= nth
           const isEnd = nth === CALLS_OF_GROWTH // ends relaxed mode, and may be refused
           assert.equal(isCreated, !wasMet || isEnd, `call ${nth}`)
           device.driver.clearFaults()
@@ -281,7 +274,3 @@ describe('the home range', () => {
     }
   }
 })
-
-function callsOf({ driver }: TestDevice): number {
-  return [...driver.calls.values()].reduce((sum, count) => sum + count, 0)
-}
