@@ -115,7 +115,7 @@ export class BlockPool extends CachingPool {
       const block = stack.top
       const { totals } = stack
       const left = totals.cached - block.units // in an empty stack less than any limit, see `StreamCaches.take`
-      if (left < totals.watched) return takeOffPath(this.offPath, bytes, stream, mayFail)
+      if (left < totals.leastCached) return takeOffPath(this.offPath, bytes, stream, mayFail)
       const buffer = this.handOutBlock(block, slack)
       stack.top = block.below!
       totals.cached = left

@@ -46,7 +46,7 @@ export class StreamTotals {
     /** of the stream */
     readonly slot: number,
     /** while at least this many units are cached, no more can be live than at the peak; see live-peak.ts */
-    public watched: number,
+    public leastCached: number,
     /** units that may be cached */
     public most: number,
   ) {}

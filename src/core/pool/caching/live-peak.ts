@@ -1,7 +1,7 @@
 // The most units that were ever live, exactly, although the cached path counts only what each stream caches. Live is
 // what the heaps have handed out and what no stream caches. So each stream gets an allowance: as long as it caches at
-// least `StreamTotals.watched` units, no more can be live than at the peak. The cached path compares with that number,
-// and calls `note` when a stream falls below it.
+// least `StreamTotals.leastCached` units, no more can be live than at the peak. The cached path compares with that
+// number, and calls `note` when a stream falls below it.
 //
 // Few streams divide what is left between live and the peak equally, whenever a stream falls below. To look at
 // hundreds of streams would take long. So of many streams only those that fall below get an allowance. They lose what
@@ -12,10 +12,10 @@
 import type { StreamTotals } from './block.js'
 
 /**
- * `StreamTotals.watched` of a cache that does not count: below whatever a stream caches, and a small integer as all
+ * `StreamTotals.leastCached` of a cache that does not count: below whatever a stream caches, and a small integer as all
  * its values.
  */
-export const UNWATCHED = -(2 ** 30)
+export const UNCOUNTED = -(2 ** 30)
 /** Up to so many streams divide what is left. */
 const FEW_STREAMS = 64
 
@@ -23,8 +23,8 @@ export class LivePeak {
   /** the most units that were live */
   units = 0
   /**
-   * of many streams: as long as no stream caches less than it watches, at most this is live. It is the handed-out units
-   * less the `watched` units of all streams, or more once blocks went back to their heaps
+   * of many streams: as long as no stream caches less than that, at most this is live. It is the handed-out units
+   * less the `leastCached` units of all streams, or more once blocks went back to their heaps
    */
   private mostLive = 0
   /** whether `mostLive` holds: not before the first look at many streams */
@@ -37,7 +37,7 @@ export class LivePeak {
     private readonly totals: readonly StreamTotals[],
   ) {}
 
-  /** A stream caches less than it watches: lowers what it watches, and raises the peak if more is live than ever. */
+  /** A stream caches less than `leastCached`: lowers that, and raises the peak if more is live than ever. */
   note(totals: StreamTotals, handedUnits: number): void {
     if (this.totals.length <= FEW_STREAMS) this.divide(handedUnits)
     else this.allow(totals, handedUnits)
@@ -61,16 +61,16 @@ export class LivePeak {
     for (let slot = 0; slot < totals.length; slot++) live -= totals[slot].cached
     if (live > this.units) this.units = live
     const part = Math.floor((this.units - live) / totals.length)
-    for (let slot = 0; slot < totals.length; slot++) totals[slot].watched = totals[slot].cached - part
+    for (let slot = 0; slot < totals.length; slot++) totals[slot].leastCached = totals[slot].cached - part
     this.isCounted = false
   }
 
   private allow(totals: StreamTotals, handedUnits: number): void {
-    if (this.left < totals.watched - totals.cached) this.takeBack()
-    if (!this.isCounted || this.left < totals.watched - totals.cached) this.recount(handedUnits)
-    const missing = totals.watched - totals.cached
+    if (this.left < totals.leastCached - totals.cached) this.takeBack()
+    if (!this.isCounted || this.left < totals.leastCached - totals.cached) this.recount(handedUnits)
+    const missing = totals.leastCached - totals.cached
     const allowance = missing + Math.floor((this.left - missing) / this.totals.length)
-    totals.watched -= allowance
+    totals.leastCached -= allowance
     this.mostLive += allowance
     this.allowed.push(totals)
   }
@@ -83,8 +83,8 @@ export class LivePeak {
   /** Takes back what streams do not use of their allowances. */
   private takeBack(): void {
     for (const totals of this.allowed) {
-      const unused = Math.max(0, totals.cached - totals.watched)
-      totals.watched += unused
+      const unused = Math.max(0, totals.cached - totals.leastCached)
+      totals.leastCached += unused
       this.mostLive -= unused
     }
     this.allowed.length = 0
@@ -94,7 +94,7 @@ export class LivePeak {
   private recount(handedUnits: number): void {
     this.mostLive = handedUnits
     for (const totals of this.totals) {
-      totals.watched = totals.cached
+      totals.leastCached = totals.cached
       this.mostLive -= totals.cached
     }
     this.units = Math.max(this.units, this.mostLive)

@@ -15,7 +15,7 @@ import { SMALL_CLASSES, SMALL_UNITS } from '../backing/backing.js'
 import { policy } from '../policy.js'
 import { Block, type BlockOwner, Stack, StreamTotals, stampAfter, Tag } from './block.js'
 import type { BlockCache } from './block-cache.js'
-import { LivePeak, UNWATCHED } from './live-peak.js'
+import { LivePeak, UNCOUNTED } from './live-peak.js'
 
 // Const enums are written out as numbers, which keeps the hot methods small enough to be inlined where they are
 // called.
@@ -67,8 +67,8 @@ export class StreamCaches implements BlockCache {
   private readonly blocks: (Block | undefined)[] = []
   /** by stream slot */
   private readonly totals: StreamTotals[] = []
-  /** `watched` of new totals */
-  private readonly watched: number
+  /** `leastCached` of new totals */
+  private readonly leastCached: number
   /** whether only small blocks are cached; see `setTight` */
   private isTight = false
   private readonly peak: LivePeak
@@ -84,15 +84,15 @@ export class StreamCaches implements BlockCache {
     public mostUnits: number,
     protected readonly pool: BlockOwner,
     /** whether live blocks and their peak are counted, and classes are cached only while that pays */
-    private readonly isWhole = true,
+    private readonly countsLive = true,
     /** whether streams cache all that they free, up to `mostUnits` */
     private readonly keepsAll = false,
   ) {
-    this.watched = isWhole ? 0 : UNWATCHED
+    this.leastCached = countsLive ? 0 : UNCOUNTED
     this.peak = new LivePeak(this.totals)
     this.bottom = this.blockFor(0)
     this.bottom.units = BOTTOM_UNITS
-    this.emptyStack = new Stack(this.bottom, 0, 0, new StreamTotals(0, this.watched, 0))
+    this.emptyStack = new Stack(this.bottom, 0, 0, new StreamTotals(0, this.leastCached, 0))
     this.stacks = repeated(this.emptyStack, FEW_STREAMS << Shift.stream)
   }
 
@@ -100,7 +100,7 @@ export class StreamCaches implements BlockCache {
   includeSlot(slot: number): void {
     if (slot < this.slotLimit) return
     while (this.totals.length <= slot) {
-      this.totals.push(new StreamTotals(this.totals.length, this.watched, this.mostUnits))
+      this.totals.push(new StreamTotals(this.totals.length, this.leastCached, this.mostUnits))
     }
     while (this.stacks.length <= slot << Shift.stream) {
       this.stacks = this.stacks.concat(repeated(this.emptyStack, this.stacks.length))
@@ -189,7 +189,7 @@ export class StreamCaches implements BlockCache {
     // Blocks of a small class are all alike. On an empty stack `left` is below any limit, so the next test fails.
     if (units >= EXACT_UNITS && size !== units) return false
     const left = totals.cached - size
-    if (left < totals.watched) return false
+    if (left < totals.leastCached) return false
     stack.top = block.below!
     totals.cached = left
     return true
@@ -206,7 +206,7 @@ export class StreamCaches implements BlockCache {
     const index = (slot << Shift.stream) | classOf(units)
     const block =
       this.takeGiven(index, units, known, seen) ?? this.takeOwn(index, units) ?? this.takeTop(index, units, known, seen)
-    if (block === null && units >= EXACT_UNITS && this.isWhole) this.noteMiss(this.stacks[index], units)
+    if (block === null && units >= EXACT_UNITS && this.countsLive) this.noteMiss(this.stacks[index], units)
     return block
   }
 
@@ -221,7 +221,7 @@ export class StreamCaches implements BlockCache {
     const block = giver.top
     const { totals } = giver
     const left = totals.cached - units
-    if (block.units !== units || left < totals.watched) return null
+    if (block.units !== units || left < totals.leastCached) return null
     if (stack.top !== this.bottom || stacks[index + 1].top !== this.bottom) return null
     if (!isSafe(block, totals.slot, index >>> Shift.stream, known, seen)) return null
     giver.top = block.below!
@@ -243,7 +243,7 @@ export class StreamCaches implements BlockCache {
     if (block === null) return null
     const { totals } = block.stack!
     totals.cached -= block.units
-    if (totals.cached < totals.watched) this.notePeak(totals)
+    if (totals.cached < totals.leastCached) this.notePeak(totals)
     return block
   }
 
@@ -297,8 +297,8 @@ export class StreamCaches implements BlockCache {
     this.handedUnits += block.units
     this.handedBlocks++
     const { totals } = block.stack!
-    totals.watched += block.units
-    if (totals.cached < totals.watched) this.notePeak(totals)
+    totals.leastCached += block.units
+    if (totals.cached < totals.leastCached) this.notePeak(totals)
   }
 
   /**
@@ -468,7 +468,7 @@ export class StreamCaches implements BlockCache {
       if (block.units !== units || !isSafe(block, other, slot, known, seen)) continue
       this.pop(giver)
       giver.totals.cached -= units
-      if (giver.totals.cached < giver.totals.watched) this.notePeak(giver.totals)
+      if (giver.totals.cached < giver.totals.leastCached) this.notePeak(giver.totals)
       this.assign(block, slot)
       block.stack!.giver = giver
       return block
@@ -523,7 +523,7 @@ export class StreamCaches implements BlockCache {
         this.handBack(block.record)
         drained.push(block.record)
       }
-      if (stack.sizeClass >= EXACT_CLASS && this.isWhole && !this.keepsAll) stack.places = 0
+      if (stack.sizeClass >= EXACT_CLASS && this.countsLive && !this.keepsAll) stack.places = 0
     }
   }
 
