@@ -203,8 +203,8 @@ export class CachingPool extends ReservingPool implements BlockOwner, SleepingPo
   deallocate(ptr: number, stream?: Stream): void {
     this.checkOpen('deallocate')
     if (this.isBusy) this.refuseCut('deallocate')
-    this.addresses ??= this.indexAddresses()
-    const record = this.recordAt(ptr, this.addresses)
+    this.addresses ??= AddressIndex.of(this.records, this.caches)
+    const record = this.addresses.findAt(ptr, this.central.backing)
     if (record === 0) throw unknownAddress(ptr)
     const block = this.caches.blockOf(record)
     this.releaseBlock(block, block.tag & ~1, stream)
@@ -685,25 +685,6 @@ export class CachingPool extends ReservingPool implements BlockOwner, SleepingPo
         stream.checkOpen('allocate')
       }
     }
-  }
-
-  /** The record of the live block that begins at an address; 0 for none. */
-  private recordAt(ptr: number, addresses: AddressIndex): number {
-    const { backing } = this.central
-    for (const range of Number.isSafeInteger(ptr) ? backing.rangesAt(ptr) : []) {
-      const record = addresses.find(range, (ptr - backing.bases[range]) / UNIT_BYTES)
-      if (record !== 0) return record
-    }
-    return 0
-  }
-
-  /** Indexes the live blocks, and the cached ones, which may become live. */
-  private indexAddresses(): AddressIndex {
-    const index = new AddressIndex(this.records, this.caches)
-    for (let record = this.records.first; record < this.records.used; record++) {
-      if (this.records.isLive(record)) index.note(record)
-    }
-    return index
   }
 
   /** @internal */

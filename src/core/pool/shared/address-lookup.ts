@@ -12,7 +12,12 @@ export class AddressLookup {
   /** null until the first lookup: most programs free buffers only */
   private index: AddressIndex | null = null
 
-  constructor(private readonly state: SharedState) {}
+  /** by range: the device address of its unit 0 */
+  readonly bases: Float64Array
+
+  constructor(private readonly state: SharedState) {
+    this.bases = state.bases
+  }
 
   /** Notes a block that this thread has received. */
   note(record: number): void {
@@ -26,33 +31,22 @@ export class AddressLookup {
     // The first record of a range changes under the lock. Once all pages of records are taken, a block may come back
     // to a thread that had none at that address before.
     return (
-      this.liveAt(ptr, index) ||
+      index.findAt(ptr, this) ||
       this.state.locked(() => {
         this.index = this.indexAll()
-        return this.liveAt(ptr, this.index)
+        return this.index.findAt(ptr, this)
       })
     )
   }
 
-  private liveAt(ptr: number, index: AddressIndex): number {
-    for (const range of Number.isSafeInteger(ptr) ? this.rangesAt(ptr) : []) {
-      const record = index.find(range, (ptr - this.state.bases[range]) / UNIT_BYTES)
-      if (record !== 0 && this.holds(record)) return record
-    }
-    return 0
-  }
-
-  /** Indexes live and cached blocks: a cached one may become this thread's later. */
   private indexAll(): AddressIndex {
-    const { records } = this.state
-    const index = new AddressIndex(records, records)
-    for (let record = records.first; record < records.used; record++) if (records.isLive(record)) index.note(record)
-    return index
+    return AddressIndex.of(this.state.records, this)
   }
 
   /** The ranges that an address may lie in: those of heaps, and views, whose length only the pool server knows. */
-  private rangesAt(ptr: number): number[] {
-    const { bases, memory, records } = this.state
+  rangesAt(ptr: number): number[] {
+    const { bases } = this
+    const { memory, records } = this.state
     const ranges: number[] = []
     for (const heap of [memory.small, memory.large]) {
       for (const [range, first] of heap.firstRecords) {
@@ -68,8 +62,10 @@ export class AddressLookup {
     return ranges
   }
 
-  private holds(record: number): boolean {
-    const ownerWord = this.state.records.words[(record << 4) | Word.owner]
-    return workerOf(ownerWord) === this.state.thread && phaseOf(ownerWord) === Phase.live
+  /** Whether a record describes a live block of this thread. */
+  isLive(record: number): boolean {
+    const { records, thread } = this.state
+    const ownerWord = records.ownerWord(record)
+    return records.isLive(record) && workerOf(ownerWord) === thread && phaseOf(ownerWord) === Phase.live
   }
 }
