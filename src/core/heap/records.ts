@@ -265,6 +265,11 @@ export class RecordTable {
     return (this.state(record) & ~1) === State.live
   }
 
+  /** The records of all blocks that the heaps have handed out: live and cached ones. */
+  *taken(): Generator<number> {
+    for (let record = this.first; record < this.used; record++) if (this.isLive(record)) yield record
+  }
+
   /** Whether a record has no generation left for another handle. */
   isSpent(record: number): boolean {
     return this.words[(record << 4) | Word.tag] >> 3 === LAST_GENERATION

@@ -31,7 +31,7 @@ export class AddressIndex {
   /** The index of all live and cached blocks: a cached one may become live. */
   static of(records: RecordTable, blocks: { isLive(record: number): boolean }): AddressIndex {
     const index = new AddressIndex(records, blocks)
-    for (let record = records.first; record < records.used; record++) if (records.isLive(record)) index.note(record)
+    for (const record of records.taken()) index.note(record)
     return index
   }
 

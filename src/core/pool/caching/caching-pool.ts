@@ -348,7 +348,7 @@ export class CachingPool extends ReservingPool implements BlockOwner, SleepingPo
   live(): LiveBlock[] {
     if (this.isBusy) this.refuseCut('live')
     const blocks: LiveBlock[] = []
-    for (let record = this.records.first; record < this.records.used; record++) {
+    for (const record of this.records.taken()) {
       if (!this.caches.isLive(record)) continue
       const block = this.caches.blockOf(record)
       blocks.push({

@@ -460,7 +460,7 @@ export class PoolServer {
   /** The taken blocks of a thread in one phase. */
   private held(thread: number, phase: Phase): number[] {
     const { records } = this.state
-    return this.taken().filter(record => {
+    return [...records.taken()].filter(record => {
       const ownerWord = records.ownerWord(record)
       return workerOf(ownerWord) === thread && phaseOf(ownerWord) === phase
     })
@@ -468,14 +468,7 @@ export class PoolServer {
 
   private live(): number[] {
     const { records } = this.state
-    return this.taken().filter(record => phaseOf(records.ownerWord(record)) === Phase.live)
-  }
-
-  private taken(): number[] {
-    const { records } = this.state
-    const taken: number[] = []
-    for (let record = records.first; record < records.used; record++) if (records.isLive(record)) taken.push(record)
-    return taken
+    return [...records.taken()].filter(record => phaseOf(records.ownerWord(record)) === Phase.live)
   }
 
   private sumOf(held: readonly number[]): Reclaimed {
@@ -489,7 +482,7 @@ export class PoolServer {
     const { records, caches, registry } = this.state
     this.central.check()
     const sent = caches.remoteFrees.all()
-    for (const record of this.taken()) {
+    for (const record of records.taken()) {
       const phase = phaseOf(records.ownerWord(record))
       const thread = workerOf(records.ownerWord(record))
       assert(
@@ -500,7 +493,7 @@ export class PoolServer {
       assert(records.sizeClassOf(record) === classOf(records.unitsOf(record)), 'a taken block has its class')
       assert(records.keyOf(record) <= caches.slotLimit, 'the stream of a taken block is known')
     }
-    const units = this.taken().reduce((sum, record) => sum + records.unitsOf(record), 0)
+    const units = [...records.taken()].reduce((sum, record) => sum + records.unitsOf(record), 0)
     assert(units === caches.handedUnits, 'taken blocks add up to the counter')
   }
 

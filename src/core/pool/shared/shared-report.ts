@@ -80,10 +80,10 @@ export class SharedReport {
     const { records, registry, bases, labels } = this.state
     const { words, doubles } = records
     const blocks: SharedLiveBlock[] = []
-    for (let record = records.first; record < records.used; record++) {
+    for (const record of records.taken()) {
       const base = record << 4
       const ownerWord = words[base | Word.owner]
-      if (!records.isLive(record) || phaseOf(ownerWord) !== Phase.live) continue
+      if (phaseOf(ownerWord) !== Phase.live) continue
       const worker = workerOf(ownerWord)
       blocks.push({
         ptr: bases[words[base | Word.range]] + words[base | Word.offset] * UNIT_BYTES,

@@ -137,8 +137,8 @@ export class ThreadCaches implements BlockCache {
     const { records } = this
     let units = 0
     let blocks = 0
-    for (let record = records.first; record < records.used; record++) {
-      if (!records.isLive(record) || records.ownerWord(record) === 0) continue
+    for (const record of records.taken()) {
+      if (records.ownerWord(record) === 0) continue
       units += records.unitsOf(record)
       blocks++
     }

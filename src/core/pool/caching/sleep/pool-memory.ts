@@ -163,8 +163,6 @@ class PoolMemory implements SleepingMemory {
 
   private eachLive(visit: (record: number) => void): void {
     const { records, caches } = this.pool
-    for (let record = records.first; record < records.used; record++) {
-      if (records.isLive(record) && caches.isLive(record)) visit(record)
-    }
+    for (const record of records.taken()) if (caches.isLive(record)) visit(record)
   }
 }
