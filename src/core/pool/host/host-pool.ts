@@ -19,19 +19,13 @@ import { PAGE_BYTES, type PinnedMemory, PinnedSegments } from '../backing/pinned
 import type { PoolSegment, SegmentObserver } from '../backing/segment-watch.js'
 import type { DeviceBuffer } from '../buffer.js'
 import { CachingPool } from '../caching/caching-pool.js'
+import type { ReservingPool } from '../caching/reserving-pool.js'
 import { publishAs } from '../channels.js'
 import { type CloseReport, warnOfHeld } from '../closable-pool.js'
 import { figuresOf } from '../out-of-memory.js'
 import { type PoolStats, poolJson, poolText } from '../pool.js'
-import type { SharedPool } from '../shared/shared-pool.js'
 import { HostArray, HostBuffer } from './host-buffer.js'
 import { type HostPoolOptions, hostConfig, parseHostPoolOptions } from './host-options.js'
-
-/** The parts of a host pool: blocks of host addresses, and the memory at these addresses. */
-interface HostParts {
-  readonly blocks: CachingPool | SharedPool
-  readonly memory: PinnedMemory
-}
 
 /**
  * A pool of pinned host memory, for fast copies that run while Node goes on. Made by
@@ -42,23 +36,21 @@ export abstract class HostPool implements Disposable {
   readonly context: Context
   /** whether a process warning tells of buffers that were held when a `using` block closed the pool */
   warnOnHeld = true
-  /**
-   * finds the memory at an address
-   * @internal
-   */
-  readonly memory: PinnedMemory
-  protected readonly blocks: CachingPool | SharedPool
   /** the stream to allocate blocks on while a capture keeps the default stream idle; made at first need */
   private standIn: Stream | null = null
 
   protected constructor(
     /** @internal */
     readonly clocks: Clocks,
-    { blocks, memory }: HostParts,
+    /** blocks of host addresses */
+    protected readonly blocks: ReservingPool,
+    /**
+     * finds the memory at an address
+     * @internal
+     */
+    readonly memory: PinnedMemory,
   ) {
     this.context = clocks.context
-    this.blocks = blocks
-    this.memory = memory
     publishAs(blocks, this)
   }
 
@@ -70,7 +62,7 @@ export abstract class HostPool implements Disposable {
     const { limitBytes, segmentBytes, shared, mapped } = parseHostPoolOptions(options)
     const memory = new PinnedSegments(clocks.context, segmentBytes, shared, mapped)
     const blocks = new CachingPool(clocks, defaultStream, hostConfig(limitBytes, memory))
-    return new OwnHostPool(clocks, { blocks, memory })
+    return new OwnHostPool(clocks, blocks, memory)
   }
 
   /**

@@ -84,7 +84,7 @@ export class SharedHostPool<D = unknown> extends HostPool {
       channel => blocks.sendMemory(channel),
       address => blocks.devicePtrOf(address),
     )
-    super(clocks, { blocks, memory })
+    super(clocks, blocks, memory)
   }
 
   /** The number of this thread in the pool. */
