@@ -6,7 +6,7 @@ import { freeSlowly } from '../slow-calls.js'
 import type { RegionMemory } from './arena-memory.js'
 
 /** The part of an arena that its buffers call. */
-export interface LaneArena extends BufferSource {
+export interface ArenaOwner extends BufferSource {
   /** the device address of a live entry */
   addressOfEntry(entry: number): number
   requestedBytesOfEntry(entry: number): number
@@ -26,7 +26,7 @@ export class ArenaAllocation implements Allocation {
   private sibling: ArenaAllocation | null = null
 
   constructor(
-    readonly pool: LaneArena,
+    readonly pool: ArenaOwner,
     readonly owner: BufferOwner,
     readonly stream: Stream,
     readonly span: Span,

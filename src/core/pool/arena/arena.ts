@@ -13,11 +13,11 @@ import type { Stream } from '../../order/stream.js'
 import { MOST_ALIGNMENT_BYTES } from '../backing/backing.js'
 import { ClosablePool } from '../closable-pool.js'
 import { beyondDevice, shortageOf } from '../out-of-memory.js'
-import { type ArenaAllocation, allocationOf, type LaneArena } from './arena-allocation.js'
+import { type ArenaAllocation, type ArenaOwner, allocationOf } from './arena-allocation.js'
 import type { RegionMemory } from './arena-memory.js'
 import type { Epochs } from './epochs.js'
 
-export abstract class Arena extends ClosablePool implements LaneArena {
+export abstract class Arena extends ClosablePool implements ArenaOwner {
   /** most bytes that it can have */
   readonly limitBytes: number
   protected readonly bump: Bump
