@@ -5,7 +5,7 @@ import type { Grouping } from '../src/recordings/picture/colouring.js'
 import { type Theme, themeOf } from '../src/recordings/picture/drawing/theme.js'
 import type { Axis } from '../src/recordings/picture/moments.js'
 import type { Question } from '../src/recordings/picture/questions.js'
-import type { PageData, PageRecording } from './page-data.js'
+import type { PageData, PageRecording } from '../src/recordings/report/page/page-data.js'
 import type { ColourAnswer, CurvesAnswer, HoldersAnswer, PaintAnswer, RecordingInfo } from './protocol.js'
 import { Latest, WorkerClient } from './worker-client.js'
 

@@ -1,10 +1,10 @@
 // The start of the page: opens a recording, and connects state, views and the address bar.
 
 import { themeOf } from '../src/recordings/picture/drawing/theme.js'
+import type { PageData } from '../src/recordings/report/page/page-data.js'
 import { hashOf, stateOf } from './address-bar.js'
 import { byId, element } from './elements.js'
 import { Page, type State } from './page.js'
-import type { PageData } from './page-data.js'
 import { BlockPanel } from './views/block.js'
 import { Difference } from './views/difference.js'
 import { Exports } from './views/exports.js'

@@ -3,9 +3,9 @@
 
 import { byteTicks } from '../../src/recordings/picture/drawing/axes.js'
 import { policyColour, signTint } from '../../src/recordings/picture/drawing/theme.js'
+import type { PageDifference } from '../../src/recordings/report/page/page-data.js'
 import { byId, element } from '../elements.js'
 import type { Page, ViewPart } from '../page.js'
-import type { PageDifference } from '../page-data.js'
 import { CanvasSurface } from '../surface.js'
 import { formatBytes } from '../text.js'
 import { drawIcicle } from './icicle.js'

@@ -1,8 +1,8 @@
 // Why a request failed: the panel above the pictures.
 
+import type { PageFailure } from '../../src/recordings/report/page/page-data.js'
 import { button, byId, element } from '../elements.js'
 import type { Page, ViewPart } from '../page.js'
-import type { PageFailure } from '../page-data.js'
 import { formatBytes, formatCount } from '../text.js'
 
 export class FailurePanel implements ViewPart {

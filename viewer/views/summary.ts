@@ -1,9 +1,9 @@
 // The verdict, the policies beside each other, and the recordings beside each other.
 
 import { policyColour } from '../../src/recordings/picture/drawing/theme.js'
+import type { PagePolicy } from '../../src/recordings/report/page/page-data.js'
 import { button, byId, element, swatch } from '../elements.js'
 import type { Page, ViewPart } from '../page.js'
-import type { PagePolicy } from '../page-data.js'
 import { formatBytes } from '../text.js'
 
 const MAIN: readonly string[] = ['recorded', 'cuda-mempool']

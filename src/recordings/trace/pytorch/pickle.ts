@@ -103,6 +103,13 @@ const OPEN_DICT = Object.freeze(Object.create(null))
 const OPEN_LIST: readonly unknown[] = Object.freeze([])
 const CLOSED_DICT = Object.freeze(Object.create(null))
 const CLOSED_LIST: readonly unknown[] = Object.freeze([])
+/** The values of opcodes that always push the same. */
+const CONSTANTS: Readonly<Record<number, unknown>> = {
+  [EMPTY_TUPLE]: CLOSED_LIST,
+  [NONE]: null,
+  [NEWTRUE]: true,
+  [NEWFALSE]: false,
+}
 
 /**
  * Reads one pickle that fills `bytes`. Dictionaries become objects without a prototype, or the value of `dictionary`.
@@ -219,16 +226,10 @@ class PickleReader {
           this.tuple(this.top - (op - TUPLE1 + 1))
           break
         case EMPTY_TUPLE:
-          stack[this.top++] = CLOSED_LIST
-          break
         case NONE:
-          stack[this.top++] = null
-          break
         case NEWTRUE:
-          stack[this.top++] = true
-          break
         case NEWFALSE:
-          stack[this.top++] = false
+          stack[this.top++] = CONSTANTS[op]
           break
         case BINFLOAT:
           stack[this.top++] = bytes.readDoubleBE(start + 1)
@@ -271,25 +272,27 @@ class PickleReader {
   }
 
   private long(length: number): void {
-    const { bytes, at } = this
-    this.checkLength(length)
-    const value = length <= 8 ? littleEndian(bytes, at, length) : longLittleEndian(bytes, at, length)
+    const from = this.skip(length)
+    const value = length <= 8 ? littleEndian(this.bytes, from, length) : longLittleEndian(this.bytes, from, length)
     if (!Number.isFinite(value)) throw this.fail(`an integer of ${length} bytes`)
     this.stack[this.top++] = value
-    this.at = at + length
   }
 
   private text(length: number): void {
-    this.checkLength(length)
-    this.stack[this.top++] = this.texts.read(this.at, length)
-    this.at += length
+    this.stack[this.top++] = this.texts.read(this.skip(length), length)
   }
 
   private byteArray(length: number): void {
-    this.checkLength(length)
+    const from = this.skip(length)
     this.countContainer()
-    this.stack[this.top++] = this.bytes.subarray(this.at, this.at + length)
+    this.stack[this.top++] = this.bytes.subarray(from, from + length)
+  }
+
+  /** Where the next `length` bytes begin, which are read now. */
+  private skip(length: number): number {
+    this.checkLength(length)
     this.at += length
+    return this.at - length
   }
 
   private mark(): void {
