@@ -1,7 +1,7 @@
 // Recordings of each format for random tests. A test chooses how many values are odd, and whether bytes are damaged.
 
 import type { Random } from '../src/core/base/random.js'
-import * as op from '../src/recordings/trace/pytorch/pickle-opcodes.js'
+import { Op } from '../src/recordings/trace/pytorch/pickle-opcodes.js'
 
 /** Values that no writer writes, or only at the edge of what it may. */
 const ODD: readonly unknown[] = [
@@ -154,7 +154,7 @@ export function nsightRows(random: Random, chance: number): unknown[][] {
 
 /** Pickles data by opcodes that are chosen at random among those which say the same. */
 function pickled(value: unknown, random: Random): Buffer {
-  const parts: number[] = [op.PROTO, 2 + random.below(4)]
+  const parts: number[] = [Op.PROTO, 2 + random.below(4)]
   const memo = new Map<unknown, number>()
   let memoized = 0
   const pick = (...choices: (() => void)[]) => choices[random.below(choices.length)]()
@@ -167,16 +167,16 @@ function pickled(value: unknown, random: Random): Buffer {
   const memoize = (of?: unknown) => {
     if (random.below(2) === 0 && typeof of !== 'object') return
     if (typeof of === 'object') memo.set(of, memoized)
-    const short = memoized < 256 ? [() => parts.push(op.BINPUT, memoized)] : []
-    const long = () => wide(op.LONG_BINPUT, 4, memoized)
-    pick(() => parts.push(op.MEMOIZE), long, ...short)
+    const short = memoized < 256 ? [() => parts.push(Op.BINPUT, memoized)] : []
+    const long = () => wide(Op.LONG_BINPUT, 4, memoized)
+    pick(() => parts.push(Op.MEMOIZE), long, ...short)
     memoized++
   }
   const text = (of: string) => {
     const utf8 = Buffer.from(of)
-    const short = () => parts.push(op.SHORT_BINUNICODE, utf8.length)
-    const plain = () => wide(op.BINUNICODE, 4, utf8.length)
-    const long = () => wide(op.BINUNICODE8, 8, utf8.length)
+    const short = () => parts.push(Op.SHORT_BINUNICODE, utf8.length)
+    const plain = () => wide(Op.BINUNICODE, 4, utf8.length)
+    const long = () => wide(Op.BINUNICODE8, 8, utf8.length)
     pick(plain, long, ...(utf8.length < 256 ? [short, short] : []))
     parts.push(...utf8)
     memoize()
@@ -184,45 +184,45 @@ function pickled(value: unknown, random: Random): Buffer {
   const number = (of: number) => {
     const float = Buffer.alloc(8)
     float.writeDoubleBE(of)
-    const asFloat = () => parts.push(op.BINFLOAT, ...float)
+    const asFloat = () => parts.push(Op.BINFLOAT, ...float)
     if (!Number.isSafeInteger(of) || of < 0) asFloat()
-    else if (of < 256 && random.below(2) === 0) parts.push(op.BININT1, of)
-    else if (of < 2 ** 31 && random.below(2) === 0) wide(op.BININT, 4, of)
+    else if (of < 256 && random.below(2) === 0) parts.push(Op.BININT1, of)
+    else if (of < 2 ** 31 && random.below(2) === 0) wide(Op.BININT, 4, of)
     else {
-      parts.push(op.LONG1)
+      parts.push(Op.LONG1)
       wide(8, 8, of)
     }
   }
   const list = (of: readonly unknown[]) => {
-    parts.push(op.EMPTY_LIST)
+    parts.push(Op.EMPTY_LIST)
     memoize(of)
     // As Python does.
-    if (of.length > 1) parts.push(op.MARK)
+    if (of.length > 1) parts.push(Op.MARK)
     for (const item of of) save(item)
-    if (of.length > 0) parts.push(of.length > 1 ? op.APPENDS : op.APPEND)
+    if (of.length > 0) parts.push(of.length > 1 ? Op.APPENDS : Op.APPEND)
   }
   const dictionary = (of: object) => {
-    parts.push(op.EMPTY_DICT)
+    parts.push(Op.EMPTY_DICT)
     memoize(of)
-    parts.push(op.MARK)
+    parts.push(Op.MARK)
     for (const [key, item] of Object.entries(of)) {
       text(key)
       save(item)
     }
-    parts.push(op.SETITEMS)
+    parts.push(Op.SETITEMS)
   }
   const save = (each: unknown): void => {
     const known = memo.get(each)
-    if (known !== undefined) wide(op.LONG_BINGET, 4, known)
-    else if (each === null || each === undefined) parts.push(op.NONE)
-    else if (typeof each === 'boolean') parts.push(each ? op.NEWTRUE : op.NEWFALSE)
+    if (known !== undefined) wide(Op.LONG_BINGET, 4, known)
+    else if (each === null || each === undefined) parts.push(Op.NONE)
+    else if (typeof each === 'boolean') parts.push(each ? Op.NEWTRUE : Op.NEWFALSE)
     else if (typeof each === 'number') number(each)
     else if (typeof each === 'string') text(each)
     else if (Array.isArray(each)) list(each)
     else dictionary(each as object)
   }
   save(value)
-  return Buffer.from([...parts, op.STOP])
+  return Buffer.from([...parts, Op.STOP])
 }
 
 type Make = (random: Random, chance: number) => Buffer

@@ -1,26 +1,4 @@
-import {
-  APPENDS,
-  BINFLOAT,
-  BINGET,
-  BININT,
-  BININT1,
-  BININT2,
-  BINUNICODE,
-  EMPTY_DICT,
-  EMPTY_LIST,
-  LONG_BINGET,
-  LONG1,
-  MARK,
-  MEMOIZE,
-  NEWFALSE,
-  NEWTRUE,
-  NONE,
-  PROTO,
-  SETITEMS,
-  SHORT_BINUNICODE,
-  STOP,
-  TUPLE,
-} from './pickle-opcodes.js'
+import { Op } from './pickle-opcodes.js'
 
 const PROTOCOL = 4
 const FIRST_CAPACITY = 1 << 16
@@ -50,18 +28,18 @@ class PickleWriter {
   private readonly memo = new Map<unknown, number>()
 
   constructor() {
-    this.opcode(PROTO, 1)
+    this.opcode(Op.PROTO, 1)
     this.bytes[this.at++] = PROTOCOL
   }
 
   finish(): Buffer {
-    this.opcode(STOP)
+    this.opcode(Op.STOP)
     return this.bytes.subarray(0, this.at)
   }
 
   save(value: unknown): void {
-    if (value === null) this.opcode(NONE)
-    else if (typeof value === 'boolean') this.opcode(value ? NEWTRUE : NEWFALSE)
+    if (value === null) this.opcode(Op.NONE)
+    else if (typeof value === 'boolean') this.opcode(value ? Op.NEWTRUE : Op.NEWFALSE)
     else if (typeof value === 'number') this.saveNumber(value)
     else if (typeof value === 'string' || typeof value === 'object') this.saveShared(value)
     else throw new TypeError(`a pickle cannot hold a ${typeof value}`)
@@ -70,7 +48,7 @@ class PickleWriter {
   private saveShared(value: string | object): void {
     const known = this.memo.get(value)
     if (known !== undefined) {
-      this.opcode(known < 256 ? BINGET : LONG_BINGET, 4)
+      this.opcode(known < 256 ? Op.BINGET : Op.LONG_BINGET, 4)
       this.at = known < 256 ? this.bytes.writeUInt8(known, this.at) : this.bytes.writeUInt32LE(known, this.at)
     } else if (typeof value === 'string') {
       this.saveText(value)
@@ -78,13 +56,13 @@ class PickleWriter {
     } else if (value instanceof PickleTuple) {
       this.saveTuple(value)
     } else if (Array.isArray(value)) {
-      this.opcode(EMPTY_LIST)
+      this.opcode(Op.EMPTY_LIST)
       this.memoize(value)
-      this.saveBatches(value, APPENDS, item => this.save(item))
+      this.saveBatches(value, Op.APPENDS, item => this.save(item))
     } else {
-      this.opcode(EMPTY_DICT)
+      this.opcode(Op.EMPTY_DICT)
       this.memoize(value)
-      this.saveBatches(Object.keys(value), SETITEMS, key => {
+      this.saveBatches(Object.keys(value), Op.SETITEMS, key => {
         this.save(key)
         this.save((value as Record<string, unknown>)[key])
       })
@@ -92,15 +70,15 @@ class PickleWriter {
   }
 
   private saveTuple(tuple: PickleTuple): void {
-    this.opcode(MARK)
+    this.opcode(Op.MARK)
     for (const item of tuple.items) this.save(item)
-    this.opcode(TUPLE)
+    this.opcode(Op.TUPLE)
     this.memoize(tuple)
   }
 
   private saveBatches<T>(items: readonly T[], opcode: number, save: (item: T) => void): void {
     for (let from = 0; from < items.length; from += BATCH) {
-      this.opcode(MARK)
+      this.opcode(Op.MARK)
       for (let i = from; i < Math.min(from + BATCH, items.length); i++) save(items[i])
       this.opcode(opcode)
     }
@@ -108,16 +86,16 @@ class PickleWriter {
 
   private saveNumber(value: number): void {
     if (!Number.isSafeInteger(value) || Object.is(value, -0)) {
-      this.opcode(BINFLOAT, 8)
+      this.opcode(Op.BINFLOAT, 8)
       this.at = this.bytes.writeDoubleBE(value, this.at)
     } else if (value >= 0 && value < 2 ** 8) {
-      this.opcode(BININT1, 1)
+      this.opcode(Op.BININT1, 1)
       this.bytes[this.at++] = value
     } else if (value >= 0 && value < 2 ** 16) {
-      this.opcode(BININT2, 2)
+      this.opcode(Op.BININT2, 2)
       this.at = this.bytes.writeUInt16LE(value, this.at)
     } else if (value === (value | 0)) {
-      this.opcode(BININT, 4)
+      this.opcode(Op.BININT, 4)
       this.at = this.bytes.writeInt32LE(value, this.at)
     } else {
       this.saveLong(value)
@@ -127,7 +105,7 @@ class PickleWriter {
   private saveLong(value: number): void {
     const high = Math.floor(value / TWO_32)
     const highBytes = high >= -(2 ** 15) && high < 2 ** 15 ? 2 : 3
-    this.opcode(LONG1, 8)
+    this.opcode(Op.LONG1, 8)
     this.bytes[this.at++] = 4 + highBytes
     this.at = this.bytes.writeUInt32LE(value - high * TWO_32, this.at)
     this.at = this.bytes.writeIntLE(high, this.at, highBytes)
@@ -135,14 +113,14 @@ class PickleWriter {
 
   private saveText(text: string): void {
     const length = Buffer.byteLength(text)
-    this.opcode(length < 256 ? SHORT_BINUNICODE : BINUNICODE, 4 + length)
+    this.opcode(length < 256 ? Op.SHORT_BINUNICODE : Op.BINUNICODE, 4 + length)
     this.at = length < 256 ? this.bytes.writeUInt8(length, this.at) : this.bytes.writeUInt32LE(length, this.at)
     this.at += this.bytes.write(text, this.at)
   }
 
   private memoize(value: unknown): void {
     this.memo.set(value, this.memo.size)
-    this.opcode(MEMOIZE)
+    this.opcode(Op.MEMOIZE)
   }
 
   /** Writes `opcode`, and makes room for its operand. */

@@ -8,40 +8,7 @@
 // allocated, and no function recurses. So neither a short nor a deeply nested file can exhaust memory.
 
 import { FormatError } from '../../../core/base/errors.js'
-import {
-  APPEND,
-  APPENDS,
-  BINFLOAT,
-  BINGET,
-  BININT,
-  BININT1,
-  BININT2,
-  BINPUT,
-  BINUNICODE,
-  BINUNICODE8,
-  BYTEARRAY8,
-  EMPTY_DICT,
-  EMPTY_LIST,
-  EMPTY_TUPLE,
-  FRAME,
-  LONG_BINGET,
-  LONG_BINPUT,
-  LONG1,
-  MARK,
-  MEMOIZE,
-  NEWFALSE,
-  NEWTRUE,
-  NONE,
-  PROTO,
-  SETITEM,
-  SETITEMS,
-  SHORT_BINUNICODE,
-  STOP,
-  TUPLE,
-  TUPLE1,
-  TUPLE2,
-  TUPLE3,
-} from './pickle-opcodes.js'
+import { Op } from './pickle-opcodes.js'
 import { littleEndian, longLittleEndian, TextCache, unsigned } from './pickle-values.js'
 
 type Build = (items: readonly unknown[], from: number, to: number) => unknown
@@ -74,10 +41,10 @@ const LEAST_BYTES_A_WAITING_VALUE = 16
 
 /** Bytes of fixed length after an opcode; for texts and long integers, their length field. */
 const OPERAND_BYTES = new Uint8Array(256)
-for (const op of [BININT1, BINGET, BINPUT, PROTO, LONG1, SHORT_BINUNICODE]) OPERAND_BYTES[op] = 1
-OPERAND_BYTES[BININT2] = 2
-for (const op of [BININT, BINUNICODE, LONG_BINGET, LONG_BINPUT]) OPERAND_BYTES[op] = 4
-for (const op of [BINFLOAT, BINUNICODE8, FRAME, BYTEARRAY8]) OPERAND_BYTES[op] = 8
+for (const op of [Op.BININT1, Op.BINGET, Op.BINPUT, Op.PROTO, Op.LONG1, Op.SHORT_BINUNICODE]) OPERAND_BYTES[op] = 1
+OPERAND_BYTES[Op.BININT2] = 2
+for (const op of [Op.BININT, Op.BINUNICODE, Op.LONG_BINGET, Op.LONG_BINPUT]) OPERAND_BYTES[op] = 4
+for (const op of [Op.BINFLOAT, Op.BINUNICODE8, Op.FRAME, Op.BYTEARRAY8]) OPERAND_BYTES[op] = 8
 
 /** Opcodes that import or call. GLOBAL, INST and STACK_GLOBAL name the function; the others act on it. */
 const CALLING: Readonly<Record<number, string>> = {
@@ -105,10 +72,10 @@ const CLOSED_DICT = Object.freeze(Object.create(null))
 const CLOSED_LIST: readonly unknown[] = Object.freeze([])
 /** The values of opcodes that always push the same. */
 const CONSTANTS: Readonly<Record<number, unknown>> = {
-  [EMPTY_TUPLE]: CLOSED_LIST,
-  [NONE]: null,
-  [NEWTRUE]: true,
-  [NEWFALSE]: false,
+  [Op.EMPTY_TUPLE]: CLOSED_LIST,
+  [Op.NONE]: null,
+  [Op.NEWTRUE]: true,
+  [Op.NEWFALSE]: false,
 }
 
 /**
@@ -169,81 +136,81 @@ class PickleReader {
       if (this.top > mostStack) throw this.tooMany('values waiting')
       const operand = unsigned(bytes, start + 1, length)
       switch (op) {
-        case BINGET:
-        case LONG_BINGET:
+        case Op.BINGET:
+        case Op.LONG_BINGET:
           this.get(operand)
           break
-        case BININT1:
-        case BININT2:
+        case Op.BININT1:
+        case Op.BININT2:
           stack[this.top++] = operand
           break
-        case LONG1:
+        case Op.LONG1:
           this.long(operand)
           break
-        case MEMOIZE:
+        case Op.MEMOIZE:
           this.memoize(this.memo.length)
           break
-        case BINPUT:
-        case LONG_BINPUT:
+        case Op.BINPUT:
+        case Op.LONG_BINPUT:
           this.memoize(operand)
           break
-        case BININT:
+        case Op.BININT:
           stack[this.top++] = operand | 0
           break
-        case MARK:
+        case Op.MARK:
           this.mark()
           break
-        case SHORT_BINUNICODE:
-        case BINUNICODE:
-        case BINUNICODE8:
+        case Op.SHORT_BINUNICODE:
+        case Op.BINUNICODE:
+        case Op.BINUNICODE8:
           this.text(operand)
           break
-        case EMPTY_DICT:
+        case Op.EMPTY_DICT:
           this.open(OPEN_DICT)
           break
-        case EMPTY_LIST:
+        case Op.EMPTY_LIST:
           this.open(OPEN_LIST)
           break
-        case SETITEM:
+        case Op.SETITEM:
           this.setItems(this.top - 2)
           break
-        case SETITEMS:
+        case Op.SETITEMS:
           this.setItems(this.unmark())
           break
-        case APPEND:
+        case Op.APPEND:
           this.append(this.top - 1)
           break
-        case APPENDS:
+        case Op.APPENDS:
           this.append(this.unmark())
           break
-        case TUPLE:
+        case Op.TUPLE:
           if (this.marks.length === 0) throw this.fail('a tuple without its beginning')
           this.tuple(this.unmark())
           break
-        case TUPLE1:
-        case TUPLE2:
-        case TUPLE3:
-          this.tuple(this.top - (op - TUPLE1 + 1))
+        case Op.TUPLE1:
+        case Op.TUPLE2:
+        case Op.TUPLE3:
+          this.tuple(this.top - (op - Op.TUPLE1 + 1))
           break
-        case EMPTY_TUPLE:
-        case NONE:
-        case NEWTRUE:
-        case NEWFALSE:
+        case Op.EMPTY_TUPLE:
+        case Op.NONE:
+        case Op.NEWTRUE:
+        case Op.NEWFALSE:
           stack[this.top++] = CONSTANTS[op]
           break
-        case BINFLOAT:
+        case Op.BINFLOAT:
           stack[this.top++] = bytes.readDoubleBE(start + 1)
           break
-        case BYTEARRAY8:
+        case Op.BYTEARRAY8:
           this.byteArray(operand)
           break
-        case FRAME:
+        case Op.FRAME:
           this.checkLength(operand)
           break
-        case PROTO:
+        case Op.PROTO:
           if (operand < 2 || operand > 5) throw this.fail(`pickle protocol ${operand}; 2 to 5 are read,`)
           break
-        case STOP:
+        case Op.STOP:
           return this.stop()
         default:
           throw this.fail(refusal(op, bytes, this.at, stack, this.top))
