@@ -1,16 +1,7 @@
 // Numbers as the page shows them.
 
-import { formatBytes } from '../src/core/base/bytes.js'
-
-export { formatBytes }
-
-export function formatCount(count: number): string {
-  return count.toLocaleString('en-US')
-}
-
-export function formatShare(share: number): string {
-  return `${(share * 100).toFixed(1)} %`
-}
+export { formatBytes } from '../src/core/base/bytes.js'
+export { formatCount, formatShare } from '../src/recordings/report/number-format.js'
 
 /** `1500` → `1.5 ms` */
 export function formatUs(us: number): string {
