@@ -55,7 +55,7 @@ export interface ArenaOptions {
 export interface RegionArenaOptions {
   /**
    * the buffer that the arena hands out, which stays the caller's: close the arena first, and then free the buffer.
-   * Its last bytes are left over if it is no multiple of 256 bytes
+   * Its last bytes are left over unless it is a multiple of 256 bytes
    */
   readonly region: ImportedDeviceBuffer
 }

@@ -1,6 +1,6 @@
 // The base of arenas of one thread and of several: a stack of this thread's buffers (core/heap/bump.ts), and the parts
-// of buffers and errors. Each kind has an `allocate` of its own: a common one would meet both kinds in a process, which
-// costs arenas of one thread a third of an allocation's time.
+// of buffers and errors. Each kind has an `allocate` of its own: a common
+// one would meet both kinds in a process, which costs arenas of one thread a third of an allocation's time.
 
 import { checkByteCount, formatBytes } from '../../base/bytes.js'
 import { disposeOf } from '../../base/disposal.js'

@@ -13,8 +13,7 @@ import { UNIT_BYTES } from '../../heap/size-classes.js'
 import type { Clocks } from '../../order/clocks.js'
 import { MOST_WORKERS, REGISTRY_WORDS, ThreadRegistry } from '../../threads/thread-registry.js'
 import { closedError } from '../closable-pool.js'
-import { COUNT_LINE, checkDescriptor, LAYOUT_VERSION } from '../shared/shared-state.js'
-import { newPoolNumber } from '../transferred-buffer.js'
+import { COUNT_LINE, checkDescriptor, describePool, type PoolDescriptor } from '../shared/shared-state.js'
 import { Epochs, epochsIn } from './epochs.js'
 
 /**
@@ -33,16 +32,10 @@ export const enum Tally {
   insertedWaits,
 }
 
-/** An arena for other threads of this process, to be cloned into any message. `D` is the type of its device. */
-export interface SharedArenaState<D = unknown> {
+/** The descriptor of an arena. */
+export interface SharedArenaState<D = unknown> extends PoolDescriptor<D> {
   /** tells descriptors of different kinds of pool apart */
   readonly kind: 'arena'
-  /** version of the descriptor; all threads must use the same version of the package */
-  readonly version: number
-  /** number of the process; the arena works in no other */
-  readonly process: number
-  /** number of the pool, which its buffers carry from thread to thread */
-  readonly number: number
   /**
    * the address of its memory
    * @internal
@@ -50,10 +43,6 @@ export interface SharedArenaState<D = unknown> {
   readonly base: number
   /** @internal */
   readonly bytes: number
-  /** @internal */
-  readonly buffer: SharedArrayBuffer
-  /** the descriptor of the arena's device */
-  readonly device: D
 }
 
 /** Refuses, in the name of `call`, any value that is no descriptor of an open arena of this process and version. */
@@ -77,16 +66,7 @@ export function newArenaState<D>(base: number, bytes: number, device: D): Shared
       `createArenaPool: the host has no room for ${formatBytes(region.bytes)} to keep account of the arena; make it smaller`,
     )
   }
-  return {
-    kind: 'arena',
-    version: LAYOUT_VERSION,
-    process: process.pid,
-    number: newPoolNumber(),
-    base,
-    bytes,
-    buffer,
-    device,
-  }
+  return { ...describePool(buffer, device), kind: 'arena', base, bytes }
 }
 
 /** The layout, the same in every thread. */

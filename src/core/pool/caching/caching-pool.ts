@@ -35,7 +35,7 @@ import { seenBy } from './central/parts.js'
 import type { PoolConfig } from './options.js'
 import { blockUnits, type LiveBlock, ReservingPool, unknownAddress } from './reserving-pool.js'
 import type { HeapShortage } from './shortage.js'
-import { type SleepingPool, sleeperOf } from './sleep/pool-memory.js'
+import { sleeperOf } from './sleep/pool-memory.js'
 import { type PoolSnapshot, snapshotOf } from './snapshot.js'
 import { classUnits, StreamCaches } from './stream-caches.js'
 
@@ -59,7 +59,7 @@ export interface CachingPoolStats extends PoolStats {
 }
 
 /** The general pool: memory of any size in the order of streams, cached for each stream. */
-export class CachingPool extends ReservingPool implements BlockOwner, SleepingPool {
+export class CachingPool extends ReservingPool implements BlockOwner {
   /** @internal */
   readonly servesCaptures: boolean = true
   /** @internal */

@@ -4,8 +4,7 @@ import { openProcessBarrier } from '../../threads/process-barrier.js'
 import { granulesOfRange } from '../backing/virtual-backing.js'
 import { decideBacking } from '../caching/choose-backing.js'
 import { type PoolConfig, type PoolOptions, parsePoolOptions } from '../caching/options.js'
-import { newPoolNumber } from '../transferred-buffer.js'
-import { LAYOUT_VERSION, MOST_RANGES, type SharedPoolState, type SharedRoom, sharedStateBytes } from './shared-state.js'
+import { describePool, MOST_RANGES, type SharedPoolState, type SharedRoom, sharedStateBytes } from './shared-state.js'
 
 /** Options of a caching pool that threads share. */
 export type Shared = PoolOptions & { readonly shared: true }
@@ -39,9 +38,7 @@ export function newState<D, K extends SharedPoolState['kind']>(
   const config = decideBacking(clocks.context, wanted)
   const room = roomFor(clocks, config, deviceBytes)
   const buffer = new SharedArrayBuffer(sharedStateBytes(room))
-  const doorbell = new SharedArrayBuffer(4)
-  const identity = { kind, version: LAYOUT_VERSION, process: process.pid, number: newPoolNumber() }
-  return { ...identity, room, config, buffer, doorbell, device }
+  return { ...describePool(buffer, device), kind, room, config, doorbell: new SharedArrayBuffer(4) }
 }
 
 function roomFor({ context }: Clocks, { backing }: PoolConfig, deviceBytes: number): SharedRoom {

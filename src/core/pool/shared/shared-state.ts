@@ -23,11 +23,12 @@ import { FreeMemory, MOST_VIEWS } from '../caching/central/free-memory.js'
 import { seenBy } from '../caching/central/parts.js'
 import type { PoolConfig } from '../caching/options.js'
 import { closedError, inUseError } from '../closable-pool.js'
+import { newPoolNumber } from '../transferred-buffer.js'
 import { labelWords, SharedLabels } from './shared-labels.js'
 import { ThreadCaches } from './thread-caches.js'
 
 /** Grows with each change of the layout. */
-export const LAYOUT_VERSION = 9
+const LAYOUT_VERSION = 9
 /** Most blocks of a pool at a time, free ones and holes included. */
 const MOST_RECORDS = 2 ** 19 - 1
 /** Records kept for the pool server, which moves and gives back memory, and for blocks that are split off. */
@@ -65,9 +66,7 @@ export interface SharedRoom {
 }
 
 /** A pool for other threads of this process, to be cloned into any message. `D` is the type of its device. */
-export interface SharedPoolState<D = unknown> {
-  /** tells descriptors of different kinds of pool apart */
-  readonly kind: 'caching' | 'block' | 'host'
+export interface PoolDescriptor<D = unknown> {
   /** version of the descriptor; all threads must use the same version of the package */
   readonly version: number
   /** number of the process; the pool works in no other */
@@ -75,29 +74,37 @@ export interface SharedPoolState<D = unknown> {
   /** number of the pool, which its buffers carry from thread to thread */
   readonly number: number
   /** @internal */
+  readonly buffer: SharedArrayBuffer
+  /** the descriptor of the pool's device */
+  readonly device: D
+}
+
+/** The descriptor of a caching pool, or of one that is built on it. */
+export interface SharedPoolState<D = unknown> extends PoolDescriptor<D> {
+  /** tells descriptors of different kinds of pool apart */
+  readonly kind: 'caching' | 'block' | 'host'
+  /** @internal */
   readonly room: SharedRoom
   /** @internal */
   readonly config: PoolConfig
-  /** @internal */
-  readonly buffer: SharedArrayBuffer
   /**
    * of a Doorbell, which wakes the thread of the pool server
    * @internal
    */
   readonly doorbell: SharedArrayBuffer
-  /** the descriptor of the pool's device */
-  readonly device: D
 }
 
-/** The part that the descriptors of all kinds of pools have. */
-type Descriptor = Pick<SharedPoolState, 'version' | 'process' | 'buffer'>
+/** The descriptor of a new pool of this process, with its state in `buffer`. */
+export function describePool<D>(buffer: SharedArrayBuffer, device: D): PoolDescriptor<D> {
+  return { version: LAYOUT_VERSION, process: process.pid, number: newPoolNumber(), buffer, device }
+}
 
 /**
  * Refuses, in the name of `call`, any value that is no descriptor of this process and version. `isState`: the rest of
  * it is right.
  */
-export function checkDescriptor(call: string, state: unknown, isState: boolean): asserts state is Descriptor {
-  const { version, process: owner, buffer } = (state ?? {}) as Partial<Descriptor>
+export function checkDescriptor(call: string, state: unknown, isState: boolean): asserts state is PoolDescriptor {
+  const { version, process: owner, buffer } = (state ?? {}) as Partial<PoolDescriptor>
   if (!isState || !Number.isInteger(owner) || !types.isSharedArrayBuffer(buffer)) {
     throw new TypeError(`${call}: shared must come from pool.share() in another thread, not be ${describe(state)}`)
   }
