@@ -319,7 +319,7 @@ export function isFilled(bytes: Uint8Array, value: number): boolean {
   return bytes[0] === value && Buffer.compare(bytes.subarray(1), bytes.subarray(0, -1)) === 0
 }
 
-/** Runs a step that may throw a CudaError, or an error of `kinds`; returns whether it did. Other errors are thrown on. */
+/** Runs a step that may throw a CudaError, or one of `kinds`; returns whether it did. Other errors are thrown on. */
 export function isRefused(step: () => unknown, ...kinds: readonly (new (...args: never) => Error)[]): boolean {
   try {
     step()
