@@ -93,6 +93,11 @@ describe('a replay that takes out of all proportion', () => {
     }, SlowReplayError)
   })
 
+  it('may take longer if more rounds are asked for', () => {
+    advance(10, 10)
+    replayPytorchPolicy(traceOf(8), { repeat: 20 })
+  })
+
   it('may take long in proportion to its length', () => {
     const trace = traceOf(20_000, 1)
     advance(0.4, 0.4)

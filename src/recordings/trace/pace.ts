@@ -23,19 +23,21 @@ export class Pace {
   /** On a busy machine the time passes faster than that of the processor, which other threads of the program use. */
   private wallMs = 0
   private cpuMs = 0
-  private readonly mostExcessMs: number
+  private readonly excessMsARound: number
+  private mostExcessMs = 0
   /** how many recordings share the time */
   readonly recordings: number
 
   constructor(traces: readonly Trace[]) {
     this.recordings = traces.length
     const steps = traces.reduce((sum, { events, blocks }) => sum + events + blocks.count, 0)
-    this.mostExcessMs = EXCESS_MS + steps * EXCESS_MS_A_STEP
+    this.excessMsARound = EXCESS_MS + steps * EXCESS_MS_A_STEP
   }
 
-  /** A pass of a recording begins, under this policy. */
-  begin(trace: Trace, policy: string): void {
+  /** A pass of a recording begins, under this policy. One that was asked for several rounds may take that much longer. */
+  begin(trace: Trace, policy: string, rounds: number): void {
     this.pass = { trace, policy }
+    this.mostExcessMs = rounds * this.excessMsARound
     this.steps = 0
     this.checkAt = this.unchecked = 1
     this.lastMs = this.wallMs = performance.now()

@@ -63,7 +63,7 @@ export abstract class ReplayPass<Held extends object> {
     this.stopsAtFailure = stopsAtFailure
     this.observer = observer
     this.meter = meter
-    pace?.begin(this.trace, this.name)
+    pace?.begin(this.trace, this.name, repeat)
     const start = performance.now()
     for (let round = 0; round < repeat; round++) {
       this.round(round)
