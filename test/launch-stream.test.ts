@@ -80,10 +80,7 @@ describe('a launch without a stream', () => {
     'the host': ({ b }) => b.synchronize(),
     'a promise': ({ b }) => b.finished(),
     'a wait for all work': ({ device }) => device.synchronize(),
-    'a closed stream whose work is complete': ({ b }) => {
-      b.synchronize()
-      b.close()
-    },
+    'the close of the other stream, which nothing can follow': ({ b }) => b.close(),
   }
   for (const [way, order] of Object.entries(ways)) {
     it(`with buffers of two streams runs where the work on both is known to come first, by ${way}`, async () => {
@@ -206,6 +203,17 @@ describe('a copy from another stream', () => {
     const { ptr } = source
     source.free()
     assert.notEqual(pool.allocate(4, b).ptr, ptr)
+    assert.equal(target.readSync()[0], 2)
+  })
+
+  it('waits for a stream that is closed', () => {
+    const { upload, pool, a, b } = setUp()
+    const [target, source] = [upload(1, a), upload(2, b)]
+    b.close()
+    target.copyFrom(source)
+    const { ptr } = source
+    source.free()
+    assert.notEqual(pool.allocate(4).ptr, ptr, 'the copy still reads it')
     assert.equal(target.readSync()[0], 2)
   })
 

@@ -46,7 +46,7 @@ function lastOf(values: readonly Value[], defaultStream: Stream): Stream {
   const open = streams.filter(stream => !stream.closed && stream.clocks === clocks)
   const able = clocks.captures.size > 0 ? open.filter(stream => stream.capture !== null) : open
   const last = (open.length === 0 ? [defaultStream] : able).find(stream =>
-    streams.every(each => stream.comesAfter(each)),
+    streams.every(each => stream.comesAfter(each) || stream.canFollow(each)),
   )
   if (last === undefined) {
     const names = streams.map(stream => streamName(stream.closed ? null : stream.handle)).join(', ')
@@ -54,6 +54,7 @@ function lastOf(values: readonly Value[], defaultStream: Stream): Stream {
       `launch: the buffers are of ${names}, and their order is not known; pass stream, and let it wait for the others (stream.wait(event))`,
     )
   }
+  for (const stream of streams) if (!last.comesAfter(stream)) last.follow(stream)
   if (last.capture === null) announce(values, last)
   return last
 }

@@ -235,6 +235,23 @@ export class Stream implements CapturableStream, Disposable {
     return this.isOurs && earlier.isOurs && this.clocks === earlier.clocks && !this.comesAfter(earlier)
   }
 
+  /**
+   * Whether this stream can be made to wait for all work of `earlier` without a mark of the program: that one is
+   * closed, so no later work can follow.
+   * @internal
+   */
+  canFollow(earlier: Stream): boolean {
+    return earlier.closed && this.slot !== -1 && this.clocks === earlier.clocks
+  }
+
+  /**
+   * Makes this stream wait for all work of `earlier`, see `canFollow`.
+   * @internal
+   */
+  follow(earlier: Stream): void {
+    this.clocks.order(this.slot, ...earlier.covering, false)
+  }
+
   /** Whether all work of the stream, in this thread, is submitted by calls of this package. */
   private get isOurs(): boolean {
     return this.owned || this.handle <= CU_STREAM_LEGACY_DEFAULT

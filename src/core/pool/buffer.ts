@@ -348,12 +348,19 @@ export class DeviceBuffer implements Disposable {
   private noteOtherStream(source: DeviceBuffer): void {
     const { stream } = this
     if (stream.mayComeBefore(source.stream)) {
-      const [later, earlier] = [stream, source.stream].map(({ handle, closed }) => streamName(closed ? null : handle))
-      throw new PoolError(
-        `copyFrom: the copy on ${later} may come before work on ${earlier}, the stream of the source; let it wait first (stream.wait(event))`,
-      )
+      if (!stream.canFollow(source.stream)) throw this.unordered(source)
+      stream.follow(source.stream)
     }
     if (stream.capture === null && stream.clocks === source.stream.clocks) source.recordUse(stream)
+  }
+
+  private unordered(source: DeviceBuffer): PoolError {
+    const [later, earlier] = [this.stream, source.stream].map(({ handle, closed }) =>
+      streamName(closed ? null : handle),
+    )
+    return new PoolError(
+      `copyFrom: the copy on ${later} may come before work on ${earlier}, the stream of the source; let it wait first (stream.wait(event))`,
+    )
   }
 
   /**
