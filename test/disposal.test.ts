@@ -1,4 +1,4 @@
-// What a `using` block does at its end: it never throws, so a program that fails shows its own error.
+// The end of a `using` block never throws, so a program that fails shows its own error.
 
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
@@ -74,7 +74,7 @@ describe('the end of a using block', () => {
     device.close()
   })
 
-  it('warns of what a driver refuses, and does not repeat it', async t => {
+  it('warns of calls that a driver refuses, and does not repeat them', async t => {
     t.mock.timers.enable({ apis: ['setInterval'] })
     const driver = new SimulatedDriver()
     using device = openDevice(driver)

@@ -93,7 +93,7 @@ describe('a replay that takes out of all proportion', () => {
     }, SlowReplayError)
   })
 
-  it('may take longer if more rounds are asked for', () => {
+  it('may take longer for several rounds', () => {
     advance(10, 10)
     replayPytorchPolicy(traceOf(8), { repeat: 20 })
   })

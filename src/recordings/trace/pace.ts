@@ -34,7 +34,7 @@ export class Pace {
     this.excessMsARound = EXCESS_MS + steps * EXCESS_MS_A_STEP
   }
 
-  /** A pass of a recording begins, under this policy. One that was asked for several rounds may take that much longer. */
+  /** A pass of a recording begins, under this policy. A pass of several rounds may take that much longer. */
   begin(trace: Trace, policy: string, rounds: number): void {
     this.pass = { trace, policy }
     this.mostExcessMs = rounds * this.excessMsARound
