@@ -338,5 +338,5 @@ export class ObservedDriver extends SimulatedDriver {
 function endsCapture(error: unknown): boolean {
   if (!(error instanceof CudaError)) return false
   const { CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, CUDA_ERROR_STREAM_CAPTURE_UNJOINED } = RESULT
-  return error.code === CUDA_ERROR_STREAM_CAPTURE_INVALIDATED || error.code === CUDA_ERROR_STREAM_CAPTURE_UNJOINED
+  return error.result === CUDA_ERROR_STREAM_CAPTURE_INVALIDATED || error.result === CUDA_ERROR_STREAM_CAPTURE_UNJOINED
 }

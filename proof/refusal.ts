@@ -16,7 +16,7 @@ export class Thrown extends Error {}
 /** Where nearly all streams are open, the library has none left for itself. */
 export function isPlanned(error: unknown): boolean {
   const isCrowded = error instanceof PoolError && /streams are open on this device/.test(error.message)
-  return isCrowded || error instanceof Thrown || (error instanceof CudaError && error.code === CODE)
+  return isCrowded || error instanceof Thrown || (error instanceof CudaError && error.result === CODE)
 }
 
 /** Runs an operation, which may be refused a call; returns false if it was. */

@@ -70,7 +70,7 @@ export class SharedSystem {
     try {
       this.take(operation)
     } catch (error) {
-      if (!(error instanceof CudaError) || error.code !== RESULT.CUDA_ERROR_UNKNOWN) throw error
+      if (!(error instanceof CudaError) || error.result !== RESULT.CUDA_ERROR_UNKNOWN) throw error
     }
     if (!this.isRefusing) this.driver.clearFaults()
   }

@@ -737,7 +737,8 @@ export class System<Point> {
     try {
       this.graphs.end(graph)
     } catch (error) {
-      if (join || !(error instanceof CudaError) || error.code !== RESULT.CUDA_ERROR_STREAM_CAPTURE_UNJOINED) throw error
+      if (join || !(error instanceof CudaError) || error.result !== RESULT.CUDA_ERROR_STREAM_CAPTURE_UNJOINED)
+        throw error
     }
   }
 

@@ -365,10 +365,10 @@ describe('memory for kernels', () => {
     const heap = createDeviceHeap(device, device.createPool().allocate(1 * MiB))
     device.synchronize()
     kernel.launch({ grid: 1, block: 1 }, 64)
-    const first = { name: 'CudaError', codeName: 'CUDA_ERROR_ILLEGAL_ADDRESS' }
+    const first = { name: 'CudaError', resultName: 'CUDA_ERROR_ILLEGAL_ADDRESS' }
     assert.throws(() => device.synchronize(), first)
     const lost = (error: unknown) =>
-      error instanceof DeviceLostError && error.first.codeName === 'CUDA_ERROR_ILLEGAL_ADDRESS'
+      error instanceof DeviceLostError && error.first.resultName === 'CUDA_ERROR_ILLEGAL_ADDRESS'
     const calls: readonly (() => unknown)[] = [
       () => kernel.launch({ grid: 1, block: 1 }, 64),
       () => kernel.launch({ grid: 1, block: 1, cooperative: true }, 64),

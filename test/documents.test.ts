@@ -134,6 +134,7 @@ describe('programs', () => {
     'docs/devices.md 1': /^true 33554432 number\n$/,
     'docs/devices.md 2': /^true 3145728\n$/,
     'docs/element-types.md 0': /^Float32Array\(3\) \[ 1, 0.5, 0.00100040435791015/,
+    'docs/errors.md 0': /^200\n$/,
     'docs/graphs.md 0': /^5\n$/,
     'docs/in-kernel.md 0': /^112\n$/,
     'docs/recordings.md 0': /^8 MiB reserved, 0 requests failed\n$/,

@@ -7,6 +7,6 @@ export async function outcome(call: () => unknown): Promise<unknown> {
     return null
   } catch (error) {
     const first = error instanceof DeviceLostError ? error.first : error
-    return first instanceof CudaError ? [(error as Error).name, first.call, first.codeName] : String(error)
+    return first instanceof CudaError ? [(error as Error).name, first.call, first.resultName] : String(error)
   }
 }

@@ -53,7 +53,7 @@ for (const [what, end] of Object.entries({
   'of a closed device': ({ device }) => device.close(),
   'of a lost device': ({ driver, device }) => {
     driver.failCall({ call: 'cuCtxSynchronize', code: 700 })
-    assert.throws(() => device.synchronize(), { code: 700 })
+    assert.throws(() => device.synchronize(), { result: 700 })
   },
 } satisfies Record<string, (opened: Opened) => void>)) {
   test(`figures of each kind of pool are read without an error: ${what}`, () => {

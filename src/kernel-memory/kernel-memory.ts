@@ -56,7 +56,9 @@ export abstract class KernelMemory<Stats> implements DevicePointer, Disposable {
    * @internal
    */
   addressFor(call: string): number {
-    if (this.isClosed) throw new PoolError(`${call}: the memory for kernels is closed; make it again`)
+    if (this.isClosed) {
+      throw new PoolError(`${call}: the memory for kernels is closed; make it again`, 'ERR_POOL_CLOSED')
+    }
     const start = this.region.addressFor?.(call) ?? this.region.ptr
     return Math.ceil(start / this.alignment) * this.alignment
   }

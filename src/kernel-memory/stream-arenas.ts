@@ -51,8 +51,9 @@ export class StreamArenas implements Disposable {
   ) {
     checkOptionNames('createStreamArenas', options, KEYS)
     if (typeof options.pool?.allocate !== 'function') throw new TypeError('createStreamArenas: pool must be a pool')
-    if ((options.pool.defaultStream?.clocks ?? control.clocks) !== control.clocks)
-      throw new PoolError('createStreamArenas: the pool belongs to another device; use one of this')
+    if ((options.pool.defaultStream?.clocks ?? control.clocks) !== control.clocks) {
+      throw new PoolError('createStreamArenas: the pool belongs to another device; use one of this', 'ERR_OTHER_DEVICE')
+    }
     this.bytes = bytesOfSize(options.bytes, 'createStreamArenas: bytes')
     checkByteCount(this.bytes, 'createStreamArenas: bytes')
   }
@@ -62,7 +63,7 @@ export class StreamArenas implements Disposable {
    * another device, and whatever the pool's `allocate` throws.
    */
   of(stream: Stream): DeviceArena {
-    if (this.isClosed) throw new PoolError('of: the arenas are closed; make them again')
+    if (this.isClosed) throw new PoolError('of: the arenas are closed; make them again', 'ERR_POOL_CLOSED')
     checkStreamOf('of', stream, this.control.clocks)
     const known = this.arenas.get(stream)
     if (known !== undefined) return known.arena

@@ -178,7 +178,7 @@ describe('the figures', () => {
     const buffer = pool.allocate(1 * MiB)
     device.driver.failCall({ call: 'cuMemsetD8Async', code: 700 })
     device.driver.failCall({ call: 'cuDeviceGetName', code: 700, onwards: true })
-    assert.throws(() => buffer.fill(0), { code: 700 })
+    assert.throws(() => buffer.fill(0), { result: 700 })
     server.add(pool)
     const [data] = await once(response, 'data')
     asked.destroy()

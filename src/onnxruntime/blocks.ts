@@ -41,7 +41,7 @@ export function sleeps(pool: AnyPool): boolean {
 /** The error for a run of a session whose memory sleeps. */
 export function asleepError(call: string, name: string): PoolError {
   const whose = name === '' ? 'memory of the session' : `memory of '${name}'`
-  return new PoolError(`${call}: ${whose} lies in a pool that sleeps; await its wake() first`)
+  return new PoolError(`${call}: ${whose} lies in a pool that sleeps; await its wake() first`, 'ERR_POOL_ASLEEP')
 }
 
 /** Throws PoolError while a pool sleeps that the scope's session has memory of. */

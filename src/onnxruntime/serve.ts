@@ -119,7 +119,10 @@ export function serveOnnxRuntime(pool: Pool | HostPool, options: OnnxRuntimeOpti
   if (results !== null) checkResults(results, pool)
   const host = pool instanceof HostPool
   if (!host && pool.context.driver.simulated) {
-    throw new PoolError('serveOnnxRuntime: a simulated device has no memory for CUDA; serve its host pool')
+    throw new PoolError(
+      'serveOnnxRuntime: a simulated device has no memory for CUDA; serve its host pool',
+      'ERR_NOT_SUPPORTED',
+    )
   }
   const memories = [host ? CPU : `cuda:${pool.context.ordinal}`, ...(results === null ? [] : [CPU])]
   for (const memory of memories) {
@@ -288,7 +291,10 @@ export class ServedOnnxRuntime implements Disposable {
     const groups = this.live()
     if (groups.length > 0) {
       const who = groups.map(({ name, bytes }) => `${name === '' ? 'unnamed' : `'${name}'`} ${formatBytes(bytes)}`)
-      throw new PoolError(`close: sessions hold memory (${who.join(', ')}); await session.release() for each one first`)
+      throw new PoolError(
+        `close: sessions hold memory (${who.join(', ')}); await session.release() for each one first`,
+        'ERR_POOL_IN_USE',
+      )
     }
     this.blocks.forgetStreams()
     for (const registration of this.registrations) registration.close()
@@ -332,12 +338,14 @@ export class ServedOnnxRuntime implements Disposable {
     }
     checkReady('as', pool)
     if (!(pool instanceof HostPool) && !(this.pool instanceof HostPool) && pool.context !== this.pool.context) {
-      throw new PoolError('as: pool is of another device; make it from the device of the service')
+      throw new PoolError('as: pool is of another device; make it from the device of the service', 'ERR_OTHER_DEVICE')
     }
   }
 
   private checkOpen(call: string): void {
-    if (this.isClosed) throw new PoolError(`${call}: the service is closed; call serveOnnxRuntime again`)
+    if (this.isClosed) {
+      throw new PoolError(`${call}: the service is closed; call serveOnnxRuntime again`, 'ERR_POOL_CLOSED')
+    }
   }
 }
 
@@ -356,8 +364,8 @@ function checkName(name: string, pool: AnyPool): void {
 
 function checkReady(call: string, pool: Pool | HostPool): void {
   const { closed } = pool as { closed?: boolean }
-  if (closed === true) throw new PoolError(`${call}: the pool is closed; serve another pool`)
-  if (sleeps(pool)) throw new PoolError(`${call}: the pool sleeps; await pool.wake() first`)
+  if (closed === true) throw new PoolError(`${call}: the pool is closed; serve another pool`, 'ERR_POOL_CLOSED')
+  if (sleeps(pool)) throw new PoolError(`${call}: the pool sleeps; await pool.wake() first`, 'ERR_POOL_ASLEEP')
 }
 
 function checkResults(results: HostPool, pool: AnyPool): void {
@@ -371,7 +379,10 @@ function checkResults(results: HostPool, pool: AnyPool): void {
   }
   checkReady('serveOnnxRuntime: results', results)
   if (results.context.ordinal !== pool.context.ordinal) {
-    throw new PoolError('serveOnnxRuntime: results is of another device; make it from the device of the pool')
+    throw new PoolError(
+      'serveOnnxRuntime: results is of another device; make it from the device of the pool',
+      'ERR_OTHER_DEVICE',
+    )
   }
 }
 

@@ -10,10 +10,44 @@ function checked(message: unknown): string {
   throw new TypeError(`the message of an error must be a text, not ${describe(message)}`)
 }
 
+/** The codes of PoolError, by the state that does not allow the call. `docs/errors.md` says when each is thrown. */
+export type PoolErrorCode =
+  | 'ERR_POOL'
+  | 'ERR_POOL_CLOSED'
+  | 'ERR_POOL_ASLEEP'
+  | 'ERR_POOL_IN_USE'
+  | 'ERR_BUFFER_FREED'
+  | 'ERR_STREAM_CLOSED'
+  | 'ERR_STREAM_CAPTURED'
+  | 'ERR_STREAM_ORDER'
+  | 'ERR_OTHER_DEVICE'
+  | 'ERR_DEVICE_CLOSED'
+  | 'ERR_NOT_SUPPORTED'
+  | 'ERR_DEBUG'
+
+/** The codes of all error classes, which stay the same where messages change. `docs/errors.md` has a table. */
+export type ErrorCode =
+  | PoolErrorCode
+  | 'ERR_OUT_OF_MEMORY'
+  | 'ERR_CUDA'
+  | 'ERR_DEVICE_LOST'
+  | 'ERR_DESCRIPTOR'
+  | 'ERR_NO_DEVICE'
+  | 'ERR_NO_LIBRARY'
+  | 'ERR_MISSING_FILE'
+  | 'ERR_COMPILE'
+  | 'ERR_FORMAT'
+  | 'ERR_SLOW_REPLAY'
+
 /** A call that the state of its object does not allow: a second free, a closed pool, a buffer of another pool. */
 export class PoolError extends Error {
   override name = 'PoolError'
-  constructor(message?: string, options?: ErrorOptions) {
+  constructor(
+    message?: string,
+    /** the state that does not allow the call */
+    readonly code: PoolErrorCode = 'ERR_POOL',
+    options?: ErrorOptions,
+  ) {
     super(checked(message), options)
   }
 }
@@ -41,13 +75,15 @@ export class DebugError extends PoolError {
     /** the calls that led to it */
     readonly sites: FaultSites,
   ) {
-    super(checked(message))
+    super(checked(message), 'ERR_DEBUG')
   }
 }
 
 /** No GPU could be opened: the machine has no GPU, or no CUDA driver. The message has the attempts and the remedy. */
 export class NoDeviceError extends Error {
   override name = 'NoDeviceError'
+  /** the same for all errors of the class */
+  readonly code = 'ERR_NO_DEVICE'
   constructor(message?: string, options?: ErrorOptions) {
     super(checked(message), options)
   }
@@ -56,6 +92,8 @@ export class NoDeviceError extends Error {
 /** An optional library is missing, or lacks a function. The message has the attempts and the remedy. */
 export class NoLibraryError extends Error {
   override name = 'NoLibraryError'
+  /** the same for all errors of the class */
+  readonly code = 'ERR_NO_LIBRARY'
   constructor(message?: string, options?: ErrorOptions) {
     super(checked(message), options)
   }
@@ -67,6 +105,8 @@ export class NoLibraryError extends Error {
  */
 export class MissingFileError extends Error {
   override name = 'MissingFileError'
+  /** the same for all errors of the class */
+  readonly code = 'ERR_MISSING_FILE'
   constructor(message?: string, options?: ErrorOptions) {
     super(checked(message), options)
   }
@@ -75,6 +115,8 @@ export class MissingFileError extends Error {
 /** Source code does not compile. */
 export class CompileError extends Error {
   override name = 'CompileError'
+  /** the same for all errors of the class */
+  readonly code = 'ERR_COMPILE'
   constructor(
     message: string,
     /** the output of the compiler, with line numbers */
@@ -90,6 +132,8 @@ export class CompileError extends Error {
  */
 export class FormatError extends Error {
   override name = 'FormatError'
+  /** the same for all errors of the class */
+  readonly code = 'ERR_FORMAT'
   constructor(message?: string, options?: ErrorOptions) {
     super(
       checked(message)
@@ -106,6 +150,8 @@ export class FormatError extends Error {
  */
 export class SlowReplayError extends Error {
   override name = 'SlowReplayError'
+  /** the same for all errors of the class */
+  readonly code = 'ERR_SLOW_REPLAY'
   constructor(message?: string, options?: ErrorOptions) {
     super(checked(message), options)
   }
@@ -114,31 +160,35 @@ export class SlowReplayError extends Error {
 /** A file descriptor could not be passed between processes. */
 export class DescriptorError extends Error {
   override name = 'DescriptorError'
+  /** the same for all errors of the class */
+  readonly code = 'ERR_DESCRIPTOR'
   constructor(
     /** the system call, such as `connect` */
     readonly call: string,
-    /** the error code of the system, such as `EACCES` */
-    readonly code: string,
+    /** the name of the system's result, such as `EACCES` */
+    readonly resultName: string,
     detail: string,
   ) {
-    super(`${checked(call)} failed: ${checked(code)}: ${checked(detail)}`)
+    super(`${checked(call)} failed: ${checked(resultName)}: ${checked(detail)}`)
   }
 }
 
 /** A function of the CUDA driver has failed. */
 export class CudaError extends Error {
   override name = 'CudaError'
+  /** the same for all errors of the class */
+  readonly code = 'ERR_CUDA'
   constructor(
     /** the driver function, such as `cuMemAlloc` */
     readonly call: string,
     /** the CUresult, such as 2 */
-    readonly code: number,
+    readonly result: number,
     /** the name of the result, such as `CUDA_ERROR_OUT_OF_MEMORY` */
-    readonly codeName: string,
+    readonly resultName: string,
     detail = '',
   ) {
     super(
-      `${checked(call)} failed: ${checked(codeName)} (${describe(code)})${detail === '' ? '' : `: ${checked(detail)}`}`,
+      `${checked(call)} failed: ${checked(resultName)} (${describe(result)})${detail === '' ? '' : `: ${checked(detail)}`}`,
     )
   }
 }
@@ -146,6 +196,8 @@ export class CudaError extends Error {
 /** A sticky error has ended the context of the device. Only a new process can use the device again. */
 export class DeviceLostError extends Error {
   override name = 'DeviceLostError'
+  /** the same for all errors of the class */
+  readonly code = 'ERR_DEVICE_LOST'
   constructor(
     /** the error that ended the context */
     readonly first: CudaError,
@@ -200,6 +252,8 @@ export type Remedy = 'askForLess' | 'raiseLimit' | 'freeDeviceMemory' | 'lowerLe
 /** The pool has no memory for a request, after all other attempts. Later calls of the pool work. */
 export class OutOfMemoryError extends Error {
   override name = 'OutOfMemoryError'
+  /** the same for all errors of the class */
+  readonly code = 'ERR_OUT_OF_MEMORY'
   constructor(
     message: string,
     /** the state of the pool at the failure, in bytes */

@@ -49,7 +49,7 @@ describe('closing a device', () => {
   it('pending promises of streams and events reject if the device is lost before its close', async () => {
     const { driver, device, pending } = openBusy()
     driver.failCall({ call: 'cuStreamQuery', code: 700 })
-    assert.throws(() => device.defaultStream.query(), { code: 700 })
+    assert.throws(() => device.defaultStream.query(), { result: 700 })
     device.close()
     for (const each of pending) await assert.rejects(each)
   })
@@ -286,7 +286,7 @@ describe('closing a device', () => {
       message: /^close: .* is being captured, .*by another lib/,
     })
     assert.match(String(device), /open/)
-    assert.throws(() => driver.cuStreamEndCapture(foreign), { code: 901 }) // the wait has broken it
+    assert.throws(() => driver.cuStreamEndCapture(foreign), { result: 901 }) // the wait has broken it
     graph.launch(stream)
     pool.allocate(1000).fill(1)
     device.createStream()
@@ -322,7 +322,7 @@ describe('closing a device', () => {
     const pools = [device.createPool(), ...fixedPools(device), device.createPlainPool()]
     const buffers = pools.map(pool => pool.allocate(4, stream))
     driver.failCall({ call: 'cuMemsetD8Async', code: 700 })
-    assert.throws(() => buffers[0].fill(0), { name: 'CudaError', code: 700 })
+    assert.throws(() => buffers[0].fill(0), { name: 'CudaError', result: 700 })
     assert.throws(() => buffers[0].fill(0), { name: 'DeviceLostError', message: /cuMemsetD8Async failed.*new process/ })
     assert.throws(() => device.synchronize(), { name: 'DeviceLostError' })
     device.close()

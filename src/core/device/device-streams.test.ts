@@ -57,7 +57,7 @@ describe('streams of a device', () => {
       assert.throws(() => device.adoptStream(bad), { name: 'RangeError', message })
     }
     driver.failCall({ call: 'cuStreamGetCtx', code: 999 })
-    assert.throws(() => device.adoptStream(3), { name: 'CudaError', code: 999 })
+    assert.throws(() => device.adoptStream(3), { name: 'CudaError', result: 999 })
   })
 
   it('adopting a stream of its own, or the default stream by its other handle, returns the existing object', () => {
@@ -103,7 +103,7 @@ describe('streams of a device', () => {
       driver.cuStreamDestroy(stream.handle)
       if (isLost) {
         driver.failCall({ call: 'cuStreamQuery', code: 700 })
-        assert.throws(() => device.defaultStream.query(), { code: 700 })
+        assert.throws(() => device.defaultStream.query(), { result: 700 })
       }
       device.close()
       assert.deepEqual([stream.closed, buffer.freed, device.context.released], [true, true, true])
@@ -204,7 +204,7 @@ describe('the pool of one stream', () => {
       }
       driver.clearFaults()
       assert.equal(stream.closed, true)
-      assert.throws(() => driver.cuStreamGetId(stream.handle), { name: 'CudaError', code: 400 })
+      assert.throws(() => driver.cuStreamGetId(stream.handle), { name: 'CudaError', result: 400 })
       device.close()
       assert.equal(driver.usedBytes(), 0)
     }

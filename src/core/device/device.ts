@@ -77,9 +77,9 @@ function contextOf(driver: Driver, handle: number): number {
   try {
     return driver.cuStreamGetCtx(handle)
   } catch (error) {
-    if (!(error instanceof CudaError) || !NO_STREAM.includes(error.code)) throw error
+    if (!(error instanceof CudaError) || !NO_STREAM.includes(error.result)) throw error
     throw new RangeError(
-      `adoptStream: handle must be a driver's stream handle, not ${handle}, which the driver does not know (${error.codeName}); pass that of an open stream`,
+      `adoptStream: handle must be a driver's stream handle, not ${handle}, which the driver does not know (${error.resultName}); pass that of an open stream`,
       { cause: error },
     )
   }
@@ -180,7 +180,7 @@ export class Device implements Disposable {
   share(): SharedDevice {
     this.open('share')
     const obstacle = sharingObstacle()
-    if (obstacle !== null) throw new PoolError(`share: ${obstacle}`)
+    if (obstacle !== null) throw new PoolError(`share: ${obstacle}`, 'ERR_NOT_SUPPORTED')
     const driver = shareDriver(this.driver)
     const order = this.clocks.share()
     attachments.set(this.clocks.identity, this)
@@ -218,7 +218,7 @@ export class Device implements Disposable {
     const slot = handle > CU_STREAM_PER_THREAD ? this.clocks.slots.ownedBy(handle) : -1
     if (slot !== -1) return this.borrow('adoptStream', slot)
     if (handle > CU_STREAM_PER_THREAD && contextOf(driver, handle) !== this.context.handle) {
-      throw new PoolError('adoptStream: the stream belongs to another device or context')
+      throw new PoolError('adoptStream: the stream belongs to another device or context', 'ERR_OTHER_DEVICE')
     }
     const id = driver.cuStreamGetId(handle)
     for (const [known, stream] of this.adopted) {
@@ -529,7 +529,7 @@ export class Device implements Disposable {
     for (const pool of this.pools) if (pool instanceof SharedPool || pool instanceof SharedHostPool) pool.close()
     this.context.giveBack(() => this.clocks.buryStreams())
     if (this.clocks.slots.shut()) return
-    throw new PoolError('close: other threads have the device attached; close it there first')
+    throw new PoolError('close: other threads have the device attached; close it there first', 'ERR_POOL_IN_USE')
   }
 
   /** For `close`: the wait comes before the first change, because a capture of another library refuses it. */
@@ -601,14 +601,21 @@ export class Device implements Disposable {
     if (known?.generation === generation) return known
     const lent = { device: this.clocks.identity, slot, generation }
     const stream = Stream.borrow(this.clocks, lent, this.beforeClose)
-    if (stream === null)
-      throw new PoolError(`${call}: the stream is closed where it was made; adopt one that is open there`)
+    if (stream === null) {
+      throw new PoolError(
+        `${call}: the stream is closed where it was made; adopt one that is open there`,
+        'ERR_STREAM_CLOSED',
+      )
+    }
     return stream
   }
 
   private checkIdentity(what: string, identity: number): void {
     if (identity === this.clocks.identity) return
-    throw new PoolError(`${what} belongs to another device; adopt it on the one that attachDevice() gives for that`)
+    throw new PoolError(
+      `${what} belongs to another device; adopt it on the one that attachDevice() gives for that`,
+      'ERR_OTHER_DEVICE',
+    )
   }
 
   /** Closes the stream's own pool first: if the pool cannot close, the stream stays open. */
@@ -618,7 +625,7 @@ export class Device implements Disposable {
   }
 
   private open(call: string): Driver {
-    if (this.closed) throw new PoolError(`${call}: the device is closed; open it again`)
+    if (this.closed) throw new PoolError(`${call}: the device is closed; open it again`, 'ERR_DEVICE_CLOSED')
     return this.context.activate()
   }
 }

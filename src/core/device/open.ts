@@ -104,7 +104,7 @@ function openOn(driver: Driver, ordinal: number): Device {
     if (isBesideDriver(driver)) warmUp.runWhile(driver.startInit())
     driver.cuInit()
   } catch (error) {
-    if (!(error instanceof CudaError) || error.code !== RESULT.CUDA_ERROR_NO_DEVICE) throw error
+    if (!(error instanceof CudaError) || error.result !== RESULT.CUDA_ERROR_NO_DEVICE) throw error
     throw new NoDeviceError(`the driver finds no GPU (${error.message}); use openDevice('simulated') to go without`)
   }
   if (!Number.isInteger(ordinal) || ordinal < 0) {

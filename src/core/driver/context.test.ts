@@ -29,7 +29,7 @@ function canTouch(user: Context, owner: Context): boolean {
     user.driver.cuCtxSynchronize()
     return true
   } catch (error) {
-    assert.ok(error instanceof CudaError && error.codeName === 'CUDA_ERROR_ILLEGAL_ADDRESS', `${error}`)
+    assert.ok(error instanceof CudaError && error.resultName === 'CUDA_ERROR_ILLEGAL_ADDRESS', `${error}`)
     return false
   }
 }

@@ -64,7 +64,7 @@ export class Context {
    */
   activate(): Driver {
     if (current !== this) {
-      if (this.released) throw new PoolError('the device is closed; open it again')
+      if (this.released) throw new PoolError('the device is closed; open it again', 'ERR_DEVICE_CLOSED')
       this.driver.cuCtxSetCurrent(this.handle)
       current = this
     }
@@ -158,14 +158,18 @@ export class Context {
   checkCanAccess(call: string, owner: Context): void {
     const [mine, other] = [`device ${this.ordinal}`, `device ${owner.ordinal}`]
     if (!this.sharesAddresses(owner)) {
-      throw new PoolError(`${call}: ${mine} and ${other} belong to two drivers; open both with openDevices()`)
+      throw new PoolError(
+        `${call}: ${mine} and ${other} belong to two drivers; open both with openDevices()`,
+        'ERR_OTHER_DEVICE',
+      )
     }
     if (this.released || owner.released) {
-      throw new PoolError(`${call}: ${this.released ? mine : other} is closed; open it again`)
+      throw new PoolError(`${call}: ${this.released ? mine : other} is closed; open it again`, 'ERR_DEVICE_CLOSED')
     }
     if (this.canAccess(owner)) return
     throw new PoolError(
       `${call}: ${mine} cannot be given access to memory of ${other}: there is no way between them; copy with copyFrom, which needs none`,
+      'ERR_OTHER_DEVICE',
     )
   }
 
@@ -180,7 +184,7 @@ export class Context {
       this.activate().cuCtxEnablePeerAccess(owner.handle)
     } catch (error) {
       // Another library, or another Context of these devices, has enabled it.
-      if (!(error instanceof CudaError) || error.code !== RESULT.CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) throw error
+      if (!(error instanceof CudaError) || error.result !== RESULT.CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) throw error
     }
     this.owners.add(owner)
     owner.users.add(this)
@@ -221,9 +225,9 @@ export class Context {
     try {
       this.giveBack(driver => driver.cuCtxSynchronize())
     } catch (error) {
-      if (!(error instanceof CudaError) || error.code !== RESULT.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) throw error
+      if (!(error instanceof CudaError) || error.result !== RESULT.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) throw error
       const fact = `a stream of device ${this.ordinal} is being captured, in another thread or by another library`
-      throw new PoolError(`${call}: ${fact}; end the capture first, then ${call} again`)
+      throw new PoolError(`${call}: ${fact}; end the capture first, then ${call} again`, 'ERR_STREAM_CAPTURED')
     }
   }
 
@@ -245,10 +249,14 @@ export class Context {
 /** The error for memory `what` of `owner`'s device if work of `user`'s device has no access to it. */
 export function unreachable(what: string, user: Context, owner: Context): PoolError {
   if (!owner.sharesAddresses(user)) {
-    return new PoolError(`${what} belongs to another device, of another driver; open all devices with openDevices()`)
+    return new PoolError(
+      `${what} belongs to another device, of another driver; open all devices with openDevices()`,
+      'ERR_OTHER_DEVICE',
+    )
   }
   return new PoolError(
     `${what} belongs to another device: device ${user.ordinal} has no access to this memory of device ${owner.ordinal}; ` +
       `give it with pool.setAccess(device${user.ordinal}, 'readWrite') unless threads share the pool, or copy with copyFrom`,
+    'ERR_OTHER_DEVICE',
   )
 }

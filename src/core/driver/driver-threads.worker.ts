@@ -55,7 +55,7 @@ export const tasks = {
       driver.cuMemAlloc(512)
       return 0
     } catch (error) {
-      return (error as CudaError).code
+      return (error as CudaError).result
     }
   },
 

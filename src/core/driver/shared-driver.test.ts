@@ -81,7 +81,7 @@ test('a capture forbids unsafe calls of its thread, and of other threads only if
     if (mode === CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) {
       assert.equal(await worked, 0)
       refuses(() => driver.cuMemAlloc(512), 'cuMemAlloc', RESULT.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
-    } else await assert.rejects(worked, { call: 'cuMemAlloc', code: RESULT.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED })
+    } else await assert.rejects(worked, { call: 'cuMemAlloc', result: RESULT.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED })
   }
 })
 
@@ -171,7 +171,7 @@ test('a device is lost when the thread of its driver has ended', { skip }, async
       () => driver.cuMemAlloc(512),
       (error: unknown) => {
         assert.ok(error instanceof DeviceLostError && error.first instanceof CudaError)
-        assert.deepEqual([error.first.call, error.first.code], ['cuMemAlloc', RESULT.CUDA_ERROR_DEINITIALIZED])
+        assert.deepEqual([error.first.call, error.first.result], ['cuMemAlloc', RESULT.CUDA_ERROR_DEINITIALIZED])
         assert.match(error.message, /the thread that opened the simulated driver has ended: keep it/)
         return true
       },

@@ -78,7 +78,7 @@ test('wrong images, names, shapes and argument counts are refused', () => {
   const find = (name: string) => () => driver.cuModuleGetFunction(module, name)
   refuses(find('not_this_one'), 'cuModuleGetFunction', RESULT.CUDA_ERROR_NOT_FOUND)
   assert.throws(find('unregistered_test'), (error: unknown) => {
-    assert.ok(error instanceof CudaError && error.code === RESULT.CUDA_ERROR_NOT_SUPPORTED)
+    assert.ok(error instanceof CudaError && error.result === RESULT.CUDA_ERROR_NOT_SUPPORTED)
     return /register a TypeScript function for kernel unregistered_test/.test(error.message)
   })
   const kernel = driver.cuModuleGetFunction(module, 'scale_test')
@@ -114,7 +114,7 @@ test('a kernel that throws, or accesses other memory, ends its context', () => {
     driver.cuLaunchKernel(kernel, shape, 0, args)
     assert.throws(
       () => driver.cuCtxSynchronize(),
-      (error: unknown) => error instanceof CudaError && error.code === code && detail.test(error.message),
+      (error: unknown) => error instanceof CudaError && error.result === code && detail.test(error.message),
     )
     assert.throws(() => driver.cuCtxSynchronize(), DeviceLostError)
   }

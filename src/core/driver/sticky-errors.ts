@@ -16,9 +16,9 @@ export class StickyErrors {
   }
 
   /** The error for a refused call; a sticky one is remembered. */
-  refuse(context: number, call: string, code: number, codeName: string, detail = ''): CudaError {
-    const error = new CudaError(call, code, codeName, detail)
-    if (FATAL_RESULTS.includes(code) && !this.lost.has(context)) this.lost.set(context, new DeviceLostError(error))
+  refuse(context: number, call: string, result: number, resultName: string, detail = ''): CudaError {
+    const error = new CudaError(call, result, resultName, detail)
+    if (FATAL_RESULTS.includes(result) && !this.lost.has(context)) this.lost.set(context, new DeviceLostError(error))
     return error
   }
 }

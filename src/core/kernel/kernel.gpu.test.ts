@@ -191,7 +191,7 @@ describe('kernels on a GPU', () => {
     const broken = PTX.replace('st.f32', 'store.f32')
     assert.throws(() => new Module(gpu.context, gpu.defaultStream, broken), {
       name: 'CudaError',
-      codeName: 'CUDA_ERROR_INVALID_PTX',
+      resultName: 'CUDA_ERROR_INVALID_PTX',
       message: /line \d+.*store/s,
     })
   })

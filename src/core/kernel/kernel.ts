@@ -134,7 +134,9 @@ export class Kernel {
     const { stream = launchStream(this.defaultStream, values) } = options
     checkIsStream('launch', stream)
     stream.checkUsable('launch')
-    if (stream.context !== module.context) throw new PoolError('launch: the stream belongs to another device')
+    if (stream.context !== module.context) {
+      throw new PoolError('launch: the stream belongs to another device', 'ERR_OTHER_DEVICE')
+    }
     this.limits.setGrid(shape.grid, options.grid, 'launch')
     this.limits.setBlock(shape.block, options.block, 'launch')
     shape.sharedBytes = options.sharedBytes ?? 0
@@ -203,7 +205,9 @@ export class Kernel {
 
   private checkFits(): void {
     const { grid, block, sharedBytes } = this.shape
-    if (!this.limits.cooperative) throw new PoolError('launch: this device has no cooperative launches')
+    if (!this.limits.cooperative) {
+      throw new PoolError('launch: this device has no cooperative launches', 'ERR_NOT_SUPPORTED')
+    }
     const { blocks } = this.occupancyOf(block, sharedBytes)
     const wanted = grid[0] * grid[1] * grid[2]
     if (wanted <= blocks) return
@@ -236,7 +240,7 @@ export class Kernel {
    * that.
    */
   private explained(error: unknown): unknown {
-    if (!(error instanceof CudaError) || error.code !== RESULT.CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES) return error
+    if (!(error instanceof CudaError) || error.result !== RESULT.CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES) return error
     const { mostBlockThreads, registers } = this.resources()
     const threads = this.shape.block.reduce((product, size) => product * size, 1)
     if (threads <= mostBlockThreads) return error

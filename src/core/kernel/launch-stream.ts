@@ -34,6 +34,7 @@ export function launchStream(defaultStream: Stream, values: readonly Value[]): S
   if (defaultStream.clocks.captures.size > 0 && stream.capture === null) {
     throw new PoolError(
       `launch: a stream is being captured, and ${streamName(stream.handle)}, where this launch would run, is not; pass stream`,
+      'ERR_STREAM_CAPTURED',
     )
   }
   return stream
@@ -52,6 +53,7 @@ function lastOf(values: readonly Value[], defaultStream: Stream): Stream {
     const names = streams.map(stream => streamName(stream.closed ? null : stream.handle)).join(', ')
     throw new PoolError(
       `launch: the buffers are of ${names}, and their order is not known; pass stream, and let it wait for the others (stream.wait(event))`,
+      'ERR_STREAM_ORDER',
     )
   }
   for (const stream of streams) if (!last.comesAfter(stream)) last.follow(stream)

@@ -77,8 +77,11 @@ else if (process.platform !== 'linux') {
 
   const openFiles = () => fs.readdirSync('/proc/self/fd').length
 
-  const refused = (call: string, code: string, text: RegExp) => (error: Error) =>
-    error instanceof DescriptorError && error.call === call && error.code === code && text.test(error.message)
+  const refused = (call: string, resultName: string, text: RegExp) => (error: Error) =>
+    error instanceof DescriptorError &&
+    error.call === call &&
+    error.resultName === resultName &&
+    text.test(error.message)
 
   const user = process.geteuid!()
 

@@ -257,8 +257,8 @@ export class UnixSocket {
 }
 
 function refusal(system: System, call: string, what: string): DescriptorError {
-  const [code, text] = system.lastError()
-  return new DescriptorError(call, code, `${what}: ${text}${REMEDIES[code] ?? ''}`)
+  const [resultName, text] = system.lastError()
+  return new DescriptorError(call, resultName, `${what}: ${text}${REMEDIES[resultName] ?? ''}`)
 }
 
 /** struct sockaddr_un: the family, then the path and a zero byte. */

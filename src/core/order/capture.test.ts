@@ -228,7 +228,7 @@ describe('a capture', () => {
       spoil()
       assert.throws(
         () => a.endCapture(),
-        (error: unknown) => error instanceof CudaError && error.code === code,
+        (error: unknown) => error instanceof CudaError && error.result === code,
       )
       assert.deepEqual([a.capture, b.capture, clocks.captures.size], [null, null, 0])
       a.synchronize()
@@ -266,7 +266,7 @@ describe('a capture', () => {
     const { driver, clocks, a, fill, first } = setUp()
     a.beginCapture()
     driver.failCall({ call: 'cuStreamEndCapture', code: 999 })
-    assert.throws(() => a.abortCapture(), { name: 'CudaError', code: 999 })
+    assert.throws(() => a.abortCapture(), { name: 'CudaError', result: 999 })
     assert.equal(clocks.captures.size, 1)
     assert.throws(() => a.synchronize(), { name: 'PoolError', message: /is being captured; end the capture first/ })
     a.abortCapture()

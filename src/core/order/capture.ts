@@ -75,7 +75,10 @@ export class Capture extends VectorClocks implements OpenCapture {
   /** Another library is about to begin a capture of the open `stream`. */
   static announce(stream: CapturableStream): void {
     if (stream.context.activate().cuStreamIsCapturing(stream.handle)) {
-      throw new PoolError('beginCapture: the stream is captured already; announce it before the capture begins')
+      throw new PoolError(
+        'beginCapture: the stream is captured already; announce it before the capture begins',
+        'ERR_STREAM_CAPTURED',
+      )
     }
     new Capture(stream, true).start(() => {})
   }
@@ -148,7 +151,7 @@ export class Capture extends VectorClocks implements OpenCapture {
     }
     const { handle, context, clocks } = this.origin
     if (context.activate().cuStreamIsCapturing(handle)) {
-      throw new PoolError('endCapture: the stream is still captured; end the capture first')
+      throw new PoolError('endCapture: the stream is still captured; end the capture first', 'ERR_STREAM_CAPTURED')
     }
     this.finish(true)
     return new GraphMemory(clocks, this.holdings)

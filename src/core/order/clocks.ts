@@ -174,7 +174,7 @@ export class Clocks extends StreamClocks {
     try {
       if (!this.context.released) return ask()
     } catch (error) {
-      const isFault = error instanceof CudaError && FATAL_RESULTS.includes(error.code)
+      const isFault = error instanceof CudaError && FATAL_RESULTS.includes(error.result)
       if (!isFault && !(error instanceof DeviceLostError)) throw error // users of that device get the fault
     }
     this.watcher.learn([slot, stamp], true)

@@ -95,7 +95,10 @@ export class Event implements Waitable, Disposable {
     checkIsStream('record', stream)
     stream.checkUsable('record')
     if (stream.context !== this.context) {
-      throw new PoolError('record: the stream belongs to another device; use an event of that device')
+      throw new PoolError(
+        'record: the stream belongs to another device; use an event of that device',
+        'ERR_OTHER_DEVICE',
+      )
     }
     const driver = this.context.activate()
     stream.ask('record', streamHandle => {
@@ -162,7 +165,10 @@ export class Event implements Waitable, Disposable {
     }
     const [start, end] = [earlier.timedHandle(), this.timedHandle()]
     if (!earlier.context.sharesDevice(this.context)) {
-      throw new PoolError('elapsedSince: the events are of two devices, which have clocks of their own')
+      throw new PoolError(
+        'elapsedSince: the events are of two devices, which have clocks of their own',
+        'ERR_OTHER_DEVICE',
+      )
     }
     if (!earlier.query() || !this.query()) {
       throw new PoolError('elapsedSince: the work before the records is not complete; await event.finished() first')
@@ -226,7 +232,9 @@ export class Event implements Waitable, Disposable {
 
   private delayCaptured(capture: Capture, handle: number, stream: Stream): void {
     this.checkUnended(capture, 'wait')
-    if (stream.context !== this.context) throw new PoolError('wait: a capture has streams of one device only')
+    if (stream.context !== this.context) {
+      throw new PoolError('wait: a capture has streams of one device only', 'ERR_OTHER_DEVICE')
+    }
     if (stream.capture !== capture) {
       stream.checkOpen('wait: the event belongs to another capture')
       capture.join(stream)
@@ -241,8 +249,9 @@ export class Event implements Waitable, Disposable {
   }
 
   private checkUnended(capture: Capture, call: string): void {
-    if (capture.ended)
+    if (capture.ended) {
       throw new PoolError(`${call}: the event was recorded in a capture, which has ended; record it again`)
+    }
   }
 
   /**
@@ -270,7 +279,10 @@ export class Event implements Waitable, Disposable {
     if (this.handle === 0) throw new PoolError(`${call}: the event is closed; use an open one`)
     // The handle may be that of another event by now.
     if (this.context.released) {
-      throw new PoolError(`${call}: the device is closed, and its events are; open it again and create another event`)
+      throw new PoolError(
+        `${call}: the device is closed, and its events are; open it again and create another event`,
+        'ERR_DEVICE_CLOSED',
+      )
     }
     return this.handle
   }

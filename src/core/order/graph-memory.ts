@@ -34,14 +34,21 @@ export class GraphMemory implements Disposable {
   note(call: string, stream: OrderedStream): void {
     if (!this.open) throw new PoolError(`${call}: the graph is closed; capture another`)
     for (const { lost, asleep } of this.holdings) {
-      if (lost)
+      if (lost) {
         throw new PoolError(
           `${call}: a pool or buffer that the graph uses is closed, freed or shorter; capture it again`,
+          'ERR_BUFFER_FREED',
         )
-      if (asleep) throw new PoolError(`${call}: a pool or buffer that the graph uses is asleep; await its wake() first`)
+      }
+      if (asleep) {
+        throw new PoolError(
+          `${call}: a pool or buffer that the graph uses is asleep; await its wake() first`,
+          'ERR_POOL_ASLEEP',
+        )
+      }
     }
     if (stream?.clocks !== this.clocks || !('slot' in stream)) {
-      throw new PoolError(`${call}: the stream belongs to another device, or is no stream`)
+      throw new PoolError(`${call}: the stream belongs to another device, or is no stream`, 'ERR_OTHER_DEVICE')
     }
     stream.checkOpen(call)
     this.launchedOn.add(stream)

@@ -157,9 +157,14 @@ export abstract class StreamClocks extends VectorClocks {
   notOpen(call: string, slot: number): PoolError {
     const { lives, owners, handles } = this.state
     const where = owners[slot] === this.slots.me ? '' : ' in another thread'
-    if (lives[slot] !== Life.suspended) return new PoolError(`${call}: the stream was closed${where}; use an open one`)
+    if (lives[slot] !== Life.suspended) {
+      return new PoolError(`${call}: the stream was closed${where}; use an open one`, 'ERR_STREAM_CLOSED')
+    }
     const isDefault = handles[slot] === CU_STREAM_LEGACY_DEFAULT
     const fact = isDefault ? 'the default stream is kept idle by a capture' : 'the stream is being captured'
-    return new PoolError(`${call}: ${fact}${where}; end the capture first, or use an open stream`)
+    return new PoolError(
+      `${call}: ${fact}${where}; end the capture first, or use an open stream`,
+      'ERR_STREAM_CAPTURED',
+    )
   }
 }

@@ -167,7 +167,10 @@ export class StreamRegistry {
     const handle = slots.captured()
     if (handle === null) return
     const fact = `a stream is being captured (${streamName(handle)}), which a wait for all work would break`
-    throw new PoolError(`${call}: ${fact}; end the capture in its thread first, then call ${call} again`)
+    throw new PoolError(
+      `${call}: ${fact}; end the capture in its thread first, then call ${call} again`,
+      'ERR_STREAM_CAPTURED',
+    )
   }
 
   /** Throws PoolError, in the name of `call`, while a capture is ordered with the legacy default stream. */

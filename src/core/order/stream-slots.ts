@@ -50,7 +50,9 @@ export class StreamSlots {
       if (this.state.identity[0] === 0) this.begin(me)
     }
     this.release()
-    if (isClosed) throw new PoolError('the device was closed by the thread that opened it; open it again')
+    if (isClosed) {
+      throw new PoolError('the device was closed by the thread that opened it; open it again', 'ERR_DEVICE_CLOSED')
+    }
   }
 
   /** This thread leaves the registry after its streams are closed. */

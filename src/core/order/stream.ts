@@ -304,7 +304,10 @@ export class Stream implements CapturableStream, Disposable {
       throw new TypeError(`wait: event must be an Event, not ${describe(event)}; record one on the stream to wait for`)
     }
     if (!event.context.sharesAddresses(this.context)) {
-      throw new PoolError('wait: the event belongs to another device, of another driver; open both with openDevices()')
+      throw new PoolError(
+        'wait: the event belongs to another device, of another driver; open both with openDevices()',
+        'ERR_OTHER_DEVICE',
+      )
     }
     event.delay(this)
   }
@@ -520,7 +523,7 @@ export class Stream implements CapturableStream, Disposable {
   checkUncaptured(call: string): void {
     if (this.capture === null) return
     const fact = 'the stream is being captured, and only ordinary caching pools keep memory for a graph'
-    throw new PoolError(`${call}: ${fact}; do it when the capture has ended`)
+    throw new PoolError(`${call}: ${fact}; do it when the capture has ended`, 'ERR_STREAM_CAPTURED')
   }
 
   /**
@@ -536,19 +539,27 @@ export class Stream implements CapturableStream, Disposable {
   }
 
   private refusal(call: string): PoolError {
-    if (this.capture !== null) return new PoolError(`${call}: the stream is being captured; end the capture first`)
+    if (this.capture !== null) {
+      return new PoolError(`${call}: the stream is being captured; end the capture first`, 'ERR_STREAM_CAPTURED')
+    }
     if (this.closed) {
       const name = streamName(this.handle)
       const fact = this.lent === undefined ? 'the stream is closed' : `${name} is closed, here or where it was made`
-      return new PoolError(`${call}: ${fact}; use an open one`)
+      return new PoolError(`${call}: ${fact}; use an open one`, 'ERR_STREAM_CLOSED')
     }
     if (this.slot !== -1) {
       const isDefault = this.handle === CU_STREAM_LEGACY_DEFAULT
       const fact = isDefault ? 'is kept idle by a capture' : 'is being captured, or just being closed,'
-      return new PoolError(`${call}: ${streamName(this.handle)} ${fact} in another thread; wait until that has ended`)
+      return new PoolError(
+        `${call}: ${streamName(this.handle)} ${fact} in another thread; wait until that has ended`,
+        'ERR_STREAM_CAPTURED',
+      )
     }
     const fact = 'a stream that is ordered with the default stream is being captured'
-    return new PoolError(`${call}: ${fact}; end the capture first, or capture a stream of device.createStream()`)
+    return new PoolError(
+      `${call}: ${fact}; end the capture first, or capture a stream of device.createStream()`,
+      'ERR_STREAM_CAPTURED',
+    )
   }
 
   private originated(call: string): Capture {
@@ -586,7 +597,9 @@ export function checkIsStream(call: string, stream: unknown): asserts stream is 
  */
 export function checkStreamOf(call: string, stream: unknown, clocks: Clocks): asserts stream is Stream {
   checkIsStream(call, stream)
-  if (stream.clocks !== clocks) throw new PoolError(`${call}: the stream belongs to another device; pass one of this`)
+  if (stream.clocks !== clocks) {
+    throw new PoolError(`${call}: the stream belongs to another device; pass one of this`, 'ERR_OTHER_DEVICE')
+  }
 }
 
 /** By slot: this thread's open stream, null while it is captured. */

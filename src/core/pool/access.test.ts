@@ -127,7 +127,7 @@ describe('access to a pool', () => {
     }
     assert.equal(buffer.readSync()[0], 0, 'its own device keeps it')
     peer.context.activate().cuMemsetD8(buffer.ptr, 1, 4)
-    assert.throws(() => peer.context.activate().cuCtxSynchronize(), { name: 'CudaError', code: 700 })
+    assert.throws(() => peer.context.activate().cuCtxSynchronize(), { name: 'CudaError', result: 700 })
     assert.equal(home.context.released, false)
   })
 
@@ -360,7 +360,7 @@ describe('an impossible change of access', () => {
     assert.throws(() => pool.setAccess(peer, 'readWrite'), CudaError)
     assert.equal(small.reachableFrom(peer.context) || large.reachableFrom(peer.context), false)
     peer.context.activate().cuMemsetD8(small.ptr, 1, 4)
-    assert.throws(() => peer.context.activate().cuCtxSynchronize(), { name: 'CudaError', code: 700 })
+    assert.throws(() => peer.context.activate().cuCtxSynchronize(), { name: 'CudaError', result: 700 })
   })
 
   it('a growth that fails between mapping and access loses no memory', () => {

@@ -50,7 +50,7 @@ export function changeEach(
     .join('; ')
   const count = errors.length === what.length ? 'all' : `${errors.length} of ${what.length}`
   const others = errors.length === what.length ? '' : ', the others are made'
-  throw new PoolError(`setAccess: ${count} changes failed${others}: ${reasons}`, {
+  throw new PoolError(`setAccess: ${count} changes failed${others}: ${reasons}`, 'ERR_POOL', {
     cause: errors.map(({ error }) => error),
   })
 }

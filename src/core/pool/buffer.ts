@@ -360,6 +360,7 @@ export class DeviceBuffer implements Disposable {
     )
     return new PoolError(
       `copyFrom: the copy on ${later} may come before work on ${earlier}, the stream of the source; let it wait first (stream.wait(event))`,
+      'ERR_STREAM_ORDER',
     )
   }
 

@@ -18,14 +18,14 @@ export interface CloseReport {
 
 /** The error for a call on a closed pool. */
 export function closedError(call: string): PoolError {
-  return new PoolError(`${call}: the pool is closed; create another`)
+  return new PoolError(`${call}: the pool is closed; create another`, 'ERR_POOL_CLOSED')
 }
 
 /** The error for the close of a pool that threads with these ids use, too. */
 export function inUseError(others: readonly number[]): PoolError {
   const count = others.length === 1 ? '1 other thread' : `${others.length} other threads`
   const remedy = `close it there first, or end ${others.length === 1 ? 'that thread' : 'them'}`
-  return new PoolError(`close: the pool is in use by ${count} (${others.join(', ')}); ${remedy}`)
+  return new PoolError(`close: the pool is in use by ${count} (${others.join(', ')}); ${remedy}`, 'ERR_POOL_IN_USE')
 }
 
 const MOST_LABELS = 5
@@ -132,7 +132,7 @@ export abstract class ClosablePool extends Pool implements Disposable {
 
   /** @internal */
   refuseStale(call: string): never {
-    if (!this.isAccepting) throw new PoolError(`${call}: the buffer's pool is closed`)
-    throw new PoolError(`${call}: ${this.staleReason}`)
+    if (!this.isAccepting) throw new PoolError(`${call}: the buffer's pool is closed`, 'ERR_POOL_CLOSED')
+    throw new PoolError(`${call}: ${this.staleReason}`, 'ERR_BUFFER_FREED')
   }
 }

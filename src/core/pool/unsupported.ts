@@ -5,7 +5,7 @@ const CODES: readonly number[] = [RESULT.CUDA_ERROR_NOT_SUPPORTED, RESULT.CUDA_E
 
 /** Whether the error says that the driver does not support the call here. */
 export function isUnsupported(error: unknown): error is CudaError {
-  return error instanceof CudaError && CODES.includes(error.code)
+  return error instanceof CudaError && CODES.includes(error.result)
 }
 
 /**
@@ -15,5 +15,5 @@ export function isUnsupported(error: unknown): error is CudaError {
  */
 export function asUnsupported(error: unknown, message: string): unknown {
   if (!isUnsupported(error)) return error
-  return new PoolError(`${message} (${error.message})`, { cause: error })
+  return new PoolError(`${message} (${error.message})`, 'ERR_NOT_SUPPORTED', { cause: error })
 }

@@ -51,7 +51,9 @@ export class BiasedLock {
   prepare(): void {
     if (this.isFenced || this.barrier !== null) return
     this.barrier = openProcessBarrier()
-    if (this.barrier === null) throw new PoolError('this thread has no membarrier, unlike the one that made the pool')
+    if (this.barrier === null) {
+      throw new PoolError('this thread has no membarrier, unlike the one that made the pool', 'ERR_NOT_SUPPORTED')
+    }
   }
 
   /**

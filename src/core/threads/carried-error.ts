@@ -1,24 +1,25 @@
 // Errors on their way to another thread. Structured clone keeps JavaScript's own error classes, but of ours only the
 // message.
 
-import { CudaError, DeviceLostError, PoolError } from '../base/errors.js'
+import { CudaError, DeviceLostError, PoolError, type PoolErrorCode } from '../base/errors.js'
 
 interface Refusal {
   readonly call: string
-  readonly code: number
-  readonly codeName: string
+  readonly result: number
+  readonly resultName: string
   readonly message: string
 }
 
 export type CarriedError =
   | { readonly kind: 'refused' | 'lost'; readonly refusal: Refusal }
-  | { readonly kind: 'pool' | 'type' | 'range' | 'other'; readonly message: string }
+  | { readonly kind: 'pool'; readonly message: string; readonly code: PoolErrorCode }
+  | { readonly kind: 'type' | 'range' | 'other'; readonly message: string }
 
 /** A thrown value in a form that can be sent. */
 export function carry(error: unknown): CarriedError {
   if (error instanceof CudaError) return { kind: 'refused', refusal: refusalOf(error) }
   if (error instanceof DeviceLostError) return { kind: 'lost', refusal: refusalOf(error.first) }
-  if (error instanceof PoolError) return { kind: 'pool', message: error.message }
+  if (error instanceof PoolError) return { kind: 'pool', message: error.message, code: error.code }
   if (error instanceof TypeError) return { kind: 'type', message: error.message }
   if (error instanceof RangeError) return { kind: 'range', message: error.message }
   return { kind: 'other', message: String(error) }
@@ -32,7 +33,7 @@ export function uncarry(carried: CarriedError): Error {
     case 'lost':
       return new DeviceLostError(cudaError(carried.refusal))
     case 'pool':
-      return new PoolError(carried.message)
+      return new PoolError(carried.message, carried.code)
     case 'type':
       return new TypeError(carried.message)
     case 'range':
@@ -42,11 +43,11 @@ export function uncarry(carried: CarriedError): Error {
   }
 }
 
-function refusalOf({ call, code, codeName, message }: CudaError): Refusal {
-  return { call, code, codeName, message }
+function refusalOf({ call, result, resultName, message }: CudaError): Refusal {
+  return { call, result, resultName, message }
 }
 
-function cudaError({ call, code, codeName, message }: Refusal): CudaError {
-  const begins = new CudaError(call, code, codeName).message
-  return new CudaError(call, code, codeName, message.slice(begins.length + ': '.length))
+function cudaError({ call, result, resultName, message }: Refusal): CudaError {
+  const begins = new CudaError(call, result, resultName).message
+  return new CudaError(call, result, resultName, message.slice(begins.length + ': '.length))
 }

@@ -40,7 +40,7 @@ export class ThreadRegistry {
    */
   enter(): number {
     const obstacle = sharingObstacle()
-    if (obstacle !== null) throw new PoolError(obstacle)
+    if (obstacle !== null) throw new PoolError(obstacle, 'ERR_NOT_SUPPORTED')
     const id = threadNumber()
     for (let worker = 1; worker <= MOST_WORKERS; worker++) {
       const word = this.wordOf(worker)

@@ -44,10 +44,12 @@ test('a thread that begins too late learns that it is unwanted', () => {
 })
 
 test('await throws the error of the new thread', () => {
-  const start = new ThreadStart()
-  const there = new ThreadStart(start.buffer)
-  assert.equal(there.begin(), true)
-  const error = new CudaError('cuCtxSetCurrent', 999, 'CUDA_ERROR_UNKNOWN', 'as it was told')
-  there.fail(error)
-  assert.throws(() => start.await('createPool', () => {}), { name: 'CudaError', message: error.message, code: 999 })
+  const refused = new CudaError('cuCtxSetCurrent', 999, 'CUDA_ERROR_UNKNOWN', 'as it was told')
+  for (const error of [refused, new PoolError('the device is closed', 'ERR_DEVICE_CLOSED')]) {
+    const start = new ThreadStart()
+    const there = new ThreadStart(start.buffer)
+    assert.equal(there.begin(), true)
+    there.fail(error)
+    assert.throws(() => start.await('createPool', () => {}), { ...error, message: error.message })
+  }
 })

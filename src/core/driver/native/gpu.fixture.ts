@@ -33,5 +33,5 @@ export function isFilled(driver: NativeDriver, ptr: number, bytes: number, value
 
 /** Matches a CudaError of `call`, with result `code` if one is given. */
 export function refused(call: string, code?: number): (error: Error) => boolean {
-  return error => error instanceof CudaError && error.call === call && (code === undefined || error.code === code)
+  return error => error instanceof CudaError && error.call === call && (code === undefined || error.result === code)
 }

@@ -42,7 +42,7 @@ describe('opening libcuda', () => {
     for (const path of [broken, 'libc.so.6']) {
       assert.throws(
         () => openLibrary([path], 'linux', 'x64'),
-        (error: Error) => error instanceof CudaError && error.code === 303 && error.message.includes(path),
+        (error: Error) => error instanceof CudaError && error.result === 303 && error.message.includes(path),
       )
     }
   })

@@ -43,7 +43,7 @@ function loseDevice(): void {
       return null
     } catch (error) {
       const first = error instanceof DeviceLostError ? error.first : (error as CudaError)
-      return [(error as Error).name, first.call, first.code, first.codeName]
+      return [(error as Error).name, first.call, first.result, first.resultName]
     }
   })
   console.log(JSON.stringify(thrown))
@@ -64,7 +64,7 @@ else {
       const module = driver.cuModuleLoadData(new TextEncoder().encode(STORE_PTX))
       assert.throws(
         () => driver.cuModuleGetFunction(module, 'none'),
-        (error: Error) => error instanceof CudaError && error.codeName === 'CUDA_ERROR_NOT_FOUND',
+        (error: Error) => error instanceof CudaError && error.resultName === 'CUDA_ERROR_NOT_FOUND',
       )
       driver.cuModuleUnload(module)
     })

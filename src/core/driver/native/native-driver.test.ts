@@ -42,7 +42,7 @@ describe('the native driver', () => {
     }
     const driver = new NativeDriver(library, true)
     driver.cuMemFree(256)
-    assert.throws(() => driver.cuMemMap(256, 256, 1), { name: 'CudaError', code: RESULT.CUDA_ERROR_NOT_FOUND })
+    assert.throws(() => driver.cuMemMap(256, 256, 1), { name: 'CudaError', result: RESULT.CUDA_ERROR_NOT_FOUND })
   })
 
   test('refuses numbers that C would change, before any call', () => {
@@ -337,7 +337,7 @@ describe('the native driver', () => {
     for (const image of ['AB', new Uint8Array([67])]) {
       assert.throws(
         () => driver.cuModuleLoadData(image),
-        (error: Error) => error instanceof CudaError && error.code === 218 && error.message.endsWith(': bad'),
+        (error: Error) => error instanceof CudaError && error.result === 218 && error.message.endsWith(': bad'),
       )
     }
     assert.deepEqual(images, [
@@ -407,7 +407,7 @@ describe('the native driver', () => {
       ['cuMemcpyDtoD', () => driver.cuMemcpyDtoD(HOST, UNKNOWN, 5)],
       ['cuMemcpyDtoDAsync', () => driver.cuMemcpyDtoDAsync(DEVICE, DEVICE, 5, 9)],
     ] as const) {
-      assert.throws(copy, { name: 'CudaError', call, code: RESULT.CUDA_ERROR_INVALID_VALUE })
+      assert.throws(copy, { name: 'CudaError', call, result: RESULT.CUDA_ERROR_INVALID_VALUE })
     }
     assert.equal(made.length, 6, 'no other copy should have been tried')
   })
@@ -421,7 +421,9 @@ describe('the native driver', () => {
     assert.throws(
       () => new NativeDriver(library).cuMemAlloc(256),
       (error: CudaError) =>
-        error.code === 2 && error.message === 'cuMemAlloc failed: text at 1002 (2): text at 2002' && error.call !== '',
+        error.result === 2 &&
+        error.message === 'cuMemAlloc failed: text at 1002 (2): text at 2002' &&
+        error.call !== '',
     )
   })
 

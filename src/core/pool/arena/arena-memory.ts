@@ -45,6 +45,7 @@ export function openArenaMemory(context: Context, bytes: number, maxBytes: numbe
   if (obstacle !== null) {
     throw new PoolError(
       `createArenaPool: growing to maxBytes needs virtual memory, which cannot be used here: ${obstacle}; leave maxBytes out and give bytes all that the arena will need`,
+      'ERR_NOT_SUPPORTED',
     )
   }
   try {
@@ -183,7 +184,10 @@ export class RegionMemory implements ArenaMemory {
     }
     this.base = buffer.addressFor('createArenaPool')
     if (buffer.stream.clocks !== clocks || !buffer.reachableFrom(clocks.context)) {
-      throw new PoolError('createArenaPool: the region belongs to another device; pass a buffer of this')
+      throw new PoolError(
+        'createArenaPool: the region belongs to another device; pass a buffer of this',
+        'ERR_OTHER_DEVICE',
+      )
     }
     const { byteLength } = buffer
     this.committedBytes = Math.floor(byteLength / UNIT_BYTES) * UNIT_BYTES

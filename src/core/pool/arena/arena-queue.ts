@@ -193,7 +193,7 @@ export class ArenaQueue implements Disposable {
 }
 
 function closedError(call: string): PoolError {
-  return new PoolError(`${call}: the arenas are closed; create others`)
+  return new PoolError(`${call}: the arenas are closed; create others`, 'ERR_POOL_CLOSED')
 }
 
 showAsText(ArenaQueue, ArenaLease)

@@ -146,5 +146,5 @@ export function mostReservedBytes(limitBytes: number, granuleBytes: number, tota
 
 /** Whether an error is the driver's out of memory. */
 export function isOutOfMemory(error: unknown): boolean {
-  return error instanceof CudaError && error.code === RESULT.CUDA_ERROR_OUT_OF_MEMORY
+  return error instanceof CudaError && error.result === RESULT.CUDA_ERROR_OUT_OF_MEMORY
 }

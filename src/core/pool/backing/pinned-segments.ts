@@ -61,9 +61,10 @@ export class PinnedSegments implements SegmentSource, PinnedMemory {
     try {
       driver.cuMemHostRegister(memory, CU_MEMHOSTREGISTER_PORTABLE | (this.mapped ? CU_MEMHOSTREGISTER_DEVICEMAP : 0))
     } catch (error) {
-      if (!(error instanceof CudaError) || error.code !== RESULT.CUDA_ERROR_NOT_SUPPORTED) throw error
+      if (!(error instanceof CudaError) || error.result !== RESULT.CUDA_ERROR_NOT_SUPPORTED) throw error
       throw new PoolError(
         `this device or system cannot pin host memory (${error.message}); use ordinary arrays with buffer.write and readSync`,
+        'ERR_NOT_SUPPORTED',
       )
     }
     registered.add(memory)
@@ -102,7 +103,7 @@ export class PinnedSegments implements SegmentSource, PinnedMemory {
     for (const [base, segment] of this.segments) {
       if (address >= base && address < base + segment.memory.byteLength) return [base, segment]
     }
-    throw new PoolError('the memory is no longer pinned: its pool is closed')
+    throw new PoolError('the memory is no longer pinned: its pool is closed', 'ERR_POOL_CLOSED')
   }
 
   /** Whole pages of a new array buffer; null if JavaScript cannot allocate it. */

@@ -47,6 +47,7 @@ export function managedSegments(context: Context, { limitBytes }: GrowthLimits):
   if (context.attribute('CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY') !== 1) {
     throw new PoolError(
       "backing 'managed' is not possible here: the device has no managed memory; use 'auto', and copies or a mapped host pool for what the host reads and writes",
+      'ERR_NOT_SUPPORTED',
     )
   }
   return {

@@ -16,7 +16,10 @@ export function decideBacking(context: Context, config: PoolConfig): PoolConfig 
   const obstacle = virtualMemoryObstacle(context)
   if (obstacle === null) return { ...config, backing: 'virtual' }
   if (backing === 'auto') return { ...config, backing: 'segments' }
-  throw new PoolError(`backing 'virtual' is not possible here: ${obstacle}; use 'segments' or 'auto'`)
+  throw new PoolError(
+    `backing 'virtual' is not possible here: ${obstacle}; use 'segments' or 'auto'`,
+    'ERR_NOT_SUPPORTED',
+  )
 }
 
 /** The backing for a pool of this configuration. Throws PoolError if the device cannot provide it. */

@@ -117,7 +117,7 @@ describe('a driver without such a pool', () => {
   it('other errors of the driver are thrown as they are', () => {
     for (const code of [1, 2, 999]) {
       const device = new TestDevice({ faults: [{ call: 'cuMemPoolCreate', code }] })
-      assert.throws(() => device.createDriverPool(), { name: 'CudaError', code })
+      assert.throws(() => device.createDriverPool(), { name: 'CudaError', result: code })
     }
     const device = new TestDevice({ faults: [{ call: 'cuMemPoolSetAccess', code: 999 }] })
     assert.throws(() => device.createDriverPool({ location: 'host' }), {

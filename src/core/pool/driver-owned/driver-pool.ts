@@ -204,8 +204,9 @@ export class DriverPool extends StreamOrderedPool {
     if (!(buffer instanceof DeviceBuffer)) {
       throw new TypeError(`exportPointer: buffer must be a DeviceBuffer, not ${describe(buffer)}`)
     }
-    if (buffer.allocation.pool !== this)
+    if (buffer.allocation.pool !== this) {
       throw new PoolError('exportPointer: the buffer is none of this pool; ask its own pool')
+    }
     const ptr = this.addressOf(buffer.record, buffer.tag, 'exportPointer')
     const offset = this.offsetOf(buffer.record)
     const driverBytes = this.context.activate().cuMemPoolExportPointer(ptr - offset)
@@ -237,10 +238,14 @@ export class DriverPool extends StreamOrderedPool {
     const { importers, sharesUnderWay } = this
     if (importers > 0) {
       const who = importers === 1 ? '1 other process has' : `${importers} other processes have`
-      throw new PoolError(`close: ${who} this pool open; close it there first`)
+      throw new PoolError(`close: ${who} this pool open; close it there first`, 'ERR_POOL_IN_USE')
     }
-    if (sharesUnderWay > 0)
-      throw new PoolError('close: the pool is being exported; wait for the promise of exportTo() first')
+    if (sharesUnderWay > 0) {
+      throw new PoolError(
+        'close: the pool is being exported; wait for the promise of exportTo() first',
+        'ERR_POOL_IN_USE',
+      )
+    }
     return super.close()
   }
 

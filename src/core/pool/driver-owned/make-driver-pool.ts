@@ -43,15 +43,17 @@ export function makePool(context: Context, properties: MemPoolProperties): numbe
   requirePools('createDriverPool', context)
   const isManaged = properties.allocationType === CU_MEM_ALLOCATION_TYPE_MANAGED
   const missing = missingOf(properties)
-  if (missing !== null && !isOffered(context, properties)) throw new PoolError(`createDriverPool: ${missing}`)
+  if (missing !== null && !isOffered(context, properties)) {
+    throw new PoolError(`createDriverPool: ${missing}`, 'ERR_NOT_SUPPORTED')
+  }
   const driver = context.activate()
   let pool: number
   try {
     pool = relaxed(driver, () => driver.cuMemPoolCreate(properties))
   } catch (error) {
     if (missing === null) throw asUnsupported(error, `createDriverPool: ${NO_POOLS}`)
-    if (!(error instanceof CudaError) || !REFUSALS.includes(error.code)) throw error
-    throw new PoolError(`createDriverPool: ${missing} (${error.message})`, { cause: error })
+    if (!(error instanceof CudaError) || !REFUSALS.includes(error.result)) throw error
+    throw new PoolError(`createDriverPool: ${missing} (${error.message})`, 'ERR_NOT_SUPPORTED', { cause: error })
   }
   if (properties.locationType === CU_MEM_LOCATION_TYPE_DEVICE || isManaged) return pool
   try {
@@ -64,7 +66,9 @@ export function makePool(context: Context, properties: MemPoolProperties): numbe
 }
 
 function requirePools(call: string, context: Context): void {
-  if (context.attribute('CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED') !== 1) throw new PoolError(`${call}: ${NO_POOLS}`)
+  if (context.attribute('CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED') !== 1) {
+    throw new PoolError(`${call}: ${NO_POOLS}`, 'ERR_NOT_SUPPORTED')
+  }
 }
 
 /** Whether the device's attributes offer such a pool; for memory anywhere in the host no attribute exists. */

@@ -34,7 +34,7 @@ describe('driver pool: several devices', () => {
     assert.equal(host[0], 9)
     pool.setAccess(second, 'none')
     assert.equal(pool.access(second), 'none')
-    assert.throws(() => second.context.activate().cuMemcpyDtoH(host, ptr), { code: 700 })
+    assert.throws(() => second.context.activate().cuMemcpyDtoH(host, ptr), { result: 700 })
   })
 
   it('memory in the host reports its access', () => {

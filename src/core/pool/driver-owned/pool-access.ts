@@ -36,11 +36,10 @@ export function changeAccess(context: Context, pool: number, location: AccessLoc
   try {
     context.activate().cuMemPoolSetAccess(pool, type, id, FLAGS[access])
   } catch (error) {
-    if (!(error instanceof CudaError) || !IMPOSSIBLE.includes(error.code)) throw error
+    if (!(error instanceof CudaError) || !IMPOSSIBLE.includes(error.result)) throw error
     const reason = reasonOf(context, location, access)
-    throw new PoolError(`setAccess: '${access}' for ${nameOf(location)} is refused: ${reason} (${error.message})`, {
-      cause: error,
-    })
+    const refused = `'${access}' for ${nameOf(location)} is refused`
+    throw new PoolError(`setAccess: ${refused}: ${reason} (${error.message})`, 'ERR_POOL', { cause: error })
   }
 }
 
@@ -51,7 +50,10 @@ function placeOf(call: string, context: Context, location: AccessLocation): [typ
     throw new TypeError(`${call}: location must be a device or 'host', not ${describe(location)}`)
   }
   if (!other.sharesAddresses(context)) {
-    throw new PoolError(`${call}: the device was opened on another driver; open both with openDevices()`)
+    throw new PoolError(
+      `${call}: the device was opened on another driver; open both with openDevices()`,
+      'ERR_OTHER_DEVICE',
+    )
   }
   return [CU_MEM_LOCATION_TYPE_DEVICE, other.device]
 }

@@ -179,7 +179,10 @@ export class HostBuffer implements Disposable {
     checkPlace(call, place)
     const { context } = this.pool
     if (place.stream.context !== context) {
-      throw new PoolError(`${call}: the buffer's stream belongs to another device; use a host pool of that device`)
+      throw new PoolError(
+        `${call}: the buffer's stream belongs to another device; use a host pool of that device`,
+        'ERR_OTHER_DEVICE',
+      )
     }
     if (!place.reachableFrom(context)) throw unreachable(`${call}: the buffer`, context, place.context)
     this.pool.checkCopies(call, place.stream)

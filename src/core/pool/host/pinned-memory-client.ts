@@ -51,7 +51,7 @@ export class PinnedMemoryClient implements PinnedMemory {
       end.close()
     }
     const sent = this.find(address)
-    if (sent === undefined) throw new PoolError('the memory is no longer pinned: its pool is closed')
+    if (sent === undefined) throw new PoolError('the memory is no longer pinned: its pool is closed', 'ERR_POOL_CLOSED')
     return sent
   }
 

@@ -92,13 +92,13 @@ if (process.platform !== 'linux') {
         ])
         fs.closeSync(descriptor)
         const { reason } = refused as PromiseRejectedResult
-        assert.ok(reason instanceof DescriptorError && reason.code === 'EPROTO', `${words}: ${reason}`)
+        assert.ok(reason instanceof DescriptorError && reason.resultName === 'EPROTO', `${words}: ${reason}`)
       }
     })
 
     it('the descriptor is closed when no process opens the path', async () => {
-      await assert.rejects(passDescriptor(context, path, file(), BUFFER, { timeoutMs: 0 }), { code: 'ETIMEDOUT' })
-      await assert.rejects(receiveDescriptor(context, path, 'buffer', { timeoutMs: 0 }), { code: 'ETIMEDOUT' })
+      await assert.rejects(passDescriptor(context, path, file(), BUFFER, { timeoutMs: 0 }), { resultName: 'ETIMEDOUT' })
+      await assert.rejects(receiveDescriptor(context, path, 'buffer', { timeoutMs: 0 }), { resultName: 'ETIMEDOUT' })
     })
   })
 }

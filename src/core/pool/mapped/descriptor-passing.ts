@@ -147,9 +147,10 @@ export async function receiveDescriptor(
  * they are.
  */
 export function asGone(error: unknown, call: string): unknown {
-  if (!(error instanceof CudaError) || error.code !== RESULT.CUDA_ERROR_INVALID_VALUE) return error
+  if (!(error instanceof CudaError) || error.result !== RESULT.CUDA_ERROR_INVALID_VALUE) return error
   return new PoolError(
     `${call}: the driver knows no such memory: its owner has freed or closed it; have it share again (${error.message})`,
+    'ERR_POOL',
     { cause: error },
   )
 }

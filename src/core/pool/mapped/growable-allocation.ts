@@ -344,7 +344,10 @@ export class GrowableAllocation extends SlowAllocation implements RecordPool {
   checkLive(record: number, call: string): void {
     if (this.isLive(record)) return
     const what = record === WHOLE ? 'buffer' : 'view'
-    throw new PoolError(`${call}: the ${what} was already freed, or its device closed; keep no reference to it`)
+    throw new PoolError(
+      `${call}: the ${what} was already freed, or its device closed; keep no reference to it`,
+      'ERR_BUFFER_FREED',
+    )
   }
 }
 

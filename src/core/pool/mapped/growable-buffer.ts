@@ -46,6 +46,7 @@ export class GrowableBuffer extends MappedBuffer {
     if (obstacle !== null) {
       throw new PoolError(
         `createGrowableBuffer needs virtual memory management: ${obstacle}; use pool.allocate with the size it will need`,
+        'ERR_NOT_SUPPORTED',
       )
     }
     const granuleBytes = context.activate().cuMemGetAllocationGranularity(context.device)
@@ -139,7 +140,10 @@ class SleepingBuffer implements SleepingMemory {
       throw new PoolError('sleep: an observer has segments registered; stop it first, by what observeSegments returned')
     }
     if (call === 'sleep' && this.allocation.isCaptured) {
-      throw new PoolError('sleep: work that is being captured uses the buffer; end the capture first')
+      throw new PoolError(
+        'sleep: work that is being captured uses the buffer; end the capture first',
+        'ERR_STREAM_CAPTURED',
+      )
     }
   }
 

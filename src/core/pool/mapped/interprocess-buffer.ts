@@ -153,8 +153,9 @@ export class InterprocessBuffer extends MappedBuffer {
   async exportTo(path: string, options: PassOptions = {}): Promise<void> {
     checkShare('exportTo', path, options)
     this.addressFor('exportTo')
-    if (this.range.received !== null)
+    if (this.range.received !== null) {
       throw new PoolError('exportTo: this buffer was opened here; let the process that made it share it')
+    }
     if (!this.stream.closed) await this.stream.finished()
     else this.stream.clocks.synchronize()
     const byteLength = this.allocation.requestedBytesOf(this.record, this.tag, 'exportTo')
@@ -172,10 +173,13 @@ export class InterprocessBuffer extends MappedBuffer {
  */
 function granuleOf(call: string, context: Context): number {
   const obstacle = virtualMemoryObstacle(context)
-  if (obstacle !== null) throw new PoolError(`${call} needs virtual memory management: ${obstacle}; ${INSTEAD}`)
+  if (obstacle !== null) {
+    throw new PoolError(`${call} needs virtual memory management: ${obstacle}; ${INSTEAD}`, 'ERR_NOT_SUPPORTED')
+  }
   if (context.attribute('CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED') !== 1) {
     throw new PoolError(
       `${call}: this device exports no memory as file descriptors, which it does on Linux; ${INSTEAD}`,
+      'ERR_NOT_SUPPORTED',
     )
   }
   return context.activate().cuMemGetAllocationGranularity(context.device)

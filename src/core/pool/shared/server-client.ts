@@ -66,6 +66,7 @@ export class ServerClient {
     if (!isClosed && !(slept && this.server > 0 && registry.hasDied(this.server))) return null
     return new PoolError(
       `${CALLS[ask] ?? ask}: the pool is closed, or the thread that made it has ended; create another`,
+      'ERR_POOL_CLOSED',
     )
   }
 

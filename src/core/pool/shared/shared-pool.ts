@@ -544,7 +544,7 @@ export class SharedPool<D = unknown> extends ReservingPool implements BlockOwner
     if (!block.isLive(record, given)) this.refuseStale('free')
     checkStreamOf('free', stream, this.clocks)
     stream.checkShareable('free')
-    if (stream.capture !== null) throw new PoolError(`free: ${NO_CAPTURES}`)
+    if (stream.capture !== null) throw new PoolError(`free: ${NO_CAPTURES}`, 'ERR_STREAM_CAPTURED')
     const hasSlot = !stream.closed && stream.slot >= 0
     const slot = hasSlot ? stream.slot : stream.lastSlot
     const covering = hasSlot ? this.clocks.coveringSoon(slot) : stream.lastStamp
@@ -609,7 +609,7 @@ export class SharedPool<D = unknown> extends ReservingPool implements BlockOwner
     this.checkOpen(call)
     checkStreamOf(call, stream, this.clocks)
     stream.checkShareable(call)
-    if (stream.capture !== null) throw new PoolError(`${call}: ${NO_CAPTURES}`)
+    if (stream.capture !== null) throw new PoolError(`${call}: ${NO_CAPTURES}`, 'ERR_STREAM_CAPTURED')
     stream.checkOpen(call)
   }
 }

@@ -79,9 +79,9 @@ function checkHostMemory(into: HostMemory, context: Context): void {
   if (typeof memory?.bytesAt !== 'function') {
     throw new TypeError(`sleep: into must be a host pool, of device.createHostPool, not ${describe(into)}`)
   }
-  if (into.closed) throw new PoolError('sleep: the host pool is closed; create another')
+  if (into.closed) throw new PoolError('sleep: the host pool is closed; create another', 'ERR_POOL_CLOSED')
   if (into.context !== context) {
-    throw new PoolError('sleep: the host pool belongs to another device; use one of this device')
+    throw new PoolError('sleep: the host pool belongs to another device; use one of this device', 'ERR_OTHER_DEVICE')
   }
 }
 

@@ -151,7 +151,10 @@ export class Sleeper {
 
   /** The error for a use while asleep. */
   asleepError(call: string): PoolError {
-    return new PoolError(`${call}: the ${this.memory.kind} is asleep; await its wake() before it is used`)
+    return new PoolError(
+      `${call}: the ${this.memory.kind} is asleep; await its wake() before it is used`,
+      'ERR_POOL_ASLEEP',
+    )
   }
 
   /** After a failed wake. Memory that the driver does not take back stays; `sleep` tries again, and `wake` uses it. */
@@ -258,7 +261,7 @@ export class Sleeper {
   }
 
   private checkOpen(call: string): void {
-    if (this.isLost) throw new PoolError(`${call}: the ${this.memory.kind} was closed meanwhile`)
+    if (this.isLost) throw new PoolError(`${call}: the ${this.memory.kind} was closed meanwhile`, 'ERR_POOL_CLOSED')
   }
 
   private refusal(call: string, why: string): PoolError {

@@ -115,14 +115,18 @@ export class SpillableBuffer implements RecordPool, Disposable {
   spill(stream: Stream = this.set.pool.defaultStream): boolean {
     this.checkLive('spill')
     checkSpillStream('spill', stream, this.set.pool)
-    if (this.inUse) throw new PoolError('spill: the buffer is in use; dispose what use() returned first')
+    if (this.inUse) {
+      throw new PoolError('spill: the buffer is in use; dispose what use() returned first', 'ERR_POOL_IN_USE')
+    }
     return this.memory !== null && this.trySpill(stream)
   }
 
   /** Gives all memory back, in the order of the streams. Throws PoolError while it is in use, and when freed before. */
   free(): void {
     this.checkLive('free')
-    if (this.inUse) throw new PoolError('free: the buffer is in use; dispose what use() returned first')
+    if (this.inUse) {
+      throw new PoolError('free: the buffer is in use; dispose what use() returned first', 'ERR_POOL_IN_USE')
+    }
     const { memory } = this
     // A pool that was closed or reset first has taken its memory back already.
     if (memory?.freed === false) this.giveBack(memory)
@@ -231,7 +235,10 @@ export class SpillableBuffer implements RecordPool, Disposable {
     const users = this.uses.get(record)
     if (users === undefined) throw this.endedUse('recordUse')
     if (stream.context !== this.context) {
-      throw new PoolError('recordUse: the stream belongs to another device; use the buffer on one of its own')
+      throw new PoolError(
+        'recordUse: the stream belongs to another device; use the buffer on one of its own',
+        'ERR_OTHER_DEVICE',
+      )
     }
     this.memory!.recordUse(stream)
     users.add(stream)
@@ -256,7 +263,9 @@ export class SpillableBuffer implements RecordPool, Disposable {
 
   private bringBack(stream: Stream): void {
     const copy = this.copy!
-    if (copy.freed) throw new PoolError('use: the host pool that has the contents was closed; close it last')
+    if (copy.freed) {
+      throw new PoolError('use: the host pool that has the contents was closed; close it last', 'ERR_POOL_CLOSED')
+    }
     const memory = this.set.take(this.byteLength, stream)
     try {
       if (this.spilled !== null) orderAfter(stream, this.spilled)
@@ -291,11 +300,16 @@ export class SpillableBuffer implements RecordPool, Disposable {
   }
 
   private checkLive(call: string): void {
-    if (this.freed) throw new PoolError(`${call}: the buffer was already freed; keep no reference to it after free()`)
+    if (this.freed) {
+      throw new PoolError(
+        `${call}: the buffer was already freed; keep no reference to it after free()`,
+        'ERR_BUFFER_FREED',
+      )
+    }
   }
 
   private endedUse(call: string): PoolError {
-    return new PoolError(`${call}: the use of the buffer has ended; call use(stream) again`)
+    return new PoolError(`${call}: the use of the buffer has ended; call use(stream) again`, 'ERR_BUFFER_FREED')
   }
 }
 
@@ -308,6 +322,7 @@ class UseAllocation extends RecordAllocation {
     throw new PoolError(
       `${call}: the stream is being captured, and its graph would keep the address of a spillable buffer, which moves; ` +
         'capture work on a buffer of pool.allocate()',
+      'ERR_STREAM_CAPTURED',
     )
   }
 }

@@ -54,7 +54,10 @@ export function spillable(pool: Pool, options: SpillableOptions): SpillableSet {
     throw new TypeError(`spillable: host must be a host pool, of device.createHostPool, not ${describe(host)}`)
   }
   if (host.context !== pool.context) {
-    throw new PoolError('spillable: the host pool belongs to another device; use one of the pool’s device')
+    throw new PoolError(
+      'spillable: the host pool belongs to another device; use one of the pool’s device',
+      'ERR_OTHER_DEVICE',
+    )
   }
   const limit = bytesOfSize(limitBytes, 'spillable: limitBytes')
   if (limit !== Infinity) checkByteCount(limit, 'spillable: limitBytes')
@@ -123,7 +126,12 @@ export class SpillableSet implements SpillingPlace, Disposable {
     if (this.closed) return
     const all = [...this.resident, ...this.away]
     const used = all.filter(({ inUse }) => inUse).length
-    if (used > 0) throw new PoolError(`close: ${used} buffers are in use; dispose what their use() returned first`)
+    if (used > 0) {
+      throw new PoolError(
+        `close: ${used} buffers are in use; dispose what their use() returned first`,
+        'ERR_POOL_IN_USE',
+      )
+    }
     for (const buffer of all) buffer.free()
     this.closed = true
   }
@@ -207,7 +215,9 @@ export class SpillableSet implements SpillingPlace, Disposable {
   }
 
   private checkOpen(call: string): void {
-    if (this.closed) throw new PoolError(`${call}: the spillable buffers are closed; call spillable again`)
+    if (this.closed) {
+      throw new PoolError(`${call}: the spillable buffers are closed; call spillable again`, 'ERR_POOL_CLOSED')
+    }
   }
 
   /** Bytes on the device that cannot spill now. */

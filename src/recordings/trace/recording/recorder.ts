@@ -122,9 +122,11 @@ export class RecordedPool extends Wrapper {
       writeFileSync(path, bytes)
     } catch (error) {
       const { code } = error as NodeJS.ErrnoException
-      throw new PoolError(`save: ${path} cannot be written (${code}); name a file in a folder that you may write to`, {
-        cause: error,
-      })
+      throw new PoolError(
+        `save: ${path} cannot be written (${code}); name a file in a folder that you may write to`,
+        'ERR_POOL',
+        { cause: error },
+      )
     }
   }
 

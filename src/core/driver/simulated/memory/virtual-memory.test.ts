@@ -40,7 +40,7 @@ test('an illegal access ends the context when the work runs, and the next call s
       const lost = () => driver.cuStreamSynchronize(0)
       assert.throws(lost, (error: unknown) => {
         assert.ok(error instanceof CudaError && reason.test(error.message), `${name}, ${use}: ${error}`)
-        return error.code === RESULT.CUDA_ERROR_ILLEGAL_ADDRESS
+        return error.result === RESULT.CUDA_ERROR_ILLEGAL_ADDRESS
       })
       assert.throws(lost, DeviceLostError)
       assert.throws(() => driver.cuMemGetInfo(), DeviceLostError)

@@ -40,8 +40,8 @@ test('errors arrive with their class and fields', () => {
     () => driver.cuMemAlloc(0),
     (error: unknown) => {
       assert.ok(error instanceof CudaError)
-      const { call, code, codeName, message } = error
-      assert.deepEqual([call, code, codeName], ['cuMemAlloc', 1, 'CUDA_ERROR_INVALID_VALUE'])
+      const { call, result, resultName, message } = error
+      assert.deepEqual([call, result, resultName], ['cuMemAlloc', 1, 'CUDA_ERROR_INVALID_VALUE'])
       assert.equal(
         message,
         'cuMemAlloc failed: CUDA_ERROR_INVALID_VALUE (1): a size must be a whole number from 1, not 0',
@@ -60,7 +60,7 @@ test('errors arrive with their class and fields', () => {
     () => driver.cuMemAlloc(512),
     (error: unknown) => {
       assert.ok(error instanceof DeviceLostError && error.first instanceof CudaError)
-      assert.deepEqual([error.first.call, error.first.code], ['cuCtxSynchronize', RESULT.CUDA_ERROR_LAUNCH_FAILED])
+      assert.deepEqual([error.first.call, error.first.result], ['cuCtxSynchronize', RESULT.CUDA_ERROR_LAUNCH_FAILED])
       assert.match(error.message, /the device is lost since cuCtxSynchronize failed: .*a fault rule/)
       return true
     },

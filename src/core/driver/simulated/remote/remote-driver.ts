@@ -136,7 +136,7 @@ class Connection {
     reception.close()
     if (this.wait()) return
     this.end.close()
-    throw new PoolError(`connectDriver: ${OWNER_ENDED}`)
+    throw new PoolError(`connectDriver: ${OWNER_ENDED}`, 'ERR_DEVICE_CLOSED')
   }
 
   /** The result of a call; bytes that the other thread returns for the host are copied to `target`. */

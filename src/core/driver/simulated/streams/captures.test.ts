@@ -131,7 +131,7 @@ test('each broken rule has its code, and invalidates the capture', () => {
     for (const stream of [a, b]) driver.cuStreamBeginCapture(stream, 0)
     assert.throws(
       () => act(driver, a, b, c),
-      (error: { code?: unknown }) => error.code === code,
+      (error: { result?: unknown }) => error.result === code,
       `${act}`,
     )
     refuses(() => driver.cuMemsetD8Async(0, 1, 0, a), 'cuMemsetD8Async', RESULT.CUDA_ERROR_STREAM_CAPTURE_INVALIDATED)

@@ -132,13 +132,13 @@ describe('calls that the driver allows while a stream is captured', () => {
         probe()
       } catch (error) {
         if (!(error instanceof CudaError)) throw error
-        answered = `${error.call} refused with ${error.code}`
+        answered = `${error.call} refused with ${error.result}`
       }
       try {
         driver.cuGraphDestroy(driver.cuStreamEndCapture(stream.handle))
       } catch (error) {
         if (!(error instanceof CudaError)) throw error
-        answered += `, the capture ends with ${error.code}`
+        answered += `, the capture ends with ${error.result}`
       }
     } finally {
       driver.cuThreadExchangeStreamCaptureMode(before)

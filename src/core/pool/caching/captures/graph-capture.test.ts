@@ -226,7 +226,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       pool.allocate(MiB, b).fill(1)
       assert.throws(
         () => a.endCapture(),
-        (error: Error) => error instanceof CudaError && error.code === 904,
+        (error: Error) => error instanceof CudaError && error.result === 904,
       )
       for (const stream of [a, b]) assert.equal(stream.query(), true, 'its streams run their work again')
       assert.equal(pool.live().length, 1)

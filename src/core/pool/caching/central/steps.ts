@@ -71,6 +71,7 @@ export class Steps extends OfPool {
     if (!clocks.submit('allocate', slot, handle => driver.cuStreamIsCapturing(handle))) return 0
     throw new PoolError(
       'allocate: the stream is being captured by another library; call pool.beginCapture(stream) before the capture begins',
+      'ERR_STREAM_CAPTURED',
     )
   }
 

@@ -68,7 +68,10 @@ class PoolMemory implements SleepingMemory {
       throw new PoolError('sleep: an observer has segments registered; stop it first, by what observeSegments returned')
     }
     if (this.pool.central.arenas.isCapturing) {
-      throw new PoolError('sleep: work that is being captured uses the pool; end the capture first')
+      throw new PoolError(
+        'sleep: work that is being captured uses the pool; end the capture first',
+        'ERR_STREAM_CAPTURED',
+      )
     }
   }
 

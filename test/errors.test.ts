@@ -1,0 +1,202 @@
+// The codes of errors: each thrown by calls of a program, where the simulated device can, and listed in the document.
+
+import assert from 'node:assert/strict'
+import { readFileSync } from 'node:fs'
+import { describe, it } from 'node:test'
+import { packageFile } from '../src/core/base/package-files.js'
+import { SimulatedDriver } from '../src/core/driver/simulated/index.js'
+import {
+  CompileError,
+  type Device,
+  type ErrorCode,
+  MiB,
+  openDevice,
+  openDevices,
+  openNvtx,
+  SlowReplayError,
+  spillable,
+} from '../src/index.js'
+import { readRecording } from '../src/recordings/trace/index.js'
+
+const FAULT = 700 // an illegal address
+const DOCUMENT = new URL('../../docs/errors.md', import.meta.url)
+
+interface Case {
+  readonly name: string
+  readonly message: RegExp
+  readonly fails: (device: Device, driver: SimulatedDriver) => unknown
+}
+
+const CASES: Readonly<Record<ErrorCode, Case>> = {
+  ERR_POOL_CLOSED: {
+    name: 'PoolError',
+    message: /^allocate: the pool is closed/,
+    fails: device => {
+      const pool = device.createPool()
+      pool.close()
+      pool.allocate(4)
+    },
+  },
+  ERR_POOL_ASLEEP: {
+    name: 'PoolError',
+    message: /^allocate: the pool is asleep/,
+    fails: async device => {
+      const pool = device.createPool()
+      await pool.sleep()
+      pool.allocate(4)
+    },
+  },
+  ERR_POOL_IN_USE: {
+    name: 'PoolError',
+    message: /^close: 1 buffers are in use/,
+    fails: device => {
+      const set = spillable(device.createPool(), { host: device.createHostPool() })
+      set.allocate(4).use(device.defaultStream)
+      set.close()
+    },
+  },
+  ERR_BUFFER_FREED: {
+    name: 'PoolError',
+    message: /^fill: the buffer was already freed/,
+    fails: device => {
+      const buffer = device.createPool().allocate(4)
+      buffer.free()
+      buffer.fill(0)
+    },
+  },
+  ERR_STREAM_CLOSED: {
+    name: 'PoolError',
+    message: /^allocate: the stream is closed/,
+    fails: device => {
+      const stream = device.createStream()
+      stream.close()
+      device.createPool().allocate(4, stream)
+    },
+  },
+  ERR_STREAM_CAPTURED: {
+    name: 'PoolError',
+    message: /^synchronize: a stream is being captured/,
+    fails: device => {
+      device.createStream().beginCapture()
+      device.synchronize()
+    },
+  },
+  ERR_STREAM_ORDER: {
+    name: 'PoolError',
+    message: /^copyFrom: the copy on .* may come before work on/,
+    fails: device => {
+      const pool = device.createPool()
+      const source = pool.allocate(4, device.createStream())
+      source.fill(1)
+      pool.allocate(4, device.createStream()).copyFrom(source)
+    },
+  },
+  ERR_OTHER_DEVICE: {
+    name: 'PoolError',
+    message: /^allocate: the stream belongs to another device/,
+    fails: (_, driver) => {
+      const [first, second] = openDevices(driver)
+      first.createPool().allocate(4, second.defaultStream)
+    },
+  },
+  ERR_DEVICE_CLOSED: {
+    name: 'PoolError',
+    message: /^createPool: the device is closed/,
+    fails: device => {
+      device.close()
+      device.createPool()
+    },
+  },
+  ERR_NOT_SUPPORTED: {
+    name: 'PoolError',
+    message: /^createGrowableBuffer needs virtual memory management/,
+    fails: () => openDevice(new SimulatedDriver({ virtualMemory: false })).createGrowableBuffer({ bytes: 4 }),
+  },
+  ERR_POOL: {
+    name: 'PoolError',
+    message: /^endCapture: the stream is not being captured/,
+    fails: device => device.createStream().endCapture(),
+  },
+  ERR_DEBUG: {
+    name: 'DebugError',
+    message: /^fill: the buffer was already freed/,
+    fails: device => {
+      const buffer = device.createPool({ debug: true }).allocate(4)
+      buffer.free()
+      buffer.fill(0)
+    },
+  },
+  ERR_OUT_OF_MEMORY: {
+    name: 'OutOfMemoryError',
+    message: /^no room for 8 MiB/,
+    fails: device => device.createPool({ maxPoolBytes: '4MiB' }).allocate(8 * MiB),
+  },
+  ERR_CUDA: {
+    name: 'CudaError',
+    message: /^cuMemAlloc failed: CUDA_ERROR_UNKNOWN \(999\)/,
+    fails: (device, driver) => {
+      driver.failCall({ call: 'cuMemAlloc', code: 999 })
+      device.createPlainPool().allocate(4)
+    },
+  },
+  ERR_DEVICE_LOST: {
+    name: 'DeviceLostError',
+    message: /^the device is lost since cuMemsetD8Async failed/,
+    fails: (device, driver) => {
+      const buffer = device.createPool().allocate(4)
+      driver.failCall({ call: 'cuMemsetD8Async', code: FAULT })
+      assert.throws(() => buffer.fill(0), { code: 'ERR_CUDA', result: FAULT })
+      buffer.fill(0)
+    },
+  },
+  ERR_DESCRIPTOR: {
+    name: 'DescriptorError',
+    message: /^connect failed: ETIMEDOUT/,
+    fails: device => device.importBuffer('/absent/socket', { timeoutMs: 0 }),
+  },
+  ERR_NO_DEVICE: {
+    name: 'NoDeviceError',
+    message: /^device 5 does not exist/,
+    fails: (_, driver) => openDevice(driver, 5),
+  },
+  ERR_NO_LIBRARY: { name: 'NoLibraryError', message: /absent\.so/, fails: () => openNvtx('/absent.so') },
+  ERR_MISSING_FILE: {
+    name: 'MissingFileError',
+    message: /^a test needs absent\.js of cuda-mempool/,
+    fails: () => packageFile('absent.js', 'a test'),
+  },
+  ERR_COMPILE: {
+    name: 'CompileError',
+    message: /^wrong$/,
+    fails: () => {
+      throw new CompileError('wrong', 'line 1: wrong')
+    },
+  },
+  ERR_FORMAT: { name: 'FormatError', message: /^recording/, fails: () => readRecording(new Uint8Array(9)) },
+  ERR_SLOW_REPLAY: {
+    name: 'SlowReplayError',
+    message: /^slow$/,
+    fails: () => {
+      throw new SlowReplayError('slow')
+    },
+  },
+}
+
+describe('the code', () => {
+  for (const [code, { name, message, fails }] of Object.entries(CASES)) {
+    it(`${code} is that of a ${name}`, async () => {
+      const driver = new SimulatedDriver({ devices: 2, peerAccess: false })
+      const device = openDevice(driver)
+      await assert.rejects(async () => fails(device, driver), { code, name, message })
+    })
+  }
+
+  it('and the class are in the document', () => {
+    const rows = readFileSync(DOCUMENT, 'utf8').matchAll(/^\| `(ERR_\w+)` \| `(\w+)` \|/gm)
+    const cases = Object.entries(CASES).map(([code, { name }]) => [code, name])
+    assert.deepEqual(
+      Array.from(rows, ([, code, name]) => [code, name]),
+      cases,
+    )
+  })
+})
