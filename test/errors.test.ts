@@ -1,4 +1,5 @@
 // The codes of errors: each thrown by calls of a program, where the simulated device can, and listed in the document.
+// And which OutOfMemoryErrors ask for less.
 
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
@@ -9,12 +10,16 @@ import {
   CompileError,
   type Device,
   type ErrorCode,
+  limited,
   MiB,
+  OutOfMemoryError,
   openDevice,
   openDevices,
   openNvtx,
   SlowReplayError,
   spillable,
+  tagged,
+  withFallback,
 } from '../src/index.js'
 import { readRecording } from '../src/recordings/trace/index.js'
 
@@ -199,4 +204,73 @@ describe('the code', () => {
       cases,
     )
   })
+})
+
+type Allocator = (device: Device) => (bytes: number) => unknown
+
+const of =
+  (make: (device: Device) => { allocate(bytes: number): unknown }): Allocator =>
+  device => {
+    const pool = make(device)
+    return bytes => pool.allocate(bytes)
+  }
+
+/** Ways to allocate where 32 MiB fit at a time. */
+const LIMITED: Readonly<Record<string, Allocator>> = {
+  'a caching pool': of(device => device.createPool({ maxPoolBytes: '32MiB' })),
+  'a shared pool': of(device => device.createPool({ maxPoolBytes: '32MiB', shared: true })),
+  'a driver pool': of(device => device.createDriverPool({ maxPoolBytes: '32MiB' })),
+  'a block pool': of(device => device.createBlockPool({ blockBytes: '32MiB', count: 1 })),
+  'a shared block pool': of(device => device.createBlockPool({ blockBytes: '32MiB', count: 1, shared: true })),
+  'an arena': of(device => device.createArenaPool({ bytes: '32MiB' })),
+  'a shared arena': of(device => device.createArenaPool({ bytes: '32MiB', shared: true })),
+  'an arena on a buffer': of(device => device.createArenaPool({ region: device.createPool().allocate(32 * MiB) })),
+  'a host pool': of(device => device.createHostPool({ maxPoolBytes: '32MiB' })),
+  'a shared host pool': of(device => device.createHostPool({ maxPoolBytes: '32MiB', shared: true })),
+  'a limited pool': of(device => limited(device.createPool(), '32MiB')),
+  'a tagged pool': of(device => tagged(device.createPool(), { limits: { untagged: '32MiB' } })),
+  'a pool with a smaller fallback': of(device =>
+    withFallback(device.createPool({ maxPoolBytes: '32MiB' }), limited(device.createPlainPool(), 1)),
+  ),
+  'spillable buffers': device => {
+    const set = spillable(device.createPool(), { host: device.createHostPool(), limitBytes: '32MiB' })
+    return bytes => set.allocate(bytes).use(device.defaultStream)
+  },
+}
+/** Ways to allocate all memory of a device. */
+const UNLIMITED: Readonly<Record<string, Allocator>> = {
+  'a caching pool': of(device => device.createPool()),
+  'a shared pool': of(device => device.createPool({ shared: true })),
+  'a pool in debug mode': of(device => device.createPool({ debug: true })),
+  'a plain pool': of(device => device.createPlainPool()),
+  'a driver pool': of(device => device.createDriverPool()),
+  'growable buffers': device => bytes => device.createGrowableBuffer({ bytes, capacityBytes: '1GiB' }),
+  'interprocess buffers': device => bytes => device.createInterprocessBuffer(bytes),
+}
+
+describe('a request that can never fit asks for less, and one that fits later does not', () => {
+  for (const [where, allocators, fits, tooLarge] of [
+    ['beyond a limit', LIMITED, 20 * MiB, 40 * MiB],
+    ['beyond the device', UNLIMITED, 60 * MiB, 65 * MiB],
+  ] as const) {
+    for (const [name, allocator] of Object.entries(allocators)) {
+      it(`${where}: ${name}`, () => {
+        using device = openDevice(new SimulatedDriver({ capacityBytes: '64MiB' }))
+        const allocate = allocator(device)
+        const remedyOf = (bytes: number) => {
+          try {
+            allocate(bytes)
+            return 'none needed'
+          } catch (error) {
+            assert.ok(error instanceof OutOfMemoryError, `${error}`)
+            return error.remedy
+          }
+        }
+        assert.equal(remedyOf(tooLarge), 'askForLess')
+        assert.equal(remedyOf(fits), 'none needed')
+        assert.ok(!['askForLess', 'none needed'].includes(`${remedyOf(fits)}`), `${remedyOf(fits)}`)
+        assert.equal(remedyOf(tooLarge), 'askForLess')
+      })
+    }
+  }
 })

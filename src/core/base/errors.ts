@@ -240,7 +240,7 @@ export interface StreamMemory {
 
 /**
  * The remedy for an OutOfMemoryError:
- * - 'askForLess': the device has less memory in all; ask for less, or hold less.
+ * - 'askForLess': the request can never fit into the pool or device as they are; ask for less.
  * - 'raiseLimit': raise `maxPoolBytes`, or hold less memory.
  * - 'freeDeviceMemory': free memory on the device, here or in other programs.
  * - 'lowerLeaveFree': lower `leaveFreeBytes`.
@@ -260,7 +260,7 @@ export class OutOfMemoryError extends Error {
     readonly figures: OutOfMemoryFigures,
     /** of a caching pool: its streams with pending or cached memory, most pending first; empty for other pools */
     readonly streams: readonly StreamMemory[] = [],
-    /** of a caching pool: the remedy in the message; null for other pools */
+    /** the remedy in the message; null for a request that other kinds than caching pools could serve later */
     readonly remedy: Remedy | null = null,
   ) {
     super(checked(message))

@@ -1,12 +1,18 @@
 import { formatBytes } from '../base/bytes.js'
-import { OutOfMemoryError, type OutOfMemoryFigures } from '../base/errors.js'
+import { OutOfMemoryError, type OutOfMemoryFigures, type Remedy } from '../base/errors.js'
 import type { Context } from '../driver/context.js'
 import type { Pool, PoolStats } from './pool.js'
 
-/** The error for a failed request, with a remedy that the pool knows. */
+/** The remedy for a request of a pool that can never allocate more than `mostBytes` at a time. */
+export function askForLess(bytes: number, mostBytes: number): Remedy | null {
+  return bytes > mostBytes ? 'askForLess' : null
+}
+
+/** The error for a failed request, with a remedy that the pool knows. No request of over `mostBytes` ever fits. */
 export function shortageOf(
   bytes: number,
   stats: PoolStats,
+  mostBytes: number,
   deviceFreeBytes: number,
   whatHelps: string,
 ): OutOfMemoryError {
@@ -21,6 +27,8 @@ export function shortageOf(
   return new OutOfMemoryError(
     `no room for ${formatBytes(bytes)}: ${facts.join(', ')}; ${whatHelps}`,
     figuresOf(bytes, stats, deviceFreeBytes),
+    [],
+    askForLess(bytes, mostBytes),
   )
 }
 
@@ -36,15 +44,19 @@ export function overLimit(
   return new OutOfMemoryError(
     `no room for ${formatBytes(bytes)} within the ${limit}, of which ${formatBytes(handedOutBytes)} are handed out; ${handedOutBytes > 0 && bytes <= limitBytes ? 'free some or raise the limit' : 'ask for less, or raise the limit'}`,
     figuresOf(bytes, { ...upstream.stats(), limitBytes }, upstream.context.activate().cuMemGetInfo().freeBytes),
+    [],
+    askForLess(bytes, limitBytes),
   )
 }
 
 /** The error for a pool whose first `bytes` the device has no room for. */
 export function noRoomToBegin(call: string, bytes: number, context: Context): OutOfMemoryError {
-  const { freeBytes } = context.activate().cuMemGetInfo()
+  const { freeBytes, totalBytes } = context.activate().cuMemGetInfo()
   return new OutOfMemoryError(
     `${call}: no room for ${formatBytes(bytes)}: the device has ${formatBytes(freeBytes)} free; make the pool smaller, or free memory, here or in other programs`,
     figuresOf(bytes, { limitBytes: bytes }, freeBytes),
+    [],
+    askForLess(bytes, totalBytes),
   )
 }
 

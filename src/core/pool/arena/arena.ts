@@ -119,7 +119,7 @@ export abstract class Arena extends ClosablePool implements ArenaOwner {
     const remedy =
       beyondDevice(0, bytes, totalBytes) ??
       `${this.obstacle(unitsOf(bytes), alignUnitsOf(alignment))}, or fall back: withFallback(arena, device.createPlainPool())`
-    return shortageOf(bytes, this.stats(), freeBytes, remedy)
+    return shortageOf(bytes, this.stats(), Math.min(this.limitBytes, totalBytes), freeBytes, remedy)
   }
 
   private obstacle(units: number, alignUnits: number): string {

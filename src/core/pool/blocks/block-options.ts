@@ -91,5 +91,5 @@ export function noBlock(bytes: number, pool: Blocks, stats: PoolStats): OutOfMem
         ? 'the device itself is full: free memory, here or in other programs'
         : `${all}, raise maxCount`
   const remedy = `${obstacle}, or fall back: withFallback(pool, device.createPlainPool())`
-  return shortageOf(bytes, stats, freeBytes, remedy)
+  return shortageOf(bytes, stats, blockBytes, freeBytes, remedy)
 }

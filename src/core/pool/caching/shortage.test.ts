@@ -102,7 +102,7 @@ for (const backing of ['virtual', 'segments'] as const) {
     it('counts whole granules or segments against the limit', () => {
       const device = new TestDevice()
       const error = errorOf(() => device.createPool({ backing, maxPoolBytes: 3 * MiB }).allocate(3 * MiB))
-      assertAdvises(error, 'raiseLimit', 'raise maxPoolBytes by at least 1 MiB')
+      assertAdvises(error, 'askForLess', 'ask for less, or raise maxPoolBytes by at least 1 MiB')
       device.createPool({ backing, maxPoolBytes: 4 * MiB }).allocate(3 * MiB)
     })
 

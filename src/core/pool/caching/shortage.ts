@@ -86,9 +86,10 @@ function remedyFor(shortage: Shortage, heldElsewhereBytes: number): [Remedy, str
   } = shortage
   const { leaveFreeBytes, crossStreamReuse } = config
   const wholeSteps = (most: number) => Math.floor(most / backing.granuleBytes) * backing.granuleBytes
+  const isTooLarge = -wholeSteps(-bytes) > stats.limitBytes
   if (backing.kind === 'virtual' || backing.kind === 'segments') {
     const tooMuch = beyondDevice(stats.liveBytes, bytes, deviceTotalBytes)
-    if (tooMuch !== null) return ['askForLess', tooMuch]
+    if (tooMuch !== null) return [isTooLarge || bytes > deviceTotalBytes ? 'askForLess' : 'freeDeviceMemory', tooMuch]
   }
   const missing = -wholeSteps(-stats.liveBytes - bytes) - stats.limitBytes
   if (missing > 0) {
@@ -96,7 +97,8 @@ function remedyFor(shortage: Shortage, heldElsewhereBytes: number): [Remedy, str
     const surely = stats.reservedBytes - wholeSteps(-bytes) - stats.limitBytes
     const orMore = surely > missing ? ` (${formatBytesUp(surely)} if no idle piece fits)` : ''
     const orFree = missing <= stats.liveBytes ? ' or free that much' : ''
-    return ['raiseLimit', `raise maxPoolBytes by at least ${formatBytesUp(missing)}${orMore}${orFree}`]
+    const raise = `raise maxPoolBytes by at least ${formatBytesUp(missing)}${orMore}${orFree}`
+    return isTooLarge ? ['askForLess', `ask for less, or ${raise}`] : ['raiseLimit', raise]
   }
   const idleBytes = stats.reservedBytes - stats.liveBytes
   if (idleBytes + wholeSteps(deviceFreeBytes) < bytes) {

@@ -18,7 +18,7 @@ import type { Stream } from '../../order/stream.js'
 import { DeviceBuffer } from '../buffer.js'
 import type { CloseReport } from '../closable-pool.js'
 import { type Connection, checkShare, type PassOptions, passDescriptor } from '../mapped/descriptor-passing.js'
-import { beyondDevice, figuresOf } from '../out-of-memory.js'
+import { askForLess, beyondDevice, figuresOf } from '../out-of-memory.js'
 import type { PoolStats } from '../pool.js'
 import { asUnsupported } from '../unsupported.js'
 import { type DriverPoolOptions, parseDriverPoolOptions } from './driver-pool-options.js'
@@ -269,11 +269,13 @@ export class DriverPool extends StreamOrderedPool {
     const message =
       usedBytes + bytes > limitBytes
         ? `no room for ${formatBytes(bytes)} in a driver pool of at most ${formatBytes(limitBytes)}, of which ` +
-          `${formatBytes(usedBytes)} are in use; free some, or create it with a larger maxPoolBytes`
+          `${formatBytes(usedBytes)} are in use; ${bytes > limitBytes ? 'ask for less' : 'free some'}, or create it with a larger maxPoolBytes`
         : `no room for ${formatBytes(bytes)} in a driver pool of ${formatBytes(reservedBytes)}, with ${formatBytes(freeBytes)} ` +
           `free on the device; ${advice ?? 'free memory, here or in other programs'}`
     const largestFreeBytes = Math.max(0, Math.min(freeBytes, limitBytes - usedBytes))
-    return new OutOfMemoryError(message, figuresOf(bytes, { ...this.stats(), largestFreeBytes }, freeBytes))
+    const mostBytes = isOnDevice ? Math.min(limitBytes, totalBytes) : limitBytes
+    const figures = figuresOf(bytes, { ...this.stats(), largestFreeBytes }, freeBytes)
+    return new OutOfMemoryError(message, figures, [], askForLess(bytes, mostBytes))
   }
 
   /** The option `maxPoolBytes`. */

@@ -12,7 +12,7 @@ import { isOutOfMemory, MOST_ALIGNMENT_BYTES } from '../backing/backing.js'
 import { DeviceBuffer } from '../buffer.js'
 import { checkAlignment } from '../caching/alignment.js'
 import { ClosablePool, type CloseReport } from '../closable-pool.js'
-import { beyondDevice, figuresOf } from '../out-of-memory.js'
+import { askForLess, beyondDevice, figuresOf } from '../out-of-memory.js'
 import type { PoolStats } from '../pool.js'
 import { RecordAllocation, type RecordPool } from '../record-allocation.js'
 
@@ -57,6 +57,8 @@ export abstract class PassThroughPool extends ClosablePool implements RecordPool
     return new OutOfMemoryError(
       `no room for ${formatBytes(bytes)}: the device has ${formatBytes(freeBytes)} free; ${advice}`,
       figuresOf(bytes, { ...this.stats(), largestFreeBytes: freeBytes, limitBytes: totalBytes }, freeBytes),
+      [],
+      askForLess(bytes, totalBytes),
     )
   }
 

@@ -22,7 +22,7 @@ import { CachingPool } from '../caching/caching-pool.js'
 import type { ReservingPool } from '../caching/reserving-pool.js'
 import { publishAs } from '../channels.js'
 import { type CloseReport, warnOfHeld } from '../closable-pool.js'
-import { figuresOf } from '../out-of-memory.js'
+import { askForLess, figuresOf } from '../out-of-memory.js'
 import { type PoolStats, poolJson, poolText } from '../pool.js'
 import { HostArray, HostBuffer } from './host-buffer.js'
 import { type HostPoolOptions, hostConfig, parseHostPoolOptions } from './host-options.js'
@@ -239,10 +239,12 @@ export abstract class HostPool implements Disposable {
     const stats = this.stats()
     const { liveBytes, reservedBytes, limitBytes } = stats
     const missing = liveBytes + bytes - limitBytes
-    const surely = reservedBytes + Math.ceil(bytes / PAGE_BYTES) * PAGE_BYTES - limitBytes
+    const wholeBytes = Math.ceil(bytes / PAGE_BYTES) * PAGE_BYTES
+    const surely = reservedBytes + wholeBytes - limitBytes
     const orMore = surely > missing ? ` (${formatBytesUp(surely)} if no idle piece fits)` : ''
     const orFree = missing <= liveBytes ? ' or free that much' : ''
-    let remedy = `raise maxPoolBytes by at least ${formatBytesUp(missing)}${orMore}${orFree}`
+    const isTooLarge = wholeBytes > limitBytes
+    let remedy = `${isTooLarge ? 'ask for less, or ' : ''}raise maxPoolBytes by at least ${formatBytesUp(missing)}${orMore}${orFree}`
     if (missing <= 0) {
       remedy =
         reservedBytes + bytes > limitBytes
@@ -253,6 +255,8 @@ export abstract class HostPool implements Disposable {
       `no room for ${formatBytes(bytes)} of pinned host memory: ${formatBytes(liveBytes)} live in ` +
         `${formatBytes(reservedBytes)} pinned, limit ${formatBytes(limitBytes)}; ${remedy}`,
       figuresOf(bytes, stats, freemem()), // of the host, because this memory lies there
+      [],
+      askForLess(wholeBytes, limitBytes),
     )
   }
 }

@@ -19,6 +19,7 @@ import { isOutOfMemory } from '../backing/backing.js'
 import type { GrowableRange } from '../backing/growable-range.js'
 import type { PoolSegment, SegmentObserver } from '../backing/segment-watch.js'
 import { DeviceBuffer } from '../buffer.js'
+import { askForLess } from '../out-of-memory.js'
 import { RecordAllocation, type RecordPool, SlowAllocation } from '../record-allocation.js'
 import type { Sleeper } from '../sleep/sleeper.js'
 
@@ -317,7 +318,7 @@ export class GrowableAllocation extends SlowAllocation implements RecordPool {
 
   private outOfMemory(bytes: number): OutOfMemoryError {
     const { byteLength, range } = this
-    const deviceFreeBytes = this.context.activate().cuMemGetInfo().freeBytes
+    const { freeBytes: deviceFreeBytes, totalBytes } = this.context.activate().cuMemGetInfo()
     const largestFreeBytes = Math.min(range.capacityBytes, range.heldBytes + deviceFreeBytes)
     const wish = byteLength === 0 ? 'for' : `to grow from ${formatBytes(byteLength)} to`
     return new OutOfMemoryError(
@@ -332,6 +333,8 @@ export class GrowableAllocation extends SlowAllocation implements RecordPool {
         limitBytes: range.capacityBytes,
         deviceFreeBytes,
       },
+      [],
+      askForLess(bytes, totalBytes),
     )
   }
 

@@ -11,7 +11,7 @@ import type { Clocks } from '../../order/clocks.js'
 import { checkStreamOf, type Stream } from '../../order/stream.js'
 import { GrowableRange } from '../backing/growable-range.js'
 import { virtualMemoryObstacle } from '../backing/virtual-memory.js'
-import { figuresOf } from '../out-of-memory.js'
+import { askForLess, figuresOf } from '../out-of-memory.js'
 import { asUnsupported } from '../unsupported.js'
 import {
   asGone,
@@ -189,5 +189,7 @@ function noRoom(bytes: number, freeBytes: number, totalBytes: number): OutOfMemo
   return new OutOfMemoryError(
     `no room for ${formatBytes(bytes)}: the device has ${formatBytes(totalBytes)} in all`,
     figuresOf(bytes, { largestFreeBytes: freeBytes, limitBytes: totalBytes }, freeBytes),
+    [],
+    askForLess(bytes, totalBytes),
   )
 }

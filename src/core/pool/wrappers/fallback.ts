@@ -1,4 +1,5 @@
 import { disposeOf } from '../../base/disposal.js'
+import { OutOfMemoryError } from '../../base/errors.js'
 import type { Stream } from '../../order/stream.js'
 import type { AccessLocation, PoolAccess } from '../access.js'
 import type { DeviceBuffer } from '../buffer.js'
@@ -15,6 +16,10 @@ import { checkIsPool, Wrapper } from './wrapper.js'
  */
 export function withFallback(upstream: Pool, fallback: Pool): FallbackPool {
   return new FallbackPool(upstream, fallback)
+}
+
+function neverFits(error: unknown): boolean {
+  return error instanceof OutOfMemoryError && error.remedy === 'askForLess'
 }
 
 /** A pool with a second pool for allocations that the first has no room for. Made by `withFallback()`. */
@@ -44,7 +49,16 @@ export class FallbackPool extends Wrapper implements Disposable {
   override allocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer {
     const buffer = this.upstream.tryAllocate(bytes, stream, alignment)
     if (buffer !== null) return this.adopt(buffer)
-    return this.note(this.overflow.allocate(bytes, stream, alignment))
+    try {
+      return this.note(this.overflow.allocate(bytes, stream, alignment))
+    } catch (error) {
+      if (!neverFits(error)) throw error
+      try {
+        return this.adopt(this.upstream.allocate(bytes, stream, alignment)) // its error says whether it may fit later
+      } catch (first) {
+        throw neverFits(first) ? error : first
+      }
+    }
   }
 
   /** As of `Pool`, by the fallback if the first pool runs out. */

@@ -11,7 +11,7 @@ import type { Stream } from '../../order/stream.js'
 import type { DeviceBuffer } from '../buffer.js'
 import type { HostBuffer } from '../host/host-buffer.js'
 import { HostPool } from '../host/host-pool.js'
-import { figuresOf } from '../out-of-memory.js'
+import { askForLess, figuresOf } from '../out-of-memory.js'
 import { Pool } from '../pool.js'
 import { checkSpillStream, SpillableBuffer, type SpillingPlace } from './spillable-buffer.js'
 
@@ -243,6 +243,8 @@ export class SpillableSet implements SpillingPlace, Disposable {
       `no room for ${formatBytes(bytes)} within limitBytes, ${formatBytes(limitBytes)}: ${this.text()}; ` +
         'end a use, or raise limitBytes or the maxPoolBytes of the host pool',
       figuresOf(bytes, { ...this.pool.stats(), ...own }, this.pool.context.activate().cuMemGetInfo().freeBytes),
+      [],
+      askForLess(bytes, limitBytes),
     )
   }
 }
