@@ -62,7 +62,7 @@ function makeHeap(bytes = REGION_BYTES, mappedBytes = bytes): HeapGeometry {
   const { superblocksAt, reserved, slotMask } = geometry
   const limit = superblocksWithin(geometry, mappedBytes)
   launch(control, 'heap_initialise', 32 * THREADS, region, region + superblocksAt, reserved, limit, slotMask)
-  driver.cuMemsetD8(faults, 0, 4)
+  driver.cuMemsetD8Async(faults, 0, 4, 0)
   return geometry
 }
 
@@ -125,7 +125,7 @@ describe('the heap of kernels on a GPU', { skip }, () => {
   })
 
   it('churn in one kernel, watched by a detector of memory handed out twice, also where the heap is too small', () => {
-    driver.cuMemsetD8(marks, 0, REGION_BYTES / 4)
+    driver.cuMemsetD8Async(marks, 0, REGION_BYTES / 4, 0)
     for (const bytes of [REGION_BYTES, 8 * 2 ** 20]) {
       makeHeap(bytes)
       for (const [most, shape] of [
@@ -268,7 +268,7 @@ describe('two of a kind in one warp on a GPU', { skip }, () => {
     for (const at of sides) {
       launch(control, 'heap_initialise', 32 * THREADS, at, at + superblocksAt, reserved, reserved, slotMask)
     }
-    driver.cuMemsetD8(faults, 0, 4)
+    driver.cuMemsetD8Async(faults, 0, 4, 0)
     const live = () => sides.map(at => heapStats(copyOf(at, DEVICE_HEAP.byteLength)).liveBlocks)
     run('heap_take_of_two', threads, ...sides, blocks, threads, bytes)
     assert.deepEqual(live(), [threads / 2, threads / 2])
@@ -330,7 +330,7 @@ describe('pool and arena on a GPU', { skip }, () => {
         if (least === most) assert.deepEqual([found.takenBytes, found.failures], [640_000, 0])
         else assert.ok(found.failures > 0 && found.takenBytes > 0.95 * 2 ** 20)
         run('stamp', threads, blocks, threads, 4, 4, 0, 0)
-        driver.cuMemsetD8(faults, 0, 4)
+        driver.cuMemsetD8Async(faults, 0, 4, 0)
         run('verify', threads, blocks, threads, 4, 4, 0, 0, faults)
         assert.deepEqual(copyOf(faults, 4), new Uint8Array(4))
         launch(control, 'bump_reset', 1, region)

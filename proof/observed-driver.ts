@@ -208,6 +208,11 @@ export class ObservedDriver extends SimulatedDriver {
     this.work(stream, target, count)
   }
 
+  override cuMemsetD16Async(target: number, value: number, count: number, stream: number): void {
+    super.cuMemsetD16Async(target, value, count, stream)
+    this.work(stream, target, 2 * count)
+  }
+
   override cuMemsetD32Async(target: number, value: number, count: number, stream: number): void {
     super.cuMemsetD32Async(target, value, count, stream)
     this.work(stream, target, 4 * count)

@@ -193,9 +193,9 @@ describe('a device heap', () => {
     for (const [address, expected] of damages) {
       const before = new Uint8Array(1)
       driver.cuMemcpyDtoH(before, address)
-      driver.cuMemsetD8(address, before[0] ^ 5, 1)
+      driver.cuMemsetD8Async(address, before[0] ^ 5, 1, 0)
       assert.throws(() => heap.check(), { message: expected })
-      driver.cuMemsetD8(address, before[0], 1)
+      driver.cuMemsetD8Async(address, before[0], 1, 0)
       heap.check()
     }
   })

@@ -25,7 +25,7 @@ const freeBytes = (context: Context) => context.activate().cuMemGetInfo().freeBy
 function canTouch(user: Context, owner: Context): boolean {
   const ptr = owner.activate().cuMemAlloc(MiB)
   try {
-    user.activate().cuMemsetD8(ptr, 1, MiB)
+    user.activate().cuMemsetD8Async(ptr, 1, MiB, 0)
     user.driver.cuCtxSynchronize()
     return true
   } catch (error) {

@@ -100,8 +100,9 @@ export interface Driver {
     stream: number,
   ): void
   /** `count` bytes of `value` (0 to 255) */
-  cuMemsetD8(target: number, value: number, count: number): void
   cuMemsetD8Async(target: number, value: number, count: number, stream: number): void
+  /** `count` times the 2 bytes of `value` (0 to 65,535); `target` is a multiple of 2 */
+  cuMemsetD16Async(target: number, value: number, count: number, stream: number): void
   /** `count` words of 4 bytes; `target` is a multiple of 4 */
   cuMemsetD32Async(target: number, value: number, count: number, stream: number): void
 

@@ -92,7 +92,7 @@ test('shared memory is the same in each thread, registered and unregistered by a
   const host = new Uint8Array(memory)
   const stream = driver.cuStreamCreate(CU_STREAM_NON_BLOCKING)
   const source = driver.cuMemAlloc(512)
-  driver.cuMemsetD8(source, 9, 512)
+  driver.cuMemsetD8Async(source, 9, 512, 0)
   const ticket = driver.holdOperation(stream)
   await inThread(shared, 'registerAndRead', memory, source, stream)
   const again = () => driver.cuMemHostRegister(host.subarray(1024, 1025), 0)

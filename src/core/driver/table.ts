@@ -65,8 +65,8 @@ export const DRIVER_TABLE: Readonly<Record<FunctionName, Row>> = {
       'CUstream hStream',
     '4.0',
   ],
-  cuMemsetD8: ['cuMemsetD8_v2', 'CUdeviceptr dstDevice, unsigned char uc, size_t N', '3.2'],
   cuMemsetD8Async: ['cuMemsetD8Async', 'CUdeviceptr dstDevice, unsigned char uc, size_t N, CUstream hStream', '3.2'],
+  cuMemsetD16Async: ['cuMemsetD16Async', 'CUdeviceptr dstDevice, unsigned short us, size_t N, CUstream hStream', '3.2'],
   cuMemsetD32Async: ['cuMemsetD32Async', 'CUdeviceptr dstDevice, unsigned int ui, size_t N, CUstream hStream', '3.2'],
 
   cuCtxGetStreamPriorityRange: ['cuCtxGetStreamPriorityRange', 'int *leastPriority, int *greatestPriority', '5.5'],

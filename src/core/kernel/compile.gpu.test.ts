@@ -98,7 +98,7 @@ describe('compiled kernels on a GPU', { skip: whyNot() }, () => {
   it('blocks of a cooperative launch that fills the device can wait for each other', () => {
     using module = compiler.compile(SOURCE, options)
     const meet = module.kernel('all_meet')
-    gpu.driver.cuMemsetD8(memory, 0, 64)
+    gpu.driver.cuMemsetD8Async(memory, 0, 64, 0)
     const { blocks } = meet.occupancy(64)
     meet.launch({ grid: blocks, block: 64, cooperative: true }, { ptr: memory }, { ptr: memory + 4 })
     assert.deepEqual([...words(2)], [blocks, blocks])

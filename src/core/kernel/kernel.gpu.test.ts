@@ -96,7 +96,7 @@ const shape = module.kernel('shape')
 
 /** Runs a kernel on zeroed memory and returns the memory. */
 function written(launch: () => void): DataView {
-  gpu.driver.cuMemsetD8(target, 0, 256)
+  gpu.driver.cuMemsetD8Async(target, 0, 256, 0)
   gpu.driver.cuCtxSynchronize()
   launch()
   gpu.driver.cuCtxSynchronize()

@@ -15,7 +15,7 @@ class Word implements Disposable {
   private readonly ptr = gpu.context.activate().cuMemAlloc(4)
 
   constructor() {
-    gpu.driver.cuMemsetD8(this.ptr, 0, 4)
+    gpu.driver.cuMemsetD8Async(this.ptr, 0, 4, 0)
     gpu.driver.cuCtxSynchronize()
   }
 

@@ -111,7 +111,7 @@ describe('access to a pool', () => {
     const buffer = pool.allocate(20 * MiB)
     assert.equal(calls(), before + 1)
     for (const { context } of [peer, third]) {
-      context.activate().cuMemsetD8(buffer.ptr, 7, 20 * MiB)
+      context.activate().cuMemsetD8Async(buffer.ptr, 7, 20 * MiB, 0)
       context.finishWork()
     }
   })
@@ -126,7 +126,7 @@ describe('access to a pool', () => {
       assert.equal(reaches(opened, pool.allocate(3 * MiB)), access === 'readWrite')
     }
     assert.equal(buffer.readSync()[0], 0, 'its own device keeps it')
-    peer.context.activate().cuMemsetD8(buffer.ptr, 1, 4)
+    peer.context.activate().cuMemsetD8Async(buffer.ptr, 1, 4, 0)
     assert.throws(() => peer.context.activate().cuCtxSynchronize(), { name: 'CudaError', result: 700 })
     assert.equal(home.context.released, false)
   })
@@ -359,7 +359,7 @@ describe('an impossible change of access', () => {
     driver.failCall({ call: 'cuMemSetAccess', nth: 2, code: 999 })
     assert.throws(() => pool.setAccess(peer, 'readWrite'), CudaError)
     assert.equal(small.reachableFrom(peer.context) || large.reachableFrom(peer.context), false)
-    peer.context.activate().cuMemsetD8(small.ptr, 1, 4)
+    peer.context.activate().cuMemsetD8Async(small.ptr, 1, 4, 0)
     assert.throws(() => peer.context.activate().cuCtxSynchronize(), { name: 'CudaError', result: 700 })
   })
 

@@ -41,7 +41,7 @@ export function graphSuite(fixture: DriverFixture): void {
       driver.cuMemsetD8Async(ptr, 1, KiB, stream)
       driver.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL)
       assert.equal(driver.cuStreamIsCapturing(stream), true)
-      driver.cuMemsetD8Async(ptr, 2, KiB, stream)
+      driver.cuMemsetD16Async(ptr, 0x0202, KiB / 2, stream)
       const executable = instantiate(driver.cuStreamEndCapture(stream))
       assert.equal(driver.cuStreamIsCapturing(stream), false)
       assert.deepEqual(read(ptr, KiB), new Uint8Array(KiB).fill(1))

@@ -158,17 +158,22 @@ export function memorySuite(fixture: DriverFixture): void {
       assert.deepEqual(down, up)
     })
 
-    it('fills repeat bytes and words', () => {
+    it('fills repeat 1, 2 and 4 bytes', () => {
       const stream = createStream()
       const ptr = allocate(MiB)
-      driver.cuMemsetD8(ptr, 0x11, MiB)
+      driver.cuMemsetD8Async(ptr, 0x11, MiB, 0)
       driver.cuCtxSynchronize()
       driver.cuMemsetD8Async(ptr + 3, 0xfe, 70_000, stream)
+      driver.cuMemsetD16Async(ptr + 100_002, 0xf00d, 30_000, stream)
       driver.cuMemsetD32Async(ptr + 200_000, 0x80c0ffee, 50_000, stream)
       const bytes = read(ptr, MiB)
       assert.deepEqual(
         [2, 3, 70_002, 70_003, MiB - 1].map(i => bytes[i]),
         [0x11, 0xfe, 0xfe, 0x11, 0x11],
+      )
+      assert.deepEqual(
+        [100_001, 100_002, 100_003, 160_001, 160_002].map(i => bytes[i]),
+        [0x11, 0x0d, 0xf0, 0xf0, 0x11],
       )
       const words = new Uint32Array(bytes.buffer)
       assert.deepEqual(

@@ -104,7 +104,7 @@ export function virtualMemorySuite(fixture: DriverFixture): void {
       driver.cuMemSetAccess(base, bytes, [device])
       driver.cuMemRelease(handle)
       assert.ok(freeBytes - driver.cuMemGetInfo().freeBytes >= bytes)
-      driver.cuMemsetD8(base, 4, bytes)
+      driver.cuMemsetD8Async(base, 4, bytes, 0)
       assert.equal(read(base + bytes - 1, 1)[0], 4)
       driver.cuMemUnmap(base, bytes)
       assert.ok(driver.cuMemGetInfo().freeBytes + bytes / 2 > freeBytes)
@@ -135,7 +135,7 @@ export function virtualMemorySuite(fixture: DriverFixture): void {
       later(() => driver.cuMemRelease(handle))
       refuses(() => driver.cuMemMap(base + granule, granule, handle), 'cuMemMap')
       refuses(() => driver.cuMemUnmap(base, granule), 'cuMemUnmap')
-      driver.cuMemsetD8(base, 1, 2 * granule)
+      driver.cuMemsetD8Async(base, 1, 2 * granule, 0)
       assert.equal(read(base + granule, 1)[0], 1)
     })
 

@@ -29,7 +29,7 @@ const BYTES = MiB
 /** The report of the other process: whether the memory held `from` before it wrote `to`. */
 function rewrite(driver: NativeDriver, ptr: number, from: number, to: number): boolean {
   const found = isFilled(driver, ptr, BYTES, from)
-  driver.cuMemsetD8(ptr, to, BYTES)
+  driver.cuMemsetD8Async(ptr, to, BYTES, 0)
   driver.cuCtxSynchronize()
   return found
 }
@@ -132,7 +132,7 @@ else {
       const second = driver.cuMemImportFromShareableHandle(descriptor, FILE)
       closeDescriptor(descriptor)
       withMapped(driver, handle, ptr => {
-        driver.cuMemsetD8(ptr, 0x11, BYTES)
+        driver.cuMemsetD8Async(ptr, 0x11, BYTES, 0)
         assert.ok(withMapped(driver, second, alias => rewrite(driver, alias, 0x11, 0x22)))
         assert.ok(isFilled(driver, ptr, BYTES, 0x22))
       })
@@ -147,7 +147,7 @@ else {
     test('memory is shared with another process', async t => {
       if (noHandles) return t.skip(noHandles)
       const handle = driver.cuMemCreate(driver.cuMemGetAllocationGranularity(0), 0, FILE)
-      withMapped(driver, handle, ptr => driver.cuMemsetD8(ptr, 0x11, BYTES))
+      withMapped(driver, handle, ptr => driver.cuMemsetD8Async(ptr, 0x11, BYTES, 0))
       const descriptor = driver.cuMemExportToShareableHandle(handle, FILE)
       assert.equal(await share('handle', descriptor), true, 'the other process should see what was written here')
       closeDescriptor(descriptor)

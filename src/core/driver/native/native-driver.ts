@@ -184,14 +184,16 @@ export class NativeDriver extends BoundLibrary implements Driver {
     const code = this.live.cuMemcpyPeerAsync(to, toContext, from, fromContext, count, exact(stream, 'stream'))
     this.check('cuMemcpyPeerAsync', code)
   }
-  cuMemsetD8(target: number, value: number, count: number): void {
-    const code = this.live.cuMemsetD8(exact(target, 'target'), within(value, 0, 255, 'value'), exact(count, 'count'))
-    this.check('cuMemsetD8', code)
-  }
   cuMemsetD8Async(target: number, value: number, count: number, stream: number): void {
     const ptr = exact(target, 'target')
     const byte = within(value, 0, 255, 'value')
     this.check('cuMemsetD8Async', this.live.cuMemsetD8Async(ptr, byte, exact(count, 'count'), exact(stream, 'stream')))
+  }
+  cuMemsetD16Async(target: number, value: number, count: number, stream: number): void {
+    const ptr = exact(target, 'target')
+    const short = within(value, 0, 65_535, 'value')
+    const code = this.live.cuMemsetD16Async(ptr, short, exact(count, 'count'), exact(stream, 'stream'))
+    this.check('cuMemsetD16Async', code)
   }
   cuMemsetD32Async(target: number, value: number, count: number, stream: number): void {
     const ptr = exact(target, 'target')

@@ -234,14 +234,22 @@ export class SimulatedCalls extends Simulation {
     this.transfers.copyPeer(queue, target, to, source, from, bytes)
   }
 
-  cuMemsetD8(target: number, value: number, count: number): void {
-    const context = this.enterLegacy(CALL.cuMemsetD8)
-    this.transfers.fill(context, context.legacy, target, repeatByte(value), count)
-  }
-
   cuMemsetD8Async(target: number, value: number, count: number, stream: number): void {
     const context = this.enter(CALL.cuMemsetD8Async)
-    this.transfers.fill(context, this.streams.queueOf(context, stream), target, repeatByte(value), count)
+    this.transfers.fill(
+      context,
+      this.streams.queueOf(context, stream),
+      target,
+      Math.imul(value & 0xff, 0x01010101) >>> 0,
+      count,
+    )
+  }
+
+  cuMemsetD16Async(target: number, value: number, count: number, stream: number): void {
+    const context = this.enter(CALL.cuMemsetD16Async)
+    const queue = this.streams.queueOf(context, stream)
+    if (target % 2 !== 0) throw this.interceptor.invalid('the address is no multiple of 2')
+    this.transfers.fill(context, queue, target, Math.imul(value & 0xffff, 0x00010001) >>> 0, count * 2)
   }
 
   cuMemsetD32Async(target: number, value: number, count: number, stream: number): void {
@@ -651,8 +659,4 @@ export class SimulatedCalls extends Simulation {
       time.seconds = this.interceptor.clockSeconds
     }
   }
-}
-
-function repeatByte(value: number): number {
-  return Math.imul(value & 0xff, 0x01010101) >>> 0
 }

@@ -7,7 +7,7 @@
 // - Fresh memory holds garbage. Freed handles and addresses are given out again at once.
 // - An upload from pageable memory is copied aside at the call and reaches the device in stream order, for
 //   cuMemcpyHtoD too.
-// - cuMemcpyDtoD and cuMemsetD8 do not wait.
+// - cuMemcpyDtoD does not wait.
 // - A pointer into nothing is refused at the call.
 // - Work kills its context if memory is gone when the work runs, or if the device has no access to it. The next call
 //   reports the fault. Only cuMemcpyPeerAsync copies between devices without access to each other.

@@ -40,10 +40,10 @@ test('a view of registered memory has its own address, the same on each device',
   assert.equal(driver.cuMemHostGetDevicePointer(host.subarray(100, 200)), ptr + 100)
   driver.cuCtxSetCurrent(driver.cuDevicePrimaryCtxRetain(1))
   assert.equal(driver.cuMemHostGetDevicePointer(host), ptr)
-  driver.cuMemsetD8(ptr + 8191, 3, 1)
+  driver.cuMemsetD8Async(ptr + 8191, 3, 1, 0)
   driver.cuMemcpyHtoD(ptr, Uint8Array.of(5))
   assert.deepEqual([host[0], host[1], host[8191]], [5, 0, 3])
-  refuses(() => driver.cuMemsetD8(ptr, 0, 8193), 'cuMemsetD8', CUDA_ERROR_INVALID_VALUE)
+  refuses(() => driver.cuMemsetD8Async(ptr, 0, 8193, 0), 'cuMemsetD8Async', CUDA_ERROR_INVALID_VALUE)
   for (const outside of [new Uint8Array(buffer, 4095, 2), new Uint8Array(buffer, 0, 10), new Uint8Array(1)]) {
     const get = () => driver.cuMemHostGetDevicePointer(outside)
     refuses(get, 'cuMemHostGetDevicePointer', CUDA_ERROR_INVALID_VALUE)

@@ -10,7 +10,7 @@ test('all devices have access to managed memory, which takes no device memory', 
   const ptr = driver.cuMemAllocManaged(4 * MiB, CU_MEM_ATTACH_GLOBAL)
   assert.deepEqual([driver.usedBytes(0), driver.usedBytes(1), driver.usedHostBytes()], [0, 0, 4 * MiB])
   assert.equal(driver.cuMemGetInfo().freeBytes, MiB)
-  driver.cuMemsetD8(ptr, 3, 4 * MiB)
+  driver.cuMemsetD8Async(ptr, 3, 4 * MiB, 0)
   driver.cuCtxSynchronize()
   driver.cuCtxSetCurrent(driver.cuDevicePrimaryCtxRetain(1))
   const host = new Uint8Array(1)

@@ -62,7 +62,7 @@ test('work on memory of another device ends its context, unless access was given
           assert.throws(() => driver.cuMemGetInfo(), DeviceLostError)
         }
         on(0)
-        driver.cuMemsetD8(ptr, 1, GRANULE) // the owner's context still works
+        driver.cuMemsetD8Async(ptr, 1, GRANULE, 0) // the owner's context still works
         driver.cuCtxSynchronize()
       }
     }
@@ -78,7 +78,7 @@ test('peer access is one-way, includes later allocations, and ends with either c
   const ptr = driver.cuMemAlloc(MiB)
   driver.cuCtxEnablePeerAccess(contexts[1]) // the opposite direction
   on(1)
-  driver.cuMemsetD8(ptr, 7, MiB)
+  driver.cuMemsetD8Async(ptr, 7, MiB, 0)
   driver.cuCtxSynchronize()
 
   driver.cuDevicePrimaryCtxRelease(1)
@@ -101,7 +101,7 @@ test('one device can lose access to a mapping', () => {
   set(CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
   refuses(() => set(4), 'cuMemSetAccess', RESULT.CUDA_ERROR_INVALID_VALUE)
   on(1)
-  driver.cuMemsetD8(base, 1, GRANULE)
+  driver.cuMemsetD8Async(base, 1, GRANULE, 0)
   driver.cuCtxSynchronize()
   set(CU_MEM_ACCESS_FLAGS_PROT_NONE)
   on(0)
@@ -137,7 +137,7 @@ test('unconnected devices copy by cuMemcpyPeerAsync only', () => {
     driver.cuMemPoolSetAccess(pool, CU_MEM_LOCATION_TYPE_DEVICE, 1, CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
   refuses(grant, 'cuMemPoolSetAccess', CUDA_ERROR_INVALID_DEVICE)
   assert.equal(driver.cuMemPoolGetAccess(pool, CU_MEM_LOCATION_TYPE_DEVICE, 1), CU_MEM_ACCESS_FLAGS_PROT_NONE)
-  driver.cuMemsetD8(base, 5, GRANULE)
+  driver.cuMemsetD8Async(base, 5, GRANULE, 0)
   driver.cuMemcpyPeerAsync(there, contexts[1], base, contexts[0], MiB, 0)
   driver.cuCtxSynchronize()
   on(1)
@@ -150,13 +150,13 @@ test('a copy between devices runs in stream order, and its contexts must own its
   const { driver, contexts, on } = openTwo()
   on(1)
   const there = driver.cuMemAlloc(MiB)
-  driver.cuMemsetD8(there, 1, MiB)
+  driver.cuMemsetD8Async(there, 1, MiB, 0)
   on(0)
   const here = driver.cuMemAlloc(MiB)
   const ticket = driver.holdOperation(0)
   driver.cuMemcpyPeerAsync(here, contexts[0], there, contexts[1], MiB, 0)
   on(1)
-  driver.cuMemsetD8(there, 2, MiB)
+  driver.cuMemsetD8Async(there, 2, MiB, 0)
   driver.cuCtxSynchronize()
   on(0)
   driver.releaseThrough(0, ticket)
@@ -183,6 +183,6 @@ test('no device gets access if one of them cannot', () => {
   refuses(() => driver.cuMemSetAccess(base, GRANULE, [0, 1]), 'cuMemSetAccess', CUDA_ERROR_INVALID_DEVICE)
   refuses(() => driver.cuMemSetAccess(base, GRANULE, [0, 2]), 'cuMemSetAccess', CUDA_ERROR_INVALID_DEVICE)
   refuses(() => driver.cuMemSetAccess(base, GRANULE, []), 'cuMemSetAccess', RESULT.CUDA_ERROR_INVALID_VALUE)
-  driver.cuMemsetD8(base, 1, GRANULE)
+  driver.cuMemsetD8Async(base, 1, GRANULE, 0)
   refuses(() => driver.cuCtxSynchronize(), 'cuCtxSynchronize', CUDA_ERROR_ILLEGAL_ADDRESS)
 })

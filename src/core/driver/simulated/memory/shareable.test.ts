@@ -57,7 +57,7 @@ test('an imported handle is the same memory, which lives until its last handle a
   driver.cuMemMap(base, GRANULE, handle)
   driver.cuMemMap(base + GRANULE, GRANULE, imports[0])
   driver.cuMemSetAccess(base, 2 * GRANULE, [0])
-  driver.cuMemsetD8(base, 9, GRANULE)
+  driver.cuMemsetD8Async(base, 9, GRANULE, 0)
   const host = new Uint8Array(1)
   driver.cuMemcpyDtoH(host, base + GRANULE)
   assert.equal(host[0], 9)

@@ -64,7 +64,7 @@ test('access belongs to a device and to one mapping', () => {
   const driver = openSimulated({ devices: 2, progress: 'eager' })
   const base = driver.cuMemAddressReserve(2 * GRANULE, 0)
   const handle = mapNew(driver, base)
-  driver.cuMemsetD8(base, 1, GRANULE)
+  driver.cuMemsetD8Async(base, 1, GRANULE, 0)
   driver.cuMemMap(base + GRANULE, GRANULE, handle)
   driver.cuMemSetAccess(base + GRANULE, GRANULE, [1])
   driver.cuCtxSetCurrent(driver.cuDevicePrimaryCtxRetain(1))

@@ -55,7 +55,7 @@ test('a destroyed pool refuses calls, keeps live memory, and is gone after the l
   refuses(used.act, used.call, CUDA_ERROR_INVALID_VALUE)
   refuses(() => driver.cuMemPoolTrimTo(pool, 0), 'cuMemPoolTrimTo', CUDA_ERROR_INVALID_VALUE)
   refuses(() => driver.cuMemPoolDestroy(pool), 'cuMemPoolDestroy', CUDA_ERROR_INVALID_VALUE)
-  driver.cuMemsetD8(kept, 1, MiB)
+  driver.cuMemsetD8Async(kept, 1, MiB, 0)
   driver.cuMemFreeAsync(kept, a)
   driver.cuStreamSynchronize(a)
   assert.equal(driver.usedBytes(), 0)
@@ -203,7 +203,7 @@ test('pools in host memory take no device memory; pinned ones need cuMemPoolSetA
   grant(managed, 0)
   for (const pool of [managed, pinned]) {
     const ptr = driver.cuMemAllocFromPoolAsync(4 * MiB, pool, 0)
-    driver.cuMemsetD8(ptr, 2, 4 * MiB)
+    driver.cuMemsetD8Async(ptr, 2, 4 * MiB, 0)
     const host = new Uint8Array(1)
     driver.cuMemcpyDtoH(host, ptr)
     assert.equal(host[0], 2)
@@ -214,7 +214,7 @@ test('pools in host memory take no device memory; pinned ones need cuMemPoolSetA
     assert.equal(driver.usedHostBytes(), 0)
   }
   const ptr = driver.cuMemAllocFromPoolAsync(MiB, create({ locationType: CU_MEM_LOCATION_TYPE_HOST }), 0)
-  driver.cuMemsetD8(ptr, 2, MiB)
+  driver.cuMemsetD8Async(ptr, 2, MiB, 0)
   refuses(() => driver.cuCtxSynchronize(), 'cuCtxSynchronize', RESULT.CUDA_ERROR_ILLEGAL_ADDRESS)
 })
 

@@ -25,7 +25,6 @@ const UNSAFE: readonly CallName[] = [
   'cuMemcpyHtoD',
   'cuMemcpyDtoH',
   'cuMemcpyDtoD',
-  'cuMemsetD8',
   'cuMemPoolCreate',
   'cuMemPoolDestroy',
   'cuMemPoolTrimTo',

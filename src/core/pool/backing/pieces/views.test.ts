@@ -109,8 +109,8 @@ describe('views', () => {
     assertAgree(made)
     assert.deepEqual([view.bytes, home.reservedBytes], [4 * STEP, BYTES])
     const driver = device.context.activate()
-    driver.cuMemsetD8(home.base, 5, BYTES)
-    driver.cuMemsetD8(view.base, 9, 4 * STEP)
+    driver.cuMemsetD8Async(home.base, 5, BYTES, 0)
+    driver.cuMemsetD8Async(view.base, 9, 4 * STEP, 0)
     const seen = new Uint8Array(BYTES)
     driver.cuMemcpyDtoH(seen, home.base)
     const bytesOf = (piece: Piece) =>
