@@ -6,5 +6,5 @@ using pool = device.createPool()
 using numbers = pool.upload(new Float32Array(1024).fill(0.5)) // typed memory on the device
 using scratch = pool.allocate(3 * MiB) // or just bytes
 scratch.fill(0)
-scratch.copyFrom(numbers.buffer)
+scratch.copyFrom(numbers)
 console.log(`${device.name}: read ${(await numbers.read())[0]} back, ${pool.stats().liveBuffers} buffers held`)

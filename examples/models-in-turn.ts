@@ -64,7 +64,7 @@ class GraphModel implements Model {
     this.weights.write(new Float32Array(1024).fill(weight))
     this.output = outputs.allocateArray(Float32Array, 1, stream)
     stream.beginCapture()
-    this.output.buffer.copyFrom(this.weights.buffer, 0, 0, 4)
+    this.output.copyFrom(this.weights.subarray(0, 1))
     this.graph = stream.endCapture()
   }
 

@@ -51,7 +51,10 @@ describe('a public object in a log', () => {
     assert.equal(lineOf(array), 'DeviceArray { 4 Float32Array elements, freed }')
     const host = device.createHostPool()
     assert.equal(lineOf(host.allocate(4096)), 'HostBuffer { 4 KiB of pinned memory, live }')
-    assert.equal(lineOf(host.allocateArray(Float32Array, 2)), 'HostArray { 8 B of pinned memory, live }')
+    assert.equal(
+      lineOf(host.allocateArray(Float32Array, 2)),
+      'HostArray { 2 Float32Array elements, 8 B of pinned memory, live }',
+    )
     assert.match(
       lineOf(device.createGrowableBuffer({ bytes: 5 })),
       /^GrowableBuffer \{ 5 B at .*, the default stream, /,

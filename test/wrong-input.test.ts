@@ -17,8 +17,8 @@ describe('a wrong call', () => {
     const pool = device.createPool()
     const buffer = pool.allocate(16)
     for (const [source, message] of [
-      [pool.allocateArray(Float32Array, 4), /not a DeviceArray; pass array\.buffer/],
-      [device.createHostPool().allocate(16), /not a HostBuffer; call hostBuffer\.copyTo\(buffer\)/],
+      [device.createHostPool().allocate(16), /not a HostBuffer; call source\.copyTo\(buffer\)/],
+      [device.createHostPool().zeros(Uint8Array, 16), /not a HostArray; call source\.copyTo\(buffer\)/],
       [new Uint8Array(4), /not a Uint8Array; use write/],
       [null, /not null; use write/],
     ] as const) {

@@ -63,6 +63,11 @@ export function checkByteCount(bytes: unknown, argument: string, least: 0 | 1 = 
   }
 }
 
+/** The bytes from `offset` to the end of `wholeBytes`; none for a bad offset, which is refused later. */
+export function bytesFrom(offset: number, wholeBytes: number): number {
+  return Number.isSafeInteger(offset) && offset >= 0 ? Math.max(0, wholeBytes - offset) : 0
+}
+
 /** Names a bad value in an error message. */
 export function describe(value: unknown): string {
   if (value === null || value === undefined) return String(value)

@@ -41,6 +41,120 @@ describe('device array', () => {
     assert.equal(pool.stats().liveBuffers, 0)
   })
 
+  it('fill repeats an element, which a value becomes as in a typed array', () => {
+    const pool = new TestDevice().createPool()
+    const values = [0, 1, -1, 0.5, 300, -0, 2 ** 40 + 5, Number.NaN, Infinity]
+    const wide = [0n, 1n, -1n, 2n ** 40n + 5n, 2n ** 64n + 7n, -(2n ** 63n)]
+    for (const type of TYPES) {
+      for (const value of type.name.startsWith('Big') ? wide : values) {
+        for (const [begin, end] of [[], [1], [2, 9], [-3, -1], [5, 5], [7, 3], [0.9, 100], [4, 5]] as number[][]) {
+          const model = new type(new ArrayBuffer(11 * type.BYTES_PER_ELEMENT))
+          using array: DeviceArray = pool.upload(model)
+          array.fill(value, begin, end)
+          Reflect.apply(model.fill, model, [value, begin, end])
+          assert.deepEqual(array.readSync(), model, `${type.name}.fill(${value}, ${begin}, ${end})`)
+        }
+      }
+    }
+  })
+
+  it('fill takes a view as its part, and fills in stream order', () => {
+    const device = new TestDevice()
+    const [a, b] = [device.createStream(), device.createStream()]
+    const array = device.createPool().upload(new Float64Array(100), a)
+    const begin = device.hold(a)
+    array.subarray(10, 20).fill(0.1, 2)
+    assert.deepEqual([a.query(), b.query()], [false, true], 'the host does not wait')
+    begin()
+    const model = new Float64Array(100).fill(0.1, 12, 20)
+    assert.deepEqual(array.readSync(), model)
+  })
+
+  it('a capture records the fill of every type', () => {
+    const device = new TestDevice()
+    const stream = device.createStream()
+    const pool = device.createPool()
+    for (const type of TYPES) {
+      const wide = type.name.startsWith('Big')
+      const array: DeviceArray = pool.upload(new type(new ArrayBuffer(7 * type.BYTES_PER_ELEMENT)), stream)
+      stream.beginCapture()
+      array.fill(wide ? 77n : 77)
+      using graph = stream.endCapture()
+      assert.ok(array.readSync().every(element => Number(element) === 0))
+      graph.launch(stream)
+      assert.ok(
+        array.readSync().every(element => Number(element) === 77),
+        type.name,
+      )
+    }
+  })
+
+  it('fill refuses a value of the wrong kind, and bounds that are no numbers', () => {
+    const pool = new TestDevice().createPool()
+    const [numbers, wide] = [pool.zeros(Float32Array, 4), pool.zeros(BigInt64Array, 4)]
+    for (const bad of ['1', null, undefined, 1n, true, {}]) {
+      const message = /^fill: value must be a number for elements of Float32Array, not /
+      assert.throws(() => numbers.fill(bad as never), { name: 'TypeError', message })
+    }
+    for (const bad of ['1', null, undefined, 1, true, {}]) {
+      const message = /^fill: value must be a bigint such as 1n for elements of BigInt64Array, not /
+      assert.throws(() => wide.fill(bad as never), { name: 'TypeError', message })
+    }
+    for (const bad of ['1', null, 1n, {}]) {
+      assert.throws(() => numbers.fill(1, bad as never), {
+        name: 'TypeError',
+        message: /^fill: begin must be a number/,
+      })
+      assert.throws(() => numbers.fill(1, 0, bad as never), { name: 'TypeError', message: /^fill: end must be/ })
+      assert.throws(() => numbers.subarray(bad as never), { name: 'TypeError', message: /^subarray: begin must be/ })
+    }
+    assert.deepEqual([...numbers.readSync()], [0, 0, 0, 0])
+  })
+
+  it('zeros gives the memory back if it cannot be filled', () => {
+    const device = new TestDevice()
+    const pool = device.createPool()
+    device.driver.failCall({ call: 'cuMemsetD8Async', code: 999 })
+    assert.throws(() => pool.zeros(Float32Array, 4), { name: 'CudaError' })
+    assert.equal(pool.stats().liveBuffers, 0)
+  })
+
+  it('has what its buffer has: pool, device, label, freed', () => {
+    const device = new TestDevice()
+    const pool = device.createPool()
+    const array = pool.allocateArray(Float32Array, 4)
+    array.label = 'weights'
+    const view = array.subarray(1)
+    for (const one of [array, view]) {
+      assert.deepEqual([one.pool, one.device, one.label, one.freed], [pool, array.buffer.device, 'weights', false])
+    }
+    assert.equal(array.buffer.label, 'weights')
+    assert.match(`${view}`, /^DeviceArray \{ 'weights', 3 Float32Array elements, 12 B at/)
+    assert.equal(JSON.parse(JSON.stringify(array)).label, 'weights')
+    array.free()
+    assert.deepEqual([array.freed, view.freed], [true, true])
+  })
+
+  it('copyFrom takes a buffer of whole elements', () => {
+    const pool = new TestDevice().createPool()
+    const [array, buffer] = [pool.zeros(Float32Array, 6), pool.upload(Float32Array.of(1, 2, 3)).buffer]
+    array.copyFrom(buffer, 2)
+    assert.deepEqual([...array.readSync()], [0, 0, 1, 2, 3, 0])
+    assert.throws(() => array.copyFrom(buffer, 4), { name: 'RangeError', message: /3 elements from 4 do not fit/ })
+    const message = /^copyFrom: the 6 bytes of source are no whole number of Float32Array elements; copy a part/
+    assert.throws(() => array.copyFrom(pool.allocate(6)), { name: 'RangeError', message })
+    for (const bad of [null, undefined, {}, new Float32Array(1)]) {
+      const expected = { name: 'TypeError', message: /^copyFrom: source must be a DeviceBuffer or a DeviceArray, not/ }
+      assert.throws(() => array.copyFrom(bad as never), expected)
+    }
+    assert.throws(() => array.copyFrom(array.buffer), { name: 'RangeError', message: /overlaps/ })
+    buffer.free()
+    assert.throws(() => array.copyFrom(buffer), {
+      name: 'PoolError',
+      message: /^copyFrom: the buffer was already freed/,
+    })
+  })
+
   it('takes the arrays and buffers of another realm, such as those of a test in Jest', () => {
     const realm = runInNewContext(
       '({ floats: Float32Array.of(1, 2), memory: Uint8Array.of(3, 4).buffer, view: new DataView(new ArrayBuffer(2)) })',
@@ -113,7 +227,7 @@ describe('device array', () => {
     assert.deepEqual([...array.readSync()], [0, 0, 0, 1, 2, 9])
     assert.throws(() => other.copyFrom(array), RangeError)
     assert.throws(() => array.copyFrom(other), { name: 'PoolError', message: /another device/ })
-    const same = (array.buffer.pool as Pool).allocateArray(Float32Array, 2, array.stream)
+    const same = (array.pool as Pool).allocateArray(Float32Array, 2, array.stream)
     same.write(new Float32Array([7, 8]))
     array.copyFrom(same, 1)
     assert.deepEqual([...array.readSync()], [0, 7, 8, 1, 2, 9])
@@ -175,9 +289,11 @@ describe('device array', () => {
       assert.throws(() => array.write(new Float32Array(2), offset), { name: 'RangeError', message: /write/ })
     }
     assert.throws(() => array.subarray(1, 3).write(new Float32Array(3)), RangeError)
-    const integers = (array.buffer.pool as Pool).allocateArray(Int32Array, 4)
-    assert.throws(() => array.copyFrom(integers as unknown as typeof array), { name: 'TypeError', message: /copyFrom/ })
-    assert.throws(() => array.copyFrom(array.buffer as unknown as typeof array), TypeError)
+    const integers = (array.pool as Pool).allocateArray(Int32Array, 4)
+    assert.throws(() => array.copyFrom(integers as unknown as typeof array), {
+      name: 'TypeError',
+      message: /^copyFrom: source must be a DeviceArray of Float32Array, not of Int32Array; pass its buffer/,
+    })
   })
 
   it('a view cannot free; once the array is freed, no view works', async () => {
@@ -185,7 +301,7 @@ describe('device array', () => {
     const view = array.subarray(1)
     assert.throws(() => view.free(), { name: 'PoolError', message: /view/ })
     view[Symbol.dispose]()
-    assert.equal(array.buffer.freed, false)
+    assert.equal(array.freed, false)
     array.free()
     for (const use of [() => view.ptr, () => view.readSync(), () => view.fill(0), () => array.free()]) {
       assert.throws(use, PoolError)

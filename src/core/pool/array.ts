@@ -1,9 +1,10 @@
-import { describe, formatBytes } from '../base/bytes.js'
+import { bytesFrom, describe, formatBytes } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
 import { hex, showAsText } from '../base/readable.js'
 import { type Bytes, type Float16, typedArrayName } from '../base/typed-arrays.js'
 import type { Context } from '../driver/context.js'
 import type { Stream } from '../order/stream.js'
+import type { BufferOwner } from './allocation.js'
 import type { DeviceBuffer } from './buffer.js'
 
 /** The typed arrays of JavaScript that device memory can be viewed as, over any buffer. */
@@ -71,15 +72,24 @@ export class DeviceArray<T extends TypedArray = TypedArray> implements Disposabl
     pool: { allocate(bytes: number, stream?: Stream): DeviceBuffer },
     source: T,
     stream?: Stream,
-  ): DeviceArray<T> {
-    const type = typeOf(source)
-    const array = DeviceArray.allocate(pool, type, source.length, stream, 'upload') as DeviceArray<T>
-    try {
-      array.buffer.write(source)
-    } catch (error) {
-      array.free()
-      throw error
-    }
+  ): DeviceArray<T extends Uint8Array ? Bytes : T> {
+    const array = DeviceArray.allocate(pool, typeOf(source), source.length, stream, 'upload')
+    array.begin(() => array.buffer.write(source))
+    return array as DeviceArray<T extends Uint8Array ? Bytes : T>
+  }
+
+  /**
+   * Called as `pool.zeros(Float32Array, count, stream)`.
+   * @internal
+   */
+  static zeros<C extends TypedArrayConstructor>(
+    pool: { allocate(bytes: number, stream?: Stream): DeviceBuffer },
+    type: C,
+    count: number,
+    stream?: Stream,
+  ): DeviceArray<TypedArrayOf<C>> {
+    const array = DeviceArray.allocate(pool, type, count, stream, 'zeros')
+    array.begin(() => array.buffer.fill(0))
     return array
   }
 
@@ -109,6 +119,60 @@ export class DeviceArray<T extends TypedArray = TypedArray> implements Disposabl
     return this.buffer.reachableFrom(context)
   }
 
+  /**
+   * As `DeviceBuffer.rangeOf`, from the first element on.
+   * @internal
+   */
+  rangeOf(call: string, byteOffset: number, byteLength: number, argument?: string): number {
+    const address = this.buffer.rangeOf(call, byteOffset, byteLength, argument) + this.byteOffset
+    if (byteOffset + byteLength <= this.byteLength) return address
+    throw new RangeError(
+      `${call}: bytes ${byteOffset} to ${byteOffset + byteLength} do not lie in the array's ${this.byteLength}`,
+    )
+  }
+
+  /**
+   * As `DeviceBuffer.rest`.
+   * @internal
+   */
+  rest(_call: string, byteOffset: number): number {
+    return bytesFrom(byteOffset, this.byteLength)
+  }
+
+  /**
+   * The buffer, for a call that takes a whole one. Throws PoolError for a view.
+   * @internal
+   */
+  wholeBuffer(call: string): DeviceBuffer {
+    if (this.owner) return this.buffer
+    throw new PoolError(`${call}: this is a view made by subarray; pass or free the array it was made from`)
+  }
+
+  /** The pool, or outermost wrapper, that handed the buffer out. */
+  get pool(): BufferOwner {
+    return this.buffer.pool
+  }
+
+  /** The number of the device that the memory is on. */
+  get device(): number {
+    return this.buffer.device
+  }
+
+  /** The label of the buffer, as `DeviceBuffer.label`. */
+  get label(): string {
+    return this.buffer.label
+  }
+
+  /** Names the buffer. */
+  set label(text: string) {
+    this.buffer.label = text
+  }
+
+  /** True after the buffer was freed or its pool closed. */
+  get freed(): boolean {
+    return this.buffer.freed
+  }
+
   /** As `DeviceBuffer.recordUse`. */
   recordUse(stream: Stream): void {
     this.buffer.recordUse(stream)
@@ -134,23 +198,22 @@ export class DeviceArray<T extends TypedArray = TypedArray> implements Disposabl
    * freed.
    */
   subarray(begin = 0, end = this.length): DeviceArray<T> {
-    const from = clamp(begin, this.length)
-    const to = Math.max(from, clamp(end, this.length))
+    const [from, count] = elementsBetween('subarray', begin, end, this.length)
     const offset = this.byteOffset + from * this.type.BYTES_PER_ELEMENT
-    return new DeviceArray(this.buffer, this.type, offset, to - from, false)
+    return new DeviceArray(this.buffer, this.type, offset, count, false)
   }
 
   /** Copies elements of the same type to the device, from element `offset` on. */
   write(source: SameElements<T>, offset = 0): void {
     this.checkType('write', source)
-    this.checkFits('write', offset, source.length)
+    checkFits('write', offset, source.length, this.length)
     this.buffer.write(source, this.byteOffset + offset * this.type.BYTES_PER_ELEMENT)
   }
 
   /** `write` that returns when the data has arrived. */
   writeSync(source: SameElements<T>, offset = 0): void {
     this.checkType('writeSync', source)
-    this.checkFits('writeSync', offset, source.length)
+    checkFits('writeSync', offset, source.length, this.length)
     this.buffer.writeSync(source, this.byteOffset + offset * this.type.BYTES_PER_ELEMENT)
   }
 
@@ -164,29 +227,49 @@ export class DeviceArray<T extends TypedArray = TypedArray> implements Disposabl
     return this.elements(this.buffer.readSync(this.byteOffset, this.byteLength))
   }
 
-  /** Sets every byte to `value` (0 to 255): 0 clears the elements. */
-  fill(value: number): void {
-    this.buffer.fill(value, this.byteOffset, this.byteLength)
+  /**
+   * Sets the elements from `begin` to before `end`, counted as in `Array.fill`, in stream order. The value becomes an
+   * element as in a typed array: 300 in an Int8Array is 44. Throws TypeError unless it is a number, or a bigint for
+   * integers of 64 bits.
+   */
+  fill(value: T[number], begin = 0, end = this.length): void {
+    const element = elementOf('fill', this.type, value)
+    const [from, count] = elementsBetween('fill', begin, end, this.length)
+    const size = this.type.BYTES_PER_ELEMENT
+    this.buffer.fillWith(element, this.byteOffset + from * size, count * size)
   }
 
   /**
-   * Copies all elements of `source`, an array of the same type, to element `offset` on, as `DeviceBuffer.copyFrom`.
+   * Copies all of `source`, an array of the same type or a buffer of whole elements, to element `offset` on, as
+   * `DeviceBuffer.copyFrom`.
    */
-  copyFrom(source: DeviceArray<SameElements<T>>, offset = 0): void {
-    if (!(source instanceof DeviceArray) || source.type !== this.type) {
-      const given = source instanceof DeviceArray ? `of ${source.type.name}` : describe(source)
-      throw new TypeError(`copyFrom: source must be a DeviceArray of ${this.type.name}, not ${given}`)
-    }
-    this.checkFits('copyFrom', offset, source.length)
+  copyFrom(source: DeviceArray<SameElements<T>> | DeviceBuffer, offset = 0): void {
+    if (source instanceof DeviceArray) source.checkElements('copyFrom', 'source', this.type)
+    checkFits(
+      'copyFrom',
+      offset,
+      elementsIn('copyFrom', this.buffer.bytesOf('copyFrom', source), this.type),
+      this.length,
+    )
     const target = this.byteOffset + offset * this.type.BYTES_PER_ELEMENT
-    this.checkApart('copyFrom', source, target)
-    this.buffer.copyFrom(source.buffer, target, source.byteOffset, source.byteLength)
+    if (source instanceof DeviceArray) this.checkApart('copyFrom', source, target)
+    this.buffer.copyFrom(source, target)
+  }
+
+  /**
+   * Throws TypeError, in the name of `call`, unless the elements are of `type`.
+   * @internal
+   */
+  checkElements(call: string, argument: string, type: TypedArrayConstructor): void {
+    if (this.type === type) return
+    throw new TypeError(
+      `${call}: ${argument} must be a DeviceArray of ${type.name}, not of ${this.type.name}; pass its buffer to copy bytes`,
+    )
   }
 
   /** Gives the memory back, as `DeviceBuffer.free`; a view cannot. */
   free(stream?: Stream): void {
-    if (!this.owner) throw new PoolError('free: this is a view made by subarray; free the array it was made from')
-    this.buffer.free(stream)
+    this.wholeBuffer('free').free(stream)
   }
 
   /** Frees the buffer; does nothing if it was freed already. */
@@ -197,15 +280,28 @@ export class DeviceArray<T extends TypedArray = TypedArray> implements Disposabl
   /** One line for people, such as `DeviceArray { 4 Float32Array elements, 16 B at 0x7f00, live }`. */
   toString(): string {
     const elements = `${this.length} ${this.type.name} elements`
-    if (this.buffer.freed) return `DeviceArray { ${elements}, freed }`
-    return `DeviceArray { ${elements}, ${formatBytes(this.byteLength)} at ${hex(this.addressFor('toString'))}, live }`
+    if (this.freed) return `DeviceArray { ${elements}, freed }`
+    const label = this.label === '' ? '' : `'${this.label}', `
+    return `DeviceArray { ${label}${elements}, ${formatBytes(this.byteLength)} at ${hex(this.addressFor('toString'))}, live }`
   }
 
   /** The plain values that JSON.stringify writes: what it is, and where. The elements stay on the device. */
   toJSON(): object {
     const { type, length, byteLength } = this
     const what = { type: type.name, length, byteLength }
-    return this.buffer.freed ? { ...what, freed: true } : { ...what, ptr: this.addressFor('toJSON'), freed: false }
+    if (this.freed) return { ...what, freed: true }
+    const label = this.label === '' ? {} : { label: this.label }
+    return { ...what, ...label, ptr: this.addressFor('toJSON'), freed: false }
+  }
+
+  /** Submits the first work on a new array, and gives the memory back if that fails. */
+  private begin(work: () => void): void {
+    try {
+      work()
+    } catch (error) {
+      this.free()
+      throw error
+    }
   }
 
   private elements(bytes: Bytes): T {
@@ -225,12 +321,6 @@ export class DeviceArray<T extends TypedArray = TypedArray> implements Disposabl
     const count = Math.ceil(overlap / this.type.BYTES_PER_ELEMENT)
     const elements = count === 1 ? '1 element' : `${count} elements`
     throw new RangeError(`${call}: source overlaps the target by ${elements}; copy through another array`)
-  }
-
-  private checkFits(call: string, offset: number, count: number): void {
-    if (!Number.isSafeInteger(offset) || offset < 0 || offset + count > this.length) {
-      throw new RangeError(`${call}: ${count} elements from ${offset} do not fit into an array of ${this.length}`)
-    }
   }
 }
 
@@ -261,6 +351,48 @@ function typeOf(source: TypedArray): TypedArrayConstructor {
   if (source.length === 0)
     throw new RangeError('upload: source is empty; an array on the device has an element at least')
   return globalThis[source[Symbol.toStringTag] as 'Uint8Array']
+}
+
+/** The value as the only element of a typed array. Throws TypeError, in the name of `call`, for the wrong kind. */
+export function elementOf(call: string, type: TypedArrayConstructor, value: unknown): TypedArray {
+  const element = new type(new ArrayBuffer(type.BYTES_PER_ELEMENT))
+  const kind = typeof element[0]
+  if (typeof value !== kind) {
+    const form = kind === 'bigint' ? 'a bigint such as 1n' : 'a number'
+    throw new TypeError(`${call}: value must be ${form} for elements of ${type.name}, not ${describe(value)}`)
+  }
+  element.set([value] as never)
+  return element
+}
+
+/** The elements of `type` in the bytes of a buffer. Throws RangeError, in the name of `call`, unless they are whole. */
+export function elementsIn(call: string, bytes: number, type: TypedArrayConstructor): number {
+  const count = bytes / type.BYTES_PER_ELEMENT
+  if (Number.isInteger(count)) return count
+  throw new RangeError(
+    `${call}: the ${bytes} bytes of source are no whole number of ${type.name} elements; copy a part by array.buffer.copyFrom`,
+  )
+}
+
+/** Throws RangeError, in the name of `call`, unless `count` elements from `offset` on lie within `length`. */
+export function checkFits(call: string, offset: number, count: number, length: number): void {
+  if (!Number.isSafeInteger(offset) || offset < 0 || offset + count > length) {
+    throw new RangeError(`${call}: ${count} elements from ${describe(offset)} do not fit into ${length} elements`)
+  }
+}
+
+/** The first element and the number of elements from `begin` to before `end`, counted as in `Array.slice`. */
+export function elementsBetween(
+  call: string,
+  begin: number,
+  end: number,
+  length: number,
+): [first: number, count: number] {
+  for (const [argument, index] of Object.entries({ begin, end })) {
+    if (typeof index !== 'number') throw new TypeError(`${call}: ${argument} must be a number, not ${describe(index)}`)
+  }
+  const first = clamp(begin, length)
+  return [first, Math.max(0, clamp(end, length) - first)]
 }
 
 function clamp(index: number, length: number): number {

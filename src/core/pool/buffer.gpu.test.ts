@@ -205,7 +205,7 @@ describe('copies on a GPU', () => {
     using wide = pool.allocateArray(BigInt64Array, 4, stream)
     using copy = pool.allocateArray(BigInt64Array, 6, stream)
     wide.writeSync(new BigInt64Array([-1n, 2n ** 62n, 0n, -(2n ** 63n)]))
-    copy.fill(0)
+    copy.fill(0n)
     copy.copyFrom(wide.subarray(1, 3), 3)
     assert.deepEqual(await copy.read(), new BigInt64Array([0n, 0n, 0n, 2n ** 62n, 0n, 0n]))
   })

@@ -82,6 +82,28 @@ describe('buffer contents', () => {
     assert.deepEqual(contents(source), [0, 1, 2, 3, 0, 1, 6, 7])
   })
 
+  it('copyFrom and copyFromSync take an array, and a view as its part', () => {
+    const { device, pool, a } = setUp()
+    const array = pool.upload(rising(20), a)
+    const words = pool.upload(Uint16Array.of(0x201, 0x403, 0x605), device.createStream())
+    words.stream.synchronize()
+    for (const call of ['copyFrom', 'copyFromSync'] as const) {
+      const target = pool.allocate(12, a)
+      target.fill(99)
+      target[call](array.subarray(4, 8))
+      target[call](array.subarray(10), 4, 1, 2)
+      target[call](words.subarray(1), 6, 1)
+      assert.deepEqual(contents(target), [4, 5, 6, 7, 11, 12, 4, 5, 6, 99, 99, 99])
+      const message = new RegExp(`^${call}: bytes 3 to 5 do not lie in the array's 4`)
+      assert.throws(() => target[call](array.subarray(4, 8), 0, 3, 2), { name: 'RangeError', message })
+      assert.throws(() => target[call](array), { name: 'RangeError', message: /bytes 0 to 20 do not lie in/ })
+    }
+    assert.throws(() => array.buffer.copyFrom(array.subarray(4, 8), 6), { name: 'RangeError', message: /overlaps/ })
+    array.free()
+    const stale = { name: 'PoolError', message: /^copyFrom: the buffer was already freed/ }
+    assert.throws(() => words.buffer.copyFrom(array), stale)
+  })
+
   it('refuses to copy within one buffer where the ranges overlap', () => {
     const { pool, a } = setUp()
     const buffer = pool.allocate(8, a)

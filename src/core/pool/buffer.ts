@@ -1,5 +1,5 @@
 import { types } from 'node:util'
-import { checkByteCount, describe, formatBytes } from '../base/bytes.js'
+import { bytesFrom, checkByteCount, describe, formatBytes } from '../base/bytes.js'
 import { warnOfDisposal } from '../base/disposal.js'
 import { PoolError } from '../base/errors.js'
 import { hex, showAsText } from '../base/readable.js'
@@ -11,6 +11,8 @@ import { streamName } from '../order/ordered-stream.js'
 import { StagedCopy } from '../order/staged-copy.js'
 import { checkIsStream, type Stream } from '../order/stream.js'
 import type { Allocation, BufferOwner } from './allocation.js'
+import { DeviceArray } from './array.js'
+import { fillWithElement } from './fill.js'
 import { labelOfBuffer, setLabel } from './labels.js'
 import { ofThisThread, type TransferredBuffer } from './transferred-buffer.js'
 
@@ -208,22 +210,31 @@ export class DeviceBuffer implements Disposable {
     if (!Number.isInteger(value) || value < 0 || value > 255) {
       throw new RangeError(`fill: value must be a whole number from 0 to 255, not ${describe(value)}`)
     }
-    const target = this.rangeOf('fill', byteOffset, byteLength)
-    if (byteLength === 0) return
-    const driver = this.driver('fill', true)
-    this.stream.submit('fill', handle => driver.cuMemsetD8Async(target, value, byteLength, handle))
+    this.fillBy(byteOffset, byteLength, (driver, target, stream) =>
+      driver.cuMemsetD8Async(target, value, byteLength, stream),
+    )
   }
 
   /**
-   * Copies all or a part of another buffer to byte `byteOffset`, in this buffer's stream. If the source has another
-   * stream, this one must wait for the work there first, by an event (`stream.wait`) or on the host; the memory of the
-   * source then waits for the copy. The source may be on another device: announce the copy there by `source.recordUse`.
-   * Without access to that device, the driver copies through the host, ten times slower. Throws PoolError if the order
-   * of the two streams is not known; that of streams of other libraries or devices is not checked. Throws RangeError
-   * for ranges that overlap, as within one buffer: CUDA does not define such a copy.
+   * Repeats an element in a part, which has whole elements and begins at a multiple of their size.
+   * @internal
+   */
+  fillWith(element: ArrayBufferView, byteOffset: number, byteLength: number): void {
+    this.fillBy(byteOffset, byteLength, (driver, target, stream) =>
+      fillWithElement(driver, target, byteLength, element, stream),
+    )
+  }
+
+  /**
+   * Copies all or a part of another buffer or array to byte `byteOffset`, in this buffer's stream. If the source has
+   * another stream, this one must wait for the work there first, by an event (`stream.wait`) or on the host; the memory
+   * of the source then waits for the copy. The source may be on another device: announce the copy there by
+   * `source.recordUse`. Without access to that device, the driver copies through the host, ten times slower. Throws
+   * PoolError if the order of the two streams is not known; that of streams of other libraries or devices is not
+   * checked. Throws RangeError for ranges that overlap, as within one buffer: CUDA does not define such a copy.
    */
   copyFrom(
-    source: DeviceBuffer,
+    source: DeviceBuffer | DeviceArray,
     byteOffset = 0,
     sourceOffset = 0,
     byteLength = sourceFor('copyFrom', source).rest('copyFrom', sourceOffset),
@@ -240,7 +251,7 @@ export class DeviceBuffer implements Disposable {
 
   /** `copyFrom` that waits for the work on both streams first and returns when the copy is done. */
   copyFromSync(
-    source: DeviceBuffer,
+    source: DeviceBuffer | DeviceArray,
     byteOffset = 0,
     sourceOffset = 0,
     byteLength = sourceFor('copyFromSync', source).rest('copyFromSync', sourceOffset),
@@ -290,6 +301,14 @@ export class DeviceBuffer implements Disposable {
   }
 
   /**
+   * The bytes of `source`, for a copy into this buffer. Throws TypeError for anything but a buffer or an array.
+   * @internal
+   */
+  bytesOf(call: string, source: unknown): number {
+    return sourceFor(call, source).rest(call, 0)
+  }
+
+  /**
    * The address of a part, after checking that the buffer has it. `argument` is the program's name of the offset.
    * @internal
    */
@@ -310,15 +329,18 @@ export class DeviceBuffer implements Disposable {
     return ptr + byteOffset
   }
 
-  /** The bytes from `byteOffset` to the end. */
-  private rest(call: string, byteOffset: number): number {
+  /**
+   * The bytes from `byteOffset` to the end.
+   * @internal
+   */
+  rest(call: string, byteOffset: number): number {
     return bytesFrom(byteOffset, this.allocation.requestedBytesOf(this.record, this.tag, call))
   }
 
   /** The addresses of both ends of a copy, after checking that the buffers have the bytes. */
   private rangesOf(
     call: string,
-    source: DeviceBuffer,
+    source: DeviceBuffer | DeviceArray,
     sourceOffset: number,
     byteOffset: number,
     byteLength: number,
@@ -344,8 +366,19 @@ export class DeviceBuffer implements Disposable {
     return context.activate()
   }
 
+  private fillBy(
+    byteOffset: number,
+    byteLength: number,
+    work: (driver: Driver, target: number, stream: number) => void,
+  ): void {
+    const target = this.rangeOf('fill', byteOffset, byteLength)
+    if (byteLength === 0) return
+    const driver = this.driver('fill', true)
+    this.stream.submit('fill', handle => work(driver, target, handle))
+  }
+
   /** Refuses a copy that may come before work on the stream of the source, whose memory waits for it. */
-  private noteOtherStream(source: DeviceBuffer): void {
+  private noteOtherStream(source: DeviceBuffer | DeviceArray): void {
     const { stream } = this
     if (stream.mayComeBefore(source.stream)) {
       if (!stream.canFollow(source.stream)) throw this.unordered(source)
@@ -368,7 +401,13 @@ export class DeviceBuffer implements Disposable {
    * Copies in this buffer's stream, even without access to the source. With access this call is the slower one for
    * small copies.
    */
-  private copyFromPeer(driver: Driver, target: number, source: DeviceBuffer, from: number, bytes: number): void {
+  private copyFromPeer(
+    driver: Driver,
+    target: number,
+    source: DeviceBuffer | DeviceArray,
+    from: number,
+    bytes: number,
+  ): void {
     const { context } = this
     this.stream.submit('copyFrom', handle =>
       driver.cuMemcpyPeerAsync(target, context.handle, from, source.context.handle, bytes, handle),
@@ -378,33 +417,31 @@ export class DeviceBuffer implements Disposable {
 
 showAsText(DeviceBuffer)
 
-/** Refuses, for `pool.transfer`, anything but a buffer, and a buffer that another pool or a wrapper handed out. */
-export function checkLeaves(buffer: DeviceBuffer, pool: BufferOwner): void {
-  if (!(buffer instanceof DeviceBuffer)) {
-    throw new TypeError(
-      `transfer: buffer must be a DeviceBuffer, not ${describe(buffer)}; pass what allocate() returned`,
-    )
-  }
-  if (buffer.pool === pool) return
+/**
+ * The buffer for a call that takes a whole one, of a buffer or of the array that has it. Throws TypeError for anything
+ * else, and PoolError for a view, which does not own the memory.
+ */
+export function wholeBuffer(call: string, memory: DeviceBuffer | DeviceArray, argument = 'buffer'): DeviceBuffer {
+  if (memory instanceof DeviceBuffer) return memory
+  if (memory instanceof DeviceArray) return memory.wholeBuffer(call)
+  throw new TypeError(
+    `${call}: ${argument} must be a DeviceBuffer or a DeviceArray, such as pool.allocate(bytes), not ${describe(memory)}`,
+  )
+}
+
+/** The buffer that leaves by `pool.transfer`. Refuses a buffer that another pool or a wrapper handed out. */
+export function bufferThatLeaves(memory: DeviceBuffer | DeviceArray, pool: BufferOwner): DeviceBuffer {
+  const buffer = wholeBuffer('transfer', memory)
+  if (buffer.pool === pool) return buffer
   throw new PoolError('transfer: the buffer came from another pool or a wrapper; use buffer.transfer()')
 }
 
-/** The bytes from `offset` to the end of `wholeBytes`; none for a bad offset, which is refused later. */
-export function bytesFrom(offset: number, wholeBytes: number): number {
-  return Number.isSafeInteger(offset) && offset >= 0 ? Math.max(0, wholeBytes - offset) : 0
-}
-
-function sourceFor(call: string, source: unknown): DeviceBuffer {
-  if (source instanceof DeviceBuffer) return source
-  throw new TypeError(`${call}: source must be a DeviceBuffer, not ${describe(source)}; ${remedyFor(source)}`)
-}
-
-/** How to copy from something that is no DeviceBuffer. Other kinds of memory are known by their members. */
-function remedyFor(source: unknown): string {
-  const { buffer, copyTo } = (source ?? {}) as { readonly buffer?: unknown; readonly copyTo?: unknown }
-  if (buffer instanceof DeviceBuffer) return 'pass array.buffer'
-  if (typeof copyTo === 'function') return 'call hostBuffer.copyTo(buffer)'
-  return 'use write for host memory'
+/** Device memory to copy from: all of a buffer, or the elements of an array. */
+function sourceFor(call: string, source: unknown): DeviceBuffer | DeviceArray {
+  if (source instanceof DeviceBuffer || source instanceof DeviceArray) return source
+  const { copyTo } = (source ?? {}) as { readonly copyTo?: unknown }
+  const remedy = typeof copyTo === 'function' ? 'call source.copyTo(buffer)' : 'use write for host memory'
+  throw new TypeError(`${call}: source must be a DeviceBuffer or a DeviceArray, not ${describe(source)}; ${remedy}`)
 }
 
 function viewOf(call: string, source: ArrayBufferView | ArrayBuffer): ArrayBufferView {

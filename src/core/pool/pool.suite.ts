@@ -162,12 +162,13 @@ export function poolSuite(name: string, open: () => PoolUnderTest): void {
     it('refuses values that are no buffer or stream by name', () => {
       const { pool, check } = open()
       using array = pool.allocateArray(Float32Array, 4)
-      for (const bad of [array, 5, null, undefined, {}]) {
+      for (const bad of [new Float32Array(4), 5, null, undefined, {}]) {
         assert.throws(() => pool.free(bad as never), {
           name: 'TypeError',
-          message: /free: buffer must be a DeviceBuffer/,
+          message: /^free: buffer must be a DeviceBuffer or a DeviceArray, such as/,
         })
       }
+      assert.throws(() => pool.free(array.subarray(1)), { name: 'PoolError', message: /^free: this is a view/ })
       for (const bad of [5, null, undefined, {}]) {
         assert.throws(() => array.buffer.recordUse(bad as never), {
           name: 'TypeError',
@@ -290,6 +291,22 @@ export function poolSuite(name: string, open: () => PoolUnderTest): void {
       array.free()
       assert.throws(() => array.ptr, PoolError)
       array[Symbol.dispose]()
+      check()
+    })
+
+    it('zeros is an array of zeros, and free takes an array', () => {
+      const { pool, device, check } = open()
+      const stream = device.createStream()
+      for (let round = 0; round < 2; round++) {
+        const array = pool.zeros(Float64Array, 1000, stream)
+        assert.deepEqual([array.readSync(), array.stream], [new Float64Array(1000), stream])
+        array.fill(0.1)
+        assert.deepEqual(array.readSync(), new Float64Array(1000).fill(0.1))
+        pool.free(array, stream)
+        assert.equal(array.freed, true)
+      }
+      assert.throws(() => pool.zeros(Float64Array, 0), { name: 'RangeError', message: /^zeros: count must be/ })
+      assert.equal(pool.stats().liveBuffers, 0)
       check()
     })
 

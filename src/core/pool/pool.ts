@@ -1,6 +1,6 @@
 // The contract of all pools and wrappers: four methods, and conveniences built on them.
 
-import { describe, formatBytes } from '../base/bytes.js'
+import { formatBytes } from '../base/bytes.js'
 import { isDriverError } from '../base/driver-error.js'
 import { PoolError } from '../base/errors.js'
 import { showAsText } from '../base/readable.js'
@@ -9,7 +9,7 @@ import type { Context } from '../driver/context.js'
 import type { Stream } from '../order/stream.js'
 import { type AccessChange, type AccessLocation, changeEach, type PoolAccess } from './access.js'
 import { DeviceArray, type TypedArray, type TypedArrayConstructor, type TypedArrayOf } from './array.js'
-import { DeviceBuffer } from './buffer.js'
+import { DeviceBuffer, wholeBuffer } from './buffer.js'
 import { ofThisThread, type TransferredBuffer } from './transferred-buffer.js'
 
 /** Counters of a pool. Sizes in bytes; peaks since the pool was made. Caching pools walk blocks to count them. */
@@ -64,17 +64,13 @@ export abstract class Pool {
   abstract stats(): PoolStats
 
   /**
-   * Takes back a buffer that this pool handed out; work submitted to it before this call may still use it. See
-   * `buffer.free`.
+   * Takes back a buffer or an array that this pool handed out; work submitted to it before this call may still use it.
+   * See `buffer.free`. Throws PoolError for a view made by `subarray`.
    */
-  free(buffer: DeviceBuffer, stream?: Stream): void {
-    if (!(buffer instanceof DeviceBuffer)) {
-      throw new TypeError(
-        `free: buffer must be a DeviceBuffer, not ${describe(buffer)}; arrays have a free() of their own`,
-      )
-    }
-    buffer.checkPool(this)
-    this.release(buffer, stream)
+  free(buffer: DeviceBuffer | DeviceArray, stream?: Stream): void {
+    const whole = buffer instanceof DeviceBuffer ? buffer : wholeBuffer('free', buffer)
+    whole.checkPool(this)
+    this.release(whole, stream)
   }
 
   /** Memory for `count` elements; throws RangeError when `count` × element size overflows. */
@@ -86,14 +82,17 @@ export abstract class Pool {
     return DeviceArray.allocate(this, type, count, stream)
   }
 
+  /** `allocateArray`, and a `fill` with 0 in stream order. */
+  zeros<C extends TypedArrayConstructor>(type: C, count: number, stream?: Stream): DeviceArray<TypedArrayOf<C>> {
+    return DeviceArray.zeros(this, type, count, stream)
+  }
+
   /**
    * An array on the device with the elements of `source`: memory for them, and a `write`. `source` may be changed
    * after the call. Of a Buffer it has the bytes, as a Uint8Array. Throws like `allocate`, TypeError unless `source` is
    * a typed array, and RangeError for an empty one.
    */
-  upload(source: Buffer, stream?: Stream): DeviceArray<Bytes>
-  upload<T extends TypedArray>(source: T, stream?: Stream): DeviceArray<T>
-  upload(source: TypedArray, stream?: Stream): DeviceArray {
+  upload<T extends TypedArray>(source: T, stream?: Stream): DeviceArray<T extends Uint8Array ? Bytes : T> {
     return DeviceArray.upload(this, source, stream)
   }
 
@@ -103,7 +102,7 @@ export abstract class Pool {
   }
 
   /** `free` under another name. */
-  deallocateAsync(buffer: DeviceBuffer, stream: Stream): void {
+  deallocateAsync(buffer: DeviceBuffer | DeviceArray, stream: Stream): void {
     this.free(buffer, stream)
   }
 

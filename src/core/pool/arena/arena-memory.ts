@@ -1,7 +1,7 @@
 // The memory of an arena: one driver allocation, a range of addresses that memory is mapped into from its start on, or
 // a buffer of another pool. Growing a range never changes an address.
 
-import { describe, formatBytes, GiB } from '../../base/bytes.js'
+import { formatBytes, GiB } from '../../base/bytes.js'
 import { PoolError } from '../../base/errors.js'
 import type { Context } from '../../driver/context.js'
 import { UNIT_BYTES } from '../../heap/size-classes.js'
@@ -9,10 +9,11 @@ import type { Clocks } from '../../order/clocks.js'
 import { relaxed } from '../../order/relaxed.js'
 import type { Stream } from '../../order/stream.js'
 import { changePlainAccess, type PoolAccess } from '../access.js'
+import type { DeviceArray } from '../array.js'
 import { isOutOfMemory } from '../backing/backing.js'
 import { GrowableRange } from '../backing/growable-range.js'
 import { virtualMemoryObstacle } from '../backing/virtual-memory.js'
-import { DeviceBuffer } from '../buffer.js'
+import { type DeviceBuffer, wholeBuffer } from '../buffer.js'
 import { noRoomToBegin } from '../out-of-memory.js'
 
 const MOST_BYTES = 511 * GiB // 2^31 units, less the largest number of the first unit
@@ -166,6 +167,7 @@ class GrowingMemory implements ArenaMemory {
  * if the buffer is freed too early.
  */
 export class RegionMemory implements ArenaMemory {
+  readonly buffer: DeviceBuffer
   readonly base: number
   readonly committedBytes: number
   reservedBytes: number
@@ -173,15 +175,9 @@ export class RegionMemory implements ArenaMemory {
   private readonly users = new Set<Stream>()
 
   /** Throws TypeError, RangeError or PoolError for a buffer that no arena of the device can stand on. */
-  constructor(
-    clocks: Clocks,
-    readonly buffer: DeviceBuffer,
-  ) {
-    if (!(buffer instanceof DeviceBuffer)) {
-      throw new TypeError(
-        `createArenaPool: region must be a DeviceBuffer, such as pool.allocate(bytes), not ${describe(buffer)}`,
-      )
-    }
+  constructor(clocks: Clocks, region: DeviceBuffer | DeviceArray) {
+    const buffer = wholeBuffer('createArenaPool', region, 'region')
+    this.buffer = buffer
     this.base = buffer.addressFor('createArenaPool')
     if (buffer.stream.clocks !== clocks || !buffer.reachableFrom(clocks.context)) {
       throw new PoolError(

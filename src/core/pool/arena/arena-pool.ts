@@ -17,6 +17,7 @@ import { UNIT_BYTES } from '../../heap/size-classes.js'
 import type { Clocks } from '../../order/clocks.js'
 import { checkIsStream, openStreams, type Stream } from '../../order/stream.js'
 import { type AccessLocation, checkUser, type PoolAccess, peerOf } from '../access.js'
+import type { DeviceArray } from '../array.js'
 import { MOST_ALIGNMENT_BYTES } from '../backing/backing.js'
 import { DeviceBuffer as ImportedDeviceBuffer } from '../buffer.js'
 import { checkAlignment } from '../caching/alignment.js'
@@ -54,10 +55,10 @@ export interface ArenaOptions {
 /** Options of `createArenaPool` for an arena in memory of another pool. */
 export interface RegionArenaOptions {
   /**
-   * the buffer that the arena hands out, which stays the caller's: close the arena first, and then free the buffer.
-   * Its last bytes are left over unless it is a multiple of 256 bytes
+   * the buffer or array that the arena hands out, which stays the caller's: close the arena first, and then free it.
+   * The last bytes are left over unless it is a multiple of 256 bytes
    */
-  readonly region: ImportedDeviceBuffer
+  readonly region: ImportedDeviceBuffer | DeviceArray
 }
 
 /**
@@ -375,7 +376,7 @@ function memoryFor(clocks: Clocks, options: ArenaOptions | RegionArenaOptions) {
 }
 
 /** The region that the options name. Throws TypeError for unknown names, and for others beside a region. */
-function regionOf(options: Partial<ArenaOptions & RegionArenaOptions>): ImportedDeviceBuffer | undefined {
+function regionOf(options: Partial<ArenaOptions & RegionArenaOptions>): RegionArenaOptions['region'] | undefined {
   checkOptionNames('createArenaPool', options, ['bytes', 'maxBytes', 'shared', 'region'])
   const other = (['bytes', 'maxBytes', 'shared'] as const).find(name => options[name] !== undefined)
   if (options.region === undefined || other === undefined) return options.region

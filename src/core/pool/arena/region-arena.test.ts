@@ -4,6 +4,7 @@ import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { MiB } from '../../base/bytes.js'
 import { CudaError, PoolError } from '../../base/errors.js'
+import type { DeviceArray } from '../array.js'
 import type { DeviceBuffer } from '../buffer.js'
 import { TestDevice } from '../pool.fixture.js'
 
@@ -18,7 +19,7 @@ function setUp() {
 }
 
 /** A buffer of each kind of memory. */
-const regions: Record<string, (device: TestDevice) => DeviceBuffer> = {
+const regions: Record<string, (device: TestDevice) => DeviceArray | DeviceBuffer> = {
   'a caching pool': device => device.createPool().allocate(BYTES),
   'a debug pool': device => device.createPool({ debug: true }).allocate(BYTES),
   'a shared pool, in another thread': device => device.createSharedPool().attach().allocate(BYTES),
@@ -33,6 +34,7 @@ const regions: Record<string, (device: TestDevice) => DeviceBuffer> = {
     device.createArenaPool({ region: device.createPool().allocate(2 * BYTES) }).allocate(BYTES),
   'a block pool': device => device.createBlockPool({ blockBytes: BYTES, count: 1 }).allocate(BYTES),
   'a plain pool': device => device.createPlainPool().allocate(BYTES),
+  'a caching pool, as an array': device => device.createPool().zeros(Float32Array, BYTES / 4),
   'a growable buffer': device => device.createGrowableBuffer({ bytes: BYTES }),
 }
 
@@ -51,7 +53,7 @@ describe('arena on a buffer', () => {
       }
       assert.equal(arena.stats().reservedBytes, BYTES)
       assert.deepEqual(arena.close(), { lostBuffers: 0, lostBytes: 0 })
-      assert.equal(region.readSync(BYTES - 1)[0], 1)
+      assert.equal(new Uint8Array(region.readSync().buffer)[BYTES - 1], 1)
       region.free()
     })
   }
@@ -170,9 +172,18 @@ describe('arena on a buffer', () => {
     const stale = device.createPool().allocate(1000)
     stale.free()
     const bad: readonly [unknown, string, RegExp][] = [
-      [{ region: 5 }, 'TypeError', /createArenaPool: region must be a DeviceBuffer, such as .*, not 5/],
+      [
+        { region: 5 },
+        'TypeError',
+        /createArenaPool: region must be a DeviceBuffer or a DeviceArray, such as .*, not 5/,
+      ],
       [{ region: null }, 'TypeError', /region must be a DeviceBuffer/],
-      [{ region: device.createPool().upload(new Uint8Array(1000)) }, 'TypeError', /region must be a DeviceBuffer/],
+      [{ region: new Uint8Array(1000) }, 'TypeError', /region must be a DeviceBuffer or a DeviceArray/],
+      [
+        { region: device.createPool().zeros(Uint8Array, 1000).subarray(0) },
+        'PoolError',
+        /this is a view made by subarray/,
+      ],
       [{ region: stale }, 'PoolError', /createArenaPool: the buffer was already freed/],
       [{ region: device.createPool().allocate(255) }, 'RangeError', /the region must have 256 bytes at least, not 255/],
       [{ region: new TestDevice().createPool().allocate(1000) }, 'PoolError', /the region belongs to another device/],

@@ -11,8 +11,9 @@ import { UNIT_BYTES } from '../../heap/size-classes.js'
 import { streamIn } from '../../order/borrowed.js'
 import { type Clocks, MOST_STREAMS } from '../../order/clocks.js'
 import { checkStreamOf, type Stream } from '../../order/stream.js'
+import type { DeviceArray } from '../array.js'
 import { MOST_ALIGNMENT_BYTES } from '../backing/backing.js'
-import { checkLeaves, DeviceBuffer as ImportedDeviceBuffer } from '../buffer.js'
+import { bufferThatLeaves, DeviceBuffer as ImportedDeviceBuffer } from '../buffer.js'
 import { checkAlignment } from '../caching/alignment.js'
 import { type CloseReport, inUseError } from '../closable-pool.js'
 import type { PoolStats } from '../pool.js'
@@ -228,12 +229,11 @@ export class SharedArenaPool<D = unknown> extends Arena {
   }
 
   /**
-   * Gives up a live buffer of this thread, for another thread to adopt. Using it here from now on throws PoolError.
-   * Work submitted to its stream before this call may still use it.
+   * Gives up a live buffer or array of this thread, for another thread to adopt. Using it here from now on throws
+   * PoolError. Work submitted to its stream before this call may still use it.
    */
-  transfer(buffer: DeviceBuffer): TransferredBuffer {
-    checkLeaves(buffer, this)
-    return this.handOver(buffer)
+  transfer(buffer: DeviceBuffer | DeviceArray): TransferredBuffer {
+    return this.handOver(bufferThatLeaves(buffer, this))
   }
 
   /** @internal */

@@ -15,7 +15,8 @@ import type { MemPoolProperties } from '../../driver/driver.js'
 import type { Clocks } from '../../order/clocks.js'
 import { relaxed } from '../../order/relaxed.js'
 import type { Stream } from '../../order/stream.js'
-import { DeviceBuffer } from '../buffer.js'
+import type { DeviceArray } from '../array.js'
+import { type DeviceBuffer, wholeBuffer } from '../buffer.js'
 import type { CloseReport } from '../closable-pool.js'
 import { type Connection, checkShare, type PassOptions, passDescriptor } from '../mapped/descriptor-passing.js'
 import { askForLess, beyondDevice, figuresOf } from '../out-of-memory.js'
@@ -196,17 +197,14 @@ export class DriverPool extends StreamOrderedPool {
    * The bytes by which a process that opened this pool imports a live buffer, with `importBuffer`. Send them in any
    * way, for example in a message. No order holds between processes. The work that fills the buffer must be complete
    * when the other process uses it. The other process must have freed the buffer, and that free must be complete,
-   * before it is freed here. Throws TypeError for anything but a DeviceBuffer, and PoolError if the buffer is of
+   * before it is freed here. Throws TypeError for anything but a buffer or an array, and PoolError if the buffer is of
    * another pool or freed, or this pool cannot be shared.
    */
-  exportPointer(buffer: DeviceBuffer): Bytes {
+  exportPointer(memory: DeviceBuffer | DeviceArray): Bytes {
     this.checkShareable('exportPointer')
-    if (!(buffer instanceof DeviceBuffer)) {
-      throw new TypeError(`exportPointer: buffer must be a DeviceBuffer, not ${describe(buffer)}`)
-    }
-    if (buffer.allocation.pool !== this) {
+    const buffer = wholeBuffer('exportPointer', memory)
+    if (buffer.allocation.pool !== this)
       throw new PoolError('exportPointer: the buffer is none of this pool; ask its own pool')
-    }
     const ptr = this.addressOf(buffer.record, buffer.tag, 'exportPointer')
     const offset = this.offsetOf(buffer.record)
     const driverBytes = this.context.activate().cuMemPoolExportPointer(ptr - offset)

@@ -229,9 +229,12 @@ describe('an imported pool', () => {
       assert.throws(() => pool.exportPointer(pool.allocate(1)), expected)
     }
     const pool = device.createDriverPool({ handleTypes: 'posixFileDescriptor' })
-    for (const buffer of [5, null, pool.allocateArray(Float32Array, 4)] as never[]) {
+    for (const buffer of [5, null, new Float32Array(4)] as never[]) {
       assert.throws(() => pool.exportPointer(buffer), { name: 'TypeError', message: /buffer must be a DeviceBuffer/ })
     }
+    const array = pool.allocateArray(Float32Array, 4)
+    assert.deepEqual(pool.exportPointer(array), pool.exportPointer(array.buffer))
+    assert.throws(() => pool.exportPointer(array.subarray(1)), { name: 'PoolError', message: /this is a view/ })
     assert.throws(() => pool.exportPointer(device.createPlainPool().allocate(1)), {
       name: 'PoolError',
       message: /none of this pool/,

@@ -3,6 +3,7 @@ import { CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR } from '../../driver/constants
 import type { Clocks } from '../../order/clocks.js'
 import { relaxed } from '../../order/relaxed.js'
 import type { Stream } from '../../order/stream.js'
+import type { DeviceArray } from '../array.js'
 import type { DeviceBuffer } from '../buffer.js'
 import type { CloseReport } from '../closable-pool.js'
 import {
@@ -117,7 +118,7 @@ export class ImportedPool extends StreamOrderedPool {
   }
 
   /** Always throws PoolError, like `exportTo`. */
-  exportPointer(_buffer: DeviceBuffer): never {
+  exportPointer(_buffer: DeviceBuffer | DeviceArray): never {
     throw this.refusal('exportPointer', 'export the block from the process that made it')
   }
 

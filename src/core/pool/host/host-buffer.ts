@@ -1,10 +1,10 @@
-import { describe, formatBytes } from '../../base/bytes.js'
+import { bytesFrom, describe, formatBytes } from '../../base/bytes.js'
 import { PoolError } from '../../base/errors.js'
 import { showAsText } from '../../base/readable.js'
 import { unreachable } from '../../driver/context.js'
 import { checkIsStream, type Stream } from '../../order/stream.js'
-import { DeviceArray, type TypedArray, type TypedArrayConstructor, type TypedArrayOf } from '../array.js'
-import { bytesFrom, DeviceBuffer } from '../buffer.js'
+import { DeviceArray, type TypedArrayConstructor, type TypedArrayOf } from '../array.js'
+import { DeviceBuffer } from '../buffer.js'
 import type { TransferredBuffer } from '../transferred-buffer.js'
 import type { HostPool } from './host-pool.js'
 
@@ -37,17 +37,16 @@ export class HostBuffer implements Disposable {
     if (typeof type !== 'function' || !(type.BYTES_PER_ELEMENT > 0)) {
       throw new TypeError(`view: type must be a typed array class such as Float32Array, not ${describe(type)}`)
     }
-    return this.viewFor('view', type)
+    return this.viewFor('view', type, 0, Math.floor(this.memoryFor('view').length / type.BYTES_PER_ELEMENT))
   }
 
   /**
-   * `view`, in the name of `call`.
+   * `length` elements from byte `start` on, in the name of `call`.
    * @internal
    */
-  protected viewFor<C extends TypedArrayConstructor>(call: string, type: C): TypedArrayOf<C> {
-    const { buffer, byteOffset, byteLength } = this.memoryFor(call)
-    const length = Math.floor(byteLength / type.BYTES_PER_ELEMENT)
-    return new type(buffer as ArrayBuffer, byteOffset, length) as TypedArrayOf<C>
+  viewFor<C extends TypedArrayConstructor>(call: string, type: C, start: number, length: number): TypedArrayOf<C> {
+    const { buffer, byteOffset } = this.memoryFor(call)
+    return new type(buffer as ArrayBuffer, byteOffset + start, length) as TypedArrayOf<C>
   }
 
   /** The requested size in bytes. */
@@ -98,7 +97,7 @@ export class HostBuffer implements Disposable {
     source: DeviceBuffer | DeviceArray,
     byteOffset = 0,
     sourceOffset = 0,
-    byteLength = bytesFrom(sourceOffset, checkPlace('copyFrom', source).byteLength),
+    byteLength = checkPlace('copyFrom', source).rest('copyFrom', sourceOffset),
   ): void {
     const target = this.part('copyFrom', byteOffset, byteLength, 'byteOffset')
     const address = this.addressOn('copyFrom', source, sourceOffset, byteLength, 'sourceOffset')
@@ -145,8 +144,7 @@ export class HostBuffer implements Disposable {
 
   /** One line for people, such as `HostBuffer { 1 MiB of pinned memory, live }`; console.log shows it. */
   toString(): string {
-    const { name } = this.constructor
-    return this.freed ? `${name} { freed }` : `${name} { ${formatBytes(this.byteLength)} of pinned memory, live }`
+    return this.freed ? 'HostBuffer { freed }' : `HostBuffer { ${formatBytes(this.byteLength)} of pinned memory, live }`
   }
 
   /** The plain values that JSON.stringify writes, without the contents. */
@@ -186,42 +184,14 @@ export class HostBuffer implements Disposable {
     }
     if (!place.reachableFrom(context)) throw unreachable(`${call}: the buffer`, context, place.context)
     this.pool.checkCopies(call, place.stream)
-    if (place instanceof DeviceBuffer) return place.rangeOf(call, byteOffset, byteLength, argument)
-    const address = place.buffer.rangeOf(call, byteOffset, byteLength, argument) + place.byteOffset
-    if (byteOffset + byteLength <= place.byteLength) return address
-    throw new RangeError(
-      `${call}: bytes ${byteOffset} to ${byteOffset + byteLength} do not lie in the array's ${place.byteLength}`,
-    )
+    return place.rangeOf(call, byteOffset, byteLength, argument)
   }
 }
 
 showAsText(HostBuffer)
 
-function checkPlace<P extends DeviceBuffer | DeviceArray>(call: string, place: P): P {
+/** Throws TypeError, in the name of `call`, unless `place` is device memory. */
+export function checkPlace<P extends DeviceBuffer | DeviceArray>(call: string, place: P): P {
   if (place instanceof DeviceBuffer || place instanceof DeviceArray) return place
   throw new TypeError(`${call}: copies go to or from a DeviceBuffer or DeviceArray, not ${describe(place)}`)
-}
-
-/** A host buffer of typed elements. Made by `pool.allocateArray(Float32Array, count)`. */
-export class HostArray<T extends TypedArray = TypedArray> extends HostBuffer {
-  private array: T | null = null
-
-  constructor(
-    pool: HostPool,
-    block: DeviceBuffer,
-    private readonly type: TypedArrayConstructor,
-  ) {
-    super(pool, block)
-  }
-
-  /** The elements: the same array each time. */
-  get elements(): T {
-    if (this.array === null || this.freed) this.array = this.viewFor('elements', this.type) as T
-    return this.array
-  }
-
-  /** How many elements the array has. */
-  get length(): number {
-    return this.byteLength / this.type.BYTES_PER_ELEMENT
-  }
 }

@@ -8,6 +8,8 @@ import { CudaError, OutOfMemoryError } from '../../base/errors.js'
 import { signal } from '../../order/order.fixture.js'
 import { Stream } from '../../order/stream.js'
 import { TestDevice } from '../pool.fixture.js'
+import type { Pool } from '../pool.js'
+import type { HostArray } from './host-array.js'
 import type { HostBuffer } from './host-buffer.js'
 import type { HostPoolOptions } from './host-options.js'
 
@@ -44,7 +46,7 @@ describe('host pool', () => {
       down.elements.fill(-1)
       const release = device.hold(stream)
       up.copyTo(target)
-      down.copyFrom(target, 0, 0, 4000)
+      down.buffer.copyFrom(target, 0, 0, 4000)
       assert.equal(down.elements[999], -1, 'nothing has run yet')
       release()
       await stream.finished()
@@ -55,10 +57,11 @@ describe('host pool', () => {
   it('copies take parts at any two offsets, of buffers and of arrays', () => {
     const { device, pool, stream } = setUp()
     const words = device.createPool().allocateArray(Uint32Array, 64, stream)
-    const host = pool.allocateArray(Uint32Array, 64)
-    host.elements.forEach((_, index) => {
-      host.elements[index] = index
+    const array = pool.allocateArray(Uint32Array, 64)
+    array.elements.forEach((_, index) => {
+      array.elements[index] = index
     })
+    const host = array.buffer
     host.copyTo(words)
     host.copyTo(words.subarray(10, 20), 4, 8, 12)
     host.copyFrom(words.subarray(10, 14), 40 * 4)
@@ -66,8 +69,65 @@ describe('host pool', () => {
     host.copyTo(words, 0, 0, 0)
     stream.synchronize()
     assert.deepEqual([...words.readSync().subarray(9, 16)], [9, 10, 2, 3, 4, 14, 15])
-    assert.deepEqual([...host.elements.subarray(39, 45)], [39, 10, 2, 3, 4, 44])
-    assert.equal(host.elements[0], 63)
+    assert.deepEqual([...array.elements.subarray(39, 45)], [39, 10, 2, 3, 4, 44])
+    assert.equal(array.elements[0], 63)
+  })
+
+  it('arrays copy in elements, to and from arrays of their type and buffers', () => {
+    const { device, pool, stream, target } = setUp({ mapped: true })
+    const words = device.createPool().zeros(Uint32Array, 8, stream)
+    const array = pool.zeros(Uint32Array, 6)
+    assert.deepEqual(array.elements, new Uint32Array(6))
+    array.elements.set([1, 2, 3, 4, 5, 6])
+    array.copyTo(words, 2)
+    array.subarray(1, 3).copyTo(words)
+    array.copyTo(target, 1)
+    stream.synchronize()
+    assert.deepEqual([...words.readSync()], [2, 3, 1, 2, 3, 4, 5, 6])
+    assert.deepEqual([...target.readSync(4, 8)], [1, 0, 0, 0, 2, 0, 0, 0])
+    array.copyFrom(words.subarray(6), 1)
+    array.subarray(4).copyFrom(words.subarray(0, 1), 1)
+    stream.synchronize()
+    assert.deepEqual([...array.elements], [1, 5, 6, 4, 5, 2])
+    array.fill(9, 1, -3)
+    array.subarray(4).fill(-1)
+    assert.deepEqual([...array.elements], [1, 9, 9, 4, 2 ** 32 - 1, 2 ** 32 - 1])
+    const view = array.subarray(2, 4)
+    assert.deepEqual([view.length, view.byteLength, view.byteOffset, view.bytes.length], [2, 8, 8, 8])
+    assert.deepEqual([view.elements, view.pool, view.freed], [Uint32Array.of(9, 4), pool, false])
+    assert.deepEqual([view.devicePtr - array.devicePtr, array.devicePtr], [8, array.buffer.devicePtr])
+    assert.throws(() => view.free(), { name: 'PoolError', message: /^free: this is a view/ })
+    view[Symbol.dispose]()
+    assert.equal(array.freed, false)
+    array.free()
+    assert.equal(view.freed, true)
+  })
+
+  it('arrays refuse other elements, what does not fit, and parts of elements', () => {
+    const { device, pool } = setUp()
+    const devicePool = device.createPool()
+    const [array, other] = [pool.zeros(Uint32Array, 6), devicePool.zeros(Float32Array, 6)]
+    const type =
+      /^copy(To|From): (target|source) must be a DeviceArray of Uint32Array, not of Float32Array; pass its buffer/
+    // @ts-expect-error: other elements
+    assert.throws(() => array.copyTo(other), { name: 'TypeError', message: type })
+    // @ts-expect-error: other elements
+    assert.throws(() => array.copyFrom(other), { name: 'TypeError', message: type })
+    for (const bad of [null, undefined, {}, new Uint32Array(6), array]) {
+      const expected = { name: 'TypeError', message: /DeviceBuffer or DeviceArray/ }
+      assert.throws(() => array.copyTo(bad as never), expected)
+      assert.throws(() => array.copyFrom(bad as never), expected)
+    }
+    for (const offset of [-1, 0.5, Number.NaN, 1, '0']) {
+      const expected = { name: 'RangeError', message: /^copy(To|From): 6 elements from .* do not fit into 6 elements$/ }
+      assert.throws(() => array.copyTo(other.buffer, offset as number), expected)
+      assert.throws(() => array.copyFrom(other.buffer, offset as number), expected)
+    }
+    const part = { name: 'RangeError', message: /^copyFrom: the 6 bytes of source are no whole number of Uint32Array/ }
+    assert.throws(() => array.copyFrom(devicePool.allocate(6)), part)
+    assert.throws(() => array.fill(1n as never), { name: 'TypeError', message: /^fill: value must be a number/ })
+    assert.throws(() => pool.zeros(Uint32Array, 0), { name: 'RangeError', message: /^zeros: count must be/ })
+    assert.equal(pool.stats().pendingBytes, 0, 'nothing was noted')
   })
 
   it('addresses are aligned to 256 bytes or as asked for, and segments have whole pages', () => {
@@ -425,15 +485,24 @@ describe('host pool: refusals', () => {
 })
 
 function assertStale(
-  stale: ReturnType<ReturnType<typeof setUp>['pool']['allocate']>,
+  array: HostArray,
   target: ReturnType<typeof setUp>['target'],
   stream: ReturnType<typeof setUp>['stream'],
 ): void {
+  const stale = array.buffer
+  const small = (target.pool as Pool).allocate(8)
   const uses: readonly [name: string, use: () => unknown][] = [
+    ['elements', () => array.elements],
+    ['bytes', () => array.bytes],
+    ['bytes', () => array.subarray(1).bytes],
+    ['fill', () => array.fill(0)],
+    ['devicePtr', () => array.devicePtr],
+    ['copyTo', () => array.copyTo(target)],
+    ['copyFrom', () => array.copyFrom(small)],
+    ['recordUse', () => array.recordUse(stream)],
+    ['free', () => array.free()],
     ['bytes', () => stale.bytes],
     ['view', () => stale.view(Uint8Array)],
-    ['elements', () => (stale as unknown as { elements: unknown }).elements],
-    ['byteLength', () => (stale as unknown as { length: unknown }).length],
     ['byteLength', () => stale.byteLength],
     ['devicePtr', () => stale.devicePtr],
     ['copyTo', () => stale.copyTo(target)],

@@ -24,7 +24,8 @@ import { publishAs } from '../channels.js'
 import { type CloseReport, warnOfHeld } from '../closable-pool.js'
 import { askForLess, figuresOf } from '../out-of-memory.js'
 import { type PoolStats, poolJson, poolText } from '../pool.js'
-import { HostArray, HostBuffer } from './host-buffer.js'
+import { HostArray } from './host-array.js'
+import { HostBuffer } from './host-buffer.js'
 import { type HostPoolOptions, hostConfig, parseHostPoolOptions } from './host-options.js'
 
 /**
@@ -86,7 +87,15 @@ export abstract class HostPool implements Disposable {
    * × element size overflows.
    */
   allocateArray<C extends TypedArrayConstructor>(type: C, count: number, stream?: Stream): HostArray<TypedArrayOf<C>> {
-    return new HostArray(this, this.take(byteLengthOf(type, count), stream), type)
+    return new HostArray(this.allocate(byteLengthOf(type, count), stream), type, 0, count, true)
+  }
+
+  /** `allocateArray`, with 0 in all elements. */
+  zeros<C extends TypedArrayConstructor>(type: C, count: number, stream?: Stream): HostArray<TypedArrayOf<C>> {
+    byteLengthOf(type, count, 'zeros')
+    const array = this.allocateArray(type, count, stream)
+    array.bytes.fill(0)
+    return array
   }
 
   /** Collects freed buffers whose noted uses have completed, without waiting; returns how many. */

@@ -300,6 +300,10 @@ describe('a pool that threads share', () => {
       }
       assert.throws(() => kind.transfer(5 as never), { name: 'TypeError', message: /^transfer: buffer must be/ })
       kind.adopt(kind.transfer(kind.allocate(1000))).free()
+      const array = kind.upload(Uint8Array.of(1, 2, 3))
+      assert.throws(() => kind.transfer(array.subarray(1)), { name: 'PoolError', message: /^transfer: this is a view/ })
+      using adopted = kind.adopt(kind.transfer(array))
+      assert.deepEqual([array.freed, [...adopted.readSync()]], [true, [1, 2, 3]])
     }
     wrapped.free()
     pool.check()

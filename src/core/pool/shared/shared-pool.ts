@@ -17,9 +17,10 @@ import { UNIT_BYTES } from '../../heap/size-classes.js'
 import type { Clocks } from '../../order/clocks.js'
 import { checkIsStream, checkStreamOf, type Stream } from '../../order/stream.js'
 import { MOST_WORKERS, ThreadRegistry } from '../../threads/thread-registry.js'
+import type { DeviceArray } from '../array.js'
 import { MOST_ALIGNMENT_BYTES } from '../backing/backing.js'
 import type { PoolSegment, SegmentObserver } from '../backing/segment-watch.js'
-import { checkLeaves, DeviceBuffer as ImportedDeviceBuffer } from '../buffer.js'
+import { bufferThatLeaves, DeviceBuffer as ImportedDeviceBuffer } from '../buffer.js'
 import { checkAlignment } from '../caching/alignment.js'
 import { type Block, type BlockOwner, markBefore, slackOf, Tag } from '../caching/block.js'
 import type { PoolConfig } from '../caching/options.js'
@@ -285,12 +286,12 @@ export class SharedPool<D = unknown> extends ReservingPool implements BlockOwner
   }
 
   /**
-   * Gives up a live buffer of this thread, for another thread to adopt. Using it here from now on throws PoolError.
-   * Work submitted to its stream before this call may still use it. A buffer that is never adopted stays live.
+   * Gives up a live buffer or array of this thread, for another thread to adopt. Using it here from now on throws
+   * PoolError. Work submitted to its stream before this call may still use it. A buffer that is never adopted stays
+   * live.
    */
-  transfer(buffer: DeviceBuffer): TransferredBuffer {
-    checkLeaves(buffer, this)
-    return this.handOver(buffer)
+  transfer(buffer: DeviceBuffer | DeviceArray): TransferredBuffer {
+    return this.handOver(bufferThatLeaves(buffer, this))
   }
 
   /** @internal */

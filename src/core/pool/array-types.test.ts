@@ -1,4 +1,5 @@
-// Float16Array exists from Node 24 on, and its type from TypeScript 5.8 on with `lib: ["ESNext"]`.
+// Types of arrays in programs with other settings than ours: without the types of Node, and with and without
+// Float16Array. That exists from Node 24 on, and its type from TypeScript 5.8 on with `lib: ["ESNext"]`.
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
@@ -14,7 +15,7 @@ const parsed = new Map<string, ts.SourceFile | undefined>()
 
 /** The messages of TypeScript for a program, compiled with a `lib` against the sources of this folder. */
 function errorsOf(program: string, lib: string[]): string[] {
-  const path = fileURLToPath(new URL('../../../../src/core/pool/float16.program.ts', import.meta.url))
+  const path = fileURLToPath(new URL('../../../../src/core/pool/program.ts', import.meta.url))
   const options: ts.CompilerOptions = {
     noEmit: true,
     strict: true,
@@ -39,6 +40,24 @@ function errorsOf(program: string, lib: string[]): string[] {
     .map(({ messageText }) => ts.flattenDiagnosticMessageText(messageText, '\n'))
 }
 
+const UPLOADS = `
+import type { DeviceArray } from './array.js'
+import type { Pool } from './pool.js'
+class Buffer extends Uint8Array { readUInt8() { return 0 } }
+export async function upload(pool: Pool, any: Float32Array | Int8Array): Promise<Float64Array> {
+  const bytes: DeviceArray<Uint8Array> = pool.upload(new Buffer(4))
+  // @ts-expect-error: not a Buffer
+  void bytes.readSync().readUInt8, void pool.upload(new Buffer(4)).readSync().readUInt8
+  // @ts-expect-error: no other elements
+  const words: DeviceArray<Uint32Array> = pool.upload(new Uint8Array(4))
+  const either: DeviceArray<Float32Array | Int8Array> = pool.upload(any)
+  const wide: bigint = pool.upload(new BigInt64Array(1)).readSync()[0]
+  using array: DeviceArray<Float64Array> = pool.upload(new Float64Array(3))
+  void [bytes, words, either, wide]
+  return array.read()
+}
+`
+
 const PROGRAM = `
 import type { Pool } from './pool.js'
 export async function halves(pool: Pool): Promise<Float16Array> {
@@ -47,6 +66,12 @@ export async function halves(pool: Pool): Promise<Float16Array> {
   return array.read()
 }
 `
+
+describe('upload', () => {
+  it('has the type of its source in a program without the types of Node', () => {
+    assert.deepEqual(errorsOf(UPLOADS, ['lib.es2023.d.ts', 'lib.esnext.disposable.d.ts']), [])
+  })
+})
 
 describe('Float16Array', () => {
   it('is a type of element to a program whose lib knows it', () => {
