@@ -9,6 +9,7 @@ import type { Clocks, VectorTime } from './clocks.js'
 import { untilDone } from './polling.js'
 import { relaxed } from './relaxed.js'
 import { checkIsStream, type Stream, type Waitable } from './stream.js'
+import { checkWaitOptions, type WaitOptions } from './wait-options.js'
 
 /** Descriptor of an event for another thread; made by `event.transfer()`. */
 export interface SharedEvent {
@@ -136,14 +137,15 @@ export class Event implements Waitable, Disposable {
 
   /**
    * Resolves when all work before the last record has completed; Node goes on meanwhile. A close of the device waits
-   * for that work, so the promise resolves then, too. Rejects as `query` throws, and with PoolError if the event is
-   * closed before the work is known to be complete.
+   * for that work, so the promise resolves then, too. Rejects as `query` throws, with PoolError if the event is closed
+   * before the work is known to be complete, and with the reason of `signal` when it is aborted.
    */
-  async finished(): Promise<void> {
+  async finished(options: WaitOptions = {}): Promise<void> {
     this.recordedHandle('finished')
     this.uncaptured('finished')
+    checkWaitOptions('finished', options)
     this.context.activate()
-    await untilDone(() => this.isKnownComplete || this.query())
+    await untilDone(() => this.isKnownComplete || this.query(), options)
   }
 
   /** Whether the host has seen the last record complete. A closed device can be asked for nothing more. */

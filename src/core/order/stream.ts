@@ -14,6 +14,7 @@ import { streamName } from './ordered-stream.js'
 import { untilDone } from './polling.js'
 import { relaxed } from './relaxed.js'
 import { MOST_STREAMS } from './vector-clocks.js'
+import { checkWaitOptions, type WaitOptions } from './wait-options.js'
 
 /** Below all stamps, and no whole number, so that V8 keeps the field of a stream a float64. */
 const NO_WORK = -0.5
@@ -402,16 +403,18 @@ export class Stream implements CapturableStream, Disposable {
 
   /**
    * Resolves when everything submitted so far has completed, also if the stream or the device is closed meanwhile; Node
-   * goes on until then. Rejects with PoolError for a stream that was closed before, or is captured.
+   * goes on until then. Rejects with PoolError for a stream that was closed before, or is captured, and with the reason
+   * of `signal` when it is aborted.
    */
-  async finished(): Promise<void> {
+  async finished(options: WaitOptions = {}): Promise<void> {
     this.checkOpen('finished')
+    checkWaitOptions('finished', options)
     const { clocks, slot } = this
     const stamp = clocks.watcher.mark(slot)
     await untilDone(() => {
       clocks.watcher.poll(slot)
       return clocks.completed[slot] >= stamp
-    })
+    }, options)
   }
 
   /**

@@ -6,6 +6,7 @@ import { describe, it } from 'node:test'
 import { setImmediate } from 'node:timers/promises'
 import { GiB, KiB, MiB } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
+import { assertAbortable, turns } from '../order/waits.fixture.js'
 import type { PoolOptions } from './caching/options.js'
 import { TestDevice } from './pool.fixture.js'
 import type { ReservedChange } from './reserved-watch.js'
@@ -24,11 +25,6 @@ const KINDS = {
     }
     return { device, pool, other, close }
   },
-}
-
-/** Some turns of the event loop. */
-async function turns(): Promise<void> {
-  for (let turn = 0; turn < 60; turn++) await setImmediate()
 }
 
 for (const [kind, make] of Object.entries(KINDS)) {
@@ -151,20 +147,19 @@ for (const [kind, make] of Object.entries(KINDS)) {
         const { pool, close } = open({ maxPoolBytes: 8 * MiB })
         await assert.rejects(pool.whenAvailable(9 * MiB), { name: 'OutOfMemoryError', message: /raise maxPoolBytes/ })
         await assert.rejects(pool.whenAvailable(0), { name: 'RangeError', message: /whenAvailable: bytes/ })
-        for (const [options, message] of [
-          [{ signal: 5 }, /^whenAvailable: signal must be an AbortSignal, not 5/],
-          [{ signal: null }, /^whenAvailable: signal must be an AbortSignal, not null/],
-          [null, /^whenAvailable: options must be an object such as { signal }, not null/],
-          [{ signals: 5 }, /^whenAvailable: unknown option 'signals'.* did you mean signal\?/],
-        ] as const) {
-          await assert.rejects(pool.whenAvailable(1, options as never), { name: 'TypeError', message })
-        }
+        const held = pool.allocate(8 * MiB)
+        const before = pool.stats()
+        await assertAbortable(
+          'whenAvailable',
+          options => pool.whenAvailable(1 * MiB, options),
+          () => {
+            assert.deepEqual(pool.stats(), before)
+            held.free()
+          },
+        )
         pool.allocate(8 * MiB)
-        const controller = new AbortController()
-        const given = pool.whenAvailable(1 * MiB, { signal: controller.signal })
+        pool.check()
         const next = pool.whenAvailable(1 * MiB)
-        controller.abort()
-        await assert.rejects(given, { name: 'AbortError' })
         const closed = assert.rejects(next, { name: 'PoolError', message: /^whenAvailable: the pool is closed/ })
         close()
         await closed

@@ -4,6 +4,8 @@ import { setImmediate } from 'node:timers/promises'
 import { inspect } from 'node:util'
 import { KiB, MiB } from '../../base/bytes.js'
 import { RESULT } from '../../driver/constants.js'
+import type { WaitOptions } from '../../order/wait-options.js'
+import { Abortable, assertAbortable, turns } from '../../order/waits.fixture.js'
 import { TestDevice } from '../pool.fixture.js'
 import type { ArenaPool } from './arena-pool.js'
 import { ArenaQueue, type ArenaQueueOptions } from './arena-queue.js'
@@ -49,6 +51,79 @@ describe('a queue of arenas', () => {
     assert.deepEqual(await Promise.all(works), [0, 10, 20, 30, 40, 50, 60])
     assert.deepEqual(order, [0, 1, 2, 3, 4, 5, 6])
     assert.deepEqual([queue.waiting, queue.available], [0, 2])
+  })
+
+  for (const verb of ['take', 'use'] as const) {
+    it(`ends a waiting request by its signal: ${verb}`, { timeout: 10_000 }, async () => {
+      const { queue } = setUp({ count: 1 })
+      const lease = await queue.take()
+      const wait = async (options: WaitOptions) => {
+        if (verb === 'take') (await queue.take(options)).close()
+        else await queue.use(() => {}, options)
+      }
+      await assertAbortable('take', wait, () => {
+        assert.equal(queue.waiting, 1, 'aborted requests have left the line')
+        lease.close()
+      })
+      assert.deepEqual([queue.waiting, queue.available], [0, 1])
+    })
+  }
+
+  it('gives the turn of an aborted request to the next', { timeout: 10_000 }, async () => {
+    const { queue } = setUp({ count: 1 })
+    const lease = await queue.take()
+    const controller = new Abortable()
+    const given = assert.rejects(queue.take(controller.options), controller.reason)
+    const next = queue.take()
+    controller.abort()
+    lease.close()
+    await given
+    ;(await next).close()
+    assert.equal(queue.available, 1)
+  })
+
+  it('does no work for a request that is aborted as it gets its arena, and leaves work alone after that', async () => {
+    const { queue } = setUp({ count: 1 })
+    const lease = await queue.take()
+    const [early, late] = [new Abortable(), new Abortable()]
+    const refused = assert.rejects(
+      queue.use(() => assert.fail('it works'), early.options),
+      early.reason,
+    )
+    lease.close()
+    early.abort()
+    await refused
+    assert.equal(queue.available, 1)
+    const result = await queue.use(async () => {
+      late.abort()
+      await turns()
+      return 5
+    }, late.options)
+    assert.equal(result, 5)
+  })
+
+  it('refuses one more request than may wait, at once', { timeout: 10_000 }, async () => {
+    const { queue } = setUp({ count: 1, maxWaiting: 2 })
+    const lease = await queue.take()
+    const controller = new Abortable()
+    const waiting = [queue.take(), queue.take(controller.options)]
+    const full = { name: 'PoolError', message: /^take: 2 requests wait for an arena already, the most by maxWaiting; / }
+    await assert.rejects(queue.take(), full)
+    await assert.rejects(
+      queue.use(() => {}),
+      full,
+    )
+    controller.abort()
+    await assert.rejects(waiting[1], controller.reason)
+    const third = queue.take()
+    lease.close()
+    ;(await waiting[0]).close()
+    ;(await third).close()
+    const { queue: none } = setUp({ count: 1, maxWaiting: 0 })
+    const only = await none.take()
+    await assert.rejects(none.take(), { name: 'PoolError', message: /^take: 0 requests wait/ })
+    only.close()
+    ;(await none.take()).close()
   })
 
   it('gives the arena back when work throws', async () => {
@@ -146,6 +221,10 @@ describe('a queue of arenas', () => {
   it('refuses bad options by name', () => {
     for (const count of [0, -1, 1.5, '2' as never, undefined as never]) {
       assert.throws(() => setUp({ count }), { name: 'RangeError', message: /createArenaQueue: count must be/ })
+    }
+    for (const maxWaiting of [-1, 1.5, '2', null, Number.NaN]) {
+      const refused = { name: 'RangeError', message: /createArenaQueue: maxWaiting must be a whole number or Infinity/ }
+      assert.throws(() => setUp({ maxWaiting: maxWaiting as number }), refused)
     }
     assert.throws(() => setUp({ shared: true } as object), { name: 'TypeError', message: /unknown option 'shared'/ })
     assert.throws(() => setUp({ bytes: 0 }), { name: 'RangeError', message: /bytes/ })

@@ -5,12 +5,15 @@ import { checkOptionNames } from '../../base/option-names.js'
 import { showAsText } from '../../base/readable.js'
 import type { Clocks } from '../../order/clocks.js'
 import type { Stream } from '../../order/stream.js'
+import { checkWaitOptions, onAbort, type WaitOptions } from '../../order/wait-options.js'
 import { type ArenaOptions, ArenaPool } from './arena-pool.js'
 
 /** Options of `createArenaQueue`. */
 export interface ArenaQueueOptions extends Omit<ArenaOptions, 'shared'> {
   /** how many arenas there are at most; each is made at its first need */
   readonly count: number
+  /** how many requests may wait at a time; one more rejects at once with PoolError; default no limit */
+  readonly maxWaiting?: number
 }
 
 /** One arena of a queue, lent until `close()` or the end of a `using` block, which resets it. */
@@ -59,6 +62,8 @@ export class ArenaLease implements Disposable {
 interface Waiter {
   readonly resolve: (lease: ArenaLease) => void
   readonly reject: (error: unknown) => void
+  /** ends the watch of its signal */
+  readonly forget: () => void
 }
 
 /**
@@ -67,11 +72,14 @@ interface Waiter {
  */
 export class ArenaQueue implements Disposable {
   private readonly idle: ArenaPool[] = []
-  private readonly waiters: Waiter[] = []
+  /** in turn */
+  private readonly waiters = new Set<Waiter>()
   private readonly arenas = new Set<ArenaPool>()
   private readonly arenaOptions: ArenaOptions
   /** how many arenas there are at most */
   readonly count: number
+  /** how many requests may wait at a time */
+  readonly maxWaiting: number
   private isClosed = false
 
   /** Use `device.createArenaQueue(options)`. */
@@ -80,12 +88,18 @@ export class ArenaQueue implements Disposable {
     private readonly defaultStream: Stream,
     options: ArenaQueueOptions,
   ) {
-    checkOptionNames('createArenaQueue', options, ['bytes', 'maxBytes', 'count'])
-    const { count, ...arenaOptions } = options
+    checkOptionNames('createArenaQueue', options, ['bytes', 'maxBytes', 'count', 'maxWaiting'])
+    const { count, maxWaiting = Infinity, ...arenaOptions } = options
     if (!Number.isInteger(count) || count < 1) {
       throw new RangeError(`createArenaQueue: count must be a whole number of at least 1, not ${describe(count)}`)
     }
+    if (maxWaiting !== Infinity && (!Number.isInteger(maxWaiting) || maxWaiting < 0)) {
+      throw new RangeError(
+        `createArenaQueue: maxWaiting must be a whole number or Infinity, not ${describe(maxWaiting)}`,
+      )
+    }
     this.count = count
+    this.maxWaiting = maxWaiting
     this.arenaOptions = arenaOptions
     this.idle.push(this.newArena())
   }
@@ -97,7 +111,7 @@ export class ArenaQueue implements Disposable {
 
   /** How many calls of `take` wait. */
   get waiting(): number {
-    return this.waiters.length
+    return this.waiters.size
   }
 
   /** True after `close`. */
@@ -107,31 +121,47 @@ export class ArenaQueue implements Disposable {
 
   /**
    * Lends an arena, once one is free; waiting requests come in turn. Rejects with OutOfMemoryError if the device has
-   * no room for a further arena, and with PoolError once the queue is closed.
+   * no room for a further arena, with PoolError once the queue is closed and if `maxWaiting` requests wait already, and
+   * with the reason of `signal` when it is aborted: the request then leaves its place to the next one.
    */
-  async take(): Promise<ArenaLease> {
+  async take(options: WaitOptions = {}): Promise<ArenaLease> {
     if (this.isClosed) throw closedError('take')
+    checkWaitOptions('take', options)
     const arena = this.idle.pop() ?? (this.arenas.size < this.count ? this.newArena() : undefined)
     if (arena !== undefined) return this.lend(arena)
-    return new Promise((resolve, reject) => this.waiters.push({ resolve, reject }))
+    if (this.waiting >= this.maxWaiting) {
+      const waiting = this.waiting === 1 ? '1 request waits' : `${this.waiting} requests wait`
+      throw new PoolError(`take: ${waiting} for an arena already, the most by maxWaiting; try again later, or raise it`)
+    }
+    const { signal } = options
+    return new Promise((resolve, reject) => {
+      const forget = onAbort(signal, () => {
+        this.waiters.delete(waiter)
+        reject(signal!.reason)
+      })
+      const waiter = { resolve, reject, forget }
+      this.waiters.add(waiter)
+    })
   }
 
   /**
    * Runs `work` with an arena of its own, which is reset when `work` has ended. Resolves to its result, and rejects
-   * with its error, or as `take` does. Rejects with TypeError at once if `work` is no function.
+   * with its error, or as `take` does. An abort of `signal` ends only the wait: pass the signal to what `work` waits
+   * for. Rejects with TypeError at once if `work` is no function.
    */
-  async use<R>(work: (arena: ArenaPool) => R | Promise<R>): Promise<R> {
+  async use<R>(work: (arena: ArenaPool) => R | Promise<R>, options: WaitOptions = {}): Promise<R> {
     if (typeof work !== 'function') {
       throw new TypeError(`use: work must be a function, not ${describe(work)}; pass arena => …`)
     }
-    using lease = await this.take()
+    using lease = await this.take(options)
+    options.signal?.throwIfAborted() // at the moment of the lease
     return await work(lease.arena)
   }
 
   /** Closes all arenas, lent ones too, and rejects waiting requests. A second close does nothing. */
   close(): void {
     this.isClosed = true
-    for (const { reject } of this.waiters.splice(0)) reject(closedError('take'))
+    for (let next = this.nextWaiter(); next !== undefined; next = this.nextWaiter()) next.reject(closedError('take'))
     for (const arena of this.arenas) arena.close()
     this.idle.length = 0
   }
@@ -170,9 +200,18 @@ export class ArenaQueue implements Disposable {
       return
     }
     arena.reset()
-    const next = this.waiters.shift()
+    const next = this.nextWaiter()
     if (next === undefined) this.idle.push(arena)
     else next.resolve(this.lend(arena))
+  }
+
+  /** Takes the first request out of the line; none waits once the queue is closed. */
+  private nextWaiter(): Waiter | undefined {
+    const [next] = this.waiters
+    if (next === undefined) return undefined
+    this.waiters.delete(next)
+    next.forget()
+    return next
   }
 
   /**
@@ -181,7 +220,7 @@ export class ArenaQueue implements Disposable {
    */
   private serveNext(): void {
     do {
-      const next = this.isClosed ? undefined : this.waiters.shift()
+      const next = this.nextWaiter()
       if (next === undefined) return
       try {
         next.resolve(this.lend(this.newArena()))

@@ -8,10 +8,11 @@ import { type OutOfMemoryError, PoolError } from '../../base/errors.js'
 import { MAX_UNITS, powerOfTwoUnits, UNIT_BYTES } from '../../heap/size-classes.js'
 import { type Clocks, MOST_STREAMS } from '../../order/clocks.js'
 import type { Stream } from '../../order/stream.js'
+import { checkWaitOptions, type WaitOptions } from '../../order/wait-options.js'
 import type { PoolSegment, SegmentObserver } from '../backing/segment-watch.js'
 import { ClosablePool } from '../closable-pool.js'
 import { groupLive, hasLabels, type LiveGroup } from '../labels.js'
-import { checkWaitOptions, WaitingLine, type WaitOptions } from '../waiting-line.js'
+import { WaitingLine } from '../waiting-line.js'
 import { limitOf, type PoolConfig } from './options.js'
 import { type HeapShortage, noRoomToReserve, outOfMemory, type Shortage } from './shortage.js'
 import { classUnits } from './stream-caches.js'
@@ -136,7 +137,7 @@ export abstract class ReservingPool extends ClosablePool {
   async whenAvailable(bytes: number, options: WaitOptions = {}): Promise<void> {
     this.checkAwake('whenAvailable')
     checkByteCount(bytes, 'whenAvailable: bytes')
-    checkWaitOptions(options)
+    checkWaitOptions('whenAvailable', options)
     const blockBytes = this.unitsOf(bytes) * UNIT_BYTES
     if (blockBytes > this.mostBytes) throw this.outOfMemory(bytes)
     const hasRoom = () => {

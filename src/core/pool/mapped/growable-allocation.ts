@@ -301,7 +301,7 @@ export class GrowableAllocation extends SlowAllocation implements RecordPool {
   private settleInBackground(): void {
     if (this.settleQuietly() || this.watched) return
     this.watched = true
-    void untilDone(() => this.settleQuietly(), false).finally(() => {
+    void untilDone(() => this.settleQuietly(), { keepAlive: false }).finally(() => {
       this.watched = false
     })
   }

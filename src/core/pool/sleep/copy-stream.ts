@@ -88,7 +88,7 @@ export class CopyStream {
 
   /** Resolves once `close` has succeeded; does not keep Node's process alive. */
   async untilClosed(): Promise<void> {
-    await untilDone(() => this.close(), false)
+    await untilDone(() => this.close(), { keepAlive: false })
   }
 
   /**

@@ -1,0 +1,49 @@
+// The option of all calls that wait.
+
+import { describe } from '../base/bytes.js'
+import { checkOptionNames } from '../base/option-names.js'
+
+/** Options of the calls that wait, such as `pool.whenAvailable` and `stream.finished`. */
+export interface WaitOptions {
+  /** ends the wait when it is aborted, and the call rejects with its reason; a deadline is `AbortSignal.timeout(ms)` */
+  readonly signal?: AbortSignal
+}
+
+/** Throws TypeError, in the name of `call`, for a bad or unknown option, and the signal's reason if it is aborted. */
+export function checkWaitOptions(call: string, options: WaitOptions): void {
+  checkOptionNames(call, options, ['signal'])
+  const { signal } = options
+  if (signal === undefined) return
+  if (typeof signal?.throwIfAborted !== 'function') {
+    throw new TypeError(
+      `${call}: signal must be an AbortSignal, not ${describe(signal)}; pass controller.signal of an AbortController`,
+    )
+  }
+  signal.throwIfAborted()
+}
+
+/** What the abort of one signal ends. */
+class Endings extends Set<() => void> {
+  handleEvent(): void {
+    for (const end of this) end()
+  }
+}
+
+const endingsOf = new WeakMap<AbortSignal, Endings>()
+
+/**
+ * Calls `end` when `signal` is aborted, unless the result is called first. A signal has one listener for all, since
+ * Node warns of a leak at more than ten.
+ */
+export function onAbort(signal: AbortSignal | undefined, end: () => void): () => void {
+  if (signal === undefined) return () => {}
+  const endings = endingsOf.get(signal) ?? new Endings()
+  if (endings.size === 0) {
+    endingsOf.set(signal, endings)
+    signal.addEventListener('abort', endings, { once: true })
+  }
+  endings.add(end)
+  return () => {
+    if (endings.delete(end) && endings.size === 0) signal.removeEventListener('abort', endings)
+  }
+}
