@@ -387,7 +387,7 @@ export class DeviceBuffer implements Disposable {
     if (stream.capture === null && stream.clocks === source.stream.clocks) source.recordUse(stream)
   }
 
-  private unordered(source: DeviceBuffer): PoolError {
+  private unordered(source: DeviceBuffer | DeviceArray): PoolError {
     const [later, earlier] = [this.stream, source.stream].map(({ handle, closed }) =>
       streamName(closed ? null : handle),
     )
