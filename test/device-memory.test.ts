@@ -269,24 +269,27 @@ describe('memory for kernels', () => {
     })
 
     it(`is used no more when what ${name} made is closed, or its region freed`, async () => {
-      const region = device.createPool().allocate(4 * MiB)
-      const made = make(device, region)
-      assert.throws(() => made.grow(8 * MiB), { name: 'PoolError', message: /the region cannot grow/ })
-      assert.throws(() => made.reset({} as never), { name: 'TypeError', message: /^reset: stream must be a Stream/ })
-      made.close()
-      made.close()
-      assert.equal(made.closed, true)
-      const closed = { name: 'PoolError', message: /memory for kernels is closed/ }
-      assert.throws(() => made.ptr, closed)
-      assert.throws(() => made.reset(), closed)
-      assert.throws(() => made.statsSync(), closed)
-      assert.throws(() => made.grow(1), closed)
-      assert.throws(() => made.check(), closed)
-      await assert.rejects(made.stats(), closed)
-      const again = make(device, region)
-      region.free()
-      assert.throws(() => again.ptr, { name: 'PoolError', message: /already freed/ })
-      assert.throws(() => again.statsSync(), { name: 'PoolError', message: /already freed/ })
+      const pool = device.createPool()
+      for (const region of [pool.allocate(4 * MiB), pool.zeros(Uint32Array, MiB)]) {
+        const made = make(device, region)
+        assert.throws(() => made.grow(8 * MiB), { name: 'PoolError', message: /the region cannot grow/ })
+        assert.throws(() => made.reset({} as never), { name: 'TypeError', message: /^reset: stream must be a Stream/ })
+        made.close()
+        made.close()
+        assert.equal(made.closed, true)
+        const closed = { name: 'PoolError', message: /memory for kernels is closed/ }
+        assert.throws(() => made.ptr, closed)
+        assert.throws(() => made.reset(), closed)
+        assert.throws(() => made.statsSync(), closed)
+        assert.throws(() => made.grow(1), closed)
+        assert.throws(() => made.check(), closed)
+        await assert.rejects(made.stats(), closed)
+        const again = make(device, region)
+        region.free()
+        assert.throws(() => again.ptr, { name: 'PoolError', message: /already freed/ })
+        assert.throws(() => again.statsSync(), { name: 'PoolError', message: /already freed/ })
+        assert.match(`${again}`, /in a freed region/)
+      }
     })
   }
 

@@ -6,6 +6,7 @@ import { randomFillSync } from 'node:crypto'
 import { after, describe, it } from 'node:test'
 import { KiB, MiB } from '../base/bytes.js'
 import { Event } from '../order/event.js'
+import type { DeviceArray } from './array.js'
 import { GpuDevice } from './gpu-device.fixture.js'
 
 const gpu = new GpuDevice()
@@ -187,6 +188,30 @@ describe('copies on a GPU', () => {
     const copied = new Uint32Array(result.readSync().buffer)
     assert.ok(copied.subarray(MiB / 4).every(word => word === 2))
     assert.ok(copied.subarray(0, MiB / 4).every(word => word === 3))
+  })
+
+  it('fills typed arrays with elements of every size', async () => {
+    using stream = gpu.createStream()
+    for (const [type, value] of [
+      [Int8Array, -3],
+      [Uint16Array, 0xf00d],
+      [Float32Array, 0.5],
+      [Float64Array, 0.1],
+      [BigInt64Array, -1n],
+      [BigUint64Array, 2n ** 63n + 5n],
+    ] as const) {
+      using array: DeviceArray = pool.zeros(type, 100_003, stream)
+      array.fill(value, 1, -2)
+      const elements = await array.read()
+      assert.deepEqual(
+        [0, 100_001, 100_002].map(index => Number(elements[index])),
+        [0, 0, 0],
+      )
+      assert.ok(
+        elements.subarray(1, -2).every((element: number | bigint) => element === value),
+        type.name,
+      )
+    }
   })
 
   it('copies typed arrays and their parts', async () => {

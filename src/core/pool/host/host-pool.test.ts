@@ -76,7 +76,12 @@ describe('host pool', () => {
   it('arrays copy in elements, to and from arrays of their type and buffers', () => {
     const { device, pool, stream, target } = setUp({ mapped: true })
     const words = device.createPool().zeros(Uint32Array, 8, stream)
+    const used = pool.allocateArray(Uint32Array, 6)
+    const { elements } = used
+    used.fill(7)
+    used.free()
     const array = pool.zeros(Uint32Array, 6)
+    assert.equal(array.elements.byteOffset, elements.byteOffset, 'the same memory')
     assert.deepEqual(array.elements, new Uint32Array(6))
     array.elements.set([1, 2, 3, 4, 5, 6])
     array.copyTo(words, 2)
