@@ -54,6 +54,52 @@ describe('closing a device', () => {
     for (const each of pending) await assert.rejects(each)
   })
 
+  it('finished resolves when the work of all streams is complete, and refuses a closed device', async () => {
+    const { device, pending, release } = openBusy()
+    let done = false
+    const finished = device.finished().then(() => {
+      done = true
+    })
+    await setImmediate()
+    assert.equal(done, false)
+    release()
+    await Promise.all([...pending, finished])
+    for (const [options, message] of [
+      [{ signal: 5 }, /^finished: signal must be/],
+      [{ signals: 5 }, /^finished: unknown option/],
+    ] as const) {
+      await assert.rejects(device.finished(options as never), { name: 'TypeError', message })
+    }
+    device.close()
+    await assert.rejects(device.finished(), { name: 'PoolError', message: /^finished: the device is closed/ })
+  })
+
+  it('await using waits for the work without blocking, and closes', async () => {
+    const { driver, device, pending, release } = openBusy()
+    const pools = [device.createPool(), device.createHostPool()]
+    const ends = [...pools, device].map(each => each[Symbol.asyncDispose]())
+    await setImmediate()
+    assert.deepEqual([pools[0].closed, pools[1].closed, device.context.released], [false, false, false])
+    release()
+    await Promise.all([...pending, ...ends])
+    assert.deepEqual([pools[0].closed, pools[1].closed, device.context.released], [true, true, true])
+    assert.equal(driver.usedBytes(), 0)
+    await device[Symbol.asyncDispose]()
+  })
+
+  it('await using closes a lost device without a throw, and the arenas of a queue that drains', async () => {
+    const driver = new SimulatedDriver()
+    const device = openDevice(driver)
+    const queue = device.createArenaQueue({ bytes: 1 * MiB, count: 1 })
+    const { arena } = await queue.take()
+    const drained = queue.close()
+    driver.failCall({ call: 'cuStreamQuery', code: 700 })
+    assert.throws(() => device.defaultStream.query(), { code: 700 })
+    await device[Symbol.asyncDispose]()
+    assert.deepEqual([device.context.released, arena.closed], [true, true])
+    await drained
+  })
+
   it('close destroys the stream of a sleep that the driver refused to destroy', async () => {
     const driver = new SimulatedDriver()
     const device = openDevice(driver)
@@ -401,9 +447,10 @@ function openBusy() {
   const driver = new SimulatedDriver()
   const device = openDevice(driver)
   const [stream, event] = [device.createStream(), device.createEvent()]
-  driver.holdOperation(stream.handle)
+  const ticket = driver.holdOperation(stream.handle)
   event.record(stream)
-  return { driver, device, event, pending: [stream.finished(), event.finished()] }
+  const release = () => driver.releaseThrough(stream.handle, ticket)
+  return { driver, device, event, pending: [stream.finished(), event.finished()], release }
 }
 
 /** Pools with memory allocated in advance. */

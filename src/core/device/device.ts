@@ -22,6 +22,7 @@ import { Event, type EventOptions, type SharedEvent } from '../order/event.js'
 import type { Graph } from '../order/graph.js'
 import type { SharedOrder } from '../order/shared-order.js'
 import { checkStreamOf, openStreams, type SharedStream, Stream, type StreamOptions, streamOf } from '../order/stream.js'
+import { checkWaitOptions, type WaitOptions } from '../order/wait-options.js'
 import { type ArenaOptions, ArenaPool, type RegionArenaOptions } from '../pool/arena/arena-pool.js'
 import { ArenaQueue, type ArenaQueueOptions } from '../pool/arena/arena-queue.js'
 import { newSharedArena, type SharedArena, type SharedArenaPool } from '../pool/arena/shared-arena-pool.js'
@@ -98,7 +99,7 @@ interface Closable extends Closing {
  * One GPU, or the simulated GPU. Made by `openDevice()`, or by `attachDevice()` in other threads. Makes streams,
  * events, pools, buffers and modules, and closes them with itself.
  */
-export class Device implements Disposable {
+export class Device implements Disposable, AsyncDisposable {
   /** the driver that all calls go to */
   readonly driver: Driver
   /** the device's name, as the driver reports it */
@@ -359,7 +360,15 @@ export class Device implements Disposable {
    */
   createArenaQueue(options: ArenaQueueOptions): ArenaQueue {
     this.open('createArenaQueue')
-    return this.keep(new ArenaQueue(this.clocks, this.defaultStream, options))
+    const queue = new ArenaQueue(this.clocks, this.defaultStream, options)
+    const closing = {
+      get closed() {
+        return queue.isGone
+      },
+      close: () => queue.closeNow(),
+    }
+    this.keep(closing)
+    return queue
   }
 
   /**
@@ -491,6 +500,16 @@ export class Device implements Disposable {
   }
 
   /**
+   * Resolves when all work that this thread's streams have so far is complete; Node goes on until then. Later work, and
+   * captured work, is not waited for. Rejects with the reason of `signal` when it is aborted.
+   */
+  async finished(options: WaitOptions = {}): Promise<void> {
+    this.open('finished')
+    checkWaitOptions('finished', options)
+    await this.clocks.finished(options.signal)
+  }
+
+  /**
    * Closes all open pools and streams, waits for all work, and releases the device. A lost device has no memory to
    * give back, and its close does not throw. A second close does nothing; after a close that threw, it resumes.
    * Throws PoolError while another process has a pool of this device open, and, in the thread that opened the device,
@@ -542,6 +561,12 @@ export class Device implements Disposable {
   /** `close()` at the end of a `using` block. Where that throws, this warns. */
   [Symbol.dispose](): void {
     disposeOf(this, () => this.close())
+  }
+
+  /** Waits for pending work as `finished` does, and then closes as at the end of a `using` block. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.clocks.finishForClose()
+    this[Symbol.dispose]()
   }
 
   /** One line for people, such as `Device { 0: NVIDIA H200, 139.8 GiB, open }`; console.log shows it. */

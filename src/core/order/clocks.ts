@@ -15,6 +15,7 @@ import type { Context } from '../driver/context.js'
 import type { Holding } from './holding.js'
 import { type Mark, MarkWatcher } from './mark-watcher.js'
 import type { OrderedStream } from './ordered-stream.js'
+import { untilDone } from './polling.js'
 import { newOrder, orderState, type SharedOrder } from './shared-order.js'
 import { StreamClocks } from './stream-clocks.js'
 import { StreamRegistry } from './stream-registry.js'
@@ -107,6 +108,30 @@ export class Clocks extends StreamClocks {
    */
   synchronize(): void {
     this.registry.synchronize()
+  }
+
+  /**
+   * Resolves when all work of this thread's streams so far is complete, of closed ones, too, and of captured ones what
+   * came before the capture. Node goes on meanwhile. Rejects with the reason of `signal`.
+   */
+  async finished(signal?: AbortSignal): Promise<void> {
+    const { watcher } = this
+    const waits: (() => boolean)[] = []
+    for (let slot = 0; slot < this.slotLimit; slot++) {
+      if (this.streams[slot] === null && this.slots.isOpen(slot)) continue // another thread's
+      const stamp = watcher.mark(slot)
+      waits.push(() => watcher.hasCompleted(slot, stamp))
+    }
+    await untilDone(() => waits.every(isOver => isOver()), { signal })
+  }
+
+  /** For a close that does not block: `finished`, with errors of the driver left to the close, which waits as well. */
+  async finishForClose(signal?: AbortSignal): Promise<void> {
+    try {
+      if (!this.context.released) await this.finished(signal)
+    } catch {
+      signal?.throwIfAborted()
+    }
   }
 
   /**

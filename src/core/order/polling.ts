@@ -21,12 +21,13 @@ interface Polling {
 export async function untilDone(done: () => boolean, options: Polling = {}): Promise<void> {
   const { signal, keepAlive = true, mostMs = POLL_MS } = options
   let pollMs = POLL_MS
-  for (let polls = 0; !done(); polls++) {
+  for (let polls = 0; ; polls++) {
+    signal?.throwIfAborted()
+    if (done()) return
     if (keepAlive && polls < EAGER_POLLS) await setImmediate()
     else {
       await setTimeout(pollMs, undefined, { ref: keepAlive })
       pollMs = Math.min(2 * pollMs, mostMs)
     }
-    signal?.throwIfAborted()
   }
 }

@@ -9,17 +9,14 @@ export interface WaitOptions {
   readonly signal?: AbortSignal
 }
 
-/** Throws TypeError, in the name of `call`, for a bad or unknown option, and the signal's reason if it is aborted. */
+/** Throws TypeError, in the name of `call`, for a bad or unknown option. */
 export function checkWaitOptions(call: string, options: WaitOptions): void {
   checkOptionNames(call, options, ['signal'])
   const { signal } = options
-  if (signal === undefined) return
-  if (typeof signal?.throwIfAborted !== 'function') {
-    throw new TypeError(
-      `${call}: signal must be an AbortSignal, not ${describe(signal)}; pass controller.signal of an AbortController`,
-    )
-  }
-  signal.throwIfAborted()
+  if (signal === undefined || typeof signal?.throwIfAborted === 'function') return
+  throw new TypeError(
+    `${call}: signal must be an AbortSignal, not ${describe(signal)}; pass controller.signal of an AbortController`,
+  )
 }
 
 /** What the abort of one signal ends. */

@@ -48,7 +48,7 @@ export function warnOfHeld(
   )
 }
 
-export abstract class ClosablePool extends Pool implements Disposable {
+export abstract class ClosablePool extends Pool implements Disposable, AsyncDisposable {
   readonly context: Context
   /** the clocks of the streams to allocate for; null as soon as `close` invalidates the buffers */
   protected acceptedClocks: Clocks | null
@@ -90,6 +90,12 @@ export abstract class ClosablePool extends Pool implements Disposable {
       const report = this.close()
       if (this.warnOnHeld) warnOfHeld(this.constructor.name, report, labels)
     })
+  }
+
+  /** Waits for pending work as `device.finished()` does, and then closes as at the end of a `using` block. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.clocks.finishForClose()
+    this[Symbol.dispose]()
   }
 
   /** The labels of live buffers. */

@@ -15,7 +15,8 @@ export class WaitingLine {
    * Resolves once it is the caller's turn and `hasRoom` returns true. Rejects with its error, and, in turn or
    * not, with the reason of `signal` when it is aborted.
    */
-  wait(hasRoom: () => boolean, signal: AbortSignal | undefined): Promise<void> {
+  async wait(hasRoom: () => boolean, signal: AbortSignal | undefined): Promise<void> {
+    signal?.throwIfAborted()
     return new Promise((resolve, reject) => {
       let isAborted = false
       const forget = onAbort(signal, () => {

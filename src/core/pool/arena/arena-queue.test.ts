@@ -174,14 +174,75 @@ describe('a queue of arenas', () => {
     const { queue: small } = setUp({ count: 1 })
     await small.take()
     const waiting = small.take()
-    small.close()
+    small[Symbol.dispose]()
     const closed = { name: 'PoolError', message: /take: the arenas are closed/ }
     await assert.rejects(waiting, closed)
     await assert.rejects(small.take(), closed)
     assert.deepEqual([small.closed, small.available, inspect(small)], [true, 0, 'ArenaQueue { closed }'])
-    queue.close()
+    queue[Symbol.dispose]()
     lease.close()
     assert.equal(device.driver.usedBytes(), 0)
+  })
+
+  it('drains when it is closed: lent arenas come back, and their work ends', { timeout: 10_000 }, async () => {
+    const { device, queue } = setUp()
+    const stream = device.createStream()
+    const leases = [await queue.take(), await queue.take()]
+    const refused = assert.rejects(queue.take(), { name: 'PoolError', message: /^take: the arenas are closed/ })
+    let drained = false
+    const closing = [queue.close(), queue.close()].map(async one => {
+      await one
+      drained = true
+    })
+    await refused
+    await assert.rejects(queue.take(), { name: 'PoolError', message: /^take: the arenas are closed/ })
+    const release = device.hold(stream)
+    leases[0].arena.allocate(1 * KiB, stream).fill(1)
+    for (const lease of leases) lease.close()
+    await turns()
+    assert.deepEqual([queue.closed, drained, device.driver.usedBytes()], [true, false, 2 * MiB], 'work is pending')
+    assert.equal(device.driver.calls.get('cuCtxSynchronize') ?? 0, 0, 'nothing blocks')
+    release()
+    await Promise.all(closing)
+    assert.equal(device.driver.usedBytes(), 0)
+    await queue.close()
+  })
+
+  it('closes lent arenas when the signal of its close is aborted', { timeout: 10_000 }, async () => {
+    const { device, queue } = setUp()
+    const lease = await queue.take()
+    await assert.rejects(queue.close({ signal: 5 as never }), { name: 'TypeError', message: /^close: signal must be/ })
+    assert.equal(queue.closed, false, 'a refused close changes nothing')
+    const [now, later] = [new Abortable(), new Abortable()]
+    const closing = [queue.close(), assert.rejects(queue.close(later.options), later.reason)]
+    await turns()
+    assert.equal(lease.arena.closed, false)
+    later.abort()
+    await Promise.all(closing)
+    assert.deepEqual([lease.arena.closed, device.driver.usedBytes()], [true, 0])
+    lease.close()
+    const { queue: other } = setUp()
+    const { arena } = await other.take()
+    now.abort()
+    await assert.rejects(other.close(now.options), now.reason)
+    assert.equal(arena.closed, true)
+    now.assertForgotten()
+    later.assertForgotten()
+  })
+
+  it('drains at the end of an await using block, and a using block closes lent arenas', async () => {
+    const { device, queue } = setUp()
+    const lease = await queue.take()
+    const ended = queue[Symbol.asyncDispose]()
+    await turns()
+    assert.equal(lease.arena.closed, false)
+    lease.close()
+    await ended
+    assert.equal(device.driver.usedBytes(), 0)
+    const { queue: other } = setUp()
+    const { arena } = await other.take()
+    other[Symbol.dispose]()
+    assert.equal(arena.closed, true)
   })
 
   it('rejects all waiting requests when the last arena cannot be replaced', { timeout: 10_000 }, async () => {
@@ -214,7 +275,7 @@ describe('a queue of arenas', () => {
     const next = await waiting
     next.arena.allocate(1 * MiB)
     next.close()
-    queue.close()
+    await queue.close()
     assert.equal(device.driver.usedBytes(), 0)
   })
 

@@ -4,6 +4,7 @@ import { PoolError } from '../../base/errors.js'
 import { checkOptionNames } from '../../base/option-names.js'
 import { showAsText } from '../../base/readable.js'
 import type { Clocks } from '../../order/clocks.js'
+import { untilDone } from '../../order/polling.js'
 import type { Stream } from '../../order/stream.js'
 import { checkWaitOptions, onAbort, type WaitOptions } from '../../order/wait-options.js'
 import { type ArenaOptions, ArenaPool } from './arena-pool.js'
@@ -70,7 +71,7 @@ interface Waiter {
  * A few arenas for many requests: each request takes one for itself, and waits in turn while all are lent. Made by
  * the device: `device.createArenaQueue({ bytes, count })`.
  */
-export class ArenaQueue implements Disposable {
+export class ArenaQueue implements Disposable, AsyncDisposable {
   private readonly idle: ArenaPool[] = []
   /** in turn */
   private readonly waiters = new Set<Waiter>()
@@ -114,9 +115,17 @@ export class ArenaQueue implements Disposable {
     return this.waiters.size
   }
 
-  /** True after `close`. */
+  /** True as soon as `close` was called: no request gets an arena any more. */
   get closed(): boolean {
     return this.isClosed
+  }
+
+  /**
+   * Whether `close` has ended, and all arenas are closed.
+   * @internal
+   */
+  get isGone(): boolean {
+    return this.isClosed && [...this.arenas].every(({ closed }) => closed)
   }
 
   /**
@@ -127,6 +136,7 @@ export class ArenaQueue implements Disposable {
   async take(options: WaitOptions = {}): Promise<ArenaLease> {
     if (this.isClosed) throw closedError('take')
     checkWaitOptions('take', options)
+    options.signal?.throwIfAborted()
     const arena = this.idle.pop() ?? (this.arenas.size < this.count ? this.newArena() : undefined)
     if (arena !== undefined) return this.lend(arena)
     if (this.waiting >= this.maxWaiting) {
@@ -158,17 +168,45 @@ export class ArenaQueue implements Disposable {
     return await work(lease.arena)
   }
 
-  /** Closes all arenas, lent ones too, and rejects waiting requests. A second close does nothing. */
-  close(): void {
-    this.isClosed = true
-    for (let next = this.nextWaiter(); next !== undefined; next = this.nextWaiter()) next.reject(closedError('take'))
-    for (const arena of this.arenas) arena.close()
-    this.idle.length = 0
+  /**
+   * Rejects new and waiting requests, and resolves when the lent arenas have come back, their work is complete, and
+   * all arenas are closed. Node goes on meanwhile. When `signal` is aborted, this closes the arenas that are still
+   * lent, and rejects with its reason. A second close waits as well.
+   */
+  async close(options: WaitOptions = {}): Promise<void> {
+    checkWaitOptions('close', options)
+    this.refuse()
+    try {
+      await untilDone(() => [...this.arenas].every(arena => arena.closed || this.idle.includes(arena)), options)
+      await this.clocks.finishForClose(options.signal)
+    } finally {
+      this.closeNow()
+    }
   }
 
-  /** `close()` at the end of a `using` block. Where that throws, this warns. */
+  /**
+   * Closes all arenas, lent ones too, and rejects waiting requests.
+   * @internal
+   */
+  closeNow(): void {
+    this.refuse()
+    for (const arena of this.arenas) arena.close()
+  }
+
+  private refuse(): void {
+    this.isClosed = true
+    for (let next = this.nextWaiter(); next !== undefined; next = this.nextWaiter()) next.reject(closedError('take'))
+  }
+
+  /** Closes all arenas at once, lent ones too, and rejects waiting requests. Where that throws, this warns. */
   [Symbol.dispose](): void {
-    disposeOf(this, () => this.close())
+    disposeOf(this, () => this.closeNow())
+  }
+
+  /** `close()` at the end of an `await using` block. Where that rejects, this warns. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close().catch(() => {})
+    this[Symbol.dispose]()
   }
 
   /** One line for people, such as `ArenaQueue { 2 of 8 arenas available, 0 waiting }`; console.log shows it. */

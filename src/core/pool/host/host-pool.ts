@@ -32,7 +32,7 @@ import { type HostPoolOptions, hostConfig, parseHostPoolOptions } from './host-o
  * A pool of pinned host memory, for fast copies that run while Node goes on. Made by
  * `device.createHostPool(options)`. Memory is handed out again only when the host has seen all work on it complete.
  */
-export abstract class HostPool implements Disposable {
+export abstract class HostPool implements Disposable, AsyncDisposable {
   /** the device whose streams copy from and to the memory */
   readonly context: Context
   /** whether a process warning tells of buffers that were held when a `using` block closed the pool */
@@ -159,6 +159,12 @@ export abstract class HostPool implements Disposable {
       const report = this.close()
       if (this.warnOnHeld) warnOfHeld('HostPool', report, [], true)
     })
+  }
+
+  /** Waits for pending work as `device.finished()` does, and then closes as at the end of a `using` block. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.clocks.finishForClose()
+    this[Symbol.dispose]()
   }
 
   /** One line for people and logs, as of the other pools; console.log shows it. */
