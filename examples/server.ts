@@ -1,5 +1,5 @@
-// An HTTP server with an arena for each request. It answers 503 when too many requests wait or memory is short, gives up
-// when a client leaves, and finishes what it has begun when it is told to end.
+// An HTTP server with an arena for each request. It answers 503 when too many requests wait or memory is short, and 413
+// for what never fits. It gives up when a client leaves, and finishes its requests when it is told to end.
 // In a clone: npm run build && node dist/examples/server.js
 
 import { once } from 'node:events'
@@ -23,6 +23,11 @@ async function work(arena: ArenaPool, count: number, signal: AbortSignal): Promi
   return numbers.reduce((sum, number) => sum + number, 0)
 }
 
+function statusOf(error: unknown): number {
+  if (error instanceof OutOfMemoryError) return error.remedy === 'askForLess' ? 413 : 503
+  return error instanceof PoolError ? 503 : 500 // too many wait, or the server ends
+}
+
 async function answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
   const gone = new AbortController()
   const { signal } = gone
@@ -33,9 +38,8 @@ async function answer(request: IncomingMessage, response: ServerResponse): Promi
     response.end(`${sum}\n`)
   } catch (error) {
     if (signal.aborted) return
-    // A PoolError says that too many wait, or that the server ends.
-    const isBusy = error instanceof OutOfMemoryError || error instanceof PoolError
-    response.writeHead(isBusy ? 503 : 500, isBusy ? { 'Retry-After': '1' } : {}).end(`${(error as Error).message}\n`)
+    const status = statusOf(error)
+    response.writeHead(status, status === 503 ? { 'Retry-After': '1' } : {}).end(`${(error as Error).message}\n`)
   }
 }
 
