@@ -5,6 +5,7 @@ import { describe, it } from 'node:test'
 import { KiB, MiB } from '../base/bytes.js'
 import { OutOfMemoryError, PoolError } from '../base/errors.js'
 import { Random } from '../base/random.js'
+import { Abortable } from '../order/waits.fixture.js'
 import type { DeviceBuffer } from './buffer.js'
 import { TestDevice } from './pool.fixture.js'
 import type { Pool } from './pool.js'
@@ -59,6 +60,20 @@ export function poolSuite(name: string, open: () => PoolUnderTest): void {
       }
       const stats = pool.stats()
       assert.deepEqual([stats.liveBuffers, stats.liveBytes, stats.allocations], [liveBuffers, liveBytes, allocations])
+      check()
+    })
+
+    it('waits for memory, refuses what never fits, and gives up by a signal', { timeout: 10_000 }, async () => {
+      const { pool, check } = open()
+      const before = pool.stats()
+      await pool.whenAvailable(1 * MiB)
+      await assert.rejects(pool.whenAvailable(2 ** 50), { name: 'OutOfMemoryError', message: /1024 TiB/ })
+      await assert.rejects(pool.whenAvailable(0), { name: 'RangeError', message: /^whenAvailable: bytes/ })
+      const gone = new Abortable()
+      gone.abort()
+      await assert.rejects(pool.whenAvailable(1 * MiB, gone.options), gone.reason)
+      const { liveBuffers, allocations, frees } = pool.stats()
+      assert.deepEqual([liveBuffers, allocations, frees], [before.liveBuffers, before.allocations, before.frees])
       check()
     })
 

@@ -1,16 +1,18 @@
 // The contract of all pools and wrappers: four methods, and conveniences built on them.
 
-import { formatBytes } from '../base/bytes.js'
+import { checkByteCount, formatBytes } from '../base/bytes.js'
 import { isDriverError } from '../base/driver-error.js'
 import { PoolError } from '../base/errors.js'
 import { showAsText } from '../base/readable.js'
 import type { Bytes } from '../base/typed-arrays.js'
 import type { Context } from '../driver/context.js'
 import type { Stream } from '../order/stream.js'
+import { checkWaitOptions, type WaitOptions } from '../order/wait-options.js'
 import { type AccessChange, type AccessLocation, changeEach, type PoolAccess } from './access.js'
 import { DeviceArray, type TypedArray, type TypedArrayConstructor, type TypedArrayOf } from './array.js'
 import { DeviceBuffer, wholeBuffer } from './buffer.js'
 import { ofThisThread, type TransferredBuffer } from './transferred-buffer.js'
+import { WaitingLine } from './waiting-line.js'
 
 /** Counters of a pool. Sizes in bytes; peaks since the pool was made. Caching pools walk blocks to count them. */
 export interface PoolStats {
@@ -117,6 +119,36 @@ export abstract class Pool {
   setAccess(changes: readonly AccessChange[]): void
   setAccess(what: AccessLocation | readonly AccessChange[], access?: PoolAccess): void {
     changeEach(what, access, (location, one) => this.changeAccess(location, one))
+  }
+
+  /**
+   * Resolves when there may be room for `bytes`: once enough memory was freed, and the work on it is complete. Node
+   * goes on meanwhile. A wrapper waits for room within its own limit, too. Several waiters of a thread come in turn;
+   * allocate at once, before the next one does. Free memory may lie in pieces that cannot be joined, or other threads
+   * and programs may take it first. So use `tryAllocate`, and wait again if it returns null. Rejects with
+   * OutOfMemoryError for a request that never fits, and with PoolError once the pool is closed or sleeps. Rejects with
+   * the reason of `signal` when it is aborted, and with TypeError for a bad or unknown option.
+   */
+  async whenAvailable(bytes: number, options: WaitOptions = {}): Promise<void> {
+    checkByteCount(bytes, 'whenAvailable: bytes')
+    checkWaitOptions('whenAvailable', options)
+    this.mayServe(bytes) // refuses a request that never fits at once, and not in turn
+    await WaitingLine.of(this).wait(() => this.mayServe(bytes), options.signal)
+  }
+
+  /**
+   * For `whenAvailable`: whether there may be room. Throws OutOfMemoryError for a request that never fits, and
+   * PoolError, in the name of `whenAvailable`, for a pool that cannot serve it.
+   * @internal
+   */
+  abstract mayServe(bytes: number): boolean
+
+  /**
+   * Most milliseconds between two looks of `whenAvailable`.
+   * @internal
+   */
+  get mostPollMs(): number | undefined {
+    return undefined
   }
 
   /**

@@ -6,10 +6,18 @@ import { onAbort } from '../order/wait-options.js'
 
 /** The calls of a pool's `whenAvailable` in this thread, which come in turn. */
 export class WaitingLine {
+  /** by pool; a field of the pool would be one more of each wrapper */
+  private static readonly lines = new WeakMap<object, WaitingLine>()
   private last: Promise<void> = Promise.resolve()
 
-  /** `mostMs` is the most milliseconds between two looks. */
-  constructor(private readonly mostMs?: number) {}
+  private constructor(private readonly mostMs: number | undefined) {}
+
+  /** The line of a pool, which looks for room at least every `mostPollMs` milliseconds. */
+  static of(pool: { readonly mostPollMs: number | undefined }): WaitingLine {
+    const line = WaitingLine.lines.get(pool) ?? new WaitingLine(pool.mostPollMs)
+    WaitingLine.lines.set(pool, line)
+    return line
+  }
 
   /**
    * Resolves once it is the caller's turn and `hasRoom` returns true. Rejects with its error, and, in turn or

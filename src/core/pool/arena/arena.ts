@@ -71,6 +71,13 @@ export abstract class Arena extends ClosablePool implements ArenaOwner {
   }
 
   /** @internal */
+  override mayServe(bytes: number): boolean {
+    this.checkOpen('whenAvailable')
+    if (bytes > this.limitBytes) throw this.outOfMemory(bytes, 1)
+    return bytes <= this.availableBytes
+  }
+
+  /** @internal */
   override get mayReset(): boolean {
     return true
   }

@@ -8,11 +8,9 @@ import { type OutOfMemoryError, PoolError } from '../../base/errors.js'
 import { MAX_UNITS, powerOfTwoUnits, UNIT_BYTES } from '../../heap/size-classes.js'
 import { type Clocks, MOST_STREAMS } from '../../order/clocks.js'
 import type { Stream } from '../../order/stream.js'
-import { checkWaitOptions, type WaitOptions } from '../../order/wait-options.js'
 import type { PoolSegment, SegmentObserver } from '../backing/segment-watch.js'
 import { ClosablePool } from '../closable-pool.js'
 import { groupLive, hasLabels, type LiveGroup } from '../labels.js'
-import { WaitingLine } from '../waiting-line.js'
 import { limitOf, type PoolConfig } from './options.js'
 import { type HeapShortage, noRoomToReserve, outOfMemory, type Shortage } from './shortage.js'
 import { classUnits } from './stream-caches.js'
@@ -43,20 +41,17 @@ export abstract class ReservingPool extends ClosablePool {
    * @internal
    */
   protected readonly marked: Float64Array
-  private readonly waitingLine: WaitingLine
 
   constructor(
     clocks: Clocks,
     defaultStream: Stream,
     /** @internal */
     readonly config: PoolConfig,
-    mostPollMs?: number,
   ) {
     super(clocks, defaultStream)
     this.roundingMask = config.minBlockBytes - 1
     this.smallMask = config.powerOfTwo ? 0 : 2 ** 30 - 1
     this.marked = config.streamOrdered ? clocks.marked : new Float64Array(MOST_STREAMS).fill(-1)
-    this.waitingLine = new WaitingLine(mostPollMs)
   }
 
   /** Frees by address. Throws PoolError unless a live block of this pool, and of this thread, begins there. */
@@ -126,26 +121,12 @@ export abstract class ReservingPool extends ClosablePool {
     this.setLimit(limitOf(limit, this.deviceBytes))
   }
 
-  /**
-   * Resolves when there may be room for `bytes`: once enough memory was freed, and the work on it is complete. Node
-   * goes on meanwhile. Several waiters of a thread come in turn; allocate at once, before the next one does. Free
-   * memory may lie in pieces that cannot be joined, or other threads and programs may take it first. So use
-   * `tryAllocate`, and wait again if it returns null. Rejects with OutOfMemoryError for a request that never fits, with
-   * PoolError once the pool is closed or sleeps, with the reason of `signal` when it is aborted, and with TypeError for
-   * a bad or unknown option.
-   */
-  async whenAvailable(bytes: number, options: WaitOptions = {}): Promise<void> {
+  /** @internal */
+  override mayServe(bytes: number): boolean {
     this.checkAwake('whenAvailable')
-    checkByteCount(bytes, 'whenAvailable: bytes')
-    checkWaitOptions('whenAvailable', options)
     const blockBytes = this.unitsOf(bytes) * UNIT_BYTES
     if (blockBytes > this.mostBytes) throw this.outOfMemory(bytes)
-    const hasRoom = () => {
-      this.checkAwake('whenAvailable')
-      if (blockBytes > this.mostBytes) throw this.outOfMemory(bytes) // lowered meanwhile
-      return this.mayHaveRoom(blockBytes)
-    }
-    await this.waitingLine.wait(hasRoom, options.signal)
+    return this.mayHaveRoom(blockBytes)
   }
 
   /** Every live buffer, in no particular order. */

@@ -51,6 +51,15 @@ export abstract class PassThroughPool extends ClosablePool implements RecordPool
     throw this.outOfMemory(bytes)
   }
 
+  /** @internal */
+  override mayServe(bytes: number): boolean {
+    this.checkOpen('whenAvailable')
+    const { freeBytes, totalBytes } = this.context.activate().cuMemGetInfo()
+    const { reservedBytes, liveBytes, limitBytes } = this.stats()
+    if (bytes > Math.min(limitBytes, totalBytes)) throw this.outOfMemory(bytes)
+    return liveBytes + bytes <= limitBytes && reservedBytes - liveBytes + freeBytes >= bytes
+  }
+
   protected outOfMemory(bytes: number): OutOfMemoryError {
     const { freeBytes, totalBytes } = this.context.activate().cuMemGetInfo()
     const advice = beyondDevice(this.liveBytes, bytes, totalBytes) ?? 'free memory, here or in other programs'

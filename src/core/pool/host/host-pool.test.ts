@@ -7,6 +7,7 @@ import { KiB, MiB } from '../../base/bytes.js'
 import { CudaError, OutOfMemoryError } from '../../base/errors.js'
 import { signal } from '../../order/order.fixture.js'
 import { Stream } from '../../order/stream.js'
+import { assertAbortable } from '../../order/waits.fixture.js'
 import { TestDevice } from '../pool.fixture.js'
 import type { Pool } from '../pool.js'
 import type { HostArray } from './host-array.js'
@@ -487,6 +488,44 @@ describe('host pool: refusals', () => {
     host.free(closed)
     assert.equal(pool.stats().liveBuffers, 0)
   })
+
+  for (const shared of [false, true]) {
+    const name = shared ? 'a shared pool' : 'a pool'
+    it(`${name} waits for memory: for the copies of freed buffers, and not for the device's`, {
+      timeout: 10_000,
+    }, async t => {
+      const device = new TestDevice()
+      const options = { maxPoolBytes: 8 * MiB, segmentBytes: 1 * MiB }
+      const pool = shared ? device.createSharedHost(options).pool : device.createHostPool(options)
+      t.after(() => pool.close()) // ends waits that would not
+      const stream = device.createStream()
+      const target = device.createPool().allocate(60 * MiB, stream) // the device is nearly full
+      await pool.whenAvailable(8 * MiB)
+      const held = pool.allocate(8 * MiB)
+      const before = pool.stats()
+      let release = () => {}
+      await assertAbortable(
+        'whenAvailable',
+        options => pool.whenAvailable(5 * MiB, options),
+        () => {
+          assert.deepEqual(pool.stats(), before)
+          release = device.hold(stream)
+          held.copyTo(target)
+          held.free()
+          setImmediate(release)
+        },
+      )
+      pool.allocate(5 * MiB).free()
+      pool.check()
+      const never = {
+        name: 'OutOfMemoryError',
+        message: /of pinned host memory: .* limit 8 MiB; ask for less, or raise maxPoolBytes/,
+      }
+      await assert.rejects(pool.whenAvailable(9 * MiB), never)
+      pool.close()
+      await assert.rejects(pool.whenAvailable(1), { name: 'PoolError', message: /^whenAvailable: the pool is closed/ })
+    })
+  }
 })
 
 function assertStale(

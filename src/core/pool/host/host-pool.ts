@@ -14,6 +14,7 @@ import type { Context } from '../../driver/context.js'
 import { State } from '../../heap/records.js'
 import type { Clocks } from '../../order/clocks.js'
 import { checkStreamOf, Stream } from '../../order/stream.js'
+import type { WaitOptions } from '../../order/wait-options.js'
 import { byteLengthOf, type TypedArrayConstructor, type TypedArrayOf } from '../array.js'
 import { PAGE_BYTES, type PinnedMemory, PinnedSegments } from '../backing/pinned-segments.js'
 import type { PoolSegment, SegmentObserver } from '../backing/segment-watch.js'
@@ -96,6 +97,19 @@ export abstract class HostPool implements Disposable, AsyncDisposable {
     const array = this.allocateArray(type, count, stream)
     array.bytes.fill(0)
     return array
+  }
+
+  /**
+   * Resolves when there may be room for `bytes`, as `whenAvailable` of the other pools. Node goes on meanwhile. Use
+   * `tryAllocate` then, and wait again if it returns null. Rejects with OutOfMemoryError for a request that never fits,
+   * with PoolError once the pool is closed, and with the reason of `signal` when it is aborted.
+   */
+  async whenAvailable(bytes: number, options: WaitOptions = {}): Promise<void> {
+    try {
+      await this.blocks.whenAvailable(bytes, options)
+    } catch (error) {
+      throw error instanceof OutOfMemoryError ? this.outOfMemory(bytes) : error
+    }
   }
 
   /** Collects freed buffers whose noted uses have completed, without waiting; returns how many. */

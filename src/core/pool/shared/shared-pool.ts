@@ -96,7 +96,7 @@ export class SharedPool<D = unknown> extends ReservingPool implements BlockOwner
     meanwhile: () => void,
   ) {
     const { config } = descriptor
-    super(clocks, defaultStream, config, MOST_POLL_MS)
+    super(clocks, defaultStream, config)
     this.state = new SharedState(descriptor, clocks, meanwhile)
     this.seen = this.state.seen
     const { records, thread } = this.state
@@ -374,6 +374,11 @@ export class SharedPool<D = unknown> extends ReservingPool implements BlockOwner
 
   protected get mostBytes(): number {
     return this.config.backing === 'managed' ? this.limitBytes : Math.min(this.limitBytes, this.deviceBytes)
+  }
+
+  /** @internal */
+  override get mostPollMs(): number {
+    return MOST_POLL_MS
   }
 
   protected mayHaveRoom(blockBytes: number): boolean {

@@ -52,6 +52,13 @@ export abstract class CountingPool extends Wrapper {
     return buffer === null ? null : this.note(buffer, bytes, account)
   }
 
+  /** @internal */
+  override mayServe(bytes: number): boolean {
+    const account = this.account()
+    if (bytes > account.limitBytes) throw this.overLimit(bytes, account)
+    return super.mayServe(bytes) && !account.exceeds(bytes)
+  }
+
   protected override noteGone(buffer: DeviceBuffer, bytes: number): void {
     if (this.isListed) this.unlist(buffer, bytes)
     else this.accountOf(buffer).noteFree(bytes, 1)

@@ -70,6 +70,15 @@ export class FallbackPool extends Wrapper implements Disposable {
   }
 
   /** @internal */
+  override mayServe(bytes: number): boolean {
+    const first = roomIn(this.upstream, bytes)
+    if (first === true) return true
+    const second = roomIn(this.overflow, bytes)
+    if (first !== false && second !== false && second !== true) throw second // neither can ever serve it
+    return second === true
+  }
+
+  /** @internal */
   override release(buffer: DeviceBuffer, stream?: Stream): void {
     this.sourceOf(buffer).release(buffer, stream)
   }
@@ -123,5 +132,15 @@ export class FallbackPool extends Wrapper implements Disposable {
     this.fallbacks++
     this.fallen.add(buffer)
     return this.adopt(buffer)
+  }
+}
+
+/** Whether a pool has room; the error if it never has. */
+function roomIn(pool: Pool, bytes: number): boolean | OutOfMemoryError {
+  try {
+    return pool.mayServe(bytes)
+  } catch (error) {
+    if (error instanceof OutOfMemoryError) return error
+    throw error
   }
 }

@@ -3,6 +3,7 @@ import { describe, it } from 'node:test'
 import { setImmediate as turn } from 'node:timers/promises'
 import { KiB, MiB } from '../../base/bytes.js'
 import { OutOfMemoryError, PoolError } from '../../base/errors.js'
+import { turns } from '../../order/waits.fixture.js'
 import type { DeviceBuffer } from '../buffer.js'
 import { assertConsistent, TestDevice } from '../pool.fixture.js'
 import { withFallback } from './fallback.js'
@@ -177,6 +178,25 @@ describe('tagged', () => {
     assert.throws(() => pool.inScope('__proto__', () => pool.allocate(101)), /limit of 100 B of tag '__proto__'/)
     pool.inScope('constructor', () => pool.allocate(1))
     assert.equal(pool.statsByTag()['constructor'].limitBytes, Infinity)
+  })
+
+  it('waits for room of the tag around the call', { timeout: 10_000 }, async () => {
+    const pool = tagged(new TestDevice().createPool(), { limits: { a: 1000, b: 1000 } })
+    const held = pool.inScope('a', () => pool.allocate(1000))
+    let done = false
+    const waiting = pool.inScope('a', async () => {
+      await pool.whenAvailable(1000)
+      done = true
+      return pool.allocate(1000)
+    })
+    const next = pool.inScope('b', () =>
+      assert.rejects(pool.whenAvailable(1001), { message: /limit of .* of tag 'b'/ }),
+    )
+    await Promise.all([next, turns()])
+    assert.equal(done, false)
+    held.free()
+    assert.equal((await waiting).byteLength, 1000)
+    assert.deepEqual(Object.keys(pool.statsByTag()), ['a', 'b'])
   })
 
   it('bad limits, options, tags and work are refused by name', () => {

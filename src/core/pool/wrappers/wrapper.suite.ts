@@ -9,6 +9,7 @@ import { OutOfMemoryError, PoolError } from '../../base/errors.js'
 import { Random } from '../../base/random.js'
 import { fakeNvtx } from '../../libraries/nvtx.fixture.js'
 import type { Stream } from '../../order/stream.js'
+import { assertAbortable } from '../../order/waits.fixture.js'
 import type { SegmentObserver } from '../backing/segment-watch.js'
 import type { DeviceBuffer } from '../buffer.js'
 import type { PoolOptions } from '../caching/options.js'
@@ -208,6 +209,23 @@ export function wrapperSuite(name: string, wraps: readonly Wrap[]): void {
       assertCounted(opened, [])
       await upstream.wake()
       upstream.check()
+    })
+
+    it('waits for room within all limits, and aborted waits count nothing', { timeout: 10_000 }, async () => {
+      const opened = open(wraps)
+      const { pool } = opened
+      const held: DeviceBuffer[] = []
+      for (let more = pool.tryAllocate(8 * MiB); more !== null; more = pool.tryAllocate(8 * MiB)) held.push(more)
+      await assertAbortable(
+        'whenAvailable',
+        options => pool.whenAvailable(8 * MiB, options),
+        () => {
+          assertCounted(opened, held)
+          for (const buffer of held.splice(0)) buffer.free()
+        },
+      )
+      assertCounted(opened, [])
+      pool.allocate(8 * MiB).free()
     })
 
     it('a second free is refused, and a refused free counts nothing', () => {

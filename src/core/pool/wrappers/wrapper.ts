@@ -65,6 +65,16 @@ export abstract class Wrapper extends Pool {
     return this.upstream.sources
   }
 
+  /** @internal */
+  override mayServe(bytes: number): boolean {
+    return this.upstream.mayServe(bytes)
+  }
+
+  /** @internal */
+  override get mostPollMs(): number | undefined {
+    return this.upstream.mostPollMs
+  }
+
   /** The upstream's counters. */
   stats(): PoolStats {
     return this.upstream.stats()

@@ -244,7 +244,7 @@ export class CentralHeap extends OfPool {
 
   /** Bytes that the device has left for the pool. */
   get deviceRoom(): number {
-    if (this.backing.kind === 'managed') return Infinity
+    if (this.backing.kind === 'managed' || this.backing.kind === 'pinned') return Infinity
     return this.clocks.context.activate().cuMemGetInfo().freeBytes - this.config.leaveFreeBytes
   }
 
