@@ -94,7 +94,7 @@ describe('closing a device', () => {
     const { arena } = await queue.take()
     const drained = queue.close()
     driver.failCall({ call: 'cuStreamQuery', code: 700 })
-    assert.throws(() => device.defaultStream.query(), { code: 700 })
+    assert.throws(() => device.defaultStream.query(), { result: 700 })
     await device[Symbol.asyncDispose]()
     assert.deepEqual([device.context.released, arena.closed], [true, true])
     await drained
