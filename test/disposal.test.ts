@@ -46,7 +46,7 @@ describe('the end of a using block', () => {
     pool.allocate(1000).label = 'weights'
     stream.beginCapture()
     const [warning, ...others] = await warningsOf(() => pool[Symbol.dispose]())
-    assert.match(warning, /^a CachingPool was not closed at the end of its using block: .*is being captured/)
+    assert.match(warning, /^the CachingPool was not closed at the end of its using block: .*is being captured/)
     assert.match(warning, /\. It is closed once that is possible$/)
     t.mock.timers.tick(1000)
     assert.deepEqual([others, pool.closed], [[], false])
@@ -81,7 +81,7 @@ describe('the end of a using block', () => {
     const event = device.createEvent()
     driver.failCall({ call: 'cuEventDestroy', code: 999 })
     const warnings = await warningsOf(() => event[Symbol.dispose]())
-    assert.match(warnings.join(), /^a Event was not closed .*: cuEventDestroy/)
+    assert.match(warnings.join(), /^the Event was not closed .*: cuEventDestroy/)
     assert.deepEqual(await warningsOf(() => t.mock.timers.tick(5000)), [])
   })
 
@@ -96,7 +96,7 @@ describe('the end of a using block', () => {
       set[Symbol.dispose]()
     })
     assert.equal(warnings.length, 2)
-    for (const warning of warnings) assert.match(warning, /^a Spillable\w+ was not closed at the end/)
+    for (const warning of warnings) assert.match(warning, /^the Spillable\w+ was not closed at the end/)
     use.free()
   })
 })

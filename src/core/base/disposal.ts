@@ -32,7 +32,7 @@ export function disposeOf(owner: object, close: () => unknown): void {
 export function warnOfDisposal(owner: object, error: unknown, consequence: string): void {
   const reason = error instanceof Error ? error.message : String(error)
   process.emitWarning(
-    `a ${owner.constructor.name} was not closed at the end of its using block: ${reason}${consequence}`,
+    `the ${owner.constructor.name} was not closed at the end of its using block: ${reason}${consequence}`,
     'PoolWarning',
   )
 }

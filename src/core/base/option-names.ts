@@ -9,13 +9,29 @@ export function checkOptionNames(call: string, options: object, names: readonly 
   }
   for (const name of Object.keys(options)) {
     if (names.includes(name)) continue
-    const near = nearest(name, names)
-    const meant = near === undefined ? '' : `; did you mean ${near}?`
-    throw new TypeError(`${call}: unknown option '${name}'; the options are ${names.join(', ')}${meant}`)
+    throw new TypeError(`${call}: unknown option '${name}'; the options are ${names.join(', ')}${meantBy(name, names)}`)
   }
 }
 
-/** The name among `names` that begins as `name` does, or differs from it in at most two letters. */
+/** The end of the message: what the program may have meant. */
+function meantBy(name: string, names: readonly string[]): string {
+  if (plain(name) === 'deviceid') return '; a pool is of the device that makes it, openDevice(number)'
+  const near = nearest(name, names)
+  return near === undefined ? '' : `; did you mean ${near}?`
+}
+
+/** A name as other libraries and languages write it, such as max_pool_size, in the words of this one. */
+function plain(name: string): string {
+  const letters = name.toLowerCase().replace(/[_-]/g, '')
+  const ours = letters
+    .replace(/^maximum/, 'max')
+    .replace(/^minimum/, 'min')
+    .replace(/^initialpool/, 'initial')
+    .replace(/size$/, 'bytes')
+  return /^(limit|max)(bytes)?$/.test(ours) ? 'maxpoolbytes' : ours
+}
+
+/** The name among `names` that is the same word, begins as `name` does, or differs from it in at most two letters. */
 function nearest(name: string, names: readonly string[]): string | undefined {
   const wrong = name.toLowerCase()
   const alike = (other: string) => {
@@ -23,7 +39,7 @@ function nearest(name: string, names: readonly string[]): string | undefined {
     const isStart = wrong.length >= 4 && (right.startsWith(wrong.slice(0, 4)) || wrong.startsWith(right))
     return isStart || (wrong.length > 2 && edits(wrong, right) <= 2)
   }
-  return names.find(alike)
+  return names.find(other => other.toLowerCase() === plain(name)) ?? names.find(alike)
 }
 
 /** How many letters must be changed, added or removed to get from one word to the other. */

@@ -1,0 +1,38 @@
+import assert from 'node:assert/strict'
+import { describe, it } from 'node:test'
+import { checkOptionNames } from './option-names.js'
+
+const NAMES = ['maxPoolBytes', 'minBlockBytes', 'streamOrdered', 'initialBytes', 'releaseThresholdBytes']
+
+/** The end of the message for an unknown option. */
+function meantBy(name: string): string {
+  try {
+    checkOptionNames('createPool', { [name]: 1 }, NAMES)
+  } catch (error) {
+    return (error as Error).message.split(NAMES.join(', '))[1]
+  }
+  return 'known'
+}
+
+describe('an unknown option', () => {
+  const meant: Record<string, string> = {
+    max_pool_size: 'maxPoolBytes',
+    maximum_pool_size: 'maxPoolBytes',
+    maxPoolSize: 'maxPoolBytes',
+    limitBytes: 'maxPoolBytes',
+    min_block_size: 'minBlockBytes',
+    'min-block-bytes': 'minBlockBytes',
+    stream_ordered: 'streamOrdered',
+    streamorderd: 'streamOrdered',
+    initial_pool_size: 'initialBytes',
+  }
+  for (const [name, ours] of Object.entries(meant)) {
+    it(`${name} leads to ${ours}`, () => assert.equal(meantBy(name), `; did you mean ${ours}?`))
+  }
+
+  it('of a device leads to the device', () => {
+    assert.match(meantBy('device_id'), /^; a pool is of the device that makes it, openDevice\(number\)$/)
+  })
+
+  it('that is like none is only refused', () => assert.equal(meantBy('colour'), ''))
+})
