@@ -223,7 +223,7 @@ describe('arenas for streams', () => {
     }
     assert.throws(() => createStreamArenas(device, { pool, bytes: 1024, size: 5 } as never), {
       name: 'TypeError',
-      message: "createStreamArenas: unknown option 'size'; the options are pool, bytes",
+      message: "createStreamArenas: unknown option 'size'; the options are pool, bytes; did you mean bytes?",
     })
     using other = openDevice(new SimulatedDriver())
     assert.throws(() => createStreamArenas(device, { pool: limited(other.createPool(), 1 * MiB), bytes: 1024 }), {
