@@ -156,8 +156,8 @@ export class ArenaQueue implements Disposable, AsyncDisposable {
 
   /**
    * Runs `work` with an arena of its own, which is reset when `work` has ended. Resolves to its result, and rejects
-   * with its error, or as `take` does. An abort of `signal` ends only the wait: pass the signal to what `work` waits
-   * for. Rejects with TypeError at once if `work` is no function.
+   * with its error, or as `take` does. An abort of `signal` ends only the wait for an arena; `work` may use the signal,
+   * too. Rejects with TypeError at once if `work` is no function.
    */
   async use<R>(work: (arena: ArenaPool) => R | Promise<R>, options: WaitOptions = {}): Promise<R> {
     if (typeof work !== 'function') {

@@ -1,6 +1,6 @@
-// What the caching pools of one thread and of several offer besides blocks: their memory as a whole, its limit, waits
-// for room, and lists of what is live. Each kind has hot methods of its own: V8 collects feedback by function, and one
-// that meets the objects of both kinds makes both slower (docs/v8.md).
+// The base of the caching pools of one thread and of several: their memory as a whole, its limit, waits for room, and
+// lists of live blocks. Each kind has its own hot methods. V8 optimises a function for the objects that it has met, so
+// a function that meets both kinds is slower for both (docs/v8.md).
 
 import type { ByteSize } from '../../base/byte-size.js'
 import { checkByteCount, describe } from '../../base/bytes.js'
