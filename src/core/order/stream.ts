@@ -215,9 +215,8 @@ export class Stream implements CapturableStream, Disposable {
     if (earlier.capture !== null) {
       if (earlier.capture !== this.capture) return false
       const { known, stride } = earlier.capture
-      if (!(known[this.lastSlot * stride + earlier.lastSlot] >= earlier.workStamp || earlier.workStamp === NO_WORK)) {
-        return false
-      }
+      // The stamps of marks are at least 0, so a stream without work comes first.
+      if (!(known[this.lastSlot * stride + earlier.lastSlot] >= earlier.workStamp)) return false
     }
     const [slot, stamp] = earlier.ranUpTo
     const { clocks } = earlier
