@@ -95,7 +95,7 @@ function uploads(opened: Device, pool: HostPool): Subject[] {
 }
 
 const pool = device.createHostPool()
-const shared = device.createHostPool({ shared: true })
+const shared = device.createSharedHostPool()
 // Other kinds of pool are alive and in use, so that no call site of the library knows only one.
 for (const kind of [device.createPool(), device.createPlainPool()]) {
   for (let count = 0; count < 200; count++) kind.allocate(4096).free()

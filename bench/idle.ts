@@ -27,7 +27,7 @@ async function corePercent(): Promise<number> {
 
 const device = deviceOf(program)
 const withoutPools = await corePercent()
-const pools = Array.from({ length: count }, () => device.createPool({ shared: true }))
+const pools = Array.from({ length: count }, () => device.createSharedPool())
 for (const pool of pools) pool.allocate(4096).free()
 if (!values.smoke) await setTimeout(30_000) // pool servers look less and less often while nothing is asked
 const withPools = await corePercent()

@@ -36,7 +36,7 @@ function rowsOf(device: Device): Row[] {
   const counting = statistics(device.createPool())
   const arena = device.createArenaPool({ bytes: HELD * BYTES })
   const blocks = device.createBlockPool({ blockBytes: BYTES, count: HELD })
-  const shared = device.createPool({ shared: true })
+  const shared = device.createSharedPool()
   const held: DeviceBuffer[] = []
   const pair = (pairs: number) => {
     for (let index = 0; index < pairs; index++) pool.allocate(BYTES, stream).free()

@@ -46,7 +46,7 @@ async function rowsFor(opened: Device, bytes: number): Promise<Row[]> {
   const stream = opened.createStream()
   const { handle } = opened.createStream()
   const arena = opened.createArenaPool({ bytes: HELD * bytes })
-  const growing = opened.createArenaPool({ bytes: MiB, maxBytes: HELD * bytes })
+  const growing = opened.createArenaPool({ bytes: MiB, maxPoolBytes: HELD * bytes })
   const blocks = opened.createBlockPool({ blockBytes: bytes, count: BLOCKS })
   // Three kinds of pool are alive and in use, so that no call site of the library knows only one.
   for (const pool of [arena, blocks, opened.createPlainPool()]) {

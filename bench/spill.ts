@@ -13,12 +13,12 @@ const ROUNDS = values.smoke ? 2 : 8
 const BUFFER_BYTES = values.smoke ? 256 * 1024 : 64 * MiB
 const COUNT = 32
 const SHARE = 4
-const limitBytes = (BUFFER_BYTES * COUNT) / SHARE
+const maxPoolBytes = (BUFFER_BYTES * COUNT) / SHARE
 
 const stream = device.createStream()
 using host = device.createHostPool({ maxPoolBytes: 8 * GiB, segmentBytes: BUFFER_BYTES })
 using pool = device.createPool()
-using buffers = spillable(pool, { host, limitBytes })
+using buffers = spillable(pool, { host, maxPoolBytes })
 const all = Array.from({ length: COUNT }, () => buffers.allocate(BUFFER_BYTES, stream))
 
 interface Row {
@@ -91,5 +91,5 @@ const shares = loops.map(({ name, gigabytesPerSecond }) => ({
 }))
 for (const { name, shareOfPlainCopies } of shares)
   console.log(`${name}: ${shareOfPlainCopies} of the plain copies' rate`)
-const parameters = { bufferBytes: BUFFER_BYTES, count: COUNT, limitBytes, rounds: ROUNDS }
+const parameters = { bufferBytes: BUFFER_BYTES, count: COUNT, maxPoolBytes, rounds: ROUNDS }
 save(values.save, 'spill', { machine, parameters, rows, shares })

@@ -172,7 +172,7 @@ class Runner {
       }
       case 'own pool': {
         const device = openDevice('simulated')
-        const pool = device.createPool({ shared: true, maxPoolBytes: 1 * GiB })
+        const pool = device.createSharedPool({ maxPoolBytes: 1 * GiB })
         const stream = device.createStream()
         const live = this.someBuffers(pool, stream)
         const end = () => {
@@ -394,7 +394,7 @@ async function main(): Promise<void> {
 type Row = Partial<Record<keyof typeof COLUMNS, number>>
 
 async function measure(device: Device, workers: number, milliseconds: number, young: number): Promise<Row> {
-  const pool = device.createPool({ shared: true, maxPoolBytes: device.simulated ? 1 * GiB : 8 * GiB })
+  const pool = device.createSharedPool({ maxPoolBytes: device.simulated ? 1 * GiB : 8 * GiB })
   const words = (length: number) => new Int32Array(new SharedArrayBuffer(length * 4))
   const shared = {
     pool: pool.share(),

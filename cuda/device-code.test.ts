@@ -172,7 +172,7 @@ describe('the layout', () => {
       liveBytes: 64 + 2 * 8192 + 3 * 65_536,
       usedBytes: 10 * 65_536,
       peakUsedBytes: 50 * 65_536,
-      limitBytes: 100 * 65_536,
+      maxPoolBytes: 100 * 65_536,
     })
     view.setInt32(layout.DEVICE_HEAP.counts + layout.CLASSES * layout.COUNT_BYTES, 110, true)
     assert.equal(layout.heapStats(copy).usedBytes, 0, 'a growth raises the count before the limit')
@@ -185,6 +185,6 @@ describe('the layout', () => {
     view.setBigUint64(layout.DEVICE_POOL.limit, 1024n, true)
     view.setBigUint64(layout.DEVICE_POOL.offset, 4096n, true)
     view.setBigUint64(layout.DEVICE_POOL.failures, 3n, true)
-    assert.deepEqual(layout.bumpStats(copy), { takenBytes: 1024, peakBytes: 1024, limitBytes: 1024, failures: 3 })
+    assert.deepEqual(layout.bumpStats(copy), { takenBytes: 1024, peakBytes: 1024, maxPoolBytes: 1024, failures: 3 })
   })
 })

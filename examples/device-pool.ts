@@ -47,9 +47,9 @@ launch()
 const addresses = new BigUint64Array((await taken.read()).buffer)
 const values = new Float32Array((await region.read(floats.base - region.ptr, 16 * THREADS)).buffer)
 const sum = values.reduce((total, value, index) => (index % 4 === 0 ? total + value : total), 0)
-const { takenBytes, limitBytes } = await floats.stats()
+const { takenBytes, maxPoolBytes } = await floats.stats()
 console.log(`${device.name}: ${new Set(addresses).size} threads have a float each, which add up to ${sum}`)
-console.log(`${formatBytes(takenBytes)} of ${formatBytes(limitBytes)} are taken, 16 B a float`)
+console.log(`${formatBytes(takenBytes)} of ${formatBytes(maxPoolBytes)} are taken, 16 B a float`)
 
 launch()
 launch() // more than fits: further allocations return nullptr, and are counted

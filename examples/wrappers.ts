@@ -47,5 +47,5 @@ try {
   console.log(error.message)
 }
 
-console.table(pool.statsByTag(), ['requestedBytes', 'peakRequestedBytes', 'liveBuffers', 'limitBytes'])
+console.table(pool.statsByTag(), ['requestedBytes', 'peakRequestedBytes', 'liveBuffers', 'maxPoolBytes'])
 for (const buffer of [...weights, ...cache]) buffer.free()

@@ -101,7 +101,7 @@ const BLOCK_PROGRAMS: Readonly<Record<string, (system: System) => void>> = {
 
 const ARENA: Subject<SharedArenaPool> = {
   classes: [ClosablePool, Arena, SharedArenaPool, ArenaState, Bump, SharedBump, Epochs],
-  open: device => device.createArenaPool({ bytes: 4 * ARENA_PART, shared: true }),
+  open: device => device.createSharedArenaPool({ bytes: 4 * ARENA_PART }),
   prepare: system => {
     const {
       pool,
@@ -168,7 +168,7 @@ const PROGRAMS: Readonly<Record<string, (system: System) => void>> = {
 function withPool(work: (system: System) => void): void {
   const driver = new SimulatedDriver({ capacityBytes: LIMIT })
   const device = openDevice(driver)
-  const pool = device.createPool({ shared: true, maxPoolBytes: LIMIT })
+  const pool = device.createSharedPool({ maxPoolBytes: LIMIT })
   pool.allocate(32 * MiB).free()
   for (const buffer of Array.from({ length: 512 }, () => pool.allocate(32 * KiB))) buffer.free()
   work({ device, pool, streams: [device.createStream(), device.createStream()] })
@@ -185,7 +185,7 @@ function withPool(work: (system: System) => void): void {
 function withBlocks(work: (system: System) => void): void {
   const driver = new SimulatedDriver({ capacityBytes: LIMIT })
   const device = openDevice(driver)
-  const pool = device.createBlockPool({ blockBytes: 64 * KiB, count: BLOCKS / 3, maxCount: BLOCKS, shared: true })
+  const pool = device.createSharedBlockPool({ blockBytes: 64 * KiB, count: BLOCKS / 3, maxCount: BLOCKS })
   const takeAll = () => {
     const all = Array.from({ length: BLOCKS }, () => pool.allocate(64 * KiB))
     assert.equal(pool.tryAllocate(1), null)

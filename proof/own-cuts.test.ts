@@ -89,7 +89,7 @@ const CACHING: Subject<CachingPool> = {
 
 const ARENA: Subject<ArenaPool> = {
   classes: [ClosablePool, Arena, ArenaPool, ArenaAllocation, Bump, Epochs, GrowableRange],
-  open: device => device.createArenaPool({ bytes: 2 * MiB, maxBytes: CAPACITY_BYTES / 2 }),
+  open: device => device.createArenaPool({ bytes: 2 * MiB, maxPoolBytes: CAPACITY_BYTES / 2 }),
   prepare: system => {
     const {
       pool,
@@ -131,7 +131,7 @@ const ARENA: Subject<ArenaPool> = {
     pool.reset(b)
     pool.check()
     assert.deepEqual([pool.stats().liveBuffers, pool.stats().liveBytes], [0, 0])
-    assert.equal(pool.availableBytes, pool.limitBytes)
+    assert.equal(pool.availableBytes, pool.maxPoolBytes)
     system.assertSafe(pool.allocate(2 * ARENA_BYTES, c))
     system.forget()
   },

@@ -319,7 +319,7 @@ export const SUBJECTS: Readonly<Record<string, (device: Device) => Subject>> = {
   ),
   'arena pool': pooled({ most: 1 * MiB }, device => device.createArenaPool({ bytes: 8 * MiB })),
   'growing arena pool': pooled({ most: 1 * MiB }, device =>
-    device.createArenaPool({ bytes: 1 * MiB, maxBytes: 16 * MiB }),
+    device.createArenaPool({ bytes: 1 * MiB, maxPoolBytes: 16 * MiB }),
   ),
   'arena pool on a buffer': pooled({ most: 1 * MiB }, device =>
     device.createArenaPool({ region: device.createPool().allocate(8 * MiB) }),

@@ -232,7 +232,7 @@ export class SharedBuffers {
       { liveBuffers, requestedBytes, allocations: stats.allocations, frees },
       { liveBuffers: buffers, requestedBytes: bytes, allocations, frees: allocations - buffers },
     )
-    assert.ok(stats.liveBytes <= stats.reservedBytes && stats.reservedBytes <= stats.limitBytes, 'all has its room')
+    assert.ok(stats.liveBytes <= stats.reservedBytes && stats.reservedBytes <= stats.maxPoolBytes, 'all has its room')
   }
 
   /** The oracle learns of a free before the pool does. */

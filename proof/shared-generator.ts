@@ -86,9 +86,9 @@ export class SharedGenerator extends Drawing<SharedOperation, Verb> {
     random: Random,
     private readonly system: SharedSystem,
   ) {
-    const { server, draw, limitBytes } = system.common
+    const { server, draw, maxPoolBytes } = system.common
     super(random, draw === drawLargeSize ? VIEW_WEIGHTS : WEIGHTS, verb => {
-      return (verb !== 'reset' || server === null) && (verb !== 'limit' || limitBytes > 0)
+      return (verb !== 'reset' || server === null) && (verb !== 'limit' || maxPoolBytes > 0)
     })
     this.sizes = Array.from({ length: 1 + random.below(3) }, () => this.size())
     this.mostHeld = system.common.draw === drawLargeSize ? 16 : this.one(MOST_HELD)
@@ -171,7 +171,7 @@ export class SharedGenerator extends Drawing<SharedOperation, Verb> {
   }
 
   private limit(thread: number): SharedOperation {
-    const range = this.system.common.limitBytes - LEAST_LIMIT_BYTES
+    const range = this.system.common.maxPoolBytes - LEAST_LIMIT_BYTES
     const bytes = this.random.below(2) === 0 ? 0 : LEAST_LIMIT_BYTES + this.random.below(range)
     return { do: 'limit', thread, bytes }
   }

@@ -35,7 +35,7 @@ export interface Common {
   readonly draw: (random: Random) => number
   readonly spacers: readonly Spacer[]
   /** that a caching pool was made with, and that the program changes; 0 for other pools */
-  readonly limitBytes: number
+  readonly maxPoolBytes: number
   readonly server: PoolServer | null
   front(clocks: Clocks, defaultStream: Stream, creates: boolean): Front
 }
@@ -45,7 +45,7 @@ function drawAnySize(random: Random): number {
 }
 
 /** What most kinds have. */
-const USUAL = { mostAlignment: 32 * KiB, draw: drawAnySize, spacers: [], limitBytes: 0 }
+const USUAL = { mostAlignment: 32 * KiB, draw: drawAnySize, spacers: [], maxPoolBytes: 0 }
 
 /** Makes the shared part of all fronts; `serverClocks` makes the clocks of the pool server's thread. */
 export function drawCommon(kind: SharedKind, random: Random, clocks: Clocks, keeping: () => Keeping): Common {
@@ -55,7 +55,6 @@ export function drawCommon(kind: SharedKind, random: Random, clocks: Clocks, kee
     case 'shared-views': {
       const hasViews = kind === 'shared-views'
       const options = {
-        shared: true,
         maxPoolBytes: one(hasViews ? [20, 24] : [4, 8, 16]) * MiB,
         backing: hasViews ? 'virtual' : one(['virtual', 'segments'] as const),
         crossStreamReuse: one(['ordered', 'wait-before-grow', 'wait-before-oom'] as const),
@@ -72,7 +71,7 @@ export function drawCommon(kind: SharedKind, random: Random, clocks: Clocks, kee
         mostAlignment: 32 * KiB,
         draw: hasViews ? drawLargeSize : drawAnySize,
         spacers: hasViews ? drawSpacers(random, options.maxPoolBytes) : [],
-        limitBytes: options.maxPoolBytes,
+        maxPoolBytes: options.maxPoolBytes,
         server,
         front,
       }
@@ -80,11 +79,7 @@ export function drawCommon(kind: SharedKind, random: Random, clocks: Clocks, kee
     case 'shared-block': {
       const blockBytes = one([4 * KiB, 48 * KiB, 512 * KiB])
       const count = 1 + random.below(8)
-      const state = newSharedBlocks(
-        clocks,
-        { blockBytes, count, maxCount: count + random.below(24), shared: true },
-        null,
-      )
+      const state = newSharedBlocks(clocks, { blockBytes, count, maxCount: count + random.below(24) }, null)
       return {
         mostBytes: blockBytes,
         ...USUAL,
@@ -96,7 +91,7 @@ export function drawCommon(kind: SharedKind, random: Random, clocks: Clocks, kee
     }
     case 'shared-host': {
       const maxPoolBytes = one([1, 4, 8]) * MiB
-      const state = newSharedHost(clocks, { maxPoolBytes, segmentBytes: one([256 * KiB, 1 * MiB]), shared: true }, null)
+      const state = newSharedHost(clocks, { maxPoolBytes, segmentBytes: one([256 * KiB, 1 * MiB]) }, null)
       return {
         mostBytes: 512 * KiB,
         ...USUAL,
@@ -107,7 +102,7 @@ export function drawCommon(kind: SharedKind, random: Random, clocks: Clocks, kee
     }
     case 'shared-arena': {
       const bytes = one([256 * KiB, 1 * MiB, 3 * MiB])
-      const state = newSharedArena(clocks, { bytes, shared: true }, null)
+      const state = newSharedArena(clocks, { bytes }, null)
       return {
         mostBytes: bytes >> 2,
         ...USUAL,

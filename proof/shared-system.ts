@@ -82,8 +82,8 @@ export class SharedSystem {
     if (!(front instanceof SharedArenaPool)) front!.check()
     // A limit may have been set below what is in use.
     const stats = front!.stats()
-    const limitBytes = Math.max(stats.limitBytes, this.common.limitBytes)
-    buffers.compare({ ...stats, limitBytes }, held => !held.own, buffers.allocations)
+    const maxPoolBytes = Math.max(stats.maxPoolBytes, this.common.maxPoolBytes)
+    buffers.compare({ ...stats, maxPoolBytes }, held => !held.own, buffers.allocations)
     for (const thread of this.threads.values()) {
       if (thread.own === null) continue
       thread.own.check()
@@ -190,8 +190,8 @@ export class SharedSystem {
         }
         break
       case 'limit': {
-        const { limitBytes } = this.common
-        if (thread?.front instanceof SharedPool) thread.front.maxPoolBytes = operation.bytes || limitBytes
+        const { maxPoolBytes } = this.common
+        if (thread?.front instanceof SharedPool) thread.front.maxPoolBytes = operation.bytes || maxPoolBytes
         break
       }
       case 'reset':

@@ -52,7 +52,7 @@ export class Spills<Point> {
     private readonly machine: Machine<Point>,
     private readonly pool: CachingPool,
     private readonly host: HostPool,
-    private readonly limitBytes: number,
+    private readonly maxPoolBytes: number,
     private readonly actions: SpillActions<Point>,
   ) {
     this.watched = machine.watch(pool)
@@ -208,8 +208,8 @@ export class Spills<Point> {
   }
 
   private open(): SpillableSet {
-    const { host, limitBytes } = this
-    return spillable(this.watched, { host, limitBytes })
+    const { host, maxPoolBytes } = this
+    return spillable(this.watched, { host, maxPoolBytes })
   }
 
   /** Whether the stream cannot move buffers now, or the pool cannot; the call must be refused then. */

@@ -94,19 +94,19 @@ interface Kind {
 
 const KINDS: Readonly<Record<string, Kind>> = {
   caching: {
-    open: device => device.createPool({ shared: true, maxPoolBytes: LIMIT }),
+    open: device => device.createSharedPool({ maxPoolBytes: LIMIT }),
     obtains: 'cuMemCreate',
     bytes: 10 * MiB,
     count: 1,
   },
   block: {
-    open: device => device.createBlockPool({ shared: true, blockBytes: 1 * MiB, count: 4, maxCount: LIMIT / MiB }),
+    open: device => device.createSharedBlockPool({ blockBytes: 1 * MiB, count: 4, maxCount: LIMIT / MiB }),
     obtains: 'cuMemAlloc',
     bytes: 1 * MiB,
     count: 10,
   },
   host: {
-    open: device => device.createHostPool({ shared: true, maxPoolBytes: LIMIT, segmentBytes: 1 * MiB }),
+    open: device => device.createSharedHostPool({ maxPoolBytes: LIMIT, segmentBytes: 1 * MiB }),
     obtains: 'cuMemHostRegister',
     bytes: 1 * MiB,
     count: 10,
@@ -178,7 +178,7 @@ describe('a thread is terminated', () => {
   }
 
   const openArena = () => {
-    const pool = device.createArenaPool({ shared: true, bytes: 1 * MiB })
+    const pool = device.createSharedArenaPool({ bytes: 1 * MiB })
     pool.allocate(1000)
     return pool
   }

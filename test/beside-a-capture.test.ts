@@ -55,7 +55,7 @@ const KINDS: Record<string, (world: World) => SomePool> = {
   'debug pool with small quarantine': ({ device }) =>
     device.createPool({ debug: { quarantineBytes: 0 }, maxPoolBytes: 32 * MiB }),
   'block pool': ({ device }) => device.createBlockPool({ blockBytes: 64 * KiB, count: 4, maxCount: 1000 }),
-  'arena pool': ({ device }) => device.createArenaPool({ bytes: 1 * MiB, maxBytes: 32 * MiB }),
+  'arena pool': ({ device }) => device.createArenaPool({ bytes: 1 * MiB, maxPoolBytes: 32 * MiB }),
   'plain pool': ({ device }) => device.createPlainPool(),
   'driver pool': ({ device }) => device.createDriverPool(),
   'pool with a fallback': ({ device }) =>

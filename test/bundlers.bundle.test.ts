@@ -21,7 +21,7 @@ const PROGRAM = `
     }
   }
   outcomeOf('pool:', () => buffer.byteLength)
-  outcomeOf('shared:', () => device.createPool({ shared: true }).allocate(2 * MiB).byteLength)
+  outcomeOf('shared:', () => device.createSharedPool().allocate(2 * MiB).byteLength)
   outcomeOf('heap:', () => createDeviceHeap(device, buffer).statsSync().failures)
   outcomeOf('include:', () => deviceIncludePath().endsWith('cuda'))
   device.close()

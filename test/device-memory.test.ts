@@ -39,17 +39,22 @@ describe('a device arena', () => {
       [0, 16, 32],
     )
     assert.ok(first[0] >= region.ptr && first[0] % 16 === 0)
-    const { limitBytes } = arena
-    assert.deepEqual(await arena.stats(), { takenBytes: 48, peakBytes: 48, limitBytes, failures: 0 })
-    const rest = limitBytes - 48
+    const { maxPoolBytes } = arena
+    assert.deepEqual(await arena.stats(), { takenBytes: 48, peakBytes: 48, maxPoolBytes, failures: 0 })
+    const rest = maxPoolBytes - 48
     assert.deepEqual(take(arena, rest + 16, 1), [0])
     assert.notEqual(take(arena, rest, 1)[0], 0)
     assert.deepEqual(take(arena, 1, 2), [0, 0])
-    assert.deepEqual(arena.statsSync(), { takenBytes: limitBytes, peakBytes: limitBytes, limitBytes, failures: 3 })
+    assert.deepEqual(arena.statsSync(), {
+      takenBytes: maxPoolBytes,
+      peakBytes: maxPoolBytes,
+      maxPoolBytes,
+      failures: 3,
+    })
     arena.check()
     arena.reset()
     assert.equal(take(arena, 8, 1)[0], first[0])
-    assert.deepEqual(arena.statsSync(), { takenBytes: 16, peakBytes: limitBytes, limitBytes, failures: 0 })
+    assert.deepEqual(arena.statsSync(), { takenBytes: 16, peakBytes: maxPoolBytes, maxPoolBytes, failures: 0 })
     arena.check()
   })
 
@@ -82,15 +87,15 @@ describe('a device arena', () => {
     const { take } = takeAndGiveBack(device)
     const region = device.createGrowableBuffer({ bytes: 2 * MiB, capacityBytes: 64 * MiB })
     const arena = createDeviceArena(device, region)
-    const { ptr, limitBytes } = arena
-    const [first] = take(arena, limitBytes, 1)
+    const { ptr, maxPoolBytes } = arena
+    const [first] = take(arena, maxPoolBytes, 1)
     assert.deepEqual(take(arena, 16, 1), [0])
     arena.grow(6 * MiB)
-    assert.deepEqual([arena.ptr, region.byteLength, arena.limitBytes], [ptr, 6 * MiB, limitBytes + 4 * MiB])
-    assert.equal(take(arena, 4 * MiB, 1)[0], first + Math.ceil(limitBytes / 16) * 16)
+    assert.deepEqual([arena.ptr, region.byteLength, arena.maxPoolBytes], [ptr, 6 * MiB, maxPoolBytes + 4 * MiB])
+    assert.equal(take(arena, 4 * MiB, 1)[0], first + Math.ceil(maxPoolBytes / 16) * 16)
     arena.check()
     arena.grow(6 * MiB) // nothing to do
-    assert.equal(arena.statsSync().limitBytes, arena.limitBytes)
+    assert.equal(arena.statsSync().maxPoolBytes, arena.maxPoolBytes)
     assert.throws(() => arena.grow(65 * MiB), RangeError)
     for (const bytes of [0, -1, 0.5, Number.NaN]) {
       assert.throws(() => arena.grow(bytes), { name: 'RangeError', message: /^grow: bytes must be/ })

@@ -61,7 +61,7 @@ describe('the end of a using block', () => {
   it('closes a shared pool when the last thread has left it', async t => {
     t.mock.timers.enable({ apis: ['setInterval'] })
     const device = openDevice('simulated')
-    const pool = device.createPool({ shared: true })
+    const pool = device.createSharedPool()
     const worker = new Worker(PROGRAM, { argv: ['attach'], workerData: pool.share() })
     await once(worker, 'message')
     const [warning] = await warningsOf(() => pool[Symbol.dispose]())

@@ -70,7 +70,7 @@ export const failures: Record<string, (error: Error) => void | Promise<void>> = 
   },
   async 'while a thread has the pool attached'(error) {
     using device = openDevice('simulated')
-    using pool = device.createPool({ shared: true })
+    using pool = device.createSharedPool()
     const thread = new Worker(fileURLToPath(import.meta.url), { argv: ['attach'], workerData: pool.share() })
     await once(thread, 'message')
     throw error

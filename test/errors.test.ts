@@ -218,29 +218,29 @@ const of =
 /** Ways to allocate where 32 MiB fit at a time. */
 const LIMITED: Readonly<Record<string, Allocator>> = {
   'a caching pool': of(device => device.createPool({ maxPoolBytes: '32MiB' })),
-  'a shared pool': of(device => device.createPool({ maxPoolBytes: '32MiB', shared: true })),
+  'a shared pool': of(device => device.createSharedPool({ maxPoolBytes: '32MiB' })),
   'a driver pool': of(device => device.createDriverPool({ maxPoolBytes: '32MiB' })),
   'a block pool': of(device => device.createBlockPool({ blockBytes: '32MiB', count: 1 })),
-  'a shared block pool': of(device => device.createBlockPool({ blockBytes: '32MiB', count: 1, shared: true })),
+  'a shared block pool': of(device => device.createSharedBlockPool({ blockBytes: '32MiB', count: 1 })),
   'an arena': of(device => device.createArenaPool({ bytes: '32MiB' })),
-  'a shared arena': of(device => device.createArenaPool({ bytes: '32MiB', shared: true })),
+  'a shared arena': of(device => device.createSharedArenaPool({ bytes: '32MiB' })),
   'an arena on a buffer': of(device => device.createArenaPool({ region: device.createPool().allocate(32 * MiB) })),
   'a host pool': of(device => device.createHostPool({ maxPoolBytes: '32MiB' })),
-  'a shared host pool': of(device => device.createHostPool({ maxPoolBytes: '32MiB', shared: true })),
+  'a shared host pool': of(device => device.createSharedHostPool({ maxPoolBytes: '32MiB' })),
   'a limited pool': of(device => limited(device.createPool(), '32MiB')),
   'a tagged pool': of(device => tagged(device.createPool(), { limits: { untagged: '32MiB' } })),
   'a pool with a smaller fallback': of(device =>
     withFallback(device.createPool({ maxPoolBytes: '32MiB' }), limited(device.createPlainPool(), 1)),
   ),
   'spillable buffers': device => {
-    const set = spillable(device.createPool(), { host: device.createHostPool(), limitBytes: '32MiB' })
+    const set = spillable(device.createPool(), { host: device.createHostPool(), maxPoolBytes: '32MiB' })
     return bytes => set.allocate(bytes).use(device.defaultStream)
   },
 }
 /** Ways to allocate all memory of a device. */
 const UNLIMITED: Readonly<Record<string, Allocator>> = {
   'a caching pool': of(device => device.createPool()),
-  'a shared pool': of(device => device.createPool({ shared: true })),
+  'a shared pool': of(device => device.createSharedPool()),
   'a pool in debug mode': of(device => device.createPool({ debug: true })),
   'a plain pool': of(device => device.createPlainPool()),
   'a driver pool': of(device => device.createDriverPool()),

@@ -30,7 +30,7 @@ describe('the packed package', () => {
     rmSync(file)
     const program = `
       import { openDevice } from 'cuda-mempool'
-      try { openDevice('simulated').createPool({ shared: true }) } catch (error) { console.log(error.name, error.message) }`
+      try { openDevice('simulated').createSharedPool() } catch (error) { console.log(error.name, error.message) }`
     const output = project.node(['--input-type=module', '-e', program])
     writeFileSync(file, content)
     assert.match(
@@ -184,7 +184,7 @@ describe('the packed package', () => {
       import { attachPool, openDevice } from 'cuda-mempool'
       if (isMainThread) {
         const device = openDevice('simulated')
-        const pool = device.createPool({ shared: true })
+        const pool = device.createSharedPool()
         const worker = new Worker(new URL(import.meta.url), { workerData: pool.share() })
         worker.on('message', sent => console.log(pool.adopt(sent).byteLength))
       } else {
@@ -198,7 +198,7 @@ describe('the packed package', () => {
     const program = project.write(
       'program.cjs',
       `const { openDevice } = require('cuda-mempool')
-      console.log(openDevice('simulated').createPool({ shared: true }).allocate(300).byteLength)`,
+      console.log(openDevice('simulated').createSharedPool().allocate(300).byteLength)`,
     )
     assert.equal(project.node(['--no-warnings', program]), '300\n')
   })

@@ -68,7 +68,7 @@ describe('a public object in a log', () => {
     const pools = [
       device.createPool({ maxPoolBytes: 64 * MiB }),
       device.createPool({ debug: true }),
-      device.createPool({ shared: true }),
+      device.createSharedPool(),
       device.createArenaPool({ bytes: 1 * MiB }),
       device.createBlockPool({ blockBytes: 4096, count: 4 }),
       device.createPlainPool(),
@@ -112,7 +112,7 @@ describe('a public object in a log', () => {
   it('writes a missing limit as null', () => {
     using device = openDevice('simulated')
     const unlimited = device.createPool({ maxPoolBytes: Infinity })
-    assert.equal((plain(unlimited) as { limitBytes: null }).limitBytes, null)
+    assert.equal((plain(unlimited) as { maxPoolBytes: null }).maxPoolBytes, null)
   })
 
   it('is a line for devices, streams, events and graphs in each of their states', () => {

@@ -10,9 +10,9 @@ import type { TransferredBuffer } from '../src/core/pool/transferred-buffer.js'
 
 test('a GPU’s other kinds of pools are used by two threads', async () => {
   const device = openDevice()
-  const block = device.createBlockPool({ blockBytes: 8 * KiB, count: 4, shared: true })
-  const arena = device.createArenaPool({ bytes: 1 * MiB, shared: true })
-  const host = device.createHostPool({ maxPoolBytes: 64 * MiB, mapped: true, shared: true })
+  const block = device.createSharedBlockPool({ blockBytes: 8 * KiB, count: 4 })
+  const arena = device.createSharedArenaPool({ bytes: 1 * MiB })
+  const host = device.createSharedHostPool({ maxPoolBytes: 64 * MiB, mapped: true })
   const args = [block.share(), arena.share(), host.share(), 42]
   const thread = new Worker(new URL('./shared-kinds.worker.js', import.meta.url), {
     workerData: { kindTask: 'fillEach', args },

@@ -57,7 +57,7 @@ async function rage(
       for (const { failure } of threads) assert.equal(failure(), null)
       const { liveBuffers, liveBytes, frees } = pool.stats()
       assert.ok(liveBuffers >= 0 && liveBytes >= 0 && frees >= 0, `${liveBuffers} live, of ${liveBytes} bytes`)
-      assert.ok(liveBytes <= pool.stats().limitBytes, `${liveBytes} bytes live`)
+      assert.ok(liveBytes <= pool.stats().maxPoolBytes, `${liveBytes} bytes live`)
       await setImmediate()
     }
     for (let turns = random.below(20); turns > 0; turns--) await setImmediate()
@@ -73,7 +73,7 @@ async function rage(
 
 test(`a storm over blocks ${REPLAY}`, async () => {
   const device = open()
-  const pool = device.createBlockPool({ blockBytes: 64 * KiB, count: 16, maxCount: 80, shared: true })
+  const pool = device.createSharedBlockPool({ blockBytes: 64 * KiB, count: 16, maxCount: 80 })
   const all = Array.from({ length: 80 }, () => pool.allocate(1))
   const base = Math.min(...all.map(({ ptr }) => ptr))
   const kindStorm: KindStorm = { pool: pool.share(), map: words(2 ** 16), base, progress: words(2) }
@@ -99,7 +99,7 @@ test(`a storm over blocks ${REPLAY}`, async () => {
 
 test(`a storm over an arena ${REPLAY}`, async () => {
   const device = open()
-  const pool = device.createArenaPool({ bytes: 2 * MiB, shared: true })
+  const pool = device.createSharedArenaPool({ bytes: 2 * MiB })
   const { base, bytes } = pool.share()
   const kindStorm: KindStorm = { pool: pool.share(), map: words(bytes / 256), base, progress: words(2) }
   await rage(kindStorm, pool, () => {}, 10)
@@ -112,7 +112,7 @@ test(`a storm over an arena ${REPLAY}`, async () => {
 
 test(`a storm over pinned memory ${REPLAY}`, async () => {
   const device = open()
-  const pool = device.createHostPool({ maxPoolBytes: 2 * MiB, segmentBytes: 1 * MiB, shared: true })
+  const pool = device.createSharedHostPool({ maxPoolBytes: 2 * MiB, segmentBytes: 1 * MiB })
   const kindStorm: KindStorm = { pool: pool.share(), map: words(1), base: 0, progress: words(2) }
   let found = 0
   const inherit = (dead: number) => {

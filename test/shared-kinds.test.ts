@@ -28,9 +28,9 @@ function start<T extends keyof typeof tasks>(kindTask: T, ...args: Parameters<(t
 function open() {
   const driver = new SimulatedDriver({ progress: 'eager', capacityBytes: 64 * MiB })
   const device = openDevice(driver)
-  const block = device.createBlockPool({ blockBytes: 8 * KiB, count: 4, shared: true })
-  const arena = device.createArenaPool({ bytes: 1 * MiB, shared: true })
-  const host = device.createHostPool({ maxPoolBytes: 4 * MiB, shared: true })
+  const block = device.createSharedBlockPool({ blockBytes: 8 * KiB, count: 4 })
+  const arena = device.createSharedArenaPool({ bytes: 1 * MiB })
+  const host = device.createSharedHostPool({ maxPoolBytes: 4 * MiB })
   return { driver, device, block, arena, host }
 }
 
@@ -71,7 +71,7 @@ describe('pools of other kinds in several threads', () => {
 
   it('a thread has an arena of its own on a buffer of a shared pool', async () => {
     const { driver, device } = open()
-    const pool = device.createPool({ shared: true })
+    const pool = device.createSharedPool()
     const { thread, done } = start('serveFromArena', pool.share(), 1000, 42)
     const buffer = pool.adopt((await done) as TransferredBuffer)
     assert.deepEqual([...buffer.readSync(0, 1000)], Array(1000).fill(42))
@@ -114,7 +114,7 @@ describe('pools of other kinds in several threads', () => {
 
   it('wrappers are of one thread each', async () => {
     const { device, block, arena } = open()
-    const caching = device.createPool({ shared: true })
+    const caching = device.createSharedPool()
     const expected = { isOurs: true, overLimit: true, live: 1, freed: true, left: 0 }
     for (const pool of [caching, block, arena]) {
       const { thread, done } = start('wrap', pool.share())

@@ -54,7 +54,7 @@ after(() => PoolThread.terminateAll())
 function open(options: PoolOptions = {}) {
   const driver = new SimulatedDriver({ capacityBytes: 64 * MiB, progress: 'eager' })
   const device = openDevice(driver)
-  const pool = device.createPool({ maxPoolBytes: 32 * MiB, ...options, shared: true })
+  const pool = device.createSharedPool({ maxPoolBytes: 32 * MiB, ...options })
   return { driver, device, pool }
 }
 
@@ -125,8 +125,6 @@ describe('a pool in several threads', () => {
     const { device, pool } = open()
     const shared = pool.share()
     for (let time = 0; time < 2 * MOST_WORKERS; time++) assert.equal(attachPool(structuredClone(shared)), pool)
-    const refused = { name: 'PoolError', message: /^poolFor: .*createPool\({ shared: true }\)/ }
-    assert.throws(() => device.poolFor(device.createStream(), { shared: true }), refused)
     device.close()
   })
 
@@ -149,7 +147,7 @@ describe('a pool in several threads', () => {
 
   it('gives a buffer to one thread at a time', async () => {
     const { device, pool } = open()
-    const other = device.createPool({ shared: true, maxPoolBytes: 8 * MiB })
+    const other = device.createSharedPool({ maxPoolBytes: 8 * MiB })
     const { thread } = await PoolThread.attach(pool.share())
     const buffer = pool.allocate(4 * KiB)
     const { ptr } = buffer
@@ -184,7 +182,7 @@ describe('a pool in several threads', () => {
     for (const record of [-1, 0, 1, 2 ** 30])
       assert.throws(() => pool.adopt({ ...transferred, record, tag: 12 }), notOnItsWay)
     using local = device.createPool()
-    assert.throws(() => local.allocate(1).transfer(), { name: 'PoolError', message: /make it with { shared: true }/ })
+    assert.throws(() => local.allocate(1).transfer(), { name: 'PoolError', message: /make it with createSharedPool/ })
 
     await thread.do('hold', 4 * KiB, 1)
     const back = pool.adopt(await thread.do('transfer'))
@@ -258,8 +256,8 @@ describe('a pool in several threads', () => {
     await assert.rejects(thread.do('figures', 16 * MiB), (error: Error & { figures: Record<string, number> }) => {
       assert.equal(error.name, 'OutOfMemoryError')
       assert.match(error.message, /16 MiB/)
-      const { requestedBytes, liveBytes, limitBytes } = error.figures
-      assert.deepEqual([requestedBytes, liveBytes, limitBytes], [16 * MiB, 24 * MiB, 32 * MiB])
+      const { requestedBytes, liveBytes, maxPoolBytes } = error.figures
+      assert.deepEqual([requestedBytes, liveBytes, maxPoolBytes], [16 * MiB, 24 * MiB, 32 * MiB])
       return true
     })
     assert.equal(await thread.do('tryAllocate', 16 * MiB), false)
@@ -281,12 +279,11 @@ describe('a pool in several threads', () => {
       const message = new RegExp(`^${verb}: .* is being captured`)
       await assert.rejects(thread.do('capture', verb), { name: 'PoolError', message })
     }
-    await assert.rejects(thread.do('setAccess'), { name: 'PoolError', message: /^setAccess: .* made without shared/ })
+    await assert.rejects(thread.do('setAccess'), { name: 'PoolError', message: /^setAccess: .* use one of createPool/ })
     pool.check()
     assert.equal(pool.stats().liveBuffers, 0)
-    for (const options of [{ shared: true, debug: true }, { shared: 1 }]) {
-      assert.throws(() => device.createPool(options as never), { name: 'TypeError', message: /shared/ })
-    }
+    const meant = { name: 'TypeError', message: /unknown option 'shared'.*call createSharedPool for that$/ }
+    assert.throws(() => device.createPool({ shared: true } as object), meant)
   })
 
   it('is trimmed, settled and counted from every thread', async () => {
@@ -361,8 +358,8 @@ describe('a pool in several threads', () => {
       device.createPool().close()
       driver.failCall({ call, code: 999 })
       const refused = { name: 'CudaError', message: new RegExp(`^${call} failed`) }
-      assert.throws(() => device.createPool({ shared: true }), refused)
-      device.createPool({ shared: true }).close()
+      assert.throws(() => device.createSharedPool(), refused)
+      device.createSharedPool().close()
       device.close()
       assert.equal(driver.usedBytes(), 0)
     }
@@ -372,7 +369,7 @@ describe('a pool in several threads', () => {
     const device = openDevice(new SimulatedDriver({ virtualMemory: false }))
     for (let time = 0; time < 2; time++) {
       const refused = { name: 'PoolError', message: /backing 'virtual' is not possible here/ }
-      assert.throws(() => device.createPool({ shared: true, backing: 'virtual' }), refused)
+      assert.throws(() => device.createSharedPool({ backing: 'virtual' }), refused)
     }
     device.close()
   })
@@ -380,16 +377,13 @@ describe('a pool in several threads', () => {
   it('has one pool server with the other pools of the thread that made it, which has the device attached while there is one', () => {
     const { device, pool } = open()
     const { registry } = device.clocks.slots as unknown as { registry: ThreadRegistry }
-    const others = [
-      device.createBlockPool({ blockBytes: 4 * KiB, count: 4, shared: true }),
-      device.createHostPool({ shared: true }),
-    ]
+    const others = [device.createSharedBlockPool({ blockBytes: 4 * KiB, count: 4 }), device.createSharedHostPool()]
     assert.equal(registry.living, 2)
     for (const other of others) other.close()
     pool.allocate(1 * MiB).free()
     pool.close()
     assert.equal(registry.living, 1)
-    device.createPool({ shared: true }).close()
+    device.createSharedPool().close()
     device.close()
   })
 

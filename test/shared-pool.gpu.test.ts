@@ -15,7 +15,7 @@ const ROUNDS = 6000
 
 test('threads write to buffers of one pool on a GPU, hand them over, and are terminated', async () => {
   const device = openDevice(0)
-  const pool = device.createPool({ shared: true, maxPoolBytes: 2 * GiB })
+  const pool = device.createSharedPool({ maxPoolBytes: 2 * GiB })
   const progress = new Int32Array(new SharedArrayBuffer(8))
   let threads = 0
   // Returns when the thread is attached: before that Node could not terminate it (docs/threads.md).

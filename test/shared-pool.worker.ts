@@ -33,7 +33,7 @@ export const tasks = {
 
   /** Makes a pool that other threads can attach. */
   create(shared: SharedPoolDescriptor): SharedPoolDescriptor {
-    return attachDevice(shared.device).createPool({ shared: true }).share()
+    return attachDevice(shared.device).createSharedPool().share()
   },
 
   hold(bytes: number, count: number): void {

@@ -55,7 +55,7 @@ for (const koffi of ['without its binary', 'missing'] as const) {
         for (const choice of [0, 'auto']) {
           try { openDevice(choice) } catch (error) { console.log(error.name, error.message, error.cause.name) }
         }
-        console.log(openDevice('simulated').createPool({ shared: true }).allocate(300).byteLength)`,
+        console.log(openDevice('simulated').createSharedPool().allocate(300).byteLength)`,
       )
       const [first, second, third] = project.node([program], {}).split('\n')
       for (const line of [first, second]) {

@@ -55,7 +55,7 @@ describe('a wrong call', () => {
       const share = () => (pool as unknown as { share(): void }).share()
       assert.throws(share, {
         name: 'PoolError',
-        message: /share: the pool is one of this thread; make it with \{ shared/,
+        message: /share: the pool is one of this thread; make it with createShared(Host)?Pool/,
       })
     }
   })
@@ -104,7 +104,7 @@ describe('a wrong call', () => {
     using device = openDevice('simulated')
     const pools = [
       device.createPool(),
-      device.createPool({ shared: true }),
+      device.createSharedPool(),
       device.createPlainPool(),
       device.createDriverPool(),
       device.createPool({ debug: true }),

@@ -117,7 +117,7 @@ function onBuffer(device: TestDevice): ArenaPool {
 
 const OPTIONS: readonly (readonly [name: string, options: ArenaOptions, isOnBuffer?: boolean])[] = [
   ['fixed', { bytes: BYTES }],
-  ['growing', { bytes: 700 * KiB, maxBytes: BYTES }],
+  ['growing', { bytes: 700 * KiB, maxPoolBytes: BYTES }],
   ['on a buffer', { bytes: BYTES }, true],
 ]
 
@@ -128,7 +128,7 @@ describe(`random programs on arenas (POOL_FUZZ_SEED=${SEED} POOL_FUZZ_STEPS=${ST
         it(`${name}, ${progress} work, seed ${seed}`, () => {
           const program = new ArenaProgram(seed, progress, options, isOnBuffer)
           program.run(STEPS, [GROW, TURN])
-          if (options.maxBytes !== undefined) assert.ok(program.growths > 1, `${program.growths} growths`)
+          if (options.maxPoolBytes !== undefined) assert.ok(program.growths > 1, `${program.growths} growths`)
           for (const step of [...Object.keys(GROW), 'ranOut']) assert.ok(program.taken.has(step), `${step} happened`)
         })
       }

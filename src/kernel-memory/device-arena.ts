@@ -25,13 +25,13 @@ export function createDeviceArena(device: Device, region: DeviceRegion, options?
 export class DeviceArena extends KernelMemory<BumpStats> {
   constructor(control: MemoryControl, region: DeviceRegion, options: KernelMemoryOptions = {}) {
     super('createDeviceArena', control, region, options, STRUCTURE_BYTES, DEVICE_POOL.byteLength)
-    const { ptr, limitBytes, stream } = this
-    if (limitBytes < STRUCTURE_BYTES) {
+    const { ptr, maxPoolBytes, stream } = this
+    if (maxPoolBytes < STRUCTURE_BYTES) {
       const least = ptr - region.ptr + 2 * STRUCTURE_BYTES
       throw new RangeError(`${this.call}: the region must have ${least} bytes at least, not ${region.byteLength}`)
     }
     this.noteUse(stream, this.call)
-    control.launch('bump_initialise', 1, 1, stream, ptr, ptr + STRUCTURE_BYTES, limitBytes, this.reservedBytes)
+    control.launch('bump_initialise', 1, 1, stream, ptr, ptr + STRUCTURE_BYTES, maxPoolBytes, this.reservedBytes)
     control.readAfter(stream)
   }
 
@@ -44,7 +44,7 @@ export class DeviceArena extends KernelMemory<BumpStats> {
   }
 
   /** Bytes that can be handed out in all. */
-  get limitBytes(): number {
+  get maxPoolBytes(): number {
     return this.bytesFromStructure() - STRUCTURE_BYTES
   }
 
@@ -57,7 +57,7 @@ export class DeviceArena extends KernelMemory<BumpStats> {
   }
 
   protected submitGrow(ptr: number, stream: Stream): void {
-    this.control.launch('bump_grow', 1, 1, stream, ptr, this.limitBytes)
+    this.control.launch('bump_grow', 1, 1, stream, ptr, this.maxPoolBytes)
   }
 
   protected checkContents(ptr: number): void {
@@ -65,10 +65,10 @@ export class DeviceArena extends KernelMemory<BumpStats> {
     const field = (at: number) => Number(new DataView(copy.buffer).getBigUint64(at, true))
     assert(field(DEVICE_POOL.base) === ptr + STRUCTURE_BYTES, 'the memory begins behind the structure')
     assert(field(DEVICE_POOL.reserved) === this.reservedBytes, 'the region can grow as far as it could')
-    assert(field(DEVICE_POOL.limit) <= this.limitBytes, 'no more is handed out than the region has')
-    assert(field(DEVICE_POOL.peak) <= this.limitBytes, 'no more was ever handed out')
-    const { takenBytes, peakBytes, limitBytes } = this.read(copy)
-    assert(takenBytes % 16 === 0 || takenBytes === limitBytes, 'it is handed out in steps of 16 bytes')
+    assert(field(DEVICE_POOL.limit) <= this.maxPoolBytes, 'no more is handed out than the region has')
+    assert(field(DEVICE_POOL.peak) <= this.maxPoolBytes, 'no more was ever handed out')
+    const { takenBytes, peakBytes, maxPoolBytes } = this.read(copy)
+    assert(takenBytes % 16 === 0 || takenBytes === maxPoolBytes, 'it is handed out in steps of 16 bytes')
     assert(takenBytes <= peakBytes, 'the peak is what is taken, at least')
   }
 

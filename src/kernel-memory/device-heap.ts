@@ -66,7 +66,7 @@ export class DeviceHeap extends KernelMemory<HeapStats> {
   }
 
   /** Bytes of all superblocks: the most that can be handed out. */
-  get limitBytes(): number {
+  get maxPoolBytes(): number {
     return this.superblocks * SUPERBLOCK_BYTES
   }
 

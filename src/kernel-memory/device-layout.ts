@@ -101,7 +101,7 @@ export interface BumpStats {
   /** most bytes taken at a time, also before a reset */
   readonly peakBytes: number
   /** bytes that it may hand out */
-  readonly limitBytes: number
+  readonly maxPoolBytes: number
   /** calls of `allocate` that returned nullptr */
   readonly failures: number
 }
@@ -109,10 +109,10 @@ export interface BumpStats {
 /** Reads a copy of a DevicePool or DeviceArena. Throws RangeError for a copy that is too short. */
 export function bumpStats(copy: Uint8Array): BumpStats {
   const field = fieldsOf(copy, DEVICE_POOL.byteLength)
-  const limitBytes = field(DEVICE_POOL.limit)
-  const takenBytes = Math.min(field(DEVICE_POOL.offset), limitBytes)
+  const maxPoolBytes = field(DEVICE_POOL.limit)
+  const takenBytes = Math.min(field(DEVICE_POOL.offset), maxPoolBytes)
   const peakBytes = Math.max(takenBytes, field(DEVICE_POOL.peak))
-  return { takenBytes, peakBytes, limitBytes, failures: field(DEVICE_POOL.failures) }
+  return { takenBytes, peakBytes, maxPoolBytes, failures: field(DEVICE_POOL.failures) }
 }
 
 /** Counters of a device heap, since it was made or reset. */
@@ -136,7 +136,7 @@ export interface HeapStats {
   /** most bytes of superblocks in use at once */
   readonly peakUsedBytes: number
   /** bytes of all superblocks */
-  readonly limitBytes: number
+  readonly maxPoolBytes: number
 }
 
 /**
@@ -171,7 +171,7 @@ export function heapStats(copy: Uint8Array): HeapStats {
     liveBytes: liveBytes + runs * SUPERBLOCK_BYTES,
     usedBytes: Math.max(0, Math.min(limit, limit - idle)) * SUPERBLOCK_BYTES,
     peakUsedBytes: view.getUint32(DEVICE_HEAP.peak, true) * SUPERBLOCK_BYTES,
-    limitBytes: limit * SUPERBLOCK_BYTES,
+    maxPoolBytes: limit * SUPERBLOCK_BYTES,
   }
 }
 

@@ -1,5 +1,5 @@
-import { type ByteSize, bytesOfSize } from '../core/base/byte-size.js'
-import { checkByteCount, formatBytes } from '../core/base/bytes.js'
+import { type ByteSize, bytesOf } from '../core/base/byte-size.js'
+import { formatBytes } from '../core/base/bytes.js'
 import { disposeOf } from '../core/base/disposal.js'
 import { PoolError } from '../core/base/errors.js'
 import { checkOptionNames } from '../core/base/option-names.js'
@@ -54,8 +54,7 @@ export class StreamArenas implements Disposable {
     if ((options.pool.defaultStream?.clocks ?? control.clocks) !== control.clocks) {
       throw new PoolError('createStreamArenas: the pool belongs to another device; use one of this', 'ERR_OTHER_DEVICE')
     }
-    this.bytes = bytesOfSize(options.bytes, 'createStreamArenas: bytes')
-    checkByteCount(this.bytes, 'createStreamArenas: bytes')
+    this.bytes = bytesOf(options.bytes, 'createStreamArenas: bytes', control.clocks.context)
   }
 
   /**

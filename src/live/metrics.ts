@@ -56,7 +56,7 @@ export const METRICS: readonly Metric[] = [
   gauge('cached_bytes', 'Bytes freed and kept as whole blocks.', ({ stats }) => stats.cachedBytes),
   gauge('pending_bytes', 'Bytes freed whose work may still run.', ({ stats }) => stats.pendingBytes),
   gauge('largest_free_bytes', 'A block of at least this size is free.', ({ stats }) => stats.largestFreeBytes),
-  gauge('limit_bytes', 'Most bytes that the pool may obtain.', ({ stats }) => stats.limitBytes),
+  gauge('limit_bytes', 'Most bytes that the pool may obtain.', ({ stats }) => stats.maxPoolBytes),
   gauge('live_buffers', 'Buffers handed out and not freed.', ({ stats }) => stats.liveBuffers),
   counter('allocations', 'Buffers handed out so far.', ({ stats }) => stats.allocations),
   counter('frees', 'Buffers freed so far.', ({ stats }) => stats.frees),
@@ -66,7 +66,7 @@ export const METRICS: readonly Metric[] = [
   counter('out_of_memory', 'Requests refused for want of memory.', ({ outOfMemory }) => outOfMemory),
   ofTag('requested_bytes', 'gauge', 'Requested bytes of live buffers, by tag.', stats => stats.requestedBytes),
   ofTag('peak_requested_bytes', 'gauge', 'Most requested bytes at once, by tag.', stats => stats.peakRequestedBytes),
-  ofTag('limit_bytes', 'gauge', 'The limit of a tag.', stats => stats.limitBytes),
+  ofTag('limit_bytes', 'gauge', 'The limit of a tag.', stats => stats.maxPoolBytes),
   ofTag('live_buffers', 'gauge', 'Live buffers, by tag.', stats => stats.liveBuffers),
   ofTag('allocations_total', 'counter', 'Buffers handed out so far, by tag.', stats => stats.allocations),
 ]

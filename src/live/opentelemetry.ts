@@ -98,7 +98,7 @@ function poolInstruments(meter: ObservedMeter) {
   const note = (batch: ObservedBatch, stats: PoolStats, attributes: Attributes) => {
     batch.observe(usage as never, stats.liveBytes, attributes)
     batch.observe(reserved as never, stats.reservedBytes, attributes)
-    if (stats.limitBytes !== Infinity) batch.observe(limit as never, stats.limitBytes, attributes)
+    if (stats.maxPoolBytes !== Infinity) batch.observe(limit as never, stats.maxPoolBytes, attributes)
     batch.observe(allocations as never, stats.allocations, attributes)
   }
   return { all: [usage, reserved, limit, allocations], note }

@@ -7,8 +7,8 @@ import type { TagStats } from '../core/pool/wrappers/tagged.js'
 import type { PoolFigures, PoolList } from './watched-pools.js'
 
 /** JSON has no Infinity: null stands for it. */
-type InJson<Stats extends { readonly limitBytes: number }> = Omit<Stats, 'limitBytes'> & {
-  readonly limitBytes: number | null
+type InJson<Stats extends { readonly maxPoolBytes: number }> = Omit<Stats, 'maxPoolBytes'> & {
+  readonly maxPoolBytes: number | null
 }
 
 /** A pool in `/stats`. */
@@ -72,8 +72,8 @@ function nameOf(context: Context): string {
   }
 }
 
-function inJson<Stats extends { readonly limitBytes: number }>(stats: Stats): InJson<Stats> {
-  return { ...stats, limitBytes: stats.limitBytes === Infinity ? null : stats.limitBytes }
+function inJson<Stats extends { readonly maxPoolBytes: number }>(stats: Stats): InJson<Stats> {
+  return { ...stats, maxPoolBytes: stats.maxPoolBytes === Infinity ? null : stats.maxPoolBytes }
 }
 
 /** The share of a pool's requests that no cache served. A shared pool may count a miss that it refuses afterwards. */

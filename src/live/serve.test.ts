@@ -130,7 +130,7 @@ describe('the figures', () => {
     const { pid, devices, pools } = await jsonOf(server, '/stats')
     assert.equal(pid, process.pid)
     assert.deepEqual(devices, [{ ordinal: 0, name: 'simulated GPU' }])
-    assert.deepEqual(pools[0].stats, { ...pool.stats(), limitBytes: null })
+    assert.deepEqual(pools[0].stats, { ...pool.stats(), maxPoolBytes: null })
     assert.equal(pools[0].tags.weights.requestedBytes, 1000)
     assert.equal(pools[0].kind, 'caching')
   })

@@ -15,7 +15,7 @@ describe('blocks of a device', () => {
   after(() => device.close())
 
   it('go back to the pool if their name is too long for a label', () => {
-    using pool = device.createPool({ shared: true })
+    using pool = device.createSharedPool()
     const blocks = new DeviceBlocks(pool, true)
     const stream = device.createStream()
     for (const handle of [null, stream.handle]) {

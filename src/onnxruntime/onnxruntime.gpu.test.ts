@@ -120,7 +120,7 @@ describe('ONNX Runtime on CUDA', { skip: typeof installed === 'string' ? install
       const rows = (64 * MiB) / (WIDTH * 4)
       await assert.rejects(
         served.as('model', () => session.run(feeds(rows))),
-        (error: Error) => error instanceof OutOfMemoryError && error.figures.limitBytes === 16 * MiB,
+        (error: Error) => error instanceof OutOfMemoryError && error.figures.maxPoolBytes === 16 * MiB,
       )
       const { y } = await served.as('model', () => session.run(feeds(2)))
       assert.equal(y.data.length, 2 * WIDTH)

@@ -117,7 +117,7 @@ describe('ONNX Runtime on the CPU', { skip: typeof installed === 'string' ? inst
     const large = feeds((8 * MiB) / (WIDTH * 4))
     await assert.rejects(
       served.as('a', () => session.run(large)),
-      (error: Error) => error instanceof OutOfMemoryError && error.figures.limitBytes === 4 * MiB,
+      (error: Error) => error instanceof OutOfMemoryError && error.figures.maxPoolBytes === 4 * MiB,
     )
     assert.ok(served.stats().failures > 0)
     const { y } = await served.as('a', () => session.run(feeds(1)))

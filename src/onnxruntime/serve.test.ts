@@ -43,7 +43,7 @@ describe('work in the name of a session', () => {
   })
 
   it('is refused before it begins if the name is too long for a label of the pool', async () => {
-    using shared = device.createPool({ shared: true })
+    using shared = device.createSharedPool()
     using own = device.createPool()
     const long = '😀'.repeat(15)
     let works = 0

@@ -68,7 +68,7 @@ class PoolCard {
     this.fill([
       ['in use', formatBytes(stats.liveBytes)],
       ['reserved', formatBytes(stats.reservedBytes)],
-      ['limit', stats.limitBytes === null ? 'none' : formatBytes(stats.limitBytes)],
+      ['limit', stats.maxPoolBytes === null ? 'none' : formatBytes(stats.maxPoolBytes)],
       ['cached', formatBytes(stats.cachedBytes)],
       ['pending', formatBytes(stats.pendingBytes)],
       ['largest free at least', formatBytes(stats.largestFreeBytes)],

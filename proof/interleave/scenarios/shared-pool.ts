@@ -33,7 +33,7 @@ export function newPool({ isFenced = false, ...options }: Settings = {}) {
   const context = Context.open(driver, 0)
   const clocks = new Clocks(context)
   const order = clocks.share()
-  const usual = newSharedPool(clocks, { shared: true, ...options }, driver.cuDeviceTotalMem(context.device), null)
+  const usual = newSharedPool(clocks, { ...options }, driver.cuDeviceTotalMem(context.device), null)
   const shared = { ...usual, room: { ...usual.room, isFenced } }
   /** by address, the thread that holds a block which begins there */
   const holders = new Map<number, number>()

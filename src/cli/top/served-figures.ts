@@ -61,7 +61,7 @@ function isPool({ name, kind, device, outOfMemory, stats, tags }: Fields): boole
     isNumber(device) &&
     isNumber(outOfMemory) &&
     POOL_FIGURES.every(figure => isNumber(figures[figure])) &&
-    (figures['limitBytes'] === null || isNumber(figures['limitBytes'])) &&
+    (figures['maxPoolBytes'] === null || isNumber(figures['maxPoolBytes'])) &&
     (tags === null || isListOf(Object.values(fieldsOf(tags)), ({ requestedBytes }) => isNumber(requestedBytes)))
   )
 }

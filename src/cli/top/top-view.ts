@@ -100,12 +100,12 @@ function poolLines(pool: ServedStats, { history, shown, snapshots }: TopScreen, 
 
 /** The bar of all memory that the pool may have, and its parts. */
 function memoryLines({ stats }: ServedStats, width: number): string[] {
-  const { requestedBytes, liveBytes, cachedBytes, reservedBytes, limitBytes } = stats
-  const whole = limitBytes ?? Math.max(stats.peakReservedBytes, reservedBytes, 1)
+  const { requestedBytes, liveBytes, cachedBytes, reservedBytes, maxPoolBytes } = stats
+  const whole = maxPoolBytes ?? Math.max(stats.peakReservedBytes, reservedBytes, 1)
   const rounding = Math.max(0, liveBytes - requestedBytes)
   const free = Math.max(0, reservedBytes - liveBytes - cachedBytes)
   const rest = Math.max(0, whole - reservedBytes)
-  const limit = limitBytes === null ? `peak      ${formatBytes(whole)}` : `limit     ${formatBytes(whole)}`
+  const limit = maxPoolBytes === null ? `peak      ${formatBytes(whole)}` : `limit     ${formatBytes(whole)}`
   const barWidth = Math.min(MOST_BAR, width - limit.length - 4)
   const parts = [requestedBytes, rounding, cachedBytes, free, rest]
   const names = [

@@ -243,7 +243,7 @@ describe('top', () => {
       pool({ tags: { a: null } }),
       pool({ tags: 1, stats: null }),
       pool({ stats: { ...train.stats, liveBytes: '1' } }),
-      pool({ stats: { ...train.stats, limitBytes: -1 } }),
+      pool({ stats: { ...train.stats, maxPoolBytes: -1 } }),
     ]
     const refusal = { name: 'UsageError', message: 'top: the socket is not one of cuda-mempool' }
     for (const each of others) {

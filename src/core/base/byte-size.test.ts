@@ -1,22 +1,49 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { bytesOfSize, readSizes } from './byte-size.js'
-import { checkByteCount, formatBytes, GiB, KiB } from './bytes.js'
+import { bytesOf, limitOf } from './byte-size.js'
+import { checkByteCount, formatBytes, GiB } from './bytes.js'
 
-test('a size is a number as it is, or text that is read', () => {
-  for (const number of [1, 0.5, Infinity]) assert.equal(bytesOfSize(number, 'x'), number)
-  assert.equal(bytesOfSize('64' as '64B', 'x'), '64', 'for checkByteCount to refuse')
-  assert.equal(bytesOfSize('4GiB', 'x'), 4 * GiB)
-  assert.throws(() => bytesOfSize('4 apples' as '4B', 'maxBytes'), {
-    name: 'RangeError',
-    message: "maxBytes must be bytes, or a size such as '64KiB', '1.5GiB' or '80GB', not '4 apples'",
-  })
+const DEVICE = { totalBytes: 10 * GiB }
+
+test('a size is a number of bytes, text with a unit, or a share of the whole', () => {
+  assert.equal(bytesOf(1, 'x', DEVICE), 1)
+  assert.equal(bytesOf('4GiB', 'x', DEVICE), 4 * GiB)
+  assert.equal(bytesOf('80 GB', 'x', null), 80e9)
+  assert.equal(bytesOf('50%', 'x', DEVICE), 5 * GiB)
+  assert.equal(bytesOf(' 0.5 % ', 'x', DEVICE), Math.floor(0.05 * GiB))
+  assert.equal(bytesOf('0%', 'x', DEVICE, 0), 0)
 })
 
-test('the named sizes of options are read, and nothing else', () => {
-  const options = { a: '1KiB', b: '1KiB', c: 5, d: undefined } as const
-  assert.deepEqual(readSizes(options, 'a', 'c', 'd'), { a: KiB, b: '1KiB', c: 5, d: undefined })
-  assert.equal(options.a, '1KiB')
+test('a limit may be Infinity, and a size may not', () => {
+  assert.equal(limitOf(Infinity, 'x', DEVICE), Infinity)
+  assert.equal(limitOf('10%', 'x', DEVICE), GiB)
+  assert.throws(() => bytesOf(Infinity, 'x', DEVICE), { name: 'RangeError', message: /^x must be a whole number/ })
+})
+
+test('every other size is refused by its name', () => {
+  const bad: readonly [unknown, 'RangeError' | 'TypeError', RegExp][] = [
+    [
+      '4 apples',
+      'RangeError',
+      /^x must be bytes, or a size such as '64KiB', '1.5GiB', '80GB' or '80%', not '4 apples'$/,
+    ],
+    ['64', 'TypeError', /^x must be a number of bytes, not '64'$/],
+    ['', 'TypeError', /^x must be a number of bytes, not ''$/],
+    ['101%', 'RangeError', /^x must be a size or a share up to '100%', not '101%'$/],
+    ['-1%', 'RangeError', /^x must be bytes, or a size/],
+    ['0%', 'RangeError', /^x must be a whole number of bytes from 1/],
+    [0, 'RangeError', /^x must be a whole number of bytes from 1/],
+    [1.5, 'RangeError', /^x must be a whole number/],
+    [true, 'TypeError', /^x must be a number of bytes, not true$/],
+    [4n, 'TypeError', /^x must be a number of bytes, not 4n$/],
+    [null, 'TypeError', /^x must be a number of bytes, not null$/],
+  ]
+  for (const [size, name, message] of bad) assert.throws(() => bytesOf(size, 'x', DEVICE), { name, message })
+})
+
+test('a share is refused where no device is known', () => {
+  const refused = { name: 'RangeError', message: "x must be a size such as '4GiB': a share needs a device" }
+  assert.throws(() => bytesOf('80%', 'x', null), refused)
 })
 
 test('a byte count may be 0 where the call says so', () => {

@@ -1,35 +1,53 @@
-// Sizes in options: numbers, or text with a unit.
+// The grammar of all sizes that programs pass: numbers, text with a unit, and shares of a device's memory.
 
-import { describe, parseBytes } from './bytes.js'
+import { checkByteCount, describe, parseBytes } from './bytes.js'
+import { OutOfRangeError } from './out-of-range.js'
 
-/** A size in an option: bytes, or text with a unit, such as '4GiB', '1.5 GiB' or '80GB' (80·10⁹ bytes). */
-export type ByteSize =
+/** A size where no device is known: bytes, or text with a unit, such as '4GiB', '1.5 GiB' or '80GB' (80·10⁹ bytes). */
+export type FixedSize =
   | number
   | `${number}${'' | ' '}${'B' | 'KiB' | 'MiB' | 'GiB' | 'TiB' | 'kB' | 'KB' | 'MB' | 'GB' | 'TB'}`
 
 /**
- * `size` in bytes. Throws RangeError, naming the option, for other text with a unit. The caller checks numbers, and
- * text without a unit.
+ * A size: bytes, text with a unit, such as '4GiB', '1.5 GiB' or '80GB' (80·10⁹ bytes), or a share such as '80%' of the
+ * device's memory. Of pinned memory it is a share of the host's.
  */
-export function bytesOfSize(size: ByteSize, option: string): number {
-  if (typeof size !== 'string' || /^[\d.]*$/.test(size)) return size as number
-  try {
-    return parseBytes(size)
-  } catch {
-    throw new RangeError(
-      `${option} must be bytes, or a size such as '64KiB', '1.5GiB' or '80GB', not ${describe(size)}`,
-    )
-  }
+export type ByteSize = FixedSize | `${number}%`
+
+/** What a share is a share of. */
+interface Whole {
+  readonly totalBytes: number
 }
 
-/** An options object with some of its sizes read. */
-type WithBytes<O, K extends keyof O> = { readonly [P in keyof O]: P extends K ? Exclude<O[P], string> : O[P] }
+/**
+ * `size` in bytes: a whole number from `least` to 2^53 - 1. A share is of `whole`, and refused if that is null. Throws
+ * TypeError or RangeError, naming the argument.
+ */
+export function bytesOf(size: unknown, argument: string, whole: Whole | null, least: 0 | 1 = 1): number {
+  const hasUnit = typeof size === 'string' && !/^[\d.]*$/.test(size)
+  const bytes = hasUnit ? bytesOfText(size, argument, whole) : size
+  checkByteCount(bytes, argument, least)
+  return bytes
+}
 
-/** The options with the sizes of these names in bytes. Throws as `bytesOfSize`. */
-export function readSizes<O extends object, K extends keyof O & string>(options: O, ...names: K[]): WithBytes<O, K> {
-  const read: O = { ...options }
-  for (const name of names) {
-    if (typeof read[name] === 'string') read[name] = bytesOfSize(read[name] as ByteSize, name) as O[K]
-  }
-  return read as WithBytes<O, K>
+/** As `bytesOf`, for a limit: Infinity stands for none. */
+export function limitOf(size: unknown, argument: string, whole: Whole | null, least: 0 | 1 = 1): number {
+  return size === Infinity ? Infinity : bytesOf(size, argument, whole, least)
+}
+
+function bytesOfText(text: string, argument: string, whole: Whole | null): number {
+  const percent = /^\s*(\d+(?:\.\d+)?)\s*%\s*$/.exec(text)
+  if (percent === null) return bytesWithUnit(text, argument, whole)
+  const share = Number(percent[1]) / 100
+  if (whole === null) throw new OutOfRangeError(`${argument} must be a size such as '4GiB': a share needs a device`)
+  if (share > 1) throw new OutOfRangeError(`${argument} must be a size or a share up to '100%', not ${describe(text)}`)
+  return Math.floor(share * whole.totalBytes)
+}
+
+function bytesWithUnit(text: string, argument: string, whole: Whole | null): number {
+  try {
+    return parseBytes(text)
+  } catch {}
+  const examples = whole === null ? "'64KiB', '1.5GiB' or '80GB'" : "'64KiB', '1.5GiB', '80GB' or '80%'"
+  throw new OutOfRangeError(`${argument} must be bytes, or a size such as ${examples}, not ${describe(text)}`)
 }

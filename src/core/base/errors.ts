@@ -221,7 +221,7 @@ export interface OutOfMemoryFigures {
   /** the largest block that the pool could allocate */
   readonly largestFreeBytes: number
   /** the limit of the pool's reserved bytes */
-  readonly limitBytes: number
+  readonly maxPoolBytes: number
   /** free on the device, by the driver's count */
   readonly deviceFreeBytes: number
   /** used on the device by other programs, and outside of this pool; missing if the pool does not know */

@@ -19,12 +19,13 @@ describe('an unknown option', () => {
     max_pool_size: 'maxPoolBytes',
     maximum_pool_size: 'maxPoolBytes',
     maxPoolSize: 'maxPoolBytes',
-    limitBytes: 'maxPoolBytes',
     min_block_size: 'minBlockBytes',
     'min-block-bytes': 'minBlockBytes',
     stream_ordered: 'streamOrdered',
     streamorderd: 'streamOrdered',
     initial_pool_size: 'initialBytes',
+    limitBytes: 'maxPoolBytes',
+    maxBytes: 'maxPoolBytes',
   }
   for (const [name, ours] of Object.entries(meant)) {
     it(`${name} leads to ${ours}`, () => assert.equal(meantBy(name), `; did you mean ${ours}?`))
@@ -32,6 +33,10 @@ describe('an unknown option', () => {
 
   it('of a device leads to the device', () => {
     assert.match(meantBy('device_id'), /^; a pool is of the device that makes it, openDevice\(number\)$/)
+  })
+
+  it('of a pool that threads share leads to its call', () => {
+    for (const name of ['shared', 'readyBytes']) assert.equal(meantBy(name), '; call createSharedPool for that')
   })
 
   it('that is like none is only refused', () => assert.equal(meantBy('colour'), ''))

@@ -9,12 +9,18 @@ export function checkOptionNames(call: string, options: object, names: readonly 
   }
   for (const name of Object.keys(options)) {
     if (names.includes(name)) continue
-    throw new TypeError(`${call}: unknown option '${name}'; the options are ${names.join(', ')}${meantBy(name, names)}`)
+    const meant = meantBy(call, name, names)
+    throw new TypeError(`${call}: unknown option '${name}'; the options are ${names.join(', ')}${meant}`)
   }
 }
 
+/** Options that only pools of several threads have, and the one that made such a pool until 0.2. */
+const OF_SHARED_POOLS = ['shared', 'readyBytes']
+
 /** The end of the message: what the program may have meant. */
-function meantBy(name: string, names: readonly string[]): string {
+function meantBy(call: string, name: string, names: readonly string[]): string {
+  const shared = call.replace(/^create(?=\w+Pool$|Pool$)/, 'createShared')
+  if (shared !== call && OF_SHARED_POOLS.includes(name)) return `; call ${shared} for that`
   if (plain(name) === 'deviceid') return '; a pool is of the device that makes it, openDevice(number)'
   const near = nearest(name, names)
   return near === undefined ? '' : `; did you mean ${near}?`

@@ -55,11 +55,11 @@ export function attachDevice(shared: SharedDevice): Device {
 }
 
 /**
- * Attaches the pool that another thread of this process made with `shared: true` and shares. Returns a pool of the
- * same kind on the device `attachDevice(shared.device)`: the same object each time, until it is closed here. Close it
- * before the thread ends, or another thread must reclaim its buffers. Throws TypeError unless `shared` comes from
- * `pool.share()`. Throws PoolError for a descriptor of another process or version, for a closed pool, and when too
- * many threads use the pool.
+ * Attaches the pool that another thread of this process made by `createSharedPool` or one of its siblings, and shares.
+ * Returns a pool of the same kind on the device `attachDevice(shared.device)`: the same object each time, until it is
+ * closed here. Close it before the thread ends, or another thread must reclaim its buffers. Throws TypeError unless
+ * `shared` comes from `pool.share()`. Throws PoolError for a descriptor of another process or version, for a closed
+ * pool, and when too many threads use the pool.
  */
 export function attachPool(shared: SharedArenaDescriptor): SharedArenaPool<SharedDevice>
 export function attachPool(shared: SharedBlockDescriptor): SharedBlockPool<SharedDevice>

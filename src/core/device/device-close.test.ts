@@ -410,7 +410,7 @@ describe('shared pools of a device', () => {
   it('are closed with a device that captures a stream', () => {
     const driver = new SimulatedDriver()
     const device = openDevice(driver)
-    const pool = device.createPool({ shared: true })
+    const pool = device.createSharedPool()
     pool.allocate(1000)
     device.createStream().beginCapture()
     device.close()
@@ -421,14 +421,14 @@ describe('shared pools of a device', () => {
     const driver = new SimulatedDriver()
     const device = openDevice(driver)
     driver.failCall({ call: 'cuMemAlloc', code: 999 })
-    assert.throws(() => device.createBlockPool({ blockBytes: 64 * KiB, count: 4, shared: true }), { name: 'CudaError' })
+    assert.throws(() => device.createSharedBlockPool({ blockBytes: 64 * KiB, count: 4 }), { name: 'CudaError' })
     device.close() // throws while a pool server has the device attached
     assert.equal(driver.usedBytes(), 0)
   })
 
   it('host pools are closed with the device, and their arrays stay readable', () => {
     const device = openDevice('simulated')
-    const pool = device.createHostPool({ maxPoolBytes: 32 * MiB, shared: true })
+    const pool = device.createSharedHostPool({ maxPoolBytes: 32 * MiB })
     const held = pool.allocateArray(Float64Array, 1000)
     const { elements } = held
     const target = device.createPool().allocateArray(Float64Array, 1000)
@@ -457,7 +457,7 @@ function openBusy() {
 function fixedPools(device: Device) {
   return [
     device.createArenaPool({ bytes: 4 * MiB }),
-    device.createArenaPool({ bytes: 1 * MiB, maxBytes: 4 * MiB }),
+    device.createArenaPool({ bytes: 1 * MiB, maxPoolBytes: 4 * MiB }),
     device.createBlockPool({ blockBytes: 3 * MiB, count: 2, maxCount: 4 }),
   ]
 }

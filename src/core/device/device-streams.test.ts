@@ -140,7 +140,7 @@ describe('the pool of one stream', () => {
     assert.notEqual(device.poolFor(b), pool)
     assert.equal(device.poolFor(device.defaultStream), device.poolFor(device.defaultStream))
     assert.equal(pool.allocate(1 * MiB).stream, a)
-    assert.deepEqual([pool.stats().limitBytes, device.poolFor(b).stats().limitBytes], [8 * MiB, 4 * GiB])
+    assert.deepEqual([pool.stats().maxPoolBytes, device.poolFor(b).stats().maxPoolBytes], [8 * MiB, 4 * GiB])
     assert.deepEqual([pool.stats().liveBuffers, device.poolFor(b).stats().liveBuffers], [1, 0])
   })
 

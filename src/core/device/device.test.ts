@@ -38,10 +38,10 @@ describe('a device', () => {
     Object.defineProperty(process, 'versions', { ...versions, value: { ...process.versions, bun: '1.4.5' } })
     using device = openDevice('simulated')
     const refused = { name: 'PoolError', message: /needs Node, not Bun; run the program with Node/ }
-    assert.throws(() => device.createPool({ shared: true }), refused)
-    assert.throws(() => device.createArenaPool({ shared: true, bytes: 1 * MiB }), refused)
-    assert.throws(() => device.createBlockPool({ shared: true, blockBytes: 256, count: 4 }), refused)
-    assert.throws(() => device.createHostPool({ shared: true }), refused)
+    assert.throws(() => device.createSharedPool(), refused)
+    assert.throws(() => device.createSharedArenaPool({ bytes: 1 * MiB }), refused)
+    assert.throws(() => device.createSharedBlockPool({ blockBytes: 256, count: 4 }), refused)
+    assert.throws(() => device.createSharedHostPool(), refused)
   })
 
   it('kernels take growable buffers and their views, before and after they grew', () => {
@@ -107,11 +107,11 @@ describe('a device', () => {
   it('a launch with memory of a pool that threads share advises a copy to another device', () => {
     const [first, second] = openDevices('simulated')
     const kernel = second.loadModule(PTX).kernel('device_test_increment')
-    using pool = first.createPool({ shared: true })
+    using pool = first.createSharedPool()
     using buffer = pool.allocate(1000)
     const message = /setAccess\(device1, 'readWrite'\) unless threads share the pool, or copy with copyFrom$/
     assert.throws(() => kernel.launch({ grid: 1, block: 1 }, buffer, 4), { name: 'PoolError', message })
-    const refusal = { name: 'PoolError', message: /made without shared, or copy with copyFrom$/ }
+    const refusal = { name: 'PoolError', message: /use one of createPool, or copy with copyFrom$/ }
     assert.throws(() => pool.setAccess(second, 'readWrite'), refusal)
     using copy = second.createPool().allocate(1000)
     copy.copyFrom(buffer)

@@ -3,6 +3,7 @@
 // device.
 
 import { types } from 'node:util'
+import type { ByteSize } from '../base/byte-size.js'
 import { describe, formatBytes } from '../base/bytes.js'
 import { disposeOf } from '../base/disposal.js'
 import { CudaError, PoolError } from '../base/errors.js'
@@ -25,12 +26,12 @@ import { checkStreamOf, openStreams, type SharedStream, Stream, type StreamOptio
 import { checkWaitOptions, type WaitOptions } from '../order/wait-options.js'
 import { type ArenaOptions, ArenaPool, type RegionArenaOptions } from '../pool/arena/arena-pool.js'
 import { ArenaQueue, type ArenaQueueOptions } from '../pool/arena/arena-queue.js'
-import { newSharedArena, type SharedArena, type SharedArenaPool } from '../pool/arena/shared-arena-pool.js'
+import { newSharedArena, type SharedArenaOptions, type SharedArenaPool } from '../pool/arena/shared-arena-pool.js'
 import type { BlockOptions } from '../pool/blocks/block-options.js'
 import { BlockPool } from '../pool/blocks/block-pool.js'
-import { newSharedBlocks, type SharedBlockPool, type SharedBlocks } from '../pool/blocks/shared-block-pool.js'
+import { newSharedBlocks, type SharedBlockPool } from '../pool/blocks/shared-block-pool.js'
 import type { CachingPool } from '../pool/caching/caching-pool.js'
-import type { PoolOptions } from '../pool/caching/options.js'
+import type { PoolOptions, SharedPoolOptions } from '../pool/caching/options.js'
 import type { DebugPool } from '../pool/debug/debug-pool.js'
 import { makeCachingPool, type WithDebug } from '../pool/debug/make-caching-pool.js'
 import { DriverPool } from '../pool/driver-owned/driver-pool.js'
@@ -39,12 +40,11 @@ import { ImportedPool } from '../pool/driver-owned/imported-pool.js'
 import { PlainPool } from '../pool/driver-owned/plain-pool.js'
 import type { HostPoolOptions } from '../pool/host/host-options.js'
 import { HostPool } from '../pool/host/host-pool.js'
-import { newSharedHost, type SharedHost, SharedHostPool } from '../pool/host/shared-host-pool.js'
+import { newSharedHost, SharedHostPool } from '../pool/host/shared-host-pool.js'
 import type { PassOptions } from '../pool/mapped/descriptor-passing.js'
 import { GrowableBuffer, type GrowableOptions } from '../pool/mapped/growable-buffer.js'
 import { InterprocessBuffer, type OpenOptions } from '../pool/mapped/interprocess-buffer.js'
 import type { MappedBuffer } from '../pool/mapped/mapped-buffer.js'
-import type { Shared } from '../pool/shared/new-shared-pool.js'
 import { SharedPool } from '../pool/shared/shared-pool.js'
 import { prepareSlowCalls } from '../pool/slow-calls.js'
 import { sharingObstacle } from '../threads/os-thread.js'
@@ -293,16 +293,24 @@ export class Device implements Disposable, AsyncDisposable {
   }
 
   /**
-   * A caching pool, which is enough for most programs. With `debug` it finds mistakes of its users; with `shared:
-   * true` other threads can attach it. Throws TypeError or RangeError for bad options.
+   * A caching pool, which is enough for most programs. It reserves at most 4 GiB unless `maxPoolBytes` says otherwise,
+   * such as '80%' of the device. With `debug` it finds mistakes of its users. Throws TypeError or RangeError for bad
+   * options.
    */
   createPool(options: WithDebug): DebugPool
-  createPool(options: Shared): SharedPool<SharedDevice>
   createPool(options?: PoolOptions): CachingPool
-  createPool(options: PoolOptions = {}): CachingPool | SharedPool<SharedDevice> {
+  createPool(options: PoolOptions = {}): CachingPool {
     this.open('createPool')
-    if (options?.shared === true) return this.sharedPools.createCaching(options, this.totalBytes, this.share())
     return makeCachingPool(this.clocks, this.defaultStream, options, this.totalBytes, pool => this.keep(pool))
+  }
+
+  /**
+   * A caching pool that other threads can attach: `attachPool(pool.share())`. Its default limit is 4 GiB, too. Throws
+   * TypeError or RangeError for bad options, and PoolError on systems other than Linux.
+   */
+  createSharedPool(options: SharedPoolOptions = {}): SharedPool<SharedDevice> {
+    this.open('createSharedPool')
+    return this.sharedPools.createCaching(options, this.totalBytes, this.share())
   }
 
   /**
@@ -319,39 +327,34 @@ export class Device implements Disposable, AsyncDisposable {
       if (options === undefined) return known
       throw new PoolError('poolFor: the stream has its pool already; give options at the first call only')
     }
-    if (options?.shared === true) {
-      throw new PoolError("poolFor: a stream's own pool is of one thread; make one with createPool({ shared: true })")
-    }
     const pool = makeCachingPool(this.clocks, stream, options ?? {}, this.totalBytes, made => this.keep(made))
     this.streamPools.set(stream, pool)
     return pool
   }
 
   /**
-   * A pool of pinned host memory, for copies that run while Node goes on. Throws TypeError or RangeError for bad
-   * options.
+   * A pool of pinned host memory, for copies that run while Node goes on. It pins at most 1 GiB unless `maxPoolBytes`
+   * says otherwise. Throws TypeError or RangeError for bad options.
    */
-  createHostPool(options: SharedHost): SharedHostPool<SharedDevice>
-  createHostPool(options?: HostPoolOptions): HostPool
   createHostPool(options: HostPoolOptions = {}): HostPool {
     this.open('createHostPool')
-    if (options?.shared === true) return this.sharedPools.create(newSharedHost(this.clocks, options, this.share()))
     return this.keep(HostPool.open(this.clocks, this.defaultStream, options))
   }
 
   /**
    * A pool that hands out memory in a row, and takes it all back at once by `reset` or `rewind`. With `region` it does
    * so in a buffer of any pool, such as a shared one. Throws OutOfMemoryError if the device has no room for `bytes`,
-   * PoolError for `maxBytes` without virtual memory, and for a region of another device, or without memory.
+   * PoolError for `maxPoolBytes` without virtual memory, and for a region of another device, or without memory.
    */
-  createArenaPool(options: SharedArena): SharedArenaPool<SharedDevice>
-  createArenaPool(options: ArenaOptions | RegionArenaOptions): ArenaPool
-  createArenaPool(options: ArenaOptions | RegionArenaOptions): ArenaPool | SharedArenaPool<SharedDevice> {
+  createArenaPool(options: ArenaOptions | RegionArenaOptions): ArenaPool {
     this.open('createArenaPool')
-    if ((options as ArenaOptions)?.shared === true) {
-      return this.sharedPools.createArena(newSharedArena(this.clocks, options as ArenaOptions, this.share()))
-    }
     return this.keep(new ArenaPool(this.clocks, this.defaultStream, options))
+  }
+
+  /** An arena that other threads can attach: `attachPool(arena.share())`. Throws like `createArenaPool`. */
+  createSharedArenaPool(options: SharedArenaOptions): SharedArenaPool<SharedDevice> {
+    this.open('createSharedArenaPool')
+    return this.sharedPools.createArena(newSharedArena(this.clocks, options, this.share()))
   }
 
   /**
@@ -375,12 +378,21 @@ export class Device implements Disposable, AsyncDisposable {
    * A pool of blocks of one size, allocated in advance. Throws OutOfMemoryError if the device has no room for `count`
    * blocks.
    */
-  createBlockPool(options: SharedBlocks): SharedBlockPool<SharedDevice>
-  createBlockPool(options: BlockOptions): BlockPool
-  createBlockPool(options: BlockOptions): BlockPool | SharedBlockPool<SharedDevice> {
+  createBlockPool(options: BlockOptions): BlockPool {
     this.open('createBlockPool')
-    if (options?.shared === true) return this.sharedPools.create(newSharedBlocks(this.clocks, options, this.share()))
     return this.keep(new BlockPool(this.clocks, this.defaultStream, options))
+  }
+
+  /** A block pool that other threads can attach: `attachPool(pool.share())`. Throws like `createBlockPool`. */
+  createSharedBlockPool(options: BlockOptions): SharedBlockPool<SharedDevice> {
+    this.open('createSharedBlockPool')
+    return this.sharedPools.create(newSharedBlocks(this.clocks, options, this.share()))
+  }
+
+  /** A host pool that other threads can attach: `attachPool(pool.share())`. Throws like `createHostPool`. */
+  createSharedHostPool(options: HostPoolOptions = {}): SharedHostPool<SharedDevice> {
+    this.open('createSharedHostPool')
+    return this.sharedPools.create(newSharedHost(this.clocks, options, this.share()))
   }
 
   /** A pool with one driver allocation for each buffer: slow, exact, and a fallback for `withFallback`. */
@@ -411,7 +423,7 @@ export class Device implements Disposable, AsyncDisposable {
    * A buffer of `bytes` that other processes can open by `importBuffer`, in memory of its own. Throws PoolError if
    * the device cannot share memory, and OutOfMemoryError when it has no room.
    */
-  createInterprocessBuffer(bytes: number, stream: Stream = this.defaultStream): InterprocessBuffer {
+  createInterprocessBuffer(bytes: ByteSize, stream: Stream = this.defaultStream): InterprocessBuffer {
     this.open('createInterprocessBuffer')
     return this.keepMapped(InterprocessBuffer.create(this.clocks, stream, bytes))
   }

@@ -9,7 +9,7 @@ import type { Stream } from '../order/stream.js'
 import { SharedArenaPool } from '../pool/arena/shared-arena-pool.js'
 import { checkArenaState, type SharedArenaState } from '../pool/arena/shared-arena-state.js'
 import { SharedBlockPool, type SharedBlockState } from '../pool/blocks/shared-block-pool.js'
-import { type PoolOptions, parsePoolExtras } from '../pool/caching/options.js'
+import { parsePoolExtras, type SharedPoolOptions } from '../pool/caching/options.js'
 import { reserveFirst } from '../pool/debug/make-caching-pool.js'
 import { SharedHostPool, type SharedHostState } from '../pool/host/shared-host-pool.js'
 import { type ReservedWatch, watchFromAfar } from '../pool/reserved-watch.js'
@@ -53,7 +53,7 @@ export type SharedArenaDescriptor = SharedArenaState<SharedDevice>
 /** Pools with a pool server. */
 export type ServedPool = SharedPool<SharedDevice> | SharedHostPool<SharedDevice>
 
-const CREATES = { caching: 'createPool', block: 'createBlockPool', host: 'createHostPool' } as const
+const CREATES = { caching: 'createSharedPool', block: 'createSharedBlockPool', host: 'createSharedHostPool' } as const
 
 interface Closable {
   readonly closed: boolean
@@ -73,9 +73,9 @@ export class SharedPools {
     private readonly keepOpen: <P extends Closable>(pool: P) => P,
   ) {}
 
-  createCaching(options: PoolOptions, deviceBytes: number, device: SharedDevice): SharedPool<SharedDevice> {
+  createCaching(options: SharedPoolOptions, deviceBytes: number, device: SharedDevice): SharedPool<SharedDevice> {
     const state = newSharedPool(this.clocks, options, deviceBytes, device)
-    const { initialBytes, watch, warnOnHeld } = parsePoolExtras(options, state.config.limitBytes)
+    const { initialBytes, watch, warnOnHeld } = parsePoolExtras(options, state.config.maxPoolBytes, deviceBytes)
     const pool = this.create(state, watch)
     pool.warnOnHeld = warnOnHeld
     reserveFirst(pool, initialBytes)

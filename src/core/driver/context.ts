@@ -72,6 +72,14 @@ export class Context {
   }
 
   /**
+   * Bytes of the device's memory, which a share such as '80%' is of.
+   * @internal
+   */
+  get totalBytes(): number {
+    return this.activate().cuDeviceTotalMem(this.device)
+  }
+
+  /**
    * What the driver says of the device.
    * @internal
    */

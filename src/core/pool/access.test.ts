@@ -249,7 +249,7 @@ describe('an impossible change of access', () => {
 
   it('a growing arena opens later memory too, and closes all of it', () => {
     const opened = setUp()
-    const pool = opened.home.createArenaPool({ bytes: 1 * MiB, maxBytes: 64 * MiB })
+    const pool = opened.home.createArenaPool({ bytes: 1 * MiB, maxPoolBytes: 64 * MiB })
     const early = pool.allocate(100)
     assert.equal(reaches(opened, early), false)
     pool.setAccess(opened.peer, 'readWrite')

@@ -6,6 +6,7 @@ import type { Context } from '../driver/context.js'
 import type { Stream } from '../order/stream.js'
 import type { BufferOwner } from './allocation.js'
 import type { DeviceBuffer } from './buffer.js'
+import type { AllocateOptions } from './long-form.js'
 
 /** The typed arrays of JavaScript that device memory can be viewed as, over any buffer. */
 export type TypedArray =
@@ -55,10 +56,10 @@ export class DeviceArray<T extends TypedArray = TypedArray> implements Disposabl
    * @internal
    */
   static allocate<C extends TypedArrayConstructor>(
-    pool: { allocate(bytes: number, stream?: Stream): DeviceBuffer },
+    pool: { allocate(bytes: number, stream?: Stream | AllocateOptions): DeviceBuffer },
     type: C,
     count: number,
-    stream?: Stream,
+    stream?: Stream | AllocateOptions,
     call = 'allocateArray',
   ): DeviceArray<TypedArrayOf<C>> {
     return new DeviceArray(pool.allocate(byteLengthOf(type, count, call), stream), type, 0, count, true)
@@ -69,9 +70,9 @@ export class DeviceArray<T extends TypedArray = TypedArray> implements Disposabl
    * @internal
    */
   static upload<T extends TypedArray>(
-    pool: { allocate(bytes: number, stream?: Stream): DeviceBuffer },
+    pool: { allocate(bytes: number, stream?: Stream | AllocateOptions): DeviceBuffer },
     source: T,
-    stream?: Stream,
+    stream?: Stream | AllocateOptions,
   ): DeviceArray<T extends Uint8Array ? Bytes : T> {
     const array = DeviceArray.allocate(pool, typeOf(source), source.length, stream, 'upload')
     array.begin(() => array.buffer.write(source))
@@ -83,10 +84,10 @@ export class DeviceArray<T extends TypedArray = TypedArray> implements Disposabl
    * @internal
    */
   static zeros<C extends TypedArrayConstructor>(
-    pool: { allocate(bytes: number, stream?: Stream): DeviceBuffer },
+    pool: { allocate(bytes: number, stream?: Stream | AllocateOptions): DeviceBuffer },
     type: C,
     count: number,
-    stream?: Stream,
+    stream?: Stream | AllocateOptions,
   ): DeviceArray<TypedArrayOf<C>> {
     const array = DeviceArray.allocate(pool, type, count, stream, 'zeros')
     array.begin(() => array.buffer.fill(0))

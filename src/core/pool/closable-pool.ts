@@ -109,11 +109,11 @@ export abstract class ClosablePool extends Pool implements Disposable, AsyncDisp
   }
 
   /**
-   * Throws PoolError: only a pool made with `shared: true` can be shared.
+   * Throws PoolError: only a pool of `createSharedPool` and its siblings can be shared.
    * @internal
    */
   share(): unknown {
-    throw new PoolError('share: the pool is one of this thread; make it with { shared: true }')
+    throw new PoolError('share: the pool is one of this thread; make it with createSharedPool')
   }
 
   /** False as soon as `close` invalidates the buffers. */

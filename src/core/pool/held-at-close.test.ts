@@ -30,7 +30,7 @@ describe('a using block that closes a pool with buffers held', () => {
       device.createPool(),
       device.createBlockPool({ blockBytes: 4 * KiB, count: 2 }),
       device.createSharedPool().pool,
-      device.createSharedBlocks({ blockBytes: 4 * KiB, count: 2, shared: true }).pool,
+      device.createSharedBlocks({ blockBytes: 4 * KiB, count: 2 }).pool,
       device.createPlainPool(),
       device.createDriverPool(),
       device.createHostPool(),

@@ -13,7 +13,7 @@ interface Label {
 interface Labelled {
   readonly record: number
   readonly tag: number
-  readonly allocation: { readonly pool: LabelledPool }
+  readonly allocation: { readonly pool: LabelledPool; readonly span?: object }
 }
 
 interface LabelledPool {
@@ -32,19 +32,25 @@ export interface LabelStore {
 }
 
 /**
- * By pool and record; a later buffer of the record has another tag. An arena has no records: its labels are by
- * allocation and tag, because the allocations of dropped buffers end with the drop.
+ * By pool and record; a later buffer of the record has another tag. An arena has no records: its labels are by span and
+ * tag, because the spans of dropped buffers end with the drop, and wrappers keep the span.
  */
 const labels = new WeakMap<object, Map<number, Label>>()
 
+/** Throws TypeError for no text, and RangeError for one that is too long for the `store` of a shared pool. */
+export function checkLabel(text: unknown, store?: Pick<LabelStore, 'check'>): void {
+  if (typeof text !== 'string') throw new TypeError(`label must be a text such as 'weights', not ${describe(text)}`)
+  store?.check('label', text)
+}
+
 /** Sets the label of a live buffer; '' takes it away. Throws TypeError for no text, RangeError for too long text. */
 export function setLabel({ record, tag, allocation }: Labelled, text: string): void {
-  if (typeof text !== 'string') throw new TypeError(`label must be a text such as 'weights', not ${describe(text)}`)
+  checkLabel(text)
   if (allocation.pool.labels !== undefined) {
     allocation.pool.labels.set(record, tag, text)
     return
   }
-  const owner = record < 0 ? allocation : allocation.pool
+  const owner = allocation.span ?? allocation.pool
   const ofOwner = labels.get(owner) ?? new Map<number, Label>()
   if (text === '') ofOwner.delete(keyOf(record, tag))
   else ofOwner.set(keyOf(record, tag), { tag, text })
@@ -53,7 +59,8 @@ export function setLabel({ record, tag, allocation }: Labelled, text: string): v
 
 /** The label of a buffer; '' for none. */
 export function labelOfBuffer({ record, tag, allocation }: Labelled): string {
-  return record < 0 ? textIn(allocation, record, tag) : labelOf(allocation.pool, record, tag)
+  if (allocation.span !== undefined) return textIn(allocation.span, record, tag)
+  return labelOf(allocation.pool, record, tag)
 }
 
 /** The label of the buffer with a record of the pool; '' for none. */

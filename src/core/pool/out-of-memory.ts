@@ -37,15 +37,15 @@ export function overLimit(
   upstream: Pool,
   bytes: number,
   handedOutBytes: number,
-  limitBytes: number,
+  maxPoolBytes: number,
   holder?: string,
 ): OutOfMemoryError {
-  const limit = `limit of ${formatBytes(limitBytes)}${holder === undefined ? '' : ` of ${holder}`}`
+  const limit = `limit of ${formatBytes(maxPoolBytes)}${holder === undefined ? '' : ` of ${holder}`}`
   return new OutOfMemoryError(
-    `no room for ${formatBytes(bytes)} within the ${limit}, of which ${formatBytes(handedOutBytes)} are handed out; ${handedOutBytes > 0 && bytes <= limitBytes ? 'free some or raise the limit' : 'ask for less, or raise the limit'}`,
-    figuresOf(bytes, { ...upstream.stats(), limitBytes }, upstream.context.activate().cuMemGetInfo().freeBytes),
+    `no room for ${formatBytes(bytes)} within the ${limit}, of which ${formatBytes(handedOutBytes)} are handed out; ${handedOutBytes > 0 && bytes <= maxPoolBytes ? 'free some or raise the limit' : 'ask for less, or raise the limit'}`,
+    figuresOf(bytes, { ...upstream.stats(), maxPoolBytes }, upstream.context.activate().cuMemGetInfo().freeBytes),
     [],
-    askForLess(bytes, limitBytes),
+    askForLess(bytes, maxPoolBytes),
   )
 }
 
@@ -54,7 +54,7 @@ export function noRoomToBegin(call: string, bytes: number, context: Context): Ou
   const { freeBytes, totalBytes } = context.activate().cuMemGetInfo()
   return new OutOfMemoryError(
     `${call}: no room for ${formatBytes(bytes)}: the device has ${formatBytes(freeBytes)} free; make the pool smaller, or free memory, here or in other programs`,
-    figuresOf(bytes, { limitBytes: bytes }, freeBytes),
+    figuresOf(bytes, { maxPoolBytes: bytes }, freeBytes),
     [],
     askForLess(bytes, totalBytes),
   )
@@ -75,19 +75,19 @@ export function beyondDevice(liveBytes: number, bytes: number, totalBytes: numbe
 
 /** The figures of every such error. Fields that `stats` lacks are 0, and the limit is Infinity. */
 export function figuresOf(bytes: number, stats: Partial<PoolStats>, deviceFreeBytes: number): OutOfMemoryFigures {
-  const { liveBytes = 0, pendingBytes = 0, reservedBytes = 0, largestFreeBytes = 0, limitBytes = Infinity } = stats
+  const { liveBytes = 0, pendingBytes = 0, reservedBytes = 0, largestFreeBytes = 0, maxPoolBytes = Infinity } = stats
   return {
     requestedBytes: bytes,
     liveBytes,
     pendingBytes,
     reservedBytes,
     largestFreeBytes,
-    limitBytes,
+    maxPoolBytes,
     deviceFreeBytes,
   }
 }
 
 /** The limit of a pool, in words. */
-export function limitText({ limitBytes }: PoolStats): string {
-  return limitBytes === Infinity ? 'no limit' : `limit ${formatBytes(limitBytes)}`
+export function limitText({ maxPoolBytes }: PoolStats): string {
+  return maxPoolBytes === Infinity ? 'no limit' : `limit ${formatBytes(maxPoolBytes)}`
 }

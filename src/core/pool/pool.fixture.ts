@@ -16,7 +16,7 @@ import { BlockPool } from './blocks/block-pool.js'
 import { newSharedBlocks, SharedBlockPool } from './blocks/shared-block-pool.js'
 import type { DeviceBuffer } from './buffer.js'
 import type { CachingPool } from './caching/caching-pool.js'
-import { type PoolOptions, parsePoolExtras } from './caching/options.js'
+import { type PoolOptions, parsePoolExtras, type SharedPoolOptions } from './caching/options.js'
 import type { DebugPool } from './debug/debug-pool.js'
 import { makeCachingPool, type WithDebug } from './debug/make-caching-pool.js'
 import { DriverPool } from './driver-owned/driver-pool.js'
@@ -72,13 +72,13 @@ export class TestDevice {
 
   /** A pool that threads share. Its pool server runs in this thread, and answers while a request waits. */
   createSharedPool(
-    options: PoolOptions = {},
+    options: SharedPoolOptions = {},
     /** a smaller layout than the default */
     less: Partial<SharedRoom> = {},
   ): { pool: SharedPool; server: PoolServer; attach: (meanwhile?: () => void) => SharedPool } {
-    const whole = newSharedPool(this.clocks, { ...options, shared: true }, this.totalBytes, null)
+    const whole = newSharedPool(this.clocks, options, this.totalBytes, null)
     const state = { ...whole, room: { ...whole.room, ...less } }
-    const { watch } = parsePoolExtras(options, whole.config.limitBytes)
+    const { watch } = parsePoolExtras(options, whole.config.maxPoolBytes, this.totalBytes)
     const server = this.serverOf(
       state,
       watch === null ? null : reservedBytes => watch.lookAtReserved(pool, reservedBytes),

@@ -117,8 +117,8 @@ for (const backing of ['virtual', 'segments'] as const) {
         () => pool.allocate(8 * MiB),
         (error: unknown) => {
           assert.ok(error instanceof OutOfMemoryError)
-          const { requestedBytes, liveBytes, limitBytes, deviceFreeBytes } = error.figures
-          assert.deepEqual([requestedBytes, liveBytes, limitBytes], [8 * MiB, 60 * MiB, 64 * MiB])
+          const { requestedBytes, liveBytes, maxPoolBytes, deviceFreeBytes } = error.figures
+          assert.deepEqual([requestedBytes, liveBytes, maxPoolBytes], [8 * MiB, 60 * MiB, 64 * MiB])
           assert.ok(deviceFreeBytes > 0)
           return true
         },

@@ -28,6 +28,8 @@ const BAD_SIZES: readonly [unknown, typeof RangeError | typeof TypeError][] = [
   [2 ** 53, RangeError],
   [Number.POSITIVE_INFINITY, RangeError],
   ['64', TypeError],
+  ['64 apples', RangeError],
+  ['101%', RangeError],
   [null, TypeError],
   [undefined, TypeError],
   [[64], TypeError],
@@ -60,6 +62,41 @@ export function poolSuite(name: string, open: () => PoolUnderTest): void {
       }
       const stats = pool.stats()
       assert.deepEqual([stats.liveBuffers, stats.liveBytes, stats.allocations], [liveBuffers, liveBytes, allocations])
+      check()
+    })
+
+    it('takes the size as text, and the rest as options', () => {
+      const { device, pool, check } = open()
+      const stream = device.createStream()
+      const buffer = pool.allocate('64 KiB', { stream, alignment: '512B', label: 'weights' })
+      assert.deepEqual([buffer.byteLength, buffer.ptr % 512, buffer.label], [64 * KiB, 0, 'weights'])
+      assert.equal(buffer.stream, stream)
+      assert.equal(pool.tryAllocate('64KiB', {})?.stream, pool.defaultStream)
+      assert.equal(pool.tryAllocate(64 * KiB, stream, 512)?.stream, stream)
+      const array = pool.allocateArray(Float32Array, 100, { stream, label: 'bias' })
+      assert.deepEqual([array.label, array.buffer.stream], ['bias', stream])
+      assert.equal(pool.upload(new Float32Array(10), { label: 'input' }).label, 'input')
+      assert.equal(pool.stats().liveBuffers, 5)
+      check()
+    })
+
+    it('refuses bad options of an allocation by name, and changes nothing', () => {
+      const { device, pool, check } = open()
+      const before = pool.stats()
+      const bad: readonly [unknown, RegExp][] = [
+        [{ streams: device.createStream() }, /unknown option 'streams'; .*did you mean stream/],
+        [{ stream: {} }, /stream must be a Stream, not an Object/],
+        [{ label: 7 }, /label must be a text such as 'weights', not 7/],
+        [{ alignment: null }, /alignment must be a number of bytes, not null/],
+        [new Date(), /stream must be a Stream, not a Date/],
+        [[], /stream must be a Stream, not an Array/],
+      ]
+      for (const [options, message] of bad) {
+        const expected = { name: 'TypeError', message }
+        assert.throws(() => pool.allocate(64, options as object), expected)
+        assert.throws(() => pool.tryAllocate('64B', options as object), expected)
+      }
+      assert.deepEqual(pool.stats(), before)
       check()
     })
 
@@ -210,12 +247,12 @@ export function poolSuite(name: string, open: () => PoolUnderTest): void {
       pool.allocate(1 * MiB)
       const { allocations, cacheMisses, growths, insertedWaits } = pool.stats()
       close()
-      const { peakLiveBytes, peakReservedBytes, limitBytes, ...counters } = pool.stats()
+      const { peakLiveBytes, peakReservedBytes, maxPoolBytes, ...counters } = pool.stats()
       const totals = { allocations, frees: allocations, cacheMisses, growths, insertedWaits }
       for (const [counter, value] of Object.entries(counters)) {
         assert.equal(value, totals[counter as keyof typeof totals] ?? 0, counter)
       }
-      assert.ok(Math.min(peakLiveBytes, peakReservedBytes, limitBytes) >= 1 * MiB)
+      assert.ok(Math.min(peakLiveBytes, peakReservedBytes, maxPoolBytes) >= 1 * MiB)
     })
 
     it('refuses a closed stream, but frees buffers that were allocated on it', () => {
@@ -241,7 +278,7 @@ export function poolSuite(name: string, open: () => PoolUnderTest): void {
       const buffer = pool.allocate(1 * KiB)
       assert.throws(() => pool.allocate(1 * KiB, elsewhere), { name: 'PoolError', message: /another device/ })
       assert.throws(() => buffer.free(elsewhere), { name: 'PoolError', message: /another device/ })
-      for (const other of [{}, device, 5, 'stream', pool]) {
+      for (const other of [[], device, 5, 'stream', pool]) {
         const stream = other as unknown as typeof elsewhere
         const expected = { name: 'TypeError', message: /: stream must be a Stream, not / }
         assert.throws(() => pool.allocate(1 * KiB, stream), expected)

@@ -45,7 +45,7 @@ poolSuite('limited caching pool in debug mode', () => {
 })
 
 poolSuite('arena', () => arena({ bytes: 32 * MiB }))
-poolSuite('arena that grows', () => arena({ bytes: 300_000, maxBytes: 48 * MiB }))
+poolSuite('arena that grows', () => arena({ bytes: 300_000, maxPoolBytes: 48 * MiB }))
 poolSuite('limited arena', () => arena({ bytes: 32 * MiB }, pool => limited(pool, 32 * MiB)))
 
 poolSuite('arena on a buffer', () => {

@@ -1,6 +1,7 @@
 // The contract of all pools and wrappers: four methods, and conveniences built on them.
 
-import { checkByteCount, formatBytes } from '../base/bytes.js'
+import { type ByteSize, bytesOf } from '../base/byte-size.js'
+import { formatBytes } from '../base/bytes.js'
 import { isDriverError } from '../base/driver-error.js'
 import { PoolError } from '../base/errors.js'
 import { showAsText } from '../base/readable.js'
@@ -11,6 +12,7 @@ import { checkWaitOptions, type WaitOptions } from '../order/wait-options.js'
 import { type AccessChange, type AccessLocation, changeEach, type PoolAccess } from './access.js'
 import { DeviceArray, type TypedArray, type TypedArrayConstructor, type TypedArrayOf } from './array.js'
 import { DeviceBuffer, wholeBuffer } from './buffer.js'
+import type { AllocateOptions } from './long-form.js'
 import { ofThisThread, type TransferredBuffer } from './transferred-buffer.js'
 import { WaitingLine } from './waiting-line.js'
 
@@ -33,7 +35,7 @@ export interface PoolStats {
   /** at least a block of this size is free without growing; a snapshot has exact values */
   readonly largestFreeBytes: number
   /** most bytes that the pool may reserve; Infinity without a limit */
-  readonly limitBytes: number
+  readonly maxPoolBytes: number
   /** buffers handed out and not freed */
   readonly liveBuffers: number
   /** buffers handed out so far */
@@ -56,12 +58,13 @@ export abstract class Pool {
   abstract readonly defaultStream: Stream
   /**
    * Memory of `bytes` for work submitted to `stream` after this call (the device's default stream when left out).
-   * `alignment` in bytes is a power of two of at most 2 MiB; every address has at least 256. Throws OutOfMemoryError,
+   * `alignment` in bytes is a power of two of at most 2 MiB; every address has at least 256. The long form takes them
+   * as options, and a label: `allocate('4MiB', { stream, alignment, label: 'weights' })`. Throws OutOfMemoryError,
    * RangeError or TypeError for a bad argument, PoolError for a closed pool or stream.
    */
-  abstract allocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer
+  abstract allocate(bytes: ByteSize, stream?: Stream | AllocateOptions, alignment?: number): DeviceBuffer
   /** `allocate` that returns null when memory runs out. */
-  abstract tryAllocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer | null
+  abstract tryAllocate(bytes: ByteSize, stream?: Stream | AllocateOptions, alignment?: number): DeviceBuffer | null
   /** The counters of the pool as they are now. */
   abstract stats(): PoolStats
 
@@ -79,13 +82,17 @@ export abstract class Pool {
   allocateArray<C extends TypedArrayConstructor>(
     type: C,
     count: number,
-    stream?: Stream,
+    stream?: Stream | AllocateOptions,
   ): DeviceArray<TypedArrayOf<C>> {
     return DeviceArray.allocate(this, type, count, stream)
   }
 
   /** `allocateArray`, and a `fill` with 0 in stream order. */
-  zeros<C extends TypedArrayConstructor>(type: C, count: number, stream?: Stream): DeviceArray<TypedArrayOf<C>> {
+  zeros<C extends TypedArrayConstructor>(
+    type: C,
+    count: number,
+    stream?: Stream | AllocateOptions,
+  ): DeviceArray<TypedArrayOf<C>> {
     return DeviceArray.zeros(this, type, count, stream)
   }
 
@@ -94,7 +101,10 @@ export abstract class Pool {
    * after the call. Of a Buffer it has the bytes, as a Uint8Array. Throws like `allocate`, TypeError unless `source` is
    * a typed array, and RangeError for an empty one.
    */
-  upload<T extends TypedArray>(source: T, stream?: Stream): DeviceArray<T extends Uint8Array ? Bytes : T> {
+  upload<T extends TypedArray>(
+    source: T,
+    stream?: Stream | AllocateOptions,
+  ): DeviceArray<T extends Uint8Array ? Bytes : T> {
     return DeviceArray.upload(this, source, stream)
   }
 
@@ -129,11 +139,11 @@ export abstract class Pool {
    * OutOfMemoryError for a request that never fits, and with PoolError once the pool is closed or sleeps. Rejects with
    * the reason of `signal` when it is aborted, and with TypeError for a bad or unknown option.
    */
-  async whenAvailable(bytes: number, options: WaitOptions = {}): Promise<void> {
-    checkByteCount(bytes, 'whenAvailable: bytes')
+  async whenAvailable(bytes: ByteSize, options: WaitOptions = {}): Promise<void> {
+    const least = bytesOf(bytes, 'whenAvailable: bytes', this.context)
     checkWaitOptions('whenAvailable', options)
-    this.mayServe(bytes) // refuses a request that never fits at once, and not in turn
-    await WaitingLine.of(this).wait(() => this.mayServe(bytes), options.signal)
+    this.mayServe(least) // refuses a request that never fits at once, and not in turn
+    await WaitingLine.of(this).wait(() => this.mayServe(least), options.signal)
   }
 
   /**
@@ -181,7 +191,7 @@ export abstract class Pool {
    */
   changeAccess(_location: AccessLocation, _access: PoolAccess): void {
     throw new PoolError(
-      'setAccess: this kind of pool cannot open its memory to others; use a caching pool made without shared, or copy with copyFrom',
+      'setAccess: this kind of pool cannot open its memory to others; use one of createPool, or copy with copyFrom',
     )
   }
 
@@ -238,13 +248,13 @@ export function poolJson(pool: Described, name = pool.constructor.name): object 
   const what = { pool: name, device: pool.context.ordinal, closed: pool.closed === true }
   if (what.closed) return what
   const stats = pool.stats()
-  return { ...what, ...stats, limitBytes: stats.limitBytes === Infinity ? null : stats.limitBytes }
+  return { ...what, ...stats, maxPoolBytes: stats.maxPoolBytes === Infinity ? null : stats.maxPoolBytes }
 }
 
 /** The counters that people decide by: `3 MiB live in 2 buffers, 20 MiB reserved of 4 GiB, 85 % idle`. */
-function statsText({ liveBytes, liveBuffers, reservedBytes, limitBytes }: PoolStats): string {
+function statsText({ liveBytes, liveBuffers, reservedBytes, maxPoolBytes }: PoolStats): string {
   const live = `${formatBytes(liveBytes)} live in ${liveBuffers} ${liveBuffers === 1 ? 'buffer' : 'buffers'}`
-  const reserved = `${formatBytes(reservedBytes)} reserved${limitBytes === Infinity ? '' : ` of ${formatBytes(limitBytes)}`}`
+  const reserved = `${formatBytes(reservedBytes)} reserved${maxPoolBytes === Infinity ? '' : ` of ${formatBytes(maxPoolBytes)}`}`
   const idle = reservedBytes === 0 ? 0 : Math.max(0, 1 - liveBytes / reservedBytes)
   return `${live}, ${reserved}, ${percent(idle)} idle`
 }

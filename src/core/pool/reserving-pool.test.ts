@@ -37,7 +37,7 @@ for (const [kind, make] of Object.entries(KINDS)) {
         pool.allocate(8 * MiB)
         assert.equal(other.tryAllocate(4 * MiB), null)
         other.maxPoolBytes = '32MiB'
-        assert.deepEqual([pool.maxPoolBytes, pool.stats().limitBytes], [32 * MiB, 32 * MiB])
+        assert.deepEqual([pool.maxPoolBytes, pool.stats().maxPoolBytes], [32 * MiB, 32 * MiB])
         other.allocate(24 * MiB)
         const full = { name: 'OutOfMemoryError', message: /limit 32 MiB.*raise maxPool/ }
         assert.throws(() => pool.allocate(4 * MiB), full)

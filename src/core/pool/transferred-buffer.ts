@@ -21,7 +21,7 @@ export function newPoolNumber(): number {
 
 /** The error for a buffer that no other thread can adopt. */
 export function ofThisThread(): PoolError {
-  return new PoolError('transfer: the pool is one of this thread; make it with { shared: true }')
+  return new PoolError('transfer: the pool is one of this thread; make it with createSharedPool')
 }
 
 /**

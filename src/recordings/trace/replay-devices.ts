@@ -1,6 +1,7 @@
 // What `replay` opens for each pass: a GPU, or a simulated device with room for the recording.
 
-import { checkByteCount, GiB } from '../../core/base/bytes.js'
+import { bytesOf, type FixedSize } from '../../core/base/byte-size.js'
+import { GiB } from '../../core/base/bytes.js'
 import type { Device } from '../../core/device/device.js'
 import { openDevice } from '../../core/device/open.js'
 import { SimulatedDriver } from '../../core/driver/simulated/simulated-driver.js'
@@ -18,12 +19,12 @@ const SIMULATED_BYTES = 140 * GiB
 export function replayDevices(
   trace: Pick<Trace, 'recordedPeakReservedBytes' | 'peakWithFailedBytes'>,
   choice: number | 'simulated' = 'simulated',
-  capacityBytes?: number,
+  capacityBytes?: FixedSize,
 ): (searchedBytes?: number) => Device {
   if (typeof trace?.peakWithFailedBytes !== 'number') throw notTrace('replayDevices', trace)
-  if (capacityBytes !== undefined) checkByteCount(capacityBytes, 'capacityBytes')
+  const given = capacityBytes === undefined ? null : bytesOf(capacityBytes, 'capacityBytes', null)
   if (choice !== 'simulated') return () => openDevice(choice)
   const recorded = Math.max(trace.recordedPeakReservedBytes ?? 0, trace.peakWithFailedBytes)
-  const bytes = capacityBytes ?? Math.min(Math.max(SIMULATED_BYTES, 2 * recorded), Number.MAX_SAFE_INTEGER)
+  const bytes = given ?? Math.min(Math.max(SIMULATED_BYTES, 2 * recorded), Number.MAX_SAFE_INTEGER)
   return (searchedBytes = bytes) => openDevice(new SimulatedDriver({ progress: 'eager', capacityBytes: searchedBytes }))
 }

@@ -1,4 +1,5 @@
-import { checkByteCount, describe } from '../../core/base/bytes.js'
+import { type FixedSize, limitOf } from '../../core/base/byte-size.js'
+import { describe } from '../../core/base/bytes.js'
 import { checkOptionNames } from '../../core/base/option-names.js'
 import { OutOfRangeError } from '../../core/base/out-of-range.js'
 import type { PoolOptions } from '../../core/pool/caching/options.js'
@@ -15,9 +16,9 @@ export interface ReplayOptions {
   /** events of a stream after which its modelled work completes, Infinity for never; default 8, no effect on a GPU */
   readonly lag?: Lag
   /** the most bytes that each policy may reserve; default no limit */
-  readonly capacityBytes?: number
+  readonly capacityBytes?: FixedSize
   /**
-   * options of the caching pool that the policy 'cuda-mempool' replays through, but for `shared` and `debug`;
+   * options of the caching pool that the policy 'cuda-mempool' replays through, but for `debug`;
    * `capacityBytes` goes before its `maxPoolBytes`, whose default is no limit here
    */
   readonly pool?: PoolOptions
@@ -60,7 +61,7 @@ const NAMES = [
 /** Throws RangeError or TypeError for a bad option. */
 export function settingsOf(options: ReplayOptions): Settings {
   checkOptionNames('replay', options, NAMES)
-  const { policies = DEFAULT_POLICIES, lag = DEFAULT_LAG, capacityBytes = Infinity, repeat = 1 } = options
+  const { policies = DEFAULT_POLICIES, lag = DEFAULT_LAG, repeat = 1 } = options
   if (!Array.isArray(policies)) throw new TypeError(`policies must be a list of names, not ${describe(policies)}`)
   for (const policy of policies) {
     if (pytorchSettingsOf(policy) !== null || POLICIES.includes(policy as NamedPolicy)) continue
@@ -71,7 +72,7 @@ export function settingsOf(options: ReplayOptions): Settings {
   if (lag !== Infinity && (!Number.isInteger(lag) || lag < 0 || lag > 1e6)) {
     throw new OutOfRangeError(`lag must be a whole number of events to 1,000,000, or Infinity, not ${describe(lag)}`)
   }
-  if (capacityBytes !== Infinity) checkByteCount(capacityBytes, 'capacityBytes')
+  const capacityBytes = limitOf(options.capacityBytes ?? Infinity, 'capacityBytes', null)
   if (!Number.isInteger(repeat) || repeat < 1) {
     throw new OutOfRangeError(`repeat must be a whole number of at least 1, not ${describe(repeat)}`)
   }

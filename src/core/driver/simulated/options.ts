@@ -1,7 +1,7 @@
 // The options of a simulated driver, and their defaults. simulation.ts reads them.
 
-import { type ByteSize, readSizes } from '../../base/byte-size.js'
-import { checkByteCount, describe, GiB, KiB, MiB } from '../../base/bytes.js'
+import { bytesOf, type FixedSize } from '../../base/byte-size.js'
+import { describe, GiB, KiB, MiB } from '../../base/bytes.js'
 import { checkOptionNames } from '../../base/option-names.js'
 import type { FaultRule } from './faults.js'
 
@@ -10,9 +10,9 @@ export interface SimulatedOptions {
   /** number of devices, 1 to 16; default 1 */
   readonly devices?: number
   /** memory of each device; default 140 GiB */
-  readonly capacityBytes?: ByteSize
+  readonly capacityBytes?: FixedSize
   /** granularity of virtual memory, a power of two from 64 KiB; default 2 MiB */
-  readonly granularityBytes?: ByteSize
+  readonly granularityBytes?: FixedSize
   /** false: the device attribute is 0, and the calls fail with CUDA_ERROR_NOT_SUPPORTED; default true */
   readonly virtualMemory?: boolean
   /** the same for cuMemAllocAsync and the pools; default true */
@@ -72,15 +72,15 @@ export type Switch = (typeof SWITCHES)[number]
 /** The options with their defaults; throws TypeError or RangeError that names a wrong option. */
 export function completeOptions(options: SimulatedOptions): CompleteOptions {
   checkOptionNames('a simulated driver', options, Object.keys(DEFAULTS))
-  const read = readSizes(options, 'capacityBytes', 'granularityBytes')
-  const given = Object.fromEntries(Object.entries(read).filter(([, value]) => value !== undefined))
-  const complete: CompleteOptions = { ...DEFAULTS, ...given }
-  const { devices, granularityBytes, seed, progress } = complete
+  const given = Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined))
+  const wanted = { ...DEFAULTS, ...given }
+  const capacityBytes = bytesOf(wanted.capacityBytes, 'capacityBytes', null)
+  const granularityBytes = bytesOf(wanted.granularityBytes, 'granularityBytes', null)
+  const complete: CompleteOptions = { ...wanted, capacityBytes, granularityBytes }
+  const { devices, seed, progress } = complete
   if (!Number.isInteger(devices) || devices < 1 || devices > 16) {
     throw new RangeError(`devices must be a whole number from 1 to 16, not ${describe(devices)}`)
   }
-  checkByteCount(complete.capacityBytes, 'capacityBytes')
-  checkByteCount(granularityBytes, 'granularityBytes')
   if (granularityBytes < 64 * KiB || !Number.isInteger(Math.log2(granularityBytes))) {
     throw new RangeError(`granularityBytes must be a power of two from 65536, not ${granularityBytes}`)
   }

@@ -38,20 +38,20 @@ export interface ArenaMemory {
 }
 
 /**
- * Memory for an arena of `bytes` that may grow to `maxBytes`. Throws OutOfMemoryError if the device has no room for
+ * Memory for an arena of `bytes` that may grow to `maxPoolBytes`. Throws OutOfMemoryError if the device has no room for
  * `bytes`, PoolError if it has no virtual memory to grow with.
  */
-export function openArenaMemory(context: Context, bytes: number, maxBytes: number): ArenaMemory {
-  const obstacle = maxBytes === bytes ? null : virtualMemoryObstacle(context)
+export function openArenaMemory(context: Context, bytes: number, maxPoolBytes: number): ArenaMemory {
+  const obstacle = maxPoolBytes === bytes ? null : virtualMemoryObstacle(context)
   if (obstacle !== null) {
     throw new PoolError(
-      `createArenaPool: growing to maxBytes needs virtual memory, which cannot be used here: ${obstacle}; leave maxBytes out and give bytes all that the arena will need`,
+      `createArenaPool: growing to maxPoolBytes needs virtual memory, which cannot be used here: ${obstacle}; leave maxPoolBytes out and give bytes all that the arena will need`,
       'ERR_NOT_SUPPORTED',
     )
   }
   try {
-    if (maxBytes === bytes) return new FixedMemory(context, bytes)
-    const memory = new GrowingMemory(context, maxBytes)
+    if (maxPoolBytes === bytes) return new FixedMemory(context, bytes)
+    const memory = new GrowingMemory(context, maxPoolBytes)
     let grown = false
     try {
       grown = memory.growTo(bytes)

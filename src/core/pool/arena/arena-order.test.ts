@@ -21,7 +21,7 @@ function openWith(shared: boolean) {
   const device = new TestDevice()
   const streams = streamsOf(device)
   if (shared) {
-    const { pool, attach } = device.createSharedArena({ bytes: 4 * MiB, shared })
+    const { pool, attach } = device.createSharedArena({ bytes: 4 * MiB })
     return { device, arena: pool, other: attach(), ...streams }
   }
   const arena = device.createArenaPool({ bytes: 4 * MiB })

@@ -22,12 +22,12 @@ after(() => gpu.close())
 
 const KINDS: readonly (readonly [name: string, options: ArenaOptions])[] = [
   ['fixed', { bytes: 64 * MiB }],
-  ['growing', { bytes: 3 * MiB, maxBytes: 64 * MiB }],
+  ['growing', { bytes: 3 * MiB, maxPoolBytes: 64 * MiB }],
 ]
 
 describe('an arena on a GPU', () => {
   it('grows without moving, and keeps all contents', () => {
-    using arena = gpu.createArenaPool({ bytes: 1 * MiB, maxBytes: 1 * GiB })
+    using arena = gpu.createArenaPool({ bytes: 1 * MiB, maxPoolBytes: 1 * GiB })
     const held: DeviceBuffer[] = []
     for (let index = 0; index < 40; index++) {
       held.push(arena.allocate((1 + (index % 9)) * MiB + 4 * index))
@@ -77,7 +77,7 @@ describe('an arena on a GPU', () => {
   it('refuses an arena larger than the device', () => {
     const expected = { name: 'OutOfMemoryError', message: /createArenaPool: no room/ }
     assert.throws(() => gpu.createArenaPool({ bytes: 500 * GiB }), expected)
-    assert.throws(() => gpu.createArenaPool({ bytes: 500 * GiB, maxBytes: 510 * GiB }), expected)
+    assert.throws(() => gpu.createArenaPool({ bytes: 500 * GiB, maxPoolBytes: 510 * GiB }), expected)
   })
 
   for (const [name, options] of KINDS) {

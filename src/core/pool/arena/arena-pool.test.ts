@@ -43,9 +43,9 @@ describe('arena: memory', () => {
       (error: unknown) => {
         assert.ok(error instanceof OutOfMemoryError)
         assert.match(error.message, /the arena has 2 MiB of 32 MiB left: reset it, make it larger, or fall back/)
-        const { requestedBytes, liveBytes, reservedBytes, largestFreeBytes, limitBytes } = error.figures
+        const { requestedBytes, liveBytes, reservedBytes, largestFreeBytes, maxPoolBytes } = error.figures
         const expected = [3 * MiB, 30 * MiB, 32 * MiB, 2 * MiB, 32 * MiB]
-        assert.deepEqual([requestedBytes, liveBytes, reservedBytes, largestFreeBytes, limitBytes], expected)
+        assert.deepEqual([requestedBytes, liveBytes, reservedBytes, largestFreeBytes, maxPoolBytes], expected)
         return true
       },
     )
@@ -71,7 +71,7 @@ describe('arena: memory', () => {
       arena.check()
       arena.close()
     }
-    const arena = device.createArenaPool({ bytes: 300 * KiB, maxBytes: 8 * MiB })
+    const arena = device.createArenaPool({ bytes: 300 * KiB, maxPoolBytes: 8 * MiB })
     arena.allocate(1)
     assert.equal(arena.allocate(1 * MiB, undefined, 2 * MiB).ptr % (2 * MiB), 0)
     assert.equal(arena.availableBytes, 5 * MiB)
@@ -196,11 +196,11 @@ describe('arena: memory', () => {
       [
         { bytes: 1, maxByte: 2 },
         'TypeError',
-        /createArenaPool: unknown option 'maxByte'; the options are bytes, maxBytes/,
+        /createArenaPool: unknown option 'maxByte'; the options are bytes, maxPoolBytes/,
       ],
-      [{ bytes: 2, maxBytes: 1 }, 'RangeError', /maxBytes \(1 B\) is below bytes \(2 B\)/],
-      [{ bytes: 1, maxBytes: Infinity }, 'RangeError', /maxBytes/],
-      [{ bytes: 1, maxBytes: 600 * GiB }, 'RangeError', /at most 511 GiB/],
+      [{ bytes: 2, maxPoolBytes: 1 }, 'RangeError', /maxPoolBytes \(1 B\) is below bytes \(2 B\)/],
+      [{ bytes: 1, maxPoolBytes: Infinity }, 'RangeError', /maxPoolBytes/],
+      [{ bytes: 1, maxPoolBytes: 600 * GiB }, 'RangeError', /at most 511 GiB/],
     ]
     for (const [options, name, message] of bad) {
       assert.throws(() => device.createArenaPool(options as ArenaOptions), { name, message }, `${message}`)
@@ -209,7 +209,7 @@ describe('arena: memory', () => {
 
   it('a device without room throws an error with figures', () => {
     const { device } = setUp()
-    for (const options of [{ bytes: 1 * GiB }, { bytes: 1 * GiB, maxBytes: 2 * GiB }]) {
+    for (const options of [{ bytes: 1 * GiB }, { bytes: 1 * GiB, maxPoolBytes: 2 * GiB }]) {
       assert.throws(
         () => device.createArenaPool(options),
         (error: unknown) => {
@@ -226,7 +226,7 @@ describe('arena: memory', () => {
 
 describe('arena: growth', () => {
   it('takes memory when it is needed, without moving', () => {
-    const { device, arena } = setUp({ bytes: 1 * MiB, maxBytes: 20 * MiB })
+    const { device, arena } = setUp({ bytes: 1 * MiB, maxPoolBytes: 20 * MiB })
     const { reservedBytes } = arena.stats()
     assert.equal(reservedBytes, 2 * MiB, 'whole granules')
     const first = arena.allocate(1 * MiB)
@@ -249,8 +249,8 @@ describe('arena: growth', () => {
     assert.equal(device.freeBytes(), 64 * MiB)
   })
 
-  it('never grows beyond maxBytes, even between two granules', () => {
-    const { arena } = setUp({ bytes: 1, maxBytes: 3 * MiB })
+  it('never grows beyond maxPoolBytes, even between two granules', () => {
+    const { arena } = setUp({ bytes: 1, maxPoolBytes: 3 * MiB })
     assert.equal(arena.availableBytes, 3 * MiB)
     assert.equal(arena.tryAllocate(3 * MiB + 1), null)
     assert.equal(arena.stats().growths, 0, 'nothing is tried for what can never fit')
@@ -260,7 +260,7 @@ describe('arena: growth', () => {
   })
 
   it('names a full device, and works again when the device has room', () => {
-    const { device, arena } = setUp({ bytes: 2 * MiB, maxBytes: 40 * MiB })
+    const { device, arena } = setUp({ bytes: 2 * MiB, maxPoolBytes: 40 * MiB })
     const taken = device.context.activate().cuMemAlloc(60 * MiB)
     const held = arena.allocate(1 * MiB)
     const { availableBytes } = arena
@@ -275,19 +275,19 @@ describe('arena: growth', () => {
   })
 
   it('needs virtual memory, and names an alternative', () => {
-    const expected = { name: 'PoolError', message: /maxBytes needs virtual memory.*leave maxBytes out/ }
+    const expected = { name: 'PoolError', message: /maxPoolBytes needs virtual memory.*leave maxPoolBytes out/ }
     const without = new TestDevice({ virtualMemory: false })
-    assert.throws(() => without.createArenaPool({ bytes: 1 * MiB, maxBytes: 2 * MiB }), expected)
-    without.createArenaPool({ bytes: 1 * MiB, maxBytes: 1 * MiB }).allocate(1 * MiB)
+    assert.throws(() => without.createArenaPool({ bytes: 1 * MiB, maxPoolBytes: 2 * MiB }), expected)
+    without.createArenaPool({ bytes: 1 * MiB, maxPoolBytes: 1 * MiB }).allocate(1 * MiB)
     const blocked = new TestDevice({ faults: [{ call: 'cuMemSetAccess', code: 801, onwards: true }] })
-    assert.throws(() => blocked.createArenaPool({ bytes: 1 * MiB, maxBytes: 2 * MiB }), expected)
+    assert.throws(() => blocked.createArenaPool({ bytes: 1 * MiB, maxPoolBytes: 2 * MiB }), expected)
     assert.equal(blocked.freeBytes(), 64 * MiB)
   })
 })
 
 describe('arena: close', () => {
   it('waits for pending work and reports lost buffers', () => {
-    for (const options of [{ bytes: 4 * MiB }, { bytes: 1 * MiB, maxBytes: 4 * MiB }]) {
+    for (const options of [{ bytes: 4 * MiB }, { bytes: 1 * MiB, maxPoolBytes: 4 * MiB }]) {
       const { device, arena, a } = setUp(options)
       const held = [arena.allocate(1000, a), arena.allocate(3 * MiB, a)]
       arena.allocate(10, a).free()
@@ -308,7 +308,7 @@ describe('arena: close', () => {
 
 for (const [name, options] of [
   ['arena', { bytes: 16 * MiB }],
-  ['arena that grows', { bytes: 1 * MiB, maxBytes: 16 * MiB }],
+  ['arena that grows', { bytes: 1 * MiB, maxPoolBytes: 16 * MiB }],
 ] as const) {
   failingCallsSuite(name, {
     open: device => device.createArenaPool(options),

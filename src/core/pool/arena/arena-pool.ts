@@ -6,8 +6,8 @@
 // until a reset or rewind.
 
 import { assert } from '../../base/assert.js'
-import { type ByteSize, readSizes } from '../../base/byte-size.js'
-import { checkByteCount, describe, formatBytes } from '../../base/bytes.js'
+import { type ByteSize, bytesOf } from '../../base/byte-size.js'
+import { describe, formatBytes } from '../../base/bytes.js'
 import { PoolError } from '../../base/errors.js'
 import { checkOptionNames } from '../../base/option-names.js'
 import { showAsText } from '../../base/readable.js'
@@ -21,8 +21,8 @@ import type { DeviceArray } from '../array.js'
 import { MOST_ALIGNMENT_BYTES } from '../backing/backing.js'
 import { DeviceBuffer as ImportedDeviceBuffer } from '../buffer.js'
 import { checkAlignment } from '../caching/alignment.js'
-import { choice } from '../caching/options.js'
 import type { CloseReport } from '../closable-pool.js'
+import { type AllocateOptions, allocateLong, isLongForm } from '../long-form.js'
 import type { PoolStats } from '../pool.js'
 import { Arena, alignUnitsOf, unitsOf } from './arena.js'
 import { type ArenaMemory, checkMost, openArenaMemory, RegionMemory } from './arena-memory.js'
@@ -47,9 +47,7 @@ export interface ArenaOptions {
   /** memory that the arena takes from the device at once, rounded up to 256 */
   readonly bytes: ByteSize
   /** size that it may grow to without moving, which needs virtual memory (`bytes`) */
-  readonly maxBytes?: ByteSize
-  /** true: the arena can be used in several threads; see `pool.share()` (false) */
-  readonly shared?: boolean
+  readonly maxPoolBytes?: ByteSize
 }
 
 /** Options of `createArenaPool` for an arena in memory of another pool. */
@@ -121,12 +119,12 @@ export class ArenaPool extends Arena {
     if (region !== null) this.epochs.beginBehind(region.buffer.stream)
   }
 
-  allocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer {
-    return this.take(bytes, stream, alignment, true)!
+  allocate(bytes: ByteSize, stream?: Stream | AllocateOptions, alignment?: number): DeviceBuffer {
+    return this.take(bytes as number, stream as Stream, alignment, true)!
   }
 
-  tryAllocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer | null {
-    return this.take(bytes, stream, alignment, false)
+  tryAllocate(bytes: ByteSize, stream?: Stream | AllocateOptions, alignment?: number): DeviceBuffer | null {
+    return this.take(bytes as number, stream as Stream, alignment, false)
   }
 
   /** Throws without room if `orThrow` is set: a check by the caller would cost each allocation. */
@@ -224,7 +222,7 @@ export class ArenaPool extends Arena {
       cachedBytes: 0,
       pendingBytes: 0,
       largestFreeBytes: this.isAccepting ? (this.committedUnit - bump.top) * UNIT_BYTES : 0,
-      limitBytes: this.limitBytes,
+      maxPoolBytes: this.maxPoolBytes,
       liveBuffers: bump.liveBlocks,
       allocations: bump.allocations,
       frees: bump.allocations - bump.liveBlocks,
@@ -306,6 +304,7 @@ export class ArenaPool extends Arena {
     alignment: number = DEFAULT_ALIGNMENT,
     orThrow: boolean,
   ): DeviceBuffer | null {
+    if (isLongForm(bytes, stream)) return allocateLong(this, bytes, stream, alignment, !orThrow)
     const units = unitsOf(bytes)
     checkAlignment(alignment, MOST_ALIGNMENT_BYTES)
     this.checkStream('allocate', stream)
@@ -371,14 +370,14 @@ function memoryFor(clocks: Clocks, options: ArenaOptions | RegionArenaOptions) {
     const memory = new RegionMemory(clocks, region)
     return { memory, mostBytes: memory.committedBytes }
   }
-  const { bytes, maxBytes } = parseArenaOptions(options as ArenaOptions)
-  return { memory: openArenaMemory(clocks.context, bytes, maxBytes), mostBytes: maxBytes }
+  const { bytes, maxPoolBytes } = parseArenaOptions(clocks.context, options as ArenaOptions)
+  return { memory: openArenaMemory(clocks.context, bytes, maxPoolBytes), mostBytes: maxPoolBytes }
 }
 
 /** The region that the options name. Throws TypeError for unknown names, and for others beside a region. */
 function regionOf(options: Partial<ArenaOptions & RegionArenaOptions>): RegionArenaOptions['region'] | undefined {
-  checkOptionNames('createArenaPool', options, ['bytes', 'maxBytes', 'shared', 'region'])
-  const other = (['bytes', 'maxBytes', 'shared'] as const).find(name => options[name] !== undefined)
+  checkOptionNames('createArenaPool', options, ['bytes', 'maxPoolBytes', 'region'])
+  const other = (['bytes', 'maxPoolBytes'] as const).find(name => options[name] !== undefined)
   if (options.region === undefined || other === undefined) return options.region
   throw new TypeError(`region and ${other} exclude each other: the arena has its whole region, in one thread`)
 }
@@ -387,18 +386,19 @@ function regionOf(options: Partial<ArenaOptions & RegionArenaOptions>): RegionAr
 const isNow = () => true
 
 /** Fills in the defaults; throws TypeError or RangeError naming the option. */
-export function parseArenaOptions(options: ArenaOptions): { bytes: number; maxBytes: number; shared: boolean } {
-  regionOf(options)
-  const shared = choice(options.shared ?? false, 'shared', [true, false])
-  const { bytes, maxBytes = bytes } = readSizes(options, 'bytes', 'maxBytes')
-  checkByteCount(bytes, 'bytes')
-  checkByteCount(maxBytes, 'maxBytes')
-  if (maxBytes < bytes) {
-    throw new RangeError(`maxBytes (${formatBytes(maxBytes)}) is below bytes (${formatBytes(bytes)}); raise it`)
+function parseArenaOptions(context: Context, options: ArenaOptions): { bytes: number; maxPoolBytes: number } {
+  const bytes = bytesOf(options.bytes, 'bytes', context)
+  const maxPoolBytes = bytesOf(options.maxPoolBytes ?? bytes, 'maxPoolBytes', context)
+  if (maxPoolBytes < bytes) {
+    throw new RangeError(`maxPoolBytes (${formatBytes(maxPoolBytes)}) is below bytes (${formatBytes(bytes)}); raise it`)
   }
-  checkMost(maxBytes)
-  const [whole, most] = [bytes, maxBytes].map(size => Math.ceil(size / UNIT_BYTES) * UNIT_BYTES)
-  return { bytes: whole, maxBytes: most, shared }
+  checkMost(maxPoolBytes)
+  return { bytes: wholeUnits(bytes), maxPoolBytes: wholeUnits(maxPoolBytes) }
+}
+
+/** `bytes`, rounded up to a multiple of 256. */
+export function wholeUnits(bytes: number): number {
+  return Math.ceil(bytes / UNIT_BYTES) * UNIT_BYTES
 }
 
 showAsText(ArenaMark)

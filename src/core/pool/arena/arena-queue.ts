@@ -89,7 +89,7 @@ export class ArenaQueue implements Disposable, AsyncDisposable {
     private readonly defaultStream: Stream,
     options: ArenaQueueOptions,
   ) {
-    checkOptionNames('createArenaQueue', options, ['bytes', 'maxBytes', 'count', 'maxWaiting'])
+    checkOptionNames('createArenaQueue', options, ['bytes', 'maxPoolBytes', 'count', 'maxWaiting'])
     const { count, maxWaiting = Infinity, ...arenaOptions } = options
     if (!Number.isInteger(count) || count < 1) {
       throw new RangeError(`createArenaQueue: count must be a whole number of at least 1, not ${describe(count)}`)

@@ -19,7 +19,7 @@ import type { Epochs } from './epochs.js'
 
 export abstract class Arena extends ClosablePool implements ArenaOwner {
   /** most bytes that it can have */
-  readonly limitBytes: number
+  readonly maxPoolBytes: number
   protected readonly bump: Bump
   protected abstract readonly epochs: Epochs
   /** the address of unit 0 */
@@ -46,7 +46,7 @@ export abstract class Arena extends ClosablePool implements ArenaOwner {
     this.firstUnit = ((address % MOST_ALIGNMENT_BYTES) / UNIT_BYTES) | 0
     this.base = address - this.firstUnit * UNIT_BYTES
     this.lastUnit = (this.firstUnit + bytes / UNIT_BYTES) | 0
-    this.limitBytes = bytes
+    this.maxPoolBytes = bytes
     this.bump = new Bump(this.firstUnit, this.firstUnit)
     this.allocation = allocationOf(this, this, defaultStream, this.bump.span, region)
     this.epoch = epoch
@@ -73,7 +73,7 @@ export abstract class Arena extends ClosablePool implements ArenaOwner {
   /** @internal */
   override mayServe(bytes: number): boolean {
     this.checkOpen('whenAvailable')
-    if (bytes > this.limitBytes) throw this.outOfMemory(bytes, 1)
+    if (bytes > this.maxPoolBytes) throw this.outOfMemory(bytes, 1)
     return bytes <= this.availableBytes
   }
 
@@ -126,12 +126,12 @@ export abstract class Arena extends ClosablePool implements ArenaOwner {
     const remedy =
       beyondDevice(0, bytes, totalBytes) ??
       `${this.obstacle(unitsOf(bytes), alignUnitsOf(alignment))}, or fall back: withFallback(arena, device.createPlainPool())`
-    return shortageOf(bytes, this.stats(), Math.min(this.limitBytes, totalBytes), freeBytes, remedy)
+    return shortageOf(bytes, this.stats(), Math.min(this.maxPoolBytes, totalBytes), freeBytes, remedy)
   }
 
   private obstacle(units: number, alignUnits: number): string {
-    const limit = formatBytes(this.limitBytes)
-    if (units * UNIT_BYTES > this.limitBytes) return `the arena has ${limit} in all: make it larger`
+    const limit = formatBytes(this.maxPoolBytes)
+    if (units * UNIT_BYTES > this.maxPoolBytes) return `the arena has ${limit} in all: make it larger`
     if (this.committedUnit < this.lastUnit && this.endOf(units, alignUnits) <= this.lastUnit)
       return 'the device itself is full: free memory, here or elsewhere'
     return `the arena has ${formatBytes(this.availableBytes)} of ${limit} left: reset it, make it larger`

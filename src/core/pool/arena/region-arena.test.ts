@@ -61,7 +61,7 @@ describe('arena on a buffer', () => {
   it('has the whole units of the buffer', () => {
     const { device, pool } = setUp()
     const arena = device.createArenaPool({ region: pool.allocate(1000) })
-    assert.deepEqual([arena.limitBytes, arena.availableBytes], [768, 768])
+    assert.deepEqual([arena.maxPoolBytes, arena.availableBytes], [768, 768])
     assert.throws(() => arena.allocate(1000), {
       name: 'OutOfMemoryError',
       message: /the arena has 768 B in all: make it larger/,
@@ -188,10 +188,13 @@ describe('arena on a buffer', () => {
       [{ region: device.createPool().allocate(255) }, 'RangeError', /the region must have 256 bytes at least, not 255/],
       [{ region: new TestDevice().createPool().allocate(1000) }, 'PoolError', /the region belongs to another device/],
       [{ region, bytes: 1000 }, 'TypeError', /region and bytes exclude each other/],
-      [{ region, maxBytes: 1000 }, 'TypeError', /region and maxBytes exclude each other/],
-      [{ region, shared: false }, 'TypeError', /region and shared exclude each other/],
-      [{ region, bytes: 1000, shared: true }, 'TypeError', /region and bytes exclude each other/],
-      [{ region, size: 1 }, 'TypeError', /unknown option 'size'; the options are bytes, maxBytes, shared, region/],
+      [{ region, maxPoolBytes: 1000 }, 'TypeError', /region and maxPoolBytes exclude each other/],
+      [
+        { region, bytes: 1000, shared: true },
+        'TypeError',
+        /unknown option 'shared'.*call createSharedArenaPool for that/,
+      ],
+      [{ region, size: 1 }, 'TypeError', /unknown option 'size'; the options are bytes, maxPoolBytes, region/],
     ]
     for (const [options, name, message] of bad) {
       assert.throws(() => device.createArenaPool(options as never), { name, message }, `${message}`)

@@ -8,22 +8,20 @@ import { TestDevice } from '../pool.fixture.js'
 import { poolSuite } from '../pool.suite.js'
 import { limited } from '../wrappers/limited.js'
 
-const SHARED = { shared: true } as const
-
 poolSuite('arena shared by threads', () => {
   const device = new TestDevice()
-  const { pool } = device.createSharedArena({ bytes: 32 * MiB, ...SHARED })
+  const { pool } = device.createSharedArena({ bytes: 32 * MiB })
   return { device, pool, check: () => {}, close: () => pool.close() }
 })
 poolSuite('limited arena shared by threads', () => {
   const device = new TestDevice()
-  const { pool } = device.createSharedArena({ bytes: 32 * MiB, ...SHARED })
+  const { pool } = device.createSharedArena({ bytes: 32 * MiB })
   return { device, pool: limited(pool, 32 * MiB), check: () => {}, close: () => pool.close() }
 })
 
 function setUp(bytes = 4 * MiB) {
   const device = new TestDevice()
-  const { pool, attach } = device.createSharedArena({ bytes, ...SHARED })
+  const { pool, attach } = device.createSharedArena({ bytes })
   const [a, b, c] = [device.createStream(), device.createStream(), device.createStream()]
   return { device, pool, attach, other: attach(), a, b, c }
 }
@@ -268,15 +266,14 @@ describe('an arena that threads share', () => {
   it('refuses bad options, and leaks no memory', () => {
     const device = new TestDevice()
     for (const [options, name, message] of [
-      [{ bytes: 0, ...SHARED }, 'RangeError', /bytes/],
-      [{ bytes: 1, maxBytes: 1024, ...SHARED }, 'TypeError', /maxBytes and shared exclude each other/],
-      [{ bytes: 1, shared: 1 }, 'TypeError', /shared/],
-      [{ region: device.createPlainPool(), ...SHARED }, 'TypeError', /region and shared exclude each other/],
-      [{ bytes: 65 * MiB, ...SHARED }, 'OutOfMemoryError', /createArenaPool: no room for 65 MiB/],
+      [{ bytes: 0 }, 'RangeError', /bytes/],
+      [{ bytes: 1, maxPoolBytes: 1024 }, 'TypeError', /createSharedArenaPool: unknown option 'maxPoolBytes'/],
+      [{ region: device.createPlainPool() }, 'TypeError', /unknown option 'region'/],
+      [{ bytes: 65 * MiB }, 'OutOfMemoryError', /createArenaPool: no room for 65 MiB/],
     ] as const) {
       assert.throws(() => device.createSharedArena(options as never), { name, message })
       assert.equal(device.freeBytes(), device.totalBytes)
     }
-    assert.equal(device.createSharedArena({ bytes: 1, maxBytes: 1, ...SHARED }).pool.limitBytes, 256)
+    assert.equal(device.createSharedArena({ bytes: 1 }).pool.maxPoolBytes, 256)
   })
 })

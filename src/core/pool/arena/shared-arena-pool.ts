@@ -3,7 +3,9 @@
 // only for a thread that resets; the thread then has a buffer on a stack of its own, where units of other threads are
 // holes. The memory is one driver allocation. Its maker gives it back, or the last thread if the maker has died.
 
+import { type ByteSize, bytesOf } from '../../base/byte-size.js'
 import { PoolError } from '../../base/errors.js'
+import { checkOptionNames } from '../../base/option-names.js'
 import type { Context } from '../../driver/context.js'
 import { Span } from '../../heap/bump.js'
 import { Refusal, type SharedBump } from '../../heap/shared-bump.js'
@@ -16,12 +18,13 @@ import { MOST_ALIGNMENT_BYTES } from '../backing/backing.js'
 import { bufferThatLeaves, DeviceBuffer as ImportedDeviceBuffer } from '../buffer.js'
 import { checkAlignment } from '../caching/alignment.js'
 import { type CloseReport, inUseError } from '../closable-pool.js'
+import { type AllocateOptions, allocateLong, isLongForm } from '../long-form.js'
 import type { PoolStats } from '../pool.js'
 import { checkTransferred, checkTransferredList, type TransferredBuffer } from '../transferred-buffer.js'
 import { Arena, alignUnitsOf, unitsOf } from './arena.js'
 import { ArenaAllocation } from './arena-allocation.js'
-import { openArenaMemory } from './arena-memory.js'
-import { type ArenaOptions, parseArenaOptions } from './arena-pool.js'
+import { checkMost, openArenaMemory } from './arena-memory.js'
+import { wholeUnits } from './arena-pool.js'
 import type { Epochs } from './epochs.js'
 import { ArenaState, newArenaState, type SharedArenaState, Tally, wordOf } from './shared-arena-state.js'
 
@@ -37,15 +40,17 @@ const NO_EPOCH = 0
 /** Below the entries of all adopted buffers, which are complements of units. */
 const DEAD = -(2 ** 31)
 
-/** Options of an arena that threads share. */
-export type SharedArena = ArenaOptions & { readonly shared: true }
+/** Options of `createSharedArenaPool`. */
+export interface SharedArenaOptions {
+  /** memory that the arena takes from the device at once, rounded up to 256; all that it will have */
+  readonly bytes: ByteSize
+}
 
 /** The state of a new shared arena, with its memory. */
-export function newSharedArena<D>(clocks: Clocks, options: ArenaOptions, device: D): SharedArenaState<D> {
-  const { bytes, maxBytes } = parseArenaOptions(options)
-  if (maxBytes > bytes) {
-    throw new TypeError('maxBytes and shared exclude each other: give bytes all that the arena will need')
-  }
+export function newSharedArena<D>(clocks: Clocks, options: SharedArenaOptions, device: D): SharedArenaState<D> {
+  checkOptionNames('createSharedArenaPool', options, ['bytes'])
+  const bytes = wholeUnits(bytesOf(options.bytes, 'bytes', clocks.context))
+  checkMost(bytes)
   const memory = openArenaMemory(clocks.context, bytes, bytes)
   try {
     return newArenaState(memory.base, bytes, device)
@@ -70,7 +75,7 @@ export class SharedArenaPool<D = unknown> extends Arena {
   protected readonly staleReason =
     'the buffer was already freed, or handed to another thread, or some thread has reset the arena since'
 
-  /** Made by the device: `device.createArenaPool({ shared: true, … })`, and in other threads `attachPool(shared)`. */
+  /** Made by the device: `device.createSharedArenaPool({ … })`, and in other threads `attachPool(shared)`. */
   constructor(
     clocks: Clocks,
     defaultStream: Stream,
@@ -97,12 +102,12 @@ export class SharedArenaPool<D = unknown> extends Arena {
     return this.descriptor
   }
 
-  allocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer {
-    return this.take(bytes, stream, alignment, true)!
+  allocate(bytes: ByteSize, stream?: Stream | AllocateOptions, alignment?: number): DeviceBuffer {
+    return this.take(bytes as number, stream as Stream, alignment, true)!
   }
 
-  tryAllocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer | null {
-    return this.take(bytes, stream, alignment, false)
+  tryAllocate(bytes: ByteSize, stream?: Stream | AllocateOptions, alignment?: number): DeviceBuffer | null {
+    return this.take(bytes as number, stream as Stream, alignment, false)
   }
 
   /** Throws without room if `orThrow` is set: a check by the caller would cost each allocation. */
@@ -172,12 +177,12 @@ export class SharedArenaPool<D = unknown> extends Arena {
       liveBytes: units * UNIT_BYTES,
       peakLiveBytes: this.state.peakUnits * UNIT_BYTES,
       requestedBytes,
-      reservedBytes: this.closed ? 0 : this.limitBytes,
-      peakReservedBytes: this.limitBytes,
+      reservedBytes: this.closed ? 0 : this.maxPoolBytes,
+      peakReservedBytes: this.maxPoolBytes,
       cachedBytes: 0,
       pendingBytes: 0,
       largestFreeBytes: this.availableBytes,
-      limitBytes: this.limitBytes,
+      maxPoolBytes: this.maxPoolBytes,
       liveBuffers: buffers,
       allocations: sums.allocations,
       frees: Math.max(0, sums.allocations - buffers), // a thread counts an allocation last
@@ -341,11 +346,12 @@ export class SharedArenaPool<D = unknown> extends Arena {
 
   /** An allocation that is aligned or large, on another stream than the last one, or during another thread's reset. */
   private takeSlowly(bytes: number, stream: Stream, alignment: number, orThrow: boolean): DeviceBuffer | null {
+    if (isLongForm(bytes, stream)) return allocateLong(this, bytes, stream, alignment, !orThrow)
     const units = unitsOf(bytes)
     checkAlignment(alignment, MOST_ALIGNMENT_BYTES)
     this.checkStream('allocate', stream)
     const { shared, epochs } = this
-    if (units * UNIT_BYTES > this.limitBytes) return this.refuse(bytes, alignment, orThrow)
+    if (units * UNIT_BYTES > this.maxPoolBytes) return this.refuse(bytes, alignment, orThrow)
     for (;;) {
       const epoch = this.catchUp()
       if (!epochs.join(stream, epoch, () => shared.epoch === epoch)) continue

@@ -46,7 +46,7 @@ export interface MappedUses {
 /** Limits on the growth of a backing. */
 export interface GrowthLimits {
   /** bytes that the pool may reserve; Infinity for all of the device */
-  readonly limitBytes: number
+  readonly maxPoolBytes: number
   /** bytes of the device that growth leaves free */
   readonly leaveFreeBytes: number
   /** idle memory above this is given back */
@@ -59,7 +59,7 @@ export interface Backing {
   /** bytes taken from the device are a multiple of this */
   readonly granuleBytes: number
   /** the most bytes that it may reserve; each growth reads it anew */
-  limitBytes: number
+  maxPoolBytes: number
   /** the most pieces that it may have, if it has that many now; 0 otherwise */
   readonly mostPieces: number
   /** bytes taken from the device, used or not */
@@ -137,10 +137,10 @@ export interface Backing {
  * larger request is refused before the driver is called; units must be able to count it, too. Throws RangeError if
  * the limit is less than one step of the backing.
  */
-export function mostReservedBytes(limitBytes: number, granuleBytes: number, totalBytes: number): number {
-  if (limitBytes >= granuleBytes) return Math.min(limitBytes, totalBytes, MAX_UNITS * UNIT_BYTES)
+export function mostReservedBytes(maxPoolBytes: number, granuleBytes: number, totalBytes: number): number {
+  if (maxPoolBytes >= granuleBytes) return Math.min(maxPoolBytes, totalBytes, MAX_UNITS * UNIT_BYTES)
   throw new RangeError(
-    `maxPoolBytes must be at least ${formatBytes(granuleBytes)}, which this device gives at a time, not ${formatBytes(limitBytes)}`,
+    `maxPoolBytes must be at least ${formatBytes(granuleBytes)}, which this device gives at a time, not ${formatBytes(maxPoolBytes)}`,
   )
 }
 

@@ -41,7 +41,7 @@ export class SegmentBacking implements Backing {
   private readonly held: (Segment | null)[] = []
   /** devices that use managed memory, which is open to all */
   private readonly managedPeers = new Set<Context>()
-  limitBytes: number
+  maxPoolBytes: number
 
   constructor(
     private readonly context: Context,
@@ -51,14 +51,14 @@ export class SegmentBacking implements Backing {
   ) {
     this.kind = source.kind
     this.granuleBytes = source.granuleBytes
-    this.limitBytes = mostReservedBytes(limits.limitBytes, source.leastBytes, source.totalBytes)
+    this.maxPoolBytes = mostReservedBytes(limits.maxPoolBytes, source.leastBytes, source.totalBytes)
   }
 
   grow(heap: SegregatedFit, units: number, alignUnits: number, _admission: Admission, mostBytes: number): number {
     const needed = units + alignUnits - 1
     const { leastBytes, granuleBytes } = this.source
     const bytes = Math.max(leastBytes, Math.ceil((needed * UNIT_BYTES) / granuleBytes) * granuleBytes)
-    const most = Math.min(mostBytes, this.limitBytes)
+    const most = Math.min(mostBytes, this.maxPoolBytes)
     if (bytes > most) return 0
     if (this.reservedBytes + bytes > most) this.trim(Math.max(0, most - bytes))
     if (this.reservedBytes + bytes > most) return 0
@@ -87,7 +87,7 @@ export class SegmentBacking implements Backing {
   get growthStepBytes(): number {
     if (!this.source.isWorthGathering) return Infinity
     return growthStep(
-      Math.min(this.limitBytes, this.limits.releaseThresholdBytes) - this.reservedBytes,
+      Math.min(this.maxPoolBytes, this.limits.releaseThresholdBytes) - this.reservedBytes,
       this.reservedBytes,
     )
   }

@@ -42,7 +42,7 @@ export function deviceSegments(context: Context): SegmentSource {
  * Segments of managed memory. Managed memory beyond the device's slows down every access, so a pool grows that large
  * only with an explicit limit. Throws PoolError if the device has no managed memory.
  */
-export function managedSegments(context: Context, { limitBytes }: GrowthLimits): SegmentSource {
+export function managedSegments(context: Context, { maxPoolBytes }: GrowthLimits): SegmentSource {
   const driver = context.activate()
   if (context.attribute('CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY') !== 1) {
     throw new PoolError(
@@ -53,7 +53,7 @@ export function managedSegments(context: Context, { limitBytes }: GrowthLimits):
   return {
     ...deviceSegments(context),
     kind: 'managed',
-    totalBytes: Number.isFinite(limitBytes) ? limitBytes : driver.cuDeviceTotalMem(context.device),
+    totalBytes: Number.isFinite(maxPoolBytes) ? maxPoolBytes : driver.cuDeviceTotalMem(context.device),
     obtain: bytes => context.activate().cuMemAllocManaged(bytes, CU_MEM_ATTACH_GLOBAL),
   }
 }

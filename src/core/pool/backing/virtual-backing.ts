@@ -60,7 +60,7 @@ export class VirtualBacking implements Backing {
   /** whether a sleep or a wake copies the memory now */
   isCopied: () => boolean = () => false
   readonly bases: number[]
-  limitBytes: number
+  maxPoolBytes: number
   /** bytes of a granule, the least piece */
   readonly granuleBytes: number
   /** blocks that were put together of several places, each in a view of its own */
@@ -95,7 +95,7 @@ export class VirtualBacking implements Backing {
     this.granuleBytes = driver.cuMemGetAllocationGranularity(context.device)
     this.granuleUnits = this.granuleBytes / UNIT_BYTES
     const deviceBytes = driver.cuDeviceTotalMem(context.device)
-    this.limitBytes = mostReservedBytes(limits.limitBytes, this.granuleBytes, deviceBytes)
+    this.maxPoolBytes = mostReservedBytes(limits.maxPoolBytes, this.granuleBytes, deviceBytes)
     const granules = granulesOfRange(deviceBytes, this.granuleBytes)
     const units = granules * this.granuleUnits
     this.uses = heaps.mappedUses(granules, this.granuleUnits)
@@ -370,14 +370,14 @@ export class VirtualBacking implements Backing {
   private newBytes(mostBytes: number): number {
     const { leaveFreeBytes } = this.limits
     this.home.tryReleaseUnused() // their bytes are reserved
-    const most = Math.min(mostBytes, this.limitBytes) - this.reservedBytes
+    const most = Math.min(mostBytes, this.maxPoolBytes) - this.reservedBytes
     if (leaveFreeBytes === 0) return most
     return Math.min(most, this.context.activate().cuMemGetInfo().freeBytes - leaveFreeBytes)
   }
 
   /** Bytes that limits and device leave. */
   private get roomBytes(): number {
-    return Math.max(0, Math.min(this.limitBytes, this.mostOfDevice) - this.reservedBytes)
+    return Math.max(0, Math.min(this.maxPoolBytes, this.mostOfDevice) - this.reservedBytes)
   }
 
   /** Asks what the device has left. It takes some 10 us, and 8 ms on some hosts. */

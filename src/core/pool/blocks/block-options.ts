@@ -1,15 +1,14 @@
 // The options of block pools, and why a block pool has no block for a request.
 
 import { assert } from '../../base/assert.js'
-import { type ByteSize, readSizes } from '../../base/byte-size.js'
-import { checkByteCount, describe, formatBytes, GiB } from '../../base/bytes.js'
+import { type ByteSize, bytesOf } from '../../base/byte-size.js'
+import { describe, formatBytes, GiB } from '../../base/bytes.js'
 import type { OutOfMemoryError } from '../../base/errors.js'
 import { checkOptionNames } from '../../base/option-names.js'
 import type { Context } from '../../driver/context.js'
 import { UNIT_BYTES } from '../../heap/size-classes.js'
 import { MOST_ALIGNMENT_BYTES } from '../backing/backing.js'
 import type { SlabPlan } from '../backing/slab-source.js'
-import { choice } from '../caching/options.js'
 import type { LiveBlock } from '../caching/reserving-pool.js'
 import { shortageOf } from '../out-of-memory.js'
 import type { PoolStats } from '../pool.js'
@@ -25,16 +24,13 @@ export interface BlockOptions {
   readonly count: number
   /** number of blocks that the pool may grow to (`count`) */
   readonly maxCount?: number
-  /** true: the pool can be used in several threads; see `pool.share()` (false) */
-  readonly shared?: boolean
 }
 
 /** The slabs of a pool with these options. Throws TypeError or RangeError naming the option. */
-export function parseBlockOptions(options: BlockOptions): SlabPlan {
-  checkOptionNames('createBlockPool', options, ['blockBytes', 'count', 'maxCount', 'shared'])
-  choice(options.shared ?? false, 'shared', [true, false])
-  const { blockBytes, count, maxCount = count } = readSizes(options, 'blockBytes')
-  checkByteCount(blockBytes, 'blockBytes')
+export function parseBlockOptions(call: string, context: Context, options: BlockOptions): SlabPlan {
+  checkOptionNames(call, options, ['blockBytes', 'count', 'maxCount'])
+  const { count, maxCount = count } = options
+  const blockBytes = bytesOf(options.blockBytes, 'blockBytes', context)
   if (blockBytes > MOST_BLOCK_BYTES) {
     throw new RangeError(`blockBytes must be at most ${formatBytes(MOST_BLOCK_BYTES)}, not ${formatBytes(blockBytes)}`)
   }

@@ -47,7 +47,7 @@ describe('block pool: blocks', () => {
       peakLiveBytes: 10 * BLOCK,
       requestedBytes: 2 * BLOCK,
       reservedBytes: 100 * BLOCK,
-      limitBytes: 100 * BLOCK,
+      maxPoolBytes: 100 * BLOCK,
       allocations: 12,
       frees: 10,
       cacheMisses: 0,
@@ -153,7 +153,7 @@ for (const shared of [false, true]) {
   describe(`block pool${shared ? ' shared by threads' : ''}: verbs of caching pools`, () => {
     const open = (count: number, maxCount = count) => {
       const device = new TestDevice()
-      const options = { blockBytes: BLOCK, count, maxCount, shared }
+      const options = { blockBytes: BLOCK, count, maxCount }
       return { device, pool: shared ? device.createSharedBlocks(options).pool : device.createBlockPool(options) }
     }
 
@@ -193,7 +193,7 @@ for (const shared of [false, true]) {
 
     it('refuses another limit and more memory in advance', () => {
       const { pool } = open(2, 4)
-      assert.deepEqual([pool.maxPoolBytes, pool.stats().limitBytes], [4 * BLOCK, 4 * BLOCK])
+      assert.deepEqual([pool.maxPoolBytes, pool.stats().maxPoolBytes], [4 * BLOCK, 4 * BLOCK])
       const message = /make it with a larger maxCount/
       assert.throws(() => (pool.maxPoolBytes = 8 * BLOCK), { name: 'PoolError', message })
       assert.throws(() => pool.reserve(), { name: 'PoolError', message: /raise count/ })
@@ -211,8 +211,8 @@ for (const shared of [false, true]) {
         (error: unknown) => {
           assert.ok(error instanceof OutOfMemoryError)
           assert.match(error.message, /no room for 100 B.*all 2 blocks are handed out: free some, raise maxCount/)
-          const { liveBytes, reservedBytes, largestFreeBytes, limitBytes } = error.figures
-          assert.deepEqual([liveBytes, reservedBytes, largestFreeBytes, limitBytes], [8 * KiB, 8 * KiB, 0, 8 * KiB])
+          const { liveBytes, reservedBytes, largestFreeBytes, maxPoolBytes } = error.figures
+          assert.deepEqual([liveBytes, reservedBytes, largestFreeBytes, maxPoolBytes], [8 * KiB, 8 * KiB, 0, 8 * KiB])
           return true
         },
       )
@@ -249,7 +249,7 @@ for (const shared of [false, true]) {
         [{ blockBytes: 256, count: 2, maxCount: 1 }, 'RangeError', /maxCount \(1\) is below count \(2\)/],
         [{ blockBytes: 256, count: 2, maxCount: Infinity }, 'RangeError', /maxCount/],
         [{ blockBytes: 256, count: 2, size: 1 }, 'TypeError', /unknown option 'size'/],
-        [{ blockBytes: 256, count: 1, shared: 1 }, 'TypeError', /shared/],
+        [{ blockBytes: 256, count: 1, shared: 1 }, 'TypeError', /unknown option 'shared'/],
         [{ blockBytes: 1 * MiB, count: 1000 }, 'OutOfMemoryError', /createBlockPool: no room for 1000 MiB/],
       ]
       for (const [options, name, message] of bad) {

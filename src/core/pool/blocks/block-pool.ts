@@ -2,6 +2,7 @@
 // It has a cached path of its own, which need not find out the size class. A call that is cut short behind that path
 // leaves the pool whole, because it can be mended: all blocks that are not live are alike.
 
+import type { ByteSize } from '../../base/byte-size.js'
 import { checkByteCount } from '../../base/bytes.js'
 import { type OutOfMemoryError, PoolError } from '../../base/errors.js'
 import { State } from '../../heap/records.js'
@@ -15,6 +16,7 @@ import { checkAlignment } from '../caching/alignment.js'
 import { type Block, markBefore, slackOf, stampAfter, Tag } from '../caching/block.js'
 import { CachingPool, type CachingPoolStats } from '../caching/caching-pool.js'
 import { sourcedConfig } from '../caching/options.js'
+import { type AllocateOptions, allocateLong, isLongForm } from '../long-form.js'
 import { noRoomToBegin } from '../out-of-memory.js'
 import { releaseOffPath, takeOffPath } from '../slow-calls.js'
 import { BlockCaches, FixedBlock } from './block-caches.js'
@@ -55,7 +57,7 @@ export class BlockPool extends CachingPool {
 
   /** Made by the device: `device.createBlockPool(options)`. */
   constructor(clocks: Clocks, defaultStream: Stream, options: BlockOptions) {
-    const plan = parseBlockOptions(options)
+    const plan = parseBlockOptions('createBlockPool', clocks.context, options)
     const { blockBytes, count, maxCount, alignment } = plan
     const slabs = new SlabSource(clocks.context, plan)
     super(clocks, defaultStream, sourcedConfig(maxCount * blockBytes, slabs, true))
@@ -81,12 +83,20 @@ export class BlockPool extends CachingPool {
   }
 
   /** A buffer of `bytes` in a block. A request larger than a block throws OutOfMemoryError. */
-  override allocate(bytes: number, stream: Stream = this.defaultStream, alignment?: number): DeviceBuffer {
-    return this.takeBlock(bytes, stream, alignment, false)!
+  override allocate(
+    bytes: ByteSize,
+    stream: Stream | AllocateOptions = this.defaultStream,
+    alignment?: number,
+  ): DeviceBuffer {
+    return this.takeBlock(bytes as number, stream as Stream, alignment, false)!
   }
 
-  override tryAllocate(bytes: number, stream: Stream = this.defaultStream, alignment?: number): DeviceBuffer | null {
-    return this.takeBlock(bytes, stream, alignment, true)
+  override tryAllocate(
+    bytes: ByteSize,
+    stream: Stream | AllocateOptions = this.defaultStream,
+    alignment?: number,
+  ): DeviceBuffer | null {
+    return this.takeBlock(bytes as number, stream as Stream, alignment, true)
   }
 
   /** As `take` of the caching pool. */
@@ -230,6 +240,7 @@ export class BlockPool extends CachingPool {
     alignment: number | undefined,
     mayFail: boolean,
   ): DeviceBuffer | null {
+    if (isLongForm(bytes, stream)) return allocateLong(this, bytes, stream, alignment, mayFail)
     checkByteCount(bytes, 'bytes')
     if (alignment !== undefined) checkAlignment(alignment, this.alignment)
     this.checkStream('allocate', stream)

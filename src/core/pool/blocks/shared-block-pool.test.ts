@@ -9,25 +9,23 @@ import { TestDevice } from '../pool.fixture.js'
 import { poolSuite } from '../pool.suite.js'
 import { limited } from '../wrappers/limited.js'
 
-const SHARED = { shared: true } as const
-
 for (const count of [48, 5]) {
   poolSuite(`block pool shared by threads, ${count} at a time`, () => {
     const device = new TestDevice({ capacityBytes: 256 * MiB })
-    const { pool } = device.createSharedBlocks({ blockBytes: 3 * MiB, count, maxCount: 48, ...SHARED })
+    const { pool } = device.createSharedBlocks({ blockBytes: 3 * MiB, count, maxCount: 48 })
     return { device, pool, check: () => pool.check(), close: () => pool.close() }
   })
 }
 poolSuite('limited block pool shared by threads', () => {
   const device = new TestDevice({ capacityBytes: 256 * MiB })
-  const { pool } = device.createSharedBlocks({ blockBytes: 3 * MiB, count: 48, ...SHARED })
+  const { pool } = device.createSharedBlocks({ blockBytes: 3 * MiB, count: 48 })
   return { device, pool: limited(pool, 144 * MiB), check: () => pool.check(), close: () => pool.close() }
 })
 
 describe('a block pool that threads share', () => {
   it('hands out maxCount blocks to all threads together', () => {
     const device = new TestDevice()
-    const { pool, attach } = device.createSharedBlocks({ blockBytes: 300 * KiB, count: 3, maxCount: 8, ...SHARED })
+    const { pool, attach } = device.createSharedBlocks({ blockBytes: 300 * KiB, count: 3, maxCount: 8 })
     assert.deepEqual([pool.blockBytes, pool.count, pool.available], [304 * KiB, 3, 3])
     const other = attach()
     const held = Array.from({ length: 8 }, (_, index) => (index % 2 === 0 ? pool : other).allocate(1 + index))
@@ -55,7 +53,7 @@ describe('a block pool that threads share', () => {
 
   it('does not give a block to another stream before its work has completed', () => {
     const device = new TestDevice()
-    const { pool, attach } = device.createSharedBlocks({ blockBytes: 1 * MiB, count: 2, ...SHARED })
+    const { pool, attach } = device.createSharedBlocks({ blockBytes: 1 * MiB, count: 2 })
     const [one, two] = [device.createStream(), device.createStream()]
     const first = pool.allocate(1, one)
     const { ptr } = first
@@ -75,7 +73,7 @@ describe('a block pool that threads share', () => {
   it('aligns every block by its size when the driver does not', () => {
     const device = new TestDevice()
     device.context.activate().cuMemAlloc(256)
-    const { pool } = device.createSharedBlocks({ blockBytes: 128 * KiB, count: 2, maxCount: 4, ...SHARED })
+    const { pool } = device.createSharedBlocks({ blockBytes: 128 * KiB, count: 2, maxCount: 4 })
     assert.equal(pool.alignment, 128 * KiB)
     for (let index = 0; index < 4; index++) assert.equal(pool.allocate(1, undefined, 128 * KiB).ptr % (128 * KiB), 0)
     assert.throws(() => pool.allocate(1, undefined, 256 * KiB), { name: 'RangeError', message: /alignment/ })
@@ -83,7 +81,7 @@ describe('a block pool that threads share', () => {
   })
 
   it('buffers move between threads, once', () => {
-    const { pool, attach } = new TestDevice().createSharedBlocks({ blockBytes: 1 * KiB, count: 2, ...SHARED })
+    const { pool, attach } = new TestDevice().createSharedBlocks({ blockBytes: 1 * KiB, count: 2 })
     const other = attach()
     const buffer = pool.allocate(100)
     const sent = buffer.transfer()

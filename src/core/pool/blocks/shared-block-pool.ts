@@ -2,6 +2,7 @@
 // Threads cache the blocks that they freed. A thread without blocks gets those of other threads through the pool
 // server.
 
+import type { ByteSize } from '../../base/byte-size.js'
 import { checkByteCount } from '../../base/bytes.js'
 import { type OutOfMemoryError, PoolError } from '../../base/errors.js'
 import { MAX_UNITS, UNIT_BYTES } from '../../heap/size-classes.js'
@@ -12,6 +13,7 @@ import type { DeviceBuffer } from '../buffer.js'
 import { checkAlignment } from '../caching/alignment.js'
 import { type PoolConfig, sourcedConfig } from '../caching/options.js'
 import { classUnits } from '../caching/stream-caches.js'
+import { type AllocateOptions, allocateLong, isLongForm } from '../long-form.js'
 import { noRoomToBegin } from '../out-of-memory.js'
 import type { PoolStats } from '../pool.js'
 import { newState } from '../shared/new-shared-pool.js'
@@ -23,9 +25,6 @@ import { type BlockOptions, checkBlocks, noBlock, parseBlockOptions, slabsOf } f
 /** Blocks may use half of a pool's records, since each thread keeps unused records of its own. */
 const MOST_BLOCKS = 2 ** 18
 
-/** Options of a block pool that threads share. */
-export type SharedBlocks = BlockOptions & { readonly shared: true }
-
 /** A block pool for other threads of this process, to be cloned into any message. */
 export interface SharedBlockState<D = unknown> extends SharedPoolState<D> {
   readonly kind: 'block'
@@ -35,7 +34,7 @@ export interface SharedBlockState<D = unknown> extends SharedPoolState<D> {
 
 /** The state of a new shared block pool, before its pool server has begun. */
 export function newSharedBlocks<D>(clocks: Clocks, options: BlockOptions, device: D): SharedBlockState<D> {
-  const { blockBytes, count, maxCount } = parseBlockOptions(options)
+  const { blockBytes, count, maxCount } = parseBlockOptions('createSharedBlockPool', clocks.context, options)
   if (maxCount > MOST_BLOCKS) {
     throw new RangeError(`a shared block pool has at most ${MOST_BLOCKS} blocks, not ${maxCount}; use larger ones`)
   }
@@ -57,7 +56,7 @@ export class SharedBlockPool<D = unknown> extends SharedPool<D> {
   /** alignment of every block in bytes, and so the largest that a request may have */
   readonly alignment: number
 
-  /** Made by the device: `device.createBlockPool({ shared: true, … })`, and in other threads `attachPool(shared)`. */
+  /** Made by the device: `device.createSharedBlockPool({ … })`, and in other threads `attachPool(shared)`. */
   constructor(
     clocks: Clocks,
     defaultStream: Stream,
@@ -93,20 +92,30 @@ export class SharedBlockPool<D = unknown> extends SharedPool<D> {
   }
 
   /** A buffer of `bytes` in a block. A request larger than a block throws OutOfMemoryError. */
-  override allocate(bytes: number, stream: Stream = this.defaultStream, alignment?: number): DeviceBuffer {
+  override allocate(
+    bytes: ByteSize,
+    stream: Stream | AllocateOptions = this.defaultStream,
+    alignment?: number,
+  ): DeviceBuffer {
+    if (isLongForm(bytes, stream)) return allocateLong(this, bytes, stream, alignment, false)!
     const buffer = this.tryAllocate(bytes, stream, alignment)
-    if (buffer === null) throw this.outOfMemory(bytes)
+    if (buffer === null) throw this.outOfMemory(bytes as number)
     return buffer
   }
 
-  override tryAllocate(bytes: number, stream: Stream = this.defaultStream, alignment?: number): DeviceBuffer | null {
+  override tryAllocate(
+    bytes: ByteSize,
+    stream: Stream | AllocateOptions = this.defaultStream,
+    alignment?: number,
+  ): DeviceBuffer | null {
+    if (isLongForm(bytes, stream)) return allocateLong(this, bytes, stream, alignment, true)
     checkByteCount(bytes, 'bytes')
     if (alignment !== undefined) checkAlignment(alignment, this.alignment)
     if (bytes > this.blockBytes) {
-      this.checkStream('allocate', stream)
+      this.checkStream('allocate', stream as Stream)
       return null
     }
-    const buffer = super.tryAllocate(this.blockBytes, stream)
+    const buffer = super.tryAllocate(this.blockBytes, stream as Stream)
     if (buffer !== null) this.shorten(buffer, bytes)
     return buffer
   }

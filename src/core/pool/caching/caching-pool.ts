@@ -4,6 +4,7 @@
 // The file is long because the hot path, the counters it keeps and the public verbs share private state.
 
 import { assert } from '../../base/assert.js'
+import type { ByteSize } from '../../base/byte-size.js'
 import { PoolError } from '../../base/errors.js'
 import { isFullStack } from '../../base/stack.js'
 import { type Context, unreachable } from '../../driver/context.js'
@@ -21,6 +22,7 @@ import { DeviceBuffer as ImportedDeviceBuffer } from '../buffer.js'
 import { publishOutOfMemory } from '../channels.js'
 import type { CloseReport } from '../closable-pool.js'
 import { labelOf } from '../labels.js'
+import { type AllocateOptions, allocateLong, isLongForm } from '../long-form.js'
 import { policy } from '../policy.js'
 import type { PoolStats } from '../pool.js'
 import { ReservedWatch } from '../reserved-watch.js'
@@ -91,7 +93,7 @@ export class CachingPool extends ReservingPool implements BlockOwner {
    * @internal
    */
   watch = new ReservedWatch(undefined, undefined)
-  protected limitBytes: number
+  protected limit: number
   /** `changes` of the central heap when observers were told last */
   private toldChanges = 0
   /**
@@ -107,7 +109,7 @@ export class CachingPool extends ReservingPool implements BlockOwner {
   /** Made by the device: `device.createPool(options)`. */
   constructor(clocks: Clocks, defaultStream: Stream, config: PoolConfig) {
     super(clocks, defaultStream, config)
-    this.limitBytes = config.limitBytes
+    this.limit = config.maxPoolBytes
     this.caches = this.newCaches(this.deviceBytes)
     const { records, caches } = this
     this.central = new CentralHeap({ records, caches, clocks, seen: seenBy(clocks, config), config })
@@ -120,12 +122,16 @@ export class CachingPool extends ReservingPool implements BlockOwner {
     clocks.captureObservers.add(arenas)
   }
 
-  allocate(bytes: number, stream: Stream = this.defaultStream, alignment?: number): DeviceBuffer {
-    return this.take(bytes, stream, alignment, false)!
+  allocate(bytes: ByteSize, stream: Stream | AllocateOptions = this.defaultStream, alignment?: number): DeviceBuffer {
+    return this.take(bytes as number, stream as Stream, alignment, false)!
   }
 
-  tryAllocate(bytes: number, stream: Stream = this.defaultStream, alignment?: number): DeviceBuffer | null {
-    return this.take(bytes, stream, alignment, true)
+  tryAllocate(
+    bytes: ByteSize,
+    stream: Stream | AllocateOptions = this.defaultStream,
+    alignment?: number,
+  ): DeviceBuffer | null {
+    return this.take(bytes as number, stream as Stream, alignment, true)
   }
 
   /**
@@ -133,7 +139,7 @@ export class CachingPool extends ReservingPool implements BlockOwner {
    * @internal
    */
   protected newCaches(deviceBytes: number): StreamCaches {
-    return new StreamCaches(this.records, cacheUnits(this.config.limitBytes, deviceBytes), this)
+    return new StreamCaches(this.records, cacheUnits(this.config.maxPoolBytes, deviceBytes), this)
   }
 
   /** Returns null when memory runs out and `mayFail` is set; otherwise throws OutOfMemoryError. */
@@ -266,11 +272,11 @@ export class CachingPool extends ReservingPool implements BlockOwner {
     return watch.observe(observer, this.segments())
   }
 
-  protected setLimit(limitBytes: number): void {
+  protected setLimit(maxPoolBytes: number): void {
     if (this.isBusy) this.refuseCut('maxPoolBytes')
-    this.central.setLimit(limitBytes, bytes => this.trimTo(bytes))
-    this.limitBytes = limitBytes
-    this.caches.limit(cacheUnits(limitBytes, this.deviceBytes))
+    this.central.setLimit(maxPoolBytes, bytes => this.trimTo(bytes))
+    this.limit = maxPoolBytes
+    this.caches.limit(cacheUnits(maxPoolBytes, this.deviceBytes))
   }
 
   protected get reservedBytes(): number {
@@ -278,7 +284,7 @@ export class CachingPool extends ReservingPool implements BlockOwner {
   }
 
   protected get mostBytes(): number {
-    return this.central.backing.limitBytes
+    return this.central.backing.maxPoolBytes
   }
 
   protected mayHaveRoom(blockBytes: number): boolean {
@@ -327,7 +333,7 @@ export class CachingPool extends ReservingPool implements BlockOwner {
       cachedBytes: (this.caches.handedUnits - this.caches.liveUnits) * UNIT_BYTES,
       pendingBytes: open ? this.central.pendingBytes : 0,
       largestFreeBytes: open ? this.central.largestFreeBytes : 0,
-      limitBytes: this.limitBytes,
+      maxPoolBytes: this.limit,
       liveBuffers,
       allocations,
       frees: allocations - liveBuffers,
@@ -586,6 +592,7 @@ export class CachingPool extends ReservingPool implements BlockOwner {
     mayFail: boolean,
   ): DeviceBuffer | null {
     if (stream === null) this.refuse('allocate', stream)
+    if (isLongForm(bytes, stream)) return allocateLong(this, bytes, stream, alignment, mayFail)
     const isOurs = stream.clocks === this.acceptedClocks
     const isCaptured = isOurs && stream.slot < 0 && stream.capture !== null && this.servesCaptures
     if (!isOurs || !(stream.isOpen || isCaptured)) this.refuse('allocate', stream)
@@ -739,6 +746,6 @@ export class CachingPool extends ReservingPool implements BlockOwner {
 }
 
 /** Units that one stream may cache in a pool with this limit. */
-function cacheUnits(limitBytes: number, deviceBytes: number): number {
-  return Math.floor((Math.min(limitBytes, deviceBytes) / UNIT_BYTES) * policy.streamShare)
+function cacheUnits(maxPoolBytes: number, deviceBytes: number): number {
+  return Math.floor((Math.min(maxPoolBytes, deviceBytes) / UNIT_BYTES) * policy.streamShare)
 }

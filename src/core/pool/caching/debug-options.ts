@@ -1,5 +1,5 @@
-import { type ByteSize, readSizes } from '../../base/byte-size.js'
-import { checkByteCount, describe, formatBytes, GiB, MiB } from '../../base/bytes.js'
+import { type ByteSize, bytesOf, limitOf } from '../../base/byte-size.js'
+import { describe, formatBytes, GiB, MiB } from '../../base/bytes.js'
 import { checkOptionNames, withDefaults } from '../../base/option-names.js'
 import { UNIT_BYTES } from '../../heap/size-classes.js'
 
@@ -40,16 +40,19 @@ const MOST_REDZONE_BYTES = 2 * MiB
 const MOST_FRAMES = 16
 
 /** Null for `false`; throws TypeError or RangeError naming the option. */
-export function parseDebugOptions(options: boolean | DebugOptions, reservableBytes: number): DebugConfig | null {
+export function parseDebugOptions(
+  options: boolean | DebugOptions,
+  reservableBytes: number,
+  deviceBytes: number,
+): DebugConfig | null {
   if (options === false) return null
   if (options !== true && (typeof options !== 'object' || options === null)) {
     throw new TypeError(`debug must be true, false or an object of options, not ${describe(options)}`)
   }
   const named: DebugOptions = options === true ? {} : options
   checkOptionNames('debug', named, Object.keys(DEFAULTS))
-  const given = readSizes(named, 'redzoneBytes', 'quarantineBytes')
-  const quarantineBytes = Math.min(DEFAULTS.quarantineBytes, Math.floor(reservableBytes / 4))
-  const config = withDefaults(given, { ...DEFAULTS, quarantineBytes })
+  const mostBytes = Math.min(DEFAULTS.quarantineBytes, Math.floor(reservableBytes / 4))
+  const config = withDefaults(named, { ...DEFAULTS, quarantineBytes: mostBytes })
   if (!Number.isSafeInteger(config.sites) || config.sites < 0) {
     throw new RangeError(`debug: sites must be a whole number from 0, not ${describe(config.sites)}`)
   }
@@ -58,21 +61,17 @@ export function parseDebugOptions(options: boolean | DebugOptions, reservableByt
       `debug: frames must be a whole number from 1 to ${MOST_FRAMES}, not ${describe(config.frames)}`,
     )
   }
-  const { redzoneBytes } = config
-  if (
-    !Number.isSafeInteger(redzoneBytes) ||
-    redzoneBytes % UNIT_BYTES !== 0 ||
-    redzoneBytes < 0 ||
-    redzoneBytes > MOST_REDZONE_BYTES
-  ) {
+  const redzoneBytes = bytesOf(config.redzoneBytes, 'debug: redzoneBytes', null, 0)
+  if (redzoneBytes % UNIT_BYTES !== 0 || redzoneBytes > MOST_REDZONE_BYTES) {
     throw new RangeError(
-      `debug: redzoneBytes must be a multiple of ${UNIT_BYTES} of at most ${formatBytes(MOST_REDZONE_BYTES)}, not ${describe(redzoneBytes)}`,
+      `debug: redzoneBytes must be a multiple of ${UNIT_BYTES} of at most ${formatBytes(MOST_REDZONE_BYTES)}, not ${redzoneBytes}`,
     )
   }
-  if (config.quarantineBytes !== Infinity) checkByteCount(config.quarantineBytes, 'debug: quarantineBytes', 0)
+  const whole = { totalBytes: deviceBytes }
+  const quarantineBytes = limitOf(config.quarantineBytes, 'debug: quarantineBytes', whole, 0)
   for (const name of ['order', 'warnOnLeak'] as const) {
     if (typeof config[name] === 'boolean') continue
     throw new TypeError(`debug: ${name} must be true or false, not ${describe(config[name])}`)
   }
-  return config
+  return { ...config, redzoneBytes, quarantineBytes }
 }

@@ -164,7 +164,7 @@ for (const backing of ['virtual', 'segments'] as const) {
             reservedBytes: 10 * MiB,
             cachedBytes: 0,
             largestFreeBytes: 0,
-            limitBytes: 16 * MiB,
+            maxPoolBytes: 16 * MiB,
             deviceFreeBytes: 54 * MiB,
             heldElsewhereBytes: 0,
           })
@@ -330,7 +330,7 @@ describe('limits: virtual memory', () => {
     const created = device.driver.calls.get('cuMemCreate')
     assert.throws(() => pool.allocate(65 * MiB), { name: 'OutOfMemoryError', message: /the device has 64 MiB in all/ })
     assert.equal(device.driver.calls.get('cuMemCreate'), created)
-    assert.equal(pool.stats().limitBytes, Infinity)
+    assert.equal(pool.stats().maxPoolBytes, Infinity)
     assertConsistent(pool)
   })
 

@@ -2,13 +2,13 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { GiB, MiB } from '../../base/bytes.js'
 import { TestDevice } from '../pool.fixture.js'
-import { type PoolOptions, parsePoolOptions } from './options.js'
+import { type PoolOptions, parsePoolOptions, parseSharedPoolOptions } from './options.js'
 
 const DEVICE_BYTES = 80 * GiB
 
 test('the defaults', () => {
   assert.deepEqual(parsePoolOptions({}, DEVICE_BYTES), {
-    limitBytes: 4 * GiB,
+    maxPoolBytes: 4 * GiB,
     leaveFreeBytes: 0,
     minBlockBytes: 256,
     powerOfTwo: false,
@@ -34,9 +34,9 @@ test('a limit in bytes, without end, or as a share of the device', () => {
     [' 50 %' as '50%', 40 * GiB],
   ]
   for (const [maxPoolBytes, bytes] of limits) {
-    assert.equal(parsePoolOptions({ maxPoolBytes }, DEVICE_BYTES).limitBytes, bytes)
+    assert.equal(parsePoolOptions({ maxPoolBytes }, DEVICE_BYTES).maxPoolBytes, bytes)
   }
-  assert.equal(parsePoolOptions({ maxPoolBytes: '33%' }, 1000).limitBytes, 330)
+  assert.equal(parsePoolOptions({ maxPoolBytes: '33%' }, 1000).maxPoolBytes, 330)
 })
 
 test('sizes may be text with a unit', () => {
@@ -50,13 +50,13 @@ test('sizes may be text with a unit', () => {
     },
     DEVICE_BYTES,
   )
-  const { limitBytes, leaveFreeBytes, minBlockBytes, releaseThresholdBytes, debug } = config
-  assert.deepEqual([limitBytes, leaveFreeBytes, minBlockBytes, releaseThresholdBytes], [4 * GiB, GiB, 1024, 80e6])
+  const { maxPoolBytes, leaveFreeBytes, minBlockBytes, releaseThresholdBytes, debug } = config
+  assert.deepEqual([maxPoolBytes, leaveFreeBytes, minBlockBytes, releaseThresholdBytes], [4 * GiB, GiB, 1024, 80e6])
   assert.deepEqual([debug?.redzoneBytes, debug?.quarantineBytes], [512, MiB / 2])
-  assert.equal(parsePoolOptions({ readyBytes: '2MiB', shared: true }, DEVICE_BYTES).readyBytes, 2 * MiB)
+  assert.equal(parseSharedPoolOptions({ readyBytes: '2MiB' }, DEVICE_BYTES).readyBytes, 2 * MiB)
   for (const name of ['maxPoolBytes', 'leaveFreeBytes', 'minBlockBytes', 'releaseThresholdBytes', 'readyBytes']) {
     const message = new RegExp(`^${name} must be .*size.*, not 'much'`)
-    assert.throws(() => parsePoolOptions({ [name]: 'much', shared: true }, DEVICE_BYTES), {
+    assert.throws(() => parseSharedPoolOptions({ [name]: 'much' }, DEVICE_BYTES), {
       name: 'RangeError',
       message,
     })
@@ -64,8 +64,24 @@ test('sizes may be text with a unit', () => {
 })
 
 test('memory can be kept ready in a shared pool', () => {
-  assert.equal(parsePoolOptions({ readyBytes: MiB, shared: true }, DEVICE_BYTES).readyBytes, MiB)
-  assert.equal(parsePoolOptions({ readyBytes: 0 }, DEVICE_BYTES).readyBytes, 0)
+  assert.equal(parseSharedPoolOptions({ readyBytes: MiB }, DEVICE_BYTES).readyBytes, MiB)
+  assert.equal(parseSharedPoolOptions({ readyBytes: 0 }, DEVICE_BYTES).readyBytes, 0)
+  assert.equal(parseSharedPoolOptions({ readyBytes: '25%' }, 4 * GiB).readyBytes, GiB)
+})
+
+test('every bad option of a shared pool is refused by its name', () => {
+  const bad: readonly [unknown, 'RangeError' | 'TypeError', RegExp][] = [
+    [{ readyBytes: -1 }, 'RangeError', /readyBytes/],
+    [{ readyBytes: Infinity }, 'RangeError', /readyBytes/],
+    [{ readyBytes: '1' }, 'TypeError', /readyBytes/],
+    [{ readyBytes: 5 * GiB }, 'RangeError', /readyBytes \(5 GiB\) exceeds maxPoolBytes \(4 GiB\)/],
+    [{ readyBytes: MiB, deterministic: true }, 'TypeError', /readyBytes and deterministic exclude/],
+    [{ debug: true }, 'TypeError', /debug needs a pool of one thread: .*createPool\(\{ debug: true \}\)/],
+    [{ maxPoolByte: 1 }, 'TypeError', /createSharedPool: unknown option 'maxPoolByte'.*did you mean maxPoolBytes/],
+  ]
+  for (const [options, name, message] of bad) {
+    assert.throws(() => parseSharedPoolOptions(options as PoolOptions, DEVICE_BYTES), { name, message }, `${message}`)
+  }
 })
 
 test('undefined is the same as left out', () => {
@@ -107,12 +123,6 @@ test('every bad option is refused by its name', () => {
     [{ leaveFreeBytes: '1' }, 'TypeError', /leaveFreeBytes/],
     [{ releaseThresholdBytes: -1 }, 'RangeError', /releaseThresholdBytes/],
     [{ releaseThresholdBytes: Number.NaN }, 'RangeError', /releaseThresholdBytes/],
-    [{ readyBytes: -1, shared: true }, 'RangeError', /readyBytes/],
-    [{ readyBytes: Infinity, shared: true }, 'RangeError', /readyBytes/],
-    [{ readyBytes: '1', shared: true }, 'TypeError', /readyBytes/],
-    [{ readyBytes: 5 * GiB, shared: true }, 'RangeError', /readyBytes \(5 GiB\) exceeds maxPoolBytes \(4 GiB\)/],
-    [{ readyBytes: MiB }, 'TypeError', /readyBytes needs .* pass shared: true, or call pool.reserve/],
-    [{ readyBytes: MiB, shared: true, deterministic: true }, 'TypeError', /readyBytes and deterministic exclude/],
     [{ sizeClasses: 'powersOfTwo' }, 'TypeError', /sizeClasses.*'sixteenPerOctave' or 'powerOfTwo'/],
     [{ streamOrdered: 1 }, 'TypeError', /streamOrdered/],
     [{ streamOrdered: 'false' }, 'TypeError', /streamOrdered/],

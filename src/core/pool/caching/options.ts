@@ -1,5 +1,5 @@
-import { type ByteSize, bytesOfSize, readSizes } from '../../base/byte-size.js'
-import { checkByteCount, describe, formatBytes, GiB, MiB } from '../../base/bytes.js'
+import { type ByteSize, bytesOf, limitOf } from '../../base/byte-size.js'
+import { describe, formatBytes, GiB, MiB } from '../../base/bytes.js'
 import { checkOptionNames, withDefaults } from '../../base/option-names.js'
 import { UNIT_BYTES } from '../../heap/size-classes.js'
 import type { SegmentPlan } from '../backing/segment-plan.js'
@@ -10,10 +10,16 @@ import { type DebugConfig, type DebugOptions, parseDebugOptions } from './debug-
 const CROSS_STREAM_REUSE = ['ordered', 'wait-before-grow', 'wait-before-oom'] as const
 type CrossStreamReuse = (typeof CROSS_STREAM_REUSE)[number]
 
-/** How a caching pool behaves; every option may be left out. Sizes are bytes, or text such as '4GiB'. */
+/**
+ * How a caching pool behaves; every option may be left out. Sizes are bytes, text such as '4GiB', or a share of the
+ * device's memory such as '80%'.
+ */
 export interface PoolOptions {
-  /** the most that the pool may reserve: a size, `Infinity`, or a share of the device such as '80%' (4 GiB) */
-  readonly maxPoolBytes?: ByteSize | `${number}%`
+  /**
+   * the most that the pool may reserve, or `Infinity`. The default is 4 GiB, however large the device is: a server that
+   * has the device for itself writes `maxPoolBytes: '80%'` (4 GiB)
+   */
+  readonly maxPoolBytes?: ByteSize
   /** the pool stops growing when the device has less than this free, whatever program uses the rest (0) */
   readonly leaveFreeBytes?: ByteSize
   /** sizes are rounded up to multiples of this power of two, 256 or more (256) */
@@ -43,13 +49,6 @@ export interface PoolOptions {
    */
   readonly releaseThresholdBytes?: ByteSize
   /**
-   * in a shared pool: after it has answered, the pool server takes new memory ahead of demand. At least this much is
-   * free then, and at most twice as much, as far as `maxPoolBytes`, `leaveFreeBytes` and `releaseThresholdBytes`
-   * allow. `trimTo` gives the memory back; the next request that reaches the pool server takes it again. A pool of
-   * one thread has no pool server and refuses the option: call `pool.reserve` (0)
-   */
-  readonly readyBytes?: ByteSize
-  /**
    * 'virtual' takes memory in pieces and joins free ones for long blocks, by virtual memory management. 'segments'
    * takes plain driver allocations. 'managed' takes memory that moves between host and devices on use; a large
    * `maxPoolBytes` lets it exceed the device's memory ('auto')
@@ -57,8 +56,6 @@ export interface PoolOptions {
   readonly backing?: 'auto' | 'virtual' | 'segments' | 'managed'
   /** looks for mistakes in the use of memory, at the price of speed: `true`, or options; see DebugOptions (false) */
   readonly debug?: boolean | DebugOptions
-  /** true: the pool can be used in several threads; see `pool.share()` (false) */
-  readonly shared?: boolean
   /** memory that the pool takes when it is made, as by `pool.reserve` (0) */
   readonly initialBytes?: ByteSize
   /**
@@ -73,6 +70,16 @@ export interface PoolOptions {
   readonly warnOnHeld?: boolean
 }
 
+/** How a caching pool behaves that threads share; every option may be left out. */
+export interface SharedPoolOptions extends Omit<PoolOptions, 'debug'> {
+  /**
+   * after it has answered, the pool server takes new memory ahead of demand. At least this much is free then, and at
+   * most twice as much, as far as `maxPoolBytes`, `leaveFreeBytes` and `releaseThresholdBytes` allow. `trimTo` gives
+   * the memory back; the next request that reaches the pool server takes it again (0)
+   */
+  readonly readyBytes?: ByteSize
+}
+
 /** Options that act once, when a pool is made, or beside it. */
 export interface PoolExtras {
   readonly initialBytes: number
@@ -82,7 +89,7 @@ export interface PoolExtras {
 
 /** `PoolOptions` with the defaults filled in and sizes in bytes. */
 export interface PoolConfig {
-  readonly limitBytes: number
+  readonly maxPoolBytes: number
   readonly leaveFreeBytes: number
   readonly minBlockBytes: number
   readonly powerOfTwo: boolean
@@ -109,10 +116,8 @@ const DEFAULTS = {
   crossStreamReuse: 'wait-before-oom',
   deterministic: false,
   releaseThresholdBytes: Infinity,
-  readyBytes: 0,
   backing: 'auto',
   debug: false,
-  shared: false,
   initialBytes: 0,
   onGrow: undefined,
   onTrim: undefined,
@@ -120,51 +125,68 @@ const DEFAULTS = {
 } as const
 
 /** The configuration of a pool with a source of memory of its own: of host memory, or of blocks of one size. */
-export function sourcedConfig(limitBytes: number, backing: PoolConfig['backing'], streamOrdered: boolean): PoolConfig {
+export function sourcedConfig(
+  maxPoolBytes: number,
+  backing: PoolConfig['backing'],
+  streamOrdered: boolean,
+): PoolConfig {
   const defaults = parsePoolOptions({ streamOrdered, crossStreamReuse: 'ordered' }, Infinity)
-  return { ...defaults, limitBytes, backing }
+  return { ...defaults, maxPoolBytes, backing }
 }
 
-/** Checks options against a device of `deviceBytes`; throws TypeError or RangeError naming the option. */
-export function parsePoolOptions(given: PoolOptions, deviceBytes: number): PoolConfig {
-  checkOptionNames('createPool', given, Object.keys(DEFAULTS))
-  const sized = readSizes(given, 'leaveFreeBytes', 'minBlockBytes', 'releaseThresholdBytes', 'readyBytes')
-  const options = withDefaults(sized, DEFAULTS)
-  const { minBlockBytes } = options
-  checkByteCount(minBlockBytes, 'minBlockBytes')
+/**
+ * Checks options against a device of `deviceBytes`; throws TypeError or RangeError naming the option, and `call` for
+ * an unknown one.
+ */
+export function parsePoolOptions(given: PoolOptions, deviceBytes: number, call = 'createPool'): PoolConfig {
+  checkOptionNames(call, given, Object.keys(DEFAULTS))
+  const options = withDefaults(given, DEFAULTS)
+  const size = (name: keyof typeof sizes) => limitOf(options[name], name, { totalBytes: deviceBytes }, sizes[name])
+  const sizes = { maxPoolBytes: 1, leaveFreeBytes: 0, minBlockBytes: 1, releaseThresholdBytes: 0 } as const
+  const [maxPoolBytes, minBlockBytes] = [size('maxPoolBytes'), size('minBlockBytes')]
   if (minBlockBytes < UNIT_BYTES || minBlockBytes > 2 * MiB || !Number.isInteger(Math.log2(minBlockBytes))) {
     throw new RangeError(`minBlockBytes must be a power of two from ${UNIT_BYTES} to 2 MiB, not ${minBlockBytes}`)
   }
-  const limitBytes = limitOf(options.maxPoolBytes, deviceBytes)
-  if (limitBytes < minBlockBytes) {
+  if (maxPoolBytes < minBlockBytes) {
     throw new RangeError(
-      `maxPoolBytes (${formatBytes(limitBytes)}) is below minBlockBytes (${formatBytes(minBlockBytes)}); raise it`,
+      `maxPoolBytes (${formatBytes(maxPoolBytes)}) is below minBlockBytes (${formatBytes(minBlockBytes)}); raise it`,
     )
   }
-  choice(options.shared, 'shared', [true, false])
   return {
-    limitBytes,
-    leaveFreeBytes: bytesOrZero(options.leaveFreeBytes, 'leaveFreeBytes'),
+    maxPoolBytes,
+    leaveFreeBytes: size('leaveFreeBytes'),
     minBlockBytes,
     powerOfTwo: choice(options.sizeClasses, 'sizeClasses', ['sixteenPerOctave', 'powerOfTwo']) === 'powerOfTwo',
     streamOrdered: choice(options.streamOrdered, 'streamOrdered', [true, false]),
     crossStreamReuse: choice(options.crossStreamReuse, 'crossStreamReuse', CROSS_STREAM_REUSE),
     deterministic: choice(options.deterministic, 'deterministic', [true, false]),
-    releaseThresholdBytes: bytesOrZero(options.releaseThresholdBytes, 'releaseThresholdBytes'),
-    readyBytes: readyBytesOf(options, limitBytes),
+    releaseThresholdBytes: size('releaseThresholdBytes'),
+    readyBytes: 0,
     backing: choice(options.backing, 'backing', ['auto', 'virtual', 'segments', 'managed']),
-    debug: parseDebugOptions(options.debug, Math.min(limitBytes, deviceBytes)),
+    debug: parseDebugOptions(options.debug, Math.min(maxPoolBytes, deviceBytes), deviceBytes),
   }
 }
 
-/** Checks the options that `parsePoolOptions` leaves; throws TypeError or RangeError naming the option. */
-export function parsePoolExtras(options: PoolOptions, limitBytes: number): PoolExtras {
-  const { initialBytes = 0 } = readSizes(options, 'initialBytes')
-  checkByteCount(initialBytes, 'initialBytes', 0)
-  if (initialBytes > limitBytes) {
-    const excess = `initialBytes (${formatBytes(initialBytes)}) exceeds maxPoolBytes (${formatBytes(limitBytes)})`
-    throw new RangeError(`${excess}; lower it, or raise maxPoolBytes`)
+/** As `parsePoolOptions`, for a pool that threads share. */
+export function parseSharedPoolOptions(given: SharedPoolOptions, deviceBytes: number): PoolConfig {
+  checkOptionNames('createSharedPool', given, [...Object.keys(DEFAULTS), 'readyBytes'])
+  const { readyBytes = 0, ...options } = given
+  const config = parsePoolOptions(options, deviceBytes)
+  if (config.debug !== null) {
+    throw new TypeError('debug needs a pool of one thread: look for mistakes with createPool({ debug: true })')
   }
+  const ahead = bytesOf(readyBytes, 'readyBytes', { totalBytes: deviceBytes }, 0)
+  if (ahead > 0 && config.deterministic) {
+    throw new TypeError('readyBytes and deterministic exclude each other: when memory is added depends on time')
+  }
+  checkBelowLimit('readyBytes', ahead, config.maxPoolBytes)
+  return { ...config, readyBytes: ahead }
+}
+
+/** Checks the options that `parsePoolOptions` leaves; throws TypeError or RangeError naming the option. */
+export function parsePoolExtras(options: PoolOptions, maxPoolBytes: number, deviceBytes: number): PoolExtras {
+  const initialBytes = bytesOf(options.initialBytes ?? 0, 'initialBytes', { totalBytes: deviceBytes }, 0)
+  checkBelowLimit('initialBytes', initialBytes, maxPoolBytes)
   const { onGrow, onTrim } = options
   for (const [name, listener] of Object.entries({ onGrow, onTrim })) {
     if (listener === undefined) continue
@@ -174,42 +196,10 @@ export function parsePoolExtras(options: PoolOptions, limitBytes: number): PoolE
   return { initialBytes, watch: new ReservedWatch(onGrow, onTrim), warnOnHeld }
 }
 
-/** Parses `maxPoolBytes` for a device of `totalBytes`; Infinity stays. Throws TypeError or RangeError. */
-export function limitOf(value: number | string, totalBytes: number): number {
-  if (value === Infinity) return Infinity
-  if (typeof value !== 'string' || !value.includes('%')) {
-    const bytes = bytesOfSize(value as ByteSize, 'maxPoolBytes')
-    checkByteCount(bytes, 'maxPoolBytes')
-    return bytes
-  }
-  const percent = /^\s*(\d+(?:\.\d+)?)\s*%\s*$/.exec(value)
-  const share = percent === null ? NaN : Number(percent[1]) / 100
-  if (!(share > 0 && share <= 1)) {
-    throw new RangeError(`maxPoolBytes must be a size, Infinity or a share from '1%' to '100%', not '${value}'`)
-  }
-  return Math.floor(share * totalBytes)
-}
-
-function readyBytesOf(
-  { readyBytes = 0, shared, deterministic }: { readyBytes?: number; shared?: boolean; deterministic?: boolean },
-  limitBytes: number,
-): number {
-  if (readyBytes === 0) return 0
-  checkByteCount(readyBytes, 'readyBytes')
-  if (shared !== true) {
-    throw new TypeError('readyBytes needs the pool server of a shared pool: pass shared: true, or call pool.reserve')
-  }
-  if (deterministic === true) {
-    throw new TypeError('readyBytes and deterministic exclude each other: when memory is added depends on time')
-  }
-  if (readyBytes <= limitBytes) return readyBytes
-  const excess = `readyBytes (${formatBytes(readyBytes)}) exceeds maxPoolBytes (${formatBytes(limitBytes)})`
+function checkBelowLimit(option: string, bytes: number, maxPoolBytes: number): void {
+  if (bytes <= maxPoolBytes) return
+  const excess = `${option} (${formatBytes(bytes)}) exceeds maxPoolBytes (${formatBytes(maxPoolBytes)})`
   throw new RangeError(`${excess}; lower it, or raise maxPoolBytes`)
-}
-
-function bytesOrZero(value: number, option: string): number {
-  if (value !== Infinity) checkByteCount(value, option, 0)
-  return value
 }
 
 /** Throws TypeError unless `value` is one of the choices. */

@@ -2,7 +2,7 @@
 // lists of live blocks. Each kind has its own hot methods. V8 optimises a function for the objects that it has met, so
 // a function that meets both kinds is slower for both (docs/v8.md).
 
-import type { ByteSize } from '../../base/byte-size.js'
+import { type ByteSize, bytesOf, limitOf } from '../../base/byte-size.js'
 import { checkByteCount, describe } from '../../base/bytes.js'
 import { type OutOfMemoryError, PoolError } from '../../base/errors.js'
 import { MAX_UNITS, powerOfTwoUnits, UNIT_BYTES } from '../../heap/size-classes.js'
@@ -11,7 +11,7 @@ import type { Stream } from '../../order/stream.js'
 import type { PoolSegment, SegmentObserver } from '../backing/segment-watch.js'
 import { ClosablePool } from '../closable-pool.js'
 import { groupLive, hasLabels, type LiveGroup } from '../labels.js'
-import { limitOf, type PoolConfig } from './options.js'
+import type { PoolConfig } from './options.js'
 import { type HeapShortage, noRoomToReserve, outOfMemory, type Shortage } from './shortage.js'
 import { classUnits } from './stream-caches.js'
 
@@ -70,11 +70,11 @@ export abstract class ReservingPool extends ClosablePool {
    * Gives idle memory back to the device until at most `bytes` are reserved, without waiting for pending work.
    * Returns the bytes given back.
    */
-  trimTo(bytes: number): number {
+  trimTo(bytes: ByteSize): number {
     this.checkOpen('trimTo')
-    checkByteCount(bytes, 'trimTo: bytes', 0)
+    const most = bytesOf(bytes, 'trimTo: bytes', this.context, 0)
     const before = this.reservedBytes
-    this.trim(bytes)
+    this.trim(most)
     return Math.max(0, before - this.reservedBytes)
   }
 
@@ -84,11 +84,11 @@ export abstract class ReservingPool extends ClosablePool {
    * pool then gives back what it has added. `trimTo` gives the memory back, and so does a `releaseThresholdBytes`
    * below `bytes`. With backing 'segments' the memory is one segment, for blocks of 128 KiB and more.
    */
-  reserve(bytes: number): number {
+  reserve(bytes: ByteSize): number {
     this.checkAwake('reserve')
-    checkByteCount(bytes, 'reserve: bytes', 0)
-    const added = this.grow(bytes)
-    if (added === null) throw noRoomToReserve(this.shortage(bytes, bytes))
+    const least = bytesOf(bytes, 'reserve: bytes', this.context, 0)
+    const added = this.grow(least)
+    if (added === null) throw noRoomToReserve(this.shortage(least, least))
     return added
   }
 
@@ -112,13 +112,13 @@ export abstract class ReservingPool extends ClosablePool {
    * Throws like `createPool` for a bad value, and PoolError for a closed pool.
    */
   get maxPoolBytes(): number {
-    return this.limitBytes
+    return this.limit
   }
 
   /** Changes the limit. */
-  set maxPoolBytes(limit: ByteSize | `${number}%`) {
+  set maxPoolBytes(limit: ByteSize) {
     this.checkOpen('maxPoolBytes')
-    this.setLimit(limitOf(limit, this.deviceBytes))
+    this.setLimit(limitOf(limit, 'maxPoolBytes', this.context))
   }
 
   /** @internal */
@@ -142,10 +142,10 @@ export abstract class ReservingPool extends ClosablePool {
 
   protected abstract get reservedBytes(): number
   /** the option `maxPoolBytes`, or what it was set to since */
-  protected abstract get limitBytes(): number
+  protected abstract get limit(): number
   /** the most that the pool can reserve: its limit, or the memory of the device */
   protected abstract get mostBytes(): number
-  protected abstract setLimit(limitBytes: number): void
+  protected abstract setLimit(maxPoolBytes: number): void
   protected abstract settle(): number
   protected abstract trim(bytes: number): void
   /** Returns the bytes added; null without room. */

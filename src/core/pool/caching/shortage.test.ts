@@ -25,8 +25,8 @@ function assertAdvises(error: OutOfMemoryError, remedy: Remedy, advice: string):
   assert.equal(error.message.slice(error.message.indexOf('; ') + 2), advice)
 }
 
-/** The limit to raise by, the larger one if the message has two. */
-const ADVISED_RAISE = /raise maxPoolBytes by at least (?:[\d.]+ \w+ \()?([\d.]+ \w+)/
+/** The limit of the call that the message shows. */
+const ADVISED_LIMIT = /\(pool\.maxPoolBytes = '([^']+)'\)/
 
 for (const backing of ['virtual', 'segments'] as const) {
   it(`the advised limit is enough, whatever lies in the pool: ${backing}`, () => {
@@ -43,10 +43,10 @@ for (const backing of ['virtual', 'segments'] as const) {
       const bytes = random.logUniform(4 * MiB, 80 * MiB)
       if (pool.tryAllocate(bytes) !== null) continue
       const { message } = errorOf(() => pool.allocate(bytes))
-      const [, more] = ADVISED_RAISE.exec(message) ?? []
-      if (more === undefined) continue
+      const [, enough] = ADVISED_LIMIT.exec(message) ?? []
+      if (enough === undefined) continue
       raised++
-      pool.maxPoolBytes += parseBytes(more)
+      pool.maxPoolBytes = parseBytes(enough)
       assert.doesNotThrow(() => pool.allocate(bytes), message)
     }
     assert.ok(raised > 50, `${raised} raised`)
@@ -57,7 +57,11 @@ for (const backing of ['virtual', 'segments'] as const) {
       const pool = new TestDevice().createPool({ backing, maxPoolBytes: 16 * MiB })
       pool.allocate(10 * MiB)
       const error = errorOf(() => pool.allocate(7 * MiB))
-      assertAdvises(error, 'raiseLimit', 'raise maxPoolBytes by at least 2 MiB or free that much')
+      assertAdvises(
+        error,
+        'raiseLimit',
+        "raise maxPoolBytes by at least 2 MiB or free that much (pool.maxPoolBytes = '18 MiB')",
+      )
       assert.equal(
         error.message.slice(0, error.message.indexOf(';')),
         'no room for 7 MiB: 10 MiB live in 10 MiB reserved, limit 16 MiB, 54 MiB free on the device, largest free piece 0 B',
@@ -95,14 +99,18 @@ for (const backing of ['virtual', 'segments'] as const) {
       assertAdvises(
         errorOf(() => pool.allocate(6 * MiB + 1)),
         'raiseLimit',
-        'raise maxPoolBytes by at least 2 MiB or free that much',
+        "raise maxPoolBytes by at least 2 MiB or free that much (pool.maxPoolBytes = '18 MiB')",
       )
     })
 
     it('counts whole granules or segments against the limit', () => {
       const device = new TestDevice()
       const error = errorOf(() => device.createPool({ backing, maxPoolBytes: 3 * MiB }).allocate(3 * MiB))
-      assertAdvises(error, 'askForLess', 'ask for less, or raise maxPoolBytes by at least 1 MiB')
+      assertAdvises(
+        error,
+        'askForLess',
+        "ask for less, or raise maxPoolBytes by at least 1 MiB (pool.maxPoolBytes = '4 MiB')",
+      )
       device.createPool({ backing, maxPoolBytes: 4 * MiB }).allocate(3 * MiB)
     })
 
@@ -153,7 +161,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       assertAdvises(
         error,
         'joinPieces',
-        `4 MiB are idle but in pieces of at most 1 MiB: free what lies between them, or raise maxPoolBytes by at least 4 MiB${virtual}`,
+        `4 MiB are idle but in pieces of at most 1 MiB: free what lies between them, or raise maxPoolBytes by at least 4 MiB (pool.maxPoolBytes = '12 MiB')${virtual}`,
       )
       assert.deepEqual([error.figures.largestFreeBytes, error.figures.pendingBytes], [1 * MiB, 0])
       for (const index of [1, 3]) blocks[index].free() // so that two segments are idle, or three pieces one
@@ -191,7 +199,7 @@ it('an out of memory lists the bytes that each stream caches and that are pendin
 describe('pending memory that no step could wait for', () => {
   const stats = {
     ...new TestDevice().createPool().stats(),
-    ...{ liveBytes: 10 * MiB, reservedBytes: 60 * MiB, pendingBytes: 50 * MiB, limitBytes: 64 * MiB },
+    ...{ liveBytes: 10 * MiB, reservedBytes: 60 * MiB, pendingBytes: 50 * MiB, maxPoolBytes: 64 * MiB },
   }
   const streams = [
     { stream: 3, pendingBytes: 20 * MiB, cachedBytes: 0 },

@@ -86,18 +86,19 @@ function remedyFor(shortage: Shortage, heldElsewhereBytes: number): [Remedy, str
   } = shortage
   const { leaveFreeBytes, crossStreamReuse } = config
   const wholeSteps = (most: number) => Math.floor(most / backing.granuleBytes) * backing.granuleBytes
-  const isTooLarge = -wholeSteps(-bytes) > stats.limitBytes
+  const isTooLarge = -wholeSteps(-bytes) > stats.maxPoolBytes
   if (backing.kind === 'virtual' || backing.kind === 'segments') {
     const tooMuch = beyondDevice(stats.liveBytes, bytes, deviceTotalBytes)
     if (tooMuch !== null) return [isTooLarge || bytes > deviceTotalBytes ? 'askForLess' : 'freeDeviceMemory', tooMuch]
   }
-  const missing = -wholeSteps(-stats.liveBytes - bytes) - stats.limitBytes
+  const missing = -wholeSteps(-stats.liveBytes - bytes) - stats.maxPoolBytes
   if (missing > 0) {
     // Idle memory counts for the request only where it is whole steps, or next to each other.
-    const surely = stats.reservedBytes - wholeSteps(-bytes) - stats.limitBytes
+    const surely = stats.reservedBytes - wholeSteps(-bytes) - stats.maxPoolBytes
     const orMore = surely > missing ? ` (${formatBytesUp(surely)} if no idle piece fits)` : ''
     const orFree = missing <= stats.liveBytes ? ' or free that much' : ''
-    const raise = `raise maxPoolBytes by at least ${formatBytesUp(missing)}${orMore}${orFree}`
+    const call = raiseTo(stats.maxPoolBytes + Math.max(missing, surely))
+    const raise = `raise maxPoolBytes by at least ${formatBytesUp(missing)}${orMore}${orFree}${call}`
     return isTooLarge ? ['askForLess', `ask for less, or ${raise}`] : ['raiseLimit', raise]
   }
   const idleBytes = stats.reservedBytes - stats.liveBytes
@@ -121,16 +122,22 @@ function remedyFor(shortage: Shortage, heldElsewhereBytes: number): [Remedy, str
       `${formatBytes(stats.pendingBytes)} are pending, most on ${where}: synchronise it first${waits}`,
     ]
   }
-  const growthBytes = wholeSteps(Math.min(stats.limitBytes - stats.reservedBytes, spareBytes))
+  const growthBytes = wholeSteps(Math.min(stats.maxPoolBytes - stats.reservedBytes, spareBytes))
   if (growthBytes >= bytes) {
     return ['freeDeviceMemory', 'the driver refused to give some of it; try again, or free memory, here or elsewhere']
   }
   const neededBytes = Math.min(-wholeSteps(-bytes), spareBytes)
   const idle = `${formatBytes(idleBytes)} are idle but in pieces of at most ${formatBytes(largestFreeBytes)}`
+  const enoughBytes = stats.reservedBytes + neededBytes
   const slack =
     spareBytes > growthBytes
-      ? `raise maxPoolBytes by at least ${formatBytesUp(stats.reservedBytes + neededBytes - stats.limitBytes)}`
+      ? `raise maxPoolBytes by at least ${formatBytesUp(enoughBytes - stats.maxPoolBytes)}${raiseTo(enoughBytes)}`
       : `leave that much of the device free`
   const virtual = backing.kind === 'segments' ? ", or use backing 'virtual'" : ''
   return ['joinPieces', `${idle}: free what lies between them, or ${slack}${virtual}`]
+}
+
+/** The call that raises the limit to at least `bytes`. */
+function raiseTo(bytes: number): string {
+  return ` (pool.maxPoolBytes = '${formatBytesUp(bytes)}')`
 }

@@ -121,7 +121,7 @@ describe('debug mode: the pool itself', () => {
       [{ sites: -1 }, 'RangeError', /sites must be a whole number/],
       [{ redzoneBytes: 100 }, 'RangeError', /redzoneBytes must be a multiple of 256/],
       [{ redzoneBytes: 4 * MiB }, 'RangeError', /redzoneBytes/],
-      [{ redzoneBytes: '256' }, 'RangeError', /redzoneBytes.*not '256'/],
+      [{ redzoneBytes: '256' }, 'TypeError', /redzoneBytes.*not '256'/],
       [{ quarantineBytes: -1 }, 'RangeError', /quarantineBytes/],
       [{ order: 1 }, 'TypeError', /order must be true or false/],
       [{ warnOnLeak: 'yes' }, 'TypeError', /warnOnLeak must be true or false/],

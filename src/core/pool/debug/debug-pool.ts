@@ -2,6 +2,7 @@
 // it runs. Freed memory stays in quarantine before the pool gets it back. Frees wait on the host.
 
 import { assert } from '../../base/assert.js'
+import { type ByteSize, bytesOf } from '../../base/byte-size.js'
 import { checkByteCount, formatBytes } from '../../base/bytes.js'
 import { disposeOf } from '../../base/disposal.js'
 import { type DebugError, PoolError } from '../../base/errors.js'
@@ -20,6 +21,7 @@ import { type LiveBlock, unknownAddress } from '../caching/reserving-pool.js'
 import { publishOutOfMemory } from '../channels.js'
 import type { CloseReport } from '../closable-pool.js'
 import { groupLive, type LiveGroup, labelOf } from '../labels.js'
+import { type AllocateOptions, allocateLong, isLongForm } from '../long-form.js'
 import { DebugAllocation, siteText } from './debug-allocation.js'
 import { fillPattern, firstChange, Pattern, waitUnnoticed } from './fill-patterns.js'
 import { Quarantine } from './quarantine.js'
@@ -76,9 +78,14 @@ export class DebugPool extends CachingPool {
     this.registry = config.debug.warnOnLeak ? new FinalizationRegistry(warnOfLoss) : null
   }
 
-  override allocate(bytes: number, stream: Stream = this.defaultStream, alignment?: number): DeviceBuffer {
+  override allocate(
+    bytes: ByteSize,
+    stream: Stream | AllocateOptions = this.defaultStream,
+    alignment?: number,
+  ): DeviceBuffer {
+    if (isLongForm(bytes, stream)) return allocateLong(this, bytes, stream, alignment, false)!
     const buffer = this.tryAllocate(bytes, stream, alignment)
-    if (buffer === null) throw this.outOfMemory(bytes, this.redzonedBytes(bytes, alignment))
+    if (buffer === null) throw this.outOfMemory(bytes as number, this.redzonedBytes(bytes as number, alignment))
     return buffer
   }
 
@@ -86,7 +93,12 @@ export class DebugPool extends CachingPool {
     // tryAllocate tells of a refusal once it has tried everything.
   }
 
-  override tryAllocate(bytes: number, stream: Stream = this.defaultStream, alignment?: number): DeviceBuffer | null {
+  override tryAllocate(
+    bytes: ByteSize,
+    stream: Stream | AllocateOptions = this.defaultStream,
+    alignment?: number,
+  ): DeviceBuffer | null {
+    if (isLongForm(bytes, stream)) return allocateLong(this, bytes, stream, alignment, true)
     checkByteCount(bytes, 'bytes')
     checkIsStream('allocate', stream)
     if (alignment !== undefined) checkAlignment(alignment, MOST_ALIGNMENT_BYTES)
@@ -132,9 +144,9 @@ export class DebugPool extends CachingPool {
     this.end(allocation, stream)
   }
 
-  override trimTo(bytes: number): number {
+  override trimTo(bytes: ByteSize): number {
     this.checkOpen('trimTo')
-    checkByteCount(bytes, 'trimTo: bytes', 0)
+    bytesOf(bytes, 'trimTo: bytes', this.context, 0) // before anything leaves quarantine
     this.quarantine.shrinkTo(0, 'trimTo')
     return super.trimTo(bytes)
   }
@@ -305,7 +317,7 @@ export class DebugPool extends CachingPool {
 
   /** Whether a block fits beside the live ones, so that releasing quarantined memory may help. */
   private hasRoomFor(blockBytes: number): boolean {
-    return this.stats().liveBytes + blockBytes <= this.central.backing.limitBytes
+    return this.stats().liveBytes + blockBytes <= this.central.backing.maxPoolBytes
   }
 
   private blockBytes({ record }: DeviceBuffer): number {

@@ -22,7 +22,7 @@ export function makeCachingPool(
   keep = (_pool: CachingPool) => {},
 ): CachingPool {
   const config = parsePoolOptions(options, deviceBytes)
-  const { initialBytes, watch, warnOnHeld } = parsePoolExtras(options, config.limitBytes)
+  const { initialBytes, watch, warnOnHeld } = parsePoolExtras(options, config.maxPoolBytes, deviceBytes)
   const { debug } = config
   const pool =
     debug === null

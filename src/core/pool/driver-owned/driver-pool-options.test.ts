@@ -1,15 +1,18 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { MiB } from '../../base/bytes.js'
+import type { Context } from '../../driver/context.js'
 import type { SimulatedOptions } from '../../driver/simulated/options.js'
 import { TestDevice } from '../pool.fixture.js'
 import { type DriverPoolOptions, parseDriverPoolOptions } from './driver-pool-options.js'
 
-const bad = (options: unknown) => () => parseDriverPoolOptions(options as DriverPoolOptions, 0)
+/** All that the options ask a context for. */
+const contextOf = (device: number) => ({ device, totalBytes: 128 * MiB }) as Context
+const bad = (options: unknown) => () => parseDriverPoolOptions(options as DriverPoolOptions, contextOf(0))
 
 describe('options of a driver pool', () => {
   it('each option becomes a property of the driver', () => {
-    assert.deepEqual(parseDriverPoolOptions({}, 3), {
+    assert.deepEqual(parseDriverPoolOptions({}, contextOf(3)), {
       allocationType: 1,
       handleTypes: 0,
       locationType: 1,
@@ -17,21 +20,22 @@ describe('options of a driver pool', () => {
       maxBytes: 0,
     })
     const options = { location: { numaNode: 2 }, handleTypes: 'posixFileDescriptor', maxPoolBytes: 64 * MiB } as const
-    assert.deepEqual(parseDriverPoolOptions(options, 3), {
+    assert.deepEqual(parseDriverPoolOptions(options, contextOf(3)), {
       allocationType: 1,
       handleTypes: 1,
       locationType: 3,
       locationId: 2,
       maxBytes: 64 * MiB,
     })
-    assert.deepEqual(parseDriverPoolOptions({ allocationType: 'managed', location: 'host' }, 3), {
+    assert.deepEqual(parseDriverPoolOptions({ allocationType: 'managed', location: 'host' }, contextOf(3)), {
       allocationType: 2,
       handleTypes: 0,
       locationType: 2,
       locationId: 0,
       maxBytes: 0,
     })
-    assert.equal(parseDriverPoolOptions({ maxPoolBytes: Infinity }, 0).maxBytes, 0)
+    assert.equal(parseDriverPoolOptions({ maxPoolBytes: Infinity }, contextOf(0)).maxBytes, 0)
+    assert.equal(parseDriverPoolOptions({ maxPoolBytes: '50%' }, contextOf(0)).maxBytes, 64 * MiB)
   })
 
   it('bad options are refused by name, with the remedy', () => {
@@ -67,7 +71,7 @@ describe('options of a driver pool', () => {
     for (const maxPoolBytes of [0, -1, 0.5, Number.NaN, 2 ** 53]) {
       assert.throws(bad({ maxPoolBytes }), { name: 'RangeError', message: /maxPoolBytes/ })
     }
-    assert.throws(bad({ maxPoolBytes: '80%' }), { name: 'RangeError', message: /maxPoolBytes/ })
+    assert.throws(bad({ maxPoolBytes: '180%' }), { name: 'RangeError', message: /maxPoolBytes/ })
   })
 
   it('options that exclude each other are refused', () => {

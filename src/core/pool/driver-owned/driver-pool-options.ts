@@ -1,5 +1,5 @@
-import { type ByteSize, readSizes } from '../../base/byte-size.js'
-import { checkByteCount, describe } from '../../base/bytes.js'
+import { type ByteSize, limitOf } from '../../base/byte-size.js'
+import { describe } from '../../base/bytes.js'
 import { checkOptionNames } from '../../base/option-names.js'
 import {
   CU_MEM_ALLOCATION_TYPE_MANAGED,
@@ -10,6 +10,7 @@ import {
   CU_MEM_LOCATION_TYPE_HOST,
   CU_MEM_LOCATION_TYPE_HOST_NUMA,
 } from '../../driver/constants.js'
+import type { Context } from '../../driver/context.js'
 import type { MemPoolProperties } from '../../driver/driver.js'
 
 /**
@@ -41,10 +42,10 @@ const HANDLE_TYPES = {
 const MOST_NODE = 2 ** 31 - 1
 
 /** The driver's properties of a pool of `device`. Throws TypeError or RangeError naming the option and the remedy. */
-export function parseDriverPoolOptions(options: DriverPoolOptions, device: number): MemPoolProperties {
+export function parseDriverPoolOptions(options: DriverPoolOptions, context: Context): MemPoolProperties {
   checkOptionNames('createDriverPool', options, KEYS)
   const { allocationType = 'pinned', location = 'device', handleTypes = 'none' } = options
-  const { maxPoolBytes = Infinity } = readSizes(options, 'maxPoolBytes')
+  const maxPoolBytes = limitOf(options.maxPoolBytes ?? Infinity, 'maxPoolBytes', context)
   if (!isKey(ALLOCATION_TYPES, allocationType)) {
     throw new TypeError(
       `allocationType must be 'pinned' or 'managed', not ${describe(allocationType)}: the driver has no type for devices, ` +
@@ -56,8 +57,7 @@ export function parseDriverPoolOptions(options: DriverPoolOptions, device: numbe
       `handleTypes must be 'none' or 'posixFileDescriptor', which exportTo() passes on, not ${describe(handleTypes)}`,
     )
   }
-  const place = placeOf(location, device)
-  if (maxPoolBytes !== Infinity) checkByteCount(maxPoolBytes, 'maxPoolBytes')
+  const place = placeOf(location, context.device)
   if (handleTypes !== 'none' && allocationType === 'managed') {
     throw new RangeError("handleTypes must be 'none' for managed memory, which the driver does not share; use 'pinned'")
   }

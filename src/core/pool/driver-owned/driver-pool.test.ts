@@ -120,13 +120,13 @@ describe('driver pool: limits, trims and the current pool', () => {
           pendingBytes: 0,
           reservedBytes: CHUNK,
           largestFreeBytes: 0,
-          limitBytes: 1 * MiB,
+          maxPoolBytes: 1 * MiB,
           deviceFreeBytes: 1 * GiB - CHUNK,
         })
         return true
       },
     )
-    assert.equal(pool.stats().limitBytes, 1 * MiB)
+    assert.equal(pool.stats().maxPoolBytes, 1 * MiB)
     kept.free()
     assert.throws(() => device.createDriverPool({ maxPoolBytes: 64 * MiB }).allocate(65 * MiB), {
       message: /65 MiB in a driver pool of at most 64 MiB, of which 0 B are in use/,

@@ -2,7 +2,8 @@
 // the driver decides what it costs and keeps.
 
 import { randomUUID } from 'node:crypto'
-import { checkByteCount, describe, formatBytes } from '../../base/bytes.js'
+import { type ByteSize, bytesOf, limitOf } from '../../base/byte-size.js'
+import { describe, formatBytes } from '../../base/bytes.js'
 import { OutOfMemoryError, PoolError } from '../../base/errors.js'
 import type { Bytes } from '../../base/typed-arrays.js'
 import {
@@ -51,7 +52,7 @@ export class DriverPool extends StreamOrderedPool {
   constructor(clocks: Clocks, defaultStream: Stream, options?: DriverPoolOptions) {
     super(clocks, defaultStream)
     const { context } = clocks
-    this.properties = options === undefined ? null : parseDriverPoolOptions(options, context.device)
+    this.properties = options === undefined ? null : parseDriverPoolOptions(options, context)
     this.handle = this.properties === null ? defaultPoolOf(context) : makePool(context, this.properties)
     this.destroysHandle = this.properties !== null
   }
@@ -64,10 +65,10 @@ export class DriverPool extends StreamOrderedPool {
     return this.get('releaseThresholdBytes', 'CU_MEMPOOL_ATTR_RELEASE_THRESHOLD')
   }
   /** Throws TypeError or RangeError unless it is a byte count or Infinity. */
-  set releaseThresholdBytes(bytes: number) {
+  set releaseThresholdBytes(bytes: ByteSize) {
     this.checkOpen('releaseThresholdBytes')
-    if (bytes !== Infinity) checkByteCount(bytes, 'releaseThresholdBytes', 0)
-    this.set('CU_MEMPOOL_ATTR_RELEASE_THRESHOLD', bytes)
+    const threshold = limitOf(bytes, 'releaseThresholdBytes', this.context, 0)
+    this.set('CU_MEMPOOL_ATTR_RELEASE_THRESHOLD', threshold)
   }
 
   /**
@@ -157,12 +158,12 @@ export class DriverPool extends StreamOrderedPool {
    * many bytes went back. Memory becomes idle when the host has seen its free complete, so synchronise first. The
    * driver keeps the memory of a pool that can be shared until the pool is closed.
    */
-  trimTo(bytes: number): number {
+  trimTo(bytes: ByteSize): number {
     this.checkOpen('trimTo')
-    checkByteCount(bytes, 'trimTo: bytes', 0)
+    const most = bytesOf(bytes, 'trimTo: bytes', this.context, 0)
     const before = this.reservedBytes
     const driver = this.context.activate()
-    relaxed(driver, () => driver.cuMemPoolTrimTo(this.handle, bytes))
+    relaxed(driver, () => driver.cuMemPoolTrimTo(this.handle, most))
     return before - this.reservedBytes
   }
 
@@ -223,7 +224,7 @@ export class DriverPool extends StreamOrderedPool {
       peakLiveBytes: this.peakUsedBytes,
       reservedBytes: this.reservedBytes,
       peakReservedBytes: this.peakReservedBytes,
-      limitBytes: this.limitBytes,
+      maxPoolBytes: this.maxPoolBytes,
     }
   }
 
@@ -260,24 +261,24 @@ export class DriverPool extends StreamOrderedPool {
   }
 
   protected override outOfMemory(bytes: number): OutOfMemoryError {
-    const { limitBytes, usedBytes, reservedBytes } = this
+    const { maxPoolBytes, usedBytes, reservedBytes } = this
     const { freeBytes, totalBytes } = this.context.activate().cuMemGetInfo()
     const isOnDevice = this.properties === null || this.properties.locationType === CU_MEM_LOCATION_TYPE_DEVICE
     const advice = isOnDevice ? beyondDevice(usedBytes, bytes, totalBytes) : null
     const message =
-      usedBytes + bytes > limitBytes
-        ? `no room for ${formatBytes(bytes)} in a driver pool of at most ${formatBytes(limitBytes)}, of which ` +
-          `${formatBytes(usedBytes)} are in use; ${bytes > limitBytes ? 'ask for less' : 'free some'}, or create it with a larger maxPoolBytes`
+      usedBytes + bytes > maxPoolBytes
+        ? `no room for ${formatBytes(bytes)} in a driver pool of at most ${formatBytes(maxPoolBytes)}, of which ` +
+          `${formatBytes(usedBytes)} are in use; ${bytes > maxPoolBytes ? 'ask for less' : 'free some'}, or create it with a larger maxPoolBytes`
         : `no room for ${formatBytes(bytes)} in a driver pool of ${formatBytes(reservedBytes)}, with ${formatBytes(freeBytes)} ` +
           `free on the device; ${advice ?? 'free memory, here or in other programs'}`
-    const largestFreeBytes = Math.max(0, Math.min(freeBytes, limitBytes - usedBytes))
-    const mostBytes = isOnDevice ? Math.min(limitBytes, totalBytes) : limitBytes
+    const largestFreeBytes = Math.max(0, Math.min(freeBytes, maxPoolBytes - usedBytes))
+    const mostBytes = isOnDevice ? Math.min(maxPoolBytes, totalBytes) : maxPoolBytes
     const figures = figuresOf(bytes, { ...this.stats(), largestFreeBytes }, freeBytes)
     return new OutOfMemoryError(message, figures, [], askForLess(bytes, mostBytes))
   }
 
   /** The option `maxPoolBytes`. */
-  private get limitBytes(): number {
+  private get maxPoolBytes(): number {
     return this.properties?.maxBytes || Infinity
   }
 

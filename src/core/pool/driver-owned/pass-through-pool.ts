@@ -1,6 +1,7 @@
 // The base of the pools that make one driver call for each buffer: a fallback for other pools, and a baseline to
 // compare with.
 
+import type { ByteSize } from '../../base/byte-size.js'
 import { checkByteCount, formatBytes } from '../../base/bytes.js'
 import { OutOfMemoryError } from '../../base/errors.js'
 import { type Context, unreachable } from '../../driver/context.js'
@@ -12,6 +13,7 @@ import { isOutOfMemory, MOST_ALIGNMENT_BYTES } from '../backing/backing.js'
 import { DeviceBuffer } from '../buffer.js'
 import { checkAlignment } from '../caching/alignment.js'
 import { ClosablePool, type CloseReport } from '../closable-pool.js'
+import { type AllocateOptions, allocateLong, isLongForm } from '../long-form.js'
 import { askForLess, beyondDevice, figuresOf } from '../out-of-memory.js'
 import type { PoolStats } from '../pool.js'
 import { RecordAllocation, type RecordPool } from '../record-allocation.js'
@@ -45,19 +47,24 @@ export abstract class PassThroughPool extends ClosablePool implements RecordPool
   /** For `close`, once all buffers are freed. */
   protected end(_driver: Driver): void {}
 
-  allocate(bytes: number, stream: Stream = this.defaultStream, alignment = DRIVER_ALIGNMENT): DeviceBuffer {
+  allocate(
+    bytes: ByteSize,
+    stream: Stream | AllocateOptions = this.defaultStream,
+    alignment = DRIVER_ALIGNMENT,
+  ): DeviceBuffer {
+    if (isLongForm(bytes, stream)) return allocateLong(this, bytes, stream, alignment, false)!
     const buffer = this.tryAllocate(bytes, stream, alignment)
     if (buffer !== null) return buffer
-    throw this.outOfMemory(bytes)
+    throw this.outOfMemory(bytes as number)
   }
 
   /** @internal */
   override mayServe(bytes: number): boolean {
     this.checkOpen('whenAvailable')
     const { freeBytes, totalBytes } = this.context.activate().cuMemGetInfo()
-    const { reservedBytes, liveBytes, limitBytes } = this.stats()
-    if (bytes > Math.min(limitBytes, totalBytes)) throw this.outOfMemory(bytes)
-    return liveBytes + bytes <= limitBytes && reservedBytes - liveBytes + freeBytes >= bytes
+    const { reservedBytes, liveBytes, maxPoolBytes } = this.stats()
+    if (bytes > Math.min(maxPoolBytes, totalBytes)) throw this.outOfMemory(bytes)
+    return liveBytes + bytes <= maxPoolBytes && reservedBytes - liveBytes + freeBytes >= bytes
   }
 
   protected outOfMemory(bytes: number): OutOfMemoryError {
@@ -65,14 +72,23 @@ export abstract class PassThroughPool extends ClosablePool implements RecordPool
     const advice = beyondDevice(this.liveBytes, bytes, totalBytes) ?? 'free memory, here or in other programs'
     return new OutOfMemoryError(
       `no room for ${formatBytes(bytes)}: the device has ${formatBytes(freeBytes)} free; ${advice}`,
-      figuresOf(bytes, { ...this.stats(), largestFreeBytes: freeBytes, limitBytes: totalBytes }, freeBytes),
+      figuresOf(bytes, { ...this.stats(), largestFreeBytes: freeBytes, maxPoolBytes: totalBytes }, freeBytes),
       [],
       askForLess(bytes, totalBytes),
     )
   }
 
-  tryAllocate(bytes: number, stream: Stream = this.defaultStream, alignment = DRIVER_ALIGNMENT): DeviceBuffer | null {
+  tryAllocate(
+    bytes: ByteSize,
+    stream: Stream | AllocateOptions = this.defaultStream,
+    alignment = DRIVER_ALIGNMENT,
+  ): DeviceBuffer | null {
+    if (isLongForm(bytes, stream)) return allocateLong(this, bytes, stream, alignment, true)
     checkByteCount(bytes, 'bytes')
+    return this.tryObtain(bytes, stream as Stream, alignment)
+  }
+
+  private tryObtain(bytes: number, stream: Stream, alignment: number): DeviceBuffer | null {
     this.checkStream('allocate', stream)
     checkAlignment(alignment, MOST_ALIGNMENT_BYTES)
     const wholeBytes = bytes + Math.max(0, alignment - DRIVER_ALIGNMENT)
@@ -135,7 +151,7 @@ export abstract class PassThroughPool extends ClosablePool implements RecordPool
       cachedBytes: 0,
       pendingBytes: 0,
       largestFreeBytes: 0,
-      limitBytes: Infinity,
+      maxPoolBytes: Infinity,
       liveBuffers: this.allocations - this.frees,
       allocations: this.allocations,
       frees: this.frees,

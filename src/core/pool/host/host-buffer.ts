@@ -54,6 +54,16 @@ export class HostBuffer implements Disposable {
     return this.block.byteLength
   }
 
+  /** A name for people, '' at first, as `DeviceBuffer.label`. */
+  get label(): string {
+    return this.block.label
+  }
+
+  /** Names the buffer. */
+  set label(text: string) {
+    this.block.label = text
+  }
+
   /**
    * The address that kernels use; announce the kernel's stream with `recordUse`. Throws PoolError unless the pool was
    * made with `mapped: true`.

@@ -15,9 +15,9 @@ import type { HostPool } from './host-pool.js'
 
 const BYTES = 256 * KiB
 
-function open(byThreads: boolean, limitBytes = 4 * MiB) {
+function open(byThreads: boolean, maxPoolBytes = 4 * MiB) {
   const device = new TestDevice()
-  const options = { maxPoolBytes: limitBytes, segmentBytes: 1 * MiB }
+  const options = { maxPoolBytes: maxPoolBytes, segmentBytes: 1 * MiB }
   const pool = byThreads ? device.createSharedHost(options).pool : device.createHostPool(options)
   const [stream, other] = [device.createStream(), device.createStream()]
   const devicePool = device.createPool()
@@ -27,8 +27,8 @@ function open(byThreads: boolean, limitBytes = 4 * MiB) {
 /** Allocates everything that needs no wait, overwrites it like a program would, and frees it again. */
 function scribble(pool: HostPool, stream?: Stream): void {
   const held: HostBuffer[] = []
-  const { pendingBytes, limitBytes } = pool.stats()
-  while (held.length * BYTES < limitBytes - pendingBytes) held.push(pool.allocate(BYTES, stream))
+  const { pendingBytes, maxPoolBytes } = pool.stats()
+  while (held.length * BYTES < maxPoolBytes - pendingBytes) held.push(pool.allocate(BYTES, stream))
   for (const buffer of held) {
     buffer.bytes.fill(0xee)
     buffer.free()
@@ -78,7 +78,7 @@ function filled(host: HostBuffer): HostBuffer {
 
 for (const byThreads of [false, true])
   describe(`host memory under pending work${byThreads ? ', shared by threads' : ''}`, () => {
-    const setUp = (limitBytes?: number) => open(byThreads, limitBytes)
+    const setUp = (maxPoolBytes?: number) => open(byThreads, maxPoolBytes)
     for (const [name, useAndFree] of Object.entries(WAYS)) {
       it(`memory stays back: ${name}`, () => {
         const { device, pool, stream, target } = setUp()
@@ -192,7 +192,7 @@ for (const byThreads of [false, true])
 
 for (const byThreads of [false, true])
   describe(`host memory whose work is known complete${byThreads ? ', shared by threads' : ''}`, () => {
-    const setUp = (limitBytes?: number) => open(byThreads, limitBytes)
+    const setUp = (maxPoolBytes?: number) => open(byThreads, maxPoolBytes)
     const waysToKnow: readonly (readonly [string, (stream: Stream, event: Event) => void | Promise<void>])[] = [
       ['a synchronise', stream => stream.synchronize()],
       ['a query', stream => void stream.query()],

@@ -6,6 +6,7 @@
 // is set aside until a miss or `processDeferred` finds them complete. The pool under this one is not stream-ordered.
 
 import { freemem } from 'node:os'
+import { type ByteSize, bytesOf } from '../../base/byte-size.js'
 import { formatBytes, formatBytesUp } from '../../base/bytes.js'
 import { disposeOf } from '../../base/disposal.js'
 import { OutOfMemoryError, PoolError } from '../../base/errors.js'
@@ -23,11 +24,12 @@ import { CachingPool } from '../caching/caching-pool.js'
 import type { ReservingPool } from '../caching/reserving-pool.js'
 import { publishAs } from '../channels.js'
 import { type CloseReport, warnOfHeld } from '../closable-pool.js'
+import { type AllocateOptions, allocateLong, isLongForm } from '../long-form.js'
 import { askForLess, figuresOf } from '../out-of-memory.js'
 import { type PoolStats, poolJson, poolText } from '../pool.js'
 import { HostArray } from './host-array.js'
 import { HostBuffer } from './host-buffer.js'
-import { type HostPoolOptions, hostConfig, parseHostPoolOptions } from './host-options.js'
+import { HOST, type HostPoolOptions, hostConfig, parseHostPoolOptions } from './host-options.js'
 
 /**
  * A pool of pinned host memory, for fast copies that run while Node goes on. Made by
@@ -61,9 +63,9 @@ export abstract class HostPool implements Disposable, AsyncDisposable {
    * @internal
    */
   static open(clocks: Clocks, defaultStream: Stream, options: HostPoolOptions): HostPool {
-    const { limitBytes, segmentBytes, shared, mapped } = parseHostPoolOptions(options)
-    const memory = new PinnedSegments(clocks.context, segmentBytes, shared, mapped)
-    const blocks = new CachingPool(clocks, defaultStream, hostConfig(limitBytes, memory))
+    const { maxPoolBytes, segmentBytes, mapped } = parseHostPoolOptions('createHostPool', options)
+    const memory = new PinnedSegments(clocks.context, segmentBytes, false, mapped)
+    const blocks = new CachingPool(clocks, defaultStream, hostConfig(maxPoolBytes, memory))
     return new OwnHostPool(clocks, blocks, memory)
   }
 
@@ -73,13 +75,15 @@ export abstract class HostPool implements Disposable, AsyncDisposable {
    * power of two of at most 2 MiB (256 bytes). Throws OutOfMemoryError, RangeError or TypeError for a bad argument,
    * and PoolError if the pool or stream is closed, or memory cannot be pinned.
    */
-  allocate(bytes: number, stream?: Stream, alignment?: number): HostBuffer {
-    return new HostBuffer(this, this.take(bytes, stream, alignment))
+  allocate(bytes: ByteSize, stream?: Stream | AllocateOptions, alignment?: number): HostBuffer {
+    if (isLongForm(bytes, stream)) return allocateLong(this, bytes, stream, alignment, false)!
+    return new HostBuffer(this, this.take(bytes as number, stream as Stream, alignment))
   }
 
   /** Like `allocate`, but returns null when memory runs out. */
-  tryAllocate(bytes: number, stream?: Stream, alignment?: number): HostBuffer | null {
-    const block = this.tryTake(bytes, stream, alignment)
+  tryAllocate(bytes: ByteSize, stream?: Stream | AllocateOptions, alignment?: number): HostBuffer | null {
+    if (isLongForm(bytes, stream)) return allocateLong(this, bytes, stream, alignment, true)
+    const block = this.tryTake(bytes as number, stream as Stream, alignment)
     return block === null ? null : new HostBuffer(this, block)
   }
 
@@ -87,12 +91,20 @@ export abstract class HostPool implements Disposable, AsyncDisposable {
    * Memory for `count` elements of the typed array class `type`. Throws like `allocate`, and RangeError when `count`
    * × element size overflows.
    */
-  allocateArray<C extends TypedArrayConstructor>(type: C, count: number, stream?: Stream): HostArray<TypedArrayOf<C>> {
+  allocateArray<C extends TypedArrayConstructor>(
+    type: C,
+    count: number,
+    stream?: Stream | AllocateOptions,
+  ): HostArray<TypedArrayOf<C>> {
     return new HostArray(this.allocate(byteLengthOf(type, count), stream), type, 0, count, true)
   }
 
   /** `allocateArray`, with 0 in all elements. */
-  zeros<C extends TypedArrayConstructor>(type: C, count: number, stream?: Stream): HostArray<TypedArrayOf<C>> {
+  zeros<C extends TypedArrayConstructor>(
+    type: C,
+    count: number,
+    stream?: Stream | AllocateOptions,
+  ): HostArray<TypedArrayOf<C>> {
     byteLengthOf(type, count, 'zeros')
     const array = this.allocateArray(type, count, stream)
     array.bytes.fill(0)
@@ -104,7 +116,8 @@ export abstract class HostPool implements Disposable, AsyncDisposable {
    * `tryAllocate` then, and wait again if it returns null. Rejects with OutOfMemoryError for a request that never fits,
    * with PoolError once the pool is closed, and with the reason of `signal` when it is aborted.
    */
-  async whenAvailable(bytes: number, options: WaitOptions = {}): Promise<void> {
+  async whenAvailable(size: ByteSize, options: WaitOptions = {}): Promise<void> {
+    const bytes = bytesOf(size, 'whenAvailable: bytes', HOST)
     try {
       await this.blocks.whenAvailable(bytes, options)
     } catch (error) {
@@ -121,8 +134,8 @@ export abstract class HostPool implements Disposable, AsyncDisposable {
    * Unpins idle memory until at most `bytes` are pinned, without waiting for pending work. Returns the bytes
    * unpinned.
    */
-  trimTo(bytes: number): number {
-    return this.blocks.trimTo(bytes)
+  trimTo(bytes: ByteSize): number {
+    return this.blocks.trimTo(bytesOf(bytes, 'trimTo: bytes', HOST, 0))
   }
 
   /** The pinned memory, by ranges of host addresses. Throws PoolError for a closed pool. */
@@ -192,11 +205,11 @@ export abstract class HostPool implements Disposable, AsyncDisposable {
   }
 
   /**
-   * Throws PoolError: only a pool made with `shared: true` can be shared.
+   * Throws PoolError: only a pool of `createSharedHostPool` can be shared.
    * @internal
    */
   share(): unknown {
-    throw new PoolError('share: the pool is one of this thread; make it with { shared: true }')
+    throw new PoolError('share: the pool is one of this thread; make it with createSharedHostPool')
   }
 
   /**
@@ -266,26 +279,26 @@ export abstract class HostPool implements Disposable, AsyncDisposable {
 
   private outOfMemory(bytes: number): OutOfMemoryError {
     const stats = this.stats()
-    const { liveBytes, reservedBytes, limitBytes } = stats
-    const missing = liveBytes + bytes - limitBytes
+    const { liveBytes, reservedBytes, maxPoolBytes } = stats
+    const missing = liveBytes + bytes - maxPoolBytes
     const wholeBytes = Math.ceil(bytes / PAGE_BYTES) * PAGE_BYTES
-    const surely = reservedBytes + wholeBytes - limitBytes
+    const surely = reservedBytes + wholeBytes - maxPoolBytes
     const orMore = surely > missing ? ` (${formatBytesUp(surely)} if no idle piece fits)` : ''
     const orFree = missing <= liveBytes ? ' or free that much' : ''
-    const isTooLarge = wholeBytes > limitBytes
-    let remedy = `${isTooLarge ? 'ask for less, or ' : ''}raise maxPoolBytes by at least ${formatBytesUp(missing)}${orMore}${orFree}`
+    const isTooLarge = wholeBytes > maxPoolBytes
+    let remedy = `${isTooLarge ? 'ask for less, or ' : ''}raise maxPoolBytes of createHostPool by at least ${formatBytesUp(missing)}${orMore}${orFree}`
     if (missing <= 0) {
       remedy =
-        reservedBytes + bytes > limitBytes
+        reservedBytes + bytes > maxPoolBytes
           ? 'there is enough in all but not in one piece: free a neighbour of a free block, or raise maxPoolBytes'
           : 'the system pins no more: free host memory, or raise its limit of locked memory'
     }
     return new OutOfMemoryError(
       `no room for ${formatBytes(bytes)} of pinned host memory: ${formatBytes(liveBytes)} live in ` +
-        `${formatBytes(reservedBytes)} pinned, limit ${formatBytes(limitBytes)}; ${remedy}`,
+        `${formatBytes(reservedBytes)} pinned, limit ${formatBytes(maxPoolBytes)}; ${remedy}`,
       figuresOf(bytes, stats, freemem()), // of the host, because this memory lies there
       [],
-      askForLess(wholeBytes, limitBytes),
+      askForLess(wholeBytes, maxPoolBytes),
     )
   }
 }

@@ -117,7 +117,7 @@ describe('a host pool that threads share', () => {
     assert.equal(buffer.freed, false)
     assert.throws(() => device.createHostPool().allocate(1).transfer(), {
       name: 'PoolError',
-      message: /transfer: the pool is one of this thread; make it with \{ shared: true \}/,
+      message: /transfer: the pool is one of this thread; make it with createSharedPool/,
     })
     assert.throws(() => pool.allocate(2 * 1024 * MiB), { name: 'OutOfMemoryError', message: /pinned host memory/ })
     assert.throws(() => pool.close(), { name: 'PoolError', message: /close: a stream is being captured/ })

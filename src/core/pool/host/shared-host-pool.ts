@@ -1,6 +1,7 @@
 // A host pool that several threads share: the host pool over a shared pool, whose pool server registers the memory.
 // All threads must know the uses of a buffer, so each use is sent to the pool server.
 
+import type { ByteSize } from '../../base/byte-size.js'
 import type { Clocks } from '../../order/clocks.js'
 import type { Stream } from '../../order/stream.js'
 import type { DeviceBuffer } from '../buffer.js'
@@ -23,9 +24,6 @@ import { PinnedMemoryClient } from './pinned-memory-client.js'
 const CACHED_BLOCK_SHARE = 1 / 64
 const CACHED_STREAM_SHARE = 1 / 16
 
-/** Options of a host pool that threads share. */
-export type SharedHost = HostPoolOptions & { readonly shared: true }
-
 /** A host pool for other threads of this process; can be cloned into any message. */
 export interface SharedHostState<D = unknown> extends SharedPoolState<D> {
   /** tells descriptors of different kinds of pool apart */
@@ -34,8 +32,8 @@ export interface SharedHostState<D = unknown> extends SharedPoolState<D> {
 
 /** The state of a new pool, before its pool server has started. */
 export function newSharedHost<D>(clocks: Clocks, options: HostPoolOptions, device: D): SharedHostState<D> {
-  const { limitBytes, segmentBytes, mapped } = parseHostPoolOptions(options)
-  const config = hostConfig(limitBytes, { segments: 'pinned', segmentBytes, mapped })
+  const { maxPoolBytes, segmentBytes, mapped } = parseHostPoolOptions('createSharedHostPool', options)
+  const config = hostConfig(maxPoolBytes, { segments: 'pinned', segmentBytes, mapped })
   return newState('host', clocks, config, 0, device)
 }
 
@@ -71,7 +69,7 @@ export class SharedHostPool<D = unknown> extends HostPool {
   declare readonly memory: PinnedMemoryClient
   declare protected readonly blocks: HostBlocks<D>
 
-  /** Made by the device: `device.createHostPool({ shared: true })`, and in other threads `attachPool(shared)`. */
+  /** Made by the device: `device.createSharedHostPool()`, and in other threads `attachPool(shared)`. */
   constructor(
     clocks: Clocks,
     defaultStream: Stream,
@@ -129,7 +127,7 @@ export class SharedHostPool<D = unknown> extends HostPool {
     return this.blocks.reclaim(thread)
   }
 
-  override trimTo(bytes: number): number {
+  override trimTo(bytes: ByteSize): number {
     const trimmed = super.trimTo(bytes)
     this.memory.forget()
     return trimmed

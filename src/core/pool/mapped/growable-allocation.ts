@@ -5,7 +5,8 @@
 // off meanwhile waits for the next.
 
 import { assert } from '../../base/assert.js'
-import { checkByteCount, formatBytes } from '../../base/bytes.js'
+import { type ByteSize, bytesOf } from '../../base/byte-size.js'
+import { formatBytes } from '../../base/bytes.js'
 import { isDriverError } from '../../base/driver-error.js'
 import { OutOfMemoryError, PoolError } from '../../base/errors.js'
 import { type Context, unreachable } from '../../driver/context.js'
@@ -76,9 +77,9 @@ export class GrowableAllocation extends SlowAllocation implements RecordPool {
     return [...this.clocks.captures].some(({ holdings }) => ours.some(holding => holdings.has(holding)))
   }
 
-  grow(bytes: number): void {
+  grow(size: ByteSize): void {
     this.checkAwake(WHOLE, 'grow')
-    checkLength(bytes, 'grow: bytes')
+    const bytes = bytesOf(size, 'grow: bytes', this.clocks.context, 0)
     const { byteLength, range } = this
     if (bytes < byteLength) {
       throw new RangeError(`grow: ${bytes} bytes are fewer than the ${byteLength} there are; use shrink`)
@@ -107,9 +108,9 @@ export class GrowableAllocation extends SlowAllocation implements RecordPool {
     return this.range.watch.observe(observer, this.range.segments())
   }
 
-  shrink(bytes: number): void {
+  shrink(size: ByteSize): void {
     this.checkAwake(WHOLE, 'shrink')
-    checkLength(bytes, 'shrink: bytes')
+    const bytes = bytesOf(size, 'shrink: bytes', this.clocks.context, 0)
     if (bytes > this.byteLength) {
       throw new RangeError(`shrink: ${bytes} bytes are more than the ${this.byteLength} there are; use grow`)
     }
@@ -330,7 +331,7 @@ export class GrowableAllocation extends SlowAllocation implements RecordPool {
         pendingBytes: this.leaving === null ? 0 : Math.max(0, range.heldBytes - this.leaving.keepBytes),
         reservedBytes: range.heldBytes,
         largestFreeBytes: largestFreeBytes - (largestFreeBytes % range.granuleBytes),
-        limitBytes: range.capacityBytes,
+        maxPoolBytes: range.capacityBytes,
         deviceFreeBytes,
       },
       [],
@@ -352,9 +353,4 @@ export class GrowableAllocation extends SlowAllocation implements RecordPool {
       'ERR_BUFFER_FREED',
     )
   }
-}
-
-/** Like `checkByteCount`, but 0 is allowed: a growable buffer may be empty. */
-export function checkLength(bytes: unknown, argument: string): asserts bytes is number {
-  checkByteCount(bytes, argument, 0)
 }

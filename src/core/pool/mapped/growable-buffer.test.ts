@@ -103,7 +103,7 @@ describe('growing', () => {
         pendingBytes: 0,
         reservedBytes: 2 * MiB,
         largestFreeBytes: 34 * MiB,
-        limitBytes: 256 * MiB,
+        maxPoolBytes: 256 * MiB,
         deviceFreeBytes: 32 * MiB,
       })
     }

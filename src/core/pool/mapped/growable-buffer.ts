@@ -1,5 +1,5 @@
-import { type ByteSize, readSizes } from '../../base/byte-size.js'
-import { checkByteCount, formatBytes } from '../../base/bytes.js'
+import { type ByteSize, bytesOf } from '../../base/byte-size.js'
+import { formatBytes } from '../../base/bytes.js'
 import { PoolError } from '../../base/errors.js'
 import { checkOptionNames } from '../../base/option-names.js'
 import type { Clocks } from '../../order/clocks.js'
@@ -11,7 +11,7 @@ import { virtualMemoryObstacle } from '../backing/virtual-memory.js'
 import type { Extent } from '../sleep/host-copies.js'
 import type { SleepOptions, WakeOptions } from '../sleep/sleep-options.js'
 import { type MappedRange, Sleeper, type SleepingMemory, type Work } from '../sleep/sleeper.js'
-import { checkLength, GrowableAllocation, WHOLE } from './growable-allocation.js'
+import { GrowableAllocation, WHOLE } from './growable-allocation.js'
 import { MappedBuffer } from './mapped-buffer.js'
 
 /** The initial size, the limit and the stream of a growable buffer. */
@@ -72,7 +72,7 @@ export class GrowableBuffer extends MappedBuffer {
    * the shrink may still write there. Throws RangeError beyond `capacityBytes` or below the present length, and
    * OutOfMemoryError when the device is full. When it throws, the buffer stays as it was.
    */
-  grow(bytes: number): void {
+  grow(bytes: ByteSize): void {
     this.allocation.grow(bytes)
   }
 
@@ -83,7 +83,7 @@ export class GrowableBuffer extends MappedBuffer {
    * new end stays. A graph that may use more than `bytes` cannot be launched until the buffer is as long again. Throws
    * RangeError above the present length, and PoolError if a typed view covers more than `bytes`.
    */
-  shrink(bytes: number): void {
+  shrink(bytes: ByteSize): void {
     this.allocation.shrink(bytes)
   }
 
@@ -193,11 +193,10 @@ class SleepingBuffer implements SleepingMemory {
 function completeOptions(options: GrowableOptions, clocks: Clocks, defaultStream: Stream) {
   checkOptionNames('createGrowableBuffer', options, KEYS)
   const { context } = clocks
-  const given = readSizes(options, 'bytes', 'capacityBytes')
-  const { bytes, stream = defaultStream } = given
-  const { capacityBytes = context.activate().cuDeviceTotalMem(context.device) } = given
-  checkLength(bytes, 'createGrowableBuffer: bytes')
-  checkByteCount(capacityBytes, 'createGrowableBuffer: capacityBytes')
+  const { stream = defaultStream } = options
+  const bytes = bytesOf(options.bytes, 'createGrowableBuffer: bytes', context, 0)
+  const most = options.capacityBytes ?? context.totalBytes
+  const capacityBytes = bytesOf(most, 'createGrowableBuffer: capacityBytes', context)
   if (bytes > capacityBytes) {
     throw new RangeError(`createGrowableBuffer: ${bytes} bytes are above capacityBytes, ${capacityBytes}; raise that`)
   }

@@ -3,7 +3,8 @@
 // freed it.
 
 import { randomUUID } from 'node:crypto'
-import { checkByteCount, formatBytes } from '../../base/bytes.js'
+import { type ByteSize, bytesOf } from '../../base/byte-size.js'
+import { formatBytes } from '../../base/bytes.js'
 import { OutOfMemoryError, PoolError } from '../../base/errors.js'
 import { CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR } from '../../driver/constants.js'
 import type { Context } from '../../driver/context.js'
@@ -84,8 +85,8 @@ export class InterprocessBuffer extends MappedBuffer {
    * Makes new memory. When it throws, it has given everything back.
    * @internal
    */
-  static create(clocks: Clocks, stream: Stream, bytes: number): InterprocessBuffer {
-    checkByteCount(bytes, 'createInterprocessBuffer: bytes')
+  static create(clocks: Clocks, stream: Stream, size: ByteSize): InterprocessBuffer {
+    const bytes = bytesOf(size, 'createInterprocessBuffer: bytes', clocks.context)
     checkStreamOf('createInterprocessBuffer', stream, clocks)
     stream.checkOpen('createInterprocessBuffer')
     const { context } = clocks
@@ -188,7 +189,7 @@ function granuleOf(call: string, context: Context): number {
 function noRoom(bytes: number, freeBytes: number, totalBytes: number): OutOfMemoryError {
   return new OutOfMemoryError(
     `no room for ${formatBytes(bytes)}: the device has ${formatBytes(totalBytes)} in all`,
-    figuresOf(bytes, { largestFreeBytes: freeBytes, limitBytes: totalBytes }, freeBytes),
+    figuresOf(bytes, { largestFreeBytes: freeBytes, maxPoolBytes: totalBytes }, freeBytes),
     [],
     askForLess(bytes, totalBytes),
   )

@@ -119,7 +119,7 @@ const OPEN_TO_PEERS: Record<string, (device: TestDevice) => Pool & Pick<AnyPool,
   'debug pool': device => device.createPool({ debug: true, maxPoolBytes: 32 * MiB }),
   'block pool': device => device.createBlockPool({ blockBytes: 4096, count: 16 }),
   arena: device => device.createArenaPool({ bytes: 1 * MiB }),
-  'arena that grows': device => device.createArenaPool({ bytes: 1 * MiB, maxBytes: 16 * MiB }),
+  'arena that grows': device => device.createArenaPool({ bytes: 1 * MiB, maxPoolBytes: 16 * MiB }),
   'plain pool': device => device.createPlainPool(),
   'driver pool': device => device.createDriverPool(),
 }

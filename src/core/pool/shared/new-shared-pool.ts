@@ -3,23 +3,17 @@ import type { Clocks } from '../../order/clocks.js'
 import { openProcessBarrier } from '../../threads/process-barrier.js'
 import { granulesOfRange } from '../backing/virtual-backing.js'
 import { decideBacking } from '../caching/choose-backing.js'
-import { type PoolConfig, type PoolOptions, parsePoolOptions } from '../caching/options.js'
+import { type PoolConfig, parseSharedPoolOptions, type SharedPoolOptions } from '../caching/options.js'
 import { describePool, MOST_RANGES, type SharedPoolState, type SharedRoom, sharedStateBytes } from './shared-state.js'
-
-/** Options of a caching pool that threads share. */
-export type Shared = PoolOptions & { readonly shared: true }
 
 /** The state of a new shared pool, before its pool server has begun. Other threads reach the device by `device`. */
 export function newSharedPool<D>(
   clocks: Clocks,
-  options: PoolOptions,
+  options: SharedPoolOptions,
   deviceBytes: number,
   device: D,
 ): SharedPoolState<D> {
-  const config = parsePoolOptions(options, deviceBytes)
-  if (config.debug !== null) {
-    throw new TypeError('debug and shared exclude each other: look for mistakes with a pool of one thread')
-  }
+  const config = parseSharedPoolOptions(options, deviceBytes)
   return newState('caching', clocks, config, deviceBytes, device)
 }
 

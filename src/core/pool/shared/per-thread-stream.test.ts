@@ -17,9 +17,9 @@ const REFUSED = {
 
 const POOLS = {
   'caching pool': (device: TestDevice) => device.createSharedPool().pool,
-  'block pool': (device: TestDevice) => device.createSharedBlocks({ blockBytes: 1 * MiB, count: 2, shared: true }).pool,
+  'block pool': (device: TestDevice) => device.createSharedBlocks({ blockBytes: 1 * MiB, count: 2 }).pool,
   'host pool': (device: TestDevice) => device.createSharedHost().pool,
-  arena: (device: TestDevice) => device.createSharedArena({ bytes: 4 * MiB, shared: true }).pool,
+  arena: (device: TestDevice) => device.createSharedArena({ bytes: 4 * MiB }).pool,
 }
 
 for (const [name, makePool] of Object.entries(POOLS)) {

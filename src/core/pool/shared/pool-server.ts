@@ -118,17 +118,17 @@ export class PoolServer {
     const isPlanned = typeof config.backing === 'object' // the plan fixes how much is taken at a time
     this.readyUnits = (Math.ceil(config.readyBytes / granuleBytes) * granuleBytes) / UNIT_BYTES
     this.isAhead = !isPlanned && this.readyUnits === 0
-    this.noteLimit(config.limitBytes)
+    this.noteLimit(config.maxPoolBytes)
     state.figures[Figure.server] = state.thread
   }
 
-  /** The limit is now `limitBytes`, which may be Infinity. */
-  private noteLimit(limitBytes: number): void {
-    const { limitBytes: mostBytes, granuleBytes } = this.central.backing
+  /** The limit is now `maxPoolBytes`, which may be Infinity. */
+  private noteLimit(maxPoolBytes: number): void {
+    const { maxPoolBytes: mostBytes, granuleBytes } = this.central.backing
     const aheadBytes = growthStep(mostBytes)
     if (this.isAhead) this.aheadUnits = (Math.floor(aheadBytes / granuleBytes) * granuleBytes) / UNIT_BYTES
     this.refusedAtBytes = -1
-    this.state.figures[Figure.limitBytes] = limitBytes
+    this.state.figures[Figure.maxPoolBytes] = maxPoolBytes
   }
 
   /** The pool cannot be served any more: every request throws `reason` from now on. */
@@ -353,10 +353,10 @@ export class PoolServer {
     return backing.source
   }
 
-  private setLimit(limitBytes: number): void {
+  private setLimit(maxPoolBytes: number): void {
     const { central } = this
-    central.setLimit(limitBytes)
-    this.noteLimit(limitBytes)
+    central.setLimit(maxPoolBytes)
+    this.noteLimit(maxPoolBytes)
   }
 
   /** The first segments behind an address, in its order. */

@@ -22,7 +22,7 @@ const OWN: Record<string, (device: TestDevice) => AnyPool> = {
   'block pool': device => device.createBlockPool({ blockBytes: 4096, count: 16 }),
   'growing block pool': device => device.createBlockPool({ blockBytes: 1 * MiB, count: 16, maxCount: 256 }),
   arena: device => device.createArenaPool({ bytes: 1 * MiB }),
-  'growing arena': device => device.createArenaPool({ bytes: 1 * MiB, maxBytes: 128 * MiB }),
+  'growing arena': device => device.createArenaPool({ bytes: 1 * MiB, maxPoolBytes: 128 * MiB }),
   'plain pool': device => device.createPlainPool(),
   'driver pool': device => device.createDriverPool(),
   'host pool': device => device.createHostPool({ maxPoolBytes: 8 * MiB }),
@@ -44,7 +44,7 @@ for (const [kind, create] of Object.entries({ ...OWN, ...SHARED })) {
       const pool = create(device)
       const closed = device.createStream()
       closed.close()
-      const streams = [null, {}, closed, second.createStream()] as Stream[]
+      const streams = [null, [], closed, second.createStream()] as unknown as Stream[]
       if (kind in SHARED) streams.push(new Stream(device.clocks, CU_STREAM_PER_THREAD, false))
       const [stream] = [device.createStream()]
       const bad: [bytes: number, stream?: Stream, alignment?: number][] = [

@@ -8,6 +8,7 @@
 //
 // The file is long because the cached path and the public verbs share private state.
 
+import type { ByteSize } from '../../base/byte-size.js'
 import { describe } from '../../base/bytes.js'
 import { PoolError } from '../../base/errors.js'
 import type { Context } from '../../driver/context.js'
@@ -29,6 +30,7 @@ import type { HeapShortage } from '../caching/shortage.js'
 import { classUnits } from '../caching/stream-caches.js'
 import { publishOutOfMemory } from '../channels.js'
 import type { CloseReport } from '../closable-pool.js'
+import { type AllocateOptions, allocateLong, isLongForm } from '../long-form.js'
 import type { PoolStats } from '../pool.js'
 import { checkTransferred, checkTransferredList, type TransferredBuffer } from '../transferred-buffer.js'
 import { AddressLookup } from './address-lookup.js'
@@ -85,7 +87,7 @@ export class SharedPool<D = unknown> extends ReservingPool implements BlockOwner
   protected readonly staleReason =
     'the buffer was already freed, or handed to another thread; keep no reference to it after that'
 
-  /** Made by the device: `device.createPool({ shared: true })`, and in other threads `attachPool(shared)`. */
+  /** Made by the device: `device.createSharedPool()`, and in other threads `attachPool(shared)`. */
   constructor(
     clocks: Clocks,
     defaultStream: Stream,
@@ -137,12 +139,16 @@ export class SharedPool<D = unknown> extends ReservingPool implements BlockOwner
     return cacheLimits(config, CACHED_BLOCK_SHARE, CACHED_STREAM_SHARE)
   }
 
-  allocate(bytes: number, stream: Stream = this.defaultStream, alignment?: number): DeviceBuffer {
-    return this.take(bytes, stream, alignment, false)!
+  allocate(bytes: ByteSize, stream: Stream | AllocateOptions = this.defaultStream, alignment?: number): DeviceBuffer {
+    return this.take(bytes as number, stream as Stream, alignment, false)!
   }
 
-  tryAllocate(bytes: number, stream: Stream = this.defaultStream, alignment?: number): DeviceBuffer | null {
-    return this.take(bytes, stream, alignment, true)
+  tryAllocate(
+    bytes: ByteSize,
+    stream: Stream | AllocateOptions = this.defaultStream,
+    alignment?: number,
+  ): DeviceBuffer | null {
+    return this.take(bytes as number, stream as Stream, alignment, true)
   }
 
   private take(bytes: number, stream: Stream, alignment: number | undefined, mayFail: boolean): DeviceBuffer | null {
@@ -355,17 +361,17 @@ export class SharedPool<D = unknown> extends ReservingPool implements BlockOwner
   observeSegments(_observer: SegmentObserver): never {
     this.checkOpen('observeSegments')
     throw new PoolError(
-      'observeSegments: another thread maps the memory of a shared pool; look at segments(), or make the pool without ' +
-        'shared: true',
+      'observeSegments: another thread maps the memory of a shared pool; look at segments(), or make it with ' +
+        'createPool',
     )
   }
 
-  protected setLimit(limitBytes: number): void {
-    this.ask({ ask: 'limit', bytes: limitBytes === Infinity ? null : limitBytes })
+  protected setLimit(maxPoolBytes: number): void {
+    this.ask({ ask: 'limit', bytes: maxPoolBytes === Infinity ? null : maxPoolBytes })
   }
 
-  protected get limitBytes(): number {
-    return this.state.figures[Figure.limitBytes]
+  protected get limit(): number {
+    return this.state.figures[Figure.maxPoolBytes]
   }
 
   protected get reservedBytes(): number {
@@ -373,7 +379,7 @@ export class SharedPool<D = unknown> extends ReservingPool implements BlockOwner
   }
 
   protected get mostBytes(): number {
-    return this.config.backing === 'managed' ? this.limitBytes : Math.min(this.limitBytes, this.deviceBytes)
+    return this.config.backing === 'managed' ? this.limit : Math.min(this.limit, this.deviceBytes)
   }
 
   /** @internal */
@@ -501,6 +507,7 @@ export class SharedPool<D = unknown> extends ReservingPool implements BlockOwner
     alignment: number | undefined,
     mayFail: boolean,
   ): DeviceBuffer | null {
+    if (isLongForm(bytes, stream)) return allocateLong(this, bytes, stream, alignment, mayFail)
     this.checkStream('allocate', stream)
     const units = this.unitsOf(bytes)
     if (alignment !== undefined) checkAlignment(alignment, MOST_ALIGNMENT_BYTES)

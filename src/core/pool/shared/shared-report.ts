@@ -62,7 +62,7 @@ export class SharedReport {
       cachedBytes: cachedUnits * UNIT_BYTES,
       pendingBytes: isOpen ? memory.pendingUnits * UNIT_BYTES + figures[Figure.deferredBytes] : 0,
       largestFreeBytes: isOpen ? memory.largestFreeUnits * UNIT_BYTES : 0,
-      limitBytes: figures[Figure.limitBytes],
+      maxPoolBytes: figures[Figure.maxPoolBytes],
       liveBuffers: liveBlocks,
       allocations,
       frees: Math.max(0, allocations - liveBlocks), // a thread counts a buffer just after it has it

@@ -47,7 +47,7 @@ export const enum Figure {
   insertedWaits,
   deferredBytes,
   /** the most bytes that the pool may reserve */
-  limitBytes,
+  maxPoolBytes,
   /** number of the pool server's thread; 0 before it has begun, CLOSED once it has closed the pool */
   server,
   count,

@@ -38,8 +38,8 @@ export interface CacheLimits {
 /**
  * Limits from shares of the pool's limit: for one cached block, and for all blocks that a thread caches for a stream.
  */
-export function cacheLimits({ limitBytes }: PoolConfig, blockShare: number, streamShare: number): CacheLimits {
-  const units = Math.min(limitBytes / UNIT_BYTES, MAX_UNITS)
+export function cacheLimits({ maxPoolBytes }: PoolConfig, blockShare: number, streamShare: number): CacheLimits {
+  const units = Math.min(maxPoolBytes / UNIT_BYTES, MAX_UNITS)
   const leastUnits = Math.min(units * MOST_STREAM_SHARE, LEAST_STREAM_UNITS)
   return {
     blockUnits: Math.floor(units * blockShare),

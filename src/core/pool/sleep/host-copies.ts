@@ -35,7 +35,7 @@ export interface HostMemory {
   readonly context: Context
   readonly closed: boolean
   allocate(bytes: number): HostMemoryBuffer
-  stats(): { readonly liveBytes: number; readonly reservedBytes: number; readonly limitBytes: number }
+  stats(): { readonly liveBytes: number; readonly reservedBytes: number; readonly maxPoolBytes: number }
 }
 
 /** Host memory of one part. It stays readable if its pool is closed first. */
@@ -136,13 +136,13 @@ export class HostCopies {
 
 function checkRoom(missing: readonly Extent[], into: HostMemory): void {
   const bytes = missing.reduce((sum, extent) => sum + extent.bytes, 0)
-  const { liveBytes, reservedBytes, limitBytes } = into.stats()
-  const room = limitBytes - liveBytes
+  const { liveBytes, reservedBytes, maxPoolBytes } = into.stats()
+  const room = maxPoolBytes - liveBytes
   if (bytes <= room) return
   throw new OutOfMemoryError(
     `sleep: ${formatBytes(bytes)} of contents do not fit into the host pool, which has room for ${formatBytes(room)}; ` +
       `raise its maxPoolBytes by ${formatBytesUp(bytes - room)}, or leave out into`,
-    figuresOf(bytes, { liveBytes, reservedBytes, largestFreeBytes: room, limitBytes }, room),
+    figuresOf(bytes, { liveBytes, reservedBytes, largestFreeBytes: room, maxPoolBytes }, room),
   )
 }
 

@@ -66,7 +66,7 @@ export class Counters {
      * the most bytes that may be live at a time
      * @internal
      */
-    public limitBytes = Infinity,
+    public maxPoolBytes = Infinity,
     /**
      * whose limit it is, for errors; undefined for the wrapper's own
      * @internal
@@ -88,7 +88,7 @@ export class Counters {
    * @internal
    */
   exceeds(bytes: number): boolean {
-    if (typeof bytes === 'number' && !(bytes > this.limitBytes - this.bytes.current)) return false
+    if (typeof bytes === 'number' && !(bytes > this.maxPoolBytes - this.bytes.current)) return false
     checkByteCount(bytes, 'bytes')
     return true
   }

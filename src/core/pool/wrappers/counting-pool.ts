@@ -2,9 +2,11 @@
 // free, a transfer, or a drop by its pool. Which account that is, and what happens beyond its limit, is all that the
 // wrappers differ in.
 
+import type { ByteSize } from '../../base/byte-size.js'
 import type { OutOfMemoryError } from '../../base/errors.js'
 import type { Stream } from '../../order/stream.js'
 import type { DeviceBuffer } from '../buffer.js'
+import type { AllocateOptions } from '../long-form.js'
 import { overLimit } from '../out-of-memory.js'
 import type { Pool } from '../pool.js'
 import type { Counters } from './counters.js'
@@ -37,16 +39,17 @@ export abstract class CountingPool extends Wrapper {
   }
 
   /** As of `Pool`. Throws OutOfMemoryError if a limit of this wrapper would be exceeded. */
-  override allocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer {
+  override allocate(bytes: ByteSize, stream?: Stream | AllocateOptions, alignment?: number): DeviceBuffer {
     const account = this.account()
     // Compared here and not in `exceeds`, since V8 has no budget left to inline it (docs/v8.md).
-    const mayExceed = typeof bytes !== 'number' || bytes > account.limitBytes - account.bytes.value
-    if (mayExceed && account.exceeds(bytes)) throw this.overLimit(bytes, account)
+    const mayExceed = typeof bytes !== 'number' || bytes > account.maxPoolBytes - account.bytes.value
+    if (mayExceed) return this.allocateLarge(bytes, stream, alignment, account)
     return this.note(this.upstream.allocate(bytes, stream, alignment), bytes, account)
   }
 
   /** As of `Pool`. Returns null if a limit of this wrapper would be exceeded. */
-  override tryAllocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer | null {
+  override tryAllocate(bytes: ByteSize, stream?: Stream | AllocateOptions, alignment?: number): DeviceBuffer | null {
+    if (typeof bytes === 'string') return this.tryAllocate(this.bytesOf(bytes), stream, alignment)
     const account = this.account()
     const buffer = account.exceeds(bytes) ? null : this.upstream.tryAllocate(bytes, stream, alignment)
     return buffer === null ? null : this.note(buffer, bytes, account)
@@ -55,7 +58,7 @@ export abstract class CountingPool extends Wrapper {
   /** @internal */
   override mayServe(bytes: number): boolean {
     const account = this.account()
-    if (bytes > account.limitBytes) throw this.overLimit(bytes, account)
+    if (bytes > account.maxPoolBytes) throw this.overLimit(bytes, account)
     return super.mayServe(bytes) && !account.exceeds(bytes)
   }
 
@@ -77,6 +80,18 @@ export abstract class CountingPool extends Wrapper {
     return this.account()
   }
 
+  /** A request that may exceed the limit, or whose size is a text or bad. */
+  private allocateLarge(
+    size: ByteSize,
+    stream: Stream | AllocateOptions | undefined,
+    alignment: number | undefined,
+    account: Counters,
+  ): DeviceBuffer {
+    const bytes = this.bytesOf(size)
+    if (account.exceeds(bytes)) throw this.overLimit(bytes, account)
+    return this.note(this.upstream.allocate(bytes, stream, alignment), bytes, account)
+  }
+
   private note(buffer: DeviceBuffer, bytes: number, account: Counters): DeviceBuffer {
     if (this.isListed) this.list(buffer, bytes, account)
     else this.remember(buffer, account)
@@ -95,7 +110,7 @@ export abstract class CountingPool extends Wrapper {
     this.handedOut.delete(buffer)
   }
 
-  private overLimit(bytes: number, { bytes: { current }, limitBytes, holder }: Counters): OutOfMemoryError {
-    return overLimit(this.upstream, bytes, current, limitBytes, holder)
+  private overLimit(bytes: number, { bytes: { current }, maxPoolBytes, holder }: Counters): OutOfMemoryError {
+    return overLimit(this.upstream, bytes, current, maxPoolBytes, holder)
   }
 }

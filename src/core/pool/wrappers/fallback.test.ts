@@ -58,7 +58,7 @@ describe('with fallback', () => {
   it('a counter that one pool lacks comes from the other pool', () => {
     const { upstream, plain, pool } = setUp()
     pool.allocate(1 * MiB)
-    const expected = { ...upstream.stats(), limitBytes: Infinity }
+    const expected = { ...upstream.stats(), maxPoolBytes: Infinity }
     assert.deepEqual(pool.stats(), expected)
     const { asleepBytes } = withFallback(plain, upstream).stats() as typeof expected
     assert.equal(asleepBytes, 0)

@@ -1,8 +1,10 @@
+import type { ByteSize } from '../../base/byte-size.js'
 import { disposeOf } from '../../base/disposal.js'
 import { OutOfMemoryError } from '../../base/errors.js'
 import type { Stream } from '../../order/stream.js'
 import type { AccessLocation, PoolAccess } from '../access.js'
 import type { DeviceBuffer } from '../buffer.js'
+import type { AllocateOptions } from '../long-form.js'
 import type { Pool, PoolStats } from '../pool.js'
 import type { TransferredBuffer } from '../transferred-buffer.js'
 import { PeerOverflow } from './peer-overflow.js'
@@ -46,7 +48,7 @@ export class FallbackPool extends Wrapper implements Disposable {
   }
 
   /** As of `Pool`, by the fallback if the first pool runs out. */
-  override allocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer {
+  override allocate(bytes: ByteSize, stream?: Stream | AllocateOptions, alignment?: number): DeviceBuffer {
     const buffer = this.upstream.tryAllocate(bytes, stream, alignment)
     if (buffer !== null) return this.adopt(buffer)
     try {
@@ -62,7 +64,7 @@ export class FallbackPool extends Wrapper implements Disposable {
   }
 
   /** As of `Pool`, by the fallback if the first pool runs out. */
-  override tryAllocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer | null {
+  override tryAllocate(bytes: ByteSize, stream?: Stream | AllocateOptions, alignment?: number): DeviceBuffer | null {
     const buffer = super.tryAllocate(bytes, stream, alignment)
     if (buffer !== null) return buffer
     const other = this.overflow.tryAllocate(bytes, stream, alignment)

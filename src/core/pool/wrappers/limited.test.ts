@@ -21,7 +21,7 @@ describe('limited', () => {
     using _third = pool.allocate(600)
     second[Symbol.dispose]()
     assert.notEqual(pool.tryAllocate(400), null)
-    assert.equal(pool.stats().limitBytes, 1000)
+    assert.equal(pool.stats().maxPoolBytes, 1000)
     assertConsistent(upstream)
   })
 
@@ -41,8 +41,8 @@ describe('limited', () => {
     const upstream = new TestDevice().createPool()
     limited(upstream, Infinity).allocate(1 * MiB)
     for (const bytes of [0, -1, 1.5, Number.NaN, 2 ** 53]) {
-      assert.throws(() => limited(upstream, bytes), { name: 'RangeError', message: /limited: limitBytes/ })
+      assert.throws(() => limited(upstream, bytes), { name: 'RangeError', message: /limited: maxPoolBytes/ })
     }
-    assert.throws(() => limited(upstream, '1' as unknown as number), { name: 'TypeError', message: /limitBytes/ })
+    assert.throws(() => limited(upstream, '1' as unknown as number), { name: 'TypeError', message: /maxPoolBytes/ })
   })
 })

@@ -4,10 +4,12 @@
 // freed. The pool can then reuse a block at once for the same borrowing stream. Other streams get it when the
 // companion, and so the borrowing stream, is done. Nothing waits on the host.
 
+import type { ByteSize } from '../../base/byte-size.js'
 import { CudaError, DeviceLostError } from '../../base/errors.js'
 import { checkIsStream, checkStreamOf, Stream } from '../../order/stream.js'
 import { DeviceBuffer } from '../buffer.js'
 import { closedError } from '../closable-pool.js'
+import { type AllocateOptions, allocateLong, isOptions } from '../long-form.js'
 import type { Pool } from '../pool.js'
 import { RecordAllocation } from '../record-allocation.js'
 import { Wrapper } from './wrapper.js'
@@ -48,11 +50,21 @@ export class PeerOverflow extends Wrapper {
     return this.borrower
   }
 
-  override allocate(bytes: number, stream: Stream = this.borrower, alignment?: number): DeviceBuffer {
+  override allocate(
+    bytes: ByteSize,
+    stream: Stream | AllocateOptions = this.borrower,
+    alignment?: number,
+  ): DeviceBuffer {
+    if (isOptions(stream)) return allocateLong(this, bytes, stream, alignment, false)!
     return this.lend(this.upstream.allocate(bytes, this.lender(stream), alignment), stream)
   }
 
-  override tryAllocate(bytes: number, stream: Stream = this.borrower, alignment?: number): DeviceBuffer | null {
+  override tryAllocate(
+    bytes: ByteSize,
+    stream: Stream | AllocateOptions = this.borrower,
+    alignment?: number,
+  ): DeviceBuffer | null {
+    if (isOptions(stream)) return allocateLong(this, bytes, stream, alignment, true)
     const buffer = this.upstream.tryAllocate(bytes, this.lender(stream), alignment)
     return buffer === null ? null : this.lend(buffer, stream)
   }

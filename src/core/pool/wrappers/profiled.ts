@@ -3,12 +3,14 @@
 // by name; the payload carries the size or address. An allocation and its free take about 1.3 µs longer even without
 // a tool, so wrap pools only in runs to be profiled.
 
-import { checkByteCount, describe, formatBytes } from '../../base/bytes.js'
+import type { ByteSize } from '../../base/byte-size.js'
+import { describe, formatBytes } from '../../base/bytes.js'
 import { OutOfMemoryError } from '../../base/errors.js'
 import { checkOptionNames } from '../../base/option-names.js'
 import { Nvtx, openNvtx } from '../../libraries/nvtx.js'
 import type { Stream } from '../../order/stream.js'
 import type { DeviceBuffer } from '../buffer.js'
+import type { AllocateOptions } from '../long-form.js'
 import type { Pool } from '../pool.js'
 import { Wrapper } from './wrapper.js'
 
@@ -60,8 +62,8 @@ export class ProfiledPool extends Wrapper {
   }
 
   /** As of `Pool`, within a range of the profiler. */
-  override allocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer {
-    checkByteCount(bytes, 'bytes')
+  override allocate(size: ByteSize, stream?: Stream | AllocateOptions, alignment?: number): DeviceBuffer {
+    const bytes = this.bytesOf(size)
     return this.inRange('allocate', bytes, () => {
       try {
         return super.allocate(bytes, stream, alignment)
@@ -73,8 +75,8 @@ export class ProfiledPool extends Wrapper {
   }
 
   /** As of `Pool`, within a range of the profiler. */
-  override tryAllocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer | null {
-    checkByteCount(bytes, 'bytes')
+  override tryAllocate(size: ByteSize, stream?: Stream | AllocateOptions, alignment?: number): DeviceBuffer | null {
+    const bytes = this.bytesOf(size)
     return this.inRange('allocate', bytes, () => {
       const buffer = super.tryAllocate(bytes, stream, alignment)
       if (buffer === null) this.markNoRoom(bytes)

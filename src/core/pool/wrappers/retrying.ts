@@ -1,7 +1,9 @@
+import type { ByteSize } from '../../base/byte-size.js'
 import { describe } from '../../base/bytes.js'
 import { OutOfMemoryError } from '../../base/errors.js'
 import type { Stream } from '../../order/stream.js'
 import type { DeviceBuffer } from '../buffer.js'
+import type { AllocateOptions } from '../long-form.js'
 import type { Pool } from '../pool.js'
 import { Wrapper } from './wrapper.js'
 
@@ -34,21 +36,21 @@ export class RetryingPool extends Wrapper {
   }
 
   /** As of `Pool`. Throws OutOfMemoryError once the callback gives up. */
-  override allocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer {
+  override allocate(bytes: ByteSize, stream?: Stream | AllocateOptions, alignment?: number): DeviceBuffer {
     for (let attempt = 1; ; attempt++) {
       try {
         return super.allocate(bytes, stream, alignment)
       } catch (error) {
-        if (!(error instanceof OutOfMemoryError) || !this.mayRetry(bytes, attempt)) throw error
+        if (!(error instanceof OutOfMemoryError) || !this.mayRetry(this.bytesOf(bytes), attempt)) throw error
       }
     }
   }
 
   /** As of `Pool`. Returns null once the callback gives up. */
-  override tryAllocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer | null {
+  override tryAllocate(bytes: ByteSize, stream?: Stream | AllocateOptions, alignment?: number): DeviceBuffer | null {
     for (let attempt = 1; ; attempt++) {
       const buffer = super.tryAllocate(bytes, stream, alignment)
-      if (buffer !== null || !this.mayRetry(bytes, attempt)) return buffer
+      if (buffer !== null || !this.mayRetry(this.bytesOf(bytes), attempt)) return buffer
     }
   }
 

@@ -16,7 +16,7 @@ describe('spillable buffers on a GPU', () => {
   it('keep every byte while they move', async () => {
     using host = HostPool.open(gpu.clocks, gpu.defaultStream, { maxPoolBytes: 256 * MiB })
     using pool = gpu.createPool()
-    using set = spillable(pool, { host, limitBytes: 16 * MiB })
+    using set = spillable(pool, { host, maxPoolBytes: 16 * MiB })
     const streams = [gpu.createStream(), gpu.createStream()]
     const held = Array.from({ length: 12 }, () => {
       const bytes = randomFillSync(new Uint8Array(4 * MiB))

@@ -14,11 +14,11 @@ import type { SpillableBuffer } from './spillable-buffer.js'
 const SEED = Number(process.env['POOL_FUZZ_SEED'] ?? 1)
 const STEPS = Number(process.env['POOL_FUZZ_STEPS'] ?? 400)
 
-function open({ limitBytes = 8 * MiB, hostBytes = 64 * MiB, poolBytes = 32 * MiB } = {}) {
+function open({ maxPoolBytes = 8 * MiB, hostBytes = 64 * MiB, poolBytes = 32 * MiB } = {}) {
   const device = new TestDevice({ capacityBytes: 64 * MiB, granularityBytes: 256 * KiB })
   const pool = device.createPool({ backing: 'virtual', maxPoolBytes: poolBytes })
   const host = device.createHostPool({ maxPoolBytes: hostBytes, segmentBytes: 1 * MiB })
-  return { device, pool, host, set: spillable(pool, { host, limitBytes }) }
+  return { device, pool, host, set: spillable(pool, { host, maxPoolBytes }) }
 }
 
 function openOnTwoStreams() {
@@ -119,7 +119,7 @@ describe('spillable buffers', () => {
   })
 
   it('make room when the upstream pool has none', () => {
-    const { set } = open({ limitBytes: 64 * MiB, poolBytes: 8 * MiB })
+    const { set } = open({ maxPoolBytes: 64 * MiB, poolBytes: 8 * MiB })
     const buffers = Array.from({ length: 6 }, () => set.allocate(2 * MiB))
     for (const [index, buffer] of buffers.entries()) fill(buffer, index + 1)
     for (const [index, buffer] of buffers.entries()) assertFilled(buffer, index + 1)
@@ -203,7 +203,7 @@ describe('spillable buffers', () => {
   })
 
   it('are not spilled while in use, and say so', () => {
-    const { set } = open({ limitBytes: 4 * MiB })
+    const { set } = open({ maxPoolBytes: 4 * MiB })
     const [one, two] = [set.allocate(2 * MiB), set.allocate(2 * MiB)]
     const uses = [one.use(), two.use()]
     assert.throws(() => one.spill(), /^PoolError: spill: the buffer is in use; dispose what use\(\) returned first/)
@@ -214,7 +214,7 @@ describe('spillable buffers', () => {
       () => set.allocate(1 * MiB),
       (error: unknown) =>
         error instanceof OutOfMemoryError &&
-        /no room for 1 MiB within limitBytes, 4 MiB: .* 4 MiB of them in use.*; end a use/.test(error.message),
+        /no room for 1 MiB within maxPoolBytes, 4 MiB: .* 4 MiB of them in use.*; end a use/.test(error.message),
     )
     for (const use of uses) use.free()
     assert.throws(() => uses[0].fill(1), /^PoolError: fill: the use of the buffer has ended; call use\(stream\) again/)
@@ -224,7 +224,7 @@ describe('spillable buffers', () => {
   })
 
   it('stay on the device if the host has no room, and the next oldest is tried', () => {
-    const { set } = open({ limitBytes: 4 * MiB, hostBytes: 1 * MiB })
+    const { set } = open({ maxPoolBytes: 4 * MiB, hostBytes: 1 * MiB })
     const [large, small] = [set.allocate(3 * MiB), set.allocate(1 * MiB)]
     fill(large, 1)
     fill(small, 2)
@@ -247,9 +247,9 @@ describe('spillable buffers', () => {
       [() => spillable(pool, { host: pool } as unknown as SpillableOptions), /spillable: host must be a host pool/],
       [
         () => spillable(pool, { host, limit: 1 } as SpillableOptions),
-        /unknown option 'limit'.*did you mean limitBytes/,
+        /unknown option 'limit'.*did you mean maxPoolBytes/,
       ],
-      [() => spillable(pool, { host, limitBytes: 0 }), /limitBytes/],
+      [() => spillable(pool, { host, maxPoolBytes: 0 }), /maxPoolBytes/],
       [() => spillable(pool, { host: other.createHostPool() }), /belongs to another device/],
       [() => set.allocate(0), /allocate: bytes/],
       [() => set.allocate(1, other.createStream()), /allocate: the stream belongs to another device/],
@@ -275,7 +275,7 @@ describe('spillable buffers', () => {
   })
 
   it('are freed, with their copies on the host, after their pool was closed', () => {
-    const { set, pool, host } = open({ limitBytes: 2 * MiB })
+    const { set, pool, host } = open({ maxPoolBytes: 2 * MiB })
     const buffers = [1, 2, 3].map(() => set.allocate(1 * MiB))
     for (const buffer of buffers) fill(buffer, 1) // two of them come back, and have copies
     pool.close()
@@ -292,9 +292,9 @@ describe('spillable buffers', () => {
     const [idle, used] = [set.allocate(3 * MiB), set.allocate(3 * MiB)]
     using _use = used.use()
     for (const bytes of [6 * MiB, 9 * MiB]) {
-      assert.throws(() => set.allocate(bytes), { name: 'OutOfMemoryError', message: /within limitBytes, 8 MiB/ })
+      assert.throws(() => set.allocate(bytes), { name: 'OutOfMemoryError', message: /within maxPoolBytes, 8 MiB/ })
     }
-    const { set: unlimited } = open({ limitBytes: 64 * MiB })
+    const { set: unlimited } = open({ maxPoolBytes: 64 * MiB })
     const buffer = unlimited.allocate(1 * MiB)
     assert.throws(() => unlimited.allocate(33 * MiB), { name: 'OutOfMemoryError', message: /are on the device/ })
     assert.deepEqual([idle.onDevice, buffer.onDevice, pool.stats().liveBytes], [true, true, 6 * MiB])
@@ -331,7 +331,7 @@ describe('spillable buffers', () => {
   it('keep their contents if any driver call fails', async () => {
     await refuseEach(
       () => {
-        const opened = open({ limitBytes: 2 * MiB })
+        const opened = open({ maxPoolBytes: 2 * MiB })
         const buffers = Array.from({ length: 4 }, () => opened.set.allocate(1 * MiB))
         for (const [index, buffer] of buffers.entries()) fill(buffer, index + 1)
         return { ...opened, buffers }
@@ -364,7 +364,7 @@ describe('spillable buffers', () => {
 
 /** Allocates, uses on several streams, spills, frees, and lets the upstream pool sleep, wake and trim. */
 class Program {
-  private readonly opened = open({ limitBytes: 6 * MiB, poolBytes: 7 * MiB, hostBytes: 12 * MiB })
+  private readonly opened = open({ maxPoolBytes: 6 * MiB, poolBytes: 7 * MiB, hostBytes: 12 * MiB })
   private readonly held: { readonly buffer: SpillableBuffer; value: number }[] = []
   private readonly streams: Stream[]
   private readonly sleepers: HostPool

@@ -1,8 +1,8 @@
 // Buffers that move to pinned host memory when the device has no room, those first whose last use is the oldest. The
 // upstream pool decides who gets the device memory in which order.
 
-import { type ByteSize, bytesOfSize } from '../../base/byte-size.js'
-import { checkByteCount, describe, formatBytes } from '../../base/bytes.js'
+import { type ByteSize, bytesOf, limitOf } from '../../base/byte-size.js'
+import { describe, formatBytes } from '../../base/bytes.js'
 import { disposeOf } from '../../base/disposal.js'
 import { OutOfMemoryError, PoolError } from '../../base/errors.js'
 import { checkOptionNames } from '../../base/option-names.js'
@@ -20,7 +20,7 @@ export interface SpillableOptions {
   /** a host pool of the same device: the memory of spilled buffers */
   readonly host: HostPool
   /** the most bytes that the buffers have on the device at once (no limit but the pool's) */
-  readonly limitBytes?: ByteSize
+  readonly maxPoolBytes?: ByteSize
 }
 
 /** Counters of spillable buffers, in bytes and events since they were made. */
@@ -48,8 +48,8 @@ export function spillable(pool: Pool, options: SpillableOptions): SpillableSet {
     const given = (pool as unknown) instanceof HostPool ? 'a host pool, which is the option host' : describe(pool)
     throw new TypeError(`spillable: pool must be a pool of device memory, not ${given}`)
   }
-  checkOptionNames('spillable', options, ['host', 'limitBytes'])
-  const { host, limitBytes = Infinity } = options
+  checkOptionNames('spillable', options, ['host', 'maxPoolBytes'])
+  const { host, maxPoolBytes = Infinity } = options
   if (!(host instanceof HostPool)) {
     throw new TypeError(`spillable: host must be a host pool, of device.createHostPool, not ${describe(host)}`)
   }
@@ -59,9 +59,7 @@ export function spillable(pool: Pool, options: SpillableOptions): SpillableSet {
       'ERR_OTHER_DEVICE',
     )
   }
-  const limit = bytesOfSize(limitBytes, 'spillable: limitBytes')
-  if (limit !== Infinity) checkByteCount(limit, 'spillable: limitBytes')
-  return new SpillableSet(pool, host, limit)
+  return new SpillableSet(pool, host, limitOf(maxPoolBytes, 'spillable: maxPoolBytes', pool.context))
 }
 
 /** The buffers of one `spillable`. */
@@ -85,16 +83,16 @@ export class SpillableSet implements SpillingPlace, Disposable {
     /** the pool that the host memory comes from */
     readonly host: HostPool,
     /** the most bytes on the device */
-    readonly limitBytes: number,
+    readonly maxPoolBytes: number,
   ) {}
 
   /**
    * A buffer of `bytes`, with undefined contents. Others spill if there is no room. Throws like `pool.allocate`; the
    * error for too little memory tells both sides.
    */
-  allocate(bytes: number, stream: Stream = this.pool.defaultStream): SpillableBuffer {
+  allocate(size: ByteSize, stream: Stream = this.pool.defaultStream): SpillableBuffer {
     this.checkOpen('allocate')
-    checkByteCount(bytes, 'allocate: bytes')
+    const bytes = bytesOf(size, 'allocate: bytes', this.pool.context)
     checkSpillStream('allocate', stream, this.pool)
     const memory = this.take(bytes, stream)
     const buffer = new SpillableBuffer(this, bytes, memory)
@@ -106,9 +104,9 @@ export class SpillableSet implements SpillingPlace, Disposable {
    * Moves buffers to the host until at least `bytes` are free of them, or the rest is in use or has no room there.
    * Work on `stream` copies them. Returns the bytes that left the device.
    */
-  spill(bytes: number, stream: Stream = this.pool.defaultStream): number {
+  spill(size: ByteSize, stream: Stream = this.pool.defaultStream): number {
     this.checkOpen('spill')
-    checkByteCount(bytes, 'spill: bytes', 0)
+    const bytes = bytesOf(size, 'spill: bytes', this.pool.context, 0)
     checkSpillStream('spill', stream, this.pool)
     const before = this.onDeviceBytes
     while (before - this.onDeviceBytes < bytes && this.spillOldest(stream)) {}
@@ -154,10 +152,10 @@ export class SpillableSet implements SpillingPlace, Disposable {
 
   /** @internal */
   take(bytes: number, stream: Stream): DeviceBuffer {
-    if (this.usedBytes + bytes > this.limitBytes) throw this.overLimit(bytes) // before anything spills in vain
-    while (this.onDeviceBytes + bytes > this.limitBytes) if (!this.spillOldest(stream)) throw this.overLimit(bytes)
+    if (this.usedBytes + bytes > this.maxPoolBytes) throw this.overLimit(bytes) // before anything spills in vain
+    while (this.onDeviceBytes + bytes > this.maxPoolBytes) if (!this.spillOldest(stream)) throw this.overLimit(bytes)
     let memory = this.pool.tryAllocate(bytes, stream)
-    const isPossible = memory === null && bytes <= this.pool.stats().limitBytes
+    const isPossible = memory === null && bytes <= this.pool.stats().maxPoolBytes
     while (isPossible && memory === null && this.spillOldest(stream)) memory = this.pool.tryAllocate(bytes, stream)
     if (memory !== null) return memory
     try {
@@ -228,23 +226,23 @@ export class SpillableSet implements SpillingPlace, Disposable {
   }
 
   private text(): string {
-    const { liveBytes, limitBytes } = this.host.stats()
+    const { liveBytes, maxPoolBytes } = this.host.stats()
     return (
       `of the spillable buffers ${formatBytes(this.onDeviceBytes)} are on the device, ${formatBytes(this.usedBytes)} of them ` +
       `in use, and ${formatBytes(this.onHostBytes)} on the host, whose pool has ${formatBytes(liveBytes)} of ` +
-      `${formatBytes(limitBytes)}`
+      `${formatBytes(maxPoolBytes)}`
     )
   }
 
   private overLimit(bytes: number): OutOfMemoryError {
-    const { onDeviceBytes, limitBytes } = this
-    const own = { liveBytes: onDeviceBytes, largestFreeBytes: Math.max(0, limitBytes - onDeviceBytes), limitBytes }
+    const { onDeviceBytes, maxPoolBytes } = this
+    const own = { liveBytes: onDeviceBytes, largestFreeBytes: Math.max(0, maxPoolBytes - onDeviceBytes), maxPoolBytes }
     return new OutOfMemoryError(
-      `no room for ${formatBytes(bytes)} within limitBytes, ${formatBytes(limitBytes)}: ${this.text()}; ` +
-        'end a use, or raise limitBytes or the maxPoolBytes of the host pool',
+      `no room for ${formatBytes(bytes)} within maxPoolBytes, ${formatBytes(maxPoolBytes)}: ${this.text()}; ` +
+        'end a use, or raise maxPoolBytes or the maxPoolBytes of the host pool',
       figuresOf(bytes, { ...this.pool.stats(), ...own }, this.pool.context.activate().cuMemGetInfo().freeBytes),
       [],
-      askForLess(bytes, limitBytes),
+      askForLess(bytes, maxPoolBytes),
     )
   }
 }

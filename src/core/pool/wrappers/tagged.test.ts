@@ -30,7 +30,7 @@ describe('tagged', () => {
             error.message,
             "no room for 1 B within the limit of 1000 B of tag 'weights', of which 1000 B are handed out; free some or raise the limit",
           )
-          assert.deepEqual([error.figures.requestedBytes, error.figures.limitBytes], [1, 1000])
+          assert.deepEqual([error.figures.requestedBytes, error.figures.maxPoolBytes], [1, 1000])
           return true
         },
       )
@@ -86,7 +86,7 @@ describe('tagged', () => {
       peakRequestedBytes: 1000,
       liveBuffers: 0,
       allocations: 2,
-      limitBytes: 1000,
+      maxPoolBytes: 1000,
     })
     assert.deepEqual([other.requestedBytes, other.liveBuffers, other.allocations], [0, 0, 0])
   })
@@ -177,7 +177,7 @@ describe('tagged', () => {
     assert.deepEqual(Object.keys(pool.statsByTag()), ['a', 'b', '__proto__'])
     assert.throws(() => pool.inScope('__proto__', () => pool.allocate(101)), /limit of 100 B of tag '__proto__'/)
     pool.inScope('constructor', () => pool.allocate(1))
-    assert.equal(pool.statsByTag()['constructor'].limitBytes, Infinity)
+    assert.equal(pool.statsByTag()['constructor'].maxPoolBytes, Infinity)
   })
 
   it('waits for room of the tag around the call', { timeout: 10_000 }, async () => {

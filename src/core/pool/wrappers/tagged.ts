@@ -5,14 +5,14 @@
 // after the first scope every await of the process takes about 100 ns more.
 
 import { AsyncLocalStorage } from 'node:async_hooks'
-import { type ByteSize, bytesOfSize } from '../../base/byte-size.js'
-import { checkByteCount, describe } from '../../base/bytes.js'
+import { type ByteSize, limitOf } from '../../base/byte-size.js'
+import { describe } from '../../base/bytes.js'
 import { checkOptionNames } from '../../base/option-names.js'
 import type { DeviceBuffer } from '../buffer.js'
 import type { Pool } from '../pool.js'
 import { Counters } from './counters.js'
 import { CountingPool } from './counting-pool.js'
-import { Wrapper } from './wrapper.js'
+import { checkIsPool, Wrapper } from './wrapper.js'
 
 /** The tag of allocations outside of all scopes; it may have a limit like any other tag. */
 const UNTAGGED = 'untagged'
@@ -34,7 +34,7 @@ export interface TagStats {
   /** how many buffers were allocated in all */
   readonly allocations: number
   /** the tag's limit; Infinity without one */
-  readonly limitBytes: number
+  readonly maxPoolBytes: number
 }
 
 /**
@@ -43,6 +43,7 @@ export interface TagStats {
  * TypeError or RangeError for a bad limit, naming its tag.
  */
 export function tagged(upstream: Pool, options: TaggedOptions = {}): TaggedPool {
+  checkIsPool(upstream, 'upstream')
   checkOptionNames('tagged', options, ['limits'])
   const limits = options.limits ?? {}
   // A Map has no entries of its own, so its limits would be ignored.
@@ -51,9 +52,7 @@ export function tagged(upstream: Pool, options: TaggedOptions = {}): TaggedPool 
   }
   const byTag = new Map<string, number>()
   for (const [tag, limit] of Object.entries(limits)) {
-    const bytes = bytesOfSize(limit, `tagged: the limit of '${tag}'`)
-    if (bytes !== Infinity) checkByteCount(bytes, `tagged: the limit of '${tag}'`)
-    byTag.set(tag, bytes)
+    byTag.set(tag, limitOf(limit, `tagged: the limit of '${tag}'`, upstream.context))
   }
   return new TaggedPool(upstream, byTag)
 }
@@ -98,14 +97,14 @@ export class TaggedPool extends CountingPool {
 
   /** The figures by tag, for all tags that have a limit or were used. */
   statsByTag(): Record<string, TagStats> {
-    const rows = Array.from(this.byTag, ([tag, { bytes, allocations, limitBytes }]): [string, TagStats] => [
+    const rows = Array.from(this.byTag, ([tag, { bytes, allocations, maxPoolBytes }]): [string, TagStats] => [
       tag,
       {
         requestedBytes: bytes.current,
         peakRequestedBytes: bytes.peak,
         liveBuffers: allocations.current,
         allocations: allocations.total,
-        limitBytes,
+        maxPoolBytes,
       },
     ])
     return Object.fromEntries(rows)

@@ -1,9 +1,11 @@
+import { type ByteSize, bytesOf } from '../../base/byte-size.js'
 import { describe } from '../../base/bytes.js'
 import type { Context } from '../../driver/context.js'
 import type { Stream } from '../../order/stream.js'
 import type { AccessLocation, PoolAccess } from '../access.js'
 import type { DeviceBuffer } from '../buffer.js'
 import { HostPool } from '../host/host-pool.js'
+import type { AllocateOptions } from '../long-form.js'
 import { Pool, type PoolStats } from '../pool.js'
 import type { TransferredBuffer } from '../transferred-buffer.js'
 
@@ -28,11 +30,11 @@ export abstract class Wrapper extends Pool {
     return this.upstream.defaultStream
   }
 
-  allocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer {
+  allocate(bytes: ByteSize, stream?: Stream | AllocateOptions, alignment?: number): DeviceBuffer {
     return this.adopt(this.upstream.allocate(bytes, stream, alignment))
   }
 
-  tryAllocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer | null {
+  tryAllocate(bytes: ByteSize, stream?: Stream | AllocateOptions, alignment?: number): DeviceBuffer | null {
     const buffer = this.upstream.tryAllocate(bytes, stream, alignment)
     return buffer === null ? null : this.adopt(buffer)
   }
@@ -88,6 +90,11 @@ export abstract class Wrapper extends Pool {
   /** @internal */
   override changeAccess(location: AccessLocation, access: PoolAccess): void {
     this.upstream.changeAccess(location, access)
+  }
+
+  /** The size of a request in bytes; throws TypeError or RangeError for a bad one. */
+  protected bytesOf(size: ByteSize): number {
+    return bytesOf(size, 'bytes', this.context)
   }
 
   /** Makes this wrapper the owner of a buffer that `allocate` and `tryAllocate` hand out. */

@@ -2,11 +2,13 @@
 // snapshot for its viewers.
 
 import { writeFileSync } from 'node:fs'
+import type { ByteSize } from '../../../core/base/byte-size.js'
 import { checkByteCount, describe } from '../../../core/base/bytes.js'
 import { OutOfMemoryError, PoolError } from '../../../core/base/errors.js'
 import { checkOptionNames } from '../../../core/base/option-names.js'
 import type { Stream } from '../../../core/order/stream.js'
 import type { DeviceBuffer } from '../../../core/pool/buffer.js'
+import { type AllocateOptions, isOptions } from '../../../core/pool/long-form.js'
 import type { Pool } from '../../../core/pool/pool.js'
 import type { TransferredBuffer } from '../../../core/pool/transferred-buffer.js'
 import { Wrapper } from '../../../core/pool/wrappers/wrapper.js'
@@ -61,7 +63,8 @@ export class RecordedPool extends Wrapper {
   }
 
   /** As of `Pool`, and recorded. */
-  override allocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer {
+  override allocate(size: ByteSize, stream?: Stream | AllocateOptions, alignment?: number): DeviceBuffer {
+    const bytes = typeof size === 'string' ? this.bytesOf(size) : size
     const { callStacks } = this
     const stack = callStacks?.begin(bytes) ? callStacks.numberOf(new Error()) : 0
     try {
@@ -73,7 +76,8 @@ export class RecordedPool extends Wrapper {
   }
 
   /** As of `Pool`, and recorded. */
-  override tryAllocate(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer | null {
+  override tryAllocate(size: ByteSize, stream?: Stream | AllocateOptions, alignment?: number): DeviceBuffer | null {
+    const bytes = typeof size === 'string' ? this.bytesOf(size) : size
     const { callStacks } = this
     const stack = callStacks?.begin(bytes) ? callStacks.numberOf(new Error()) : 0
     const buffer = super.tryAllocate(bytes, stream, alignment)
@@ -135,7 +139,13 @@ export class RecordedPool extends Wrapper {
     return buffer
   }
 
-  private recordFailure(bytes: number, stream: Stream | undefined, deviceFreeBytes: number, stack: number): void {
+  private recordFailure(
+    bytes: number,
+    place: Stream | AllocateOptions | undefined,
+    deviceFreeBytes: number,
+    stack: number,
+  ): void {
+    const stream = isOptions(place) ? place.stream : place
     this.recording.failed(bytes, (stream ?? this.defaultStream).handle, deviceFreeBytes, stack)
   }
 }

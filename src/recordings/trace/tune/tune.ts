@@ -1,7 +1,8 @@
 // Searches PyTorch's settings over recordings: each setting is replayed, without a limit, within a capacity, and at
 // falling capacities until it no longer serves everything.
 
-import { checkByteCount, describe } from '../../../core/base/bytes.js'
+import { type FixedSize, limitOf } from '../../../core/base/byte-size.js'
+import { describe } from '../../../core/base/bytes.js'
 import { checkOptionNames } from '../../../core/base/option-names.js'
 import { OutOfRangeError } from '../../../core/base/out-of-range.js'
 import { inUseOf, liveAfter } from '../analysis/curves.js'
@@ -21,7 +22,7 @@ export interface TuneOptions {
   /** the settings to try, each as PYTORCH_ALLOC_CONF has them; default a list of usual ones */
   readonly settings?: readonly string[]
   /** the bytes that the program may reserve; default no limit. Settings that collect garbage are tried only with one */
-  readonly capacityBytes?: number
+  readonly capacityBytes?: FixedSize
   /** seconds after which no further setting is tried; default no limit */
   readonly seconds?: number
   /** called from time to time with the share that is done and the name of the current work */
@@ -57,7 +58,7 @@ const WORTH = 0.01
 const MOST_ADVICE = 3
 const MOST_HOLDERS = 3
 
-type Given = Required<Omit<TuneOptions, 'seconds'>> & { readonly seconds: number }
+type Given = Required<TuneOptions> & { readonly capacityBytes: number }
 
 /**
  * Tries settings over recordings of PyTorch. Rejects with TypeError or RangeError for a bad argument or option, and
@@ -181,10 +182,10 @@ function checked(traces: readonly Trace[], options: TuneOptions): Given {
     if (recorder !== 'PyTorch') throw new OutOfRangeError(`${file} is not a recording of PyTorch; tune needs one`)
   }
   checkOptionNames('tune', options, ['settings', 'capacityBytes', 'seconds', 'onProgress'])
-  const { settings = [], capacityBytes = Infinity, seconds = Infinity, onProgress = () => {} } = options
+  const { settings = [], seconds = Infinity, onProgress = () => {} } = options
   if (!Array.isArray(settings)) throw new TypeError(`settings must be a list of texts, not ${describe(settings)}`)
+  const capacityBytes = limitOf(options.capacityBytes ?? Infinity, 'capacityBytes', null)
   for (const text of settings) checkSetting(text, capacityBytes)
-  if (capacityBytes !== Infinity) checkByteCount(capacityBytes, 'capacityBytes')
   if (typeof seconds !== 'number' || !(seconds > 0)) {
     throw new OutOfRangeError(`seconds must be a number above 0, not ${describe(seconds)}`)
   }

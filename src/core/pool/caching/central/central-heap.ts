@@ -217,7 +217,7 @@ export class CentralHeap extends OfPool {
   growAhead(wanted: SegregatedFit, units: number): void {
     const { backing, config } = this
     const heap = this.memory.hasSlabs ? this.large : wanted
-    const most = Math.min(backing.limitBytes, config.releaseThresholdBytes)
+    const most = Math.min(backing.maxPoolBytes, config.releaseThresholdBytes)
     const mostBytes = Math.min(most, backing.reservedBytes + units * UNIT_BYTES)
     if (heap.freeUnits >= units) return
     const record = backing.grow(heap, units, 1, HOLES_ONLY, mostBytes)
@@ -233,7 +233,7 @@ export class CentralHeap extends OfPool {
     const before = backing.reservedBytes
     const newBytes = Math.ceil((bytes - before) / backing.granuleBytes) * backing.granuleBytes
     if (newBytes <= 0) return 0
-    if (before + newBytes > backing.limitBytes || newBytes > this.deviceRoom) return null
+    if (before + newBytes > backing.maxPoolBytes || newBytes > this.deviceRoom) return null
     const record = backing.grow(this.large, newBytes / UNIT_BYTES, 1, HOLES_ONLY, before + newBytes)
     if (record === 0) return null
     this.large.free(record, 0, 0)
@@ -250,10 +250,10 @@ export class CentralHeap extends OfPool {
 
   /** Whether there may be room for a block of `bytes` while `liveBytes` are in use, if free memory can be joined. */
   mayHaveRoom(bytes: number, liveBytes: number): boolean {
-    const { limitBytes, reservedBytes } = this.backing
+    const { maxPoolBytes, reservedBytes } = this.backing
     const usedBytes = liveBytes + this.pendingBytes
     const idleBytes = reservedBytes - usedBytes
-    if (usedBytes + bytes > limitBytes) return false
+    if (usedBytes + bytes > maxPoolBytes) return false
     return idleBytes >= bytes || idleBytes + this.deviceRoom >= bytes
   }
 
@@ -261,16 +261,16 @@ export class CentralHeap extends OfPool {
    * Sets the limit, which may be Infinity, and calls `trim` with it if more is reserved. Throws RangeError if it is
    * less than one step of the backing. After an error the limit is as before.
    */
-  setLimit(limitBytes: number, trim = (bytes: number) => this.trimTo(bytes)): void {
+  setLimit(maxPoolBytes: number, trim = (bytes: number) => this.trimTo(bytes)): void {
     const { backing } = this
     const totalBytes = this.clocks.context.activate().cuDeviceTotalMem(this.clocks.context.device)
     const mostBytes = backing.kind === 'managed' ? Infinity : totalBytes
-    const before = backing.limitBytes
-    backing.limitBytes = mostReservedBytes(limitBytes, backing.granuleBytes, mostBytes)
+    const before = backing.maxPoolBytes
+    backing.maxPoolBytes = mostReservedBytes(maxPoolBytes, backing.granuleBytes, mostBytes)
     try {
-      if (backing.reservedBytes > backing.limitBytes) trim(backing.limitBytes)
+      if (backing.reservedBytes > backing.maxPoolBytes) trim(backing.maxPoolBytes)
     } catch (error) {
-      backing.limitBytes = before
+      backing.maxPoolBytes = before
       throw error
     }
   }

@@ -153,7 +153,7 @@ export class Settling extends OfPool {
   private newBytes(mostBytes: number): number {
     const { backing, clocks, config } = this
     const { freeBytes } = clocks.context.activate().cuMemGetInfo()
-    const most = Math.min(backing.limitBytes, mostBytes) - backing.reservedBytes
+    const most = Math.min(backing.maxPoolBytes, mostBytes) - backing.reservedBytes
     return Math.max(0, Math.min(most, freeBytes - config.leaveFreeBytes))
   }
 }

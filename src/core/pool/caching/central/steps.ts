@@ -37,7 +37,7 @@ export class Steps extends OfPool {
 
   /** Whether a step may help: beyond the pool's limit none would, even with the pool empty, and they disturb much. */
   mayHelp({ units }: Miss): boolean {
-    return units * UNIT_BYTES <= this.backing.limitBytes
+    return units * UNIT_BYTES <= this.backing.maxPoolBytes
   }
 
   /** A free block that depends on no work. */

@@ -1,0 +1,75 @@
+// The long form of `allocate`: a size as text, and options. Pools look for it off their fast path, so that the short
+// form costs nothing more.
+
+import { type ByteSize, bytesOf } from '../base/byte-size.js'
+import { checkOptionNames } from '../base/option-names.js'
+import type { Context } from '../driver/context.js'
+import { checkIsStream, type Stream } from '../order/stream.js'
+import { checkLabel, type LabelStore } from './labels.js'
+
+/** Where memory is wanted, and under which name; every option may be left out. */
+export interface AllocateOptions {
+  /** the work submitted to this stream may use the memory (the pool's default stream) */
+  readonly stream?: Stream
+  /** a power of two of at most 2 MiB (256) */
+  readonly alignment?: ByteSize
+  /** the buffer's label, as by `buffer.label` (none) */
+  readonly label?: string
+}
+
+interface LongFormPool<B> {
+  readonly context: Context
+  readonly labels?: LabelStore
+  allocate(bytes: number, stream: Stream | undefined, alignment: number | undefined): B
+  tryAllocate(bytes: number, stream: Stream | undefined, alignment: number | undefined): B | null
+}
+
+/** Whether the arguments of `allocate` have the long form. Objects of classes are no options. */
+export function isLongForm(bytes: unknown, place: unknown): boolean {
+  return typeof bytes === 'string' || isOptions(place)
+}
+
+/** Whether `place` are options, and not a stream. */
+export function isOptions(place: unknown): place is AllocateOptions {
+  return typeof place === 'object' && place !== null && Object.getPrototypeOf(place) === Object.prototype
+}
+
+/**
+ * Serves the long form by the short one. All arguments are checked before there is memory. Returns null when memory
+ * runs out and `mayFail` is set.
+ */
+export function allocateLong<B extends { label: string; free(): void }>(
+  pool: LongFormPool<B>,
+  size: ByteSize,
+  place: Stream | AllocateOptions | undefined,
+  aligned: number | undefined,
+  mayFail: boolean,
+): B | null {
+  const bytes = bytesOf(size, 'bytes', pool.context)
+  const { stream, alignment, label = '' } = optionsOf(place, aligned)
+  const alignBytes = alignment === undefined ? undefined : bytesOf(alignment, 'alignment', null)
+  checkLabel(label, pool.labels)
+  const buffer = mayFail ? pool.tryAllocate(bytes, stream, alignBytes) : pool.allocate(bytes, stream, alignBytes)
+  if (buffer !== null && label !== '') name(buffer, label)
+  return buffer
+}
+
+/** A wrapper's buffer may be of a pool that refuses a long label. */
+function name(buffer: { label: string; free(): void }, label: string): void {
+  try {
+    buffer.label = label
+  } catch (error) {
+    buffer.free()
+    throw error
+  }
+}
+
+function optionsOf(
+  place: Stream | AllocateOptions | undefined,
+  alignment: number | undefined,
+): { stream?: Stream | undefined; alignment?: ByteSize | undefined; label?: string } {
+  if (!isOptions(place)) return { stream: place, alignment }
+  checkOptionNames('allocate', place, ['stream', 'alignment', 'label'])
+  if (place.stream !== undefined) checkIsStream('allocate', place.stream)
+  return place
+}
