@@ -25,7 +25,7 @@ const giving = retrying(memory, (bytes, attempt) => {
   oldest.free()
   return true
 })
-const pool = tagged(giving, { limits: { weights: 24 * MiB, requests: 32 * MiB } })
+const pool = tagged(giving, { limits: { weights: '24MiB', requests: '32MiB', cache: Infinity } })
 
 const weights = pool.inScope('weights', () => Array.from({ length: 3 }, () => pool.allocate(8 * MiB)))
 pool.inScope('cache', () => {

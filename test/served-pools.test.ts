@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
 import { test } from 'node:test'
-import { openDevice } from '../src/index.js'
+import { openDevice, tagged } from '../src/index.js'
 import { ask, ownRuntimeFolder } from '../src/live/live.fixture.js'
 import { stopServing } from '../src/live/serve-all.js'
 
@@ -15,17 +15,20 @@ test('CUDA_MEMPOOL_SERVE=1 serves the pools of a program, and nothing is served 
     delete process.env['CUDA_MEMPOOL_SERVE']
     device.createPool()
     process.env['CUDA_MEMPOOL_SERVE'] = '1'
-    const names = async () => {
+    const pools = async (): Promise<{ name: string; tags: object | null }[]> => {
       const { body } = await ask({ socketPath }, '/stats')
-      return JSON.parse(body.toString()).pools.map((pool: { name: string }) => pool.name)
+      return JSON.parse(body.toString()).pools
     }
-    device.createPool()
+    const names = async () => (await pools()).map(({ name }) => name)
+    const pool = device.createPool()
     device.createArenaPool({ bytes: 4096 })
     device.createArenaQueue({ bytes: 4096, count: 2 })
     device.createHostPool()
+    tagged(pool).inScope('weights', () => pool.allocate(1))
     while (!existsSync(socketPath)) await new Promise(resolve => setImmediate(resolve))
-    while ((await names()).length < 3) await new Promise(resolve => setImmediate(resolve))
-    assert.deepEqual(await names(), ['caching', 'arena', 'host'])
+    while ((await names()).length < 4) await new Promise(resolve => setImmediate(resolve))
+    assert.deepEqual(await names(), ['caching', 'arena', 'arena-queue', 'host'])
+    assert.deepEqual(Object.keys((await pools())[0].tags!), ['weights'])
   } finally {
     if (before === undefined) delete process.env['CUDA_MEMPOOL_SERVE']
     else process.env['CUDA_MEMPOOL_SERVE'] = before

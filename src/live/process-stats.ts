@@ -3,7 +3,7 @@
 import { isDriverError } from '../core/base/driver-error.js'
 import type { Context } from '../core/driver/context.js'
 import type { PoolStats } from '../core/pool/pool.js'
-import type { TagStats } from '../core/pool/wrappers/tagged.js'
+import type { TagStats } from '../core/pool/wrappers/counters.js'
 import type { PoolFigures, PoolList } from './watched-pools.js'
 
 /** JSON has no Infinity: null stands for it. */

@@ -1,8 +1,11 @@
 import assert from 'node:assert/strict'
 import { beforeEach, test } from 'node:test'
 import { Registry } from 'prom-client'
-import { MiB } from '../core/base/bytes.js'
+import { KiB, MiB } from '../core/base/bytes.js'
+import { ArenaQueue } from '../core/pool/arena/arena-queue.js'
 import { TestDevice } from '../core/pool/pool.fixture.js'
+import { limited } from '../core/pool/wrappers/limited.js'
+import { spillable } from '../core/pool/wrappers/spillable.js'
 import { tagged } from '../core/pool/wrappers/tagged.js'
 import { prometheusText, register } from './prometheus.js'
 import { parseMetrics } from './prometheus-parser.fixture.js'
@@ -18,13 +21,14 @@ const valueIn = (text: string, name: string, labels: Record<string, string>) =>
     .samples.find(sample => Object.entries(labels).every(([label, value]) => sample.labels[label] === value))!.value
 
 test('the text has each counter of each pool, as Prometheus reads it', () => {
-  const pool = tagged(device.createPool({ maxPoolBytes: 8 * MiB }), { limits: { weights: MiB } })
+  const upstream = device.createPool({ maxPoolBytes: 8 * MiB })
+  const pool = tagged(upstream, { limits: { weights: MiB } })
   const other = device.createPool({ maxPoolBytes: Infinity })
   pool.inScope('weights', () => pool.allocate(1000))
   pool.allocate(3000).free()
   assert.equal(pool.tryAllocate(16 * MiB), null)
   const text = prometheusText({ train: pool, other })
-  const { stats } = { stats: pool.stats() }
+  const stats = upstream.stats()
   const labels = { pool: 'train', device: '0', kind: 'caching' }
   assert.equal(valueIn(text, 'cuda_mempool_live_bytes', labels), stats.liveBytes)
   assert.equal(valueIn(text, 'cuda_mempool_requested_bytes', labels), 1000)
@@ -36,6 +40,38 @@ test('the text has each counter of each pool, as Prometheus reads it', () => {
   assert.equal(valueIn(text, 'cuda_mempool_tag_requested_bytes', { ...labels, tag: 'weights' }), 1000)
   assert.equal(valueIn(text, 'cuda_mempool_tag_limit_bytes', { ...labels, tag: 'weights' }), MiB)
   assert.equal(valueIn(text, 'cuda_mempool_tag_allocations_total', { ...labels, tag: 'untagged' }), 1)
+})
+
+test('sums over pools and what is made of them count no byte twice', () => {
+  const pool = device.createPool()
+  const host = device.createHostPool()
+  const requests = limited(pool, '4MiB')
+  const kinds = tagged(requests)
+  const spilling = spillable(pool, { host })
+  const queue = new ArenaQueue(device.clocks, device.defaultStream, { bytes: '1MiB', count: 2 })
+  const growable = device.createGrowableBuffer({ bytes: '3MiB' })
+  pool.allocate('2MiB')
+  requests.allocate('1MiB')
+  kinds.inScope('weights', () => kinds.allocate('512KiB'))
+  spilling.allocate('256KiB')
+  host.allocate('128KiB')
+  const text = prometheusText({ pool, requests, kinds, spilling, queue, growable, host, again: pool })
+  const sum = (metric: string) =>
+    parseMetrics(text)
+      .get(metric)!
+      .samples.reduce((total, { value }) => total + value, 0)
+  assert.equal(sum('cuda_mempool_requested_bytes'), 3.75 * MiB + 128 * KiB + 3 * MiB)
+  const { reservedBytes } = pool.stats()
+  assert.equal(sum('cuda_mempool_reserved_bytes'), reservedBytes + host.stats().reservedBytes + 1 * MiB + 4 * MiB)
+  const part = (tag: string) => valueIn(text, 'cuda_mempool_tag_requested_bytes', { pool: 'pool', tag })
+  assert.equal(part('requests'), 1.5 * MiB)
+  assert.equal(part('weights'), 0.5 * MiB)
+  assert.equal(part('spilling'), 256 * KiB)
+  assert.equal(valueIn(text, 'cuda_mempool_tag_limit_bytes', { tag: 'requests' }), 4 * MiB)
+  const names = parseMetrics(text)
+    .get('cuda_mempool_live_bytes')!
+    .samples.map(({ labels }) => labels['pool'])
+  assert.deepEqual(names, ['pool', 'host', 'queue', 'growable'])
 })
 
 test('refused requests count from the first look at any pool on', () => {

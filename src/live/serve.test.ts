@@ -11,7 +11,6 @@ import { afterEach, beforeEach, describe, test } from 'node:test'
 import { inspect } from 'node:util'
 import { MiB } from '../core/base/bytes.js'
 import { TestDevice } from '../core/pool/pool.fixture.js'
-import { spillable } from '../core/pool/wrappers/spillable.js'
 import { tagged } from '../core/pool/wrappers/tagged.js'
 import { readRecording } from '../recordings/trace/formats/read-recording.js'
 import { recorded } from '../recordings/trace/recording/recorder.js'
@@ -124,13 +123,14 @@ describe('the socket', () => {
 
 describe('the figures', () => {
   test('are those of each open pool, with tags, and null for no limit', async () => {
-    const pool = tagged(device.createPool({ maxPoolBytes: Infinity }))
+    const upstream = device.createPool({ maxPoolBytes: Infinity })
+    const pool = tagged(upstream)
     const server = await served({ train: pool })
     pool.inScope('weights', () => pool.allocate(1000))
     const { pid, devices, pools } = await jsonOf(server, '/stats')
     assert.equal(pid, process.pid)
     assert.deepEqual(devices, [{ ordinal: 0, name: 'simulated GPU' }])
-    assert.deepEqual(pools[0].stats, { ...pool.stats(), maxPoolBytes: null })
+    assert.deepEqual(pools[0].stats, { ...upstream.stats(), maxPoolBytes: null })
     assert.equal(pools[0].tags.weights.requestedBytes, 1000)
     assert.equal(pools[0].kind, 'caching')
   })
@@ -431,9 +431,9 @@ test('a reader that never reads takes little memory, and is dropped', async () =
 
 test('wrong arguments are refused by name', async () => {
   await assert.rejects(serve(5 as never), { name: 'TypeError', message: /^serve: pools must be a pool/ })
-  const set = spillable(device.createPool(), { host: device.createHostPool() })
+  const buffer = device.createPool().allocate(1)
   for (const [pools, name] of [
-    [set, 'a SpillableSet'],
+    [buffer, 'a DeviceBuffer'],
     [new Map(), 'a Map'],
   ] as const) {
     const message = `serve: pools must be a pool that can be watched, a list, or pools by name, not ${name}`

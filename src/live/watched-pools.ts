@@ -1,14 +1,21 @@
-// The pools that are served, by name, and their figures. Figures are read on demand.
+// What is served, by name, and its figures, which are read on demand. Each pool is listed once, however many wrappers
+// of it are watched: those are parts of it. So sums over pools count no byte twice.
 
 import { describe } from '../core/base/bytes.js'
 import { isDriverError } from '../core/base/driver-error.js'
+import type { Context } from '../core/driver/context.js'
+import { ArenaQueue } from '../core/pool/arena/arena-queue.js'
 import { OUT_OF_MEMORY, type OutOfMemoryMessage } from '../core/pool/channels.js'
 import { HostPool } from '../core/pool/host/host-pool.js'
+import { GrowableBuffer } from '../core/pool/mapped/growable-buffer.js'
 import { Pool, type PoolStats } from '../core/pool/pool.js'
-import { type TagStats, taggedPoolOf } from '../core/pool/wrappers/tagged.js'
+import type { TagStats } from '../core/pool/wrappers/counters.js'
+import { CountingPool } from '../core/pool/wrappers/counting-pool.js'
+import { SpillableSet } from '../core/pool/wrappers/spillable.js'
+import { Wrapper } from '../core/pool/wrappers/wrapper.js'
 
-/** A pool or wrapper that can be watched. */
-export type WatchedPool = Pool | HostPool
+/** A pool, wrapper, arena queue, growable buffer or set of spillable buffers that can be watched. */
+export type WatchedPool = Pool | HostPool | ArenaQueue | GrowableBuffer | SpillableSet
 
 /** One pool, several, or several by name. */
 export type WatchedPools = WatchedPool | readonly WatchedPool[] | Readonly<Record<string, WatchedPool>>
@@ -17,22 +24,34 @@ export type WatchedPools = WatchedPool | readonly WatchedPool[] | Readonly<Recor
 export interface PoolFigures {
   /** the name it is served under */
   readonly name: string
-  /** the kind of the pool, below its wrappers: `caching`, `shared`, `arena`, `block`, `plain`, `driver`, `host`, … */
+  /** the kind of the pool: `caching`, `shared`, `arena`, `block`, `plain`, `driver`, `host`, `arena-queue`, … */
   readonly kind: string
   /** the device's number */
   readonly device: number
   /** the pool's counters */
   readonly stats: PoolStats
-  /** the figures of each tag; null without a `tagged()` wrapper */
+  /**
+   * the figures of each watched part, which the pool's counters contain: the tags of `tagged()`, and by the name of
+   * their own other wrappers that count, and spillable buffers; null without one
+   */
   readonly tags: Readonly<Record<string, TagStats>> | null
   /** requests that the pool refused for want of memory, since pools are watched in this process */
   readonly outOfMemory: number
 }
 
+/** What has memory of its own. */
+type Source = Pool | HostPool | ArenaQueue | GrowableBuffer
+
+/** What counts a part of a source's memory. */
+type Part = CountingPool | SpillableSet
+
 interface Entry {
   readonly name: string
-  readonly pool: WatchedPool
+  readonly pool: Source
+  readonly context: Context
   readonly kind: string
+  /** by name */
+  readonly parts: Map<string, Part>
 }
 
 const refusals = new WeakMap<object, number>()
@@ -58,7 +77,7 @@ export class PoolList {
     pools: WatchedPools,
   ) {
     countRefusals()
-    if (isPool(pools)) this.add(pools)
+    if (isWatchable(pools)) this.add(pools)
     else if (Array.isArray(pools)) for (const pool of pools) this.add(pool)
     else if (isPlain(pools)) {
       for (const [name, pool] of Object.entries(pools)) this.add(pool, name)
@@ -68,28 +87,33 @@ export class PoolList {
       )
   }
 
-  /** Adds a pool under `name`, or under a name by its kind. Of a name that is taken it becomes `name-2`. */
+  /**
+   * Adds a pool under `name`, or under a name by its kind. Of a name that is taken it becomes `name-2`. Pools behind a
+   * wrapper are added, too, unless they are listed already; the wrapper is a part of the first of them. Returns the
+   * name of the pool, or of the part if its pool was listed already.
+   */
   add(pool: WatchedPool, name?: string): string {
-    if (!isPool(pool)) {
+    if (!isWatchable(pool)) {
       const which = name === undefined ? 'each of pools' : `the pool '${name}'`
       throw new TypeError(`${this.call}: ${which} must be a pool, not ${describe(pool)}`)
     }
     if (name !== undefined && (typeof name !== 'string' || name === ''))
       throw new TypeError(`${this.call}: name must be a text, not ${describe(name)}`)
-    const entries = this.open()
-    const known = entries.find(entry => entry.pool === pool)
-    if (known !== undefined && (name === undefined || name === known.name)) return known.name
-    const kind = kindOf(pool)
-    const wanted = name ?? kind
-    let free = wanted
-    for (let number = 2; entries.some(entry => entry.name === free); number++) free = `${wanted}-${number}`
-    entries.push({ name: free, pool, kind })
-    return free
+    const [first, ...others] = [...new Set(sourcesOf(pool))]
+    const known = this.open().find(entry => entry.pool === first)
+    const entry = known ?? this.list(first, name)
+    for (const other of others) if (!this.entries.some(each => each.pool === other)) this.list(other)
+    let listed = entry.name
+    for (const part of partsOf(pool)) {
+      const partName = namePart(entry, part, name)
+      if (entry === known && part === pool) listed = partName
+    }
+    return listed
   }
 
   /** The open pools, by name. */
   open(): Entry[] {
-    this.entries = this.entries.filter(({ pool }) => !isClosed(pool))
+    this.entries = this.entries.filter(({ pool, context }) => !context.released && !isClosed(pool))
     return this.entries
   }
 
@@ -105,17 +129,67 @@ export class PoolList {
       }
     })
   }
+
+  private list(pool: Source, name?: string): Entry {
+    const kind = kindOf(pool)
+    const taken = this.entries.map(entry => entry.name)
+    const entry = { name: freeName(name ?? kind, taken), pool, context: pool.context, kind, parts: new Map() }
+    this.entries.push(entry)
+    return entry
+  }
 }
 
-function figuresOf({ name, pool, kind }: Entry): PoolFigures {
-  const tags = pool instanceof Pool ? (taggedPoolOf(pool)?.statsByTag() ?? null) : null
-  const sources: readonly object[] = pool instanceof Pool ? [...new Set([pool, ...pool.sources])] : [pool]
-  const outOfMemory = sources.reduce<number>((sum, source) => sum + (refusals.get(source) ?? 0), 0)
-  return { name, kind, device: pool.context.ordinal, stats: pool.stats(), tags, outOfMemory }
+function figuresOf({ name, pool, kind, context, parts }: Entry): PoolFigures {
+  const tags = [...parts].filter(([, part]) => !isClosed(part)).flatMap(([key, part]) => figuresOfPart(key, part))
+  return {
+    name,
+    kind,
+    device: context.ordinal,
+    stats: pool.stats(),
+    tags: parts.size === 0 ? null : Object.fromEntries(tags),
+    outOfMemory: refusals.get(pool) ?? 0,
+  }
 }
 
-function isPool(value: unknown): value is WatchedPool {
-  return value instanceof Pool || value instanceof HostPool
+function figuresOfPart(name: string, part: Part): [string, TagStats][] {
+  if (part instanceof CountingPool) return part.parts().map(([tag, stats]) => [tag || name, stats])
+  const { onDeviceBytes, peakOnDeviceBytes, liveBuffers, allocations } = part.stats()
+  const { maxPoolBytes } = part
+  const bytes = { requestedBytes: onDeviceBytes, peakRequestedBytes: peakOnDeviceBytes, maxPoolBytes }
+  return [[name, { ...bytes, liveBuffers, allocations }]]
+}
+
+/** Lists a part under a name that its pool has not yet; returns the name it has. */
+function namePart({ parts }: Entry, part: Part, name: string | undefined): string {
+  for (const [key, known] of parts) if (known === part) return key
+  const free = freeName(name ?? kindOf(part), [...parts.keys()])
+  parts.set(free, part)
+  return free
+}
+
+function freeName(wanted: string, taken: readonly string[]): string {
+  let free = wanted
+  for (let number = 2; taken.includes(free); number++) free = `${wanted}-${number}`
+  return free
+}
+
+/** Whether a value is something that can be watched. */
+export function isWatchable(value: unknown): value is WatchedPool {
+  return [Pool, HostPool, ArenaQueue, GrowableBuffer, SpillableSet].some(kind => value instanceof kind)
+}
+
+/** What has the memory behind a pool. */
+function sourcesOf(pool: WatchedPool): readonly Source[] {
+  if (pool instanceof SpillableSet) return [...pool.pool.sources, pool.host]
+  return pool instanceof Wrapper ? pool.sources : [pool as Source]
+}
+
+/** The wrappers of a pool that count, the outermost first, and sets of spillable buffers. */
+function partsOf(pool: WatchedPool): Part[] {
+  if (pool instanceof SpillableSet) return [pool, ...partsOf(pool.pool)]
+  if (!(pool instanceof Wrapper)) return []
+  const inner = partsOf(pool.upstream)
+  return pool instanceof CountingPool ? [pool, ...inner] : inner
 }
 
 /** Whether a value has the prototype of `{}`, of whichever realm, or none. */
@@ -125,16 +199,15 @@ function isPlain(value: unknown): value is object {
   return prototype === null || Object.getPrototypeOf(prototype) === null
 }
 
-function isClosed(pool: WatchedPool): boolean {
-  const sources: readonly object[] = pool instanceof Pool ? pool.sources : [pool]
-  return pool.context.released || sources.every(source => (source as { readonly closed?: boolean }).closed === true)
+function isClosed(pool: Source | Part): boolean {
+  if (pool instanceof ArenaQueue) return pool.isGone
+  return pool instanceof GrowableBuffer ? pool.freed : (pool as { readonly closed?: boolean }).closed === true
 }
 
-/** `CachingPool` is of the kind `caching`; a wrapper is of the kind of the pool below. */
-function kindOf(pool: WatchedPool): string {
-  const [source] = pool instanceof Pool ? pool.sources : [pool]
-  return source.constructor.name
-    .replace(/^Own|Pool$/g, '')
+/** `CachingPool` is of the kind `caching`, `ArenaQueue` of the kind `arena-queue`. */
+function kindOf(pool: Source | Part): string {
+  return pool.constructor.name
+    .replace(/^Own|Pool$|Set$/g, '')
     .replace(/(?<=[a-z])[A-Z]/g, letter => `-${letter}`)
     .toLowerCase()
 }

@@ -22,6 +22,11 @@ function meantBy(call: string, name: string, names: readonly string[]): string {
   const shared = call.replace(/^create(?=\w+Pool$|Pool$)/, 'createShared')
   if (shared !== call && OF_SHARED_POOLS.includes(name)) return `; call ${shared} for that`
   if (plain(name) === 'deviceid') return '; a pool is of the device that makes it, openDevice(number)'
+  return didYouMean(name, names)
+}
+
+/** The end of a message: the name that is like a wrong one, if there is one. */
+export function didYouMean(name: string, names: readonly string[]): string {
   const near = nearest(name, names)
   return near === undefined ? '' : `; did you mean ${near}?`
 }

@@ -45,6 +45,7 @@ import type { PassOptions } from '../pool/mapped/descriptor-passing.js'
 import { GrowableBuffer, type GrowableOptions } from '../pool/mapped/growable-buffer.js'
 import { InterprocessBuffer, type OpenOptions } from '../pool/mapped/interprocess-buffer.js'
 import type { MappedBuffer } from '../pool/mapped/mapped-buffer.js'
+import { announcePool } from '../pool/new-pools.js'
 import { SharedPool } from '../pool/shared/shared-pool.js'
 import { prepareSlowCalls } from '../pool/slow-calls.js'
 import { sharingObstacle } from '../threads/os-thread.js'
@@ -63,9 +64,6 @@ export const attachments = new Map<number, Device>()
 
 /** The devices of this thread, by their clocks, for code that has only a pool. */
 export const deviceOf = new WeakMap<Clocks, Device>()
-
-/** Hear of each new pool of this thread, and of the memory of each new buffer that belongs to no pool. */
-export const newPoolListeners: ((pool: object) => void)[] = []
 
 function checkIsDevice(call: string, other: Device): void {
   if (!(other instanceof Device)) throw new TypeError(`${call}: other must be a Device, not ${describe(other)}`)
@@ -371,6 +369,7 @@ export class Device implements Disposable, AsyncDisposable {
       close: () => queue.closeNow(),
     }
     this.keep(closing)
+    announcePool(queue)
     return queue
   }
 
@@ -597,12 +596,13 @@ export class Device implements Disposable, AsyncDisposable {
   private keep<P extends Closable>(pool: P, among = this.pools): P {
     for (const other of among) if (other.closed) among.delete(other)
     among.add(pool)
-    for (const note of newPoolListeners) note(pool)
+    announcePool(pool)
     return pool
   }
 
   private keepMapped<B extends MappedBuffer>(buffer: B): B {
     this.keep(buffer.allocation)
+    announcePool(buffer)
     return buffer
   }
 

@@ -224,6 +224,14 @@ export abstract class Pool {
   }
 }
 
+/** The sum of each counter, and the largest of the largest free blocks. Some pools have more counters than others. */
+export function sumOfStats(stats: readonly PoolStats[]): PoolStats {
+  const counters = Object.keys(Object.assign({}, ...stats)) as (keyof PoolStats)[]
+  const sums = counters.map(counter => [counter, stats.reduce((sum, each) => sum + (each[counter] ?? 0), 0)])
+  const largestFreeBytes = Math.max(0, ...stats.map(each => each.largestFreeBytes))
+  return { ...(Object.fromEntries(sums) as PoolStats), largestFreeBytes }
+}
+
 /** What text and JSON of a pool need. Host pools are no `Pool`, and have it too. */
 interface Described {
   readonly context: Context

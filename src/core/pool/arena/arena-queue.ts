@@ -3,10 +3,12 @@ import { disposeOf, warnOfDisposal } from '../../base/disposal.js'
 import { PoolError } from '../../base/errors.js'
 import { checkOptionNames } from '../../base/option-names.js'
 import { showAsText } from '../../base/readable.js'
+import type { Context } from '../../driver/context.js'
 import type { Clocks } from '../../order/clocks.js'
 import { untilDone } from '../../order/polling.js'
 import type { Stream } from '../../order/stream.js'
 import { checkWaitOptions, onAbort, type WaitOptions } from '../../order/wait-options.js'
+import { type PoolStats, sumOfStats } from '../pool.js'
 import { type ArenaOptions, ArenaPool } from './arena-pool.js'
 
 /** Options of `createArenaQueue`. */
@@ -118,6 +120,16 @@ export class ArenaQueue implements Disposable, AsyncDisposable {
   /** True as soon as `close` was called: no request gets an arena any more. */
   get closed(): boolean {
     return this.isClosed
+  }
+
+  /** @internal */
+  get context(): Context {
+    return this.clocks.context
+  }
+
+  /** The sums of the counters of all arenas. A peak is the sum of their peaks, at different times perhaps. */
+  stats(): PoolStats {
+    return sumOfStats([...this.arenas].map(arena => arena.stats()))
   }
 
   /**

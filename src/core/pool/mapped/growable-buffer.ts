@@ -8,6 +8,7 @@ import { isOutOfMemory } from '../backing/backing.js'
 import { GrowableRange } from '../backing/growable-range.js'
 import type { PoolSegment, SegmentObserver } from '../backing/segment-watch.js'
 import { virtualMemoryObstacle } from '../backing/virtual-memory.js'
+import type { PoolStats } from '../pool.js'
 import type { Extent } from '../sleep/host-copies.js'
 import type { SleepOptions, WakeOptions } from '../sleep/sleep-options.js'
 import { type MappedRange, Sleeper, type SleepingMemory, type Work } from '../sleep/sleeper.js'
@@ -116,6 +117,29 @@ export class GrowableBuffer extends MappedBuffer {
    */
   observeSegments(observer: SegmentObserver): () => void {
     return this.allocation.observeSegments(observer)
+  }
+
+  /** The figures of its memory, as those of a pool with one buffer. Peaks are not counted: they are those of now. */
+  stats(): PoolStats {
+    const { byteLength, mappedBytes, capacityBytes, freed } = this
+    const liveBuffers = freed ? 0 : 1
+    return {
+      liveBytes: byteLength,
+      peakLiveBytes: byteLength,
+      requestedBytes: byteLength,
+      reservedBytes: mappedBytes,
+      peakReservedBytes: mappedBytes,
+      cachedBytes: 0,
+      pendingBytes: 0,
+      largestFreeBytes: 0,
+      maxPoolBytes: capacityBytes,
+      liveBuffers,
+      allocations: 1,
+      frees: 1 - liveBuffers,
+      cacheMisses: 0,
+      growths: 0,
+      insertedWaits: 0,
+    }
   }
 
   private sleeper(): Sleeper {

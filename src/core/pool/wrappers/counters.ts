@@ -52,6 +52,20 @@ export class Counter {
   }
 }
 
+/** The figures of one tag, or of another part of a pool; bytes are requested bytes. */
+export interface TagStats {
+  /** bytes of the live buffers */
+  readonly requestedBytes: number
+  /** the highest value of `requestedBytes` */
+  readonly peakRequestedBytes: number
+  /** how many buffers are live */
+  readonly liveBuffers: number
+  /** how many buffers were allocated in all */
+  readonly allocations: number
+  /** the limit of the part; Infinity without one */
+  readonly maxPoolBytes: number
+}
+
 /** Counts of allocations and frees since the counters started at zero. */
 export class Counters {
   /** requested bytes */
@@ -111,6 +125,21 @@ export class Counters {
     this.bytes.subtract(bytes)
     this.allocations.subtract(count)
     if (this.scopes !== null) for (const scope of this.scopes) scope.noteFree(bytes, count)
+  }
+
+  /**
+   * For wrappers: the counts as plain values.
+   * @internal
+   */
+  stats(): TagStats {
+    const { bytes, allocations, maxPoolBytes } = this
+    return {
+      requestedBytes: bytes.current,
+      peakRequestedBytes: bytes.peak,
+      liveBuffers: allocations.current,
+      allocations: allocations.total,
+      maxPoolBytes,
+    }
   }
 
   /** One line for people, such as `Counters { 3 MiB in 2 buffers, at most 5 MiB }`; console.log shows it. */

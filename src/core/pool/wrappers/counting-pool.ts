@@ -7,9 +7,10 @@ import type { OutOfMemoryError } from '../../base/errors.js'
 import type { Stream } from '../../order/stream.js'
 import type { DeviceBuffer } from '../buffer.js'
 import type { AllocateOptions } from '../long-form.js'
+import { announcePool } from '../new-pools.js'
 import { overLimit } from '../out-of-memory.js'
-import type { Pool } from '../pool.js'
-import type { Counters } from './counters.js'
+import { type Pool, type PoolStats, poolText } from '../pool.js'
+import type { Counters, TagStats } from './counters.js'
 import { HandedOut } from './handed-out.js'
 import { Wrapper } from './wrapper.js'
 
@@ -28,6 +29,7 @@ export abstract class CountingPool extends Wrapper {
       },
     )
     this.isListed = this.handedOut.isListed
+    announcePool(this)
   }
 
   /** The account of an allocation at this moment. */
@@ -53,6 +55,48 @@ export abstract class CountingPool extends Wrapper {
     const account = this.account()
     const buffer = account.exceeds(bytes) ? null : this.upstream.tryAllocate(bytes, stream, alignment)
     return buffer === null ? null : this.note(buffer, bytes, account)
+  }
+
+  /**
+   * What was allocated by this wrapper: requested bytes, which count as reserved, too. Of several tags the peaks are
+   * added, though they may have been at different times. `pool.upstream.stats()` has the rest.
+   */
+  override stats(): PoolStats {
+    const parts = this.parts().map(([, stats]) => stats)
+    const sum = (of: (stats: TagStats) => number) => parts.reduce((total, stats) => total + of(stats), 0)
+    const [liveBytes, peakLiveBytes] = [sum(each => each.requestedBytes), sum(each => each.peakRequestedBytes)]
+    const [liveBuffers, allocations] = [sum(each => each.liveBuffers), sum(each => each.allocations)]
+    const maxPoolBytes = sum(each => each.maxPoolBytes)
+    return {
+      liveBytes,
+      peakLiveBytes,
+      requestedBytes: liveBytes,
+      reservedBytes: liveBytes,
+      peakReservedBytes: peakLiveBytes,
+      cachedBytes: 0,
+      pendingBytes: 0,
+      largestFreeBytes: 0,
+      maxPoolBytes,
+      liveBuffers,
+      allocations,
+      frees: allocations - liveBuffers,
+      cacheMisses: 0,
+      growths: 0,
+      insertedWaits: 0,
+    }
+  }
+
+  /**
+   * For watching: the figures of each part, by its tag; '' for the wrapper as a whole.
+   * @internal
+   */
+  parts(): [string, TagStats][] {
+    return [['', this.account().stats()]]
+  }
+
+  /** The wrapper's own figures, and the line of the pool that it wraps. */
+  override toString(): string {
+    return `${poolText(this)} around ${this.upstream}`
   }
 
   /** @internal */

@@ -5,7 +5,7 @@ import type { Stream } from '../../order/stream.js'
 import type { AccessLocation, PoolAccess } from '../access.js'
 import type { DeviceBuffer } from '../buffer.js'
 import type { AllocateOptions } from '../long-form.js'
-import type { Pool, PoolStats } from '../pool.js'
+import { type Pool, type PoolStats, sumOfStats } from '../pool.js'
 import type { TransferredBuffer } from '../transferred-buffer.js'
 import { PeerOverflow } from './peer-overflow.js'
 import { checkIsPool, Wrapper } from './wrapper.js'
@@ -115,15 +115,11 @@ export class FallbackPool extends Wrapper implements Disposable {
   }
 
   /**
-   * The sums of both pools' counters. A peak is the sum of both peaks, which may have been at different times. If
-   * both wrap the same pool, that pool is counted twice.
+   * The sums of the counters of all pools behind this one, each once. A peak is the sum of their peaks, which may have
+   * been at different times.
    */
   override stats(): PoolStats {
-    const [mine, other] = [super.stats(), this.fallback.stats()]
-    const counters = Object.keys({ ...mine, ...other }) as (keyof PoolStats)[] // some pools have more than others
-    const sums = counters.map(counter => [counter, (mine[counter] ?? 0) + (other[counter] ?? 0)])
-    const largestFreeBytes = Math.max(mine.largestFreeBytes, other.largestFreeBytes)
-    return { ...(Object.fromEntries(sums) as PoolStats), largestFreeBytes }
+    return sumOfStats([...new Set(this.sources)].map(pool => pool.stats()))
   }
 
   private sourceOf(buffer: DeviceBuffer): Pool {

@@ -1,5 +1,5 @@
 import { type ByteSize, limitOf } from '../../base/byte-size.js'
-import type { Pool, PoolStats } from '../pool.js'
+import type { Pool } from '../pool.js'
 import { Counters } from './counters.js'
 import { CountingPool } from './counting-pool.js'
 import { checkIsPool } from './wrapper.js'
@@ -38,11 +38,6 @@ export class LimitedPool extends CountingPool {
   /** Requested bytes of the live buffers. */
   get handedOutBytes(): number {
     return this.counters.bytes.current
-  }
-
-  /** The upstream's counters, with this pool's limit. */
-  override stats(): PoolStats {
-    return { ...super.stats(), maxPoolBytes: this.maxPoolBytes }
   }
 
   protected account(): Counters {

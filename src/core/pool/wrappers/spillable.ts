@@ -11,6 +11,7 @@ import type { Stream } from '../../order/stream.js'
 import type { DeviceBuffer } from '../buffer.js'
 import type { HostBuffer } from '../host/host-buffer.js'
 import { HostPool } from '../host/host-pool.js'
+import { announcePool } from '../new-pools.js'
 import { askForLess, figuresOf } from '../out-of-memory.js'
 import { Pool } from '../pool.js'
 import { checkSpillStream, SpillableBuffer, type SpillingPlace } from './spillable-buffer.js'
@@ -27,8 +28,14 @@ export interface SpillableOptions {
 export interface SpillableStats {
   /** of buffers that are on the device */
   readonly onDeviceBytes: number
+  /** the highest value of `onDeviceBytes` */
+  readonly peakOnDeviceBytes: number
   /** of buffers that are on the host only */
   readonly onHostBytes: number
+  /** buffers that are not freed, wherever they are */
+  readonly liveBuffers: number
+  /** buffers allocated so far */
+  readonly allocations: number
   /** moves to the host, and of these bytes those that were copied */
   readonly spills: number
   /** bytes copied to the host; a buffer that was only read since its return needs no copy */
@@ -70,6 +77,8 @@ export class SpillableSet implements SpillingPlace, Disposable {
   private readonly resident = new Set<SpillableBuffer>()
   private readonly away = new Set<SpillableBuffer>()
   private onDeviceBytes = 0
+  private peakOnDeviceBytes = 0
+  private allocations = 0
   private onHostBytes = 0
   private spills = 0
   private spilledBytes = 0
@@ -84,7 +93,9 @@ export class SpillableSet implements SpillingPlace, Disposable {
     readonly host: HostPool,
     /** the most bytes on the device */
     readonly maxPoolBytes: number,
-  ) {}
+  ) {
+    announcePool(this)
+  }
 
   /**
    * A buffer of `bytes`, with undefined contents. Others spill if there is no room. Throws like `pool.allocate`; the
@@ -96,6 +107,7 @@ export class SpillableSet implements SpillingPlace, Disposable {
     checkSpillStream('allocate', stream, this.pool)
     const memory = this.take(bytes, stream)
     const buffer = new SpillableBuffer(this, bytes, memory)
+    this.allocations++
     this.enter(buffer)
     return buffer
   }
@@ -115,8 +127,11 @@ export class SpillableSet implements SpillingPlace, Disposable {
 
   /** The counters as they are now. */
   stats(): SpillableStats {
-    const { onDeviceBytes, onHostBytes, spills, spilledBytes, returns, returnedBytes } = this
-    return { onDeviceBytes, onHostBytes, spills, spilledBytes, returns, returnedBytes }
+    const { onDeviceBytes, peakOnDeviceBytes, onHostBytes, allocations } = this
+    const { spills, spilledBytes, returns, returnedBytes } = this
+    const liveBuffers = this.resident.size + this.away.size
+    const moves = { spills, spilledBytes, returns, returnedBytes }
+    return { onDeviceBytes, peakOnDeviceBytes, onHostBytes, liveBuffers, allocations, ...moves }
   }
 
   /** Frees all buffers. Throws PoolError while one is in use; then nothing has changed. A second close does nothing. */
@@ -188,6 +203,7 @@ export class SpillableSet implements SpillingPlace, Disposable {
       this.returnedBytes += returnedBytes
     }
     if (!this.resident.delete(buffer)) this.onDeviceBytes += buffer.byteLength
+    this.peakOnDeviceBytes = Math.max(this.peakOnDeviceBytes, this.onDeviceBytes)
     this.resident.add(buffer)
   }
 

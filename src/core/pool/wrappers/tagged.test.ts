@@ -12,7 +12,7 @@ import { type TaggedOptions, tagged } from './tagged.js'
 
 function setUp(limits: Record<string, number> = {}) {
   const upstream = new TestDevice().createPool()
-  return { upstream, pool: tagged(upstream, { limits }) }
+  return { upstream, pool: tagged(upstream, { limits, open: true }) }
 }
 
 describe('tagged', () => {
@@ -161,6 +161,39 @@ describe('tagged', () => {
     assert.throws(() => pool.inScope('untagged', () => pool.allocate(1)), /tag 'untagged'/)
   })
 
+  it('a tag without a limit is refused where others have one, unless the pool is open', () => {
+    const upstream = new TestDevice().createPool()
+    const pool = tagged(upstream, { limits: { weights: 1000, cache: Infinity } })
+    // @ts-expect-error the types refuse it, too
+    assert.throws(() => pool.inScope('weight', () => pool.allocate(1)), {
+      name: 'RangeError',
+      message:
+        /^inScope: there is no tag 'weight'; the tags are weights, cache; did you mean weights\?; name it in limits/,
+    })
+    pool.inScope('cache', () => pool.allocate(5000))
+    pool.inScope('untagged', () => pool.allocate(1))
+    assert.deepEqual(Object.keys(pool.statsByTag()), ['weights', 'cache', 'untagged'])
+    const open = tagged(upstream, { limits: { weights: 1000 }, open: true })
+    open.inScope('other', () => open.allocate(5000))
+    const limits: Record<string, number> = { weights: 1000 }
+    const read = tagged(upstream, { limits })
+    assert.throws(() => read.inScope('other', () => {}), { name: 'RangeError' })
+  })
+
+  it('its stats are its own', () => {
+    const { pool, upstream } = setUp({ weights: 1000 })
+    upstream.allocate(5000)
+    pool.inScope('weights', () => pool.allocate(300)).free()
+    const held = pool.inScope('weights', () => pool.allocate(200))
+    pool.allocate(100)
+    const { liveBytes, requestedBytes, reservedBytes, liveBuffers, allocations, frees, maxPoolBytes } = pool.stats()
+    assert.deepEqual([liveBytes, requestedBytes, reservedBytes], [300, 300, 300])
+    assert.deepEqual([liveBuffers, allocations, frees, maxPoolBytes], [2, 3, 1, Infinity])
+    assert.match(`${pool}`, /^TaggedPool \{ 300 B live in 2 buffers, .*\} around CachingPool \{/)
+    held.free()
+    assert.equal(pool.stats().liveBytes, 100)
+  })
+
   it('an out of memory further up counts nothing, and names its own limit', () => {
     const upstream = new TestDevice().createPool()
     const pool = tagged(limited(upstream, 500), { limits: { a: 1000 } })
@@ -173,7 +206,10 @@ describe('tagged', () => {
   })
 
   it('tags with a limit are listed before their first use, whatever the name', () => {
-    const pool = tagged(new TestDevice().createPool(), { limits: { a: 1, b: Infinity, ['__proto__']: 100 } })
+    const pool = tagged(new TestDevice().createPool(), {
+      limits: { a: 1, b: Infinity, ['__proto__']: 100 },
+      open: true,
+    })
     assert.deepEqual(Object.keys(pool.statsByTag()), ['a', 'b', '__proto__'])
     assert.throws(() => pool.inScope('__proto__', () => pool.allocate(101)), /limit of 100 B of tag '__proto__'/)
     pool.inScope('constructor', () => pool.allocate(1))

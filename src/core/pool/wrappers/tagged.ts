@@ -7,10 +7,11 @@
 import { AsyncLocalStorage } from 'node:async_hooks'
 import { type ByteSize, limitOf } from '../../base/byte-size.js'
 import { describe } from '../../base/bytes.js'
-import { checkOptionNames } from '../../base/option-names.js'
+import { checkOptionNames, didYouMean } from '../../base/option-names.js'
+import { OutOfRangeError } from '../../base/out-of-range.js'
 import type { DeviceBuffer } from '../buffer.js'
 import type { Pool } from '../pool.js'
-import { Counters } from './counters.js'
+import { Counters, type TagStats } from './counters.js'
 import { CountingPool } from './counting-pool.js'
 import { checkIsPool, Wrapper } from './wrapper.js'
 
@@ -18,47 +19,41 @@ import { checkIsPool, Wrapper } from './wrapper.js'
 const UNTAGGED = 'untagged'
 
 /** Options of `tagged()`. */
-export interface TaggedOptions {
-  /** the most requested bytes that may be live at a time, by tag; default: no limit, also for tags not named here */
-  readonly limits?: Readonly<Record<string, ByteSize>>
-}
-
-/** The figures of one tag; bytes are requested bytes. */
-export interface TagStats {
-  /** bytes of the live buffers */
-  readonly requestedBytes: number
-  /** the highest value of `requestedBytes` */
-  readonly peakRequestedBytes: number
-  /** how many buffers are live */
-  readonly liveBuffers: number
-  /** how many buffers were allocated in all */
-  readonly allocations: number
-  /** the tag's limit; Infinity without one */
-  readonly maxPoolBytes: number
+export interface TaggedOptions<T extends string = string> {
+  /** the most requested bytes that may be live at a time, by tag; `Infinity` for a tag without a limit */
+  readonly limits?: Readonly<Record<T, ByteSize>>
+  /** whether other tags than those of `limits` can be used, without a limit (true without `limits`, else false) */
+  readonly open?: boolean
 }
 
 /**
  * Wraps `upstream` so that memory is counted and limited by tag. An allocation within `pool.inScope(tag, work)`
- * counts for that tag until its free, wherever the free is. Outside of all scopes it counts for 'untagged'. Throws
- * TypeError or RangeError for a bad limit, naming its tag.
+ * counts for that tag until its free, wherever the free is. Outside of all scopes it counts for 'untagged'. With
+ * `limits`, only their tags can be used, unless `open` is true: a misspelt tag would have no limit. Throws TypeError or
+ * RangeError for a bad limit, naming its tag.
  */
+export function tagged(upstream: Pool): TaggedPool
+export function tagged(upstream: Pool, options: TaggedOptions & { readonly open: true }): TaggedPool
+export function tagged<T extends string>(upstream: Pool, options: TaggedOptions<T>): TaggedPool<T>
 export function tagged(upstream: Pool, options: TaggedOptions = {}): TaggedPool {
   checkIsPool(upstream, 'upstream')
-  checkOptionNames('tagged', options, ['limits'])
-  const limits = options.limits ?? {}
+  checkOptionNames('tagged', options, ['limits', 'open'])
+  const { limits = {} } = options
   // A Map has no entries of its own, so its limits would be ignored.
-  if (typeof limits !== 'object' || Symbol.iterator in limits) {
+  if (typeof limits !== 'object' || limits === null || Symbol.iterator in limits) {
     throw new TypeError(`tagged: limits must be an object such as { weights: '2GiB' }, not ${describe(limits)}`)
   }
+  const { open = Object.keys(limits).length === 0 } = options
+  if (typeof open !== 'boolean') throw new TypeError(`tagged: open must be true or false, not ${describe(open)}`)
   const byTag = new Map<string, number>()
   for (const [tag, limit] of Object.entries(limits)) {
     byTag.set(tag, limitOf(limit, `tagged: the limit of '${tag}'`, upstream.context))
   }
-  return new TaggedPool(upstream, byTag)
+  return new TaggedPool(upstream, byTag, open)
 }
 
 /** A pool that counts and limits memory by tag. Made by `tagged()`. */
-export class TaggedPool extends CountingPool {
+export class TaggedPool<T extends string = string> extends CountingPool {
   private readonly byTag = new Map<string, Counters>()
   /** the account of UNTAGGED, from its first use on */
   private outside: Counters | null = null
@@ -69,6 +64,7 @@ export class TaggedPool extends CountingPool {
   constructor(
     upstream: Pool,
     private readonly limits: ReadonlyMap<string, number>,
+    private readonly isOpen: boolean,
   ) {
     super(upstream)
     for (const tag of limits.keys()) this.accountFor(tag)
@@ -77,12 +73,14 @@ export class TaggedPool extends CountingPool {
   /**
    * Calls `work` and returns its result. Allocations within, also after an `await`, count for `tag`, or for the tag
    * of a scope further inside. Tags are never forgotten: name kinds of memory, not single requests. Throws TypeError
-   * for an empty tag, and out of memory errors beyond the tag's limit.
+   * for an empty tag, RangeError for one without a limit unless the pool is open, and out of memory errors beyond the
+   * tag's limit.
    */
-  inScope<R>(tag: string, work: () => R): R {
+  inScope<R>(tag: T | typeof UNTAGGED, work: () => R): R {
     if (typeof tag !== 'string' || tag === '') {
       throw new TypeError(`inScope: tag must be a name such as 'weights', not ${describe(tag)}`)
     }
+    if (!this.isOpen && tag !== UNTAGGED && !this.limits.has(tag)) throw this.unknownTag(tag)
     if (typeof work !== 'function') throw new TypeError(`inScope: work must be a function, not ${describe(work)}`)
     return this.scopes.run({ tag, account: this.accountFor(tag) }, work)
   }
@@ -96,18 +94,13 @@ export class TaggedPool extends CountingPool {
   }
 
   /** The figures by tag, for all tags that have a limit or were used. */
-  statsByTag(): Record<string, TagStats> {
-    const rows = Array.from(this.byTag, ([tag, { bytes, allocations, maxPoolBytes }]): [string, TagStats] => [
-      tag,
-      {
-        requestedBytes: bytes.current,
-        peakRequestedBytes: bytes.peak,
-        liveBuffers: allocations.current,
-        allocations: allocations.total,
-        maxPoolBytes,
-      },
-    ])
-    return Object.fromEntries(rows)
+  statsByTag(): Readonly<Record<T, TagStats> & Record<string, TagStats>> {
+    return Object.fromEntries(this.parts()) as Record<T, TagStats> & Record<string, TagStats>
+  }
+
+  /** @internal */
+  override parts(): [string, TagStats][] {
+    return Array.from(this.byTag, ([tag, account]) => [tag, account.stats()])
   }
 
   /** The account of the innermost scope. */
@@ -126,6 +119,13 @@ export class TaggedPool extends CountingPool {
 
   protected override accountOf({ record }: DeviceBuffer): Counters {
     return this.byRecord[record]
+  }
+
+  private unknownTag(tag: string): RangeError {
+    const tags = [...this.limits.keys()]
+    return new OutOfRangeError(
+      `inScope: there is no tag '${tag}'; the tags are ${tags.join(', ')}${didYouMean(tag, tags)}; name it in limits, or pass open: true`,
+    )
   }
 
   private untagged(): Counters {

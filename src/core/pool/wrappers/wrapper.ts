@@ -77,7 +77,7 @@ export abstract class Wrapper extends Pool {
     return this.upstream.mostPollMs
   }
 
-  /** The upstream's counters. */
+  /** The upstream's counters, unless the wrapper counts itself. */
   stats(): PoolStats {
     return this.upstream.stats()
   }
