@@ -2,7 +2,7 @@
 // that is too small: the error names the remedy, or the driver's own allocation serves instead.
 // In a clone: npm run build && node dist/examples/arena.js
 
-import { formatBytes, MiB, OutOfMemoryError, openDevice, parseDeviceChoice, withFallback } from 'cuda-mempool'
+import { fallback, formatBytes, MiB, OutOfMemoryError, openDevice, parseDeviceChoice } from 'cuda-mempool'
 
 const FRAMES = 4
 const TILES = 8
@@ -37,7 +37,7 @@ try {
   if (!(error instanceof OutOfMemoryError)) throw error
   console.log(error.message)
 }
-const pool = withFallback(arena, device.createPlainPool())
+const pool = fallback(arena, device.createPlainPool())
 using large = pool.allocate(WANTED)
 large.fill(1)
 console.log(`${formatBytes(large.byteLength)} from the driver instead, ${pool.fallbacks} time`)

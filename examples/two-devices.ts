@@ -2,7 +2,7 @@
 // the second. Without a GPU this runs on two simulated ones; with one GPU it prints its needs.
 // In a clone: npm run build && node dist/examples/two-devices.js
 
-import { formatBytes, MiB, openDevices, withFallback } from 'cuda-mempool'
+import { fallback, formatBytes, MiB, openDevices } from 'cuda-mempool'
 
 const devices = openDevices(process.env.CUDA_MEMPOOL_DEVICE === 'simulated' ? 'simulated' : 'auto')
 const [first, second] = devices
@@ -27,7 +27,7 @@ if (first === undefined || second === undefined) {
   console.log(`copied ${formatBytes(copy.byteLength)} between them: ${(await copy.read(0, 4)).join(' ')}`)
 
   // When the first pool has no room, the second serves the first device's streams.
-  using shared = withFallback(firstPool, secondPool)
+  using shared = fallback(firstPool, secondPool)
   const stream = first.createStream()
   const buffers = Array.from({ length: 6 }, () => shared.allocate(16 * MiB, stream))
   for (const [index, buffer] of buffers.entries()) buffer.fill(index)

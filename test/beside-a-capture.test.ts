@@ -15,7 +15,7 @@ import type { Event } from '../src/core/order/event.js'
 import type { Stream } from '../src/core/order/stream.js'
 import type { DeviceBuffer } from '../src/core/pool/buffer.js'
 import type { HostBuffer } from '../src/core/pool/host/host-buffer.js'
-import { withFallback } from '../src/core/pool/wrappers/fallback.js'
+import { fallback } from '../src/core/pool/wrappers/fallback.js'
 import { createDeviceHeap } from '../src/kernel-memory/device-heap.js'
 
 const PTX = `
@@ -58,8 +58,7 @@ const KINDS: Record<string, (world: World) => SomePool> = {
   'arena pool': ({ device }) => device.createArenaPool({ bytes: 1 * MiB, maxPoolBytes: 32 * MiB }),
   'plain pool': ({ device }) => device.createPlainPool(),
   'driver pool': ({ device }) => device.createDriverPool(),
-  'pool with a fallback': ({ device }) =>
-    withFallback(device.createPool({ maxPoolBytes: 2 * MiB }), device.createPool()),
+  'pool with a fallback': ({ device }) => fallback(device.createPool({ maxPoolBytes: 2 * MiB }), device.createPool()),
 }
 
 /** Histories of a buffer before the capture; each stream in them comes after the allocation. */

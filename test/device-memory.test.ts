@@ -14,9 +14,9 @@ import {
   DeviceLostError,
   type DevicePointer,
   type DeviceRegion,
+  fallback,
   limited,
   openDevice,
-  withFallback,
 } from '../src/index.js'
 import { BITMAP_BYTES, bytesOfClass, CLASSES, DEVICE_HEAP, DEVICE_POOL } from '../src/kernel-memory/device-layout.js'
 import { takeAndGiveBack } from './device-memory.fixture.js'
@@ -235,7 +235,7 @@ describe('arenas for streams', () => {
       name: 'PoolError',
       message: 'createStreamArenas: the pool belongs to another device; use one of this',
     })
-    using wrapped = createStreamArenas(device, { pool: withFallback(device.createPool(), pool), bytes: 1024 })
+    using wrapped = createStreamArenas(device, { pool: fallback(device.createPool(), pool), bytes: 1024 })
     wrapped.of(a)
     const small = createStreamArenas(device, { pool, bytes: 256 })
     assert.throws(() => small.of(a), { name: 'RangeError', message: /must have 512 bytes at least, not 256/ })

@@ -10,6 +10,7 @@ import {
   CompileError,
   type Device,
   type ErrorCode,
+  fallback,
   limited,
   MiB,
   OutOfMemoryError,
@@ -19,7 +20,6 @@ import {
   SlowReplayError,
   spillable,
   tagged,
-  withFallback,
 } from '../src/index.js'
 import { readRecording } from '../src/recordings/trace/index.js'
 
@@ -230,7 +230,7 @@ const LIMITED: Readonly<Record<string, Allocator>> = {
   'a limited pool': of(device => limited(device.createPool(), '32MiB')),
   'a tagged pool': of(device => tagged(device.createPool(), { limits: { untagged: '32MiB' } })),
   'a pool with a smaller fallback': of(device =>
-    withFallback(device.createPool({ maxPoolBytes: '32MiB' }), limited(device.createPlainPool(), 1)),
+    fallback(device.createPool({ maxPoolBytes: '32MiB' }), limited(device.createPlainPool(), 1)),
   ),
   'spillable buffers': device => {
     const set = spillable(device.createPool(), { host: device.createHostPool(), maxPoolBytes: '32MiB' })

@@ -33,7 +33,7 @@ const OPTIONS: ts.CompilerOptions = {
 function programs(): string[] {
   const examples = readdirSync(join(ROOT, 'examples')).map(name => readFileSync(join(ROOT, 'examples', name), 'utf8'))
   const calls = `
-    import { attachDevice, type Device, limited, MiB, openDevice, openDevices, type Pool, withFallback, createDeviceArena, createStreamArenas } from 'cuda-mempool'
+    import { attachDevice, type Device, limited, MiB, openDevice, openDevices, type Pool, fallback, createDeviceArena, createStreamArenas } from 'cuda-mempool'
     import { SimulatedDriver } from 'cuda-mempool/simulated'
     import { recorded, replay } from 'cuda-mempool/trace'
     using device: Device = openDevice(new SimulatedDriver({ capacityBytes: '1GiB' }))
@@ -49,7 +49,7 @@ function programs(): string[] {
     const graph = device.capture(stream, () => pool.allocate(4, stream))
     graph.launch(stream)
     graph.result.free()
-    const any: Pool = withFallback(limited(recorded(pool), '1MiB'), device.createPlainPool())
+    const any: Pool = fallback(limited(recorded(pool), '1MiB'), device.createPlainPool())
     const arena = createDeviceArena(device, any.allocate(MiB, stream))
     createStreamArenas(device, { pool, bytes: '64KiB' })
     using host = device.createHostPool()

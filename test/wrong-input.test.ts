@@ -4,7 +4,7 @@ import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { MiB } from '../src/core/base/bytes.js'
 import { openDevice } from '../src/core/device/open.js'
-import { withFallback } from '../src/core/pool/wrappers/fallback.js'
+import { fallback } from '../src/core/pool/wrappers/fallback.js'
 import { limited } from '../src/core/pool/wrappers/limited.js'
 import { tagged } from '../src/core/pool/wrappers/tagged.js'
 import { recorded } from '../src/recordings/trace/recording/recorder.js'
@@ -82,8 +82,8 @@ describe('a wrong call', () => {
   it('a pool cannot be its own fallback', () => {
     using device = openDevice('simulated')
     const pool = device.createPool()
-    assert.throws(() => withFallback(pool, pool), typeError(/withFallback: fallback is the pool itself/))
-    withFallback(limited(pool, 1 * MiB), pool)
+    assert.throws(() => fallback(pool, pool), typeError(/fallback: second is the pool itself/))
+    fallback(limited(pool, 1 * MiB), pool)
   })
 
   it('recorded refuses options that it does not know', () => {

@@ -7,7 +7,7 @@ import { GiB, KiB, MiB } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
 import { SimulatedDriver } from '../driver/simulated/simulated-driver.js'
 import { Clocks } from '../order/clocks.js'
-import { withFallback } from '../pool/wrappers/fallback.js'
+import { fallback } from '../pool/wrappers/fallback.js'
 import { PATH, PTX } from './device.fixture.js'
 import type { Device } from './device.js'
 import { openDevice, openDevices } from './open.js'
@@ -394,7 +394,7 @@ describe('closing a device', () => {
     ]) {
       const devices = openDevices(driver)
       const [first, second] = devices
-      const pool = withFallback(first.createPool({ maxPoolBytes: 4 * MiB }), second.createPool())
+      const pool = fallback(first.createPool({ maxPoolBytes: 4 * MiB }), second.createPool())
       pool.allocate(8 * MiB, first.createStream()).free()
       assert.equal(pool.allocate(8 * MiB).device, 1)
       for (const index of order) devices[index].close()

@@ -15,7 +15,7 @@ import type { DeviceBuffer } from './buffer.js'
 import type { PoolOptions } from './caching/options.js'
 import { assertConsistent, isRefused, TestDevice, twoDevices } from './pool.fixture.js'
 import type { Pool } from './pool.js'
-import { withFallback } from './wrappers/fallback.js'
+import { fallback } from './wrappers/fallback.js'
 import { limited } from './wrappers/limited.js'
 
 const PTX = `
@@ -194,7 +194,7 @@ describe('access to a pool', () => {
   it('passes through wrappers', () => {
     const opened = setUp({ maxPoolBytes: 8 * MiB, backing: 'virtual' })
     const { pool, peer, home } = opened
-    const wrapped = limited(withFallback(pool, home.createPlainPool()), Infinity)
+    const wrapped = limited(fallback(pool, home.createPlainPool()), Infinity)
     wrapped.setAccess(peer, 'readWrite')
     for (const buffer of [wrapped.allocate(8 * MiB), wrapped.allocate(8 * MiB)]) assert.ok(reaches(opened, buffer))
   })

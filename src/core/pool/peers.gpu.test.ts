@@ -11,7 +11,7 @@ import type { DeviceBuffer } from './buffer.js'
 import { GpuDevice } from './gpu-device.fixture.js'
 import { HostPool } from './host/host-pool.js'
 import { assertConsistent, isFilled } from './pool.fixture.js'
-import { withFallback } from './wrappers/fallback.js'
+import { fallback } from './wrappers/fallback.js'
 import { spillable } from './wrappers/spillable.js'
 
 /** Why the tests cannot run here; false when they can. */
@@ -139,7 +139,7 @@ describe('two GPUs', { skip }, () => {
 
   it('move spillable buffers on the other GPU to the host and back', () => {
     using host = HostPool.open(allocation.clocks, allocation.defaultStream, { maxPoolBytes: 64 * MiB })
-    const pool = withFallback(allocation.createPool({ maxPoolBytes: 4 * MiB }), peer.createPool())
+    const pool = fallback(allocation.createPool({ maxPoolBytes: 4 * MiB }), peer.createPool())
     using set = spillable(pool, { host })
     const buffers = [set.allocate(4 * MiB), set.allocate(4 * MiB)]
     for (let round = 1; round <= 3; round++) {
@@ -199,7 +199,7 @@ describe('two GPUs', { skip }, () => {
       const streams = [allocation.defaultStream, allocation.createStream(), allocation.createStream()]
       const lender = peer.createPool({ backing })
       const theirs = peer.createStream()
-      using pool = withFallback(allocation.createPool({ maxPoolBytes: 2 * MiB }), lender)
+      using pool = fallback(allocation.createPool({ maxPoolBytes: 2 * MiB }), lender)
       const held: { buffer: DeviceBuffer; stamp: number }[] = []
       for (let step = 1; step <= 300; step++) {
         const stream = streams[random.below(streams.length)]

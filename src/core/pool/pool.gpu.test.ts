@@ -12,7 +12,7 @@ import { VirtualBacking } from './backing/virtual-backing.js'
 import type { DeviceBuffer } from './buffer.js'
 import type { PassThroughPool } from './driver-owned/pass-through-pool.js'
 import { GpuDevice } from './gpu-device.fixture.js'
-import { withFallback } from './wrappers/fallback.js'
+import { fallback } from './wrappers/fallback.js'
 
 const gpu = new GpuDevice()
 after(() => gpu.close())
@@ -143,7 +143,7 @@ for (const backing of ['virtual', 'segments'] as const) {
     it('falls back to plain driver memory', () => {
       using small = gpu.createPool({ backing, maxPoolBytes: 8 * MiB })
       using plain = gpu.createPlainPool()
-      const pool = withFallback(small, plain)
+      const pool = fallback(small, plain)
       const held = Array.from({ length: 5 }, (_, index) => occupy(pool.allocate(4 * MiB), index))
       assert.equal(pool.fallbacks, 3)
       assert.equal(plain.stats().liveBytes, 12 * MiB)

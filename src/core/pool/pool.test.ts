@@ -4,7 +4,7 @@ import type { PoolOptions } from './caching/options.js'
 import { assertConsistent, TestDevice } from './pool.fixture.js'
 import type { Pool } from './pool.js'
 import { type PoolUnderTest, poolSuite } from './pool.suite.js'
-import { withFallback } from './wrappers/fallback.js'
+import { fallback } from './wrappers/fallback.js'
 import { limited } from './wrappers/limited.js'
 
 function caching(options: PoolOptions): PoolUnderTest {
@@ -97,5 +97,5 @@ poolSuite('with fallback', () => {
     small.close()
     plain.close()
   }
-  return { device, pool: withFallback(small, plain), check: () => assertConsistent(small), close }
+  return { device, pool: fallback(small, plain), check: () => assertConsistent(small), close }
 })

@@ -10,7 +10,7 @@ import { Random } from '../../base/random.js'
 import { signal } from '../../order/order.fixture.js'
 import type { DeviceBuffer } from '../buffer.js'
 import { GpuDevice } from '../gpu-device.fixture.js'
-import { withFallback } from '../wrappers/fallback.js'
+import { fallback } from '../wrappers/fallback.js'
 import type { ArenaMark, ArenaOptions } from './arena-pool.js'
 
 const SEED = Number(process.env['POOL_FUZZ_SEED'] ?? 1)
@@ -67,7 +67,7 @@ describe('an arena on a GPU', () => {
     using arena = gpu.createArenaPool({ bytes: 32 * MiB })
     using plain = gpu.createPlainPool()
     assert.throws(() => arena.allocate(40e6), { name: 'OutOfMemoryError', message: /the arena has 32 MiB in all/ })
-    const pool = withFallback(arena, plain)
+    const pool = fallback(arena, plain)
     using buffer = pool.allocate(40e6)
     gpu.stamp(buffer, 3)
     gpu.compare(buffer, 3)

@@ -4,7 +4,7 @@ import { GiB, KiB, MiB } from '../../base/bytes.js'
 import { OutOfMemoryError, PoolError } from '../../base/errors.js'
 import { failingCallsSuite } from '../failing-calls.suite.js'
 import { TestDevice } from '../pool.fixture.js'
-import { withFallback } from '../wrappers/fallback.js'
+import { fallback } from '../wrappers/fallback.js'
 import type { ArenaOptions } from './arena-pool.js'
 
 function setUp(options: ArenaOptions = { bytes: 4 * MiB }) {
@@ -54,7 +54,7 @@ describe('arena: memory', () => {
   it('falls back to the driver for a size that does not fit', () => {
     const { device, arena } = setUp()
     const plain = device.createPlainPool()
-    const pool = withFallback(arena, plain)
+    const pool = fallback(arena, plain)
     using large = pool.allocate(5 * MiB)
     using small = pool.allocate(1 * MiB)
     assert.deepEqual([large.allocation.pool, small.allocation.pool, pool.fallbacks], [plain, arena, 1])

@@ -86,6 +86,6 @@ export function noBlock(bytes: number, pool: Blocks, stats: PoolStats): OutOfMem
       : count < maxCount
         ? 'the device itself is full: free memory, here or in other programs'
         : `${all}, raise maxCount`
-  const remedy = `${obstacle}, or fall back: withFallback(pool, device.createPlainPool())`
+  const remedy = `${obstacle}, or fall back: fallback(pool, device.createPlainPool())`
   return shortageOf(bytes, stats, blockBytes, freeBytes, remedy)
 }

@@ -7,7 +7,7 @@ import type { Stream } from '../../order/stream.js'
 import type { DeviceBuffer } from '../buffer.js'
 import { failingCallsSuite } from '../failing-calls.suite.js'
 import { TestDevice } from '../pool.fixture.js'
-import { withFallback } from '../wrappers/fallback.js'
+import { fallback } from '../wrappers/fallback.js'
 import type { BlockPool } from './block-pool.js'
 import type { SharedBlockPool } from './shared-block-pool.js'
 
@@ -109,7 +109,7 @@ describe('block pool: blocks', () => {
   it('falls back for a request larger than a block', () => {
     const { device, pool } = setUp(2)
     const plain = device.createPlainPool()
-    assert.equal(withFallback(pool, plain).allocate(1 * MiB).allocation.pool, plain)
+    assert.equal(fallback(pool, plain).allocate(1 * MiB).allocation.pool, plain)
   })
 
   it('grows by whole slabs; the last may be smaller', () => {

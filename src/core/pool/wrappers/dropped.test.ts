@@ -7,7 +7,7 @@ import { KiB, MiB } from '../../base/bytes.js'
 import { PoolError } from '../../base/errors.js'
 import { TestDevice } from '../pool.fixture.js'
 import type { Pool } from '../pool.js'
-import { withFallback } from './fallback.js'
+import { fallback } from './fallback.js'
 import { limited } from './limited.js'
 import { statistics } from './statistics.js'
 import { tagged } from './tagged.js'
@@ -76,7 +76,7 @@ describe('wrappers that count', () => {
       device.createSharedArena({ bytes: 16 * MiB }).pool,
     ]
     for (const pool of pools) {
-      const { outer, held } = counting(withFallback(pool, device.createPlainPool()))
+      const { outer, held } = counting(fallback(pool, device.createPlainPool()))
       const buffer = outer.allocate(4 * MiB)
       outer.allocate(3 * MiB)
       const sent = buffer.transfer()
@@ -127,7 +127,7 @@ describe('wrappers that count', () => {
   it('know which of two pools was emptied', () => {
     const device = new TestDevice()
     const [arena, plain] = [device.createArenaPool({ bytes: 1 * MiB }), device.createPlainPool()]
-    const { outer, held } = counting(withFallback(arena, plain))
+    const { outer, held } = counting(fallback(arena, plain))
     outer.allocate(1 * MiB)
     const other = outer.allocate(2 * MiB)
     arena.reset()

@@ -3,14 +3,14 @@ import { describe, it } from 'node:test'
 import { MiB } from '../../base/bytes.js'
 import { CudaError, OutOfMemoryError, PoolError } from '../../base/errors.js'
 import { assertConsistent, sourceOf, TestDevice } from '../pool.fixture.js'
-import { withFallback } from './fallback.js'
+import { fallback } from './fallback.js'
 import { limited } from './limited.js'
 
 function setUp() {
   const device = new TestDevice()
   const upstream = device.createPool({ maxPoolBytes: 8 * MiB })
   const plain = device.createPlainPool()
-  return { device, upstream, plain, pool: withFallback(upstream, plain) }
+  return { device, upstream, plain, pool: fallback(upstream, plain) }
 }
 
 describe('with fallback', () => {
@@ -60,7 +60,7 @@ describe('with fallback', () => {
     pool.allocate(1 * MiB)
     const expected = { ...upstream.stats(), maxPoolBytes: Infinity }
     assert.deepEqual(pool.stats(), expected)
-    const { asleepBytes } = withFallback(plain, upstream).stats() as typeof expected
+    const { asleepBytes } = fallback(plain, upstream).stats() as typeof expected
     assert.equal(asleepBytes, 0)
   })
 
@@ -88,7 +88,7 @@ describe('with fallback', () => {
   it("a free goes to the buffer's source, also when both wrap the same pool", () => {
     const shared = new TestDevice().createPool()
     const [first, second] = [limited(shared, 1 * MiB), limited(shared, 8 * MiB)]
-    const pool = withFallback(first, second)
+    const pool = fallback(first, second)
     pool.allocate(4 * MiB).free()
     assert.equal(first.tryAllocate(2 * MiB), null)
     assert.notEqual(second.tryAllocate(8 * MiB), null)
@@ -112,7 +112,7 @@ describe('with fallback', () => {
   it('it nests with limits on either side', () => {
     const device = new TestDevice()
     const upstream = device.createPool({ maxPoolBytes: 64 * MiB })
-    const inner = withFallback(limited(upstream, 2 * MiB), limited(device.createPlainPool(), 3 * MiB))
+    const inner = fallback(limited(upstream, 2 * MiB), limited(device.createPlainPool(), 3 * MiB))
     const pool = limited(inner, 6 * MiB)
     const [first, second] = [pool.allocate(2 * MiB), pool.allocate(2 * MiB)]
     assert.equal(inner.fallbacks, 1)

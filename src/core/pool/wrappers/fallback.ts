@@ -11,20 +11,20 @@ import { PeerOverflow } from './peer-overflow.js'
 import { checkIsPool, Wrapper } from './wrapper.js'
 
 /**
- * Wraps `upstream` so that `fallback` serves an allocation when the upstream has no room. The fallback may be
+ * Wraps `upstream` so that `second` serves an allocation when the upstream has no room. The second pool may be
  * `device.createPlainPool()`, the driver's own allocation, or a pool of another device. Streams of this device use
  * the other device's memory like any other, and kernels reach it over the link between both. Throws PoolError if the
  * other device cannot give this one access, TypeError unless they are two pools.
  */
-export function withFallback(upstream: Pool, fallback: Pool): FallbackPool {
-  return new FallbackPool(upstream, fallback)
+export function fallback(upstream: Pool, second: Pool): FallbackPool {
+  return new FallbackPool(upstream, second)
 }
 
 function neverFits(error: unknown): boolean {
   return error instanceof OutOfMemoryError && error.remedy === 'askForLess'
 }
 
-/** A pool with a second pool for allocations that the first has no room for. Made by `withFallback()`. */
+/** A pool with a second pool for allocations that the first has no room for. Made by `fallback()`. */
 export class FallbackPool extends Wrapper implements Disposable {
   /** how many allocations the fallback served */
   fallbacks = 0
@@ -39,9 +39,9 @@ export class FallbackPool extends Wrapper implements Disposable {
     readonly fallback: Pool,
   ) {
     super(upstream)
-    checkIsPool(fallback, 'withFallback: fallback')
+    checkIsPool(fallback, 'fallback: second')
     if (fallback === upstream) {
-      throw new TypeError('withFallback: fallback is the pool itself, which has no room then; pass another pool')
+      throw new TypeError('fallback: second is the pool itself, which has no room then; pass another pool')
     }
     const isBeside = fallback.context === upstream.context
     this.overflow = isBeside ? fallback : new PeerOverflow(fallback, upstream.defaultStream)

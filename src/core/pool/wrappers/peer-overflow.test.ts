@@ -13,7 +13,7 @@ import type { DeviceBuffer } from '../buffer.js'
 import { assertConsistent, isRefused, sourceOf, TestDevice, twoDevices } from '../pool.fixture.js'
 import type { Pool } from '../pool.js'
 import { poolSuite } from '../pool.suite.js'
-import { withFallback } from './fallback.js'
+import { fallback } from './fallback.js'
 import { limited } from './limited.js'
 import { statistics } from './statistics.js'
 import { tagged } from './tagged.js'
@@ -35,32 +35,32 @@ const ORDERED = (device: TestDevice) => device.createPool({ maxPoolBytes: '100%'
 function setUp(lender = LENDERS['virtual memory'], options: SimulatedOptions = {}) {
   const [home, peer] = twoDevices(options)
   const upstream = home.createPool({ maxPoolBytes: UPSTREAM_BYTES })
-  const fallback = lender(peer)
-  const pool = withFallback(upstream, fallback)
+  const second = lender(peer)
+  const pool = fallback(upstream, second)
   /** A buffer that only the other device has room for. */
   const borrow = (stream?: Stream, bytes = 8 * MiB) => {
     const buffer = pool.allocate(bytes, stream)
     assert.equal(buffer.context, peer.context)
     return buffer
   }
-  return { home, peer, upstream, fallback, pool, borrow, driver: home.driver }
+  return { home, peer, upstream, second, pool, borrow, driver: home.driver }
 }
 
 for (const [kind, lender] of Object.entries(LENDERS)) {
   poolSuite(`with fallback on another device, ${kind}`, () => {
-    const { home, upstream, fallback, pool } = setUp(lender)
+    const { home, upstream, second, pool } = setUp(lender)
     const close = () => {
       upstream.close()
-      ;(fallback as ReturnType<TestDevice['createPlainPool']>).close()
+      ;(second as ReturnType<TestDevice['createPlainPool']>).close()
     }
     return { device: home, pool, check: () => assertConsistent(upstream), close }
   })
   poolSuite(`all from another device, ${kind}`, () => {
-    const { home, upstream, fallback } = setUp(lender)
-    const pool = withFallback(limited(upstream, 1), tagged(statistics(fallback)))
+    const { home, upstream, second } = setUp(lender)
+    const pool = fallback(limited(upstream, 1), tagged(statistics(second)))
     const close = () => {
       upstream.close()
-      ;(fallback as ReturnType<TestDevice['createPlainPool']>).close()
+      ;(second as ReturnType<TestDevice['createPlainPool']>).close()
     }
     return { device: home, pool, check: () => assertConsistent(upstream), close }
   })
@@ -69,18 +69,18 @@ for (const [kind, lender] of Object.entries(LENDERS)) {
 wrapperSuite('with fallback on another device', [
   (upstream, device) => {
     const besides = new TestDevice(device.driver, 1).createPlainPool()
-    return { pool: withFallback(upstream, besides), besides }
+    return { pool: fallback(upstream, besides), besides }
   },
 ])
 
 describe('a fallback on another device', () => {
   for (const [kind, lender] of Object.entries(LENDERS)) {
     it(`memory of a ${kind} there works like memory of this device`, async () => {
-      const { home, peer, pool, borrow, fallback } = setUp(lender)
+      const { home, peer, pool, borrow, second } = setUp(lender)
       const stream = home.createStream()
       const [mine, theirs] = [pool.allocate(1 * MiB, stream), borrow(stream)]
       assert.deepEqual([mine.device, theirs.device, pool.fallbacks], [0, 1, 1])
-      assert.ok(theirs.stream === stream && theirs.pool === pool && sourceOf(theirs) === fallback)
+      assert.ok(theirs.stream === stream && theirs.pool === pool && sourceOf(theirs) === second)
       for (const buffer of [mine, theirs]) {
         buffer.fill(3)
         buffer.write(Uint8Array.of(1, 2), 8)
@@ -119,10 +119,10 @@ describe('a fallback on another device', () => {
   })
 
   it('the stream waits for its companion, so a buffer is usable when the pool has it ready', () => {
-    const { home, peer, borrow, driver, fallback } = setUp()
+    const { home, peer, borrow, driver, second } = setUp()
     const stream = home.createStream()
     const first = borrow(stream)
-    const companion = (fallback as ReturnType<TestDevice['createPool']>).live()[0].stream!
+    const companion = (second as ReturnType<TestDevice['createPool']>).live()[0].stream!
     peer.context.activate()
     const ticket = driver.holdOperation(companion)
     first.fill(1)
@@ -153,7 +153,7 @@ describe('a fallback on another device', () => {
 
   it('a buffer freed after its stream or the wrapper closed is reused only when the stream is done', () => {
     for (const closed of ['stream', 'wrapper'] as const) {
-      const { home, peer, pool, borrow, fallback } = setUp(ORDERED)
+      const { home, peer, pool, borrow, second } = setUp(ORDERED)
       const stream = home.createStream()
       const theirs = peer.createStream()
       const buffer = borrow(stream)
@@ -163,18 +163,18 @@ describe('a fallback on another device', () => {
       if (closed === 'stream') stream.close()
       else pool.close()
       buffer.free()
-      const other = fallback.allocate(8 * MiB, theirs)
+      const other = second.allocate(8 * MiB, theirs)
       assert.notEqual(other.ptr, ptr)
       other.free()
       home.context.finishWork()
-      ;(fallback as ReturnType<TestDevice['createPool']>).processDeferred()
-      assert.equal(fallback.stats().pendingBytes, 0)
+      ;(second as ReturnType<TestDevice['createPool']>).processDeferred()
+      assert.equal(second.stats().pendingBytes, 0)
     }
   })
 
   it('a free works on another stream, of either device, and after its stream closed', () => {
     for (const [kind, lender] of Object.entries(LENDERS)) {
-      const { home, peer, pool, borrow, fallback } = setUp(lender)
+      const { home, peer, pool, borrow, second } = setUp(lender)
       const [stream, other, theirs] = [home.createStream(), home.createStream(), peer.createStream()]
       const frees: readonly ((buffer: DeviceBuffer) => void)[] = [
         buffer => {
@@ -208,17 +208,17 @@ describe('a fallback on another device', () => {
         assert.ok(buffer.freed, `${kind}, ${index}`)
         assert.throws(() => buffer.free(), PoolError)
         buffer[Symbol.dispose]()
-        assert.equal(fallback.stats().liveBuffers, 0)
+        assert.equal(second.stats().liveBuffers, 0)
         if (kind !== 'driver pool') pool.allocate(64 * MiB).free() // the driver keeps its memory in pieces
       }
     }
   })
 
   it('the fallback can have a fallback, on a third device or back on the first', () => {
-    const { home, peer, upstream, fallback, driver } = setUp(undefined, { devices: 3 })
+    const { home, peer, upstream, second, driver } = setUp(undefined, { devices: 3 })
     const third = new TestDevice(driver, 2).createPool({ maxPoolBytes: '100%' })
-    const inner = withFallback(limited(fallback, 1), limited(home.createPlainPool(), 16 * MiB))
-    const pool = withFallback(withFallback(upstream, inner), third)
+    const inner = fallback(limited(second, 1), limited(home.createPlainPool(), 16 * MiB))
+    const pool = fallback(fallback(upstream, inner), third)
     const stream = home.createStream()
     const buffers = [2 * MiB, 8 * MiB, 32 * MiB].map(bytes => pool.allocate(bytes, stream))
     assert.deepEqual(
@@ -238,15 +238,15 @@ describe('a fallback on another device', () => {
     const [home, peer] = twoDevices({ peerAccess: false })
     const upstream = home.createPool()
     const expected = { name: 'PoolError', message: /device 0 .* memory of device 1.*copy/ }
-    for (const lender of Object.values(LENDERS)) assert.throws(() => withFallback(upstream, lender(peer)), expected)
+    for (const lender of Object.values(LENDERS)) assert.throws(() => fallback(upstream, lender(peer)), expected)
     const elsewhere = new TestDevice().createPool()
-    assert.throws(() => withFallback(upstream, elsewhere), { name: 'PoolError', message: /two drivers/ })
+    assert.throws(() => fallback(upstream, elsewhere), { name: 'PoolError', message: /two drivers/ })
   })
 
   it('once access is taken away, every use but the free is refused', async () => {
-    const { home, fallback, borrow } = setUp()
+    const { home, second, borrow } = setUp()
     const buffer = borrow()
-    fallback.setAccess(home, 'none')
+    second.setAccess(home, 'none')
     const bytes = new Uint8Array(4)
     const uses = {
       fill: () => buffer.fill(1),
@@ -272,9 +272,9 @@ describe('resources of a fallback on another device', () => {
     const count = (name: string) => driver.calls.get(name) ?? 0
     return [count('cuStreamCreate') - count('cuStreamDestroy'), count('cuEventCreate') - count('cuEventDestroy')]
   }
-  const closeAll = ({ home, peer, upstream, fallback }: ReturnType<typeof setUp>) => {
+  const closeAll = ({ home, peer, upstream, second }: ReturnType<typeof setUp>) => {
     upstream.close()
-    ;(fallback as ReturnType<TestDevice['createPlainPool']>).close()
+    ;(second as ReturnType<TestDevice['createPlainPool']>).close()
     for (const { clocks } of [home, peer]) {
       for (const stream of clocks.streams) stream?.close()
       clocks.close()
@@ -309,7 +309,7 @@ describe('resources of a fallback on another device', () => {
       const held = borrow(home.createStream())
       borrow(home.createStream()).free()
       const devices = first === 'home' ? [opened.home, opened.peer] : [opened.peer, opened.home]
-      const pools = first === 'home' ? [opened.upstream, opened.fallback] : [opened.fallback, opened.upstream]
+      const pools = first === 'home' ? [opened.upstream, opened.second] : [opened.second, opened.upstream]
       for (const [index, { clocks, context }] of devices.entries()) {
         ;(pools[index] as typeof opened.upstream).close()
         for (const stream of clocks.streams) stream?.close()
@@ -341,14 +341,14 @@ describe('resources of a fallback on another device', () => {
   })
 
   it('close also works if a buffer could be neither lent nor given back before its pool closed', () => {
-    const { home, pool, borrow, driver, fallback } = setUp(LENDERS.plain)
+    const { home, pool, borrow, driver, second } = setUp(LENDERS.plain)
     borrow().free()
     home.hold(home.defaultStream)
     driver.failCall({ call: 'cuStreamWaitEvent', code: 999 })
     driver.failCall({ call: 'cuMemFree', code: 999 })
     assert.throws(() => borrow(), { name: 'CudaError', call: 'cuStreamWaitEvent' })
-    assert.equal(fallback.stats().liveBuffers, 1)
-    ;(fallback as ReturnType<TestDevice['createPlainPool']>).close()
+    assert.equal(second.stats().liveBuffers, 1)
+    ;(second as ReturnType<TestDevice['createPlainPool']>).close()
     pool.close()
   })
 
@@ -358,7 +358,7 @@ describe('resources of a fallback on another device', () => {
         for (const onwards of [false, true]) {
           for (let nth = 1, failed = true; failed; nth++) {
             const opened = setUp(lender)
-            const { home, driver, pool, fallback } = opened
+            const { home, driver, pool, second } = opened
             const streams = [home.createStream(), home.createStream()]
             const held: DeviceBuffer[] = []
             failed = false
@@ -376,10 +376,10 @@ describe('resources of a fallback on another device', () => {
             driver.clearFaults()
             const where = `${kind}, code ${code}, call ${nth}${onwards ? ' and on' : ''}`
             pool.close()
-            const live = held.filter(buffer => !buffer.freed && sourceOf(buffer) === fallback)
-            assert.equal(fallback.stats().liveBuffers, live.length, where)
+            const live = held.filter(buffer => !buffer.freed && sourceOf(buffer) === second)
+            assert.equal(second.stats().liveBuffers, live.length, where)
             for (const buffer of live) buffer.free()
-            assert.equal(fallback.stats().liveBuffers, 0, where)
+            assert.equal(second.stats().liveBuffers, 0, where)
             closeAll(opened)
             assert.deepEqual([driver.usedBytes(0), driver.usedBytes(1)], [0, 0], where)
             if (!onwards) assert.ok(open(opened).reduce((sum, count) => sum + count) <= 1, where) // the refused one
@@ -395,7 +395,7 @@ describe('streams of two devices on one pool', () => {
   it('no stream sees memory that another still uses, in any progress of the work', () => {
     for (const [kind, lender] of Object.entries(LENDERS)) {
       for (let seed = 1; seed <= 12; seed++) {
-        const { home, peer, pool, fallback, upstream } = setUp(lender, { progress: 'seeded', seed })
+        const { home, peer, pool, second, upstream } = setUp(lender, { progress: 'seeded', seed })
         const random = new Random(seed)
         let streams = [home.defaultStream, home.createStream(), home.createStream(), peer.createStream()]
         const held: { buffer: DeviceBuffer; stamp: number }[] = []
@@ -406,7 +406,7 @@ describe('streams of two devices on one pool', () => {
         }
         for (let step = 1; step <= 250; step++) {
           const stream = streams[random.below(streams.length)]
-          const from = stream.context === home.context ? pool : fallback
+          const from = stream.context === home.context ? pool : second
           const buffer = from.tryAllocate(random.logUniform(1 * KiB, 12 * MiB), stream)
           if (buffer !== null) {
             const stamp = step & 255
@@ -418,7 +418,7 @@ describe('streams of two devices on one pool', () => {
             if (random.below(3) === 0) {
               // Another stream, of either device, copies the buffer, and is announced or frees it.
               const other = streams[random.below(streams.length)]
-              const copy = (other.context === home.context ? pool : fallback).tryAllocate(one.buffer.byteLength, other)
+              const copy = (other.context === home.context ? pool : second).tryAllocate(one.buffer.byteLength, other)
               if (copy !== null) {
                 signal(one.buffer.stream, other)
                 copy.copyFrom(one.buffer)

@@ -29,7 +29,7 @@ class LentAllocation extends RecordAllocation {
   }
 }
 
-/** Made by `withFallback` around a fallback on another device. Gives the borrowing device access. */
+/** Made by `fallback()` around a pool of another device. Gives the borrowing device access. */
 export class PeerOverflow extends Wrapper {
   /** the companion on the lending device, by borrowing stream */
   private readonly companions = new Map<Stream, Stream>()

@@ -3,7 +3,7 @@ import { describe, it } from 'node:test'
 import { MiB } from '../../base/bytes.js'
 import { CudaError, OutOfMemoryError, PoolError } from '../../base/errors.js'
 import { assertConsistent, TestDevice } from '../pool.fixture.js'
-import { withFallback } from './fallback.js'
+import { fallback } from './fallback.js'
 import { limited } from './limited.js'
 import { type OnFailure, retrying } from './retrying.js'
 
@@ -90,7 +90,7 @@ describe('retrying', () => {
       order.push(`asked for ${bytes}`)
       return false
     })
-    const pool = withFallback(inner, device.createPlainPool())
+    const pool = fallback(inner, device.createPlainPool())
     pool.allocate(2 * MiB)
     assert.deepEqual([order, pool.fallbacks], [[`asked for ${2 * MiB}`], 1])
   })

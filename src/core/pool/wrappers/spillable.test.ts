@@ -7,7 +7,7 @@ import { signal } from '../../order/order.fixture.js'
 import type { Stream } from '../../order/stream.js'
 import type { HostPool } from '../host/host-pool.js'
 import { isFilled, refuseEach, TestDevice, twoDevices } from '../pool.fixture.js'
-import { withFallback } from './fallback.js'
+import { fallback } from './fallback.js'
 import { type SpillableOptions, spillable } from './spillable.js'
 import type { SpillableBuffer } from './spillable-buffer.js'
 
@@ -319,7 +319,7 @@ describe('spillable buffers', () => {
 
   it('may lie on another device that lends memory', () => {
     const [device, peer] = twoDevices()
-    const pool = withFallback(device.createPool({ maxPoolBytes: 4 * MiB }), peer.createPool())
+    const pool = fallback(device.createPool({ maxPoolBytes: 4 * MiB }), peer.createPool())
     const set = spillable(pool, { host: device.createHostPool() })
     const buffers = [set.allocate(4 * MiB), set.allocate(4 * MiB)]
     for (const [index, buffer] of buffers.entries()) fill(buffer, index + 1)

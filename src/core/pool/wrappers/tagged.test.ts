@@ -6,7 +6,7 @@ import { OutOfMemoryError, PoolError } from '../../base/errors.js'
 import { turns } from '../../order/waits.fixture.js'
 import type { DeviceBuffer } from '../buffer.js'
 import { assertConsistent, TestDevice } from '../pool.fixture.js'
-import { withFallback } from './fallback.js'
+import { fallback } from './fallback.js'
 import { limited } from './limited.js'
 import { type TaggedOptions, tagged } from './tagged.js'
 
@@ -101,7 +101,7 @@ describe('tagged', () => {
       device.createArenaPool({ bytes: 512 * KiB }),
       device.createSharedArena({ bytes: 512 * KiB }).pool,
       device.createPlainPool(),
-      withFallback(device.createPool({ maxPoolBytes: 2 * MiB }), device.createPlainPool()),
+      fallback(device.createPool({ maxPoolBytes: 2 * MiB }), device.createPlainPool()),
     ]) {
       const pool = tagged(upstream)
       const held: Record<string, DeviceBuffer[]> = { a: [], b: [], c: [] }

@@ -17,7 +17,7 @@ import type { PlainPool } from '../driver-owned/plain-pool.js'
 import { assertConsistent, isRefused, TestDevice } from '../pool.fixture.js'
 import type { Pool } from '../pool.js'
 import { poolSuite } from '../pool.suite.js'
-import { withFallback } from './fallback.js'
+import { fallback } from './fallback.js'
 import { limited } from './limited.js'
 import { profiled } from './profiled.js'
 import { retrying } from './retrying.js'
@@ -67,7 +67,7 @@ export const WRAPPERS: Readonly<Record<string, Wrap>> = {
   profiled: upstream => ({ pool: profiled(upstream, { nvtx: fakeNvtx().nvtx }) }),
   'with fallback': (upstream, device) => {
     const besides = device.createPlainPool()
-    return { pool: withFallback(upstream, besides), besides }
+    return { pool: fallback(upstream, besides), besides }
   },
 }
 

@@ -7,7 +7,7 @@ import { fakeNvtx } from '../../libraries/nvtx.fixture.js'
 import type { DeviceBuffer } from '../buffer.js'
 import { TestDevice } from '../pool.fixture.js'
 import type { Pool } from '../pool.js'
-import { withFallback } from './fallback.js'
+import { fallback } from './fallback.js'
 import { limited } from './limited.js'
 import { profiled } from './profiled.js'
 import { retrying } from './retrying.js'
@@ -68,12 +68,12 @@ describe('wrappers', () => {
         () => statistics(bad),
         () => profiled(bad, { nvtx: fakeNvtx().nvtx }),
         () => retrying(bad, () => false),
-        () => withFallback(bad, pool),
+        () => fallback(bad, pool),
       ]
       for (const wrap of wraps) {
         assert.throws(wrap, { name: 'TypeError', message: /^upstream must be a pool.*, not / }, `${wrap}`)
       }
-      assert.throws(() => withFallback(pool, bad), { name: 'TypeError', message: /fallback must be a pool/ })
+      assert.throws(() => fallback(pool, bad), { name: 'TypeError', message: /^fallback: second must be a pool/ })
     }
   })
 
@@ -82,7 +82,7 @@ describe('wrappers', () => {
     for (const host of [device.createHostPool(), device.createSharedHost().pool] as unknown as Pool[]) {
       const message = /must be a pool of device memory, not a host pool, .* maxPoolBytes of createHostPool/
       assert.throws(() => limited(host, 1 * MiB), { name: 'TypeError', message })
-      assert.throws(() => withFallback(device.createPool(), host), { name: 'TypeError', message })
+      assert.throws(() => fallback(device.createPool(), host), { name: 'TypeError', message })
     }
   })
 })

@@ -4,7 +4,7 @@ import { KiB, MiB } from '../../../core/base/bytes.js'
 import { OutOfMemoryError } from '../../../core/base/errors.js'
 import { TestDevice } from '../../../core/pool/pool.fixture.js'
 import type { Pool } from '../../../core/pool/pool.js'
-import { withFallback } from '../../../core/pool/wrappers/fallback.js'
+import { fallback } from '../../../core/pool/wrappers/fallback.js'
 import { limited } from '../../../core/pool/wrappers/limited.js'
 import { tagged } from '../../../core/pool/wrappers/tagged.js'
 import { framesOf, NEVER } from '../trace.js'
@@ -153,7 +153,7 @@ test('a recording that is full ends by itself', () => {
 
 test('a request that the fallback serves is no failure, and one that no pool serves is one failure', () => {
   const first = device.createPool({ maxPoolBytes: 8 * MiB })
-  const pool = withFallback(limited(first, 4 * MiB), device.createPlainPool())
+  const pool = fallback(limited(first, 4 * MiB), device.createPlainPool())
   const recording = new PoolRecording(pool, false)
   pool.allocate(16 * MiB).free()
   pool.tryAllocate(6 * MiB)!.free()
@@ -183,7 +183,7 @@ test('a failure at the limit of a wrapper is recorded', () => {
 test('a reset or a close is recorded before the next event, and at the latest when the recording ends', () => {
   const arena = device.createArenaPool({ bytes: MiB })
   const pool = device.createPool()
-  const recording = new PoolRecording(withFallback(arena, pool), false)
+  const recording = new PoolRecording(fallback(arena, pool), false)
   const buffer = pool.allocate(1000)
   arena.allocate(2000)
   arena.reset()
@@ -198,7 +198,7 @@ test('a reset or a close is recorded before the next event, and at the latest wh
 test('a reset or a close of one pool leaves the buffers of the others live', () => {
   const [first, second] = [device.createPool(), device.createPool()]
   const arena = device.createArenaPool({ bytes: MiB })
-  const pool = withFallback(withFallback(first, second), arena)
+  const pool = fallback(fallback(first, second), arena)
   const listed = [first.allocate(1000), second.allocate(1000)]
   const recording = new PoolRecording(pool, false)
   const live = pool.allocate(2000)

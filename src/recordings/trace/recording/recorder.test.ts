@@ -11,7 +11,7 @@ import { Stream } from '../../../core/order/stream.js'
 import { CachingPool } from '../../../core/pool/caching/caching-pool.js'
 import { parsePoolOptions } from '../../../core/pool/caching/options.js'
 import { TestDevice } from '../../../core/pool/pool.fixture.js'
-import { withFallback } from '../../../core/pool/wrappers/fallback.js'
+import { fallback } from '../../../core/pool/wrappers/fallback.js'
 import { tagged } from '../../../core/pool/wrappers/tagged.js'
 import { WRAPPERS, type Wrap, wrapperSuite } from '../../../core/pool/wrappers/wrapper.suite.js'
 import { readRecording } from '../formats/read-recording.js'
@@ -198,7 +198,7 @@ test('a block that was freed by its address ends where the address is handed out
 test('a reset does not end the block after one that was freed by its address', () => {
   const device = new TestDevice()
   const [upstream, arena] = [device.createPool(), device.createArenaPool({ bytes: MiB })]
-  const pool = recorded(withFallback(upstream, arena))
+  const pool = recorded(fallback(upstream, arena))
   const { ptr } = pool.allocate(1000)
   upstream.deallocate(ptr)
   const again = pool.allocate(1010)
