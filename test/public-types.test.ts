@@ -113,6 +113,10 @@ describe('the types of the package', () => {
     assert.deepEqual(missing, [])
   })
 
+  test('mention no context of the driver', () => {
+    assert.ok(![...publicTypes().keys()].some(path => path.endsWith('core/driver/context.d.ts')))
+  })
+
   test('offer the interface only', () => {
     const internals = [
       'suspend',
@@ -126,6 +130,7 @@ describe('the types of the package', () => {
       'refuseStale',
     ]
     internals.push('announceUse', 'servesCaptures', 'caches', 'tag', 'rangeOf', 'checkPool', 'allocation', 'clocks')
+    internals.push('context')
     const found: string[] = []
     let members = 0
     forEachExport((checker, name, symbol) => {

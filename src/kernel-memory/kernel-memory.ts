@@ -73,7 +73,10 @@ export abstract class KernelMemory<Stats> implements DevicePointer, Disposable {
     return this.isClosed
   }
 
-  /** Whether kernels of another context can use the region's memory. */
+  /**
+   * Whether kernels of another context can use the region's memory.
+   * @internal
+   */
   reachableFrom(context: Context): boolean {
     return this.region.reachableFrom?.(context) ?? context === this.region.context
   }

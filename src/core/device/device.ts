@@ -10,7 +10,7 @@ import { CudaError, PoolError } from '../base/errors.js'
 import { checkOptionNames } from '../base/option-names.js'
 import { showAsText } from '../base/readable.js'
 import { CU_STREAM_LEGACY, CU_STREAM_LEGACY_DEFAULT, CU_STREAM_PER_THREAD, RESULT } from '../driver/constants.js'
-import { Context } from '../driver/context.js'
+import type { Context } from '../driver/context.js'
 import type { Driver } from '../driver/driver.js'
 import { shareDriver } from '../driver/shared-driver.js'
 import { StagingBuffers } from '../driver/staging-buffers.js'
@@ -131,13 +131,13 @@ export class Device implements Disposable, AsyncDisposable {
 
   /** Use `openDevice`, or `attachDevice` for a device of another thread. */
   constructor(
-    /** the device's CUDA context; only other calls of the package use it */
+    /**
+     * the device's CUDA context
+     * @internal
+     */
     readonly context: Context,
     private readonly attachedTo: SharedOrder | null = null,
   ) {
-    if (!(context instanceof Context)) {
-      throw new TypeError(`Device: context must be a context, not ${describe(context)}; call openDevice() instead`)
-    }
     prepareSlowCalls()
     this.driver = context.driver
     this.name = this.driver.cuDeviceGetName(context.device)

@@ -63,7 +63,10 @@ export interface DevicePointer extends StreamOrdered {
   addressFor?(call: string): number
   /** @internal */
   readonly context?: Context
-  /** whether kernels of another context can use the memory; without this method they cannot */
+  /**
+   * whether kernels of another context can use the memory; without this method they cannot
+   * @internal
+   */
   reachableFrom?(context: Context): boolean
   /** Called before a launch on `stream` that uses the memory; throws if that would be a mistake. */
   noteUse?(stream: Stream, call: string): void

@@ -47,7 +47,10 @@ export class Event implements Waitable, Disposable {
 
   /** Made by the device: `device.createEvent()`. */
   constructor(
-    /** the CUDA context of the event's device; only other calls of the package use it */
+    /**
+     * the CUDA context of the event's device
+     * @internal
+     */
     readonly context: Context,
     /** whether the event notes the time of its record, for `elapsedSince` */
     readonly timing = false,

@@ -6,6 +6,7 @@ import type { Context } from '../driver/context.js'
  * instead of the class.
  */
 export interface OrderedStream {
+  /** @internal */
   readonly context: Context
   /**
    * notes that the stream was made to wait for work of another device

@@ -40,7 +40,12 @@ export interface StreamOptions {
 
 /** Something that a stream can wait for: an `Event`. */
 export interface Waitable {
-  /** the context of the device that the event is on */
+  /** whether the event notes the time of its record */
+  readonly timing: boolean
+  /**
+   * the context of the device that the event is on
+   * @internal
+   */
   readonly context: Context
   /**
    * Work submitted to `stream` from now on starts after the last record.
@@ -53,7 +58,10 @@ export interface Waitable {
  * A queue of work on a device. Work submitted to one stream runs in order; different streams run beside each other.
  */
 export class Stream implements CapturableStream, Disposable {
-  /** the CUDA context of the stream's device; only other calls of the package use it */
+  /**
+   * the CUDA context of the stream's device
+   * @internal
+   */
   readonly context: Context
   /**
    * the stream's clocks while it takes work, as far as this thread has noticed; undefined if another thread can end

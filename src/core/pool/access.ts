@@ -6,8 +6,16 @@ import { Context, unreachable } from '../driver/context.js'
 import { checkIsStream, type Stream } from '../order/stream.js'
 import type { BufferSource } from './allocation.js'
 
-/** A device, any object that has its context, or the host's processors. */
-export type AccessLocation = { readonly context: Context } | 'host'
+/** A device, or the host's processors. */
+export type AccessLocation = AccessingDevice | 'host'
+
+/** A `Device`; in the package, any object that has its context. */
+export interface AccessingDevice {
+  /** the device's number, from 0 */
+  readonly ordinal?: number
+  /** @internal */
+  readonly context: Context
+}
 
 /** The access of a device to memory of another device. */
 export type PoolAccess = 'readWrite' | 'none'

@@ -49,6 +49,7 @@ export function warnOfHeld(
 }
 
 export abstract class ClosablePool extends Pool implements Disposable, AsyncDisposable {
+  /** @internal */
   readonly context: Context
   /** the clocks of the streams to allocate for; null as soon as `close` invalidates the buffers */
   protected acceptedClocks: Clocks | null

@@ -52,7 +52,10 @@ export interface PoolStats {
 
 /** The contract of every pool and wrapper. */
 export abstract class Pool {
-  /** the context of the device that the memory is on */
+  /**
+   * the context of the device that the memory is on
+   * @internal
+   */
   abstract readonly context: Context
   /** the stream of allocations that name none */
   abstract readonly defaultStream: Stream

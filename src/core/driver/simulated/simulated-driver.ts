@@ -117,7 +117,10 @@ export class SimulatedDriver extends SimulatedCalls implements Driver {
     return this.host.usedBytes
   }
 
-  /** Runs `call` as another thread of the program. `thread` holds the per-thread state of CUDA. */
+  /**
+   * Runs `call` as another thread of the program. `thread` holds the per-thread state of CUDA.
+   * @internal
+   */
   actAs<T>(thread: ThreadState, call: () => T): T {
     const before = this.interceptor.thread
     this.interceptor.thread = thread

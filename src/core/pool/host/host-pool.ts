@@ -36,7 +36,10 @@ import { HOST, type HostPoolOptions, hostConfig, parseHostPoolOptions } from './
  * `device.createHostPool(options)`. Memory is handed out again only when the host has seen all work on it complete.
  */
 export abstract class HostPool implements Disposable, AsyncDisposable {
-  /** the device whose streams copy from and to the memory */
+  /**
+   * of the device whose streams copy from and to the memory
+   * @internal
+   */
   readonly context: Context
   /** whether a process warning tells of buffers that were held when a `using` block closed the pool */
   warnOnHeld = true

@@ -32,6 +32,7 @@ export interface HostMemoryBuffer {
 
 /** The part of a host pool that copies need. */
 export interface HostMemory {
+  /** @internal */
   readonly context: Context
   readonly closed: boolean
   allocate(bytes: number): HostMemoryBuffer

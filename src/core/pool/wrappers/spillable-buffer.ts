@@ -43,7 +43,10 @@ export interface SpillingPlace {
 
 /** A buffer that may be on the device or on the host. Made by `allocate` of a `SpillableSet`. */
 export class SpillableBuffer implements RecordPool, Disposable {
-  /** the context of the pool's device, also for memory that lies on another device */
+  /**
+   * the context of the pool's device, also for memory that lies on another device
+   * @internal
+   */
   readonly context: Context
   /** true after `free` */
   freed = false

@@ -22,6 +22,7 @@ export abstract class Wrapper extends Pool {
     checkIsPool(upstream, 'upstream')
   }
 
+  /** @internal */
   get context(): Context {
     return this.upstream.context
   }
