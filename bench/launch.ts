@@ -5,7 +5,7 @@
 
 import koffi from 'koffi'
 import type { KernelArguments } from '../src/core/driver/driver.js'
-import { registerSimulatedKernel } from '../src/core/driver/simulated/index.js'
+import { registerSimulatedKernel } from '../src/entries/simulated.js'
 import { machineOf, median, save } from './machine.js'
 import { deviceBenchmark, deviceOf, optionsOf } from './options.js'
 

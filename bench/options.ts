@@ -2,8 +2,9 @@
 
 import { basename } from 'node:path'
 import { Command, InvalidArgumentError } from 'commander'
+import { chosenDevice } from '../src/cli/device-option.js'
 import type { Device } from '../src/core/device/device.js'
-import { type DeviceChoice, openDevice, parseDeviceChoice } from '../src/core/device/open.js'
+import { type DeviceChoice, openDevice } from '../src/core/device/open.js'
 
 export interface BenchOptions {
   readonly device?: string
@@ -38,8 +39,7 @@ export function deviceOf(program: Command): Device {
 /** The result of `open` for the chosen device; on failure, prints one line with the reason and ends the program. */
 export function openedBy<Opened>(program: Command, open: (choice: DeviceChoice) => Opened): Opened {
   try {
-    const { device } = program.opts<BenchOptions>()
-    return open(parseDeviceChoice(device ?? (process.env['CUDA_MEMPOOL_DEVICE'] || 'auto')))
+    return open(chosenDevice(program.opts<BenchOptions>().device))
   } catch (error) {
     return program.error(`error: ${(error as Error).message}`, { exitCode: 2 })
   }

@@ -10,7 +10,8 @@ process.env['CUDA_DEVICE_MAX_CONNECTIONS'] ??= '32'
 
 import { MiB } from '../src/core/base/bytes.js'
 import { registerSimulatedKernel } from '../src/core/driver/simulated-kernels.js'
-import { type DeviceBuffer, openNvtx, type Pool, profiled } from '../src/index.js'
+import { openNvtx, profiled } from '../src/entries/profiling.js'
+import type { DeviceBuffer, Pool } from '../src/index.js'
 import { headline, machineOf, median, save } from './machine.js'
 import { type BenchOptions, deviceBenchmark, deviceOf, optionsOf } from './options.js'
 

@@ -4,7 +4,7 @@
 
 import os from 'node:os'
 import { openDevice } from '../src/core/device/open.js'
-import { SimulatedDriver } from '../src/core/driver/simulated/index.js'
+import { SimulatedDriver } from '../src/entries/simulated.js'
 import { replay } from '../src/recordings/trace/replay.js'
 import type { ReplayOptions } from '../src/recordings/trace/replay-options.js'
 import { save } from './machine.js'

@@ -2,7 +2,7 @@
 // Run: node dist/bench/replay.js [FILE] [--rounds N] [--smoke] [--save DIR]
 
 import { openDevice } from '../src/core/device/open.js'
-import { SimulatedDriver } from '../src/core/driver/simulated/index.js'
+import { SimulatedDriver } from '../src/entries/simulated.js'
 import { readRecording } from '../src/recordings/trace/formats/read-recording.js'
 import { PoolPass } from '../src/recordings/trace/pool-pass.js'
 import { machineOf, median, save } from './machine.js'

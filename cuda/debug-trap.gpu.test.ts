@@ -9,7 +9,8 @@ import { fileURLToPath } from 'node:url'
 import { MiB } from '../src/core/base/bytes.js'
 import { NoLibraryError } from '../src/core/base/errors.js'
 import { openNvrtc } from '../src/core/libraries/nvrtc.js'
-import { createDeviceHeap, openDevice } from '../src/index.js'
+import { createDeviceHeap } from '../src/entries/kernels.js'
+import { openDevice } from '../src/index.js'
 import { outcome } from '../test/outcome.fixture.js'
 
 // The heap counts or traps the kernel's invalid frees, as `counted` says. Another block keeps the superblock in use.

@@ -8,7 +8,8 @@ import { describe, it } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { MiB } from '../src/core/base/bytes.js'
 import type { KernelArgument } from '../src/core/kernel/kernel.js'
-import { createDeviceArena, createDeviceHeap, openDevice } from '../src/index.js'
+import { createDeviceArena, createDeviceHeap } from '../src/entries/kernels.js'
+import { openDevice } from '../src/index.js'
 import { NO_TRIALS, runTool, trialsPtx } from './compile-ptx.js'
 
 const COUNT = 2048

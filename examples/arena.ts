@@ -2,12 +2,12 @@
 // that is too small: the error names the remedy, or the driver's own allocation serves instead.
 // In a clone: npm run build && node dist/examples/arena.js
 
-import { fallback, formatBytes, MiB, OutOfMemoryError, openDevice, parseDeviceChoice } from 'cuda-mempool'
+import { fallback, formatBytes, MiB, OutOfMemoryError, openDevice } from 'cuda-mempool'
 
 const FRAMES = 4
 const TILES = 8
 
-using device = openDevice(parseDeviceChoice(process.env.CUDA_MEMPOOL_DEVICE ?? 'auto'))
+using device = openDevice('auto')
 using stream = device.createStream()
 using arena = device.createArenaPool({ bytes: 32 * MiB })
 

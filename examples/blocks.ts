@@ -1,9 +1,9 @@
 // A hundred blocks of one size, allocated in advance: for messages, pages, or other data of a fixed size.
 // In a clone: npm run build && node dist/examples/blocks.js
 
-import { formatBytes, KiB, openDevice, PoolError, parseDeviceChoice } from 'cuda-mempool'
+import { formatBytes, KiB, openDevice, PoolError } from 'cuda-mempool'
 
-using device = openDevice(parseDeviceChoice(process.env.CUDA_MEMPOOL_DEVICE ?? 'auto'))
+using device = openDevice('auto')
 using pool = device.createBlockPool({ blockBytes: 4 * KiB, count: 100 })
 console.log(`${pool.available} of ${pool.count} blocks of ${formatBytes(pool.blockBytes)} available`)
 

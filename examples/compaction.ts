@@ -2,7 +2,8 @@
 // memory. Their number is not known in advance, and the host reads back only these.
 // In a clone: npm run build && node dist/examples/compaction.js
 
-import { createDeviceArena, formatBytes, MiB, openDevice, parseDeviceChoice, SimulatedArena } from 'cuda-mempool'
+import { formatBytes, MiB, openDevice } from 'cuda-mempool'
+import { createDeviceArena, SimulatedArena } from 'cuda-mempool/kernels'
 
 const COUNT = 1_000_000
 const LIMIT = 0.999
@@ -20,7 +21,7 @@ extern "C" __global__ void keep_peaks(cuda_mempool::DeviceArena *arena, const fl
 }
 `
 
-using device = openDevice(parseDeviceChoice(process.env.CUDA_MEMPOOL_DEVICE ?? 'auto'))
+using device = openDevice('auto')
 using pool = device.createPool()
 using stream = device.createStream()
 using module = device.compileKernels(SOURCE, {

@@ -2,7 +2,7 @@
 // stream that does not wait for the allocation, and a buffer that is never freed. See docs/debugging.md.
 // In a clone: npm run build && node dist/examples/debug.js
 
-import { DebugError, openDevice, parseDeviceChoice } from 'cuda-mempool'
+import { DebugError, openDevice } from 'cuda-mempool'
 import { registerSimulatedKernel, threadCount } from 'cuda-mempool/simulated'
 
 /** One thread for each word: writes the number of the thread. */
@@ -29,7 +29,7 @@ registerSimulatedKernel('count_up', ({ shape, args, memory }) => {
   )
 })
 
-using device = openDevice(parseDeviceChoice(process.env.CUDA_MEMPOOL_DEVICE ?? 'auto'))
+using device = openDevice('auto')
 const pool = device.createPool({ debug: true })
 using stream = device.createStream()
 using other = device.createStream()

@@ -3,7 +3,8 @@
 // it.
 // In a clone: npm run build && node dist/examples/device-pool.js
 
-import { createDeviceArena, formatBytes, KiB, openDevice, parseDeviceChoice, SimulatedArena } from 'cuda-mempool'
+import { formatBytes, KiB, openDevice } from 'cuda-mempool'
+import { createDeviceArena, SimulatedArena } from 'cuda-mempool/kernels'
 
 const THREADS = 1024
 
@@ -19,7 +20,7 @@ extern "C" __global__ void take_floats(cuda_mempool::DevicePool *pool, float **t
 }
 `
 
-using device = openDevice(parseDeviceChoice(process.env.CUDA_MEMPOOL_DEVICE ?? 'auto'))
+using device = openDevice('auto')
 using pool = device.createPool()
 using stream = device.createStream()
 using module = device.compileKernels(SOURCE, {

@@ -2,9 +2,9 @@
 // Some tutorials set the reserved bytes of a pool, which CUDA refuses: allocate that much once and free it instead.
 // In a clone: npm run build && node dist/examples/driver-pool.js
 
-import { formatBytes, MiB, openDevice, parseDeviceChoice } from 'cuda-mempool'
+import { formatBytes, MiB, openDevice } from 'cuda-mempool'
 
-using device = openDevice(parseDeviceChoice(process.env.CUDA_MEMPOOL_DEVICE ?? 'auto'))
+using device = openDevice('auto')
 using stream = device.createStream()
 
 using usual = device.defaultDriverPool()

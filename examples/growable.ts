@@ -3,7 +3,7 @@
 // memory is given back, and the rest is verified once more.
 // In a clone: npm run build && node dist/examples/growable.js
 
-import { formatBytes, MiB, openDevice, parseDeviceChoice } from 'cuda-mempool'
+import { formatBytes, MiB, openDevice } from 'cuda-mempool'
 import { registerSimulatedKernel } from 'cuda-mempool/simulated'
 
 // One thread for each word: its index is global, from `first` to before `end`.
@@ -61,7 +61,7 @@ registerSimulatedKernel('count_wrong_words', ({ args, memory }) => {
   memory.store(counter, new Uint32Array([before + wrong.length]))
 })
 
-using device = openDevice(parseDeviceChoice(process.env.CUDA_MEMPOOL_DEVICE ?? 'auto'))
+using device = openDevice('auto')
 using stream = device.createStream()
 using module = device.loadModule(PTX)
 const [numberWords, countWrongWords] = [module.kernel('number_words'), module.kernel('count_wrong_words')]

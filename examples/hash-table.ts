@@ -3,15 +3,8 @@
 // the lists and adds up the counts. A third frees the nodes, so that the heap ends as it began.
 // In a clone: npm run build && node dist/examples/hash-table.js
 
-import {
-  type CompileOptions,
-  createDeviceHeap,
-  formatBytes,
-  MiB,
-  openDevice,
-  parseDeviceChoice,
-  SimulatedHeap,
-} from 'cuda-mempool'
+import { type CompileOptions, formatBytes, MiB, openDevice } from 'cuda-mempool'
+import { createDeviceHeap, SimulatedHeap } from 'cuda-mempool/kernels'
 import type { DeviceMemory } from 'cuda-mempool/simulated'
 
 const WORDS = 100_000
@@ -130,7 +123,7 @@ function addressOf([low = 0, high = 0]: Uint32Array): number {
   return high * 2 ** 32 + low
 }
 
-using device = openDevice(parseDeviceChoice(process.env.CUDA_MEMPOOL_DEVICE ?? 'auto'))
+using device = openDevice('auto')
 using pool = device.createPool()
 using stream = device.createStream()
 using module = device.compileKernels(SOURCE, { simulated })

@@ -2,12 +2,12 @@
 // the host reads the other. No data is copied twice, and Node is never blocked.
 // In a clone: npm run build && node dist/examples/host.js
 
-import { formatBytes, MiB, openDevice, parseDeviceChoice } from 'cuda-mempool'
+import { formatBytes, MiB, openDevice } from 'cuda-mempool'
 
 const BATCHES = 8
 const COUNT = (1 * MiB) / Float32Array.BYTES_PER_ELEMENT
 
-using device = openDevice(parseDeviceChoice(process.env.CUDA_MEMPOOL_DEVICE ?? 'auto'))
+using device = openDevice('auto')
 using pool = device.createPool()
 using host = device.createHostPool({ maxPoolBytes: 64 * MiB })
 const lanes = [device.createStream(), device.createStream()].map(stream => ({ stream, result: host.allocate(1 * MiB) }))

@@ -3,9 +3,9 @@
 // throws an error that says so.
 // In a clone: npm run build && node dist/examples/managed.js
 
-import { type CachingPool, formatBytes, MiB, openDevice, PoolError, parseDeviceChoice } from 'cuda-mempool'
+import { type CachingPool, formatBytes, MiB, openDevice, PoolError } from 'cuda-mempool'
 
-using device = openDevice(parseDeviceChoice(process.env.CUDA_MEMPOOL_DEVICE ?? 'auto'))
+using device = openDevice('auto')
 
 function openPool(): CachingPool {
   const maxPoolBytes = 128 * MiB // may be more than the device's memory

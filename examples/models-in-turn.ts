@@ -13,7 +13,6 @@ import {
   MiB,
   NoLibraryError,
   openDevice,
-  parseDeviceChoice,
 } from 'cuda-mempool'
 import { type ServedOnnxRuntime, serveOnnxRuntime } from 'cuda-mempool/onnxruntime'
 
@@ -22,7 +21,7 @@ const ROOM_BYTES = 1.5 * MODEL_BYTES
 const ROWS = 1024
 const COLUMNS = MODEL_BYTES / 4 / ROWS
 
-using device = openDevice(parseDeviceChoice(process.env.CUDA_MEMPOOL_DEVICE ?? 'auto'))
+using device = openDevice('auto')
 using stream = device.createStream()
 using outputs = device.createPool()
 using host = device.createHostPool({ maxPoolBytes: 4 * MODEL_BYTES, segmentBytes: 64 * MiB })

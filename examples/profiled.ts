@@ -2,18 +2,10 @@
 // comes with the CUDA toolkit; without it the program runs all the same.
 // In a clone: npm run build && nsys profile --trace=cuda,nvtx node dist/examples/profiled.js --nvtx
 
-import {
-  formatBytes,
-  MiB,
-  NoLibraryError,
-  type Nvtx,
-  openDevice,
-  openNvtx,
-  parseDeviceChoice,
-  profiled,
-} from 'cuda-mempool'
+import { formatBytes, MiB, NoLibraryError, openDevice } from 'cuda-mempool'
+import { type Nvtx, openNvtx, profiled } from 'cuda-mempool/profiling'
 
-using device = openDevice(parseDeviceChoice(process.env.CUDA_MEMPOOL_DEVICE ?? 'auto'))
+using device = openDevice('auto')
 using memory = device.createPool()
 using copies = device.createStream()
 

@@ -2,10 +2,10 @@
 // memory snapshot, for `cuda-mempool replay` and for tools that read such snapshots.
 // In a clone: npm run build && node dist/examples/record-a-pool.js [FILE]
 
-import { formatBytes, MiB, openDevice, parseDeviceChoice } from 'cuda-mempool'
+import { formatBytes, MiB, openDevice } from 'cuda-mempool'
 import { recorded } from 'cuda-mempool/trace'
 
-using device = openDevice(parseDeviceChoice(process.env.CUDA_MEMPOOL_DEVICE ?? 'auto'))
+using device = openDevice('auto')
 using upstream = device.createPool()
 const pool = recorded(upstream, { stacks: true })
 

@@ -5,11 +5,11 @@
 import { once } from 'node:events'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { type ArenaPool, MiB, OutOfMemoryError, openDevice, PoolError, parseDeviceChoice } from 'cuda-mempool'
+import { type ArenaPool, MiB, OutOfMemoryError, openDevice, PoolError } from 'cuda-mempool'
 
 const MOST_SHUTDOWN_MS = 10_000
 
-await using device = openDevice(parseDeviceChoice(process.env.CUDA_MEMPOOL_DEVICE ?? 'auto'))
+await using device = openDevice('auto')
 const queue = device.createArenaQueue({ bytes: 8 * MiB, count: 2, maxWaiting: 4 })
 
 /** Sends `count` numbers to the device, and brings a copy back. */

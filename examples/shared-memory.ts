@@ -10,12 +10,12 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { type Device, formatBytes, MiB, openDevice, parseDeviceChoice } from 'cuda-mempool'
+import { type Device, formatBytes, MiB, openDevice } from 'cuda-mempool'
 
 const [ordinal, folder] = process.argv.slice(2)
 if (folder !== undefined) await second(openDevice(Number(ordinal)), folder)
 else {
-  using device = openDevice(parseDeviceChoice(process.env.CUDA_MEMPOOL_DEVICE ?? 'auto'))
+  using device = openDevice('auto')
   if (device.simulated)
     console.log(`${device.name}: two processes share memory on a GPU only; run this where there is one`)
   else await first(device)

@@ -2,12 +2,12 @@
 // frame's memory returns to the pool while the streams are still at work.
 // In a clone: npm run build && node dist/examples/streams.js
 
-import { formatBytes, MiB, openDevice, parseDeviceChoice } from 'cuda-mempool'
+import { formatBytes, MiB, openDevice } from 'cuda-mempool'
 
 const FRAMES = 32
 const FRAME_BYTES = 4 * MiB
 
-using device = openDevice(parseDeviceChoice(process.env.CUDA_MEMPOOL_DEVICE ?? 'auto'))
+using device = openDevice('auto')
 using pool = device.createPool({ maxPoolBytes: 256 * MiB })
 using producer = device.createStream()
 using consumer = device.createStream()

@@ -2,10 +2,10 @@
 // `npx cuda-mempool top` in another terminal.
 // In a clone: npm run build && node dist/examples/watch-a-pool.js
 
-import { MiB, openDevice, parseDeviceChoice, tagged } from 'cuda-mempool'
+import { MiB, openDevice, tagged } from 'cuda-mempool'
 import { prometheusText, serve } from 'cuda-mempool/live'
 
-using device = openDevice(parseDeviceChoice(process.env.CUDA_MEMPOOL_DEVICE ?? 'auto'))
+using device = openDevice('auto')
 using memory = device.createPool({ maxPoolBytes: 64 * MiB })
 const pool = tagged(memory)
 

@@ -6,16 +6,9 @@
 import { once } from 'node:events'
 import { availableParallelism } from 'node:os'
 import { isMainThread, parentPort, Worker, workerData } from 'node:worker_threads'
-import {
-  attachDevice,
-  attachPool,
-  formatBytes,
-  openDevice,
-  parseDeviceChoice,
-  type SharedPoolDescriptor,
-  type TransferredBuffer,
-} from 'cuda-mempool'
+import { formatBytes, openDevice } from 'cuda-mempool'
 import { registerSimulatedKernel } from 'cuda-mempool/simulated'
+import { attachDevice, attachPool, type SharedPoolDescriptor, type TransferredBuffer } from 'cuda-mempool/threads'
 
 const LENGTH = 2 ** 16
 const BATCH_BYTES = LENGTH * Float32Array.BYTES_PER_ELEMENT

@@ -2,18 +2,9 @@
 // is emptied piece by piece, and the allocation is tried again. The code that allocates needs no change for this.
 // In a clone: npm run build && node dist/examples/wrappers.js
 
-import {
-  type DeviceBuffer,
-  formatBytes,
-  MiB,
-  OutOfMemoryError,
-  openDevice,
-  parseDeviceChoice,
-  retrying,
-  tagged,
-} from 'cuda-mempool'
+import { type DeviceBuffer, formatBytes, MiB, OutOfMemoryError, openDevice, retrying, tagged } from 'cuda-mempool'
 
-using device = openDevice(parseDeviceChoice(process.env.CUDA_MEMPOOL_DEVICE ?? 'auto'))
+using device = openDevice('auto')
 using memory = device.createPool({ maxPoolBytes: 64 * MiB })
 
 /** Results that can be computed again, oldest first. */

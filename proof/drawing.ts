@@ -1,7 +1,7 @@
 // Draws operations one by one, by their weights. Subclasses fill in the details of each operation.
 
 import type { Random } from '../src/core/base/random.js'
-import type { FaultRule } from '../src/core/driver/simulated/index.js'
+import type { FaultRule } from '../src/entries/simulated.js'
 import type { Spacer } from './settings.js'
 
 /** Of so many times that a spacer is drawn to be freed, one does it. */

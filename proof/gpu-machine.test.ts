@@ -3,7 +3,7 @@
 
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
-import { registerSimulatedKernel, SimulatedDriver } from '../src/core/driver/simulated/index.js'
+import { registerSimulatedKernel, SimulatedDriver } from '../src/entries/simulated.js'
 import { openDevice } from '../src/index.js'
 import { GpuMachine } from './gpu-machine.js'
 import { runOnGpu } from './gpu-program.js'

@@ -5,10 +5,10 @@ import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
 import { GiB, KiB, MiB } from '../src/core/base/bytes.js'
 import { CudaError } from '../src/core/base/errors.js'
-import { SimulatedDriver } from '../src/core/driver/simulated/index.js'
 import { LAST_GENERATION, State } from '../src/core/heap/records.js'
 import { Event } from '../src/core/order/event.js'
 import { assertConsistent, TestDevice, twoDevices } from '../src/core/pool/pool.fixture.js'
+import { SimulatedDriver } from '../src/entries/simulated.js'
 import { openDevice, type PoolOptions, type Stream } from '../src/index.js'
 
 for (const backing of ['virtual', 'segments'] as const) {

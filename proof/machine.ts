@@ -1,6 +1,6 @@
-import type { FaultRule } from '../src/core/driver/simulated/index.js'
 import type { CachingPool } from '../src/core/pool/caching/caching-pool.js'
 import type { Pool } from '../src/core/pool/pool.js'
+import type { FaultRule } from '../src/entries/simulated.js'
 import type { Device, DeviceBuffer, Event, GrowableBuffer, HostPool, HostPoolOptions, Stream } from '../src/index.js'
 
 /** The buffers that went through a watched pool so far, and those that are held. */

@@ -2,7 +2,7 @@
 // an object that does not exist does nothing, so that a program stays a program when operations are removed.
 
 import { formatBytes } from '../src/core/base/bytes.js'
-import type { FaultRule } from '../src/core/driver/simulated/index.js'
+import type { FaultRule } from '../src/entries/simulated.js'
 import type { CaptureMode } from '../src/index.js'
 
 export type StreamKind = 'own' | 'adopted' | 'adopted blocking' | 'per-thread default' | 'of the peer'

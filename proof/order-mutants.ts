@@ -1,12 +1,12 @@
 // Rules of the known order of work: clocks, events, streams.
 
-import { SimulatedDriver } from '../src/core/driver/simulated/index.js'
 import { Clocks, type VectorTime } from '../src/core/order/clocks.js'
 import { Event } from '../src/core/order/event.js'
 import type { OrderedStream } from '../src/core/order/ordered-stream.js'
 import { Life } from '../src/core/order/shared-order.js'
 import { Stream } from '../src/core/order/stream.js'
 import { StreamRegistry } from '../src/core/order/stream-registry.js'
+import { SimulatedDriver } from '../src/entries/simulated.js'
 import { replace, replacePrivate } from './replace-method.js'
 
 export const ORDER_MUTANTS = {

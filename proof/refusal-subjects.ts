@@ -13,7 +13,7 @@ import type { CachingPool } from '../src/core/pool/caching/caching-pool.js'
 import type { HostBuffer } from '../src/core/pool/host/host-buffer.js'
 import type { GrowableBuffer } from '../src/core/pool/mapped/growable-buffer.js'
 import type { TestDevice } from '../src/core/pool/pool.fixture.js'
-import { createDeviceArena, createDeviceHeap, type DeviceArena, type DeviceHeap } from '../src/index.js'
+import { createDeviceArena, createDeviceHeap, type DeviceArena, type DeviceHeap } from '../src/entries/kernels.js'
 
 type AnyBuffer = DeviceBuffer | HostBuffer
 

@@ -2,7 +2,7 @@
 
 import { CudaError, PoolError } from '../src/core/base/errors.js'
 import { RESULT } from '../src/core/driver/constants.js'
-import type { FaultRule } from '../src/core/driver/simulated/index.js'
+import type { FaultRule } from '../src/entries/simulated.js'
 
 const CODE = RESULT.CUDA_ERROR_UNKNOWN
 

@@ -1,7 +1,7 @@
 // The operations of a program on a shared pool. As in operation.ts, numbers are used once, and an operation on an
 // object that does not exist does nothing. Any thread may use a stream; only its maker ends it for all.
 
-import type { FaultRule } from '../src/core/driver/simulated/index.js'
+import type { FaultRule } from '../src/entries/simulated.js'
 
 export type SharedOperation =
   | { do: 'start'; thread: number; ownPool: boolean }

@@ -2,12 +2,12 @@
 
 import assert from 'node:assert/strict'
 import type { Context } from '../src/core/driver/context.js'
-import type { FaultRule } from '../src/core/driver/simulated/index.js'
 import { State } from '../src/core/heap/records.js'
 import { UNIT_BYTES } from '../src/core/heap/size-classes.js'
 import { MOST_STREAMS } from '../src/core/order/clocks.js'
 import { SMALL_UNITS } from '../src/core/pool/backing/backing.js'
 import { CachingPool } from '../src/core/pool/caching/caching-pool.js'
+import type { FaultRule } from '../src/entries/simulated.js'
 import {
   type Device,
   type DeviceBuffer,

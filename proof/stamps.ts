@@ -2,9 +2,9 @@
 // wrong word is remembered as damage until the program asks.
 
 import assert from 'node:assert/strict'
-import { registerSimulatedKernel } from '../src/core/driver/simulated/index.js'
 import type { Kernel } from '../src/core/kernel/kernel.js'
 import type { Module } from '../src/core/kernel/module.js'
+import { registerSimulatedKernel } from '../src/entries/simulated.js'
 import type { DeviceBuffer, Stream } from '../src/index.js'
 
 export const STAMP_PTX = `

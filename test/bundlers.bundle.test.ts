@@ -8,7 +8,8 @@ import { after, before, describe, test } from 'node:test'
 import { Project } from './packed.fixture.js'
 
 const PROGRAM = `
-  import { deviceIncludePath, MiB, openDevice, createDeviceHeap } from 'cuda-mempool'
+  import { MiB, openDevice } from 'cuda-mempool'
+  import { createDeviceHeap, deviceIncludePath } from 'cuda-mempool/kernels'
 
   const device = openDevice('simulated')
   const pool = device.createPool()
@@ -26,6 +27,8 @@ const PROGRAM = `
   outcomeOf('include:', () => deviceIncludePath().endsWith('cuda'))
   device.close()
 `
+/** All entry points; esbuild takes the name of the package for that. */
+const PACKAGE = /^cuda-mempool\b/
 const EVERYTHING_WORKS = 'pool: 3145728\nshared: 2097152\nheap: 0\ninclude: true\n'
 const FORMATS = ['esm', 'cjs'] as const
 type Format = (typeof FORMATS)[number]
@@ -71,7 +74,7 @@ const rollup: Bundle = async (entry, out, format, isExternal) => {
   const plugins = [nodeResolve({ preferBuiltins: true }), (commonjs as unknown as typeof commonjs.default)()]
   const made = await rollup({
     input: entry,
-    external: isExternal ? ['cuda-mempool'] : [],
+    external: isExternal ? [PACKAGE] : [],
     plugins,
     // The second warning is about TypeScript's code for `using`, which guards each `this`.
     onwarn: ({ code, message }) => assert.match(code ?? '', /^UNRESOLVED_IMPORT$|^THIS_IS_UNDEFINED$/, message),
@@ -89,7 +92,8 @@ const webpack: Bundle = async (entry, out, format, isExternal) => {
     entry,
     output: { path: join(out, '..'), filename: out.slice(out.lastIndexOf('/') + 1), module: isModule },
     experiments: { outputModule: isModule },
-    externals: isExternal ? { 'cuda-mempool': `${isModule ? 'module' : 'commonjs'} cuda-mempool` } : {},
+    externals: isExternal ? [PACKAGE] : [],
+    externalsType: isModule ? 'module' : 'commonjs',
   })
   await new Promise<void>((resolve, reject) => {
     compiler.run((error, stats) => {

@@ -1,14 +1,8 @@
 // Kernels of the simulated device that allocate from arenas and heaps of kernels.
 
 import { KiB } from '../src/core/base/bytes.js'
-import {
-  type Device,
-  type DeviceArena,
-  type DeviceHeap,
-  type DevicePointer,
-  SimulatedArena,
-  SimulatedHeap,
-} from '../src/index.js'
+import { type DeviceArena, type DeviceHeap, SimulatedArena, SimulatedHeap } from '../src/entries/kernels.js'
+import type { Device, DevicePointer } from '../src/index.js'
 
 const SOURCE = `
 #include "cuda_mempool.cuh"

@@ -4,8 +4,9 @@ import assert from 'node:assert/strict'
 import { it } from 'node:test'
 import { MiB } from '../src/core/base/bytes.js'
 import { Random } from '../src/core/base/random.js'
-import { SimulatedDriver } from '../src/core/driver/simulated/index.js'
-import { createDeviceHeap, openDevice } from '../src/index.js'
+import { createDeviceHeap } from '../src/entries/kernels.js'
+import { SimulatedDriver } from '../src/entries/simulated.js'
+import { openDevice } from '../src/index.js'
 import { takeAndGiveBack } from './device-memory.fixture.js'
 
 const SEED = Number(process.env['HEAP_FUZZ_SEED'] ?? 1)

@@ -10,14 +10,8 @@ import { MiB } from '../src/core/base/bytes.js'
 import { NoLibraryError } from '../src/core/base/errors.js'
 import { openNvrtc } from '../src/core/libraries/nvrtc.js'
 import { WAIT_FOR_GATE } from '../src/core/order/gpu.fixture.js'
-import {
-  createDeviceArena,
-  createDeviceHeap,
-  createStreamArenas,
-  type DevicePointer,
-  openDevice,
-  type Stream,
-} from '../src/index.js'
+import { createDeviceArena, createDeviceHeap, createStreamArenas } from '../src/entries/kernels.js'
+import { type DevicePointer, openDevice, type Stream } from '../src/index.js'
 
 const COUNT = 65_536
 const THREADS = 256
@@ -176,8 +170,7 @@ describe('the examples on a GPU', { skip: whyNoNvrtc() }, () => {
   for (const name of ['device-pool', 'hash-table', 'compaction']) {
     it(`${name} runs`, () => {
       const path = fileURLToPath(new URL(`../examples/${name}.js`, import.meta.url))
-      const env = { ...process.env, CUDA_MEMPOOL_DEVICE: '0' }
-      const { status, stdout, stderr } = spawnSync(process.execPath, [path], { encoding: 'utf8', env })
+      const { status, stdout, stderr } = spawnSync(process.execPath, [path], { encoding: 'utf8' })
       assert.deepEqual([status, stderr], [0, ''], stdout)
       assert.doesNotMatch(stdout, /simulated|undefined/)
     })

@@ -4,16 +4,13 @@
 import assert from 'node:assert/strict'
 import { afterEach, beforeEach, describe, it } from 'node:test'
 import { KiB, MiB } from '../src/core/base/bytes.js'
-import { SimulatedDriver } from '../src/core/driver/simulated/index.js'
+import { createDeviceArena, createDeviceHeap, createStreamArenas, type DeviceRegion } from '../src/entries/kernels.js'
+import { SimulatedDriver } from '../src/entries/simulated.js'
 import {
   CudaError,
-  createDeviceArena,
-  createDeviceHeap,
-  createStreamArenas,
   type Device,
   DeviceLostError,
   type DevicePointer,
-  type DeviceRegion,
   fallback,
   limited,
   openDevice,

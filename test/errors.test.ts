@@ -5,7 +5,9 @@ import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { describe, it } from 'node:test'
 import { packageFile } from '../src/core/base/package-files.js'
-import { SimulatedDriver } from '../src/core/driver/simulated/index.js'
+import { openNvtx } from '../src/entries/profiling.js'
+import { SimulatedDriver } from '../src/entries/simulated.js'
+import { readRecording, SlowReplayError } from '../src/entries/trace.js'
 import {
   CompileError,
   type Device,
@@ -16,12 +18,9 @@ import {
   OutOfMemoryError,
   openDevice,
   openDevices,
-  openNvtx,
-  SlowReplayError,
   spillable,
   tagged,
 } from '../src/index.js'
-import { readRecording } from '../src/recordings/trace/index.js'
 
 const FAULT = 700 // an illegal address
 const DOCUMENT = new URL('../../docs/errors.md', import.meta.url)

@@ -2,13 +2,9 @@
 // errors tell a user nothing about the argument.
 
 import assert from 'node:assert/strict'
+import { readdirSync } from 'node:fs'
 import { describe, it } from 'node:test'
-import * as simulated from '../src/core/driver/simulated/index.js'
 import * as main from '../src/index.js'
-import * as live from '../src/live/index.js'
-import * as onnxruntime from '../src/onnxruntime/index.js'
-import * as report from '../src/recordings/report/index.js'
-import * as trace from '../src/recordings/trace/index.js'
 
 const HOSTILE: readonly unknown[] = [undefined, null, {}, { toString: 1 }, Symbol('s'), 5, 'x', [], () => {}, 5n]
 const OF_V8 =
@@ -28,7 +24,9 @@ async function errorOf(exported: Exported, args: readonly unknown[]): Promise<un
   }
 }
 
-for (const [name, module] of Object.entries({ main, trace, report, live, onnxruntime, simulated })) {
+const entries = readdirSync(new URL('../src/entries', import.meta.url)).filter(path => /^\w+\.js$/.test(path))
+for (const name of ['../index.js', ...entries]) {
+  const module = (await import(`../src/entries/${name}`)) as Record<string, unknown>
   describe(`exports of ${name} with arguments of wrong types`, () => {
     for (const [exportName, exported] of Object.entries(module)) {
       if (typeof exported !== 'function') continue

@@ -37,7 +37,7 @@ const ROWS: readonly (readonly string[])[] = [
   ['recordings/report'],
   ['live'],
   ['onnxruntime'],
-  ['index.ts'],
+  ['entries', 'index.ts'],
   ['cli'],
 ]
 const LAYERS = new Set(ROWS.flat())
@@ -54,6 +54,7 @@ const DRIVERS = /^core\/driver\/(native|simulated)\//
 const KNOW_A_DRIVER: Readonly<Record<string, string>> = {
   'core/device/open.ts': 'opens devices',
   'core/device/warm-up.ts': 'runs pools on a library without a device',
+  'entries/simulated.ts': 'exports the simulated GPU',
   'recordings/trace/replay-devices.ts': 'opens a simulated device of the size that a replay needs',
   'recordings/trace/replay-device.ts': 'asks a device which kind it is',
   'recordings/trace/pytorch/model/driver-tally.ts': 'adds up costs of calls that a model of an allocator would make',
@@ -94,10 +95,60 @@ test('every file lies in a layer', () => {
   assert.deepEqual(strays, [])
 })
 
-test('the source has six houses, and the public face before the command line', () => {
+test('the source has six houses, and the entry points before the command line', () => {
   const houses = ROWS.flat().map(layer => layer.split('/')[0])
   const inOrder = houses.filter((house, index) => house !== houses[index - 1])
-  assert.deepEqual(inOrder, ['core', 'kernel-memory', 'recordings', 'live', 'onnxruntime', 'index.ts', 'cli'])
+  assert.deepEqual(inOrder, [
+    'core',
+    'kernel-memory',
+    'recordings',
+    'live',
+    'onnxruntime',
+    'entries',
+    'index.ts',
+    'cli',
+  ])
+})
+
+/** The programs that show users how to use the package import it as users do. */
+const USE_AN_ENTRY = ['cli/demo.ts']
+
+test('entry points only export, and the package itself imports none', () => {
+  const entries = files.filter(path => ['entries', 'index.ts'].includes(layerOf(path)) && !isTest(path))
+  assert.ok(entries.length > 5)
+  for (const path of entries) {
+    const code = readFileSync(join(SOURCES, path), 'utf8').replace(
+      /^\/\/.*$|^export (type )?\{[^}]*\} from '.*'$/gm,
+      '',
+    )
+    const startsServing = path === 'index.ts' ? /^import \{ serveIfAsked \} from '.*'\s+serveIfAsked\(\)$/ : /^$/
+    assert.match(code.trim(), startsServing, path)
+  }
+  const users = files.filter(path => !isTest(path) && importsOf(path).some(target => entries.includes(target)))
+  assert.deepEqual(users, USE_AN_ENTRY)
+})
+
+test('the entry points of package.json are these files, in the order of their page', () => {
+  const { exports, typesVersions } = JSON.parse(readFileSync(join(PROJECT, 'package.json'), 'utf8')) as {
+    readonly exports: Readonly<Record<string, unknown>>
+    readonly typesVersions: Readonly<Record<string, Readonly<Record<string, unknown>>>>
+  }
+  const page = readFileSync(join(SOURCES, 'entries', 'README.md'), 'utf8')
+  const names = [...page.matchAll(/^\| `(\w+)\.ts` /gm)].map(([, name]) => name)
+  const beside = files.filter(path => layerOf(path) === 'entries').map(path => basename(path, '.ts'))
+  assert.deepEqual(beside.sort(), [...names].sort())
+  const file = (name: string) => ({ types: `./dist/src/${name}.d.ts`, default: `./dist/lib/${name}.js` })
+  const expected = names.map(name => [`./${name}`, file(`entries/${name}`)])
+  assert.deepEqual(exports, {
+    '.': file('index'),
+    ...Object.fromEntries(expected),
+    './package.json': './package.json',
+  })
+  assert.deepEqual(
+    Object.keys(exports).slice(1, -1),
+    expected.map(([subpath]) => subpath),
+  )
+  assert.deepEqual(typesVersions['*'], Object.fromEntries(names.map(name => [name, [file(`entries/${name}`).types]])))
 })
 
 test('every layer has a file', () => {

@@ -181,7 +181,8 @@ describe('the packed package', () => {
     const program = project.write(
       'worker.mjs',
       `import { isMainThread, parentPort, Worker, workerData } from 'node:worker_threads'
-      import { attachPool, openDevice } from 'cuda-mempool'
+      import { openDevice } from 'cuda-mempool'
+      import { attachPool } from 'cuda-mempool/threads'
       if (isMainThread) {
         const device = openDevice('simulated')
         const pool = device.createSharedPool()
@@ -254,7 +255,8 @@ describe('the packed package', () => {
     const program = project.write(
       'program.mjs',
       `import { existsSync } from 'node:fs'
-      import { createDeviceHeap, deviceIncludePath, MiB, openDevice } from 'cuda-mempool'
+      import { MiB, openDevice } from 'cuda-mempool'
+      import { createDeviceHeap, deviceIncludePath } from 'cuda-mempool/kernels'
       import { SimulatedDriver } from 'cuda-mempool/simulated'
       import { readRecording, replay } from 'cuda-mempool/trace'
       import { prometheusText } from 'cuda-mempool/live'
@@ -264,8 +266,12 @@ describe('the packed package', () => {
       console.log(buffer.byteLength, typeof readRecording, typeof replay, prometheusText(pool).length > 0)
       console.log(existsSync(deviceIncludePath() + '/cuda_mempool.cuh'), createDeviceHeap(device, buffer).statsSync().failures)
       buffer.free()
-      device.close()`,
+      device.close()
+      const { exports } = (await import('cuda-mempool/package.json', { with: { type: 'json' } })).default
+      const names = Object.keys(exports).filter(name => !name.endsWith('.json'))
+      for (const name of names) await import(name.replace('.', 'cuda-mempool'))
+      console.log(names.length > 10)`,
     )
-    assert.equal(project.node([program]), '3145728 function function true\ntrue 0\n')
+    assert.equal(project.node([program]), '3145728 function function true\ntrue 0\ntrue\n')
   })
 })

@@ -9,12 +9,13 @@ import { fileURLToPath } from 'node:url'
 
 import ts = require('typescript')
 
+import { API_PAGE, apiPage, surfacesOf } from './api-page.js'
 import { ENTRIES, publicTypes } from './public-types.js'
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url))
 const project = mkdtempSync(join(ROOT, 'dist', 'types-'))
 const installed = join(project, 'node_modules', 'cuda-mempool')
-const entries = ENTRIES.map(entry => join(installed, 'dist', 'src', entry))
+const entries = Object.values(ENTRIES).map(entry => join(installed, 'dist', 'src', entry))
 after(() => rmSync(project, { recursive: true }))
 
 const OPTIONS: ts.CompilerOptions = {
@@ -33,8 +34,11 @@ const OPTIONS: ts.CompilerOptions = {
 function programs(): string[] {
   const examples = readdirSync(join(ROOT, 'examples')).map(name => readFileSync(join(ROOT, 'examples', name), 'utf8'))
   const calls = `
-    import { attachDevice, type Device, limited, MiB, openDevice, openDevices, type Pool, fallback, createDeviceArena, createStreamArenas } from 'cuda-mempool'
+    import { type Device, fallback, limited, MiB, openDevice, openDevices, type Pool } from 'cuda-mempool'
+    import type { Driver, PlainPool } from 'cuda-mempool/driver'
+    import { createDeviceArena, createStreamArenas } from 'cuda-mempool/kernels'
     import { SimulatedDriver } from 'cuda-mempool/simulated'
+    import { attachDevice } from 'cuda-mempool/threads'
     import { recorded, replay } from 'cuda-mempool/trace'
     using device: Device = openDevice(new SimulatedDriver({ capacityBytes: '1GiB' }))
     const [first, second] = openDevices('simulated')
@@ -49,7 +53,9 @@ function programs(): string[] {
     const graph = device.capture(stream, () => pool.allocate(4, stream))
     graph.launch(stream)
     graph.result.free()
-    const any: Pool = fallback(limited(recorded(pool), '1MiB'), device.createPlainPool())
+    const plain: PlainPool = device.createPlainPool()
+    const any: Pool = fallback(limited(recorded(pool), '1MiB'), plain)
+    const driver: Driver = device.driver
     const arena = createDeviceArena(device, any.allocate(MiB, stream))
     createStreamArenas(device, { pool, bytes: '64KiB' })
     using host = device.createHostPool()
@@ -58,7 +64,7 @@ function programs(): string[] {
     grown.array(Float32Array, 0).copyFrom(pool.allocateArray(Float32Array, 1))
     attachDevice(device.share())
     const owner: boolean = any.allocate(1).pool === any
-    void [floats, arena, owner, replay]
+    void [floats, arena, owner, replay, driver]
   `
   return [...examples, calls]
 }
@@ -111,6 +117,31 @@ describe('the types of the package', () => {
       }
     })
     assert.deepEqual(missing, [])
+  })
+
+  test('are what docs/api.md lists, each name at one entry point', () => {
+    const page = readFileSync(API_PAGE, 'utf8')
+    assert.equal(page, apiPage(program, entries), 'npm run docs:api writes the page anew')
+    const names = surfacesOf(program, entries).flatMap(({ values, types }) => [...values, ...types])
+    assert.deepEqual(
+      names.filter((name, index) => names.indexOf(name) !== index),
+      [],
+    )
+  })
+
+  test('offer a class as a value only if programs make it themselves, or catch it', () => {
+    const values = new Set(surfacesOf(program, entries).flatMap(surface => surface.values))
+    const found: string[] = []
+    let made = 0
+    forEachExport((_, name, symbol) => {
+      if (!values.has(name) || (symbol.flags & ts.SymbolFlags.Class) === 0) return
+      made++
+      const [making] = symbol.members?.get(ts.InternalSymbolName.Constructor)?.declarations ?? []
+      const isOurs = making !== undefined && ts.getCombinedModifierFlags(making) & ts.ModifierFlags.Protected
+      if (isOurs) found.push(name)
+    })
+    assert.deepEqual(found, [], 'export these as types')
+    assert.ok(made > 10, `${made} classes`)
   })
 
   test('mention no context of the driver', () => {

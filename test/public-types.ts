@@ -11,16 +11,21 @@ import { fileURLToPath } from 'node:url'
 import ts = require('typescript')
 
 const BUILT = fileURLToPath(new URL('../src', import.meta.url))
-export const ENTRIES = [
-  'index.d.ts',
-  'core/driver/simulated/index.d.ts',
-  'recordings/trace/index.d.ts',
-  'recordings/report/index.d.ts',
-  'onnxruntime/index.d.ts',
-  'live/index.d.ts',
-]
+/** The declaration files of the entry points, below `BUILT`, by what programs import. */
+export const ENTRIES: Readonly<Record<string, string>> = entryPoints()
 /** The classes that programs make themselves; all others are made by a device, a pool or a function. */
 const OWN_CONSTRUCTOR = /Error$|^Simulat(ion|edArena|edHeap)$/
+
+/** The entry points that package.json exports. */
+function entryPoints(): Record<string, string> {
+  const { exports } = JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8')) as {
+    readonly exports: Readonly<Record<string, string | { readonly types: string }>>
+  }
+  const entries = Object.entries(exports).flatMap(([subpath, entry]) =>
+    typeof entry === 'string' ? [] : [[subpath.replace('.', 'cuda-mempool'), relative('dist/src', entry.types)]],
+  )
+  return Object.fromEntries(entries)
+}
 
 /** A declaration file of the compiler. */
 interface Source {
@@ -44,7 +49,7 @@ export function publicTypes(): Map<string, string> {
     names.add(name)
     pending.push([path, name])
   }
-  for (const entry of ENTRIES) {
+  for (const entry of Object.values(ENTRIES)) {
     const path = join(BUILT, entry)
     texts.set(path, readFileSync(path, 'utf8'))
     for (const exported of exportsOf(path)) {

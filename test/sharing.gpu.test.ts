@@ -10,7 +10,8 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, afterEach, beforeEach, describe, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
-import { type DeviceBuffer, type ImportedPool, type InterprocessBuffer, MiB, openDevice } from '../src/index.js'
+import type { ImportedPool, InterprocessBuffer } from '../src/entries/processes.js'
+import { type DeviceBuffer, MiB, openDevice } from '../src/index.js'
 
 const SCRIPT = fileURLToPath(import.meta.url)
 const LONG = { timeoutMs: 60_000 }

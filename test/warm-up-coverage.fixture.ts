@@ -26,7 +26,7 @@ session.post('Profiler.enable')
 session.post('Profiler.startPreciseCoverage', { callCount: true, detailed: true })
 const { openDevice } = await import('../src/core/device/open.js')
 const { WarmUp } = await import('../src/core/device/warm-up.js')
-const { Action, readRecording } = await import('../src/recordings/trace/index.js')
+const { Action, readRecording } = await import('../src/entries/trace.js')
 
 new WarmUp().runWhile(() => true)
 const warm = runs()

@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync, truncateSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, describe, it } from 'node:test'
-import { readRecording } from '../../src/recordings/trace/index.js'
+import { readRecording } from '../../src/entries/trace.js'
 import { type Operations, peakLiveBytes, readOperations, segmentsOf, writeOperations } from './operations.js'
 import { MIXES, mixOperations, traceOperations } from './workloads.js'
 

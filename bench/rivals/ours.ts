@@ -7,7 +7,7 @@
 
 import { writeFileSync } from 'node:fs'
 import { hrtime } from 'node:process'
-import { type DeviceBuffer, openDevice, parseDeviceChoice } from 'cuda-mempool'
+import { type DeviceBuffer, openDevice } from 'cuda-mempool'
 import type { ProgramResult, Segment } from './figures.js'
 import { readOperations, segmentsOf } from './operations.js'
 
@@ -21,7 +21,7 @@ process.setUncaughtExceptionCaptureCallback(error => {
 const [file, passes, choice, timings] = process.argv.slice(2)
 const operations = readOperations(file)
 const { buffer: numbers, bytes: sizes, stream: slots } = operations
-const device = openDevice(parseDeviceChoice(choice))
+const device = openDevice(/^\d+$/.test(choice) ? Number(choice) : (choice as 'auto' | 'simulated'))
 const streams = Array.from({ length: operations.streams }, () => device.createStream())
 // The default limit is less than the mixes need.
 const pool = device.createPool({ maxPoolBytes: '90%' })

@@ -2,7 +2,7 @@
 
 import { GiB, MiB } from '../../src/core/base/bytes.js'
 import { Random } from '../../src/core/base/random.js'
-import { Action, BEFORE, type Trace } from '../../src/recordings/trace/index.js'
+import { Action, BEFORE, type Trace } from '../../src/entries/trace.js'
 import type { Operations } from './operations.js'
 
 /** Random sizes from `least` to `most`, each order of magnitude equally likely, with `live` buffers held. */

@@ -3,7 +3,7 @@
 import { MiB } from '../../src/core/base/bytes.js'
 import { Random } from '../../src/core/base/random.js'
 import { openDevice } from '../../src/core/device/open.js'
-import { SimulatedDriver } from '../../src/core/driver/simulated/index.js'
+import { SimulatedDriver } from '../../src/entries/simulated.js'
 import type { DeviceBuffer } from '../../src/index.js'
 import { readRecording } from '../../src/recordings/trace/formats/read-recording.js'
 import { PoolPass } from '../../src/recordings/trace/pool-pass.js'

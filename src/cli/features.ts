@@ -14,7 +14,7 @@ import type { Driver } from '../core/driver/driver.js'
 import type { FunctionName } from '../core/driver/table.js'
 import { SHIPPED_PTX } from '../core/kernel/device-code.js'
 import { virtualMemoryObstacle } from '../core/pool/backing/virtual-memory.js'
-import { createDeviceHeap } from '../index.js'
+import { createDeviceHeap } from '../kernel-memory/device-heap.js'
 import { SCALE_PTX } from './scale-kernel.js'
 
 const BYTES = 4096

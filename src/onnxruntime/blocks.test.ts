@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict'
 import { after, describe, it } from 'node:test'
 import { openDevice } from '../core/device/open.js'
-import { SimulatedDriver } from '../core/driver/simulated/index.js'
+import { SimulatedDriver } from '../core/driver/simulated/simulated-driver.js'
 import { loadKoffi } from '../core/libraries/koffi.js'
 import { DeviceBlocks, type Scope } from './blocks.js'
 

@@ -10,7 +10,7 @@ import { NativeDriver } from '../driver/native/native-driver.js'
 import { SimulatedDriver } from '../driver/simulated/simulated-driver.js'
 import type { FunctionName } from '../driver/table.js'
 import type { Device } from './device.js'
-import { type DeviceChoice, openDevice, openDevices, parseDeviceChoice } from './open.js'
+import { type DeviceChoice, openDevice, openDevices } from './open.js'
 
 /** Whether this machine has a GPU, which decides the outcome of some choices. */
 function hasGpu(): boolean {
@@ -142,13 +142,6 @@ describe('opening a device', () => {
     for (const choice of [-1, 0.5, Number.NaN, Infinity, 'gpu', '0', '', null, true, 1n, {}, []]) {
       assert.throws(() => openDevice(choice as DeviceChoice), { name: 'RangeError', message: /openDevice: choose/ })
       assert.throws(() => openDevices(choice as 'auto'), { name: 'RangeError', message: /openDevices: choose/ })
-    }
-  })
-
-  it('parseDeviceChoice reads the choices of the command line', () => {
-    assert.deepEqual(['auto', 'simulated', '0', '12'].map(parseDeviceChoice), ['auto', 'simulated', 0, 12])
-    for (const text of ['', 'gpu', '-1', '1.5', ' 0', '0x1', 'Simulated']) {
-      assert.throws(() => parseDeviceChoice(text), { name: 'RangeError', message: /write auto, simulated or a number/ })
     }
   })
 

@@ -77,17 +77,6 @@ export function openDevices(choice?: 'auto' | 'simulated' | Driver): Device[] {
 }
 
 /**
- * Reads a choice as written on the command line and in CUDA_MEMPOOL_DEVICE: 'auto', 'simulated' or a number. Throws
- * RangeError for other text.
- */
-export function parseDeviceChoice(text: string): DeviceChoice {
-  if (typeof text !== 'string') throw new TypeError(`parseDeviceChoice: text must be a string, not ${describe(text)}`)
-  if (text === 'auto' || text === 'simulated') return text
-  if (/^\d+$/.test(text)) return Number(text)
-  throw new OutOfRangeError(`'${text}' is no device; write auto, simulated or a number`)
-}
-
-/**
  * Whether an error of opening GPU 0 says that there is none. A NoDeviceError because a library is missing, as its
  * cause says, does not.
  */

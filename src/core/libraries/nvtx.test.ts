@@ -77,7 +77,7 @@ describe('opening NVTX', () => {
   it('happens in openNvtx, and not at import', () => {
     const script = `
       const loaded = () => process.report.getReport().sharedObjects.some(path => path.includes('koffi'))
-      const { openNvtx } = await import(${JSON.stringify(new URL('../../index.js', import.meta.url))})
+      const { openNvtx } = await import(${JSON.stringify(new URL('../../entries/profiling.js', import.meta.url))})
       const atImport = loaded()
       try { openNvtx('libnvtx-absent.so.1') } catch {}
       console.log(JSON.stringify([atImport, loaded()]))`

@@ -1,4 +1,4 @@
-// The public API of cuda-mempool/onnxruntime: pools that ONNX Runtime takes its memory from.
+// cuda-mempool/onnxruntime: pools that ONNX Runtime takes its memory from.
 
 export {
   type OnnxExecutionProvider,
@@ -8,4 +8,4 @@ export {
   type OnnxSessionOptions,
   type ServedOnnxRuntime,
   serveOnnxRuntime,
-} from './serve.js'
+} from '../onnxruntime/serve.js'
