@@ -99,7 +99,7 @@ async function main(args: readonly string[]): Promise<void> {
       memory.load(Float32Array, data, length).map(value => value + value),
     )
   })
-  using device = openDevice(parseDeviceChoice(process.env.CUDA_MEMPOOL_DEVICE ?? 'auto'))
+  using device = openDevice('auto')
   using pool = device.createSharedPool()
   const task: Task = { pool: pool.share(), batches, begun: new Int32Array(new SharedArrayBuffer(4)) }
   const workers = Array.from({ length: count }, () => new Worker(new URL(import.meta.url), { workerData: task }))

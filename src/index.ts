@@ -3,7 +3,7 @@
 
 import { serveIfAsked } from './live/serve-if-asked.js'
 
-export type { ByteSize } from './core/base/byte-size.js'
+export type { ByteSize, FixedSize } from './core/base/byte-size.js'
 export { formatBytes, GiB, KiB, MiB, parseBytes, TiB } from './core/base/bytes.js'
 export {
   CompileError,
@@ -46,33 +46,16 @@ export type { HostArray } from './core/pool/host/host-array.js'
 export type { HostBuffer } from './core/pool/host/host-buffer.js'
 export type { HostPoolOptions } from './core/pool/host/host-options.js'
 export type { HostPool } from './core/pool/host/host-pool.js'
+export type { AllocateOptions } from './core/pool/long-form.js'
 export type { GrowableBuffer, GrowableOptions } from './core/pool/mapped/growable-buffer.js'
 export type { Pool, PoolStats } from './core/pool/pool.js'
-export type { ReservedChange } from './core/pool/reserved-watch.js'
-export type { Reclaimed } from './core/pool/shared/pool-server.js'
-export type { SharedPool } from './core/pool/shared/shared-pool.js'
-export type { PoolThread, SharedLiveBlock } from './core/pool/shared/shared-report.js'
-export type { SleepOptions, SleepProgress, WakeOptions } from './core/pool/sleep/sleep-options.js'
-export type { TransferredBuffer } from './core/pool/transferred-buffer.js'
-export type { Counter, Counters, TagStats } from './core/pool/wrappers/counters.js'
-export { type FallbackPool, withFallback } from './core/pool/wrappers/fallback.js'
+export type { SleepOptions, WakeOptions } from './core/pool/sleep/sleep-options.js'
+export { type FallbackPool, fallback } from './core/pool/wrappers/fallback.js'
 export { type LimitedPool, limited } from './core/pool/wrappers/limited.js'
 export { type OnFailure, type RetryingPool, retrying } from './core/pool/wrappers/retrying.js'
 export { type SpillableOptions, type SpillableSet, spillable } from './core/pool/wrappers/spillable.js'
 export type { SpillableBuffer, UseOptions } from './core/pool/wrappers/spillable-buffer.js'
-export { type StatisticsPool, type StatisticsScope, statistics } from './core/pool/wrappers/statistics.js'
+export { type StatisticsPool, statistics } from './core/pool/wrappers/statistics.js'
 export { type TaggedOptions, type TaggedPool, tagged } from './core/pool/wrappers/tagged.js'
-export { createDeviceArena, type DeviceArena } from './kernel-memory/device-arena.js'
-export { createDeviceHeap, type DeviceHeap } from './kernel-memory/device-heap.js'
-export type { BumpStats, HeapStats } from './kernel-memory/device-layout.js'
-export type { DeviceRegion } from './kernel-memory/device-region.js'
-export type { KernelMemoryOptions } from './kernel-memory/kernel-memory.js'
-export { SimulatedArena, SimulatedHeap } from './kernel-memory/simulated-memory.js'
-export {
-  createStreamArenas,
-  type RegionPool,
-  type StreamArenas,
-  type StreamArenasOptions,
-} from './kernel-memory/stream-arenas.js'
 
 serveIfAsked()

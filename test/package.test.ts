@@ -35,7 +35,7 @@ describe('the packed package', () => {
     writeFileSync(file, content)
     assert.match(
       output,
-      /^MissingFileError createPool: .*server-thread\.js of cuda-mempool, which is missing at .*; leave cuda-mempool out of/,
+      /^MissingFileError createSharedPool: .*server-thread\.js of cuda-mempool, which is missing at .*; leave cuda-mempool out of/,
     )
   })
 

@@ -394,7 +394,7 @@ export class Device implements Disposable, AsyncDisposable {
     return this.sharedPools.create(newSharedHost(this.clocks, options, this.share()))
   }
 
-  /** A pool with one driver allocation for each buffer: slow, exact, and a fallback for `withFallback`. */
+  /** A pool with one driver allocation for each buffer: slow, exact, and a fallback for `fallback`. */
   createPlainPool(): PlainPool {
     this.open('createPlainPool')
     return this.keep(new PlainPool(this.clocks, this.defaultStream))

@@ -125,7 +125,7 @@ export abstract class Arena extends ClosablePool implements ArenaOwner {
     const { freeBytes, totalBytes } = this.context.activate().cuMemGetInfo()
     const remedy =
       beyondDevice(0, bytes, totalBytes) ??
-      `${this.obstacle(unitsOf(bytes), alignUnitsOf(alignment))}, or fall back: withFallback(arena, device.createPlainPool())`
+      `${this.obstacle(unitsOf(bytes), alignUnitsOf(alignment))}, or fall back: fallback(arena, device.createPlainPool())`
     return shortageOf(bytes, this.stats(), Math.min(this.maxPoolBytes, totalBytes), freeBytes, remedy)
   }
 

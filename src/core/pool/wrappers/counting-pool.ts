@@ -3,13 +3,14 @@
 // wrappers differ in.
 
 import type { ByteSize } from '../../base/byte-size.js'
+import { formatBytes } from '../../base/bytes.js'
 import type { OutOfMemoryError } from '../../base/errors.js'
 import type { Stream } from '../../order/stream.js'
 import type { DeviceBuffer } from '../buffer.js'
 import type { AllocateOptions } from '../long-form.js'
 import { announcePool } from '../new-pools.js'
 import { overLimit } from '../out-of-memory.js'
-import { type Pool, type PoolStats, poolText } from '../pool.js'
+import type { Pool, PoolStats } from '../pool.js'
 import type { Counters, TagStats } from './counters.js'
 import { HandedOut } from './handed-out.js'
 import { Wrapper } from './wrapper.js'
@@ -96,7 +97,11 @@ export abstract class CountingPool extends Wrapper {
 
   /** The wrapper's own figures, and the line of the pool that it wraps. */
   override toString(): string {
-    return `${poolText(this)} around ${this.upstream}`
+    const { liveBytes, liveBuffers, maxPoolBytes } = this.stats()
+    const limit = maxPoolBytes === Infinity ? '' : ` of ${formatBytes(maxPoolBytes)}`
+    const buffers = liveBuffers === 1 ? '1 buffer' : `${liveBuffers} buffers`
+    const name = this.constructor.name
+    return `${name} { ${formatBytes(liveBytes)} live in ${buffers}${limit} } around ${this.upstream}`
   }
 
   /** @internal */
