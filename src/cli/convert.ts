@@ -1,7 +1,6 @@
 // `cuda-mempool convert`: a recording in the format of another program.
 
 import { listed } from '../core/base/readable.js'
-import { shellWord } from '../core/base/shell-word.js'
 import { printable } from '../core/base/shown-text.js'
 import { openDevice } from '../core/device/open.js'
 import { collapsedStacks } from '../recordings/report/export/collapsed.js'
@@ -12,6 +11,7 @@ import { pprofProfile } from '../recordings/report/export/pprof.js'
 import { reportJson } from '../recordings/report/export/report-json.js'
 import { pictureSvg } from '../recordings/report/export/svg.js'
 import { PIPED } from '../recordings/trace/formats/read-recording.js'
+import { shellWord } from '../recordings/trace/formats/shell-word.js'
 import { pickleSnapshot } from '../recordings/trace/pytorch/pytorch-snapshot-writer.js'
 import { replay } from '../recordings/trace/replay.js'
 import { replayDevices } from '../recordings/trace/replay-devices.js'

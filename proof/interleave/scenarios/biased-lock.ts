@@ -1,7 +1,7 @@
 import { assert } from '../../../src/core/base/assert.js'
-import { Region } from '../../../src/core/base/region.js'
 import { BiasedLock } from '../../../src/core/threads/biased-lock.js'
 import { storeRelease } from '../../../src/core/threads/memory-order.js'
+import { Region } from '../../../src/core/threads/region.js'
 import { MOST_WORKERS, REGISTRY_WORDS, ThreadRegistry } from '../../../src/core/threads/thread-registry.js'
 import { type Cast, pause, type Scenario } from '../stage.js'
 

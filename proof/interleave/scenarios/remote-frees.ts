@@ -1,9 +1,9 @@
 import { assert } from '../../../src/core/base/assert.js'
-import { Region } from '../../../src/core/base/region.js'
 import { ownerWordOf, Phase, phaseOf, workerOf } from '../../../src/core/heap/owner-word.js'
 import { RecordTable, Word } from '../../../src/core/heap/records.js'
 import { BATCH_WORDS, RemoteFrees } from '../../../src/core/pool/shared/remote-frees.js'
 import { storeRelease } from '../../../src/core/threads/memory-order.js'
+import { Region } from '../../../src/core/threads/region.js'
 import { MOST_WORKERS } from '../../../src/core/threads/thread-registry.js'
 import type { Cast, Scenario } from '../stage.js'
 

@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { Region } from '../base/region.js'
+import { Region } from '../threads/region.js'
 import { blockOfPart, freeParts, joinParts, makeSlab, mendLent, partsOf, rehouseInView } from './lent-parts.js'
 import { rebuild } from './rebuild.js'
 import { RecordTable, State } from './records.js'

@@ -1,4 +1,4 @@
-import { Region } from '../base/region.js'
+import { Region } from '../threads/region.js'
 
 /** A heap over mapped memory has one range, 0 or 1, and every walk of a heap visits all. */
 const FIRST_CAPACITY = 2

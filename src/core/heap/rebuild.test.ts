@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { Region } from '../base/region.js'
+import { Region } from '../threads/region.js'
 import { rebuild } from './rebuild.js'
 import { Double, RecordTable, State, Stride, Word } from './records.js'
 import { SegregatedFit } from './segregated-fit.js'

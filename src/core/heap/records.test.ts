@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { describe, it } from 'node:test'
-import { Region } from '../base/region.js'
+import { Region } from '../threads/region.js'
 import { RecordTable } from './records.js'
 
 const RECORDS = 200

@@ -1,5 +1,5 @@
 import { assert } from '../base/assert.js'
-import type { Region } from '../base/region.js'
+import type { Region } from '../threads/region.js'
 
 // One record of 64 bytes describes one block of a range: sixteen int32 words. Two pairs of words are read as float64.
 // Records are recycled; the generation in the tag grows with each use, so that a handle of an earlier use never

@@ -9,7 +9,7 @@
 // needs the least new memory, `takeRun` takes it, and `decommit` turns idle memory into a hole.
 
 import { assert } from '../base/assert.js'
-import { Region } from '../base/region.js'
+import { Region } from '../threads/region.js'
 import { type CheckedHeap, checkHeap } from './check.js'
 import { type Admission, type FreeRun, FreeRunSearch } from './free-run.js'
 import { Ranges } from './ranges.js'

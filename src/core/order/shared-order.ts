@@ -9,7 +9,7 @@ import { randomBytes } from 'node:crypto'
 import { types } from 'node:util'
 import { describe } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
-import { Region } from '../base/region.js'
+import { Region } from '../threads/region.js'
 import { MOST_WORKERS, REGISTRY_WORDS } from '../threads/thread-registry.js'
 import { MOST_STREAMS } from './vector-clocks.js'
 

@@ -5,9 +5,9 @@
 // system can. Otherwise each thread makes its own.
 
 import { PoolError } from '../base/errors.js'
-import type { Region } from '../base/region.js'
 import { loadAcquire, storeRelease } from './memory-order.js'
 import { openProcessBarrier } from './process-barrier.js'
+import type { Region } from './region.js'
 import { MOST_WORKERS, type ThreadRegistry } from './thread-registry.js'
 
 /** int32 words from one thread's word to the next, so that no two share a cache line. */

@@ -1,8 +1,8 @@
 // A thread that enters and leaves its biased lock again and again; see biased-lock.test.ts.
 
 import { parentPort, workerData } from 'node:worker_threads'
-import { Region } from '../base/region.js'
 import { BiasedLock } from './biased-lock.js'
+import { Region } from './region.js'
 import { REGISTRY_WORDS, ThreadRegistry } from './thread-registry.js'
 
 /** Plain words that the two threads share. */

@@ -2,7 +2,7 @@
 
 import { formatBytes } from '../../core/base/bytes.js'
 import { listed } from '../../core/base/readable.js'
-import { shellWord } from '../../core/base/shell-word.js'
+import { shellWord } from '../trace/formats/shell-word.js'
 import type { InitialBlocks } from '../trace/replay-result.js'
 import type { Trace } from '../trace/trace.js'
 import { formatCount } from './number-format.js'

@@ -5,10 +5,10 @@
 // The state may lie in memory that threads share, so it changes by atomic operations. A call that is cut short can
 // only make streams wait more often.
 
-import type { Region } from '../../base/region.js'
 import { type Clocks, MOST_STREAMS } from '../../order/clocks.js'
 import type { Stream } from '../../order/stream.js'
 import { loadAcquire } from '../../threads/memory-order.js'
+import type { Region } from '../../threads/region.js'
 
 /** The first epoch. */
 export const FIRST_EPOCH = 1

@@ -6,10 +6,10 @@
 // (biased-lock.ts); the pool server may do so too. Until then a block belongs to the thread that freed it. If a
 // thread dies, each block is in an entry, or in no entry and sent by one thread: the pool server finds both.
 
-import type { Region } from '../../base/region.js'
 import { Phase, phaseOf, workerOf } from '../../heap/owner-word.js'
 import { type RecordTable, Word } from '../../heap/records.js'
 import { loadAcquire, storeRelease, storeReleaseBoth } from '../../threads/memory-order.js'
+import type { Region } from '../../threads/region.js'
 import { MOST_WORKERS } from '../../threads/thread-registry.js'
 
 const BATCH_SHIFT = 4

@@ -4,13 +4,13 @@
 // and changes the owner word. The thread compares that word, behind its biased lock, for each block that it takes
 // from a stack.
 
-import type { Region } from '../../base/region.js'
 import type { Admission } from '../../heap/free-run.js'
 import { keyOfSlot } from '../../heap/key.js'
 import { Phase, phaseOf, workerOf } from '../../heap/owner-word.js'
 import { Double, type RecordTable, Word } from '../../heap/records.js'
 import { classOf } from '../../heap/size-classes.js'
 import { BiasedLock } from '../../threads/biased-lock.js'
+import type { Region } from '../../threads/region.js'
 import { MOST_WORKERS, type ThreadRegistry } from '../../threads/thread-registry.js'
 import type { BlockCache } from '../caching/block-cache.js'
 import { RemoteFrees } from './remote-frees.js'

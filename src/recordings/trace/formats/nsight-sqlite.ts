@@ -5,10 +5,10 @@
 import { closeSync, openSync, readSync, realpathSync, statSync } from 'node:fs'
 import { pathToFileURL } from 'node:url'
 import { FormatError } from '../../../core/base/errors.js'
-import { shellWord } from '../../../core/base/shell-word.js'
 import type { Trace } from '../trace.js'
 import type { DeviceChoice } from './format-options.js'
 import { NSIGHT_COLUMNS, NSIGHT_TABLE, NsightRows } from './nsight-rows.js'
+import { shellWord } from './shell-word.js'
 
 const MAGIC = 'SQLite format 3\0'
 /** The text that makes an ordinary table of that name, as SQLite stores it. */

@@ -2,9 +2,9 @@
 // use it. Threads share these numbers: any thread may free a block, but only one unmaps.
 
 import { assert } from '../../../base/assert.js'
-import type { Region } from '../../../base/region.js'
 import { slotOfKey } from '../../../heap/key.js'
 import type { RecordTable } from '../../../heap/records.js'
+import type { Region } from '../../../threads/region.js'
 
 /** As a key: uses of several streams, so only the heap's dependencies tell when the memory is idle. */
 export const SEVERAL = -1

@@ -1,7 +1,6 @@
 // The two heaps of a pool, and the stamps that their free blocks wait for. All of it is numbers, so that threads can
 // share it.
 
-import type { Region } from '../../../base/region.js'
 import { keyOfSlot, slotOfKey } from '../../../heap/key.js'
 import { freeParts, mendLent, partsOf, rehouseInView } from '../../../heap/lent-parts.js'
 import { rebuild } from '../../../heap/rebuild.js'
@@ -9,6 +8,7 @@ import type { RecordTable } from '../../../heap/records.js'
 import { SegregatedFit } from '../../../heap/segregated-fit.js'
 import { CLASSES, classFloorUnits, classOf } from '../../../heap/size-classes.js'
 import { MOST_STREAMS } from '../../../order/clocks.js'
+import type { Region } from '../../../threads/region.js'
 import {
   FIRST_VIEW_RANGE,
   type Heaps,

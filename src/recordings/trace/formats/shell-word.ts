@@ -1,6 +1,6 @@
 // Paths in commands that are printed to be copied.
 
-import { printable } from './shown-text.js'
+import { printable } from '../../../core/base/shown-text.js'
 
 const SAFE_WORD = /^[\w@%+=:,./-]+$/
 
