@@ -6,6 +6,7 @@ import { dirname, join, relative } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { decode, encode } from '@jridgewell/sourcemap-codec'
 import { build } from 'esbuild'
+import { chunkNames, HASHED_NAMES, withNames } from './chunk-names.js'
 
 const ROOT = join(dirname(fileURLToPath(import.meta.url)), '..', '..')
 const SOURCE = join(ROOT, 'dist', 'src')
@@ -26,15 +27,14 @@ function entries(): string[] {
 /** The bundles and their source maps, by path below dist/lib. Entry points lie where they lie below dist/src. */
 export async function bundled(): Promise<Map<string, string>> {
   const lib = join(ROOT, 'dist', 'lib')
-  const { outputFiles } = await build({
+  const { outputFiles, metafile } = await build({
     entryPoints: entries().map(entry => join(SOURCE, entry)),
     outbase: SOURCE,
     outdir: lib,
     bundle: true,
     splitting: true,
-    // A program's bundler may write to dist/lib, too: `src/core/base/package-files.ts` tells its files from these by
-    // name.
-    chunkNames: 'cuda-mempool-[hash]',
+    chunkNames: HASHED_NAMES,
+    metafile: true,
     format: 'esm',
     platform: 'node',
     target: 'node20',
@@ -48,10 +48,11 @@ export async function bundled(): Promise<Map<string, string>> {
     logLevel: 'warning',
   })
   const variables = variableNames()
+  const names = chunkNames(metafile)
   const files = new Map(
     outputFiles.map(({ path, text }) => [
-      relative(lib, path),
-      path.endsWith('.map') ? withLinesOnly(text) : withConstants(withClasses(text), variables),
+      withNames(relative(lib, path), names),
+      path.endsWith('.map') ? withLinesOnly(text) : withConstants(withClasses(withNames(text, names)), variables),
     ]),
   )
   for (const path of ['cli/main.js', 'cli/program.js']) files.set(path, withImportsInTurn(path, files))

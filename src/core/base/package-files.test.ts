@@ -3,7 +3,8 @@ import { readFileSync } from 'node:fs'
 import { test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { MissingFileError } from './errors.js'
-import { codeFile, packageFile, packageRoot } from './package-files.js'
+import { codeFile, packageFile } from './package-files.js'
+import { packageRoot } from './package-root.js'
 
 test('a file of the package is found where the package is installed', () => {
   const path = packageFile('package.json', 'a test')
@@ -24,15 +25,15 @@ test('a bundle has no root, and a file that it lacks is named with the remedy', 
 })
 
 test('a file that is missing below the root is named with its place', () => {
-  const moved = 'file:///srv/gone/dist/src/core/base/package-files.js'
+  const moved = 'file:///srv/gone/dist/src/core/base/package-root.js'
   assert.equal(packageRoot(moved), 'file:///srv/gone/')
   assert.throws(() => packageFile('cuda', 'a test', moved), { message: /missing at \/srv\/gone\/cuda; leave/ })
 })
 
 test('the bundles of the package have its root, and open bundles', () => {
-  const runs = (folder: string) => `file:///srv/app/${folder}/cuda-mempool-2PVX7OZE.js`
+  const runs = (folder: string) => `file:///srv/app/${folder}/core-base.js`
   assert.equal(packageRoot(runs('cuda-mempool/dist/lib')), 'file:///srv/app/cuda-mempool/')
-  const programs = ['dist/cuda-mempool-2PVX7OZE.js', 'dist/lib/chunk-2PVX7OZE.js', 'dist/lib/server.js']
+  const programs = ['dist/core-base.js', 'dist/lib/chunk-2PVX7OZE.js', 'dist/lib/server.js']
   for (const path of programs) assert.equal(packageRoot(`file:///srv/app/${path}`), null, `${path} of a program`)
   const thread = 'core/device/pool-server-thread.js'
   assert.equal(codeFile(thread, 'a test'), fileURLToPath(new URL(`../../${thread}`, import.meta.url)))

@@ -2,7 +2,7 @@
 
 import type { LibraryHandle } from 'koffi'
 import { NoLibraryError } from '../base/errors.js'
-import { runningFile } from '../base/package-files.js'
+import { runningFile } from '../base/package-root.js'
 
 export type Koffi = typeof import('koffi')
 
