@@ -1,5 +1,5 @@
 // The codes of errors: each thrown by calls of a program, where the simulated device can, and listed in the document.
-// And which OutOfMemoryErrors ask for less.
+// Where their stacks begin, and which OutOfMemoryErrors ask for less.
 
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
@@ -186,12 +186,29 @@ const CASES: Readonly<Record<ErrorCode, Case>> = {
   },
 }
 
+/** Refusals of the driver or the system: their stacks keep the frames of this package. */
+const REFUSALS = ['CudaError', 'DeviceLostError', 'DescriptorError']
+
+/** The first frame of an error's stack. */
+function firstFrame(error: unknown): string {
+  return (error as Error).stack!.split('\n').find(line => line.startsWith('    at '))!
+}
+
 describe('the code', () => {
   for (const [code, { name, message, fails }] of Object.entries(CASES)) {
     it(`${code} is that of a ${name}`, async () => {
       const driver = new SimulatedDriver({ devices: 2, peerAccess: false })
       const device = openDevice(driver)
       await assert.rejects(async () => fails(device, driver), { code, name, message })
+    })
+
+    it(`${code} has a stack that begins ${REFUSALS.includes(name) ? 'in this package' : 'with the program'}`, async () => {
+      const driver = new SimulatedDriver({ devices: 2, peerAccess: false })
+      const error = (await Promise.resolve(openDevice(driver))
+        .then(device => fails(device, driver))
+        .catch((error: unknown) => error)) as Error
+      assert.match(firstFrame(error), REFUSALS.includes(name) ? /\/src\/core\// : /\/errors\.test\.js:/)
+      assert.ok(error.stack!.startsWith(`${name}: ${error.message}\n`))
     })
   }
 
@@ -262,6 +279,7 @@ describe('a request that can never fit asks for less, and one that fits later do
             return 'none needed'
           } catch (error) {
             assert.ok(error instanceof OutOfMemoryError, `${error}`)
+            assert.match(firstFrame(error), /\/errors\.test\.js:/)
             return error.remedy
           }
         }

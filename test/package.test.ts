@@ -95,20 +95,51 @@ describe('the packed package', () => {
   })
 
   test('has source maps that name the lines of the whole maps', () => {
-    const program = (entry: string) => `
+    const program = (entry: string, simulated: string) => `
       import { openDevice } from '${entry}'
+      import { SimulatedDriver } from '${simulated}'
       Error.stackTraceLimit = 50
-      const pool = openDevice('simulated').createPool({ maxPoolBytes: 4 << 20 })
-      for (const work of [() => pool.allocate(8 << 20), () => pool.allocate(1, 7), () => openDevice(-1)]) {
+      const driver = new SimulatedDriver()
+      const device = openDevice(driver)
+      for (const [call, work] of [
+        ['cuMemAlloc', () => device.createPlainPool().allocate(4)],
+        ['cuStreamSynchronize', () => device.defaultStream.synchronize()],
+      ]) {
+        driver.failCall({ call, code: 999 })
         try { work() } catch ({ stack }) { console.log(stack) }
       }`
-    const lines = (entry: string) => {
-      const stacks = project.node(['--enable-source-maps', '--input-type=module', '-e', program(entry)])
+    const lines = (...entries: [string, string]) => {
+      const stacks = project.node(['--enable-source-maps', '--input-type=module', '-e', program(...entries)])
       return [...stacks.matchAll(/\/(src\/[\w/-]+\.ts:\d+):\d+\)?$/gm)].map(([, place]) => place)
     }
-    const whole = lines(new URL('../src/index.js', import.meta.url).href)
+    const url = (path: string) => new URL(`../src/${path}`, import.meta.url).href
+    const whole = lines(url('index.js'), url('core/driver/simulated/index.js'))
     assert.ok(whole.length >= 8, `${whole.length} places`)
-    assert.deepEqual(lines('cuda-mempool'), whole)
+    assert.deepEqual(lines('cuda-mempool', 'cuda-mempool/simulated'), whole)
+  })
+
+  test('begins the stacks of mistakes with the line of the program, and names its own files by what they hold', () => {
+    const program = project.write(
+      'stacks.mjs',
+      `import { Worker, isMainThread } from 'node:worker_threads'
+      import { openDevice } from 'cuda-mempool'
+      import { SimulatedDriver } from 'cuda-mempool/simulated'
+      const driver = new SimulatedDriver()
+      const device = openDevice(driver)
+      const first = work => { try { work() } catch ({ stack }) { console.log(stack.split('\\n')[1]) } }
+      first(() => device.createPool({ maxPoolBytes: '4MiB' }).allocate(8 << 20))
+      if (isMainThread) new Worker(new URL(import.meta.url))
+      else {
+        driver.failCall({ call: 'cuMemAlloc', code: 999 })
+        first(() => device.createPlainPool().allocate(4))
+      }`,
+    )
+    for (const flags of [[], ['--enable-source-maps']]) {
+      const [ofMain, ofWorker, ofDriver] = project.node([...flags, program]).split('\n')
+      assert.match(ofMain, /stacks\.mjs:7:\d+\)?$/)
+      assert.match(ofWorker, /stacks\.mjs:7:\d+\)?$/)
+      assert.match(ofDriver, flags.length > 0 ? /\/src\/core\/.*\.ts:/ : /\/dist\/lib\/core(-[a-z]+)*\.js:/)
+    }
   })
 
   test('has the bundles of this build', async () => {

@@ -6,10 +6,12 @@ import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { type BuildOptions, build, type Plugin } from 'esbuild'
 import { framed } from '../src/recordings/report/page/page-frame.js'
+import { WHOLE_STACKS } from './whole-stacks.js'
 
 const project = join(dirname(fileURLToPath(import.meta.url)), '..', '..')
 const [from, to] = [join(project, 'viewer'), join(project, 'dist', 'viewer')]
 const OPTIONS: BuildOptions = {
+  plugins: [WHOLE_STACKS],
   bundle: true,
   minify: true,
   format: 'iife',

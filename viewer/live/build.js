@@ -6,6 +6,7 @@ import { createRequire } from 'node:module'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { build } from 'esbuild'
+import { WHOLE_STACKS } from '../../dist/viewer/whole-stacks.js'
 
 const FOLDER = dirname(fileURLToPath(import.meta.url))
 const TARGET = join(FOLDER, '..', '..', 'dist', 'viewer', 'live.html')
@@ -14,6 +15,7 @@ const TARGET = join(FOLDER, '..', '..', 'dist', 'viewer', 'live.html')
 export async function buildLivePage() {
   const { outputFiles } = await build({
     entryPoints: [join(FOLDER, 'main.ts')],
+    plugins: [WHOLE_STACKS],
     bundle: true,
     minify: true,
     write: false,

@@ -1,8 +1,10 @@
 // All error classes of the public API: running out of memory, mistakes of the caller, refusals of the driver or the
 // system. A wrong argument throws JavaScript's TypeError or RangeError. A call that the state of a pool, buffer,
 // stream or device does not allow throws PoolError. Bugs of the library itself throw AssertionError (assert.ts).
+// Stacks begin with the program's line, except those of the driver's and the system's refusals.
 
 import { describe } from './bytes.js'
+import { beginAtProgram } from './call-stack.js'
 
 /** Throws TypeError unless a message is text; V8's own error would not name it. */
 function checked(message: unknown): string {
@@ -49,6 +51,7 @@ export class PoolError extends Error {
     options?: ErrorOptions,
   ) {
     super(checked(message), options)
+    beginAtProgram(this)
   }
 }
 
@@ -86,6 +89,7 @@ export class NoDeviceError extends Error {
   readonly code = 'ERR_NO_DEVICE'
   constructor(message?: string, options?: ErrorOptions) {
     super(checked(message), options)
+    beginAtProgram(this)
   }
 }
 
@@ -96,6 +100,7 @@ export class NoLibraryError extends Error {
   readonly code = 'ERR_NO_LIBRARY'
   constructor(message?: string, options?: ErrorOptions) {
     super(checked(message), options)
+    beginAtProgram(this)
   }
 }
 
@@ -109,6 +114,7 @@ export class MissingFileError extends Error {
   readonly code = 'ERR_MISSING_FILE'
   constructor(message?: string, options?: ErrorOptions) {
     super(checked(message), options)
+    beginAtProgram(this)
   }
 }
 
@@ -123,6 +129,7 @@ export class CompileError extends Error {
     readonly log: string,
   ) {
     super(checked(message))
+    beginAtProgram(this)
   }
 }
 
@@ -141,6 +148,7 @@ export class FormatError extends Error {
         .trimEnd(),
       options,
     )
+    beginAtProgram(this)
   }
 }
 
@@ -154,6 +162,7 @@ export class SlowReplayError extends Error {
   readonly code = 'ERR_SLOW_REPLAY'
   constructor(message?: string, options?: ErrorOptions) {
     super(checked(message), options)
+    beginAtProgram(this)
   }
 }
 
@@ -264,5 +273,6 @@ export class OutOfMemoryError extends Error {
     readonly remedy: Remedy | null = null,
   ) {
     super(checked(message))
+    beginAtProgram(this)
   }
 }
