@@ -184,6 +184,16 @@ const CASES: Readonly<Record<ErrorCode, Case>> = {
       throw new SlowReplayError('slow')
     },
   },
+  ERR_INVALID_ARG_TYPE: {
+    name: 'TypeError',
+    message: /^createPool: unknown option 'size'/,
+    fails: device => device.createPool({ size: 1 } as object),
+  },
+  ERR_OUT_OF_RANGE: {
+    name: 'RangeError',
+    message: /^bytes must be a whole number of bytes from 1/,
+    fails: device => device.createPool().allocate(0),
+  },
 }
 
 /** Refusals of the driver or the system: their stacks keep the frames of this package. */

@@ -37,6 +37,7 @@ for (const name of ['../index.js', ...entries]) {
             if (error === null) continue
             assert.ok(error instanceof Error)
             assert.doesNotMatch(error.message, OF_V8, `${exportName} with ${count} times ${typeof value}`)
+            assert.match(String((error as { code?: string }).code), /^ERR_/, error.message)
           }
         }
       })

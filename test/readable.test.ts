@@ -91,7 +91,7 @@ describe('a public object in a log', () => {
     pool.allocate(3 * MiB)
     const line = 'CachingPool { 3 MiB live in 1 buffer, 4 MiB reserved of 64 MiB, 25 % idle }'
     assert.equal(lineOf(pool), line)
-    assert.equal(lineOf(limited(pool, 10 * MiB)), `LimitedPool around ${line}`)
+    assert.equal(lineOf(limited(pool, 10 * MiB)), `LimitedPool { 0 B live in 0 buffers of 10 MiB } around ${line}`)
     assert.deepEqual(plain(pool), { pool: 'CachingPool', device: 0, closed: false, ...pool.stats() })
   })
 

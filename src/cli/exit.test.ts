@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import { OutOfRangeError } from '../core/base/argument-errors.js'
 import { CudaError, DeviceLostError, FormatError, NoDeviceError } from '../core/base/errors.js'
-import { OutOfRangeError } from '../core/base/out-of-range.js'
 import { explain, STATUS, UsageError } from './exit.js'
 
 /** The exit status and the text on stderr. */

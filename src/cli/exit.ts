@@ -2,6 +2,7 @@
 // scripts can rely on the exit status. A bug of this program is shown with its stack instead.
 
 import { CommanderError } from 'commander'
+import { OutOfRangeError } from '../core/base/argument-errors.js'
 import {
   CudaError,
   DeviceLostError,
@@ -13,7 +14,6 @@ import {
   PoolError,
   SlowReplayError,
 } from '../core/base/errors.js'
-import { OutOfRangeError } from '../core/base/out-of-range.js'
 import { say } from './terminal.js'
 
 export const STATUS = {

@@ -1,3 +1,4 @@
+import { OutOfRangeError } from '../core/base/argument-errors.js'
 import { assert } from '../core/base/assert.js'
 import type { Device } from '../core/device/device.js'
 import type { Stream } from '../core/order/stream.js'
@@ -28,7 +29,7 @@ export class DeviceArena extends KernelMemory<BumpStats> {
     const { ptr, maxPoolBytes, stream } = this
     if (maxPoolBytes < STRUCTURE_BYTES) {
       const least = ptr - region.ptr + 2 * STRUCTURE_BYTES
-      throw new RangeError(`${this.call}: the region must have ${least} bytes at least, not ${region.byteLength}`)
+      throw new OutOfRangeError(`${this.call}: the region must have ${least} bytes at least, not ${region.byteLength}`)
     }
     this.noteUse(stream, this.call)
     control.launch('bump_initialise', 1, 1, stream, ptr, ptr + STRUCTURE_BYTES, maxPoolBytes, this.reservedBytes)

@@ -1,3 +1,4 @@
+import { OutOfRangeError } from '../core/base/argument-errors.js'
 import { assert } from '../core/base/assert.js'
 import type { Device } from '../core/device/device.js'
 import type { Stream } from '../core/order/stream.js'
@@ -47,7 +48,9 @@ export class DeviceHeap extends KernelMemory<HeapStats> {
         capacityBytes === byteLength
           ? ''
           : `, with tables for the ${capacityBytes} it can grow to (a lower capacityBytes needs less)`
-      throw new RangeError(`${this.call}: the region must have ${least} bytes at least${tables}, not ${byteLength}`)
+      throw new OutOfRangeError(
+        `${this.call}: the region must have ${least} bytes at least${tables}, not ${byteLength}`,
+      )
     }
     this.noteUse(stream, this.call)
     const { superblocks } = this

@@ -2,6 +2,8 @@
 // running kernel by these. The header asserts the same numbers when it is compiled, and a test compares the two
 // texts.
 
+import { OutOfRangeError } from '../core/base/argument-errors.js'
+
 /** offsets in DevicePool and DeviceArena; all fields have 64 bits */
 export const DEVICE_POOL = {
   base: 0,
@@ -178,7 +180,7 @@ export function heapStats(copy: Uint8Array): HeapStats {
 /** Reads 64 bits as a number. A sum that was lowered before it was raised may be below zero. */
 function fieldsOf(copy: Uint8Array, byteLength: number): (at: number) => number {
   if (copy.byteLength < byteLength)
-    throw new RangeError(`the copy must have ${byteLength} bytes, not ${copy.byteLength}`)
+    throw new OutOfRangeError(`the copy must have ${byteLength} bytes, not ${copy.byteLength}`)
   const view = new DataView(copy.buffer, copy.byteOffset, copy.byteLength)
   return at => view.getUint32(at, true) + view.getInt32(at + 4, true) * 2 ** 32
 }

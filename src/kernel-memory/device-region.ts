@@ -1,3 +1,4 @@
+import { OutOfRangeError, WrongTypeError } from '../core/base/argument-errors.js'
 import { describe } from '../core/base/bytes.js'
 import { PoolError } from '../core/base/errors.js'
 import { type Context, unreachable } from '../core/driver/context.js'
@@ -28,7 +29,9 @@ export interface DeviceRegion extends DevicePointer {
 export function checkRegion(call: string, region: unknown, context: Context): asserts region is DeviceRegion {
   const { ptr, byteLength, context: owner } = (region ?? {}) as Partial<DeviceRegion>
   if (typeof region !== 'object' || !Number.isSafeInteger(ptr) || !Number.isSafeInteger(byteLength)) {
-    throw new TypeError(`${call}: region must be device memory, such as pool.allocate(bytes), not ${describe(region)}`)
+    throw new WrongTypeError(
+      `${call}: region must be device memory, such as pool.allocate(bytes), not ${describe(region)}`,
+    )
   }
   const memory = region as DeviceRegion
   if (owner !== undefined && owner !== context && !memory.reachableFrom?.(context)) {
@@ -43,7 +46,7 @@ export function checkRegion(call: string, region: unknown, context: Context): as
  */
 export function growRegion(call: string, region: DeviceRegion, bytes: number): void {
   if (!Number.isSafeInteger(bytes) || bytes <= 0) {
-    throw new RangeError(`${call}: bytes must be a whole number of bytes from 1, not ${describe(bytes)}`)
+    throw new OutOfRangeError(`${call}: bytes must be a whole number of bytes from 1, not ${describe(bytes)}`)
   }
   if (bytes <= region.byteLength) return
   if (region.grow === undefined) {

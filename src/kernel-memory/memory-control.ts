@@ -2,6 +2,7 @@
 // them, and reads their counters. A stream of its own does the reading, so that counters can be read while kernels
 // run.
 
+import { WrongTypeError } from '../core/base/argument-errors.js'
 import { describe } from '../core/base/bytes.js'
 import { Device } from '../core/device/device.js'
 import type { Context } from '../core/driver/context.js'
@@ -29,7 +30,7 @@ type ControlKernel = (typeof CONTROL_KERNELS)[number]
 
 /** The control of a device, for `call`. Throws TypeError for anything but a Device, and PoolError for a closed one. */
 export function controlOf(call: string, device: Device): MemoryControl {
-  if (!(device instanceof Device)) throw new TypeError(`${call}: device must be a Device, not ${describe(device)}`)
+  if (!(device instanceof Device)) throw new WrongTypeError(`${call}: device must be a Device, not ${describe(device)}`)
   return device.partOf(call, MemoryControl)
 }
 

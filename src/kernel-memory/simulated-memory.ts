@@ -3,6 +3,7 @@
 // runs without interruption, so this is the plain algorithm, not a model of its threads. Sizes are rounded as on a
 // GPU; addresses may differ.
 
+import { WrongTypeError } from '../core/base/argument-errors.js'
 import { describe } from '../core/base/bytes.js'
 import { hex, showAsText } from '../core/base/readable.js'
 import { type DeviceMemory, registerSimulatedKernel } from '../core/driver/simulated-kernels.js'
@@ -39,9 +40,9 @@ class Fields {
     private readonly ptr: number,
   ) {
     if (typeof memory?.load !== 'function') {
-      throw new TypeError(`memory must be the memory of a simulated kernel's launch, not ${describe(memory)}`)
+      throw new WrongTypeError(`memory must be the memory of a simulated kernel's launch, not ${describe(memory)}`)
     }
-    if (!Number.isSafeInteger(ptr)) throw new TypeError(`ptr must be args.pointer(…), not ${describe(ptr)}`)
+    if (!Number.isSafeInteger(ptr)) throw new WrongTypeError(`ptr must be args.pointer(…), not ${describe(ptr)}`)
   }
 
   u32(at: number): number {

@@ -1,3 +1,4 @@
+import { WrongTypeError } from '../core/base/argument-errors.js'
 import { type ByteSize, bytesOf } from '../core/base/byte-size.js'
 import { formatBytes } from '../core/base/bytes.js'
 import { disposeOf } from '../core/base/disposal.js'
@@ -50,7 +51,8 @@ export class StreamArenas implements Disposable {
     private readonly options: StreamArenasOptions,
   ) {
     checkOptionNames('createStreamArenas', options, KEYS)
-    if (typeof options.pool?.allocate !== 'function') throw new TypeError('createStreamArenas: pool must be a pool')
+    if (typeof options.pool?.allocate !== 'function')
+      throw new WrongTypeError('createStreamArenas: pool must be a pool')
     if ((options.pool.defaultStream?.clocks ?? control.clocks) !== control.clocks) {
       throw new PoolError('createStreamArenas: the pool belongs to another device; use one of this', 'ERR_OTHER_DEVICE')
     }

@@ -1,6 +1,7 @@
 // Metrics for OpenTelemetry, by one callback for all of them: nothing is read before a collection, and each pool once
 // in it. Only the shape of a meter is used, so that the package needs no OpenTelemetry itself.
 
+import { WrongTypeError } from '../core/base/argument-errors.js'
 import { describe } from '../core/base/bytes.js'
 import { isDriverError } from '../core/base/driver-error.js'
 import { checkOptionNames } from '../core/base/option-names.js'
@@ -59,10 +60,11 @@ export interface ObserveOptions {
  */
 export function observe(meter: ObservedMeter, pools: WatchedPools, options: ObserveOptions = {}): () => void {
   if (typeof meter?.addBatchObservableCallback !== 'function')
-    throw new TypeError(`observe: meter must be a Meter of @opentelemetry/api, not ${describe(meter)}`)
+    throw new WrongTypeError(`observe: meter must be a Meter of @opentelemetry/api, not ${describe(meter)}`)
   checkOptionNames('observe', options, ['device'])
   const { device = false } = options
-  if (typeof device !== 'boolean') throw new TypeError(`observe: device must be true or false, not ${describe(device)}`)
+  if (typeof device !== 'boolean')
+    throw new WrongTypeError(`observe: device must be true or false, not ${describe(device)}`)
   const list = new PoolList('observe', pools)
   const ofPools = poolInstruments(meter)
   const ofDevices = device ? deviceInstruments(meter) : null

@@ -1,6 +1,7 @@
 // Metrics for Prometheus: as text of format 0.0.4, and for a registry of prom-client. Nothing is counted here; each
 // scrape reads the pools.
 
+import { WrongTypeError } from '../core/base/argument-errors.js'
 import { describe } from '../core/base/bytes.js'
 import { METRICS, type Metric, type Sample } from './metrics.js'
 import { type PoolFigures, PoolList, type WatchedPool, type WatchedPools } from './watched-pools.js'
@@ -55,7 +56,7 @@ export interface MetricRegistry {
  */
 export function register(registry: MetricRegistry, pools: WatchedPools): AddPool {
   if (typeof registry?.registerMetric !== 'function')
-    throw new TypeError(`register: registry must be a Registry of prom-client, not ${describe(registry)}`)
+    throw new WrongTypeError(`register: registry must be a Registry of prom-client, not ${describe(registry)}`)
   const list = new PoolList('register', pools)
   let read: readonly PoolFigures[] | null = null
   const figures = () => {

@@ -6,6 +6,7 @@ import { chmodSync, linkSync, mkdtempSync, rmSync } from 'node:fs'
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { dirname, join } from 'node:path'
+import { OutOfRangeError, WrongTypeError } from '../core/base/argument-errors.js'
 import { describe } from '../core/base/bytes.js'
 import { PoolError } from '../core/base/errors.js'
 import { checkOptionNames } from '../core/base/option-names.js'
@@ -50,14 +51,14 @@ export async function serve(pools: WatchedPools, options: ServeOptions = {}): Pr
   checkOptionNames('serve', options, ['socket', 'port', 'token'])
   const { socket, port, token = randomBytes(TOKEN_BYTES).toString('base64url') } = options
   if (socket !== undefined && (typeof socket !== 'string' || socket === ''))
-    throw new TypeError(`serve: socket must be a path, not ${describe(socket)}`)
+    throw new WrongTypeError(`serve: socket must be a path, not ${describe(socket)}`)
   if (port !== undefined && !(Number.isInteger(port) && port >= 0 && port <= 65_535))
-    throw new RangeError(`serve: port must be a whole number from 0 to 65535, not ${describe(port)}`)
+    throw new OutOfRangeError(`serve: port must be a whole number from 0 to 65535, not ${describe(port)}`)
   if (typeof token !== 'string' || token.length < 16 || !/^[\w.~-]+$/.test(token))
-    throw new TypeError('serve: token must be a text of at least 16 letters, digits, or any of . _ ~ -')
+    throw new WrongTypeError('serve: token must be a text of at least 16 letters, digits, or any of . _ ~ -')
   const path = socket ?? (await defaultSocket())
   if (pathBytes(path) > MOST_PATH_BYTES)
-    throw new RangeError(`serve: the path ${path} is longer than the ${MOST_PATH_BYTES} bytes of a socket's name`)
+    throw new OutOfRangeError(`serve: the path ${path} is longer than the ${MOST_PATH_BYTES} bytes of a socket's name`)
   if (socket !== undefined && !(await clear(socket)))
     throw new PoolError(`serve: ${socket} is in use; close the other server, or choose another path`)
   return LiveServer.open(list, path, port, token)

@@ -1,6 +1,7 @@
 // What is served, by name, and its figures, which are read on demand. Each pool is listed once, however many wrappers
 // of it are watched: those are parts of it. So sums over pools count no byte twice.
 
+import { WrongTypeError } from '../core/base/argument-errors.js'
 import { describe } from '../core/base/bytes.js'
 import { isDriverError } from '../core/base/driver-error.js'
 import type { Context } from '../core/driver/context.js'
@@ -82,7 +83,7 @@ export class PoolList {
     else if (isPlain(pools)) {
       for (const [name, pool] of Object.entries(pools)) this.add(pool, name)
     } else
-      throw new TypeError(
+      throw new WrongTypeError(
         `${call}: pools must be a pool that can be watched, a list, or pools by name, not ${describe(pools)}`,
       )
   }
@@ -95,10 +96,10 @@ export class PoolList {
   add(pool: WatchedPool, name?: string): string {
     if (!isWatchable(pool)) {
       const which = name === undefined ? 'each of pools' : `the pool '${name}'`
-      throw new TypeError(`${this.call}: ${which} must be a pool, not ${describe(pool)}`)
+      throw new WrongTypeError(`${this.call}: ${which} must be a pool, not ${describe(pool)}`)
     }
     if (name !== undefined && (typeof name !== 'string' || name === ''))
-      throw new TypeError(`${this.call}: name must be a text, not ${describe(name)}`)
+      throw new WrongTypeError(`${this.call}: name must be a text, not ${describe(name)}`)
     const [first, ...others] = [...new Set(sourcesOf(pool))]
     const known = this.open().find(entry => entry.pool === first)
     const entry = known ?? this.list(first, name)

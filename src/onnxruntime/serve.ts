@@ -1,5 +1,6 @@
 // Serves a pool to ONNX Runtime: registers an allocator in the environment that all sessions of the process share.
 
+import { OutOfRangeError, WrongTypeError } from '../core/base/argument-errors.js'
 import { describe, formatBytes } from '../core/base/bytes.js'
 import { disposeOf } from '../core/base/disposal.js'
 import { NoLibraryError, PoolError } from '../core/base/errors.js'
@@ -105,15 +106,15 @@ const served = new Set<string>()
  */
 export function serveOnnxRuntime(pool: Pool | HostPool, options: OnnxRuntimeOptions): ServedOnnxRuntime {
   if (!(pool instanceof Pool || pool instanceof HostPool)) {
-    throw new TypeError(`serveOnnxRuntime: pool must be a pool or a host pool, not ${describe(pool)}`)
+    throw new WrongTypeError(`serveOnnxRuntime: pool must be a pool or a host pool, not ${describe(pool)}`)
   }
   checkOptionNames('serveOnnxRuntime', options, ['library', 'way', 'results'])
   const { library, way = 'stream', results = null } = options
   if (typeof library !== 'string') {
-    throw new TypeError(`serveOnnxRuntime: library must be a path, not ${describe(library)}`)
+    throw new WrongTypeError(`serveOnnxRuntime: library must be a path, not ${describe(library)}`)
   }
   if (way !== 'stream' && way !== 'external') {
-    throw new RangeError(`serveOnnxRuntime: way must be 'stream' or 'external', not ${describe(way)}`)
+    throw new OutOfRangeError(`serveOnnxRuntime: way must be 'stream' or 'external', not ${describe(way)}`)
   }
   checkReady('serveOnnxRuntime', pool)
   if (results !== null) checkResults(results, pool)
@@ -184,7 +185,7 @@ export class ServedOnnxRuntime implements Disposable {
     this.checkOpen('sessionOptions')
     checkReady('sessionOptions', this.pool)
     if (options?.executionMode === 'parallel') {
-      throw new RangeError(
+      throw new OutOfRangeError(
         "sessionOptions: executionMode 'parallel' would hang, since its threads wait for this one; use 'sequential'",
       )
     }
@@ -208,7 +209,7 @@ export class ServedOnnxRuntime implements Disposable {
    * with a pool of its own rejects its runs by itself while that pool sleeps.
    */
   async as<T>(name: string, work: () => T | Promise<T>, options: OnnxScopeOptions = {}): Promise<T> {
-    if (typeof name !== 'string') throw new TypeError(`as: name must be a text, not ${describe(name)}`)
+    if (typeof name !== 'string') throw new WrongTypeError(`as: name must be a text, not ${describe(name)}`)
     checkOptionNames('as', options, ['pool'])
     const { pool = null } = options
     this.checkOpen('as')
@@ -322,11 +323,12 @@ export class ServedOnnxRuntime implements Disposable {
   ): NonNullable<OnnxSessionOptions['executionProviders']> {
     const deviceId = this.pool.context.ordinal
     const at = providers.findIndex(each => (typeof each === 'string' ? each : each.name) === 'cuda')
-    if (at === -1) throw new RangeError("sessionOptions: executionProviders must name 'cuda' to use a device's pool")
+    if (at === -1)
+      throw new OutOfRangeError("sessionOptions: executionProviders must name 'cuda' to use a device's pool")
     const cuda = providers[at]
     const options = typeof cuda === 'string' ? { name: cuda } : cuda
     if ((options.deviceId ?? deviceId) !== deviceId) {
-      throw new RangeError(`sessionOptions: deviceId of 'cuda' must be ${deviceId}, the device of the pool`)
+      throw new OutOfRangeError(`sessionOptions: deviceId of 'cuda' must be ${deviceId}, the device of the pool`)
     }
     return providers.map((each, index) => (index === at ? { ...options, deviceId } : each))
   }
@@ -334,7 +336,7 @@ export class ServedOnnxRuntime implements Disposable {
   private checkServable(pool: Pool | HostPool): void {
     const host = this.pool instanceof HostPool
     if (!(pool instanceof (host ? HostPool : Pool))) {
-      throw new TypeError(`as: pool must be a ${host ? 'host pool' : "device's pool"}, not ${describe(pool)}`)
+      throw new WrongTypeError(`as: pool must be a ${host ? 'host pool' : "device's pool"}, not ${describe(pool)}`)
     }
     checkReady('as', pool)
     if (!(pool instanceof HostPool) && !(this.pool instanceof HostPool) && pool.context !== this.pool.context) {
@@ -370,10 +372,10 @@ function checkReady(call: string, pool: Pool | HostPool): void {
 
 function checkResults(results: HostPool, pool: AnyPool): void {
   if (!(results instanceof HostPool)) {
-    throw new TypeError(`serveOnnxRuntime: results must be a host pool, not ${describe(results)}`)
+    throw new WrongTypeError(`serveOnnxRuntime: results must be a host pool, not ${describe(results)}`)
   }
   if (pool instanceof HostPool) {
-    throw new TypeError(
+    throw new WrongTypeError(
       "serveOnnxRuntime: results are for a device's pool; a host pool serves the CPU's results anyway",
     )
   }

@@ -1,7 +1,7 @@
 // The grammar of all sizes that programs pass: numbers, text with a unit, and shares of a device's memory.
 
+import { OutOfRangeError } from './argument-errors.js'
 import { checkByteCount, describe, parseBytes } from './bytes.js'
-import { OutOfRangeError } from './out-of-range.js'
 
 /** A size where no device is known: bytes, or text with a unit, such as '4GiB', '1.5 GiB' or '80GB' (80·10⁹ bytes). */
 export type FixedSize =
@@ -14,7 +14,7 @@ export type FixedSize =
  */
 export type ByteSize = FixedSize | `${number}%`
 
-/** What a share is a share of. */
+/** The memory that a share is of. */
 interface Whole {
   readonly totalBytes: number
 }

@@ -1,6 +1,6 @@
 // Byte counts: units, text for people, parsing of options, and checks of arguments.
 
-import { OutOfRangeError } from './out-of-range.js'
+import { OutOfRangeError, WrongTypeError } from './argument-errors.js'
 import { isOfAnotherCopy } from './readable.js'
 
 /** 2^10 bytes. */
@@ -21,7 +21,7 @@ const UNITS: readonly [string, number][] = [
 
 /** `3145728` → `3 MiB`, `1500` → `1.46 KiB`, `Infinity` → `no limit`. Throws TypeError for other types. */
 export function formatBytes(bytes: number): string {
-  if (typeof bytes !== 'number') throw new TypeError(`formatBytes: bytes must be a number, not ${describe(bytes)}`)
+  if (typeof bytes !== 'number') throw new WrongTypeError(`formatBytes: bytes must be a number, not ${describe(bytes)}`)
   return inUnits(bytes, amount => Number(amount.toFixed(2)))
 }
 
@@ -43,7 +43,7 @@ function inUnits(bytes: number, round: (amount: number) => number): string {
  * powers of 1000. Part of a byte is left out. Throws a RangeError that shows these forms.
  */
 export function parseBytes(text: string): number {
-  if (typeof text !== 'string') throw new TypeError(`parseBytes: text must be a string, not ${describe(text)}`)
+  if (typeof text !== 'string') throw new WrongTypeError(`parseBytes: text must be a string, not ${describe(text)}`)
   const [, amount = '', letter = '', unit = ''] = /^\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?b)?\s*$/i.exec(text) ?? []
   const base = letter !== '' && unit.toLowerCase() === 'b' ? 1000 : 1024
   const scale = base ** ' kmgt'.indexOf(letter.toLowerCase() || ' ')
@@ -57,7 +57,8 @@ export function parseBytes(text: string): number {
 
 /** Throws TypeError or RangeError unless `bytes` is a whole number from `least` to 2^53 - 1. */
 export function checkByteCount(bytes: unknown, argument: string, least: 0 | 1 = 1): asserts bytes is number {
-  if (typeof bytes !== 'number') throw new TypeError(`${argument} must be a number of bytes, not ${describe(bytes)}`)
+  if (typeof bytes !== 'number')
+    throw new WrongTypeError(`${argument} must be a number of bytes, not ${describe(bytes)}`)
   if (!Number.isSafeInteger(bytes) || bytes < least) {
     throw new OutOfRangeError(`${argument} must be a whole number of bytes from ${least} to 2^53 - 1, not ${bytes}`)
   }

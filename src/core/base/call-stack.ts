@@ -19,7 +19,7 @@ export function captureStack(target: object, below: unknown, frames: number): vo
   setLimit(stackTraceLimit)
 }
 
-/** Does nothing where the limit is constant: `node --frozen-intrinsics`. */
+/** With `node --frozen-intrinsics` the limit is constant, and stays. */
 function setLimit(frames: number): void {
   Reflect.set(Error, 'stackTraceLimit', frames)
 }
@@ -83,7 +83,7 @@ function programsPart(stack: unknown, mostFrames: number): unknown {
   return [...lines.slice(0, top), ...lines.slice(from, from + mostFrames)].join('\n')
 }
 
-/** Frames of Node, and of functions such as `Array.map (<anonymous>)`, are nobody's. */
+/** Frames of Node, and of functions such as `Array.map (<anonymous>)`, belong to no program. */
 function isPrograms(frame: string): boolean {
   return !isOurs(frame) && /:\d+\)?$/.test(frame) && !/[ (]node:/.test(frame)
 }

@@ -3,13 +3,14 @@
 // stream or device does not allow throws PoolError. Bugs of the library itself throw AssertionError (assert.ts).
 // Stacks begin with the program's line, except those of the driver's and the system's refusals.
 
+import { WrongTypeError } from './argument-errors.js'
 import { describe } from './bytes.js'
 import { beginAtProgram } from './call-stack.js'
 
 /** Throws TypeError unless a message is text; V8's own error would not name it. */
 function checked(message: unknown): string {
   if (message === undefined || typeof message === 'string') return message ?? ''
-  throw new TypeError(`the message of an error must be a text, not ${describe(message)}`)
+  throw new WrongTypeError(`the message of an error must be a text, not ${describe(message)}`)
 }
 
 /** The codes of PoolError, by the state that does not allow the call. `docs/errors.md` says when each is thrown. */
@@ -40,6 +41,8 @@ export type ErrorCode =
   | 'ERR_COMPILE'
   | 'ERR_FORMAT'
   | 'ERR_SLOW_REPLAY'
+  | 'ERR_INVALID_ARG_TYPE'
+  | 'ERR_OUT_OF_RANGE'
 
 /** A call that the state of its object does not allow: a second free, a closed pool, a buffer of another pool. */
 export class PoolError extends Error {

@@ -1,20 +1,21 @@
 // The check of option names that all functions with options share.
 
+import { WrongTypeError } from './argument-errors.js'
 import { describe } from './bytes.js'
 
 /** Throws TypeError in the name of `call` unless `options` is an object with options among `names`. */
 export function checkOptionNames(call: string, options: object, names: readonly string[]): void {
   if (typeof options !== 'object' || options === null || Array.isArray(options)) {
-    throw new TypeError(`${call}: options must be an object such as { ${names[0]} }, not ${describe(options)}`)
+    throw new WrongTypeError(`${call}: options must be an object such as { ${names[0]} }, not ${describe(options)}`)
   }
   for (const name of Object.keys(options)) {
     if (names.includes(name)) continue
     const meant = meantBy(call, name, names)
-    throw new TypeError(`${call}: unknown option '${name}'; the options are ${names.join(', ')}${meant}`)
+    throw new WrongTypeError(`${call}: unknown option '${name}'; the options are ${names.join(', ')}${meant}`)
   }
 }
 
-/** Options that only pools of several threads have, and the one that made such a pool until 0.2. */
+/** Options of pools that threads share: `shared` made such a pool until 0.2. */
 const OF_SHARED_POOLS = ['shared', 'readyBytes']
 
 /** The end of the message: what the program may have meant. */

@@ -1,6 +1,7 @@
 // Floating-point numbers of 16 bits, which kernels use and JavaScript has no arrays for: Float16Array exists from Node
 // 24 on, and nothing for bfloat16.
 
+import { WrongTypeError } from './argument-errors.js'
 import { describe } from './bytes.js'
 import { showAsText } from './readable.js'
 
@@ -108,5 +109,5 @@ function roundEven(value: number): number {
 
 function checkNumbers(what: string, values: unknown): asserts values is ArrayLike<number> {
   if (typeof values === 'object' && values !== null && 'length' in values) return
-  throw new TypeError(`${what} must be an array of numbers, not ${describe(values)}`)
+  throw new WrongTypeError(`${what} must be an array of numbers, not ${describe(values)}`)
 }

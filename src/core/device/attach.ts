@@ -1,5 +1,6 @@
 // Attaches devices and pools that another thread of this process shares.
 
+import { WrongTypeError } from '../base/argument-errors.js'
 import { describe } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
 import { Context } from '../driver/context.js'
@@ -30,7 +31,7 @@ import {
  */
 export function attachDevice(shared: SharedDevice): Device {
   if (!isSharedDevice(shared)) {
-    throw new TypeError(
+    throw new WrongTypeError(
       `attachDevice: shared must come from device.share() in another thread, not be ${describe(shared)}`,
     )
   }

@@ -3,6 +3,7 @@
 // device.
 
 import { types } from 'node:util'
+import { OutOfRangeError, WrongTypeError } from '../base/argument-errors.js'
 import type { ByteSize } from '../base/byte-size.js'
 import { describe, formatBytes } from '../base/bytes.js'
 import { disposeOf } from '../base/disposal.js'
@@ -66,7 +67,7 @@ export const attachments = new Map<number, Device>()
 export const deviceOf = new WeakMap<Clocks, Device>()
 
 function checkIsDevice(call: string, other: Device): void {
-  if (!(other instanceof Device)) throw new TypeError(`${call}: other must be a Device, not ${describe(other)}`)
+  if (!(other instanceof Device)) throw new WrongTypeError(`${call}: other must be a Device, not ${describe(other)}`)
 }
 
 const NO_STREAM: readonly number[] = [RESULT.CUDA_ERROR_INVALID_HANDLE, RESULT.CUDA_ERROR_INVALID_VALUE]
@@ -77,7 +78,7 @@ function contextOf(driver: Driver, handle: number): number {
     return driver.cuStreamGetCtx(handle)
   } catch (error) {
     if (!(error instanceof CudaError) || !NO_STREAM.includes(error.result)) throw error
-    throw new RangeError(
+    throw new OutOfRangeError(
       `adoptStream: handle must be a driver's stream handle, not ${handle}, which the driver does not know (${error.resultName}); pass that of an open stream`,
       { cause: error },
     )
@@ -209,7 +210,7 @@ export class Device implements Disposable, AsyncDisposable {
     const driver = this.open('adoptStream')
     if (typeof handle === 'object' && handle !== null) return this.adoptShared(handle)
     if (!Number.isSafeInteger(handle) || handle < 0) {
-      throw new RangeError(`adoptStream: handle must be a driver's stream handle, not ${describe(handle)}`)
+      throw new OutOfRangeError(`adoptStream: handle must be a driver's stream handle, not ${describe(handle)}`)
     }
     if (handle === CU_STREAM_LEGACY_DEFAULT || handle === CU_STREAM_LEGACY) return this.defaultStream
     const own = openStreams(this.clocks).find(stream => stream?.owned === true && stream.handle === handle)
@@ -238,7 +239,7 @@ export class Device implements Disposable, AsyncDisposable {
     this.open('adoptEvent')
     const { handle, vectorTime, adopted } = shared ?? {}
     if (!Number.isSafeInteger(handle) || !(types.isFloat64Array(vectorTime) && types.isInt32Array(adopted))) {
-      throw new TypeError(`adoptEvent: shared must come from event.transfer(), not be ${describe(shared)}`)
+      throw new WrongTypeError(`adoptEvent: shared must come from event.transfer(), not be ${describe(shared)}`)
     }
     this.checkIdentity('adoptEvent: the event', shared.device)
     return Event.adopt(this.clocks, shared)
@@ -253,7 +254,7 @@ export class Device implements Disposable, AsyncDisposable {
     checkOptionNames('createEvent', options, ['timing'])
     const { timing = false } = options
     if (typeof timing !== 'boolean') {
-      throw new TypeError(`createEvent: timing must be true or false, not ${describe(timing)}`)
+      throw new WrongTypeError(`createEvent: timing must be true or false, not ${describe(timing)}`)
     }
     return new Event(this.context, timing)
   }
@@ -269,13 +270,13 @@ export class Device implements Disposable, AsyncDisposable {
   capture<R>(stream: Stream, work: () => R, mode?: CaptureMode): Graph<R> {
     this.open('capture')
     checkStreamOf('capture', stream, this.clocks)
-    if (typeof work !== 'function') throw new TypeError(`capture: work must be a function, not ${describe(work)}`)
+    if (typeof work !== 'function') throw new WrongTypeError(`capture: work must be a function, not ${describe(work)}`)
     stream.beginCapture(mode)
     try {
       const result = work()
       if (types.isPromise(result)) {
         result.catch(() => {}) // its error would end the process, though the caller has one already
-        throw new TypeError(
+        throw new WrongTypeError(
           'capture: work must not be asynchronous; call stream.beginCapture() and endCapture() instead',
         )
       }
@@ -618,7 +619,7 @@ export class Device implements Disposable, AsyncDisposable {
   private checkPriority(priority: number): void {
     const { leastPriority, greatestPriority } = this.properties
     if (Number.isInteger(priority) && priority >= greatestPriority && priority <= leastPriority) return
-    throw new RangeError(
+    throw new OutOfRangeError(
       `createStream: priority must be a whole number from ${greatestPriority} to ${leastPriority}, not ${describe(priority)}; lower numbers come first`,
     )
   }
@@ -626,7 +627,7 @@ export class Device implements Disposable, AsyncDisposable {
   private adoptShared(shared: SharedStream): Stream {
     const { slot, generation } = shared
     if (!Number.isInteger(slot) || slot < 0 || slot >= MOST_STREAMS || !Number.isInteger(generation)) {
-      throw new TypeError(`adoptStream: a descriptor must come from stream.share(), not be ${describe(shared)}`)
+      throw new WrongTypeError(`adoptStream: a descriptor must come from stream.share(), not be ${describe(shared)}`)
     }
     this.checkIdentity('adoptStream: the stream', shared.device)
     return this.borrow('adoptStream', slot, generation)

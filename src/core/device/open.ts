@@ -1,9 +1,9 @@
 // Opens devices: by number, by the kind of driver, or on a custom driver.
 
 import { isMainThread } from 'node:worker_threads'
+import { OutOfRangeError } from '../base/argument-errors.js'
 import { describe } from '../base/bytes.js'
 import { CudaError, NoDeviceError, NoLibraryError } from '../base/errors.js'
-import { OutOfRangeError } from '../base/out-of-range.js'
 import { RESULT } from '../driver/constants.js'
 import { Context } from '../driver/context.js'
 import type { Driver } from '../driver/driver.js'

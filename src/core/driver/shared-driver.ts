@@ -3,6 +3,7 @@
 // serve-waiting.ts and simulated/remote/ answer the calls of the other threads there.
 
 import { randomUUID } from 'node:crypto'
+import { WrongTypeError } from '../base/argument-errors.js'
 import { describe } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
 import { markOfThread } from '../threads/os-thread.js'
@@ -60,7 +61,7 @@ export function shareDriver(driver: Driver): SharedDriver {
  */
 export function connectDriver(shared: SharedDriver): Driver {
   if (!isShared(shared)) {
-    throw new TypeError(
+    throw new WrongTypeError(
       `connectDriver: shared must come from shareDriver in another thread, not be ${describe(shared)}`,
     )
   }

@@ -3,6 +3,7 @@
 // only the names and parameter counts of its entries. A function runs once a launch and loops over the threads
 // itself.
 
+import { OutOfRangeError, WrongTypeError } from '../base/argument-errors.js'
 import { describe } from '../base/bytes.js'
 import { showAsText } from '../base/readable.js'
 import { bfloat16, float16 } from '../base/small-floats.js'
@@ -30,8 +31,8 @@ const registry = new Map<string, SimulatedKernel>()
 /** Runs `kernel` for the entry `name` of any PTX on simulated devices. A second registration replaces the first. */
 export function registerSimulatedKernel(name: string, kernel: SimulatedKernel): void {
   if (typeof name !== 'string' || name === '')
-    throw new TypeError(`name must be an entry's name, not ${describe(name)}`)
-  if (typeof kernel !== 'function') throw new TypeError(`kernel must be a function, not ${describe(kernel)}`)
+    throw new WrongTypeError(`name must be an entry's name, not ${describe(name)}`)
+  if (typeof kernel !== 'function') throw new WrongTypeError(`kernel must be a function, not ${describe(kernel)}`)
   registry.set(name, kernel)
 }
 
@@ -43,7 +44,7 @@ export function findSimulatedKernel(name: string): SimulatedKernel | undefined {
 /** The number of threads in a launch of this shape. */
 export function threadCount(shape: LaunchShape): number {
   if (!Array.isArray(shape?.grid) || !Array.isArray(shape.block)) {
-    throw new TypeError(`threadCount: shape must be the shape of a launch, not ${describe(shape)}`)
+    throw new WrongTypeError(`threadCount: shape must be the shape of a launch, not ${describe(shape)}`)
   }
   return [...shape.grid, ...shape.block].reduce((product, size) => product * size, 1)
 }
@@ -55,7 +56,7 @@ export class LaunchArguments {
 
   constructor(args: KernelArguments) {
     if (!isUint8Array(args?.bytes) || !Array.isArray(args.offsets)) {
-      throw new TypeError(`LaunchArguments: args must be the arguments of a launch, not ${describe(args)}`)
+      throw new WrongTypeError(`LaunchArguments: args must be the arguments of a launch, not ${describe(args)}`)
     }
     this.view = new DataView(args.bytes.slice().buffer)
     this.offsets = [...args.offsets]
@@ -124,7 +125,7 @@ export class LaunchArguments {
 
   private offsetOf(index: number): number {
     if (index in this.offsets) return this.offsets[index]
-    throw new RangeError(`the launch has ${this.count} arguments, none with index ${index}`)
+    throw new OutOfRangeError(`the launch has ${this.count} arguments, none with index ${index}`)
   }
 
   /** One line for people, such as `LaunchArguments { 3 arguments }`; console.log shows it. */

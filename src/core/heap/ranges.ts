@@ -1,3 +1,4 @@
+import { OutOfRangeError } from '../base/argument-errors.js'
 import { Region } from '../threads/region.js'
 
 /** A heap over mapped memory has one range, 0 or 1, and every walk of a heap visits all. */
@@ -63,7 +64,7 @@ export class Ranges {
 
   private grow(capacity: number): void {
     if (this.region !== null)
-      throw new RangeError(`a shared heap has ${this.pairs.length / 2} ranges, which is the limit`)
+      throw new OutOfRangeError(`a shared heap has ${this.pairs.length / 2} ranges, which is the limit`)
     const larger = new Int32Array(Math.max(capacity, this.pairs.length) * 2)
     larger.set(this.pairs)
     this.pairs = larger

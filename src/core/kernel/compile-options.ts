@@ -1,5 +1,6 @@
 // The options of a compilation: their checks, and their translation into the compiler's flags.
 
+import { WrongTypeError } from '../base/argument-errors.js'
 import { describe } from '../base/bytes.js'
 import { checkOptionNames } from '../base/option-names.js'
 import type { SimulatedKernel } from '../driver/simulated-kernels.js'
@@ -53,7 +54,7 @@ const KEYS = [
  */
 export function checkCompileOptions(source: unknown, options: CompileOptions): void {
   if (typeof source !== 'string') {
-    throw new TypeError(`compileKernels: source must be CUDA C++ text, not ${describe(source)}`)
+    throw new WrongTypeError(`compileKernels: source must be CUDA C++ text, not ${describe(source)}`)
   }
   checkOptionNames('compileKernels', options, KEYS)
   for (const key of ['name', 'std', 'architecture', 'nvrtc'] as const) check(options, key, isText, 'text')
@@ -87,7 +88,7 @@ function check(
 ): void {
   const value = options[key]
   if (value === undefined || holds(value)) return
-  throw new TypeError(`compileKernels: ${key} must be ${what}, not ${describe(value)}`)
+  throw new WrongTypeError(`compileKernels: ${key} must be ${what}, not ${describe(value)}`)
 }
 
 function isText(value: unknown): boolean {

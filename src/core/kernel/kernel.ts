@@ -1,3 +1,4 @@
+import { OutOfRangeError, WrongTypeError } from '../base/argument-errors.js'
 import { describe } from '../base/bytes.js'
 import { CudaError, PoolError } from '../base/errors.js'
 import { showAsText } from '../base/readable.js'
@@ -130,7 +131,7 @@ export class Kernel {
     for (const key in options) if (!isLaunchOption(key)) throw unknownOption(key)
     const { cooperative = false } = options
     if (typeof cooperative !== 'boolean')
-      throw new TypeError(`launch: cooperative must be true or false, not ${describe(cooperative)}`)
+      throw new WrongTypeError(`launch: cooperative must be true or false, not ${describe(cooperative)}`)
     const { parameters } = this.signature
     if (values.length !== parameters.length) throw this.wrongCount(values.length)
     for (let index = 0; index < values.length; index++) this.set(index, values[index])
@@ -214,7 +215,7 @@ export class Kernel {
     const { blocks } = this.occupancyOf(block, sharedBytes)
     const wanted = grid[0] * grid[1] * grid[2]
     if (wanted <= blocks) return
-    throw new RangeError(
+    throw new OutOfRangeError(
       `launch: a cooperative grid of ${wanted} blocks is too large: ${blocks} of this kernel run on the device at the same time`,
     )
   }
@@ -226,7 +227,7 @@ export class Kernel {
     const most = this.limits.mostSharedBytes - fixed
     if (!Number.isInteger(sharedBytes) || sharedBytes < 0 || sharedBytes > most) {
       const beside = fixed === 0 ? '' : ` beside the ${fixed} that the kernel itself declares`
-      throw new RangeError(
+      throw new OutOfRangeError(
         `${call}: sharedBytes must be a whole number from 0 to ${most}, the device's limit${beside}, not ${describe(sharedBytes)}`,
       )
     }
@@ -247,7 +248,7 @@ export class Kernel {
     const { mostBlockThreads, registers } = this.resources()
     const threads = this.shape.block.reduce((product, size) => product * size, 1)
     if (threads <= mostBlockThreads) return error
-    return new RangeError(
+    return new OutOfRangeError(
       `launch: ${this.signature.name} takes ${registers} registers a thread, so that a block has at most ${mostBlockThreads} threads, not ${threads}`,
     )
   }
@@ -255,7 +256,7 @@ export class Kernel {
   private wrongCount(count: number): TypeError {
     const { name, parameters } = this.signature
     const wanted = parameters.map(parameter => parameter.name).join(', ')
-    return new TypeError(`launch: ${name} takes ${parameters.length} arguments (${wanted}), not ${count}`)
+    return new WrongTypeError(`launch: ${name} takes ${parameters.length} arguments (${wanted}), not ${count}`)
   }
 
   private set(index: number, value: KernelArgument): void {
@@ -300,7 +301,7 @@ export class Kernel {
       return
     }
     if (!Number.isInteger(value) || value < least || value > most) {
-      throw new RangeError(
+      throw new OutOfRangeError(
         `launch: ${this.signature.name}: '${parameter.name}' must be a whole number from ${least} to ${most}, not ${value}${byteLength === 8 ? '; pass a bigint for a larger one' : ''}`,
       )
     }
@@ -318,7 +319,7 @@ export class Kernel {
     const most = BigInt.asUintN(kind === 'integer' ? bits - 1 : bits, -1n)
     const least = -(1n << BigInt(bits - 1))
     if (value < least || value > most) {
-      throw new RangeError(
+      throw new OutOfRangeError(
         `launch: ${this.signature.name}: '${name}' must be an integer from ${least} to ${most}, not ${value}`,
       )
     }
@@ -333,7 +334,7 @@ export class Kernel {
   }
 
   private mismatch(parameter: KernelParameter, what: string): TypeError {
-    return new TypeError(`launch: ${this.signature.name}: parameter '${parameter.name}' ${what}`)
+    return new WrongTypeError(`launch: ${this.signature.name}: parameter '${parameter.name}' ${what}`)
   }
 
   /** One line for people, such as `Kernel { scale, 3 parameters }`; console.log shows it. */
@@ -367,7 +368,7 @@ function wantedFor({ kind, byteLength }: KernelParameter): string {
 }
 
 function noOptions(options: unknown): TypeError {
-  return new TypeError(`launch: options must be an object such as { grid, block }, not ${describe(options)}`)
+  return new WrongTypeError(`launch: options must be an object such as { grid, block }, not ${describe(options)}`)
 }
 
 /** A switch, since every launch calls this: a list takes four times as long. */
@@ -385,7 +386,9 @@ function isLaunchOption(key: string): boolean {
 }
 
 function unknownOption(key: string): TypeError {
-  return new TypeError(`launch: unknown option '${key}'; the options are grid, block, sharedBytes, stream, cooperative`)
+  return new WrongTypeError(
+    `launch: unknown option '${key}'; the options are grid, block, sharedBytes, stream, cooperative`,
+  )
 }
 
 showAsText(Kernel)

@@ -1,5 +1,6 @@
 // The device's limits for launches, asked once. Launches are checked against them, so that a refusal names the limit.
 
+import { OutOfRangeError } from '../base/argument-errors.js'
 import { describe } from '../base/bytes.js'
 import type { Context } from '../driver/context.js'
 
@@ -62,7 +63,7 @@ export class LaunchLimits {
     setExtents(target, block, this.block, call, 'block')
     const threads = target[0] * target[1] * target[2]
     if (threads <= this.blockThreads) return
-    throw new RangeError(
+    throw new OutOfRangeError(
       `${call}: block has ${threads} threads; a block of this device has at most ${this.blockThreads}`,
     )
   }
@@ -75,7 +76,9 @@ function setExtents(target: Extents, extent: Extent, most: Readonly<Extents>, ca
     target[2] = 1
   } else {
     if (!Array.isArray(extent) || extent.length > 3) {
-      throw new RangeError(`${call}: ${argument} must be a size or up to three, [x, y, z], not ${describe(extent)}`)
+      throw new OutOfRangeError(
+        `${call}: ${argument} must be a size or up to three, [x, y, z], not ${describe(extent)}`,
+      )
     }
     target[0] = extent[0]
     target[1] = extent[1] ?? 1
@@ -85,7 +88,7 @@ function setExtents(target: Extents, extent: Extent, most: Readonly<Extents>, ca
     const size = target[axis]
     if (Number.isInteger(size) && size >= 1 && size <= most[axis]) continue
     const where = axis === 0 && typeof extent === 'number' ? argument : `${argument} ${AXES[axis]}`
-    throw new RangeError(
+    throw new OutOfRangeError(
       `${call}: ${where} must be a whole number from 1 to ${most[axis]}, the device's limit, not ${describe(size)}`,
     )
   }

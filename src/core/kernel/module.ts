@@ -1,3 +1,4 @@
+import { OutOfRangeError, WrongTypeError } from '../base/argument-errors.js'
 import { describe } from '../base/bytes.js'
 import { disposeOf } from '../base/disposal.js'
 import { PoolError } from '../base/errors.js'
@@ -47,7 +48,7 @@ export class Module implements LoadedCode, Disposable {
     code: string | CompiledCode,
   ) {
     if (typeof code !== 'string' && typeof code?.ptx !== 'string') {
-      throw new TypeError(`loadModule: ptx must be PTX text, not ${describe(code)}`)
+      throw new WrongTypeError(`loadModule: ptx must be PTX text, not ${describe(code)}`)
     }
     const { ptx, image, names, declared, log } = typeof code === 'string' ? writtenCode(code) : code
     this.signatures = kernelsOf(ptx)
@@ -70,7 +71,7 @@ export class Module implements LoadedCode, Disposable {
       const named = [...this.names.values()]
       const others = this.signatures.map(candidate => candidate.name).filter(each => !named.includes(each))
       const all = [...this.names.keys(), ...others].join(', ')
-      throw new RangeError(`kernel: there is no '${name}' in this module; it has ${all}${mangledHint(others)}`)
+      throw new OutOfRangeError(`kernel: there is no '${name}' in this module; it has ${all}${mangledHint(others)}`)
     }
     const entry = this.context.activate().cuModuleGetFunction(handle, inCode)
     return new Kernel(this, this.asDeclared(signature, name), entry, this.defaultStream)

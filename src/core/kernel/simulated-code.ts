@@ -2,6 +2,7 @@
 // TypeScript functions that run instead are registered under unique names, so that two sources may have kernels of
 // the same name.
 
+import { OutOfRangeError, WrongTypeError } from '../base/argument-errors.js'
 import { FormatError } from '../base/errors.js'
 import { findSimulatedKernel, registerSimulatedKernel } from '../driver/simulated-kernels.js'
 import type { CompileOptions } from './compile-options.js'
@@ -30,14 +31,16 @@ export function simulatedCode(source: string, options: CompileOptions): Compiled
     throw new FormatError('compileKernels: the source declares no kernel; declare one extern "C" __global__')
   for (const name of Object.keys(simulated)) {
     if (wanted.has(name)) continue
-    throw new RangeError(`compileKernels: simulated has '${name}'; the kernels are ${[...wanted.keys()].join(', ')}`)
+    throw new OutOfRangeError(
+      `compileKernels: simulated has '${name}'; the kernels are ${[...wanted.keys()].join(', ')}`,
+    )
   }
   const entries: string[] = []
   const names = new Map<string, string>()
   for (const [name, { parameters }] of wanted) {
     const run = Object.hasOwn(simulated, name) ? simulated[name] : findSimulatedKernel(name)
     if (run === undefined) {
-      throw new TypeError(
+      throw new WrongTypeError(
         `compileKernels: the simulated device compiles nothing, and has no function for kernel ${name}; give one in the option simulated: { ${JSON.stringify(name)}: launch => … }`,
       )
     }
@@ -55,7 +58,7 @@ function namedBy(expression: string, declared: readonly DeclaredKernel[]): Decla
   const kernel = declared.find(each => each.name === declaredAs(expression))
   if (kernel !== undefined) return kernel
   const names = declared.map(each => each.name).join(', ')
-  throw new RangeError(`compileKernels: the source declares no kernel '${expression}'; it has ${names}`)
+  throw new OutOfRangeError(`compileKernels: the source declares no kernel '${expression}'; it has ${names}`)
 }
 
 function declarationOf(parameter: DeclaredParameter, sizes: Readonly<Record<string, number>>): string {
@@ -63,7 +66,7 @@ function declarationOf(parameter: DeclaredParameter, sizes: Readonly<Record<stri
   if (smallFloatOf(parameter) !== undefined) return `.param .align 2 .b8 ${name}[2]`
   if (ptxType !== null) return `.param ${ptxType} ${name}`
   if (Object.hasOwn(sizes, typeName)) return `.param .align 8 .b8 ${name}[${sizes[typeName]}]`
-  throw new TypeError(
+  throw new WrongTypeError(
     `compileKernels: the simulated device does not know the type '${typeName}' of parameter ${name}; give its size in the option structBytes: { ${JSON.stringify(typeName)}: … }`,
   )
 }

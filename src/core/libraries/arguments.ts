@@ -2,6 +2,7 @@
 // too large for its C type loses its upper bits. A NaN for a stream would mean the default stream. driver/native/
 // uses them most.
 
+import { OutOfRangeError, WrongTypeError } from '../base/argument-errors.js'
 import { describe } from '../base/bytes.js'
 
 const UINT32_MAX = 2 ** 32 - 1
@@ -30,13 +31,13 @@ export function fileDescriptor(value: number, argument: string): number {
 /** A whole number from `least` to `most`; throws TypeError or RangeError that names the argument. */
 export function within(value: number, least: number, most: number, argument: string): number {
   if (Number.isSafeInteger(value) && value >= least && value <= most) return value
-  if (typeof value !== 'number') throw new TypeError(`${argument} must be a number, not ${describe(value)}`)
-  throw new RangeError(`${argument} must be a whole number from ${least} to ${most}, not ${value}`)
+  if (typeof value !== 'number') throw new WrongTypeError(`${argument} must be a number, not ${describe(value)}`)
+  throw new OutOfRangeError(`${argument} must be a whole number from ${least} to ${most}, not ${value}`)
 }
 
 /** Host memory at a fixed address: reading `buffer` of a small typed array moves it off the JavaScript heap. */
 export function hostMemory<View extends ArrayBufferView>(view: View, argument: string): View {
-  if (!ArrayBuffer.isView(view)) throw new TypeError(`${argument} must be a typed array, not ${describe(view)}`)
+  if (!ArrayBuffer.isView(view)) throw new WrongTypeError(`${argument} must be a typed array, not ${describe(view)}`)
   void view.buffer
   return view
 }
@@ -44,5 +45,5 @@ export function hostMemory<View extends ArrayBufferView>(view: View, argument: s
 /** A string. A number would be dangerous: koffi would take it for an address. */
 export function text(value: string, argument: string): string {
   if (typeof value === 'string') return value
-  throw new TypeError(`${argument} must be a string, not ${describe(value)}`)
+  throw new WrongTypeError(`${argument} must be a string, not ${describe(value)}`)
 }

@@ -4,6 +4,7 @@
 // so neither blocks.
 
 import { setTimeout as pause } from 'node:timers/promises'
+import { OutOfRangeError, WrongTypeError } from '../base/argument-errors.js'
 import { describe } from '../base/bytes.js'
 import { DescriptorError } from '../base/errors.js'
 import type { Bytes } from '../base/typed-arrays.js'
@@ -175,17 +176,18 @@ export async function lookUntil<T>(deadline: number, look: () => T | null, call:
 /** Throws TypeError or RangeError if `path` cannot be the path of a socket. */
 export function checkPath(path: string): void {
   const bytes = Buffer.byteLength(text(path, 'path'))
-  if (bytes === 0 || path.includes('\0')) throw new RangeError('path must name a file, without zero bytes')
+  if (bytes === 0 || path.includes('\0')) throw new OutOfRangeError('path must name a file, without zero bytes')
   if (bytes <= MOST_PATH_BYTES) return
-  throw new RangeError(
+  throw new OutOfRangeError(
     `path must be at most ${MOST_PATH_BYTES} bytes, as sockets are named, not ${bytes}; choose a shorter folder`,
   )
 }
 
 function packetOf(message: Uint8Array): Uint8Array {
-  if (!(message instanceof Uint8Array)) throw new TypeError(`message must be a Uint8Array, not ${describe(message)}`)
+  if (!(message instanceof Uint8Array))
+    throw new WrongTypeError(`message must be a Uint8Array, not ${describe(message)}`)
   if (message.length <= MOST_MESSAGE_BYTES) return Buffer.concat([Buffer.from([MARK]), message])
-  throw new RangeError(
+  throw new OutOfRangeError(
     `message must be at most ${MOST_MESSAGE_BYTES} bytes, not ${message.length}; send more otherwise`,
   )
 }

@@ -5,6 +5,7 @@
 // For the clocks of the device a captured stream is like a closed one: a last mark covers everything submitted before
 // the capture, and the stream gets no further mark until the capture ends.
 
+import { WrongTypeError } from '../base/argument-errors.js'
 import { describe } from '../base/bytes.js'
 import { CudaError, DeviceLostError, PoolError } from '../base/errors.js'
 import {
@@ -66,7 +67,7 @@ export class Capture extends VectorClocks implements OpenCapture {
   /** Work submitted to the open `stream` is recorded from now on. Throws TypeError for an unknown mode. */
   static begin(stream: CapturableStream, mode: CaptureMode): void {
     if (typeof mode !== 'string' || !Object.hasOwn(MODES, mode)) {
-      throw new TypeError(`beginCapture: mode must be ${Object.keys(MODES).join(', ')}, not ${describe(mode)}`)
+      throw new WrongTypeError(`beginCapture: mode must be ${Object.keys(MODES).join(', ')}, not ${describe(mode)}`)
     }
     const capture = new Capture(stream, false)
     capture.start(() => stream.context.activate().cuStreamBeginCapture(stream.handle, MODES[mode]))

@@ -1,3 +1,4 @@
+import { WrongTypeError } from '../base/argument-errors.js'
 import { describe } from '../base/bytes.js'
 import { disposeOf } from '../base/disposal.js'
 import { PoolError } from '../base/errors.js'
@@ -166,7 +167,7 @@ export class Event implements Waitable, Disposable {
    */
   elapsedSince(earlier: Event): number {
     if (!(earlier instanceof Event)) {
-      throw new TypeError(`elapsedSince: earlier must be an Event, not ${describe(earlier)}`)
+      throw new WrongTypeError(`elapsedSince: earlier must be an Event, not ${describe(earlier)}`)
     }
     const [start, end] = [earlier.timedHandle(), this.timedHandle()]
     if (!earlier.context.sharesDevice(this.context)) {

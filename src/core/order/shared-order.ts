@@ -7,6 +7,7 @@
 
 import { randomBytes } from 'node:crypto'
 import { types } from 'node:util'
+import { WrongTypeError } from '../base/argument-errors.js'
 import { describe } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
 import { Region } from '../threads/region.js'
@@ -113,7 +114,7 @@ export function newOrder(): SharedOrder {
  */
 export function orderState(order: SharedOrder): OrderState {
   if (!types.isSharedArrayBuffer(order?.buffer)) {
-    throw new TypeError(`order must be what share() gave, not ${describe(order)}`)
+    throw new WrongTypeError(`order must be what share() gave, not ${describe(order)}`)
   }
   if (order.version !== ORDER_VERSION) {
     throw new PoolError(

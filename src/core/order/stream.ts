@@ -1,6 +1,7 @@
 // A stream of work, and its life: made here, adopted from another library or lent by another thread; open, captured,
 // closed. The file is long because each public verb first has to find out which of these the stream is.
 
+import { WrongTypeError } from '../base/argument-errors.js'
 import { describe } from '../base/bytes.js'
 import { disposeOf } from '../base/disposal.js'
 import { PoolError } from '../base/errors.js'
@@ -309,7 +310,9 @@ export class Stream implements CapturableStream, Disposable {
   wait(event: Waitable): void {
     this.checkUsable('wait')
     if (typeof event?.delay !== 'function') {
-      throw new TypeError(`wait: event must be an Event, not ${describe(event)}; record one on the stream to wait for`)
+      throw new WrongTypeError(
+        `wait: event must be an Event, not ${describe(event)}; record one on the stream to wait for`,
+      )
     }
     if (!event.context.sharesAddresses(this.context)) {
       throw new PoolError(
@@ -598,7 +601,7 @@ showAsText(Stream)
 
 /** Throws TypeError, in the name of `call`, for anything else than a Stream. */
 export function checkIsStream(call: string, stream: unknown): asserts stream is Stream {
-  if (!(stream instanceof Stream)) throw new TypeError(`${call}: stream must be a Stream, not ${describe(stream)}`)
+  if (!(stream instanceof Stream)) throw new WrongTypeError(`${call}: stream must be a Stream, not ${describe(stream)}`)
 }
 
 /**

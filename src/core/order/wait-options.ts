@@ -1,5 +1,6 @@
 // The option of all calls that wait.
 
+import { WrongTypeError } from '../base/argument-errors.js'
 import { describe } from '../base/bytes.js'
 import { checkOptionNames } from '../base/option-names.js'
 
@@ -14,7 +15,7 @@ export function checkWaitOptions(call: string, options: WaitOptions): void {
   checkOptionNames(call, options, ['signal'])
   const { signal } = options
   if (signal === undefined || typeof signal?.throwIfAborted === 'function') return
-  throw new TypeError(
+  throw new WrongTypeError(
     `${call}: signal must be an AbortSignal, not ${describe(signal)}; pass controller.signal of an AbortController`,
   )
 }

@@ -1,5 +1,6 @@
 // Access of other devices to the memory of a pool: the part that all kinds of pools share.
 
+import { WrongTypeError } from '../base/argument-errors.js'
 import { describe } from '../base/bytes.js'
 import { CudaError, PoolError } from '../base/errors.js'
 import { Context, unreachable } from '../driver/context.js'
@@ -105,10 +106,10 @@ export function checkUser(call: string, stream: Stream, pool: BufferSource): voi
 
 function checkWords(location: unknown, access: unknown): asserts access is PoolAccess {
   if (location !== 'host' && !((location as { context?: unknown } | null)?.context instanceof Context)) {
-    throw new TypeError(`setAccess: location must be a device or 'host', not ${describe(location)}`)
+    throw new WrongTypeError(`setAccess: location must be a device or 'host', not ${describe(location)}`)
   }
   if (access !== 'readWrite' && access !== 'none') {
-    throw new TypeError(`setAccess: access must be 'readWrite' or 'none', not ${describe(access)}`)
+    throw new WrongTypeError(`setAccess: access must be 'readWrite' or 'none', not ${describe(access)}`)
   }
 }
 

@@ -1,3 +1,4 @@
+import { OutOfRangeError, WrongTypeError } from '../base/argument-errors.js'
 import { bytesFrom, describe, formatBytes } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
 import { hex, showAsText } from '../base/readable.js'
@@ -127,7 +128,7 @@ export class DeviceArray<T extends TypedArray = TypedArray> implements Disposabl
   rangeOf(call: string, byteOffset: number, byteLength: number, argument?: string): number {
     const address = this.buffer.rangeOf(call, byteOffset, byteLength, argument) + this.byteOffset
     if (byteOffset + byteLength <= this.byteLength) return address
-    throw new RangeError(
+    throw new OutOfRangeError(
       `${call}: bytes ${byteOffset} to ${byteOffset + byteLength} do not lie in the array's ${this.byteLength}`,
     )
   }
@@ -263,7 +264,7 @@ export class DeviceArray<T extends TypedArray = TypedArray> implements Disposabl
    */
   checkElements(call: string, argument: string, type: TypedArrayConstructor): void {
     if (this.type === type) return
-    throw new TypeError(
+    throw new WrongTypeError(
       `${call}: ${argument} must be a DeviceArray of ${type.name}, not of ${this.type.name}; pass its buffer to copy bytes`,
     )
   }
@@ -311,7 +312,7 @@ export class DeviceArray<T extends TypedArray = TypedArray> implements Disposabl
 
   private checkType(call: string, source: TypedArray): void {
     if (!(source instanceof this.type || typedArrayName(source) === this.type.name)) {
-      throw new TypeError(`${call}: source must be a ${this.type.name}, not ${describe(source)}`)
+      throw new WrongTypeError(`${call}: source must be a ${this.type.name}, not ${describe(source)}`)
     }
   }
 
@@ -321,7 +322,7 @@ export class DeviceArray<T extends TypedArray = TypedArray> implements Disposabl
     if (source.buffer !== this.buffer || overlap <= 0) return
     const count = Math.ceil(overlap / this.type.BYTES_PER_ELEMENT)
     const elements = count === 1 ? '1 element' : `${count} elements`
-    throw new RangeError(`${call}: source overlaps the target by ${elements}; copy through another array`)
+    throw new OutOfRangeError(`${call}: source overlaps the target by ${elements}; copy through another array`)
   }
 }
 
@@ -332,14 +333,14 @@ showAsText(DeviceArray)
  */
 export function byteLengthOf(type: TypedArrayConstructor, count: number, call = 'allocateArray'): number {
   if (typeof type !== 'function' || !(type.BYTES_PER_ELEMENT > 0)) {
-    throw new TypeError(`${call}: type must be a typed array class such as Float32Array, not ${describe(type)}`)
+    throw new WrongTypeError(`${call}: type must be a typed array class such as Float32Array, not ${describe(type)}`)
   }
   if (!Number.isSafeInteger(count) || count <= 0) {
-    throw new RangeError(`${call}: count must be a whole number of at least 1, not ${describe(count)}`)
+    throw new OutOfRangeError(`${call}: count must be a whole number of at least 1, not ${describe(count)}`)
   }
   const bytes = count * type.BYTES_PER_ELEMENT
   if (!Number.isSafeInteger(bytes)) {
-    throw new RangeError(`${call}: count ${count} times ${type.BYTES_PER_ELEMENT} bytes is above 2^53`)
+    throw new OutOfRangeError(`${call}: count ${count} times ${type.BYTES_PER_ELEMENT} bytes is above 2^53`)
   }
   return bytes
 }
@@ -347,10 +348,10 @@ export function byteLengthOf(type: TypedArrayConstructor, count: number, call = 
 /** The class of a typed array; of a derived class, such as Node's Buffer, the one of JavaScript itself. */
 function typeOf(source: TypedArray): TypedArrayConstructor {
   if (typedArrayName(source) === undefined) {
-    throw new TypeError(`upload: source must be a typed array such as a Float32Array, not ${describe(source)}`)
+    throw new WrongTypeError(`upload: source must be a typed array such as a Float32Array, not ${describe(source)}`)
   }
   if (source.length === 0)
-    throw new RangeError('upload: source is empty; an array on the device has an element at least')
+    throw new OutOfRangeError('upload: source is empty; an array on the device has an element at least')
   return globalThis[source[Symbol.toStringTag] as 'Uint8Array']
 }
 
@@ -360,7 +361,7 @@ export function elementOf(call: string, type: TypedArrayConstructor, value: unkn
   const kind = typeof element[0]
   if (typeof value !== kind) {
     const form = kind === 'bigint' ? 'a bigint such as 1n' : 'a number'
-    throw new TypeError(`${call}: value must be ${form} for elements of ${type.name}, not ${describe(value)}`)
+    throw new WrongTypeError(`${call}: value must be ${form} for elements of ${type.name}, not ${describe(value)}`)
   }
   element.set([value] as never)
   return element
@@ -370,7 +371,7 @@ export function elementOf(call: string, type: TypedArrayConstructor, value: unkn
 export function elementsIn(call: string, bytes: number, type: TypedArrayConstructor): number {
   const count = bytes / type.BYTES_PER_ELEMENT
   if (Number.isInteger(count)) return count
-  throw new RangeError(
+  throw new OutOfRangeError(
     `${call}: the ${bytes} bytes of source are no whole number of ${type.name} elements; copy a part by array.buffer.copyFrom`,
   )
 }
@@ -378,7 +379,7 @@ export function elementsIn(call: string, bytes: number, type: TypedArrayConstruc
 /** Throws RangeError, in the name of `call`, unless `count` elements from `offset` on lie within `length`. */
 export function checkFits(call: string, offset: number, count: number, length: number): void {
   if (!Number.isSafeInteger(offset) || offset < 0 || offset + count > length) {
-    throw new RangeError(`${call}: ${count} elements from ${describe(offset)} do not fit into ${length} elements`)
+    throw new OutOfRangeError(`${call}: ${count} elements from ${describe(offset)} do not fit into ${length} elements`)
   }
 }
 
@@ -390,7 +391,8 @@ export function elementsBetween(
   length: number,
 ): [first: number, count: number] {
   for (const [argument, index] of Object.entries({ begin, end })) {
-    if (typeof index !== 'number') throw new TypeError(`${call}: ${argument} must be a number, not ${describe(index)}`)
+    if (typeof index !== 'number')
+      throw new WrongTypeError(`${call}: ${argument} must be a number, not ${describe(index)}`)
   }
   const first = clamp(begin, length)
   return [first, Math.max(0, clamp(end, length) - first)]

@@ -1,4 +1,5 @@
 import { types } from 'node:util'
+import { OutOfRangeError, WrongTypeError } from '../base/argument-errors.js'
 import { bytesFrom, checkByteCount, describe, formatBytes } from '../base/bytes.js'
 import { warnOfDisposal } from '../base/disposal.js'
 import { PoolError } from '../base/errors.js'
@@ -208,7 +209,7 @@ export class DeviceBuffer implements Disposable {
   /** Sets every byte of a part, or of all, to `value` (0 to 255). */
   fill(value: number, byteOffset = 0, byteLength = this.rest('fill', byteOffset)): void {
     if (!Number.isInteger(value) || value < 0 || value > 255) {
-      throw new RangeError(`fill: value must be a whole number from 0 to 255, not ${describe(value)}`)
+      throw new OutOfRangeError(`fill: value must be a whole number from 0 to 255, not ${describe(value)}`)
     }
     this.fillBy(byteOffset, byteLength, (driver, target, stream) =>
       driver.cuMemsetD8Async(target, value, byteLength, stream),
@@ -322,7 +323,7 @@ export class DeviceBuffer implements Disposable {
       checkByteCount(value, `${call}: ${name}`, 0)
     }
     if (byteOffset + byteLength > whole) {
-      throw new RangeError(
+      throw new OutOfRangeError(
         `${call}: bytes ${byteOffset} to ${byteOffset + byteLength} do not lie in the buffer's ${whole}; ask for less or allocate more`,
       )
     }
@@ -351,7 +352,7 @@ export class DeviceBuffer implements Disposable {
     const target = this.rangeOf(call, byteOffset, byteLength)
     const isApart = from + byteLength <= target || target + byteLength <= from
     if (isApart || !source.context.sharesDevice(this.context)) return [from, target]
-    throw new RangeError(
+    throw new OutOfRangeError(
       `${call}: source overlaps the target: ${byteLength} bytes from ${sourceOffset} on are to go to ${byteOffset}; copy through another buffer`,
     )
   }
@@ -424,7 +425,7 @@ showAsText(DeviceBuffer)
 export function wholeBuffer(call: string, memory: DeviceBuffer | DeviceArray, argument = 'buffer'): DeviceBuffer {
   if (memory instanceof DeviceBuffer) return memory
   if (memory instanceof DeviceArray) return memory.wholeBuffer(call)
-  throw new TypeError(
+  throw new WrongTypeError(
     `${call}: ${argument} must be a DeviceBuffer or a DeviceArray, such as pool.allocate(bytes), not ${describe(memory)}`,
   )
 }
@@ -441,11 +442,15 @@ function sourceFor(call: string, source: unknown): DeviceBuffer | DeviceArray {
   if (source instanceof DeviceBuffer || source instanceof DeviceArray) return source
   const { copyTo } = (source ?? {}) as { readonly copyTo?: unknown }
   const remedy = typeof copyTo === 'function' ? 'call source.copyTo(buffer)' : 'use write for host memory'
-  throw new TypeError(`${call}: source must be a DeviceBuffer or a DeviceArray, not ${describe(source)}; ${remedy}`)
+  throw new WrongTypeError(
+    `${call}: source must be a DeviceBuffer or a DeviceArray, not ${describe(source)}; ${remedy}`,
+  )
 }
 
 function viewOf(call: string, source: ArrayBufferView | ArrayBuffer): ArrayBufferView {
   if (ArrayBuffer.isView(source)) return source
   if (types.isArrayBuffer(source)) return new Uint8Array(source) // `instanceof` knows this realm's only
-  throw new TypeError(`${call}: source must be a typed array, a DataView or an ArrayBuffer, not ${describe(source)}`)
+  throw new WrongTypeError(
+    `${call}: source must be a typed array, a DataView or an ArrayBuffer, not ${describe(source)}`,
+  )
 }

@@ -1,6 +1,7 @@
 // Labels of buffers. They lie beside the pools, so that a buffer without one costs nothing. Those of a shared pool lie
 // in memory that all of its threads see (shared/shared-labels.ts).
 
+import { WrongTypeError } from '../base/argument-errors.js'
 import { describe } from '../base/bytes.js'
 
 /** The label of one use of a record. */
@@ -39,7 +40,8 @@ const labels = new WeakMap<object, Map<number, Label>>()
 
 /** Throws TypeError for no text, and RangeError for one that is too long for the `store` of a shared pool. */
 export function checkLabel(text: unknown, store?: Pick<LabelStore, 'check'>): void {
-  if (typeof text !== 'string') throw new TypeError(`label must be a text such as 'weights', not ${describe(text)}`)
+  if (typeof text !== 'string')
+    throw new WrongTypeError(`label must be a text such as 'weights', not ${describe(text)}`)
   store?.check('label', text)
 }
 

@@ -43,7 +43,16 @@ export function overLimit(
   const limit = `limit of ${formatBytes(maxPoolBytes)}${holder === undefined ? '' : ` of ${holder}`}`
   return new OutOfMemoryError(
     `no room for ${formatBytes(bytes)} within the ${limit}, of which ${formatBytes(handedOutBytes)} are handed out; ${handedOutBytes > 0 && bytes <= maxPoolBytes ? 'free some or raise the limit' : 'ask for less, or raise the limit'}`,
-    figuresOf(bytes, { ...upstream.stats(), maxPoolBytes }, upstream.context.activate().cuMemGetInfo().freeBytes),
+    figuresOf(
+      bytes,
+      {
+        liveBytes: handedOutBytes,
+        reservedBytes: handedOutBytes,
+        largestFreeBytes: Math.max(0, maxPoolBytes - handedOutBytes),
+        maxPoolBytes,
+      },
+      upstream.context.activate().cuMemGetInfo().freeBytes,
+    ),
     [],
     askForLess(bytes, maxPoolBytes),
   )

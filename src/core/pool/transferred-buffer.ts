@@ -1,6 +1,7 @@
 // The messages that stand for buffers on their way between threads.
 
 import { randomInt } from 'node:crypto'
+import { WrongTypeError } from '../base/argument-errors.js'
 import { describe } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
 
@@ -31,7 +32,7 @@ export function ofThisThread(): PoolError {
 export function checkTransferred(call: string, transferred: TransferredBuffer, number: number): void {
   const { pool, record, tag } = transferred ?? {}
   if (!Number.isInteger(pool) || !Number.isInteger(record) || !Number.isInteger(tag)) {
-    throw new TypeError(`${call}: transferred must come from buffer.transfer(), not be ${describe(transferred)}`)
+    throw new WrongTypeError(`${call}: transferred must come from buffer.transfer(), not be ${describe(transferred)}`)
   }
   if (pool !== number) {
     throw new PoolError(`${call}: the buffer belongs to another pool; adopt it in that one, which attachPool() gives`)
@@ -41,7 +42,7 @@ export function checkTransferred(call: string, transferred: TransferredBuffer, n
 /** Refuses a value that is no list of transferred buffers. */
 export function checkTransferredList(call: string, transferred: readonly TransferredBuffer[]): void {
   if (Array.isArray(transferred)) return
-  throw new TypeError(
+  throw new WrongTypeError(
     `${call}: transferred must be a list of what buffer.transfer() gave, not ${describe(transferred)}`,
   )
 }

@@ -1,6 +1,7 @@
 // Errors on their way to another thread. Structured clone keeps JavaScript's own error classes, but of ours only the
 // message.
 
+import { OutOfRangeError, WrongTypeError } from '../base/argument-errors.js'
 import { CudaError, DeviceLostError, PoolError, type PoolErrorCode } from '../base/errors.js'
 
 interface Refusal {
@@ -35,9 +36,9 @@ export function uncarry(carried: CarriedError): Error {
     case 'pool':
       return new PoolError(carried.message, carried.code)
     case 'type':
-      return new TypeError(carried.message)
+      return new WrongTypeError(carried.message)
     case 'range':
-      return new RangeError(carried.message)
+      return new OutOfRangeError(carried.message)
     case 'other':
       return new Error(carried.message)
   }

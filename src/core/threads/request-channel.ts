@@ -4,6 +4,7 @@
 // A call that asks can be cut short while it waits: by the timeout of a vm script, or a full stack. The next call of
 // that thread takes the late answer first, so that it cannot mistake the answer for its own.
 
+import { OutOfRangeError } from '../base/argument-errors.js'
 import { type CarriedError, carry, uncarry } from './carried-error.js'
 import type { Doorbell } from './doorbell.js'
 
@@ -147,7 +148,7 @@ export class RequestChannel {
   private write(place: number, message: unknown): void {
     const text = JSON.stringify(message)
     const length = Buffer.byteLength(text)
-    if (length > TEXT_BYTES) throw new RangeError(`a message of ${length} bytes is longer than ${TEXT_BYTES}`)
+    if (length > TEXT_BYTES) throw new OutOfRangeError(`a message of ${length} bytes is longer than ${TEXT_BYTES}`)
     this.text(place).write(text)
     Atomics.store(this.words, place + LENGTH, length)
   }

@@ -1,7 +1,7 @@
+import { OutOfRangeError, WrongTypeError } from '../../core/base/argument-errors.js'
 import { type FixedSize, limitOf } from '../../core/base/byte-size.js'
 import { describe } from '../../core/base/bytes.js'
 import { checkOptionNames } from '../../core/base/option-names.js'
-import { OutOfRangeError } from '../../core/base/out-of-range.js'
 import type { PoolOptions } from '../../core/pool/caching/options.js'
 import type { Lag } from './modelled-work.js'
 import { pytorchSettingsOf } from './pytorch/named-settings.js'
@@ -62,7 +62,7 @@ const NAMES = [
 export function settingsOf(options: ReplayOptions): Settings {
   checkOptionNames('replay', options, NAMES)
   const { policies = DEFAULT_POLICIES, lag = DEFAULT_LAG, repeat = 1 } = options
-  if (!Array.isArray(policies)) throw new TypeError(`policies must be a list of names, not ${describe(policies)}`)
+  if (!Array.isArray(policies)) throw new WrongTypeError(`policies must be a list of names, not ${describe(policies)}`)
   for (const policy of policies) {
     if (pytorchSettingsOf(policy) !== null || POLICIES.includes(policy as NamedPolicy)) continue
     throw new OutOfRangeError(
@@ -78,16 +78,16 @@ export function settingsOf(options: ReplayOptions): Settings {
   }
   const { pool = {} } = options
   if (typeof pool !== 'object' || pool === null)
-    throw new TypeError(`pool must be options of createPool, not ${describe(pool)}`)
+    throw new WrongTypeError(`pool must be options of createPool, not ${describe(pool)}`)
   for (const name of ['shared', 'debug']) {
-    if (name in pool) throw new TypeError(`pool: a replay takes no '${name}'; leave it out`)
+    if (name in pool) throw new WrongTypeError(`pool: a replay takes no '${name}'; leave it out`)
   }
   const { verify = false, latency = false, leastCapacity = false, placements = false } = options
   const { onProgress = () => {} } = options
   for (const [name, value] of Object.entries({ verify, latency, leastCapacity, placements })) {
-    if (typeof value !== 'boolean') throw new TypeError(`${name} must be true or false, not ${describe(value)}`)
+    if (typeof value !== 'boolean') throw new WrongTypeError(`${name} must be true or false, not ${describe(value)}`)
   }
   if (typeof onProgress !== 'function')
-    throw new TypeError(`onProgress must be a function, not ${describe(onProgress)}`)
+    throw new WrongTypeError(`onProgress must be a function, not ${describe(onProgress)}`)
   return { policies, lag, capacityBytes, pool, repeat, verify, latency, leastCapacity, placements, onProgress }
 }

@@ -1,5 +1,6 @@
 // The report of a replay, as plain JSON. docs/metrics.md defines the metrics.
 
+import { WrongTypeError } from '../../core/base/argument-errors.js'
 import { describe } from '../../core/base/bytes.js'
 import type { RecordedOutOfMemory } from './failures/out-of-memory.js'
 import type { Placements } from './placements/placements.js'
@@ -208,5 +209,5 @@ export interface ReplayReport {
 export function checkReport(argument: string, report: unknown): asserts report is ReplayReport {
   const isReport = typeof report === 'object' && report !== null && 'runs' in report && Array.isArray(report.runs)
   if (!isReport)
-    throw new TypeError(`${argument} must be what replay(trace, open) resolves to, not ${describe(report)}`)
+    throw new WrongTypeError(`${argument} must be what replay(trace, open) resolves to, not ${describe(report)}`)
 }

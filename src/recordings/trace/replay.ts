@@ -1,7 +1,7 @@
 // Replays a trace under several policies, and reports the memory and time of each.
 
+import { OutOfRangeError, WrongTypeError } from '../../core/base/argument-errors.js'
 import { describe } from '../../core/base/bytes.js'
-import { OutOfRangeError } from '../../core/base/out-of-range.js'
 import type { RecordedOutOfMemory } from './failures/out-of-memory.js'
 import { MOST_REPLAYED_STREAMS } from './modelled-work.js'
 import { recordedPlacements } from './placements/recorded-placements.js'
@@ -124,11 +124,11 @@ async function servesLast(
 
 function opened(open: unknown): ReplayDevice {
   if (typeof open !== 'function') {
-    throw new TypeError(`replay: open must be a function that opens a device, not ${describe(open)}; ${OPEN_HINT}`)
+    throw new WrongTypeError(`replay: open must be a function that opens a device, not ${describe(open)}; ${OPEN_HINT}`)
   }
   const device: unknown = open()
   if (typeof device === 'object' && device !== null && 'driver' in device) return device as ReplayDevice
-  throw new TypeError(`replay: open must return a device, not ${describe(device)}; ${OPEN_HINT}`)
+  throw new WrongTypeError(`replay: open must return a device, not ${describe(device)}; ${OPEN_HINT}`)
 }
 
 function asRecorded(trace: Trace, { placements }: Settings): ReplayRun {

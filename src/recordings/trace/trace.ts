@@ -2,6 +2,7 @@
 // reads them without objects. All readers of foreign formats, and the recorder, make traces through TraceBuilder
 // (trace-builder.ts).
 
+import { WrongTypeError } from '../../core/base/argument-errors.js'
 import { describe } from '../../core/base/bytes.js'
 
 /**
@@ -215,8 +216,9 @@ export interface Trace {
 
 /** The call stack of an event, innermost frame first; empty if none was recorded. */
 export function framesOf(trace: Trace, event: number): readonly Frame[] {
-  if (!ArrayBuffer.isView(trace?.stack)) throw new TypeError(`framesOf: trace must be a Trace, not ${describe(trace)}`)
-  if (typeof event !== 'number') throw new TypeError(`framesOf: event must be a number, not ${describe(event)}`)
+  if (!ArrayBuffer.isView(trace?.stack))
+    throw new WrongTypeError(`framesOf: trace must be a Trace, not ${describe(trace)}`)
+  if (typeof event !== 'number') throw new WrongTypeError(`framesOf: event must be a number, not ${describe(event)}`)
   return stackFrames(trace.stacks, trace.stack[event])
 }
 
@@ -225,7 +227,7 @@ export function stackFrames(stacks: CallStacks, stack: number): Frame[] {
   const { node, parent, frame, frames } = stacks ?? {}
   if (!ArrayBuffer.isView(node) || typeof stack !== 'number') {
     const given = `${describe(stacks)} and ${describe(stack)}`
-    throw new TypeError(`stackFrames: stacks and stack must be those of a Trace and a number, not ${given}`)
+    throw new WrongTypeError(`stackFrames: stacks and stack must be those of a Trace and a number, not ${given}`)
   }
   const found: Frame[] = []
   for (let at = node[stack]; at > 0; at = parent[at]) found.push(frames[frame[at]])
@@ -236,7 +238,7 @@ export function stackFrames(stacks: CallStacks, stack: number): Frame[] {
 export function frameText(frame: Frame): string {
   const { filename, line, name } = frame ?? {}
   if (typeof filename !== 'string' || typeof name !== 'string') {
-    throw new TypeError(`frameText: frame must be a frame of a call stack, not ${describe(frame)}`)
+    throw new WrongTypeError(`frameText: frame must be a frame of a call stack, not ${describe(frame)}`)
   }
   return `${filename}:${line} ${name}`
 }
@@ -250,5 +252,7 @@ export function checkTrace(call: string, trace: unknown): asserts trace is Trace
 /** The error for an argument `trace` of `call` that is no Trace. */
 export function notTrace(call: string, trace: unknown): TypeError {
   const hint = typeof trace === 'string' ? '; readRecording(path) reads a file' : ''
-  return new TypeError(`${call}: trace must be a Trace of readRecording or recorded, not ${describe(trace)}${hint}`)
+  return new WrongTypeError(
+    `${call}: trace must be a Trace of readRecording or recorded, not ${describe(trace)}${hint}`,
+  )
 }

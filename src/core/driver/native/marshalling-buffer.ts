@@ -3,6 +3,7 @@
 // BigInt for each address would cost more than the driver calls, so the address of the buffer is taken once. Each
 // call copies its results out before it returns, so one buffer serves all calls of a thread.
 
+import { OutOfRangeError, WrongTypeError } from '../../base/argument-errors.js'
 import { assert } from '../../base/assert.js'
 import { describe } from '../../base/bytes.js'
 import type { Bytes } from '../../base/typed-arrays.js'
@@ -127,9 +128,9 @@ export class MarshallingBuffer {
 
   /** The address of a CUmemAccessDesc for each device, all with the same flags. */
   accessFrom(devices: readonly number[], flags: number): number {
-    if (!Array.isArray(devices)) throw new TypeError(`devices must be a list of devices, not ${describe(devices)}`)
+    if (!Array.isArray(devices)) throw new WrongTypeError(`devices must be a list of devices, not ${describe(devices)}`)
     if (devices.length > MOST_ACCESSES) {
-      throw new RangeError(`devices must be at most ${MOST_ACCESSES}, not ${devices.length}`)
+      throw new OutOfRangeError(`devices must be at most ${MOST_ACCESSES}, not ${devices.length}`)
     }
     for (let i = 0; i < devices.length; i++) {
       const device = int(devices[i], 'device')
@@ -152,10 +153,10 @@ export class MarshallingBuffer {
   /** Writes the bytes of an export of another process at `exported`. */
   placeExported(exported: Uint8Array): void {
     if (!(exported instanceof Uint8Array)) {
-      throw new TypeError(`exported must be the Uint8Array of cuMemPoolExportPointer, not ${describe(exported)}`)
+      throw new WrongTypeError(`exported must be the Uint8Array of cuMemPoolExportPointer, not ${describe(exported)}`)
     }
     if (exported.length !== ACCESS - EXPORTED) {
-      throw new RangeError(`exported must be the ${ACCESS - EXPORTED} bytes of an export, not ${exported.length}`)
+      throw new OutOfRangeError(`exported must be the ${ACCESS - EXPORTED} bytes of an export, not ${exported.length}`)
     }
     this.bytes.set(exported, EXPORTED)
   }
@@ -178,13 +179,15 @@ export class MarshallingBuffer {
   /** Writes kernel arguments, and returns the address of the array of their addresses. */
   placeArguments({ bytes, offsets }: KernelArguments): number {
     if (bytes.length > SCRATCH_BYTES - ARGUMENTS || offsets.length > (ARGUMENTS - POINTERS) / 8) {
-      throw new RangeError(`a kernel takes at most 32 KiB in 4096 arguments, not ${bytes.length} in ${offsets.length}`)
+      throw new OutOfRangeError(
+        `a kernel takes at most 32 KiB in 4096 arguments, not ${bytes.length} in ${offsets.length}`,
+      )
     }
     this.bytes.set(bytes, ARGUMENTS)
     for (let i = 0; i < offsets.length; i++) {
       const offset = offsets[i]
       if (!(offset >= 0 && offset < bytes.length)) {
-        throw new RangeError(`offset ${offset} of kernel argument ${i} is outside the ${bytes.length} bytes given`)
+        throw new OutOfRangeError(`offset ${offset} of kernel argument ${i} is outside the ${bytes.length} bytes given`)
       }
       this.place(POINTERS / 4 + 2 * i, this.address + ARGUMENTS + offset)
     }

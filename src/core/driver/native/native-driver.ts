@@ -11,6 +11,7 @@
 // 35 to 60 ns, and a CPU profile would show one name for them all. The file is long because it has a method for each
 // function of the contract.
 
+import { OutOfRangeError } from '../../base/argument-errors.js'
 import type { Bytes } from '../../base/typed-arrays.js'
 import { exact, fileDescriptor, hostMemory, int, text, uint, within } from '../../libraries/arguments.js'
 import {
@@ -513,5 +514,5 @@ export class NativeDriver extends BoundLibrary implements Driver {
 function fileDescriptorType(handleType: number): number {
   const type = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
   if (int(handleType, 'handleType') === type) return type
-  throw new RangeError(`handleType must be ${type}, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, not ${handleType}`)
+  throw new OutOfRangeError(`handleType must be ${type}, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, not ${handleType}`)
 }

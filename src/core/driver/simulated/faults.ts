@@ -1,5 +1,6 @@
 // Injected faults: rules that make driver calls fail, for tests. call-interceptor.ts asks them at each call.
 
+import { OutOfRangeError, WrongTypeError } from '../../base/argument-errors.js'
 import { describe } from '../../base/bytes.js'
 import { checkOptionNames } from '../../base/option-names.js'
 import { RESULT } from '../constants.js'
@@ -34,14 +35,15 @@ export class FaultRules {
     checkOptionNames('a fault rule', rule, ['call', 'nth', 'code', 'onwards'])
     const { call, nth = 1, code = RESULT.CUDA_ERROR_OUT_OF_MEMORY, onwards = false } = rule
     if (call !== '*' && !CALL_NAMES.includes(call)) {
-      throw new RangeError(`call must be a function of the driver contract or '*', not ${describe(call)}`)
+      throw new OutOfRangeError(`call must be a function of the driver contract or '*', not ${describe(call)}`)
     }
     if (!Number.isSafeInteger(nth) || nth < 1)
-      throw new RangeError(`nth must be a whole number from 1, not ${describe(nth)}`)
+      throw new OutOfRangeError(`nth must be a whole number from 1, not ${describe(nth)}`)
     if (code === RESULT.CUDA_SUCCESS || !CODES.includes(code)) {
-      throw new RangeError(`code must be one of the driver's error codes in RESULT, not ${describe(code)}`)
+      throw new OutOfRangeError(`code must be one of the driver's error codes in RESULT, not ${describe(code)}`)
     }
-    if (typeof onwards !== 'boolean') throw new TypeError(`onwards must be true or false, not ${describe(onwards)}`)
+    if (typeof onwards !== 'boolean')
+      throw new WrongTypeError(`onwards must be true or false, not ${describe(onwards)}`)
     this.rules.push({ call, nth, code, onwards, seen: 0 })
   }
 

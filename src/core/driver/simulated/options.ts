@@ -1,5 +1,6 @@
 // The options of a simulated driver, and their defaults. simulation.ts reads them.
 
+import { OutOfRangeError, WrongTypeError } from '../../base/argument-errors.js'
 import { bytesOf, type FixedSize } from '../../base/byte-size.js'
 import { describe, GiB, KiB, MiB } from '../../base/bytes.js'
 import { checkOptionNames } from '../../base/option-names.js'
@@ -79,20 +80,21 @@ export function completeOptions(options: SimulatedOptions): CompleteOptions {
   const complete: CompleteOptions = { ...wanted, capacityBytes, granularityBytes }
   const { devices, seed, progress } = complete
   if (!Number.isInteger(devices) || devices < 1 || devices > 16) {
-    throw new RangeError(`devices must be a whole number from 1 to 16, not ${describe(devices)}`)
+    throw new OutOfRangeError(`devices must be a whole number from 1 to 16, not ${describe(devices)}`)
   }
   if (granularityBytes < 64 * KiB || !Number.isInteger(Math.log2(granularityBytes))) {
-    throw new RangeError(`granularityBytes must be a power of two from 65536, not ${granularityBytes}`)
+    throw new OutOfRangeError(`granularityBytes must be a power of two from 65536, not ${granularityBytes}`)
   }
   for (const name of SWITCHES) {
     if (typeof complete[name] !== 'boolean') {
-      throw new TypeError(`${name} must be true or false, not ${describe(complete[name])}`)
+      throw new WrongTypeError(`${name} must be true or false, not ${describe(complete[name])}`)
     }
   }
-  if (!Number.isSafeInteger(seed)) throw new RangeError(`seed must be a whole number, not ${describe(seed)}`)
+  if (!Number.isSafeInteger(seed)) throw new OutOfRangeError(`seed must be a whole number, not ${describe(seed)}`)
   if (progress !== 'eager' && progress !== 'seeded') {
-    throw new RangeError(`progress must be 'eager' or 'seeded', not ${describe(progress)}`)
+    throw new OutOfRangeError(`progress must be 'eager' or 'seeded', not ${describe(progress)}`)
   }
-  if (!Array.isArray(complete.faults)) throw new TypeError(`faults must be an array, not ${describe(complete.faults)}`)
+  if (!Array.isArray(complete.faults))
+    throw new WrongTypeError(`faults must be an array, not ${describe(complete.faults)}`)
   return complete
 }

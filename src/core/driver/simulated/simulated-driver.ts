@@ -22,6 +22,7 @@
 // A graph holds captured fills, copies and kernels. A launch runs them one after the other in the launching stream,
 // in any order that the captured dependencies allow.
 
+import { OutOfRangeError } from '../../base/argument-errors.js'
 import { formatBytes } from '../../base/bytes.js'
 import { showAsText } from '../../base/readable.js'
 import type { Driver } from '../driver.js'
@@ -51,7 +52,7 @@ export class SimulatedDriver extends SimulatedCalls implements Driver {
 
   /** Adds `seconds` of host time, such as a program spends between its calls. Throws RangeError if negative. */
   passTime(seconds: number): void {
-    if (!(seconds >= 0)) throw new RangeError(`passTime: seconds must not be negative, not ${seconds}`)
+    if (!(seconds >= 0)) throw new OutOfRangeError(`passTime: seconds must not be negative, not ${seconds}`)
     this.interceptor.passedSeconds += seconds
   }
 
@@ -71,14 +72,15 @@ export class SimulatedDriver extends SimulatedCalls implements Driver {
    */
   holdOperation(stream: number): number {
     const queue = this.liveQueue(stream)
-    if (queue.capture !== null) throw new RangeError('the stream is captured: an operation cannot be held')
+    if (queue.capture !== null) throw new OutOfRangeError('the stream is captured: an operation cannot be held')
     return this.scheduler.hold(queue)
   }
 
   /** Lets the held operations of `stream` up to `ticket` complete. Throws RangeError for a destroyed stream. */
   releaseThrough(stream: number, ticket: number): void {
     const queue = this.liveQueue(stream)
-    if (!(ticket <= queue.submitted)) throw new RangeError(`ticket ${ticket} was never given out on stream ${stream}`)
+    if (!(ticket <= queue.submitted))
+      throw new OutOfRangeError(`ticket ${ticket} was never given out on stream ${stream}`)
     this.scheduler.release(queue, ticket)
   }
 
@@ -133,7 +135,8 @@ export class SimulatedDriver extends SimulatedCalls implements Driver {
 
   private liveQueue(stream: number): StreamQueue {
     const queue = this.streams.find(this.interceptor.thread.current, stream)
-    if (queue === undefined) throw new RangeError(`${stream} is no stream of this driver, or no context is current`)
+    if (queue === undefined)
+      throw new OutOfRangeError(`${stream} is no stream of this driver, or no context is current`)
     return queue
   }
 

@@ -1,6 +1,7 @@
 // The memory of an arena: one driver allocation, a range of addresses that memory is mapped into from its start on, or
 // a buffer of another pool. Growing a range never changes an address.
 
+import { OutOfRangeError } from '../../base/argument-errors.js'
 import { formatBytes, GiB } from '../../base/bytes.js'
 import { PoolError } from '../../base/errors.js'
 import type { Context } from '../../driver/context.js'
@@ -67,7 +68,7 @@ export function openArenaMemory(context: Context, bytes: number, maxPoolBytes: n
 
 export function checkMost(bytes: number): void {
   if (bytes <= MOST_BYTES) return
-  throw new RangeError(`an arena has at most ${formatBytes(MOST_BYTES)}, not ${formatBytes(bytes)}`)
+  throw new OutOfRangeError(`an arena has at most ${formatBytes(MOST_BYTES)}, not ${formatBytes(bytes)}`)
 }
 
 /** One cuMemAlloc. Throws CudaError, also when memory runs out. */
@@ -188,7 +189,7 @@ export class RegionMemory implements ArenaMemory {
     const { byteLength } = buffer
     this.committedBytes = Math.floor(byteLength / UNIT_BYTES) * UNIT_BYTES
     if (byteLength < UNIT_BYTES) {
-      throw new RangeError(`createArenaPool: the region must have ${UNIT_BYTES} bytes at least, not ${byteLength}`)
+      throw new OutOfRangeError(`createArenaPool: the region must have ${UNIT_BYTES} bytes at least, not ${byteLength}`)
     }
     checkMost(byteLength)
     this.reservedBytes = this.committedBytes

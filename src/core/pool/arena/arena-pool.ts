@@ -5,6 +5,7 @@
 // A call that is cut short leaves the arena consistent. A buffer that it was about to hand out stays on the stack
 // until a reset or rewind.
 
+import { OutOfRangeError, WrongTypeError } from '../../base/argument-errors.js'
 import { assert } from '../../base/assert.js'
 import { type ByteSize, bytesOf } from '../../base/byte-size.js'
 import { describe, formatBytes } from '../../base/bytes.js'
@@ -191,7 +192,7 @@ export class ArenaPool extends Arena {
    */
   rewind(mark: ArenaMark, stream: Stream = this.resetStream): void {
     if (!(mark instanceof ArenaMark)) {
-      throw new TypeError(`rewind: mark must come from mark(), not ${describe(mark)}`)
+      throw new WrongTypeError(`rewind: mark must come from mark(), not ${describe(mark)}`)
     }
     this.checkStream('rewind', stream)
     if (mark.arena !== this) throw new PoolError('rewind: the mark belongs to another arena')
@@ -379,7 +380,7 @@ function regionOf(options: Partial<ArenaOptions & RegionArenaOptions>): RegionAr
   checkOptionNames('createArenaPool', options, ['bytes', 'maxPoolBytes', 'region'])
   const other = (['bytes', 'maxPoolBytes'] as const).find(name => options[name] !== undefined)
   if (options.region === undefined || other === undefined) return options.region
-  throw new TypeError(`region and ${other} exclude each other: the arena has its whole region, in one thread`)
+  throw new WrongTypeError(`region and ${other} exclude each other: the arena has its whole region, in one thread`)
 }
 
 /** For `epochs.join`: the epochs of one thread do not end in the middle of a call. */
@@ -390,7 +391,9 @@ function parseArenaOptions(context: Context, options: ArenaOptions): { bytes: nu
   const bytes = bytesOf(options.bytes, 'bytes', context)
   const maxPoolBytes = bytesOf(options.maxPoolBytes ?? bytes, 'maxPoolBytes', context)
   if (maxPoolBytes < bytes) {
-    throw new RangeError(`maxPoolBytes (${formatBytes(maxPoolBytes)}) is below bytes (${formatBytes(bytes)}); raise it`)
+    throw new OutOfRangeError(
+      `maxPoolBytes (${formatBytes(maxPoolBytes)}) is below bytes (${formatBytes(bytes)}); raise it`,
+    )
   }
   checkMost(maxPoolBytes)
   return { bytes: wholeUnits(bytes), maxPoolBytes: wholeUnits(maxPoolBytes) }

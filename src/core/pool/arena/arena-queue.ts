@@ -1,3 +1,4 @@
+import { OutOfRangeError, WrongTypeError } from '../../base/argument-errors.js'
 import { describe } from '../../base/bytes.js'
 import { disposeOf, warnOfDisposal } from '../../base/disposal.js'
 import { PoolError } from '../../base/errors.js'
@@ -94,10 +95,10 @@ export class ArenaQueue implements Disposable, AsyncDisposable {
     checkOptionNames('createArenaQueue', options, ['bytes', 'maxPoolBytes', 'count', 'maxWaiting'])
     const { count, maxWaiting = Infinity, ...arenaOptions } = options
     if (!Number.isInteger(count) || count < 1) {
-      throw new RangeError(`createArenaQueue: count must be a whole number of at least 1, not ${describe(count)}`)
+      throw new OutOfRangeError(`createArenaQueue: count must be a whole number of at least 1, not ${describe(count)}`)
     }
     if (maxWaiting !== Infinity && (!Number.isInteger(maxWaiting) || maxWaiting < 0)) {
-      throw new RangeError(
+      throw new OutOfRangeError(
         `createArenaQueue: maxWaiting must be a whole number or Infinity, not ${describe(maxWaiting)}`,
       )
     }
@@ -173,7 +174,7 @@ export class ArenaQueue implements Disposable, AsyncDisposable {
    */
   async use<R>(work: (arena: ArenaPool) => R | Promise<R>, options: WaitOptions = {}): Promise<R> {
     if (typeof work !== 'function') {
-      throw new TypeError(`use: work must be a function, not ${describe(work)}; pass arena => …`)
+      throw new WrongTypeError(`use: work must be a function, not ${describe(work)}; pass arena => …`)
     }
     using lease = await this.take(options)
     options.signal?.throwIfAborted() // at the moment of the lease

@@ -1,6 +1,7 @@
 // The memory of a caching pool. A backing adds memory to the pool's two heaps, takes idle memory out again, and knows
 // the address of every range. It grows only after the pool has tried everything else.
 
+import { OutOfRangeError } from '../../base/argument-errors.js'
 import { formatBytes, MiB } from '../../base/bytes.js'
 import { CudaError } from '../../base/errors.js'
 import { RESULT } from '../../driver/constants.js'
@@ -139,7 +140,7 @@ export interface Backing {
  */
 export function mostReservedBytes(maxPoolBytes: number, granuleBytes: number, totalBytes: number): number {
   if (maxPoolBytes >= granuleBytes) return Math.min(maxPoolBytes, totalBytes, MAX_UNITS * UNIT_BYTES)
-  throw new RangeError(
+  throw new OutOfRangeError(
     `maxPoolBytes must be at least ${formatBytes(granuleBytes)}, which this device gives at a time, not ${formatBytes(maxPoolBytes)}`,
   )
 }

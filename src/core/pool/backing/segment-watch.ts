@@ -1,6 +1,7 @@
 // Tells an observer which memory of a pool can be used from now on, and which goes now. Libraries that register memory,
 // such as NCCL, need both moments.
 
+import { WrongTypeError } from '../../base/argument-errors.js'
 import { describe } from '../../base/bytes.js'
 import { PoolError } from '../../base/errors.js'
 
@@ -44,7 +45,9 @@ export class SegmentWatch {
    */
   observe(observer: SegmentObserver, segments: readonly PoolSegment[]): () => void {
     if (typeof observer?.ready !== 'function' || typeof observer.leaving !== 'function') {
-      throw new TypeError(`observeSegments: observer must have methods ready and leaving, not ${describe(observer)}`)
+      throw new WrongTypeError(
+        `observeSegments: observer must have methods ready and leaving, not ${describe(observer)}`,
+      )
     }
     if (this.observer !== null) {
       throw new PoolError('observeSegments: there is an observer; stop it first, or let one observer tell several')

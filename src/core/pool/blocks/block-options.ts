@@ -1,5 +1,6 @@
 // The options of block pools, and why a block pool has no block for a request.
 
+import { OutOfRangeError } from '../../base/argument-errors.js'
 import { assert } from '../../base/assert.js'
 import { type ByteSize, bytesOf } from '../../base/byte-size.js'
 import { describe, formatBytes, GiB } from '../../base/bytes.js'
@@ -32,16 +33,20 @@ export function parseBlockOptions(call: string, context: Context, options: Block
   const { count, maxCount = count } = options
   const blockBytes = bytesOf(options.blockBytes, 'blockBytes', context)
   if (blockBytes > MOST_BLOCK_BYTES) {
-    throw new RangeError(`blockBytes must be at most ${formatBytes(MOST_BLOCK_BYTES)}, not ${formatBytes(blockBytes)}`)
+    throw new OutOfRangeError(
+      `blockBytes must be at most ${formatBytes(MOST_BLOCK_BYTES)}, not ${formatBytes(blockBytes)}`,
+    )
   }
   for (const [name, value] of [
     ['count', count],
     ['maxCount', maxCount],
   ] as const) {
     if (Number.isInteger(value) && value >= 1 && value <= MOST_BLOCKS) continue
-    throw new RangeError(`${name} must be a whole number of blocks from 1 to ${MOST_BLOCKS}, not ${describe(value)}`)
+    throw new OutOfRangeError(
+      `${name} must be a whole number of blocks from 1 to ${MOST_BLOCKS}, not ${describe(value)}`,
+    )
   }
-  if (maxCount < count) throw new RangeError(`maxCount (${maxCount}) is below count (${count}); raise it`)
+  if (maxCount < count) throw new OutOfRangeError(`maxCount (${maxCount}) is below count (${count}); raise it`)
   return slabsOf(Math.ceil(blockBytes / UNIT_BYTES), count, maxCount)
 }
 

@@ -2,6 +2,7 @@
 // Threads cache the blocks that they freed. A thread without blocks gets those of other threads through the pool
 // server.
 
+import { OutOfRangeError } from '../../base/argument-errors.js'
 import type { ByteSize } from '../../base/byte-size.js'
 import { checkByteCount } from '../../base/bytes.js'
 import { type OutOfMemoryError, PoolError } from '../../base/errors.js'
@@ -36,7 +37,7 @@ export interface SharedBlockState<D = unknown> extends SharedPoolState<D> {
 export function newSharedBlocks<D>(clocks: Clocks, options: BlockOptions, device: D): SharedBlockState<D> {
   const { blockBytes, count, maxCount } = parseBlockOptions('createSharedBlockPool', clocks.context, options)
   if (maxCount > MOST_BLOCKS) {
-    throw new RangeError(`a shared block pool has at most ${MOST_BLOCKS} blocks, not ${maxCount}; use larger ones`)
+    throw new OutOfRangeError(`a shared block pool has at most ${MOST_BLOCKS} blocks, not ${maxCount}; use larger ones`)
   }
   const slabs = slabsOf(classUnits(blockBytes / UNIT_BYTES), count, maxCount)
   const config = sourcedConfig(maxCount * slabs.blockBytes, slabs, true)

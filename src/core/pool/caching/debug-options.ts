@@ -1,3 +1,4 @@
+import { OutOfRangeError, WrongTypeError } from '../../base/argument-errors.js'
 import { type ByteSize, bytesOf, limitOf } from '../../base/byte-size.js'
 import { describe, formatBytes, GiB, MiB } from '../../base/bytes.js'
 import { checkOptionNames, withDefaults } from '../../base/option-names.js'
@@ -47,23 +48,23 @@ export function parseDebugOptions(
 ): DebugConfig | null {
   if (options === false) return null
   if (options !== true && (typeof options !== 'object' || options === null)) {
-    throw new TypeError(`debug must be true, false or an object of options, not ${describe(options)}`)
+    throw new WrongTypeError(`debug must be true, false or an object of options, not ${describe(options)}`)
   }
   const named: DebugOptions = options === true ? {} : options
   checkOptionNames('debug', named, Object.keys(DEFAULTS))
   const mostBytes = Math.min(DEFAULTS.quarantineBytes, Math.floor(reservableBytes / 4))
   const config = withDefaults(named, { ...DEFAULTS, quarantineBytes: mostBytes })
   if (!Number.isSafeInteger(config.sites) || config.sites < 0) {
-    throw new RangeError(`debug: sites must be a whole number from 0, not ${describe(config.sites)}`)
+    throw new OutOfRangeError(`debug: sites must be a whole number from 0, not ${describe(config.sites)}`)
   }
   if (!Number.isInteger(config.frames) || config.frames < 1 || config.frames > MOST_FRAMES) {
-    throw new RangeError(
+    throw new OutOfRangeError(
       `debug: frames must be a whole number from 1 to ${MOST_FRAMES}, not ${describe(config.frames)}`,
     )
   }
   const redzoneBytes = bytesOf(config.redzoneBytes, 'debug: redzoneBytes', null, 0)
   if (redzoneBytes % UNIT_BYTES !== 0 || redzoneBytes > MOST_REDZONE_BYTES) {
-    throw new RangeError(
+    throw new OutOfRangeError(
       `debug: redzoneBytes must be a multiple of ${UNIT_BYTES} of at most ${formatBytes(MOST_REDZONE_BYTES)}, not ${redzoneBytes}`,
     )
   }
@@ -71,7 +72,7 @@ export function parseDebugOptions(
   const quarantineBytes = limitOf(config.quarantineBytes, 'debug: quarantineBytes', whole, 0)
   for (const name of ['order', 'warnOnLeak'] as const) {
     if (typeof config[name] === 'boolean') continue
-    throw new TypeError(`debug: ${name} must be true or false, not ${describe(config[name])}`)
+    throw new WrongTypeError(`debug: ${name} must be true or false, not ${describe(config[name])}`)
   }
   return { ...config, redzoneBytes, quarantineBytes }
 }

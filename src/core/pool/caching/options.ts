@@ -1,3 +1,4 @@
+import { OutOfRangeError, WrongTypeError } from '../../base/argument-errors.js'
 import { type ByteSize, bytesOf, limitOf } from '../../base/byte-size.js'
 import { describe, formatBytes, GiB, MiB } from '../../base/bytes.js'
 import { checkOptionNames, withDefaults } from '../../base/option-names.js'
@@ -145,10 +146,10 @@ export function parsePoolOptions(given: PoolOptions, deviceBytes: number, call =
   const sizes = { maxPoolBytes: 1, leaveFreeBytes: 0, minBlockBytes: 1, releaseThresholdBytes: 0 } as const
   const [maxPoolBytes, minBlockBytes] = [size('maxPoolBytes'), size('minBlockBytes')]
   if (minBlockBytes < UNIT_BYTES || minBlockBytes > 2 * MiB || !Number.isInteger(Math.log2(minBlockBytes))) {
-    throw new RangeError(`minBlockBytes must be a power of two from ${UNIT_BYTES} to 2 MiB, not ${minBlockBytes}`)
+    throw new OutOfRangeError(`minBlockBytes must be a power of two from ${UNIT_BYTES} to 2 MiB, not ${minBlockBytes}`)
   }
   if (maxPoolBytes < minBlockBytes) {
-    throw new RangeError(
+    throw new OutOfRangeError(
       `maxPoolBytes (${formatBytes(maxPoolBytes)}) is below minBlockBytes (${formatBytes(minBlockBytes)}); raise it`,
     )
   }
@@ -173,11 +174,11 @@ export function parseSharedPoolOptions(given: SharedPoolOptions, deviceBytes: nu
   const { readyBytes = 0, ...options } = given
   const config = parsePoolOptions(options, deviceBytes)
   if (config.debug !== null) {
-    throw new TypeError('debug needs a pool of one thread: look for mistakes with createPool({ debug: true })')
+    throw new WrongTypeError('debug needs a pool of one thread: look for mistakes with createPool({ debug: true })')
   }
   const ahead = bytesOf(readyBytes, 'readyBytes', { totalBytes: deviceBytes }, 0)
   if (ahead > 0 && config.deterministic) {
-    throw new TypeError('readyBytes and deterministic exclude each other: when memory is added depends on time')
+    throw new WrongTypeError('readyBytes and deterministic exclude each other: when memory is added depends on time')
   }
   checkBelowLimit('readyBytes', ahead, config.maxPoolBytes)
   return { ...config, readyBytes: ahead }
@@ -190,7 +191,8 @@ export function parsePoolExtras(options: PoolOptions, maxPoolBytes: number, devi
   const { onGrow, onTrim } = options
   for (const [name, listener] of Object.entries({ onGrow, onTrim })) {
     if (listener === undefined) continue
-    if (typeof listener !== 'function') throw new TypeError(`${name} must be a function, not ${describe(listener)}`)
+    if (typeof listener !== 'function')
+      throw new WrongTypeError(`${name} must be a function, not ${describe(listener)}`)
   }
   const warnOnHeld = choice(options.warnOnHeld ?? true, 'warnOnHeld', [true, false])
   return { initialBytes, watch: new ReservedWatch(onGrow, onTrim), warnOnHeld }
@@ -199,13 +201,13 @@ export function parsePoolExtras(options: PoolOptions, maxPoolBytes: number, devi
 function checkBelowLimit(option: string, bytes: number, maxPoolBytes: number): void {
   if (bytes <= maxPoolBytes) return
   const excess = `${option} (${formatBytes(bytes)}) exceeds maxPoolBytes (${formatBytes(maxPoolBytes)})`
-  throw new RangeError(`${excess}; lower it, or raise maxPoolBytes`)
+  throw new OutOfRangeError(`${excess}; lower it, or raise maxPoolBytes`)
 }
 
 /** Throws TypeError unless `value` is one of the choices. */
 export function choice<T>(value: T, option: string, choices: readonly T[]): T {
   if (!choices.includes(value)) {
-    throw new TypeError(`${option} must be ${choices.map(describe).join(' or ')}, not ${describe(value)}`)
+    throw new WrongTypeError(`${option} must be ${choices.map(describe).join(' or ')}, not ${describe(value)}`)
   }
   return value
 }

@@ -1,3 +1,4 @@
+import { OutOfRangeError, WrongTypeError } from '../../base/argument-errors.js'
 import { type ByteSize, limitOf } from '../../base/byte-size.js'
 import { describe } from '../../base/bytes.js'
 import { checkOptionNames } from '../../base/option-names.js'
@@ -47,22 +48,24 @@ export function parseDriverPoolOptions(options: DriverPoolOptions, context: Cont
   const { allocationType = 'pinned', location = 'device', handleTypes = 'none' } = options
   const maxPoolBytes = limitOf(options.maxPoolBytes ?? Infinity, 'maxPoolBytes', context)
   if (!isKey(ALLOCATION_TYPES, allocationType)) {
-    throw new TypeError(
+    throw new WrongTypeError(
       `allocationType must be 'pinned' or 'managed', not ${describe(allocationType)}: the driver has no type for devices, ` +
         "device memory is 'pinned' at the location 'device'",
     )
   }
   if (!isKey(HANDLE_TYPES, handleTypes)) {
-    throw new TypeError(
+    throw new WrongTypeError(
       `handleTypes must be 'none' or 'posixFileDescriptor', which exportTo() passes on, not ${describe(handleTypes)}`,
     )
   }
   const place = placeOf(location, context.device)
   if (handleTypes !== 'none' && allocationType === 'managed') {
-    throw new RangeError("handleTypes must be 'none' for managed memory, which the driver does not share; use 'pinned'")
+    throw new OutOfRangeError(
+      "handleTypes must be 'none' for managed memory, which the driver does not share; use 'pinned'",
+    )
   }
   if (handleTypes !== 'none' && place.locationType === CU_MEM_LOCATION_TYPE_HOST) {
-    throw new RangeError(
+    throw new OutOfRangeError(
       "handleTypes must be 'none' at the location 'host', which the driver does not share; use 'device', or { numaNode }",
     )
   }
@@ -82,14 +85,14 @@ function placeOf(location: DriverPoolOptions['location'], device: number) {
   if (location === 'device') return { locationType: CU_MEM_LOCATION_TYPE_DEVICE, locationId: device }
   if (location === 'host') return { locationType: CU_MEM_LOCATION_TYPE_HOST, locationId: 0 }
   if (typeof location !== 'object' || location === null || !('numaNode' in location)) {
-    throw new TypeError(
+    throw new WrongTypeError(
       `location must be 'device', 'host' or { numaNode: 0 }, not ${describe(location)}; ` +
         "for memory of another device use that device's createDriverPool",
     )
   }
   const { numaNode } = location
   if (!Number.isInteger(numaNode) || numaNode < 0 || numaNode > MOST_NODE) {
-    throw new RangeError(`location: numaNode must be the number of a NUMA node from 0, not ${describe(numaNode)}`)
+    throw new OutOfRangeError(`location: numaNode must be the number of a NUMA node from 0, not ${describe(numaNode)}`)
   }
   return { locationType: CU_MEM_LOCATION_TYPE_HOST_NUMA, locationId: numaNode }
 }

@@ -2,6 +2,7 @@
 // the driver decides what it costs and keeps.
 
 import { randomUUID } from 'node:crypto'
+import { WrongTypeError } from '../../base/argument-errors.js'
 import { type ByteSize, bytesOf, limitOf } from '../../base/byte-size.js'
 import { describe, formatBytes } from '../../base/bytes.js'
 import { OutOfMemoryError, PoolError } from '../../base/errors.js'
@@ -289,7 +290,7 @@ export class DriverPool extends StreamOrderedPool {
 
   private setSwitch(what: string, attribute: Attribute, on: boolean): void {
     this.checkOpen(what)
-    if (typeof on !== 'boolean') throw new TypeError(`${what} must be true or false, not ${describe(on)}`)
+    if (typeof on !== 'boolean') throw new WrongTypeError(`${what} must be true or false, not ${describe(on)}`)
     this.set(attribute, Number(on))
   }
 

@@ -1,6 +1,7 @@
 // The bytes that describe a block of a shared pool to another process. They are the driver's exported bytes, then the
 // facts that the driver leaves out: the pool's id, the buffer's length, and its offset in the driver's block.
 
+import { OutOfRangeError, WrongTypeError } from '../../base/argument-errors.js'
 import { checkByteCount, describe } from '../../base/bytes.js'
 import { type Bytes, isUint8Array } from '../../base/typed-arrays.js'
 
@@ -32,10 +33,10 @@ export function encodePointer({ driverBytes, poolId, byteLength, offset }: Expor
 /** Throws TypeError or RangeError for bytes that `encodePointer` did not make. */
 export function decodePointer(bytes: unknown): ExportedPointer {
   if (!isUint8Array(bytes)) {
-    throw new TypeError(`importBuffer: bytes must be the Uint8Array of exportPointer, not ${describe(bytes)}`)
+    throw new WrongTypeError(`importBuffer: bytes must be the Uint8Array of exportPointer, not ${describe(bytes)}`)
   }
   if (bytes.length !== ALL_BYTES) {
-    throw new RangeError(`importBuffer: bytes must be the ${ALL_BYTES} of exportPointer, not ${bytes.length}`)
+    throw new OutOfRangeError(`importBuffer: bytes must be the ${ALL_BYTES} of exportPointer, not ${bytes.length}`)
   }
   const view = new DataView(bytes.buffer, bytes.byteOffset)
   const [byteLength, offset] = [view.getFloat64(LENGTH), view.getFloat64(OFFSET)]

@@ -2,6 +2,7 @@
 // kernels of other devices fault on it. One change is one driver call, because one bad entry in the driver's list of
 // changes voids the whole list.
 
+import { WrongTypeError } from '../../base/argument-errors.js'
 import { describe } from '../../base/bytes.js'
 import { CudaError, PoolError } from '../../base/errors.js'
 import {
@@ -47,7 +48,7 @@ function placeOf(call: string, context: Context, location: AccessLocation): [typ
   if (location === 'host') return [CU_MEM_LOCATION_TYPE_HOST, 0]
   const other = location?.context
   if (!(other instanceof Context)) {
-    throw new TypeError(`${call}: location must be a device or 'host', not ${describe(location)}`)
+    throw new WrongTypeError(`${call}: location must be a device or 'host', not ${describe(location)}`)
   }
   if (!other.sharesAddresses(context)) {
     throw new PoolError(

@@ -1,3 +1,4 @@
+import { WrongTypeError } from '../../base/argument-errors.js'
 import { bytesFrom, describe, formatBytes } from '../../base/bytes.js'
 import { PoolError } from '../../base/errors.js'
 import { showAsText } from '../../base/readable.js'
@@ -35,7 +36,7 @@ export class HostBuffer implements Disposable {
   /** A typed array over as many whole elements as fit. Throws TypeError unless `type` is a typed array class. */
   view<C extends TypedArrayConstructor>(type: C): TypedArrayOf<C> {
     if (typeof type !== 'function' || !(type.BYTES_PER_ELEMENT > 0)) {
-      throw new TypeError(`view: type must be a typed array class such as Float32Array, not ${describe(type)}`)
+      throw new WrongTypeError(`view: type must be a typed array class such as Float32Array, not ${describe(type)}`)
     }
     return this.viewFor('view', type, 0, Math.floor(this.memoryFor('view').length / type.BYTES_PER_ELEMENT))
   }
@@ -203,5 +204,5 @@ showAsText(HostBuffer)
 /** Throws TypeError, in the name of `call`, unless `place` is device memory. */
 export function checkPlace<P extends DeviceBuffer | DeviceArray>(call: string, place: P): P {
   if (place instanceof DeviceBuffer || place instanceof DeviceArray) return place
-  throw new TypeError(`${call}: copies go to or from a DeviceBuffer or DeviceArray, not ${describe(place)}`)
+  throw new WrongTypeError(`${call}: copies go to or from a DeviceBuffer or DeviceArray, not ${describe(place)}`)
 }

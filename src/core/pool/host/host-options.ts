@@ -1,4 +1,5 @@
 import { totalmem } from 'node:os'
+import { OutOfRangeError } from '../../base/argument-errors.js'
 import { type ByteSize, bytesOf, limitOf } from '../../base/byte-size.js'
 import { formatBytes, GiB, MiB } from '../../base/bytes.js'
 import { checkOptionNames } from '../../base/option-names.js'
@@ -33,7 +34,7 @@ export function parseHostPoolOptions(call: string, options: HostPoolOptions) {
   const wanted = options.segmentBytes ?? Math.min(DEFAULT_SEGMENT_BYTES, maxPoolBytes)
   const segmentBytes = bytesOf(wanted, 'segmentBytes', HOST)
   if (segmentBytes > maxPoolBytes) {
-    throw new RangeError(
+    throw new OutOfRangeError(
       `segmentBytes (${formatBytes(segmentBytes)}) is above maxPoolBytes (${formatBytes(maxPoolBytes)}); lower it`,
     )
   }

@@ -4,6 +4,7 @@
 // complete that was submitted until then to the buffer's streams. One such wait is under way at a time; memory cut
 // off meanwhile waits for the next.
 
+import { OutOfRangeError } from '../../base/argument-errors.js'
 import { assert } from '../../base/assert.js'
 import { type ByteSize, bytesOf } from '../../base/byte-size.js'
 import { formatBytes } from '../../base/bytes.js'
@@ -82,10 +83,10 @@ export class GrowableAllocation extends SlowAllocation implements RecordPool {
     const bytes = bytesOf(size, 'grow: bytes', this.clocks.context, 0)
     const { byteLength, range } = this
     if (bytes < byteLength) {
-      throw new RangeError(`grow: ${bytes} bytes are fewer than the ${byteLength} there are; use shrink`)
+      throw new OutOfRangeError(`grow: ${bytes} bytes are fewer than the ${byteLength} there are; use shrink`)
     }
     if (bytes > range.capacityBytes) {
-      throw new RangeError(
+      throw new OutOfRangeError(
         `grow: ${bytes} bytes are beyond the ${range.capacityBytes} reserved; create the buffer with more capacityBytes`,
       )
     }
@@ -112,7 +113,7 @@ export class GrowableAllocation extends SlowAllocation implements RecordPool {
     this.checkAwake(WHOLE, 'shrink')
     const bytes = bytesOf(size, 'shrink: bytes', this.clocks.context, 0)
     if (bytes > this.byteLength) {
-      throw new RangeError(`shrink: ${bytes} bytes are more than the ${this.byteLength} there are; use grow`)
+      throw new OutOfRangeError(`shrink: ${bytes} bytes are more than the ${this.byteLength} there are; use grow`)
     }
     for (const covered of this.views.values()) {
       if (covered <= bytes) continue
@@ -126,7 +127,7 @@ export class GrowableAllocation extends SlowAllocation implements RecordPool {
   view(bytes: number): DeviceBuffer {
     this.checkAwake(WHOLE, 'array')
     if (bytes > this.byteLength) {
-      throw new RangeError(
+      throw new OutOfRangeError(
         `array: ${bytes} bytes are more than the ${this.byteLength} there are; grow the buffer first`,
       )
     }

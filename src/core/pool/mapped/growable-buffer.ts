@@ -1,3 +1,4 @@
+import { OutOfRangeError } from '../../base/argument-errors.js'
 import { type ByteSize, bytesOf } from '../../base/byte-size.js'
 import { formatBytes } from '../../base/bytes.js'
 import { PoolError } from '../../base/errors.js'
@@ -222,7 +223,9 @@ function completeOptions(options: GrowableOptions, clocks: Clocks, defaultStream
   const most = options.capacityBytes ?? context.totalBytes
   const capacityBytes = bytesOf(most, 'createGrowableBuffer: capacityBytes', context)
   if (bytes > capacityBytes) {
-    throw new RangeError(`createGrowableBuffer: ${bytes} bytes are above capacityBytes, ${capacityBytes}; raise that`)
+    throw new OutOfRangeError(
+      `createGrowableBuffer: ${bytes} bytes are above capacityBytes, ${capacityBytes}; raise that`,
+    )
   }
   checkStreamOf('createGrowableBuffer', stream, clocks)
   stream.checkOpen('createGrowableBuffer')
@@ -234,7 +237,7 @@ function reserve(context: Clocks['context'], granuleBytes: number, bytes: number
     return new GrowableRange(context, granuleBytes, bytes)
   } catch (error) {
     if (!isOutOfMemory(error) && Number.isSafeInteger(bytes)) throw error
-    throw new RangeError(
+    throw new OutOfRangeError(
       `createGrowableBuffer: the driver has no ${formatBytes(bytes)} of addresses in one piece; lower capacityBytes`,
     )
   }

@@ -1,6 +1,7 @@
 // Labels of a shared pool's buffers, in memory that all threads see. Each record has a place for one text. The thread
 // that owns the buffer writes it; other threads only read, and do not wait. A page costs nothing until it is written.
 
+import { OutOfRangeError } from '../../base/argument-errors.js'
 import { formatBytes } from '../../base/bytes.js'
 import type { LabelStore } from '../labels.js'
 
@@ -28,7 +29,7 @@ export class SharedLabels implements LabelStore {
     const bytes = Buffer.byteLength(text)
     if (bytes <= MOST_LABEL_BYTES) return
     const most = `at most ${MOST_LABEL_BYTES} bytes of UTF-8 in a shared pool`
-    throw new RangeError(`${argument} must have ${most}, not ${formatBytes(bytes)}; shorten it`)
+    throw new OutOfRangeError(`${argument} must have ${most}, not ${formatBytes(bytes)}; shorten it`)
   }
 
   set(record: number, tag: number, text: string): void {

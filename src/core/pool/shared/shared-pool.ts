@@ -8,6 +8,7 @@
 //
 // The file is long because the cached path and the public verbs share private state.
 
+import { OutOfRangeError } from '../../base/argument-errors.js'
 import type { ByteSize } from '../../base/byte-size.js'
 import { describe } from '../../base/bytes.js'
 import { PoolError } from '../../base/errors.js'
@@ -423,7 +424,7 @@ export class SharedPool<D = unknown> extends ReservingPool implements BlockOwner
     this.checkOpen('reclaim')
     const worker = ThreadRegistry.numberIn(thread)
     if (!Number.isInteger(thread) || thread < 0 || worker > MOST_WORKERS) {
-      throw new RangeError(`reclaim: thread must be a number of threads(), not ${describe(thread)}`)
+      throw new OutOfRangeError(`reclaim: thread must be a number of threads(), not ${describe(thread)}`)
     }
     const { registry } = this.state
     const patience = new Int32Array(new SharedArrayBuffer(4))

@@ -8,6 +8,7 @@
 
 import { types } from 'node:util'
 import { threadId } from 'node:worker_threads'
+import { WrongTypeError } from '../../base/argument-errors.js'
 import { describe } from '../../base/bytes.js'
 import { PoolError } from '../../base/errors.js'
 import { serveWaiting } from '../../driver/serve-waiting.js'
@@ -106,7 +107,7 @@ export function describePool<D>(buffer: SharedArrayBuffer, device: D): PoolDescr
 export function checkDescriptor(call: string, state: unknown, isState: boolean): asserts state is PoolDescriptor {
   const { version, process: owner, buffer } = (state ?? {}) as Partial<PoolDescriptor>
   if (!isState || !Number.isInteger(owner) || !types.isSharedArrayBuffer(buffer)) {
-    throw new TypeError(`${call}: shared must come from pool.share() in another thread, not be ${describe(state)}`)
+    throw new WrongTypeError(`${call}: shared must come from pool.share() in another thread, not be ${describe(state)}`)
   }
   if (version !== LAYOUT_VERSION) {
     const fact = `the pool has layout ${version}, not ${LAYOUT_VERSION}`

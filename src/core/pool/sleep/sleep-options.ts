@@ -1,3 +1,4 @@
+import { WrongTypeError } from '../../base/argument-errors.js'
 import { describe } from '../../base/bytes.js'
 import { PoolError } from '../../base/errors.js'
 import { checkOptionNames } from '../../base/option-names.js'
@@ -52,12 +53,14 @@ export function checkSleepOptions(options: SleepOptions, context: Context): void
   checkOptionNames('sleep', options, ['keep', 'into', 'unchanged', 'onProgress'])
   const { keep = 'host', into, unchanged = false, onProgress } = options
   if (keep !== 'host' && keep !== 'nothing') {
-    throw new TypeError(`sleep: keep must be 'host' or 'nothing', not ${describe(keep)}`)
+    throw new WrongTypeError(`sleep: keep must be 'host' or 'nothing', not ${describe(keep)}`)
   }
   checkFlag('sleep: unchanged', unchanged)
   checkCallback('sleep: onProgress', onProgress)
   if (keep === 'nothing' && (into !== undefined || unchanged)) {
-    throw new TypeError(`sleep: keep 'nothing' makes no copies; leave out ${into === undefined ? 'unchanged' : 'into'}`)
+    throw new WrongTypeError(
+      `sleep: keep 'nothing' makes no copies; leave out ${into === undefined ? 'unchanged' : 'into'}`,
+    )
   }
   if (into !== undefined) checkHostMemory(into, context)
 }
@@ -69,7 +72,7 @@ export function checkWakeOptions(options: WakeOptions): void {
   checkFlag('wake: keepCopy', keepCopy)
   checkCallback('wake: onProgress', onProgress)
   if (wait !== 'host' && wait !== 'streams') {
-    throw new TypeError(`wake: wait must be 'host' or 'streams', not ${describe(wait)}`)
+    throw new WrongTypeError(`wake: wait must be 'host' or 'streams', not ${describe(wait)}`)
   }
 }
 
@@ -77,7 +80,7 @@ function checkHostMemory(into: HostMemory, context: Context): void {
   // Host pools alone find pinned memory by its address.
   const { memory } = (into ?? {}) as { readonly memory?: { readonly bytesAt?: unknown } }
   if (typeof memory?.bytesAt !== 'function') {
-    throw new TypeError(`sleep: into must be a host pool, of device.createHostPool, not ${describe(into)}`)
+    throw new WrongTypeError(`sleep: into must be a host pool, of device.createHostPool, not ${describe(into)}`)
   }
   if (into.closed) throw new PoolError('sleep: the host pool is closed; create another', 'ERR_POOL_CLOSED')
   if (into.context !== context) {
@@ -86,11 +89,11 @@ function checkHostMemory(into: HostMemory, context: Context): void {
 }
 
 function checkFlag(name: string, value: unknown): void {
-  if (typeof value !== 'boolean') throw new TypeError(`${name} must be true or false, not ${describe(value)}`)
+  if (typeof value !== 'boolean') throw new WrongTypeError(`${name} must be true or false, not ${describe(value)}`)
 }
 
 function checkCallback(name: string, value: unknown): void {
   if (value !== undefined && typeof value !== 'function') {
-    throw new TypeError(`${name} must be a function, not ${describe(value)}`)
+    throw new WrongTypeError(`${name} must be a function, not ${describe(value)}`)
   }
 }

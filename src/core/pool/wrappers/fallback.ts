@@ -1,3 +1,4 @@
+import { WrongTypeError } from '../../base/argument-errors.js'
 import type { ByteSize } from '../../base/byte-size.js'
 import { disposeOf } from '../../base/disposal.js'
 import { OutOfMemoryError } from '../../base/errors.js'
@@ -41,7 +42,7 @@ export class FallbackPool extends Wrapper implements Disposable {
     super(upstream)
     checkIsPool(fallback, 'fallback: second')
     if (fallback === upstream) {
-      throw new TypeError('fallback: second is the pool itself, which has no room then; pass another pool')
+      throw new WrongTypeError('fallback: second is the pool itself, which has no room then; pass another pool')
     }
     const isBeside = fallback.context === upstream.context
     this.overflow = isBeside ? fallback : new PeerOverflow(fallback, upstream.defaultStream)

@@ -3,6 +3,7 @@
 // by name; the payload carries the size or address. An allocation and its free take about 1.3 µs longer even without
 // a tool, so wrap pools only in runs to be profiled.
 
+import { WrongTypeError } from '../../base/argument-errors.js'
 import type { ByteSize } from '../../base/byte-size.js'
 import { describe, formatBytes } from '../../base/bytes.js'
 import { OutOfMemoryError } from '../../base/errors.js'
@@ -34,11 +35,11 @@ export function profiled(upstream: Pool, options: ProfiledOptions = {}): Profile
   checkOptionNames('profiled', options, OPTIONS)
   const { nvtx, name = '', memoryNames = false } = options
   if (nvtx !== undefined && !(nvtx instanceof Nvtx)) {
-    throw new TypeError(`profiled: nvtx must be what openNvtx returns, not ${describe(nvtx)}`)
+    throw new WrongTypeError(`profiled: nvtx must be what openNvtx returns, not ${describe(nvtx)}`)
   }
-  if (typeof name !== 'string') throw new TypeError(`profiled: name must be a text, not ${describe(name)}`)
+  if (typeof name !== 'string') throw new WrongTypeError(`profiled: name must be a text, not ${describe(name)}`)
   if (typeof memoryNames !== 'boolean') {
-    throw new TypeError(`profiled: memoryNames must be true or false, not ${describe(memoryNames)}`)
+    throw new WrongTypeError(`profiled: memoryNames must be true or false, not ${describe(memoryNames)}`)
   }
   return new ProfiledPool(upstream, nvtx ?? openNvtx(), name, memoryNames)
 }

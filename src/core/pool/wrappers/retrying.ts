@@ -1,3 +1,4 @@
+import { WrongTypeError } from '../../base/argument-errors.js'
 import type { ByteSize } from '../../base/byte-size.js'
 import { describe } from '../../base/bytes.js'
 import { OutOfMemoryError } from '../../base/errors.js'
@@ -21,7 +22,7 @@ export type OnFailure = (bytes: number, attempt: number) => boolean
  */
 export function retrying(upstream: Pool, onFailure: OnFailure): RetryingPool {
   if (typeof onFailure !== 'function') {
-    throw new TypeError(`retrying: onFailure must be a function, not ${describe(onFailure)}`)
+    throw new WrongTypeError(`retrying: onFailure must be a function, not ${describe(onFailure)}`)
   }
   return new RetryingPool(upstream, onFailure)
 }
@@ -58,6 +59,6 @@ export class RetryingPool extends Wrapper {
     const answer = this.onFailure(bytes, attempt)
     if (typeof answer === 'boolean') return answer
     // A Promise above all: it would count as true for ever.
-    throw new TypeError(`retrying: onFailure must return true or false at once, not ${describe(answer)}`)
+    throw new WrongTypeError(`retrying: onFailure must return true or false at once, not ${describe(answer)}`)
   }
 }

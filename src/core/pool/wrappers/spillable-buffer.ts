@@ -1,6 +1,7 @@
 // A buffer that may be on the device or on the host. Its copies are work of the stream that needs the room or the
 // contents, so the host waits for nothing. The buffer has an address only within `use`.
 
+import { WrongTypeError } from '../../base/argument-errors.js'
 import { describe, formatBytes } from '../../base/bytes.js'
 import { disposeOf } from '../../base/disposal.js'
 import { PoolError } from '../../base/errors.js'
@@ -98,7 +99,8 @@ export class SpillableBuffer implements RecordPool, Disposable {
     checkSpillStream('use', stream, this.set.pool)
     checkOptionNames('use', options, ['writes'])
     const { writes = true } = options
-    if (typeof writes !== 'boolean') throw new TypeError(`use: writes must be true or false, not ${describe(writes)}`)
+    if (typeof writes !== 'boolean')
+      throw new WrongTypeError(`use: writes must be true or false, not ${describe(writes)}`)
     if (this.memory === null) this.bringBack(stream)
     else {
       if (this.memory.freed) this.memory.addressFor('use') // throws, and says why

@@ -1,6 +1,7 @@
 // Buffers that move to pinned host memory when the device has no room, those first whose last use is the oldest. The
 // upstream pool decides who gets the device memory in which order.
 
+import { WrongTypeError } from '../../base/argument-errors.js'
 import { type ByteSize, bytesOf, limitOf } from '../../base/byte-size.js'
 import { describe, formatBytes } from '../../base/bytes.js'
 import { disposeOf } from '../../base/disposal.js'
@@ -53,12 +54,12 @@ export interface SpillableStats {
 export function spillable(pool: Pool, options: SpillableOptions): SpillableSet {
   if (!(pool instanceof Pool)) {
     const given = (pool as unknown) instanceof HostPool ? 'a host pool, which is the option host' : describe(pool)
-    throw new TypeError(`spillable: pool must be a pool of device memory, not ${given}`)
+    throw new WrongTypeError(`spillable: pool must be a pool of device memory, not ${given}`)
   }
   checkOptionNames('spillable', options, ['host', 'maxPoolBytes'])
   const { host, maxPoolBytes = Infinity } = options
   if (!(host instanceof HostPool)) {
-    throw new TypeError(`spillable: host must be a host pool, of device.createHostPool, not ${describe(host)}`)
+    throw new WrongTypeError(`spillable: host must be a host pool, of device.createHostPool, not ${describe(host)}`)
   }
   if (host.context !== pool.context) {
     throw new PoolError(

@@ -5,10 +5,10 @@
 // after the first scope every await of the process takes about 100 ns more.
 
 import { AsyncLocalStorage } from 'node:async_hooks'
+import { OutOfRangeError, WrongTypeError } from '../../base/argument-errors.js'
 import { type ByteSize, limitOf } from '../../base/byte-size.js'
 import { describe } from '../../base/bytes.js'
 import { checkOptionNames, didYouMean } from '../../base/option-names.js'
-import { OutOfRangeError } from '../../base/out-of-range.js'
 import type { DeviceBuffer } from '../buffer.js'
 import type { Pool } from '../pool.js'
 import { Counters, type TagStats } from './counters.js'
@@ -41,10 +41,10 @@ export function tagged(upstream: Pool, options: TaggedOptions = {}): TaggedPool 
   const { limits = {} } = options
   // A Map has no entries of its own, so its limits would be ignored.
   if (typeof limits !== 'object' || limits === null || Symbol.iterator in limits) {
-    throw new TypeError(`tagged: limits must be an object such as { weights: '2GiB' }, not ${describe(limits)}`)
+    throw new WrongTypeError(`tagged: limits must be an object such as { weights: '2GiB' }, not ${describe(limits)}`)
   }
   const { open = Object.keys(limits).length === 0 } = options
-  if (typeof open !== 'boolean') throw new TypeError(`tagged: open must be true or false, not ${describe(open)}`)
+  if (typeof open !== 'boolean') throw new WrongTypeError(`tagged: open must be true or false, not ${describe(open)}`)
   const byTag = new Map<string, number>()
   for (const [tag, limit] of Object.entries(limits)) {
     byTag.set(tag, limitOf(limit, `tagged: the limit of '${tag}'`, upstream.context))
@@ -78,10 +78,10 @@ export class TaggedPool<T extends string = string> extends CountingPool {
    */
   inScope<R>(tag: T | typeof UNTAGGED, work: () => R): R {
     if (typeof tag !== 'string' || tag === '') {
-      throw new TypeError(`inScope: tag must be a name such as 'weights', not ${describe(tag)}`)
+      throw new WrongTypeError(`inScope: tag must be a name such as 'weights', not ${describe(tag)}`)
     }
     if (!this.isOpen && tag !== UNTAGGED && !this.limits.has(tag)) throw this.unknownTag(tag)
-    if (typeof work !== 'function') throw new TypeError(`inScope: work must be a function, not ${describe(work)}`)
+    if (typeof work !== 'function') throw new WrongTypeError(`inScope: work must be a function, not ${describe(work)}`)
     return this.scopes.run({ tag, account: this.accountFor(tag) }, work)
   }
 

@@ -1,3 +1,4 @@
+import { WrongTypeError } from '../../base/argument-errors.js'
 import { type ByteSize, bytesOf } from '../../base/byte-size.js'
 import { describe } from '../../base/bytes.js'
 import type { Context } from '../../driver/context.js'
@@ -110,9 +111,9 @@ export function checkIsPool(pool: Pool, argument: string): void {
   if (pool instanceof Pool) return
   if ((pool as unknown) instanceof HostPool) {
     const remedy = 'limit it by maxPoolBytes of createHostPool, and see its stats()'
-    throw new TypeError(
+    throw new WrongTypeError(
       `${argument} must be a pool of device memory, not a host pool, which has no wrappers; ${remedy}`,
     )
   }
-  throw new TypeError(`${argument} must be a pool, such as device.createPool() makes, not ${describe(pool)}`)
+  throw new WrongTypeError(`${argument} must be a pool, such as device.createPool() makes, not ${describe(pool)}`)
 }

@@ -1,8 +1,8 @@
 // The memory that a program held at one moment, by call stack.
 
+import { OutOfRangeError } from '../../../core/base/argument-errors.js'
 import { describe } from '../../../core/base/bytes.js'
 import { FormatError } from '../../../core/base/errors.js'
-import { OutOfRangeError } from '../../../core/base/out-of-range.js'
 import { inUseOf, liveAfter } from '../../trace/analysis/curves.js'
 import { BEFORE, checkTrace, type Frame, stackFrames, type Trace } from '../../trace/trace.js'
 import { RECORDERS } from '../recorders.js'

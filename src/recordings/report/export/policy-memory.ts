@@ -1,5 +1,6 @@
 // Where an allocator put the blocks of a trace, and how much memory it had of the device.
 
+import { WrongTypeError } from '../../../core/base/argument-errors.js'
 import { describe } from '../../../core/base/bytes.js'
 import type { Placements } from '../../trace/placements/placements.js'
 import { recordedPlacements } from '../../trace/placements/recorded-placements.js'
@@ -37,5 +38,7 @@ export function checkedPolicies(
   policies: readonly PolicyMemory[] = [recordedMemory(trace)],
 ): readonly PolicyMemory[] {
   if (Array.isArray(policies)) return policies
-  throw new TypeError(`${call}: policies must be a list, such as of replayedMemory(report), not ${describe(policies)}`)
+  throw new WrongTypeError(
+    `${call}: policies must be a list, such as of replayedMemory(report), not ${describe(policies)}`,
+  )
 }

@@ -3,9 +3,9 @@
 
 import { readFileSync } from 'node:fs'
 import { gzipSync } from 'node:zlib'
+import { OutOfRangeError, WrongTypeError } from '../../../core/base/argument-errors.js'
 import { describe } from '../../../core/base/bytes.js'
 import { checkOptionNames } from '../../../core/base/option-names.js'
-import { OutOfRangeError } from '../../../core/base/out-of-range.js'
 import { packageFile } from '../../../core/base/package-files.js'
 import { shortened } from '../../../core/base/shown-text.js'
 import { checkReport, type ReplayReport } from '../../trace/replay-result.js'
@@ -42,7 +42,7 @@ export function reportPage(trace: Trace, options: ReportOptions = {}): string {
   checkOptionNames('reportPage', options, ['replay', 'tuned'])
   const { replay = null, tuned = null } = options
   if (tuned !== null && !Array.isArray(tuned.advice)) {
-    throw new TypeError(`tuned must be what tune([trace]) resolves to, not ${describe(tuned)}`)
+    throw new WrongTypeError(`tuned must be what tune([trace]) resolves to, not ${describe(tuned)}`)
   }
   if (replay !== null) checkReport('replay', replay)
   if (replay !== null && replay.trace.events !== trace.events) {

@@ -1,5 +1,6 @@
 // The steps of a training run, and the memory that each leaves behind.
 
+import { OutOfRangeError, WrongTypeError } from '../../../core/base/argument-errors.js'
 import { describe } from '../../../core/base/bytes.js'
 import { type Annotation, BEFORE, type Blocks, checkTrace, type Trace } from '../trace.js'
 
@@ -39,7 +40,7 @@ export interface Steps {
 export function stepsOf(trace: Trace, pattern?: RegExp): Steps | null {
   checkTrace('stepsOf', trace)
   if (pattern !== undefined && Object.prototype.toString.call(pattern) !== '[object RegExp]') {
-    throw new TypeError(`stepsOf: pattern must be a regular expression, not ${describe(pattern)}`)
+    throw new WrongTypeError(`stepsOf: pattern must be a regular expression, not ${describe(pattern)}`)
   }
   const ended = trace.annotations.filter(({ endUs }) => !Number.isNaN(endUs))
   const found =
@@ -63,11 +64,11 @@ export function leftBlocks(trace: Trace, found: Steps, step: number): number[] {
   checkTrace('leftBlocks', trace)
   const { blocks } = trace
   if (!Array.isArray(found?.steps)) {
-    throw new TypeError(`leftBlocks: steps must be what stepsOf(trace) returns, not ${describe(found)}`)
+    throw new WrongTypeError(`leftBlocks: steps must be what stepsOf(trace) returns, not ${describe(found)}`)
   }
   const { steps } = found
   if (!Number.isInteger(step) || step < 0 || step >= steps.length) {
-    throw new RangeError(`leftBlocks: step must be a whole number below ${steps.length}, not ${describe(step)}`)
+    throw new OutOfRangeError(`leftBlocks: step must be a whole number below ${steps.length}, not ${describe(step)}`)
   }
   return blocksLeft(
     blocks,

@@ -1,5 +1,6 @@
 // Reads recordings of all formats. The contents of a file tell its format, not its name.
 
+import { OutOfRangeError, WrongTypeError } from '../../../core/base/argument-errors.js'
 import { describe } from '../../../core/base/bytes.js'
 import { FormatError } from '../../../core/base/errors.js'
 import { checkOptionNames } from '../../../core/base/option-names.js'
@@ -43,7 +44,7 @@ export function readRecording(source: string | Uint8Array, options: RecordingOpt
   checkOptions('readRecording', source, options, ['device', 'name', 'onProgress'])
   const { device = 'busiest' } = options
   if (device !== 'busiest' && (!Number.isInteger(device) || device < 0)) {
-    throw new RangeError(`device must be a device number, 0 or above, not ${describe(device)}`)
+    throw new OutOfRangeError(`device must be a device number, 0 or above, not ${describe(device)}`)
   }
   return read(source, device, options)[0]
 }
@@ -59,15 +60,15 @@ export function readRecordings(source: string | Uint8Array, options: RecordingsO
 
 function checkOptions(call: string, source: unknown, options: RecordingsOptions, names: readonly string[]): void {
   if (!isUint8Array(source) && (typeof source !== 'string' || source === '')) {
-    throw new TypeError(`${call}: source must be the path of a recording or its bytes, not ${describe(source)}`)
+    throw new WrongTypeError(`${call}: source must be the path of a recording or its bytes, not ${describe(source)}`)
   }
   checkOptionNames(call, options, names)
   const { name, onProgress } = options
   if (name !== undefined && typeof name !== 'string') {
-    throw new TypeError(`${call}: name must be a string, not ${describe(name)}`)
+    throw new WrongTypeError(`${call}: name must be a string, not ${describe(name)}`)
   }
   if (onProgress !== undefined && typeof onProgress !== 'function') {
-    throw new TypeError(`onProgress must be a function, not ${describe(onProgress)}`)
+    throw new WrongTypeError(`onProgress must be a function, not ${describe(onProgress)}`)
   }
 }
 

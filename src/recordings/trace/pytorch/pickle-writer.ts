@@ -1,3 +1,4 @@
+import { WrongTypeError } from '../../../core/base/argument-errors.js'
 import { Op } from './pickle-opcodes.js'
 
 const PROTOCOL = 4
@@ -42,7 +43,7 @@ class PickleWriter {
     else if (typeof value === 'boolean') this.opcode(value ? Op.NEWTRUE : Op.NEWFALSE)
     else if (typeof value === 'number') this.saveNumber(value)
     else if (typeof value === 'string' || typeof value === 'object') this.saveShared(value)
-    else throw new TypeError(`a pickle cannot hold a ${typeof value}`)
+    else throw new WrongTypeError(`a pickle cannot hold a ${typeof value}`)
   }
 
   private saveShared(value: string | object): void {

@@ -2,6 +2,7 @@
 // snapshot for its viewers.
 
 import { writeFileSync } from 'node:fs'
+import { OutOfRangeError, WrongTypeError } from '../../../core/base/argument-errors.js'
 import type { ByteSize } from '../../../core/base/byte-size.js'
 import { checkByteCount, describe } from '../../../core/base/bytes.js'
 import { OutOfMemoryError, PoolError } from '../../../core/base/errors.js'
@@ -37,12 +38,12 @@ export function recorded(upstream: Pool, options: RecorderOptions = {}): Recorde
   checkOptionNames('recorded', options, ['stacks', 'stackMinBytes'])
   const { stacks = false, stackMinBytes = 0 } = options
   if (typeof stacks !== 'boolean' && typeof stacks !== 'number')
-    throw new TypeError(`recorded: stacks must be true, false or a number of frames, not ${describe(stacks)}`)
+    throw new WrongTypeError(`recorded: stacks must be true, false or a number of frames, not ${describe(stacks)}`)
   if (typeof stacks === 'number' && !(Number.isInteger(stacks) && stacks >= 1 && stacks <= MOST_FRAMES))
-    throw new RangeError(`recorded: stacks must be 1 to ${MOST_FRAMES} frames, not ${describe(stacks)}`)
+    throw new OutOfRangeError(`recorded: stacks must be 1 to ${MOST_FRAMES} frames, not ${describe(stacks)}`)
   checkByteCount(stackMinBytes, 'recorded: stackMinBytes', 0)
   if (stackMinBytes > 0 && stacks === false)
-    throw new TypeError('recorded: stackMinBytes needs stacks: pass stacks, too, or leave both out')
+    throw new WrongTypeError('recorded: stackMinBytes needs stacks: pass stacks, too, or leave both out')
   return new RecordedPool(upstream, stacks, stackMinBytes)
 }
 
@@ -120,7 +121,7 @@ export class RecordedPool extends Wrapper {
    */
   save(path: string): void {
     if (typeof path !== 'string' || path === '' || path.includes('\0'))
-      throw new TypeError(`save: path must name a file, not ${describe(path)}`)
+      throw new WrongTypeError(`save: path must name a file, not ${describe(path)}`)
     const bytes = pickleSnapshot(this.trace(path))
     try {
       writeFileSync(path, bytes)

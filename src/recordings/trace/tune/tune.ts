@@ -1,10 +1,10 @@
 // Searches PyTorch's settings over recordings: each setting is replayed, without a limit, within a capacity, and at
 // falling capacities until it no longer serves everything.
 
+import { OutOfRangeError, WrongTypeError } from '../../../core/base/argument-errors.js'
 import { type FixedSize, limitOf } from '../../../core/base/byte-size.js'
 import { describe } from '../../../core/base/bytes.js'
 import { checkOptionNames } from '../../../core/base/option-names.js'
-import { OutOfRangeError } from '../../../core/base/out-of-range.js'
 import { inUseOf, liveAfter } from '../analysis/curves.js'
 import { type Holder, holdersOf } from '../failures/holders.js'
 import { failedEvents } from '../failures/out-of-memory.js'
@@ -174,7 +174,9 @@ class Search {
 
 function checked(traces: readonly Trace[], options: TuneOptions): Given {
   if (!Array.isArray(traces) || traces.length === 0) {
-    throw new TypeError(`tune: traces must be a list of at least one Trace of readRecording, not ${describe(traces)}`)
+    throw new WrongTypeError(
+      `tune: traces must be a list of at least one Trace of readRecording, not ${describe(traces)}`,
+    )
   }
   for (const trace of traces) {
     checkTrace('tune', trace)
@@ -183,14 +185,14 @@ function checked(traces: readonly Trace[], options: TuneOptions): Given {
   }
   checkOptionNames('tune', options, ['settings', 'capacityBytes', 'seconds', 'onProgress'])
   const { settings = [], seconds = Infinity, onProgress = () => {} } = options
-  if (!Array.isArray(settings)) throw new TypeError(`settings must be a list of texts, not ${describe(settings)}`)
+  if (!Array.isArray(settings)) throw new WrongTypeError(`settings must be a list of texts, not ${describe(settings)}`)
   const capacityBytes = limitOf(options.capacityBytes ?? Infinity, 'capacityBytes', null)
   for (const text of settings) checkSetting(text, capacityBytes)
   if (typeof seconds !== 'number' || !(seconds > 0)) {
     throw new OutOfRangeError(`seconds must be a number above 0, not ${describe(seconds)}`)
   }
   if (typeof onProgress !== 'function')
-    throw new TypeError(`onProgress must be a function, not ${describe(onProgress)}`)
+    throw new WrongTypeError(`onProgress must be a function, not ${describe(onProgress)}`)
   return { settings, capacityBytes, seconds, onProgress }
 }
 

@@ -4,6 +4,7 @@
 
 import { randomUUID } from 'node:crypto'
 import type { BroadcastChannel } from 'node:worker_threads'
+import { WrongTypeError } from '../../../base/argument-errors.js'
 import { CudaError, DeviceLostError, PoolError } from '../../../base/errors.js'
 import { checkStack } from '../../../base/stack.js'
 import { openChannel, take } from '../../../threads/broadcast-channel.js'
@@ -54,7 +55,7 @@ export function openRemote(name: string, owner: string, origin: string): RemoteD
   return Object.assign(new RemoteMembers(connection, origin), forwards, writersOf(connection), {
     cuMemHostRegister(host: ArrayBufferView, flags: number): void {
       if (!(host.buffer instanceof SharedArrayBuffer) || host.buffer.byteLength < WORD_BYTES) {
-        throw new TypeError(
+        throw new WrongTypeError(
           'cuMemHostRegister: host must lie in a SharedArrayBuffer of at least 4 bytes: a simulated device reaches no other memory of this thread',
         )
       }

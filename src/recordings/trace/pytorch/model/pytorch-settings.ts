@@ -1,5 +1,6 @@
 // The settings of PyTorch's allocator, and their text in the environment variable PYTORCH_ALLOC_CONF.
 
+import { OutOfRangeError, WrongTypeError } from '../../../../core/base/argument-errors.js'
 import { describe, MiB } from '../../../../core/base/bytes.js'
 
 /** Settings of PyTorch's allocator that decide where blocks lie. One that is left out has PyTorch's default. */
@@ -82,20 +83,24 @@ const WITHOUT_EFFECT = [
  * RangeError for text that PyTorch refuses, and for settings that its `backend:cudaMallocAsync` ignores.
  */
 export function parsePytorchSettings(text: string): PytorchSettings {
-  if (typeof text !== 'string') throw new TypeError(`PyTorch's settings must be text, not ${describe(text)}`)
+  if (typeof text !== 'string') throw new WrongTypeError(`PyTorch's settings must be text, not ${describe(text)}`)
   const names = new Set<string>()
   const settings = readParts(text, (name, read) => {
     names.add(name)
     if (name === LIMIT) {
-      throw new RangeError(`${LIMIT} is a share of a device that no recording names; give a capacity in bytes instead`)
+      throw new OutOfRangeError(
+        `${LIMIT} is a share of a device that no recording names; give a capacity in bytes instead`,
+      )
     }
     return read()
   })
   const ignored = NATIVE.filter(name => names.has(name))
   if (settings.backend === 'cudaMallocAsync' && ignored.length > 0) {
-    throw new RangeError(`backend:cudaMallocAsync ignores ${ignored.join(' and ')}; leave out the one or the other`)
+    throw new OutOfRangeError(
+      `backend:cudaMallocAsync ignores ${ignored.join(' and ')}; leave out the one or the other`,
+    )
   }
-  if (isTooSmallToSplit(settings)) throw new RangeError('max_split_size_mb must be at least large_segment_size_mb')
+  if (isTooSmallToSplit(settings)) throw new OutOfRangeError('max_split_size_mb must be at least large_segment_size_mb')
   return settings
 }
 
@@ -155,15 +160,15 @@ function partsOf(text: string): string[] {
 
 /** `rest` is the text behind the name, with its colon. */
 function readSetting(name: string, rest: string): Partial<PytorchSettings> {
-  if (name === '' && rest === '') throw new RangeError("expected a setting after ','")
-  if (rest === '') throw new RangeError(`${name}: expected ':', not the end`)
+  if (name === '' && rest === '') throw new OutOfRangeError("expected a setting after ','")
+  if (rest === '') throw new OutOfRangeError(`${name}: expected ':', not the end`)
   if (WITHOUT_EFFECT.includes(name)) return {}
   if (!Object.hasOwn(READERS, name)) {
-    throw new RangeError(`PyTorch has no setting '${name}'; there are ${Object.keys(READERS).join(', ')}`)
+    throw new OutOfRangeError(`PyTorch has no setting '${name}'; there are ${Object.keys(READERS).join(', ')}`)
   }
   const value = rest.slice(1)
   if (!value.startsWith('[')) return READERS[name](value, name)
-  if (!value.endsWith(']')) throw new RangeError(`${name}: expected a closing bracket ']'`)
+  if (!value.endsWith(']')) throw new OutOfRangeError(`${name}: expected a closing bracket ']'`)
   return READERS[name](value.slice(1, -1).split(','), name)
 }
 
@@ -236,5 +241,7 @@ function wholeNumber(value: string | readonly string[]): number {
 }
 
 function wrong(name: string, rule: string, value: string | readonly string[]): RangeError {
-  return new RangeError(`${name} ${rule}, not ${typeof value === 'string' ? `'${value}'` : `[${value.join(',')}]`}`)
+  return new OutOfRangeError(
+    `${name} ${rule}, not ${typeof value === 'string' ? `'${value}'` : `[${value.join(',')}]`}`,
+  )
 }
