@@ -48,19 +48,19 @@ const EXPECTED = [
 ]
 
 /**
- * Says on stderr why a command ended, and returns the exit status. `command` is one of `commands`, if the command line
- * names one.
+ * Says on stderr why a command ended, and returns the exit status. Without a command it shows `help`. `command` is the
+ * one that the command line names, if any.
  */
-export function explain(error: unknown, commands: readonly string[] = [], command?: string): number {
+export function explain(error: unknown, help = '', command?: string): number {
   if (error instanceof CommanderError) {
     // Commander throws errors for --help and --version, too.
     if (error.exitCode === 0) return STATUS.done
-    const asked =
-      error.code === 'commander.help'
-        ? `name a command: ${commands.slice(0, -1).join(', ')} or ${commands.at(-1)}`
-        : error.message
-    const help = ['cuda-mempool', ...(command === undefined ? [] : [command]), '--help'].join(' ')
-    return refuse(`${asked.replace(/^error: |\.$/g, '')}; see ${help}`)
+    if (error.code === 'commander.help') {
+      process.stderr.write(help)
+      return STATUS.refused
+    }
+    const page = ['cuda-mempool', ...(command === undefined ? [] : [command]), '--help'].join(' ')
+    return refuse(`${error.message.replace(/^error: |\.$/g, '')}; see ${page}`)
   }
   if (error instanceof NoDeviceError)
     return refuse(error.message.replace("openDevice('simulated')", '--device simulated'))

@@ -11,18 +11,22 @@ import { DRIVER_TABLE } from '../core/driver/table.js'
 import { openNvrtc } from '../core/libraries/nvrtc.js'
 import { type DeviceReport, deviceText, type FeatureReport } from '../recordings/report/device-text.js'
 import { chosenDevice } from './device-option.js'
+import { STATUS } from './exit.js'
 import { FEATURES, type Feature } from './features.js'
 import { print } from './terminal.js'
 
 export interface InfoOptions {
   readonly device?: string
   readonly json?: boolean
+  /** ends with a status of its own without a GPU */
+  readonly check?: boolean
 }
 
-/** Prints the devices, and the features that work on one. */
-export function info(options: InfoOptions, version: string): void {
+/** Prints the devices, and the features that work on one. Returns the exit status. */
+export function info(options: InfoOptions, version: string): number {
   const report = inspectDevice(chosenDevice(options.device), version)
   print(options.json ? printableJson(report) : style => deviceText(report, style))
+  return options.check && report.driver.simulated ? STATUS.refused : STATUS.done
 }
 
 /**

@@ -47,6 +47,32 @@ describe('help and version', () => {
     }
   })
 
+  test('without a command the help is a complaint, and begins with the commands that need no recording', () => {
+    const { status, stdout, stderr } = run([])
+    assert.deepEqual([status, stdout], [2, ''])
+    assert.match(stderr, /^Usage: .*Devices and pools:.* info .* demo .* top .*Recorded runs:.* replay .* convert /s)
+    assert.equal(printed(['help', 'why']), printed(['why', '--help']))
+  })
+
+  test('--no-color ends colours, before and behind the command', () => {
+    const coloured = (...args: string[]) => printed(args, { FORCE_COLOR: '1' }).includes('\x1b[')
+    assert.ok(coloured('why', RECORDING))
+    assert.ok(!coloured('why', RECORDING, '--no-color') && !coloured('--no-color', 'why', RECORDING))
+  })
+
+  test('info --check tells by its exit status whether there is a GPU', () => {
+    assert.deepEqual(run(['info', '--check']), { ...run(['info']), status: 2 })
+  })
+
+  test('why and diff print the same as JSON', () => {
+    const why = JSON.parse(printed(['why', RECORDING, '--json']))
+    assert.deepEqual(Object.keys(why), ['trace', 'tuned', 'steps', 'holders'])
+    assert.ok(why.holders[0].bytes > 0 && why.trace.events > 0)
+    const { before, after, stacks, peakBytes } = JSON.parse(printed(['diff', RECORDING, RECORDING, '--json']))
+    assert.deepEqual([after, stacks.length > 0], [before, true])
+    assert.deepEqual(peakBytes, [before.peakRequestedBytes, before.peakRequestedBytes])
+  })
+
   test("--version, -v, -V and the word version print the package's version", () => {
     const { version } = JSON.parse(readFileSync(new URL('../../../package.json', import.meta.url), 'utf8'))
     for (const word of ['--version', '-v', '-V', 'version']) assert.equal(printed([word]), `${version}\n`, word)
@@ -55,8 +81,8 @@ describe('help and version', () => {
 
 describe('a wrong command line is refused in one line', () => {
   const wrong: [string, string[], RegExp, NodeJS.ProcessEnv?][] = [
-    ['no command', [], /name a command: info, demo, replay, report, viewer, why, diff, tune, convert or top/],
     ['an unknown command', ['inof'], /unknown command 'inof'.*info/],
+    ['help of an unknown command', ['help', 'inof'], /unknown command 'inof'.*info/],
     ['an unknown option', ['demo', '--fast'], /unknown option '--fast'; see cuda-mempool demo --help$/m],
     ['no file', ['replay'], /missing required argument 'file'; see cuda-mempool replay --help$/m],
     ['an argument too many', ['demo', 'now'], /too many arguments/],

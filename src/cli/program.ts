@@ -48,6 +48,10 @@ const program = new Command('cuda-mempool')
   .description('GPU memory pools: inspect a device, try a pool, replay recorded allocations.')
   .version(version, '-v, --version', 'print the version')
   .helpOption('-h, --help', 'show this')
+  .option('--no-color', 'print without colours, as with NO_COLOR=1')
+  .on('option:no-color', () => {
+    process.env['NO_COLOR'] = '1'
+  })
   .exitOverride()
   .configureOutput({ writeErr: () => {} }) // explain() prints errors in one line
   .addHelpText(
@@ -58,11 +62,15 @@ ${STATUSES}`,
   )
 
 program
+  .commandsGroup('Devices and pools:')
   .command('info')
   .description('show the driver, the devices, and which features work, each found by one use')
   .option(DEVICE, DEVICE_HELP)
   .option('--json', 'print one JSON object')
-  .action(async (options: InfoOptions) => (await import('./info.js')).info(options, version))
+  .option('--check', 'exit with status 2 without a GPU')
+  .action(async (options: InfoOptions) => {
+    process.exitCode = (await import('./info.js')).info(options, version)
+  })
 
 program
   .command('demo')
@@ -78,6 +86,17 @@ program
   })
 
 program
+  .command('top')
+  .description('watch the pools of a running process, which serve(pool) or CUDA_MEMPOOL_SERVE=1 makes watchable')
+  .argument('[process]', 'process id, or path of its socket; default the only process that is served', fileName)
+  .option('--once', 'print the figures once and end; the same without a terminal')
+  .option('--json', 'print the figures once as one JSON object')
+  .action(async (target: string | undefined, options: TopOptions) =>
+    (await import('./top/top.js')).top(target, options),
+  )
+
+program
+  .commandsGroup('Recorded runs:')
   .command('replay')
   .description('compare the memory that a recorded run would need under several allocators')
   .argument('<file...>', FILE_HELP, fileNames)
@@ -128,6 +147,7 @@ program
   .argument('<file>', FILE_HELP, fileName)
   .option('--gpu <number>', GPU_HELP)
   .option('--step <pattern>', 'steps end with the annotations of this regular expression; default the optimizer steps')
+  .option('--json', 'print one JSON object')
   .action(async (file: string, options: WhyArguments) => (await import('./why.js')).why(file, options))
 
 program
@@ -138,6 +158,7 @@ program
   .option('--gpu <number>', GPU_HELP)
   .option('-o, --output <page>', 'also write a page of both recordings and their difference, as .html', fileName)
   .option('--force', 'replace an existing page')
+  .option('--json', 'print one JSON object')
   .action(async (before: string, after: string, options: DiffArguments) =>
     (await import('./pages/diff.js')).diff(before, after, options),
   )
@@ -180,16 +201,6 @@ program
     process.exitCode = await (await import('./convert.js')).convertFile(file, options)
   })
 
-program
-  .command('top')
-  .description('watch the pools of a running process, which serve(pool) or CUDA_MEMPOOL_SERVE=1 makes watchable')
-  .argument('[process]', 'process id, or path of its socket; default the only process that is served', fileName)
-  .option('--once', 'print the figures once and end; the same without a terminal')
-  .option('--json', 'print the figures once as one JSON object')
-  .action(async (target: string | undefined, options: TopOptions) =>
-    (await import('./top/top.js')).top(target, options),
-  )
-
 /** Parses an argument or option that names a file. */
 function fileName(value: string): string {
   if (value === '') throw new InvalidArgumentError('The file name is empty.')
@@ -213,14 +224,16 @@ process.stdout.on('error', (error: NodeJS.ErrnoException) => {
 
 const words = process.argv.slice(2)
 if (words[0] === '-V' || words[0] === 'version') words[0] = '--version'
+const commands = program.commands.map(each => each.name())
+// Commander takes the help of an unknown command for that of no command.
+if (words[0] === 'help' && words.length > 1 && !commands.includes(words[1])) words.shift()
 
 try {
   await program.parseAsync(words, { from: 'user' })
 } catch (error) {
-  const commands = program.commands.map(each => each.name())
   process.exitCode = explain(
     error,
-    commands,
+    program.helpInformation({ error: true }),
     commands.find(each => each === words[0]),
   )
 }

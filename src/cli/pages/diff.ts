@@ -1,9 +1,11 @@
 // `cuda-mempool diff`: the memory that grew and shrank between two recorded runs, as text or as a page.
 
-import { printable } from '../../core/base/shown-text.js'
+import { printable, printableJson } from '../../core/base/shown-text.js'
 import { diffText } from '../../recordings/report/diff-text.js'
 import { pageDifference } from '../../recordings/report/page/page-difference.js'
+import { traceDifference } from '../../recordings/trace/analysis/stack-diff.js'
 import { DEFAULT_POLICIES } from '../../recordings/trace/replay-result.js'
+import { traceFigures } from '../../recordings/trace/trace-figures.js'
 import { printNext, readFiles } from '../recording-input.js'
 import { print } from '../terminal.js'
 import { checkPage, reportedTraces, writePage } from './page-output.js'
@@ -13,13 +15,14 @@ export interface DiffArguments {
   readonly gpu?: string
   readonly output?: string
   readonly force?: boolean
+  readonly json?: boolean
 }
 
-/** Prints the text for two files, and writes the page that `--output` names. */
+/** Prints the text for two files, or the same as JSON, and writes the page that `--output` names. */
 export async function diff(
   before: string,
   after: string,
-  { gpu, output, force = false }: DiffArguments,
+  { gpu, output, force = false, json }: DiffArguments,
 ): Promise<void> {
   if (output !== undefined) checkPage(output, force)
   const traces = await readFiles([before, after], gpu)
@@ -28,6 +31,12 @@ export async function diff(
     const reported = await reportedTraces(traces, DEFAULT_POLICIES)
     const names = [reported[0].tab, reported[1].tab] as const
     await writePage(output, reported, force, pageDifference(first, second, names))
+  }
+  if (json) {
+    print(
+      printableJson({ before: traceFigures(first), after: traceFigures(second), ...traceDifference(first, second) }),
+    )
+    return
   }
   print(style => diffText(first, second, style))
   printNext('report', [before, after])

@@ -9,9 +9,8 @@ import { hasOthers, nameOf } from './policy-names.js'
 import { RECORDERS } from './recorders.js'
 
 const EXPANDABLE = 'expandable_segments:True'
-/** The environment variable with PyTorch's settings, and its name in older versions. */
-export const VARIABLE = 'PYTORCH_ALLOC_CONF'
-export const OLDER_VARIABLE = 'PYTORCH_CUDA_ALLOC_CONF'
+/** The environment variable with PyTorch's settings, by the name that every version knows. */
+export const VARIABLE = 'PYTORCH_CUDA_ALLOC_CONF'
 /** A setting is worth a line if PyTorch needs at least this share less with it. */
 const WORTH = 0.01
 
@@ -37,7 +36,7 @@ export function nearestSettings({ trace, runs, device }: ReplayReport): string |
   if (rows.length === 0 || trace.recorder !== 'PyTorch') return null
   const named = rows.map(([policy, setting]) => `"${nameOf(policy, trace)}" ${setting}`).join('; ')
   const asSet = hasOthers(trace.settings) ? ' "As set": with the other settings of the recording.' : ''
-  return `In ${OLDER_VARIABLE}: ${named}.${asSet}`
+  return `In ${VARIABLE}: ${named}.${asSet}`
 }
 
 /** The setting that a replay showed to help, as a sentence and a line for the shell; otherwise neither or no line. */
@@ -46,7 +45,7 @@ export function helpfulSetting({ trace, runs }: ReplayReport): string[] {
   const expandable = runs.find(run => run.policy === 'pytorch-expandable')
   const hasIt = trace.settings?.includes(EXPANDABLE) || trace.settings?.includes('cudaMallocAsync')
   if (byDefault === undefined || expandable === undefined || trace.recorder !== 'PyTorch' || hasIt) return []
-  const line = `${OLDER_VARIABLE}=${EXPANDABLE}`
+  const line = `${VARIABLE}=${EXPANDABLE}`
   if (trace.failedRequests > 0) {
     if (byDefault.servesAtFailure !== false) return []
     if (expandable.servesAtFailure) {

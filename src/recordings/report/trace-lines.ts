@@ -58,11 +58,15 @@ export function counted(count: number, what: string): string {
   return `${formatCount(count)} ${what}${count === 1 ? '' : 's'}`
 }
 
-/** Text with every line in at most `width` columns: wrapped between words, and within words that are longer. */
+/** Text to copy: a setting for the shell, or a call in Python. */
+const COPIED = /PYTORCH_\w+=|_record_memory_history\(/
+
+/** Text with every line in at most `width` columns, broken within longer words, but for lines with text to copy. */
 export function fitted(text: string, width: number): string {
+  const fits = (line: string) => line.replace(new RegExp(ESCAPE, 'g'), '').length <= width || COPIED.test(line)
   return text
     .split('\n')
-    .flatMap(line => (line.replace(new RegExp(ESCAPE, 'g'), '').length <= width ? [line] : broken(line, width)))
+    .flatMap(line => (fits(line) ? [line] : broken(line, width)))
     .join('\n')
 }
 

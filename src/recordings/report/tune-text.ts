@@ -5,7 +5,7 @@ import { shown } from '../../core/base/shown-text.js'
 import { shortPath } from '../picture/short-path.js'
 import type { TuneRecording, TuneReport, TuneRun } from '../trace/tune/tune-report.js'
 import { formatCount, formatNs, formatRatio, formatShare, MISSING } from './number-format.js'
-import { OLDER_VARIABLE, VARIABLE } from './settings-text.js'
+import { VARIABLE } from './settings-text.js'
 import { type Column, rightColumn, type TextStyle, tableText, wrapText } from './table.js'
 import { deviceLines } from './trace-lines.js'
 
@@ -143,8 +143,7 @@ function adviceText(report: TuneReport, { width, paint }: TextStyle): string[] {
   }
   const blocks = advice.map((run, i) => {
     const title = wrapText(`${i + 1}. ${whatItBuys(run, before)}`, width, '   ')
-    const lines = [`   export ${VARIABLE}=${run.settings}`, `   export ${OLDER_VARIABLE}=${run.settings}`]
-    return [title, paint.green(lines[0]), paint.dim(`${lines[1]}   # older versions of PyTorch`)].join('\n')
+    return [title, paint.green(`   export ${VARIABLE}=${run.settings}`)].join('\n')
   })
   return [paint.bold('What to set, the best first'), ...blocks]
 }

@@ -31,7 +31,7 @@ export const POLICIES = [...DEFAULT_POLICIES, 'waiting'] as const
 /** One of `POLICIES`. */
 export type NamedPolicy = (typeof POLICIES)[number]
 /**
- * One of `POLICIES`, or `pytorch:` with settings as PYTORCH_ALLOC_CONF has them, such as
+ * One of `POLICIES`, or `pytorch:` with settings as PYTORCH_CUDA_ALLOC_CONF has them, such as
  * 'pytorch:max_split_size_mb:128': a model of PyTorch's allocator with these settings. With the setting
  * `backend:cudaMallocAsync` the driver's pool is replayed, as an estimate.
  */

@@ -5,7 +5,7 @@ import type { OtherDevice } from '../trace.js'
 
 /** One setting, replayed over one recording or over several: sizes are then the largest, counts and times sums. */
 export interface TuneRun {
-  /** the settings, as PYTORCH_ALLOC_CONF has them; '' for PyTorch's defaults */
+  /** the settings, as PYTORCH_CUDA_ALLOC_CONF has them; '' for PyTorch's defaults */
   readonly settings: string
   /** most bytes reserved at once without a limit */
   readonly peakReservedBytes: number

@@ -19,7 +19,7 @@ import type { TuneAtCapacity, TuneRecording, TuneReport, TuneRun } from './tune-
 
 /** Options of `tune()`; every one may be left out. */
 export interface TuneOptions {
-  /** the settings to try, each as PYTORCH_ALLOC_CONF has them; default a list of usual ones */
+  /** the settings to try, each as PYTORCH_CUDA_ALLOC_CONF has them; default a list of usual ones */
   readonly settings?: readonly string[]
   /** the bytes that the program may reserve; default no limit. Settings that collect garbage are tried only with one */
   readonly capacityBytes?: FixedSize
@@ -29,7 +29,7 @@ export interface TuneOptions {
   readonly onProgress?: (fraction: number, what: string) => void
 }
 
-/** The settings tried by default, as PYTORCH_ALLOC_CONF has them. */
+/** The settings tried by default, as PYTORCH_CUDA_ALLOC_CONF has them. */
 const CANDIDATES: readonly string[] = [
   '',
   'expandable_segments:True',

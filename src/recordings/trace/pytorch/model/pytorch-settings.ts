@@ -1,4 +1,4 @@
-// The settings of PyTorch's allocator, and their text in the environment variable PYTORCH_ALLOC_CONF.
+// The settings of PyTorch's allocator, and their text in the environment variable PYTORCH_CUDA_ALLOC_CONF.
 
 import { OutOfRangeError, WrongTypeError } from '../../../../core/base/argument-errors.js'
 import { describe, MiB } from '../../../../core/base/bytes.js'
@@ -78,7 +78,7 @@ const WITHOUT_EFFECT = [
 ]
 
 /**
- * Reads settings as PYTORCH_ALLOC_CONF has them, such as 'max_split_size_mb:128,expandable_segments:True'; '' stands
+ * Reads settings as PYTORCH_CUDA_ALLOC_CONF has them, such as 'max_split_size_mb:128,expandable_segments:True'; '' stands
  * for the defaults. `=` may stand for the first `:` of a setting. Settings of pinned memory are passed over. Throws
  * RangeError for text that PyTorch refuses, and for settings that its `backend:cudaMallocAsync` ignores.
  */
@@ -176,7 +176,7 @@ function isTooSmallToSplit({ maxSplitBytes, largeSegmentBytes }: PytorchSettings
   return maxSplitBytes !== undefined && largeSegmentBytes !== undefined && maxSplitBytes < largeSegmentBytes
 }
 
-/** The settings as PYTORCH_ALLOC_CONF has them; '' for the defaults. */
+/** The settings as PYTORCH_CUDA_ALLOC_CONF has them; '' for the defaults. */
 export function formatPytorchSettings(settings: PytorchSettings): string {
   const parts: string[] = []
   if (settings.backend === 'cudaMallocAsync') parts.push('backend:cudaMallocAsync')
