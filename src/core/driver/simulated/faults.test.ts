@@ -50,6 +50,12 @@ test('rules can be given as an option and add up', () => {
   driver.cuInit()
 })
 
+test('a fault has its code by name, too', () => {
+  const driver = openSimulated()
+  driver.failCall({ call: 'cuMemAlloc', code: 'CUDA_ERROR_NOT_PERMITTED' })
+  refuses(() => driver.cuMemAlloc(1), 'cuMemAlloc', RESULT.CUDA_ERROR_NOT_PERMITTED)
+})
+
 test('an injected sticky error ends the context', () => {
   const driver = openSimulated()
   driver.failCall({ call: 'cuStreamSynchronize', code: RESULT.CUDA_ERROR_LAUNCH_FAILED })
@@ -62,7 +68,9 @@ test('wrong rules are refused by name', () => {
   const wrong: [unknown, RegExp][] = [
     [{ call: 'cudaMalloc' }, /call .*cudaMalloc/],
     [{ call: 'cuMemAlloc', nth: 0 }, /nth/],
-    [{ call: 'cuMemAlloc', code: 12345 }, /code .*12345/],
+    [{ call: 'cuMemAlloc', code: 12345 }, /code .*12345; there are .*CUDA_ERROR_OUT_OF_MEMORY, /],
+    [{ call: 'cuMemAlloc', code: 'CUDA_SUCCESS' }, /code .*CUDA_SUCCESS/],
+    ['cuMemAlloc', /^failCall: write failCall\(\{ call: 'cuMemAlloc', code: 'CUDA_ERROR_…' \}\)$/],
     [{ call: 'cuMemAlloc', code: 0 }, /code/],
     [{ call: 'cuMemAlloc', onwards: 1 }, /onwards/],
     [{ call: 'cuMemAlloc', times: 1 }, /times/],

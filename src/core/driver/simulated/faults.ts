@@ -13,18 +13,19 @@ export interface FaultRule {
   readonly call: CallName | '*'
   /** fails at the n-th such call from now; 1, the default, is the next call */
   readonly nth?: number
-  /** the CUresult; default 2, CUDA_ERROR_OUT_OF_MEMORY. A sticky error ends the context, as on a GPU. */
-  readonly code?: number
+  /**
+   * the CUresult or its name; default 2, 'CUDA_ERROR_OUT_OF_MEMORY'. A sticky error ends the context, as on a GPU.
+   */
+  readonly code?: number | `CUDA_ERROR_${string}`
   /** true: each such call from the n-th on fails; default false: only the n-th */
   readonly onwards?: boolean
 }
 
 /** A rule with its defaults, and the number of matching calls so far. */
 interface ArmedRule extends Required<FaultRule> {
+  readonly code: number
   seen: number
 }
-
-const CODES: readonly number[] = Object.values(RESULT)
 
 /** The active rules. */
 export class FaultRules {
@@ -32,8 +33,11 @@ export class FaultRules {
 
   /** Activates a rule; throws TypeError or RangeError that names a wrong field. */
   add(rule: FaultRule): void {
+    if (typeof rule === 'string') {
+      throw new TypeError(`failCall: write failCall({ call: ${describe(rule)}, code: 'CUDA_ERROR_…' })`)
+    }
     checkOptionNames('a fault rule', rule, ['call', 'nth', 'code', 'onwards'])
-    const { call, nth = 1, code = RESULT.CUDA_ERROR_OUT_OF_MEMORY, onwards = false } = rule
+    const { call, nth = 1, code = 'CUDA_ERROR_OUT_OF_MEMORY', onwards = false } = rule
     if (call !== '*' && !CALL_NAMES.includes(call)) {
       throw new OutOfRangeError(`call must be a function of the driver contract or '*', not ${describe(call)}`)
     }
@@ -67,4 +71,13 @@ export class FaultRules {
     if (code !== RESULT.CUDA_SUCCESS) this.rules = this.rules.filter(rule => rule.onwards || rule.seen < rule.nth)
     return code
   }
+}
+
+/** The CUresult of an error, given as it is or by name. */
+function numberOf(code: number | string): number {
+  const errors = Object.entries(RESULT).filter(([, result]) => result !== RESULT.CUDA_SUCCESS)
+  const found = errors.find(([name, result]) => name === code || result === code)
+  if (found !== undefined) return found[1]
+  const names = errors.map(([name]) => name).join(', ')
+  throw new RangeError(`code must be an error of the driver or its name, not ${describe(code)}; there are ${names}`)
 }
