@@ -67,5 +67,5 @@ async function second(device: Device, folder: string): Promise<void> {
   block.fill(4)
   device.close() // waits for the work, and closes the buffer, the block and the pool
   process.send!(seen)
-  process.disconnect()
+  process.disconnect?.()
 }
