@@ -27,8 +27,7 @@ function neverFits(error: unknown): boolean {
 
 /** A pool with a second pool for allocations that the first has no room for. Made by `fallback()`. */
 export class FallbackPool extends Wrapper implements Disposable {
-  /** how many allocations the fallback served */
-  fallbacks = 0
+  private served = 0
   /** the buffers from the fallback; both pools may wrap the same pool, so the memory does not tell them apart */
   private readonly fallen = new WeakSet<DeviceBuffer>()
   /** `fallback`, or an adapter that lends it to the streams of this device */
@@ -46,6 +45,11 @@ export class FallbackPool extends Wrapper implements Disposable {
     }
     const isBeside = fallback.context === upstream.context
     this.overflow = isBeside ? fallback : new PeerOverflow(fallback, upstream.defaultStream)
+  }
+
+  /** How many allocations the fallback served. */
+  get fallbacks(): number {
+    return this.served
   }
 
   /** As of `Pool`, by the fallback if the first pool runs out. */
@@ -128,7 +132,7 @@ export class FallbackPool extends Wrapper implements Disposable {
   }
 
   private note(buffer: DeviceBuffer): DeviceBuffer {
-    this.fallbacks++
+    this.served++
     this.fallen.add(buffer)
     return this.adopt(buffer)
   }
