@@ -5,16 +5,16 @@ import { formatBytes, KiB, openDevice, PoolError } from 'cuda-mempool'
 
 using device = openDevice('auto')
 using pool = device.createBlockPool({ blockBytes: 4 * KiB, count: 100 })
-console.log(`${pool.available} of ${pool.count} blocks of ${formatBytes(pool.blockBytes)} available`)
+console.log(`${pool.availableBlocks} of ${pool.count} blocks of ${formatBytes(pool.blockBytes)} available`)
 
 const taken = Array.from({ length: 10 }, () => pool.allocate(pool.blockBytes))
-console.log(`${pool.available} available after ten were taken`)
+console.log(`${pool.availableBlocks} available after ten were taken`)
 for (const [index, block] of taken.entries()) block.fill(index)
 const firstBytes = await Promise.all(taken.map(async block => (await block.read(0, 1))[0]))
 console.log(`they begin with ${firstBytes.join(' ')}`)
 
 for (const block of taken) block.free()
-console.log(`${pool.available} available after they were given back`)
+console.log(`${pool.availableBlocks} available after they were given back`)
 try {
   taken[0]?.free()
 } catch (error) {

@@ -177,7 +177,7 @@ function withPool(work: (system: System) => void): void {
   pool.trimTo(0)
   assert.equal(pool.stats().reservedBytes, 0)
   pool.allocate(48 * MiB).free()
-  assert.deepEqual(pool.close(), { lostBuffers: 0, lostBytes: 0 })
+  assert.deepEqual(pool.close(), { heldBuffers: 0, heldBytes: 0 })
   device.close()
   assert.equal(driver.usedBytes(), 0)
 }
@@ -195,7 +195,7 @@ function withBlocks(work: (system: System) => void): void {
   work({ device, pool, streams: [device.createStream(), device.createStream()] })
   takeAll()
   pool.check()
-  assert.deepEqual(pool.close(), { lostBuffers: 0, lostBytes: 0 })
+  assert.deepEqual(pool.close(), { heldBuffers: 0, heldBytes: 0 })
   device.close()
   assert.equal(driver.usedBytes(), 0)
 }

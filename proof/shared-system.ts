@@ -104,7 +104,7 @@ export class SharedSystem {
     if (front instanceof SharedArenaPool) this.reset(this.maker, 0)
     this.closeAllOf(this.maker)
     this.check()
-    assert.deepEqual(front!.close(), { lostBuffers: 0, lostBytes: 0 })
+    assert.deepEqual(front!.close(), { heldBuffers: 0, heldBytes: 0 })
     clocks.close()
     context.destroyRest()
     this.buffers.close()
@@ -239,13 +239,13 @@ export class SharedSystem {
   private leave(thread: SharedThread): void {
     this.driver.clearFaults()
     const { buffers, bytes } = this.buffers.leave(thread)
-    assert.deepEqual(thread.front!.close(), { lostBuffers: buffers, lostBytes: bytes })
+    assert.deepEqual(thread.front!.close(), { heldBuffers: buffers, heldBytes: bytes })
   }
 
   /** Closes the thread's own pool with its buffers, its streams and its events. */
   private closeAllOf(thread: SharedThread): void {
     this.buffers.freeAllOf(thread)
-    if (thread.own !== null) assert.deepEqual(thread.own.close(), { lostBuffers: 0, lostBytes: 0 })
+    if (thread.own !== null) assert.deepEqual(thread.own.close(), { heldBuffers: 0, heldBytes: 0 })
     for (const [name, view] of [...thread.views]) {
       this.close(thread, name)
       assert.ok(name === 0 || view.closed)

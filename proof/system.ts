@@ -30,7 +30,7 @@ import { Spills } from './spills.js'
 
 /** the addresses of a growable buffer */
 export const MOST_GROWABLE_BYTES: number = 6 * MiB
-const NOTHING_LOST = { lostBuffers: 0, lostBytes: 0 } as const
+const NOTHING_LOST = { heldBuffers: 0, heldBytes: 0 } as const
 const NONE = { allocations: 0, liveBuffers: 0, requestedBytes: 0 } as const
 
 export interface SystemCounts {

@@ -23,7 +23,7 @@ import { type TerminationWork, Told } from './termination.worker.js'
 type Kept = Pick<SharedPool, 'threads' | 'reclaim' | 'check' | 'stats' | 'processDeferred' | 'trimTo' | 'close'>
 
 const LIMIT = 16 * MiB
-const NO_LOSS = { lostBuffers: 0, lostBytes: 0 }
+const NO_LOSS = { heldBuffers: 0, heldBytes: 0 }
 /** Bit of the lock's word: some thread waits. */
 const WAITERS = 128
 

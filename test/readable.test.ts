@@ -196,7 +196,7 @@ describe('every public class', () => {
     assert.match(lineOf(lease), /^ArenaLease \{ of ArenaPool \{ 0 B live .* \} \}$/)
     lease.close()
     assert.equal(lineOf(lease), 'ArenaLease { closed }')
-    assert.deepEqual(plain(queue), { device: 0, count: 2, available: 2, waiting: 0, closed: false })
+    assert.deepEqual(plain(queue), { device: 0, count: 2, availableArenas: 2, waiting: 0, closed: false })
     const counted = statistics(device.createPool())
     counted.allocate(1 * MiB)
     assert.equal(lineOf(counted.counters), 'Counters { 1 MiB in 1 buffer, at most 1 MiB }')

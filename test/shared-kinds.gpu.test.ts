@@ -35,6 +35,6 @@ test('a GPU’s other kinds of pools are used by two threads', async () => {
   thread.postMessage('close')
   await once(thread, 'message')
   await thread.terminate()
-  for (const pool of [block, arena, host]) assert.deepEqual(pool.close(), { lostBuffers: 0, lostBytes: 0 })
+  for (const pool of [block, arena, host]) assert.deepEqual(pool.close(), { heldBuffers: 0, heldBytes: 0 })
   device.close()
 })

@@ -92,7 +92,7 @@ test(`a storm over blocks ${REPLAY}`, async () => {
   assert.equal(pool.tryAllocate(1), null)
   for (const buffer of held) buffer.free()
   pool.check()
-  assert.deepEqual(pool.close(), { lostBuffers: 0, lostBytes: 0 })
+  assert.deepEqual(pool.close(), { heldBuffers: 0, heldBytes: 0 })
   device.close()
   assert.ok(found > 0, 'the dead held some')
 })

@@ -57,7 +57,7 @@ describe('pools of other kinds in several threads', () => {
       })
     }
     thread.postMessage('close')
-    const nothing = { lostBuffers: 0, lostBytes: 0 }
+    const nothing = { heldBuffers: 0, heldBytes: 0 }
     assert.deepEqual((await once(thread, 'message'))[0], [nothing, nothing, nothing])
     const shared = [block.share(), arena.share(), host.share()]
     for (const pool of [block, arena, host]) assert.deepEqual(pool.close(), nothing)
@@ -77,7 +77,7 @@ describe('pools of other kinds in several threads', () => {
     assert.deepEqual([...buffer.readSync(0, 1000)], Array(1000).fill(42))
     buffer.free()
     thread.postMessage('close')
-    const nothing = { lostBuffers: 0, lostBytes: 0 }
+    const nothing = { heldBuffers: 0, heldBytes: 0 }
     assert.deepEqual((await once(thread, 'message'))[0], nothing)
     assert.deepEqual(pool.close(), nothing)
     await thread.terminate()

@@ -190,7 +190,7 @@ describe('a pool in several threads', () => {
     assert.equal(back.freed, false, 'what it has handed over is no more a thread’s that closes the pool')
     back.free()
     pool.check()
-    assert.deepEqual(pool.close(), { lostBuffers: 0, lostBytes: 0 })
+    assert.deepEqual(pool.close(), { heldBuffers: 0, heldBytes: 0 })
     device.close()
   })
 
@@ -203,8 +203,8 @@ describe('a pool in several threads', () => {
       assert.throws(close, { name: 'PoolError', message })
     }
     pool.allocate(1).free()
-    assert.deepEqual(await thread.do('close'), { lostBuffers: 3, lostBytes: 12 * KiB })
-    assert.deepEqual(await thread.do('close'), { lostBuffers: 0, lostBytes: 0 })
+    assert.deepEqual(await thread.do('close'), { heldBuffers: 3, heldBytes: 12 * KiB })
+    assert.deepEqual(await thread.do('close'), { heldBuffers: 0, heldBytes: 0 })
     await assert.rejects(thread.do('hold', 1, 1), { name: 'PoolError', message: /allocate: the pool is closed/ })
     await assert.rejects(thread.do('free'), { name: 'PoolError', message: /free: the buffer's pool is closed/ })
     assert.equal(pool.stats().liveBuffers, 0)
@@ -245,7 +245,7 @@ describe('a pool in several threads', () => {
       pool.processDeferred()
       pool.check()
       pool.allocate(32 * MiB).free()
-      assert.deepEqual(pool.close(), { lostBuffers: 0, lostBytes: 0 })
+      assert.deepEqual(pool.close(), { heldBuffers: 0, heldBytes: 0 })
     })
   }
 
@@ -404,7 +404,7 @@ describe('a pool in several threads', () => {
     }
     for (const [name, call] of Object.entries(calls))
       assert.throws(call, { message: new RegExp(`^${name}: the pool is`) })
-    assert.deepEqual(lost.close(), { lostBuffers: 1, lostBytes: 1 * KiB })
+    assert.deepEqual(lost.close(), { heldBuffers: 1, heldBytes: 1 * KiB })
     pool.allocate(8 * MiB).free() // made by a different thread, so with a pool server of its own
     pool.close()
     device.close()

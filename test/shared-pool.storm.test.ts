@@ -139,7 +139,7 @@ test(`a storm (STORM_SEED=${SEED} STORM_TERMINATIONS=${TERMINATIONS})`, async ()
   whole.free()
   pool.trimTo(0)
   assert.equal(pool.stats().reservedBytes, 0)
-  assert.deepEqual(pool.close(), { lostBuffers: 0, lostBytes: 0 })
+  assert.deepEqual(pool.close(), { heldBuffers: 0, heldBytes: 0 })
   device.close()
   assert.ok(
     found > 0 && progress[Progress.adopted] > 0 && progress[Progress.cuts] > 0,

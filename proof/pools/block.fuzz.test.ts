@@ -42,7 +42,7 @@ class BlockProgram extends PoolProgram<BlockPool> {
     const { pool } = this
     const all = Array.from({ length: pool.maxCount }, () => pool.allocate(pool.blockBytes, this.streams[1]))
     assert.equal(pool.tryAllocate(1), null)
-    assert.equal(pool.available, 0)
+    assert.equal(pool.availableBlocks, 0)
     for (const buffer of all) buffer.free()
     pool.check()
   }

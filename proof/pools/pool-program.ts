@@ -119,8 +119,8 @@ export abstract class PoolProgram<P extends Pool & { check(): void; close(): Clo
     for (const { buffer } of this.held.splice(0)) buffer.free()
     this.check()
     this.finish()
-    const { lostBuffers, lostBytes } = this.pool.close()
-    assert.deepEqual([lostBuffers, lostBytes], [0, 0])
+    const { heldBuffers, heldBytes } = this.pool.close()
+    assert.deepEqual([heldBuffers, heldBytes], [0, 0])
     assert.equal(this.device.freeBytes(), this.device.totalBytes)
   }
 

@@ -77,7 +77,7 @@ class SharedProgram extends PoolProgram<SharedPool> {
   }
 
   protected override finish(): void {
-    for (const front of this.fronts.slice(1)) assert.deepEqual(front.close(), { lostBuffers: 0, lostBytes: 0 })
+    for (const front of this.fronts.slice(1)) assert.deepEqual(front.close(), { heldBuffers: 0, heldBytes: 0 })
     this.pool.trimTo(0) // places the last marks
     this.device.context.activate().cuCtxSynchronize()
     this.pool.trimTo(0)

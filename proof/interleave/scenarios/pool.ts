@@ -89,7 +89,7 @@ function comeAndGo(): Cast {
     for (let turn = 0; turn < 2; turn++) {
       const pool = attach()
       assert(pool.processDeferred() >= 0, 'a question has its own answer')
-      assert(pool.close().lostBuffers === 0, 'and so has the last one')
+      assert(pool.close().heldBuffers === 0, 'and so has the last one')
     }
     working--
   }

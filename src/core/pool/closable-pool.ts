@@ -11,9 +11,9 @@ import { Pool } from './pool.js'
 /** The report of `close`. */
 export interface CloseReport {
   /** buffers that were still held; they are invalid from now on */
-  readonly lostBuffers: number
+  readonly heldBuffers: number
   /** the requested bytes of these buffers */
-  readonly lostBytes: number
+  readonly heldBytes: number
 }
 
 /** The error for a call on a closed pool. */
@@ -33,16 +33,16 @@ const MOST_LABELS = 5
 /** The process warning for buffers that a `using` block has lost; none if it lost none. */
 export function warnOfHeld(
   pool: string,
-  { lostBuffers, lostBytes }: CloseReport,
+  { heldBuffers, heldBytes }: CloseReport,
   labels: readonly string[],
   isHost = false,
 ): void {
-  if (lostBuffers === 0) return
-  const held = lostBuffers === 1 ? '1 buffer was held' : `${lostBuffers} buffers were held`
+  if (heldBuffers === 0) return
+  const held = heldBuffers === 1 ? '1 buffer was held' : `${heldBuffers} buffers were held`
   const more = labels.length > MOST_LABELS ? ` and ${labels.length - MOST_LABELS} more labels` : ''
   const named = labels.length === 0 ? '' : `, among them ${labels.slice(0, MOST_LABELS).join(', ')}${more},`
   process.emitWarning(
-    `${held}, ${formatBytes(lostBytes)} in all${named}${named === '' ? ',' : ''} when their ${pool} was closed; free them before, or declare them by using. ` +
+    `${held}, ${formatBytes(heldBytes)} in all${named}${named === '' ? ',' : ''} when their ${pool} was closed; free them before, or declare them by using. ` +
       `${isHost ? '' : 'A caching pool with { debug: true } names the places. '}pool.warnOnHeld = false ends this warning`,
     'PoolWarning',
   )

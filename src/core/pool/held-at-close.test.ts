@@ -7,11 +7,11 @@ import { TestDevice } from './pool.fixture.js'
 import type { Pool } from './pool.js'
 
 /** The warnings of the process while `work` runs. */
-async function warningsOf(work: () => void): Promise<string[]> {
+async function warningsOf(work: () => unknown): Promise<string[]> {
   const warnings: string[] = []
   const listener = (warning: Error) => warnings.push(`${warning.name}: ${warning.message}`)
   process.on('warning', listener)
-  work()
+  await work()
   await new Promise(resolve => setImmediate(resolve))
   process.off('warning', listener)
   return warnings
@@ -46,6 +46,19 @@ describe('a using block that closes a pool with buffers held', () => {
     }
   })
 
+  it('counts no copies of sleeping memory', async () => {
+    const device = new TestDevice()
+    const lose = async (held: number) => {
+      const pool = device.createPool()
+      pool.allocate(1 * MiB)
+      using host = device.createHostPool()
+      await pool.sleep({ into: host })
+      for (let count = 0; count < held; count++) host.allocate(1 * KiB)
+    }
+    assert.deepEqual(await warningsOf(() => lose(0)), [])
+    assert.match((await warningsOf(() => lose(1)))[0], /^PoolWarning: 1 buffer was held, 1 KiB in all/)
+  })
+
   it('names the places in debug mode', async () => {
     const [warning, ...others] = await warningsOf(() => loseIn(new TestDevice().createPool({ debug: true })))
     assert.match(warning, /2 buffers of 3 KiB were held .*: 1 from loseIn \(.*\); 1 from loseIn \(/)
@@ -65,7 +78,7 @@ describe('a using block that closes a pool with buffers held', () => {
       loseIn(device.createArenaPool({ bytes: 1 * MiB }))
       const pool = device.createPool()
       pool.allocate(100)
-      assert.equal(pool.close().lostBuffers, 1)
+      assert.equal(pool.close().heldBuffers, 1)
       pool[Symbol.dispose]()
       using _empty = device.createPool()
     })
@@ -88,8 +101,8 @@ it('the close of every pool reports the buffers that were held, once', () => {
     const freed = pool.allocate(1 * KiB)
     freed.free()
     assert.throws(() => freed.free(), { name: 'PoolError', message: /^free: the buffer was already freed[;,] / })
-    assert.deepEqual(pool.close(), { lostBuffers: 2, lostBytes: 3 * KiB }, pool.constructor.name)
-    assert.deepEqual(pool.close(), { lostBuffers: 0, lostBytes: 0 }, pool.constructor.name)
+    assert.deepEqual(pool.close(), { heldBuffers: 2, heldBytes: 3 * KiB }, pool.constructor.name)
+    assert.deepEqual(pool.close(), { heldBuffers: 0, heldBytes: 0 }, pool.constructor.name)
     assert.throws(() => held[0].free(), { name: 'PoolError', message: "free: the buffer's pool is closed" })
     assert.deepEqual([pool.closed, ...held.map(({ freed }) => freed)], [true, true, true])
   }

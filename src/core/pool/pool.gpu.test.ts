@@ -104,7 +104,7 @@ for (const backing of ['virtual', 'segments'] as const) {
       gpu.stamp(kept, 1)
       gpu.stamp(freed, 2)
       freed.free()
-      assert.deepEqual(pool.close(), { lostBuffers: 1, lostBytes: 8 * MiB })
+      assert.deepEqual(pool.close(), { heldBuffers: 1, heldBytes: 8 * MiB })
       assert.equal(gpu.driver.cuStreamQuery(stream.handle), true)
       gpu.synchronize() // throws if a kernel used unmapped memory
       assert.throws(() => kept.ptr, { name: 'PoolError', message: /pool is closed/ })

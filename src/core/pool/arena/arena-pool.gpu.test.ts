@@ -111,7 +111,7 @@ describe('an arena on a GPU', () => {
       const buffer = arena.allocate(2 * MiB, stream)
       gpu.spin(stream, 20)
       gpu.stamp(buffer, 1)
-      assert.deepEqual(arena.close(), { lostBuffers: 1, lostBytes: 2 * MiB })
+      assert.deepEqual(arena.close(), { heldBuffers: 1, heldBytes: 2 * MiB })
       gpu.synchronize() // throws if a kernel used unmapped memory
     }
   })

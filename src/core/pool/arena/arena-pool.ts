@@ -243,7 +243,7 @@ export class ArenaPool extends Arena {
 
   close(): CloseReport {
     if (!this.givenBack) this.finishWork()
-    const report = { lostBuffers: this.bump.liveBlocks, lostBytes: this.bump.requestedBytes }
+    const report = { heldBuffers: this.bump.liveBlocks, heldBytes: this.bump.requestedBytes }
     this.bump.limit = this.firstUnit
     this.acceptedClocks = null
     this.bump.dropTo(0)

@@ -21,12 +21,12 @@ describe('a queue of arenas', () => {
     const first = await queue.take()
     const second = await queue.take()
     assert.notEqual(first.arena, second.arena)
-    assert.equal(queue.available, 0)
+    assert.equal(queue.availableArenas, 0)
     const { arena } = first
     const buffer = arena.allocate(512 * KiB)
     first.close()
     first.close()
-    assert.deepEqual([queue.available, buffer.freed, arena.availableBytes], [1, true, 1 * MiB])
+    assert.deepEqual([queue.availableArenas, buffer.freed, arena.availableBytes], [1, true, 1 * MiB])
     using third = await queue.take()
     assert.equal(third.arena, arena)
     second.close()
@@ -50,7 +50,7 @@ describe('a queue of arenas', () => {
     assert.deepEqual([queue.waiting, inspect(queue)], [5, 'ArenaQueue { 0 of 2 arenas available, 5 waiting }'])
     assert.deepEqual(await Promise.all(works), [0, 10, 20, 30, 40, 50, 60])
     assert.deepEqual(order, [0, 1, 2, 3, 4, 5, 6])
-    assert.deepEqual([queue.waiting, queue.available], [0, 2])
+    assert.deepEqual([queue.waiting, queue.availableArenas], [0, 2])
   })
 
   for (const verb of ['take', 'use'] as const) {
@@ -65,7 +65,7 @@ describe('a queue of arenas', () => {
         assert.equal(queue.waiting, 1, 'aborted requests have left the line')
         lease.close()
       })
-      assert.deepEqual([queue.waiting, queue.available], [0, 1])
+      assert.deepEqual([queue.waiting, queue.availableArenas], [0, 1])
     })
   }
 
@@ -79,7 +79,7 @@ describe('a queue of arenas', () => {
     lease.close()
     await given
     ;(await next).close()
-    assert.equal(queue.available, 1)
+    assert.equal(queue.availableArenas, 1)
   })
 
   it('does no work for a request that is aborted as it gets its arena, and leaves work alone after that', async () => {
@@ -93,7 +93,7 @@ describe('a queue of arenas', () => {
     lease.close()
     early.abort()
     await refused
-    assert.equal(queue.available, 1)
+    assert.equal(queue.availableArenas, 1)
     const result = await queue.use(async () => {
       late.abort()
       await turns()
@@ -134,7 +134,7 @@ describe('a queue of arenas', () => {
       }),
       /mine/,
     )
-    assert.equal(queue.available, 1)
+    assert.equal(queue.availableArenas, 1)
   })
 
   it('rejects with the error of work, also if the device is lost', async () => {
@@ -178,7 +178,7 @@ describe('a queue of arenas', () => {
     const closed = { name: 'PoolError', message: /take: the arenas are closed/ }
     await assert.rejects(waiting, closed)
     await assert.rejects(small.take(), closed)
-    assert.deepEqual([small.closed, small.available, inspect(small)], [true, 0, 'ArenaQueue { closed }'])
+    assert.deepEqual([small.closed, small.availableArenas, inspect(small)], [true, 0, 'ArenaQueue { closed }'])
     queue[Symbol.dispose]()
     lease.close()
     assert.equal(device.driver.usedBytes(), 0)
@@ -268,7 +268,7 @@ describe('a queue of arenas', () => {
     useTwoStreams(lease.arena)
     assert.throws(() => lease.close(), refused)
     lease.close()
-    assert.equal(queue.available, 1)
+    assert.equal(queue.availableArenas, 1)
     const used = queue.use(useTwoStreams)
     const waiting = queue.take()
     await used // its work has ended well; the arena is replaced

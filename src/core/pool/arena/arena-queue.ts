@@ -109,7 +109,7 @@ export class ArenaQueue implements Disposable, AsyncDisposable {
   }
 
   /** How many arenas could be lent at once now. */
-  get available(): number {
+  get availableArenas(): number {
     return this.isClosed ? 0 : this.idle.length + this.count - this.arenas.size
   }
 
@@ -225,13 +225,13 @@ export class ArenaQueue implements Disposable, AsyncDisposable {
   /** One line for people, such as `ArenaQueue { 2 of 8 arenas available, 0 waiting }`; console.log shows it. */
   toString(): string {
     if (this.closed) return 'ArenaQueue { closed }'
-    return `ArenaQueue { ${this.available} of ${this.count} arenas available, ${this.waiting} waiting }`
+    return `ArenaQueue { ${this.availableArenas} of ${this.count} arenas available, ${this.waiting} waiting }`
   }
 
   /** The plain values that JSON.stringify writes. */
   toJSON(): object {
-    const { count, available, waiting, closed } = this
-    return { device: this.clocks.context.ordinal, count, available, waiting, closed }
+    const { count, availableArenas, waiting, closed } = this
+    return { device: this.clocks.context.ordinal, count, availableArenas, waiting, closed }
   }
 
   private newArena(): ArenaPool {

@@ -52,7 +52,7 @@ describe('arena on a buffer', () => {
         arena.reset()
       }
       assert.equal(arena.stats().reservedBytes, BYTES)
-      assert.deepEqual(arena.close(), { lostBuffers: 0, lostBytes: 0 })
+      assert.deepEqual(arena.close(), { heldBuffers: 0, heldBytes: 0 })
       assert.equal(new Uint8Array(region.readSync().buffer)[BYTES - 1], 1)
       region.free()
     })

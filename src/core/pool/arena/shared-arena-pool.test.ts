@@ -44,8 +44,8 @@ describe('an arena that threads share', () => {
     })
     other.allocate(availableBytes)
     assert.equal(pool.availableBytes, 0)
-    assert.deepEqual(other.close(), { lostBuffers: 3, lostBytes: 301 + availableBytes })
-    assert.deepEqual(pool.close(), { lostBuffers: 5, lostBytes: 1302 + availableBytes })
+    assert.deepEqual(other.close(), { heldBuffers: 3, heldBytes: 301 + availableBytes })
+    assert.deepEqual(pool.close(), { heldBuffers: 5, heldBytes: 1302 + availableBytes })
     assert.equal(device.freeBytes(), device.totalBytes)
   })
 
@@ -68,7 +68,7 @@ describe('an arena that threads share', () => {
     }
     state['sum'] = add
     assert.deepEqual([pool.stats().liveBuffers, pool.stats().requestedBytes], [1, 1000])
-    assert.deepEqual(other.close(), { lostBuffers: 1, lostBytes: 1000 })
+    assert.deepEqual(other.close(), { heldBuffers: 1, heldBytes: 1000 })
     assert.ok(!first.freed || other.closed)
   })
 
@@ -227,13 +227,13 @@ describe('an arena that threads share', () => {
   it('a thread holds no buffers of an earlier thread of its number', () => {
     const { pool, attach, other, a, b } = setUp()
     other.allocate(1000, a)
-    assert.deepEqual(other.close(), { lostBuffers: 1, lostBytes: 1000 })
+    assert.deepEqual(other.close(), { heldBuffers: 1, heldBytes: 1000 })
     const next = attach()
     assert.equal(next.thread, other.thread)
     next.allocate(300, b)
     next.adopt(pool.allocate(20).transfer())
     assert.equal(pool.stats().liveBuffers, 3, 'what was left stays taken until the reset')
-    assert.deepEqual(next.close(), { lostBuffers: 2, lostBytes: 320 })
+    assert.deepEqual(next.close(), { heldBuffers: 2, heldBytes: 320 })
     pool.reset()
     assert.equal(pool.stats().liveBuffers, 0)
   })

@@ -209,7 +209,7 @@ export class SharedArenaPool<D = unknown> extends Arena {
   close(): CloseReport {
     if (this.closed) {
       this.context.destroyRest()
-      return { lostBuffers: 0, lostBytes: 0 }
+      return { heldBuffers: 0, heldBytes: 0 }
     }
     const { state } = this
     if (!this.creator) {
@@ -230,7 +230,7 @@ export class SharedArenaPool<D = unknown> extends Arena {
     const { buffers, requestedBytes } = state.sums()
     this.leave()
     this.giveBack()
-    return { lostBuffers: buffers, lostBytes: requestedBytes }
+    return { heldBuffers: buffers, heldBytes: requestedBytes }
   }
 
   /**
@@ -407,9 +407,9 @@ export class SharedArenaPool<D = unknown> extends Arena {
   private leave(): CloseReport {
     this.catchUp()
     const { bump, adopted, state } = this
-    let lostBytes = bump.requestedBytes
-    for (const entry of adopted.keys()) lostBytes += this.requestedBytesOfEntry(entry)
-    const report = { lostBuffers: bump.liveBlocks + adopted.size, lostBytes }
+    let heldBytes = bump.requestedBytes
+    for (const entry of adopted.keys()) heldBytes += this.requestedBytesOfEntry(entry)
+    const report = { heldBuffers: bump.liveBlocks + adopted.size, heldBytes }
     this.acceptedClocks = null
     this.dropAll()
     state.registry.forget(state.thread)

@@ -87,7 +87,7 @@ export function noBlock(bytes: number, pool: Blocks, stats: PoolStats): OutOfMem
     maxCount === 1 ? 'the only block is handed out: free it' : `all ${maxCount} blocks are handed out: free some`
   const obstacle =
     bytes > blockBytes
-      ? `a block has ${formatBytes(blockBytes)}, which is ${formatBytes(bytes - blockBytes)} less: make blocks larger`
+      ? `a block has ${blockBytes} bytes, and ${bytes} are asked for: ask for less, make blocks larger`
       : count < maxCount
         ? 'the device itself is full: free memory, here or in other programs'
         : `${all}, raise maxCount`

@@ -72,7 +72,7 @@ describe('a block pool on a GPU', () => {
     gpu.stamp(kept, 1)
     gpu.stamp(freed, 1)
     freed.free()
-    assert.deepEqual(pool.close(), { lostBuffers: 1, lostBytes: 2 * MiB })
+    assert.deepEqual(pool.close(), { heldBuffers: 1, heldBytes: 2 * MiB })
     gpu.synchronize() // throws if a kernel used unmapped memory
   })
 })
@@ -136,9 +136,9 @@ describe(`random programs on block pools on a GPU (POOL_FUZZ_SEED=${SEED} POOL_F
       assert.deepEqual(gpu.damages(), [])
       for (const [what, count] of Object.entries(taken)) assert.ok(count > 0, `${what} happened`)
       const all = Array.from({ length: pool.maxCount }, () => pool.allocate(pool.blockBytes, streams[0]))
-      assert.equal(pool.available, 0)
+      assert.equal(pool.availableBlocks, 0)
       for (const buffer of all) buffer.free()
-      assert.deepEqual(pool.close(), { lostBuffers: 0, lostBytes: 0 })
+      assert.deepEqual(pool.close(), { heldBuffers: 0, heldBytes: 0 })
       for (const stream of streams) stream.close()
     })
   }

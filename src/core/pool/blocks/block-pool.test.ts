@@ -29,15 +29,15 @@ function takeAll(pool: BlockPool | SharedBlockPool, stream?: Stream): DeviceBuff
 describe('block pool: blocks', () => {
   it('counts ten of a hundred blocks as taken and given back', () => {
     const { pool } = setUp(100)
-    assert.equal(pool.available, 100)
+    assert.equal(pool.availableBlocks, 100)
     const taken = Array.from({ length: 10 }, () => pool.allocate(BLOCK))
-    assert.equal(pool.available, 90)
+    assert.equal(pool.availableBlocks, 90)
     assert.deepEqual(
       taken.map(buffer => buffer.ptr - taken[0].ptr),
       taken.map((_, index) => index * BLOCK),
     )
     for (const buffer of taken) buffer.free()
-    assert.equal(pool.available, 100)
+    assert.equal(pool.availableBlocks, 100)
     const [newest, older] = [pool.allocate(BLOCK), pool.allocate(BLOCK)]
     assert.equal(newest.ptr - older.ptr, BLOCK, 'what was freed last is taken first')
     assert.deepEqual(pool.stats(), {
@@ -117,11 +117,11 @@ describe('block pool: blocks', () => {
     const held = [pool.allocate(BLOCK)]
     held[0].fill(9)
     const { ptr } = held[0]
-    assert.deepEqual([pool.count, pool.available], [4, 3])
+    assert.deepEqual([pool.count, pool.availableBlocks], [4, 9])
     for (let count = 0; count < 4; count++) held.push(pool.allocate(BLOCK))
-    assert.deepEqual([pool.count, pool.available, pool.stats().growths], [8, 3, 1])
+    assert.deepEqual([pool.count, pool.availableBlocks, pool.stats().growths], [8, 5, 1])
     held.push(...takeAll(pool))
-    assert.deepEqual([pool.count, pool.available, held.length], [10, 0, 10])
+    assert.deepEqual([pool.count, pool.availableBlocks, held.length], [10, 0, 10])
     assert.equal(new Set(held.map(buffer => buffer.ptr)).size, 10)
     assert.deepEqual([held[0].ptr, held[0].readSync()[0]], [ptr, 9])
     assert.equal(pool.stats().reservedBytes, 10 * BLOCK)
@@ -163,9 +163,15 @@ for (const shared of [false, true]) {
       for (const buffer of held.splice(1)) buffer.free()
       device.defaultStream.synchronize()
       assert.equal(pool.trimTo(0), 2 * BLOCK, 'the other slab has a live block')
-      assert.deepEqual([pool.count, pool.available], [4, 3])
+      assert.deepEqual([pool.count, pool.availableBlocks], [4, 5])
       assert.equal(takeAll(pool).length, 5)
       pool.check()
+    })
+
+    it('hands out a whole block where no size is given', () => {
+      const { pool } = open(2)
+      const blocks = [pool.allocate(), pool.tryAllocate(undefined, pool.defaultStream)!]
+      assert.deepEqual([blocks.map(({ byteLength }) => byteLength), pool.tryAllocate()], [[BLOCK, BLOCK], null])
     })
 
     it('lists live buffers, and frees them by address', () => {
@@ -176,7 +182,7 @@ for (const shared of [false, true]) {
       const { ptr, byteLength, blockBytes, label } = pool.live()[0]
       assert.deepEqual([ptr, byteLength, blockBytes, label], [first.ptr, BLOCK, BLOCK, 'weights'])
       pool.deallocate(ptr)
-      assert.deepEqual([first.freed, pool.live(), pool.available], [true, [], 2])
+      assert.deepEqual([first.freed, pool.live(), pool.availableBlocks], [true, [], 2])
       assert.throws(() => pool.deallocate(ptr), { name: 'PoolError', message: /not the start of a live buffer/ })
       pool.check()
     })
@@ -187,7 +193,10 @@ for (const shared of [false, true]) {
       const waiting = pool.whenAvailable(BLOCK)
       held.free()
       await waiting
-      await assert.rejects(pool.whenAvailable(BLOCK + 1), { name: 'OutOfMemoryError', message: /a block has 4 KiB/ })
+      await assert.rejects(pool.whenAvailable(BLOCK + 1), {
+        name: 'OutOfMemoryError',
+        message: /a block has 4096 bytes/,
+      })
       pool.allocate(1)
     })
 
@@ -203,7 +212,8 @@ for (const shared of [false, true]) {
       const { pool } = open(2)
       assert.throws(() => pool.allocate(BLOCK + 1), {
         name: 'OutOfMemoryError',
-        message: /no room for 4 KiB.*a block has 4 KiB, which is 1 B less: make blocks larger, or fall back/,
+        remedy: 'askForLess',
+        message: /a block has 4096 bytes, and 4097 are asked for: ask for less, make blocks larger, or fall back/,
       })
       assert.equal(takeAll(pool).length, 2)
       assert.throws(
@@ -277,9 +287,9 @@ describe('block pool: stream order', () => {
     const calls = JSON.stringify([...device.driver.calls])
     for (let round = 0; round < 3; round++) {
       const held = Array.from({ length: 1000 }, () => pool.allocate(BLOCK, a))
-      assert.deepEqual([pool.available, pool.stats().pendingBytes], [0, 0])
+      assert.deepEqual([pool.availableBlocks, pool.stats().pendingBytes], [0, 0])
       for (const buffer of held) buffer.free()
-      assert.deepEqual([pool.available, pool.stats().pendingBytes], [1000, 1000 * BLOCK])
+      assert.deepEqual([pool.availableBlocks, pool.stats().pendingBytes], [1000, 1000 * BLOCK])
     }
     assert.equal(JSON.stringify([...device.driver.calls]), calls)
     assert.equal(pool.stats().cacheMisses, 0)
@@ -431,13 +441,13 @@ describe('block pool: close', () => {
     pool.allocate(BLOCK, a).free()
     device.hold(a)
     held[0].fill(1)
-    assert.deepEqual(pool.close(), { lostBuffers: 2, lostBytes: 100 + BLOCK })
+    assert.deepEqual(pool.close(), { heldBuffers: 2, heldBytes: 100 + BLOCK })
     assert.equal(a.query(), true)
     assert.ok(held.every(buffer => buffer.freed))
     assert.throws(() => held[0].free(), { name: 'PoolError', message: /pool is closed/ })
     assert.throws(() => pool.processDeferred(), { name: 'PoolError', message: /closed/ })
-    assert.deepEqual(pool.close(), { lostBuffers: 0, lostBytes: 0 })
-    assert.deepEqual([pool.available, pool.stats().reservedBytes, device.freeBytes()], [0, 0, 64 * MiB])
+    assert.deepEqual(pool.close(), { heldBuffers: 0, heldBytes: 0 })
+    assert.deepEqual([pool.availableBlocks, pool.stats().reservedBytes, device.freeBytes()], [0, 0, 64 * MiB])
   })
 })
 
@@ -467,7 +477,7 @@ failingCallsSuite('block pool', {
   },
   takeAll(pool) {
     const all = Array.from({ length: 16 }, () => pool.allocate(1 * MiB))
-    assert.equal(pool.available, 0)
+    assert.equal(pool.availableBlocks, 0)
     for (const buffer of all) buffer.free()
   },
 })

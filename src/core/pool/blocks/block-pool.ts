@@ -307,10 +307,11 @@ export class BlockPool extends CachingPool {
   }
 
   /**
-   * Blocks that are not handed out. Some may serve one stream only, until the host sees its work on them complete.
+   * Blocks that are not handed out, with those that the pool may grow by. Some may serve one stream only, until the
+   * host sees its work on them complete.
    */
-  get available(): number {
-    return this.count - this.stats().liveBuffers
+  get availableBlocks(): number {
+    return this.closed ? 0 : this.maxCount - this.stats().liveBuffers
   }
 
   override resetPeaks(): void {

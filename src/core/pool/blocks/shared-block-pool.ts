@@ -140,10 +140,9 @@ export class SharedBlockPool<D = unknown> extends SharedPool<D> {
     return super.stats().reservedBytes / this.blockBytes
   }
 
-  /** Blocks that no thread holds; walks all records. */
-  get available(): number {
-    const { reservedBytes, liveBuffers } = super.stats()
-    return Math.max(0, reservedBytes / this.blockBytes - liveBuffers) // the two counts may be of different moments
+  /** Blocks that no thread holds, with those that the pool may grow by; walks all records. */
+  get availableBlocks(): number {
+    return this.closed ? 0 : this.maxCount - super.stats().liveBuffers
   }
 
   override stats(): PoolStats {

@@ -112,8 +112,8 @@ for (const backing of ['virtual', 'segments'] as const) {
       pool.allocate(5 * MiB, stream).free()
       device.hold(stream)
       held[0].fill(1)
-      assert.deepEqual(pool.close(), { lostBuffers: 2, lostBytes: 1000 + 3 * MiB })
-      assert.deepEqual(pool.close(), { lostBuffers: 0, lostBytes: 0 })
+      assert.deepEqual(pool.close(), { heldBuffers: 2, heldBytes: 1000 + 3 * MiB })
+      assert.deepEqual(pool.close(), { heldBuffers: 0, heldBytes: 0 })
       assert.equal(device.freeBytes(), device.totalBytes)
       for (const buffer of held) assert.equal(buffer.freed, true)
       const refused = { name: 'PoolError', message: /the pool is closed/ }

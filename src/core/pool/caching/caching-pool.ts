@@ -412,7 +412,7 @@ export class CachingPool extends ReservingPool implements BlockOwner {
 
   close(): CloseReport {
     this.finishWork()
-    const { liveBuffers: lostBuffers, requestedBytes: lostBytes } = this.stats()
+    const { liveBuffers: heldBuffers, requestedBytes: heldBytes } = this.stats()
     this.acceptedClocks = null
     this.sleeper?.close(true)
     this.isBusy = false
@@ -423,7 +423,7 @@ export class CachingPool extends ReservingPool implements BlockOwner {
       this.context.giveBack(() => this.central.backing.close())
       this.givenBack = true
     }
-    return { lostBuffers, lostBytes }
+    return { heldBuffers, heldBytes }
   }
 
   /** For `close`: all waits come before the first change, because a device that captures refuses them. */

@@ -171,7 +171,7 @@ class Program {
     this.streams[0].synchronize()
     this.pool.trimTo(0)
     assert.equal(this.pool.stats().reservedBytes, 0)
-    assert.deepEqual(this.pool.close(), { lostBuffers: 0, lostBytes: 0 })
+    assert.deepEqual(this.pool.close(), { heldBuffers: 0, heldBytes: 0 })
     for (const stream of this.streams) stream.close()
   }
 }

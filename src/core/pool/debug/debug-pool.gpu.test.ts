@@ -90,8 +90,8 @@ for (const backing of ['virtual', 'segments'] as const) {
         buffer.free()
       }
       assert.deepEqual(gpu.damages(), [])
-      const { lostBuffers, faults } = pool.close()
-      assert.deepEqual([lostBuffers, faults], [0, []])
+      const { heldBuffers, faults } = pool.close()
+      assert.deepEqual([heldBuffers, faults], [0, []])
     })
   })
 }

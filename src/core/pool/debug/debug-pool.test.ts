@@ -54,13 +54,13 @@ describe('debug mode: leaks', () => {
       assert.equal(pool.live()[0].ptr, held[0].ptr)
       assert.equal(pool.live()[0].stream, a.handle)
       const warnings = await warningsOf(() => {
-        const { lostBuffers, lostBytes, lost, faults } = pool.close()
-        assert.deepEqual([lostBuffers, lostBytes, lost.length, faults], [2, 3 * MiB + 1000, 2, []])
+        const { heldBuffers, heldBytes, lost, faults } = pool.close()
+        assert.deepEqual([heldBuffers, heldBytes, lost.length, faults], [2, 3 * MiB + 1000, 2, []])
         assert.equal(lineOf(lost[1].allocatedAt), line)
       })
       if (warnOnLeak) assert.match(warnings.join(), /^PoolWarning: 2 buffers of 3 MiB were held .*debug-pool\.test/)
       else assert.deepEqual(warnings, [])
-      assert.deepEqual(pool.close(), { lostBuffers: 0, lostBytes: 0, lost: [], faults: [] })
+      assert.deepEqual(pool.close(), { heldBuffers: 0, heldBytes: 0, lost: [], faults: [] })
     }
   })
 

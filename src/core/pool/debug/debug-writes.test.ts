@@ -69,8 +69,8 @@ describe('debug mode: writes out of bounds', () => {
     const buffer = pool.allocate(1000, a)
     poke({ ptr: buffer.ptr + 1000 }, 0, a)
     const warnings = await warningsOf(() => {
-      const { faults, lostBuffers } = pool.close()
-      assert.deepEqual([faults.map(({ fault }) => fault), lostBuffers], [['outOfBounds'], 1])
+      const { faults, heldBuffers } = pool.close()
+      assert.deepEqual([faults.map(({ fault }) => fault), heldBuffers], [['outOfBounds'], 1])
     })
     assert.match(warnings[0], /^DebugError: close: byte 1000/)
     assert.equal(warnings.length, 1)

@@ -163,7 +163,7 @@ export abstract class PassThroughPool extends ClosablePool implements RecordPool
 
   /** Waits for pending work, and frees all live buffers; returns how many. A second close does nothing. */
   close(): CloseReport {
-    const report = { lostBuffers: this.allocations - this.frees, lostBytes: this.liveBytes }
+    const report = { heldBuffers: this.allocations - this.frees, heldBytes: this.liveBytes }
     if (this.givenBack) return report
     this.clocks.context.finishWork()
     this.finishPeers()

@@ -335,7 +335,7 @@ describe('host pool', () => {
     elements.fill(5)
     device.hold(stream)
     held.copyTo(target)
-    assert.deepEqual(pool.close(), { lostBuffers: 1, lostBytes: 1000 })
+    assert.deepEqual(pool.close(), { heldBuffers: 1, heldBytes: 1000 })
     assert.equal(stream.query(), true)
     assert.equal(target.readSync(999, 1)[0], 5)
     elements.fill(6)

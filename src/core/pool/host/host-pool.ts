@@ -27,6 +27,7 @@ import { type CloseReport, warnOfHeld } from '../closable-pool.js'
 import { type AllocateOptions, allocateLong, isLongForm } from '../long-form.js'
 import { askForLess, figuresOf } from '../out-of-memory.js'
 import { type PoolStats, poolJson, poolText } from '../pool.js'
+import type { HostMemoryBuffer } from '../sleep/host-copies.js'
 import { HostArray } from './host-array.js'
 import { HostBuffer } from './host-buffer.js'
 import { HOST, type HostPoolOptions, hostConfig, parseHostPoolOptions } from './host-options.js'
@@ -43,6 +44,11 @@ export abstract class HostPool implements Disposable, AsyncDisposable {
   readonly context: Context
   /** whether a process warning tells of buffers that were held when a `using` block closed the pool */
   warnOnHeld = true
+  /**
+   * those of its buffers that are copies of sleeping memory, and not the program's
+   * @internal
+   */
+  readonly sleepCopies: Set<HostMemoryBuffer> = new Set()
   /** the stream to allocate blocks on while a capture keeps the default stream idle; made at first need */
   private standIn: Stream | null = null
 
@@ -186,8 +192,11 @@ export abstract class HostPool implements Disposable, AsyncDisposable {
    */
   [Symbol.dispose](): void {
     disposeOf(this, () => {
-      const report = this.close()
-      if (this.warnOnHeld) warnOfHeld('HostPool', report, [], true)
+      const copies = [...this.sleepCopies].filter(copy => !copy.freed)
+      const copyBytes = copies.reduce((sum, { bytes }) => sum + bytes.length, 0)
+      const { heldBuffers, heldBytes } = this.close()
+      const held = { heldBuffers: heldBuffers - copies.length, heldBytes: heldBytes - copyBytes }
+      if (this.warnOnHeld) warnOfHeld('HostPool', held, [], true)
     })
   }
 

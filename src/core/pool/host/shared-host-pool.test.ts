@@ -31,9 +31,9 @@ describe('a host pool that threads share', () => {
       pool.threads().map(({ liveBuffers }) => liveBuffers),
       [0, 0, 4],
     )
-    assert.deepEqual(other.close(), { lostBuffers: 4, lostBytes: 4 * 900 * KiB })
+    assert.deepEqual(other.close(), { heldBuffers: 4, heldBytes: 4 * 900 * KiB })
     pool.check()
-    assert.deepEqual(pool.close(), { lostBuffers: 0, lostBytes: 0 })
+    assert.deepEqual(pool.close(), { heldBuffers: 0, heldBytes: 0 })
     assert.equal(device.driver.usedHostBytes(), 0)
   })
 

@@ -78,6 +78,6 @@ describe('a pool that threads share, after a cut call', () => {
     }
     assert.throws(() => pool.close(), cut)
     server.serve = serve
-    assert.deepEqual(pool.close(), { lostBuffers: 1, lostBytes: 1000 })
+    assert.deepEqual(pool.close(), { heldBuffers: 1, heldBytes: 1000 })
   })
 })

@@ -81,7 +81,7 @@ describe('a pool that threads share, after a thread has ended', () => {
       late.push(attach())
       return answers
     }
-    assert.deepEqual(leaving.close(), { lostBuffers: 1, lostBytes: 1000 })
+    assert.deepEqual(leaving.close(), { heldBuffers: 1, heldBytes: 1000 })
     const number = leaving['state'].thread
     assert.notEqual(late[0]['state'].thread, number)
     assert.equal(attach()['state'].thread, number, 'now it is free')

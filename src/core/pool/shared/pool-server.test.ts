@@ -74,8 +74,8 @@ describe('a pool that threads share, and its pool server', () => {
     for (const ask of [() => pool.processDeferred(), () => other.trimTo(0), () => pool.allocate(8 * MiB), attach]) {
       assert.throws(ask, { name: 'DeviceLostError', message: lost.message })
     }
-    assert.deepEqual(other.close(), { lostBuffers: 0, lostBytes: 0 })
-    assert.deepEqual(pool.close(), { lostBuffers: 0, lostBytes: 0 })
+    assert.deepEqual(other.close(), { heldBuffers: 0, heldBytes: 0 })
+    assert.deepEqual(pool.close(), { heldBuffers: 0, heldBytes: 0 })
   })
 
   it('publishes the figures of the backing before it releases the lock', () => {
@@ -141,7 +141,7 @@ describe('a pool that threads share, and its pool server', () => {
     late[0].close()
     pool.allocate(1000).free()
     pool.check()
-    assert.deepEqual(pool.close(), { lostBuffers: 0, lostBytes: 0 })
+    assert.deepEqual(pool.close(), { heldBuffers: 0, heldBytes: 0 })
   })
 
   for (const backing of ['virtual', 'segments'] as const) {

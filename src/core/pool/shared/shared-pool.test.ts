@@ -272,7 +272,7 @@ describe('a pool that threads share', () => {
     const other = attach()
     const adopted = pool.adopt(other.allocate(1000).transfer())
     other.close()
-    assert.equal(pool.close().lostBuffers, 1)
+    assert.equal(pool.close().heldBuffers, 1)
     assert.throws(() => adopted.free(), { name: 'PoolError', message: /the buffer's pool is closed/ })
   })
 
@@ -286,7 +286,7 @@ describe('a pool that threads share', () => {
     assert.equal(device.calls('cuMemCreate') - before, pieces + 1, 'memory ahead was refused')
     assert.equal(pool.stats().liveBuffers, 0)
     pool.check()
-    assert.deepEqual(pool.close(), { lostBuffers: 0, lostBytes: 0 })
+    assert.deepEqual(pool.close(), { heldBuffers: 0, heldBytes: 0 })
   })
 
   it('transfers only buffers that it handed out itself', () => {

@@ -451,7 +451,7 @@ export class SharedPool<D = unknown> extends ReservingPool implements BlockOwner
    * Returns how much was held. A second close does nothing.
    */
   close(): CloseReport {
-    if (this.closed) return { lostBuffers: 0, lostBytes: 0 }
+    if (this.closed) return { heldBuffers: 0, heldBytes: 0 }
     if (this.creator) this.clocks.registry.checkNoCapture('close')
     const { buffers, bytes } = this.server.isLost ? this.leaveLost() : this.askToClose()
     // Only now that the answer is here: the next thread of this number asks in the same place.
@@ -459,7 +459,7 @@ export class SharedPool<D = unknown> extends ReservingPool implements BlockOwner
     this.acceptedClocks = null
     this.ownership.clear()
     this.changes?.close()
-    return { lostBuffers: buffers, lostBytes: bytes }
+    return { heldBuffers: buffers, heldBytes: bytes }
   }
 
   /** @internal */

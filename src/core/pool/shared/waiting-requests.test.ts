@@ -81,7 +81,7 @@ describe('a request that waits for the GPU', () => {
     assert.equal(pool.stats().liveBuffers, 0)
     pool.check()
     other.close()
-    assert.deepEqual(pool.close(), { lostBuffers: 0, lostBytes: 0 })
+    assert.deepEqual(pool.close(), { heldBuffers: 0, heldBytes: 0 })
   })
 
   it('throws the errors of the driver meanwhile', () => {

@@ -35,6 +35,11 @@ export interface HostMemory {
   /** @internal */
   readonly context: Context
   readonly closed: boolean
+  /**
+   * those of its buffers that are copies of sleeping memory, and not the program's
+   * @internal
+   */
+  readonly sleepCopies: Set<HostMemoryBuffer>
   allocate(bytes: number): HostMemoryBuffer
   stats(): { readonly liveBytes: number; readonly reservedBytes: number; readonly maxPoolBytes: number }
 }
@@ -45,6 +50,7 @@ interface Part {
   readonly bytes: Uint8Array
   /** null for memory that was pinned for this copy alone */
   readonly buffer: HostMemoryBuffer | null
+  readonly from: HostMemory | undefined
 }
 
 interface Copy extends Extent {
@@ -117,18 +123,20 @@ export class HostCopies {
   private takePart(offset: number, length: number, into: HostMemory | undefined): Part {
     if (into !== undefined) {
       const buffer = into.allocate(length)
+      into.sleepCopies.add(buffer)
       this.bytes += length
-      return { offset, bytes: buffer.bytes, buffer }
+      return { offset, bytes: buffer.bytes, buffer, from: into }
     }
     const roundBytes = Math.ceil(length / PAGE_BYTES) * PAGE_BYTES
     const address = this.pinned.obtain(roundBytes)
     if (address === 0) throw noHostMemory(length)
     this.bytes += length
-    return { offset, bytes: this.pinned.bytesAt(address, length), buffer: null }
+    return { offset, bytes: this.pinned.bytesAt(address, length), buffer: null, from: into }
   }
 
-  private giveBack({ bytes, buffer }: Part): void {
+  private giveBack({ bytes, buffer, from }: Part): void {
     this.bytes -= bytes.length
+    if (buffer !== null) from?.sleepCopies.delete(buffer)
     if (this.context.released) return // with all its registrations
     if (buffer === null) this.context.discard(driver => this.pinned.giveBack(driver.hostAddress(bytes)))
     else if (!buffer.freed) buffer.free()
