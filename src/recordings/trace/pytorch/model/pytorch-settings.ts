@@ -79,8 +79,8 @@ const WITHOUT_EFFECT = [
 
 /**
  * Reads settings as PYTORCH_CUDA_ALLOC_CONF has them, such as 'max_split_size_mb:128,expandable_segments:True'; ''
- * stands for the defaults. `=` may stand for the first `:` of a setting. Settings of pinned memory are passed over. Throws
- * RangeError for text that PyTorch refuses, and for settings that its `backend:cudaMallocAsync` ignores.
+ * stands for the defaults. `=` may stand for the first `:` of a setting. Settings of pinned memory are passed over.
+ * Throws RangeError for text that PyTorch refuses, and for settings that its `backend:cudaMallocAsync` ignores.
  */
 export function parsePytorchSettings(text: string): PytorchSettings {
   if (typeof text !== 'string') throw new WrongTypeError(`PyTorch's settings must be text, not ${describe(text)}`)
