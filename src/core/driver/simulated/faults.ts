@@ -34,7 +34,7 @@ export class FaultRules {
   /** Activates a rule; throws TypeError or RangeError that names a wrong field. */
   add(rule: FaultRule): void {
     if (typeof rule === 'string') {
-      throw new TypeError(`failCall: write failCall({ call: ${describe(rule)}, code: 'CUDA_ERROR_…' })`)
+      throw new WrongTypeError(`failCall: write failCall({ call: ${describe(rule)}, code: 'CUDA_ERROR_…' })`)
     }
     checkOptionNames('a fault rule', rule, ['call', 'nth', 'code', 'onwards'])
     const { call, nth = 1, code = 'CUDA_ERROR_OUT_OF_MEMORY', onwards = false } = rule
@@ -43,12 +43,9 @@ export class FaultRules {
     }
     if (!Number.isSafeInteger(nth) || nth < 1)
       throw new OutOfRangeError(`nth must be a whole number from 1, not ${describe(nth)}`)
-    if (code === RESULT.CUDA_SUCCESS || !CODES.includes(code)) {
-      throw new OutOfRangeError(`code must be one of the driver's error codes in RESULT, not ${describe(code)}`)
-    }
     if (typeof onwards !== 'boolean')
       throw new WrongTypeError(`onwards must be true or false, not ${describe(onwards)}`)
-    this.rules.push({ call, nth, code, onwards, seen: 0 })
+    this.rules.push({ call, nth, code: numberOf(code), onwards, seen: 0 })
   }
 
   /** Removes all rules. */
@@ -79,5 +76,7 @@ function numberOf(code: number | string): number {
   const found = errors.find(([name, result]) => name === code || result === code)
   if (found !== undefined) return found[1]
   const names = errors.map(([name]) => name).join(', ')
-  throw new RangeError(`code must be an error of the driver or its name, not ${describe(code)}; there are ${names}`)
+  throw new OutOfRangeError(
+    `code must be an error of the driver or its name, not ${describe(code)}; there are ${names}`,
+  )
 }

@@ -82,9 +82,9 @@ export class BlockPool extends CachingPool {
     return new BlockCaches(this.records, this)
   }
 
-  /** A buffer of `bytes` in a block. A request larger than a block throws OutOfMemoryError. */
+  /** A buffer of `bytes` in a block, or of a whole block. A request larger than a block throws OutOfMemoryError. */
   override allocate(
-    bytes: ByteSize,
+    bytes: ByteSize = this.blockBytes,
     stream: Stream | AllocateOptions = this.defaultStream,
     alignment?: number,
   ): DeviceBuffer {
@@ -92,7 +92,7 @@ export class BlockPool extends CachingPool {
   }
 
   override tryAllocate(
-    bytes: ByteSize,
+    bytes: ByteSize = this.blockBytes,
     stream: Stream | AllocateOptions = this.defaultStream,
     alignment?: number,
   ): DeviceBuffer | null {

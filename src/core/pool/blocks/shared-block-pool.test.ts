@@ -26,7 +26,7 @@ describe('a block pool that threads share', () => {
   it('hands out maxCount blocks to all threads together', () => {
     const device = new TestDevice()
     const { pool, attach } = device.createSharedBlocks({ blockBytes: 300 * KiB, count: 3, maxCount: 8 })
-    assert.deepEqual([pool.blockBytes, pool.count, pool.available], [304 * KiB, 3, 3])
+    assert.deepEqual([pool.blockBytes, pool.count, pool.availableBlocks], [304 * KiB, 3, 8])
     const other = attach()
     const held = Array.from({ length: 8 }, (_, index) => (index % 2 === 0 ? pool : other).allocate(1 + index))
     assert.deepEqual([pool.count, pool.availableBlocks, other.availableBlocks], [8, 0, 0])

@@ -92,9 +92,9 @@ export class SharedBlockPool<D = unknown> extends SharedPool<D> {
     return super.share() as SharedBlockState<D>
   }
 
-  /** A buffer of `bytes` in a block. A request larger than a block throws OutOfMemoryError. */
+  /** A buffer of `bytes` in a block, or of a whole block. A request larger than a block throws OutOfMemoryError. */
   override allocate(
-    bytes: ByteSize,
+    bytes: ByteSize = this.blockBytes,
     stream: Stream | AllocateOptions = this.defaultStream,
     alignment?: number,
   ): DeviceBuffer {
@@ -105,7 +105,7 @@ export class SharedBlockPool<D = unknown> extends SharedPool<D> {
   }
 
   override tryAllocate(
-    bytes: ByteSize,
+    bytes: ByteSize = this.blockBytes,
     stream: Stream | AllocateOptions = this.defaultStream,
     alignment?: number,
   ): DeviceBuffer | null {
