@@ -50,6 +50,7 @@ export function beginAtProgram(error: Error): void {
   const whole = new WholeStack(error)
   captureStack(whole, error.constructor, stackTraceLimit)
   let stack: unknown
+  Reflect.deleteProperty(error, 'stack') // Node 20 would format the stack before it defines another
   Object.defineProperty(error, 'stack', {
     configurable: true,
     get: () => (stack ??= programsPart(whole.stack, stackTraceLimit)),
