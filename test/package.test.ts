@@ -113,7 +113,7 @@ describe('the packed package', () => {
       return [...stacks.matchAll(/\/(src\/[\w/-]+\.ts:\d+):\d+\)?$/gm)].map(([, place]) => place)
     }
     const url = (path: string) => new URL(`../src/${path}`, import.meta.url).href
-    const whole = lines(url('index.js'), url('core/driver/simulated/index.js'))
+    const whole = lines(url('index.js'), url('entries/simulated.js'))
     assert.ok(whole.length >= 8, `${whole.length} places`)
     assert.deepEqual(lines('cuda-mempool', 'cuda-mempool/simulated'), whole)
   })
