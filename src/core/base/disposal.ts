@@ -2,6 +2,7 @@
 // as a SuppressedError without its text. So nothing is thrown: `close()` and `free()` throw.
 
 import { isDriverError } from './driver-error.js'
+import { thrownText } from './thrown.js'
 
 const AGAIN_MS = 1000
 
@@ -30,9 +31,8 @@ export function disposeOf(owner: object, close: () => unknown): void {
 
 /** The process warning for what a `using` block could not end. */
 export function warnOfDisposal(owner: object, error: unknown, consequence: string): void {
-  const reason = error instanceof Error ? error.message : String(error)
   process.emitWarning(
-    `the ${owner.constructor.name} was not closed at the end of its using block: ${reason}${consequence}`,
+    `the ${owner.constructor.name} was not closed at the end of its using block: ${thrownText(error)}${consequence}`,
     'PoolWarning',
   )
 }

@@ -198,9 +198,11 @@ export class CudaError extends Error {
     /** the name of the result, such as `CUDA_ERROR_OUT_OF_MEMORY` */
     readonly resultName: string,
     detail = '',
+    options?: ErrorOptions,
   ) {
     super(
       `${checked(call)} failed: ${checked(resultName)} (${describe(result)})${detail === '' ? '' : `: ${checked(detail)}`}`,
+      options,
     )
   }
 }

@@ -23,7 +23,10 @@ export interface SimulatedLaunch {
   readonly memory: DeviceMemory
 }
 
-/** Does the work of all threads of one launch. An exception ends the context, as a fault does on a GPU. */
+/**
+ * Does the work of all threads of one launch, and cannot call the driver. An exception ends the context, as a fault
+ * does on a GPU, and is the `cause` of the CudaError. A promise is such an exception, too.
+ */
 export type SimulatedKernel = (launch: SimulatedLaunch) => void
 
 const registry = new Map<string, SimulatedKernel>()

@@ -16,8 +16,15 @@ export class StickyErrors {
   }
 
   /** The error for a refused call; a sticky one is remembered. */
-  refuse(context: number, call: string, result: number, resultName: string, detail = ''): CudaError {
-    const error = new CudaError(call, result, resultName, detail)
+  refuse(
+    context: number,
+    call: string,
+    result: number,
+    resultName: string,
+    detail = '',
+    options?: ErrorOptions,
+  ): CudaError {
+    const error = new CudaError(call, result, resultName, detail, options)
     if (FATAL_RESULTS.includes(result) && !this.lost.has(context)) this.lost.set(context, new DeviceLostError(error))
     return error
   }

@@ -57,8 +57,13 @@ export class CallInterceptor {
   }
 
   /** The error for the current call. */
-  refuse(code: number, detail = '', context = this.thread.current?.handle ?? NO_CONTEXT): CudaError {
-    return this.stickyErrors.refuse(context, CALL_NAMES[this.underWay], code, nameOf(code), detail)
+  refuse(
+    code: number,
+    detail = '',
+    context = this.thread.current?.handle ?? NO_CONTEXT,
+    options?: ErrorOptions,
+  ): CudaError {
+    return this.stickyErrors.refuse(context, CALL_NAMES[this.underWay], code, nameOf(code), detail, options)
   }
 
   /** The error for a wrong argument of the current call. */

@@ -71,6 +71,8 @@ export class Simulation {
   /** Begins a call that works without a context. Refuses it if the options switch the feature `option` off. */
   protected begin(call: number, option?: Switch): void {
     this.interceptor.enter(call)
+    if (this.scheduler.isRunning)
+      throw this.interceptor.refuse(RESULT.CUDA_ERROR_NOT_PERMITTED, 'a kernel cannot call the driver')
     if (!this.initialised) throw this.interceptor.refuse(RESULT.CUDA_ERROR_NOT_INITIALIZED, 'call cuInit first')
     if (option !== undefined) this.requireOption(option)
   }
@@ -114,7 +116,7 @@ export class Simulation {
 
   /** Refuses the call if work has killed the context. */
   protected checkFault({ fault, handle }: StreamGroup): void {
-    if (fault !== null) throw this.interceptor.refuse(fault.code, fault.detail, handle)
+    if (fault !== null) throw this.interceptor.refuse(fault.code, fault.detail, handle, fault)
   }
 
   /** Completes all submitted work of the context. */

@@ -1,6 +1,7 @@
 // Loaded modules and their kernels: checks of images and launches, and the TypeScript function of each kernel.
 // calls.ts uses them.
 
+import { isUnwantedPromise } from '../../../base/thrown.js'
 import { FUNCTION_ATTRIBUTE, RESULT } from '../../constants.js'
 import type { KernelArguments, LaunchShape } from '../../driver.js'
 import { findSimulatedKernel, LaunchArguments, parsePtxEntries, type SimulatedKernel } from '../../simulated-kernels.js'
@@ -89,7 +90,9 @@ export class Modules {
     const { grid, block, sharedBytes } = shape
     const copied: LaunchShape = { grid: [...grid], block: [...block], sharedBytes }
     const launch = { shape: copied, args: new LaunchArguments(args), memory: context.memory }
-    return () => kernel(launch)
+    return () => {
+      if (isUnwantedPromise(kernel(launch))) throw new TypeError(`kernel ${name} must not be asynchronous`)
+    }
   }
 
   /** As `launch`, for a cooperative launch: all blocks must fit on the device at the same time. */

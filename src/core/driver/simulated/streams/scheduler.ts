@@ -9,6 +9,7 @@
 // advances. So no list of all queues is ever scanned.
 
 import type { Random } from '../../../base/random.js'
+import { thrownText } from '../../../base/thrown.js'
 import { RESULT } from '../../constants.js'
 import type { CapturedNode, StreamQueue } from './stream-queue.js'
 
@@ -18,6 +19,8 @@ export class IllegalAddress extends Error {}
 /** The ready queues, and the rules that run their work. */
 export class Scheduler {
   private readonly ready: StreamQueue[] = []
+  /** whether work runs now, such as a kernel of the program, which cannot call the driver */
+  isRunning = false
 
   /** null runs all work as soon as it may run */
   constructor(private readonly random: Random | null) {}
@@ -159,12 +162,15 @@ export class Scheduler {
     const effect = queue.shift()
     const group = queue.group
     if (effect !== null && group.fault === null) {
+      this.isRunning = true
       try {
         effect()
       } catch (error) {
         const code =
           error instanceof IllegalAddress ? RESULT.CUDA_ERROR_ILLEGAL_ADDRESS : RESULT.CUDA_ERROR_LAUNCH_FAILED
-        group.fault = { code, detail: error instanceof Error ? error.message : String(error) }
+        group.fault = { code, detail: thrownText(error), cause: error }
+      } finally {
+        this.isRunning = false
       }
     }
     this.advance(queue, position)

@@ -5,6 +5,8 @@
 interface Fault {
   readonly code: number
   readonly detail: string
+  /** what the work has thrown */
+  readonly cause: unknown
 }
 
 /** 'blocking' streams and the legacy default stream wait for each other; 'non-blocking' streams do not. */
