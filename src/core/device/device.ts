@@ -10,6 +10,7 @@ import { disposeOf } from '../base/disposal.js'
 import { CudaError, PoolError } from '../base/errors.js'
 import { checkOptionNames } from '../base/option-names.js'
 import { showAsText } from '../base/readable.js'
+import { isUnwantedPromise } from '../base/thrown.js'
 import { CU_STREAM_LEGACY, CU_STREAM_LEGACY_DEFAULT, CU_STREAM_PER_THREAD, RESULT } from '../driver/constants.js'
 import type { Context } from '../driver/context.js'
 import type { Driver } from '../driver/driver.js'
@@ -274,8 +275,7 @@ export class Device implements Disposable, AsyncDisposable {
     stream.beginCapture(mode)
     try {
       const result = work()
-      if (types.isPromise(result)) {
-        result.catch(() => {}) // its error would end the process, though the caller has one already
+      if (isUnwantedPromise(result)) {
         throw new WrongTypeError(
           'capture: work must not be asynchronous; call stream.beginCapture() and endCapture() instead',
         )

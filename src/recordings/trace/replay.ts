@@ -2,6 +2,7 @@
 
 import { OutOfRangeError, WrongTypeError } from '../../core/base/argument-errors.js'
 import { describe } from '../../core/base/bytes.js'
+import { isUnwantedPromise } from '../../core/base/thrown.js'
 import type { RecordedOutOfMemory } from './failures/out-of-memory.js'
 import { MOST_REPLAYED_STREAMS } from './modelled-work.js'
 import { recordedPlacements } from './placements/recorded-placements.js'
@@ -127,6 +128,7 @@ function opened(open: unknown): ReplayDevice {
     throw new WrongTypeError(`replay: open must be a function that opens a device, not ${describe(open)}; ${OPEN_HINT}`)
   }
   const device: unknown = open()
+  isUnwantedPromise(device)
   if (typeof device === 'object' && device !== null && 'driver' in device) return device as ReplayDevice
   throw new WrongTypeError(`replay: open must return a device, not ${describe(device)}; ${OPEN_HINT}`)
 }

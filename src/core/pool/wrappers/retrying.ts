@@ -2,6 +2,7 @@ import { WrongTypeError } from '../../base/argument-errors.js'
 import type { ByteSize } from '../../base/byte-size.js'
 import { describe } from '../../base/bytes.js'
 import { OutOfMemoryError } from '../../base/errors.js'
+import { isUnwantedPromise } from '../../base/thrown.js'
 import type { Stream } from '../../order/stream.js'
 import type { DeviceBuffer } from '../buffer.js'
 import type { AllocateOptions } from '../long-form.js'
@@ -58,7 +59,7 @@ export class RetryingPool extends Wrapper {
   private mayRetry(bytes: number, attempt: number): boolean {
     const answer = this.onFailure(bytes, attempt)
     if (typeof answer === 'boolean') return answer
-    // A Promise above all: it would count as true for ever.
+    isUnwantedPromise(answer) // would count as true for ever
     throw new WrongTypeError(`retrying: onFailure must return true or false at once, not ${describe(answer)}`)
   }
 }
