@@ -34,8 +34,9 @@ export class ReservedWatch {
   /** Looks at the waits that the pool has submitted, the last ones for `stream`. */
   lookAtWaits(pool: Pool, waits: number, stream: Stream): void {
     if (waits === this.waits) return
-    publishWaits(pool, stream, waits - this.waits)
-    this.waits = waits
+    const added = waits - this.waits
+    this.waits = waits // first, since a subscriber may use the pool
+    publishWaits(pool, stream, added)
   }
 }
 
