@@ -3,6 +3,8 @@
 
 import { AsyncLocalStorage } from 'node:async_hooks'
 import { OutOfMemoryError, PoolError } from '../core/base/errors.js'
+import { isUnderWay } from '../core/base/stack.js'
+import { thrownText } from '../core/base/thrown.js'
 import { deviceOf } from '../core/device/device.js'
 import { CU_STREAM_PER_THREAD } from '../core/driver/constants.js'
 import type { Koffi } from '../core/libraries/koffi.js'
@@ -49,25 +51,6 @@ function refuseAsleep({ uses, name }: Scope): void {
   for (const pool of uses) if (sleeps(pool)) throw asleepError('as', name)
 }
 
-/**
- * Whether ONNX Runtime has called in a thread of its own, and the event loop runs the callback here: no JavaScript has
- * called it then.
- */
-function isOfAnotherThread(callback: Callback | undefined): boolean {
-  if (callback === undefined) return false
-  const { stackTraceLimit, prepareStackTrace } = Error
-  const calls: { stack?: unknown } = {}
-  try {
-    Error.stackTraceLimit = 1
-    Error.prepareStackTrace = (_, sites) => sites.length
-    Error.captureStackTrace(calls, callback)
-    return calls.stack === 0
-  } finally {
-    Error.stackTraceLimit = stackTraceLimit
-    Error.prepareStackTrace = prepareStackTrace
-  }
-}
-
 export abstract class Blocks implements MemorySource {
   readonly scopes = new AsyncLocalStorage<Scope>()
   /** the scopes whose work has not ended */
@@ -93,11 +76,13 @@ export abstract class Blocks implements MemorySource {
     const scope = this.scopes.getStore() ?? UNNAMED
     this.allocations++
     try {
-      if (scope === UNNAMED && this.underWay.size > 0 && isOfAnotherThread(callback)) return this.refuse(bytes)
+      // No JavaScript has called it when ONNX Runtime calls in a thread of its own, and the event loop runs it here.
+      const isOfAnotherThread = scope === UNNAMED && this.underWay.size > 0 && callback && !isUnderWay(callback)
+      if (isOfAnotherThread) return this.refuse(bytes)
       if (scope.uses.size > 0) refuseAsleep(scope)
       return this.take(Math.max(1, bytes), stream, scope)
     } catch (error) {
-      return this.fail(error as Error, bytes, scope)
+      return this.fail(error, bytes, scope)
     }
   }
 
@@ -115,8 +100,10 @@ export abstract class Blocks implements MemorySource {
     return this.instead(Math.max(1, bytes), '')
   }
 
-  private fail(error: Error, bytes: number, scope: Scope): number {
+  private fail(thrown: unknown, bytes: number, scope: Scope): number {
     this.failures++
+    // A callback of a wrapper may throw anything.
+    const error = thrown instanceof Error ? thrown : new Error(thrownText(thrown), { cause: thrown })
     if (scope !== UNNAMED) scope.failure ??= error
     else if (!this.warned) process.emitWarning(`ONNX Runtime: ${error.message}`)
     if (scope === UNNAMED) this.warned = true
@@ -130,7 +117,7 @@ export abstract class Blocks implements MemorySource {
       block.free()
     } catch (error) {
       // A closed pool has taken its memory back already.
-      if (!(error instanceof PoolError)) process.emitWarning(error as Error)
+      if (!(error instanceof PoolError)) process.emitWarning(error instanceof Error ? error : thrownText(error))
     }
   }
 

@@ -4,6 +4,7 @@
 import { WrongTypeError } from '../../base/argument-errors.js'
 import { describe } from '../../base/bytes.js'
 import { PoolError } from '../../base/errors.js'
+import { isUnderWay } from '../../base/stack.js'
 
 /** Addresses that have memory of a pool behind them. A buffer lies in one segment, or in several that touch. */
 export interface PoolSegment {
@@ -14,8 +15,8 @@ export interface PoolSegment {
 }
 
 /**
- * Is told of a pool's segments. Both methods run within a call of the pool, and must not use the pool. An error that
- * they throw ends that call: a segment that `ready` refuses goes back to the device, and one that `leaving` refuses
+ * Is told of a pool's segments. Both methods run within a call of the pool, and must not use or close the pool. An
+ * error that they throw ends that call: a segment that `ready` refuses goes back to the device, and one that `leaving` refuses
  * stays until a later call of the pool tries again.
  */
 export interface SegmentObserver {
@@ -76,6 +77,12 @@ export class SegmentWatch {
     if (segment === undefined) return
     this.tell('leaving', segment)
     this.known.delete(ptr)
+  }
+
+  /** Throws PoolError, in the name of `call`, within a call of the observer. */
+  checkNotTelling(call: string): void {
+    if (!this.isTelling || !isUnderWay(this.tell)) return
+    throw new PoolError(`${call}: an observer of segments is being called, and must not use what calls it; do it later`)
   }
 
   private tell(method: keyof SegmentObserver, segment: PoolSegment): void {

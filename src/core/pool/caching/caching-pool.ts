@@ -411,6 +411,7 @@ export class CachingPool extends ReservingPool implements BlockOwner {
   }
 
   close(): CloseReport {
+    this.central.backing.watch.checkNotTelling('close')
     this.finishWork()
     const { liveBuffers: heldBuffers, requestedBytes: heldBytes } = this.stats()
     this.acceptedClocks = null

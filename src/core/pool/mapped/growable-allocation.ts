@@ -183,6 +183,7 @@ export class GrowableAllocation extends SlowAllocation implements RecordPool {
 
   /** Waits for all work, and gives everything back, freed or not. A second close does nothing. */
   close(): void {
+    this.range.watch.checkNotTelling('close')
     if (!this.closed) this.finishWork()
     this.end()
     this.sleeper?.close(true)
