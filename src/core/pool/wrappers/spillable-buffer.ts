@@ -102,11 +102,7 @@ export class SpillableBuffer implements RecordPool, Disposable {
     if (typeof writes !== 'boolean')
       throw new WrongTypeError(`use: writes must be true or false, not ${describe(writes)}`)
     if (this.memory === null) this.bringBack(stream)
-    else {
-      if (this.memory.freed) this.memory.addressFor('use') // throws, and says why
-      orderAfter(stream, this.ready)
-      this.set.enter(this)
-    }
+    else this.follow(stream, this.memory)
     if (writes) this.isClean = false
     const record = ++this.lastUse
     this.uses.set(record, new Set([stream]))
@@ -266,13 +262,26 @@ export class SpillableBuffer implements RecordPool, Disposable {
     }
   }
 
+  /** Work on `stream` comes after the one that has put the contents into `memory`. */
+  private follow(stream: Stream, memory: DeviceBuffer): void {
+    if (memory.freed) memory.addressFor('use') // throws, and says why
+    orderAfter(stream, this.ready)
+    this.set.enter(this)
+  }
+
   private bringBack(stream: Stream): void {
     const copy = this.copy!
     if (copy.freed) {
       throw new PoolError('use: the host pool that has the contents was closed; close it last', 'ERR_POOL_CLOSED')
     }
     const memory = this.set.take(this.byteLength, stream)
+    if (this.memory !== null) {
+      memory.free() // a callback of the pool has used the buffer meanwhile
+      this.follow(stream, this.memory)
+      return
+    }
     try {
+      this.checkLive('use')
       if (this.spilled !== null) orderAfter(stream, this.spilled)
       copy.recordUse(stream)
       const driver = this.context.activate()

@@ -107,6 +107,8 @@ export class SpillableSet implements SpillingPlace, Disposable {
     const bytes = bytesOf(size, 'allocate: bytes', this.pool.context)
     checkSpillStream('allocate', stream, this.pool)
     const memory = this.take(bytes, stream)
+    if (this.closed) memory.free() // by a callback of the pool
+    this.checkOpen('allocate')
     const buffer = new SpillableBuffer(this, bytes, memory)
     this.allocations++
     this.enter(buffer)
