@@ -69,6 +69,11 @@ export class StreamArenas implements Disposable {
     const known = this.arenas.get(stream)
     if (known !== undefined) return known.arena
     const region = this.options.pool.allocate(this.bytes, stream)
+    // A pool of the program may have used this object, or closed it.
+    if (this.isClosed || this.arenas.has(stream)) {
+      region.free()
+      return this.of(stream)
+    }
     try {
       const arena = new DeviceArena(this.control, region, { stream })
       this.arenas.set(stream, { arena, region })
