@@ -3,6 +3,9 @@
 /** Bytes in an ArrayBuffer: `Uint8Array<ArrayBuffer>` from TypeScript 5.7 on, and before `Uint8Array`. */
 export type Bytes = ReturnType<Uint8ArrayConstructor['of']>
 
+const [bytesOfArray, bytesOfDataView] = [Object.getPrototypeOf(Uint8Array.prototype), DataView.prototype].map(
+  prototype => Object.getOwnPropertyDescriptor(prototype, 'byteLength')!.get!,
+)
 const nameOf = Object.getOwnPropertyDescriptor(Object.getPrototypeOf(Uint8Array.prototype), Symbol.toStringTag)!.get!
 
 /**
@@ -11,6 +14,11 @@ const nameOf = Object.getOwnPropertyDescriptor(Object.getPrototypeOf(Uint8Array.
  */
 export function typedArrayName(value: unknown): string | undefined {
   return nameOf.call(value)
+}
+
+/** The bytes of a view, whatever a class of the program says that its `byteLength` is. */
+export function bytesInView(view: ArrayBufferView): number {
+  return (typedArrayName(view) === undefined ? bytesOfDataView : bytesOfArray).call(view)
 }
 
 /** Whether a value is a Uint8Array of any realm; a Buffer is one. */

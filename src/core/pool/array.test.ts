@@ -218,6 +218,27 @@ describe('device array', () => {
     assert.equal(pool.stats().liveBuffers, 0)
   })
 
+  it('knows typed arrays by what they are, not by what a derived class says', () => {
+    class Named extends Float32Array {
+      override get [Symbol.toStringTag](): 'Float32Array' {
+        return 'Tensor' as never
+      }
+    }
+    class Long extends Float32Array {
+      override get byteLength(): number {
+        return 4096
+      }
+    }
+    const pool = new TestDevice().createPool()
+    assert.deepEqual(pool.upload(new Named([1, 2])).readSync(), new Float32Array([1, 2]))
+    const wrong = { name: 'TypeError', message: /^write: source has 8 bytes, and its byteLength says 4096$/ }
+    assert.throws(() => pool.upload(new Long([1, 2])), wrong)
+    assert.throws(() => pool.allocate(4096).write(new Long([1, 2])), wrong)
+    const proxy = new Proxy(new Float32Array(2), {})
+    const array = pool.allocateArray(Float32Array, 2)
+    assert.throws(() => array.write(proxy), { name: 'TypeError', message: /^write: source must be a Float32Array/ })
+  })
+
   it('writes elements at an offset, and copies between arrays', () => {
     const [array, other] = [floats(6), floats(2)]
     array.fill(0)

@@ -311,9 +311,9 @@ export class DeviceArray<T extends TypedArray = TypedArray> implements Disposabl
   }
 
   private checkType(call: string, source: TypedArray): void {
-    if (!(source instanceof this.type || typedArrayName(source) === this.type.name)) {
-      throw new WrongTypeError(`${call}: source must be a ${this.type.name}, not ${describe(source)}`)
-    }
+    const name = typedArrayName(source) // undefined for a proxy, too
+    if (name !== undefined && (source instanceof this.type || name === this.type.name)) return
+    throw new WrongTypeError(`${call}: source must be a ${this.type.name}, not ${describe(source)}`)
   }
 
   /** As the buffer's own check, in elements. */
@@ -347,12 +347,13 @@ export function byteLengthOf(type: TypedArrayConstructor, count: number, call = 
 
 /** The class of a typed array; of a derived class, such as Node's Buffer, the one of JavaScript itself. */
 function typeOf(source: TypedArray): TypedArrayConstructor {
-  if (typedArrayName(source) === undefined) {
+  const name = typedArrayName(source)
+  if (name === undefined) {
     throw new WrongTypeError(`upload: source must be a typed array such as a Float32Array, not ${describe(source)}`)
   }
   if (source.length === 0)
     throw new OutOfRangeError('upload: source is empty; an array on the device has an element at least')
-  return globalThis[source[Symbol.toStringTag] as 'Uint8Array']
+  return globalThis[name as 'Uint8Array']
 }
 
 /** The value as the only element of a typed array. Throws TypeError, in the name of `call`, for the wrong kind. */
