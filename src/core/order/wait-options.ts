@@ -14,7 +14,8 @@ export interface WaitOptions {
 export function checkWaitOptions(call: string, options: WaitOptions): void {
   checkOptionNames(call, options, ['signal'])
   const { signal } = options
-  if (signal === undefined || typeof signal?.throwIfAborted === 'function') return
+  const methods = [signal?.throwIfAborted, signal?.addEventListener, signal?.removeEventListener]
+  if (signal === undefined || methods.every(method => typeof method === 'function')) return
   throw new WrongTypeError(
     `${call}: signal must be an AbortSignal, not ${describe(signal)}; pass controller.signal of an AbortController`,
   )

@@ -41,6 +41,7 @@ export async function assertAbortable(
 ): Promise<void> {
   for (const [options, message] of [
     [{ signal: 5 }, /: signal must be an AbortSignal, not 5; pass controller\.signal of an AbortController$/],
+    [{ signal: { throwIfAborted() {} } }, /: signal must be an AbortSignal, not an Object/],
     [{ signal: null }, /: signal must be an AbortSignal, not null/],
     [null, /: options must be an object such as { signal }, not null/],
     [{ signals: 5 }, /: unknown option 'signals'.* did you mean signal\?/],
