@@ -184,7 +184,8 @@ export class ArenaQueue implements Disposable, AsyncDisposable {
   /**
    * Rejects new and waiting requests, and resolves when the lent arenas have come back, their work is complete, and
    * all arenas are closed. Node goes on meanwhile. When `signal` is aborted, this closes the arenas that are still
-   * lent, and rejects with its reason. A second close waits as well.
+   * lent, and rejects with its reason. A second close waits as well. `work` of `use` must not await it, which would wait
+   * for the end of `work`.
    */
   async close(options: WaitOptions = {}): Promise<void> {
     checkWaitOptions('close', options)
