@@ -1,5 +1,7 @@
 // Types of typed arrays. TypeScript 5.7 made typed arrays generic; the names of the types here exist before, too.
 
+import { describe } from './bytes.js'
+
 /** Bytes in an ArrayBuffer: `Uint8Array<ArrayBuffer>` from TypeScript 5.7 on, and before `Uint8Array`. */
 export type Bytes = ReturnType<Uint8ArrayConstructor['of']>
 
@@ -16,9 +18,14 @@ export function typedArrayName(value: unknown): string | undefined {
   return nameOf.call(value)
 }
 
-/** The bytes of a view, whatever a class of the program says that its `byteLength` is. */
-export function bytesInView(view: ArrayBufferView): number {
-  return (typedArrayName(view) === undefined ? bytesOfDataView : bytesOfArray).call(view)
+/**
+ * Throws TypeError, in the name of `call`, for a view of a class that says something else than the bytes it has: the
+ * driver would read beyond them.
+ */
+export function checkBytes(call: string, source: ArrayBufferView): void {
+  const bytes = (typedArrayName(source) === undefined ? bytesOfDataView : bytesOfArray).call(source)
+  if (source.byteLength === bytes) return
+  throw new TypeError(`${call}: source has ${bytes} bytes, and its byteLength says ${describe(source.byteLength)}`)
 }
 
 /** Whether a value is a Uint8Array of any realm; a Buffer is one. */

@@ -2,7 +2,7 @@ import { OutOfRangeError, WrongTypeError } from '../base/argument-errors.js'
 import { bytesFrom, describe, formatBytes } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
 import { hex, showAsText } from '../base/readable.js'
-import { type Bytes, type Float16, typedArrayName } from '../base/typed-arrays.js'
+import { type Bytes, checkBytes, type Float16, typedArrayName } from '../base/typed-arrays.js'
 import type { Context } from '../driver/context.js'
 import type { Stream } from '../order/stream.js'
 import type { BufferOwner } from './allocation.js'
@@ -351,6 +351,7 @@ function typeOf(source: TypedArray): TypedArrayConstructor {
   if (name === undefined) {
     throw new WrongTypeError(`upload: source must be a typed array such as a Float32Array, not ${describe(source)}`)
   }
+  checkBytes('upload', source)
   if (source.length === 0)
     throw new OutOfRangeError('upload: source is empty; an array on the device has an element at least')
   return globalThis[name as 'Uint8Array']

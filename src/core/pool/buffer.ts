@@ -4,7 +4,7 @@ import { bytesFrom, checkByteCount, describe, formatBytes } from '../base/bytes.
 import { warnOfDisposal } from '../base/disposal.js'
 import { PoolError } from '../base/errors.js'
 import { hex, showAsText } from '../base/readable.js'
-import { type Bytes, bytesInView } from '../base/typed-arrays.js'
+import { type Bytes, checkBytes } from '../base/typed-arrays.js'
 import { CU_STREAM_LEGACY_DEFAULT } from '../driver/constants.js'
 import { type Context, unreachable } from '../driver/context.js'
 import type { Driver } from '../driver/driver.js'
@@ -449,9 +449,8 @@ function sourceFor(call: string, source: unknown): DeviceBuffer | DeviceArray {
 
 function viewOf(call: string, source: ArrayBufferView | ArrayBuffer): ArrayBufferView {
   if (ArrayBuffer.isView(source)) {
-    const bytes = bytesInView(source)
-    if (source.byteLength === bytes) return source
-    throw new TypeError(`${call}: source has ${bytes} bytes, and its byteLength says ${describe(source.byteLength)}`)
+    checkBytes(call, source)
+    return source
   }
   if (types.isArrayBuffer(source)) return new Uint8Array(source) // `instanceof` knows this realm's only
   throw new WrongTypeError(
