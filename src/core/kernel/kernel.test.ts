@@ -392,7 +392,9 @@ describe('launch', () => {
     assert.equal(driver.calls.get('cuLaunchCooperativeKernel'), 1)
     kernel.launch({ grid: blocks + 1, block: 256 })
     assert.throws(() => kernel.occupancy(1025), { name: 'RangeError', message: /^occupancy: block/ })
-    assert.throws(() => kernel.occupancy(32, -1), { name: 'RangeError', message: /^occupancy: sharedBytes/ })
+    for (const sharedBytes of [-1, Object.create(null), 'x']) {
+      assert.throws(() => kernel.occupancy(32, sharedBytes), { name: 'RangeError', message: /^occupancy: sharedBytes/ })
+    }
   })
 
   it("a shape that fills the device is suggested, and a kernel's resources are reported", () => {

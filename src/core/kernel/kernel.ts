@@ -222,7 +222,7 @@ export class Kernel {
 
   /** Checks an amount of dynamic shared memory. Above 48 KiB the driver must be asked once to allow it. */
   private allowShared(sharedBytes: number, call: string): void {
-    if (sharedBytes <= this.allowedSharedBytes && Number.isInteger(sharedBytes) && sharedBytes >= 0) return
+    if (Number.isInteger(sharedBytes) && sharedBytes >= 0 && sharedBytes <= this.allowedSharedBytes) return
     const fixed = sharedBytes === 0 ? 0 : this.attribute('CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES')
     const most = this.limits.mostSharedBytes - fixed
     if (!Number.isInteger(sharedBytes) || sharedBytes < 0 || sharedBytes > most) {
