@@ -1,4 +1,5 @@
-import type { Stream } from '../order/stream.js'
+import { describe } from '../base/bytes.js'
+import { checkIsStream, type Stream } from '../order/stream.js'
 import type { Allocation, BufferOwner, BufferSource } from './allocation.js'
 import type { DeviceBuffer } from './buffer.js'
 import { freeSlowly } from './slow-calls.js'
@@ -23,6 +24,12 @@ export abstract class SlowAllocation implements Allocation {
     this.owner = owner
     return this
   }
+}
+
+/** Throws TypeError for wrong arguments of a program's `noteUse`. */
+export function checkNote(stream: Stream, call: string): void {
+  checkIsStream('noteUse', stream)
+  if (typeof call !== 'string') throw new TypeError(`noteUse: call must be a text, not ${describe(call)}`)
 }
 
 /** What knows the state of buffers by record and tag: a pool, or another allocation. */

@@ -411,7 +411,6 @@ export class CachingPool extends ReservingPool implements BlockOwner {
   }
 
   close(): CloseReport {
-    this.central.backing.watch.checkNotTelling('close')
     this.finishWork()
     const { liveBuffers: heldBuffers, requestedBytes: heldBytes } = this.stats()
     this.acceptedClocks = null
@@ -430,6 +429,7 @@ export class CachingPool extends ReservingPool implements BlockOwner {
   /** For `close`: all waits come before the first change, because a device that captures refuses them. */
   protected finishWork(): void {
     if (this.givenBack) return
+    this.central.backing.watch.checkNotTelling('close')
     this.clocks.context.finishWork()
     this.central.finishPeers()
   }

@@ -12,13 +12,13 @@ import { DebugError, type Fault, type FaultSites, PoolError } from '../../base/e
 import { CU_STREAM_LEGACY_DEFAULT } from '../../driver/constants.js'
 import { MOST_STREAMS } from '../../order/clocks.js'
 import { streamName } from '../../order/ordered-stream.js'
-import { checkIsStream, type Stream } from '../../order/stream.js'
+import type { Stream } from '../../order/stream.js'
 import type { BufferOwner } from '../allocation.js'
 import type { DeviceBuffer } from '../buffer.js'
 import type { CachingPool } from '../caching/caching-pool.js'
 import type { DebugConfig } from '../caching/debug-options.js'
 import { labelOf } from '../labels.js'
-import { SlowAllocation } from '../record-allocation.js'
+import { checkNote, SlowAllocation } from '../record-allocation.js'
 import { CallSite } from './call-site.js'
 
 /** The pool of a `DebugAllocation`, named by its parts so that this file does not import the pool's. */
@@ -97,8 +97,8 @@ export class DebugAllocation extends SlowAllocation {
   }
 
   noteUse(stream: Stream, call: string): void {
+    checkNote(stream, call)
     this.checkLive(call)
-    checkIsStream('noteUse', stream)
     this.checkAllocated(stream, call)
     const [slot, stamp] = stream.covering
     this.uses.set(stream, { call, slot, stamp, site: this.here() })

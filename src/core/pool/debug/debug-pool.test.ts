@@ -144,6 +144,22 @@ describe('debug mode: the pool itself', () => {
     assertConsistent(pool)
   })
 
+  it('a close within a call of its observer is refused, and forgets nothing', () => {
+    const { pool, a } = setUp()
+    pool.allocate(100, a)
+    const close = () => void pool.close()
+    assert.throws(() => pool.observeSegments({ ready: close, leaving() {} }), { message: /^close: an observer/ })
+    pool.check()
+    assert.equal(pool.close().lostBuffers, 1)
+  })
+
+  it('a use that a program tells has a name', () => {
+    const { pool, a } = setUp()
+    const buffer = pool.allocate(100, a)
+    const message = /^noteUse: call must be a text, not an object$/
+    assert.throws(() => buffer.noteUse(a, Object.create(null)), { name: 'TypeError', message })
+  })
+
   it('another device can be given access, and its work is not judged', () => {
     const [home, peer] = twoDevices()
     const pool = home.createPool({ debug: true })

@@ -12,7 +12,7 @@ import { checkStreamOf, Stream } from '../../order/stream.js'
 import { DeviceBuffer } from '../buffer.js'
 import type { HostBuffer } from '../host/host-buffer.js'
 import type { Pool } from '../pool.js'
-import { RecordAllocation, type RecordPool } from '../record-allocation.js'
+import { checkNote, RecordAllocation, type RecordPool } from '../record-allocation.js'
 
 /** How `use` will treat the buffer. */
 export interface UseOptions {
@@ -166,6 +166,10 @@ export class SpillableBuffer implements RecordPool, Disposable {
     if (this.copy?.freed === true) this.copy = null // its pool was closed
     const copy = this.copy ?? this.set.takeHost(this.byteLength)
     if (copy === null) return false
+    if (this.memory !== memory || this.inUse) {
+      if (copy !== this.copy) copy.free() // a callback of the host pool has used or freed the buffer meanwhile
+      return false
+    }
     this.copy = copy
     const copiedBytes = this.isClean ? 0 : this.byteLength
     try {
@@ -209,7 +213,10 @@ export class SpillableBuffer implements RecordPool, Disposable {
     const { record } = buffer
     const users = this.uses.get(record)
     if (users === undefined) throw this.endedUse('free')
-    if (stream !== undefined) users.add(stream)
+    if (stream !== undefined) {
+      checkStreamOf('free', stream, this.set.pool.defaultStream.clocks)
+      users.add(stream)
+    }
     for (const user of users) this.noteWork(user)
     this.uses.delete(record)
   }
@@ -332,6 +339,7 @@ showAsText(SpillableBuffer)
 /** The allocation of one use. */
 class UseAllocation extends RecordAllocation {
   noteUse(stream: Stream, call: string): void {
+    checkNote(stream, call)
     if (stream.capture === null) return
     throw new PoolError(
       `${call}: the stream is being captured, and its graph would keep the address of a spillable buffer, which moves; ` +

@@ -39,6 +39,26 @@ function assertFilled(buffer: SpillableBuffer, value: number, stream?: Stream): 
 }
 
 describe('spillable buffers', () => {
+  it('a use that a wrong stream was to end goes on, and can end', () => {
+    const { set, buffer } = openOnTwoStreams()
+    const [stranger] = twoDevices()
+    const here = buffer.use()
+    assert.throws(() => here.free(5 as never), { name: 'TypeError', message: /^free: stream must be a Stream, not 5$/ })
+    assert.throws(() => here.free(stranger.defaultStream), { code: 'ERR_OTHER_DEVICE' })
+    assert.throws(() => here.noteUse(undefined as never, 'x'), { name: 'TypeError', message: /^noteUse: stream must/ })
+    assert.ok(buffer.inUse)
+    here.free()
+    set.close()
+  })
+
+  it('may be closed by an observer of the host memory that they spill to', () => {
+    const { set, host } = open()
+    const buffer = set.allocate(2 * MiB)
+    host.observeSegments({ ready: () => set.close(), leaving() {} })
+    assert.equal(buffer.spill(), false)
+    assert.deepEqual([buffer.freed, set.stats().onHostBytes, host.stats().liveBuffers], [true, 0, 0])
+  })
+
   it('spill after all work of a stream that was announced, not only that before its next mark', () => {
     const { set, driver, first, second, buffer } = openOnTwoStreams()
     const here = buffer.use(first)
