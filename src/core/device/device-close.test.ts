@@ -38,6 +38,18 @@ describe('closing a device', () => {
     openDevice(driver).close() // the driver can be opened again
   })
 
+  it('closes what an observer makes meanwhile', () => {
+    const driver = new SimulatedDriver({ capacityBytes: 1 * GiB })
+    const device = openDevice(driver)
+    const pool = device.createPool()
+    pool.allocate(1 * MiB).free()
+    const made: { readonly closed: boolean }[] = []
+    const leaving = () => void made.push(device.createPool({ initialBytes: 1 * MiB }))
+    pool.observeSegments({ ready() {}, leaving })
+    device.close()
+    assert.deepEqual([made.length > 0, made.every(({ closed }) => closed), driver.usedBytes()], [true, true, 0])
+  })
+
   it('pending promises of streams and events resolve, since close waits for the work', async () => {
     const { device, event, pending } = openBusy()
     device.close()

@@ -516,9 +516,9 @@ export class Device implements Disposable, AsyncDisposable {
    * captured work, is not waited for. Rejects with the reason of `signal` when it is aborted.
    */
   async finished(options: WaitOptions = {}): Promise<void> {
+    const signal = signalOf('finished', options)
     this.open('finished')
-    checkWaitOptions('finished', options)
-    await this.clocks.finished(options.signal)
+    await this.clocks.finished(signal)
   }
 
   /**
