@@ -25,7 +25,7 @@ import { Event, type EventOptions, type SharedEvent } from '../order/event.js'
 import type { Graph } from '../order/graph.js'
 import type { SharedOrder } from '../order/shared-order.js'
 import { checkStreamOf, openStreams, type SharedStream, Stream, type StreamOptions, streamOf } from '../order/stream.js'
-import { checkWaitOptions, type WaitOptions } from '../order/wait-options.js'
+import { signalOf, type WaitOptions } from '../order/wait-options.js'
 import { type ArenaOptions, ArenaPool, type RegionArenaOptions } from '../pool/arena/arena-pool.js'
 import { ArenaQueue, type ArenaQueueOptions } from '../pool/arena/arena-queue.js'
 import { newSharedArena, type SharedArenaOptions, type SharedArenaPool } from '../pool/arena/shared-arena-pool.js'
@@ -567,7 +567,9 @@ export class Device implements Disposable, AsyncDisposable {
   private closePools(): void {
     if (this.attachedTo === null) this.clocks.context.finishWork()
     for (const graph of this.clocks.graphs) this.context.giveBack(() => graph.close())
-    for (const pool of [...this.imports, ...this.pools]) this.context.giveBack(() => pool.close())
+    // An observer of segments may make a pool or a buffer meanwhile, which these loops find.
+    for (const pool of this.imports) this.context.giveBack(() => pool.close())
+    for (const pool of this.pools) this.context.giveBack(() => pool.close())
   }
 
   /** `close()` at the end of a `using` block. Where that throws, this warns. */

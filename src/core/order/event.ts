@@ -10,7 +10,7 @@ import type { Clocks, VectorTime } from './clocks.js'
 import { untilDone } from './polling.js'
 import { relaxed } from './relaxed.js'
 import { checkIsStream, type Stream, type Waitable } from './stream.js'
-import { checkWaitOptions, type WaitOptions } from './wait-options.js'
+import { signalOf, type WaitOptions } from './wait-options.js'
 
 /** Descriptor of an event for another thread; made by `event.transfer()`. */
 export interface SharedEvent {
@@ -145,11 +145,11 @@ export class Event implements Waitable, Disposable {
    * before the work is known to be complete, and with the reason of `signal` when it is aborted.
    */
   async finished(options: WaitOptions = {}): Promise<void> {
+    const signal = signalOf('finished', options)
     this.recordedHandle('finished')
     this.uncaptured('finished')
-    checkWaitOptions('finished', options)
     this.context.activate()
-    await untilDone(() => this.isKnownComplete || this.query(), options)
+    await untilDone(() => this.isKnownComplete || this.query(), { signal })
   }
 
   /** Whether the host has seen the last record complete. A closed device can be asked for nothing more. */

@@ -3,7 +3,7 @@ import { describe, it } from 'node:test'
 import { Event } from './event.js'
 import { signal, TestOrder, twoThreads } from './order.fixture.js'
 import { Stream } from './stream.js'
-import { checkWaitOptions, type WaitOptions } from './wait-options.js'
+import { signalOf, type WaitOptions } from './wait-options.js'
 import { Abortable, assertAbortable, turns } from './waits.fixture.js'
 
 const KINDS = {
@@ -27,8 +27,7 @@ const KINDS = {
     const release = order.hold(order.createStream())
     const waitable = {
       finished: async (options: WaitOptions) => {
-        checkWaitOptions('finished', options)
-        await order.clocks.finished(options.signal)
+        await order.clocks.finished(signalOf('finished', options))
       },
     }
     return { order, waitable, release }

@@ -15,7 +15,7 @@ import { streamName } from './ordered-stream.js'
 import { untilDone } from './polling.js'
 import { relaxed } from './relaxed.js'
 import { MOST_STREAMS } from './vector-clocks.js'
-import { checkWaitOptions, type WaitOptions } from './wait-options.js'
+import { signalOf, type WaitOptions } from './wait-options.js'
 
 /** Below all stamps, and no whole number, so that V8 keeps the field of a stream a float64. */
 const NO_WORK = -0.5
@@ -417,14 +417,17 @@ export class Stream implements CapturableStream, Disposable {
    * of `signal` when it is aborted.
    */
   async finished(options: WaitOptions = {}): Promise<void> {
+    const signal = signalOf('finished', options)
     this.checkOpen('finished')
-    checkWaitOptions('finished', options)
     const { clocks, slot } = this
     const stamp = clocks.watcher.mark(slot)
-    await untilDone(() => {
-      clocks.watcher.poll(slot)
-      return clocks.completed[slot] >= stamp
-    }, options)
+    await untilDone(
+      () => {
+        clocks.watcher.poll(slot)
+        return clocks.completed[slot] >= stamp
+      },
+      { signal },
+    )
   }
 
   /**

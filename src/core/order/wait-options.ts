@@ -10,12 +10,15 @@ export interface WaitOptions {
   readonly signal?: AbortSignal
 }
 
-/** Throws TypeError, in the name of `call`, for a bad or unknown option. */
-export function checkWaitOptions(call: string, options: WaitOptions): void {
+/**
+ * The signal of the options. Asked first and once: a getter may do anything, and give something else the next time. Throws TypeError, in the name of `call`, for a bad or
+ * unknown option.
+ */
+export function signalOf(call: string, options: WaitOptions): AbortSignal | undefined {
   checkOptionNames(call, options, ['signal'])
   const { signal } = options
   const methods = [signal?.throwIfAborted, signal?.addEventListener, signal?.removeEventListener]
-  if (signal === undefined || methods.every(method => typeof method === 'function')) return
+  if (signal === undefined || methods.every(method => typeof method === 'function')) return signal
   throw new WrongTypeError(
     `${call}: signal must be an AbortSignal, not ${describe(signal)}; pass controller.signal of an AbortController`,
   )

@@ -49,6 +49,14 @@ export async function assertAbortable(
     const isNamed = (error: Error) => error.message.startsWith(`${call}: `) && message.test(error.message)
     await assert.rejects(wait(options as never), (error: Error) => error.name === 'TypeError' && isNamed(error))
   }
+  const reason = new Error('once')
+  let reads = 0
+  const once = {
+    get signal() {
+      return reads++ === 0 ? AbortSignal.abort(reason) : 5
+    },
+  }
+  await assert.rejects(wait(once as never), reason)
   const [before, many, late] = [new Abortable(), new Abortable(), new Abortable()]
   before.abort()
   await assert.rejects(wait(before.options), before.reason)

@@ -8,7 +8,7 @@ import { showAsText } from '../base/readable.js'
 import type { Bytes } from '../base/typed-arrays.js'
 import type { Context } from '../driver/context.js'
 import type { Stream } from '../order/stream.js'
-import { checkWaitOptions, type WaitOptions } from '../order/wait-options.js'
+import { signalOf, type WaitOptions } from '../order/wait-options.js'
 import { type AccessChange, type AccessLocation, changeEach, type PoolAccess } from './access.js'
 import { DeviceArray, type TypedArray, type TypedArrayConstructor, type TypedArrayOf } from './array.js'
 import { DeviceBuffer, wholeBuffer } from './buffer.js'
@@ -142,11 +142,11 @@ export abstract class Pool {
    * OutOfMemoryError for a request that never fits, and with PoolError once the pool is closed or sleeps. Rejects with
    * the reason of `signal` when it is aborted, and with TypeError for a bad or unknown option.
    */
-  async whenAvailable(bytes: ByteSize, options: WaitOptions = {}): Promise<void> {
-    const least = bytesOf(bytes, 'whenAvailable: bytes', this.context)
-    checkWaitOptions('whenAvailable', options)
-    this.mayServe(least) // refuses a request that never fits at once, and not in turn
-    await WaitingLine.of(this).wait(() => this.mayServe(least), options.signal)
+  async whenAvailable(bytes: number, options: WaitOptions = {}): Promise<void> {
+    checkByteCount(bytes, 'whenAvailable: bytes')
+    const signal = signalOf('whenAvailable', options)
+    this.mayServe(bytes) // refuses a request that never fits at once, and not in turn
+    await WaitingLine.of(this).wait(() => this.mayServe(bytes), signal)
   }
 
   /**

@@ -61,7 +61,7 @@ describe('a queue of arenas', () => {
         if (verb === 'take') (await queue.take(options)).close()
         else await queue.use(() => {}, options)
       }
-      await assertAbortable('take', wait, () => {
+      await assertAbortable(verb, wait, () => {
         assert.equal(queue.waiting, 1, 'aborted requests have left the line')
         lease.close()
       })

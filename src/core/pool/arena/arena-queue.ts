@@ -8,8 +8,7 @@ import type { Context } from '../../driver/context.js'
 import type { Clocks } from '../../order/clocks.js'
 import { untilDone } from '../../order/polling.js'
 import type { Stream } from '../../order/stream.js'
-import { checkWaitOptions, onAbort, type WaitOptions } from '../../order/wait-options.js'
-import { type PoolStats, sumOfStats } from '../pool.js'
+import { onAbort, signalOf, type WaitOptions } from '../../order/wait-options.js'
 import { type ArenaOptions, ArenaPool } from './arena-pool.js'
 
 /** Options of `createArenaQueue`. */
@@ -147,16 +146,15 @@ export class ArenaQueue implements Disposable, AsyncDisposable {
    * with the reason of `signal` when it is aborted: the request then leaves its place to the next one.
    */
   async take(options: WaitOptions = {}): Promise<ArenaLease> {
+    const signal = signalOf('take', options)
     if (this.isClosed) throw closedError('take')
-    checkWaitOptions('take', options)
-    options.signal?.throwIfAborted()
+    signal?.throwIfAborted()
     const arena = this.idle.pop() ?? (this.arenas.size < this.count ? this.newArena() : undefined)
     if (arena !== undefined) return this.lend(arena)
     if (this.waiting >= this.maxWaiting) {
       const waiting = this.waiting === 1 ? '1 request waits' : `${this.waiting} requests wait`
       throw new PoolError(`take: ${waiting} for an arena already, the most by maxWaiting; try again later, or raise it`)
     }
-    const { signal } = options
     return new Promise((resolve, reject) => {
       const forget = onAbort(signal, () => {
         this.waiters.delete(waiter)
@@ -176,8 +174,9 @@ export class ArenaQueue implements Disposable, AsyncDisposable {
     if (typeof work !== 'function') {
       throw new WrongTypeError(`use: work must be a function, not ${describe(work)}; pass arena => …`)
     }
-    using lease = await this.take(options)
-    options.signal?.throwIfAborted() // at the moment of the lease
+    const signal = signalOf('use', options)
+    using lease = await this.take(signal === undefined ? {} : { signal })
+    signal?.throwIfAborted() // at the moment of the lease
     return await work(lease.arena)
   }
 
@@ -188,11 +187,11 @@ export class ArenaQueue implements Disposable, AsyncDisposable {
    * for the end of `work`.
    */
   async close(options: WaitOptions = {}): Promise<void> {
-    checkWaitOptions('close', options)
+    const signal = signalOf('close', options)
     this.refuse()
     try {
-      await untilDone(() => [...this.arenas].every(arena => arena.closed || this.idle.includes(arena)), options)
-      await this.clocks.finishForClose(options.signal)
+      await untilDone(() => [...this.arenas].every(arena => arena.closed || this.idle.includes(arena)), { signal })
+      await this.clocks.finishForClose(signal)
     } finally {
       this.closeNow()
     }

@@ -48,8 +48,13 @@ export interface WakeOptions {
   readonly onProgress?: (progress: SleepProgress) => void
 }
 
-/** Throws TypeError or PoolError, naming the option. */
-export function checkSleepOptions(options: SleepOptions, context: Context): void {
+/** Options with their defaults, of which each getter was asked once. Those without a default may be undefined. */
+type Read<Options, Optional extends keyof Options> = Required<Omit<Options, Optional>> & {
+  readonly [Name in Optional]: Options[Name] | undefined
+}
+
+/** The options that were given. Throws TypeError or PoolError, naming the option. */
+export function readSleepOptions(options: SleepOptions, context: Context): Read<SleepOptions, 'into' | 'onProgress'> {
   checkOptionNames('sleep', options, ['keep', 'into', 'unchanged', 'onProgress'])
   const { keep = 'host', into, unchanged = false, onProgress } = options
   if (keep !== 'host' && keep !== 'nothing') {
@@ -63,10 +68,11 @@ export function checkSleepOptions(options: SleepOptions, context: Context): void
     )
   }
   if (into !== undefined) checkHostMemory(into, context)
+  return { keep, into, unchanged, onProgress }
 }
 
-/** Throws TypeError, naming the option. */
-export function checkWakeOptions(options: WakeOptions): void {
+/** The options that were given. Throws TypeError, naming the option. */
+export function readWakeOptions(options: WakeOptions): Read<WakeOptions, 'onProgress'> {
   checkOptionNames('wake', options, ['keepCopy', 'wait', 'onProgress'])
   const { keepCopy = false, wait = 'host', onProgress } = options
   checkFlag('wake: keepCopy', keepCopy)
@@ -74,6 +80,7 @@ export function checkWakeOptions(options: WakeOptions): void {
   if (wait !== 'host' && wait !== 'streams') {
     throw new WrongTypeError(`wake: wait must be 'host' or 'streams', not ${describe(wait)}`)
   }
+  return { keepCopy, wait, onProgress }
 }
 
 function checkHostMemory(into: HostMemory, context: Context): void {

@@ -14,7 +14,7 @@ import { isOutOfMemory } from '../backing/backing.js'
 import { figuresOf } from '../out-of-memory.js'
 import { CopyStream } from './copy-stream.js'
 import { type Extent, HostCopies } from './host-copies.js'
-import { checkSleepOptions, checkWakeOptions, type SleepOptions, type WakeOptions } from './sleep-options.js'
+import { readSleepOptions, readWakeOptions, type SleepOptions, type WakeOptions } from './sleep-options.js'
 
 /** Work of a stream, of this or another device. */
 export interface Work {
@@ -94,7 +94,7 @@ export class Sleeper {
   async sleep(options: SleepOptions): Promise<void> {
     const { memory } = this
     memory.check('sleep')
-    checkSleepOptions(options, memory.clocks.context)
+    const given = readSleepOptions(options, memory.clocks.context)
     if (this.phase === 'asleep' && memory.reservedBytes > 0) {
       await this.untilArrived('sleep')
       if (this.phase === 'asleep') memory.unmap() // the driver has refused it before
@@ -106,8 +106,8 @@ export class Sleeper {
       await this.untilArrived('sleep')
       await this.untilIdle()
       this.checkOpen('sleep')
-      if (options.keep === 'nothing') this.copies.retain([])
-      else await this.copyOut(options)
+      if (given.keep === 'nothing') this.copies.retain([])
+      else await this.copyOut(given)
     } catch (error) {
       if (!this.isArriving) this.copies.retain([])
       this.enter('awake')
@@ -120,12 +120,12 @@ export class Sleeper {
   async wake(options: WakeOptions): Promise<void> {
     const { memory } = this
     memory.check('wake')
-    checkWakeOptions(options)
+    const given = readWakeOptions(options)
     if (this.phase !== 'asleep') throw this.refusal('wake', 'is awake, or about to change; await that call')
     this.enter('waking')
     try {
       if (this.isArriving) await this.untilArrived('wake') // copies of a wake that has failed
-      await this.bringBack(options)
+      await this.bringBack(given)
     } catch (error) {
       this.enter('asleep')
       if (!this.isArriving) this.undoWake()
@@ -183,7 +183,7 @@ export class Sleeper {
     this.memory.finishPeers()
   }
 
-  private async copyOut({ into, unchanged = false, onProgress }: SleepOptions): Promise<void> {
+  private async copyOut({ into, unchanged, onProgress }: ReturnType<typeof readSleepOptions>): Promise<void> {
     const { memory, copies } = this
     const extents = memory.extents()
     const changed = extents.filter(extent => !unchanged || !copies.holds(extent))
@@ -206,7 +206,7 @@ export class Sleeper {
     }
   }
 
-  private async bringBack({ keepCopy = false, wait = 'host', onProgress }: WakeOptions): Promise<void> {
+  private async bringBack({ keepCopy, wait, onProgress }: ReturnType<typeof readWakeOptions>): Promise<void> {
     const { memory, copies } = this
     const kept = memory.extents()
     const extents = kept.filter(extent => copies.partsOf(extent) !== undefined)

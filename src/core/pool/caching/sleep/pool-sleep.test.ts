@@ -484,6 +484,20 @@ describe('a pool that sleeps', () => {
     observed.close()
   })
 
+  it('each option is read once, since a getter may give another value the next time', async () => {
+    const { pool } = open()
+    filled(pool, 3 * MiB, 1)
+    let reads = 0
+    const once = {
+      get onProgress() {
+        return reads++ === 0 ? () => {} : 5
+      },
+    }
+    await pool.sleep(once as never)
+    await pool.wake()
+    assert.equal(reads, 1)
+  })
+
   it('an error of the progress callback leaves all as it was', async () => {
     const { pool } = open()
     const buffer = filled(pool, 3 * MiB, 1)
