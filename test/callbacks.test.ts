@@ -1,12 +1,11 @@
-// Every callback that a program gives may throw, return a promise, use what called it, or close it. The table has each
-// place where the library calls the program, and each does all of that there.
+// Every callback of a program may throw, return a promise, and use or close its caller. The table has each place where
+// the library calls the program, and a callback does all of that there.
 
 import assert from 'node:assert/strict'
 import { channel } from 'node:diagnostics_channel'
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, it } from 'node:test'
-import { AssertionError } from '../src/core/base/assert.js'
 import { registerSimulatedKernel, SimulatedDriver } from '../src/core/driver/simulated/index.js'
 import {
   type CachingPool,
@@ -28,8 +27,9 @@ import {
 } from '../src/index.js'
 import { observe, register } from '../src/live/index.js'
 import { type ReplayOptions, readRecording, replay, tune } from '../src/recordings/trace/index.js'
+import { assertTyped, OWN_ERROR } from './hostile-values.fixture.js'
 
-/** What the callbacks of one case use, and close. */
+/** The objects that the callbacks of one case use, and close. */
 class World {
   readonly driver = new SimulatedDriver({ capacityBytes: 64 * MiB, progress: 'eager' })
   readonly device: Device = openDevice(this.driver)
@@ -37,12 +37,12 @@ class World {
   readonly other: Stream = this.device.createStream()
   pool: CachingPool = this.device.createPool({ maxPoolBytes: 8 * MiB })
   readonly held: { free(): void; readonly freed: boolean }[] = []
-  /** what else calls the callback */
+  /** another object that calls the callback */
   owner: { close(): unknown } = { close: () => {} }
   /** makes the call that leads to the callback once more */
   callAgain: () => unknown = () => {}
   calls = 0
-  /** what the callback has thrown, or rejected with */
+  /** errors that the callback has thrown, or rejected with */
   readonly own: unknown[] = []
 
   take(pool: Pool = this.pool): void {
@@ -96,12 +96,13 @@ interface Place {
   readonly errors: 'call' | 'process' | 'fault'
   /** a promise that the callback returns is refused, given on, or not looked at */
   readonly promises: 'refused' | 'given' | 'ignored'
-  /** what the callback returns otherwise */
+  /** the callback's usual result */
   readonly answer?: unknown
 }
 
-const OWN_ERROR = new Error('of the program')
+/** A value that a program may throw, too. */
 const NO_ERROR: unknown = Object.create(null)
+const THROWN = new Set([NO_ERROR])
 
 function rejected(world: World): Promise<never> {
   world.own.push(OWN_ERROR)
@@ -112,7 +113,7 @@ const BEHAVIOURS: Readonly<Record<string, Behaviour>> = {
   throws: () => {
     throw OWN_ERROR
   },
-  'throws what is no error': () => {
+  'throws another value': () => {
     throw NO_ERROR
   },
   'returns a promise that rejects': rejected,
@@ -405,7 +406,8 @@ const PLACES: Readonly<Record<string, Place>> = {
       const waits = [pool.whenAvailable(4 * MiB, { signal }), queue.take({ signal }), device.finished({ signal })]
       world.callAgain = () => controller.abort()
       controller.abort()
-      for (const each of await Promise.allSettled(waits)) if (each.status === 'rejected') assertTyped(each.reason)
+      for (const each of await Promise.allSettled(waits))
+        if (each.status === 'rejected') assertTyped(each.reason, THROWN)
       lease.close()
       await settled()
     },
@@ -529,21 +531,7 @@ async function uncaughtDuring(work: () => Promise<void>): Promise<unknown[]> {
   return errors
 }
 
-const OF_V8 =
-  /^Cannot |is not (a function|iterable|an object|defined)|^Invalid |Maximum call stack|incompatible receiver/
-
-/** A typed error, which says in our words what is wrong. */
-function assertTyped(error: unknown): void {
-  if (error === OWN_ERROR || error === NO_ERROR) return
-  assert.ok(
-    error instanceof Error && !(error instanceof AssertionError || error instanceof assert.AssertionError),
-    String(error),
-  )
-  assert.ok(error instanceof TypeError || error instanceof RangeError || 'code' in error, String(error.stack))
-  assert.doesNotMatch(error.message, OF_V8)
-}
-
-/** What the fault of a lost device has as its cause. */
+/** The cause of the fault that a lost device had. */
 function causeOf(error: unknown): unknown {
   const { first = error } = error as { first?: unknown }
   return (first as Error).cause
@@ -565,7 +553,7 @@ async function run(place: Place, behaviour: Behaviour): Promise<World> {
   const isPromise = behaviour === rejected
   const where = isPromise && place.promises !== 'given' ? place.promises : place.errors
   const own = world.own.filter(error => !(error instanceof OutOfMemoryError))
-  for (const error of [...(failed ? [thrown] : []), ...uncaught]) assertTyped(error)
+  for (const error of [...(failed ? [thrown] : []), ...uncaught]) assertTyped(error, THROWN)
   if (own.length > 0) {
     if (where === 'call') assert.equal(thrown, own[0])
     if (where === 'fault') assert.equal(causeOf(thrown), own[0])
