@@ -11,8 +11,8 @@ export interface WaitOptions {
 }
 
 /**
- * The signal of the options. Asked first and once: a getter may do anything, and give something else the next time. Throws TypeError, in the name of `call`, for a bad or
- * unknown option.
+ * The signal of the options. Asked first and once: a getter may do anything, and give another signal the next time.
+ * Throws TypeError, in the name of `call`, for a bad or unknown option.
  */
 export function signalOf(call: string, options: WaitOptions): AbortSignal | undefined {
   checkOptionNames(call, options, ['signal'])

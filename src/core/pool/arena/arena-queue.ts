@@ -183,8 +183,8 @@ export class ArenaQueue implements Disposable, AsyncDisposable {
   /**
    * Rejects new and waiting requests, and resolves when the lent arenas have come back, their work is complete, and
    * all arenas are closed. Node goes on meanwhile. When `signal` is aborted, this closes the arenas that are still
-   * lent, and rejects with its reason. A second close waits as well. `work` of `use` must not await it, which would wait
-   * for the end of `work`.
+   * lent, and rejects with its reason. A second close waits as well. The work of `use` must not await it: each would
+   * wait for the other.
    */
   async close(options: WaitOptions = {}): Promise<void> {
     const signal = signalOf('close', options)

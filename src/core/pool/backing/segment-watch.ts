@@ -16,8 +16,8 @@ export interface PoolSegment {
 
 /**
  * Is told of a pool's segments. Both methods run within a call of the pool, and must not use or close the pool. An
- * error that they throw ends that call: a segment that `ready` refuses goes back to the device, and one that `leaving` refuses
- * stays until a later call of the pool tries again.
+ * error that they throw ends that call. A segment that `ready` refuses goes back to the device, and one that `leaving`
+ * refuses stays until a later call of the pool tries again.
  */
 export interface SegmentObserver {
   /** the memory is mapped, the devices have access, and no buffer lies on it yet */
