@@ -3,8 +3,8 @@
 
 import { WrongTypeError } from '../core/base/argument-errors.js'
 import { describe } from '../core/base/bytes.js'
-import { isDriverError } from '../core/base/driver-error.js'
 import { checkOptionNames } from '../core/base/option-names.js'
+import { isDriverError } from '../core/base/thrown.js'
 import type { Context } from '../core/driver/context.js'
 import { uuidText } from '../core/driver/uuid-text.js'
 import type { PoolStats } from '../core/pool/pool.js'

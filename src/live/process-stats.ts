@@ -1,6 +1,6 @@
 // The JSON of `/stats`, which `top` and the live page show.
 
-import { isDriverError } from '../core/base/driver-error.js'
+import { isDriverError } from '../core/base/thrown.js'
 import type { Context } from '../core/driver/context.js'
 import type { PoolStats } from '../core/pool/pool.js'
 import type { TagStats } from '../core/pool/wrappers/counters.js'

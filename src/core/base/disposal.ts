@@ -1,8 +1,7 @@
 // The end of a `using` block. An error there would take the place of the error that ended the block, which Node shows
 // as a SuppressedError without its text. So nothing is thrown: `close()` and `free()` throw.
 
-import { isDriverError } from './driver-error.js'
-import { thrownText } from './thrown.js'
+import { isDriverError, thrownText } from './thrown.js'
 
 const AGAIN_MS = 1000
 

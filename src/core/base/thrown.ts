@@ -1,7 +1,13 @@
-// What a program's own callback has thrown, or returned instead: any value at all.
+// Values that were thrown: by the driver, or any value by a callback of the program, which may return one instead.
 
 import { types } from 'node:util'
 import { describe } from './bytes.js'
+import { CudaError, DeviceLostError } from './errors.js'
+
+/** Whether the driver refused a call, or the device is lost; other errors are a program's or ours. */
+export function isDriverError(error: unknown): error is CudaError | DeviceLostError {
+  return error instanceof CudaError || error instanceof DeviceLostError
+}
 
 /** The message of a value that was thrown. Never throws itself, as a getter or a proxy might. */
 export function thrownText(thrown: unknown): string {

@@ -1,7 +1,7 @@
 // Work that everything else on the device comes after: copies into memory that pools hand out already. An open stream
 // is made to wait at once, a new one when it comes, and a captured one when its capture ends.
 
-import { isDriverError } from '../base/driver-error.js'
+import { isDriverError } from '../base/thrown.js'
 import type { Mark, MarkWatcher } from './mark-watcher.js'
 import type { OrderedStream } from './ordered-stream.js'
 import type { StreamClocks } from './stream-clocks.js'

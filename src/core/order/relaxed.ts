@@ -3,7 +3,7 @@
 // library touch nothing that a capture uses, so they run in relaxed mode: throughout a capture that this library
 // knows of, and around each single call that would be refused otherwise.
 
-import { isDriverError } from '../base/driver-error.js'
+import { isDriverError } from '../base/thrown.js'
 import { CU_STREAM_CAPTURE_MODE_RELAXED } from '../driver/constants.js'
 import type { Driver } from '../driver/driver.js'
 

@@ -1,7 +1,7 @@
 // A copy from the device through registered host memory (core/driver/staging-buffers.ts). The memory must outlive the
 // copy. If the driver refused the host's wait, the copy may still run, and the memory goes back later.
 
-import { isDriverError } from '../base/driver-error.js'
+import { isDriverError } from '../base/thrown.js'
 import { StagingBuffers } from '../driver/staging-buffers.js'
 import { relaxed } from './relaxed.js'
 import type { Stream } from './stream.js'

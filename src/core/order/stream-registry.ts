@@ -1,8 +1,8 @@
 // This thread's streams by slot, from their opening to the last mark, which covers all their work. Streams that a
 // dead thread left open end here as well.
 
-import { isDriverError } from '../base/driver-error.js'
 import { CudaError, PoolError } from '../base/errors.js'
+import { isDriverError } from '../base/thrown.js'
 import { CU_EVENT_DISABLE_TIMING, CU_STREAM_PER_THREAD } from '../driver/constants.js'
 import { Barriers } from './barriers.js'
 import type { MarkWatcher } from './mark-watcher.js'

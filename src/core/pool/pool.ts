@@ -1,10 +1,9 @@
 // The contract of all pools and wrappers: four methods, and conveniences built on them.
 
-import { type ByteSize, bytesOf } from '../base/byte-size.js'
-import { formatBytes } from '../base/bytes.js'
-import { isDriverError } from '../base/driver-error.js'
+import { checkByteCount, formatBytes } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
 import { showAsText } from '../base/readable.js'
+import { isDriverError } from '../base/thrown.js'
 import type { Bytes } from '../base/typed-arrays.js'
 import type { Context } from '../driver/context.js'
 import type { Stream } from '../order/stream.js'

@@ -10,7 +10,7 @@
 
 import { assert } from '../../base/assert.js'
 import { MiB } from '../../base/bytes.js'
-import { isDriverError } from '../../base/driver-error.js'
+import { isDriverError } from '../../base/thrown.js'
 import { CU_MEM_HANDLE_TYPE_NONE } from '../../driver/constants.js'
 import type { Context } from '../../driver/context.js'
 import { MOST_ALIGNMENT_BYTES } from './backing.js'

@@ -1,7 +1,7 @@
 // The devices that may use memory that is mapped piece by piece. A new mapping has no access, so each growth must give
 // it to all devices here.
 
-import { isDriverError } from '../../base/driver-error.js'
+import { isDriverError } from '../../base/thrown.js'
 import { CU_MEM_ACCESS_FLAGS_PROT_NONE, CU_MEM_ACCESS_FLAGS_PROT_READWRITE } from '../../driver/constants.js'
 import type { Context } from '../../driver/context.js'
 import type { PoolAccess } from '../access.js'

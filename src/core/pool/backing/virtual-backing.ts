@@ -7,7 +7,7 @@
 //
 // The file is long because growing, stitching and giving back take memory out of the same heap.
 
-import { isDriverError } from '../../base/driver-error.js'
+import { isDriverError } from '../../base/thrown.js'
 import { CU_MEM_ACCESS_FLAGS_PROT_NONE } from '../../driver/constants.js'
 import type { Context } from '../../driver/context.js'
 import { blocksOf } from '../../heap/cross-key.js'

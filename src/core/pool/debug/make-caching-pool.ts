@@ -1,4 +1,4 @@
-import { isDriverError } from '../../base/driver-error.js'
+import { isDriverError } from '../../base/thrown.js'
 import type { Clocks } from '../../order/clocks.js'
 import type { Stream } from '../../order/stream.js'
 import { CachingPool } from '../caching/caching-pool.js'

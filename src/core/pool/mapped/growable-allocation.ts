@@ -6,10 +6,9 @@
 
 import { OutOfRangeError } from '../../base/argument-errors.js'
 import { assert } from '../../base/assert.js'
-import { type ByteSize, bytesOf } from '../../base/byte-size.js'
-import { formatBytes } from '../../base/bytes.js'
-import { isDriverError } from '../../base/driver-error.js'
+import { checkByteCount, formatBytes } from '../../base/bytes.js'
 import { OutOfMemoryError, PoolError } from '../../base/errors.js'
+import { isDriverError } from '../../base/thrown.js'
 import { type Context, unreachable } from '../../driver/context.js'
 import type { Clocks } from '../../order/clocks.js'
 import { type Holding, holdingWhile } from '../../order/holding.js'

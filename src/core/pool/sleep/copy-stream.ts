@@ -2,8 +2,8 @@
 // they have come.
 
 import { MiB } from '../../base/bytes.js'
-import { isDriverError } from '../../base/driver-error.js'
 import { DeviceLostError, PoolError } from '../../base/errors.js'
+import { isDriverError } from '../../base/thrown.js'
 import { CU_STREAM_LEGACY_DEFAULT } from '../../driver/constants.js'
 import type { Clocks } from '../../order/clocks.js'
 import { untilDone } from '../../order/polling.js'

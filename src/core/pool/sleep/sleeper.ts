@@ -6,8 +6,8 @@
 // no program uses it meanwhile.
 
 import { formatBytes } from '../../base/bytes.js'
-import { isDriverError } from '../../base/driver-error.js'
 import { OutOfMemoryError, PoolError } from '../../base/errors.js'
+import { isDriverError } from '../../base/thrown.js'
 import type { Clocks } from '../../order/clocks.js'
 import { untilDone } from '../../order/polling.js'
 import { isOutOfMemory } from '../backing/backing.js'

@@ -1,8 +1,8 @@
 // The central heap behind the stream caches: two heaps, the memory under them, and when a freed block may be used
 // again. slow-path.ts lists the steps for a request that the heaps cannot serve.
 
-import { isDriverError } from '../../../base/driver-error.js'
 import type { StreamMemory } from '../../../base/errors.js'
+import { isDriverError } from '../../../base/thrown.js'
 import { HOLES_ONLY } from '../../../heap/free-run.js'
 import { keyOfSlot } from '../../../heap/key.js'
 import { State } from '../../../heap/records.js'
