@@ -19,6 +19,7 @@ const PTX = `
 { ret; }
 .entry broken_test() { ret; }
 .entry unregistered_test() { ret; }
+.entry driving_test() { ret; }
 `
 
 registerSimulatedKernel('scale_test', ({ shape, args, memory }) => {
@@ -102,6 +103,28 @@ test('wrong images, names, shapes and argument counts are refused', () => {
   driver.cuCtxSynchronize()
 })
 
+test('a kernel cannot call the driver, and its error is the cause of the fault', () => {
+  for (const progress of ['eager', 'seeded'] as const) {
+    const driver = openSimulated({ progress })
+    const refused: unknown[] = []
+    registerSimulatedKernel('driving_test', () => {
+      try {
+        driver.cuStreamSynchronize(0)
+      } catch (error) {
+        refused.push(error)
+        throw error
+      }
+    })
+    const kernel = driver.cuModuleGetFunction(driver.cuModuleLoadData(PTX), 'driving_test')
+    driver.cuLaunchKernel(kernel, shape, 0, { bytes: new Uint8Array(0), offsets: [] })
+    assert.throws(
+      () => driver.cuCtxSynchronize(),
+      (error: unknown) => error instanceof CudaError && error.cause === refused[0],
+    )
+    assert.equal((refused[0] as CudaError).result, RESULT.CUDA_ERROR_NOT_PERMITTED)
+  }
+})
+
 test('a kernel that throws, or accesses other memory, ends its context', () => {
   for (const [name, code, detail] of [
     ['scale_test', RESULT.CUDA_ERROR_ILLEGAL_ADDRESS, /nothing is allocated/],
@@ -127,6 +150,7 @@ test('entries are found with their parameter counts', () => {
       ['scale_test', 3],
       ['broken_test', 0],
       ['unregistered_test', 0],
+      ['driving_test', 0],
     ]),
   )
   assert.throws(() => registerSimulatedKernel('', () => {}), TypeError)
