@@ -2,9 +2,11 @@
 
 import assert from 'node:assert/strict'
 import { after, describe, it } from 'node:test'
+import { MiB } from '../core/base/bytes.js'
 import { openDevice } from '../core/device/open.js'
 import { SimulatedDriver } from '../core/driver/simulated/simulated-driver.js'
 import { loadKoffi } from '../core/libraries/koffi.js'
+import { retrying } from '../core/pool/wrappers/retrying.js'
 import { DeviceBlocks, type Scope } from './blocks.js'
 
 const scopeOf = (name: string): Scope => ({ name, pool: null, uses: new Set(), failure: null })
@@ -27,6 +29,22 @@ describe('blocks of a device', () => {
       assert.match(String(scope.failure), /^RangeError: label must have at most 56 bytes/)
     }
     assert.deepEqual([pool.stats().liveBuffers, blocks.groups()], [0, []])
+  })
+
+  it('survive a wrapper that throws any value, and keep it for the run', () => {
+    using upstream = device.createPool({ maxPoolBytes: 2 * MiB })
+    const pool = retrying(upstream, () => {
+      throw null
+    })
+    const blocks = new DeviceBlocks(pool, false)
+    const scope = scopeOf('own')
+    for (const run of [(work: () => number) => blocks.scopes.run(scope, work), (work: () => number) => work()]) {
+      assert.equal(
+        run(() => blocks.allocate(4 * MiB, null)),
+        0,
+      )
+    }
+    assert.deepEqual([scope.failure?.message, scope.failure?.cause], ['null', null])
   })
 
   it('without a stream are handed out after the work of the stream that their pool takes them on', () => {
