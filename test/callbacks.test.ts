@@ -6,27 +6,27 @@ import { channel } from 'node:diagnostics_channel'
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, it } from 'node:test'
-import { registerSimulatedKernel, SimulatedDriver } from '../src/core/driver/simulated/index.js'
+import type { SegmentObserver } from '../src/entries/driver.js'
+import { createStreamArenas } from '../src/entries/kernels.js'
+import { observe, register } from '../src/entries/live.js'
+import { registerSimulatedKernel, SimulatedDriver } from '../src/entries/simulated.js'
+import { type ReplayOptions, readRecording, replay, tune } from '../src/entries/trace.js'
 import {
   type CachingPool,
-  createStreamArenas,
   type Device,
   type DeviceBuffer,
+  fallback,
   limited,
   MiB,
   OutOfMemoryError,
   openDevice,
   type Pool,
   retrying,
-  type SegmentObserver,
   type Stream,
   spillable,
   statistics,
   tagged,
-  withFallback,
 } from '../src/index.js'
-import { observe, register } from '../src/live/index.js'
-import { type ReplayOptions, readRecording, replay, tune } from '../src/recordings/trace/index.js'
 import { assertTyped, OWN_ERROR } from './hostile-values.fixture.js'
 
 /** The objects that the callbacks of one case use, and close. */
@@ -258,7 +258,7 @@ const PLACES: Readonly<Record<string, Place>> = {
   'onFailure below other wrappers': {
     call: (world, callback) => {
       const inner = tagged(statistics(limited(retrying(world.pool, callback), 64 * MiB)))
-      attempt(world, withFallback(inner, world.device.createPlainPool()), pool => pool.allocate(4 * MiB))
+      attempt(world, fallback(inner, world.device.createPlainPool()), pool => pool.allocate(4 * MiB))
       assert.equal(inner.statsByTag()['untagged'].requestedBytes, 0)
     },
     errors: 'call',

@@ -1,9 +1,9 @@
 // Makes the pools of hostile programs, and things that work with pools.
 
 import { KiB, MiB } from '../src/core/base/bytes.js'
-import { registerSimulatedKernel } from '../src/core/driver/simulated/index.js'
 import { HostPool } from '../src/core/pool/host/host-pool.js'
-import { type Device, limited, type Pool, retrying, spillable, statistics, tagged, withFallback } from '../src/index.js'
+import { registerSimulatedKernel } from '../src/entries/simulated.js'
+import { type Device, fallback, limited, type Pool, retrying, spillable, statistics, tagged } from '../src/index.js'
 import type { Drawing } from './hostile-drawing.fixture.js'
 
 /** By name: makes a pool or the like on a device, with any options, around any of the pools that there are. */
@@ -48,7 +48,7 @@ export function makersOf(
     tagged: () => tagged(one(), drawing.options({ limits: { one: 1 * MiB } })),
     statistics: () => statistics(one()),
     retrying: () => retrying(one(), drawing.callback('onFailure') as never),
-    withFallback: () => withFallback(one(), one()),
+    fallback: () => fallback(one(), one()),
     spillable: () => {
       const [pool, host] = [
         device.createPool({ maxPoolBytes: 4 * MiB }),
@@ -58,7 +58,7 @@ export function makersOf(
       const upstream = drawing.any(() =>
         drawing.below(2) === 0 ? pool : retrying(pool, drawing.callback('onFailure') as never),
       )
-      return spillable(upstream as Pool, drawing.options({ host: drawing.any(() => host), limitBytes: limit() }))
+      return spillable(upstream as Pool, drawing.options({ host: drawing.any(() => host), maxPoolBytes: limit() }))
     },
     queue: () =>
       device.createArenaQueue(

@@ -4,6 +4,8 @@
 import { WrongTypeError } from '../core/base/argument-errors.js'
 import { describe } from '../core/base/bytes.js'
 import { isDriverError } from '../core/base/thrown.js'
+import type { Context } from '../core/driver/context.js'
+import { ArenaQueue } from '../core/pool/arena/arena-queue.js'
 import { OUT_OF_MEMORY, type OutOfMemoryMessage } from '../core/pool/channels.js'
 import { HostPool } from '../core/pool/host/host-pool.js'
 import { GrowableBuffer } from '../core/pool/mapped/growable-buffer.js'

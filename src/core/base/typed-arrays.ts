@@ -1,5 +1,6 @@
 // Types of typed arrays. TypeScript 5.7 made typed arrays generic; the names of the types here exist before, too.
 
+import { WrongTypeError } from './argument-errors.js'
 import { describe } from './bytes.js'
 
 /** Bytes in an ArrayBuffer: `Uint8Array<ArrayBuffer>` from TypeScript 5.7 on, and before `Uint8Array`. */
@@ -25,7 +26,7 @@ export function typedArrayName(value: unknown): string | undefined {
 export function checkBytes(call: string, source: ArrayBufferView): void {
   const bytes = (typedArrayName(source) === undefined ? bytesOfDataView : bytesOfArray).call(source)
   if (source.byteLength === bytes) return
-  throw new TypeError(`${call}: source has ${bytes} bytes, and its byteLength says ${describe(source.byteLength)}`)
+  throw new WrongTypeError(`${call}: source has ${bytes} bytes, and its byteLength says ${describe(source.byteLength)}`)
 }
 
 /** Whether a value is a Uint8Array of any realm; a Buffer is one. */

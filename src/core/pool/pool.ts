@@ -1,6 +1,7 @@
 // The contract of all pools and wrappers: four methods, and conveniences built on them.
 
-import { checkByteCount, formatBytes } from '../base/bytes.js'
+import { type ByteSize, bytesOf } from '../base/byte-size.js'
+import { formatBytes } from '../base/bytes.js'
 import { PoolError } from '../base/errors.js'
 import { showAsText } from '../base/readable.js'
 import { isDriverError } from '../base/thrown.js'
@@ -141,11 +142,11 @@ export abstract class Pool {
    * OutOfMemoryError for a request that never fits, and with PoolError once the pool is closed or sleeps. Rejects with
    * the reason of `signal` when it is aborted, and with TypeError for a bad or unknown option.
    */
-  async whenAvailable(bytes: number, options: WaitOptions = {}): Promise<void> {
-    checkByteCount(bytes, 'whenAvailable: bytes')
+  async whenAvailable(bytes: ByteSize, options: WaitOptions = {}): Promise<void> {
+    const least = bytesOf(bytes, 'whenAvailable: bytes', this.context)
     const signal = signalOf('whenAvailable', options)
-    this.mayServe(bytes) // refuses a request that never fits at once, and not in turn
-    await WaitingLine.of(this).wait(() => this.mayServe(bytes), signal)
+    this.mayServe(least) // refuses a request that never fits at once, and not in turn
+    await WaitingLine.of(this).wait(() => this.mayServe(least), signal)
   }
 
   /**

@@ -1,3 +1,4 @@
+import { WrongTypeError } from '../base/argument-errors.js'
 import { describe } from '../base/bytes.js'
 import { checkIsStream, type Stream } from '../order/stream.js'
 import type { Allocation, BufferOwner, BufferSource } from './allocation.js'
@@ -29,7 +30,7 @@ export abstract class SlowAllocation implements Allocation {
 /** Throws TypeError for wrong arguments of a program's `noteUse`. */
 export function checkNote(stream: Stream, call: string): void {
   checkIsStream('noteUse', stream)
-  if (typeof call !== 'string') throw new TypeError(`noteUse: call must be a text, not ${describe(call)}`)
+  if (typeof call !== 'string') throw new WrongTypeError(`noteUse: call must be a text, not ${describe(call)}`)
 }
 
 /** What knows the state of buffers by record and tag: a pool, or another allocation. */

@@ -9,6 +9,7 @@ import type { Clocks } from '../../order/clocks.js'
 import { untilDone } from '../../order/polling.js'
 import type { Stream } from '../../order/stream.js'
 import { onAbort, signalOf, type WaitOptions } from '../../order/wait-options.js'
+import { type PoolStats, sumOfStats } from '../pool.js'
 import { type ArenaOptions, ArenaPool } from './arena-pool.js'
 
 /** Options of `createArenaQueue`. */

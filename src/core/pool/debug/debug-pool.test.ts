@@ -150,7 +150,7 @@ describe('debug mode: the pool itself', () => {
     const close = () => void pool.close()
     assert.throws(() => pool.observeSegments({ ready: close, leaving() {} }), { message: /^close: an observer/ })
     pool.check()
-    assert.equal(pool.close().lostBuffers, 1)
+    assert.equal(pool.close().heldBuffers, 1)
   })
 
   it('a use that a program tells has a name', () => {

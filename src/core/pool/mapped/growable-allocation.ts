@@ -6,7 +6,8 @@
 
 import { OutOfRangeError } from '../../base/argument-errors.js'
 import { assert } from '../../base/assert.js'
-import { checkByteCount, formatBytes } from '../../base/bytes.js'
+import { type ByteSize, bytesOf } from '../../base/byte-size.js'
+import { formatBytes } from '../../base/bytes.js'
 import { OutOfMemoryError, PoolError } from '../../base/errors.js'
 import { isDriverError } from '../../base/thrown.js'
 import { type Context, unreachable } from '../../driver/context.js'

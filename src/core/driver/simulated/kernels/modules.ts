@@ -1,6 +1,7 @@
 // Loaded modules and their kernels: checks of images and launches, and the TypeScript function of each kernel.
 // calls.ts uses them.
 
+import { WrongTypeError } from '../../../base/argument-errors.js'
 import { isUnwantedPromise } from '../../../base/thrown.js'
 import { FUNCTION_ATTRIBUTE, RESULT } from '../../constants.js'
 import type { KernelArguments, LaunchShape } from '../../driver.js'
@@ -91,7 +92,7 @@ export class Modules {
     const copied: LaunchShape = { grid: [...grid], block: [...block], sharedBytes }
     const launch = { shape: copied, args: new LaunchArguments(args), memory: context.memory }
     return () => {
-      if (isUnwantedPromise(kernel(launch))) throw new TypeError(`kernel ${name} must not be asynchronous`)
+      if (isUnwantedPromise(kernel(launch))) throw new WrongTypeError(`kernel ${name} must not be asynchronous`)
     }
   }
 
