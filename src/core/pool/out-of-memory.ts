@@ -1,4 +1,4 @@
-import { formatBytes } from '../base/bytes.js'
+import { formatBytes, formatBytesUp } from '../base/bytes.js'
 import { OutOfMemoryError, type OutOfMemoryFigures, type Remedy } from '../base/errors.js'
 import type { Context } from '../driver/context.js'
 import type { Pool, PoolStats } from './pool.js'
@@ -99,4 +99,9 @@ export function figuresOf(bytes: number, stats: Partial<PoolStats>, deviceFreeBy
 /** The limit of a pool, in words. */
 export function limitText({ maxPoolBytes }: PoolStats): string {
   return maxPoolBytes === Infinity ? 'no limit' : `limit ${formatBytes(maxPoolBytes)}`
+}
+
+/** The call that raises the limit to at least `bytes`. */
+export function raiseTo(bytes: number): string {
+  return ` (pool.maxPoolBytes = '${formatBytesUp(bytes)}')`
 }

@@ -5,7 +5,7 @@ import { OutOfMemoryError, type Remedy, type StreamMemory } from '../../base/err
 import { streamName } from '../../order/ordered-stream.js'
 import type { Backing } from '../backing/backing.js'
 import type { LiveGroup } from '../labels.js'
-import { beyondDevice, figuresOf, limitText } from '../out-of-memory.js'
+import { beyondDevice, figuresOf, limitText, raiseTo } from '../out-of-memory.js'
 import type { PoolStats } from '../pool.js'
 import type { PoolConfig } from './options.js'
 
@@ -135,9 +135,4 @@ function remedyFor(shortage: Shortage, heldElsewhereBytes: number): [Remedy, str
       : `leave that much of the device free`
   const virtual = backing.kind === 'segments' ? ", or use backing 'virtual'" : ''
   return ['joinPieces', `${idle}: free what lies between them, or ${slack}${virtual}`]
-}
-
-/** The call that raises the limit to at least `bytes`. */
-function raiseTo(bytes: number): string {
-  return ` (pool.maxPoolBytes = '${formatBytesUp(bytes)}')`
 }

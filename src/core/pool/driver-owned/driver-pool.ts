@@ -72,6 +72,15 @@ export class DriverPool extends StreamOrderedPool {
     this.set('CU_MEMPOOL_ATTR_RELEASE_THRESHOLD', threshold)
   }
 
+  /** The most that the pool may reserve; Infinity without a limit. The driver fixes it: setting it throws PoolError. */
+  get maxPoolBytes(): number {
+    return this.properties?.maxBytes || Infinity
+  }
+
+  set maxPoolBytes(_limit: unknown) {
+    throw new PoolError('maxPoolBytes: the driver fixes the limit of its pools; create one with another limit')
+  }
+
   /**
    * Whether memory freed on one stream may serve another stream that waits for the free by an event. New pools have
    * true.
@@ -276,11 +285,6 @@ export class DriverPool extends StreamOrderedPool {
     const mostBytes = isOnDevice ? Math.min(maxPoolBytes, totalBytes) : maxPoolBytes
     const figures = figuresOf(bytes, { ...this.stats(), largestFreeBytes }, freeBytes)
     return new OutOfMemoryError(message, figures, [], askForLess(bytes, mostBytes))
-  }
-
-  /** The option `maxPoolBytes`. */
-  private get maxPoolBytes(): number {
-    return this.properties?.maxBytes || Infinity
   }
 
   private get(what: string, attribute: Attribute): number {

@@ -201,17 +201,35 @@ describe('host pool', () => {
     })
   })
 
+  it('its limit can be set at any time', () => {
+    const { pool } = setUp()
+    const held = pool.allocate(6 * MiB)
+    assert.equal(pool.maxPoolBytes, 8 * MiB)
+    pool.maxPoolBytes = '9MiB'
+    const more = pool.allocate(3 * MiB)
+    assert.equal(pool.stats().maxPoolBytes, 9 * MiB)
+    more.free()
+    pool.maxPoolBytes = 6 * MiB
+    assert.equal(pool.stats().reservedBytes, 6 * MiB)
+    assert.equal(pool.tryAllocate(1), null)
+    assert.throws(() => Object.assign(pool, { maxPoolBytes: 0 }), { name: 'RangeError', message: /^maxPoolBytes/ })
+    held.free()
+    pool.check()
+    pool.close()
+    assert.throws(() => Object.assign(pool, { maxPoolBytes: 1 }), { name: 'PoolError', message: /pool is closed/ })
+  })
+
   it('an out of memory error names its cause and figures, and the pool works on', () => {
     const { device, pool } = setUp()
     const held = pool.allocate(6 * MiB)
     assert.throws(() => pool.allocate(3 * MiB), {
       name: 'OutOfMemoryError',
       message:
-        /3 MiB of pinned host memory: 6 MiB live in 6 MiB pinned, limit 8 MiB; raise maxPoolBytes of createHostPool by at least 1 MiB/,
+        /3 MiB of pinned host memory: 6 MiB live in 6 MiB pinned, limit 8 MiB; raise maxPoolBytes by at least 1 MiB or free that much \(pool\.maxPoolBytes = '9 MiB'\)$/,
     })
     const small = device.createHostPool({ maxPoolBytes: 4 * MiB, segmentBytes: 1 * MiB })
     small.allocate(1 * KiB)
-    assert.throws(() => small.allocate(8 * MiB), { message: /by at least 4\.01 MiB \(5 MiB if no idle piece fits\)$/ })
+    assert.throws(() => small.allocate(8 * MiB), { message: /by at least 4\.01 MiB \(5 MiB if no idle piece fits\)/ })
     const enough = device.createHostPool({ maxPoolBytes: 9 * MiB, segmentBytes: 1 * MiB })
     enough.allocate(1 * KiB)
     enough.allocate(8 * MiB)

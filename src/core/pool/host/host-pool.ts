@@ -6,7 +6,7 @@
 // is set aside until a miss or `processDeferred` finds them complete. The pool under this one is not stream-ordered.
 
 import { freemem } from 'node:os'
-import { type ByteSize, bytesOf } from '../../base/byte-size.js'
+import { type ByteSize, bytesOf, limitOf } from '../../base/byte-size.js'
 import { formatBytes, formatBytesUp } from '../../base/bytes.js'
 import { disposeOf } from '../../base/disposal.js'
 import { OutOfMemoryError, PoolError } from '../../base/errors.js'
@@ -25,7 +25,7 @@ import type { ReservingPool } from '../caching/reserving-pool.js'
 import { publishAs } from '../channels.js'
 import { type CloseReport, warnOfHeld } from '../closable-pool.js'
 import { type AllocateOptions, allocateLong, isLongForm } from '../long-form.js'
-import { askForLess, figuresOf } from '../out-of-memory.js'
+import { askForLess, figuresOf, raiseTo } from '../out-of-memory.js'
 import { type PoolStats, poolJson, poolText } from '../pool.js'
 import type { HostMemoryBuffer } from '../sleep/host-copies.js'
 import { HostArray } from './host-array.js'
@@ -132,6 +132,21 @@ export abstract class HostPool implements Disposable, AsyncDisposable {
     } catch (error) {
       throw error instanceof OutOfMemoryError ? this.outOfMemory(bytes) : error
     }
+  }
+
+  /**
+   * The most memory that the pool may pin, in bytes; Infinity without a limit. It can be set at any time, like the option
+   * of `createHostPool`; below what is pinned, idle memory is unpinned at once. Throws like `createHostPool` for a bad
+   * value, and PoolError for a closed pool.
+   */
+  get maxPoolBytes(): number {
+    return this.blocks.maxPoolBytes
+  }
+
+  /** Changes the limit. */
+  set maxPoolBytes(limit: ByteSize) {
+    this.blocks.checkOpen('maxPoolBytes')
+    this.blocks.maxPoolBytes = limitOf(limit, 'maxPoolBytes', HOST)
   }
 
   /** Collects freed buffers whose noted uses have completed, without waiting; returns how many. */
@@ -298,7 +313,9 @@ export abstract class HostPool implements Disposable, AsyncDisposable {
     const orMore = surely > missing ? ` (${formatBytesUp(surely)} if no idle piece fits)` : ''
     const orFree = missing <= liveBytes ? ' or free that much' : ''
     const isTooLarge = wholeBytes > maxPoolBytes
-    let remedy = `${isTooLarge ? 'ask for less, or ' : ''}raise maxPoolBytes of createHostPool by at least ${formatBytesUp(missing)}${orMore}${orFree}`
+    const call = raiseTo(maxPoolBytes + Math.max(missing, surely))
+    const raise = `raise maxPoolBytes by at least ${formatBytesUp(missing)}${orMore}${orFree}${call}`
+    let remedy = isTooLarge ? `ask for less, or ${raise}` : raise
     if (missing <= 0) {
       remedy =
         reservedBytes + bytes > maxPoolBytes
