@@ -162,7 +162,7 @@ export class ArenaPool extends Arena {
     checkIsStream('free', stream)
     if (stream.clocks !== this.clocks) checkUser('free', stream, this)
     stream.checkUncaptured('free')
-    this.use(stream)
+    if (this.region?.buffer.freed !== true) this.use(stream) // a region that was freed has no memory to order
     this.bump.free(buffer.tag)
   }
 

@@ -111,7 +111,7 @@ describe('arena on a buffer', () => {
 
   it('names a buffer that was freed before the arena was closed', () => {
     const { pool, region, arena, a, b } = setUp()
-    const held = arena.allocate(1000, a)
+    const [held, next] = [arena.allocate(1000, a), arena.allocate(1000, a)]
     region.free()
     for (const use of [() => held.ptr, () => held.fill(0), () => arena.allocate(1, b)]) {
       assert.throws(use, {
@@ -120,7 +120,10 @@ describe('arena on a buffer', () => {
       })
     }
     assert.throws(() => arena.allocate(1, a).ptr, PoolError)
+    const before = arena.stats().liveBuffers
     held.free()
+    next.free(b)
+    assert.equal(arena.stats().liveBuffers, before - 2)
     arena.reset()
     arena.close()
     const second = new TestDevice()
