@@ -184,6 +184,15 @@ const CASES: Readonly<Record<ErrorCode, Case>> = {
       throw new SlowReplayError('slow')
     },
   },
+  ERR_TOO_MANY_WAIT: {
+    name: 'PoolError',
+    message: /^whenAvailable: 0 requests wait for memory already, the most by maxWaiting/,
+    fails: device => {
+      const pool = device.createPool({ maxPoolBytes: '2MiB' })
+      pool.allocate('2MiB')
+      return pool.whenAvailable('1MiB', { maxWaiting: 0 })
+    },
+  },
   ERR_INVALID_ARG_TYPE: {
     name: 'TypeError',
     message: /^createPool: unknown option 'size'/,

@@ -24,6 +24,7 @@ export type PoolErrorCode =
   | 'ERR_STREAM_CAPTURED'
   | 'ERR_STREAM_ORDER'
   | 'ERR_OTHER_DEVICE'
+  | 'ERR_TOO_MANY_WAIT'
   | 'ERR_DEVICE_CLOSED'
   | 'ERR_NOT_SUPPORTED'
   | 'ERR_DEBUG'

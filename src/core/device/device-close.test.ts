@@ -99,6 +99,23 @@ describe('closing a device', () => {
     await device[Symbol.asyncDispose]()
   })
 
+  it('drain waits for the work without blocking, closes, and gives up by a signal', async () => {
+    const { device, pending, release } = openBusy()
+    const pools = [device.createPool(), device.createHostPool(), device.createArenaPool({ bytes: 1 * MiB })] as const
+    pools[0].allocate(1 * MiB)
+    const gone = new AbortController()
+    const given = [...pools, device].map(each => assert.rejects(each.drain({ signal: gone.signal }), { name: 'Error' }))
+    const drained = [...pools, device].map(each => each.drain())
+    gone.abort(new Error('no longer'))
+    await Promise.all(given)
+    assert.deepEqual([pools[0].closed, pools[1].closed, device.context.released], [false, false, false])
+    release()
+    const [report] = await Promise.all([...drained, ...pending])
+    assert.deepEqual(report, { heldBuffers: 1, heldBytes: 1 * MiB })
+    assert.deepEqual([pools[0].closed, pools[1].closed, device.context.released], [true, true, true])
+    await assert.rejects(pools[0].drain({ signal: 5 } as object), { name: 'TypeError', message: /^drain: signal/ })
+  })
+
   it('await using closes a lost device without a throw, and the arenas of a queue that drains', async () => {
     const driver = new SimulatedDriver()
     const device = openDevice(driver)

@@ -577,6 +577,15 @@ export class Device implements Disposable, AsyncDisposable {
     disposeOf(this, () => this.close())
   }
 
+  /**
+   * Waits for pending work as `finished` does, and then closes, with all pools and streams; Node goes on meanwhile.
+   * Rejects like `close`, or with the reason of `signal` when it is aborted: the device stays open then.
+   */
+  async drain(options: WaitOptions = {}): Promise<void> {
+    await this.clocks.finishForClose(signalOf('drain', options))
+    this.close()
+  }
+
   /** Waits for pending work as `finished` does, and then closes as at the end of a `using` block. */
   async [Symbol.asyncDispose](): Promise<void> {
     await this.clocks.finishForClose()

@@ -6,6 +6,7 @@ import { PoolError } from '../base/errors.js'
 import type { Context } from '../driver/context.js'
 import type { Clocks } from '../order/clocks.js'
 import { checkStreamOf, type Stream } from '../order/stream.js'
+import { signalOf, type WaitOptions } from '../order/wait-options.js'
 import { Pool } from './pool.js'
 
 /** The report of `close`. */
@@ -91,6 +92,15 @@ export abstract class ClosablePool extends Pool implements Disposable, AsyncDisp
       const report = this.close()
       if (this.warnOnHeld) warnOfHeld(this.constructor.name, report, labels)
     })
+  }
+
+  /**
+   * Waits for pending work as `device.finished()` does, and then closes; Node goes on meanwhile. Resolves to what `close`
+   * returns, and rejects like it, or with the reason of `signal` when it is aborted: the pool stays open then.
+   */
+  async drain(options: WaitOptions = {}): Promise<CloseReport> {
+    await this.clocks.finishForClose(signalOf('drain', options))
+    return this.close()
   }
 
   /** Waits for pending work as `device.finished()` does, and then closes as at the end of a `using` block. */

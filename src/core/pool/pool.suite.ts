@@ -110,6 +110,16 @@ export function poolSuite(name: string, open: () => PoolUnderTest): void {
       const gone = new Abortable()
       gone.abort()
       await assert.rejects(pool.whenAvailable(1 * MiB, gone.options), gone.reason)
+      await pool.whenAvailable(1 * MiB, { maxWaiting: 0 })
+      const first = pool.whenAvailable(1 * MiB, { maxWaiting: 1 })
+      const second = pool.whenAvailable(1 * MiB, { maxWaiting: 1 })
+      await assert.rejects(second, { code: 'ERR_TOO_MANY_WAIT', message: /^whenAvailable: 1 request waits for memory/ })
+      await first
+      await pool.whenAvailable(1 * MiB, { maxWaiting: 0 })
+      for (const maxWaiting of [-1, 0.5, '1']) {
+        const refused = { name: 'RangeError', message: /^whenAvailable: maxWaiting must be/ }
+        await assert.rejects(pool.whenAvailable(1 * MiB, { maxWaiting } as object), refused)
+      }
       const { liveBuffers, allocations, frees } = pool.stats()
       assert.deepEqual([liveBuffers, allocations, frees], [before.liveBuffers, before.allocations, before.frees])
       check()

@@ -8,7 +8,7 @@ import { isDriverError } from '../base/thrown.js'
 import type { Bytes } from '../base/typed-arrays.js'
 import type { Context } from '../driver/context.js'
 import type { Stream } from '../order/stream.js'
-import { signalOf, type WaitOptions } from '../order/wait-options.js'
+import { checkMaxWaiting, type LineOptions, signalOf } from '../order/wait-options.js'
 import { type AccessChange, type AccessLocation, changeEach, type PoolAccess } from './access.js'
 import { DeviceArray, type TypedArray, type TypedArrayConstructor, type TypedArrayOf } from './array.js'
 import { DeviceBuffer, wholeBuffer } from './buffer.js'
@@ -112,7 +112,7 @@ export abstract class Pool {
   }
 
   /** `allocate` under another name: "async" means in stream order. */
-  allocateAsync(bytes: number, stream: Stream): DeviceBuffer {
+  allocateAsync(bytes: ByteSize, stream: Stream): DeviceBuffer {
     return this.allocate(bytes, stream)
   }
 
@@ -139,14 +139,17 @@ export abstract class Pool {
    * goes on meanwhile. A wrapper waits for room within its own limit, too. Several waiters of a thread come in turn;
    * allocate at once, before the next one does. Free memory may lie in pieces that cannot be joined, or other threads
    * and programs may take it first. So use `tryAllocate`, and wait again if it returns null. Rejects with
-   * OutOfMemoryError for a request that never fits, and with PoolError once the pool is closed or sleeps. Rejects with
-   * the reason of `signal` when it is aborted, and with TypeError for a bad or unknown option.
+   * OutOfMemoryError for a request that never fits, and with PoolError once the pool is closed or sleeps, or if
+   * `maxWaiting` calls wait already. Rejects with the reason of `signal` when it is aborted, and with TypeError or
+   * RangeError for a bad or unknown option.
    */
-  async whenAvailable(bytes: ByteSize, options: WaitOptions = {}): Promise<void> {
+  async whenAvailable(bytes: ByteSize, options: LineOptions = {}): Promise<void> {
     const least = bytesOf(bytes, 'whenAvailable: bytes', this.context)
-    const signal = signalOf('whenAvailable', options)
+    const signal = signalOf('whenAvailable', options, ['maxWaiting'])
+    const { maxWaiting = Infinity } = options
+    checkMaxWaiting('whenAvailable', maxWaiting)
     this.mayServe(least) // refuses a request that never fits at once, and not in turn
-    await WaitingLine.of(this).wait(() => this.mayServe(least), signal)
+    await WaitingLine.of(this).wait(() => this.mayServe(least), signal, maxWaiting)
   }
 
   /**

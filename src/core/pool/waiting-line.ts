@@ -2,13 +2,14 @@
 
 import { setImmediate } from 'node:timers/promises'
 import { untilDone } from '../order/polling.js'
-import { onAbort } from '../order/wait-options.js'
+import { onAbort, tooManyWait } from '../order/wait-options.js'
 
 /** The calls of a pool's `whenAvailable` in this thread, which come in turn. */
 export class WaitingLine {
   /** by pool; a field of the pool would be one more of each wrapper */
   private static readonly lines = new WeakMap<object, WaitingLine>()
   private last: Promise<void> = Promise.resolve()
+  private waiting = 0
 
   private constructor(private readonly mostMs: number | undefined) {}
 
@@ -21,11 +22,15 @@ export class WaitingLine {
 
   /**
    * Resolves once it is the caller's turn and `hasRoom` returns true. Rejects with its error, and, in turn or
-   * not, with the reason of `signal` when it is aborted.
+   * not, with the reason of `signal` when it is aborted. Rejects with PoolError if `mostWaiting` wait already.
    */
-  async wait(hasRoom: () => boolean, signal: AbortSignal | undefined): Promise<void> {
+  async wait(hasRoom: () => boolean, signal: AbortSignal | undefined, mostWaiting: number): Promise<void> {
     signal?.throwIfAborted()
-    return new Promise((resolve, reject) => {
+    if (this.waiting >= mostWaiting && !(this.waiting === 0 && hasRoom())) {
+      throw tooManyWait('whenAvailable', this.waiting, 'memory')
+    }
+    this.waiting++
+    return new Promise<void>((resolve, reject) => {
       let isAborted = false
       const forget = onAbort(signal, () => {
         isAborted = true
@@ -35,6 +40,6 @@ export class WaitingLine {
       // The waiter before has the next turn of the event loop for its allocation.
       const turn = this.last.then(() => setImmediate()).then(() => untilDone(isOver, { mostMs: this.mostMs }))
       this.last = turn.then(resolve, reject).finally(forget)
-    })
+    }).finally(() => this.waiting--)
   }
 }

@@ -185,6 +185,12 @@ describe('arena: memory', () => {
     assert.equal(arena.availableBytes, 0)
   })
 
+  it('its limit is fixed', () => {
+    const { arena } = setUp({ bytes: 1 * MiB, maxPoolBytes: 8 * MiB })
+    assert.equal(arena.maxPoolBytes, 8 * MiB)
+    assert.throws(() => Object.assign(arena, { maxPoolBytes: 1 }), { name: 'PoolError', message: /limit of an arena/ })
+  })
+
   it('bad options are refused by name', () => {
     const { device } = setUp()
     const bad: readonly [unknown, string, RegExp][] = [

@@ -8,7 +8,7 @@ import type { Context } from '../../driver/context.js'
 import type { Clocks } from '../../order/clocks.js'
 import { untilDone } from '../../order/polling.js'
 import type { Stream } from '../../order/stream.js'
-import { onAbort, signalOf, type WaitOptions } from '../../order/wait-options.js'
+import { checkMaxWaiting, onAbort, signalOf, tooManyWait, type WaitOptions } from '../../order/wait-options.js'
 import { type PoolStats, sumOfStats } from '../pool.js'
 import { type ArenaOptions, ArenaPool } from './arena-pool.js'
 
@@ -97,11 +97,7 @@ export class ArenaQueue implements Disposable, AsyncDisposable {
     if (!Number.isInteger(count) || count < 1) {
       throw new OutOfRangeError(`createArenaQueue: count must be a whole number of at least 1, not ${describe(count)}`)
     }
-    if (maxWaiting !== Infinity && (!Number.isInteger(maxWaiting) || maxWaiting < 0)) {
-      throw new OutOfRangeError(
-        `createArenaQueue: maxWaiting must be a whole number or Infinity, not ${describe(maxWaiting)}`,
-      )
-    }
+    checkMaxWaiting('createArenaQueue', maxWaiting)
     this.count = count
     this.maxWaiting = maxWaiting
     this.arenaOptions = arenaOptions
@@ -152,10 +148,7 @@ export class ArenaQueue implements Disposable, AsyncDisposable {
     signal?.throwIfAborted()
     const arena = this.idle.pop() ?? (this.arenas.size < this.count ? this.newArena() : undefined)
     if (arena !== undefined) return this.lend(arena)
-    if (this.waiting >= this.maxWaiting) {
-      const waiting = this.waiting === 1 ? '1 request waits' : `${this.waiting} requests wait`
-      throw new PoolError(`take: ${waiting} for an arena already, the most by maxWaiting; try again later, or raise it`)
-    }
+    if (this.waiting >= this.maxWaiting) throw tooManyWait('take', this.waiting, 'an arena')
     return new Promise((resolve, reject) => {
       const forget = onAbort(signal, () => {
         this.waiters.delete(waiter)

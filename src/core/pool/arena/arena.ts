@@ -4,7 +4,7 @@
 
 import { checkByteCount, formatBytes } from '../../base/bytes.js'
 import { disposeOf } from '../../base/disposal.js'
-import type { OutOfMemoryError } from '../../base/errors.js'
+import { type OutOfMemoryError, PoolError } from '../../base/errors.js'
 import type { Context } from '../../driver/context.js'
 import { Bump } from '../../heap/bump.js'
 import { MAX_UNITS, UNIT_BYTES } from '../../heap/size-classes.js'
@@ -18,8 +18,6 @@ import type { RegionMemory } from './arena-memory.js'
 import type { Epochs } from './epochs.js'
 
 export abstract class Arena extends ClosablePool implements ArenaOwner {
-  /** most bytes that it can have */
-  readonly maxPoolBytes: number
   protected readonly bump: Bump
   protected abstract readonly epochs: Epochs
   /** the address of unit 0 */
@@ -46,10 +44,18 @@ export abstract class Arena extends ClosablePool implements ArenaOwner {
     this.firstUnit = ((address % MOST_ALIGNMENT_BYTES) / UNIT_BYTES) | 0
     this.base = address - this.firstUnit * UNIT_BYTES
     this.lastUnit = (this.firstUnit + bytes / UNIT_BYTES) | 0
-    this.maxPoolBytes = bytes
     this.bump = new Bump(this.firstUnit, this.firstUnit)
     this.allocation = allocationOf(this, this, defaultStream, this.bump.span, region)
     this.epoch = epoch
+  }
+
+  /** The most bytes that it can have. It is fixed: setting it throws PoolError. */
+  get maxPoolBytes(): number {
+    return (this.lastUnit - this.firstUnit) * UNIT_BYTES
+  }
+
+  set maxPoolBytes(_limit: unknown) {
+    throw new PoolError('maxPoolBytes: the limit of an arena is fixed; make it with another bytes or maxPoolBytes')
   }
 
   /** The first unit behind all buffers. */

@@ -15,7 +15,7 @@ import type { Context } from '../../driver/context.js'
 import { State } from '../../heap/records.js'
 import type { Clocks } from '../../order/clocks.js'
 import { checkStreamOf, Stream } from '../../order/stream.js'
-import type { WaitOptions } from '../../order/wait-options.js'
+import { type LineOptions, signalOf, type WaitOptions } from '../../order/wait-options.js'
 import { byteLengthOf, type TypedArrayConstructor, type TypedArrayOf } from '../array.js'
 import { PAGE_BYTES, type PinnedMemory, PinnedSegments } from '../backing/pinned-segments.js'
 import type { PoolSegment, SegmentObserver } from '../backing/segment-watch.js'
@@ -125,7 +125,7 @@ export abstract class HostPool implements Disposable, AsyncDisposable {
    * `tryAllocate` then, and wait again if it returns null. Rejects with OutOfMemoryError for a request that never fits,
    * with PoolError once the pool is closed, and with the reason of `signal` when it is aborted.
    */
-  async whenAvailable(size: ByteSize, options: WaitOptions = {}): Promise<void> {
+  async whenAvailable(size: ByteSize, options: LineOptions = {}): Promise<void> {
     const bytes = bytesOf(size, 'whenAvailable: bytes', HOST)
     try {
       await this.blocks.whenAvailable(bytes, options)
@@ -213,6 +213,15 @@ export abstract class HostPool implements Disposable, AsyncDisposable {
       const held = { heldBuffers: heldBuffers - copies.length, heldBytes: heldBytes - copyBytes }
       if (this.warnOnHeld) warnOfHeld('HostPool', held, [], true)
     })
+  }
+
+  /**
+   * Waits for pending work as `device.finished()` does, and then closes; Node goes on meanwhile. Resolves to what `close`
+   * returns, and rejects like it, or with the reason of `signal` when it is aborted: the pool stays open then.
+   */
+  async drain(options: WaitOptions = {}): Promise<CloseReport> {
+    await this.clocks.finishForClose(signalOf('drain', options))
+    return this.close()
   }
 
   /** Waits for pending work as `device.finished()` does, and then closes as at the end of a `using` block. */
