@@ -1,6 +1,5 @@
 // Values that were thrown: by the driver, or any value by a callback of the program, which may return one instead.
 
-import { types } from 'node:util'
 import { describe } from './bytes.js'
 import { CudaError, DeviceLostError } from './errors.js'
 
@@ -24,7 +23,10 @@ export function thrownText(thrown: unknown): string {
  * promise's own error, which nobody else can handle, does not end the process.
  */
 export function isUnwantedPromise(returned: unknown): boolean {
-  if (!types.isPromise(returned)) return false
-  Promise.prototype.catch.call(returned, () => {})
-  return true
+  try {
+    Promise.prototype.then.call(returned, undefined, () => {}) // throws for anything but a promise
+    return true
+  } catch {
+    return false
+  }
 }
