@@ -85,13 +85,13 @@ export abstract class HostPool implements Disposable, AsyncDisposable {
    * and PoolError if the pool or stream is closed, or memory cannot be pinned.
    */
   allocate(bytes: ByteSize, stream?: Stream | AllocateOptions, alignment?: number): HostBuffer {
-    if (isLongForm(bytes, stream)) return allocateLong(this, bytes, stream, alignment, false)!
+    if (isLong(bytes, stream)) return allocateLong(this, bytes, stream, alignment, false)!
     return new HostBuffer(this, this.take(bytes as number, stream as Stream, alignment))
   }
 
   /** Like `allocate`, but returns null when memory runs out. */
   tryAllocate(bytes: ByteSize, stream?: Stream | AllocateOptions, alignment?: number): HostBuffer | null {
-    if (isLongForm(bytes, stream)) return allocateLong(this, bytes, stream, alignment, true)
+    if (isLong(bytes, stream)) return allocateLong(this, bytes, stream, alignment, true)
     const block = this.tryTake(bytes as number, stream as Stream, alignment)
     return block === null ? null : new HostBuffer(this, block)
   }
@@ -339,6 +339,11 @@ export abstract class HostPool implements Disposable, AsyncDisposable {
       askForLess(wholeBytes, maxPoolBytes),
     )
   }
+}
+
+/** As `isLongForm`; most requests name no stream, and the call would cost them a tenth. */
+function isLong(bytes: unknown, place: unknown): boolean {
+  return typeof bytes !== 'number' || (place !== undefined && isLongForm(bytes, place))
 }
 
 showAsText(HostPool)
