@@ -33,6 +33,13 @@ describe('the label of a buffer', () => {
     }
   })
 
+  it('of pinned memory is that of its array, too', () => {
+    using array = new TestDevice().createHostPool().allocateArray(Float32Array, 10, { label: 'input' })
+    assert.equal(array.label, 'input')
+    array.label = 'staging'
+    assert.equal(array.buffer.label, 'staging')
+  })
+
   it('of an arena ends with a reset, and with a rewind to below the buffer', () => {
     const arena = new TestDevice().createArenaPool({ bytes: 1 * MiB })
     arena.allocate(1 * KiB).label = 'before the reset'

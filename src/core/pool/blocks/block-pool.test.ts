@@ -174,6 +174,21 @@ for (const shared of [false, true]) {
       assert.deepEqual([blocks.map(({ byteLength }) => byteLength), pool.tryAllocate()], [[BLOCK, BLOCK], null])
     })
 
+    it('takes options without a size', () => {
+      const { device, pool } = open(2)
+      const stream = device.createStream()
+      const blocks = [pool.allocate({ stream, label: 'page' }), pool.tryAllocate({ stream })!]
+      assert.deepEqual(
+        blocks.map(block => [block.byteLength, block.stream, block.label]),
+        [
+          [BLOCK, stream, 'page'],
+          [BLOCK, stream, ''],
+        ],
+      )
+      assert.equal(pool.tryAllocate({ stream }), null)
+      assert.throws(() => pool.allocate({ size: 1 } as object), { name: 'TypeError', message: /unknown option 'size'/ })
+    })
+
     it('lists live buffers, and frees them by address', () => {
       const { pool } = open(2)
       const [first, second] = takeAll(pool)

@@ -16,7 +16,7 @@ import { checkAlignment } from '../caching/alignment.js'
 import { type Block, markBefore, slackOf, stampAfter, Tag } from '../caching/block.js'
 import { CachingPool, type CachingPoolStats } from '../caching/caching-pool.js'
 import { sourcedConfig } from '../caching/options.js'
-import { type AllocateOptions, allocateLong, isLongForm } from '../long-form.js'
+import { type AllocateOptions, allocateLong, isLongForm, isOptions } from '../long-form.js'
 import { noRoomToBegin } from '../out-of-memory.js'
 import { releaseOffPath, takeOffPath } from '../slow-calls.js'
 import { BlockCaches, FixedBlock } from './block-caches.js'
@@ -83,16 +83,23 @@ export class BlockPool extends CachingPool {
   }
 
   /** A buffer of `bytes` in a block, or of a whole block. A request larger than a block throws OutOfMemoryError. */
+  override allocate(bytes?: ByteSize, stream?: Stream | AllocateOptions, alignment?: number): DeviceBuffer
+  /** A whole block. */
+  override allocate(options: AllocateOptions): DeviceBuffer
   override allocate(
-    bytes: ByteSize = this.blockBytes,
+    bytes: ByteSize | AllocateOptions = this.blockBytes,
     stream: Stream | AllocateOptions = this.defaultStream,
     alignment?: number,
   ): DeviceBuffer {
     return this.takeBlock(bytes as number, stream as Stream, alignment, false)!
   }
 
+  /** `allocate` that returns null when memory runs out. */
+  override tryAllocate(bytes?: ByteSize, stream?: Stream | AllocateOptions, alignment?: number): DeviceBuffer | null
+  /** `allocate` of a whole block that returns null when memory runs out. */
+  override tryAllocate(options: AllocateOptions): DeviceBuffer | null
   override tryAllocate(
-    bytes: ByteSize = this.blockBytes,
+    bytes: ByteSize | AllocateOptions = this.blockBytes,
     stream: Stream | AllocateOptions = this.defaultStream,
     alignment?: number,
   ): DeviceBuffer | null {
@@ -240,6 +247,7 @@ export class BlockPool extends CachingPool {
     alignment: number | undefined,
     mayFail: boolean,
   ): DeviceBuffer | null {
+    if (isOptions(bytes)) return allocateLong(this, this.blockBytes, bytes, alignment, mayFail)
     if (isLongForm(bytes, stream)) return allocateLong(this, bytes, stream, alignment, mayFail)
     checkByteCount(bytes, 'bytes')
     if (alignment !== undefined) checkAlignment(alignment, this.alignment)

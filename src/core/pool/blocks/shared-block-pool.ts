@@ -14,7 +14,7 @@ import type { DeviceBuffer } from '../buffer.js'
 import { checkAlignment } from '../caching/alignment.js'
 import { type PoolConfig, sourcedConfig } from '../caching/options.js'
 import { classUnits } from '../caching/stream-caches.js'
-import { type AllocateOptions, allocateLong, isLongForm } from '../long-form.js'
+import { type AllocateOptions, allocateLong, isLongForm, isOptions } from '../long-form.js'
 import { noRoomToBegin } from '../out-of-memory.js'
 import type { PoolStats } from '../pool.js'
 import { newState } from '../shared/new-shared-pool.js'
@@ -93,22 +93,31 @@ export class SharedBlockPool<D = unknown> extends SharedPool<D> {
   }
 
   /** A buffer of `bytes` in a block, or of a whole block. A request larger than a block throws OutOfMemoryError. */
+  override allocate(bytes?: ByteSize, stream?: Stream | AllocateOptions, alignment?: number): DeviceBuffer
+  /** A whole block. */
+  override allocate(options: AllocateOptions): DeviceBuffer
   override allocate(
-    bytes: ByteSize = this.blockBytes,
+    bytes: ByteSize | AllocateOptions = this.blockBytes,
     stream: Stream | AllocateOptions = this.defaultStream,
     alignment?: number,
   ): DeviceBuffer {
+    if (isOptions(bytes)) return allocateLong(this, this.blockBytes, bytes, alignment, false)!
     if (isLongForm(bytes, stream)) return allocateLong(this, bytes, stream, alignment, false)!
     const buffer = this.tryAllocate(bytes, stream, alignment)
     if (buffer === null) throw this.outOfMemory(bytes as number)
     return buffer
   }
 
+  /** `allocate` that returns null when memory runs out. */
+  override tryAllocate(bytes?: ByteSize, stream?: Stream | AllocateOptions, alignment?: number): DeviceBuffer | null
+  /** `allocate` of a whole block that returns null when memory runs out. */
+  override tryAllocate(options: AllocateOptions): DeviceBuffer | null
   override tryAllocate(
-    bytes: ByteSize = this.blockBytes,
+    bytes: ByteSize | AllocateOptions = this.blockBytes,
     stream: Stream | AllocateOptions = this.defaultStream,
     alignment?: number,
   ): DeviceBuffer | null {
+    if (isOptions(bytes)) return allocateLong(this, this.blockBytes, bytes, alignment, true)
     if (isLongForm(bytes, stream)) return allocateLong(this, bytes, stream, alignment, true)
     checkByteCount(bytes, 'bytes')
     if (alignment !== undefined) checkAlignment(alignment, this.alignment)

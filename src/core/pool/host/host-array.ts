@@ -64,6 +64,16 @@ export class HostArray<T extends TypedArray = TypedArray> implements Disposable 
     return this.buffer.pool
   }
 
+  /** The label of the buffer, as `HostBuffer.label`. */
+  get label(): string {
+    return this.buffer.label
+  }
+
+  /** Names the buffer. */
+  set label(text: string) {
+    this.buffer.label = text
+  }
+
   /** True after the buffer was freed, or its pool was closed. */
   get freed(): boolean {
     return this.buffer.freed
