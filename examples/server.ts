@@ -17,7 +17,7 @@ async function work(arena: ArenaPool, count: number, signal: AbortSignal): Promi
   using stream = device.createStream()
   const input = arena.upload(new Float32Array(count).fill(2), stream)
   const output = arena.allocateArray(Float32Array, count, stream)
-  output.buffer.copyFrom(input.buffer)
+  output.copyFrom(input)
   await stream.finished({ signal })
   const numbers = await output.read()
   return numbers.reduce((sum, number) => sum + number, 0)
