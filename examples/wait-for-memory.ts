@@ -16,7 +16,7 @@ async function allocateSoon(bytes: number, signal: AbortSignal): Promise<DeviceB
   return buffer
 }
 
-const requests = Array.from({ length: 6 }, async (_, request) => {
+const requests = Array.from({ length: 8 }, async (_, request) => {
   using _buffer = await allocateSoon(8 * MiB, AbortSignal.timeout(60))
   await setTimeout(25)
   return request

@@ -34,7 +34,7 @@ const OPTIONS: ts.CompilerOptions = {
 function programs(): string[] {
   const examples = readdirSync(join(ROOT, 'examples')).map(name => readFileSync(join(ROOT, 'examples', name), 'utf8'))
   const calls = `
-    import { type Device, fallback, limited, MiB, openDevice, openDevices, type Pool } from 'cuda-mempool'
+    import { type Device, fallback, limited, MiB, openDevice, openDevices, type Pool, type Stream } from 'cuda-mempool'
     import type { Driver, PlainPool } from 'cuda-mempool/driver'
     import { createDeviceArena, createStreamArenas } from 'cuda-mempool/kernels'
     import { SimulatedDriver } from 'cuda-mempool/simulated'
@@ -64,7 +64,12 @@ function programs(): string[] {
     grown.array(Float32Array, 0).copyFrom(pool.allocateArray(Float32Array, 1))
     attachDevice(device.share())
     const owner: boolean = any.allocate(1).pool === any
-    void [floats, arena, owner, replay, driver]
+    /** Hands its own optional arguments on. */
+    async function later(bytes: number, stream?: Stream, signal?: AbortSignal) {
+      await any.whenAvailable(bytes, { signal })
+      return any.allocate(bytes, { stream })
+    }
+    void [floats, arena, owner, replay, driver, later]
   `
   return [...examples, calls]
 }

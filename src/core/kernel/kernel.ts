@@ -25,7 +25,7 @@ export interface LaunchOptions {
    * stream of the launch (that of the buffers among the arguments; of several streams one that comes after the work on
    * all others; without buffers the device's default stream)
    */
-  readonly stream?: Stream
+  readonly stream?: Stream | undefined
   /**
    * all blocks run at the same time, so that they can wait for each other (`grid.sync()`); the grid must fit the
    * device (false)

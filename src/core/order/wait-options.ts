@@ -8,7 +8,7 @@ import { checkOptionNames } from '../base/option-names.js'
 /** Options of the calls that wait, such as `pool.whenAvailable` and `stream.finished`. */
 export interface WaitOptions {
   /** ends the wait when it is aborted, and the call rejects with its reason; a deadline is `AbortSignal.timeout(ms)` */
-  readonly signal?: AbortSignal
+  readonly signal?: AbortSignal | undefined
 }
 
 /** Options of the calls that wait for memory in a line. */

@@ -10,11 +10,11 @@ import { checkLabel, type LabelStore } from './labels.js'
 /** Where memory is wanted, and under which name; every option may be left out. */
 export interface AllocateOptions {
   /** the work submitted to this stream may use the memory (the pool's default stream) */
-  readonly stream?: Stream
+  readonly stream?: Stream | undefined
   /** a power of two of at most 2 MiB (256) */
-  readonly alignment?: ByteSize
+  readonly alignment?: ByteSize | undefined
   /** the buffer's label, as by `buffer.label` (none) */
-  readonly label?: string
+  readonly label?: string | undefined
 }
 
 interface LongFormPool<B> {
@@ -64,10 +64,7 @@ function name(buffer: { label: string; free(): void }, label: string): void {
   }
 }
 
-function optionsOf(
-  place: Stream | AllocateOptions | undefined,
-  alignment: number | undefined,
-): { stream?: Stream | undefined; alignment?: ByteSize | undefined; label?: string } {
+function optionsOf(place: Stream | AllocateOptions | undefined, alignment: number | undefined): AllocateOptions {
   if (!isOptions(place)) return { stream: place, alignment }
   checkOptionNames('allocate', place, ['stream', 'alignment', 'label'])
   if (place.stream !== undefined) checkIsStream('allocate', place.stream)
