@@ -41,12 +41,10 @@ using module = device.compileKernels(SOURCE, {
         x.map(value => value + args.int64(2)),
       )
     },
-    to_half: ({ args, memory, shape }) => {
-      memory.store(args.pointer(1), float16.encode(memory.load(Float32Array, args.pointer(0), shape.block[0])))
-    },
-    to_bfloat16: ({ args, memory, shape }) => {
-      memory.store(args.pointer(1), bfloat16.encode(memory.load(Float32Array, args.pointer(0), shape.block[0])))
-    },
+    to_half: ({ args, memory, shape }) =>
+      memory.store(args.pointer(1), float16.encode(memory.load(Float32Array, args.pointer(0), shape.block[0]))),
+    to_bfloat16: ({ args, memory, shape }) =>
+      memory.store(args.pointer(1), bfloat16.encode(memory.load(Float32Array, args.pointer(0), shape.block[0]))),
   },
 })
 

@@ -167,7 +167,7 @@ describe('memory for kernels on a GPU', { skip: ptx === null && NO_TRIALS }, () 
 })
 
 describe('the examples on a GPU', { skip: whyNoNvrtc() }, () => {
-  for (const name of ['device-pool', 'hash-table', 'compaction']) {
+  for (const name of ['device-pool', 'hash-table', 'compaction', 'kernels', 'graph', 'pipeline']) {
     it(`${name} runs`, () => {
       const path = fileURLToPath(new URL(`../examples/${name}.js`, import.meta.url))
       const { status, stdout, stderr } = spawnSync(process.execPath, [path], { encoding: 'utf8' })

@@ -3,6 +3,7 @@ import { readdirSync, readFileSync } from 'node:fs'
 import { test } from 'node:test'
 import { NoLibraryError } from '../base/errors.js'
 import { openNvrtc, type SourceCompiler } from '../libraries/nvrtc.js'
+import { headerFolders, toolkitFolders } from '../libraries/toolkits.js'
 import { deviceIncludePath } from './device-code.js'
 
 function installed(): SourceCompiler | null {
@@ -37,10 +38,12 @@ test('the kernels of the examples compile with NVRTC', { skip }, () => {
     return [...text.matchAll(/^const SOURCE = `(.*?)^`$/gms)].map(match => match[1])
   })
   assert.ok(sources.length >= 3)
-  for (const source of sources) assert.equal(logOf(source, 90), '')
+  const folders = headerFolders(toolkitFolders()) // for the types of small floats
+  for (const source of sources) assert.equal(logOf(source, 90, folders), '')
 })
 
-function logOf(source: string, architecture: number): string {
-  const options = [`--gpu-architecture=sm_${architecture}`, `--include-path=${deviceIncludePath()}`]
+function logOf(source: string, architecture: number, folders: readonly string[] = []): string {
+  const included = [deviceIncludePath(), ...folders].map(folder => `--include-path=${folder}`)
+  const options = [`--gpu-architecture=sm_${architecture}`, ...included]
   return nvrtc!.compile({ source, name: 'test.cu', headers: {}, options, expressions: [] }).log
 }
