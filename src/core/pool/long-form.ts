@@ -1,9 +1,10 @@
 // The long form of `allocate`: a size as text, and options. Pools look for it off their fast path, so that the short
 // form costs nothing more.
 
+import { WrongTypeError } from '../base/argument-errors.js'
 import { type ByteSize, bytesOf } from '../base/byte-size.js'
 import { checkOptionNames } from '../base/option-names.js'
-import type { Context } from '../driver/context.js'
+import { UNIT_BYTES } from '../heap/size-classes.js'
 import { checkIsStream, type Stream } from '../order/stream.js'
 import { checkLabel, type LabelStore } from './labels.js'
 
@@ -18,9 +19,10 @@ export interface AllocateOptions {
 }
 
 interface LongFormPool<B> {
-  readonly context: Context
+  /** what a share is of */
+  readonly context: { readonly totalBytes: number }
   readonly labels?: LabelStore
-  allocate(bytes: number, stream: Stream | undefined, alignment: number | undefined): B
+  allocate(bytes: number, stream: Stream | undefined, alignment: number | undefined): B | null
   tryAllocate(bytes: number, stream: Stream | undefined, alignment: number | undefined): B | null
 }
 
@@ -67,6 +69,9 @@ function name(buffer: { label: string; free(): void }, label: string): void {
 function optionsOf(place: Stream | AllocateOptions | undefined, alignment: number | undefined): AllocateOptions {
   if (!isOptions(place)) return { stream: place, alignment }
   checkOptionNames('allocate', place, ['stream', 'alignment', 'label'])
+  if (alignment !== undefined && alignment !== UNIT_BYTES) {
+    throw new WrongTypeError('allocate: alignment stands beside options; pass it as one of them')
+  }
   if (place.stream !== undefined) checkIsStream('allocate', place.stream)
   return place
 }

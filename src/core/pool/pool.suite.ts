@@ -97,6 +97,8 @@ export function poolSuite(name: string, open: () => PoolUnderTest): void {
         assert.throws(() => pool.allocate(64, options as object), expected)
         assert.throws(() => pool.tryAllocate('64B', options as object), expected)
       }
+      const twice = () => pool.allocate(64, {}, 512)
+      assert.throws(twice, { name: 'TypeError', message: /alignment stands beside options/ })
       assert.deepEqual(pool.stats(), before)
       check()
     })

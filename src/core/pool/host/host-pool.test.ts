@@ -1,9 +1,10 @@
 // Pools of pinned host memory. The file is long because all cases share one set-up.
 
 import assert from 'node:assert/strict'
+import { totalmem } from 'node:os'
 import { describe, it } from 'node:test'
 import { MessageChannel } from 'node:worker_threads'
-import { KiB, MiB } from '../../base/bytes.js'
+import { formatBytes, KiB, MiB } from '../../base/bytes.js'
 import { CudaError, OutOfMemoryError } from '../../base/errors.js'
 import { signal } from '../../order/order.fixture.js'
 import { Stream } from '../../order/stream.js'
@@ -199,6 +200,23 @@ describe('host pool', () => {
       name: 'PoolError',
       message: /not mapped.*mapped: true/,
     })
+  })
+
+  it('the size may be text, and the rest options; a share is of the host', () => {
+    const { pool, stream } = setUp()
+    const buffer = pool.allocate('1MiB', { stream, alignment: '4KiB', label: 'staging' })
+    assert.deepEqual([buffer.byteLength, buffer.label], [1 * MiB, 'staging'])
+    const array = pool.tryAllocate(64, { label: 'small' })!
+    assert.equal(array.label, 'small')
+    assert.throws(() => pool.allocate('100%'), {
+      name: 'OutOfMemoryError',
+      message: new RegExp(`no room for ${formatBytes(totalmem())} of pinned`),
+    })
+    for (const options of [{ labels: 'x' }, { label: 5 }, { stream: 5 }]) {
+      assert.throws(() => pool.allocate(64, options as object), { name: 'TypeError' })
+    }
+    assert.equal(pool.stats().liveBuffers, 2)
+    pool.check()
   })
 
   it('its limit can be set at any time', () => {

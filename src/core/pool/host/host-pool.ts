@@ -85,14 +85,12 @@ export abstract class HostPool implements Disposable, AsyncDisposable {
    * and PoolError if the pool or stream is closed, or memory cannot be pinned.
    */
   allocate(bytes: ByteSize, stream?: Stream | AllocateOptions, alignment?: number): HostBuffer {
-    if (isLong(bytes, stream)) return allocateLong(this, bytes, stream, alignment, false)!
-    return new HostBuffer(this, this.take(bytes as number, stream as Stream, alignment))
+    return new HostBuffer(this, this.take(bytes, stream, alignment))
   }
 
   /** Like `allocate`, but returns null when memory runs out. */
   tryAllocate(bytes: ByteSize, stream?: Stream | AllocateOptions, alignment?: number): HostBuffer | null {
-    if (isLong(bytes, stream)) return allocateLong(this, bytes, stream, alignment, true)
-    const block = this.tryTake(bytes as number, stream as Stream, alignment)
+    const block = this.tryTake(bytes, stream, alignment)
     return block === null ? null : new HostBuffer(this, block)
   }
 
@@ -280,13 +278,24 @@ export abstract class HostPool implements Disposable, AsyncDisposable {
    */
   protected abstract note(block: DeviceBuffer, stream: Stream, stamp: number, call: string): void
 
-  private take(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer {
-    const block = this.tryTake(bytes, stream, alignment)
-    if (block === null) throw this.outOfMemory(bytes)
+  private take(bytes: ByteSize, place?: Stream | AllocateOptions, alignment?: number): DeviceBuffer {
+    const block = this.tryTake(bytes, place, alignment)
+    if (block === null) throw this.outOfMemory(bytesOf(bytes, 'bytes', HOST))
     return block
   }
 
-  private tryTake(bytes: number, stream?: Stream, alignment?: number): DeviceBuffer | null {
+  /** Most requests name no stream. */
+  private tryTake(bytes: ByteSize, place?: Stream | AllocateOptions, alignment?: number): DeviceBuffer | null {
+    if (place !== undefined || typeof bytes !== 'number') return this.tryTakeFor(bytes, place, alignment)
+    return this.blocks.tryAllocate(bytes, this.anyStream(), alignment)
+  }
+
+  private tryTakeFor(bytes: ByteSize, place?: Stream | AllocateOptions, alignment?: number): DeviceBuffer | null {
+    if (isLongForm(bytes, place)) {
+      const tryAllocate = this.tryTake.bind(this)
+      return allocateLong({ context: HOST, allocate: tryAllocate, tryAllocate }, bytes, place, alignment, true)
+    }
+    const stream = place as Stream | undefined
     if (stream !== undefined && !this.closed) this.checkUser(stream)
     const block = this.blocks.tryAllocate(bytes, this.anyStream(), alignment)
     if (block === null || stream === undefined) return block
@@ -339,11 +348,6 @@ export abstract class HostPool implements Disposable, AsyncDisposable {
       askForLess(wholeBytes, maxPoolBytes),
     )
   }
-}
-
-/** As `isLongForm`; most requests name no stream, and the call would cost them a tenth. */
-function isLong(bytes: unknown, place: unknown): boolean {
-  return typeof bytes !== 'number' || (place !== undefined && isLongForm(bytes, place))
 }
 
 showAsText(HostPool)
