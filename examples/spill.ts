@@ -16,7 +16,7 @@ const entries = Array.from({ length: 12 }, (_, index) => {
 })
 console.log(`${cache}`)
 for (const [index, entry] of entries.entries()) {
-  using memory = entry.use(device.defaultStream, { writes: false })
+  using memory = entry.use({ writes: false })
   if ((await memory.read(0, 1))[0] !== index) process.exitCode = 1
 }
 const { spills, returns } = cache.stats()

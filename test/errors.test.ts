@@ -95,6 +95,15 @@ const CASES: Readonly<Record<ErrorCode, Case>> = {
       pool.allocate(4, device.createStream()).copyFrom(source)
     },
   },
+  ERR_TOO_MANY_WAIT: {
+    name: 'PoolError',
+    message: /^whenAvailable: 0 requests wait for memory already, the most by maxWaiting/,
+    fails: device => {
+      const pool = device.createPool({ maxPoolBytes: '2MiB' })
+      pool.allocate('2MiB')
+      return pool.whenAvailable('1MiB', { maxWaiting: 0 })
+    },
+  },
   ERR_OTHER_DEVICE: {
     name: 'PoolError',
     message: /^allocate: the stream belongs to another device/,
@@ -182,15 +191,6 @@ const CASES: Readonly<Record<ErrorCode, Case>> = {
     message: /^slow$/,
     fails: () => {
       throw new SlowReplayError('slow')
-    },
-  },
-  ERR_TOO_MANY_WAIT: {
-    name: 'PoolError',
-    message: /^whenAvailable: 0 requests wait for memory already, the most by maxWaiting/,
-    fails: device => {
-      const pool = device.createPool({ maxPoolBytes: '2MiB' })
-      pool.allocate('2MiB')
-      return pool.whenAvailable('1MiB', { maxWaiting: 0 })
     },
   },
   ERR_INVALID_ARG_TYPE: {

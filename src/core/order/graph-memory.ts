@@ -1,3 +1,5 @@
+import { WrongTypeError } from '../base/argument-errors.js'
+import { describe } from '../base/bytes.js'
 import { disposeOf } from '../base/disposal.js'
 import { PoolError } from '../base/errors.js'
 import { showAsText } from '../base/readable.js'
@@ -47,8 +49,11 @@ export class GraphMemory implements Disposable {
         )
       }
     }
-    if (stream?.clocks !== this.clocks || !('slot' in stream)) {
-      throw new PoolError(`${call}: the stream belongs to another device, or is no stream`, 'ERR_OTHER_DEVICE')
+    if (typeof stream !== 'object' || stream === null || !('clocks' in stream && 'slot' in stream)) {
+      throw new WrongTypeError(`${call}: stream must be a Stream, not ${describe(stream)}`)
+    }
+    if (stream.clocks !== this.clocks) {
+      throw new PoolError(`${call}: the stream belongs to another device; pass one of this`, 'ERR_OTHER_DEVICE')
     }
     stream.checkOpen(call)
     this.launchedOn.add(stream)

@@ -11,13 +11,16 @@ import type { Context } from '../../driver/context.js'
 import { checkStreamOf, Stream } from '../../order/stream.js'
 import { DeviceBuffer } from '../buffer.js'
 import type { HostBuffer } from '../host/host-buffer.js'
+import { isOptions } from '../long-form.js'
 import type { Pool } from '../pool.js'
 import { checkNote, RecordAllocation, type RecordPool } from '../record-allocation.js'
 
 /** How `use` will treat the buffer. */
 export interface UseOptions {
+  /** the work submitted to this stream uses the buffer (the pool's default stream) */
+  readonly stream?: Stream | undefined
   /** false: the work only reads, so that the copy on the host stays right and the next spill copies nothing (true) */
-  readonly writes?: boolean
+  readonly writes?: boolean | undefined
 }
 
 /** Work on a stream, up to a stamp of its clock. */
@@ -90,17 +93,19 @@ export class SpillableBuffer implements RecordPool, Disposable {
   }
 
   /**
-   * The buffer for work on `stream`, until it is disposed or freed; that ends the use and keeps the memory. If it was
-   * on the host, work on `stream` copies it back, and others may spill. Throws like `pool.allocate`, and PoolError for
-   * a freed buffer, a closed pool, or a stream that is closed or captured; the buffer stays where it was then.
+   * The buffer for work on a stream, `use(stream)` or `use({ stream, writes })`, until it is disposed or freed; that ends
+   * the use and keeps the memory. If it was on the host, work on the stream copies it back, and others may spill. Throws
+   * like `pool.allocate`, and PoolError for a freed buffer, a closed pool, or a stream that is closed or captured; the
+   * buffer stays where it was then.
    */
-  use(stream: Stream = this.set.pool.defaultStream, options: UseOptions = {}): DeviceBuffer {
-    this.checkLive('use')
-    checkSpillStream('use', stream, this.set.pool)
-    checkOptionNames('use', options, ['writes'])
+  use(place: Stream | UseOptions = {}, options: UseOptions = isOptions(place) ? place : {}): DeviceBuffer {
+    checkOptionNames('use', options, ['stream', 'writes'])
     const { writes = true } = options
+    const stream = isOptions(place) ? (options.stream ?? this.set.pool.defaultStream) : (place as Stream)
     if (typeof writes !== 'boolean')
       throw new WrongTypeError(`use: writes must be true or false, not ${describe(writes)}`)
+    this.checkLive('use')
+    checkSpillStream('use', stream, this.set.pool)
     if (this.memory === null) this.bringBack(stream)
     else this.follow(stream, this.memory)
     if (writes) this.isClean = false

@@ -117,6 +117,26 @@ describe('spillable buffers', () => {
     set.close()
   })
 
+  it('take their stream as an option, which is read before anything else', () => {
+    const { set, device } = open()
+    const stream = device.createStream()
+    const buffer = set.allocate('1MiB', { stream })
+    assert.equal(buffer.use({ stream, writes: false }).stream, stream)
+    assert.throws(() => set.allocate(1, { streams: stream } as object), {
+      name: 'TypeError',
+      message: /unknown option/,
+    })
+    assert.throws(() => buffer.use({ stream: 5 } as object), { name: 'TypeError', message: /stream must be a Stream/ })
+    const other = set.allocate('1MiB')
+    const freeing = {
+      get writes() {
+        other.free()
+        return true
+      },
+    }
+    assert.throws(() => other.use(freeing), { name: 'PoolError', message: /already freed/ })
+  })
+
   it('give up a copy that a write has outdated before one that still holds', () => {
     const { set } = open({ hostBytes: 4 * MiB })
     const [read, written, other] = [5, 6, 7].map(value => {

@@ -12,6 +12,7 @@ import type { Stream } from '../../order/stream.js'
 import type { DeviceBuffer } from '../buffer.js'
 import type { HostBuffer } from '../host/host-buffer.js'
 import { HostPool } from '../host/host-pool.js'
+import { isOptions } from '../long-form.js'
 import { announcePool } from '../new-pools.js'
 import { askForLess, figuresOf } from '../out-of-memory.js'
 import { Pool } from '../pool.js'
@@ -102,9 +103,11 @@ export class SpillableSet implements SpillingPlace, Disposable {
    * A buffer of `bytes`, with undefined contents. Others spill if there is no room. Throws like `pool.allocate`; the
    * error for too little memory tells both sides.
    */
-  allocate(size: ByteSize, stream: Stream = this.pool.defaultStream): SpillableBuffer {
-    this.checkOpen('allocate')
+  allocate(size: ByteSize, place: Stream | { readonly stream?: Stream | undefined } = {}): SpillableBuffer {
     const bytes = bytesOf(size, 'allocate: bytes', this.pool.context)
+    if (isOptions(place)) checkOptionNames('allocate', place, ['stream'])
+    const { stream = this.pool.defaultStream } = isOptions(place) ? place : { stream: place as Stream }
+    this.checkOpen('allocate')
     checkSpillStream('allocate', stream, this.pool)
     const memory = this.take(bytes, stream)
     if (this.closed) memory.free() // by a callback of the pool
