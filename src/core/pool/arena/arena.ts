@@ -54,6 +54,7 @@ export abstract class Arena extends ClosablePool implements ArenaOwner {
     return (this.lastUnit - this.firstUnit) * UNIT_BYTES
   }
 
+  /** Throws PoolError. */
   set maxPoolBytes(_limit: unknown) {
     throw new PoolError('maxPoolBytes: the limit of an arena is fixed; make it with another bytes or maxPoolBytes')
   }

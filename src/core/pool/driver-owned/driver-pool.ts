@@ -77,6 +77,7 @@ export class DriverPool extends StreamOrderedPool {
     return this.properties?.maxBytes || Infinity
   }
 
+  /** Throws PoolError. */
   set maxPoolBytes(_limit: unknown) {
     throw new PoolError('maxPoolBytes: the driver fixes the limit of its pools; create one with another limit')
   }
