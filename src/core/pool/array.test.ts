@@ -218,7 +218,7 @@ describe('device array', () => {
     assert.equal(pool.stats().liveBuffers, 0)
   })
 
-  it('knows typed arrays by what they are, not by what a derived class says', () => {
+  it('knows typed arrays by their own kind, not by the name in a derived class', () => {
     class Named extends Float32Array {
       override get [Symbol.toStringTag](): 'Float32Array' {
         return 'Tensor' as never

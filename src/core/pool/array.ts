@@ -287,7 +287,7 @@ export class DeviceArray<T extends TypedArray = TypedArray> implements Disposabl
     return `DeviceArray { ${label}${elements}, ${formatBytes(this.byteLength)} at ${hex(this.addressFor('toString'))}, live }`
   }
 
-  /** The plain values that JSON.stringify writes: what it is, and where. The elements stay on the device. */
+  /** The plain values that JSON.stringify writes: its type, size and place. The elements stay on the device. */
   toJSON(): object {
     const { type, length, byteLength } = this
     const what = { type: type.name, length, byteLength }

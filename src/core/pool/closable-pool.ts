@@ -95,8 +95,8 @@ export abstract class ClosablePool extends Pool implements Disposable, AsyncDisp
   }
 
   /**
-   * Waits for pending work as `device.finished()` does, and then closes; Node goes on meanwhile. Resolves to what `close`
-   * returns, and rejects like it, or with the reason of `signal` when it is aborted: the pool stays open then.
+   * Waits for pending work as `device.finished()` does, and then closes; Node goes on meanwhile. Resolves to the report
+   * of `close`, and rejects like it, or with the reason of `signal` when it is aborted: the pool stays open then.
    */
   async drain(options: WaitOptions = {}): Promise<CloseReport> {
     await this.clocks.finishForClose(signalOf('drain', options))

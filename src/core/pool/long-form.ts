@@ -19,7 +19,7 @@ export interface AllocateOptions {
 }
 
 interface LongFormPool<B> {
-  /** what a share is of */
+  /** the memory that a share is of */
   readonly context: { readonly totalBytes: number }
   readonly labels?: LabelStore
   allocate(bytes: number, stream: Stream | undefined, alignment: number | undefined): B | null

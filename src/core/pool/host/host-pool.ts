@@ -133,9 +133,9 @@ export abstract class HostPool implements Disposable, AsyncDisposable {
   }
 
   /**
-   * The most memory that the pool may pin, in bytes; Infinity without a limit. It can be set at any time, like the option
-   * of `createHostPool`; below what is pinned, idle memory is unpinned at once. Throws like `createHostPool` for a bad
-   * value, and PoolError for a closed pool.
+   * The most memory that the pool may pin, in bytes; Infinity without a limit. It can be set at any time, like the
+   * option of `createHostPool`; below the pinned bytes, idle memory is unpinned at once. Throws like `createHostPool`
+   * for a bad value, and PoolError for a closed pool.
    */
   get maxPoolBytes(): number {
     return this.blocks.maxPoolBytes
@@ -214,8 +214,8 @@ export abstract class HostPool implements Disposable, AsyncDisposable {
   }
 
   /**
-   * Waits for pending work as `device.finished()` does, and then closes; Node goes on meanwhile. Resolves to what `close`
-   * returns, and rejects like it, or with the reason of `signal` when it is aborted: the pool stays open then.
+   * Waits for pending work as `device.finished()` does, and then closes; Node goes on meanwhile. Resolves to the report
+   * of `close`, and rejects like it, or with the reason of `signal` when it is aborted: the pool stays open then.
    */
   async drain(options: WaitOptions = {}): Promise<CloseReport> {
     await this.clocks.finishForClose(signalOf('drain', options))

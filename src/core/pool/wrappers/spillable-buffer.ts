@@ -93,10 +93,10 @@ export class SpillableBuffer implements RecordPool, Disposable {
   }
 
   /**
-   * The buffer for work on a stream, `use(stream)` or `use({ stream, writes })`, until it is disposed or freed; that ends
-   * the use and keeps the memory. If it was on the host, work on the stream copies it back, and others may spill. Throws
-   * like `pool.allocate`, and PoolError for a freed buffer, a closed pool, or a stream that is closed or captured; the
-   * buffer stays where it was then.
+   * The buffer for work on a stream, `use(stream)` or `use({ stream, writes })`, until it is disposed or freed; that
+   * ends the use and keeps the memory. If it was on the host, work on the stream copies it back, and others may spill.
+   * Throws like `pool.allocate`, and PoolError for a freed buffer, a closed pool, or a stream that is closed or
+   * captured; the buffer stays where it was then.
    */
   use(place: Stream | UseOptions = {}, options: UseOptions = isOptions(place) ? place : {}): DeviceBuffer {
     checkOptionNames('use', options, ['stream', 'writes'])
