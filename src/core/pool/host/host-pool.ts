@@ -85,7 +85,9 @@ export abstract class HostPool implements Disposable, AsyncDisposable {
    * and PoolError if the pool or stream is closed, or memory cannot be pinned.
    */
   allocate(bytes: ByteSize, stream?: Stream | AllocateOptions, alignment?: number): HostBuffer {
-    return new HostBuffer(this, this.take(bytes, stream, alignment))
+    const block = this.tryTake(bytes, stream, alignment)
+    if (block === null) throw this.outOfMemory(bytesOf(bytes, 'bytes', HOST))
+    return new HostBuffer(this, block)
   }
 
   /** Like `allocate`, but returns null when memory runs out. */
@@ -277,12 +279,6 @@ export abstract class HostPool implements Disposable, AsyncDisposable {
    * Throws PoolError, in the name of `call`, for a stream that the pool does not serve.
    */
   protected abstract note(block: DeviceBuffer, stream: Stream, stamp: number, call: string): void
-
-  private take(bytes: ByteSize, place?: Stream | AllocateOptions, alignment?: number): DeviceBuffer {
-    const block = this.tryTake(bytes, place, alignment)
-    if (block === null) throw this.outOfMemory(bytesOf(bytes, 'bytes', HOST))
-    return block
-  }
 
   /** Most requests name no stream. */
   private tryTake(bytes: ByteSize, place?: Stream | AllocateOptions, alignment?: number): DeviceBuffer | null {
