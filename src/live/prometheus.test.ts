@@ -81,6 +81,10 @@ test('refused requests count from the first look at any pool on', () => {
   assert.equal(pool.tryAllocate(16 * MiB), null)
   assert.throws(() => pool.allocate(16 * MiB), { name: 'OutOfMemoryError' })
   assert.equal(count(), 2)
+  const part = limited(pool, '1MiB')
+  assert.equal(part.tryAllocate('2MiB'), null)
+  assert.throws(() => part.allocate('2MiB'), { name: 'OutOfMemoryError' })
+  assert.equal(valueIn(prometheusText([pool, part]), 'cuda_mempool_out_of_memory_total', { pool: 'caching' }), 4)
 })
 
 test('names with quotes, backslashes and line feeds are escaped', () => {

@@ -36,7 +36,7 @@ export interface PoolFigures {
    * their own other wrappers that count, and spillable buffers; null without one
    */
   readonly tags: Readonly<Record<string, TagStats>> | null
-  /** requests that the pool refused for want of memory, since pools are watched in this process */
+  /** requests that the pool or a watched part refused for want of memory, since pools are watched in this process */
   readonly outOfMemory: number
 }
 
@@ -148,7 +148,7 @@ function figuresOf({ name, pool, kind, context, parts }: Entry): PoolFigures {
     device: context.ordinal,
     stats: pool.stats(),
     tags: parts.size === 0 ? null : Object.fromEntries(tags),
-    outOfMemory: refusals.get(pool) ?? 0,
+    outOfMemory: [pool, ...parts.values()].reduce((sum, each) => sum + (refusals.get(each) ?? 0), 0),
   }
 }
 

@@ -1,6 +1,6 @@
 // The grammar of all sizes that programs pass: numbers, text with a unit, and shares of a device's memory.
 
-import { OutOfRangeError } from './argument-errors.js'
+import { OutOfRangeError, WrongTypeError } from './argument-errors.js'
 import { checkByteCount, describe, parseBytes } from './bytes.js'
 
 /** A size where no device is known: bytes, or text with a unit, such as '4GiB', '1.5 GiB' or '80GB' (80·10⁹ bytes). */
@@ -24,8 +24,7 @@ interface Whole {
  * TypeError or RangeError, naming the argument.
  */
 export function bytesOf(size: unknown, argument: string, whole: Whole | null, least: 0 | 1 = 1): number {
-  const hasUnit = typeof size === 'string' && !/^[\d.]*$/.test(size)
-  const bytes = hasUnit ? bytesOfText(size, argument, whole) : size
+  const bytes = typeof size === 'string' ? bytesOfText(size, argument, whole) : size
   checkByteCount(bytes, argument, least)
   return bytes
 }
@@ -36,6 +35,11 @@ export function limitOf(size: unknown, argument: string, whole: Whole | null, le
 }
 
 function bytesOfText(text: string, argument: string, whole: Whole | null): number {
+  if (/^[\d.]*$/.test(text)) {
+    throw new WrongTypeError(
+      `${argument} must be a number of bytes, or text with a unit such as '64KiB', not '${text}'`,
+    )
+  }
   const percent = /^\s*(\d+(?:\.\d+)?)\s*%\s*$/.exec(text)
   if (percent === null) return bytesWithUnit(text, argument, whole)
   const share = Number(percent[1]) / 100

@@ -39,5 +39,21 @@ describe('an unknown option', () => {
     for (const name of ['shared', 'readyBytes']) assert.equal(meantBy(name), '; call createSharedPool for that')
   })
 
+  it('of another word leads to ours, where there is such an option', () => {
+    const refused = (name: string, names: readonly string[]) => () => checkOptionNames('call', { [name]: 1 }, names)
+    assert.throws(refused('timeout', ['signal']), { message: /; a deadline is signal: AbortSignal\.timeout\(ms\)$/ })
+    assert.throws(refused('threads', ['grid', 'block']), { message: /; did you mean block\?$/ })
+    assert.throws(refused('timeout', ['grid']), { message: /the options are grid$/ })
+  })
+
+  it('that is an instance of a class is refused as a whole', () => {
+    class Buffer {
+      allocation = 1
+    }
+    const message = 'call: options must be an object such as { grid }, not a Buffer'
+    assert.throws(() => checkOptionNames('call', new Buffer(), ['grid']), { name: 'TypeError', message })
+    checkOptionNames('call', Object.create(null), ['grid'])
+  })
+
   it('that is like none is only refused', () => assert.equal(meantBy('colour'), ''))
 })

@@ -5,7 +5,7 @@ import { describe } from './bytes.js'
 
 /** Throws TypeError in the name of `call` unless `options` is an object with options among `names`. */
 export function checkOptionNames(call: string, options: object, names: readonly string[]): void {
-  if (typeof options !== 'object' || options === null || Array.isArray(options)) {
+  if (!isPlain(options)) {
     throw new WrongTypeError(`${call}: options must be an object such as { ${names[0]} }, not ${describe(options)}`)
   }
   for (const name of Object.keys(options)) {
@@ -15,13 +15,34 @@ export function checkOptionNames(call: string, options: object, names: readonly 
   }
 }
 
+/** Whether options are an object as a program writes it: instances of classes have fields that are no options. */
+function isPlain(options: unknown): boolean {
+  if (typeof options !== 'object' || options === null) return false
+  const prototype = Object.getPrototypeOf(options)
+  return prototype === null || Object.getPrototypeOf(prototype) === null // of whichever realm
+}
+
 /** Options of pools that threads share: `shared` made such a pool until 0.2. */
 const OF_SHARED_POOLS = ['shared', 'readyBytes']
+
+/** Other words for an option, which are not like its name here. */
+const OTHER_WORDS: ReadonlyMap<string, string> = new Map([
+  ['timeout', 'signal'],
+  ['timeoutMs', 'signal'],
+  ['deadline', 'signal'],
+  ['concurrency', 'count'],
+  ['blocks', 'grid'],
+  ['threads', 'block'],
+])
 
 /** The end of the message: what the program may have meant. */
 function meantBy(call: string, name: string, names: readonly string[]): string {
   const shared = call.replace(/^create(?=\w+Pool$|Pool$)/, 'createShared')
   if (shared !== call && OF_SHARED_POOLS.includes(name)) return `; call ${shared} for that`
+  const other = OTHER_WORDS.get(name)
+  if (other !== undefined && names.includes(other)) {
+    return other === 'signal' ? '; a deadline is signal: AbortSignal.timeout(ms)' : `; did you mean ${other}?`
+  }
   if (plain(name) === 'deviceid') return '; a pool is of the device that makes it, openDevice(number)'
   return didYouMean(name, names)
 }
@@ -72,6 +93,6 @@ export function withDefaults<O extends object>(
   options: O,
   defaults: { readonly [Name in keyof Required<O>]: O[Name] },
 ): { readonly [Name in keyof O]-?: NonNullable<O[Name]> } {
-  const given = Object.entries(options).filter(([, value]) => value !== undefined && value !== null)
+  const given = Object.entries(options).filter(([, value]) => value !== undefined)
   return { ...defaults, ...Object.fromEntries(given) } as { readonly [Name in keyof O]-?: NonNullable<O[Name]> }
 }

@@ -92,7 +92,7 @@ describe('captures on a device', () => {
     const work = () => assert.fail('it should not run')
     assert.throws(() => device.capture({} as Stream, work), TypeError)
     using graph = device.capture(stream, () => {})
-    const none = { name: 'PoolError', message: /^launch: .*is no stream/ }
+    const none = { name: 'TypeError', message: /^launch: stream must be a Stream/ }
     for (const other of [null, {}, device]) assert.throws(() => graph.launch(other as unknown as Stream), none)
     assert.throws(() => device.capture(stream, 5 as never), TypeError)
     assert.throws(() => device.capture(stream, work, 'none' as never), TypeError)

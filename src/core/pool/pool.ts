@@ -18,13 +18,13 @@ import { WaitingLine } from './waiting-line.js'
 
 /** Counters of a pool. Sizes in bytes; peaks since the pool was made. Caching pools walk blocks to count them. */
 export interface PoolStats {
-  /** handed out now, as rounded by the pool, and its peak */
+  /** handed out now, as rounded by the pool */
   readonly liveBytes: number
   /** most bytes that were live at once */
   readonly peakLiveBytes: number
   /** handed out now, as requested */
   readonly requestedBytes: number
-  /** obtained from the device, and its peak */
+  /** obtained from the device */
   readonly reservedBytes: number
   /** most bytes that were reserved at once */
   readonly peakReservedBytes: number

@@ -13,7 +13,7 @@ import { type PoolStats, sumOfStats } from '../pool.js'
 import { type ArenaOptions, ArenaPool } from './arena-pool.js'
 
 /** Options of `createArenaQueue`. */
-export interface ArenaQueueOptions extends Omit<ArenaOptions, 'shared'> {
+export interface ArenaQueueOptions extends ArenaOptions {
   /** how many arenas there are at most; each is made at its first need */
   readonly count: number
   /** how many requests may wait at a time; one more rejects at once with PoolError; default no limit */

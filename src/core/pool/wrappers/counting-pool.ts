@@ -7,6 +7,7 @@ import { formatBytes } from '../../base/bytes.js'
 import type { OutOfMemoryError } from '../../base/errors.js'
 import type { Stream } from '../../order/stream.js'
 import type { DeviceBuffer } from '../buffer.js'
+import { publishOutOfMemory } from '../channels.js'
 import type { AllocateOptions } from '../long-form.js'
 import { announcePool } from '../new-pools.js'
 import { overLimit } from '../out-of-memory.js'
@@ -54,7 +55,11 @@ export abstract class CountingPool extends Wrapper {
   override tryAllocate(bytes: ByteSize, stream?: Stream | AllocateOptions, alignment?: number): DeviceBuffer | null {
     if (typeof bytes === 'string') return this.tryAllocate(this.bytesOf(bytes), stream, alignment)
     const account = this.account()
-    const buffer = account.exceeds(bytes) ? null : this.upstream.tryAllocate(bytes, stream, alignment)
+    if (account.exceeds(bytes)) {
+      publishOutOfMemory(this, bytes)
+      return null
+    }
+    const buffer = this.upstream.tryAllocate(bytes, stream, alignment)
     return buffer === null ? null : this.note(buffer, bytes, account)
   }
 
@@ -137,7 +142,10 @@ export abstract class CountingPool extends Wrapper {
     account: Counters,
   ): DeviceBuffer {
     const bytes = this.bytesOf(size)
-    if (account.exceeds(bytes)) throw this.overLimit(bytes, account)
+    if (account.exceeds(bytes)) {
+      publishOutOfMemory(this, bytes)
+      throw this.overLimit(bytes, account)
+    }
     return this.note(this.upstream.allocate(bytes, stream, alignment), bytes, account)
   }
 

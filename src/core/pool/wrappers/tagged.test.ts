@@ -180,6 +180,29 @@ describe('tagged', () => {
     assert.throws(() => read.inScope('other', () => {}), { name: 'RangeError' })
   })
 
+  it('the limit of a tag can be set at any time', () => {
+    const { pool } = setUp({ weights: 1000 })
+    const held = pool.inScope('weights', () => pool.allocate(900))
+    pool.setLimit('weights', '2KiB')
+    pool.inScope('weights', () => pool.allocate(900)).free()
+    pool.setLimit('weights', 100)
+    assert.equal(
+      pool.inScope('weights', () => pool.tryAllocate(1)),
+      null,
+    )
+    held.free()
+    pool.setLimit('untagged', 50)
+    assert.throws(() => pool.allocate(51), { message: /limit of 50 B of tag 'untagged'/ })
+    assert.throws(() => pool.setLimit('cache', 1), {
+      name: 'RangeError',
+      message: /^setLimit: there is no tag 'cache'/,
+    })
+    assert.throws(() => pool.setLimit('weights', -1), {
+      name: 'RangeError',
+      message: /^setLimit: the limit of 'weights'/,
+    })
+  })
+
   it('its stats are its own', () => {
     const { pool, upstream } = setUp({ weights: 1000 })
     upstream.allocate(5000)

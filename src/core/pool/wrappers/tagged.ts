@@ -28,9 +28,9 @@ export interface TaggedOptions<T extends string = string> {
 
 /**
  * Wraps `upstream` so that memory is counted and limited by tag. An allocation within `pool.inScope(tag, work)`
- * counts for that tag until its free, wherever the free is. Outside of all scopes it counts for 'untagged'. With
- * `limits`, only their tags can be used, unless `open` is true: a misspelt tag would have no limit. Throws TypeError or
- * RangeError for a bad limit, naming its tag.
+ * counts for that tag until its free, wherever the free is. Outside of all scopes it counts for 'untagged', which has
+ * no limit unless `limits` names it. With `limits`, only their tags can be used, unless `open` is true: a misspelt tag
+ * would have no limit. Throws TypeError or RangeError for a bad limit, naming its tag.
  */
 export function tagged(upstream: Pool): TaggedPool
 export function tagged(upstream: Pool, options: TaggedOptions & { readonly open: true }): TaggedPool
@@ -80,7 +80,7 @@ export class TaggedPool<T extends string = string> extends CountingPool {
     if (typeof tag !== 'string' || tag === '') {
       throw new WrongTypeError(`inScope: tag must be a name such as 'weights', not ${describe(tag)}`)
     }
-    if (!this.isOpen && tag !== UNTAGGED && !this.limits.has(tag)) throw this.unknownTag(tag)
+    if (!this.isOpen && tag !== UNTAGGED && !this.limits.has(tag)) throw this.unknownTag('inScope', tag)
     if (typeof work !== 'function') throw new WrongTypeError(`inScope: work must be a function, not ${describe(work)}`)
     return this.scopes.run({ tag, account: this.accountFor(tag) }, work)
   }
@@ -91,6 +91,16 @@ export class TaggedPool<T extends string = string> extends CountingPool {
    */
   get currentTag(): string | null {
     return this.scopes.getStore()?.tag ?? null
+  }
+
+  /**
+   * Changes the limit of a tag; below the live bytes, nothing is allocated for it until enough was freed. Throws as
+   * `tagged` for a bad limit, and RangeError for an unknown tag.
+   */
+  setLimit(tag: T | typeof UNTAGGED, limit: ByteSize): void {
+    const account = tag === UNTAGGED ? this.untagged() : this.byTag.get(tag)
+    if (account === undefined) throw this.unknownTag('setLimit', tag)
+    account.maxPoolBytes = limitOf(limit, `setLimit: the limit of '${tag}'`, this.context)
   }
 
   /** The figures by tag, for all tags that have a limit or were used. */
@@ -121,10 +131,10 @@ export class TaggedPool<T extends string = string> extends CountingPool {
     return this.byRecord[record]
   }
 
-  private unknownTag(tag: string): RangeError {
-    const tags = [...this.limits.keys()]
+  private unknownTag(call: string, tag: string): RangeError {
+    const tags = [...this.byTag.keys()]
     return new OutOfRangeError(
-      `inScope: there is no tag '${tag}'; the tags are ${tags.join(', ')}${didYouMean(tag, tags)}; name it in limits, or pass open: true`,
+      `${call}: there is no tag '${tag}'; the tags are ${tags.join(', ')}${didYouMean(tag, tags)}; name it in limits, or pass open: true`,
     )
   }
 
