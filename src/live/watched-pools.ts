@@ -3,6 +3,7 @@
 
 import { WrongTypeError } from '../core/base/argument-errors.js'
 import { describe } from '../core/base/bytes.js'
+import { isPlain } from '../core/base/option-names.js'
 import { isDriverError } from '../core/base/thrown.js'
 import type { Context } from '../core/driver/context.js'
 import { ArenaQueue } from '../core/pool/arena/arena-queue.js'
@@ -191,13 +192,6 @@ function partsOf(pool: WatchedPool): Part[] {
   if (!(pool instanceof Wrapper)) return []
   const inner = partsOf(pool.upstream)
   return pool instanceof CountingPool ? [pool, ...inner] : inner
-}
-
-/** Whether a value has the prototype of `{}`, of whichever realm, or none. */
-function isPlain(value: unknown): value is object {
-  if (typeof value !== 'object' || value === null) return false
-  const prototype = Object.getPrototypeOf(value)
-  return prototype === null || Object.getPrototypeOf(prototype) === null
 }
 
 function isClosed(pool: Source | Part): boolean {

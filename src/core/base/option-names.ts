@@ -15,10 +15,10 @@ export function checkOptionNames(call: string, options: object, names: readonly 
   }
 }
 
-/** Whether options are an object as a program writes it: instances of classes have fields that are no options. */
-function isPlain(options: unknown): boolean {
-  if (typeof options !== 'object' || options === null) return false
-  const prototype = Object.getPrototypeOf(options)
+/** Whether a value is an object as a program writes it: instances of classes have fields that are no options. */
+export function isPlain(value: unknown): value is object {
+  if (typeof value !== 'object' || value === null) return false
+  const prototype = Object.getPrototypeOf(value)
   return prototype === null || Object.getPrototypeOf(prototype) === null // of whichever realm
 }
 

@@ -3,7 +3,7 @@
 
 import { WrongTypeError } from '../base/argument-errors.js'
 import { type ByteSize, bytesOf } from '../base/byte-size.js'
-import { checkOptionNames } from '../base/option-names.js'
+import { checkOptionNames, isPlain } from '../base/option-names.js'
 import { UNIT_BYTES } from '../heap/size-classes.js'
 import { checkIsStream, type Stream } from '../order/stream.js'
 import { checkLabel, type LabelStore } from './labels.js'
@@ -33,7 +33,7 @@ export function isLongForm(bytes: unknown, place: unknown): boolean {
 
 /** Whether `place` are options, and not a stream. */
 export function isOptions(place: unknown): place is AllocateOptions {
-  return typeof place === 'object' && place !== null && Object.getPrototypeOf(place) === Object.prototype
+  return isPlain(place)
 }
 
 /**

@@ -101,11 +101,7 @@ export class SharedBlockPool<D = unknown> extends SharedPool<D> {
     stream: Stream | AllocateOptions = this.defaultStream,
     alignment?: number,
   ): DeviceBuffer {
-    if (isOptions(bytes)) return allocateLong(this, this.blockBytes, bytes, alignment, false)!
-    if (isLongForm(bytes, stream)) return allocateLong(this, bytes, stream, alignment, false)!
-    const buffer = this.tryAllocate(bytes, stream, alignment)
-    if (buffer === null) throw this.outOfMemory(bytes as number)
-    return buffer
+    return this.takeBlock(bytes, stream, alignment, false)!
   }
 
   /** `allocate` that returns null when memory runs out. */
@@ -117,16 +113,24 @@ export class SharedBlockPool<D = unknown> extends SharedPool<D> {
     stream: Stream | AllocateOptions = this.defaultStream,
     alignment?: number,
   ): DeviceBuffer | null {
-    if (isOptions(bytes)) return allocateLong(this, this.blockBytes, bytes, alignment, true)
-    if (isLongForm(bytes, stream)) return allocateLong(this, bytes, stream, alignment, true)
+    return this.takeBlock(bytes, stream, alignment, true)
+  }
+
+  private takeBlock(
+    bytes: ByteSize | AllocateOptions,
+    stream: Stream | AllocateOptions,
+    alignment: number | undefined,
+    mayFail: boolean,
+  ): DeviceBuffer | null {
+    if (isOptions(bytes)) return allocateLong(this, this.blockBytes, bytes, alignment, mayFail)
+    if (isLongForm(bytes, stream)) return allocateLong(this, bytes, stream, alignment, mayFail)
     checkByteCount(bytes, 'bytes')
     if (alignment !== undefined) checkAlignment(alignment, this.alignment)
-    if (bytes > this.blockBytes) {
-      this.checkStream('allocate', stream as Stream)
-      return null
-    }
-    const buffer = super.tryAllocate(this.blockBytes, stream as Stream)
+    const fits = bytes <= this.blockBytes
+    if (!fits) this.checkStream('allocate', stream as Stream)
+    const buffer = fits ? super.tryAllocate(this.blockBytes, stream as Stream) : null
     if (buffer !== null) this.shorten(buffer, bytes)
+    else if (!mayFail) throw this.outOfMemory(bytes)
     return buffer
   }
 
