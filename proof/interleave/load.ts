@@ -38,12 +38,10 @@ export class Modules {
         : path === OS_THREAD && name in this.natives
           ? this.natives[name]
           : (this.native(name) as Exports)
-    // The names that import.meta would need are those of native code, which is not run here.
-    new Function('exports', 'require', '$', `${code.replaceAll('import.meta', '({})')}\n//# sourceURL=${path}`)(
-      exports,
-      require,
-      this.$,
-    )
+    // import.meta has no url here: a module that asks for its place has its file name, as in a bundle of CommonJS.
+    const parameters = ['exports', 'require', '$', '__filename']
+    const module = `${code.replaceAll('import.meta', '({})')}\n//# sourceURL=${path}`
+    new Function(...parameters, module)(exports, require, this.$, join(PROJECT, path))
     return exports
   }
 }
