@@ -47,7 +47,7 @@ function missing(purpose: string, file: string, place: string): RegExp {
 
 function checkRefusals(printed: string, place: string): void {
   assert.match(printed, /^pool: 3145728\nshared: M.*\nheap: M.*\ninclude: M.*\n$/)
-  assert.match(printed, missing('createPool: the thread of a shared pool', 'dist/lib/core/device/\\S+', place))
+  assert.match(printed, missing('createSharedPool: the thread of a shared pool', 'dist/lib/core/device/\\S+', place))
   assert.match(printed, missing('device memory for kernels', 'cuda/control.ptx', place))
   assert.match(printed, missing('the include path', 'cuda', place))
 }
