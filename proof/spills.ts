@@ -133,8 +133,8 @@ export class Spills<Point> {
     const borrowed = this.borrowed.get(name)
     if (borrowed === undefined) return
     const { of, buffer } = borrowed
-    const on =
-      stream !== undefined && stream.slot !== -1 && this.actions.putBefore(of.uses, stream) ? stream : undefined
+    const isOurs = stream?.clocks === this.machine.device.clocks && stream.slot !== -1
+    const on = isOurs && this.actions.putBefore(of.uses, stream) ? stream : undefined
     if (on === undefined) buffer.free()
     else buffer.free(on)
     this.borrowed.delete(name)
