@@ -2,22 +2,13 @@
 // In a clone: npm run build && node dist/examples/wait-for-memory.js
 
 import { setTimeout } from 'node:timers/promises'
-import { type DeviceBuffer, MiB, openDevice } from 'cuda-mempool'
+import { MiB, openDevice } from 'cuda-mempool'
 
 using device = openDevice('auto')
 using pool = device.createPool({ maxPoolBytes: '16MiB' })
 
-async function allocateSoon(bytes: number, signal: AbortSignal): Promise<DeviceBuffer> {
-  let buffer = pool.tryAllocate(bytes)
-  while (buffer === null) {
-    await pool.whenAvailable(bytes, { signal })
-    buffer = pool.tryAllocate(bytes)
-  }
-  return buffer
-}
-
 const requests = Array.from({ length: 8 }, async (_, request) => {
-  using _buffer = await allocateSoon(8 * MiB, AbortSignal.timeout(60))
+  using _buffer = await pool.allocateSoon(8 * MiB, { signal: AbortSignal.timeout(60) })
   await setTimeout(25)
   return request
 })

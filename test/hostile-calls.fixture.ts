@@ -43,6 +43,7 @@ const POOL: Calls = {
   zeros: ['type', 'count', 'stream'],
   upload: ['typed', 'stream'],
   whenAvailable: ['bytes', 'wait'],
+  allocateSoon: ['bytes', 'wait'],
   setAccess: ['device', 'access'],
   trimTo: ['size'],
   reserve: ['bytes'],

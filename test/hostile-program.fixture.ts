@@ -271,6 +271,7 @@ export class HostileProgram {
       await new Promise(setImmediate)
       if (round > 100) await setTimeout(1)
     }
+    this.giveBack() // buffers of the last waits
     this.check()
     for (const source of sources) {
       if (source.closed || this.isGone(source)) continue

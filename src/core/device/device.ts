@@ -395,7 +395,7 @@ export class Device implements Disposable, AsyncDisposable {
     return this.sharedPools.create(newSharedHost(this.clocks, options, this.share()))
   }
 
-  /** A pool with one driver allocation for each buffer: slow, exact, and a fallback for `fallback`. */
+  /** A pool with one driver allocation for each buffer: slow, exact, and a second pool for `fallback()`. */
   createPlainPool(): PlainPool {
     this.open('createPlainPool')
     return this.keep(new PlainPool(this.clocks, this.defaultStream))

@@ -14,7 +14,7 @@ export interface WaitOptions {
 /** Options of the calls that wait for memory in a line. */
 export interface LineOptions extends WaitOptions {
   /** how many of the pool's calls may wait already; one more rejects at once with PoolError (Infinity) */
-  readonly maxWaiting?: number
+  readonly maxWaiting?: number | undefined
 }
 
 /**

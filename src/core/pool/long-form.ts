@@ -6,6 +6,7 @@ import { type ByteSize, bytesOf } from '../base/byte-size.js'
 import { checkOptionNames, isPlain } from '../base/option-names.js'
 import { UNIT_BYTES } from '../heap/size-classes.js'
 import { checkIsStream, type Stream } from '../order/stream.js'
+import { checkMaxWaiting, type LineOptions, signalOf } from '../order/wait-options.js'
 import { checkLabel, type LabelStore } from './labels.js'
 
 /** Where memory is wanted, and under which name; every option may be left out. */
@@ -17,6 +18,8 @@ export interface AllocateOptions {
   /** the buffer's label, as by `buffer.label` (none) */
   readonly label?: string | undefined
 }
+
+const OPTIONS: readonly string[] = ['stream', 'alignment', 'label']
 
 interface LongFormPool<B> {
   /** the memory that a share is of */
@@ -68,10 +71,36 @@ function name(buffer: { label: string; free(): void }, label: string): void {
 
 function optionsOf(place: Stream | AllocateOptions | undefined, alignment: number | undefined): AllocateOptions {
   if (!isOptions(place)) return { stream: place, alignment }
-  checkOptionNames('allocate', place, ['stream', 'alignment', 'label'])
+  checkOptionNames('allocate', place, OPTIONS)
   if (alignment !== undefined && alignment !== UNIT_BYTES) {
     throw new WrongTypeError('allocate: alignment stands beside options; pass it as one of them')
   }
   if (place.stream !== undefined) checkIsStream('allocate', place.stream)
   return place
+}
+
+interface WaitingPool<B> {
+  tryAllocate(bytes: ByteSize, options: AllocateOptions): B | null
+  whenAvailable(bytes: ByteSize, options: LineOptions): Promise<void>
+}
+
+/** Called as `pool.allocateSoon(bytes, options)`. */
+export async function allocateSoon<B>(
+  pool: WaitingPool<B>,
+  bytes: ByteSize,
+  options: AllocateOptions & LineOptions,
+): Promise<B> {
+  const signal = signalOf('allocateSoon', options, [...OPTIONS, 'maxWaiting'])
+  const { maxWaiting = Infinity, stream, alignment, label = '' } = options
+  checkMaxWaiting('allocateSoon', maxWaiting)
+  if (stream !== undefined) checkIsStream('allocateSoon', stream)
+  if (alignment !== undefined) bytesOf(alignment, 'alignment', null)
+  checkLabel(label) // all here, since a full wrapper does not look at them
+  const place = { stream, alignment, label }
+  signal?.throwIfAborted()
+  for (;;) {
+    const buffer = pool.tryAllocate(bytes, place)
+    if (buffer !== null) return buffer
+    await pool.whenAvailable(bytes, { signal, maxWaiting })
+  }
 }

@@ -127,6 +127,30 @@ export function poolSuite(name: string, open: () => PoolUnderTest): void {
       check()
     })
 
+    it('allocates as soon as there is room, or gives up by a signal', { timeout: 10_000 }, async () => {
+      const { device, pool, check } = open()
+      const stream = device.createStream()
+      const buffer = await pool.allocateSoon('1MiB', { stream, label: 'soon' })
+      assert.deepEqual([buffer.byteLength, buffer.stream, buffer.label], [1 * MiB, stream, 'soon'])
+      buffer.free()
+      const held = []
+      for (let next = pool.tryAllocate(1 * MiB); next !== null; next = pool.tryAllocate(1 * MiB)) held.push(next)
+      const before = pool.stats()
+      const gone = new AbortController()
+      const given = pool.allocateSoon(1 * MiB, { signal: gone.signal })
+      const full = { code: 'ERR_TOO_MANY_WAIT' }
+      await assert.rejects(pool.allocateSoon(1 * MiB, { maxWaiting: 0 }), full)
+      gone.abort(new Error('no longer'))
+      await assert.rejects(given, { message: 'no longer' })
+      const { liveBuffers, allocations } = pool.stats()
+      assert.deepEqual([liveBuffers, allocations], [before.liveBuffers, before.allocations])
+      for (const options of [{ streams: stream }, { signal: 5 }, { maxWaiting: -1 }, { label: 5 }]) {
+        await assert.rejects(pool.allocateSoon(1 * MiB, options as object), { name: /^(Type|Range)Error$/ })
+      }
+      assert.equal(pool.stats().allocations, before.allocations)
+      check()
+    })
+
     it('aligns to at least 256 bytes', () => {
       const { pool } = open()
       for (let alignment = 1; alignment <= 256; alignment *= 2) {

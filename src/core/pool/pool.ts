@@ -12,7 +12,7 @@ import { checkMaxWaiting, type LineOptions, signalOf } from '../order/wait-optio
 import { type AccessChange, type AccessLocation, changeEach, type PoolAccess } from './access.js'
 import { DeviceArray, type TypedArray, type TypedArrayConstructor, type TypedArrayOf } from './array.js'
 import { DeviceBuffer, wholeBuffer } from './buffer.js'
-import type { AllocateOptions } from './long-form.js'
+import { type AllocateOptions, allocateSoon } from './long-form.js'
 import { ofThisThread, type TransferredBuffer } from './transferred-buffer.js'
 import { WaitingLine } from './waiting-line.js'
 
@@ -150,6 +150,14 @@ export abstract class Pool {
     checkMaxWaiting('whenAvailable', maxWaiting)
     this.mayServe(least) // refuses a request that never fits at once, and not in turn
     await WaitingLine.of(this).wait(() => this.mayServe(least), signal, maxWaiting)
+  }
+
+  /**
+   * Resolves to a buffer as soon as there is room, by `tryAllocate` and `whenAvailable`; the options are those of
+   * `allocate` and of `whenAvailable`. Rejects as both do.
+   */
+  async allocateSoon(bytes: ByteSize, options: AllocateOptions & LineOptions = {}): Promise<DeviceBuffer> {
+    return await allocateSoon(this, bytes, options)
   }
 
   /**

@@ -24,7 +24,7 @@ import { CachingPool } from '../caching/caching-pool.js'
 import type { ReservingPool } from '../caching/reserving-pool.js'
 import { publishAs } from '../channels.js'
 import { type CloseReport, warnOfHeld } from '../closable-pool.js'
-import { type AllocateOptions, allocateLong, isLongForm } from '../long-form.js'
+import { type AllocateOptions, allocateLong, allocateSoon, isLongForm } from '../long-form.js'
 import { askForLess, figuresOf, raiseTo } from '../out-of-memory.js'
 import { type PoolStats, poolJson, poolText } from '../pool.js'
 import type { HostMemoryBuffer } from '../sleep/host-copies.js'
@@ -132,6 +132,11 @@ export abstract class HostPool implements Disposable, AsyncDisposable {
     } catch (error) {
       throw error instanceof OutOfMemoryError ? this.outOfMemory(bytes) : error
     }
+  }
+
+  /** Resolves to a buffer as soon as there is room, as `allocateSoon` of the other pools. */
+  async allocateSoon(bytes: ByteSize, options: AllocateOptions & LineOptions = {}): Promise<HostBuffer> {
+    return await allocateSoon(this, bytes, options)
   }
 
   /**
