@@ -44,7 +44,7 @@ export function simulatedCode(source: string, options: CompileOptions): Compiled
         `compileKernels: the simulated device compiles nothing, and has no function for kernel ${name}; give one in the option simulated: { ${JSON.stringify(name)}: launch => … }`,
       )
     }
-    const entry = `simulated_${++registered}`
+    const entry = `${name.replace(/\W+/g, '_')}_${++registered}` // errors show it
     registerSimulatedKernel(entry, run)
     names.set(name, entry)
     const list = parameters.map(parameter => declarationOf(parameter, structBytes)).join(', ')

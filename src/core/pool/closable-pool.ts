@@ -149,7 +149,8 @@ export abstract class ClosablePool extends Pool implements Disposable, AsyncDisp
 
   /** @internal */
   refuseStale(call: string): never {
-    if (!this.isAccepting) throw new PoolError(`${call}: the buffer's pool is closed`, 'ERR_POOL_CLOSED')
+    if (!this.isAccepting)
+      throw new PoolError(`${call}: the buffer's pool is closed; allocate from an open one`, 'ERR_POOL_CLOSED')
     throw new PoolError(`${call}: ${this.staleReason}`, 'ERR_BUFFER_FREED')
   }
 }

@@ -103,7 +103,10 @@ it('the close of every pool reports the buffers that were held, once', () => {
     assert.throws(() => freed.free(), { name: 'PoolError', message: /^free: the buffer was already freed[;,] / })
     assert.deepEqual(pool.close(), { heldBuffers: 2, heldBytes: 3 * KiB }, pool.constructor.name)
     assert.deepEqual(pool.close(), { heldBuffers: 0, heldBytes: 0 }, pool.constructor.name)
-    assert.throws(() => held[0].free(), { name: 'PoolError', message: "free: the buffer's pool is closed" })
+    assert.throws(() => held[0].free(), {
+      name: 'PoolError',
+      message: "free: the buffer's pool is closed; allocate from an open one",
+    })
     assert.deepEqual([pool.closed, ...held.map(({ freed }) => freed)], [true, true, true])
   }
 })

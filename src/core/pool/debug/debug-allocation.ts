@@ -106,7 +106,8 @@ export class DebugAllocation extends SlowAllocation {
 
   /** Refuses a buffer that was freed, or that belongs to a closed pool. */
   checkLive(call: string): void {
-    if (this.isLost) throw new PoolError(`${call}: the buffer's pool is closed`, 'ERR_POOL_CLOSED')
+    if (this.isLost)
+      throw new PoolError(`${call}: the buffer's pool is closed; allocate from an open one`, 'ERR_POOL_CLOSED')
     if (this.freed)
       throw this.fault('useAfterFree', `${call}: the buffer was already freed; keep no reference to it after free()`, {
         freedAt: this.freedAt,
