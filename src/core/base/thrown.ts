@@ -19,8 +19,8 @@ export function thrownText(thrown: unknown): string {
 }
 
 /**
- * Whether a callback that must not be asynchronous returned a promise. The caller gets an error for that. So the
- * promise's own error, which nobody else can handle, does not end the process.
+ * Whether a callback that must not be asynchronous returned a promise. The caller gets an error for that. The
+ * promise's own error is handled here, so that it does not end the process.
  */
 export function isUnwantedPromise(returned: unknown): boolean {
   try {
