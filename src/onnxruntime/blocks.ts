@@ -2,8 +2,8 @@
 // that ONNX Runtime survives: 0 on CUDA, which makes `run` fail, and ordinary memory on the CPU, where 0 is unchecked.
 
 import { AsyncLocalStorage } from 'node:async_hooks'
+import { isUnderWay } from '../core/base/call-stack.js'
 import { OutOfMemoryError, PoolError } from '../core/base/errors.js'
-import { isUnderWay } from '../core/base/stack.js'
 import { thrownText } from '../core/base/thrown.js'
 import { deviceOf } from '../core/device/device.js'
 import { CU_STREAM_PER_THREAD } from '../core/driver/constants.js'

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict'
+import { execFileSync } from 'node:child_process'
 import { afterEach, test } from 'node:test'
 import { inspect } from 'node:util'
 import { checkByteCount } from './bytes.js'
@@ -59,4 +60,18 @@ test('the frames of a class derived by the program are left out, as of any error
   class Mine extends PoolError {}
   const made = () => new Mine('wrong')
   assert.match(made().stack!, /^PoolError: wrong\n {4}at made /)
+})
+
+test('a function is under way within its own call only, also where Error cannot be changed', () => {
+  const program = `
+    import { isUnderWay } from '${new URL('call-stack.js', import.meta.url)}'
+    const call = () => isUnderWay(call)
+    const inner = () => call()
+    console.log(call(), inner(), isUnderWay(call))`
+  for (const flags of [[], ['--frozen-intrinsics', '--no-warnings']]) {
+    const output = execFileSync(process.execPath, [...flags, '--input-type=module', '-e', program], {
+      encoding: 'utf8',
+    })
+    assert.equal(output, 'true true false\n', `with flags: ${flags.join(' ')}`)
+  }
 })

@@ -1,5 +1,5 @@
-// The calls of the program that led into this package. V8 captures a stack in about 2 µs, and formats it as text when
-// `stack` is first read.
+// Who is on the call stack, such as the program's call that led into this package. V8 captures a stack in about 2 µs,
+// and formats it as text when `stack` is first read.
 
 import { fileURLToPath } from 'node:url'
 import { packageRoot } from './package-root.js'
@@ -22,6 +22,26 @@ export function captureStack(target: object, below: unknown, frames: number): vo
 /** With `node --frozen-intrinsics` the limit is constant, and stays. */
 function setLimit(frames: number): void {
   Reflect.set(Error, 'stackTraceLimit', frames)
+}
+
+/** With `node --frozen-intrinsics` the format is constant too: V8's own, as text. */
+function setFormat(format: typeof Error.prepareStackTrace): void {
+  Reflect.set(Error, 'prepareStackTrace', format)
+}
+
+/** Whether JavaScript is now in a call of `callee` that JavaScript made. A call that a timeout cut short is over. */
+export function isUnderWay(callee: (...args: never) => unknown): boolean {
+  const { stackTraceLimit, prepareStackTrace } = Error
+  const callers: { stack?: unknown } = {}
+  try {
+    setLimit(1)
+    setFormat((_: unknown, sites: readonly unknown[]) => (sites.length > 0 ? FRAME : ''))
+    Error.captureStackTrace(callers, callee)
+    return framesOf(String(callers.stack)).length > 0
+  } finally {
+    setLimit(stackTraceLimit)
+    setFormat(prepareStackTrace)
+  }
 }
 
 /** The lines of a stack that name calls. */

@@ -1,5 +1,5 @@
-// The call stack: room on it, and who is on it. Any call can throw when the stack is full. Code that must not stop
-// halfway checks for room first.
+// Room on the call stack. Any call can throw when the stack is full. Code that must not stop halfway checks for room
+// first.
 
 const ARGUMENT_BYTES = 8
 /** About ten times the stack of the deepest call of this library. */
@@ -20,21 +20,6 @@ export function checkDeepStack(): void {
 /** Whether `error` is V8's error for a full stack. */
 export function isFullStack(error: unknown): boolean {
   return error instanceof RangeError && error.message.startsWith('Maximum call stack')
-}
-
-/** Whether JavaScript is now in a call of `callee` that JavaScript made. A call that a timeout cut short is over. */
-export function isUnderWay(callee: (...args: never) => unknown): boolean {
-  const { stackTraceLimit, prepareStackTrace } = Error
-  const callers: { stack?: unknown } = {}
-  try {
-    Error.stackTraceLimit = 1
-    Error.prepareStackTrace = (_, sites) => sites.length
-    Error.captureStackTrace(callers, callee)
-    return callers.stack !== 0
-  } finally {
-    Error.stackTraceLimit = stackTraceLimit
-    Error.prepareStackTrace = prepareStackTrace
-  }
 }
 
 function takeNothing(): void {}

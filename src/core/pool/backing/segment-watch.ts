@@ -3,8 +3,8 @@
 
 import { WrongTypeError } from '../../base/argument-errors.js'
 import { describe } from '../../base/bytes.js'
+import { isUnderWay } from '../../base/call-stack.js'
 import { PoolError } from '../../base/errors.js'
-import { isUnderWay } from '../../base/stack.js'
 
 /** Addresses that have memory of a pool behind them. A buffer lies in one segment, or in several that touch. */
 export interface PoolSegment {
