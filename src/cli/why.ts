@@ -2,7 +2,7 @@
 
 import { SlowReplayError } from '../core/base/errors.js'
 import { printableJson } from '../core/base/shown-text.js'
-import { whyText } from '../recordings/report/why-text.js'
+import { whyText } from '../recordings/report/why/why-text.js'
 import { curvesOf, liveAfter } from '../recordings/trace/analysis/curves.js'
 import { stepsOf } from '../recordings/trace/analysis/steps.js'
 import { holdersOf } from '../recordings/trace/failures/holders.js'

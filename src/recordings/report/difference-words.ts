@@ -3,7 +3,7 @@
 import { formatBytes } from '../../core/base/bytes.js'
 import type { StackDifference } from '../trace/analysis/stack-diff.js'
 import type { Trace } from '../trace/trace.js'
-import { siteText } from './out-of-memory-text.js'
+import { siteText } from './why/out-of-memory-text.js'
 
 /** What happened to the memory of a call stack. */
 type Change = 'new' | 'gone' | 'grown' | 'shrunk'

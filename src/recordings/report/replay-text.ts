@@ -5,13 +5,13 @@ import { formatBytes } from '../../core/base/bytes.js'
 import { shown } from '../../core/base/shown-text.js'
 import type { ReplayReport } from '../trace/replay-result.js'
 import { formatCount, formatNs } from './number-format.js'
-import { outOfMemoryText } from './out-of-memory-text.js'
 import { nameOf } from './policy-names.js'
 import { meaningOf, proofsOf } from './replay-sentences.js'
 import { legendOf, policyTables, roundTables } from './replay-tables.js'
 import { helpfulSetting, nearestSettings, recordedSettings } from './settings-text.js'
 import { type Paint, type TextStyle, wrapText } from './table.js'
 import { counted, deviceLines, initialLines } from './trace-lines.js'
+import { outOfMemoryText } from './why/out-of-memory-text.js'
 
 const FRAMES_SHOWN = 6
 

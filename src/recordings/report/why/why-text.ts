@@ -1,28 +1,28 @@
 // Why a recorded run needed its memory, as text: its failed requests, its curves, and who held the memory at the peak.
 
-import { formatBytes } from '../../core/base/bytes.js'
-import { shown } from '../../core/base/shown-text.js'
-import { type Curves, curvesOf, liveAfter } from '../trace/analysis/curves.js'
-import { type Steps, stepsOf } from '../trace/analysis/steps.js'
-import { type Holder, holdersOf } from '../trace/failures/holders.js'
-import { BEFORE, type Trace } from '../trace/trace.js'
-import { traceFigures } from '../trace/trace-figures.js'
-import type { TuneReport } from '../trace/tune/tune-report.js'
-import { brailleChart } from './braille-chart.js'
-import { formatCount } from './number-format.js'
+import { formatBytes } from '../../../core/base/bytes.js'
+import { shown } from '../../../core/base/shown-text.js'
+import { type Curves, curvesOf, liveAfter } from '../../trace/analysis/curves.js'
+import { type Steps, stepsOf } from '../../trace/analysis/steps.js'
+import { type Holder, holdersOf } from '../../trace/failures/holders.js'
+import { BEFORE, type Trace } from '../../trace/trace.js'
+import { traceFigures } from '../../trace/trace-figures.js'
+import type { TuneReport } from '../../trace/tune/tune-report.js'
+import { brailleChart } from '../braille-chart.js'
+import { formatCount } from '../number-format.js'
+import { headOf } from '../replay-text.js'
+import { VARIABLE } from '../settings-text.js'
+import { type TextStyle, wrapText } from '../table.js'
+import { counted, fitted, gapsOf, sentences } from '../trace-lines.js'
+import { adviceLines } from '../tune-text.js'
 import { holderLines, outOfMemoryText } from './out-of-memory-text.js'
-import { headOf } from './replay-text.js'
-import { VARIABLE } from './settings-text.js'
-import { type TextStyle, wrapText } from './table.js'
-import { counted, fitted, gapsOf, sentences } from './trace-lines.js'
-import { adviceLines } from './tune-text.js'
 
 const CHART_ROWS = 8
 const HOLDERS = 8
 /** A step that leaves behind less than this does not leak. */
 const LEAST_LEAK_BYTES = 512
 
-/** What a text may have beside the recording. */
+/** Options of the text; every one may be left out. */
 export interface WhyOptions {
   /** steps are those that `stepsOf(trace, pattern)` finds */
   readonly pattern?: RegExp

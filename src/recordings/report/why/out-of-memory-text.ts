@@ -1,14 +1,14 @@
 // The requests that failed in a recording, as text: the last one in full, the others in a line each or counted.
 
-import { formatBytes } from '../../core/base/bytes.js'
-import { printable, shortened } from '../../core/base/shown-text.js'
-import { shortPath } from '../picture/short-path.js'
-import type { Holder } from '../trace/failures/holders.js'
-import type { RecordedOutOfMemory, Verdict } from '../trace/failures/out-of-memory.js'
-import type { ReplayReport } from '../trace/replay-result.js'
-import { formatCount } from './number-format.js'
-import { RECORDERS, type Recorder } from './recorders.js'
-import { type TextStyle, wrapText } from './table.js'
+import { formatBytes } from '../../../core/base/bytes.js'
+import { printable, shortened } from '../../../core/base/shown-text.js'
+import { shortPath } from '../../picture/short-path.js'
+import type { Holder } from '../../trace/failures/holders.js'
+import type { RecordedOutOfMemory, Verdict } from '../../trace/failures/out-of-memory.js'
+import type { ReplayReport } from '../../trace/replay-result.js'
+import { formatCount } from '../number-format.js'
+import { RECORDERS, type Recorder } from '../recorders.js'
+import { type TextStyle, wrapText } from '../table.js'
 
 const MOST_LINES = 5
 const NAME_COLUMNS = 9
