@@ -3,10 +3,10 @@
 
 import { MiB } from '../../../../core/base/bytes.js'
 import { MOST_SMALL_BYTES, ROUNDING_BYTES, roundUp } from './policy-blocks.js'
-import { DIVISION_INTERVALS, type PytorchSettings } from './pytorch-settings.js'
+import type { PytorchSettings } from './pytorch-settings.js'
+import { DIVISION_INTERVALS, LARGE_SEGMENT_BYTES } from './setting-values.js'
 
 const SMALL_SEGMENT_BYTES = 2 * MiB
-const LARGE_SEGMENT_BYTES = 20 * MiB
 /** From this size on a segment serves one request, rounded up to 2 MiB. */
 const LEAST_OWN_SEGMENT_BYTES = 10 * MiB
 const OWN_SEGMENT_ROUNDING_BYTES = 2 * MiB

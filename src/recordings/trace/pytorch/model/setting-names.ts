@@ -1,0 +1,55 @@
+// All settings of PYTORCH_CUDA_ALLOC_CONF by their names, and what the models make of each: c10/core/AllocatorConfig and
+// c10/cuda/CUDAAllocatorConfig of PyTorch's main branch, read in August 2026.
+
+import type { PytorchSettings } from './pytorch-settings.js'
+import { backend, boolean, divisions, large, megabytes, share } from './setting-values.js'
+
+/** Reads the value of a setting; `before` are the settings to its left. Throws RangeError. */
+type Reader = (value: string, name: string, before: PytorchSettings) => Partial<PytorchSettings>
+
+/** Those that the models take. */
+export const READERS: Readonly<Record<string, Reader>> = {
+  backend: (value, name) => ({ backend: backend(value, name) }),
+  expandable_segments: (value, name) => ({ expandableSegments: boolean(value, name) }),
+  max_split_size_mb: (value, name) => ({ maxSplitBytes: megabytes(value, name) }),
+  max_non_split_rounding_mb: (value, name) => ({ maxNonSplitRoundingBytes: megabytes(value, name) }),
+  large_segment_size_mb: (value, name) => ({ largeSegmentBytes: large(value, name) }),
+  garbage_collection_threshold: (value, name) => ({ garbageCollectionThreshold: share(value, name) }),
+  roundup_power2_divisions: (value, name, before) => ({
+    roundupPower2Divisions: divisions(value, name, before.roundupPower2Divisions),
+  }),
+}
+
+/** A setting that no model takes. */
+export interface Leaving {
+  /** the program's own limit, for which a capacity stands; no effect on a GPU's memory; or one that replays leave out */
+  readonly kind: 'limit' | 'none' | 'left out'
+  /** whether a value changes nothing */
+  readonly isDefault?: (value: string) => boolean
+}
+
+const WITHOUT_EFFECT = [
+  'pinned_free_catch_all',
+  'pinned_max_cached_size_mb',
+  'pinned_max_round_threshold_mb',
+  'pinned_num_register_threads',
+  'pinned_reserve_segment_size_mb',
+  'pinned_use_background_threads',
+  'pinned_use_cuda_host_register',
+  'pinned_use_hip_host_register',
+  'release_lock_on_cudamalloc',
+  'release_lock_on_hipmalloc',
+  // It decides when a freed block is free again within a capture, and a recording says when it was.
+  'graph_capture_record_stream_reuse',
+]
+
+/** Those that no model takes. */
+export const LEAVINGS: ReadonlyMap<string, Leaving> = new Map<string, Leaving>([
+  ...WITHOUT_EFFECT.map((name): [string, Leaving] => [name, { kind: 'none' }]),
+  ['per_process_memory_fraction', { kind: 'limit', isDefault: value => Number(value) === 1 }],
+  // A request above the program's limit fails, where the models give memory back and ask again.
+  ['throw_on_cudamalloc_oom', { kind: 'left out', isDefault: value => value === 'False' }],
+  // Segments have fewer addresses than those of the models.
+  ['expandable_segments_reserve', { kind: 'left out' }],
+  ['expandable_segments_reserve_by_class', { kind: 'left out', isDefault: value => value === '[]' }],
+])
