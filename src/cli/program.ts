@@ -174,6 +174,7 @@ program
     'try this setting, like max_split_size_mb:128, not the usual ones; may be repeated',
     collected,
   )
+  .option('--merge <line>', 'keep the other settings of this line, as of "$PYTORCH_CUDA_ALLOC_CONF"')
   .option('--seconds <number>', 'try no further setting after this time')
   .option('--json', 'print one JSON object')
   .addHelpText('after', RECIPE)

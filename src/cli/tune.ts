@@ -2,6 +2,7 @@
 
 import { printableJson } from '../core/base/shown-text.js'
 import { tuneText } from '../recordings/report/tune-text.js'
+import { checkSettingsLine } from '../recordings/trace/pytorch/merged-settings.js'
 import { checkSetting, type TuneOptions, tune } from '../recordings/trace/tune/tune.js'
 import { STATUS, UsageError } from './exit.js'
 import { capacityOf, readFiles, readOption, withProgress } from './recording-input.js'
@@ -12,6 +13,7 @@ export interface TuneArguments {
   readonly gpu?: string
   readonly capacity?: string
   readonly setting?: readonly string[]
+  readonly merge?: string
   readonly seconds?: string
   readonly json?: boolean
 }
@@ -25,12 +27,14 @@ export async function tuneFiles(files: readonly string[], given: TuneArguments):
   return STATUS.done
 }
 
-function optionsOf({ capacity, setting = [], seconds }: TuneArguments): TuneOptions {
+function optionsOf({ capacity, setting = [], merge, seconds }: TuneArguments): TuneOptions {
   const capacityBytes = capacity === undefined ? Infinity : capacityOf(capacity)
   for (const text of setting) readOption('--setting', () => checkSetting(text, capacityBytes))
+  if (merge !== undefined) readOption('--merge', () => checkSettingsLine(merge))
   return {
     settings: setting,
     capacityBytes,
+    ...(merge === undefined ? {} : { merge }),
     ...(seconds === undefined ? {} : { seconds: secondsOf(seconds) }),
   }
 }

@@ -1,5 +1,6 @@
 // The names of policies in texts.
 
+import { understandPytorchSettings } from '../trace/pytorch/model/pytorch-settings.js'
 import type { NamedPolicy, Policy, ReplayReport } from '../trace/replay-result.js'
 
 /** The allocator of a recording. */
@@ -29,7 +30,8 @@ export function nameOf(policy: Policy, { recorder, settings }: Recorded): string
   return `PyTorch, ${named}${named.includes('cudaMallocAsync') ? ' (estimated)' : ''}`
 }
 
-/** Whether the settings of a recording name more than expandable segments. */
+/** Whether the models take more of a recording's settings than expandable segments. */
 export function hasOthers(settings: string | null): boolean {
-  return (settings ?? '').split(',').some(part => part !== '' && !part.trim().startsWith('expandable_segments'))
+  const { expandableSegments: _, backend: __, ...others } = understandPytorchSettings(settings ?? '').settings
+  return Object.keys(others).length > 0
 }

@@ -211,6 +211,7 @@ test('models of PyTorch are named after the settings of the recording', () => {
   const shown = withSettings('max_split_size_mb:128,expandable_segments:True')
   assert.match(shown, /^PyTorch, as set .*\nPyTorch, as set, expandable /m)
   assert.match(shown, /"As set": with the other settings of the recording\./)
+  assert.match(withSettings('pinned_free_catch_all:True,backend:native'), /^PyTorch, default .*\nPyTorch, expandable /m)
 })
 
 test('settings of a recording that are not known are named, and the known ones are used', () => {
@@ -221,6 +222,21 @@ test('settings of a recording that are not known are named, and the known ones a
     shown.replaceAll('\n', ' '),
     /Replays of PyTorch are as set, but for new_setting:\[1,2\], which is not known\./,
   )
+})
+
+test('settings that change no replay are told apart, and those that were not in effect', () => {
+  const { trace } = report([])
+  const withSettings = (settings: string) =>
+    text({ ...report([]), trace: { ...trace, settings } }).replaceAll('\n', ' ')
+  assert.match(
+    withSettings('throw_on_cudamalloc_oom:True,pinned_free_catch_all:True'),
+    /Replays leave out throw_on_cudamalloc_oom:True\. No effect on the memory of a GPU: pinned_free_catch_all:True\./,
+  )
+  assert.match(
+    withSettings('expandable_segments:True,expandable_segments:False'),
+    /were not in effect: Windows has none/,
+  )
+  assert.doesNotMatch(withSettings('expandable_segments:False'), /effect/)
 })
 
 test('calls for memory alone are counted, alike for all policies', () => {

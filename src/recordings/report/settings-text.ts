@@ -2,8 +2,9 @@
 
 import { formatBytes } from '../../core/base/bytes.js'
 import { shown } from '../../core/base/shown-text.js'
-import { unknownPytorchSettings } from '../trace/pytorch/named-settings.js'
+import { lacksExpandableSegments, type SettingsBeside, settingsBeside } from '../trace/pytorch/named-settings.js'
 import type { Policy, ReplayReport, ReplayRun } from '../trace/replay-result.js'
+import type { TuneReport } from '../trace/tune/tune-report.js'
 import { isUnclear } from './figures.js'
 import { hasOthers, nameOf } from './policy-names.js'
 import { RECORDERS } from './recorders.js'
@@ -20,9 +21,32 @@ export function recordedSettings({ trace }: Pick<ReplayReport, 'trace'>): string
   if (recordedFrom !== '') return recordedFrom
   if (trace.settings === null) return null
   if (trace.settings === '') return "Recorded with PyTorch's default settings."
-  const unknown = unknownPytorchSettings(trace).join(' and ')
-  const but = unknown === '' ? '' : ` Replays of PyTorch are as set, but for ${shown(unknown)}, which is not known.`
-  return `Recorded with ${shown(trace.settings)}.${but}`
+  const off = lacksExpandableSegments(trace.settings) ? [NOT_IN_EFFECT] : []
+  return [`Recorded with ${shown(trace.settings)}.`, ...off, ...besideText(settingsBeside([trace.settings]))].join(' ')
+}
+
+const NOT_IN_EFFECT =
+  'Expandable segments were not in effect: Windows has none, and PyTorch 2.9 reads them from ' +
+  'PYTORCH_CUDA_ALLOC_CONF only.'
+
+/** Sentences about settings that no model takes. */
+export function besideText({ unknown, notReplayed, withoutEffect }: SettingsBeside): string[] {
+  const sentences: string[] = []
+  const named = (settings: readonly string[]) => shown(settings.join(' and '))
+  if (unknown.length > 0) {
+    sentences.push(`Replays of PyTorch are as set, but for ${named(unknown)}, which is not known.`)
+  }
+  if (notReplayed.length > 0) sentences.push(`Replays leave out ${named(notReplayed)}.`)
+  if (withoutEffect.length > 0) sentences.push(`No effect on the memory of a GPU: ${named(withoutEffect)}.`)
+  return sentences
+}
+
+/** What a line to copy has of the person's own, or of the recording's settings. */
+export function mergeText({ kept, replaced }: Pick<TuneReport, 'kept' | 'replaced'>): string[] {
+  return [
+    ...(kept === '' ? [] : [`Lines to copy keep ${shown(kept)}.`]),
+    ...(replaced === '' ? [] : [`Lines to copy replace ${shown(replaced)} of the given line.`]),
+  ]
 }
 
 /** The settings of PyTorch that the rows of the table are nearest to. */

@@ -45,7 +45,8 @@ function recording(runs: readonly TuneRun[], given: Partial<TuneRecording> = {})
 
 function text(runs: readonly TuneRun[], given: Partial<TuneReport> = {}, own: Partial<TuneRecording> = {}): string {
   const recordings = [recording(runs, own)]
-  const report = { capacityBytes: null, recordings, baseline: '', runs, advice: [], leftOut: [], ...given }
+  const beside = { kept: '', replaced: '', unknown: [], notReplayed: [], withoutEffect: [] }
+  const report = { capacityBytes: null, recordings, baseline: '', runs, advice: [], leftOut: [], ...beside, ...given }
   return tuneText(report, { width: 100, paint: PLAIN }).replaceAll(/\s+/g, ' ')
 }
 
@@ -54,6 +55,29 @@ test('each advice says what it buys, and has a line to copy', () => {
   assert.match(shown, /1\. Serves the run in 6 GiB instead of 8 GiB \(25(\.0)? % less\)\./)
   assert.match(shown, / export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True /)
   assert.match(shown, /max_split:128 > 8 GiB – 20 GiB/, 'a setting that needs more is known only to need more')
+})
+
+test('a line to copy keeps settings that no replay takes, and all of them are named first', () => {
+  const kept = 'pinned_use_background_threads:True,new_one:1'
+  const shown = text([EXPANDABLE, DEFAULTS], {
+    advice: [EXPANDABLE],
+    kept,
+    replaced: 'backend:cudaMallocAsync',
+    unknown: ['new_one:1'],
+    notReplayed: ['throw_on_cudamalloc_oom:True'],
+    withoutEffect: ['pinned_use_background_threads:True'],
+  })
+  assert.ok(shown.includes(`export PYTORCH_CUDA_ALLOC_CONF=${kept},expandable_segments:True `), shown)
+  const [first] = shown.split('setting least')
+  assert.match(
+    first,
+    /as set, but for new_one:1, which is not known\. Replays leave out throw_on_cudamalloc_oom:True\./,
+  )
+  assert.match(first, /No effect on the memory of a GPU: pinned_use_background_threads:True\./)
+  assert.match(
+    first,
+    /keep pinned_use_background_threads:True,new_one:1\. Lines to copy replace backend:cudaMallocAsync of/,
+  )
 })
 
 test('the bound and the packing stand beside the settings', () => {

@@ -3,9 +3,10 @@
 import { formatBytes } from '../../core/base/bytes.js'
 import { shown } from '../../core/base/shown-text.js'
 import { shortPath } from '../picture/short-path.js'
+import { mergedSettings } from '../trace/pytorch/merged-settings.js'
 import type { TuneRecording, TuneReport, TuneRun } from '../trace/tune/tune-report.js'
 import { formatCount, formatNs, formatRatio, formatShare, MISSING } from './number-format.js'
-import { VARIABLE } from './settings-text.js'
+import { besideText, mergeText, VARIABLE } from './settings-text.js'
 import { type Column, rightColumn, type TextStyle, tableText, wrapText } from './table.js'
 import { deviceLines } from './trace-lines.js'
 
@@ -23,12 +24,15 @@ export function tuneText(report: TuneReport, style: TextStyle): string {
   return parts.join('\n\n')
 }
 
-function introduction({ recordings, runs, baseline }: TuneReport): string {
+function introduction(report: TuneReport): string {
+  const { recordings, runs, baseline } = report
   const count = recordings.length
   const what = count === 1 ? shown(recordings[0].file) : `${formatCount(count)} recordings`
   const settings = baseline === '' ? "PyTorch's defaults" : baseline
   const tried = runs.length === 1 ? '1 setting' : `${formatCount(runs.length)} settings`
-  return `${tried} tried over ${what}. Recorded with ${settings}.`
+  return [`${tried} tried over ${what}. Recorded with ${settings}.`, ...besideText(report), ...mergeText(report)].join(
+    ' ',
+  )
 }
 
 function settingsTable({ runs, capacityBytes, baseline, advice }: TuneReport, style: TextStyle): string {
@@ -125,7 +129,10 @@ export function adviceLines(report: TuneReport): string[] {
   const before = runs.find(run => run.settings === baseline)!
   const verdict = verdicts(report)
   if (advice.length === 0) return [...verdict, noAdvice(report)]
-  return [...verdict, ...advice.flatMap(run => [whatItBuys(run, before), `${VARIABLE}=${run.settings}`])]
+  return [
+    ...verdict,
+    ...advice.flatMap(run => [whatItBuys(run, before), `${VARIABLE}=${mergedSettings(report.kept, run.settings)}`]),
+  ]
 }
 
 /** The recorded settings are always tried. */
@@ -143,7 +150,7 @@ function adviceText(report: TuneReport, { width, paint }: TextStyle): string[] {
   }
   const blocks = advice.map((run, i) => {
     const title = wrapText(`${i + 1}. ${whatItBuys(run, before)}`, width, '   ')
-    return [title, paint.green(`   export ${VARIABLE}=${run.settings}`)].join('\n')
+    return [title, paint.green(`   export ${VARIABLE}=${mergedSettings(report.kept, run.settings)}`)].join('\n')
   })
   return [paint.bold('What to set, the best first'), ...blocks]
 }

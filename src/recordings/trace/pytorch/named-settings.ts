@@ -2,7 +2,13 @@
 
 import type { NamedPolicy, Policy } from '../replay-result.js'
 import { Action, type Trace } from '../trace.js'
-import { type PytorchSettings, parsePytorchSettings, understandPytorchSettings } from './model/pytorch-settings.js'
+import { NOT_IN_EFFECT } from './allocator-settings.js'
+import {
+  type PytorchSettings,
+  parsePytorchSettings,
+  type UnderstoodSettings,
+  understandPytorchSettings,
+} from './model/pytorch-settings.js'
 
 /** Before the settings in the name of a policy. */
 const PREFIX = 'pytorch:'
@@ -26,7 +32,7 @@ export function poolPolicyOf(policy: Policy): NamedPolicy {
 }
 
 /**
- * The settings of a recording, as far as this version knows them; `unknownPytorchSettings` names the others. Whether
+ * The settings of a recording, as far as this version knows them; `settingsBeside` names the others. Whether
  * segments are expandable is always as recorded.
  */
 export function recordedPytorchSettings(trace: Trace): PytorchSettings {
@@ -34,9 +40,23 @@ export function recordedPytorchSettings(trace: Trace): PytorchSettings {
   return hasExpandableSegments(trace) ? { ...others, expandableSegments: true } : others
 }
 
-/** The settings of a recording that no model takes, as they were written. */
-export function unknownPytorchSettings({ settings }: Pick<Trace, 'settings'>): readonly string[] {
-  return understandPytorchSettings(settings ?? '').unknown
+/** Settings that no model takes, as they were written. */
+export type SettingsBeside = Omit<UnderstoodSettings, 'settings'>
+
+/** The settings in these texts that no model takes, each once. */
+export function settingsBeside(texts: readonly string[]): SettingsBeside {
+  const understood = texts.map(understandPytorchSettings)
+  const all = (of: (each: SettingsBeside) => readonly string[]) => [...new Set(understood.flatMap(of))]
+  return {
+    unknown: all(({ unknown }) => unknown),
+    notReplayed: all(({ notReplayed }) => notReplayed),
+    withoutEffect: all(({ withoutEffect }) => withoutEffect),
+  }
+}
+
+/** Whether the text of a recording has expandable segments that PyTorch did not have in effect. */
+export function lacksExpandableSegments(text: string): boolean {
+  return text.endsWith(`,${NOT_IN_EFFECT}`) && text.includes('expandable_segments:True')
 }
 
 function hasExpandableSegments({ initialSegments, action }: Trace): boolean {

@@ -15,6 +15,7 @@ import {
   stackFrames,
   type Trace,
 } from '../trace.js'
+import { allocatorSettingsEntry } from './allocator-settings.js'
 import { roundPytorchBytes } from './model/policy-blocks.js'
 import { PickleTuple, writePickle } from './pickle-writer.js'
 
@@ -65,7 +66,7 @@ class SnapshotEntries {
     return {
       segments,
       device_traces: deviceTraces,
-      allocator_settings: trace.settings === null ? {} : { PYTORCH_CUDA_ALLOC_CONF: trace.settings },
+      allocator_settings: allocatorSettingsEntry(trace.settings),
       external_annotations: annotationEntries(trace),
       ...(trace.recorder === 'PyTorch' ? {} : { recorder: trace.recorder }),
       ...(trace.dropped === null ? {} : { dropped: trace.dropped }),

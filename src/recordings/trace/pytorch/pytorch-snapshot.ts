@@ -6,11 +6,12 @@ import { FormatError } from '../../../core/base/errors.js'
 import { type ChosenDevice, chooseDevices, type DeviceChoice, type OnProgress } from '../formats/format-options.js'
 import { isPickle } from '../formats/recording-file.js'
 import type { Trace } from '../trace.js'
+import { allocatorSettings } from './allocator-settings.js'
 import { dictionary, isWhole, list } from './data-checks.js'
 import { readPickle } from './pickle.js'
 import { EVENT_TEXTS, SnapshotEvents } from './snapshot-events.js'
 import { readJson } from './snapshot-json.js'
-import { allocatorSettings, annotationMarks, blocksBefore, finalState } from './snapshot-state.js'
+import { annotationMarks, blocksBefore, finalState } from './snapshot-state.js'
 
 /** The allocators that our writer names as recorded. */
 const RECORDERS: readonly Trace['recorder'][] = ['cuda-mempool', 'RMM', 'CUDA']

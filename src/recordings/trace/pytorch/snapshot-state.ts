@@ -1,16 +1,14 @@
-// What a memory snapshot says besides events: its `segments`, which are all memory at the time when it was taken, its
-// annotations, and the settings of the allocator.
+// What a memory snapshot says besides events: its `segments`, which are all memory at the time when it was taken, and
+// its annotations.
 
-import { MiB } from '../../../core/base/bytes.js'
 import { FormatError } from '../../../core/base/errors.js'
 import type { AnnotationMark } from '../columns/annotations.js'
 import type { FinalBlock, FinalSegment, FinalState } from '../trace-builder.js'
-import { dictionary, isDictionary, isTimeUs, isWhole, list, whole } from './data-checks.js'
+import { dictionary, isTimeUs, isWhole, list, whole } from './data-checks.js'
 
 const ADDRESS = 'an address'
 const BYTES = 'a whole number of bytes'
 const STREAM = 'a stream handle'
-const VARIABLES = ['PYTORCH_ALLOC_CONF', 'PYTORCH_CUDA_ALLOC_CONF']
 
 /** Numbers of the names in segments and blocks. */
 interface Numbers {
@@ -121,37 +119,4 @@ export function annotationMarks(value: unknown, device: number): AnnotationMark[
     marks.push({ isStart: stage === 'START', name, timeUs })
   })
   return marks
-}
-
-/**
- * The settings of PyTorch's allocator as PYTORCH_CUDA_ALLOC_CONF would name them; '' for its defaults, null if
- * `value` contains none. A program may change settings after the variable was read, so both are looked at.
- */
-export function allocatorSettings(value: unknown): string | null {
-  if (!isDictionary(value) || Object.keys(value).length === 0) return null
-  const texts = VARIABLES.map(name => value[name]).filter(text => typeof text === 'string')
-  const text = texts.find(each => each.trim() !== '')?.trim() ?? ''
-  const found = changedSettings(value).filter(setting => !text.includes(setting.slice(0, setting.indexOf(':'))))
-  return [...(text === '' ? [] : [text]), ...found].join(',')
-}
-
-function changedSettings(value: Record<string, unknown>): string[] {
-  const settings: string[] = []
-  if (value['expandable_segments'] === true) settings.push('expandable_segments:True')
-  const split = value['max_split_size']
-  if (isAbove(split, 0)) settings.push(`max_split_size_mb:${Math.round(split / MiB)}`)
-  const threshold = value['garbage_collection_threshold']
-  if (isAbove(threshold, 0)) settings.push(`garbage_collection_threshold:${threshold}`)
-  const divisions = value['roundup_power2_divisions']
-  const counts = isDictionary(divisions) ? Object.entries(divisions).filter(([, count]) => isAbove(count, -1)) : []
-  if (counts.some(([, count]) => isAbove(count, 0))) {
-    // With the zeros: the first entry of a list also holds for all smaller sizes.
-    const list = counts.map(([megabytes, count]) => `${megabytes}:${count}`)
-    settings.push(`roundup_power2_divisions:[${list.join(',')}]`)
-  }
-  return settings
-}
-
-function isAbove(value: unknown, least: number): value is number {
-  return typeof value === 'number' && value > least
 }

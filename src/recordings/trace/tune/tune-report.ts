@@ -80,4 +80,14 @@ export interface TuneReport {
   readonly advice: readonly TuneRun[]
   /** settings that were not tried for lack of time */
   readonly leftOut: readonly string[]
+  /** settings that a line to copy keeps beside the advice, because no replay takes them; '' for none */
+  readonly kept: string
+  /** settings of the line given as `merge` for which the advice stands; '' for none */
+  readonly replaced: string
+  /** settings of the recordings, of `merge` and of `settings` that are not known */
+  readonly unknown: readonly string[]
+  /** those that are known, but left out of replays */
+  readonly notReplayed: readonly string[]
+  /** those that have no effect on the memory of a GPU */
+  readonly withoutEffect: readonly string[]
 }

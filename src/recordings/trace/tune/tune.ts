@@ -8,8 +8,15 @@ import { checkOptionNames } from '../../../core/base/option-names.js'
 import { inUseOf, liveAfter } from '../analysis/curves.js'
 import { type Holder, holdersOf } from '../failures/holders.js'
 import { failedEvents } from '../failures/out-of-memory.js'
+import {
+  checkSettingsLine,
+  keptOfRecordings,
+  keptSettings,
+  replacedSettings,
+  triedSettings,
+} from '../pytorch/merged-settings.js'
 import { formatPytorchSettings, type PytorchSettings, parsePytorchSettings } from '../pytorch/model/pytorch-settings.js'
-import { recordedPytorchSettings } from '../pytorch/named-settings.js'
+import { recordedPytorchSettings, settingsBeside } from '../pytorch/named-settings.js'
 import { modelWithin } from '../pytorch/program-releases.js'
 import { replayPytorchPolicy } from '../pytorch/pytorch-replay.js'
 import { checkTrace, type Trace } from '../trace.js'
@@ -23,6 +30,11 @@ export interface TuneOptions {
   readonly settings?: readonly string[]
   /** the bytes that the program may reserve; default no limit. Settings that collect garbage are tried only with one */
   readonly capacityBytes?: FixedSize
+  /**
+   * the settings that the program has today, as PYTORCH_CUDA_ALLOC_CONF has them: the report says which of them a line
+   * with advice keeps. Default those of the recordings
+   */
+  readonly merge?: string
   /** seconds after which no further setting is tried; default no limit */
   readonly seconds?: number
   /** called from time to time with the share that is done and the name of the current work */
@@ -58,7 +70,7 @@ const WORTH = 0.01
 const MOST_ADVICE = 3
 const MOST_HOLDERS = 3
 
-type Given = Required<TuneOptions> & { readonly capacityBytes: number }
+type Given = Required<Omit<TuneOptions, 'merge'>> & Pick<TuneOptions, 'merge'> & { readonly capacityBytes: number }
 
 /**
  * Tries settings over recordings of PyTorch. Rejects with TypeError or RangeError for a bad argument or option, and
@@ -68,7 +80,8 @@ export async function tune(traces: readonly Trace[], options: TuneOptions = {}):
   const given = checked(traces, options)
   const recorded = traces.map(trace => formatPytorchSettings(recordedPytorchSettings(trace)))
   const baseline = recorded.every(each => each === recorded[0]) ? recorded[0] : ''
-  const all = candidatesOf(baseline, recorded, given)
+  const own = given.merge === undefined ? [] : [triedSettings(given.merge)]
+  const all = candidatesOf(baseline, [...recorded, ...own], given)
   const end = performance.now() + given.seconds * 1000
   const searches = traces.map(trace => new Search(trace, given.capacityBytes))
   const tried: string[] = []
@@ -98,6 +111,9 @@ export async function tune(traces: readonly Trace[], options: TuneOptions = {}):
     runs,
     advice: undominated(runs.filter(run => isWorth(run, inOrder[0]))).slice(0, MOST_ADVICE),
     leftOut: all.slice(tried.length),
+    kept: given.merge === undefined ? keptOfRecordings(traces) : keptSettings(given.merge),
+    replaced: replacedSettings(given.merge ?? ''),
+    ...settingsBeside([...traces.map(({ settings }) => settings ?? ''), given.merge ?? '', ...given.settings]),
   }
 }
 
@@ -183,8 +199,8 @@ function checked(traces: readonly Trace[], options: TuneOptions): Given {
     const { recorder, file } = trace
     if (recorder !== 'PyTorch') throw new OutOfRangeError(`${file} is not a recording of PyTorch; tune needs one`)
   }
-  checkOptionNames('tune', options, ['settings', 'capacityBytes', 'seconds', 'onProgress'])
-  const { settings = [], seconds = Infinity, onProgress = () => {} } = options
+  checkOptionNames('tune', options, ['settings', 'capacityBytes', 'merge', 'seconds', 'onProgress'])
+  const { settings = [], merge, seconds = Infinity, onProgress = () => {} } = options
   if (!Array.isArray(settings)) throw new WrongTypeError(`settings must be a list of texts, not ${describe(settings)}`)
   const capacityBytes = limitOf(options.capacityBytes ?? Infinity, 'capacityBytes', null)
   for (const text of settings) checkSetting(text, capacityBytes)
@@ -193,7 +209,8 @@ function checked(traces: readonly Trace[], options: TuneOptions): Given {
   }
   if (typeof onProgress !== 'function')
     throw new WrongTypeError(`onProgress must be a function, not ${describe(onProgress)}`)
-  return { settings, capacityBytes, seconds, onProgress }
+  if (merge !== undefined) checkSettingsLine(merge)
+  return { settings, capacityBytes, ...(merge === undefined ? {} : { merge }), seconds, onProgress }
 }
 
 /** Throws RangeError if `tune` cannot try a setting within this capacity. */

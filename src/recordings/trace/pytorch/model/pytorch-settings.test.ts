@@ -114,7 +114,7 @@ test('text that PyTorch refuses is refused, with the name of the setting', () =>
   assert.throws(() => parsePytorchSettings(5 as never), { name: 'TypeError', message: /must be text, not 5/ })
 })
 
-/** What `understandPytorchSettings` finds, without the empty lists. */
+/** The result of `understandPytorchSettings`, without empty lists. */
 function understood(text: string) {
   const { settings, ...lists } = understandPytorchSettings(text)
   return { settings, ...Object.fromEntries(Object.entries(lists).filter(([, list]) => list.length > 0)) }
@@ -156,7 +156,7 @@ test('of the settings of a recording the known ones are taken, and the others ar
       split,
       { withoutEffect: ['pinned_use_background_threads:True'] },
     ],
-    ['throw_on_cudamalloc_oom:True,max_split_size_mb:128', split, { leftOut: ['throw_on_cudamalloc_oom:True'] }],
+    ['throw_on_cudamalloc_oom:True,max_split_size_mb:128', split, { notReplayed: ['throw_on_cudamalloc_oom:True'] }],
     ['throw_on_cudamalloc_oom:False', {}],
     ['', {}],
   ]

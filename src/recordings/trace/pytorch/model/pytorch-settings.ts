@@ -2,7 +2,7 @@
 
 import { OutOfRangeError, WrongTypeError } from '../../../../core/base/argument-errors.js'
 import { describe, MiB } from '../../../../core/base/bytes.js'
-import { LEAVINGS, READERS } from './setting-names.js'
+import { isTaken, LEAVINGS, READERS } from './setting-names.js'
 import { type Part, partsOf } from './setting-parts.js'
 import { LARGE_SEGMENT_BYTES } from './setting-values.js'
 
@@ -33,14 +33,14 @@ export interface PytorchSettings {
   readonly largeSegmentBytes?: number
 }
 
-/** The settings of a text, sorted by what a model makes of them. The lists have each setting as it was written. */
+/** The settings of a text, sorted by their use for a model. The lists have each setting as it was written. */
 export interface UnderstoodSettings {
   /** those that the models take */
   readonly settings: PytorchSettings
-  /** those that no version of PyTorch that was read knows, or whose value has another form */
+  /** those that are not known, or have a value of another form */
   readonly unknown: readonly string[]
   /** those that PyTorch knows and no model takes, unless they have their default */
-  readonly leftOut: readonly string[]
+  readonly notReplayed: readonly string[]
   /** those that move no block of a GPU's memory */
   readonly withoutEffect: readonly string[]
 }
@@ -71,7 +71,7 @@ export function parsePytorchSettings(text: string): PytorchSettings {
         `${name} is a share of a device that no recording names; give a capacity in bytes instead`,
       )
     }
-    if (leaving === undefined) settings = { ...settings, ...readerOf(name)(value, name, settings) }
+    if (leaving === undefined) settings = { ...settings, ...readSetting(name, value, settings) }
   }
   const ignored = Object.keys(READERS).filter(name => name !== 'backend' && names.has(name))
   if (settings.backend === 'cudaMallocAsync' && ignored.length > 0) {
@@ -87,8 +87,8 @@ export function parsePytorchSettings(text: string): PytorchSettings {
   throw new OutOfRangeError(`${small.name} must be a whole number of at least 20, not '${small.bytes / MiB}'`)
 }
 
-function readerOf(name: string) {
-  if (Object.hasOwn(READERS, name)) return READERS[name]
+function readSetting(name: string, value: string, before: PytorchSettings): Partial<PytorchSettings> {
+  if (isTaken(name)) return READERS[name](value, name, before)
   throw new OutOfRangeError(`PyTorch has no setting '${name}'; there are ${Object.keys(READERS).join(', ')}`)
 }
 
@@ -100,7 +100,7 @@ function readerOf(name: string) {
  */
 export function understandPytorchSettings(text: string): UnderstoodSettings {
   const unknown: string[] = []
-  const leftOut: string[] = []
+  const notReplayed: string[] = []
   const withoutEffect: string[] = []
   let settings: PytorchSettings = {}
   for (const part of partsOf(text.replaceAll(/["']/g, ''))) {
@@ -112,7 +112,7 @@ export function understandPytorchSettings(text: string): UnderstoodSettings {
       if (read === null) unknown.push(written)
       else settings = { ...settings, ...read }
     } else if (leaving.kind === 'none') withoutEffect.push(written)
-    else if (leaving.kind === 'left out' && !leaving.isDefault?.(value)) leftOut.push(written)
+    else if (leaving.kind === 'left out' && !leaving.isDefault?.(value)) notReplayed.push(written)
   }
   if (settings.backend === 'cudaMallocAsync') settings = { backend: settings.backend }
   for (const { name, key, bytes } of tooSmall(settings)) {
@@ -120,15 +120,15 @@ export function understandPytorchSettings(text: string): UnderstoodSettings {
     settings = others
     unknown.push(`${name}:${bytes / MiB}`)
   }
-  return { settings, unknown, leftOut, withoutEffect }
+  return { settings, unknown, notReplayed, withoutEffect }
 }
 
-/** A number with letters behind it, of which PyTorch takes the number, or its whole part. */
+/** PyTorch takes the number before other letters, or its whole part. */
 const NUMBER_WITH_UNIT = /^((\d+)(?:\.\d+)?)[A-Za-z]*$/
 
-/** What a setting says; null if it is not known or has an unknown form. */
+/** The field of a setting; null for an unknown name or form. */
 function readLeniently({ name, value }: Part, before: PytorchSettings): Partial<PytorchSettings> | null {
-  if (value === null || !Object.hasOwn(READERS, name)) return null
+  if (value === null || !isTaken(name)) return null
   for (const form of [value, ...(NUMBER_WITH_UNIT.exec(value)?.slice(1) ?? [])]) {
     try {
       return READERS[name](form, name, before)

@@ -1,14 +1,13 @@
-// All settings of PYTORCH_CUDA_ALLOC_CONF by their names, and what the models make of each: c10/core/AllocatorConfig and
-// c10/cuda/CUDAAllocatorConfig of PyTorch's main branch, read in August 2026.
+// All settings of PYTORCH_CUDA_ALLOC_CONF by their names, and whether the models take them. They are those of
+// c10/core/AllocatorConfig and c10/cuda/CUDAAllocatorConfig of PyTorch's main branch in August 2026.
 
-import type { PytorchSettings } from './pytorch-settings.js'
 import { backend, boolean, divisions, large, megabytes, share } from './setting-values.js'
 
-/** Reads the value of a setting; `before` are the settings to its left. Throws RangeError. */
-type Reader = (value: string, name: string, before: PytorchSettings) => Partial<PytorchSettings>
+/** Reads a value. `before` has the divisions of settings to its left. Throws RangeError with the name. */
+type Reader = (value: string, name: string, before: { roundupPower2Divisions?: readonly number[] }) => object
 
-/** Those that the models take. */
-export const READERS: Readonly<Record<string, Reader>> = {
+/** Those that the models take, as fields of `PytorchSettings`. */
+export const READERS = {
   backend: (value, name) => ({ backend: backend(value, name) }),
   expandable_segments: (value, name) => ({ expandableSegments: boolean(value, name) }),
   max_split_size_mb: (value, name) => ({ maxSplitBytes: megabytes(value, name) }),
@@ -18,11 +17,16 @@ export const READERS: Readonly<Record<string, Reader>> = {
   roundup_power2_divisions: (value, name, before) => ({
     roundupPower2Divisions: divisions(value, name, before.roundupPower2Divisions),
   }),
+} satisfies Readonly<Record<string, Reader>>
+
+/** Whether the models take a setting. */
+export function isTaken(name: string): name is keyof typeof READERS {
+  return Object.hasOwn(READERS, name)
 }
 
 /** A setting that no model takes. */
 export interface Leaving {
-  /** the program's own limit, for which a capacity stands; no effect on a GPU's memory; or one that replays leave out */
+  /** a limit, which is replayed as a capacity; no effect on a GPU's memory; or an effect that replays leave out */
   readonly kind: 'limit' | 'none' | 'left out'
   /** whether a value changes nothing */
   readonly isDefault?: (value: string) => boolean

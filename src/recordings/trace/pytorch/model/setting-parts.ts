@@ -4,7 +4,7 @@
 /** One setting of a text. */
 export interface Part {
   readonly name: string
-  /** the text behind the first colon; null if there is none */
+  /** the text behind the first colon; null without a colon */
   readonly value: string | null
   /** the whole setting, without blanks */
   readonly written: string
