@@ -22,7 +22,7 @@ test('the line to export keeps the settings of the given one that no replay take
   const merged = 'pinned_use_background_threads:True,expandable_segments:True'
   assert.match(stdout, new RegExp(`^ +export PYTORCH_CUDA_ALLOC_CONF=${merged}$`, 'm'))
   const [first] = stdout.replaceAll(/\s+/g, ' ').split('least capacity')
-  assert.match(first, /Lines to copy replace expandable_segments:False,backend:cudaMallocAsync of the given line\./)
+  assert.match(first, /, and replace expandable_segments:False,backend:cudaMallocAsync of the given line\./)
   assert.doesNotMatch(tuned(path('mlp-default'), '--merge', '', '--setting', ''), /Lines to copy/)
 })
 

@@ -10,6 +10,7 @@ import { hasOthers, nameOf } from './policy-names.js'
 import { RECORDERS } from './recorders.js'
 
 const EXPANDABLE = 'expandable_segments:True'
+const ASYNC = 'backend:cudaMallocAsync'
 /** The environment variable with PyTorch's settings, by the name that every version knows. */
 export const VARIABLE = 'PYTORCH_CUDA_ALLOC_CONF'
 /** A setting is worth a line if PyTorch needs at least this share less with it. */
@@ -41,19 +42,22 @@ export function besideText({ unknown, notReplayed, withoutEffect }: SettingsBesi
   return sentences
 }
 
-/** What a line to copy has of the person's own, or of the recording's settings. */
-export function mergeText({ kept, replaced }: Pick<TuneReport, 'kept' | 'replaced'>): string[] {
-  return [
-    ...(kept === '' ? [] : [`Lines to copy keep ${shown(kept)}.`]),
-    ...(replaced === '' ? [] : [`Lines to copy replace ${shown(replaced)} of the given line.`]),
+/** The parts of a line to copy that come from the person's own line, or from the recording. */
+export function mergeText({ kept, replaced, advice }: Pick<TuneReport, 'kept' | 'replaced' | 'advice'>): string[] {
+  const done = [
+    ...(kept === '' ? [] : [`keep ${shown(kept)}`]),
+    ...(replaced === '' ? [] : [`replace ${shown(replaced)} of the given line`]),
   ]
+  if (advice.length === 0 || done.length === 0) return []
+  const conflict = replaced.includes('cudaMallocAsync') ? [`${ASYNC} would ignore the settings advised.`] : []
+  return [`Lines to copy ${done.join(', and ')}.`, ...conflict]
 }
 
 /** The settings of PyTorch that the rows of the table are nearest to. */
 export function nearestSettings({ trace, runs, device }: ReplayReport): string | null {
   const settings: readonly [Policy, string][] = [
     ['pytorch-expandable', `is ${EXPANDABLE}`],
-    ['driver-pool', `is nearest to backend:cudaMallocAsync${device.simulated ? ' (here simulated)' : ''}`],
+    ['driver-pool', `is nearest to ${ASYNC}${device.simulated ? ' (here simulated)' : ''}`],
     ['power-of-two', 'is nearest to roundup_power2_divisions:1 of older versions'],
   ]
   const rows = settings.filter(([policy]) => runs.some(run => run.policy === policy))

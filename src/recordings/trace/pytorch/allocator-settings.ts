@@ -63,7 +63,7 @@ function inEffect(value: Record<string, unknown>): string[] {
   return settings
 }
 
-/** Other numbers are settings by their own names; of others nobody knows the default. */
+/** Whether a key is the name of a setting. Other numbers may be defaults of a newer version. */
 function isSettingWithNumber(key: string, number: number): boolean {
   return understandPytorchSettings(`${key}:${number}`).unknown.length === 0
 }

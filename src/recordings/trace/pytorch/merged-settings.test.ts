@@ -47,7 +47,7 @@ test('the settings that advice replaces are named, and tried as the line has the
   assert.equal(triedSettings('backend:cudaMallocAsync,max_split_size_mb:64'), '')
 })
 
-test('a line that is none is refused in one line, with the first bad setting', () => {
+test('other text is refused in one line, with the first bad setting', () => {
   const cases: readonly [string, RegExp][] = [
     ['expandable', /^'expandable' is no setting with a value, like expandable_segments:True$/],
     [`${EXPANDABLE},a:`, /^'a:' is no setting/],

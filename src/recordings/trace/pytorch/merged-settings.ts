@@ -1,4 +1,4 @@
-// A line of settings to copy: what was advised, and what a person's own line, or the recording, has besides.
+// A line of settings to copy: the advice, and other settings of a person's own line or of the recording.
 
 import { OutOfRangeError, WrongTypeError } from '../../../core/base/argument-errors.js'
 import { describe } from '../../../core/base/bytes.js'
@@ -28,7 +28,7 @@ export function keptSettings(line: string): string {
   return textOf(partsIn(line).filter(part => !isTaken(part.name) && isPlain(part)))
 }
 
-/** The settings of a line for which advice stands, `backend` too. */
+/** The settings of a line that advice replaces, `backend` too. */
 export function replacedSettings(line: string): string {
   return textOf(partsIn(line).filter(({ name, value }) => isTaken(name) && value !== null))
 }
@@ -39,7 +39,7 @@ export function triedSettings(line: string): string {
   return formatPytorchSettings(settings)
 }
 
-/** What `keptSettings` finds in all of these recordings. */
+/** The settings that stay, of those that all of these recordings have. */
 export function keptOfRecordings(traces: readonly Trace[]): string {
   const [first, ...others] = traces.map(({ settings }) => keptSettings(settings ?? ''))
   const sets = others.map(line => new Set(partsOf(line).map(({ written }) => written)))
@@ -48,7 +48,7 @@ export function keptOfRecordings(traces: readonly Trace[]): string {
 }
 
 /**
- * Throws TypeError or RangeError, with the first bad setting, for a line that is none of PYTORCH_CUDA_ALLOC_CONF. A
+ * Throws TypeError or RangeError for anything but a line of PYTORCH_CUDA_ALLOC_CONF, and names the first bad setting. A
  * whole assignment is such a line, too.
  */
 export function checkSettingsLine(line: unknown): void {
