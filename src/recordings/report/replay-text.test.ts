@@ -237,6 +237,8 @@ test('settings that change no replay are told apart, and those that were not in 
     /were not in effect: Windows has none/,
   )
   assert.doesNotMatch(withSettings('expandable_segments:False'), /effect/)
+  const named: Policy = 'pytorch:pinned_free_catch_all:True'
+  assert.match(text(report([run(named, { ...OURS, policy: named })])), /No effect on the memory of a GPU: pinned_free_/)
 })
 
 test('calls for memory alone are counted, alike for all policies', () => {

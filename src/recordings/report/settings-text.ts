@@ -10,6 +10,8 @@ import { hasOthers, nameOf } from './policy-names.js'
 import { RECORDERS } from './recorders.js'
 
 const EXPANDABLE = 'expandable_segments:True'
+/** Before the settings in the name of a policy. */
+const NAMED = 'pytorch:'
 const ASYNC = 'backend:cudaMallocAsync'
 /** The environment variable with PyTorch's settings, by the name that every version knows. */
 export const VARIABLE = 'PYTORCH_CUDA_ALLOC_CONF'
@@ -35,7 +37,8 @@ export function besideText({ unknown, notReplayed, withoutEffect }: SettingsBesi
   const sentences: string[] = []
   const named = (settings: readonly string[]) => shown(settings.join(' and '))
   if (unknown.length > 0) {
-    sentences.push(`Replays of PyTorch are as set, but for ${named(unknown)}, which is not known.`)
+    const are = unknown.length === 1 ? 'is' : 'are'
+    sentences.push(`Replays of PyTorch are as set, but for ${named(unknown)}, which ${are} not known.`)
   }
   if (notReplayed.length > 0) sentences.push(`Replays leave out ${named(notReplayed)}.`)
   if (withoutEffect.length > 0) sentences.push(`No effect on the memory of a GPU: ${named(withoutEffect)}.`)
@@ -53,18 +56,20 @@ export function mergeText({ kept, replaced, advice }: Pick<TuneReport, 'kept' | 
   return [`Lines to copy ${done.join(', and ')}.`, ...conflict]
 }
 
-/** The settings of PyTorch that the rows of the table are nearest to. */
+/** The settings of PyTorch that the rows of the table are nearest to, and settings of rows that no model takes. */
 export function nearestSettings({ trace, runs, device }: ReplayReport): string | null {
   const settings: readonly [Policy, string][] = [
     ['pytorch-expandable', `is ${EXPANDABLE}`],
     ['driver-pool', `is nearest to ${ASYNC}${device.simulated ? ' (here simulated)' : ''}`],
     ['power-of-two', 'is nearest to roundup_power2_divisions:1 of older versions'],
   ]
+  const asked = runs.flatMap(({ policy }) => (policy.startsWith(NAMED) ? [policy.slice(NAMED.length)] : []))
+  const beside = besideText(settingsBeside(asked))
   const rows = settings.filter(([policy]) => runs.some(run => run.policy === policy))
-  if (rows.length === 0 || trace.recorder !== 'PyTorch') return null
+  if (rows.length === 0 || trace.recorder !== 'PyTorch') return beside.join(' ') || null
   const named = rows.map(([policy, setting]) => `"${nameOf(policy, trace)}" ${setting}`).join('; ')
-  const asSet = hasOthers(trace.settings) ? ' "As set": with the other settings of the recording.' : ''
-  return `In ${VARIABLE}: ${named}.${asSet}`
+  const asSet = hasOthers(trace.settings) ? ['"As set": with the other settings of the recording.'] : []
+  return [`In ${VARIABLE}: ${named}.`, ...asSet, ...beside].join(' ')
 }
 
 /** The setting that a replay showed to help, as a sentence and a line for the shell; otherwise neither or no line. */

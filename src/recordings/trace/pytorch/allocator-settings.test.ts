@@ -52,6 +52,7 @@ test("PyTorch's settings are read as its variable names them", () => {
       { PYTORCH_CUDA_ALLOC_CONF: 'expandable_segments:True', ...defaults, expandable_segments: false },
       'expandable_segments:True,expandable_segments:False',
     ],
+    [{ PYTORCH_CUDA_ALLOC_CONF: '"max_split_size_mb:64"', max_split_size: 64 * MiB }, '"max_split_size_mb:64"'],
     // A program changed them later.
     [
       { PYTORCH_CUDA_ALLOC_CONF: 'max_split_size_mb:64', max_split_size: 96 * MiB },

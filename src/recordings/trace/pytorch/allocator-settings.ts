@@ -5,7 +5,7 @@
 import { MiB } from '../../../core/base/bytes.js'
 import { isDictionary } from './data-checks.js'
 import { understandPytorchSettings } from './model/pytorch-settings.js'
-import { partsOf } from './model/setting-parts.js'
+import { partsOf, QUOTES } from './model/setting-parts.js'
 import { DIVISION_INTERVALS } from './model/setting-values.js'
 
 /** The keys of the text: PYTORCH_ALLOC_CONF, or with the name of a platform as PYTORCH_HIP_ALLOC_CONF. */
@@ -27,7 +27,7 @@ export function allocatorSettings(value: unknown): string | null {
   const texts = Object.entries(value).flatMap(([key, text]) => (VARIABLE.test(key) ? [text] : []))
   const text = texts.find((each): each is string => typeof each === 'string' && each.trim() !== '')?.trim() ?? ''
   const { settings: said } = understandPytorchSettings(text)
-  const named = new Set(partsOf(text).map(({ name }) => name))
+  const named = new Set(partsOf(text.replaceAll(QUOTES, '')).map(({ name }) => name))
   const isSaid = (setting: string) => {
     if (!named.has(setting.slice(0, setting.indexOf(':')))) return false
     const fields = Object.entries(understandPytorchSettings(setting).settings)

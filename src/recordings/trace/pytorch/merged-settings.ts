@@ -6,7 +6,7 @@ import { shown } from '../../../core/base/shown-text.js'
 import type { Trace } from '../trace.js'
 import { formatPytorchSettings, understandPytorchSettings } from './model/pytorch-settings.js'
 import { isTaken } from './model/setting-names.js'
-import { type Part, partsOf } from './model/setting-parts.js'
+import { type Part, partsOf, QUOTES } from './model/setting-parts.js'
 
 /** An assignment in a shell or a file of variables, whose value is the line. */
 const ASSIGNMENT = /^\s*(?:export\s+|set\s+)?PYTORCH_\w+=/
@@ -65,7 +65,7 @@ export function checkSettingsLine(line: unknown): void {
 
 /** The last value of a setting counts, so it stands once. */
 function partsIn(line: string): Part[] {
-  const parts = partsOf(line.replace(ASSIGNMENT, '').replaceAll(/["']/g, ''))
+  const parts = partsOf(line.replace(ASSIGNMENT, '').replaceAll(QUOTES, ''))
   return [...new Map(parts.filter(({ written }) => written !== '').map(part => [part.name, part])).values()]
 }
 

@@ -3,7 +3,7 @@
 import { OutOfRangeError, WrongTypeError } from '../../../../core/base/argument-errors.js'
 import { describe, MiB } from '../../../../core/base/bytes.js'
 import { isTaken, LEAVINGS, READERS } from './setting-names.js'
-import { type Part, partsOf } from './setting-parts.js'
+import { type Part, partsOf, QUOTES } from './setting-parts.js'
 import { LARGE_SEGMENT_BYTES } from './setting-values.js'
 
 /** Settings of PyTorch's allocator that decide where blocks lie. One that is left out has PyTorch's default. */
@@ -103,7 +103,7 @@ export function understandPytorchSettings(text: string): UnderstoodSettings {
   const notReplayed: string[] = []
   const withoutEffect: string[] = []
   let settings: PytorchSettings = {}
-  for (const part of partsOf(text.replaceAll(/["']/g, ''))) {
+  for (const part of partsOf(text.replaceAll(QUOTES, ''))) {
     const { name, value, written } = part
     const leaving = LEAVINGS.get(name)
     if (written === '') continue

@@ -10,6 +10,8 @@ export interface Part {
   readonly written: string
 }
 
+/** Some files of variables leave them in the text. PyTorch takes none. */
+export const QUOTES = /["']/g
 const LIST_OR_COMMA = /\[[^[\]]*\]|,/g
 
 /** The settings of a text. A comma at its end is passed over, as in PyTorch. */
