@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import fc from 'fast-check'
 import { Action } from '../trace.js'
 import { TraceBuilder } from '../trace-builder.js'
 import {
@@ -10,6 +11,7 @@ import {
   replacedSettings,
   triedSettings,
 } from './merged-settings.js'
+import { parsePytorchSettings, understandPytorchSettings } from './model/pytorch-settings.js'
 
 const EXPANDABLE = 'expandable_segments:True'
 
@@ -73,4 +75,26 @@ test('of recordings the settings stay that all of them have, but none that a she
   assert.equal(kept('a:1', null), '')
   assert.equal(kept('a:`reboot`,b:2;reboot,c:>file,d:1'), 'd:1')
   assert.equal(kept(`a:${'1'.repeat(100_000)}`), '')
+})
+
+test('whatever a line has, the merged one sets what was advised and keeps every other setting', () => {
+  const setting = fc.constantFrom(
+    'max_split_size_mb:64',
+    'expandable_segments:False',
+    'roundup_power2_divisions:[256:1,>:8]',
+    'backend:native',
+    'pinned_free_catch_all:True',
+    'throw_on_cudamalloc_oom:True',
+    'new_one:[1,2:3]',
+    'new_two=x',
+  )
+  const advice = fc.constantFrom('', EXPANDABLE, 'max_split_size_mb:128,garbage_collection_threshold:0.8')
+  fc.assert(
+    fc.property(fc.array(setting), advice, (line, advised) => {
+      const { settings, ...beside } = understandPytorchSettings(mergedSettings(line.join(), advised))
+      assert.deepEqual(settings, parsePytorchSettings(advised))
+      const { settings: _, ...before } = understandPytorchSettings([...new Set(line)].join().replaceAll('=', ':'))
+      assert.deepEqual(beside, before)
+    }),
+  )
 })
