@@ -51,9 +51,8 @@ export function mergeText({ kept, replaced, advice }: Pick<TuneReport, 'kept' | 
     ...(kept === '' ? [] : [`keep ${shown(kept)}`]),
     ...(replaced === '' ? [] : [`replace ${shown(replaced)} of the given line`]),
   ]
-  if (advice.length === 0 || done.length === 0) return []
-  const conflict = replaced.includes('cudaMallocAsync') ? [`${ASYNC} would ignore the settings advised.`] : []
-  return [`Lines to copy ${done.join(', and ')}.`, ...conflict]
+  const lines = advice.length === 0 || done.length === 0 ? [] : [`Lines to copy ${done.join(', and ')}.`]
+  return replaced.includes(ASYNC) ? [...lines, `${ASYNC} would ignore the settings tried here.`] : lines
 }
 
 /** The settings of PyTorch that the rows of the table are nearest to, and settings of rows that no model takes. */

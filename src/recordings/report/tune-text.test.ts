@@ -76,7 +76,7 @@ test('a line to copy keeps settings that no replay takes, and all of them are na
   assert.match(first, /No effect on the memory of a GPU: pinned_use_background_threads:True\./)
   assert.match(
     first,
-    /keep pinned_use_background_threads:True,new_one:1, and replace backend:cudaMallocAsync of the given line\. backend:cudaMallocAsync would ignore/,
+    /keep pinned_use_background_threads:True,new_one:1, and replace backend:cudaMallocAsync of the given line\. backend:cudaMallocAsync would ignore the settings tried here\./,
   )
 })
 
