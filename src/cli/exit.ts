@@ -24,7 +24,7 @@ export const STATUS = {
   refused: 2,
   /** a bug of this program */
   defect: 3,
-  /** a condition of --fail-if holds */
+  /** a condition of --fail-if holds, or a run needs more memory than its base */
   conditionHeld: 4,
 } as const
 

@@ -52,6 +52,8 @@ function commandsOf(file: string, out: (name: string) => string): string[][] {
     ['tune', file, file, '--capacity', '4MiB'],
     ['tune', file, '--json', '--capacity', '20MiB'],
     ['diff', file, file, '-o', out('diff.html')],
+    ['check', file, '--against', file, '--markdown', out('md'), '--junit', out('xml')],
+    ['check', file, '--against', file, '--json'],
     ['report', file, file, '-o', out('report.html')],
     ['report', file, '-o', out('report.svg')],
     ['viewer', '-o', out('viewer.html')],
@@ -64,6 +66,8 @@ function refusedOf(file: string): string[][] {
   return [
     ...['replay', 'why', 'tune', 'report'].map(command => [command, `${file}-missing`]),
     ['diff', file, `${file}-missing`],
+    ['check', file, '--against', `${file}-missing`],
+    ['check', file, '--against', file, '--max-growth', UNSEEN],
     ['viewer', '-o', file],
     ['convert', file, '-o', file],
     ['replay', file, '--policy', UNSEEN],

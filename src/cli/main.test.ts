@@ -110,6 +110,8 @@ test('an empty file name is refused in one line that names the argument', () => 
     [['replay', RECORDING, ''], /'' is invalid for argument 'file'/],
     [['diff', '', RECORDING], /'' is invalid for argument 'before'/],
     [['diff', RECORDING, ''], /'' is invalid for argument 'after'/],
+    [['check', '', '--against', RECORDING], /'' is invalid for argument 'file'/],
+    [['check', RECORDING, '--against', ''], /option '--against <base>' argument '' is invalid/],
     [['top', ''], /'' is invalid for argument 'process'/],
     [['convert', RECORDING, '-o', ''], /option '-o, --output <file>' argument '' is invalid/],
     [['report', RECORDING, '-o', ''], /option '-o, --output <page>' argument '' is invalid/],

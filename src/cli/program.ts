@@ -4,6 +4,7 @@ import { readFileSync } from 'node:fs'
 import { Command, InvalidArgumentError, Option } from 'commander'
 import { packageFile } from '../core/base/package-files.js'
 import { POLICIES } from '../recordings/trace/replay-result.js'
+import type { CheckArguments } from './check.js'
 import type { ConvertArguments } from './convert.js'
 import { explain, UsageError } from './exit.js'
 import type { InfoOptions } from './info.js'
@@ -34,7 +35,7 @@ Exit status:
   1  replay: cuda-mempool could not serve the recording, or lost contents
   2  wrong usage, an unreadable file, no device, or a device that refuses
   3  a defect of this program
-  4  a condition of --fail-if holds`
+  4  a condition of --fail-if holds, or check finds growth`
 const RECIPE = `
 To record a run in PyTorch, also one that dies:
   torch.cuda.memory._record_memory_history(max_entries=1_000_000)
@@ -162,6 +163,22 @@ program
   .action(async (before: string, after: string, options: DiffArguments) =>
     (await import('./pages/diff.js')).diff(before, after, options),
   )
+
+program
+  .command('check')
+  .description('fail if a recorded run needs more memory than its base, for continuous integration')
+  .argument('<file>', FILE_HELP, fileName)
+  .requiredOption('--against <base>', 'the recording to compare with', fileName)
+  .option('--max-growth <limit>', 'a share of the base like 2%, or a size like 64MiB', '2%')
+  .option('--gpu <number>', GPU_HELP)
+  .option('--markdown <file>', 'also write a summary for GitHub or GitLab; - is standard output', fileName)
+  .option('--junit <file>', 'also write JUnit XML, a test case for each figure; - is standard output', fileName)
+  .option('--force', 'replace existing files')
+  .option('--json', 'print one JSON object')
+  .addHelpText('after', STATUSES)
+  .action(async (file: string, options: CheckArguments) => {
+    process.exitCode = await (await import('./check.js')).check(file, options)
+  })
 
 program
   .command('tune')

@@ -23,6 +23,12 @@ export function shown(text: string): string {
   return printable(shortened(text))
 }
 
+/** Text for XML, which has no control characters at all. */
+export function xmlText(text: string): string {
+  const allowed = printable(text).replace(/[\p{Cs}\ufffe\uffff]/gu, '?')
+  return allowed.replace(/[&<>"]/g, letter => `&#${letter.charCodeAt(0)};`)
+}
+
 /** A value as JSON in which unseen letters are escaped. */
 export function printableJson(value: unknown): string {
   const escaped = (unit: string) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`

@@ -1,6 +1,6 @@
 // SVG to draw a picture on.
 
-import { printable } from '../../../core/base/shown-text.js'
+import { xmlText } from '../../../core/base/shown-text.js'
 import { CELLS, Cell, EDGE, type Painting } from '../cells.js'
 import type { Bitmap, Surface, TextStyle } from './surface.js'
 
@@ -46,7 +46,7 @@ export class SvgSurface implements Surface {
     const anchor = { left: 'start', center: 'middle', right: 'end' }[align]
     const weight = bold ? ' font-weight="600"' : ''
     const place = `x="${short(x)}" y="${short(y)}" fill="${colour}" text-anchor="${anchor}"${weight}`
-    this.parts.push(`<text ${place} dominant-baseline="central">${escaped(text)}</text>`)
+    this.parts.push(`<text ${place} dominant-baseline="central">${xmlText(text)}</text>`)
   }
 
   path(points: readonly number[], colour: string, width: number | 'fill', dash: readonly number[] = []): void {
@@ -124,10 +124,4 @@ function runsOf({ width, height, cells }: Painting): Run[] {
 
 function short(value: number): string {
   return String(Math.round(value * 100) / 100)
-}
-
-/** Text for XML, which has no control characters at all. */
-function escaped(text: string): string {
-  const allowed = printable(text).replace(/[\p{Cs}\ufffe\uffff]/gu, '?')
-  return allowed.replace(/[&<>"]/g, letter => `&#${letter.charCodeAt(0)};`)
 }

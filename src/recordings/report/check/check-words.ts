@@ -1,0 +1,154 @@
+// A run compared with its base in words, for text, Markdown and JUnit XML.
+
+import { formatBytes } from '../../../core/base/bytes.js'
+import { shown } from '../../../core/base/shown-text.js'
+import type { FigureName, Growth, GrowthFigure, GrowthLimit, PeakPlace } from '../../trace/analysis/growth.js'
+import type { SiteGrowth } from '../../trace/analysis/site-growth.js'
+import { recordedOutOfMemories } from '../../trace/failures/out-of-memory.js'
+import { BEFORE, type Trace } from '../../trace/trace.js'
+import { initialOf } from '../../trace/trace-figures.js'
+import { signedBytes } from '../difference-words.js'
+import { formatCount, MISSING } from '../number-format.js'
+import { counted, deviceLines, gapsOf, initialLines } from '../trace-lines.js'
+import { siteText } from '../why/out-of-memory-text.js'
+
+const PERCENT_DIGITS = 3
+
+/** A run, its base and what grew. */
+export interface Checked {
+  readonly base: Trace
+  readonly run: Trace
+  readonly growth: Growth
+}
+
+/** The figures as tables name them. */
+export const FIGURES: Readonly<Record<FigureName, string>> = {
+  inUse: 'in use',
+  reserved: 'reserved',
+  failedRequests: 'failed requests',
+}
+/** The title above these names. */
+export const FIGURES_TITLE = 'at the peak'
+
+/** The cells of a figure: base, run, growth, what is allowed, and the result. */
+export function cellsOf({ name, base, run, most, passed }: GrowthFigure): string[] {
+  const amount = name === 'failedRequests' ? formatCount : (bytes: number) => formatBytes(bytes)
+  const values = [base, run].map(value => (value === null ? MISSING : amount(value)))
+  const isLimited = base !== null && most !== null && most !== Number.MAX_SAFE_INTEGER
+  const allowed = isLimited ? amount(most - base) : MISSING
+  const result = passed === null ? 'not compared' : passed ? 'passed' : 'failed'
+  return [...values, base === null || run === null ? MISSING : changeOf(name, base, run), allowed, result]
+}
+
+/** `+52 MiB (+5.2 %)` */
+function changeOf(name: FigureName, base: number, run: number): string {
+  if (run === base) return 'none'
+  if (name === 'failedRequests') return `${run > base ? '+' : '−'}${formatCount(Math.abs(run - base))}`
+  const percent = Number(((100 * Math.abs(run - base)) / base).toPrecision(PERCENT_DIGITS))
+  return `${signedBytes(run - base)}${base === 0 ? '' : ` (${run > base ? '+' : '−'}${percent} %)`}`
+}
+
+/** Which recordings are compared, and how much the run may grow. */
+export function titleOf({ base, run, growth }: Checked): string {
+  return `${shown(run.file)} against ${shown(base.file)}, growth up to ${limitText(growth.limit)} allowed.`
+}
+
+export function limitText(limit: GrowthLimit): string {
+  return 'bytes' in limit ? formatBytes(limit.bytes) : `${limit.percent} %`
+}
+
+/** The sentences about what failed, or one that nothing did. */
+export function verdictLines({ run, growth }: Checked): string[] {
+  const { figures, limit } = growth
+  const failed = figures.filter(({ passed }) => passed === false)
+  if (failed.length > 0) return failed.map(figure => failureOf(figure, run, limit))
+  const grew = figures.some(({ base, run }) => base !== null && run !== null && run > base)
+  return [grew ? `No memory grew by more than ${limitText(limit)}.` : 'No memory grew.']
+}
+
+/** The sentence about a figure that is above its limit. */
+export function failureOf(figure: GrowthFigure, trace: Trace, limit: GrowthLimit): string {
+  const { name, base, run } = figure
+  if (name !== 'failedRequests') {
+    const what = name === 'inUse' ? 'Memory in use' : 'Memory reserved'
+    const [from, to] = [formatBytes(base!), formatBytes(run!)]
+    return `${what} at the peak grew by more than ${limitText(limit)}: from ${from} to ${to}, ${changeOf(name, base!, run!)}.`
+  }
+  const last = recordedOutOfMemories(trace).at(-1)!
+  const by = last.site === null ? '' : ` by ${siteText(last.site)}`
+  const count = run === 1 ? 'A request' : `${formatCount(run)} requests`
+  return `${count} failed, and none in the base: ${formatBytes(last.askedBytes)} asked${by} (event ${formatCount(last.event)}).`
+}
+
+/** What the figures do not tell: gaps of a recording, and differences of the recordings beside their memory. */
+export function notesOf({ base, run, growth }: Checked): string[] {
+  const [, reserved] = growth.figures
+  const notes: string[] = []
+  if (base.device !== run.device) {
+    notes.push(`Different devices: GPU ${base.device} in the base, GPU ${run.device} in the run.`)
+  }
+  if (base.recorder !== run.recorder) {
+    notes.push(`Different allocators were recorded: ${base.recorder} in the base, ${run.recorder} in the run.`)
+  }
+  if (base.settings !== run.settings) {
+    const [from, to] = [base, run].map(({ settings }) => (settings === null ? 'unknown' : `'${shown(settings)}'`))
+    notes.push(`The allocator's settings differ: ${from} in the base, ${to} in the run.`)
+  }
+  if (reserved.passed === null) {
+    const without = reserved.base === null ? 'base' : 'run'
+    notes.push(`The ${without} has no segments, so reserved memory is not compared.`)
+  }
+  if (growth.figures[0].passed === true && reserved.passed === false) notes.push(RESERVED_ONLY)
+  if ((growth.figures[2].base ?? 0) > 0) {
+    notes.push(
+      'Requests failed in the base, so its peaks are those of memory that ran out, and failures are not compared.',
+    )
+  }
+  const [ofBase, ofRun] = [base, run].map(trace => [
+    ...deviceLines(trace),
+    ...initialLines(initialOf(trace)),
+    ...gapsOf(trace),
+  ])
+  const both = ofBase.filter(line => ofRun.includes(line))
+  const named = (name: string, lines: readonly string[]) =>
+    lines.filter(line => !both.includes(line)).map(line => `${name}: ${line}`)
+  notes.push(...both.map(line => `Both: ${line}`), ...named('Base', ofBase), ...named('Run', ofRun))
+  return notes
+}
+
+const RESERVED_ONLY =
+  'Memory in use is within its limit, so no call site holds the growth. Reserved memory also grows when idle memory lies ' +
+  'in pieces, when freed blocks wait for other streams, and by the settings of the allocator.'
+
+/** Where both peaks lie. */
+export function peaksLine({ growth: { peaks } }: Checked): string {
+  return `The peak is ${placeText(peaks.base)} in the base, ${placeText(peaks.run)} in the run.`
+}
+
+function placeText({ event, events, step, steps }: PeakPlace): string {
+  if (event === BEFORE) return 'before the first event'
+  const inStep = step === null ? '' : ` (step ${formatCount(step)} of ${formatCount(steps)})`
+  return `at event ${formatCount(event)} of ${formatCount(events)}${inStep}`
+}
+
+/** A call site that grew: by how much, where, and what it was. */
+export function siteCells({ site, through, before, bytes: [from, to] }: SiteGrowth): {
+  readonly growth: string
+  readonly place: string
+  readonly was: string
+} {
+  const place = before ? 'blocks from before the recording' : site === null ? 'without a call stack' : siteText(site)
+  const inside = through === null ? '' : `, in ${siteText(through)}`
+  const was = from === 0 ? 'new' : `grown from ${formatBytes(from)}`
+  return { growth: signedBytes(to - from), place: `${place}${inside}`, was }
+}
+
+/** What the list of the first `listed` call sites leaves out. */
+export function restLines({ grown, shrunkBytes }: Growth, listed: number): string[] {
+  const rest = grown.slice(listed)
+  const bytes = rest.reduce((sum, { bytes: [from, to] }) => sum + to - from, 0)
+  return [
+    ...(rest.length > 0 ? [`${counted(rest.length, 'other call site')} grew by ${formatBytes(bytes)} together.`] : []),
+    ...(shrunkBytes > 0 ? [`Others hold ${formatBytes(shrunkBytes)} less.`] : []),
+  ]
+}

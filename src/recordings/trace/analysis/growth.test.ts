@@ -1,0 +1,121 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { MiB } from '../../../core/base/bytes.js'
+import { BEFORE } from '../trace.js'
+import { type HeldBlock, holding } from './growth.fixture.js'
+import { type FigureName, type GrowthLimit, growthOf } from './growth.js'
+
+const TWO_PERCENT = { percent: 2 }
+const passed = (base: number, run: number, limit: GrowthLimit) =>
+  growthOf(holding([[base]]), holding([[run]]), limit).figures[0].passed
+
+test('memory in use may grow by a share of the base, or by bytes, and by no byte more', () => {
+  assert.deepEqual(
+    [102 * MiB, 102 * MiB + 1].map(run => passed(100 * MiB, run, TWO_PERCENT)),
+    [true, false],
+  )
+  assert.deepEqual(
+    [164 * MiB, 164 * MiB + 1].map(run => passed(100 * MiB, run, { bytes: 64 * MiB })),
+    [true, false],
+  )
+  assert.deepEqual(
+    [100, 101].map(run => passed(100, run, { percent: 0 })),
+    [true, false],
+  )
+  assert.equal(passed(100 * MiB, 1, TWO_PERCENT), true)
+})
+
+test('reserved memory may always grow by the least segment of PyTorch', () => {
+  const reserved = (run: number) =>
+    growthOf(holding([[MiB]], { reservedBytes: 20 * MiB }), holding([[MiB]], { reservedBytes: run }), TWO_PERCENT)
+      .figures[1].passed
+  assert.deepEqual([20 * MiB, 22 * MiB, 24 * MiB].map(reserved), [true, true, false])
+})
+
+test('a request that fails in the run only is growth; failures of the base allow others', () => {
+  const failing = holding([[MiB]], { failed: [[MiB], [MiB]] })
+  const outcome = (base: typeof failing, run: typeof failing) => {
+    const { figures, passed } = growthOf(base, run, TWO_PERCENT)
+    return [figures[2].base, figures[2].run, figures[2].passed, passed]
+  }
+  assert.deepEqual(outcome(holding([[MiB]]), failing), [0, 2, false, false])
+  assert.deepEqual(outcome(failing, failing), [2, 2, true, true])
+  assert.deepEqual(outcome(failing, holding([[MiB]])), [2, 0, true, true])
+})
+
+test('without segments in one of them reserved memory is not compared', () => {
+  const [without, with_] = [holding([[MiB]]), holding([[MiB]], { reservedBytes: 99 * MiB })]
+  for (const pair of [[without, with_] as const, [with_, without] as const]) {
+    const { figures, passed } = growthOf(...pair, TWO_PERCENT)
+    assert.deepEqual([figures[1].passed, passed], [null, true])
+  }
+})
+
+test('a peak lies in its step, behind the last one, or before the first event', () => {
+  const blocks: HeldBlock[] = [[5], [6], [7]]
+  const stepped = (endUs: number) => {
+    const annotations = [true, false].map(isStart => ({ isStart, name: 'ProfilerStep#1', timeUs: isStart ? 0 : endUs }))
+    return growthOf(holding(blocks), holding(blocks, { annotations }), TWO_PERCENT).peaks
+  }
+  assert.deepEqual(stepped(9), {
+    base: { event: 2, events: 3, step: null, steps: 0 },
+    run: { event: 2, events: 3, step: 1, steps: 1 },
+  })
+  assert.deepEqual(stepped(1).run, { event: 2, events: 3, step: null, steps: 1 })
+  assert.equal(growthOf(holding([]), holding(blocks), TWO_PERCENT).peaks.base.event, BEFORE)
+})
+
+/** The call sites as [site, bytes in the base, bytes in the run], and what shrank. */
+function sites(base: readonly HeldBlock[], run: readonly HeldBlock[]) {
+  const { grown, shrunkBytes } = growthOf(holding(base), holding(run), TWO_PERCENT)
+  return [...grown.map(({ site, bytes }) => [site, ...bytes]), shrunkBytes]
+}
+
+test('call sites are compared by line, most growth first, and what is new has no bytes in the base', () => {
+  assert.deepEqual(
+    sites(
+      [
+        [10, 'a.py:1 f'],
+        [20, 'a.py:2 f'],
+        [50, 'b.py:7 g'],
+      ],
+      [
+        [20, 'a.py:1 f'],
+        [40, 'a.py:2 f'],
+        [5, 'a.py:3 f'],
+      ],
+    ),
+    [['a.py:2 f', 20, 40], ['a.py:1 f', 10, 20], ['a.py:3 f', 0, 5], 50],
+  )
+})
+
+test('lines that moved and folders with another name are no growth', () => {
+  const base: HeldBlock[] = [
+    [10, '/home/me/src/a.py:10 f'],
+    [20, '/home/me/src/a.py:11 f'],
+  ]
+  const moved: HeldBlock[] = [
+    [10, 'C:\\work\\src\\a.py:11 f'],
+    [20, 'C:\\work\\src\\a.py:13 f'],
+  ]
+  assert.deepEqual(sites(base, moved), [0])
+  assert.deepEqual(sites(base, [...moved, [7, 'C:\\work\\src\\a.py:12 f']]), [['C:\\work\\src\\a.py:12 f', 0, 7], 0])
+  assert.deepEqual(
+    sites(base, [
+      [11, '/ci/a.py:11 f'],
+      [22, '/ci/a.py:12 f'],
+    ]),
+    [['/ci/a.py:12 f', 20, 22], ['/ci/a.py:11 f', 10, 11], 0],
+  )
+})
+
+test('blocks without a call stack are compared with each other', () => {
+  assert.deepEqual(sites([[10], [3, 'a.py:1 f']], [[15], [3, 'a.py:1 f']]), [[null, 10, 15], 0])
+})
+
+test('no recording grows against itself', () => {
+  const trace = holding([[10, 'a.py:1 f'], [20]], { reservedBytes: 2 * MiB, failed: [[5]] })
+  const { passed, figures, grown, shrunkBytes } = growthOf(trace, trace, { percent: 0 })
+  const names: FigureName[] = ['inUse', 'reserved', 'failedRequests']
+  assert.deepEqual([passed, grown, shrunkBytes, figures.map(({ name }) => name)], [true, [], 0, names])
+})

@@ -1,0 +1,102 @@
+// How much more memory one recorded run needs than another, its base: the figures that a limit is set to, and where
+// both peaks lie.
+
+import { MiB } from '../../../core/base/bytes.js'
+import { failedEvents } from '../failures/out-of-memory.js'
+import { BEFORE, type Trace } from '../trace.js'
+import { inUseOf, liveAfter } from './curves.js'
+import { type SiteGrowth, siteGrowths } from './site-growth.js'
+import { stepsOf } from './steps.js'
+
+/** The least memory that PyTorch takes from a device at once. One such segment more is no growth of the program. */
+const LEAST_SEGMENT_BYTES = 2 * MiB
+
+/** How much a figure may grow: a share of the base, or bytes. */
+export type GrowthLimit = { readonly percent: number } | { readonly bytes: number }
+
+/** What a limit is set to. */
+export type FigureName = 'inUse' | 'reserved' | 'failedRequests'
+
+/** A figure of a base and of a run. */
+export interface GrowthFigure {
+  /** bytes at the peak, in use or reserved, or a count */
+  readonly name: FigureName
+  /** null if the recording does not contain it */
+  readonly base: number | null
+  /** null if the recording does not contain it */
+  readonly run: number | null
+  /** the most that the run may have; null without a base */
+  readonly most: number | null
+  /** null if one of them does not contain it */
+  readonly passed: boolean | null
+}
+
+/** Where most bytes are in use in a recording. */
+export interface PeakPlace {
+  /** number of the event; BEFORE if that was before the first event */
+  readonly event: number
+  readonly events: number
+  /** the step that it is in, from 1; null behind the last step or without steps */
+  readonly step: number | null
+  /** how many steps there are; 0 without steps */
+  readonly steps: number
+}
+
+/** A run compared with its base. */
+export interface Growth {
+  readonly limit: GrowthLimit
+  /** whether no figure is above its limit */
+  readonly passed: boolean
+  readonly figures: readonly GrowthFigure[]
+  /** the call sites that hold more at the peak of the run than at that of the base, most growth first */
+  readonly grown: readonly SiteGrowth[]
+  /** the bytes of all call sites that hold less than in the base, or nothing more */
+  readonly shrunkBytes: number
+  readonly peaks: { readonly base: PeakPlace; readonly run: PeakPlace }
+}
+
+/** Compares the peaks of a run with those of its base. */
+export function growthOf(base: Trace, run: Trace, limit: GrowthLimit): Growth {
+  const inUse = figureOf('inUse', base.peakRequestedBytes, run.peakRequestedBytes, from => from + allowed(from, limit))
+  const reserved = figureOf('reserved', base.recordedPeakReservedBytes, run.recordedPeakReservedBytes, from => {
+    return from + Math.max(allowed(from, limit), LEAST_SEGMENT_BYTES)
+  })
+  // Where the base failed already, the number of failures says nothing about memory.
+  const failed = figureOf('failedRequests', failedEvents(base).length, failedEvents(run).length, from =>
+    from === 0 ? 0 : Number.MAX_SAFE_INTEGER,
+  )
+  const figures = [inUse, reserved, failed]
+  const places = [placeOf(base), placeOf(run)] as const
+  const sites = siteGrowths(base, liveAfter(base, places[0].event), run, liveAfter(run, places[1].event))
+  const change = ({ bytes: [from, to] }: SiteGrowth) => to - from
+  return {
+    limit,
+    passed: figures.every(({ passed }) => passed !== false),
+    figures,
+    grown: sites.filter(each => change(each) > 0).sort((a, b) => change(b) - change(a)),
+    shrunkBytes: sites.reduce((sum, each) => sum + Math.max(0, -change(each)), 0),
+    peaks: { base: places[0], run: places[1] },
+  }
+}
+
+/** The bytes by which a figure of `from` bytes may grow. */
+function allowed(from: number, limit: GrowthLimit): number {
+  return 'bytes' in limit ? limit.bytes : Math.floor((from * limit.percent) / 100)
+}
+
+function figureOf(
+  name: FigureName,
+  base: number | null,
+  run: number | null,
+  mostOf: (base: number) => number,
+): GrowthFigure {
+  const most = base === null ? null : mostOf(base)
+  return { name, base, run, most, passed: run === null || most === null ? null : run <= most }
+}
+
+function placeOf(trace: Trace): PeakPlace {
+  const { peakEvent: event } = inUseOf(trace)
+  const steps = stepsOf(trace)?.steps ?? []
+  const step = event === BEFORE ? -1 : steps.findIndex(({ from, to }) => from <= event && event < to)
+  return { event, events: trace.events, step: step < 0 ? null : step + 1, steps: steps.length }
+}
