@@ -17,7 +17,7 @@ const folder = mkdtempSync(join(tmpdir(), 'cuda-mempool-check-'))
 after(() => rmSync(folder, { recursive: true }))
 const place = (name: string) => join(folder, name)
 
-/** A snapshot with one block on each device, of so many MiB. */
+/** A snapshot with one block on each device; its size is in MiB. */
 function snapshot(name: string, ...sizes: (number | null)[]): string {
   const device_traces = sizes.map(size =>
     size === null ? [] : [{ action: 'alloc', addr: 2 ** 30, size: size * MiB, stream: 0, time_us: 1, frames: [] }],
@@ -29,7 +29,7 @@ function snapshot(name: string, ...sizes: (number | null)[]): string {
 const OLD = snapshot('old.pickle', 100)
 const NEW = snapshot('new.pickle', 103)
 
-test('the status is 4 if memory grew by more than the limit, and 0 if not', () => {
+test('the status is 4 if memory grew by more than the limit, else 0', () => {
   assert.equal(run(['check', BASE, '--against', BASE]).status, 0)
   assert.equal(run(['check', LARGER, '--against', BASE]).status, 4)
   const statusAt = (...limit: string[]) => run(['check', NEW, '--against', OLD, ...limit]).status
@@ -60,7 +60,7 @@ test('files are written also if memory grew, and replaced only with --force', ()
   assert.match(readFileSync(markdown, 'utf8'), /^### GPU memory: passed\n/)
 })
 
-test('a dash writes one of them to standard output, and nothing else', () => {
+test('a dash writes one of them to standard output, without the text', () => {
   const words = ['check', NEW, '--against', OLD]
   assert.match(run([...words, '--markdown', '-']).stdout, /^### GPU memory: failed\n(?!.*Next:)/s)
   assert.match(run([...words, '--junit', '-']).stdout, /^<\?xml .*<\/testsuites>\n$/s)

@@ -1,4 +1,4 @@
-// What `check` writes: text, Markdown and JUnit XML, also for names that are hostile.
+// The outputs of `check`: text, Markdown and JUnit XML, also for hostile names.
 
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
@@ -36,8 +36,8 @@ test('the text begins with the verdict, and names the call sites that grew', () 
     /^Memory in use at the peak grew by more than 2 %: from 100 MiB to 110 MiB,\s\+10 MiB \(\+10 %\)\.$/m,
   )
   assert.match(text, /^A request failed, and none in the base: 200 MiB asked by model\.py:9 loss \(event\s3\)\.$/m)
-  assert.match(text, /^in use +100 MiB +110 MiB +\+10 MiB \(\+10 %\) +2 MiB +failed$/m)
-  assert.match(text, /^reserved +120 MiB +122 MiB +\+2 MiB \(\+1\.67 %\) +2\.4 MiB +passed$/m)
+  assert.match(text, /^peak in use +100 MiB +110 MiB +\+10 MiB \(\+10 %\) +2 MiB +failed$/m)
+  assert.match(text, /^peak reserved +120 MiB +122 MiB +\+2 MiB \(\+1\.67 %\) +2\.4 MiB +passed$/m)
   assert.match(
     text,
     /peak:\n {2}\+6 MiB {2}train\.py:30 step \(new\)\n {2}\+4 MiB {2}model\.py:7 forward \(grown from 100 MiB\)\n/,
@@ -49,7 +49,7 @@ test('a run that did not grow is one line of verdict', () => {
   assert.match(checkText(checked(BASE, BASE), { width: 80, paint: PLAIN }), /^Passed: .*\nNo memory grew\.\n\n/)
 })
 
-test('what keeps the recordings from being alike is said', () => {
+test('notes name each difference of the recordings', () => {
   const base = holding([[MiB, 'a.py:1 f']], { device: 1, recorder: 'RMM' })
   const run = holding([[MiB, 'a.py:1 f']], {
     settings: 'max_split_size_mb:64',
@@ -78,7 +78,7 @@ function tokensOf(token: Token): Token[] {
 test('in Markdown no name makes structure, and each is shown whole', () => {
   const blocks = Array.from({ length: 60 }, (_, i): HeldBlock => [MiB * (i + 3), `${HOSTILE}:${i + 1} ${HOSTILE}`])
   const run = holding(blocks, {
-    file: `https://a.b ${HOSTILE}`,
+    file: `- https://a.b ${HOSTILE}`,
     settings: HOSTILE,
     failed: [[MiB, `${HOSTILE}:1 ${HOSTILE}`]],
   })

@@ -6,7 +6,6 @@ import {
   type Checked,
   cellsOf,
   FIGURES,
-  FIGURES_TITLE,
   notesOf,
   peaksLine,
   restLines,
@@ -34,7 +33,7 @@ export function checkText(checked: Checked, { width, paint }: TextStyle): string
 
 function figuresText({ growth }: Checked, style: TextStyle): string {
   const rows = growth.figures.map(figure => ({ figure, cells: [FIGURES[figure.name], ...cellsOf(figure)] }))
-  const first: Column<(typeof rows)[0]> = { title: FIGURES_TITLE, align: 'left', cell: ({ cells }) => cells[0] }
+  const first: Column<(typeof rows)[0]> = { title: '', align: 'left', cell: ({ cells }) => cells[0] }
   const columns = ['base', 'run', 'growth', 'allowed', 'result'].map((title, i) =>
     rightColumn<(typeof rows)[0]>(title, ({ cells }) => cells[i + 1]),
   )

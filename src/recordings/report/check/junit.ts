@@ -1,4 +1,4 @@
-// A run compared with its base, as JUnit XML: a test case for each figure. GitHub's actions, GitLab and Jenkins read it.
+// A run compared with its base, as JUnit XML, which GitLab, Jenkins and actions of GitHub read: a test case a figure.
 
 import { xmlText } from '../../../core/base/shown-text.js'
 import type { FigureName, GrowthFigure } from '../../trace/analysis/growth.js'

@@ -6,7 +6,6 @@ import {
   type Checked,
   cellsOf,
   FIGURES,
-  FIGURES_TITLE,
   notesOf,
   peaksLine,
   restLines,
@@ -30,9 +29,9 @@ export function checkMarkdown(checked: Checked): string {
   const rest = [...restLines(growth, MOST_SITES), peaksLine(checked)]
   const parts = [
     `### GPU memory: ${growth.passed ? 'passed' : 'failed'}`,
-    [titleOf(checked), ...verdictLines(checked)].map(markdownText).join('<br>\n'),
+    [`Run: ${titleOf(checked)}`, ...verdictLines(checked)].map(markdownText).join('<br>\n'),
     tableOf(
-      [FIGURES_TITLE, 'base', 'run', 'growth', 'allowed', 'result'],
+      ['', 'base', 'run', 'growth', 'allowed', 'result'],
       growth.figures.map(figure => [FIGURES[figure.name], ...cellsOf(figure)]),
     ),
     ...(listed.length === 0
@@ -56,7 +55,7 @@ function tableOf(titles: readonly string[], rows: readonly (readonly string[])[]
   return [line(titles), rule, ...rows.map(cells => line(cells.map(markdownText)))].join('\n')
 }
 
-/** Text on one line in which no letter has a meaning for Markdown or HTML. */
+/** Text on one line in which no letter has a meaning for Markdown or HTML, unless it begins the line. */
 export function markdownText(text: string): string {
   const oneLine = printable(text).replace(/\p{Cs}/gu, '?')
   return oneLine.replace(ACTIVE, letter => `&#${letter.charCodeAt(0)};`)

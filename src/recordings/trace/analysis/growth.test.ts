@@ -1,7 +1,10 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import { fileURLToPath } from 'node:url'
 import { MiB } from '../../../core/base/bytes.js'
-import { BEFORE } from '../trace.js'
+import { readRecording } from '../formats/read-recording.js'
+import { Action, BEFORE, type Trace } from '../trace.js'
+import { TraceBuilder } from '../trace-builder.js'
 import { type HeldBlock, holding } from './growth.fixture.js'
 import { type FigureName, type GrowthLimit, growthOf } from './growth.js'
 
@@ -41,6 +44,40 @@ test('a request that fails in the run only is growth; failures of the base allow
   assert.deepEqual(outcome(holding([[MiB]]), failing), [0, 2, false, false])
   assert.deepEqual(outcome(failing, failing), [2, 2, true, true])
   assert.deepEqual(outcome(failing, holding([[MiB]])), [2, 0, true, true])
+})
+
+/** A block of 30 MiB or more is freed; the next one of its size comes before or after the free has completed. */
+function streamed(waits: boolean, bytes: number, reservedBytes: number, recorder: Trace['recorder'] = 'PyTorch') {
+  const builder = new TraceBuilder()
+  const add = (action: number, address: number, size: number) => builder.add(action, address, size, 0, builder.events)
+  add(Action.segmentAlloc, 2 ** 40, reservedBytes)
+  add(Action.alloc, 2 ** 40, bytes)
+  add(Action.freeRequested, 2 ** 40, bytes)
+  if (!waits) add(Action.freeCompleted, 2 ** 40, bytes)
+  add(Action.alloc, waits ? 2 ** 41 : 2 ** 40, bytes)
+  if (waits) add(Action.freeCompleted, 2 ** 40, bytes)
+  return builder.build({ file: 'streamed', recorder })
+}
+
+test('reserved memory that grows because freed blocks wait longer is not growth of the program', () => {
+  const reserved = (base: Trace, run: Trace) => {
+    const { figures, waitingBytes } = growthOf(base, run, { bytes: 40 * MiB })
+    return [figures[1].passed, figures[1].byTiming, ...waitingBytes.map(bytes => bytes / MiB)]
+  }
+  const base = streamed(true, 30 * MiB, 60 * MiB)
+  assert.deepEqual(reserved(base, streamed(true, 30 * MiB, 120 * MiB)), [true, true, 30, 30])
+  assert.deepEqual(reserved(base, streamed(true, 60 * MiB, 120 * MiB)), [true, true, 30, 60])
+  assert.deepEqual(reserved(base, streamed(true, 80 * MiB, 160 * MiB)), [false, false, 30, 80])
+  assert.deepEqual(reserved(base, streamed(true, 30 * MiB, 90 * MiB)), [true, false, 30, 30])
+  assert.deepEqual(reserved(base, streamed(false, 30 * MiB, 120 * MiB)), [false, false, 30, 0])
+  assert.deepEqual(reserved(streamed(false, 30 * MiB, 30 * MiB), streamed(true, 30 * MiB, 120 * MiB)), [
+    false,
+    false,
+    0,
+    30,
+  ])
+  const [own, larger] = [60, 120].map(size => streamed(true, 30 * MiB, size * MiB, 'cuda-mempool'))
+  assert.deepEqual(reserved(own, larger), [null, true, 30, 30])
 })
 
 test('without segments in one of them reserved memory is not compared', () => {
@@ -89,7 +126,7 @@ test('call sites are compared by line, most growth first, and what is new has no
   )
 })
 
-test('lines that moved and folders with another name are no growth', () => {
+test('lines that moved and folders with another name do not count', () => {
   const base: HeldBlock[] = [
     [10, '/home/me/src/a.py:10 f'],
     [20, '/home/me/src/a.py:11 f'],
@@ -119,3 +156,33 @@ test('no recording grows against itself', () => {
   const names: FigureName[] = ['inUse', 'reserved', 'failedRequests']
   assert.deepEqual([passed, grown, shrunkBytes, figures.map(({ name }) => name)], [true, [], 0, names])
 })
+
+const pair = (name: string) =>
+  readRecording(fileURLToPath(new URL(`../../../../../traces/pairs/${name}.pickle.gz`, import.meta.url)))
+
+test('a recorded program with four streams does not grow against itself, though it reserved a fifth more', () => {
+  const [a, b] = [pair('streams-seed6-a'), pair('streams-seed6-b')]
+  const { figures, passed, grown } = growthOf(a, b, TWO_PERCENT)
+  assert.deepEqual([passed, grown], [true, []])
+  assert.deepEqual(figures[1], {
+    name: 'reserved',
+    base: 624 * MiB,
+    run: 766 * MiB,
+    most: Math.floor(624 * MiB * 1.02),
+    passed: true,
+    byTiming: true,
+  })
+  assert.equal(growthOf(b, a, TWO_PERCENT).passed, true)
+})
+
+for (const [kind, plant, place] of [
+  ['lstm-seed0', 'leak', /pairs\.py:\d+ leak_one$/],
+  ['server-seed1', 'buffer', /pairs\.py:\d+ keep_buffer$/],
+  ['transformer-seed0', 'hold', /pairs\.py:\d+ transformer$/],
+] as const) {
+  test(`in a recorded ${kind} the planted ${plant} is found`, () => {
+    const { passed, grown } = growthOf(pair(`${kind}-a`), pair(`${kind}-grown-${plant}`), TWO_PERCENT)
+    assert.equal(passed, false)
+    assert.match(grown[0].site!, place)
+  })
+}

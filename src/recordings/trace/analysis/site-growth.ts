@@ -83,8 +83,8 @@ function pairsBy(key: Key, base: readonly Holder[], run: readonly Holder[], pair
 }
 
 function byLine(holders: readonly Holder[]): Holder[] {
-  const lineOf = ({ site }: Holder) => Number(SITE.exec(site ?? '')?.[2] ?? 0)
-  return [...holders].sort((a, b) => lineOf(a) - lineOf(b))
+  const lines = holders.map(each => ({ each, line: Number(SITE.exec(each.site ?? '')?.[2] ?? 0) }))
+  return lines.sort((a, b) => a.line - b.line).map(({ each }) => each)
 }
 
 function growthOfPair([base, run]: Pair): SiteGrowth {
