@@ -50,7 +50,7 @@ test('a run that did not grow is one line of verdict', () => {
 })
 
 test('notes name each difference of the recordings', () => {
-  const base = holding([[MiB, 'a.py:1 f']], { device: 1, recorder: 'RMM' })
+  const base = holding([[MiB, 'a.py:1 f']], { device: 1, recorder: 'RMM', failed: [[MiB]] })
   const run = holding([[MiB, 'a.py:1 f']], {
     settings: 'max_split_size_mb:64',
     otherDevices: [{ device: 3, events: 9 }],
@@ -61,6 +61,7 @@ test('notes name each difference of the recordings', () => {
     'Different allocators were recorded: RMM in the base, PyTorch in the run.',
     "The allocator's settings differ: unknown in the base, 'max_split_size_mb:64' in the run.",
     'The base has no segments, so reserved memory is not compared.',
+    'Requests failed in the base, so its peaks are those of memory that ran out, and failures are not compared.',
     'Run: These are the events of GPU 0; GPU 3 has 9. --gpu N chooses.',
   ]) {
     assert.ok(text.includes(`\n${note}`), `${note}\n${text}`)

@@ -1,5 +1,5 @@
-// Freed blocks that wait because another stream still uses them. How long they wait depends on the speed of the GPU, and
-// with it the memory that a run reserves: two runs of one program may differ by a quarter.
+// Freed blocks that wait because another stream still uses them. How long they wait depends on the speed of the GPU.
+// The memory that a run reserves depends on it, too: two runs of one program may differ by a quarter.
 
 import { recordedPytorchSettings } from '../pytorch/named-settings.js'
 import { modelWithin } from '../pytorch/program-releases.js'
