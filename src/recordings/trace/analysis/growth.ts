@@ -7,7 +7,7 @@ import { BEFORE, type Trace } from '../trace.js'
 import { inUseOf, liveAfter } from './curves.js'
 import { type SiteGrowth, siteGrowths } from './site-growth.js'
 import { stepsOf } from './steps.js'
-import { peakWaitingBytes, reservedWithoutWaiting } from './waiting.js'
+import { peakWaitingBytes, reservedWithoutWaiting } from './without-waiting.js'
 
 /** The least memory that PyTorch takes from a device at once. One such segment more comes by chance. */
 const LEAST_SEGMENT_BYTES = 2 * MiB

@@ -3,7 +3,7 @@ import { test } from 'node:test'
 import { MiB } from '../../../core/base/bytes.js'
 import { Action, type Trace } from '../trace.js'
 import { TraceBuilder, type TraceOrigin } from '../trace-builder.js'
-import { peakWaitingBytes, reservedWithoutWaiting } from './waiting.js'
+import { peakWaitingBytes, reservedWithoutWaiting } from './without-waiting.js'
 
 type Call = readonly [action: number, address: number]
 
