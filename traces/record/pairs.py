@@ -5,7 +5,7 @@
 needs a GPU, PyTorch 2.11 and about three minutes. It writes OUT/pairs-a.tar with KIND-seedN-a.pickle.gz and
 KIND-seedN-grown-PLANT.pickle.gz, OUT/pairs-b.tar with KIND-seedN-b.pickle.gz (the same program as -a in another process),
 and in each a `figures-*.jsonl` with what PyTorch itself counted. `cuda-mempool check` must pass each pair of -a and -b,
-and must fail each planted growth against its -a.
+and must fail each planted growth against its -a. Some of them are in traces/pairs/, where this file is /app/pairs.py.
 """
 
 import argparse

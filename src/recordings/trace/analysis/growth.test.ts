@@ -46,16 +46,18 @@ test('a request that fails in the run only is growth; failures of the base allow
   assert.deepEqual(outcome(failing, holding([[MiB]])), [2, 0, true, true])
 })
 
-/** A block of 30 MiB or more is freed; the next one of its size comes before or after the free has completed. */
-function streamed(waits: boolean, bytes: number, reservedBytes: number, recorder: Trace['recorder'] = 'PyTorch') {
+/** Six blocks are allocated and freed, one after the other; each free completes `lag` allocations later. */
+function streamed(lag: number, bytes: number, reservedBytes: number, recorder: Trace['recorder'] = 'PyTorch') {
   const builder = new TraceBuilder()
   const add = (action: number, address: number, size: number) => builder.add(action, address, size, 0, builder.events)
-  add(Action.segmentAlloc, 2 ** 40, reservedBytes)
-  add(Action.alloc, 2 ** 40, bytes)
-  add(Action.freeRequested, 2 ** 40, bytes)
-  if (!waits) add(Action.freeCompleted, 2 ** 40, bytes)
-  add(Action.alloc, waits ? 2 ** 41 : 2 ** 40, bytes)
-  if (waits) add(Action.freeCompleted, 2 ** 40, bytes)
+  const place = (i: number) => 2 ** 40 + i * bytes
+  add(Action.segmentAlloc, place(0), reservedBytes)
+  for (let i = 0; i < 6; i++) {
+    add(Action.alloc, place(i), bytes)
+    if (i >= lag && lag > 0) add(Action.freeCompleted, place(i - lag), bytes)
+    add(Action.freeRequested, place(i), bytes)
+    if (lag === 0) add(Action.freeCompleted, place(i), bytes)
+  }
   return builder.build({ file: 'streamed', recorder })
 }
 
@@ -64,19 +66,19 @@ test('reserved memory that grows because freed blocks wait longer is not growth 
     const { figures, waitingBytes } = growthOf(base, run, { bytes: 40 * MiB })
     return [figures[1].passed, figures[1].byTiming, ...waitingBytes.map(bytes => bytes / MiB)]
   }
-  const base = streamed(true, 30 * MiB, 60 * MiB)
-  assert.deepEqual(reserved(base, streamed(true, 30 * MiB, 120 * MiB)), [true, true, 30, 30])
-  assert.deepEqual(reserved(base, streamed(true, 60 * MiB, 120 * MiB)), [true, true, 30, 60])
-  assert.deepEqual(reserved(base, streamed(true, 80 * MiB, 160 * MiB)), [false, false, 30, 80])
-  assert.deepEqual(reserved(base, streamed(true, 30 * MiB, 90 * MiB)), [true, false, 30, 30])
-  assert.deepEqual(reserved(base, streamed(false, 30 * MiB, 120 * MiB)), [false, false, 30, 0])
-  assert.deepEqual(reserved(streamed(false, 30 * MiB, 30 * MiB), streamed(true, 30 * MiB, 120 * MiB)), [
-    false,
-    false,
-    0,
-    30,
-  ])
-  const [own, larger] = [60, 120].map(size => streamed(true, 30 * MiB, size * MiB, 'cuda-mempool'))
+  const base = streamed(1, 30 * MiB, 60 * MiB)
+  assert.deepEqual(reserved(base, streamed(3, 30 * MiB, 120 * MiB)), [true, true, 30, 90])
+  assert.deepEqual(reserved(base, streamed(1, 30 * MiB, 100 * MiB)), [true, false, 30, 30])
+  assert.deepEqual(
+    reserved(base, streamed(1, 30 * MiB, 120 * MiB)),
+    [false, false, 30, 30],
+    'waiting does not explain it',
+  )
+  assert.deepEqual(reserved(base, streamed(1, 60 * MiB, 120 * MiB)), [true, true, 30, 60])
+  assert.deepEqual(reserved(base, streamed(1, 80 * MiB, 160 * MiB)), [false, false, 30, 80])
+  assert.deepEqual(reserved(base, streamed(0, 30 * MiB, 120 * MiB)), [false, false, 30, 0])
+  assert.deepEqual(reserved(streamed(0, 30 * MiB, 30 * MiB), streamed(3, 30 * MiB, 120 * MiB)), [false, false, 0, 90])
+  const [own, larger] = [60, 120].map(size => streamed(1, 30 * MiB, size * MiB, 'cuda-mempool'))
   assert.deepEqual(reserved(own, larger), [null, true, 30, 30])
 })
 

@@ -90,10 +90,11 @@ export function growthOf(base: Trace, run: Trace, limit: GrowthLimit): Growth {
  */
 function reservedOf(base: Trace, run: Trace, limit: GrowthLimit, waitingBytes: Growth['waitingBytes']): GrowthFigure {
   const mostOf = (from: number) => from + Math.max(allowed(from, limit), LEAST_SEGMENT_BYTES)
-  const figure = figureOf('reserved', base.recordedPeakReservedBytes, run.recordedPeakReservedBytes, mostOf)
+  const [inBase, inRun] = [base.recordedPeakReservedBytes, run.recordedPeakReservedBytes]
+  const figure = figureOf('reserved', inBase, inRun, mostOf)
   if (figure.passed !== false || Math.min(...waitingBytes) === 0) return figure
   if ([base, run].some(({ recorder }) => recorder !== 'PyTorch')) return { ...figure, passed: null, byTiming: true }
-  const grows = reservedWithoutWaiting(run) > mostOf(reservedWithoutWaiting(base))
+  const grows = reservedWithoutWaiting(run, inRun!) > mostOf(reservedWithoutWaiting(base, inBase!))
   return grows ? figure : { ...figure, passed: true, byTiming: true }
 }
 

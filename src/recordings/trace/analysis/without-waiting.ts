@@ -23,12 +23,14 @@ export function peakWaitingBytes({ action, block, blocks, events, saysCompleted 
 }
 
 /**
- * The memory that PyTorch would have reserved if no freed block had waited, by a model of its allocator. It is the same
- * for two runs of one program.
+ * The memory that PyTorch would have reserved at its peak if no freed block had waited: less by what waiting adds in a
+ * model of its allocator. Where that model is exact, it is the same for two runs of one program.
  */
-export function reservedWithoutWaiting(trace: Trace): number {
+export function reservedWithoutWaiting(trace: Trace, peakReservedBytes: number): number {
+  const options = modelWithin(trace, recordedPytorchSettings(trace), Infinity)
   const action = trace.action.map(code => (code === Action.freeRequested ? Action.freeCompleted : code))
   // Without recorded addresses the model does not depend on those of the segments either, which waiting changes.
   const prompt = { ...trace, action, recordedPeakReservedBytes: null }
-  return replayPytorchPolicy(prompt, modelWithin(trace, recordedPytorchSettings(trace), Infinity)).peakReservedBytes
+  const [asRecorded, without] = [trace, prompt].map(each => replayPytorchPolicy(each, options).peakReservedBytes)
+  return peakReservedBytes - (asRecorded - without)
 }
