@@ -2,7 +2,7 @@
 
 import { formatBytes } from '../../../core/base/bytes.js'
 import { shown } from '../../../core/base/shown-text.js'
-import type { FigureName, Growth, GrowthFigure, GrowthLimit, PeakPlace } from '../../trace/analysis/growth.js'
+import type { FigureName, Growth, GrowthFigure, GrowthLimit, PeakPlace } from '../../trace/analysis/run-growth.js'
 import type { SiteGrowth } from '../../trace/analysis/site-growth.js'
 import { recordedOutOfMemories } from '../../trace/failures/out-of-memory.js'
 import { BEFORE, type Trace } from '../../trace/trace.js'

@@ -1,7 +1,7 @@
 // A run compared with its base, as JUnit XML, which GitLab, Jenkins and actions of GitHub read: a test case a figure.
 
 import { xmlText } from '../../../core/base/shown-text.js'
-import type { FigureName, GrowthFigure } from '../../trace/analysis/growth.js'
+import type { FigureName, GrowthFigure } from '../../trace/analysis/run-growth.js'
 import { type Checked, failureOf, notesOf, peaksLine, restLines, siteCells, titleOf } from './check-words.js'
 
 const SUITE = 'cuda-mempool check'

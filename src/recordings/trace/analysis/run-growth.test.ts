@@ -5,8 +5,8 @@ import { MiB } from '../../../core/base/bytes.js'
 import { readRecording } from '../formats/read-recording.js'
 import { Action, BEFORE, type Trace } from '../trace.js'
 import { TraceBuilder } from '../trace-builder.js'
-import { type HeldBlock, holding } from './growth.fixture.js'
-import { type FigureName, type GrowthLimit, growthOf } from './growth.js'
+import { type HeldBlock, holding } from './run-growth.fixture.js'
+import { type FigureName, type GrowthLimit, growthOf } from './run-growth.js'
 
 const TWO_PERCENT = { percent: 2 }
 const passed = (base: number, run: number, limit: GrowthLimit) =>
