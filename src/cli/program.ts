@@ -148,6 +148,7 @@ program
   .argument('<file>', FILE_HELP, fileName)
   .option('--gpu <number>', GPU_HELP)
   .option('--step <pattern>', 'steps end with the annotations of this regular expression; default the optimizer steps')
+  .option('--device-memory <size>', 'the memory of the GPU, like 24GiB: what lies outside of the recording')
   .option('--json', 'print one JSON object')
   .action(async (file: string, options: WhyArguments) => (await import('./why.js')).why(file, options))
 

@@ -79,11 +79,16 @@ export function wholeNumber(
   throw new UsageError(`${option}: '${text}' is no whole number ${range}${alternative}`)
 }
 
-/** The memory that an option names, such as 24GiB, in bytes. Throws UsageError. */
+/** The capacity that `--capacity` names, in bytes. Throws UsageError. */
 export function capacityOf(text: string): number {
-  const bytes = readOption('--capacity', () => parseBytes(text))
+  return memoryOf('--capacity', text)
+}
+
+/** The memory that an option names, such as 24GiB, in bytes. Throws UsageError. */
+export function memoryOf(option: string, text: string): number {
+  const bytes = readOption(option, () => parseBytes(text))
   if (bytes >= LEAST_CAPACITY_BYTES) return bytes
-  throw new UsageError(`--capacity: '${text}' is below 2MiB, the least that a device gives at once`)
+  throw new UsageError(`${option}: '${text}' is below 2MiB, the least that a device gives at once`)
 }
 
 /** The value of an option. Throws UsageError, which begins with the option, for each error of `read`. */

@@ -24,6 +24,8 @@ export { replayDevices } from '../recordings/trace/replay-devices.js'
 export type { ReplayOptions } from '../recordings/trace/replay-options.js'
 export {
   DEFAULT_POLICIES,
+  type GiveBackSite,
+  type GiveBacks,
   type InitialBlocks,
   type Latency,
   type NamedPolicy,

@@ -65,6 +65,7 @@ function report(runs: readonly ReplayRun[], simulated = true): ReplayReport {
       initial: { blocks: 0, bytes: 0 },
       failedRequests: 0,
       outOfMemories: [],
+      giveBacks: [],
     },
     device: { name: simulated ? 'simulated GPU' : 'NVIDIA H200', simulated },
     lag: simulated ? 8 : null,

@@ -10,7 +10,8 @@ import { meaningOf, proofsOf } from './replay-sentences.js'
 import { legendOf, policyTables, roundTables } from './replay-tables.js'
 import { helpfulSetting, nearestSettings, recordedSettings } from './settings-text.js'
 import { type Paint, type TextStyle, wrapText } from './table.js'
-import { counted, deviceLines, initialLines } from './trace-lines.js'
+import { counted, deviceLines, initialLines, sentences } from './trace-lines.js'
+import { giveBackLines } from './why/give-back-text.js'
 import { outOfMemoryText } from './why/out-of-memory-text.js'
 
 const FRAMES_SHOWN = 6
@@ -21,7 +22,12 @@ export function replayText(report: ReplayReport, style: TextStyle): string {
   const bullets = [...meaningOf(report), ...proofsOf(report)].map(line => wrapText(`• ${line}`, width, '  '))
   const nearest = nearestSettings(report)
   const [help, line] = helpfulSetting(report)
-  const start = [headOf(report, width, paint), ...outOfMemoryText(report, style)]
+  const givenBack = giveBackLines(report.trace)
+  const start = [
+    headOf(report, width, paint),
+    ...outOfMemoryText(report, style),
+    ...(givenBack.length === 0 ? [] : [sentences(givenBack, width)]),
+  ]
   const impossible = impossibleOf(report)
   if (impossible !== null) return [...start, paint.red(wrapText(`✗ ${impossible}`, width, '  '))].join('\n\n')
   return [

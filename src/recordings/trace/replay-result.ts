@@ -153,6 +153,28 @@ export interface InitialBlocks {
   readonly bytes: number
 }
 
+/** Memory that was given back at one call site. */
+export interface GiveBackSite {
+  /** the line of the program, as `file:line function`; null without a call stack */
+  readonly site: string | null
+  /** how often */
+  readonly times: number
+  /** bytes of all times together */
+  readonly bytes: number
+}
+
+/** Memory that went back to the device, by who gave it back. */
+export interface GiveBacks {
+  /** the allocator, before it made a request again; the program; null if it is not known */
+  readonly by: 'allocator' | 'program' | null
+  /** how often */
+  readonly times: number
+  /** bytes of all times together */
+  readonly bytes: number
+  /** by call site, most bytes first */
+  readonly sites: readonly GiveBackSite[]
+}
+
 /** The result of a replay. */
 export interface ReplayReport {
   /** the replayed trace; see `Trace` for its figures */
@@ -192,6 +214,8 @@ export interface ReplayReport {
     readonly failedRequests: number
     /** the failed requests in their order: all, or the last 100 of many */
     readonly outOfMemories: readonly RecordedOutOfMemory[]
+    /** memory that went back to the device, most bytes first */
+    readonly giveBacks: readonly GiveBacks[]
   }
   /** the device that the trace was replayed on */
   readonly device: { readonly name: string; readonly simulated: boolean }

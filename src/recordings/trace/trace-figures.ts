@@ -1,3 +1,4 @@
+import { giveBacksOf } from './analysis/give-backs.js'
 import { failedEvents, recordedOutOfMemories } from './failures/out-of-memory.js'
 import type { InitialBlocks, ReplayReport } from './replay-result.js'
 import type { Trace } from './trace.js'
@@ -21,6 +22,7 @@ export function traceFigures(trace: Trace): ReplayReport['trace'] {
     initial: initialOf(trace),
     failedRequests: failedEvents(trace).length,
     outOfMemories: recordedOutOfMemories(trace),
+    giveBacks: giveBacksOf(trace),
   }
 }
 

@@ -72,6 +72,14 @@ export function verdictOf(failed: RecordedOutOfMemory, names: Recorder): string 
       const could = `${names.allocator} could have ${capacityText(failed)}`
       return `Fragmentation: ${needed} would have been enough, and ${could}. ${pieceText(failed, names)}${limited}`
     }
+    case 'waiting':
+      return (
+        `Freed, but another stream still uses it: ${formatBytes(failed.waitingBytes)} wait for the work of other ` +
+        `streams (record_stream). In use and asked are ${needed}, and ${names.allocator} could have ` +
+        `${capacityText(failed)}. Synchronize before blocks are freed, pass buffers on instead of freeing them, or ` +
+        'have fewer under way at once. No setting of the allocator changes this. A replay waits for these streams, ' +
+        'and so serves the request.'
+      )
     case 'ownLimit':
       return (
         `The program's own limit: in use and asked are ${needed} together, and ${limitText(failed)}, such as ` +
@@ -107,14 +115,11 @@ function limitText({ capacityBytes, capacityBelowBytes, neededBytes }: RecordedO
 
 /** Why the idle memory did not serve the request. */
 function pieceText(failed: RecordedOutOfMemory, { allocator }: Recorder): string {
-  const { askedBytes, idleBytes, reservedBytes, capacityBytes, waitingBytes } = failed
+  const { askedBytes, idleBytes, reservedBytes, capacityBytes } = failed
   const { largestIdleBytes, largestUsableBytes } = failed
   if (idleBytes === null || reservedBytes === null || capacityBytes === null) return ''
   const open = idleBytes + capacityBytes - reservedBytes
-  if (open < askedBytes) {
-    if (waitingBytes > 0) return 'Freed blocks that other streams still used kept the rest.'
-    return `Rounding of sizes by ${allocator} took the rest.`
-  }
+  if (open < askedBytes) return `Rounding of sizes by ${allocator} took the rest.`
   if (largestUsableBytes !== null && largestUsableBytes >= askedBytes) {
     const piece = `An idle piece of ${formatBytes(largestUsableBytes)} was large enough`
     return `${piece}; it may belong to a CUDA graph's pool, or be kept by max_split_size_mb.`
@@ -126,22 +131,31 @@ function pieceText(failed: RecordedOutOfMemory, { allocator }: Recorder): string
   return 'No idle piece was large enough.'
 }
 
-function holdersText({ holders, inUseBytes }: RecordedOutOfMemory, names: Recorder, width: number): string {
-  if (holders.every(holder => holder.site === null && !holder.before)) {
+function holdersText(failed: RecordedOutOfMemory, names: Recorder, width: number): string {
+  const { holders, inUseBytes, waitingHolders, waitingBytes } = failed
+  const all = [...holders, ...waitingHolders]
+  if (all.every(holder => holder.site === null && !holder.before)) {
     return wrapText(`Who held it is not recorded: no call stacks. ${names.stacks}.`, width)
   }
-  return ['Held at that moment, by call site:', ...holderLines(holders, inUseBytes, width)].join('\n')
+  const list = (title: string, of: readonly Holder[], bytes: number) =>
+    of.length === 0 ? [] : [title, ...holderLines(of, bytes, width)]
+  return [
+    ...list('Held at that moment, by call site:', holders, inUseBytes),
+    ...list('Freed by then, and still in use on another stream, by call site:', waitingHolders, waitingBytes),
+  ].join('\n')
 }
 
-/** A line for each holder, and one for the rest of `inUseBytes`. */
-export function holderLines(holders: readonly Holder[], inUseBytes: number, width: number): string[] {
-  const shown = holders.reduce((sum, { bytes }) => sum + bytes, 0)
-  const sizes = [...holders.map(({ bytes }) => bytes), inUseBytes - shown].map(formatBytes)
-  const columns = Math.max(...sizes.map(size => size.length))
-  const line = (size: string, what: string) => row(size.padStart(columns), what, width)
-  const lines = holders.map((holder, i) => line(sizes[i], holderText(holder)))
-  if (inUseBytes > shown) lines.push(line(sizes[holders.length], 'other places'))
-  return lines
+/** A line for each holder, and one for the rest of `bytes`. */
+export function holderLines(holders: readonly Holder[], bytes: number, width: number): string[] {
+  const rest = bytes - holders.reduce((sum, holder) => sum + holder.bytes, 0)
+  const lines = holders.map(holder => [formatBytes(holder.bytes), holderText(holder)] as const)
+  return sizeLines(rest > 0 ? [...lines, [formatBytes(rest), 'other places']] : lines, width)
+}
+
+/** Lines that begin with a size; the sizes end below each other. */
+export function sizeLines(lines: readonly (readonly [size: string, what: string])[], width: number): string[] {
+  const columns = Math.max(...lines.map(([size]) => size.length))
+  return lines.map(([size, what]) => row(size.padStart(columns), what, width))
 }
 
 export function holderText({ site, through, before, blocks }: Holder): string {
@@ -152,6 +166,7 @@ export function holderText({ site, through, before, blocks }: Holder): string {
 
 const VERDICTS: Readonly<Record<Verdict, string>> = {
   fragmentation: 'fragmentation',
+  waiting: 'freed memory that another stream still used',
   ownLimit: "the program's own limit",
   tooLittle: 'really too little',
   unknown: 'cause unknown',

@@ -1,26 +1,25 @@
-// Why a recorded run needed its memory, as text: its failed requests, its curves, and who held the memory at the peak.
+// Why a recorded run needed its memory, as text: its failed requests, what hides in it, and who held the memory.
 
 import { formatBytes } from '../../../core/base/bytes.js'
-import { shown } from '../../../core/base/shown-text.js'
-import { type Curves, curvesOf, liveAfter } from '../../trace/analysis/curves.js'
-import { type Steps, stepsOf } from '../../trace/analysis/steps.js'
-import { type Holder, holdersOf } from '../../trace/failures/holders.js'
+import type { Steps } from '../../trace/analysis/steps.js'
+import type { Holder } from '../../trace/failures/holders.js'
 import { BEFORE, type Trace } from '../../trace/trace.js'
-import { traceFigures } from '../../trace/trace-figures.js'
 import type { TuneReport } from '../../trace/tune/tune-report.js'
-import { brailleChart } from '../braille-chart.js'
 import { formatCount } from '../number-format.js'
 import { headOf } from '../replay-text.js'
 import { VARIABLE } from '../settings-text.js'
 import { type TextStyle, wrapText } from '../table.js'
-import { counted, fitted, gapsOf, sentences } from '../trace-lines.js'
+import { fitted, gapsOf, sentences } from '../trace-lines.js'
 import { adviceLines } from '../tune-text.js'
+import { deviceMemoryLines } from './device-memory-text.js'
+import { giveBackLines } from './give-back-text.js'
+import { idleText, poolsText } from './idle-text.js'
+import { growthText } from './leak-text.js'
 import { holderLines, outOfMemoryText } from './out-of-memory-text.js'
+import { waitingText } from './waiting-text.js'
+import { type WhyFacts, whyFacts } from './why-facts.js'
 
-const CHART_ROWS = 8
 const HOLDERS = 8
-/** A step that leaves behind less than this does not leak. */
-const LEAST_LEAK_BYTES = 512
 
 /** Options of the text; every one may be left out. */
 export interface WhyOptions {
@@ -28,24 +27,33 @@ export interface WhyOptions {
   readonly pattern?: RegExp
   /** the settings that were tried; null for none */
   readonly tuned?: TuneReport | null
+  /** the memory of the GPU in bytes; null if unknown */
+  readonly deviceBytes?: number | null
+  /** `whyFacts(trace, pattern)`, if they are known already */
+  readonly facts?: WhyFacts
 }
 
 /** The whole text in lines of at most `width` columns. */
-export function whyText(trace: Trace, style: TextStyle, { pattern, tuned = null }: WhyOptions = {}): string {
+export function whyText(trace: Trace, style: TextStyle, options: WhyOptions = {}): string {
+  const { pattern, tuned = null, deviceBytes = null, facts = whyFacts(trace, pattern) } = options
   const { width, paint } = style
-  const report = { trace: traceFigures(trace) }
-  const failed = outOfMemoryText(report, style)
-  const curves = curvesOf(trace)
-  // A peak without a curve would leave the chart empty below it.
-  const peakReserved = curves.reservedBytes === null ? null : trace.recordedPeakReservedBytes
-  const top = Math.max(trace.peakRequestedBytes, peakReserved ?? 0)
+  const { idle, pools, waiting, growth } = facts
+  const last = facts.trace.outOfMemories.at(-1)
+  const failed = outOfMemoryText(facts, style)
+  const numbers = trace.events === 0 ? [] : ['Event numbers count from 0.']
+  const when = (event: number) => whenText(event, growth.steps)
+  const found = [...giveBackLines(facts.trace), ...deviceMemoryLines(trace, last, deviceBytes)]
   const parts = [
-    [headOf(report, width, paint), ...gapsOf(trace).map(line => wrapText(line, width))].join('\n'),
+    [headOf(facts, width, paint), sentences([...gapsOf(trace), ...numbers], width)].join('\n'),
     ...(failed.length > 0 ? failed : ['No request failed.']),
+    ...(found.length === 0 ? [] : [sentences(found, width)]),
     ...(tuned === null ? [] : [adviceText(tuned, style)]),
-    [wrapText(titleOf(trace, curves), width), ...brailleChart(curves, top, width, CHART_ROWS)].join('\n'),
-    peakText(trace, curves.peakEvent, curves.reservedBytes, width),
-    wrapText(stepsText(stepsOf(trace, pattern), pattern), width),
+    peakText(facts, when(facts.peak.event), width),
+    ...(last === undefined ? poolsText(pools, 'then', style) : []),
+    ...(waiting === null ? [] : waitingText(waiting, facts.trace, when(waiting.peakEvent), width)),
+    ...(idle === null ? [] : idleText(idle, when(idle.moment.event), width)),
+    ...(last === undefined ? [] : poolsText(pools, 'at the last failed request', style)),
+    ...growthText(growth, width, pattern),
   ]
   return parts.map(part => fitted(part, width)).join('\n\n')
 }
@@ -57,18 +65,23 @@ function adviceText(tuned: TuneReport, { width, paint }: TextStyle): string {
   return [wrapText("Settings of PyTorch's allocator, tried by replays of this recording:", width), ...lines].join('\n')
 }
 
-function titleOf({ events, recordedPeakReservedBytes: peak }: Trace, { reservedBytes }: Curves): string {
-  const unknown = peak === null ? 'what was reserved is not recorded' : `at most ${formatBytes(peak)} were reserved`
-  const reserved = reservedBytes === null ? `; ${unknown}` : ', and reserved (line)'
-  return `In use (area)${reserved}, over ${counted(events, 'event')}:`
+/** `at event 148, in step 8 of 8` */
+function whenText(event: number, steps: Steps | null): string {
+  if (event === BEFORE) return 'before the first event'
+  const at = `at event ${formatCount(event)}`
+  if (steps === null) return at
+  const index = steps.steps.findIndex(({ to }) => event < to)
+  return index < 0
+    ? `${at}, after the last step`
+    : `${at}, in step ${formatCount(index + 1)} of ${formatCount(steps.steps.length)}`
 }
 
-function peakText(trace: Trace, event: number, reservedBytes: Float64Array | null, width: number): string {
-  const when = event === BEFORE ? 'before the first event' : `at event ${formatCount(event)}`
-  const reserved = event === BEFORE ? undefined : reservedBytes?.[event]
-  const beside = reserved === undefined ? '' : `, ${formatBytes(reserved)} reserved then`
+function peakText({ trace, peak }: WhyFacts, when: string, width: number): string {
+  const { reservedBytes, holders } = peak
+  const { recordedPeakReservedBytes: most } = trace
+  const atAnyTime = most === null ? '' : `; at most ${formatBytes(most)} were reserved`
+  const beside = reservedBytes === null ? atAnyTime : `, ${formatBytes(reservedBytes)} reserved then`
   const first = `Most in use: ${formatBytes(trace.peakRequestedBytes)} ${when}${beside}.`
-  const holders = holdersOf(trace, liveAfter(trace, event))
   if (holders.every(isUnknown)) return sentences([first, 'Who held it is not recorded.'], width)
   const lines = holderLines(holders.slice(0, HOLDERS), trace.peakRequestedBytes, width)
   return [sentences([first, 'Held then, by call site:'], width), ...lines].join('\n')
@@ -76,28 +89,4 @@ function peakText(trace: Trace, event: number, reservedBytes: Float64Array | nul
 
 function isUnknown({ site, before }: Holder): boolean {
   return site === null && !before
-}
-
-function stepsText(found: Steps | null, pattern?: RegExp): string {
-  if (found === null && pattern !== undefined) return `No annotation of the recording matches ${pattern.source}.`
-  if (found === null) {
-    return (
-      'The recording has no steps: PyTorch notes the steps of an optimizer while _record_memory_history is on, or ' +
-      'torch.profiler those of its schedule.'
-    )
-  }
-  const { steps } = found
-  const known = steps.filter(({ leftBytes }) => leftBytes !== null)
-  const count = `${counted(steps.length, 'step')}, by the ends of ${shown(found.name)}`
-  if (known.length === 0) return `${count}: too few to tell what each leaves behind.`
-  const left = known.flatMap(({ leftBytes }, i) => (leftBytes! >= LEAST_LEAK_BYTES ? [{ step: i + 1, leftBytes }] : []))
-  if (left.length === 0) return `${count}: none left memory behind.`
-  const [first, ...later] = left
-  const one = `step ${formatCount(first.step)} left ${formatBytes(first.leftBytes!)} that stay`
-  if (later.length === 0) return `${count}: ${one}; no later step left anything.`
-  const most = later.reduce((a, b) => (b.leftBytes! > a.leftBytes! ? b : a))
-  return (
-    `${count}: ${one}; ${counted(later.length, 'later step')} left something too, ` +
-    `at most ${formatBytes(most.leftBytes!)} (step ${formatCount(most.step)}). Memory grows.`
-  )
 }

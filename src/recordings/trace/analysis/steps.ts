@@ -5,7 +5,7 @@ import { describe } from '../../../core/base/bytes.js'
 import { type Annotation, BEFORE, type Blocks, checkTrace, type Trace } from '../trace.js'
 
 /** A step leaves behind the blocks that are still held after this number of further steps. */
-const LATER_STEPS = 2
+export const LATER_STEPS = 2
 /** PyTorch always writes the first, and the second in a profiled run. */
 const USUAL_STEPS = [/^Optimizer\.step#/, /^ProfilerStep#/]
 

@@ -11,6 +11,9 @@ export interface IdlePiece {
   /** index into `Trace.streams`: the stream that may use it */
   readonly stream: number
   readonly segment: Segment
+  /** the number of the block before it in the segment, and of the block behind it; -1 for none */
+  readonly before: number
+  readonly behind: number
 }
 
 export interface MemoryAt {
@@ -18,35 +21,46 @@ export interface MemoryAt {
   readonly live: readonly number[]
   /** bytes of these blocks, as requested */
   readonly liveBytes: number
-  /** requested bytes of blocks that the program freed, and that a stream still uses */
+  /** the numbers of the blocks that the program freed, and that a stream still uses */
+  readonly waiting: readonly number[]
+  /** bytes of these blocks, as requested */
   readonly waitingBytes: number
   /** bytes of all segments; null if the recording has none */
   readonly reservedBytes: number | null
+  /** by rising address */
+  readonly segments: readonly Segment[]
+  /** the numbers of all blocks in use, live or waiting, by rising address */
+  readonly used: readonly number[]
+  /** by rising address */
   readonly idle: readonly IdlePiece[]
 }
 
 /** The memory just before `event`, when there are these segments; `taken` is `takenBytes(trace)`. */
-export function memoryAt(trace: Trace, event: number, segments: ReservedSegments, taken: Float64Array): MemoryAt {
+export function memoryAt(trace: Trace, event: number, reserved: ReservedSegments, taken: Float64Array): MemoryAt {
   const { blocks } = trace
   // Without completed frees in the recording, a freed block is idle at once.
   const completedAt = trace.saysCompleted ? blocks.freeCompletedAt : blocks.freeRequestedAt
   const used: number[] = []
   const live: number[] = []
-  let liveBytes = 0
-  let waitingBytes = 0
+  const waiting: number[] = []
   for (let number = 0; number < blocks.count && blocks.allocatedAt[number] < event; number++) {
     if (completedAt[number] < event) continue
     used.push(number)
-    if (blocks.freeRequestedAt[number] < event) waitingBytes += blocks.bytes[number]
-    else {
-      live.push(number)
-      liveBytes += blocks.bytes[number]
-    }
+    ;(blocks.freeRequestedAt[number] < event ? waiting : live).push(number)
   }
   used.sort((a, b) => blocks.address[a] - blocks.address[b])
-  const list = segments.list()
-  const reservedBytes = hasSegments(trace) ? list.reduce((sum, { bytes }) => sum + bytes, 0) : null
-  return { live, liveBytes, waitingBytes, reservedBytes, idle: idlePieces(trace, list, used, taken) }
+  const segments = reserved.list()
+  const bytesOf = (numbers: readonly number[]) => numbers.reduce((sum, number) => sum + blocks.bytes[number], 0)
+  return {
+    live,
+    liveBytes: bytesOf(live),
+    waiting,
+    waitingBytes: bytesOf(waiting),
+    reservedBytes: hasSegments(trace) ? segments.reduce((sum, { bytes }) => sum + bytes, 0) : null,
+    segments,
+    used,
+    idle: idlePieces(trace, segments, used, taken),
+  }
 }
 
 /** Segments and blocks by rising address. A rest that PyTorch would not split off belongs to the block before it. */
@@ -62,21 +76,22 @@ function idlePieces(
     const end = segment.address + segment.bytes
     const small = segment.expandable || isSmallSegment(segment.bytes)
     let cursor = segment.address
-    const note = (to: number) => {
-      const isBlockBefore = cursor > segment.address
-      if (to > cursor && (!isBlockBefore || worthSplitting(to - cursor, small))) {
-        pieces.push({ bytes: to - cursor, stream: segment.stream, segment })
+    let before = -1
+    const note = (to: number, behind: number) => {
+      if (to > cursor && (before < 0 || worthSplitting(to - cursor, small))) {
+        pieces.push({ bytes: to - cursor, stream: segment.stream, segment, before, behind })
       }
     }
     while (next < used.length && blocks.address[used[next]] < segment.address) next++
     for (; next < used.length && blocks.address[used[next]] < end; next++) {
       const number = used[next]
-      note(blocks.address[number])
+      note(blocks.address[number], number)
       // Expandable segments split off every rest.
       const bytes = segment.expandable ? roundedBytes(blocks, number) : taken[number]
       cursor = Math.max(cursor, Math.min(end, blocks.address[number] + bytes))
+      before = number
     }
-    note(end)
+    note(end, -1)
   }
   return pieces
 }

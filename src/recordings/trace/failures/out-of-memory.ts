@@ -17,11 +17,12 @@ const [SMALL_PAGE_BYTES, LARGE_PAGE_BYTES] = [2 * MiB, 20 * MiB]
 /**
  * Why a request failed:
  * - fragmentation: the memory sufficed, but not in one piece that PyTorch could use
+ * - waiting: the memory would have sufficed, but freed blocks were still in use on another stream
  * - ownLimit: more was needed than the program's own limit allowed, and the device had room
  * - tooLittle: more was needed than the program could have of the device
  * - unknown: the recording does not tell
  */
-export type Verdict = 'fragmentation' | 'ownLimit' | 'tooLittle' | 'unknown'
+export type Verdict = 'fragmentation' | 'waiting' | 'ownLimit' | 'tooLittle' | 'unknown'
 
 /** A failed request of a recording, and the memory at that moment. Sizes are bytes. */
 export interface RecordedOutOfMemory {
@@ -65,6 +66,8 @@ export interface RecordedOutOfMemory {
   readonly isLast: boolean
   /** the call sites that held most of the memory in use: at most five, most bytes first */
   readonly holders: readonly Holder[]
+  /** the call sites that had allocated most of the waiting memory: at most five, most bytes first */
+  readonly waitingHolders: readonly Holder[]
 }
 
 /** A failed request, and the memory that was idle then. */
@@ -127,7 +130,7 @@ interface Moment {
 }
 
 function momentOf(trace: Trace, event: number, segments: ReservedSegments, taken: Float64Array): Moment {
-  const { live, liveBytes, waitingBytes, reservedBytes, idle } = memoryAt(trace, event, segments, taken)
+  const { live, liveBytes, waiting, waitingBytes, reservedBytes, idle } = memoryAt(trace, event, segments, taken)
   const askedBytes = trace.bytes[event]
   const stream = trace.stream[event]
   const isExpandable = segments.list().some(segment => segment.expandable)
@@ -157,6 +160,7 @@ function momentOf(trace: Trace, event: number, segments: ReservedSegments, taken
     deviceFreeBytes,
     deviceHadRoom: deviceFreeBytes === null ? null : deviceFreeBytes >= segmentBytes,
     holders: holdersOf(trace, live).slice(0, HOLDERS),
+    waitingHolders: holdersOf(trace, waiting).slice(0, HOLDERS),
   }
   return { figures, segmentBytes, idle }
 }
@@ -195,8 +199,10 @@ function capacityOf({ figures, segmentBytes }: Moment, limit: Capacity | null): 
 }
 
 function verdictOf({ figures }: Moment, capacityBytes: number | null): Verdict {
-  const { neededBytes, deviceHadRoom } = figures
-  if (capacityBytes !== null && neededBytes <= capacityBytes) return 'fragmentation'
+  const { neededBytes, waitingBytes, deviceHadRoom } = figures
+  if (capacityBytes !== null && neededBytes <= capacityBytes) {
+    return neededBytes + waitingBytes > capacityBytes ? 'waiting' : 'fragmentation'
+  }
   if (deviceHadRoom === null) return 'unknown'
   if (deviceHadRoom) return 'ownLimit'
   return capacityBytes === null ? 'unknown' : 'tooLittle'

@@ -10,7 +10,18 @@ import { Action, type Trace } from '../trace.js'
  * the block that lay behind it at the allocation. A rest that ended at the end of a segment is not counted, nor are
  * those of blocks from before the recording.
  */
-export function takenBytes({ action, block, blocks, events, saysCompleted }: Trace): Float64Array {
+export function takenBytes(trace: Trace): Float64Array {
+  const known = takenOf.get(trace)
+  if (known !== undefined) return known
+  const taken = findTaken(trace)
+  takenOf.set(trace, taken)
+  return taken
+}
+
+/** Several questions to a trace need them. */
+const takenOf = new WeakMap<Trace, Float64Array>()
+
+function findTaken({ action, block, blocks, events, saysCompleted }: Trace): Float64Array {
   const places = Float64Array.from(new Set(blocks.address)).sort()
   const indexes = new Map<number, number>()
   for (const [index, address] of places.entries()) indexes.set(address, index)

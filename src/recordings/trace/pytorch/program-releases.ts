@@ -14,10 +14,12 @@ import { type ModelOptions, replayPytorchPolicy } from './pytorch-replay.js'
  */
 export function programReleases(trace: Trace, limitBytes = trace.recordedPeakReservedBytes ?? 0): Set<number> {
   const found = new Set<number>()
+  const requests = requestsAfter(trace)
+  const givenBack = givenBackBefore(trace)
   const onGiveBack = (event: number, policy: PlacementPolicy) => {
-    const request = nextRequest(trace, event)
-    if (request === null) found.add(event)
-    else if (policy.idleBytes() === bytesGivenBack(trace, event, request)) {
+    const request = requests[event]
+    if (request === NO_REQUEST) found.add(event)
+    else if (policy.idleBytes() === givenBack[request] - givenBack[event]) {
       const { bytes, stream, pool } = trace
       if (!policy.needsMore(bytes[request], stream[request], pool[request], limitBytes)) found.add(event)
     }
@@ -26,41 +28,54 @@ export function programReleases(trace: Trace, limitBytes = trace.recordedPeakRes
   return found
 }
 
-/** The request during which memory was given back; null if the program did something else next. */
-function nextRequest({ action, events }: Trace, from: number): number | null {
-  for (let event = from; event < events; event++) {
+/** The program did something else next than a request. */
+export const NO_REQUEST = -1
+
+/** By event: the request during which it may have happened, by what follows it; NO_REQUEST for none. */
+export function requestsAfter({ action, events }: Trace): Int32Array {
+  const requests = new Int32Array(events)
+  let request = NO_REQUEST
+  for (let event = events - 1; event >= 0; event--) {
     const code = action[event]
-    if (code === Action.alloc || code === Action.outOfMemory) return event
-    const isWithinRequest = isGivenBack(code) || isTaken(code) || code === Action.freeCompleted
-    if (!isWithinRequest) return null
+    if (code === Action.alloc || code === Action.outOfMemory) request = event
+    else if (!isGivenBack(code) && !isTaken(code) && code !== Action.freeCompleted) request = NO_REQUEST
+    requests[event] = request
   }
-  return null
+  return requests
 }
 
-function bytesGivenBack({ action, bytes }: Trace, from: number, to: number): number {
-  let sum = 0
-  for (let event = from; event < to; event++) if (isGivenBack(action[event])) sum += bytes[event]
-  return sum
+/** By event: the bytes given back before it. */
+function givenBackBefore({ action, bytes, events }: Trace): Float64Array {
+  const before = new Float64Array(events)
+  for (let event = 1; event < events; event++) {
+    before[event] = before[event - 1] + (isGivenBack(action[event - 1]) ? bytes[event - 1] : 0)
+  }
+  return before
 }
 
-function isGivenBack(code: number): boolean {
+export function isGivenBack(code: number): boolean {
   return code === Action.segmentFree || code === Action.segmentUnmap
 }
 
-function isTaken(code: number): boolean {
+export function isTaken(code: number): boolean {
   return code === Action.segmentAlloc || code === Action.segmentMap
 }
 
 /** Many capacities are tried over one trace. */
 const releases = new WeakMap<Trace, ReadonlySet<number>>()
 
+/** `programReleases(trace)`, computed once. */
+export function knownReleases(trace: Trace): ReadonlySet<number> {
+  const found = releases.get(trace) ?? programReleases(trace)
+  releases.set(trace, found)
+  return found
+}
+
 /**
  * The options of a model that may reserve so much. Within a limit it gives memory back where it decides to, and where
  * the program did. Garbage is collected only under a limit of the program's own.
  */
 export function modelWithin(trace: Trace, settings: PytorchSettings, capacityBytes: number): ModelOptions {
-  const found = releases.get(trace) ?? programReleases(trace)
-  releases.set(trace, found)
   const limitBytes = settings.garbageCollectionThreshold === undefined ? Infinity : capacityBytes
-  return { settings, capacityBytes, limitBytes, programReleases: found }
+  return { settings, capacityBytes, limitBytes, programReleases: knownReleases(trace) }
 }

@@ -12,14 +12,14 @@ const SECONDS = 3
 
 /**
  * Tries settings within the memory that the program could have when its last request failed. Null for a program without
- * failed requests, or without PyTorch. `onProgress` gets the done part, from 0 to 1, and the setting under way.
+ * failed requests or without PyTorch, and if another stream still used freed memory: no setting changes that. `onProgress` gets the done part, from 0 to 1, and the setting under way.
  */
 export async function remediesFor(
   trace: Trace,
   last: RecordedOutOfMemory | undefined,
   onProgress?: (fraction: number, what: string) => void,
 ): Promise<TuneReport | null> {
-  if (last === undefined || trace.recorder !== 'PyTorch') return null
+  if (last === undefined || last.verdict === 'waiting' || trace.recorder !== 'PyTorch') return null
   const { capacityBytes } = last
   const limit = capacityBytes === null || capacityBytes < LEAST_CAPACITY_BYTES ? {} : { capacityBytes }
   const seconds = SECONDS / paceOf(trace).recordings

@@ -1,0 +1,111 @@
+// Idle memory at the moment that matters: how much there is, who keeps it from being given back, and in which pools and
+// on which streams it lies.
+
+import { formatBytes } from '../../../core/base/bytes.js'
+import type { IdleMoment } from '../../trace/analysis/idle-moment.js'
+import type { IdleMemory, Pin } from '../../trace/analysis/pinned-segments.js'
+import type { PoolMemory } from '../../trace/analysis/pools.js'
+import { formatCount } from '../number-format.js'
+import { rightColumn, type TextStyle, tableText, wrapText } from '../table.js'
+import { counted } from '../trace-lines.js'
+import { siteText, sizeLines } from './out-of-memory-text.js'
+
+const MOST_PINS = 5
+const MOST_POOLS = 8
+/** Less idle memory than this share of the reserved is the usual rest of rounding and of segments not full yet. */
+const LEAST_IDLE_SHARE = 0.1
+/** Blocks that keep less than this share of the reserved memory are not worth a line. */
+const LEAST_PINNED_SHARE = 0.01
+/** From here on a stream's handle is an address, which is read better in base 16. */
+const LEAST_ADDRESS = 2 ** 20
+
+/** The idle memory of a recording. */
+export interface Idle {
+  readonly moment: IdleMoment
+  readonly memory: IdleMemory
+}
+
+/** Empty where little is idle. `when` names the moment. */
+export function idleText({ moment, memory }: Idle, when: string, width: number): string[] {
+  const { reservedBytes, liveBytes } = moment.memory
+  const reserved = reservedBytes ?? 0
+  if (memory.idleBytes <= LEAST_IDLE_SHARE * reserved) return []
+  const most = `Most reserved: ${formatBytes(reserved)} ${when}, ${formatBytes(liveBytes)} in use then.`
+  // The facts of a failed request have the idle pieces already.
+  const first = moment.isFailure ? 'Of the idle memory' : `${most} ${piecesText(memory)}; of this`
+  const parts = partsOf(memory)
+  const sentence = parts === '' ? (moment.isFailure ? [] : [`${most} ${piecesText(memory)}.`]) : [`${first} ${parts}.`]
+  const pins = pinText(memory, LEAST_PINNED_SHARE * reserved, width)
+  const lines = [...sentence.map(line => wrapText(line, width)), ...pins]
+  return lines.length === 0 ? [] : [lines.join('\n')]
+}
+
+function piecesText({ idleBytes, pieces, largestBytes }: IdleMemory): string {
+  const where = pieces === 1 ? 'one piece' : `${formatCount(pieces)} pieces, the largest ${formatBytes(largestBytes)}`
+  return `${formatBytes(idleBytes)} were idle, in ${where}`
+}
+
+function partsOf({ wholeBytes, wholeSegments, privateBytes }: IdleMemory): string {
+  const segments = wholeSegments === 1 ? 'in a whole segment' : `in ${formatCount(wholeSegments)} whole segments`
+  const whole = `${formatBytes(wholeBytes)} ${segments}, which torch.cuda.empty_cache() gives back`
+  const own = `${formatBytes(privateBytes)} in private pools, such as those of CUDA graphs, which serve nothing else`
+  return [...(wholeBytes > 0 ? [whole] : []), ...(privateBytes > 0 ? [own] : [])].join(', and ')
+}
+
+/** The blocks that keep idle memory, if that is at least `leastBytes`. */
+function pinText({ pins }: IdleMemory, leastBytes: number, width: number): string[] {
+  const sum = (of: readonly Pin[]) => of.reduce((total, { idleBytes }) => total + idleBytes, 0)
+  if (sum(pins) === 0 || sum(pins) < leastBytes) return []
+  const pages = pins.some(({ expandable }) => expandable)
+    ? ' Whole pages of expandable segments go back when PyTorch runs full, or at empty_cache().'
+    : ''
+  const [first] = pins
+  if (pins.length === 1 && first.site === null && !first.before) {
+    const { blocks, bytes, idleBytes, segments } = first
+    const keep = blocks === 1 ? 'keeps' : 'keep'
+    const who = `${counted(blocks, 'block')} (${formatBytes(bytes)}) ${keep} ${formatBytes(idleBytes)}`
+    return [wrapText(`${who} in ${counted(segments, 'segment')}, of which most is idle.${pages}`, width)]
+  }
+  const lines = pins.slice(0, MOST_PINS).map(pin => [formatBytes(pin.idleBytes), placeOf(pin)] as const)
+  if (pins.length > MOST_PINS) {
+    lines.push([formatBytes(sum(pins.slice(MOST_PINS))), counted(pins.length - MOST_PINS, 'other place')])
+  }
+  const title = `Blocks that keep segments of which most is idle, by call site${pages === '' ? ':' : `.${pages}`}`
+  return [wrapText(title, width), ...sizeLines(lines, width)]
+}
+
+function placeOf({ site, before, blocks, bytes, segments }: Pin): string {
+  const name = site === null ? (before ? 'from before the recording' : 'without a call stack') : siteText(site)
+  return `in ${counted(segments, 'segment')}: ${name} (${counted(blocks, 'block')}, ${formatBytes(bytes)})`
+}
+
+/** Empty for one pool on one stream. `when` names the moment. */
+export function poolsText(pools: readonly PoolMemory[], when: string, style: TextStyle): string[] {
+  if (pools.length < 2) return []
+  const rows = pools.slice(0, MOST_POOLS)
+  const bytes = (title: string, of: (memory: PoolMemory) => number) =>
+    rightColumn<PoolMemory>(title, memory => formatBytes(of(memory)))
+  const hasWaiting = rows.some(({ waitingBytes }) => waitingBytes > 0)
+  const table = tableText(
+    rows,
+    [
+      { title: 'pool', align: 'left', cell: ({ pool }) => `(${pool})${pool === '0,0' ? ' default' : ''}` },
+      rightColumn('stream', ({ stream }) => streamText(stream)),
+      bytes('reserved', ({ reservedBytes }) => reservedBytes),
+      bytes('in use', ({ inUseBytes }) => inUseBytes),
+      ...(hasWaiting ? [bytes('waiting', ({ waitingBytes }) => waitingBytes)] : []),
+      bytes('idle', ({ idleBytes }) => idleBytes),
+      bytes('largest piece', ({ largestIdleBytes }) => largestIdleBytes),
+    ],
+    style,
+  )
+  const others = pools.slice(MOST_POOLS)
+  const rest = others.reduce((sum, { reservedBytes }) => sum + reservedBytes, 0)
+  const more = others.length === 0 ? [] : [`and ${formatBytes(rest)} in ${formatCount(others.length)} more`]
+  const title = `By pool and stream ${when}; none serves another:`
+  return [[wrapText(title, style.width), table, ...more].join('\n')]
+}
+
+function streamText(stream: number): string {
+  return stream < LEAST_ADDRESS ? String(stream) : `0x${stream.toString(16)}`
+}

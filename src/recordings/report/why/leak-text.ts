@@ -1,0 +1,82 @@
+// What steps leave behind, and the call sites whose memory grows.
+
+import { formatBytes } from '../../../core/base/bytes.js'
+import { shown } from '../../../core/base/shown-text.js'
+import type { SiteBlocks } from '../../trace/analysis/site-sums.js'
+import type { StepLeaks } from '../../trace/analysis/step-leaks.js'
+import { LATER_STEPS, type Steps } from '../../trace/analysis/steps.js'
+import { formatCount } from '../number-format.js'
+import { wrapText } from '../table.js'
+import { counted } from '../trace-lines.js'
+import { siteText, sizeLines } from './out-of-memory-text.js'
+
+const MOST_SITES = 5
+/** A step that leaves behind less than this does not leak. */
+const LEAST_LEAK_BYTES = 512
+
+/** What a recording tells of memory that grows. */
+export interface Growth {
+  readonly steps: Steps | null
+  /** null without steps */
+  readonly stepLeaks: StepLeaks | null
+  /** the sites that grow through the whole recording */
+  readonly sites: readonly SiteBlocks[]
+}
+
+/** The sentences on steps and growth, with their lists; empty if there is nothing to say. */
+export function growthText({ steps, stepLeaks, sites }: Growth, width: number, pattern?: RegExp): string[] {
+  const found = steps === null ? stepsMissing(pattern) : [stepsSentence(steps, stepLeaks)]
+  const parts = found.map(line => wrapText(line, width))
+  if (stepLeaks !== null && stepLeaks.sites.length > 0) {
+    const title = 'Memory grows from step to step at these call sites:'
+    const lines = stepLeaks.sites.map(site => {
+      const inSteps = `${counted(site.leftBlocks, 'block')} in ${formatCount(site.steps)} of ${formatCount(stepLeaks.judged)} steps`
+      const inAll = `never freed: ${counted(site.blocks, 'block')}, ${formatBytes(site.bytes)}`
+      return [`${formatBytes(site.leftBytes / site.steps)} a step`, `${nameOf(site)} (${inSteps}; ${inAll})`] as const
+    })
+    parts.push([wrapText(title, width), ...listed(lines, width)].join('\n'))
+  } else if (sites.length > 0) {
+    const title =
+      'Memory grows: these call sites add blocks through the whole recording, and none of these is freed. That is a ' +
+      'leak, or a cache that is not full yet.'
+    const lines = sites.map(site => {
+      const each = site.site === null || site.blockBytes === null ? '' : ` of ${formatBytes(site.blockBytes)}`
+      return [formatBytes(site.bytes), `${nameOf(site)} (${counted(site.blocks, 'block')}${each})`] as const
+    })
+    parts.push([wrapText(title, width), ...listed(lines, width)].join('\n'))
+  }
+  return parts.length === 0 ? [] : [parts.join('\n')]
+}
+
+function nameOf({ site, blockBytes }: SiteBlocks): string {
+  if (site !== null) return siteText(site)
+  return `without a call stack, blocks of ${formatBytes(blockBytes ?? 0)}`
+}
+
+function listed(lines: readonly (readonly [string, string])[], width: number): string[] {
+  const others = lines.length - MOST_SITES
+  const shownLines = sizeLines(lines.slice(0, MOST_SITES), width)
+  return others > 0 ? [...shownLines, `  and ${counted(others, 'other place')}`] : shownLines
+}
+
+function stepsMissing(pattern?: RegExp): string[] {
+  return pattern === undefined ? [] : [`No annotation of the recording matches ${pattern.source}.`]
+}
+
+function stepsSentence({ name, steps }: Steps, leaks: StepLeaks | null): string {
+  const known = steps.filter(({ leftBytes }) => leftBytes !== null)
+  const count = `${counted(steps.length, 'step')}, by the ends of ${shown(name)}`
+  if (known.length === 0) return `${count}: too few to tell what each leaves behind.`
+  const unjudged = `The last ${formatCount(LATER_STEPS)} are too near to the end to judge.`
+  const left = known.flatMap(({ leftBytes }, i) => (leftBytes! >= LEAST_LEAK_BYTES ? [{ step: i + 1, leftBytes }] : []))
+  if (left.length === 0) return `${count}: none left memory behind. ${unjudged}`
+  const [first, ...later] = left
+  const one = `step ${formatCount(first.step)} left ${formatBytes(first.leftBytes!)} that stay`
+  if (later.length === 0) return `${count}: ${one}; no later step left anything. ${unjudged}`
+  const most = later.reduce((a, b) => (b.leftBytes! > a.leftBytes! ? b : a))
+  const grows = leaks?.grows ? (leaks.sites.length > 0 ? '' : ' Memory grows, but at no one call site.') : ''
+  return (
+    `${count}: ${one}; ${formatCount(later.length)} of ${counted(known.length - first.step, 'later step')} left ` +
+    `something too, at most ${formatBytes(most.leftBytes!)} (step ${formatCount(most.step)}).${grows} ${unjudged}`
+  )
+}

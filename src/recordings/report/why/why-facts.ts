@@ -1,0 +1,91 @@
+// What `why` tells of a recording, as text and as JSON.
+
+import { curvesOf, liveAfter } from '../../trace/analysis/curves.js'
+import { growingSitesOf } from '../../trace/analysis/growing-sites.js'
+import { idleMomentOf, memoryAfter } from '../../trace/analysis/idle-moment.js'
+import { idleMemoryOf } from '../../trace/analysis/pinned-segments.js'
+import { type PoolMemory, poolsOf } from '../../trace/analysis/pools.js'
+import { stepLeaksOf } from '../../trace/analysis/step-leaks.js'
+import { stepsOf } from '../../trace/analysis/steps.js'
+import { waitingAfter, withWaiting } from '../../trace/analysis/waiting.js'
+import { type Holder, holdersOf } from '../../trace/failures/holders.js'
+import type { ReplayReport } from '../../trace/replay-result.js'
+import { BEFORE, type Trace } from '../../trace/trace.js'
+import { traceFigures } from '../../trace/trace-figures.js'
+import type { Idle } from './idle-text.js'
+import type { Growth } from './leak-text.js'
+import type { Waiting } from './waiting-text.js'
+
+/** The moment with most in use. */
+interface Peak {
+  readonly event: number
+  /** null if unknown */
+  readonly reservedBytes: number | null
+  readonly holders: readonly Holder[]
+}
+
+export interface WhyFacts {
+  readonly trace: ReplayReport['trace']
+  readonly peak: Peak
+  /** null if the recording does not say when frees complete */
+  readonly waiting: Waiting | null
+  /** null for a recording without segments */
+  readonly idle: Idle | null
+  /** by pool and stream: at the last failed request, else at the peak in use; empty without segments */
+  readonly pools: readonly PoolMemory[]
+  readonly growth: Growth
+}
+
+/** Steps are those that `stepsOf(trace, pattern)` finds. */
+export function whyFacts(trace: Trace, pattern?: RegExp): WhyFacts {
+  const peak = peakOf(trace)
+  const moment = idleMomentOf(trace)
+  const ofPools = moment?.isFailure === false ? memoryAfter(trace, peak.event) : moment?.memory
+  return {
+    trace: traceFigures(trace),
+    peak,
+    waiting: waitingOf(trace),
+    idle: moment === null ? null : { moment, memory: idleMemoryOf(trace, moment.memory) },
+    pools: ofPools === undefined ? [] : poolsOf(trace, ofPools),
+    growth: growthOf(trace, pattern),
+  }
+}
+
+function peakOf(trace: Trace): Peak {
+  const { peakEvent: event, reservedBytes } = curvesOf(trace)
+  const reserved = event === BEFORE ? null : (reservedBytes?.[event] ?? null)
+  return { event, reservedBytes: reserved, holders: holdersOf(trace, liveAfter(trace, event)) }
+}
+
+function waitingOf(trace: Trace): Waiting | null {
+  const found = withWaiting(trace)
+  if (found === null) return null
+  const { peakBytes, peakEvent } = found
+  const waiting = waitingAfter(trace, peakEvent)
+  const waitingBytes = waiting.reduce((sum, number) => sum + trace.blocks.bytes[number], 0)
+  return { peakBytes, peakEvent, waitingBytes, holders: holdersOf(trace, waiting) }
+}
+
+function growthOf(trace: Trace, pattern?: RegExp): Growth {
+  const steps = stepsOf(trace, pattern)
+  return { steps, stepLeaks: steps === null ? null : stepLeaksOf(trace, steps), sites: growingSitesOf(trace) }
+}
+
+/** The facts without the columns of a trace, for JSON. */
+export function plainFacts({ trace, peak, waiting, idle, pools, growth }: WhyFacts) {
+  const { steps, stepLeaks, sites } = growth
+  return {
+    trace,
+    steps,
+    stepLeaks,
+    growingSites: sites,
+    holders: peak.holders,
+    waiting,
+    idle: idle === null ? null : { ...momentOf(idle), ...idle.memory },
+    pools,
+  }
+}
+
+function momentOf({ moment: { event, isFailure, memory } }: Idle) {
+  return { event, isFailure, reservedBytes: memory.reservedBytes, inUseBytes: memory.liveBytes }
+}

@@ -1,0 +1,108 @@
+// Memory that went back to the device while the program ran. PyTorch gives back what is idle when it runs full, and
+// then asks again, which waits for the GPU. A program gives it back by torch.cuda.empty_cache().
+//
+// Who did it: the call stack says so, if one was recorded. Without one, the program did if no request follows, or one
+// that obtains no memory: the allocator gives back only what it needs to. Else a replay infers it, as `programReleases`
+// describes, but not under garbage_collection_threshold, since that gives memory back below the limit.
+
+import { SlowReplayError } from '../../../core/base/errors.js'
+import { recordedPytorchSettings } from '../pytorch/named-settings.js'
+import { isGivenBack, isTaken, knownReleases, NO_REQUEST, requestsAfter } from '../pytorch/program-releases.js'
+import type { GiveBackSite, GiveBacks } from '../replay-result.js'
+import { Action, stackFrames, type Trace } from '../trace.js'
+import { siteReader } from './site-reader.js'
+
+/** The functions of Python and C++ by which a program gives memory back. */
+const EMPTY_CACHE = /(^|[:.])(empty_?cache|THCPModule_emptyCache)($|\W)/i
+
+/** Events that give memory back one after another, for one request or one call of the program. */
+interface Run {
+  readonly event: number
+  /** the request that they serve, or NO_REQUEST */
+  readonly request: number
+  readonly by: GiveBacks['by']
+  readonly bytes: number
+}
+
+/** The memory of a recording that went back to the device, most bytes first; empty if none did. */
+export function giveBacksOf(trace: Trace): GiveBacks[] {
+  const siteOfStack = siteReader(trace)
+  const found = new Map<GiveBacks['by'], { times: number; bytes: number; sites: Map<string | null, GiveBackSite> }>()
+  let last: Run | null = null
+  for (const run of runsOf(trace)) {
+    // With max_split_size_mb PyTorch gives some memory back, asks again, and then gives back the rest.
+    const isSame = last !== null && last.request !== NO_REQUEST && last.request === run.request && last.by === run.by
+    last = run
+    const times = isSame ? 0 : 1
+    const who = found.get(run.by) ?? { times: 0, bytes: 0, sites: new Map() }
+    const site = siteOfStack(trace.stack[run.event] || (run.by === 'allocator' ? trace.stack[run.request] : 0))
+    const at = who.sites.get(site) ?? { site, times: 0, bytes: 0 }
+    who.sites.set(site, { site, times: at.times + times, bytes: at.bytes + run.bytes })
+    found.set(run.by, { times: who.times + times, bytes: who.bytes + run.bytes, sites: who.sites })
+  }
+  const byBytes = (a: { bytes: number }, b: { bytes: number }) => b.bytes - a.bytes
+  return Array.from(found, ([by, { times, bytes, sites }]) => ({
+    by,
+    times,
+    bytes,
+    sites: [...sites.values()].sort(byBytes),
+  })).sort(byBytes)
+}
+
+function runsOf(trace: Trace): Run[] {
+  const { action, bytes, events, stack } = trace
+  const isEmptyCache = emptyCacheReader(trace)
+  const inferred = inference(trace)
+  const requests = requestsAfter(trace)
+  const runs: Run[] = []
+  for (let event = 0; event < events; event++) {
+    if (!isGivenBack(action[event])) continue
+    const first = event
+    let sum = 0
+    for (; event < events && isGivenBack(action[event]); event++) sum += bytes[event]
+    const request = requests[first]
+    const by = stack[first] > 0 ? (isEmptyCache(stack[first]) ? 'program' : 'allocator') : inferred(first, request)
+    runs.push({ event: first, request, by, bytes: sum })
+  }
+  return runs
+}
+
+function emptyCacheReader({ stacks }: Trace): (stack: number) => boolean {
+  const known = new Map<number, boolean>()
+  return stack => {
+    let is = known.get(stack)
+    if (is === undefined) {
+      is = stackFrames(stacks, stack).some(({ name }) => EMPTY_CACHE.test(name))
+      known.set(stack, is)
+    }
+    return is
+  }
+}
+
+/**
+ * By the first event of a run and the request that follows, for runs without a call stack. Null for another allocator,
+ * and where a replay would take too long.
+ */
+function inference(trace: Trace): (event: number, request: number) => GiveBacks['by'] {
+  if (trace.recorder !== 'PyTorch') return () => null
+  const { action } = trace
+  const collects = recordedPytorchSettings(trace).garbageCollectionThreshold !== undefined
+  let releases: ReadonlySet<number> | null | undefined
+  return (event, request) => {
+    if (request === NO_REQUEST) return 'program'
+    if (action[request] === Action.alloc && !isTaken(action[request - 1])) return 'program'
+    if (collects) return 'allocator'
+    if (releases === undefined) releases = releasesUnlessSlow(trace)
+    if (releases === null) return null
+    return releases.has(event) ? 'program' : 'allocator'
+  }
+}
+
+function releasesUnlessSlow(trace: Trace): ReadonlySet<number> | null {
+  try {
+    return knownReleases(trace)
+  } catch (error) {
+    if (error instanceof SlowReplayError) return null
+    throw error
+  }
+}

@@ -1,0 +1,70 @@
+// The call sites whose memory grows through the whole recording, without the help of steps: inference has none.
+//
+// Looked at are the blocks that are never freed, from a site's first one to the end of the recording. A site grows if
+// - it begins in the first half of the recording. What begins later may be the work that was under way at the end;
+// - it has at least LEAST_BLOCKS of them, in each of four equal parts of that time;
+// - the last part has at least half as many as the others have on average. In caches that fill up they become fewer;
+// - the time after the last one is at most twice the longest pause between two. A cache that is full stays silent;
+// - the program frees at least as many blocks in that time. A program that only loads weights frees nothing;
+// - its frames do not load or make the weights of a model;
+// - the blocks are not in a private pool. What the capture of a graph keeps stays with the graph.
+// Parts and pauses are counted in events.
+
+import { firstIndex } from '../../../core/base/binary-search.js'
+import { Action, NEVER, stackFrames, type Trace } from '../trace.js'
+import { type SiteBlocks, SiteSums } from './site-sums.js'
+
+const PARTS = 4
+/** One for each part, and one more: four single blocks may be chance. */
+const LEAST_BLOCKS = PARTS + 1
+/** A recording whose last cycle is not complete ends up to a cycle later than its last block, or a bit more. */
+const LONGEST_SILENCE = 2
+/** Functions that load the weights of a model, or make them: they run once, and what they make stays. */
+const LOADS = /^(convert|_apply|load_state_dict|_load_from_state_dict|from_pretrained|load_model|load_weights)$/
+const OF_MODULES = /torch[\\/]nn[\\/](modules[\\/]|parameter\.py)/
+
+/** Most bytes first; empty if none grows. */
+export function growingSitesOf(trace: Trace): SiteBlocks[] {
+  const { blocks, events } = trace
+  const sums = new SiteSums(trace)
+  for (let number = blocks.initial; number < blocks.count; number++) {
+    if (blocks.freeRequestedAt[number] === NEVER && blocks.pool[number] === 0) sums.add(number)
+  }
+  const freedFrom = freesAfter(trace)
+  return sums.list().flatMap(({ of, numbers }) => {
+    const at = numbers.map(number => blocks.allocatedAt[number])
+    const isEarly = at[0] < events / 2
+    const churns = isEarly && freedFrom(at[0]) >= numbers.length
+    if (!churns || numbers.length < LEAST_BLOCKS || !isSteady(at, events)) return []
+    return isLoading(trace, numbers[0]) ? [] : [of]
+  })
+}
+
+/** Whether events are spread over the time from the first of them to `end`. */
+function isSteady(at: readonly number[], end: number): boolean {
+  const from = at[0]
+  const counts = new Array<number>(PARTS).fill(0)
+  let longestPause = 0
+  at.forEach((event, i) => {
+    counts[Math.min(PARTS - 1, Math.floor(((event - from) * PARTS) / (end - from)))]++
+    if (i > 0) longestPause = Math.max(longestPause, event - at[i - 1])
+  })
+  const last = counts[PARTS - 1]
+  const usual = (at.length - last) / (PARTS - 1)
+  return (
+    counts.every(count => count > 0) && last >= usual / 2 && end - at[at.length - 1] <= LONGEST_SILENCE * longestPause
+  )
+}
+
+/** How many frees the program makes after an event. */
+function freesAfter({ action, events }: Trace): (event: number) => number {
+  const frees: number[] = []
+  for (let event = 0; event < events; event++) if (action[event] === Action.freeRequested) frees.push(event)
+  return event => frees.length - firstIndex(frees.length, i => frees[i] > event)
+}
+
+function isLoading({ blocks, stacks }: Trace, number: number): boolean {
+  return stackFrames(stacks, blocks.stack[number]).some(
+    ({ name, filename }) => LOADS.test(name) || (OF_MODULES.test(filename) && name === '__init__'),
+  )
+}

@@ -1,0 +1,68 @@
+// The call sites whose memory grows from step to step.
+//
+// The first step is not judged: it makes what stays, such as the state of an optimizer. A later step counts for a site
+// if it allocated blocks there that are never freed, and if two further steps were recorded. A site grows if that holds
+// for at least half of the steps of both halves. So caches that fill at the start are none, nor are rings of buffers
+// that later steps free. Half of the steps suffices, since a program may log or evaluate in every second step only.
+
+import { firstIndex } from '../../../core/base/binary-search.js'
+import { NEVER, type Trace } from '../trace.js'
+import { type SiteBlocks, SiteSums } from './site-sums.js'
+import type { Steps } from './steps.js'
+
+/** A call site whose memory grows, and all its blocks that are never freed. */
+export interface LeakingSite extends SiteBlocks {
+  /** how many of the judged steps left something there */
+  readonly steps: number
+  /** what these steps left there, as requested */
+  readonly leftBytes: number
+  readonly leftBlocks: number
+}
+
+/** What steps after the first leave behind for good. */
+export interface StepLeaks {
+  /** how many steps after the first could be judged */
+  readonly judged: number
+  /** whether memory grows by the rule for sites, whichever call sites it is from */
+  readonly grows: boolean
+  /** most bytes first */
+  readonly sites: readonly LeakingSite[]
+}
+
+/** A step that leaves less than this behind does not leak: smaller blocks are counters and flags. */
+const LEAST_BYTES_A_STEP = 512
+
+export function stepLeaksOf(trace: Trace, { steps }: Steps): StepLeaks {
+  const judged = steps.filter(({ leftBytes }) => leftBytes !== null).length - 1
+  if (judged < 1) return { judged: 0, grows: false, sites: [] }
+  const { blocks } = trace
+  const sums = new SiteSums(trace)
+  const bytes = new Float64Array(steps.length + 1)
+  let step = 0
+  for (let number = blocks.initial; number < blocks.count; number++) {
+    while (step < steps.length && blocks.allocatedAt[number] >= steps[step].to) step++
+    if (blocks.freeRequestedAt[number] !== NEVER) continue
+    sums.add(number, step)
+    bytes[step] += blocks.bytes[number]
+  }
+  const growing = [...bytes.keys()].filter(each => bytes[each] >= LEAST_BYTES_A_STEP)
+  const [from, to] = [steps[0].to, steps[judged].to]
+  const sites = sums.list().flatMap(({ of, parts, numbers }) => {
+    const count = stepsOfGrowth(parts, judged)
+    if (count === 0) return []
+    const firstFrom = (event: number) => firstIndex(numbers.length, i => blocks.allocatedAt[numbers[i]] >= event)
+    const left = numbers.slice(firstFrom(from), firstFrom(to))
+    const leftBytes = left.reduce((sum, number) => sum + blocks.bytes[number], 0)
+    return leftBytes < LEAST_BYTES_A_STEP * count ? [] : [{ ...of, steps: count, leftBytes, leftBlocks: left.length }]
+  })
+  sites.sort((a, b) => b.leftBytes - a.leftBytes)
+  return { judged, grows: stepsOfGrowth(growing, judged) > 0, sites }
+}
+
+/** How many of the judged steps are among `steps`; 0 if there are too few of one half. */
+function stepsOfGrowth(steps: readonly number[], judged: number): number {
+  const middle = 1 + Math.ceil(judged / 2)
+  const early = steps.filter(step => step >= 1 && step < middle).length
+  const late = steps.filter(step => step >= middle && step <= judged).length
+  return early >= (middle - 1) / 2 && late >= (judged + 1 - middle) / 2 ? early + late : 0
+}
