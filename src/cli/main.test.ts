@@ -66,7 +66,8 @@ describe('help and version', () => {
 
   test('why and diff print the same as JSON', () => {
     const why = JSON.parse(printed(['why', RECORDING, '--json']))
-    assert.deepEqual(Object.keys(why), ['trace', 'tuned', 'steps', 'holders'])
+    const names = ['trace', 'tuned', 'steps', 'holders', 'stepLeaks', 'growingSites', 'waiting', 'idle', 'pools']
+    assert.deepEqual(Object.keys(why), [...names, 'deviceBytes'])
     assert.ok(why.holders[0].bytes > 0 && why.trace.events > 0)
     const { before, after, stacks, peakBytes } = JSON.parse(printed(['diff', RECORDING, RECORDING, '--json']))
     assert.deepEqual([after, stacks.length > 0], [before, true])
@@ -187,6 +188,10 @@ describe('why and diff', () => {
     assert.match(shown, /No request failed\..*Most in use: 187\.12 MiB.*Next: cuda-mempool report /s)
     assert.match(printed(['why', RECORDING], { LC_ALL: 'C' }), /^[\x20-\x7e\n]+$/)
     assert.match(printed(['why', RECORDING, '--step', 'zero_grad']), /zero_grad/)
+    assert.match(
+      printed(['why', RECORDING, '--device-memory', '1GiB']),
+      /Of 1 GiB, 826 MiB are left beside the 198 MiB/,
+    )
     assert.match(printed(['diff', RECORDING, RECORDING]), /no change/)
     const page = join(folder, 'diff.html')
     assert.match(printed(['diff', RECORDING, RECORDING, '-o', page]), /wrote .*diff\.html/)
@@ -201,8 +206,10 @@ describe('why and diff', () => {
     assert.ok(printed(['diff', RECORDING, RECORDING]).includes(`${formatBytes(trace.recordedPeakReservedBytes)} in A`))
   })
 
-  test('refuse a wrong pattern, and a second file that is missing', () => {
+  test('refuse a wrong pattern or size, and a second file that is missing', () => {
     assert.match(refused(['why', RECORDING, '--step', '(']), /--step: Invalid regular expression/)
+    assert.match(refused(['why', RECORDING, '--device-memory', '24GiBs']), /^cuda-mempool: --device-memory: /m)
+    assert.match(refused(['why', RECORDING, '--device-memory', '0']), /--device-memory: '0' is below 2MiB/)
     assert.match(refused(['diff', RECORDING]), /missing required argument 'after'; see cuda-mempool diff --help/)
     assert.match(refused(['diff', RECORDING, join(folder, 'nothing.pickle')]), /nothing\.pickle: no such file/)
   })

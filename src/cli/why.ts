@@ -30,7 +30,8 @@ export async function why(file: string, { gpu, step, deviceMemory, json }: WhyAr
     return null
   })
   if (json) {
-    print(printableJson({ ...plainFacts(facts), tuned, deviceBytes }))
+    const { trace: figures, ...others } = plainFacts(facts)
+    print(printableJson({ trace: figures, tuned, ...others, deviceBytes }))
     return
   }
   print(style => whyText(trace, style, { tuned, facts, deviceBytes, ...(pattern === undefined ? {} : { pattern }) }))

@@ -7,7 +7,7 @@ import { RECORDERS } from '../recorders.js'
 
 const OTHERS = 'other programs, libraries with memory of their own (NCCL, cuBLAS) and CUDA itself'
 
-/** `deviceBytes` is the size of the GPU, null if it is not given. At most one sentence. */
+/** `deviceBytes` is the size of the GPU, null if unknown. At most one sentence. */
 export function deviceMemoryLines(
   { recorder, recordedPeakReservedBytes }: Pick<Trace, 'recorder' | 'recordedPeakReservedBytes'>,
   failed: RecordedOutOfMemory | undefined,

@@ -8,7 +8,7 @@ import { siteText } from './out-of-memory-text.js'
 
 const MOST_SITES = 3
 
-/** A sentence for each of those who gave memory back; empty if nothing was. */
+/** A sentence for each of those who gave memory back. */
 export function giveBackLines({ giveBacks, recorder, settings }: ReplayReport['trace']): string[] {
   return giveBacks.map(given => {
     const bytes = `${formatBytes(given.bytes)}${given.times === 1 ? '' : ' in all'}`

@@ -1,4 +1,4 @@
-// What steps leave behind, and the call sites whose memory grows.
+// The memory that steps leave behind, and the call sites whose memory grows.
 
 import { formatBytes } from '../../../core/base/bytes.js'
 import { shown } from '../../../core/base/shown-text.js'
@@ -14,7 +14,7 @@ const MOST_SITES = 5
 /** A step that leaves behind less than this does not leak. */
 const LEAST_LEAK_BYTES = 512
 
-/** What a recording tells of memory that grows. */
+/** Memory of a recording that grows. */
 export interface Growth {
   readonly steps: Steps | null
   /** null without steps */
@@ -23,7 +23,7 @@ export interface Growth {
   readonly sites: readonly SiteBlocks[]
 }
 
-/** The sentences on steps and growth, with their lists; empty if there is nothing to say. */
+/** The sentences on steps and growth, with their lists. */
 export function growthText({ steps, stepLeaks, sites }: Growth, width: number, pattern?: RegExp): string[] {
   const found = steps === null ? stepsMissing(pattern) : [stepsSentence(steps, stepLeaks)]
   const parts = found.map(line => wrapText(line, width))

@@ -1,4 +1,4 @@
-// What `why` tells of a recording, as text and as JSON.
+// The facts that `why` prints of a recording, as text or as JSON.
 
 import { curvesOf, liveAfter } from '../../trace/analysis/curves.js'
 import { growingSitesOf } from '../../trace/analysis/growing-sites.js'
@@ -52,9 +52,10 @@ export function whyFacts(trace: Trace, pattern?: RegExp): WhyFacts {
 }
 
 function peakOf(trace: Trace): Peak {
-  const { peakEvent: event, reservedBytes } = curvesOf(trace)
-  const reserved = event === BEFORE ? null : (reservedBytes?.[event] ?? null)
-  return { event, reservedBytes: reserved, holders: holdersOf(trace, liveAfter(trace, event)) }
+  const { peakEvent: event, reservedBytes: curve } = curvesOf(trace)
+  const initial = () => trace.initialSegments.reduce((sum, { bytes }) => sum + bytes, 0)
+  const reservedBytes = curve === null ? null : event === BEFORE ? initial() : curve[event]
+  return { event, reservedBytes, holders: holdersOf(trace, liveAfter(trace, event)) }
 }
 
 function waitingOf(trace: Trace): Waiting | null {
@@ -77,9 +78,9 @@ export function plainFacts({ trace, peak, waiting, idle, pools, growth }: WhyFac
   return {
     trace,
     steps,
+    holders: peak.holders,
     stepLeaks,
     growingSites: sites,
-    holders: peak.holders,
     waiting,
     idle: idle === null ? null : { ...momentOf(idle), ...idle.memory },
     pools,

@@ -53,20 +53,20 @@ test('figures are those of the recording', () => {
   )
 })
 
-test('a recording without segments has a reserved peak, but no curve', () => {
+test('a recording without segments has a reserved peak, but no moment of it', () => {
   const trace = holding([[1]], { peakReservedBytes: 4 * 2 ** 20 })
   assert.equal(recordedMemory(trace).reservedBytes, null)
-  const text = whyText(trace, STYLE)
-  assert.match(text, /^In use \(area\); at most 4 MiB were reserved, over 1 event:\n1 MiB ⣿+$/m)
-  assert.match(text, /^Most in use: 1 MiB at event 0\.$/m)
+  assert.match(whyText(trace, STYLE), /^Most in use: 1 MiB at event 0; at most 4 MiB were reserved\.$/m)
 })
 
 test('a first step that keeps its memory does not leak, and later steps that do are counted', () => {
   assert.match(textOf([1]), /step 1 left 1 MiB that stay; no later step left anything\./)
-  assert.match(textOf([1, 2, 3]), /step 1 left 1 MiB that stay; 2 later steps left something/)
+  assert.match(textOf([1, 2, 3]), /step 1 left 1 MiB that stay; 2 of 3 later steps left something/)
   assert.match(textOf([]), /6 steps, by the ends of Optimizer\.step#SGD\.step: none left memory behind\./)
   assert.match(textOf([], 2), /too few to tell what each leaves behind/)
-  assert.match(whyText(holding([[1]]), STYLE), /The recording has no steps/)
+  assert.match(textOf([]), /The last 2 are too near to the end to judge\./)
+  assert.match(textOf([1]), /Most in use: 3 MiB at event 2, in step 3 of 6\./)
+  assert.doesNotMatch(whyText(holding([[1]]), STYLE), /step/)
 })
 
 test('a pattern chooses the steps', () => {

@@ -41,7 +41,7 @@ export function whyText(trace: Trace, style: TextStyle, options: WhyOptions = {}
   const last = facts.trace.outOfMemories.at(-1)
   const failed = outOfMemoryText(facts, style)
   const numbers = trace.events === 0 ? [] : ['Event numbers count from 0.']
-  const when = (event: number) => whenText(event, growth.steps)
+  const when = (event: number) => whenText(trace, event, growth.steps)
   const found = [...giveBackLines(facts.trace), ...deviceMemoryLines(trace, last, deviceBytes)]
   const parts = [
     [headOf(facts, width, paint), sentences([...gapsOf(trace), ...numbers], width)].join('\n'),
@@ -66,7 +66,8 @@ function adviceText(tuned: TuneReport, { width, paint }: TextStyle): string {
 }
 
 /** `at event 148, in step 8 of 8` */
-function whenText(event: number, steps: Steps | null): string {
+function whenText({ events }: Trace, event: number, steps: Steps | null): string {
+  if (events === 0) return 'in the snapshot'
   if (event === BEFORE) return 'before the first event'
   const at = `at event ${formatCount(event)}`
   if (steps === null) return at

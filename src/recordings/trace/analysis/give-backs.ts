@@ -12,7 +12,7 @@ import type { GiveBackSite, GiveBacks } from '../replay-result.js'
 import { Action, stackFrames, type Trace } from '../trace.js'
 import { siteReader } from './site-reader.js'
 
-/** The functions of Python and C++ by which a program gives memory back. */
+/** Functions of Python and C++ that give memory back for a program. */
 const EMPTY_CACHE = /(^|[:.])(empty_?cache|THCPModule_emptyCache)($|\W)/i
 
 /** Events that give memory back one after another, for one request or one call of the program. */
@@ -24,7 +24,7 @@ interface Run {
   readonly bytes: number
 }
 
-/** The memory of a recording that went back to the device, most bytes first; empty if none did. */
+/** The memory of a recording that went back to the device, most bytes first. */
 export function giveBacksOf(trace: Trace): GiveBacks[] {
   const siteOfStack = siteReader(trace)
   const found = new Map<GiveBacks['by'], { times: number; bytes: number; sites: Map<string | null, GiveBackSite> }>()

@@ -1,13 +1,13 @@
 // The call sites whose memory grows through the whole recording, without the help of steps: inference has none.
 //
-// Looked at are the blocks that are never freed, from a site's first one to the end of the recording. A site grows if
-// - it begins in the first half of the recording. What begins later may be the work that was under way at the end;
-// - it has at least LEAST_BLOCKS of them, in each of four equal parts of that time;
-// - the last part has at least half as many as the others have on average. In caches that fill up they become fewer;
-// - the time after the last one is at most twice the longest pause between two. A cache that is full stays silent;
-// - the program frees at least as many blocks in that time. A program that only loads weights frees nothing;
+// The blocks of a site that are never freed count, from the first one to the end of the recording. The site grows if
+// - its first block is in the first half of the recording. Later ones may belong to the work under way at the end;
+// - it has at least LEAST_BLOCKS, and some in each of four equal parts of that time;
+// - the last part has at least half the average of the others. In caches that fill up blocks become fewer;
+// - the time after the last block is at most twice the longest pause between two. A full cache adds no more;
+// - the program frees at least the same number of blocks in that time. A program that only loads weights does not;
 // - its frames do not load or make the weights of a model;
-// - the blocks are not in a private pool. What the capture of a graph keeps stays with the graph.
+// - the blocks are not in a private pool. A graph keeps the blocks of its capture.
 // Parts and pauses are counted in events.
 
 import { firstIndex } from '../../../core/base/binary-search.js'
@@ -19,11 +19,11 @@ const PARTS = 4
 const LEAST_BLOCKS = PARTS + 1
 /** A recording whose last cycle is not complete ends up to a cycle later than its last block, or a bit more. */
 const LONGEST_SILENCE = 2
-/** Functions that load the weights of a model, or make them: they run once, and what they make stays. */
+/** Functions that load the weights of a model, or make them: they run once, and the weights stay. */
 const LOADS = /^(convert|_apply|load_state_dict|_load_from_state_dict|from_pretrained|load_model|load_weights)$/
 const OF_MODULES = /torch[\\/]nn[\\/](modules[\\/]|parameter\.py)/
 
-/** Most bytes first; empty if none grows. */
+/** Most bytes first. */
 export function growingSitesOf(trace: Trace): SiteBlocks[] {
   const { blocks, events } = trace
   const sums = new SiteSums(trace)

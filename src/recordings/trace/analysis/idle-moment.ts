@@ -3,6 +3,7 @@
 import { type MemoryAt, memoryAt } from '../failures/memory-at.js'
 import { failedEvents } from '../failures/out-of-memory.js'
 import { takenBytes } from '../failures/taken-bytes.js'
+import { isGivenBack, isTaken } from '../pytorch/program-releases.js'
 import { hasSegments, ReservedSegments } from '../reserved-segments.js'
 import { Action, BEFORE, type Trace } from '../trace.js'
 
@@ -29,24 +30,19 @@ export function memoryAfter(trace: Trace, event: number): MemoryAt {
   return memoryAt(trace, event + 1, segments, takenBytes(trace))
 }
 
-/**
- * The first event after which most is reserved. Memory is taken for a request; once it has a part of it, the rest is
- * idle.
- */
+/** The first event after which most is reserved; or the allocation behind it, which needed the memory. */
 function mostReservedAt({ action, bytes, events, initialSegments }: Trace): number {
   let reserved = initialSegments.reduce((sum, segment) => sum + segment.bytes, 0)
   let most = reserved
   let at = BEFORE
   for (let event = 0; event < events; event++) {
     const code = action[event]
-    if (code === Action.segmentAlloc || code === Action.segmentMap) reserved += bytes[event]
-    else if (code === Action.segmentFree || code === Action.segmentUnmap) {
-      reserved = Math.max(0, reserved - bytes[event]) // a contradictory recording frees what it never had
-    }
+    if (isTaken(code)) reserved += bytes[event]
+    else if (isGivenBack(code)) reserved = Math.max(0, reserved - bytes[event]) // of a contradictory recording
     if (reserved > most) {
       most = reserved
       at = event
-    } else if (code === Action.alloc && at === event - 1 && reserved === most && at !== BEFORE) at = event
+    }
   }
-  return at
+  return at !== BEFORE && action[at + 1] === Action.alloc ? at + 1 : at
 }

@@ -1,7 +1,8 @@
-// Who keeps idle memory from being given back: a segment goes back as a whole, so one small block in it keeps the rest.
+// The blocks that keep idle memory from being given back: a segment goes back as a whole, so one small block in it
+// keeps the rest.
 //
-// Counted are segments of which more than half is idle: less is no waste of the block's own making. An idle piece counts
-// for the smaller one of the blocks beside it, since a small block in a large segment is what splits it.
+// Segments count if over half of their memory is idle; below that, more is used than wasted. An idle piece counts for
+// the smaller one of the blocks beside it, since a small block in a large segment splits it.
 
 import type { IdlePiece, MemoryAt } from '../failures/memory-at.js'
 import type { Segment, Trace } from '../trace.js'
@@ -35,7 +36,7 @@ export interface IdleMemory {
   readonly wholeBytes: number
   /** the idle bytes of private pools, such as those of CUDA graphs: they serve only these */
   readonly privateBytes: number
-  /** the blocks that keep mostly idle segments, most idle bytes first */
+  /** the blocks that keep segments with over half of their memory idle, most idle bytes first */
   readonly pins: readonly Pin[]
 }
 

@@ -1,5 +1,5 @@
 // Sums of blocks by call site, and the parts of a recording in which each site has some. Blocks without a call stack
-// stand for one site where they are of one size: a recording of RMM has nothing else to tell them apart.
+// and of one size stand for one site: a recording of RMM tells them apart by size only.
 
 import type { Trace } from '../trace.js'
 import { siteReader } from './site-reader.js'

@@ -1,9 +1,10 @@
 // The call sites whose memory grows from step to step.
 //
-// The first step is not judged: it makes what stays, such as the state of an optimizer. A later step counts for a site
-// if it allocated blocks there that are never freed, and if two further steps were recorded. A site grows if that holds
-// for at least half of the steps of both halves. So caches that fill at the start are none, nor are rings of buffers
-// that later steps free. Half of the steps suffices, since a program may log or evaluate in every second step only.
+// The first step is not judged: it makes memory that stays, such as the state of an optimizer. A later step counts for
+// a site if it allocated blocks there that are never freed, and if two further steps were recorded. A site grows if
+// that holds for at least half of the steps of both halves. So caches that fill at the start do not count, and rings of
+// buffers that later steps free do not either. Half of the steps suffices, since a program may log or evaluate in every
+// second step only.
 
 import { firstIndex } from '../../../core/base/binary-search.js'
 import { NEVER, type Trace } from '../trace.js'
@@ -14,12 +15,12 @@ import type { Steps } from './steps.js'
 export interface LeakingSite extends SiteBlocks {
   /** how many of the judged steps left something there */
   readonly steps: number
-  /** what these steps left there, as requested */
+  /** bytes that these steps left there, as requested */
   readonly leftBytes: number
   readonly leftBlocks: number
 }
 
-/** What steps after the first leave behind for good. */
+/** Memory that steps after the first leave behind for good. */
 export interface StepLeaks {
   /** how many steps after the first could be judged */
   readonly judged: number

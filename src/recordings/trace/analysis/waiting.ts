@@ -9,7 +9,7 @@ export interface WithWaiting {
   readonly bytes: Float64Array
   /** the most of it at once */
   readonly peakBytes: number
-  /** the first event after which it is so much; BEFORE if that was before the first event */
+  /** the first event with this peak after it; BEFORE if that was before the first event */
   readonly peakEvent: number
 }
 

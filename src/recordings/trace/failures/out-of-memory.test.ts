@@ -23,3 +23,24 @@ for (const obtained of [Action.segmentAlloc, Action.segmentMap]) {
     )
   })
 }
+
+test('memory that waits for another stream is not called fragmentation, unless it would not have sufficed', () => {
+  const failedWith = (inUse: number, waiting: number, asked: number) => {
+    const builder = new TraceBuilder()
+    const stack = builder.stacks.number([builder.stacks.entry('fsdp.py', 10, 'all_gather')])
+    builder.add(Action.segmentAlloc, 2 ** 40, 700 * MiB, 0, 0)
+    builder.add(Action.alloc, 2 ** 40, waiting * MiB, 0, 0, stack)
+    builder.add(Action.alloc, 2 ** 40 + waiting * MiB, inUse * MiB, 0, 0)
+    builder.add(Action.freeRequested, 2 ** 40, 0, 0, 0)
+    builder.add(Action.outOfMemory, 100 * MiB, asked * MiB, 0, 0)
+    return recordedOutOfMemories(builder.build({ file: 'built', saysCompleted: true }))[0]
+  }
+  const { verdict, waitingBytes, waitingHolders } = failedWith(0, 700, 200)
+  assert.deepEqual([verdict, waitingBytes], ['waiting', 700 * MiB])
+  assert.deepEqual(
+    waitingHolders.map(({ site, blocks, bytes }) => [site, blocks, bytes / MiB]),
+    [['fsdp.py:10 all_gather', 1, 700]],
+  )
+  assert.equal(failedWith(300, 100, 200).verdict, 'fragmentation')
+  assert.equal(failedWith(650, 50, 200).verdict, 'tooLittle')
+})

@@ -28,10 +28,10 @@ export function programReleases(trace: Trace, limitBytes = trace.recordedPeakRes
   return found
 }
 
-/** The program did something else next than a request. */
+/** The program made no request next. */
 export const NO_REQUEST = -1
 
-/** By event: the request during which it may have happened, by what follows it; NO_REQUEST for none. */
+/** By event: the request that may have caused it, which follows it; NO_REQUEST for none. */
 export function requestsAfter({ action, events }: Trace): Int32Array {
   const requests = new Int32Array(events)
   let request = NO_REQUEST

@@ -12,7 +12,8 @@ const SECONDS = 3
 
 /**
  * Tries settings within the memory that the program could have when its last request failed. Null for a program without
- * failed requests or without PyTorch, and if another stream still used freed memory: no setting changes that. `onProgress` gets the done part, from 0 to 1, and the setting under way.
+ * failed requests or without PyTorch, and if freed memory waited for another stream: no setting changes that.
+ * `onProgress` gets the done part, from 0 to 1, and the setting under way.
  */
 export async function remediesFor(
   trace: Trace,

@@ -1,0 +1,195 @@
+import assert from 'node:assert/strict'
+import { readdirSync } from 'node:fs'
+import { test } from 'node:test'
+import { fileURLToPath } from 'node:url'
+import { MiB } from '../../../core/base/bytes.js'
+import { readRecording } from '../formats/read-recording.js'
+import { Action, type Trace } from '../trace.js'
+import { TraceBuilder } from '../trace-builder.js'
+import { growingSitesOf } from './growing-sites.js'
+import { stepLeaksOf } from './step-leaks.js'
+import { stepsOf } from './steps.js'
+
+type Line = readonly [filename: string, line: number, name: string]
+const KEPT: Line = ['train.py', 66, 'log_loss']
+const TEMPORARY: Line = ['model.py', 44, 'forward']
+const WEIGHTS: Line = ['train.py', 30, 'main']
+
+class Program {
+  private readonly builder = new TraceBuilder()
+  private readonly annotations: { name: string; timeUs: number; isStart: boolean }[] = []
+  private at = 0
+
+  /** Allocates a block and returns its address. */
+  allocate(mebibytes: number, ...lines: readonly Line[]): number {
+    const { stacks } = this.builder
+    const stack = lines.length === 0 ? 0 : stacks.number(lines.map(line => stacks.entry(...line)))
+    const address = ++this.at * 2 ** 30
+    this.builder.add(Action.alloc, address, mebibytes * MiB, 0, this.at, stack)
+    return address
+  }
+
+  free(address: number): void {
+    this.builder.add(Action.freeRequested, address, 0, 0, ++this.at)
+  }
+
+  /** Blocks that come and go. */
+  work(times = 5, line: Line = TEMPORARY): void {
+    for (let i = 0; i < times; i++) this.free(this.allocate(12, line))
+  }
+
+  endStep(): void {
+    const mark = { name: 'Optimizer.step#AdamW.step', timeUs: ++this.at }
+    this.annotations.push({ ...mark, isStart: true }, { ...mark, isStart: false })
+  }
+
+  inPool(): void {
+    this.builder.notePool(this.builder.events - 1, this.builder.pools.number('0,1'))
+  }
+
+  end(): Trace {
+    return this.builder.build({ file: 'program', annotations: this.annotations })
+  }
+}
+
+/** A program of cycles with weights at its start. */
+function cycles(count: number, cycle: (program: Program, index: number) => void): Trace {
+  const program = new Program()
+  for (let i = 0; i < 4; i++) program.allocate(50, WEIGHTS)
+  for (let i = 0; i < count; i++) {
+    program.work()
+    cycle(program, i)
+  }
+  return program.end()
+}
+
+const sitesOf = (trace: Trace) => growingSitesOf(trace).map(({ site, blocks, bytes }) => [site, blocks, bytes / MiB])
+
+test('a call site that keeps a block of each cycle grows, without any step', () => {
+  assert.deepEqual(sitesOf(cycles(8, program => program.allocate(3, KEPT))), [['train.py:66 log_loss', 8, 24]])
+  const everySecond = cycles(12, (program, i) => {
+    if (i % 2 === 0) program.allocate(3, KEPT)
+  })
+  assert.deepEqual(sitesOf(everySecond), [['train.py:66 log_loss', 6, 18]])
+})
+
+test('blocks without a call stack grow by their size', () => {
+  const trace = cycles(8, program => program.allocate(3))
+  assert.deepEqual(growingSitesOf(trace), [{ site: null, blockBytes: 3 * MiB, blocks: 8, bytes: 24 * MiB }])
+})
+
+test('a cache that is full by the middle or near the end does not grow, nor does a ring of buffers', () => {
+  for (const filled of [10, 15, 17]) {
+    const trace = cycles(20, (program, i) => {
+      if (i < filled) program.allocate(3, KEPT)
+    })
+    assert.deepEqual(sitesOf(trace), [], `${filled} of 20 cycles`)
+  }
+  const ring: number[] = []
+  const trace = cycles(40, program => {
+    ring.push(program.allocate(3, KEPT))
+    if (ring.length > 8) program.free(ring.shift()!)
+  })
+  assert.deepEqual(sitesOf(trace), [])
+})
+
+test('misses of a cache that become ever rarer are no leak', () => {
+  const trace = cycles(64, (program, i) => {
+    if (Number.isInteger(Math.log2(i + 1))) program.allocate(3, KEPT)
+  })
+  assert.deepEqual(sitesOf(trace), [])
+})
+
+test('what was made in the second half, or only at the end, is the work under way', () => {
+  const late = cycles(20, (program, i) => {
+    if (i > 10) program.allocate(3, KEPT)
+  })
+  assert.deepEqual(sitesOf(late), [])
+})
+
+test('a program that loads weights does not leak', () => {
+  const loaders: Line[][] = [
+    [WEIGHTS],
+    [['/env/site-packages/torch/nn/modules/module.py', 1357, 'convert'], WEIGHTS],
+    [['/env/site-packages/torch/nn/modules/linear.py', 100, '__init__'], WEIGHTS],
+  ]
+  loaders.forEach((lines, i) => {
+    const program = new Program()
+    for (let weight = 0; weight < 30; weight++) {
+      // A plain copy frees nothing; the others have a copy for each weight that goes.
+      if (i > 0) program.work(2)
+      program.allocate(10, ...lines)
+    }
+    assert.deepEqual(sitesOf(program.end()), [], lines[0][2])
+  })
+})
+
+test('what captures of graphs keep is not counted', () => {
+  const trace = cycles(10, program => {
+    program.allocate(3, KEPT)
+    program.inPool()
+  })
+  assert.deepEqual(sitesOf(trace), [])
+})
+
+function leaksOf(trace: Trace) {
+  const { judged, grows, sites } = stepLeaksOf(trace, stepsOf(trace)!)
+  return { judged, grows, sites: sites.map(site => [site.site, site.steps, site.leftBlocks, site.blocks]) }
+}
+
+test('steps name the site that grows, beside a first step that makes what stays', () => {
+  const trace = cycles(8, (program, i) => {
+    program.allocate(3, KEPT)
+    if (i === 0) for (let k = 0; k < 8; k++) program.allocate(50, ['train.py', 70, 'step'])
+    program.endStep()
+  })
+  assert.deepEqual(leaksOf(trace), { judged: 5, grows: true, sites: [['train.py:66 log_loss', 5, 5, 8]] })
+})
+
+test('a cache that early steps fill does not grow, nor does a ring that later steps free', () => {
+  const filled = cycles(12, (program, i) => {
+    if (i < 5) program.allocate(3, KEPT)
+    program.endStep()
+  })
+  assert.deepEqual(leaksOf(filled), { judged: 9, grows: false, sites: [] })
+  const ring: number[] = []
+  const rung = cycles(20, program => {
+    ring.push(program.allocate(3, KEPT))
+    if (ring.length > 5) program.free(ring.shift()!)
+    program.endStep()
+  })
+  assert.ok(stepsOf(rung)!.steps[5].leftBytes! > 0)
+  assert.deepEqual(leaksOf(rung), { judged: 17, grows: false, sites: [] })
+})
+
+test('growth that is of another call site in each step is still growth', () => {
+  const trace = cycles(8, (program, i) => {
+    program.allocate(3, ['train.py', i, 'log_loss'])
+    program.endStep()
+  })
+  assert.deepEqual(leaksOf(trace), { judged: 5, grows: true, sites: [] })
+})
+
+test('too few steps, or a recording without events, tell nothing', () => {
+  const few = cycles(3, program => {
+    program.allocate(3, KEPT)
+    program.endStep()
+  })
+  assert.deepEqual(leaksOf(few), { judged: 0, grows: false, sites: [] })
+  assert.deepEqual(sitesOf(new Program().end()), [])
+})
+
+const TRACES = fileURLToPath(new URL('../../../../../traces/', import.meta.url))
+const recordings = ['', 'settings/'].flatMap(folder =>
+  readdirSync(TRACES + folder).flatMap(name => (name.endsWith('.pickle.gz') ? [folder + name] : [])),
+)
+
+test('no real recording of a sound program is called a leak', () => {
+  assert.ok(recordings.length > 40)
+  for (const name of recordings) {
+    const trace = readRecording(TRACES + name)
+    const steps = stepsOf(trace)
+    assert.deepEqual(growingSitesOf(trace), [], name)
+    if (steps !== null) assert.equal(stepLeaksOf(trace, steps).grows, false, name)
+  }
+})
