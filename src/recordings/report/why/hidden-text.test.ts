@@ -49,7 +49,7 @@ function givingBack(): Trace {
   return builder.build({ file: 'run.pickle', settings: '' })
 }
 
-test('memory that was given back is named by line, and by whom, in why and in replay', async () => {
+test('memory that was given back is named by line, and as the allocator’s or the program’s, in why and in replay', async () => {
   const trace = givingBack()
   const expected = [
     /The program itself gave back 200 MiB in all 2 times by empty_cache\(\), all at run\.py:40 empty_cache\./,
@@ -61,7 +61,7 @@ test('memory that was given back is named by line, and by whom, in why and in re
   }
 })
 
-test('memory outside of the recording is told from the size of the GPU', () => {
+test('memory outside of the recording follows from the size of the GPU', () => {
   const failing = (free: number, asked: number) => {
     const builder = new Recorded()
     builder.hold(1, 100, 5)
@@ -84,7 +84,7 @@ test('memory outside of the recording is told from the size of the GPU', () => {
   assert.doesNotMatch(textOf(served), /device-memory/)
 })
 
-test('idle memory is told with those who keep it, where it matters', () => {
+test('idle memory is shown with the blocks that keep it, where it matters', () => {
   const builder = new Recorded()
   for (const place of [1, 2, 3]) builder.note(Action.segmentAlloc, place, 100)
   for (const place of [1, 2]) builder.note(Action.alloc, place, 2, 7, 'put')
@@ -126,7 +126,7 @@ test('memory that waits for another stream has a verdict, its call sites and a r
   builder.add(Action.outOfMemory, 50 * MiB, 200 * MiB, 0, 9)
   const failed = textOf(builder.build({ file: 'run.pickle', saysCompleted: true }))
   assert.match(failed, /→ Freed, but another stream still uses it: 300 MiB wait for the work of other streams/)
-  assert.match(failed, /No setting of the allocator changes this\. A replay waits for these streams/)
+  assert.match(failed, /No setting of the allocator ends the wait\. A replay waits for these streams/)
   assert.match(failed, /still in use on another stream, by call site: 300 MiB run\.py:10 f \(3 blocks\)/)
   assert.doesNotMatch(failed, /Fragmentation|no call stacks/)
 })
@@ -146,7 +146,7 @@ test('growth is named by line, with steps and without', () => {
   }
   assert.match(
     recording(false),
-    /none of these is freed\. That is a leak, or a cache that is not full yet\. 27 MiB run\.py:66 log_loss \(9 blocks of 3 MiB\)/,
+    /That is a leak, or a cache that is not full yet\. 27 MiB run\.py:66 log_loss \(9 blocks of 3 MiB, never freed\)/,
   )
   assert.match(
     recording(true),

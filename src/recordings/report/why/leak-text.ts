@@ -2,6 +2,7 @@
 
 import { formatBytes } from '../../../core/base/bytes.js'
 import { shown } from '../../../core/base/shown-text.js'
+import type { GrowingSite } from '../../trace/analysis/growing-sites.js'
 import type { SiteBlocks } from '../../trace/analysis/site-sums.js'
 import type { StepLeaks } from '../../trace/analysis/step-leaks.js'
 import { LATER_STEPS, type Steps } from '../../trace/analysis/steps.js'
@@ -20,7 +21,7 @@ export interface Growth {
   /** null without steps */
   readonly stepLeaks: StepLeaks | null
   /** the sites that grow through the whole recording */
-  readonly sites: readonly SiteBlocks[]
+  readonly sites: readonly GrowingSite[]
 }
 
 /** The sentences on steps and growth, with their lists. */
@@ -37,12 +38,8 @@ export function growthText({ steps, stepLeaks, sites }: Growth, width: number, p
     parts.push([wrapText(title, width), ...listed(lines, width)].join('\n'))
   } else if (sites.length > 0) {
     const title =
-      'Memory grows: these call sites add blocks through the whole recording, and none of these is freed. That is a ' +
-      'leak, or a cache that is not full yet.'
-    const lines = sites.map(site => {
-      const each = site.site === null || site.blockBytes === null ? '' : ` of ${formatBytes(site.blockBytes)}`
-      return [formatBytes(site.bytes), `${nameOf(site)} (${counted(site.blocks, 'block')}${each})`] as const
-    })
+      'Memory grows through the whole recording at these call sites. That is a leak, or a cache that is not full yet.'
+    const lines = sites.map(site => [formatBytes(site.bytes), `${nameOf(site)} (${growthOf(site)})`] as const)
     parts.push([wrapText(title, width), ...listed(lines, width)].join('\n'))
   }
   return parts.length === 0 ? [] : [parts.join('\n')]
@@ -51,6 +48,12 @@ export function growthText({ steps, stepLeaks, sites }: Growth, width: number, p
 function nameOf({ site, blockBytes }: SiteBlocks): string {
   if (site !== null) return siteText(site)
   return `without a call stack, blocks of ${formatBytes(blockBytes ?? 0)}`
+}
+
+function growthOf({ site, blockBytes, blocks, firstBytes }: GrowingSite): string {
+  if (firstBytes !== null) return `a larger block each time, the first ${formatBytes(firstBytes)}`
+  const each = site === null || blockBytes === null ? '' : ` of ${formatBytes(blockBytes)}`
+  return `${counted(blocks, 'block')}${each}, never freed`
 }
 
 function listed(lines: readonly (readonly [string, string])[], width: number): string[] {

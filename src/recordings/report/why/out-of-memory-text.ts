@@ -77,8 +77,8 @@ export function verdictOf(failed: RecordedOutOfMemory, names: Recorder): string 
         `Freed, but another stream still uses it: ${formatBytes(failed.waitingBytes)} wait for the work of other ` +
         `streams (record_stream). In use and asked are ${needed}, and ${names.allocator} could have ` +
         `${capacityText(failed)}. Synchronize before blocks are freed, pass buffers on instead of freeing them, or ` +
-        'have fewer under way at once. No setting of the allocator changes this. A replay waits for these streams, ' +
-        'and so serves the request.'
+        'have fewer under way at once. No setting of the allocator ends the wait. A replay waits for these streams, ' +
+        'so it may serve the request.'
       )
     case 'ownLimit':
       return (

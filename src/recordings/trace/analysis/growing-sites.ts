@@ -1,6 +1,7 @@
 // The call sites whose memory grows through the whole recording, without the help of steps: inference has none.
 //
-// The blocks of a site that are never freed count, from the first one to the end of the recording. The site grows if
+// A site may keep blocks. Those that are never freed count, from the first one to the end of the recording. The site
+// grows if
 // - its first block is in the first half of the recording. Later ones may belong to the work under way at the end;
 // - it has at least LEAST_BLOCKS, and some in each of four equal parts of that time;
 // - the last part has at least half the average of the others. In caches that fill up blocks become fewer;
@@ -9,9 +10,14 @@
 // - its frames do not load or make the weights of a model;
 // - the blocks are not in a private pool. A graph keeps the blocks of its capture.
 // Parts and pauses are counted in events.
+//
+// Or a site replaces one block by a larger one again and again, as torch.cat() to a result does. It grows if its blocks
+// never get smaller, all but the last are freed, and the larger ones are spread as above. Sizes that vary with the data
+// get smaller, too.
 
 import { firstIndex } from '../../../core/base/binary-search.js'
 import { Action, NEVER, stackFrames, type Trace } from '../trace.js'
+import { siteReader } from './site-reader.js'
 import { type SiteBlocks, SiteSums } from './site-sums.js'
 
 const PARTS = 4
@@ -23,8 +29,18 @@ const LONGEST_SILENCE = 2
 const LOADS = /^(convert|_apply|load_state_dict|_load_from_state_dict|from_pretrained|load_model|load_weights)$/
 const OF_MODULES = /torch[\\/]nn[\\/](modules[\\/]|parameter\.py)/
 
+/** A call site whose memory grows through the recording. */
+export interface GrowingSite extends SiteBlocks {
+  /** where one block is replaced by a larger one: the bytes of the first; else null */
+  readonly firstBytes: number | null
+}
+
 /** Most bytes first. */
-export function growingSitesOf(trace: Trace): SiteBlocks[] {
+export function growingSitesOf(trace: Trace): GrowingSite[] {
+  return [...keepingSites(trace), ...enlargingSites(trace)].sort((a, b) => b.bytes - a.bytes)
+}
+
+function keepingSites(trace: Trace): GrowingSite[] {
   const { blocks, events } = trace
   const sums = new SiteSums(trace)
   for (let number = blocks.initial; number < blocks.count; number++) {
@@ -36,7 +52,45 @@ export function growingSitesOf(trace: Trace): SiteBlocks[] {
     const isEarly = at[0] < events / 2
     const churns = isEarly && freedFrom(at[0]) >= numbers.length
     if (!churns || numbers.length < LEAST_BLOCKS || !isSteady(at, events)) return []
-    return isLoading(trace, numbers[0]) ? [] : [of]
+    return isLoading(trace, numbers[0]) ? [] : [{ ...of, firstBytes: null }]
+  })
+}
+
+/** A site whose blocks never get smaller so far. */
+interface Enlarging {
+  readonly site: string
+  readonly firstBytes: number
+  bytes: number
+  /** number of the last block */
+  last: number
+  /** the events with a block larger than all before */
+  readonly at: number[]
+}
+
+function enlargingSites(trace: Trace): GrowingSite[] {
+  const { blocks, events } = trace
+  const siteOfStack = siteReader(trace)
+  const found = new Map<string, Enlarging | null>()
+  for (let number = blocks.initial; number < blocks.count; number++) {
+    const site = siteOfStack(blocks.stack[number])
+    if (site === null || blocks.pool[number] > 0) continue
+    const bytes = blocks.bytes[number]
+    const known = found.get(site)
+    if (known === undefined) {
+      found.set(site, { site, firstBytes: bytes, bytes, last: number, at: [blocks.allocatedAt[number]] })
+    } else if (known !== null) {
+      // The block before must go: one that stays is kept, and not replaced.
+      if (bytes < known.bytes || blocks.freeRequestedAt[known.last] === NEVER) found.set(site, null)
+      if (bytes > known.bytes) known.at.push(blocks.allocatedAt[number])
+      known.bytes = bytes
+      known.last = number
+    }
+  }
+  return [...found.values()].flatMap(each => {
+    if (each === null || each.at.length < LEAST_BLOCKS || blocks.freeRequestedAt[each.last] !== NEVER) return []
+    if (each.at[0] >= events / 2 || !isSteady(each.at, events) || isLoading(trace, each.last)) return []
+    const { site, bytes, firstBytes } = each
+    return [{ site, blockBytes: null, blocks: 1, bytes, firstBytes }]
   })
 }
 

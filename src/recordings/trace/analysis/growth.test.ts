@@ -75,7 +75,26 @@ test('a call site that keeps a block of each cycle grows, without any step', () 
 
 test('blocks without a call stack grow by their size', () => {
   const trace = cycles(8, program => program.allocate(3))
-  assert.deepEqual(growingSitesOf(trace), [{ site: null, blockBytes: 3 * MiB, blocks: 8, bytes: 24 * MiB }])
+  assert.deepEqual(growingSitesOf(trace), [
+    { site: null, blockBytes: 3 * MiB, blocks: 8, bytes: 24 * MiB, firstBytes: null },
+  ])
+})
+
+test('a call site that replaces its block by a larger one each time grows, but not where sizes vary', () => {
+  const replacing = (sizeOf: (cycle: number) => number) => {
+    let held = 0
+    return cycles(10, (program, i) => {
+      const next = program.allocate(sizeOf(i), KEPT)
+      if (i > 0) program.free(held)
+      held = next
+    })
+  }
+  assert.deepEqual(growingSitesOf(replacing(i => 3 * (i + 1))), [
+    { site: 'train.py:66 log_loss', blockBytes: null, blocks: 1, bytes: 30 * MiB, firstBytes: 3 * MiB },
+  ])
+  assert.deepEqual(sitesOf(replacing(i => (i === 5 ? 1 : 3 * (i + 1)))), [])
+  assert.deepEqual(sitesOf(replacing(i => Math.min(12, 3 * (i + 1)))), [])
+  assert.deepEqual(sitesOf(replacing(() => 3)), [])
 })
 
 test('a cache that is full by the middle or near the end does not grow, nor does a ring of buffers', () => {

@@ -30,12 +30,14 @@ export interface StepLeaks {
   readonly sites: readonly LeakingSite[]
 }
 
+/** One step that leaves something may be chance. */
+const LEAST_JUDGED = 2
 /** A step that leaves less than this behind does not leak: smaller blocks are counters and flags. */
 const LEAST_BYTES_A_STEP = 512
 
 export function stepLeaksOf(trace: Trace, { steps }: Steps): StepLeaks {
   const judged = steps.filter(({ leftBytes }) => leftBytes !== null).length - 1
-  if (judged < 1) return { judged: 0, grows: false, sites: [] }
+  if (judged < LEAST_JUDGED) return { judged: Math.max(0, judged), grows: false, sites: [] }
   const { blocks } = trace
   const sums = new SiteSums(trace)
   const bytes = new Float64Array(steps.length + 1)

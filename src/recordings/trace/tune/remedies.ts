@@ -12,7 +12,7 @@ const SECONDS = 3
 
 /**
  * Tries settings within the memory that the program could have when its last request failed. Null for a program without
- * failed requests or without PyTorch, and if freed memory waited for another stream: no setting changes that.
+ * failed requests or without PyTorch, and if freed memory waited for another stream: no setting ends that.
  * `onProgress` gets the done part, from 0 to 1, and the setting under way.
  */
 export async function remediesFor(
