@@ -11,7 +11,7 @@ import { counted } from '../trace-lines.js'
 import { siteText, sizeLines } from './out-of-memory-text.js'
 
 const MOST_PINS = 5
-const MOST_POOLS = 8
+const MOST_POOLS = 6
 /** Less idle memory than this share of the reserved is the usual rest of rounding and of segments not full yet. */
 const LEAST_IDLE_SHARE = 0.1
 /** Blocks that keep less than this share of the reserved memory are not worth a line. */

@@ -20,6 +20,8 @@ import { waitingText } from './waiting-text.js'
 import { type WhyFacts, whyFacts } from './why-facts.js'
 
 const HOLDERS = 8
+/** A failed request has a list of its own. */
+const HOLDERS_BESIDE_FAILURE = 5
 
 /** Options of the text; every one may be left out. */
 export interface WhyOptions {
@@ -79,12 +81,13 @@ function whenText({ events }: Trace, event: number, steps: Steps | null): string
 
 function peakText({ trace, peak }: WhyFacts, when: string, width: number): string {
   const { reservedBytes, holders } = peak
-  const { recordedPeakReservedBytes: most } = trace
-  const atAnyTime = most === null ? '' : `; at most ${formatBytes(most)} were reserved`
+  const { recordedPeakReservedBytes: atMost } = trace
+  const atAnyTime = atMost === null ? '' : `; at most ${formatBytes(atMost)} were reserved`
+  const most = trace.failedRequests > 0 ? HOLDERS_BESIDE_FAILURE : HOLDERS
   const beside = reservedBytes === null ? atAnyTime : `, ${formatBytes(reservedBytes)} reserved then`
   const first = `Most in use: ${formatBytes(trace.peakRequestedBytes)} ${when}${beside}.`
   if (holders.every(isUnknown)) return sentences([first, 'Who held it is not recorded.'], width)
-  const lines = holderLines(holders.slice(0, HOLDERS), trace.peakRequestedBytes, width)
+  const lines = holderLines(holders.slice(0, most), trace.peakRequestedBytes, width)
   return [sentences([first, 'Held then, by call site:'], width), ...lines].join('\n')
 }
 

@@ -11,9 +11,9 @@
 // - the blocks are not in a private pool. A graph keeps the blocks of its capture.
 // Parts and pauses are counted in events.
 //
-// Or a site replaces one block by a larger one again and again, as torch.cat() to a result does. It grows if its blocks
-// never get smaller, all but the last are freed, and the larger ones are spread as above. Sizes that vary with the data
-// get smaller, too.
+// Or a call stack replaces one block by a larger one again and again, as torch.cat() to a result does. It grows if its
+// blocks never get smaller, all but the last are freed, and the larger ones are spread as above. Sizes that vary with
+// the data get smaller, too.
 
 import { firstIndex } from '../../../core/base/binary-search.js'
 import { Action, NEVER, stackFrames, type Trace } from '../trace.js'
@@ -56,9 +56,8 @@ function keepingSites(trace: Trace): GrowingSite[] {
   })
 }
 
-/** A site whose blocks never get smaller so far. */
+/** A call stack whose blocks never get smaller so far. */
 interface Enlarging {
-  readonly site: string
   readonly firstBytes: number
   bytes: number
   /** number of the last block */
@@ -69,29 +68,29 @@ interface Enlarging {
 
 function enlargingSites(trace: Trace): GrowingSite[] {
   const { blocks, events } = trace
-  const siteOfStack = siteReader(trace)
-  const found = new Map<string, Enlarging | null>()
+  // By stack: a loop has the same one each time, and a recording may have very many.
+  const found = new Map<number, Enlarging | null>()
   for (let number = blocks.initial; number < blocks.count; number++) {
-    const site = siteOfStack(blocks.stack[number])
-    if (site === null || blocks.pool[number] > 0) continue
+    const stack = blocks.stack[number]
+    if (stack === 0 || blocks.pool[number] > 0) continue
     const bytes = blocks.bytes[number]
-    const known = found.get(site)
+    const known = found.get(stack)
     if (known === undefined) {
-      found.set(site, { site, firstBytes: bytes, bytes, last: number, at: [blocks.allocatedAt[number]] })
+      found.set(stack, { firstBytes: bytes, bytes, last: number, at: [blocks.allocatedAt[number]] })
     } else if (known !== null) {
       // The block before must go: one that stays is kept, and not replaced.
-      if (bytes < known.bytes || blocks.freeRequestedAt[known.last] === NEVER) found.set(site, null)
+      if (bytes < known.bytes || blocks.freeRequestedAt[known.last] === NEVER) found.set(stack, null)
       if (bytes > known.bytes) known.at.push(blocks.allocatedAt[number])
       known.bytes = bytes
       known.last = number
     }
   }
-  return [...found.values()].flatMap(each => {
+  const siteOfStack = siteReader(trace)
+  return Array.from(found, ([stack, each]): GrowingSite[] => {
     if (each === null || each.at.length < LEAST_BLOCKS || blocks.freeRequestedAt[each.last] !== NEVER) return []
     if (each.at[0] >= events / 2 || !isSteady(each.at, events) || isLoading(trace, each.last)) return []
-    const { site, bytes, firstBytes } = each
-    return [{ site, blockBytes: null, blocks: 1, bytes, firstBytes }]
-  })
+    return [{ site: siteOfStack(stack), blockBytes: null, blocks: 1, bytes: each.bytes, firstBytes: each.firstBytes }]
+  }).flat()
 }
 
 /** Whether events are spread over the time from the first of them to `end`. */
