@@ -94,7 +94,7 @@ test('idle memory is shown with the blocks that keep it, where it matters', () =
     text,
     /Most reserved: 400 MiB at event 5, 4 MiB in use then\. 396 MiB were idle, in 4 pieces, the largest/,
   )
-  assert.match(text, /of this 200 MiB in 2 whole segments, which torch\.cuda\.empty_cache\(\) gives back\./)
+  assert.match(text, /of this 200 MiB lie in 2 whole segments, which torch\.cuda\.empty_cache\(\) gives back\./)
   assert.match(text, /by call site: 196 MiB in 2 segments: run\.py:7 put \(2 blocks, 4 MiB\)/)
   assert.doesNotMatch(text, /By pool and stream/)
   const full = new Recorded()

@@ -46,9 +46,10 @@ function piecesText({ idleBytes, pieces, largestBytes }: IdleMemory): string {
 }
 
 function partsOf({ wholeBytes, wholeSegments, privateBytes }: IdleMemory): string {
-  const segments = wholeSegments === 1 ? 'in a whole segment' : `in ${formatCount(wholeSegments)} whole segments`
+  const segments =
+    wholeSegments === 1 ? 'lie in a whole segment' : `lie in ${formatCount(wholeSegments)} whole segments`
   const whole = `${formatBytes(wholeBytes)} ${segments}, which torch.cuda.empty_cache() gives back`
-  const own = `${formatBytes(privateBytes)} in private pools, such as those of CUDA graphs, which serve nothing else`
+  const own = `${formatBytes(privateBytes)} lie in private pools, such as those of CUDA graphs, which serve nothing else`
   return [...(wholeBytes > 0 ? [whole] : []), ...(privateBytes > 0 ? [own] : [])].join(', and ')
 }
 

@@ -1,7 +1,7 @@
 // The call sites whose memory grows through the whole recording, without the help of steps: inference has none.
 //
-// A site may keep blocks. Those that are never freed count, from the first one to the end of the recording. The site
-// grows if
+// A site may keep blocks. Those that are never freed count, from the first one to the end of the recording. Time is the
+// number of blocks that the program has freed: the load of a model, however long, is one moment. The site grows if
 // - its first block is in the first half of the recording. Later ones may belong to the work under way at the end;
 // - it has at least LEAST_BLOCKS, and some in each of four equal parts of that time;
 // - the last part has at least half the average of the others. In caches that fill up blocks become fewer;
@@ -9,13 +9,11 @@
 // - the program frees at least the same number of blocks in that time. A program that only loads weights does not;
 // - its frames do not load or make the weights of a model;
 // - the blocks are not in a private pool. A graph keeps the blocks of its capture.
-// Parts and pauses are counted in events.
 //
 // Or a call stack replaces one block by a larger one again and again, as torch.cat() to a result does. It grows if its
 // blocks never get smaller, all but the last are freed, and the larger ones are spread as above. Sizes that vary with
 // the data get smaller, too.
 
-import { firstIndex } from '../../../core/base/binary-search.js'
 import { Action, NEVER, stackFrames, type Trace } from '../trace.js'
 import { siteReader } from './site-reader.js'
 import { type SiteBlocks, SiteSums } from './site-sums.js'
@@ -37,22 +35,19 @@ export interface GrowingSite extends SiteBlocks {
 
 /** Most bytes first. */
 export function growingSitesOf(trace: Trace): GrowingSite[] {
-  return [...keepingSites(trace), ...enlargingSites(trace)].sort((a, b) => b.bytes - a.bytes)
+  const frees = freesBefore(trace)
+  return [...keepingSites(trace, frees), ...enlargingSites(trace, frees)].sort((a, b) => b.bytes - a.bytes)
 }
 
-function keepingSites(trace: Trace): GrowingSite[] {
-  const { blocks, events } = trace
+function keepingSites(trace: Trace, frees: Int32Array): GrowingSite[] {
+  const { blocks } = trace
   const sums = new SiteSums(trace)
   for (let number = blocks.initial; number < blocks.count; number++) {
     if (blocks.freeRequestedAt[number] === NEVER && blocks.pool[number] === 0) sums.add(number)
   }
-  const freedFrom = freesAfter(trace)
   return sums.list().flatMap(({ of, numbers }) => {
     const at = numbers.map(number => blocks.allocatedAt[number])
-    const isEarly = at[0] < events / 2
-    const churns = isEarly && freedFrom(at[0]) >= numbers.length
-    if (!churns || numbers.length < LEAST_BLOCKS || !isSteady(at, events)) return []
-    return isLoading(trace, numbers[0]) ? [] : [{ ...of, firstBytes: null }]
+    return isSteady(at, frees) && !isLoading(trace, numbers[0]) ? [{ ...of, firstBytes: null }] : []
   })
 }
 
@@ -66,8 +61,8 @@ interface Enlarging {
   readonly at: number[]
 }
 
-function enlargingSites(trace: Trace): GrowingSite[] {
-  const { blocks, events } = trace
+function enlargingSites(trace: Trace, frees: Int32Array): GrowingSite[] {
+  const { blocks } = trace
   // By stack: a loop has the same one each time, and a recording may have very many.
   const found = new Map<number, Enlarging | null>()
   for (let number = blocks.initial; number < blocks.count; number++) {
@@ -87,33 +82,38 @@ function enlargingSites(trace: Trace): GrowingSite[] {
   }
   const siteOfStack = siteReader(trace)
   return Array.from(found, ([stack, each]): GrowingSite[] => {
-    if (each === null || each.at.length < LEAST_BLOCKS || blocks.freeRequestedAt[each.last] !== NEVER) return []
-    if (each.at[0] >= events / 2 || !isSteady(each.at, events) || isLoading(trace, each.last)) return []
+    if (each === null || blocks.freeRequestedAt[each.last] !== NEVER) return []
+    if (!isSteady(each.at, frees) || isLoading(trace, each.last)) return []
     return [{ site: siteOfStack(stack), blockBytes: null, blocks: 1, bytes: each.bytes, firstBytes: each.firstBytes }]
   }).flat()
 }
 
-/** Whether events are spread over the time from the first of them to `end`. */
-function isSteady(at: readonly number[], end: number): boolean {
-  const from = at[0]
-  const counts = new Array<number>(PARTS).fill(0)
-  let longestPause = 0
-  at.forEach((event, i) => {
-    counts[Math.min(PARTS - 1, Math.floor(((event - from) * PARTS) / (end - from)))]++
-    if (i > 0) longestPause = Math.max(longestPause, event - at[i - 1])
-  })
-  const last = counts[PARTS - 1]
-  const usual = (at.length - last) / (PARTS - 1)
-  return (
-    counts.every(count => count > 0) && last >= usual / 2 && end - at[at.length - 1] <= LONGEST_SILENCE * longestPause
-  )
+/** By event, and behind the last: how many blocks the program has freed before it. */
+function freesBefore({ action, events }: Trace): Int32Array {
+  const frees = new Int32Array(events + 1)
+  for (let event = 0; event < events; event++) {
+    frees[event + 1] = frees[event] + (action[event] === Action.freeRequested ? 1 : 0)
+  }
+  return frees
 }
 
-/** How many frees the program makes after an event. */
-function freesAfter({ action, events }: Trace): (event: number) => number {
-  const frees: number[] = []
-  for (let event = 0; event < events; event++) if (action[event] === Action.freeRequested) frees.push(event)
-  return event => frees.length - firstIndex(frees.length, i => frees[i] > event)
+/** Whether allocations are enough, and spread over the time from the first of them to the end. */
+function isSteady(events: readonly number[], frees: Int32Array): boolean {
+  const from = frees[events[0]]
+  const end = frees[frees.length - 1]
+  if (events.length < LEAST_BLOCKS || from > end / 2 || end - from < events.length) return false
+  const counts = new Array<number>(PARTS).fill(0)
+  let longestPause = 0
+  let before = from
+  for (const event of events) {
+    const at = frees[event]
+    counts[Math.min(PARTS - 1, Math.floor(((at - from) * PARTS) / (end - from)))]++
+    longestPause = Math.max(longestPause, at - before)
+    before = at
+  }
+  const last = counts[PARTS - 1]
+  const usual = (events.length - last) / (PARTS - 1)
+  return counts.every(count => count > 0) && last >= usual / 2 && end - before <= LONGEST_SILENCE * longestPause
 }
 
 function isLoading({ blocks, stacks }: Trace, number: number): boolean {

@@ -67,6 +67,13 @@ const sitesOf = (trace: Trace) => growingSitesOf(trace).map(({ site, blocks, byt
 
 test('a call site that keeps a block of each cycle grows, without any step', () => {
   assert.deepEqual(sitesOf(cycles(8, program => program.allocate(3, KEPT))), [['train.py:66 log_loss', 8, 24]])
+  const program = new Program()
+  for (let weight = 0; weight < 300; weight++) program.allocate(1, WEIGHTS)
+  for (let i = 0; i < 8; i++) {
+    program.work()
+    program.allocate(3, KEPT)
+  }
+  assert.deepEqual(sitesOf(program.end()), [['train.py:66 log_loss', 8, 24]], 'a long load before it')
   const everySecond = cycles(12, (program, i) => {
     if (i % 2 === 0) program.allocate(3, KEPT)
   })
@@ -98,11 +105,11 @@ test('a call site that replaces its block by a larger one each time grows, but n
 })
 
 test('a cache that is full by the middle or near the end does not grow, nor does a ring of buffers', () => {
-  for (const filled of [10, 15, 17]) {
-    const trace = cycles(20, (program, i) => {
+  for (const filled of [20, 30, 36]) {
+    const trace = cycles(40, (program, i) => {
       if (i < filled) program.allocate(3, KEPT)
     })
-    assert.deepEqual(sitesOf(trace), [], `${filled} of 20 cycles`)
+    assert.deepEqual(sitesOf(trace), [], `${filled} of 40 cycles`)
   }
   const ring: number[] = []
   const trace = cycles(40, program => {
@@ -113,10 +120,12 @@ test('a cache that is full by the middle or near the end does not grow, nor does
 })
 
 test('misses of a cache that become ever rarer are no leak', () => {
-  const trace = cycles(64, (program, i) => {
-    if (Number.isInteger(Math.log2(i + 1))) program.allocate(3, KEPT)
-  })
-  assert.deepEqual(sitesOf(trace), [])
+  for (const isMiss of [(i: number) => Number.isInteger(Math.log2(i + 1)), (i: number) => i < 20 || i % 15 === 5]) {
+    const trace = cycles(64, (program, i) => {
+      if (isMiss(i)) program.allocate(3, KEPT)
+    })
+    assert.deepEqual(sitesOf(trace), [])
+  }
 })
 
 test('what was made in the second half, or only at the end, is the work under way', () => {
@@ -190,11 +199,13 @@ test('growth that is of another call site in each step is still growth', () => {
 })
 
 test('too few steps, or a recording without events, tell nothing', () => {
-  const few = cycles(3, program => {
-    program.allocate(3, KEPT)
-    program.endStep()
-  })
-  assert.deepEqual(leaksOf(few), { judged: 0, grows: false, sites: [] })
+  for (const count of [3, 4]) {
+    const few = cycles(count, program => {
+      program.allocate(3, KEPT)
+      program.endStep()
+    })
+    assert.deepEqual(leaksOf(few), { judged: count - 3, grows: false, sites: [] })
+  }
   assert.deepEqual(sitesOf(new Program().end()), [])
 })
 
