@@ -16,7 +16,7 @@ import { CrashingProgram, cutRetries, RETRIES_LIMIT_BYTES } from './crash-record
 
 const folder = mkdtempSync(join(tmpdir(), 'cuda-mempool-crash-'))
 after(() => rmSync(folder, { recursive: true }))
-const LINE = 'PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True'
+const LINE = 'export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True'
 /** Far apart in the address space. */
 const [A, B, C] = [2 ** 40, 2 ** 41, 2 ** 42]
 
@@ -129,7 +129,7 @@ describe('a recording that ends in an out of memory', () => {
       text,
       /100 MiB +run\/train\.py:80 forward.*100 MiB +run\/train\.py:84 forward.* 1\.46 GiB +other places/,
     )
-    for (const policy of ['PyTorch, default', 'PyTorch, expandable', 'cuda-mempool', 'cuMemAlloc each time']) {
+    for (const policy of ['PyTorch, default', 'PyTorch, expandable', 'cuda-mempool', "the driver's pool"]) {
       assert.equal(answer(lines, policy), 'no', policy)
     }
     assert.notEqual(lines.at(-1), LINE)

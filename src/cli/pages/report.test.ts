@@ -54,7 +54,7 @@ describe('cuda-mempool report', () => {
     assert.deepEqual([status, stderr], [0, ''])
     const [{ advice, policies, columns }] = dataOf(readFileSync(path, 'utf8')).recordings
     assert.match(advice[0], /^Would have served the last failed request, by replay: PyTorch, default no · /)
-    assert.ok(advice.includes('PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True'), advice.join('\n'))
+    assert.ok(advice.includes('export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True'), advice.join('\n'))
     const minimum = columns.findIndex(({ title }) => title === 'minimum')
     const least = new Map(policies.map(({ policy, cells }) => [policy, cells[minimum]]))
     assert.ok(parseBytes(least.get('cuda-mempool')!) < parseBytes(least.get('pytorch')!))

@@ -23,9 +23,10 @@ export const MEMORY_FIGURES: readonly Figure[] = [
   {
     title: 'would\nserve',
     text: answerOf,
-    isShown: ({ runs }) => runs.some(run => run.servesAtFailure !== null),
+    isShown: ({ runs, trace }) =>
+      trace.failedRequests > 0 && runs.some(run => run.servesAtFailure !== null || run.leastCapacityBytes !== null),
     meaning: ({ runs }) =>
-      'would serve: the request that failed last, with the memory that the program could have then.' +
+      'would serve: the request that failed last, in the memory that the program could have then.' +
       (runs.some(isUnclear) ? ' maybe: that depends on the exact limit.' : ''),
   },
   {
@@ -47,7 +48,6 @@ export const MEMORY_FIGURES: readonly Figure[] = [
     title: '× peak\nin use',
     text: run => formatRatio(run.overhead),
     isShown: ({ trace }) => trace.failedRequests === 0,
-    meaning: () => '× peak in use: that over the most in use at once.',
     page: {
       title: '× needed',
       tip: 'that over what no policy can do without',
@@ -57,7 +57,7 @@ export const MEMORY_FIGURES: readonly Figure[] = [
   {
     title: 'frag-\nmented',
     text: run => formatShare(run.externalFragmentation),
-    meaning: () => 'fragmented: the share of it that lay idle even when most was in use.',
+    meaning: () => 'fragmented: its share that was never in use.',
   },
   {
     title: 'failed',
@@ -67,12 +67,14 @@ export const MEMORY_FIGURES: readonly Figure[] = [
   {
     title: 'memory\ncalls',
     text: run => formatCount(memoryCallsOf(run)),
-    meaning: () => 'memory calls: driver calls that take, map or give back memory.',
+    isShown: makesCalls,
   },
   {
     title: 'modelled\ntime',
     text: run => formatNs(secondsToNs(run.modelledDeviceSeconds)),
-    meaning: () => 'modelled time: of all driver calls, at costs measured on an H200.',
+    isShown: makesCalls,
+    meaning: () =>
+      'memory calls: of the driver, to take, map or give back memory; modelled time: of all its calls, as on an H200.',
   },
 ]
 
@@ -155,6 +157,11 @@ export function hostNs({ allocateNs, freeNs }: ReplayRun): number | null {
 
 function longestNs({ allocateNs, freeNs }: ReplayRun): number | null {
   return allocateNs === null ? null : Math.max(allocateNs.max, freeNs?.max ?? 0)
+}
+
+/** A recording without events needs none. */
+function makesCalls({ runs }: ReplayReport): boolean {
+  return runs.some(run => (memoryCallsOf(run) ?? 0) > 0)
 }
 
 /** Driver calls that take, map or give back memory; models of PyTorch make no other calls. */

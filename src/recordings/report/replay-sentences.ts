@@ -4,7 +4,9 @@ import { formatBytes } from '../../core/base/bytes.js'
 import type { Policy, ReplayReport, ReplayRun } from '../trace/replay-result.js'
 import { DRIVER_POLICIES, hostNs, isTimed, memoryCallsOf, secondsToNs } from './figures.js'
 import { formatCount, formatNs, formatRatio, formatShare } from './number-format.js'
+import { packingOf } from './packing-text.js'
 import { hasOthers, nameOf } from './policy-names.js'
+import { counted } from './trace-lines.js'
 
 /** A policy's name as the subject of a sentence. */
 const SUBJECTS: Partial<Record<Policy, string>> = {
@@ -18,7 +20,8 @@ const MODELS_OF_PYTORCH: readonly Policy[] = ['pytorch', 'pytorch-expandable']
 export function meaningOf(report: ReplayReport): string[] {
   const { trace } = report
   const recorded = trace.recordedPeakReservedBytes
-  const lines = [floorOf(report), ...packingOf(report)]
+  const least = report.runs.map(({ leastCapacityBytes }) => leastCapacityBytes)
+  const lines = [floorOf(report), ...packingOf(trace.packedBytes, trace.peakWithFailedBytes, least)]
   if (recorded !== null && trace.recorder === 'PyTorch') {
     lines.push(
       `PyTorch reserved ${formatBytes(recorded)} when it was recorded${more(recorded, trace.peakRequestedBytes, 'was in use')}.`,
@@ -34,7 +37,7 @@ export function meaningOf(report: ReplayReport): string[] {
   const above = more(reserved, trace.peakWithFailedBytes, than)
   lines.push(`cuda-mempool reserves ${formatBytes(reserved)}${above}${compared}.`)
   const malloc = completeRunOf(report, 'driver-malloc')
-  if (malloc !== undefined && isTimed(report)) {
+  if (malloc !== undefined && isTimed(report) && memoryCallsOf(malloc) !== 0) {
     const calls = `${callsAndTime(malloc)}; cuda-mempool takes ${callsAndTime(ours)}`
     lines.push(`Asking the driver for each block takes ${calls}.`)
   }
@@ -52,13 +55,6 @@ function floorOf({ trace }: ReplayReport): string {
   const requests = failedRequests === 1 ? 'the request that failed' : 'the requests that failed'
   const all = formatBytes(peakWithFailedBytes)
   return `No allocator can serve this run and ${requests} in less than ${all}. In use at once were at most ${served}.`
-}
-
-/** How far an allocator could go that moves nothing, but knows the future. */
-function packingOf({ trace: { packedBytes, peakWithFailedBytes } }: ReplayReport): string[] {
-  if (packedBytes === null || peakWithFailedBytes === 0) return []
-  const above = more(packedBytes, peakWithFailedBytes, 'that')
-  return [`Placed with all of the future known, the blocks fit into ${formatBytes(packedBytes)}${above}.`]
 }
 
 /** The driver calls of the first and the last round, by function. */
@@ -135,7 +131,7 @@ export function proofsOf(report: ReplayReport): string[] {
     const lines: string[] = []
     if (insertedWaits !== null && insertedWaits > 0) {
       lines.push(
-        `${nameOf(policy, trace)} made a stream wait for another one's memory ${formatCount(insertedWaits)} times.`,
+        `${nameOf(policy, trace)} made a stream wait for another one's memory ${counted(insertedWaits, 'time')}.`,
       )
     }
     if (placement !== null && failures === 0) {

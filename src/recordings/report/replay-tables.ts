@@ -72,11 +72,10 @@ function toneOf(paint: Paint) {
 
 /** The meaning of the columns, and of rounds. */
 export function legendOf(report: ReplayReport): string {
-  const { repeat, runs } = report
+  const { repeat } = report
   return [
     ...figuresOf(report).flatMap(figures => figures.flatMap(({ meaning }) => meaning?.(report) ?? [])),
     ...(repeat > 1 ? ['round: once through the recording, then all is freed.'] : []),
-    ...(runs.some(run => run.policy.startsWith('pytorch')) ? ["PyTorch's policies are written anew here."] : []),
   ].join(' ')
 }
 

@@ -1,7 +1,14 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { GiB, MiB } from '../../core/base/bytes.js'
-import { type Latency, POLICIES, type Policy, type ReplayReport, type ReplayRun } from '../trace/replay-result.js'
+import {
+  DEFAULT_POLICIES,
+  type Latency,
+  POLICIES,
+  type Policy,
+  type ReplayReport,
+  type ReplayRun,
+} from '../trace/replay-result.js'
 import { emptyRun } from '../trace/run-figures.js'
 import { replayText } from './replay-text.js'
 import { PLAIN } from './table.js'
@@ -54,6 +61,7 @@ function report(runs: readonly ReplayRun[], simulated = true): ReplayReport {
       otherDevices: [],
       recorder: 'PyTorch',
       settings: '',
+      platform: null,
       events: 68_640,
       streams: 1,
       spanSeconds: 3.5,
@@ -225,6 +233,13 @@ test('settings of a recording that are not known are named, and the known ones a
   )
 })
 
+test('calls and their time have no columns if none were made', () => {
+  const none = run('cuda-mempool', { ...OURS, deviceCalls: {}, modelledDeviceSeconds: 0, allocateNs: null })
+  assert.doesNotMatch(text(report([none])), /memory|modelled/)
+  const waits = text(report([run('waiting', { insertedWaits: 1 })]))
+  assert.match(waits, /made a stream wait for another one's memory 1 time\./)
+})
+
 test('settings that change no replay are told apart, and those that were not in effect', () => {
   const { trace } = report([])
   const withSettings = (settings: string) =>
@@ -254,20 +269,42 @@ test('the last line is for the shell, only if a replay showed that expandable se
       .split('\n')
       .at(-1)!
   }
-  const line = 'PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True'
-  const [more, less] = [{ leastCapacityBytes: 6 * GiB }, { leastCapacityBytes: 5 * GiB }]
+  const line = 'export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True'
+  const [more, less] = [{ peakReservedBytes: 6 * GiB }, { peakReservedBytes: 5 * GiB }]
   const failed = { failedRequests: 1 }
   assert.equal(models(more, less), line)
   assert.notEqual(models(less, more), line)
-  assert.notEqual(models(more, { leastCapacityBytes: 5.99 * GiB }), line)
+  assert.notEqual(models(more, { peakReservedBytes: 5.99 * GiB }), line)
   assert.notEqual(models(more, { ...less, failures: 1 }), line)
+  assert.equal(models({ ...less, failures: 1 }, less), line)
   assert.notEqual(models(more, less, { settings: 'expandable_segments:True' }), line)
   assert.notEqual(models(more, less, { recorder: 'cuda-mempool' }), line)
+  assert.match(models(more, less, { platform: 'Windows' }), /no expandable segments on Windows/)
+  assert.doesNotMatch(models(less, more, { platform: 'Windows' }), /on Windows/)
   assert.equal(models({ ...more, servesAtFailure: false }, { ...more, servesAtFailure: true }, failed), line)
   assert.notEqual(models({ ...more, servesAtFailure: false }, { ...less, servesAtFailure: false }, failed), line)
   assert.notEqual(models(more, { ...less, servesAtFailure: true }, failed), line)
-  const maybe = models({ ...more, servesAtFailure: false }, less, failed)
+  const possible = { ...less, leastCapacityBytes: 5 * GiB }
+  const maybe = models({ ...more, servesAtFailure: false }, possible, failed)
   assert.match(maybe, /might have served .* with expandable_segments:True: that depends on the exact limit\./)
+})
+
+test('policies that a program with PyTorch cannot choose have no row in the default table', () => {
+  const all = DEFAULT_POLICIES.map(policy => run(policy, { ...MALLOC, policy }))
+  assert.doesNotMatch(text(report(all)), /cuMemAlloc|powers of two/)
+  assert.match(text(report(all)), /^the driver's pool /m)
+  assert.match(text(report(all.slice(1))), /^cuMemAlloc each time /m)
+  const { trace } = report(all)
+  assert.match(text({ ...report(all), trace: { ...trace, recorder: 'RMM' } }), /^cuMemAlloc each time /m)
+})
+
+test('a packing is left out beside a row that needs less', () => {
+  const packed = (leastCapacityBytes: number) => {
+    const shown = report([run('pytorch-expandable', { leastCapacityBytes })])
+    return text({ ...shown, trace: { ...shown.trace, packedBytes: 5 * GiB } })
+  }
+  assert.match(packed(5 * GiB), /its blocks fit into 5 GiB \(1\.25 times as much\)\./)
+  assert.doesNotMatch(packed(4.9 * GiB), /its blocks fit/)
 })
 
 test('a capacity below what is needed is one sentence', () => {

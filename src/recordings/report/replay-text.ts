@@ -3,7 +3,7 @@
 
 import { formatBytes } from '../../core/base/bytes.js'
 import { shown } from '../../core/base/shown-text.js'
-import type { ReplayReport } from '../trace/replay-result.js'
+import { DEFAULT_POLICIES, type ReplayReport, type ReplayRun } from '../trace/replay-result.js'
 import { formatCount, formatNs } from './number-format.js'
 import { nameOf } from './policy-names.js'
 import { meaningOf, proofsOf } from './replay-sentences.js'
@@ -17,7 +17,8 @@ import { outOfMemoryText } from './why/out-of-memory-text.js'
 const FRAMES_SHOWN = 6
 
 /** The whole report in lines of at most `width` columns. */
-export function replayText(report: ReplayReport, style: TextStyle): string {
+export function replayText(whole: ReplayReport, style: TextStyle): string {
+  const report = { ...whole, runs: shownRuns(whole) }
   const { width, paint } = style
   const bullets = [...meaningOf(report), ...proofsOf(report)].map(line => wrapText(`• ${line}`, width, '  '))
   const nearest = nearestSettings(report)
@@ -41,6 +42,16 @@ export function replayText(report: ReplayReport, style: TextStyle): string {
     ...(help === undefined ? [] : [wrapText(help, width)]),
     ...(line === undefined ? [] : [paint.bold(line)]),
   ].join('\n\n')
+}
+
+/** Of the default policies, without those that a program with PyTorch cannot choose. */
+function shownRuns({ runs, trace }: ReplayReport): readonly ReplayRun[] {
+  const isDefault =
+    runs.length === DEFAULT_POLICIES.length && runs.every(({ policy }, i) => policy === DEFAULT_POLICIES[i])
+  if (trace.recorder !== 'PyTorch' || !isDefault) return runs
+  return runs.filter(
+    ({ policy, failures }) => failures > 0 || (policy !== 'driver-malloc' && policy !== 'power-of-two'),
+  )
 }
 
 /** The name of the recording, and what it contains. */

@@ -3,9 +3,11 @@
 import { formatBytes } from '../../core/base/bytes.js'
 import { shown } from '../../core/base/shown-text.js'
 import { lacksExpandableSegments, type SettingsBeside, settingsBeside } from '../trace/pytorch/named-settings.js'
-import type { Policy, ReplayReport, ReplayRun } from '../trace/replay-result.js'
+import type { Policy, ReplayReport } from '../trace/replay-result.js'
+import { isLess } from '../trace/tune/ranking.js'
 import type { TuneReport } from '../trace/tune/tune-report.js'
 import { isUnclear } from './figures.js'
+import { formatShare } from './number-format.js'
 import { hasOthers, nameOf } from './policy-names.js'
 import { RECORDERS } from './recorders.js'
 
@@ -13,10 +15,20 @@ const EXPANDABLE = 'expandable_segments:True'
 /** Before the settings in the name of a policy. */
 const NAMED = 'pytorch:'
 const ASYNC = 'backend:cudaMallocAsync'
-/** The environment variable with PyTorch's settings, by the name that every version knows. */
+/** The environment variable with PyTorch's settings, by the name that every version knows, with CUDA and with ROCm. */
 export const VARIABLE = 'PYTORCH_CUDA_ALLOC_CONF'
-/** A setting is worth a line if PyTorch needs at least this share less with it. */
-const WORTH = 0.01
+const COPIED = new RegExp(`^(export|unset|set) ${VARIABLE}\\b`)
+
+/** The line for the shell which sets the variable. Without settings PyTorch has its defaults. */
+export function settingLine(settings: string, platform: 'Windows' | null): string {
+  if (platform === 'Windows') return `set ${VARIABLE}=${settings}`
+  return settings === '' ? `unset ${VARIABLE}` : `export ${VARIABLE}=${settings}`
+}
+
+/** Whether a line is one of `settingLine`. */
+export function isSettingLine(line: string): boolean {
+  return COPIED.test(line)
+}
 
 /** The settings that a recording was made with; null for a recording of another allocator. */
 export function recordedSettings({ trace }: Pick<ReplayReport, 'trace'>): string | null {
@@ -72,26 +84,24 @@ export function nearestSettings({ trace, runs, device }: ReplayReport): string |
 }
 
 /** The setting that a replay showed to help, as a sentence and a line for the shell; otherwise neither or no line. */
-export function helpfulSetting({ trace, runs }: ReplayReport): string[] {
+export function helpfulSetting({ trace, runs, capacityBytes }: ReplayReport): string[] {
   const byDefault = runs.find(run => run.policy === 'pytorch')
   const expandable = runs.find(run => run.policy === 'pytorch-expandable')
   const hasIt = trace.settings?.includes(EXPANDABLE) || trace.settings?.includes('cudaMallocAsync')
   if (byDefault === undefined || expandable === undefined || trace.recorder !== 'PyTorch' || hasIt) return []
-  const line = `${VARIABLE}=${EXPANDABLE}`
-  if (trace.failedRequests > 0) {
+  const helps = (sentence: string) =>
+    trace.platform === 'Windows'
+      ? ['PyTorch has no expandable segments on Windows, where this was recorded; tune tries other settings.']
+      : [`In a replay, PyTorch ${sentence} with expandable segments:`, settingLine(EXPANDABLE, trace.platform)]
+  if (trace.failedRequests > 0 && capacityBytes === null) {
     if (byDefault.servesAtFailure !== false) return []
-    if (expandable.servesAtFailure) {
-      return ['In a replay, PyTorch served the request that failed with expandable segments:', line]
-    }
+    if (expandable.servesAtFailure) return helps('served the request that failed')
     if (!isUnclear(expandable)) return []
     return [`PyTorch might have served the request that failed with ${EXPANDABLE}: that depends on the exact limit.`]
   }
-  const [least, before] = [leastOf(expandable), leastOf(byDefault)]
-  if (least === null || before === null || least > before * (1 - WORTH)) return []
-  const instead = `${formatBytes(least)} instead of ${formatBytes(before)}`
-  return [`In a replay, PyTorch served this run in ${instead} with expandable segments:`, line]
-}
-
-function leastOf({ failures, leastCapacityBytes }: ReplayRun): number | null {
-  return failures > 0 ? null : leastCapacityBytes
+  if (expandable.failures > 0) return []
+  if (byDefault.failures > 0) return helps('served everything')
+  const [now, was] = [expandable.peakReservedBytes, byDefault.peakReservedBytes]
+  if (now === null || was === null || !isLess(now, was)) return []
+  return helps(`reserved ${formatBytes(now)} instead of ${formatBytes(was)} (${formatShare(1 - now / was)} less)`)
 }

@@ -59,7 +59,7 @@ export function counted(count: number, what: string): string {
 }
 
 /** Text to copy: a setting for the shell, or a call in Python. */
-const COPIED = /PYTORCH_\w+=|_record_memory_history\(/
+const COPIED = /(export|unset|set) PYTORCH_\w+|_record_memory_history\(/
 
 /** Text with every line in at most `width` columns, broken within longer words, but for lines with text to copy. */
 export function fitted(text: string, width: number): string {

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { GiB } from '../../core/base/bytes.js'
+import type { RecordedOutOfMemory } from '../trace/failures/out-of-memory.js'
 import type { TuneAtCapacity, TuneRecording, TuneReport, TuneRun } from '../trace/tune/tune-report.js'
 import { PLAIN } from './table.js'
 import { tuneText } from './tune-text.js'
@@ -18,6 +19,7 @@ function run(settings: string, leastGiB: number | null, peakGiB: number, atCapac
     leastCapacityBytes: leastGiB === null ? null : leastGiB * GiB,
     leastCapacityRetries: leastGiB === null ? null : 2,
     atCapacity,
+    within: atCapacity,
   }
 }
 
@@ -31,6 +33,12 @@ function recording(runs: readonly TuneRun[], given: Partial<TuneRecording> = {})
     device: 0,
     otherDevices: [],
     recordedSettings: '',
+    platform: null,
+    spanSeconds: 0,
+    lastFailure: null,
+    withinBytes: null,
+    withinIs: null,
+    lowerBoundRequest: null,
     recordedPeakReservedBytes: 10 * GiB,
     failedRequests: 0,
     blocksBefore: 0,
@@ -46,15 +54,26 @@ function recording(runs: readonly TuneRun[], given: Partial<TuneRecording> = {})
 function text(runs: readonly TuneRun[], given: Partial<TuneReport> = {}, own: Partial<TuneRecording> = {}): string {
   const recordings = [recording(runs, own)]
   const beside = { kept: '', replaced: '', unknown: [], notReplayed: [], withoutEffect: [] }
-  const report = { capacityBytes: null, recordings, baseline: '', runs, advice: [], leftOut: [], ...beside, ...given }
+  const report = {
+    capacityBytes: null,
+    isLimited: false,
+    recordings,
+    baseline: '',
+    runs,
+    advice: [],
+    leftOut: [],
+    ...beside,
+    ...given,
+  }
   return tuneText(report, { width: 100, paint: PLAIN }).replaceAll(/\s+/g, ' ')
 }
 
 test('each advice says what it buys, and has a line to copy', () => {
   const shown = text([EXPANDABLE, DEFAULTS, SPLIT], { advice: [EXPANDABLE] })
-  assert.match(shown, /1\. Serves the run in 6 GiB instead of 8 GiB \(25(\.0)? % less\)\./)
+  assert.match(shown, /1\. Reserves 6\.5 GiB instead of 10 GiB \(35\.0 % less\) without a limit\./)
+  assert.match(shown, /The least that serves the run is 6 GiB instead of 8 GiB\./)
   assert.match(shown, / export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True /)
-  assert.match(shown, /max_split:128 > 8 GiB – 20 GiB/, 'a setting that needs more is known only to need more')
+  assert.match(shown, /max_split:128 20 GiB > 8 GiB/, 'a setting that needs more is known only to need more')
 })
 
 test('a line to copy keeps settings that no replay takes, and all of them are named first', () => {
@@ -68,7 +87,7 @@ test('a line to copy keeps settings that no replay takes, and all of them are na
     withoutEffect: ['pinned_use_background_threads:True'],
   })
   assert.ok(shown.includes(`export PYTORCH_CUDA_ALLOC_CONF=${kept},expandable_segments:True `), shown)
-  const [first] = shown.split('setting least')
+  const [first] = shown.split('reserved,')
   assert.match(
     first,
     /as set, but for new_one:1, which is not known\. Replays leave out throw_on_cudamalloc_oom:True\./,
@@ -80,14 +99,32 @@ test('a line to copy keeps settings that no replay takes, and all of them are na
   )
 })
 
-test('the bound and the packing stand beside the settings', () => {
-  assert.match(text([DEFAULTS]), /in less than 5 GiB, what is in use.*packs it into 5\.5 GiB \(1\.10 times as much\)/)
-  assert.doesNotMatch(text([DEFAULTS], {}, { packedBytes: null }), /packs/)
-  assert.doesNotMatch(text([DEFAULTS], {}, { packedBytes: 0, lowerBoundBytes: 0 }), /packs/)
+test("PyTorch's defaults are advised by unset, and the price is in the sentence", () => {
+  const expandable = { ...run('expandable_segments:True', 6, 10), leastCapacityRetries: 18 }
+  const defaults = { ...run('', 5, 9, at(0, 4)), leastCapacityRetries: 35, modelledDeviceSeconds: 0.006 }
+  const before = { ...expandable, within: at(0, 1) }
+  const given = { baseline: 'expandable_segments:True', advice: [defaults] }
+  const shown = text([defaults, before], given, { withinBytes: 10 * GiB, withinIs: 'recorded', spanSeconds: 1.5 })
+  assert.match(shown, /without a limit\. Within the recorded 10 GiB: 4 retries instead of 1\./)
+  assert.match(shown, /serves the run is 5 GiB instead of 6 GiB, with 35 retries instead of 18\./)
+  assert.match(shown, /Its driver calls take 6\.0 ms instead of 3\.0 ms \(modelled\), 0\.4 % of the run\./)
+  assert.match(shown, / unset PYTORCH_CUDA_ALLOC_CONF /)
+  assert.doesNotMatch(shown, /CONF=/)
 })
 
-test('without a better setting nothing is advised', () => {
-  assert.match(text([DEFAULTS, SPLIT]), /None of 2 settings tried needs 1 % less memory/)
+test('the bound and the packing stand beside the settings, but for a packing that a setting beats', () => {
+  assert.match(text([DEFAULTS]), /in less than 5 GiB, what is in use.*blocks fit into 5\.5 GiB \(1\.10 times as much\)/)
+  assert.doesNotMatch(text([DEFAULTS], {}, { packedBytes: null }), /blocks fit/)
+  assert.doesNotMatch(text([DEFAULTS], {}, { packedBytes: 0, lowerBoundBytes: 0 }), /blocks fit/)
+  assert.doesNotMatch(text([DEFAULTS, EXPANDABLE], {}, { packedBytes: 6.1 * GiB }), /blocks fit/)
+})
+
+test('nothing needs to be set only without a retry, and with little idle memory', () => {
+  const own = { withinBytes: 10 * GiB, withinIs: 'recorded' } as const
+  const shown = (retries: number, peakGiB: number) => text([run('', 5, peakGiB, at(0, retries)), SPLIT], {}, own)
+  assert.match(shown(0, 5.1), /Nothing needs to be set: no retry, and 2\.0 % of what is reserved is never in use\./)
+  assert.match(shown(0, 10), /better than today's\. Of 10 GiB reserved, 5 GiB \(50\.0 %\) are never in use\./)
+  assert.match(shown(1, 5.1), /better than today's\. Of 5\.1 GiB .* never in use, and there is 1 retry\./)
 })
 
 test('a single setting is counted in the singular, and is the recorded one', () => {
@@ -95,33 +132,89 @@ test('a single setting is counted in the singular, and is the recorded one', () 
   assert.match(text([DEFAULTS, SPLIT]), /^2 settings tried/)
 })
 
-test('with a capacity the text says whether the recording fits, and by how much', () => {
-  const capacity = { capacityBytes: 7 * GiB }
-  const fails = { ...DEFAULTS, atCapacity: at(3, 4) }
-  const fits = { ...EXPANDABLE, atCapacity: at(0, 1) }
-  const shown = text([fits, fails], { ...capacity, advice: [fits] })
+test('with a capacity the text says whether the recording fits, with how many retries', () => {
+  const capacity = { capacityBytes: 7 * GiB, isLimited: true }
+  const own = { withinBytes: 7 * GiB, withinIs: 'asked' } as const
+  const fails = { ...DEFAULTS, within: at(3, 4) }
+  const fits = { ...EXPANDABLE, within: at(0, 1) }
+  const shown = text([fits, fails], { ...capacity, advice: [fits] }, own)
   assert.match(
     shown,
-    /run\.pickle does not fit 7 GiB as recorded \(1 GiB short\); with expandable_segments:True it does, with 1 GiB to spare/,
+    /run\.pickle does not fit 7 GiB as recorded: 3 requests fail\. With today's settings it needs at least 8 GiB\. With expandable_segments:True it fits, with 1 retry\./,
   )
-  assert.match(shown, /1 retry instead of 4\./)
-  const enough = { ...DEFAULTS, atCapacity: at(0, 0) }
-  const spare = text([enough], { capacityBytes: 9 * GiB })
-  assert.match(spare, /run\.pickle fits 9 GiB as recorded, with 1 GiB to spare.*Nothing needs to be set/)
-  assert.match(text([fails], capacity), /and with none of the settings tried/)
+  assert.match(shown, /1\. Within 7 GiB: no request fails instead of 3; 1 retry instead of 4\./)
+  const calm = text([{ ...DEFAULTS, within: at(0, 2) }], capacity, own)
+  assert.match(
+    calm,
+    /run\.pickle fits 7 GiB as recorded, with 2 retries\. With today's settings it needs at least 8 GiB\./,
+  )
+  assert.doesNotMatch(calm, /Nothing needs/)
+  assert.match(text([fails], capacity, own), /None of the settings tried serves it there\./)
 })
 
-test('below what is in use, the text says that no setting helps, and who holds most', () => {
-  const holders = [{ bytes: 3 * GiB, blocks: 2, site: 'train.py:7 step', through: null, before: false }]
-  const fails = { ...DEFAULTS, atCapacity: at(3, 4) }
-  const shown = text([fails], { capacityBytes: 4 * GiB }, { holders })
+test('the request above the capacity is named, with the largest holders, and without advice', () => {
+  const holders = [
+    { bytes: 3 * GiB, blocks: 2, site: 'train.py:7 step', through: null, before: false },
+    { bytes: 2 * GiB, blocks: 2, site: null, through: null, before: true },
+  ]
+  const own = { withinBytes: 4 * GiB, withinIs: 'failure', lastFailure: failure({}), holders } as const
+  const shown = (given: object) =>
+    text([{ ...DEFAULTS, within: at(3, 4) }, SPLIT], { isLimited: true }, { ...own, ...given })
+  const inUse = shown({})
+  assert.match(inUse, /does not fit the 4 GiB that the program could have when its request failed \(event 9\) with any/)
+  assert.match(
+    inUse,
+    /setting: what is in use at its peak is 1 GiB above it\. At the peak most is held: 3 GiB by train/,
+  )
+  assert.match(inUse, /2 GiB by blocks from before the recording/)
+  assert.doesNotMatch(inUse, /None of|not certain|own limit/)
+  const request = shown({ lowerBoundRequest: { event: 7, bytes: 2 * GiB } })
+  assert.match(request, /any setting: the request of 2 GiB at event 7 and what was in use then are 1 GiB above it\./)
+  const unsure = shown({ lastFailure: failure({ capacityBelowBytes: 5.5 * GiB }) })
+  assert.match(unsure, /That is not certain: the limit may be up to 5\.5 GiB\./)
+})
+
+test('a replay that serves the failed request does not say that the recording fits', () => {
+  const own = { withinBytes: 4 * GiB, withinIs: 'failure', lowerBoundBytes: 3 * GiB } as const
+  const shown = (waitingBytes: number) =>
+    text(
+      [{ ...DEFAULTS, within: at(0, 1) }, SPLIT],
+      { isLimited: true },
+      { ...own, lastFailure: failure({ waitingBytes }) },
+    )
+  assert.match(shown(2 * GiB), /there PyTorch waits for the other streams, which still used 2 GiB of freed memory\./)
+  assert.match(shown(0), /is served by a replay within the 4 GiB .* though a request failed when it was recorded\./)
+  assert.doesNotMatch(shown(0), /fits|Nothing|None/)
+})
+
+test("after the program's own limit, the least limit is said, also as a share of the device", () => {
+  const lastFailure = failure({ deviceHadRoom: true, reservedBytes: 4 * GiB, deviceFreeBytes: 12.3 * GiB })
+  const own = { withinBytes: 4 * GiB, withinIs: 'failure', lastFailure } as const
+  const fails = { ...DEFAULTS, within: at(1, 4) }
+  const shown = text([EXPANDABLE, fails], { isLimited: true, advice: [EXPANDABLE] }, own)
   assert.match(
     shown,
-    /does not fit 4 GiB with any setting: in use and request are 1 GiB above it\. .*3 GiB by train\.py:7 step/,
+    /least limit that serves the run with today's settings is 8 GiB \(set_per_process_memory_fraction/,
   )
+  assert.match(
+    shown,
+    /fraction\(0\.491\) is enough\), with expandable_segments:True 6 GiB .*fraction\(0\.369\) is enough\)\./,
+  )
+  const before = { ...DEFAULTS, ...run('', 3.9, 10, at(1, 4)) }
+  assert.doesNotMatch(text([before], { isLimited: true }, own), /own limit/, 'it had enough')
+  const small = { ...own, lastFailure: failure({ ...lastFailure, deviceFreeBytes: 1 * GiB }) }
+  assert.match(text([fails], { isLimited: true }, small), /8 GiB, more than the 5 GiB that the device had for it\./)
 })
 
-test('what the advice does not cover is said', () => {
+test('conflicts of expandable segments are said where they are advised', () => {
+  assert.match(text([EXPANDABLE, DEFAULTS], { advice: [EXPANDABLE] }), /custom all-reduce and sleep modes/)
+  assert.doesNotMatch(text([SPLIT, DEFAULTS], { advice: [SPLIT] }), /all-reduce/)
+  const windows = text([SPLIT, DEFAULTS], { advice: [SPLIT] }, { platform: 'Windows' })
+  assert.match(windows, /recording is of Windows, where PyTorch has no expandable segments/)
+  assert.match(windows, / set PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:128 /)
+})
+
+test('gaps of the advice are said', () => {
   const shown = text([DEFAULTS], { leftOut: ['max_split_size_mb:64'] }, { blocksBefore: 12, dropped: 34 })
   assert.match(shown, /34 events of run\.pickle were lost: the run may need more/)
   assert.match(shown, /run\.pickle begins in the middle: 12 blocks are from before/)
@@ -132,7 +225,56 @@ test('what the advice does not cover is said', () => {
 
 test('garbage collection is advised with the limit that it needs', () => {
   const garbage = run('garbage_collection_threshold:0.6', 7, 10, at(0, 0))
-  const before = { ...DEFAULTS, atCapacity: at(1, 1) }
-  const shown = text([garbage, before], { capacityBytes: 7 * GiB, advice: [garbage] })
+  const before = { ...DEFAULTS, within: at(1, 1) }
+  const shown = text([garbage, before], { capacityBytes: 7 * GiB, isLimited: true, advice: [garbage] })
   assert.match(shown, /needs a limit by torch\.cuda\.set_per_process_memory_fraction/)
 })
+
+test('the table keeps to 80 columns, with sizes from 10 GiB on', () => {
+  const runs = [
+    run('max_split_size_mb:256,max_non_split_rounding_mb:256', 12.34, 112.34, at(0, 12_345)),
+    run('', 12.37, 112.36, at(0, 12)),
+  ]
+  const recordings = [recording(runs, { withinBytes: 112.34 * GiB, withinIs: 'asked' })]
+  const beside = { kept: '', replaced: '', unknown: [], notReplayed: [], withoutEffect: [] }
+  const report = {
+    ...beside,
+    capacityBytes: null,
+    isLimited: true,
+    recordings,
+    baseline: '',
+    runs,
+    advice: [],
+    leftOut: [],
+  }
+  const [, table] = tuneText(report, { width: 80, paint: PLAIN }).split('\n\n')
+  assert.equal(table.split('\n').length, 5)
+  for (const line of table.split('\n')) assert.ok(line.length <= 80, line)
+})
+
+/** The last request that failed, at event 9; the program could have 4 GiB. */
+function failure(changes: Partial<RecordedOutOfMemory>): RecordedOutOfMemory {
+  return {
+    event: 9,
+    askedBytes: GiB,
+    stream: 0,
+    frames: [],
+    site: null,
+    inUseBytes: 3 * GiB,
+    waitingBytes: 0,
+    neededBytes: 4 * GiB,
+    reservedBytes: 4 * GiB,
+    idleBytes: 0,
+    idlePieces: 0,
+    largestIdleBytes: 0,
+    largestUsableBytes: 0,
+    deviceFreeBytes: 0,
+    deviceHadRoom: false,
+    capacityBytes: 4 * GiB,
+    capacityBelowBytes: 4 * GiB + 1,
+    verdict: 'fragmentation',
+    isLast: true,
+    holders: [],
+    ...changes,
+  } as RecordedOutOfMemory
+}

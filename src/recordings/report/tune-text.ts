@@ -1,12 +1,13 @@
-// The result of `tune` as text: what to set, a table of all settings, and how far any allocator could go.
+// The result of `tune` as text: a table of all settings, how far any allocator could go, and the settings to choose.
 
 import { formatBytes } from '../../core/base/bytes.js'
 import { shown } from '../../core/base/shown-text.js'
 import { shortPath } from '../picture/short-path.js'
-import { mergedSettings } from '../trace/pytorch/merged-settings.js'
 import type { TuneRecording, TuneReport, TuneRun } from '../trace/tune/tune-report.js'
-import { formatCount, formatNs, formatRatio, formatShare, MISSING } from './number-format.js'
-import { besideText, mergeText, VARIABLE } from './settings-text.js'
+import { adviceOf, conflictsOf, leftOutOf, noAdvice, verdictsOf } from './advice-text.js'
+import { formatCount, formatNs, MISSING } from './number-format.js'
+import { packingOf } from './packing-text.js'
+import { besideText, mergeText } from './settings-text.js'
 import { type Column, rightColumn, type TextStyle, tableText, wrapText } from './table.js'
 import { deviceLines } from './trace-lines.js'
 
@@ -17,9 +18,9 @@ export function tuneText(report: TuneReport, style: TextStyle): string {
     settingsTable(report, style),
     ...(report.recordings.length > 1 ? [recordingsTable(report, style)] : []),
     ...report.recordings.slice(0, 1).map(recording => wrapText(floorOf(recording, report), width)),
-    ...verdicts(report).map(text => wrapText(text, width)),
+    ...verdictsOf(report).map(text => wrapText(text, width)),
     ...adviceText(report, style),
-    ...notes(report).map(text => paint.dim(wrapText(text, width))),
+    ...[...conflictsOf(report), ...notes(report)].map(text => paint.dim(wrapText(text, width))),
   ]
   return parts.join('\n\n')
 }
@@ -35,36 +36,40 @@ function introduction(report: TuneReport): string {
   )
 }
 
-function settingsTable({ runs, capacityBytes, baseline, advice }: TuneReport, style: TextStyle): string {
-  const baselineRun = runs.find(run => run.settings === baseline)
+function settingsTable({ runs, recordings, isLimited, baseline, advice }: TuneReport, style: TextStyle): string {
+  const before = runs.find(run => run.settings === baseline)!
   const least = (run: TuneRun) => {
     if (run.leastCapacityBytes !== null) return formatBytes(run.leastCapacityBytes)
-    const before = baselineRun?.leastCapacityBytes ?? null
-    return before === null ? MISSING : `> ${formatBytes(before)}`
+    return before.leastCapacityBytes === null ? MISSING : `> ${formatBytes(before.leastCapacityBytes)}`
   }
+  const sizes = [...new Set(recordings.map(({ withinBytes }) => formatBytes(withinBytes ?? 0)))]
+  const within = sizes.length === 1 ? sizes[0] : isLimited ? 'the limits' : 'the peaks'
   const columns: Column<TuneRun>[] = [
     { title: 'setting', align: 'left', cell: labelOf },
+    rightColumn('reserved,\nno limit', run => formatBytes(run.peakReservedBytes)),
+    ...(before.within === null ? [] : [rightColumn(`within\n${within}`, servedText)]),
+    ...(isLimited ? [rightColumn('reserved\nthere', reservedWithin)] : []),
     rightColumn('least\ncapacity', least),
-    rightColumn('retries\nthere', run =>
-      run.leastCapacityRetries === null ? MISSING : formatCount(run.leastCapacityRetries),
-    ),
-    rightColumn('reserved\nwithout limit', run => formatBytes(run.peakReservedBytes)),
-    rightColumn('driver\ncalls', run => formatCount(run.deviceCalls)),
-    rightColumn('their\ntime', run => formatNs(run.modelledDeviceSeconds * 1e9)),
+    ...(runs.every(run => run.modelledDeviceSeconds === 0)
+      ? []
+      : [rightColumn<TuneRun>('driver\ntime', run => formatNs(run.modelledDeviceSeconds * 1e9))]),
   ]
-  if (capacityBytes !== null) {
-    const at = formatBytes(capacityBytes)
-    columns.push(
-      rightColumn(`fails at\n${at}`, run => formatCount(run.atCapacity?.failures ?? 0)),
-      rightColumn(`retries at\n${at}`, run => formatCount(run.atCapacity?.retries ?? 0)),
-    )
-  }
   const tone = (run: TuneRun) => (advice.includes(run) ? style.paint.green : (line: string) => line)
   return tableText(runs, columns, { ...style, tone })
 }
 
-function recordingsTable({ recordings, runs, baseline }: TuneReport, style: TextStyle): string {
-  const best = runs[0].settings
+function servedText({ within }: TuneRun): string {
+  if (within === null) return MISSING
+  if (within.failures > 0) return `${formatCount(within.failures)} failed`
+  if (within.retries === 0) return 'no retry'
+  return within.retries === 1 ? '1 retry' : `${formatCount(within.retries)} retries`
+}
+
+function reservedWithin({ within }: TuneRun): string {
+  return within === null || within.failures > 0 ? MISSING : formatBytes(within.peakReservedBytes)
+}
+
+function recordingsTable({ recordings, baseline, advice }: TuneReport, style: TextStyle): string {
   const leastBy = (settings: string) => (recording: TuneRecording) => {
     const least = recording.runs.find(run => run.settings === settings)?.leastCapacityBytes ?? null
     return least === null ? MISSING : formatBytes(least)
@@ -72,115 +77,33 @@ function recordingsTable({ recordings, runs, baseline }: TuneReport, style: Text
   const columns: Column<TuneRecording>[] = [
     { title: 'recording, worst first', align: 'left', cell: ({ file }) => shown(shortPath(file)) },
     rightColumn('in use at\nthe peak', ({ lowerBoundBytes }) => formatBytes(lowerBoundBytes)),
-    rightColumn('packed', ({ packedBytes }) => (packedBytes === null ? MISSING : formatBytes(packedBytes))),
-    rightColumn('reserved\nas recorded', ({ recordedPeakReservedBytes: bytes }) =>
-      bytes === null ? MISSING : formatBytes(bytes),
+    ...[baseline, ...advice.slice(0, 1).map(({ settings }) => settings)].map(settings =>
+      rightColumn(`least with\n${labelOf({ settings })}`, leastBy(settings)),
     ),
-    rightColumn(`least with\n${labelOf({ settings: baseline })}`, leastBy(baseline)),
-    ...(best === baseline ? [] : [rightColumn(`least with\n${labelOf({ settings: best })}`, leastBy(best))]),
   ]
   return tableText(recordings, columns, style)
 }
 
 /** How far any allocator could go. */
-function floorOf({ lowerBoundBytes, packedBytes, file }: TuneRecording, { recordings }: TuneReport): string {
+function floorOf({ lowerBoundBytes, packedBytes, file, runs }: TuneRecording, { recordings }: TuneReport): string {
   const which = recordings.length === 1 ? 'this run' : shown(shortPath(file))
   const bound = `No allocator can serve ${which} in less than ${formatBytes(lowerBoundBytes)}, what is in use at its peak.`
-  if (packedBytes === null || lowerBoundBytes === 0) return bound
-  const ratio = formatRatio(packedBytes / lowerBoundBytes)
-  return `${bound} A plan that knows the whole run packs it into ${formatBytes(packedBytes)} (${ratio} times as much).`
-}
-
-/** Whether the recordings fit the capacity. */
-function verdicts({ capacityBytes, recordings, runs, baseline }: TuneReport): string[] {
-  if (capacityBytes === null) return []
-  const limit = formatBytes(capacityBytes)
-  return recordings.map(({ file, lowerBoundBytes, holders, runs: own }) => {
-    const name = shown(shortPath(file))
-    if (lowerBoundBytes > capacityBytes) {
-      const over = formatBytes(lowerBoundBytes - capacityBytes)
-      const held = holders.map(({ bytes, site }) => `${formatBytes(bytes)} by ${siteOf(site)}`)
-      const who = held.length === 0 ? '' : ` At the peak most is held: ${held.join('; ')}.`
-      return `${name} does not fit ${limit} with any setting: in use and request are ${over} above it.${who}`
-    }
-    const before = own.find(run => run.settings === baseline)!
-    if (before.atCapacity?.failures === 0) {
-      const spare = before.leastCapacityBytes === null ? null : capacityBytes - before.leastCapacityBytes
-      return `${name} fits ${limit} as recorded${spare === null ? '' : `, with ${formatBytes(spare)} to spare`}.`
-    }
-    const best = own.find(run => run.settings === runs[0].settings)!
-    const failed = `${name} does not fit ${limit} as recorded`
-    const short =
-      before.leastCapacityBytes === null ? '' : ` (${formatBytes(before.leastCapacityBytes - capacityBytes)} short)`
-    if (best.atCapacity?.failures === 0) {
-      const spare =
-        best.leastCapacityBytes === null
-          ? ''
-          : `, with ${formatBytes(capacityBytes - best.leastCapacityBytes)} to spare`
-      return `${failed}${short}; with ${best.settings || 'defaults'} it does${spare}.`
-    }
-    return `${failed}${short}, and with none of the settings tried. The program must use less, or run elsewhere.`
-  })
-}
-
-/** The advice as sentences, each with the setting to copy on the next line. */
-export function adviceLines(report: TuneReport): string[] {
-  const { advice, runs, baseline } = report
-  const before = runs.find(run => run.settings === baseline)!
-  const verdict = verdicts(report)
-  if (advice.length === 0) return [...verdict, noAdvice(report)]
-  return [
-    ...verdict,
-    ...advice.flatMap(run => [whatItBuys(run, before), `${VARIABLE}=${mergedSettings(report.kept, run.settings)}`]),
-  ]
-}
-
-/** The recorded settings are always tried. */
-function noAdvice({ runs }: TuneReport): string {
-  if (runs.length === 1) return 'Only the recorded settings were tried.'
-  return `None of ${formatCount(runs.length)} settings tried needs 1 % less memory.`
+  const least = runs.map(({ leastCapacityBytes }) => leastCapacityBytes)
+  return [bound, ...packingOf(packedBytes, lowerBoundBytes, least)].join(' ')
 }
 
 function adviceText(report: TuneReport, { width, paint }: TextStyle): string[] {
-  const { advice, runs, baseline, capacityBytes } = report
-  const before = runs.find(run => run.settings === baseline)!
-  if (advice.length === 0) {
-    const fits = capacityBytes !== null && before.atCapacity?.failures === 0
-    return [wrapText(fits ? 'Nothing needs to be set.' : noAdvice(report), width)]
-  }
-  const blocks = advice.map((run, i) => {
-    const title = wrapText(`${i + 1}. ${whatItBuys(run, before)}`, width, '   ')
-    return [title, paint.green(`   export ${VARIABLE}=${mergedSettings(report.kept, run.settings)}`)].join('\n')
-  })
+  const advice = adviceOf(report)
+  if (advice.length === 0) return noAdvice(report).map(text => wrapText(text, width))
+  const blocks = advice.map(({ text, line }, i) =>
+    [wrapText(`${i + 1}. ${text}`, width, '   '), paint.green(`   ${line}`)].join('\n'),
+  )
   return [paint.bold('What to set, the best first'), ...blocks]
 }
 
-function whatItBuys(run: TuneRun, before: TuneRun): string {
-  const parts: string[] = []
-  if (run.leastCapacityBytes !== null && before.leastCapacityBytes !== null) {
-    const saved = formatShare(1 - run.leastCapacityBytes / before.leastCapacityBytes)
-    parts.push(
-      `Serves the run in ${formatBytes(run.leastCapacityBytes)} instead of ${formatBytes(before.leastCapacityBytes)} (${saved} less)`,
-    )
-  } else parts.push('Serves what failed')
-  if (run.peakReservedBytes > before.peakReservedBytes) {
-    parts.push(`without a limit it reserves more, ${formatBytes(run.peakReservedBytes)}`)
-  }
-  const [retries, retriesBefore] = [run.atCapacity?.retries, before.atCapacity?.retries]
-  if (retries !== undefined && retriesBefore !== undefined && retries !== retriesBefore) {
-    parts.push(
-      `${formatCount(retries)} ${retries === 1 ? 'retry' : 'retries'} instead of ${formatCount(retriesBefore)}`,
-    )
-  }
-  if (run.settings.includes('garbage_collection_threshold')) {
-    parts.push('it needs a limit by torch.cuda.set_per_process_memory_fraction')
-  }
-  return `${parts.join('; ')}.`
-}
-
-function notes({ recordings, leftOut }: TuneReport): string[] {
+function notes(report: TuneReport): string[] {
   const lines: string[] = []
-  for (const recording of recordings) {
+  for (const recording of report.recordings) {
     const { file, blocksBefore, dropped } = recording
     lines.push(...deviceLines(recording).map(line => `${shown(shortPath(file))}: ${line}`))
     if (dropped !== null && dropped > 0) {
@@ -195,9 +118,9 @@ function notes({ recordings, leftOut }: TuneReport): string[] {
       `${shown(shortPath(file))} begins in the middle: ${blocks} from before, and what came earlier was not tried. Record from the start of the program to be sure.`,
     )
   }
-  if (leftOut.length > 0) lines.push(`Not tried, because the time was over: ${leftOut.join('; ')}.`)
+  lines.push(...leftOutOf(report))
   lines.push(
-    "A retry gives all idle memory back and waits for the GPU. Times are those of a model of the driver's calls.",
+    'A retry gives all idle memory back and waits for the GPU. Driver times are of a model, over the run without a limit.',
   )
   return lines
 }
@@ -214,8 +137,4 @@ const SHORT_NAMES = [
 /** The settings with short names, for tables. */
 function labelOf({ settings }: Pick<TuneRun, 'settings'>): string {
   return SHORT_NAMES.reduce((text, [name, short]) => text.replace(name, short), settings) || 'defaults'
-}
-
-function siteOf(site: string | null): string {
-  return site === null ? 'blocks without a call stack' : shown(shortPath(site))
 }

@@ -189,6 +189,8 @@ export interface ReplayReport {
     readonly recorder: Trace['recorder']
     /** PyTorch's allocator settings, '' for its defaults; null if unknown */
     readonly settings: string | null
+    /** 'Windows' if the paths of the call stacks show it; else null */
+    readonly platform: 'Windows' | null
     /** events that concern memory */
     readonly events: number
     /** streams that events name */

@@ -1,5 +1,6 @@
 import { giveBacksOf } from './analysis/give-backs.js'
 import { failedEvents, recordedOutOfMemories } from './failures/out-of-memory.js'
+import { platformOf } from './pytorch/platform.js'
 import type { InitialBlocks, ReplayReport } from './replay-result.js'
 import type { Trace } from './trace.js'
 
@@ -11,6 +12,7 @@ export function traceFigures(trace: Trace): ReplayReport['trace'] {
     otherDevices: trace.otherDevices,
     recorder: trace.recorder,
     settings: trace.settings,
+    platform: platformOf(trace),
     events: trace.events,
     streams: trace.eventStreams,
     spanSeconds: trace.spanSeconds,

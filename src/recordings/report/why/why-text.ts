@@ -5,12 +5,12 @@ import type { Steps } from '../../trace/analysis/steps.js'
 import type { Holder } from '../../trace/failures/holders.js'
 import { BEFORE, type Trace } from '../../trace/trace.js'
 import type { TuneReport } from '../../trace/tune/tune-report.js'
+import { adviceLines } from '../advice-text.js'
 import { formatCount } from '../number-format.js'
 import { headOf } from '../replay-text.js'
-import { VARIABLE } from '../settings-text.js'
+import { isSettingLine } from '../settings-text.js'
 import { type TextStyle, wrapText } from '../table.js'
 import { fitted, gapsOf, sentences } from '../trace-lines.js'
-import { adviceLines } from '../tune-text.js'
 import { deviceMemoryLines } from './device-memory-text.js'
 import { giveBackLines } from './give-back-text.js'
 import { idleText, poolsText } from './idle-text.js'
@@ -62,7 +62,7 @@ export function whyText(trace: Trace, style: TextStyle, options: WhyOptions = {}
 
 function adviceText(tuned: TuneReport, { width, paint }: TextStyle): string {
   const lines = adviceLines(tuned).map(line =>
-    line.startsWith(`${VARIABLE}=`) ? paint.green(`    ${line}`) : wrapText(`• ${line}`, width, '  '),
+    isSettingLine(line) ? paint.green(`    ${line}`) : wrapText(`• ${line}`, width, '  '),
   )
   return [wrapText("Settings of PyTorch's allocator, tried by replays of this recording:", width), ...lines].join('\n')
 }

@@ -14,6 +14,7 @@ import { type ModelOptions, replayPytorchPolicy } from './pytorch-replay.js'
  */
 export function programReleases(trace: Trace, limitBytes = trace.recordedPeakReservedBytes ?? 0): Set<number> {
   const found = new Set<number>()
+  if (![Action.segmentFree, Action.segmentUnmap].some(code => trace.action.includes(code))) return found
   const requests = requestsAfter(trace)
   const givenBack = givenBackBefore(trace)
   const onGiveBack = (event: number, policy: PlacementPolicy) => {
@@ -72,8 +73,9 @@ export function knownReleases(trace: Trace): ReadonlySet<number> {
 }
 
 /**
- * The options of a model that may reserve so much. Within a limit it gives memory back where it decides to, and where
- * the program did. Garbage is collected only under a limit of the program's own.
+ * The options of a model within a capacity, `Infinity` for none. It gives memory back where it decides to,
+ * and where the program did: all figures of `replay`, `tune` and `why` are of such models. Garbage is collected only
+ * under a limit of the program's own.
  */
 export function modelWithin(trace: Trace, settings: PytorchSettings, capacityBytes: number): ModelOptions {
   const limitBytes = settings.garbageCollectionThreshold === undefined ? Infinity : capacityBytes

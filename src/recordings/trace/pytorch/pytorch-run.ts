@@ -1,12 +1,13 @@
-// The replay of a model of PyTorch's allocator: one pass for all figures, and five that time each call. If requests
-// failed in the recording, one more pass without them compares the addresses.
+// The replay of a model of PyTorch's allocator: one pass for all figures, and five that time each call. The model gives
+// memory back where it decides to and where the program did. One more pass, which follows the recording wherever it
+// gave memory back and makes no failed request, compares the addresses.
 
 import { LATENCY_PASSES, LatencyMeter } from '../latency.js'
 import { PlacementCollector } from '../placements/placements.js'
 import type { Settings } from '../replay-options.js'
 import type { Policy, ReplayRun } from '../replay-result.js'
 import { figuresOf } from '../run-figures.js'
-import { Action, type Trace } from '../trace.js'
+import type { Trace } from '../trace.js'
 import { pytorchSettingsOf, recordedPytorchSettings } from './named-settings.js'
 import { modelWithin } from './program-releases.js'
 import { type ModelOptions, replayPytorchPolicy } from './pytorch-replay.js'
@@ -23,7 +24,6 @@ export class PytorchRun {
   async figures(simulated: boolean, progress: (share: number) => void): Promise<Partial<ReplayRun>> {
     const { policy, trace } = this
     const { capacityBytes, repeat, latency, placements } = this.settings
-    const hasFailed = trace.action.includes(Action.outOfMemory)
     const passes = 1 + (latency ? LATENCY_PASSES : 0)
     const model = modelOf(policy, trace, capacityBytes)
     const meter = new LatencyMeter()
@@ -35,7 +35,8 @@ export class PytorchRun {
     const collector = placements ? new PlacementCollector(trace) : null
     const result = replayPytorchPolicy(trace, { ...model, repeat, collector, failedFrom: 0 })
     progress(1)
-    const { placement } = hasFailed ? replayPytorchPolicy(trace, model) : result
+    const { settings = {} } = model
+    const placement = result.placement && replayPytorchPolicy(trace, { settings }).placement
     const { failures, firstFailure } = result
     const rounds = simulated ? result.rounds : result.rounds.map(round => ({ ...round, modelledDeviceSeconds: null }))
     return {
@@ -63,5 +64,5 @@ function modelOf(policy: Policy, trace: Trace, capacityBytes: number): ModelOpti
   const { expandableSegments: _, ...recorded } = recordedPytorchSettings(trace)
   const asNamed = policy === 'pytorch-expandable' ? { ...recorded, expandableSegments: true } : recorded
   const settings = pytorchSettingsOf(policy) ?? asNamed
-  return Number.isFinite(capacityBytes) ? modelWithin(trace, settings, capacityBytes) : { settings }
+  return modelWithin(trace, settings, capacityBytes)
 }

@@ -3,7 +3,6 @@
 import type { RecordedOutOfMemory } from '../failures/out-of-memory.js'
 import { paceOf } from '../pace.js'
 import type { Trace } from '../trace.js'
-import { LEAST_CAPACITY_BYTES } from './least-capacity.js'
 import { tune } from './tune.js'
 import type { TuneReport } from './tune-report.js'
 
@@ -11,9 +10,9 @@ import type { TuneReport } from './tune-report.js'
 const SECONDS = 3
 
 /**
- * Tries settings within the memory that the program could have when its last request failed. Null for a program without
- * failed requests or without PyTorch, and if freed memory waited for another stream: no setting ends that.
- * `onProgress` gets the done part, from 0 to 1, and the setting under way.
+ * Tries settings as `tune` does, within the memory that the program could have when its last request failed. Null for a
+ * program without failed requests or without PyTorch, and if freed memory waited for another stream: no setting ends
+ * that. `onProgress` gets the done part, from 0 to 1, and the setting under way.
  */
 export async function remediesFor(
   trace: Trace,
@@ -21,8 +20,6 @@ export async function remediesFor(
   onProgress?: (fraction: number, what: string) => void,
 ): Promise<TuneReport | null> {
   if (last === undefined || last.verdict === 'waiting' || trace.recorder !== 'PyTorch') return null
-  const { capacityBytes } = last
-  const limit = capacityBytes === null || capacityBytes < LEAST_CAPACITY_BYTES ? {} : { capacityBytes }
   const seconds = SECONDS / paceOf(trace).recordings
-  return await tune([trace], { ...limit, seconds, ...(onProgress === undefined ? {} : { onProgress }) })
+  return await tune([trace], { seconds, ...(onProgress === undefined ? {} : { onProgress }) })
 }

@@ -1,6 +1,7 @@
 // The result of `tune`, as plain JSON.
 
 import type { Holder } from '../failures/holders.js'
+import type { RecordedOutOfMemory } from '../failures/out-of-memory.js'
 import type { OtherDevice } from '../trace.js'
 
 /** One setting, replayed over one recording or over several: sizes are then the largest, counts and times sums. */
@@ -22,6 +23,8 @@ export interface TuneRun {
   readonly leastCapacityRetries: number | null
   /** the replay within the capacity that was asked about; null without one */
   readonly atCapacity: TuneAtCapacity | null
+  /** the replay within `TuneRecording.withinBytes`, of each recording its own; null if one of them is unknown */
+  readonly within: TuneAtCapacity | null
 }
 
 /** A replay within a capacity. */
@@ -48,17 +51,35 @@ export interface TuneRecording {
   readonly otherDevices: readonly OtherDevice[]
   /** the settings that it was made with; null if unknown */
   readonly recordedSettings: string | null
+  /** 'Windows' if the paths of the call stacks show it; else null */
+  readonly platform: 'Windows' | null
+  /** seconds from its first to its latest event; 0 without times */
+  readonly spanSeconds: number
   /** most bytes that PyTorch had from the device at once; null if not recorded */
   readonly recordedPeakReservedBytes: number | null
   /** how many requests failed in it */
   readonly failedRequests: number
+  /** the last of them; null without any */
+  readonly lastFailure: RecordedOutOfMemory | null
+  /** the capacity within which retries and failures are counted; null if unknown */
+  readonly withinBytes: number | null
+  /**
+   * the origin of that capacity: the option, the memory that the program could have when its last request failed, or
+   * else the recorded peak; null if unknown
+   */
+  readonly withinIs: 'asked' | 'failure' | 'recorded' | null
   /** how many blocks are from before its first event: their sizes and places are inferred */
   readonly blocksBefore: number
   /** how many events the recorder lost; null if unknown */
   readonly dropped: number | null
   /** most bytes in use at once, with each request that failed: no allocator can do with less */
   readonly lowerBoundBytes: number
-  /** bytes of a packing of all blocks that knows the future; null if it was left out for lack of time */
+  /** the failed request which `lowerBoundBytes` contains; null if more was in use at another time */
+  readonly lowerBoundRequest: { readonly event: number; readonly bytes: number } | null
+  /**
+   * bytes of a packing of all blocks that knows the future, keeps one address for each, and gives nothing back; null if
+   * it was left out for lack of time
+   */
   readonly packedBytes: number | null
   /** the lines of the program that hold most at the peak: at most three */
   readonly holders: readonly Holder[]
@@ -70,13 +91,18 @@ export interface TuneRecording {
 export interface TuneReport {
   /** the capacity that was asked about; null for none */
   readonly capacityBytes: number | null
+  /** whether runs are compared within a capacity, because of the option or of a failed request */
+  readonly isLimited: boolean
   /** the recordings: first those that need most */
   readonly recordings: readonly TuneRecording[]
   /** the settings that the recordings were made with, '' unless they agree; the others are compared with it */
   readonly baseline: string
-  /** each setting over all recordings, the best first */
+  /** each setting over all recordings, the best first; `isLimited` decides the order */
   readonly runs: readonly TuneRun[]
-  /** settings to recommend, the best first: they need at least 1 % less than `baseline`, or alone fit the capacity */
+  /**
+   * settings to recommend, the best first. Each reserves less than `baseline`, or as much with fewer retries or a
+   * lower least capacity, or serves requests that fail with `baseline`
+   */
   readonly advice: readonly TuneRun[]
   /** settings that were not tried for lack of time */
   readonly leftOut: readonly string[]

@@ -1,10 +1,12 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { MiB } from '../../../core/base/bytes.js'
-import { parsePytorchSettings } from '../pytorch/model/pytorch-settings.js'
+import { formatPytorchSettings, parsePytorchSettings } from '../pytorch/model/pytorch-settings.js'
 import { programReleases } from '../pytorch/program-releases.js'
 import { replayPytorchPolicy } from '../pytorch/pytorch-replay.js'
+import { PytorchRun } from '../pytorch/pytorch-run.js'
 import { RUNS, settingsRecording } from '../pytorch/settings-recordings.fixture.js'
+import { settingsOf } from '../replay-options.js'
 import { Action } from '../trace.js'
 import { TraceBuilder } from '../trace-builder.js'
 import { tune } from './tune.js'
@@ -50,7 +52,7 @@ test('a setting serves everything at its least capacity, and not 1 % below', asy
     assert(replay(leastCapacityBytes * 0.99).failures > 0 || leastCapacityBytes * 0.99 < trace.peakWithFailedBytes)
   }
   const before = runs.find(run => run.settings === '')!
-  for (const run of advice) assert(run.leastCapacityBytes! <= 0.99 * before.leastCapacityBytes!)
+  for (const run of advice) assert(run.peakReservedBytes <= before.peakReservedBytes)
 })
 
 test('a setting is left out if a better one needs and reserves as little', async () => {
@@ -60,6 +62,68 @@ test('a setting is left out if a better one needs and reserves as little', async
     expandable.map(run => run.settings),
     [EXPANDABLE],
   )
+})
+
+for (const name of ['streams-tight-default', 'convnet-tight-gc60', 'sizes-tight-expandable', 'mlp-tight-default']) {
+  test(`tune and replay reserve the same in ${name}, and no figure is below what any allocator needs`, async () => {
+    const trace = settingsRecording(name)
+    const { runs, recordings } = await tune([trace], { settings: [EXPANDABLE] })
+    const [{ lowerBoundBytes }] = recordings
+    let compared = 0
+    const { expandableSegments: _, ...recorded } = parsePytorchSettings(trace.settings ?? '')
+    for (const [policy, settings] of [
+      ['pytorch', recorded],
+      ['pytorch-expandable', { ...recorded, ...parsePytorchSettings(EXPANDABLE) }],
+    ] as const) {
+      const tuned = runs.find(run => run.settings === formatPytorchSettings(settings))
+      const options = settingsOf({ policies: [policy] })
+      const { peakReservedBytes } = await new PytorchRun(policy, trace, options).figures(true, () => {})
+      if (tuned === undefined) continue
+      assert.equal(peakReservedBytes, tuned.peakReservedBytes, policy)
+      compared++
+    }
+    assert.ok(compared > 0)
+    for (const run of runs) {
+      assert.ok(run.peakReservedBytes >= lowerBoundBytes && (run.leastCapacityBytes ?? Infinity) >= lowerBoundBytes)
+    }
+  })
+}
+
+test('without a capacity, retries are counted within the memory at the failure, or within the recorded peak', async () => {
+  const failed = await tune([settingsRecording('mlp-tight-default')], { settings: [EXPANDABLE] })
+  const [{ withinIs, withinBytes, lastFailure }] = failed.recordings
+  assert.deepEqual([withinIs, withinBytes, failed.isLimited], ['failure', lastFailure!.capacityBytes, true])
+  assert.ok(failed.runs.find(run => run.settings === '')!.within!.failures > 0)
+  const trace = settingsRecording('streams-tight-default')
+  const served = await tune([trace], { settings: [EXPANDABLE] })
+  assert.deepEqual(served.recordings[0].withinBytes, trace.recordedPeakReservedBytes)
+  assert.deepEqual([served.recordings[0].withinIs, served.isLimited], ['recorded', false])
+  assert.equal(served.runs.find(run => run.settings === '')!.within!.retries, 7)
+})
+
+test('expandable segments are not tried for a recording of Windows by default', async () => {
+  const builder = new TraceBuilder()
+  const stack = builder.stacks.number([builder.stacks.entry('C:\\Users\\me\\train.py', 7, 'step')])
+  builder.add(Action.segmentAlloc, 2 ** 40, 20 * MiB, 0, 0)
+  builder.add(Action.alloc, 2 ** 40, 3 * MiB, 0, 1, stack)
+  const trace = builder.build({ file: 'built' })
+  const usual = await tune([trace])
+  assert.ok(usual.runs.length > 5 && usual.runs.every(run => !run.settings.includes(EXPANDABLE)))
+  assert.equal(usual.recordings[0].platform, 'Windows')
+  const asked = await tune([trace], { settings: [EXPANDABLE] })
+  assert.ok(asked.runs.some(run => run.settings === EXPANDABLE))
+  assert.ok(asked.advice.every(run => run.settings !== EXPANDABLE))
+})
+
+test('the failed request that needs most is named, if it needs more than is in use at any time', async () => {
+  const builder = new TraceBuilder()
+  builder.add(Action.segmentAlloc, 2 ** 40, 20 * MiB, 0, 0)
+  builder.add(Action.alloc, 2 ** 40, 15 * MiB, 0, 1)
+  builder.add(Action.outOfMemory, 10 * MiB, 30 * MiB, 0, 2)
+  builder.add(Action.outOfMemory, 10 * MiB, 25 * MiB, 0, 3)
+  const { recordings, advice } = await tune([builder.build({ file: 'built' })], { settings: [EXPANDABLE] })
+  assert.deepEqual(recordings[0].lowerBoundRequest, { event: 2, bytes: 30 * MiB })
+  assert.deepEqual(advice, [], 'nothing can serve it')
 })
 
 test('a recording is compared with the settings that it was made with', async () => {
@@ -99,7 +163,7 @@ test('below what is in use nothing helps, and the largest holders are named', as
 })
 
 test('settings that collect garbage are tried only with a capacity', async () => {
-  const trace = settingsRecording('mlp-tight-default')
+  const trace = settingsRecording('mlp-default')
   const tried = async (options: object) => (await tune([trace], options)).runs.map(run => run.settings).join(' ')
   assert.doesNotMatch(await tried({}), /garbage/)
   assert.match(await tried({ capacityBytes: 3000 * MiB }), /garbage/)

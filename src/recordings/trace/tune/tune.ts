@@ -1,13 +1,9 @@
-// Searches PyTorch's settings over recordings: each setting is replayed, without a limit, within a capacity, and at
-// falling capacities until it no longer serves everything.
+// Tries PyTorch's settings over recordings, and says which are better than those that they were made with.
 
 import { OutOfRangeError, WrongTypeError } from '../../../core/base/argument-errors.js'
 import { type FixedSize, limitOf } from '../../../core/base/byte-size.js'
 import { describe } from '../../../core/base/bytes.js'
 import { checkOptionNames } from '../../../core/base/option-names.js'
-import { inUseOf, liveAfter } from '../analysis/curves.js'
-import { type Holder, holdersOf } from '../failures/holders.js'
-import { failedEvents } from '../failures/out-of-memory.js'
 import {
   checkSettingsLine,
   keptOfRecordings,
@@ -15,14 +11,13 @@ import {
   replacedSettings,
   triedSettings,
 } from '../pytorch/merged-settings.js'
-import { formatPytorchSettings, type PytorchSettings, parsePytorchSettings } from '../pytorch/model/pytorch-settings.js'
+import { formatPytorchSettings, parsePytorchSettings } from '../pytorch/model/pytorch-settings.js'
 import { recordedPytorchSettings, settingsBeside } from '../pytorch/named-settings.js'
-import { modelWithin } from '../pytorch/program-releases.js'
-import { replayPytorchPolicy } from '../pytorch/pytorch-replay.js'
+import { platformOf } from '../pytorch/platform.js'
 import { checkTrace, type Trace } from '../trace.js'
-import { leastCapacity } from './least-capacity.js'
-import { packedBytesOf } from './packing.js'
-import type { TuneAtCapacity, TuneRecording, TuneReport, TuneRun } from './tune-report.js'
+import { advised, type Comparison, combined, isExpandable, ranked } from './ranking.js'
+import { Search } from './search.js'
+import type { TuneRecording, TuneReport, TuneRun } from './tune-report.js'
 
 /** Options of `tune()`; every one may be left out. */
 export interface TuneOptions {
@@ -65,11 +60,6 @@ const LIMITED_CANDIDATES: readonly string[] = [
   'max_split_size_mb:256,garbage_collection_threshold:0.8',
 ]
 
-/** A setting is worth advice if it needs at least this share less. */
-const WORTH = 0.01
-const MOST_ADVICE = 3
-const MOST_HOLDERS = 3
-
 type Given = Required<Omit<TuneOptions, 'merge'>> & Pick<TuneOptions, 'merge'> & { readonly capacityBytes: number }
 
 /**
@@ -81,9 +71,12 @@ export async function tune(traces: readonly Trace[], options: TuneOptions = {}):
   const recorded = traces.map(trace => formatPytorchSettings(recordedPytorchSettings(trace)))
   const baseline = recorded.every(each => each === recorded[0]) ? recorded[0] : ''
   const own = given.merge === undefined ? [] : [triedSettings(given.merge)]
-  const all = candidatesOf(baseline, [...recorded, ...own], given)
-  const end = performance.now() + given.seconds * 1000
   const searches = traces.map(trace => new Search(trace, given.capacityBytes))
+  const isLimited = searches.some(({ within }) => within.withinIs === 'asked' || within.withinIs === 'failure')
+  // A recording of Windows with expandable segments shows that they are available there.
+  const isWindows = traces.some(trace => platformOf(trace) === 'Windows') && !isExpandable({ settings: baseline })
+  const all = candidatesOf(baseline, [...recorded, ...own], given.settings, { isLimited, isWindows })
+  const end = performance.now() + given.seconds * 1000
   const tried: string[] = []
   for (const [index, settings] of all.entries()) {
     // The base of all comparisons is always tried.
@@ -102,89 +95,20 @@ export async function tune(traces: readonly Trace[], options: TuneOptions = {}):
       searches.map(search => search.runs[i]),
     ),
   )
-  const runs = ranked(inOrder)
+  const comparison: Comparison = { before: inOrder[0], isLimited, isAsked: given.capacityBytes < Infinity }
+  const runs = ranked(inOrder, comparison)
   given.onProgress(1, 'done')
   return {
     capacityBytes: Number.isFinite(given.capacityBytes) ? given.capacityBytes : null,
+    isLimited,
     recordings,
     baseline,
     runs,
-    advice: undominated(runs.filter(run => isWorth(run, inOrder[0]))).slice(0, MOST_ADVICE),
+    advice: recordings.every(isHopeless) ? [] : advised(isWindows ? runs.filter(isOfWindows) : runs, comparison),
     leftOut: all.slice(tried.length),
     kept: given.merge === undefined ? keptOfRecordings(traces) : keptSettings(given.merge),
     replaced: replacedSettings(given.merge ?? ''),
     ...settingsBeside([...traces.map(({ settings }) => settings ?? ''), given.merge ?? '', ...given.settings]),
-  }
-}
-
-/** The settings tried over one recording. */
-class Search {
-  readonly runs: TuneRun[] = []
-
-  constructor(
-    private readonly trace: Trace,
-    private readonly capacityBytes: number,
-  ) {}
-
-  /** The first settings tried are those that the others are compared with. */
-  async try(text: string): Promise<void> {
-    const settings = parsePytorchSettings(text)
-    const { peakReservedBytes, deviceCalls, modelledDeviceSeconds } = this.replay(settings, Infinity, false)
-    const first = this.runs.at(0)?.leastCapacityBytes ?? Infinity
-    const needed = this.trace.peakWithFailedBytes
-    const least = await this.least(settings, Math.min(first, peakReservedBytes), needed, this.runs.length === 0)
-    this.runs.push({
-      settings: text,
-      peakReservedBytes,
-      deviceCalls: sum(deviceCalls),
-      modelledDeviceSeconds: modelledDeviceSeconds ?? 0,
-      leastCapacityBytes: least,
-      leastCapacityRetries: least === null ? null : this.replay(settings, least, true).retries,
-      atCapacity: Number.isFinite(this.capacityBytes) ? this.within(settings) : null,
-    })
-  }
-
-  result(packs: boolean): TuneRecording {
-    const { trace } = this
-    return {
-      file: trace.file,
-      device: trace.device,
-      otherDevices: trace.otherDevices,
-      recordedSettings: trace.settings,
-      recordedPeakReservedBytes: trace.recordedPeakReservedBytes,
-      failedRequests: failedEvents(trace).length,
-      blocksBefore: trace.blocks.initial,
-      dropped: trace.dropped,
-      lowerBoundBytes: trace.peakWithFailedBytes,
-      packedBytes: packs ? packedBytesOf(trace) : null,
-      holders: holdersAtPeak(trace),
-      runs: this.runs,
-    }
-  }
-
-  /** Null if the settings do not serve everything within `enough`, unless `growing` is set. */
-  private async least(settings: PytorchSettings, enough: number, needed: number, growing: boolean) {
-    const serves = async (bytes: number) => {
-      await new Promise(resolve => setImmediate(resolve))
-      return this.replay(settings, bytes, true).failures === 0
-    }
-    if (!growing && !(await serves(enough))) return null
-    return leastCapacity(needed, enough, serves)
-  }
-
-  private within(settings: PytorchSettings): TuneAtCapacity {
-    const { failures, retries, peakReservedBytes, deviceCalls, modelledDeviceSeconds } = this.replay(
-      settings,
-      this.capacityBytes,
-      false,
-    )
-    const calls = { deviceCalls: sum(deviceCalls), modelledDeviceSeconds: modelledDeviceSeconds ?? 0 }
-    return { failures, retries, peakReservedBytes, ...calls }
-  }
-
-  private replay(settings: PytorchSettings, capacityBytes: number, stopsAtFailure: boolean) {
-    const model = modelWithin(this.trace, settings, capacityBytes)
-    return replayPytorchPolicy(this.trace, { ...model, stopsAtFailure, failedFrom: 0 })
   }
 }
 
@@ -227,96 +151,32 @@ export function checkSetting(text: string, capacityBytes: number): void {
 }
 
 /** The settings to try, first those that the others are compared with. */
-function candidatesOf(baseline: string, recorded: readonly string[], given: Given): string[] {
-  const usual = given.capacityBytes === Infinity ? CANDIDATES : [...CANDIDATES, ...LIMITED_CANDIDATES]
-  const asked = given.settings.length > 0 ? given.settings : [...recorded, ...usual]
+function candidatesOf(
+  baseline: string,
+  recorded: readonly string[],
+  given: readonly string[],
+  { isLimited, isWindows }: { readonly isLimited: boolean; readonly isWindows: boolean },
+): string[] {
+  const usual = [...CANDIDATES, ...(isLimited ? LIMITED_CANDIDATES : [])].filter(
+    settings => !isWindows || !isExpandable({ settings }),
+  )
+  const asked = given.length > 0 ? given : [...recorded, ...usual]
   const written = asked.map(text => formatPytorchSettings(parsePytorchSettings(text)))
-  const withLimit = (text: string) => given.capacityBytes < Infinity || !text.includes('garbage_collection_threshold')
+  const withLimit = (text: string) => isLimited || !text.includes('garbage_collection_threshold')
   return [...new Set([baseline, '', ...written])].filter((text, i) => i === 0 || withLimit(text))
 }
 
-function combined(settings: string, runs: readonly TuneRun[]): TuneRun {
-  const most = (of: (run: TuneRun) => number) => Math.max(...runs.map(of))
-  const total = (of: (run: TuneRun) => number) => runs.reduce((all, run) => all + of(run), 0)
-  const isKnown = runs.every(run => run.leastCapacityBytes !== null)
-  const atCapacity = runs.every(run => run.atCapacity !== null)
-  return {
-    settings,
-    peakReservedBytes: most(run => run.peakReservedBytes),
-    deviceCalls: total(run => run.deviceCalls),
-    modelledDeviceSeconds: total(run => run.modelledDeviceSeconds),
-    leastCapacityBytes: isKnown ? most(run => run.leastCapacityBytes!) : null,
-    leastCapacityRetries: isKnown ? total(run => run.leastCapacityRetries!) : null,
-    atCapacity: atCapacity
-      ? {
-          failures: total(run => run.atCapacity!.failures),
-          retries: total(run => run.atCapacity!.retries),
-          peakReservedBytes: most(run => run.atCapacity!.peakReservedBytes),
-          deviceCalls: total(run => run.atCapacity!.deviceCalls),
-          modelledDeviceSeconds: total(run => run.atCapacity!.modelledDeviceSeconds),
-        }
-      : null,
-  }
+/** Whether no setting can serve a recording. A limit of the program itself can be raised. */
+function isHopeless({ lowerBoundBytes, withinBytes, withinIs, lastFailure }: TuneRecording): boolean {
+  if (withinIs !== 'asked' && withinIs !== 'failure') return false
+  const isOwnLimit = withinIs === 'failure' && lastFailure?.deviceHadRoom === true
+  return lowerBoundBytes > withinBytes! && !isOwnLimit
 }
 
-/**
- * The best runs first: those that serve most at the capacity, then those with the least need. Among runs of about the
- * least need, a run that reserves less without a limit comes first: PyTorch has a smaller cache and fewer retries.
- */
-function ranked(runs: readonly TuneRun[]): TuneRun[] {
-  const leastOf = (run: TuneRun) => run.leastCapacityBytes ?? Number.MAX_VALUE
-  const best = Math.min(...runs.map(leastOf)) * (1 + WORTH)
-  const rank = (run: TuneRun) => (leastOf(run) <= best ? 0 : leastOf(run))
-  return runs.toSorted(
-    (a, b) =>
-      (a.atCapacity?.failures ?? 0) - (b.atCapacity?.failures ?? 0) ||
-      rank(a) - rank(b) ||
-      a.peakReservedBytes - b.peakReservedBytes ||
-      a.settings.length - b.settings.length,
-  )
-}
-
-function isWorth(run: TuneRun, before: TuneRun): boolean {
-  if (run === before) return false
-  if (run.atCapacity !== null && before.atCapacity !== null) {
-    const fewer = before.atCapacity.failures - run.atCapacity.failures
-    if (fewer !== 0) return fewer > 0
-  }
-  if (run.leastCapacityBytes === null || before.leastCapacityBytes === null) return false
-  return before.leastCapacityBytes > 0 && run.leastCapacityBytes <= before.leastCapacityBytes * (1 - WORTH)
-}
-
-/**
- * Leaves out a run if a better run needs and reserves as little. Runs with expandable segments do not stand for runs
- * without them, because not every platform has expandable segments.
- */
-function undominated(ranked: readonly TuneRun[]): TuneRun[] {
-  const kept: TuneRun[] = []
-  for (const run of ranked) {
-    const least = (run.leastCapacityBytes ?? Infinity) * (1 + WORTH)
-    const isDominated = kept.some(
-      other =>
-        isExpandable(other) === isExpandable(run) &&
-        (other.leastCapacityBytes ?? Infinity) <= least &&
-        other.peakReservedBytes <= run.peakReservedBytes,
-    )
-    if (!isDominated) kept.push(run)
-  }
-  return kept
-}
-
-function isExpandable({ settings }: TuneRun): boolean {
-  return settings.includes('expandable_segments:True')
+function isOfWindows(run: TuneRun): boolean {
+  return !isExpandable(run)
 }
 
 function neededBy({ lowerBoundBytes, runs }: TuneRecording): number {
   return runs[0].leastCapacityBytes ?? lowerBoundBytes
-}
-
-function holdersAtPeak(trace: Trace): Holder[] {
-  return holdersOf(trace, liveAfter(trace, inUseOf(trace).peakEvent)).slice(0, MOST_HOLDERS)
-}
-
-function sum(calls: Readonly<Record<string, number>>): number {
-  return Object.values(calls).reduce((all, each) => all + each, 0)
 }

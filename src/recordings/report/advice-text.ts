@@ -1,0 +1,268 @@
+// The result of `tune` as sentences: whether each recording fits, and the gain and the price of each setting.
+
+import { formatBytes } from '../../core/base/bytes.js'
+import { shown } from '../../core/base/shown-text.js'
+import { shortPath } from '../picture/short-path.js'
+import type { Holder } from '../trace/failures/holders.js'
+import { mergedSettings } from '../trace/pytorch/merged-settings.js'
+import { isExpandable, isLess, takenBytes } from '../trace/tune/ranking.js'
+import type { TuneAtCapacity, TuneRecording, TuneReport, TuneRun } from '../trace/tune/tune-report.js'
+import { limitLines } from './limit-text.js'
+import { formatCount, formatNs, formatShare } from './number-format.js'
+import { settingLine } from './settings-text.js'
+import { siteText } from './why/out-of-memory-text.js'
+
+/**
+ * Idle memory up to this share of the reserved bytes counts as little. In three of the five programs of
+ * `traces/settings/` the best of all settings leaves 2 to 5 % idle, by rounding and by segments of 20 MiB.
+ */
+const LITTLE_IDLE = 0.05
+
+/** A setting that helps: its gain and its price, and the line to copy. */
+export interface Advice {
+  readonly text: string
+  readonly line: string
+}
+
+/** The advice as sentences, each with the line to copy behind it. */
+export function adviceLines(report: TuneReport): string[] {
+  const advice = adviceOf(report)
+  const said = advice.length === 0 ? noAdvice(report) : advice.flatMap(({ text, line }) => [text, line])
+  return [...verdictsOf(report), ...said, ...conflictsOf(report), ...leftOutOf(report)]
+}
+
+/** The settings that were not tried. */
+export function leftOutOf({ leftOut }: TuneReport): string[] {
+  return leftOut.length === 0 ? [] : [`Not tried, because the time was over: ${leftOut.join('; ')}.`]
+}
+
+export function adviceOf(report: TuneReport): Advice[] {
+  const platform = platformOf(report)
+  return report.advice.map(run => ({
+    text: whatItBuys(run, report),
+    line: settingLine(mergedSettings(report.kept, run.settings), platform),
+  }))
+}
+
+/** Whether the recordings fit the capacity that counts, and how far a limit of the program must be raised. */
+export function verdictsOf(report: TuneReport): string[] {
+  return report.recordings.flatMap(recording => [
+    ...(recording.withinIs === 'asked' || recording.withinIs === 'failure' ? [verdictOf(recording, report)] : []),
+    ...limitLines(recording, report),
+  ])
+}
+
+function verdictOf(recording: TuneRecording, report: TuneReport): string {
+  const { file, lowerBoundBytes, runs } = recording
+  const withinBytes = recording.withinBytes!
+  const name = shown(shortPath(file))
+  const limit = limitOf(recording)
+  if (lowerBoundBytes > withinBytes) return `${name} does not fit ${limit} with any setting: ${missingOf(recording)}`
+  const before = runOf(runs, report.baseline)
+  const least = before.leastCapacityBytes
+  const needs = least === null ? '' : ` With today's settings it needs at least ${formatBytes(least)}.`
+  if (before.within?.failures === 0) {
+    if (isServedOnlyInReplay(recording, report)) return `${name} ${contradictionOf(recording)}`
+    return `${name} fits ${limit} as recorded, ${withRetries(before.within.retries)}.${needs}`
+  }
+  const fails = `${name} does not fit ${limit} as recorded: ${failing(before.within)}.${needs}`
+  const serving = report.advice.find(({ settings }) => runOf(runs, settings).within?.failures === 0)
+  if (serving === undefined) return `${fails} None of the settings tried serves it there.`
+  const { retries } = runOf(runs, serving.settings).within!
+  return `${fails} With ${serving.settings || "PyTorch's defaults"} it fits, ${withRetries(retries)}.`
+}
+
+/** The capacity, with its origin. */
+function limitOf({ withinBytes, withinIs, lastFailure }: TuneRecording): string {
+  const bytes = formatBytes(withinBytes ?? 0)
+  if (withinIs !== 'failure') return bytes
+  return `the ${bytes} that the program could have when its request failed (event ${formatCount(lastFailure?.event ?? 0)})`
+}
+
+/** The bytes above the capacity, and who holds most. */
+function missingOf({ lowerBoundBytes, lowerBoundRequest, withinBytes, withinIs, ...others }: TuneRecording): string {
+  const over = formatBytes(lowerBoundBytes - withinBytes!)
+  const what =
+    lowerBoundRequest === null
+      ? 'what is in use at its peak is'
+      : `the request of ${formatBytes(lowerBoundRequest.bytes)} at event ${formatCount(lowerBoundRequest.event)} ` +
+        'and what was in use then are'
+  const below = withinIs === 'failure' ? (others.lastFailure?.capacityBelowBytes ?? 0) : 0
+  const unsure = lowerBoundBytes < below ? ` That is not certain: the limit may be up to ${formatBytes(below)}.` : ''
+  const held = others.holders.map(holder => `${formatBytes(holder.bytes)} ${holderName(holder)}`)
+  const who = held.length === 0 ? '' : ` At the peak most is held: ${held.join('; ')}.`
+  return `${what} ${over} above it.${unsure}${who}`
+}
+
+function holderName({ site, before }: Holder): string {
+  if (site !== null) return `by ${siteText(site)}`
+  return before ? 'by blocks from before the recording' : 'by blocks without a call stack'
+}
+
+/** Whether a replay of today's settings serves what failed in the recording within as much memory. */
+function isServedOnlyInReplay({ runs, withinBytes, lastFailure }: TuneRecording, { baseline }: TuneReport): boolean {
+  const couldHave = lastFailure?.capacityBytes ?? null
+  return couldHave !== null && withinBytes! <= couldHave && runOf(runs, baseline).within?.failures === 0
+}
+
+/** A replay that serves what failed: only the GPU's work in the recorded run can tell why. */
+function contradictionOf(recording: TuneRecording): string {
+  const { lastFailure } = recording
+  const waiting = lastFailure?.waitingBytes ?? 0
+  const why =
+    waiting > 0
+      ? `: there PyTorch waits for the other streams, which still used ${formatBytes(waiting)} of freed memory`
+      : ', though a request failed when it was recorded'
+  return `is served by a replay within ${limitOf(recording)}${why}.`
+}
+
+function failing(within: TuneAtCapacity | null): string {
+  const failures = within?.failures ?? 0
+  return failures === 1 ? 'a request fails' : `${formatCount(failures)} requests fail`
+}
+
+function withRetries(retries: number): string {
+  return retries === 0 ? 'without a retry' : `with ${countOf(retries)}`
+}
+
+function countOf(retries: number): string {
+  return retries === 1 ? '1 retry' : `${formatCount(retries)} retries`
+}
+
+/** The gain over the settings of today, and the price: figures that differ by less than 1 % are left out. */
+function whatItBuys(run: TuneRun, report: TuneReport): string {
+  const before = runOf(report.runs, report.baseline)
+  const [served, reserved] = [servedText(run, before, report), reservedText(run, before, report)]
+  return [
+    ...(report.isLimited ? [...served, ...reserved] : [...reserved, ...served]),
+    ...leastText(run, before),
+    ...timeText(run, before, report),
+    ...(run.settings.includes('garbage_collection_threshold')
+      ? ['It needs a limit by torch.cuda.set_per_process_memory_fraction.']
+      : []),
+  ].join(' ')
+}
+
+/** Failures, retries and reserved memory within the capacity that counts. */
+function servedText(run: TuneRun, before: TuneRun, report: TuneReport): string[] {
+  const [now, was] = [run.within, before.within]
+  if (now === null || was === null) return []
+  const parts: string[] = []
+  if (now.failures !== was.failures) {
+    const none = now.failures === 0 ? 'no request fails' : failing(now)
+    parts.push(`${none} instead of ${formatCount(was.failures)}`)
+  }
+  if (now.retries !== was.retries) parts.push(`${noneOr(now.retries)} instead of ${formatCount(was.retries)}`)
+  if (report.isLimited && differs(now.peakReservedBytes, was.peakReservedBytes)) {
+    parts.push(`reserved ${changeOf(now.peakReservedBytes, was.peakReservedBytes)}`)
+  }
+  return parts.length === 0 ? [] : [`Within ${withinText(report)}: ${parts.join('; ')}.`]
+}
+
+function noneOr(retries: number): string {
+  return retries === 0 ? 'no retry' : countOf(retries)
+}
+
+/** The capacities that counted, of several recordings the largest. */
+function withinText({ recordings, isLimited }: TuneReport): string {
+  const sizes = [...new Set(recordings.map(({ withinBytes }) => formatBytes(withinBytes ?? 0)))]
+  if (sizes.length > 1) return isLimited ? 'what each recording could have' : 'what each recording had reserved'
+  return isLimited ? sizes[0] : `the recorded ${sizes[0]}`
+}
+
+function reservedText(run: TuneRun, before: TuneRun, { isLimited }: TuneReport): string[] {
+  const [now, was] = [run.peakReservedBytes, before.peakReservedBytes]
+  const isSaid = isLimited && now === run.within?.peakReservedBytes && was === before.within?.peakReservedBytes
+  if (isSaid) return []
+  if (differs(now, was)) return [`Reserves ${changeOf(now, was)} without a limit.`]
+  return isLimited ? [] : [`Reserves as much without a limit, ${formatBytes(now)}.`]
+}
+
+function changeOf(now: number, was: number): string {
+  const share = was === 0 ? '' : ` (${formatShare(Math.abs(1 - now / was))} ${now < was ? 'less' : 'more'})`
+  return `${formatBytes(now)} instead of ${formatBytes(was)}${share}`
+}
+
+function leastText(run: TuneRun, before: TuneRun): string[] {
+  const [now, was] = [run.leastCapacityBytes, before.leastCapacityBytes]
+  if (was === null) return now === null ? [] : [`The least that serves the run is ${formatBytes(now)}.`]
+  if (now === null) return [`The least that serves the run is more than the ${formatBytes(was)} of today.`]
+  if (!differs(now, was)) return []
+  const [retries, retriesBefore] = [run.leastCapacityRetries ?? 0, before.leastCapacityRetries ?? 0]
+  const there = retries === retriesBefore ? '' : `, with ${noneOr(retries)} instead of ${formatCount(retriesBefore)}`
+  return [`The least that serves the run is ${formatBytes(now)} instead of ${formatBytes(was)}${there}.`]
+}
+
+/** The driver's time without a limit, if it is more than today's. */
+function timeText(run: TuneRun, before: TuneRun, { recordings }: TuneReport): string[] {
+  const [now, was] = [run.modelledDeviceSeconds, before.modelledDeviceSeconds]
+  if (now <= was) return []
+  const span = recordings.every(each => each.spanSeconds > 0)
+    ? recordings.reduce((sum, each) => sum + each.spanSeconds, 0)
+    : null
+  // A recording cut out of a run may be shorter than the calls that its blocks would have needed.
+  const share = span === null || now > span ? '' : `, ${shareOfRun(now / span)}`
+  return [`Its driver calls take ${formatNs(now * 1e9)} instead of ${formatNs(was * 1e9)} (modelled)${share}.`]
+}
+
+function shareOfRun(share: number): string {
+  return share < 0.0005 ? 'below 0.1 % of the run' : `${formatShare(share)} of the run`
+}
+
+/** Why nothing is advised. Empty where the verdict says all. */
+export function noAdvice(report: TuneReport): string[] {
+  const { runs, recordings, isLimited } = report
+  const { failures, retries, share, idleBytes, reservedBytes } = idleOf(report)
+  if (failures > 0 || recordings.some(recording => isServedOnlyInReplay(recording, report))) return []
+  if (runs.length === 1) return ['Only the recorded settings were tried.']
+  if (needsNothing(report)) {
+    return [`Nothing needs to be set: no retry, and ${formatShare(share)} of what is reserved is never in use.`]
+  }
+  const calls = retries === 0 ? '' : `, and there ${retries === 1 ? 'is' : 'are'} ${countOf(retries)}`
+  const of = `Of ${formatBytes(reservedBytes)} reserved${isLimited ? ' there' : ''}`
+  return [
+    `None of ${formatCount(runs.length)} settings tried is better than today's. ${of}, ${formatBytes(idleBytes)} ` +
+      `(${formatShare(share)}) are never in use${calls}.`,
+  ]
+}
+
+function needsNothing(report: TuneReport): boolean {
+  const { failures, retries, share } = idleOf(report)
+  return failures === 0 && retries === 0 && share <= LITTLE_IDLE
+}
+
+/** How today's settings serve, and the memory that is idle even at the peak; of several recordings the most idle. */
+function idleOf(report: TuneReport) {
+  const { failures = 0, retries = 0 } = runOf(report.runs, report.baseline).within ?? {}
+  const all = report.recordings.map(({ lowerBoundBytes, runs }) => {
+    const reservedBytes = takenBytes(runOf(runs, report.baseline), report)
+    const idleBytes = Math.max(0, reservedBytes - lowerBoundBytes)
+    return { reservedBytes, idleBytes, share: reservedBytes === 0 ? 0 : idleBytes / reservedBytes }
+  })
+  return { failures, retries, ...all.reduce((most, each) => (each.share > most.share ? each : most)) }
+}
+
+/** Conflicts of the advised settings with other libraries, and settings that the platform lacks. */
+export function conflictsOf(report: TuneReport): string[] {
+  if (platformOf(report) === 'Windows' && !isExpandable({ settings: report.baseline })) {
+    if (report.advice.length === 0 && needsNothing(report)) return []
+    return ['The recording is of Windows, where PyTorch has no expandable segments: they are not advised.']
+  }
+  if (!report.advice.some(isExpandable) || isExpandable({ settings: report.baseline })) return []
+  return [
+    'Expandable segments do not go together with libraries that need plain memory of cudaMalloc: custom all-reduce and ' +
+      'sleep modes of serving engines. Older versions of PyTorch cannot share their memory with other processes.',
+  ]
+}
+
+export function platformOf({ recordings }: TuneReport): 'Windows' | null {
+  return recordings.some(({ platform }) => platform === 'Windows') ? 'Windows' : null
+}
+
+function runOf(runs: readonly TuneRun[], settings: string): TuneRun {
+  return runs.find(run => run.settings === settings)!
+}
+
+function differs(a: number, b: number): boolean {
+  return isLess(a, b) || isLess(b, a)
+}
