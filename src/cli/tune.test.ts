@@ -12,7 +12,7 @@ const tuned = (...args: string[]) => printed(['tune', ...args])
 test('the line to export is printed, and a table of what was tried', () => {
   const stdout = tuned(path('mlp-tight-default'), '--capacity', '3068MiB')
   assert.match(stdout, /^ +export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True$/m)
-  assert.match(stdout, /^max_split:64 /m)
+  assert.match(stdout, /^split:64 /m)
   for (const line of stdout.split('\n')) assert(line.length <= 80 || line.includes('export'), line)
 })
 

@@ -4,12 +4,13 @@ import { formatBytes } from '../../core/base/bytes.js'
 import { shown } from '../../core/base/shown-text.js'
 import { shortPath } from '../picture/short-path.js'
 import type { TuneRecording, TuneReport, TuneRun } from '../trace/tune/tune-report.js'
-import { adviceOf, conflictsOf, leftOutOf, noAdvice, verdictsOf } from './advice-text.js'
+import { adviceOf, conflictsOf, leftOutOf, noAdvice } from './advice-text.js'
 import { formatCount, formatNs, MISSING } from './number-format.js'
 import { packingOf } from './packing-text.js'
 import { besideText, mergeText } from './settings-text.js'
 import { type Column, rightColumn, type TextStyle, tableText, wrapText } from './table.js'
 import { deviceLines } from './trace-lines.js'
+import { verdictsOf } from './verdict-text.js'
 
 export function tuneText(report: TuneReport, style: TextStyle): string {
   const { width, paint } = style
@@ -128,7 +129,7 @@ function notes(report: TuneReport): string[] {
 const SHORT_NAMES = [
   ['expandable_segments:True', 'expandable'],
   ['max_non_split_rounding_mb', 'non_split'],
-  ['max_split_size_mb', 'max_split'],
+  ['max_split_size_mb', 'split'],
   ['large_segment_size_mb', 'large_segment'],
   ['roundup_power2_divisions', 'roundup'],
   ['garbage_collection_threshold', 'gc'],

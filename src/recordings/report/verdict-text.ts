@@ -1,0 +1,134 @@
+// Whether recordings fit the capacity that counts, as sentences, and how far a limit of the program must be raised.
+
+import { formatBytes } from '../../core/base/bytes.js'
+import { shown } from '../../core/base/shown-text.js'
+import { shortPath } from '../picture/short-path.js'
+import type { Holder } from '../trace/failures/holders.js'
+import type { TuneAtCapacity, TuneRecording, TuneReport, TuneRun } from '../trace/tune/tune-report.js'
+import { formatCount } from './number-format.js'
+import { siteText } from './why/out-of-memory-text.js'
+
+/** torch.cuda.set_per_process_memory_fraction takes shares; more digits than these tell nothing. */
+const SHARE_STEPS = 1000
+
+/** Whether the recordings fit the capacity that counts, and how far a limit of the program must be raised. */
+export function verdictsOf(report: TuneReport): string[] {
+  return report.recordings.flatMap(recording => [
+    ...(recording.withinIs === 'asked' || recording.withinIs === 'failure' ? [verdictOf(recording, report)] : []),
+    ...limitLines(recording, report),
+  ])
+}
+
+function verdictOf(recording: TuneRecording, report: TuneReport): string {
+  const { file, lowerBoundBytes, runs } = recording
+  const withinBytes = recording.withinBytes!
+  const name = shown(shortPath(file))
+  const limit = limitOf(recording)
+  if (lowerBoundBytes > withinBytes) return `${name} does not fit ${limit} with any setting: ${missingOf(recording)}`
+  const before = runOf(runs, report.baseline)
+  const least = before.leastCapacityBytes
+  const needs = least === null ? '' : ` With today's settings it needs at least ${formatBytes(least)}.`
+  if (before.within?.failures === 0) {
+    if (isServedOnlyInReplay(recording, report)) return `${name} ${contradictionOf(recording)}`
+    return `${name} fits ${limit} as recorded, ${withRetries(before.within.retries)}.${needs}`
+  }
+  const fails = `${name} does not fit ${limit} as recorded: ${failing(before.within)}.${needs}`
+  const serving = report.advice.find(({ settings }) => runOf(runs, settings).within?.failures === 0)
+  if (serving === undefined) return `${fails} None of the settings tried serves it there.`
+  const { retries } = runOf(runs, serving.settings).within!
+  return `${fails} With ${serving.settings || "PyTorch's defaults"} it fits, ${withRetries(retries)}.`
+}
+
+/** The capacity, with its origin. */
+function limitOf({ withinBytes, withinIs, lastFailure }: TuneRecording): string {
+  const bytes = formatBytes(withinBytes ?? 0)
+  if (withinIs !== 'failure') return bytes
+  return `the ${bytes} that the program could have when its request failed (event ${formatCount(lastFailure?.event ?? 0)})`
+}
+
+/** The bytes above the capacity, and who holds most. */
+function missingOf({ lowerBoundBytes, lowerBoundRequest, withinBytes, withinIs, ...others }: TuneRecording): string {
+  const over = formatBytes(lowerBoundBytes - withinBytes!)
+  const what =
+    lowerBoundRequest === null
+      ? 'what is in use at its peak is'
+      : `the request of ${formatBytes(lowerBoundRequest.bytes)} at event ${formatCount(lowerBoundRequest.event)} ` +
+        'and what was in use then are'
+  const below = withinIs === 'failure' ? (others.lastFailure?.capacityBelowBytes ?? 0) : 0
+  const unsure = lowerBoundBytes < below ? ` That is not certain: the limit may be up to ${formatBytes(below)}.` : ''
+  const held = others.holders.map(holder => `${formatBytes(holder.bytes)} ${holderName(holder)}`)
+  const who = held.length === 0 ? '' : ` At the peak most is held: ${held.join('; ')}.`
+  return `${what} ${over} above it.${unsure}${who}`
+}
+
+function holderName({ site, before }: Holder): string {
+  if (site !== null) return `by ${siteText(site)}`
+  return before ? 'by blocks from before the recording' : 'by blocks without a call stack'
+}
+
+/** Whether a replay of today's settings serves what failed in the recording within as much memory. */
+export function isServedOnlyInReplay(
+  { runs, withinBytes, lastFailure }: TuneRecording,
+  { baseline }: TuneReport,
+): boolean {
+  const couldHave = lastFailure?.capacityBytes ?? null
+  return couldHave !== null && withinBytes! <= couldHave && runOf(runs, baseline).within?.failures === 0
+}
+
+/** A replay that serves what failed: only the GPU's work in the recorded run can tell why. */
+function contradictionOf(recording: TuneRecording): string {
+  const { lastFailure } = recording
+  const waiting = lastFailure?.waitingBytes ?? 0
+  const why =
+    waiting > 0
+      ? `: there PyTorch waits for the other streams, which still used ${formatBytes(waiting)} of freed memory`
+      : ', though a request failed when it was recorded'
+  return `is served by a replay within ${limitOf(recording)}${why}.`
+}
+
+export function failing(within: TuneAtCapacity | null): string {
+  const failures = within?.failures ?? 0
+  return failures === 1 ? 'a request fails' : `${formatCount(failures)} requests fail`
+}
+
+function withRetries(retries: number): string {
+  return retries === 0 ? 'without a retry' : `with ${countOf(retries)}`
+}
+
+export function countOf(retries: number): string {
+  return retries === 1 ? '1 retry' : `${formatCount(retries)} retries`
+}
+
+/** Empty unless the last failed request was stopped by a limit of the program, while the device had room. */
+function limitLines(recording: TuneRecording, report: TuneReport): string[] {
+  const { lastFailure, runs } = recording
+  if (lastFailure?.deviceHadRoom !== true) return []
+  const least = ({ settings }: TuneRun) => runs.find(run => run.settings === settings)?.leastCapacityBytes ?? null
+  const today = least(report.runs.find(run => run.settings === report.baseline)!)
+  // Within less than it had, only work of other streams can have stopped it.
+  if (today === null || today <= (lastFailure.capacityBytes ?? 0)) return []
+  const deviceBytes = (lastFailure.reservedBytes ?? 0) + (lastFailure.deviceFreeBytes ?? 0)
+  const best = report.advice.at(0)
+  const bestBytes = best === undefined ? null : least(best)
+  const withBest =
+    best === undefined || bestBytes === null || bestBytes >= today
+      ? ''
+      : `, with ${best.settings || "PyTorch's defaults"} ${limitText(bestBytes, deviceBytes)}`
+  return [
+    "The program's own limit stopped it. The least limit that serves the run with today's settings is " +
+      `${limitText(today, deviceBytes)}${withBest}.`,
+  ]
+}
+
+/** The device has at least what was reserved and free. So a share of that is enough. */
+function limitText(bytes: number, deviceBytes: number): string {
+  const size = formatBytes(bytes)
+  if (bytes > deviceBytes) return `${size}, more than the ${formatBytes(deviceBytes)} that the device had for it`
+  const share = Math.ceil((bytes / deviceBytes) * SHARE_STEPS) / SHARE_STEPS
+  return `${size} (set_per_process_memory_fraction(${share}) is enough)`
+}
+
+/** The run of some settings, which were tried. */
+export function runOf(runs: readonly TuneRun[], settings: string): TuneRun {
+  return runs.find(run => run.settings === settings)!
+}
