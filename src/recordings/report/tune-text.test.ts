@@ -188,7 +188,12 @@ test('a replay that serves the failed request does not say that the recording fi
 })
 
 test("after the program's own limit, the least limit is said, also as a share of the device", () => {
-  const lastFailure = failure({ deviceHadRoom: true, reservedBytes: 4 * GiB, deviceFreeBytes: 12.3 * GiB })
+  const lastFailure = failure({
+    isLast: false,
+    deviceHadRoom: true,
+    reservedBytes: 4 * GiB,
+    deviceFreeBytes: 12.3 * GiB,
+  })
   const own = { withinBytes: 4 * GiB, withinIs: 'failure', lastFailure } as const
   const fails = { ...DEFAULTS, within: at(1, 4) }
   const shown = text([EXPANDABLE, fails], { isLimited: true, advice: [EXPANDABLE] }, own)
@@ -204,6 +209,22 @@ test("after the program's own limit, the least limit is said, also as a share of
   assert.doesNotMatch(text([before], { isLimited: true }, own), /own limit/, 'it had enough')
   const small = { ...own, lastFailure: failure({ ...lastFailure, deviceFreeBytes: 1 * GiB }) }
   assert.match(text([fails], { isLimited: true }, small), /8 GiB, more than the 5 GiB that the device had for it\./)
+  const ended = { ...own, lastFailure: failure({ ...lastFailure, isLast: true }) }
+  assert.match(text([fails], { isLimited: true }, ended), /least limit that serves what is recorded .* may need more\./)
+  assert.doesNotMatch(shown, /may need more/)
+})
+
+test('a setting that needs less than the limit may be is said to be enough then', () => {
+  const lastFailure = failure({ deviceHadRoom: true, capacityBelowBytes: 7 * GiB })
+  const own = { withinBytes: 4 * GiB, withinIs: 'failure', lastFailure, lowerBoundBytes: 3 * GiB } as const
+  const runs = [
+    { ...EXPANDABLE, within: at(1, 4) },
+    { ...DEFAULTS, within: at(1, 4) },
+  ]
+  const shown = text(runs, { isLimited: true, advice: [runs[0]] }, own)
+  assert.match(shown, /The limit may be up to 7 GiB, and with expandable_segments:True 6 GiB are enough\./)
+  const known = { ...own, lastFailure: failure({ ...lastFailure, capacityBelowBytes: 5 * GiB }) }
+  assert.doesNotMatch(text(runs, { isLimited: true, advice: [runs[0]] }, known), /may be up to/)
 })
 
 test('conflicts of expandable segments are said where they are advised', () => {

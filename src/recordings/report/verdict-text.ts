@@ -34,9 +34,20 @@ function verdictOf(recording: TuneRecording, report: TuneReport): string {
   }
   const fails = `${name} does not fit ${limit} as recorded: ${failing(before.within)}.${needs}`
   const serving = report.advice.find(({ settings }) => runOf(runs, settings).within?.failures === 0)
-  if (serving === undefined) return `${fails} None of the settings tried serves it there.`
+  if (serving === undefined)
+    return `${fails} None of the settings tried serves it there.${unsureText(recording, report)}`
   const { retries } = runOf(runs, serving.settings).within!
   return `${fails} With ${serving.settings || "PyTorch's defaults"} it fits, ${withRetries(retries)}.`
+}
+
+/** A limit of the program is known to a range only: the advised settings may need less than it is. */
+function unsureText({ runs, withinIs, lastFailure }: TuneRecording, { advice }: TuneReport): string {
+  const below = withinIs === 'failure' ? (lastFailure?.capacityBelowBytes ?? 0) : 0
+  const best = advice.at(0)
+  const least = best === undefined ? null : runOf(runs, best.settings).leastCapacityBytes
+  if (least === null || least >= below) return ''
+  const settings = best!.settings || "PyTorch's defaults"
+  return ` The limit may be up to ${formatBytes(below)}, and with ${settings} ${formatBytes(least)} are enough.`
 }
 
 /** The capacity, with its origin. */
@@ -114,9 +125,13 @@ function limitLines(recording: TuneRecording, report: TuneReport): string[] {
     best === undefined || bestBytes === null || bestBytes >= today
       ? ''
       : `, with ${best.settings || "PyTorch's defaults"} ${limitText(bestBytes, deviceBytes)}`
+  // Nobody knows what would have come after the failed request.
+  const [what, then] = lastFailure.isLast
+    ? ['what is recorded', ' The recording ends with the failed request; what follows may need more.']
+    : ['the run', '']
   return [
-    "The program's own limit stopped it. The least limit that serves the run with today's settings is " +
-      `${limitText(today, deviceBytes)}${withBest}.`,
+    `The program's own limit stopped it. The least limit that serves ${what} with today's settings is ` +
+      `${limitText(today, deviceBytes)}${withBest}.${then}`,
   ]
 }
 

@@ -21,9 +21,9 @@ function run(settings: string, peak: number, within: readonly [number, number, n
   }
 }
 
-const free = (before: TuneRun): Comparison => ({ before, isLimited: false, isAsked: false })
-const failed = (before: TuneRun): Comparison => ({ before, isLimited: true, isAsked: false })
-const asked = (before: TuneRun): Comparison => ({ before, isLimited: true, isAsked: true })
+const free = (before: TuneRun): Comparison => ({ before, isLimited: false, isAsked: false, isOwnLimit: false })
+const failed = (before: TuneRun): Comparison => ({ before, isLimited: true, isAsked: false, isOwnLimit: false })
+const asked = (before: TuneRun): Comparison => ({ before, isLimited: true, isAsked: true, isOwnLimit: false })
 const advice = (comparison: Comparison, ...others: TuneRun[]) =>
   advised(ranked([comparison.before, ...others], comparison), comparison).map(({ settings }) => settings)
 
@@ -70,6 +70,15 @@ test('a setting that still fails is advised unless it reserves more than today',
   assert.deepEqual(advice(failed(before), split), [])
   assert.deepEqual(advice(failed(before), run('all', 4.1, [0, 16, 2])), ['all'], 'it alone serves all')
   assert.deepEqual(advice(failed(before), run('fewer retries', 2.7, [17, 3, 2])), [], 'a program dies all the same')
+})
+
+test('under a limit of the program, a setting that needs less is advised though it still fails there', () => {
+  const before = run('', 5, [1, 2, 3.7], 4.36)
+  const expandable = run('expandable_segments:True', 4, [1, 2, 3.7], 3.85)
+  const ownLimit = { ...failed(before), isOwnLimit: true }
+  assert.deepEqual(advice(ownLimit, expandable), ['expandable_segments:True'])
+  assert.deepEqual(advice(failed(before), expandable), [], 'the device has no more')
+  assert.deepEqual(advice(ownLimit, run('a', 5, [1, 2, 3.7], 4.35)), [], 'it needs as much')
 })
 
 test('a setting with which requests fail that were served is never advised', () => {

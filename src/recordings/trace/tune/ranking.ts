@@ -15,6 +15,8 @@ export interface Comparison {
   readonly isLimited: boolean
   /** whether a capacity was asked about */
   readonly isAsked: boolean
+  /** whether a limit of the program was too low, which may be higher than its recording shows, and can be raised */
+  readonly isOwnLimit: boolean
 }
 
 /** Most bytes reserved at once: within the capacity that counts, or without one. */
@@ -64,17 +66,23 @@ export function advised(best: readonly TuneRun[], comparison: Comparison): TuneR
   return kept.slice(0, MOST_ADVICE)
 }
 
-/** Whether a run serves more than today's, or is better in another way and takes no more memory. */
+/**
+ * Whether a run serves more than today's, or is better in another way and takes no more memory. Under a limit that can
+ * be raised, one that needs less is better.
+ */
 function gains(run: TuneRun, comparison: Comparison): boolean {
-  const { before, isLimited } = comparison
+  const { before, isLimited, isOwnLimit } = comparison
   if (run.settings === before.settings) return false
+  const needsLess = isLess(leastOf(run), leastOf(before))
   const fewerFailures = failuresOf(before) - failuresOf(run)
   const fewerRetries = retriesOf(before) - retriesOf(run)
   if (reservesMore(run, comparison)) return isLimited && fewerFailures > 0 && failuresOf(run) === 0
-  if (isLimited && failuresOf(before) > 0) return fewerFailures > 0
+  if (isLimited && failuresOf(before) > 0) {
+    return fewerFailures > 0 || (isOwnLimit && fewerFailures === 0 && needsLess)
+  }
   if (fewerFailures < 0 || (isLimited && fewerRetries < 0)) return false
   if (isLess(takenBytes(run, comparison), takenBytes(before, comparison))) return true
-  return fewerRetries > 0 || (fewerRetries === 0 && isLess(leastOf(run), leastOf(before)))
+  return fewerRetries > 0 || (fewerRetries === 0 && needsLess)
 }
 
 /**

@@ -15,7 +15,7 @@ import { formatPytorchSettings, parsePytorchSettings } from '../pytorch/model/py
 import { recordedPytorchSettings, settingsBeside } from '../pytorch/named-settings.js'
 import { platformOf } from '../pytorch/platform.js'
 import { checkTrace, type Trace } from '../trace.js'
-import { advised, type Comparison, combined, isExpandable, ranked } from './ranking.js'
+import { advised, combined, isExpandable, ranked } from './ranking.js'
 import { Search } from './search.js'
 import type { TuneRecording, TuneReport, TuneRun } from './tune-report.js'
 
@@ -95,7 +95,8 @@ export async function tune(traces: readonly Trace[], options: TuneOptions = {}):
       searches.map(search => search.runs[i]),
     ),
   )
-  const comparison: Comparison = { before: inOrder[0], isLimited, isAsked: given.capacityBytes < Infinity }
+  const isAsked = given.capacityBytes < Infinity
+  const comparison = { before: inOrder[0], isLimited, isAsked, isOwnLimit: recordings.every(isOwnLimit) }
   const runs = ranked(inOrder, comparison)
   given.onProgress(1, 'done')
   return {
@@ -167,10 +168,15 @@ function candidatesOf(
 }
 
 /** Whether no setting can serve a recording. A limit of the program itself can be raised. */
-function isHopeless({ lowerBoundBytes, withinBytes, withinIs, lastFailure }: TuneRecording): boolean {
+function isHopeless(recording: TuneRecording): boolean {
+  const { lowerBoundBytes, withinBytes, withinIs } = recording
   if (withinIs !== 'asked' && withinIs !== 'failure') return false
-  const isOwnLimit = withinIs === 'failure' && lastFailure?.deviceHadRoom === true
-  return lowerBoundBytes > withinBytes! && !isOwnLimit
+  return lowerBoundBytes > withinBytes! && !isOwnLimit(recording)
+}
+
+/** Whether the capacity that counts is a limit of the program, by its last failed request. */
+function isOwnLimit({ withinIs, lastFailure }: TuneRecording): boolean {
+  return withinIs === 'failure' && lastFailure?.deviceHadRoom === true
 }
 
 function isOfWindows(run: TuneRun): boolean {
