@@ -69,7 +69,7 @@ const GONE = -1
 export class TraceBuilder extends EventColumns {
   /** A builder with the events from `from` to `end - 1` only, which shares their memory. */
   part(from: number, end: number): TraceBuilder {
-    const part = new TraceBuilder(this.stacks, this.pools, this.metadata, this.tags)
+    const part = new TraceBuilder(this.stacks, this.pools, this.metadata, this.tags, this.categories)
     this.excerpt(part, from, end)
     return part
   }
@@ -120,6 +120,7 @@ export class TraceBuilder extends EventColumns {
       pools: this.pools.names,
       metadata: this.metadata.names,
       tags: this.tags.names,
+      categories: this.categories.names,
       annotations: annotationsOf(annotations, timeUs),
       streams: streams.handles,
       eventStreams,
@@ -238,6 +239,7 @@ export class TraceBuilder extends EventColumns {
   private describeAllocated(blocks: WritableBlocks, number: number, event: number): void {
     if (this.metadatum !== null) blocks.metadata[number] = this.metadatum[event]
     if (this.tag !== null) blocks.tag[number] = this.tag[event]
+    if (this.category !== null) blocks.category[number] = this.category[event]
     if (this.granted !== null) blocks.grantedBytes[number] = this.granted[event]
   }
 
@@ -361,6 +363,7 @@ function emptyBlocks(initial: number, allocations: number) {
     pool: new Uint32Array(count),
     metadata: new Uint32Array(count),
     tag: new Uint32Array(count),
+    category: new Uint32Array(count),
   } satisfies Blocks
 }
 

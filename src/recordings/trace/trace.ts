@@ -128,6 +128,8 @@ export interface Blocks {
   readonly metadata: Uint32Array
   /** index into `tags`; 0 for none */
   readonly tag: Uint32Array
+  /** index into `categories`; 0 for none */
+  readonly category: Uint32Array
 }
 
 /** A device of a recording whose events are left out. */
@@ -189,6 +191,8 @@ export interface Trace {
   readonly metadata: readonly string[]
   /** the different tags of a recorded `tagged` pool; number 0 is none, '' */
   readonly tags: readonly string[]
+  /** the purposes of blocks, in the words of PyTorch's profiler, such as `gradient`; number 0 is none, '' */
+  readonly categories: readonly string[]
   /** named parts of the recording, by rising start */
   readonly annotations: readonly Annotation[]
   /** the streams' handles in the recording, those of events first */

@@ -31,8 +31,8 @@ export class NameTable {
 }
 
 /**
- * Events that arrive one by one. Pools, metadata, tags and granted sizes are in few recordings, so their columns
- * exist from the first value on.
+ * Events that arrive one by one. Pools, metadata, tags, categories and granted sizes are in few recordings, so their
+ * columns exist from the first value on.
  */
 export class EventColumns {
   events = 0
@@ -49,6 +49,8 @@ export class EventColumns {
   protected metadatum: Uint32Array | null = null
   /** numbers of `tags`, by event */
   protected tag: Uint32Array | null = null
+  /** numbers of `categories`, by event */
+  protected category: Uint32Array | null = null
   protected granted: Float64Array | null = null
 
   constructor(
@@ -57,6 +59,7 @@ export class EventColumns {
     readonly pools: NameTable = new NameTable('0,0'),
     readonly metadata: NameTable = new NameTable(''),
     readonly tags: NameTable = new NameTable(''),
+    readonly categories: NameTable = new NameTable(''),
   ) {}
 
   /** Appends an event; `stream` is a handle, `stack` a number of `stacks`. Returns the event's number. */
@@ -99,6 +102,12 @@ export class EventColumns {
     this.tag[event] = this.tags.number(tag)
   }
 
+  /** Notes what the block of an alloc event was for. */
+  noteCategory(event: number, category: string): void {
+    this.category ??= new Uint32Array(this.action.length)
+    this.category[event] = this.categories.number(category)
+  }
+
   /** Notes the bytes of the block that served an alloc event. */
   noteGranted(event: number, bytes: number): void {
     this.granted ??= new Float64Array(this.action.length).fill(Number.NaN)
@@ -114,7 +123,7 @@ export class EventColumns {
     this.stream[to] = this.stream[from]
     this.timeUs[to] = this.timeUs[from]
     this.stack[to] = this.stack[from]
-    for (const column of [this.pool, this.metadatum, this.tag, this.granted]) {
+    for (const column of [this.pool, this.metadatum, this.tag, this.category, this.granted]) {
       if (column !== null) column[to] = column[from]
     }
   }
@@ -131,6 +140,7 @@ export class EventColumns {
     to.pool = this.pool?.subarray(from, end) ?? null
     to.metadatum = this.metadatum?.subarray(from, end) ?? null
     to.tag = this.tag?.subarray(from, end) ?? null
+    to.category = this.category?.subarray(from, end) ?? null
     to.granted = this.granted?.subarray(from, end) ?? null
   }
 
@@ -152,6 +162,7 @@ export class EventColumns {
     if (this.pool !== null) this.pool = enlarged(this.pool, new Uint32Array(capacity))
     if (this.metadatum !== null) this.metadatum = enlarged(this.metadatum, new Uint32Array(capacity))
     if (this.tag !== null) this.tag = enlarged(this.tag, new Uint32Array(capacity))
+    if (this.category !== null) this.category = enlarged(this.category, new Uint32Array(capacity))
     if (this.granted !== null) this.granted = enlarged(this.granted, new Float64Array(capacity).fill(Number.NaN))
   }
 }

@@ -43,7 +43,8 @@ interface Numbers {
   readonly pools: readonly number[]
 }
 
-function stackNumbers({ frames, node, parent, frame }: Trace['stacks'], table: StackTable): number[] {
+/** By number of a trace's call stacks: their numbers in another table. */
+export function stackNumbers({ frames, node, parent, frame }: Trace['stacks'], table: StackTable): number[] {
   const entries = frames.map(({ filename, line, name }) => table.entry(filename, line, name))
   return Array.from(node, innermost => {
     const items: unknown[] = []
@@ -53,7 +54,8 @@ function stackNumbers({ frames, node, parent, frame }: Trace['stacks'], table: S
 }
 
 function addEvents(builder: TraceBuilder, trace: Trace, from: number, end: number, { stacks, pools }: Numbers): void {
-  const { action, address, bytes, stream, timeUs, stack, pool, block, blocks, streams, metadata, tags } = trace
+  const { action, address, bytes, stream, timeUs, stack, pool, block, blocks, streams, metadata, tags, categories } =
+    trace
   for (let event = from; event < end; event++) {
     const handle = streams[stream[event]]
     const added = builder.add(action[event], address[event], bytes[event], handle, timeUs[event], stacks[stack[event]])
@@ -62,6 +64,7 @@ function addEvents(builder: TraceBuilder, trace: Trace, from: number, end: numbe
     if (number < 0 || blocks.allocatedAt[number] !== event) continue
     builder.noteMetadata(added, metadata[blocks.metadata[number]])
     builder.noteTag(added, tags[blocks.tag[number]])
+    if (blocks.category[number] > 0) builder.noteCategory(added, categories[blocks.category[number]])
     if (!Number.isNaN(blocks.grantedBytes[number])) builder.noteGranted(added, blocks.grantedBytes[number])
   }
 }

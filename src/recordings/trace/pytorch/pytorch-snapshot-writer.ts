@@ -121,9 +121,10 @@ class SnapshotEntries {
 
   /** The keys of an allocation that PyTorch's format lacks. */
   private ownKeys(block: number): object {
-    const { tag, grantedBytes } = this.trace.blocks
+    const { tag, category, grantedBytes } = this.trace.blocks
     return {
       ...(tag[block] === 0 ? {} : { tag: this.trace.tags[tag[block]] }),
+      ...(category[block] === 0 ? {} : { category: this.trace.categories[category[block]] }),
       ...(Number.isNaN(grantedBytes[block]) ? {} : { granted: grantedBytes[block] }),
     }
   }

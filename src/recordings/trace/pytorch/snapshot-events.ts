@@ -22,7 +22,7 @@ const ACTIONS: ReadonlyMap<unknown, number> = new Map<string, number>([
 /** Keys of events and frames, and their usual texts. */
 export const EVENT_TEXTS: readonly string[] = [
   ...['action', 'addr', 'device_free', 'size', 'stream', 'time_us', 'frames', 'user_metadata', 'compile_context'],
-  ...['filename', 'line', 'name', 'pool_id', 'granted', 'tag'],
+  ...['filename', 'line', 'name', 'pool_id', 'granted', 'tag', 'category'],
   ...['alloc', 'free_requested', 'free_completed', 'segment_alloc', 'segment_free', 'segment_map', 'segment_unmap'],
 ]
 /** An action with an unknown name, such as annotate. */
@@ -44,6 +44,7 @@ class RawFields {
   pool_id: unknown
   granted: unknown
   tag: unknown
+  category: unknown
   filename: unknown
   line: unknown
   name: unknown
@@ -114,6 +115,9 @@ export class SnapshotEvents {
           break
         case 'tag':
           fields.tag = value
+          break
+        case 'category':
+          fields.category = value
           break
       }
     }
@@ -186,9 +190,10 @@ export class SnapshotEvents {
     const row = builder.add(action, toNumber(address), bytes, toNumber(fields.stream), time, stack)
     if (fields.pool_id !== undefined) builder.notePool(row, this.poolOf(fields.pool_id))
     if (action === Action.alloc) {
-      const { user_metadata: metadata, tag, granted } = fields
+      const { user_metadata: metadata, tag, category, granted } = fields
       if (typeof metadata === 'string') builder.noteMetadata(row, metadata)
       if (typeof tag === 'string') builder.noteTag(row, tag)
+      if (typeof category === 'string') builder.noteCategory(row, category)
       if (isWhole(granted)) builder.noteGranted(row, granted)
     }
     return ~row
