@@ -66,7 +66,18 @@ describe('help and version', () => {
 
   test('why and diff print the same as JSON', () => {
     const why = JSON.parse(printed(['why', RECORDING, '--json']))
-    const names = ['trace', 'tuned', 'steps', 'holders', 'stepLeaks', 'growingSites', 'waiting', 'idle', 'pools']
+    const names = [
+      'trace',
+      'tuned',
+      'steps',
+      'holders',
+      'categories',
+      'stepLeaks',
+      'growingSites',
+      'waiting',
+      'idle',
+      'pools',
+    ]
     assert.deepEqual(Object.keys(why), [...names, 'deviceBytes'])
     assert.ok(why.holders[0].bytes > 0 && why.trace.events > 0)
     const { before, after, stacks, peakBytes } = JSON.parse(printed(['diff', RECORDING, RECORDING, '--json']))

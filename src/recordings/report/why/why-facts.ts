@@ -1,5 +1,6 @@
 // The facts that `why` prints of a recording, as text or as JSON.
 
+import { type CategoriesAt, categoriesAfter } from '../../trace/analysis/categories.js'
 import { curvesOf, liveAfter } from '../../trace/analysis/curves.js'
 import { growingSitesOf } from '../../trace/analysis/growing-sites.js'
 import { idleMomentOf, memoryAfter } from '../../trace/analysis/idle-moment.js'
@@ -22,6 +23,8 @@ interface Peak {
   /** null if unknown */
   readonly reservedBytes: number | null
   readonly holders: readonly Holder[]
+  /** null if nothing tells them */
+  readonly categories: CategoriesAt | null
 }
 
 export interface WhyFacts {
@@ -55,7 +58,8 @@ function peakOf(trace: Trace): Peak {
   const { peakEvent: event, reservedBytes: curve } = curvesOf(trace)
   const initial = () => trace.initialSegments.reduce((sum, { bytes }) => sum + bytes, 0)
   const reservedBytes = curve === null ? null : event === BEFORE ? initial() : curve[event]
-  return { event, reservedBytes, holders: holdersOf(trace, liveAfter(trace, event)) }
+  const live = liveAfter(trace, event)
+  return { event, reservedBytes, holders: holdersOf(trace, live), categories: categoriesAfter(trace, event) }
 }
 
 function waitingOf(trace: Trace): Waiting | null {
@@ -79,6 +83,7 @@ export function plainFacts({ trace, peak, waiting, idle, pools, growth }: WhyFac
     trace,
     steps,
     holders: peak.holders,
+    categories: peak.categories,
     stepLeaks,
     growingSites: sites,
     waiting,

@@ -11,6 +11,7 @@ import { headOf } from '../replay-text.js'
 import { isSettingLine } from '../settings-text.js'
 import { type TextStyle, wrapText } from '../table.js'
 import { fitted, gapsOf, sentences } from '../trace-lines.js'
+import { categoriesText } from './categories-text.js'
 import { deviceMemoryLines } from './device-memory-text.js'
 import { giveBackLines } from './give-back-text.js'
 import { idleText, poolsText } from './idle-text.js'
@@ -51,6 +52,7 @@ export function whyText(trace: Trace, style: TextStyle, options: WhyOptions = {}
     ...(found.length === 0 ? [] : [sentences(found, width)]),
     ...(tuned === null ? [] : [adviceText(tuned, style)]),
     peakText(facts, when(facts.peak.event), width),
+    ...categoriesText(facts.peak.categories, width),
     ...(last === undefined ? poolsText(pools, 'then', style) : []),
     ...(waiting === null ? [] : waitingText(waiting, facts.trace, when(waiting.peakEvent), width)),
     ...(idle === null ? [] : idleText(idle, when(idle.moment.event), width)),

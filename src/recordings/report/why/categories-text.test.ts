@@ -1,0 +1,31 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { categoriesAfter } from '../../trace/analysis/categories.js'
+import { inUseOf } from '../../trace/analysis/curves.js'
+import { Training } from '../../trace/analysis/training.fixture.js'
+import { Action, type Trace } from '../../trace/trace.js'
+import { TraceBuilder } from '../../trace/trace-builder.js'
+import { categoriesText } from './categories-text.js'
+
+const atPeak = (trace: Trace) => categoriesText(categoriesAfter(trace, inUseOf(trace).peakEvent), 80)
+
+test('each category has a line with its bytes and its share, and how it is known', () => {
+  const [text] = atPeak(new Training().trace())
+  assert.match(text, /^What it was for, inferred from call stacks and lifetimes:$/m)
+  assert.match(text, /^ +12 MiB +[\d.]+ % {2}parameters$/m)
+  assert.match(text, /^ +[\d.]+ MiB +[\d.]+ % {2}optimizer state$/m)
+  const shares = [...text.matchAll(/([\d.]+) % /g)].map(match => Number(match[1]))
+  assert.ok(Math.abs(shares.reduce((sum, share) => sum + share, 0) - 100) < 0.5, text)
+})
+
+test('the activations are the most that checkpointing could save', () => {
+  const [text] = atPeak(new Training().trace())
+  const [, activations] = /^ +([\d.]+ MiB) +[\d.]+ % {2}activations/m.exec(text)!
+  assert.ok(text.replaceAll('\n', ' ').includes(`could save ${activations} at most`), text)
+})
+
+test('there is no text for a recording without categories', () => {
+  const builder = new TraceBuilder()
+  builder.add(Action.alloc, 512, 512, 0, 0)
+  assert.deepEqual(atPeak(builder.build({ file: 'plain' })), [])
+})

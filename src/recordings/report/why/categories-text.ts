@@ -1,0 +1,35 @@
+// The purpose of the memory at a moment, as text: parameters, gradients, optimizer state, activations and the rest.
+
+import { formatBytes } from '../../../core/base/bytes.js'
+import type { CategoriesAt, CategoryShare } from '../../trace/analysis/categories.js'
+import { formatShare } from '../number-format.js'
+import { sentences } from '../trace-lines.js'
+
+/** A line has these words behind the name of its category. */
+const MEANINGS: Partial<Record<CategoryShare['category'], string>> = {
+  activations: 'kept from forward for backward',
+  temporaries: 'freed within the same pass',
+  other: 'such as work space of libraries',
+}
+
+/** A line for each category, and the most that checkpointing could save; empty if they are unknown. */
+export function categoriesText(categories: CategoriesAt | null, width: number): string[] {
+  if (categories === null) return []
+  const { shares, recorded } = categories
+  const all = shares.reduce((sum, { bytes }) => sum + bytes, 0)
+  const by = recorded ? 'as PyTorch recorded it' : 'inferred from call stacks and lifetimes'
+  const sizes = shares.map(({ bytes }) => formatBytes(bytes))
+  const parts = shares.map(({ bytes }) => formatShare(bytes / all))
+  const [columns, places] = [sizes, parts].map(texts => Math.max(...texts.map(text => text.length)))
+  const lines = shares.map(({ category }, i) => {
+    const meaning = MEANINGS[category]
+    const what = meaning === undefined ? category : `${category}: ${meaning}`
+    return `  ${sizes[i].padStart(columns)}  ${parts[i].padStart(places)}  ${what}`
+  })
+  const activations = shares.find(({ category }) => category === 'activations')
+  const most = formatBytes(activations?.bytes ?? 0)
+  const saving = `Checkpointing (torch.utils.checkpoint) could save ${most} at most: the activations.`
+  const text = [sentences([`What it was for, ${by}:`], width), ...lines]
+  if (activations !== undefined) text.push(sentences([saving], width))
+  return [text.join('\n')]
+}

@@ -1,0 +1,158 @@
+// The work of a training program at each allocation: setting up its model, a forward or backward pass, or a step of its
+// optimizer. Call stacks tell it; without them the annotations of the optimizer and the times of the frees do.
+
+import { Action, type CallStacks, type Frame, type Trace } from '../trace.js'
+
+/** The work of a program at a moment. */
+export const Phase = {
+  /** no call stack tells it */
+  unknown: 0,
+  /** making or loading a model */
+  setup: 1,
+  /** a forward pass, also one that is repeated during backward */
+  forward: 2,
+  /** a backward pass */
+  backward: 3,
+  /** a step of an optimizer */
+  optimizer: 4,
+  /** any of them: a library takes its work space */
+  workSpace: 5,
+} as const
+
+/** The phases of a recording, by event. */
+export interface TrainingPhases {
+  /** by event: the `Phase` of an allocation; `unknown` for other events */
+  readonly phase: Uint8Array
+  /** the events at which steps of optimizers begin, in their order */
+  readonly optimizerStarts: readonly number[]
+  /** the events after the steps of optimizers, in their order */
+  readonly optimizerEnds: readonly number[]
+}
+
+const OPTIMIZER_STEP = /^Optimizer\.step#/
+/** PyTorch's optimizers, and those of installed packages. */
+const OPTIMIZER_FILE = /(^|[\\/])torch[\\/]optim[\\/]|[\\/](site|dist)-packages[\\/].*[\\/]optim(izers?)?[\\/]/
+const BACKWARD_FILE = /(^|[\\/])torch[\\/](autograd[\\/](__init__|graph)|_tensor)\.py$/
+const BACKWARD_CALL = /^(backward|grad|_engine_run_backward|_make_grads)$/
+/** Autograd's operators in C++; `backward` itself is the static method of a function that a program defines. */
+const BACKWARD_OPERATOR = /Backward\d*::apply\b|AccumulateGrad::apply\b|Engine::evaluate_function\b/
+const WORK_SPACE_CALL = /\b(setWorkspaceForHandle|getCUDABlasLtWorkspace)\b/
+const SETUP_CALL = /^(__init__|_apply|convert|load_state_dict|_load_from_state_dict|reset_parameters|from_pretrained)$/
+const INIT_FILE = /(^|[\\/])torch[\\/]nn[\\/]init\.py$/
+/** One number, of at most 64 bits. */
+const SCALAR_BYTES = 8
+/** An optimizer may be given both passes as a function, which it calls within its step. */
+const FORWARD_CALL = /^(forward|_call_impl|_wrapped_call_impl|closure|training_step)$/
+
+/** The phases of a recording; null if neither call stacks nor annotations tell any. */
+export function trainingPhasesOf(trace: Trace): TrainingPhases | null {
+  const steps = trace.annotations.filter(({ name }) => OPTIMIZER_STEP.test(name))
+  const ofStack = phasesOfStacks(trace.stacks)
+  const phase = new Uint8Array(trace.events)
+  let told = steps.length > 0
+  let trains = steps.length > 0
+  for (let event = 0; event < trace.events; event++) {
+    if (trace.action[event] !== Action.alloc) continue
+    phase[event] = ofStack[trace.stack[event]]
+    told ||= phase[event] !== Phase.unknown
+    trains ||= phase[event] === Phase.backward || phase[event] === Phase.optimizer
+  }
+  if (!told) return null
+  const [optimizerStarts, optimizerEnds] = steps.length > 0 ? annotated(steps) : byStack(phase)
+  const phases = { phase, optimizerStarts, optimizerEnds }
+  if (!trains) return phases
+  if (trace.stacks.count > 1) fillAutograd(trace, phase)
+  else {
+    for (const [step, start] of optimizerStarts.entries()) fillStep(trace, phase, start, optimizerEnds[step])
+    splitByLives(trace, phases)
+  }
+  return phases
+}
+
+/** Without call stacks the annotation of a step tells that an optimizer allocates. */
+function fillStep(trace: Trace, phase: Uint8Array, from: number, end: number): void {
+  for (let event = from; event < end; event++) if (isAlloc(trace, event)) phase[event] = Phase.optimizer
+}
+
+/** The phase of each call stack: that of the innermost frame that tells one. Callers have lower nodes. */
+function phasesOfStacks({ count, node, parent, frame, frames }: CallStacks): Uint8Array {
+  const ofFrame = frames.map(phaseOfFrame)
+  const ofNode = new Uint8Array(parent.length)
+  for (let at = 1; at < parent.length; at++) ofNode[at] = ofFrame[frame[at]] || ofNode[parent[at]]
+  return Uint8Array.from({ length: count }, (_, stack) => ofNode[node[stack]])
+}
+
+function phaseOfFrame({ filename, name }: Frame): number {
+  if (OPTIMIZER_FILE.test(filename)) return Phase.optimizer
+  if (WORK_SPACE_CALL.test(name)) return Phase.workSpace
+  if (BACKWARD_OPERATOR.test(name)) return Phase.backward
+  if (BACKWARD_FILE.test(filename) && BACKWARD_CALL.test(name)) return Phase.backward
+  if (name === 'backward') return Phase.backward
+  if (SETUP_CALL.test(name) || INIT_FILE.test(filename)) return Phase.setup
+  return FORWARD_CALL.test(name) ? Phase.forward : Phase.unknown
+}
+
+/** Steps that overlap count as one, so that no event is in two of them. */
+function annotated(steps: Trace['annotations']): [number[], number[]] {
+  const starts: number[] = []
+  const ends: number[] = []
+  for (const { start, end } of steps) {
+    if (start < (ends.at(-1) ?? 0)) ends[ends.length - 1] = Math.max(end, ends.at(-1)!)
+    else {
+      starts.push(start)
+      ends.push(end)
+    }
+  }
+  return [starts, ends]
+}
+
+/** Runs of allocations of an optimizer, each until the next other allocation, for a recording without annotations. */
+function byStack(phase: Uint8Array): [number[], number[]] {
+  const starts: number[] = []
+  const ends: number[] = []
+  for (let event = 0; event < phase.length; event++) {
+    if (phase[event] === Phase.unknown || phase[event] === Phase.workSpace) continue
+    const isWithin = starts.length > ends.length
+    const isOptimizer = phase[event] === Phase.optimizer
+    if (isOptimizer && !isWithin) starts.push(event)
+    else if (!isOptimizer && isWithin) ends.push(event)
+  }
+  if (starts.length > ends.length) ends.push(phase.length)
+  return [starts, ends]
+}
+
+/** Autograd's thread runs no Python, so in a recording of Python frames its allocations have no call stack. */
+function fillAutograd(trace: Trace, phase: Uint8Array): void {
+  for (let event = 0; event < trace.events; event++) {
+    if (isAlloc(trace, event) && trace.stack[event] === 0 && phase[event] === Phase.unknown) {
+      phase[event] = Phase.backward
+    }
+  }
+}
+
+/**
+ * Without call stacks: backward begins where most memory is held that does not outlast the pass, because each of its
+ * operators frees what the forward pass had kept for it. The latest scalar before that is the loss, or its gradient.
+ */
+function splitByLives(trace: Trace, { phase, optimizerStarts, optimizerEnds }: TrainingPhases): void {
+  const { blocks, block, action } = trace
+  optimizerStarts.forEach((end, step) => {
+    const from = step === 0 ? 0 : optimizerEnds[step - 1]
+    let [held, most, scalar, boundary] = [0, 0, -1, from]
+    for (let event = from; event < end; event++) {
+      const number = block[event]
+      if (number < 0 || blocks.allocatedAt[number] < from || blocks.freeRequestedAt[number] >= end) continue
+      if (action[event] === Action.alloc && blocks.bytes[number] <= SCALAR_BYTES) scalar = event
+      if (action[event] === Action.alloc) held += blocks.bytes[number]
+      else if (action[event] === Action.freeRequested) held -= blocks.bytes[number]
+      if (held > most) [most, boundary] = [held, scalar < 0 ? event + 1 : scalar]
+    }
+    for (let event = boundary; event < end; event++) {
+      if (isAlloc(trace, event)) phase[event] = Phase.backward
+    }
+  })
+}
+
+function isAlloc({ action }: Trace, event: number): boolean {
+  return action[event] === Action.alloc
+}
