@@ -11,6 +11,7 @@ import type { InfoOptions } from './info.js'
 import type { DiffArguments } from './pages/diff.js'
 import type { ReportArguments } from './pages/report.js'
 import type { ViewerArguments } from './pages/viewer.js'
+import type { PredictArguments } from './predict.js'
 import type { ReplayArguments } from './replay.js'
 import type { TopOptions } from './top/top.js'
 import type { TuneArguments } from './tune.js'
@@ -198,6 +199,24 @@ program
   .addHelpText('after', RECIPE)
   .action(async (files: string[], options: TuneArguments) => {
     process.exitCode = await (await import('./tune.js')).tuneFiles(files, options)
+  })
+
+program
+  .command('predict')
+  .description('predict the memory of a run with another batch size, from recordings with two batch sizes')
+  .argument(
+    '<file...>',
+    'two PyTorch memory snapshots of one program; a third of the predicted size is a check',
+    fileNames,
+  )
+  .requiredOption('--batch <sizes>', 'the sizes of the two, like 4,8: batches, lengths, or whatever varies')
+  .requiredOption('--for <size>', 'the size to predict')
+  .option('--capacity <size>', 'the memory that the program may reserve, like 24GiB: whether it fits')
+  .option('--gpu <number>', GPU_HELP)
+  .option('--json', 'print one JSON object')
+  .addHelpText('after', RECIPE)
+  .action(async (files: string[], options: PredictArguments) => {
+    process.exitCode = await (await import('./predict.js')).predictFiles(files, options)
   })
 
 program

@@ -49,6 +49,8 @@ export interface ModelOptions {
   readonly capacityBytes?: number
   /** the program's own limit, as torch.cuda.set_per_process_memory_fraction sets it; default none */
   readonly limitBytes?: number
+  /** whether segments that no recording places lie below the ones before; default above */
+  readonly segmentsFall?: boolean
   /** where the program gave memory back; the policy then ignores other recorded releases; default: it follows all */
   readonly programReleases?: ReadonlySet<number>
   /** called before the first event of each run of events that give memory back */
@@ -102,10 +104,16 @@ class ModelPass extends ReplayPass<PolicyBlock> {
     trace: Trace,
     private readonly options: PytorchReplayOptions,
   ) {
-    const { settings = {}, capacityBytes = Infinity, limitBytes = Infinity } = options
+    const { settings = {}, capacityBytes = Infinity, limitBytes = Infinity, segmentsFall = false } = options
     super(trace, paceOf(trace), `pytorch:${formatPytorchSettings(settings)}`.replace(/:$/, ''))
     this.expandable = settings.expandableSegments ?? false
-    const policyOptions = { settings, capacityBytes, limitBytes, onSynchronize: () => this.completePending() }
+    const policyOptions = {
+      settings,
+      capacityBytes,
+      limitBytes,
+      segmentsFall,
+      onSynchronize: () => this.completePending(),
+    }
     this.policy = this.expandable ? new ExpandablePolicy(policyOptions) : new PytorchPolicy(policyOptions)
     this.policy.watcher = options.collector ?? null
     this.ownSegments = hasSegmentsOf(this.expandable, trace) && isOwn(settings, trace)

@@ -15,6 +15,8 @@ export interface PolicyOptions {
   readonly capacityBytes?: number
   /** the program's own limit, as torch.cuda.set_per_process_memory_fraction sets it; default none */
   readonly limitBytes?: number
+  /** whether segments that no recording places lie below the ones before, as a driver may choose; default above */
+  readonly segmentsFall?: boolean
   /** called before all free memory is given back: PyTorch then waits for blocks that other streams still use */
   readonly onSynchronize?: () => void
 }
@@ -32,12 +34,14 @@ export abstract class PolicyMemory {
   protected readonly limitBytes: number
   protected readonly synchronize: () => void
   private readonly countsSearches: boolean
+  private readonly segmentsFall: boolean
   private nextSyntheticBase = FIRST_SYNTHETIC_BASE
 
   constructor(options: PolicyOptions = {}) {
     this.rules = new PlacementRules(options.settings)
     this.capacityBytes = options.capacityBytes ?? Infinity
     this.limitBytes = options.limitBytes ?? Infinity
+    this.segmentsFall = options.segmentsFall ?? false
     this.synchronize = options.onSynchronize ?? (() => {})
     this.countsSearches = this.garbageBytes < Infinity
   }
@@ -94,6 +98,10 @@ export abstract class PolicyMemory {
 
   /** An address for a segment of `bytes`. */
   protected syntheticBase(bytes: number): number {
+    if (this.segmentsFall) {
+      this.nextSyntheticBase -= bytes
+      return this.nextSyntheticBase
+    }
     const base = this.nextSyntheticBase
     this.nextSyntheticBase += bytes
     return base
