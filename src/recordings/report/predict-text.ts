@@ -3,7 +3,7 @@
 import { formatBytes } from '../../core/base/bytes.js'
 import type { Predicted, PredictReport, PredictRun, PredictSite } from '../trace/predict/predict-report.js'
 import { formatCount, formatShare } from './number-format.js'
-import { VARIABLE } from './settings-text.js'
+import { settingLine } from './settings-text.js'
 import { type Column, rightColumn, type TextStyle, tableText, wrapText } from './table.js'
 import { counted, fitted } from './trace-lines.js'
 import { siteText } from './why/out-of-memory-text.js'
@@ -96,7 +96,7 @@ function betterText(report: PredictReport, better: PredictRun, { width, paint }:
   const { estimate } = better.reservedBytes
   const fits = better.fits === report.asRecorded.fits ? '' : `. ${fitOf(report, better)}`
   const text = `With this setting it would reserve ${formatBytes(estimate)}${fits.replace(/\.$/, '')}:`
-  return [wrapText(text, width), paint.green(`    ${VARIABLE}=${better.settings}`)].join('\n')
+  return [wrapText(text, width), paint.green(`    ${settingLine(better.settings, report.platform)}`)].join('\n')
 }
 
 function certaintyOf({ size, recordings, isBeyond, shares, capacityBytes }: PredictReport): string[] {

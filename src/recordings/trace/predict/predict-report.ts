@@ -47,6 +47,8 @@ export interface PredictRun {
 /** The memory of a program with a size that was not recorded. */
 export interface PredictReport {
   readonly size: number
+  /** null if the call stacks do not tell Windows */
+  readonly platform: 'Windows' | null
   readonly capacityBytes: number | null
   /** those that the prediction is from, by rising size */
   readonly recordings: readonly [PredictRecording, PredictRecording]

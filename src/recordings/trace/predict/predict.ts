@@ -9,6 +9,7 @@ import { type Holder, holdersOf } from '../failures/holders.js'
 import { failedEvents } from '../failures/out-of-memory.js'
 import { formatPytorchSettings, type PytorchSettings, parsePytorchSettings } from '../pytorch/model/pytorch-settings.js'
 import { recordedPytorchSettings } from '../pytorch/named-settings.js'
+import { platformOf } from '../pytorch/platform.js'
 import { type ModelOptions, replayPytorchPolicy } from '../pytorch/pytorch-replay.js'
 import { StackTable } from '../stack-table.js'
 import type { Trace } from '../trace.js'
@@ -43,7 +44,7 @@ export interface PredictOptions {
   readonly check?: Trace | undefined
 }
 
-/** Settings tried besides those of the recordings, each together with them. */
+/** Settings tried besides those of the recordings, each together with them. Windows has no expandable segments. */
 const OTHERS = ['expandable_segments:True', 'roundup_power2_divisions:8'].map(parsePytorchSettings)
 
 /** Predicts from two recordings. Throws RangeError for one of another allocator, and for those of two programs. */
@@ -60,9 +61,12 @@ export function predict(traces: readonly [Trace, Trace], options: PredictOptions
   const settings = recordedPytorchSettings(bases[0].trace)
   const run = (each: PytorchSettings) => runOf(all, each, capacityBytes, orders)
   const asRecorded = run(settings)
-  const better = OTHERS.map(each => run({ ...settings, ...each })).sort(byFitAndReserved)[0]
+  const platform = platformOf(bases[0].trace)
+  const others = OTHERS.filter(each => !(platform === 'Windows' && each.expandableSegments))
+  const better = others.map(each => run({ ...settings, ...each })).sort(byFitAndReserved)[0]
   return {
     size,
+    platform,
     capacityBytes: Number.isFinite(capacityBytes) ? capacityBytes : null,
     recordings: [figuresOf(first.trace, first.size), figuresOf(second.trace, second.size)],
     inUseBytes: rangeOf(
