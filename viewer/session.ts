@@ -19,7 +19,7 @@ import {
 } from '../src/recordings/picture/picture.js'
 import { Pyramid } from '../src/recordings/picture/pyramid.js'
 import { answerOf, historyOf } from '../src/recordings/picture/questions.js'
-import { findBlocks, linesOf, siteText } from '../src/recordings/picture/stack-text.js'
+import { callsOf, callText, findBlocks, linesOf } from '../src/recordings/picture/stack-text.js'
 import { paintStacked, stackedBlockAt } from '../src/recordings/picture/stacked.js'
 import { blocksLeft, leftBehind } from '../src/recordings/trace/analysis/steps.js'
 import { Action, NEVER } from '../src/recordings/trace/trace.js'
@@ -200,7 +200,7 @@ export class Session implements Handlers {
       stream: names.stream[blocks.stream[block]],
       pool: names.pool[blocks.pool[block]],
       tag: names.tag[blocks.tag[block]],
-      stack: stackTexts(linesOf(stacks, blocks.stack[block])),
+      stack: stackTexts(callsOf(linesOf(stacks, blocks.stack[block]), false)),
       addresses: policies.flatMap(policy => {
         const unit = policy.place?.[block] ?? NOWHERE
         return unit < 0 ? [] : [{ label: policy.label, address: addressOf(policy, unit) }]
@@ -216,7 +216,7 @@ function endsOf({ steps }: Picture): number[] {
 
 /** The lines of a stack, the innermost first; of a very deep one the innermost lines and the number of the others. */
 function stackTexts(lines: readonly PictureFrame[]): string[] {
-  const texts = lines.slice(0, MOST_LINES).map(siteText)
+  const texts = lines.slice(0, MOST_LINES).map(callText)
   return lines.length > MOST_LINES ? [...texts, `… ${lines.length - MOST_LINES} more`] : texts
 }
 

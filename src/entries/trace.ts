@@ -1,7 +1,12 @@
 // cuda-mempool/trace: recordings of allocations, and their replay under several policies.
 
 export { FormatError, SlowReplayError } from '../core/base/errors.js'
-export { type StackDifference, type TraceDifference, traceDifference } from '../recordings/trace/analysis/stack-diff.js'
+export {
+  type SiteDifference,
+  type StackDifference,
+  type TraceDifference,
+  traceDifference,
+} from '../recordings/trace/analysis/stack-diff.js'
 export { leftBlocks, type Step, type Steps, stepsOf } from '../recordings/trace/analysis/steps.js'
 export type { Holder } from '../recordings/trace/failures/holders.js'
 export {

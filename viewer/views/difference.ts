@@ -38,7 +38,7 @@ export class Difference implements ViewPart {
       ...(rows.length === 0 ? [] : [legend(), this.icicle, tableOf(difference)]),
     )
     byId('difference-names').textContent = `A: ${names[0]} · B: ${names[1]}`
-    if (more > 0) section.append(element('p', { class: 'quiet' }, `and ${more} call stacks with smaller changes`))
+    if (more > 0) section.append(element('p', { class: 'quiet' }, `and ${more} call sites with smaller changes`))
     page.views.push(this)
   }
 
@@ -126,14 +126,10 @@ function tableOf({ rows }: PageDifference): HTMLElement {
   const head = element(
     'tr',
     {},
-    element('th', {}, 'call stack'),
+    element('th', {}, 'call site'),
     element('td', {}),
     element('th', {}, 'change from A to B'),
   )
   const table = element('table', {}, element('thead', {}, head), element('tbody', {}, ...body))
-  return element(
-    'div',
-    { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'Changes by call stack' },
-    table,
-  )
+  return element('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'Changes by call site' }, table)
 }

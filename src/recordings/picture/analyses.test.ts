@@ -94,6 +94,36 @@ test('the legend has the groups with most bytes at the peak, at most eight, and 
   )
 })
 
+test('blocks are grouped by the names of their call stacks, and calls of machinery are hidden', () => {
+  const builder = new TraceBuilder()
+  const { stacks } = builder
+  const capture = stacks.entry('??', 0, 'torch::unwind::unwind()')
+  const engine = stacks.entry('??', 0, 'torch::autograd::Engine::thread_main()')
+  const nodes = ['??', 'Functions.cpp'].map(file =>
+    stacks.entry(file, 0, 'torch::autograd::generated::MmBackward0::apply(std::vector<at::Tensor>&&)'),
+  )
+  const linear = stacks.entry('/env/lib/python3.11/site-packages/torch/nn/modules/linear.py', 125, 'forward')
+  const model = stacks.entry('/home/me/net/model.py', 44, 'forward')
+  const calls = [...nodes.map(node => [capture, node, engine]), [capture, linear, model], [capture, engine]]
+  for (const [i, entries] of calls.entries()) {
+    builder.add(Action.alloc, (i + 1) * 2 ** 30, 1 + i, 0, i, stacks.number(entries))
+  }
+  const blocks = new LiveBlocks(makePicture(builder.build({ file: 'native' }), []))
+  const colouring = colouringOf(blocks, 'stack')
+  assert.deepEqual(
+    colouring.legend.map(({ label, bytes }) => [label, bytes]),
+    [
+      ["autograd's thread", 4],
+      ['backward of mm', 3],
+      ['net/model.py:44 forward', 3],
+    ],
+  )
+  const boxes = (machinery: boolean) =>
+    icicleOf(blocks.picture, colouring, blocks.at(3), { inverted: true, machinery }).map(({ label }) => label)
+  assert.deepEqual(boxes(false), ['all', "autograd's thread", 'backward of mm', 'forward', 'forward'])
+  assert.equal(boxes(true)[1], 'torch::unwind::unwind')
+})
+
 test('blocks that a filter or a search leaves out are faded', () => {
   const colouring = colouringOf(live, 'stack')
   const [first] = colouring.legend

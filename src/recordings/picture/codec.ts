@@ -17,7 +17,7 @@ import {
 import { NO_PARTS } from './policy-picture.js'
 
 const MAGIC = 'cuda-mempool picture'
-const VERSION = 1
+const VERSION = 2
 /** No recording that a page can show has more events or blocks. */
 const MOST_ZEROS = 2 ** 28
 
@@ -156,7 +156,7 @@ function readByDictionary(input: PlaneReader): Float64Array {
 }
 
 function writeStacks(out: PlaneWriter, { frames, parent, frame }: StackTree): void {
-  out.text(JSON.stringify(frames.map(({ file, line, name }) => [file, line, name])))
+  out.text(JSON.stringify(frames.map(({ file, line, name, kind }) => [file, line, name, kind])))
   out.numbers(parent.map((above, node) => node - above))
   out.numbers(frame.map(each => each + 1))
 }
@@ -164,7 +164,10 @@ function writeStacks(out: PlaneWriter, { frames, parent, frame }: StackTree): vo
 function readStacks(input: PlaneReader): StackTree {
   const listed = readJson(input)
   if (!Array.isArray(listed)) throw damaged('frames')
-  const frames = listed.map((each): PictureFrame => ({ file: String(each[0]), line: each[1], name: String(each[2]) }))
+  const frames = listed.map((each): PictureFrame => {
+    const [file, line, name, kind] = each
+    return { file: String(file), line, name: String(name), kind }
+  })
   const parent = input.integers().map((distance, node) => node - distance)
   const frame = sized(input.integers(), parent.length, 'calls').map(each => each - 1)
   for (let node = 1; node < parent.length; node++) {

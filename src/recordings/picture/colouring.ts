@@ -2,12 +2,13 @@
 // read.
 
 import { formatBytes } from '../../core/base/bytes.js'
+import { siteFrames } from '../trace/frames/call-sites.js'
 import { lifetimeNames, lifetimeOf } from './block-lives.js'
 import { Cell, COLOURS } from './cells.js'
 import type { LiveBlocks } from './live-blocks.js'
 import { firstAtOrAfter } from './moments.js'
 import type { Picture } from './picture.js'
-import { innermostFrames, siteText } from './stack-text.js'
+import { siteText } from './stack-text.js'
 
 /** The ways to group blocks. */
 export const GROUPINGS = ['stack', 'size', 'stream', 'pool', 'tag', 'step', 'lifetime', 'age'] as const
@@ -136,15 +137,21 @@ function groupsOf(picture: Picture, grouping: Grouping): Groups {
 
 function byStack(picture: Picture): Groups {
   const { blocks, stacks } = picture
-  const frames = innermostFrames(stacks)
-  // Two groups without frames come first.
-  const group = blocks.stack.map((node, block) => {
-    const frame = frames[node]
-    return frame >= 0 ? frame + 2 : block < blocks.initial ? 0 : 1
+  const named = siteFrames(stacks, stacks.frames)
+  // Several frames have one name, such as those of a backward operator.
+  const labels = ['allocated before the recording began', 'without a call stack']
+  const numbers = new Map<string, number>()
+  const groupOf = stacks.frames.map(frame => {
+    const label = siteText(frame)
+    const number = numbers.get(label) ?? labels.push(label) - 1
+    numbers.set(label, number)
+    return number
   })
-  const unknown = ['allocated before the recording began', 'without a call stack']
-  const labelOf = (i: number) => unknown[i] ?? siteText(stacks.frames[i - 2])
-  return { group, count: stacks.frames.length + 2, labelOf, isOrdered: false }
+  const group = blocks.stack.map((node, block) => {
+    const frame = named[node]
+    return frame >= 0 ? groupOf[frame] : block < blocks.initial ? 0 : 1
+  })
+  return { group, count: labels.length, labelOf: i => labels[i], isOrdered: false }
 }
 
 /** One group for each different value. */

@@ -6,7 +6,7 @@ import { Cell } from './cells.js'
 import type { Colouring } from './colouring.js'
 import { type Box, Icicle, type Step } from './drawing/icicle.js'
 import type { Picture, PictureFrame } from './picture.js'
-import { callsOf, linesOf, siteText } from './stack-text.js'
+import { callsOf, callText, linesOf } from './stack-text.js'
 
 /** A group of blocks, as a row of a table. */
 export interface HolderRow {
@@ -117,7 +117,7 @@ function stepOf(label: string, place: string): Step {
 function stackPaths({ stacks }: Picture, { inverted, machinery }: IcicleOptions): (node: number) => Step[] {
   const steps = new Map<PictureFrame, Step>()
   const stepOfFrame = (line: PictureFrame) => {
-    const step = steps.get(line) ?? stepOf(line.name, siteText(line))
+    const step = steps.get(line) ?? stepOf(line.name, callText(line))
     steps.set(line, step)
     return step
   }

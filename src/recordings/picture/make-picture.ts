@@ -2,6 +2,7 @@
 
 import { shortened } from '../../core/base/shown-text.js'
 import { stepsOf } from '../trace/analysis/steps.js'
+import { namedFrames } from '../trace/frames/call-sites.js'
 import { Action, type Trace } from '../trace/trace.js'
 import type { Picture, PictureBlocks } from './picture.js'
 import { type PlacedPolicy, policyPicture } from './policy-picture.js'
@@ -29,7 +30,7 @@ export function makePicture(trace: Trace, policies: readonly PlacedPolicy[]): Pi
     timeUs,
     blocks,
     names: { stream: trace.streams.map(handle => `stream ${handle}`), pool: poolNames, tag: tagNames },
-    stacks: { parent, frame, frames: frames.map(pictureFrame) },
+    stacks: { parent, frame, frames: namedFrames(frames).map(pictureFrame) },
     policies: policies.map(policy => policyPicture(policy, blocks, events)),
     steps: Int32Array.from(stepsOf(trace)?.steps ?? [], ({ to }) => to - 1),
   }

@@ -2,6 +2,7 @@
 // browser's worker. Event numbers are those of the trace. Addresses are squeezed: ranges that never had memory are
 // left out.
 
+import type { NamedFrame } from '../trace/frames/call-sites.js'
 import type { Blocks } from '../trace/trace.js'
 
 /** Addresses count in units of this many bytes. */
@@ -30,12 +31,7 @@ export interface BlockNames {
 }
 
 /** One line of a call stack. */
-export interface PictureFrame {
-  readonly file: string
-  /** from 1; 0 if unknown */
-  readonly line: number
-  readonly name: string
-}
+export type PictureFrame = NamedFrame
 
 /**
  * Call stacks as a tree with the outermost call at its root, number 0. Node `n` is the call of `frame[n]` by its

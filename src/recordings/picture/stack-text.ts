@@ -1,38 +1,31 @@
 // Lines of call stacks as a page shows them.
 
 import { shortened } from '../../core/base/shown-text.js'
-import type { Frame } from '../trace/trace.js'
+import { callName, type NamedFrame, shownCalls, siteName } from '../trace/frames/call-sites.js'
+import { narrowed, shortSite } from '../trace/frames/short-path.js'
 import type { Picture, PictureFrame, StackTree } from './picture.js'
-import { shortPath } from './short-path.js'
 
-const NATIVE = /\.(c|cc|cpp|cu|cuh|h|hpp|inl)$/
-const DISPATCHER = /(^|\/)torch\/(_ops|utils\/_device|utils\/_contextlib|_compile|autograd\/function)\.py$/
-
-/** Whether a line is of an allocator, or of machinery between Python and it. */
-function isMachinery({ file, name }: PictureFrame): boolean {
-  return !file.includes('.') || NATIVE.test(file) || DISPATCHER.test(file) || name === '_call_impl'
-}
-
-/** The frame of each node's innermost line besides machinery; else its own; -1 for the root. */
-export function innermostFrames({ frames, parent, frame }: StackTree): Int32Array {
-  const hidden = Uint8Array.from(frames, each => (isMachinery(each) ? 1 : 0))
-  const innermost = new Int32Array(parent.length).fill(-1)
-  for (let node = 1; node < parent.length; node++) {
-    const above = innermost[parent[node]]
-    innermost[node] = hidden[frame[node]] === 0 || above < 0 ? frame[node] : above
-  }
-  return innermost
-}
+/** Letters of a path, and of a name. */
+const MOST_LETTERS = 300
 
 /** A line as the page has it: very long names are cut. */
-export function pictureFrame({ filename, line, name }: Frame): PictureFrame {
-  return { file: shortened(filename), line, name: shortened(name) }
+export function pictureFrame({ file, line, name, kind }: NamedFrame): PictureFrame {
+  return { file: cut(file), line, name: cut(name), kind }
 }
 
-/** `nn/modules/linear.py:116 forward`: the end of the path says enough. */
-export function siteText({ file, line, name }: PictureFrame): string {
-  const path = shortPath(file)
-  return shortened(line > 0 ? `${path}:${line} ${name}` : `${path === '??' ? '' : `${path} `}${name}`)
+/** A long path without its first folders, and within a name only if that is too long by itself. */
+function cut(text: string): string {
+  return shortened(narrowed(text, MOST_LETTERS), MOST_LETTERS)
+}
+
+/** A call: `nn/modules/linear.py:116 forward`. The end of the path says enough. */
+export function callText(frame: PictureFrame): string {
+  return cut(shortSite(callName(frame)))
+}
+
+/** The frame that names a stack: as a call, or the group of its machinery. */
+export function siteText(frame: PictureFrame): string {
+  return cut(shortSite(siteName(frame)))
 }
 
 /** The lines of a node's stack, the innermost first. */
@@ -42,14 +35,10 @@ export function linesOf({ frames, parent, frame }: StackTree, node: number): Pic
   return lines
 }
 
-/**
- * The calls of a stack, without machinery unless it is wanted or there is nothing else. A call that recurs directly is
- * one.
- */
+/** The calls of a stack, without machinery unless it is wanted. A call that recurs directly is one. */
 export function callsOf(lines: readonly PictureFrame[], machinery: boolean): PictureFrame[] {
-  const own = machinery ? lines : lines.filter(line => !isMachinery(line))
-  const shown = own.length > 0 ? own : lines
-  return shown.filter(({ name }, i) => i === 0 || shown[i - 1].name !== name)
+  const shown = machinery ? lines : shownCalls(lines)
+  return shown.filter(({ file, name }, i) => i === 0 || shown[i - 1].name !== name || shown[i - 1].file !== file)
 }
 
 /** By block, 1 where its stack, tag or pool has the text; null for an empty text. Letters of either case match. */

@@ -8,7 +8,7 @@ import { holding, unwrapped } from './trace-texts.fixture.js'
 const STYLE = { width: 80, paint: PLAIN }
 const MODEL = ['model.py', 7, 'build'] as const
 
-test('what grew, shrank, came and went is listed by call stack, the greatest change first', () => {
+test('what grew, shrank, came and went is listed by call site, the greatest change first', () => {
   const before = holding(
     [
       [4, MODEL],
@@ -26,11 +26,35 @@ test('what grew, shrank, came and went is listed by call stack, the greatest cha
     { file: 'b.pickle' },
   )
   const text = diffText(before, after, STYLE)
-  assert.match(text, /^Most in use: 7 MiB in A, 13 MiB in B \(\+6 MiB\)\.$/m)
-  assert.match(unwrapped(text), /By call stack, at the peaks: new \+3 MiB, gone −1 MiB, grown \+5 MiB, shrunk −1 MiB\./)
+  assert.match(text, /^Most in use: 7 MiB in A, 13 MiB in B \(\+6 MiB\)\. A's peak is at event 2, B's at$/m)
+  assert.match(unwrapped(text), /By call site, at the peaks: new \+3 MiB, gone −1 MiB, grown \+5 MiB, shrunk −1 MiB\./)
   const listed = [...text.matchAll(/^ +([+−]\d+ MiB) {2}(\w+)\.py/gm)].map(([, change, file]) => `${change} ${file}`)
   assert.deepEqual(listed.slice(0, 2), ['+5 MiB model', '+3 MiB new'])
   assert.deepEqual(listed.slice(2).sort(), ['−1 MiB data', '−1 MiB old'])
+})
+
+test('stacks of one site are told apart where they differ', () => {
+  const torch = '/env/lib/python3.11/site-packages/torch'
+  const [linear, relu] = [
+    [`${torch}/nn/modules/linear.py`, 125, 'forward'] as const,
+    [`${torch}/nn/functional.py`, 9, 'relu'] as const,
+  ]
+  const before = holding([
+    [4, linear, MODEL],
+    [2, relu, MODEL],
+  ])
+  const after = holding([
+    [9, linear, MODEL],
+    [1, relu, MODEL],
+  ])
+  const lines = diffText(before, after, STYLE).split('\n').slice(-5)
+  assert.deepEqual(lines, [
+    'By call site, at the peaks: grown +4 MiB.',
+    '  +4 MiB  model.py:7 build, in torch/nn/modules/linear.py:125 forward (from',
+    '          6 MiB)',
+    '      +5 MiB  in torch/nn/modules/linear.py:125 forward (from 4 MiB)',
+    '      −1 MiB  in torch/nn/functional.py:9 relu (from 2 MiB)',
+  ])
 })
 
 test('two files of one run on one device are recognised', () => {
@@ -49,7 +73,7 @@ test('a recording has no difference to itself', () => {
   const trace = readRecording('traces/mlp-train-stacks.pickle.gz')
   const text = diffText(trace, trace, STYLE)
   assert.match(text, /187\.12 MiB in A, 187\.12 MiB in B \(no change\)/)
-  assert.match(text, /By call stack nothing changed at the peak\./)
+  assert.match(text, /By call site nothing changed at the peak\./)
 })
 
 test('without call stacks in both, totals are compared, and the remedy is named', () => {

@@ -1,12 +1,14 @@
 // The differences of two recordings in words, for the text and for the page.
 
 import { formatBytes } from '../../core/base/bytes.js'
-import type { StackDifference } from '../trace/analysis/stack-diff.js'
-import type { Trace } from '../trace/trace.js'
+import type { SiteDifference, StackDifference, TraceDifference } from '../trace/analysis/stack-diff.js'
+import { BEFORE, type Trace } from '../trace/trace.js'
+import { formatCount } from './number-format.js'
 import { siteText } from './why/out-of-memory-text.js'
 
-/** What happened to the memory of a call stack. */
+/** What happened to the memory of a call site. */
 type Change = 'new' | 'gone' | 'grown' | 'shrunk'
+type Changed = Pick<SiteDifference, 'bytes'>
 
 /** A sentence if both are recordings of one run. */
 export function sameRunLines(before: Trace, after: Trace): string[] {
@@ -14,26 +16,26 @@ export function sameRunLines(before: Trace, after: Trace): string[] {
 }
 
 /** The sentences about both peaks. */
-export function peakLines(before: Trace, after: Trace): string[] {
+export function peakLines(before: Trace, after: Trace, difference: TraceDifference): string[] {
   const [from, to] = [before.recordedPeakReservedBytes, after.recordedPeakReservedBytes]
   return [
-    totalsOf('Most in use', [before.peakRequestedBytes, after.peakRequestedBytes]),
+    `${totalsOf('Most in use', difference.peakBytes)} ${momentsOf(difference)}`,
     ...(from === null || to === null ? [] : [totalsOf('Most reserved', [from, to])]),
   ]
 }
 
-/** The sentence about all call stacks that changed. */
-export function changesLine(changed: readonly StackDifference[]): string {
-  if (changed.length === 0) return 'By call stack nothing changed at the peak.'
+/** The sentence about all call sites that changed. */
+export function changesLine(changed: readonly SiteDifference[]): string {
+  if (changed.length === 0) return 'By call site nothing changed at the peak.'
   const kinds = { new: 0, gone: 0, grown: 0, shrunk: 0 }
   for (const each of changed) kinds[changeOf(each)] += each.bytes[1] - each.bytes[0]
   const sums = Object.entries(kinds).filter(([, bytes]) => bytes !== 0)
-  return `By call stack, at the peaks: ${sums.map(([kind, bytes]) => `${kind} ${signedBytes(bytes)}`).join(', ')}.`
+  return `By call site, at the peaks: ${sums.map(([kind, bytes]) => `${kind} ${signedBytes(bytes)}`).join(', ')}.`
 }
 
-/** The call stacks whose bytes differ. */
-export function changedOf(stacks: readonly StackDifference[]): StackDifference[] {
-  return stacks.filter(({ bytes: [from, to] }) => from !== to)
+/** The call sites, or stacks, whose bytes differ. */
+export function changedOf<Each extends Changed>(all: readonly Each[]): Each[] {
+  return all.filter(({ bytes: [from, to] }) => from !== to)
 }
 
 /** Recordings of one process: they share the time of an event and its address. */
@@ -49,23 +51,60 @@ function totalsOf(what: string, [from, to]: readonly [number, number]): string {
   return `${what}: ${formatBytes(from)} in A, ${formatBytes(to)} in B (${change}).`
 }
 
+function momentsOf({ peakEvents, peakSteps }: TraceDifference): string {
+  const [a, b] = peakEvents.map((event, i) => {
+    const step = peakSteps[i] === null ? '' : ` in step ${formatCount(peakSteps[i])}`
+    return event === BEFORE ? 'before the first event' : `at event ${formatCount(event)}${step}`
+  })
+  return `A's peak is ${a}, B's ${b}.`
+}
+
 /** `+1.50 MiB` */
 export function signedBytes(bytes: number): string {
   return `${bytes < 0 ? '−' : '+'}${formatBytes(Math.abs(bytes))}`
 }
 
-function changeOf({ bytes: [from, to] }: StackDifference): Change {
+function changeOf({ bytes: [from, to] }: Changed): Change {
   if (from === 0) return 'new'
   if (to === 0) return 'gone'
   return to > from ? 'grown' : 'shrunk'
 }
 
 /** The place in the program, and what happened there. */
-export function placeOf(difference: StackDifference): string {
-  const { site, through, bytes } = difference
+export function placeOf({ site, through, bytes }: SiteDifference): string {
   const place = site === null ? 'without a call stack' : siteText(site)
   const inside = through === null ? '' : `, in ${siteText(through)}`
-  const kind = changeOf(difference)
-  const was = kind === 'new' || kind === 'gone' ? kind : `from ${formatBytes(bytes[0])}`
-  return `${place}${inside} (${was})`
+  return `${place}${inside} (${wasOf(bytes)})`
+}
+
+function wasOf(bytes: readonly [number, number]): string {
+  const kind = changeOf({ bytes })
+  return kind === 'new' || kind === 'gone' ? kind : `from ${formatBytes(bytes[0])}`
+}
+
+/** The part of a site's change that stacks with one description have. */
+export interface PartOfSite {
+  readonly text: string
+  readonly bytes: readonly [number, number]
+}
+
+/**
+ * How the change of a site is parted between what it called and who called it, greatest first; empty if all of its
+ * stacks are alike in that.
+ */
+export function partsOf({ stacks }: SiteDifference, all: readonly StackDifference[]): PartOfSite[] {
+  const changed = changedOf(stacks.map(i => all[i]))
+  const differ = (of: (stack: StackDifference) => string | null) => new Set(changed.map(of)).size > 1
+  const [throughs, callers] = [differ(({ through }) => through), differ(({ caller }) => caller)]
+  const parts = new Map<string, [number, number]>()
+  for (const { through, caller, bytes } of changed) {
+    const inside = throughs ? (through === null ? 'by itself' : `in ${siteText(through)}`) : ''
+    const from = callers && caller !== null ? `called by ${siteText(caller)}` : ''
+    const text = [inside, from].filter(part => part !== '').join(', ') || 'otherwise'
+    const [before, after] = parts.get(text) ?? [0, 0]
+    parts.set(text, [before + bytes[0], after + bytes[1]])
+  }
+  const found = changedOf([...parts].map(([text, bytes]) => ({ text: `${text} (${wasOf(bytes)})`, bytes })))
+  const size = ({ bytes: [from, to] }: PartOfSite) => Math.abs(to - from)
+  return found.length < 2 ? [] : found.sort((a, b) => size(b) - size(a))
 }

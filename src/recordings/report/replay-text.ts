@@ -12,7 +12,7 @@ import { helpfulSetting, nearestSettings, recordedSettings } from './settings-te
 import { type Paint, type TextStyle, wrapText } from './table.js'
 import { counted, deviceLines, initialLines, sentences } from './trace-lines.js'
 import { giveBackLines } from './why/give-back-text.js'
-import { outOfMemoryText } from './why/out-of-memory-text.js'
+import { outOfMemoryText, siteText } from './why/out-of-memory-text.js'
 
 const FRAMES_SHOWN = 6
 
@@ -90,7 +90,7 @@ function failuresOf({ runs, trace }: ReplayReport, width: number): string[] {
     const { event, bytes, stream, message, frames } = firstFailure
     const when = event < 0 ? 'before the first event' : `at event ${formatCount(event)}`
     const first = `The first: ${formatBytes(bytes)} on stream ${stream} ${when}: ${shown(message)}`
-    const lines = frames.slice(0, FRAMES_SHOWN).map(frame => `    ${shown(frame)}`)
+    const lines = frames.slice(0, FRAMES_SHOWN).map(frame => `    ${siteText(frame)}`)
     const left = frames.length - lines.length
     return [wrapText(`✗ ${count}. ${first}`, width, '  '), ...lines, ...(left > 0 ? [`    … ${left} more`] : [])]
   })

@@ -61,3 +61,9 @@ test('text is wrapped between words, not between a number and its unit', () => {
 test('a word longer than the line stays whole', () => {
   assert.equal(wrapText('a/very/long/path is here', 8), 'a/very/long/path\nis here')
 })
+
+test('the place of a line loses folders from the left if it is too long, and no part of its name', () => {
+  const text = 'by transformers/models/conditional_detr/modeling_conditional_detr.py:1234 forward'
+  assert.deepEqual(wrapText(text, 50).split('\n'), ['by …/modeling_conditional_detr.py:1234 forward'])
+  assert.equal(wrapText('at::native::cudnn_convolution', 20), '…cudnn_convolution')
+})

@@ -1,6 +1,8 @@
 // Tables of plain text. A table wider than the terminal continues below itself, with its first column repeated, so
 // that no line is cut or wrapped within a number.
 
+import { narrowed } from '../trace/frames/short-path.js'
+
 /** Emphasis of text; each function returns its text with marks of no width. */
 export interface Paint {
   readonly bold: (text: string) => string
@@ -36,6 +38,8 @@ interface TableStyle<Row> extends TextStyle {
 }
 
 const GAP = '  '
+/** A line of a file, or a name of C++. */
+const PLACE = /:\d+$|::/
 /** Spaces where a line may end: not between a number and its unit. */
 const BREAK = /(?<!\d) | (?!\S{1,3}(?:[\s,.;:)]|$))/
 
@@ -46,11 +50,16 @@ export function tableText<Row>(rows: readonly Row[], columns: readonly Column<Ro
     .join('\n\n')
 }
 
-/** Text in lines of at most `width` columns; lines after the first begin with `indent`. */
+/**
+ * Text in lines of at most `width` columns; lines after the first begin with `indent`. The place of a line that is
+ * longer loses folders from the left.
+ */
 export function wrapText(text: string, width: number, indent = ''): string {
   const lines: string[] = []
+  const room = width - indent.length
   let line = ''
-  for (const word of text.split(BREAK)) {
+  for (const whole of text.split(BREAK)) {
+    const word = whole.length > room && PLACE.test(whole) ? narrowed(whole, room) : whole
     if (line.trim() !== '' && line.length + 1 + word.length > width) {
       lines.push(line)
       line = indent + word

@@ -1,10 +1,11 @@
 // One pass of a trace: every allocation and free in the recorded order, through a pool on a device (pool-pass.ts) or
 // through a model of an allocator (pytorch/pytorch-replay.ts). Observers measure.
 
+import { CallSites, siteName } from './frames/call-sites.js'
 import type { LatencyMeter } from './latency.js'
 import type { Pace } from './pace.js'
 import type { ReplayFailure } from './replay-result.js'
-import { framesOf, frameText, type Trace } from './trace.js'
+import type { Trace } from './trace.js'
 
 /** Called after each allocation and before each free; every function is optional. `Held` stands for a block. */
 export interface ReplayPassObserver<Held> {
@@ -132,7 +133,7 @@ export abstract class ReplayPass<Held extends object> {
       bytes,
       stream: trace.streams[stream],
       message: this.stopsAtFailure ? '' : this.refusal(bytes, stream),
-      frames: event === -1 ? [] : framesOf(trace, event).map(frameText),
+      frames: event === -1 ? [] : CallSites.of(trace.stacks).callsOf(trace.stack[event]).map(siteName),
     }
     return null
   }

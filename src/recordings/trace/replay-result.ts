@@ -75,7 +75,7 @@ export interface ReplayFailure {
   readonly stream: number
   /** the message of the pool */
   readonly message: string
-  /** the recorded call stack as text, innermost frame first */
+  /** the recorded call stack as text, innermost frame first, without machinery such as PyTorch's dispatch */
   readonly frames: readonly string[]
 }
 

@@ -1,7 +1,8 @@
 // The allocations of a trace as CSV.
 
-import { siteOf } from '../../trace/failures/holders.js'
-import { BEFORE, checkTrace, NEVER, stackFrames, type Trace } from '../../trace/trace.js'
+import { CallSites } from '../../trace/frames/call-sites.js'
+import { shortSite } from '../../trace/frames/short-path.js'
+import { BEFORE, checkTrace, NEVER, type Trace } from '../../trace/trace.js'
 import { checkedPolicies, type PolicyMemory } from './policy-memory.js'
 
 const ROWS_A_PIECE = 4096
@@ -32,7 +33,8 @@ export function allocationRows(trace: Trace, policies?: readonly PolicyMemory[])
 function* rowsOf(trace: Trace, policies: readonly PolicyMemory[]): Generator<string> {
   const { blocks, streams, timeUs } = trace
   const placed = policies.filter(({ address }) => address !== null)
-  const sites = Array.from<string | undefined>({ length: trace.stacks.count })
+  const sites = CallSites.of(trace.stacks)
+  const texts = Array.from<string | undefined>({ length: trace.stacks.count })
   const hasTimes = timeUs.some(us => us !== 0)
   const timeOf = (event: number) =>
     !hasTimes || event < 0 || event === NEVER ? '' : `${round(timeUs[event] - timeUs[0])}`
@@ -40,7 +42,7 @@ function* rowsOf(trace: Trace, policies: readonly PolicyMemory[]): Generator<str
   let piece = `${[...COLUMNS, ...placed.map(({ policy }) => `${policy}_address`)].map(quoted).join()}\n`
   for (let number = 0; number < blocks.count; number++) {
     const stack = blocks.stack[number]
-    sites[stack] ??= quoted(siteOf(stackFrames(trace.stacks, stack)).site ?? '')
+    texts[stack] ??= quoted(shortSite(sites.siteOf(stack).site ?? ''))
     const row = [
       number,
       blocks.bytes[number],
@@ -51,7 +53,7 @@ function* rowsOf(trace: Trace, policies: readonly PolicyMemory[]): Generator<str
       numberOf(blocks.freeCompletedAt[number]),
       timeOf(blocks.allocatedAt[number]),
       timeOf(blocks.freeRequestedAt[number]),
-      sites[stack],
+      texts[stack],
       ...placed.map(({ address }) => (Number.isNaN(address![number]) ? '' : `0x${address![number].toString(16)}`)),
     ]
     piece += `${row.join()}\n`

@@ -80,6 +80,21 @@ function decoded(bytes: Buffer): Map<number, (number | Buffer)[]> {
   return fields
 }
 
+/** The numbers of a packed field. */
+function numbersIn(bytes: Buffer): number[] {
+  const numbers: number[] = []
+  let [value, scale] = [0, 1]
+  for (const byte of bytes) {
+    value += (byte % 128) * scale
+    scale *= 128
+    if (byte >= 128) continue
+    numbers.push(value)
+    value = 0
+    scale = 1
+  }
+  return numbers
+}
+
 const message = (fields: Map<number, (number | Buffer)[]>, field: number) => decoded(fields.get(field)?.[0] as Buffer)
 const textIn = (fields: Map<number, (number | Buffer)[]>, field: number) => String(fields.get(field)?.[0] ?? '')
 
@@ -169,7 +184,7 @@ describe('the profile for pprof', () => {
     const texts = profile.get(6)!.map(String)
     assert.equal(texts[0], '')
     const types = profile.get(1)!.map(type => texts[decoded(type as Buffer).get(1)![0] as number])
-    assert.deepEqual(types, ['inuse_objects', 'inuse_space'])
+    assert.deepEqual(types, ['inuse_objects', 'inuse_space', 'alloc_objects', 'alloc_space'])
     const functions = new Map(
       profile.get(5)!.map(each => {
         const fields = decoded(each as Buffer)
@@ -195,6 +210,59 @@ describe('the profile for pprof', () => {
       ' (no call stack):0',
     ])
     assert.equal(texts[profile.get(14)![0] as number], 'inuse_space')
+  })
+})
+
+describe('machinery', () => {
+  const torch = '/env/lib/python3.11/site-packages/torch/nn/modules'
+  const lines = [
+    ['??', 0, 'torch::unwind::unwind()'],
+    ['', 0, 'c10::cuda::CUDACachingAllocator::Native::NativeCachingAllocator::allocate(unsigned long)'],
+    [`${torch}/linear.py`, 125, 'forward'],
+    [`${torch}/module.py`, 1790, '_call_impl'],
+    ['/home/a/model.py', 30, 'forward'],
+  ] as const
+  const node = ['??', 0, 'torch::autograd::generated::MmBackward0::apply(std::vector<at::Tensor>&&)'] as const
+  const engine = ['??', 0, 'torch::autograd::Engine::thread_main()'] as const
+  const builder = new TraceBuilder()
+  const stackOf = (frames: readonly (readonly [string, number, string])[]) =>
+    builder.stacks.number(frames.map(frame => builder.stacks.entry(...frame)))
+  builder.add(Action.alloc, BASE, 20 * MiB, 0, 1, stackOf(lines))
+  builder.add(Action.alloc, BASE + 20 * MiB, 16 * MiB, 0, 2, stackOf([...lines.slice(0, 2), node, engine]))
+  builder.add(Action.freeRequested, BASE, 20 * MiB, 0, 3)
+  builder.add(Action.alloc, BASE + 64 * MiB, MiB, 0, 4, stackOf([...lines.slice(0, 2), engine]))
+  const trace = builder.build({ file: 'native' })
+
+  test('is left out of collapsed stacks, and a stack of nothing else is a group', () => {
+    assert.equal(
+      collapsedStacks(trace),
+      `model.py:30 forward;torch/nn/modules/linear.py:125 forward ${20 * MiB}\nbackward of mm ${16 * MiB}\n`,
+    )
+    assert.equal(collapsedStacks(trace, 3), `backward of mm ${16 * MiB}\nautograd's thread ${MiB}\n`)
+  })
+
+  test('is left out of profiles, whose sums are those in use and those of the whole recording', () => {
+    const profile = decoded(gunzipSync(pprofProfile(trace, 3)))
+    const texts = profile.get(6)!.map(String)
+    assert.deepEqual(
+      profile.get(5)!.map(each => texts[decoded(each as Buffer).get(2)![0] as number]),
+      ['backward of mm', "autograd's thread", 'forward', 'forward'],
+    )
+    const values = profile.get(2)!.map(each => numbersIn((decoded(each as Buffer).get(2) as Buffer[])[0]))
+    const sums = [0, 1, 2, 3].map(i => values.reduce((sum, sample) => sum + sample[i], 0))
+    assert.deepEqual(sums, [2, 17 * MiB, 3, 37 * MiB])
+  })
+
+  test('names no allocation of the CSV and no counter', () => {
+    const sites = [...allocationRows(trace)].join('').trimEnd().split('\n').slice(1)
+    assert.deepEqual(
+      sites.map(row => row.split(',')[9]),
+      ['model.py:30 forward', 'backward of mm', "autograd's thread"],
+    )
+    const names = Buffer.concat([...perfettoTrace(trace)])
+      .toString('latin1')
+      .match(/held by [\w':. ]+/g)
+    assert.deepEqual(names, ['held by model.py:30 forward', 'held by backward of mm'])
   })
 })
 
@@ -278,7 +346,7 @@ describe("the trace for Perfetto's viewer", () => {
       '50000 end 7 all: ',
       '50000 end 9 step: ',
     ])
-    const hostile = 'held by /home/a/"x",;\n<b>.py:1 =cmd()'
+    const hostile = 'held by "x",;\n<b>.py:1 =cmd()'
     assert.deepEqual(
       events.filter(event => !isOfAnnotation(event)),
       [
@@ -287,18 +355,18 @@ describe("the trace for Perfetto's viewer", () => {
         '0 counter 10 largest idle piece: 0',
         `10500 counter 10 largest idle piece: ${50 * MiB}`,
         `10500 counter 2 in use: ${20 * MiB + 1000}`,
-        `10500 counter 4 held by /home/a/model.py:30 forward: ${20 * MiB}`,
-        '10500 begin 11 allocations from 16 MiB on: 20 MiB /home/a/model.py:30 forward',
+        `10500 counter 4 held by model.py:30 forward: ${20 * MiB}`,
+        '10500 begin 11 allocations from 16 MiB on: 20 MiB model.py:30 forward',
         `20000 counter 10 largest idle piece: ${30 * MiB}`,
         `20000 counter 2 in use: ${36 * MiB + 1000}`,
         `20000 counter 5 ${hostile}: ${16 * MiB}`,
-        '20000 begin 12 allocations from 16 MiB on: 16 MiB /home/a/"x",;\n<b>.py:1 =cmd()',
+        '20000 begin 12 allocations from 16 MiB on: 16 MiB "x",;\n<b>.py:1 =cmd()',
         `20000 counter 10 largest idle piece: ${14 * MiB}`,
         `20000 counter 2 in use: ${36 * MiB + 1512}`,
-        `20000 counter 4 held by /home/a/model.py:30 forward: ${20 * MiB + 512}`,
+        `20000 counter 4 held by model.py:30 forward: ${20 * MiB + 512}`,
         `30000 counter 10 largest idle piece: ${14 * MiB - 1024}`,
         `30000 counter 2 in use: ${16 * MiB + 1512}`,
-        '30000 counter 4 held by /home/a/model.py:30 forward: 512',
+        '30000 counter 4 held by model.py:30 forward: 512',
         '30000 end 11 allocations from 16 MiB on: ',
         `40000 counter 10 largest idle piece: ${20 * MiB}`,
         `40000 counter 2 in use: ${16 * MiB + 512}`,

@@ -23,28 +23,52 @@ export function peakEvent(trace: Trace): number {
   return inUseOf(trace).peakEvent
 }
 
+/** The sums over the blocks of one call stack. */
+export interface StackSum {
+  bytes: number
+  blocks: number
+}
+
 /**
  * What the program held after `event`, most bytes first. Throws RangeError for an event that the trace does not have,
  * and FormatError if no block has a call stack.
  */
 export function heldStacks(trace: Trace, event: number): HeldStack[] {
   checkTrace('heldStacks', trace)
+  return [...sumsAt(trace, event)].map(([stack, sum]) => ({ frames: stackFrames(trace.stacks, stack), ...sum }))
+}
+
+/** As `heldStacks`, by the number of the stack. */
+export function sumsAt(trace: Trace, event: number): Map<number, StackSum> {
   if (!Number.isInteger(event) || event < BEFORE || event >= trace.events) {
     throw new OutOfRangeError(`event must be a whole number from 0 to ${trace.events - 1}, not ${describe(event)}`)
   }
-  const { blocks } = trace
-  if (blocks.stack.every(stack => stack === 0)) {
+  if (trace.blocks.stack.every(stack => stack === 0)) {
     throw new FormatError(`${trace.file}: no call stacks were recorded; ${RECORDERS[trace.recorder].stacks}`)
   }
-  const sums = new Map<number, { bytes: number; blocks: number }>()
-  for (const number of liveAfter(trace, event)) {
+  return sumsOf(trace, liveAfter(trace, event))
+}
+
+/** The allocations of the whole recording, by the number of the call stack, most bytes first. */
+export function allocatedSums(trace: Trace): Map<number, StackSum> {
+  const { count, initial } = trace.blocks
+  return sumsOf(
+    trace,
+    Array.from({ length: count - initial }, (_, i) => initial + i),
+  )
+}
+
+function sumsOf({ blocks }: Trace, numbers: readonly number[]): Map<number, StackSum> {
+  const sums = new Map<number, StackSum>()
+  for (const number of numbers) {
     const stack = blocks.stack[number]
-    const sum = sums.get(stack) ?? { bytes: 0, blocks: 0 }
-    sums.set(stack, sum)
+    let sum = sums.get(stack)
+    if (sum === undefined) {
+      sum = { bytes: 0, blocks: 0 }
+      sums.set(stack, sum)
+    }
     sum.bytes += blocks.bytes[number]
     sum.blocks++
   }
-  return [...sums]
-    .map(([stack, sum]) => ({ frames: stackFrames(trace.stacks, stack), ...sum }))
-    .sort((a, b) => b.bytes - a.bytes)
+  return new Map([...sums].sort(([, a], [, b]) => b.bytes - a.bytes))
 }

@@ -4,11 +4,12 @@
 import { formatBytes, MiB } from '../../../core/base/bytes.js'
 import { SortedList } from '../../../core/base/sorted-list.js'
 import { inUseOf, liveAfter } from '../../trace/analysis/curves.js'
-import { siteOf } from '../../trace/failures/holders.js'
 import { memoryAt } from '../../trace/failures/memory-at.js'
 import { takenBytes } from '../../trace/failures/taken-bytes.js'
+import { CallSites } from '../../trace/frames/call-sites.js'
+import { shortSite } from '../../trace/frames/short-path.js'
 import { ReservedSegments } from '../../trace/reserved-segments.js'
-import { Action, BEFORE, checkTrace, stackFrames, type Trace } from '../../trace/trace.js'
+import { Action, BEFORE, checkTrace, type Trace } from '../../trace/trace.js'
 import { checkedPolicies, type PolicyMemory } from './policy-memory.js'
 import { ProtobufMessage } from './protobuf.js'
 
@@ -76,7 +77,7 @@ function* piecesOf(trace: Trace, policies: readonly PolicyMemory[]): Generator<B
       sites.add(time, number, -blocks.bytes[number])
       lanes.end(time, number)
     } else if (action[event] === Action.outOfMemory) {
-      const site = siteOf(stackFrames(trace.stacks, trace.stack[event])).site
+      const site = siteOf(trace, trace.stack[event])
       writer.event(TYPE.instant, failures, time, `asked for ${formatBytes(bytes[event])}`, site)
     }
     if (writer.isFull) yield writer.take()
@@ -85,8 +86,14 @@ function* piecesOf(trace: Trace, policies: readonly PolicyMemory[]): Generator<B
   yield writer.take()
 }
 
-function nameOf({ blocks, stacks }: Trace, number: number): string {
-  const { site } = siteOf(stackFrames(stacks, blocks.stack[number]))
+function siteOf({ stacks }: Trace, stack: number): string | null {
+  const { site } = CallSites.of(stacks).siteOf(stack)
+  return site === null ? null : shortSite(site)
+}
+
+function nameOf(trace: Trace, number: number): string {
+  const { blocks } = trace
+  const site = siteOf(trace, blocks.stack[number])
   return `${formatBytes(blocks.bytes[number])}${site === null ? '' : ` ${site}`}`
 }
 
@@ -213,7 +220,7 @@ class SiteCounters {
     writer: PerfettoWriter,
   ) {
     const { blocks, stacks } = trace
-    const sites = Array.from({ length: stacks.count }, (_, stack) => siteOf(stackFrames(stacks, stack)).site)
+    const sites = Array.from({ length: stacks.count }, (_, stack) => siteOf(trace, stack))
     const held = new Map<string, number>()
     for (const number of liveAfter(trace, inUseOf(trace).peakEvent)) {
       const site = sites[blocks.stack[number]]

@@ -1,8 +1,10 @@
 // Profiles for pprof: the message Profile of its profile.proto, packed by gzip.
 
 import { gzipSync } from 'node:zlib'
-import { checkTrace, type Frame, type Trace } from '../../trace/trace.js'
-import { heldStacks, peakEvent } from './moment.js'
+import { CallSites, type NamedFrame } from '../../trace/frames/call-sites.js'
+import { FrameKind } from '../../trace/frames/frame-kind.js'
+import { checkTrace, type Trace } from '../../trace/trace.js'
+import { allocatedSums, peakEvent, sumsAt } from './moment.js'
 import { ProtobufMessage } from './protobuf.js'
 
 /** Numbers of fields in profile.proto. */
@@ -14,54 +16,61 @@ const LINE = { function: 1, line: 2 }
 // Without a system name (3): pprof takes one that equals the name for C++, and shortens `<module>` to nothing.
 const FUNCTION = { id: 1, name: 2, filename: 4 }
 
-const NO_STACK: readonly Frame[] = [{ filename: '', line: 0, name: '(no call stack)' }]
+const NO_STACK: readonly NamedFrame[] = [{ file: '', line: 0, name: '(no call stack)', kind: FrameKind.unnamed }]
+const NOTHING = { bytes: 0, blocks: 0 }
+/** Kinds of values of each sample; programs show `inuse_space` first. */
+const VALUE_TYPES = [
+  ['inuse_objects', 'count'],
+  ['inuse_space', 'bytes'],
+  ['alloc_objects', 'count'],
+  ['alloc_space', 'bytes'],
+]
 
 /**
  * What the program held after an event, by default at the peak, as a profile for pprof (protobuf, packed by gzip). Its
- * values are `inuse_objects` and `inuse_space`, as in heap profiles of Go. Throws RangeError for an event that the
- * trace does not have, FormatError if no block has a call stack, and TypeError for anything but a
- * trace.
+ * values are `inuse_objects` and `inuse_space`, and over the whole recording `alloc_objects` and `alloc_space`, as in
+ * heap profiles of Go. Machinery, such as PyTorch's dispatch, is left out of stacks. Throws RangeError for an event
+ * that the trace does not have, FormatError if no block has a call stack, and TypeError for anything but a trace.
  */
 export function pprofProfile(trace: Trace, event?: number): Buffer {
   checkTrace('pprofProfile', trace)
   const moment = event === undefined ? peakEvent(trace) : event
-  const held = heldStacks(trace, moment)
+  const held = sumsAt(trace, moment)
+  const allocated = allocatedSums(trace)
+  const sites = CallSites.of(trace.stacks)
   const profile = new ProtobufMessage()
   const texts = new Numbers<string>()
   const textOf = (text: string) => texts.of(text, text)
   textOf('')
-  for (const [type, unit] of [
-    ['inuse_objects', 'count'],
-    ['inuse_space', 'bytes'],
-  ]) {
+  for (const [type, unit] of VALUE_TYPES) {
     const valueType = new ProtobufMessage().number(VALUE_TYPE.type, textOf(type)).number(VALUE_TYPE.unit, textOf(unit))
     profile.message(PROFILE.sampleType, valueType)
   }
-  const functions = new Numbers<Frame>()
-  const locations = new Numbers<Frame>()
-  for (const { frames, bytes, blocks } of held) {
+  const functions = new Numbers<NamedFrame>()
+  const locations = new Numbers<NamedFrame>()
+  for (const stack of new Set([...held.keys(), ...allocated.keys()])) {
+    const [now, ever] = [held.get(stack) ?? NOTHING, allocated.get(stack) ?? NOTHING]
+    const calls = sites.callsOf(stack)
     // pprof's numbers begin at 1.
-    const path = (frames.length === 0 ? NO_STACK : frames).map(frame => {
-      functions.of(`${frame.name}\n${frame.filename}`, frame)
-      return 1 + locations.of(`${frame.line}\n${frame.name}\n${frame.filename}`, frame)
+    const path = (calls.length === 0 ? NO_STACK : calls).map(frame => {
+      functions.of(`${frame.name}\n${frame.file}`, frame)
+      return 1 + locations.of(`${frame.line}\n${frame.name}\n${frame.file}`, frame)
     })
-    profile.message(
-      PROFILE.sample,
-      new ProtobufMessage().packed(SAMPLE.locations, path).packed(SAMPLE.values, [blocks, bytes]),
-    )
+    const values = [now.blocks, now.bytes, ever.blocks, ever.bytes]
+    profile.message(PROFILE.sample, new ProtobufMessage().packed(SAMPLE.locations, path).packed(SAMPLE.values, values))
   }
   locations.values.forEach((frame, i) => {
-    const number = 1 + functions.of(`${frame.name}\n${frame.filename}`, frame)
+    const number = 1 + functions.of(`${frame.name}\n${frame.file}`, frame)
     const line = new ProtobufMessage().number(LINE.function, number).number(LINE.line, frame.line)
     profile.message(PROFILE.location, new ProtobufMessage().number(LOCATION.id, i + 1).message(LOCATION.line, line))
   })
-  functions.values.forEach(({ filename, name }, i) => {
+  functions.values.forEach(({ file, name }, i) => {
     profile.message(
       PROFILE.function,
       new ProtobufMessage()
         .number(FUNCTION.id, i + 1)
         .number(FUNCTION.name, textOf(name))
-        .number(FUNCTION.filename, textOf(filename)),
+        .number(FUNCTION.filename, textOf(file)),
     )
   })
   profile.number(PROFILE.comment, textOf(`${trace.file}: device ${trace.device}, after event ${moment}`))

@@ -1,8 +1,9 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import { FrameKind } from '../../trace/frames/frame-kind.js'
 import { changeIcicle } from './change-icicle.js'
 
-const line = (name: string, row = 1) => ({ file: '/app/train.py', line: row, name })
+const line = (name: string, row = 1) => ({ file: '/app/train.py', line: row, name, kind: FrameKind.program })
 
 test('a box is as wide as what grew and shrank below it, and has both sums', () => {
   const boxes = changeIcicle([
@@ -31,7 +32,12 @@ test('a box is as wide as what grew and shrank below it, and has both sums', () 
 })
 
 test('machinery and direct recursion are left out, and so is what is too narrow', () => {
-  const deep = [line('leaf'), { file: 'module.py', line: 1, name: '_call_impl' }, line('loop', 3), line('loop', 2)]
+  const deep = [
+    line('leaf'),
+    { file: 'module.py', line: 1, name: '_call_impl', kind: FrameKind.launcher },
+    line('loop', 3),
+    line('loop', 2),
+  ]
   const boxes = changeIcicle([
     { frames: deep, bytes: -5000 },
     { frames: [line('tiny')], bytes: 1 },

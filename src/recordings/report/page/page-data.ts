@@ -50,13 +50,13 @@ export interface PageDifference {
   readonly lines: readonly string[]
   /** of A and of B: the most bytes in use in each of equal parts of the recording */
   readonly curves: readonly [readonly number[], readonly number[]]
-  /** by call stack, the greatest change first */
+  /** by call site, the greatest change first */
   readonly rows: readonly {
     readonly text: string
     /** at the peak of A, and of B */
     readonly bytes: readonly [number, number]
   }[]
-  /** call stacks that are left out */
+  /** call sites that are left out */
   readonly more: number
   /** all of them, as an icicle */
   readonly boxes: readonly ChangeBox[]

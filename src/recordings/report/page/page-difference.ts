@@ -4,6 +4,7 @@ import { shortened } from '../../../core/base/shown-text.js'
 import { pictureFrame } from '../../picture/stack-text.js'
 import { inUseOf } from '../../trace/analysis/curves.js'
 import { type StackDifference, traceDifference } from '../../trace/analysis/stack-diff.js'
+import { namedFrames } from '../../trace/frames/call-sites.js'
 import type { Trace } from '../../trace/trace.js'
 import { changedOf, changesLine, peakLines, placeOf, sameRunLines } from '../difference-words.js'
 import { stackHint } from '../trace-lines.js'
@@ -16,21 +17,33 @@ const MOST_ROWS = 200
 
 /** The difference between two recordings; `names` are their tabs. */
 export function pageDifference(before: Trace, after: Trace, names: readonly [string, string]): PageDifference {
-  const { stacks, hasStacks } = traceDifference(before, after)
-  const changed = hasStacks ? changedOf(stacks) : []
+  const difference = traceDifference(before, after)
+  const { sites, stacks, hasStacks } = difference
+  const changed = hasStacks ? changedOf(sites) : []
   const hint = `Without call stacks in both, only totals can be compared. ${stackHint(after)}`
   return {
     names: [shortened(names[0]), shortened(names[1])],
-    lines: [...sameRunLines(before, after), ...peakLines(before, after), hasStacks ? changesLine(changed) : hint],
+    lines: [
+      ...sameRunLines(before, after),
+      ...peakLines(before, after, difference),
+      hasStacks ? changesLine(changed) : hint,
+    ],
     curves: [mostInUse(before), mostInUse(after)],
     rows: changed.slice(0, MOST_ROWS).map(each => ({ text: placeOf(each), bytes: each.bytes })),
     more: Math.max(0, changed.length - MOST_ROWS),
-    boxes: changeIcicle(changed.map(changeOf)),
+    boxes: changeIcicle(changesOf(changedOf(changed.flatMap(site => site.stacks.map(i => stacks[i]))))),
   }
 }
 
-function changeOf({ frames, bytes: [from, to] }: StackDifference): StackChange {
-  return { frames: frames.map(pictureFrame), bytes: to - from }
+/** The changes of stacks. Stacks share frames, and each is named once. */
+function changesOf(stacks: readonly StackDifference[]): StackChange[] {
+  const frames = [...new Set(stacks.flatMap(stack => stack.frames))]
+  const named = namedFrames(frames)
+  const nameOf = new Map(frames.map((frame, i) => [frame, pictureFrame(named[i])]))
+  return stacks.map(stack => ({
+    frames: stack.frames.map(frame => nameOf.get(frame)!),
+    bytes: stack.bytes[1] - stack.bytes[0],
+  }))
 }
 
 /** The most bytes in use in each part of a recording. All parts are equal, and have an event. */

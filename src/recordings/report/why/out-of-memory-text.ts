@@ -2,9 +2,9 @@
 
 import { formatBytes } from '../../../core/base/bytes.js'
 import { printable, shortened } from '../../../core/base/shown-text.js'
-import { shortPath } from '../../picture/short-path.js'
 import type { Holder } from '../../trace/failures/holders.js'
 import type { RecordedOutOfMemory, Verdict } from '../../trace/failures/out-of-memory.js'
+import { narrowed, shortSite } from '../../trace/frames/short-path.js'
 import type { ReplayReport } from '../../trace/replay-result.js'
 import { formatCount } from '../number-format.js'
 import { RECORDERS, type Recorder } from '../recorders.js'
@@ -200,7 +200,8 @@ function row(name: string, text: string, width: number): string {
   return start + wrapText(text, width - start.length).replaceAll('\n', `\n${indent}`)
 }
 
-/** A frame as a terminal may show it, with the end of its path, and cut if it is very long. */
+/** A site as a terminal may show it, with the end of its path, and cut if a name is very long. */
 export function siteText(site: string): string {
-  return printable(shortened(shortPath(site.slice(-MOST_SITE_LETTERS)), MOST_SHOWN_LETTERS))
+  const short = narrowed(shortSite(site.slice(-MOST_SITE_LETTERS)), MOST_SHOWN_LETTERS)
+  return printable(shortened(short, MOST_SHOWN_LETTERS))
 }

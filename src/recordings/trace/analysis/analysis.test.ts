@@ -7,7 +7,7 @@ import { Action, BEFORE, type Trace } from '../trace.js'
 import { TraceBuilder } from '../trace-builder.js'
 import { curvesOf, liveAfter } from './curves.js'
 import { traceDifference } from './stack-diff.js'
-import { leftBlocks, stepsOf } from './steps.js'
+import { leftBlocks, stepAt, stepsOf } from './steps.js'
 
 const recording = (name: string) => fileURLToPath(new URL(`../../../../../traces/${name}.pickle.gz`, import.meta.url))
 
@@ -157,6 +157,82 @@ test('stacks are compared by files and functions, without lines, and then by fun
     ],
   )
   assert.deepEqual([peakBytes, hasStacks], [[25, 146], true])
+})
+
+const LINEAR = ['/env/lib/python3.11/site-packages/torch/nn/modules/linear.py', 125, 'forward'] as const
+const MODEL = ['/home/me/model.py', 44, 'forward'] as const
+const STEP = ['/home/me/train.py', 60, 'step'] as const
+
+/** The sites with the bytes of both recordings. */
+function sitesOf(before: Trace, after: Trace): unknown[][] {
+  return traceDifference(before, after).sites.map(({ site, bytes }) => [site, ...bytes])
+}
+
+test('a call further out, and machinery between, change nothing', () => {
+  const wrapped = ['/home/me/amp.py', 5, 'wrapped'] as const
+  const unwind = ['??', 0, 'torch::unwind::unwind()'] as const
+  const [before, after] = [holding([300, LINEAR, MODEL, STEP]), holding([300, unwind, LINEAR, MODEL, wrapped, STEP])]
+  assert.deepEqual(sitesOf(before, after), [['/home/me/model.py:44 forward', 300, 300]])
+  assert.deepEqual(
+    traceDifference(before, after).stacks.map(({ bytes }) => bytes),
+    [[300, 300]],
+  )
+})
+
+test('a site has the sum of its stacks, and each stack says who called it and what it called', () => {
+  const softmax = ['/env/lib/python3.11/site-packages/torch/nn/functional.py', 2000, 'softmax'] as const
+  const evaluate = ['/home/me/train.py', 90, 'evaluate'] as const
+  const { sites, stacks } = traceDifference(
+    holding([300, LINEAR, MODEL, STEP], [100, softmax, MODEL, STEP]),
+    holding([200, LINEAR, MODEL, STEP], [150, softmax, MODEL, evaluate]),
+  )
+  assert.deepEqual(
+    sites.map(({ site, bytes }) => [site, ...bytes]),
+    [['/home/me/model.py:44 forward', 400, 350]],
+  )
+  assert.deepEqual(
+    sites[0].stacks.map(i => [stacks[i].through, stacks[i].caller, ...stacks[i].bytes]),
+    [
+      [`${LINEAR[0]}:125 forward`, '/home/me/train.py:60 step', 300, 200],
+      [`${softmax[0]}:2000 softmax`, '/home/me/train.py:90 evaluate', 100, 150],
+    ],
+  )
+})
+
+test('lines of one function are told apart until lines move', () => {
+  const line = (row: number) => ['/home/me/model.py', row, 'forward'] as const
+  const before = holding([10, line(44)], [20, line(50)])
+  assert.deepEqual(sitesOf(before, holding([10, line(44)], [50, line(50)], [5, line(52)])), [
+    ['/home/me/model.py:50 forward', 20, 50],
+    ['/home/me/model.py:52 forward', 0, 5],
+    ['/home/me/model.py:44 forward', 10, 10],
+  ])
+  assert.deepEqual(sitesOf(before, holding([10, line(46)], [50, line(52)])), [['/home/me/model.py:52 forward', 30, 60]])
+})
+
+test('a site whose file moved to another folder is the same', () => {
+  const moved = ['/srv/app/net/model.py', 46, 'forward'] as const
+  const around = ['/srv/app/amp.py', 1, 'run'] as const
+  assert.deepEqual(sitesOf(holding([10, MODEL, STEP]), holding([30, moved, around, STEP])), [
+    ['/srv/app/net/model.py:46 forward', 10, 30],
+  ])
+})
+
+test('the peaks have their events, and their steps', () => {
+  const trace = readRecording(recording('mlp-train-stacks'))
+  const { peakEvents, peakSteps } = traceDifference(trace, holding([5]))
+  assert.deepEqual(
+    [peakEvents, peakSteps],
+    [
+      [131, 0],
+      [1, null],
+    ],
+  )
+  const { steps } = stepsOf(trace)!
+  assert.deepEqual(
+    [0, steps[0].to - 1, steps[0].to, trace.events - 1].map(event => stepAt(trace, event)),
+    [1, 1, 2, steps.length + 1],
+  )
 })
 
 test('a recording compared with itself has no change, and without stacks all is one group', () => {

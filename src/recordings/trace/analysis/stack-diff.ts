@@ -1,9 +1,12 @@
-// The memory that two recordings hold at their peaks, by call stack. Lines move when a program changes, so
-// stacks are compared by files and functions.
+// The memory that two recordings hold at their peaks, by call site, and below by call stack. Lines move when a program
+// changes, so calls are compared by files and functions; and a call further out says nothing about what a site holds.
 
-import { siteOf } from '../failures/holders.js'
+import { mostOf } from '../failures/holders.js'
 import { checkTrace, type Frame, stackFrames, type Trace } from '../trace.js'
-import { inUseOf, liveAfter } from './curves.js'
+import { inUseOf } from './curves.js'
+import { heldAt, type StackAtPeak } from './peak-stacks.js'
+import { pairedSites, pairedStacks } from './site-pairs.js'
+import { stepAt } from './steps.js'
 
 /** The memory that a call stack holds at the peaks of two recordings. */
 export interface StackDifference {
@@ -13,97 +16,90 @@ export interface StackDifference {
   readonly site: string | null
   /** the line of PyTorch that the site called, if any */
   readonly through: string | null
+  /** the line of the program that called the site, if any */
+  readonly caller: string | null
   /** requested bytes at the peak of the first recording, and of the second */
   readonly bytes: readonly [number, number]
   /** how many blocks these are */
   readonly blocks: readonly [number, number]
 }
 
+/** The memory that a call site holds at the peaks of two recordings, through all of its stacks. */
+export interface SiteDifference {
+  /** the line of the program, as `file:line function`, of the later recording if it has it; null without a stack */
+  readonly site: string | null
+  /** the line of PyTorch that the site called for most of these bytes, if any */
+  readonly through: string | null
+  /** requested bytes at the peak of the first recording, and of the second */
+  readonly bytes: readonly [number, number]
+  /** how many blocks these are */
+  readonly blocks: readonly [number, number]
+  /** indices into `stacks` of the difference, greatest change first */
+  readonly stacks: readonly number[]
+}
+
 /** The memory that grew and shrank between two recordings. */
 export interface TraceDifference {
   /** requested bytes at the peak of the first recording, and of the second */
   readonly peakBytes: readonly [number, number]
+  /** the events of the peaks; -1 for before the first event */
+  readonly peakEvents: readonly [number, number]
+  /** the steps of the peaks, from 1, with one that did not end; null without steps */
+  readonly peakSteps: readonly [number | null, number | null]
+  /** by call site, greatest change first */
+  readonly sites: readonly SiteDifference[]
   /** by call stack, greatest change first */
   readonly stacks: readonly StackDifference[]
   /** whether both have call stacks */
   readonly hasStacks: boolean
 }
 
-interface Group {
-  readonly frames: readonly Frame[]
-  bytes: number
-  blocks: number
-}
-
 /** Compares what two recordings hold at their peaks. Throws TypeError for anything but two traces. */
 export function traceDifference(first: Trace, second: Trace): TraceDifference {
   for (const trace of [first, second]) checkTrace('traceDifference', trace)
-  const [before, after] = [groupsAtPeak(first), groupsAtPeak(second)]
-  const pairs: (readonly [Group | undefined, Group | undefined])[] = []
-  for (const [key, group] of before) {
-    const other = after.get(key)
-    if (other === undefined) continue
-    pairs.push([group, other])
-    before.delete(key)
-    after.delete(key)
-  }
-  // A file may have moved, or been renamed: the rest is compared by functions only.
-  const byFunctions = new Map<string, Group>()
-  for (const group of after.values()) {
-    const key = functionsOf(group.frames)
-    const alike = byFunctions.get(key)
-    byFunctions.set(key, alike === undefined ? group : joined(alike, group))
-  }
-  for (const group of before.values()) {
-    const key = functionsOf(group.frames)
-    pairs.push([group, byFunctions.get(key)])
-    byFunctions.delete(key)
-  }
-  for (const group of byFunctions.values()) pairs.push([undefined, group])
-  const change = ({ bytes: [from, to] }: StackDifference) => Math.abs(to - from)
+  const peakEvents = [inUseOf(first).peakEvent, inUseOf(second).peakEvent] as const
+  const pairs = pairedSites(heldAt(first, peakEvents[0]), heldAt(second, peakEvents[1]))
+  const bySite = pairs.map(pair => ({ pair, stacks: pairedStacks(pair).map(stackDifference).sort(byChange) }))
+  const stacks = bySite.flatMap(site => site.stacks).sort(byChange)
+  const indices = new Map(stacks.map((stack, i) => [stack, i]))
   return {
     peakBytes: [first.peakRequestedBytes, second.peakRequestedBytes],
-    stacks: pairs.map(differenceOf).sort((a, b) => change(b) - change(a)),
+    peakEvents,
+    peakSteps: [stepAt(first, peakEvents[0]), stepAt(second, peakEvents[1])],
+    sites: bySite
+      .map(site => ({ ...siteDifference(site.pair), stacks: site.stacks.map(stack => indices.get(stack)!) }))
+      .sort(byChange),
+    stacks,
     hasStacks: first.stacks.count > 1 && second.stacks.count > 1,
   }
 }
 
-function groupsAtPeak(trace: Trace): Map<string, Group> {
-  const { blocks, stacks } = trace
-  const byStack = new Map<number, Group>()
-  for (const number of liveAfter(trace, inUseOf(trace).peakEvent)) {
-    const stack = blocks.stack[number]
-    let group = byStack.get(stack)
-    if (group === undefined) {
-      group = { frames: stackFrames(stacks, stack), bytes: 0, blocks: 0 }
-      byStack.set(stack, group)
-    }
-    group.bytes += blocks.bytes[number]
-    group.blocks++
-  }
-  const groups = new Map<string, Group>()
-  for (const group of byStack.values()) {
-    const key = group.frames.map(({ filename, name }) => `${filename}\n${name}`).join('\n\n')
-    const alike = groups.get(key)
-    groups.set(key, alike === undefined ? group : joined(alike, group))
-  }
-  return groups
+type Changed = Pick<StackDifference, 'bytes'>
+
+function byChange({ bytes: [fromA, toA] }: Changed, { bytes: [fromB, toB] }: Changed): number {
+  return Math.abs(toB - fromB) - Math.abs(toA - fromA)
 }
 
-function joined(a: Group, b: Group): Group {
-  return { frames: a.frames, bytes: a.bytes + b.bytes, blocks: a.blocks + b.blocks }
+type Sides = readonly [before: readonly StackAtPeak[], after: readonly StackAtPeak[]]
+
+function stackDifference(sides: Sides): StackDifference {
+  const [{ trace, stack, site, caller }] = sides[1].length > 0 ? sides[1] : sides[0]
+  return { frames: stackFrames(trace.stacks, stack), ...site, caller, ...sumsOf(sides) }
 }
 
-function functionsOf(frames: readonly Frame[]): string {
-  return frames.map(({ name }) => name).join('\n')
-}
-
-function differenceOf([before, after]: readonly [Group | undefined, Group | undefined]): StackDifference {
-  const frames = after?.frames ?? before?.frames ?? []
-  return {
-    frames,
-    ...siteOf(frames),
-    bytes: [before?.bytes ?? 0, after?.bytes ?? 0],
-    blocks: [before?.blocks ?? 0, after?.blocks ?? 0],
+/** The name of a site is that of its later recording, of the line with most bytes if several are one. */
+function siteDifference(sides: Sides): Omit<SiteDifference, 'stacks'> {
+  const named = sides[1].length > 0 ? sides[1] : sides[0]
+  const bytesBy = (nameOf: (held: StackAtPeak) => string | null) => {
+    const bytes = new Map<string | null, number>()
+    for (const held of named) bytes.set(nameOf(held), (bytes.get(nameOf(held)) ?? 0) + held.bytes)
+    return mostOf(bytes)
   }
+  return { site: bytesBy(({ site }) => site.site), through: bytesBy(({ site }) => site.through), ...sumsOf(sides) }
+}
+
+function sumsOf([before, after]: Sides): Pick<StackDifference, 'bytes' | 'blocks'> {
+  const bytes = (held: readonly StackAtPeak[]) => held.reduce((sum, each) => sum + each.bytes, 0)
+  const blocks = (held: readonly StackAtPeak[]) => held.reduce((sum, each) => sum + each.blocks, 0)
+  return { bytes: [bytes(before), bytes(after)], blocks: [blocks(before), blocks(after)] }
 }

@@ -56,6 +56,12 @@ export function stepsOf(trace: Trace, pattern?: RegExp): Steps | null {
   return { name: ofProfiler ? 'ProfilerStep' : alike[0].name, steps: leftBehind(trace.blocks, ends) }
 }
 
+/** The number of the step that an event is in, from 1; a step that did not end counts. Null without steps. */
+export function stepAt(trace: Trace, event: number): number | null {
+  const found = stepsOf(trace)
+  return found === null ? null : 1 + found.steps.filter(({ to }) => to <= event).length
+}
+
 /**
  * The numbers of the blocks that a step left behind; empty if the recording ends before that is known. Throws TypeError
  * for anything but a trace and its steps, and RangeError for a step that is not among them.

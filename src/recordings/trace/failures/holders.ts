@@ -1,6 +1,7 @@
 // The places in a program that hold memory at one event.
 
-import { type Frame, frameText, stackFrames, type Trace } from '../trace.js'
+import { CallSites } from '../frames/call-sites.js'
+import type { Trace } from '../trace.js'
 
 /** The blocks held by a line of the program. */
 export interface Holder {
@@ -9,17 +10,15 @@ export interface Holder {
   /** how many blocks there are */
   readonly blocks: number
   /**
-   * the innermost line of Python outside of PyTorch, as `file:line function`; null for blocks without a call stack
+   * the innermost line outside of PyTorch, as `file:line function`; without one what says most of its blocks, such as
+   * `backward of mm`; null for blocks without a call stack
    */
   readonly site: string | null
-  /** the line of PyTorch that the site called for most of these bytes, if any */
+  /** the line of PyTorch, or of generated code, that the site called for most of these bytes, if any */
   readonly through: string | null
   /** whether the blocks are from before the recording */
   readonly before: boolean
 }
-
-const OF_PYTORCH = /(^|\/)torch\//
-const NATIVE = /\.(c|cc|cpp|cu|cuh|h|hpp|inl)$/
 
 /** Blocks with the same call stack, all from before the recording or none. */
 interface Held {
@@ -31,9 +30,10 @@ interface Held {
 
 /** The holders of the blocks `live`, most bytes first. */
 export function holdersOf(trace: Trace, live: readonly number[]): Holder[] {
+  const sites = CallSites.of(trace.stacks)
   const groups = new Map<string, { holder: Holder; throughBytes: Map<string | null, number> }>()
   for (const { bytes, blocks, stack, isInitial } of heldByStack(trace, live)) {
-    const { site, through } = siteOf(stackFrames(trace.stacks, stack))
+    const { site, through } = sites.siteOf(stack)
     const before = site === null && isInitial
     const key = site ?? (before ? ' before' : ' unknown')
     const group = groups.get(key) ?? { holder: { bytes: 0, blocks: 0, site, through, before }, throughBytes: new Map() }
@@ -67,19 +67,8 @@ function heldByStack({ blocks }: Trace, live: readonly number[]): Iterable<Held>
   return held.values()
 }
 
-/** The line to show for a call stack, innermost frame first. */
-export function siteOf(frames: readonly Frame[]): { site: string | null; through: string | null } {
-  const lines = frames.filter(({ filename }) => filename.includes('.') && !NATIVE.test(filename))
-  const own = lines.find(({ filename }) => !OF_PYTORCH.test(filename))
-  if (own === undefined) {
-    const frame = lines[0] ?? frames[0]
-    return { site: frame === undefined ? null : frameText(frame), through: null }
-  }
-  const inner = lines[0]
-  return { site: frameText(own), through: inner === own ? null : frameText(inner) }
-}
-
-function mostOf(bytes: ReadonlyMap<string | null, number>): string | null {
+/** The name with most bytes; null for none. */
+export function mostOf(bytes: ReadonlyMap<string | null, number>): string | null {
   let most: [string | null, number] = [null, -1]
   for (const entry of bytes) if (entry[1] > most[1]) most = entry
   return most[0]

@@ -1,11 +1,12 @@
 // The requests of a recording that failed: the memory at that moment, and why it did not suffice.
 
 import { MiB } from '../../../core/base/bytes.js'
+import { CallSites } from '../frames/call-sites.js'
 import { isSmallSegment, pytorchSegmentBytes } from '../pytorch/model/placement-rules.js'
 import { MOST_SMALL_BYTES, roundUp } from '../pytorch/model/policy-blocks.js'
 import { ReservedSegments } from '../reserved-segments.js'
 import { Action, checkTrace, framesOf, frameText, type Trace } from '../trace.js'
-import { type Holder, holdersOf, siteOf } from './holders.js'
+import { type Holder, holdersOf } from './holders.js'
 import { type IdlePiece, memoryAt } from './memory-at.js'
 import { takenBytes } from './taken-bytes.js'
 
@@ -148,7 +149,7 @@ function momentOf(trace: Trace, event: number, segments: ReservedSegments, taken
     askedBytes,
     stream: trace.streams[stream],
     frames: framesOf(trace, event).map(frameText),
-    site: siteOf(framesOf(trace, event)).site,
+    site: CallSites.of(trace.stacks).siteOf(trace.stack[event]).site,
     inUseBytes: liveBytes,
     waitingBytes,
     neededBytes: liveBytes + askedBytes,
