@@ -42,7 +42,7 @@ test('a stack with empty_cache says that the program gave memory back, any other
       by: 'allocator',
       times: 1,
       bytes: 40 * MiB,
-      sites: [{ site: 'a.py:5 torch::cuda::emptyCacheless', times: 1, bytes: 40 * MiB }],
+      sites: [{ site: 'a.py:5 forward', times: 1, bytes: 40 * MiB }],
     },
     { by: 'program', times: 1, bytes: 20 * MiB, sites: [{ site: 'a.py:2 empty_cache', times: 1, bytes: 20 * MiB }] },
   ])

@@ -6,11 +6,11 @@
 // describes, but not under garbage_collection_threshold, since that gives memory back below the limit.
 
 import { SlowReplayError } from '../../../core/base/errors.js'
+import { CallSites } from '../frames/call-sites.js'
 import { recordedPytorchSettings } from '../pytorch/named-settings.js'
 import { isGivenBack, isTaken, knownReleases, NO_REQUEST, requestsAfter } from '../pytorch/program-releases.js'
 import type { GiveBackSite, GiveBacks } from '../replay-result.js'
 import { Action, stackFrames, type Trace } from '../trace.js'
-import { siteReader } from './site-reader.js'
 
 /** Functions of Python and C++ that give memory back for a program. */
 const EMPTY_CACHE = /(^|[:.])(empty_?cache|THCPModule_emptyCache)($|\W)/i
@@ -26,7 +26,7 @@ interface Run {
 
 /** The memory of a recording that went back to the device, most bytes first. */
 export function giveBacksOf(trace: Trace): GiveBacks[] {
-  const siteOfStack = siteReader(trace)
+  const callSites = CallSites.of(trace.stacks)
   const found = new Map<GiveBacks['by'], { times: number; bytes: number; sites: Map<string | null, GiveBackSite> }>()
   let last: Run | null = null
   for (const run of runsOf(trace)) {
@@ -35,7 +35,8 @@ export function giveBacksOf(trace: Trace): GiveBacks[] {
     last = run
     const times = isSame ? 0 : 1
     const who = found.get(run.by) ?? { times: 0, bytes: 0, sites: new Map() }
-    const site = siteOfStack(trace.stack[run.event] || (run.by === 'allocator' ? trace.stack[run.request] : 0))
+    const stack = trace.stack[run.event] || (run.by === 'allocator' ? trace.stack[run.request] : 0)
+    const { site } = callSites.siteOf(stack)
     const at = who.sites.get(site) ?? { site, times: 0, bytes: 0 }
     who.sites.set(site, { site, times: at.times + times, bytes: at.bytes + run.bytes })
     found.set(run.by, { times: who.times + times, bytes: who.bytes + run.bytes, sites: who.sites })

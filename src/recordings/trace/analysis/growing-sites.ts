@@ -14,8 +14,8 @@
 // blocks never get smaller, all but the last are freed, and the larger ones are spread as above. Sizes that vary with
 // the data get smaller, too.
 
+import { CallSites } from '../frames/call-sites.js'
 import { Action, NEVER, stackFrames, type Trace } from '../trace.js'
-import { siteReader } from './site-reader.js'
 import { type SiteBlocks, SiteSums } from './site-sums.js'
 
 const PARTS = 4
@@ -80,11 +80,13 @@ function enlargingSites(trace: Trace, frees: Int32Array): GrowingSite[] {
       known.last = number
     }
   }
-  const siteOfStack = siteReader(trace)
+  const sites = CallSites.of(trace.stacks)
   return Array.from(found, ([stack, each]): GrowingSite[] => {
     if (each === null || blocks.freeRequestedAt[each.last] !== NEVER) return []
     if (!isSteady(each.at, frees) || isLoading(trace, each.last)) return []
-    return [{ site: siteOfStack(stack), blockBytes: null, blocks: 1, bytes: each.bytes, firstBytes: each.firstBytes }]
+    return [
+      { site: sites.siteOf(stack).site, blockBytes: null, blocks: 1, bytes: each.bytes, firstBytes: each.firstBytes },
+    ]
   }).flat()
 }
 

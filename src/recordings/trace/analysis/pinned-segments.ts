@@ -5,8 +5,8 @@
 // the smaller one of the blocks beside it, since a small block in a large segment splits it.
 
 import type { IdlePiece, MemoryAt } from '../failures/memory-at.js'
+import { CallSites } from '../frames/call-sites.js'
 import type { Segment, Trace } from '../trace.js'
-import { siteReader } from './site-reader.js'
 
 /** Blocks of one call site that keep idle memory. */
 export interface Pin {
@@ -66,13 +66,13 @@ function pinsOf(trace: Trace, idle: readonly IdlePiece[]): Pin[] {
   const { blocks } = trace
   const idleIn = new Map<Segment, number>()
   for (const { segment, bytes } of idle) idleIn.set(segment, (idleIn.get(segment) ?? 0) + bytes)
-  const siteOfStack = siteReader(trace)
+  const sites = CallSites.of(trace.stacks)
   const found = new Map<string, Pinning>()
   for (const { segment, bytes, before, behind } of idle) {
     if (idleIn.get(segment)! <= segment.bytes / 2 || (before < 0 && behind < 0)) continue
     const isBefore = behind < 0 || (before >= 0 && blocks.bytes[before] <= blocks.bytes[behind])
     const number = isBefore ? before : behind
-    const site = siteOfStack(blocks.stack[number])
+    const site = sites.siteOf(blocks.stack[number]).site
     const isInitial = site === null && number < blocks.initial
     const key = site ?? (isInitial ? ' before' : ' unknown')
     const pinning = found.get(key) ?? { site, before: isInitial, blocks: new Set(), segments: new Set(), idleBytes: 0 }

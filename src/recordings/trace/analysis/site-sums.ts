@@ -1,8 +1,8 @@
 // Sums of blocks by call site, and the parts of a recording in which each site has some. Blocks without a call stack
 // and of one size stand for one site: a recording of RMM tells them apart by size only.
 
+import { CallSites } from '../frames/call-sites.js'
 import type { Trace } from '../trace.js'
-import { siteReader } from './site-reader.js'
 
 /** Blocks of one call site. */
 export interface SiteBlocks {
@@ -33,18 +33,18 @@ interface Sum {
 }
 
 export class SiteSums {
-  private readonly siteOfStack: (stack: number) => string | null
+  private readonly sites: CallSites
   private readonly sums = new Map<string | number, Sum>()
 
   constructor(private readonly trace: Trace) {
-    this.siteOfStack = siteReader(trace)
+    this.sites = CallSites.of(trace.stacks)
   }
 
   /** Counts a block for a part. Blocks and parts come in rising order. */
   add(number: number, part = 0): void {
     const { blocks } = this.trace
     const bytes = blocks.bytes[number]
-    const site = this.siteOfStack(blocks.stack[number])
+    const { site } = this.sites.siteOf(blocks.stack[number])
     let sum = this.sums.get(site ?? bytes)
     if (sum === undefined) {
       sum = { site, blockBytes: bytes, bytes: 0, parts: [], numbers: [] }
