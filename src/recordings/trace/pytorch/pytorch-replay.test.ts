@@ -123,7 +123,13 @@ test('with a capacity, failures are counted, and the first is described', () => 
   const failure = result.firstFailure!
   assert.equal(trace.action[failure.event], Action.alloc)
   assert.equal(failure.bytes, trace.bytes[failure.event])
-  assert.deepEqual(failure.frames, framesOf(trace, failure.event).map(frameText))
+  const isMachinery = (frame: string) => /_call_impl|optim\/optimizer\.py/.test(frame)
+  const frames = framesOf(trace, failure.event).map(frameText)
+  assert.ok(frames.some(isMachinery))
+  assert.deepEqual(
+    failure.frames,
+    frames.filter(frame => !isMachinery(frame)),
+  )
   assert.equal(replayPytorchPolicy(trace, { capacityBytes: trace.recordedPeakReservedBytes! }).failures, 0)
 })
 
