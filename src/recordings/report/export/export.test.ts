@@ -205,8 +205,8 @@ describe('the profile for pprof', () => {
       return [...path].map(id => locations.get(id)).join(' < ')
     })
     assert.deepEqual(samples, [
-      '/home/a/model.py forward:30 < /home/a/train.py main:12',
-      '/home/a/"x",;\n<b>.py =cmd():1 < /home/a/train.py main:12',
+      'model.py forward:30 < train.py main:12',
+      '"x",;\n<b>.py =cmd():1 < train.py main:12',
       ' (no call stack):0',
     ])
     assert.equal(texts[profile.get(14)![0] as number], 'inuse_space')

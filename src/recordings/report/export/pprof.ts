@@ -3,6 +3,7 @@
 import { gzipSync } from 'node:zlib'
 import { CallSites, type NamedFrame } from '../../trace/frames/call-sites.js'
 import { FrameKind } from '../../trace/frames/frame-kind.js'
+import { shortPath } from '../../trace/frames/short-path.js'
 import { checkTrace, type Trace } from '../../trace/trace.js'
 import { allocatedSums, peakEvent, sumsAt } from './moment.js'
 import { ProtobufMessage } from './protobuf.js'
@@ -29,8 +30,9 @@ const VALUE_TYPES = [
 /**
  * What the program held after an event, by default at the peak, as a profile for pprof (protobuf, packed by gzip). Its
  * values are `inuse_objects` and `inuse_space`, and over the whole recording `alloc_objects` and `alloc_space`, as in
- * heap profiles of Go. Machinery, such as PyTorch's dispatch, is left out of stacks. Throws RangeError for an event
- * that the trace does not have, FormatError if no block has a call stack, and TypeError for anything but a trace.
+ * heap profiles of Go. Machinery, such as PyTorch's dispatch, is left out of stacks, and paths are short. Throws
+ * RangeError for an event that the trace does not have, FormatError if no block has a call stack, and TypeError for
+ * anything but a trace.
  */
 export function pprofProfile(trace: Trace, event?: number): Buffer {
   checkTrace('pprofProfile', trace)
@@ -70,7 +72,7 @@ export function pprofProfile(trace: Trace, event?: number): Buffer {
       new ProtobufMessage()
         .number(FUNCTION.id, i + 1)
         .number(FUNCTION.name, textOf(name))
-        .number(FUNCTION.filename, textOf(file)),
+        .number(FUNCTION.filename, textOf(shortPath(file))),
     )
   })
   profile.number(PROFILE.comment, textOf(`${trace.file}: device ${trace.device}, after event ${moment}`))

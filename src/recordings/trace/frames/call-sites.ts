@@ -45,25 +45,28 @@ export function namedFrames(frames: readonly Frame[]): NamedFrame[] {
 /** A part of a function that torch.compile could not join with the rest. */
 const RESUMED = /torch_dynamo_resume_in_(.+?)_at_\d+$/
 
-function namedFrame({ filename: file, line, name }: Frame, kind: FrameKind): NamedFrame {
+/** The folders of generated files are numbers, or have the name of a person. */
+function generatedFile(file: string): string {
+  return file.startsWith('<') ? file.replace(/ from .*/s, '') : file.replace(/^.*[/\\]/s, '')
+}
+
+function namedFrame({ filename, line, name }: Frame, kind: FrameKind): NamedFrame {
   if (kind === FrameKind.backward) return { file: '', line: 0, name: backwardOperator(name)!, kind }
   if (kind >= FrameKind.pytorch || kind === FrameKind.launcher) {
+    const file = kind === FrameKind.generated ? generatedFile(filename) : filename
     return { file, line, name: name.replace(RESUMED, '$1'), kind }
   }
   const plain = plainName(name).replace(/^at::_ops::(\w+)::\w+$/, 'at::$1')
-  return kind === FrameKind.nativeLine ? { file, line, name: plain, kind } : { file: '', line: 0, name: plain, kind }
+  return kind === FrameKind.nativeLine
+    ? { file: filename, line, name: plain, kind }
+    : { file: '', line: 0, name: plain, kind }
 }
 
 /** A call as text, `file:line function`; C++ without a line has its name only. */
 export function callName({ file, line, name, kind }: NamedFrame): string {
   if (file === '') return name
-  return `${kind === FrameKind.generated ? generatedFile(file) : file}:${line} ${name}`
-}
-
-/** The folders of generated files are numbers, or have the name of a person. */
-function generatedFile(file: string): string {
-  if (file === '<string>') return file
-  return `generated code ${file.startsWith('<') ? file.replace(/ from .*/s, '') : file.replace(/^.*[/\\]/s, '')}`
+  const isMade = kind === FrameKind.generated && file !== '<string>'
+  return `${isMade ? 'generated code ' : ''}${file}:${line} ${name}`
 }
 
 /** The text of a frame that names a stack: that of its group if it is machinery. */
