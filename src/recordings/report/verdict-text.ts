@@ -2,8 +2,8 @@
 
 import { formatBytes } from '../../core/base/bytes.js'
 import { shown } from '../../core/base/shown-text.js'
-import { shortPath } from '../picture/short-path.js'
 import type { Holder } from '../trace/failures/holders.js'
+import { shortPath } from '../trace/frames/short-path.js'
 import type { TuneAtCapacity, TuneRecording, TuneReport, TuneRun } from '../trace/tune/tune-report.js'
 import { formatCount } from './number-format.js'
 import { siteText } from './why/out-of-memory-text.js'
