@@ -3,6 +3,7 @@
 import { readFileSync } from 'node:fs'
 import { Command, InvalidArgumentError, Option } from 'commander'
 import { packageFile } from '../core/base/package-files.js'
+import { RECIPE } from '../recordings/report/recording-recipe.js'
 import { POLICIES } from '../recordings/trace/replay-result.js'
 import type { CheckArguments } from './check.js'
 import type { ConvertArguments } from './convert.js'
@@ -24,7 +25,9 @@ const DEVICE_HELP = "auto, simulated or a GPU's number; auto is GPU 0, or the si
 
 const FILE_HELP =
   'PyTorch snapshots (pickle, JSON), torch.profiler traces, RMM or Nsight Systems exports; - is standard input'
-const GPU_HELP = 'the recorded GPU, if a file has several; default the one with the most events'
+const EXPLAINED_HELP = `a log with PyTorch's error message, a printed memory_summary(), or a recording: ${FILE_HELP}`
+const GPU_HELP =
+  'the recorded GPU, if a file has several; default the one that ran out of memory first, or if none did the one with the most events'
 const POLICY_HELP =
   `some of ${POLICIES.join(', ')}, separated by commas; default all but waiting. ` +
   'pytorch:SETTINGS is PyTorch with settings, like pytorch:max_split_size_mb:128'
@@ -37,14 +40,7 @@ Exit status:
   2  wrong usage, an unreadable file, no device, or a device that refuses
   3  a defect of this program
   4  a condition of --fail-if holds, or check finds growth`
-const RECIPE = `
-To record a run in PyTorch, also one that dies:
-  torch.cuda.memory._record_memory_history(max_entries=1_000_000)
-  try:
-      train()
-  finally:
-      torch.cuda.memory._dump_snapshot('run.pickle')
-${STATUSES}`
+const RECORDING_HELP = `\n${RECIPE}\n${STATUSES}`
 
 const program = new Command('cuda-mempool')
   .description('GPU memory pools: inspect a device, try a pool, replay recorded allocations.')
@@ -113,7 +109,7 @@ program
   .option('--verify', 'fill every block with a stamp, and compare it before the free')
   .option('--json', 'print one JSON object for each file, on a line of its own')
   .option('--fail-if <condition>', FAIL_IF_HELP, collected)
-  .addHelpText('after', RECIPE)
+  .addHelpText('after', RECORDING_HELP)
   .action(async (files: string[], options: ReplayArguments) => {
     process.exitCode = await (await import('./replay.js')).replayFiles(files, options)
   })
@@ -145,13 +141,18 @@ program
 
 program
   .command('why')
-  .description('tell why a recorded run needed its memory, or ran out of it')
-  .argument('<file>', FILE_HELP, fileName)
+  .description('tell why a run ran out of memory, or needed so much: by a recording, or by the error message')
+  .argument('<file>', EXPLAINED_HELP, fileName)
+  .allowExcessArguments()
   .option('--gpu <number>', GPU_HELP)
   .option('--step <pattern>', 'steps end with the annotations of this regular expression; default the optimizer steps')
   .option('--device-memory <size>', 'the memory of the GPU, like 24GiB: what lies outside of the recording')
   .option('--json', 'print one JSON object')
-  .action(async (file: string, options: WhyArguments) => (await import('./why.js')).why(file, options))
+  .addHelpText('after', RECORDING_HELP)
+  .action(async (file: string, options: WhyArguments, { args }: Command) => {
+    if (args.length > 1) throw new UsageError(`why: takes one file, not ${args.length}; tune and report take several`)
+    await (await import('./why.js')).why(file, options)
+  })
 
 program
   .command('diff')
@@ -196,7 +197,7 @@ program
   .option('--merge <line>', 'keep the other settings of this line, as of "$PYTORCH_CUDA_ALLOC_CONF"')
   .option('--seconds <number>', 'try no further setting after this time')
   .option('--json', 'print one JSON object')
-  .addHelpText('after', RECIPE)
+  .addHelpText('after', RECORDING_HELP)
   .action(async (files: string[], options: TuneArguments) => {
     process.exitCode = await (await import('./tune.js')).tuneFiles(files, options)
   })

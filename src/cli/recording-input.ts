@@ -3,8 +3,14 @@
 
 import { parseBytes } from '../core/base/bytes.js'
 import { nextLine } from '../recordings/report/trace-lines.js'
-import { PIPED, readRecording, readRecordings } from '../recordings/trace/formats/read-recording.js'
-import type { Trace } from '../recordings/trace/trace.js'
+import {
+  PIPED,
+  readRecording,
+  readRecordingOrText,
+  readRecordings,
+} from '../recordings/trace/formats/read-recording.js'
+import type { TextFigures } from '../recordings/trace/messages/read-text.js'
+import { Action, type Trace } from '../recordings/trace/trace.js'
 import { LEAST_CAPACITY_BYTES } from '../recordings/trace/tune/least-capacity.js'
 import { UsageError } from './exit.js'
 import { ProgressBar } from './progress-bar.js'
@@ -14,29 +20,52 @@ const MOST_COUNT = 1_000_000
 
 /**
  * Reads one device of each file, with a bar for those that take long. `gpu` is the recorded device as text; without it
- * the one with the most events is read. Throws UsageError.
+ * the device that failed first is read, or if none did the busiest one. Throws UsageError.
  */
 export function readFiles(files: readonly string[], gpu: string | undefined): Promise<Trace[]> {
-  const recorded = gpu === undefined ? {} : { device: wholeNumber('--gpu', gpu, 0) }
+  const recorded = deviceOption(gpu)
   return readEach(files, (file, onProgress) => [readRecording(file, { ...recorded, onProgress })])
 }
 
-/** Like `readFiles`, but reads all devices of each file if `gpu` names none, by rising device. */
-export function readDevices(files: readonly string[], gpu: string | undefined): Promise<Trace[]> {
-  if (gpu !== undefined) return readFiles(files, gpu)
-  return readEach(files, (file, onProgress) => readRecordings(file, { onProgress }))
+/** A recording, also one without events, or what a text says about an out of memory. Throws UsageError. */
+export async function readToExplain(file: string, gpu: string | undefined): Promise<Trace | TextFigures> {
+  const recorded = deviceOption(gpu)
+  const [found] = await readEach([file], (each, onProgress) => [readRecordingOrText(each, { ...recorded, onProgress })])
+  return found
 }
 
-async function readEach(
+/** The number of `--gpu`. Throws UsageError. */
+export function deviceNumber(gpu: string | undefined): number | undefined {
+  return gpu === undefined ? undefined : wholeNumber('--gpu', gpu, 0)
+}
+
+function deviceOption(gpu: string | undefined): { readonly device?: number } {
+  const device = deviceNumber(gpu)
+  return device === undefined ? {} : { device }
+}
+
+/** Like `readFiles`, but reads all devices of each file if `gpu` names none: first the device that failed first. */
+export function readDevices(files: readonly string[], gpu: string | undefined): Promise<Trace[]> {
+  if (gpu !== undefined) return readFiles(files, gpu)
+  return readEach(files, (file, onProgress) => inOrderOfFailure(readRecordings(file, { onProgress })))
+}
+
+function inOrderOfFailure(traces: Trace[]): Trace[] {
+  const failedUs = new Map(traces.map(trace => [trace, trace.timeUs[trace.action.indexOf(Action.outOfMemory)]]))
+  const [failed, served] = [true, false].map(has => traces.filter(trace => (failedUs.get(trace) !== undefined) === has))
+  return [...failed.sort((a, b) => failedUs.get(a)! - failedUs.get(b)!), ...served]
+}
+
+async function readEach<Read>(
   files: readonly string[],
-  read: (file: string, onProgress: (done: number) => void) => Trace[],
-): Promise<Trace[]> {
+  read: (file: string, onProgress: (done: number) => void) => Read[],
+): Promise<Read[]> {
   const piped = files.filter(file => file === PIPED).length
   if (piped > 1) throw new UsageError(`${PIPED}: standard input has one recording`)
   if (piped > 0 && process.stdin.isTTY) {
     throw new UsageError(`${PIPED}: standard input is a terminal; pipe a recording into it`)
   }
-  const traces: Trace[] = []
+  const traces: Read[] = []
   for (const file of files) {
     traces.push(...(await withProgress(onProgress => read(file, done => onProgress(done, file)))))
   }

@@ -1,12 +1,23 @@
-// `cuda-mempool why`: why a recorded run needed its memory, or ran out of it.
+// `cuda-mempool why`: why a recorded run needed its memory, or ran out of it; also by an error message alone.
 
-import { SlowReplayError } from '../core/base/errors.js'
-import { printableJson } from '../core/base/shown-text.js'
+import { FormatError, SlowReplayError } from '../core/base/errors.js'
+import { printableJson, shown } from '../core/base/shown-text.js'
+import { RECIPE } from '../recordings/report/recording-recipe.js'
+import { otherMessageText } from '../recordings/report/why/other-message-text.js'
+import { snapshotState, stateText } from '../recordings/report/why/state-text.js'
+import { summaryAnswer } from '../recordings/report/why/summary-text.js'
+import { toldText } from '../recordings/report/why/told-text.js'
 import { plainFacts, whyFacts } from '../recordings/report/why/why-facts.js'
 import { whyText } from '../recordings/report/why/why-text.js'
+import { liveAfter } from '../recordings/trace/analysis/curves.js'
+import { holdersOf } from '../recordings/trace/failures/holders.js'
+import { answerOf } from '../recordings/trace/messages/out-of-memory-message.js'
+import { isDecided, ofOneDevice, type TextFigures } from '../recordings/trace/messages/read-text.js'
+import { Action, type Trace } from '../recordings/trace/trace.js'
+import { traceFigures } from '../recordings/trace/trace-figures.js'
 import { remediesFor } from '../recordings/trace/tune/remedies.js'
-import { onOneLine } from './exit.js'
-import { memoryOf, printNext, readFiles, readOption, withProgressOn } from './recording-input.js'
+import { onOneLine, UsageError } from './exit.js'
+import { deviceNumber, memoryOf, printNext, readOption, readToExplain, withProgressOn } from './recording-input.js'
 import { print, say } from './terminal.js'
 
 /** The options as text, from the command line. */
@@ -18,10 +29,13 @@ export interface WhyArguments {
 }
 
 /** Prints the text for one file, or the same as JSON. */
-export async function why(file: string, { gpu, step, deviceMemory, json }: WhyArguments): Promise<void> {
+export async function why(file: string, { gpu, step, deviceMemory, json = false }: WhyArguments): Promise<void> {
   const pattern = step === undefined ? undefined : readOption('--step', () => new RegExp(step))
   const deviceBytes = deviceMemory === undefined ? null : memoryOf('--device-memory', deviceMemory)
-  const [trace] = await readFiles([file], gpu)
+  const found = await readToExplain(file, gpu)
+  if ('messages' in found) return explainText(found, deviceNumber(gpu), json)
+  if (found.action.every(code => code === Action.snapshot)) return explainState(found, json)
+  const trace = found
   const facts = whyFacts(trace, pattern)
   const last = facts.trace.outOfMemories.at(-1)
   const tuned = await withProgressOn(trace, onProgress => remediesFor(trace, last, onProgress)).catch(error => {
@@ -36,4 +50,35 @@ export async function why(file: string, { gpu, step, deviceMemory, json }: WhyAr
   }
   print(style => whyText(trace, style, { tuned, facts, deviceBytes, ...(pattern === undefined ? {} : { pattern }) }))
   printNext('report', [file])
+}
+
+/** The answer to an error message, or to the totals of an allocator. */
+function explainText(figures: TextFigures, device: number | undefined, json: boolean): void {
+  const { file, messages, summaries, other } = figures
+  if (other !== null && !isDecided(other)) throw new FormatError(`${file}: ${otherMessageText(other)}`)
+  const { chosen } = ofOneDevice(messages, device)
+  const isKnown = other !== null || chosen.length > 0 || summaries.some(each => each.device === device)
+  if (device !== undefined && !isKnown) throw new UsageError(`--gpu: ${shown(file)} has no message of GPU ${device}`)
+  if (json) {
+    const answered = [...messages, ...(other === null ? [] : [other.message])]
+    print(
+      printableJson({
+        file,
+        messages: answered.map(message => ({ ...message, ...answerOf(message) })),
+        summaries: summaries.map(summary => ({ ...summary, ...summaryAnswer(summary) })),
+      }),
+    )
+    return
+  }
+  print(style => (other === null ? toldText(figures, style, device) : `${shown(file)} ${otherMessageText(other)}.`))
+}
+
+/** The answer to a snapshot without events, or with marks only. */
+function explainState(trace: Trace, json: boolean): void {
+  if (json) {
+    const holders = holdersOf(trace, liveAfter(trace, trace.events))
+    print(printableJson({ trace: traceFigures(trace), state: snapshotState(trace), holders }))
+    return
+  }
+  print(style => `${stateText(trace, style)}\n\n${RECIPE}`)
 }

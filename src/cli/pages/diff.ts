@@ -4,6 +4,7 @@ import { printable, printableJson } from '../../core/base/shown-text.js'
 import { diffText } from '../../recordings/report/diff-text.js'
 import { pageDifference } from '../../recordings/report/page/page-difference.js'
 import { traceDifference } from '../../recordings/trace/analysis/stack-diff.js'
+import { PIPED } from '../../recordings/trace/formats/read-recording.js'
 import { DEFAULT_POLICIES } from '../../recordings/trace/replay-result.js'
 import { traceFigures } from '../../recordings/trace/trace-figures.js'
 import { printNext, readFiles } from '../recording-input.js'
@@ -26,6 +27,11 @@ export async function diff(
 ): Promise<void> {
   if (output !== undefined) checkPage(output, force)
   const traces = await readFiles([before, after], gpu)
+  // Of two runs on several devices the same device is compared, although the default may differ.
+  const other = gpu === undefined && after !== PIPED && traces[1].device !== traces[0].device
+  if (other && traces[1].otherDevices.some(({ device }) => device === traces[0].device)) {
+    traces.splice(1, 1, ...(await readFiles([after], String(traces[0].device))))
+  }
   const [first, second] = traces
   if (output !== undefined) {
     const reported = await reportedTraces(traces, DEFAULT_POLICIES)

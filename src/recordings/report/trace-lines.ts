@@ -36,11 +36,21 @@ export function initialLines({ blocks, bytes }: InitialBlocks): string[] {
   return [`${what} ${are} from before the recording; earlier peaks are unknown.`]
 }
 
-/** For a file with several devices: a sentence about the device of the trace, the others, and the option. */
-export function deviceLines({ device, otherDevices }: Pick<Trace, 'device' | 'otherDevices'>): string[] {
+/**
+ * For a file with several devices: a sentence about the device of the trace, the others, and the option. It names those
+ * that ran out of memory. `failedRequests` are those of the trace.
+ */
+export function deviceLines({
+  device,
+  otherDevices,
+  failedRequests = 0,
+}: Pick<Trace, 'device' | 'otherDevices'> & { readonly failedRequests?: number }): string[] {
   if (otherDevices.length === 0) return []
-  const others = listed(otherDevices.map(other => `GPU ${other.device} has ${formatCount(other.events)}`))
-  return [`These are the events of GPU ${device}; ${others}. --gpu N chooses.`]
+  const others = otherDevices.map(({ device: other, events, failedRequests: failed = 0 }) => {
+    return `GPU ${other} has ${formatCount(events)}${failed === 0 ? '' : ' and ran out of memory'}`
+  })
+  const failed = failedRequests === 0 ? '' : ', which ran out of memory'
+  return [`These are the events of GPU ${device}${failed}; ${listed(others)}. --gpu N chooses.`]
 }
 
 /** How call stacks are recorded. */

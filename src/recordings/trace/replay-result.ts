@@ -183,7 +183,7 @@ export interface ReplayReport {
     readonly file: string
     /** the device's number in the recording */
     readonly device: number
-    /** other devices of the recording, and how many events they have */
+    /** other devices of the recording: how many events they have, and how many requests failed on them */
     readonly otherDevices: readonly OtherDevice[]
     /** the allocator whose calls were recorded */
     readonly recorder: Trace['recorder']

@@ -138,6 +138,8 @@ export interface OtherDevice {
   readonly device: number
   /** how many events it has */
   readonly events: number
+  /** how many requests failed on it; left out if none did */
+  readonly failedRequests?: number
 }
 
 /** A trace of one device. Columns have one entry for each event, in the order of time. */

@@ -164,7 +164,7 @@ export function holderText({ site, through, before, blocks }: Holder): string {
   return `${place}${through === null ? '' : `, in ${siteText(through)}`} (${count})`
 }
 
-const VERDICTS: Readonly<Record<Verdict, string>> = {
+export const VERDICTS: Readonly<Record<Verdict, string>> = {
   fragmentation: 'fragmentation',
   waiting: 'freed memory that another stream still used',
   ownLimit: "the program's own limit",

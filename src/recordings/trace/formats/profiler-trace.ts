@@ -10,7 +10,7 @@ import type { Annotation, Trace } from '../trace.js'
 import { AddressEvents } from './address-events.js'
 import { readChromeEvents } from './chrome-events.js'
 import { EnclosingSlices } from './enclosing-slices.js'
-import { type ChosenDevice, chooseDevices, type FormatOptions } from './format-options.js'
+import { type ChosenDevice, chooseDevices, type DeviceFailures, type FormatOptions } from './format-options.js'
 
 const MEMORY = '[memory]'
 const OUT_OF_MEMORY = '[OutOfMemory]'
@@ -62,8 +62,14 @@ export function readProfilerTrace(bytes: Buffer, file: string, options: FormatOp
     throw new FormatError('holds no memory events of CUDA; record with torch.profiler.profile(profile_memory=True)')
   }
   const counts = new Map<number, number>()
-  for (const { device } of memory) counts.set(device, (counts.get(device) ?? 0) + 1)
-  const chosen = chooseDevices(counts, options.device)
+  const failures = new Map<number, DeviceFailures>()
+  for (const { device, isFailure, timeUs } of memory) {
+    counts.set(device, (counts.get(device) ?? 0) + 1)
+    if (!isFailure) continue
+    const { count, firstUs } = failures.get(device) ?? { count: 0, firstUs: Infinity }
+    failures.set(device, { count: count + 1, firstUs: Math.min(firstUs, timeUs) })
+  }
+  const chosen = chooseDevices(counts, options.device, failures)
   const ofDevice = new Map(chosen.map(({ device }) => [device, new DeviceEvents(others)]))
   slices.finish()
   // The slices around a moment are found for rising times, so the events of all devices are in one order.

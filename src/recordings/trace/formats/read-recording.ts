@@ -5,18 +5,23 @@ import { describe } from '../../../core/base/bytes.js'
 import { FormatError } from '../../../core/base/errors.js'
 import { checkOptionNames } from '../../../core/base/option-names.js'
 import { isUint8Array } from '../../../core/base/typed-arrays.js'
+import { figuresOfText, type TextFigures } from '../messages/read-text.js'
 import { heldSnapshots } from '../pytorch/pytorch-snapshot.js'
 import type { Trace } from '../trace.js'
 import { isChromeTrace } from './chrome-events.js'
+import { foreignKind, isForeignJson, isMessage, unknownKind } from './foreign-files.js'
 import type { DeviceChoice, OnProgress } from './format-options.js'
 import { isNsightHeader, readNsightCsv } from './nsight-rows.js'
 import { isSqlite, readNsightSqlite, startOf } from './nsight-sqlite.js'
 import { readProfilerTrace } from './profiler-trace.js'
-import { checkText, isJson, isPickle, readFile, readStandardInput, unpackedBytes } from './recording-file.js'
+import { checkText, isJson, isPickle, isUtf16, readFile, readStandardInput, unpackedBytes } from './recording-file.js'
 import { isRmmHeader, readRmm } from './rmm-csv.js'
 
 /** The path that means standard input, or of an output standard output. */
 export const PIPED = '-'
+
+/** The first bytes of a file, which tell its format. */
+const START_BYTES = 4096
 
 /** Options of `readRecordings`. */
 export interface RecordingsOptions {
@@ -28,7 +33,7 @@ export interface RecordingsOptions {
 
 /** Options of `readRecording`. */
 export interface RecordingOptions extends RecordingsOptions {
-  /** the device whose events are read; default the device with the most events */
+  /** the device whose events are read; default the device that failed first, or if none did the busiest one */
   readonly device?: number
 }
 
@@ -42,8 +47,8 @@ export interface RecordingOptions extends RecordingsOptions {
  */
 export function readRecording(source: string | Uint8Array, options: RecordingOptions = {}): Trace {
   checkOptions('readRecording', source, options, ['device', 'name', 'onProgress'])
-  const { device = 'busiest' } = options
-  if (device !== 'busiest' && (!Number.isInteger(device) || device < 0)) {
+  const { device = 'preferred' } = options
+  if (device !== 'preferred' && (!Number.isInteger(device) || device < 0)) {
     throw new OutOfRangeError(`device must be a device number, 0 or above, not ${describe(device)}`)
   }
   return read(source, device, options)[0]
@@ -56,6 +61,23 @@ export function readRecording(source: string | Uint8Array, options: RecordingOpt
 export function readRecordings(source: string | Uint8Array, options: RecordingsOptions = {}): Trace[] {
   checkOptions('readRecordings', source, options, ['name', 'onProgress'])
   return read(source, 'all', options)
+}
+
+/**
+ * As `readRecording`, but also reads a snapshot without events, as a trace of no events, and the texts that
+ * `figuresOfText` knows. Throws FormatError.
+ */
+export function readRecordingOrText(source: string, options: RecordingOptions = {}): Trace | TextFigures {
+  const { name = nameOf(source), device = 'preferred', onProgress } = options
+  return named(name, () => {
+    if (source !== PIPED && isSqlite(startOf(source))) return readNsightSqlite(source, name, device)[0]
+    const check = (start: Buffer) => checkReadable(start, name)
+    const held = [source === PIPED ? readStandardInput(check) : readFile(source, check)]
+    const figures = isRecording(held[0]) ? null : figuresOfText(held[0], name)
+    if (figures !== null) return figures
+    checkKind(held[0].subarray(0, START_BYTES), name, true)
+    return parse(held, name, device, onProgress, true)[0]
+  })
 }
 
 function checkOptions(call: string, source: unknown, options: RecordingsOptions, names: readonly string[]): void {
@@ -74,11 +96,19 @@ function checkOptions(call: string, source: unknown, options: RecordingsOptions,
 
 function read(source: string | Uint8Array, device: DeviceChoice, options: RecordingsOptions): Trace[] {
   const { name = nameOf(source), onProgress } = options
-  try {
-    if (typeof source !== 'string') return parse([unpackedBytes(source, checkKind)], name, device, onProgress)
-    if (source === PIPED) return parse([readStandardInput(checkKind)], name, device, onProgress)
+  const check = (start: Buffer) => checkKind(start, name)
+  return named(name, () => {
+    if (typeof source !== 'string') return parse([unpackedBytes(source, check)], name, device, onProgress)
+    if (source === PIPED) return parse([readStandardInput(check)], name, device, onProgress)
     if (isSqlite(startOf(source))) return readNsightSqlite(source, name, device)
-    return parse([readFile(source, checkKind)], name, device, onProgress)
+    return parse([readFile(source, check)], name, device, onProgress)
+  })
+}
+
+/** Calls `read`. A FormatError gets the name before its message. */
+function named<Value>(name: string, read: () => Value): Value {
+  try {
+    return read()
   } catch (error) {
     throw error instanceof FormatError ? new FormatError(`${name}: ${error.message}`) : error
   }
@@ -90,9 +120,15 @@ function nameOf(source: string | Uint8Array): string {
 }
 
 /** `held` has the bytes as its only entry, which a snapshot of PyTorch takes out; see `heldSnapshots`. */
-function parse(held: Buffer[], file: string, device: DeviceChoice, onProgress: OnProgress): Trace[] {
+function parse(
+  held: Buffer[],
+  file: string,
+  device: DeviceChoice,
+  onProgress: OnProgress,
+  takesState = false,
+): Trace[] {
   const reader = readerOf(held[0])
-  if (reader === null) return heldSnapshots(held, file, device, onProgress)
+  if (reader === null) return heldSnapshots(held, file, device, onProgress, takesState)
   const [bytes] = held
   const traces = reader(bytes, file, { device, onBytes: done => onProgress?.(done / bytes.length) })
   onProgress?.(1)
@@ -106,16 +142,24 @@ function readerOf(bytes: Buffer): typeof readRmm | null {
   return isJson(bytes) && isChromeTrace(bytes) ? readProfilerTrace : null
 }
 
-/** Throws FormatError unless a file that starts with `start` can be a recording. */
-function checkKind(start: Buffer): void {
+/** The keys that a recording in JSON has, early or late. */
+const RECORDING_KEYS = ['"device_traces"', '"segments"', '"total_size"']
+
+function isRecording(bytes: Buffer): boolean {
+  if (isPickle(bytes) || isRmmHeader(bytes) || isNsightHeader(bytes)) return true
+  return isJson(bytes) && (isChromeTrace(bytes) || RECORDING_KEYS.some(key => bytes.includes(key)))
+}
+
+/** Throws FormatError unless a file that starts with `start` can be a recording; `ofTexts` as in `unknownKind`. */
+function checkKind(start: Buffer, name: string, ofTexts = false): void {
   checkText(start)
-  if (isPickle(start) || isJson(start) || isRmmHeader(start) || isNsightHeader(start)) return
-  if (isSqlite(start)) throw new FormatError('is an SQLite database, which is read only as a file that is not packed')
-  if (start.toString('latin1', 0, 2) === 'PK') {
-    throw new FormatError('is a ZIP archive, as torch.save makes them; take a snapshot with _dump_snapshot instead')
-  }
-  throw new FormatError(
-    "is no recording: a snapshot of PyTorch, a trace of torch.profiler, RMM's CSV or an export of Nsight Systems " +
-      '(nsys export --type sqlite) is wanted',
-  )
+  if (isRecording(start) || (isJson(start) && !isForeignJson(start) && !isMessage(start))) return
+  throw new FormatError(foreignKind(start) ?? unknownKind(name, ofTexts))
+}
+
+/** Throws FormatError unless a file that starts with `start` can be a recording or a text. */
+function checkReadable(start: Buffer, name: string): void {
+  if (isUtf16(start)) return
+  const isText = start.length > 0 && !start.includes(0) && foreignKind(start) === null && !isForeignJson(start)
+  if (!isText && !isMessage(start)) checkKind(start, name, true)
 }

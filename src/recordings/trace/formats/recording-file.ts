@@ -55,9 +55,13 @@ export function unpackedBytes(bytes: Uint8Array, check: (start: Buffer) => void)
 /** Throws FormatError for a start that no text and no pickle has. */
 export function checkText(start: Buffer): void {
   if (start.length === 0) throw new FormatError('the file is empty')
-  if (UTF_16_MARKS.some(mark => start.subarray(0, mark.length).equals(mark))) {
+  if (isUtf16(start)) {
     throw new FormatError('is text in UTF-16, as > of PowerShell writes it; write it as UTF-8 or ASCII')
   }
+}
+
+export function isUtf16(start: Buffer): boolean {
+  return UTF_16_MARKS.some(mark => start.subarray(0, mark.length).equals(mark))
 }
 
 /** Bytes without the mark of UTF-8 at their start, which programs for Windows write. */

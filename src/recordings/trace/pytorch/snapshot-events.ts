@@ -3,6 +3,7 @@
 // each different list of stack frames. A bad event is reported when its place in the lists is known.
 
 import { FormatError } from '../../../core/base/errors.js'
+import type { DeviceFailures } from '../formats/format-options.js'
 import { FrameEntry } from '../stack-table.js'
 import { Action } from '../trace.js'
 import { TraceBuilder } from '../trace-builder.js'
@@ -168,7 +169,27 @@ export class SnapshotEvents {
       builder.move(row, first + kept++)
     }
     this.selected = previous
-    return builder.part(first, first + kept)
+    return first === -1 ? builder.part(0, 0) : builder.part(first, first + kept)
+  }
+
+  /** Whether a device has events of known kinds. Bad rows count; `select` names them. */
+  hasKnown(rows: readonly unknown[]): boolean {
+    const { action } = this.builder
+    return rows.some(complement => typeof complement !== 'number' || action[~complement] !== UNKNOWN)
+  }
+
+  /** The failed requests in the rows of a device; null without any. */
+  failuresIn(rows: readonly unknown[]): DeviceFailures | null {
+    const { action, timeUs } = this.builder
+    let count = 0
+    let firstUs = Infinity
+    for (const complement of rows) {
+      const row = typeof complement === 'number' ? ~complement : -1
+      if (action[row] !== Action.outOfMemory) continue
+      count++
+      firstUs = Math.min(firstUs, timeUs[row])
+    }
+    return count === 0 ? null : { count, firstUs }
   }
 
   /** The number of a pool's id, such as [0, 1], in the builder; the default pool for anything else. */

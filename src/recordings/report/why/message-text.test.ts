@@ -1,0 +1,88 @@
+import assert from 'node:assert/strict'
+import { test } from 'node:test'
+import { MiB } from '../../../core/base/bytes.js'
+import { answerOf } from '../../trace/messages/out-of-memory-message.js'
+import { figuresOfText, ofOneDevice } from '../../trace/messages/read-text.js'
+import { PLAIN } from '../table.js'
+import { unwrapped } from '../trace-texts.fixture.js'
+import { MESSAGES, type MessageCase, OTHERS, SUMS } from './messages.fixture.js'
+import { otherMessageText } from './other-message-text.js'
+import { toldText } from './told-text.js'
+
+const STYLE = { width: 80, paint: PLAIN }
+const figuresOf = (text: string) => figuresOfText(Buffer.from(text), 'message.txt')
+const told = (text: string, device?: number) => unwrapped(toldText(figuresOf(text)!, STYLE, device))
+
+for (const { wording, text, verdict, says } of [...SUMS, ...MESSAGES]) {
+  test(`PyTorch ${wording}: ${says}`, () => {
+    const { messages } = figuresOf(text)!
+    assert.equal(messages.length, 1)
+    assert.deepEqual([answerOf(messages[0]).verdict, told(text).includes(says)], [verdict, true], told(text))
+    const recipe = /To record a run in PyTorch.* torch\.cuda\.memory\._record_memory_history\(.*_dump_snapshot/
+    assert.equal(recipe.test(told(text)), !/^[XN]PU/.test(wording))
+  })
+}
+
+for (const { wording, text, verdict, says } of OTHERS) {
+  test(`${wording}: ${says}`, () => {
+    const { other } = figuresOf(text) as ReturnType<typeof figuresOf> & { other: object }
+    const line = otherMessageText(other!)
+    assert.equal(answerOf(other!.message).verdict, verdict)
+    assert.ok(line.startsWith(`is a message of ${wording}: `) && line.includes(says) && !line.includes('\n'), line)
+  })
+}
+
+test('no setting is called certain, and what is too little is said to be helped by none', () => {
+  for (const { text, verdict } of [...SUMS, ...MESSAGES]) {
+    assert.equal(
+      /No setting (can help|gains)|The size itself/.test(told(text)),
+      verdict === 'tooLittle' || verdict === 'ownLimit',
+    )
+    assert.equal(
+      /A setting may help\. (Make a recording|Recordings are read)/.test(told(text)),
+      verdict === 'fragmentation',
+    )
+  }
+})
+
+const message = (asked: string, gpu = 0) => SUMS[0].text.replace('22.78', asked).replace('GPU 0', `GPU ${gpu}`)
+
+test('of a log the text has the last message of the device that failed first, and names the others', () => {
+  const log = [message('30.00', 1), message('40.00', 0), message('31.00', 1), message('31.00', 1)].join('noise\n')
+  assert.match(told(log), /the last of 2 messages of PyTorch of GPU 1: asked 31 GiB/)
+  assert.match(told(log), /This device failed first; also GPU 0 \(1 message\)\. --gpu N chooses\./)
+  assert.match(told(log), /Failed before: 30 GiB asked, 22\.08 GiB free and idle: really too little/)
+  assert.match(told(log, 0), /PyTorch's message of GPU 0: asked 40 GiB/)
+  assert.deepEqual(ofOneDevice(figuresOf(log)!.messages, 7).chosen, [])
+})
+
+test('programs beside this one have their numbers, also where its own number is unknown', () => {
+  const inContainer = MESSAGES.find(({ wording }) => wording === '2.1') as MessageCase
+  assert.match(told(inContainer.text), /23\.59 GiB by process 835399, which may be this one, as in a container/)
+  const beside = MESSAGES.find(({ wording }) => wording === '2.2, another program') as MessageCase
+  assert.match(
+    told(beside.text),
+    /process 2\.33 GiB by this one, 697\.04 MiB of it not PyTorch's others 76\.96 GiB by process 32777 /,
+  )
+})
+
+test('of a very long log the end is searched, and that is said', () => {
+  const log = `${message('30.00', 1)}${' '.repeat(33 * MiB)}${message('40.00', 0)}`
+  assert.match(told(log), /The first 1 MiB of the log were not searched\. Out of memory, by PyTorch's message of GPU 0/)
+})
+
+test('a text without a message has no answer, and a long hostile one takes little time', () => {
+  assert.equal(figuresOf('Dear diary,\n'), null)
+  const start = 'Tried to allocate '
+  for (const text of [
+    start.repeat(200_000),
+    start + '9'.repeat(2e6),
+    ' '.repeat(4e6),
+    `${start}1.1 GiB (GPU ${'1'.repeat(4e6)}`,
+    '|'.repeat(4e6),
+    '\u001b['.repeat(2e6),
+    `(${'a pid=1 '.repeat(4e5)}`,
+  ]) {
+    figuresOf(text)
+  }
+})

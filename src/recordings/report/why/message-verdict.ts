@@ -1,0 +1,158 @@
+// The verdict on an out-of-memory message, as sentences.
+
+import { formatBytes, GiB, KiB, MiB } from '../../../core/base/bytes.js'
+import { listed } from '../../../core/base/readable.js'
+import {
+  type Contradiction,
+  type MessageAnswer,
+  MOST_DEVICE_BYTES,
+  type OutOfMemoryMessage,
+} from '../../trace/messages/out-of-memory-message.js'
+import { exceeds, isPossible, type RoundedSize } from '../../trace/messages/rounded-size.js'
+import { RECORDERS } from '../recorders.js'
+
+/** PyTorch asks the device for these segments, though the request may be smaller. */
+const SEGMENTS: readonly { readonly bytes: number; readonly least: number; readonly requests: string }[] = [
+  { bytes: 2 * MiB, least: 512, requests: 'up to 1 MiB' },
+  { bytes: 20 * MiB, least: MiB, requests: 'of 1 to 10 MiB' },
+]
+
+const NO_RECORDING = 'Recordings are read of CUDA and HIP only.'
+
+/** Whether PyTorch records the allocations of this kind of device in the format that is read. */
+export function isRecordable({ backend }: OutOfMemoryMessage): boolean {
+  return backend === 'CUDA' || backend === 'HIP'
+}
+
+/** Why the request failed, and what can help. */
+export function messageVerdict(message: OutOfMemoryMessage, answer: MessageAnswer): string {
+  const { verdict, room, missing, deviceHadRoom } = answer
+  const asked = message.asked === null ? '' : amount(message.asked, message)
+  const together = room === null ? '' : amount(room, message)
+  switch (verdict) {
+    case 'tooLittle':
+      return tooLittleText(message, answer)
+    case 'ownLimit': {
+      const limit = amount(message.allowed!, message)
+      const had = deviceHadRoom ? ` The device had ${sizeText(message.free!)} free.` : ''
+      return (
+        `The program's own limit: it may have ${limit} (${limitOf(message)}), and ${amount(missing!, message)} are missing ` +
+        `for the ${asked} that were asked. No setting can help.${had} Raise the limit, or hold less.`
+      )
+    }
+    case 'fragmentation':
+      return (
+        `Fragmentation or rounding: ${together} were free or idle, and ${asked} were asked.${refusedText(message, answer)} ` +
+        `A setting may help. ${isRecordable(message) ? 'Make a recording: cuda-mempool tune replays it under each setting.' : NO_RECORDING}`
+      )
+    case 'unknown':
+      return unknownText(message, answer)
+  }
+}
+
+/** Why the device did not serve a request that it had room for. */
+function refusedText({ free, allowed }: OutOfMemoryMessage, { deviceHadRoom }: MessageAnswer): string {
+  if (!deviceHadRoom) return ''
+  const had = `${sizeText(free!)} free`
+  if (allowed !== null) return ` A limit of the program itself kept it from the device, which had ${had}.`
+  return ` The device alone had ${had}: then the driver refused, or another program had the memory at that moment.`
+}
+
+function tooLittleText(message: OutOfMemoryMessage, answer: MessageAnswer): string {
+  const { room, missing } = answer
+  const { total, inUse, asked, processes, privatePools, allocator } = message
+  const wrong = asked!.least > MOST_DEVICE_BYTES ? ' The size itself is probably wrong.' : ''
+  if (missing === null) return `Really too little: no device has the ${sizeText(asked!)} that were asked.${wrong}`
+  const most =
+    room === null
+      ? `${amount(inUse!, message)} of ${amount(total!, message)} were in use`
+      : `${amount(room, message)} were free and idle together`
+  const others = processes.filter(({ process, size }) => process !== null && size.least >= missing.most)
+  const hasOwn = processes.some(({ process }) => process === null)
+  const holder = hasOwn && others.length > 0 ? ` Process ${others[0].process} holds ${sizeText(others[0].size)}.` : ''
+  const whole = total !== null && asked!.least > total.most ? ' The whole device has less than was asked.' : ''
+  const pools =
+    privatePools !== null && privatePools.least >= missing.most
+      ? ` Private pools hold ${sizeText(privatePools)} of idle memory, which goes back with their graphs.`
+      : ''
+  const least = segmentOf(message)?.least ?? Infinity
+  // The request itself may be smaller than its segment, and fit into the rest.
+  const settings =
+    room !== null && room.most >= least
+      ? `No setting gains more than the ${amount(room, message)} that are left`
+      : allocator === 'PyTorch'
+        ? 'No setting can help'
+        : 'No allocator could serve this'
+  return (
+    `Really too little: ${most}, and ${amount(asked!, message)} were asked. ${settings}: ` +
+    `${amount(missing, message)} are missing.${whole}${wrong}${pools}${holder || elsewhereText(message, answer)} Hold less, free memory that other programs hold on the ` +
+    'device, or use a larger one.'
+  )
+}
+
+/** Much memory that is neither free nor PyTorch's; a context and its libraries take less than a tenth of a device. */
+function elsewhereText({ total, asked }: OutOfMemoryMessage, { elsewhere }: MessageAnswer): string {
+  if (total === null || elsewhere === null || elsewhere.least < Math.max(total.bytes / 10, asked?.most ?? 0)) return ''
+  return ` Other programs, and this one's context and libraries, hold ${sizeText(elsewhere)}.`
+}
+
+function unknownText(message: OutOfMemoryMessage, answer: MessageAnswer): string {
+  const { unknown, room, contradictions } = answer
+  const recording = isRecordable(message) ? 'Make a recording.' : NO_RECORDING
+  if (unknown === 'contradiction') {
+    const [first] = contradictions
+    return `The numbers contradict each other: ${contradictionText(first)}. So the sum does not decide. ${recording}`
+  }
+  if (unknown === 'rounding') {
+    const ofDevice = exceeds(message.asked!, room!) === 'unsure'
+    const [one, other] = ofDevice
+      ? [`${amount(room!, message)} free and idle`, `${amount(message.asked!, message)} asked`]
+      : [`in use and asked together`, `the limit of ${sizeText(message.allowed!)}`]
+    return `The message alone cannot tell: ${one} and ${other} are equal within its rounding.${elsewhereText(message, answer)} ${recording}`
+  }
+  const lacks = [
+    ...(message.asked === null ? ['what was asked'] : []),
+    ...(message.free === null ? ['what was free on the device'] : []),
+    ...(message.idle === null ? ['what was idle'] : []),
+  ]
+  const cut = message.isCut ? 'is cut off and lacks' : 'lacks'
+  return `The message ${cut} ${listed(lacks)}, so it cannot tell why. ${recording}`
+}
+
+function contradictionText(found: Contradiction): string {
+  if (found.kind === 'impossible') return `${found.what} is ${found.isNegative ? 'below 0' : 'no size'}`
+  const spills = found.other === "the device's total" && found.what !== 'the free memory'
+  const windows = spills
+    ? '. On Windows the driver moves memory to the host: then the program needs more than the device has, and no setting changes that'
+    : ''
+  return `${found.what}, ${sizeText(found.size)}, is above ${found.other}${windows}`
+}
+
+function limitOf({ allocator }: OutOfMemoryMessage): string {
+  return allocator === 'PyTorch' ? RECORDERS.PyTorch.limit : `of ${allocator}`
+}
+
+/** The segment that a message asked for, if its request may be smaller. */
+export function segmentOf({ asked, allocator }: OutOfMemoryMessage) {
+  return allocator === 'PyTorch' ? SEGMENTS.find(({ bytes }) => bytes === asked?.bytes) : undefined
+}
+
+/** A size; a bad number as it is. */
+export function sizeText(size: RoundedSize): string {
+  return isPossible(size) ? formatBytes(size.bytes) : `${size.bytes} B`
+}
+
+/** A size with two decimals in the unit of the request, as the message has it, unless that leaves too few digits. */
+function amount(size: RoundedSize, { asked }: OutOfMemoryMessage): string {
+  const [unit, scale] = UNITS.find(([, each]) => (asked?.bytes ?? 0) >= each) ?? ['', Infinity]
+  const isReadable = size.bytes >= scale / 10 && size.bytes < MOST_UNITS * scale
+  return isReadable ? `${(size.bytes / scale).toFixed(2)} ${unit}` : sizeText(size)
+}
+
+const UNITS: readonly [name: string, bytes: number][] = [
+  ['GiB', GiB],
+  ['MiB', MiB],
+  ['KiB', KiB],
+]
+/** More digits are harder to read than another unit. */
+const MOST_UNITS = 10_000

@@ -1,0 +1,144 @@
+// The text about PyTorch's memory_summary() or memory_stats(): waiting and idle memory, retries and failures.
+
+import { formatBytes } from '../../../core/base/bytes.js'
+import { listed } from '../../../core/base/readable.js'
+import type { MemorySummary, SummaryFigure } from '../../trace/messages/memory-summary.js'
+import { exceeds, minus, type RoundedSize } from '../../trace/messages/rounded-size.js'
+import { formatCount } from '../number-format.js'
+import { type TextStyle, wrapText } from '../table.js'
+import { counted } from '../trace-lines.js'
+import { row } from './message-text.js'
+
+/** The differences of a summary that say something; null where a figure is missing. */
+export interface SummaryAnswer {
+  /** freed by the program, but in use by another stream */
+  readonly waiting: RoundedSize | null
+  /** reserved, and not used by any block */
+  readonly idle: RoundedSize | null
+  /** of the idle memory: whole segments, which empty_cache() gives back */
+  readonly wholeSegments: RoundedSize | null
+  /** bytes that PyTorch added by rounding sizes up */
+  readonly rounding: RoundedSize | null
+  /** the first contradiction; null for a consistent summary */
+  readonly contradiction: string | null
+}
+
+export function summaryAnswer(summary: MemorySummary): SummaryAnswer {
+  const { allocated, active, requested, reserved, nonReleasable } = summary
+  const difference = (from: SummaryFigure | null, size: SummaryFigure | null) =>
+    from === null || size === null ? null : minus(from.current, size.current)
+  const idle = difference(reserved, active ?? allocated)
+  return {
+    waiting: difference(active, allocated),
+    idle,
+    wholeSegments: idle === null || nonReleasable === null ? null : minus(idle, nonReleasable.current),
+    rounding: difference(allocated, requested),
+    contradiction: contradictionOf(summary),
+  }
+}
+
+function contradictionOf({ allocated, active, reserved, nonReleasable }: MemorySummary): string | null {
+  const isAbove = (one: SummaryFigure | null, other: SummaryFigure | null) =>
+    one !== null && other !== null && exceeds(one.current, other.current) === 'yes'
+  if (isAbove(allocated, active)) return 'allocated memory is above active memory'
+  if (isAbove(active ?? allocated, reserved)) return 'memory in use is above reserved memory'
+  const used = active ?? allocated
+  if (used !== null && reserved !== null && nonReleasable !== null) {
+    const idle = minus(reserved.current, used.current)
+    if (exceeds(nonReleasable.current, idle) === 'yes') return 'non-releasable memory is above what is idle'
+  }
+  const all = [allocated, active, reserved]
+  return all.some(figure => isAbove(figure, peakOf(figure))) ? 'memory now is above its own peak' : null
+}
+
+function peakOf(figure: SummaryFigure | null): SummaryFigure | null {
+  return figure === null ? null : { current: figure.peak, peak: figure.peak }
+}
+
+/** A part for each summary. */
+export function summaryText(summary: MemorySummary, { width, paint }: TextStyle): string {
+  const { allocated, reserved, outOfMemories, retries, device } = summary
+  const answer = summaryAnswer(summary)
+  const where = device === null ? '' : ` of GPU ${device}`
+  const rows: [string, string][] = []
+  if (allocated !== null) rows.push(['in use', nowAndPeak(allocated)])
+  if (answer.waiting !== null) {
+    rows.push(['waiting', `${sizeOf(answer.waiting)} freed, but in use on another stream`])
+  }
+  if (answer.idle !== null)
+    rows.push(['idle', `${sizeOf(answer.idle)} reserved, but not in use${partsOf(summary, answer)}`])
+  if (reserved !== null) rows.push(['reserved', nowAndPeak(reserved)])
+  if (answer.rounding !== null) rows.push(['rounding', `${sizeOf(answer.rounding)} more in use than was asked for`])
+  if (retries !== null) rows.push(['retries', retriesText(retries)])
+  if (outOfMemories !== null) rows.push(['failures', counted(outOfMemories, 'request')])
+  return [
+    paint.bold(wrapText(`PyTorch's memory summary${where}, at the moment when it was printed:`, width)),
+    ...rows.map(([name, value]) => row(name, value, width)),
+    paint.red(wrapText(`→ ${summaryVerdict(summary, answer)}`, width, '  ')),
+  ].join('\n')
+}
+
+function partsOf({ nonReleasable }: MemorySummary, { wholeSegments }: SummaryAnswer): string {
+  if (nonReleasable === null || wholeSegments === null) return ''
+  const kept = `${formatBytes(nonReleasable.current.bytes)} kept by blocks in the same segments`
+  return `: ${kept}, ${sizeOf(wholeSegments)} in whole segments, which empty_cache() gives back`
+}
+
+function retriesText(retries: number): string {
+  if (retries === 0) return 'none: PyTorch never gave memory back for a request'
+  return `${formatCount(retries)}: so often PyTorch gave all idle segments back and asked again, which costs time`
+}
+
+/** The largest part of the idle and waiting memory, and the limits of a summary. */
+function summaryVerdict(summary: MemorySummary, answer: SummaryAnswer): string {
+  const { allocated, outOfMemories, retries } = summary
+  if (answer.contradiction !== null) return `The figures contradict each other: ${answer.contradiction}.`
+  if (allocated === null || answer.idle === null) {
+    return 'The summary is cut off: the memory in use or reserved is missing, so little can be said. Make a recording.'
+  }
+  const ran =
+    (outOfMemories ?? 0) > 0 ? 'Requests failed' : (retries ?? 0) > 0 ? 'Memory ran full' : 'No request failed'
+  const waiting = answer.waiting?.bytes ?? 0
+  const [largest] = [
+    { bytes: waiting, text: 'are freed, but wait for another stream (record_stream): no setting frees them' },
+    ...idleParts(summary, answer),
+  ].sort((one, other) => other.bytes - one.bytes)
+  // A part below a tenth of the memory in use does not explain a failure.
+  const isWorth = largest.bytes > 0 && largest.bytes * 10 >= allocated.current.bytes
+  const what = isWorth
+    ? `${formatBytes(largest.bytes)} ${largest.text}`
+    : 'nearly all reserved memory is in use, so the program itself needs it'
+  return `${ran}; ${what}. What was asked, what was free on the device and who holds the memory is not in it.${cutText(summary)}`
+}
+
+function idleParts({ nonReleasable }: MemorySummary, { idle, wholeSegments }: SummaryAnswer) {
+  if (nonReleasable === null || wholeSegments === null) {
+    return [{ bytes: idle?.bytes ?? 0, text: 'are reserved, but idle' }]
+  }
+  return [
+    {
+      bytes: nonReleasable.current.bytes,
+      text: 'are idle in segments that also hold blocks in use: a setting may help against that',
+    },
+    { bytes: wholeSegments.bytes, text: 'are idle in whole segments, which serve the next requests' },
+  ]
+}
+
+/** The rows that a table of every version has. */
+function cutText({ active, nonReleasable, retries }: MemorySummary): string {
+  const missing = [
+    ...(active === null ? ['active memory'] : []),
+    ...(nonReleasable === null ? ['non-releasable memory'] : []),
+    ...(retries === null ? ['retries'] : []),
+  ]
+  return missing.length === 0 ? '' : ` The summary is cut off: it lacks ${listed(missing)}.`
+}
+
+function nowAndPeak({ current, peak }: SummaryFigure): string {
+  return `${formatBytes(current.bytes)} now, at most ${formatBytes(peak.bytes)}`
+}
+
+/** A difference; below 0 only by the rounding of the table. */
+function sizeOf({ bytes }: RoundedSize): string {
+  return formatBytes(Math.max(0, bytes))
+}
