@@ -66,24 +66,31 @@ const told = (contents: unknown) => unwrapped(stateText(stateOf(contents), { wid
 test('a snapshot without events has its memory in use, waiting and idle', () => {
   const trace = stateOf({ segments: SEGMENTS, device_traces: [[]] })
   assert.equal(trace.events, 0)
-  assert.deepEqual(snapshotState(trace), {
+  const { pins, pools, ...state } = snapshotState(trace)
+  assert.deepEqual(state, {
     reservedBytes: 720 * MiB,
     segments: 3,
     inUseBytes: 140 * MiB,
     blocks: 2,
     waitingBytes: 60 * MiB,
     idleBytes: 520 * MiB,
-    idlePieces: 3,
-    largestIdleBytes: 300 * MiB,
-    idleSegments: 1,
-    idleSegmentBytes: 300 * MiB,
+    pieces: 3,
+    largestBytes: 300 * MiB,
+    wholeSegments: 1,
+    wholeBytes: 300 * MiB,
+    privateBytes: 0,
   })
+  assert.deepEqual(
+    pins.map(({ site, idleBytes }) => [site, idleBytes]),
+    [['serve.py:7 load', 200 * MiB]],
+  )
+  assert.equal(pools.length, 1)
 })
 
 test('its text has the holders, what empty_cache gives back, and what is kept', () => {
   const text = told({ segments: SEGMENTS, device_traces: [[]] })
   assert.match(text, /A snapshot without events: the memory at one moment\./)
-  assert.match(text, /idle 520 MiB in 3 pieces, the largest 300 MiB; 300 MiB of it in 1 whole segment/)
+  assert.match(text, /idle 520 MiB in 3 pieces, the largest 300 MiB reserved 720 MiB in 3 segments/)
   assert.match(
     text,
     /empty_cache\(\) would give 300 MiB back\. 220 MiB are idle beside blocks in use.* A setting may help/,

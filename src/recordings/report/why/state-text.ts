@@ -3,23 +3,25 @@
 import { formatBytes } from '../../../core/base/bytes.js'
 import { listed } from '../../../core/base/readable.js'
 import { shown } from '../../../core/base/shown-text.js'
+import { memoryAfter } from '../../trace/analysis/idle-moment.js'
+import { type IdleMemory, idleMemoryOf } from '../../trace/analysis/pinned-segments.js'
+import { type PoolMemory, poolsOf } from '../../trace/analysis/pools.js'
 import { holdersOf } from '../../trace/failures/holders.js'
-import { type MemoryAt, memoryAt } from '../../trace/failures/memory-at.js'
-import { takenBytes } from '../../trace/failures/taken-bytes.js'
-import { ReservedSegments } from '../../trace/reserved-segments.js'
-import type { Trace } from '../../trace/trace.js'
+import type { MemoryAt } from '../../trace/failures/memory-at.js'
+import { BEFORE, type Trace } from '../../trace/trace.js'
 import { traceFigures } from '../../trace/trace-figures.js'
 import { formatCount } from '../number-format.js'
 import { recordedSettings } from '../settings-text.js'
 import { type TextStyle, wrapText } from '../table.js'
 import { counted, fitted, stackHint } from '../trace-lines.js'
+import { idleText, poolsText } from './idle-text.js'
 import { row } from './message-text.js'
 import { holderLines } from './out-of-memory-text.js'
 
 const HOLDERS = 8
 
 /** The memory of a snapshot. Sizes are bytes. */
-export interface SnapshotState {
+export interface SnapshotState extends IdleMemory {
   readonly reservedBytes: number
   readonly segments: number
   /** held by the program, as requested */
@@ -27,42 +29,30 @@ export interface SnapshotState {
   readonly blocks: number
   /** freed by the program, and still in use on another stream */
   readonly waitingBytes: number
-  readonly idleBytes: number
-  readonly idlePieces: number
-  readonly largestIdleBytes: number
-  /** segments without any block in use, which empty_cache() gives back */
-  readonly idleSegments: number
-  readonly idleSegmentBytes: number
+  readonly pools: readonly PoolMemory[]
 }
 
-/** The state of a trace without events. */
+/** The state of a trace without events of memory. */
 export function snapshotState(trace: Trace): SnapshotState {
-  return stateOf(trace, memoryOf(trace))
+  return stateOf(trace, memoryAfter(trace, trace.events - 1))
 }
 
-function memoryOf(trace: Trace): MemoryAt {
-  return memoryAt(trace, trace.events, new ReservedSegments(trace.initialSegments), takenBytes(trace))
-}
-
-function stateOf(trace: Trace, { live, liveBytes, waitingBytes, idle }: MemoryAt): SnapshotState {
-  const whole = idle.filter(({ bytes, segment }) => bytes === segment.bytes)
+function stateOf(trace: Trace, memory: MemoryAt): SnapshotState {
   return {
-    reservedBytes: trace.initialSegments.reduce((sum, { bytes }) => sum + bytes, 0),
-    segments: trace.initialSegments.length,
-    inUseBytes: liveBytes,
-    blocks: live.length,
-    waitingBytes,
-    idleBytes: idle.reduce((sum, { bytes }) => sum + bytes, 0),
-    idlePieces: idle.length,
-    largestIdleBytes: idle.reduce((most, { bytes }) => Math.max(most, bytes), 0),
-    idleSegments: whole.length,
-    idleSegmentBytes: whole.reduce((sum, { bytes }) => sum + bytes, 0),
+    reservedBytes: memory.reservedBytes ?? 0,
+    segments: memory.segments.length,
+    inUseBytes: memory.liveBytes,
+    blocks: memory.live.length,
+    waitingBytes: memory.waitingBytes,
+    ...idleMemoryOf(trace, memory),
+    pools: poolsOf(trace, memory),
   }
 }
 
 /** The whole text in lines of at most `width` columns, but for the lines that record a run. */
-export function stateText(trace: Trace, { width, paint }: TextStyle): string {
-  const memory = memoryOf(trace)
+export function stateText(trace: Trace, style: TextStyle): string {
+  const { width, paint } = style
+  const memory = memoryAfter(trace, trace.events - 1)
   const state = stateOf(trace, memory)
   const settings = recordedSettings({ trace: traceFigures(trace) })
   const what = `A snapshot without events: the memory at one moment.${settings === null ? '' : ` ${settings}`}`
@@ -73,6 +63,8 @@ export function stateText(trace: Trace, { width, paint }: TextStyle): string {
       .map(([name, value]) => row(name, value, width))
       .join('\n'),
     wrapText(`→ ${stateVerdict(state)}`, width, '  '),
+    ...idleText({ moment: { event: BEFORE, isFailure: true, memory }, memory: state }, '', width),
+    ...poolsText(state.pools, 'at that moment', style),
     holdersText(trace, memory, width),
   ]
     .map(part => fitted(part, width))
@@ -86,32 +78,24 @@ function otherDevices({ device, otherDevices: others }: Trace): string[] {
 }
 
 function stateRows(state: SnapshotState): [string, string][] {
-  const { reservedBytes, segments, inUseBytes, blocks, waitingBytes, idleBytes, idlePieces, largestIdleBytes } = state
-  const pieces =
-    idlePieces === 0
-      ? ''
-      : idlePieces === 1
-        ? ' in one piece'
-        : ` in ${formatCount(idlePieces)} pieces, the largest ${formatBytes(largestIdleBytes)}`
-  const whole =
-    state.idleSegments === 0
-      ? ''
-      : `; ${formatBytes(state.idleSegmentBytes)} of it in ${counted(state.idleSegments, 'whole segment')}`
+  const { reservedBytes, segments, inUseBytes, blocks, waitingBytes, idleBytes, pieces, largestBytes } = state
+  const where =
+    pieces === 1 ? ' in one piece' : ` in ${formatCount(pieces)} pieces, the largest ${formatBytes(largestBytes)}`
+  const waiting: [string, string] = ['waiting', `${formatBytes(waitingBytes)} freed, but in use on another stream`]
   return [
     ['in use', `${formatBytes(inUseBytes)} in ${counted(blocks, 'block')}`],
-    ...(waitingBytes > 0
-      ? ([['waiting', `${formatBytes(waitingBytes)} freed, but in use on another stream`]] as [string, string][])
-      : []),
-    ['idle', `${formatBytes(idleBytes)}${pieces}${whole}`],
+    ...(waitingBytes > 0 ? [waiting] : []),
+    ['idle', `${formatBytes(idleBytes)}${pieces === 0 ? '' : where}`],
     ['reserved', `${formatBytes(reservedBytes)} in ${counted(segments, 'segment')}`],
   ]
 }
 
 /** The reasons why idle memory is not given back. */
-function stateVerdict({ idleBytes, idleSegmentBytes, reservedBytes }: SnapshotState): string {
-  const kept = idleBytes - idleSegmentBytes
+function stateVerdict({ idleBytes, wholeBytes, privateBytes, reservedBytes }: SnapshotState): string {
+  const kept = idleBytes - wholeBytes - privateBytes
   const parts: string[] = []
-  if (idleSegmentBytes > 0) parts.push(`torch.cuda.empty_cache() would give ${formatBytes(idleSegmentBytes)} back.`)
+  if (wholeBytes > 0) parts.push(`torch.cuda.empty_cache() would give ${formatBytes(wholeBytes)} back.`)
+  if (privateBytes > 0) parts.push(`${formatBytes(privateBytes)} are idle in private pools, as of CUDA graphs.`)
   if (kept > 0) parts.push(`${formatBytes(kept)} are idle beside blocks in use, which keep their segments.`)
   // A tenth is usual, because PyTorch rounds the sizes of segments up.
   if (kept > reservedBytes / 10) parts.push('A setting may help against that; which one, only a recording tells.')
