@@ -98,6 +98,16 @@ test('its text has the holders, what empty_cache gives back, and what is kept', 
   assert.match(text, /Held then, by call site: 140 MiB .*serve\.py:7 load \(2 blocks\)/)
 })
 
+test('small pieces between blocks count, since the sizes of the blocks are recorded', () => {
+  const pieces = segment(0, [
+    [1, IN_USE],
+    [1, 'inactive'],
+    [1, IN_USE],
+    [17, 'inactive'],
+  ])
+  assert.equal(snapshotState(stateOf([pieces])).idleBytes, 18 * MiB)
+})
+
 test('a bare list of segments is the same, and full memory has nothing idle', () => {
   assert.deepEqual(snapshotState(stateOf(SEGMENTS)), snapshotState(stateOf({ segments: SEGMENTS })))
   assert.match(told([segment(0, [[100, IN_USE]])]), /No memory is idle: the program holds all that is reserved\./)

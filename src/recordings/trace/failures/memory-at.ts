@@ -65,7 +65,7 @@ export function memoryAt(trace: Trace, event: number, reserved: ReservedSegments
 
 /** Segments and blocks by rising address. A rest that PyTorch would not split off belongs to the block before it. */
 function idlePieces(
-  { blocks }: Trace,
+  { blocks, events }: Trace,
   segments: readonly Segment[],
   used: readonly number[],
   taken: Float64Array,
@@ -78,7 +78,9 @@ function idlePieces(
     let cursor = segment.address
     let before = -1
     const note = (to: number, behind: number) => {
-      if (to > cursor && (before < 0 || worthSplitting(to - cursor, small))) {
+      // Without events all blocks are of the final state, which has their sizes with the rest.
+      const hasRest = before >= 0 && events > 0
+      if (to > cursor && (!hasRest || worthSplitting(to - cursor, small))) {
         pieces.push({ bytes: to - cursor, stream: segment.stream, segment, before, behind })
       }
     }
