@@ -138,7 +138,7 @@ export interface OtherDevice {
   readonly device: number
   /** how many events it has */
   readonly events: number
-  /** how many requests failed on it; left out if none did */
+  /** the number of requests that failed on it; left out for 0 */
   readonly failedRequests?: number
 }
 
