@@ -122,11 +122,15 @@ test('memory that waits for another stream has a verdict, its call sites and a r
   }
   const served = textOf(builder.build({ file: 'run.pickle', saysCompleted: true }))
   assert.match(served, /together at most 300 MiB at event 7, 200 MiB more than is ever in use\./)
+  assert.match(served, /No setting .*\.wait_stream\) instead of record_stream/)
   assert.match(served, /Waiting then, by call site: 200 MiB run\.py:10 f \(2 blocks\)/)
   builder.add(Action.outOfMemory, 50 * MiB, 200 * MiB, 0, 9)
   const failed = textOf(builder.build({ file: 'run.pickle', saysCompleted: true }))
   assert.match(failed, /→ Freed, but another stream still uses it: 300 MiB wait for the work of other streams/)
-  assert.match(failed, /No setting of the allocator ends the wait\. A replay waits for these streams/)
+  assert.match(
+    failed,
+    /No setting of the allocator ends the wait\. In the program, .* A replay waits for these streams/,
+  )
   assert.match(failed, /still in use on another stream, by call site: 300 MiB run\.py:10 f \(3 blocks\)/)
   assert.doesNotMatch(failed, /Fragmentation|no call stacks/)
 })

@@ -60,6 +60,11 @@ function idleText({ idleBytes, idlePieces, largestIdleBytes }: RecordedOutOfMemo
     : `${bytes} in ${formatCount(idlePieces)} pieces, the largest ${formatBytes(largestIdleBytes ?? 0)}`
 }
 
+/** For memory that is freed while another stream uses it. */
+export const WAITING_REMEDY =
+  'No setting of the allocator ends the wait. In the program, let the stream that allocates wait for the use ' +
+  '(stream.wait_stream) instead of record_stream, synchronize before blocks are freed, or have fewer under way at once.'
+
 export function verdictOf(failed: RecordedOutOfMemory, names: Recorder): string {
   const { neededBytes, capacityBytes, deviceHadRoom, deviceFreeBytes } = failed
   const needed = formatBytes(neededBytes)
@@ -76,9 +81,7 @@ export function verdictOf(failed: RecordedOutOfMemory, names: Recorder): string 
       return (
         `Freed, but another stream still uses it: ${formatBytes(failed.waitingBytes)} wait for the work of other ` +
         `streams (record_stream). In use and asked are ${needed}, and ${names.allocator} could have ` +
-        `${capacityText(failed)}. Synchronize before blocks are freed, pass buffers on instead of freeing them, or ` +
-        'have fewer under way at once. No setting of the allocator ends the wait. A replay waits for these streams, ' +
-        'so it may serve the request.'
+        `${capacityText(failed)}. ${WAITING_REMEDY} A replay waits for these streams, so it may serve the request.`
       )
     case 'ownLimit':
       return (
