@@ -69,6 +69,20 @@ test('failed requests beside many blocks that overlap each look at few of them',
   assert.equal(recordedOutOfMemories(trace).length, 1)
 })
 
+test('large blocks below many places that are free again each look for the next block in use', () => {
+  const count = 6 * COUNT
+  const builder = new TraceBuilder()
+  const pass = (address: number, bytes: number) => {
+    for (const action of [Action.alloc, Action.freeRequested, Action.freeCompleted]) {
+      builder.add(action, address, bytes, 0, builder.events)
+    }
+  }
+  for (let i = 0; i < count; i++) pass(BASE + 2 * MiB + 8 * i, 1)
+  for (let i = 0; i < count; i++) pass(BASE, 2 * MiB)
+  builder.add(Action.outOfMemory, 0, PAGE, 0, builder.events)
+  assert.equal(recordedOutOfMemories(builder.build({ file: 'free places' })).length, 1)
+})
+
 test('many segments that a recording gave back and the policy still uses are compared with many new ones', () => {
   const trace = traceOf(add => {
     for (let i = 0; i < COUNT; i++) add(Action.segmentFree, 2 * i)

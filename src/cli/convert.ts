@@ -21,7 +21,7 @@ import type { Trace } from '../recordings/trace/trace.js'
 import { STATUS, UsageError } from './exit.js'
 import { checkReplayedByDefault, parseCondition, sayHeld } from './fail-if.js'
 import { checkOutput, writeOutput } from './output-file.js'
-import { readFiles, wholeNumber, withProgressOn } from './recording-input.js'
+import { readFiles, sayContradictions, wholeNumber, withProgressOn } from './recording-input.js'
 import { print } from './terminal.js'
 
 /** The options as text, from the command line. */
@@ -73,6 +73,7 @@ export async function convertFile(file: string, given: ConvertArguments): Promis
   checkReplayedByDefault(conditions)
   checkOutput(output, force)
   const [trace] = await readFiles([file], given.gpu)
+  sayContradictions([trace])
   checkDevices(trace, given.gpu)
   if (at !== undefined && at >= trace.events) {
     throw new UsageError(`--at: ${trace.file} has events 0 to ${trace.events - 1}, not ${at}`)

@@ -2,7 +2,7 @@
 // command to type next.
 
 import { parseBytes } from '../core/base/bytes.js'
-import { nextLine } from '../recordings/report/trace-lines.js'
+import { contradictionLines, nextLine } from '../recordings/report/trace-lines.js'
 import {
   PIPED,
   readRecording,
@@ -12,9 +12,9 @@ import {
 import type { TextFigures } from '../recordings/trace/messages/read-text.js'
 import { Action, type Trace } from '../recordings/trace/trace.js'
 import { LEAST_CAPACITY_BYTES } from '../recordings/trace/tune/least-capacity.js'
-import { UsageError } from './exit.js'
+import { onOneLine, UsageError } from './exit.js'
 import { ProgressBar } from './progress-bar.js'
-import { print } from './terminal.js'
+import { print, say } from './terminal.js'
 
 const MOST_COUNT = 1_000_000
 
@@ -70,6 +70,13 @@ async function readEach<Read>(
     traces.push(...(await withProgress(onProgress => read(file, done => onProgress(done, file)))))
   }
   return traces
+}
+
+/** Says on stderr which recordings contradict themselves, for commands whose output does not. */
+export function sayContradictions(traces: readonly Trace[]): void {
+  for (const trace of traces) {
+    for (const line of contradictionLines(trace)) say(onOneLine(`${trace.file}: ${line}`))
+  }
 }
 
 /** Prints the command to type next with the same files, unless one was standard input, which is read by now. */

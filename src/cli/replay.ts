@@ -21,7 +21,15 @@ import type { Trace } from '../recordings/trace/trace.js'
 import { chosenDevice } from './device-option.js'
 import { STATUS, UsageError } from './exit.js'
 import { checkReplayed, parseCondition, sayHeld } from './fail-if.js'
-import { capacityOf, printNext, readFiles, readOption, wholeNumber, withProgressOn } from './recording-input.js'
+import {
+  capacityOf,
+  printNext,
+  readFiles,
+  readOption,
+  sayContradictions,
+  wholeNumber,
+  withProgressOn,
+} from './recording-input.js'
 import { print } from './terminal.js'
 
 /** The options as text, from the command line. */
@@ -52,6 +60,7 @@ export async function replayFiles(files: readonly string[], given: ReplayArgumen
   const opener = (trace: Trace) =>
     replayDevices(trace, held.simulated ? 'simulated' : held.ordinal, options.capacityBytes)
   const traces = await readFiles(files, given.gpu)
+  sayContradictions(traces)
   let status: number = STATUS.done
   for (const [index, trace] of traces.entries()) {
     const report = await withProgressOn(trace, onProgress => replay(trace, opener(trace), { ...options, onProgress }))

@@ -5,7 +5,7 @@ import { tuneText } from '../recordings/report/tune-text.js'
 import { checkSettingsLine } from '../recordings/trace/pytorch/merged-settings.js'
 import { checkSetting, type TuneOptions, tune } from '../recordings/trace/tune/tune.js'
 import { STATUS, UsageError } from './exit.js'
-import { capacityOf, readFiles, readOption, withProgress } from './recording-input.js'
+import { capacityOf, readFiles, readOption, sayContradictions, withProgress } from './recording-input.js'
 import { print } from './terminal.js'
 
 /** The options as text, from the command line. */
@@ -22,6 +22,7 @@ export interface TuneArguments {
 export async function tuneFiles(files: readonly string[], given: TuneArguments): Promise<number> {
   const options = optionsOf(given)
   const traces = await readFiles(files, given.gpu)
+  sayContradictions(traces)
   const report = await withProgress(onProgress => tune(traces, { ...options, onProgress }))
   print(given.json ? printableJson(report) : style => tuneText(report, style))
   return STATUS.done

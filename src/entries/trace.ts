@@ -49,6 +49,7 @@ export {
   BEFORE,
   type Blocks,
   type CallStacks,
+  type Contradictions,
   type Frame,
   framesOf,
   frameText,

@@ -4,7 +4,7 @@ import { formatBytes } from '../../core/base/bytes.js'
 import { listed } from '../../core/base/readable.js'
 import { shellWord } from '../trace/formats/shell-word.js'
 import type { InitialBlocks } from '../trace/replay-result.js'
-import type { Trace } from '../trace/trace.js'
+import type { Contradictions, Trace } from '../trace/trace.js'
 import { formatCount } from './number-format.js'
 import { RECORDERS } from './recorders.js'
 import { wrapText } from './table.js'
@@ -16,7 +16,7 @@ const ESCAPE = /(\x1b\[[0-9;]*m)/
 /** The gaps of a recording, but for those that its head names. */
 export function gapsOf(trace: Trace): string[] {
   const { dropped, timesGoBack, skippedEvents, stacks } = trace
-  const gaps: string[] = []
+  const gaps = contradictionLines(trace)
   if (dropped !== null && dropped > 0)
     gaps.push(`The recording lost ${counted(dropped, 'event')}; figures may be too low.`)
   if (skippedEvents > 0) {
@@ -26,6 +26,29 @@ export function gapsOf(trace: Trace): string[] {
   if (timesGoBack > 0) gaps.push(`The clock of the recording goes back ${counted(timesGoBack, 'time')}.`)
   if (stacks.count === 1) gaps.push(`The recording has no call stacks. ${stackHint(trace)}`)
   return gaps
+}
+
+/** By kind of contradiction: what is said of one and of several. */
+const CONTRADICTIONS: Readonly<Record<keyof Contradictions, readonly [one: string, several: string]>> = {
+  overlappingBlocks: ['block overlaps another one in use', 'blocks overlap others in use'],
+  blocksOutside: ['block lies outside of the segments', 'blocks lie outside of the segments'],
+  otherSizes: ['free names another size than its allocation', 'frees name other sizes than their allocations'],
+  otherSegments: ['segment is taken or given back twice', 'segments are taken or given back twice'],
+  atEnd: [
+    'block or segment at its end is not as its events say',
+    'blocks or segments at its end are not as its events say',
+  ],
+  wrongSums: ['segment has other sums than its blocks', 'segments have other sums than their blocks'],
+}
+
+/** The sentence about a recording that contradicts itself, if it does. */
+export function contradictionLines({ contradictions }: Pick<Trace, 'contradictions'>): string[] {
+  const found = Object.entries(CONTRADICTIONS).flatMap(([kind, [one, several]]) => {
+    const count = contradictions[kind as keyof Contradictions]
+    return count === 0 ? [] : [`${formatCount(count)} ${count === 1 ? one : several}`]
+  })
+  if (found.length === 0) return []
+  return [`The recording contradicts itself, so figures may be wrong: ${found.join('; ')}.`]
 }
 
 /** The blocks from before the first event, if there are any. */

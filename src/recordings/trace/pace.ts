@@ -5,7 +5,7 @@
 import { SlowReplayError } from '../../core/base/errors.js'
 import { Action, type Trace } from './trace.js'
 
-/** The time allowed to a pass: to warm up, and for each step, which is an event or a block. */
+/** The time allowed to a pass: to warm up, and for each step, which is an event, a block or a first segment. */
 const [MS_A_PASS, MS_A_STEP] = [15, 0.000_75]
 /** The time that all passes may take beyond that: in any case, and for each step of the recordings. */
 const [EXCESS_MS, EXCESS_MS_A_STEP] = [1500, 0.01]
@@ -30,7 +30,10 @@ export class Pace {
 
   constructor(traces: readonly Trace[]) {
     this.recordings = traces.length
-    const steps = traces.reduce((sum, { events, blocks }) => sum + events + blocks.count, 0)
+    const steps = traces.reduce(
+      (sum, trace) => sum + trace.events + trace.blocks.count + trace.initialSegments.length,
+      0,
+    )
     this.excessMsARound = EXCESS_MS + steps * EXCESS_MS_A_STEP
   }
 

@@ -53,6 +53,17 @@ export class ReservedSegments {
     this.apply(OPPOSITE[action] ?? action, address, bytes, stream, pool)
   }
 
+  /** Whether any memory between two addresses is in a segment. */
+  overlaps(from: number, to: number): boolean {
+    return this.ranges.overlaps(from, to)
+  }
+
+  /** Whether all memory between two addresses is in one segment. */
+  covers(from: number, to: number): boolean {
+    const found = this.ranges.endingAbove(from)
+    return found !== undefined && found.address <= from && to <= found.address + found.bytes
+  }
+
   private free(address: number): void {
     const found = this.ranges.endingAbove(address)
     if (found?.address === address && !found.expandable) this.ranges.take(address, address + found.bytes)

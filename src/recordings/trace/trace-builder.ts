@@ -4,6 +4,7 @@
 
 import { FormatError } from '../../core/base/errors.js'
 import { type AnnotationMark, annotationsOf } from './columns/annotations.js'
+import { contradictionsOf } from './columns/contradictions.js'
 import { EventColumns } from './columns/event-columns.js'
 import { placeInPools } from './columns/private-pools.js'
 import { ReservedSegments } from './reserved-segments.js'
@@ -13,6 +14,8 @@ import { Action, BEFORE, type Blocks, NEVER, type OtherDevice, type Segment, typ
 export interface FinalState {
   readonly segments: readonly FinalSegment[]
   readonly blocks: readonly FinalBlock[]
+  /** how many of the segments have other sums than their blocks; left out for none */
+  readonly wrongSums?: number
 }
 
 export interface FinalSegment {
@@ -84,7 +87,10 @@ export class TraceBuilder extends EventColumns {
     for (let event = 0; event < events; event++) stream[event] = streams.of(this.stream[event])
     const eventStreams = streams.handles.length
     const { block, blocks } = this.findBlocks(streams, stream, final, before)
-    const initialSegments = this.undoSegments(streams, stream, final)
+    const finalSegments = (final?.segments ?? []).map(({ pool = 0, ...segment }) => {
+      return { ...segment, pool, stream: streams.of(segment.stream) }
+    })
+    const initialSegments = final === null ? [] : this.undoSegments(finalSegments, stream)
     placeInPools(blocks, this, final?.segments ?? [])
     const timeUs = this.timeUs.subarray(0, events)
     const peaks = this.peaksRequested(block, blocks)
@@ -92,30 +98,32 @@ export class TraceBuilder extends EventColumns {
     if (Math.max(peaks.served, recordedPeakReservedBytes ?? 0) > Number.MAX_SAFE_INTEGER) {
       throw new FormatError('has more than 2^53 bytes in use at once, so its sizes are damaged')
     }
+    const columns = {
+      events,
+      action: this.action.subarray(0, events),
+      address: this.address.subarray(0, events),
+      bytes: this.bytes.subarray(0, events),
+      stream,
+      block,
+      pool: this.poolsOf(block, blocks),
+      blocks,
+      saysCompleted: origin.saysCompleted === true || this.saysCompleted(final),
+      initialSegments,
+    }
     return {
+      ...columns,
       file,
       device,
       otherDevices,
       recorder,
       settings,
-      events,
       skippedEvents,
       dropped,
-      // A window may have no completed free, and yet show that its recorder tells what a stream still uses.
-      saysCompleted:
-        origin.saysCompleted === true ||
-        this.action.subarray(0, events).includes(Action.freeCompleted) ||
-        (final?.blocks.some(({ pending }) => pending) ?? false),
       complete: blocks.initial === 0,
       timesGoBack: timesBack(timeUs),
-      action: this.action.subarray(0, events),
-      address: this.address.subarray(0, events),
-      bytes: this.bytes.subarray(0, events),
-      stream,
+      contradictions: contradictionsOf(columns, { final, finalSegments, namesBefore: before.length > 0 }),
       timeUs,
-      block,
       stack: this.stack.subarray(0, events),
-      pool: this.poolsOf(block, blocks),
       stacks: this.stacks.callStacks(),
       pools: this.pools.names,
       metadata: this.metadata.names,
@@ -124,8 +132,6 @@ export class TraceBuilder extends EventColumns {
       annotations: annotationsOf(annotations, timeUs),
       streams: streams.handles,
       eventStreams,
-      blocks,
-      initialSegments,
       allocations: blocks.count - blocks.initial,
       // The clock may go back, so the last event need not be the latest.
       spanSeconds: events === 0 ? 0 : (timeUs.reduce((latest, us) => Math.max(latest, us)) - timeUs[0]) / 1e6,
@@ -133,6 +139,12 @@ export class TraceBuilder extends EventColumns {
       peakWithFailedBytes: peaks.withFailed,
       recordedPeakReservedBytes,
     }
+  }
+
+  /** A window may have no completed free, and yet show that its recorder tells what a stream still uses. */
+  private saysCompleted(final: FinalState | null): boolean {
+    const completes = this.action.subarray(0, this.events).includes(Action.freeCompleted)
+    return completes || (final?.blocks.some(({ pending }) => pending) ?? false)
   }
 
   /** The block of each event, and all blocks. */
@@ -275,11 +287,8 @@ export class TraceBuilder extends EventColumns {
   }
 
   /** The segments before the first event: those at the end of the recording, with every event undone. */
-  private undoSegments(streams: StreamNumbers, stream: Uint32Array, final: FinalState | null): Segment[] {
-    if (final === null) return []
-    const set = new ReservedSegments(
-      final.segments.map(segment => ({ ...segment, pool: segment.pool ?? 0, stream: streams.of(segment.stream) })),
-    )
+  private undoSegments(final: readonly Segment[], stream: Uint32Array): Segment[] {
+    const set = new ReservedSegments(final)
     for (let event = this.events - 1; event >= 0; event--) {
       set.undo(this.action[event], this.address[event], this.bytes[event], stream[event], this.poolOf(event))
     }

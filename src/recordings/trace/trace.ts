@@ -142,6 +142,25 @@ export interface OtherDevice {
   readonly failedRequests?: number
 }
 
+/**
+ * How much of a recording contradicts itself. Figures of a recording with any of these may be wrong. Those of segments
+ * are 0 for a recording without segments.
+ */
+export interface Contradictions {
+  /** blocks that began where another block was in use */
+  readonly overlappingBlocks: number
+  /** blocks that began outside of the segments, and segments that were given back with blocks in use */
+  readonly blocksOutside: number
+  /** events of frees that name another size than their allocation */
+  readonly otherSizes: number
+  /** segments that were taken where memory was taken already, or given back where none was */
+  readonly otherSegments: number
+  /** blocks and segments that the recording has otherwise at its end than by its events */
+  readonly atEnd: number
+  /** segments at its end whose sums are not those of their blocks */
+  readonly wrongSums: number
+}
+
 /** A trace of one device. Columns have one entry for each event, in the order of time. */
 export interface Trace {
   /** path or name of the recording */
@@ -169,6 +188,8 @@ export interface Trace {
   readonly complete: boolean
   /** how often an event has an earlier time than the event before it */
   readonly timesGoBack: number
+  /** how much of the recording contradicts itself */
+  readonly contradictions: Contradictions
   /** an `Action` for each event */
   readonly action: Uint8Array
   /** address of the block or segment; for an outOfMemory event the free bytes of the device, NaN if unknown */

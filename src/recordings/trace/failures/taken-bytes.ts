@@ -1,6 +1,7 @@
 // How much of its segment each block takes.
 
 import { firstIndex } from '../../../core/base/binary-search.js'
+import { IndexSet } from '../placements/index-set.js'
 import { MOST_UNSPLIT_BYTES } from '../pytorch/model/placement-rules.js'
 import { MOST_SMALL_BYTES, roundPytorchBytes } from '../pytorch/model/policy-blocks.js'
 import { Action, type Trace } from '../trace.js'
@@ -26,27 +27,19 @@ function findTaken({ action, block, blocks, events, saysCompleted }: Trace): Flo
   const indexes = new Map<number, number>()
   for (const [index, address] of places.entries()) indexes.set(address, index)
   const indexOf = (number: number) => indexes.get(blocks.address[number])!
-  const inUse = new Uint8Array(places.length)
-  for (let number = 0; number < blocks.initial; number++) inUse[indexOf(number)] = 1
+  const inUse = new IndexSet(places.length)
+  for (let number = 0; number < blocks.initial; number++) inUse.add(indexOf(number))
   const taken = blocks.grantedBytes.map((granted, number) => granted || roundPytorchBytes(blocks.bytes[number]))
   const idleFrom = saysCompleted ? Action.freeCompleted : Action.freeRequested
   for (let event = 0; event < events; event++) {
     const number = block[event]
-    if (action[event] === idleFrom) inUse[indexOf(number)] = 0
+    if (action[event] === idleFrom) inUse.delete(indexOf(number))
     if (action[event] !== Action.alloc) continue
-    const index = indexOf(number)
-    inUse[index] = 1
+    inUse.add(indexOf(number))
     if (taken[number] <= MOST_SMALL_BYTES || blocks.grantedBytes[number] > 0) continue
     const rest = blocks.address[number] + taken[number]
-    for (
-      let next = firstIndex(places.length, i => places[i] >= rest);
-      places[next] <= rest + MOST_UNSPLIT_BYTES;
-      next++
-    ) {
-      if (inUse[next] === 0) continue
-      taken[number] = places[next] - blocks.address[number]
-      break
-    }
+    const next = inUse.from(firstIndex(places.length, i => places[i] >= rest))
+    if (next >= 0 && places[next] <= rest + MOST_UNSPLIT_BYTES) taken[number] = places[next] - blocks.address[number]
   }
   return taken
 }

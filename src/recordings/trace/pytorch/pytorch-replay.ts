@@ -292,6 +292,7 @@ class ModelPass extends ReplayPass<PolicyBlock> {
 
   private adoptInitial(): void {
     for (const { segment, numbers, used } of initialSegments(this.trace)) {
+      this.pace?.step()
       const granted = this.policy.adoptSegment(segment.address, segment.bytes, segment.stream, used, segment.pool)
       numbers.forEach((number, i) => {
         this.held[number] = granted[i]

@@ -24,6 +24,7 @@ export function finalState(value: unknown, device: number, { stackOf, poolOf }: 
   const blocks: FinalBlock[] = []
   const bases = new Set<number>()
   const lists = new Set<unknown>()
+  let wrongSums = 0
   list(value, 'segments').forEach((entry, i) => {
     const place = `segments[${i}]`
     const segment = dictionary(entry, place)
@@ -40,9 +41,25 @@ export function finalState(value: unknown, device: number, { stackOf, poolOf }: 
     lists.add(inside)
     const pool = poolOf(segment['segment_pool_id'])
     segments.push({ address, bytes, stream, pool, expandable: segment['is_expandable'] === true })
-    for (const block of finalBlocks(inside, address, bytes, place, stackOf)) blocks.push({ ...block, stream })
+    const used = finalBlocks(inside, address, bytes, place, stackOf)
+    for (const block of used) blocks.push({ ...block, stream })
+    if (hasOtherSums(segment, used)) wrongSums++
   })
-  return { segments, blocks }
+  return { segments, blocks, wrongSums }
+}
+
+/** Whether the sums that a segment gives are not those of its blocks in use. */
+function hasOtherSums(segment: Record<string, unknown>, used: readonly Omit<FinalBlock, 'stream'>[]): boolean {
+  const sum = (blocks: typeof used) => blocks.reduce((total, { grantedBytes = 0 }) => total + grantedBytes, 0)
+  const { allocated_size: allocated, active_size: active } = segment
+  const isOther = (said: unknown, blocks: typeof used) => typeof said === 'number' && said !== sum(blocks)
+  return (
+    isOther(active, used) ||
+    isOther(
+      allocated,
+      used.filter(({ pending }) => !pending),
+    )
+  )
 }
 
 /** The blocks of a segment that are in use. Snapshots from before 2023 have no block addresses. */

@@ -1,0 +1,173 @@
+// What a recording says that cannot all be true. Events that contradict earlier events of their block are refused by
+// TraceBuilder. These contradictions leave figures that may be wrong, so reports name them.
+
+import { firstIndex } from '../../../core/base/binary-search.js'
+import { IndexSet } from '../placements/index-set.js'
+import { ReservedSegments } from '../reserved-segments.js'
+import { Action, type Contradictions, NEVER, type Segment, type Trace } from '../trace.js'
+
+type Recorded = Pick<
+  Trace,
+  | 'events'
+  | 'action'
+  | 'address'
+  | 'bytes'
+  | 'stream'
+  | 'pool'
+  | 'block'
+  | 'blocks'
+  | 'saysCompleted'
+  | 'initialSegments'
+>
+
+/** A block in use at the end of a recording. */
+interface HeldBlock {
+  readonly address: number
+  readonly bytes: number
+  readonly pending: boolean
+}
+
+/** What the recording says besides its events. */
+interface Beside {
+  /** the memory at its end; null if it does not have it */
+  readonly final: { readonly blocks: readonly HeldBlock[]; readonly wrongSums?: number } | null
+  /** the segments at its end; empty if it does not have them */
+  readonly finalSegments: readonly Segment[]
+  /** whether it names blocks from before its first event, which may lie in no segment */
+  readonly namesBefore: boolean
+}
+
+/** Counts the contradictions of a trace. */
+export function contradictionsOf(trace: Recorded, beside: Beside): Contradictions {
+  return new Check(trace, beside).counts()
+}
+
+/** The memory that a recording describes, event by event. */
+class Check {
+  /** the addresses of all blocks, rising */
+  private readonly places: Float64Array
+  /** by address: its index in `places` */
+  private readonly indexes = new Map<number, number>()
+  /** the indexes of the places with a block in use */
+  private readonly inUse: IndexSet
+  /** by place: the block that was there last */
+  private readonly last: Int32Array
+  private readonly segments: ReservedSegments
+  /** A recording without its last segments does not tell its first ones either. */
+  private readonly knowsSegments: boolean
+  private overlappingBlocks = 0
+  private blocksOutside = 0
+  private otherSizes = 0
+  private otherSegments = 0
+
+  constructor(
+    private readonly trace: Recorded,
+    private readonly beside: Beside,
+  ) {
+    const { action, blocks, initialSegments } = trace
+    this.places = Float64Array.from(new Set(blocks.address)).sort()
+    for (const [index, address] of this.places.entries()) this.indexes.set(address, index)
+    this.inUse = new IndexSet(this.places.length)
+    this.last = new Int32Array(this.places.length).fill(-1)
+    this.segments = new ReservedSegments(initialSegments)
+    const { finalSegments, final } = beside
+    this.knowsSegments =
+      final !== null &&
+      (finalSegments.length > 0 || action.includes(Action.segmentAlloc) || action.includes(Action.segmentMap))
+  }
+
+  counts(): Contradictions {
+    const { trace, beside } = this
+    for (let number = 0; number < trace.blocks.initial; number++) this.place(number, !beside.namesBefore)
+    for (let event = 0; event < trace.events; event++) this.apply(event)
+    const { overlappingBlocks, blocksOutside, otherSizes, otherSegments } = this
+    const wrongSums = beside.final?.wrongSums ?? 0
+    const atEnd = this.knowsSegments ? this.segmentsAtEnd() + this.blocksAtEnd(beside.final!.blocks) : 0
+    return { overlappingBlocks, blocksOutside, otherSizes, otherSegments, atEnd, wrongSums }
+  }
+
+  private apply(event: number): void {
+    const { action, block, bytes, blocks, saysCompleted } = this.trace
+    const number = block[event]
+    switch (action[event]) {
+      case Action.alloc:
+        this.place(number, true)
+        break
+      case Action.freeRequested:
+      case Action.freeCompleted:
+        if (bytes[event] !== blocks.bytes[number]) this.otherSizes++
+        if (action[event] === (saysCompleted ? Action.freeCompleted : Action.freeRequested)) {
+          this.inUse.delete(this.indexes.get(blocks.address[number])!)
+        }
+        break
+      case Action.segmentAlloc:
+      case Action.segmentFree:
+      case Action.segmentMap:
+      case Action.segmentUnmap:
+        if (this.knowsSegments) this.applyToSegments(event)
+    }
+  }
+
+  /** A block begins; `isInSegment` tells that it must lie in a segment. */
+  private place(number: number, isInSegment: boolean): void {
+    const { places, inUse, last, trace } = this
+    const { address, bytes } = trace.blocks
+    const [start, end] = [address[number], address[number] + bytes[number]]
+    if (start === end) return
+    const index = this.indexes.get(start)!
+    const [below, above] = [inUse.before(index), inUse.from(index)]
+    const overlaps = (below >= 0 && places[below] + bytes[last[below]] > start) || (above >= 0 && places[above] < end)
+    if (overlaps) this.overlappingBlocks++
+    if (isInSegment && this.knowsSegments && !this.segments.covers(start, end)) this.blocksOutside++
+    inUse.add(index)
+    last[index] = number
+  }
+
+  private applyToSegments(event: number): void {
+    const { segments, trace, places, inUse, last } = this
+    const { action, address, bytes, stream, pool, blocks } = trace
+    const [start, end] = [address[event], address[event] + bytes[event]]
+    if (action[event] === Action.segmentAlloc || action[event] === Action.segmentMap) {
+      if (segments.overlaps(start, end)) this.otherSegments++
+    } else {
+      if (!segments.covers(start, end)) this.otherSegments++
+      const above = firstIndex(places.length, i => places[i] >= end)
+      const highest = inUse.before(above)
+      if (highest >= 0 && places[highest] + blocks.bytes[last[highest]] > start) this.blocksOutside++
+    }
+    segments.apply(action[event], start, bytes[event], stream[event], pool[event])
+  }
+
+  /** How many segments are at the end by the events or by the final state, but not by both, or over each other. */
+  private segmentsAtEnd(): number {
+    const state = new ReservedSegments()
+    let overlapping = 0
+    for (const { address, bytes, stream, pool, expandable } of this.beside.finalSegments) {
+      if (state.overlaps(address, address + bytes)) overlapping++
+      state.apply(expandable ? Action.segmentMap : Action.segmentAlloc, address, bytes, stream, pool)
+    }
+    const ranges = (segments: ReservedSegments) => segments.list().map(({ address, bytes }) => `${address} ${bytes}`)
+    const byEvents = new Set(ranges(this.segments))
+    const byState = ranges(state)
+    const both = byState.filter(range => byEvents.has(range)).length
+    return overlapping + Math.max(byEvents.size, byState.length) - both
+  }
+
+  /** How many blocks are in use at the end by the events or by the final state, but not alike by both. */
+  private blocksAtEnd(held: readonly HeldBlock[]): number {
+    const { inUse, last, indexes, trace } = this
+    const { bytes, freeRequestedAt } = trace.blocks
+    let count = 0
+    for (const block of held) {
+      const index = indexes.get(block.address)
+      if (block.bytes === 0 || index === undefined) continue
+      const number = last[index]
+      const isAlike =
+        inUse.has(index) && bytes[number] === block.bytes && (freeRequestedAt[number] !== NEVER) === block.pending
+      if (!isAlike) count++
+      inUse.delete(index)
+    }
+    for (let index = inUse.from(0); index >= 0; index = inUse.from(index + 1)) count++
+    return count
+  }
+}
