@@ -4,14 +4,17 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { MiB } from '../src/core/base/bytes.js'
+import { printableJson } from '../src/core/base/shown-text.js'
 import { policyPicture } from '../src/recordings/picture/policy-picture.js'
 import { perfettoTrace } from '../src/recordings/report/export/perfetto.js'
-import { recordedOutOfMemories } from '../src/recordings/trace/failures/out-of-memory.js'
+import { traceDifference } from '../src/recordings/trace/analysis/stack-diff.js'
+import { failedRequests, recordedOutOfMemories } from '../src/recordings/trace/failures/out-of-memory.js'
 import { readRecording } from '../src/recordings/trace/formats/read-recording.js'
 import { replayPytorchPolicy } from '../src/recordings/trace/pytorch/pytorch-replay.js'
 import { pickleSnapshot } from '../src/recordings/trace/pytorch/pytorch-snapshot-writer.js'
 import { Action, NEVER, type Trace } from '../src/recordings/trace/trace.js'
 import { TraceBuilder } from '../src/recordings/trace/trace-builder.js'
+import { traceFigures } from '../src/recordings/trace/trace-figures.js'
 
 const COUNT = 16_000
 const BASE = 2 ** 40
@@ -81,6 +84,38 @@ test('large blocks below many places that are free again each look for the next 
   for (let i = 0; i < count; i++) pass(BASE, 2 * MiB)
   builder.add(Action.outOfMemory, 0, PAGE, 0, builder.events)
   assert.equal(recordedOutOfMemories(builder.build({ file: 'free places' })).length, 1)
+})
+
+test('stacks that repeat a long name for gigabytes are compared, and their failed requests are printed as JSON', () => {
+  const builder = new TraceBuilder()
+  const { stacks } = builder
+  const long = stacks.entry('/home/me/train.py', 1, 'n'.repeat(2e6))
+  const stackOf = (line: number) =>
+    stacks.number([stacks.entry('a.py', line, `f${line}`), ...new Array(900).fill(long)])
+  for (let i = 0; i < 3; i++) builder.add(Action.alloc, BASE + i * PAGE, PAGE, 0, i, stackOf(i))
+  builder.add(Action.outOfMemory, 0, PAGE, 0, 3, stackOf(3))
+  const trace = builder.build({ file: 'names' })
+  assert.equal(traceDifference(trace, trace).stacks.length, 3)
+  assert.ok(printableJson(traceFigures(trace)).length < 2e7)
+})
+
+test('a name of digits is looked at once for its number', () => {
+  const name = `${'1'.repeat(1e6)}x`
+  const annotations = [0, 1].map(timeUs => ({ isStart: timeUs === 0, name, timeUs }))
+  const builder = new TraceBuilder()
+  builder.add(Action.alloc, BASE, PAGE, 0, 0)
+  assert.ok([...perfettoTrace(builder.build({ file: 'digits', annotations }))].length > 0)
+})
+
+test('of idle pieces at many failed requests only the largest are kept', () => {
+  const trace = traceOf(add => {
+    for (let i = 0; i < COUNT; i++) add(Action.segmentAlloc, 2 * i, PAGE + (i % 7) * MiB)
+    for (let i = 0; i < 20; i++) add(Action.outOfMemory, i)
+  })
+  for (const { failed, largestIdle } of failedRequests(trace)) {
+    assert.deepEqual([failed.idlePieces, largestIdle.length], [COUNT, 60])
+    assert.deepEqual(new Set(largestIdle), new Set([PAGE + 6 * MiB]))
+  }
 })
 
 test('many segments that a recording gave back and the policy still uses are compared with many new ones', () => {

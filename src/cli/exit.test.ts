@@ -35,12 +35,26 @@ test('the remedy for no GPU is a command line option', () => {
   assert.deepEqual([status, line], [STATUS.refused, 'cuda-mempool: no GPU; use --device simulated\n'])
 })
 
+test('a result that no text can hold is one line', () => {
+  const said = 'cuda-mempool: the result is longer than a text can be; take a part of the recording\n'
+  assert.deepEqual(explained(longText()), [STATUS.refused, said])
+})
+
+/** The error of V8 for a text that would be too long. */
+function longText(): unknown {
+  try {
+    return ['x'.repeat(2 ** 28), 'x'.repeat(2 ** 28), 'x'.repeat(2 ** 28)].join('')
+  } catch (error) {
+    return error
+  }
+}
+
 test('an argument out of range is one line, and a RangeError of JavaScript is a defect', () => {
   const argument = new OutOfRangeError('event must be a whole number')
   assert.deepEqual([argument instanceof RangeError, argument.name], [true, 'RangeError'])
   assert.deepEqual(explained(argument), [STATUS.refused, 'cuda-mempool: event must be a whole number\n'])
   const endless = (): number => 1 + endless()
-  for (const fail of [endless, () => new Array(-1), () => 'x'.repeat(2 ** 30), () => (1).toFixed(101)]) {
+  for (const fail of [endless, () => new Array(-1), () => 'x'.repeat(-1), () => (1).toFixed(101)]) {
     try {
       fail()
       assert.fail('no error')

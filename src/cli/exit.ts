@@ -65,8 +65,14 @@ export function explain(error: unknown, help = '', command?: string): number {
   if (error instanceof NoDeviceError)
     return refuse(error.message.replace("openDevice('simulated')", '--device simulated'))
   if (EXPECTED.some(kind => error instanceof kind)) return refuse((error as Error).message)
+  if (isTooLong(error)) return refuse('the result is longer than a text can be; take a part of the recording')
   say(`a defect of this program: ${error instanceof Error ? error.stack : error}`)
   return STATUS.defect
+}
+
+/** Whether V8 could not make a text, because it would be too long. */
+function isTooLong(error: unknown): boolean {
+  return error instanceof RangeError && error.message === 'Invalid string length'
 }
 
 /** A message without the line feeds that names from a file may have. */

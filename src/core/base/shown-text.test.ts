@@ -25,3 +25,8 @@ test('JSON without unseen letters has the same value', () => {
   assert.match(printableJson(value), /^[^\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Cs}]+$/u)
   assert.deepEqual(JSON.parse(printableJson(value)), value)
 })
+
+test('JSON has the end of a text that is longer than any name', () => {
+  const name = `${'<int, '.repeat(1000)}>`
+  assert.deepEqual(JSON.parse(printableJson([name, name.repeat(1000)])), [name, shortened(name.repeat(1000), 10_000)])
+})

@@ -5,6 +5,8 @@
 const UNSEEN = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu
 /** The longest text of a recording that is shown. */
 const MOST_SHOWN = 300
+/** The longest text in JSON: longer than names of templates in C++, which have up to some thousand letters. */
+const MOST_IN_JSON = 10_000
 
 /** Replaces each unseen letter by a question mark. */
 export function printable(text: string): string {
@@ -29,8 +31,9 @@ export function xmlText(text: string): string {
   return allowed.replace(/[&<>"]/g, letter => `&#${letter.charCodeAt(0)};`)
 }
 
-/** A value as JSON in which unseen letters are escaped. */
+/** A value as JSON in which unseen letters are escaped, and of longer texts only the end is left. */
 export function printableJson(value: unknown): string {
   const escaped = (unit: string) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`
-  return JSON.stringify(value).replace(UNSEEN, letter => letter.split('').map(escaped).join(''))
+  const cut = (_: string, inside: unknown) => (typeof inside === 'string' ? shortened(inside, MOST_IN_JSON) : inside)
+  return JSON.stringify(value, cut).replace(UNSEEN, letter => letter.split('').map(escaped).join(''))
 }

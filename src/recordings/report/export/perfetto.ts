@@ -111,7 +111,8 @@ function annotate({ annotations, timeUs, events, spanSeconds }: Trace, writer: P
   ])
   const groups = new Map<string, Lanes>()
   for (const { time, isStart, name, slice } of marks.sort((a, b) => a.time - b.time)) {
-    const title = name.replace(/#?\d+$/, '')
+    // Looks at each digit once: another expression would begin at each digit of a long name again.
+    const title = name.replace(/#?(?<!\d)\d+$/, '')
     const lanes = groups.get(title) ?? new Lanes(writer, title)
     groups.set(title, lanes)
     if (isStart) lanes.begin(time, slice, name)

@@ -2,7 +2,6 @@
 
 import { formatBytes } from '../../../core/base/bytes.js'
 import { shortened } from '../../../core/base/shown-text.js'
-import type { IdlePiece } from '../../trace/failures/memory-at.js'
 import { type FailedRequest, failedRequests } from '../../trace/failures/out-of-memory.js'
 import type { ReplayReport } from '../../trace/replay-result.js'
 import { recordedRun } from '../../trace/run-figures.js'
@@ -20,8 +19,6 @@ import { outsideLines } from './outside-text.js'
 import type { PageData, PageDifference, PageFailure, PageRecording } from './page-data.js'
 import type { ReportedTrace } from './reported-trace.js'
 
-/** More pieces than this are too small to see in a bar. */
-const MOST_PIECES = 60
 /** All data of a page but its pictures. */
 export function pageData(recordings: readonly ReportedTrace[], difference?: PageDifference): PageData {
   return { version: 1, recordings: recordings.map(pageRecording), ...(difference === undefined ? {} : { difference }) }
@@ -113,7 +110,7 @@ function notesOf(trace: Trace, replay: ReplayReport | null): string[] {
   return [...gapsOf(trace), ...initialLines(initialOf(trace)), ...(replay?.device.simulated ? [onSimulated] : [])]
 }
 
-function failureOf({ failed, idle }: FailedRequest, names: Recorder): PageFailure {
+function failureOf({ failed, largestIdle }: FailedRequest, names: Recorder): PageFailure {
   const { event, askedBytes, isLast } = failed
   return {
     event,
@@ -121,14 +118,9 @@ function failureOf({ failed, idle }: FailedRequest, names: Recorder): PageFailur
     verdict: verdictOf(failed, names),
     facts: factsOf(failed),
     askedBytes,
-    pieces: largestOf(idle),
+    pieces: largestIdle,
     holders: failed.holders
       .filter(({ site, before }) => site !== null || before)
       .map(holder => ({ bytes: holder.bytes, text: holderText(holder) })),
   }
-}
-
-function largestOf(pieces: readonly IdlePiece[]): number[] {
-  const sizes = pieces.map(({ bytes }) => bytes)
-  return sizes.sort((a, b) => b - a).slice(0, MOST_PIECES)
 }

@@ -13,6 +13,8 @@ import { takenBytes } from './taken-bytes.js'
 /** This many of the last failed requests are described; the others are only counted. */
 const MOST_DESCRIBED = 100
 const HOLDERS = 5
+/** Enough for a bar of a page. A recording may have a million idle pieces at each of its failed requests. */
+const MOST_PIECES = 60
 const [SMALL_PAGE_BYTES, LARGE_PAGE_BYTES] = [2 * MiB, 20 * MiB]
 
 /**
@@ -71,10 +73,10 @@ export interface RecordedOutOfMemory {
   readonly waitingHolders: readonly Holder[]
 }
 
-/** A failed request, and the memory that was idle then. */
+/** A failed request, and the sizes of the largest idle pieces then, the largest first. */
 export interface FailedRequest {
   readonly failed: RecordedOutOfMemory
-  readonly idle: readonly IdlePiece[]
+  readonly largestIdle: readonly number[]
 }
 
 /**
@@ -86,7 +88,7 @@ export function recordedOutOfMemories(trace: Trace): RecordedOutOfMemory[] {
   return failedRequests(trace).map(({ failed }) => failed)
 }
 
-/** The same with their idle memory. */
+/** The same with the sizes of idle memory. */
 export function failedRequests(trace: Trace): FailedRequest[] {
   const failed = failedEvents(trace).slice(-MOST_DESCRIBED)
   if (failed.length === 0) return []
@@ -104,7 +106,7 @@ export function failedRequests(trace: Trace): FailedRequest[] {
     const capacity = capacityOf(moment, limit)
     const verdict = verdictOf(moment, capacity.capacityBytes)
     const isLast = moment.figures.event > lastAllocation
-    return { failed: { ...moment.figures, ...capacity, verdict, isLast }, idle: moment.idle }
+    return { failed: { ...moment.figures, ...capacity, verdict, isLast }, largestIdle: moment.largestIdle }
   })
 }
 
@@ -127,7 +129,7 @@ interface Moment {
   readonly figures: Omit<RecordedOutOfMemory, 'verdict' | 'isLast' | keyof Capacity>
   /** the bytes that the allocator asked of the device for the request */
   readonly segmentBytes: number
-  readonly idle: readonly IdlePiece[]
+  readonly largestIdle: readonly number[]
 }
 
 function momentOf(trace: Trace, event: number, segments: ReservedSegments, taken: Float64Array): Moment {
@@ -163,7 +165,7 @@ function momentOf(trace: Trace, event: number, segments: ReservedSegments, taken
     holders: holdersOf(trace, live).slice(0, HOLDERS),
     waitingHolders: holdersOf(trace, waiting).slice(0, HOLDERS),
   }
-  return { figures, segmentBytes, idle }
+  return { figures, segmentBytes, largestIdle: largestSizes(idle) }
 }
 
 /** Blocks up to 1 MiB and larger blocks have segments of their own. */
@@ -173,6 +175,11 @@ function servesSize({ segment }: IdlePiece, bytes: number): boolean {
 
 function largest(pieces: readonly IdlePiece[]): number {
   return pieces.reduce((most, { bytes }) => Math.max(most, bytes), 0)
+}
+
+function largestSizes(pieces: readonly IdlePiece[]): number[] {
+  const sizes = Float64Array.from(pieces, ({ bytes }) => bytes).sort()
+  return [...sizes.slice(-MOST_PIECES)].reverse()
 }
 
 /**
