@@ -40,15 +40,15 @@ export function memoryAt(trace: Trace, event: number, reserved: ReservedSegments
   const { blocks } = trace
   // Without completed frees in the recording, a freed block is idle at once.
   const completedAt = trace.saysCompleted ? blocks.freeCompletedAt : blocks.freeRequestedAt
-  const used: number[] = []
+  const inUse: number[] = []
   const live: number[] = []
   const waiting: number[] = []
   for (let number = 0; number < blocks.count && blocks.allocatedAt[number] < event; number++) {
     if (completedAt[number] < event) continue
-    used.push(number)
+    inUse.push(number)
     ;(blocks.freeRequestedAt[number] < event ? waiting : live).push(number)
   }
-  used.sort((a, b) => blocks.address[a] - blocks.address[b])
+  const used = byAddress(trace, inUse)
   const segments = reserved.list()
   const bytesOf = (numbers: readonly number[]) => numbers.reduce((sum, number) => sum + blocks.bytes[number], 0)
   return {
@@ -61,6 +61,36 @@ export function memoryAt(trace: Trace, event: number, reserved: ReservedSegments
     used,
     idle: idlePieces(trace, segments, used, taken),
   }
+}
+
+/** All blocks of a trace by rising address, and by block its place among them. */
+interface BlockOrder {
+  readonly order: Uint32Array
+  readonly place: Uint32Array
+}
+
+/** Many failed requests may ask, so the blocks are sorted once. */
+const orders = new WeakMap<Trace, BlockOrder>()
+
+function orderOf(trace: Trace): BlockOrder {
+  const known = orders.get(trace)
+  if (known !== undefined) return known
+  const { count, address } = trace.blocks
+  const order = Uint32Array.from({ length: count }, (_, number) => number).sort((a, b) => address[a] - address[b])
+  const place = new Uint32Array(count)
+  for (let i = 0; i < count; i++) place[order[i]] = i
+  orders.set(trace, { order, place })
+  return { order, place }
+}
+
+/** These blocks by rising address. */
+function byAddress(trace: Trace, numbers: readonly number[]): number[] {
+  const { order, place } = orderOf(trace)
+  const isWanted = new Uint8Array(order.length)
+  for (const number of numbers) isWanted[place[number]] = 1
+  const sorted: number[] = []
+  for (let at = 0; at < order.length; at++) if (isWanted[at] === 1) sorted.push(order[at])
+  return sorted
 }
 
 /** Segments and blocks by rising address. A rest that PyTorch would not split off belongs to the block before it. */
