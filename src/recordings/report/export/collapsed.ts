@@ -1,5 +1,6 @@
 // Collapsed stacks, the format of flame graphs: one line for each call stack, with its bytes.
 
+import { PathNumbers } from '../../trace/analysis/path-numbers.js'
 import { CallSites, callName, type NamedFrame } from '../../trace/frames/call-sites.js'
 import { shortSite } from '../../trace/frames/short-path.js'
 import { checkTrace, type Trace } from '../../trace/trace.js'
@@ -16,23 +17,44 @@ const NO_STACK = '(no call stack)'
 export function collapsedStacks(trace: Trace, event?: number): string {
   checkTrace('collapsedStacks', trace)
   const sites = CallSites.of(trace.stacks)
-  const bytesOf = new Map<string, number>()
+  const texts = new FrameTexts()
+  const paths = new PathNumbers<NamedFrame>(call => texts.of(call))
+  const found = new Map<number, { readonly calls: readonly NamedFrame[]; bytes: number }>()
   for (const [stack, { bytes }] of sumsAt(trace, event === undefined ? peakEvent(trace) : event)) {
-    const path = pathOf(sites.callsOf(stack))
-    bytesOf.set(path, (bytesOf.get(path) ?? 0) + bytes)
+    const calls = sites.callsOf(stack)
+    const path = paths.of(calls)
+    const alike = found.get(path)
+    if (alike === undefined) found.set(path, { calls, bytes })
+    else alike.bytes += bytes
   }
-  const lines = [...bytesOf].sort(([, a], [, b]) => b - a).map(([path, bytes]) => `${path} ${bytes}\n`)
-  return lines.join('')
+  // As one text it ends at the longest that a text can be; as a list of lines it could fill all memory before.
+  let text = ''
+  for (const { calls, bytes } of [...found.values()].sort((a, b) => b.bytes - a.bytes)) {
+    text += `${texts.ofPath(calls)} ${bytes}\n`
+  }
+  return text
 }
 
-function pathOf(calls: readonly NamedFrame[]): string {
-  if (calls.length === 0) return NO_STACK
-  return calls
-    .toReversed()
-    .map(call =>
-      shortSite(callName(call))
+/** The text of each frame is made once, whatever the number of stacks that have it. */
+class FrameTexts {
+  private readonly texts = new Map<NamedFrame, string>()
+
+  of(call: NamedFrame): string {
+    let text = this.texts.get(call)
+    if (text === undefined) {
+      text = shortSite(callName(call))
         .replace(/[\s\p{Cc}\p{Cf}]+/gu, ' ')
-        .replaceAll(';', ','),
-    )
-    .join(';')
+        .replaceAll(';', ',')
+      this.texts.set(call, text)
+    }
+    return text
+  }
+
+  ofPath(calls: readonly NamedFrame[]): string {
+    if (calls.length === 0) return NO_STACK
+    return calls
+      .toReversed()
+      .map(call => this.of(call))
+      .join(';')
+  }
 }

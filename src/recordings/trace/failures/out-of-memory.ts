@@ -1,11 +1,12 @@
 // The requests of a recording that failed: the memory at that moment, and why it did not suffice.
 
 import { MiB } from '../../../core/base/bytes.js'
+import { shortened } from '../../../core/base/shown-text.js'
 import { CallSites } from '../frames/call-sites.js'
 import { isSmallSegment, pytorchSegmentBytes } from '../pytorch/model/placement-rules.js'
 import { MOST_SMALL_BYTES, roundUp } from '../pytorch/model/policy-blocks.js'
 import { ReservedSegments } from '../reserved-segments.js'
-import { Action, checkTrace, framesOf, frameText, type Trace } from '../trace.js'
+import { Action, checkTrace, type Frame, framesOf, frameText, type Trace } from '../trace.js'
 import { type Holder, holdersOf } from './holders.js'
 import { type IdlePiece, memoryAt } from './memory-at.js'
 import { takenBytes } from './taken-bytes.js'
@@ -15,6 +16,9 @@ const MOST_DESCRIBED = 100
 const HOLDERS = 5
 /** Enough for a bar of a page. A recording may have a million idle pieces at each of its failed requests. */
 const MOST_PIECES = 60
+/** More than programs have. A hundred stacks may have a hundred thousand frames each, whose names have megabytes. */
+const MOST_FRAMES = 1000
+const LONGEST_NAME = 1000
 const [SMALL_PAGE_BYTES, LARGE_PAGE_BYTES] = [2 * MiB, 20 * MiB]
 
 /**
@@ -35,7 +39,10 @@ export interface RecordedOutOfMemory {
   readonly askedBytes: number
   /** the stream's handle */
   readonly stream: number
-  /** the call stack of the request as text, innermost frame first; empty without a recorded stack */
+  /**
+   * the call stack of the request as text, innermost frame first; empty without a recorded stack. Of names of more than
+   * 1000 letters it has the end, and of a deeper stack the innermost 1000 frames
+   */
   readonly frames: readonly string[]
   /** the line of the program that asked, as `file:line function`; null if no call stack was recorded */
   readonly site: string | null
@@ -150,7 +157,7 @@ function momentOf(trace: Trace, event: number, segments: ReservedSegments, taken
     event,
     askedBytes,
     stream: trace.streams[stream],
-    frames: framesOf(trace, event).map(frameText),
+    frames: framesOf(trace, event).slice(0, MOST_FRAMES).map(boundedText),
     site: CallSites.of(trace.stacks).siteOf(trace.stack[event]).site,
     inUseBytes: liveBytes,
     waitingBytes,
@@ -175,6 +182,10 @@ function servesSize({ segment }: IdlePiece, bytes: number): boolean {
 
 function largest(pieces: readonly IdlePiece[]): number {
   return pieces.reduce((most, { bytes }) => Math.max(most, bytes), 0)
+}
+
+function boundedText({ filename, line, name }: Frame): string {
+  return frameText({ filename: shortened(filename, LONGEST_NAME), line, name: shortened(name, LONGEST_NAME) })
 }
 
 function largestSizes(pieces: readonly IdlePiece[]): number[] {
