@@ -25,7 +25,7 @@ function traceOf(rows: readonly Row[], origin: Partial<TraceOrigin>) {
   return builder.build({ file: 'contradictory', ...origin })
 }
 
-/** Each with what it contradicts, and the memory at its end. */
+/** Each with its contradictions, its events and the memory at its end. */
 const CASES: readonly [string, Partial<Contradictions>, readonly Row[], Partial<TraceOrigin>][] = [
   [
     'blocks side by side in their segment, and one at an address that was free again',
@@ -214,7 +214,7 @@ const CASES: readonly [string, Partial<Contradictions>, readonly Row[], Partial<
   ],
 ]
 
-describe('what contradicts itself is counted, and nothing else', () => {
+describe('contradictions are counted', () => {
   for (const [what, found, rows, origin] of CASES) {
     test(what, () => assert.deepEqual(traceOf(rows, origin).contradictions, { ...NONE, ...found }))
   }

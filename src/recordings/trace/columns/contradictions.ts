@@ -1,5 +1,5 @@
-// What a recording says that cannot all be true. Events that contradict earlier events of their block are refused by
-// TraceBuilder. These contradictions leave figures that may be wrong, so reports name them.
+// Contradictions within a recording. TraceBuilder refuses events that contradict earlier events of their block. Those
+// counted here leave figures that may be wrong, so reports name them.
 
 import { firstIndex } from '../../../core/base/binary-search.js'
 import { IndexSet } from '../placements/index-set.js'
@@ -27,7 +27,7 @@ interface HeldBlock {
   readonly pending: boolean
 }
 
-/** What the recording says besides its events. */
+/** The recording besides its events. */
 interface Beside {
   /** the memory at its end; null if it does not have it */
   readonly final: { readonly blocks: readonly HeldBlock[]; readonly wrongSums?: number } | null

@@ -44,6 +44,8 @@ export function namedFrames(frames: readonly Frame[]): NamedFrame[] {
 
 /** A part of a function that torch.compile could not join with the rest. */
 const RESUMED = /torch_dynamo_resume_in_(.+?)_at_\d+$/
+/** Looked for first: at a long name without this end, the search for the whole would begin again and again. */
+const RESUMED_END = /_at_\d+$/
 
 /** The folders of generated files are numbers, or have the name of a person. */
 function generatedFile(file: string): string {
@@ -54,7 +56,7 @@ function namedFrame({ filename, line, name }: Frame, kind: FrameKind): NamedFram
   if (kind === FrameKind.backward) return { file: '', line: 0, name: backwardOperator(name)!, kind }
   if (kind >= FrameKind.pytorch || kind === FrameKind.launcher) {
     const file = kind === FrameKind.generated ? generatedFile(filename) : filename
-    return { file, line, name: name.replace(RESUMED, '$1'), kind }
+    return { file, line, name: RESUMED_END.test(name) ? name.replace(RESUMED, '$1') : name, kind }
   }
   const plain = plainName(name).replace(/^at::_ops::(\w+)::\w+$/, 'at::$1')
   return kind === FrameKind.nativeLine
