@@ -6,10 +6,13 @@ import { test } from 'node:test'
 import { MiB } from '../src/core/base/bytes.js'
 import { printableJson } from '../src/core/base/shown-text.js'
 import { policyPicture } from '../src/recordings/picture/policy-picture.js'
+import { collapsedStacks } from '../src/recordings/report/export/collapsed.js'
 import { perfettoTrace } from '../src/recordings/report/export/perfetto.js'
+import { pprofProfile } from '../src/recordings/report/export/pprof.js'
 import { traceDifference } from '../src/recordings/trace/analysis/stack-diff.js'
 import { failedRequests, recordedOutOfMemories } from '../src/recordings/trace/failures/out-of-memory.js'
 import { readRecording } from '../src/recordings/trace/formats/read-recording.js'
+import { namedFrames } from '../src/recordings/trace/frames/call-sites.js'
 import { replayPytorchPolicy } from '../src/recordings/trace/pytorch/pytorch-replay.js'
 import { pickleSnapshot } from '../src/recordings/trace/pytorch/pytorch-snapshot-writer.js'
 import { Action, NEVER, type Trace } from '../src/recordings/trace/trace.js'
@@ -86,7 +89,7 @@ test('large blocks below many places that are free again each look for the next 
   assert.equal(recordedOutOfMemories(builder.build({ file: 'free places' })).length, 1)
 })
 
-test('stacks that repeat a long name for gigabytes are compared, and their failed requests are printed as JSON', () => {
+test('stacks that repeat a long name for gigabytes are compared, written and printed', () => {
   const builder = new TraceBuilder()
   const { stacks } = builder
   const long = stacks.entry('/home/me/train.py', 1, 'n'.repeat(2e6))
@@ -97,6 +100,8 @@ test('stacks that repeat a long name for gigabytes are compared, and their faile
   const trace = builder.build({ file: 'names' })
   assert.equal(traceDifference(trace, trace).stacks.length, 3)
   assert.ok(printableJson(traceFigures(trace)).length < 3e8)
+  assert.ok(pprofProfile(trace).length < 1e6)
+  assert.throws(() => collapsedStacks(trace), { name: 'RangeError', message: 'Invalid string length' })
 })
 
 test('a name of digits is looked at once for its number', () => {
@@ -105,6 +110,15 @@ test('a name of digits is looked at once for its number', () => {
   const builder = new TraceBuilder()
   builder.add(Action.alloc, BASE, PAGE, 0, 0)
   assert.ok([...perfettoTrace(builder.build({ file: 'digits', annotations }))].length > 0)
+})
+
+test('a name that begins again and again as one of torch.compile is looked at once', () => {
+  const name = 'torch_dynamo_resume_in_'.repeat(40_000)
+  const frames = [{ filename: '/home/me/train.py', line: 1, name }]
+  assert.deepEqual(
+    namedFrames(frames).map(frame => frame.name),
+    [name],
+  )
 })
 
 test('of idle pieces at many failed requests only the largest are kept', () => {

@@ -26,6 +26,7 @@ test('each command says once that a recording contradicts itself, and a page doe
     ['replay', file],
     ['replay', file, '--json'],
     ['convert', file, '-o', join(folder, 'own.csv')],
+    ['check', file, '--against', file],
   ]) {
     const { status, stdout, stderr } = run(words)
     const said = `${stdout} ${stderr}`.replace(/\s+/g, ' ')

@@ -4,7 +4,7 @@ import { printableJson } from '../core/base/shown-text.js'
 import { predictText } from '../recordings/report/predict-text.js'
 import { predict } from '../recordings/trace/predict/predict.js'
 import { STATUS, UsageError } from './exit.js'
-import { capacityOf, readFiles, wholeNumber } from './recording-input.js'
+import { capacityOf, readFiles, sayContradictions, wholeNumber } from './recording-input.js'
 import { print } from './terminal.js'
 
 /** The options as text, from the command line. */
@@ -28,7 +28,9 @@ export async function predictFiles(files: readonly string[], given: PredictArgum
   const sizes = sizesOf(given.batch)
   const size = wholeNumber('--for', given.for, 1)
   const capacity = given.capacity === undefined ? {} : { capacityBytes: capacityOf(given.capacity) }
-  const [first, second, check] = await readFiles(files, given.gpu)
+  const traces = await readFiles(files, given.gpu)
+  sayContradictions(traces)
+  const [first, second, check] = traces
   const report = predict([first, second], { sizes, size, ...capacity, check })
   print(given.json ? printableJson(report) : style => predictText(report, style))
   return STATUS.done

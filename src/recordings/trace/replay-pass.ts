@@ -1,11 +1,12 @@
 // One pass of a trace: every allocation and free in the recorded order, through a pool on a device (pool-pass.ts) or
 // through a model of an allocator (pytorch/pytorch-replay.ts). Observers measure.
 
+import { shortened } from '../../core/base/shown-text.js'
 import { CallSites, siteName } from './frames/call-sites.js'
 import type { LatencyMeter } from './latency.js'
 import type { Pace } from './pace.js'
 import type { ReplayFailure } from './replay-result.js'
-import type { Trace } from './trace.js'
+import { MOST_IN_FIGURES, type Trace } from './trace.js'
 
 /** Called after each allocation and before each free; every function is optional. `Held` stands for a block. */
 export interface ReplayPassObserver<Held> {
@@ -133,7 +134,7 @@ export abstract class ReplayPass<Held extends object> {
       bytes,
       stream: trace.streams[stream],
       message: this.stopsAtFailure ? '' : this.refusal(bytes, stream),
-      frames: event === -1 ? [] : CallSites.of(trace.stacks).callsOf(trace.stack[event]).map(siteName),
+      frames: event === -1 ? [] : framesAt(trace, event),
     }
     return null
   }
@@ -145,4 +146,12 @@ export abstract class ReplayPass<Held extends object> {
     this.give(held)
     meter?.freed(start)
   }
+}
+
+function framesAt(trace: Trace, event: number): string[] {
+  const { frames, letters } = MOST_IN_FIGURES
+  const calls = CallSites.of(trace.stacks).callsOf(trace.stack[event])
+  return calls
+    .slice(0, frames)
+    .map(call => siteName({ ...call, file: shortened(call.file, letters), name: shortened(call.name, letters) }))
 }

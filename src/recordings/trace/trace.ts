@@ -270,6 +270,12 @@ export function frameText(frame: Frame): string {
   return `${filename}:${line} ${name}`
 }
 
+/**
+ * What figures have of a call stack: frames, and letters of a name. Programs have fewer. A hundred stacks may have a
+ * hundred thousand frames each, whose names have megabytes.
+ */
+export const MOST_IN_FIGURES = { frames: 1000, letters: 1000 } as const
+
 /** Throws TypeError in the name of `call` unless `trace` is a Trace. */
 export function checkTrace(call: string, trace: unknown): asserts trace is Trace {
   const isTrace = typeof trace === 'object' && trace !== null && 'blocks' in trace && 'action' in trace

@@ -50,13 +50,20 @@ export function pprofProfile(trace: Trace, event?: number): Buffer {
   }
   const functions = new Numbers<NamedFrame>()
   const locations = new Numbers<NamedFrame>()
+  /** Many stacks have one frame, whose names may be long. */
+  const locationOf = new Map<NamedFrame, number>()
   for (const stack of new Set([...held.keys(), ...allocated.keys()])) {
     const [now, ever] = [held.get(stack) ?? NOTHING, allocated.get(stack) ?? NOTHING]
     const calls = sites.callsOf(stack)
-    // pprof's numbers begin at 1.
     const path = (calls.length === 0 ? NO_STACK : calls).map(frame => {
-      functions.of(`${frame.name}\n${frame.file}`, frame)
-      return 1 + locations.of(`${frame.line}\n${frame.name}\n${frame.file}`, frame)
+      let location = locationOf.get(frame)
+      if (location === undefined) {
+        functions.of(`${frame.name}\n${frame.file}`, frame)
+        // pprof's numbers begin at 1.
+        location = 1 + locations.of(`${frame.line}\n${frame.name}\n${frame.file}`, frame)
+        locationOf.set(frame, location)
+      }
+      return location
     })
     const values = [now.blocks, now.bytes, ever.blocks, ever.bytes]
     profile.message(PROFILE.sample, new ProtobufMessage().packed(SAMPLE.locations, path).packed(SAMPLE.values, values))

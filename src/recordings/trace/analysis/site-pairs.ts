@@ -16,11 +16,7 @@ export class PathKeys {
 }
 
 /** The sites of two recordings, each once. */
-export function pairedSites(
-  before: readonly StackAtPeak[],
-  after: readonly StackAtPeak[],
-  keys: PathKeys,
-): SitePair[] {
+export function pairedSites(before: readonly StackAtPeak[], after: readonly StackAtPeak[], keys: PathKeys): SitePair[] {
   const [inBoth, ...alone] = paired(before, after, functionOf)
   // A file may have moved, or been renamed. The rest is compared by its name, then by the functions on the stack.
   const [moved, ...others] = paired(...alone, held => functionOf(held).replace(/^.*[/\\]/, ''))

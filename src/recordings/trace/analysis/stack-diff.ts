@@ -5,7 +5,7 @@ import { mostOf } from '../failures/holders.js'
 import { checkTrace, type Frame, stackFrames, type Trace } from '../trace.js'
 import { inUseOf } from './curves.js'
 import { heldAt, type StackAtPeak } from './peak-stacks.js'
-import { pairedSites, pairedStacks } from './site-pairs.js'
+import { PathKeys, pairedSites, pairedStacks } from './site-pairs.js'
 import { stepAt } from './steps.js'
 
 /** The memory that a call stack holds at the peaks of two recordings. */
@@ -58,8 +58,9 @@ export interface TraceDifference {
 export function traceDifference(first: Trace, second: Trace): TraceDifference {
   for (const trace of [first, second]) checkTrace('traceDifference', trace)
   const peakEvents = [inUseOf(first).peakEvent, inUseOf(second).peakEvent] as const
-  const pairs = pairedSites(heldAt(first, peakEvents[0]), heldAt(second, peakEvents[1]))
-  const bySite = pairs.map(pair => ({ pair, stacks: pairedStacks(pair).map(stackDifference).sort(byChange) }))
+  const keys = new PathKeys()
+  const pairs = pairedSites(heldAt(first, peakEvents[0]), heldAt(second, peakEvents[1]), keys)
+  const bySite = pairs.map(pair => ({ pair, stacks: pairedStacks(pair, keys).map(stackDifference).sort(byChange) }))
   const stacks = bySite.flatMap(site => site.stacks).sort(byChange)
   const indices = new Map(stacks.map((stack, i) => [stack, i]))
   return {

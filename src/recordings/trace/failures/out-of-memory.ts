@@ -6,7 +6,7 @@ import { CallSites } from '../frames/call-sites.js'
 import { isSmallSegment, pytorchSegmentBytes } from '../pytorch/model/placement-rules.js'
 import { MOST_SMALL_BYTES, roundUp } from '../pytorch/model/policy-blocks.js'
 import { ReservedSegments } from '../reserved-segments.js'
-import { Action, checkTrace, type Frame, framesOf, frameText, type Trace } from '../trace.js'
+import { Action, checkTrace, type Frame, framesOf, frameText, MOST_IN_FIGURES, type Trace } from '../trace.js'
 import { type Holder, holdersOf } from './holders.js'
 import { type IdlePiece, memoryAt } from './memory-at.js'
 import { takenBytes } from './taken-bytes.js'
@@ -16,9 +16,6 @@ const MOST_DESCRIBED = 100
 const HOLDERS = 5
 /** Enough for a bar of a page. A recording may have a million idle pieces at each of its failed requests. */
 const MOST_PIECES = 60
-/** More than programs have. A hundred stacks may have a hundred thousand frames each, whose names have megabytes. */
-const MOST_FRAMES = 1000
-const LONGEST_NAME = 1000
 const [SMALL_PAGE_BYTES, LARGE_PAGE_BYTES] = [2 * MiB, 20 * MiB]
 
 /**
@@ -157,7 +154,7 @@ function momentOf(trace: Trace, event: number, segments: ReservedSegments, taken
     event,
     askedBytes,
     stream: trace.streams[stream],
-    frames: framesOf(trace, event).slice(0, MOST_FRAMES).map(boundedText),
+    frames: framesOf(trace, event).slice(0, MOST_IN_FIGURES.frames).map(boundedText),
     site: CallSites.of(trace.stacks).siteOf(trace.stack[event]).site,
     inUseBytes: liveBytes,
     waitingBytes,
@@ -185,7 +182,8 @@ function largest(pieces: readonly IdlePiece[]): number {
 }
 
 function boundedText({ filename, line, name }: Frame): string {
-  return frameText({ filename: shortened(filename, LONGEST_NAME), line, name: shortened(name, LONGEST_NAME) })
+  const { letters } = MOST_IN_FIGURES
+  return frameText({ filename: shortened(filename, letters), line, name: shortened(name, letters) })
 }
 
 function largestSizes(pieces: readonly IdlePiece[]): number[] {
