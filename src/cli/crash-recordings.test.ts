@@ -59,7 +59,7 @@ function holes(program: CrashingProgram): void {
 describe('a recording that ends in an out of memory', () => {
   test('fragmentation under a limit of the program: the recorded retries, cut behind the fourth', () => {
     const { text, lines } = printed(pickleSnapshot(cutRetries(4)))
-    assert.ok(lines.includes('Out of memory. 4 requests failed; the last one ended the recording:'))
+    assert.ok(lines.includes('Out of memory. 4 requests failed, and no allocation follows. The last one:'))
     assert.match(
       text,
       /asked +172\.71 MiB \(event 1,187\) in use +1\.6 GiB idle +313\.13 MiB in 42 pieces, the largest 13/,
@@ -87,8 +87,11 @@ describe('a recording that ends in an out of memory', () => {
     holes(program)
     program.fail(80, 20, 0, 120)
     const { text, lines } = printed(program.file())
-    assert.match(text, /Out of memory\. A request failed; it ended the recording:/)
-    assert.match(text, /asked +80 MiB by run\/train\.py:120 step \(event 80\) in use +600 MiB/)
+    assert.match(text, /Out of memory\. A request failed, and no allocation follows:/)
+    assert.match(
+      text,
+      /asked +80 MiB by run\/train\.py:120 step, in torch\/nn\/modules\/linear\.py:116 forward \(event 80\) in use +600 MiB/,
+    )
     assert.match(text, /idle +400 MiB in 10 pieces, the largest 40 MiB reserved +1000 MiB device +20 MiB free/)
     assert.match(
       text,
@@ -214,7 +217,7 @@ describe('a recording that ends in an out of memory', () => {
 
 test('of many failures the last is described, and the others are counted by their cause', () => {
   const { text } = printed(pickleSnapshot(cutRetries(17)), '--policy', 'recorded')
-  assert.match(text, /Out of memory\. 17 requests failed; the last one ended the recording:/)
+  assert.match(text, /Out of memory\. 17 requests failed, and no allocation follows\. The last one:/)
   assert.match(text, /Failed before: 16 by fragmentation\./)
 })
 

@@ -124,7 +124,9 @@ export function capacityOf(text: string): number {
 export function memoryOf(option: string, text: string): number {
   const bytes = readOption(option, () => parseBytes(text))
   if (bytes >= LEAST_CAPACITY_BYTES) return bytes
-  throw new UsageError(`${option}: '${text}' is below 2MiB, the least that a device gives at once`)
+  throw new UsageError(
+    `${option}: '${text}' is below 2MiB, the least that a device gives at once; write a unit, like 24GiB`,
+  )
 }
 
 /** The value of an option. Throws UsageError, which begins with the option, for each error of `read`. */

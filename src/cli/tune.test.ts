@@ -55,7 +55,7 @@ test('a wrong command line is refused in one line, and nothing is printed', () =
     [[file, '--seconds', 'x'], /--seconds: 'x' is no number above 0/],
     [[file, '--gpu', '-1'], /--gpu: '-1' is no whole number/],
     [[file, '--setting', 'max_split:1'], /: --setting: PyTorch has no setting 'max_split'/],
-    [[file, '--setting', 'foo'], /: --setting: foo: expected ':', not the end/],
+    [[file, '--setting', 'foo'], /: --setting: 'foo' is no setting with a value/],
     [
       [file, '--setting', 'garbage_collection_threshold:0.5'],
       /: --setting: setting 'garbage_.*' has an effect only with a limit/,

@@ -58,6 +58,8 @@ function whatItBuys(run: TuneRun, report: TuneReport): string {
 function servedText(run: TuneRun, before: TuneRun, report: TuneReport): string[] {
   const [now, was] = [run.within, before.within]
   if (now === null || was === null) return []
+  if (now.failures > 0 && now.failures === was.failures)
+    return [`Within ${withinText(report)} ${failing(now)} as today.`]
   const parts: string[] = []
   if (now.failures !== was.failures) {
     const none = now.failures === 0 ? 'no request fails' : failing(now)

@@ -49,10 +49,12 @@ test('a recording of the predicted size is compared', () => {
   assert.match(text({}, { check }), /^Compared with the recording at 12, the prediction of most in use is 0\.0 % off/m)
 })
 
-test('recordings in the wrong order are noticed', () => {
+test('recordings in the wrong order are refused', () => {
   const [first, second] = [8, 4].map(batch => new Training({ batch }).trace())
-  const report = predict([first, second], { sizes: [4, 8], size: 12 })
-  assert.match(predictText(report, { width: 80, paint: PLAIN }), /at 4 held more than that at 8: --batch names sizes/)
+  assert.throws(
+    () => predict([first, second], { sizes: [4, 8], size: 12 }),
+    /: the recording at 4 holds more than the one at 8; name the sizes in the order of the files$/,
+  )
 })
 
 test('the sites are listed with their bytes at each size', () => {

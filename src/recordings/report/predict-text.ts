@@ -94,7 +94,8 @@ function fitOf({ size, capacityBytes }: PredictReport, { fits, retries, reserved
 
 function betterText(report: PredictReport, better: PredictRun, { width, paint }: TextStyle): string {
   const { estimate } = better.reservedBytes
-  const fits = better.fits === report.asRecorded.fits ? '' : `. ${fitOf(report, better)}`
+  const isSame = better.fits === report.asRecorded.fits
+  const fits = !isSame ? `. ${fitOf(report, better)}` : better.fits === 'no' ? ', which does not fit either' : ''
   const text = `With this setting it would reserve ${formatBytes(estimate)}${fits.replace(/\.$/, '')}:`
   return [wrapText(text, width), paint.green(`    ${settingLine(better.settings, report.platform)}`)].join('\n')
 }
@@ -111,12 +112,6 @@ function certaintyOf({ size, recordings, isBeyond, shares, capacityBytes }: Pred
   if (isBeyond) {
     const end = size < first.size ? first.size : second.size
     texts.push(`${size} is beyond ${end}, so growth is assumed to go on as from ${first.size} to ${second.size}.`)
-  }
-  if (first.inUseBytes >= second.inUseBytes) {
-    const than = first.inUseBytes === second.inUseBytes ? 'as much as' : 'more than'
-    texts.push(
-      `The recording at ${first.size} held ${than} that at ${second.size}: --batch names sizes as the files come.`,
-    )
   }
   for (const { size: full } of recordings.filter(({ ranFull }) => ranFull)) {
     texts.push(`The recording at ${full} ran full. The prediction has no limit, and leaves out requests that failed.`)

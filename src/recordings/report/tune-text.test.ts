@@ -140,13 +140,13 @@ test('with a capacity the text says whether the recording fits, with how many re
   const shown = text([fits, fails], { ...capacity, advice: [fits] }, own)
   assert.match(
     shown,
-    /run\.pickle does not fit 7 GiB as recorded: 3 requests fail\. With today's settings it needs at least 8 GiB\. With expandable_segments:True it fits, with 1 retry\./,
+    /The recording does not fit 7 GiB as recorded: 3 requests fail\. With today's settings it needs at least 8 GiB\. With expandable_segments:True it fits, with 1 retry\./,
   )
   assert.match(shown, /1\. Within 7 GiB: no request fails instead of 3; 1 retry instead of 4\./)
   const calm = text([{ ...DEFAULTS, within: at(0, 2) }], capacity, own)
   assert.match(
     calm,
-    /run\.pickle fits 7 GiB as recorded, with 2 retries\. With today's settings it needs at least 8 GiB\./,
+    /The recording fits 7 GiB as recorded, with 2 retries\. With today's settings it needs at least 8 GiB\./,
   )
   assert.doesNotMatch(calm, /Nothing needs/)
   assert.match(text([fails], capacity, own), /None of the settings tried serves it there\./)
@@ -292,3 +292,15 @@ function failure(changes: Partial<RecordedOutOfMemory>): RecordedOutOfMemory {
     ...changes,
   } as RecordedOutOfMemory
 }
+
+test('a setting with which as many requests fail as today is not praised for what it reserves then', () => {
+  const lastFailure = failure({ deviceHadRoom: true, capacityBelowBytes: 7 * GiB })
+  const own = { withinBytes: 4 * GiB, withinIs: 'failure', lastFailure, lowerBoundBytes: 3 * GiB } as const
+  const runs = [
+    { ...EXPANDABLE, within: at(1, 0) },
+    { ...DEFAULTS, within: at(1, 4) },
+  ]
+  const shown = text(runs, { isLimited: true, advice: [runs[0]] }, own)
+  assert.match(shown, /Within 4 GiB a request fails as today\. Reserves 6\.5 GiB/)
+  assert.doesNotMatch(shown, /no retry instead/)
+})

@@ -18,7 +18,7 @@ export function tuneText(report: TuneReport, style: TextStyle): string {
     wrapText(introduction(report), width),
     settingsTable(report, style),
     ...(report.recordings.length > 1 ? [recordingsTable(report, style)] : []),
-    ...report.recordings.slice(0, 1).map(recording => wrapText(floorOf(recording, report), width)),
+    wrapText(floorOf(report), width),
     ...verdictsOf(report).map(text => wrapText(text, width)),
     ...adviceText(report, style),
     ...[...conflictsOf(report), ...notes(report)].map(text => paint.dim(wrapText(text, width))),
@@ -76,7 +76,7 @@ function recordingsTable({ recordings, baseline, advice }: TuneReport, style: Te
     return least === null ? MISSING : formatBytes(least)
   }
   const columns: Column<TuneRecording>[] = [
-    { title: 'recording, worst first', align: 'left', cell: ({ file }) => shown(shortPath(file)) },
+    { title: 'recording, by least capacity', align: 'left', cell: ({ file }) => shown(shortPath(file)) },
     rightColumn('in use at\nthe peak', ({ lowerBoundBytes }) => formatBytes(lowerBoundBytes)),
     ...[baseline, ...advice.slice(0, 1).map(({ settings }) => settings)].map(settings =>
       rightColumn(`least with\n${labelOf({ settings })}`, leastBy(settings)),
@@ -86,7 +86,9 @@ function recordingsTable({ recordings, baseline, advice }: TuneReport, style: Te
 }
 
 /** How far any allocator could go. */
-function floorOf({ lowerBoundBytes, packedBytes, file, runs }: TuneRecording, { recordings }: TuneReport): string {
+function floorOf({ recordings }: TuneReport): string {
+  const most = recordings.reduce((a, b) => (b.lowerBoundBytes > a.lowerBoundBytes ? b : a))
+  const { lowerBoundBytes, packedBytes, file, runs } = most
   const which = recordings.length === 1 ? 'this run' : shown(shortPath(file))
   const bound = `No allocator can serve ${which} in less than ${formatBytes(lowerBoundBytes)}, what is in use at its peak.`
   const least = runs.map(({ leastCapacityBytes }) => leastCapacityBytes)

@@ -22,7 +22,7 @@ export function verdictsOf(report: TuneReport): string[] {
 function verdictOf(recording: TuneRecording, report: TuneReport): string {
   const { file, lowerBoundBytes, runs } = recording
   const withinBytes = recording.withinBytes!
-  const name = shown(shortPath(file))
+  const name = report.recordings.length === 1 ? 'The recording' : shown(shortPath(file))
   const limit = limitOf(recording)
   if (lowerBoundBytes > withinBytes) return `${name} does not fit ${limit} with any setting: ${missingOf(recording)}`
   const before = runOf(runs, report.baseline)

@@ -114,7 +114,7 @@ function failureOf({ failed, largestIdle }: FailedRequest, names: Recorder): Pag
   const { event, askedBytes, isLast } = failed
   return {
     event,
-    title: `Out of memory at event ${formatCount(event)}${isLast ? ', which ended the recording' : ''}`,
+    title: `Out of memory at event ${formatCount(event)}${isLast ? ', and no allocation follows' : ''}`,
     verdict: verdictOf(failed, names),
     facts: factsOf(failed),
     askedBytes,

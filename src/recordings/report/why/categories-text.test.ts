@@ -7,7 +7,7 @@ import { Action, type Trace } from '../../trace/trace.js'
 import { TraceBuilder } from '../../trace/trace-builder.js'
 import { categoriesText } from './categories-text.js'
 
-const atPeak = (trace: Trace) => categoriesText(categoriesAfter(trace, inUseOf(trace).peakEvent), 80)
+const atPeak = (trace: Trace) => categoriesText(categoriesAfter(trace, inUseOf(trace).peakEvent), false, 80)
 
 test('each category has a line with its bytes and its share, and how it is known', () => {
   const [text] = atPeak(new Training().trace())

@@ -9,11 +9,11 @@ import { sentences } from '../trace-lines.js'
 const MEANINGS: Partial<Record<CategoryShare['category'], string>> = {
   activations: 'kept from forward for backward',
   temporaries: 'freed within the same pass',
-  other: 'such as work space of libraries',
+  other: 'work space of libraries, or kept by the program',
 }
 
 /** A line for each category, and the most that checkpointing could save; empty if they are unknown. */
-export function categoriesText(categories: CategoriesAt | null, width: number): string[] {
+export function categoriesText(categories: CategoriesAt | null, isFailure: boolean, width: number): string[] {
   if (categories === null) return []
   const { shares, recorded } = categories
   const all = shares.reduce((sum, { bytes }) => sum + bytes, 0)
@@ -29,7 +29,8 @@ export function categoriesText(categories: CategoriesAt | null, width: number): 
   const activations = shares.find(({ category }) => category === 'activations')
   const most = formatBytes(activations?.bytes ?? 0)
   const saving = `Checkpointing (torch.utils.checkpoint) could save ${most} at most: the activations.`
-  const text = [sentences([`What it was for, ${by}:`], width), ...lines]
+  const what = isFailure ? 'What the memory at the failed request was for' : 'What it was for'
+  const text = [sentences([`${what}, ${by}:`], width), ...lines]
   if (activations !== undefined) text.push(sentences([saving], width))
   return [text.join('\n')]
 }

@@ -24,7 +24,7 @@ export function deviceMemoryLines(
   if (isKnown) {
     const outside = deviceBytes - deviceFreeBytes - reservedBytes
     const sum = `${formatBytes(reservedBytes)} reserved and ${formatBytes(deviceFreeBytes)} free`
-    if (outside < 0) return [`The GPU is larger than ${size}: at the failed request it had ${sum}.`]
+    if (outside < 0) return [`--device-memory ${size} is too small: at the failed request the GPU had ${sum}.`]
     return [
       `Of ${size}, ${sum} at the failed request leave ${formatBytes(outside)} outside of ${allocator}: ${OTHERS}.`,
     ]
@@ -34,6 +34,6 @@ export function deviceMemoryLines(
   }
   const left = deviceBytes - recordedPeakReservedBytes
   const most = formatBytes(recordedPeakReservedBytes)
-  if (left < 0) return [`The GPU is larger than ${size}: ${allocator} reserved ${most}.`]
+  if (left < 0) return [`--device-memory ${size} is too small: ${allocator} reserved ${most}.`]
   return [`Of ${size}, ${formatBytes(left)} are left beside the ${most} that ${allocator} reserved, for ${OTHERS}.`]
 }

@@ -74,13 +74,16 @@ test('memory outside of the recording follows from the size of the GPU', () => {
     textOf(tooLittle, GiB),
     /Of 1 GiB, 100 MiB reserved and 50 MiB free at the failed request leave 874 MiB outside of PyTorch: other programs/,
   )
-  assert.match(textOf(tooLittle, 140 * MiB), /The GPU is larger than 140 MiB: at the failed request it had 100 MiB/)
+  assert.match(
+    textOf(tooLittle, 140 * MiB),
+    /--device-memory 140 MiB is too small: at the failed request the GPU had 100 MiB/,
+  )
   assert.doesNotMatch(textOf(failing(500 * MiB, 200)), /device-memory/)
   const builder = new Recorded()
   builder.hold(1, 100, 5)
   const served = builder.build({ file: 'run.pickle' })
   assert.match(textOf(served, GiB), /Of 1 GiB, 924 MiB are left beside the 100 MiB that PyTorch reserved, for other/)
-  assert.match(textOf(served, 64 * MiB), /The GPU is larger than 64 MiB: PyTorch reserved 100 MiB\./)
+  assert.match(textOf(served, 64 * MiB), /--device-memory 64 MiB is too small: PyTorch reserved 100 MiB\./)
   assert.doesNotMatch(textOf(served), /device-memory/)
 })
 
@@ -150,11 +153,11 @@ test('growth is named by line, with steps and without', () => {
   }
   assert.match(
     recording(false),
-    /That is a leak, or a cache that is not full yet\. 27 MiB run\.py:66 log_loss \(9 blocks of 3 MiB, never freed\)/,
+    /That is a leak, or a cache that is not full yet\. 27 MiB run\.py:66 log_loss \(9 blocks of 3 MiB, kept to the end\)/,
   )
   assert.match(
     recording(true),
-    /3 MiB a step run\.py:66 log_loss \(6 blocks in 6 of 6 steps; never freed: 9 blocks, 27 MiB\)/,
+    /3 MiB a step run\.py:66 log_loss \(6 blocks in 6 of 6 steps; kept to the end: 9 blocks, 27 MiB\)/,
   )
 })
 
@@ -183,6 +186,8 @@ test('names in all lists are shown without control characters, within the width'
     builder.note(Action.alloc, cycle, 3, 1, name)
     builder.note(Action.alloc, 100 + cycle, 3, 1, name)
     builder.drop(100 + cycle, 3)
+    builder.hold(300 + cycle, 1, 5)
+    builder.drop(300 + cycle, 1)
     builder.note(Action.segmentFree, 200, 0, 2, `${name}empty_cache`)
   }
   const text = whyText(builder.build({ file: 'run.pickle' }), { width: 40, paint: PLAIN })

@@ -32,11 +32,11 @@ export function growthText({ steps, stepLeaks, sites }: Growth, width: number, p
     const title = 'Memory grows from step to step at these call sites:'
     const lines = stepLeaks.sites.map(site => {
       const inSteps = `${counted(site.leftBlocks, 'block')} in ${formatCount(site.steps)} of ${formatCount(stepLeaks.judged)} steps`
-      const inAll = `never freed: ${counted(site.blocks, 'block')}, ${formatBytes(site.bytes)}`
+      const inAll = `kept to the end: ${counted(site.blocks, 'block')}, ${formatBytes(site.bytes)}`
       return [`${formatBytes(site.leftBytes / site.steps)} a step`, `${nameOf(site)} (${inSteps}; ${inAll})`] as const
     })
     parts.push([wrapText(title, width), ...listed(lines, width)].join('\n'))
-  } else if (sites.length > 0) {
+  } else if (steps === null && sites.length > 0) {
     const title =
       'Memory grows through the whole recording at these call sites. That is a leak, or a cache that is not full yet.'
     const lines = sites.map(site => [formatBytes(site.bytes), `${nameOf(site)} (${growthOf(site)})`] as const)
@@ -53,7 +53,7 @@ function nameOf({ site, blockBytes }: SiteBlocks): string {
 function growthOf({ site, blockBytes, blocks, firstBytes }: GrowingSite): string {
   if (firstBytes !== null) return `a larger block each time, the first ${formatBytes(firstBytes)}`
   const each = site === null || blockBytes === null ? '' : ` of ${formatBytes(blockBytes)}`
-  return `${counted(blocks, 'block')}${each}, never freed`
+  return `${counted(blocks, 'block')}${each}, kept to the end`
 }
 
 function listed(lines: readonly (readonly [string, string])[], width: number): string[] {
@@ -71,11 +71,12 @@ function stepsSentence({ name, steps }: Steps, leaks: StepLeaks | null): string 
   const count = `${counted(steps.length, 'step')}, by the ends of ${shown(name)}`
   if (known.length === 0) return `${count}: too few to tell what each leaves behind.`
   const unjudged = `The last ${formatCount(LATER_STEPS)} are too near to the end to judge.`
+  const judged = `of the first ${formatCount(known.length)}, `
   const left = known.flatMap(({ leftBytes }, i) => (leftBytes! >= LEAST_LEAK_BYTES ? [{ step: i + 1, leftBytes }] : []))
-  if (left.length === 0) return `${count}: none left memory behind. ${unjudged}`
+  if (left.length === 0) return `${count}: ${judged}none left memory behind. ${unjudged}`
   const [first, ...later] = left
   const one = `step ${formatCount(first.step)} left ${formatBytes(first.leftBytes!)} that stay`
-  if (later.length === 0) return `${count}: ${one}; no later step left anything. ${unjudged}`
+  if (later.length === 0) return `${count}: ${judged}${one}; no other left anything. ${unjudged}`
   const most = later.reduce((a, b) => (b.leftBytes! > a.leftBytes! ? b : a))
   const grows = leaks?.grows ? (leaks.sites.length > 0 ? '' : ' Memory grows, but at no one call site.') : ''
   return (

@@ -50,7 +50,7 @@ const message = (asked: string, gpu = 0) => SUMS[0].text.replace('22.78', asked)
 test('of a log the text has the last message of the device that failed first, and names the others', () => {
   const log = [message('30.00', 1), message('40.00', 0), message('31.00', 1), message('31.00', 1)].join('noise\n')
   assert.match(told(log), /the last of 2 messages of PyTorch of GPU 1: asked 31 GiB/)
-  assert.match(told(log), /This device failed first; also GPU 0 \(1 message\)\. --gpu N chooses\./)
+  assert.match(told(log), /Messages of other devices: GPU 0 \(1 message\)\. --gpu N chooses\./)
   assert.match(told(log), /Failed before: 30 GiB asked, 22\.08 GiB free and idle: really too little/)
   assert.match(told(log, 0), /PyTorch's message of GPU 0: asked 40 GiB/)
   assert.deepEqual(ofOneDevice(figuresOf(log)!.messages, 7).chosen, [])

@@ -52,7 +52,9 @@ function messageFacts(message: OutOfMemoryMessage, answer: MessageAnswer): [name
   const pools =
     privatePools === null ? '' : `, ${sizeText(privatePools)} of it idle in private pools, as of CUDA graphs`
   add('in use', inUse, ` by PyTorch${pools}`)
-  add('limit', allowed, " is the program's own")
+  const within =
+    answer.withinLimit === null ? '' : `, which leaves ${sizeText(answer.withinLimit)} beside what is in use`
+  add('limit', allowed, ` is the program's own${within}`)
   facts.push(...processFacts(message, answer))
   const elsewhere =
     answer.elsewhere === null || answer.elsewhere.bytes <= 0
@@ -94,7 +96,7 @@ function otherDevices(others: readonly OutOfMemoryMessage[], width: number): str
     counts.set(name, (counts.get(name) ?? 0) + 1)
   }
   const list = listed([...counts].map(([name, count]) => `${name} (${counted(count, 'message')})`))
-  return [wrapText(`This device failed first; also ${list}. --gpu N chooses.`, width)]
+  return [wrapText(`Messages of other devices: ${list}. --gpu N chooses.`, width)]
 }
 
 function earlierText(earlier: readonly OutOfMemoryMessage[], width: number): string[] {

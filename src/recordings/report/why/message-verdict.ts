@@ -26,7 +26,7 @@ export function isRecordable({ backend }: OutOfMemoryMessage): boolean {
 
 /** Why the request failed, and what can help. */
 export function messageVerdict(message: OutOfMemoryMessage, answer: MessageAnswer): string {
-  const { verdict, room, missing, deviceHadRoom } = answer
+  const { verdict, room, missing, deviceHadRoom, withinLimit } = answer
   const asked = message.asked === null ? '' : amount(message.asked, message)
   const together = room === null ? '' : amount(room, message)
   switch (verdict) {
@@ -42,7 +42,8 @@ export function messageVerdict(message: OutOfMemoryMessage, answer: MessageAnswe
     }
     case 'fragmentation':
       return (
-        `Fragmentation or rounding: ${together} were free or idle, and ${asked} were asked.${refusedText(message, answer)} ` +
+        `Fragmentation or rounding: ${withinLimit === null ? `${together} were free or idle` : `the limit left ${amount(withinLimit, message)}`}, ` +
+        `and ${asked} were asked.${refusedText(message, answer)} ` +
         `A setting may help. ${isRecordable(message) ? 'Make a recording: cuda-mempool tune replays it under each setting.' : NO_RECORDING}`
       )
     case 'unknown':

@@ -23,8 +23,8 @@ export function outOfMemoryText({ trace }: Pick<ReplayReport, 'trace'>, { width,
   if (last === undefined) return []
   const names = RECORDERS[trace.recorder]
   const count = failedRequests === 1 ? 'A request failed' : `${formatCount(failedRequests)} requests failed`
-  const which = failedRequests === 1 ? 'it' : 'the last one'
-  const end = last.isLast ? `; ${which} ended the recording:` : failedRequests === 1 ? ':' : '. The last one:'
+  const which = failedRequests === 1 ? ':' : '. The last one:'
+  const end = last.isLast ? `, and no allocation follows${which}` : which
   const facts = factsOf(last).map(([name, value]) => row(name.padEnd(NAME_COLUMNS), value, width))
   const verdict = wrapText(`→ ${verdictOf(last, names)}`, width, '  ')
   return [
@@ -35,8 +35,9 @@ export function outOfMemoryText({ trace }: Pick<ReplayReport, 'trace'>, { width,
 }
 
 export function factsOf(failed: RecordedOutOfMemory): [name: string, value: string][] {
-  const { event, askedBytes, site, inUseBytes, waitingBytes, reservedBytes, deviceFreeBytes } = failed
-  const where = site === null ? '' : ` by ${siteText(site)}`
+  const { event, askedBytes, site, through, inUseBytes, waitingBytes, reservedBytes, deviceFreeBytes } = failed
+  const inside = through === null ? '' : `, in ${siteText(through)}`
+  const where = site === null ? '' : ` by ${siteText(site)}${inside}`
   const facts: [string, string][] = [
     ['asked', `${askedText(askedBytes)}${where} (event ${formatCount(event)})`],
     ['in use', formatBytes(inUseBytes)],
@@ -86,7 +87,7 @@ export function verdictOf(failed: RecordedOutOfMemory, names: Recorder): string 
     case 'ownLimit':
       return (
         `The program's own limit: in use and asked are ${needed} together, and ${limitText(failed)}, such as ` +
-        `${names.limit}. The device had ${free} free. Raise the limit, or hold less.`
+        `${names.limit}. The device had ${free} free. Raise the limit, or hold less.${unsureText(failed)}`
       )
     case 'tooLittle': {
       const missing = formatBytes(neededBytes - (capacityBytes ?? 0))
@@ -106,6 +107,15 @@ function capacityText({ capacityBytes, capacityBelowBytes, deviceHadRoom }: Reco
   const least = formatBytes(capacityBytes ?? 0)
   if (capacityBelowBytes === null) return `at least ${least}`
   return deviceHadRoom ? `between ${least} and ${formatBytes(capacityBelowBytes)}` : least
+}
+
+/** A recording shows the limit to a range only. */
+function unsureText({ neededBytes, capacityBelowBytes }: RecordedOutOfMemory): string {
+  if (capacityBelowBytes === null || neededBytes >= capacityBelowBytes) return ''
+  return (
+    ` If the limit is ${formatBytes(neededBytes)} or more, it was fragmentation: tune with the limit as --capacity ` +
+    'tells what serves then.'
+  )
 }
 
 function limitText({ capacityBytes, capacityBelowBytes, neededBytes }: RecordedOutOfMemory): string {

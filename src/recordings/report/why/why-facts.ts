@@ -23,13 +23,13 @@ interface Peak {
   /** null if unknown */
   readonly reservedBytes: number | null
   readonly holders: readonly Holder[]
-  /** null if nothing tells them */
-  readonly categories: CategoriesAt | null
 }
 
 export interface WhyFacts {
   readonly trace: ReplayReport['trace']
   readonly peak: Peak
+  /** of the memory at the last failed request, else at the peak; null if nothing tells them */
+  readonly categories: CategoriesAt | null
   /** null if the recording does not say when frees complete */
   readonly waiting: Waiting | null
   /** null for a recording without segments */
@@ -42,11 +42,14 @@ export interface WhyFacts {
 /** Steps are those that `stepsOf(trace, pattern)` finds. */
 export function whyFacts(trace: Trace, pattern?: RegExp): WhyFacts {
   const peak = peakOf(trace)
+  const figures = traceFigures(trace)
+  const last = figures.outOfMemories.at(-1)
   const moment = idleMomentOf(trace)
   const ofPools = moment?.isFailure === false ? memoryAfter(trace, peak.event) : moment?.memory
   return {
-    trace: traceFigures(trace),
+    trace: figures,
     peak,
+    categories: categoriesAfter(trace, last === undefined ? peak.event : last.event - 1),
     waiting: waitingOf(trace),
     idle: moment === null ? null : { moment, memory: idleMemoryOf(trace, moment.memory) },
     pools: ofPools === undefined ? [] : poolsOf(trace, ofPools),
@@ -58,8 +61,7 @@ function peakOf(trace: Trace): Peak {
   const { peakEvent: event, reservedBytes: curve } = curvesOf(trace)
   const initial = () => trace.initialSegments.reduce((sum, { bytes }) => sum + bytes, 0)
   const reservedBytes = curve === null ? null : event === BEFORE ? initial() : curve[event]
-  const live = liveAfter(trace, event)
-  return { event, reservedBytes, holders: holdersOf(trace, live), categories: categoriesAfter(trace, event) }
+  return { event, reservedBytes, holders: holdersOf(trace, liveAfter(trace, event)) }
 }
 
 function waitingOf(trace: Trace): Waiting | null {
@@ -77,13 +79,13 @@ function growthOf(trace: Trace, pattern?: RegExp): Growth {
 }
 
 /** The facts without the columns of a trace, for JSON. */
-export function plainFacts({ trace, peak, waiting, idle, pools, growth }: WhyFacts) {
+export function plainFacts({ trace, peak, categories, waiting, idle, pools, growth }: WhyFacts) {
   const { steps, stepLeaks, sites } = growth
   return {
     trace,
     steps,
     holders: peak.holders,
-    categories: peak.categories,
+    categories,
     stepLeaks,
     growingSites: sites,
     waiting,

@@ -4,6 +4,7 @@ import { formatBytes } from '../../../core/base/bytes.js'
 import type { Steps } from '../../trace/analysis/steps.js'
 import type { Holder } from '../../trace/failures/holders.js'
 import { BEFORE, type Trace } from '../../trace/trace.js'
+import { WORTH } from '../../trace/tune/ranking.js'
 import type { TuneReport } from '../../trace/tune/tune-report.js'
 import { adviceLines } from '../advice-text.js'
 import { formatCount } from '../number-format.js'
@@ -45,15 +46,16 @@ export function whyText(trace: Trace, style: TextStyle, options: WhyOptions = {}
   const failed = outOfMemoryText(facts, style)
   const numbers = trace.events === 0 ? [] : ['Event numbers count from 0.']
   const when = (event: number) => whenText(trace, event, growth.steps)
+  const purpose = categoriesText(facts.categories, last !== undefined, width)
   const found = [...giveBackLines(facts.trace), ...deviceMemoryLines(trace, last, deviceBytes)]
   const parts = [
     [headOf(facts, width, paint), sentences([...gapsOf(trace), ...numbers], width)].join('\n'),
     ...(failed.length > 0 ? failed : ['No request failed.']),
+    ...(last === undefined ? [] : purpose),
     ...(found.length === 0 ? [] : [sentences(found, width)]),
     ...(tuned === null ? [] : [adviceText(tuned, style)]),
     peakText(facts, when(facts.peak.event), width),
-    ...categoriesText(facts.peak.categories, width),
-    ...(last === undefined ? poolsText(pools, 'then', style) : []),
+    ...(last === undefined ? [...purpose, ...poolsText(pools, 'then', style)] : []),
     ...(waiting === null ? [] : waitingText(waiting, facts.trace, when(waiting.peakEvent), width)),
     ...(idle === null ? [] : idleText(idle, when(idle.moment.event), width)),
     ...(last === undefined ? [] : poolsText(pools, 'at the last failed request', style)),
@@ -83,13 +85,16 @@ function whenText({ events }: Trace, event: number, steps: Steps | null): string
 
 function peakText({ trace, peak }: WhyFacts, when: string, width: number): string {
   const { reservedBytes, holders } = peak
-  const { recordedPeakReservedBytes: atMost } = trace
+  const { recordedPeakReservedBytes: atMost, peakRequestedBytes, outOfMemories } = trace
   const atAnyTime = atMost === null ? '' : `; at most ${formatBytes(atMost)} were reserved`
-  const most = trace.failedRequests > 0 ? HOLDERS_BESIDE_FAILURE : HOLDERS
+  const most = outOfMemories.length > 0 ? HOLDERS_BESIDE_FAILURE : HOLDERS
   const beside = reservedBytes === null ? atAnyTime : `, ${formatBytes(reservedBytes)} reserved then`
-  const first = `Most in use: ${formatBytes(trace.peakRequestedBytes)} ${when}${beside}.`
+  const first = `Most in use: ${formatBytes(peakRequestedBytes)} ${when}${beside}.`
+  // Most of a run that fails at its peak is listed at the failure.
+  const atFailure = outOfMemories.at(-1)?.inUseBytes ?? 0
+  if (peakRequestedBytes <= atFailure * (1 + WORTH)) return sentences([first], width)
   if (holders.every(isUnknown)) return sentences([first, 'Who held it is not recorded.'], width)
-  const lines = holderLines(holders.slice(0, most), trace.peakRequestedBytes, width)
+  const lines = holderLines(holders.slice(0, most), peakRequestedBytes, width)
   return [sentences([first, 'Held then, by call site:'], width), ...lines].join('\n')
 }
 

@@ -224,3 +224,36 @@ test('no real recording of a sound program is called a leak', () => {
     if (steps !== null) assert.equal(stepLeaksOf(trace, steps).grows, false, name)
   }
 })
+
+test('a program that frees at its end what it kept leaks all the same', () => {
+  const kept: number[] = []
+  const trace = (endsSteps: boolean) =>
+    cycles(8, (program, index) => {
+      kept.push(program.allocate(3, KEPT))
+      if (endsSteps) program.endStep()
+      if (index === 7) for (const address of kept.splice(0)) program.free(address)
+    })
+  assert.deepEqual(
+    growingSitesOf(trace(false)).map(({ site, blocks }) => [site, blocks]),
+    [['train.py:66 log_loss', 8]],
+  )
+  const stepped = trace(true)
+  const { sites } = stepLeaksOf(stepped, stepsOf(stepped)!)
+  assert.deepEqual(
+    sites.map(({ site, leftBlocks, steps }) => [site, leftBlocks, steps]),
+    [['train.py:66 log_loss', 5, 5]],
+  )
+})
+
+test('few blocks that come at a steady rate grow, wherever the recording ends in its last cycle', () => {
+  for (let count = 5; count <= 12; count++) {
+    for (const rest of [1, 3, 6]) {
+      const program = new Program()
+      for (let cycle = 0; cycle < count; cycle++) {
+        program.allocate(3, KEPT)
+        program.work(cycle === count - 1 ? rest : 6)
+      }
+      assert.equal(growingSitesOf(program.end()).length, 1, `${count} cycles, ${rest} of 6 in the last`)
+    }
+  }
+})

@@ -1,6 +1,6 @@
 // The call sites whose memory grows through the whole recording, without the help of steps: inference has none.
 //
-// A site may keep blocks. Those that are never freed count, from the first one to the end of the recording. Time is the
+// A site may keep blocks. Those that are not freed before the last allocation of all count. Time is the
 // number of blocks that the program has freed: the load of a model, however long, is one moment. The site grows if
 // - its first block is in the first half of the recording. Later ones may belong to the work under way at the end;
 // - it has at least LEAST_BLOCKS, and some in each of four equal parts of that time;
@@ -42,8 +42,10 @@ export function growingSitesOf(trace: Trace): GrowingSite[] {
 function keepingSites(trace: Trace, frees: Int32Array): GrowingSite[] {
   const { blocks } = trace
   const sums = new SiteSums(trace)
+  // What is freed later is freed by the end of the program.
+  const ending = blocks.allocatedAt[blocks.count - 1]
   for (let number = blocks.initial; number < blocks.count; number++) {
-    if (blocks.freeRequestedAt[number] === NEVER && blocks.pool[number] === 0) sums.add(number)
+    if (blocks.freeRequestedAt[number] > ending && blocks.pool[number] === 0) sums.add(number)
   }
   return sums.list().flatMap(({ of, numbers }) => {
     const at = numbers.map(number => blocks.allocatedAt[number])
@@ -114,8 +116,11 @@ function isSteady(events: readonly number[], frees: Int32Array): boolean {
     before = at
   }
   const last = counts[PARTS - 1]
-  const usual = (events.length - last) / (PARTS - 1)
-  return counts.every(count => count > 0) && last >= usual / 2 && end - before <= LONGEST_SILENCE * longestPause
+  // Of few blocks the last part may have one fewer, since the end lies up to a cycle behind the last block.
+  const usual = Math.floor((events.length - last) / (PARTS - 1))
+  return (
+    counts.every(count => count > 0) && last >= Math.floor(usual / 2) && end - before <= LONGEST_SILENCE * longestPause
+  )
 }
 
 function isLoading({ blocks, stacks }: Trace, number: number): boolean {

@@ -1,7 +1,7 @@
 // The memory that two recordings hold at their peaks, by call site, and below by call stack. Lines move when a program
 // changes, so calls are compared by files and functions; and a call further out says nothing about what a site holds.
 
-import { mostOf } from '../failures/holders.js'
+import { mainCall, mostOf } from '../failures/holders.js'
 import { checkTrace, type Frame, stackFrames, type Trace } from '../trace.js'
 import { inUseOf } from './curves.js'
 import { heldAt, type StackAtPeak } from './peak-stacks.js'
@@ -94,9 +94,14 @@ function siteDifference(sides: Sides): Omit<SiteDifference, 'stacks'> {
   const bytesBy = (nameOf: (held: StackAtPeak) => string | null) => {
     const bytes = new Map<string | null, number>()
     for (const held of named) bytes.set(nameOf(held), (bytes.get(nameOf(held)) ?? 0) + held.bytes)
-    return mostOf(bytes)
+    return bytes
   }
-  return { site: bytesBy(({ site }) => site.site), through: bytesBy(({ site }) => site.through), ...sumsOf(sides) }
+  const all = named.reduce((sum, held) => sum + held.bytes, 0)
+  const through = mainCall(
+    bytesBy(({ site }) => site.through),
+    all,
+  )
+  return { site: mostOf(bytesBy(({ site }) => site.site)), through, ...sumsOf(sides) }
 }
 
 function sumsOf([before, after]: Sides): Pick<StackDifference, 'bytes' | 'blocks'> {

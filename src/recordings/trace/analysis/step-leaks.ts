@@ -1,17 +1,17 @@
 // The call sites whose memory grows from step to step.
 //
 // The first step is not judged: it makes memory that stays, such as the state of an optimizer. A later step counts for
-// a site if it allocated blocks there that are never freed, and if two further steps were recorded. A site grows if
-// that holds for at least half of the steps of both halves. So caches that fill at the start do not count, and rings of
-// buffers that later steps free do not either. Half of the steps suffices, since a program may log or evaluate in every
-// second step only.
+// a site if it allocated blocks there that outlive the last step, and if two further steps were recorded. A site grows
+// if that holds for at least half of the steps of both halves. So caches that fill at the start do not count, and rings
+// of buffers that later steps free do not either. Half of the steps suffices, since a program may log or evaluate in
+// every second step only.
 
 import { firstIndex } from '../../../core/base/binary-search.js'
-import { NEVER, type Trace } from '../trace.js'
+import type { Trace } from '../trace.js'
 import { type SiteBlocks, SiteSums } from './site-sums.js'
 import type { Steps } from './steps.js'
 
-/** A call site whose memory grows, and all its blocks that are never freed. */
+/** A call site whose memory grows, and all its blocks that outlive the last step. */
 export interface LeakingSite extends SiteBlocks {
   /** how many of the judged steps left something there */
   readonly steps: number
@@ -41,10 +41,12 @@ export function stepLeaksOf(trace: Trace, { steps }: Steps): StepLeaks {
   const { blocks } = trace
   const sums = new SiteSums(trace)
   const bytes = new Float64Array(steps.length + 1)
+  // A program that ends frees what it has kept.
+  const ending = steps[steps.length - 1].to
   let step = 0
   for (let number = blocks.initial; number < blocks.count; number++) {
     while (step < steps.length && blocks.allocatedAt[number] >= steps[step].to) step++
-    if (blocks.freeRequestedAt[number] !== NEVER) continue
+    if (blocks.freeRequestedAt[number] < ending) continue
     sums.add(number, step)
     bytes[step] += blocks.bytes[number]
   }

@@ -44,9 +44,10 @@ test('blocks are grouped by the innermost line of Python outside of PyTorch, mos
   )
 })
 
-test('the line of PyTorch is the one with the most bytes', () => {
+test('the line of PyTorch is the one with over half of the bytes, if there is one', () => {
   const [holder] = holders([10, [LINEAR, TRAIN]], [30, [ADAM, TRAIN]], [5, [TRAIN]])
   assert.deepEqual([holder.bytes / MiB, holder.through], [45, 'torch/optim/adam.py:178 _init_group'])
+  assert.equal(holders([10, [LINEAR, TRAIN]], [10, [ADAM, TRAIN]])[0].through, null)
 })
 
 test('without a line of the program a line of PyTorch stands for it, or a native function', () => {

@@ -14,7 +14,7 @@ export interface Holder {
    * `backward of mm`; null for blocks without a call stack
    */
   readonly site: string | null
-  /** the line of PyTorch, or of generated code, that the site called for most of these bytes, if any */
+  /** the line of PyTorch, or of generated code, that the site called for over half of these bytes; null for none */
   readonly through: string | null
   /** whether the blocks are from before the recording */
   readonly before: boolean
@@ -45,7 +45,7 @@ export function holdersOf(trace: Trace, live: readonly number[]): Holder[] {
     })
   }
   return [...groups.values()]
-    .map(({ holder, throughBytes }) => ({ ...holder, through: mostOf(throughBytes) }))
+    .map(({ holder, throughBytes }) => ({ ...holder, through: mainCall(throughBytes, holder.bytes) }))
     .sort((a, b) => b.bytes - a.bytes)
 }
 
@@ -65,6 +65,12 @@ function heldByStack({ blocks }: Trace, live: readonly number[]): Iterable<Held>
     group.blocks++
   }
   return held.values()
+}
+
+/** The call with over half of all bytes; null for none. A site may call many, and none of them stands for the rest. */
+export function mainCall(bytes: ReadonlyMap<string | null, number>, all: number): string | null {
+  const through = mostOf(bytes)
+  return through !== null && 2 * bytes.get(through)! > all ? through : null
 }
 
 /** The name with most bytes; null for none. */

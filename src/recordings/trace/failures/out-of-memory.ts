@@ -43,6 +43,8 @@ export interface RecordedOutOfMemory {
   readonly frames: readonly string[]
   /** the line of the program that asked, as `file:line function`; null if no call stack was recorded */
   readonly site: string | null
+  /** the line of PyTorch, or of generated code, that it called; null for none */
+  readonly through: string | null
   /** held by the program, as requested */
   readonly inUseBytes: number
   /** freed by the program, and still in use on another stream */
@@ -155,7 +157,7 @@ function momentOf(trace: Trace, event: number, segments: ReservedSegments, taken
     askedBytes,
     stream: trace.streams[stream],
     frames: framesOf(trace, event).slice(0, MOST_IN_FIGURES.frames).map(boundedText),
-    site: CallSites.of(trace.stacks).siteOf(trace.stack[event]).site,
+    ...CallSites.of(trace.stacks).siteOf(trace.stack[event]),
     inUseBytes: liveBytes,
     waitingBytes,
     neededBytes: liveBytes + askedBytes,

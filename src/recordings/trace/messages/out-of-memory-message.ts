@@ -54,6 +54,8 @@ export interface MessageAnswer {
   readonly unknown: 'contradiction' | 'rounding' | 'missing' | null
   /** free and idle together */
   readonly room: RoundedSize | null
+  /** what the program's own limit leaves beside the memory in use; null without a limit */
+  readonly withinLimit: RoundedSize | null
   readonly reserved: RoundedSize | null
   /** the shortfall of the request: of the device, or of the own limit if that is the verdict */
   readonly missing: RoundedSize | null
@@ -72,8 +74,10 @@ export function answerOf(message: OutOfMemoryMessage): MessageAnswer {
   const room = free === null || idle === null ? null : plus(free, idle)
   const own = message.processes.find(({ process }) => process === null)
   const contradictions = contradictionsOf(message, reserved)
+  const mostAllowed = allowed === null || inUse === null ? null : minus(allowed, inUse)
   const facts = {
     room,
+    withinLimit: mostAllowed,
     reserved,
     deviceHadRoom: asked !== null && free !== null && exceeds(asked, free) === 'no',
     outside: own === undefined || reserved === null ? null : minus(own.size, reserved),
@@ -88,7 +92,6 @@ export function answerOf(message: OutOfMemoryMessage): MessageAnswer {
   const isOfNone = most === null && asked.least > MOST_DEVICE_BYTES
   if (isOfNone) return { ...facts, verdict: 'tooLittle', unknown: null, missing: null }
   if (ofDevice === 'yes') return { ...facts, verdict: 'tooLittle', unknown: null, missing: minus(asked, most!) }
-  const mostAllowed = allowed === null || inUse === null ? null : minus(allowed, inUse)
   const ofLimit = mostAllowed === null ? 'no' : exceeds(asked, mostAllowed)
   if (ofLimit === 'yes') return { ...facts, verdict: 'ownLimit', unknown: null, missing: minus(asked, mostAllowed!) }
   if (room === null) return { ...facts, verdict: 'unknown', unknown: 'missing', missing: null }

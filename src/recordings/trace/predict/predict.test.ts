@@ -49,7 +49,7 @@ test('an allocation that one recording lacks does not shift the others', () => {
 })
 
 test('whether it fits is said for the whole range', () => {
-  const curved = { activationBytes: (batch: number) => (batch === 8 ? 9 : 15) * MiB }
+  const curved = { activationBytes: (batch: number) => (batch === 8 ? 15 : 4) * MiB }
   const of = (options: TrainingOptions, capacityBytes: number) =>
     predict([recorded(4, options), recorded(8, options)], { sizes: [4, 8], size: 12, capacityBytes }).asRecorded
   assert.equal(of({}, GiB).fits, 'yes')
@@ -57,6 +57,7 @@ test('whether it fits is said for the whole range', () => {
   const { estimate, high } = of(curved, GiB).reservedBytes
   assert.ok(estimate < high)
   assert.equal(of(curved, estimate).fits, 'likely')
+  assert.equal(of(curved, high - MiB).fits, 'likely', 'below the most that it may reserve')
   assert.equal(of(curved, 0.9 * estimate).fits, 'unlikely')
 })
 

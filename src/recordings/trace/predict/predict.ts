@@ -53,6 +53,7 @@ export function predict(traces: readonly [Trace, Trace], options: PredictOptions
   const stacks = new StackTable()
   const comparable = traces.map((trace, i) => comparableOf(trace, options.sizes[i], stacks))
   const [first, second] = comparable.toSorted((a, b) => a.size - b.size)
+  checkOrder(first, second)
   const bases = basesOf(first, second, size)
   const predictions = bases.map(base => new Prediction(base, base === first ? second : first, size, stacks))
   const [{ estimate, shares }] = predictions
@@ -117,6 +118,15 @@ function comparableOf(trace: Trace, size: number, stacks: StackTable): Comparabl
     throw new OutOfRangeError(`${trace.file} is not a recording of PyTorch; predict needs two of one program`)
   }
   return { trace, size, stacks: stackNumbers(trace.stacks, stacks) }
+}
+
+/** A larger batch never holds less, unless its run failed and stopped early. */
+function checkOrder(first: Comparable, second: Comparable): void {
+  const [less, more] = [first.trace.peakRequestedBytes, second.trace.peakRequestedBytes]
+  if (less <= more * (1 + WORTH) || failedEvents(second.trace).length > 0) return
+  throw new OutOfRangeError(
+    `the recording at ${first.size} holds more than the one at ${second.size}; name the sizes in the order of the files`,
+  )
 }
 
 /** Where the two are of one program, all of the shorter recording is in the other, but for a few blocks. */
@@ -196,7 +206,9 @@ function runOf(
   )
   const run = { settings: formatPytorchSettings(settings), reservedBytes }
   if (!Number.isFinite(capacityBytes)) return { ...run, fits: null, retries: null }
-  const [estimate, ...others] = replays({ capacityBytes, limitBytes })
+  const [estimate] = replays({ capacityBytes, limitBytes })
+  // The range is wider than its replays by the error of those of the recordings.
+  const others = replays({ capacityBytes: capacityBytes / orders[0].miss, limitBytes })
   const served = others.filter(({ failures }) => failures === 0).length
   const part: Fit = estimate.failures === 0 ? 'likely' : served > 0 ? 'unlikely' : 'no'
   const fits = part === 'likely' && served === others.length ? 'yes' : part

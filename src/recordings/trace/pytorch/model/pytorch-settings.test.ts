@@ -87,7 +87,7 @@ test('settings are written as they are read', () => {
 test('text that PyTorch refuses is refused, with the name of the setting', () => {
   const cases: readonly [string, RegExp][] = [
     ['max_split:5', /^PyTorch has no setting 'max_split'; there are backend, expandable_segments/],
-    ['max_split_size_mb', /^max_split_size_mb: expected ':', not the end$/],
+    ['max_split_size_mb', /^'max_split_size_mb' is no setting with a value, like expandable_segments:True$/],
     ['max_split_size_mb:19', /^max_split_size_mb must be a whole number of at least 20, not '19'$/],
     ['max_split_size_mb:-1', /not '-1'$/],
     ['max_split_size_mb:64 expandable_segments:True', /not '64expandable_segments:True'$/],

@@ -63,7 +63,7 @@ export function parsePytorchSettings(text: string): PytorchSettings {
   let settings: PytorchSettings = {}
   for (const { name, value, written } of partsOf(text)) {
     if (written === '') throw new OutOfRangeError("expected a setting after ','")
-    if (value === null) throw new OutOfRangeError(`${name}: expected ':', not the end`)
+    if (value === null) throw new OutOfRangeError(`'${name}' is no setting with a value, like expandable_segments:True`)
     names.add(name)
     const leaving = LEAVINGS.get(name)
     if (leaving?.kind === 'limit' && !leaving.isDefault?.(value)) {
