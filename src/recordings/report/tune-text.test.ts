@@ -38,6 +38,7 @@ function recording(runs: readonly TuneRun[], given: Partial<TuneRecording> = {})
     lastFailure: null,
     withinBytes: null,
     withinIs: null,
+    withWaitingBytes: null,
     lowerBoundRequest: null,
     recordedPeakReservedBytes: 10 * GiB,
     failedRequests: 0,
@@ -303,4 +304,9 @@ test('a setting with which as many requests fail as today is not praised for wha
   const shown = text(runs, { isLimited: true, advice: [runs[0]] }, own)
   assert.match(shown, /Within 4 GiB a request fails as today\. Reserves 6\.5 GiB/)
   assert.doesNotMatch(shown, /no retry instead/)
+})
+
+test('memory that waits for another stream is said, since no setting frees it', () => {
+  assert.match(text([DEFAULTS], {}, { withWaitingBytes: 7 * GiB }), /Up to 7 GiB are in use, or freed while another/)
+  assert.doesNotMatch(text([DEFAULTS], {}, { withWaitingBytes: 5 * GiB }), /Up to/, 'no more than is in use')
 })

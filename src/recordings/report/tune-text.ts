@@ -3,6 +3,7 @@
 import { formatBytes } from '../../core/base/bytes.js'
 import { shown } from '../../core/base/shown-text.js'
 import { shortPath } from '../trace/frames/short-path.js'
+import { isLess } from '../trace/tune/ranking.js'
 import type { TuneRecording, TuneReport, TuneRun } from '../trace/tune/tune-report.js'
 import { adviceOf, conflictsOf, leftOutOf, noAdvice } from './advice-text.js'
 import { formatCount, formatNs, MISSING } from './number-format.js'
@@ -19,7 +20,7 @@ export function tuneText(report: TuneReport, style: TextStyle): string {
     settingsTable(report, style),
     ...(report.recordings.length > 1 ? [recordingsTable(report, style)] : []),
     wrapText(floorOf(report), width),
-    ...verdictsOf(report).map(text => wrapText(text, width)),
+    ...[...verdictsOf(report), ...waitingOf(report)].map(text => wrapText(text, width)),
     ...adviceText(report, style),
     ...[...conflictsOf(report), ...notes(report)].map(text => paint.dim(wrapText(text, width))),
   ]
@@ -93,6 +94,17 @@ function floorOf({ recordings }: TuneReport): string {
   const bound = `No allocator can serve ${which} in less than ${formatBytes(lowerBoundBytes)}, what is in use at its peak.`
   const least = runs.map(({ leastCapacityBytes }) => leastCapacityBytes)
   return [bound, ...packingOf(packedBytes, lowerBoundBytes, least)].join(' ')
+}
+
+/** Replays within a capacity wait for other streams, as PyTorch does when it runs full. */
+function waitingOf({ recordings }: TuneReport): string[] {
+  const most = Math.max(...recordings.map(({ withWaitingBytes }) => withWaitingBytes ?? 0))
+  const needed = Math.max(...recordings.map(({ lowerBoundBytes }) => lowerBoundBytes))
+  if (!isLess(needed, most)) return []
+  return [
+    `Up to ${formatBytes(most)} are in use, or freed while another stream uses them. No setting ends that; a retry waits ` +
+      'for the streams. cuda-mempool why names the call sites.',
+  ]
 }
 
 function adviceText(report: TuneReport, { width, paint }: TextStyle): string[] {

@@ -2,6 +2,7 @@
 // falling capacities until it no longer serves everything.
 
 import { inUseOf, liveAfter } from '../analysis/curves.js'
+import { withWaiting } from '../analysis/waiting.js'
 import { type Holder, holdersOf } from '../failures/holders.js'
 import { failedEvents, recordedOutOfMemories } from '../failures/out-of-memory.js'
 import { type PytorchSettings, parsePytorchSettings } from '../pytorch/model/pytorch-settings.js'
@@ -61,6 +62,7 @@ export class Search {
       blocksBefore: trace.blocks.initial,
       dropped: trace.dropped,
       lowerBoundBytes: trace.peakWithFailedBytes,
+      withWaitingBytes: withWaiting(trace)?.peakBytes ?? null,
       lowerBoundRequest: lowerBoundRequestOf(trace),
       packedBytes: packs ? packedBytesOf(trace) : null,
       holders: holdersAtPeak(trace),

@@ -74,6 +74,8 @@ export interface TuneRecording {
   readonly dropped: number | null
   /** most bytes in use at once, with each request that failed: no allocator can do with less */
   readonly lowerBoundBytes: number
+  /** most bytes in use, or freed and still used by another stream, at once; null if the recording does not tell */
+  readonly withWaitingBytes: number | null
   /** the failed request which `lowerBoundBytes` contains; null if more was in use at another time */
   readonly lowerBoundRequest: { readonly event: number; readonly bytes: number } | null
   /**
