@@ -24,8 +24,29 @@ const OPTIONS: BuildOptions = {
   logLevel: 'warning',
 }
 
-const LEFT_OUT =
-  /\/(interprocess-buffer|kernel|native-driver|nvrtc-library|serve-all|shared-arena-pool|unix-socket|warm-up)\.js$/
+/** Modules in place of which the reader has `drop/stand-ins/left-out.ts`. */
+const LEFT_OUT = [
+  'arena-pool',
+  'arena-queue',
+  'block-pool',
+  'compiler',
+  'debug-pool',
+  'growable-buffer',
+  'host-pool',
+  'imported-pool',
+  'interprocess-buffer',
+  'module',
+  'native-driver',
+  'pool-memory',
+  'serve-all',
+  'shared-arena-pool',
+  'shared-block-pool',
+  'shared-host-pool',
+  'shared-pool',
+  'shared-pools',
+  'unix-socket',
+  'warm-up',
+]
 
 /** The reader runs code of Node in a browser. A name of Node without a stand-in fails the build. */
 const STAND_INS: Plugin = {
@@ -33,7 +54,7 @@ const STAND_INS: Plugin = {
   setup({ onResolve }) {
     const standIns = join(from, 'drop', 'stand-ins')
     onResolve({ filter: /^node:/ }, () => ({ path: join(standIns, 'node.ts') }))
-    onResolve({ filter: LEFT_OUT }, () => ({ path: join(standIns, 'left-out.ts') }))
+    onResolve({ filter: new RegExp(`/(${LEFT_OUT.join('|')})\\.js$`) }, () => ({ path: join(standIns, 'left-out.ts') }))
   },
 }
 const FOR_READER: BuildOptions = {

@@ -1,5 +1,5 @@
 // Modules of this package that the reader leaves out: a page reaches no GPU, compiles and launches no kernel, serves no
-// pool, opens no socket, and shares no memory with other threads or processes.
+// pool, opens no socket, shares no memory with other threads or processes, and replays with pools of few kinds.
 
 /** No driver is an instance of it. */
 export function NativeDriver(): void {}
@@ -28,15 +28,44 @@ function refuseSharing(): never {
   throw new Error('a page has no other thread or process')
 }
 
-export { refuseSharing as InterprocessBuffer, refuseSharing as newSharedArena, refuseSharing as SharedArenaPool }
+export {
+  refuseSharing as InterprocessBuffer,
+  refuseSharing as newSharedArena,
+  refuseSharing as SharedArenaPool,
+  refuseSharing as newSharedBlocks,
+  refuseSharing as newSharedHost,
+  refuseSharing as SharedHostPool,
+  refuseSharing as SharedPool,
+}
+
+/** A device has one from its start. */
+export class SharedPools {
+  end(): void {}
+}
+
+export const SHARED_VERSION = 0
+
+/** A replay makes caching pools and pools of the driver only. */
+function refusePool(): never {
+  throw new Error('a replay makes no pool of this kind')
+}
+
+export {
+  refusePool as ArenaPool,
+  refusePool as ArenaQueue,
+  refusePool as BlockPool,
+  refusePool as DebugPool,
+  refusePool as GrowableBuffer,
+  refusePool as HostPool,
+  refusePool as ImportedPool,
+  refusePool as sleeperOf,
+}
 
 function refuseCompiling(): never {
   throw new Error('a page compiles and launches no kernel')
 }
 
-export {
-  refuseCompiling as Kernel,
-  refuseCompiling as nvrtcPaths,
-  refuseCompiling as openNvrtcLibrary,
-  refuseCompiling as versionOf,
-}
+export { refuseCompiling as Module }
+
+/** A device has one from its start. */
+export class Compiler {}
