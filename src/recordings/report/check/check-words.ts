@@ -3,7 +3,7 @@
 import { formatBytes } from '../../../core/base/bytes.js'
 import { shown } from '../../../core/base/shown-text.js'
 import type { FigureName, Growth, GrowthFigure, GrowthLimit, PeakPlace } from '../../trace/analysis/run-growth.js'
-import type { SiteGrowth } from '../../trace/analysis/site-growth.js'
+import type { SiteChange } from '../../trace/analysis/stack-diff.js'
 import { recordedOutOfMemories } from '../../trace/failures/out-of-memory.js'
 import { BEFORE, type Trace } from '../../trace/trace.js'
 import { initialOf } from '../../trace/trace-figures.js'
@@ -139,7 +139,7 @@ function placeText({ event, events, step, steps }: PeakPlace): string {
 }
 
 /** A call site that grew: by how much, where, and what it was. */
-export function siteCells({ site, through, before, bytes: [from, to] }: SiteGrowth): {
+export function siteCells({ site, through, before, bytes: [from, to] }: SiteChange): {
   readonly growth: string
   readonly place: string
   readonly was: string

@@ -151,7 +151,8 @@ test('stacks are compared by files and functions, without lines, and then by fun
     stacks.map(({ site, bytes, blocks }) => [site, ...bytes, ...blocks]),
     [
       ['c.py:1 k', 0, 100, 0, 1],
-      ['a.py:70 f', 15, 40, 2, 1],
+      ['a.py:70 f', 10, 40, 1, 1],
+      ['a.py:2 f', 5, 0, 1, 0],
       ['b.py:1 h', 3, 0, 1, 0],
       ['new.py:1 g', 7, 6, 1, 1],
     ],
@@ -199,7 +200,7 @@ test('a site has the sum of its stacks, and each stack says who called it and wh
   )
 })
 
-test('lines of one function are told apart until lines move', () => {
+test('lines of one function are told apart, also when lines move', () => {
   const line = (row: number) => ['/home/me/model.py', row, 'forward'] as const
   const before = holding([10, line(44)], [20, line(50)])
   assert.deepEqual(sitesOf(before, holding([10, line(44)], [50, line(50)], [5, line(52)])), [
@@ -207,7 +208,10 @@ test('lines of one function are told apart until lines move', () => {
     ['/home/me/model.py:52 forward', 0, 5],
     ['/home/me/model.py:44 forward', 10, 10],
   ])
-  assert.deepEqual(sitesOf(before, holding([10, line(46)], [50, line(52)])), [['/home/me/model.py:52 forward', 30, 60]])
+  assert.deepEqual(sitesOf(before, holding([10, line(46)], [50, line(52)])), [
+    ['/home/me/model.py:52 forward', 20, 50],
+    ['/home/me/model.py:46 forward', 10, 10],
+  ])
 })
 
 test('a site whose file moved to another folder is the same', () => {

@@ -2,7 +2,7 @@
 
 import { CallSites, callName, type NamedFrame, type Site } from '../frames/call-sites.js'
 import { isSite } from '../frames/frame-kind.js'
-import type { Trace } from '../trace.js'
+import { BEFORE, type Trace } from '../trace.js'
 import { liveAfter } from './curves.js'
 
 /** The blocks of one call stack. */
@@ -10,6 +10,8 @@ export interface StackAtPeak {
   readonly trace: Trace
   /** number of the stack */
   readonly stack: number
+  /** whether these are blocks from before the recording, without a call stack */
+  readonly before: boolean
   bytes: number
   blocks: number
   readonly site: Site
@@ -28,10 +30,12 @@ export function heldAt(trace: Trace, event: number): StackAtPeak[] {
   const found = new Map<number, StackAtPeak>()
   for (const number of liveAfter(trace, event)) {
     const stack = blocks.stack[number]
-    let held = found.get(stack)
+    const before = stack === 0 && number < blocks.initial
+    const key = before ? BEFORE : stack
+    let held = found.get(key)
     if (held === undefined) {
-      held = { trace, stack, bytes: 0, blocks: 0, ...placeOf(sites, stack) }
-      found.set(stack, held)
+      held = { trace, stack, before, bytes: 0, blocks: 0, ...placeOf(sites, stack) }
+      found.set(key, held)
     }
     held.bytes += blocks.bytes[number]
     held.blocks++

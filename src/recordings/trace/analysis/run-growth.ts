@@ -4,8 +4,8 @@
 import { MiB } from '../../../core/base/bytes.js'
 import { failedEvents } from '../failures/out-of-memory.js'
 import { BEFORE, type Trace } from '../trace.js'
-import { inUseOf, liveAfter } from './curves.js'
-import { type SiteGrowth, siteGrowths } from './site-growth.js'
+import { inUseOf } from './curves.js'
+import { type SiteChange, siteChanges } from './stack-diff.js'
 import { stepsOf } from './steps.js'
 import { peakWaitingBytes, reservedWithoutWaiting } from './without-waiting.js'
 
@@ -52,7 +52,7 @@ export interface Growth {
   readonly passed: boolean
   readonly figures: readonly GrowthFigure[]
   /** the call sites that hold more at the peak of the run than at that of the base, most growth first */
-  readonly grown: readonly SiteGrowth[]
+  readonly grown: readonly SiteChange[]
   /** the bytes of all call sites that hold less than in the base, or nothing more */
   readonly shrunkBytes: number
   /** the most bytes that were freed and waited for another stream, in the base and in the run */
@@ -71,8 +71,8 @@ export function growthOf(base: Trace, run: Trace, limit: GrowthLimit): Growth {
   )
   const figures = [inUse, reserved, failed]
   const places = [placeOf(base), placeOf(run)] as const
-  const sites = siteGrowths(base, liveAfter(base, places[0].event), run, liveAfter(run, places[1].event))
-  const change = ({ bytes: [from, to] }: SiteGrowth) => to - from
+  const sites = siteChanges(base, places[0].event, run, places[1].event)
+  const change = ({ bytes: [from, to] }: SiteChange) => to - from
   return {
     limit,
     passed: figures.every(({ passed }) => passed !== false),

@@ -7,7 +7,7 @@ import { PathNumbers } from './path-numbers.js'
 import type { StackAtPeak } from './peak-stacks.js'
 
 /** The stacks of one site in the first recording, and in the second; one of the lists may be empty. */
-export type SitePair = readonly [before: StackAtPeak[], after: StackAtPeak[]]
+type SitePair = readonly [before: StackAtPeak[], after: StackAtPeak[]]
 
 /** Numbers of the paths of both recordings: by files and functions, and by functions alone. */
 export class PathKeys {
@@ -20,9 +20,9 @@ export function pairedSites(before: readonly StackAtPeak[], after: readonly Stac
   const [inBoth, ...alone] = paired(before, after, functionOf)
   // A file may have moved, or been renamed. The rest is compared by its name, then by the functions on the stack.
   const [moved, ...others] = paired(...alone, held => functionOf(held).replace(/^.*[/\\]/, ''))
-  const [renamed, gone, come] = paired(...others, ({ calls }) => keys.names.of(calls))
+  const [renamed, gone, come] = paired(...others, held => keys.names.of(held.calls) || functionOf(held))
   const single = (held: readonly StackAtPeak[]) => [...groupedBy(held, functionOf).values()]
-  return [...[...inBoth, ...moved].flatMap(byLine), ...renamed, ...onOneSide(single(gone), single(come))]
+  return [...inBoth, ...moved, ...renamed, ...onOneSide(single(gone), single(come))].flatMap(byLine)
 }
 
 /** The stacks of a site, each once: by all calls, then by those within the site, then by the functions of these. */
@@ -40,17 +40,54 @@ function onOneSide(gone: readonly StackAtPeak[][], come: readonly StackAtPeak[][
   return [...gone.map((held): SitePair => [held, []]), ...come.map((held): SitePair => [[], held])]
 }
 
-/** Lines of one function are sites of their own, unless lines of both recordings moved. */
+/**
+ * Lines of one function are sites of their own. If one of the first recording is gone, lines have moved. Then equal
+ * amounts tell more than equal lines, and the order tells the rest.
+ */
 function byLine([before, after]: SitePair): SitePair[] {
-  const lineOf = ({ named }: StackAtPeak) => `${named?.line}`
-  const [common, gone, come] = paired(before, after, lineOf)
-  if (gone.length > 0 && come.length > 0) return [[before, after]]
-  const single = (held: StackAtPeak[]) => [...groupedBy(held, lineOf).values()]
-  return [...common, ...onOneSide(single(gone), single(come))]
+  const [lines, others] = [linesOf(before), linesOf(after)]
+  const kept = new Set(others.map(placeOf))
+  const keys = lines.every(line => kept.has(placeOf(line)))
+    ? [placeOf]
+    : [(line: Line) => `${placeOf(line)} ${amountOf(line)}`, amountOf, placeOf]
+  const pairs: SitePair[] = []
+  let [gone, come] = [lines, others]
+  for (const key of keys) [gone, come] = pairsBy(key, gone, come, pairs)
+  const count = Math.max(gone.length, come.length)
+  return [...pairs, ...Array.from({ length: count }, (_, i): SitePair => [gone[i] ?? [], come[i] ?? []])]
+}
+
+/** The stacks of one line of the program. */
+type Line = StackAtPeak[]
+
+function placeOf([{ named }]: Line): string {
+  return `${named?.file}:${named?.line}`
+}
+
+function amountOf(line: Line): string {
+  return line.reduce((sum, { bytes }) => sum + bytes, 0) + ' ' + line.reduce((sum, { blocks }) => sum + blocks, 0)
+}
+
+/** The lines in rising order. */
+function linesOf(held: readonly StackAtPeak[]): Line[] {
+  const lines = groupedBy(held, ({ named }) => named?.line ?? 0)
+  return [...lines].sort(([a], [b]) => Number(a) - Number(b)).map(([, line]) => line)
+}
+
+/** Adds the pairs with equal keys to `pairs`, each line once, and returns what has no partner. */
+function pairsBy(keyOf: KeyOf<Line>, before: Line[], after: Line[], pairs: SitePair[]): [Line[], Line[]] {
+  const waiting = groupedBy(before, keyOf)
+  const come = after.filter(line => {
+    const partner = waiting.get(keyOf(line))?.shift()
+    if (partner !== undefined) pairs.push([partner, line])
+    return partner === undefined
+  })
+  const left = new Set([...waiting.values()].flat())
+  return [before.filter(line => left.has(line)), come]
 }
 
 type Key = string | number
-type KeyOf = (held: StackAtPeak) => Key
+type KeyOf<Each = StackAtPeak> = (each: Each) => Key
 
 /** The pairs that agree in a key, and what is left of both sides. */
 function paired(
@@ -65,9 +102,9 @@ function paired(
   return [pairs, rest(left, right), rest(right, left)]
 }
 
-function groupedBy(held: readonly StackAtPeak[], keyOf: KeyOf): Map<Key, StackAtPeak[]> {
-  const groups = new Map<Key, StackAtPeak[]>()
-  for (const each of held) {
+function groupedBy<Each>(all: readonly Each[], keyOf: KeyOf<Each>): Map<Key, Each[]> {
+  const groups = new Map<Key, Each[]>()
+  for (const each of all) {
     const key = keyOf(each)
     const alike = groups.get(key)
     if (alike === undefined) groups.set(key, [each])
@@ -77,7 +114,8 @@ function groupedBy(held: readonly StackAtPeak[], keyOf: KeyOf): Map<Key, StackAt
 }
 
 /** The file and the function of a site; a name without a file as it is. */
-function functionOf({ named, site }: StackAtPeak): string {
-  if (named === undefined || named.file === '' || isMachinery(named.kind)) return site.site ?? ''
+function functionOf({ named, site, before }: StackAtPeak): string {
+  if (named === undefined) return before ? 'before' : ''
+  if (named.file === '' || isMachinery(named.kind)) return site.site ?? ''
   return `${named.file}\n${named.name}`
 }

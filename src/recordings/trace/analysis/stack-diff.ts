@@ -30,6 +30,8 @@ export interface SiteDifference {
   readonly site: string | null
   /** the line of PyTorch that the site called for most of these bytes, if any */
   readonly through: string | null
+  /** whether these are blocks from before the recording, without a call stack */
+  readonly before: boolean
   /** requested bytes at the peak of the first recording, and of the second */
   readonly bytes: readonly [number, number]
   /** how many blocks these are */
@@ -75,6 +77,14 @@ export function traceDifference(first: Trace, second: Trace): TraceDifference {
   }
 }
 
+/** A call site without its stacks. */
+export type SiteChange = Omit<SiteDifference, 'stacks'>
+
+/** The call sites that hold memory after one event of each recording. */
+export function siteChanges(first: Trace, firstEvent: number, second: Trace, secondEvent: number): SiteChange[] {
+  return pairedSites(heldAt(first, firstEvent), heldAt(second, secondEvent), new PathKeys()).map(siteDifference)
+}
+
 type Changed = Pick<StackDifference, 'bytes'>
 
 function byChange({ bytes: [fromA, toA] }: Changed, { bytes: [fromB, toB] }: Changed): number {
@@ -89,19 +99,20 @@ function stackDifference(sides: Sides): StackDifference {
 }
 
 /** The name of a site is that of its later recording, of the line with most bytes if several are one. */
-function siteDifference(sides: Sides): Omit<SiteDifference, 'stacks'> {
+function siteDifference(sides: Sides): SiteChange {
   const named = sides[1].length > 0 ? sides[1] : sides[0]
   const bytesBy = (nameOf: (held: StackAtPeak) => string | null) => {
     const bytes = new Map<string | null, number>()
     for (const held of named) bytes.set(nameOf(held), (bytes.get(nameOf(held)) ?? 0) + held.bytes)
     return bytes
   }
+  const [{ before }] = named
   const all = named.reduce((sum, held) => sum + held.bytes, 0)
   const through = mainCall(
     bytesBy(({ site }) => site.through),
     all,
   )
-  return { site: mostOf(bytesBy(({ site }) => site.site)), through, ...sumsOf(sides) }
+  return { site: mostOf(bytesBy(({ site }) => site.site)), through, before, ...sumsOf(sides) }
 }
 
 function sumsOf([before, after]: Sides): Pick<StackDifference, 'bytes' | 'blocks'> {
