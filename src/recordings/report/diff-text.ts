@@ -5,8 +5,16 @@ import { curvesOf } from '../trace/analysis/curves.js'
 import { type TraceDifference, traceDifference } from '../trace/analysis/stack-diff.js'
 import type { Trace } from '../trace/trace.js'
 import { brailleChart } from './braille-chart.js'
-import { changedOf, changesLine, partsOf, peakLines, placeOf, sameRunLines, signedBytes } from './difference-words.js'
-import { type TextStyle, wrapText } from './table.js'
+import {
+  changedOf,
+  changesLine,
+  changeText,
+  partsOf,
+  peakLines,
+  sameRunLines,
+  signedBytes,
+} from './difference-words.js'
+import { rowText, type TextStyle, wrapText } from './table.js'
 import { counted, deviceLines, fitted, gapsOf, stackHint } from './trace-lines.js'
 
 const CHART_ROWS = 5
@@ -46,13 +54,10 @@ function sitesText({ sites, stacks }: TraceDifference, { width, paint }: TextSty
   const shownParts = listed.map(site => partsOf(site, stacks).slice(0, MOST_PARTS))
   const changes = [...listed, ...shownParts.flat()].map(changeOf)
   const columns = Math.max(...changes.map(change => change.length))
-  const row = (each: Changed, text: string, indent: string) => {
-    const start = `  ${indent}${changeOf(each).padStart(columns)}  `
-    const lines = wrapText(text, Math.max(1, width - start.length))
-    return start + lines.replaceAll('\n', `\n${' '.repeat(start.length)}`)
-  }
+  const row = (each: Changed, text: string, indent: string) =>
+    rowText(indent + changeOf(each).padStart(columns), text, width)
   const lines = listed.flatMap((each, i) => {
-    const line = row(each, placeOf(each), '')
+    const line = row(each, changeText(each), '')
     const below = shownParts[i].map(part => paint.dim(row(part, part.text, PART_INDENT)))
     return [each.bytes[1] > each.bytes[0] ? paint.red(line) : paint.green(line), ...below]
   })

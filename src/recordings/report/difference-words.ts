@@ -4,7 +4,7 @@ import { formatBytes } from '../../core/base/bytes.js'
 import type { SiteDifference, StackDifference, TraceDifference } from '../trace/analysis/stack-diff.js'
 import { BEFORE, type Trace } from '../trace/trace.js'
 import { formatCount } from './number-format.js'
-import { siteText } from './why/out-of-memory-text.js'
+import { placeText, siteText } from './place-text.js'
 
 /** What happened to the memory of a call site. */
 type Change = 'new' | 'gone' | 'grown' | 'shrunk'
@@ -71,10 +71,8 @@ function changeOf({ bytes: [from, to] }: Changed): Change {
 }
 
 /** The place in the program, and what happened there. */
-export function placeOf({ site, through, bytes }: SiteDifference): string {
-  const place = site === null ? 'without a call stack' : siteText(site)
-  const inside = through === null ? '' : `, in ${siteText(through)}`
-  return `${place}${inside} (${wasOf(bytes)})`
+export function changeText(site: SiteDifference): string {
+  return `${placeText(site)} (${wasOf(site.bytes)})`
 }
 
 function wasOf(bytes: readonly [number, number]): string {

@@ -3,10 +3,10 @@
 import { formatBytes } from '../../core/base/bytes.js'
 import type { Predicted, PredictReport, PredictRun, PredictSite } from '../trace/predict/predict-report.js'
 import { formatCount, formatShare } from './number-format.js'
+import { placeText } from './place-text.js'
 import { settingLine } from './settings-text.js'
 import { type Column, rightColumn, type TextStyle, tableText, wrapText } from './table.js'
 import { counted, fitted } from './trace-lines.js'
-import { siteText } from './why/out-of-memory-text.js'
 
 const MOST_SITES = 8
 /** Where less than this share is unsure, a sentence about it would say 0.0 %. */
@@ -128,6 +128,6 @@ function siteColumns({ recordings, size }: PredictReport): Column<PredictSite>[]
       rightColumn<PredictSite>(`at ${formatCount(each.size)}`, site => formatBytes(site.recordedBytes[i])),
     ),
     rightColumn(`at ${formatCount(size)}`, site => formatBytes(site.predictedBytes)),
-    { title: 'call site', align: 'left', cell: ({ site }) => (site === null ? 'no call stack' : siteText(site)) },
+    { title: 'call site', align: 'left', cell: ({ site }) => placeText({ site }) },
   ]
 }

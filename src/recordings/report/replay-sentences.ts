@@ -4,9 +4,8 @@ import { formatBytes } from '../../core/base/bytes.js'
 import type { Policy, ReplayReport, ReplayRun } from '../trace/replay-result.js'
 import { DRIVER_POLICIES, hostNs, isTimed, memoryCallsOf, secondsToNs } from './figures.js'
 import { formatCount, formatNs, formatRatio, formatShare } from './number-format.js'
-import { packingOf } from './packing-text.js'
 import { hasOthers, nameOf } from './policy-names.js'
-import { counted } from './trace-lines.js'
+import { counted, packingOf } from './trace-lines.js'
 
 /** A policy's name as the subject of a sentence. */
 const SUBJECTS: Partial<Record<Policy, string>> = {

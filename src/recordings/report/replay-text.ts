@@ -5,6 +5,7 @@ import { formatBytes } from '../../core/base/bytes.js'
 import { shown } from '../../core/base/shown-text.js'
 import { DEFAULT_POLICIES, type ReplayReport, type ReplayRun } from '../trace/replay-result.js'
 import { formatCount, formatNs } from './number-format.js'
+import { siteText } from './place-text.js'
 import { nameOf } from './policy-names.js'
 import { meaningOf, proofsOf } from './replay-sentences.js'
 import { legendOf, policyTables, roundTables } from './replay-tables.js'
@@ -12,7 +13,7 @@ import { helpfulSetting, nearestSettings, recordedSettings } from './settings-te
 import { type Paint, type TextStyle, wrapText } from './table.js'
 import { counted, deviceLines, initialLines, sentences } from './trace-lines.js'
 import { giveBackLines } from './why/give-back-text.js'
-import { outOfMemoryText, siteText } from './why/out-of-memory-text.js'
+import { outOfMemoryText } from './why/out-of-memory-text.js'
 
 const FRAMES_SHOWN = 6
 

@@ -38,10 +38,30 @@ interface TableStyle<Row> extends TextStyle {
 }
 
 const GAP = '  '
+/** Of the names of facts. */
+const NAME_COLUMNS = 9
 /** A line of a file, or a name of C++. */
 const PLACE = /:\d+$|::/
 /** Spaces where a line may end: not between a number and its unit. */
 const BREAK = /(?<!\d) | (?!\S{1,3}(?:[\s,.;:)]|$))/
+
+/** A line of a list, whose text is wrapped behind its name. */
+export function rowText(name: string, text: string, width: number): string {
+  const start = `  ${name}  `
+  const lines = wrapText(text, Math.max(1, width - start.length))
+  return start + lines.replaceAll('\n', `\n${' '.repeat(start.length)}`)
+}
+
+/** Facts below each other, each behind its name. */
+export function factLines(facts: readonly (readonly [name: string, value: string])[], width: number): string[] {
+  return facts.map(([name, value]) => rowText(name.padEnd(NAME_COLUMNS), value, width))
+}
+
+/** Lines that begin with a size; the sizes end below each other. */
+export function sizeLines(lines: readonly (readonly [size: string, what: string])[], width: number): string[] {
+  const columns = Math.max(...lines.map(([size]) => size.length))
+  return lines.map(([size, what]) => rowText(size.padStart(columns), what, width))
+}
 
 /** A table with titles and a rule; the first column names the rows. */
 export function tableText<Row>(rows: readonly Row[], columns: readonly Column<Row>[], style: TableStyle<Row>): string {

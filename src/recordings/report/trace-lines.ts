@@ -5,7 +5,7 @@ import { listed } from '../../core/base/readable.js'
 import { shellWord } from '../trace/formats/shell-word.js'
 import type { InitialBlocks } from '../trace/replay-result.js'
 import type { Contradictions, Trace } from '../trace/trace.js'
-import { formatCount } from './number-format.js'
+import { formatCount, formatRatio } from './number-format.js'
 import { RECORDERS } from './recorders.js'
 import { wrapText } from './table.js'
 
@@ -76,6 +76,22 @@ export function deviceLines({
   return [`These are the events of GPU ${device}${failed}; ${listed(others)}. --gpu N chooses.`]
 }
 
+/**
+ * The sentence about a packing; none if some policy of the same answer needs less. A packing keeps one address for each
+ * block and gives nothing back. A policy that gives back pages may need less, and a packing beside it would mislead.
+ */
+export function packingOf(
+  packedBytes: number | null,
+  neededBytes: number,
+  leastBytes: readonly (number | null)[],
+): string[] {
+  if (packedBytes === null || neededBytes === 0) return []
+  if (leastBytes.some(bytes => bytes !== null && bytes < packedBytes)) return []
+  const ratio = formatRatio(packedBytes / neededBytes)
+  const above = ratio === formatRatio(1) ? '' : ` (${ratio} times as much)`
+  return [`Placed with all of the future known, its blocks fit into ${formatBytes(packedBytes)}${above}.`]
+}
+
 /** How call stacks are recorded. */
 export function stackHint({ recorder }: Pick<Trace, 'recorder'>): string {
   return `${RECORDERS[recorder].stacks}.`
@@ -89,6 +105,14 @@ export function nextLine(command: string, ...files: readonly string[]): string {
 /** `1 event`, `2,000 events` */
 export function counted(count: number, what: string): string {
   return `${formatCount(count)} ${what}${count === 1 ? '' : 's'}`
+}
+
+/** What waiting memory is, behind its bytes. */
+export const WAITING_FACT = 'freed, but in use on another stream'
+
+/** The pieces that idle memory lies in. */
+export function piecesText(pieces: number, largestBytes: number): string {
+  return pieces === 1 ? 'in one piece' : `in ${formatCount(pieces)} pieces, the largest ${formatBytes(largestBytes)}`
 }
 
 /** Text to copy: a setting for the shell, or a call in Python. */

@@ -7,10 +7,9 @@ import { isLess } from '../trace/tune/ranking.js'
 import type { TuneRecording, TuneReport, TuneRun } from '../trace/tune/tune-report.js'
 import { adviceOf, conflictsOf, leftOutOf, noAdvice } from './advice-text.js'
 import { formatCount, formatNs, MISSING } from './number-format.js'
-import { packingOf } from './packing-text.js'
 import { besideText, mergeText } from './settings-text.js'
 import { type Column, rightColumn, type TextStyle, tableText, wrapText } from './table.js'
-import { deviceLines } from './trace-lines.js'
+import { deviceLines, packingOf } from './trace-lines.js'
 import { verdictsOf } from './verdict-text.js'
 
 export function tuneText(report: TuneReport, style: TextStyle): string {

@@ -2,11 +2,10 @@
 
 import { formatBytes } from '../../core/base/bytes.js'
 import { shown } from '../../core/base/shown-text.js'
-import type { Holder } from '../trace/failures/holders.js'
 import { shortPath } from '../trace/frames/short-path.js'
 import type { TuneAtCapacity, TuneRecording, TuneReport, TuneRun } from '../trace/tune/tune-report.js'
 import { formatCount } from './number-format.js'
-import { siteText } from './why/out-of-memory-text.js'
+import { placeText } from './place-text.js'
 
 /** torch.cuda.set_per_process_memory_fraction takes shares; more digits than these tell nothing. */
 const SHARE_STEPS = 1000
@@ -67,14 +66,11 @@ function missingOf({ lowerBoundBytes, lowerBoundRequest, withinBytes, withinIs, 
         'and what was in use then are'
   const below = withinIs === 'failure' ? (others.lastFailure?.capacityBelowBytes ?? 0) : 0
   const unsure = lowerBoundBytes < below ? ` That is not certain: the limit may be up to ${formatBytes(below)}.` : ''
-  const held = others.holders.map(holder => `${formatBytes(holder.bytes)} ${holderName(holder)}`)
+  const held = others.holders.map(
+    holder => `${formatBytes(holder.bytes)} by ${holder.site === null ? 'blocks ' : ''}${placeText(holder)}`,
+  )
   const who = held.length === 0 ? '' : ` At the peak most is held: ${held.join('; ')}.`
   return `${what} ${over} above it.${unsure}${who}`
-}
-
-function holderName({ site, before }: Holder): string {
-  if (site !== null) return `by ${siteText(site)}`
-  return before ? 'by blocks from before the recording' : 'by blocks without a call stack'
 }
 
 /** Whether a replay of today's settings serves what failed in the recording within as much memory. */

@@ -1,6 +1,6 @@
 // A run compared with its base, as text for a terminal and for the log of a CI job: the verdict first.
 
-import { type Column, rightColumn, type TextStyle, tableText, wrapText } from '../table.js'
+import { type Column, rightColumn, sizeLines, type TextStyle, tableText, wrapText } from '../table.js'
 import { fitted, sentences } from '../trace-lines.js'
 import {
   type Checked,
@@ -45,12 +45,10 @@ function figuresText({ growth }: Checked, style: TextStyle): string {
 function sitesText({ growth }: Checked, { width }: TextStyle): string[] {
   const listed = growth.grown.slice(0, MOST_SITES).map(siteCells)
   if (listed.length === 0) return ['No call site holds more at the peak.', ...restLines(growth, 0)]
-  const columns = Math.max(...listed.map(each => each.growth.length))
-  const indent = ' '.repeat(columns + 4)
-  const lines = listed.map(({ growth, place, was }) => {
-    const what = wrapText(`${place} (${was})`, Math.max(1, width - indent.length))
-    return `  ${growth.padStart(columns)}  ${what.replaceAll('\n', `\n${indent}`)}`
-  })
+  const lines = sizeLines(
+    listed.map(({ growth, place, was }) => [growth, `${place} (${was})`]),
+    width,
+  )
   const rest = restLines(growth, MOST_SITES).map(line => wrapText(line, width))
   return ['Call sites that hold more at the peak:', ...lines, ...rest]
 }

@@ -9,8 +9,8 @@ import { BEFORE, type Trace } from '../../trace/trace.js'
 import { initialOf } from '../../trace/trace-figures.js'
 import { signedBytes } from '../difference-words.js'
 import { formatCount, MISSING } from '../number-format.js'
+import { placeText, siteText } from '../place-text.js'
 import { counted, deviceLines, gapsOf, initialLines } from '../trace-lines.js'
-import { siteText } from '../why/out-of-memory-text.js'
 
 const PERCENT_DIGITS = 3
 
@@ -129,25 +129,24 @@ const RESERVED_ONLY =
 
 /** Where both peaks lie. */
 export function peaksLine({ growth: { peaks } }: Checked): string {
-  return `The peak is ${placeText(peaks.base)} in the base, ${placeText(peaks.run)} in the run.`
+  return `The peak is ${momentText(peaks.base)} in the base, ${momentText(peaks.run)} in the run.`
 }
 
-function placeText({ event, events, step, steps }: PeakPlace): string {
+function momentText({ event, events, step, steps }: PeakPlace): string {
   if (event === BEFORE) return 'before the first event'
   const inStep = step === null ? '' : ` (step ${formatCount(step)} of ${formatCount(steps)})`
   return `at event ${formatCount(event)} of ${formatCount(events)}${inStep}`
 }
 
 /** A call site that grew: by how much, where, and what it was. */
-export function siteCells({ site, through, before, bytes: [from, to] }: SiteChange): {
+export function siteCells(site: SiteChange): {
   readonly growth: string
   readonly place: string
   readonly was: string
 } {
-  const place = before ? 'blocks from before the recording' : site === null ? 'without a call stack' : siteText(site)
-  const inside = through === null ? '' : `, in ${siteText(through)}`
+  const [from, to] = site.bytes
   const was = from === 0 ? 'new' : `grown from ${formatBytes(from)}`
-  return { growth: signedBytes(to - from), place: `${place}${inside}`, was }
+  return { growth: signedBytes(to - from), place: placeText(site), was }
 }
 
 /** The sums of the call sites behind the first `listed`, and of those that shrank. */

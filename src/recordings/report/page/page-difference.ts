@@ -6,7 +6,7 @@ import { inUseOf } from '../../trace/analysis/curves.js'
 import { type StackDifference, traceDifference } from '../../trace/analysis/stack-diff.js'
 import { namedFrames } from '../../trace/frames/call-sites.js'
 import type { Trace } from '../../trace/trace.js'
-import { changedOf, changesLine, peakLines, placeOf, sameRunLines } from '../difference-words.js'
+import { changedOf, changesLine, changeText, peakLines, sameRunLines } from '../difference-words.js'
 import { stackHint } from '../trace-lines.js'
 import { changeIcicle, type StackChange } from './change-icicle.js'
 import type { PageDifference } from './page-data.js'
@@ -29,7 +29,7 @@ export function pageDifference(before: Trace, after: Trace, names: readonly [str
       hasStacks ? changesLine(changed) : hint,
     ],
     curves: [mostInUse(before), mostInUse(after)],
-    rows: changed.slice(0, MOST_ROWS).map(each => ({ text: placeOf(each), bytes: each.bytes })),
+    rows: changed.slice(0, MOST_ROWS).map(each => ({ text: changeText(each), bytes: each.bytes })),
     more: Math.max(0, changed.length - MOST_ROWS),
     boxes: changeIcicle(changesOf(changedOf(changed.flatMap(site => site.stacks.map(i => stacks[i]))))),
   }

@@ -2,9 +2,9 @@
 
 import { formatBytes } from '../../../core/base/bytes.js'
 import type { GiveBackSite, GiveBacks, ReplayReport } from '../../trace/replay-result.js'
+import { siteText } from '../place-text.js'
 import { RECORDERS } from '../recorders.js'
 import { counted } from '../trace-lines.js'
-import { siteText } from './out-of-memory-text.js'
 
 const MOST_SITES = 3
 

@@ -6,9 +6,9 @@ import type { IdleMoment } from '../../trace/analysis/idle-moment.js'
 import type { IdleMemory, Pin } from '../../trace/analysis/pinned-segments.js'
 import type { PoolMemory } from '../../trace/analysis/pools.js'
 import { formatCount } from '../number-format.js'
-import { rightColumn, type TextStyle, tableText, wrapText } from '../table.js'
-import { counted } from '../trace-lines.js'
-import { siteText, sizeLines } from './out-of-memory-text.js'
+import { isUnknown, placeText } from '../place-text.js'
+import { rightColumn, sizeLines, type TextStyle, tableText, wrapText } from '../table.js'
+import { counted, piecesText } from '../trace-lines.js'
 
 const MOST_PINS = 5
 const MOST_POOLS = 6
@@ -32,17 +32,16 @@ export function idleText({ moment, memory }: Idle, when: string, width: number):
   if (memory.idleBytes <= LEAST_IDLE_SHARE * reserved) return []
   const most = `Most reserved: ${formatBytes(reserved)} ${when}, ${formatBytes(liveBytes)} in use then.`
   // The facts of a failed request have the idle pieces already.
-  const first = moment.isFailure ? 'Of the idle memory' : `${most} ${piecesText(memory)}; of this`
+  const first = moment.isFailure ? 'Of the idle memory' : `${most} ${idleIn(memory)}; of this`
   const parts = partsOf(memory)
-  const sentence = parts === '' ? (moment.isFailure ? [] : [`${most} ${piecesText(memory)}.`]) : [`${first} ${parts}.`]
+  const sentence = parts === '' ? (moment.isFailure ? [] : [`${most} ${idleIn(memory)}.`]) : [`${first} ${parts}.`]
   const pins = pinText(memory, LEAST_PINNED_SHARE * reserved, width)
   const lines = [...sentence.map(line => wrapText(line, width)), ...pins]
   return lines.length === 0 ? [] : [lines.join('\n')]
 }
 
-function piecesText({ idleBytes, pieces, largestBytes }: IdleMemory): string {
-  const where = pieces === 1 ? 'one piece' : `${formatCount(pieces)} pieces, the largest ${formatBytes(largestBytes)}`
-  return `${formatBytes(idleBytes)} were idle, in ${where}`
+function idleIn({ idleBytes, pieces, largestBytes }: IdleMemory): string {
+  return `${formatBytes(idleBytes)} were idle, ${piecesText(pieces, largestBytes)}`
 }
 
 function partsOf({ wholeBytes, wholeSegments, privateBytes }: IdleMemory): string {
@@ -61,13 +60,13 @@ function pinText({ pins }: IdleMemory, leastBytes: number, width: number): strin
     ? ' Whole pages of expandable segments go back when PyTorch runs full, or at empty_cache().'
     : ''
   const [first] = pins
-  if (pins.length === 1 && first.site === null && !first.before) {
+  if (pins.length === 1 && isUnknown(first)) {
     const { blocks, bytes, idleBytes, segments } = first
     const keep = blocks === 1 ? 'keeps' : 'keep'
     const who = `${counted(blocks, 'block')} (${formatBytes(bytes)}) ${keep} ${formatBytes(idleBytes)}`
     return [wrapText(`${who} in ${counted(segments, 'segment')}, of which most is idle.${pages}`, width)]
   }
-  const lines = pins.slice(0, MOST_PINS).map(pin => [formatBytes(pin.idleBytes), placeOf(pin)] as const)
+  const lines = pins.slice(0, MOST_PINS).map(pin => [formatBytes(pin.idleBytes), pinnedText(pin)] as const)
   if (pins.length > MOST_PINS) {
     lines.push([formatBytes(sum(pins.slice(MOST_PINS))), counted(pins.length - MOST_PINS, 'other place')])
   }
@@ -75,9 +74,9 @@ function pinText({ pins }: IdleMemory, leastBytes: number, width: number): strin
   return [wrapText(title, width), ...sizeLines(lines, width)]
 }
 
-function placeOf({ site, before, blocks, bytes, segments }: Pin): string {
-  const name = site === null ? (before ? 'from before the recording' : 'without a call stack') : siteText(site)
-  return `in ${counted(segments, 'segment')}: ${name} (${counted(blocks, 'block')}, ${formatBytes(bytes)})`
+function pinnedText(pin: Pin): string {
+  const { blocks, bytes, segments } = pin
+  return `in ${counted(segments, 'segment')}: ${placeText(pin)} (${counted(blocks, 'block')}, ${formatBytes(bytes)})`
 }
 
 /** Empty for one pool on one stream. `when` names the moment. */

@@ -7,9 +7,9 @@ import type { SiteBlocks } from '../../trace/analysis/site-sums.js'
 import type { StepLeaks } from '../../trace/analysis/step-leaks.js'
 import { LATER_STEPS, type Steps } from '../../trace/analysis/steps.js'
 import { formatCount } from '../number-format.js'
-import { wrapText } from '../table.js'
+import { placeText } from '../place-text.js'
+import { sizeLines, wrapText } from '../table.js'
 import { counted } from '../trace-lines.js'
-import { siteText, sizeLines } from './out-of-memory-text.js'
 
 const MOST_SITES = 5
 /** A step that leaves behind less than this does not leak. */
@@ -46,8 +46,7 @@ export function growthText({ steps, stepLeaks, sites }: Growth, width: number, p
 }
 
 function nameOf({ site, blockBytes }: SiteBlocks): string {
-  if (site !== null) return siteText(site)
-  return `without a call stack, blocks of ${formatBytes(blockBytes ?? 0)}`
+  return placeText({ site }) + (site === null ? `, blocks of ${formatBytes(blockBytes ?? 0)}` : '')
 }
 
 function growthOf({ site, blockBytes, blocks, firstBytes }: GrowingSite): string {

@@ -4,12 +4,11 @@ import { listed } from '../../../core/base/readable.js'
 import { shown } from '../../../core/base/shown-text.js'
 import { answerOf, type MessageAnswer, type OutOfMemoryMessage } from '../../trace/messages/out-of-memory-message.js'
 import { plus, type RoundedSize } from '../../trace/messages/rounded-size.js'
-import { type TextStyle, wrapText } from '../table.js'
+import { factLines, type TextStyle, wrapText } from '../table.js'
 import { counted } from '../trace-lines.js'
 import { messageVerdict, segmentOf, sizeText } from './message-verdict.js'
 import { VERDICTS } from './out-of-memory-text.js'
 
-const NAME_COLUMNS = 9
 const MOST_EARLIER = 5
 const MOST_PROCESSES = 4
 /** The last message in full, the earlier ones in a line each, and the devices of `others`. */
@@ -20,7 +19,7 @@ export function messageText(
 ): string[] {
   const last = messages[messages.length - 1]
   const answer = answerOf(last)
-  const facts = messageFacts(last, answer).map(([name, value]) => row(name, value, width))
+  const facts = factLines(messageFacts(last, answer), width)
   const title = wrapText(`Out of memory, by ${titleOf(last, messages.length)}:`, width)
   const verdict = wrapText(`→ ${messageVerdict(last, answer)}`, width, '  ')
   return [
@@ -109,10 +108,4 @@ function earlierText(earlier: readonly OutOfMemoryMessage[], width: number): str
   })
   const left = earlier.length - lines.length
   return [['Failed before:', ...(left > 0 ? [`  ${left} more`] : []), ...lines].join('\n')]
-}
-
-/** A name and its text, which is wrapped behind it. */
-export function row(name: string, text: string, width: number): string {
-  const start = `  ${name.padEnd(NAME_COLUMNS)}  `
-  return start + wrapText(text, width - start.length).replaceAll('\n', `\n${' '.repeat(start.length)}`)
 }

@@ -1,20 +1,16 @@
 // The requests that failed in a recording, as text: the last one in full, the others in a line each or counted.
 
 import { formatBytes } from '../../../core/base/bytes.js'
-import { printable, shortened } from '../../../core/base/shown-text.js'
 import type { Holder } from '../../trace/failures/holders.js'
 import type { RecordedOutOfMemory, Verdict } from '../../trace/failures/out-of-memory.js'
-import { narrowed, shortSite } from '../../trace/frames/short-path.js'
 import type { ReplayReport } from '../../trace/replay-result.js'
 import { formatCount } from '../number-format.js'
+import { holderLines, isUnknown, siteText } from '../place-text.js'
 import { RECORDERS, type Recorder } from '../recorders.js'
-import { type TextStyle, wrapText } from '../table.js'
+import { factLines, rowText, type TextStyle, wrapText } from '../table.js'
+import { piecesText, WAITING_FACT } from '../trace-lines.js'
 
 const MOST_LINES = 5
-const NAME_COLUMNS = 9
-/** Of a file's path and function, which may be of any length. */
-const MOST_SITE_LETTERS = 4096
-const MOST_SHOWN_LETTERS = 160
 
 /** Empty if no request failed. */
 export function outOfMemoryText({ trace }: Pick<ReplayReport, 'trace'>, { width, paint }: TextStyle): string[] {
@@ -25,7 +21,7 @@ export function outOfMemoryText({ trace }: Pick<ReplayReport, 'trace'>, { width,
   const count = failedRequests === 1 ? 'A request failed' : `${formatCount(failedRequests)} requests failed`
   const which = failedRequests === 1 ? ':' : '. The last one:'
   const end = last.isLast ? `, and no allocation follows${which}` : which
-  const facts = factsOf(last).map(([name, value]) => row(name.padEnd(NAME_COLUMNS), value, width))
+  const facts = factLines(factsOf(last), width)
   const verdict = wrapText(`→ ${verdictOf(last, names)}`, width, '  ')
   return [
     [paint.bold(wrapText(`Out of memory. ${count}${end}`, width)), ...facts, paint.red(verdict)].join('\n'),
@@ -42,7 +38,7 @@ export function factsOf(failed: RecordedOutOfMemory): [name: string, value: stri
     ['asked', `${askedText(askedBytes)}${where} (event ${formatCount(event)})`],
     ['in use', formatBytes(inUseBytes)],
   ]
-  if (waitingBytes > 0) facts.push(['waiting', `${formatBytes(waitingBytes)} freed, but in use on another stream`])
+  if (waitingBytes > 0) facts.push(['waiting', `${formatBytes(waitingBytes)} ${WAITING_FACT}`])
   if (reservedBytes !== null) facts.push(['idle', idleText(failed)], ['reserved', formatBytes(reservedBytes)])
   if (deviceFreeBytes !== null) facts.push(['device', `${formatBytes(deviceFreeBytes)} free`])
   return facts
@@ -56,9 +52,7 @@ function askedText(bytes: number): string {
 function idleText({ idleBytes, idlePieces, largestIdleBytes }: RecordedOutOfMemory): string {
   const bytes = formatBytes(idleBytes ?? 0)
   if (idlePieces === 0 || idlePieces === null) return bytes
-  return idlePieces === 1
-    ? `${bytes} in one piece`
-    : `${bytes} in ${formatCount(idlePieces)} pieces, the largest ${formatBytes(largestIdleBytes ?? 0)}`
+  return `${bytes} ${piecesText(idlePieces, largestIdleBytes ?? 0)}`
 }
 
 /** For memory that is freed while another stream uses it. */
@@ -147,7 +141,7 @@ function pieceText(failed: RecordedOutOfMemory, { allocator }: Recorder): string
 function holdersText(failed: RecordedOutOfMemory, names: Recorder, width: number): string {
   const { holders, inUseBytes, waitingHolders, waitingBytes } = failed
   const all = [...holders, ...waitingHolders]
-  if (all.every(holder => holder.site === null && !holder.before)) {
+  if (all.every(isUnknown)) {
     return wrapText(`Who held it is not recorded: no call stacks. ${names.stacks}.`, width)
   }
   const list = (title: string, of: readonly Holder[], bytes: number) =>
@@ -156,25 +150,6 @@ function holdersText(failed: RecordedOutOfMemory, names: Recorder, width: number
     ...list('Held at that moment, by call site:', holders, inUseBytes),
     ...list('Freed by then, and still in use on another stream, by call site:', waitingHolders, waitingBytes),
   ].join('\n')
-}
-
-/** A line for each holder, and one for the rest of `bytes`. */
-export function holderLines(holders: readonly Holder[], bytes: number, width: number): string[] {
-  const rest = bytes - holders.reduce((sum, holder) => sum + holder.bytes, 0)
-  const lines = holders.map(holder => [formatBytes(holder.bytes), holderText(holder)] as const)
-  return sizeLines(rest > 0 ? [...lines, [formatBytes(rest), 'other places']] : lines, width)
-}
-
-/** Lines that begin with a size; the sizes end below each other. */
-export function sizeLines(lines: readonly (readonly [size: string, what: string])[], width: number): string[] {
-  const columns = Math.max(...lines.map(([size]) => size.length))
-  return lines.map(([size, what]) => row(size.padStart(columns), what, width))
-}
-
-export function holderText({ site, through, before, blocks }: Holder): string {
-  const count = blocks === 1 ? '1 block' : `${formatCount(blocks)} blocks`
-  const place = site === null ? (before ? 'from before the recording' : 'without a call stack') : siteText(site)
-  return `${place}${through === null ? '' : `, in ${siteText(through)}`} (${count})`
 }
 
 export const VERDICTS: Readonly<Record<Verdict, string>> = {
@@ -193,7 +168,7 @@ function earlierText(trace: ReplayReport['trace'], width: number): string[] {
     const lines = earlier.map(({ event, askedBytes, inUseBytes, idleBytes, verdict }) => {
       const idle = idleBytes === null ? '' : `, ${formatBytes(idleBytes)} idle`
       const figures = `${formatBytes(askedBytes)} asked, ${formatBytes(inUseBytes)} in use${idle}`
-      return row(`event ${formatCount(event).padStart(columns)}`, `${figures}: ${VERDICTS[verdict]}`, width)
+      return rowText(`event ${formatCount(event).padStart(columns)}`, `${figures}: ${VERDICTS[verdict]}`, width)
     })
     return [['Failed before:', ...lines].join('\n')]
   }
@@ -204,17 +179,4 @@ function earlierText(trace: ReplayReport['trace'], width: number): string[] {
   const older = trace.failedRequests - trace.outOfMemories.length
   if (older > 0) counts.push(`${formatCount(older)} older ones not looked at`)
   return [wrapText(`Failed before: ${counts.join(', ')}.`, width)]
-}
-
-/** A line of a list, whose text is wrapped behind its name. */
-function row(name: string, text: string, width: number): string {
-  const start = `  ${name}  `
-  const indent = ' '.repeat(start.length)
-  return start + wrapText(text, width - start.length).replaceAll('\n', `\n${indent}`)
-}
-
-/** A site as a terminal may show it, with the end of its path, and cut if a name is very long. */
-export function siteText(site: string): string {
-  const short = narrowed(shortSite(site.slice(-MOST_SITE_LETTERS)), MOST_SHOWN_LETTERS)
-  return printable(shortened(short, MOST_SHOWN_LETTERS))
 }

@@ -10,13 +10,11 @@ import { holdersOf } from '../../trace/failures/holders.js'
 import type { MemoryAt } from '../../trace/failures/memory-at.js'
 import { BEFORE, type Trace } from '../../trace/trace.js'
 import { traceFigures } from '../../trace/trace-figures.js'
-import { formatCount } from '../number-format.js'
+import { holderLines } from '../place-text.js'
 import { recordedSettings } from '../settings-text.js'
-import { type TextStyle, wrapText } from '../table.js'
-import { counted, fitted, stackHint } from '../trace-lines.js'
+import { factLines, type TextStyle, wrapText } from '../table.js'
+import { counted, fitted, piecesText, stackHint, WAITING_FACT } from '../trace-lines.js'
 import { idleText, poolsText } from './idle-text.js'
-import { row } from './message-text.js'
-import { holderLines } from './out-of-memory-text.js'
 
 const HOLDERS = 8
 
@@ -59,9 +57,7 @@ export function stateText(trace: Trace, style: TextStyle): string {
   const head = [paint.bold(shown(trace.file)), ...[what, ...otherDevices(trace)].map(line => wrapText(line, width))]
   return [
     head.join('\n'),
-    stateRows(state)
-      .map(([name, value]) => row(name, value, width))
-      .join('\n'),
+    factLines(stateFacts(state), width).join('\n'),
     wrapText(`→ ${stateVerdict(state)}`, width, '  '),
     ...idleText({ moment: { event: BEFORE, isFailure: true, memory }, memory: state }, '', width),
     ...poolsText(state.pools, 'at that moment', style),
@@ -77,15 +73,13 @@ function otherDevices({ device, otherDevices: others }: Trace): string[] {
   return [`This is the memory of GPU ${device}; the file also has that of ${names}. --gpu N chooses.`]
 }
 
-function stateRows(state: SnapshotState): [string, string][] {
+function stateFacts(state: SnapshotState): [string, string][] {
   const { reservedBytes, segments, inUseBytes, blocks, waitingBytes, idleBytes, pieces, largestBytes } = state
-  const where =
-    pieces === 1 ? ' in one piece' : ` in ${formatCount(pieces)} pieces, the largest ${formatBytes(largestBytes)}`
-  const waiting: [string, string] = ['waiting', `${formatBytes(waitingBytes)} freed, but in use on another stream`]
+  const waiting: [string, string] = ['waiting', `${formatBytes(waitingBytes)} ${WAITING_FACT}`]
   return [
     ['in use', `${formatBytes(inUseBytes)} in ${counted(blocks, 'block')}`],
     ...(waitingBytes > 0 ? [waiting] : []),
-    ['idle', `${formatBytes(idleBytes)}${pieces === 0 ? '' : where}`],
+    ['idle', `${formatBytes(idleBytes)}${pieces === 0 ? '' : ` ${piecesText(pieces, largestBytes)}`}`],
     ['reserved', `${formatBytes(reservedBytes)} in ${counted(segments, 'segment')}`],
   ]
 }

@@ -5,9 +5,8 @@ import { listed } from '../../../core/base/readable.js'
 import type { MemorySummary, SummaryFigure } from '../../trace/messages/memory-summary.js'
 import { exceeds, minus, type RoundedSize } from '../../trace/messages/rounded-size.js'
 import { formatCount } from '../number-format.js'
-import { type TextStyle, wrapText } from '../table.js'
-import { counted } from '../trace-lines.js'
-import { row } from './message-text.js'
+import { factLines, type TextStyle, wrapText } from '../table.js'
+import { counted, WAITING_FACT } from '../trace-lines.js'
 
 /** The differences of a summary that say something; null where a figure is missing. */
 export interface SummaryAnswer {
@@ -63,7 +62,7 @@ export function summaryText(summary: MemorySummary, { width, paint }: TextStyle)
   const rows: [string, string][] = []
   if (allocated !== null) rows.push(['in use', nowAndPeak(allocated)])
   if (answer.waiting !== null) {
-    rows.push(['waiting', `${sizeOf(answer.waiting)} freed, but in use on another stream`])
+    rows.push(['waiting', `${sizeOf(answer.waiting)} ${WAITING_FACT}`])
   }
   if (answer.idle !== null)
     rows.push(['idle', `${sizeOf(answer.idle)} reserved, but not in use${partsOf(summary, answer)}`])
@@ -73,7 +72,7 @@ export function summaryText(summary: MemorySummary, { width, paint }: TextStyle)
   if (outOfMemories !== null) rows.push(['failures', counted(outOfMemories, 'request')])
   return [
     paint.bold(wrapText(`PyTorch's memory summary${where}, at the moment when it was printed:`, width)),
-    ...rows.map(([name, value]) => row(name, value, width)),
+    ...factLines(rows, width),
     paint.red(wrapText(`→ ${summaryVerdict(summary, answer)}`, width, '  ')),
   ].join('\n')
 }

@@ -3,8 +3,9 @@
 import { formatBytes } from '../../../core/base/bytes.js'
 import type { Holder } from '../../trace/failures/holders.js'
 import type { ReplayReport } from '../../trace/replay-result.js'
+import { holderLines, isUnknown } from '../place-text.js'
 import { wrapText } from '../table.js'
-import { holderLines, WAITING_REMEDY } from './out-of-memory-text.js'
+import { WAITING_REMEDY } from './out-of-memory-text.js'
 
 const MOST_HOLDERS = 5
 /** Less than this share above the peak in use changes nothing. */
@@ -32,10 +33,9 @@ export function waitingText(
     `In use, and freed but waiting for another stream (record_stream): together at most ${formatBytes(peakBytes)} ` +
     `${when}, ${formatBytes(more)} more than is ever in use. No allocator can do with less unless it waits for the GPU.`
   const remedy = ` ${WAITING_REMEDY}`
-  const isUnknown = holders.every(({ site, before }) => site === null && !before)
   // A failed request has told the rest already.
   if (outOfMemories.at(-1)?.verdict === 'waiting') return [wrapText(sentence, width)]
-  if (isUnknown) return [wrapText(sentence + remedy, width)]
+  if (holders.every(isUnknown)) return [wrapText(sentence + remedy, width)]
   const lines = holderLines(holders.slice(0, MOST_HOLDERS), waitingBytes, width)
   return [[wrapText(`${sentence}${remedy} Waiting then, by call site:`, width), ...lines].join('\n')]
 }

@@ -2,12 +2,12 @@
 
 import { formatBytes } from '../../../core/base/bytes.js'
 import type { Steps } from '../../trace/analysis/steps.js'
-import type { Holder } from '../../trace/failures/holders.js'
 import { BEFORE, type Trace } from '../../trace/trace.js'
 import { WORTH } from '../../trace/tune/ranking.js'
 import type { TuneReport } from '../../trace/tune/tune-report.js'
 import { adviceLines } from '../advice-text.js'
 import { formatCount } from '../number-format.js'
+import { holderLines, isUnknown } from '../place-text.js'
 import { headOf } from '../replay-text.js'
 import { isSettingLine } from '../settings-text.js'
 import { type TextStyle, wrapText } from '../table.js'
@@ -17,7 +17,7 @@ import { deviceMemoryLines } from './device-memory-text.js'
 import { giveBackLines } from './give-back-text.js'
 import { idleText, poolsText } from './idle-text.js'
 import { growthText } from './leak-text.js'
-import { holderLines, outOfMemoryText } from './out-of-memory-text.js'
+import { outOfMemoryText } from './out-of-memory-text.js'
 import { waitingText } from './waiting-text.js'
 import { type WhyFacts, whyFacts } from './why-facts.js'
 
@@ -96,8 +96,4 @@ function peakText({ trace, peak }: WhyFacts, when: string, width: number): strin
   if (holders.every(isUnknown)) return sentences([first, 'Who held it is not recorded.'], width)
   const lines = holderLines(holders.slice(0, most), peakRequestedBytes, width)
   return [sentences([first, 'Held then, by call site:'], width), ...lines].join('\n')
-}
-
-function isUnknown({ site, before }: Holder): boolean {
-  return site === null && !before
 }
