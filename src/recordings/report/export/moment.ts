@@ -4,6 +4,7 @@ import { OutOfRangeError } from '../../../core/base/argument-errors.js'
 import { describe } from '../../../core/base/bytes.js'
 import { FormatError } from '../../../core/base/errors.js'
 import { inUseOf, liveAfter } from '../../trace/analysis/curves.js'
+import { type StackSum, stackSums } from '../../trace/failures/stack-sums.js'
 import { BEFORE, checkTrace, type Frame, stackFrames, type Trace } from '../../trace/trace.js'
 import { RECORDERS } from '../recorders.js'
 
@@ -21,12 +22,6 @@ export interface HeldStack {
 export function peakEvent(trace: Trace): number {
   checkTrace('peakEvent', trace)
   return inUseOf(trace).peakEvent
-}
-
-/** The sums over the blocks of one call stack. */
-export interface StackSum {
-  bytes: number
-  blocks: number
 }
 
 /**
@@ -58,17 +53,13 @@ export function allocatedSums(trace: Trace): Map<number, StackSum> {
   )
 }
 
-function sumsOf({ blocks }: Trace, numbers: readonly number[]): Map<number, StackSum> {
-  const sums = new Map<number, StackSum>()
-  for (const number of numbers) {
-    const stack = blocks.stack[number]
-    let sum = sums.get(stack)
-    if (sum === undefined) {
-      sum = { bytes: 0, blocks: 0 }
-      sums.set(stack, sum)
-    }
-    sum.bytes += blocks.bytes[number]
-    sum.blocks++
+function sumsOf(trace: Trace, numbers: readonly number[]): Map<number, StackSum> {
+  const sums = stackSums(trace, numbers)
+  const before = sums.get(BEFORE)
+  if (before !== undefined) {
+    const { bytes, blocks } = sums.get(0) ?? { bytes: 0, blocks: 0 }
+    sums.set(0, { bytes: before.bytes + bytes, blocks: before.blocks + blocks })
+    sums.delete(BEFORE)
   }
   return new Map([...sums].sort(([, a], [, b]) => b.bytes - a.bytes))
 }

@@ -49,3 +49,8 @@ export function liveAfter({ blocks }: Trace, event: number): number[] {
   }
   return live
 }
+
+/** The numbers of the blocks that the program holds when most bytes are in use. */
+export function liveAtPeak(trace: Trace): number[] {
+  return liveAfter(trace, inUseOf(trace).peakEvent)
+}

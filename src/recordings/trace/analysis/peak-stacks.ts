@@ -1,19 +1,18 @@
 // The call stacks that hold memory at an event, with their names, for a comparison with another recording.
 
+import { type StackSum, stackSums } from '../failures/stack-sums.js'
 import { CallSites, callName, type NamedFrame, type Site } from '../frames/call-sites.js'
 import { isSite } from '../frames/frame-kind.js'
 import { BEFORE, type Trace } from '../trace.js'
 import { liveAfter } from './curves.js'
 
 /** The blocks of one call stack. */
-export interface StackAtPeak {
+export interface StackAtPeak extends Readonly<StackSum> {
   readonly trace: Trace
   /** number of the stack */
   readonly stack: number
   /** whether these are blocks from before the recording, without a call stack */
   readonly before: boolean
-  bytes: number
-  blocks: number
   readonly site: Site
   /** the frame that names the stack; undefined without a stack */
   readonly named: NamedFrame | undefined
@@ -25,22 +24,11 @@ export interface StackAtPeak {
 
 /** The stacks that hold memory after an event. */
 export function heldAt(trace: Trace, event: number): StackAtPeak[] {
-  const { blocks } = trace
   const sites = CallSites.of(trace.stacks)
-  const found = new Map<number, StackAtPeak>()
-  for (const number of liveAfter(trace, event)) {
-    const stack = blocks.stack[number]
-    const before = stack === 0 && number < blocks.initial
-    const key = before ? BEFORE : stack
-    let held = found.get(key)
-    if (held === undefined) {
-      held = { trace, stack, before, bytes: 0, blocks: 0, ...placeOf(sites, stack) }
-      found.set(key, held)
-    }
-    held.bytes += blocks.bytes[number]
-    held.blocks++
-  }
-  return [...found.values()]
+  return Array.from(stackSums(trace, liveAfter(trace, event)), ([key, sum]) => {
+    const stack = Math.max(0, key)
+    return { trace, stack, before: key === BEFORE, ...sum, ...placeOf(sites, stack) }
+  })
 }
 
 function placeOf(sites: CallSites, stack: number): Pick<StackAtPeak, 'site' | 'named' | 'caller' | 'calls'> {

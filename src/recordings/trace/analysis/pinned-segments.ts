@@ -4,6 +4,7 @@
 // Segments count if over half of their memory is idle; below that, more is used than wasted. An idle piece counts for
 // the smaller one of the blocks beside it, since a small block in a large segment splits it.
 
+import { placeKey } from '../failures/holders.js'
 import type { IdlePiece, MemoryAt } from '../failures/memory-at.js'
 import { CallSites } from '../frames/call-sites.js'
 import type { Segment, Trace } from '../trace.js'
@@ -74,7 +75,7 @@ function pinsOf(trace: Trace, idle: readonly IdlePiece[]): Pin[] {
     const number = isBefore ? before : behind
     const site = sites.siteOf(blocks.stack[number]).site
     const isInitial = site === null && number < blocks.initial
-    const key = site ?? (isInitial ? ' before' : ' unknown')
+    const key = placeKey(site, isInitial)
     const pinning = found.get(key) ?? { site, before: isInitial, blocks: new Set(), segments: new Set(), idleBytes: 0 }
     pinning.blocks.add(number)
     pinning.segments.add(segment)

@@ -1,7 +1,8 @@
 // The places in a program that hold memory at one event.
 
 import { CallSites } from '../frames/call-sites.js'
-import type { Trace } from '../trace.js'
+import { BEFORE, type Trace } from '../trace.js'
+import { stackSums } from './stack-sums.js'
 
 /** The blocks held by a line of the program. */
 export interface Holder {
@@ -20,51 +21,30 @@ export interface Holder {
   readonly before: boolean
 }
 
-/** Blocks with the same call stack, all from before the recording or none. */
-interface Held {
-  bytes: number
-  blocks: number
-  readonly stack: number
-  readonly isInitial: boolean
-}
-
 /** The holders of the blocks `live`, most bytes first. */
 export function holdersOf(trace: Trace, live: readonly number[]): Holder[] {
   const sites = CallSites.of(trace.stacks)
-  const groups = new Map<string, { holder: Holder; throughBytes: Map<string | null, number> }>()
-  for (const { bytes, blocks, stack, isInitial } of heldByStack(trace, live)) {
-    const { site, through } = sites.siteOf(stack)
-    const before = site === null && isInitial
-    const key = site ?? (before ? ' before' : ' unknown')
-    const group = groups.get(key) ?? { holder: { bytes: 0, blocks: 0, site, through, before }, throughBytes: new Map() }
-    const { holder, throughBytes } = group
+  const found = new Map<string, { holder: Holder; throughBytes: Map<string | null, number> }>()
+  for (const [stack, { bytes, blocks }] of stackSums(trace, live)) {
+    const before = stack === BEFORE
+    const { site, through } = sites.siteOf(before ? 0 : stack)
+    const key = placeKey(site, before)
+    const { holder, throughBytes } = found.get(key) ?? {
+      holder: { bytes: 0, blocks: 0, site, through, before },
+      throughBytes: new Map(),
+    }
     throughBytes.set(through, (throughBytes.get(through) ?? 0) + bytes)
-    groups.set(key, {
-      holder: { ...holder, bytes: holder.bytes + bytes, blocks: holder.blocks + blocks },
-      throughBytes,
-    })
+    const sum = { ...holder, bytes: holder.bytes + bytes, blocks: holder.blocks + blocks }
+    found.set(key, { holder: sum, throughBytes })
   }
-  return [...groups.values()]
+  return [...found.values()]
     .map(({ holder, throughBytes }) => ({ ...holder, through: mainCall(throughBytes, holder.bytes) }))
     .sort((a, b) => b.bytes - a.bytes)
 }
 
-/** A recording may have many blocks and many failed requests, but it has few call stacks. */
-function heldByStack({ blocks }: Trace, live: readonly number[]): Iterable<Held> {
-  const held = new Map<number, Held>()
-  for (const number of live) {
-    const stack = blocks.stack[number]
-    const isInitial = number < blocks.initial
-    const key = stack * 2 + (isInitial ? 1 : 0)
-    let group = held.get(key)
-    if (group === undefined) {
-      group = { bytes: 0, blocks: 0, stack, isInitial }
-      held.set(key, group)
-    }
-    group.bytes += blocks.bytes[number]
-    group.blocks++
-  }
-  return held.values()
+/** The key of a site, or of blocks without a call stack. */
+export function placeKey(site: string | null, before: boolean): string {
+  return site ?? (before ? ' before' : ' unknown')
 }
 
 /** The call with over half of all bytes; null for none. A site may call many, and none of them stands for the rest. */

@@ -2,7 +2,7 @@
 // bytes are extended from two to the third, and PyTorch's allocator is replayed over the result.
 
 import { OutOfRangeError } from '../../../core/base/argument-errors.js'
-import { inUseOf, liveAfter } from '../analysis/curves.js'
+import { liveAtPeak } from '../analysis/curves.js'
 import { giveBacksOf } from '../analysis/give-backs.js'
 import { stackNumbers } from '../columns/excerpt.js'
 import { type Holder, holdersOf } from '../failures/holders.js'
@@ -238,7 +238,7 @@ function isBetter(run: PredictRun, recorded: PredictRun): boolean {
 function sharesAtPeak(predicted: Trace, grown: readonly GrownBytes[], matched: Int32Array) {
   const bytes = { line: 0, otherwise: 0, unmatched: 0 }
   // The predicted trace allocates the blocks in the order of the base, those from before it first.
-  for (const number of liveAfter(predicted, inUseOf(predicted).peakEvent)) {
+  for (const number of liveAtPeak(predicted)) {
     const kind = matched[number] === UNMATCHED ? 'unmatched' : grown[number].isLine ? 'line' : 'otherwise'
     bytes[kind] += predicted.blocks.bytes[number]
   }
@@ -249,7 +249,7 @@ function sharesAtPeak(predicted: Trace, grown: readonly GrownBytes[], matched: I
 function sitesOf(recorded: readonly Trace[], predicted: Trace): PredictSite[] {
   // The predicted run allocates what the recorded ones have from before them.
   const key = ({ site }: Holder) => site ?? ''
-  const atPeak = (trace: Trace) => holdersOf(trace, liveAfter(trace, inUseOf(trace).peakEvent))
+  const atPeak = (trace: Trace) => holdersOf(trace, liveAtPeak(trace))
   const known = recorded.map(trace => new Map(atPeak(trace).map(holder => [key(holder), holder.bytes])))
   return atPeak(predicted).map(holder => ({
     site: holder.site,

@@ -1,9 +1,9 @@
 // The settings tried over one recording: each is replayed without a limit, within the capacity that counts, and at
 // falling capacities until it no longer serves everything.
 
-import { inUseOf, liveAfter } from '../analysis/curves.js'
+import { inUseOf, liveAfter, liveAtPeak } from '../analysis/curves.js'
 import { withWaiting } from '../analysis/waiting.js'
-import { type Holder, holdersOf } from '../failures/holders.js'
+import { holdersOf } from '../failures/holders.js'
 import { failedEvents, recordedOutOfMemories } from '../failures/out-of-memory.js'
 import { type PytorchSettings, parsePytorchSettings } from '../pytorch/model/pytorch-settings.js'
 import { platformOf } from '../pytorch/platform.js'
@@ -65,7 +65,7 @@ export class Search {
       withWaitingBytes: withWaiting(trace)?.peakBytes ?? null,
       lowerBoundRequest: lowerBoundRequestOf(trace),
       packedBytes: packs ? packedBytesOf(trace) : null,
-      holders: holdersAtPeak(trace),
+      holders: holdersOf(trace, liveAtPeak(trace)).slice(0, MOST_HOLDERS),
       runs: this.runs,
     }
   }
@@ -123,10 +123,6 @@ function lowerBoundRequestOf(trace: Trace): TuneRecording['lowerBoundRequest'] {
   const neededAt = (event: number) => (event === 0 ? initial : inUseBytes[event - 1]) + bytes[event]
   const event = action.findIndex((code, at) => code === Action.outOfMemory && neededAt(at) === peakWithFailedBytes)
   return event < 0 ? null : { event, bytes: bytes[event] }
-}
-
-function holdersAtPeak(trace: Trace): Holder[] {
-  return holdersOf(trace, liveAfter(trace, inUseOf(trace).peakEvent)).slice(0, MOST_HOLDERS)
 }
 
 function sum(calls: Readonly<Record<string, number>>): number {
