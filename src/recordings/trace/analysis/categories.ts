@@ -3,6 +3,7 @@
 
 import { firstIndex } from '../../../core/base/binary-search.js'
 import { KiB, MiB } from '../../../core/base/bytes.js'
+import { addTo } from '../groups.js'
 import { Action, BEFORE, NEVER, type Trace } from '../trace.js'
 import { liveAfter } from './curves.js'
 import { Phase, type TrainingPhases, trainingPhasesOf } from './training-phases.js'
@@ -261,12 +262,6 @@ class Inference {
     }
     return most
   }
-}
-
-function addTo(lists: Map<number, number[]>, key: number, value: number): void {
-  const list = lists.get(key)
-  if (list === undefined) lists.set(key, [value])
-  else list.push(value)
 }
 
 /** By event: the first event after it of a phase, or NEVER; entry 0 may be event 0 itself. */

@@ -3,6 +3,7 @@
 
 import type { NamedFrame } from '../frames/call-sites.js'
 import { isMachinery } from '../frames/frame-kind.js'
+import { groupedBy } from '../groups.js'
 import { PathNumbers } from './path-numbers.js'
 import type { StackAtPeak } from './peak-stacks.js'
 
@@ -100,17 +101,6 @@ function paired(
   const rest = (own: Map<Key, StackAtPeak[]>, other: Map<Key, unknown>) =>
     [...own].flatMap(([key, held]) => (other.has(key) ? [] : held))
   return [pairs, rest(left, right), rest(right, left)]
-}
-
-function groupedBy<Each>(all: readonly Each[], keyOf: KeyOf<Each>): Map<Key, Each[]> {
-  const groups = new Map<Key, Each[]>()
-  for (const each of all) {
-    const key = keyOf(each)
-    const alike = groups.get(key)
-    if (alike === undefined) groups.set(key, [each])
-    else alike.push(each)
-  }
-  return groups
 }
 
 /** The file and the function of a site; a name without a file as it is. */

@@ -2,6 +2,7 @@
 
 import { OutOfRangeError, WrongTypeError } from '../../../core/base/argument-errors.js'
 import { describe } from '../../../core/base/bytes.js'
+import { groupedBy } from '../groups.js'
 import { type Annotation, BEFORE, type Blocks, checkTrace, type Trace } from '../trace.js'
 
 /** A step leaves behind the blocks that are still held after this number of further steps. */
@@ -102,12 +103,7 @@ function matching(annotations: readonly Annotation[], pattern: RegExp): Annotati
 }
 
 function mostOfOneName(annotations: readonly Annotation[]): Annotation[] {
-  const byName = new Map<string, Annotation[]>()
-  for (const annotation of annotations) {
-    const alike = byName.get(annotation.name)
-    if (alike === undefined) byName.set(annotation.name, [annotation])
-    else alike.push(annotation)
-  }
+  const byName = groupedBy(annotations, ({ name }) => name)
   return [...byName.values()].reduce((most, alike) => (alike.length > most.length ? alike : most))
 }
 

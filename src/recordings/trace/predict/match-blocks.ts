@@ -2,6 +2,7 @@
 // within a step the allocations are aligned: both in their order, with equal call stacks, as few left out as possible.
 
 import { stepsOf } from '../analysis/steps.js'
+import { addTo } from '../groups.js'
 import type { Trace } from '../trace.js'
 
 /** No block of the other recording is the same. */
@@ -46,9 +47,7 @@ export function matchBlocks(first: Comparable, second: Comparable): Int32Array {
 function matchInitial({ blocks }: Trace, { blocks: others }: Trace, matched: Int32Array): void {
   const bySize = new Map<number, number[]>()
   for (let number = blocks.initial - 1; number >= 0; number--) {
-    const alike = bySize.get(blocks.bytes[number])
-    if (alike === undefined) bySize.set(blocks.bytes[number], [number])
-    else alike.push(number)
+    addTo(bySize, blocks.bytes[number], number)
   }
   for (let number = 0; number < others.initial; number++) {
     matched[number] = bySize.get(others.bytes[number])?.pop() ?? UNMATCHED

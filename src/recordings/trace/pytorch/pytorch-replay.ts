@@ -10,6 +10,7 @@
 // The policy keeps the free memory of a private pool until the recording gives some back after the last request of the
 // pool. Nothing uses the pool then: its graphs are destroyed.
 
+import { addTo } from '../groups.js'
 import { paceOf } from '../pace.js'
 import { DisjointRanges } from '../placements/disjoint-ranges.js'
 import type { PlacementCollector } from '../placements/placements.js'
@@ -334,9 +335,7 @@ function poolsUnusedFrom(trace: Trace): Map<number, number[]> {
   }
   const byEvent = new Map<number, number[]>()
   for (const [number, event] of found) {
-    const alike = byEvent.get(event)
-    if (alike === undefined) byEvent.set(event, [number])
-    else alike.push(number)
+    addTo(byEvent, event, number)
   }
   return byEvent
 }
