@@ -6,7 +6,7 @@ import { isExpandable, isLess, takenBytes } from '../trace/tune/ranking.js'
 import type { TuneReport, TuneRun } from '../trace/tune/tune-report.js'
 import { formatCount, formatNs, formatShare } from './number-format.js'
 import { settingLine } from './settings-text.js'
-import { countOf, failing, isServedOnlyInReplay, runOf, verdictsOf } from './verdict-text.js'
+import { countOf, failing, isServedOnlyInReplay, noneOr, runOf, verdictsOf } from './verdict-text.js'
 
 /**
  * Idle memory up to this share of the reserved bytes counts as little. In three of the five programs of
@@ -70,10 +70,6 @@ function servedText(run: TuneRun, before: TuneRun, report: TuneReport): string[]
     parts.push(`reserved ${changeOf(now.peakReservedBytes, was.peakReservedBytes)}`)
   }
   return parts.length === 0 ? [] : [`Within ${withinText(report)}: ${parts.join('; ')}.`]
-}
-
-function noneOr(retries: number): string {
-  return retries === 0 ? 'no retry' : countOf(retries)
 }
 
 /** The capacities that counted, of several recordings the largest. */

@@ -86,7 +86,7 @@ function failuresOf({ runs, trace }: ReplayReport, width: number): string[] {
   return runs.flatMap(({ policy, failures, firstFailure }) => {
     if (failures === 0) return []
     const name = nameOf(policy, trace)
-    const count = `${name} failed ${failures === 1 ? '1 request' : `${formatCount(failures)} requests`}`
+    const count = `${name} failed ${counted(failures, 'request')}`
     if (firstFailure === null) return [`✗ ${count}.`]
     const { event, bytes, stream, message, frames } = firstFailure
     const when = event < 0 ? 'before the first event' : `at event ${formatCount(event)}`

@@ -9,8 +9,8 @@ import { adviceOf, conflictsOf, leftOutOf, noAdvice } from './advice-text.js'
 import { formatCount, formatNs, MISSING } from './number-format.js'
 import { besideText, mergeText } from './settings-text.js'
 import { type Column, rightColumn, type TextStyle, tableText, wrapText } from './table.js'
-import { deviceLines, packingOf } from './trace-lines.js'
-import { verdictsOf } from './verdict-text.js'
+import { counted, deviceLines, packingOf } from './trace-lines.js'
+import { noneOr, runOf, settingsName, verdictsOf } from './verdict-text.js'
 
 export function tuneText(report: TuneReport, style: TextStyle): string {
   const { width, paint } = style
@@ -30,15 +30,15 @@ function introduction(report: TuneReport): string {
   const { recordings, runs, baseline } = report
   const count = recordings.length
   const what = count === 1 ? shown(recordings[0].file) : `${formatCount(count)} recordings`
-  const settings = baseline === '' ? "PyTorch's defaults" : baseline
-  const tried = runs.length === 1 ? '1 setting' : `${formatCount(runs.length)} settings`
-  return [`${tried} tried over ${what}. Recorded with ${settings}.`, ...besideText(report), ...mergeText(report)].join(
-    ' ',
-  )
+  return [
+    `${counted(runs.length, 'setting')} tried over ${what}. Recorded with ${settingsName(baseline)}.`,
+    ...besideText(report),
+    ...mergeText(report),
+  ].join(' ')
 }
 
 function settingsTable({ runs, recordings, isLimited, baseline, advice }: TuneReport, style: TextStyle): string {
-  const before = runs.find(run => run.settings === baseline)!
+  const before = runOf(runs, baseline)
   const least = (run: TuneRun) => {
     if (run.leastCapacityBytes !== null) return formatBytes(run.leastCapacityBytes)
     return before.leastCapacityBytes === null ? MISSING : `> ${formatBytes(before.leastCapacityBytes)}`
@@ -62,8 +62,7 @@ function settingsTable({ runs, recordings, isLimited, baseline, advice }: TuneRe
 function servedText({ within }: TuneRun): string {
   if (within === null) return MISSING
   if (within.failures > 0) return `${formatCount(within.failures)} failed`
-  if (within.retries === 0) return 'no retry'
-  return within.retries === 1 ? '1 retry' : `${formatCount(within.retries)} retries`
+  return noneOr(within.retries)
 }
 
 function reservedWithin({ within }: TuneRun): string {

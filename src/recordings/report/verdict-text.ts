@@ -36,7 +36,7 @@ function verdictOf(recording: TuneRecording, report: TuneReport): string {
   if (serving === undefined)
     return `${fails} None of the settings tried serves it there.${unsureText(recording, report)}`
   const { retries } = runOf(runs, serving.settings).within!
-  return `${fails} With ${serving.settings || "PyTorch's defaults"} it fits, ${withRetries(retries)}.`
+  return `${fails} With ${settingsName(serving.settings)} it fits, ${withRetries(retries)}.`
 }
 
 /** A limit of the program is known to a range only: the advised settings may need less than it is. */
@@ -45,7 +45,7 @@ function unsureText({ runs, withinIs, lastFailure }: TuneRecording, { advice }: 
   const best = advice.at(0)
   const least = best === undefined ? null : runOf(runs, best.settings).leastCapacityBytes
   if (least === null || least >= below) return ''
-  const settings = best!.settings || "PyTorch's defaults"
+  const settings = settingsName(best!.settings)
   return ` The limit may be up to ${formatBytes(below)}, and with ${settings} ${formatBytes(least)} are enough.`
 }
 
@@ -106,12 +106,16 @@ export function countOf(retries: number): string {
   return retries === 1 ? '1 retry' : `${formatCount(retries)} retries`
 }
 
+export function noneOr(retries: number): string {
+  return retries === 0 ? 'no retry' : countOf(retries)
+}
+
 /** Empty unless the last failed request was stopped by a limit of the program, while the device had room. */
 function limitLines(recording: TuneRecording, report: TuneReport): string[] {
   const { lastFailure, runs } = recording
   if (lastFailure?.deviceHadRoom !== true) return []
   const least = ({ settings }: TuneRun) => runs.find(run => run.settings === settings)?.leastCapacityBytes ?? null
-  const today = least(report.runs.find(run => run.settings === report.baseline)!)
+  const today = least(runOf(report.runs, report.baseline))
   // Within less than it had, only work of other streams can have stopped it.
   if (today === null || today <= (lastFailure.capacityBytes ?? 0)) return []
   const deviceBytes = (lastFailure.reservedBytes ?? 0) + (lastFailure.deviceFreeBytes ?? 0)
@@ -120,7 +124,7 @@ function limitLines(recording: TuneRecording, report: TuneReport): string[] {
   const withBest =
     best === undefined || bestBytes === null || bestBytes >= today
       ? ''
-      : `, with ${best.settings || "PyTorch's defaults"} ${limitText(bestBytes, deviceBytes)}`
+      : `, with ${settingsName(best.settings)} ${limitText(bestBytes, deviceBytes)}`
   // Nobody knows what would have come after the failed request.
   const [what, then] = lastFailure.isLast
     ? ['what is recorded', ' The recording ends with the failed request; what follows may need more.']
@@ -137,6 +141,10 @@ function limitText(bytes: number, deviceBytes: number): string {
   if (bytes > deviceBytes) return `${size}, more than the ${formatBytes(deviceBytes)} that the device had for it`
   const share = Math.ceil((bytes / deviceBytes) * SHARE_STEPS) / SHARE_STEPS
   return `${size} (set_per_process_memory_fraction(${share}) is enough)`
+}
+
+export function settingsName(settings: string): string {
+  return settings || "PyTorch's defaults"
 }
 
 /** The run of some settings, which were tried. */

@@ -4,7 +4,7 @@ import { formatBytes } from '../../../core/base/bytes.js'
 import { shown } from '../../../core/base/shown-text.js'
 import type { GrowingSite } from '../../trace/analysis/growing-sites.js'
 import type { SiteBlocks } from '../../trace/analysis/site-sums.js'
-import type { StepLeaks } from '../../trace/analysis/step-leaks.js'
+import { LEAST_BYTES_A_STEP, type StepLeaks } from '../../trace/analysis/step-leaks.js'
 import { LATER_STEPS, type Steps } from '../../trace/analysis/steps.js'
 import { formatCount } from '../number-format.js'
 import { placeText } from '../place-text.js'
@@ -12,8 +12,6 @@ import { sizeLines, wrapText } from '../table.js'
 import { counted } from '../trace-lines.js'
 
 const MOST_SITES = 5
-/** A step that leaves behind less than this does not leak. */
-const LEAST_LEAK_BYTES = 512
 
 /** Memory of a recording that grows. */
 export interface Growth {
@@ -71,7 +69,7 @@ function stepsSentence({ name, steps }: Steps, leaks: StepLeaks | null): string 
   if (known.length === 0) return `${count}: too few to tell what each leaves behind.`
   const unjudged = `The last ${formatCount(LATER_STEPS)} are too near to the end to judge.`
   const judged = `of the first ${formatCount(known.length)}, `
-  const left = known.flatMap(({ leftBytes }, i) => (leftBytes! >= LEAST_LEAK_BYTES ? [{ step: i + 1, leftBytes }] : []))
+  const left = known.flatMap(({ leftBytes }, i) => (leftBytes! >= LEAST_BYTES_A_STEP ? [{ step: i + 1, leftBytes }] : []))
   if (left.length === 0) return `${count}: ${judged}none left memory behind. ${unjudged}`
   const [first, ...later] = left
   const one = `step ${formatCount(first.step)} left ${formatBytes(first.leftBytes!)} that stay`

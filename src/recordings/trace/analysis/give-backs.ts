@@ -7,10 +7,11 @@
 
 import { SlowReplayError } from '../../../core/base/errors.js'
 import { CallSites } from '../frames/call-sites.js'
+import { stackValues } from '../frames/stack-values.js'
 import { recordedPytorchSettings } from '../pytorch/named-settings.js'
 import { isGivenBack, isTaken, knownReleases, NO_REQUEST, requestsAfter } from '../pytorch/program-releases.js'
 import type { GiveBackSite, GiveBacks } from '../replay-result.js'
-import { Action, stackFrames, type Trace } from '../trace.js'
+import { Action, type Trace } from '../trace.js'
 
 /** Functions of Python and C++ that give memory back for a program. */
 const EMPTY_CACHE = /(^|[:.])(empty_?cache|THCPModule_emptyCache)($|\W)/i
@@ -52,7 +53,7 @@ export function giveBacksOf(trace: Trace): GiveBacks[] {
 
 function runsOf(trace: Trace): Run[] {
   const { action, bytes, events, stack } = trace
-  const isEmptyCache = emptyCacheReader(trace)
+  const isEmptyCache = stackValues(trace.stacks, ({ name }) => (EMPTY_CACHE.test(name) ? 1 : 0))
   const inferred = inference(trace)
   const requests = requestsAfter(trace)
   const runs: Run[] = []
@@ -62,22 +63,11 @@ function runsOf(trace: Trace): Run[] {
     let sum = 0
     for (; event < events && isGivenBack(action[event]); event++) sum += bytes[event]
     const request = requests[first]
-    const by = stack[first] > 0 ? (isEmptyCache(stack[first]) ? 'program' : 'allocator') : inferred(first, request)
+    const by =
+      stack[first] > 0 ? (isEmptyCache[stack[first]] === 1 ? 'program' : 'allocator') : inferred(first, request)
     runs.push({ event: first, request, by, bytes: sum })
   }
   return runs
-}
-
-function emptyCacheReader({ stacks }: Trace): (stack: number) => boolean {
-  const known = new Map<number, boolean>()
-  return stack => {
-    let is = known.get(stack)
-    if (is === undefined) {
-      is = stackFrames(stacks, stack).some(({ name }) => EMPTY_CACHE.test(name))
-      known.set(stack, is)
-    }
-    return is
-  }
 }
 
 /**

@@ -15,16 +15,16 @@
 // the data get smaller, too.
 
 import { CallSites } from '../frames/call-sites.js'
-import { Action, NEVER, stackFrames, type Trace } from '../trace.js'
+import { stackValues } from '../frames/stack-values.js'
+import { Action, NEVER, type Trace } from '../trace.js'
 import { type SiteBlocks, SiteSums } from './site-sums.js'
+import { isLoading } from './training-phases.js'
 
 const PARTS = 4
 /** One for each part, and one more: four single blocks may be chance. */
 const LEAST_BLOCKS = PARTS + 1
 /** A recording whose last cycle is not complete ends up to a cycle later than its last block, or a bit more. */
 const LONGEST_SILENCE = 2
-/** Functions that load the weights of a model, or make them: they run once, and the weights stay. */
-const LOADS = /^(convert|_apply|load_state_dict|_load_from_state_dict|from_pretrained|load_model|load_weights)$/
 const OF_MODULES = /torch[\\/]nn[\\/](modules[\\/]|parameter\.py)/
 
 /** A call site whose memory grows through the recording. */
@@ -36,10 +36,13 @@ export interface GrowingSite extends SiteBlocks {
 /** Most bytes first. */
 export function growingSitesOf(trace: Trace): GrowingSite[] {
   const frees = freesBefore(trace)
-  return [...keepingSites(trace, frees), ...enlargingSites(trace, frees)].sort((a, b) => b.bytes - a.bytes)
+  const loads = loadingStacks(trace)
+  return [...keepingSites(trace, frees, loads), ...enlargingSites(trace, frees, loads)].sort(
+    (a, b) => b.bytes - a.bytes,
+  )
 }
 
-function keepingSites(trace: Trace, frees: Int32Array): GrowingSite[] {
+function keepingSites(trace: Trace, frees: Int32Array, loads: Uint8Array): GrowingSite[] {
   const { blocks } = trace
   const sums = new SiteSums(trace)
   // What is freed later is freed by the end of the program.
@@ -49,7 +52,7 @@ function keepingSites(trace: Trace, frees: Int32Array): GrowingSite[] {
   }
   return sums.list().flatMap(({ of, numbers }) => {
     const at = numbers.map(number => blocks.allocatedAt[number])
-    return isSteady(at, frees) && !isLoading(trace, numbers[0]) ? [{ ...of, firstBytes: null }] : []
+    return isSteady(at, frees) && loads[blocks.stack[numbers[0]]] === 0 ? [{ ...of, firstBytes: null }] : []
   })
 }
 
@@ -63,7 +66,7 @@ interface Enlarging {
   readonly at: number[]
 }
 
-function enlargingSites(trace: Trace, frees: Int32Array): GrowingSite[] {
+function enlargingSites(trace: Trace, frees: Int32Array, loads: Uint8Array): GrowingSite[] {
   const { blocks } = trace
   // By stack: a loop has the same one each time, and a recording may have very many.
   const found = new Map<number, Enlarging | null>()
@@ -85,7 +88,7 @@ function enlargingSites(trace: Trace, frees: Int32Array): GrowingSite[] {
   const sites = CallSites.of(trace.stacks)
   return Array.from(found, ([stack, each]): GrowingSite[] => {
     if (each === null || blocks.freeRequestedAt[each.last] !== NEVER) return []
-    if (!isSteady(each.at, frees) || isLoading(trace, each.last)) return []
+    if (!isSteady(each.at, frees) || loads[stack] === 1) return []
     return [
       { site: sites.siteOf(stack).site, blockBytes: null, blocks: 1, bytes: each.bytes, firstBytes: each.firstBytes },
     ]
@@ -123,8 +126,9 @@ function isSteady(events: readonly number[], frees: Int32Array): boolean {
   )
 }
 
-function isLoading({ blocks, stacks }: Trace, number: number): boolean {
-  return stackFrames(stacks, blocks.stack[number]).some(
-    ({ name, filename }) => LOADS.test(name) || (OF_MODULES.test(filename) && name === '__init__'),
-  )
+/** By number of a call stack: 1 if it loads or makes the weights of a model. */
+function loadingStacks({ stacks }: Trace): Uint8Array {
+  return stackValues(stacks, frame => {
+    return isLoading(frame) || (OF_MODULES.test(frame.filename) && frame.name === '__init__') ? 1 : 0
+  })
 }

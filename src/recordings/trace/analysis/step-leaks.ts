@@ -33,7 +33,7 @@ export interface StepLeaks {
 /** One step that leaves something may be chance. */
 const LEAST_JUDGED = 2
 /** A step that leaves less than this behind does not leak: smaller blocks are counters and flags. */
-const LEAST_BYTES_A_STEP = 512
+export const LEAST_BYTES_A_STEP = 512
 
 export function stepLeaksOf(trace: Trace, { steps }: Steps): StepLeaks {
   const judged = steps.filter(({ leftBytes }) => leftBytes !== null).length - 1

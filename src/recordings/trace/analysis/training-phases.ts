@@ -1,7 +1,8 @@
 // The work of a training program at each allocation: setting up its model, a forward or backward pass, or a step of its
 // optimizer. Call stacks tell it; without them the annotations of the optimizer and the times of the frees do.
 
-import { Action, type CallStacks, type Frame, type Trace } from '../trace.js'
+import { stackValues } from '../frames/stack-values.js'
+import { Action, type Frame, type Trace } from '../trace.js'
 
 /** The work of a program at a moment. */
 export const Phase = {
@@ -37,7 +38,9 @@ const BACKWARD_CALL = /^(backward|grad|_engine_run_backward|_make_grads)$/
 /** Autograd's operators in C++; `backward` itself is the static method of a function that a program defines. */
 const BACKWARD_OPERATOR = /Backward\d*::apply\b|AccumulateGrad::apply\b|Engine::evaluate_function\b/
 const WORK_SPACE_CALL = /\b(setWorkspaceForHandle|getCUDABlasLtWorkspace)\b/
-const SETUP_CALL = /^(__init__|_apply|convert|load_state_dict|_load_from_state_dict|reset_parameters|from_pretrained)$/
+/** Functions that load the weights of a model, or make them: they run once, and the weights stay. */
+const LOADS =
+  /^(_apply|convert|from_pretrained|load_model|load_state_dict|_load_from_state_dict|load_weights|reset_parameters)$/
 const INIT_FILE = /(^|[\\/])torch[\\/]nn[\\/]init\.py$/
 /** One number, of at most 64 bits. */
 const SCALAR_BYTES = 8
@@ -47,7 +50,7 @@ const FORWARD_CALL = /^(forward|_call_impl|_wrapped_call_impl|closure|training_s
 /** The phases of a recording; null if neither call stacks nor annotations tell any. */
 export function trainingPhasesOf(trace: Trace): TrainingPhases | null {
   const steps = trace.annotations.filter(({ name }) => OPTIMIZER_STEP.test(name))
-  const ofStack = phasesOfStacks(trace.stacks)
+  const ofStack = stackValues(trace.stacks, phaseOfFrame)
   const phase = new Uint8Array(trace.events)
   let told = steps.length > 0
   let trains = steps.length > 0
@@ -74,22 +77,21 @@ function fillStep(trace: Trace, phase: Uint8Array, from: number, end: number): v
   for (let event = from; event < end; event++) if (isAlloc(trace, event)) phase[event] = Phase.optimizer
 }
 
-/** The phase of each call stack: that of the innermost frame that tells one. Callers have lower nodes. */
-function phasesOfStacks({ count, node, parent, frame, frames }: CallStacks): Uint8Array {
-  const ofFrame = frames.map(phaseOfFrame)
-  const ofNode = new Uint8Array(parent.length)
-  for (let at = 1; at < parent.length; at++) ofNode[at] = ofFrame[frame[at]] || ofNode[parent[at]]
-  return Uint8Array.from({ length: count }, (_, stack) => ofNode[node[stack]])
-}
-
-function phaseOfFrame({ filename, name }: Frame): number {
+/** The innermost frame that tells a phase decides. */
+function phaseOfFrame(frame: Frame): number {
+  const { filename, name } = frame
   if (OPTIMIZER_FILE.test(filename)) return Phase.optimizer
   if (WORK_SPACE_CALL.test(name)) return Phase.workSpace
   if (BACKWARD_OPERATOR.test(name)) return Phase.backward
   if (BACKWARD_FILE.test(filename) && BACKWARD_CALL.test(name)) return Phase.backward
   if (name === 'backward') return Phase.backward
-  if (SETUP_CALL.test(name) || INIT_FILE.test(filename)) return Phase.setup
+  if (name === '__init__' || isLoading(frame)) return Phase.setup
   return FORWARD_CALL.test(name) ? Phase.forward : Phase.unknown
+}
+
+/** Whether a frame loads or makes the weights of a model. */
+export function isLoading({ filename, name }: Frame): boolean {
+  return LOADS.test(name) || INIT_FILE.test(filename)
 }
 
 /** Steps that overlap count as one, so that no event is in two of them. */
