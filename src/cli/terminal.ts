@@ -65,7 +65,7 @@ const EMPHASIS = /([\n\t]|\x1b\[(?:1|2|22|31|32|39)m)/
 const LAYOUT = /([\n\t])/
 
 /** Text for a terminal. Of the unseen letters it keeps line feeds, tabs and the emphasis of `paint`. */
-export function printableLines(text: string, paint: Paint = PLAIN): string {
+function printableLines(text: string, paint: Paint = PLAIN): string {
   const parts = text.split(paint === PLAIN ? LAYOUT : EMPHASIS)
   return parts.map((part, index) => (index % 2 === 1 ? part : printable(part))).join('')
 }

@@ -59,7 +59,7 @@ export class History {
   }
 }
 
-export interface TopScreen {
+interface TopScreen {
   readonly stats: ProcessStats
   readonly history: History
   readonly shown: Shown

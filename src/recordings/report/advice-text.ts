@@ -15,7 +15,7 @@ import { countOf, failing, isServedOnlyInReplay, noneOr, runOf, verdictsOf } fro
 const LITTLE_IDLE = 0.05
 
 /** A setting that helps: its gain and its price, and the line to copy. */
-export interface Advice {
+interface Advice {
   readonly text: string
   readonly line: string
 }

@@ -81,7 +81,7 @@ function wasOf(bytes: readonly [number, number]): string {
 }
 
 /** The part of a site's change that stacks with one description have. */
-export interface PartOfSite {
+interface PartOfSite {
   readonly text: string
   readonly bytes: readonly [number, number]
 }

@@ -1,7 +1,7 @@
 // How a run in PyTorch is recorded: the lines to copy.
 
 /** The lines of Python, which also record a run that dies. */
-export const RECORDING_LINES: readonly string[] = [
+const RECORDING_LINES: readonly string[] = [
   'torch.cuda.memory._record_memory_history(max_entries=1_000_000)',
   'try:',
   '    train()',

@@ -56,7 +56,7 @@ function tableOf(titles: readonly string[], rows: readonly (readonly string[])[]
 }
 
 /** Text on one line in which no letter has a meaning for Markdown or HTML, unless it begins the line. */
-export function markdownText(text: string): string {
+function markdownText(text: string): string {
   const oneLine = printable(text).replace(/\p{Cs}/gu, '?')
   return oneLine.replace(ACTIVE, letter => `&#${letter.charCodeAt(0)};`)
 }

@@ -3,7 +3,7 @@
 import { createHash } from 'node:crypto'
 
 /** The parts of a page. `data` is markup. */
-export interface PageParts {
+interface PageParts {
   readonly title: string
   readonly style: string
   readonly data: string

@@ -23,7 +23,7 @@ export interface ReportedTrace {
 }
 
 /** Options of `reportedTrace`. */
-export interface ReportedOptions {
+interface ReportedOptions {
   /** default: those of `replay` */
   readonly policies?: readonly Policy[]
   /** gets the done part, from 0 to 1, and the name of the work under way */

@@ -69,7 +69,9 @@ function stepsSentence({ name, steps }: Steps, leaks: StepLeaks | null): string 
   if (known.length === 0) return `${count}: too few to tell what each leaves behind.`
   const unjudged = `The last ${formatCount(LATER_STEPS)} are too near to the end to judge.`
   const judged = `of the first ${formatCount(known.length)}, `
-  const left = known.flatMap(({ leftBytes }, i) => (leftBytes! >= LEAST_BYTES_A_STEP ? [{ step: i + 1, leftBytes }] : []))
+  const left = known.flatMap(({ leftBytes }, i) =>
+    leftBytes! >= LEAST_BYTES_A_STEP ? [{ step: i + 1, leftBytes }] : [],
+  )
   if (left.length === 0) return `${count}: ${judged}none left memory behind. ${unjudged}`
   const [first, ...later] = left
   const one = `step ${formatCount(first.step)} left ${formatBytes(first.leftBytes!)} that stay`

@@ -19,7 +19,7 @@ import { idleText, poolsText } from './idle-text.js'
 const HOLDERS = 8
 
 /** The memory of a snapshot. Sizes are bytes. */
-export interface SnapshotState extends IdleMemory {
+interface SnapshotState extends IdleMemory {
   readonly reservedBytes: number
   readonly segments: number
   /** held by the program, as requested */

@@ -26,7 +26,7 @@ const HOLDERS = 8
 const HOLDERS_BESIDE_FAILURE = 5
 
 /** Options of the text; every one may be left out. */
-export interface WhyOptions {
+interface WhyOptions {
   /** steps are those that `stepsOf(trace, pattern)` finds */
   readonly pattern?: RegExp
   /** the settings that were tried; null for none */

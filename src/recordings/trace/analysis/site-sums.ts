@@ -16,7 +16,7 @@ export interface SiteBlocks {
 }
 
 /** The blocks of a site, and where they lie. */
-export interface SiteSum {
+interface SiteSum {
   readonly of: SiteBlocks
   /** the parts with a block, rising, each once */
   readonly parts: readonly number[]

@@ -12,7 +12,7 @@ import { type SiteBlocks, SiteSums } from './site-sums.js'
 import type { Steps } from './steps.js'
 
 /** A call site whose memory grows, and all its blocks that outlive the last step. */
-export interface LeakingSite extends SiteBlocks {
+interface LeakingSite extends SiteBlocks {
   /** how many of the judged steps left something there */
   readonly steps: number
   /** bytes that these steps left there, as requested */

@@ -4,7 +4,7 @@
 import { BEFORE, type Trace } from '../trace.js'
 
 /** The memory in use and waiting, by event. */
-export interface WithWaiting {
+interface WithWaiting {
   /** requested bytes in use and waiting together after each event */
   readonly bytes: Float64Array
   /** the most of it at once */

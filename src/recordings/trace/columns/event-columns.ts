@@ -5,7 +5,7 @@ import { StackTable } from '../stack-table.js'
 const FIRST_CAPACITY = 1024
 
 /** Texts and their numbers, in the order of their first use; number 0 is the usual text. */
-export class NameTable {
+class NameTable {
   readonly names: string[]
   private readonly numbers: Map<string, number>
   private last: string

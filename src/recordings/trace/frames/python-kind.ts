@@ -18,7 +18,7 @@ const DEBUGGER = /(?:^|\/)(?:debugpy|pydevd?|_pydev\w*)\//
 const OF_NODE = /^(?:node:|at )/
 
 /** Facts that the other frames of a recording tell. */
-export interface Evidence {
+interface Evidence {
   /** folders of PyTorch's sources */
   readonly roots: ReadonlySet<string>
   /** whether the program is the argument of `python -c` */

@@ -26,7 +26,7 @@ export function isTaken(name: string): name is keyof typeof READERS {
 }
 
 /** A setting that no model takes. */
-export interface Leaving {
+interface Leaving {
   /** a limit, which is replayed as a capacity; no effect on a GPU's memory; or an effect that replays leave out */
   readonly kind: 'limit' | 'none' | 'left out'
   /** whether a value changes nothing */
