@@ -49,11 +49,17 @@ export async function bundled(): Promise<Map<string, string>> {
   })
   const variables = variableNames()
   const names = chunkNames(metafile)
+  const written = new Map(outputFiles.map(({ path, text }) => [relative(lib, path), text]))
   const files = new Map(
-    outputFiles.map(({ path, text }) => [
-      withNames(relative(lib, path), names),
-      path.endsWith('.map') ? withLinesOnly(text) : withConstants(withClasses(withNames(text, names)), variables),
-    ]),
+    [...written].map(([path, text]) => {
+      const isMap = path.endsWith('.map')
+      const keeps = codeLines(isMap ? written.get(path.slice(0, -'.map'.length))! : text)
+      const code = text.split('\n').filter((_, line) => keeps[line])
+      return [
+        withNames(path, names),
+        isMap ? withLinesOnly(text, keeps) : withConstants(withClasses(withNames(code.join('\n'), names)), variables),
+      ]
+    }),
   )
   for (const path of ['cli/main.js', 'cli/program.js']) files.set(path, withImportsInTurn(path, files))
   return files
@@ -113,9 +119,21 @@ function withConstants(code: string, variables: Set<string>): string {
   return named.replaceAll(/^var (?=[[{])/gm, 'const ')
 }
 
-/** A source map with the first place of each line: a third of the size, and stacks name the same lines. */
-function withLinesOnly(text: string): string {
+/** By line, whether it is code: esbuild leaves the comments of a class's members, which the declarations have, too. */
+function codeLines(code: string): boolean[] {
+  let isWithin = false
+  return code.split('\n').map(line => {
+    isWithin ||= /^ *\/\*\*/.test(line)
+    const isCode = !isWithin
+    if (line.endsWith('*/')) isWithin = false
+    return isCode
+  })
+}
+
+/** A source map with the first place of each line that stays: a third of the size, and stacks name the same lines. */
+function withLinesOnly(text: string, keeps: readonly boolean[]): string {
   const map = JSON.parse(text) as { readonly mappings: string }
-  const places = decode(map.mappings).map(line => line.filter(place => place.length > 1).slice(0, 1))
+  const lines = decode(map.mappings).filter((_, line) => keeps[line])
+  const places = lines.map(line => line.filter(place => place.length > 1).slice(0, 1))
   return JSON.stringify({ ...map, names: [], mappings: encode(places) })
 }
