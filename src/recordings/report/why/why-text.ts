@@ -1,7 +1,7 @@
 // Why a recorded run needed its memory, as text: its failed requests, what hides in it, and who held the memory.
 
 import { formatBytes } from '../../../core/base/bytes.js'
-import type { Steps } from '../../trace/analysis/steps.js'
+import { type Steps, stepOf } from '../../trace/analysis/steps.js'
 import { BEFORE, type Trace } from '../../trace/trace.js'
 import { WORTH } from '../../trace/tune/ranking.js'
 import type { TuneReport } from '../../trace/tune/tune-report.js'
@@ -77,10 +77,9 @@ function whenText({ events }: Trace, event: number, steps: Steps | null): string
   if (event === BEFORE) return 'before the first event'
   const at = `at event ${formatCount(event)}`
   if (steps === null) return at
-  const index = steps.steps.findIndex(({ to }) => event < to)
-  return index < 0
-    ? `${at}, after the last step`
-    : `${at}, in step ${formatCount(index + 1)} of ${formatCount(steps.steps.length)}`
+  const step = stepOf(steps, event)
+  if (step === null) return `${at}, after the last step`
+  return `${at}, in step ${formatCount(step)} of ${formatCount(steps.steps.length)}`
 }
 
 function peakText({ trace, peak }: WhyFacts, when: string, width: number): string {

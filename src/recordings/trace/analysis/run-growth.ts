@@ -6,7 +6,7 @@ import { failedEvents } from '../failures/out-of-memory.js'
 import { BEFORE, type Trace } from '../trace.js'
 import { inUseOf } from './curves.js'
 import { type SiteChange, siteChanges } from './stack-diff.js'
-import { stepsOf } from './steps.js'
+import { stepOf, stepsOf } from './steps.js'
 import { peakWaitingBytes, reservedWithoutWaiting } from './without-waiting.js'
 
 /** The least memory that PyTorch takes from a device at once. One such segment more comes by chance. */
@@ -115,7 +115,7 @@ function figureOf(
 
 function placeOf(trace: Trace): PeakPlace {
   const { peakEvent: event } = inUseOf(trace)
-  const steps = stepsOf(trace)?.steps ?? []
-  const step = event === BEFORE ? -1 : steps.findIndex(({ from, to }) => from <= event && event < to)
-  return { event, events: trace.events, step: step < 0 ? null : step + 1, steps: steps.length }
+  const found = stepsOf(trace)
+  const step = event === BEFORE ? null : stepOf(found, event)
+  return { event, events: trace.events, step, steps: found?.steps.length ?? 0 }
 }

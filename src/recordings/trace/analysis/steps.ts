@@ -60,7 +60,13 @@ export function stepsOf(trace: Trace, pattern?: RegExp): Steps | null {
 /** The number of the step that an event is in, from 1; a step that did not end counts. Null without steps. */
 export function stepAt(trace: Trace, event: number): number | null {
   const found = stepsOf(trace)
-  return found === null ? null : 1 + found.steps.filter(({ to }) => to <= event).length
+  return found === null ? null : (stepOf(found, event) ?? found.steps.length + 1)
+}
+
+/** The number of the step that an event is in, from 1; null behind the last step or without steps. */
+export function stepOf(found: Steps | null, event: number): number | null {
+  const index = found?.steps.findIndex(({ to }) => event < to) ?? -1
+  return index < 0 ? null : index + 1
 }
 
 /**

@@ -33,15 +33,13 @@ export class Search {
   /** The first settings tried are those that the others are compared with. */
   async try(text: string): Promise<void> {
     const settings = parsePytorchSettings(text)
-    const { peakReservedBytes, deviceCalls, modelledDeviceSeconds } = this.replay(settings, Infinity, false)
+    const { failures: _, retries: __, ...free } = this.replay(settings, Infinity)
     const { withinBytes, withinIs } = this.within
-    const within = withinBytes === null ? null : this.replayWithin(settings, withinBytes)
+    const within = withinBytes === null ? null : this.replay(settings, withinBytes)
     this.runs.push({
       settings: text,
-      peakReservedBytes,
-      deviceCalls: sum(deviceCalls),
-      modelledDeviceSeconds: modelledDeviceSeconds ?? 0,
-      ...(await this.least(settings, peakReservedBytes)),
+      ...free,
+      ...(await this.least(settings, free.peakReservedBytes)),
       atCapacity: withinIs === 'asked' ? within : null,
       within,
     })
@@ -90,16 +88,12 @@ export class Search {
     return { leastCapacityBytes, leastCapacityRetries }
   }
 
-  private replayWithin(settings: PytorchSettings, capacityBytes: number): TuneAtCapacity {
-    const { deviceCalls, modelledDeviceSeconds, ...replayed } = this.replay(settings, capacityBytes, false)
-    const { failures, retries, peakReservedBytes } = replayed
-    const calls = { deviceCalls: sum(deviceCalls), modelledDeviceSeconds: modelledDeviceSeconds ?? 0 }
-    return { failures, retries, peakReservedBytes, ...calls }
-  }
-
-  private replay(settings: PytorchSettings, capacityBytes: number, stopsAtFailure: boolean) {
+  private replay(settings: PytorchSettings, capacityBytes: number, stopsAtFailure = false): TuneAtCapacity {
     const model = modelWithin(this.trace, settings, capacityBytes)
-    return replayPytorchPolicy(this.trace, { ...model, stopsAtFailure, failedFrom: 0 })
+    const replayed = replayPytorchPolicy(this.trace, { ...model, stopsAtFailure, failedFrom: 0 })
+    const { failures, retries, peakReservedBytes, modelledDeviceSeconds } = replayed
+    const deviceCalls = Object.values(replayed.deviceCalls).reduce((all, each) => all + each, 0)
+    return { failures, retries, peakReservedBytes, deviceCalls, modelledDeviceSeconds: modelledDeviceSeconds ?? 0 }
   }
 }
 
@@ -123,8 +117,4 @@ function lowerBoundRequestOf(trace: Trace): TuneRecording['lowerBoundRequest'] {
   const neededAt = (event: number) => (event === 0 ? initial : inUseBytes[event - 1]) + bytes[event]
   const event = action.findIndex((code, at) => code === Action.outOfMemory && neededAt(at) === peakWithFailedBytes)
   return event < 0 ? null : { event, bytes: bytes[event] }
-}
-
-function sum(calls: Readonly<Record<string, number>>): number {
-  return Object.values(calls).reduce((all, each) => all + each, 0)
 }
