@@ -9,8 +9,9 @@ import { BEFORE, type Trace } from '../../trace/trace.js'
 import { initialOf } from '../../trace/trace-figures.js'
 import { signedBytes } from '../difference-words.js'
 import { formatCount, MISSING } from '../number-format.js'
-import { placeText, siteText } from '../place-text.js'
+import { placeText } from '../place-text.js'
 import { counted, deviceLines, gapsOf, initialLines } from '../trace-lines.js'
+import { askerText } from '../why/out-of-memory-text.js'
 
 const PERCENT_DIGITS = 3
 
@@ -76,9 +77,8 @@ export function failureOf(figure: GrowthFigure, trace: Trace, limit: GrowthLimit
     return `${what} at the peak grew by more than ${limitText(limit)}: from ${from} to ${to}, ${changeOf(name, base!, run!)}.`
   }
   const last = recordedOutOfMemories(trace).at(-1)!
-  const by = last.site === null ? '' : ` by ${siteText(last.site)}`
   const count = run === 1 ? 'A request' : `${formatCount(run)} requests`
-  return `${count} failed, and none in the base: ${formatBytes(last.askedBytes)} asked${by} (event ${formatCount(last.event)}).`
+  return `${count} failed, and none in the base: ${formatBytes(last.askedBytes)} asked${askerText(last)} (event ${formatCount(last.event)}).`
 }
 
 /** Gaps of the recordings, and differences between them beside their memory. */

@@ -5,7 +5,7 @@ import type { Holder } from '../../trace/failures/holders.js'
 import type { RecordedOutOfMemory, Verdict } from '../../trace/failures/out-of-memory.js'
 import type { ReplayReport } from '../../trace/replay-result.js'
 import { formatCount } from '../number-format.js'
-import { holderLines, isUnknown, siteText } from '../place-text.js'
+import { holderLines, isUnknown, placeText } from '../place-text.js'
 import { RECORDERS, type Recorder } from '../recorders.js'
 import { factLines, rowText, type TextStyle, wrapText } from '../table.js'
 import { piecesText, WAITING_FACT } from '../trace-lines.js'
@@ -31,17 +31,19 @@ export function outOfMemoryText({ trace }: Pick<ReplayReport, 'trace'>, { width,
 }
 
 export function factsOf(failed: RecordedOutOfMemory): [name: string, value: string][] {
-  const { event, askedBytes, site, through, inUseBytes, waitingBytes, reservedBytes, deviceFreeBytes } = failed
-  const inside = through === null ? '' : `, in ${siteText(through)}`
-  const where = site === null ? '' : ` by ${siteText(site)}${inside}`
+  const { event, askedBytes, inUseBytes, waitingBytes, reservedBytes, deviceFreeBytes } = failed
   const facts: [string, string][] = [
-    ['asked', `${askedText(askedBytes)}${where} (event ${formatCount(event)})`],
+    ['asked', `${askedText(askedBytes)}${askerText(failed)} (event ${formatCount(event)})`],
     ['in use', formatBytes(inUseBytes)],
   ]
   if (waitingBytes > 0) facts.push(['waiting', `${formatBytes(waitingBytes)} ${WAITING_FACT}`])
   if (reservedBytes !== null) facts.push(['idle', idleText(failed)], ['reserved', formatBytes(reservedBytes)])
   if (deviceFreeBytes !== null) facts.push(['device', `${formatBytes(deviceFreeBytes)} free`])
   return facts
+}
+
+export function askerText({ site, through }: RecordedOutOfMemory): string {
+  return site === null ? '' : ` by ${placeText({ site, through })}`
 }
 
 /** Readers take larger requests for the most that can be counted. */
