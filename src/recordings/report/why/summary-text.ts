@@ -32,26 +32,22 @@ export function summaryAnswer(summary: MemorySummary): SummaryAnswer {
     idle,
     wholeSegments: idle === null || nonReleasable === null ? null : minus(idle, nonReleasable.current),
     rounding: difference(allocated, requested),
-    contradiction: contradictionOf(summary),
+    contradiction: contradictionOf(summary, idle),
   }
 }
 
-function contradictionOf({ allocated, active, reserved, nonReleasable }: MemorySummary): string | null {
-  const isAbove = (one: SummaryFigure | null, other: SummaryFigure | null) =>
-    one !== null && other !== null && exceeds(one.current, other.current) === 'yes'
-  if (isAbove(allocated, active)) return 'allocated memory is above active memory'
-  if (isAbove(active ?? allocated, reserved)) return 'memory in use is above reserved memory'
-  const used = active ?? allocated
-  if (used !== null && reserved !== null && nonReleasable !== null) {
-    const idle = minus(reserved.current, used.current)
-    if (exceeds(nonReleasable.current, idle) === 'yes') return 'non-releasable memory is above what is idle'
-  }
-  const all = [allocated, active, reserved]
-  return all.some(figure => isAbove(figure, peakOf(figure))) ? 'memory now is above its own peak' : null
-}
-
-function peakOf(figure: SummaryFigure | null): SummaryFigure | null {
-  return figure === null ? null : { current: figure.peak, peak: figure.peak }
+function contradictionOf(
+  { allocated, active, reserved, nonReleasable }: MemorySummary,
+  idle: RoundedSize | null,
+): string | null {
+  const isAbove = (one: RoundedSize | null, other: RoundedSize | null) =>
+    one !== null && other !== null && exceeds(one, other) === 'yes'
+  const now = (figure: SummaryFigure | null) => figure?.current ?? null
+  if (isAbove(now(allocated), now(active))) return 'allocated memory is above active memory'
+  if (isAbove(now(active ?? allocated), now(reserved))) return 'memory in use is above reserved memory'
+  if (isAbove(now(nonReleasable), idle)) return 'non-releasable memory is above what is idle'
+  const isPastPeak = (figure: SummaryFigure | null) => figure !== null && isAbove(figure.current, figure.peak)
+  return [allocated, active, reserved].some(isPastPeak) ? 'memory now is above its own peak' : null
 }
 
 /** A part for each summary. */
