@@ -1,8 +1,9 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { MiB } from '../../../core/base/bytes.js'
+import { GiB, MiB } from '../../../core/base/bytes.js'
 import { answerOf } from '../../trace/messages/out-of-memory-message.js'
 import { figuresOfText, ofOneDevice } from '../../trace/messages/read-text.js'
+import { roundedSize } from '../../trace/messages/rounded-size.js'
 import { PLAIN } from '../table.js'
 import { unwrapped } from '../trace-texts.fixture.js'
 import { MESSAGES, type MessageCase, OTHERS, SUMS } from './messages.fixture.js'
@@ -45,6 +46,8 @@ test('no setting is called certain, and what is too little is said to be helped 
   }
 })
 
+/** As JSON: a size that a message printed in GiB. */
+const GiBs = (amount: number) => JSON.stringify(roundedSize(String(amount), 'GiB'))
 const message = (asked: string, gpu = 0) => SUMS[0].text.replace('22.78', asked).replace('GPU 0', `GPU ${gpu}`)
 
 test('of a log the text has the last message of the device that failed first, and names the others', () => {
@@ -66,6 +69,51 @@ test('programs beside this one have their numbers, also where its own number is 
   )
 })
 
+test('a message goes on behind the prefixes of a log, also those that end in a number', () => {
+  const lines = [
+    'Traceback (most recent call last):',
+    'OutOfMemoryError: CUDA out of memory. Tried to allocate 3.00 GiB. GPU 0 has a',
+    'total capacity of 23.65 GiB of which 1.12 GiB is free. Of the allocated memory',
+    '18.00 GiB is allocated by PyTorch, and 1.20 GiB is reserved by PyTorch but',
+    'unallocated.',
+    '',
+  ]
+  const prefixes: readonly ((line: number) => string)[] = [
+    line => `2031-01-01 00:00:0${line} `,
+    line => `2031-01-01T00:00:0${line}.123456789Z stderr F `,
+    line => `INFO 01-01 00:00:0${line} [core.py:${98 + line}] `,
+    line => `${String(98 + line).padStart(5)}\t`,
+    () => 'host 17 ',
+    () => 'worker-1  | ',
+    () => '3: ',
+    () => 'ERROR - ',
+  ]
+  for (const prefix of prefixes) {
+    const log = lines.map((line, i) => prefix(i) + line).join('\n')
+    const [message] = figuresOf(log)!.messages
+    assert.deepEqual(
+      [message.device, message.inUse, message.idle, message.isCut].map(part => JSON.stringify(part)),
+      ['0', GiBs(18), GiBs(1.2), 'false'],
+      log,
+    )
+  }
+})
+
+test('the number before a size in the same line is not a part of it', () => {
+  const [message] = figuresOf(
+    'Tried to allocate 3.00 GiB (GPU 0; 10 1.20 GiB total capacity; - 1.00 GiB free; 4. 512 bytes cached)',
+  )!.messages
+  assert.deepEqual(
+    [message.total, message.free, message.idle].map(size => size!.bytes),
+    [Math.round(1.2 * GiB), GiB, 512],
+  )
+})
+
+test('a message of a web page is read', () => {
+  const text = MESSAGES[0].text
+  assert.deepEqual(figuresOf(text.replaceAll(' ', '&nbsp;'))!.messages, figuresOf(text)!.messages)
+})
+
 test('of a very long log the end is searched, and that is said', () => {
   const log = `${message('30.00', 1)}${' '.repeat(33 * MiB)}${message('40.00', 0)}`
   assert.match(told(log), /The first 1 MiB of the log were not searched\. Out of memory, by PyTorch's message of GPU 0/)
@@ -82,6 +130,10 @@ test('a text without a message has no answer, and a long hostile one takes littl
     '|'.repeat(4e6),
     '\u001b['.repeat(2e6),
     `(${'a pid=1 '.repeat(4e5)}`,
+    'out of memory '.repeat(3e5),
+    '7 out of memory\n'.repeat(3e5),
+    `out of memory\n${'7 '.repeat(2e6)}\n`,
+    `out of memory${'\n'.repeat(4e6)}`,
   ]) {
     figuresOf(text)
   }

@@ -39,7 +39,7 @@ function titleOf({ allocator, backend, device }: OutOfMemoryMessage, count: numb
 
 /** The sizes of a message, each with its name. */
 function messageFacts(message: OutOfMemoryMessage, answer: MessageAnswer): [name: string, value: string][] {
-  const { asked, free, idle, inUse, privatePools, allowed, total } = message
+  const { asked, free, idle, waiting, inUse, privatePools, allowed, total } = message
   const facts: [string, string][] = []
   const add = (name: string, size: RoundedSize | null, after = '') => {
     if (size !== null) facts.push([name, `${sizeText(size)}${after}`])
@@ -47,7 +47,9 @@ function messageFacts(message: OutOfMemoryMessage, answer: MessageAnswer): [name
   add('asked', asked, segmentNote(message))
   add('free', free, ' on the device')
   add('idle', idle, ' reserved by PyTorch, but not in use')
-  add('together', answer.room, ' free and idle')
+  const isWaiting = waiting !== null && waiting.bytes > 0
+  if (isWaiting) add('waiting', waiting, ' of that, freed, but in use on another stream, by the summary')
+  add('together', answer.room, isWaiting ? ' free and idle, without what waits' : ' free and idle')
   const pools =
     privatePools === null ? '' : `, ${sizeText(privatePools)} of it idle in private pools, as of CUDA graphs`
   add('in use', inUse, ` by PyTorch${pools}`)

@@ -10,6 +10,7 @@ import {
 } from '../../trace/messages/out-of-memory-message.js'
 import { exceeds, isPossible, type RoundedSize } from '../../trace/messages/rounded-size.js'
 import { RECORDERS } from '../recorders.js'
+import { WAITING_REMEDY } from './out-of-memory-text.js'
 
 /** PyTorch asks the device for these segments, though the request may be smaller. */
 const SEGMENTS: readonly { readonly bytes: number; readonly least: number; readonly requests: string }[] = [
@@ -17,6 +18,7 @@ const SEGMENTS: readonly { readonly bytes: number; readonly least: number; reado
   { bytes: 20 * MiB, least: MiB, requests: 'of 1 to 10 MiB' },
 ]
 
+const MAY_WAIT = ' Part of the idle memory may wait for another stream: torch.cuda.memory_summary() tells.'
 const NO_RECORDING = 'Recordings are read of CUDA and HIP only.'
 
 /** Whether PyTorch records the allocations of this kind of device in the format that is read. */
@@ -44,7 +46,13 @@ export function messageVerdict(message: OutOfMemoryMessage, answer: MessageAnswe
       return (
         `Fragmentation or rounding: ${withinLimit === null ? `${together} were free or idle` : `the limit left ${amount(withinLimit, message)}`}, ` +
         `and ${asked} were asked.${refusedText(message, answer)} ` +
-        `A setting may help. ${isRecordable(message) ? 'Make a recording: cuda-mempool tune replays it under each setting.' : NO_RECORDING}`
+        `A setting may help. ${isRecordable(message) ? 'Make a recording: cuda-mempool tune replays it under each setting.' : NO_RECORDING}` +
+        (message.waiting === null && !deviceHadRoom && isRecordable(message) ? MAY_WAIT : '')
+      )
+    case 'waiting':
+      return (
+        `Freed, but another stream still uses it: ${amount(message.waiting!, message)} of the idle memory wait for the work ` +
+        `of other streams (record_stream). Without it ${together} were free or idle, and ${asked} were asked. ${WAITING_REMEDY}`
       )
     case 'unknown':
       return unknownText(message, answer)

@@ -155,6 +155,73 @@ test('memory_stats is read as a dictionary and as an ordered one', () => {
   }
 })
 
+/** A message whose device has as much reserved as WAITING. */
+const failed = (asked: string, free: string, inUse = '2000.00 MiB', idle = '7500.00 MiB') =>
+  `CUDA out of memory. Tried to allocate ${asked}. GPU 0 has a total capacity of 23.65 GiB of which ${free} is free. Of the allocated memory ${inUse} is allocated by PyTorch, and ${idle} is reserved by PyTorch but unallocated.`
+
+test('idle memory that waits by the summary of the same moment serves no request', () => {
+  const of = (message: string) => told(`${message}\n${table(WAITING, { ooms: 1 })}`)
+  const waiting = of(failed('3.00 GiB', '0.50 GiB'))
+  assert.match(waiting, /waiting 7 GiB of that, .* together 844 MiB free and idle, without what waits/)
+  assert.match(
+    waiting,
+    /→ Freed, but another stream still uses it: 7\.00 GiB of the idle memory wait .*No setting of the/,
+  )
+  assert.doesNotMatch(waiting, /A setting may help/)
+  assert.match(of(failed('800.00 MiB', '0.50 GiB')), /→ Fragmentation or rounding: 844\.00 MiB were free or idle/)
+  assert.match(of(failed('9.00 GiB', '0.50 GiB')), /→ Really too little: 0\.82 GiB were .*: 8\.18 GiB are missing/)
+})
+
+test('without a summary of the same moment the idle memory may wait', () => {
+  const message = failed('3.00 GiB', '0.50 GiB', '1000.00 MiB')
+  const may = /A setting may help\. .* Part of the idle memory may wait for another stream/
+  assert.match(told(message), may)
+  assert.match(told(`${message}\n${table(WAITING)}`), may)
+  assert.doesNotMatch(told(failed('3.00 GiB', '5.00 GiB')), /may wait/)
+})
+
+test('sizes that were rounded up much are the verdict, and failures that are not in the text are unknown', () => {
+  const rounded = {
+    'Allocated memory': ['9000 MiB', '9000 MiB'],
+    'Active memory': ['9000 MiB', '9000 MiB'],
+    'Requested memory': ['5000 MiB', '5000 MiB'],
+    'GPU reserved memory': ['9100 MiB', '9100 MiB'],
+    'Non-releasable memory': ['100 MiB', '100 MiB'],
+  } as const
+  assert.match(told(table(rounded)), /→ No request failed; 3\.91 GiB in use are rounding.*roundup_power2_divisions/)
+  assert.match(told(table(rounded).replace(/.*OOMs.*\n/, '')), /→ Whether requests failed is unknown; /)
+})
+
+test('of several dictionaries the last one counts, and nested ones are read', () => {
+  const stats = (bytes: number) =>
+    `{'allocated_bytes.all.current': ${bytes}, 'reserved_bytes.all.current': ${2 * bytes}}\n`
+  const [last] = figuresOf(
+    `{'active_bytes.all.current': 9, ${stats(8).slice(1)}epoch: 1\n${stats(3)}epoch: 2`,
+  )!.summaries
+  assert.deepEqual([last.allocated!.current.bytes, last.reserved!.current.bytes, last.active], [3, 6, null])
+  const figures = (current: number, peak: number) => ({ all: { current, peak, freed: 1 }, small_pool: { current: 1 } })
+  const nested = { allocated_bytes: figures(5, 8), reserved_bytes: figures(9, 11), num_ooms: 1 }
+  for (const indent of [0, 2]) {
+    const [summary] = figuresOf(JSON.stringify(nested, null, indent))!.summaries
+    assert.deepEqual(
+      [summary.allocated, summary.reserved].map(figure => [figure!.current.bytes, figure!.peak.bytes]),
+      [
+        [5, 8],
+        [9, 11],
+      ],
+    )
+    assert.equal(summary.outOfMemories, 1)
+  }
+})
+
+test('devices with failed requests come first', () => {
+  const log = [table(WAITING), table(WAITING, { device: 1, ooms: 2 }), table(WAITING, { device: 2 })].join('\n')
+  assert.deepEqual(
+    figuresOf(log)!.summaries.map(({ device }) => device),
+    [1, 0, 2],
+  )
+})
+
 test('a message and the summary behind it are both told', () => {
   const message =
     'HIP out of memory. Tried to allocate 2.00 GiB. GPU 7 has a total capacity of 287.98 GiB of which 0 bytes is free. Of the allocated memory 68.63 GiB is allocated by PyTorch, and 1.93 GiB is reserved by PyTorch but unallocated.'

@@ -2,7 +2,7 @@
 
 import { formatBytes } from '../../../core/base/bytes.js'
 import { listed } from '../../../core/base/readable.js'
-import type { MemorySummary, SummaryFigure } from '../../trace/messages/memory-summary.js'
+import { type MemorySummary, type SummaryFigure, waitingIn } from '../../trace/messages/memory-summary.js'
 import { exceeds, minus, type RoundedSize } from '../../trace/messages/rounded-size.js'
 import { formatCount } from '../number-format.js'
 import { factLines, type TextStyle, wrapText } from '../table.js'
@@ -28,7 +28,7 @@ export function summaryAnswer(summary: MemorySummary): SummaryAnswer {
     from === null || size === null ? null : minus(from.current, size.current)
   const idle = difference(reserved, active ?? allocated)
   return {
-    waiting: difference(active, allocated),
+    waiting: waitingIn(summary),
     idle,
     wholeSegments: idle === null || nonReleasable === null ? null : minus(idle, nonReleasable.current),
     rounding: difference(allocated, requested),
@@ -86,16 +86,15 @@ function retriesText(retries: number): string {
 
 /** The largest part of the idle and waiting memory, and the limits of a summary. */
 function summaryVerdict(summary: MemorySummary, answer: SummaryAnswer): string {
-  const { allocated, outOfMemories, retries } = summary
+  const { allocated } = summary
   if (answer.contradiction !== null) return `The figures contradict each other: ${answer.contradiction}.`
   if (allocated === null || answer.idle === null) {
     return 'The summary is cut off: the memory in use or reserved is missing, so little can be said. Make a recording.'
   }
-  const ran =
-    (outOfMemories ?? 0) > 0 ? 'Requests failed' : (retries ?? 0) > 0 ? 'Memory ran full' : 'No request failed'
   const waiting = answer.waiting?.bytes ?? 0
   const [largest] = [
     { bytes: waiting, text: 'are freed, but wait for another stream (record_stream): no setting frees them' },
+    { bytes: answer.rounding?.bytes ?? 0, text: ROUNDING },
     ...idleParts(summary, answer),
   ].sort((one, other) => other.bytes - one.bytes)
   // A part below a tenth of the memory in use does not explain a failure.
@@ -103,7 +102,16 @@ function summaryVerdict(summary: MemorySummary, answer: SummaryAnswer): string {
   const what = isWorth
     ? `${formatBytes(largest.bytes)} ${largest.text}`
     : 'nearly all reserved memory is in use, so the program itself needs it'
-  return `${ran}; ${what}. What was asked, what was free on the device and who holds the memory is not in it.${cutText(summary)}`
+  return `${failuresText(summary)}; ${what}. What was asked, what was free on the device and who holds the memory is not in it.${cutText(summary)}`
+}
+
+const ROUNDING =
+  'in use are rounding, not asked for: see roundup_power2_divisions in the settings, or the sizes of requests'
+
+function failuresText({ outOfMemories, retries }: MemorySummary): string {
+  if ((outOfMemories ?? 0) > 0) return 'Requests failed'
+  if ((retries ?? 0) > 0) return 'Memory ran full'
+  return outOfMemories === null ? 'Whether requests failed is unknown' : 'No request failed'
 }
 
 function idleParts({ nonReleasable }: MemorySummary, { idle, wholeSegments }: SummaryAnswer) {

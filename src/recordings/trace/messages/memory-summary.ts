@@ -1,6 +1,7 @@
 // The figures of torch.cuda.memory_summary(), a table, or of torch.cuda.memory_stats(), a printed dictionary.
 
-import { exactSize, NUMBER, type RoundedSize, truncatedSize } from './rounded-size.js'
+import type { OutOfMemoryMessage } from './out-of-memory-message.js'
+import { exactSize, exceeds, minus, NUMBER, plus, type RoundedSize, truncatedSize } from './rounded-size.js'
 
 /** One figure of the allocator. */
 export interface SummaryFigure {
@@ -55,13 +56,18 @@ const KEYS: Readonly<Record<string, FigureName>> = {
   reserved_bytes: 'reserved',
   inactive_split_bytes: 'nonReleasable',
 }
+/** `'reserved_bytes': {'all': {'current': 7, 'peak': 9, …}` of memory_stats_as_nested_dict(). */
+const NESTED = /\b([a-z_]{3,30})['"]?\s{0,4}[:,]\s{0,4}\{\s{0,40}['"]all['"]\s{0,4}:\s{0,4}\{([^{}]{1,300})\}/g
 /** `'reserved_bytes.all.peak': 7`, `"num_ooms": 1`, `('num_ooms', 1)` */
 const ENTRY = /\b([a-z_]{3,30}(?:\.all\.(?:current|peak))?)['"]?\s{0,4}[:,]\s{0,4}(\d{1,16})\b/g
 
 /** The tables at the end of a log that are read: enough for all devices of the last moment. */
 const MOST_TABLES = 64
 
-/** The last table of each device, or else a dictionary. Of a table that is cut off only some figures are known. */
+/**
+ * The last table of each device, or else the last dictionary; devices with failed requests come first. Of a table that
+ * is cut off only some figures are known.
+ */
 export function memorySummaries(text: string): MemorySummary[] {
   const tables = text.split(/(?=memory summary, device ID)/i).slice(1)
   if (tables.length === 0) return UNTITLED.test(text) ? [tableOf(text)] : statsOf(text)
@@ -70,7 +76,29 @@ export function memorySummaries(text: string): MemorySummary[] {
     const summary = tableOf(table)
     last.set(summary.device, summary)
   }
-  return [...last.values()].sort((a, b) => (a.device ?? 0) - (b.device ?? 0))
+  const isWithout = ({ outOfMemories }: MemorySummary) => Number((outOfMemories ?? 0) === 0)
+  return [...last.values()].sort((a, b) => isWithout(a) - isWithout(b) || (a.device ?? 0) - (b.device ?? 0))
+}
+
+/** Memory that the program freed, but another stream uses; null where a figure is missing. */
+export function waitingIn({ active, allocated }: MemorySummary): RoundedSize | null {
+  return active === null || allocated === null ? null : minus(active.current, allocated.current)
+}
+
+/** The waiting memory by the summary of the same moment, whose device has as much reserved; null without one. */
+export function waitingAt(
+  { device, inUse, idle }: OutOfMemoryMessage,
+  summaries: readonly MemorySummary[],
+): RoundedSize | null {
+  const summary = summaries.find(each => device === null || each.device === null || each.device === device)
+  const waiting = summary === undefined ? null : waitingIn(summary)
+  if (waiting === null || inUse === null || idle === null || summary?.reserved == null) return null
+  const isSame = haveCommon(summary.reserved.current, plus(inUse, idle)) && exceeds(waiting, idle) !== 'yes'
+  return isSame ? { ...waiting, least: Math.max(0, waiting.least) } : null
+}
+
+function haveCommon(one: RoundedSize, other: RoundedSize): boolean {
+  return one.least <= other.most && other.least <= one.most
 }
 
 function tableOf(text: string): MemorySummary {
@@ -98,17 +126,23 @@ function countIn(text: string, pattern: RegExp): number | null {
   return found === null ? null : Number(found[1])
 }
 
-/** The dictionary of a text, if it has one. */
+/** The last dictionary of a text, if it has one. */
 function statsOf(text: string): MemorySummary[] {
-  if (!/\b(?:allocated|reserved)_bytes\.all\.current\b/.test(text)) return []
+  if (!/\b(?:allocated|reserved)_bytes\b/.test(text)) return []
+  const flat = text.replace(NESTED, (_, key, entries) => entries.replace(/\b(?=current\b|peak\b)/g, `${key}.all.`))
   const values = new Map<string, number>()
-  for (const [, key, value] of text.matchAll(ENTRY)) if (!values.has(key)) values.set(key, Number(value))
+  for (const [, key, value] of flat.matchAll(ENTRY)) {
+    // A dictionary has each of these once: here the next one begins.
+    if (values.has(key) && key.includes('.')) values.clear()
+    values.set(key, Number(value))
+  }
   const figures = { ...NONE }
   for (const [key, name] of Object.entries(KEYS)) {
     const [current, peak] = ['current', 'peak'].map(which => values.get(`${key}.all.${which}`))
     if (current === undefined) continue
     figures[name] = { current: exactSize(current), peak: exactSize(peak ?? current) }
   }
+  if (figures.allocated === null && figures.reserved === null) return []
   return [
     {
       device: null,

@@ -14,6 +14,7 @@ const NONE: OutOfMemoryMessage = {
   free: null,
   inUse: null,
   idle: null,
+  waiting: null,
   privatePools: null,
   allowed: null,
   processes: [],

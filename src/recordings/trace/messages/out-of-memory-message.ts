@@ -32,6 +32,8 @@ export interface OutOfMemoryMessage {
   readonly inUse: RoundedSize | null
   /** reserved, but not in use */
   readonly idle: RoundedSize | null
+  /** of `idle`, by a summary in the same log: freed, but in use by another stream; null if unknown */
+  readonly waiting: RoundedSize | null
   /** of `inUse`: idle memory of private pools, such as those of CUDA graphs, which serves no other request */
   readonly privatePools: RoundedSize | null
   /** the most that the program may reserve by a limit of its own */
@@ -48,11 +50,10 @@ export type Contradiction =
 
 /** The verdict on a message, and its sums; a sum is null if the message lacks a part of it. */
 export interface MessageAnswer {
-  /** a message does not tell what waits for another stream */
-  readonly verdict: Exclude<Verdict, 'waiting'>
+  readonly verdict: Verdict
   /** why the verdict is unknown; null for other verdicts */
   readonly unknown: 'contradiction' | 'rounding' | 'missing' | null
-  /** free and idle together */
+  /** free and idle together, without the memory that waits for another stream */
   readonly room: RoundedSize | null
   /** what the program's own limit leaves beside the memory in use; null without a limit */
   readonly withinLimit: RoundedSize | null
@@ -69,9 +70,10 @@ export interface MessageAnswer {
 }
 
 export function answerOf(message: OutOfMemoryMessage): MessageAnswer {
-  const { asked, free, total, inUse, idle, allowed } = message
+  const { asked, free, total, inUse, idle, waiting, allowed } = message
   const reserved = inUse === null || idle === null ? null : plus(inUse, idle)
-  const room = free === null || idle === null ? null : plus(free, idle)
+  const all = free === null || idle === null ? null : plus(free, idle)
+  const room = all === null || waiting === null ? all : minus(all, waiting)
   const own = message.processes.find(({ process }) => process === null)
   const contradictions = contradictionsOf(message, reserved)
   const mostAllowed = allowed === null || inUse === null ? null : minus(allowed, inUse)
@@ -87,15 +89,17 @@ export function answerOf(message: OutOfMemoryMessage): MessageAnswer {
   if (contradictions.length > 0) return { ...facts, verdict: 'unknown', unknown: 'contradiction', missing: null }
   if (asked === null) return { ...facts, verdict: 'unknown', unknown: 'missing', missing: null }
   // Without the free or idle memory, the whole device is the bound.
-  const most = room ?? (total === null || inUse === null ? null : minus(total, inUse))
+  const most = all ?? (total === null || inUse === null ? null : minus(total, inUse))
   const ofDevice = most === null ? null : exceeds(asked, most)
   const isOfNone = most === null && asked.least > MOST_DEVICE_BYTES
   if (isOfNone) return { ...facts, verdict: 'tooLittle', unknown: null, missing: null }
-  if (ofDevice === 'yes') return { ...facts, verdict: 'tooLittle', unknown: null, missing: minus(asked, most!) }
+  if (ofDevice === 'yes') return { ...facts, verdict: 'tooLittle', unknown: null, missing: minus(asked, room ?? most!) }
   const ofLimit = mostAllowed === null ? 'no' : exceeds(asked, mostAllowed)
   if (ofLimit === 'yes') return { ...facts, verdict: 'ownLimit', unknown: null, missing: minus(asked, mostAllowed!) }
   if (room === null) return { ...facts, verdict: 'unknown', unknown: 'missing', missing: null }
-  const isSure = ofDevice === 'no' && ofLimit === 'no'
+  const ofRoom = exceeds(asked, room)
+  if (ofRoom === 'yes') return { ...facts, verdict: 'waiting', unknown: null, missing: minus(asked, room) }
+  const isSure = ofRoom === 'no' && ofLimit === 'no'
   if (!isSure) return { ...facts, verdict: 'unknown', unknown: 'rounding', missing: null }
   return { ...facts, verdict: 'fragmentation', unknown: null, missing: null }
 }

@@ -74,6 +74,7 @@ function messageOf(before: string, rest: string): OutOfMemoryMessage | null {
     free: sizeOf(FREE),
     inUse,
     idle: sizeOf(IDLE) ?? (inUse === null || reserved === null ? null : withinRounding(minus(reserved, inUse))),
+    waiting: null,
     privatePools: sizeOf(PRIVATE),
     allowed: knownOrNull(sizeOf(ALLOWED)),
     processes: processesOf(body),

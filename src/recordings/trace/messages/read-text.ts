@@ -1,7 +1,7 @@
 // Finds error messages in a log, and the totals of an allocator.
 
 import { FormatError } from '../../../core/base/errors.js'
-import { type MemorySummary, memorySummaries } from './memory-summary.js'
+import { type MemorySummary, memorySummaries, waitingAt } from './memory-summary.js'
 import { type OtherMessage, otherMessage, smiTable } from './other-allocators.js'
 import { answerOf, type OutOfMemoryMessage } from './out-of-memory-message.js'
 import { MOST_TEXT_BYTES, plainText, squeezed } from './plain-text.js'
@@ -14,7 +14,7 @@ export interface TextFigures {
   readonly skippedBytes: number
   /** the messages of PyTorch in their order; of equal ones the last */
   readonly messages: readonly OutOfMemoryMessage[]
-  /** the last one of each device */
+  /** the last one of each device, those with failed requests first */
   readonly summaries: readonly MemorySummary[]
   /** the message of another allocator; null if PyTorch has some, or none is known */
   readonly other: OtherMessage | null
@@ -28,8 +28,11 @@ export function figuresOfText(bytes: Buffer, file: string): TextFigures | null {
   const text = plainText(bytes)
   const skippedBytes = Math.max(0, bytes.length - MOST_TEXT_BYTES)
   const narrow = squeezed(text)
-  const messages = distinct(pytorchMessages(narrow))
   const summaries = memorySummaries(text)
+  const messages = distinct(pytorchMessages(narrow)).map(message => ({
+    ...message,
+    waiting: waitingAt(message, summaries),
+  }))
   if (messages.length > 0 || summaries.length > 0) return { file, skippedBytes, messages, summaries, other: null }
   const other = otherMessage(narrow)
   if (other !== null) return { file, skippedBytes, messages, summaries, other }
