@@ -33,7 +33,7 @@ export async function why(file: string, { gpu, step, deviceMemory, json = false 
   const pattern = step === undefined ? undefined : readOption('--step', () => new RegExp(step))
   const deviceBytes = deviceMemory === undefined ? null : memoryOf('--device-memory', deviceMemory)
   const found = await readToExplain(file, gpu)
-  if ('messages' in found) return explainText(found, deviceNumber(gpu), json)
+  if ('messages' in found) return explainText(found, deviceNumber(gpu), deviceBytes, json)
   if (found.action.every(code => code === Action.snapshot)) return explainState(found, json)
   const trace = found
   const facts = whyFacts(trace, pattern)
@@ -53,7 +53,12 @@ export async function why(file: string, { gpu, step, deviceMemory, json = false 
 }
 
 /** The answer to an error message, or to the totals of an allocator. */
-function explainText(figures: TextFigures, device: number | undefined, json: boolean): void {
+function explainText(
+  figures: TextFigures,
+  device: number | undefined,
+  deviceBytes: number | null,
+  json: boolean,
+): void {
   const { file, messages, summaries, other } = figures
   if (other !== null && !isDecided(other)) throw new FormatError(`${file}: ${otherMessageText(other)}`)
   const { chosen } = ofOneDevice(messages, device)
@@ -66,11 +71,17 @@ function explainText(figures: TextFigures, device: number | undefined, json: boo
         file,
         messages: answered.map(message => ({ ...message, ...answerOf(message) })),
         summaries: summaries.map(summary => ({ ...summary, ...summaryAnswer(summary) })),
+        deviceBytes,
       }),
     )
     return
   }
-  print(style => (other === null ? toldText(figures, style, device) : `${shown(file)} ${otherMessageText(other)}.`))
+  const unused = deviceBytes === null ? '' : ' --device-memory has no effect on it.'
+  print(style =>
+    other === null
+      ? toldText(figures, style, device, deviceBytes)
+      : `${shown(file)} ${otherMessageText(other)}.${unused}`,
+  )
 }
 
 /** The answer to a snapshot without events, or with marks only. */

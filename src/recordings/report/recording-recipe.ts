@@ -10,7 +10,10 @@ const RECORDING_LINES: readonly string[] = [
 ]
 
 /** The same with a title, indented. */
-export const RECIPE: string = [
-  'To record a run in PyTorch, also one that dies:',
-  ...RECORDING_LINES.map(line => `  ${line}`),
-].join('\n')
+export const RECIPE: string = recipe('To record a run in PyTorch, also one that dies:')
+/** As `RECIPE`, where no setting can help. */
+export const RECIPE_FOR_LINES: string = recipe('To see which lines hold it, record a run in PyTorch:')
+
+function recipe(title: string): string {
+  return [title, ...RECORDING_LINES.map(line => `  ${line}`)].join('\n')
+}

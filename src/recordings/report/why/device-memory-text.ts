@@ -10,7 +10,7 @@ const OTHERS = 'other programs, libraries with memory of their own (NCCL, cuBLAS
 /** `deviceBytes` is the size of the GPU, null if unknown. At most one sentence. */
 export function deviceMemoryLines(
   { recorder, recordedPeakReservedBytes }: Pick<Trace, 'recorder' | 'recordedPeakReservedBytes'>,
-  failed: RecordedOutOfMemory | undefined,
+  failed: Pick<RecordedOutOfMemory, 'deviceFreeBytes' | 'reservedBytes' | 'verdict'> | undefined,
   deviceBytes: number | null,
 ): string[] {
   const { allocator } = RECORDERS[recorder]
@@ -30,7 +30,7 @@ export function deviceMemoryLines(
     ]
   }
   if (recordedPeakReservedBytes === null) {
-    return [`What is left of ${size} is not known: the recording does not tell what was reserved.`]
+    return [`What is left of ${size} is not known: what was reserved is not told.`]
   }
   const left = deviceBytes - recordedPeakReservedBytes
   const most = formatBytes(recordedPeakReservedBytes)

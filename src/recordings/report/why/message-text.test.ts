@@ -19,7 +19,7 @@ for (const { wording, text, verdict, says } of [...SUMS, ...MESSAGES]) {
     const { messages } = figuresOf(text)!
     assert.equal(messages.length, 1)
     assert.deepEqual([answerOf(messages[0]).verdict, told(text).includes(says)], [verdict, true], told(text))
-    const recipe = /To record a run in PyTorch.* torch\.cuda\.memory\._record_memory_history\(.*_dump_snapshot/
+    const recipe = /record a run in PyTorch.* torch\.cuda\.memory\._record_memory_history\(.*_dump_snapshot/
     assert.equal(recipe.test(told(text)), !/^[XN]PU/.test(wording))
   })
 }
@@ -112,6 +112,37 @@ test('the number before a size in the same line is not a part of it', () => {
 test('a message of a web page is read', () => {
   const text = MESSAGES[0].text
   assert.deepEqual(figuresOf(text.replaceAll(' ', '&nbsp;'))!.messages, figuresOf(text)!.messages)
+})
+
+const LIMITED =
+  'CUDA out of memory. Tried to allocate 644.00 MiB. GPU 0 has a total capacity of 23.65 GiB of which 9.00 GiB is free. 11.01 GiB allowed; Of the allocated memory 10.00 GiB is allocated by PyTorch, and 0 bytes is reserved by PyTorch but unallocated.'
+
+test('sizes that are compared share a unit, unless they would look alike in it', () => {
+  assert.match(told(LIMITED), /asked 0\.63 GiB .* leaves 1\.01 GiB .* left 1\.01 GiB, and 0\.63 GiB were asked/)
+  assert.match(
+    told(LIMITED.replace('644.00', '1028.00')),
+    /asked 1028 MiB .* leaves 1034\.24 MiB .*1034\.24 MiB, and 1028\.00 MiB were asked|equal within its rounding/,
+  )
+})
+
+test('where no setting can help the recording shows the lines', () => {
+  assert.match(told(message('30.00')), /To see which lines hold it, record a run in PyTorch:/)
+  assert.match(told(LIMITED), /To record a run in PyTorch, also one that dies:/)
+})
+
+test('the memory of the GPU is used where a message or a summary lacks it', () => {
+  const withDevice = (text: string) => unwrapped(toldText(figuresOf(text)!, STYLE, undefined, 24 * GiB))
+  assert.match(
+    withDevice(message('30.00')),
+    /--device-memory has no effect: the message has the size of the device, 79/,
+  )
+  const without = LIMITED.replace(' a total capacity of 23.65 GiB of which', '; 1 of which')
+  assert.match(
+    withDevice(without),
+    /Of 24 GiB, 10 GiB reserved and 9 GiB free at the failed request leave 5 GiB outside/,
+  )
+  const summary = "{'allocated_bytes.all.current': 1, 'reserved_bytes.all.current': 2147483648}"
+  assert.match(withDevice(summary), /Of 24 GiB, 22 GiB are left beside the 2 GiB that PyTorch reserved/)
 })
 
 test('of a very long log the end is searched, and that is said', () => {

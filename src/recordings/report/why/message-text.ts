@@ -6,11 +6,12 @@ import { answerOf, type MessageAnswer, type OutOfMemoryMessage } from '../../tra
 import { plus, type RoundedSize } from '../../trace/messages/rounded-size.js'
 import { factLines, type TextStyle, wrapText } from '../table.js'
 import { counted } from '../trace-lines.js'
-import { messageVerdict, segmentOf, sizeText } from './message-verdict.js'
+import { listedAmount, messageVerdict, segmentOf, sizeText, unitOf } from './message-verdict.js'
 import { VERDICTS } from './out-of-memory-text.js'
 
 const MOST_EARLIER = 5
 const MOST_PROCESSES = 4
+
 /** The last message in full, the earlier ones in a line each, and the devices of `others`. */
 export function messageText(
   messages: readonly OutOfMemoryMessage[],
@@ -41,20 +42,22 @@ function titleOf({ allocator, backend, device }: OutOfMemoryMessage, count: numb
 function messageFacts(message: OutOfMemoryMessage, answer: MessageAnswer): [name: string, value: string][] {
   const { asked, free, idle, waiting, inUse, privatePools, allowed, total } = message
   const facts: [string, string][] = []
-  const add = (name: string, size: RoundedSize | null, after = '') => {
-    if (size !== null) facts.push([name, `${sizeText(size)}${after}`])
+  const unit = unitOf(message, answer)
+  const add = (name: string, size: RoundedSize | null, after = '', text = sizeText) => {
+    if (size !== null) facts.push([name, `${text(size)}${after}`])
   }
-  add('asked', asked, segmentNote(message))
+  const compared = (size: RoundedSize) => listedAmount(size, unit)
+  add('asked', asked, segmentNote(message), compared)
   add('free', free, ' on the device')
   add('idle', idle, ' reserved by PyTorch, but not in use')
   const isWaiting = waiting !== null && waiting.bytes > 0
   if (isWaiting) add('waiting', waiting, ' of that, freed, but in use on another stream, by the summary')
-  add('together', answer.room, isWaiting ? ' free and idle, without what waits' : ' free and idle')
+  add('together', answer.room, isWaiting ? ' free and idle, without what waits' : ' free and idle', compared)
   const pools =
     privatePools === null ? '' : `, ${sizeText(privatePools)} of it idle in private pools, as of CUDA graphs`
   add('in use', inUse, ` by PyTorch${pools}`)
   const within =
-    answer.withinLimit === null ? '' : `, which leaves ${sizeText(answer.withinLimit)} beside what is in use`
+    answer.withinLimit === null ? '' : `, which leaves ${compared(answer.withinLimit)} beside what is in use`
   add('limit', allowed, ` is the program's own${within}`)
   facts.push(...processFacts(message, answer))
   const elsewhere =

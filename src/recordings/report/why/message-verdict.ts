@@ -29,29 +29,30 @@ export function isRecordable({ backend }: OutOfMemoryMessage): boolean {
 /** Why the request failed, and what can help. */
 export function messageVerdict(message: OutOfMemoryMessage, answer: MessageAnswer): string {
   const { verdict, room, missing, deviceHadRoom, withinLimit } = answer
-  const asked = message.asked === null ? '' : amount(message.asked, message)
-  const together = room === null ? '' : amount(room, message)
+  const unit = unitOf(message, answer)
+  const asked = message.asked === null ? '' : amount(message.asked, unit)
+  const together = room === null ? '' : amount(room, unit)
   switch (verdict) {
     case 'tooLittle':
       return tooLittleText(message, answer)
     case 'ownLimit': {
-      const limit = amount(message.allowed!, message)
+      const limit = amount(message.allowed!, unit)
       const had = deviceHadRoom ? ` The device had ${sizeText(message.free!)} free.` : ''
       return (
-        `The program's own limit: it may have ${limit} (${limitOf(message)}), and ${amount(missing!, message)} are missing ` +
+        `The program's own limit: it may have ${limit} (${limitOf(message)}), and ${amount(missing!, unit)} are missing ` +
         `for the ${asked} that were asked. No setting can help.${had} Raise the limit, or hold less.`
       )
     }
     case 'fragmentation':
       return (
-        `Fragmentation or rounding: ${withinLimit === null ? `${together} were free or idle` : `the limit left ${amount(withinLimit, message)}`}, ` +
+        `Fragmentation or rounding: ${withinLimit === null ? `${together} were free or idle` : `the limit left ${amount(withinLimit, unit)}`}, ` +
         `and ${asked} were asked.${refusedText(message, answer)} ` +
         `A setting may help. ${isRecordable(message) ? 'Make a recording: cuda-mempool tune replays it under each setting.' : NO_RECORDING}` +
         (message.waiting === null && !deviceHadRoom && isRecordable(message) ? MAY_WAIT : '')
       )
     case 'waiting':
       return (
-        `Freed, but another stream still uses it: ${amount(message.waiting!, message)} of the idle memory wait for the work ` +
+        `Freed, but another stream still uses it: ${amount(message.waiting!, unit)} of the idle memory wait for the work ` +
         `of other streams (record_stream). Without it ${together} were free or idle, and ${asked} were asked. ${WAITING_REMEDY}`
       )
     case 'unknown':
@@ -69,13 +70,14 @@ function refusedText({ free, allowed }: OutOfMemoryMessage, { deviceHadRoom }: M
 
 function tooLittleText(message: OutOfMemoryMessage, answer: MessageAnswer): string {
   const { room, missing } = answer
+  const unit = unitOf(message, answer)
   const { total, inUse, asked, processes, privatePools, allocator } = message
   const wrong = asked!.least > MOST_DEVICE_BYTES ? ' The size itself is probably wrong.' : ''
   if (missing === null) return `Really too little: no device has the ${sizeText(asked!)} that were asked.${wrong}`
   const most =
     room === null
-      ? `${amount(inUse!, message)} of ${amount(total!, message)} were in use`
-      : `${amount(room, message)} were free and idle together`
+      ? `${amount(inUse!, unit)} of ${amount(total!, unit)} were in use`
+      : `${amount(room, unit)} were free and idle together`
   const others = processes.filter(({ process, size }) => process !== null && size.least >= missing.most)
   const hasOwn = processes.some(({ process }) => process === null)
   const holder = hasOwn && others.length > 0 ? ` Process ${others[0].process} holds ${sizeText(others[0].size)}.` : ''
@@ -88,13 +90,13 @@ function tooLittleText(message: OutOfMemoryMessage, answer: MessageAnswer): stri
   // The request itself may be smaller than its segment, and fit into the rest.
   const settings =
     room !== null && room.most >= least
-      ? `No setting gains more than the ${amount(room, message)} that are left`
+      ? `No setting gains more than the ${amount(room, unit)} that are left`
       : allocator === 'PyTorch'
         ? 'No setting can help'
         : 'No allocator could serve this'
   return (
-    `Really too little: ${most}, and ${amount(asked!, message)} were asked. ${settings}: ` +
-    `${amount(missing, message)} are missing.${whole}${wrong}${pools}${holder || elsewhereText(message, answer)} Hold less, free memory that other programs hold on the ` +
+    `Really too little: ${most}, and ${amount(asked!, unit)} were asked. ${settings}: ` +
+    `${amount(missing, unit)} are missing.${whole}${wrong}${pools}${holder || elsewhereText(message, answer)} Hold less, free memory that other programs hold on the ` +
     'device, or use a larger one.'
   )
 }
@@ -107,6 +109,7 @@ function elsewhereText({ total, asked }: OutOfMemoryMessage, { elsewhere }: Mess
 
 function unknownText(message: OutOfMemoryMessage, answer: MessageAnswer): string {
   const { unknown, room, contradictions } = answer
+  const unit = unitOf(message, answer)
   const recording = isRecordable(message) ? 'Make a recording.' : NO_RECORDING
   if (unknown === 'contradiction') {
     const [first] = contradictions
@@ -115,7 +118,7 @@ function unknownText(message: OutOfMemoryMessage, answer: MessageAnswer): string
   if (unknown === 'rounding') {
     const ofDevice = exceeds(message.asked!, room!) === 'unsure'
     const [one, other] = ofDevice
-      ? [`${amount(room!, message)} free and idle`, `${amount(message.asked!, message)} asked`]
+      ? [`${amount(room!, unit)} free and idle`, `${amount(message.asked!, unit)} asked`]
       : [`in use and asked together`, `the limit of ${sizeText(message.allowed!)}`]
     return `The message alone cannot tell: ${one} and ${other} are equal within its rounding.${elsewhereText(message, answer)} ${recording}`
   }
@@ -151,17 +154,40 @@ export function sizeText(size: RoundedSize): string {
   return isPossible(size) ? formatBytes(size.bytes) : `${size.bytes} B`
 }
 
-/** A size with two decimals in the unit of the request, as the message has it, unless that leaves too few digits. */
-function amount(size: RoundedSize, { asked }: OutOfMemoryMessage): string {
-  const [unit, scale] = UNITS.find(([, each]) => (asked?.bytes ?? 0) >= each) ?? ['', Infinity]
-  const isReadable = size.bytes >= scale / 10 && size.bytes < MOST_UNITS * scale
-  return isReadable ? `${(size.bytes / scale).toFixed(2)} ${unit}` : sizeText(size)
+/** A size with two decimals in the unit of the compared sizes, unless that leaves too few or too many digits. */
+function amount(size: RoundedSize, unit: Unit | undefined): string {
+  return isReadable(size, unit) ? `${(size.bytes / unit.bytes).toFixed(2)} ${unit.name}` : sizeText(size)
 }
 
-const UNITS: readonly [name: string, bytes: number][] = [
-  ['GiB', GiB],
-  ['MiB', MiB],
-  ['KiB', KiB],
+/** As the verdict has it, without zeros at the end. */
+export function listedAmount(size: RoundedSize, unit: Unit | undefined): string {
+  return isReadable(size, unit) ? `${Number((size.bytes / unit.bytes).toFixed(2))} ${unit.name}` : sizeText(size)
+}
+
+function isReadable({ bytes }: RoundedSize, unit: Unit | undefined): unit is Unit {
+  return unit !== undefined && bytes >= unit.bytes / 10 && bytes < MOST_UNITS * unit.bytes
+}
+
+/** The unit of the request and of the room for it: that of the larger one, unless both would look alike in it. */
+export function unitOf({ asked }: OutOfMemoryMessage, { room, withinLimit }: MessageAnswer): Unit | undefined {
+  const request = asked?.bytes ?? 0
+  const bound = (withinLimit ?? room)?.bytes ?? 0
+  const ofLarger = UNITS.find(({ bytes }) => Math.max(request, bound) >= bytes)
+  const isTold =
+    ofLarger !== undefined && request >= ofLarger.bytes / 10 && Math.abs(request - bound) >= ofLarger.bytes / 100
+  return isTold ? ofLarger : UNITS.find(({ bytes }) => request >= bytes)
+}
+
+/** A unit of sizes. */
+export interface Unit {
+  readonly name: string
+  readonly bytes: number
+}
+
+const UNITS: readonly Unit[] = [
+  { name: 'GiB', bytes: GiB },
+  { name: 'MiB', bytes: MiB },
+  { name: 'KiB', bytes: KiB },
 ]
 /** More digits are harder to read than another unit. */
 const MOST_UNITS = 10_000

@@ -95,7 +95,7 @@ export const SUMS: readonly MessageCase[] = [
     '2.3',
     error(unallocated('154.00 MiB', '23.65 GiB', '112.64 MiB', '', '22.00 GiB', '911.36 MiB')),
     'fragmentation',
-    '1024.00 MiB were free or idle',
+    '1.00 GiB were free or idle, and 0.15 GiB were asked',
   ),
   row(
     '1.7',
@@ -323,7 +323,7 @@ export const MESSAGES: readonly MessageCase[] = [
       ),
     ),
     'fragmentation',
-    '1246.40 MiB were free or idle',
+    '1.22 GiB were free or idle, and 0.33 GiB were asked',
   ),
   row(
     'notes, a size in a line',
@@ -560,4 +560,33 @@ export const OTHERS: readonly MessageCase[] = [
     'unknown',
     'empty_cache() gives that back',
   ),
+  exact(
+    "PyTorch's backend cudaMallocAsync",
+    'torch.OutOfMemoryError: Allocation on device 0 \n',
+    'unknown',
+    'no sizes',
+  ),
+  exact(
+    'JAX (XLA)',
+    'XlaRuntimeError: RESOURCE_EXHAUSTED: Failed to allocate request for 7.25GiB (7784628224B) on device ordinal 0',
+    'unknown',
+    '7.25 GiB asked',
+  ),
+  exact(
+    'JAX (XLA)',
+    'RESOURCE_EXHAUSTED: Attempting to allocate 4.50G. That was not possible. There are 1.25G free.; (0x0x0_HBM0)',
+    'tooLittle',
+    '3.25 GiB are missing',
+  ),
+  exact('vLLM', 'ValueError: No available memory for the cache blocks. Try increasing it', 'unknown', 'no sizes'),
+  exact(
+    'vLLM',
+    "To serve at least one request with the models's max seq len (65536), (8.00 GiB KV cache is needed, which is larger than the available KV cache memory (6.50 GiB).",
+    'tooLittle',
+    '1.50 GiB are missing',
+  ),
+  exact("the driver's own allocation calls", 'cudaMalloc failed: out of memory', 'unknown', 'no sizes'),
+  exact("the driver's own allocation calls", 'what(): cudaFree(0): out of memory', 'unknown', 'no sizes'),
+  exact('PyTorch', 'torch.OutOfMemoryError: CUDA out of memory.', 'unknown', 'torch.cuda.memory._record'),
+  exact('an unknown allocator', 'fatal: device out of memory', 'unknown', 'torch.cuda.memory._record'),
 ]

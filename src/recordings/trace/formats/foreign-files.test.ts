@@ -48,7 +48,14 @@ const EACH: readonly [name: string, contents: string | Buffer, message: RegExp][
     '<html>\n<head><meta charset="utf-8" /><title>GPU Memory Timeline HTML</title></head>',
     /^is a memory timeline/,
   ],
-  ['page.html', '<!doctype html><title>page</title>', /^is a page;/],
+  [
+    'page.html',
+    `<!doctype html><meta content="default-src 'none'; script-src 'sha256-0='">`,
+    /^is a page; the recording/,
+  ],
+  ['sign-in.pickle', '<!DOCTYPE html><html><title>Sign in</title>', /^is a web page.*: download the file itself$/],
+  ['b.pickle', '/annex/objects/MD5E-s7--1.pickle\n', /^is a git-annex pointer.*git annex get$/],
+  ['c.pickle', '../.git/annex/objects/x/MD5E-s7--1.pickle', /^is a git-annex pointer/],
   ['weights.pt', 'PK\u0003\u0004', /^is a ZIP archive/],
   [
     'notes.txt',

@@ -13,9 +13,15 @@ const REPORT_OF_NSIGHT = /\.(?:nsys-rep|qdrep|qdstrm)$/i
 /** The kinds by their first bytes. */
 const FOREIGN: readonly [pattern: RegExp, refusal: string][] = [
   [/^version https:\/\/git-lfs\.github\.com\/spec\//, 'is a Git LFS pointer, not the file itself: git lfs pull'],
+  [/^[./\w-]{0,200}annex\/objects\//, 'is a git-annex pointer, not the file itself: git annex get'],
   [/^PK/, 'is a ZIP archive, as torch.save makes them; take a snapshot with _dump_snapshot instead'],
   [/^\s*(?:<!doctype html|<html)[\s\S]*memory timeline/i, TIMELINE],
-  [/^\s*(?:<!doctype html|<html)/i, 'is a page; the recording that it was made from is read'],
+  // The policy that all pages of this package begin with.
+  [
+    /^\s*<!doctype html[\s\S]*"default-src 'none'; script-src 'sha256-/i,
+    'is a page; the recording that it was made from is read',
+  ],
+  [/^\s*(?:<!doctype html|<html)/i, 'is a web page, such as a sign-in, instead of the file: download the file itself'],
 ]
 const TIMELINE_JSON = /^\s*\[\s*\[\s*-?\d/
 const MESSAGE = /out of memory\.?\s+Tried to allocate|memory summary, device ID|Cur Usage\s{0,10}\|/i

@@ -3,7 +3,7 @@
 
 import { formatBytes } from '../../../core/base/bytes.js'
 import type { OutOfMemoryMessage } from './out-of-memory-message.js'
-import { exactSize, plus, type RoundedSize, roundedSize, SIZE } from './rounded-size.js'
+import { exactSize, NUMBER, plus, type RoundedSize, roundedSize, SIZE } from './rounded-size.js'
 
 const NONE: OutOfMemoryMessage = {
   allocator: '',
@@ -44,11 +44,17 @@ function arenaSizes(rest: string): Partial<OutOfMemoryMessage> {
   return found === null ? {} : { allowed: count(found[1]), inUse: count(found[2]) }
 }
 
+const JAX_REMEDY = 'XLA_PYTHON_CLIENT_MEM_FRACTION and XLA_PYTHON_CLIENT_ALLOCATOR are its settings'
+const RECORD_REMEDY =
+  'the whole message may, and a recording of a run in PyTorch does: torch.cuda.memory._record_memory_history(), ' +
+  "later _dump_snapshot('run.pickle')"
+
 /** The most specific ones first: their logs have messages of the driver, too. */
 const ALLOCATORS: readonly OtherAllocator[] = [
   {
     name: "PyTorch's backend cudaMallocAsync",
-    pattern: /allocationondevice(\d{0,3})wouldexceedallowedmemory/i,
+    // Some programs print its first words only.
+    pattern: /(?:outofmemoryerror:allocationondevice|allocationondevice(?=\d{0,3}wouldexceed))(\d{0,3})/i,
     sizes: ([, device], rest) => ({
       device: device === '' ? null : Number(device),
       inUse: sizeAfter(rest, 'currentlyallocated:'),
@@ -114,7 +120,26 @@ const ALLOCATORS: readonly OtherAllocator[] = [
     name: 'JAX (XLA)',
     pattern: /resource_?exhausted:outofmemory(?:whiletryingtoallocate|allocating)(\d{1,20})bytes/i,
     sizes: ([, asked], rest) => ({ asked: count(asked), ...arenaSizes(rest) }),
-    remedy: 'XLA_PYTHON_CLIENT_MEM_FRACTION and XLA_PYTHON_CLIENT_ALLOCATOR are its settings',
+    remedy: JAX_REMEDY,
+  },
+  {
+    name: 'JAX (XLA)',
+    pattern: pattern('resource_?exhausted:failedtoallocaterequestforSIZE'),
+    sizes: ([, asked, unit], rest) => ({ asked: roundedSize(asked, unit), ...arenaSizes(rest) }),
+    remedy: JAX_REMEDY,
+  },
+  {
+    name: 'JAX (XLA)',
+    // Its units have one letter.
+    pattern: pattern(
+      `attemptingtoallocate(?<!\\d)${NUMBER}([KMGT])\\.thatwasnotpossible\\.thereare(?<!\\d)${NUMBER}([KMGT])free`,
+    ),
+    sizes: ([, asked, unit, free, freeUnit]) => ({
+      asked: roundedSize(asked, unit),
+      free: roundedSize(free, freeUnit),
+      idle: exactSize(0),
+    }),
+    remedy: JAX_REMEDY,
   },
   {
     name: 'TensorFlow',
@@ -149,6 +174,21 @@ const ALLOCATORS: readonly OtherAllocator[] = [
     remedy: 'gpu_memory_utilization is its setting, and other programs hold the rest',
   },
   {
+    name: 'vLLM',
+    pattern: pattern('SIZEkvcacheisneeded,whichislargerthantheavailablekvcachememory\\(SIZE\\)'),
+    sizes: ([, asked, unit, free, freeUnit]) => ({
+      asked: roundedSize(asked, unit),
+      free: roundedSize(free, freeUnit),
+      idle: exactSize(0),
+    }),
+    remedy: 'gpu_memory_utilization raises what is available, and max_model_len lowers what is needed',
+  },
+  {
+    name: 'vLLM',
+    pattern: /noavailablememoryforthecacheblocks|largerthanthemaximumnumberoftokensthatcanbestoredinkvcache/i,
+    remedy: 'gpu_memory_utilization raises what is available, and max_model_len lowers what is needed',
+  },
+  {
     name: 'TensorRT',
     pattern: /requestedamountofgpumemory\((\d{1,16})bytes\)couldnotbeallocated/i,
     sizes: ([, asked]) => ({ asked: count(asked) }),
@@ -174,9 +214,11 @@ const ALLOCATORS: readonly OtherAllocator[] = [
   {
     name: "the driver's own allocation calls",
     pattern:
-      /(?:cuda|hip)error:outofmemory|cudaruntimeerror\(2\):outofmemory|cuda_error_out_of_memory|cudaerrormemoryallocation|hiperroroutofmemory/i,
+      /(?:cuda|hip|cumem)[a-z]{1,30}(?:\(\d{0,9}\))?:outofmemory|cudaruntimeerror\(2\):outofmemory|cuda_error_out_of_memory|cudaerrormemoryallocation|hiperroroutofmemory/i,
     remedy: "PyTorch's own message, if the log has one, says more",
   },
+  { name: 'PyTorch', pattern: /(?:cuda|hip|xpu)outofmemory|outofmemoryerror/i, remedy: RECORD_REMEDY },
+  { name: 'an unknown allocator', pattern: /outofmemory|out_of_memory/i, remedy: RECORD_REMEDY },
 ]
 
 /** 2^64 - 1 bytes stand for no limit. */
