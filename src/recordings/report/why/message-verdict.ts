@@ -159,9 +159,10 @@ function amount(size: RoundedSize, unit: Unit | undefined): string {
   return isReadable(size, unit) ? `${(size.bytes / unit.bytes).toFixed(2)} ${unit.name}` : sizeText(size)
 }
 
-/** As the verdict has it, without zeros at the end. */
+/** In the unit of the compared sizes if that is larger than its own one, without zeros at the end. */
 export function listedAmount(size: RoundedSize, unit: Unit | undefined): string {
-  return isReadable(size, unit) ? `${Number((size.bytes / unit.bytes).toFixed(2))} ${unit.name}` : sizeText(size)
+  const isSmall = isReadable(size, unit) && size.bytes < unit.bytes
+  return isSmall ? `${Number((size.bytes / unit.bytes).toFixed(2))} ${unit.name}` : sizeText(size)
 }
 
 function isReadable({ bytes }: RoundedSize, unit: Unit | undefined): unit is Unit {
