@@ -5,7 +5,7 @@ import { shown } from '../../../core/base/shown-text.js'
 import { answerOf, type MessageAnswer, type OutOfMemoryMessage } from '../../trace/messages/out-of-memory-message.js'
 import { plus, type RoundedSize } from '../../trace/messages/rounded-size.js'
 import { factLines, type TextStyle, wrapText } from '../table.js'
-import { counted } from '../trace-lines.js'
+import { counted, WAITING_FACT } from '../trace-lines.js'
 import { listedAmount, messageVerdict, segmentOf, sizeText, unitOf } from './message-verdict.js'
 import { VERDICTS } from './out-of-memory-text.js'
 
@@ -51,7 +51,7 @@ function messageFacts(message: OutOfMemoryMessage, answer: MessageAnswer): [name
   add('free', free, ' on the device')
   add('idle', idle, ' reserved by PyTorch, but not in use')
   const isWaiting = waiting !== null && waiting.bytes > 0
-  if (isWaiting) add('waiting', waiting, ' of that, freed, but in use on another stream, by the summary')
+  if (isWaiting) add('waiting', waiting, ` of that ${WAITING_FACT}, by the summary`)
   add('together', answer.room, isWaiting ? ' free and idle, without what waits' : ' free and idle', compared)
   const pools =
     privatePools === null ? '' : `, ${sizeText(privatePools)} of it idle in private pools, as of CUDA graphs`

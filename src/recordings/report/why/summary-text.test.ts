@@ -162,7 +162,7 @@ const failed = (asked: string, free: string, inUse = '2000.00 MiB', idle = '7500
 test('idle memory that waits by the summary of the same moment serves no request', () => {
   const of = (message: string) => told(`${message}\n${table(WAITING, { ooms: 1 })}`)
   const waiting = of(failed('3.00 GiB', '0.50 GiB'))
-  assert.match(waiting, /waiting 7 GiB of that, .* together 0\.82 GiB free and idle, without what waits/)
+  assert.match(waiting, /waiting 7 GiB of that freed, .* together 0\.82 GiB free and idle, without what waits/)
   assert.match(
     waiting,
     /→ Freed, but another stream still uses it: 7\.00 GiB of the idle memory wait .*No setting of the/,
