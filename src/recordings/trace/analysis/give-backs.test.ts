@@ -1,9 +1,10 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { MiB } from '../../../core/base/bytes.js'
+import { programReleases } from '../pytorch/program-releases.js'
 import { Action, type Trace } from '../trace.js'
 import { TraceBuilder, type TraceOrigin } from '../trace-builder.js'
-import { giveBacksOf } from './give-backs.js'
+import { giveBacksOf, hasRetries } from './give-backs.js'
 
 type Event = readonly [action: number, mebibytes: number, ...stack: string[]]
 
@@ -46,6 +47,19 @@ test('a stack with empty_cache says that the program gave memory back, any other
     },
     { by: 'program', times: 1, bytes: 20 * MiB, sites: [{ site: 'a.py:2 empty_cache', times: 1, bytes: 20 * MiB }] },
   ])
+})
+
+test('the stack also tells models where the program gave memory back, whatever the next request needs', () => {
+  const next: readonly Event[] = [
+    [segmentAlloc, 100],
+    [alloc, 100, 'whole'],
+  ]
+  const releases = (name: string) => recorded([...TAKEN, [segmentFree, 20, name], [segmentFree, 40, name], ...next])
+  assert.deepEqual([...programReleases(releases('empty_cache'))], [2])
+  assert.deepEqual([...programReleases(releases('whole'))], [])
+  assert.deepEqual([hasRetries(releases('empty_cache')), hasRetries(releases('whole'))], [false, true])
+  const small = recorded([...TAKEN, [segmentFree, 20, 'whole'], [segmentFree, 40, 'whole'], [alloc, 1, 'whole']])
+  assert.deepEqual([...programReleases(small)], [])
 })
 
 test('without a stack of its own, memory that the allocator gave back is named by the request', () => {

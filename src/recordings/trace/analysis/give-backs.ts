@@ -7,14 +7,17 @@
 
 import { SlowReplayError } from '../../../core/base/errors.js'
 import { CallSites } from '../frames/call-sites.js'
-import { stackValues } from '../frames/stack-values.js'
 import { recordedPytorchSettings } from '../pytorch/named-settings.js'
-import { isGivenBack, isTaken, knownReleases, NO_REQUEST, requestsAfter } from '../pytorch/program-releases.js'
+import {
+  isGivenBack,
+  isTaken,
+  knownReleases,
+  NO_REQUEST,
+  releaserOf,
+  requestsAfter,
+} from '../pytorch/program-releases.js'
 import type { GiveBackSite, GiveBacks } from '../replay-result.js'
 import { Action, type Trace } from '../trace.js'
-
-/** Functions of Python and C++ that give memory back for a program. */
-const EMPTY_CACHE = /(^|[:.])(empty_?cache|THCPModule_emptyCache)($|\W)/i
 
 /** Events that give memory back one after another, for one request or one call of the program. */
 interface Run {
@@ -51,9 +54,14 @@ export function giveBacksOf(trace: Trace): GiveBacks[] {
   })).sort(byBytes)
 }
 
+/** Whether the allocator gave memory back because it had run full. */
+export function hasRetries(trace: Trace): boolean {
+  return runsOf(trace).some(({ by }) => by === 'allocator')
+}
+
 function runsOf(trace: Trace): Run[] {
-  const { action, bytes, events, stack } = trace
-  const isEmptyCache = stackValues(trace.stacks, ({ name }) => (EMPTY_CACHE.test(name) ? 1 : 0))
+  const { action, bytes, events } = trace
+  const byStack = releaserOf(trace)
   const inferred = inference(trace)
   const requests = requestsAfter(trace)
   const runs: Run[] = []
@@ -63,9 +71,7 @@ function runsOf(trace: Trace): Run[] {
     let sum = 0
     for (; event < events && isGivenBack(action[event]); event++) sum += bytes[event]
     const request = requests[first]
-    const by =
-      stack[first] > 0 ? (isEmptyCache[stack[first]] === 1 ? 'program' : 'allocator') : inferred(first, request)
-    runs.push({ event: first, request, by, bytes: sum })
+    runs.push({ event: first, request, by: byStack(first) ?? inferred(first, request), bytes: sum })
   }
   return runs
 }

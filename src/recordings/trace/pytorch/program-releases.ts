@@ -1,25 +1,34 @@
 // The memory that a program gave back itself, by torch.cuda.empty_cache(). A recording shows these releases like those
-// of the allocator at its limit. So they are inferred from a replay of the recording with its own settings.
+// of the allocator at its limit. A call stack tells them apart; without one they are inferred from a replay of the
+// recording with its own settings.
 
+import { stackValues } from '../frames/stack-values.js'
 import { Action, type Trace } from '../trace.js'
 import type { PlacementPolicy } from './model/policy-blocks.js'
 import type { PytorchSettings } from './model/pytorch-settings.js'
 import { recordedPytorchSettings } from './named-settings.js'
 import { type ModelOptions, replayPytorchPolicy } from './pytorch-replay.js'
 
+/** Functions of Python and C++ that give memory back for a program. */
+const EMPTY_CACHE = /(^|[:.])(empty_?cache|THCPModule_emptyCache)($|\W)/i
+
 /**
- * The first event of each run of segment_free or segment_unmap events that the program caused. They give back all idle
- * memory, and no request follows that would take the allocator above its limit. `limitBytes` is the limit of the
- * recording; by default the most that was ever reserved, because it is not less.
+ * The first event of each run of segment_free or segment_unmap events that the program caused. Its call stack has
+ * empty_cache. Of runs without a call stack: they give back all idle memory, and no request follows that would take the
+ * allocator above its limit. `limitBytes` is the limit of the recording; by default the most that was ever reserved,
+ * because it is not less.
  */
 export function programReleases(trace: Trace, limitBytes = trace.recordedPeakReservedBytes ?? 0): Set<number> {
   const found = new Set<number>()
   if (![Action.segmentFree, Action.segmentUnmap].some(code => trace.action.includes(code))) return found
   const requests = requestsAfter(trace)
   const givenBack = givenBackBefore(trace)
+  const byStack = releaserOf(trace)
   const onGiveBack = (event: number, policy: PlacementPolicy) => {
     const request = requests[event]
-    if (request === NO_REQUEST) found.add(event)
+    const by = byStack(event)
+    if (by === 'allocator') return
+    if (by === 'program' || request === NO_REQUEST) found.add(event)
     else if (policy.idleBytes() === givenBack[request] - givenBack[event]) {
       const { bytes, stream, pool } = trace
       if (!policy.needsMore(bytes[request], stream[request], pool[request], limitBytes)) found.add(event)
@@ -27,6 +36,12 @@ export function programReleases(trace: Trace, limitBytes = trace.recordedPeakRes
   }
   replayPytorchPolicy(trace, { settings: recordedPytorchSettings(trace), onGiveBack })
   return found
+}
+
+/** Who gave memory back, by the call stack of an event; null without one. */
+export function releaserOf({ stack, stacks }: Trace): (event: number) => 'program' | 'allocator' | null {
+  const hasEmptyCache = stackValues(stacks, ({ name }) => (EMPTY_CACHE.test(name) ? 1 : 0))
+  return event => (stack[event] === 0 ? null : hasEmptyCache[stack[event]] === 1 ? 'program' : 'allocator')
 }
 
 /** The program made no request next. */
