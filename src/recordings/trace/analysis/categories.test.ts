@@ -26,6 +26,8 @@ const KINDS: readonly TrainingOptions[] = [
   { keepsGradients: true, stacks: 'all' },
   { closure: true },
   { closure: true, stacks: 'all' },
+  { ownOptimizer: true },
+  { ownOptimizer: true, stacks: 'all' },
   { annotations: false },
   { annotations: false, stacks: 'all' },
   { endsInBackward: true },

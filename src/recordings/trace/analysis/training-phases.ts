@@ -1,5 +1,5 @@
 // The work of a training program at each allocation: setting up its model, a forward or backward pass, or a step of its
-// optimizer. Call stacks tell it; without them the annotations of the optimizer and the times of the frees do.
+// optimizer. Call stacks and the annotations of the optimizer tell it; without call stacks the times of the frees do.
 
 import { stackValues } from '../frames/stack-values.js'
 import { Action, type Frame, type Trace } from '../trace.js'
@@ -64,17 +64,24 @@ export function trainingPhasesOf(trace: Trace): TrainingPhases | null {
   const [optimizerStarts, optimizerEnds] = steps.length > 0 ? annotated(steps) : byStack(phase)
   const phases = { phase, optimizerStarts, optimizerEnds }
   if (!trains) return phases
-  if (trace.stacks.count > 1) fillAutograd(trace, phase)
-  else {
+  const hasStacks = trace.stacks.count > 1
+  if (hasStacks) fillAutograd(trace, phase)
+  if (steps.length > 0) {
     for (const [step, start] of optimizerStarts.entries()) fillStep(trace, phase, start, optimizerEnds[step])
-    splitByLives(trace, phases)
   }
+  if (!hasStacks) splitByLives(trace, phases)
   return phases
 }
 
-/** Without call stacks the annotation of a step tells that an optimizer allocates. */
+/**
+ * The annotation of a step tells that an optimizer allocates, where no call stack tells another phase: its file may lie
+ * anywhere. A step with a backward pass calls the program, whose forward pass may lie anywhere, too.
+ */
 function fillStep(trace: Trace, phase: Uint8Array, from: number, end: number): void {
-  for (let event = from; event < end; event++) if (isAlloc(trace, event)) phase[event] = Phase.optimizer
+  if (phase.subarray(from, end).includes(Phase.backward)) return
+  for (let event = from; event < end; event++) {
+    if (isAlloc(trace, event) && phase[event] === Phase.unknown) phase[event] = Phase.optimizer
+  }
 }
 
 /** The innermost frame that tells a phase decides. */

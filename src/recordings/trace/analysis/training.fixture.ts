@@ -13,6 +13,7 @@ const CALL: Line = [`${TORCH}nn/modules/module.py`, 1790, '_call_impl']
 const CONVERT: Line = [`${TORCH}nn/modules/module.py`, 1370, 'convert']
 const LINEAR: Line = [`${TORCH}nn/modules/linear.py`, 134, 'forward']
 const ADAM: Line = [`${TORCH}optim/adam.py`, 178, '_init_group']
+const OWN: Line = ['/home/me/lion.py', 44, 'step']
 const STEP: Line = [`${TORCH}optim/optimizer.py`, 533, 'wrapper']
 const CLOSURE: Line = ['/home/me/train.py', 30, 'closure']
 const BACKWARD: Line = [`${TORCH}autograd/__init__.py`, 231, '_make_grads']
@@ -30,6 +31,8 @@ export interface TrainingOptions {
   readonly keepsGradients?: boolean
   /** whether a step of the optimizer calls both passes */
   readonly closure?: boolean
+  /** whether the optimizer is a file of the program */
+  readonly ownOptimizer?: boolean
   /** ends within backward of the step after these */
   readonly endsInBackward?: boolean
   /** runs out of memory at the end of the first forward pass; there are no steps then */
@@ -69,7 +72,8 @@ export class Training {
   }
 
   private step(step: number, parameters: readonly { bytes: number }[], gradients: number[]): void {
-    const { keepsGradients = false, closure = false } = this.options
+    const { keepsGradients = false, closure = false, ownOptimizer = false } = this.options
+    const optimizer = [ownOptimizer ? OWN : ADAM, TRAIN]
     const passes = () => this.passes(step, parameters, gradients, false)
     const endGradients = () => {
       if (!keepsGradients) for (const gradient of gradients.splice(0)) this.free(gradient)
@@ -80,8 +84,8 @@ export class Training {
         endGradients()
         passes()
       }
-      const temporary = this.take(MiB, [ADAM, TRAIN], 'temporaries')
-      if (step === 0) for (const { bytes } of parameters) this.take(2 * bytes, [ADAM, TRAIN], 'optimizer state')
+      const temporary = this.take(MiB, optimizer, 'temporaries')
+      if (step === 0) for (const { bytes } of parameters) this.take(2 * bytes, optimizer, 'optimizer state')
       this.free(temporary)
     })
     if (!closure) endGradients()
