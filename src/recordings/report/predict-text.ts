@@ -110,8 +110,10 @@ function certaintyOf({ size, recordings, isBeyond, shares, capacityBytes }: Pred
     texts.push(`${formatShare(shares.unmatched)} were allocated in one recording only.`)
   }
   if (isBeyond) {
-    const end = size < first.size ? first.size : second.size
-    texts.push(`${size} is beyond ${end}, so growth is assumed to go on as from ${first.size} to ${second.size}.`)
+    const where = size < first.size ? `below ${first.size}` : `beyond ${second.size}`
+    texts.push(`${size} is ${where}, so growth is assumed to go on as from ${first.size} to ${second.size}.`)
+    if (size < first.size)
+      texts.push('Blocks of equal bytes that are freed may be smaller there, as the range allows for.')
   }
   for (const { size: full } of recordings.filter(({ ranFull }) => ranFull)) {
     texts.push(`The recording at ${full} ran full. The prediction has no limit, and leaves out requests that failed.`)

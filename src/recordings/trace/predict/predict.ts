@@ -3,7 +3,7 @@
 
 import { OutOfRangeError } from '../../../core/base/argument-errors.js'
 import { liveAtPeak } from '../analysis/curves.js'
-import { giveBacksOf } from '../analysis/give-backs.js'
+import { hasRetries } from '../analysis/give-backs.js'
 import { stackNumbers } from '../columns/excerpt.js'
 import { type Holder, holdersOf } from '../failures/holders.js'
 import { failedEvents } from '../failures/out-of-memory.js'
@@ -12,7 +12,7 @@ import { recordedPytorchSettings } from '../pytorch/named-settings.js'
 import { platformOf } from '../pytorch/platform.js'
 import { type ModelOptions, replayPytorchPolicy } from '../pytorch/pytorch-replay.js'
 import { StackTable } from '../stack-table.js'
-import type { Trace } from '../trace.js'
+import { NEVER, type Trace } from '../trace.js'
 import { type Comparable, isPlausible, matchBlocks, UNMATCHED } from './match-blocks.js'
 import type { Fit, Predicted, PredictRecording, PredictReport, PredictRun, PredictSite } from './predict-report.js'
 import { withBytes } from './predicted-trace.js'
@@ -93,7 +93,8 @@ class Prediction {
   constructor(base: Comparable, other: Comparable, size: number, stacks: StackTable) {
     const matched = matchBlocks(other, base)
     checkCommon(base, other, matched)
-    const grown = Array.from(matched, (partner, number) => grownOf(base, number, other, partner, size))
+    const kept = keptBytes(base.trace)
+    const grown = Array.from(matched, (partner, number) => grownOf(base, number, other, partner, size, kept))
     const traceOf = (of: (bytes: GrownBytes) => number) => withBytes(base.trace, grown.map(of), stacks, base.stacks)
     this.low = traceOf(({ low }) => low)
     this.estimate = traceOf(({ estimate }) => estimate)
@@ -147,13 +148,26 @@ function checkCommon(base: Comparable, other: Comparable, matched: Int32Array): 
   )
 }
 
-function grownOf(base: Comparable, number: number, other: Comparable, partner: number, size: number): GrownBytes {
+/** The sizes of blocks that are never freed: parameters, and thereby their gradients, which have the same sizes. */
+function keptBytes({ blocks: { bytes, freeRequestedAt } }: Trace): ReadonlySet<number> {
+  return new Set(bytes.filter((_, number) => freeRequestedAt[number] === NEVER))
+}
+
+function grownOf(
+  base: Comparable,
+  number: number,
+  other: Comparable,
+  partner: number,
+  size: number,
+  kept: ReadonlySet<number>,
+): GrownBytes {
   const { bytes, allocatedAt, freeRequestedAt } = base.trace.blocks
   if (partner === UNMATCHED) return unmatchedBytes(base.size, bytes[number], size)
   const point: Point = [base.size, bytes[number]]
   const otherPoint: Point = [other.size, other.trace.blocks.bytes[partner]]
   const points = base.size < other.size ? ([point, otherPoint] as const) : ([otherPoint, point] as const)
-  return grownBytes(...points, size, freeRequestedAt[number] === allocatedAt[number] + 1)
+  const isBrief = freeRequestedAt[number] === allocatedAt[number] + 1
+  return grownBytes(...points, size, { isBrief, isOfModel: kept.has(bytes[number]) })
 }
 
 /** The order of the addresses of new segments, and the error of replays in this order, as a factor from 1 on. */
@@ -186,7 +200,7 @@ function addressOrders(recordings: readonly Comparable[], stacks: StackTable): A
 
 /** Whether the program, or its allocator, met a limit: the replays of a prediction have none. */
 function ranFull(trace: Trace): boolean {
-  return failedEvents(trace).length > 0 || giveBacksOf(trace).some(({ by }) => by === 'allocator')
+  return failedEvents(trace).length > 0 || hasRetries(trace)
 }
 
 function runOf(

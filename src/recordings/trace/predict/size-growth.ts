@@ -16,14 +16,25 @@ export type Point = readonly [size: number, bytes: number]
 /** A library may choose an algorithm without work space at another size, or one with more. */
 const MOST_WORK_SPACE = 2
 
+/** What the life of a block tells. */
+export interface Life {
+  /** freed at once: one that does not grow as a tensor does is the work space of a library */
+  readonly isBrief: boolean
+  /** of the model, and not of its input: such a block has its bytes at every size */
+  readonly isOfModel: boolean
+}
+
 /**
- * The bytes of a block at `size`, by two points of rising size. A block that is freed at once (`isBrief`), and does not
- * grow as a tensor does, is the work space of a library.
+ * The bytes of a block at `size`, by two points of rising size. One with the same bytes at both may have reached a
+ * most, as a buffer that takes its input in parts, and be less below them.
  */
-export function grownBytes(first: Point, second: Point, size: number, isBrief: boolean): GrownBytes {
+export function grownBytes(first: Point, second: Point, size: number, { isBrief, isOfModel }: Life): GrownBytes {
   const [firstSize, firstBytes] = first
   const [secondSize, secondBytes] = second
-  if (firstBytes === secondBytes) return sure(firstBytes)
+  if (firstBytes === secondBytes) {
+    const isSure = isOfModel || size >= firstSize
+    return { ...sure(firstBytes), low: isSure ? firstBytes : Math.round((firstBytes * size) / firstSize) }
+  }
   const slope = (secondBytes - firstBytes) / (secondSize - firstSize)
   const constant = firstBytes - slope * firstSize
   const line = Math.max(0, Math.round(constant + slope * size))
