@@ -6,7 +6,7 @@ import { isExpandable, isLess, takenBytes } from '../trace/tune/ranking.js'
 import type { TuneReport, TuneRun } from '../trace/tune/tune-report.js'
 import { formatCount, formatNs, formatShare } from './number-format.js'
 import { settingLine } from './settings-text.js'
-import { countOf, failing, isServedOnlyInReplay, noneOr, runOf, verdictsOf } from './verdict-text.js'
+import { countOf, failing, isServedOnlyInReplay, isWithoutLimit, noneOr, runOf, verdictsOf } from './verdict-text.js'
 
 /**
  * Idle memory up to this share of the reserved bytes counts as little. In three of the five programs of
@@ -46,7 +46,7 @@ function whatItBuys(run: TuneRun, report: TuneReport): string {
   const [served, reserved] = [servedText(run, before, report), reservedText(run, before, report)]
   return [
     ...(report.isLimited ? [...served, ...reserved] : [...reserved, ...served]),
-    ...leastText(run, before),
+    ...leastText(run, before, report),
     ...timeText(run, before, report),
     ...(run.settings.includes('garbage_collection_threshold')
       ? ['It needs a limit by torch.cuda.set_per_process_memory_fraction.']
@@ -74,9 +74,14 @@ function servedText(run: TuneRun, before: TuneRun, report: TuneReport): string[]
 
 /** The capacities that counted, of several recordings the largest. */
 function withinText({ recordings, isLimited }: TuneReport): string {
-  const sizes = [...new Set(recordings.map(({ withinBytes }) => formatBytes(withinBytes ?? 0)))]
+  const sizes = capacitiesOf(recordings)
   if (sizes.length > 1) return isLimited ? 'what each recording could have' : 'what each recording had reserved'
-  return isLimited ? sizes[0] : `the recorded ${sizes[0]}`
+  return isLimited ? sizes[0] : `${sizes[0]}, the recorded peak and a segment`
+}
+
+/** The capacities that counted, as text, each once. */
+export function capacitiesOf(recordings: TuneReport['recordings']): string[] {
+  return [...new Set(recordings.flatMap(({ withinBytes }) => (withinBytes === null ? [] : [formatBytes(withinBytes)])))]
 }
 
 function reservedText(run: TuneRun, before: TuneRun, { isLimited }: TuneReport): string[] {
@@ -92,9 +97,10 @@ function changeOf(now: number, was: number): string {
   return `${formatBytes(now)} instead of ${formatBytes(was)}${share}`
 }
 
-function leastText(run: TuneRun, before: TuneRun): string[] {
+function leastText(run: TuneRun, before: TuneRun, { recordings }: TuneReport): string[] {
   const [now, was] = [run.leastCapacityBytes, before.leastCapacityBytes]
   if (was === null) return now === null ? [] : [`The least that serves the run is ${formatBytes(now)}.`]
+  if (now === null && recordings.length > 1) return []
   if (now === null) return [`The least that serves the run is more than the ${formatBytes(was)} of today.`]
   if (!differs(now, was)) return []
   const [retries, retriesBefore] = [run.leastCapacityRetries ?? 0, before.leastCapacityRetries ?? 0]
@@ -137,6 +143,7 @@ export function noAdvice(report: TuneReport): string[] {
 
 function needsNothing(report: TuneReport): boolean {
   const { failures, retries, share } = idleOf(report)
+  if (report.recordings.some(isWithoutLimit)) return false
   return failures === 0 && retries === 0 && share <= LITTLE_IDLE
 }
 

@@ -250,7 +250,7 @@ test('settings that change no replay are told apart, and those that were not in 
   )
   assert.match(
     withSettings('expandable_segments:True,expandable_segments:False'),
-    /were not in effect: Windows has none/,
+    /Recorded with expandable_segments:True\. Expandable segments were not in effect: Windows has none/,
   )
   assert.doesNotMatch(withSettings('expandable_segments:False'), /effect/)
   const named: Policy = 'pytorch:pinned_free_catch_all:True'

@@ -36,13 +36,20 @@ export function recordedSettings({ trace }: Pick<ReplayReport, 'trace'>): string
   if (recordedFrom !== '') return recordedFrom
   if (trace.settings === null) return null
   if (trace.settings === '') return "Recorded with PyTorch's default settings."
-  const off = lacksExpandableSegments(trace.settings) ? [NOT_IN_EFFECT] : []
-  return [`Recorded with ${shown(trace.settings)}.`, ...off, ...besideText(settingsBeside([trace.settings]))].join(' ')
+  const beside = besideText(settingsBeside([trace.settings]))
+  const off = notInEffect([trace.settings])
+  const written = off.length === 0 ? trace.settings : trace.settings.slice(0, trace.settings.lastIndexOf(','))
+  return [`Recorded with ${shown(written)}.`, ...off, ...beside].join(' ')
 }
 
-const NOT_IN_EFFECT =
-  'Expandable segments were not in effect: Windows has none, and PyTorch 2.9 reads them from ' +
-  'PYTORCH_CUDA_ALLOC_CONF only.'
+/** A sentence if one of these recorded settings has expandable segments that were not in effect. */
+export function notInEffect(settings: readonly (string | null)[]): string[] {
+  if (!settings.some(each => each !== null && lacksExpandableSegments(each))) return []
+  return [
+    'Expandable segments were not in effect: Windows has none, and PyTorch 2.9 reads them from ' +
+      'PYTORCH_CUDA_ALLOC_CONF only.',
+  ]
+}
 
 /** Sentences about settings that no model takes. */
 export function besideText({ unknown, notReplayed, withoutEffect }: SettingsBeside): string[] {

@@ -106,7 +106,7 @@ test("PyTorch's defaults are advised by unset, and the price is in the sentence"
   const before = { ...expandable, within: at(0, 1) }
   const given = { baseline: 'expandable_segments:True', advice: [defaults] }
   const shown = text([defaults, before], given, { withinBytes: 10 * GiB, withinIs: 'recorded', spanSeconds: 1.5 })
-  assert.match(shown, /without a limit\. Within the recorded 10 GiB: 4 retries instead of 1\./)
+  assert.match(shown, /without a limit\. Within 10 GiB, the recorded peak and a segment: 4 retries instead of 1\./)
   assert.match(shown, /serves the run is 5 GiB instead of 6 GiB, with 35 retries instead of 18\./)
   assert.match(shown, /Its driver calls take 6\.0 ms instead of 3\.0 ms \(modelled\), 0\.4 % of the run\./)
   assert.match(shown, / unset PYTORCH_CUDA_ALLOC_CONF /)
@@ -234,6 +234,35 @@ test('conflicts of expandable segments are said where they are advised', () => {
   const windows = text([SPLIT, DEFAULTS], { advice: [SPLIT] }, { platform: 'Windows' })
   assert.match(windows, /recording is of Windows, where PyTorch has no expandable segments/)
   assert.match(windows, / set PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:128 /)
+})
+
+test('a limit that the recording does not tell is not judged, only the least capacity is said', () => {
+  const unknown = failure({ verdict: 'unknown', deviceFreeBytes: null, deviceHadRoom: null, capacityBelowBytes: null })
+  const shown = text([run('', 5, 5), SPLIT], {}, { lastFailure: unknown })
+  assert.match(
+    shown,
+    /does not tell what the device had when its request failed\. With today's settings at least 5 GiB/,
+  )
+  assert.doesNotMatch(shown, /fit |Nothing needs/)
+})
+
+test('expandable segments that were set without effect are said', () => {
+  const shown = (recordedSettings: string) => text([DEFAULTS, SPLIT], {}, { recordedSettings })
+  assert.match(
+    shown('expandable_segments:True,expandable_segments:False'),
+    /defaults\. Expandable segments were not in/,
+  )
+  assert.doesNotMatch(shown('expandable_segments:True'), /not in effect/)
+})
+
+test('of several recordings, least capacities above those of today are told as bounds', () => {
+  const small = run('', 1, 2)
+  const recordings = [recording([DEFAULTS, SPLIT]), recording([small, run(SPLIT.settings, 0.5, 1)])]
+  const runs = [SPLIT, DEFAULTS]
+  const shown = text(runs, { recordings, advice: [SPLIT] })
+  assert.match(shown, /split:128 20 GiB ≥ 8 GiB/)
+  assert.match(shown, /run\.pickle 5 GiB 8 GiB > 8 GiB run\.pickle 5 GiB 1 GiB 512 MiB/)
+  assert.doesNotMatch(shown, /is more than/)
 })
 
 test('gaps of the advice are said', () => {

@@ -5,9 +5,9 @@ import { shown } from '../../core/base/shown-text.js'
 import { shortPath } from '../trace/frames/short-path.js'
 import { isLess } from '../trace/tune/ranking.js'
 import type { TuneRecording, TuneReport, TuneRun } from '../trace/tune/tune-report.js'
-import { adviceOf, conflictsOf, leftOutOf, noAdvice } from './advice-text.js'
+import { adviceOf, capacitiesOf, conflictsOf, leftOutOf, noAdvice } from './advice-text.js'
 import { formatCount, formatNs, MISSING } from './number-format.js'
-import { besideText, mergeText } from './settings-text.js'
+import { besideText, mergeText, notInEffect } from './settings-text.js'
 import { type Column, rightColumn, type TextStyle, tableText, wrapText } from './table.js'
 import { counted, deviceLines, packingOf } from './trace-lines.js'
 import { noneOr, runOf, settingsName, verdictsOf } from './verdict-text.js'
@@ -32,6 +32,7 @@ function introduction(report: TuneReport): string {
   const what = count === 1 ? shown(recordings[0].file) : `${formatCount(count)} recordings`
   return [
     `${counted(runs.length, 'setting')} tried over ${what}. Recorded with ${settingsName(baseline)}.`,
+    ...notInEffect(recordings.map(({ recordedSettings }) => recordedSettings)),
     ...besideText(report),
     ...mergeText(report),
   ].join(' ')
@@ -39,11 +40,18 @@ function introduction(report: TuneReport): string {
 
 function settingsTable({ runs, recordings, isLimited, baseline, advice }: TuneReport, style: TextStyle): string {
   const before = runOf(runs, baseline)
-  const least = (run: TuneRun) => {
-    if (run.leastCapacityBytes !== null) return formatBytes(run.leastCapacityBytes)
-    return before.leastCapacityBytes === null ? MISSING : `> ${formatBytes(before.leastCapacityBytes)}`
-  }
-  const sizes = [...new Set(recordings.map(({ withinBytes }) => formatBytes(withinBytes ?? 0)))]
+  const least = (run: TuneRun) =>
+    recordings.length === 1 || run.leastCapacityBytes !== null
+      ? leastText(run, before)
+      : `≥ ${formatBytes(boundOf(run.settings))}`
+  // Each recording needs its least capacity with the setting; where that is unknown, more than with those of today.
+  const boundOf = (settings: string) =>
+    Math.max(
+      ...recordings.map(
+        ({ runs: own }) => runOf(own, settings).leastCapacityBytes ?? runOf(own, baseline).leastCapacityBytes ?? 0,
+      ),
+    )
+  const sizes = capacitiesOf(recordings)
   const within = sizes.length === 1 ? sizes[0] : isLimited ? 'the limits' : 'the peaks'
   const columns: Column<TuneRun>[] = [
     { title: 'setting', align: 'left', cell: labelOf },
@@ -59,6 +67,12 @@ function settingsTable({ runs, recordings, isLimited, baseline, advice }: TuneRe
   return tableText(runs, columns, { ...style, tone })
 }
 
+/** The least capacity of a run; more than today's is known only to be more. */
+function leastText({ leastCapacityBytes: least }: TuneRun, { leastCapacityBytes: today }: TuneRun): string {
+  if (least !== null) return formatBytes(least)
+  return today === null ? MISSING : `> ${formatBytes(today)}`
+}
+
 function servedText({ within }: TuneRun): string {
   if (within === null) return MISSING
   if (within.failures > 0) return `${formatCount(within.failures)} failed`
@@ -70,10 +84,10 @@ function reservedWithin({ within }: TuneRun): string {
 }
 
 function recordingsTable({ recordings, baseline, advice }: TuneReport, style: TextStyle): string {
-  const leastBy = (settings: string) => (recording: TuneRecording) => {
-    const least = recording.runs.find(run => run.settings === settings)?.leastCapacityBytes ?? null
-    return least === null ? MISSING : formatBytes(least)
-  }
+  const leastBy =
+    (settings: string) =>
+    ({ runs }: TuneRecording) =>
+      leastText(runOf(runs, settings), runOf(runs, baseline))
   const columns: Column<TuneRecording>[] = [
     { title: 'recording, by least capacity', align: 'left', cell: ({ file }) => shown(shortPath(file)) },
     rightColumn('in use at\nthe peak', ({ lowerBoundBytes }) => formatBytes(lowerBoundBytes)),

@@ -14,8 +14,23 @@ const SHARE_STEPS = 1000
 export function verdictsOf(report: TuneReport): string[] {
   return report.recordings.flatMap(recording => [
     ...(recording.withinIs === 'asked' || recording.withinIs === 'failure' ? [verdictOf(recording, report)] : []),
+    ...(isWithoutLimit(recording) ? [neededText(recording, report)] : []),
     ...limitLines(recording, report),
   ])
+}
+
+/** Whether a request failed within a limit that neither the recording nor the person tells. */
+export function isWithoutLimit({ withinIs, lastFailure }: TuneRecording): boolean {
+  return withinIs !== 'asked' && lastFailure?.verdict === 'unknown'
+}
+
+function neededText({ file, lowerBoundBytes, runs }: TuneRecording, { recordings, baseline }: TuneReport): string {
+  const name = recordings.length === 1 ? 'The recording' : shown(shortPath(file))
+  const least = formatBytes(runOf(runs, baseline).leastCapacityBytes ?? lowerBoundBytes)
+  return (
+    `${name} does not tell what the device had when its request failed. With today's settings at least ${least} ` +
+    'serve all, that request too.'
+  )
 }
 
 function verdictOf(recording: TuneRecording, report: TuneReport): string {

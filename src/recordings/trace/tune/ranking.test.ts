@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { GiB } from '../../../core/base/bytes.js'
 import { Random } from '../../../core/base/random.js'
-import { advised, type Comparison, ranked, takenBytes } from './ranking.js'
+import { advised, type Comparison, combined, ranked, takenBytes } from './ranking.js'
 import type { TuneRun } from './tune-report.js'
 
 /** A run with sizes in GiB; `within` has failures, retries, and what is reserved there. */
@@ -86,6 +86,22 @@ test('a setting with which requests fail that were served is never advised', () 
   assert.deepEqual(advice(asked(run('', 3.4, [0, 0, 3])), run('a', 3.3, [2, 0, 2])), [])
 })
 
+test('below 1 % more, or more only within a capacity that holds it, counts as no more', () => {
+  const before = run('', 2.4, [0, 2, 1.02])
+  const expandable = run('expandable_segments:True', 1.04, [0, 0, 1.04])
+  assert.deepEqual(advice(asked(before), expandable), ['expandable_segments:True'])
+  assert.deepEqual(advice(free(before), run('a', 2.41, [0, 0, 1.02])), ['a'])
+  assert.deepEqual(advice(asked(before), run('a', 2.5, [0, 0, 1.04])), [], 'more in both')
+})
+
+test('over several recordings, one without a known capacity counts as replayed without a limit', () => {
+  const full = run('', 4, [1, 2, 3])
+  const calm = { ...run('', 3.5, [0, 0, 0]), within: null }
+  const { within } = combined('', [full, calm])
+  assert.deepEqual([within!.failures, within!.retries, within!.peakReservedBytes], [1, 2, 3.5 * GiB])
+  assert.equal(combined('', [calm, calm]).within, null)
+})
+
 test('whatever the figures, what comes first gains something and does not reserve more than today', () => {
   const random = new Random(7)
   const any = (settings: string) => {
@@ -102,8 +118,8 @@ test('whatever the figures, what comes first gains something and does not reserv
       count++
       const [failures, failuresBefore] = [first.within!.failures, before.within!.failures]
       const servesAlone = comparison.isLimited && failures === 0 && failuresBefore > 0
-      const taken = (each: TuneRun) => takenBytes(each, { isLimited: comparison.isAsked && failuresBefore === 0 })
-      assert.ok(servesAlone || taken(first) <= taken(before))
+      const reserves = (isLimited: boolean) => takenBytes(first, { isLimited }) <= takenBytes(before, { isLimited })
+      assert.ok(servesAlone || reserves(false) || (comparison.isAsked && failuresBefore === 0 && reserves(true)))
       assert.ok(failures <= failuresBefore)
       const isCalmer = first.within!.retries < before.within!.retries
       const isSmaller = takenBytes(first, comparison) < takenBytes(before, comparison)

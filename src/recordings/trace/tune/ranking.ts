@@ -51,10 +51,13 @@ function firstDifference(a: readonly number[], b: readonly number[]): number {
   return at < 0 ? 0 : a[at] - b[at]
 }
 
-/** Whether a run reserves more than today's: within a capacity that was asked about and serves today's, or without. */
+/**
+ * Whether a run reserves more than today's without a limit, and also within the capacity, if one was asked about and
+ * serves today's.
+ */
 function reservesMore(run: TuneRun, { before, isAsked }: Comparison): boolean {
-  const isServed = isAsked && failuresOf(before) === 0
-  return takenBytes(run, { isLimited: isServed }) > takenBytes(before, { isLimited: isServed })
+  const limits = isAsked && failuresOf(before) === 0 ? [false, true] : [false]
+  return limits.every(isLimited => isLess(takenBytes(before, { isLimited }), takenBytes(run, { isLimited })))
 }
 
 /** The settings to recommend: each gains something, and is better in some way than those of its kind before it. */
@@ -132,19 +135,20 @@ export function combined(settings: string, runs: readonly TuneRun[]): TuneRun {
     modelledDeviceSeconds: total(run => run.modelledDeviceSeconds),
     leastCapacityBytes: isKnown ? most(run => run.leastCapacityBytes!) : null,
     leastCapacityRetries: isKnown ? total(run => run.leastCapacityRetries!) : null,
-    atCapacity: allWithin(runs.map(run => run.atCapacity)),
-    within: allWithin(runs.map(run => run.within)),
+    atCapacity: allWithin(runs, run => run.atCapacity),
+    within: allWithin(runs, run => run.within),
   }
 }
 
-function allWithin(replays: readonly (TuneAtCapacity | null)[]): TuneAtCapacity | null {
-  const known = replays.filter(each => each !== null)
-  if (known.length < replays.length) return null
-  const total = (of: (replay: TuneAtCapacity) => number) => known.reduce((all, each) => all + of(each), 0)
+/** Recordings without a known capacity count as replayed without a limit. Null if all are. */
+function allWithin(runs: readonly TuneRun[], of: (run: TuneRun) => TuneAtCapacity | null): TuneAtCapacity | null {
+  if (runs.every(run => of(run) === null)) return null
+  const all = runs.map(run => of(run) ?? { ...run, failures: 0, retries: 0 })
+  const total = (figure: (replay: TuneAtCapacity) => number) => all.reduce((sum, each) => sum + figure(each), 0)
   return {
     failures: total(each => each.failures),
     retries: total(each => each.retries),
-    peakReservedBytes: Math.max(...known.map(each => each.peakReservedBytes)),
+    peakReservedBytes: Math.max(...all.map(each => each.peakReservedBytes)),
     deviceCalls: total(each => each.deviceCalls),
     modelledDeviceSeconds: total(each => each.modelledDeviceSeconds),
   }

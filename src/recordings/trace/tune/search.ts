@@ -2,10 +2,12 @@
 // falling capacities until it no longer serves everything.
 
 import { inUseOf, liveAfter, liveAtPeak } from '../analysis/curves.js'
+import { hasRetries } from '../analysis/give-backs.js'
 import { withWaiting } from '../analysis/waiting.js'
 import { holdersOf } from '../failures/holders.js'
 import { failedEvents, recordedOutOfMemories } from '../failures/out-of-memory.js'
 import { type PytorchSettings, parsePytorchSettings } from '../pytorch/model/pytorch-settings.js'
+import { LARGE_SEGMENT_BYTES } from '../pytorch/model/setting-values.js'
 import { platformOf } from '../pytorch/platform.js'
 import { modelWithin } from '../pytorch/program-releases.js'
 import { replayPytorchPolicy } from '../pytorch/pytorch-replay.js'
@@ -97,14 +99,20 @@ export class Search {
   }
 }
 
-/** The capacity that counts: as asked, or that of the last failed request, or else the recorded peak. */
+/**
+ * The capacity that counts: as asked, or that of the last failed request. Else, if PyTorch ran full, the recorded peak
+ * and one segment: the limit was above the peak, by less than PyTorch then asked for.
+ */
 function withinOf(trace: Trace, askedBytes: number): Within {
   const lastFailure = recordedOutOfMemories(trace).at(-1) ?? null
   if (Number.isFinite(askedBytes)) return { withinBytes: askedBytes, withinIs: 'asked', lastFailure }
+  if (lastFailure?.verdict === 'unknown') return { withinBytes: null, withinIs: null, lastFailure }
   const couldHave = lastFailure?.capacityBytes ?? 0
   if (couldHave >= LEAST_CAPACITY_BYTES) return { withinBytes: couldHave, withinIs: 'failure', lastFailure }
   const had = trace.recordedPeakReservedBytes ?? 0
-  if (had >= LEAST_CAPACITY_BYTES) return { withinBytes: had, withinIs: 'recorded', lastFailure }
+  if (had >= LEAST_CAPACITY_BYTES && hasRetries(trace)) {
+    return { withinBytes: had + LARGE_SEGMENT_BYTES, withinIs: 'recorded', lastFailure }
+  }
   return { withinBytes: null, withinIs: null, lastFailure }
 }
 

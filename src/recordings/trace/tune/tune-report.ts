@@ -23,7 +23,10 @@ export interface TuneRun {
   readonly leastCapacityRetries: number | null
   /** the replay within the capacity that was asked about; null without one */
   readonly atCapacity: TuneAtCapacity | null
-  /** the replay within `TuneRecording.withinBytes`, of each recording its own; null if one of them is unknown */
+  /**
+   * the replay within `TuneRecording.withinBytes`, of each recording its own, or without a limit where it is unknown;
+   * null if it is unknown for all
+   */
   readonly within: TuneAtCapacity | null
 }
 
@@ -65,7 +68,7 @@ export interface TuneRecording {
   readonly withinBytes: number | null
   /**
    * the origin of that capacity: the option, the memory that the program could have when its last request failed, or
-   * else the recorded peak; null if unknown
+   * else, if PyTorch ran full, the recorded peak and one segment of 20 MiB; null if unknown
    */
   readonly withinIs: 'asked' | 'failure' | 'recorded' | null
   /** how many blocks are from before its first event: their sizes and places are inferred */
