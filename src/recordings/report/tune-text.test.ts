@@ -255,7 +255,7 @@ test('expandable segments that were set without effect are said', () => {
   assert.doesNotMatch(shown('expandable_segments:True'), /not in effect/)
 })
 
-test('of several recordings, least capacities above those of today are told as bounds', () => {
+test('of several recordings, least capacities above those of today are shown as bounds', () => {
   const small = run('', 1, 2)
   const recordings = [recording([DEFAULTS, SPLIT]), recording([small, run(SPLIT.settings, 0.5, 1)])]
   const runs = [SPLIT, DEFAULTS]

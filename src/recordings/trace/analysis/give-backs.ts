@@ -1,9 +1,10 @@
 // Memory that went back to the device while the program ran. PyTorch gives back what is idle when it runs full, and
 // then asks again, which waits for the GPU. A program gives it back by torch.cuda.empty_cache().
 //
-// Who did it: the call stack says so, if one was recorded. Without one, the program did if no request follows, or one
-// that obtains no memory: the allocator gives back only what it needs to. Else a replay infers it, as `programReleases`
-// describes, but not under garbage_collection_threshold, since that gives memory back below the limit.
+// Who did it: a call stack with empty_cache, or with the allocator's function, says so. Else the program did if no
+// request follows, or one that obtains no memory: the allocator gives back only what it needs to. Otherwise a replay
+// infers it, as `programReleases` describes, but not under garbage_collection_threshold, since that gives memory back
+// below the limit.
 
 import { SlowReplayError } from '../../../core/base/errors.js'
 import { CallSites } from '../frames/call-sites.js'
@@ -77,8 +78,8 @@ function runsOf(trace: Trace): Run[] {
 }
 
 /**
- * By the first event of a run and the request that follows, for runs without a call stack. Null for another allocator,
- * and where a replay would take too long.
+ * By the first event of a run and the request that follows, where the call stack does not tell. Null for another
+ * allocator, and where a replay would take too long.
  */
 function inference(trace: Trace): (event: number, request: number) => GiveBacks['by'] {
   if (trace.recorder !== 'PyTorch') return () => null

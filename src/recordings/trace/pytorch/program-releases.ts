@@ -1,6 +1,6 @@
 // The memory that a program gave back itself, by torch.cuda.empty_cache(). A recording shows these releases like those
-// of the allocator at its limit. A call stack tells them apart; without one they are inferred from a replay of the
-// recording with its own settings.
+// of the allocator at its limit. Some call stacks tell; others are inferred from a replay of the recording with its own
+// settings.
 
 import { stackValues } from '../frames/stack-values.js'
 import { Action, type Trace } from '../trace.js'
@@ -11,12 +11,13 @@ import { type ModelOptions, replayPytorchPolicy } from './pytorch-replay.js'
 
 /** Functions of Python and C++ that give memory back for a program. */
 const EMPTY_CACHE = /(^|[:.])(empty_?cache|THCPModule_emptyCache)($|\W)/i
+/** The allocator's own function, which gives memory back for a request. */
+const ALLOCATION = /CachingAllocator::malloc\b/
 
 /**
- * The first event of each run of segment_free or segment_unmap events that the program caused. Its call stack has
- * empty_cache. Of runs without a call stack: they give back all idle memory, and no request follows that would take the
- * allocator above its limit. `limitBytes` is the limit of the recording; by default the most that was ever reserved,
- * because it is not less.
+ * The first event of each run of segment_free or segment_unmap events that the program caused: by its call stack, or
+ * else because they give back all idle memory, and no request follows that would take the allocator above its limit.
+ * `limitBytes` is the limit of the recording; by default the most that was ever reserved, because it is not less.
  */
 export function programReleases(trace: Trace, limitBytes = trace.recordedPeakReservedBytes ?? 0): Set<number> {
   const found = new Set<number>()
@@ -38,10 +39,15 @@ export function programReleases(trace: Trace, limitBytes = trace.recordedPeakRes
   return found
 }
 
-/** Who gave memory back, by the call stack of an event; null without one. */
-export function releaserOf({ stack, stacks }: Trace): (event: number) => 'program' | 'allocator' | null {
-  const hasEmptyCache = stackValues(stacks, ({ name }) => (EMPTY_CACHE.test(name) ? 1 : 0))
-  return event => (stack[event] === 0 ? null : hasEmptyCache[stack[event]] === 1 ? 'program' : 'allocator')
+const RELEASERS = [null, 'program', 'allocator'] as const
+
+/**
+ * Who gave memory back, by the call stack of an event; null if that does not tell. Frames of Python alone tell only of
+ * the program: cuDNN's benchmark empties the cache below other lines, too.
+ */
+export function releaserOf({ stack, stacks }: Trace): (event: number) => (typeof RELEASERS)[number] {
+  const releasers = stackValues(stacks, ({ name }) => (EMPTY_CACHE.test(name) ? 1 : ALLOCATION.test(name) ? 2 : 0))
+  return event => RELEASERS[releasers[stack[event]]]
 }
 
 /** The program made no request next. */
