@@ -18,7 +18,12 @@ const STEP: Line = [`${TORCH}optim/optimizer.py`, 533, 'wrapper']
 const CLOSURE: Line = ['/home/me/train.py', 30, 'closure']
 const BACKWARD: Line = [`${TORCH}autograd/__init__.py`, 231, '_make_grads']
 const NATIVE = '??'
-const ENGINE: Line = [NATIVE, 0, 'torch::autograd::Engine::evaluate_function(std::shared_ptr<GraphTask>&)']
+const ENGINE: Line = [
+  NATIVE,
+  0,
+  'torch::autograd::Engine::evaluate_function(std::shared_ptr<torch::autograd::GraphTask>&, torch::autograd::Node*, ' +
+    'torch::autograd::InputBuffer&, std::shared_ptr<torch::autograd::ReadyQueue> const&)',
+]
 const WORK_SPACE: Line = [NATIVE, 0, 'at::cuda::setWorkspaceForHandle(cublasContext*&)']
 const MATMUL: Line = [NATIVE, 0, 'torch::autograd::generated::MmBackward0::apply(std::vector<Variable>&&)']
 

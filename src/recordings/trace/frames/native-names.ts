@@ -37,9 +37,9 @@ function outsideOfBrackets(text: string): string {
 }
 
 /** A custom operator in C++ is the argument of a template. */
-const CUSTOM = /\bCppNode<\s*(?:class |struct )?([\w:]+)/
+const CUSTOM = /\bCppNode(?:_apply_functional\w*)?<\s*(?:class |struct )?([\w:]*\w)/
 /** Gradients of one tensor that come from several operators, or over several steps, are added. */
-const ACCUMULATION = /\btorch::autograd::(?:AccumulateGrad|InputBuffer)\b/
+const ACCUMULATION = /^torch::autograd::(?:AccumulateGrad|InputBuffer)(?:::|$)/
 const APPLIED = /(?:^|::)(\w+?)(?:::apply(?:_with_saved\w*)?|_apply_functional\w*)$/
 const BACKWARD = /^(\w+?)Backwards?(?:AutogradNestedTensor)?(\d*)(?:_copy)?$/
 /** How torch.profiler names an operator on autograd's thread. */
@@ -49,8 +49,10 @@ const NO_OPERATORS = ['Node', 'PyNode', 'CppNode', 'GraphRoot', 'Identity', 'Eng
 
 /** `backward of select` for the node `SelectBackward0`; null for other functions. */
 export function backwardOperator(name: string): string | null {
-  const text = name.slice(0, MOST_LETTERS)
-  if (ACCUMULATION.test(text)) return 'accumulation of gradients'
+  const text = name.slice(0, MOST_LETTERS).replace(ANONYMOUS, '')
+  const plain = plainName(text)
+  // Other functions of autograd have such a parameter.
+  if (ACCUMULATION.test(plain)) return 'accumulation of gradients'
   const custom = CUSTOM.exec(text)?.[1]
   if (custom !== undefined) return backwardOf(lastPart(custom))
   const profiled = PROFILED_OPERATOR.exec(text)?.[1]
@@ -60,7 +62,6 @@ export function backwardOperator(name: string): string | null {
     return backwardOf(number !== '' || profiled.includes('::') ? operatorName(operator) : operator)
   }
   if (!text.includes('apply')) return null
-  const plain = plainName(text)
   const node = APPLIED.exec(plain)?.[1]
   if (node === undefined || NO_OPERATORS.includes(node)) return null
   const operator = BACKWARD.exec(node)?.[1] ?? (plain.startsWith('torch::autograd::') ? node : undefined)
