@@ -25,12 +25,11 @@ test("PyTorch's own folder is known on each system", () => {
     'C:\\Python310\\Lib\\site-packages\\torch\\nn\\modules\\linear.py',
     'D:/ComfyUI/python_embeded/Lib/site-packages/torch/nn/functional.py',
     '/env/lib/python3.8/site-packages/torch-1.9.0-py3.8-linux-x86_64.egg/torch/nn/init.py',
-    '/opt/pytorch/torch/nn/modules/module.py',
-    'torch/optim/adam.py',
-    'torch/utils/checkpoint.py',
     '/env/lib/python3.11/site-packages/triton/runtime/jit.py',
   ]
   assert.deepEqual(kindsOf(...files), each('pytorch', files.length))
+  const notInstalled = ['/opt/pytorch/torch/nn/modules/module.py', 'torch/optim/adam.py', 'torch/utils/checkpoint.py']
+  assert.deepEqual(kindsOf(...notInstalled), each('pytorch', notInstalled.length))
 })
 
 test('a folder called torch, or almost so, is not PyTorch', () => {
@@ -60,6 +59,18 @@ test('files below the sources of PyTorch are its own once one of them is certain
   assert.deepEqual(kindsOf(own, other, '/work/torch/nn/modules/module.py'), ['pytorch', 'program', 'pytorch'])
 })
 
+test('where PyTorch is an installed package, other folders of its name are of the program', () => {
+  const installed = '/env/lib/python3.11/site-packages/torch/nn/modules/linear.py'
+  const own = [
+    '/data/torch/nn/functional.py',
+    '/data/torch/optim/sgd.py',
+    '/data/torch/train.py',
+    'torch/optim/adam.py',
+  ]
+  assert.deepEqual(kindsOf(installed, ...own), ['pytorch', ...each('program', own.length)])
+  assert.deepEqual(kindsOf(installed, 'code/__torch__/torch/nn/modules/linear.py'), each('pytorch', 2))
+})
+
 test('launchers, notebooks, debuggers and the library of Python are machinery', () => {
   const files = [
     '/env/lib/python3.10/site-packages/IPython/core/interactiveshell.py',
@@ -74,12 +85,51 @@ test('launchers, notebooks, debuggers and the library of Python are machinery', 
     '/opt/conda/envs/torch/lib/python3.11/copy.py',
     'C:\\Users\\me\\miniconda3\\lib\\threading.py',
     'C:\\Program Files\\Python310\\Lib\\asyncio\\events.py',
-    'threading.py',
+    '/opt/ide/plugins/python/helpers/pydev/runner.py',
+    'C:\\Users\\me\\miniforge3\\envs\\net\\Lib\\contextlib.py',
     '<frozen runpy>',
     'node:internal/modules/run_main',
   ]
   assert.deepEqual(kindsOf(...files), each('launcher', files.length))
-  assert.deepEqual(kindsOf('D:\\work\\lib\\copy.py', '/home/user/lib/queue.py', 'profile.py'), each('program', 3))
+  const programs = [
+    'D:\\work\\lib\\copy.py',
+    'D:\\python-projects\\net\\lib\\types.py',
+    '/home/user/lib/queue.py',
+    '/home/user/python/lib/queue.py',
+    '/home/user/lib/python3-tools/train.py',
+    '/home/user/pydev/train.py',
+    '/home/user/net/deepspeed',
+    'profile.py',
+  ]
+  assert.deepEqual(kindsOf(...programs), each('program', programs.length))
+})
+
+test("on Windows the folder around the installed packages is Python's library", () => {
+  const [packages, library, other] = ['D:\\a\\Lib\\site-packages\\six.py', 'D:\\a\\Lib\\copy.py', 'D:\\b\\Lib\\copy.py']
+  assert.deepEqual(kindsOf(packages, library, other), ['package', 'launcher', 'program'])
+  assert.deepEqual(kindsOf(library), ['program'])
+})
+
+test('a path that begins at a package or at the library is cut, unless PyTorch has its whole path', () => {
+  const cut = ['threading.py', 'asyncio/events.py', 'notebook/app.py']
+  assert.deepEqual(kindsOf(...cut), each('launcher', cut.length))
+  const whole = '/env/lib/python3.11/site-packages/torch/nn/modules/linear.py'
+  assert.deepEqual(kindsOf(whole, ...cut), ['pytorch', ...each('program', cut.length)])
+})
+
+test('the wrapper that a package puts around a function is machinery', () => {
+  const kindOf = (filename: string, name: string) => NAMES[frameKinds([{ filename, line: 7, name }])[0]]
+  const folder = '/env/lib/python3.11/site-packages/'
+  for (const [file, name] of [
+    ['accelerate/hooks.py', 'new_forward'],
+    ['transformers/utils/generic.py', 'wrapper'],
+    ['accelerate/utils/operations.py', '__call__'],
+    ['decorator.py', 'fun'],
+  ]) {
+    assert.equal(kindOf(folder + file, name), 'launcher')
+    assert.equal(kindOf(`/home/user/${file}`, name), 'program')
+  }
+  assert.equal(kindOf(`${folder}accelerate/utils/operations.py`, 'send_to_device'), 'package')
 })
 
 test('lines that a person typed are of the program, and generated ones are not', () => {
@@ -101,6 +151,8 @@ test('lines that a person typed are of the program, and generated ones are not',
     '<@beartype(net.forward) at 0x7f>',
   ]
   assert.deepEqual(kindsOf(...made), each('generated', made.length))
+  const own = ['/home/user/torch_compile_tests/net.py', '/home/user/my/cmyfileabcdefg.py']
+  assert.deepEqual(kindsOf(...own), each('program', own.length))
   const command = ['<module>', 'main'].map(name => ({ filename: '<string>', line: 1, name }))
   assert.deepEqual(frameKinds(command), [FrameKind.program, FrameKind.program])
 })
@@ -145,6 +197,7 @@ test('operators and libraries of C++ have names, and the functions that allocate
     'at::_ops::mm::redispatch(c10::DispatchKeySet)',
     'at::TensorIteratorBase::allocate_or_resize_outputs()',
     'aten::empty',
+    'void at::native::gpu_reduce_kernel<float, float>(at::TensorIterator&)',
   ]
   assert.deepEqual(nativeKindsOf(...plumbing), each('plumbing', plumbing.length))
   const named = [
@@ -153,10 +206,29 @@ test('operators and libraries of C++ have names, and the functions that allocate
     'ncclCommInitRank',
     'c10d::ProcessGroupNCCL::allgather(std::vector<at::Tensor>&)',
     'aten::mm',
+    'at::native::gather(at::Tensor const&, long)',
+    'ext::hook(int, torch::autograd::Node*)',
   ]
   assert.deepEqual(nativeKindsOf(...named), each('native', named.length))
-  const own = { filename: '/src/app/csrc/fused.cu', line: 40, name: 'void fused_forward<float>(float*)' }
-  assert.deepEqual(frameKinds([own]), [FrameKind.nativeLine])
+})
+
+test('C++ of a program with its line is of the program, whatever the names of CPython and of generated files', () => {
+  const own = [
+    { filename: '/src/app/csrc/fused.cu', line: 40, name: 'void fused_forward<float>(float*)' },
+    { filename: '/src/app/net.cpp', line: 40, name: 'run_model' },
+    { filename: '/src/app/net.cpp', line: 40, name: 'map_features(at::Tensor)' },
+    { filename: '/src/app/main.cpp', line: 40, name: 'main' },
+    { filename: '/src/app/RegisterImages.cpp', line: 40, name: 'align' },
+    { filename: '/src/app/core/boxing_match.cpp', line: 40, name: 'align' },
+  ]
+  assert.deepEqual(frameKinds(own), Array(own.length).fill(FrameKind.nativeLine))
+  const machinery = [
+    { filename: '/opt/python/Programs/python.c', line: 15, name: 'main' },
+    { filename: '/build/libstdc++-v3/src/c++11/thread.cc', line: 82, name: 'execute_native_thread_routine' },
+    { filename: '/build/aten/src/ATen/RegisterCUDA.cpp', line: 40, name: 'align' },
+    { filename: '/pytorch/aten/src/ATen/core/boxing/KernelFunction.cpp', line: 40, name: 'align' },
+  ]
+  assert.deepEqual(frameKinds(machinery), Array(machinery.length).fill(FrameKind.unnamed))
 })
 
 test('the engine of autograd is known without an operator', () => {

@@ -35,8 +35,15 @@ export function pytorchRoot(path: string): string | null {
   return null
 }
 
-/** Whether a path outside of installed packages is of PyTorch; `roots` are those that other paths have told. */
-export function isPytorchSource(path: string, roots: ReadonlySet<string>): boolean {
+/** PyTorch's files in a program that TorchScript has saved. */
+const SAVED = /(?:^|\/)__torch__\/torch\//
+
+/**
+ * Whether a path outside of installed packages is of PyTorch; `roots` are those that other paths have told, null if
+ * PyTorch is an installed package.
+ */
+export function isPytorchSource(path: string, roots: ReadonlySet<string> | null): boolean {
+  if (roots === null) return SAVED.test(path)
   return placesBelowTorch(path).some(
     ({ index, names }) =>
       names.some(name => CERTAIN.has(name) || (index === 0 && LIKELY.has(name))) ||

@@ -8,6 +8,8 @@ test('a path is shortened to its package, or to the file and two folders, withou
     ['/home/me/train.py:12 main', 'train.py:12 main'],
     ['/data/home/me/a/b/c/train.py:12 main', 'b/c/train.py:12 main'],
     ['/Users/me/work/train.py:12 main', 'work/train.py:12 main'],
+    ['\\\\wsl.localhost\\Ubuntu\\home\\me\\train.py:12 main', 'train.py:12 main'],
+    ['\\\\?\\C:\\Users\\me\\train.py:12 main', 'train.py:12 main'],
     ['/root/train.py:12 main', 'train.py:12 main'],
     ['train.py:12 main', 'train.py:12 main'],
     ['/env/lib/python3.11/site-packages/torch/optim/adam.py:178 step', 'torch/optim/adam.py:178 step'],

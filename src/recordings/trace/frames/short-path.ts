@@ -8,8 +8,8 @@ const PACKAGES = /^.*[/\\](?:(?:site|dist)-packages|node_modules)[/\\]/s
 /** Folders whose names say nothing: of a person, of Python's library, and of files that a running program wrote. */
 const NAMELESS = [
   /^file:\/\//,
-  /^(?:[/\\][^/\\]+){0,2}?[/\\]homes?[/\\][^/\\]+[/\\]/s,
-  /^(?:[a-z]:|[/\\]mnt[/\\][a-z])?[/\\](?:users|documents and settings)[/\\][^/\\]+[/\\]/is,
+  /^[/\\]?(?:[/\\][^/\\]+){0,2}?[/\\]homes?[/\\][^/\\]+[/\\]/s,
+  /^(?:[/\\]{2}\?[/\\])?(?:[a-z]:|[/\\]mnt[/\\][a-z])?[/\\](?:users|documents and settings)[/\\][^/\\]+[/\\]/is,
   /^[/\\]root[/\\]/,
   /^.*[/\\]lib(?:64)?[/\\]python3[^/\\]*[/\\]/s,
   /^.*[/\\](?:torchinductor_[^/\\]+|Temp|tmp)[/\\]/s,
