@@ -6,6 +6,7 @@ import { readRecording } from '../formats/read-recording.js'
 import { Action, BEFORE, type Trace } from '../trace.js'
 import { TraceBuilder } from '../trace-builder.js'
 import { curvesOf, liveAfter } from './curves.js'
+import { growthOf } from './run-growth.js'
 import { traceDifference } from './stack-diff.js'
 import { leftBlocks, stepAt, stepsOf } from './steps.js'
 
@@ -178,6 +179,35 @@ test('a call further out, and machinery between, change nothing', () => {
     traceDifference(before, after).stacks.map(({ bytes }) => bytes),
     [[300, 300]],
   )
+})
+
+test('a decorator around functions has their memory, without a difference', () => {
+  const timed = ['/home/me/timing.py', 5, 'timed'] as const
+  const loss = ['/home/me/model.py', 60, 'loss'] as const
+  const before = holding([300, LINEAR, MODEL, STEP], [40, LINEAR, loss, STEP], [10, LINEAR, STEP])
+  const after = holding([300, LINEAR, timed, MODEL, STEP], [40, LINEAR, timed, loss, STEP], [10, LINEAR, STEP])
+  const site = '/home/me/timing.py:5 timed'
+  assert.deepEqual(sitesOf(before, after), [
+    ['/home/me/train.py:60 step', 10, 10],
+    [site, 340, 340],
+  ])
+  const [grown] = growthOf(before, holding([90, LINEAR, timed, MODEL, STEP]), { percent: 2 }).grown
+  assert.deepEqual([grown.site, grown.bytes], [site, [0, 90]])
+  const { grown: none, shrunkBytes } = growthOf(before, after, { percent: 2 })
+  assert.deepEqual([none, shrunkBytes], [[], 0])
+  const same = traceDifference(before, after).stacks.every(({ bytes: [from, to] }) => from === to)
+  assert.equal(same, true)
+})
+
+test('stacks of equal size are of one function only if they share a caller', () => {
+  const other = ['/home/me/other.py', 7, 'build'] as const
+  const [before, after] = [holding([300, LINEAR, MODEL]), holding([300, LINEAR, other])]
+  assert.equal(sitesOf(before, after).length, 2)
+  const [held, more] = [holding([300, LINEAR, MODEL, STEP]), holding([310, LINEAR, other, STEP])]
+  assert.deepEqual(sitesOf(held, more), [
+    ['/home/me/other.py:7 build', 0, 310],
+    ['/home/me/model.py:44 forward', 300, 0],
+  ])
 })
 
 test('a site has the sum of its stacks, and each stack says who called it and what it called', () => {

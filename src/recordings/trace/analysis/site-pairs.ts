@@ -2,7 +2,7 @@
 // change above them.
 
 import type { NamedFrame } from '../frames/call-sites.js'
-import { isMachinery } from '../frames/frame-kind.js'
+import { isMachinery, isSite } from '../frames/frame-kind.js'
 import { groupedBy } from '../groups.js'
 import { PathNumbers } from './path-numbers.js'
 import type { StackAtPeak } from './peak-stacks.js'
@@ -12,8 +12,32 @@ type SitePair = readonly [before: StackAtPeak[], after: StackAtPeak[]]
 
 /** Numbers of the paths of both recordings: by files and functions, and by functions alone. */
 export class PathKeys {
-  readonly calls = new PathNumbers<NamedFrame>(({ file, name }) => `${file}\n${name}`)
+  readonly calls = new PathNumbers<NamedFrame>(functionText)
   readonly names = new PathNumbers<NamedFrame>(({ name }) => name)
+  private readonly inBoth: ReadonlySet<NamedFrame>
+
+  constructor(before: readonly StackAtPeak[], after: readonly StackAtPeak[]) {
+    const [left, right] = [framesOf(before), framesOf(after)]
+    const [inLeft, inRight] = [left, right].map(frames => new Set([...frames].map(functionText)))
+    const isInBoth = (frame: NamedFrame) => inLeft.has(functionText(frame)) && inRight.has(functionText(frame))
+    this.inBoth = new Set([...left, ...right].filter(isInBoth))
+  }
+
+  /** The size of a stack with its calls that both recordings have; null without a line outside of PyTorch in them. */
+  sharedOf({ calls, bytes, blocks }: StackAtPeak): string | null {
+    const shared = calls.filter(call => this.inBoth.has(call))
+    return shared.some(({ kind }) => isSite(kind)) ? `${bytes} ${blocks} ${this.calls.of(shared)}` : null
+  }
+}
+
+function functionText({ file, name }: NamedFrame): string {
+  return `${file}\n${name}`
+}
+
+function framesOf(held: readonly StackAtPeak[]): Set<NamedFrame> {
+  const frames = new Set<NamedFrame>()
+  for (const { calls } of held) for (const call of calls) frames.add(call)
+  return frames
 }
 
 /** The sites of two recordings, each once. */
@@ -21,19 +45,33 @@ export function pairedSites(before: readonly StackAtPeak[], after: readonly Stac
   const [inBoth, ...alone] = paired(before, after, functionOf)
   // A file may have moved, or been renamed. The rest is compared by its name, then by the functions on the stack.
   const [moved, ...others] = paired(...alone, held => functionOf(held).replace(/^.*[/\\]/, ''))
-  const [renamed, gone, come] = paired(...others, held => keys.names.of(held.calls) || functionOf(held))
+  const [renamed, ...rest] = paired(...others, held => keys.names.of(held.calls) || functionOf(held))
+  const [wrapped, gone, come] = wrappedStacks(...rest, keys)
   const single = (held: readonly StackAtPeak[]) => [...groupedBy(held, functionOf).values()]
-  return [...inBoth, ...moved, ...renamed, ...onOneSide(single(gone), single(come))].flatMap(byLine)
+  const sites = [...inBoth, ...moved, ...renamed, ...onOneSide(single(gone), single(come))]
+  return [...sites.flatMap(byLine), ...wrappedSites(wrapped)]
 }
 
-/** The stacks of a site, each once: by all calls, then by those within the site, then by the functions of these. */
+/** The stacks of equal size that agree without new and gone functions, such as decorators, and the rest. */
+function wrappedStacks(before: readonly StackAtPeak[], after: readonly StackAtPeak[], keys: PathKeys) {
+  return paired(before, after, held => keys.sharedOf(held))
+}
+
+/** A decorator may be around several functions, and is one site then. */
+function wrappedSites(stacks: readonly SitePair[]): SitePair[] {
+  const sites = groupedBy(stacks, ([, after]) => functionOf(after[0]))
+  return [...sites.values()].map(pairs => [pairs.flatMap(([before]) => before), pairs.flatMap(([, after]) => after)])
+}
+
+/** The stacks of a site, each once: by all calls, those within the site, their functions, and `sharedOf`. */
 export function pairedStacks([before, after]: SitePair, keys: PathKeys): SitePair[] {
   const within = ({ calls, named }: StackAtPeak) => calls.slice(0, calls.indexOf(named!) + 1)
   const [same, ...others] = paired(before, after, ({ calls }) => keys.calls.of(calls))
-  const [alike, ...rest] = paired(...others, held => keys.calls.of(within(held)))
-  const [renamed, gone, come] = paired(...rest, held => keys.names.of(within(held)))
+  const [alike, ...unlike] = paired(...others, held => keys.calls.of(within(held)))
+  const [renamed, ...rest] = paired(...unlike, held => keys.names.of(within(held)))
+  const [wrapped, gone, come] = wrappedStacks(...rest, keys)
   const single = (held: readonly StackAtPeak[]) => [...groupedBy(held, ({ calls }) => keys.calls.of(calls)).values()]
-  return [...same, ...alike, ...renamed, ...onOneSide(single(gone), single(come))]
+  return [...same, ...alike, ...renamed, ...wrapped, ...onOneSide(single(gone), single(come))]
 }
 
 /** The sites, or stacks, that only one of the recordings has. */
@@ -87,7 +125,8 @@ function pairsBy(keyOf: KeyOf<Line>, before: Line[], after: Line[], pairs: SiteP
   return [before.filter(line => left.has(line)), come]
 }
 
-type Key = string | number
+/** Null has no partner. */
+type Key = string | number | null
 type KeyOf<Each = StackAtPeak> = (each: Each) => Key
 
 /** The pairs that agree in a key, and what is left of both sides. */
@@ -97,9 +136,11 @@ function paired(
   keyOf: KeyOf,
 ): [pairs: SitePair[], before: StackAtPeak[], after: StackAtPeak[]] {
   const [left, right] = [groupedBy(before, keyOf), groupedBy(after, keyOf)]
-  const pairs = [...left].flatMap(([key, held]): SitePair[] => (right.has(key) ? [[held, right.get(key)!]] : []))
+  const pairs = [...left].flatMap(([key, held]): SitePair[] =>
+    key !== null && right.has(key) ? [[held, right.get(key)!]] : [],
+  )
   const rest = (own: Map<Key, StackAtPeak[]>, other: Map<Key, unknown>) =>
-    [...own].flatMap(([key, held]) => (other.has(key) ? [] : held))
+    [...own].flatMap(([key, held]) => (key !== null && other.has(key) ? [] : held))
   return [pairs, rest(left, right), rest(right, left)]
 }
 

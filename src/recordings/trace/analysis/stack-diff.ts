@@ -60,8 +60,9 @@ export interface TraceDifference {
 export function traceDifference(first: Trace, second: Trace): TraceDifference {
   for (const trace of [first, second]) checkTrace('traceDifference', trace)
   const peakEvents = [inUseOf(first).peakEvent, inUseOf(second).peakEvent] as const
-  const keys = new PathKeys()
-  const pairs = pairedSites(heldAt(first, peakEvents[0]), heldAt(second, peakEvents[1]), keys)
+  const held = [heldAt(first, peakEvents[0]), heldAt(second, peakEvents[1])] as const
+  const keys = new PathKeys(...held)
+  const pairs = pairedSites(...held, keys)
   const bySite = pairs.map(pair => ({ pair, stacks: pairedStacks(pair, keys).map(stackDifference).sort(byChange) }))
   const stacks = bySite.flatMap(site => site.stacks).sort(byChange)
   const indices = new Map(stacks.map((stack, i) => [stack, i]))
@@ -82,7 +83,8 @@ export type SiteChange = Omit<SiteDifference, 'stacks'>
 
 /** The call sites that hold memory after one event of each recording. */
 export function siteChanges(first: Trace, firstEvent: number, second: Trace, secondEvent: number): SiteChange[] {
-  return pairedSites(heldAt(first, firstEvent), heldAt(second, secondEvent), new PathKeys()).map(siteDifference)
+  const held = [heldAt(first, firstEvent), heldAt(second, secondEvent)] as const
+  return pairedSites(...held, new PathKeys(...held)).map(siteDifference)
 }
 
 type Changed = Pick<StackDifference, 'bytes'>

@@ -35,20 +35,19 @@ export function pytorchRoot(path: string): string | null {
   return null
 }
 
-/** PyTorch's files in a program that TorchScript has saved. */
-const SAVED = /(?:^|\/)__torch__\/torch\//
+/** The folder of a program that TorchScript has saved. */
+const SAVED = '__torch__/'
 
 /**
  * Whether a path outside of installed packages is of PyTorch; `roots` are those that other paths have told, null if
- * PyTorch is an installed package.
+ * PyTorch is an installed package, so that only cut paths and saved programs have it elsewhere.
  */
 export function isPytorchSource(path: string, roots: ReadonlySet<string> | null): boolean {
-  if (roots === null) return SAVED.test(path)
-  return placesBelowTorch(path).some(
-    ({ index, names }) =>
-      names.some(name => CERTAIN.has(name) || (index === 0 && LIKELY.has(name))) ||
-      (index > 0 && roots.has(path.slice(0, index + TORCH.length))),
-  )
+  return placesBelowTorch(path).some(({ index, names }) => {
+    if (roots === null && index > 0 && !path.endsWith(SAVED, index)) return false
+    if (names.some(name => CERTAIN.has(name) || (index === 0 && LIKELY.has(name)))) return true
+    return index > 0 && roots !== null && roots.has(path.slice(0, index + TORCH.length))
+  })
 }
 
 /** More folders called `torch` than any path has; only a damaged file has a thousand. */
