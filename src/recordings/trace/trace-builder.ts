@@ -31,6 +31,8 @@ export interface FinalBlock {
   readonly address: number
   /** as requested */
   readonly bytes: number
+  /** whether `bytes` are those of the block, since the requested ones are unknown; default false */
+  readonly isRounded?: boolean
   /** the size of the block, if known */
   readonly grantedBytes?: number
   readonly stream: number

@@ -24,6 +24,7 @@ type Recorded = Pick<
 interface HeldBlock {
   readonly address: number
   readonly bytes: number
+  readonly isRounded?: boolean
   readonly pending: boolean
 }
 
@@ -162,8 +163,8 @@ class Check {
       const index = indexes.get(block.address)
       if (block.bytes === 0 || index === undefined) continue
       const number = last[index]
-      const isAlike =
-        inUse.has(index) && bytes[number] === block.bytes && (freeRequestedAt[number] !== NEVER) === block.pending
+      const hasSize = block.isRounded ? bytes[number] <= block.bytes : bytes[number] === block.bytes
+      const isAlike = inUse.has(index) && hasSize && (freeRequestedAt[number] !== NEVER) === block.pending
       if (!isAlike) count++
       inUse.delete(index)
     }

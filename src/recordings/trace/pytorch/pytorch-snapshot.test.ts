@@ -358,3 +358,13 @@ test('progress ends at 1', () => {
   )
   assert.equal(told[told.length - 1], 1)
 })
+
+test('a block without a requested size is alike at the end, unless it is smaller than the allocation', () => {
+  const atEnd = (mebibytes: number) => {
+    const blocks = [{ size: 20 * MiB, state: 'active_allocated' }]
+    const events = [event('segment_alloc', BASE, 20 * MiB), event('alloc', BASE, mebibytes * MiB)]
+    const segments = [{ address: BASE, total_size: 20 * MiB, stream: 0, blocks }]
+    return readRecording(Buffer.from(JSON.stringify(snapshot(events, segments)))).contradictions.atEnd
+  }
+  assert.deepEqual([atEnd(19), atEnd(20), atEnd(21)], [0, 0, 1])
+})

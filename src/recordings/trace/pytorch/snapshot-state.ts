@@ -4,7 +4,7 @@
 import { FormatError } from '../../../core/base/errors.js'
 import type { AnnotationMark } from '../columns/annotations.js'
 import type { FinalBlock, FinalSegment, FinalState } from '../trace-builder.js'
-import { dictionary, isTimeUs, isWhole, list, whole } from './data-checks.js'
+import { dictionary, isDictionary, isTimeUs, isWhole, list, whole } from './data-checks.js'
 
 const ADDRESS = 'an address'
 const BYTES = 'a whole number of bytes'
@@ -85,10 +85,21 @@ function finalBlocks(
     if (state === 'inactive') return
     const pending = state === 'active_pending_free' || state === 'active_awaiting_free'
     if (!pending && state !== 'active_allocated') throw new FormatError(`${place}.state is none that is known`)
-    const bytes = whole(block, 'requested_size', place, BYTES, size)
-    used.push({ address, bytes, grantedBytes: size, pending, stack: stackOf(block['frames']), ...labelsOf(block) })
+    const described = { ...allocationOf(block), ...block }
+    const bytes = whole(described, 'requested_size', place, BYTES, size)
+    const isRounded = described.requested_size === undefined
+    const stack = stackOf(described.frames)
+    used.push({ address, bytes, isRounded, grantedBytes: size, pending, stack, ...labelsOf(block) })
   })
   return used
+}
+
+/** PyTorch 2.0 has sizes and call stacks in a list of the allocations at the place of a block, the latest first. */
+function allocationOf({ history, size }: Record<string, unknown>): { requested_size?: unknown; frames?: unknown } {
+  const latest: unknown = Array.isArray(history) ? history[0] : undefined
+  if (!isDictionary(latest)) return {}
+  const { real_size: requested, frames } = latest
+  return isWhole(requested) && requested <= Number(size) ? { requested_size: requested, frames } : { frames }
 }
 
 /**
