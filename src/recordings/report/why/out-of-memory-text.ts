@@ -146,12 +146,18 @@ function holdersText(failed: RecordedOutOfMemory, names: Recorder, width: number
   if (all.every(isUnknown)) {
     return wrapText(`Who held it is not recorded: no call stacks. ${names.stacks}.`, width)
   }
-  const list = (title: string, of: readonly Holder[], bytes: number) =>
-    of.length === 0 ? [] : [title, ...holderLines(of, bytes, width)]
   return [
-    ...list('Held at that moment, by call site:', holders, inUseBytes),
-    ...list('Freed by then, and still in use on another stream, by call site:', waitingHolders, waitingBytes),
+    ...holderList('Held at that moment', holders, inUseBytes, width),
+    ...holderList(WAITED, waitingHolders, waitingBytes, width),
   ].join('\n')
+}
+
+/** What the title of waiting memory says. */
+export const WAITED = 'Freed by then, and still in use on another stream'
+
+/** The holders of `bytes` below a title; empty for none. */
+export function holderList(what: string, of: readonly Holder[], bytes: number, width: number): string[] {
+  return of.length === 0 ? [] : [wrapText(`${what}, by call site:`, width), ...holderLines(of, bytes, width)]
 }
 
 export const VERDICTS: Readonly<Record<Verdict, string>> = {

@@ -96,6 +96,20 @@ test('its text has the holders, what empty_cache gives back, and what is kept', 
     /empty_cache\(\) would give 300 MiB back\. 220 MiB are idle beside blocks in use.* A setting may help/,
   )
   assert.match(text, /Held then, by call site: 140 MiB .*serve\.py:7 load \(2 blocks\)/)
+  assert.match(text, /still in use on another stream, by call site: 60 MiB serve\.py:7 load \(1 block\)/)
+})
+
+test('a block of PyTorch 2.0 has its size and its call stack in the list of its allocations', () => {
+  const { blocks, ...rest } = segment(0, [[100, IN_USE]])
+  const [{ address, size, state, frames }] = blocks
+  const history = [
+    { addr: address, real_size: 99 * MiB, frames },
+    { addr: address, real_size: 100 * MiB },
+  ]
+  assert.match(told([{ ...rest, blocks: [{ size, state, history }] }]), /by call site: 99 MiB .*serve\.py:7 load/)
+  for (const damaged of [[], [1], [{ real_size: 200 * MiB }], 'history']) {
+    assert.match(told([{ ...rest, blocks: [{ size, state, history: damaged }] }]), /in use 100 MiB in 1 block/)
+  }
 })
 
 test('small pieces between blocks count, since the sizes of the blocks are recorded', () => {

@@ -10,11 +10,11 @@ import { holdersOf } from '../../trace/failures/holders.js'
 import type { MemoryAt } from '../../trace/failures/memory-at.js'
 import { BEFORE, type Trace } from '../../trace/trace.js'
 import { traceFigures } from '../../trace/trace-figures.js'
-import { holderLines } from '../place-text.js'
 import { recordedSettings } from '../settings-text.js'
 import { factLines, type TextStyle, wrapText } from '../table.js'
 import { counted, fitted, piecesText, stackHint, WAITING_FACT } from '../trace-lines.js'
 import { idleText, poolsText } from './idle-text.js'
+import { holderList, WAITED } from './out-of-memory-text.js'
 
 const HOLDERS = 8
 
@@ -59,7 +59,7 @@ export function stateText(trace: Trace, style: TextStyle): string {
     head.join('\n'),
     factLines(stateFacts(state), width).join('\n'),
     wrapText(`→ ${stateVerdict(state)}`, width, '  '),
-    ...idleText({ moment: { event: BEFORE, isFailure: true, memory }, memory: state }, '', width),
+    ...idleText({ moment: { event: BEFORE, isFailure: true, memory }, memory: state }, null, '', width),
     ...poolsText(state.pools, 'at that moment', style),
     holdersText(trace, memory, width),
   ]
@@ -97,10 +97,13 @@ function stateVerdict({ idleBytes, wholeBytes, privateBytes, reservedBytes }: Sn
   return `${parts.join(' ')} What was asked, and whether a request failed, is not in it.`
 }
 
-function holdersText(trace: Trace, { live, liveBytes }: MemoryAt, width: number): string {
-  const holders = holdersOf(trace, live)
-  if (holders.every(({ site }) => site === null)) {
+function holdersText(trace: Trace, { live, liveBytes, waiting, waitingBytes }: MemoryAt, width: number): string {
+  const [held, freed] = [live, waiting].map(numbers => holdersOf(trace, numbers))
+  if ([...held, ...freed].every(({ site }) => site === null)) {
     return wrapText(`Who holds it is not recorded: no call stacks. ${stackHint(trace)}`, width)
   }
-  return ['Held then, by call site:', ...holderLines(holders.slice(0, HOLDERS), liveBytes, width)].join('\n')
+  return [
+    ...holderList('Held then', held.slice(0, HOLDERS), liveBytes, width),
+    ...holderList(WAITED, freed.slice(0, HOLDERS), waitingBytes, width),
+  ].join('\n')
 }
