@@ -167,6 +167,8 @@ export interface GiveBackSite {
 export interface GiveBacks {
   /** the allocator, before it made a request again; the program; null if it is not known */
   readonly by: 'allocator' | 'program' | null
+  /** whether some of it has no call stack, so that `by` is inferred from the requests that follow */
+  readonly inferred: boolean
   /** how often */
   readonly times: number
   /** bytes of all times together */

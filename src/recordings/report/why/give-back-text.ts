@@ -20,7 +20,8 @@ export function giveBackLines({ giveBacks, recorder, settings }: ReplayReport['t
       ? ', or above garbage_collection_threshold,'
       : ''
     const full = `${RECORDERS[recorder].allocator} ran full${collects}${often} and gave back ${bytes}`
-    return `${full}${places}. It then asks again, which waits for the GPU.`
+    const unsure = given.inferred ? ' Without its call stacks, it may have been empty_cache() too.' : ''
+    return `${full}${places}. It then asks again, which waits for the GPU.${unsure}`
   })
 }
 

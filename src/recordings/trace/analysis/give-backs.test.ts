@@ -41,11 +41,18 @@ test('a stack with empty_cache says that the program gave memory back, whatever 
   assert.deepEqual(giveBacksOf(trace), [
     {
       by: 'allocator',
+      inferred: false,
       times: 1,
       bytes: 40 * MiB,
       sites: [{ site: 'a.py:5 forward', times: 1, bytes: 40 * MiB }],
     },
-    { by: 'program', times: 1, bytes: 20 * MiB, sites: [{ site: 'a.py:2 empty_cache', times: 1, bytes: 20 * MiB }] },
+    {
+      by: 'program',
+      inferred: false,
+      times: 1,
+      bytes: 20 * MiB,
+      sites: [{ site: 'a.py:2 empty_cache', times: 1, bytes: 20 * MiB }],
+    },
   ])
 })
 
@@ -66,7 +73,13 @@ test('models learn from the stack where the program gave memory back, whatever t
 test('without a stack of its own, memory that the allocator gave back is named by the request', () => {
   const trace = recorded([...TAKEN, [segmentFree, 20], [segmentFree, 40], [segmentAlloc, 100], [alloc, 100, 'whole']])
   assert.deepEqual(giveBacksOf(trace), [
-    { by: 'allocator', times: 1, bytes: 60 * MiB, sites: [{ site: 'a.py:5 whole', times: 1, bytes: 60 * MiB }] },
+    {
+      by: 'allocator',
+      inferred: true,
+      times: 1,
+      bytes: 60 * MiB,
+      sites: [{ site: 'a.py:5 whole', times: 1, bytes: 60 * MiB }],
+    },
   ])
 })
 
@@ -101,7 +114,8 @@ test('two releases for one request are one time', () => {
 })
 
 test('a release before a failed request is the allocator’s', () => {
-  assert.equal(giveBacksOf(recorded([...TAKEN, [segmentFree, 20], [outOfMemory, 500, 'whole']]))[0].by, 'allocator')
+  const [found] = giveBacksOf(recorded([...TAKEN, [segmentFree, 20], [outOfMemory, 500, 'whole']]))
+  assert.deepEqual([found.by, found.inferred], ['allocator', false])
 })
 
 test('a release that the next request did not need is the program’s, unless PyTorch collects below its limit', () => {

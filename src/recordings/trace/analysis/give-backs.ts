@@ -26,31 +26,35 @@ interface Run {
   /** the request that they serve, or NO_REQUEST */
   readonly request: number
   readonly by: GiveBacks['by']
+  readonly inferred: boolean
   readonly bytes: number
 }
 
 /** The memory of a recording that went back to the device, most bytes first. */
 export function giveBacksOf(trace: Trace): GiveBacks[] {
   const callSites = CallSites.of(trace.stacks)
-  const found = new Map<GiveBacks['by'], { times: number; bytes: number; sites: Map<string | null, GiveBackSite> }>()
+  const found = new Map<
+    GiveBacks['by'],
+    Omit<GiveBacks, 'by' | 'sites'> & { sites: Map<string | null, GiveBackSite> }
+  >()
   let last: Run | null = null
   for (const run of runsOf(trace)) {
     // With max_split_size_mb PyTorch gives some memory back, asks again, and then gives back the rest.
     const isSame = last !== null && last.request !== NO_REQUEST && last.request === run.request && last.by === run.by
     last = run
     const times = isSame ? 0 : 1
-    const who = found.get(run.by) ?? { times: 0, bytes: 0, sites: new Map() }
+    const who = found.get(run.by) ?? { inferred: false, times: 0, bytes: 0, sites: new Map() }
     const stack = trace.stack[run.event] || (run.by === 'allocator' ? trace.stack[run.request] : 0)
     const { site } = callSites.siteOf(stack)
     const at = who.sites.get(site) ?? { site, times: 0, bytes: 0 }
     who.sites.set(site, { site, times: at.times + times, bytes: at.bytes + run.bytes })
-    found.set(run.by, { times: who.times + times, bytes: who.bytes + run.bytes, sites: who.sites })
+    const inferred = who.inferred || run.inferred
+    found.set(run.by, { inferred, times: who.times + times, bytes: who.bytes + run.bytes, sites: who.sites })
   }
   const byBytes = (a: { bytes: number }, b: { bytes: number }) => b.bytes - a.bytes
-  return Array.from(found, ([by, { times, bytes, sites }]) => ({
+  return Array.from(found, ([by, { sites, ...sums }]) => ({
     by,
-    times,
-    bytes,
+    ...sums,
     sites: [...sites.values()].sort(byBytes),
   })).sort(byBytes)
 }
@@ -61,9 +65,9 @@ export function hasRetries(trace: Trace): boolean {
 }
 
 function runsOf(trace: Trace): Run[] {
-  const { action, bytes, events } = trace
+  const { action, bytes, events, stack } = trace
   const byStack = releaserOf(trace)
-  const inferred = inference(trace)
+  const infer = inference(trace)
   const requests = requestsAfter(trace)
   const runs: Run[] = []
   for (let event = 0; event < events; event++) {
@@ -72,7 +76,9 @@ function runsOf(trace: Trace): Run[] {
     let sum = 0
     for (; event < events && isGivenBack(action[event]); event++) sum += bytes[event]
     const request = requests[first]
-    runs.push({ event: first, request, by: byStack(first) ?? inferred(first, request), bytes: sum })
+    // A request fails only after the allocator has given back what it can.
+    const inferred = stack[first] === 0 && action[request] !== Action.outOfMemory
+    runs.push({ event: first, request, by: byStack(first) ?? infer(first, request), inferred, bytes: sum })
   }
   return runs
 }
