@@ -25,11 +25,17 @@ export interface Idle {
   readonly memory: IdleMemory
 }
 
-/** Empty where little is idle. `when` names the moment. */
-export function idleText({ moment, memory }: Idle, when: string, width: number): string[] {
+/** Memory in bytes at the end of a recording. */
+export interface MemoryAtEnd {
+  readonly inUseBytes: number
+  readonly reservedBytes: number
+}
+
+/** Empty where little is idle. `when` names the moment; `atEnd` is null if it is not known. */
+export function idleText({ moment, memory }: Idle, atEnd: MemoryAtEnd | null, when: string, width: number): string[] {
   const { reservedBytes, liveBytes } = moment.memory
   const reserved = reservedBytes ?? 0
-  if (memory.idleBytes <= LEAST_IDLE_SHARE * reserved) return []
+  if (memory.idleBytes <= LEAST_IDLE_SHARE * reserved) return moment.isFailure ? [] : endText(atEnd, width)
   const most = `Most reserved: ${formatBytes(reserved)} ${when}, ${formatBytes(liveBytes)} in use then.`
   // The facts of a failed request have the idle pieces already.
   const first = moment.isFailure ? 'Of the idle memory' : `${most} ${idleIn(memory)}; of this`
@@ -38,6 +44,13 @@ export function idleText({ moment, memory }: Idle, when: string, width: number):
   const pins = pinText(memory, LEAST_PINNED_SHARE * reserved, width)
   const lines = [...sentence.map(line => wrapText(line, width)), ...pins]
   return lines.length === 0 ? [] : [lines.join('\n')]
+}
+
+/** Empty if most of the reserved memory is in use at the end, or none is, since the program has ended. */
+function endText(atEnd: MemoryAtEnd | null, width: number): string[] {
+  if (atEnd === null || atEnd.inUseBytes === 0 || 2 * atEnd.inUseBytes >= atEnd.reservedBytes) return []
+  const [inUse, reserved] = [atEnd.inUseBytes, atEnd.reservedBytes].map(formatBytes)
+  return [wrapText(`At the end of the recording ${inUse} are in use, and ${reserved} are still reserved.`, width)]
 }
 
 function idleIn({ idleBytes, pieces, largestBytes }: IdleMemory): string {

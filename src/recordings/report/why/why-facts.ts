@@ -13,7 +13,7 @@ import { type Holder, holdersOf } from '../../trace/failures/holders.js'
 import type { ReplayReport } from '../../trace/replay-result.js'
 import { BEFORE, type Trace } from '../../trace/trace.js'
 import { traceFigures } from '../../trace/trace-figures.js'
-import type { Idle } from './idle-text.js'
+import type { Idle, MemoryAtEnd } from './idle-text.js'
 import type { Growth } from './leak-text.js'
 import type { Waiting } from './waiting-text.js'
 
@@ -23,6 +23,8 @@ interface Peak {
   /** null if unknown */
   readonly reservedBytes: number | null
   readonly holders: readonly Holder[]
+  /** the memory at the end of the recording; null without events or segments */
+  readonly atEnd: MemoryAtEnd | null
 }
 
 export interface WhyFacts {
@@ -58,10 +60,12 @@ export function whyFacts(trace: Trace, pattern?: RegExp): WhyFacts {
 }
 
 function peakOf(trace: Trace): Peak {
-  const { peakEvent: event, reservedBytes: curve } = curvesOf(trace)
+  const { peakEvent: event, reservedBytes: curve, inUseBytes } = curvesOf(trace)
   const initial = () => trace.initialSegments.reduce((sum, { bytes }) => sum + bytes, 0)
   const reservedBytes = curve === null ? null : event === BEFORE ? initial() : curve[event]
-  return { event, reservedBytes, holders: holdersOf(trace, liveAfter(trace, event)) }
+  const last = trace.events - 1
+  const atEnd = curve === null || last < 0 ? null : { inUseBytes: inUseBytes[last], reservedBytes: curve[last] }
+  return { event, reservedBytes, holders: holdersOf(trace, liveAfter(trace, event)), atEnd }
 }
 
 function waitingOf(trace: Trace): Waiting | null {

@@ -57,7 +57,7 @@ export function whyText(trace: Trace, style: TextStyle, options: WhyOptions = {}
     peakText(facts, when(facts.peak.event), width),
     ...(last === undefined ? [...purpose, ...poolsText(pools, 'then', style)] : []),
     ...(waiting === null ? [] : waitingText(waiting, facts.trace, when(waiting.peakEvent), width)),
-    ...(idle === null ? [] : idleText(idle, when(idle.moment.event), width)),
+    ...(idle === null ? [] : idleText(idle, facts.peak.atEnd, when(idle.moment.event), width)),
     ...(last === undefined ? [] : poolsText(pools, 'at the last failed request', style)),
     ...growthText(growth, width, pattern),
   ]
