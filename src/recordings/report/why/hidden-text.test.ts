@@ -33,8 +33,8 @@ class Recorded extends TraceBuilder {
   }
 }
 
-/** A program that runs full once, and empties the cache twice. */
-function givingBack(): Trace {
+/** A program that runs full once, and empties the cache twice; `hasStacks` for a recording that says so. */
+function givingBack(hasStacks = true): Trace {
   const builder = new Recorded()
   for (const [place, name] of [
     [1, 'whole'],
@@ -43,7 +43,7 @@ function givingBack(): Trace {
   ] as const) {
     builder.hold(place, 100, 5)
     builder.drop(place, 100)
-    builder.note(Action.segmentFree, place, 100, name === 'whole' ? 88 : 40, name)
+    builder.note(Action.segmentFree, place, 100, hasStacks ? (name === 'whole' ? 88 : 40) : 0, name)
   }
   builder.hold(4, 150, 88)
   return builder.build({ file: 'run.pickle', settings: '' })
@@ -58,7 +58,15 @@ test('memory that was given back is named by line, and as the allocator’s or t
   const report = await replay(trace, replayDevices(trace, 'simulated'), { policies: ['recorded', 'pytorch'] })
   for (const text of [textOf(trace), unwrapped(replayText(report, STYLE))]) {
     for (const sentence of expected) assert.match(text, sentence)
+    assert.doesNotMatch(text, /may have been/)
   }
+})
+
+test('without call stacks, memory that the allocator gave back may be the program’s', () => {
+  assert.match(
+    textOf(givingBack(false)),
+    /PyTorch ran full .*waits for the GPU\. Without its call stacks, it may have been empty_cache\(\) too\./,
+  )
 })
 
 test('memory outside of the recording follows from the size of the GPU', () => {
@@ -103,6 +111,19 @@ test('idle memory is shown with the blocks that keep it, where it matters', () =
   const full = new Recorded()
   full.hold(1, 100, 5)
   assert.doesNotMatch(textOf(full.build({ file: 'run.pickle' })), /idle|Most reserved/)
+})
+
+test('memory that is reserved to the end, and mostly idle then, is told', () => {
+  const program = (ends: boolean) => {
+    const builder = new Recorded()
+    builder.hold(1, 500, 5)
+    builder.drop(1, 500)
+    builder.note(Action.alloc, 1, 12, 6)
+    if (ends) builder.drop(1, 12)
+    return textOf(builder.build({ file: 'run.pickle' }))
+  }
+  assert.match(program(false), /At the end of the recording 12 MiB are in use, and 500 MiB are still reserved\./)
+  assert.doesNotMatch(program(true), /At the end/)
 })
 
 test('several pools or streams have a table at the peak', () => {
@@ -158,6 +179,20 @@ test('growth is named by line, with steps and without', () => {
   assert.match(
     recording(true),
     /3 MiB a step run\.py:66 log_loss \(6 blocks in 6 of 6 steps; kept to the end: 9 blocks, 27 MiB\)/,
+  )
+})
+
+test('blocks of several layers that grow are counted', () => {
+  const builder = new Recorded()
+  for (let token = 1; token <= 9; token++) {
+    for (const layer of [1, 2, 3]) {
+      builder.note(Action.alloc, 10 * token + layer, token, 481, 'update')
+      if (token > 1) builder.drop(10 * (token - 1) + layer, token - 1)
+    }
+  }
+  assert.match(
+    textOf(builder.build({ file: 'run.pickle' })),
+    /27 MiB run\.py:481 update \(3 blocks, each instead of a smaller one, the first 1 MiB\)/,
   )
 })
 

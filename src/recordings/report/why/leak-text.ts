@@ -48,7 +48,11 @@ function nameOf({ site, blockBytes }: SiteBlocks): string {
 }
 
 function growthOf({ site, blockBytes, blocks, firstBytes }: GrowingSite): string {
-  if (firstBytes !== null) return `a larger block each time, the first ${formatBytes(firstBytes)}`
+  if (firstBytes !== null) {
+    const larger =
+      blocks === 1 ? 'a larger block each time' : `${counted(blocks, 'block')}, each instead of a smaller one`
+    return `${larger}, the first ${formatBytes(firstBytes)}`
+  }
   const each = site === null || blockBytes === null ? '' : ` of ${formatBytes(blockBytes)}`
   return `${counted(blocks, 'block')}${each}, kept to the end`
 }

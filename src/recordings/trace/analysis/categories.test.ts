@@ -110,3 +110,17 @@ test('nothing is said of a recording without a model, or of another allocator', 
   assert.equal(categoriesOf(builder.build({ file: 'plain' })), null)
   assert.equal(categoriesOf({ ...new Training().trace(), recorder: 'RMM' }), null)
 })
+
+test('a function of the program is not setup because of its name', () => {
+  const builder = new TraceBuilder()
+  const files = ['/env/lib/python3.12/site-packages/torch/nn/modules/module.py', '/home/me/effects.py']
+  files.forEach((filename, i) => {
+    const stack = builder.stacks.number([builder.stacks.entry(filename, 4, '_apply')])
+    builder.add(Action.alloc, (1 + i) * MiB, 512, 0, i, stack)
+  })
+  const found = categoriesOf(builder.build({ file: 'built' }))!
+  assert.deepEqual(
+    Array.from(found.ofBlock, index => CATEGORIES[index]),
+    ['parameters', 'other'],
+  )
+})

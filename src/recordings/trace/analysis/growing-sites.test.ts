@@ -104,6 +104,24 @@ test('a call site that replaces its block by a larger one each time grows, but n
   assert.deepEqual(sitesOf(replacing(() => 3)), [])
 })
 
+test('a call site that replaces the block of each layer by a larger one grows, whenever the older ones go', () => {
+  for (const atOnce of [true, false]) {
+    const layered = (mebibytesOf: (token: number) => number) => {
+      const held: number[] = []
+      return cycles(20, (program, token) => {
+        for (let layer = 0; layer < 3; layer++) {
+          held.push(program.allocate(mebibytesOf(token), KEPT))
+          if (atOnce && token > 0) program.free(held.shift()!)
+        }
+        while (held.length > 3) program.free(held.shift()!)
+      })
+    }
+    assert.deepEqual(sitesOf(layered(token => token + 1)), [['train.py:66 log_loss', 3, 60]])
+    assert.deepEqual(sitesOf(layered(token => (token % 10) + 1)), [], 'a second request')
+    assert.deepEqual(sitesOf(layered(() => 3)), [])
+  }
+})
+
 test('a cache that is full by the middle or near the end does not grow, nor does a ring of buffers', () => {
   for (const filled of [20, 30, 36]) {
     const trace = cycles(40, (program, i) => {
@@ -151,6 +169,13 @@ test('a program that loads weights does not leak', () => {
     }
     assert.deepEqual(sitesOf(program.end()), [], lines[0][2])
   })
+})
+
+test('functions of the program that have the names of loaders may leak', () => {
+  for (const name of ['convert', '_apply', 'load_model']) {
+    const trace = cycles(8, program => program.allocate(3, ['/home/me/image.py', 4, name], WEIGHTS))
+    assert.equal(growingSitesOf(trace).length, 1, name)
+  }
 })
 
 test('what captures of graphs keep is not counted', () => {

@@ -41,6 +41,8 @@ const WORK_SPACE_CALL = /\b(setWorkspaceForHandle|getCUDABlasLtWorkspace)\b/
 /** Functions that load the weights of a model, or make them: they run once, and the weights stay. */
 const LOADS =
   /^(_apply|convert|from_pretrained|load_model|load_state_dict|_load_from_state_dict|load_weights|reset_parameters)$/
+/** Files of PyTorch's modules, and of installed packages: a program gives common names to functions of its own, too. */
+const OF_LIBRARIES = /(^|[\\/])torch[\\/]nn[\\/]|[\\/](site|dist)-packages[\\/]/
 const INIT_FILE = /(^|[\\/])torch[\\/]nn[\\/]init\.py$/
 /** One number, of at most 64 bits. */
 const SCALAR_BYTES = 8
@@ -98,7 +100,7 @@ function phaseOfFrame(frame: Frame): number {
 
 /** Whether a frame loads or makes the weights of a model. */
 export function isLoading({ filename, name }: Frame): boolean {
-  return LOADS.test(name) || INIT_FILE.test(filename)
+  return (LOADS.test(name) && OF_LIBRARIES.test(filename)) || INIT_FILE.test(filename)
 }
 
 /** Steps that overlap count as one, so that no event is in two of them. */
