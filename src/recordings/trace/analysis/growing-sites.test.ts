@@ -178,6 +178,21 @@ test('functions of the program that have the names of loaders may leak', () => {
   }
 })
 
+test('neither captures of graphs nor the frees at the end of the program are its time', () => {
+  const program = new Program()
+  for (let i = 0; i < 20; i++) {
+    const address = program.allocate(3, TEMPORARY)
+    program.inPool()
+    program.free(address)
+  }
+  const held = [1, 2, 3, 4, 5, 6, 7, 8].map(() => {
+    program.work(2)
+    return program.allocate(3, KEPT)
+  })
+  for (const address of held) program.free(address)
+  assert.deepEqual(sitesOf(program.end()), [['train.py:66 log_loss', 8, 24]])
+})
+
 test('what captures of graphs keep is not counted', () => {
   const trace = cycles(10, program => {
     program.allocate(3, KEPT)
@@ -222,6 +237,18 @@ test('growth that is of another call site in each step is still growth', () => {
     program.endStep()
   })
   assert.deepEqual(leaksOf(trace), { judged: 5, grows: true, sites: [] })
+})
+
+test('what few steps leave is known by its call site, though it need not grow', () => {
+  const trace = cycles(40, (program, i) => {
+    if (i % 15 === 8) program.allocate(16, KEPT)
+    program.endStep()
+  })
+  assert.deepEqual(leaksOf(trace), { judged: 37, grows: false, sites: [] })
+  assert.deepEqual(
+    stepLeaksOf(trace, stepsOf(trace)!).kept.map(({ site, blocks, bytes }) => [site, blocks, bytes / MiB]),
+    [['train.py:66 log_loss', 2, 32]],
+  )
 })
 
 test('too few steps, or a recording without events, tell nothing', () => {
