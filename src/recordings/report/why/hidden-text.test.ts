@@ -182,6 +182,21 @@ test('growth is named by line, with steps and without', () => {
   )
 })
 
+test('what few steps leave to the end is named, without the word growth', () => {
+  const builder = new Recorded()
+  const marks: { name: string; timeUs: number; isStart: boolean }[] = []
+  for (let step = 1; step <= 12; step++) {
+    builder.note(Action.alloc, 100 + step, 10, 44, 'forward')
+    if (step === 4 || step === 7) builder.note(Action.alloc, step, 16, 9, 'evaluate')
+    builder.drop(100 + step, 10)
+    const mark = { name: 'Optimizer.step#SGD.step', timeUs: builder.events - 0.5 }
+    marks.push({ ...mark, isStart: true }, { ...mark, isStart: false })
+  }
+  const text = textOf(builder.build({ file: 'run.pickle', annotations: marks }))
+  assert.match(text, /To the end stay 32 MiB of run\.py:9 evaluate \(2 blocks\)\. The last 2 are too near/)
+  assert.doesNotMatch(text, /grows/)
+})
+
 test('blocks of several layers that grow are counted', () => {
   const builder = new Recorded()
   for (let token = 1; token <= 9; token++) {

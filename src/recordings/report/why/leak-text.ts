@@ -12,6 +12,8 @@ import { sizeLines, wrapText } from '../table.js'
 import { counted } from '../trace-lines.js'
 
 const MOST_SITES = 5
+/** In a sentence. */
+const MOST_KEPT = 2
 
 /** Memory of a recording that grows. */
 export interface Growth {
@@ -81,9 +83,20 @@ function stepsSentence({ name, steps }: Steps, leaks: StepLeaks | null): string 
   const one = `step ${formatCount(first.step)} left ${formatBytes(first.leftBytes!)} that stay`
   if (later.length === 0) return `${count}: ${judged}${one}; no other left anything. ${unjudged}`
   const most = later.reduce((a, b) => (b.leftBytes! > a.leftBytes! ? b : a))
-  const grows = leaks?.grows ? (leaks.sites.length > 0 ? '' : ' Memory grows, but at no one call site.') : ''
+  const grows = leaks === null || leaks.sites.length > 0 ? '' : growsAtNone(leaks)
   return (
     `${count}: ${one}; ${formatCount(later.length)} of ${counted(known.length - first.step, 'later step')} left ` +
     `something too, at most ${formatBytes(most.leftBytes!)} (step ${formatCount(most.step)}).${grows} ${unjudged}`
   )
+}
+
+/** What stays, where no call site grows. */
+function growsAtNone({ grows, kept }: StepLeaks): string {
+  const growth = grows ? ' Memory grows, but at no one call site.' : ''
+  if (kept.length === 0) return growth
+  const named = kept.slice(0, MOST_KEPT).map(each => {
+    return `${formatBytes(each.bytes)} of ${nameOf(each)} (${counted(each.blocks, 'block')})`
+  })
+  if (kept.length > MOST_KEPT) named.push(counted(kept.length - MOST_KEPT, 'other place'))
+  return `${growth} To the end stay ${named.join(', ')}.`
 }

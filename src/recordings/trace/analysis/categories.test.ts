@@ -49,6 +49,13 @@ for (const options of KINDS) {
   })
 }
 
+test('a leak that begins before the first backward pass has no parameters', () => {
+  for (const stacks of ['python', 'all'] as const) {
+    const { ofBlock } = categoriesOf(new Training({ leaks: true, steps: 5, stacks }).trace())!
+    assert.equal(ofBlock.filter(index => CATEGORIES[index] === 'parameters').length, 3, stacks)
+  }
+})
+
 test('the shares at a moment add up to what is in use', () => {
   const trace = new Training().trace()
   const { peakEvent, inUseBytes } = inUseOf(trace)

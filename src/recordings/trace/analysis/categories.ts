@@ -3,6 +3,7 @@
 
 import { firstIndex } from '../../../core/base/binary-search.js'
 import { KiB, MiB } from '../../../core/base/bytes.js'
+import { CallSites } from '../frames/call-sites.js'
 import { addTo } from '../groups.js'
 import { Action, BEFORE, NEVER, type Trace } from '../trace.js'
 import { liveAfter } from './curves.js'
@@ -103,6 +104,7 @@ class Inference {
   /** how many steps of optimizers begin */
   private readonly steps: number
   private readonly hasStacks: boolean
+  private readonly sites: CallSites
   /** by size: how many parameters there are */
   private readonly parameterSizes = new Map<number, number>()
   /** by size: how many gradients the step has in which the recording ends */
@@ -120,6 +122,7 @@ class Inference {
     this.firstForward = nextOf(phases.phase, Phase.forward)[0]
     this.steps = phases.optimizerStarts.length
     this.hasStacks = trace.stacks.count > 1
+    this.sites = CallSites.of(trace.stacks)
   }
 
   categories(): Uint8Array {
@@ -137,6 +140,7 @@ class Inference {
     const { blocks } = this.trace
     const { phase } = this.phases
     const before = this.firstBackward === NEVER && this.steps === 0 ? this.firstForward : this.firstBackward
+    const growing = this.growingSites()
     for (let number = 0; number < blocks.count; number++) {
       const from = blocks.allocatedAt[number]
       if (from >= before) break
@@ -144,10 +148,24 @@ class Inference {
       const during = from === BEFORE ? Phase.unknown : phase[from]
       const isSetup = during === Phase.setup
       if (!isSetup && from !== BEFORE && (during !== Phase.unknown || this.steps < 2)) continue
+      if (!isSetup && growing.has(this.sites.siteOf(blocks.stack[number]).site)) continue
       this.ofBlock[number] = PARAMETERS
       if (!isSetup && WORK_SPACES.has(blocks.bytes[number])) this.doubtful.push(number)
       else this.parameterSizes.set(blocks.bytes[number], (this.parameterSizes.get(blocks.bytes[number]) ?? 0) + 1)
     }
+  }
+
+  /** The call sites that allocate blocks in later steps that stay, too: a model is made once. */
+  private growingSites(): Set<string | null> {
+    const { blocks } = this.trace
+    const found = new Set<string | null>()
+    for (let number = blocks.initial; number < blocks.count; number++) {
+      const from = blocks.allocatedAt[number]
+      const isLater = from > this.phases.optimizerEnds[0] && this.stepsAfter(from) > 1
+      if (isLater && this.staysToTheEnd(number)) found.add(this.sites.siteOf(blocks.stack[number]).site)
+    }
+    found.delete(null)
+    return found
   }
 
   private categoryOf(number: number): number {

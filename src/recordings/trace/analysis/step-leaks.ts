@@ -28,6 +28,8 @@ export interface StepLeaks {
   readonly grows: boolean
   /** most bytes first */
   readonly sites: readonly LeakingSite[]
+  /** what the judged steps left that outlives the last step, of all sites, whether they grow or not; most bytes first */
+  readonly kept: readonly SiteBlocks[]
 }
 
 /** One step that leaves something may be chance. */
@@ -37,7 +39,7 @@ export const LEAST_BYTES_A_STEP = 512
 
 export function stepLeaksOf(trace: Trace, { steps }: Steps): StepLeaks {
   const judged = steps.filter(({ leftBytes }) => leftBytes !== null).length - 1
-  if (judged < LEAST_JUDGED) return { judged: Math.max(0, judged), grows: false, sites: [] }
+  if (judged < LEAST_JUDGED) return { judged: Math.max(0, judged), grows: false, sites: [], kept: [] }
   const { blocks } = trace
   const sums = new SiteSums(trace)
   const bytes = new Float64Array(steps.length + 1)
@@ -52,16 +54,20 @@ export function stepLeaksOf(trace: Trace, { steps }: Steps): StepLeaks {
   }
   const growing = [...bytes.keys()].filter(each => bytes[each] >= LEAST_BYTES_A_STEP)
   const [from, to] = [steps[0].to, steps[judged].to]
-  const sites = sums.list().flatMap(({ of, parts, numbers }) => {
-    const count = stepsOfGrowth(parts, judged)
-    if (count === 0) return []
+  const kept: SiteBlocks[] = []
+  const sites: LeakingSite[] = []
+  for (const { of, parts, numbers } of sums.list()) {
     const firstFrom = (event: number) => firstIndex(numbers.length, i => blocks.allocatedAt[numbers[i]] >= event)
     const left = numbers.slice(firstFrom(from), firstFrom(to))
     const leftBytes = left.reduce((sum, number) => sum + blocks.bytes[number], 0)
-    return leftBytes < LEAST_BYTES_A_STEP * count ? [] : [{ ...of, steps: count, leftBytes, leftBlocks: left.length }]
-  })
+    if (leftBytes >= LEAST_BYTES_A_STEP) kept.push({ ...of, blocks: left.length, bytes: leftBytes })
+    const count = stepsOfGrowth(parts, judged)
+    if (count === 0 || leftBytes < LEAST_BYTES_A_STEP * count) continue
+    sites.push({ ...of, steps: count, leftBytes, leftBlocks: left.length })
+  }
   sites.sort((a, b) => b.leftBytes - a.leftBytes)
-  return { judged, grows: stepsOfGrowth(growing, judged) > 0, sites }
+  kept.sort((a, b) => b.bytes - a.bytes)
+  return { judged, grows: stepsOfGrowth(growing, judged) > 0, sites, kept }
 }
 
 /** How many of the judged steps are among `steps`; 0 if there are too few of one half. */

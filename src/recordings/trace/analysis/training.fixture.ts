@@ -15,6 +15,7 @@ const LINEAR: Line = [`${TORCH}nn/modules/linear.py`, 134, 'forward']
 const ADAM: Line = [`${TORCH}optim/adam.py`, 178, '_init_group']
 const OWN: Line = ['/home/me/lion.py', 44, 'step']
 const STEP: Line = [`${TORCH}optim/optimizer.py`, 533, 'wrapper']
+const LOG: Line = ['/home/me/train.py', 66, 'log_loss']
 const CLOSURE: Line = ['/home/me/train.py', 30, 'closure']
 const BACKWARD: Line = [`${TORCH}autograd/__init__.py`, 231, '_make_grads']
 const NATIVE = '??'
@@ -49,6 +50,8 @@ export interface TrainingOptions {
   readonly activationBytes?: (batch: number) => number
   /** allocates something more in this step */
   readonly extraInStep?: number
+  /** keeps a block of each step, allocated before its passes */
+  readonly leaks?: boolean
 }
 
 const PARAMETERS = [8, 3, 1].map(size => size * MiB)
@@ -77,8 +80,9 @@ export class Training {
   }
 
   private step(step: number, parameters: readonly { bytes: number }[], gradients: number[]): void {
-    const { keepsGradients = false, closure = false, ownOptimizer = false } = this.options
+    const { keepsGradients = false, closure = false, ownOptimizer = false, leaks = false } = this.options
     const optimizer = [ownOptimizer ? OWN : ADAM, TRAIN]
+    if (leaks) this.take(9 * MiB, [LOG], 'other')
     const passes = () => this.passes(step, parameters, gradients, false)
     const endGradients = () => {
       if (!keepsGradients) for (const gradient of gradients.splice(0)) this.free(gradient)
