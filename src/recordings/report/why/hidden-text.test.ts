@@ -113,7 +113,7 @@ test('idle memory is shown with the blocks that keep it, where it matters', () =
   assert.doesNotMatch(textOf(full.build({ file: 'run.pickle' })), /idle|Most reserved/)
 })
 
-test('memory that is reserved to the end, and mostly idle then, is told', () => {
+test('memory that is reserved to the end, and over half of it idle, has a sentence', () => {
   const program = (ends: boolean) => {
     const builder = new Recorded()
     builder.hold(1, 500, 5)
@@ -182,7 +182,7 @@ test('growth is named by line, with steps and without', () => {
   )
 })
 
-test('what few steps leave to the end is named, without the word growth', () => {
+test('blocks that few steps leave to the end are named, without the word growth', () => {
   const builder = new Recorded()
   const marks: { name: string; timeUs: number; isStart: boolean }[] = []
   for (let step = 1; step <= 12; step++) {

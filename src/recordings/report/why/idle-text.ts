@@ -31,7 +31,7 @@ export interface MemoryAtEnd {
   readonly reservedBytes: number
 }
 
-/** Empty where little is idle. `when` names the moment; `atEnd` is null if it is not known. */
+/** Empty where little is idle. `when` names the moment; `atEnd` may be null. */
 export function idleText({ moment, memory }: Idle, atEnd: MemoryAtEnd | null, when: string, width: number): string[] {
   const { reservedBytes, liveBytes } = moment.memory
   const reserved = reservedBytes ?? 0

@@ -90,7 +90,7 @@ function stepsSentence({ name, steps }: Steps, leaks: StepLeaks | null): string 
   )
 }
 
-/** What stays, where no call site grows. */
+/** The blocks that stay, if no call site grows. */
 function growsAtNone({ grows, kept }: StepLeaks): string {
   const growth = grows ? ' Memory grows, but at no one call site.' : ''
   if (kept.length === 0) return growth

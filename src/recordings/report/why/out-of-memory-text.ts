@@ -152,7 +152,7 @@ function holdersText(failed: RecordedOutOfMemory, names: Recorder, width: number
   ].join('\n')
 }
 
-/** What the title of waiting memory says. */
+/** The title of waiting memory. */
 export const WAITED = 'Freed by then, and still in use on another stream'
 
 /** The holders of `bytes` below a title; empty for none. */

@@ -239,7 +239,7 @@ test('growth that is of another call site in each step is still growth', () => {
   assert.deepEqual(leaksOf(trace), { judged: 5, grows: true, sites: [] })
 })
 
-test('what few steps leave is known by its call site, though it need not grow', () => {
+test('blocks that few steps leave have their call site, which need not grow', () => {
   const trace = cycles(40, (program, i) => {
     if (i % 15 === 8) program.allocate(16, KEPT)
     program.endStep()

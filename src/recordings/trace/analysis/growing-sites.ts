@@ -1,8 +1,8 @@
 // The call sites whose memory grows through the whole recording, without the help of steps: inference has none.
 //
-// A site may keep blocks. Those that are not freed before the last allocation of all count. Time is the number of blocks
-// that the program has freed: the load of a model, however long, is one moment. Blocks of private pools are no time,
-// since the captures of graphs come before the work, nor is what the program frees when it ends. The site grows if
+// A site may keep blocks. Those that are not freed before the last allocation of all count. Time is the number of
+// freed blocks: the load of a model, however long, is one moment. Frees in private pools are left out, since captures
+// of graphs come before the work, and so are those at the end of the program. The site grows if
 // - its first block is in the first half of the recording. Later ones may belong to the work under way at the end;
 // - it has at least LEAST_BLOCKS, and some in each of four equal parts of that time;
 // - the last part has at least half the average of the others. In caches that fill up blocks become fewer;
@@ -139,7 +139,7 @@ function isSteady(events: readonly number[], time: Time): boolean {
     longestPause = Math.max(longestPause, time.at[event] - before)
     before = time.at[event]
   }
-  // The work under way ends; what goes behind it goes with the program.
+  // The work under way ends; later frees belong to the end of the program.
   const end = Math.min(time.at[time.at.length - 1], time.last + longestPause)
   if (from > end / 2 || end - from < events.length || end - before > LONGEST_SILENCE * longestPause) return false
   const counts = new Array<number>(PARTS).fill(0)

@@ -28,7 +28,7 @@ export interface StepLeaks {
   readonly grows: boolean
   /** most bytes first */
   readonly sites: readonly LeakingSite[]
-  /** what the judged steps left that outlives the last step, of all sites, whether they grow or not; most bytes first */
+  /** blocks of the judged steps that outlive the last step, by call site, growing or not; most bytes first */
   readonly kept: readonly SiteBlocks[]
 }
 
