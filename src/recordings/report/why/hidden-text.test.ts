@@ -33,13 +33,13 @@ class Recorded extends TraceBuilder {
   }
 }
 
-/** A program that runs full once, and empties the cache twice; `hasStacks` for a recording that says so. */
+/** A program that empties the cache twice, and then runs full; `hasStacks` for a recording that says so. */
 function givingBack(hasStacks = true): Trace {
   const builder = new Recorded()
   for (const [place, name] of [
-    [1, 'whole'],
+    [1, 'empty_cache'],
     [2, 'empty_cache'],
-    [3, 'empty_cache'],
+    [3, 'whole'],
   ] as const) {
     builder.hold(place, 100, 5)
     builder.drop(place, 100)
