@@ -80,7 +80,12 @@ export interface TuneRecording {
   /** most bytes in use, or freed and still used by another stream, at once; null if the recording does not tell */
   readonly withWaitingBytes: number | null
   /** the failed request which `lowerBoundBytes` contains; null if more was in use at another time */
-  readonly lowerBoundRequest: { readonly event: number; readonly bytes: number } | null
+  readonly lowerBoundRequest: {
+    /** number of the event */
+    readonly event: number
+    /** the request in bytes */
+    readonly bytes: number
+  } | null
   /**
    * bytes of a packing of all blocks that knows the future, keeps one address for each, and gives nothing back; null if
    * it was left out for lack of time
