@@ -150,7 +150,10 @@ program
   .option('--json', 'print one JSON object')
   .addHelpText('after', RECORDING_HELP)
   .action(async (file: string, options: WhyArguments, { args }: Command) => {
-    if (args.length > 1) throw new UsageError(`why: takes one file, not ${args.length}; tune and report take several`)
+    if (args.length > 1)
+      throw new UsageError(
+        `why: takes one file, not ${args.length}; tune finds the worst of several, and report shows them`,
+      )
     await (await import('./why.js')).why(file, options)
   })
 
@@ -186,7 +189,11 @@ program
 program
   .command('tune')
   .description("try settings of PyTorch's allocator over recorded runs, and print which to set")
-  .argument('<file...>', 'PyTorch memory snapshots, as for replay; several are tuned together', fileNames)
+  .argument(
+    '<file...>',
+    'PyTorch memory snapshots, as for replay; of several, such as one of each rank, the worst is named',
+    fileNames,
+  )
   .option('--gpu <number>', GPU_HELP)
   .option('--capacity <size>', 'the memory that the program may reserve, like 24GiB: whether it fits, and what helps')
   .option(

@@ -109,5 +109,8 @@ test('replay, tune and report begin with the device that ran out of memory', () 
 
 test('several files are refused with the commands that take them', () => {
   const path = file('a.txt', message(0, '1.00'))
-  assert.match(refused(['why', path, path, path]), /why: takes one file, not 3; tune and report take several/)
+  assert.match(
+    refused(['why', path, path, path]),
+    /why: takes one file, not 3; tune finds the worst of several, and report shows them/,
+  )
 })

@@ -61,7 +61,7 @@ function unsureText({ runs, withinIs, lastFailure }: TuneRecording, { advice }: 
   const least = best === undefined ? null : runOf(runs, best.settings).leastCapacityBytes
   if (least === null || least >= below) return ''
   const settings = settingsName(best!.settings)
-  return ` The limit may be up to ${formatBytes(below)}, and with ${settings} ${formatBytes(least)} are enough.`
+  return ` The limit may be up to ${formatBytes(below)}, and with ${settings} ${formatBytes(least)} are enough. PyTorch's message names the limit: give it as --capacity.`
 }
 
 /** The capacity, with its origin. */

@@ -7,6 +7,8 @@ import { Action, type Trace } from '../../trace/trace.js'
 import { TraceBuilder } from '../../trace/trace-builder.js'
 import { categoriesText } from './categories-text.js'
 
+const CHECKPOINT = { filename: '/env/site-packages/torch/utils/checkpoint.py', line: 488, name: 'checkpoint' }
+
 const atPeak = (trace: Trace) => categoriesText(categoriesAfter(trace, inUseOf(trace).peakEvent), false, 80)
 
 test('each category has a line with its bytes and its share, and how it is known', () => {
@@ -28,4 +30,10 @@ test('there is no text for a recording without categories', () => {
   const builder = new TraceBuilder()
   builder.add(Action.alloc, 512, 512, 0, 0)
   assert.deepEqual(atPeak(builder.build({ file: 'plain' })), [])
+})
+
+test('a run that checkpoints already is not told to', () => {
+  const trace = new Training().trace()
+  const stacks = { ...trace.stacks, frames: [...trace.stacks.frames, CHECKPOINT] }
+  assert.match(atPeak({ ...trace, stacks })[0], /^Parts of the run are checkpointed; more of it could save/m)
 })

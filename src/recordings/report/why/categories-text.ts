@@ -15,7 +15,7 @@ const MEANINGS: Partial<Record<CategoryShare['category'], string>> = {
 /** A line for each category, and the most that checkpointing could save; empty if they are unknown. */
 export function categoriesText(categories: CategoriesAt | null, isFailure: boolean, width: number): string[] {
   if (categories === null) return []
-  const { shares, recorded } = categories
+  const { shares, recorded, isCheckpointed } = categories
   const all = shares.reduce((sum, { bytes }) => sum + bytes, 0)
   const by = recorded ? 'as PyTorch recorded it' : 'inferred from call stacks and lifetimes'
   const sizes = shares.map(({ bytes }) => formatBytes(bytes))
@@ -28,7 +28,9 @@ export function categoriesText(categories: CategoriesAt | null, isFailure: boole
   })
   const activations = shares.find(({ category }) => category === 'activations')
   const most = formatBytes(activations?.bytes ?? 0)
-  const saving = `Checkpointing (torch.utils.checkpoint) could save ${most} at most: the activations.`
+  const saving = isCheckpointed
+    ? `Parts of the run are checkpointed; more of it could save ${most} at most: the activations.`
+    : `Checkpointing (torch.utils.checkpoint) could save ${most} at most: the activations.`
   const what = isFailure ? 'What the memory at the failed request was for' : 'What it was for'
   const text = [sentences([`${what}, ${by}:`], width), ...lines]
   if (activations !== undefined) text.push(sentences([saving], width))

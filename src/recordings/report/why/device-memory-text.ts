@@ -10,14 +10,14 @@ const OTHERS = 'other programs, libraries with memory of their own (NCCL, cuBLAS
 /** `deviceBytes` is the size of the GPU, null if unknown. At most one sentence. */
 export function deviceMemoryLines(
   { recorder, recordedPeakReservedBytes }: Pick<Trace, 'recorder' | 'recordedPeakReservedBytes'>,
-  failed: Pick<RecordedOutOfMemory, 'deviceFreeBytes' | 'reservedBytes' | 'verdict'> | undefined,
+  failed: Pick<RecordedOutOfMemory, 'deviceFreeBytes' | 'reservedBytes' | 'deviceHadRoom'> | undefined,
   deviceBytes: number | null,
 ): string[] {
   const { allocator } = RECORDERS[recorder]
-  const { deviceFreeBytes = null, reservedBytes = null, verdict } = failed ?? {}
+  const { deviceFreeBytes = null, reservedBytes = null, deviceHadRoom } = failed ?? {}
   const isKnown = deviceFreeBytes !== null && reservedBytes !== null
   if (deviceBytes === null) {
-    const matters = isKnown && verdict === 'tooLittle'
+    const matters = isKnown && deviceHadRoom === false
     return matters ? [`What ${OTHERS} held then: --device-memory with the size of the GPU tells.`] : []
   }
   const size = formatBytes(deviceBytes)

@@ -46,7 +46,7 @@ export function messageVerdict(message: OutOfMemoryMessage, answer: MessageAnswe
     case 'fragmentation':
       return (
         `Fragmentation or rounding: ${withinLimit === null ? `${together} were free or idle` : `the limit left ${amount(withinLimit, unit)}`}, ` +
-        `and ${asked} were asked.${refusedText(message, answer)} ` +
+        `and ${asked} were asked.${refusedText(message, answer)}${deviceHadRoom ? '' : otherProcess(message, message.asked!)} ` +
         `A setting may help. ${isRecordable(message) ? 'Make a recording: cuda-mempool tune replays it under each setting.' : NO_RECORDING}` +
         (message.waiting === null && !deviceHadRoom && isRecordable(message) ? MAY_WAIT : '')
       )
@@ -68,19 +68,24 @@ function refusedText({ free, allowed }: OutOfMemoryMessage, { deviceHadRoom }: M
   return ` The device alone had ${had}: then the driver refused, or another program had the memory at that moment.`
 }
 
+/** A process that holds more than is missing. In a container one without a number of its own may be this one. */
+function otherProcess({ processes }: OutOfMemoryMessage, missing: RoundedSize): string {
+  const others = processes.filter(({ process, size }) => process !== null && size.least >= missing.most)
+  const hasOwn = processes.some(({ process }) => process === null)
+  return hasOwn && others.length > 0 ? ` Process ${others[0].process} holds ${sizeText(others[0].size)}.` : ''
+}
+
 function tooLittleText(message: OutOfMemoryMessage, answer: MessageAnswer): string {
   const { room, missing } = answer
   const unit = unitOf(message, answer)
-  const { total, inUse, asked, processes, privatePools, allocator } = message
+  const { total, inUse, asked, privatePools, allocator } = message
   const wrong = asked!.least > MOST_DEVICE_BYTES ? ' The size itself is probably wrong.' : ''
   if (missing === null) return `Really too little: no device has the ${sizeText(asked!)} that were asked.${wrong}`
   const most =
     room === null
       ? `${amount(inUse!, unit)} of ${amount(total!, unit)} were in use`
       : `${amount(room, unit)} were free and idle together`
-  const others = processes.filter(({ process, size }) => process !== null && size.least >= missing.most)
-  const hasOwn = processes.some(({ process }) => process === null)
-  const holder = hasOwn && others.length > 0 ? ` Process ${others[0].process} holds ${sizeText(others[0].size)}.` : ''
+  const holder = otherProcess(message, missing)
   const whole = total !== null && asked!.least > total.most ? ' The whole device has less than was asked.' : ''
   const pools =
     privatePools !== null && privatePools.least >= missing.most

@@ -51,7 +51,7 @@ function outsideLines(
   const failed = {
     deviceFreeBytes: free?.bytes ?? null,
     reservedBytes: reserved?.bytes ?? null,
-    verdict: 'unknown',
+    deviceHadRoom: null,
   } as const
   const recordedPeakReservedBytes = (summary?.reserved?.peak ?? reserved)?.bytes ?? null
   return deviceMemoryLines({ recorder: 'PyTorch', recordedPeakReservedBytes }, failed, deviceBytes)

@@ -24,6 +24,8 @@ export interface CategoryShare {
 
 /** The memory at one moment, by category. */
 export interface CategoriesAt {
+  /** whether a call stack of the recording shows torch.utils.checkpoint */
+  readonly isCheckpointed: boolean
   /** whether the recording says it; otherwise it is inferred */
   readonly recorded: boolean
   readonly shares: readonly CategoryShare[]
@@ -44,6 +46,9 @@ const [PARAMETERS, GRADIENTS, OPTIMIZER, ACTIVATIONS, TEMPORARIES, OTHER] = CATE
  * devices, and for cuBLASLt. Without a call stack only its size tells it from a parameter.
  */
 const WORK_SPACES: ReadonlySet<number> = new Set([4096 * 8 * KiB, (4096 * 2 + 16 * 8) * KiB, MiB])
+
+/** The files of torch.utils.checkpoint. */
+const CHECKPOINT = /torch[\\/]utils[\\/]checkpoint\.py$/
 
 /** The categories of PyTorch's profiler. */
 const RECORDED: ReadonlyMap<string, number> = new Map([
@@ -77,7 +82,13 @@ export function categoriesAfter(trace: Trace, event: number): CategoriesAt | nul
     share.blocks++
   }
   const held = shares.filter(each => each.bytes > 0)
-  return held.length === 0 ? null : { recorded: categories.recorded, shares: held }
+  return held.length === 0
+    ? null
+    : { isCheckpointed: isCheckpointed(trace), recorded: categories.recorded, shares: held }
+}
+
+function isCheckpointed({ stacks }: Trace): boolean {
+  return stacks.frames.some(({ filename }) => CHECKPOINT.test(filename))
 }
 
 /**
