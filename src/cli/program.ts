@@ -188,7 +188,7 @@ program
 
 program
   .command('tune')
-  .description("try settings of PyTorch's allocator over recorded runs, and print which to set")
+  .description("say which settings of PyTorch's allocator help recorded runs, and which of several runs needs most")
   .argument(
     '<file...>',
     'PyTorch memory snapshots, as for replay; of several, such as one of each rank, the worst is named',

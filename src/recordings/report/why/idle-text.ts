@@ -102,7 +102,7 @@ export function poolsText(pools: readonly PoolMemory[], when: string, style: Tex
   const table = tableText(
     rows,
     [
-      { title: 'pool', align: 'left', cell: ({ pool }) => `(${pool})${pool === '0,0' ? ' default' : ''}` },
+      { title: 'pool', align: 'left', cell: ({ pool }) => `(${pool})${pool === '0,0' ? ' default' : ' private'}` },
       rightColumn('stream', ({ stream }) => streamText(stream)),
       bytes('reserved', ({ reservedBytes }) => reservedBytes),
       bytes('in use', ({ inUseBytes }) => inUseBytes),
