@@ -135,6 +135,7 @@ test('several pools or streams have a table at the peak', () => {
   const text = whyText(builder.build({ file: 'run.pickle' }), STYLE)
   assert.match(text, /^By pool and stream then; none serves another:$/m)
   assert.match(text, /^\(0,1\) private +0x10000000000 +40 MiB +30 MiB +10 MiB +10 MiB$/m)
+  assert.match(text, /^Most in each private pool, such as that of a CUDA graph:\n +30 MiB +\(0,1\): .*\(1 block\)$/m)
   assert.match(text, /^\(0,0\) default +0 +20 MiB +0 B +20 MiB +20 MiB$/m)
 })
 

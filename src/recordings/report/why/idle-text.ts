@@ -6,7 +6,7 @@ import type { IdleMoment } from '../../trace/analysis/idle-moment.js'
 import type { IdleMemory, Pin } from '../../trace/analysis/pinned-segments.js'
 import type { PoolMemory } from '../../trace/analysis/pools.js'
 import { formatCount } from '../number-format.js'
-import { isUnknown, placeText } from '../place-text.js'
+import { holderText, isUnknown, placeText } from '../place-text.js'
 import { rightColumn, sizeLines, type TextStyle, tableText, wrapText } from '../table.js'
 import { counted, piecesText } from '../trace-lines.js'
 
@@ -116,7 +116,17 @@ export function poolsText(pools: readonly PoolMemory[], when: string, style: Tex
   const rest = others.reduce((sum, { reservedBytes }) => sum + reservedBytes, 0)
   const more = others.length === 0 ? [] : [`and ${formatBytes(rest)} in ${formatCount(others.length)} more`]
   const title = `By pool and stream ${when}; none serves another:`
-  return [[wrapText(title, style.width), table, ...more].join('\n')]
+  return [[wrapText(title, style.width), table, ...more, ...privateHolders(rows, style.width)].join('\n')]
+}
+
+/** What the private pools hold, such as the buffers of a graph. */
+function privateHolders(rows: readonly PoolMemory[], width: number): string[] {
+  const lines = rows.flatMap(({ pool, holder }) =>
+    pool === '0,0' || holder === null ? [] : [[formatBytes(holder.bytes), `(${pool}): ${holderText(holder)}`] as const],
+  )
+  return lines.length === 0
+    ? []
+    : ['Most in each private pool, such as that of a CUDA graph:', ...sizeLines(lines, width)]
 }
 
 function streamText(stream: number): string {
