@@ -117,7 +117,10 @@ function timeText(run: TuneRun, before: TuneRun, { recordings }: TuneReport): st
     : null
   // A recording cut out of a run may be shorter than the calls that its blocks would have needed.
   const share = span === null || now > span ? '' : `, ${shareOfRun(now / span)}`
-  return [`Its driver calls take ${formatNs(now * 1e9)} instead of ${formatNs(was * 1e9)} (modelled)${share}.`]
+  return [
+    `Taking and giving back memory takes ${formatNs(now * 1e9)} instead of ${formatNs(was * 1e9)} by a model of the ` +
+      `driver${share}; steps without that are as fast.`,
+  ]
 }
 
 function shareOfRun(share: number): string {
