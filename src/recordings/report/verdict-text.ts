@@ -140,7 +140,7 @@ function limitLines(recording: TuneRecording, report: TuneReport): string[] {
     best === undefined || bestBytes === null || bestBytes >= today
       ? ''
       : `, with ${settingsName(best.settings)} ${limitText(bestBytes, deviceBytes)}`
-  // Nobody knows what would have come after the failed request.
+  // The recording does not show the requests that would have followed the failed one.
   const [what, then] = lastFailure.isLast
     ? ['what is recorded', ' The recording ends with the failed request; what follows may need more.']
     : ['the run', '']

@@ -56,7 +56,7 @@ test('a leak that begins before the first backward pass has no parameters', () =
   }
 })
 
-test('the shares at a moment add up to what is in use', () => {
+test('the shares at a moment sum to the bytes in use', () => {
   const trace = new Training().trace()
   const { peakEvent, inUseBytes } = inUseOf(trace)
   const { shares } = categoriesAfter(trace, peakEvent)!

@@ -23,8 +23,9 @@ export function peakWaitingBytes({ action, block, blocks, events, saysCompleted 
 }
 
 /**
- * The memory that PyTorch would have reserved at its peak if no freed block had waited: less by what waiting adds in a
- * model of its allocator. Where that model is exact, it is the same for two runs of one program.
+ * The most that PyTorch would have reserved if no freed block had waited. A model of its allocator is replayed with and
+ * without waiting, and the difference is subtracted. Where the model is exact, two runs of a program have equal
+ * results.
  */
 export function reservedWithoutWaiting(trace: Trace, peakReservedBytes: number): number {
   const options = modelWithin(trace, recordedPytorchSettings(trace), Infinity)

@@ -66,7 +66,7 @@ const EACH: readonly [name: string, contents: string | Buffer, message: RegExp][
   ['empty', '', /^the file is empty$/],
 ]
 
-test('foreign files are refused by what they are, with the remedy, by all readers', () => {
+test('all readers refuse a foreign file by one line, which names its kind and the remedy', () => {
   for (const [name, contents, message] of EACH) {
     for (const read of [readRecording, readRecordingOrText]) assert.match(refusal(name, contents, read), message, name)
   }

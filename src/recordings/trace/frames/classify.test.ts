@@ -54,9 +54,9 @@ test('a folder called torch, or almost so, is not PyTorch', () => {
 })
 
 test('files below the sources of PyTorch are its own once one of them is certain', () => {
-  const [own, other] = ['/work/torch/functional.py', '/home/user/torch/functional.py']
+  const [own, other] = ['/build/torch/functional.py', '/home/user/torch/functional.py']
   assert.deepEqual(kindsOf(own, other), ['program', 'program'])
-  assert.deepEqual(kindsOf(own, other, '/work/torch/nn/modules/module.py'), ['pytorch', 'program', 'pytorch'])
+  assert.deepEqual(kindsOf(own, other, '/build/torch/nn/modules/module.py'), ['pytorch', 'program', 'pytorch'])
 })
 
 test('where PyTorch is an installed package, other folders of its name are of the program', () => {

@@ -7,7 +7,7 @@ test('a path is shortened to its package, or to the file and two folders, withou
     ['/home/me/run/train.py:12 main', 'run/train.py:12 main'],
     ['/home/me/train.py:12 main', 'train.py:12 main'],
     ['/data/home/me/a/b/c/train.py:12 main', 'b/c/train.py:12 main'],
-    ['/Users/me/work/train.py:12 main', 'work/train.py:12 main'],
+    ['/Users/me/models/train.py:12 main', 'models/train.py:12 main'],
     ['\\\\wsl.localhost\\Ubuntu\\home\\me\\train.py:12 main', 'train.py:12 main'],
     ['\\\\?\\C:\\Users\\me\\train.py:12 main', 'train.py:12 main'],
     ['/root/train.py:12 main', 'train.py:12 main'],

@@ -1,4 +1,5 @@
-// PyTorch's messages about an out of memory, in all wordings since version 1.0 and of all its kinds of devices.
+// PyTorch's messages about an out of memory, in all wordings since version 1.0 and of all its kinds of devices. The
+// capitals stand for sizes: A was asked, T is the total, U in use, F free, I idle, R reserved, L the limit.
 //
 //   1.0   … Tried to allocate A (GPU 0; T total capacity; U already allocated; F free; I cached)
 //   1.4   … F free; R reserved in total by PyTorch)
