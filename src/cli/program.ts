@@ -141,7 +141,10 @@ program
 
 program
   .command('why')
-  .description('tell why a run ran out of memory, or needed so much: by a recording, or by the error message')
+  .description(
+    'tell why a run ran out of memory, or needed so much, by a recording or by the error message: ' +
+      'who holds it, what leaks, what private pools hold',
+  )
   .argument('<file>', EXPLAINED_HELP, fileName)
   .allowExcessArguments()
   .option('--gpu <number>', GPU_HELP)
@@ -188,7 +191,9 @@ program
 
 program
   .command('tune')
-  .description("say which settings of PyTorch's allocator help recorded runs, and which of several runs needs most")
+  .description(
+    "say how much settings of PyTorch's allocator and checkpointing can save, and which of several runs needs most",
+  )
   .argument(
     '<file...>',
     'PyTorch memory snapshots, as for replay; of several, such as one of each rank, the worst is named',

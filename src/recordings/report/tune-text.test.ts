@@ -47,6 +47,7 @@ function recording(runs: readonly TuneRun[], given: Partial<TuneRecording> = {})
     lowerBoundBytes: 5 * GiB,
     packedBytes: 5.5 * GiB,
     holders: [],
+    activations: null,
     runs,
     ...given,
   }
@@ -341,4 +342,11 @@ test('a setting with which as many requests fail as today is not praised for wha
 test('memory that waits for another stream is said, since no setting frees it', () => {
   assert.match(text([DEFAULTS], {}, { withWaitingBytes: 7 * GiB }), /Up to 7 GiB are in use, or freed while another/)
   assert.doesNotMatch(text([DEFAULTS], {}, { withWaitingBytes: 5 * GiB }), /Up to/, 'no more than is in use')
+})
+
+test('the saving of checkpointing stands beside the settings', () => {
+  const activations = { bytes: 2 * GiB, isCheckpointed: false }
+  const shown = text([DEFAULTS], {}, { activations })
+  assert.match(shown, /Beside settings: Checkpointing \(torch\.utils\.checkpoint\) could save 2 GiB at most/)
+  assert.doesNotMatch(text([DEFAULTS]), /[Cc]heckpoint/)
 })

@@ -11,6 +11,7 @@ import { besideText, mergeText, notInEffect } from './settings-text.js'
 import { type Column, rightColumn, type TextStyle, tableText, wrapText } from './table.js'
 import { counted, deviceLines, packingOf } from './trace-lines.js'
 import { noneOr, runOf, settingsName, verdictsOf } from './verdict-text.js'
+import { checkpointingText } from './why/categories-text.js'
 
 export function tuneText(report: TuneReport, style: TextStyle): string {
   const { width, paint } = style
@@ -21,6 +22,7 @@ export function tuneText(report: TuneReport, style: TextStyle): string {
     wrapText(floorOf(report), width),
     ...[...verdictsOf(report), ...waitingOf(report)].map(text => wrapText(text, width)),
     ...adviceText(report, style),
+    ...beyondSettings(report).map(text => wrapText(text, width)),
     ...[...conflictsOf(report), ...notes(report)].map(text => paint.dim(wrapText(text, width))),
   ]
   return parts.join('\n\n')
@@ -126,6 +128,14 @@ function adviceText(report: TuneReport, { width, paint }: TextStyle): string[] {
     [wrapText(`${i + 1}. ${text}`, width, '   '), paint.green(`   ${line}`)].join('\n'),
   )
   return [paint.bold('What to set, the best first'), ...blocks]
+}
+
+/** The memory that the program itself could save; settings do not change it. */
+function beyondSettings({ recordings }: TuneReport): string[] {
+  const [first, ...others] = recordings
+  return others.length > 0 || first.activations === null
+    ? []
+    : [`Beside settings: ${checkpointingText(first.activations)} cuda-mempool why has all categories.`]
 }
 
 function notes(report: TuneReport): string[] {

@@ -2,6 +2,7 @@
 
 import { formatBytes } from '../../../core/base/bytes.js'
 import type { CategoriesAt, CategoryShare } from '../../trace/analysis/categories.js'
+import type { TuneRecording } from '../../trace/tune/tune-report.js'
 import { formatShare } from '../number-format.js'
 import { sentences } from '../trace-lines.js'
 
@@ -27,12 +28,18 @@ export function categoriesText(categories: CategoriesAt | null, isFailure: boole
     return `  ${sizes[i].padStart(columns)}  ${parts[i].padStart(places)}  ${what}`
   })
   const activations = shares.find(({ category }) => category === 'activations')
-  const most = formatBytes(activations?.bytes ?? 0)
-  const saving = isCheckpointed
-    ? `Parts of the run are checkpointed; more of it could save ${most} at most: the activations.`
-    : `Checkpointing (torch.utils.checkpoint) could save ${most} at most: the activations.`
   const what = isFailure ? 'What the memory at the failed request was for' : 'What it was for'
   const text = [sentences([`${what}, ${by}:`], width), ...lines]
-  if (activations !== undefined) text.push(sentences([saving], width))
+  if (activations !== undefined) {
+    text.push(sentences([checkpointingText({ bytes: activations.bytes, isCheckpointed })], width))
+  }
   return [text.join('\n')]
+}
+
+/** The most that checkpointing could save. */
+export function checkpointingText({ bytes, isCheckpointed }: NonNullable<TuneRecording['activations']>): string {
+  const most = formatBytes(bytes)
+  return isCheckpointed
+    ? `Parts of the run are checkpointed; more of it could save ${most} at most: the activations.`
+    : `Checkpointing (torch.utils.checkpoint) could save ${most} at most: the activations.`
 }

@@ -87,6 +87,14 @@ export function categoriesAfter(trace: Trace, event: number): CategoriesAt | nul
     : { isCheckpointed: isCheckpointed(trace), recorded: categories.recorded, shares: held }
 }
 
+/** The activations held after an event, which checkpointing could save; null if there are none, or nothing tells. */
+export function activationsAfter(trace: Trace, event: number) {
+  const categories = categoriesAfter(trace, event)
+  const found = categories?.shares.find(({ category }) => category === 'activations')
+  if (!categories || !found) return null
+  return { bytes: found.bytes, isCheckpointed: categories.isCheckpointed }
+}
+
 function isCheckpointed({ stacks }: Trace): boolean {
   return stacks.frames.some(({ filename }) => CHECKPOINT.test(filename))
 }

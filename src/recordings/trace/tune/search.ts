@@ -1,7 +1,8 @@
 // The settings tried over one recording: each is replayed without a limit, within the capacity that counts, and at
 // falling capacities until it no longer serves everything.
 
-import { inUseOf, liveAfter, liveAtPeak } from '../analysis/curves.js'
+import { activationsAfter } from '../analysis/categories.js'
+import { inUseOf, liveAfter } from '../analysis/curves.js'
 import { hasRetries } from '../analysis/give-backs.js'
 import { withWaiting } from '../analysis/waiting.js'
 import { holdersOf } from '../failures/holders.js'
@@ -49,6 +50,7 @@ export class Search {
 
   result(packs: boolean): TuneRecording {
     const { trace } = this
+    const { peakEvent } = inUseOf(trace)
     return {
       file: trace.file,
       device: trace.device,
@@ -65,7 +67,8 @@ export class Search {
       withWaitingBytes: withWaiting(trace)?.peakBytes ?? null,
       lowerBoundRequest: lowerBoundRequestOf(trace),
       packedBytes: packs ? packedBytesOf(trace) : null,
-      holders: holdersOf(trace, liveAtPeak(trace)).slice(0, MOST_HOLDERS),
+      holders: holdersOf(trace, liveAfter(trace, peakEvent)).slice(0, MOST_HOLDERS),
+      activations: activationsAfter(trace, peakEvent),
       runs: this.runs,
     }
   }

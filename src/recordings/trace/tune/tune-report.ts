@@ -93,6 +93,13 @@ export interface TuneRecording {
   readonly packedBytes: number | null
   /** the lines of the program that hold most at the peak: at most three */
   readonly holders: readonly Holder[]
+  /** what forward keeps for backward at the peak; null if nothing tells */
+  readonly activations: {
+    /** the most that torch.utils.checkpoint could save */
+    readonly bytes: number
+    /** whether a call stack shows torch.utils.checkpoint */
+    readonly isCheckpointed: boolean
+  } | null
   /** one entry for each setting */
   readonly runs: readonly TuneRun[]
 }

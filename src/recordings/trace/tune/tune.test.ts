@@ -1,6 +1,9 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { MiB } from '../../../core/base/bytes.js'
+import { categoriesAfter } from '../analysis/categories.js'
+import { inUseOf } from '../analysis/curves.js'
+import { Training } from '../analysis/training.fixture.js'
 import { formatPytorchSettings, parsePytorchSettings } from '../pytorch/model/pytorch-settings.js'
 import { programReleases } from '../pytorch/program-releases.js'
 import { replayPytorchPolicy } from '../pytorch/pytorch-replay.js'
@@ -199,4 +202,12 @@ test('bad arguments are refused, with the name of the option', async () => {
   for (const [traces, options, message] of cases) {
     await assert.rejects(tune(traces as never, options as never), message)
   }
+})
+
+test('the activations at the peak are those of the categories', async () => {
+  const trace = new Training().trace()
+  const { shares } = categoriesAfter(trace, inUseOf(trace).peakEvent)!
+  const { bytes } = shares.find(({ category }) => category === 'activations')!
+  const { recordings } = await tune([trace], { settings: [''] })
+  assert.deepEqual(recordings[0].activations, { bytes, isCheckpointed: false })
 })
