@@ -67,11 +67,11 @@ describe('a recording that ends in an out of memory', () => {
     assert.match(text, /reserved +1\.91 GiB device +137\.38 GiB free/)
     assert.match(
       text,
-      /→ Fragmentation: 1\.77 GiB would have been enough, and PyTorch could have between 1\.99 GiB and 2/,
+      /→ Fragmentation: 1\.77 GiB would have been enough, and PyTorch could have had between 1\.99 GiB and 2/,
     )
     assert.match(
       text,
-      /No idle piece was large enough\. A limit of the program itself .* device, which had 137\.38 GiB/,
+      /No idle piece was large enough: the largest lacks 40\.46 MiB\. A limit of the program itself .* device, which had 137\.38 GiB/,
     )
     assert.match(text, /event 637 +173\.44 MiB asked, 1\.71 GiB in use, 205\.07 MiB idle: fragmentation/)
     assert.match(text, /No allocator can serve this run and the requests that failed in less than 1\.99 GiB\./)
@@ -95,7 +95,7 @@ describe('a recording that ends in an out of memory', () => {
     assert.match(text, /idle +400 MiB in 10 pieces, the largest 40 MiB reserved +1000 MiB device +20 MiB free/)
     assert.match(
       text,
-      /→ Fragmentation: 680 MiB would have been enough, and PyTorch could have 1020 MiB\. No idle piece/,
+      /→ Fragmentation: 680 MiB would have been enough, and PyTorch could have had 1020 MiB\. No idle piece/,
     )
     assert.doesNotMatch(text, /limit of the program/)
     assert.match(
@@ -116,7 +116,7 @@ describe('a recording that ends in an out of memory', () => {
     program.allocate(B, 100)
     program.fail(150, 10)
     const { text } = printed(program.file())
-    assert.match(text, /→ Fragmentation: 300 MiB would have been enough, and PyTorch could have 410 MiB\./)
+    assert.match(text, /→ Fragmentation: 300 MiB would have been enough, and PyTorch could have had 410 MiB\./)
     assert.match(text, /An idle piece of 250 MiB was large enough, but another stream's/)
   })
 
@@ -125,7 +125,10 @@ describe('a recording that ends in an out of memory', () => {
     for (let i = 0; i < 20; i++) program.allocate(program.segment(A + 2 ** 32 * i, 100), 100, 0, 80 + i)
     program.fail(200, 48)
     const { text, lines } = printed(program.file())
-    assert.match(text, /→ Really too little: in use and asked are 2\.15 GiB together, and PyTorch could have 2 GiB,/)
+    assert.match(
+      text,
+      /→ Really too little: in use and asked are 2\.15 GiB together, and PyTorch could have had 2 GiB,/,
+    )
     assert.match(text, /No allocator could serve this: 152 MiB are missing\./)
     assert.match(text, /No allocator can serve this run and the request that failed in less than 2\.15 GiB/)
     assert.match(
@@ -148,7 +151,7 @@ describe('a recording that ends in an out of memory', () => {
     assert.match(text, /idle +50 MiB in one piece reserved +600 MiB device +10 MiB free/)
     assert.match(
       text,
-      /→ Really too little: in use and asked are 670 MiB together, .* could have 610 MiB.*60 MiB are missing/,
+      /→ Really too little: in use and asked are 670 MiB together, .* could have had 610 MiB.*60 MiB are missing/,
     )
     assert.match(text, /Who held it is not recorded: no call stacks\./)
     assert.notEqual(lines.at(-1), LINE)
@@ -159,7 +162,7 @@ describe('a recording that ends in an out of memory', () => {
     program.map(A, 400)
     for (let i = 0; i < 4; i++) program.allocate(A + i * 100 * MiB, 100)
     program.fail(64, 40)
-    assert.match(printed(program.file()).text, /→ Really too little: in use and asked are 464 MiB .* have 440 MiB/)
+    assert.match(printed(program.file()).text, /→ Really too little: in use and asked are 464 MiB .* have had 440 MiB/)
   })
 
   test("the program's own limit", () => {
@@ -193,7 +196,7 @@ describe('a recording that ends in an out of memory', () => {
     const enough = new CrashingProgram()
     holes(enough)
     enough.fail(80, null)
-    assert.match(printed(enough.file()).text, /→ Fragmentation: 680 MiB .* could have at least 1000 MiB/)
+    assert.match(printed(enough.file()).text, /→ Fragmentation: 680 MiB .* could have had at least 1000 MiB/)
     const full = new CrashingProgram()
     full.allocate(full.segment(B, 100), 100)
     full.segment(C, 20)

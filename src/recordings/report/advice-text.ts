@@ -44,9 +44,13 @@ export function adviceOf(report: TuneReport): Advice[] {
 function whatItBuys(run: TuneRun, report: TuneReport): string {
   const before = runOf(report.runs, report.baseline)
   const [served, reserved] = [servedText(run, before, report), reservedText(run, before, report)]
+  const least = leastText(run, before, report)
   return [
-    ...(report.isLimited ? [...served, ...reserved] : [...reserved, ...served]),
-    ...leastText(run, before, report),
+    ...(!report.isLimited
+      ? [...reserved, ...served, ...least]
+      : served.length > 0
+        ? [...served, ...reserved, ...least]
+        : [...least, ...reserved]),
     ...timeText(run, before, report),
     ...(run.settings.includes('garbage_collection_threshold')
       ? ['It needs a limit by torch.cuda.set_per_process_memory_fraction.']
@@ -58,8 +62,8 @@ function whatItBuys(run: TuneRun, report: TuneReport): string {
 function servedText(run: TuneRun, before: TuneRun, report: TuneReport): string[] {
   const [now, was] = [run.within, before.within]
   if (now === null || was === null) return []
-  if (now.failures > 0 && now.failures === was.failures)
-    return [`Within ${withinText(report)} ${failing(now)} as today.`]
+  // The least capacity tells how far a limit must be raised.
+  if (now.failures > 0 && now.failures >= was.failures) return []
   const parts: string[] = []
   if (now.failures !== was.failures) {
     const none = now.failures === 0 ? 'no request fails' : failing(now)
@@ -88,8 +92,8 @@ function reservedText(run: TuneRun, before: TuneRun, { isLimited }: TuneReport):
   const [now, was] = [run.peakReservedBytes, before.peakReservedBytes]
   const isSaid = isLimited && now === run.within?.peakReservedBytes && was === before.within?.peakReservedBytes
   if (isSaid) return []
-  if (differs(now, was)) return [`Reserves ${changeOf(now, was)} without a limit.`]
-  return isLimited ? [] : [`Reserves as much without a limit, ${formatBytes(now)}.`]
+  if (differs(now, was)) return [`It reserves ${changeOf(now, was)} without a limit.`]
+  return isLimited ? [] : [`It reserves as much without a limit, ${formatBytes(now)}.`]
 }
 
 function changeOf(now: number, was: number): string {
@@ -116,10 +120,11 @@ function timeText(run: TuneRun, before: TuneRun, { recordings }: TuneReport): st
     ? recordings.reduce((sum, each) => sum + each.spanSeconds, 0)
     : null
   // A recording cut out of a run may be shorter than the calls that its blocks would have needed.
-  const share = span === null || now > span ? '' : `, ${shareOfRun(now / span)}`
+  const share = span === null || now > span ? '' : ` (${shareOfRun((now - was) / span)})`
+  const [more, all, today] = [now - was, now, was].map(seconds => formatNs(seconds * 1e9))
   return [
-    `Taking and giving back memory takes ${formatNs(now * 1e9)} instead of ${formatNs(was * 1e9)} by a model of the ` +
-      `driver${share}; steps without that are as fast.`,
+    `It costs ${more} more time${share}, by a model of the driver: calls that take and give back memory last ${all} ` +
+      `instead of ${today}. Steps without such calls are as fast.`,
   ]
 }
 

@@ -89,3 +89,12 @@ test('no line is wider than the terminal, and no control character of a name rea
   // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what may not be there
   assert.doesNotMatch(text, /[\x00-\x09\x0b-\x1f]/)
 })
+
+test('growth from step to step that only one of two runs has is said with its place', async () => {
+  const pair = ['lstm-seed0-a', 'lstm-seed0-grown-leak'].map(name => readRecording(`traces/pairs/${name}.pickle.gz`))
+  const [before, after] = await Promise.all(pair)
+  const leak =
+    /In B memory grows from step to step, as it does not in A: 5\.79 MiB a step at .*pairs\.py:\d+ leak_one\./
+  assert.match(unwrapped(diffText(before, after, STYLE)), leak)
+  assert.doesNotMatch(unwrapped(diffText(after, before, STYLE)), /grows from step/)
+})

@@ -1,8 +1,12 @@
 // The memory that grew and shrank between the peaks of two recordings, as text.
 
+import { formatBytes } from '../../core/base/bytes.js'
+import { listed } from '../../core/base/readable.js'
 import { shown } from '../../core/base/shown-text.js'
 import { curvesOf } from '../trace/analysis/curves.js'
 import { type TraceDifference, traceDifference } from '../trace/analysis/stack-diff.js'
+import { stepLeaksOf } from '../trace/analysis/step-leaks.js'
+import { stepsOf } from '../trace/analysis/steps.js'
 import type { Trace } from '../trace/trace.js'
 import { brailleChart } from './braille-chart.js'
 import {
@@ -14,6 +18,7 @@ import {
   sameRunLines,
   signedBytes,
 } from './difference-words.js'
+import { placeText } from './place-text.js'
 import { rowText, type TextStyle, wrapText } from './table.js'
 import { counted, deviceLines, fitted, gapsOf, stackHint } from './trace-lines.js'
 
@@ -43,8 +48,23 @@ export function diffText(before: Trace, after: Trace, style: TextStyle): string 
     difference.hasStacks
       ? sitesText(difference, style)
       : wrapText(`Without call stacks in both, only totals can be compared. ${stackHint(after)}`, width),
+    ...growthLines(before, after).map(line => wrapText(line, width)),
   ]
   return parts.map(part => fitted(part, width)).join('\n\n')
+}
+
+/** Whether the second recording leaks from step to step and the first does not: peaks alone do not show that. */
+function growthLines(before: Trace, after: Trace): string[] {
+  const [known, found] = [before, after].map(trace => {
+    const steps = stepsOf(trace)
+    return steps === null ? [] : stepLeaksOf(trace, steps).sites
+  })
+  const added = found.filter(({ site }) => !known.some(each => each.site === site))
+  if (added.length === 0) return []
+  const each = added.slice(0, MOST_PARTS).map(site => {
+    return `${formatBytes(site.leftBytes / site.steps)} a step at ${placeText(site)}`
+  })
+  return [`In B memory grows from step to step, as it does not in A: ${listed(each)}. cuda-mempool why has more.`]
 }
 
 function sitesText({ sites, stacks }: TraceDifference, { width, paint }: TextStyle): string {

@@ -84,7 +84,8 @@ export const TIME_FIGURES: readonly Figure[] = [
   {
     title: 'all\ncalls',
     text: run => formatNs(hostNs(run)),
-    meaning: () => 'all calls: their time on this host in one pass.',
+    meaning: () =>
+      'all calls: their time on this host in one pass, the median of several. longest call: of all passes.',
   },
   { title: 'allocate\nmedian', text: run => formatNs(run.allocateNs?.p50 ?? null) },
   { title: 'allocate\np99', text: run => formatNs(run.allocateNs?.p99 ?? null) },

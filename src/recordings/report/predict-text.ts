@@ -22,9 +22,7 @@ export function predictText(report: PredictReport, style: TextStyle): string {
     ...(report.capacityBytes === null ? [] : [paint.bold(lines([fitOf(report, report.asRecorded)]))]),
     ...(report.better === null ? [] : [betterText(report, report.better, style)]),
     lines([...checkText(report), ...certaintyOf(report)]),
-    ['Held at the peak, by call site:', tableText(report.sites.slice(0, MOST_SITES), siteColumns(report), style)].join(
-      '\n',
-    ),
+    ['Held at the peak of each, by call site:', tableText(sitesOf(report), siteColumns(report), style)].join('\n'),
   ]
   return parts.map(part => fitted(part, width)).join('\n\n')
 }
@@ -96,7 +94,7 @@ function betterText(report: PredictReport, better: PredictRun, { width, paint }:
   const { estimate } = better.reservedBytes
   const isSame = better.fits === report.asRecorded.fits
   const fits = !isSame ? `. ${fitOf(report, better)}` : better.fits === 'no' ? ', which does not fit either' : ''
-  const text = `With this setting it would reserve ${formatBytes(estimate)}${fits.replace(/\.$/, '')}:`
+  const text = `With this setting it would reserve ${formatBytes(estimate)} instead of ${formatBytes(report.asRecorded.reservedBytes.estimate)}${fits.replace(/\.$/, '')}:`
   return [wrapText(text, width), paint.green(`    ${settingLine(better.settings, report.platform)}`)].join('\n')
 }
 
@@ -124,12 +122,29 @@ function certaintyOf({ size, recordings, isBeyond, shares, capacityBytes }: Pred
   return texts
 }
 
-function siteColumns({ recordings, size }: PredictReport): Column<PredictSite>[] {
+interface SiteRow extends Pick<PredictSite, 'recordedBytes' | 'predictedBytes'> {
+  readonly place: string
+}
+
+/** The largest sites, and the rest of what is in use. */
+function sitesOf({ sites, recordings, inUseBytes }: PredictReport): SiteRow[] {
+  const named = sites.slice(0, MOST_SITES).map(site => ({ ...site, place: placeText({ site: site.site }) }))
+  const restOf = (all: number, of: (row: SiteRow) => number) => all - named.reduce((sum, row) => sum + of(row), 0)
+  const rest = {
+    place: 'other places',
+    recordedBytes: [0, 1].map(i => restOf(recordings[i].inUseBytes, row => row.recordedBytes[i])),
+    predictedBytes: restOf(inUseBytes.estimate, row => row.predictedBytes),
+  }
+  const hasMore = rest.predictedBytes > 0 || rest.recordedBytes.some(bytes => bytes > 0)
+  return hasMore ? [...named, rest] : named
+}
+
+function siteColumns({ recordings, size }: PredictReport): Column<SiteRow>[] {
   return [
     ...recordings.map((each, i) =>
-      rightColumn<PredictSite>(`at ${formatCount(each.size)}`, site => formatBytes(site.recordedBytes[i])),
+      rightColumn<SiteRow>(`at ${formatCount(each.size)}`, site => formatBytes(site.recordedBytes[i])),
     ),
     rightColumn(`at ${formatCount(size)}`, site => formatBytes(site.predictedBytes)),
-    { title: 'call site', align: 'left', cell: ({ site }) => placeText({ site }) },
+    { title: 'call site', align: 'left', cell: ({ place }) => place },
   ]
 }

@@ -72,7 +72,7 @@ function text(runs: readonly TuneRun[], given: Partial<TuneReport> = {}, own: Pa
 
 test('each advice says what it buys, and has a line to copy', () => {
   const shown = text([EXPANDABLE, DEFAULTS, SPLIT], { advice: [EXPANDABLE] })
-  assert.match(shown, /1\. Reserves 6\.5 GiB instead of 10 GiB \(35\.0 % less\) without a limit\./)
+  assert.match(shown, /1\. It reserves 6\.5 GiB instead of 10 GiB \(35\.0 % less\) without a limit\./)
   assert.match(shown, /The least that serves the run is 6 GiB instead of 8 GiB\./)
   assert.match(shown, / export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True /)
   assert.match(shown, / split:128 20 GiB > 8 GiB/, 'a setting that needs more is known only to need more')
@@ -111,7 +111,7 @@ test("PyTorch's defaults are advised by unset, and the price is in the sentence"
   assert.match(shown, /serves the run is 5 GiB instead of 6 GiB, with 35 retries instead of 18\./)
   assert.match(
     shown,
-    /Taking and giving back memory takes 6\.0 ms instead of 3\.0 ms by a model of the driver, 0\.4 % of the run; steps/,
+    /It costs 3\.0 ms more time \(0\.2 % of the run\), by a model of the driver: calls .* last 6\.0 ms instead of 3\.0 ms\./,
   )
   assert.match(shown, / unset PYTORCH_CUDA_ALLOC_CONF /)
   assert.doesNotMatch(shown, /CONF=/)
@@ -175,8 +175,6 @@ test('the request above the capacity is named, with the largest holders, and wit
   assert.doesNotMatch(inUse, /None of|not certain|own limit/)
   const request = shown({ lowerBoundRequest: { event: 7, bytes: 2 * GiB } })
   assert.match(request, /any setting: the request of 2 GiB at event 7 and what was in use then are 1 GiB above it\./)
-  const unsure = shown({ lastFailure: failure({ capacityBelowBytes: 5.5 * GiB }) })
-  assert.match(unsure, /That is not certain: the limit may be up to 5\.5 GiB\./)
 })
 
 test('a replay that serves the failed request does not say that the recording fits', () => {
@@ -219,7 +217,7 @@ test("after the program's own limit, the least limit is said, also as a share of
   assert.doesNotMatch(shown, /may need more/)
 })
 
-test('a setting that needs less than the limit may be is said to be enough then', () => {
+test('a limit of the program is said as a range, with the least that serves under each setting', () => {
   const lastFailure = failure({ deviceHadRoom: true, capacityBelowBytes: 7 * GiB })
   const own = { withinBytes: 4 * GiB, withinIs: 'failure', lastFailure, lowerBoundBytes: 3 * GiB } as const
   const runs = [
@@ -227,9 +225,13 @@ test('a setting that needs less than the limit may be is said to be enough then'
     { ...DEFAULTS, within: at(1, 4) },
   ]
   const shown = text(runs, { isLimited: true, advice: [runs[0]] }, own)
-  assert.match(shown, /The limit may be up to 7 GiB, and with expandable_segments:True 6 GiB are enough\./)
+  assert.match(
+    shown,
+    /own limit stopped it, which lies between 4 GiB and 7 GiB\. The least limit .* 8 GiB\b.*True 6 GiB/,
+  )
+  assert.doesNotMatch(shown, /No setting tried/)
   const known = { ...own, lastFailure: failure({ ...lastFailure, capacityBelowBytes: 5 * GiB }) }
-  assert.doesNotMatch(text(runs, { isLimited: true, advice: [runs[0]] }, known), /may be up to/)
+  assert.match(text(runs, { isLimited: true, advice: [runs[0]] }, known), /5 GiB\. No setting tried serves it within/)
 })
 
 test('conflicts of expandable segments are said where they are advised', () => {
@@ -265,7 +267,7 @@ test('of several recordings, least capacities above those of today are shown as 
   const runs = [SPLIT, DEFAULTS]
   const shown = text(runs, { recordings, advice: [SPLIT] })
   assert.match(shown, /split:128 20 GiB ≥ 8 GiB/)
-  assert.match(shown, /run\.pickle 5 GiB 8 GiB > 8 GiB run\.pickle 5 GiB 1 GiB 512 MiB/)
+  assert.match(shown, /run\.pickle 5 GiB 10 GiB 8 GiB > 8 GiB run\.pickle 5 GiB 2 GiB 1 GiB 512 MiB/)
   assert.doesNotMatch(shown, /is more than/)
 })
 
@@ -335,8 +337,8 @@ test('a setting with which as many requests fail as today is not praised for wha
     { ...DEFAULTS, within: at(1, 4) },
   ]
   const shown = text(runs, { isLimited: true, advice: [runs[0]] }, own)
-  assert.match(shown, /Within 4 GiB a request fails as today\. Reserves 6\.5 GiB/)
-  assert.doesNotMatch(shown, /no retry instead/)
+  assert.match(shown, /1\. The least that serves the run is 6 GiB instead of 8 GiB\. It reserves 6\.5 GiB/)
+  assert.doesNotMatch(shown, /Within 4 GiB|no retry instead/)
 })
 
 test('memory that waits for another stream is said, since no setting frees it', () => {

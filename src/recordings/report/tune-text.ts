@@ -18,7 +18,7 @@ export function tuneText(report: TuneReport, style: TextStyle): string {
   const parts = [
     wrapText(introduction(report), width),
     settingsTable(report, style),
-    ...(report.recordings.length > 1 ? [recordingsTable(report, style)] : []),
+    ...(report.recordings.length > 1 ? [recordingsTable(report, style), wrapText(worstOf(report), width)] : []),
     wrapText(floorOf(report), width),
     ...[...verdictsOf(report), ...waitingOf(report)].map(text => wrapText(text, width)),
     ...adviceText(report, style),
@@ -93,6 +93,7 @@ function recordingsTable({ recordings, baseline, advice }: TuneReport, style: Te
   const columns: Column<TuneRecording>[] = [
     { title: 'recording, by least capacity', align: 'left', cell: ({ file }) => shown(shortPath(file)) },
     rightColumn('in use at\nthe peak', ({ lowerBoundBytes }) => formatBytes(lowerBoundBytes)),
+    rightColumn('reserved,\nno limit', ({ runs }) => formatBytes(runOf(runs, baseline).peakReservedBytes)),
     ...[baseline, ...advice.slice(0, 1).map(({ settings }) => settings)].map(settings =>
       rightColumn(`least with\n${labelOf({ settings })}`, leastBy(settings)),
     ),
@@ -100,12 +101,28 @@ function recordingsTable({ recordings, baseline, advice }: TuneReport, style: Te
   return tableText(recordings, columns, style)
 }
 
+/** The recording that needs most, with the settings of today and with the best. */
+function worstOf({ recordings, baseline, advice }: TuneReport): string {
+  const text = (settings: string, name: string) => {
+    const least = ({ runs }: TuneRecording) => runOf(runs, settings).leastCapacityBytes ?? 0
+    const worst = recordings.reduce((a, b) => (least(b) > least(a) ? b : a))
+    return `${shown(shortPath(worst.file))} needs most with ${name}: at least ${formatBytes(least(worst))}.`
+  }
+  const best = advice.slice(0, 1).map(({ settings }) => text(settings, settingsName(settings)))
+  const sums = 'Sizes of a setting above are those of the worst recording; retries and times are sums.'
+  return [text(baseline, "today's settings"), ...best, sums].join(' ')
+}
+
 /** How far any allocator could go. */
 function floorOf({ recordings }: TuneReport): string {
   const most = recordings.reduce((a, b) => (b.lowerBoundBytes > a.lowerBoundBytes ? b : a))
-  const { lowerBoundBytes, packedBytes, file, runs } = most
+  const { lowerBoundBytes, lowerBoundRequest, packedBytes, file, runs } = most
   const which = recordings.length === 1 ? 'this run' : shown(shortPath(file))
-  const bound = `No allocator can serve ${which} in less than ${formatBytes(lowerBoundBytes)}, what is in use at its peak.`
+  const held =
+    lowerBoundRequest === null
+      ? 'what is in use at its peak'
+      : `in use together with the request that failed at event ${formatCount(lowerBoundRequest.event)}`
+  const bound = `No allocator can serve ${which} in less than ${formatBytes(lowerBoundBytes)}, ${held}.`
   const least = runs.map(({ leastCapacityBytes }) => leastCapacityBytes)
   return [bound, ...packingOf(packedBytes, lowerBoundBytes, least)].join(' ')
 }

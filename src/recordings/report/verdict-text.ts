@@ -12,11 +12,16 @@ const SHARE_STEPS = 1000
 
 /** Whether the recordings fit the capacity that counts, and how far a limit of the program must be raised. */
 export function verdictsOf(report: TuneReport): string[] {
-  return report.recordings.flatMap(recording => [
-    ...(recording.withinIs === 'asked' || recording.withinIs === 'failure' ? [verdictOf(recording, report)] : []),
-    ...(isWithoutLimit(recording) ? [neededText(recording, report)] : []),
-    ...limitLines(recording, report),
-  ])
+  return report.recordings.flatMap(recording => {
+    const limit = limitLines(recording, report)
+    const isSaid = limit.length > 0 && recording.withinIs === 'failure'
+    const isLimited = recording.withinIs === 'asked' || recording.withinIs === 'failure'
+    return [
+      ...(isLimited && !isSaid ? [verdictOf(recording, report)] : []),
+      ...(isWithoutLimit(recording) ? [neededText(recording, report)] : []),
+      ...limit,
+    ]
+  })
 }
 
 /** Whether a request failed within a limit that neither the recording nor the person tells. */
@@ -48,20 +53,9 @@ function verdictOf(recording: TuneRecording, report: TuneReport): string {
   }
   const fails = `${name} does not fit ${limit} as recorded: ${failing(before.within)}.${needs}`
   const serving = report.advice.find(({ settings }) => runOf(runs, settings).within?.failures === 0)
-  if (serving === undefined)
-    return `${fails} None of the settings tried serves it there.${unsureText(recording, report)}`
+  if (serving === undefined) return `${fails} None of the settings tried serves it there.`
   const { retries } = runOf(runs, serving.settings).within!
   return `${fails} With ${settingsName(serving.settings)} it fits, ${withRetries(retries)}.`
-}
-
-/** A limit of the program is known to a range only: the advised settings may need less than it is. */
-function unsureText({ runs, withinIs, lastFailure }: TuneRecording, { advice }: TuneReport): string {
-  const below = withinIs === 'failure' ? (lastFailure?.capacityBelowBytes ?? 0) : 0
-  const best = advice.at(0)
-  const least = best === undefined ? null : runOf(runs, best.settings).leastCapacityBytes
-  if (least === null || least >= below) return ''
-  const settings = settingsName(best!.settings)
-  return ` The limit may be up to ${formatBytes(below)}, and with ${settings} ${formatBytes(least)} are enough. PyTorch's message names the limit: give it as --capacity.`
 }
 
 /** The capacity, with its origin. */
@@ -72,20 +66,21 @@ function limitOf({ withinBytes, withinIs, lastFailure }: TuneRecording): string 
 }
 
 /** The bytes above the capacity, and who holds most. */
-function missingOf({ lowerBoundBytes, lowerBoundRequest, withinBytes, withinIs, ...others }: TuneRecording): string {
+function missingOf({ lowerBoundBytes, lowerBoundRequest, withinBytes, holders }: TuneRecording): string {
   const over = formatBytes(lowerBoundBytes - withinBytes!)
   const what =
     lowerBoundRequest === null
       ? 'what is in use at its peak is'
       : `the request of ${formatBytes(lowerBoundRequest.bytes)} at event ${formatCount(lowerBoundRequest.event)} ` +
         'and what was in use then are'
-  const below = withinIs === 'failure' ? (others.lastFailure?.capacityBelowBytes ?? 0) : 0
-  const unsure = lowerBoundBytes < below ? ` That is not certain: the limit may be up to ${formatBytes(below)}.` : ''
-  const held = others.holders.map(
+  return `${what} ${over} above it.${holdersOf(holders)}`
+}
+
+function holdersOf(holders: TuneRecording['holders']): string {
+  const held = holders.map(
     holder => `${formatBytes(holder.bytes)} by ${holder.site === null ? 'blocks ' : ''}${placeText(holder)}`,
   )
-  const who = held.length === 0 ? '' : ` At the peak most is held: ${held.join('; ')}.`
-  return `${what} ${over} above it.${unsure}${who}`
+  return held.length === 0 ? '' : ` At the peak most is held: ${held.join('; ')}.`
 }
 
 /** Whether a replay of today's settings serves what failed in the recording within as much memory. */
@@ -127,12 +122,13 @@ export function noneOr(retries: number): string {
 
 /** Empty unless the last failed request was stopped by a limit of the program, while the device had room. */
 function limitLines(recording: TuneRecording, report: TuneReport): string[] {
-  const { lastFailure, runs } = recording
+  const { lastFailure, runs, lowerBoundBytes } = recording
   if (lastFailure?.deviceHadRoom !== true) return []
   const least = ({ settings }: TuneRun) => runs.find(run => run.settings === settings)?.leastCapacityBytes ?? null
   const today = least(runOf(report.runs, report.baseline))
   // Within less than it had, only work of other streams can have stopped it.
-  if (today === null || today <= (lastFailure.capacityBytes ?? 0)) return []
+  const had = lastFailure.capacityBytes ?? 0
+  if (today === null || today <= had) return []
   const deviceBytes = (lastFailure.reservedBytes ?? 0) + (lastFailure.deviceFreeBytes ?? 0)
   const best = report.advice.at(0)
   const bestBytes = best === undefined ? null : least(best)
@@ -142,11 +138,21 @@ function limitLines(recording: TuneRecording, report: TuneReport): string[] {
       : `, with ${settingsName(best.settings)} ${limitText(bestBytes, deviceBytes)}`
   // The recording does not show the requests that would have followed the failed one.
   const [what, then] = lastFailure.isLast
-    ? ['what is recorded', ' The recording ends with the failed request; what follows may need more.']
+    ? ['what is recorded', ' No allocation follows the failed request; a run that goes on may need more.']
     : ['the run', '']
+  const below = lastFailure.capacityBelowBytes
+  const isAsked = recording.withinIs === 'asked'
+  const between = isAsked || below === null ? '' : `, which lies between ${formatBytes(had)} and ${formatBytes(below)}`
+  const names = isAsked ? '' : " PyTorch's message names the limit: with it as --capacity the answer is certain."
+  const isServed = runs.some(({ leastCapacityBytes }) => (leastCapacityBytes ?? Infinity) < (below ?? Infinity))
+  const none = isAsked || isServed ? '' : ' No setting tried serves it within that.'
+  const bound =
+    lowerBoundBytes > had
+      ? ` Below ${formatBytes(lowerBoundBytes)} no setting serves it.${isAsked ? '' : holdersOf(recording.holders)}`
+      : ''
   return [
-    `The program's own limit stopped it. The least limit that serves ${what} with today's settings is ` +
-      `${limitText(today, deviceBytes)}${withBest}.${then}`,
+    `The program's own limit stopped it${between}.${none} The least limit that serves ${what} with today's settings is ` +
+      `${limitText(today, deviceBytes)}${withBest}.${bound}${names}${then}`,
   ]
 }
 

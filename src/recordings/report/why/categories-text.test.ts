@@ -13,11 +13,18 @@ const atPeak = (trace: Trace) => categoriesText(categoriesAfter(trace, inUseOf(t
 
 test('each category has a line with its bytes and its share, and how it is known', () => {
   const [text] = atPeak(new Training().trace())
-  assert.match(text, /^What it was for, inferred from call stacks and lifetimes:$/m)
+  assert.match(text, /^What it was for, inferred from phases and lifetimes:$/m)
   assert.match(text, /^ +12 MiB +[\d.]+ % {2}parameters$/m)
   assert.match(text, /^ +[\d.]+ MiB +[\d.]+ % {2}optimizer state$/m)
   const shares = [...text.matchAll(/([\d.]+) % /g)].map(match => Number(match[1]))
   assert.ok(Math.abs(shares.reduce((sum, share) => sum + share, 0) - 100) < 0.5, text)
+})
+
+test('a purpose for which nothing is held has a line, too', () => {
+  const trace = new Training().trace()
+  const [text] = categoriesText(categoriesAfter(trace, trace.events - 1), false, 80)
+  assert.match(text, /^ +0 B +0\.0 % {2}activations/m)
+  assert.doesNotMatch(text, /could save/)
 })
 
 test('the activations are the most that checkpointing could save', () => {

@@ -18,7 +18,7 @@ export function categoriesText(categories: CategoriesAt | null, isFailure: boole
   if (categories === null) return []
   const { shares, recorded, isCheckpointed } = categories
   const all = shares.reduce((sum, { bytes }) => sum + bytes, 0)
-  const by = recorded ? 'as PyTorch recorded it' : 'inferred from call stacks and lifetimes'
+  const by = recorded ? 'as PyTorch recorded it' : 'inferred from phases and lifetimes'
   const sizes = shares.map(({ bytes }) => formatBytes(bytes))
   const parts = shares.map(({ bytes }) => formatShare(bytes / all))
   const [columns, places] = [sizes, parts].map(texts => Math.max(...texts.map(text => text.length)))
@@ -30,7 +30,7 @@ export function categoriesText(categories: CategoriesAt | null, isFailure: boole
   const activations = shares.find(({ category }) => category === 'activations')
   const what = isFailure ? 'What the memory at the failed request was for' : 'What it was for'
   const text = [sentences([`${what}, ${by}:`], width), ...lines]
-  if (activations !== undefined) {
+  if (activations !== undefined && activations.bytes > 0) {
     text.push(sentences([checkpointingText({ bytes: activations.bytes, isCheckpointed })], width))
   }
   return [text.join('\n')]

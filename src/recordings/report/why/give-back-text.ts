@@ -11,10 +11,11 @@ const MOST_SITES = 3
 /** A sentence for each of those who gave memory back. */
 export function giveBackLines({ giveBacks, recorder, settings }: ReplayReport['trace']): string[] {
   return giveBacks.map(given => {
-    const bytes = `${formatBytes(given.bytes)}${given.times === 1 ? '' : ' in all'}`
+    const bytes = `${formatBytes(given.bytes)}${given.times === 1 ? '' : ' together'}`
     const often = given.times === 1 ? '' : ` ${counted(given.times, 'time')}`
     const places = placesOf(given)
-    if (given.by === 'program') return `The program itself gave back ${bytes}${often} by empty_cache()${places}.`
+    if (given.by === 'program')
+      return `The program itself called empty_cache()${often}, which gave back ${bytes}${places}.`
     if (given.by === null) return `${bytes} went back to the device${often}; the recording does not tell by whom.`
     const collects = settings?.includes('garbage_collection_threshold')
       ? ', or above garbage_collection_threshold,'

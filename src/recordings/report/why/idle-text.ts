@@ -116,17 +116,20 @@ export function poolsText(pools: readonly PoolMemory[], when: string, style: Tex
   const rest = others.reduce((sum, { reservedBytes }) => sum + reservedBytes, 0)
   const more = others.length === 0 ? [] : [`and ${formatBytes(rest)} in ${formatCount(others.length)} more`]
   const title = `By pool and stream ${when}; none serves another:`
-  return [[wrapText(title, style.width), table, ...more, ...privateHolders(rows, style.width)].join('\n')]
+  return [[wrapText(title, style.width), table, ...more, ...privateHolders(pools, style.width)].join('\n')]
 }
 
-/** What the private pools hold, such as the buffers of a graph. */
-function privateHolders(rows: readonly PoolMemory[], width: number): string[] {
-  const lines = rows.flatMap(({ pool, holder }) =>
-    pool === '0,0' || holder === null ? [] : [[formatBytes(holder.bytes), `(${pool}): ${holderText(holder)}`] as const],
-  )
-  return lines.length === 0
-    ? []
-    : ['Most in each private pool, such as that of a CUDA graph:', ...sizeLines(lines, width)]
+/** The memory of private pools, such as those of graphs: the sum, and the place that holds most of each. */
+function privateHolders(pools: readonly PoolMemory[], width: number): string[] {
+  const own = pools.filter(({ pool, holder }) => pool !== '0,0' && holder !== null)
+  if (own.length === 0) return []
+  const sum = (of: (memory: PoolMemory) => number) => formatBytes(own.reduce((all, each) => all + of(each), 0))
+  const title = `Private pools, such as those of CUDA graphs, have ${sum(each => each.reservedBytes)}, ${sum(each => each.inUseBytes)} of it in use. Most in each:`
+  const lines = own
+    .slice(0, MOST_POOLS)
+    .map(({ pool, holder }) => [formatBytes(holder!.bytes), `(${pool}): ${holderText(holder!)}`] as const)
+  const more = own.length > MOST_POOLS ? [`  and ${counted(own.length - MOST_POOLS, 'other pool')}`] : []
+  return [wrapText(title, width), ...sizeLines(lines, width), ...more]
 }
 
 function streamText(stream: number): string {

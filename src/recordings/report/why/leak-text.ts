@@ -74,14 +74,18 @@ function stepsSentence({ name, steps }: Steps, leaks: StepLeaks | null): string 
   const count = `${counted(steps.length, 'step')}, by the ends of ${shown(name)}`
   if (known.length === 0) return `${count}: too few to tell what each leaves behind.`
   const unjudged = `The last ${formatCount(LATER_STEPS)} are too near to the end to judge.`
-  const judged = `of the first ${formatCount(known.length)}, `
+  const judged = known.length === 1 ? '' : `of the first ${formatCount(known.length)}, `
   const left = known.flatMap(({ leftBytes }, i) =>
     leftBytes! >= LEAST_BYTES_A_STEP ? [{ step: i + 1, leftBytes }] : [],
   )
-  if (left.length === 0) return `${count}: ${judged}none left memory behind. ${unjudged}`
+  if (left.length === 0)
+    return `${count}: ${known.length === 1 ? 'the first left no' : `${judged}none left`} memory behind. ${unjudged}`
   const [first, ...later] = left
   const one = `step ${formatCount(first.step)} left ${formatBytes(first.leftBytes!)} that stay`
-  if (later.length === 0) return `${count}: ${judged}${one}; no other left anything. ${unjudged}`
+  if (later.length === 0) {
+    const none = known.length === 1 ? '' : '; no other left anything'
+    return `${count}: ${judged}${one}${none}. ${unjudged}`
+  }
   const most = later.reduce((a, b) => (b.leftBytes! > a.leftBytes! ? b : a))
   const grows = leaks === null || leaks.sites.length > 0 ? '' : growsAtNone(leaks)
   return (

@@ -52,7 +52,8 @@ function messageFacts(message: OutOfMemoryMessage, answer: MessageAnswer): [name
   add('idle', idle, ' reserved by PyTorch, but not in use')
   const isWaiting = waiting !== null && waiting.bytes > 0
   if (isWaiting) add('waiting', waiting, ` of that ${WAITING_FACT}, by the summary`)
-  add('together', answer.room, isWaiting ? ' free and idle, without what waits' : ' free and idle', compared)
+  if (answer.withinLimit === null)
+    add('together', answer.room, isWaiting ? ' free and idle, without what waits' : ' free and idle', compared)
   const pools =
     privatePools === null ? '' : `, ${sizeText(privatePools)} of it idle in private pools, as of CUDA graphs`
   add('in use', inUse, ` by PyTorch${pools}`)
@@ -81,6 +82,7 @@ function processFacts({ processes }: OutOfMemoryMessage, { outside }: MessageAns
     ...others
       .slice(0, MOST_PROCESSES)
       .map(({ process, size }): [string, string] => ['others', `${sizeText(size)} by process ${process}${maybeOwn}`]),
+    ...(own.length > 0 && others.length === 0 ? [['others', 'none in the message'] as [string, string]] : []),
     ...(rest.length === 0
       ? []
       : [['others', `${sizeText(plus(...rest.map(({ size }) => size)))} by ${rest.length} more`] as [string, string]]),

@@ -71,13 +71,13 @@ export function verdictOf(failed: RecordedOutOfMemory, names: Recorder): string 
       const limited = deviceHadRoom
         ? ` A limit of the program itself (such as ${names.limit}) kept it from the device, which had ${free} free.`
         : ''
-      const could = `${names.allocator} could have ${capacityText(failed)}`
+      const could = `${names.allocator} could have had ${capacityText(failed)}`
       return `Fragmentation: ${needed} would have been enough, and ${could}. ${pieceText(failed, names)}${limited}`
     }
     case 'waiting':
       return (
         `Freed, but another stream still uses it: ${formatBytes(failed.waitingBytes)} wait for the work of other ` +
-        `streams (record_stream). In use and asked are ${needed}, and ${names.allocator} could have ` +
+        `streams (record_stream). In use and asked are ${needed}, and ${names.allocator} could have had ` +
         `${capacityText(failed)}. ${WAITING_REMEDY} A replay waits for these streams, so it may serve the request.`
       )
     case 'ownLimit':
@@ -88,7 +88,7 @@ export function verdictOf(failed: RecordedOutOfMemory, names: Recorder): string 
     case 'tooLittle': {
       const missing = formatBytes(neededBytes - (capacityBytes ?? 0))
       return (
-        `Really too little: in use and asked are ${needed} together, and ${names.allocator} could have ` +
+        `Really too little: in use and asked are ${needed} together, and ${names.allocator} could have had ` +
         `${capacityText(failed)}, reserved and free. No allocator could serve this: ${missing} are missing. Hold ` +
         'less, free memory that other programs hold on the device, or use a larger one.'
       )
@@ -137,7 +137,8 @@ function pieceText(failed: RecordedOutOfMemory, { allocator }: Recorder): string
     const piece = `An idle piece of ${formatBytes(largestIdleBytes)} was large enough`
     return `${piece}, but another stream's, another pool's, or for small blocks.`
   }
-  return 'No idle piece was large enough.'
+  const lacks = largestIdleBytes === null ? '' : `: the largest lacks ${formatBytes(askedBytes - largestIdleBytes)}`
+  return `No idle piece was large enough${lacks}.`
 }
 
 function holdersText(failed: RecordedOutOfMemory, names: Recorder, width: number): string {

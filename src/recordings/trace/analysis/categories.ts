@@ -81,8 +81,9 @@ export function categoriesAfter(trace: Trace, event: number): CategoriesAt | nul
     share.bytes += trace.blocks.bytes[number]
     share.blocks++
   }
-  const held = shares.filter(each => each.bytes > 0)
-  return held.length === 0
+  // That no gradients are held is worth saying.
+  const held = shares.filter((each, i) => each.bytes > 0 || i <= ACTIVATIONS)
+  return shares.every(({ bytes }) => bytes === 0)
     ? null
     : { isCheckpointed: isCheckpointed(trace), recorded: categories.recorded, shares: held }
 }
@@ -91,7 +92,7 @@ export function categoriesAfter(trace: Trace, event: number): CategoriesAt | nul
 export function activationsAfter(trace: Trace, event: number) {
   const categories = categoriesAfter(trace, event)
   const found = categories?.shares.find(({ category }) => category === 'activations')
-  if (!categories || !found) return null
+  if (!categories || !found || found.bytes === 0) return null
   return { bytes: found.bytes, isCheckpointed: categories.isCheckpointed }
 }
 

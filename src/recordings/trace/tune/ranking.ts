@@ -26,9 +26,10 @@ export function takenBytes(run: TuneRun, { isLimited }: Pick<Comparison, 'isLimi
 
 /**
  * The best runs first. Without a limit those that reserve least, then those with the fewest retries; of runs that
- * reserve about the least, one with fewer retries comes first. Within a limit those that serve all, then those with the
- * fewest failures, with the fewest retries, and that reserve least. Settings that reserve more than today's come behind
- * today's, unless they alone serve all.
+ * reserve about the least, one with fewer retries comes first. Within a limit those that serve all, then those with
+ * the fewest failures, with the fewest retries, and that reserve least. Where a limit of the program can be raised,
+ * settings that fail within it are compared by their least capacity. Settings that reserve more than today's come
+ * behind today's, unless they alone serve all.
  */
 export function ranked(runs: readonly TuneRun[], comparison: Comparison): TuneRun[] {
   const taken = (run: TuneRun) => takenBytes(run, comparison)
@@ -37,9 +38,12 @@ export function ranked(runs: readonly TuneRun[], comparison: Comparison): TuneRu
   const keysOf = (run: TuneRun) => {
     const more = reservesMore(run, comparison) ? 1 : 0
     const served = [failuresOf(run), retriesOf(run)]
-    const keys = comparison.isLimited
-      ? [failuresOf(run) > 0 ? 1 : 0, more, ...served, byTaken(run)]
-      : [more, byTaken(run), ...served]
+    const fails = failuresOf(run) > 0 ? 1 : 0
+    const keys = !comparison.isLimited
+      ? [more, byTaken(run), ...served]
+      : comparison.isOwnLimit && fails === 1
+        ? [fails, more, leastOf(run)]
+        : [fails, more, ...served, byTaken(run)]
     return [...keys, leastOf(run), run.settings.length]
   }
   const keyed = runs.map(run => ({ run, keys: keysOf(run) }))
@@ -81,7 +85,7 @@ function gains(run: TuneRun, comparison: Comparison): boolean {
   const fewerRetries = retriesOf(before) - retriesOf(run)
   if (reservesMore(run, comparison)) return isLimited && fewerFailures > 0 && failuresOf(run) === 0
   if (isLimited && failuresOf(before) > 0) {
-    return fewerFailures > 0 || (isOwnLimit && fewerFailures === 0 && needsLess)
+    return fewerFailures > 0 || (isOwnLimit && needsLess)
   }
   if (fewerFailures < 0 || (isLimited && fewerRetries < 0)) return false
   if (isLess(takenBytes(run, comparison), takenBytes(before, comparison))) return true

@@ -48,9 +48,18 @@ export class Search {
     })
   }
 
+  /** Finds the least capacity of settings that were tried, also if it is above that of the first settings. */
+  async completeLeast(text: string): Promise<void> {
+    const at = this.runs.findIndex(({ settings }) => settings === text)
+    const run = this.runs[at]
+    if (run.leastCapacityBytes !== null) return
+    this.runs[at] = { ...run, ...(await this.leastUpTo(run.peakReservedBytes, parsePytorchSettings(text))) }
+  }
+
   result(packs: boolean): TuneRecording {
     const { trace } = this
     const { peakEvent } = inUseOf(trace)
+    const failed = failedEvents(trace).at(-1)
     return {
       file: trace.file,
       device: trace.device,
@@ -68,7 +77,7 @@ export class Search {
       lowerBoundRequest: lowerBoundRequestOf(trace),
       packedBytes: packs ? packedBytesOf(trace) : null,
       holders: holdersOf(trace, liveAfter(trace, peakEvent)).slice(0, MOST_HOLDERS),
-      activations: activationsAfter(trace, peakEvent),
+      activations: activationsAfter(trace, failed === undefined ? peakEvent : failed - 1),
       runs: this.runs,
     }
   }
@@ -78,6 +87,18 @@ export class Search {
     settings: PytorchSettings,
     peakReservedBytes: number,
   ): Promise<Pick<TuneRun, 'leastCapacityBytes' | 'leastCapacityRetries'>> {
+    const isFirst = this.runs.length === 0
+    const enough = Math.min(this.runs.at(0)?.leastCapacityBytes ?? Infinity, peakReservedBytes)
+    if (!isFirst && this.replay(settings, enough, true).failures > 0) {
+      return { leastCapacityBytes: null, leastCapacityRetries: null }
+    }
+    return this.leastUpTo(enough, settings)
+  }
+
+  private async leastUpTo(
+    enough: number,
+    settings: PytorchSettings,
+  ): Promise<Pick<TuneRun, 'leastCapacityBytes' | 'leastCapacityRetries'>> {
     const retries = new Map<number, number>()
     const serves = async (bytes: number) => {
       await new Promise(resolve => setImmediate(resolve))
@@ -85,9 +106,6 @@ export class Search {
       retries.set(bytes, replayed.retries)
       return replayed.failures === 0
     }
-    const isFirst = this.runs.length === 0
-    const enough = Math.min(this.runs.at(0)?.leastCapacityBytes ?? Infinity, peakReservedBytes)
-    if (!isFirst && !(await serves(enough))) return { leastCapacityBytes: null, leastCapacityRetries: null }
     const leastCapacityBytes = await leastCapacity(this.trace.peakWithFailedBytes, enough, serves)
     const leastCapacityRetries = leastCapacityBytes === null ? null : (retries.get(leastCapacityBytes) ?? 0)
     return { leastCapacityBytes, leastCapacityRetries }

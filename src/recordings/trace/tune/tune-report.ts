@@ -93,7 +93,7 @@ export interface TuneRecording {
   readonly packedBytes: number | null
   /** the lines of the program that hold most at the peak: at most three */
   readonly holders: readonly Holder[]
-  /** what forward keeps for backward at the peak; null if nothing tells */
+  /** the bytes that forward keeps for backward, at the last failed request or else at the peak; null if unknown */
   readonly activations: {
     /** the most that torch.utils.checkpoint could save */
     readonly bytes: number

@@ -211,3 +211,16 @@ test('the activations at the peak are those of the categories', async () => {
   const { recordings } = await tune([trace], { settings: [''] })
   assert.deepEqual(recordings[0].activations, { bytes, isCheckpointed: false })
 })
+
+test('of several recordings, the least capacity with the best setting is known for each', async () => {
+  const traces = ['mlp-default', 'transformer-tight-default'].map(settingsRecording)
+  const { recordings, advice } = await tune(traces, { settings: [EXPANDABLE] })
+  assert.deepEqual(
+    advice.map(({ settings }) => settings),
+    [EXPANDABLE],
+  )
+  for (const { runs } of recordings) {
+    const { leastCapacityBytes, peakReservedBytes } = runs.find(({ settings }) => settings === EXPANDABLE)!
+    assert.ok(leastCapacityBytes! <= peakReservedBytes, `${leastCapacityBytes} of ${peakReservedBytes}`)
+  }
+})

@@ -87,17 +87,25 @@ export async function tune(traces: readonly Trace[], options: TuneOptions = {}):
     }
     tried.push(settings)
   }
-  const recordings = searches.map(search => search.result(performance.now() <= end))
-  recordings.sort((a, b) => neededBy(b) - neededBy(a))
-  const inOrder = tried.map((settings, i) =>
-    combined(
-      settings,
-      searches.map(search => search.runs[i]),
-    ),
-  )
-  const isAsked = given.capacityBytes < Infinity
-  const comparison = { before: inOrder[0], isLimited, isAsked, isOwnLimit: recordings.every(isOwnLimit) }
-  const runs = ranked(inOrder, comparison)
+  const inTime = performance.now() <= end
+  const compare = () => {
+    const recordings = searches.map(search => search.result(inTime)).sort((a, b) => neededBy(b) - neededBy(a))
+    const runsOf = (i: number) => searches.map(search => search.runs[i])
+    const inOrder = tried.map((settings, i) => combined(settings, runsOf(i)))
+    const isAsked = given.capacityBytes < Infinity
+    const comparison = { before: inOrder[0], isLimited, isAsked, isOwnLimit: recordings.every(isOwnLimit) }
+    const runs = ranked(inOrder, comparison)
+    const isHelpless = recordings.every(isHopeless)
+    return {
+      recordings,
+      runs,
+      advice: isHelpless ? [] : advised(isWindows ? runs.filter(isOfWindows) : runs, comparison),
+    }
+  }
+  const best = compare().advice.at(0)
+  // The recording that needs most with the advice may be another one than today.
+  if (searches.length > 1 && best) for (const search of searches) await search.completeLeast(best.settings)
+  const { recordings, runs, advice } = compare()
   given.onProgress(1, 'done')
   return {
     capacityBytes: Number.isFinite(given.capacityBytes) ? given.capacityBytes : null,
@@ -105,7 +113,7 @@ export async function tune(traces: readonly Trace[], options: TuneOptions = {}):
     recordings,
     baseline,
     runs,
-    advice: recordings.every(isHopeless) ? [] : advised(isWindows ? runs.filter(isOfWindows) : runs, comparison),
+    advice,
     leftOut: all.slice(tried.length),
     kept: given.merge === undefined ? keptOfRecordings(traces) : keptSettings(given.merge),
     replaced: replacedSettings(given.merge ?? ''),
