@@ -72,7 +72,8 @@ export function apiPage(program: ts.Program, paths: readonly string[]): string {
       'the package explains them. `npm run docs:api` writes this page, and a test compares it with the types.',
   )
   const members = `## Members of the main classes\n\n${memberLines(program, paths[0]).join('\n')}`
-  return `${[`# The surface of the package`, intro, countTable(surfaces), ...parts, members].join('\n\n')}\n`
+  const head = ['# The surface of the package', 'For Node engineers who look up a name, and where to import it.', intro]
+  return `${[...head, countTable(surfaces), ...parts, members].join('\n\n')}\n`
 }
 
 const SHAPE = ts.SymbolFlags.Class | ts.SymbolFlags.Interface

@@ -2,7 +2,7 @@
 // Programs run on the simulated device, also on a host with a GPU.
 
 import assert from 'node:assert/strict'
-import { spawnSync } from 'node:child_process'
+import { execFileSync, spawnSync } from 'node:child_process'
 import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
 import { after, describe, test } from 'node:test'
@@ -19,17 +19,7 @@ const ROOT = fileURLToPath(new URL('../..', import.meta.url))
 const read = (path: string) => readFileSync(join(ROOT, path), 'utf8')
 const json = (path: string) => JSON.parse(read(path))
 const README = read('README.md')
-const DOCUMENTS = [
-  'README.md',
-  'CHANGELOG.md',
-  'CONTRIBUTING.md',
-  'SECURITY.md',
-  'src/README.md',
-  'bench/results/README.md',
-  ...readdirSync(join(ROOT, 'docs'), { recursive: true, encoding: 'utf8' })
-    .filter(name => name.endsWith('.md'))
-    .map(name => `docs/${name}`),
-]
+const DOCUMENTS = execFileSync('git', ['ls-files', '*.md'], { cwd: ROOT, encoding: 'utf8' }).trim().split('\n')
 /** Options in the file that `tsc --init` of TypeScript 6 writes. */
 const INIT_OPTIONS = {
   target: 'ESNext',
@@ -68,40 +58,79 @@ describe('paths', () => {
         const subpath = /^cuda-mempool(\/.*)$/.exec(path)
         const exists = subpath
           ? Object.hasOwn(json('package.json').exports, `.${subpath[1]}`)
-          : [join(ROOT, path), join(ROOT, dirname(document), path)].some(each => existsSync(each))
+          : ['.', 'src', dirname(document)].map(folder => join(ROOT, folder, path)).some(each => existsSync(each))
         assert.ok(exists, `${document} names ${path}`)
       }
     })
   }
 
-  test('with an anchor name a heading of that document', () => {
-    const slug = (heading: string) =>
-      heading
-        .toLowerCase()
-        .replace(/[^\w -]/g, '')
-        .replaceAll(' ', '-')
-    const anchorsOf = (document: string) =>
-      [...read(document).matchAll(/^#+ (.*)$/gm)].map(([, heading]) => `${document}#${slug(heading)}`)
-    const anchors = new Set(DOCUMENTS.flatMap(anchorsOf))
-    const links = DOCUMENTS.flatMap(document =>
-      [...read(document).matchAll(/\]\(([\w./-]*)(#[^)\s]+)\)/g)].map(([, path, anchor]) => {
-        return (path === '' ? document : join(dirname(document), path)) + anchor
-      }),
-    )
-    const inCode = readdirSync(join(ROOT, 'src'), { recursive: true, encoding: 'utf8' })
-      .filter(name => name.endsWith('.ts'))
-      .flatMap(name => read(`src/${name}`).match(/docs\/[\w-]+\.md#[\w-]+/g) ?? [])
-    assert.ok(links.length >= 10 && inCode.length >= 5, `${links.length} and ${inCode.length}`)
-    assert.deepEqual(
-      [...links, ...inCode].filter(link => !anchors.has(link)),
-      [],
-    )
-  })
-
   test('are found in the text', () => {
     const found = candidates('`src/a.ts`, `docs/`, [b](docs/c.md#part), `pool.ts`, `pool.close()`, `x`, `a / b`')
     assert.deepEqual(found, ['src/a.ts', 'docs/', 'docs/c.md', 'pool.ts'])
     assert.ok(candidates(README).length > 10)
+  })
+})
+
+describe('links', () => {
+  const prose = (document: string) => read(document).replace(/^```.*?^```$/gms, '')
+  /** The links of a document, relative to the root: the file, and `#` with the name of a heading or nothing. */
+  const linksOf = (document: string) =>
+    [...prose(document).matchAll(/\]\((?!\w+:)([^)#\s]*)(#[^)\s]+)?\)/g)].map(([, path, anchor = '']) => ({
+      path: path === '' ? document : join(dirname(document), path),
+      anchor,
+    }))
+  const slug = (heading: string) =>
+    heading
+      .toLowerCase()
+      .replace(/[^\w -]/g, '')
+      .replaceAll(' ', '-')
+  const anchorsOf = (document: string) =>
+    [...prose(document).matchAll(/^#+ (.*)$/gm)].map(match => `#${slug(match[1])}`)
+  const isDead = ({ path, anchor }: { path: string; anchor: string }) =>
+    !existsSync(join(ROOT, path)) || (anchor !== '' && !anchorsOf(path).includes(anchor))
+
+  test('lead to files and headings that there are', () => {
+    const links = DOCUMENTS.flatMap(document => linksOf(document).map(link => ({ document, ...link })))
+    assert.ok(links.length >= 200, `${links.length} links`)
+    assert.deepEqual(links.filter(isDead), [])
+  })
+
+  test('of comments name headings that there are', () => {
+    const named = readdirSync(join(ROOT, 'src'), { recursive: true, encoding: 'utf8' })
+      .filter(name => name.endsWith('.ts'))
+      .flatMap(name => [...read(`src/${name}`).matchAll(/(docs\/[\w/-]+\.md)(#[\w-]+)?/g)])
+      .map(([, path, anchor = '']) => ({ path, anchor }))
+    assert.ok(named.length >= 10, `${named.length} names`)
+    assert.deepEqual(named.filter(isDead), [])
+  })
+
+  test('stand wherever a document names another one', () => {
+    const places = (document: string, name: string) => [name, join(dirname(document), name)]
+    const named = DOCUMENTS.flatMap(document =>
+      [...prose(document).matchAll(/`([\w./-]+\.md)`/g)]
+        .filter(([, name]) => places(document, name).some(path => path !== document && DOCUMENTS.includes(path)))
+        .map(([span]) => `${document}: ${span}`),
+    )
+    assert.deepEqual(named, [])
+  })
+
+  test('stand wherever a page for users names a program, and such a page names no other source', () => {
+    const pages = DOCUMENTS.filter(document => /^(README|docs\/[^/]+)\.md$/.test(document))
+    const named = pages.flatMap(document =>
+      [...prose(document).matchAll(/`([\w./-]+\.(ts|cu|cuh))`/g)]
+        .filter(([, name]) => existsSync(join(ROOT, name)))
+        .map(([span]) => `${document}: ${span}`),
+    )
+    assert.ok(pages.length >= 20)
+    assert.deepEqual(named, [])
+  })
+
+  test('are preceded on each page of docs by a line that says for whom the page is', () => {
+    const pages = DOCUMENTS.filter(document => document.startsWith('docs/'))
+    assert.deepEqual(
+      pages.filter(document => !/^# .+\n\nFor [^\n]+\.( .*)?\n/.test(read(document))),
+      [],
+    )
   })
 })
 
@@ -326,7 +355,7 @@ describe('tables', () => {
 })
 
 describe('the walkthrough', () => {
-  const text = read('docs/walkthrough.md').replace(/\s+/g, ' ')
+  const text = read('docs/internals/walkthrough.md').replace(/\s+/g, ' ')
 
   test('names methods and constants that the source has', () => {
     const files = readdirSync(join(ROOT, 'src'), { recursive: true, encoding: 'utf8' })

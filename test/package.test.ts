@@ -54,16 +54,6 @@ describe('the packed package', () => {
     for (const name of ['cuda_mempool.cuh', 'control.cu', 'control.ptx']) {
       assert.ok(existsSync(join(installed, 'cuda', name)), name)
     }
-    const readme = readFileSync(join(installed, 'README.md'), 'utf8')
-    const pages = [...readme.matchAll(/`((?:docs|examples)\/[\w./-]+)`|\]\(((?:docs|examples)\/[\w./-]+)/g)].map(
-      match => match[1] ?? match[2],
-    )
-    assert.ok(pages.length >= 8, `${pages.length} pages`)
-    assert.deepEqual(
-      pages.filter(path => !existsSync(join(installed, path))),
-      [],
-      'the README names pages that come with it',
-    )
     assert.ok(!files.some(path => /^(dist\/)?(test|proof|bench)\b/.test(path)))
     assert.deepEqual(
       files
@@ -71,6 +61,22 @@ describe('the packed package', () => {
         .map(path => basename(path))
         .sort(),
       ['control.cu', 'control.ptx', 'cuda_mempool.cuh'],
+    )
+  })
+
+  test('has documents that link to its files only, but for those that the registry and the repository show', () => {
+    const documents = readdirSync(installed, { recursive: true, encoding: 'utf8' }).filter(path => path.endsWith('.md'))
+    const links = documents
+      .filter(document => !['README.md', 'CHANGELOG.md'].includes(document))
+      .flatMap(document => {
+        const prose = readFileSync(join(installed, document), 'utf8').replace(/^```.*?^```$/gms, '')
+        const paths = [...prose.matchAll(/\]\((?!\w+:)([^)#\s]+)/g)].map(match => join(dirname(document), match[1]))
+        return paths.map(path => ({ document, path }))
+      })
+    assert.ok(documents.length >= 20 && links.length >= 50, `${documents.length} documents, ${links.length} links`)
+    assert.deepEqual(
+      links.filter(({ path }) => !existsSync(join(installed, path))),
+      [],
     )
   })
 

@@ -3,7 +3,7 @@
 //
 // The buffer has room for the most streams from the start, 32 MiB of addresses. The system gives memory to a page when
 // it is first written. So no loop may run over slots that were never used
-// (docs/decisions.md#0020-room-for-2048-streams).
+// (docs/internals/decisions.md#0020-room-for-2048-streams).
 
 import { randomBytes } from 'node:crypto'
 import { types } from 'node:util'

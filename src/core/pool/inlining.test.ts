@@ -1,5 +1,5 @@
-// V8 inlines the cached path as `docs/v8.md` says. The tests read the optimizing compiler's own trace of a child
-// process, so they need neither a GPU nor a clock.
+// V8 inlines the cached path as `docs/internals/v8.md` says. The tests read the optimizing compiler's own trace of a
+// child process, so they need neither a GPU nor a clock.
 
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'

@@ -1,6 +1,6 @@
 // The policy of the caching pools: how much memory they take, when they gather what they have, and what they cache.
 // Every tuned number stands here, and `bench/steps.ts` shows what each of them earns.
-// docs/decisions.md#0019-pieces-and-views has the reasons.
+// docs/internals/decisions.md#0019-pieces-and-views has the reasons.
 //
 // Memory has a price, and the price depends on the room, the memory that the pool's limits and the device have left.
 // With room the pool is loose. It grows in large steps, and lets some memory lie idle. The less room is left, the

@@ -5,7 +5,10 @@ import type { Allocation, BufferOwner, BufferSource } from './allocation.js'
 import type { DeviceBuffer } from './buffer.js'
 import { freeSlowly } from './slow-calls.js'
 
-/** The base of allocations off the hot path: it knows its owner. Classes of fast pools repeat `free` (docs/v8.md). */
+/**
+ * The base of allocations off the hot path: it knows its owner. Classes of fast pools repeat `free`
+ * (docs/internals/v8.md).
+ */
 export abstract class SlowAllocation implements Allocation {
   abstract owner: BufferOwner
   abstract readonly pool: BufferSource

@@ -1,6 +1,6 @@
 // Memory as pieces that are mapped at addresses which the pool has reserved. Pieces never move. A free block that is
 // too long for any place is put together of several: the pieces under them are mapped once more, one behind another,
-// in a view (views.ts). docs/decisions.md#0019-pieces-and-views has the reasons.
+// in a view (views.ts). docs/internals/decisions.md#0019-pieces-and-views has the reasons.
 //
 // All memory has one address in the home range, and the heap for large blocks knows there what is free. The heap for
 // small blocks has a range of the same addresses, which is a hole except for its slabs.

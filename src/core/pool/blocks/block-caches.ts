@@ -1,5 +1,5 @@
 // The stream caches of a block pool, and its blocks. Their hot methods repeat those of the caching pool, because V8
-// collects feedback by function: one that meets the objects of both pools makes both slower (docs/v8.md).
+// collects feedback by function: one that meets the objects of both pools makes both slower (docs/internals/v8.md).
 
 import type { RecordTable } from '../../heap/records.js'
 import { MAX_UNITS } from '../../heap/size-classes.js'

@@ -1,8 +1,8 @@
 // A block that a heap has handed out: a live one, or one kept for a stream in the stream caches. From
 // `StreamCaches.handOut` to `StreamCaches.handBack` the object, not the record, holds the block's tag, its stream,
 // and its stamp as the mark before it. The cached path reads and writes plain objects of one shape: a field of such
-// an object costs one load, an element of a typed array eight (docs/decisions.md#0011-cached-blocks-are-objects).
-// Each record gets one such object, when it is first handed out.
+// an object costs one load, an element of a typed array eight. Each record gets one such object, when it is first
+// handed out (docs/internals/decisions.md#0011-cached-blocks-are-objects).
 
 import { assert } from '../../base/assert.js'
 import { LAST_GENERATION, type State } from '../../heap/records.js'

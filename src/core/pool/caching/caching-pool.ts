@@ -700,7 +700,7 @@ export class CachingPool extends ReservingPool implements BlockOwner {
     const mask = this.roundingMask
     if (typeof bytes === 'number' && bytes > 0 && (bytes & this.smallMask) === bytes)
       return classUnits(((bytes + mask) & ~mask) >>> Shift.units)
-    return blockUnits(bytes, this.config) // `super` would make `handOut` longer, see docs/v8.md
+    return blockUnits(bytes, this.config) // `super` would make `handOut` longer, see docs/internals/v8.md
   }
 
   private checkCapturable(call: string, stream: Stream): void {

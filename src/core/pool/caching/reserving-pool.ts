@@ -1,6 +1,6 @@
 // The base of the caching pools of one thread and of several: their memory as a whole, its limit, waits for room, and
 // lists of live blocks. Each kind has its own hot methods. V8 optimises a function for the objects that it has met, so
-// a function that meets both kinds is slower for both (docs/v8.md).
+// a function that meets both kinds is slower for both (docs/internals/v8.md).
 
 import { type ByteSize, bytesOf, limitOf } from '../../base/byte-size.js'
 import { checkByteCount, describe } from '../../base/bytes.js'

@@ -45,7 +45,7 @@ export abstract class CountingPool extends Wrapper {
   /** As of `Pool`. Throws OutOfMemoryError if a limit of this wrapper would be exceeded. */
   override allocate(bytes: ByteSize, stream?: Stream | AllocateOptions, alignment?: number): DeviceBuffer {
     const account = this.account()
-    // Compared here and not in `exceeds`, since V8 has no budget left to inline it (docs/v8.md).
+    // Compared here and not in `exceeds`, since V8 has no budget left to inline it (docs/internals/v8.md).
     const mayExceed = typeof bytes !== 'number' || bytes > account.maxPoolBytes - account.bytes.value
     if (mayExceed) return this.allocateLarge(bytes, stream, alignment, account)
     return this.note(this.upstream.allocate(bytes, stream, alignment), bytes, account)

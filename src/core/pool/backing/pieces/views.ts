@@ -1,7 +1,7 @@
 // Second mappings of pieces. A view is a stretch of addresses in which some pieces are mapped once more, one behind
 // another, so that the free end of one and the free start of the next are contiguous. A view has no free memory of its
 // own: what is free is known from the home range. It is kept for the next request that fits.
-// docs/decisions.md#0019-pieces-and-views has the reasons.
+// docs/internals/decisions.md#0019-pieces-and-views has the reasons.
 //
 // A view needs nothing of the host when it is mapped, as the order of the streams is enough. It is unmapped only when
 // the host has seen the last use through it complete.
