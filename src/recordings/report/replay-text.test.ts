@@ -246,7 +246,7 @@ test('settings that change no replay are told apart, and those that were not in 
     text({ ...report([]), trace: { ...trace, settings } }).replaceAll('\n', ' ')
   assert.match(
     withSettings('throw_on_cudamalloc_oom:True,pinned_free_catch_all:True'),
-    /Replays leave out throw_on_cudamalloc_oom:True\. No effect on the memory of a GPU: pinned_free_catch_all:True\./,
+    /Replays leave out throw_on_cudamalloc_oom:True: no recording has the size of the device\. No effect on the memory of a GPU: pinned_free_catch_all:True\./,
   )
   assert.match(
     withSettings('expandable_segments:True,expandable_segments:False'),

@@ -2,6 +2,7 @@
 
 import { formatBytes } from '../../core/base/bytes.js'
 import { shown } from '../../core/base/shown-text.js'
+import { lackedBy } from '../trace/pytorch/model/pytorch-settings.js'
 import { lacksExpandableSegments, type SettingsBeside, settingsBeside } from '../trace/pytorch/named-settings.js'
 import type { Policy, ReplayReport } from '../trace/replay-result.js'
 import { isLess } from '../trace/tune/ranking.js'
@@ -59,7 +60,10 @@ export function besideText({ unknown, notReplayed, withoutEffect }: SettingsBesi
     const are = unknown.length === 1 ? 'is' : 'are'
     sentences.push(`Replays of PyTorch are as set, but for ${named(unknown)}, which ${are} not known.`)
   }
-  if (notReplayed.length > 0) sentences.push(`Replays leave out ${named(notReplayed)}.`)
+  if (notReplayed.length > 0) {
+    const lacked = [...new Set(notReplayed.map(lackedBy))].join(' or ')
+    sentences.push(`Replays leave out ${named(notReplayed)}: no recording has ${lacked}.`)
+  }
   if (withoutEffect.length > 0) sentences.push(`No effect on the memory of a GPU: ${named(withoutEffect)}.`)
   return sentences
 }

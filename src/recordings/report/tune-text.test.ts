@@ -85,14 +85,14 @@ test('a line to copy keeps settings that no replay takes, and all of them are na
     kept,
     replaced: 'backend:cudaMallocAsync',
     unknown: ['new_one:1'],
-    notReplayed: ['throw_on_cudamalloc_oom:True'],
+    notReplayed: ['throw_on_cudamalloc_oom:True', 'expandable_segments_reserve_by_class:[a:1G]'],
     withoutEffect: ['pinned_use_background_threads:True'],
   })
   assert.ok(shown.includes(`export PYTORCH_CUDA_ALLOC_CONF=${kept},expandable_segments:True `), shown)
   const [first] = shown.split('reserved,')
   assert.match(
     first,
-    /as set, but for new_one:1, which is not known\. Replays leave out throw_on_cudamalloc_oom:True\./,
+    /as set, but for new_one:1, which is not known\. Replays leave out throw_on_cudamalloc_oom:True and expandable_segments_reserve_by_class:\[a:1G\]: no recording has the size of the device or the classes of streams\./,
   )
   assert.match(first, /No effect on the memory of a GPU: pinned_use_background_threads:True\./)
   assert.match(

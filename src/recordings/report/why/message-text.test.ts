@@ -46,6 +46,25 @@ test('no setting is called certain, and what is too little is said to be helped 
   }
 })
 
+test('a request that throw_on_cudamalloc_oom rejected is above the limit, and leaving the setting out may help', () => {
+  const rejected =
+    'torch.OutOfMemoryError: CUDA out of memory. Allocation was preemptively rejected because it would exceed ' +
+    'per_process_memory_fraction limit. Requested size: 20.00 MiB\n'
+  const { messages } = figuresOf(`${rejected}2026-09-01 12:00:00 next line\n${SUMS[0].text}`)!
+  assert.deepEqual(
+    messages.map(({ asked, isCut, isRejected }) => [asked!.bytes, isCut, isRejected]),
+    [
+      [20 * MiB, false, true],
+      [roundedSize('22.78', 'GiB').bytes, false, false],
+    ],
+  )
+  assert.deepEqual(answerOf(messages[0]).verdict, 'ownLimit')
+  const text = told(rejected)
+  assert.match(text, /asked 20 MiB → The program's own limit: with the 20\.00 MiB that were asked, PyTorch would have/)
+  assert.match(text, /gives no idle memory back .* or leave that setting out\./)
+  assert.match(told(rejected.slice(0, -12)), /own limit: with the size that was asked/)
+})
+
 /** As JSON: a size that a message printed in GiB. */
 const GiBs = (amount: number) => JSON.stringify(roundedSize(String(amount), 'GiB'))
 const message = (asked: string, gpu = 0) => SUMS[0].text.replace('22.78', asked).replace('GPU 0', `GPU ${gpu}`)
@@ -166,6 +185,7 @@ test('a text without a message has no answer, and a long hostile one takes littl
     '7 out of memory\n'.repeat(3e5),
     `out of memory\n${'7 '.repeat(2e6)}\n`,
     `out of memory${'\n'.repeat(4e6)}`,
+    'Allocation was preemptively rejected '.repeat(1e5),
   ]) {
     figuresOf(text)
   }

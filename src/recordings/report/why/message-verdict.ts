@@ -10,7 +10,7 @@ import {
 } from '../../trace/messages/out-of-memory-message.js'
 import { exceeds, isPossible, type RoundedSize } from '../../trace/messages/rounded-size.js'
 import { RECORDERS } from '../recorders.js'
-import { WAITING_REMEDY } from './out-of-memory-text.js'
+import { segmentText, WAITING_REMEDY } from './out-of-memory-text.js'
 
 /** PyTorch asks the device for these segments, though the request may be smaller. */
 const SEGMENTS: readonly { readonly bytes: number; readonly least: number; readonly requests: string }[] = [
@@ -35,7 +35,10 @@ export function messageVerdict(message: OutOfMemoryMessage, answer: MessageAnswe
   switch (verdict) {
     case 'tooLittle':
       return tooLittleText(message, answer)
+    case 'segmentTooSmall':
+      return segmentText(amount(message.segment!, unit), asked, sizeText(message.asked!))
     case 'ownLimit': {
+      if (message.isRejected) return rejectedText(asked)
       const limit = amount(message.allowed!, unit)
       const had = deviceHadRoom ? ` The device had ${sizeText(message.free!)} free.` : ''
       return (
@@ -58,6 +61,14 @@ export function messageVerdict(message: OutOfMemoryMessage, answer: MessageAnswe
     case 'unknown':
       return unknownText(message, answer)
   }
+}
+
+function rejectedText(asked: string): string {
+  return (
+    `The program's own limit: with the ${asked || 'size'} that ${asked === '' ? 'was' : 'were'} asked, PyTorch would have ` +
+    'reserved more than per_process_memory_fraction allows. By throw_on_cudamalloc_oom it then gives no idle memory ' +
+    'back and does not ask again. Raise the limit, hold less, or leave that setting out.'
+  )
 }
 
 /** Why the device did not serve a request that it had room for. */
@@ -150,8 +161,8 @@ function limitOf({ allocator }: OutOfMemoryMessage): string {
 }
 
 /** The segment that a message asked for, if its request may be smaller. */
-export function segmentOf({ asked, allocator }: OutOfMemoryMessage) {
-  return allocator === 'PyTorch' ? SEGMENTS.find(({ bytes }) => bytes === asked?.bytes) : undefined
+export function segmentOf({ asked, allocator, isRejected }: OutOfMemoryMessage) {
+  return allocator === 'PyTorch' && !isRejected ? SEGMENTS.find(({ bytes }) => bytes === asked?.bytes) : undefined
 }
 
 /** A size; a bad number as it is. */

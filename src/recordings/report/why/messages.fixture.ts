@@ -119,6 +119,24 @@ export const SUMS: readonly MessageCase[] = [
 
 export const MESSAGES: readonly MessageCase[] = [
   row(
+    '2.15, the reserve of a segment',
+    `${unallocated('12.00 GiB', '79.15 GiB', '60.00 GiB', '', '10.00 GiB', '2.00 GiB')} This allocation exceeds the expandable-segment reserve of 3.96 GiB for stream reserve class 'tiny', and a single allocation cannot span expandable segments. Raise PYTORCH_CUDA_ALLOC_CONF expandable_segments_reserve or expandable_segments_reserve_by_class (or unset it) so that a segment is at least 12.00 GiB.`,
+    'segmentTooSmall',
+    'it has addresses for 3.96 GiB, and 12.00 GiB were asked, which cannot lie in two. Raise expandable_segments_reserve to 12 GiB or more',
+  ),
+  row(
+    '2.15, the reserve of a segment, and too little memory',
+    `${unallocated('12.00 GiB', '79.15 GiB', '5.00 GiB', '', '70.00 GiB', '2.00 GiB')} This allocation exceeds the expandable-segment reserve of 3.96 GiB for this stream, and a single allocation cannot span expandable segments.`,
+    'tooLittle',
+    '5.00 GiB are missing',
+  ),
+  row(
+    '2.15, expandable segments',
+    `${unallocated('2.00 GiB', '79.15 GiB', '1.00 GiB', '', '70.00 GiB', '5.00 GiB')} expandable_segments is enabled. If instead the process is running out of virtual address space (VSZ), expandable segments may be over-reserving VA (each segment reserves ~9/8 of device memory, times the number of streams); reduce it via PYTORCH_CUDA_ALLOC_CONF expandable_segments_reserve / expandable_segments_reserve_by_class.`,
+    'fragmentation',
+    '6.00 GiB were free or idle',
+  ),
+  row(
     '1.0',
     `RuntimeError: ${cached('27.00 MiB', '3.95 GiB', '3.20 GiB', '20.50 MiB', '512.00 KiB')}`,
     'tooLittle',

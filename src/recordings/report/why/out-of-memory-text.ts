@@ -62,6 +62,15 @@ export const WAITING_REMEDY =
   'No setting of the allocator ends the wait. In the program, let the stream that allocates wait for the use ' +
   '(stream.wait_stream) instead of record_stream, synchronize before blocks are freed, or have fewer under way at once.'
 
+/** That no expandable segment can hold a request, and the settings that decide. */
+export function segmentText(most: string, asked: string, least: string): string {
+  return (
+    `An expandable segment is too small: it has addresses for ${most}, and ${asked} were asked, which cannot lie in ` +
+    `two. Raise expandable_segments_reserve to ${least} or more, or leave it out. For a stream with a class of its ` +
+    'own, expandable_segments_reserve_by_class decides.'
+  )
+}
+
 export function verdictOf(failed: RecordedOutOfMemory, names: Recorder): string {
   const { neededBytes, capacityBytes, deviceHadRoom, deviceFreeBytes } = failed
   const needed = formatBytes(neededBytes)
@@ -80,6 +89,10 @@ export function verdictOf(failed: RecordedOutOfMemory, names: Recorder): string 
         `streams (record_stream). In use and asked are ${needed}, and ${names.allocator} could have had ` +
         `${capacityText(failed)}. ${WAITING_REMEDY} A replay waits for these streams, so it may serve the request.`
       )
+    case 'segmentTooSmall': {
+      const asked = formatBytes(failed.askedBytes)
+      return segmentText(formatBytes(failed.mostSegmentBytes!), asked, asked)
+    }
     case 'ownLimit':
       return (
         `The program's own limit: in use and asked are ${needed} together, and ${limitText(failed)}, such as ` +
@@ -164,6 +177,7 @@ export function holderList(what: string, of: readonly Holder[], bytes: number, w
 export const VERDICTS: Readonly<Record<Verdict, string>> = {
   fragmentation: 'fragmentation',
   waiting: 'freed memory that another stream still used',
+  segmentTooSmall: 'an expandable segment too small',
   ownLimit: "the program's own limit",
   tooLittle: 'really too little',
   unknown: 'cause unknown',

@@ -33,7 +33,8 @@ export function toldText(
       ? []
       : outsideLines(last, ofDevice[0], deviceBytes).map(line => wrapText(line, style.width))),
   ].map(part => fitted(part, style.width))
-  const isHopeless = last !== undefined && ['tooLittle', 'ownLimit'].includes(answerOf(last).verdict)
+  const isHopeless =
+    last !== undefined && !last.isRejected && ['tooLittle', 'ownLimit'].includes(answerOf(last).verdict)
   const recipe = chosen.every(isRecordable) ? [isHopeless ? RECIPE_FOR_LINES : RECIPE] : []
   return [...parts, ...recipe].join('\n\n')
 }

@@ -44,3 +44,20 @@ test('memory that waits for another stream is not called fragmentation, unless i
   assert.equal(failedWith(300, 100, 200).verdict, 'fragmentation')
   assert.equal(failedWith(650, 50, 200).verdict, 'tooLittle')
 })
+
+test('a request that no expandable segment can hold is called so, unless the memory is too little', () => {
+  const failedWith = (asked: number, settings: string, free = 10_000) => {
+    const builder = new TraceBuilder()
+    builder.add(Action.segmentMap, 2 ** 40, 700 * MiB, 0, 0)
+    builder.add(Action.outOfMemory, free * MiB, asked * MiB, 0, 0)
+    const [failed] = recordedOutOfMemories(builder.build({ file: 'built', settings }))
+    return [failed.verdict, failed.mostSegmentBytes, failed.capacityBytes]
+  }
+  const reserve = 'expandable_segments_reserve:1G'
+  const most = 1040 * MiB
+  assert.deepEqual(failedWith(1041, reserve), ['segmentTooSmall', most, 10_700 * MiB])
+  assert.deepEqual(failedWith(1041, reserve, 100), ['tooLittle', most, 800 * MiB])
+  assert.deepEqual(failedWith(1040, reserve), ['ownLimit', null, 700 * MiB])
+  assert.equal(failedWith(2000, 'expandable_segments_reserve:0.1')[1], null)
+  assert.equal(failedWith(2000, `${reserve},expandable_segments_reserve_by_class:[a:4G]`)[1], null)
+})

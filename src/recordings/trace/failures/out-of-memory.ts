@@ -3,8 +3,9 @@
 import { MiB } from '../../../core/base/bytes.js'
 import { shortened } from '../../../core/base/shown-text.js'
 import { CallSites } from '../frames/call-sites.js'
-import { isSmallSegment, pytorchSegmentBytes } from '../pytorch/model/placement-rules.js'
+import { isSmallSegment, PlacementRules, pytorchSegmentBytes } from '../pytorch/model/placement-rules.js'
 import { MOST_SMALL_BYTES, roundUp } from '../pytorch/model/policy-blocks.js'
+import { understandPytorchSettings } from '../pytorch/model/pytorch-settings.js'
 import { ReservedSegments } from '../reserved-segments.js'
 import { Action, checkTrace, type Frame, framesOf, frameText, MOST_IN_FIGURES, type Trace } from '../trace.js'
 import { type Holder, holdersOf } from './holders.js'
@@ -22,11 +23,12 @@ const [SMALL_PAGE_BYTES, LARGE_PAGE_BYTES] = [2 * MiB, 20 * MiB]
  * Why a request failed:
  * - fragmentation: the memory sufficed, but not in one piece that PyTorch could use
  * - waiting: the memory would have sufficed, but freed blocks were still in use on another stream
+ * - segmentTooSmall: an expandable segment has fewer addresses than were asked, by `expandable_segments_reserve`
  * - ownLimit: more was needed than the program's own limit allowed, and the device had room
  * - tooLittle: more was needed than the program could have of the device
  * - unknown: the recording does not tell
  */
-export type Verdict = 'fragmentation' | 'waiting' | 'ownLimit' | 'tooLittle' | 'unknown'
+export type Verdict = 'fragmentation' | 'waiting' | 'segmentTooSmall' | 'ownLimit' | 'tooLittle' | 'unknown'
 
 /** A failed request of a recording, and the memory at that moment. Sizes are bytes. */
 export interface RecordedOutOfMemory {
@@ -61,6 +63,8 @@ export interface RecordedOutOfMemory {
   readonly largestIdleBytes: number | null
   /** the largest piece that PyTorch gives to requests of this stream, pool and size; null like `reservedBytes` */
   readonly largestUsableBytes: number | null
+  /** the most that one expandable segment can hold, if the recording's settings name it and the request is larger */
+  readonly mostSegmentBytes: number | null
   /** free on the device; null if unknown */
   readonly deviceFreeBytes: number | null
   /** whether the device had room for the request, so that a limit of the program itself stopped it; null if unknown */
@@ -166,12 +170,21 @@ function momentOf(trace: Trace, event: number, segments: ReservedSegments, taken
     idlePieces: has(idle.length),
     largestIdleBytes: has(largest(idle)),
     largestUsableBytes: has(largest(usable)),
+    mostSegmentBytes: isExpandable ? tooSmallSegment(trace.settings ?? '', askedBytes) : null,
     deviceFreeBytes,
     deviceHadRoom: deviceFreeBytes === null ? null : deviceFreeBytes >= segmentBytes,
     holders: holdersOf(trace, live).slice(0, HOLDERS),
     waitingHolders: holdersOf(trace, waiting).slice(0, HOLDERS),
   }
   return { figures, segmentBytes, largestIdle: largestSizes(idle) }
+}
+
+/** The bytes of an expandable segment that cannot hold a request; null if it can, or a class of the stream may decide. */
+function tooSmallSegment(settings: string, askedBytes: number): number | null {
+  const { settings: understood, notReplayed } = understandPytorchSettings(settings)
+  const { reserveBytes } = new PlacementRules(understood)
+  const most = roundUp(reserveBytes, askedBytes <= MOST_SMALL_BYTES ? SMALL_PAGE_BYTES : LARGE_PAGE_BYTES)
+  return askedBytes > most && notReplayed.every(each => !each.includes('_by_class')) ? most : null
 }
 
 /** Blocks up to 1 MiB and larger blocks have segments of their own. */
@@ -199,18 +212,19 @@ function largestSizes(pieces: readonly IdlePiece[]): number[] {
  */
 function ownLimitOf(trace: Trace, moments: readonly Moment[]): Capacity | null {
   const least = trace.recordedPeakReservedBytes
-  const stopped = moments.filter(({ figures }) => figures.deviceHadRoom === true)
+  const stopped = moments.filter(({ figures }) => figures.deviceHadRoom === true && figures.mostSegmentBytes === null)
   const below = stopped.map(({ figures, segmentBytes }) => (figures.reservedBytes ?? Infinity) + segmentBytes)
   const capacityBelowBytes = Math.min(...below)
+  if (capacityBelowBytes === Infinity) return null
   return least === null || capacityBelowBytes <= least ? null : { capacityBytes: least, capacityBelowBytes }
 }
 
 /** The memory that the program could reserve at that moment. */
 function capacityOf({ figures, segmentBytes }: Moment, limit: Capacity | null): Capacity {
-  const { reservedBytes, deviceFreeBytes, deviceHadRoom } = figures
+  const { reservedBytes, deviceFreeBytes, deviceHadRoom, mostSegmentBytes } = figures
   if (reservedBytes === null) return { capacityBytes: null, capacityBelowBytes: null }
   if (deviceFreeBytes === null) return { capacityBytes: reservedBytes, capacityBelowBytes: null }
-  if (!deviceHadRoom) {
+  if (!deviceHadRoom || (limit === null && mostSegmentBytes !== null)) {
     const capacityBytes = reservedBytes + deviceFreeBytes
     return { capacityBytes, capacityBelowBytes: capacityBytes + 1 }
   }
@@ -218,8 +232,9 @@ function capacityOf({ figures, segmentBytes }: Moment, limit: Capacity | null): 
 }
 
 function verdictOf({ figures }: Moment, capacityBytes: number | null): Verdict {
-  const { neededBytes, waitingBytes, deviceHadRoom } = figures
+  const { neededBytes, waitingBytes, deviceHadRoom, mostSegmentBytes } = figures
   if (capacityBytes !== null && neededBytes <= capacityBytes) {
+    if (mostSegmentBytes !== null) return 'segmentTooSmall'
     return neededBytes + waitingBytes > capacityBytes ? 'waiting' : 'fragmentation'
   }
   if (deviceHadRoom === null) return 'unknown'

@@ -18,6 +18,8 @@ const NONE: OutOfMemoryMessage = {
   privatePools: null,
   allowed: null,
   processes: [],
+  segment: null,
+  isRejected: false,
   isCut: false,
 }
 

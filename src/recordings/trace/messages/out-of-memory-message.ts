@@ -38,6 +38,10 @@ export interface OutOfMemoryMessage {
   readonly privatePools: RoundedSize | null
   /** the most that the program may reserve by a limit of its own */
   readonly allowed: RoundedSize | null
+  /** the most that one expandable segment can hold, if the message says that the request is larger */
+  readonly segment: RoundedSize | null
+  /** whether PyTorch refused by `throw_on_cudamalloc_oom`, before it gave idle memory back */
+  readonly isRejected: boolean
   readonly processes: readonly ProcessMemory[]
   /** whether the message ends before its usual end */
   readonly isCut: boolean
@@ -87,6 +91,7 @@ export function answerOf(message: OutOfMemoryMessage): MessageAnswer {
     contradictions,
   }
   if (contradictions.length > 0) return { ...facts, verdict: 'unknown', unknown: 'contradiction', missing: null }
+  if (message.isRejected) return { ...facts, verdict: 'ownLimit', unknown: null, missing: null }
   if (asked === null) return { ...facts, verdict: 'unknown', unknown: 'missing', missing: null }
   // Without the free or idle memory, the whole device is the bound.
   const most = all ?? (total === null || inUse === null ? null : minus(total, inUse))
@@ -96,6 +101,7 @@ export function answerOf(message: OutOfMemoryMessage): MessageAnswer {
   if (ofDevice === 'yes') return { ...facts, verdict: 'tooLittle', unknown: null, missing: minus(asked, room ?? most!) }
   const ofLimit = mostAllowed === null ? 'no' : exceeds(asked, mostAllowed)
   if (ofLimit === 'yes') return { ...facts, verdict: 'ownLimit', unknown: null, missing: minus(asked, mostAllowed!) }
+  if (message.segment !== null) return { ...facts, verdict: 'segmentTooSmall', unknown: null, missing: null }
   if (room === null) return { ...facts, verdict: 'unknown', unknown: 'missing', missing: null }
   const ofRoom = exceeds(asked, room)
   if (ofRoom === 'yes') return { ...facts, verdict: 'waiting', unknown: null, missing: minus(asked, room) }

@@ -7,13 +7,19 @@
 //   2.1   … GPU 0 has a total capacity of T of which F is free. Process 7 has P memory in use. … Of the allocated
 //         memory U is allocated by PyTorch, and I is reserved by PyTorch but unallocated.
 //   2.4   … is allocated by PyTorch, with V allocated in private pools (e.g., CUDA Graphs), and I is reserved …
+//   2.12  Allocation was preemptively rejected because it would exceed per_process_memory_fraction limit. Requested
+//         size: A
+//   2.15  … but unallocated. This allocation exceeds the expandable-segment reserve of S for …
 //
-// Cached memory is idle; reserved memory is idle or in use. V is idle memory, and a part of U.
+// Cached memory is idle; reserved memory is idle or in use. V is idle memory, and a part of U. S is the most that one
+// expandable segment can hold.
 
 import type { OutOfMemoryMessage, ProcessMemory } from './out-of-memory-message.js'
 import { exactSize, isPossible, minus, type RoundedSize, roundedSize, SIZE } from './rounded-size.js'
 
-const START = 'triedtoallocate'
+const STARTS = /triedtoallocate|allocationwaspreemptivelyrejected/gi
+/** The end of the other start: throw_on_cudamalloc_oom refuses a request above per_process_memory_fraction. */
+const REJECTED = /rejected$/i
 /** Squeezed letters of the longest message, with dozens of processes. */
 const MOST_LETTERS = 6000
 /** Before the start: the kind of device, and the start of a message of another wording. */
@@ -36,6 +42,10 @@ const PRIVATE = [around('with', 'allocatedinprivatepools')]
 const IDLE = [around('', 'isreservedbypytorchbutunallocated'), around('', 'cached\\)')]
 const RESERVED = [around('', 'reservedintotalbypytorch')]
 const ALLOWED = [around('', 'allowed;')]
+const REQUESTED = [around('requestedsize:', '')]
+const SEGMENT = [around('exceedstheexpandable-segmentreserveof', '')]
+/** Behind the usual end. */
+const LETTERS_BEHIND = 200
 const PROCESS = new RegExp(`(?:process(\\d{1,10})|thisprocess)has(?<!\\d)${SIZE}memoryinuse`, 'gi')
 
 /** The number of messages at the end of a log that are read, beside the first one. */
@@ -43,22 +53,27 @@ const MOST_MESSAGES = 1000
 
 /** The messages of a squeezed text in their order; of very many the first one and the last ones. */
 export function pytorchMessages(text: string): OutOfMemoryMessage[] {
-  const lower = text.toLowerCase()
   const starts: number[] = []
-  for (let at = lower.indexOf(START); at !== -1; at = lower.indexOf(START, at + 1)) starts.push(at)
+  const ends: number[] = []
+  for (const { 0: found, index } of text.matchAll(STARTS)) {
+    starts.push(index)
+    ends.push(index + found.length)
+  }
   const read = starts.flatMap((_, i) => (i === 0 || i >= starts.length - MOST_MESSAGES ? [i] : []))
   return read.flatMap(i => {
-    const from = starts[i] + START.length
-    const end = Math.min(from + MOST_LETTERS, starts[i + 1] ?? text.length)
-    const message = messageOf(text.slice(Math.max(0, starts[i] - LETTERS_BEFORE), starts[i]), text.slice(from, end))
+    const [start, from] = [starts[i], ends[i]]
+    const rest = text.slice(from, Math.min(from + MOST_LETTERS, starts[i + 1] ?? text.length))
+    const before = text.slice(Math.max(0, start - LETTERS_BEFORE), start)
+    const message = messageOf(before, rest, REJECTED.test(text.slice(start, from)))
     return message === null ? [] : [message]
   })
 }
 
-/** The message between `before` and what follows `Tried to allocate`; null for one of another allocator. */
-function messageOf(before: string, rest: string): OutOfMemoryMessage | null {
+/** The message between `before` and what follows its start; null for one of another allocator. */
+function messageOf(before: string, rest: string, isRejected: boolean): OutOfMemoryMessage | null {
   const end = END.exec(rest)
-  const body = end === null ? rest : rest.slice(0, end.index + end[0].length)
+  const endsAt = end === null ? rest.length : end.index + end[0].length
+  const body = rest.slice(0, endsAt)
   const device = DEVICE.exec(body)
   if (device === null && !BEFORE.test(before)) return null
   if (/maxallowed:[^)]{1,40}\)\.$/i.test(before)) return null
@@ -70,7 +85,7 @@ function messageOf(before: string, rest: string): OutOfMemoryMessage | null {
     allocator: 'PyTorch',
     backend: BACKEND.exec(before)?.[1].toUpperCase() ?? 'CUDA',
     device: number === undefined ? null : Number(number),
-    asked: /^morethan1eb/i.test(body) ? ONE_EXBIBYTE : sizeOf([ASKED]),
+    asked: /^morethan1eb/i.test(body) ? ONE_EXBIBYTE : sizeOf(isRejected ? REQUESTED : [ASKED]),
     total: sizeOf(TOTAL),
     free: sizeOf(FREE),
     inUse,
@@ -78,8 +93,10 @@ function messageOf(before: string, rest: string): OutOfMemoryMessage | null {
     waiting: null,
     privatePools: sizeOf(PRIVATE),
     allowed: knownOrNull(sizeOf(ALLOWED)),
+    segment: firstSize(rest.slice(endsAt, endsAt + LETTERS_BEHIND), SEGMENT),
+    isRejected,
     processes: processesOf(body),
-    isCut: end === null,
+    isCut: end === null && !isRejected,
   }
 }
 

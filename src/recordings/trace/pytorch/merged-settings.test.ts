@@ -63,6 +63,13 @@ test('other text is refused in one line, with the first bad setting', () => {
   assert.throws(() => checkSettingsLine(5), { name: 'TypeError', message: /^merge must be text, not 5$/ })
 })
 
+test('a reserve stays as a share, and is tried in GiB', () => {
+  const [share, size] = ['expandable_segments_reserve:0.5', 'expandable_segments_reserve:40G']
+  assert.deepEqual([keptSettings(share), replacedSettings(share)], [share, ''])
+  assert.deepEqual([keptSettings(size), replacedSettings(size)], ['', size])
+  assert.equal(triedSettings(`${size},${EXPANDABLE}`), `${EXPANDABLE},${size}`)
+})
+
 test('of recordings the settings stay that all of them have, but none that a shell would interpret', () => {
   const recording = (settings: string | null) => {
     const builder = new TraceBuilder()
@@ -85,6 +92,7 @@ test('whatever a line has, the merged one sets what was advised and keeps every 
     'backend:native',
     'pinned_free_catch_all:True',
     'throw_on_cudamalloc_oom:True',
+    'expandable_segments_reserve:0.5',
     'new_one:[1,2:3]',
     'new_two=x',
   )

@@ -25,12 +25,12 @@ export function mergedSettings(line: string, advised: string): string {
 
 /** The settings of a line that stay beside any advice. */
 export function keptSettings(line: string): string {
-  return textOf(partsIn(line).filter(part => !isTaken(part.name) && isPlain(part)))
+  return textOf(partsIn(line).filter(part => !isTaken(part.name, part.value) && isPlain(part)))
 }
 
 /** The settings of a line that advice replaces, `backend` too. */
 export function replacedSettings(line: string): string {
-  return textOf(partsIn(line).filter(({ name, value }) => isTaken(name) && value !== null))
+  return textOf(partsIn(line).filter(({ name, value }) => isTaken(name, value) && value !== null))
 }
 
 /** The settings of a line as a replay takes them. */
@@ -58,7 +58,7 @@ export function checkSettingsLine(line: unknown): void {
     if (name === '' || value === null || value === '') {
       throw new OutOfRangeError(`'${shown(written)}' is no setting with a value, like expandable_segments:True`)
     }
-    if (!isTaken(name) && !isPlain(part))
+    if (!isTaken(name, value) && !isPlain(part))
       throw new OutOfRangeError(`'${shown(written)}' has letters that a shell interprets`)
   }
 }

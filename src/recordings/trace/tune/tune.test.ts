@@ -224,3 +224,18 @@ test('of several recordings, the least capacity with the best setting is known f
     assert.ok(leastCapacityBytes! <= peakReservedBytes, `${leastCapacityBytes} of ${peakReservedBytes}`)
   }
 })
+
+test('usual settings with expandable segments are tried with the reserve of today', async () => {
+  const builder = new TraceBuilder()
+  builder.add(Action.segmentAlloc, 2 ** 40, 200 * MiB, 0, 0)
+  builder.add(Action.alloc, 2 ** 40, 200 * MiB, 0, 0)
+  const reserve = 'expandable_segments_reserve:0.125G'
+  const trace = builder.build({ file: 'built' })
+  const { runs } = await tune([trace], { merge: `${reserve},${EXPANDABLE}`, capacityBytes: 400 * MiB })
+  const tried = runs.filter(({ settings }) => settings.includes(EXPANDABLE))
+  assert.ok(tried.length > 1)
+  for (const { settings, atCapacity, leastCapacityBytes } of tried) {
+    assert.ok(settings.includes(reserve), settings)
+    assert.deepEqual([atCapacity!.failures, leastCapacityBytes], [1, null], settings)
+  }
+})

@@ -11,7 +11,7 @@ import {
   replacedSettings,
   triedSettings,
 } from '../pytorch/merged-settings.js'
-import { formatPytorchSettings, parsePytorchSettings } from '../pytorch/model/pytorch-settings.js'
+import { formatPytorchSettings, type PytorchSettings, parsePytorchSettings } from '../pytorch/model/pytorch-settings.js'
 import { recordedPytorchSettings, settingsBeside } from '../pytorch/named-settings.js'
 import { platformOf } from '../pytorch/platform.js'
 import { checkTrace, type Trace } from '../trace.js'
@@ -75,7 +75,13 @@ export async function tune(traces: readonly Trace[], options: TuneOptions = {}):
   const isLimited = searches.some(({ within }) => within.withinIs === 'asked' || within.withinIs === 'failure')
   // A recording of Windows with expandable segments shows that they are available there.
   const isWindows = traces.some(trace => platformOf(trace) === 'Windows') && !isExpandable({ settings: baseline })
-  const all = candidatesOf(baseline, [...recorded, ...own], given.settings, { isLimited, isWindows })
+  const reserved = [...own, ...recorded].map(text => parsePytorchSettings(text).expandableReserveBytes)
+  const expandableReserveBytes = reserved.find(bytes => bytes !== undefined)
+  const all = candidatesOf(baseline, [...recorded, ...own], given.settings, {
+    isLimited,
+    isWindows,
+    ...(expandableReserveBytes === undefined ? {} : { expandableReserveBytes }),
+  })
   const end = performance.now() + given.seconds * 1000
   const tried: string[] = []
   for (const [index, settings] of all.entries()) {
@@ -159,16 +165,24 @@ export function checkSetting(text: string, capacityBytes: number): void {
   }
 }
 
-/** The settings to try, first those that the others are compared with. */
+interface Circumstances extends Pick<PytorchSettings, 'expandableReserveBytes'> {
+  readonly isLimited: boolean
+  readonly isWindows: boolean
+}
+
+/**
+ * The settings to try, first those that the others are compared with. Usual ones have the reserve of today, which a
+ * program sets because it has too few addresses.
+ */
 function candidatesOf(
   baseline: string,
   recorded: readonly string[],
   given: readonly string[],
-  { isLimited, isWindows }: { readonly isLimited: boolean; readonly isWindows: boolean },
+  { isLimited, isWindows, ...reserve }: Circumstances,
 ): string[] {
-  const usual = [...CANDIDATES, ...(isLimited ? LIMITED_CANDIDATES : [])].filter(
-    settings => !isWindows || !isExpandable({ settings }),
-  )
+  const usual = [...CANDIDATES, ...(isLimited ? LIMITED_CANDIDATES : [])]
+    .filter(settings => !isWindows || !isExpandable({ settings }))
+    .map(settings => formatPytorchSettings({ ...parsePytorchSettings(settings), ...reserve }))
   const asked = given.length > 0 ? given : [...recorded, ...usual]
   const written = asked.map(text => formatPytorchSettings(parsePytorchSettings(text)))
   const withLimit = (text: string) => isLimited || !text.includes('garbage_collection_threshold')

@@ -56,6 +56,32 @@ test('when the capacity is spent, free whole pages are unmapped, and mapped agai
   assert.equal(policy.peakReservedBytes, 60 * MiB)
 })
 
+/** The settings of a reserve of `mebibytes`. */
+const reserve = (mebibytes: number) => ({ settings: { expandableReserveBytes: mebibytes * MiB } })
+
+test('a stream whose segment has no addresses left gets a further one of the same length', () => {
+  const policy = new ExpandablePolicy(reserve(50))
+  const [first, second] = [policy.allocate(40 * MiB, 0)!, policy.allocate(40 * MiB, 0)!]
+  assert.equal(second.address, first.address + 60 * MiB, '50 MiB are rounded up to three pages')
+  assert.equal(policy.allocate(15 * MiB, 0)!.address, first.address + 40 * MiB, 'the first segment has the room')
+  assert.equal(policy.driver.calls['cuMemAddressReserve'], 2)
+})
+
+test('a request that no segment can hold fails, after free memory was given back', () => {
+  const policy = new ExpandablePolicy(reserve(50))
+  policy.release(policy.allocate(60 * MiB, 0)!)
+  assert.equal(policy.allocate(60 * MiB + 512, 0), null)
+  assert.deepEqual([policy.reservedBytes, policy.retries], [0, 1])
+  assert.ok(policy.allocate(MiB, 0), 'small blocks have pages of 2 MiB')
+  assert.equal(new ExpandablePolicy(reserve(1)).allocate(MiB, 0)!.bytes, MiB)
+})
+
+test('memory from before may be longer than the reserve', () => {
+  const policy = new ExpandablePolicy(reserve(20))
+  policy.adoptSegment(2 ** 40, 100 * MiB, 0, [])
+  assert.equal(policy.allocate(80 * MiB, 0)!.address, 2 ** 40)
+})
+
 test('a segment without memory ends', () => {
   const policy = new ExpandablePolicy({ capacityBytes: 60 * MiB })
   policy.release(policy.allocate(30 * MiB, 0)!)

@@ -6,7 +6,7 @@
 // blocks, too.
 // A request takes the best free block; the size of a block counts with the part without memory after it. If no block
 // fits, pages are mapped at the lowest part without memory that, with free neighbours, has room. All free whole pages
-// are unmapped when the capacity is spent.
+// are unmapped when the capacity is spent. A stream whose segment has no addresses left gets a further segment.
 
 import { TiB } from '../../../../core/base/bytes.js'
 import { SortedList } from '../../../../core/base/sorted-list.js'
@@ -37,7 +37,8 @@ export class ExpandablePolicy extends PolicyMemory implements PlacementPolicy {
 
   constructor(options: PolicyOptions = {}) {
     super({ ...options, settings: { ...options.settings, expandableSegments: true } })
-    this.spanBytes = Math.min(UNLIMITED_SPAN_BYTES, this.capacityBytes * SPAN_OF_CAPACITY)
+    const whole = Math.min(UNLIMITED_SPAN_BYTES, this.capacityBytes * SPAN_OF_CAPACITY)
+    this.spanBytes = Math.min(whole, this.rules.reserveBytes)
   }
 
   allocate(bytes: number, stream: number, owner = 0, baseFor?: BaseFor): PolicyBlock | null {
@@ -115,9 +116,14 @@ export class ExpandablePolicy extends PolicyMemory implements PlacementPolicy {
     return this.reservedBytes + segmentBytes > this.limitBytes ? null : this.extend(pool, bytes, baseFor)
   }
 
-  /** Maps pages for a block of at least `bytes`, together with free memory beside them. Null if too few are left. */
+  /**
+   * Maps pages for a block of at least `bytes`, together with free memory beside them. Null if too few are left, or if
+   * no segment can have so many addresses.
+   */
   private extend(pool: BlockPool, bytes: number, baseFor: BaseFor | undefined): Block | null {
-    let block = this.findRoom(pool, bytes) ?? this.addSegment(pool, bytes, baseFor)
+    const room = this.findRoom(pool, bytes)
+    if (room === undefined && bytes > roundUp(this.rules.reserveBytes, this.rules.pageBytes(pool.small))) return null
+    let block = room ?? this.addSegment(pool, bytes, baseFor)
     if (!block.mapped && !this.map(block, Math.min(block.bytes, bytes))) return null
     while (block.bytes < bytes) {
       const next: Block = block.next!

@@ -33,6 +33,8 @@ export function isSmallSegment(bytes: number): boolean {
 
 export class PlacementRules {
   readonly expandable: boolean
+  /** the most addresses of an expandable segment, before it is rounded up to whole pages */
+  readonly reserveBytes: number
   readonly garbageCollectionThreshold: number
   /** blocks of at least this size are not split */
   readonly maxSplitBytes: number
@@ -42,6 +44,7 @@ export class PlacementRules {
 
   constructor(settings: PytorchSettings = {}) {
     this.expandable = settings.expandableSegments ?? false
+    this.reserveBytes = Math.floor(settings.expandableReserveBytes ?? Infinity)
     this.largeSegmentBytes = settings.largeSegmentBytes ?? LARGE_SEGMENT_BYTES
     this.garbageCollectionThreshold = settings.garbageCollectionThreshold ?? 0
     this.maxSplitBytes = settings.maxSplitBytes ?? Infinity

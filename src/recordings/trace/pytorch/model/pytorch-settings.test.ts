@@ -31,11 +31,22 @@ test('settings that move no block are passed over, and so is a comma at the end'
     'pinned_max_round_threshold_mb:128,pinned_max_cached_size_mb:512,pinned_free_catch_all:True',
     'release_lock_on_hipmalloc:True,pinned_use_hip_host_register:True,pinned_num_register_threads:8',
     'graph_capture_record_stream_reuse:True,throw_on_cudamalloc_oom:True,per_process_memory_fraction:1.0',
-    'expandable_segments_reserve:40G,expandable_segments_reserve_by_class:[capture:0.25,workspace:40G]',
+    'expandable_segments_reserve:0.5,expandable_segments_reserve_by_class:[capture:0.25,workspace:40G]',
   ]) {
     assert.deepEqual(parsePytorchSettings(text), {}, text)
     assert.deepEqual(parsePytorchSettings(`${text},backend:hipMallocAsync,`), { backend: 'cudaMallocAsync' }, text)
   }
+})
+
+test('a reserve of expandable segments is read in GiB, and written only beside them', () => {
+  const text = 'expandable_segments:True,expandable_segments_reserve:1.5G'
+  assert.deepEqual(parsePytorchSettings(text), { expandableSegments: true, expandableReserveBytes: 1536 * MiB })
+  assert.equal(formatPytorchSettings(parsePytorchSettings(text)), text)
+  assert.equal(formatPytorchSettings({ expandableReserveBytes: 1536 * MiB }), '')
+  assert.throws(() => parsePytorchSettings('expandable_segments_reserve:40M'), {
+    name: 'RangeError',
+    message: "expandable_segments_reserve must be a number of GiB like 40G, or a share of the device, not '40M'",
+  })
 })
 
 test('of a setting that is given twice the last value counts, and a list changes only the sizes that it names', () => {
@@ -158,6 +169,12 @@ test('of the settings of a recording the known ones are taken, and the others ar
     ],
     ['throw_on_cudamalloc_oom:True,max_split_size_mb:128', split, { notReplayed: ['throw_on_cudamalloc_oom:True'] }],
     ['throw_on_cudamalloc_oom:False', {}],
+    ['expandable_segments_reserve:0.5', {}, { notReplayed: ['expandable_segments_reserve:0.5'] }],
+    ['expandable_segments_reserve:0.5g', { expandableReserveBytes: 512 * MiB }],
+    // PyTorch warns of these, and keeps its default.
+    ['expandable_segments_reserve:40GB', {}, { unknown: ['expandable_segments_reserve:40GB'] }],
+    ['expandable_segments_reserve:0G', {}, { unknown: ['expandable_segments_reserve:0G'] }],
+    ['expandable_segments_reserve:-1', {}, { unknown: ['expandable_segments_reserve:-1'] }],
     ['', {}],
   ]
   for (const [text, settings, lists] of cases) assert.deepEqual(understood(text), { settings, ...lists }, text)

@@ -1,8 +1,8 @@
 // The settings of PyTorch's allocator, and their text in the environment variable PYTORCH_CUDA_ALLOC_CONF.
 
 import { OutOfRangeError, WrongTypeError } from '../../../../core/base/argument-errors.js'
-import { describe, MiB } from '../../../../core/base/bytes.js'
-import { isTaken, LEAVINGS, READERS } from './setting-names.js'
+import { describe, GiB, MiB } from '../../../../core/base/bytes.js'
+import { isTaken, leavingOf, READERS } from './setting-names.js'
 import { type Part, partsOf, QUOTES } from './setting-parts.js'
 import { LARGE_SEGMENT_BYTES } from './setting-values.js'
 
@@ -12,6 +12,11 @@ export interface PytorchSettings {
   readonly backend?: 'native' | 'cudaMallocAsync'
   /** `expandable_segments`: whether segments grow page by page; default false */
   readonly expandableSegments?: boolean
+  /**
+   * `expandable_segments_reserve` in bytes, without the form that is a share of the device: the addresses of one
+   * expandable segment, in whole pages. A request that is larger fails. Default 9/8 of the device
+   */
+  readonly expandableReserveBytes?: number
   /** `max_split_size_mb` in bytes: blocks of at least this size are not split; at least 20 MiB, default no limit */
   readonly maxSplitBytes?: number
   /**
@@ -64,14 +69,15 @@ export function parsePytorchSettings(text: string): PytorchSettings {
   for (const { name, value, written } of partsOf(text)) {
     if (written === '') throw new OutOfRangeError("expected a setting after ','")
     if (value === null) throw new OutOfRangeError(`'${name}' is no setting with a value, like expandable_segments:True`)
-    names.add(name)
-    const leaving = LEAVINGS.get(name)
+    const leaving = leavingOf(name, value)
     if (leaving?.kind === 'limit' && !leaving.isDefault?.(value)) {
       throw new OutOfRangeError(
         `${name} is a share of a device that no recording names; give a capacity in bytes instead`,
       )
     }
-    if (leaving === undefined) settings = { ...settings, ...readSetting(name, value, settings) }
+    if (leaving !== undefined) continue
+    names.add(name)
+    settings = { ...settings, ...readSetting(name, value, settings) }
   }
   const ignored = Object.keys(READERS).filter(name => name !== 'backend' && names.has(name))
   if (settings.backend === 'cudaMallocAsync' && ignored.length > 0) {
@@ -88,7 +94,7 @@ export function parsePytorchSettings(text: string): PytorchSettings {
 }
 
 function readSetting(name: string, value: string, before: PytorchSettings): Partial<PytorchSettings> {
-  if (isTaken(name)) return READERS[name](value, name, before)
+  if (isTaken(name, value)) return READERS[name](value, name, before)
   throw new OutOfRangeError(`PyTorch has no setting '${name}'; there are ${Object.keys(READERS).join(', ')}`)
 }
 
@@ -105,7 +111,7 @@ export function understandPytorchSettings(text: string): UnderstoodSettings {
   let settings: PytorchSettings = {}
   for (const part of partsOf(text.replaceAll(QUOTES, ''))) {
     const { name, value, written } = part
-    const leaving = LEAVINGS.get(name)
+    const leaving = leavingOf(name, value)
     if (written === '') continue
     if (leaving === undefined || value === null) {
       const read = readLeniently(part, settings)
@@ -123,12 +129,18 @@ export function understandPytorchSettings(text: string): UnderstoodSettings {
   return { settings, unknown, notReplayed, withoutEffect }
 }
 
+/** What a setting depends on that replays leave out. */
+export function lackedBy(written: string): string {
+  const [{ name, value }] = partsOf(written)
+  return leavingOf(name, value)?.lacks ?? ''
+}
+
 /** PyTorch takes the number before other letters, or its whole part. */
 const NUMBER_WITH_UNIT = /^((\d+)(?:\.\d+)?)[A-Za-z]*$/
 
 /** The field of a setting; null for an unknown name or form. */
 function readLeniently({ name, value }: Part, before: PytorchSettings): Partial<PytorchSettings> | null {
-  if (value === null || !isTaken(name)) return null
+  if (value === null || !isTaken(name, value)) return null
   for (const form of [value, ...(NUMBER_WITH_UNIT.exec(value)?.slice(1) ?? [])]) {
     try {
       return READERS[name](form, name, before)
@@ -147,11 +159,15 @@ function tooSmall(settings: PytorchSettings) {
   })
 }
 
-/** The settings as PYTORCH_CUDA_ALLOC_CONF has them; '' for the defaults. */
+/** The settings with an effect, as PYTORCH_CUDA_ALLOC_CONF has them; '' for the defaults. */
 export function formatPytorchSettings(settings: PytorchSettings): string {
   const parts: string[] = []
   if (settings.backend === 'cudaMallocAsync') parts.push('backend:cudaMallocAsync')
-  if (settings.expandableSegments) parts.push('expandable_segments:True')
+  if (settings.expandableSegments) {
+    parts.push('expandable_segments:True')
+    const reserve = settings.expandableReserveBytes
+    if (reserve !== undefined) parts.push(`expandable_segments_reserve:${reserve / GiB}G`)
+  }
   const sizes = [
     ['max_split_size_mb', settings.maxSplitBytes],
     ['max_non_split_rounding_mb', settings.maxNonSplitRoundingBytes],

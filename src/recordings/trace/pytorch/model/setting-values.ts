@@ -1,7 +1,7 @@
 // The values of PyTorch's settings. Each function throws RangeError with the name of the setting.
 
 import { OutOfRangeError } from '../../../../core/base/argument-errors.js'
-import { MiB } from '../../../../core/base/bytes.js'
+import { GiB, MiB } from '../../../../core/base/bytes.js'
 
 /** `large_segment_size_mb` is above the largest request that shares a segment. */
 const LEAST_LARGE_MB = 11
@@ -33,6 +33,13 @@ export function megabytes(value: string, name: string): number {
   const count = wholeNumber(value)
   if (count >= 0) return count * MiB
   throw wrong(name, 'must be a whole number', value)
+}
+
+/** A size in bytes, of a number of GiB like 40G or 0.5G. */
+export function gibibytes(value: string, name: string): number {
+  const count = /^[\d.]+G$/i.test(value) ? Number(value.slice(0, -1)) : NaN
+  if (count > 0) return count * GiB
+  throw wrong(name, 'must be a number of GiB like 40G, or a share of the device', value)
 }
 
 /** The bytes of a large segment. */
