@@ -179,7 +179,7 @@ function momentOf(trace: Trace, event: number, segments: ReservedSegments, taken
   return { figures, segmentBytes, largestIdle: largestSizes(idle) }
 }
 
-/** The bytes of an expandable segment that cannot hold a request; null if it can, or a class of the stream may decide. */
+/** The bytes of an expandable segment that cannot hold a request; null if it can, or a stream's class may decide. */
 function tooSmallSegment(settings: string, askedBytes: number): number | null {
   const { settings: understood, notReplayed } = understandPytorchSettings(settings)
   const { reserveBytes } = new PlacementRules(understood)
