@@ -181,6 +181,7 @@ function notes(report: TuneReport): string[] {
 
 const SHORT_NAMES = [
   ['expandable_segments:True', 'expandable'],
+  ['expandable_segments_reserve', 'reserve'],
   ['max_non_split_rounding_mb', 'non_split'],
   ['max_split_size_mb', 'split'],
   ['large_segment_size_mb', 'large_segment'],

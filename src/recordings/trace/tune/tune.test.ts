@@ -239,3 +239,16 @@ test('usual settings with expandable segments are tried with the reserve of toda
     assert.deepEqual([atCapacity!.failures, leastCapacityBytes], [1, null], settings)
   }
 })
+
+test('where a request failed for the reserve, expandable segments are tried and advised without it', async () => {
+  const builder = new TraceBuilder()
+  builder.add(Action.segmentMap, 2 ** 40, 700 * MiB, 0, 0)
+  builder.add(Action.alloc, 2 ** 40, 690 * MiB, 0, 0)
+  builder.add(Action.outOfMemory, 10_000 * MiB, 1100 * MiB, 0, 0)
+  const baseline = `${EXPANDABLE},expandable_segments_reserve:1G`
+  const report = await tune([builder.build({ file: 'built', settings: baseline })])
+  assert.equal(report.baseline, baseline)
+  assert.equal(report.runs.find(({ settings }) => settings === baseline)!.within!.failures, 1)
+  assert.equal(report.runs.find(({ settings }) => settings === EXPANDABLE)!.within!.failures, 0)
+  assert.ok(report.advice.some(({ settings }) => settings === EXPANDABLE))
+})

@@ -75,8 +75,9 @@ export async function tune(traces: readonly Trace[], options: TuneOptions = {}):
   const isLimited = searches.some(({ within }) => within.withinIs === 'asked' || within.withinIs === 'failure')
   // A recording of Windows with expandable segments shows that they are available there.
   const isWindows = traces.some(trace => platformOf(trace) === 'Windows') && !isExpandable({ settings: baseline })
-  const reserved = [...own, ...recorded].map(text => parsePytorchSettings(text).expandableReserveBytes)
-  const expandableReserveBytes = reserved.find(bytes => bytes !== undefined)
+  const isReserveTooSmall = searches.some(({ within }) => within.lastFailure?.verdict === 'segmentTooSmall')
+  const reserves = [...own, ...recorded].map(text => parsePytorchSettings(text).expandableReserveBytes)
+  const expandableReserveBytes = isReserveTooSmall ? undefined : reserves.find(bytes => bytes !== undefined)
   const all = candidatesOf(baseline, [...recorded, ...own], given.settings, {
     isLimited,
     isWindows,
@@ -171,8 +172,8 @@ interface Circumstances extends Pick<PytorchSettings, 'expandableReserveBytes'> 
 }
 
 /**
- * The settings to try, first those that the others are compared with. Usual ones have the reserve of today, which a
- * program sets because it has too few addresses.
+ * The settings to try, first those that the others are compared with. Usual ones have the reserve of today, if there is
+ * one: a program sets it because it has too few addresses.
  */
 function candidatesOf(
   baseline: string,
@@ -198,7 +199,7 @@ function isHopeless(recording: TuneRecording): boolean {
 
 /** Whether the capacity that counts is a limit of the program, by its last failed request. */
 function isOwnLimit({ withinIs, lastFailure }: TuneRecording): boolean {
-  return withinIs === 'failure' && lastFailure?.deviceHadRoom === true
+  return withinIs === 'failure' && lastFailure?.deviceHadRoom === true && lastFailure.verdict !== 'segmentTooSmall'
 }
 
 function isOfWindows(run: TuneRun): boolean {

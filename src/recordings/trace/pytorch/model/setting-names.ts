@@ -60,8 +60,8 @@ const DEVICE_SIZE = 'the size of the device'
 const LEAVINGS: ReadonlyMap<string, Leaving> = new Map<string, Leaving>([
   ...WITHOUT_EFFECT.map((name): [string, Leaving] => [name, { kind: 'none' }]),
   ['per_process_memory_fraction', { kind: 'limit', isDefault: value => Number(value) === 1 }],
-  // A request above `per_process_memory_fraction` of the device fails without a retry. A limit that the program had from
-  // its start is compared first, and its requests are tried again.
+  // A request above `per_process_memory_fraction` of the device fails without a retry. A limit that the program had
+  // from its start is compared first, and a request above it is tried again.
   ['throw_on_cudamalloc_oom', { kind: 'left out', lacks: DEVICE_SIZE, isDefault: value => value === 'False' }],
   [RESERVE, { kind: 'left out', lacks: DEVICE_SIZE }],
   // A program gives streams their classes while it runs.
