@@ -125,6 +125,15 @@ describe('links', () => {
     assert.deepEqual(named, [])
   })
 
+  test('lead from the first page of a folder of docs to all pages in it', () => {
+    const pages = DOCUMENTS.filter(document => document.startsWith('docs/') && basename(document) !== 'README.md')
+    const isListed = (page: string) => linksOf(join(dirname(page), 'README.md')).some(({ path }) => path === page)
+    assert.deepEqual(
+      pages.filter(page => !isListed(page)),
+      [],
+    )
+  })
+
   test('are preceded on each page of docs by a line that says for whom the page is', () => {
     const pages = DOCUMENTS.filter(document => document.startsWith('docs/'))
     assert.deepEqual(
