@@ -282,7 +282,8 @@ describe('command lines', () => {
     const { scripts } = json('package.json')
     for (const command of commands.filter(each => each.startsWith('npm '))) {
       const [, verb, script = verb] = command.split(' ')
-      const known = ['ci', 'install', 'pack', 'pkg'].includes(verb) || Object.hasOwn(scripts, script)
+      const known =
+        ['ci', 'install', 'login', 'pack', 'pkg', 'publish', 'version'].includes(verb) || Object.hasOwn(scripts, script)
       assert.ok(known, command)
     }
   })
@@ -421,8 +422,20 @@ describe('the walkthrough', () => {
   })
 })
 
-test('the changelog begins with this version, below what is not released yet', () => {
-  assert.equal(/^## (?!Unreleased)(\S+)$/m.exec(read('CHANGELOG.md'))?.[1], json('package.json').version)
+describe('the changelog', () => {
+  const versions = read('CHANGELOG.md').split(/^## /m).slice(1)
+
+  test('begins with this version, below what is not released yet', () => {
+    const [first] = versions.filter(text => !text.startsWith('Unreleased'))
+    assert.equal(first.split('\n', 1)[0], json('package.json').version)
+  })
+
+  test('is read in two minutes, a version at a time', () => {
+    for (const text of versions) {
+      const words = text.split(/\s+/).length
+      assert.ok(words <= 500, `${text.split('\n', 1)[0]}: ${words} words`)
+    }
+  })
 })
 
 test('the licence is the whole Apache License 2.0', () => {
