@@ -4,7 +4,6 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import { dirname, join, relative } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { decode, encode } from '@jridgewell/sourcemap-codec'
 import { build } from 'esbuild'
 import { chunkNames, HASHED_NAMES, withNames } from './chunk-names.js'
 
@@ -24,7 +23,7 @@ function entries(): string[] {
   return [...exported.map(types => types.replace(/^\.\/dist\/src\/(.*)\.d\.ts$/, '$1.js')), ...OPENED]
 }
 
-/** The bundles and their source maps, by path below dist/lib. Entry points lie where they lie below dist/src. */
+/** The bundles by path below dist/lib. Entry points lie where they lie below dist/src. */
 export async function bundled(): Promise<Map<string, string>> {
   const lib = join(ROOT, 'dist', 'lib')
   const { outputFiles, metafile } = await build({
@@ -40,8 +39,6 @@ export async function bundled(): Promise<Map<string, string>> {
     target: 'node20',
     packages: 'external',
     charset: 'utf8',
-    sourcemap: true,
-    sourcesContent: false,
     // Here `sideEffects` of package.json would drop imports for their effects: it names the bundles only.
     ignoreAnnotations: true,
     write: false,
@@ -49,16 +46,10 @@ export async function bundled(): Promise<Map<string, string>> {
   })
   const variables = variableNames()
   const names = chunkNames(metafile)
-  const written = new Map(outputFiles.map(({ path, text }) => [relative(lib, path), text]))
   const files = new Map(
-    [...written].map(([path, text]) => {
-      const isMap = path.endsWith('.map')
-      const keeps = codeLines(isMap ? written.get(path.slice(0, -'.map'.length))! : text)
-      const code = text.split('\n').filter((_, line) => keeps[line])
-      return [
-        withNames(path, names),
-        isMap ? withLinesOnly(text, keeps) : withConstants(withClasses(withNames(code.join('\n'), names)), variables),
-      ]
+    outputFiles.map(({ path, text }) => {
+      const code = withNames(withoutComments(text), names)
+      return [withNames(relative(lib, path), names), withConstants(withClasses(code), variables)]
     }),
   )
   for (const path of ['cli/main.js', 'cli/program.js']) files.set(path, withImportsInTurn(path, files))
@@ -80,7 +71,7 @@ function withImportsInTurn(path: string, files: ReadonlyMap<string, string>): st
   return last;
 }
 `
-  return inTurn.replace(/(?=^\/\/# sourceMappingURL)/m, code)
+  return inTurn + code
 }
 
 /** A file and all that it imports, each after its own imports. */
@@ -119,21 +110,14 @@ function withConstants(code: string, variables: Set<string>): string {
   return named.replaceAll(/^var (?=[[{])/gm, 'const ')
 }
 
-/** By line, whether it is code: esbuild leaves the comments of a class's members, which the declarations have, too. */
-function codeLines(code: string): boolean[] {
+/** Code without the comments that esbuild leaves at the members of classes. The declarations have them, too. */
+function withoutComments(code: string): string {
   let isWithin = false
-  return code.split('\n').map(line => {
+  const lines = code.split('\n').filter(line => {
     isWithin ||= /^ *\/\*\*/.test(line)
     const isCode = !isWithin
     if (line.endsWith('*/')) isWithin = false
     return isCode
   })
-}
-
-/** A source map with the first place of each line that stays: a third of the size, and stacks name the same lines. */
-function withLinesOnly(text: string, keeps: readonly boolean[]): string {
-  const map = JSON.parse(text) as { readonly mappings: string }
-  const lines = decode(map.mappings).filter((_, line) => keeps[line])
-  const places = lines.map(line => line.filter(place => place.length > 1).slice(0, 1))
-  return JSON.stringify({ ...map, names: [], mappings: encode(places) })
+  return lines.join('\n')
 }
