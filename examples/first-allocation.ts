@@ -1,10 +1,9 @@
 import { MiB, openDevice } from 'cuda-mempool'
 
-using device = openDevice('auto')
+using device = openDevice('auto') // GPU 0, or a simulated GPU on a machine without one
 using pool = device.createPool({ maxPoolBytes: '80%' }) // of the device; 4 GiB if you say nothing
 
-using numbers = pool.upload(new Float32Array(1024).fill(0.5)) // typed memory on the device
-using scratch = pool.allocate(3 * MiB) // or just bytes
+using numbers = pool.upload(new Float32Array([1, 2, 3])) // a typed array on the GPU
+using scratch = pool.allocate(64 * MiB) // or bytes
 scratch.fill(0)
-scratch.copyFrom(numbers)
-console.log(`${device.name}: read ${(await numbers.read())[0]} back, ${pool.stats().liveBuffers} buffers held`)
+console.log(await numbers.read(), `${pool}`)
