@@ -70,16 +70,21 @@ export class ReservedSegments {
   }
 
   private add(segment: Segment): void {
+    this.ranges.add(segment.expandable ? this.joined(segment) : segment)
+  }
+
+  /** A mapped range with those beside it, once its addresses are out of others. */
+  private joined(segment: Segment): Segment {
     const { ranges } = this
     let { address, bytes } = segment
     ranges.take(address, address + bytes)
     for (const other of [ranges.endingAbove(address - 1), ranges.endingAbove(address + bytes)]) {
-      if (other === undefined || !other.expandable || !segment.expandable) continue
+      if (other === undefined || !other.expandable) continue
       if (other.stream !== segment.stream || other.pool !== segment.pool) continue
       if (other.address + other.bytes === address) address = other.address
       else if (other.address !== address + bytes) continue
       bytes += other.bytes
     }
-    ranges.add({ ...segment, address, bytes })
+    return { ...segment, address, bytes }
   }
 }

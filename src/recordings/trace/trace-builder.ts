@@ -7,6 +7,7 @@ import { type AnnotationMark, annotationsOf } from './columns/annotations.js'
 import { contradictionsOf } from './columns/contradictions.js'
 import { EventColumns } from './columns/event-columns.js'
 import { placeInPools } from './columns/private-pools.js'
+import { AddressPlaces, firstRepeated } from './placements/address-places.js'
 import { ReservedSegments } from './reserved-segments.js'
 import { Action, BEFORE, type Blocks, NEVER, type OtherDevice, type Segment, type Trace } from './trace.js'
 
@@ -67,7 +68,6 @@ export interface TraceOrigin {
 }
 
 const NO_BLOCK = -1
-const NO_PLACE = -1
 /** No block is at this place now. */
 const GONE = -1
 
@@ -89,8 +89,8 @@ export class TraceBuilder extends EventColumns {
     for (let event = 0; event < events; event++) stream[event] = streams.of(this.stream[event])
     const eventStreams = streams.handles.length
     const { block, blocks } = this.findBlocks(streams, stream, final, before)
-    const finalSegments = (final?.segments ?? []).map(({ pool = 0, ...segment }) => {
-      return { ...segment, pool, stream: streams.of(segment.stream) }
+    const finalSegments = (final?.segments ?? []).map(({ address, bytes, stream, expandable, pool = 0 }) => {
+      return { address, bytes, stream: streams.of(stream), expandable, pool }
     })
     const initialSegments = final === null ? [] : this.undoSegments(finalSegments, stream)
     placeInPools(blocks, this, final?.segments ?? [])
@@ -156,14 +156,14 @@ export class TraceBuilder extends EventColumns {
     final: FinalState | null,
     before: readonly FinalBlock[],
   ) {
-    const { places, block, orphans, allocations } = this.numberPlaces()
+    const { places, named, block, orphans, allocations } = this.numberPlaces()
+    const isNamed = (place: number) => place >= 0 && named[place] === 1
     const atEnd = final?.blocks ?? []
     // Where a recording has no segments, only `before` has the blocks that its events do not name.
-    const held = new Map([...before, ...atEnd].map(each => [each.address, each]))
-    const untouched = [...held.values()].filter(({ address }) => !places.has(address))
+    const untouched = lastAtEach([...before, ...atEnd]).filter(({ address }) => !isNamed(places.at(address)))
     const blocks = emptyBlocks(orphans.length + untouched.length, allocations)
     /** the block that is at each place now */
-    const at = new Int32Array(places.size).fill(GONE)
+    const at = new Int32Array(places.addresses.length).fill(GONE)
     orphans.forEach((event, number) => {
       this.describeBlock(blocks, number, event, stream[event])
       if (this.action[event] === Action.freeCompleted) blocks.freeRequestedAt[number] = BEFORE
@@ -178,7 +178,7 @@ export class TraceBuilder extends EventColumns {
       this.describeHeld(blocks, number, each)
       if (each.pending) blocks.freeRequestedAt[number] = BEFORE
     })
-    const blockAt = (address: number) => at[places.get(address) ?? NO_PLACE] ?? GONE
+    const blockAt = (address: number) => at[places.at(address)] ?? GONE
     for (const each of before) {
       const number = blockAt(each.address)
       if (number === GONE) continue
@@ -196,24 +196,23 @@ export class TraceBuilder extends EventColumns {
 
   /** Numbers the addresses of blocks. `block` has the place of each event's block, NO_BLOCK for other events. */
   private numberPlaces() {
-    const { events, action, address } = this
-    const places = new Map<number, number>()
+    const { events, action } = this
+    const places = new AddressPlaces(this.address.subarray(0, events))
+    /** by place: whether an event of a block has it */
+    const named = new Uint8Array(places.addresses.length)
     const block = new Int32Array(events).fill(NO_BLOCK)
     /** the first event of each block that no event allocates */
     const orphans: number[] = []
     let allocations = 0
     for (let event = 0; event < events; event++) {
       if (action[event] > Action.freeCompleted) continue
+      const place = places.of[event]
       if (action[event] === Action.alloc) allocations++
-      let place = places.get(address[event])
-      if (place === undefined) {
-        place = places.size
-        places.set(address[event], place)
-        if (action[event] !== Action.alloc) orphans.push(event)
-      }
+      else if (named[place] === 0) orphans.push(event)
+      named[place] = 1
       block[event] = place
     }
-    return { places, block, orphans, allocations }
+    return { places, named, block, orphans, allocations }
   }
 
   /** Describes the blocks that events allocate and free. In `block` their numbers replace their places. */
@@ -339,6 +338,12 @@ export class TraceBuilder extends EventColumns {
     }
     return known ? peak : null
   }
+}
+
+/** The blocks without those at whose address a later one is. */
+function lastAtEach(blocks: readonly FinalBlock[]): readonly FinalBlock[] {
+  if (firstRepeated(Float64Array.from(blocks, ({ address }) => address)) < 0) return blocks
+  return [...new Map(blocks.map(block => [block.address, block])).values()]
 }
 
 /** Numbers of stream handles, in the order of their first use. */

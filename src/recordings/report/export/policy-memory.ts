@@ -3,7 +3,7 @@
 import { WrongTypeError } from '../../../core/base/argument-errors.js'
 import { describe } from '../../../core/base/bytes.js'
 import type { Placements } from '../../trace/placements/placements.js'
-import { recordedPlacements } from '../../trace/placements/recorded-placements.js'
+import { recordedReserved } from '../../trace/placements/recorded-placements.js'
 import { checkReport, type ReplayReport } from '../../trace/replay-result.js'
 import { checkTrace, type Trace } from '../../trace/trace.js'
 
@@ -16,8 +16,7 @@ export interface PolicyMemory extends Pick<Placements, 'address' | 'reservedByte
 /** The memory of the allocator that was recorded. Throws TypeError for anything but a trace. */
 export function recordedMemory(trace: Trace): PolicyMemory {
   checkTrace('recordedMemory', trace)
-  const { address, reservedBytes } = recordedPlacements(trace)
-  return { policy: 'recorded', address, reservedBytes }
+  return { policy: 'recorded', address: trace.blocks.address, reservedBytes: recordedReserved(trace) }
 }
 
 /**

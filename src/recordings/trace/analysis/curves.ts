@@ -1,6 +1,6 @@
 // Bytes in use and reserved after each event of a recording.
 
-import { recordedPlacements } from '../placements/recorded-placements.js'
+import { recordedReserved } from '../placements/recorded-placements.js'
 import { Action, BEFORE, type Trace } from '../trace.js'
 
 /** The memory that a program holds, by event. */
@@ -18,7 +18,7 @@ export interface Curves extends InUse {
 }
 
 export function curvesOf(trace: Trace): Curves {
-  return { ...inUseOf(trace), reservedBytes: recordedPlacements(trace).reservedBytes }
+  return { ...inUseOf(trace), reservedBytes: recordedReserved(trace) }
 }
 
 export function inUseOf({ action, block, blocks, events }: Trace): InUse {

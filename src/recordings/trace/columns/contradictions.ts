@@ -1,7 +1,7 @@
 // Contradictions within a recording. TraceBuilder refuses events that contradict earlier events of their block. Those
 // counted here leave figures that may be wrong, so reports name them.
 
-import { firstIndex } from '../../../core/base/binary-search.js'
+import { type AddressPlaces, placesOf } from '../placements/address-places.js'
 import { IndexSet } from '../placements/index-set.js'
 import { ReservedSegments } from '../reserved-segments.js'
 import { Action, type Contradictions, NEVER, type Segment, type Trace } from '../trace.js'
@@ -45,10 +45,7 @@ export function contradictionsOf(trace: Recorded, beside: Beside): Contradiction
 
 /** The memory that a recording describes, event by event. */
 class Check {
-  /** the addresses of all blocks, rising */
-  private readonly places: Float64Array
-  /** by address: its index in `places` */
-  private readonly indexes = new Map<number, number>()
+  private readonly places: AddressPlaces
   /** the indexes of the places with a block in use */
   private readonly inUse: IndexSet
   /** by place: the block that was there last */
@@ -66,10 +63,10 @@ class Check {
     private readonly beside: Beside,
   ) {
     const { action, blocks, initialSegments } = trace
-    this.places = Float64Array.from(new Set(blocks.address)).sort()
-    for (const [index, address] of this.places.entries()) this.indexes.set(address, index)
-    this.inUse = new IndexSet(this.places.length)
-    this.last = new Int32Array(this.places.length).fill(-1)
+    this.places = placesOf(blocks.address)
+    const { length } = this.places.addresses
+    this.inUse = new IndexSet(length)
+    this.last = new Int32Array(length).fill(-1)
     this.segments = new ReservedSegments(initialSegments)
     const { finalSegments, final } = beside
     this.knowsSegments =
@@ -98,7 +95,7 @@ class Check {
       case Action.freeCompleted:
         if (bytes[event] !== blocks.bytes[number]) this.otherSizes++
         if (action[event] === (saysCompleted ? Action.freeCompleted : Action.freeRequested)) {
-          this.inUse.delete(this.indexes.get(blocks.address[number])!)
+          this.inUse.delete(this.places.of[number])
         }
         break
       case Action.segmentAlloc:
@@ -112,12 +109,14 @@ class Check {
   /** A block begins; `isInSegment` tells that it must lie in a segment. */
   private place(number: number, isInSegment: boolean): void {
     const { places, inUse, last, trace } = this
+    const { addresses } = places
     const { address, bytes } = trace.blocks
     const [start, end] = [address[number], address[number] + bytes[number]]
     if (start === end) return
-    const index = this.indexes.get(start)!
+    const index = places.of[number]
     const [below, above] = [inUse.before(index), inUse.from(index)]
-    const overlaps = (below >= 0 && places[below] + bytes[last[below]] > start) || (above >= 0 && places[above] < end)
+    const overlaps =
+      (below >= 0 && addresses[below] + bytes[last[below]] > start) || (above >= 0 && addresses[above] < end)
     if (overlaps) this.overlappingBlocks++
     if (isInSegment && this.knowsSegments && !this.segments.covers(start, end)) this.blocksOutside++
     inUse.add(index)
@@ -132,9 +131,8 @@ class Check {
       if (segments.overlaps(start, end)) this.otherSegments++
     } else {
       if (!segments.covers(start, end)) this.otherSegments++
-      const above = firstIndex(places.length, i => places[i] >= end)
-      const highest = inUse.before(above)
-      if (highest >= 0 && places[highest] + blocks.bytes[last[highest]] > start) this.blocksOutside++
+      const highest = inUse.before(places.from(end))
+      if (highest >= 0 && places.addresses[highest] + blocks.bytes[last[highest]] > start) this.blocksOutside++
     }
     segments.apply(action[event], start, bytes[event], stream[event], pool[event])
   }
@@ -147,21 +145,18 @@ class Check {
       if (state.overlaps(address, address + bytes)) overlapping++
       state.apply(expandable ? Action.segmentMap : Action.segmentAlloc, address, bytes, stream, pool)
     }
-    const ranges = (segments: ReservedSegments) => segments.list().map(({ address, bytes }) => `${address} ${bytes}`)
-    const byEvents = new Set(ranges(this.segments))
-    const byState = ranges(state)
-    const both = byState.filter(range => byEvents.has(range)).length
-    return overlapping + Math.max(byEvents.size, byState.length) - both
+    const [byEvents, byState] = [this.segments.list(), state.list()]
+    return overlapping + Math.max(byEvents.length, byState.length) - alike(byEvents, byState)
   }
 
   /** How many blocks are in use at the end by the events or by the final state, but not alike by both. */
   private blocksAtEnd(held: readonly HeldBlock[]): number {
-    const { inUse, last, indexes, trace } = this
+    const { inUse, last, places, trace } = this
     const { bytes, freeRequestedAt } = trace.blocks
     let count = 0
     for (const block of held) {
-      const index = indexes.get(block.address)
-      if (block.bytes === 0 || index === undefined) continue
+      const index = places.at(block.address)
+      if (block.bytes === 0 || index < 0) continue
       const number = last[index]
       const hasSize = block.isRounded ? bytes[number] <= block.bytes : bytes[number] === block.bytes
       const isAlike = inUse.has(index) && hasSize && (freeRequestedAt[number] !== NEVER) === block.pending
@@ -171,4 +166,15 @@ class Check {
     for (let index = inUse.from(0); index >= 0; index = inUse.from(index + 1)) count++
     return count
   }
+}
+
+/** How many segments two lists by rising address have in common. */
+function alike(left: readonly Segment[], right: readonly Segment[]): number {
+  let count = 0
+  let next = 0
+  for (const { address, bytes } of left) {
+    while (next < right.length && right[next].address < address) next++
+    if (next < right.length && right[next].address === address && right[next].bytes === bytes) count++
+  }
+  return count
 }

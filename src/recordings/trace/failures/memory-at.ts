@@ -1,5 +1,6 @@
 // The memory of a recording at one event: the blocks in use, and the idle pieces of the segments.
 
+import { placesOf } from '../placements/address-places.js'
 import { isSmallSegment, worthSplitting } from '../pytorch/model/placement-rules.js'
 import { roundPytorchBytes } from '../pytorch/model/policy-blocks.js'
 import { hasSegments, type ReservedSegments } from '../reserved-segments.js'
@@ -76,9 +77,17 @@ function orderOf(trace: Trace): BlockOrder {
   const known = orders.get(trace)
   if (known !== undefined) return known
   const { count, address } = trace.blocks
-  const order = Uint32Array.from({ length: count }, (_, number) => number).sort((a, b) => address[a] - address[b])
+  const { addresses, of } = placesOf(address)
+  /** by place: where its blocks begin in the order */
+  const next = new Uint32Array(addresses.length + 1)
+  for (let number = 0; number < count; number++) next[of[number] + 1]++
+  for (let at = 1; at < next.length; at++) next[at] += next[at - 1]
+  const order = new Uint32Array(count)
   const place = new Uint32Array(count)
-  for (let i = 0; i < count; i++) place[order[i]] = i
+  for (let number = 0; number < count; number++) {
+    place[number] = next[of[number]]++
+    order[place[number]] = number
+  }
   orders.set(trace, { order, place })
   return { order, place }
 }

@@ -3,6 +3,7 @@
 
 import { FormatError } from '../../../core/base/errors.js'
 import type { AnnotationMark } from '../columns/annotations.js'
+import { firstRepeated } from '../placements/address-places.js'
 import type { FinalBlock, FinalSegment, FinalState } from '../trace-builder.js'
 import { dictionary, isDictionary, isTimeUs, isWhole, list, whole } from './data-checks.js'
 
@@ -22,8 +23,9 @@ interface Numbers {
 export function finalState(value: unknown, device: number, { stackOf, poolOf }: Numbers): FinalState {
   const segments: FinalSegment[] = []
   const blocks: FinalBlock[] = []
-  const bases = new Set<number>()
   const lists = new Set<unknown>()
+  /** by segment: its index in the snapshot */
+  const places: number[] = []
   let wrongSums = 0
   list(value, 'segments').forEach((entry, i) => {
     const place = `segments[${i}]`
@@ -33,51 +35,55 @@ export function finalState(value: unknown, device: number, { stackOf, poolOf }: 
     const bytes = whole(segment, 'total_size', place, BYTES)
     const stream = whole(segment, 'stream', place, STREAM)
     const inside = list(segment['blocks'] ?? [], `${place}.blocks`)
-    if (bases.has(address)) throw new FormatError(`${place}.address is that of another segment too`)
-    if (inside.length > 0 && lists.has(inside)) {
-      throw new FormatError(`${place}.blocks are those of another segment too`)
+    // A shared list of one block costs no more than its segments.
+    if (inside.length > 1) {
+      if (lists.has(inside)) throw new FormatError(`${place}.blocks are those of another segment too`)
+      lists.add(inside)
     }
-    bases.add(address)
-    lists.add(inside)
+    places.push(i)
     const pool = poolOf(segment['segment_pool_id'])
     segments.push({ address, bytes, stream, pool, expandable: segment['is_expandable'] === true })
-    const used = finalBlocks(inside, address, bytes, place, stackOf)
-    for (const block of used) blocks.push({ ...block, stream })
-    if (hasOtherSums(segment, used)) wrongSums++
+    const before = blocks.length
+    addBlocks(blocks, inside, { address, bytes, stream, place, stackOf })
+    if (hasOtherSums(segment, blocks, before)) wrongSums++
   })
+  const repeated = firstRepeated(Float64Array.from(segments, ({ address }) => address))
+  if (repeated >= 0) throw new FormatError(`segments[${places[repeated]}].address is that of another segment too`)
   return { segments, blocks, wrongSums }
 }
 
-/** Whether the sums that a segment gives are not those of its blocks in use. */
-function hasOtherSums(segment: Record<string, unknown>, used: readonly Omit<FinalBlock, 'stream'>[]): boolean {
-  const sum = (blocks: typeof used) => blocks.reduce((total, { grantedBytes = 0 }) => total + grantedBytes, 0)
-  const { allocated_size: allocated, active_size: active } = segment
-  const isOther = (said: unknown, blocks: typeof used) => typeof said === 'number' && said !== sum(blocks)
-  return (
-    isOther(active, used) ||
-    isOther(
-      allocated,
-      used.filter(({ pending }) => !pending),
-    )
-  )
+/** Whether the sums that a segment gives are not those of its blocks in use, which are `blocks` from `first` on. */
+function hasOtherSums(segment: Record<string, unknown>, blocks: readonly FinalBlock[], first: number): boolean {
+  let used = 0
+  let held = 0
+  for (let i = first; i < blocks.length; i++) {
+    const { grantedBytes = 0, pending } = blocks[i]
+    used += grantedBytes
+    if (!pending) held += grantedBytes
+  }
+  const isOther = (said: unknown, sum: number) => typeof said === 'number' && said !== sum
+  return isOther(segment['active_size'], used) || isOther(segment['allocated_size'], held)
 }
 
-/** The blocks of a segment that are in use. Snapshots from before 2023 have no block addresses. */
-function finalBlocks(
-  blocks: readonly unknown[],
-  base: number,
-  total: number,
-  segmentPlace: string,
-  stackOf: (frames: unknown) => number,
-) {
-  const used: Omit<FinalBlock, 'stream'>[] = []
-  let cursor = base
-  blocks.forEach((entry, i) => {
-    const place = `${segmentPlace}.blocks[${i}]`
+interface OfSegment {
+  readonly address: number
+  readonly bytes: number
+  readonly stream: number
+  /** in the snapshot, for errors */
+  readonly place: string
+  readonly stackOf: (frames: unknown) => number
+}
+
+/** Adds the blocks of a segment that are in use. Snapshots from before 2023 have no block addresses. */
+function addBlocks(added: FinalBlock[], entries: readonly unknown[], segment: OfSegment): void {
+  const end = segment.address + segment.bytes
+  let cursor = segment.address
+  entries.forEach((entry, i) => {
+    const place = `${segment.place}.blocks[${i}]`
     const block = dictionary(entry, place)
     const size = whole(block, 'size', place, BYTES)
     const address = whole(block, 'address', place, ADDRESS, cursor)
-    if (address < cursor || address + size > base + total) {
+    if (address < cursor || address + size > end) {
       throw new FormatError(`${place} lies outside its segment, or over the block before it`)
     }
     cursor = address + size
@@ -85,19 +91,31 @@ function finalBlocks(
     if (state === 'inactive') return
     const pending = state === 'active_pending_free' || state === 'active_awaiting_free'
     if (!pending && state !== 'active_allocated') throw new FormatError(`${place}.state is none that is known`)
-    const described = { ...allocationOf(block), ...block }
-    const bytes = whole(described, 'requested_size', place, BYTES, size)
-    const isRounded = described.requested_size === undefined
-    const stack = stackOf(described.frames)
-    used.push({ address, bytes, isRounded, grantedBytes: size, pending, stack, ...labelsOf(block) })
+    const past = allocationOf(block)
+    // A key with null tells, too.
+    const has = (key: string) => (key in block ? block : past)
+    const bytes = whole(has('requested_size'), 'requested_size', place, BYTES, size)
+    const isRounded = has('requested_size')['requested_size'] === undefined
+    const stack = segment.stackOf(has('frames')['frames'])
+    added.push({
+      address,
+      bytes,
+      isRounded,
+      grantedBytes: size,
+      pending,
+      stack,
+      stream: segment.stream,
+      ...labelsOf(block),
+    })
   })
-  return used
 }
 
+const UNKNOWN_ALLOCATION: Record<string, unknown> = {}
+
 /** PyTorch 2.0 has sizes and call stacks in a list of the allocations at the place of a block, the latest first. */
-function allocationOf({ history, size }: Record<string, unknown>): { requested_size?: unknown; frames?: unknown } {
+function allocationOf({ history, size }: Record<string, unknown>): Record<string, unknown> {
   const latest: unknown = Array.isArray(history) ? history[0] : undefined
-  if (!isDictionary(latest)) return {}
+  if (!isDictionary(latest)) return UNKNOWN_ALLOCATION
   const { real_size: requested, frames } = latest
   return isWhole(requested) && requested <= Number(size) ? { requested_size: requested, frames } : { frames }
 }
@@ -124,7 +142,10 @@ export function blocksBefore(value: unknown, { stackOf, poolOf }: Numbers): Fina
   })
 }
 
+const UNLABELLED = {}
+
 function labelsOf({ tag, user_metadata: metadata }: Record<string, unknown>): { tag?: string; metadata?: string } {
+  if (tag === undefined && metadata === undefined) return UNLABELLED
   return {
     ...(typeof tag === 'string' ? { tag } : {}),
     ...(typeof metadata === 'string' ? { metadata } : {}),
