@@ -12,6 +12,7 @@ import { run } from './command-line.fixture.js'
 
 const folder = mkdtempSync(join(tmpdir(), 'cuda-mempool-contradictions-'))
 after(() => rmSync(folder, { recursive: true }))
+const NONE = { overlappingBlocks: 0, blocksOutside: 0, otherSizes: 0, otherSegments: 0, atEnd: 0, wrongSums: 0 }
 const SAID = 'The recording contradicts itself, so figures may be wrong: 1 block overlaps another one in use.'
 
 test('each command says once that a recording contradicts itself, and a page does', () => {
@@ -32,6 +33,18 @@ test('each command says once that a recording contradicts itself, and a page doe
     const said = `${stdout} ${stderr}`.replace(/\s+/g, ' ')
     assert.equal(status, 0, said)
     assert.equal(said.split(SAID).length, 2, `${words.join(' ')}: ${said}`)
+  }
+  const counts = { ...NONE, overlappingBlocks: 1 }
+  for (const [count, ...words] of [
+    [1, 'why', file],
+    [1, 'tune', file],
+    [1, 'replay', file],
+    [2, 'check', file, '--against', file],
+    [2, 'diff', file, file],
+    [3, 'predict', file, file, file, '--batch', '1,2', '--for', '3'],
+  ] as const) {
+    const { stdout, stderr } = run([...words, '--json'])
+    assert.equal(stdout.split(`"contradictions":${JSON.stringify(counts)}`).length, count + 1, `${words}: ${stderr}`)
   }
   const both = run(['diff', file, file, '-o', join(folder, 'diff.html')]).stdout.replace(/\s+/g, ' ')
   assert.equal(both.split(SAID).length, 3, 'of both recordings')

@@ -4,7 +4,7 @@ import { WrongTypeError } from '../../core/base/argument-errors.js'
 import { describe } from '../../core/base/bytes.js'
 import type { RecordedOutOfMemory } from './failures/out-of-memory.js'
 import type { Placements } from './placements/placements.js'
-import type { OtherDevice, Trace } from './trace.js'
+import type { Contradictions, OtherDevice, Trace } from './trace.js'
 
 /** The policies of a replay by default. */
 export const DEFAULT_POLICIES = [
@@ -214,6 +214,8 @@ export interface ReplayReport {
     readonly allocations: number
     /** blocks from before the first event, and their bytes; earlier events are not recorded */
     readonly initial: InitialBlocks
+    /** where the recording contradicts itself: figures may then be wrong */
+    readonly contradictions: Contradictions
     /** how many requests failed */
     readonly failedRequests: number
     /** the failed requests in their order: all, or the last 100 of many */

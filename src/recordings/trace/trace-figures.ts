@@ -22,6 +22,7 @@ export function traceFigures(trace: Trace): ReplayReport['trace'] {
     recordedPeakReservedBytes: trace.recordedPeakReservedBytes,
     allocations: trace.allocations,
     initial: initialOf(trace),
+    contradictions: trace.contradictions,
     failedRequests: failedEvents(trace).length,
     outOfMemories: recordedOutOfMemories(trace),
     giveBacks: giveBacksOf(trace),

@@ -6,6 +6,7 @@ import { copyFileSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFile
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, describe, test } from 'node:test'
+import { csvCommand } from './nsight-sqlite.js'
 import { readRecording } from './read-recording.js'
 
 interface Database {
@@ -126,5 +127,29 @@ describe('a database', { skip: sqlite === undefined && 'this Node has no node:sq
       console.log(readRecording(${JSON.stringify(path)}).events)`
     const { stdout, stderr } = spawnSync(process.execPath, ['--input-type=module', '-e', reader])
     assert.deepEqual([String(stdout), String(stderr)], ['2\n', ''])
+  })
+})
+
+const hasProgram = spawnSync('sqlite3', ['-safe', '-version']).status === 0
+
+describe('the command that writes the table as CSV', {
+  skip: !hasProgram && 'there is no sqlite3 from 3.37 on',
+}, () => {
+  const written = (name: string, sql: string) => {
+    assert.equal(spawnSync('sqlite3', [join(folder, name), sql]).status, 0)
+    return spawnSync('sh', ['-c', csvCommand(name)], { cwd: folder, timeout: 60_000, encoding: 'utf8' })
+  }
+
+  test('writes a file that is read', () => {
+    assert.equal(written('by program.sqlite', `CREATE TABLE ${TABLE} (${COLUMNS}); ${TWO_ROWS}`).status, 0)
+    assert.equal(readRecording(join(folder, 'memory.csv')).allocations, 2)
+  })
+
+  test('runs no query that is in the place of the table', () => {
+    const row = 'x AS start, x AS address, 8 AS bytes, 2 AS memKind, 0 AS memoryOperationType'
+    const { status, signal, stderr } = written('view.sqlite', `CREATE VIEW ${TABLE} AS ${ENDLESS} SELECT ${row} FROM n`)
+    assert.deepEqual([signal, status !== 0], [null, true])
+    assert.match(stderr, /rowid/)
+    assert.equal(readFileSync(join(folder, 'memory.csv'), 'utf8'), '')
   })
 })

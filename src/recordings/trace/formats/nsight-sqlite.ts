@@ -52,8 +52,16 @@ export function isSqlite(start: Buffer): boolean {
 
 /** The error for a database that cannot be read here, with the command that writes a file which can. */
 function sqliteError(path: string): FormatError {
-  const command = `sqlite3 -csv -header ${shellWord(path)} 'SELECT * FROM ${NSIGHT_TABLE} ORDER BY start' > memory.csv`
-  return new FormatError(`is an SQLite database, which Node ${process.version} cannot read; run: ${command}`)
+  return new FormatError(`is an SQLite database, which Node ${process.version} cannot read; run: ${csvCommand(path)}`)
+}
+
+/**
+ * The command that writes the table of a database as CSV. A view in its place has no rowid, so that its query is
+ * refused and does not run. SQLite before 3.36 gave views a rowid; 3.37 was the first with the option -safe.
+ */
+export function csvCommand(path: string): string {
+  const select = `SELECT * FROM ${NSIGHT_TABLE} ORDER BY start, rowid`
+  return `sqlite3 -safe -readonly -csv -header ${shellWord(path)} '${select}' > memory.csv`
 }
 
 /** The traces of the chosen devices in a database of Nsight Systems; `file` is their name. Throws FormatError. */

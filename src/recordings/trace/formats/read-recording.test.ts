@@ -8,6 +8,7 @@ import { gzipSync } from 'node:zlib'
 import { FormatError } from '../../../core/base/errors.js'
 import { BASE, event } from '../pytorch/snapshot.fixture.js'
 import { Action, BEFORE, framesOf, frameText, NEVER, type Trace } from '../trace.js'
+import { csvCommand } from './nsight-sqlite.js'
 import { readRecording, readRecordings } from './read-recording.js'
 
 const folder = mkdtempSync(join(tmpdir(), 'cuda-mempool-formats-'))
@@ -209,7 +210,7 @@ describe('an export of Nsight Systems', () => {
     const path = fixture('nsight.fixture.sqlite')
     assert.throws(() => readRecording(path), {
       name: 'FormatError',
-      message: `${path}: is an SQLite database, which Node ${process.version} cannot read; run: sqlite3 -csv -header ${path} 'SELECT * FROM CUDA_GPU_MEMORY_USAGE_EVENTS ORDER BY start' > memory.csv`,
+      message: `${path}: is an SQLite database, which Node ${process.version} cannot read; run: ${csvCommand(path)}`,
     })
   })
 })

@@ -16,12 +16,15 @@ test('equal addresses have one place, and places rise with their addresses', () 
   )
 })
 
-test('numbers that are none have no place, and hide no other', () => {
+test('NaN gets the place -1, and all other addresses are still found', () => {
   const places = new AddressPlaces(Float64Array.of(4096, NaN, 512, NaN, NaN, 1024))
-  assert.deepEqual([512, 1024, 4096, 8192, NaN].map(address => places.at(address)), [0, 1, 2, -1, -1])
+  assert.deepEqual(
+    [512, 1024, 4096, 8192, NaN].map(address => places.at(address)),
+    [0, 1, 2, -1, -1],
+  )
 })
 
-test('without addresses there are no places', () => {
+test('an empty list leaves every address without a place', () => {
   assert.equal(new AddressPlaces(new Float64Array()).at(0), -1)
 })
 

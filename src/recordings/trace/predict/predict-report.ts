@@ -1,6 +1,7 @@
 // The result of `predict`, as plain JSON.
 
 import type { Holder } from '../failures/holders.js'
+import type { Contradictions } from '../trace.js'
 
 /** A figure with its range: blocks that do not lie on a line grow least, or most. */
 export interface Predicted {
@@ -19,6 +20,8 @@ export interface PredictRecording {
   readonly reservedBytes: number | null
   /** whether a request failed, or PyTorch gave memory back to stay within a limit */
   readonly ranFull: boolean
+  /** where it contradicts itself: figures may then be wrong */
+  readonly contradictions: Contradictions
 }
 
 /** The memory of a call site at the peaks: of the recordings in their order, and as predicted. */

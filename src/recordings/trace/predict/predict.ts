@@ -275,7 +275,7 @@ function sitesOf(recorded: readonly Trace[], predicted: Trace): PredictSite[] {
 
 function figuresOf(trace: Trace, size: number): PredictRecording {
   const { file, peakRequestedBytes: inUseBytes, recordedPeakReservedBytes: reservedBytes } = trace
-  return { file, size, inUseBytes, reservedBytes, ranFull: ranFull(trace) }
+  return { file, size, inUseBytes, reservedBytes, ranFull: ranFull(trace), contradictions: trace.contradictions }
 }
 
 function sum(values: Float64Array): number {

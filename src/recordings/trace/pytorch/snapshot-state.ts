@@ -35,8 +35,7 @@ export function finalState(value: unknown, device: number, { stackOf, poolOf }: 
     const bytes = whole(segment, 'total_size', place, BYTES)
     const stream = whole(segment, 'stream', place, STREAM)
     const inside = list(segment['blocks'] ?? [], `${place}.blocks`)
-    // A shared list of one block costs no more than its segments.
-    if (inside.length > 1) {
+    if (inside.length > 0) {
       if (lists.has(inside)) throw new FormatError(`${place}.blocks are those of another segment too`)
       lists.add(inside)
     }

@@ -72,6 +72,7 @@ export class Search {
       ...this.within,
       blocksBefore: trace.blocks.initial,
       dropped: trace.dropped,
+      contradictions: trace.contradictions,
       lowerBoundBytes: trace.peakWithFailedBytes,
       withWaitingBytes: withWaiting(trace)?.peakBytes ?? null,
       lowerBoundRequest: lowerBoundRequestOf(trace),

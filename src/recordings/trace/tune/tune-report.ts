@@ -2,7 +2,7 @@
 
 import type { Holder } from '../failures/holders.js'
 import type { RecordedOutOfMemory } from '../failures/out-of-memory.js'
-import type { OtherDevice } from '../trace.js'
+import type { Contradictions, OtherDevice } from '../trace.js'
 
 /** One setting, replayed over one recording or over several: sizes are then the largest, counts and times sums. */
 export interface TuneRun {
@@ -75,6 +75,8 @@ export interface TuneRecording {
   readonly blocksBefore: number
   /** how many events the recorder lost; null if unknown */
   readonly dropped: number | null
+  /** where it contradicts itself: figures may then be wrong */
+  readonly contradictions: Contradictions
   /** most bytes in use at once, with each request that failed: no allocator can do with less */
   readonly lowerBoundBytes: number
   /** most bytes in use, or freed and still used by another stream, at once; null if the recording does not tell */
