@@ -214,7 +214,7 @@ export interface ReplayReport {
     readonly allocations: number
     /** blocks from before the first event, and their bytes; earlier events are not recorded */
     readonly initial: InitialBlocks
-    /** where the recording contradicts itself: figures may then be wrong */
+    /** contradictions of the recording, by kind; if any, figures may be wrong */
     readonly contradictions: Contradictions
     /** how many requests failed */
     readonly failedRequests: number

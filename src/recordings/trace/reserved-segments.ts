@@ -73,7 +73,7 @@ export class ReservedSegments {
     this.ranges.add(segment.expandable ? this.joined(segment) : segment)
   }
 
-  /** A mapped range with those beside it, once its addresses are out of others. */
+  /** A mapped range together with its neighbours, after others have lost its addresses. */
   private joined(segment: Segment): Segment {
     const { ranges } = this
     let { address, bytes } = segment

@@ -198,7 +198,7 @@ export class TraceBuilder extends EventColumns {
   private numberPlaces() {
     const { events, action } = this
     const places = new AddressPlaces(this.address.subarray(0, events))
-    /** by place: whether an event of a block has it */
+    /** by place: 1 if a block had it */
     const named = new Uint8Array(places.addresses.length)
     const block = new Int32Array(events).fill(NO_BLOCK)
     /** the first event of each block that no event allocates */
@@ -340,7 +340,7 @@ export class TraceBuilder extends EventColumns {
   }
 }
 
-/** The blocks without those at whose address a later one is. */
+/** The last block of each address. */
 function lastAtEach(blocks: readonly FinalBlock[]): readonly FinalBlock[] {
   if (firstRepeated(Float64Array.from(blocks, ({ address }) => address)) < 0) return blocks
   return [...new Map(blocks.map(block => [block.address, block])).values()]

@@ -56,12 +56,13 @@ function sqliteError(path: string): FormatError {
 }
 
 /**
- * The command that writes the table of a database as CSV. A view in its place has no rowid, so that its query is
- * refused and does not run. SQLite before 3.36 gave views a rowid; 3.37 was the first with the option -safe.
+ * The command that writes the table of a database as CSV. Only an ordinary table can have such a trigger. So a view or
+ * a virtual table is refused before it runs, and -bail stops there. The trigger is never stored.
  */
 export function csvCommand(path: string): string {
-  const select = `SELECT * FROM ${NSIGHT_TABLE} ORDER BY start, rowid`
-  return `sqlite3 -safe -readonly -csv -header ${shellWord(path)} '${select}' > memory.csv`
+  const trigger = `CREATE TEMP TRIGGER plain AFTER INSERT ON ${NSIGHT_TABLE} BEGIN SELECT 1; END`
+  const sql = `${trigger}; SELECT * FROM ${NSIGHT_TABLE} ORDER BY start`
+  return `sqlite3 -bail -readonly -csv -header ${shellWord(path)} '${sql}' > memory.csv`
 }
 
 /** The traces of the chosen devices in a database of Nsight Systems; `file` is their name. Throws FormatError. */
