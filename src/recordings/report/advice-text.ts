@@ -52,10 +52,15 @@ function whatItBuys(run: TuneRun, report: TuneReport): string {
         ? [...served, ...reserved, ...least]
         : [...least, ...reserved]),
     ...timeText(run, before, report),
-    ...(run.settings.includes('garbage_collection_threshold')
-      ? ['It needs a limit by torch.cuda.set_per_process_memory_fraction.']
-      : []),
+    ...(run.settings.includes('garbage_collection_threshold') ? [limitNeeded(report)] : []),
   ].join(' ')
+}
+
+/** Garbage is collected above a share of the program's own limit only. */
+function limitNeeded({ recordings }: TuneReport): string {
+  const needs = 'It needs a limit by torch.cuda.set_per_process_memory_fraction'
+  const [bytes, ...others] = capacitiesOf(recordings)
+  return bytes === undefined || others.length > 0 ? `${needs}.` : `${needs}: ${bytes}, as a share of the GPU's memory.`
 }
 
 /** Failures, retries and reserved memory within the capacity that counts. */

@@ -82,7 +82,7 @@ function checkText({ check, inUseBytes, asRecorded }: PredictReport): string[] {
 function fitOf({ size, capacityBytes }: PredictReport, { fits, retries, reservedBytes }: PredictRun): string {
   const capacity = formatBytes(capacityBytes ?? 0)
   const spare = (capacityBytes ?? 0) - reservedBytes.estimate
-  const room = spare > 0 ? `, with ${formatBytes(spare)} to spare` : ''
+  const room = spare > 0 ? `, with ${formatBytes(spare)} to spare for the CUDA context and libraries` : ''
   const how = (retries ?? 0) > 0 ? `, but must give back its cache ${counted(retries!, 'time')}` : room
   if (fits === 'yes') return `${size} fits ${capacity}, as predicted${how}.`
   if (fits === 'likely') return `${size} may fit ${capacity}${how}; if what is unsure grows most, it does not.`
@@ -117,7 +117,7 @@ function certaintyOf({ size, recordings, isBeyond, shares, capacityBytes }: Pred
     texts.push(`The recording at ${full} ran full. The prediction has no limit, and leaves out requests that failed.`)
   }
   if (capacityBytes !== null) {
-    texts.push('Besides, the CUDA context and libraries take memory of the device, often 0.3 to 1 GiB.')
+    texts.push('The CUDA context and libraries often take 0.3 to 1 GiB of a device.')
   }
   return texts
 }

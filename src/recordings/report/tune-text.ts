@@ -174,7 +174,7 @@ function notes(report: TuneReport): string[] {
   }
   lines.push(...leftOutOf(report))
   lines.push(
-    'A retry gives all idle memory back and waits for the GPU. Driver times are of a model, over the run without a limit.',
+    '> and ≥: at least so much, not searched further. A retry gives all idle memory back and waits for the GPU. Driver times are of a model, over the run without a limit.',
   )
   return lines
 }

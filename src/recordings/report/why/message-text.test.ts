@@ -137,7 +137,7 @@ const LIMITED =
   'CUDA out of memory. Tried to allocate 644.00 MiB. GPU 0 has a total capacity of 23.65 GiB of which 9.00 GiB is free. 11.01 GiB allowed; Of the allocated memory 10.00 GiB is allocated by PyTorch, and 0 bytes is reserved by PyTorch but unallocated.'
 
 test('sizes that are compared share a unit, unless they would look alike in it', () => {
-  assert.match(told(LIMITED), /asked 0\.63 GiB .* leaves 1\.01 GiB .* left 1\.01 GiB, and 0\.63 GiB were asked/)
+  assert.match(told(LIMITED), /asked 0\.63 GiB .* leaves 1\.01 GiB .* left 1\.01 GiB, and 0\.63 GiB were asked\./)
   const near = message('0.00')
     .replace('0.00 GiB', '1020.00 MiB')
     .replace('12.73 GiB', '20.00 MiB')
@@ -189,4 +189,16 @@ test('a text without a message has no answer, and a long hostile one takes littl
   ]) {
     figuresOf(text)
   }
+})
+
+test('what is missing beside idle pieces of unknown size is said', () => {
+  const message = told(
+    'CUDA out of memory. Tried to allocate 100.00 MiB. GPU 0 has a total capacity of 10.00 GiB of which 60.00 MiB is ' +
+      'free. Process 1 has 1.00 GiB memory in use. Including non-PyTorch memory, this process has 8.94 GiB memory in ' +
+      'use. Of the allocated memory 8.00 GiB is allocated by PyTorch, and 200.00 MiB is reserved by PyTorch but unallocated.',
+  )
+  assert.match(
+    message,
+    /But 200(\.00)? MiB of it are idle pieces, .*: if none is large enough, 40(\.00)? MiB are missing\./,
+  )
 })

@@ -8,7 +8,7 @@ import {
   MOST_DEVICE_BYTES,
   type OutOfMemoryMessage,
 } from '../../trace/messages/out-of-memory-message.js'
-import { exceeds, isPossible, type RoundedSize } from '../../trace/messages/rounded-size.js'
+import { exceeds, isPossible, minus, type RoundedSize } from '../../trace/messages/rounded-size.js'
 import { RECORDERS } from '../recorders.js'
 import { segmentText, WAITING_REMEDY } from './out-of-memory-text.js'
 
@@ -49,7 +49,7 @@ export function messageVerdict(message: OutOfMemoryMessage, answer: MessageAnswe
     case 'fragmentation':
       return (
         `Fragmentation or rounding: ${withinLimit === null ? `${together} were free or idle` : `the limit left ${amount(withinLimit, unit)}`}, ` +
-        `and ${asked} were asked.${refusedText(message, answer)}${deviceHadRoom ? '' : otherProcess(message, message.asked!)} ` +
+        `and ${asked} were asked.${piecesText(message, withinLimit ?? room, unit)}${refusedText(message, answer)}${deviceHadRoom ? '' : otherProcess(message, message.asked!)} ` +
         `A setting may help. ${isRecordable(message) ? 'Make a recording: cuda-mempool tune replays it under each setting.' : NO_RECORDING}` +
         (message.waiting === null && !deviceHadRoom && isRecordable(message) ? MAY_WAIT : '')
       )
@@ -69,6 +69,15 @@ function rejectedText(asked: string): string {
     'reserved more than per_process_memory_fraction allows. By throw_on_cudamalloc_oom it then gives no idle memory ' +
     'back and does not ask again. Raise the limit, hold less, or leave that setting out.'
   )
+}
+
+/** How much is missing if no idle piece serves: a message does not tell their sizes. */
+function piecesText({ asked, idle }: OutOfMemoryMessage, room: RoundedSize | null, unit: Unit | undefined): string {
+  if (asked === null || idle === null || room === null || idle.bytes === 0) return ''
+  const missing = minus(asked, minus(room, idle))
+  if (missing.least <= 0) return ''
+  const pieces = `${amount(idle, unit)} of it are idle pieces, whose sizes the message does not tell`
+  return ` But ${pieces}: if none is large enough, ${amount(missing, unit)} are missing.`
 }
 
 /** Why the device did not serve a request that it had room for. */
