@@ -1,6 +1,6 @@
 // Tests of a program's own code on the simulated device, which needs no GPU and fails where a test asks it to. Every
 // test runner can do so; this is Node's.
-// In a clone: npm run build && node --test dist/examples/cache.test.js
+// docs/recipes/tests.md explains it. In a clone: npm run build && node --test dist/examples/cache.test.js
 
 import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'

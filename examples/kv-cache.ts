@@ -1,7 +1,7 @@
 // A cache of keys and values in pages, as servers of language models have it: pages of one size from a block pool, a
 // list of pages for each sequence, and a table of addresses on the device that grows in place. A sequence that does not
 // fit is refused whole.
-// In a clone: npm run build && node dist/examples/kv-cache.js
+// docs/recipes/kv-cache.md explains it. In a clone: npm run build && node dist/examples/kv-cache.js
 
 import { type DeviceBuffer, formatBytes, KiB, openDevice } from 'cuda-mempool'
 
@@ -34,19 +34,14 @@ const sequences = Array.from({ length: 20 }, () => new Sequence())
 const served = sequences.filter(sequence => sequence.append(100))
 console.log(`${served.length} of ${sequences.length} sequences served, ${pages.availableBlocks} pages left`)
 
-const addresses = BigUint64Array.from(served[0]!.pages, page => BigInt(page.ptr))
+// What an attention kernel reads: the addresses of a sequence's pages.
 using rows = table.array(BigUint64Array)
-rows.write(addresses)
-table.grow('8MiB') // the view stays valid
-console.log(`the table begins with ${(await rows.read())[0] === addresses[0] ? 'its first page' : 'another page'}`)
-console.log(`and has ${formatBytes(table.byteLength)} now`)
+rows.write(BigUint64Array.from(served[0]!.pages, page => BigInt(page.ptr)))
+table.grow('8MiB') // at the same address; the view stays valid
+const isKept = (await rows.read())[0] === BigInt(served[0]!.pages[0]!.ptr)
+console.log(`the table has ${formatBytes(table.byteLength)}, and ${isKept ? 'kept' : 'lost'} its rows`)
 
-served.pop()![Symbol.dispose]() // evicted
+served.shift()![Symbol.dispose]() // evicted
 console.log(`${pages.availableBlocks} pages left after an eviction`)
-try {
-  pages.allocate(33 * KiB)
-} catch (error) {
-  console.log(`${error}`)
-}
 for (const sequence of served) sequence[Symbol.dispose]()
-console.log(`${pages}`)
+console.log(`${pages.stats().liveBuffers} pages held at the end`)

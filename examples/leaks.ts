@@ -1,6 +1,6 @@
 // Who holds the memory? Labels add the buffers of a running pool up, and a pool in debug mode knows the places of the
 // calls.
-// In a clone: npm run build && node dist/examples/leaks.js
+// docs/recipes/leaks.md explains it. In a clone: npm run build && node dist/examples/leaks.js
 
 import { type DeviceBuffer, MiB, openDevice } from 'cuda-mempool'
 
@@ -24,6 +24,6 @@ layer()
 layer()
 attention()
 for (const { name, buffers, bytes } of checked.liveBySite()) {
-  console.log(`${bytes} B in ${buffers} from ${name.replace(/\w+:\/\/\S*\//g, '')}`)
+  console.log(`${bytes} B in ${buffers} from ${name.replace(/(\w+:\/)?\/\S*\//g, '')}`)
 }
 checked.close()

@@ -1,17 +1,26 @@
-// Requests wait for memory for at most 60 ms, and give up then.
-// In a clone: npm run build && node dist/examples/wait-for-memory.js
+// A request waits for memory, but at most 100 ms.
+// docs/recipes/wait-for-memory.md explains it. In a clone: npm run build && node dist/examples/wait-for-memory.js
 
-import { setTimeout } from 'node:timers/promises'
-import { MiB, openDevice } from 'cuda-mempool'
+import { type DeviceBuffer, MiB, openDevice } from 'cuda-mempool'
 
 using device = openDevice('auto')
 using pool = device.createPool({ maxPoolBytes: '16MiB' })
 
-const requests = Array.from({ length: 8 }, async (_, request) => {
-  using _buffer = await pool.allocateSoon(8 * MiB, { signal: AbortSignal.timeout(60) })
-  await setTimeout(25)
-  return request
-})
-for (const result of await Promise.allSettled(requests)) {
-  console.log(result.status === 'fulfilled' ? `request ${result.value} is done` : result.reason.name)
+/** Null if there is no memory within `ms`. At most 8 such requests wait at a time; one more is a PoolError. */
+async function allocateWithin(ms: number, bytes: number): Promise<DeviceBuffer | null> {
+  const signal = AbortSignal.timeout(ms)
+  try {
+    return await pool.allocateSoon(bytes, { signal, maxWaiting: 8 })
+  } catch (error) {
+    if (signal.aborted) return null
+    throw error
+  }
 }
+
+const first = pool.allocate(12 * MiB)
+console.log(`while the first buffer is held: ${await allocateWithin(100, 8 * MiB)}`)
+
+const soon = allocateWithin(60_000, 8 * MiB)
+first.free()
+using second = await soon
+console.log(`after it was freed: ${second === null ? 'nothing' : 'a buffer'}`)

@@ -80,6 +80,7 @@ const LONGEST = [
   'src/core/pool',
   'test/browser/drop.browser.test.js',
   'test/documents.test.js',
+  'test/examples.test.js',
   'src/recordings/trace',
   'src fuzz',
   'proof/pools fuzz',
