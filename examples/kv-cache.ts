@@ -34,7 +34,7 @@ const sequences = Array.from({ length: 20 }, () => new Sequence())
 const served = sequences.filter(sequence => sequence.append(100))
 console.log(`${served.length} of ${sequences.length} sequences served, ${pages.availableBlocks} pages left`)
 
-// What an attention kernel reads: the addresses of a sequence's pages.
+// An attention kernel reads the addresses of a sequence's pages.
 using rows = table.array(BigUint64Array)
 rows.write(BigUint64Array.from(served[0]!.pages, page => BigInt(page.ptr)))
 table.grow('8MiB') // at the same address; the view stays valid

@@ -16,7 +16,7 @@ console.table(pool.liveByLabel())
 const { heldBuffers } = pool.close()
 console.log(`${heldBuffers} buffers were held at the end`)
 
-const checked = device.createPool({ debug: { frames: 3 } })
+const checked = device.createPool({ debug: { frames: 2 } })
 const helper = (bytes: number) => checked.allocate(bytes)
 const layer = () => helper(1000)
 const attention = () => helper(2000)

@@ -1,5 +1,5 @@
-// How much memory a pool may take: what the scheduler or the operator says, or a share of the device. And what it does
-// with idle memory.
+// How much memory a pool may take: the limit that the scheduler or the operator sets, or a share of the device. And how
+// idle memory goes back.
 // docs/recipes/limits.md explains it. In a clone: npm run build && node dist/examples/limits.js
 
 import { type ByteSize, formatBytes, openDevice, parseBytes } from 'cuda-mempool'

@@ -1,5 +1,5 @@
-// Two models take turns on a device with room for one. Before one runs, the other goes to sleep: its weights move to the
-// host, and its memory to the device. Addresses stay. docs/onnxruntime.md gives sessions of ONNX Runtime such pools.
+// Two models take turns on a device with room for one. Before one runs, the other goes to sleep: its weights move to
+// the host, and its memory to the device. Addresses stay.
 // docs/recipes/models-in-turn.md explains it. In a clone: npm run build && node dist/examples/models-in-turn.js
 
 import { formatBytes, MiB, openDevice } from 'cuda-mempool'
@@ -25,7 +25,7 @@ async function makeRoom(): Promise<void> {
   awake = undefined
 }
 
-/** Runs a model in its turn: after all runs that were asked for before. */
+/** Runs a model in its turn, after all runs requested before. */
 function run(model: Model): Promise<number | undefined> {
   const result = turn.then(async () => {
     if (awake !== model) {

@@ -1,5 +1,5 @@
 // An HTTP server with an arena for each request. It answers 503 when requests wait too long or too many wait, and 413
-// for what never fits. It gives up when a client leaves, and finishes its requests when it is told to end.
+// to a request that never fits. It gives up when a client leaves, and finishes its requests before it ends.
 // docs/recipes/server.md explains it. In a clone: npm run build && node dist/examples/server.js
 
 import { once } from 'node:events'
@@ -70,6 +70,6 @@ await Promise.race([once(process, 'SIGTERM'), once(process, 'SIGINT')])
 server.close() // takes no new connections
 const late = AbortSignal.timeout(MOST_SHUTDOWN_MS)
 if (running > 0) await once(server, 'idle', { signal: late }).catch(() => {})
-server.closeAllConnections() // which aborts the work that is late
+server.closeAllConnections() // aborts the work that is late
 await queue.close()
 console.log(`at the end: ${queue}`)

@@ -6,7 +6,7 @@ import { type DeviceBuffer, MiB, openDevice } from 'cuda-mempool'
 using device = openDevice('auto')
 using pool = device.createPool({ maxPoolBytes: '16MiB' })
 
-/** Null if there is no memory within `ms`. At most 8 such requests wait at a time; one more is a PoolError. */
+/** Null if memory stays short for `ms`. At most 8 such requests wait at a time; one more is a PoolError. */
 async function allocateWithin(ms: number, bytes: number): Promise<DeviceBuffer | null> {
   const signal = AbortSignal.timeout(ms)
   try {

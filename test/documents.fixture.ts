@@ -1,4 +1,4 @@
-// Documents and their programs: reads code blocks, and runs programs on the simulated device, also on a host with a GPU.
+// Documents and their programs: reads code blocks, and runs programs on the simulated device.
 
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'

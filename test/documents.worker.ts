@@ -1,4 +1,4 @@
-// Runs the programs that its arguments name one after another, with a line of one null character before the output of each.
+// Runs the programs that its arguments name one after another. A line with a null character precedes each output.
 
 for (const path of process.argv.splice(2)) {
   console.log('\0')

@@ -1,4 +1,4 @@
-// Runs the examples on the simulated device, and compares them with the recipes, which have their code and their output.
+// Runs the examples on the simulated device, and compares them with the recipes, which have their code and output.
 
 import assert from 'node:assert/strict'
 import { spawn } from 'node:child_process'
