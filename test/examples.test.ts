@@ -70,8 +70,9 @@ describe('recipes', () => {
     const shutdownMs = Number(/'MOST_SHUTDOWN_MS'\] \?\? ([\d_]+)/.exec(source)![1].replace('_', ''))
     const pauseMs = 1000 * container.lifecycle.preStop.sleep.seconds
     assert.ok(1000 * spec.template.spec.terminationGracePeriodSeconds > pauseMs + shutdownMs)
-    assert.deepEqual(container.startupProbe.exec.command, ['npx', 'cuda-mempool', 'info', '--check'])
-    assert.ok(blocks(text, 'dockerfile')[0].includes(' CMD ["npx", "cuda-mempool", "info", "--check"]\n'))
+    const check = ['node_modules/.bin/cuda-mempool', 'info', '--check']
+    assert.deepEqual(container.startupProbe.exec.command, check)
+    assert.deepEqual(JSON.parse(/^HEALTHCHECK .* CMD (.*)$/m.exec(blocks(text, 'dockerfile')[0])![1]), check)
     assert.ok(node(join(ROOT, 'dist/src/cli/main.js'), 'info', '--help').includes('--check'))
   })
 })
