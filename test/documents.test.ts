@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict'
 import { execFileSync } from 'node:child_process'
 import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
-import { dirname, join } from 'node:path'
+import { basename, dirname, join } from 'node:path'
 import { after, describe, test } from 'node:test'
 import * as errors from '../src/core/base/errors.js'
 import { CLASSES, classOf, UNIT_BYTES } from '../src/core/heap/size-classes.js'

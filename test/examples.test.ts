@@ -51,11 +51,6 @@ describe('recipes', () => {
     }
   })
 
-  test('are all in the index', () => {
-    const index = read('docs/recipes/README.md')
-    for (const { name } of RECIPES) assert.ok(index.includes(`](${name})`), name)
-  })
-
   test('for containers name a server, commands and options that there are', () => {
     const { text } = RECIPES.find(({ name }) => name === 'containers.md')!
     const { spec } = parse(blocks(text, 'yaml')[0])
