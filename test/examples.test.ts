@@ -73,6 +73,8 @@ describe('recipes', () => {
 })
 
 describe('the server', { timeout: 60_000 }, () => {
+  /** The test decides what happens, and no time limit. */
+  const PATIENT = { MOST_WAITING_MS: '600000', MOST_SHUTDOWN_MS: '600000' }
   const processes: { kill(signal: 'SIGKILL'): void }[] = []
   after(() => {
     for (const each of processes) each.kill('SIGKILL') // those that a failed test has left
@@ -93,9 +95,22 @@ describe('the server', { timeout: 60_000 }, () => {
     const health = async () => (await fetch(`${url}/health`)).text()
     return {
       url,
+      /** Sends a request that lasts until its client leaves; returns how it leaves. */
+      hold(): () => Promise<string> {
+        const client = new AbortController()
+        const outcome = fetch(`${url}/?ms=${2 ** 30}`, client).then(String, error => error.name)
+        return () => {
+          client.abort()
+          return outcome
+        }
+      },
       /** Asks until `arenas` are available and `waiting` requests wait. */
       async until(arenas: number, waiting: number): Promise<void> {
         while (!(await health()).startsWith(`ArenaQueue { ${arenas} of 2 arenas available, ${waiting} waiting }, `));
+      },
+      /** Asks until it takes no more connections. */
+      async untilClosed(): Promise<void> {
+        while ((await health().catch(() => 'closed')) !== 'closed');
       },
       /** Tells it to end, which it must with status 0, no warning of held buffers, and the output of the recipe. */
       async end(): Promise<void> {
@@ -108,7 +123,7 @@ describe('the server', { timeout: 60_000 }, () => {
   }
 
   test('answers as the recipe shows, and refuses what never fits', async () => {
-    const { url, until, end } = await start()
+    const { url, until, end } = await start(PATIENT)
     const shown = recipeOf('server.ts')!.text.matchAll(/^\$ curl 'localhost:8080(\S+)'\n(.*\n)/gm)
     const calls = [...shown].map(([, path, answer]) => ({ path, answer }))
     assert.ok(calls.length >= 2)
@@ -122,38 +137,43 @@ describe('the server', { timeout: 60_000 }, () => {
   })
 
   test('answers 503 when too many wait, and serves others when clients leave', async () => {
-    const { url, until, end } = await start({ MOST_WAITING_MS: '600000' })
-    const clients = Array.from({ length: 3 }, () => new AbortController())
-    const forEver = clients.map(({ signal }) => fetch(`${url}/?ms=${2 ** 30}`, { signal }).catch(error => error.name))
+    const { url, hold, until, end } = await start(PATIENT)
+    const running = [hold(), hold()]
+    await until(0, 0)
+    const leave = hold()
     await until(0, 1)
     const waiting = Array.from({ length: 3 }, async () => (await fetch(url)).status)
     await until(0, 4)
     const refused = await fetch(url)
     assert.deepEqual([refused.status, refused.headers.get('Retry-After')], [503, '1'])
-    clients[2].abort()
-    await until(0, 3)
-    for (const client of clients) client.abort()
+    assert.equal(await leave(), 'AbortError')
+    await until(0, 3) // it has given its turn up
+    for (const leave of running) await leave()
     assert.deepEqual(await Promise.all(waiting), [200, 200, 200])
-    assert.deepEqual(await Promise.all(forEver), ['AbortError', 'AbortError', 'AbortError'])
     await until(2, 0) // no arena is lost
     await end()
   })
 
   test('answers 503 when a request waits too long, and cuts work off that does not end', async () => {
-    const { url, until, end } = await start({ MOST_WAITING_MS: '1', MOST_SHUTDOWN_MS: '1' })
-    const forEver = [1, 2].map(() => fetch(`${url}/?ms=${2 ** 30}`).catch(error => error.name))
+    const { url, hold, until, end } = await start({ MOST_WAITING_MS: '1', MOST_SHUTDOWN_MS: '1' })
+    const running = [hold(), hold()]
     await until(0, 0)
     const late = await fetch(url)
     assert.deepEqual([late.status, late.headers.get('Retry-After')], [503, '1'])
     await end()
-    assert.deepEqual(await Promise.all(forEver), ['TypeError', 'TypeError']) // fetch's, for a closed connection
+    for (const leave of running) assert.equal(await leave(), 'TypeError') // fetch's, for a closed connection
   })
 
   test('answers the requests that have come before it ends', async () => {
-    const { url, until, end } = await start()
-    const answers = Array.from({ length: 3 }, async () => (await fetch(`${url}/?ms=100`)).status)
+    const { url, hold, until, untilClosed, end } = await start(PATIENT)
+    const running = [hold(), hold()]
+    await until(0, 0)
+    const waiting = fetch(url)
     await until(0, 1)
-    await end()
-    assert.deepEqual(await Promise.all(answers), [200, 200, 200])
+    const ended = end()
+    await untilClosed()
+    for (const leave of running) await leave()
+    assert.equal((await waiting).status, 200)
+    await ended
   })
 })
