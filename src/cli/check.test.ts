@@ -44,7 +44,7 @@ test('the status is 4 if memory grew by more than the limit, else 0', () => {
 
 test('the text is on standard output, and ends with the command to type next if memory grew', () => {
   const { stdout, stderr } = run(['check', LARGER, '--against', BASE])
-  assert.match(stdout, /^Failed: .*\n\nNext: cuda-mempool diff \S*mlp-train\S* \S*oom-retry\S*\n$/s)
+  assert.match(stdout, /^Failed: .*\n\nNext: npx cuda-mempool diff \S*mlp-train\S* \S*oom-retry\S*\n$/s)
   assert.equal(stderr, '')
   assert.doesNotMatch(printed(['check', BASE, '--against', BASE]), /Next/)
 })

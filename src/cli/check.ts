@@ -1,7 +1,6 @@
 // `cuda-mempool check`: whether a recorded run needs more memory than its base, for continuous integration.
 
 import { parseBytes } from '../core/base/bytes.js'
-import { printableJson } from '../core/base/shown-text.js'
 import { checkText } from '../recordings/report/check/check-text.js'
 import type { Checked } from '../recordings/report/check/check-words.js'
 import { checkJunit } from '../recordings/report/check/junit.js'
@@ -10,10 +9,11 @@ import { type GrowthLimit, growthOf } from '../recordings/trace/analysis/run-gro
 import { PIPED } from '../recordings/trace/formats/read-recording.js'
 import type { Trace } from '../recordings/trace/trace.js'
 import { traceFigures } from '../recordings/trace/trace-figures.js'
+import { answer } from './answers.js'
 import { STATUS, UsageError } from './exit.js'
 import { checkOutput, writeOutput } from './output-file.js'
 import { printNext, readDevices, readFiles } from './recording-input.js'
-import { print } from './terminal.js'
+import { print, printJson } from './terminal.js'
 
 /** The options as text, from the command line. */
 export interface CheckArguments {
@@ -38,8 +38,9 @@ export async function check(file: string, given: CheckArguments): Promise<number
   const checked = await compared(file, given, limit)
   const { base, run, growth } = checked
   for (const { path, textOf } of outputs) await writeOutput(path, [textOf(checked)], given.force ?? false)
-  if (given.json) print(printableJson({ ...growth, trace: { base: traceFigures(base), run: traceFigures(run) } }))
-  else if (outputs.every(({ path }) => path !== PIPED)) {
+  if (given.json) {
+    printJson(answer('check', { ...growth, trace: { base: traceFigures(base), run: traceFigures(run) } }))
+  } else if (outputs.every(({ path }) => path !== PIPED)) {
     print(style => checkText(checked, style))
     if (!growth.passed) printNext('diff', [given.against, file])
   }

@@ -18,11 +18,12 @@ import { replayDevices } from '../recordings/trace/replay-devices.js'
 import type { ReplayOptions } from '../recordings/trace/replay-options.js'
 import type { ReplayReport } from '../recordings/trace/replay-result.js'
 import type { Trace } from '../recordings/trace/trace.js'
+import { written } from './answers.js'
 import { STATUS, UsageError } from './exit.js'
 import { checkReplayedByDefault, parseCondition, sayHeld } from './fail-if.js'
 import { checkOutput, writeOutput } from './output-file.js'
 import { readFiles, sayContradictions, wholeNumber, withProgressOn } from './recording-input.js'
-import { print } from './terminal.js'
+import { print, printJson } from './terminal.js'
 
 /** The options as text, from the command line. */
 export interface ConvertArguments {
@@ -32,6 +33,7 @@ export interface ConvertArguments {
   readonly gpu?: string
   readonly at?: string
   readonly failIf?: readonly string[]
+  readonly json?: boolean
 }
 
 type Format = 'pickle' | 'json' | 'csv' | 'perfetto' | 'pprof' | 'collapsed' | 'svg'
@@ -55,7 +57,7 @@ const NEXT: Readonly<Record<Format, (path: string) => string>> = {
   collapsed: path => `look at it with: npx speedscope ${shellWord(path)}`,
   csv: () => 'a row for each allocation',
   svg: () => 'curves, allocations and address maps',
-  json: () => 'the figures of the replay; docs/replay-report.schema.json is their schema',
+  json: () => 'the figures of the replay; docs/command-line.schema.json is their schema',
 }
 /** The formats of one moment, which --at chooses. */
 const OF_A_MOMENT: readonly Format[] = ['pprof', 'collapsed']
@@ -71,6 +73,7 @@ export async function convertFile(file: string, given: ConvertArguments): Promis
   }
   if (conditions.length > 0 && format !== 'json') throw new UsageError('--fail-if: needs a .json output, or replay')
   checkReplayedByDefault(conditions)
+  if (given.json && output === PIPED) throw new UsageError('-o -: standard output has the result; leave --json out')
   checkOutput(output, force)
   const [trace] = await readFiles([file], given.gpu)
   sayContradictions([trace])
@@ -80,7 +83,8 @@ export async function convertFile(file: string, given: ConvertArguments): Promis
   }
   const { pieces, report } = await contentsOf(trace, format, at)
   await writeOutput(output, pieces, force)
-  if (output !== PIPED) print(`${printable(output)}: ${NEXT[format](output)}`)
+  if (given.json) printJson(written(output, format, [trace]))
+  else if (output !== PIPED) print(`${printable(output)}: ${NEXT[format](output)}`)
   return report !== undefined && sayHeld(conditions, report) ? STATUS.conditionHeld : STATUS.done
 }
 

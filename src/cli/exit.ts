@@ -48,17 +48,13 @@ const EXPECTED = [
 ]
 
 /**
- * Says on stderr why a command ended, and returns the exit status. Without a command it shows `help`. `command` is the
- * one that the command line names, if any.
+ * Says on stderr why a command ended, and returns the exit status. `command` is the one that the command line names, if
+ * any.
  */
-export function explain(error: unknown, help = '', command?: string): number {
+export function explain(error: unknown, command?: string): number {
   if (error instanceof CommanderError) {
     // Commander throws errors for --help and --version, too.
     if (error.exitCode === 0) return STATUS.done
-    if (error.code === 'commander.help') {
-      process.stderr.write(help)
-      return STATUS.refused
-    }
     const page = ['cuda-mempool', ...(command === undefined ? [] : [command]), '--help'].join(' ')
     return refuse(`${error.message.replace(/^error: |\.$/g, '')}; see ${page}`)
   }

@@ -6,7 +6,7 @@ import { RUN_NUMBERS, TRACE_NUMBERS } from '../recordings/report/figures.js'
 import { pytorchSettingsOf } from '../recordings/trace/pytorch/named-settings.js'
 import { DEFAULT_POLICIES, POLICIES, type Policy, type ReplayReport } from '../recordings/trace/replay-result.js'
 import { UsageError } from './exit.js'
-import { say } from './terminal.js'
+import { note } from './terminal.js'
 
 const COMPARISONS = {
   '>=': (figure: number, limit: number) => figure >= limit,
@@ -82,7 +82,7 @@ export function sayHeld(conditions: readonly Condition[], report: ReplayReport):
     if (figure === null) throw wrong(text, `${file} has no such figure`)
     return holds(figure) ? [`${shown(file)}: --fail-if '${text}' holds, it is ${figure}`] : []
   })
-  for (const line of lines) say(line)
+  for (const line of lines) note(line)
   return lines.length > 0
 }
 

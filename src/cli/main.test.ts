@@ -47,10 +47,13 @@ describe('help and version', () => {
     }
   })
 
-  test('without a command the help is a complaint, and begins with the commands that need no recording', () => {
-    const { status, stdout, stderr } = run([])
-    assert.deepEqual([status, stdout], [2, ''])
-    assert.match(stderr, /^Usage: .*Devices and pools:.* info .* demo .* top .*Recorded runs:.* replay .* convert /s)
+  test('without a command the help is printed, with the commands by reader', () => {
+    const help = printed([])
+    assert.equal(help, printed(['--help']))
+    assert.equal(help, printed(['help']))
+    assert.equal(help, printed(['--quiet']))
+    assert.match(help, /^Usage: .*\n\nYou have a PyTorch recording or error message:\n {2}why .* check /s)
+    assert.match(help, /\n\nYou write GPU programs in Node:\n {2}info .* demo .* top .*\n\nBoth:\n {2}report .* help /s)
     assert.equal(printed(['help', 'why']), printed(['why', '--help']))
   })
 
@@ -60,25 +63,39 @@ describe('help and version', () => {
     assert.ok(!coloured('why', RECORDING, '--no-color') && !coloured('--no-color', 'why', RECORDING))
   })
 
-  test('info --check tells by its exit status whether there is a GPU', () => {
-    assert.deepEqual(run(['info', '--check']), { ...run(['info']), status: 2 })
+  test('NO_COLOR ends colours that FORCE_COLOR begins', () => {
+    assert.ok(printed(['why', RECORDING], { FORCE_COLOR: '1' }).includes('\x1b['))
+    assert.ok(!printed(['why', RECORDING], { FORCE_COLOR: '1', NO_COLOR: '1' }).includes('\x1b['))
+  })
+
+  test('--quiet leaves errors and JSON only, before and behind the command', () => {
+    const page = join(folder, 'quiet.html')
+    const again = ['--against', RECORDING, '--max-growth', '0%']
+    const commands = [
+      ['why', RECORDING],
+      ['tune', RECORDING],
+      ['diff', RECORDING, RECORDING],
+      ['check', RECORDING, ...again],
+      ['replay', RECORDING, '--fail-if', 'failures==0'],
+      ['report', RECORDING, '-o', page],
+      ['convert', RECORDING, '-o', join(folder, 'quiet.csv')],
+      ['viewer', '-o', page, '--force'],
+      ['demo'],
+      ['info'],
+    ]
+    for (const command of commands) {
+      const status = command[0] === 'replay' ? 4 : 0
+      assert.deepEqual(run([...command, '--quiet']), { status, stdout: '', stderr: '' }, command[0])
+    }
+    assert.equal(printed(['-q', 'why', RECORDING]), '')
+    assert.equal(printed(['why', RECORDING, '--json', '-q']), printed(['why', RECORDING, '--json']))
+    assert.ok(printed(['why', RECORDING]).length > 0, 'the next command prints again')
+    assert.match(refused(['why', 'no-such-file', '--quiet']), /no-such-file: no such file/)
   })
 
   test('why and diff print the same as JSON', () => {
     const why = JSON.parse(printed(['why', RECORDING, '--json']))
-    const names = [
-      'trace',
-      'tuned',
-      'steps',
-      'holders',
-      'categories',
-      'stepLeaks',
-      'growingSites',
-      'waiting',
-      'idle',
-      'pools',
-    ]
-    assert.deepEqual(Object.keys(why), [...names, 'deviceBytes'])
+    assert.deepEqual([why.verdict, why.failed, why.tuned, why.gaps.hasStacks], [null, null, null, true])
     assert.ok(why.holders[0].bytes > 0 && why.trace.events > 0)
     const { before, after, stacks, peakBytes } = JSON.parse(printed(['diff', RECORDING, RECORDING, '--json']))
     assert.deepEqual([after, stacks.length > 0], [before, true])
@@ -196,7 +213,7 @@ describe('replay under settings of PyTorch', () => {
 describe('why and diff', () => {
   test('print what a recording tells without a replay, in the letters of the locale', () => {
     const shown = printed(['why', RECORDING])
-    assert.match(shown, /No request failed\..*Most in use: 187\.12 MiB.*Next: cuda-mempool report /s)
+    assert.match(shown, /No request failed\..*Most in use: 187\.12 MiB.*Next: npx cuda-mempool report /s)
     assert.match(printed(['why', RECORDING], { LC_ALL: 'C' }), /^[\x20-\x7e\n]+$/)
     assert.match(printed(['why', RECORDING, '--step', 'zero_grad']), /zero_grad/)
     assert.match(
@@ -264,6 +281,7 @@ describe('replay', () => {
     const report = JSON.parse(printed(['replay', RECORDING, '--json']))
     assert.deepEqual(Object.keys(report), [
       'schemaVersion',
+      'kind',
       'trace',
       'device',
       'lag',
@@ -291,7 +309,7 @@ describe('replay', () => {
 
   test('the text is a table that names the device', () => {
     const shown = printed(['replay', RECORDING])
-    assert.ok(shown.endsWith(`\nNext: cuda-mempool report ${RECORDING}\n`))
+    assert.ok(shown.endsWith(`\nNext: npx cuda-mempool report ${RECORDING}\n`))
     assert.match(shown, /simulated GPU, no GPU was used/)
     assert.match(shown, /^PyTorch as recorded +– +198 MiB/m)
     assert.match(shown, /^PyTorch, default +190 MiB +198 MiB/m)

@@ -1,11 +1,11 @@
 // `cuda-mempool predict`: the memory of a program with a size that was not recorded, from recordings with two others.
 
-import { printableJson } from '../core/base/shown-text.js'
 import { predictText } from '../recordings/report/predict-text.js'
 import { predict } from '../recordings/trace/predict/predict.js'
+import { answer } from './answers.js'
 import { STATUS, UsageError } from './exit.js'
 import { capacityOf, readFiles, sayContradictions, wholeNumber } from './recording-input.js'
-import { print } from './terminal.js'
+import { print, printJson } from './terminal.js'
 
 /** The options as text, from the command line. */
 export interface PredictArguments {
@@ -32,7 +32,8 @@ export async function predictFiles(files: readonly string[], given: PredictArgum
   sayContradictions(traces)
   const [first, second, check] = traces
   const report = predict([first, second], { sizes, size, ...capacity, check })
-  print(given.json ? printableJson(report) : style => predictText(report, style))
+  if (given.json) printJson(answer('predict', report))
+  else print(style => predictText(report, style))
   return STATUS.done
 }
 

@@ -1,19 +1,21 @@
 // The command line: commands and options. The module of a command is imported when it runs, so that help is fast.
 
 import { readFileSync } from 'node:fs'
-import { Command, InvalidArgumentError, Option } from 'commander'
+import { Argument, Command, CommanderError, InvalidArgumentError, Option } from 'commander'
 import { packageFile } from '../core/base/package-files.js'
 import { RECIPE } from '../recordings/report/recording-recipe.js'
 import { POLICIES } from '../recordings/trace/replay-result.js'
 import type { CheckArguments } from './check.js'
+import { completionScript, SHELLS, type Shell } from './completion.js'
 import type { ConvertArguments } from './convert.js'
 import { explain, UsageError } from './exit.js'
-import type { InfoOptions } from './info.js'
+import type { InfoOptions } from './info/info.js'
 import type { DiffArguments } from './pages/diff.js'
 import type { ReportArguments } from './pages/report.js'
 import type { ViewerArguments } from './pages/viewer.js'
 import type { PredictArguments } from './predict.js'
 import type { ReplayArguments } from './replay.js'
+import { setQuiet } from './terminal.js'
 import type { TopOptions } from './top/top.js'
 import type { TuneArguments } from './tune.js'
 import type { WhyArguments } from './why.js'
@@ -33,6 +35,7 @@ const POLICY_HELP =
   'pytorch:SETTINGS is PyTorch with settings, like pytorch:max_split_size_mb:128'
 const FAIL_IF_HELP = 'exit with status 4 if it holds, like overhead>1.2 or pytorch.peakReservedBytes>3.9GiB'
 
+const BOTH = 'Both:'
 const STATUSES = `
 Exit status:
   0  done
@@ -40,16 +43,29 @@ Exit status:
   2  wrong usage, an unreadable file, no device, or a device that refuses
   3  a defect of this program
   4  a condition of --fail-if holds, or check finds growth`
+const COMPLETION_HELP = `
+  bash  eval "$(cuda-mempool completion bash)"          in ~/.bashrc
+  zsh   eval "$(cuda-mempool completion zsh)"           in ~/.zshrc, after compinit
+  fish  cuda-mempool completion fish | source           in ~/.config/fish/config.fish`
 const RECORDING_HELP = `\n${RECIPE}\n${STATUSES}`
 
-const program = new Command('cuda-mempool')
-  .description('GPU memory pools: inspect a device, try a pool, replay recorded allocations.')
+const program: Command = new Command('cuda-mempool')
+  .description('Tells where the memory of a GPU went, and what helps: of PyTorch programs, and of pools in Node.')
   .version(version, '-v, --version', 'print the version')
   .helpOption('-h, --help', 'show this')
+  .addHelpCommand(
+    new Command('help')
+      .argument('[command]')
+      .description('show the help of a command')
+      .helpOption(false)
+      .helpGroup(BOTH),
+  )
   .option('--no-color', 'print without colours, as with NO_COLOR=1')
   .on('option:no-color', () => {
     process.env['NO_COLOR'] = '1'
   })
+  .option('-q, --quiet', 'print errors, and what --json asks for, but no text')
+  .hook('preAction', () => setQuiet(program.opts()['quiet'] === true))
   .exitOverride()
   .configureOutput({ writeErr: () => {} }) // explain() prints errors in one line
   .addHelpText(
@@ -60,86 +76,7 @@ ${STATUSES}`,
   )
 
 program
-  .commandsGroup('Devices and pools:')
-  .command('info')
-  .description('show the driver, the devices, and which features work, each found by one use')
-  .option(DEVICE, DEVICE_HELP)
-  .option('--json', 'print one JSON object')
-  .option('--check', 'exit with status 2 without a GPU')
-  .action(async (options: InfoOptions) => {
-    process.exitCode = (await import('./info.js')).info(options, version)
-  })
-
-program
-  .command('demo')
-  .description('run a program of 30 lines with a pool, a kernel and copies')
-  .option(DEVICE, DEVICE_HELP)
-  .action(async (options: { device?: string }) => {
-    const { demo } = await import('./demo.js')
-    const { chosenDevice } = await import('./device-option.js')
-    const { print } = await import('./terminal.js')
-    const lines: string[] = []
-    await demo(chosenDevice(options.device), line => lines.push(line))
-    print(() => lines.join('\n'))
-  })
-
-program
-  .command('top')
-  .description('watch the pools of a running process, which serve(pool) or CUDA_MEMPOOL_SERVE=1 makes watchable')
-  .argument('[process]', 'process id, or path of its socket; default the only process that is served', fileName)
-  .option('--once', 'print the figures once and end; the same without a terminal')
-  .option('--json', 'print the figures once as one JSON object')
-  .action(async (target: string | undefined, options: TopOptions) =>
-    (await import('./top/top.js')).top(target, options),
-  )
-
-program
-  .commandsGroup('Recorded runs:')
-  .command('replay')
-  .description('compare the memory that a recorded run would need under several allocators')
-  .argument('<file...>', FILE_HELP, fileNames)
-  .option(DEVICE, DEVICE_HELP)
-  .option('--gpu <number>', GPU_HELP)
-  .option('--policy <names>', POLICY_HELP)
-  .option('--capacity <size>', 'the most bytes that each policy may reserve, like 3.9GiB or 80GB; default no limit')
-  .option('--lag <events>', "events of a stream after which its work completes, or 'never'; default 8; not on a GPU")
-  .option('--repeat <times>', 'replay the recording this many times; default 1')
-  .option('--timing', 'also time each call, in five more passes: events a second, medians, 99th percentiles')
-  .addOption(new Option('--no-latency', 'the default now').hideHelp())
-  .option('--verify', 'fill every block with a stamp, and compare it before the free')
-  .option('--json', 'print one JSON object for each file, on a line of its own')
-  .option('--fail-if <condition>', FAIL_IF_HELP, collected)
-  .addHelpText('after', RECORDING_HELP)
-  .action(async (files: string[], options: ReplayArguments) => {
-    process.exitCode = await (await import('./replay.js')).replayFiles(files, options)
-  })
-
-program
-  .command('report')
-  .description('write a page that shows where the memory of recorded runs went; it needs no network')
-  .argument('<file...>', 'recordings as for replay; several files, or GPUs of a file, are tabs of one page', fileNames)
-  .option(
-    '-o, --output <page>',
-    'the page to write, or its pictures as .svg; default the name of the first file, with .html',
-    fileName,
-  )
-  .option('--force', 'replace an existing page')
-  .option('--gpu <number>', 'the recorded GPU, if a file has several; default all')
-  .option('--policy <names>', POLICY_HELP)
-  .option('--events <range>', 'only these events, like 1M..2M')
-  .option('--last <events>', 'only the last events, like 500k')
-  .action(async (files: string[], options: ReportArguments) => {
-    process.exitCode = await (await import('./pages/report.js')).reportFiles(files, options)
-  })
-
-program
-  .command('viewer')
-  .description('write an empty page that makes the report of recordings dropped on it; it needs no Node, no network')
-  .option('-o, --output <page>', 'the page to write', fileName, 'viewer.html')
-  .option('--force', 'replace an existing page')
-  .action(async (options: ViewerArguments) => (await import('./pages/viewer.js')).writeViewer(options))
-
-program
+  .commandsGroup('You have a PyTorch recording or error message:')
   .command('why')
   .description(
     'tell why a run ran out of memory, or needed so much, by a recording or by the error message: ' +
@@ -158,35 +95,6 @@ program
         `why: takes one file, not ${args.length}; tune finds the worst of several, and report shows them`,
       )
     await (await import('./why.js')).why(file, options)
-  })
-
-program
-  .command('diff')
-  .description('tell what grew and shrank between two recorded runs, by call stack')
-  .argument('<before>', FILE_HELP, fileName)
-  .argument('<after>', 'another', fileName)
-  .option('--gpu <number>', GPU_HELP)
-  .option('-o, --output <page>', 'also write a page of both recordings and their difference, as .html', fileName)
-  .option('--force', 'replace an existing page')
-  .option('--json', 'print one JSON object')
-  .action(async (before: string, after: string, options: DiffArguments) =>
-    (await import('./pages/diff.js')).diff(before, after, options),
-  )
-
-program
-  .command('check')
-  .description('fail if a recorded run needs more memory than its base, for continuous integration')
-  .argument('<file>', FILE_HELP, fileName)
-  .requiredOption('--against <base>', 'the recording to compare with', fileName)
-  .option('--max-growth <limit>', 'a share of the base like 2%, or a size like 64MiB', '2%')
-  .option('--gpu <number>', GPU_HELP)
-  .option('--markdown <file>', 'also write a summary for GitHub or GitLab; - is standard output', fileName)
-  .option('--junit <file>', 'also write JUnit XML, a test case for each figure; - is standard output', fileName)
-  .option('--force', 'replace existing files')
-  .option('--json', 'print one JSON object')
-  .addHelpText('after', STATUSES)
-  .action(async (file: string, options: CheckArguments) => {
-    process.exitCode = await (await import('./check.js')).check(file, options)
   })
 
 program
@@ -233,6 +141,117 @@ program
   })
 
 program
+  .command('diff')
+  .description('tell what grew and shrank between two recorded runs, by call stack')
+  .argument('<before>', FILE_HELP, fileName)
+  .argument('<after>', 'another', fileName)
+  .option('--gpu <number>', GPU_HELP)
+  .option('-o, --output <page>', 'also write a page of both recordings and their difference, as .html', fileName)
+  .option('--force', 'replace an existing page')
+  .option('--json', 'print one JSON object')
+  .action(async (before: string, after: string, options: DiffArguments) =>
+    (await import('./pages/diff.js')).diff(before, after, options),
+  )
+
+program
+  .command('check')
+  .description('fail if a recorded run needs more memory than its base, for continuous integration')
+  .argument('<file>', FILE_HELP, fileName)
+  .requiredOption('--against <base>', 'the recording to compare with', fileName)
+  .option('--max-growth <limit>', 'a share of the base like 2%, or a size like 64MiB', '2%')
+  .option('--gpu <number>', GPU_HELP)
+  .option('--markdown <file>', 'also write a summary for GitHub or GitLab; - is standard output', fileName)
+  .option('--junit <file>', 'also write JUnit XML, a test case for each figure; - is standard output', fileName)
+  .option('--force', 'replace existing files')
+  .option('--json', 'print one JSON object')
+  .addHelpText('after', STATUSES)
+  .action(async (file: string, options: CheckArguments) => {
+    process.exitCode = await (await import('./check.js')).check(file, options)
+  })
+
+program
+  .commandsGroup('You write GPU programs in Node:')
+  .command('info')
+  .description('show the driver, the devices, and which features work, each found by one use')
+  .option(DEVICE, DEVICE_HELP)
+  .option('--json', 'print one JSON object')
+  .option('--check', 'only whether a GPU can be used: one line, and status 2 if not')
+  .action(async (options: InfoOptions) => {
+    process.exitCode = (await import('./info/info.js')).info(options, version)
+  })
+
+program
+  .command('demo')
+  .description('run a program of 30 lines with a pool, a kernel and copies')
+  .option(DEVICE, DEVICE_HELP)
+  .action(async (options: { device?: string }) => {
+    const { demo } = await import('./demo.js')
+    const { chosenDevice } = await import('./device-option.js')
+    const { print } = await import('./terminal.js')
+    const lines: string[] = []
+    await demo(chosenDevice(options.device), line => lines.push(line))
+    print(() => lines.join('\n'))
+  })
+
+program
+  .command('top')
+  .description('watch the pools of a running process, which serve(pool) or CUDA_MEMPOOL_SERVE=1 makes watchable')
+  .argument('[process]', 'process id, or path of its socket; default the only process that is served', fileName)
+  .option('--once', 'print the figures once and end; the same without a terminal')
+  .option('--json', 'print the figures once as one JSON object')
+  .action(async (target: string | undefined, options: TopOptions) =>
+    (await import('./top/top.js')).top(target, options),
+  )
+
+program
+  .commandsGroup(BOTH)
+  .command('report')
+  .description('write a page that shows where the memory of recorded runs went; it needs no network')
+  .argument('<file...>', 'recordings as for replay; several files, or GPUs of a file, are tabs of one page', fileNames)
+  .option(
+    '-o, --output <page>',
+    'the page to write, or its pictures as .svg; default the name of the first file, with .html',
+    fileName,
+  )
+  .option('--force', 'replace an existing page')
+  .option('--gpu <number>', 'the recorded GPU, if a file has several; default all')
+  .option('--policy <names>', POLICY_HELP)
+  .option('--events <range>', 'only these events, like 1M..2M')
+  .option('--last <events>', 'only the last events, like 500k')
+  .option('--json', 'print what was written as one JSON object')
+  .action(async (files: string[], options: ReportArguments) => {
+    process.exitCode = await (await import('./pages/report.js')).reportFiles(files, options)
+  })
+
+program
+  .command('viewer')
+  .description('write an empty page that makes the report of recordings dropped on it; it needs no Node, no network')
+  .option('-o, --output <page>', 'the page to write', fileName, 'viewer.html')
+  .option('--force', 'replace an existing page')
+  .option('--json', 'print what was written as one JSON object')
+  .action(async (options: ViewerArguments) => (await import('./pages/viewer.js')).writeViewer(options))
+
+program
+  .command('replay')
+  .description('compare the memory that a recorded run would need under several allocators')
+  .argument('<file...>', FILE_HELP, fileNames)
+  .option(DEVICE, DEVICE_HELP)
+  .option('--gpu <number>', GPU_HELP)
+  .option('--policy <names>', POLICY_HELP)
+  .option('--capacity <size>', 'the most bytes that each policy may reserve, like 3.9GiB or 80GB; default no limit')
+  .option('--lag <events>', "events of a stream after which its work completes, or 'never'; default 8; not on a GPU")
+  .option('--repeat <times>', 'replay the recording this many times; default 1')
+  .option('--timing', 'also time each call, in five more passes: events a second, medians, 99th percentiles')
+  .addOption(new Option('--no-latency', 'the default now').hideHelp())
+  .option('--verify', 'fill every block with a stamp, and compare it before the free')
+  .option('--json', 'print one JSON object for each file, on a line of its own')
+  .option('--fail-if <condition>', FAIL_IF_HELP, collected)
+  .addHelpText('after', RECORDING_HELP)
+  .action(async (files: string[], options: ReplayArguments) => {
+    process.exitCode = await (await import('./replay.js')).replayFiles(files, options)
+  })
+
+program
   .command('convert')
   .description('write a recording in the format of another program')
   .argument('<file>', FILE_HELP, fileName)
@@ -247,9 +266,19 @@ program
   .option('--gpu <number>', 'the recorded GPU; needed if the file has several')
   .option('--at <event>', 'the moment of pprof and collapsed: after this event; default the peak')
   .option('--fail-if <condition>', `for .json: ${FAIL_IF_HELP}`, collected)
+  .option('--json', 'print what was written as one JSON object')
   .addHelpText('after', STATUSES)
   .action(async (file: string, options: ConvertArguments) => {
     process.exitCode = await (await import('./convert.js')).convertFile(file, options)
+  })
+
+program
+  .command('completion')
+  .description('print a script that completes commands and options in a shell')
+  .addArgument(new Argument('<shell>', 'the shell').choices(SHELLS))
+  .addHelpText('after', COMPLETION_HELP)
+  .action((shell: Shell) => {
+    process.stdout.write(`${completionScript(shell, program)}\n`)
   })
 
 /** Parses an argument or option that names a file. */
@@ -282,9 +311,11 @@ if (words[0] === 'help' && words.length > 1 && !commands.includes(words[1])) wor
 try {
   await program.parseAsync(words, { from: 'user' })
 } catch (error) {
-  process.exitCode = explain(
-    error,
-    program.helpInformation({ error: true }),
-    commands.find(each => each === words[0]),
-  )
+  // Without a command the help is the answer. The command `help` has printed it already.
+  if (error instanceof CommanderError && error.code === 'commander.help' && error.exitCode !== 0) program.outputHelp()
+  else
+    process.exitCode = explain(
+      error,
+      commands.find(each => each === words[0]),
+    )
 }

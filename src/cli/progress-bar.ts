@@ -2,7 +2,7 @@
 // moves while the work keeps Node busy.
 
 import { printable } from '../core/base/shown-text.js'
-import { inLocale } from './terminal.js'
+import { inLocale, isQuiet } from './terminal.js'
 
 const SHOW_AFTER_MS = 1000
 const REDRAW_INTERVAL_MS = 100
@@ -20,7 +20,7 @@ export class ProgressBar {
     private readonly screen: Screen = process.stderr,
     private readonly now: () => number = () => performance.now(),
   ) {
-    this.visible = screen.isTTY && process.env['TERM'] !== 'dumb'
+    this.visible = screen.isTTY && !isQuiet() && process.env['TERM'] !== 'dumb'
     this.start = now()
   }
 

@@ -14,7 +14,7 @@ import { Action, type Trace } from '../recordings/trace/trace.js'
 import { LEAST_CAPACITY_BYTES } from '../recordings/trace/tune/least-capacity.js'
 import { onOneLine, UsageError } from './exit.js'
 import { ProgressBar } from './progress-bar.js'
-import { print, say } from './terminal.js'
+import { note, print } from './terminal.js'
 
 const MOST_COUNT = 1_000_000
 
@@ -75,7 +75,7 @@ async function readEach<Read>(
 /** Says on stderr which recordings contradict themselves, for commands whose output does not. */
 export function sayContradictions(traces: readonly Trace[]): void {
   for (const trace of traces) {
-    for (const line of contradictionLines(trace)) say(onOneLine(`${trace.file}: ${line}`))
+    for (const line of contradictionLines(trace)) note(onOneLine(`${trace.file}: ${line}`))
   }
 }
 

@@ -30,7 +30,7 @@ import {
   wholeNumber,
   withProgressOn,
 } from './recording-input.js'
-import { print } from './terminal.js'
+import { print, printJson } from './terminal.js'
 
 /** The options as text, from the command line. */
 export interface ReplayArguments {
@@ -65,7 +65,8 @@ export async function replayFiles(files: readonly string[], given: ReplayArgumen
   for (const [index, trace] of traces.entries()) {
     const report = await withProgressOn(trace, onProgress => replay(trace, opener(trace), { ...options, onProgress }))
     if (index > 0 && !given.json) print('')
-    print(given.json ? reportJson(report) : style => replayText(report, style))
+    if (given.json) printJson(reportJson(report))
+    else print(style => replayText(report, style))
     if (sayHeld(conditions, report)) status = STATUS.conditionHeld
     else if (failed(report) && status === STATUS.done) status = STATUS.failedReplay
   }

@@ -1,4 +1,5 @@
-// Colour, width and letters of the output. Colour is for terminals only, not for pipes, and not with NO_COLOR.
+// Colour, width and letters of the output. Colour is for terminals only, not for pipes, and not with NO_COLOR. With
+// --quiet only errors and JSON are written.
 
 import picocolors from 'picocolors'
 import { printable } from '../core/base/shown-text.js'
@@ -70,15 +71,38 @@ function printableLines(text: string, paint: Paint = PLAIN): string {
   return parts.map((part, index) => (index % 2 === 1 ? part : printable(part))).join('')
 }
 
+let quiet = false
+
+/** Sets whether results and notes are left out. */
+export function setQuiet(isQuiet: boolean): void {
+  quiet = isQuiet
+}
+
+/** Whether results and notes are left out. */
+export function isQuiet(): boolean {
+  return quiet
+}
+
+/** Writes an answer of `answer()` to stdout, also with --quiet. */
+export function printJson(json: string): void {
+  process.stdout.write(`${json}\n`)
+}
+
 /** Writes a result to stdout: plain text, or text in the terminal's style and the locale's letters. */
 export function print(result: string | ((style: { width: number; paint: Paint }) => string)): void {
+  if (quiet) return
   const { stdout } = process
   const paint = paintOf(stdout, process.env)
   const text = typeof result === 'string' ? result : inLocale(result({ width: columnsOf(stdout), paint }))
   stdout.write(`${printableLines(text, paint)}\n`)
 }
 
-/** Writes a line about a command to stderr. */
+/** Writes a note on a result to stderr. */
+export function note(text: string): void {
+  if (!quiet) say(text)
+}
+
+/** Writes a line about a command to stderr, also with --quiet. */
 export function say(text: string): void {
   process.stderr.write(inLocale(`cuda-mempool: ${printableLines(text)}\n`))
 }

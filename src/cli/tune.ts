@@ -1,12 +1,13 @@
 // `cuda-mempool tune`: tries PyTorch's settings over recordings, and prints which to set.
 
-import { printableJson } from '../core/base/shown-text.js'
+import { tuneAnswer } from '../recordings/report/advice-text.js'
 import { tuneText } from '../recordings/report/tune-text.js'
 import { checkSettingsLine } from '../recordings/trace/pytorch/merged-settings.js'
 import { checkSetting, type TuneOptions, tune } from '../recordings/trace/tune/tune.js'
+import { answer } from './answers.js'
 import { STATUS, UsageError } from './exit.js'
 import { capacityOf, readFiles, readOption, sayContradictions, withProgress } from './recording-input.js'
-import { print } from './terminal.js'
+import { print, printJson } from './terminal.js'
 
 /** The options as text, from the command line. */
 export interface TuneArguments {
@@ -24,7 +25,8 @@ export async function tuneFiles(files: readonly string[], given: TuneArguments):
   const traces = await readFiles(files, given.gpu)
   sayContradictions(traces)
   const report = await withProgress(onProgress => tune(traces, { ...options, onProgress }))
-  print(given.json ? printableJson(report) : style => tuneText(report, style))
+  if (given.json) printJson(answer('tune', tuneAnswer(report)))
+  else print(style => tuneText(report, style))
   return STATUS.done
 }
 

@@ -1,24 +1,21 @@
 // `cuda-mempool why`: why a recorded run needed its memory, or ran out of it; also by an error message alone.
 
 import { FormatError, SlowReplayError } from '../core/base/errors.js'
-import { printableJson, shown } from '../core/base/shown-text.js'
+import { shown } from '../core/base/shown-text.js'
 import { RECIPE } from '../recordings/report/recording-recipe.js'
 import { otherMessageText } from '../recordings/report/why/other-message-text.js'
-import { snapshotState, stateText } from '../recordings/report/why/state-text.js'
-import { summaryAnswer } from '../recordings/report/why/summary-text.js'
+import { stateText } from '../recordings/report/why/state-text.js'
 import { toldText } from '../recordings/report/why/told-text.js'
-import { plainFacts, whyFacts } from '../recordings/report/why/why-facts.js'
+import { whyAnswer, whyStateAnswer, whyTextAnswer } from '../recordings/report/why/why-answer.js'
+import { whyFacts } from '../recordings/report/why/why-facts.js'
 import { whyText } from '../recordings/report/why/why-text.js'
-import { liveAfter } from '../recordings/trace/analysis/curves.js'
-import { holdersOf } from '../recordings/trace/failures/holders.js'
-import { answerOf } from '../recordings/trace/messages/out-of-memory-message.js'
 import { isDecided, ofOneDevice, type TextFigures } from '../recordings/trace/messages/read-text.js'
 import { Action, type Trace } from '../recordings/trace/trace.js'
-import { traceFigures } from '../recordings/trace/trace-figures.js'
 import { remediesFor } from '../recordings/trace/tune/remedies.js'
+import { answer } from './answers.js'
 import { onOneLine, UsageError } from './exit.js'
 import { deviceNumber, memoryOf, printNext, readOption, readToExplain, withProgressOn } from './recording-input.js'
-import { print, say } from './terminal.js'
+import { note, print, printJson } from './terminal.js'
 
 /** The options as text, from the command line. */
 export interface WhyArguments {
@@ -40,12 +37,11 @@ export async function why(file: string, { gpu, step, deviceMemory, json = false 
   const last = facts.trace.outOfMemories.at(-1)
   const tuned = await withProgressOn(trace, onProgress => remediesFor(trace, last, onProgress)).catch(error => {
     if (!(error instanceof SlowReplayError)) throw error
-    say(onOneLine(error.message))
+    note(onOneLine(error.message))
     return null
   })
   if (json) {
-    const { trace: figures, ...others } = plainFacts(facts)
-    print(printableJson({ trace: figures, tuned, ...others, deviceBytes }))
+    printJson(answer('why', whyAnswer(trace, facts, tuned, deviceBytes)))
     return
   }
   print(style => whyText(trace, style, { tuned, facts, deviceBytes, ...(pattern === undefined ? {} : { pattern }) }))
@@ -65,15 +61,7 @@ function explainText(
   const isKnown = other !== null || chosen.length > 0 || summaries.some(each => each.device === device)
   if (device !== undefined && !isKnown) throw new UsageError(`--gpu: ${shown(file)} has no message of GPU ${device}`)
   if (json) {
-    const answered = [...messages, ...(other === null ? [] : [other.message])]
-    print(
-      printableJson({
-        file,
-        messages: answered.map(message => ({ ...message, ...answerOf(message) })),
-        summaries: summaries.map(summary => ({ ...summary, ...summaryAnswer(summary) })),
-        deviceBytes,
-      }),
-    )
+    printJson(answer('whyText', whyTextAnswer(figures, device, deviceBytes)))
     return
   }
   const unused = deviceBytes === null ? '' : ' --device-memory has no effect on it.'
@@ -86,10 +74,6 @@ function explainText(
 
 /** The answer to a snapshot without events, or with marks only. */
 function explainState(trace: Trace, json: boolean): void {
-  if (json) {
-    const holders = holdersOf(trace, liveAfter(trace, trace.events))
-    print(printableJson({ trace: traceFigures(trace), state: snapshotState(trace), holders }))
-    return
-  }
-  print(style => `${stateText(trace, style)}\n\n${RECIPE}`)
+  if (json) printJson(answer('whyState', whyStateAnswer(trace)))
+  else print(style => `${stateText(trace, style)}\n\n${RECIPE}`)
 }

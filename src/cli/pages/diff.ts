@@ -1,14 +1,15 @@
 // `cuda-mempool diff`: the memory that grew and shrank between two recorded runs, as text or as a page.
 
-import { printable, printableJson } from '../../core/base/shown-text.js'
+import { printable } from '../../core/base/shown-text.js'
 import { diffText } from '../../recordings/report/diff-text.js'
 import { pageDifference } from '../../recordings/report/page/page-difference.js'
 import { traceDifference } from '../../recordings/trace/analysis/stack-diff.js'
 import { PIPED } from '../../recordings/trace/formats/read-recording.js'
 import { DEFAULT_POLICIES } from '../../recordings/trace/replay-result.js'
 import { traceFigures } from '../../recordings/trace/trace-figures.js'
+import { answer } from '../answers.js'
 import { printNext, readFiles } from '../recording-input.js'
-import { print } from '../terminal.js'
+import { print, printJson } from '../terminal.js'
 import { checkPage, reportedTraces, writePage } from './page-output.js'
 
 /** The options as text, from the command line. */
@@ -39,9 +40,8 @@ export async function diff(
     await writePage(output, reported, force, pageDifference(first, second, names))
   }
   if (json) {
-    print(
-      printableJson({ before: traceFigures(first), after: traceFigures(second), ...traceDifference(first, second) }),
-    )
+    const [figures, others] = [first, second].map(traceFigures)
+    printJson(answer('diff', { before: figures, after: others, ...traceDifference(first, second) }))
     return
   }
   print(style => diffText(first, second, style))

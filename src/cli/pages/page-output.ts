@@ -10,7 +10,7 @@ import type { Trace } from '../../recordings/trace/trace.js'
 import { onOneLine, UsageError } from '../exit.js'
 import { checkOutput, writeOutput } from '../output-file.js'
 import { withProgressOn } from '../recording-input.js'
-import { say } from '../terminal.js'
+import { note } from '../terminal.js'
 
 const MOST_PAGE_BYTES = 64_000_000
 
@@ -29,7 +29,7 @@ export async function reportedTraces(traces: readonly Trace[], policies: readonl
     const found = await withProgressOn(trace, onProgress =>
       reportedTrace(trace, replayDevices(trace), tabs[index], { policies, onProgress }),
     )
-    if (found.givenUp !== undefined) say(onOneLine(found.givenUp))
+    if (found.givenUp !== undefined) note(onOneLine(found.givenUp))
     reported.push(found)
   }
   return reported

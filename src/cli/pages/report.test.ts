@@ -69,7 +69,7 @@ describe('cuda-mempool report', () => {
       stdout,
       /^PyTorch reserved 198 MiB for 187.12 MiB in use: 1.06 ×\.\ncuda-mempool serves the same run in /,
     )
-    assert.match(stdout, /wrote .*run\.html; open it in a browser\n\nNext: cuda-mempool replay .*\n$/)
+    assert.match(stdout, /wrote .*run\.html; open it in a browser\n\nNext: npx cuda-mempool replay .*\n$/)
     assert.deepEqual(readdirSync(own).sort(), ['run.html', 'run.pickle.gz'])
     const page = readFileSync(join(own, 'run.html'), 'utf8')
     assert.match(page, /Content-Security-Policy" content="default-src 'none'; script-src 'sha256-/)

@@ -7,11 +7,12 @@ import { excerptOf } from '../../recordings/trace/columns/excerpt.js'
 import { PIPED } from '../../recordings/trace/formats/read-recording.js'
 import { DEFAULT_POLICIES, type Policy } from '../../recordings/trace/replay-result.js'
 import type { Trace } from '../../recordings/trace/trace.js'
+import { written } from '../answers.js'
 import { STATUS, UsageError } from '../exit.js'
 import { checkOutput, writeOutput } from '../output-file.js'
 import { printNext, readDevices } from '../recording-input.js'
 import { policiesOf } from '../replay.js'
-import { print } from '../terminal.js'
+import { print, printJson } from '../terminal.js'
 import { reportedTraces, writePage } from './page-output.js'
 
 /** The options as text, from the command line. */
@@ -22,6 +23,7 @@ export interface ReportArguments {
   readonly policy?: string
   readonly events?: string
   readonly last?: string
+  readonly json?: boolean
 }
 
 const RECORDING_ENDINGS = /(\.(pickle|pkl|json|csv|sqlite))?(\.gz)?$/i
@@ -46,6 +48,10 @@ export async function reportFiles(files: readonly string[], given: ReportArgumen
   const reported = await reportedTraces(traces, policies)
   if (isSvg) await writeOutput(path, [pictureSvg(traces[0], reported[0].replay)], force)
   else await writePage(path, reported, force)
+  if (given.json) {
+    printJson(written(path, isSvg ? 'svg' : 'html', traces))
+    return STATUS.done
+  }
   for (const { trace, replay: report, tab } of reported) {
     print(style => {
       const [first, ...more] = verdictLines(trace, report)

@@ -12,7 +12,7 @@ const MOST_BAR = 66
 const MOST_ROWS = 10
 const SEPARATOR = '   '
 const SPARKS = '▁▂▃▄▅▆▇█'
-export const KEYS = 'q quit  p pause  t tags  s streams  l live  e record 10 s'
+export const KEYS: readonly string[] = ['q quit', 'p pause', 't tags', 's streams', 'l live', 'e record 10 s']
 
 /** The switches of the keys. */
 export interface Shown {
@@ -76,7 +76,7 @@ export function topLines(screen: TopScreen, columns: number, env: NodeJS.Process
   const { stats, shown, hasKeys, message } = screen
   const devices = stats.devices.map(({ ordinal, name }) => `device ${ordinal}: ${name}`)
   const head = ['cuda-mempool top', `pid ${stats.pid} ${stats.command}`, ...devices]
-  const lines = [...wrapped(hasKeys ? [...head, KEYS] : head, width)]
+  const lines = [...wrapped(head, width), ...(hasKeys ? wrapped(KEYS, width) : [])]
   if (shown.paused) lines.push('paused; p goes on')
   if (message !== '') lines.push(...wrapped(message.split('; '), width))
   if (stats.pools.length === 0) lines.push('no pool is open now')

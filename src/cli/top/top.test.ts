@@ -17,7 +17,7 @@ import type { ProcessStats } from '../../live/process-stats.js'
 import { type LiveServer, serve } from '../../live/serve.js'
 import { PoolRecording } from '../../recordings/trace/recording/pool-recording.js'
 import { type TopTerminal, top } from './top.js'
-import { History, topLines } from './top-view.js'
+import { History, KEYS, topLines } from './top-view.js'
 
 const MAIN = fileURLToPath(new URL('../main.js', import.meta.url))
 const device = openDevice('simulated')
@@ -121,7 +121,7 @@ describe('top', () => {
     assert.ok(terminal.raw)
     assert.equal(terminal.writes[0], '\x1b[?1049h\x1b[?25l')
     assert.ok(picture.startsWith('\x1b[H') && picture.endsWith('\x1b[J'))
-    assert.match(picture, /q quit {2}p pause/)
+    assert.match(picture, /q quit {3}p pause/)
     assert.match(picture, /weights/)
     terminal.press('t')
     assert.doesNotMatch(await terminal.shows(/buffers/), /weights/)
@@ -329,6 +329,14 @@ describe('the picture', () => {
     const narrow = view(stats, 20, {}).join('\n')
     for (const part of [/^limit {5}64 MiB$/m, /^in use {4}20 MiB$/m, /^reserved {2}\d/m, /^buffers 2$/m])
       assert.match(narrow, part)
+    for (const columns of [20, 40, 80]) {
+      const texts = view(stats, columns, {}).flatMap(line => line.split('   '))
+      assert.deepEqual(
+        KEYS.filter(key => !texts.includes(key)),
+        [],
+        `${columns} columns cut no key`,
+      )
+    }
   })
 
   test('shows misses as a share of at most 100 %, also if requests were refused', async () => {
@@ -391,6 +399,7 @@ test('key e writes a recording beside, and names the next line', { timeout: 60_0
   await terminal.shows(new RegExp(`wrote ${path}.*cuda-mempool report ${path}`, 's'))
   terminal.press('q')
   await running
+  assert.match(terminal.text, new RegExp(`wrote ${path}\nNext: npx cuda-mempool report ${path}\n$`), 'below the screen')
   assert.deepEqual(readdirSync(folder), [path])
   assert.ok(readFileSync(path).length > 100 && existsSync(path))
 })

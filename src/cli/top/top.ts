@@ -2,9 +2,10 @@
 // every end: by key, by signal, and when the process ends.
 
 import { existsSync, renameSync, rmSync, writeFileSync } from 'node:fs'
-import { printableJson } from '../../core/base/shown-text.js'
 import type { ProcessStats } from '../../live/process-stats.js'
-import { columnsOf, paintOf } from '../terminal.js'
+import { nextLine } from '../../recordings/report/trace-lines.js'
+import { answer } from '../answers.js'
+import { columnsOf, isQuiet, paintOf } from '../terminal.js'
 import { chosenSocket, TopClient } from './top-client.js'
 import { History, type ServedSnapshots, type Shown, topLines } from './top-view.js'
 
@@ -50,7 +51,8 @@ export async function top(
   const isScreen = stdout.isTTY === true && env['TERM'] !== 'dumb'
   if (options.once === true || options.json === true || !isScreen) {
     const stats = await client.stats()
-    stdout.write(`${options.json === true ? printableJson(stats) : onceText(stats, terminal)}\n`)
+    if (options.json === true) stdout.write(`${answer('top', stats)}\n`)
+    else if (!isQuiet()) stdout.write(`${onceText(stats, terminal)}\n`)
     return
   }
   await new TopSession(client, terminal, recordSeconds).run()
@@ -73,6 +75,7 @@ class TopSession {
   private snapshots: ServedSnapshots | null = null
   private isAsking = false
   private message = ''
+  private readonly recordings: string[] = []
 
   constructor(
     private readonly client: TopClient,
@@ -101,6 +104,8 @@ class TopSession {
       restore()
     }
     const { stats } = this
+    // The lines on the screen are gone, and may have been cut.
+    for (const path of this.recordings) stdout.write(`wrote ${path}\n${nextLine('report', path)}\n`)
     if (!this.ended.signal.aborted) stdout.write(`the process ${stats?.pid ?? ''} has ended, or serves no more\n`)
   }
 
@@ -159,7 +164,8 @@ class TopSession {
       const recording = await this.client.record(name, this.recordSeconds, RECORD_STACKS, this.ended.signal)
       const path = freePath(`cuda-mempool-${this.stats.pid}`)
       writeWhole(path, recording)
-      this.say(`wrote ${path}; next: cuda-mempool report ${path}`)
+      this.say(`wrote ${path}; ${nextLine('report', path)}`)
+      this.recordings.push(path)
     } catch (error) {
       this.say((error as Error).message)
     }

@@ -20,6 +20,16 @@ interface Advice {
   readonly line: string
 }
 
+/** The result of `tune` with the lines to copy. */
+export interface TuneAnswer extends TuneReport {
+  /** a line for the shell for each of `advice`, which also sets what is `kept` */
+  readonly lines: readonly string[]
+}
+
+export function tuneAnswer(report: TuneReport): TuneAnswer {
+  return { ...report, lines: adviceOf(report).map(({ line }) => line) }
+}
+
 /** The advice as sentences, each with the line to copy behind it. */
 export function adviceLines(report: TuneReport): string[] {
   const advice = adviceOf(report)

@@ -97,9 +97,9 @@ export function stackHint({ recorder }: Pick<Trace, 'recorder'>): string {
   return `${RECORDERS[recorder].stacks}.`
 }
 
-/** The command to type next, for a shell. */
+/** The command to type next, for a shell. npx finds the program wherever it is installed. */
 export function nextLine(command: string, ...files: readonly string[]): string {
-  return ['Next: cuda-mempool', command, ...files.map(shellWord)].join(' ')
+  return ['Next: npx cuda-mempool', command, ...files.map(shellWord)].join(' ')
 }
 
 /** `1 event`, `2,000 events` */
@@ -115,8 +115,9 @@ export function piecesText(pieces: number, largestBytes: number): string {
   return pieces === 1 ? 'in one piece' : `in ${formatCount(pieces)} pieces, the largest ${formatBytes(largestBytes)}`
 }
 
-/** Text to copy: a setting for the shell, or a call in Python. */
-const COPIED = /(export|unset|set) PYTORCH_\w+|_record_memory_history\(/
+/** Text to copy: a setting for the shell, a command, or a name in Python. */
+const COPIED =
+  /(export|unset|set) PYTORCH_\w+|_record_memory_history\(|npx cuda-mempool|^\s*(torch\.\w|\(?set_per_process_)/
 
 /** Text with every line in at most `width` columns, broken within longer words, but for lines with text to copy. */
 export function fitted(text: string, width: number): string {

@@ -235,6 +235,9 @@ export interface ReplayReport {
   readonly runs: readonly ReplayRun[]
 }
 
+/** The figures of a recording. */
+export type TraceFigures = ReplayReport['trace']
+
 /** Throws TypeError, which begins with `argument`, unless `report` is the report of a replay. */
 export function checkReport(argument: string, report: unknown): asserts report is ReplayReport {
   const isReport = typeof report === 'object' && report !== null && 'runs' in report && Array.isArray(report.runs)

@@ -7,10 +7,27 @@ import { RECORDERS } from '../recorders.js'
 
 const OTHERS = 'other programs, libraries with memory of their own (NCCL, cuBLAS) and CUDA itself'
 
+type Recorded = Pick<Trace, 'recorder' | 'recordedPeakReservedBytes'>
+type Failed = Pick<RecordedOutOfMemory, 'deviceFreeBytes' | 'reservedBytes' | 'deviceHadRoom'>
+
+/**
+ * Of a GPU of `deviceBytes`, what the allocator neither reserved nor left free at the failed request, or without one
+ * what it never reserved; below 0 if the GPU must be larger, null if unknown.
+ */
+export function outsideBytes(
+  { recordedPeakReservedBytes }: Pick<Recorded, 'recordedPeakReservedBytes'>,
+  failed: Failed | null | undefined,
+  deviceBytes: number,
+): number | null {
+  const { deviceFreeBytes = null, reservedBytes = null } = failed ?? {}
+  if (deviceFreeBytes !== null && reservedBytes !== null) return deviceBytes - deviceFreeBytes - reservedBytes
+  return recordedPeakReservedBytes === null ? null : deviceBytes - recordedPeakReservedBytes
+}
+
 /** `deviceBytes` is the size of the GPU, null if unknown. At most one sentence. */
 export function deviceMemoryLines(
-  { recorder, recordedPeakReservedBytes }: Pick<Trace, 'recorder' | 'recordedPeakReservedBytes'>,
-  failed: Pick<RecordedOutOfMemory, 'deviceFreeBytes' | 'reservedBytes' | 'deviceHadRoom'> | undefined,
+  { recorder, recordedPeakReservedBytes }: Recorded,
+  failed: Failed | undefined,
   deviceBytes: number | null,
 ): string[] {
   const { allocator } = RECORDERS[recorder]
@@ -21,19 +38,16 @@ export function deviceMemoryLines(
     return matters ? [`What ${OTHERS} held then: --device-memory with the size of the GPU tells.`] : []
   }
   const size = formatBytes(deviceBytes)
+  const outside = outsideBytes({ recordedPeakReservedBytes }, failed, deviceBytes)
+  if (outside === null) return [`What is left of ${size} is not known: what was reserved is not told.`]
   if (isKnown) {
-    const outside = deviceBytes - deviceFreeBytes - reservedBytes
     const sum = `${formatBytes(reservedBytes)} reserved and ${formatBytes(deviceFreeBytes)} free`
     if (outside < 0) return [`--device-memory ${size} is too small: at the failed request the GPU had ${sum}.`]
     return [
       `Of ${size}, ${sum} at the failed request leave ${formatBytes(outside)} outside of ${allocator}: ${OTHERS}.`,
     ]
   }
-  if (recordedPeakReservedBytes === null) {
-    return [`What is left of ${size} is not known: what was reserved is not told.`]
-  }
-  const left = deviceBytes - recordedPeakReservedBytes
-  const most = formatBytes(recordedPeakReservedBytes)
-  if (left < 0) return [`--device-memory ${size} is too small: ${allocator} reserved ${most}.`]
-  return [`Of ${size}, ${formatBytes(left)} are left beside the ${most} that ${allocator} reserved, for ${OTHERS}.`]
+  const most = formatBytes(recordedPeakReservedBytes ?? 0)
+  if (outside < 0) return [`--device-memory ${size} is too small: ${allocator} reserved ${most}.`]
+  return [`Of ${size}, ${formatBytes(outside)} are left beside the ${most} that ${allocator} reserved, for ${OTHERS}.`]
 }

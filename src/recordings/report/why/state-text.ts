@@ -19,7 +19,7 @@ import { holderList, WAITED } from './out-of-memory-text.js'
 const HOLDERS = 8
 
 /** The memory of a snapshot. Sizes are bytes. */
-interface SnapshotState extends IdleMemory {
+export interface SnapshotState extends IdleMemory {
   readonly reservedBytes: number
   readonly segments: number
   /** held by the program, as requested */

@@ -9,7 +9,7 @@ import { factLines, type TextStyle, wrapText } from '../table.js'
 import { counted, WAITING_FACT } from '../trace-lines.js'
 
 /** The differences of a summary that say something; null where a figure is missing. */
-interface SummaryAnswer {
+export interface SummaryAnswer {
   /** freed by the program, but in use by another stream */
   readonly waiting: RoundedSize | null
   /** reserved, and not used by any block */

@@ -1,4 +1,4 @@
-// The facts that `why` prints of a recording, as text or as JSON.
+// The facts that `why` tells of a recording; its sentences and its JSON are made of them.
 
 import { type CategoriesAt, categoriesAfter } from '../../trace/analysis/categories.js'
 import { curvesOf, liveAfter } from '../../trace/analysis/curves.js'
@@ -80,24 +80,4 @@ function waitingOf(trace: Trace): Waiting | null {
 function growthOf(trace: Trace, pattern?: RegExp): Growth {
   const steps = stepsOf(trace, pattern)
   return { steps, stepLeaks: steps === null ? null : stepLeaksOf(trace, steps), sites: growingSitesOf(trace) }
-}
-
-/** The facts without the columns of a trace, for JSON. */
-export function plainFacts({ trace, peak, categories, waiting, idle, pools, growth }: WhyFacts) {
-  const { steps, stepLeaks, sites } = growth
-  return {
-    trace,
-    steps,
-    holders: peak.holders,
-    categories,
-    stepLeaks,
-    growingSites: sites,
-    waiting,
-    idle: idle === null ? null : { ...momentOf(idle), ...idle.memory },
-    pools,
-  }
-}
-
-function momentOf({ moment: { event, isFailure, memory } }: Idle) {
-  return { event, isFailure, reservedBytes: memory.reservedBytes, inUseBytes: memory.liveBytes }
 }

@@ -7,6 +7,7 @@ import { TraceBuilder } from '../../trace/trace-builder.js'
 import { tune } from '../../trace/tune/tune.js'
 import { recordedMemory } from '../export/policy-memory.js'
 import { PLAIN } from '../table.js'
+import { fitted } from '../trace-lines.js'
 import { holding, unwrapped } from '../trace-texts.fixture.js'
 import { whyText } from './why-text.js'
 
@@ -90,6 +91,9 @@ test('settings that were tried stand behind the failed requests, each with a lin
   const narrow = whyText(trace, { ...STYLE, width: 40 }, { tuned })
   assert.match(narrow, /^ {4}export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True$/m)
   assert.match(narrow, /^torch\.cuda\.memory\._record_memory_history\(stacks='python'\)$/m)
+  const copied = '  torch.cuda.set_per_process_memory_fraction.\nNext: npx cuda-mempool report a-long-name.pickle'
+  assert.equal(fitted(copied, 20), copied)
+  assert.equal(fitted('x'.repeat(25), 20), `${'x'.repeat(20)}\n${'x'.repeat(5)}`)
   const short = await tune([trace], { seconds: 1e-9 })
   assert.match(
     whyText(trace, STYLE, { tuned: short }),

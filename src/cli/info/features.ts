@@ -1,6 +1,6 @@
 // The features of a device, each with a program that tests it by one use.
 
-import type { Device } from '../core/device/device.js'
+import type { Device } from '../../core/device/device.js'
 import {
   CU_MEM_ALLOCATION_TYPE_PINNED,
   CU_MEM_ATTACH_GLOBAL,
@@ -9,13 +9,13 @@ import {
   CU_MEM_LOCATION_TYPE_DEVICE,
   CU_MEM_LOCATION_TYPE_HOST_NUMA,
   DEVICE_ATTRIBUTE,
-} from '../core/driver/constants.js'
-import type { Driver } from '../core/driver/driver.js'
-import type { FunctionName } from '../core/driver/table.js'
-import { SHIPPED_PTX } from '../core/kernel/device-code.js'
-import { virtualMemoryObstacle } from '../core/pool/backing/virtual-memory.js'
-import { createDeviceHeap } from '../kernel-memory/device-heap.js'
-import { SCALE_PTX } from './scale-kernel.js'
+} from '../../core/driver/constants.js'
+import type { Driver } from '../../core/driver/driver.js'
+import type { FunctionName } from '../../core/driver/table.js'
+import { SHIPPED_PTX } from '../../core/kernel/device-code.js'
+import { virtualMemoryObstacle } from '../../core/pool/backing/virtual-memory.js'
+import { createDeviceHeap } from '../../kernel-memory/device-heap.js'
+import { SCALE_PTX } from '../scale-kernel.js'
 
 const BYTES = 4096
 const SEGMENT_BYTES = 2 ** 20

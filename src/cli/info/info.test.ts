@@ -1,8 +1,10 @@
 import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
-import { NoDeviceError } from '../core/base/errors.js'
-import { SimulatedDriver } from '../core/driver/simulated/simulated-driver.js'
-import { inspectDevice } from './info.js'
+import { NoDeviceError } from '../../core/base/errors.js'
+import { SimulatedDriver } from '../../core/driver/simulated/simulated-driver.js'
+import { refused } from '../command-line.fixture.js'
+import { UsageError } from '../exit.js'
+import { inspectDevice, usableGpu } from './info.js'
 
 describe('inspectDevice', () => {
   test('the least driver of each feature follows from the table of functions', () => {
@@ -79,6 +81,39 @@ describe('inspectDevice', () => {
       assert.ok(error instanceof NoDeviceError)
       const { device, noGpu } = inspectDevice('auto', '1.2.3')
       assert.deepEqual([device.simulated, noGpu], [true, error.message])
+    }
+  })
+})
+
+describe('info --check', () => {
+  test('tells the device, its driver and its free memory, and allocates no memory', () => {
+    const driver = new SimulatedDriver({ capacityBytes: 2 ** 30 })
+    const gpu = usableGpu(driver)
+    assert.deepEqual(gpu.device, { ordinal: 0, name: 'simulated GPU', freeBytes: 2 ** 30, totalBytes: 2 ** 30 })
+    assert.match(gpu.driver.version, /^\d+\.\d+$/)
+    assert.equal(driver.calls.get('cuMemCreate') ?? 0, 0)
+  })
+
+  test('fails where no GPU can be used, and the remedy is not the simulated device', () => {
+    const driver = new SimulatedDriver()
+    driver.failCall({ call: 'cuInit', code: 100 })
+    assert.throws(
+      () => usableGpu(driver),
+      (error: Error) => {
+        assert.ok(error instanceof NoDeviceError)
+        assert.match(error.message, /^the driver finds no GPU \(.*\); a container sees GPUs only if .* --gpus all$/)
+        return true
+      },
+    )
+    assert.throws(() => usableGpu('simulated'), UsageError)
+  })
+
+  test('is one line, and status 2, on the simulated device', () => {
+    for (const more of [[], ['--json'], ['--quiet'], ['--device', 'simulated']]) {
+      assert.match(
+        refused(['info', '--check', ...more]),
+        /--check: the simulated device is no GPU; name none by --device/,
+      )
     }
   })
 })

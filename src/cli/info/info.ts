@@ -1,32 +1,66 @@
 // `cuda-mempool info`: the devices, and which features work. Each is found by one use, since some platforms refuse what
 // attributes and versions promise.
 
-import { CudaError, NoLibraryError } from '../core/base/errors.js'
-import { printableJson } from '../core/base/shown-text.js'
-import type { Device } from '../core/device/device.js'
-import { type DeviceChoice, isWithoutGpu, openDevice } from '../core/device/open.js'
-import { DEVICE_ATTRIBUTE } from '../core/driver/constants.js'
-import type { Driver } from '../core/driver/driver.js'
-import { DRIVER_TABLE } from '../core/driver/table.js'
-import { openNvrtc } from '../core/libraries/nvrtc.js'
-import { type DeviceReport, deviceText, type FeatureReport } from '../recordings/report/device-text.js'
-import { chosenDevice } from './device-option.js'
-import { STATUS } from './exit.js'
+import { formatBytes } from '../../core/base/bytes.js'
+import { CudaError, NoDeviceError, NoLibraryError } from '../../core/base/errors.js'
+import type { Device } from '../../core/device/device.js'
+import { type DeviceChoice, isWithoutGpu, openDevice } from '../../core/device/open.js'
+import { DEVICE_ATTRIBUTE } from '../../core/driver/constants.js'
+import type { Driver } from '../../core/driver/driver.js'
+import { DRIVER_TABLE } from '../../core/driver/table.js'
+import { openNvrtc } from '../../core/libraries/nvrtc.js'
+import { type DeviceReport, deviceText, type FeatureReport } from '../../recordings/report/device-text.js'
+import { answer, type UsableGpu } from '../answers.js'
+import { chosenDevice } from '../device-option.js'
+import { STATUS, UsageError } from '../exit.js'
+import { print, printJson } from '../terminal.js'
 import { FEATURES, type Feature } from './features.js'
-import { print } from './terminal.js'
+
+const IN_CONTAINER = 'a container sees GPUs only if it is given them, as by docker run --gpus all'
 
 export interface InfoOptions {
   readonly device?: string
   readonly json?: boolean
-  /** ends with a status of its own without a GPU */
+  /** only whether a GPU can be used */
   readonly check?: boolean
 }
 
-/** Prints the devices, and the features that work on one. Returns the exit status. */
-export function info(options: InfoOptions, version: string): number {
-  const report = inspectDevice(chosenDevice(options.device), version)
-  print(options.json ? printableJson(report) : style => deviceText(report, style))
-  return options.check && report.driver.simulated ? STATUS.refused : STATUS.done
+/** Prints the devices, and the features that work on one; or whether there is a GPU. */
+export function info({ device, json, check }: InfoOptions, version: string): number {
+  const choice = chosenDevice(device)
+  if (check) {
+    const gpu = usableGpu(choice)
+    if (json) printJson(answer('gpu', gpu))
+    else print(() => gpuText(gpu))
+    return STATUS.done
+  }
+  const report = inspectDevice(choice, version)
+  if (json) printJson(answer('info', report))
+  else print(style => deviceText(report, style))
+  return STATUS.done
+}
+
+/** Opens a GPU, for health checks; it tries no feature, so that it is quick. Throws if it cannot be used. */
+export function usableGpu(choice: DeviceChoice): UsableGpu {
+  if (choice === 'simulated') {
+    throw new UsageError('--check: the simulated device is no GPU; name none by --device or CUDA_MEMPOOL_DEVICE')
+  }
+  try {
+    using device = openDevice(choice === 'auto' ? 0 : choice)
+    const { driver, ordinal, name } = device
+    const version = versionText(driver.cuDriverGetVersion())
+    return { driver: { origin: driver.origin, version }, device: { ordinal, name, ...device.memoryInfo() } }
+  } catch (error) {
+    if (!(error instanceof NoDeviceError)) throw error
+    // The error offers the simulated device, which does not help here.
+    const message = error.message.replace(/[,;] (or )?use openDevice.*/, '')
+    throw new NoDeviceError(/no CUDA driver|finds no GPU/.test(message) ? `${message}; ${IN_CONTAINER}` : message)
+  }
+}
+
+function gpuText({ driver, device }: UsableGpu): string {
+  const { ordinal, name, freeBytes, totalBytes } = device
+  return `GPU ${ordinal}: ${name}, ${formatBytes(freeBytes)} of ${formatBytes(totalBytes)} free, driver for CUDA ${driver.version}`
 }
 
 /**
