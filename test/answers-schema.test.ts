@@ -36,7 +36,7 @@ const STRICT = JSON.parse(JSON.stringify(SCHEMA), (_, value) =>
 const follows = new Ajv({ allowUnionTypes: true }).compile(STRICT)
 const published = new Ajv({ allowUnionTypes: true }).compile(SCHEMA)
 
-/** What an answer has that the document does not describe. */
+/** The parts of an answer that the document does not describe. */
 function violations(json: string): string {
   const kind = JSON.parse(json).kind as string
   const ofKind = new Ajv({ allowUnionTypes: true }).compile({ ...STRICT, oneOf: [{ $ref: `#/definitions/${kind}` }] })

@@ -51,9 +51,9 @@ interface WrittenAnswer {
 }
 
 /**
- * The facts of each kind of answer: most kinds are named as their command. `gpu` is that of `info --check`, `whyText` is
- * about an error message, `whyState` about a snapshot without events, and `written` about a file of `convert`, `report`
- * or `viewer`.
+ * The facts of each kind of answer. Most kinds are named as their command. `gpu` is that of `info --check`, `whyText`
+ * is about an error message, `whyState` about a snapshot without events, and `written` about a file of `convert`,
+ * `report` or `viewer`.
  */
 export interface Answers {
   readonly info: DeviceReport

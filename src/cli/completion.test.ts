@@ -20,7 +20,7 @@ function inShell(shell: Shell, program: string): string | null {
   return stdout
 }
 
-/** What Tab offers behind some words in bash. */
+/** The words that Tab offers behind some words in bash. */
 function inBash(...words: string[]): string[] | null {
   const quoted = words.map(word => `'${word}'`).join(' ')
   const program = `${printed(['completion', 'bash'])}
@@ -33,7 +33,7 @@ _cuda_mempool cuda-mempool '${words.at(-1)}' ''; printf '%s\\n' "\${COMPREPLY[@]
 /** Where a script offers nothing, bash offers files. */
 const FILES = 'complete -o default -F _cuda_mempool cuda-mempool'
 
-/** What Tab offers behind a line in fish. */
+/** The words that Tab offers behind a line in fish. */
 const inFish = (line: string) =>
   inShell('fish', `${printed(['completion', 'fish'])}\ncomplete -C '${line}'`)
     ?.trim()
@@ -75,7 +75,7 @@ describe('completion', () => {
     inShell('zsh', `autoload -U compinit; compinit -D; ${printed(['completion', 'zsh'])}`)
   })
 
-  test('without a shell, or for another one, is refused with their names', () => {
+  test('without a known shell is refused with their names', () => {
     assert.match(refused(['completion']), /missing required argument 'shell'; see cuda-mempool completion --help/)
     assert.match(refused(['completion', 'tcsh']), /'tcsh' is invalid .*bash, zsh, fish/)
   })

@@ -6,7 +6,7 @@ import type { Command } from 'commander'
 /** A word that completes a line, and what it means. */
 type Word = readonly [text: string, about: string]
 
-/** A command with what may follow it; without choices its arguments are files. */
+/** A command with the words after it; without choices its arguments are files. */
 interface CommandWords {
   readonly name: string
   readonly about: string

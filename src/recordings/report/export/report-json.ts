@@ -8,8 +8,8 @@ import { checkReport, type ReplayReport } from '../../trace/replay-result.js'
 export const REPORT_SCHEMA_VERSION = 1
 
 /**
- * The report of a replay, without placements, as JSON on one line: the kind `replay` of `docs/command-line.schema.json`.
- * Throws TypeError for anything but the report of a replay.
+ * The report of a replay, without placements, as JSON on one line. `docs/command-line.schema.json` describes it as
+ * `replay`. Throws TypeError for anything but the report of a replay.
  */
 export function reportJson(report: ReplayReport): string {
   checkReport('reportJson: report', report)

@@ -1,4 +1,4 @@
-// What `why` tells, as data: of a recording, of an error message, and of a snapshot without events.
+// The answers of `why` as data: about a recording, an error message, or a snapshot without events.
 
 import type { CategoriesAt } from '../../trace/analysis/categories.js'
 import { liveAfter } from '../../trace/analysis/curves.js'
@@ -24,7 +24,7 @@ import { type SummaryAnswer, summaryAnswer } from './summary-text.js'
 import type { Waiting } from './waiting-text.js'
 import type { WhyFacts } from './why-facts.js'
 
-/** What is missing in a recording, or wrong. */
+/** Events and facts that a recording lacks, or has wrong. */
 interface RecordingGaps {
   /** how many events the recorder lost; null if unknown */
   readonly dropped: number | null
@@ -37,15 +37,15 @@ interface RecordingGaps {
   readonly contradictions: Contradictions
 }
 
-/** Why a recorded run ran out of memory, or needed so much. */
+/** Why a recorded run ran out of memory, or who held its memory. */
 export interface WhyAnswer {
-  /** why the last failed request failed; null if none failed */
+  /** why the last failed request failed; null without one */
   readonly verdict: Verdict | null
   /** the last failed request; null if none failed */
   readonly failed: RecordedOutOfMemory | null
   readonly trace: TraceFigures
   readonly gaps: RecordingGaps
-  /** settings of PyTorch's allocator, tried by replays; null if no request failed, or no setting can help */
+  /** settings of PyTorch's allocator, tried by replays; null without a failed request, and if settings cannot help */
   readonly tuned: TuneAnswer | null
   /** the moment with most in use */
   readonly peak: {
@@ -56,11 +56,11 @@ export interface WhyAnswer {
   }
   /** at the peak, by call site, most bytes first */
   readonly holders: readonly Holder[]
-  /** by purpose, at the last failed request, else at the peak; null if nothing tells */
+  /** by purpose, at the last failed request, else at the peak; null if unknown */
   readonly categories: CategoriesAt | null
   /** null if the recording has no steps */
   readonly steps: Steps | null
-  /** what steps leave behind; null without steps */
+  /** the memory that steps leave behind; null without steps */
   readonly stepLeaks: StepLeaks | null
   /** call sites that grow through the whole recording */
   readonly growingSites: readonly GrowingSite[]
@@ -89,7 +89,7 @@ interface IdleAnswer extends IdleMemory {
   readonly inUseBytes: number
 }
 
-/** What an error message, or the totals of an allocator, tell. */
+/** The answer to an error message, or to the totals of an allocator. */
 export interface WhyTextAnswer {
   /** of the last message; null without one */
   readonly verdict: Verdict | null
@@ -101,7 +101,7 @@ export interface WhyTextAnswer {
   readonly deviceBytes: number | null
 }
 
-/** What a snapshot without events tells. */
+/** The answer to a snapshot without events. */
 export interface WhyStateAnswer {
   readonly trace: TraceFigures
   readonly state: SnapshotState
