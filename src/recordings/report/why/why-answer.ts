@@ -13,7 +13,7 @@ import type { MemorySummary } from '../../trace/messages/memory-summary.js'
 import { answerOf, type MessageAnswer, type OutOfMemoryMessage } from '../../trace/messages/out-of-memory-message.js'
 import { ofOneDevice, type TextFigures } from '../../trace/messages/read-text.js'
 import type { TraceFigures } from '../../trace/replay-result.js'
-import type { Contradictions, Trace } from '../../trace/trace.js'
+import type { Trace } from '../../trace/trace.js'
 import { traceFigures } from '../../trace/trace-figures.js'
 import type { TuneReport } from '../../trace/tune/tune-report.js'
 import { type TuneAnswer, tuneAnswer } from '../advice-text.js'
@@ -24,7 +24,7 @@ import { type SummaryAnswer, summaryAnswer } from './summary-text.js'
 import type { Waiting } from './waiting-text.js'
 import type { WhyFacts } from './why-facts.js'
 
-/** Events and facts that a recording lacks, or has wrong. */
+/** Events and facts that a recording lacks; `contradictions` of the trace counts those that cannot be. */
 interface RecordingGaps {
   /** how many events the recorder lost; null if unknown */
   readonly dropped: number | null
@@ -34,7 +34,6 @@ interface RecordingGaps {
   readonly timesGoBack: number
   /** whether it has call stacks */
   readonly hasStacks: boolean
-  readonly contradictions: Contradictions
 }
 
 /** Why a recorded run ran out of memory, or who held its memory. */
@@ -117,13 +116,13 @@ export function whyAnswer(
   deviceBytes: number | null,
 ): WhyAnswer {
   const { peak, categories, waiting, idle, pools, growth } = facts
-  const { dropped, skippedEvents, timesGoBack, stacks, contradictions } = trace
+  const { dropped, skippedEvents, timesGoBack, stacks } = trace
   const failed = facts.trace.outOfMemories.at(-1) ?? null
   return {
     verdict: failed?.verdict ?? null,
     failed,
     trace: facts.trace,
-    gaps: { dropped, skippedEvents, timesGoBack, hasStacks: stacks.count > 1, contradictions },
+    gaps: { dropped, skippedEvents, timesGoBack, hasStacks: stacks.count > 1 },
     tuned: tuned === null ? null : tuneAnswer(tuned),
     peak: { event: peak.event, reservedBytes: peak.reservedBytes },
     holders: peak.holders,
