@@ -4,7 +4,6 @@
 import assert from 'node:assert/strict'
 import { execFileSync } from 'node:child_process'
 import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
 import { basename, dirname, join } from 'node:path'
 import { after, describe, test } from 'node:test'
 import * as errors from '../src/core/base/errors.js'
@@ -13,7 +12,6 @@ import { parsePoolOptions } from '../src/core/pool/caching/options.js'
 import { SimulatedDriver } from '../src/entries/simulated.js'
 import { MiB, openDevice } from '../src/index.js'
 import type { DeviceReport } from '../src/recordings/report/device-text.js'
-import { SUMS } from '../src/recordings/report/why/messages.fixture.js'
 import { POLICIES } from '../src/recordings/trace/replay-result.js'
 import { blocks, node, ROOT, read, runAll } from './documents.fixture.js'
 
@@ -237,39 +235,6 @@ describe('command lines', () => {
     const offered = helps.get('replay')!.matchAll(/^ {2}(--[a-z-]+) /gm)
     const names = (matches: Iterable<RegExpMatchArray>) => [...matches].map(match => match[1]).sort()
     assert.deepEqual(names(listed), names(offered))
-  })
-
-  test('of AGENTS.md run as they stand, with the JSON that it names', () => {
-    const folder = mkdtempSync(join(tmpdir(), 'cuda-mempool-agents-'))
-    after(() => rmSync(folder, { recursive: true }))
-    const copied = (name: string, recording: string) => cpSync(join(ROOT, 'traces', recording), join(folder, name))
-    for (const name of ['before.pickle', 'after.pickle']) copied(name, 'mlp-train-stacks.pickle.gz')
-    copied('run.pickle', 'oom-retry-2gib.pickle.gz')
-    for (const batch of [4, 8]) copied(`batch${batch}.pickle`, `categories/series-gpt-batch${batch}.pickle.gz`)
-    writeFileSync(join(folder, 'log.txt'), SUMS[0].text)
-    const rows = [...read('AGENTS.md').matchAll(/\| `npx cuda-mempool ([^`]+)` \| `(\w+)` \|/g)]
-    assert.ok(rows.length >= 12)
-    const answers = new Map<string, object>()
-    for (const [, line, kind] of rows) {
-      // Here are neither a GPU nor a served process.
-      const status = kind === 'gpu' || kind === 'top' ? 2 : 0
-      const main = join(ROOT, 'dist/src/cli/main.js')
-      const ended = spawnSync(process.execPath, [main, ...line.split(' ')], { cwd: folder, encoding: 'utf8', env: ENV })
-      assert.equal(ended.status, status, `${line}\n${ended.stderr}`)
-      if (status === 2) assert.deepEqual([ended.stdout, ended.stderr.split('\n').length], ['', 2])
-      else answers.set(kind, JSON.parse(ended.stdout))
-      assert.equal((answers.get(kind) as { kind: string } | undefined)?.kind ?? kind, kind)
-    }
-    const fields = [
-      ...read('AGENTS.md')
-        .split('| field |')[1]
-        .split('\n\n')[0]
-        .matchAll(/`([\w.]+)`/g),
-    ]
-    const figureOf = (name: string) =>
-      name.split('.').reduce<unknown>((value, part) => (value as Record<string, unknown>)?.[part], answers.get('why'))
-    assert.ok(fields.length > 10)
-    for (const [, field] of fields) assert.ok(field === 'empty_cache' || figureOf(field) !== undefined, field)
   })
 
   test('of node name programs that there are, with options that they have', () => {
