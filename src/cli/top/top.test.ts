@@ -16,6 +16,7 @@ import { ask, ownRuntimeFolder } from '../../live/live.fixture.js'
 import type { ProcessStats } from '../../live/process-stats.js'
 import { type LiveServer, serve } from '../../live/serve.js'
 import { PoolRecording } from '../../recordings/trace/recording/pool-recording.js'
+import { setQuiet } from '../terminal.js'
 import { type TopTerminal, top } from './top.js'
 import { History, KEYS, topLines } from './top-view.js'
 
@@ -104,6 +105,19 @@ describe('top', () => {
       assert.match(terminal.text, /limit {5}64 MiB {2}\[█+/)
       assert.match(terminal.text, /buffers 2 /)
       assert.match(terminal.text, /weights\?\[31m 20 MiB ▇▇▇▇▇▇▇▇/)
+    }
+  })
+
+  test('prints nothing with --quiet, but the JSON that is asked for', async () => {
+    setQuiet(true)
+    try {
+      for (const json of [false, true]) {
+        const terminal = new FakeTerminal()
+        await top(String(process.pid), { once: true, json }, terminal)
+        assert.equal(terminal.text === '', !json)
+      }
+    } finally {
+      setQuiet(false)
     }
   })
 
