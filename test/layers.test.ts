@@ -289,7 +289,7 @@ test('the viewer of pages imports nothing that needs Node, and nothing of the pa
   const outside = sources.flatMap(text => [...text.matchAll(/from '(?:\.\.\/)+src\/([^']+)'/g)].map(match => match[1]))
   assert.ok(outside.length > 10)
   const allowed =
-    /^(recordings\/picture\/|recordings\/trace\/(trace|analysis\/steps)\.js$|core\/base\/(binary-search|bytes|errors)\.js$|recordings\/report\/(number-format|page\/page-data)\.js$)/
+    /^(recordings\/picture\/|recordings\/trace\/(trace|analysis\/steps)\.js$|core\/base\/(binary-search|bytes|errors|shown-text)\.js$|recordings\/report\/(number-format|page\/page-data)\.js$)/
   assert.deepEqual(
     outside.filter(path => !allowed.test(path)),
     [],

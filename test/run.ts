@@ -1,6 +1,7 @@
 // Runs the tests of some tags: `node dist/test/run.js unit fuzz [--smoke | --long]`. The name of a file says its tag:
 // *.gpu.test, *.fuzz.test (random programs), *.storm.test (threads terminated at random), *.bundle.test (programs that
-// bundlers make), *.browser.test (pages in Chromium); of all others, those in proof/ are `proof`, and the rest `unit`.
+// bundlers make), *.browser.test (pages in Chromium), *.windows.test (Node for Windows, under Wine); of all others,
+// those in proof/ are `proof`, and the rest `unit`.
 
 import { spawnSync } from 'node:child_process'
 import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
@@ -9,7 +10,7 @@ import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 
-const TAGS = ['unit', 'proof', 'gpu', 'fuzz', 'storm', 'bundle', 'browser']
+const TAGS = ['unit', 'proof', 'gpu', 'fuzz', 'storm', 'bundle', 'browser', 'windows']
 /**
  * Longer runs than the tests' own. The environment's own variables win. src/core/base/seeds.fixture.ts decides from how
  * many seeds longer programs run.
@@ -58,7 +59,8 @@ if (tags.length === 0 || wrong !== undefined) throw new Error(`tags are ${TAGS.j
 
 const dist = fileURLToPath(new URL('..', import.meta.url))
 const tagOf = (path: string) =>
-  /\.(gpu|fuzz|storm|bundle|browser)\.test\.js$/.exec(path)?.[1] ?? (path.startsWith('proof/') ? 'proof' : 'unit')
+  /\.(gpu|fuzz|storm|bundle|browser|windows)\.test\.js$/.exec(path)?.[1] ??
+  (path.startsWith('proof/') ? 'proof' : 'unit')
 const files = readdirSync(dist, { recursive: true, encoding: 'utf8' })
   .filter(path => path.endsWith('.test.js') && tags.includes(tagOf(path)))
   .sort()
@@ -70,6 +72,7 @@ const PACKED = ['test/package.test.js', 'test/public-types.test.js', 'test/witho
 /** The programs that take longest start first, so that none of them runs on alone at the end. */
 const LONGEST = [
   'proof/mutants.test.js',
+  'test/windows/recordings.windows.test.js',
   'test/bundlers.bundle.test.js',
   'src/core/pool/caching',
   'packed',

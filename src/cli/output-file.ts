@@ -16,7 +16,7 @@ import {
   statSync,
   writeSync,
 } from 'node:fs'
-import { dirname, resolve } from 'node:path'
+import { basename, dirname, resolve } from 'node:path'
 import { setImmediate } from 'node:timers/promises'
 import { PIPED } from '../recordings/trace/formats/read-recording.js'
 import { UsageError } from './exit.js'
@@ -25,6 +25,9 @@ const PERMISSIONS = 0o777
 /** What a new file has, less the umask. */
 const USUAL_MODE = 0o666
 const ENDING_SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const
+
+/** Names that Windows takes for devices, in each folder and with each ending. */
+const DEVICES_OF_WINDOWS = /^(?:con|prn|aux|nul|com\d|lpt\d) *(?:\.|$)/i
 
 /** The place of an output. */
 interface Place {
@@ -90,7 +93,8 @@ function placeOf(path: string, force: boolean): Place {
     checkFolder(dirname(path))
     const there = statSync(path, { throwIfNoEntry: false })
     if (there?.isDirectory()) throw new UsageError(`${path} is a folder; name a file with -o`)
-    if (there !== undefined && !there.isFile()) {
+    const isNamedDevice = process.platform === 'win32' && DEVICES_OF_WINDOWS.test(basename(path))
+    if (isNamedDevice || there?.isFile() === false) {
       throw new UsageError(`${path} is a device, pipe or socket; name a file with -o, or write to -o - in convert`)
     }
     if (there !== undefined && !force) {
@@ -138,5 +142,7 @@ function writeWhole(file: number, bytes: Uint8Array): void {
 function readable(path: string, error: unknown): unknown {
   const { code } = error as NodeJS.ErrnoException
   if (code === undefined) return error
-  return new UsageError(`${path}: ${code === 'ENOSPC' ? 'the disk is full' : `cannot be written (${code})`}`)
+  const isHeld = process.platform === 'win32' && ['EBUSY', 'EPERM', 'EACCES'].includes(code)
+  const cause = isHeld ? `another program has it open, or it is protected (${code})` : `cannot be written (${code})`
+  return new UsageError(`${path}: ${code === 'ENOSPC' ? 'the disk is full' : cause}`)
 }

@@ -9,6 +9,7 @@ import type { CheckArguments } from './check.js'
 import { completionScript, SHELLS, type Shell } from './completion.js'
 import type { ConvertArguments } from './convert.js'
 import { explain, UsageError } from './exit.js'
+import { fileName, fileNames } from './file-arguments.js'
 import type { InfoOptions } from './info/info.js'
 import type { DiffArguments } from './pages/diff.js'
 import type { ReportArguments } from './pages/report.js'
@@ -280,17 +281,6 @@ program
   .action((shell: Shell) => {
     process.stdout.write(`${completionScript(shell, program)}\n`)
   })
-
-/** Parses an argument or option that names a file. */
-function fileName(value: string): string {
-  if (value === '') throw new InvalidArgumentError('The file name is empty.')
-  return value
-}
-
-/** Parses and collects an argument that names several files. */
-function fileNames(value: string, before: readonly string[] = []): string[] {
-  return [...before, fileName(value)]
-}
 
 /** Collects an option that may be given several times. */
 function collected(value: string, before: readonly string[] = []): string[] {

@@ -44,7 +44,8 @@ export interface ServeOptions {
 /**
  * Serves the figures of pools to `cuda-mempool top`, browsers and Prometheus, until `close`. The process may end
  * meanwhile. Only this user can open the socket; a request to the port needs the token. Rejects with TypeError or
- * RangeError for bad arguments, and with PoolError if the socket or the port is in use, or not allowed.
+ * RangeError for bad arguments, and with PoolError if the socket or the port is in use, or not allowed, and on
+ * Windows.
  */
 export async function serve(pools: WatchedPools, options: ServeOptions = {}): Promise<LiveServer> {
   const list = new PoolList('serve', pools)
@@ -56,6 +57,8 @@ export async function serve(pools: WatchedPools, options: ServeOptions = {}): Pr
     throw new OutOfRangeError(`serve: port must be a whole number from 0 to 65535, not ${describe(port)}`)
   if (typeof token !== 'string' || token.length < 16 || !/^[\w.~-]+$/.test(token))
     throw new WrongTypeError('serve: token must be a text of at least 16 letters, digits, or any of . _ ~ -')
+  if (process.platform === 'win32')
+    throw new PoolError('serve: Windows has no sockets that only their user can open; watch the pools in WSL')
   const path = socket ?? (await defaultSocket())
   if (pathBytes(path) > MOST_PATH_BYTES)
     throw new OutOfRangeError(`serve: the path ${path} is longer than the ${MOST_PATH_BYTES} bytes of a socket's name`)

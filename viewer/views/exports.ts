@@ -1,5 +1,6 @@
 // Pictures as files: PNG at twice the size, or SVG.
 
+import { fileName } from '../../src/core/base/shown-text.js'
 import { type Rectangles, SvgSurface } from '../../src/recordings/picture/drawing/svg-surface.js'
 import { byId } from '../elements.js'
 import type { Page } from '../page.js'
@@ -37,7 +38,7 @@ export class Exports {
       maps,
       page: [curves, stacked, ...maps],
     }
-    const file = `${this.page.recording.file.split('/').at(-1)}-${what}.${kind}`
+    const file = `${fileName(this.page.recording.file)}-${what}.${kind}`
     save(kind === 'svg' ? await this.svg(chosen[what]) : await this.png(chosen[what]), file)
   }
 

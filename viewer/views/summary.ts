@@ -1,5 +1,6 @@
 // The verdict, the policies beside each other, and the recordings beside each other.
 
+import { fileName } from '../../src/core/base/shown-text.js'
 import { policyColour } from '../../src/recordings/picture/drawing/theme.js'
 import type { PagePolicy } from '../../src/recordings/report/page/page-data.js'
 import { button, byId, element, swatch } from '../elements.js'
@@ -22,7 +23,7 @@ export class Summary implements ViewPart {
     if (now === this.shown) return
     this.shown = now
     const { verdict, facts, notes, outside, file, device } = page.recording
-    byId('file').textContent = file.split('/').at(-1) ?? file
+    byId('file').textContent = fileName(file)
     byId('file').title = file
     byId('device').textContent = device
     byId('verdict').replaceChildren(...verdict.map(line => element('span', {}, line)))

@@ -56,7 +56,7 @@ export function isOurs(frame: string): boolean {
 
 function codePlaces(root: string | null): string[] {
   if (root === null) return []
-  const places = [`${root}dist/src/`, `${root}dist/lib/`, `${fileURLToPath(root)}src/`]
+  const places = [`${root}dist/src/`, `${root}dist/lib/`, fileURLToPath(`${root}src/`)]
   return places.flatMap(place => [` ${place}`, `(${place}`])
 }
 

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
-import { printable, printableJson, shortened, shown } from './shown-text.js'
+import { fileName, printable, printableJson, shortened, shown } from './shown-text.js'
 
 const UNSEEN = '\x1b[2J\x07\t\n\x7f\u009b\u00ad\u200d\u2028\u2029\u202e\u2066\ufeff\u{e0001}'
 
@@ -18,6 +18,18 @@ test('a long text keeps its end, in whole letters', () => {
   assert.equal(shortened('ab😀cd', 5), '…😀cd')
   assert.equal(shortened('abe\u0301\u0301cd', 4), '…cd')
   assert.ok(shown('\u202e\u0301'.repeat(5e4)).length <= 300)
+})
+
+test('a file has its name on each system', () => {
+  for (const path of [
+    'run.pickle',
+    'a/b/run.pickle',
+    'C:\\a b\\run.pickle',
+    '\\\\host\\share/run.pickle',
+    'C:/run.pickle',
+  ]) {
+    assert.equal(fileName(path), 'run.pickle')
+  }
 })
 
 test('JSON without unseen letters has the same value', () => {

@@ -20,6 +20,11 @@ export function shortened(text: string, most = MOST_SHOWN): string {
   return `…${text.slice(1 - most).replace(/^[\p{Cs}\p{M}]+/u, '')}`
 }
 
+/** The name of a file without its folders. Pages and recordings travel, so the path may be of Windows. */
+export function fileName(path: string): string {
+  return path.replace(/^.*[/\\](?=.)/s, '')
+}
+
 /** A text of a recording as reports show it: printable, and not too long. */
 export function shown(text: string): string {
   return printable(shortened(text))

@@ -99,7 +99,7 @@ export function stackHint({ recorder }: Pick<Trace, 'recorder'>): string {
 
 /** The command to type next, for a shell. npx finds the program wherever it is installed. */
 export function nextLine(command: string, ...files: readonly string[]): string {
-  return ['Next: npx cuda-mempool', command, ...files.map(shellWord)].join(' ')
+  return ['Next: npx cuda-mempool', command, ...files.map(file => shellWord(file))].join(' ')
 }
 
 /** `1 event`, `2,000 events` */

@@ -32,6 +32,8 @@ export interface Library {
 /** The paths to try, in order. The dynamic linker searches for a bare name. */
 const LIBRARY_PATHS: readonly string[] = ['libcuda.so.1', 'libcuda.so', '/usr/lib/wsl/lib/libcuda.so.1']
 
+const SYSTEMS: Readonly<Record<string, string>> = { win32: 'Windows', darwin: 'macOS', linux: 'Linux' }
+
 /**
  * Opens the library of the CUDA driver. Throws NoDeviceError if it is missing or the platform is not supported, or,
  * with a NoLibraryError as its cause, if koffi is missing. Throws CudaError if the library cannot be loaded.
@@ -39,7 +41,8 @@ const LIBRARY_PATHS: readonly string[] = ['libcuda.so.1', 'libcuda.so', '/usr/li
 export function openLibrary(paths = LIBRARY_PATHS, platform: string = process.platform, arch = process.arch): Library {
   if (platform !== 'linux' || (arch !== 'x64' && arch !== 'arm64')) {
     throw new NoDeviceError(
-      `GPUs are supported on Linux (x64 and arm64) and in WSL, not on ${platform} ${arch}; use openDevice('simulated')`,
+      `GPUs work on Linux (x64 and arm64) and in WSL, not on ${SYSTEMS[platform] ?? platform} (${arch}); ` +
+        "recordings and openDevice('simulated') work here",
     )
   }
   const koffi = koffiForDevice()

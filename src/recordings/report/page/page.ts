@@ -7,7 +7,7 @@ import { OutOfRangeError, WrongTypeError } from '../../../core/base/argument-err
 import { describe } from '../../../core/base/bytes.js'
 import { checkOptionNames } from '../../../core/base/option-names.js'
 import { packageFile } from '../../../core/base/package-files.js'
-import { shortened } from '../../../core/base/shown-text.js'
+import { fileName, shortened } from '../../../core/base/shown-text.js'
 import { checkReport, type ReplayReport } from '../../trace/replay-result.js'
 import { checkTrace, type Trace } from '../../trace/trace.js'
 import type { TuneReport } from '../../trace/tune/tune-report.js'
@@ -61,7 +61,7 @@ export function pageOf(recordings: readonly ReportedTrace[], difference?: PageDi
     return `<script type="text/plain" id="picture-${index}">${packed}</script>`
   })
   return framed(viewerFile('page.html'), {
-    title: `${shortened(recordings[0]?.trace.file.split('/').at(-1) ?? '')} — memory report`,
+    title: `${shortened(fileName(recordings[0]?.trace.file ?? ''))} — memory report`,
     style: viewerFile('page.css'),
     data: [`<script type="application/json" id="data">${json}</script>`, ...pictures].join('\n'),
     script: viewerFile('viewer.js'),

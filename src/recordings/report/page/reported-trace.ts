@@ -2,6 +2,7 @@
 // helped. Node and the page without data both take it from here.
 
 import { SlowReplayError } from '../../../core/base/errors.js'
+import { fileName } from '../../../core/base/shown-text.js'
 import { replay } from '../../trace/replay.js'
 import type { ReplayDevice } from '../../trace/replay-device.js'
 import { DEFAULT_POLICIES, type Policy, type ReplayReport } from '../../trace/replay-result.js'
@@ -53,7 +54,7 @@ export async function reportedTrace(
 
 /** A name for each recording that no other one has. */
 export function tabsOf(traces: readonly Trace[]): string[] {
-  const name = (each: Trace) => each.file.split('/').at(-1)!
+  const name = (each: Trace) => fileName(each.file)
   const isOneFile = traces.every(other => other.file === traces[0].file)
   return traces.map((trace, index) => {
     const hasOthers = traces.some(other => other !== trace && other.file === trace.file)

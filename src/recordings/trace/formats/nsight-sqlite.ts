@@ -62,7 +62,7 @@ function sqliteError(path: string): FormatError {
 export function csvCommand(path: string): string {
   const trigger = `CREATE TEMP TRIGGER plain AFTER INSERT ON ${NSIGHT_TABLE} BEGIN SELECT 1; END`
   const sql = `${trigger}; SELECT * FROM ${NSIGHT_TABLE} ORDER BY start`
-  return `sqlite3 -bail -readonly -csv -header ${shellWord(path)} '${sql}' > memory.csv`
+  return `sqlite3 -bail -readonly -csv -header ${shellWord(path)} ${shellWord(sql)} > memory.csv`
 }
 
 /** The traces of the chosen devices in a database of Nsight Systems; `file` is their name. Throws FormatError. */
@@ -121,7 +121,7 @@ function checkComplete(path: string): void {
   // The journal of a completed change may stay, with zeros at its start.
   const part = [`${real}-wal`, `${real}-journal`].find(beside => (startOf(beside)[0] ?? 0) !== 0)
   if (part === undefined) return
-  const command = `sqlite3 ${shellWord(real)} 'SELECT count(*) FROM sqlite_schema'`
+  const command = `sqlite3 ${shellWord(real)} ${shellWord('SELECT count(*) FROM sqlite_schema')}`
   throw new FormatError(`is not complete without ${part}; end the program that writes it, and run: ${command}`)
 }
 
