@@ -6,6 +6,7 @@ import { dirname, join, relative } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { build } from 'esbuild'
 import { chunkNames, HASHED_NAMES, withNames } from './chunk-names.js'
+import { sharedFiles } from './shared-files.js'
 
 const ROOT = join(dirname(fileURLToPath(import.meta.url)), '..', '..')
 const SOURCE = join(ROOT, 'dist', 'src')
@@ -31,6 +32,7 @@ export async function bundled(): Promise<Map<string, string>> {
     outbase: SOURCE,
     outdir: lib,
     bundle: true,
+    plugins: [sharedFiles(SOURCE, entries())],
     splitting: true,
     chunkNames: HASHED_NAMES,
     metafile: true,

@@ -16,7 +16,7 @@ export function withNames(text: string, names: ReadonlyMap<string, string>): str
 /** The readable names, such as `core-pool`, by those with a hash. The largest file chooses first. */
 export function chunkNames({ outputs }: Metafile): Map<string, string> {
   const names = new Map<string, string>()
-  const taken = new Set<string>()
+  const taken = new Set(['index']) // the name of the main entry point
   for (const [path, output] of Object.entries(outputs).sort(([, one], [, other]) => other.bytes - one.bytes)) {
     const hashed = basename(path, '.js')
     if (hashed.replace(HASHED, '') !== '') continue
@@ -32,7 +32,7 @@ function places({ entryPoint, inputs }: Metafile['outputs'][string]): string[] {
   const modules = Object.entries(inputs).map(([path, { bytesInOutput }]) => ({ place: placeOf(path), bytesInOutput }))
   if (entryPoint !== undefined) return [modules.length > 0 ? placeOf(entryPoint) : `${placeOf(entryPoint)}/entry`]
   modules.sort((one, other) => other.bytesInOutput - one.bytesInOutput)
-  return [...(modules.length > 1 ? mainFolders(modules) : []), modules[0].place]
+  return [...(modules.length > 1 ? mainFolders(modules) : []), modules[0].place, `${modules[0].place}/module`]
 }
 
 /** The folders that hold at least half of the code of some modules, the deepest first. */
@@ -48,7 +48,7 @@ function mainFolders(modules: readonly { readonly place: string; readonly bytesI
   return main.sort((one, other) => other.length - one.length)
 }
 
-/** The place of a module below dist/src, such as `core/pool/pool`. */
+/** The place of a module below dist/src, such as `core/pool/pool`, or of a file of commands. */
 function placeOf(path: string): string {
-  return path.replace(/^.*dist\/src\/(.*)\.js$/, '$1')
+  return path.replace(/^.*dist\/src\/(.*)\.js$/, '$1').replace(/^commands:/, '')
 }

@@ -164,7 +164,15 @@ describe('the packed package', () => {
       for (const [, specifier] of imported) load(join(dirname(file), specifier))
     }
     load(join(installed, project.packageJson().main))
-    assert.ok(loaded.size > 5 && loaded.size <= 30, `${loaded.size} files`)
+    assert.ok(loaded.size > 2 && loaded.size <= 8, `${loaded.size} files`)
+  })
+
+  test('has few files of code, so that a command loads within few descriptors and soon', () => {
+    const lib = join(installed, 'dist', 'lib')
+    const files = readdirSync(lib, { recursive: true, encoding: 'utf8' }).filter(path => path.endsWith('.js'))
+    assert.ok(files.length <= 50, `${files.length} files: give new commands a file in bundle/shared-files.ts`)
+    // What commands without pools load has none.
+    assert.doesNotMatch(readFileSync(join(lib, 'cli-explain.js'), 'utf8'), /from "\.\/core-pool\.js"/)
   })
 
   test('has classes with the names of the sources, which logs and stacks show', () => {

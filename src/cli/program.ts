@@ -1,7 +1,7 @@
 // The command line: commands and options. The module of a command is imported when it runs, so that help is fast.
 
 import { readFileSync } from 'node:fs'
-import { Argument, Command, CommanderError, InvalidArgumentError, Option } from 'commander'
+import { Argument, Command, CommanderError, Option } from 'commander'
 import { packageFile } from '../core/base/package-files.js'
 import { RECIPE } from '../recordings/report/recording-recipe.js'
 import { POLICIES } from '../recordings/trace/replay-result.js'

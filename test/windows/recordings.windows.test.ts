@@ -123,7 +123,7 @@ describe('the command line on Windows', { skip: skipReason }, () => {
     assert.deepEqual(readdirSync(windows), before)
   })
 
-  test('a program is told what works there, and has the simulated device', () => {
+  test('the error about GPUs says what works there, and the simulated device is open to programs', () => {
     const program = `
       import { openDevice } from ${JSON.stringify(`file:///${windowsPath(LIBRARY)}`)}
       import { serve } from ${JSON.stringify(`file:///${windowsPath(join(dirname(LIBRARY), 'entries', 'live.js'))}`)}
@@ -151,7 +151,7 @@ describe('the command line on Windows', { skip: skipReason }, () => {
   })
 })
 
-/** The contents of a file. What it packs is unpacked: Node's version decides how well it packs. */
+/** The contents of a file, unpacked, because versions of Node pack differently. */
 function comparable(path: string): string {
   const bytes = readFileSync(path)
   if (path.endsWith('.gz')) return gunzipSync(bytes).toString('latin1')

@@ -3,7 +3,9 @@ import { test } from 'node:test'
 import { formatCount, formatNs, formatRate, formatRatio, formatShare, MISSING } from './number-format.js'
 
 test('numbers have the unit that reads best', () => {
-  assert.equal(formatCount(22868), '22,868')
+  for (const count of [0, 12, 999, 1000, -1, -999, -1000, 22868, 123456, 1234567, -1234567, 2 ** 53]) {
+    assert.equal(formatCount(count), count.toLocaleString('en-US'))
+  }
   assert.equal(formatShare(0.1894), '18.9 %')
   assert.equal(formatShare(1.06), '106 %')
   assert.equal(formatRatio(1.2389), '1.24')

@@ -2,9 +2,9 @@
 
 export const MISSING = '–'
 
-/** `22868` → `22,868` */
+/** A whole number: `22868` → `22,868`. Not by its locale, whose first use takes 5 ms. */
 export function formatCount(count: number | null): string {
-  return count === null ? MISSING : count.toLocaleString('en-US')
+  return count === null ? MISSING : String(count).replace(/\B(?=(?:\d{3})+$)/g, ',')
 }
 
 /** `0.1894` → `18.9 %` */

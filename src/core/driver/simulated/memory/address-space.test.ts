@@ -2,12 +2,12 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { KiB, MiB, TiB } from '../../../base/bytes.js'
 import { Random } from '../../../base/random.js'
-import { AddressSpace, type Region } from './address-space.js'
+import { type AddressRegion, AddressSpace } from './address-space.js'
 
 test('ranges do not overlap, and are found by the addresses inside only', () => {
   const random = new Random(5)
   const space = new AddressSpace()
-  const owned = new Set<Region>()
+  const owned = new Set<AddressRegion>()
   for (let step = 0; step < 3000; step++) {
     if (random.below(2) === 0 && owned.size > 0) {
       const region = [...owned][random.below(owned.size)]

@@ -23,7 +23,7 @@ interface RegionOwner {
 }
 
 /** A range of addresses: one allocation with its contents, or a reservation with its mappings. */
-export class Region implements Extent {
+export class AddressRegion implements Extent {
   /** size of the allocation or reservation; 0 if the range is free */
   bytes = 0
   memory: PhysicalMemory | null = null
@@ -57,12 +57,12 @@ export class Region implements Extent {
 /** All ranges, free ones included. */
 export class AddressSpace {
   private readonly bases: number[] = []
-  private readonly regions: Region[] = []
-  private readonly vacant = new Map<number, Region[]>()
+  private readonly regions: AddressRegion[] = []
+  private readonly vacant = new Map<number, AddressRegion[]>()
   private end = FIRST_ADDRESS
 
   /** A range of `bytes`, aligned to `alignment`, and to its size class up to 2 MiB. Null if no addresses are left. */
-  claim(bytes: number, alignment = 1): Region | null {
+  claim(bytes: number, alignment = 1): AddressRegion | null {
     let span = LEAST_SPAN
     while (span < bytes) span *= 2
     const vacant = this.vacant.get(span)
@@ -72,7 +72,7 @@ export class AddressSpace {
       const unit = Math.max(alignment, Math.min(span, MOST_ALIGNMENT))
       const base = Math.ceil(this.end / unit) * unit
       if (base + bytes > END_ADDRESS) return null
-      region = new Region(base, span)
+      region = new AddressRegion(base, span)
       this.end = base + span
       this.bases.push(base)
       this.regions.push(region)
@@ -82,7 +82,7 @@ export class AddressSpace {
   }
 
   /** Frees a range. */
-  release(region: Region): void {
+  release(region: AddressRegion): void {
     region.bytes = 0
     region.memory = null
     region.contents = null
@@ -96,7 +96,7 @@ export class AddressSpace {
   }
 
   /** The claimed range that contains `address`. */
-  find(address: number): Region | undefined {
+  find(address: number): AddressRegion | undefined {
     let low = 0
     let high = this.bases.length
     while (low < high) {
@@ -109,7 +109,7 @@ export class AddressSpace {
   }
 
   /** The linear memory of `owner`. */
-  ownedBy(owner: RegionOwner): Region[] {
+  ownedBy(owner: RegionOwner): AddressRegion[] {
     return this.regions.filter(region => region.owner === owner)
   }
 }

@@ -3,7 +3,7 @@
 // calls.ts and transfers.ts use it.
 
 import { EVERY_DEVICE } from './access-rights.js'
-import type { AddressSpace, Region } from './address-space.js'
+import type { AddressRegion, AddressSpace } from './address-space.js'
 import type { DeviceContents } from './contents.js'
 import { isSameMemory } from './shared-buffer-identity.js'
 
@@ -11,7 +11,7 @@ interface Range {
   readonly start: number
   readonly end: number
   /** the device addresses, after the first cuMemHostGetDevicePointer */
-  region: Region | null
+  region: AddressRegion | null
 }
 
 /** The registered ranges of all buffers. */

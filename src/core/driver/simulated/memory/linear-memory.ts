@@ -7,12 +7,12 @@ import type { CallInterceptor } from '../call-interceptor.js'
 import type { SimulatedContext } from '../context.js'
 import type { PhysicalMemory } from '../device.js'
 import { type AccessRights, EVERY_DEVICE } from './access-rights.js'
-import type { AddressSpace, Region } from './address-space.js'
+import type { AddressRegion, AddressSpace } from './address-space.js'
 
 const UNIT_BYTES = 512
 const CU_MEM_ATTACH_HOST = 2
 
-type LinearRegion = Region & { readonly memory: PhysicalMemory; readonly owner: SimulatedContext }
+type LinearRegion = AddressRegion & { readonly memory: PhysicalMemory; readonly owner: SimulatedContext }
 
 /** The linear memory of all contexts. */
 export class LinearMemory {

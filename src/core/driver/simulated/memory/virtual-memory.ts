@@ -7,7 +7,7 @@ import { costOfMappingUs, FIRST_PEER_ACCESS_US } from '../cost-model.js'
 import type { SimulatedDevice } from '../device.js'
 import { HandleTable } from '../handle-table.js'
 import { bitOf } from './access-rights.js'
-import type { AddressSpace, Region } from './address-space.js'
+import type { AddressRegion, AddressSpace } from './address-space.js'
 import type { PeerAccess } from './peer-access.js'
 import { Mapping, PhysicalAllocation, Reservation } from './reservation.js'
 import type { Shareables } from './shareable.js'
@@ -135,13 +135,13 @@ export class VirtualMemory {
     return mappings
   }
 
-  private rangeOf(ptr: number, bytes: number): Region & { reservation: Reservation } {
+  private rangeOf(ptr: number, bytes: number): AddressRegion & { reservation: Reservation } {
     this.checkRange(ptr, bytes)
     const region = this.space.find(ptr)
     if (!region?.reservation || ptr + bytes > region.base + region.bytes) {
       throw this.interceptor.invalid('the range is not inside one reservation')
     }
-    return region as Region & { reservation: Reservation }
+    return region as AddressRegion & { reservation: Reservation }
   }
 
   private checkRange(ptr: number, bytes: number): void {

@@ -11,7 +11,7 @@ import { BestFitList } from '../../../base/best-fit-list.js'
 import { CU_MEM_HANDLE_TYPE_NONE } from '../../constants.js'
 import type { CallInterceptor } from '../call-interceptor.js'
 import { costUs } from '../cost-model.js'
-import type { AddressSpace, Region } from '../memory/address-space.js'
+import type { AddressRegion, AddressSpace } from '../memory/address-space.js'
 import type { Scheduler } from '../streams/scheduler.js'
 import type { StreamQueue } from '../streams/stream-queue.js'
 import { PoolAttributes } from './pool-attributes.js'
@@ -27,7 +27,7 @@ interface Importer {
 }
 
 /** A block of a chunk, live or free. */
-class Block {
+class PoolBlock {
   live = false
   /** names the allocation to importers; 0 if it was not exported */
   serial = 0
@@ -35,11 +35,11 @@ class Block {
   stream: StreamQueue | null = null
   position = 0
   /** neighbours in the chunk */
-  previous: Block | null = null
-  next: Block | null = null
+  previous: PoolBlock | null = null
+  next: PoolBlock | null = null
 
   constructor(
-    readonly chunk: Region,
+    readonly chunk: AddressRegion,
     public address: number,
     public bytes: number,
   ) {}
@@ -51,10 +51,10 @@ export class MemoryPool extends PoolAttributes {
   readonly imports = new Set<Importer>()
   private destroyed = false
   private exported = 0
-  private readonly live = new Map<number, Block>()
-  private readonly free = new BestFitList<Block>()
+  private readonly live = new Map<number, PoolBlock>()
+  private readonly free = new BestFitList<PoolBlock>()
   /** free blocks with a free that the host has not seen complete */
-  private readonly unseen = new UnseenFrees<Block>()
+  private readonly unseen = new UnseenFrees<PoolBlock>()
 
   constructor(
     /** unique while the driver lives */
@@ -112,7 +112,7 @@ export class MemoryPool extends PoolAttributes {
   }
 
   /** The exported allocation; undefined after its free. */
-  findExported(ptr: number, serial: number): Readonly<Block> | undefined {
+  findExported(ptr: number, serial: number): Readonly<PoolBlock> | undefined {
     const block = this.live.get(ptr)
     return block?.serial === serial ? block : undefined
   }
@@ -150,7 +150,7 @@ export class MemoryPool extends PoolAttributes {
   }
 
   /** The effect of a free on importers of the block, in stream order. */
-  private endOfExport(block: Block): (() => void) | null {
+  private endOfExport(block: PoolBlock): (() => void) | null {
     const { serial } = block
     block.serial = 0
     if (serial === 0) return null
@@ -164,11 +164,11 @@ export class MemoryPool extends PoolAttributes {
     for (const block of this.wholeChunks()) if (this.reservedBytes > thresholdBytes) this.giveChunk(block)
   }
 
-  private wholeChunks(): Block[] {
+  private wholeChunks(): PoolBlock[] {
     return this.free.all().filter(block => block.previous === null && block.next === null && block.stream === null)
   }
 
-  private giveChunk(block: Block): void {
+  private giveChunk(block: PoolBlock): void {
     this.take(block)
     this.reservedBytes -= block.bytes
     this.place.memory.give(block.bytes)
@@ -176,7 +176,7 @@ export class MemoryPool extends PoolAttributes {
     this.interceptor.pay(costUs('cuMemUnmap', block.bytes) + costUs('cuMemRelease', block.bytes))
   }
 
-  private grow(size: number): Block | null {
+  private grow(size: number): PoolBlock | null {
     const { memory, access, maxBytes } = this.place
     const bytes = roundUp(size, CHUNK_BYTES)
     if (this.reservedBytes + bytes > maxBytes) return null
@@ -190,30 +190,30 @@ export class MemoryPool extends PoolAttributes {
     chunk.hold(memory, contents, access)
     this.addReserved(bytes)
     this.interceptor.pay(costUs('cuMemCreate', bytes) + costUs('cuMemMap', bytes) + costUs('cuMemSetAccess', bytes))
-    const block = new Block(chunk, chunk.base, bytes)
+    const block = new PoolBlock(chunk, chunk.base, bytes)
     this.free.insert(block)
     return block
   }
 
-  private fit(size: number, stream: StreamQueue): Block | null {
+  private fit(size: number, stream: StreamQueue): PoolBlock | null {
     let block = this.free.smallest(size)
     while (block !== null && !this.mayServe(block, stream)) block = this.free.after(block)
     return block
   }
 
-  private smallestFree(size: number): Block | null {
+  private smallestFree(size: number): PoolBlock | null {
     return this.reuseInternal ? this.free.smallest(size) : null
   }
 
-  private mayServe({ stream: other, position }: Block, stream: StreamQueue): boolean {
+  private mayServe({ stream: other, position }: PoolBlock, stream: StreamQueue): boolean {
     if (other === null || other === stream) return true
     if (this.reuseOpportunistic && other.completed >= position) return true
     return this.reuseFollowEvents && stream.comesAfter(other, position)
   }
 
-  private cut(block: Block, size: number): void {
+  private cut(block: PoolBlock, size: number): void {
     if (block.bytes === size) return
-    const rest = new Block(block.chunk, block.address + size, block.bytes - size)
+    const rest = new PoolBlock(block.chunk, block.address + size, block.bytes - size)
     rest.stream = block.stream
     rest.position = block.position
     rest.previous = block
@@ -226,7 +226,7 @@ export class MemoryPool extends PoolAttributes {
   }
 
   /** Makes a block free, merged with free neighbours that wait for the same stream, or for none as the block does. */
-  private give(block: Block): void {
+  private give(block: PoolBlock): void {
     let whole = block
     if (canMerge(whole.previous, whole)) whole = this.merge(whole.previous!, whole)
     if (canMerge(whole, whole.next)) whole = this.merge(whole, whole.next!)
@@ -234,7 +234,7 @@ export class MemoryPool extends PoolAttributes {
   }
 
   /** Merges two neighbours, which may be in the list of free blocks. The result is in no list. */
-  private merge(low: Block, high: Block): Block {
+  private merge(low: PoolBlock, high: PoolBlock): PoolBlock {
     this.free.remove(low)
     this.free.remove(high)
     this.unseen.delete(high)
@@ -254,13 +254,13 @@ export class MemoryPool extends PoolAttributes {
     })
   }
 
-  private take(block: Block): void {
+  private take(block: PoolBlock): void {
     this.free.remove(block)
     this.unseen.delete(block)
   }
 }
 
-function canMerge(low: Block | null, high: Block | null): boolean {
+function canMerge(low: PoolBlock | null, high: PoolBlock | null): boolean {
   return low !== null && high !== null && !low.live && !high.live && low.stream === high.stream
 }
 

@@ -6,7 +6,7 @@ import type { Bytes } from '../../../base/typed-arrays.js'
 import { RESULT } from '../../constants.js'
 import type { CallInterceptor } from '../call-interceptor.js'
 import { SimulatedDevice } from '../device.js'
-import type { AddressSpace, Region } from '../memory/address-space.js'
+import type { AddressRegion, AddressSpace } from '../memory/address-space.js'
 import type { Scheduler } from '../streams/scheduler.js'
 import type { StreamQueue } from '../streams/stream-queue.js'
 import type { MemoryPool } from './memory-pool.js'
@@ -30,7 +30,7 @@ export class PoolImport extends PoolAttributes {
   readonly place: PoolPlace
   private destroyed = false
   /** by address: the imported blocks */
-  private readonly views = new Map<number, { serial: number; region: Region }>()
+  private readonly views = new Map<number, { serial: number; region: AddressRegion }>()
 
   constructor(
     private readonly source: MemoryPool,
