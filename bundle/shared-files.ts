@@ -1,6 +1,6 @@
-// Which modules share a file of the package. esbuild puts those together that the same entry points need, which makes a
-// hundred small files. So entry points need more than they use: most of them all that the main one has, for a program
-// loads that anyway, and each command what others of its kind have.
+// Decides which modules share a file of the package. esbuild puts those together that the same entry points need, which
+// makes a hundred small files. So entry points need more than they use: most of them all that the main one has, for a
+// program loads that anyway, and each command all that others of its kind have.
 
 import { readdirSync, readFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
 import { copyFileSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { dirname, join } from 'node:path'
+import { join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 import { gunzipSync } from 'node:zlib'
@@ -12,7 +12,6 @@ import { type Ended, skipReason, Windows, windowsPath } from './windows.fixture.
 
 const ROOT = fileURLToPath(new URL('../../..', import.meta.url))
 const MAIN = join(ROOT, 'dist', 'lib', 'cli', 'main.js')
-const LIBRARY = join(ROOT, 'dist', 'lib', 'index.js')
 const FORMATS = 'src/recordings/trace/formats'
 /** The recordings that both systems read, by their names there. */
 const RECORDINGS: Readonly<Record<string, string>> = {
@@ -124,19 +123,20 @@ describe('the command line on Windows', { skip: skipReason }, () => {
   })
 
   test('the error about GPUs says what works there, and the simulated device is open to programs', () => {
-    const program = `
-      import { openDevice } from ${JSON.stringify(`file:///${windowsPath(LIBRARY)}`)}
-      import { serve } from ${JSON.stringify(`file:///${windowsPath(join(dirname(LIBRARY), 'entries', 'live.js'))}`)}
+    const program = (folder: string) =>
+      `
+      import { openDevice } from 'file:///${windowsPath(join(ROOT, 'dist', folder, 'index.js'))}'
+      import { serve } from 'file:///${windowsPath(join(ROOT, 'dist', folder, 'entries', 'live.js'))}'
       try { openDevice() } catch ({ name, message }) { console.log(name, message) }
       const device = openDevice('auto')
       const pool = device.createPool({ debug: true })
       const mine = () => pool.allocate(300)
       mine()
       console.log(device.simulated, pool.live()[0].allocatedAt)
-      await serve(pool).catch(({ message }) => console.log(message))`
+      await serve(pool).catch(({ message }) => console.log(message))`.replaceAll('\\', '/')
     const file = join(folder, 'program.mjs')
-    writeFileSync(file, program)
-    for (const flags of [[], ['--enable-source-maps']]) {
+    for (const [code, ...flags] of [['lib'], ['src', '--enable-source-maps']]) {
+      writeFileSync(file, program(code))
       const { stdout, stderr } = system.node([...flags, file], folder)
       const [device, pool, served, ...more] = stdout.split('\n')
       assert.equal(
