@@ -110,6 +110,28 @@ describe('the command line on Windows', { skip: skipReason }, () => {
     assert.match(onWindows('why', database).stdout, /^6 events in /m)
   })
 
+  test('a named pipe is opened once', () => {
+    const program = `
+      const bytes = require('node:fs').readFileSync('run.pickle.gz')
+      let opened = 0
+      const server = require('node:net').createServer(socket => {
+        opened++
+        socket.on('error', () => {}).end(bytes)
+      })
+      server.listen(String.raw\`\\\\.\\pipe\\run\`, () => {
+        const child = require('node:child_process').spawn(
+          process.execPath,
+          [process.argv[2], 'why', String.raw\`\\\\.\\pipe\\run\`],
+          { stdio: 'inherit' },
+        )
+        child.on('exit', status => process.exit(status === 0 && opened === 1 ? 0 : 1))
+      })`
+    const file = join(folder, 'pipe.cjs')
+    writeFileSync(file, program)
+    const stdout = onLinux('why', 'run.pickle.gz').stdout.replaceAll('run.pickle.gz', '\\\\.\\pipe\\run')
+    assert.deepEqual(system.node([file, MAIN], windows), { status: 0, stdout, stderr: '' })
+  })
+
   test('an output that Windows cannot replace is refused, and leaves no file behind', () => {
     const before = readdirSync(windows)
     const refused = onWindows('convert', 'run.pickle.gz', '-o', 'nul.csv')

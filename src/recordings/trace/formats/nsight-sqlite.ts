@@ -10,6 +10,8 @@ import type { DeviceChoice } from './format-options.js'
 import { NSIGHT_COLUMNS, NSIGHT_TABLE, NsightRows } from './nsight-rows.js'
 import { shellWord } from './shell-word.js'
 
+/** On Windows already the status of a pipe opens it. */
+const PIPE_OF_WINDOWS = /^[\\/]{2}[.?][\\/]pipe[\\/]/i
 const MAGIC = 'SQLite format 3\0'
 /** The text that makes an ordinary table of that name, as SQLite stores it. */
 const PLAIN_TABLE = new RegExp(`^CREATE TABLE ["'\`[]?${NSIGHT_TABLE}["'\`\\]]?\\s*\\(`, 'i')
@@ -34,7 +36,7 @@ export function startOf(path: string): Buffer {
   const start = Buffer.alloc(MAGIC.length)
   let file: number | undefined
   try {
-    if (!statSync(path).isFile()) return Buffer.alloc(0)
+    if (PIPE_OF_WINDOWS.test(path) || !statSync(path).isFile()) return Buffer.alloc(0)
     file = openSync(path, 'r')
     return start.subarray(0, readSync(file, start, 0, start.length, 0))
   } catch {
