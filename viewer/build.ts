@@ -1,11 +1,12 @@
 // Bundles the viewer into dist/viewer: one script with its worker in it, the page's frame, and its style. The page
-// without data is whole, with the reader of recordings in it.
+// without data is whole, with the reader of recordings in it; the site's copy of it, try.html, has samples.
 
 import { copyFileSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { type BuildOptions, build, type Plugin } from 'esbuild'
 import { framed } from '../src/recordings/report/page/page-frame.js'
+import { samplesHtml } from './drop/samples.js'
 import { WHOLE_STACKS } from './whole-stacks.js'
 
 const project = join(dirname(fileURLToPath(import.meta.url)), '..', '..')
@@ -77,10 +78,13 @@ writeFileSync(join(to, 'page.css'), style)
 copyFileSync(join(from, 'page.html'), join(to, 'page.html'))
 const reader = await bundle('drop/reader.ts', { 'import.meta.url': '"file:///"' }, FOR_READER)
 const sources = { WORKER_SOURCE: JSON.stringify(worker), READER_SOURCE: JSON.stringify(reader) }
-const page = framed(readFileSync(join(from, 'page.html'), 'utf8'), {
-  title: 'Memory report',
-  style,
-  data: readFileSync(join(from, 'drop', 'dialog.html'), 'utf8'),
-  script: await bundle('drop/main.ts', sources),
-})
-writeFileSync(join(to, 'viewer.html'), page)
+const script = await bundle('drop/main.ts', sources)
+const dialog = readFileSync(join(from, 'drop', 'dialog.html'), 'utf8')
+for (const [file, samples] of [
+  ['viewer.html', ''],
+  ['try.html', samplesHtml()],
+]) {
+  const data = dialog.replace('{{samples}}\n', () => samples)
+  const parts = { title: 'Memory report', style, data, script, fetches: samples !== '' }
+  writeFileSync(join(to, file), framed(readFileSync(join(from, 'page.html'), 'utf8'), parts))
+}

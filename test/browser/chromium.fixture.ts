@@ -1,9 +1,11 @@
 // Debian's Chromium, for the tests of pages.
 
-import { existsSync } from 'node:fs'
-import type { Browser } from 'playwright-core'
+import { existsSync, readFileSync } from 'node:fs'
+import { createRequire } from 'node:module'
+import type { Browser, Page } from 'playwright-core'
 import { chromium } from 'playwright-core'
 
+const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
 const USUAL_PATHS = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome']
 const FLAGS = [
   '--no-sandbox',
@@ -30,4 +32,11 @@ export function openBrowser(): Promise<Browser> {
     throw new Error(`CUDA_MEMPOOL_BROWSER=required, and there is none of ${USUAL_PATHS.join(', ')}`)
   }
   return chromium.launch({ executablePath: path, args: FLAGS })
+}
+
+/** The rules of accessibility that a page breaks, with the places; `off` names rules to leave out. */
+export async function violations(page: Page, off: readonly string[] = []): Promise<string[]> {
+  const rules = Object.fromEntries(off.map(rule => [rule, { enabled: false }]))
+  return await page.evaluate(`${AXE}; axe.run({ rules: ${JSON.stringify(rules)} }).then(({ violations }) =>
+    violations.map(({ id, nodes }) => id + ': ' + nodes.map(node => node.target).join(', ')))`)
 }

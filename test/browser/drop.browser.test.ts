@@ -3,7 +3,6 @@
 import assert from 'node:assert/strict'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { mkdtemp, rm } from 'node:fs/promises'
-import { createRequire } from 'node:module'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
@@ -13,9 +12,8 @@ import { pageRecording } from '../../src/recordings/report/page/page-text.js'
 import { reportedTrace, tabsOf } from '../../src/recordings/report/page/reported-trace.js'
 import { readRecordings } from '../../src/recordings/trace/formats/read-recording.js'
 import { replayDevices } from '../../src/recordings/trace/replay-devices.js'
-import { openBrowser, skipReason } from './chromium.fixture.js'
+import { openBrowser, skipReason, violations } from './chromium.fixture.js'
 
-const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
 const VIEWER = new URL('../../viewer/viewer.html', import.meta.url).href
 const OOM = 'traces/oom-retry-2gib.pickle.gz'
 const RMM = 'src/recordings/trace/formats/rmm.fixture.csv'
@@ -112,9 +110,7 @@ describe('the page without data', { skip: skipReason }, () => {
   for (const isDark of [false, true]) {
     test(`has no violations of accessibility rules, ${isDark ? 'dark' : 'light'}`, async () => {
       const page = await open(isDark)
-      const found = await page.evaluate(`${AXE}; axe.run().then(({ violations }) =>
-        violations.map(({ id, nodes }) => id + ': ' + nodes.map(node => node.target).join(', ')))`)
-      assert.deepEqual(found, [])
+      assert.deepEqual(await violations(page), [])
       await page.context().close()
     })
   }

@@ -1,17 +1,13 @@
 // The live page of a running process in a real browser. Each step waits until the page shows its result.
 
 import assert from 'node:assert/strict'
-import { readFileSync } from 'node:fs'
-import { createRequire } from 'node:module'
 import { after, before, describe, test } from 'node:test'
 import type { Browser, Page } from 'playwright-core'
 import { MiB } from '../../src/core/base/bytes.js'
 import { openDevice } from '../../src/core/device/open.js'
 import { tagged } from '../../src/core/pool/wrappers/tagged.js'
 import { type LiveServer, serve } from '../../src/live/serve.js'
-import { openBrowser, skipReason } from './chromium.fixture.js'
-
-const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
+import { openBrowser, skipReason, violations } from './chromium.fixture.js'
 
 describe('the live page', { skip: skipReason }, () => {
   const device = openDevice('simulated')
@@ -72,9 +68,7 @@ describe('the live page', { skip: skipReason }, () => {
     test(`has no violations of accessibility rules, ${isDark ? 'dark' : 'light'}`, async () => {
       const { page } = await open(isDark)
       await page.waitForSelector('canvas.map[aria-label^="address map of "]')
-      const found = await page.evaluate(`${AXE}; axe.run().then(({ violations }) =>
-        violations.map(({ id, nodes }) => id + ': ' + nodes.map(node => node.target).join(', ')))`)
-      assert.deepEqual(found, [])
+      assert.deepEqual(await violations(page), [])
       await page.context().close()
     })
   }

@@ -2,7 +2,6 @@
 
 import assert from 'node:assert/strict'
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
-import { createRequire } from 'node:module'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
@@ -15,9 +14,8 @@ import { replayDevices } from '../../src/recordings/trace/replay-devices.js'
 import type { Policy } from '../../src/recordings/trace/replay-result.js'
 import { Action, type Trace } from '../../src/recordings/trace/trace.js'
 import { TraceBuilder } from '../../src/recordings/trace/trace-builder.js'
-import { openBrowser, skipReason } from './chromium.fixture.js'
+import { openBrowser, skipReason, violations } from './chromium.fixture.js'
 
-const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
 const POLICIES = ['recorded', 'cuda-mempool']
 const HOSTILE = '</script><img src=x onerror=alert(1)><b>frame</b>'
 
@@ -241,9 +239,7 @@ describe('the page of a recording', { skip: skipReason }, () => {
       const boxes = await page.locator('#difference .icicle > *').allTextContents()
       assert.deepEqual(boxes.slice(0, 3), ['all +4 MiB', 'model +5 MiB', 'load −2 MiB'])
       assert.match(await text(page, '#outside'), /is not in this file: .*, and none failed\.$/)
-      await page.evaluate(`${AXE}`)
-      const found = await page.evaluate('axe.run().then(({ violations }) => violations.map(({ id }) => id))')
-      assert.deepEqual(found, [])
+      assert.deepEqual(await violations(page), [])
       assert.deepEqual(problems, [])
       await page.context().close()
     }
@@ -253,9 +249,7 @@ describe('the page of a recording', { skip: skipReason }, () => {
     test(`has no violations of accessibility rules, ${isDark ? 'dark' : 'light'}`, async () => {
       const page = await open(isDark ? mlp : oom, isDark)
       // The page's policy forbids other scripts; the debugger does not ask it.
-      const found = await page.evaluate(`${AXE}; axe.run().then(({ violations }) =>
-        violations.map(({ id, nodes }) => id + ': ' + nodes.map(node => node.target).join(', ')))`)
-      assert.deepEqual(found, [])
+      assert.deepEqual(await violations(page), [])
       await page.context().close()
     })
   }

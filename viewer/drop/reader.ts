@@ -1,5 +1,6 @@
 // The worker of the page without data: reads recordings and replays them, as `cuda-mempool report` does in Node.
 
+import { formatBytes } from '../../src/core/base/bytes.js'
 import { pagePicture } from '../../src/recordings/report/page/page-picture.js'
 import { pageData } from '../../src/recordings/report/page/page-text.js'
 import { type ReportedTrace, reportedTrace, tabsOf } from '../../src/recordings/report/page/reported-trace.js'
@@ -41,6 +42,12 @@ async function report(files: readonly File[]): Promise<ReaderMessage> {
   return { kind: 'done', title: tabs[0], data: JSON.stringify(pageData(recordings)), pictures }
 }
 
+/**
+ * A page holds a recording, and its tables beside it, in the memory of one tab, which browsers end without a word when
+ * it has taken a few GiB.
+ */
+const MOST_BYTES = 2 ** 30
+
 async function read(file: File): Promise<Trace[]> {
   say(0, `${file.name}: reading`)
   const bytes = await unpacked(file)
@@ -49,14 +56,34 @@ async function read(file: File): Promise<Trace[]> {
 }
 
 async function unpacked(file: File): Promise<ArrayBuffer> {
+  checkSize(file, file.size)
   const [first, second] = new Uint8Array(await file.slice(0, 2).arrayBuffer())
   if (first !== 0x1f || second !== 0x8b) return await inFile(file, () => file.arrayBuffer())
-  const stream = file.stream().pipeThrough(new DecompressionStream('gzip'))
-  return await inFile(file, () =>
-    new Response(stream).arrayBuffer().catch(() => {
-      throw new Error('the file is packed by gzip, and damaged or cut off')
-    }),
-  )
+  const stream = file.stream().pipeThrough(new DecompressionStream('gzip')).pipeThrough(counted(file))
+  return await new Response(stream).arrayBuffer().catch(error => {
+    if (error instanceof SizeError) throw error
+    throw new Error(`${file.name}: the file is packed by gzip, and damaged or cut off`, { cause: error })
+  })
+}
+
+class SizeError extends Error {}
+
+function checkSize({ name }: File, bytes: number): void {
+  if (bytes <= MOST_BYTES) return
+  const limit = `A page reads at most ${formatBytes(MOST_BYTES)}`
+  throw new SizeError(`${name}: ${limit}, and this is more: run npx cuda-mempool report ${name}`)
+}
+
+/** Passes bytes on, and fails once there are too many. */
+function counted(file: File): TransformStream<Uint8Array, Uint8Array> {
+  let bytes = 0
+  return new TransformStream({
+    transform(chunk, controller) {
+      bytes += chunk.byteLength
+      checkSize(file, bytes)
+      controller.enqueue(chunk)
+    },
+  })
 }
 
 function packed(bytes: Uint8Array): Promise<ArrayBuffer> {

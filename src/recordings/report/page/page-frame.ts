@@ -8,12 +8,14 @@ interface PageParts {
   readonly style: string
   readonly data: string
   readonly script: string
+  /** whether the page may fetch files that lie beside it; default false */
+  readonly fetches?: boolean
 }
 
 /** The HTML of a page, of `viewer/page.html` as template. */
-export function framed(template: string, { title, style, data, script }: PageParts): string {
+export function framed(template: string, { title, style, data, script, fetches = false }: PageParts): string {
   const parts: Readonly<Record<string, string>> = {
-    policy: contentPolicy(style, script),
+    policy: contentPolicy(style, script, fetches),
     title: escaped(title),
     style,
     data,
@@ -24,7 +26,7 @@ export function framed(template: string, { title, style, data, script }: PagePar
 }
 
 /** Only the page's own script and style run. `blob:` is for the viewer's workers, and for pictures to save. */
-function contentPolicy(style: string, script: string): string {
+function contentPolicy(style: string, script: string, fetches: boolean): string {
   const hash = (text: string) => `'sha256-${createHash('sha256').update(text).digest('base64')}'`
   return [
     "default-src 'none'",
@@ -32,6 +34,7 @@ function contentPolicy(style: string, script: string): string {
     `style-src ${hash(style)}`,
     'worker-src blob:',
     'img-src blob: data:',
+    ...(fetches ? ["connect-src 'self'"] : []),
     "base-uri 'none'",
     "form-action 'none'",
   ].join('; ')
