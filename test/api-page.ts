@@ -68,8 +68,8 @@ export function apiPage(program: ts.Program, paths: readonly string[]): string {
     [`## \`${specifier}\``, listed('Values', values), listed('Types', types)].filter(part => part !== '').join('\n\n'),
   )
   const intro = filled(
-    'Every name that the package exports, as its types say. Each name has one entry point. The folder api of ' +
-      'the package explains them. `npm run docs:api` writes this page, and a test compares it with the types.',
+    'Every name that the package exports, as its types say. Each name has one entry point. The site, made by ' +
+      '`npm run site`, explains them. `npm run docs:api` writes this page, and a test compares it with the types.',
   )
   const members = `## Members of the main classes\n\n${memberLines(program, paths[0]).join('\n')}`
   const head = ['# The surface of the package', 'For Node engineers who look up a name, and where to import it.', intro]

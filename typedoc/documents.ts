@@ -1,8 +1,8 @@
-// The documents: examples as pages, the titles of all, and their groups and order in the navigation. Both follow from
-// folders and links, so that a new document needs no entry here.
+// The documents: examples as pages, and the titles, groups and order of all in the navigation. The index pages say
+// them: a group is a heading of docs/README.md, and a title the text of a link. So a new document needs no entry here.
 
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
-import { basename, dirname, join } from 'node:path'
+import { dirname, join } from 'node:path'
 import {
   type Application,
   Converter,
@@ -14,28 +14,29 @@ import {
 import { PROJECT, sourceOf } from './project.js'
 import { REFERENCE } from './reference.js'
 
-const EXAMPLES = 'Examples'
-/** The group of a document; the first pattern decides. */
+/** TypeDoc shows the pages of this group above all groups. */
+const NO_GROUP = 'none'
+/** The groups of documents that no heading of the index says; the first pattern decides. */
 const GROUPS: readonly (readonly [RegExp, string])[] = [
-  [/^docs\/(out-of-memory-in-pytorch|recordings|report|check|metrics)\.md$/, 'PyTorch out of memory'],
-  [/^(bench\/|docs\/(internals\/)?measured\.md$)/, 'Benchmarks'],
-  [/^docs\/api\.md$/, REFERENCE],
   [/^docs\/recipes\//, 'Recipes'],
-  [/^examples\//, EXAMPLES],
-  [/^(src\/|docs\/(internals\/|(decisions|driver-facts|v8|walkthrough)\.md))/, 'Internals'],
-  [/^docs\//, 'Guide'],
-  [/^/, 'Project'],
+  [/^examples\//, 'Examples'],
+  [/^bench\/|\/measured\.md$/, 'Benchmarks'],
+  [/^docs\/api\.md$/, REFERENCE],
+  [/^(docs\/internals|src)\//, 'Internals'],
+  [/^[^/]*$/, 'Project'],
 ]
-/** Pages whose links say the order of documents. */
-const INDEXES = ['README.md', 'docs/recipes/README.md', 'docs/internals/README.md', 'src/README.md']
+const INDEXES = ['docs/README.md', 'docs/recipes/README.md', 'docs/internals/README.md', 'src/README.md']
 
 export function arrangeDocuments(app: Application): void {
   app.converter.on(Converter.EVENT_CREATE_PROJECT, (_, project) => addExamples(project))
   app.converter.on(Converter.EVENT_RESOLVE_BEGIN, ({ project }) => {
+    const entries = readIndexes()
     for (const document of documentsOf(project)) {
       const source = sourceOf(document)
-      document.name = titleOf(document) ?? document.name
-      document.frontmatter['group'] = GROUPS.find(([pattern]) => pattern.test(source))![1]
+      const entry = entries.get(source)
+      document.name = entry?.title ?? headingOf(document) ?? document.name
+      const ofFolder = GROUPS.find(([pattern]) => pattern.test(source))?.[1]
+      document.frontmatter['group'] = ofFolder ?? entry?.heading ?? NO_GROUP
     }
   })
   app.converter.on(Converter.EVENT_RESOLVE_END, ({ project }) => order(project), -1000)
@@ -45,10 +46,9 @@ function documentsOf(project: ProjectReflection): DocumentReflection[] {
   return project.getReflectionsByKind(ReflectionKind.Document) as DocumentReflection[]
 }
 
-/** The heading of a document, up to a colon: the navigation is narrow. */
-function titleOf({ content }: DocumentReflection): string | undefined {
+function headingOf({ content }: DocumentReflection): string | undefined {
   const heading = /^# (.*)$/m.exec(content.map(({ text }) => text).join(''))?.[1]
-  return heading?.replaceAll('`', '').split(': ')[0]
+  return heading?.replaceAll('`', '')
 }
 
 /** Makes a page of each example, which documents link to. */
@@ -62,10 +62,35 @@ function addExamples(project: ProjectReflection): void {
   }
 }
 
-/** Sorts the documents of each group by the first link to them; those without one come last. */
+/** What the first link to a document in an index page says of it. */
+interface Entry {
+  readonly rank: number
+  readonly title: string
+  readonly heading: string | undefined
+}
+
+function readIndexes(): Map<string, Entry> {
+  const entries = new Map<string, Entry>()
+  for (const index of INDEXES.filter(path => existsSync(join(PROJECT, path)))) {
+    let heading: string | undefined
+    const parts = readFileSync(join(PROJECT, index), 'utf8').matchAll(/^## (.*)$|\[([^\]]+)\]\(([\w./-]+)\)/gm)
+    for (const [, found, title, target] of parts) {
+      heading = found ?? heading
+      if (found !== undefined) continue
+      const path = join(dirname(index), target)
+      const text = `${title[0].toUpperCase()}${title.slice(1)}`
+      if (!entries.has(path)) entries.set(path, { rank: entries.size, title: text, heading })
+    }
+  }
+  return entries
+}
+
+/** Orders groups, and the documents in them, as the index pages do; pages that these do not name come last. */
 function order(project: ProjectReflection): void {
-  const ranks = linked()
-  const rankOf = (source: string) => (basename(source) === 'README.md' ? -1 : (ranks.get(source) ?? ranks.size))
+  const entries = readIndexes()
+  const rankOf = (source: string) => (INDEXES.includes(source) ? -1 : (entries.get(source)?.rank ?? entries.size))
+  const titles = [NO_GROUP, ...[...entries.values()].map(({ heading }) => heading), ...GROUPS.map(([, title]) => title)]
+  project.groups?.sort((a, b) => titles.indexOf(a.title) - titles.indexOf(b.title))
   for (const { children } of project.groups ?? []) {
     const sorted = children.toSorted((a, b) => {
       if (!(a instanceof DocumentReflection && b instanceof DocumentReflection)) return 0
@@ -73,16 +98,4 @@ function order(project: ProjectReflection): void {
     })
     children.splice(0, children.length, ...sorted)
   }
-}
-
-/** The place of each linked file among the links of the index pages. */
-function linked(): Map<string, number> {
-  const ranks = new Map<string, number>()
-  for (const index of INDEXES.filter(path => existsSync(join(PROJECT, path)))) {
-    for (const [, target] of readFileSync(join(PROJECT, index), 'utf8').matchAll(/\]\(([\w./-]+)/g)) {
-      const path = join(dirname(index), target)
-      if (!ranks.has(path)) ranks.set(path, ranks.size)
-    }
-  }
-  return ranks
 }
