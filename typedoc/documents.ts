@@ -62,7 +62,7 @@ function addExamples(project: ProjectReflection): void {
   }
 }
 
-/** What the first link to a document in an index page says of it. */
+/** The place, text and heading of the first link to a document in an index page. */
 interface Entry {
   readonly rank: number
   readonly title: string

@@ -1,4 +1,5 @@
-// What Markdown needs beyond TypeDoc: diagrams as pictures, wide tables that scroll, and headings with code in them.
+// Changes to Markdown before TypeDoc shows it: diagrams become pictures, wide tables scroll, and code in headings
+// counts.
 
 import { renderMermaidSVG } from 'beautiful-mermaid'
 import { Application } from 'typedoc'
@@ -53,7 +54,7 @@ function keepCode(tokens: readonly Token[]): void {
   }
 }
 
-/** The head of a column without a name is no header to readers of screens. */
+/** To readers of screens, the head of a column without a name is an ordinary cell. */
 function keepHeaders(tokens: readonly Token[]): void {
   for (const [index, { type }] of tokens.entries()) {
     if (type !== 'th_open' || tokens[index + 1].content !== '') continue

@@ -3,8 +3,8 @@
 import type { Application } from 'typedoc'
 import { addressPages } from './addresses.js'
 import { arrangeDocuments } from './documents.js'
-import { nameLandmarks } from './landmarks.js'
 import { fitMarkdown } from './markdown.js'
+import { fitMarkup } from './markup.js'
 import { describeReference } from './reference.js'
 import { rankSearch } from './search.js'
 import { addTryPage } from './try-page.js'
@@ -14,7 +14,7 @@ export function load(app: Application): void {
   arrangeDocuments(app)
   addressPages(app)
   fitMarkdown(app)
-  nameLandmarks(app)
+  fitMarkup(app)
   rankSearch(app)
   addTryPage(app)
 }

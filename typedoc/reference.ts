@@ -40,7 +40,7 @@ function nameModule(_: Context, module: DeclarationReflection): void {
   module.comment.blockTags.push(new CommentTag('@group', [{ kind: 'text', text: REFERENCE }]))
 }
 
-/** What each entry point is for, as the page of the entry points says. */
+/** The purpose of each entry point, as the page of the entry points says. */
 function contents(): Map<string, string> {
   const page = readFileSync(join(PROJECT, 'src', 'entries', 'README.md'), 'utf8')
   return new Map([...page.matchAll(/^\| `(\w+)\.ts` +\| (.*?) +\|$/gm)].map(([, name, text]) => [name, text]))

@@ -1,12 +1,12 @@
-// What a search finds first: documents for users before members of classes that mention the same words, and a member
-// of several classes once.
+// The order of a search's results: documents for users come before members of classes that mention the same words, and
+// a member of several classes comes once.
 
 import { type Application, Converter, type DocumentReflection, IndexEvent, ReflectionKind } from 'typedoc'
 import { sourceOf } from './project.js'
 
 /** Documents that answer questions of users: those of the folder docs, and recipes. */
 const FOR_USERS = /^docs\/(recipes\/)?[^/]+$/
-/** A word in a name counts 10 times as much as one in a text, in TypeDoc; texts for users come up to that. */
+/** TypeDoc counts a word in a name 10 times, and a word in a text once; a word in a text for users counts as much. */
 const BOOST = 10
 
 export function rankSearch(app: Application): void {

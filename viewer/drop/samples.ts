@@ -5,7 +5,7 @@ interface Sample {
   readonly name: string
   /** its file in the folder traces, and in the folder samples of the site */
   readonly file: string
-  /** what it is, in the list of samples */
+  /** its text in the list of samples */
   readonly text: string
 }
 

@@ -1,4 +1,5 @@
-// What readers of screens need beyond TypeDoc's markup: names of the parts of a page, and headings without gaps.
+// Changes to TypeDoc's markup: readers of screens get names of the parts of a page, and headings without gaps. Links to
+// the first page name its file, since a browser shows a folder as a list of files.
 
 import { type Application, PageEvent } from 'typedoc'
 
@@ -8,17 +9,17 @@ const LANDMARKS: readonly (readonly [part: string, attributes: string])[] = [
   ['site-menu', 'role="region" aria-label="Site"'],
 ]
 
-export function nameLandmarks(app: Application): void {
+export function fitMarkup(app: Application): void {
   app.renderer.on(PageEvent.END, page => {
     const named = LANDMARKS.reduce(
       (html, [part, attributes]) => html.replace(`<div class="${part}"`, `<div ${attributes} class="${part}"`),
       page.contents ?? '',
     )
-    page.contents = levelled(named)
+    page.contents = levelled(named).replace(/href="(\.\/|(?:\.\.\/)+)(?=[#"])/g, 'href="$1index.html')
   })
 }
 
-/** Gives a heading that is more than a level below the one before it the next level. */
+/** A heading is at most a level below the heading before it. */
 function levelled(html: string): string {
   let last = 0
   return html.replace(/<h([1-6])(?=[ >])/g, (tag, digit: string) => {
