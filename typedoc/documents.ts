@@ -20,7 +20,7 @@ const NO_GROUP = 'none'
 const GROUPS: readonly (readonly [RegExp, string])[] = [
   [/^docs\/recipes\//, 'Recipes'],
   [/^examples\//, 'Examples'],
-  [/^bench\/|\/measured\.md$/, 'Benchmarks'],
+  [/^bench\/|\/(benchmarks|measured)\.md$/, 'Benchmarks'],
   [/^docs\/api\.md$/, REFERENCE],
   [/^(docs\/internals|src)\//, 'Internals'],
   [/^[^/]*$/, 'Project'],
