@@ -77,6 +77,7 @@ const LONGEST = [
   'src/core/pool/caching',
   'packed',
   'src/core/pool/wrappers',
+  'test/browser/site.browser.test.js',
   'test/browser/page.browser.test.js',
   'proof/proof.fuzz.test.js',
   'src/cli',

@@ -6,7 +6,9 @@ import { dirname, join } from 'node:path'
 import {
   type Application,
   Converter,
+  DefaultTheme,
   DocumentReflection,
+  type NavigationElement,
   type NormalizedPath,
   type ProjectReflection,
   ReflectionKind,
@@ -34,12 +36,29 @@ export function arrangeDocuments(app: Application): void {
     for (const document of documentsOf(project)) {
       const source = sourceOf(document)
       const entry = entries.get(source)
-      document.name = entry?.title ?? headingOf(document) ?? document.name
+      document.name = headingOf(document) ?? document.name
       const ofFolder = GROUPS.find(([pattern]) => pattern.test(source))?.[1]
       document.frontmatter['group'] = ofFolder ?? entry?.heading ?? NO_GROUP
     }
   })
   app.converter.on(Converter.EVENT_RESOLVE_END, ({ project }) => order(project), -1000)
+  app.renderer.defineTheme('short-titles', ShortTitles)
+}
+
+/** Shows the titles of the index pages in the navigation, which is narrow; searches and pages have whole headings. */
+class ShortTitles extends DefaultTheme {
+  override buildNavigation(project: ProjectReflection): NavigationElement[] {
+    const entries = readIndexes()
+    const titles = new Map(
+      documentsOf(project).map(document => [this.router.getFullUrl(document), entries.get(sourceOf(document))?.title]),
+    )
+    const shortened = (element: NavigationElement): NavigationElement => ({
+      ...element,
+      text: titles.get(element.path ?? '') ?? element.text,
+      ...(element.children === undefined ? {} : { children: element.children.map(shortened) }),
+    })
+    return super.buildNavigation(project).map(shortened)
+  }
 }
 
 function documentsOf(project: ProjectReflection): DocumentReflection[] {

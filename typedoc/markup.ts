@@ -1,5 +1,6 @@
 // Changes to TypeDoc's markup: readers of screens get names of the parts of a page, and headings without gaps. Links to
-// the first page name its file, since a browser shows a folder as a list of files.
+// the first page name its file, since a browser shows a folder as a list of files. Documents have no trail, which would
+// only repeat the heading.
 
 import { type Application, PageEvent } from 'typedoc'
 
@@ -9,13 +10,16 @@ const LANDMARKS: readonly (readonly [part: string, attributes: string])[] = [
   ['site-menu', 'role="region" aria-label="Site"'],
 ]
 
+const TRAIL = /<ul class="tsd-breadcrumb".*?<\/ul>/s
+
 export function fitMarkup(app: Application): void {
   app.renderer.on(PageEvent.END, page => {
     const named = LANDMARKS.reduce(
       (html, [part, attributes]) => html.replace(`<div class="${part}"`, `<div ${attributes} class="${part}"`),
       page.contents ?? '',
     )
-    page.contents = levelled(named).replace(/href="(\.\/|(?:\.\.\/)+)(?=[#"])/g, 'href="$1index.html')
+    const trailless = page.isReflectionEvent() && page.model.isDocument() ? named.replace(TRAIL, '') : named
+    page.contents = levelled(trailless).replace(/href="(\.\/|(?:\.\.\/)+)(?=[#"])/g, 'href="$1index.html')
   })
 }
 
