@@ -21,12 +21,13 @@ const NO_GROUP = 'none'
 /** The groups of documents that no heading of the index says; the first pattern decides. */
 const GROUPS: readonly (readonly [RegExp, string])[] = [
   [/^docs\/recipes\//, 'Recipes'],
-  [/^examples\//, 'Examples'],
+  [/^examples(\/|$)/, 'Examples'],
   [/^bench\/|\/(benchmarks|measured)\.md$/, 'Benchmarks'],
   [/^docs\/api\.md$/, REFERENCE],
   [/^(docs\/internals|src)\//, 'Internals'],
   [/^[^/]*$/, 'Project'],
 ]
+const EXAMPLES = 'examples'
 const INDEXES = ['docs/README.md', 'docs/recipes/README.md', 'docs/internals/README.md', 'src/README.md']
 
 export function arrangeDocuments(app: Application): void {
@@ -70,15 +71,28 @@ function headingOf({ content }: DocumentReflection): string | undefined {
   return heading?.replaceAll('`', '')
 }
 
-/** Makes a page of each example, which documents link to. */
+/** Makes a page of each example, and one of their folder, which documents link to. */
 function addExamples(project: ProjectReflection): void {
-  for (const file of readdirSync(join(PROJECT, 'examples')).sort()) {
-    const path = join(PROJECT, 'examples', file)
-    const text = `# ${file}\n\n\`\`\`ts\n${readFileSync(path, 'utf8')}\`\`\`\n`
-    const page = new DocumentReflection(file, project, [{ kind: 'text', text }], {})
+  const folder = join(PROJECT, EXAMPLES)
+  const add = (name: string, text: string, ...paths: string[]) => {
+    const page = new DocumentReflection(name, project, [{ kind: 'text', text }], {})
     project.addChild(page)
-    project.registerReflection(page, undefined, path as NormalizedPath)
+    project.registerReflection(page, undefined, paths[0] as NormalizedPath)
+    for (const path of paths) project.files.registerReflectionPath(path as NormalizedPath, page)
   }
+  const items: string[] = []
+  for (const file of readdirSync(folder).sort()) {
+    const code = readFileSync(join(folder, file), 'utf8')
+    const [, comment = ''] = /^((?:\/\/ .*\n)*)/.exec(code) ?? []
+    const [about] = comment
+      .replaceAll(/^\/\/ |\n$/gm, '')
+      .replaceAll('\n', ' ')
+      .split(/(?<=\.) |(?<=\.)$|In a clone/)
+    items.push(`- [${file}](${EXAMPLES}/${file.replace(/\.ts$/, '.html')})${about === '' ? '' : `: ${about}`}`)
+    add(file, `# ${file}\n\n\`\`\`ts\n${code}\`\`\`\n`, join(folder, file))
+  }
+  const intro = 'Programs to copy. In a clone, `npm run build` compiles them to dist/examples.'
+  add('Examples', `# Examples\n\n${intro}\n\n${items.join('\n')}\n`, folder, `${folder}/`)
 }
 
 /** The place, text and heading of the first link to a document in an index page. */
@@ -92,7 +106,7 @@ function readIndexes(): Map<string, Entry> {
   const entries = new Map<string, Entry>()
   for (const index of INDEXES.filter(path => existsSync(join(PROJECT, path)))) {
     let heading: string | undefined
-    const parts = readFileSync(join(PROJECT, index), 'utf8').matchAll(/^## (.*)$|\[([^\]]+)\]\(([\w./-]+)\)/gm)
+    const parts = readFileSync(join(PROJECT, index), 'utf8').matchAll(/^## (.*)$|\[([^\]]+)\]\(([\w./-]+\.md)\)/gm)
     for (const [, found, title, target] of parts) {
       heading = found ?? heading
       if (found !== undefined) continue
@@ -107,7 +121,8 @@ function readIndexes(): Map<string, Entry> {
 /** Orders groups, and the documents in them, as the index pages do; pages that these do not name come last. */
 function order(project: ProjectReflection): void {
   const entries = readIndexes()
-  const rankOf = (source: string) => (INDEXES.includes(source) ? -1 : (entries.get(source)?.rank ?? entries.size))
+  const rankOf = (source: string) =>
+    INDEXES.includes(source) || source === EXAMPLES ? -1 : (entries.get(source)?.rank ?? entries.size)
   const titles = [NO_GROUP, ...[...entries.values()].map(({ heading }) => heading), ...GROUPS.map(([, title]) => title)]
   project.groups?.sort((a, b) => titles.indexOf(a.title) - titles.indexOf(b.title))
   for (const { children } of project.groups ?? []) {
