@@ -8,6 +8,8 @@ import { SAMPLES } from '../viewer/drop/samples.js'
 import { PROJECT } from './project.js'
 
 const PAGE = 'try.html'
+/** The pages where people come who have a recording. */
+const FOR_PYTORCH = ['index.html', 'out-of-memory-in-pytorch.html', 'recordings.html']
 
 export function addTryPage(app: Application): void {
   const { hooks } = app.renderer
@@ -15,16 +17,10 @@ export function addTryPage(app: Application): void {
     JSX.createElement('p', { class: 'try' }, linkTo(context, 'Try a recording in your browser')),
   )
   hooks.on('content.begin', context => {
-    if (!context.page.model.isProject() || context.page.url !== 'index.html')
-      return JSX.createElement(JSX.Fragment, null)
+    if (!FOR_PYTORCH.includes(context.page.url)) return JSX.createElement(JSX.Fragment, null)
     const link = linkTo(context, 'Drop its recording on this page')
-    return JSX.createElement(
-      'p',
-      { class: 'try' },
-      'PyTorch ran out of memory? ',
-      link,
-      ': nothing leaves your browser.',
-    )
+    const promise = ': it needs no Node, and nothing leaves your browser.'
+    return JSX.createElement('p', { class: 'try' }, 'PyTorch ran out of memory? ', link, promise)
   })
   app.renderer.on(RendererEvent.END, ({ outputDirectory }) => {
     mkdirSync(join(outputDirectory, 'samples'))

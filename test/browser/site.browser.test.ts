@@ -16,10 +16,10 @@ import {
 import { createServer, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
-import { dirname, extname, join, relative } from 'node:path'
+import { basename, dirname, extname, join, relative } from 'node:path'
 import { after, before, describe, test } from 'node:test'
 import { fileURLToPath, pathToFileURL } from 'node:url'
-import { inflateSync } from 'node:zlib'
+import { constants, deflateRawSync, gzipSync, inflateSync } from 'node:zlib'
 import type { Browser, BrowserContextOptions, Page } from 'playwright-core'
 import { SAMPLES } from '../../viewer/drop/samples.js'
 import { openBrowser, skipReason, violations } from './chromium.fixture.js'
@@ -206,12 +206,18 @@ describe('the site in a browser', { skip: skipReason }, () => {
     }
     const unknown = await open(served, `${TRY}?sample=yesterday`)
     assert.match(await said(unknown), /^This site has no sample 'yesterday': choose one of the list, or /)
-    const huge = join(folder, 'huge.pickle')
-    writeFileSync(huge, '\x80\x02')
+    const [huge, packed] = [join(folder, 'huge.pickle'), join(folder, 'packed.pickle.gz')]
+    writeFileSync(huge, '')
     truncateSync(huge, 2 ** 31)
-    await unknown.setInputFiles('#drop-files', huge)
-    await unknown.waitForSelector('#drop-problem:has-text("huge.pickle")')
-    assert.match(await said(unknown), /^huge\.pickle: A page reads at most 1 GiB, .* run npx cuda-mempool report huge/)
+    // A part that inflates to 64 MiB, 17 times, without an end.
+    const part = deflateRawSync(Buffer.alloc(2 ** 26), { finishFlush: constants.Z_FULL_FLUSH })
+    writeFileSync(packed, Buffer.concat([gzipSync('').subarray(0, 10), ...Array(17).fill(part)]))
+    for (const file of [huge, packed]) {
+      await unknown.setInputFiles('#drop-files', file)
+      await unknown.waitForSelector(`#drop-problem:has-text("${basename(file)}")`)
+      const remedy = `a page reads at most 1 GiB, unpacked: run npx cuda-mempool report ${basename(file)}`
+      assert.equal(await said(unknown), `${basename(file)}: ${remedy}`)
+    }
     await unknown.context().close()
 
     const asFile = await open(`${pathToFileURL(site)}/`, `${TRY}?sample=server`)

@@ -59,31 +59,26 @@ async function unpacked(file: File): Promise<ArrayBuffer> {
   checkSize(file, file.size)
   const [first, second] = new Uint8Array(await file.slice(0, 2).arrayBuffer())
   if (first !== 0x1f || second !== 0x8b) return await inFile(file, () => file.arrayBuffer())
-  const stream = file.stream().pipeThrough(new DecompressionStream('gzip')).pipeThrough(counted(file))
-  return await new Response(stream).arrayBuffer().catch(error => {
-    if (error instanceof SizeError) throw error
-    throw new Error(`${file.name}: the file is packed by gzip, and damaged or cut off`, { cause: error })
-  })
-}
-
-class SizeError extends Error {}
-
-function checkSize({ name }: File, bytes: number): void {
-  if (bytes <= MOST_BYTES) return
-  const limit = `A page reads at most ${formatBytes(MOST_BYTES)}`
-  throw new SizeError(`${name}: ${limit}, and this is more: run npx cuda-mempool report ${name}`)
-}
-
-/** Passes bytes on, and fails once there are too many. */
-function counted(file: File): TransformStream<Uint8Array, Uint8Array> {
   let bytes = 0
-  return new TransformStream({
+  const counted = new TransformStream<Uint8Array, Uint8Array>({
     transform(chunk, controller) {
       bytes += chunk.byteLength
       checkSize(file, bytes)
       controller.enqueue(chunk)
     },
   })
+  const stream = file.stream().pipeThrough(new DecompressionStream('gzip')).pipeThrough(counted)
+  return await new Response(stream).arrayBuffer().catch(error => {
+    checkSize(file, bytes) // again: a response hides why its stream failed
+    throw new Error(`${file.name}: the file is packed by gzip, and damaged or cut off`, { cause: error })
+  })
+}
+
+function checkSize({ name }: File, bytes: number): void {
+  if (bytes <= MOST_BYTES) return
+  throw new Error(
+    `${name}: a page reads at most ${formatBytes(MOST_BYTES)}, unpacked: run npx cuda-mempool report ${name}`,
+  )
 }
 
 function packed(bytes: Uint8Array): Promise<ArrayBuffer> {
