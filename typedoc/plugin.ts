@@ -5,6 +5,7 @@ import { addressPages } from './addresses.js'
 import { arrangeDocuments } from './documents.js'
 import { fitMarkdown } from './markdown.js'
 import { fitMarkup } from './markup.js'
+import { linkNames } from './name-links.js'
 import { describeReference } from './reference.js'
 import { rankSearch } from './search.js'
 import { addTryPage } from './try-page.js'
@@ -12,6 +13,7 @@ import { addTryPage } from './try-page.js'
 export function load(app: Application): void {
   describeReference(app)
   arrangeDocuments(app)
+  linkNames(app)
   addressPages(app)
   fitMarkdown(app)
   fitMarkup(app)

@@ -77,6 +77,8 @@ describe('the site', () => {
       [],
     )
     assert.match(readFileSync(join(site, CLASS_PAGE), 'utf8'), /<h1>Class DeviceBuffer</)
+    const linked = matches(readFileSync(join(site, 'api.html'), 'utf8'), /<a href="(api\/[^"#]+)"/g)
+    assert.ok(new Set(linked).size > 250, `the list of names links to ${linked.length} pages`)
   })
 
   test('has no dead link, and no link or file that its pages load from elsewhere', () => {
@@ -257,6 +259,7 @@ describe('the site in a browser', { skip: skipReason }, () => {
         const page = await open(served, path, { colorScheme })
         await page.waitForSelector(path === TRY ? '#drop[open]' : '.tsd-navigation a')
         assert.deepEqual(await violations(page, RULES_OFF), [], path)
+        assert.deepEqual(problems, [], path)
         const background = await page.evaluate('getComputedStyle(document.body).backgroundColor')
         const [red] = matches(String(background), /\((\d+)/g)
         assert.equal(Number(red) < 128, colorScheme === 'dark', `${path}: ${background}`)
