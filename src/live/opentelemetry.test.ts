@@ -61,6 +61,18 @@ test('a collection has the figures of each pool, read once, and none are read be
   assert.equal(looks, 0)
 })
 
+test('GPUs are named as the semantic conventions for hardware do', async () => {
+  observe(meter, device.createPool(), { device: true })
+  const { resourceMetrics } = await reader.collect()
+  const metrics = resourceMetrics.scopeMetrics.flatMap(scope => scope.metrics)
+  const points = metrics.flatMap(({ dataPoints }) => dataPoints.map(({ attributes }) => attributes))
+  assert.equal(points.length, 7) // four of the pool, three of the GPU
+  for (const attributes of points) {
+    assert.match(`${attributes['hw.id']}`, /^GPU-[0-9a-f]{8}-/)
+    assert.equal(attributes['hw.type'], 'gpu')
+  }
+})
+
 test("the whole GPU's memory is given on request only, by its UUID", async () => {
   observe(meter, device.createPool())
   assert.ok(!Object.keys(await collected()).some(name => name.startsWith('hw.')))

@@ -55,8 +55,8 @@ export interface ObserveOptions {
 
 /**
  * Gives the figures of pools to a meter of OpenTelemetry: `cuda_mempool.memory.usage`, `.reserved`, `.limit` and
- * `cuda_mempool.allocations`, with the attributes `cuda_mempool.pool.name` and `hw.id`, the GPU's UUID. Returns a
- * function that ends it. Throws TypeError for anything but a meter and pools, and for unknown options.
+ * `cuda_mempool.allocations`, with the attributes `cuda_mempool.pool.name`, `hw.id`, the GPU's UUID, and `hw.type`,
+ * `gpu`. Returns a function that ends it. Throws TypeError for anything but a meter and pools, and for unknown options.
  */
 export function observe(meter: ObservedMeter, pools: WatchedPools, options: ObserveOptions = {}): () => void {
   if (typeof meter?.addBatchObservableCallback !== 'function')
@@ -125,12 +125,12 @@ function deviceInstruments(meter: ObservedMeter) {
   return { all: [limit, usage, utilization], note }
 }
 
-/** Gives the attributes of a device: its UUID, once the driver has told it. */
+/** Gives the attributes of a device, by the semantic conventions for hardware, once the driver has told its UUID. */
 function deviceAttributes(): (context: Context) => Attributes {
   const known = new Map<Context, Attributes>()
   return context => {
     const uuid = known.has(context) ? null : answerOf(() => context.activate().cuDeviceGetUuid(context.device))
-    if (uuid !== null) known.set(context, { 'hw.id': `GPU-${uuidText(uuid)}` })
+    if (uuid !== null) known.set(context, { 'hw.id': `GPU-${uuidText(uuid)}`, 'hw.type': 'gpu' })
     return known.get(context) ?? {}
   }
 }
