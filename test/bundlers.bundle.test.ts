@@ -10,6 +10,7 @@ import { Project } from './packed.fixture.js'
 const PROGRAM = `
   import { MiB, openDevice } from 'cuda-mempool'
   import { createDeviceHeap, deviceIncludePath } from 'cuda-mempool/kernels'
+  import { prometheusText } from 'cuda-mempool/live'
 
   const device = openDevice('simulated')
   const pool = device.createPool()
@@ -25,11 +26,12 @@ const PROGRAM = `
   outcomeOf('shared:', () => device.createSharedPool().allocate(2 * MiB).byteLength)
   outcomeOf('heap:', () => createDeviceHeap(device, buffer).statsSync().failures)
   outcomeOf('include:', () => deviceIncludePath().endsWith('cuda'))
+  outcomeOf('metrics:', () => /^cuda_mempool_info.version="(unknown|\\d[^"]*)"/m.test(prometheusText(pool)))
   device.close()
 `
 /** All entry points; esbuild takes the name of the package for that. */
 const PACKAGE = /^cuda-mempool\b/
-const EVERYTHING_WORKS = 'pool: 3145728\nshared: 2097152\nheap: 0\ninclude: true\n'
+const EVERYTHING_WORKS = 'pool: 3145728\nshared: 2097152\nheap: 0\ninclude: true\nmetrics: true\n'
 const FORMATS = ['esm', 'cjs'] as const
 type Format = (typeof FORMATS)[number]
 
@@ -46,7 +48,7 @@ function missing(purpose: string, file: string, place: string): RegExp {
 }
 
 function checkRefusals(printed: string, place: string): void {
-  assert.match(printed, /^pool: 3145728\nshared: M.*\nheap: M.*\ninclude: M.*\n$/)
+  assert.match(printed, /^pool: 3145728\nshared: M.*\nheap: M.*\ninclude: M.*\nmetrics: true\n$/)
   assert.match(printed, missing('createSharedPool: the thread of a shared pool', 'dist/lib/core/device/\\S+', place))
   assert.match(printed, missing('device memory for kernels', 'cuda/control.ptx', place))
   assert.match(printed, missing('the include path', 'cuda', place))

@@ -1,8 +1,7 @@
 // The command line: commands and options. The module of a command is imported when it runs, so that help is fast.
 
-import { readFileSync } from 'node:fs'
 import { Argument, Command, CommanderError, Option } from 'commander'
-import { packageFile } from '../core/base/package-files.js'
+import { packageVersion } from '../core/base/package-files.js'
 import { RECIPE } from '../recordings/report/recording-recipe.js'
 import { POLICIES } from '../recordings/trace/replay-result.js'
 import type { CheckArguments } from './check.js'
@@ -21,7 +20,7 @@ import type { TopOptions } from './top/top.js'
 import type { TuneArguments } from './tune.js'
 import type { WhyArguments } from './why.js'
 
-const { version } = JSON.parse(readFileSync(packageFile('package.json', 'the version'), 'utf8')) as { version: string }
+const version = packageVersion()
 
 const DEVICE = '--device <which>'
 const DEVICE_HELP = "auto, simulated or a GPU's number; auto is GPU 0, or the simulated device without a GPU"

@@ -1,13 +1,15 @@
-// The metrics of pools for Prometheus: their names, and how each is read from a pool's figures.
+// The metrics of pools for Prometheus: their names, and how each is read from the figures of the pools.
 
+import { MissingFileError } from '../core/base/errors.js'
+import { packageVersion } from '../core/base/package-files.js'
 import type { PoolFigures } from './watched-pools.js'
 
-/** A metric with one value for each pool, or for each tag of a pool. */
+/** A metric with one value for each pool, for each tag of a pool, or for the process. */
 export interface Metric {
   readonly name: string
   readonly type: 'gauge' | 'counter'
   readonly help: string
-  values(figures: PoolFigures): readonly Sample[]
+  values(pools: readonly PoolFigures[]): readonly Sample[]
 }
 
 export interface Sample {
@@ -25,7 +27,7 @@ function ofPool(name: string, type: Metric['type'], help: string, read: Read): M
     name: `cuda_mempool_${name}`,
     type,
     help,
-    values: figures => [{ labels: labelsOf(figures), value: read(figures) }],
+    values: pools => pools.map(figures => ({ labels: labelsOf(figures), value: read(figures) })),
   }
 }
 
@@ -35,11 +37,13 @@ function ofTag(
   help: string,
   read: (stats: NonNullable<PoolFigures['tags']>[string]) => number,
 ): Metric {
-  const values = (figures: PoolFigures) =>
-    Object.entries(figures.tags ?? {}).map(([tag, stats]) => ({
-      labels: { ...labelsOf(figures), tag },
-      value: read(stats),
-    }))
+  const values = (pools: readonly PoolFigures[]) =>
+    pools.flatMap(figures =>
+      Object.entries(figures.tags ?? {}).map(([tag, stats]) => ({
+        labels: { ...labelsOf(figures), tag },
+        value: read(stats),
+      })),
+    )
   return { name: `cuda_mempool_tag_${name}`, type, help, values }
 }
 
@@ -47,7 +51,28 @@ function labelsOf({ name, device, kind }: PoolFigures): Record<string, string> {
   return { pool: name, device: String(device), kind }
 }
 
+/** Queries count the processes of a version by it. So it is there without pools, too. */
+const INFO: Metric = {
+  name: 'cuda_mempool_info',
+  type: 'gauge',
+  help: 'Always 1; the label is the version of cuda-mempool.',
+  values: () => [{ labels: { version: versionLabel() }, value: 1 }],
+}
+
+let version: string | null = null
+
+function versionLabel(): string {
+  try {
+    version ??= packageVersion()
+  } catch (error) {
+    if (!(error instanceof MissingFileError)) throw error
+    version = 'unknown' // a bundle of the program has the code only
+  }
+  return version
+}
+
 export const METRICS: readonly Metric[] = [
+  INFO,
   gauge('live_bytes', 'Bytes handed out, as rounded by the pool.', ({ stats }) => stats.liveBytes),
   gauge('peak_live_bytes', 'Most bytes handed out at once.', ({ stats }) => stats.peakLiveBytes),
   gauge('requested_bytes', 'Bytes handed out, as requested.', ({ stats }) => stats.requestedBytes),

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict'
+import { readFileSync } from 'node:fs'
 import { beforeEach, test } from 'node:test'
 import { Registry } from 'prom-client'
 import { KiB, MiB } from '../core/base/bytes.js'
@@ -99,7 +100,14 @@ test('two pools of one kind have names of their own, and closed pools are left o
   const families = parseMetrics(prometheusText([first, second, closed]))
   const names = families.get('cuda_mempool_live_bytes')!.samples.map(({ labels }) => labels['pool'])
   assert.deepEqual(names, ['caching', 'caching-2'])
-  assert.equal(prometheusText([]), '')
+  assert.deepEqual([...parseMetrics(prometheusText([])).keys()], ['cuda_mempool_info'])
+})
+
+test('the version of the package is a label, also without pools', () => {
+  const { version } = JSON.parse(readFileSync(new URL('../../../package.json', import.meta.url), 'utf8'))
+  assert.match(prometheusText([]), /^# HELP cuda_mempool_info Always 1.*\n# TYPE cuda_mempool_info gauge\n/)
+  const info = parseMetrics(prometheusText([device.createPool(), device.createPool()])).get('cuda_mempool_info')!
+  assert.deepEqual(info.samples, [{ labels: { version }, value: 1 }])
 })
 
 test('a registry of prom-client reads the pools at each scrape, and has the same text', async () => {
@@ -116,6 +124,7 @@ test('a registry of prom-client reads the pools at each scrape, and has the same
   }
   assert.equal(add(device.createPool(), 'train'), 'train-2')
   const text = await registry.metrics()
+  assert.match(text, /cuda_mempool_info\{version="[^"]+"\} 1\n/)
   assert.match(text, /cuda_mempool_live_bytes\{pool="train-2"/)
   registry.resetMetrics()
   assert.match(await registry.metrics(), /cuda_mempool_allocations_total\{[^}]*pool="train"[^}]*\} 2\n/)

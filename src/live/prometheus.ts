@@ -21,7 +21,7 @@ export function prometheusText(pools: WatchedPools): string {
 export function metricsText(figures: readonly PoolFigures[]): string {
   let text = ''
   for (const metric of METRICS) {
-    const samples = figures.flatMap(each => metric.values(each))
+    const samples = metric.values(figures)
     if (samples.length === 0) continue
     text += `# HELP ${metric.name} ${metric.help}\n# TYPE ${metric.name} ${metric.type}\n`
     for (const sample of samples) text += `${metric.name}${labelsText(sample)} ${valueText(sample.value)}\n`
@@ -95,7 +95,7 @@ class CollectedMetric {
 
   async get() {
     const { name, help, type, aggregator } = this
-    return { name, help, type, aggregator, values: this.figures().flatMap(each => this.metric.values(each)) }
+    return { name, help, type, aggregator, values: this.metric.values(this.figures()) }
   }
 
   /** Does nothing: the pools count. */

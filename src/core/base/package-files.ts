@@ -1,6 +1,6 @@
 // Finds files of this package that its code opens at run time. A bundler copies the code and leaves these files behind.
 
-import { existsSync } from 'node:fs'
+import { existsSync, readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import { MissingFileError } from './errors.js'
 import { packageRoot, runningFile } from './package-root.js'
@@ -26,4 +26,9 @@ export function packageFile(path: string, purpose: string, runs = runningFile())
 /** As `packageFile`, for a file of code: the compiler's if this module is the compiler's, else a bundle. */
 export function codeFile(path: string, purpose: string, runs = runningFile()): string {
   return packageFile(`dist/${runs.endsWith('/package-root.js') ? 'src' : 'lib'}/${path}`, purpose, runs)
+}
+
+/** The version of this package. Throws MissingFileError in a bundle, which has the code only. */
+export function packageVersion(): string {
+  return JSON.parse(readFileSync(packageFile('package.json', 'the version'), 'utf8')).version
 }
