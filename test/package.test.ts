@@ -55,6 +55,7 @@ describe('the packed package', () => {
     for (const name of ['cuda_mempool.cuh', 'control.cu', 'control.ptx']) {
       assert.ok(existsSync(join(installed, 'cuda', name)), name)
     }
+    for (const name of ['alerts.yml', 'dashboard.json']) assert.ok(existsSync(join(installed, 'grafana', name)), name)
     assert.ok(!files.some(path => /^(dist\/)?(test|proof|bench)\b/.test(path)))
     assert.deepEqual(
       files
