@@ -208,20 +208,17 @@ test("after the program's own limit, the least limit is said, also as a share of
   const own = { withinBytes: 4 * GiB, withinIs: 'failure', lastFailure } as const
   const fails = { ...DEFAULTS, within: at(1, 4) }
   const shown = text([EXPANDABLE, fails], { isLimited: true, advice: [EXPANDABLE] }, own)
+  assert.match(shown, /To serve the run, raise it with today's settings to 8 GiB \(set_per_process_memory_fraction/)
   assert.match(
     shown,
-    /least limit that serves the run with today's settings is 8 GiB \(set_per_process_memory_fraction/,
-  )
-  assert.match(
-    shown,
-    /fraction\(0\.491\) is enough\), with expandable_segments:True 6 GiB .*fraction\(0\.369\) is enough\)\./,
+    /fraction\(0\.491\) is enough\), or with expandable_segments:True to 6 GiB .*fraction\(0\.369\) is enough\)\./,
   )
   const before = { ...DEFAULTS, ...run('', 3.9, 10, at(1, 4)) }
   assert.doesNotMatch(text([before], { isLimited: true }, own), /own limit/, 'it had enough')
   const small = { ...own, lastFailure: failure({ ...lastFailure, deviceFreeBytes: 1 * GiB }) }
   assert.match(text([fails], { isLimited: true }, small), /8 GiB, more than the 5 GiB that the device had for it\./)
   const ended = { ...own, lastFailure: failure({ ...lastFailure, isLast: true }) }
-  assert.match(text([fails], { isLimited: true }, ended), /least limit that serves what is recorded .* may need more\./)
+  assert.match(text([fails], { isLimited: true }, ended), /To serve what is recorded, raise it .* may need more\./)
   assert.doesNotMatch(shown, /may need more/)
 })
 
@@ -233,13 +230,13 @@ test('a limit of the program is said as a range, with the least that serves unde
     { ...DEFAULTS, within: at(1, 4) },
   ]
   const shown = text(runs, { isLimited: true, advice: [runs[0]] }, own)
-  assert.match(
-    shown,
-    /own limit stopped it, which lies between 4 GiB and 7 GiB\. The least limit .* 8 GiB\b.*True 6 GiB/,
-  )
+  assert.match(shown, /own limit stopped it, which lies between 4 GiB and 7 GiB\. To serve .* 8 GiB\b.*True to 6 GiB\b/)
   assert.doesNotMatch(shown, /No setting tried/)
   const known = { ...own, lastFailure: failure({ ...lastFailure, capacityBelowBytes: 5 * GiB }) }
-  assert.match(text(runs, { isLimited: true, advice: [runs[0]] }, known), /5 GiB\. No setting tried serves it within/)
+  assert.match(
+    text(runs, { isLimited: true, advice: [runs[0]] }, known),
+    /5 GiB\. To serve .* Without raising it, no setting tried serves it/,
+  )
 })
 
 test('conflicts of expandable segments are said where they are advised', () => {

@@ -135,7 +135,7 @@ function limitLines(recording: TuneRecording, report: TuneReport): string[] {
   const withBest =
     best === undefined || bestBytes === null || bestBytes >= today
       ? ''
-      : `, with ${settingsName(best.settings)} ${limitText(bestBytes, deviceBytes)}`
+      : `, or with ${settingsName(best.settings)} to ${limitText(bestBytes, deviceBytes)}`
   // The recording does not show the requests that would have followed the failed one.
   const [what, then] = lastFailure.isLast
     ? ['what is recorded', ' No allocation follows the failed request; a run that goes on may need more.']
@@ -145,14 +145,14 @@ function limitLines(recording: TuneRecording, report: TuneReport): string[] {
   const between = isAsked || below === null ? '' : `, which lies between ${formatBytes(had)} and ${formatBytes(below)}`
   const names = isAsked ? '' : " PyTorch's message names the limit: with it as --capacity the answer is certain."
   const isServed = runs.some(({ leastCapacityBytes }) => (leastCapacityBytes ?? Infinity) < (below ?? Infinity))
-  const none = isAsked || isServed ? '' : ' No setting tried serves it within that.'
+  const none = isAsked || isServed ? '' : ' Without raising it, no setting tried serves it.'
   const bound =
     lowerBoundBytes > had
       ? ` Below ${formatBytes(lowerBoundBytes)} no setting serves it.${isAsked ? '' : holdersOf(recording.holders)}`
       : ''
   return [
-    `The program's own limit stopped it${between}.${none} The least limit that serves ${what} with today's settings is ` +
-      `${limitText(today, deviceBytes)}${withBest}.${bound}${names}${then}`,
+    `The program's own limit stopped it${between}. To serve ${what}, raise it with today's settings to ` +
+      `${limitText(today, deviceBytes)}${withBest}.${none}${bound}${names}${then}`,
   ]
 }
 
