@@ -64,12 +64,7 @@ function explainText(
     printJson(answer('whyText', whyTextAnswer(figures, device, deviceBytes)))
     return
   }
-  const unused = deviceBytes === null ? '' : ' --device-memory has no effect on it.'
-  print(style =>
-    other === null
-      ? toldText(figures, style, device, deviceBytes)
-      : `${shown(file)} ${otherMessageText(other)}.${unused}`,
-  )
+  print(style => toldText(figures, style, device, deviceBytes))
 }
 
 /** The answer to a snapshot without events, or with marks only. */

@@ -67,6 +67,26 @@ describe('the page without data', { skip: skipReason }, () => {
     await page.context().close()
   })
 
+  test('answers an error message that is dropped or pasted, as why does', async () => {
+    const page = await open()
+    const message =
+      'CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 10.00 GiB of which 1.00 GiB is free.' +
+      ' Of the allocated memory 8.00 GiB is allocated by PyTorch, and 200.00 MiB is reserved by PyTorch but unallocated.'
+    const answer = page.locator('#drop-answer')
+    await page.setInputFiles('#drop-files', { name: 'log.txt', mimeType: 'text/plain', buffer: Buffer.from(message) })
+    await answer.filter({ hasText: '→ Really too little' }).waitFor()
+    assert.match((await answer.textContent())!, /^log\.txt\n.*_dump_snapshot/s)
+    await page.fill('#drop-text', message)
+    await page.locator('#drop-text').blur()
+    await answer.filter({ hasText: /^the text/ }).waitFor()
+    await page.fill('#drop-text', 'nothing that is known')
+    await page.locator('#drop-text').blur()
+    await page.locator('#drop-problem').filter({ hasText: 'the text: ' }).waitFor()
+    assert.equal(await answer.textContent(), '')
+    assert.deepEqual(problems, [])
+    await page.context().close()
+  })
+
   test('takes a file that is dropped', async () => {
     const page = await open()
     const dropped = await page.evaluateHandle(

@@ -9,6 +9,7 @@ declare const READER_SOURCE: string
 
 const [dialog, input] = [byId<HTMLDialogElement>('drop'), byId<HTMLInputElement>('drop-files')]
 const [progress, said, problem] = [byId<HTMLProgressElement>('drop-progress'), byId('drop-said'), byId('drop-problem')]
+const [pasted, answered] = [byId<HTMLTextAreaElement>('drop-text'), byId('drop-answer')]
 const NO_WORKERS =
   'This browser runs no workers, which read the recordings: open the page in another one, or run npx cuda-mempool report.'
 let reader: Worker | null = null
@@ -22,7 +23,7 @@ function isRecent(): boolean {
 
 function take(files: ArrayLike<File> | null | undefined): void {
   if (files == null || files.length === 0 || reader !== null) return
-  problem.textContent = said.textContent = ''
+  problem.textContent = said.textContent = answered.textContent = ''
   if (globalThis.Worker === undefined) {
     refuse(NO_WORKERS)
     return
@@ -51,6 +52,10 @@ function answer(message: ReaderMessage): void {
   said.textContent = ''
   if (message.kind === 'problem') {
     refuse(message.text)
+    return
+  }
+  if (message.kind === 'answer') {
+    answered.textContent = message.text
     return
   }
   document.body.append(
@@ -106,6 +111,9 @@ if (isRecent()) {
   addEventListener('dragover', allow)
   addEventListener('drop', drop)
   input.addEventListener('change', () => take(input.files))
+  const takeText = () => take([new File([pasted.value], 'the text')])
+  pasted.addEventListener('change', takeText)
+  pasted.addEventListener('paste', () => setTimeout(takeText)) // then the text is in the field
   dialog.addEventListener('cancel', event => event.preventDefault())
   dialog.showModal()
   const [sample, samples] = [

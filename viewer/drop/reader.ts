@@ -4,7 +4,10 @@ import { formatBytes } from '../../src/core/base/bytes.js'
 import { pagePicture } from '../../src/recordings/report/page/page-picture.js'
 import { pageData } from '../../src/recordings/report/page/page-text.js'
 import { type ReportedTrace, reportedTrace, tabsOf } from '../../src/recordings/report/page/reported-trace.js'
+import { PLAIN } from '../../src/recordings/report/table.js'
+import { toldText } from '../../src/recordings/report/why/told-text.js'
 import { readRecordings } from '../../src/recordings/trace/formats/read-recording.js'
+import { figuresOfText, isDecided, type TextFigures } from '../../src/recordings/trace/messages/read-text.js'
 import { sharePace } from '../../src/recordings/trace/pace.js'
 import { replayDevices } from '../../src/recordings/trace/replay-devices.js'
 import type { Trace } from '../../src/recordings/trace/trace.js'
@@ -28,7 +31,11 @@ scope.onmessage = async ({ data: files }) => {
 
 async function report(files: readonly File[]): Promise<ReaderMessage> {
   const traces: Trace[] = []
-  for (const file of files) traces.push(...(await read(file)))
+  for (const file of files) {
+    const found = await read(file)
+    if (!Array.isArray(found)) return { kind: 'answer', text: toldText(found, { width: TEXT_WIDTH, paint: PLAIN }) }
+    traces.push(...found)
+  }
   const tabs = tabsOf(traces)
   sharePace(traces)
   const recordings: ReportedTrace[] = []
@@ -42,17 +49,27 @@ async function report(files: readonly File[]): Promise<ReaderMessage> {
   return { kind: 'done', title: tabs[0], data: JSON.stringify(pageData(recordings)), pictures }
 }
 
+/** In columns of the dialog. */
+const TEXT_WIDTH = 72
+
 /**
  * A page holds a recording, and its tables beside it, in the memory of one tab, which browsers end without a word when
  * it has taken a few GiB.
  */
 const MOST_BYTES = 2 ** 30
 
-async function read(file: File): Promise<Trace[]> {
+/** The recordings of a file, or what an error message in it tells. */
+async function read(file: File): Promise<Trace[] | TextFigures> {
   say(0, `${file.name}: reading`)
-  const bytes = await unpacked(file)
+  const bytes = new Uint8Array(await unpacked(file))
   const onProgress = (fraction: number) => say(fraction, `${file.name}: reading`)
-  return readRecordings(new Uint8Array(bytes), { name: file.name, onProgress })
+  try {
+    return readRecordings(bytes, { name: file.name, onProgress })
+  } catch (error) {
+    const figures = figuresOfText(Buffer.from(bytes.buffer), file.name)
+    if (figures === null || (figures.other !== null && !isDecided(figures.other))) throw error
+    return figures
+  }
 }
 
 async function unpacked(file: File): Promise<ArrayBuffer> {

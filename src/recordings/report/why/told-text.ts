@@ -11,16 +11,21 @@ import { fitted } from '../trace-lines.js'
 import { deviceMemoryLines } from './device-memory-text.js'
 import { messageText } from './message-text.js'
 import { isRecordable, sizeText } from './message-verdict.js'
+import { otherMessageText } from './other-message-text.js'
 import { summaryText } from './summary-text.js'
 
 /** In lines of at most `width` columns, but for the lines to copy. `device` chooses among the devices of the log;
  * `deviceBytes` is the size of the GPU, null if unknown. */
 export function toldText(
-  { file, skippedBytes, messages, summaries }: TextFigures,
+  { file, skippedBytes, messages, summaries, other }: TextFigures,
   style: TextStyle,
   device?: number,
   deviceBytes: number | null = null,
 ): string {
+  if (other !== null) {
+    const unused = deviceBytes === null ? '' : ' --device-memory has no effect on it.'
+    return `${shown(file)} ${otherMessageText(other)}.${unused}`
+  }
   const { chosen, others } = ofOneDevice(messages, device)
   const ofDevice = summaries.filter(summary => device === undefined || summary.device === device)
   const last = chosen.at(-1)

@@ -81,7 +81,7 @@ test('a message is refused by readers of recordings, which name why, also one in
   ]) {
     assert.match(
       refusal('log', text, readRecording),
-      /^is an out-of-memory message or summary, which only cuda-mempool why reads$/,
+      /^is an out-of-memory message or summary, which cuda-mempool why reads$/,
     )
   }
   const found = readRecordingOrText(join(folder, 'log'))

@@ -43,7 +43,7 @@ export function foreignKind(start: Buffer): string | null {
   if (isForeignJson(start)) return TIMELINE
   const known = FOREIGN.find(([pattern]) => pattern.test(text))
   if (known !== undefined) return known[1]
-  return isMessage(start) ? 'is an out-of-memory message or summary, which only cuda-mempool why reads' : null
+  return isMessage(start) ? 'is an out-of-memory message or summary, which cuda-mempool why reads' : null
 }
 
 /** The refusal of a file of unknown contents, by a reader of recordings, or by `why` if texts were searched. */
