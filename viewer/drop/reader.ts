@@ -50,7 +50,7 @@ async function report(files: readonly File[]): Promise<ReaderMessage> {
 }
 
 /** In columns of the dialog. */
-const TEXT_WIDTH = 72
+const TEXT_WIDTH = 66
 
 /**
  * A page holds a recording, and its tables beside it, in the memory of one tab, which browsers end without a word when
