@@ -1,6 +1,6 @@
 // Why a request failed: the panel above the pictures.
 
-import type { PageFailure } from '../../src/recordings/report/page/page-data.js'
+import type { PageAdvice, PageFailure } from '../../src/recordings/report/page/page-data.js'
 import { button, byId, element } from '../elements.js'
 import type { Page, ViewPart } from '../page.js'
 import { formatBytes, formatCount } from '../text.js'
@@ -78,19 +78,19 @@ function piecesBar({ pieces, askedBytes }: PageFailure): HTMLElement[] {
   ]
 }
 
-function adviceRow(advice: readonly string[]): HTMLElement {
+function adviceRow(advice: readonly PageAdvice[]): HTMLElement {
   const row = element('div', { class: 'advice' })
-  for (const line of advice) {
-    const isSetting = /^[A-Z_]+=/.test(line)
+  for (const { text, isSetting } of advice) {
     if (!isSetting) {
-      row.append(element('span', {}, line))
+      row.append(element('p', {}, text))
       continue
     }
     const copy = button(
       'copy',
-      () => void navigator.clipboard?.writeText(line).then(() => copy.replaceChildren('copied')),
+      () => void navigator.clipboard?.writeText(text).then(() => copy.replaceChildren('copied')),
+      { 'aria-label': `copy ${text}` },
     )
-    row.append(element('code', {}, line), copy)
+    row.append(element('div', { class: 'row' }, element('code', {}, text), copy))
   }
   return row
 }

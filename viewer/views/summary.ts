@@ -85,16 +85,16 @@ export class Summary implements ViewPart {
     )
     const peak = (policies: readonly PagePolicy[]) =>
       Math.max(0, ...policies.slice(0, 1).map(each => each.peakBytes ?? 0))
-    const most = Math.max(...recordings.map(each => Math.max(each.leastBytes, peak(each.policies))))
+    const most = Math.max(...recordings.map(each => Math.max(each.inUseBytes, peak(each.policies))))
     const bars = element('div', { class: 'bars' })
-    for (const { tab, policies, leastBytes } of recordings) {
+    for (const { tab, policies, inUseBytes } of recordings) {
       const first = policies[0]
       const bar = element('i')
       bar.style.width = `${(peak(policies) / most) * 100}%`
       bar.style.background = policyColour(first?.policy ?? '', page.theme)
       const least = element('b')
-      least.style.left = `${(leastBytes / most) * 100}%`
-      const text = `${formatBytes(leastBytes)} in use, ${first?.peakBytes == null ? '–' : formatBytes(first.peakBytes)} reserved`
+      least.style.left = `${(inUseBytes / most) * 100}%`
+      const text = `${formatBytes(inUseBytes)} in use, ${first?.peakBytes == null ? '–' : formatBytes(first.peakBytes)} reserved`
       bars.append(element('span', {}, tab), element('span', { class: 'track' }, bar, least), element('span', {}, text))
     }
     byId('ranks-bars').replaceChildren(bars)

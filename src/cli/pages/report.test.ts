@@ -52,10 +52,17 @@ describe('cuda-mempool report', () => {
     const path = join(own, 'page.html')
     const { status, stderr } = report('traces/oom-retry-2gib.pickle.gz', '-o', path)
     assert.deepEqual([status, stderr], [0, ''])
-    const [{ advice, policies, columns }] = dataOf(readFileSync(path, 'utf8')).recordings
-    assert.match(advice[0], /^Would have served the last failed request, by replay: PyTorch, default no · /)
-    assert.ok(advice.includes('export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True'), advice.join('\n'))
-    const minimum = columns.findIndex(({ title }) => title === 'minimum')
+    const [{ advice, policies, columns, inUseBytes, leastBytes }] = dataOf(readFileSync(path, 'utf8')).recordings
+    assert.match(advice[0].text, /^Would have served the last failed request, by replay: PyTorch, default no · /)
+    const settings = advice.filter(({ isSetting }) => isSetting).map(({ text }) => text)
+    assert.ok(settings.includes('export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True'), settings.join('\n'))
+    assert.deepEqual(
+      columns.map(({ title }) => title),
+      ['fits in', 'most reserved'],
+      'what was recorded did not serve the failed requests, so no ratio compares it with the other rows',
+    )
+    assert.ok(inUseBytes < leastBytes)
+    const minimum = columns.findIndex(({ title }) => title === 'fits in')
     const least = new Map(policies.map(({ policy, cells }) => [policy, cells[minimum]]))
     assert.ok(parseBytes(least.get('cuda-mempool')!) < parseBytes(least.get('pytorch')!))
     assert.equal(least.get('recorded'), '–')

@@ -15,7 +15,7 @@ export interface Figure {
   /** its line in the legend; left out, the title says it */
   readonly meaning?: (report: ReplayReport) => string
   /** its column on a page, whose title has a tip; left out, the page does not have it */
-  readonly page?: { readonly title: string; readonly tip: string; readonly text?: (run: ReplayRun) => string }
+  readonly page?: { readonly title: string; readonly tip: string }
 }
 
 /** Memory and the driver; the first figures are those that a person decides by. */
@@ -35,7 +35,7 @@ export const MEMORY_FIGURES: readonly Figure[] = [
     meaning: ({ trace }) =>
       'least memory: the least in which a replay served everything' +
       `${trace.failedRequests > 0 ? ', the requests that failed too' : ''}.`,
-    page: { title: 'minimum', tip: 'the least memory in which a replay serves everything' },
+    page: { title: 'fits in', tip: 'the least memory in which a replay serves everything' },
   },
   {
     title: 'peak\nreserved',
@@ -48,11 +48,7 @@ export const MEMORY_FIGURES: readonly Figure[] = [
     title: '× peak\nin use',
     text: run => formatRatio(run.overhead),
     isShown: ({ trace }) => trace.failedRequests === 0,
-    page: {
-      title: '× needed',
-      tip: 'that over what no policy can do without',
-      text: run => (run.failures > 0 ? `${run.failures} not served` : formatRatio(run.overhead)),
-    },
+    page: { title: '× in use', tip: 'that over the most in use at once' },
   },
   {
     title: 'frag-\nmented',
@@ -62,6 +58,7 @@ export const MEMORY_FIGURES: readonly Figure[] = [
   {
     title: 'failed',
     text: run => formatCount(run.policy === 'recorded' ? null : run.failures),
+    page: { title: 'failed', tip: 'the requests that the policy could not serve' },
     isShown: ({ runs, capacityBytes }) => capacityBytes !== null || runs.some(run => run.failures > 0),
   },
   {

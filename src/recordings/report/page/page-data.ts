@@ -24,6 +24,12 @@ export interface PageFailure {
   readonly holders: readonly { readonly bytes: number; readonly text: string }[]
 }
 
+/** A sentence of the advice, or a line for the shell to copy. */
+export interface PageAdvice {
+  readonly text: string
+  readonly isSetting: boolean
+}
+
 /** One recording of a page: a device of a file. */
 export interface PageRecording {
   /** its name among several */
@@ -36,12 +42,14 @@ export interface PageRecording {
   /** the figures of the policies */
   readonly columns: readonly { readonly title: string; readonly tip: string }[]
   readonly policies: readonly PagePolicy[]
-  /** no policy can do with less */
+  /** most in use at once */
+  readonly inUseBytes: number
+  /** no policy can do with less: the most in use, and the requests that failed if the policies had to serve them */
   readonly leastBytes: number
   readonly failures: readonly PageFailure[]
   /** sentences about the rest of the device's memory */
   readonly outside: readonly string[]
-  readonly advice: readonly string[]
+  readonly advice: readonly PageAdvice[]
 }
 
 /** The changes from the first recording to the second. */

@@ -13,7 +13,7 @@ import { formatCount, formatNs, formatRatio, MISSING } from '../number-format.js
 import { holderText } from '../place-text.js'
 import { nameOf } from '../policy-names.js'
 import { RECORDERS, type Recorder } from '../recorders.js'
-import { helpfulSetting, recordedSettings } from '../settings-text.js'
+import { helpfulSetting, isSettingLine, recordedSettings } from '../settings-text.js'
 import { counted, gapsOf, initialLines } from '../trace-lines.js'
 import { factsOf, verdictOf } from '../why/out-of-memory-text.js'
 import { outsideLines } from './outside-text.js'
@@ -37,13 +37,14 @@ export function pageRecording({ trace, replay, tuned, tab, givenUp }: ReportedTr
     facts: factsLine(trace, replay),
     notes: [...(givenUp === undefined ? [] : [`${shortened(givenUp)}.`]), ...notesOf(trace, replay)],
     ...policiesOf(trace, replay),
+    inUseBytes: trace.peakRequestedBytes,
     leastBytes: replay === null ? trace.peakRequestedBytes : trace.peakWithFailedBytes,
     failures: requests.map(request => failureOf(request, names)),
     outside: outsideLines(requests.map(({ failed }) => failed)),
     advice: [
       ...triedPolicies(replay),
       ...(tuned !== null ? adviceLines(tuned) : replay === null ? [] : helpfulSetting(replay)),
-    ],
+    ].map(text => ({ text, isSetting: isSettingLine(text) })),
   }
 }
 
@@ -60,7 +61,8 @@ function policiesOf(trace: Trace, replay: ReplayReport | null): Pick<PageRecordi
   const replayed = (replay?.runs ?? []).filter(run => run.policy !== 'recorded' || run.peakReservedBytes !== null)
   const isKnown = trace.recordedPeakReservedBytes === null || replayed.some(({ policy }) => policy === 'recorded')
   const runs = isKnown ? replayed : [recordedRun(trace), ...replayed]
-  const columns = MEMORY_FIGURES.flatMap(({ text, page }) => (page === undefined ? [] : [{ text, ...page }]))
+  const figures = replay === null ? MEMORY_FIGURES : MEMORY_FIGURES.filter(({ isShown }) => isShown?.(replay) ?? true)
+  const columns = figures.flatMap(({ text, page }) => (page === undefined ? [] : [{ text, ...page }]))
   const shown = columns.filter(({ text }) => runs.some(run => text(run) !== MISSING))
   return {
     columns: shown.map(({ title, tip }) => ({ title, tip })),
