@@ -18,6 +18,12 @@ export function element<Tag extends keyof HTMLElementTagNameMap>(
   return made
 }
 
+/** Sizes, and what has them. */
+export function sizeList(rows: readonly (readonly [size: string, text: string])[]): HTMLElement {
+  const lines = rows.map(([size, text]) => element('li', {}, element('b', {}, size), element('span', {}, text)))
+  return element('ol', { class: 'sizes' }, ...lines)
+}
+
 export function swatch(colour: string): HTMLElement {
   const made = element('span', { class: 'swatch', 'aria-hidden': 'true' })
   made.style.background = colour

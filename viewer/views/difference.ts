@@ -4,13 +4,14 @@
 import { byteTicks } from '../../src/recordings/picture/drawing/axes.js'
 import { policyColour, signTint } from '../../src/recordings/picture/drawing/theme.js'
 import type { PageDifference } from '../../src/recordings/report/page/page-data.js'
-import { byId, element } from '../elements.js'
+import { byId, element, sizeList } from '../elements.js'
 import type { Page, ViewPart } from '../page.js'
 import { CanvasSurface } from '../surface.js'
 import { formatBytes } from '../text.js'
 import { drawIcicle } from './icicle.js'
 
 const HEIGHT = 150
+const MOST_FIRST = 3
 const [GUTTER, LEGEND, TOP] = [68, 22, 8]
 /** The policies whose colours A and B have: other ones than growth and shrinking. */
 const COLOURS = ['waiting', 'driver-pool'] as const
@@ -22,7 +23,7 @@ export class Difference implements ViewPart {
     role: 'list',
     'aria-label': 'Changes by call, outermost first',
   })
-  /** what the boxes are drawn for */
+  /** theme and width of the drawn boxes */
   private looks = ''
 
   constructor(
@@ -33,7 +34,8 @@ export class Difference implements ViewPart {
     const section = byId('difference')
     section.hidden = false
     section.append(
-      ...lines.map(line => element('p', {}, line)),
+      ...lines.map((line, i) => element('p', i === 0 ? { class: 'lead' } : {}, line)),
+      ...(rows.length === 0 ? [] : [changeList(rows)]),
       element('div', { class: 'picture' }, this.canvas),
       ...(rows.length === 0 ? [] : [legend(), this.icicle, tableOf(difference)]),
     )
@@ -98,6 +100,12 @@ export class Difference implements ViewPart {
     }
     surface.text(width, HEIGHT - 8, 'from start to end of each recording', theme.quiet, { align: 'right' })
   }
+}
+
+/** The greatest changes, for the first screen. */
+function changeList(rows: PageDifference['rows']): HTMLElement {
+  const lines = rows.slice(0, MOST_FIRST).map(({ text, bytes: [from, to] }) => [signed(to - from), text] as const)
+  return sizeList(lines)
 }
 
 function legend(): HTMLElement {

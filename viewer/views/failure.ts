@@ -1,7 +1,7 @@
 // Why a request failed: the panel above the pictures.
 
 import type { PageAdvice, PageFailure } from '../../src/recordings/report/page/page-data.js'
-import { button, byId, element } from '../elements.js'
+import { button, byId, element, sizeList } from '../elements.js'
 import type { Page, ViewPart } from '../page.js'
 import { formatBytes, formatCount } from '../text.js'
 
@@ -43,13 +43,10 @@ export class FailurePanel implements ViewPart {
     heading.append(button('show the moment', () => go(index)))
     const facts = element('dl')
     for (const [name, text] of failure.facts) facts.append(element('dt', {}, name), element('dd', {}, text))
-    const held = element('ol')
-    for (const { bytes, text } of failure.holders) {
-      held.append(element('li', {}, element('b', {}, formatBytes(bytes)), element('span', {}, text)))
-    }
     const made: HTMLElement[] = [heading, element('p', { class: 'verdict' }, failure.verdict)]
     const columns = element('div', { class: 'columns' }, facts)
-    if (failure.holders.length > 0) columns.append(held)
+    if (failure.holders.length > 0)
+      columns.append(sizeList(failure.holders.map(({ bytes, text }) => [formatBytes(bytes), text])))
     made.push(columns)
     if (failure.pieces.length > 0) made.push(...piecesBar(failure))
     if (advice.length > 0) made.push(adviceRow(advice))

@@ -3,7 +3,7 @@
 import { fileName } from '../../src/core/base/shown-text.js'
 import { policyColour } from '../../src/recordings/picture/drawing/theme.js'
 import type { PagePolicy } from '../../src/recordings/report/page/page-data.js'
-import { button, byId, element, swatch } from '../elements.js'
+import { button, byId, element, sizeList, swatch } from '../elements.js'
 import type { Page, ViewPart } from '../page.js'
 import { formatBytes } from '../text.js'
 
@@ -22,14 +22,21 @@ export class Summary implements ViewPart {
     const now = `${recording} ${hidden.join()} ${page.theme.isDark}`
     if (now === this.shown) return
     this.shown = now
-    const { verdict, facts, notes, outside, file, device } = page.recording
+    const { verdict, held, facts, notes, outside, file, device } = page.recording
     byId('file').textContent = fileName(file)
     byId('file').title = file
     byId('device').textContent = device
     byId('verdict').replaceChildren(...verdict.map(line => element('span', {}, line)))
+    byId('held').replaceChildren(
+      ...(held === null
+        ? []
+        : [element('p', {}, held.title), sizeList(held.rows.map(({ bytes, text }) => [formatBytes(bytes), text]))]),
+    )
     byId('facts').textContent = facts
     byId('notes').replaceChildren(...notes.map(text => element('li', {}, text)))
-    byId('outside').replaceChildren(...outside.map(line => element('p', { class: 'quiet' }, line)))
+    byId('outside').replaceChildren(...outside.lines.map(line => element('p', { class: 'quiet' }, line)))
+    // A section without figures belongs to the end.
+    byId(outside.isKnown ? 'failure' : 'holders').after(byId('outside-section'))
     this.showPolicies()
     this.showRecordings()
   }

@@ -7,6 +7,7 @@ import { gunzipSync } from 'node:zlib'
 import { parseBytes } from '../../core/base/bytes.js'
 import { decodePicture } from '../../recordings/picture/codec.js'
 import type { PageData } from '../../recordings/report/page/page-data.js'
+import { unwrapped } from '../../recordings/report/trace-texts.fixture.js'
 import { pickleSnapshot } from '../../recordings/trace/pytorch/pytorch-snapshot-writer.js'
 import { Action } from '../../recordings/trace/trace.js'
 import { TraceBuilder } from '../../recordings/trace/trace-builder.js'
@@ -50,8 +51,12 @@ describe('cuda-mempool report', () => {
   test('of a recording that ran out of memory, the page has what was tried, and the minimum of each policy', () => {
     const own = mkdtempSync(join(folder, 'run-'))
     const path = join(own, 'page.html')
-    const { status, stderr } = report('traces/oom-retry-2gib.pickle.gz', '-o', path)
+    const { status, stdout, stderr } = report('traces/oom-retry-2gib.pickle.gz', '-o', path)
     assert.deepEqual([status, stderr], [0, ''])
+    assert.match(
+      unwrapped(stdout),
+      /^Out of memory: fragmentation\. To serve the run, raise the program's own limit with today's settings to 2\.33 GiB .* or with expandable_segments:True to 2\.08 GiB .* PyTorch reserved 2 GiB for 1\.93 GiB in use/,
+    )
     const [{ advice, policies, columns, inUseBytes, leastBytes }] = dataOf(readFileSync(path, 'utf8')).recordings
     assert.match(advice[0].text, /^Would have served the last failed request, by replay: PyTorch, default no · /)
     const settings = advice.filter(({ isSetting }) => isSetting).map(({ text }) => text)

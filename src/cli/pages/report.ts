@@ -2,7 +2,8 @@
 
 import { printable, shown } from '../../core/base/shown-text.js'
 import { pictureSvg } from '../../recordings/report/export/svg.js'
-import { verdictLines } from '../../recordings/report/page/page-text.js'
+import { answerOf } from '../../recordings/report/page/headline.js'
+import { wrapText } from '../../recordings/report/table.js'
 import { excerptOf } from '../../recordings/trace/columns/excerpt.js'
 import { PIPED } from '../../recordings/trace/formats/read-recording.js'
 import { DEFAULT_POLICIES, type Policy } from '../../recordings/trace/replay-result.js'
@@ -52,11 +53,12 @@ export async function reportFiles(files: readonly string[], given: ReportArgumen
     printJson(written(path, isSvg ? 'svg' : 'html', traces))
     return STATUS.done
   }
-  for (const { trace, replay: report, tab } of reported) {
+  for (const each of reported) {
     print(style => {
-      const [first, ...more] = verdictLines(trace, report)
-      const name = reported.length > 1 ? `${shown(tab)}: ` : ''
-      return [style.paint.bold(`${name}${first}`), ...more].join('\n')
+      const [first, ...more] = answerOf(each).verdict
+      const name = reported.length > 1 ? `${shown(each.tab)}: ` : ''
+      const lines = [`${name}${first}`, ...more].map(line => wrapText(line, style.width))
+      return [style.paint.bold(lines[0]), ...lines.slice(1)].join('\n')
     })
   }
   print(`wrote ${printable(path)}; open it in a browser`)

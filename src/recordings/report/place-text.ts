@@ -36,7 +36,16 @@ export function holderText(holder: Holder): string {
 
 /** A line for each holder, and one for the rest of `bytes`. */
 export function holderLines(holders: readonly Holder[], bytes: number, width: number): string[] {
+  const rows = holderRows(holders, bytes)
+  return sizeLines(
+    rows.map(row => [formatBytes(row.bytes), row.text]),
+    width,
+  )
+}
+
+/** A row for each holder, and one for the rest of `bytes`. */
+export function holderRows(holders: readonly Holder[], bytes: number): { bytes: number; text: string }[] {
   const rest = bytes - holders.reduce((sum, holder) => sum + holder.bytes, 0)
-  const lines = holders.map(holder => [formatBytes(holder.bytes), holderText(holder)] as const)
-  return sizeLines(rest > 0 ? [...lines, [formatBytes(rest), 'other places']] : lines, width)
+  const rows = holders.map(holder => ({ bytes: holder.bytes, text: holderText(holder) }))
+  return rest > 0 ? [...rows, { bytes: rest, text: 'other places' }] : rows
 }

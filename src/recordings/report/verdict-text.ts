@@ -9,6 +9,7 @@ import { placeText } from './place-text.js'
 
 /** torch.cuda.set_per_process_memory_fraction takes shares; more digits than these tell nothing. */
 const SHARE_STEPS = 1000
+const NONE_SERVES = 'None of the settings tried serves it'
 
 /** Whether the recordings fit the capacity that counts, and how far a limit of the program must be raised. */
 export function verdictsOf(report: TuneReport): string[] {
@@ -38,6 +39,19 @@ function neededText({ file, lowerBoundBytes, runs }: TuneRecording, { recordings
   )
 }
 
+/** The settings, or the limit, that serve the failed requests of a recording; null if neither is known to. */
+export function remedyOf(report: TuneReport): string | null {
+  const [recording] = report.recordings
+  const { withinBytes, lowerBoundBytes } = recording
+  if (isWithoutLimit(recording)) return neededText(recording, report)
+  if (isServedOnlyInReplay(recording, report)) return null
+  const serving = servingText(recording, report)
+  if (serving !== null) return serving
+  const limit = raiseText("the program's own limit", recording, report)
+  if (limit !== null) return limit
+  return withinBytes !== null && lowerBoundBytes <= withinBytes ? `${NONE_SERVES}.` : null
+}
+
 function verdictOf(recording: TuneRecording, report: TuneReport): string {
   const { file, lowerBoundBytes, runs } = recording
   const withinBytes = recording.withinBytes!
@@ -52,10 +66,15 @@ function verdictOf(recording: TuneRecording, report: TuneReport): string {
     return `${name} fits ${limit} as recorded, ${withRetries(before.within.retries)}.${needs}`
   }
   const fails = `${name} does not fit ${limit} as recorded: ${failing(before.within)}.${needs}`
-  const serving = report.advice.find(({ settings }) => runOf(runs, settings).within?.failures === 0)
-  if (serving === undefined) return `${fails} None of the settings tried serves it there.`
+  return `${fails} ${servingText(recording, report) ?? `${NONE_SERVES} there.`}`
+}
+
+/** The settings with which the recording fits; null if no tried one serves it. */
+function servingText({ runs }: TuneRecording, { advice }: TuneReport): string | null {
+  const serving = advice.find(({ settings }) => runOf(runs, settings).within?.failures === 0)
+  if (serving === undefined) return null
   const { retries } = runOf(runs, serving.settings).within!
-  return `${fails} With ${settingsName(serving.settings)} it fits, ${withRetries(retries)}.`
+  return `With ${settingsName(serving.settings)} it fits, ${withRetries(retries)}.`
 }
 
 /** The capacity, with its origin. */
@@ -123,24 +142,12 @@ export function noneOr(retries: number): string {
 /** Empty unless the last failed request was stopped by a limit of the program, while the device had room. */
 function limitLines(recording: TuneRecording, report: TuneReport): string[] {
   const { lastFailure, runs, lowerBoundBytes } = recording
-  if (lastFailure?.deviceHadRoom !== true) return []
-  const least = ({ settings }: TuneRun) => runs.find(run => run.settings === settings)?.leastCapacityBytes ?? null
-  const today = least(runOf(report.runs, report.baseline))
-  // Within less than it had, only work of other streams can have stopped it.
+  const raise = raiseText('it', recording, report)
+  if (lastFailure === null || raise === null) return []
   const had = lastFailure.capacityBytes ?? 0
-  if (today === null || today <= had) return []
-  const deviceBytes = (lastFailure.reservedBytes ?? 0) + (lastFailure.deviceFreeBytes ?? 0)
-  const best = report.advice.at(0)
-  const bestBytes = best === undefined ? null : least(best)
-  const withBest =
-    best === undefined || bestBytes === null || bestBytes >= today
-      ? ''
-      : `, or with ${settingsName(best.settings)} to ${limitText(bestBytes, deviceBytes)}`
-  // The recording does not show the requests that would have followed the failed one.
-  const [what, then] = lastFailure.isLast
-    ? ['what is recorded', ' No allocation follows the failed request; a run that goes on may need more.']
-    : ['the run', '']
   const below = lastFailure.capacityBelowBytes
+  // The recording does not show the requests that would have followed the failed one.
+  const then = lastFailure.isLast ? ' No allocation follows the failed request; a run that goes on may need more.' : ''
   const isAsked = recording.withinIs === 'asked'
   const between = isAsked || below === null ? '' : `, which lies between ${formatBytes(had)} and ${formatBytes(below)}`
   const names = isAsked ? '' : " PyTorch's message names the limit: with it as --capacity the answer is certain."
@@ -150,10 +157,25 @@ function limitLines(recording: TuneRecording, report: TuneReport): string[] {
     lowerBoundBytes > had
       ? ` Below ${formatBytes(lowerBoundBytes)} no setting serves it.${isAsked ? '' : holdersOf(recording.holders)}`
       : ''
-  return [
-    `The program's own limit stopped it${between}. To serve ${what}, raise it with today's settings to ` +
-      `${limitText(today, deviceBytes)}${withBest}.${none}${bound}${names}${then}`,
-  ]
+  return [`The program's own limit stopped it${between}. ${raise}${none}${bound}${names}${then}`]
+}
+
+/** How far to raise `limit`, with today's settings and the best ones; null unless a limit of the program stopped it. */
+function raiseText(limit: string, { lastFailure, runs }: TuneRecording, report: TuneReport): string | null {
+  if (lastFailure?.deviceHadRoom !== true) return null
+  const least = ({ settings }: TuneRun) => runs.find(run => run.settings === settings)?.leastCapacityBytes ?? null
+  const today = least(runOf(report.runs, report.baseline))
+  // Within less than it had, only work of other streams can have stopped it.
+  if (today === null || today <= (lastFailure.capacityBytes ?? 0)) return null
+  const deviceBytes = (lastFailure.reservedBytes ?? 0) + (lastFailure.deviceFreeBytes ?? 0)
+  const best = report.advice.at(0)
+  const bestBytes = best === undefined ? null : least(best)
+  const withBest =
+    best === undefined || bestBytes === null || bestBytes >= today
+      ? ''
+      : `, or with ${settingsName(best.settings)} to ${limitText(bestBytes, deviceBytes)}`
+  const what = lastFailure.isLast ? 'what is recorded' : 'the run'
+  return `To serve ${what}, raise ${limit} with today's settings to ${limitText(today, deviceBytes)}${withBest}.`
 }
 
 /** The device has at least what was reserved and free. So a share of that is enough. */

@@ -19,8 +19,8 @@ import { Pyramid } from '../../picture/pyramid.js'
 import { paintStacked } from '../../picture/stacked.js'
 import { checkReport, type ReplayReport } from '../../trace/replay-result.js'
 import { checkTrace, type Trace } from '../../trace/trace.js'
+import { verdictLines } from '../page/headline.js'
 import { reportedPicture, SHOWN_FIRST } from '../page/page-picture.js'
-import { verdictLines } from '../page/page-text.js'
 import { pngOf } from './png.js'
 
 const WIDTH = 1200

@@ -4,7 +4,7 @@ import { GiB, MiB } from '../../../core/base/bytes.js'
 import { recordedOutOfMemories } from '../../trace/failures/out-of-memory.js'
 import { Action } from '../../trace/trace.js'
 import { TraceBuilder } from '../../trace/trace-builder.js'
-import { outsideLines } from './outside-text.js'
+import { outsideOf } from './outside-text.js'
 
 const ADDRESS = 2 ** 40
 
@@ -14,8 +14,10 @@ function linesFor(free: readonly number[], hasSegment = true): string[] {
   if (hasSegment) builder.add(Action.segmentAlloc, ADDRESS, 2 * GiB, 0, 0)
   builder.add(Action.alloc, ADDRESS, 1 * GiB, 0, 0)
   for (const bytes of free) builder.add(Action.outOfMemory, bytes, 8 * GiB, 0, 0)
-  return outsideLines(recordedOutOfMemories(builder.build({ file: 'built' })))
+  return linesOf(recordedOutOfMemories(builder.build({ file: 'built' })))
 }
+
+const linesOf = (failures: Parameters<typeof outsideOf>[0]) => [...outsideOf(failures).lines]
 
 test('a failed request tells what is free and reserved, and that the size of the device is not known', () => {
   const [line, ...more] = linesFor([3 * GiB])

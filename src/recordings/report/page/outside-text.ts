@@ -4,12 +4,17 @@
 import { formatBytes } from '../../../core/base/bytes.js'
 import type { RecordedOutOfMemory } from '../../trace/failures/out-of-memory.js'
 import { formatCount } from '../number-format.js'
+import type { PageRecording } from './page-data.js'
 
 /** The holders of the rest of the memory. */
 const OTHERS = 'other programs, libraries with memory of their own (NCCL, cuBLAS), and CUDA itself'
 
 /** Sentences about the memory outside the recording, from its failed requests. */
-export function outsideLines(failures: readonly RecordedOutOfMemory[]): string[] {
+export function outsideOf(failures: readonly RecordedOutOfMemory[]): PageRecording['outside'] {
+  return { isKnown: failures.some(({ deviceFreeBytes }) => deviceFreeBytes !== null), lines: outsideLines(failures) }
+}
+
+function outsideLines(failures: readonly RecordedOutOfMemory[]): string[] {
   const free = failures.filter(({ deviceFreeBytes }) => deviceFreeBytes !== null)
   if (free.length === 0) {
     return [

@@ -21,7 +21,13 @@ export interface PageFailure {
   readonly askedBytes: number
   /** sizes of the idle pieces, the largest first; few enough for a bar */
   readonly pieces: readonly number[]
-  readonly holders: readonly { readonly bytes: number; readonly text: string }[]
+  readonly holders: PageHeld['rows']
+}
+
+/** Places that hold memory, most first. */
+export interface PageHeld {
+  readonly title: string
+  readonly rows: readonly { readonly bytes: number; readonly text: string }[]
 }
 
 /** A sentence of the advice, or a line for the shell to copy. */
@@ -36,7 +42,10 @@ export interface PageRecording {
   readonly tab: string
   readonly file: string
   readonly device: string
+  /** the answer, the worst first */
   readonly verdict: readonly string[]
+  /** the holders of the peak; null if they are not known, or the same as at the last failed request */
+  readonly held: PageHeld | null
   readonly facts: string
   readonly notes: readonly string[]
   /** the figures of the policies */
@@ -47,8 +56,8 @@ export interface PageRecording {
   /** no policy can do with less: the most in use, and the requests that failed if the policies had to serve them */
   readonly leastBytes: number
   readonly failures: readonly PageFailure[]
-  /** sentences about the rest of the device's memory */
-  readonly outside: readonly string[]
+  /** sentences about the rest of the device's memory, and whether anything of it is known */
+  readonly outside: { readonly isKnown: boolean; readonly lines: readonly string[] }
   readonly advice: readonly PageAdvice[]
 }
 

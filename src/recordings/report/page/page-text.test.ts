@@ -1,14 +1,12 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { MiB } from '../../../core/base/bytes.js'
-import type { ReplayReport } from '../../trace/replay-result.js'
-import { emptyRun } from '../../trace/run-figures.js'
 import type { Trace } from '../../trace/trace.js'
 import { traceFigures } from '../../trace/trace-figures.js'
 import { headOf } from '../replay-text.js'
 import { PLAIN } from '../table.js'
 import { holding } from '../trace-texts.fixture.js'
-import { pageRecording, verdictLines } from './page-text.js'
+import { pageRecording } from './page-text.js'
 
 const pageOf = (...given: Parameters<typeof holding>) =>
   pageRecording({ trace: holding(...given), replay: null, tuned: null, tab: 'run' })
@@ -23,21 +21,6 @@ test('the note on missing call stacks says what records them, if anything does',
     notes.slice(1).map(([first]) => first.replace('The recording has no call stacks. ', '')),
     ['recorded(pool, { stacks: true }) records them.', 'RMM logs none.', 'Nsight Systems exports none.'],
   )
-})
-
-test('the verdict names the allocator that was recorded', () => {
-  const firstOf = (recorder: Trace['recorder']) => pageOf([[1]], { recorder, peakReservedBytes: 2 * MiB }).verdict[0]
-  assert.equal(firstOf('PyTorch'), 'PyTorch reserved 2 MiB for 1 MiB in use: 2.00 ×.')
-  assert.equal(firstOf('CUDA'), 'CUDA reserved 2 MiB for 1 MiB in use: 2.00 ×.')
-  assert.equal(firstOf('RMM'), 'RMM reserved 2 MiB for 1 MiB in use: 2.00 ×.')
-  assert.equal(firstOf('cuda-mempool'), 'The pool reserved 2 MiB for 1 MiB in use: 2.00 ×.')
-})
-
-test('the verdict says how many requests the pool could not serve, though none failed in the recording', () => {
-  const trace = holding([[1]])
-  const run = { ...emptyRun('cuda-mempool', trace), peakReservedBytes: 0, overhead: 0, failures: 1 }
-  const replay = { trace: traceFigures(trace), runs: [run] } as unknown as ReplayReport
-  assert.equal(verdictLines(trace, replay)[1], 'cuda-mempool could not serve 1 request.')
 })
 
 test("a recording of another allocator is not called PyTorch's in the list of policies", () => {

@@ -1,22 +1,22 @@
 // The words of a page: the verdict, the facts, the failed requests.
 
-import { formatBytes } from '../../../core/base/bytes.js'
 import { shortened } from '../../../core/base/shown-text.js'
 import { type FailedRequest, failedRequests } from '../../trace/failures/out-of-memory.js'
 import type { ReplayReport } from '../../trace/replay-result.js'
 import { recordedRun } from '../../trace/run-figures.js'
-import { Action, type Trace } from '../../trace/trace.js'
+import type { Trace } from '../../trace/trace.js'
 import { initialOf } from '../../trace/trace-figures.js'
 import { adviceLines } from '../advice-text.js'
 import { MEMORY_FIGURES } from '../figures.js'
-import { formatCount, formatNs, formatRatio, MISSING } from '../number-format.js'
+import { formatCount, formatNs, MISSING } from '../number-format.js'
 import { holderText } from '../place-text.js'
 import { nameOf } from '../policy-names.js'
 import { RECORDERS, type Recorder } from '../recorders.js'
 import { helpfulSetting, isSettingLine, recordedSettings } from '../settings-text.js'
 import { counted, gapsOf, initialLines } from '../trace-lines.js'
 import { factsOf, verdictOf } from '../why/out-of-memory-text.js'
-import { outsideLines } from './outside-text.js'
+import { answerOf } from './headline.js'
+import { outsideOf } from './outside-text.js'
 import type { PageData, PageDifference, PageFailure, PageRecording } from './page-data.js'
 import type { ReportedTrace } from './reported-trace.js'
 
@@ -33,14 +33,14 @@ export function pageRecording({ trace, replay, tuned, tab, givenUp }: ReportedTr
     tab: shortened(tab),
     file: shortened(trace.file),
     device: trace.device > 0 || trace.otherDevices.length > 0 ? `device ${trace.device}` : '',
-    verdict: verdictLines(trace, replay),
+    ...answerOf({ trace, replay, tuned }),
     facts: factsLine(trace, replay),
     notes: [...(givenUp === undefined ? [] : [`${shortened(givenUp)}.`]), ...notesOf(trace, replay)],
     ...policiesOf(trace, replay),
     inUseBytes: trace.peakRequestedBytes,
     leastBytes: replay === null ? trace.peakRequestedBytes : trace.peakWithFailedBytes,
     failures: requests.map(request => failureOf(request, names)),
-    outside: outsideLines(requests.map(({ failed }) => failed)),
+    outside: outsideOf(requests.map(({ failed }) => failed)),
     advice: [
       ...triedPolicies(replay),
       ...(tuned !== null ? adviceLines(tuned) : replay === null ? [] : helpfulSetting(replay)),
@@ -73,27 +73,6 @@ function policiesOf(trace: Trace, replay: ReplayReport | null): Pick<PageRecordi
       cells: shown.map(({ text }) => text(run)),
     })),
   }
-}
-
-/** A line about the recording, and one about cuda-mempool if it was replayed. */
-export function verdictLines(trace: Trace, replay: ReplayReport | null): string[] {
-  const { peakRequestedBytes, recordedPeakReservedBytes: recorded } = trace
-  const inUse = formatBytes(peakRequestedBytes)
-  const failed = trace.action.includes(Action.outOfMemory)
-  const who = trace.recorder === 'cuda-mempool' ? 'The pool' : trace.recorder
-  const first =
-    recorded === null || peakRequestedBytes === 0
-      ? `The program had ${inUse} in use at the peak.`
-      : `${who} reserved ${formatBytes(recorded)} for ${inUse} in use: ${formatRatio(recorded / peakRequestedBytes)} ×.`
-  const ours = replay?.runs.find(({ policy }) => policy === 'cuda-mempool')
-  if (ours?.peakReservedBytes == null || ours.overhead === null) return [first]
-  if (ours.failures > 0) return [first, `cuda-mempool could not serve ${counted(ours.failures, 'request')}.`]
-  const what = failed ? 'this run, with the requests that failed,' : 'the same run'
-  const than = failed ? ' the least possible' : ''
-  return [
-    first,
-    `cuda-mempool serves ${what} in ${formatBytes(ours.peakReservedBytes)}: ${formatRatio(ours.overhead)} ×${than}.`,
-  ]
 }
 
 function factsLine(trace: Trace, replay: ReplayReport | null): string {

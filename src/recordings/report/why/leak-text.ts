@@ -12,6 +12,10 @@ import { sizeLines, wrapText } from '../table.js'
 import { counted } from '../trace-lines.js'
 
 const MOST_SITES = 5
+const GROWS_BY_STEPS = 'Memory grows from step to step'
+const GROWS_ALONG = 'Memory grows through the whole recording'
+const LEAK_OR_CACHE = 'That is a leak, or a cache that is not full yet.'
+const GROWS_NOWHERE = 'Memory grows, but at no one call site.'
 /** In a sentence. */
 const MOST_KEPT = 2
 
@@ -29,20 +33,52 @@ export function growthText({ steps, stepLeaks, sites }: Growth, width: number, p
   const found = steps === null ? stepsMissing(pattern) : [stepsSentence(steps, stepLeaks)]
   const parts = found.map(line => wrapText(line, width))
   if (stepLeaks !== null && stepLeaks.sites.length > 0) {
-    const title = 'Memory grows from step to step at these call sites:'
+    const title = `${GROWS_BY_STEPS} at these call sites:`
     const lines = stepLeaks.sites.map(site => {
       const inSteps = `${counted(site.leftBlocks, 'block')} in ${formatCount(site.steps)} of ${formatCount(stepLeaks.judged)} steps`
       const inAll = `kept to the end: ${counted(site.blocks, 'block')}, ${formatBytes(site.bytes)}`
-      return [`${formatBytes(site.leftBytes / site.steps)} a step`, `${nameOf(site)} (${inSteps}; ${inAll})`] as const
+      return [rateOf(site), `${nameOf(site)} (${inSteps}; ${inAll})`] as const
     })
     parts.push([wrapText(title, width), ...listed(lines, width)].join('\n'))
   } else if (steps === null && sites.length > 0) {
-    const title =
-      'Memory grows through the whole recording at these call sites. That is a leak, or a cache that is not full yet.'
+    const title = `${GROWS_ALONG} at these call sites. ${LEAK_OR_CACHE}`
     const lines = sites.map(site => [formatBytes(site.bytes), `${nameOf(site)} (${growthOf(site)})`] as const)
     parts.push([wrapText(title, width), ...listed(lines, width)].join('\n'))
   }
   return parts.length === 0 ? [] : [parts.join('\n')]
+}
+
+/** Growth as one sentence, with the place that grows most. */
+interface Grown {
+  readonly text: string
+  /** that stay to the end, at all places that grow; 0 if they are not known */
+  readonly bytes: number
+}
+
+/** The sentence on growth; null if nothing grows. `growthText` has all places. */
+export function growthSentence({ steps, stepLeaks, sites }: Growth): Grown | null {
+  const [leak] = stepLeaks?.sites ?? []
+  if (leak !== undefined) {
+    const { sites: all } = stepLeaks!
+    const most = `${GROWS_BY_STEPS}: ${rateOf(leak)} at ${nameOf(leak)}`
+    return { text: `${most}${beside(all.length)}.`, bytes: bytesOf(all) }
+  }
+  if (steps !== null) return stepLeaks?.grows ? { text: GROWS_NOWHERE, bytes: 0 } : null
+  if (sites.length === 0) return null
+  const most = `${GROWS_ALONG}: ${formatBytes(sites[0].bytes)} at ${nameOf(sites[0])}`
+  return { text: `${most}${beside(sites.length)}. ${LEAK_OR_CACHE}`, bytes: bytesOf(sites) }
+}
+
+function beside(places: number): string {
+  return places === 1 ? '' : `, and less at ${counted(places - 1, 'other place')}`
+}
+
+function bytesOf(sites: readonly SiteBlocks[]): number {
+  return sites.reduce((sum, { bytes }) => sum + bytes, 0)
+}
+
+function rateOf({ leftBytes, steps }: StepLeaks['sites'][number]): string {
+  return `${formatBytes(leftBytes / steps)} a step`
 }
 
 function nameOf({ site, blockBytes }: SiteBlocks): string {
@@ -96,7 +132,7 @@ function stepsSentence({ name, steps }: Steps, leaks: StepLeaks | null): string 
 
 /** The blocks that stay, if no call site grows. */
 function growsAtNone({ grows, kept }: StepLeaks): string {
-  const growth = grows ? ' Memory grows, but at no one call site.' : ''
+  const growth = grows ? ` ${GROWS_NOWHERE}` : ''
   if (kept.length === 0) return growth
   const named = kept.slice(0, MOST_KEPT).map(each => {
     return `${formatBytes(each.bytes)} of ${nameOf(each)} (${counted(each.blocks, 'block')})`

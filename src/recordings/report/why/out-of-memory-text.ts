@@ -57,9 +57,10 @@ function idleText({ idleBytes, idlePieces, largestIdleBytes }: RecordedOutOfMemo
   return `${bytes} ${piecesText(idlePieces, largestIdleBytes ?? 0)}`
 }
 
+const NO_SETTING = 'No setting of the allocator ends the wait.'
 /** For memory that is freed while another stream uses it. */
 export const WAITING_REMEDY =
-  'No setting of the allocator ends the wait. In the program, let the stream that allocates wait for the use ' +
+  `${NO_SETTING} In the program, let the stream that allocates wait for the use ` +
   '(stream.wait_stream) instead of record_stream, synchronize before blocks are freed, or have fewer under way at once.'
 
 /** That no expandable segment can hold a request, and the settings that decide. */
@@ -71,8 +72,28 @@ export function segmentText(most: string, asked: string, least: string): string 
   )
 }
 
+const RAISE = 'Raise the limit, or hold less.'
+
+/** The remedy that a verdict alone tells; empty if only replays can tell. */
+export function shortRemedyOf(failed: RecordedOutOfMemory): string {
+  switch (failed.verdict) {
+    case 'waiting':
+      return NO_SETTING
+    case 'ownLimit':
+      return RAISE
+    case 'tooLittle':
+      return missingText(failed)
+    default:
+      return ''
+  }
+}
+
+function missingText({ neededBytes, capacityBytes }: RecordedOutOfMemory): string {
+  return `No allocator could serve this: ${formatBytes(neededBytes - (capacityBytes ?? 0))} are missing.`
+}
+
 export function verdictOf(failed: RecordedOutOfMemory, names: Recorder): string {
-  const { neededBytes, capacityBytes, deviceHadRoom, deviceFreeBytes } = failed
+  const { neededBytes, deviceHadRoom, deviceFreeBytes } = failed
   const needed = formatBytes(neededBytes)
   const free = formatBytes(deviceFreeBytes ?? 0)
   switch (failed.verdict) {
@@ -96,13 +117,12 @@ export function verdictOf(failed: RecordedOutOfMemory, names: Recorder): string 
     case 'ownLimit':
       return (
         `The program's own limit: in use and asked are ${needed} together, and ${limitText(failed)}, such as ` +
-        `${names.limit}. The device had ${free} free. Raise the limit, or hold less.${unsureText(failed)}`
+        `${names.limit}. The device had ${free} free. ${RAISE}${unsureText(failed)}`
       )
     case 'tooLittle': {
-      const missing = formatBytes(neededBytes - (capacityBytes ?? 0))
       return (
         `Really too little: in use and asked are ${needed} together, and ${names.allocator} could have had ` +
-        `${capacityText(failed)}, reserved and free. No allocator could serve this: ${missing} are missing. Hold ` +
+        `${capacityText(failed)}, reserved and free. ${missingText(failed)} Hold ` +
         'less, free memory that other programs hold on the device, or use a larger one.'
       )
     }

@@ -59,7 +59,8 @@ export function whyFacts(trace: Trace, pattern?: RegExp): WhyFacts {
   }
 }
 
-function peakOf(trace: Trace): Peak {
+/** The moment with most in use. */
+export function peakOf(trace: Trace): Peak {
   const { peakEvent: event, reservedBytes: curve, inUseBytes } = curvesOf(trace)
   const initial = () => trace.initialSegments.reduce((sum, { bytes }) => sum + bytes, 0)
   const reservedBytes = curve === null ? null : event === BEFORE ? initial() : curve[event]
@@ -77,7 +78,7 @@ function waitingOf(trace: Trace): Waiting | null {
   return { peakBytes, peakEvent, waitingBytes, holders: holdersOf(trace, waiting) }
 }
 
-function growthOf(trace: Trace, pattern?: RegExp): Growth {
+export function growthOf(trace: Trace, pattern?: RegExp): Growth {
   const steps = stepsOf(trace, pattern)
   return { steps, stepLeaks: steps === null ? null : stepLeaksOf(trace, steps), sites: growingSitesOf(trace) }
 }

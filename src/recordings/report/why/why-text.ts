@@ -1,13 +1,8 @@
 // Why a recorded run needed its memory, as text: its failed requests, what hides in it, and who held the memory.
 
-import { formatBytes } from '../../../core/base/bytes.js'
-import { type Steps, stepOf } from '../../trace/analysis/steps.js'
-import { BEFORE, type Trace } from '../../trace/trace.js'
-import { WORTH } from '../../trace/tune/ranking.js'
+import type { Trace } from '../../trace/trace.js'
 import type { TuneReport } from '../../trace/tune/tune-report.js'
 import { adviceLines } from '../advice-text.js'
-import { formatCount } from '../number-format.js'
-import { holderLines, isUnknown } from '../place-text.js'
 import { headOf } from '../replay-text.js'
 import { isSettingLine } from '../settings-text.js'
 import { type TextStyle, wrapText } from '../table.js'
@@ -18,12 +13,9 @@ import { giveBackLines } from './give-back-text.js'
 import { idleText, poolsText } from './idle-text.js'
 import { growthText } from './leak-text.js'
 import { outOfMemoryText } from './out-of-memory-text.js'
+import { peakText, whenText } from './peak-text.js'
 import { waitingText } from './waiting-text.js'
 import { type WhyFacts, whyFacts } from './why-facts.js'
-
-const HOLDERS = 8
-/** A failed request has a list of its own. */
-const HOLDERS_BESIDE_FAILURE = 5
 
 /** Options of the text; every one may be left out. */
 interface WhyOptions {
@@ -69,30 +61,4 @@ function adviceText(tuned: TuneReport, { width, paint }: TextStyle): string {
     isSettingLine(line) ? paint.green(`    ${line}`) : wrapText(`• ${line}`, width, '  '),
   )
   return [wrapText("Settings of PyTorch's allocator, tried by replays of this recording:", width), ...lines].join('\n')
-}
-
-/** `at event 148, in step 8 of 8` */
-function whenText({ events }: Trace, event: number, steps: Steps | null): string {
-  if (events === 0) return 'in the snapshot'
-  if (event === BEFORE) return 'before the first event'
-  const at = `at event ${formatCount(event)}`
-  if (steps === null) return at
-  const step = stepOf(steps, event)
-  if (step === null) return `${at}, after the last step`
-  return `${at}, in step ${formatCount(step)} of ${formatCount(steps.steps.length)}`
-}
-
-function peakText({ trace, peak }: WhyFacts, when: string, width: number): string {
-  const { reservedBytes, holders } = peak
-  const { recordedPeakReservedBytes: atMost, peakRequestedBytes, outOfMemories } = trace
-  const atAnyTime = atMost === null ? '' : `; at most ${formatBytes(atMost)} were reserved`
-  const most = outOfMemories.length > 0 ? HOLDERS_BESIDE_FAILURE : HOLDERS
-  const beside = reservedBytes === null ? atAnyTime : `, ${formatBytes(reservedBytes)} reserved then`
-  const first = `Most in use: ${formatBytes(peakRequestedBytes)} ${when}${beside}.`
-  // Most of a run that fails at its peak is listed at the failure.
-  const atFailure = outOfMemories.at(-1)?.inUseBytes ?? 0
-  if (peakRequestedBytes <= atFailure * (1 + WORTH)) return sentences([first], width)
-  if (holders.every(isUnknown)) return sentences([first, 'Who held it is not recorded.'], width)
-  const lines = holderLines(holders.slice(0, most), peakRequestedBytes, width)
-  return [sentences([first, 'Held then, by call site:'], width), ...lines].join('\n')
 }
