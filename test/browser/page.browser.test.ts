@@ -19,6 +19,36 @@ import { openBrowser, skipReason, violations } from './chromium.fixture.js'
 const POLICIES = ['recorded', 'cuda-mempool']
 const HOSTILE = '</script><img src=x onerror=alert(1)><b>frame</b>'
 
+/** In the page: pairs of sections, and of texts as far as they are visible, that lie over each other. */
+const OVERLAPS = `(() => {
+  const meet = (a, b) =>
+    Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1 && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 1
+  const pairs = boxes => boxes.flatMap((a, i) =>
+    boxes.slice(i + 1).flatMap(b => (a.element !== b.element && meet(a, b) ? [a.name + ' over ' + b.name] : [])))
+  const sections = [...document.querySelectorAll('main > section')].map(element => {
+    const { left, right, top, bottom } = element.getBoundingClientRect()
+    return { element, name: element.id || element.ariaLabel, left, right, top, bottom }
+  })
+  const texts = []
+  const walker = document.createTreeWalker(document.querySelector('main'), NodeFilter.SHOW_TEXT)
+  for (let node = walker.nextNode(); node !== null; node = walker.nextNode()) {
+    const element = node.parentElement
+    if (node.data.trim() === '' || element.closest('.unseen, option')) continue
+    const range = document.createRange()
+    range.selectNode(node)
+    for (let { left, right, top, bottom } of range.getClientRects()) {
+      for (let clip = element; clip.tagName !== 'MAIN'; clip = clip.parentElement) {
+        if (getComputedStyle(clip).overflow === 'visible') continue
+        const box = clip.getBoundingClientRect()
+        left = Math.max(left, box.left); right = Math.min(right, box.right)
+        top = Math.max(top, box.top); bottom = Math.min(bottom, box.bottom)
+      }
+      texts.push({ element, name: node.data.trim().slice(0, 40), left, right, top, bottom })
+    }
+  }
+  return [...pairs(sections), ...pairs(texts)]
+})()`
+
 interface Shown {
   readonly cursor: number
   readonly from: number
@@ -84,6 +114,7 @@ describe('the page of a recording', { skip: skipReason }, () => {
 
   const mlp = readRecording('traces/mlp-train-stacks.pickle.gz')
   const oom = readRecording('traces/oom-retry-2gib.pickle.gz')
+  const leak = readRecording('traces/pairs/lstm-seed0-grown-leak.pickle.gz')
 
   test('says how much was reserved and needed, and follows cursor, keys, search, filter and markers', async () => {
     const page = await open(mlp)
@@ -250,6 +281,28 @@ describe('the page of a recording', { skip: skipReason }, () => {
   })
 
   for (const isDark of [false, true]) {
+    test(`fits four widths without overlaps, ${isDark ? 'dark' : 'light'}, in print and with forced colours`, async () => {
+      const difference = pageDifference(mlp, leak, ['mlp', 'leak'])
+      const reported = [mlp, leak].map(trace => ({ trace, replay: null, tuned: null, tab: trace.file }))
+      const path = join(folder, `fits-${isDark}.html`)
+      writeFileSync(path, pageOf(reported, difference))
+      for (const page of [await open(isDark ? leak : oom, isDark), await show(path, isDark)]) {
+        for (const width of [390, 720, 1280, 1800]) {
+          await page.setViewportSize({ width, height: 900 })
+          await page.evaluate('new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))')
+          await idle(page)
+          assert.ok(Number(await page.evaluate('document.documentElement.scrollWidth')) <= width, `scrolls at ${width}`)
+          assert.deepEqual(await page.evaluate(OVERLAPS), [], `at ${width}`)
+        }
+        for (const media of [{ media: 'print' }, { media: 'screen', forcedColors: 'active' }] as const) {
+          await page.emulateMedia(media)
+          assert.deepEqual(await page.evaluate(OVERLAPS), [], JSON.stringify(media))
+        }
+        assert.deepEqual(problems, [])
+        await page.context().close()
+      }
+    })
+
     test(`has no violations of accessibility rules, ${isDark ? 'dark' : 'light'}`, async () => {
       const page = await open(isDark ? mlp : oom, isDark)
       // The page's policy forbids other scripts; the debugger does not ask it.

@@ -12,6 +12,8 @@ import { drawIcicle } from './icicle.js'
 
 const HEIGHT = 150
 const MOST_FIRST = 3
+/** The names of both curves and the text of the axis stand in one row. */
+const LEAST_WITH_AXIS_TEXT = 500
 const [GUTTER, LEGEND, TOP] = [68, 22, 8]
 /** The policies whose colours A and B have: other ones than growth and shrinking. */
 const COLOURS = ['waiting', 'driver-pool'] as const
@@ -98,7 +100,9 @@ export class Difference implements ViewPart {
       surface.rectangle(GUTTER + i * 130, HEIGHT - 14, 11, 11, colour)
       surface.text(GUTTER + i * 130 + 17, HEIGHT - 8, `in use in ${'AB'[i]}`, theme.ink)
     }
-    surface.text(width, HEIGHT - 8, 'from start to end of each recording', theme.quiet, { align: 'right' })
+    if (plotWidth >= LEAST_WITH_AXIS_TEXT) {
+      surface.text(width, HEIGHT - 8, 'from start to end of each recording', theme.quiet, { align: 'right' })
+    }
   }
 }
 

@@ -24,6 +24,8 @@ export class Summary implements ViewPart {
     this.shown = now
     const { verdict, held, facts, notes, outside, file, device } = page.recording
     byId('file').textContent = fileName(file)
+    // A tab that names the file is enough.
+    byId('file').hidden = page.data.recordings.length > 1 && page.recording.tab.startsWith(fileName(file))
     byId('file').title = file
     byId('device').textContent = device
     byId('verdict').replaceChildren(...verdict.map(line => element('span', {}, line)))
@@ -87,7 +89,11 @@ export class Summary implements ViewPart {
     if (recordings.length < 2) return
     byId('tabs').replaceChildren(
       ...recordings.map(({ tab }, i) =>
-        button(tab, () => void page.open(i), { role: 'tab', 'aria-selected': String(i === page.state.recording) }),
+        button(tab, () => void page.open(i), {
+          role: 'tab',
+          'aria-selected': String(i === page.state.recording),
+          title: tab,
+        }),
       ),
     )
     const peak = (policies: readonly PagePolicy[]) =>
