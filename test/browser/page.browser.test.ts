@@ -131,7 +131,7 @@ describe('the page of a recording', { skip: skipReason }, () => {
     await press(page, '0')
     assert.deepEqual([(await state(page)).from, (await state(page)).to], [0, mlp.events])
     await page.keyboard.press('/')
-    await page.fill('#find', 'adam.py')
+    await page.keyboard.type('adam.py')
     await idle(page)
     assert.match(await text(page, '#found'), /^\d+ blocks, .* at the peak$/)
     await page.keyboard.press('Escape')
@@ -178,6 +178,7 @@ describe('the page of a recording', { skip: skipReason }, () => {
   test('explains each failed request', async () => {
     const page = await open(oom)
     assert.match(await text(page, '#failure'), /Out of memory at event 5,568.*17 of 17.*Fragmentation: /)
+    assert.equal(await text(page, '#failure h2'), 'Out of memory at event 5,568')
     await press(page, 'o')
     assert.match(await text(page, '#failure'), /1 of 17/)
     assert.deepEqual(problems, [])

@@ -29,7 +29,8 @@ export class BlockPanel {
 
   private contents(info: BlockInfo, history: HistoryAnswer | null): HTMLElement[] {
     const { page } = this
-    const heading = element('h2', { class: 'row' }, `${formatBytes(info.bytes)} — ${info.group}`)
+    const title = element('h2', {}, `${formatBytes(info.bytes)} — ${info.group}`)
+    const heading = element('div', { class: 'row' }, title)
     heading.append(button('unpin', () => page.update({ pinned: null }), { title: 'Esc' }))
     const facts = element('dl')
     const fact = (name: string, text: string) => facts.append(element('dt', {}, name), element('dd', {}, text))
@@ -46,7 +47,7 @@ export class BlockPanel {
     const stack =
       info.stack.length === 0
         ? element('p', { class: 'quiet' }, info.allocatedAt < 0 ? NO_STACK_BEFORE : NO_STACK)
-        : element('ol', {}, ...info.stack.map(line => element('li', {}, line)))
+        : element('ol', { class: 'stack' }, ...info.stack.map(line => element('li', {}, line)))
     return [heading, element('div', { class: 'columns' }, first, element('div', {}, 'allocated by', stack))]
   }
 

@@ -31,7 +31,7 @@ export class FailurePanel implements ViewPart {
   private contents(failure: PageFailure, index: number, count: number): HTMLElement[] {
     const { page } = this
     const { failures, advice } = page.recording
-    const heading = element('h2', {}, failure.title)
+    const heading = element('div', { class: 'row' }, element('h2', {}, failure.title))
     const go = (to: number) => page.moveCursor(failures[(to + count) % count].event)
     if (count > 1) {
       heading.append(

@@ -80,7 +80,8 @@ export class Frame implements ViewPart {
     const { cursor } = page.state
     host.setAttribute('aria-valuemax', String(page.info.events - 1))
     host.setAttribute('aria-valuenow', String(cursor))
-    host.setAttribute('aria-valuetext', `event ${formatCount(cursor)}`)
+    const time = page.info.spanUs > 0 ? `, ${formatUs(page.info.timeUs[cursor] ?? 0)}` : ''
+    host.setAttribute('aria-valuetext', `event ${formatCount(cursor)}${time}`)
   }
 
   /** Draws the picture with its axes and marks. */

@@ -46,6 +46,8 @@ export class StepBars {
     if (left.length === 0) return
     byId('steps-text').textContent = sentenceOf(left, page.info.peakBytes)
     const host = byId('steps')
+    host.hidden = left.every(bytes => bytes === 0)
+    if (host.hidden) return
     const { step, question } = page.state
     host.setAttribute('aria-valuemax', String(left.length))
     host.setAttribute('aria-valuenow', String(step + 1))
@@ -68,7 +70,7 @@ export class StepBars {
     const top = info.left.reduce((most, bytes) => Math.max(most, bytes), 1) * 1.05
     const [base, height] = [HEIGHT - 20, HEIGHT - 28]
     const end = this.canvas.clientWidth
-    for (const bytes of byteTicks(top, 2)) {
+    for (const bytes of byteTicks(top, 3)) {
       const y = Math.round(base - (bytes / top) * height) + 0.5
       surface.line(GUTTER, y, end, y, theme.grid)
       surface.text(GUTTER - 8, y, formatBytes(bytes), theme.quiet, { align: 'right' })

@@ -27,14 +27,18 @@ export class Toolbar implements ViewPart {
   private shownLegend: ColourAnswer | null = null
   private wasDark = false
   private findTimer: ReturnType<typeof setTimeout> | undefined
+  /** ends the wait for `findTimer`, which the next letter replaces */
+  private findEnded: () => void = () => {}
 
   constructor(private readonly page: Page) {
     page.views.push(this)
     const find = byId<HTMLInputElement>('find')
     find.addEventListener('input', () => {
       clearTimeout(this.findTimer)
+      this.findEnded()
       void page.client.during(
         new Promise<void>(resolve => {
+          this.findEnded = resolve
           this.findTimer = setTimeout(() => {
             page.update({ find: find.value })
             resolve()

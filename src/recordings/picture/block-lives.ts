@@ -2,8 +2,8 @@ import { NEVER } from '../trace/trace.js'
 import { firstAtOrAfter } from './moments.js'
 import type { Picture } from './picture.js'
 
-const WITH_STEPS = ['to the end, or over several steps', 'into the next step', 'within one step', 'momentary']
-const WITHOUT_STEPS = ['half of the recording or more', 'a 16th of it or more', 'a 256th of it or more', 'shorter']
+const WITH_STEPS = ['several steps or longer', 'into the next step', 'within one step', 'momentary']
+const WITHOUT_STEPS = ['1/2 of the run or longer', '1/16 of the run or longer', '1/256 of the run or longer', 'shorter']
 /** Most events in the life of a momentary block. */
 const MOMENTARY_EVENTS = 16
 

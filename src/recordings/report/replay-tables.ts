@@ -23,7 +23,7 @@ export function policyTables(report: ReplayReport, style: TextStyle): string {
   // A recording of a pool has no figures of its own.
   const runs = report.runs.filter(run => run.policy !== 'recorded' || run.peakReservedBytes !== null)
   const table = (columns: readonly Column<ReplayRun>[]) =>
-    tableText(runs, [nameColumn(report), ...columns], { ...style, tone: toneOf(style.paint) })
+    tableText(runs, [nameColumn(report), ...columns], { ...style, tone: toneOf(report, style.paint) })
   const one = table(groups.flat())
   const isOnePage = !one.includes('\n\n')
   if (isOnePage) return one
@@ -41,7 +41,7 @@ export function roundTables(report: ReplayReport, style: TextStyle): string[] {
     const columns = shownRounds(report.repeat).map(number =>
       right(`round\n${formatCount(number)}`, run => cell(run.rounds![number - 1])),
     )
-    const text = tableText(runs, [nameColumn(report), ...columns], { ...style, tone: toneOf(style.paint) })
+    const text = tableText(runs, [nameColumn(report), ...columns], { ...style, tone: toneOf(report, style.paint) })
     return `${style.paint.bold(title)}\n${text}`
   }
   return [
@@ -65,9 +65,12 @@ function nameColumn({ trace }: ReplayReport): Column<ReplayRun> {
   }
 }
 
-function toneOf(paint: Paint) {
-  return ({ policy, failures }: ReplayRun) =>
-    failures > 0 ? paint.red : policy === 'cuda-mempool' ? paint.green : (line: string) => line
+/** Green are the rows that serve the request that failed in the recording; without one, cuda-mempool. */
+function toneOf({ trace }: ReplayReport, paint: Paint) {
+  return (run: ReplayRun) => {
+    const isGood = trace.failedRequests > 0 ? run.servesAtFailure === true : run.policy === 'cuda-mempool'
+    return run.failures > 0 ? paint.red : isGood ? paint.green : (line: string) => line
+  }
 }
 
 /** The meaning of the columns, and of rounds. */

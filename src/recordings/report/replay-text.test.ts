@@ -218,6 +218,11 @@ test('the first columns are whether a policy would serve the crash, and the leas
   assert.match(row(shown, 'PyTorch, expandable'), /expandable +maybe +5\.5 GiB/)
   assert.match(row(shown, 'cuda-mempool'), /mempool +yes +5 GiB/)
   assert.match(shown, /No allocator can serve this run and the request that failed in less than 5 GiB\./)
+  const paint = { ...PLAIN, green: (line: string) => `green ${line}` }
+  const green = replayText({ ...report(runs), trace: crash }, { width: 120, paint }).match(/^green \S+/gm)
+  assert.deepEqual(green, ['green cuda-mempool'], 'as only that row serves')
+  const refusing = runs.map(each => ({ ...each, servesAtFailure: false }))
+  assert.doesNotMatch(replayText({ ...report(refusing), trace: crash }, { width: 120, paint }), /^green/m)
 })
 
 test('models of PyTorch are named after the settings of the recording', () => {
