@@ -33,6 +33,7 @@ const GPU_HELP =
 const POLICY_HELP =
   `some of ${POLICIES.join(', ')}, separated by commas; default all but waiting. ` +
   'pytorch:SETTINGS is PyTorch with settings, like pytorch:max_split_size_mb:128'
+const LARGE_HELP = 'Above 500,000 events driver-malloc, driver-pool and power-of-two only if they are named'
 const FAIL_IF_HELP = 'exit with status 4 if it holds, like overhead>1.2 or pytorch.peakReservedBytes>3.9GiB'
 
 const BOTH = 'Both:'
@@ -215,7 +216,7 @@ program
   )
   .option('--force', 'replace an existing page')
   .option('--gpu <number>', 'the recorded GPU, if a file has several; default all')
-  .option('--policy <names>', POLICY_HELP)
+  .option('--policy <names>', `${POLICY_HELP}. ${LARGE_HELP}`)
   .option('--events <range>', 'only these events, like 1M..2M')
   .option('--last <events>', 'only the last events, like 500k')
   .option('--json', 'print what was written as one JSON object')

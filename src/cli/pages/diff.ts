@@ -5,7 +5,6 @@ import { diffText } from '../../recordings/report/diff-text.js'
 import { pageDifference } from '../../recordings/report/page/page-difference.js'
 import { traceDifference } from '../../recordings/trace/analysis/stack-diff.js'
 import { PIPED } from '../../recordings/trace/formats/read-recording.js'
-import { DEFAULT_POLICIES } from '../../recordings/trace/replay-result.js'
 import { traceFigures } from '../../recordings/trace/trace-figures.js'
 import { answer } from '../answers.js'
 import { printNext, readFiles } from '../recording-input.js'
@@ -35,7 +34,7 @@ export async function diff(
   }
   const [first, second] = traces
   if (output !== undefined) {
-    const reported = await reportedTraces(traces, DEFAULT_POLICIES)
+    const reported = await reportedTraces(traces)
     const names = [reported[0].tab, reported[1].tab] as const
     await writePage(output, reported, force, pageDifference(first, second, names))
   }

@@ -21,13 +21,16 @@ export function checkPage(path: string, force: boolean): void {
 }
 
 /** Replays all recordings, one after the other, and says which took too long. */
-export async function reportedTraces(traces: readonly Trace[], policies: readonly Policy[]): Promise<ReportedTrace[]> {
+export async function reportedTraces(traces: readonly Trace[], policies?: readonly Policy[]): Promise<ReportedTrace[]> {
   const tabs = tabsOf(traces)
   sharePace(traces)
   const reported: ReportedTrace[] = []
   for (const [index, trace] of traces.entries()) {
     const found = await withProgressOn(trace, onProgress =>
-      reportedTrace(trace, replayDevices(trace), tabs[index], { policies, onProgress }),
+      reportedTrace(trace, replayDevices(trace), tabs[index], {
+        ...(policies === undefined ? {} : { policies }),
+        onProgress,
+      }),
     )
     if (found.givenUp !== undefined) note(onOneLine(found.givenUp))
     reported.push(found)

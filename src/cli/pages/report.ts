@@ -6,7 +6,7 @@ import { answerOf } from '../../recordings/report/page/headline.js'
 import { wrapText } from '../../recordings/report/table.js'
 import { excerptOf } from '../../recordings/trace/columns/excerpt.js'
 import { PIPED } from '../../recordings/trace/formats/read-recording.js'
-import { DEFAULT_POLICIES, type Policy } from '../../recordings/trace/replay-result.js'
+import type { Policy } from '../../recordings/trace/replay-result.js'
 import type { Trace } from '../../recordings/trace/trace.js'
 import { written } from '../answers.js'
 import { STATUS, UsageError } from '../exit.js'
@@ -35,7 +35,7 @@ export async function reportFiles(files: readonly string[], given: ReportArgumen
   if (!/\.(html?|svg)$/i.test(path)) throw new UsageError(`--output: '${path}' does not end in .html or .svg`)
   const force = given.force ?? false
   checkOutput(path, force)
-  const policies = given.policy === undefined ? DEFAULT_POLICIES : (policiesOf(given.policy) as Policy[])
+  const policies = given.policy === undefined ? undefined : (policiesOf(given.policy) as Policy[])
   const traces = (await readDevices(files, given.gpu)).map(trace => {
     const range = rangeOf(trace, given.events, given.last)
     return range === null ? trace : excerptOf(trace, ...range)

@@ -1,8 +1,9 @@
 // The words of a page: the verdict, the facts, the failed requests.
 
+import { listed } from '../../../core/base/readable.js'
 import { shortened } from '../../../core/base/shown-text.js'
 import { type FailedRequest, failedRequests } from '../../trace/failures/out-of-memory.js'
-import type { ReplayReport } from '../../trace/replay-result.js'
+import type { Policy, ReplayReport } from '../../trace/replay-result.js'
 import { recordedRun } from '../../trace/run-figures.js'
 import type { Trace } from '../../trace/trace.js'
 import { initialOf } from '../../trace/trace-figures.js'
@@ -18,7 +19,7 @@ import { factsOf, verdictOf } from '../why/out-of-memory-text.js'
 import { answerOf } from './headline.js'
 import { outsideOf } from './outside-text.js'
 import type { PageData, PageDifference, PageFailure, PageRecording } from './page-data.js'
-import type { ReportedTrace } from './reported-trace.js'
+import { MOST_EVENTS_WITH_ALL, type ReportedTrace } from './reported-trace.js'
 
 /** All data of a page but its pictures. */
 export function pageData(recordings: readonly ReportedTrace[], difference?: PageDifference): PageData {
@@ -26,7 +27,7 @@ export function pageData(recordings: readonly ReportedTrace[], difference?: Page
 }
 
 /** The words of a page about a trace, and about its replay. */
-export function pageRecording({ trace, replay, tuned, tab, givenUp }: ReportedTrace): PageRecording {
+export function pageRecording({ trace, replay, tuned, tab, givenUp, leftOut = [] }: ReportedTrace): PageRecording {
   const requests = failedRequests(trace)
   const names = RECORDERS[trace.recorder]
   return {
@@ -35,7 +36,11 @@ export function pageRecording({ trace, replay, tuned, tab, givenUp }: ReportedTr
     device: trace.device > 0 || trace.otherDevices.length > 0 ? `device ${trace.device}` : '',
     ...answerOf({ trace, replay, tuned }),
     facts: factsLine(trace, replay),
-    notes: [...(givenUp === undefined ? [] : [`${shortened(givenUp)}.`]), ...notesOf(trace, replay)],
+    notes: [
+      ...(givenUp === undefined ? [] : [`${shortened(givenUp)}.`]),
+      ...notesOf(trace, replay),
+      ...leftOutOf(leftOut),
+    ],
     ...policiesOf(trace, replay),
     inUseBytes: trace.peakRequestedBytes,
     leastBytes: replay === null ? trace.peakRequestedBytes : trace.peakWithFailedBytes,
@@ -90,6 +95,13 @@ function factsLine(trace: Trace, replay: ReplayReport | null): string {
 function notesOf(trace: Trace, replay: ReplayReport | null): string[] {
   const onSimulated = 'Other policies than the recorded one were replayed on a simulated GPU.'
   return [...gapsOf(trace), ...initialLines(initialOf(trace)), ...(replay?.device.simulated ? [onSimulated] : [])]
+}
+
+/** A sentence about the policies that a large recording was not replayed under. */
+function leftOutOf(policies: readonly Policy[]): string[] {
+  if (policies.length === 0) return []
+  const most = formatCount(MOST_EVENTS_WITH_ALL)
+  return [`Above ${most} events some policies are replayed only if report's --policy names them: ${listed(policies)}.`]
 }
 
 function failureOf({ failed, largestIdle }: FailedRequest, names: Recorder): PageFailure {

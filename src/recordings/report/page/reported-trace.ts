@@ -19,13 +19,22 @@ export interface ReportedTrace {
   readonly tuned: TuneReport | null
   /** its name among several */
   readonly tab: string
+  /** the default policies that were not replayed, because the recording is large */
+  readonly leftOut?: readonly Policy[]
   /** why the replay was given up */
   readonly givenUp?: string
 }
 
+/**
+ * Above this number of events some policies are replayed only if they are named. Of a million they take half of the
+ * time and of the page, and few programs can choose them.
+ */
+export const MOST_EVENTS_WITH_ALL = 500_000
+const LEFT_OUT_OF_LARGE: readonly Policy[] = ['driver-malloc', 'driver-pool', 'power-of-two']
+
 /** Options of `reportedTrace`. */
 interface ReportedOptions {
-  /** default: those of `replay` */
+  /** default: those of `replay`; of large recordings without those of `LEFT_OUT_OF_LARGE` */
   readonly policies?: readonly Policy[]
   /** gets the done part, from 0 to 1, and the name of the work under way */
   readonly onProgress?: (fraction: number, what: string) => void
@@ -39,13 +48,15 @@ export async function reportedTrace(
   trace: Trace,
   open: (capacityBytes?: number) => ReplayDevice,
   tab: string,
-  { policies = DEFAULT_POLICIES, onProgress = () => {} }: ReportedOptions = {},
+  { policies: named, onProgress = () => {} }: ReportedOptions = {},
 ): Promise<ReportedTrace> {
+  const leftOut = named === undefined && trace.events > MOST_EVENTS_WITH_ALL ? LEFT_OUT_OF_LARGE : []
+  const policies = named ?? DEFAULT_POLICIES.filter(policy => !leftOut.includes(policy))
   const leastCapacity = trace.action.includes(Action.outOfMemory)
   try {
     const report = await replay(trace, open, { policies, placements: true, leastCapacity, onProgress })
     const last = report.trace.outOfMemories.at(-1)
-    return { trace, replay: report, tuned: await remediesFor(trace, last, onProgress), tab }
+    return { trace, replay: report, tuned: await remediesFor(trace, last, onProgress), tab, leftOut }
   } catch (error) {
     if (!(error instanceof SlowReplayError)) throw error
     return { trace, replay: null, tuned: null, tab, givenUp: error.message }
