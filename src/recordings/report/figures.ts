@@ -18,6 +18,9 @@ export interface Figure {
   readonly page?: { readonly title: string; readonly tip: string }
 }
 
+/** The meaning of `maybe`. */
+export const MAYBE = 'maybe: that depends on the exact limit.'
+
 /** Memory and the driver; the first figures are those that a person decides by. */
 export const MEMORY_FIGURES: readonly Figure[] = [
   {
@@ -27,7 +30,7 @@ export const MEMORY_FIGURES: readonly Figure[] = [
       trace.failedRequests > 0 && runs.some(run => run.servesAtFailure !== null || run.leastCapacityBytes !== null),
     meaning: ({ runs }) =>
       'would serve: the request that failed last, in the memory that the program could have then.' +
-      (runs.some(isUnclear) ? ' maybe: that depends on the exact limit.' : ''),
+      (runs.some(isUnclear) ? ` ${MAYBE}` : ''),
   },
   {
     title: 'least\nmemory',

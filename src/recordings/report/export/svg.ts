@@ -66,9 +66,11 @@ export function pictureSvg(
   const moments = momentsOf(picture, pyramid, view)
   const maps = picture.policies.filter(({ policy, place }) => place !== null && SHOWN_FIRST.includes(policy))
   const verdict = verdictLines(trace, replay)
+  // A failed request, which a policy serves between two events, is in its peak only.
+  const peakOf = (name: string) => replay?.runs.find(({ policy }) => policy === name)?.peakReservedBytes ?? null
   const curveLegend = picture.policies.map(({ policy, label, reserved }) => ({
     colour: policyColour(policy, theme),
-    text: `${label} ${formatBytes(reserved.bytes.reduce((most, bytes) => Math.max(most, bytes), 0))}`,
+    text: `${label} ${formatBytes(peakOf(policy) ?? reserved.bytes.reduce((most, bytes) => Math.max(most, bytes), 0))}`,
   }))
   const blockLegend = colouring.legend.map(({ cell, label, bytes }) => ({
     colour: theme.cells[cell],

@@ -8,7 +8,7 @@ import { recordedRun } from '../../trace/run-figures.js'
 import type { Trace } from '../../trace/trace.js'
 import { initialOf } from '../../trace/trace-figures.js'
 import { adviceLines } from '../advice-text.js'
-import { MEMORY_FIGURES } from '../figures.js'
+import { isUnclear, MAYBE, MEMORY_FIGURES } from '../figures.js'
 import { formatCount, formatNs, MISSING } from '../number-format.js'
 import { holderText } from '../place-text.js'
 import { nameOf } from '../policy-names.js'
@@ -55,10 +55,13 @@ export function pageRecording({ trace, replay, tuned, tab, givenUp, leftOut = []
 
 /** Whether each policy would have served the request that failed last. */
 function triedPolicies(replay: ReplayReport | null): string[] {
-  const answers = (replay?.runs ?? []).flatMap(({ policy, servesAtFailure }) =>
-    servesAtFailure === null ? [] : [`${nameOf(policy, replay!.trace)} ${servesAtFailure ? 'yes' : 'no'}`],
-  )
-  return answers.length === 0 ? [] : [`Would have served the last failed request, by replay: ${answers.join(' · ')}.`]
+  const runs = replay?.runs.filter(run => run.servesAtFailure !== null || isUnclear(run)) ?? []
+  if (replay === null || runs.length === 0) return []
+  const answers = runs.map(run => {
+    return `${nameOf(run.policy, replay.trace)} ${isUnclear(run) ? 'maybe' : run.servesAtFailure ? 'yes' : 'no'}`
+  })
+  const unclear = runs.some(isUnclear) ? ` ${MAYBE}` : ''
+  return [`Would have served the last failed request, by replay: ${answers.join(' · ')}.${unclear}`]
 }
 
 /** The figures of all policies, the recorded one first. */

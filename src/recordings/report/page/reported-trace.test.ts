@@ -25,6 +25,9 @@ test('of more than 500,000 events the policies that few can choose are left out,
     const isSaid = pageRecording(reported).notes.some(note => LEFT_OUT.test(note))
     return [reported.replay!.runs.map(({ policy }) => policy), isSaid]
   }
+  const said = new Set<string>()
+  await policiesOf(small, { policies: ['driver-malloc'], onProgress: (_, what) => said.add(what) })
+  assert.ok(said.has('cuMemAlloc each time') && !said.has('driver-malloc'), 'progress has the names of the page')
   const few = ['recorded', 'pytorch', 'pytorch-expandable', 'cuda-mempool']
   assert.deepEqual(await policiesOf(large), [few, true])
   assert.deepEqual(await policiesOf(large, { policies: ['driver-malloc'] }), [['driver-malloc'], false])

@@ -9,6 +9,7 @@ import { DEFAULT_POLICIES, type Policy, type ReplayReport } from '../../trace/re
 import { Action, type Trace } from '../../trace/trace.js'
 import { remediesFor } from '../../trace/tune/remedies.js'
 import type { TuneReport } from '../../trace/tune/tune-report.js'
+import { nameOf } from '../policy-names.js'
 
 /** A recording of a page, and what was found out about it. */
 export interface ReportedTrace {
@@ -54,7 +55,9 @@ export async function reportedTrace(
   const policies = named ?? DEFAULT_POLICIES.filter(policy => !leftOut.includes(policy))
   const leastCapacity = trace.action.includes(Action.outOfMemory)
   try {
-    const report = await replay(trace, open, { policies, placements: true, leastCapacity, onProgress })
+    const onReplay = (fraction: number, what: string) =>
+      onProgress(fraction, policies.includes(what as Policy) ? nameOf(what as Policy, trace) : what)
+    const report = await replay(trace, open, { policies, placements: true, leastCapacity, onProgress: onReplay })
     const last = report.trace.outOfMemories.at(-1)
     return { trace, replay: report, tuned: await remediesFor(trace, last, onProgress), tab, leftOut }
   } catch (error) {
