@@ -5,7 +5,7 @@ import type { Surface } from '../../src/recordings/picture/drawing/surface.js'
 import { byId } from '../elements.js'
 import type { Page } from '../page.js'
 import { CanvasSurface } from '../surface.js'
-import { formatBytes, formatCount } from '../text.js'
+import { formatBytes, formatCount, formatShare } from '../text.js'
 import { GUTTER } from './frame.js'
 
 const HEIGHT = 112
@@ -99,7 +99,7 @@ function sentenceOf(left: readonly number[], peak: number): string {
   const leaking = later.filter(bytes => bytes > LITTLE * peak)
   const kept = `step 1 left ${formatBytes(first)} that stay`
   if (later.length === 0) return kept
-  if (leaking.length === 0) return `${kept}; no later step left anything: nothing leaks`
+  if (leaking.length === 0) return `${kept}; no later step left more than ${formatShare(LITTLE)} of the peak`
   const sum = formatBytes(leaking.reduce((total, bytes) => total + bytes, 0))
   return `${kept}; ${formatCount(leaking.length)} of ${formatCount(later.length)} later steps left ${sum} together`
 }

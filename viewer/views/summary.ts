@@ -25,7 +25,8 @@ export class Summary implements ViewPart {
     const { verdict, held, facts, notes, outside, file, device } = page.recording
     byId('file').textContent = fileName(file)
     // A tab that names the file is enough.
-    byId('file').hidden = page.data.recordings.length > 1 && page.recording.tab.startsWith(fileName(file))
+    byId('file').parentElement!.hidden =
+      page.data.recordings.length > 1 && page.recording.tab.startsWith(fileName(file))
     byId('file').title = file
     byId('device').textContent = device
     byId('verdict').replaceChildren(...verdict.map(line => element('span', {}, line)))
