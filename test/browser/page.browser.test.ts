@@ -179,6 +179,13 @@ describe('the page of a recording', { skip: skipReason }, () => {
     const page = await open(oom)
     assert.match(await text(page, '#failure'), /Out of memory at event 5,568.*17 of 17.*Fragmentation: /)
     assert.equal(await text(page, '#failure h2'), 'Out of memory at event 5,568')
+    assert.equal(await page.evaluate('scrollY'), 0)
+    await page.click('#failure button >> text=show the moment')
+    await idle(page)
+    const { cursor, from, to } = await state(page)
+    assert.ok(from <= cursor && cursor < to && to - from < oom.events / 4, `${from} to ${to}`)
+    const top = (await page.locator('#curves').boundingBox())!.y
+    assert.ok(top > 0 && top < 200, 'the pictures are at the top of the window')
     await press(page, 'o')
     assert.match(await text(page, '#failure'), /1 of 17/)
     assert.deepEqual(problems, [])

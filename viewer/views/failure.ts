@@ -5,6 +5,9 @@ import { button, byId, element, sizeList } from '../elements.js'
 import type { Page, ViewPart } from '../page.js'
 import { formatBytes, formatCount } from '../text.js'
 
+/** Of the run, around a failed request: enough to see how it came. */
+const SHOWN_PART = 1 / 8
+
 export class FailurePanel implements ViewPart {
   private shown = ''
   /** counted from the last failure backwards, so that the end of the run comes first */
@@ -40,7 +43,7 @@ export class FailurePanel implements ViewPart {
         button('›', () => go(index + 1), { 'aria-label': 'next failed request (o)' }),
       )
     }
-    heading.append(button('show the moment', () => go(index)))
+    heading.append(button('show the moment', () => this.showMoment(failure.event)))
     const facts = element('dl')
     for (const [name, text] of failure.facts) facts.append(element('dt', {}, name), element('dd', {}, text))
     const made: HTMLElement[] = [heading, element('p', { class: 'verdict' }, failure.verdict)]
@@ -51,6 +54,15 @@ export class FailurePanel implements ViewPart {
     if (failure.pieces.length > 0) made.push(...piecesBar(failure))
     if (advice.length > 0) made.push(adviceRow(advice))
     return made
+  }
+  /** Zooms the pictures to a part of the run around the event, and scrolls to them. */
+  private showMoment(event: number): void {
+    const { page } = this
+    const place = page.at(event)
+    const half = (page.end * SHOWN_PART) / 2
+    page.moveCursor(event)
+    page.zoom(place - half, place + half)
+    byId('curves-section').scrollIntoView()
   }
 }
 
