@@ -34,7 +34,7 @@ test('the commands answer with the kind of JSON, and the fields, that the page n
     const { status, stdout, stderr } = spawnSync(process.execPath, [MAIN, ...line.split(' ')], {
       cwd: folder,
       encoding: 'utf8',
-      env: ENV,
+      env: { ...ENV, XDG_RUNTIME_DIR: folder, TMPDIR: folder }, // without the served programs of this computer
     })
     if (kind === 'gpu' || kind === 'top') {
       // Here are neither a GPU nor a served process.
