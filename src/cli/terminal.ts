@@ -34,6 +34,7 @@ const ASCII: Readonly<Record<string, string>> = {
   '░': '.',
   '▓': '=',
   '▒': '-',
+  '▞': '/',
   '·': ' ',
   '≥': '>=',
   '▁': '_',

@@ -3,14 +3,16 @@
 import assert from 'node:assert/strict'
 import { after, before, describe, test } from 'node:test'
 import type { Browser, Page } from 'playwright-core'
-import { MiB } from '../../src/core/base/bytes.js'
+import { formatBytes, MiB } from '../../src/core/base/bytes.js'
 import { openDevice } from '../../src/core/device/open.js'
+import { SimulatedDriver } from '../../src/core/driver/simulated/simulated-driver.js'
 import { tagged } from '../../src/core/pool/wrappers/tagged.js'
 import { type LiveServer, serve } from '../../src/live/serve.js'
 import { openBrowser, skipReason, violations } from './chromium.fixture.js'
 
 describe('the live page', { skip: skipReason }, () => {
-  const device = openDevice('simulated')
+  const driver = new SimulatedDriver()
+  const device = openDevice(driver)
   const pool = device.createPool()
   const tags = tagged(pool)
   let browser: Browser
@@ -62,6 +64,34 @@ describe('the live page', { skip: skipReason }, () => {
     assert.deepEqual(problems, [])
     await page.context().close()
     await other.context().close()
+  })
+
+  test('draws memory that waits for work as pending, in the map and by stream', async () => {
+    const stream = device.createStream()
+    const freed = pool.allocate(40 * MiB, stream)
+    const ticket = driver.holdOperation(stream.handle)
+    freed.free()
+    pool.trimTo(0)
+    const { pendingBytes, reservedBytes } = pool.stats()
+    const { page, problems } = await open()
+    await page.waitForSelector(
+      `table.streams tr:has(th:text-is("0")) td:nth-child(4):text-is("${formatBytes(pendingBytes)}")`,
+    )
+    const share = (await page.evaluate(`(() => {
+      const map = document.querySelector('canvas.map')
+      const { data } = map.getContext('2d').getImageData(0, 0, map.width, map.height)
+      const probe = getComputedStyle(document.querySelector('.legend .pending'))
+      const pending = probe.backgroundColor.match(/\\d+/g).map(Number)
+      let cells = 0
+      for (let at = 0; at < data.length; at += 4)
+        if (pending.every((value, index) => data[at + index] === value)) cells++
+      return cells / (map.width * map.height)
+    })()`)) as number
+    assert.ok(pendingBytes >= 40 * MiB && Math.abs(share - pendingBytes / reservedBytes) < 0.02, `${share}`)
+    assert.deepEqual(problems, [])
+    driver.releaseThrough(stream.handle, ticket)
+    stream.close()
+    await page.context().close()
   })
 
   for (const isDark of [false, true]) {

@@ -3,10 +3,11 @@
 
 import uPlot from 'uplot'
 import type { PoolSnapshot } from '../../src/core/pool/caching/snapshot.js'
+import { type StreamBytes, StreamNumbers } from '../../src/live/memory-parts.js'
 import { missShare, type ProcessStats, type ServedStats } from '../../src/live/process-stats.js'
 import { byId, element } from '../elements.js'
 import { formatBytes, formatCount, formatShare } from '../text.js'
-import { mapCells, State } from './address-map.js'
+import { Cell, mapCells } from './address-map.js'
 
 const MOST_POINTS = 1200
 const SNAPSHOT_MS = 1000
@@ -14,10 +15,10 @@ const EVENTS_MS = 250
 const CURVE_HEIGHT = 200
 const MAP_ROWS = 12
 const COLOURS: Readonly<Record<number, string>> = {
-  [State.live]: '--asked',
-  [State.cached]: '--cached',
-  [State.pending]: '--pending',
-  [State.free]: '--free',
+  [Cell.live]: '--asked',
+  [Cell.cached]: '--cached',
+  [Cell.pending]: '--pending',
+  [Cell.free]: '--free',
 }
 
 const query = location.search
@@ -31,6 +32,7 @@ class PoolCard {
   private readonly tags = element('div')
   private readonly map = element('canvas', { class: 'map', role: 'img' })
   private readonly mapPart = element('div')
+  private readonly streams = element('div')
   private readonly curve = element('div')
   private readonly data: [number[], number[], number[]] = [[], [], []]
   private plot: uPlot | null = null
@@ -51,7 +53,7 @@ class PoolCard {
       element('ul', { class: 'legend' }, ...legend),
     )
     this.mapPart.hidden = true
-    this.section.append(element('h2', {}, name), this.curve, this.figures, this.tags, this.mapPart)
+    this.section.append(element('h2', {}, name), this.curve, this.figures, this.tags, this.mapPart, this.streams)
   }
 
   show(pool: ServedStats, timeMs: number): void {
@@ -100,6 +102,15 @@ class PoolCard {
         if (cells[cell] === Number(state)) context.fillRect(cell % columns, Math.floor(cell / columns), 1, 1)
       }
     }
+  }
+
+  showStreams(rows: readonly StreamBytes[]): void {
+    const table = element('table', { class: 'streams' }, headOf(['stream', 'in use', 'cached', 'pending']))
+    for (const { stream, live, cached, pending } of rows) {
+      const cells = [live, cached, pending].map(bytes => element('td', {}, formatBytes(bytes)))
+      table.append(element('tr', {}, element('th', { scope: 'row' }, String(stream)), ...cells))
+    }
+    this.streams.replaceChildren(...(rows.length === 0 ? [] : [element('h3', {}, 'By stream'), table]))
   }
 
   resize(): void {
@@ -161,11 +172,16 @@ class PoolCard {
   }
 }
 
+function headOf(names: readonly string[]): HTMLElement {
+  return element('tr', {}, ...names.map(name => element('th', { scope: 'col' }, name)))
+}
+
 function clockTime(seconds: number): string {
   return new Date(seconds * 1000).toLocaleTimeString('en-GB')
 }
 
 const cards = new Map<string, PoolCard>()
+const streams = new StreamNumbers()
 let isPaused = false
 
 function showStats(stats: ProcessStats): void {
@@ -196,7 +212,10 @@ async function askSnapshots(): Promise<void> {
     try {
       const response = await fetch(at('/snapshot'))
       const { pools = [] } = (await response.json()) as { pools?: { name: string; snapshot: PoolSnapshot }[] }
-      for (const { name, snapshot } of pools) cards.get(name)?.showMap(snapshot)
+      for (const { name, snapshot } of pools) {
+        cards.get(name)?.showMap(snapshot)
+        cards.get(name)?.showStreams(streams.bytesIn(snapshot))
+      }
     } catch {
       // The process has ended; the events say so.
     }

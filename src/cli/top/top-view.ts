@@ -3,6 +3,7 @@
 import { formatBytes } from '../../core/base/bytes.js'
 import { printable } from '../../core/base/shown-text.js'
 import type { PoolSnapshot } from '../../core/pool/caching/snapshot.js'
+import { partsOf, StreamNumbers } from '../../live/memory-parts.js'
 import { missShare, type ProcessStats, type ServedStats } from '../../live/process-stats.js'
 import { formatCount, formatShare } from '../../recordings/report/number-format.js'
 import { inLocale } from '../terminal.js'
@@ -29,6 +30,7 @@ export interface ServedSnapshots {
 
 /** The last figures of each pool, oldest first. */
 export class History {
+  readonly streams = new StreamNumbers()
   private readonly points = new Map<string, { live: number; reserved: number }[]>()
   private last: ProcessStats | null = null
   private before: ProcessStats | null = null
@@ -93,25 +95,25 @@ function poolLines(pool: ServedStats, { history, shown, snapshots }: TopScreen, 
     ...curves(pool, history, width),
     ...countLines(pool, history, width),
     ...(tags !== null && shown.tags ? tagLines(tags, width) : []),
-    ...(snapshot !== undefined && shown.streams ? streamLines(snapshot, width) : []),
+    ...(snapshot !== undefined && shown.streams ? streamLines(snapshot, history.streams, width) : []),
     ...(snapshot !== undefined && shown.live ? largestLines(snapshot) : []),
   ]
 }
 
 /** The bar of all memory that the pool may have, and its parts. */
 function memoryLines({ stats }: ServedStats, width: number): string[] {
-  const { requestedBytes, liveBytes, cachedBytes, reservedBytes, maxPoolBytes } = stats
+  const { reservedBytes, maxPoolBytes } = stats
   const whole = maxPoolBytes ?? Math.max(stats.peakReservedBytes, reservedBytes, 1)
-  const rounding = Math.max(0, liveBytes - requestedBytes)
-  const free = Math.max(0, reservedBytes - liveBytes - cachedBytes)
+  const { requested, rounding, cached, pending, free } = partsOf({ stats })
   const rest = Math.max(0, whole - reservedBytes)
   const limit = maxPoolBytes === null ? `peak      ${formatBytes(whole)}` : `limit     ${formatBytes(whole)}`
   const barWidth = Math.min(MOST_BAR, width - limit.length - 4)
-  const parts = [requestedBytes, rounding, cachedBytes, free, rest]
+  const parts = [requested, rounding, cached, pending, free, rest]
   const names = [
-    `█ asked for ${formatBytes(requestedBytes)}`,
+    `█ asked for ${formatBytes(requested)}`,
     `▓ rounding ${formatBytes(rounding)}`,
-    `▒ cached ${formatBytes(cachedBytes)}`,
+    `▒ cached ${formatBytes(cached)}`,
+    `▞ pending ${formatBytes(pending)}`,
     `░ free ${formatBytes(free)}`,
     `· not taken ${formatBytes(rest)}`,
   ]
@@ -128,7 +130,6 @@ function countLines(pool: ServedStats, history: History, width: number): string[
       `misses ${formatShare(missShare(stats))}`,
       `growths ${formatCount(stats.growths)}`,
       `waits ${formatCount(stats.insertedWaits)}`,
-      `pending ${formatBytes(stats.pendingBytes)}`,
       `largest free ≥ ${formatBytes(stats.largestFreeBytes)}`,
       ...(outOfMemory === 0 ? [] : [`out of memory ${formatCount(outOfMemory)}`]),
     ],
@@ -166,27 +167,19 @@ function barOf(parts: readonly number[], whole: number, width: number): string {
     sum += part
     const end = Math.round((sum / whole) * width)
     const letters = Math.max(end - text.length, part > 0 && index < parts.length - 1 ? 1 : 0)
-    text += '█▓▒░·'[index].repeat(Math.min(letters, width - text.length))
+    text += '█▓▒▞░·'[index].repeat(Math.min(letters, width - text.length))
   }
   return text.padEnd(width, '·')
 }
 
 /** Bytes of each stream's blocks. */
-function streamLines({ ranges }: PoolSnapshot, width: number): string[] {
-  const streams = new Map<number, { live: number; cached: number; pending: number }>()
-  for (const { state, bytes, stream } of ranges.flatMap(({ blocks }) => blocks)) {
-    if (stream === null || (state !== 'live' && state !== 'cached' && state !== 'pending')) continue
-    const sums = streams.get(stream) ?? { live: 0, cached: 0, pending: 0 }
-    sums[state] += bytes
-    streams.set(stream, sums)
-  }
-  const rows = [...streams].sort(([, a], [, b]) => b.live + b.cached - a.live - a.cached)
-  return rows
-    .slice(0, MOST_ROWS)
-    .flatMap(([stream, { live, cached, pending }]) =>
+function streamLines(snapshot: PoolSnapshot, numbers: StreamNumbers, width: number): string[] {
+  return numbers
+    .bytesIn(snapshot)
+    .flatMap(({ stream, live, cached, pending }) =>
       wrapped(
         [
-          `stream 0x${stream.toString(16)}`,
+          `stream ${stream}`,
           `in use ${formatBytes(live)}`,
           `cached ${formatBytes(cached)}`,
           `pending ${formatBytes(pending)}`,

@@ -9,8 +9,10 @@ import { join } from 'node:path'
 import { PassThrough } from 'node:stream'
 import { after, afterEach, beforeEach, describe, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
-import { MiB } from '../../core/base/bytes.js'
+import { formatBytes, MiB } from '../../core/base/bytes.js'
 import { openDevice } from '../../core/device/open.js'
+import { SimulatedDriver } from '../../core/driver/simulated/simulated-driver.js'
+import type { CachingPool } from '../../core/pool/caching/caching-pool.js'
 import { tagged } from '../../core/pool/wrappers/tagged.js'
 import { ask, ownRuntimeFolder } from '../../live/live.fixture.js'
 import type { ProcessStats } from '../../live/process-stats.js'
@@ -21,7 +23,8 @@ import { type TopTerminal, top } from './top.js'
 import { History, KEYS, topLines } from './top-view.js'
 
 const MAIN = fileURLToPath(new URL('../main.js', import.meta.url))
-const device = openDevice('simulated')
+const driver = new SimulatedDriver()
+const device = openDevice(driver)
 after(() => device.close())
 
 let runtime: ReturnType<typeof ownRuntimeFolder>
@@ -140,7 +143,7 @@ describe('top', () => {
     terminal.press('t')
     assert.doesNotMatch(await terminal.shows(/buffers/), /weights/)
     terminal.press('s')
-    await terminal.shows(/stream 0x0 {3}in use/)
+    await terminal.shows(/stream 0 {3}in use/)
     terminal.press('l')
     await terminal.shows(/live {6}20 MiB at 0x/)
     terminal.press('p')
@@ -151,6 +154,25 @@ describe('top', () => {
     assert.ok(terminal.text.endsWith(RESTORED))
     assert.equal(terminal.stdin.listenerCount('data'), 0)
     assert.equal(process.listenerCount('SIGTERM'), 0)
+  })
+
+  test('shows memory that waits for work as pending, in the bar and by stream', async () => {
+    const stream = device.createStream()
+    const freed = pool.allocate(30 * MiB, stream)
+    const ticket = driver.holdOperation(stream.handle)
+    freed.free()
+    const upstream = pool.upstream as CachingPool
+    upstream.trimTo(0)
+    const pending = `pending ${formatBytes(upstream.stats().pendingBytes)}`
+    const terminal = new FakeTerminal()
+    const running = top(undefined, {}, terminal)
+    assert.match(await terminal.shows(new RegExp(`▞ ${pending}`)), /\[█+▓▒?▞{20,}░*·+\]/)
+    terminal.press('s')
+    await terminal.shows(new RegExp(`stream 1 {3}in use 0 B {3}cached 0 B {3}${pending}`))
+    terminal.press('q')
+    await running
+    driver.releaseThrough(stream.handle, ticket)
+    stream.close()
   })
 
   test('restores the terminal at Ctrl-C, at a signal, and when the process ends', async () => {
