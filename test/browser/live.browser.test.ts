@@ -1,12 +1,16 @@
 // The live page of a running process in a real browser. Each step waits until the page shows its result.
 
 import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { createServer, type ServerResponse } from 'node:http'
+import type { AddressInfo } from 'node:net'
 import { after, before, describe, test } from 'node:test'
 import type { Browser, Page } from 'playwright-core'
 import { formatBytes, MiB } from '../../src/core/base/bytes.js'
 import { openDevice } from '../../src/core/device/open.js'
 import { SimulatedDriver } from '../../src/core/driver/simulated/simulated-driver.js'
 import { tagged } from '../../src/core/pool/wrappers/tagged.js'
+import { ask } from '../../src/live/live.fixture.js'
 import { type LiveServer, serve } from '../../src/live/serve.js'
 import { openBrowser, skipReason, violations } from './chromium.fixture.js'
 
@@ -92,6 +96,39 @@ describe('the live page', { skip: skipReason }, () => {
     driver.releaseThrough(stream.handle, ticket)
     stream.close()
     await page.context().close()
+  })
+
+  test('says from 2 s on when a stopped process answered last, and greys its pools until it answers', async t => {
+    const [html, stats] = await Promise.all(['/', '/stats'].map(path => ask(server, path)))
+    let events: ServerResponse
+    const stopped = createServer(({ url }, response) => {
+      if (url!.startsWith('/events')) {
+        events = response.writeHead(200, { 'Content-Type': 'text/event-stream' })
+        events.write(`data: ${stats.body}\n\n`)
+      } else response.end(url === '/' ? html.body : '{}')
+    }).listen(0)
+    await once(stopped, 'listening')
+    t.after(() => stopped.close().closeAllConnections())
+    const answer = () => events.write(`data: ${stats.body}\n\n`)
+    const page = await browser.newPage()
+    await page.clock.install({ time: 0 })
+    await page.goto(`http://127.0.0.1:${(stopped.address() as AddressInfo).port}/`)
+    await page.waitForSelector('section[aria-label="pool train"]')
+    await page.clock.pauseAt(60_000)
+    await page.waitForSelector('#age:not(:empty)')
+    answer()
+    await page.waitForSelector('#age:empty', { state: 'attached' })
+    await page.clock.runFor(1500)
+    assert.equal(await page.textContent('#age'), '')
+    await page.clock.runFor(10_500)
+    assert.equal(await page.textContent('#age'), 'Last answer 12 s ago.')
+    assert.match((await page.textContent('#state'))!, /^The process does not answer/)
+    const filter = () => page.evaluate("getComputedStyle(document.querySelector('section')).filter")
+    assert.equal(await filter(), 'grayscale(1)')
+    answer()
+    await page.waitForSelector('#age:empty', { state: 'attached' })
+    assert.deepEqual([await page.textContent('#state'), await filter()], ['', 'none'])
+    await page.close()
   })
 
   for (const isDark of [false, true]) {

@@ -12,6 +12,8 @@ import { Cell, mapCells } from './address-map.js'
 const MOST_POINTS = 1200
 const SNAPSHOT_MS = 1000
 const EVENTS_MS = 250
+/** A process that sends no event for so long is silent. */
+const SILENT_MS = 2000
 const CURVE_HEIGHT = 200
 const MAP_ROWS = 12
 const COLOURS: Readonly<Record<number, string>> = {
@@ -223,13 +225,30 @@ async function askSnapshots(): Promise<void> {
   setTimeout(askSnapshots, SNAPSHOT_MS)
 }
 
+let answeredMs = performance.now()
+let isSilent = false
+
+/** Says so if the process does not answer, and how long ago it did. */
+function showSilence(isBroken: boolean): void {
+  const ms = performance.now() - answeredMs
+  const before = isSilent
+  isSilent = isBroken || ms >= SILENT_MS
+  document.body.classList.toggle('silent', isSilent)
+  byId('age').textContent = isSilent ? `Last answer ${Math.floor(ms / 1000)} s ago.` : ''
+  if (isSilent === before) return
+  byId('state').textContent = isSilent
+    ? 'The process does not answer: it is stopped, is busy, or has ended. The page goes on when it answers.'
+    : ''
+}
+
 const events = new EventSource(at('/events', `ms=${EVENTS_MS}`))
 events.onmessage = ({ data }) => {
+  answeredMs = performance.now()
+  showSilence(false)
   if (!isPaused) showStats(JSON.parse(data))
 }
-events.onerror = () => {
-  byId('state').textContent = 'The process does not answer: it has ended, or is busy. The page goes on when it answers.'
-}
+events.onerror = () => showSilence(true)
+setInterval(() => showSilence(events.readyState !== EventSource.OPEN && isSilent), EVENTS_MS)
 byId('pause').onclick = () => {
   isPaused = !isPaused
   byId('pause').setAttribute('aria-pressed', String(isPaused))

@@ -68,6 +68,8 @@ interface TopScreen {
   readonly snapshots: ServedSnapshots | null
   /** a line about what the last key did; '' for none */
   readonly message: string
+  /** since the last answer of a process that is silent; 0 if it answers */
+  readonly silentMs: number
   /** whether keys do something */
   readonly hasKeys: boolean
 }
@@ -75,9 +77,10 @@ interface TopScreen {
 /** The lines for a terminal of `columns`, in the locale's letters, none longer than that. */
 export function topLines(screen: TopScreen, columns: number, env: NodeJS.ProcessEnv = process.env): string[] {
   const width = Math.max(LEAST_COLUMNS, columns)
-  const { stats, shown, hasKeys, message } = screen
+  const { stats, shown, hasKeys, message, silentMs } = screen
   const devices = stats.devices.map(({ ordinal, name }) => `device ${ordinal}: ${name}`)
-  const head = ['cuda-mempool top', `pid ${stats.pid} ${stats.command}`, ...devices]
+  const silence = silentMs === 0 ? [] : [`last answer ${Math.floor(silentMs / 1000)} s ago`]
+  const head = ['cuda-mempool top', ...silence, `pid ${stats.pid} ${stats.command}`, ...devices]
   const lines = [...wrapped(head, width), ...(hasKeys ? wrapped(KEYS, width) : [])]
   if (shown.paused) lines.push('paused; p goes on')
   if (message !== '') lines.push(...wrapped(message.split('; '), width))

@@ -86,13 +86,14 @@ class FakeTerminal implements TopTerminal {
   }
 }
 
+const DIM = '\x1b[2m'
 const RESTORED = '\x1b[?25h\x1b[?1049l'
 
 function view(stats: ProcessStats, columns: number, env: NodeJS.ProcessEnv): string[] {
   const history = new History()
   history.add(stats)
   const shown = { tags: true, streams: true, live: true, paused: true }
-  return topLines({ stats, history, shown, snapshots: null, message: 'a; b', hasKeys: true }, columns, env)
+  return topLines({ stats, history, shown, snapshots: null, message: 'a; b', silentMs: 0, hasKeys: true }, columns, env)
 }
 
 describe('top', () => {
@@ -323,6 +324,36 @@ describe('top', () => {
       name: 'UsageError',
       message: `top: ${path} sends more than 64 MiB`,
     })
+  })
+
+  test('says from 2 s on when a stopped process answered last, until it answers again', async t => {
+    const path = join(runtime.folder, '..', 'other.sock')
+    const stats = (await ask(server, '/stats')).body.toString()
+    let response: ServerResponse
+    const other = createHttpServer((_, begun) => {
+      response = begun
+      response.write(`data: ${stats}\n\n`)
+    }).listen(path)
+    await once(other, 'listening')
+    t.after(() => other.close())
+    t.mock.timers.enable({ apis: ['setInterval'] })
+    const terminal = new FakeTerminal()
+    const running = top(path, {}, terminal)
+    await terminal.shows(/buffers 2 /)
+    terminal.writes.length = 0
+    t.mock.timers.tick(1500)
+    assert.deepEqual(terminal.writes, [])
+    t.mock.timers.tick(500)
+    assert.match(terminal.text, /last answer 2 s ago.*buffers 2 /s)
+    assert.ok(terminal.text.includes(DIM))
+    t.mock.timers.tick(10_000)
+    await terminal.shows(/last answer 12 s ago/)
+    terminal.writes.length = 0
+    response!.write(`data: ${stats}\n\n`)
+    const picture = await terminal.shows(/buffers 2 /)
+    assert.ok(!picture.includes('last answer') && !picture.includes(DIM))
+    response!.end()
+    await running
   })
 
   test('says that there are too many readers, not that the process has ended', async () => {

@@ -27,6 +27,8 @@ export interface TopTerminal {
 }
 
 const PERIOD_MS = 500
+/** A process that misses four answers in a row is silent. */
+const SILENT_MS = 4 * PERIOD_MS
 const RECORD_SECONDS = 10
 /** Frames of each call stack in a recording. */
 const RECORD_STACKS = 8
@@ -62,7 +64,7 @@ function onceText(stats: ProcessStats, { stdout, env }: TopTerminal): string {
   const history = new History()
   history.add(stats)
   const shown = { tags: true, streams: false, live: false, paused: false }
-  const screen = { stats, history, shown, snapshots: null, message: '', hasKeys: false }
+  const screen = { stats, history, shown, snapshots: null, message: '', silentMs: 0, hasKeys: false }
   return topLines(screen, columnsOf({ isTTY: stdout.isTTY === true, columns: stdout.columns ?? 0 }), env).join('\n')
 }
 
@@ -75,6 +77,8 @@ class TopSession {
   private snapshots: ServedSnapshots | null = null
   private isAsking = false
   private message = ''
+  /** since the last answer */
+  private silentMs = 0
   private readonly recordings: string[] = []
 
   constructor(
@@ -93,9 +97,11 @@ class TopSession {
     stdout.on('resize', this.draw)
     process.once('SIGINT', stop).once('SIGTERM', stop).once('SIGHUP', stop).once('exit', restore)
     stdout.write(BEGIN)
+    const clock = setInterval(this.noteTime, PERIOD_MS)
     try {
       await this.client.events(PERIOD_MS, this.ended.signal, stats => this.show(stats))
     } finally {
+      clearInterval(clock)
       process.off('SIGINT', stop).off('SIGTERM', stop).off('SIGHUP', stop).off('exit', restore)
       stdout.off('resize', this.draw)
       stdin.off('data', this.onKeys)
@@ -109,7 +115,13 @@ class TopSession {
     if (!this.ended.signal.aborted) stdout.write(`the process ${stats?.pid ?? ''} has ended, or serves no more\n`)
   }
 
+  private readonly noteTime = (): void => {
+    this.silentMs += PERIOD_MS
+    if (this.silentMs >= SILENT_MS) this.draw()
+  }
+
   private show(stats: ProcessStats): void {
+    this.silentMs = 0
     if (this.shown.paused) return
     this.stats = stats
     this.history.add(stats)
@@ -119,12 +131,14 @@ class TopSession {
 
   private readonly draw = (): void => {
     const { stats, history, shown, snapshots, message } = this
+    const silentMs = this.silentMs >= SILENT_MS ? this.silentMs : 0
     if (stats === null || this.ended.signal.aborted) return
     const { stdout, env } = this.terminal
-    const screen = { stats, history, shown, snapshots, message, hasKeys: true }
+    const screen = { stats, history, shown, snapshots, message, silentMs, hasKeys: true }
     const lines = topLines(screen, stdout.columns ?? 0, env).slice(0, (stdout.rows ?? USUAL_ROWS) - 1)
-    const { bold } = paintOf({ isTTY: true, columns: 0 }, env)
-    const text = lines.map((line, index) => `${index === 0 ? bold(line) : line}${ERASE_LINE}\r\n`).join('')
+    const { bold, dim } = paintOf({ isTTY: true, columns: 0 }, env)
+    const paint = silentMs > 0 ? dim : (text: string) => text
+    const text = lines.map((line, index) => `${index === 0 ? bold(line) : paint(line)}${ERASE_LINE}\r\n`).join('')
     stdout.write(`${HOME}${text}${ERASE_BELOW}`)
   }
 
