@@ -34,6 +34,7 @@ describe('the live page', { skip: skipReason }, () => {
   async function open(isDark = false): Promise<{ page: Page; problems: string[] }> {
     const context = await browser.newContext({ colorScheme: isDark ? 'dark' : 'light' })
     const page = await context.newPage()
+    page.setDefaultTimeout(10_000)
     const problems: string[] = []
     page.on('console', message => problems.push(message.text()))
     page.on('pageerror', error => problems.push(error.message))
@@ -95,6 +96,44 @@ describe('the live page', { skip: skipReason }, () => {
     assert.deepEqual(problems, [])
     driver.releaseThrough(stream.handle, ticket)
     stream.close()
+    await page.context().close()
+  })
+
+  test('marks a request that was refused in the chart, in the figures and in the title', async () => {
+    const limited = device.createPool({ maxPoolBytes: 64 * MiB })
+    const name = server.add(limited, 'small')
+    const { page, problems } = await open()
+    const card = `section[aria-label="pool ${name}"]`
+    await page.waitForSelector(`${card} .uplot`)
+    assert.equal(await page.title(), 'cuda-mempool live')
+    // The most pixels of the alarm colour in a column, and in a row.
+    const alarms = `(() => {
+        const chart = document.querySelector('${card} .uplot canvas')
+        const copy = new OffscreenCanvas(chart.width, chart.height).getContext('2d')
+        copy.drawImage(chart, 0, 0)
+        const { data } = copy.getImageData(0, 0, chart.width, chart.height)
+        const alarm = getComputedStyle(document.documentElement).getPropertyValue('--alarm').trim()
+        const rgb = [1, 3, 5].map(at => parseInt(alarm.slice(at, at + 2), 16))
+        const columns = new Uint32Array(chart.width)
+        const rows = new Uint32Array(chart.height)
+        for (let at = 0; at < data.length; at += 4) {
+          if (!rgb.every((value, index) => Math.abs(data[at + index] - value) < 30)) continue
+          columns[(at / 4) % chart.width]++
+          rows[Math.floor(at / 4 / chart.width)]++
+        }
+        return [Math.max(...columns), Math.max(...rows)]
+      })()`
+    assert.deepEqual(await page.evaluate(alarms), [0, 0], 'the limit is far above the curves')
+    limited.allocate(32 * MiB)
+    await page.waitForSelector(`${card} .legend:not(:has(b:text-is("above the chart")))`)
+    await page.waitForFunction(`${alarms}[1] > 200`) // the limit from left to right
+    assert.equal(limited.tryAllocate(65 * MiB), null)
+    await page.waitForSelector(`${card} .alarm:has(dt:text-is("out of memory")) dd:text-is("1")`)
+    await page.waitForFunction('document.title === "Out of memory: small 1 · cuda-mempool live"')
+    await page.waitForFunction(`${alarms}[0] > 100`) // the refused request from top to bottom
+    assert.equal(await page.locator('.u-legend').count(), 0)
+    limited.close()
+    assert.deepEqual(problems, [])
     await page.context().close()
   })
 
