@@ -9,10 +9,21 @@ const USUAL_COLUMNS = 80
 
 type Screen = Pick<NodeJS.WriteStream, 'isTTY' | 'columns'>
 
+export type Colours = ReturnType<typeof picocolors.createColors>
+
+/** All colours of the terminal. */
+export function coloursOf(stream: Screen, env: NodeJS.ProcessEnv): Colours {
+  return picocolors.createColors(isColoured(stream, env))
+}
+
 export function paintOf(stream: Screen, env: NodeJS.ProcessEnv): Paint {
+  return isColoured(stream, env) ? picocolors.createColors(true) : PLAIN
+}
+
+function isColoured(stream: Screen, env: NodeJS.ProcessEnv): boolean {
   const forced = Boolean(env['FORCE_COLOR']) && env['FORCE_COLOR'] !== '0'
   const wanted = forced || (stream.isTTY && env['TERM'] !== 'dumb')
-  return wanted && !env['NO_COLOR'] ? picocolors.createColors(true) : PLAIN
+  return wanted && !env['NO_COLOR']
 }
 
 export function columnsOf(stream: Screen): number {

@@ -1,7 +1,7 @@
 // Checks the answers of a served process. Another program may have made the socket, and answer with anything.
 
 import type { ProcessStats } from '../../live/process-stats.js'
-import type { ServedSnapshots } from './top-view.js'
+import type { ServedSnapshots } from './top-model.js'
 
 /** The figures of a pool that the picture shows. */
 const POOL_FIGURES = [

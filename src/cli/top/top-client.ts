@@ -7,7 +7,7 @@ import type { ProcessStats } from '../../live/process-stats.js'
 import { foreignSocket, type ServedSocket, servedSockets, socketFolder } from '../../live/socket-path.js'
 import { UsageError } from '../exit.js'
 import { errorIn, snapshotsIn, statsIn } from './served-figures.js'
-import type { ServedSnapshots } from './top-view.js'
+import type { ServedSnapshots } from './top-model.js'
 
 const HOW = 'call serve(pool) of cuda-mempool/live in it, or start it with CUDA_MEMPOOL_SERVE=1'
 /** Longer lines come from other servers. */

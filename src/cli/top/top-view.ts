@@ -1,219 +1,207 @@
-// The screen of `cuda-mempool top` as lines of text, from the figures of a process.
+// The screen of `cuda-mempool top`: the sum of all pools, a line for each, and the details of the selected one.
 
-import { formatBytes } from '../../core/base/bytes.js'
 import { printable } from '../../core/base/shown-text.js'
-import type { PoolSnapshot } from '../../core/pool/caching/snapshot.js'
-import { partsOf, StreamNumbers } from '../../live/memory-parts.js'
-import { missShare, type ProcessStats, type ServedStats } from '../../live/process-stats.js'
-import { formatCount, formatShare } from '../../recordings/report/number-format.js'
-import { inLocale } from '../terminal.js'
+import { partsOf } from '../../live/memory-parts.js'
+import type { ProcessStats, ServedStats } from '../../live/process-stats.js'
+import { formatCount, MISSING } from '../../recordings/report/number-format.js'
+import { barOf, poolLines, shortBytes } from './pool-lines.js'
+import { fitted, flow, type Line, type Span, span } from './styled-lines.js'
+import { History, type TopModel } from './top-model.js'
 
 const LEAST_COLUMNS = 8
-const MOST_BAR = 66
-const MOST_ROWS = 10
-const SEPARATOR = '   '
-const SPARKS = '▁▂▃▄▅▆▇█'
-export const KEYS: readonly string[] = ['q quit', 'p pause', 't tags', 's streams', 'l live', 'e record 10 s']
+/** Fewer lines of details tell too little. */
+const LEAST_DETAILS = 4
+const LEAST_BAR = 12
+const LEAST_NAME = 10
+/** A refused request is news for so long: a glance each ten seconds sees it. */
+const NEWS_MS = 10_000
+export const KEYS: readonly string[] = [
+  'q quit',
+  'arrows select',
+  'Enter details',
+  's streams',
+  't tags',
+  'l live',
+  'p pause',
+  'e record 10 s',
+]
 
-/** The switches of the keys. */
-export interface Shown {
-  readonly tags: boolean
-  readonly streams: boolean
-  readonly live: boolean
-  readonly paused: boolean
+/** A column of the table behind the bars. */
+interface Column {
+  readonly title: string
+  readonly width: number
+  /** columns of a lower rank are left out last */
+  readonly rank: number
+  readonly cell: (pool: ServedStats) => Span
 }
 
-/** The snapshots of `/snapshot`. */
-export interface ServedSnapshots {
-  readonly pools: readonly { readonly name: string; readonly snapshot: PoolSnapshot }[]
+const COLUMNS: readonly Column[] = [
+  { title: 'in use', width: 9, rank: 0, cell: ({ stats }) => span(shortBytes(stats.liveBytes)) },
+  { title: 'reserved', width: 9, rank: 3, cell: ({ stats }) => span(shortBytes(stats.reservedBytes)) },
+  { title: 'limit', width: 9, rank: 2, cell: ({ stats }) => span(bytesOrNone(stats.maxPoolBytes)) },
+  { title: 'pending', width: 9, rank: 5, cell: ({ stats }) => span(shortBytes(stats.pendingBytes)) },
+  {
+    title: 'OOM',
+    width: 6,
+    rank: 1,
+    cell: ({ outOfMemory }) => span(formatCount(outOfMemory), outOfMemory > 0 ? 'alarm' : 'plain'),
+  },
+  { title: 'waits', width: 8, rank: 4, cell: ({ stats }) => span(formatCount(stats.insertedWaits)) },
+]
+
+function bytesOrNone(bytes: number | null): string {
+  return bytes === null ? MISSING : shortBytes(bytes)
 }
 
-/** The last figures of each pool, oldest first. */
-export class History {
-  readonly streams = new StreamNumbers()
-  private readonly points = new Map<string, { live: number; reserved: number }[]>()
-  private last: ProcessStats | null = null
-  private before: ProcessStats | null = null
-
-  constructor(private readonly most = 200) {}
-
-  add(stats: ProcessStats): void {
-    this.before = this.last
-    this.last = stats
-    for (const { name, stats: figures } of stats.pools) {
-      const points = this.points.get(name) ?? []
-      points.push({ live: figures.liveBytes, reserved: figures.reservedBytes })
-      if (points.length > this.most) points.shift()
-      this.points.set(name, points)
-    }
-  }
-
-  /** The last values of one figure of a pool. */
-  of(name: string, figure: 'live' | 'reserved'): number[] {
-    return (this.points.get(name) ?? []).map(point => point[figure])
-  }
-
-  /** Allocations a second between the last two figures; null before the second ones. */
-  rate(pool: ServedStats): number | null {
-    const earlier = this.before?.pools.find(({ name }) => name === pool.name)
-    const ms = (this.last?.timeMs ?? 0) - (this.before?.timeMs ?? 0)
-    return earlier === undefined || ms <= 0 ? null : ((pool.stats.allocations - earlier.stats.allocations) * 1000) / ms
-  }
-}
-
-interface TopScreen {
-  readonly stats: ProcessStats
-  readonly history: History
-  readonly shown: Shown
-  readonly snapshots: ServedSnapshots | null
-  /** a line about what the last key did; '' for none */
-  readonly message: string
-  /** since the last answer of a process that is silent; 0 if it answers */
-  readonly silentMs: number
-  /** whether keys do something */
-  readonly hasKeys: boolean
-}
-
-/** The lines for a terminal of `columns`, in the locale's letters, none longer than that. */
-export function topLines(screen: TopScreen, columns: number, env: NodeJS.ProcessEnv = process.env): string[] {
+/** The lines for a terminal, in the locale's letters: at most `rows`, of at most `columns` letters. */
+export function screenLines(model: TopModel, columns: number, rows: number, env: NodeJS.ProcessEnv): Line[] {
   const width = Math.max(LEAST_COLUMNS, columns)
-  const { stats, shown, hasKeys, message, silentMs } = screen
-  const devices = stats.devices.map(({ ordinal, name }) => `device ${ordinal}: ${name}`)
-  const silence = silentMs === 0 ? [] : [`last answer ${Math.floor(silentMs / 1000)} s ago`]
-  const head = ['cuda-mempool top', ...silence, `pid ${stats.pid} ${stats.command}`, ...devices]
-  const lines = [...wrapped(head, width), ...(hasKeys ? wrapped(KEYS, width) : [])]
-  if (shown.paused) lines.push('paused; p goes on')
-  if (message !== '') lines.push(...wrapped(message.split('; '), width))
-  if (stats.pools.length === 0) lines.push('no pool is open now')
-  const pools = stats.pools.flatMap(pool => ['', ...poolLines(pool, screen, width)])
-  return [...lines, ...pools].map(line => inLocale(printable(line), env).slice(0, width))
+  const { stats, pools, silentMs } = model
+  if (stats === null) return []
+  const top = [...flow([...stateSpans(model), ...headSpans(stats)], width, 1), ...flow(sumSpans(pools), width, 1)]
+  const bottom = [...flow(splitMessage(model.message), width), ...keyLines(model, width)]
+  const room = Math.max(1, rows - top.length - bottom.length)
+  const middle = model.isDetailed ? detailLines(model, width, room) : tableAndDetails(model, width, room)
+  const space = Array.from({ length: room - middle.length }, () => [])
+  const [head, ...below] = [...top, ...middle, ...space, ...bottom].slice(0, rows)
+  const quiet = silentMs > 0 ? below.map(line => line.map(({ text }) => span(text, 'quiet'))) : below
+  return [head, ...quiet].map(line => fitted(line, width, env))
 }
 
-function poolLines(pool: ServedStats, { history, shown, snapshots }: TopScreen, width: number): string[] {
-  const { name, kind, device, tags } = pool
-  const snapshot = snapshots?.pools.find(each => each.name === name)?.snapshot
+/** The lines of a single picture: all pools with all details. */
+export function onceLines(stats: ProcessStats, columns: number, env: NodeJS.ProcessEnv): Line[] {
+  const width = Math.max(LEAST_COLUMNS, columns)
+  const history = new History()
+  history.add(stats)
+  const shown = { tags: true, streams: false, live: false, keys: false }
+  const { pools } = stats
+  const table = pools.length < 2 ? [] : [...flow(sumSpans(pools), width), ...tableLines(pools, null, history, width)]
+  const details = pools.flatMap(pool => [[], ...poolLines(pool, { history, shown, snapshots: null }, width)])
+  const none = pools.length === 0 ? [[span('no pool is open now')]] : []
+  const head = flow([span('cuda-mempool top'), ...headSpans(stats)], width)
+  return [...head, ...none, ...table, ...details].map(line => fitted(line, width, env))
+}
+
+function headSpans({ pid, command, devices }: ProcessStats): Span[] {
   return [
-    ...wrapped([`pool ${name}`, kind, `device ${device}`], width),
-    ...memoryLines(pool, width),
-    ...curves(pool, history, width),
-    ...countLines(pool, history, width),
-    ...(tags !== null && shown.tags ? tagLines(tags, width) : []),
-    ...(snapshot !== undefined && shown.streams ? streamLines(snapshot, history.streams, width) : []),
-    ...(snapshot !== undefined && shown.live ? largestLines(snapshot) : []),
+    span(`pid ${pid}`),
+    ...devices.map(({ ordinal, name }) => span(`device ${ordinal}: ${name}`)),
+    span(command, 'quiet'),
   ]
 }
 
-/** The bar of all memory that the pool may have, and its parts. */
-function memoryLines({ stats }: ServedStats, width: number): string[] {
-  const { reservedBytes, maxPoolBytes } = stats
-  const whole = maxPoolBytes ?? Math.max(stats.peakReservedBytes, reservedBytes, 1)
-  const { requested, rounding, cached, pending, free } = partsOf({ stats })
-  const rest = Math.max(0, whole - reservedBytes)
-  const limit = maxPoolBytes === null ? `peak      ${formatBytes(whole)}` : `limit     ${formatBytes(whole)}`
-  const barWidth = Math.min(MOST_BAR, width - limit.length - 4)
-  const parts = [requested, rounding, cached, pending, free, rest]
-  const names = [
-    `█ asked for ${formatBytes(requested)}`,
-    `▓ rounding ${formatBytes(rounding)}`,
-    `▒ cached ${formatBytes(cached)}`,
-    `▞ pending ${formatBytes(pending)}`,
-    `░ free ${formatBytes(free)}`,
-    `· not taken ${formatBytes(rest)}`,
+/** The name of the program, and what needs the eye first. */
+function stateSpans({ silentMs, isPaused, pools, history }: TopModel): Span[] {
+  const refused = pools.filter(({ name }) => history.sinceRefusal(name) < NEWS_MS)
+  return [
+    span('cuda-mempool top', 'strong'),
+    ...(silentMs > 0 ? [span(`last answer ${Math.floor(silentMs / 1000)} s ago`, 'alarm')] : []),
+    ...(isPaused ? [span('paused; p goes on', 'strong')] : []),
+    ...refused.map(({ name }) => span(`out of memory: ${name}`, 'alarm')),
   ]
-  return [barWidth < 10 ? limit : `${limit}  [${barOf(parts, whole, barWidth)}]`, ...wrapped(names, width)]
 }
 
-function countLines(pool: ServedStats, history: History, width: number): string[] {
-  const { stats, outOfMemory } = pool
-  const rate = history.rate(pool)
-  return wrapped(
-    [
-      `buffers ${formatCount(stats.liveBuffers)}`,
-      ...(rate === null ? [] : [`${formatCount(Math.round(rate))} allocations/s`]),
-      `misses ${formatShare(missShare(stats))}`,
-      `growths ${formatCount(stats.growths)}`,
-      `waits ${formatCount(stats.insertedWaits)}`,
-      `largest free ≥ ${formatBytes(stats.largestFreeBytes)}`,
-      ...(outOfMemory === 0 ? [] : [`out of memory ${formatCount(outOfMemory)}`]),
-    ],
-    width,
-  )
+/** The sums over all pools; pools in the memory of the host by themselves. */
+function sumSpans(pools: readonly ServedStats[]): Span[] {
+  if (pools.length === 0) return [span('no pool is open now')]
+  const onDevice = pools.filter(({ kind }) => kind !== 'host')
+  const sum = (of: readonly ServedStats[], figure: 'liveBytes' | 'reservedBytes' | 'pendingBytes') =>
+    shortBytes(of.reduce((bytes, { stats }) => bytes + stats[figure], 0))
+  const refused = pools.reduce((count, { outOfMemory }) => count + outOfMemory, 0)
+  return [
+    span(`${pools.length} ${pools.length === 1 ? 'pool' : 'pools'}`, 'strong'),
+    span(`in use ${sum(onDevice, 'liveBytes')}`),
+    ...(refused === 0 ? [] : [span(`OOM ${formatCount(refused)}`, 'alarm')]),
+    span(`reserved ${sum(onDevice, 'reservedBytes')}`),
+    span(`pending ${sum(onDevice, 'pendingBytes')}`),
+    ...(onDevice.length === pools.length ? [] : [span(`of the host ${sum(pools.filter(isOfHost), 'reservedBytes')}`)]),
+  ]
 }
 
-function tagLines(tags: NonNullable<ServedStats['tags']>, width: number): string[] {
-  const rows = Object.entries(tags).sort(([, a], [, b]) => b.requestedBytes - a.requestedBytes)
-  const most = rows[0]?.[1].requestedBytes ?? 0
-  const texts = rows.map(
-    ([tag, { requestedBytes }]) =>
-      `${tag} ${formatBytes(requestedBytes)} ${'▇'.repeat(share(requestedBytes, most, 8))}`,
-  )
-  return wrapped(texts, width)
+function isOfHost({ kind }: ServedStats): boolean {
+  return kind === 'host'
 }
 
-function curves({ name, stats }: ServedStats, history: History, width: number): string[] {
-  const live = `in use    ${formatBytes(stats.liveBytes)}`
-  const reserved = `reserved  ${formatBytes(stats.reservedBytes)}`
-  const label = Math.max(live.length, reserved.length, 21)
-  const room = width - label - 1
-  if (room < 4) return [live, reserved]
-  const most = Math.max(...history.of(name, 'reserved'), 1)
-  const line = (text: string, values: readonly number[]) =>
-    `${text.padEnd(label)} ${values.map(value => SPARKS[Math.min(7, Math.floor((value / most) * 8))]).join('')}`
-  return [line(live, history.of(name, 'live').slice(-room)), line(reserved, history.of(name, 'reserved').slice(-room))]
+function splitMessage(message: string): Span[] {
+  return message === '' ? [] : message.split('; ').map(text => span(text))
 }
 
-/** A part with any bytes has at least one letter, as long as there is room. */
-function barOf(parts: readonly number[], whole: number, width: number): string {
-  let text = ''
-  let sum = 0
-  for (const [index, part] of parts.entries()) {
-    sum += part
-    const end = Math.round((sum / whole) * width)
-    const letters = Math.max(end - text.length, part > 0 && index < parts.length - 1 ? 1 : 0)
-    text += '█▓▒▞░·'[index].repeat(Math.min(letters, width - text.length))
+/** The keys that fit in a line, or all of them on request. */
+function keyLines({ shown }: TopModel, width: number): Line[] {
+  const keys = KEYS.map(key => span(key, 'quiet'))
+  const all = flow(keys, width)
+  if (shown.keys || all.length === 1) return all
+  return flow([span('? keys', 'quiet'), ...keys], width, 1)
+}
+
+function tableAndDetails(model: TopModel, width: number, room: number): Line[] {
+  const { pools, selection, history } = model
+  if (pools.length === 0) return []
+  const most = Math.max(1, room - 1)
+  const first = Math.max(0, Math.min(selection - Math.floor(most / 2), pools.length - most))
+  const table = tableLines(pools, { first, most, selection }, history, width)
+  const left = room - table.length - 1
+  if (left < LEAST_DETAILS) return table.slice(0, room)
+  const details = poolLines(pools[selection], model, width)
+  const isCut = details.length > left
+  const shown = isCut ? [...details.slice(0, left - 1), [span('… Enter shows all', 'quiet')]] : details
+  return [...table, [], ...shown]
+}
+
+/** The details of the selected pool from `scroll` on. */
+function detailLines(model: TopModel, width: number, room: number): Line[] {
+  if (model.pools.length === 0) return []
+  const lines = poolLines(model.pools[model.selection], model, width)
+  model.scroll = Math.max(0, Math.min(model.scroll, lines.length - room))
+  return lines.slice(model.scroll, model.scroll + room)
+}
+
+/** The pools that are shown of a longer table. */
+interface Window {
+  readonly first: number
+  readonly most: number
+  readonly selection: number
+}
+
+/** A line for each pool, with bars of one scale. */
+function tableLines(pools: readonly ServedStats[], window: Window | null, history: History, width: number): Line[] {
+  const { first, most, selection } = window ?? { first: 0, most: pools.length, selection: -1 }
+  const longest = Math.max(...pools.map(({ name }) => name.length), LEAST_NAME)
+  const nameWidth = Math.min(longest, Math.max(LEAST_NAME, Math.floor(width / 5)))
+  const { columns, barWidth } = columnsIn(width - nameWidth - 3)
+  const whole = Math.max(1, ...pools.map(({ stats }) => Math.max(stats.peakReservedBytes, stats.reservedBytes)))
+  const isPart = most < pools.length
+  const title = isPart ? `${first + 1}-${Math.min(pools.length, first + most)} of ${pools.length}` : 'pool'
+  const scale = `to ${shortBytes(whole)}`.slice(0, barWidth).padEnd(barWidth)
+  const titles = columns.map(column => column.title.padStart(column.width)).join('')
+  const rows = pools.slice(first, first + most).map((pool, index): Line => {
+    const isSelected = first + index === selection
+    const isNews = history.sinceRefusal(pool.name) < NEWS_MS
+    const name = printable(pool.name)
+    const shown = name.length > nameWidth ? `${name.slice(0, nameWidth - 1)}~` : name.padEnd(nameWidth)
+    const mark = `${isSelected ? '>' : ' '}${isNews ? '!' : ' '}`
+    return [
+      span(mark, isNews ? 'alarm' : 'plain'),
+      span(shown, isSelected ? 'selected' : isNews ? 'alarm' : 'plain'),
+      span(' '),
+      ...barOf(partsOf(pool), whole, barWidth),
+      ...columns.map(({ width: columnWidth, cell }) => {
+        const { text, tone } = cell(pool)
+        return span(text.padStart(columnWidth), tone)
+      }),
+    ]
+  })
+  return [[span(`  ${title.padEnd(nameWidth)} ${scale}${titles}`, 'quiet')], ...rows]
+}
+
+/** The columns that leave room for the bars, and that room. */
+function columnsIn(room: number): { columns: readonly Column[]; barWidth: number } {
+  let barWidth = room
+  const chosen = new Set<Column>()
+  for (const column of [...COLUMNS].sort((a, b) => a.rank - b.rank)) {
+    if (barWidth - column.width < LEAST_BAR) break
+    barWidth -= column.width
+    chosen.add(column)
   }
-  return text.padEnd(width, '·')
-}
-
-/** Bytes of each stream's blocks. */
-function streamLines(snapshot: PoolSnapshot, numbers: StreamNumbers, width: number): string[] {
-  return numbers
-    .bytesIn(snapshot)
-    .flatMap(({ stream, live, cached, pending }) =>
-      wrapped(
-        [
-          `stream ${stream}`,
-          `in use ${formatBytes(live)}`,
-          `cached ${formatBytes(cached)}`,
-          `pending ${formatBytes(pending)}`,
-        ],
-        width,
-      ),
-    )
-}
-
-/** The largest live buffers. */
-function largestLines({ ranges }: PoolSnapshot): string[] {
-  return ranges
-    .flatMap(({ blocks }) => blocks)
-    .filter(({ state }) => state === 'live')
-    .sort((a, b) => b.bytes - a.bytes)
-    .slice(0, MOST_ROWS)
-    .map(({ ptr, bytes }) => `live ${formatBytes(bytes).padStart(11)} at 0x${ptr.toString(16)}`)
-}
-
-function share(value: number, most: number, letters: number): number {
-  return value === 0 ? 0 : Math.max(1, Math.round((value / most) * letters))
-}
-
-/** Texts beside each other, on as many lines as they need. */
-function wrapped(texts: readonly string[], width: number): string[] {
-  const lines: string[] = []
-  for (const text of texts) {
-    const last = lines.at(-1)
-    if (last !== undefined && last.length + SEPARATOR.length + text.length <= width)
-      lines[lines.length - 1] = last + SEPARATOR + text
-    else lines.push(text)
-  }
-  return lines
+  return { columns: COLUMNS.filter(column => chosen.has(column)), barWidth: Math.max(0, barWidth) }
 }

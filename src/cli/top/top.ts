@@ -5,9 +5,12 @@ import { existsSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import type { ProcessStats } from '../../live/process-stats.js'
 import { nextLine } from '../../recordings/report/trace-lines.js'
 import { answer } from '../answers.js'
-import { columnsOf, isQuiet, paintOf } from '../terminal.js'
+import { coloursOf, columnsOf, isQuiet } from '../terminal.js'
+import { painted, plainText } from './styled-lines.js'
+import { keysIn } from './terminal-keys.js'
 import { chosenSocket, TopClient } from './top-client.js'
-import { History, type ServedSnapshots, type Shown, topLines } from './top-view.js'
+import { TopModel } from './top-model.js'
+import { onceLines, screenLines } from './top-view.js'
 
 /** The options as text, from the command line. */
 export interface TopOptions {
@@ -38,7 +41,7 @@ const END = '\x1b[?25h\x1b[?1049l'
 const HOME = '\x1b[H'
 const ERASE_LINE = '\x1b[K'
 const ERASE_BELOW = '\x1b[J'
-const CTRL_C = '\x03'
+const USUAL_COLUMNS = 80
 
 /** Watches a process; resolves when the user or the process ends it. Without a terminal it prints once. */
 export async function top(
@@ -61,24 +64,17 @@ export async function top(
 }
 
 function onceText(stats: ProcessStats, { stdout, env }: TopTerminal): string {
-  const history = new History()
-  history.add(stats)
-  const shown = { tags: true, streams: false, live: false, paused: false }
-  const screen = { stats, history, shown, snapshots: null, message: '', silentMs: 0, hasKeys: false }
-  return topLines(screen, columnsOf({ isTTY: stdout.isTTY === true, columns: stdout.columns ?? 0 }), env).join('\n')
+  const columns = columnsOf({ isTTY: stdout.isTTY === true, columns: stdout.columns ?? 0 })
+  return onceLines(stats, columns, env).map(plainText).join('\n')
 }
 
 /** A terminal that shows a process until a key, a signal or the process ends it. */
 class TopSession {
-  private readonly history = new History()
+  private readonly model = new TopModel()
   private readonly ended = new AbortController()
-  private shown: Shown = { tags: true, streams: false, live: false, paused: false }
-  private stats: ProcessStats | null = null
-  private snapshots: ServedSnapshots | null = null
   private isAsking = false
-  private message = ''
   /** since the last answer */
-  private silentMs = 0
+  private waitedMs = 0
   private readonly recordings: string[] = []
 
   constructor(
@@ -109,57 +105,55 @@ class TopSession {
       stdin.pause()
       restore()
     }
-    const { stats } = this
+    const { stats } = this.model
     // The lines on the screen are gone, and may have been cut.
     for (const path of this.recordings) stdout.write(`wrote ${path}\n${nextLine('report', path)}\n`)
     if (!this.ended.signal.aborted) stdout.write(`the process ${stats?.pid ?? ''} has ended, or serves no more\n`)
   }
 
   private readonly noteTime = (): void => {
-    this.silentMs += PERIOD_MS
-    if (this.silentMs >= SILENT_MS) this.draw()
+    this.waitedMs += PERIOD_MS
+    if (this.waitedMs < SILENT_MS) return
+    this.model.silentMs = this.waitedMs
+    this.draw()
   }
 
   private show(stats: ProcessStats): void {
-    this.silentMs = 0
-    if (this.shown.paused) return
-    this.stats = stats
-    this.history.add(stats)
-    if (this.shown.streams || this.shown.live) void this.askSnapshots()
+    this.waitedMs = this.model.silentMs = 0
+    this.model.add(stats)
+    this.askIfShown()
     this.draw()
   }
 
   private readonly draw = (): void => {
-    const { stats, history, shown, snapshots, message } = this
-    const silentMs = this.silentMs >= SILENT_MS ? this.silentMs : 0
-    if (stats === null || this.ended.signal.aborted) return
+    if (this.model.stats === null || this.ended.signal.aborted) return
     const { stdout, env } = this.terminal
-    const screen = { stats, history, shown, snapshots, message, silentMs, hasKeys: true }
-    const lines = topLines(screen, stdout.columns ?? 0, env).slice(0, (stdout.rows ?? USUAL_ROWS) - 1)
-    const { bold, dim } = paintOf({ isTTY: true, columns: 0 }, env)
-    const paint = silentMs > 0 ? dim : (text: string) => text
-    const text = lines.map((line, index) => `${index === 0 ? bold(line) : paint(line)}${ERASE_LINE}\r\n`).join('')
+    const lines = screenLines(this.model, stdout.columns || USUAL_COLUMNS, stdout.rows || USUAL_ROWS, env)
+    const colours = coloursOf({ isTTY: true, columns: 0 }, env)
+    const text = lines.map(line => `${painted(line, colours)}${ERASE_LINE}`).join('\r\n')
     stdout.write(`${HOME}${text}${ERASE_BELOW}`)
   }
 
   private readonly onKeys = (data: Buffer | string): void => {
-    for (const key of data.toString()) {
-      if (key === 'q' || key === CTRL_C) this.ended.abort()
-      else if (key === 'p') this.shown = { ...this.shown, paused: !this.shown.paused }
-      else if (key === 't') this.shown = { ...this.shown, tags: !this.shown.tags }
-      else if (key === 's') this.shown = { ...this.shown, streams: !this.shown.streams }
-      else if (key === 'l') this.shown = { ...this.shown, live: !this.shown.live }
+    for (const key of keysIn(data.toString())) {
+      if (key === 'q' || key === 'interrupt') this.ended.abort()
       else if (key === 'e') void this.record()
+      else this.model.press(key)
     }
-    if (this.shown.streams || this.shown.live) void this.askSnapshots()
+    this.askIfShown()
     this.draw()
+  }
+
+  private askIfShown(): void {
+    const { shown, isPaused } = this.model
+    if ((shown.streams || shown.live) && !isPaused) void this.askSnapshots()
   }
 
   private async askSnapshots(): Promise<void> {
     if (this.isAsking) return
     this.isAsking = true
     try {
-      this.snapshots = await this.client.snapshots(this.ended.signal)
+      this.model.snapshots = await this.client.snapshots(this.ended.signal)
       this.draw()
     } catch (error) {
       this.say((error as Error).message)
@@ -168,15 +162,15 @@ class TopSession {
     }
   }
 
-  /** Records the pool with most bytes in use, and writes the recording into this folder. The end of `top` ends it. */
+  /** Records the selected pool, and writes the recording into this folder. The end of `top` ends it. */
   private async record(): Promise<void> {
-    const pools = [...(this.stats?.pools ?? [])].sort((a, b) => b.stats.liveBytes - a.stats.liveBytes)
-    if (this.stats === null || pools.length === 0) return
-    const [{ name }] = pools
+    const { stats, pools, selection } = this.model
+    if (stats === null || pools.length === 0) return
+    const { name } = pools[selection]
     this.say(`recording the pool ${name} for ${this.recordSeconds} s`)
     try {
       const recording = await this.client.record(name, this.recordSeconds, RECORD_STACKS, this.ended.signal)
-      const path = freePath(`cuda-mempool-${this.stats.pid}`)
+      const path = freePath(`cuda-mempool-${stats.pid}`)
       writeWhole(path, recording)
       this.say(`wrote ${path}; ${nextLine('report', path)}`)
       this.recordings.push(path)
@@ -186,7 +180,7 @@ class TopSession {
   }
 
   private say(message: string): void {
-    this.message = message
+    this.model.message = message
     this.draw()
   }
 }
