@@ -79,9 +79,8 @@ describe('the live page', { skip: skipReason }, () => {
     pool.trimTo(0)
     const { pendingBytes, reservedBytes } = pool.stats()
     const { page, problems } = await open()
-    await page.waitForSelector(
-      `table.streams tr:has(th:text-is("0")) td:nth-child(4):text-is("${formatBytes(pendingBytes)}")`,
-    )
+    const text = `0 B · pending ${formatBytes(pendingBytes)}`
+    await page.waitForSelector(`ul.streams li:has(b:text-is("0")) span:text-is("${text}")`)
     const share = (await page.evaluate(`(() => {
       const map = document.querySelector('canvas.map')
       const { data } = map.getContext('2d').getImageData(0, 0, map.width, map.height)
@@ -168,6 +167,35 @@ describe('the live page', { skip: skipReason }, () => {
     await page.waitForSelector('#age:empty', { state: 'attached' })
     assert.deepEqual([await page.textContent('#state'), await filter()], ['', 'none'])
     await page.close()
+  })
+
+  test('shows all pools on top, with bars of one scale, and links to their parts of the page', async () => {
+    const others = Array.from({ length: 9 }, (_, index) => {
+      const other = device.createPool()
+      other.allocate((index + 1) * 20 * MiB)
+      return { other, name: server.add(other, `pool ${index}`) }
+    })
+    const { page, problems } = await open()
+    const row = (name: string) => `.overview tr:has(th:text-is("${name}"))`
+    await page.waitForSelector(`${row('device memory')} td.reserved`)
+    assert.equal(await page.locator('.overview tbody tr').count(), 11)
+    const widths = (await page.evaluate(`[...document.querySelectorAll('.overview tbody tr')].map(row =>
+      row.querySelector('.track i.asked').getBoundingClientRect().width)`)) as number[]
+    assert.equal(widths[0], 0, 'the sum has no bar')
+    assert.ok(Math.abs(widths[10] / widths[2] - 9) < 0.2, `${widths}`)
+    const reserved = [pool, ...others.map(({ other }) => other)].reduce((sum, each) => sum + each.stats().liveBytes, 0)
+    assert.equal(await page.textContent(`${row('device memory')} td.in-use`), formatBytes(reserved))
+    await page.click('.overview a:text-is("pool 8")')
+    const target = (await page.evaluate('document.querySelector(":target").ariaLabel')) as string
+    assert.equal(target, 'pool pool 8')
+    await page.setViewportSize({ width: 390, height: 800 })
+    await page.waitForFunction('document.documentElement.scrollWidth === 390')
+    const overview = '(table => table.scrollWidth <= table.clientWidth)(document.querySelector(".overview"))'
+    assert.ok(await page.evaluate(overview), 'no column is out of sight')
+    for (const { other } of others) other.close()
+    await page.waitForSelector('.overview', { state: 'hidden' })
+    assert.deepEqual(problems, [])
+    await page.context().close()
   })
 
   for (const isDark of [false, true]) {

@@ -45,6 +45,7 @@ export class PoolChart {
     const mark = element('li', {}, element('i', { class: 'mark' }), 'out of memory')
     const legend = element('ul', { class: 'legend' }, ...keys, mark, element('li', {}, this.values.time))
     this.part.append(this.plotPart, legend)
+    new ResizeObserver(() => this.resize()).observe(this.plotPart)
   }
 
   add(pool: ServedStats, timeMs: number): void {
@@ -62,7 +63,7 @@ export class PoolChart {
     this.showValues()
   }
 
-  resize(): void {
+  private resize(): void {
     this.plot?.setSize({ width: this.plotPart.clientWidth, height: HEIGHT })
   }
 

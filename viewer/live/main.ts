@@ -6,6 +6,7 @@ import { StreamNumbers } from '../../src/live/memory-parts.js'
 import type { ProcessStats } from '../../src/live/process-stats.js'
 import { byId } from '../elements.js'
 import { formatCount } from '../text.js'
+import { Overview } from './overview.js'
 import { PoolCard } from './pool-card.js'
 
 const SNAPSHOT_MS = 1000
@@ -21,6 +22,8 @@ const streams = new StreamNumbers()
 /** Refused requests of the pools with any since the page was opened. */
 const refused = new Map<string, number>()
 const TITLE = document.title
+const overview = new Overview()
+let cardCount = 0
 let isPaused = false
 
 function showStats(stats: ProcessStats): void {
@@ -33,7 +36,7 @@ function showStats(stats: ProcessStats): void {
   for (const pool of stats.pools) {
     let card = cards.get(pool.name)
     if (card === undefined) {
-      card = new PoolCard(pool.name)
+      card = new PoolCard(pool.name, `pool-${++cardCount}`)
       cards.set(pool.name, card)
       byId('pools').append(card.section)
     }
@@ -41,6 +44,7 @@ function showStats(stats: ProcessStats): void {
     if (more > 0) refused.set(pool.name, (refused.get(pool.name) ?? 0) + more)
   }
   document.title = titleOf(refused)
+  overview.show(stats.pools, name => cards.get(name)!.id)
   for (const [name, card] of cards) {
     if (stats.pools.some(pool => pool.name === name)) continue
     card.section.remove()
@@ -86,6 +90,7 @@ function showSilence(isBroken: boolean): void {
     : ''
 }
 
+byId('pools').append(overview.section)
 const events = new EventSource(at('/events', `ms=${EVENTS_MS}`))
 events.onmessage = ({ data }) => {
   answeredMs = performance.now()
@@ -98,7 +103,4 @@ byId('pause').onclick = () => {
   isPaused = !isPaused
   byId('pause').setAttribute('aria-pressed', String(isPaused))
 }
-addEventListener('resize', () => {
-  for (const card of cards.values()) card.resize()
-})
 void askSnapshots()

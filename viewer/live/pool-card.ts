@@ -6,6 +6,7 @@ import { missShare, type ServedStats } from '../../src/live/process-stats.js'
 import { element } from '../elements.js'
 import { formatBytes, formatCount, formatShare } from '../text.js'
 import { Cell, mapCells } from './address-map.js'
+import { Bar, legendOfUses } from './bar.js'
 import { colour, PoolChart } from './chart.js'
 
 const MAP_ROWS = 12
@@ -28,19 +29,13 @@ export class PoolCard {
   private last: ServedStats | null = null
   private lastMs = 0
 
-  constructor(readonly name: string) {
+  constructor(
+    name: string,
+    readonly id: string,
+  ) {
+    this.section.id = id
     this.section.setAttribute('aria-label', `pool ${name}`)
-    const legend = [
-      ['asked', 'in use'],
-      ['cached', 'cached'],
-      ['pending', 'freed, work may still run'],
-      ['free', 'obtained and unused'],
-    ].map(([kind, text]) => element('li', {}, element('i', { class: kind }), text))
-    this.mapPart.append(
-      element('h3', {}, 'Addresses now, without those that have no memory'),
-      this.map,
-      element('ul', { class: 'legend' }, ...legend),
-    )
+    this.mapPart.append(element('h3', {}, 'Addresses now, without those that have no memory'), this.map, legendOfUses())
     this.mapPart.hidden = true
     this.section.append(element('h2', {}, name), this.chart.part, this.figures, this.tags, this.mapPart, this.streams)
   }
@@ -92,16 +87,17 @@ export class PoolCard {
   }
 
   showStreams(rows: readonly StreamBytes[]): void {
-    const table = element('table', { class: 'streams' }, headOf(['stream', 'in use', 'cached', 'pending']))
-    for (const { stream, live, cached, pending } of rows) {
-      const cells = [live, cached, pending].map(bytes => element('td', {}, formatBytes(bytes)))
-      table.append(element('tr', {}, element('th', { scope: 'row' }, String(stream)), ...cells))
-    }
-    this.streams.replaceChildren(...(rows.length === 0 ? [] : [element('h3', {}, 'By stream'), table]))
-  }
-
-  resize(): void {
-    this.chart.resize()
+    const most = Math.max(...rows.map(({ live, cached, pending }) => live + cached + pending))
+    const items = rows.map(({ stream, live, cached, pending }) => {
+      const bar = new Bar()
+      bar.show({ asked: live, cached, pending }, most)
+      const parts = [formatBytes(live)]
+      if (cached > 0) parts.push(`cached ${formatBytes(cached)}`)
+      if (pending > 0) parts.push(`pending ${formatBytes(pending)}`)
+      return element('li', {}, element('b', {}, String(stream)), bar.track, element('span', {}, parts.join(' · ')))
+    })
+    const list = element('ul', { class: 'streams' }, ...items)
+    this.streams.replaceChildren(...(rows.length === 0 ? [] : [element('h3', {}, 'In use by stream'), list]))
   }
 
   private fill(rows: readonly (readonly [string, string])[]): void {
@@ -131,8 +127,4 @@ export class PoolCard {
     }
     this.tags.replaceChildren(element('h3', {}, 'By tag'), table)
   }
-}
-
-function headOf(names: readonly string[]): HTMLElement {
-  return element('tr', {}, ...names.map(name => element('th', { scope: 'col' }, name)))
 }
