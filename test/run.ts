@@ -1,7 +1,7 @@
 // Runs the tests of some tags: `node dist/test/run.js unit fuzz [--smoke | --long]`. The name of a file says its tag:
 // *.gpu.test, *.fuzz.test (random programs), *.storm.test (threads terminated at random), *.bundle.test (programs that
-// bundlers make), *.browser.test (pages in Chromium), *.windows.test (Node for Windows, under Wine); of all others,
-// those in proof/ are `proof`, and the rest `unit`.
+// bundlers make), *.browser.test (pages in Chromium), *.windows.test (Node for Windows, under Wine), *.site.test (the
+// site); of all others, those in proof/ are `proof`, and the rest `unit`.
 
 import { spawnSync } from 'node:child_process'
 import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
@@ -10,7 +10,7 @@ import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 
-const TAGS = ['unit', 'proof', 'gpu', 'fuzz', 'storm', 'bundle', 'browser', 'windows']
+const TAGS = ['unit', 'proof', 'gpu', 'fuzz', 'storm', 'bundle', 'browser', 'windows', 'site']
 /**
  * Longer runs than the tests' own. The environment's own variables win. src/core/base/seeds.fixture.ts decides from how
  * many seeds longer programs run.
@@ -59,7 +59,7 @@ if (tags.length === 0 || wrong !== undefined) throw new Error(`tags are ${TAGS.j
 
 const dist = fileURLToPath(new URL('..', import.meta.url))
 const tagOf = (path: string) =>
-  /\.(gpu|fuzz|storm|bundle|browser|windows)\.test\.js$/.exec(path)?.[1] ??
+  /\.(gpu|fuzz|storm|bundle|browser|windows|site)\.test\.js$/.exec(path)?.[1] ??
   (path.startsWith('proof/') ? 'proof' : 'unit')
 const files = readdirSync(dist, { recursive: true, encoding: 'utf8' })
   .filter(path => path.endsWith('.test.js') && tags.includes(tagOf(path)))
@@ -73,11 +73,11 @@ const PACKED = ['test/package.test.js', 'test/public-types.test.js', 'test/witho
 const LONGEST = [
   'proof/mutants.test.js',
   'test/windows/recordings.windows.test.js',
+  'test/browser/pages.site.test.js',
   'test/bundlers.bundle.test.js',
   'src/core/pool/caching',
   'packed',
   'src/core/pool/wrappers',
-  'test/browser/site.browser.test.js',
   'test/browser/page.browser.test.js',
   'proof/proof.fuzz.test.js',
   'src/cli',
