@@ -62,15 +62,17 @@ function whatItBuys(run: TuneRun, report: TuneReport): string {
         ? [...served, ...reserved, ...least]
         : [...least, ...reserved]),
     ...timeText(run, before, report),
-    ...(run.settings.includes('garbage_collection_threshold') ? [limitNeeded(report)] : []),
+    ...(run.settings.includes('garbage_collection_threshold') ? [limitNeeded(run, report)] : []),
   ].join(' ')
 }
 
 /** Garbage is collected above a share of the program's own limit only. */
-function limitNeeded({ recordings }: TuneReport): string {
+function limitNeeded({ within, leastCapacityBytes }: TuneRun, { recordings }: TuneReport): string {
   const needs = 'It needs a limit by torch.cuda.set_per_process_memory_fraction'
-  const [bytes, ...others] = capacitiesOf(recordings)
-  return bytes === undefined || others.length > 0 ? `${needs}.` : `${needs}: ${bytes}, as a share of the GPU's memory.`
+  const [size, ...others] = capacitiesOf(recordings)
+  if (size === undefined || others.length > 0) return `${needs}.`
+  const fails = (within?.failures ?? 0) > 0 && leastCapacityBytes !== null
+  return `${needs}: ${fails ? formatBytes(leastCapacityBytes) : size}, as a share of the GPU's memory.`
 }
 
 /** Failures, retries and reserved memory within the capacity that counts. */

@@ -150,7 +150,9 @@ function limitLines(recording: TuneRecording, report: TuneReport): string[] {
   const then = lastFailure.isLast ? ' No allocation follows the failed request; a run that goes on may need more.' : ''
   const isAsked = recording.withinIs === 'asked'
   const between = isAsked || below === null ? '' : `, which lies between ${formatBytes(had)} and ${formatBytes(below)}`
-  const names = isAsked ? '' : " PyTorch's message names the limit: with it as --capacity the answer is certain."
+  const names = isAsked
+    ? ''
+    : " PyTorch's message names the limit: give it to tune as --capacity, and the answer is certain."
   const isServed = runs.some(({ leastCapacityBytes }) => (leastCapacityBytes ?? Infinity) < (below ?? Infinity))
   const none = isAsked || isServed ? '' : ' Without raising it, no setting tried serves it.'
   const bound =

@@ -121,13 +121,21 @@ export function poolsText(pools: readonly PoolMemory[], when: string, style: Tex
 
 /** The memory of private pools, such as those of graphs: the sum, and the place that holds most of each. */
 function privateHolders(pools: readonly PoolMemory[], width: number): string[] {
-  const own = pools.filter(({ pool, holder }) => pool !== '0,0' && holder !== null)
+  const own = pools
+    .filter(({ pool, holder }) => pool !== '0,0' && holder !== null)
+    .sort((a, b) => b.inUseBytes - a.inUseBytes)
   if (own.length === 0) return []
   const sum = (of: (memory: PoolMemory) => number) => formatBytes(own.reduce((all, each) => all + of(each), 0))
   const title = `Private pools, such as those of CUDA graphs, have ${sum(each => each.reservedBytes)}, ${sum(each => each.inUseBytes)} of it in use. Most in each:`
   const lines = own
     .slice(0, MOST_POOLS)
-    .map(({ pool, holder }) => [formatBytes(holder!.bytes), `(${pool}): ${holderText(holder!)}`] as const)
+    .map(
+      ({ pool, holder, reservedBytes }) =>
+        [
+          formatBytes(holder!.bytes),
+          `(${pool}), ${formatBytes(reservedBytes)} reserved: ${holderText(holder!)}`,
+        ] as const,
+    )
   const more = own.length > MOST_POOLS ? [`  and ${counted(own.length - MOST_POOLS, 'other pool')}`] : []
   return [wrapText(title, width), ...sizeLines(lines, width), ...more]
 }

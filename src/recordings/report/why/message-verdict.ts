@@ -77,7 +77,8 @@ function piecesText({ asked, idle }: OutOfMemoryMessage, room: RoundedSize | nul
   const missing = minus(asked, minus(room, idle))
   if (missing.least <= 0) return ''
   const pieces = `${amount(idle, unit)} of it are idle pieces, whose sizes the message does not tell`
-  return ` But ${pieces}: if none is large enough, ${amount(missing, unit)} are missing.`
+  const isNone = exceeds(asked, idle) === 'yes'
+  return ` But ${pieces}: ${isNone ? 'none can be' : 'if none is'} large enough, ${isNone ? 'so ' : ''}${amount(missing, unit)} are missing.`
 }
 
 /** Why the device did not serve a request that it had room for. */
