@@ -95,8 +95,8 @@ export async function tune(traces: readonly Trace[], options: TuneOptions = {}):
     tried.push(settings)
   }
   const inTime = performance.now() <= end
+  const recordings = searches.map(search => search.result(inTime)).sort((a, b) => neededBy(b) - neededBy(a))
   const compare = () => {
-    const recordings = searches.map(search => search.result(inTime)).sort((a, b) => neededBy(b) - neededBy(a))
     const runsOf = (i: number) => searches.map(search => search.runs[i])
     const inOrder = tried.map((settings, i) => combined(settings, runsOf(i)))
     const isAsked = given.capacityBytes < Infinity
@@ -104,15 +104,14 @@ export async function tune(traces: readonly Trace[], options: TuneOptions = {}):
     const runs = ranked(inOrder, comparison)
     const isHelpless = recordings.every(isHopeless)
     return {
-      recordings,
       runs,
       advice: isHelpless ? [] : advised(isWindows ? runs.filter(isOfWindows) : runs, comparison),
     }
   }
   const best = compare().advice.at(0)
-  // The recording that needs most with the advice may be another one than today.
+  // The recording that needs most with the advice may be another one than today. Its runs get their least capacity.
   if (searches.length > 1 && best) for (const search of searches) await search.completeLeast(best.settings)
-  const { recordings, runs, advice } = compare()
+  const { runs, advice } = compare()
   given.onProgress(1, 'done')
   return {
     capacityBytes: Number.isFinite(given.capacityBytes) ? given.capacityBytes : null,
