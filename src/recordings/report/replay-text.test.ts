@@ -12,6 +12,7 @@ import {
 import { emptyRun } from '../trace/run-figures.js'
 import { replayText } from './replay-text.js'
 import { PLAIN } from './table.js'
+import { NO_CONTRADICTIONS } from './trace-texts.fixture.js'
 
 const NEEDED = 4 * GiB
 
@@ -71,14 +72,7 @@ function report(runs: readonly ReplayRun[], simulated = true): ReplayReport {
       recordedPeakReservedBytes: 5 * GiB,
       allocations: 22_868,
       initial: { blocks: 0, bytes: 0 },
-      contradictions: {
-        overlappingBlocks: 0,
-        blocksOutside: 0,
-        otherSizes: 0,
-        otherSegments: 0,
-        atEnd: 0,
-        wrongSums: 0,
-      },
+      contradictions: NO_CONTRADICTIONS,
       failedRequests: 0,
       outOfMemories: [],
       giveBacks: [],

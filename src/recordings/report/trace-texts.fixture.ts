@@ -22,3 +22,13 @@ export function holding(blocks: readonly HeldBlock[], options: Partial<TraceOrig
 export function unwrapped(text: string): string {
   return text.replace(/\s+/g, ' ')
 }
+
+/** The counts of a recording that is consistent. */
+export const NO_CONTRADICTIONS = {
+  overlappingBlocks: 0,
+  blocksOutside: 0,
+  otherSizes: 0,
+  otherSegments: 0,
+  atEnd: 0,
+  wrongSums: 0,
+}

@@ -4,6 +4,7 @@ import { GiB } from '../../core/base/bytes.js'
 import type { RecordedOutOfMemory } from '../trace/failures/out-of-memory.js'
 import type { TuneAtCapacity, TuneRecording, TuneReport, TuneRun } from '../trace/tune/tune-report.js'
 import { PLAIN } from './table.js'
+import { NO_CONTRADICTIONS } from './trace-texts.fixture.js'
 import { tuneText } from './tune-text.js'
 
 const DEFAULTS = run('', 8, 10)
@@ -44,14 +45,7 @@ function recording(runs: readonly TuneRun[], given: Partial<TuneRecording> = {})
     failedRequests: 0,
     blocksBefore: 0,
     dropped: null,
-    contradictions: {
-      overlappingBlocks: 0,
-      blocksOutside: 0,
-      otherSizes: 0,
-      otherSegments: 0,
-      atEnd: 0,
-      wrongSums: 0,
-    },
+    contradictions: NO_CONTRADICTIONS,
     lowerBoundBytes: 5 * GiB,
     packedBytes: 5.5 * GiB,
     holders: [],
