@@ -1,8 +1,8 @@
 // The settings that `tune` advises as sentences: the gain and the price of each, or why none is advised.
 
-import { formatBytes } from '../../core/base/bytes.js'
+import { formatBytes, GiB } from '../../core/base/bytes.js'
 import { mergedSettings } from '../trace/pytorch/merged-settings.js'
-import { isExpandable, isLess, takenBytes } from '../trace/tune/ranking.js'
+import { isExpandable, isLess, isOwnLimit, takenBytes } from '../trace/tune/ranking.js'
 import type { TuneReport, TuneRun } from '../trace/tune/tune-report.js'
 import { formatCount, formatNs, formatShare } from './number-format.js'
 import { settingLine } from './settings-text.js'
@@ -68,11 +68,16 @@ function whatItBuys(run: TuneRun, report: TuneReport): string {
 
 /** Garbage is collected above a share of the program's own limit only. */
 function limitNeeded({ within, leastCapacityBytes }: TuneRun, { recordings }: TuneReport): string {
-  const needs = 'It needs a limit by torch.cuda.set_per_process_memory_fraction'
-  const [size, ...others] = capacitiesOf(recordings)
-  if (size === undefined || others.length > 0) return `${needs}.`
-  const fails = (within?.failures ?? 0) > 0 && leastCapacityBytes !== null
-  return `${needs}: ${fails ? formatBytes(leastCapacityBytes) : size}, as a share of the GPU's memory.`
+  const needs = 'It has an effect only with a limit of the program'
+  const [withinBytes, ...others] = new Set(recordings.map(recording => recording.withinBytes))
+  const fails = (within?.failures ?? 0) > 0
+  const bytes = fails ? leastCapacityBytes : withinBytes
+  if (others.length > 0 || bytes === null || bytes === undefined) {
+    return `${needs}: torch.cuda.set_per_process_memory_fraction.`
+  }
+  if (recordings.every(isOwnLimit)) return `${needs}, which must be ${formatBytes(bytes)}.`
+  const share = `torch.cuda.set_per_process_memory_fraction(${(bytes / GiB).toFixed(2)} / G)`
+  return `${needs}: ${share}, where G is the memory of the GPU in GiB.`
 }
 
 /** Failures, retries and reserved memory within the capacity that counts. */
@@ -87,7 +92,10 @@ function servedText(run: TuneRun, before: TuneRun, report: TuneReport): string[]
     parts.push(`${none} instead of ${formatCount(was.failures)}`)
   }
   if (now.retries !== was.retries) parts.push(`${noneOr(now.retries)} instead of ${formatCount(was.retries)}`)
-  if (report.isLimited && differs(now.peakReservedBytes, was.peakReservedBytes)) {
+  else if (parts.length > 0 && now.retries > 0) parts.push(`${countOf(now.retries)} as before`)
+  // Settings that fail reserve less because they fail.
+  const isAlike = report.isLimited && now.failures === was.failures
+  if (isAlike && differs(now.peakReservedBytes, was.peakReservedBytes)) {
     parts.push(`reserved ${changeOf(now.peakReservedBytes, was.peakReservedBytes)}`)
   }
   return parts.length === 0 ? [] : [`Within ${withinText(report)}: ${parts.join('; ')}.`]
@@ -138,10 +146,13 @@ function timeText(run: TuneRun, before: TuneRun, { recordings }: TuneReport): st
     : null
   // A recording cut out of a run may be shorter than the calls that its blocks would have needed.
   const share = span === null || now > span ? '' : ` (${shareOfRun((now - was) / span)})`
-  const [more, all, today] = [now - was, now, was].map(seconds => formatNs(seconds * 1e9))
+  const later = run.laterDeviceSeconds - before.laterDeviceSeconds
+  const [more, moreLater, all, today] = [now - was, later, now, was].map(seconds => formatNs(seconds * 1e9))
+  const together = recordings.length > 1 ? ' in all recordings together' : ''
+  const when = later > 0 ? `${moreLater} of it in the second half of the recording` : 'none of it in the second half'
   return [
-    `It costs ${more} more time${share}, by a model of the driver: calls that take and give back memory last ${all} ` +
-      `instead of ${today}. Steps without such calls are as fast.`,
+    `It costs ${more} more time${together}${share}, ${when}, by a model of the driver: calls that take and give back ` +
+      `memory last ${all} instead of ${today}. Nothing else gets slower.`,
   ]
 }
 

@@ -17,6 +17,7 @@ function run(settings: string, leastGiB: number | null, peakGiB: number, atCapac
     peakReservedBytes: peakGiB * GiB,
     deviceCalls: 12,
     modelledDeviceSeconds: 0.003,
+    laterDeviceSeconds: 0.001,
     leastCapacityBytes: leastGiB === null ? null : leastGiB * GiB,
     leastCapacityRetries: leastGiB === null ? null : 2,
     atCapacity,
@@ -25,7 +26,7 @@ function run(settings: string, leastGiB: number | null, peakGiB: number, atCapac
 }
 
 function at(failures: number, retries: number): TuneAtCapacity {
-  return { failures, retries, peakReservedBytes: GiB, deviceCalls: 1, modelledDeviceSeconds: 1 }
+  return { failures, retries, peakReservedBytes: GiB, deviceCalls: 1, modelledDeviceSeconds: 1, laterDeviceSeconds: 0 }
 }
 
 function recording(runs: readonly TuneRun[], given: Partial<TuneRecording> = {}): TuneRecording {
@@ -105,7 +106,8 @@ test('a line to copy keeps settings that no replay takes, and all of them are na
 
 test("PyTorch's defaults are advised by unset, and the price is in the sentence", () => {
   const expandable = { ...run('expandable_segments:True', 6, 10), leastCapacityRetries: 18 }
-  const defaults = { ...run('', 5, 9, at(0, 4)), leastCapacityRetries: 35, modelledDeviceSeconds: 0.006 }
+  const price = { modelledDeviceSeconds: 0.006, laterDeviceSeconds: 0.003 }
+  const defaults = { ...run('', 5, 9, at(0, 4)), leastCapacityRetries: 35, ...price }
   const before = { ...expandable, within: at(0, 1) }
   const given = { baseline: 'expandable_segments:True', advice: [defaults] }
   const shown = text([defaults, before], given, { withinBytes: 10 * GiB, withinIs: 'recorded', spanSeconds: 1.5 })
@@ -113,8 +115,10 @@ test("PyTorch's defaults are advised by unset, and the price is in the sentence"
   assert.match(shown, /serves the run is 5 GiB instead of 6 GiB, with 35 retries instead of 18\./)
   assert.match(
     shown,
-    /It costs 3\.0 ms more time \(0\.2 % of the run\), by a model of the driver: calls .* last 6\.0 ms instead of 3\.0 ms\./,
+    /It costs 3\.0 ms more time \(0\.2 % of the run\), 2\.0 ms of it in the second half of the recording, by a model of the driver: calls .* last 6\.0 ms instead of 3\.0 ms\./,
   )
+  const once = { ...given, advice: [{ ...defaults, laterDeviceSeconds: 0.001 }] }
+  assert.match(text([defaults, before], once), /3\.0 ms more time, none of it in the second half, by a model/)
   assert.match(shown, / unset PYTORCH_CUDA_ALLOC_CONF /)
   assert.doesNotMatch(shown, /CONF=/)
 })
@@ -211,6 +215,14 @@ test("after the program's own limit, the least limit is said, also as a share of
   assert.doesNotMatch(text([before], { isLimited: true }, own), /own limit/, 'it had enough')
   const small = { ...own, lastFailure: failure({ ...lastFailure, deviceFreeBytes: 1 * GiB }) }
   assert.match(text([fails], { isLimited: true }, small), /8 GiB, more than the 5 GiB that the device had for it\./)
+  const asked = (GB: number) =>
+    text(
+      [EXPANDABLE, fails],
+      { isLimited: true, advice: [EXPANDABLE] },
+      { ...own, withinBytes: GB * GiB, withinIs: 'asked' },
+    )
+  assert.match(asked(7), /today's settings to 8 GiB .*; with expandable_segments:True 7 GiB is enough\./)
+  assert.match(asked(9), /a limit of 9 GiB is enough with today's settings\. The least is 8 GiB .*True 6 GiB/)
   const ended = { ...own, lastFailure: failure({ ...lastFailure, isLast: true }) }
   assert.match(text([fails], { isLimited: true }, ended), /To serve what is recorded, raise it .* may need more\./)
   assert.doesNotMatch(shown, /may need more/)
@@ -282,8 +294,11 @@ test('gaps of the advice are said', () => {
 test('garbage collection is advised with the limit that it needs', () => {
   const garbage = run('garbage_collection_threshold:0.6', 7, 10, at(0, 0))
   const before = { ...DEFAULTS, within: at(1, 1) }
-  const shown = text([garbage, before], { capacityBytes: 7 * GiB, isLimited: true, advice: [garbage] })
-  assert.match(shown, /needs a limit by torch\.cuda\.set_per_process_memory_fraction/)
+  const shown = (own: Partial<TuneRecording>) =>
+    text([garbage, before], { isLimited: true, advice: [garbage] }, { withinBytes: 7 * GiB, ...own })
+  assert.match(shown({ withinIs: 'asked' }), /only with a limit of the program: torch\S*memory_fraction\(7\.00 \/ G\)/)
+  const lastFailure = failure({ deviceHadRoom: true })
+  assert.match(shown({ withinIs: 'failure', lastFailure }), /limit of the program, which must be 7 GiB\./)
 })
 
 test('the table keeps to 80 columns on one page, with sizes from 10 GiB on', () => {

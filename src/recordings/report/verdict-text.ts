@@ -163,7 +163,8 @@ function limitLines(recording: TuneRecording, report: TuneReport): string[] {
 }
 
 /** How far to raise `limit`, with today's settings and the best ones; null unless a limit of the program stopped it. */
-function raiseText(limit: string, { lastFailure, runs }: TuneRecording, report: TuneReport): string | null {
+function raiseText(limit: string, recording: TuneRecording, report: TuneReport): string | null {
+  const { lastFailure, runs, withinBytes, withinIs } = recording
   if (lastFailure?.deviceHadRoom !== true) return null
   const least = ({ settings }: TuneRun) => runs.find(run => run.settings === settings)?.leastCapacityBytes ?? null
   const today = least(runOf(report.runs, report.baseline))
@@ -172,12 +173,21 @@ function raiseText(limit: string, { lastFailure, runs }: TuneRecording, report: 
   const deviceBytes = (lastFailure.reservedBytes ?? 0) + (lastFailure.deviceFreeBytes ?? 0)
   const best = report.advice.at(0)
   const bestBytes = best === undefined ? null : least(best)
-  const withBest =
-    best === undefined || bestBytes === null || bestBytes >= today
-      ? ''
-      : `, or with ${settingsName(best.settings)} to ${limitText(bestBytes, deviceBytes)}`
+  const isBetter = bestBytes !== null && bestBytes < today
   const what = lastFailure.isLast ? 'what is recorded' : 'the run'
-  return `To serve ${what}, raise ${limit} with today's settings to ${limitText(today, deviceBytes)}${withBest}.`
+  const asked = withinIs === 'asked' ? withinBytes! : 0
+  const withToday = limitText(today, deviceBytes)
+  const withBest = isBetter ? `with ${settingsName(best!.settings)} to ${limitText(bestBytes, deviceBytes)}` : ''
+  if (today <= asked) {
+    const least = `The least is ${withToday}${isBetter ? `, or ${withBest.replace(' to ', ' ')}` : ''}.`
+    return `To serve ${what}, a limit of ${formatBytes(asked)} is enough with today's settings. ${least}`
+  }
+  const raise = `To serve ${what}, raise ${limit} with today's settings to ${withToday}`
+  if (!isBetter) return `${raise}.`
+  const isUnclear = asked === 0 && bestBytes < (lastFailure.capacityBelowBytes ?? 0)
+  const already = isUnclear ? ' If the limit is already as large, the setting alone is enough.' : ''
+  if (bestBytes <= asked) return `${raise}; with ${settingsName(best!.settings)} ${formatBytes(asked)} is enough.`
+  return `${raise}, or ${withBest}.${already}`
 }
 
 /** The device has at least what was reserved and free. So a share of that is enough. */

@@ -39,6 +39,8 @@ interface PytorchResult extends PassResult {
   readonly deviceCalls: Readonly<Record<string, number>>
   /** modelled seconds of these calls */
   readonly modelledDeviceSeconds: number | null
+  /** of these, the seconds in the second half of the first round's events */
+  readonly laterDeviceSeconds: number
   readonly rounds: readonly ReplayRound[]
 }
 
@@ -100,6 +102,8 @@ class ModelPass extends ReplayPass<PolicyBlock> {
   /** freed blocks that another stream still uses */
   private readonly pending = new Set<number>()
   private readonly rounds: ReplayRound[] = []
+  /** the driver's seconds before the middle of the first round */
+  private earlySeconds = 0
 
   constructor(
     trace: Trace,
@@ -140,6 +144,7 @@ class ModelPass extends ReplayPass<PolicyBlock> {
       reservedAlike: this.ownSegments ? this.reservedAlike : null,
       retries: policy.retries,
       ...sumOf(rounds),
+      laterDeviceSeconds: (rounds[0].modelledDeviceSeconds ?? 0) - this.earlySeconds,
       rounds,
     }
   }
@@ -160,7 +165,8 @@ class ModelPass extends ReplayPass<PolicyBlock> {
   }
 
   protected override apply(event: number): void {
-    const { action, address, bytes, block } = this.trace
+    const { action, address, bytes, block, events } = this.trace
+    if (event === events >> 1 && this.rounds.length === 0) this.earlySeconds = this.policy.driver.seconds
     switch (action[event]) {
       case Action.alloc:
         this.allocate(event, block[event])

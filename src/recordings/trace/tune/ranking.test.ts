@@ -8,7 +8,7 @@ import type { TuneRun } from './tune-report.js'
 /** A run with sizes in GiB; `within` has failures, retries, and what is reserved there. */
 function run(settings: string, peak: number, within: readonly [number, number, number], least = 1): TuneRun {
   const [failures, retries, reserved] = within
-  const driver = { deviceCalls: 1, modelledDeviceSeconds: 0.001 }
+  const driver = { deviceCalls: 1, modelledDeviceSeconds: 0.001, laterDeviceSeconds: 0 }
   const at = { failures, retries, peakReservedBytes: reserved * GiB, ...driver }
   return {
     settings,

@@ -1,7 +1,7 @@
 // The order of settings: by the memory that they reserve without a limit; within a limit by failures and retries. The
 // least capacity comes last: at it PyTorch has already been made to give its idle memory back again and again.
 
-import type { TuneAtCapacity, TuneRun } from './tune-report.js'
+import type { TuneAtCapacity, TuneRecording, TuneRun } from './tune-report.js'
 
 /** A difference of less than this share counts as none: PyTorch takes memory in steps of 2 and 20 MiB. */
 export const WORTH = 0.01
@@ -111,6 +111,11 @@ export function isLess(bytes: number, than: number): boolean {
   return bytes < than && bytes <= than * (1 - WORTH)
 }
 
+/** Whether the capacity that counts is a limit of the program, by its last failed request. */
+export function isOwnLimit({ withinIs, lastFailure }: TuneRecording): boolean {
+  return withinIs === 'failure' && lastFailure?.deviceHadRoom === true && lastFailure.verdict !== 'segmentTooSmall'
+}
+
 export function isExpandable({ settings }: Pick<TuneRun, 'settings'>): boolean {
   return settings.includes('expandable_segments:True')
 }
@@ -137,6 +142,7 @@ export function combined(settings: string, runs: readonly TuneRun[]): TuneRun {
     peakReservedBytes: most(run => run.peakReservedBytes),
     deviceCalls: total(run => run.deviceCalls),
     modelledDeviceSeconds: total(run => run.modelledDeviceSeconds),
+    laterDeviceSeconds: total(run => run.laterDeviceSeconds),
     leastCapacityBytes: isKnown ? most(run => run.leastCapacityBytes!) : null,
     leastCapacityRetries: isKnown ? total(run => run.leastCapacityRetries!) : null,
     atCapacity: allWithin(runs, run => run.atCapacity),
@@ -155,5 +161,6 @@ function allWithin(runs: readonly TuneRun[], of: (run: TuneRun) => TuneAtCapacit
     peakReservedBytes: Math.max(...all.map(each => each.peakReservedBytes)),
     deviceCalls: total(each => each.deviceCalls),
     modelledDeviceSeconds: total(each => each.modelledDeviceSeconds),
+    laterDeviceSeconds: total(each => each.laterDeviceSeconds),
   }
 }

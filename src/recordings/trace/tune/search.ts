@@ -115,9 +115,10 @@ export class Search {
   private replay(settings: PytorchSettings, capacityBytes: number, stopsAtFailure = false): TuneAtCapacity {
     const model = modelWithin(this.trace, settings, capacityBytes)
     const replayed = replayPytorchPolicy(this.trace, { ...model, stopsAtFailure, failedFrom: 0 })
-    const { failures, retries, peakReservedBytes, modelledDeviceSeconds } = replayed
+    const { failures, retries, peakReservedBytes, modelledDeviceSeconds, laterDeviceSeconds } = replayed
     const deviceCalls = Object.values(replayed.deviceCalls).reduce((all, each) => all + each, 0)
-    return { failures, retries, peakReservedBytes, deviceCalls, modelledDeviceSeconds: modelledDeviceSeconds ?? 0 }
+    const seconds = { modelledDeviceSeconds: modelledDeviceSeconds ?? 0, laterDeviceSeconds }
+    return { failures, retries, peakReservedBytes, deviceCalls, ...seconds }
   }
 }
 

@@ -14,6 +14,8 @@ export interface TuneRun {
   readonly deviceCalls: number
   /** modelled seconds of these calls */
   readonly modelledDeviceSeconds: number
+  /** of these, the seconds in the second half of the events */
+  readonly laterDeviceSeconds: number
   /**
    * the least capacity at which a replay served everything, the requests that failed in the recording too; null if it
    * is more than that of the settings that the recording was made with
@@ -42,6 +44,8 @@ export interface TuneAtCapacity {
   readonly deviceCalls: number
   /** modelled seconds of these calls */
   readonly modelledDeviceSeconds: number
+  /** of these, the seconds in the second half of the events */
+  readonly laterDeviceSeconds: number
 }
 
 /** One recording, with every setting that was tried. */

@@ -15,7 +15,7 @@ import { formatPytorchSettings, type PytorchSettings, parsePytorchSettings } fro
 import { recordedPytorchSettings, settingsBeside } from '../pytorch/named-settings.js'
 import { platformOf } from '../pytorch/platform.js'
 import { checkTrace, type Trace } from '../trace.js'
-import { advised, combined, isExpandable, ranked } from './ranking.js'
+import { advised, combined, isExpandable, isOwnLimit, ranked } from './ranking.js'
 import { Search } from './search.js'
 import type { TuneRecording, TuneReport, TuneRun } from './tune-report.js'
 
@@ -194,11 +194,6 @@ function isHopeless(recording: TuneRecording): boolean {
   const { lowerBoundBytes, withinBytes, withinIs } = recording
   if (withinIs !== 'asked' && withinIs !== 'failure') return false
   return lowerBoundBytes > withinBytes! && !isOwnLimit(recording)
-}
-
-/** Whether the capacity that counts is a limit of the program, by its last failed request. */
-function isOwnLimit({ withinIs, lastFailure }: TuneRecording): boolean {
-  return withinIs === 'failure' && lastFailure?.deviceHadRoom === true && lastFailure.verdict !== 'segmentTooSmall'
 }
 
 function isOfWindows(run: TuneRun): boolean {

@@ -4,7 +4,8 @@ import { costOfMappingUs, costUs } from '../../../../core/driver/simulated/cost-
 /** Counts the driver calls that a model of an allocator would make, and their time by the cost model. */
 export class DriverTally {
   calls: Record<string, number>
-  private seconds = 0
+  /** by the cost model, since the last call of `take` */
+  seconds = 0
 
   constructor(...names: readonly CallName[]) {
     this.calls = Object.fromEntries(names.map(name => [name, 0]))
