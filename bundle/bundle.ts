@@ -1,17 +1,34 @@
 // Bundles the compiler's output in dist/src into few files: importing hundreds takes several times as long. All entry
-// points share the files of their common code, so that a process has each module once.
+// points share the files of their common code, so that a process has each module once. The command line is one file: it
+// runs in a process of few descriptors, and Node opens all files that a module imports at once.
 
 import { readdirSync, readFileSync } from 'node:fs'
 import { dirname, join, relative } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { build } from 'esbuild'
+import { type BuildOptions, build, type Plugin } from 'esbuild'
 import { chunkNames, HASHED_NAMES, withNames } from './chunk-names.js'
-import { sharedFiles } from './shared-files.js'
+import { END, sharedFiles } from './shared-files.js'
 
 const ROOT = join(dirname(fileURLToPath(import.meta.url)), '..', '..')
 const SOURCE = join(ROOT, 'dist', 'src')
-/** Files that other code opens by name, besides what package.json exports. */
-const OPENED = ['cli/main.js', 'cli/program.js', 'core/device/pool-server-thread.js']
+const LIB = join(ROOT, 'dist', 'lib')
+/** A file that other code opens by name, besides what package.json exports. */
+const OPENED = 'core/device/pool-server-thread.js'
+const COMMAND_LINE = 'cli/main.js'
+const OPTIONS = {
+  outbase: SOURCE,
+  outdir: LIB,
+  bundle: true,
+  format: 'esm',
+  platform: 'node',
+  target: 'node20',
+  packages: 'external',
+  charset: 'utf8',
+  // Here `sideEffects` of package.json would drop imports for their effects: it names the bundles only.
+  ignoreAnnotations: true,
+  write: false,
+  logLevel: 'warning',
+} satisfies BuildOptions
 
 interface PackageJson {
   readonly exports: Record<string, string | { readonly types: string }>
@@ -21,67 +38,47 @@ interface PackageJson {
 function entries(): string[] {
   const { exports } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as PackageJson
   const exported = Object.values(exports).flatMap(entry => (typeof entry === 'string' ? [] : [entry.types]))
-  return [...exported.map(types => types.replace(/^\.\/dist\/src\/(.*)\.d\.ts$/, '$1.js')), ...OPENED]
+  return [...exported.map(types => types.replace(/^\.\/dist\/src\/(.*)\.d\.ts$/, '$1.js')), OPENED]
 }
 
 /** The bundles by path below dist/lib. Entry points lie where they lie below dist/src. */
 export async function bundled(): Promise<Map<string, string>> {
-  const lib = join(ROOT, 'dist', 'lib')
-  const { outputFiles, metafile } = await build({
+  const library = await build({
+    ...OPTIONS,
     entryPoints: entries().map(entry => join(SOURCE, entry)),
-    outbase: SOURCE,
-    outdir: lib,
-    bundle: true,
     plugins: [sharedFiles(SOURCE, entries())],
     splitting: true,
     chunkNames: HASHED_NAMES,
     metafile: true,
-    format: 'esm',
-    platform: 'node',
-    target: 'node20',
-    packages: 'external',
-    charset: 'utf8',
-    // Here `sideEffects` of package.json would drop imports for their effects: it names the bundles only.
-    ignoreAnnotations: true,
-    write: false,
-    logLevel: 'warning',
+  })
+  const commandLine = await build({
+    ...OPTIONS,
+    entryPoints: [join(SOURCE, COMMAND_LINE)],
+    plugins: [IMPORTED_AT_ONCE],
   })
   const variables = variableNames()
-  const names = chunkNames(metafile)
-  const files = new Map(
-    outputFiles.map(({ path, text }) => {
+  const names = chunkNames(library.metafile)
+  return new Map(
+    [...library.outputFiles, ...commandLine.outputFiles].map(({ path, text }) => {
       const code = withNames(withoutComments(text), names)
-      return [withNames(relative(lib, path), names), withConstants(withClasses(code), variables)]
+      return [withNames(relative(LIB, path), names), withConstants(withClasses(code), variables)]
     }),
   )
-  for (const path of ['cli/main.js', 'cli/program.js']) files.set(path, withImportsInTurn(path, files))
-  return files
 }
 
-/**
- * Code of the command line whose dynamic imports load one file after the other. Node opens all files that a module
- * imports at once, more than a process of few descriptors may.
- */
-function withImportsInTurn(path: string, files: ReadonlyMap<string, string>): string {
-  const inTurn = files.get(path)!.replace(/\bimport\("(\.[^"]+)"\)/g, (_, specifier: string) => {
-    const names = [...loadOrder(join(dirname(path), specifier), files)].map(file => relative(dirname(path), file))
-    return `importInTurn(${JSON.stringify(names.map(name => (name.startsWith('.') ? name : `./${name}`)))})`
-  })
-  const code = `async function importInTurn(names) {
-  let last;
-  for (const name of names) last = await import(name);
-  return last;
-}
-`
-  return inTurn + code
-}
-
-/** A file and all that it imports, each after its own imports. */
-function loadOrder(path: string, files: ReadonlyMap<string, string>, found = new Set<string>()): Set<string> {
-  if (found.has(path)) return found
-  const imported = files.get(path)!.matchAll(/^(?:import|\} from) "(\.[^"]+)";$/gm)
-  for (const [, specifier] of imported) loadOrder(join(dirname(path), specifier), files, found)
-  return found.add(path)
+/** Makes imports of modules that run later imports at the start. Otherwise esbuild makes variables of all constants. */
+const IMPORTED_AT_ONCE: Plugin = {
+  name: 'imported at once',
+  setup({ onLoad }) {
+    onLoad({ filter: /\.js$/ }, ({ path }) => {
+      const imports: string[] = []
+      const code = readFileSync(path, 'utf8').replaceAll(/\bimport\('(\.[^']+)'\)/g, (_, specifier: string) => {
+        imports.push(`import * as later${imports.length} from '${specifier}'\n`)
+        return `Promise.resolve(later${imports.length - 1})`
+      })
+      return imports.length === 0 ? undefined : { contents: code.replace(END, imports.join('')) }
+    })
+  },
 }
 
 /**

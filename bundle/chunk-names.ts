@@ -48,7 +48,7 @@ function mainFolders(modules: readonly { readonly place: string; readonly bytesI
   return main.sort((one, other) => other.length - one.length)
 }
 
-/** The place of a module below dist/src, such as `core/pool/pool`, or of a file of commands. */
+/** The place of a module below dist/src, such as `core/pool/pool`. */
 function placeOf(path: string): string {
-  return path.replace(/^.*dist\/src\/(.*)\.js$/, '$1').replace(/^commands:/, '')
+  return path.replace(/^.*dist\/src\/(.*)\.js$/, '$1')
 }

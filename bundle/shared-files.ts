@@ -1,48 +1,22 @@
 // Decides which modules share a file of the package. esbuild puts those together that the same entry points need, which
 // makes a hundred small files. So entry points need more than they use: most of them all that the main one has, for a
-// program loads that anyway, and each command all that others of its kind have.
+// program loads that anyway.
 
 import { readdirSync, readFileSync } from 'node:fs'
-import { dirname, join } from 'node:path'
+import { join } from 'node:path'
 import type { Plugin } from 'esbuild'
 
 const MAIN = 'index.js'
-const PROGRAM = 'cli/program.js'
 const BASE = 'core/base'
 /** Entry points that need no pools get `BASE` only. */
-const WITHOUT_POOLS = [
-  'entries/report.js',
-  'entries/processes.js',
-  'entries/simulated.js',
-  PROGRAM,
-  'cli/explain',
-  'cli/top',
-]
+const WITHOUT_POOLS = ['entries/report.js', 'entries/processes.js', 'entries/simulated.js']
 /** Entry points that get nothing more: they import the rest later, or hold types only. */
-const AS_THEY_ARE = ['cli/main.js', 'entries/driver.js']
+const AS_THEY_ARE = ['entries/driver.js']
 /** Modules that are imported later, by code that has what the main entry point has. */
 const LATER = ['live/serve-all.js', 'core/pool/shared/pool-server-loop.js']
-/** The files of commands. Others have one of their own; the main entry point, which the demo imports, has an effect. */
-const COMMANDS: Readonly<Record<string, readonly string[]>> = {
-  'cli/explain': ['why', 'tune', 'check', 'predict'],
-  'cli/top': ['top/top'],
-  'cli/replay': [
-    'replay',
-    'convert',
-    'info/info',
-    'pages/report',
-    'pages/diff',
-    'pages/viewer',
-    'device-option',
-    'terminal',
-  ],
-}
-const FILE_OF_COMMAND = new Map<string, string>(
-  Object.entries(COMMANDS).flatMap(([file, names]) => names.map(name => [`./${name}.js`, file])),
-)
 const OF_TESTS = /\.(test|suite|fixture|worker)\.js$/
 /** Where the imports are added. */
-const END = /(?=^\/\/# sourceMappingURL)/m
+export const END = /(?=^\/\/# sourceMappingURL)/m
 
 /** `source` is the folder of the compiler's output, and the entry points lie in it. */
 export function sharedFiles(source: string, entries: readonly string[]): Plugin {
@@ -57,20 +31,11 @@ export function sharedFiles(source: string, entries: readonly string[]): Plugin 
   const contents = new Map(grown.map(entry => [join(source, entry), read(entry).replace(END, addedTo(entry))]))
   return {
     name: 'shared files',
-    setup({ onLoad, onResolve }) {
+    setup({ onLoad }) {
       onLoad({ filter: /\.js$/ }, ({ path }) => {
         const text = contents.get(path)
         return text === undefined ? undefined : { contents: text }
       })
-      onResolve({ filter: /^\./ }, ({ kind, importer, path }) => {
-        const isCommand = kind === 'dynamic-import' && importer === join(source, PROGRAM)
-        const file = isCommand ? FILE_OF_COMMAND.get(path) : undefined
-        return file === undefined ? undefined : { path: file, namespace: 'commands' }
-      })
-      onLoad({ filter: /./, namespace: 'commands' }, ({ path }) => ({
-        contents: addedTo(path) + COMMANDS[path].map(name => `export * from './${name}.js'\n`).join(''),
-        resolveDir: dirname(join(source, PROGRAM)),
-      }))
     },
   }
 }

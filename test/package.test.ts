@@ -11,6 +11,8 @@ import { transform } from 'esbuild'
 import { bundled } from '../bundle/bundle.js'
 import { Project } from './packed.fixture.js'
 
+const COMMAND_LINE = join('cli', 'main.js')
+
 describe('the packed package', () => {
   let project: Project
   let installed: string
@@ -20,6 +22,8 @@ describe('the packed package', () => {
   })
   after(() => rmSync(project.folder, { recursive: true }))
 
+  const filesOf = (lib: string) =>
+    readdirSync(lib, { recursive: true, encoding: 'utf8' }).filter(path => path.endsWith('.js'))
   const declarations = () =>
     readdirSync(installed, { recursive: true, encoding: 'utf8' })
       .filter(path => path.endsWith('.d.ts'))
@@ -130,7 +134,7 @@ describe('the packed package', () => {
 
   test('has the bundles of this build', async () => {
     const lib = join(installed, 'dist', 'lib')
-    const paths = readdirSync(lib, { recursive: true, encoding: 'utf8' }).filter(path => path.endsWith('.js'))
+    const paths = filesOf(lib)
     const made = await bundled()
     const remedy = 'npm run build bundles again'
     assert.deepEqual(paths.sort(), [...made.keys()].sort(), remedy)
@@ -146,9 +150,9 @@ describe('the packed package', () => {
     }
   })
 
-  test('has each module in one bundle, so that all entry points share it', () => {
+  test('has each module in one file beside the command line, so that all entry points share it', () => {
     const lib = join(installed, 'dist', 'lib')
-    const files = readdirSync(lib, { recursive: true, encoding: 'utf8' }).filter(path => path.endsWith('.js'))
+    const files = filesOf(lib).filter(path => path !== COMMAND_LINE)
     // esbuild writes the path of each module above its imports and above its code.
     const modulesOf = (path: string) => readFileSync(join(lib, path), 'utf8').match(/^\/\/ dist\/src\/.*$/gm) ?? []
     const modules = files.flatMap(path => [...new Set(modulesOf(path))])
@@ -168,12 +172,12 @@ describe('the packed package', () => {
     assert.ok(loaded.size > 2 && loaded.size <= 8, `${loaded.size} files`)
   })
 
-  test('has few files of code, so that a command loads within few descriptors and soon', () => {
+  test('has few files of code, and the whole command line in one', () => {
     const lib = join(installed, 'dist', 'lib')
-    const files = readdirSync(lib, { recursive: true, encoding: 'utf8' }).filter(path => path.endsWith('.js'))
-    assert.ok(files.length <= 50, `${files.length} files: give new commands a file in bundle/shared-files.ts`)
-    // What commands without pools load has none.
-    assert.doesNotMatch(readFileSync(join(lib, 'cli-explain.js'), 'utf8'), /from "\.\/core-pool\.js"/)
+    const { length } = filesOf(lib)
+    assert.ok(length <= 35, `${length} files`)
+    const imported = readFileSync(join(lib, COMMAND_LINE), 'utf8').match(/\b(?:from|import)[ (]*["']\.[^"']*/g)
+    assert.equal(imported, null)
   })
 
   test('has classes with the names of the sources, which logs and stacks show', () => {

@@ -1,4 +1,4 @@
 #!/usr/bin/env node
-// The file that the command `cuda-mempool` runs. It imports nothing itself, so that the bundle can load files in turn.
+// The file that the command `cuda-mempool` runs. In the package it contains the whole command line.
 
-await import('./program.js')
+import './program.js'

@@ -84,7 +84,7 @@ export class TraceBuilder extends EventColumns {
     const { file, device = 0, skippedEvents = 0, otherDevices = [], recorder = 'PyTorch', settings = null } = origin
     const { final = null, before = [], annotations = [], dropped = null } = origin
     const { events } = this
-    const streams = new StreamNumbers()
+    const streams = new TraceStreams()
     const stream = new Uint32Array(events)
     for (let event = 0; event < events; event++) stream[event] = streams.of(this.stream[event])
     const eventStreams = streams.handles.length
@@ -151,7 +151,7 @@ export class TraceBuilder extends EventColumns {
 
   /** The block of each event, and all blocks. */
   private findBlocks(
-    streams: StreamNumbers,
+    streams: TraceStreams,
     stream: Uint32Array,
     final: FinalState | null,
     before: readonly FinalBlock[],
@@ -347,7 +347,7 @@ function lastAtEach(blocks: readonly FinalBlock[]): readonly FinalBlock[] {
 }
 
 /** Numbers of stream handles, in the order of their first use. */
-class StreamNumbers {
+class TraceStreams {
   readonly handles: number[] = []
   private readonly numbers = new Map<number, number>()
 

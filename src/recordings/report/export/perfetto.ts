@@ -161,8 +161,8 @@ class PerfettoWriter {
     return this.tracks
   }
 
-  counter(name: string): Counter {
-    return new Counter(this, this.newTrack(name, true))
+  counter(name: string): CounterTrack {
+    return new CounterTrack(this, this.newTrack(name, true))
   }
 
   event(type: number, track: number, time: number, name?: string, site?: string | null): void {
@@ -192,7 +192,7 @@ class PerfettoWriter {
 }
 
 /** A counter track; only changes are written. */
-class Counter {
+class CounterTrack {
   private value = NaN
 
   constructor(
@@ -214,7 +214,7 @@ class Counter {
 /** Counters of the places in the program that held most at the peak. */
 class SiteCounters {
   /** by number of a call stack */
-  private readonly counters: (Counter | undefined)[]
+  private readonly counters: (CounterTrack | undefined)[]
 
   constructor(
     private readonly trace: Trace,
@@ -239,7 +239,7 @@ class SiteCounters {
 
 /** A counter of the largest piece of reserved memory that no block uses, if the recording has segments. */
 class IdleCounter {
-  private counter: Counter | undefined
+  private counter: CounterTrack | undefined
   private readonly segments: ReservedSegments
   private readonly taken: Float64Array
   private readonly step: number

@@ -23,7 +23,7 @@ export interface StitchPlan {
  * up to `mostNewUnits` of new memory; null if this is too little.
  */
 export function planStitch(pieces: readonly Piece[], units: number, mostNewUnits: number): StitchPlan | null {
-  const search = new Search(pieces, units)
+  const search = new StitchSearch(pieces, units)
   const pair = search.pair()
   if (pair !== null) return { pieces: pair, newUnits: 0 }
   const free = search.longest()
@@ -44,7 +44,7 @@ interface Free {
   readonly starts: readonly Piece[]
 }
 
-class Search {
+class StitchSearch {
   // A whole free piece is an end and a start, too.
   private readonly ends: Ordered
   private readonly starts: Ordered

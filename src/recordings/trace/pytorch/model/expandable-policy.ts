@@ -14,9 +14,9 @@ import { MAPPING_CALLS } from '../../../../core/driver/driver.js'
 import { DriverTally } from './driver-tally.js'
 import {
   type BaseFor,
-  Block,
-  type BlockPool,
   MOST_SMALL_BYTES,
+  ModelBlock,
+  type ModelPool,
   type PlacementPolicy,
   type PolicyBlock,
   roundUp,
@@ -32,7 +32,7 @@ const UNLIMITED_SPAN_BYTES = TiB
 export class ExpandablePolicy extends PolicyMemory implements PlacementPolicy {
   readonly driver = new DriverTally(...MAPPING_CALLS)
   /** the parts without memory of each pool, by rising address */
-  private readonly unmapped = new Map<BlockPool, SortedList<Block>>()
+  private readonly unmapped = new Map<ModelPool, SortedList<ModelBlock>>()
   private readonly spanBytes: number
 
   constructor(options: PolicyOptions = {}) {
@@ -56,7 +56,7 @@ export class ExpandablePolicy extends PolicyMemory implements PlacementPolicy {
   }
 
   release(block: PolicyBlock): void {
-    const own = block as Block
+    const own = block as ModelBlock
     own.pool.give(own)
   }
 
@@ -100,7 +100,7 @@ export class ExpandablePolicy extends PolicyMemory implements PlacementPolicy {
    * The smallest free block that fits, at the lowest address. The next larger block is taken instead as long as it
    * cannot grow as far as the smaller one.
    */
-  protected override bestFree(pool: BlockPool, rounded: number): Block | null {
+  protected override bestFree(pool: ModelPool, rounded: number): ModelBlock | null {
     let block = pool.free.smallest(rounded)
     if (block === null) return null
     for (let next = pool.free.after(block); next !== null; next = pool.free.after(next)) {
@@ -111,7 +111,7 @@ export class ExpandablePolicy extends PolicyMemory implements PlacementPolicy {
   }
 
   /** As `extend`. PyTorch compares a segment's bytes with the program's limit, not those of the pages. */
-  private extendWithinLimit(pool: BlockPool, bytes: number, baseFor: BaseFor | undefined): Block | null {
+  private extendWithinLimit(pool: ModelPool, bytes: number, baseFor: BaseFor | undefined): ModelBlock | null {
     const segmentBytes = this.rules.segmentBytes(bytes)
     return this.reservedBytes + segmentBytes > this.limitBytes ? null : this.extend(pool, bytes, baseFor)
   }
@@ -120,13 +120,13 @@ export class ExpandablePolicy extends PolicyMemory implements PlacementPolicy {
    * Maps pages for a block of at least `bytes`, together with free memory beside them. Null if too few are left, or if
    * no segment can have so many addresses.
    */
-  private extend(pool: BlockPool, bytes: number, baseFor: BaseFor | undefined): Block | null {
+  private extend(pool: ModelPool, bytes: number, baseFor: BaseFor | undefined): ModelBlock | null {
     const room = this.findRoom(pool, bytes)
     if (room === undefined && bytes > roundUp(this.rules.reserveBytes, this.rules.pageBytes(pool.small))) return null
     let block = room ?? this.addSegment(pool, bytes, baseFor)
     if (!block.mapped && !this.map(block, Math.min(block.bytes, bytes))) return null
     while (block.bytes < bytes) {
-      const next: Block = block.next!
+      const next: ModelBlock = block.next!
       if (!this.map(next, Math.min(bytes - block.bytes, next.bytes))) return null
       block = next
     }
@@ -135,11 +135,11 @@ export class ExpandablePolicy extends PolicyMemory implements PlacementPolicy {
   }
 
   /** The first block of the lowest run of free blocks and parts without memory that has `bytes` of addresses. */
-  private findRoom(pool: BlockPool, bytes: number): Block | undefined {
+  private findRoom(pool: ModelPool, bytes: number): ModelBlock | undefined {
     for (const part of this.unmappedOf(pool)) {
       const first = part.previous?.free ? part.previous : part
       let room = 0
-      for (let block: Block | null = first; block !== null && room < bytes; block = block.next) {
+      for (let block: ModelBlock | null = first; block !== null && room < bytes; block = block.next) {
         if (block.mapped && !block.free) break
         room += block.bytes
       }
@@ -148,16 +148,16 @@ export class ExpandablePolicy extends PolicyMemory implements PlacementPolicy {
     return undefined
   }
 
-  private addSegment(pool: BlockPool, bytes: number, baseFor?: BaseFor): Block {
+  private addSegment(pool: ModelPool, bytes: number, baseFor?: BaseFor): ModelBlock {
     const span = roundUp(Math.max(this.spanBytes, bytes), this.rules.pageBytes(pool.small))
-    const block = new Block(baseFor?.(bytes) ?? this.syntheticBase(span), span, pool)
+    const block = new ModelBlock(baseFor?.(bytes) ?? this.syntheticBase(span), span, pool)
     this.lose(block)
     this.driver.note('cuMemAddressReserve', span)
     return block
   }
 
   /** Maps `bytes` of a part without memory, rounded up to whole pages, and merges them with free neighbours. */
-  private map(part: Block, bytes: number): boolean {
+  private map(part: ModelBlock, bytes: number): boolean {
     const mapped = roundUp(bytes, this.rules.pageBytes(part.pool.small))
     if (this.reservedBytes + mapped > this.capacityBytes) return false
     this.hold(part, mapped)
@@ -168,7 +168,7 @@ export class ExpandablePolicy extends PolicyMemory implements PlacementPolicy {
   }
 
   /** Unmaps the whole pages in a free block; the rest stays free. */
-  private unmap(block: Block): void {
+  private unmap(block: ModelBlock): void {
     const { pool } = block
     const { from, to } = this.wholePages(block)
     pool.remove(block)
@@ -194,7 +194,7 @@ export class ExpandablePolicy extends PolicyMemory implements PlacementPolicy {
   }
 
   /** The first `bytes` of a part have memory from now on. */
-  private hold(part: Block, bytes: number): void {
+  private hold(part: ModelBlock, bytes: number): void {
     this.forget(part)
     if (bytes < part.bytes) this.lose(part.cut(bytes))
     part.mapped = true
@@ -202,7 +202,7 @@ export class ExpandablePolicy extends PolicyMemory implements PlacementPolicy {
   }
 
   /** A part without memory, which a range of memory at `base` begins. */
-  private partAt(pool: BlockPool, base: number, bytes: number): Block {
+  private partAt(pool: ModelPool, base: number, bytes: number): ModelBlock {
     const last = this.unmappedOf(pool).before(Infinity)
     const gap = last === undefined ? -1 : base - last.address
     if (last === undefined || gap <= 0 || gap % this.rules.pageBytes(pool.small) > 0 || gap + bytes > last.bytes) {
@@ -213,16 +213,16 @@ export class ExpandablePolicy extends PolicyMemory implements PlacementPolicy {
     return part
   }
 
-  private lose(part: Block): void {
+  private lose(part: ModelBlock): void {
     part.mapped = false
     this.unmappedOf(part.pool).insert(part, part.address)
   }
 
-  private forget(part: Block): void {
+  private forget(part: ModelBlock): void {
     this.unmappedOf(part.pool).remove(part, part.address)
   }
 
-  private unmappedOf(pool: BlockPool): SortedList<Block> {
+  private unmappedOf(pool: ModelPool): SortedList<ModelBlock> {
     let parts = this.unmapped.get(pool)
     if (parts === undefined) {
       parts = new SortedList()
@@ -231,14 +231,14 @@ export class ExpandablePolicy extends PolicyMemory implements PlacementPolicy {
     return parts
   }
 
-  protected override idleAddressIn(block: Block): number {
+  protected override idleAddressIn(block: ModelBlock): number {
     if (block.bytes < this.rules.pageBytes(block.pool.small)) return -1
     const { from, to } = this.wholePages(block)
     return from < to ? from : -1
   }
 
   /** The whole pages of its segment that lie in a block; without any, they end before they begin. */
-  private wholePages({ address, bytes, base, pool }: Block): { from: number; to: number } {
+  private wholePages({ address, bytes, base, pool }: ModelBlock): { from: number; to: number } {
     const page = this.rules.pageBytes(pool.small)
     const from = base + roundUp(address - base, page)
     const end = address + bytes
@@ -254,7 +254,7 @@ export class ExpandablePolicy extends PolicyMemory implements PlacementPolicy {
   }
 }
 
-function bytesWithGrowth({ bytes, next }: Block): number {
+function bytesWithGrowth({ bytes, next }: ModelBlock): number {
   return next === null || next.mapped ? bytes : bytes + next.bytes
 }
 

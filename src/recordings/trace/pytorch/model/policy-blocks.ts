@@ -75,19 +75,19 @@ export interface PlacementPolicy {
 
 export type BaseFor = (bytes: number) => number | undefined
 
-export class Block implements PolicyBlock {
+export class ModelBlock implements PolicyBlock {
   free = false
   /** how often the blocks of this kind had been searched when this one became free */
   freedAt = 0
   /** false for a part of an expandable segment without memory; such a part is not free either */
   mapped = true
-  previous: Block | null = null
-  next: Block | null = null
+  previous: ModelBlock | null = null
+  next: ModelBlock | null = null
 
   constructor(
     public address: number,
     public bytes: number,
-    readonly pool: BlockPool,
+    readonly pool: ModelPool,
     /** the address of the first block of its segment */
     readonly base = address,
   ) {}
@@ -97,8 +97,8 @@ export class Block implements PolicyBlock {
   }
 
   /** Shortens the block to `bytes`; returns the rest, which is neither free nor in a list. */
-  cut(bytes: number): Block {
-    const rest = new Block(this.address + bytes, this.bytes - bytes, this.pool, this.base)
+  cut(bytes: number): ModelBlock {
+    const rest = new ModelBlock(this.address + bytes, this.bytes - bytes, this.pool, this.base)
     rest.mapped = this.mapped
     rest.previous = this
     rest.next = this.next
@@ -109,7 +109,7 @@ export class Block implements PolicyBlock {
   }
 
   /** Takes over the bytes of a neighbour, which is in no list. */
-  absorb(neighbour: Block): void {
+  absorb(neighbour: ModelBlock): void {
     this.bytes += neighbour.bytes
     if (neighbour === this.next) {
       this.next = neighbour.next
@@ -128,8 +128,8 @@ interface Searches {
 }
 
 /** The small or the large blocks of one stream, of the default pool or of a private one. */
-export class BlockPool {
-  readonly free = new BestFitList<Block>()
+export class ModelPool {
+  readonly free = new BestFitList<ModelBlock>()
 
   constructor(
     readonly stream: number,
@@ -140,21 +140,21 @@ export class BlockPool {
     private readonly idle: IdleMemory,
   ) {}
 
-  insert(block: Block): void {
+  insert(block: ModelBlock): void {
     this.free.insert(block)
     block.free = true
     block.freedAt = this.searches.count
     this.idle.add(block)
   }
 
-  remove(block: Block): void {
+  remove(block: ModelBlock): void {
     this.free.remove(block)
     block.free = false
     this.idle.delete(block)
   }
 
   /** Makes a block free, merged with its free neighbours. */
-  give(block: Block): void {
+  give(block: ModelBlock): void {
     for (const neighbour of [block.previous, block.next]) {
       if (neighbour === null || !neighbour.free) continue
       this.remove(neighbour)
@@ -167,30 +167,30 @@ export class BlockPool {
 /** The free blocks that have memory which could go back to the device. */
 class IdleMemory {
   /** by the address of that memory */
-  private readonly blocks = new Map<number, Block>()
+  private readonly blocks = new Map<number, ModelBlock>()
 
   /** `addressIn` is the address of such memory in a free block, -1 without any. */
-  constructor(private readonly addressIn: (block: Block) => number) {}
+  constructor(private readonly addressIn: (block: ModelBlock) => number) {}
 
-  add(block: Block): void {
+  add(block: ModelBlock): void {
     const address = this.addressIn(block)
     if (address < 0) return
     this.blocks.set(address, block)
   }
 
-  delete(block: Block): void {
+  delete(block: ModelBlock): void {
     const address = this.addressIn(block)
     if (address >= 0) this.blocks.delete(address)
   }
 
   /** The block with such memory from this address on. */
-  at(address: number): Block | undefined {
+  at(address: number): ModelBlock | undefined {
     return this.blocks.get(address)
   }
 
   /** The blocks of these owners, in their order. */
-  of(owners: readonly number[]): Block[] {
-    const found = new Map(owners.map(owner => [owner, [] as Block[]]))
+  of(owners: readonly number[]): ModelBlock[] {
+    const found = new Map(owners.map(owner => [owner, [] as ModelBlock[]]))
     for (const block of this.blocks.values()) found.get(block.pool.owner)?.push(block)
     return [...found.values()].flat()
   }
@@ -202,22 +202,22 @@ export class BlockPools {
   /** by owner; of each its pools by stream and size */
   private readonly byOwner: OwnPools[] = []
 
-  constructor(idleAddressIn: (block: Block) => number) {
+  constructor(idleAddressIn: (block: ModelBlock) => number) {
     this.idle = new IdleMemory(idleAddressIn)
   }
 
-  of(stream: number, small: boolean, owner: number): BlockPool {
+  of(stream: number, small: boolean, owner: number): ModelPool {
     this.byOwner[owner] ??= { pools: [], searches: [{ count: 0 }, { count: 0 }] }
     const { pools, searches } = this.byOwner[owner]
     const kind = small ? 1 : 0
     const index = 2 * stream + kind
-    pools[index] ??= new BlockPool(stream, small, owner, searches[kind], this.idle)
+    pools[index] ??= new ModelPool(stream, small, owner, searches[kind], this.idle)
     return pools[index]
   }
 }
 
 interface OwnPools {
-  readonly pools: BlockPool[]
+  readonly pools: ModelPool[]
   /** of large and small blocks */
   readonly searches: readonly Searches[]
 }

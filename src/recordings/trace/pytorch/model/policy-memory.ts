@@ -2,7 +2,7 @@
 
 import type { MemoryWatcher } from '../../placements/placements.js'
 import { PlacementRules } from './placement-rules.js'
-import { type Block, type BlockPool, BlockPools, MOST_SMALL_BYTES, type UsedRange } from './policy-blocks.js'
+import { BlockPools, MOST_SMALL_BYTES, type ModelBlock, type ModelPool, type UsedRange } from './policy-blocks.js'
 import type { PytorchSettings } from './pytorch-settings.js'
 
 /** The address of segments that no recording places: above every address of a GPU. */
@@ -59,22 +59,22 @@ export abstract class PolicyMemory {
     return this.reservedBytes + this.rules.segmentBytes(rounded) > limitBytes
   }
 
-  protected poolOf(rounded: number, stream: number, owner: number): BlockPool {
+  protected poolOf(rounded: number, stream: number, owner: number): ModelPool {
     return this.pools.of(stream, rounded <= MOST_SMALL_BYTES, owner)
   }
 
   /** The address of the memory in a free block that could go back to the device, -1 without any. */
-  protected abstract idleAddressIn(block: Block): number
+  protected abstract idleAddressIn(block: ModelBlock): number
 
   /**
    * The free blocks with memory that may be given back. PyTorch keeps that of a private pool while a graph uses it.
    */
-  protected idle(): Block[] {
+  protected idle(): ModelBlock[] {
     return this.pools.idle.of([0, ...this.unusedPools])
   }
 
   /** Takes the best free block for a request; null if the best that fits may not serve it. */
-  protected takeFree(pool: BlockPool, rounded: number): Block | null {
+  protected takeFree(pool: ModelPool, rounded: number): ModelBlock | null {
     if (this.countsSearches) pool.searches.count++
     const block = this.bestFree(pool, rounded)
     if (block === null || !this.rules.mayServe(block.bytes, rounded)) return null
@@ -83,11 +83,11 @@ export abstract class PolicyMemory {
   }
 
   /** The smallest free block that fits, at the lowest address. */
-  protected bestFree(pool: BlockPool, rounded: number): Block | null {
+  protected bestFree(pool: ModelPool, rounded: number): ModelBlock | null {
     return pool.free.smallest(rounded)
   }
 
-  protected splitRest(block: Block, rounded: number): void {
+  protected splitRest(block: ModelBlock, rounded: number): void {
     if (this.rules.splits(block.bytes - rounded, rounded, block.pool.small)) block.pool.insert(block.cut(rounded))
   }
 
@@ -108,7 +108,7 @@ export abstract class PolicyMemory {
   }
 
   /** Cuts `block` into blocks in use, by rising address, and free ones between them; returns those in use. */
-  protected cutUsed(block: Block, used: readonly UsedRange[]): Block[] {
+  protected cutUsed(block: ModelBlock, used: readonly UsedRange[]): ModelBlock[] {
     const { pool } = block
     let rest = block
     const blocks = used.map(({ address, bytes }) => {

@@ -13,8 +13,8 @@ import { DriverTally } from './driver-tally.js'
 import { isSmallSegment } from './placement-rules.js'
 import {
   type BaseFor,
-  Block,
-  type BlockPool,
+  ModelBlock,
+  type ModelPool,
   type PlacementPolicy,
   type PolicyBlock,
   ROUNDING_BYTES,
@@ -25,9 +25,9 @@ import { PolicyMemory } from './policy-memory.js'
 export class PytorchPolicy extends PolicyMemory implements PlacementPolicy {
   readonly driver = new DriverTally('cuMemAlloc', 'cuMemFree')
   /** the first block of each segment, by the segment's base */
-  private readonly segments = new Map<number, Block>()
+  private readonly segments = new Map<number, ModelBlock>()
   /** the most bytes of blocks from before, if their size is not certain */
-  private readonly mostBytes = new Map<Block, number>()
+  private readonly mostBytes = new Map<ModelBlock, number>()
 
   allocate(bytes: number, stream: number, owner = 0, baseFor?: BaseFor): PolicyBlock | null {
     const rounded = this.rules.round(bytes)
@@ -38,14 +38,14 @@ export class PytorchPolicy extends PolicyMemory implements PlacementPolicy {
   }
 
   release(block: PolicyBlock): void {
-    const own = block as Block
+    const own = block as ModelBlock
     this.mostBytes.delete(own)
     own.pool.give(own)
     if (own.previous === null) this.segments.set(own.address, own)
   }
 
   reconsider(block: PolicyBlock, bytes: number): boolean {
-    const { previous: below, next, pool, bytes: blockBytes } = block as Block
+    const { previous: below, next, pool, bytes: blockBytes } = block as ModelBlock
     const most = below === null ? undefined : this.mostBytes.get(below)
     if (below === null || most === undefined) return false
     const freeBytes = blockBytes + (next?.free ? next.bytes : 0)
@@ -62,7 +62,7 @@ export class PytorchPolicy extends PolicyMemory implements PlacementPolicy {
 
   adoptSegment(base: number, bytes: number, stream: number, used: readonly UsedRange[], owner = 0): PolicyBlock[] {
     const pool = this.pools.of(stream, isSmallSegment(bytes), owner)
-    const block = new Block(base, bytes, pool)
+    const block = new ModelBlock(base, bytes, pool)
     this.segments.set(base, block)
     this.watcher?.mapped(base, bytes)
     this.countReserved(bytes)
@@ -96,12 +96,12 @@ export class PytorchPolicy extends PolicyMemory implements PlacementPolicy {
     return this.segments.has(address)
   }
 
-  protected override idleAddressIn({ address, previous, next }: Block): number {
+  protected override idleAddressIn({ address, previous, next }: ModelBlock): number {
     return previous === null && next === null ? address : -1
   }
 
   /** A block in a new segment, or null if no memory given back makes room for it. */
-  private obtain(pool: BlockPool, rounded: number, baseFor: BaseFor | undefined): Block | null {
+  private obtain(pool: ModelPool, rounded: number, baseFor: BaseFor | undefined): ModelBlock | null {
     const bytes = this.rules.segmentBytes(rounded)
     if (this.reservedBytes > this.garbageBytes) this.collectGarbage()
     if (!this.hasRoom(bytes) && !(this.releaseOversize(pool, rounded) && this.hasRoom(bytes))) {
@@ -123,7 +123,7 @@ export class PytorchPolicy extends PolicyMemory implements PlacementPolicy {
    */
   private collectGarbage(): void {
     let idle = this.pools.idle.of([0]).filter(({ pool }) => !pool.small)
-    const ageOf = (block: Block) => block.pool.searches.count - block.freedAt
+    const ageOf = (block: ModelBlock) => block.pool.searches.count - block.freedAt
     let age = idle.reduce((sum, block) => sum + ageOf(block), 0)
     let released = idle.length
     const enough = this.garbageBytes
@@ -143,7 +143,7 @@ export class PytorchPolicy extends PolicyMemory implements PlacementPolicy {
    * Gives back the smallest block of a size that is not split and that is enough for a request; or else such blocks
    * from the largest on, until they are enough together. Returns whether they are.
    */
-  private releaseOversize(pool: BlockPool, rounded: number): boolean {
+  private releaseOversize(pool: ModelPool, rounded: number): boolean {
     const { maxSplitBytes } = this.rules
     if (maxSplitBytes === Infinity) return false
     const needed = Math.max(maxSplitBytes, rounded)
@@ -158,8 +158,8 @@ export class PytorchPolicy extends PolicyMemory implements PlacementPolicy {
     return released >= needed
   }
 
-  private addSegment(base: number, bytes: number, pool: BlockPool): Block {
-    const block = new Block(base, bytes, pool)
+  private addSegment(base: number, bytes: number, pool: ModelPool): ModelBlock {
+    const block = new ModelBlock(base, bytes, pool)
     this.segments.set(base, block)
     this.watcher?.mapped(base, bytes)
     this.driver.note('cuMemAlloc', bytes)
