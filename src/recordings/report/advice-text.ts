@@ -3,7 +3,7 @@
 import { formatBytes, GiB } from '../../core/base/bytes.js'
 import { mergedSettings } from '../trace/pytorch/merged-settings.js'
 import { isExpandable, isLess, isOwnLimit, takenBytes } from '../trace/tune/ranking.js'
-import type { TuneReport, TuneRun } from '../trace/tune/tune-report.js'
+import type { TuneAtCapacity, TuneReport, TuneRun } from '../trace/tune/tune-report.js'
 import { formatCount, formatNs, formatShare } from './number-format.js'
 import { settingLine } from './settings-text.js'
 import { countOf, failing, isServedOnlyInReplay, isWithoutLimit, noneOr, runOf, verdictsOf } from './verdict-text.js'
@@ -137,16 +137,28 @@ function leastText(run: TuneRun, before: TuneRun, { recordings }: TuneReport): s
   return [`The least that serves the run is ${formatBytes(now)} instead of ${formatBytes(was)}${there}.`]
 }
 
-/** The driver's time without a limit, if it is more than today's. */
-function timeText(run: TuneRun, before: TuneRun, { recordings }: TuneReport): string[] {
-  const [now, was] = [run.modelledDeviceSeconds, before.modelledDeviceSeconds]
+/** Whether the driver's time is that within the limit: there is one, and some setting serves it. */
+export function isTimedWithin({ runs, isLimited }: TuneReport): boolean {
+  return isLimited && runs.some(({ within }) => within?.failures === 0)
+}
+
+/** The replay of a run whose driver time is said. */
+export function timedRun(run: TuneRun, report: TuneReport): TuneRun | TuneAtCapacity {
+  return (isTimedWithin(report) ? run.within : null) ?? run
+}
+
+/** The driver's time, if it is more than today's. */
+function timeText(run: TuneRun, before: TuneRun, report: TuneReport): string[] {
+  const { recordings } = report
+  const [timed, timedBefore] = [run, before].map(each => timedRun(each, report))
+  const [now, was] = [timed.modelledDeviceSeconds, timedBefore.modelledDeviceSeconds]
   if (now <= was) return []
   const span = recordings.every(each => each.spanSeconds > 0)
     ? recordings.reduce((sum, each) => sum + each.spanSeconds, 0)
     : null
   // A recording cut out of a run may be shorter than the calls that its blocks would have needed.
   const share = span === null || now > span ? '' : ` (${shareOfRun((now - was) / span)})`
-  const later = run.laterDeviceSeconds - before.laterDeviceSeconds
+  const later = timed.laterDeviceSeconds - timedBefore.laterDeviceSeconds
   const [more, moreLater, all, today] = [now - was, later, now, was].map(seconds => formatNs(seconds * 1e9))
   const together = recordings.length > 1 ? ' in all recordings together' : ''
   const when = later > 0 ? `${moreLater} of it in the second half of the recording` : 'none of it in the second half'

@@ -1,6 +1,6 @@
 // A prediction as text: the figures beside the recorded ones, whether it fits, the certainty, and the call sites.
 
-import { formatBytes } from '../../core/base/bytes.js'
+import { formatBytes, formatBytesUp } from '../../core/base/bytes.js'
 import type { Predicted, PredictReport, PredictRun, PredictSite } from '../trace/predict/predict-report.js'
 import { formatCount, formatShare } from './number-format.js'
 import { placeText } from './place-text.js'
@@ -94,7 +94,7 @@ function betterText(report: PredictReport, better: PredictRun, { width, paint }:
   const { estimate } = better.reservedBytes
   const isSame = better.fits === report.asRecorded.fits
   const fits = !isSame ? `. ${fitOf(report, better)}` : better.fits === 'no' ? ', which does not fit either' : ''
-  const text = `With this setting it would reserve ${formatBytes(estimate)} instead of ${formatBytes(report.asRecorded.reservedBytes.estimate)}${fits.replace(/\.$/, '')}:`
+  const text = `With this setting it would reserve ${formatBytesUp(estimate)} instead of ${formatBytes(report.asRecorded.reservedBytes.estimate)}${fits.replace(/\.$/, '')}:`
   return [wrapText(text, width), paint.green(`    ${settingLine(better.settings, report.platform)}`)].join('\n')
 }
 

@@ -311,9 +311,34 @@ test('the table keeps to 80 columns on one page, with sizes from 10 GiB on', () 
   const given = { capacityBytes: null, isLimited: true, baseline: '', runs, advice: [], leftOut: [], ...beside }
   for (const recordings of [limits.slice(0, 1), limits]) {
     const table = tuneText({ ...given, recordings }, { width: 80, paint: PLAIN }).split('\n\n')[1]
-    assert.match(table, /^split:256,non_split:256 .* ms$/m)
+    assert.match(table, /^split:256,non_split:256 .* s$/m)
     for (const line of table.split('\n')) assert.ok(line.length <= 80, line)
   }
+})
+
+test('a recording that needs more with the best setting is named, and the order of the settings', () => {
+  const better = run('expandable_segments:True', 7, 8)
+  const recordings = [
+    recording([better, run('', 9, 10)], { file: 'rank0.pickle' }),
+    recording([better, run('', 6, 9)], { file: 'rank1.pickle' }),
+  ]
+  const shown = text([better, run('', 9, 10)], { recordings, advice: [better] })
+  assert.match(shown, /rank1\.pickle then needs 7 GiB instead of 6 GiB\./)
+  assert.doesNotMatch(shown, /rank0\.pickle then/)
+  assert.match(shown, /the best first by what it reserves 1\./)
+  const within = { isLimited: true, advice: [EXPANDABLE] }
+  const served = { ...EXPANDABLE, within: { ...at(0, 0), modelledDeviceSeconds: 0.005 } }
+  const limited = text([served, { ...DEFAULTS, within: at(1, 0) }], { ...within, advice: [served] })
+  assert.match(limited, /the best first by failures, retries, and what it reserves there 1\..* within the limit\.$/)
+  assert.match(limited, /expandable .* 5\.0 ms defaults/)
+  const failing = text(
+    [
+      { ...EXPANDABLE, within: at(1, 0) },
+      { ...DEFAULTS, within: at(1, 0) },
+    ],
+    within,
+  )
+  assert.match(failing, /the best first by the least that serves 1\..* without a limit\.$/)
 })
 
 /** The last request that failed, at event 9; the program could have 4 GiB. */

@@ -5,7 +5,7 @@ import { shown } from '../../core/base/shown-text.js'
 import { shortPath } from '../trace/frames/short-path.js'
 import { isLess } from '../trace/tune/ranking.js'
 import type { TuneRecording, TuneReport, TuneRun } from '../trace/tune/tune-report.js'
-import { adviceOf, capacitiesOf, conflictsOf, leftOutOf, noAdvice } from './advice-text.js'
+import { adviceOf, capacitiesOf, conflictsOf, isTimedWithin, leftOutOf, noAdvice, timedRun } from './advice-text.js'
 import { formatCount, formatNs, MISSING } from './number-format.js'
 import { besideText, mergeText, notInEffect } from './settings-text.js'
 import { type Column, rightColumn, type TextStyle, tableText, wrapText } from './table.js'
@@ -40,7 +40,8 @@ function introduction(report: TuneReport): string {
   ].join(' ')
 }
 
-function settingsTable({ runs, recordings, isLimited, baseline, advice }: TuneReport, style: TextStyle): string {
+function settingsTable(report: TuneReport, style: TextStyle): string {
+  const { runs, recordings, isLimited, baseline, advice } = report
   const before = runOf(runs, baseline)
   const least = (run: TuneRun) =>
     recordings.length === 1 || run.leastCapacityBytes !== null
@@ -53,6 +54,7 @@ function settingsTable({ runs, recordings, isLimited, baseline, advice }: TuneRe
         ({ runs: own }) => runOf(own, settings).leastCapacityBytes ?? runOf(own, baseline).leastCapacityBytes ?? 0,
       ),
     )
+  const timed = (run: TuneRun) => timedRun(run, report).modelledDeviceSeconds
   const sizes = capacitiesOf(recordings)
   const within = sizes.length === 1 ? sizes[0] : isLimited ? 'the limits' : 'the peaks'
   const columns: Column<TuneRun>[] = [
@@ -61,9 +63,9 @@ function settingsTable({ runs, recordings, isLimited, baseline, advice }: TuneRe
     ...(before.within === null ? [] : [rightColumn(`within\n${within}`, servedText)]),
     ...(isLimited ? [rightColumn('reserved\nthere', reservedWithin)] : []),
     rightColumn('least\ncapacity', least),
-    ...(runs.every(run => run.modelledDeviceSeconds === 0)
+    ...(runs.every(run => timed(run) === 0)
       ? []
-      : [rightColumn<TuneRun>('driver\ntime', run => formatNs(run.modelledDeviceSeconds * 1e9))]),
+      : [rightColumn<TuneRun>('driver\ntime', run => formatNs(timed(run) * 1e9))]),
   ]
   const tone = (run: TuneRun) => (advice.includes(run) ? style.paint.green : (line: string) => line)
   return tableText(runs, columns, { ...style, tone })
@@ -103,14 +105,22 @@ function recordingsTable({ recordings, baseline, advice }: TuneReport, style: Te
 
 /** The recording that needs most, with the settings of today and with the best. */
 function worstOf({ recordings, baseline, advice }: TuneReport): string {
+  const moreText = (settings: string) =>
+    recordings.flatMap(({ file, runs }) => {
+      const [now, was] = [settings, baseline].map(each => runOf(runs, each).leastCapacityBytes ?? 0)
+      return isLess(was, now)
+        ? [`${shown(shortPath(file))} then needs ${formatBytes(now)} instead of ${formatBytes(was)}.`]
+        : []
+    })
   const text = (settings: string, name: string) => {
     const least = ({ runs }: TuneRecording) => runOf(runs, settings).leastCapacityBytes ?? 0
     const worst = recordings.reduce((a, b) => (least(b) > least(a) ? b : a))
     return `${shown(shortPath(worst.file))} needs most with ${name}: at least ${formatBytes(least(worst))}.`
   }
   const best = advice.slice(0, 1).map(({ settings }) => text(settings, settingsName(settings)))
+  const worse = advice.slice(0, 1).flatMap(({ settings }) => moreText(settings))
   const sums = 'Sizes of a setting above are those of the worst recording; retries and times are sums.'
-  return [text(baseline, "today's settings"), ...best, sums].join(' ')
+  return [text(baseline, "today's settings"), ...best, ...worse, sums].join(' ')
 }
 
 /** How far any allocator could go. */
@@ -144,7 +154,12 @@ function adviceText(report: TuneReport, { width, paint }: TextStyle): string[] {
   const blocks = advice.map(({ text, line }, i) =>
     [wrapText(`${i + 1}. ${text}`, width, '   '), paint.green(`   ${line}`)].join('\n'),
   )
-  return [paint.bold('What to set, the best first'), ...blocks]
+  return [paint.bold(`What to set, the best first by ${orderOf(report)}`), ...blocks]
+}
+
+function orderOf(report: TuneReport): string {
+  if (!report.isLimited) return 'what it reserves'
+  return isTimedWithin(report) ? 'failures, retries, and what it reserves there' : 'the least that serves'
 }
 
 /** The memory that the program itself could save; settings do not change it. */
@@ -174,7 +189,8 @@ function notes(report: TuneReport): string[] {
   }
   lines.push(...leftOutOf(report))
   lines.push(
-    '> and ≥: at least so much, not searched further. A retry gives all idle memory back and waits for the GPU. Driver times are of a model, over the run without a limit.',
+    '> and ≥: at least so much, not searched further. A retry gives all idle memory back and waits for the GPU. ' +
+      `Driver times are of a model, ${isTimedWithin(report) ? 'within the limit' : 'without a limit'}.`,
   )
   return lines
 }

@@ -23,7 +23,7 @@ test('each category has a line with its bytes and its share, and how it is known
 test('a purpose for which nothing is held has a line, too', () => {
   const trace = new Training().trace()
   const [text] = categoriesText(categoriesAfter(trace, trace.events - 1), false, 80)
-  assert.match(text, /^ +0 B +0\.0 % {2}activations/m)
+  assert.match(text, /^ +0 B +0\.0 % {2}activations: [\d.]+ MiB at most, at other times$/m)
   assert.doesNotMatch(text, /could save/)
 })
 

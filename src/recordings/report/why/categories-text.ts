@@ -22,8 +22,9 @@ export function categoriesText(categories: CategoriesAt | null, isFailure: boole
   const sizes = shares.map(({ bytes }) => formatBytes(bytes))
   const parts = shares.map(({ bytes }) => formatShare(bytes / all))
   const [columns, places] = [sizes, parts].map(texts => Math.max(...texts.map(text => text.length)))
-  const lines = shares.map(({ category }, i) => {
-    const meaning = MEANINGS[category]
+  const lines = shares.map(({ category, bytes, mostBytes }, i) => {
+    const meaning =
+      bytes === 0 && mostBytes > 0 ? `${formatBytes(mostBytes)} at most, at other times` : MEANINGS[category]
     const what = meaning === undefined ? category : `${category}: ${meaning}`
     return `  ${sizes[i].padStart(columns)}  ${parts[i].padStart(places)}  ${what}`
   })

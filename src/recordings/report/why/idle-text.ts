@@ -126,7 +126,11 @@ function privateHolders(pools: readonly PoolMemory[], width: number): string[] {
     .sort((a, b) => b.inUseBytes - a.inUseBytes)
   if (own.length === 0) return []
   const sum = (of: (memory: PoolMemory) => number) => formatBytes(own.reduce((all, each) => all + of(each), 0))
-  const title = `Private pools, such as those of CUDA graphs, have ${sum(each => each.reservedBytes)}, ${sum(each => each.inUseBytes)} of it in use. Most in each:`
+  const have =
+    own.length === 1
+      ? 'private pool, such as that of a CUDA graph, has'
+      : 'private pools, such as those of CUDA graphs, have'
+  const title = `${formatCount(own.length)} ${have} ${sum(each => each.reservedBytes)}, ${sum(each => each.inUseBytes)} of it in use. Most in each:`
   const lines = own
     .slice(0, MOST_POOLS)
     .map(

@@ -84,7 +84,7 @@ test('programs beside this one have their numbers, also where its own number is 
   const beside = MESSAGES.find(({ wording }) => wording === '2.2, another program') as MessageCase
   assert.match(
     told(beside.text),
-    /process 2\.33 GiB by this one, 697\.04 MiB of it not PyTorch's others 76\.96 GiB by process 32777 /,
+    /process 2\.33 GiB by this one, 697\.04 MiB of it not PyTorch's: of CUDA itself, .* cuBLAS others 76\.96 GiB by process 32777 /,
   )
 })
 

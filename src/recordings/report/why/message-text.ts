@@ -76,7 +76,10 @@ function processFacts({ processes }: OutOfMemoryMessage, { outside }: MessageAns
   const rest = others.slice(MOST_PROCESSES)
   // In a container PyTorch does not know its own number on the host.
   const maybeOwn = own.length > 0 ? '' : ', which may be this one, as in a container'
-  const beside = outside === null || outside.bytes <= 0 ? '' : `, ${sizeText(outside)} of it not PyTorch's`
+  const beside =
+    outside === null || outside.bytes <= 0
+      ? ''
+      : `, ${sizeText(outside)} of it not PyTorch's: of CUDA itself, and of libraries such as NCCL and cuBLAS`
   return [
     ...own.map(({ size }): [string, string] => ['process', `${sizeText(size)} by this one${beside}`]),
     ...others

@@ -20,6 +20,8 @@ export interface CategoryShare {
   readonly category: Category
   readonly bytes: number
   readonly blocks: number
+  /** most bytes of the category at once, at any moment of the recording */
+  readonly mostBytes: number
 }
 
 /** The memory at one moment, by category. */
@@ -75,7 +77,8 @@ export function categoriesOf(trace: Trace): Categories | null {
 export function categoriesAfter(trace: Trace, event: number): CategoriesAt | null {
   const categories = categoriesOf(trace)
   if (categories === null) return null
-  const shares = CATEGORIES.map(category => ({ category, bytes: 0, blocks: 0 }))
+  const most = mostBytes(trace, categories)
+  const shares = CATEGORIES.map((category, i) => ({ category, bytes: 0, blocks: 0, mostBytes: most[i] }))
   for (const number of liveAfter(trace, event)) {
     const share = shares[categories.ofBlock[number]]
     share.bytes += trace.blocks.bytes[number]
@@ -86,6 +89,23 @@ export function categoriesAfter(trace: Trace, event: number): CategoriesAt | nul
   return shares.every(({ bytes }) => bytes === 0)
     ? null
     : { isCheckpointed: isCheckpointed(trace), recorded: categories.recorded, shares: held }
+}
+
+/** By category: most bytes at once. */
+function mostBytes({ blocks, action, block, events }: Trace, { ofBlock }: Categories): Float64Array {
+  const bytes = new Float64Array(CATEGORIES.length)
+  for (let number = 0; number < blocks.initial; number++) {
+    if (blocks.freeRequestedAt[number] !== BEFORE) bytes[ofBlock[number]] += blocks.bytes[number]
+  }
+  const most = bytes.slice()
+  for (let event = 0; event < events; event++) {
+    const isAllocation = action[event] === Action.alloc
+    if (!isAllocation && action[event] !== Action.freeRequested) continue
+    const category = ofBlock[block[event]]
+    bytes[category] += isAllocation ? blocks.bytes[block[event]] : -blocks.bytes[block[event]]
+    if (bytes[category] > most[category]) most[category] = bytes[category]
+  }
+  return most
 }
 
 /** The activations held after an event, which checkpointing could save; null if there are none, or nothing tells. */

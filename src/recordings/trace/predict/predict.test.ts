@@ -61,6 +61,8 @@ test('whether it fits is said for the whole range', () => {
   assert.equal(of(curved, estimate).fits, 'likely')
   assert.equal(of(curved, high - MiB).fits, 'likely', 'below the most that it may reserve')
   assert.equal(of(curved, 0.9 * estimate).fits, 'unlikely')
+  const { low } = of({}, GiB).reservedBytes
+  assert.equal(of({}, low).fits, 'unlikely', 'the least that it may reserve')
 })
 
 test('recordings of two programs are refused, and of another allocator', () => {

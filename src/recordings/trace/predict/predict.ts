@@ -222,11 +222,11 @@ function runOf(
   if (!Number.isFinite(capacityBytes)) return { ...run, fits: null, retries: null }
   const [estimate] = replays({ capacityBytes, limitBytes })
   // The range is wider than its replays by the error of those of the recordings.
-  const others = replays({ capacityBytes: capacityBytes / orders[0].miss, limitBytes })
-  const served = others.filter(({ failures }) => failures === 0).length
-  const part: Fit = estimate.failures === 0 ? 'likely' : served > 0 ? 'unlikely' : 'no'
-  const fits = part === 'likely' && served === others.length ? 'yes' : part
-  return { ...run, fits, retries: estimate.retries }
+  const served = (bytes: number) => replays({ capacityBytes: bytes, limitBytes }).map(({ failures }) => failures === 0)
+  const { miss } = orders[0]
+  const fitsIf = (): Fit => (served(capacityBytes / miss).every(Boolean) ? 'yes' : 'likely')
+  const failsIf = (): Fit => (served(capacityBytes * miss).some(Boolean) ? 'unlikely' : 'no')
+  return { ...run, fits: estimate.failures === 0 ? fitsIf() : failsIf(), retries: estimate.retries }
 }
 
 /** The first figure is the estimate. */
