@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
+import { Training } from '../trace/analysis/training.fixture.js'
 import { readRecording } from '../trace/formats/read-recording.js'
 import { diffText } from './diff-text.js'
 import { PLAIN } from './table.js'
@@ -31,6 +32,13 @@ test('what grew, shrank, came and went is listed by call site, the greatest chan
   const listed = [...text.matchAll(/^ +([+−]\d+ MiB) {2}(\w+)\.py/gm)].map(([, change, file]) => `${change} ${file}`)
   assert.deepEqual(listed.slice(0, 2), ['+5 MiB model', '+3 MiB new'])
   assert.deepEqual(listed.slice(2).sort(), ['−1 MiB data', '−1 MiB old'])
+})
+
+test('peaks in two steps are also compared within one', () => {
+  const text = unwrapped(diffText(new Training().trace(), new Training({ leaks: true }).trace(), STYLE))
+  const [, from, to, step] = /in step (\d), B's .*? in step (\d)\. In step (\d) at most: \d+ MiB in A/.exec(text) ?? []
+  assert.ok(step === to && from !== to, text)
+  assert.match(text, /In step 3 at most: \d+ MiB in A, \d+ MiB in B \(\+27 MiB\)\./)
 })
 
 test('stacks of one site are told apart where they differ', () => {

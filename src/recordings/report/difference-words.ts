@@ -1,7 +1,9 @@
 // The differences of two recordings in words, for the text and for the page.
 
 import { formatBytes } from '../../core/base/bytes.js'
+import { inUseOf } from '../trace/analysis/curves.js'
 import type { SiteDifference, StackDifference, TraceDifference } from '../trace/analysis/stack-diff.js'
+import { stepsOf } from '../trace/analysis/steps.js'
 import { BEFORE, type Trace } from '../trace/trace.js'
 import { formatCount } from './number-format.js'
 import { placeText, siteText } from './place-text.js'
@@ -19,7 +21,7 @@ export function sameRunLines(before: Trace, after: Trace): string[] {
 export function peakLines(before: Trace, after: Trace, difference: TraceDifference): string[] {
   const [from, to] = [before.recordedPeakReservedBytes, after.recordedPeakReservedBytes]
   return [
-    `${totalsOf('Most in use', difference.peakBytes)} ${momentsOf(difference)}`,
+    [totalsOf('Most in use', difference.peakBytes), momentsOf(difference), ...sameStepOf(before, difference)].join(' '),
     ...(from === null || to === null ? [] : [totalsOf('Most reserved', [from, to])]),
   ]
 }
@@ -49,6 +51,16 @@ function isSameRun(a: Trace, b: Trace): boolean {
 function totalsOf(what: string, [from, to]: readonly [number, number]): string {
   const change = to === from ? 'no change' : signedBytes(to - from)
   return `${what}: ${formatBytes(from)} in A, ${formatBytes(to)} in B (${change}).`
+}
+
+/** Steps differ by their data: if the peaks are in two steps, the peak of A in the step of B's peak tells more. */
+function sameStepOf(before: Trace, { peakSteps: [a, b], peakBytes }: TraceDifference): string[] {
+  const step = a === null || b === null || a === b ? undefined : stepsOf(before)?.steps[b - 1]
+  if (step === undefined) return []
+  const most = inUseOf(before)
+    .inUseBytes.subarray(step.from, step.to)
+    .reduce((top, bytes) => Math.max(top, bytes), 0)
+  return [totalsOf(`In step ${formatCount(b!)} at most`, [most, peakBytes[1]])]
 }
 
 function momentsOf({ peakEvents, peakSteps }: TraceDifference): string {

@@ -27,6 +27,12 @@ test('a purpose for which nothing is held has a line, too', () => {
   assert.doesNotMatch(text, /could save/)
 })
 
+test('what has no call stack is said by category', () => {
+  const [text] = atPeak(new Training().trace())
+  assert.match(text.replaceAll('\n', ' '), /Without a call stack, as in backward passes: (\d+ MiB [a-z]+(, |\.))+/)
+  assert.doesNotMatch(atPeak(new Training({ stacks: 'all' }).trace())[0], /Without a call stack/)
+})
+
 test('the activations are the most that checkpointing could save', () => {
   const [text] = atPeak(new Training().trace())
   const [, activations] = /^ +([\d.]+ MiB) +[\d.]+ % {2}activations/m.exec(text)!

@@ -31,10 +31,19 @@ export function categoriesText(categories: CategoriesAt | null, isFailure: boole
   const activations = shares.find(({ category }) => category === 'activations')
   const what = isFailure ? 'What the memory at the failed request was for' : 'What it was for'
   const text = [sentences([`${what}, ${by}:`], width), ...lines]
+  text.push(...withoutStackText(shares).map(line => sentences([line], width)))
   if (activations !== undefined && activations.bytes > 0) {
     text.push(sentences([checkpointingText({ bytes: activations.bytes, isCheckpointed })], width))
   }
   return [text.join('\n')]
+}
+
+/** PyTorch's backward pass runs no Python, so that stacks of Python name no line there. */
+function withoutStackText(shares: readonly CategoryShare[]): string[] {
+  const parts = shares
+    .filter(({ withoutStackBytes }) => withoutStackBytes > 0)
+    .map(({ category, withoutStackBytes }) => `${formatBytes(withoutStackBytes)} ${category}`)
+  return parts.length === 0 ? [] : [`Without a call stack, as in backward passes: ${parts.join(', ')}.`]
 }
 
 /** The most that checkpointing could save. */

@@ -35,6 +35,7 @@ const KINDS: readonly TrainingOptions[] = [
   { endsInBackward: true, steps: 0 },
   { endsInBackward: true, steps: 0, stacks: 'all' },
   { failsInForward: true, steps: 0 },
+  { failsInForward: true, steps: 0, unwinds: true },
   { failsInForward: true, steps: 0, stacks: 'all', workSpaceBytes: 5 * MiB },
   { workSpaceBytes: 32 * MiB },
   { workSpaceBytes: 32 * MiB, steps: 1, endsInBackward: true },

@@ -20,6 +20,8 @@ export interface CategoryShare {
   readonly category: Category
   readonly bytes: number
   readonly blocks: number
+  /** the part without a call stack, if others have one */
+  readonly withoutStackBytes: number
   /** most bytes of the category at once, at any moment of the recording */
   readonly mostBytes: number
 }
@@ -78,11 +80,21 @@ export function categoriesAfter(trace: Trace, event: number): CategoriesAt | nul
   const categories = categoriesOf(trace)
   if (categories === null) return null
   const most = mostBytes(trace, categories)
-  const shares = CATEGORIES.map((category, i) => ({ category, bytes: 0, blocks: 0, mostBytes: most[i] }))
+  const shares = CATEGORIES.map((category, i) => ({
+    category,
+    bytes: 0,
+    blocks: 0,
+    withoutStackBytes: 0,
+    mostBytes: most[i],
+  }))
+  const hasStacks = trace.stacks.count > 1
   for (const number of liveAfter(trace, event)) {
     const share = shares[categories.ofBlock[number]]
     share.bytes += trace.blocks.bytes[number]
     share.blocks++
+    if (hasStacks && number >= trace.blocks.initial && trace.blocks.stack[number] === 0) {
+      share.withoutStackBytes += trace.blocks.bytes[number]
+    }
   }
   // That no gradients are held is worth saying.
   const held = shares.filter((each, i) => each.bytes > 0 || i <= ACTIVATIONS)
@@ -144,6 +156,10 @@ class Inference {
   /** how many steps of optimizers begin */
   private readonly steps: number
   private readonly hasStacks: boolean
+  /** the last request of a run that failed by it; else NEVER */
+  private readonly failedAt: number
+  /** by block: when the program frees it; a run that failed did not come to that */
+  private readonly until: Int32Array
   private readonly sites: CallSites
   /** by size: how many parameters there are */
   private readonly parameterSizes = new Map<number, number>()
@@ -163,6 +179,8 @@ class Inference {
     this.steps = phases.optimizerStarts.length
     this.hasStacks = trace.stacks.count > 1
     this.sites = CallSites.of(trace.stacks)
+    this.failedAt = lastFailure(trace)
+    this.until = trace.blocks.freeRequestedAt.map(event => (event > this.failedAt ? NEVER : event))
   }
 
   categories(): Uint8Array {
@@ -210,9 +228,8 @@ class Inference {
 
   private categoryOf(number: number): number {
     const { phase } = this.phases
-    const { allocatedAt, freeRequestedAt } = this.trace.blocks
-    const from = allocatedAt[number]
-    const until = freeRequestedAt[number]
+    const from = this.trace.blocks.allocatedAt[number]
+    const until = this.until[number]
     switch (phase[from]) {
       case Phase.workSpace:
         return OTHER
@@ -230,7 +247,7 @@ class Inference {
   private categoryInForward(number: number, from: number, until: number): number {
     const { steps, hasStacks } = this
     const later = this.stepsAfter(from)
-    const isFull = this.trace.action.at(-1) === Action.outOfMemory
+    const isFull = this.failedAt < NEVER
     if (this.firstBackward === NEVER && steps === 0) {
       return until < NEVER ? TEMPORARIES : isFull && this.phases.phase[from] === Phase.forward ? ACTIVATIONS : OTHER
     }
@@ -269,7 +286,7 @@ class Inference {
   }
 
   private staysToTheEnd(number: number): boolean {
-    return this.trace.blocks.freeRequestedAt[number] > (this.phases.optimizerStarts.at(-1) ?? this.trace.events)
+    return this.until[number] > (this.phases.optimizerStarts.at(-1) ?? this.trace.events)
   }
 
   private stepsAfter(event: number): number {
@@ -287,7 +304,7 @@ class Inference {
     const held = new Map<number, number[]>()
     for (let number = 0; number < blocks.initial; number++) {
       if (this.ofBlock[number] === PARAMETERS) addTo(held, blocks.bytes[number], number)
-      else if (blocks.freeRequestedAt[number] < this.firstBackward) this.ofBlock[number] = TEMPORARIES
+      else if (this.until[number] < this.firstBackward) this.ofBlock[number] = TEMPORARIES
     }
     for (const [size, numbers] of held) {
       const gradients = perStep.get(size) ?? 0
@@ -320,6 +337,12 @@ class Inference {
     }
     return most
   }
+}
+
+/** The failed request that no allocation follows; else NEVER. */
+function lastFailure({ action }: Trace): number {
+  const failed = action.lastIndexOf(Action.outOfMemory)
+  return failed < 0 || action.indexOf(Action.alloc, failed) >= 0 ? NEVER : failed
 }
 
 /** By event: the first event after it of a phase, or NEVER; entry 0 may be event 0 itself. */

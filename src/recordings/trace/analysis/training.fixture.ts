@@ -43,6 +43,8 @@ export interface TrainingOptions {
   readonly endsInBackward?: boolean
   /** runs out of memory at the end of the first forward pass; there are no steps then */
   readonly failsInForward?: boolean
+  /** what the pass held is freed after the failure, as an exception does */
+  readonly unwinds?: boolean
   /** cuBLAS takes work space in the first forward pass, and keeps it */
   readonly workSpaceBytes?: number
   readonly annotations?: boolean
@@ -67,14 +69,15 @@ export class Training {
   constructor(private readonly options: TrainingOptions = {}) {}
 
   trace(): Trace {
-    const { steps = 3, endsInBackward = false, failsInForward = false } = this.options
+    const { steps = 3, endsInBackward = false, failsInForward = false, unwinds = false } = this.options
     const parameters = PARAMETERS.map(bytes => ({ bytes, at: this.take(bytes, [CONVERT, TRAIN], 'parameters') }))
     const gradients: number[] = []
     for (let step = 0; step < steps; step++) this.step(step, parameters, gradients)
     if (endsInBackward) this.passes(steps, parameters, gradients, true)
     if (failsInForward) {
-      this.forward(0)
+      const kept = this.forward(0)
       this.builder.add(Action.outOfMemory, 0, 64 * MiB, 0, this.now++)
+      if (unwinds) for (const activation of kept) this.free(activation)
     }
     return this.builder.build({ file: 'training.pickle', settings: '', annotations: this.marks })
   }
