@@ -173,6 +173,10 @@ describe('the site in a browser', { skip: skipReason }, () => {
       for (const [words, address] of [
         ['out of memory', 'out-of-memory-in-pytorch.html'],
         ['DeviceBuffer', CLASS_PAGE],
+        ['least driver', 'devices.html'],
+        ['How do I empty the cache?', 'limits.html'],
+        ['expandable_segments:True is slow', 'out-of-memory-in-pytorch.html'],
+        ['what takes memory outside of PyTorch', 'out-of-memory-in-pytorch.html'],
       ]) {
         await page.fill('#tsd-search-input', words)
         await page.waitForSelector(`#tsd-search-results li:first-child a[href$="${address}"]`)
