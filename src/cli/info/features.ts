@@ -22,7 +22,7 @@ const SEGMENT_BYTES = 2 ** 20
 
 export interface Feature {
   readonly name: string
-  /** the driver functions of the feature; the newest decides the least driver */
+  /** the driver functions of the feature; the newest decides the least driver, or one of the first feature */
   readonly functions: readonly FunctionName[]
   /** the CUDA version that it needs for another reason, for example its PTX */
   readonly since?: string
@@ -35,6 +35,7 @@ export interface Feature {
   readonly use: (device: Device) => string | null | undefined
 }
 
+/** The first is needed by all. */
 export const FEATURES: readonly Feature[] = [
   {
     name: 'devices and streams',

@@ -103,7 +103,7 @@ export function inspectDevice(choice: DeviceChoice, version: string): DeviceRepo
 }
 
 function report({ name, functions, since = '0', without, use }: Feature, device: Device): FeatureReport {
-  const leastDriver = functions.map(each => DRIVER_TABLE[each][2]).reduce(later, since)
+  const leastDriver = [...FEATURES[0].functions, ...functions].map(each => DRIVER_TABLE[each][2]).reduce(later, since)
   const obstacle = obstacleOf(() => use(device))
   return { name, leastDriver, supported: obstacle === null, obstacle, without }
 }

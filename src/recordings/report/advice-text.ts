@@ -75,7 +75,7 @@ function limitNeeded({ within, leastCapacityBytes }: TuneRun, { recordings }: Tu
   if (others.length > 0 || bytes === null || bytes === undefined) {
     return `${needs}: torch.cuda.set_per_process_memory_fraction.`
   }
-  if (recordings.every(isOwnLimit)) return `${needs}, which must be ${formatBytes(bytes)}.`
+  if (recordings.every(isOwnLimit)) return `${needs}, of at least ${formatBytes(bytes)}.`
   const share = `torch.cuda.set_per_process_memory_fraction(${(bytes / GiB).toFixed(2)} / G)`
   return `${needs}: ${share}, where G is the memory of the GPU in GiB.`
 }
@@ -105,7 +105,7 @@ function servedText(run: TuneRun, before: TuneRun, report: TuneReport): string[]
 function withinText({ recordings, isLimited }: TuneReport): string {
   const sizes = capacitiesOf(recordings)
   if (sizes.length > 1) return isLimited ? 'what each recording could have' : 'what each recording had reserved'
-  return isLimited ? sizes[0] : `${sizes[0]}, the recorded peak and a segment`
+  return isLimited ? sizes[0] : `${sizes[0]}, a segment of 20 MiB above the recorded peak`
 }
 
 /** The capacities that counted, as text, each once. */
@@ -132,9 +132,11 @@ function leastText(run: TuneRun, before: TuneRun, { recordings }: TuneReport): s
   if (now === null && recordings.length > 1) return []
   if (now === null) return [`The least that serves the run is more than the ${formatBytes(was)} of today.`]
   if (!differs(now, was)) return []
-  const [retries, retriesBefore] = [run.leastCapacityRetries ?? 0, before.leastCapacityRetries ?? 0]
-  const there = retries === retriesBefore ? '' : `, with ${noneOr(retries)} instead of ${formatCount(retriesBefore)}`
-  return [`The least that serves the run is ${formatBytes(now)} instead of ${formatBytes(was)}${there}.`]
+  const isAlike = run.leastCapacityRetries === before.leastCapacityRetries
+  const [there, thereBefore] = [run, before].map(each =>
+    isAlike ? '' : ` (${noneOr(each.leastCapacityRetries ?? 0)})`,
+  )
+  return [`The least that serves the run is ${formatBytes(now)}${there} instead of ${formatBytes(was)}${thereBefore}.`]
 }
 
 /** Whether the driver's time is that within the limit: there is one, and some setting serves it. */

@@ -5,8 +5,6 @@ import { listed } from '../../core/base/readable.js'
 import { shown } from '../../core/base/shown-text.js'
 import { curvesOf } from '../trace/analysis/curves.js'
 import { type TraceDifference, traceDifference } from '../trace/analysis/stack-diff.js'
-import { stepLeaksOf } from '../trace/analysis/step-leaks.js'
-import { stepsOf } from '../trace/analysis/steps.js'
 import type { Trace } from '../trace/trace.js'
 import { brailleChart } from './braille-chart.js'
 import {
@@ -21,6 +19,7 @@ import {
 import { placeText } from './place-text.js'
 import { rowText, type TextStyle, wrapText } from './table.js'
 import { counted, deviceLines, fitted, gapsOf, stackHint } from './trace-lines.js'
+import { growthOf } from './why/why-facts.js'
 
 const CHART_ROWS = 5
 const MOST_SITES = 12
@@ -53,18 +52,20 @@ export function diffText(before: Trace, after: Trace, style: TextStyle): string 
   return parts.map(part => fitted(part, width)).join('\n\n')
 }
 
-/** Whether the second recording leaks from step to step and the first does not: peaks alone do not show that. */
+/** Places where memory grows in the second recording and not in the first: the peaks alone do not tell. */
 function growthLines(before: Trace, after: Trace): string[] {
-  const [known, found] = [before, after].map(trace => {
-    const steps = stepsOf(trace)
-    return steps === null ? [] : stepLeaksOf(trace, steps).sites
-  })
-  const added = found.filter(({ site }) => !known.some(each => each.site === site))
-  if (added.length === 0) return []
-  const each = added.slice(0, MOST_PARTS).map(site => {
-    return `${formatBytes(site.leftBytes / site.steps)} a step at ${placeText(site)}`
-  })
-  return [`In B memory grows from step to step, as it does not in A: ${listed(each)}. cuda-mempool why has more.`]
+  const [known, found] = [growthOf(before), growthOf(after)]
+  const names = new Set([...(known.stepLeaks?.sites ?? []), ...known.sites].map(({ site }) => site))
+  const inSteps = (found.stepLeaks?.sites ?? [])
+    .filter(({ site }) => !names.has(site))
+    .map(each => `${formatBytes(each.leftBytes / each.steps)} a step at ${placeText(each)}`)
+  const along = (found.steps === null ? found.sites : [])
+    .filter(({ site }) => !names.has(site))
+    .map(each => `${formatBytes(each.bytes)} at ${placeText(each)}`)
+  const [how, places] = inSteps.length > 0 ? ['from step to step', inSteps] : ['through the whole recording', along]
+  if (places.length === 0) return []
+  const most = listed(places.slice(0, MOST_PARTS))
+  return [`In B memory grows ${how}, as it does not in A: ${most}. cuda-mempool why has more.`]
 }
 
 function sitesText({ sites, stacks }: TraceDifference, { width, paint }: TextStyle): string {

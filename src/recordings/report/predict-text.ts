@@ -12,6 +12,9 @@ const MOST_SITES = 8
 /** Where less than this share is unsure, a sentence about it would say 0.0 %. */
 const LEAST_SHARE = 0.0005
 
+const BESIDE =
+  "This is PyTorch's memory alone. The CUDA context and libraries often take 0.3 to 1 GiB of a device beside it."
+
 /** The whole text in lines of at most `width` columns. */
 export function predictText(report: PredictReport, style: TextStyle): string {
   const { width, paint } = style
@@ -19,7 +22,9 @@ export function predictText(report: PredictReport, style: TextStyle): string {
   const parts = [
     paint.bold(wrapText(headOf(report), width)),
     tableText(rowsOf(report), COLUMNS, style),
-    ...(report.capacityBytes === null ? [] : [paint.bold(lines([fitOf(report, report.asRecorded)]))]),
+    ...(report.capacityBytes === null
+      ? []
+      : [`${paint.bold(lines([fitOf(report, report.asRecorded)]))}\n${lines([BESIDE])}`]),
     ...(report.better === null ? [] : [betterText(report, report.better, style)]),
     lines([...checkText(report), ...certaintyOf(report)]),
     ['Held at the peak of each, by call site:', tableText(sitesOf(report), siteColumns(report), style)].join('\n'),
@@ -82,7 +87,7 @@ function checkText({ check, inUseBytes, asRecorded }: PredictReport): string[] {
 function fitOf({ size, capacityBytes }: PredictReport, { fits, retries, reservedBytes }: PredictRun): string {
   const capacity = formatBytes(capacityBytes ?? 0)
   const spare = (capacityBytes ?? 0) - reservedBytes.estimate
-  const room = spare > 0 ? `, with ${formatBytes(spare)} to spare for the CUDA context and libraries` : ''
+  const room = spare > 0 ? `, with ${formatBytes(spare)} to spare` : ''
   const how = (retries ?? 0) > 0 ? `, but must give back its cache ${counted(retries!, 'time')}` : room
   if (fits === 'yes') return `${size} fits ${capacity}, as predicted${how}.`
   if (fits === 'likely') return `${size} may fit ${capacity}${how}; if what is unsure grows most, it does not.`
@@ -98,7 +103,7 @@ function betterText(report: PredictReport, better: PredictRun, { width, paint }:
   return [wrapText(text, width), paint.green(`    ${settingLine(better.settings, report.platform)}`)].join('\n')
 }
 
-function certaintyOf({ size, recordings, isBeyond, shares, capacityBytes }: PredictReport): string[] {
+function certaintyOf({ size, recordings, isBeyond, shares }: PredictReport): string[] {
   const [first, second] = recordings
   const texts = [`${formatShare(shares.line)} of the bytes at the peak keep their size or grow in a straight line.`]
   if (shares.otherwise >= LEAST_SHARE) {
@@ -115,9 +120,6 @@ function certaintyOf({ size, recordings, isBeyond, shares, capacityBytes }: Pred
   }
   for (const { size: full } of recordings.filter(({ ranFull }) => ranFull)) {
     texts.push(`The recording at ${full} ran full. The prediction has no limit, and leaves out requests that failed.`)
-  }
-  if (capacityBytes !== null) {
-    texts.push('The CUDA context and libraries often take 0.3 to 1 GiB of a device.')
   }
   return texts
 }

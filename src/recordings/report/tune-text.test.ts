@@ -111,8 +111,11 @@ test("PyTorch's defaults are advised by unset, and the price is in the sentence"
   const before = { ...expandable, within: at(0, 1) }
   const given = { baseline: 'expandable_segments:True', advice: [defaults] }
   const shown = text([defaults, before], given, { withinBytes: 10 * GiB, withinIs: 'recorded', spanSeconds: 1.5 })
-  assert.match(shown, /without a limit\. Within 10 GiB, the recorded peak and a segment: 4 retries instead of 1\./)
-  assert.match(shown, /serves the run is 5 GiB instead of 6 GiB, with 35 retries instead of 18\./)
+  assert.match(
+    shown,
+    /without a limit\. Within 10 GiB, a segment of 20 MiB above the recorded peak: 4 retries instead of 1\./,
+  )
+  assert.match(shown, /serves the run is 5 GiB \(35 retries\) instead of 6 GiB \(18 retries\)\./)
   assert.match(
     shown,
     /It costs 3\.0 ms more time \(0\.2 % of the run\), 2\.0 ms of it in the second half of the recording, by a model of the driver: calls .* last 6\.0 ms instead of 3\.0 ms\./,
@@ -298,7 +301,7 @@ test('garbage collection is advised with the limit that it needs', () => {
     text([garbage, before], { isLimited: true, advice: [garbage] }, { withinBytes: 7 * GiB, ...own })
   assert.match(shown({ withinIs: 'asked' }), /only with a limit of the program: torch\S*memory_fraction\(7\.00 \/ G\)/)
   const lastFailure = failure({ deviceHadRoom: true })
-  assert.match(shown({ withinIs: 'failure', lastFailure }), /limit of the program, which must be 7 GiB\./)
+  assert.match(shown({ withinIs: 'failure', lastFailure }), /limit of the program, of at least 7 GiB\./)
 })
 
 test('the table keeps to 80 columns on one page, with sizes from 10 GiB on', () => {

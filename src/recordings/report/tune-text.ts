@@ -115,7 +115,7 @@ function worstOf({ recordings, baseline, advice }: TuneReport): string {
   const text = (settings: string, name: string) => {
     const least = ({ runs }: TuneRecording) => runOf(runs, settings).leastCapacityBytes ?? 0
     const worst = recordings.reduce((a, b) => (least(b) > least(a) ? b : a))
-    return `${shown(shortPath(worst.file))} needs most with ${name}: at least ${formatBytes(least(worst))}.`
+    return `${shown(shortPath(worst.file))} needs most with ${name}: ${formatBytes(least(worst))}.`
   }
   const best = advice.slice(0, 1).map(({ settings }) => text(settings, settingsName(settings)))
   const worse = advice.slice(0, 1).flatMap(({ settings }) => moreText(settings))

@@ -43,7 +43,11 @@ function withoutStackText(shares: readonly CategoryShare[]): string[] {
   const parts = shares
     .filter(({ withoutStackBytes }) => withoutStackBytes > 0)
     .map(({ category, withoutStackBytes }) => `${formatBytes(withoutStackBytes)} ${category}`)
-  return parts.length === 0 ? [] : [`Without a call stack, as in backward passes: ${parts.join(', ')}.`]
+  return parts.length === 0
+    ? []
+    : [
+        `Without a call stack, as in backward passes: ${parts.join(', ')}. Recorded with stacks='all', they have an operator.`,
+      ]
 }
 
 /** The most that checkpointing could save. */

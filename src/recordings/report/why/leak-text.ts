@@ -41,7 +41,7 @@ export function growthText({ steps, stepLeaks, sites }: Growth, width: number, p
     })
     parts.push([wrapText(title, width), ...listed(lines, width)].join('\n'))
   } else if (steps === null && sites.length > 0) {
-    const title = `${GROWS_ALONG} at these call sites. ${LEAK_OR_CACHE}`
+    const title = `${GROWS_ALONG} at these call sites. ${LEAK_OR_CACHE} No steps are marked: a block may be one of each step.`
     const lines = sites.map(site => [formatBytes(site.bytes), `${nameOf(site)} (${growthOf(site)})`] as const)
     parts.push([wrapText(title, width), ...listed(lines, width)].join('\n'))
   }
