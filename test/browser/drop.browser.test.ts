@@ -75,7 +75,7 @@ describe('the page without data', { skip: skipReason }, () => {
     const answer = page.locator('#drop-answer')
     await page.setInputFiles('#drop-files', { name: 'log.txt', mimeType: 'text/plain', buffer: Buffer.from(message) })
     await answer.filter({ hasText: '→ Really too little' }).waitFor()
-    assert.match((await answer.textContent())!, /^log\.txt\n.*_dump_snapshot/s)
+    assert.match((await answer.textContent())!, /^log\.txt\n.*_dump_snapshot.*Drop the recording here/s)
     await page.fill('#drop-text', message)
     await page.locator('#drop-text').blur()
     await answer.filter({ hasText: /^the text/ }).waitFor()

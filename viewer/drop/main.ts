@@ -9,6 +9,8 @@ declare const READER_SOURCE: string
 
 const [dialog, input] = [byId<HTMLDialogElement>('drop'), byId<HTMLInputElement>('drop-files')]
 const [progress, said, problem] = [byId<HTMLProgressElement>('drop-progress'), byId('drop-said'), byId('drop-problem')]
+/** After an answer that says how to record. */
+const RECORDED = '\n\nDrop the recording here: this page replays it, and says which settings help.'
 const [pasted, answered] = [byId<HTMLTextAreaElement>('drop-text'), byId('drop-answer')]
 const NO_WORKERS =
   'This browser runs no workers, which read the recordings: open the page in another one, or run npx cuda-mempool report.'
@@ -55,7 +57,8 @@ function answer(message: ReaderMessage): void {
     return
   }
   if (message.kind === 'answer') {
-    answered.textContent = message.text
+    const then = message.text.includes('_dump_snapshot') ? RECORDED : ''
+    answered.textContent = message.text + then
     return
   }
   document.body.append(
