@@ -7,6 +7,7 @@ import type { Axis } from '../src/recordings/picture/moments.js'
 import type { Question } from '../src/recordings/picture/questions.js'
 import type { PageData, PageRecording } from '../src/recordings/report/page/page-data.js'
 import type { ColourAnswer, CurvesAnswer, HoldersAnswer, PaintAnswer, RecordingInfo } from './protocol.js'
+import type { Zoom } from './views/icicle.js'
 import { Latest, WorkerClient } from './worker-client.js'
 
 export interface State {
@@ -27,6 +28,8 @@ export interface State {
   pinned: number | null
   inverted: boolean
   machinery: boolean
+  /** the call of the icicle that is shown as the whole */
+  zoom: Zoom
   /** policies without a line */
   hidden: readonly string[]
   maps: readonly string[]
@@ -50,6 +53,7 @@ const PARTS: Readonly<Partial<Record<keyof State, readonly Part[]>>> = {
   pinned: ['pinned'],
   inverted: ['holders'],
   machinery: ['holders'],
+  zoom: ['holders'],
   maps: ['paint', 'pinned'],
 }
 
@@ -201,8 +205,8 @@ export class Page {
   }
 
   private async askHolders(): Promise<void> {
-    const { cursor, a, b, question, step, inverted, machinery } = this.state
-    const options = { inverted, machinery }
+    const { cursor, a, b, question, step, inverted, machinery, zoom } = this.state
+    const options = { inverted, machinery, under: zoom.path }
     const [first, second] = a !== null && b !== null ? [Math.min(a, b), Math.max(a, b)] : [0, 0]
     const set =
       question === 'step'

@@ -150,7 +150,8 @@ export class Session implements Handlers {
       blocks: list.length,
       groups,
       rows,
-      boxes: icicleOf(picture, colouring, list, options),
+      icicle: icicleOf(picture, colouring, list, options),
+      under: options.under,
     }
   }
 

@@ -10,6 +10,7 @@ import { Difference } from './views/difference.js'
 import { Exports } from './views/exports.js'
 import { FailurePanel } from './views/failure.js'
 import { Holders } from './views/holders.js'
+import { NO_ZOOM } from './views/icicle.js'
 import { Pictures } from './views/pictures.js'
 import { StepBars } from './views/steps.js'
 import { Summary } from './views/summary.js'
@@ -81,6 +82,7 @@ function stateFor(page: Page, recording: number, given: Partial<State>): State {
     pinned: null,
     inverted: false,
     machinery: false,
+    zoom: NO_ZOOM,
     hidden: [],
     from: 0,
     to: end,

@@ -8,7 +8,7 @@ import { byId, element, sizeList } from '../elements.js'
 import type { Page, ViewPart } from '../page.js'
 import { CanvasSurface } from '../surface.js'
 import { formatBytes } from '../text.js'
-import { drawIcicle } from './icicle.js'
+import { IcicleView, NO_ZOOM } from './icicle.js'
 
 const HEIGHT = 150
 const MOST_FIRST = 3
@@ -18,13 +18,13 @@ const [GUTTER, LEGEND, TOP] = [68, 22, 8]
 /** The policies whose colours A and B have: other ones than growth and shrinking. */
 const COLOURS = ['waiting', 'driver-pool'] as const
 
+type ChangedBox = PageDifference['icicle']['boxes'][number]
+
 export class Difference implements ViewPart {
   private readonly canvas = element('canvas', { 'aria-hidden': 'true' })
-  private readonly icicle = element('div', {
-    class: 'icicle',
-    role: 'list',
-    'aria-label': 'Changes by call, outermost first',
-  })
+  private readonly host = element('div', { class: 'icicle' })
+  private readonly icicle: IcicleView<ChangedBox>
+  private zoom = NO_ZOOM
   /** theme and width of the drawn boxes */
   private looks = ''
 
@@ -33,13 +33,17 @@ export class Difference implements ViewPart {
     private readonly difference: PageDifference,
   ) {
     const { lines, rows, more, names } = difference
+    this.icicle = new IcicleView(this.host, 'Changes by call, outermost first', zoom => {
+      this.zoom = zoom
+      this.showIcicle()
+    })
     const section = byId('difference')
     section.hidden = false
     section.append(
       ...lines.map((line, i) => element('p', i === 0 ? { class: 'lead' } : {}, line)),
       ...(rows.length === 0 ? [] : [changeList(rows)]),
       element('div', { class: 'picture' }, this.canvas),
-      ...(rows.length === 0 ? [] : [legend(), this.icicle, tableOf(difference)]),
+      ...(rows.length === 0 ? [] : [legend(), this.host, tableOf(difference)]),
     )
     byId('difference-names').textContent = `A: ${names[0]} · B: ${names[1]}`
     if (more > 0) section.append(element('p', { class: 'quiet' }, `and ${more} call sites with smaller changes`))
@@ -48,24 +52,18 @@ export class Difference implements ViewPart {
 
   show(): void {
     this.showCurves()
-    const { difference, page } = this
-    const looks = `${page.theme.isDark} ${this.icicle.clientWidth}`
+    const looks = `${this.page.theme.isDark} ${this.icicle.width}`
     if (looks === this.looks) return
     this.looks = looks
-    const drawn = difference.boxes.map(({ grownBytes, shrunkBytes, label, place, ...box }) => {
-      const net = signed(grownBytes - shrunkBytes)
-      const text = `${label}: ${net}`
-      const parts =
-        grownBytes > 0 && shrunkBytes > 0 ? ` (+${formatBytes(grownBytes)}, −${formatBytes(shrunkBytes)})` : ''
-      return {
-        ...box,
-        label: `${label} ${net}`,
-        text,
-        title: `${text}${parts}${place === '' ? '' : `\n${place}`}`,
-        background: signTint(grownBytes, shrunkBytes, page.theme),
-      }
-    })
-    drawIcicle(this.icicle, drawn)
+    this.showIcicle()
+  }
+
+  private showIcicle(): void {
+    this.icicle.draw(this.difference.icicle, this.zoom, ({ calls: [{ grownBytes, shrunkBytes }] }) => ({
+      bytes: signed(grownBytes - shrunkBytes),
+      lines: grownBytes > 0 && shrunkBytes > 0 ? [`+${formatBytes(grownBytes)}, −${formatBytes(shrunkBytes)}`] : [],
+      background: signTint(grownBytes, shrunkBytes, this.page.theme),
+    }))
   }
 
   /** Draws the curves over the share of each recording that has passed. */

@@ -2,11 +2,11 @@
 
 import { drawLowerAxis } from '../../src/recordings/picture/drawing/axes.js'
 import type { Plot, Surface } from '../../src/recordings/picture/drawing/surface.js'
-import { byId } from '../elements.js'
 import type { Page, ViewPart } from '../page.js'
 import type { BlockInfo } from '../protocol.js'
 import { CanvasSurface } from '../surface.js'
 import { formatBytes, formatCount, formatUs } from '../text.js'
+import { hideTip, showTip } from './tip.js'
 
 export const GUTTER = 68
 const AXIS_HEIGHT = 25
@@ -219,7 +219,7 @@ export class Frame implements ViewPart {
 
   private leave(): void {
     this.hoverId++
-    byId('tip').hidden = true
+    hideTip()
   }
 
   /** A plain wheel scrolls the page; with Ctrl or a pinch it zooms, sideways or with Shift it pans. */
@@ -250,21 +250,4 @@ function blockLines(block: BlockInfo): string[] {
   const from = block.allocatedAt < 0 ? 'since before the recording' : `from event ${formatCount(block.allocatedAt)}`
   const to = block.freedAt < 0 ? 'held to the end' : `to ${formatCount(block.freedAt)}`
   return [`${formatBytes(block.bytes)} — ${block.group}`, `${from} ${to}${life}`, ...block.stack.slice(0, 5)]
-}
-
-function showTip({ clientX, clientY }: PointerEvent, lines: readonly string[]): void {
-  const tip = byId('tip')
-  tip.replaceChildren(
-    ...lines.map((line, i) => {
-      const made = document.createElement(i === 0 ? 'b' : 'p')
-      made.textContent = line
-      return made
-    }),
-  )
-  tip.hidden = false
-  const { width, height } = tip.getBoundingClientRect()
-  const left = clientX + 16 + width > innerWidth ? clientX - width - 12 : clientX + 16
-  const top = clientY + 16 + height > innerHeight ? clientY - height - 12 : clientY + 16
-  tip.style.left = `${Math.max(4, left)}px`
-  tip.style.top = `${Math.max(4, top)}px`
 }

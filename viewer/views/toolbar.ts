@@ -4,6 +4,7 @@ import { button, byId, element, swatch } from '../elements.js'
 import type { Page, State, ViewPart } from '../page.js'
 import type { ColourAnswer } from '../protocol.js'
 import { formatBytes, formatCount, formatShare, formatUs } from '../text.js'
+import { hideTip } from './tip.js'
 
 const FIND_DELAY_MS = 120
 /** Keys and what they do, as the help lists them. */
@@ -150,7 +151,7 @@ export class Toolbar implements ViewPart {
       page.update({ find: '' })
     } else if (page.state.pinned !== null) page.update({ pinned: null })
     else page.update({ only: [], find: '', a: null, b: null, question: 'at' })
-    byId('tip').hidden = true
+    hideTip()
   }
 
   /** Whether the key has a meaning. */

@@ -1,6 +1,6 @@
 // The texts and figures of a page beside its pictures, as JSON in the page.
 
-import type { ChangeBox } from './change-icicle.js'
+import type { ChangeIcicle } from './change-icicle.js'
 
 /** A policy's figures. */
 export interface PagePolicy {
@@ -75,8 +75,8 @@ export interface PageDifference {
   }[]
   /** call sites that are left out */
   readonly more: number
-  /** all of them, as an icicle */
-  readonly boxes: readonly ChangeBox[]
+  /** all of them */
+  readonly icicle: ChangeIcicle
 }
 
 /** The JSON of a page. */
