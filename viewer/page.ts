@@ -94,6 +94,11 @@ export class Page {
     return this.data.recordings[this.state.recording]
   }
 
+  /** The number of a policy's line: its row in the table. */
+  numberOf(policy: string): number {
+    return this.recording.policies.findIndex(each => each.policy === policy) + 1
+  }
+
   /** The end of the axis. */
   get end(): number {
     return this.state.axis === 'event' ? this.info.events : this.info.spanUs

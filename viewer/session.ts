@@ -2,13 +2,14 @@
 
 import { FormatError } from '../src/core/base/errors.js'
 import { mapBlockAt, paintMap } from '../src/recordings/picture/address-map.js'
-import { coloured, type Painting } from '../src/recordings/picture/cells.js'
+import type { Painting } from '../src/recordings/picture/cells.js'
 import { decodePicture } from '../src/recordings/picture/codec.js'
 import { type Colouring, cellsOf, colouringOf, usefulGroupings } from '../src/recordings/picture/colouring.js'
 import { inUseIn, reservedIn, roundTop } from '../src/recordings/picture/columns.js'
 import { holderRows, icicleOf } from '../src/recordings/picture/holders.js'
 import { LiveBlocks } from '../src/recordings/picture/live-blocks.js'
 import { momentsOf } from '../src/recordings/picture/moments.js'
+import { coloured } from '../src/recordings/picture/patterns.js'
 import {
   addressOf,
   NOWHERE,

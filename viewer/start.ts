@@ -18,6 +18,8 @@ import { Toolbar } from './views/toolbar.js'
 
 const HASH_DELAY_MS = 250
 const FIRST_MAPS = ['recorded', 'cuda-mempool']
+/** The most lines to show at first, and those to show of more: the recorded one, ours, and PyTorch's own remedy. */
+const [MOST_LINES, FIRST_LINES] = [4, [...FIRST_MAPS, 'pytorch-expandable']]
 
 /** Shows the data that the page has in its element `data`, and its pictures beside. */
 export async function start(): Promise<void> {
@@ -83,7 +85,7 @@ function stateFor(page: Page, recording: number, given: Partial<State>): State {
     inverted: false,
     machinery: false,
     zoom: NO_ZOOM,
-    hidden: [],
+    hidden: hiddenFirst(page),
     from: 0,
     to: end,
     ...given,
@@ -96,6 +98,12 @@ function stateFor(page: Page, recording: number, given: Partial<State>): State {
   for (const marker of ['a', 'b'] as const) if (Number(state[marker]) >= info.events) state[marker] = null
   if (!(state.to > state.from) || state.to > end) Object.assign(state, { from: 0, to: end })
   return state
+}
+
+/** The lines of a long list that wait for a click on their names. */
+function hiddenFirst({ info }: Page): string[] {
+  const names = info.policies.map(({ policy }) => policy)
+  return names.length <= MOST_LINES ? [] : names.filter(policy => !FIRST_LINES.includes(policy))
 }
 
 /** Light or dark as the system has it, until the button says otherwise. */

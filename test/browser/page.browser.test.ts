@@ -85,8 +85,8 @@ describe('the page of a recording', { skip: skipReason }, () => {
     return show(path, isDark, hash)
   }
 
-  async function show(path: string, isDark: boolean, hash = ''): Promise<Page> {
-    const context = await browser.newContext({
+  async function show(path: string, isDark: boolean, hash = '', by = browser): Promise<Page> {
+    const context = await by.newContext({
       colorScheme: isDark ? 'dark' : 'light',
       viewport: { width: 1200, height: 900 },
       reducedMotion: 'reduce',
@@ -247,6 +247,51 @@ describe('the page of a recording', { skip: skipReason }, () => {
     assert.equal((await state(other)).a, null)
     assert.deepEqual(problems, [])
     await other.context().close()
+  })
+
+  test('shows three of seven lines at first, numbered as in the table, and keeps the lines that are asked for', async () => {
+    const policies = [...POLICIES, 'pytorch', 'pytorch-expandable', 'driver-malloc', 'driver-pool', 'power-of-two']
+    const page = await open(mlp, false, '', policies)
+    const rows = page.locator('#policies button')
+    const shown = () => rows.evaluateAll(all => all.map(Object).filter(each => each.ariaPressed === 'true').length)
+    assert.deepEqual([await shown(), (await rows.allTextContents())[1]], [3, '2cuda-mempool'])
+    assert.match(await text(page, '#curves-text'), /; 4 lines are hidden: click a name in the table$/)
+    const dashes = await rows
+      .locator('line')
+      .evaluateAll(all => all.map(each => Object(each).getAttribute('stroke-dasharray')))
+    assert.equal(new Set(dashes).size, 6, dashes.join())
+    assert.deepEqual(dashes.slice(0, 2), ['', ''])
+    for (let row = 0; row < 7; row++)
+      if ((await rows.nth(row).getAttribute('aria-pressed')) === 'false') await rows.nth(row).click()
+    await idle(page)
+    await page.waitForURL(/hide=&/)
+    await page.reload()
+    await page.waitForFunction('globalThis.cudaMempoolPage')
+    await idle(page)
+    assert.equal(await shown(), 7)
+    assert.deepEqual(problems, [])
+    await page.context().close()
+  })
+
+  test('grows with the default font of the browser, without overlaps', async () => {
+    const large = await openBrowser(['--blink-settings=defaultFontSize=24'])
+    try {
+      const path = join(folder, 'large.html')
+      writeFileSync(path, pageOf([oom, leak].map(trace => ({ trace, replay: null, tuned: null, tab: trace.file }))))
+      for (const width of [390, 1280]) {
+        const page = await show(path, false, '', large)
+        assert.equal(await page.evaluate('getComputedStyle(document.body).fontSize'), '21px')
+        await page.setViewportSize({ width, height: 900 })
+        await page.evaluate('new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))')
+        await idle(page)
+        assert.ok(Number(await page.evaluate('document.documentElement.scrollWidth')) <= width, `scrolls at ${width}`)
+        assert.deepEqual(await page.evaluate(OVERLAPS), [], `at ${width}`)
+        assert.equal(await page.evaluate('document.querySelector("#curves canvas").clientHeight'), 178 * 1.5)
+        await page.context().close()
+      }
+    } finally {
+      await large.close()
+    }
   })
 
   test('keeps in its address policies whose names have dots', async () => {

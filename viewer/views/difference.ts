@@ -2,21 +2,24 @@
 // as an icicle by sign and as a table.
 
 import { byteTicks } from '../../src/recordings/picture/drawing/axes.js'
+import { drawLineEnds, type LineEnd } from '../../src/recordings/picture/drawing/line-ends.js'
 import { policyColour, signTint } from '../../src/recordings/picture/drawing/theme.js'
 import type { PageDifference } from '../../src/recordings/report/page/page-data.js'
 import { byId, element, sizeList } from '../elements.js'
 import type { Page, ViewPart } from '../page.js'
-import { CanvasSurface } from '../surface.js'
+import { CanvasSurface, REM } from '../surface.js'
 import { formatBytes } from '../text.js'
+import { GUTTER } from './frame.js'
 import { IcicleView, NO_ZOOM } from './icicle.js'
 
-const HEIGHT = 150
+const HEIGHT = 150 * REM
 const MOST_FIRST = 3
 /** The names of both curves and the text of the axis stand in one row. */
-const LEAST_WITH_AXIS_TEXT = 500
-const [GUTTER, LEGEND, TOP] = [68, 22, 8]
+const LEAST_WITH_AXIS_TEXT = 500 * REM
+const [RIGHT, LEGEND, TOP] = [24 * REM, 22 * REM, 8]
 /** The policies whose colours A and B have: other ones than growth and shrinking. */
 const COLOURS = ['waiting', 'driver-pool'] as const
+const DASHES: readonly (readonly number[])[] = [[6, 3], []]
 
 type ChangedBox = PageDifference['icicle']['boxes'][number]
 
@@ -79,13 +82,14 @@ export class Difference implements ViewPart {
     const context = canvas.getContext('2d')!
     context.scale(ratio, ratio)
     const surface = new CanvasSurface(context)
-    const [plotWidth, plotHeight] = [width - GUTTER, HEIGHT - LEGEND - TOP]
+    const [plotWidth, plotHeight] = [width - GUTTER - RIGHT, HEIGHT - LEGEND - TOP]
     const top = Math.max(1, ...difference.curves.flat())
     const y = (bytes: number) => TOP + plotHeight * (1 - bytes / top)
     for (const bytes of byteTicks(top, 3)) {
-      surface.line(GUTTER, Math.round(y(bytes)) + 0.5, width, Math.round(y(bytes)) + 0.5, theme.grid)
+      surface.line(GUTTER, Math.round(y(bytes)) + 0.5, GUTTER + plotWidth, Math.round(y(bytes)) + 0.5, theme.grid)
       surface.text(GUTTER - 8, y(bytes), formatBytes(bytes), theme.quiet, { align: 'right' })
     }
+    const ends: LineEnd[] = []
     for (const [i, curve] of difference.curves.entries()) {
       const colour = policyColour(COLOURS[i], theme)
       const points = curve.flatMap((bytes, column) => [
@@ -94,12 +98,17 @@ export class Difference implements ViewPart {
         GUTTER + ((column + 1) / curve.length) * plotWidth,
         y(bytes),
       ])
-      surface.path(points, colour, 1.5)
-      surface.rectangle(GUTTER + i * 130, HEIGHT - 14, 11, 11, colour)
-      surface.text(GUTTER + i * 130 + 17, HEIGHT - 8, `in use in ${'AB'[i]}`, theme.ink)
+      surface.path(points, colour, 1.5, DASHES[i])
+      const left = GUTTER + i * 130 * REM
+      surface.line(left, HEIGHT - 8 * REM, left + 14 * REM, HEIGHT - 8 * REM, colour, DASHES[i], 1.5)
+      surface.text(left + 20 * REM, HEIGHT - 8 * REM, `in use in ${'AB'[i]}`, theme.ink)
+      if (curve.length > 0) ends.push({ y: y(curve[curve.length - 1]), text: 'AB'[i], colour, isBold: true })
     }
+    drawLineEnds(surface, { left: GUTTER, top: TOP, width: plotWidth, height: plotHeight }, ends, theme)
     if (plotWidth >= LEAST_WITH_AXIS_TEXT) {
-      surface.text(width, HEIGHT - 8, 'from start to end of each recording', theme.quiet, { align: 'right' })
+      surface.text(width - RIGHT, HEIGHT - 8 * REM, 'from start to end of each recording', theme.quiet, {
+        align: 'right',
+      })
     }
   }
 }

@@ -1,10 +1,10 @@
 // Pictures as files: PNG at twice the size, or SVG.
 
 import { fileName } from '../../src/core/base/shown-text.js'
-import { type Rectangles, SvgSurface } from '../../src/recordings/picture/drawing/svg-surface.js'
+import { type Pixels, SvgSurface } from '../../src/recordings/picture/drawing/svg-surface.js'
 import { byId } from '../elements.js'
 import type { Page } from '../page.js'
-import { CanvasSurface, FONT } from '../surface.js'
+import { CanvasSurface, fontOf } from '../surface.js'
 import type { Frame } from './frame.js'
 import type { Pictures } from './pictures.js'
 
@@ -48,7 +48,7 @@ export class Exports {
     const raw = await page.paint(true)
     if (raw !== null) page.painted = raw
     const { width, height } = sizeOf(frames)
-    const surface = new SvgSurface(width, height, page.theme.cells, page.theme.paper, imageOf)
+    const surface = new SvgSurface(width, height, page.theme, imageOf)
     let y = 0
     for (const frame of frames) {
       surface.text(0, y + SPACE / 2, frame.drawing.name, page.theme.ink, { bold: true })
@@ -74,7 +74,7 @@ export class Exports {
     if (isPage) {
       context.textBaseline = 'middle'
       page.recording.verdict.forEach((line, i) => {
-        context.font = `600 ${FONT.replace('12px', '17px')}`
+        context.font = fontOf(17, true)
         context.fillStyle = page.theme.ink
         context.fillText(line, 8, 20 + i * 26, width - 16)
       })
@@ -92,15 +92,12 @@ export class Exports {
   }
 }
 
-/** The URL of an image of the rectangles. */
-function imageOf({ width, height, boxes }: Rectangles): string {
+/** The URL of an image of the pixels. */
+function imageOf({ width, height, rgba }: Pixels): string {
   const canvas = document.createElement('canvas')
   Object.assign(canvas, { width, height })
-  const context = canvas.getContext('2d')!
-  for (const box of boxes) {
-    context.fillStyle = box.colour
-    context.fillRect(box.x, box.y, box.width, box.height)
-  }
+  const bytes = new Uint8ClampedArray(rgba.buffer as ArrayBuffer, rgba.byteOffset, rgba.byteLength)
+  canvas.getContext('2d')!.putImageData(new ImageData(bytes, width, height), 0, 0)
   return canvas.toDataURL()
 }
 

@@ -4,14 +4,15 @@ import { drawLowerAxis } from '../../src/recordings/picture/drawing/axes.js'
 import type { Plot, Surface } from '../../src/recordings/picture/drawing/surface.js'
 import type { Page, ViewPart } from '../page.js'
 import type { BlockInfo } from '../protocol.js'
-import { CanvasSurface } from '../surface.js'
+import { CanvasSurface, REM } from '../surface.js'
 import { formatBytes, formatCount, formatUs } from '../text.js'
 import { hideTip, showTip } from './tip.js'
 
-export const GUTTER = 68
-const AXIS_HEIGHT = 25
+export const GUTTER = 68 * REM
+const AXIS_HEIGHT = 25 * REM
 const TOP = 12
-const RIGHT = 2
+/** The numbers of lines stand there; without lines it is as wide, so that moments lie below each other. */
+const RIGHT = 24 * REM
 const LEAST_DRAG = 5
 
 /** The contents of a frame. */

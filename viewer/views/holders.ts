@@ -92,7 +92,7 @@ export class Holders implements ViewPart {
     const names = [nameOf(state.grouping), 'bytes', 'share', 'blocks', ...(hasBefore ? ['since A'] : [])]
     const head = element('tr', {}, ...names.map(name => element('th', { scope: 'col' }, name)))
     const body = rows.map(row => {
-      const label = element('td', {}, swatch(theme.cells[row.cell]), row.label)
+      const label = element('td', {}, swatch(theme, row.cell), row.label)
       const cells = [
         formatBytes(row.bytes),
         bytes === 0 ? '–' : formatShare(row.bytes / bytes),

@@ -1,5 +1,7 @@
 // The bar at the top, the legend, and all keys.
 
+import { Cell } from '../../src/recordings/picture/cells.js'
+import { legendText } from '../../src/recordings/picture/stack-text.js'
 import { button, byId, element, swatch } from '../elements.js'
 import type { Page, State, ViewPart } from '../page.js'
 import type { ColourAnswer } from '../protocol.js'
@@ -112,8 +114,8 @@ export class Toolbar implements ViewPart {
         },
       )
       made.append(
-        swatch(page.theme.cells[cell]),
-        element('span', { class: 'text' }, label),
+        swatch(page.theme, cell),
+        element('span', { class: 'text' }, legendText(label)),
         element('em', {}, formatShare(share)),
       )
       return made
@@ -121,7 +123,7 @@ export class Toolbar implements ViewPart {
     const small = element(
       'span',
       { class: 'key' },
-      swatch(page.theme.cells[2]),
+      swatch(page.theme, Cell.small),
       element('em', {}, 'blocks below half a pixel, together'),
     )
     byId('legend').replaceChildren(...keys, small)

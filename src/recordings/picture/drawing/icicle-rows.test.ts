@@ -51,7 +51,7 @@ test('a zoomed box is as wide as the whole, and shows each call of its chain', (
   assert.deepEqual(shown(boxes, 99), [])
 })
 
-test('a path finds its box again in other boxes, as far as they have it', () => {
+test('a path finds its calls in other boxes, down to the last one that they have', () => {
   const boxes = boxesOf('3 main fit forward', '1 main fit backward add', '4 other fit')
   const add = boxes.findIndex(({ label }) => label === 'add')
   const path = pathTo(boxes, add)

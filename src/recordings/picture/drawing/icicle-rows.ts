@@ -1,15 +1,14 @@
-// The rows of an icicle as it is drawn: a part of it as wide as the whole, and calls that make just one call each as
-// one box.
+// The rows of an icicle for drawing: one of its boxes is as wide as the whole, and a chain of single calls is one box.
 
 import { type Box, keyOf } from './icicle.js'
 
 /** Names in one box: no window has room for more. */
 const MOST_NAMES = 40
 
-/** A call, or calls of which each makes just the next one, as one box. */
+/** A call, or a chain of calls that each make just the next one, as one box. */
 export interface ShownBox<Call extends Box> {
   readonly row: number
-  /** left edge and width as shares of what is shown */
+  /** left edge and width as shares of the root's width */
   readonly left: number
   readonly width: number
   /** the outermost first */
@@ -21,8 +20,8 @@ export interface ShownBox<Call extends Box> {
 }
 
 /**
- * The part of an icicle that lies in the box `root`, without the callers of that. Chains of calls are one box, but for
- * the one that begins at the root: its calls are what was asked for.
+ * The part of an icicle that lies in the box `root`, without the callers of that. Chains of calls are one box. A chain
+ * that begins at the root has a box for each call, since a zoom asks for them.
  */
 export function shownBoxes<Call extends Box>(boxes: readonly Call[], root: number): ShownBox<Call>[] {
   const whole = boxes[root]
@@ -49,7 +48,7 @@ export function shownBoxes<Call extends Box>(boxes: readonly Call[], root: numbe
       })
     }
     last[depth] = isChain && !isRootChain ? last[depth - 1] : shown.length - 1
-    // A call inside that is as wide is the only one. All calls together are no call.
+    // A call inside that is as wide stands alone there. A chain begins below the box of all calls.
     const next = boxes[i + 1]
     isChain = i > 0 && next?.depth === call.depth + 1 && next.width === call.width
     isRootChain &&= isChain
@@ -57,7 +56,7 @@ export function shownBoxes<Call extends Box>(boxes: readonly Call[], root: numbe
   return shown
 }
 
-/** The keys of the calls down to a box, without the one of all calls. */
+/** The keys of the calls down to a box, without that of all calls. */
 export function pathTo(boxes: readonly Box[], index: number): string[] {
   const path: string[] = []
   for (let i = index, depth = boxes[index].depth; depth > 0; i--) {
@@ -68,7 +67,7 @@ export function pathTo(boxes: readonly Box[], index: number): string[] {
   return path.reverse()
 }
 
-/** The boxes on a path, from that of all calls on, as far as there are boxes. */
+/** The boxes on a path, from that of all calls to the last one that exists. */
 export function boxesOn(boxes: readonly Box[], path: readonly string[]): number[] {
   if (boxes.length === 0) return []
   const found = [0]
@@ -81,7 +80,7 @@ export function boxesOn(boxes: readonly Box[], path: readonly string[]): number[
 }
 
 /**
- * The text of a box that takes at most `room`; empty if none does. The name of a call is never cut: of a chain, names
+ * The text of a box that takes at most `room`, or nothing. The name of a call is never cut: of a chain, names
  * in the middle are left out first.
  */
 export function labelOf(calls: readonly Pick<Box, 'label'>[], room: number, widthOf: (text: string) => number): string {

@@ -14,6 +14,8 @@ export interface Bitmap {
 }
 
 export interface Surface {
+  /** pixels from one line of text to the next */
+  readonly lineHeight: number
   rectangle(x: number, y: number, width: number, height: number, colour: string): void
   line(x1: number, y1: number, x2: number, y2: number, colour: string, dash?: readonly number[], width?: number): void
   text(x: number, y: number, text: string, colour: string, style?: TextStyle): void

@@ -2,7 +2,6 @@
 
 import { formatBytes } from '../../../core/base/bytes.js'
 import { checkOptionNames } from '../../../core/base/option-names.js'
-import { shortened } from '../../../core/base/shown-text.js'
 import { paintMap } from '../../picture/address-map.js'
 import type { Painting } from '../../picture/cells.js'
 import { cellsOf, colouringOf } from '../../picture/colouring.js'
@@ -10,12 +9,13 @@ import { inUseIn, reservedIn, roundTop } from '../../picture/columns.js'
 import { drawByteAxis, drawLowerAxis } from '../../picture/drawing/axes.js'
 import { drawCurves } from '../../picture/drawing/curves.js'
 import type { Plot } from '../../picture/drawing/surface.js'
-import { type Rectangles, SvgSurface } from '../../picture/drawing/svg-surface.js'
+import { type Pixels, SvgSurface } from '../../picture/drawing/svg-surface.js'
 import { channels, policyColour, type Theme, themeOf } from '../../picture/drawing/theme.js'
 import { LiveBlocks } from '../../picture/live-blocks.js'
 import { momentsOf, type View } from '../../picture/moments.js'
 import { UNIT_BYTES, unitsOf } from '../../picture/picture.js'
 import { Pyramid } from '../../picture/pyramid.js'
+import { legendText } from '../../picture/stack-text.js'
 import { paintStacked } from '../../picture/stacked.js'
 import { checkReport, type ReplayReport } from '../../trace/replay-result.js'
 import { checkTrace, type Trace } from '../../trace/trace.js'
@@ -26,8 +26,8 @@ import { pngOf } from './png.js'
 const WIDTH = 1200
 const [GUTTER, MARGIN, LINE, AXIS] = [84, 16, 20, 30]
 const [CURVES_HEIGHT, STACKED_HEIGHT, MAP_HEIGHT] = [160, 320, 240]
-/** About the width of a letter, and the longest text of a legend. */
-const [LETTER_WIDTH, LEGEND_LETTERS] = [6.6, 56]
+/** About the width of a letter. */
+const LETTER_WIDTH = 6.6
 const SWATCH = 11
 
 interface LegendItem {
@@ -74,7 +74,7 @@ export function pictureSvg(
   }))
   const blockLegend = colouring.legend.map(({ cell, label, bytes }) => ({
     colour: theme.cells[cell],
-    text: `${shortened(label, LEGEND_LETTERS)} ${formatBytes(bytes)}`,
+    text: `${legendText(label)} ${formatBytes(bytes)}`,
   }))
   const paint = (surface: SvgSurface, { left, top, width, height }: Plot, painting: Painting) =>
     surface.bitmap(left, top, width, height, { ...painting, rgba: new Uint32Array(0) })
@@ -85,7 +85,11 @@ export function pictureSvg(
       plotHeight: CURVES_HEIGHT,
       legend: curveLegend,
       draw: (surface, plot) => {
-        const lines = picture.policies.map(each => ({ policy: each.policy, reserved: reservedIn(each, moments) }))
+        const lines = picture.policies.map(each => ({
+          policy: each.policy,
+          name: each.label,
+          reserved: reservedIn(each, moments),
+        }))
         const leastBytes = replay === null ? trace.peakRequestedBytes : trace.peakWithFailedBytes
         drawCurves(surface, plot, { left: moments.left, inUse: inUseIn(live, moments), lines, leastBytes }, theme)
       },
@@ -115,7 +119,7 @@ export function pictureSvg(
     ),
   ]
   const height = MARGIN * 2 + verdict.length * LINE + sections.reduce((sum, each) => sum + heightOf(each), 0)
-  const surface = new SvgSurface(WIDTH, height, theme.cells, theme.paper, painted => imageOf(painted, theme.paper))
+  const surface = new SvgSurface(WIDTH, height, theme, pixels => imageOf(pixels, theme.paper))
   let y = MARGIN
   for (const [i, line] of verdict.entries()) {
     surface.text(MARGIN, y + LINE / 2, line, theme.ink, { bold: i === 0 })
@@ -162,16 +166,12 @@ function laidOut(legend: readonly LegendItem[]): { x: number; row: number; item:
   })
 }
 
-/** The URL of a PNG image of the rectangles on paper of a colour. */
-function imageOf({ width, height, boxes }: Rectangles, background: string): string {
+/** The URL of a PNG image of the pixels on paper of a colour. */
+function imageOf({ width, height, rgba }: Pixels, background: string): string {
   const paper = channels(background)
   const rgb = new Uint8Array(width * height * 3)
-  for (let i = 0; i < rgb.length; i++) rgb[i] = paper[i % 3]
-  for (const box of boxes) {
-    const colour = channels(box.colour)
-    for (let y = box.y; y < box.y + box.height; y++) {
-      for (let x = box.x; x < box.x + box.width; x++) rgb.set(colour, (y * width + x) * 3)
-    }
+  for (const [i, pixel] of rgba.entries()) {
+    rgb.set(pixel === 0 ? paper : [pixel & 255, (pixel >> 8) & 255, (pixel >> 16) & 255], i * 3)
   }
   return `data:image/png;base64,${pngOf(width, height, rgb).toString('base64')}`
 }
