@@ -59,6 +59,14 @@ export class CanvasSurface implements Surface {
     this.context.drawImage(canvas, x, y, width, height)
   }
 
+  shifted(x: number, y: number, draw: () => void): void {
+    const { context } = this
+    context.save()
+    context.translate(x, y)
+    draw()
+    context.restore()
+  }
+
   within(x: number, y: number, width: number, height: number, draw: () => void): void {
     const { context } = this
     context.save()

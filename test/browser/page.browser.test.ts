@@ -308,18 +308,36 @@ describe('the page of a recording', { skip: skipReason }, () => {
   })
 
   test('writes its pictures as PNG and SVG', async () => {
-    const page = await open(mlp)
-    for (const [name, start] of [
-      ['stacked.svg', '<svg'],
-      ['maps.svg', '<svg'],
-      ['png', '\x89PNG'],
-    ]) {
+    const page = await open(oom)
+    const written = async (name: string) => {
       await page.click('.menu summary')
       const [download] = await Promise.all([page.waitForEvent('download'), page.click(`[data-export="${name}"]`)])
-      const content = readFileSync(await download.path(), 'latin1')
-      assert.ok(content.startsWith(start), name)
-      assert.ok(!start.startsWith('<') || /<rect [^>]*fill="#/.test(content), name)
+      return readFileSync(await download.path())
     }
+    const texts = async (name: string) => {
+      const svg = (await written(name)).toString()
+      assert.ok(svg.startsWith('<svg') && /<rect [^>]*fill="(?:#|url\()/.test(svg), name)
+      return [...svg.matchAll(/<text [^>]*>([^<]*)</g)].map(([, text]) => text)
+    }
+    const files = {
+      'curves.svg': ['1 PyTorch as recorded 2 GiB', '2 cuda-mempool 2.12 GiB', 'in use, at most 1.93 GiB'],
+      'stacked.svg': ['blocks below half a pixel, together', '1/16 of the run or longer 1.23 GiB'],
+      'maps.svg': ['PyTorch as recorded, 2 GiB', 'cuda-mempool, 2.12 GiB', 'obtained and unused'],
+    }
+    for (const [name, wanted] of Object.entries(files)) {
+      const found = await texts(name)
+      for (const text of [...wanted, 'out of memory, 17 times']) assert.ok(found.includes(text), `${name}: ${text}`)
+      assert.match(found.at(-1)!, /^oom-retry-2gib\.pickle\.gz · 6,067 events · 39.54 ms · by cuda-mempool, 20\d\d-/)
+    }
+    const sizeOf = (png: Buffer) => {
+      assert.equal(png.toString('latin1', 1, 4), 'PNG')
+      return [png.readUInt32BE(16), png.readUInt32BE(20)]
+    }
+    assert.ok(sizeOf(await written('stacked.png'))[1] > 2 * 350)
+    const main = (await page.locator('main').boundingBox())!
+    const [width, height] = sizeOf(await written('png'))
+    assert.ok(width === 2 * main.width && height > 2 * main.height, 'the image has the whole page')
+    assert.equal(await page.locator('.map select').count(), 2, 'the page itself stays')
     assert.deepEqual(problems, [])
     await page.context().close()
   })

@@ -1,6 +1,8 @@
 // A picture with axes on a canvas of its own. It follows the pointer; a drawing fills it.
 
 import { drawLowerAxis } from '../../src/recordings/picture/drawing/axes.js'
+import { drawFailure, type LegendItem } from '../../src/recordings/picture/drawing/legend.js'
+import type { SheetPart } from '../../src/recordings/picture/drawing/sheet.js'
 import type { Plot, Surface } from '../../src/recordings/picture/drawing/surface.js'
 import type { Page, ViewPart } from '../page.js'
 import type { BlockInfo } from '../protocol.js'
@@ -65,6 +67,12 @@ export class Frame implements ViewPart {
     return Math.round(this.plot.height * ratio())
   }
 
+  /** The picture for a sheet. */
+  part(title: string, legend: readonly LegendItem[]): SheetPart {
+    const { height } = this.drawing
+    return { title, width: this.width, height, left: GUTTER, legend, draw: surface => this.drawOn(surface) }
+  }
+
   show(): void {
     const { canvas, drawing, page, host } = this
     if (this.width === 0) return
@@ -99,7 +107,7 @@ export class Frame implements ViewPart {
     if (steps.length < plot.width / 14) for (const x of steps) surface.line(x, plot.top, x, bottom, theme.quiet, [2, 3])
     for (const event of info.failures) {
       const x = this.x(page.at(event))
-      if (isIn(x)) surface.path([x - 4, bottom + 8, x + 4, bottom + 8, x, bottom + 1], theme.alarm, 'fill')
+      if (isIn(x)) drawFailure(surface, x, bottom, theme)
     }
     if (this.selection.isOn || drawing.isOverview) this.drawRange(surface)
     const cursor = this.x(page.at(state.cursor) + (state.axis === 'event' ? 0.5 : 0))

@@ -22,6 +22,8 @@ export interface Surface {
   /** a polygon through x1, y1, x2, y2, …; filled, or as a line of a width */
   path(points: readonly number[], colour: string, width: number | 'fill', dash?: readonly number[]): void
   bitmap(x: number, y: number, width: number, height: number, bitmap: Bitmap): void
+  /** Draws with all places moved by x and y. */
+  shifted(x: number, y: number, draw: () => void): void
   /** Draws within a rectangle only. */
   within?(x: number, y: number, width: number, height: number, draw: () => void): void
 }

@@ -68,13 +68,14 @@ export class SvgSurface implements Surface {
     this.parts.push(`<image ${box} href="${url}"/>`)
   }
 
-  /** Draws what follows lower by `y`. */
-  move(y: number): void {
-    this.parts.push(y === 0 ? '</g>' : `<g transform="translate(0 ${y})">`)
+  shifted(x: number, y: number, draw: () => void): void {
+    this.parts.push(`<g transform="translate(${short(x)} ${short(y)})">`)
+    draw()
+    this.parts.push('</g>')
   }
 
   /** The colour of a cell, or its pattern. */
-  fillOf(cell: number): string {
+  private fillOf(cell: number): string {
     const name = `pattern-${cell}`
     if (this.patterns.has(cell)) return `url(#${name})`
     const { cells } = this.theme
@@ -91,12 +92,10 @@ export class SvgSurface implements Surface {
 
   toString(): string {
     const { width, height, patterns } = this
-    const { paper } = this.theme
     const defs = patterns.size === 0 ? '' : `<defs>${[...patterns.values()].join('')}</defs>`
     return (
       `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}" ` +
-      `font-family="system-ui, sans-serif" font-size="12"><rect width="${width}" height="${height}" fill="${paper}"/>` +
-      `${defs}${this.parts.join('')}</svg>`
+      `font-family="system-ui, sans-serif" font-size="12">${defs}${this.parts.join('')}</svg>`
     )
   }
 }

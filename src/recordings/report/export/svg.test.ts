@@ -2,6 +2,9 @@ import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
 import { inflateSync } from 'node:zlib'
 import { MiB } from '../../../core/base/bytes.js'
+import { readRecording } from '../../trace/formats/read-recording.js'
+import { replay } from '../../trace/replay.js'
+import { replayDevices } from '../../trace/replay-devices.js'
 import { Action } from '../../trace/trace.js'
 import { TraceBuilder } from '../../trace/trace-builder.js'
 import { pngOf } from './png.js'
@@ -36,10 +39,13 @@ describe('the picture as SVG', () => {
     ]) {
       assert.ok(svg.includes(`>${title}`), title)
     }
-    const [stacked, map] = [...svg.matchAll(/<g transform="translate[^>]*crispEdges">(.*?)<\/g>/g)].map(([, boxes]) =>
-      [...boxes.matchAll(/x="(\d+)" y="(\d+)" width="(\d+)" height="(\d+)"/g)].map(box => box.slice(1).map(Number)),
-    )
-    // Four columns of 275 pixels. At the top of a band lies its edge, one pixel high.
+    // Besides these pictures there are the signs of legends.
+    const [stacked, map] = [...svg.matchAll(/<g transform="translate[^>]*crispEdges">(.*?)<\/g>/g)]
+      .map(([, boxes]) =>
+        [...boxes.matchAll(/x="(\d+)" y="(\d+)" width="(\d+)" height="(\d+)"/g)].map(box => box.slice(1).map(Number)),
+      )
+      .filter(boxes => boxes.some(box => box[2] > 14))
+    // Four columns of 268 pixels. At the top of a band lies its edge, one pixel high.
     const heights = (boxes: number[][], x: number) =>
       boxes.filter(box => box[0] <= x && x < box[0] + box[2]).reduce((sum, box) => sum + box[3], 0)
     const [one, three, two] = [300, 600, 900].map(x => heights(stacked, x))
@@ -64,6 +70,27 @@ describe('the picture as SVG', () => {
     }
     assert.ok(light.includes('fill="#ffffff"'), 'light')
     assert.ok(dark.includes('fill="#15171b"') && !dark.includes('fill="#ffffff"'), 'dark')
+  })
+
+  test('tells without the page what it shows: lines, colours, failed requests, the file and its extent', async () => {
+    const trace = readRecording('traces/oom-retry-2gib.pickle.gz')
+    const report = await replay(trace, replayDevices(trace), { policies: ['recorded', 'pytorch'], placements: true })
+    const svg = pictureSvg(trace, report)
+    checkWellFormed(svg)
+    const marks = svg.match(/<polyline [^>]*fill="#b3261e"/g)?.length ?? 0
+    assert.equal(marks, 4 * 17 - 17 + 1, 'three pictures with 17 failed requests, and the sign of the legend')
+    for (const text of [
+      'Out of memory: fragmentation.',
+      '1 PyTorch as recorded 2 GiB',
+      '2 PyTorch, default 2.75 GiB, 2 GiB allocated',
+      'in use, at most 1.93 GiB',
+      'out of memory, 17 times',
+      'obtained and unused',
+      'oom-retry-2gib.pickle.gz · 6,067 events · 39.5 ms · by cuda-mempool',
+    ]) {
+      assert.ok(svg.includes(`>${text}<`), text)
+    }
+    assert.ok(svg.includes('stroke-dasharray="8 3"'), 'the second line is dashed')
   })
 
   test('shows markup in names as text', () => {
