@@ -14,6 +14,7 @@ import { replayDevices } from '../../src/recordings/trace/replay-devices.js'
 import type { Policy } from '../../src/recordings/trace/replay-result.js'
 import { Action, type Trace } from '../../src/recordings/trace/trace.js'
 import { TraceBuilder } from '../../src/recordings/trace/trace-builder.js'
+import { tune } from '../../src/recordings/trace/tune/tune.js'
 import { openBrowser, skipReason, violations } from './chromium.fixture.js'
 
 const POLICIES = ['recorded', 'cuda-mempool']
@@ -224,6 +225,7 @@ describe('the page of a recording', { skip: skipReason }, () => {
     const page = await open(oom)
     assert.match(await text(page, '#failure'), /Out of memory at event 5,568.*17 of 17.*Fragmentation: /)
     assert.equal(await text(page, '#failure h2'), 'Out of memory at event 5,568')
+    assert.equal(await page.locator('.remedies').count(), 0, 'nothing was tried')
     assert.equal(await page.evaluate('scrollY'), 0)
     await page.click('#failure button >> text=show the moment')
     await idle(page)
@@ -235,6 +237,38 @@ describe('the page of a recording', { skip: skipReason }, () => {
     assert.match(await text(page, '#failure'), /1 of 17/)
     assert.deepEqual(problems, [])
     await page.context().close()
+  })
+
+  test('shows the settings that were tried as a table, with a line to copy in each row', async () => {
+    const tuned = await tune([oom], { settings: ['expandable_segments:True'] })
+    const path = join(folder, 'tuned.html')
+    writeFileSync(path, pageOf([{ trace: oom, replay: null, tuned, tab: 'oom' }]))
+    for (const isDark of [false, true]) {
+      const page = await show(path, isDark)
+      await page.context().grantPermissions(['clipboard-read', 'clipboard-write'])
+      const rows = await page.locator('.remedies tbody tr').allTextContents()
+      assert.match(
+        rows[0],
+        /^export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True.*2\.08 GiBno: 7 requests failto 2\.08 GiB: yescopy$/,
+      )
+      assert.equal(rows.length, 2)
+      await page.click('.remedies tr:nth-child(2) button')
+      await page.locator('.remedies button >> text=copied').waitFor()
+      assert.equal(
+        await page.evaluate('navigator.clipboard.readText()'),
+        'torch.cuda.set_per_process_memory_fraction(0.017)',
+      )
+      for (const width of [390, 720]) {
+        await page.setViewportSize({ width, height: 900 })
+        await page.evaluate('new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))')
+        await idle(page)
+        assert.ok(Number(await page.evaluate('document.documentElement.scrollWidth')) <= width, `scrolls at ${width}`)
+        assert.deepEqual(await page.evaluate(OVERLAPS), [], `at ${width}`)
+      }
+      assert.deepEqual(await violations(page), [])
+      assert.deepEqual(problems, [])
+      await page.context().close()
+    }
   })
 
   test('keeps the view in its address', async () => {

@@ -36,6 +36,19 @@ export interface PageAdvice {
   readonly isSetting: boolean
 }
 
+/** Settings that would have helped, as a table. */
+export interface PageRemedies {
+  readonly columns: readonly string[]
+  /** the best first, with a cell for each column */
+  readonly rows: readonly {
+    /** the line to copy */
+    readonly line: string
+    readonly cells: readonly string[]
+    /** the price of it; may be empty */
+    readonly note: string
+  }[]
+}
+
 /** One recording of a page: a device of a file. */
 export interface PageRecording {
   /** its name among several */
@@ -59,6 +72,8 @@ export interface PageRecording {
   /** sentences about the rest of the device's memory, and whether anything of it is known */
   readonly outside: { readonly isKnown: boolean; readonly lines: readonly string[] }
   readonly advice: readonly PageAdvice[]
+  /** null if none is known */
+  readonly remedies: PageRemedies | null
 }
 
 /** The changes from the first recording to the second. */
