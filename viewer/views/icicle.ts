@@ -114,7 +114,7 @@ export class IcicleView<Call extends Box> {
     tree.replaceChildren(...this.elements.values())
     this.showCrumbs(on)
     this.cut.textContent = cutText(rows, isCut)
-    this.cut.hidden = rows <= MOST_ROWS && !isCut
+    this.cut.hidden = this.cut.textContent === ''
     if (hadFocus) this.elements.get(0)?.focus({ preventScroll: true })
   }
 
@@ -233,5 +233,6 @@ function nameOf(calls: readonly Box[]): string {
 function cutText(rows: number, isCut: boolean): string {
   const more = rows > MOST_ROWS ? `${formatCount(rows - MOST_ROWS)} more rows of calls are not drawn.` : ''
   const deeper = isCut ? 'Deeper calls are left out, because they would be too many boxes.' : ''
-  return [more, deeper, 'Zoom in to see them.'].filter(text => text !== '').join(' ')
+  const cut = [more, deeper].filter(text => text !== '')
+  return cut.length === 0 ? '' : [...cut, 'Zoom in to see them.'].join(' ')
 }

@@ -105,13 +105,23 @@ describe('the picture as SVG', () => {
 })
 
 test('a PNG has its pixels, row by row, and sums that are right', () => {
-  const rgb = Uint8Array.from({ length: 3 * 2 * 3 }, (_, i) => i * 7)
-  const png = pngOf(3, 2, rgb)
+  const rgb = Uint8Array.from(Array.from({ length: 40 * 20 }, (_, i) => [i & 255, i >> 8, 7]).flat())
+  const png = pngOf(40, 20, rgb)
   assert.equal(png.toString('latin1', 0, 8), '\x89PNG\r\n\x1a\n')
   // The sum of an IEND chunk is the same in each PNG file.
   assert.equal(png.subarray(-12).toString('hex'), '0000000049454e44ae426082')
   const length = png.readUInt32BE(33)
   assert.equal(png.toString('latin1', 37, 41), 'IDAT')
   const rows = inflateSync(png.subarray(41, 41 + length))
-  assert.deepEqual([...rows], [0, ...rgb.subarray(0, 9), 0, ...rgb.subarray(9)])
+  assert.deepEqual([...rows.subarray(0, 121)], [0, ...rgb.subarray(0, 120)])
+  assert.equal(rows.length, 20 * 121)
+})
+
+test('a PNG of few colours has a palette, in the order of their first pixels', () => {
+  const png = pngOf(2, 2, Uint8Array.from([9, 8, 7, 1, 2, 3, 1, 2, 3, 9, 8, 7]))
+  assert.deepEqual([png[25], png.toString('latin1', 37, 41)], [3, 'PLTE'])
+  assert.deepEqual([...png.subarray(41, 47)], [9, 8, 7, 1, 2, 3])
+  const length = png.readUInt32BE(51)
+  assert.equal(png.toString('latin1', 55, 59), 'IDAT')
+  assert.deepEqual([...inflateSync(png.subarray(59, 59 + length))], [0, 0, 1, 0, 1, 0])
 })

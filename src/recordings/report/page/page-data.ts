@@ -72,7 +72,7 @@ export interface PageRecording {
   /** sentences about the rest of the device's memory, and whether anything of it is known */
   readonly outside: { readonly isKnown: boolean; readonly lines: readonly string[] }
   readonly advice: readonly PageAdvice[]
-  /** null if none is known */
+  /** null for none */
   readonly remedies: PageRemedies | null
 }
 

@@ -53,7 +53,7 @@ test('a capacity that was asked about is the limit, and a setting that fits need
   assert.equal(rows[0].cells[2], 'not needed')
 })
 
-test('without anything that helps there is no table', async () => {
+test('a recording that no setting helps has no table', async () => {
   const report = await tune([readRecording('traces/mlp-train-stacks.pickle.gz')], {
     settings: ['max_split_size_mb:64'],
   })

@@ -10,7 +10,7 @@ import type { PageRemedies } from './page-data.js'
 
 const MOST_ROWS = 3
 
-/** The rows and their columns; null if nothing is advised, or if a replay contradicts the recorded failure. */
+/** The rows and their columns; null without advice, and where a replay contradicts the recorded failure. */
 export function remediesOf(report: TuneReport): PageRemedies | null {
   const [recording] = report.recordings
   const advice = adviceOf(report)
