@@ -1,5 +1,5 @@
-// The pictures of the documents, and the texts of what each is taken of. A test compares these texts with the stored
-// ones, so that no picture shows figures that the program no longer gives.
+// The pictures of the documents, and the texts in each. A test compares these texts with the stored ones, so that no
+// picture shows figures of an earlier program.
 
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -30,7 +30,7 @@ export const TEXTS = `${FOLDER}/texts.json`
 
 const WIDTH = 1280
 
-/** What a picture shows: its pixels, and its texts, a line for each element. */
+/** A picture: its pixels, and its texts, a line for each element. */
 interface Shown {
   readonly png: Buffer
   readonly texts: readonly string[]

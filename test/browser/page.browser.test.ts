@@ -283,7 +283,7 @@ describe('the page of a recording', { skip: skipReason }, () => {
     await other.context().close()
   })
 
-  test('shows three of seven lines at first, numbered as in the table, and keeps the lines that are asked for', async () => {
+  test('shows three of seven lines at first, numbered as in the table, and keeps a choice of lines', async () => {
     const policies = [...POLICIES, 'pytorch', 'pytorch-expandable', 'driver-malloc', 'driver-pool', 'power-of-two']
     const page = await open(mlp, false, '', policies)
     const rows = page.locator('#policies button')
