@@ -447,6 +447,9 @@ describe('the page of a recording', { skip: skipReason }, () => {
         for (const media of [{ media: 'print' }, { media: 'screen', forcedColors: 'active' }] as const) {
           await page.emulateMedia(media)
           assert.deepEqual(await page.evaluate(OVERLAPS), [], JSON.stringify(media))
+          const style = await page.evaluate(`['print-color-adjust', 'forced-color-adjust'].map(
+            name => getComputedStyle(document.querySelector('#legend .swatch')).getPropertyValue(name))`)
+          assert.deepEqual(style, 'media' in media && media.media === 'print' ? ['exact', 'auto'] : ['economy', 'none'])
         }
         assert.deepEqual(problems, [])
         await page.context().close()
