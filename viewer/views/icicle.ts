@@ -95,8 +95,10 @@ export class IcicleView<Call extends Box> {
     const on = boxesOn(boxes, zoom.path)
     const levels = zoom.levels.filter(level => level < on.length)
     const depth = levels.at(-1) ?? 0
-    Object.assign(this, { boxes, told, zoom: { path: zoom.path.slice(0, depth), levels } })
-    this.shown = shownBoxes(this.boxes, on[depth] ?? 0)
+    this.boxes = boxes
+    this.told = told
+    this.zoom = { path: zoom.path.slice(0, depth), levels }
+    this.shown = shownBoxes(boxes, on[depth] ?? 0)
     this.drawn = [...this.shown.keys()].filter(i => this.shown[i].row < MOST_ROWS)
     tree.hidden = boxes.length === 0
     const rows = this.shown.reduce((most, { row }) => Math.max(most, row + 1), 0)

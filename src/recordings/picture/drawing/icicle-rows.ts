@@ -88,10 +88,10 @@ export function labelOf(calls: readonly Pick<Box, 'label'>[], room: number, widt
   const count = `${calls.length.toLocaleString('en-US')} calls`
   const chain = [
     ...(calls.length <= MOST_NAMES ? [`${count}: ${calls.map(({ label }) => label).join(' › ')}`] : []),
-    `${count}: ${first} › … › ${last}`,
+    ...(calls.length > 2 ? [`${count}: ${first} › … › ${last}`] : []),
     `${count}: … › ${last}`,
     count,
   ]
-  const texts = calls.length === 1 ? [first] : calls.length === 2 ? chain.filter(text => !text.includes(' … ›')) : chain
+  const texts = calls.length === 1 ? [first] : chain
   return texts.find(text => widthOf(text) <= room) ?? ''
 }
