@@ -8,15 +8,7 @@ import { Action, type Contradictions, NEVER, type Segment, type Trace } from '..
 
 type Recorded = Pick<
   Trace,
-  | 'events'
-  | 'action'
-  | 'address'
-  | 'bytes'
-  | 'stream'
-  | 'pool'
-  | 'block'
-  | 'blocks'
-  | 'saysCompleted'
+  'events' | 'action' | 'address' | 'bytes' | 'stream' | 'pool' | 'block' | 'blocks' | 'saysCompleted'
 >
 
 /** A block in use at the end of a recording. */
