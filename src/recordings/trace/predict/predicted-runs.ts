@@ -1,5 +1,6 @@
-// Replays of predicted traces on the model of PyTorch's allocator: what it reserves under some settings, and whether it
-// fits a capacity. They take most of the time of `predict`, so only those that can change its answer are made.
+// Replays of predicted traces on the model of PyTorch's allocator, for its reserved memory under some settings, and
+// for whether that fits a capacity. They take most of the time of `predict`, so only those that can change its answer
+// are made.
 
 import { hasRetries } from '../analysis/give-backs.js'
 import { failedEvents } from '../failures/out-of-memory.js'
@@ -57,7 +58,7 @@ export function ranFull(trace: Trace): boolean {
 
 export class PredictedRuns {
   private readonly miss: number
-  /** what is replayed: each trace in each order of addresses, first the estimate in the better order */
+  /** each trace in each order of addresses, first the estimate in the better order */
   private readonly replayed: readonly { readonly trace: Trace; readonly segmentsFall: boolean }[]
 
   /** `traces` are the estimate, then the others of its range. */
@@ -76,7 +77,7 @@ export class PredictedRuns {
     return { ...run, ...(Number.isFinite(this.capacityBytes) ? this.fit(settings) : { fits: null, retries: null }) }
   }
 
-  /** The best of `others` beside the run with the settings of the recordings; null if none is worth a word. */
+  /** The best of `others`; null if they are hardly better than the run with the settings of the recordings. */
   better(recorded: PredictRun, others: readonly PytorchSettings[]): PredictRun | null {
     const mostBytes = recorded.reservedBytes.estimate * (1 - WORTH)
     // A run that fits, or that has no capacity to fit, is beaten by fewer bytes only.
