@@ -178,7 +178,7 @@ test("demo names the device and prints the kernel's result", () => {
 })
 
 test('info names the device, as text and as JSON', () => {
-  assert.match(printed(['info']), /simulated GPU.*virtual memory +CUDA 10\.2 +yes/s)
+  assert.match(printed(['info']), /simulated GPU.*virtual memory +CUDA 11\.0 +yes/s)
   const report = JSON.parse(printed(['info', '--json']))
   assert.deepEqual([report.device.simulated, report.noGpu, report.driver.version], [true, null, '13.0'])
 })
@@ -213,7 +213,7 @@ describe('replay under settings of PyTorch', () => {
 describe('why and diff', () => {
   test('print what a recording tells without a replay, in the letters of the locale', () => {
     const shown = printed(['why', RECORDING])
-    assert.match(shown, /No request failed\..*Most in use: 187\.12 MiB.*Next: npx cuda-mempool report /s)
+    assert.match(shown, /No request failed\..*Most in use: 187\.12 MiB.*Next: npx cuda-mempool tune /s)
     assert.match(printed(['why', RECORDING], { LC_ALL: 'C' }), /^[\x20-\x7e\n]+$/)
     assert.match(printed(['why', RECORDING, '--step', 'zero_grad']), /zero_grad/)
     assert.match(

@@ -2,6 +2,7 @@
 
 import { FormatError, SlowReplayError } from '../core/base/errors.js'
 import { shown } from '../core/base/shown-text.js'
+import { LITTLE_IDLE } from '../recordings/report/advice-text.js'
 import { RECIPE } from '../recordings/report/recording-recipe.js'
 import { otherMessageText } from '../recordings/report/why/other-message-text.js'
 import { stateText } from '../recordings/report/why/state-text.js'
@@ -10,6 +11,7 @@ import { whyAnswer, whyStateAnswer, whyTextAnswer } from '../recordings/report/w
 import { whyFacts } from '../recordings/report/why/why-facts.js'
 import { whyText } from '../recordings/report/why/why-text.js'
 import { isDecided, ofOneDevice, type TextFigures } from '../recordings/trace/messages/read-text.js'
+import type { TraceFigures } from '../recordings/trace/replay-result.js'
 import { Action, type Trace } from '../recordings/trace/trace.js'
 import { remediesFor } from '../recordings/trace/tune/remedies.js'
 import { answer } from './answers.js'
@@ -45,7 +47,13 @@ export async function why(file: string, { gpu, step, deviceMemory, json = false 
     return
   }
   print(style => whyText(trace, style, { tuned, facts, deviceBytes, ...(pattern === undefined ? {} : { pattern }) }))
-  printNext('report', [file])
+  printNext(mayGain(facts.trace) ? 'tune' : 'report', [file])
+}
+
+/** Whether settings may help a run in which no request failed: `why` tries them after a failed one only. */
+function mayGain({ recorder, outOfMemories, recordedPeakReservedBytes, peakRequestedBytes }: TraceFigures): boolean {
+  const isIdle = (recordedPeakReservedBytes ?? 0) * (1 - LITTLE_IDLE) > peakRequestedBytes
+  return recorder === 'PyTorch' && outOfMemories.length === 0 && isIdle
 }
 
 /** The answer to an error message, or to the totals of an allocator. */

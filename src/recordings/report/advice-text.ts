@@ -12,7 +12,7 @@ import { countOf, failing, isServedOnlyInReplay, isWithoutLimit, noneOr, runOf, 
  * Idle memory up to this share of the reserved bytes counts as little. In three of the five programs of
  * `traces/settings/` the best of all settings leaves 2 to 5 % idle, by rounding and by segments of 20 MiB.
  */
-const LITTLE_IDLE = 0.05
+export const LITTLE_IDLE = 0.05
 
 /** A setting that helps: its gain and its price, and the line to copy. */
 interface Advice {

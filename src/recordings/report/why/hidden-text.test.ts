@@ -140,6 +140,20 @@ test('several pools or streams have a table at the peak', () => {
     /^\d private pools?, .* ha(?:ve|s) \d+ MiB, 30 MiB of it in\s+use\.\s+Most in it:\n +30 MiB +\(0,1\), 40 MiB reserved: .*\(1 block\)$/m,
   )
   assert.match(text, /^\(0,0\) default +0 +20 MiB +0 B +20 MiB +20 MiB$/m)
+  assert.doesNotMatch(text, /At the end/)
+})
+
+test('private pools are said at the end, too, and where the peak has only the default pool', () => {
+  const builder = new TraceBuilder()
+  builder.add(Action.segmentAlloc, GiB, 40 * MiB, 0, 0)
+  builder.add(Action.alloc, GiB, 40 * MiB, 0, 1)
+  builder.add(Action.freeRequested, GiB, 40 * MiB, 0, 2)
+  builder.add(Action.freeCompleted, GiB, 40 * MiB, 0, 2)
+  const pool = builder.pools.number('0,1')
+  builder.notePool(builder.add(Action.segmentAlloc, 2 * GiB, 20 * MiB, 0, 3), pool)
+  builder.notePool(builder.add(Action.alloc, 2 * GiB, 8 * MiB, 0, 4), pool)
+  const text = whyText(builder.build({ file: 'run.pickle' }), STYLE).replaceAll('\n', ' ')
+  assert.match(text, /At the end of the recording 1 private pool, .* has 20 MiB, 8 MiB of it in use\./)
 })
 
 test('memory that waits for another stream has a verdict, its call sites and a remedy in the program', () => {

@@ -93,8 +93,14 @@ function pinnedText(pin: Pin): string {
 }
 
 /** Empty for one pool on one stream. `when` names the moment. */
-export function poolsText(pools: readonly PoolMemory[], when: string, style: TextStyle): string[] {
-  if (pools.length < 2) return []
+export function poolsText(
+  pools: readonly PoolMemory[],
+  atEnd: readonly PoolMemory[],
+  when: string,
+  style: TextStyle,
+): string[] {
+  const own = privateText(pools, atEnd, style.width)
+  if (pools.length < 2) return own.length === 0 ? [] : [own.join('\n')]
   const rows = pools.slice(0, MOST_POOLS)
   const bytes = (title: string, of: (memory: PoolMemory) => number) =>
     rightColumn<PoolMemory>(title, memory => formatBytes(of(memory)))
@@ -116,32 +122,37 @@ export function poolsText(pools: readonly PoolMemory[], when: string, style: Tex
   const rest = others.reduce((sum, { reservedBytes }) => sum + reservedBytes, 0)
   const more = others.length === 0 ? [] : [`and ${formatBytes(rest)} in ${formatCount(others.length)} more`]
   const title = `By pool and stream ${when}; none serves another:`
-  return [[wrapText(title, style.width), table, ...more, ...privateHolders(pools, style.width)].join('\n')]
+  return [[wrapText(title, style.width), table, ...more, ...own].join('\n')]
 }
 
-/** The memory of private pools, such as those of graphs: the sum, and the place that holds most of each. */
-function privateHolders(pools: readonly PoolMemory[], width: number): string[] {
-  const own = pools
-    .filter(({ pool, holder }) => pool !== '0,0' && holder !== null)
-    .sort((a, b) => b.inUseBytes - a.inUseBytes)
-  if (own.length === 0) return []
-  const sum = (of: (memory: PoolMemory) => number) => formatBytes(own.reduce((all, each) => all + of(each), 0))
+/** The memory of private pools, such as those of graphs: the sum, the place that holds most of each, the end. */
+function privateText(pools: readonly PoolMemory[], atEnd: readonly PoolMemory[], width: number): string[] {
+  const own = pools.filter(isPrivate).sort((a, b) => b.inUseBytes - a.inUseBytes)
+  const [then, last] = [sumOf(own), sumOf(atEnd.filter(isPrivate))]
+  const end = last === '' || last === then ? [] : [wrapText(`At the end of the recording ${last}.`, width)]
+  if (own.length === 0) return end
+  const title = `${then}. Most in ${own.length === 1 ? 'it' : 'each'}:`
+  const lines = own.slice(0, MOST_POOLS).map(({ pool, holder, reservedBytes }) => {
+    const text = holder === null ? 'nothing is in use' : holderText(holder)
+    return [formatBytes(holder?.bytes ?? 0), `(${pool}), ${formatBytes(reservedBytes)} reserved: ${text}`] as const
+  })
+  const more = own.length > MOST_POOLS ? [`  and ${counted(own.length - MOST_POOLS, 'other pool')}`] : []
+  return [wrapText(title, width), ...sizeLines(lines, width), ...more, ...end]
+}
+
+function isPrivate({ pool }: PoolMemory): boolean {
+  return pool !== '0,0'
+}
+
+/** Private pools in a sentence; empty for none. */
+function sumOf(own: readonly PoolMemory[]): string {
+  if (own.length === 0) return ''
   const have =
     own.length === 1
       ? 'private pool, such as that of a CUDA graph, has'
       : 'private pools, such as those of CUDA graphs, have'
-  const title = `${formatCount(own.length)} ${have} ${sum(each => each.reservedBytes)}, ${sum(each => each.inUseBytes)} of it in use. Most in ${own.length === 1 ? 'it' : 'each'}:`
-  const lines = own
-    .slice(0, MOST_POOLS)
-    .map(
-      ({ pool, holder, reservedBytes }) =>
-        [
-          formatBytes(holder!.bytes),
-          `(${pool}), ${formatBytes(reservedBytes)} reserved: ${holderText(holder!)}`,
-        ] as const,
-    )
-  const more = own.length > MOST_POOLS ? [`  and ${counted(own.length - MOST_POOLS, 'other pool')}`] : []
-  return [wrapText(title, width), ...sizeLines(lines, width), ...more]
+  const sum = (of: (memory: PoolMemory) => number) => formatBytes(own.reduce((all, each) => all + of(each), 0))
+  return `${formatCount(own.length)} ${have} ${sum(each => each.reservedBytes)}, ${sum(each => each.inUseBytes)} of it in use`
 }
 
 function streamText(stream: number): string {

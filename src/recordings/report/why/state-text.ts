@@ -60,7 +60,7 @@ export function stateText(trace: Trace, style: TextStyle): string {
     factLines(stateFacts(state), width).join('\n'),
     wrapText(`→ ${stateVerdict(state)}`, width, '  '),
     ...idleText({ moment: { event: BEFORE, isFailure: true, memory }, memory: state }, null, '', width),
-    ...poolsText(state.pools, 'at that moment', style),
+    ...poolsText(state.pools, [], 'at that moment', style),
     holdersText(trace, memory, width),
   ]
     .map(part => fitted(part, width))

@@ -69,6 +69,8 @@ export interface WhyAnswer {
   readonly idle: IdleAnswer | null
   /** by pool and stream, at the last failed request, else at the peak; empty without segments */
   readonly pools: readonly PoolMemory[]
+  /** the same at the end of the recording; empty without private pools */
+  readonly poolsAtEnd: readonly PoolMemory[]
   /** the memory at the end; null without events or segments */
   readonly atEnd: MemoryAtEnd | null
   /** the option --device-memory; null without it */
@@ -115,7 +117,7 @@ export function whyAnswer(
   tuned: TuneReport | null,
   deviceBytes: number | null,
 ): WhyAnswer {
-  const { peak, categories, waiting, idle, pools, growth } = facts
+  const { peak, categories, waiting, idle, pools, poolsAtEnd, growth } = facts
   const { dropped, skippedEvents, timesGoBack, stacks } = trace
   const failed = facts.trace.outOfMemories.at(-1) ?? null
   return {
@@ -133,6 +135,7 @@ export function whyAnswer(
     waiting,
     idle: idle === null ? null : { ...momentOf(idle), ...idle.memory },
     pools,
+    poolsAtEnd,
     atEnd: peak.atEnd,
     deviceBytes,
     outsideBytes: deviceBytes === null ? null : outsideBytes(trace, failed, deviceBytes),

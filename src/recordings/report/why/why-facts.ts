@@ -38,6 +38,8 @@ export interface WhyFacts {
   readonly idle: Idle | null
   /** by pool and stream: at the last failed request, else at the peak in use; empty without segments */
   readonly pools: readonly PoolMemory[]
+  /** the same at the end of the recording, if there are private pools */
+  readonly poolsAtEnd: readonly PoolMemory[]
   readonly growth: Growth
 }
 
@@ -56,6 +58,7 @@ export function whyFacts(trace: Trace, pattern?: RegExp): WhyFacts {
     waiting: waitingOf(trace),
     idle: moment === null ? null : { moment, memory: idleMemoryOf(trace, moment.memory) },
     pools: ofPools === undefined ? [] : poolsOf(trace, ofPools),
+    poolsAtEnd: trace.pools.length === 1 || moment === null ? [] : poolsOf(trace, memoryAfter(trace, trace.events - 1)),
     growth: growthOf(trace, pattern),
   }
 }

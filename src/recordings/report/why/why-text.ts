@@ -33,7 +33,7 @@ interface WhyOptions {
 export function whyText(trace: Trace, style: TextStyle, options: WhyOptions = {}): string {
   const { pattern, tuned = null, deviceBytes = null, facts = whyFacts(trace, pattern) } = options
   const { width, paint } = style
-  const { idle, pools, waiting, growth } = facts
+  const { idle, pools, poolsAtEnd, waiting, growth } = facts
   const last = facts.trace.outOfMemories.at(-1)
   const failed = outOfMemoryText(facts, style)
   const numbers = trace.events === 0 ? [] : ['Event numbers count from 0.']
@@ -47,10 +47,10 @@ export function whyText(trace: Trace, style: TextStyle, options: WhyOptions = {}
     ...(found.length === 0 ? [] : [sentences(found, width)]),
     ...(tuned === null ? [] : [adviceText(tuned, style)]),
     peakText(facts, when(facts.peak.event), width),
-    ...(last === undefined ? [...purpose, ...poolsText(pools, 'then', style)] : []),
+    ...(last === undefined ? [...purpose, ...poolsText(pools, poolsAtEnd, 'then', style)] : []),
     ...(waiting === null ? [] : waitingText(waiting, facts.trace, when(waiting.peakEvent), width)),
     ...(idle === null ? [] : idleText(idle, facts.peak.atEnd, when(idle.moment.event), width)),
-    ...(last === undefined ? [] : poolsText(pools, 'at the last failed request', style)),
+    ...(last === undefined ? [] : poolsText(pools, poolsAtEnd, 'at the last failed request', style)),
     ...growthText(growth, width, pattern),
   ]
   return parts.map(part => fitted(part, width)).join('\n\n')
