@@ -47,7 +47,7 @@ const PARTS: Readonly<Partial<Record<keyof State, readonly Part[]>>> = {
   b: ['holders'],
   question: ['holders'],
   step: ['holders'],
-  pinned: ['pinned'],
+  pinned: ['pinned', 'paint'],
   inverted: ['holders'],
   machinery: ['holders'],
   maps: ['paint', 'pinned'],

@@ -47,8 +47,21 @@ export interface PaintRequest {
   readonly maps: readonly { readonly policy: string; readonly width: number; readonly height: number }[]
   readonly palette: Uint32Array
   readonly hatch: number
+  /** the block to outline; null for none */
+  readonly selected: number | null
   /** whether the answer has cells, not colours */
   readonly raw: boolean
+}
+
+/** Where the selected block lies in the pictures. */
+export interface Outline {
+  /** the events from its allocation, until it is freed */
+  readonly from: number
+  readonly to: number
+  /** in the stacked picture, as `bandsOf` has it */
+  readonly bands: Int32Array
+  /** in each map, as `runsOf` has it */
+  readonly runs: readonly Float64Array[]
 }
 
 export interface PaintAnswer {
@@ -57,9 +70,12 @@ export interface PaintAnswer {
   readonly left: Int32Array
   readonly inUse: Float64Array
   readonly topBytes: number
+  /** rows of pixels in the stacked picture */
+  readonly rows: number
   readonly mapUnits: number
   readonly stacked: Uint32Array
   readonly maps: readonly Uint32Array[]
+  readonly outline: Outline | null
   readonly rawStacked: Uint8Array | null
   readonly rawMaps: readonly Uint8Array[]
 }
@@ -72,20 +88,33 @@ export interface CurvesAnswer {
   readonly reserved: readonly Float64Array[]
 }
 
-export interface BlockInfo {
+/** A block in a line. */
+export interface BlockLine {
   readonly block: number
   readonly bytes: number
+  /** -1 before the recording */
   readonly allocatedAt: number
+  /** -1 for a block held to the end */
   readonly freedAt: number
+  readonly group: string
+}
+
+/** A line of a call stack. */
+export interface StackLine {
+  readonly text: string
+  /** the file and the line, for an editor; null if the recording does not have the whole path */
+  readonly path: string | null
+}
+
+export interface BlockInfo extends BlockLine {
   /** microseconds; null if it is held at the end, or since before the start */
   readonly lifeUs: number | null
-  readonly group: string
-  readonly cell: number
   readonly stream: string
   readonly pool: string
   readonly tag: string
-  readonly stack: readonly string[]
-  readonly addresses: readonly { readonly label: string; readonly address: number }[]
+  readonly stack: readonly StackLine[]
+  /** where each policy put it, in words */
+  readonly addresses: readonly { readonly label: string; readonly text: string }[]
 }
 
 /** The blocks of a table and an icicle. */
@@ -104,7 +133,7 @@ export interface HoldersAnswer {
 
 export interface HistoryAnswer {
   readonly total: number
-  readonly rows: readonly BlockInfo[]
+  readonly rows: readonly BlockLine[]
 }
 
 export interface ColourAnswer {

@@ -8,22 +8,31 @@ import { type Colouring, cellsOf, colouringOf, usefulGroupings } from '../src/re
 import { inUseIn, reservedIn, roundTop } from '../src/recordings/picture/columns.js'
 import { holderRows, icicleOf } from '../src/recordings/picture/holders.js'
 import { LiveBlocks } from '../src/recordings/picture/live-blocks.js'
-import { momentsOf } from '../src/recordings/picture/moments.js'
+import { type Moments, momentsOf } from '../src/recordings/picture/moments.js'
 import {
   addressOf,
-  NOWHERE,
   type Picture,
   type PictureFrame,
   type PolicyPicture,
+  runsOf,
   unitsOf,
 } from '../src/recordings/picture/picture.js'
 import { Pyramid } from '../src/recordings/picture/pyramid.js'
 import { answerOf, historyOf } from '../src/recordings/picture/questions.js'
 import { callsOf, callText, findBlocks, linesOf } from '../src/recordings/picture/stack-text.js'
-import { paintStacked, stackedBlockAt } from '../src/recordings/picture/stacked.js'
+import { bandsOf, paintStacked, type StackedScale, stackedBlockAt } from '../src/recordings/picture/stacked.js'
 import { blocksLeft, leftBehind } from '../src/recordings/trace/analysis/steps.js'
 import { Action, NEVER } from '../src/recordings/trace/trace.js'
-import type { BlockInfo, BlockSet, RecordingInfo, RequestName, Requests } from './protocol.js'
+import type {
+  BlockInfo,
+  BlockLine,
+  BlockSet,
+  Outline,
+  RecordingInfo,
+  RequestName,
+  Requests,
+  StackLine,
+} from './protocol.js'
 
 const MOST_ROWS = 200
 const MOST_HISTORY = 60
@@ -95,7 +104,8 @@ export class Session implements Handlers {
     }
   }
 
-  paint({ view, stackedHeight, maps, palette, hatch, raw }: Requests['paint']['asked']): Requests['paint']['answer'] {
+  paint(asked: Requests['paint']['asked']): Requests['paint']['answer'] {
+    const { view, stackedHeight, maps, palette, hatch, selected, raw } = asked
     const { picture, live, pyramid } = this.now
     const moments = momentsOf(picture, pyramid, view)
     const inUse = inUseIn(live, moments)
@@ -114,9 +124,11 @@ export class Session implements Handlers {
       left: moments.left.slice(),
       inUse,
       topBytes,
+      rows: stackedHeight,
       mapUnits,
       stacked: rgba(stacked),
       maps: paintings.map(rgba),
+      outline: selected === null ? null : this.outline(selected, moments, scale, maps),
       rawStacked: raw ? stacked.cells : null,
       rawMaps: raw ? paintings.map(({ cells }) => cells) : [],
     }
@@ -158,7 +170,7 @@ export class Session implements Handlers {
     const found = historyOf(this.now.picture, this.policy(policy), block)
     const own = found.indexOf(block)
     const from = Math.max(0, Math.min(own - MOST_HISTORY / 2, found.length - MOST_HISTORY))
-    return { total: found.length, rows: found.slice(from, from + MOST_HISTORY).map(each => this.info(each)) }
+    return { total: found.length, rows: found.slice(from, from + MOST_HISTORY).map(each => this.line(each)) }
   }
 
   private get now(): Loaded {
@@ -184,27 +196,42 @@ export class Session implements Handlers {
     }
   }
 
+  private outline(
+    block: number,
+    moments: Moments,
+    scale: StackedScale,
+    maps: Requests['paint']['asked']['maps'],
+  ): Outline | null {
+    const { live, picture } = this.now
+    const { count, bytes, allocatedAt, freeRequestedAt } = picture.blocks
+    if (block >= count) return null
+    return {
+      from: Math.max(0, allocatedAt[block]),
+      to: Math.min(picture.events, freeRequestedAt[block]),
+      bands: bandsOf(live, moments, block, scale),
+      runs: maps.map(({ policy }) => runsOf(this.policy(policy), block, bytes[block])),
+    }
+  }
+
+  private line(block: number): BlockLine {
+    const { blocks } = this.now.picture
+    const [allocatedAt, freedAt] = [blocks.allocatedAt[block], blocks.freeRequestedAt[block]]
+    const group = this.colouring?.labelOf(this.colouring.group[block]) ?? ''
+    return { block, bytes: blocks.bytes[block], allocatedAt, freedAt: freedAt === NEVER ? -1 : freedAt, group }
+  }
+
   private info(block: number): BlockInfo {
     const { blocks, names, stacks, timeUs, policies } = this.now.picture
-    const { colouring } = this
-    const [allocatedAt, freedAt] = [blocks.allocatedAt[block], blocks.freeRequestedAt[block]]
-    const group = colouring?.group[block] ?? 0
+    const line = this.line(block)
+    const { bytes, allocatedAt, freedAt } = line
     return {
-      block,
-      bytes: blocks.bytes[block],
-      allocatedAt,
-      freedAt: freedAt === NEVER ? -1 : freedAt,
-      lifeUs: allocatedAt < 0 || freedAt === NEVER ? null : timeUs[freedAt] - timeUs[allocatedAt],
-      group: colouring?.labelOf(group) ?? '',
-      cell: colouring?.cellOfGroup[group] ?? 0,
+      ...line,
+      lifeUs: allocatedAt < 0 || freedAt < 0 ? null : timeUs[freedAt] - timeUs[allocatedAt],
       stream: names.stream[blocks.stream[block]],
       pool: names.pool[blocks.pool[block]],
       tag: names.tag[blocks.tag[block]],
-      stack: stackTexts(callsOf(linesOf(stacks, blocks.stack[block]), false)),
-      addresses: policies.flatMap(policy => {
-        const unit = policy.place?.[block] ?? NOWHERE
-        return unit < 0 ? [] : [{ label: policy.label, address: addressOf(policy, unit) }]
-      }),
+      stack: stackLines(callsOf(linesOf(stacks, blocks.stack[block]), false)),
+      addresses: policies.map(policy => ({ label: policy.label, text: placeText(policy, block, bytes) })),
     }
   }
 }
@@ -214,10 +241,23 @@ function endsOf({ steps }: Picture): number[] {
   return Array.from(steps, last => last + 1)
 }
 
+/** Where a policy put a block. */
+function placeText(policy: PolicyPicture, block: number, bytes: number): string {
+  if (policy.place === null) return 'addresses not kept'
+  const runs = runsOf(policy, block, bytes)
+  if (runs.length === 0) return policy.policy === 'recorded' ? 'not in the recording' : 'did not place it'
+  const first = `0x${addressOf(policy, runs[0]).toString(16)}`
+  return runs.length === 2 ? first : `${first}, and ${runs.length / 2 - 1} more places`
+}
+
 /** The lines of a stack, the innermost first; of a very deep one the innermost lines and the number of the others. */
-function stackTexts(lines: readonly PictureFrame[]): string[] {
-  const texts = lines.slice(0, MOST_LINES).map(callText)
-  return lines.length > MOST_LINES ? [...texts, `… ${lines.length - MOST_LINES} more`] : texts
+function stackLines(frames: readonly PictureFrame[]): StackLine[] {
+  const lines = frames.slice(0, MOST_LINES).map(frame => ({ text: callText(frame), path: pathOf(frame) }))
+  return frames.length > MOST_LINES ? [...lines, { text: `… ${frames.length - MOST_LINES} more`, path: null }] : lines
+}
+
+function pathOf({ file, line }: PictureFrame): string | null {
+  return /^(?:\/|[a-z]:[\\/])/i.test(file) ? `${file}:${Math.max(1, line)}` : null
 }
 
 /** Bytes of a gzip archive in base64. */

@@ -5,7 +5,7 @@ import type { PageData } from '../src/recordings/report/page/page-data.js'
 import { hashOf, stateOf } from './address-bar.js'
 import { byId, element } from './elements.js'
 import { Page, type State } from './page.js'
-import { BlockPanel } from './views/block.js'
+import { BlockDrawer } from './views/block.js'
 import { Difference } from './views/difference.js'
 import { Exports } from './views/exports.js'
 import { FailurePanel } from './views/failure.js'
@@ -50,7 +50,7 @@ async function show(data: PageData): Promise<void> {
   const pictures = new Pictures(page)
   new StepBars(page)
   new Holders(page)
-  new BlockPanel(page)
+  new BlockDrawer(page)
   new Toolbar(page)
   new Exports(page, pictures)
   keepAddress(page)

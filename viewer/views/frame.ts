@@ -7,6 +7,7 @@ import type { Page, ViewPart } from '../page.js'
 import type { BlockInfo } from '../protocol.js'
 import { CanvasSurface } from '../surface.js'
 import { formatBytes, formatCount, formatUs } from '../text.js'
+import { drawLife, type Span } from './outline.js'
 
 export const GUTTER = 68
 const AXIS_HEIGHT = 25
@@ -20,7 +21,8 @@ export interface Drawing {
   readonly height: number
   /** whether it always shows the whole recording */
   readonly isOverview: boolean
-  draw(surface: Surface, plot: Plot, ratio: number): void
+  /** `life` is that of the selected block */
+  draw(surface: Surface, plot: Plot, ratio: number, life: Span | null): void
   /** the block at a height of the plot, from 0 at the bottom to 1 */
   pick?(event: number, height: number): Promise<BlockInfo | null>
   /** the text of a hint at an event */
@@ -88,7 +90,8 @@ export class Frame implements ViewPart {
   drawOn(surface: Surface): void {
     const { plot, drawing, page } = this
     const { theme, state, info } = page
-    drawing.draw(surface, plot, ratio())
+    const life = this.life
+    drawing.draw(surface, plot, ratio(), life)
     const { from, to } = this.range
     const bottom = plot.top + plot.height
     drawLowerAxis(surface, plot, { axis: state.axis, from, to }, theme)
@@ -100,6 +103,7 @@ export class Frame implements ViewPart {
       const x = this.x(page.at(event))
       if (isIn(x)) surface.path([x - 4, bottom + 8, x + 4, bottom + 8, x, bottom + 1], theme.alarm, 'fill')
     }
+    if (life !== null) drawLife(surface, plot, life, theme)
     if (this.selection.isOn || drawing.isOverview) this.drawRange(surface)
     const cursor = this.x(page.at(state.cursor) + (state.axis === 'event' ? 0.5 : 0))
     if (isIn(cursor)) {
@@ -138,6 +142,14 @@ export class Frame implements ViewPart {
 
   private get range(): { from: number; to: number } {
     return this.drawing.isOverview ? { from: 0, to: this.page.end } : this.page.state
+  }
+
+  /** Where the selected block lives. */
+  private get life(): Span | null {
+    const { painted } = this.page
+    if (painted?.outline == null) return null
+    const [left, end] = [painted.outline.from, painted.outline.to].map(event => this.x(this.page.at(event)))
+    return { left, width: end - left }
   }
 
   private x(place: number): number {
@@ -195,7 +207,9 @@ export class Frame implements ViewPart {
     const event = this.eventAt(x)
     this.page.moveCursor(event)
     const block = await this.pickAt(event, down)
-    if (block !== null) this.page.update({ pinned: block.block })
+    if (block === null) return
+    this.leave()
+    this.page.update({ pinned: block.block })
   }
 
   private pickAt(event: number, { clientY }: PointerEvent): Promise<BlockInfo | null> {
@@ -249,7 +263,11 @@ function blockLines(block: BlockInfo): string[] {
   const life = block.lifeUs === null ? '' : `, for ${formatUs(block.lifeUs)}`
   const from = block.allocatedAt < 0 ? 'since before the recording' : `from event ${formatCount(block.allocatedAt)}`
   const to = block.freedAt < 0 ? 'held to the end' : `to ${formatCount(block.freedAt)}`
-  return [`${formatBytes(block.bytes)} — ${block.group}`, `${from} ${to}${life}`, ...block.stack.slice(0, 5)]
+  return [
+    `${formatBytes(block.bytes)} — ${block.group}`,
+    `${from} ${to}${life}`,
+    ...block.stack.slice(0, 5).map(({ text }) => text),
+  ]
 }
 
 function showTip({ clientX, clientY }: PointerEvent, lines: readonly string[]): void {

@@ -18,7 +18,7 @@ const KEYS: readonly (readonly [string, string])[] = [
   ['/', 'find in stacks'],
   ['i', 'innermost call first, or outermost'],
   ['h', 'show calls of the allocator and the dispatcher'],
-  ['Esc', 'undo: pinned block, filter, markers'],
+  ['Esc', 'undo: selected block, filter, markers'],
   ['drag', 'show a range; double click: everything'],
   ['Ctrl + wheel', 'zoom; Shift + wheel: pan'],
 ]

@@ -10,7 +10,7 @@ import { type Moments, momentsOf } from './moments.js'
 import { blockUnits, type Picture, UNIT_BYTES, unitsOf } from './picture.js'
 import { pictureOf, randomPicture } from './pictures.fixture.js'
 import { Pyramid } from './pyramid.js'
-import { paintStacked, stackedBlockAt } from './stacked.js'
+import { bandsOf, paintStacked, stackedBlockAt } from './stacked.js'
 
 /** A cell for each block: A, B, … in turn. */
 function turns({ blocks }: Picture): Uint8Array {
@@ -225,4 +225,35 @@ test('panning does not change the moments that stay in view', () => {
   const first = shared(400)
   assert.ok(first.length > 80)
   assert.deepEqual(shared(437), first)
+})
+
+test('the band of a block is where it is painted, and that of a small one is the one of all small blocks', () => {
+  let [painted, small] = [0, 0]
+  for (let seed = 1; seed <= 10; seed++) {
+    const random = new Random(seed)
+    const picture = randomPicture(random, 100, 40)
+    const live = new LiveBlocks(picture)
+    const moments = momentsOf(picture, new Pyramid(live.inUse), { axis: 'event', from: 0, to: 100, width: 50 })
+    const block = random.below(picture.blocks.count)
+    const scale = { width: 50, height: 4 + random.below(20), topBytes: live.peakBytes }
+    const cellOf = new Uint8Array(picture.blocks.count).fill(Cell.rest)
+    cellOf[block] = Cell.first
+    const { cells } = paintStacked(live, moments, cellOf, scale)
+    const bands = bandsOf(live, moments, block, scale)
+    const isSmall = picture.blocks.bytes[block] < (0.5 * scale.topBytes) / scale.height
+    for (let column = 0; column < moments.count; column++) {
+      const isHeld = heldAt(picture, moments.event[column]).includes(block)
+      assert.equal(bands[2 * column] >= 0, isHeld, `column ${column}`)
+      if (!isHeld) continue
+      const start = moments.left[column] * scale.height
+      const rows = [...cells.subarray(start, start + scale.height)].reverse()
+      const wanted = isSmall ? Cell.small : Cell.first
+      const found = rows.flatMap((cell, row) => (cell % EDGE === wanted ? [row] : []))
+      if (found.length === 0) continue // rounded away
+      assert.deepEqual([...bands.subarray(2 * column, 2 * column + 2)], [found[0], found.at(-1)! + 1])
+      if (isSmall) small++
+      else painted++
+    }
+  }
+  assert.ok(painted > 0 && small > 0, `${painted} painted, ${small} small`)
 })

@@ -51,6 +51,34 @@ export function paintStacked(
   return { width, height, cells }
 }
 
+/**
+ * The band of one block in each column: its lower and its upper edge in rows from the bottom, -1 where it is not held.
+ * That of a block too small for a band is the one of all small blocks.
+ */
+export function bandsOf(
+  live: LiveBlocks,
+  moments: Moments,
+  block: number,
+  { height, topBytes }: Pick<StackedScale, 'height' | 'topBytes'>,
+): Int32Array {
+  const bands = new Int32Array(2 * moments.count).fill(-1)
+  const scale = height / topBytes
+  const { bytes, allocatedAt, freeRequestedAt } = live.picture.blocks
+  const large = new LargeBlocks(bytes, freeRequestedAt, 0.5 / scale)
+  for (let column = 0; column < moments.count; column++) {
+    const event = moments.event[column]
+    if (event < Math.max(0, allocatedAt[block]) || event >= freeRequestedAt[block]) continue
+    large.moveTo(event, live)
+    let [sum, i] = [0, 0]
+    while (i < large.count && large.list[i] !== block) sum += bytes[large.list[i++]]
+    const top = i < large.count ? sum + bytes[block] : live.inUse[event]
+    const lower = Math.min(height - 1, Math.round(sum * scale))
+    bands[2 * column] = lower
+    bands[2 * column + 1] = Math.max(lower + 1, Math.min(height, Math.round(top * scale)))
+  }
+  return bands
+}
+
 /** The held blocks of at least a size, at moments that only go forwards. */
 class LargeBlocks {
   list: Int32Array

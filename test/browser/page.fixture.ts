@@ -1,0 +1,83 @@
+// Pages of recordings in a real browser, opened as files. Each step waits for the page's own idle promise.
+
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import type { Browser, Page } from 'playwright-core'
+import { reportPage } from '../../src/recordings/report/page/page.js'
+import { replay } from '../../src/recordings/trace/replay.js'
+import { replayDevices } from '../../src/recordings/trace/replay-devices.js'
+import type { Policy } from '../../src/recordings/trace/replay-result.js'
+import type { Trace } from '../../src/recordings/trace/trace.js'
+import { openBrowser } from './chromium.fixture.js'
+
+const POLICIES = ['recorded', 'cuda-mempool']
+
+/** The state of a page, as it tells it. */
+export interface Shown {
+  readonly cursor: number
+  readonly from: number
+  readonly to: number
+  readonly a: number | null
+  readonly b: number | null
+  readonly find: string
+  readonly only: readonly number[]
+  readonly pinned: number | null
+  readonly hidden: readonly string[]
+  readonly maps: readonly string[]
+}
+
+export const idle = (page: Page) => page.evaluate('cudaMempoolPage.idle()')
+export const state = (page: Page) => page.evaluate('cudaMempoolPage.state()') as Promise<Shown>
+export const text = async (page: Page, selector: string) => (await page.textContent(selector)) ?? ''
+
+export async function press(page: Page, ...keys: string[]): Promise<void> {
+  for (const key of keys) {
+    await page.keyboard.press(key)
+    await idle(page)
+  }
+}
+
+export class Pages {
+  readonly folder = mkdtempSync(join(tmpdir(), 'cuda-mempool-page-'))
+  /** what the page opened last has logged, thrown or requested */
+  readonly problems: string[] = []
+  private browser: Browser | undefined
+
+  async start(): Promise<void> {
+    this.browser = await openBrowser()
+  }
+
+  async close(): Promise<void> {
+    await this.browser?.close()
+    rmSync(this.folder, { recursive: true, force: true })
+  }
+
+  async open(trace: Trace, isDark = false, hash = '', policies = POLICIES): Promise<Page> {
+    const path = join(this.folder, `${Math.random()}.html`)
+    const report = await replay(trace, replayDevices(trace), { policies: policies as Policy[], placements: true })
+    writeFileSync(path, reportPage(trace, { replay: report }))
+    return this.show(path, isDark, hash)
+  }
+
+  async show(path: string, isDark: boolean, hash = ''): Promise<Page> {
+    const { problems } = this
+    const context = await this.browser!.newContext({
+      colorScheme: isDark ? 'dark' : 'light',
+      viewport: { width: 1200, height: 900 },
+      reducedMotion: 'reduce',
+      acceptDownloads: true,
+    })
+    const page = await context.newPage()
+    problems.length = 0
+    page.on('console', message => problems.push(message.text()))
+    page.on('pageerror', error => problems.push(error.message))
+    page.on('request', request => {
+      if (!/^(file|blob|data):/.test(request.url())) problems.push(`request of ${request.url()}`)
+    })
+    await page.goto(`file://${path}${hash}`)
+    await page.waitForFunction('globalThis.cudaMempoolPage')
+    await idle(page)
+    return page
+  }
+}
