@@ -19,6 +19,8 @@ export interface State {
   cursor: number
   grouping: Grouping
   only: readonly number[]
+  without: readonly number[]
+  group: number | null
   find: string
   a: number | null
   b: number | null
@@ -30,19 +32,23 @@ export interface State {
   /** policies without a line */
   hidden: readonly string[]
   maps: readonly string[]
+  /** whether the list of events is open */
+  listed: boolean
 }
 
 /** The requests that a change makes necessary. */
 type Part = 'colour' | 'paint' | 'curves' | 'holders' | 'pinned'
 const PARTS: Readonly<Partial<Record<keyof State, readonly Part[]>>> = {
-  recording: ['colour', 'paint', 'curves', 'holders', 'pinned'],
+  recording: ['colour', 'curves'],
   axis: ['paint', 'curves'],
   from: ['paint'],
   to: ['paint'],
   cursor: ['holders'],
-  grouping: ['colour', 'paint', 'holders', 'pinned'],
-  only: ['colour', 'paint', 'holders'],
-  find: ['colour', 'paint', 'holders'],
+  grouping: ['colour'],
+  only: ['colour'],
+  without: ['colour'],
+  group: ['colour'],
+  find: ['colour'],
   a: ['holders'],
   b: ['holders'],
   question: ['holders'],
@@ -112,7 +118,7 @@ export class Page {
     const element = document.getElementById(`picture-${index}`)
     this.info = await this.client.ask('load', { index, packed: element?.textContent ?? null })
     if (element !== null) element.textContent = ''
-    this.painted = this.curves = this.holders = null
+    this.colours = this.painted = this.curves = this.holders = null
   }
 
   /** Changes the state, and asks for all that depends on it. */
@@ -156,13 +162,15 @@ export class Page {
   ask(parts: ReadonlySet<Part>): void {
     if (parts.has('colour')) void this.jobs.colour.run(() => this.askColours())
     if (parts.has('curves')) void this.jobs.curves.run(() => this.askCurves())
+    // The worker answers the others by the colours and the filter that it has.
+    if (this.colours === null) return
     if (parts.has('paint')) void this.jobs.paint.run(() => this.askPaint())
     if (parts.has('holders')) void this.jobs.holders.run(() => this.askHolders())
     if (parts.has('pinned')) void this.client.during(this.onPinned())
   }
 
   askAll(): void {
-    this.ask(new Set(['colour', 'curves', 'paint', 'holders', 'pinned']))
+    this.ask(new Set(['colour', 'curves']))
   }
 
   /** Draws all views before the next frame. */
@@ -181,10 +189,11 @@ export class Page {
   }
 
   private async askColours(): Promise<void> {
-    const { grouping, only, find } = this.state
+    const { grouping, only, without, group, find } = this.state
     const wasScale = this.colours?.isScale ?? grouping === 'age'
-    this.colours = await this.client.ask('colour', { grouping, only, find })
+    this.colours = await this.client.ask('colour', { grouping, only, without, group, find })
     if (this.colours.isScale !== wasScale) this.restyle()
+    this.ask(new Set(['paint', 'holders', 'pinned']))
     this.draw()
   }
 

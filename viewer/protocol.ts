@@ -1,6 +1,7 @@
 // The page's requests to its worker, and the worker's answers.
 
-import type { Grouping, LegendEntry } from '../src/recordings/picture/colouring.js'
+import type { Filter, Grouping, LegendEntry } from '../src/recordings/picture/colouring.js'
+import type { EventRow } from '../src/recordings/picture/event-list.js'
 import type { HolderRow, IcicleBox, IcicleOptions } from '../src/recordings/picture/holders.js'
 import type { View } from '../src/recordings/picture/moments.js'
 import type { Question } from '../src/recordings/picture/questions.js'
@@ -33,10 +34,8 @@ export interface RecordingInfo {
 }
 
 /** The blocks that have their colours; the others are faded. */
-export interface Choice {
+export interface Choice extends Filter {
   readonly grouping: Grouping
-  /** cells of the legend; none for all */
-  readonly only: readonly number[]
   /** text in stacks, tags or pools */
   readonly find: string
 }
@@ -124,7 +123,10 @@ export type BlockSet =
   | { readonly kind: 'question'; readonly question: Question; readonly a: number; readonly b: number }
 
 export interface HoldersAnswer {
+  /** of the blocks that a search and a filter find */
   readonly bytes: number
+  /** of all blocks */
+  readonly allBytes: number
   readonly blocks: number
   readonly groups: number
   readonly rows: readonly HolderRow[]
@@ -136,10 +138,18 @@ export interface HistoryAnswer {
   readonly rows: readonly BlockLine[]
 }
 
+/** Events, those beyond a thousand only counted. */
+export interface ListAnswer {
+  readonly total: number
+  readonly rows: readonly (EventRow & { readonly line: string })[]
+}
+
 export interface ColourAnswer {
   readonly legend: readonly LegendEntry[]
   readonly isScale: boolean
-  /** blocks that the search finds; null without a search */
+  /** counts the answers */
+  readonly version: number
+  /** blocks that the search and the filter find; null without them */
   readonly found: number | null
   readonly foundBytesAtPeak: number
 }
@@ -158,6 +168,10 @@ export interface Requests {
     readonly answer: BlockInfo | null
   }
   holders: { readonly asked: { readonly set: BlockSet } & IcicleOptions; readonly answer: HoldersAnswer }
+  list: {
+    readonly asked: { readonly from: number; readonly to: number; readonly policy: string | null }
+    readonly answer: ListAnswer
+  }
   history: { readonly asked: { readonly block: number; readonly policy: string }; readonly answer: HistoryAnswer }
 }
 export type RequestName = keyof Requests

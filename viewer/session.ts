@@ -4,8 +4,15 @@ import { FormatError } from '../src/core/base/errors.js'
 import { mapBlockAt, paintMap } from '../src/recordings/picture/address-map.js'
 import { coloured, type Painting } from '../src/recordings/picture/cells.js'
 import { decodePicture } from '../src/recordings/picture/codec.js'
-import { type Colouring, cellsOf, colouringOf, usefulGroupings } from '../src/recordings/picture/colouring.js'
+import {
+  type Colouring,
+  cellsOf,
+  chosenBlocks,
+  colouringOf,
+  usefulGroupings,
+} from '../src/recordings/picture/colouring.js'
 import { inUseIn, reservedIn, roundTop } from '../src/recordings/picture/columns.js'
+import { eventRows } from '../src/recordings/picture/event-list.js'
 import { holderRows, icicleOf } from '../src/recordings/picture/holders.js'
 import { LiveBlocks } from '../src/recordings/picture/live-blocks.js'
 import { type Moments, momentsOf } from '../src/recordings/picture/moments.js'
@@ -36,6 +43,8 @@ import type {
 
 const MOST_ROWS = 200
 const MOST_HISTORY = 60
+/** Of a list: a browser draws these within a frame or two. */
+const MOST_EVENTS = 1000
 /** Lines of a block's call stack. */
 const MOST_LINES = 500
 
@@ -43,6 +52,8 @@ interface Loaded {
   readonly picture: Picture
   readonly live: LiveBlocks
   readonly pyramid: Pyramid
+  /** the line of each block, from its first use on */
+  lines: Colouring | null
 }
 
 type Handlers = {
@@ -55,14 +66,19 @@ export class Session implements Handlers {
   private readonly loaded = new Map<number, Loaded>()
   private current: Loaded | null = null
   private colouring: Colouring | null = null
+  /** the blocks that `colouring` is of */
+  private coloured: LiveBlocks | null = null
   private cellOf: Uint8Array = new Uint8Array(0)
+  /** by block, 1 for those that a search and a filter find; null for all */
+  private chosen: Uint8Array | null = null
+  private version = 0
 
   async load({ index, packed }: Requests['load']['asked']): Promise<RecordingInfo> {
     let loaded = this.loaded.get(index)
     if (loaded === undefined) {
       const picture = decodePicture(await unpacked(packed ?? ''))
       const live = new LiveBlocks(picture)
-      loaded = { picture, live, pyramid: new Pyramid(live.inUse) }
+      loaded = { picture, live, pyramid: new Pyramid(live.inUse), lines: null }
       this.loaded.set(index, loaded)
     }
     this.current = loaded
@@ -89,18 +105,19 @@ export class Session implements Handlers {
     }
   }
 
-  colour({ grouping, only, find }: Requests['colour']['asked']): Requests['colour']['answer'] {
+  colour({ grouping, find, ...filter }: Requests['colour']['asked']): Requests['colour']['answer'] {
     const { picture, live } = this.now
-    this.colouring = colouringOf(live, grouping)
-    const isFound = findBlocks(picture, find)
-    this.cellOf = cellsOf(this.colouring, new Set(only), isFound)
+    if (this.colouring?.grouping !== grouping || this.coloured !== live) this.colouring = colouringOf(live, grouping)
+    this.coloured = live
+    this.chosen = chosenBlocks(this.colouring, filter, findBlocks(picture, find))
+    this.cellOf = cellsOf(this.colouring, this.chosen)
     const { legend, isScale } = this.colouring
-    const atPeak = isFound === null ? new Int32Array(0) : live.at(live.peakEvent).filter(block => isFound[block] === 1)
     return {
       legend,
       isScale,
-      found: isFound?.reduce((sum, each) => sum + each, 0) ?? null,
-      foundBytesAtPeak: atPeak.reduce((sum, block) => sum + picture.blocks.bytes[block], 0),
+      version: this.version++,
+      found: this.chosen?.reduce((sum, each) => sum + each, 0) ?? null,
+      foundBytesAtPeak: this.sum(this.among(live.at(live.peakEvent))),
     }
   }
 
@@ -154,11 +171,13 @@ export class Session implements Handlers {
   holders({ set, ...options }: Requests['holders']['asked']): Requests['holders']['answer'] {
     const { picture, live } = this.now
     const colouring = this.colouring ?? colouringOf(live, 'size')
-    const list = this.blocksOf(set)
-    const before = set.kind === 'at' && set.before !== null ? live.at(set.before) : null
+    const all = this.blocksOf(set)
+    const list = this.among(all)
+    const before = set.kind === 'at' && set.before !== null ? this.among(live.at(set.before)) : null
     const { rows, groups } = holderRows(picture, colouring, list, before, MOST_ROWS)
     return {
-      bytes: list.reduce((sum, block) => sum + picture.blocks.bytes[block], 0),
+      bytes: this.sum(list),
+      allBytes: this.sum(all),
       blocks: list.length,
       groups,
       rows,
@@ -171,6 +190,27 @@ export class Session implements Handlers {
     const own = found.indexOf(block)
     const from = Math.max(0, Math.min(own - MOST_HISTORY / 2, found.length - MOST_HISTORY))
     return { total: found.length, rows: found.slice(from, from + MOST_HISTORY).map(each => this.line(each)) }
+  }
+
+  list({ from, to, policy }: Requests['list']['asked']): Requests['list']['answer'] {
+    const { now } = this
+    now.lines ??= colouringOf(now.live, 'stack')
+    const { lines } = now
+    const range = { from, to, most: MOST_EVENTS }
+    const placed = policy === null ? null : this.policy(policy)
+    const { rows, total } = eventRows(now.picture, placed, this.chosen, range)
+    return { total, rows: rows.map(row => ({ ...row, line: lines.labelOf(lines.group[row.block]) })) }
+  }
+
+  /** Those of the blocks that a search and a filter find. */
+  private among(blocks: Int32Array): Int32Array {
+    const { chosen } = this
+    return chosen === null ? blocks : blocks.filter(block => chosen[block] === 1)
+  }
+
+  private sum(blocks: Int32Array): number {
+    const { bytes } = this.now.picture.blocks
+    return blocks.reduce((sum, block) => sum + bytes[block], 0)
   }
 
   private get now(): Loaded {

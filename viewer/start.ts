@@ -7,6 +7,7 @@ import { byId, element } from './elements.js'
 import { Page, type State } from './page.js'
 import { BlockDrawer } from './views/block.js'
 import { Difference } from './views/difference.js'
+import { EventList } from './views/event-list.js'
 import { Exports } from './views/exports.js'
 import { FailurePanel } from './views/failure.js'
 import { Holders } from './views/holders.js'
@@ -50,6 +51,7 @@ async function show(data: PageData): Promise<void> {
   const pictures = new Pictures(page)
   new StepBars(page)
   new Holders(page)
+  new EventList(page)
   new BlockDrawer(page)
   new Toolbar(page)
   new Exports(page, pictures)
@@ -73,6 +75,8 @@ function stateFor(page: Page, recording: number, given: Partial<State>): State {
   const state: State = {
     cursor: failure?.event ?? info.peakEvent,
     only: [],
+    without: [],
+    group: null,
     find: '',
     a: null,
     b: null,
@@ -82,6 +86,7 @@ function stateFor(page: Page, recording: number, given: Partial<State>): State {
     inverted: false,
     machinery: false,
     hidden: [],
+    listed: false,
     from: 0,
     to: end,
     ...given,

@@ -1,4 +1,4 @@
-// What a click or a key on a part of the report page shows.
+// Clicks and keys on the parts of the report page.
 
 import assert from 'node:assert/strict'
 import { after, before, describe, test } from 'node:test'
@@ -16,6 +16,8 @@ describe('a click on the page of a recording', { skip: skipReason }, () => {
   after(() => pages.close())
 
   const mlp = readRecording('traces/mlp-train-stacks.pickle.gz')
+
+  const oom = readRecording('traces/oom-retry-2gib.pickle.gz')
 
   /** Clicks a place of a picture, as shares of its width and height. */
   async function clickAt(page: Page, selector: string, x: number, y: number): Promise<void> {
@@ -106,6 +108,96 @@ describe('a click on the page of a recording', { skip: skipReason }, () => {
     builder.add(Action.alloc, 2 ** 31, 2 ** 20, 0, 2)
     const page = await pages.open(builder.build({ file: 'lost segment' }), false, '#block=0')
     assert.match(await text(page, '#block dl'), /not in the recordingcuda-mempool0x/)
+    await page.context().close()
+  })
+
+  test('shows in the table, the icicle and the list of events only what a search and the legend find', async () => {
+    const page = await pages.open(mlp)
+    const rows = () => page.locator('#groups tbody tr').count()
+    const boxes = () => page.locator('#icicle > *').count()
+    const [allRows, allBoxes] = [await rows(), await boxes()]
+    await page.keyboard.press('/')
+    await page.keyboard.type('adam.py', { delay: 20 })
+    await idle(page)
+    const [, count, bytes] = /^(\d+) blocks, (.*) at the peak$/.exec(await text(page, '#found'))!
+    assert.match(await text(page, '#holders-title'), new RegExp(`: ${bytes} in \\d+ blocks found, of 187.12 MiB$`))
+    assert.ok((await rows()) < allRows && (await boxes()) < allBoxes)
+    assert.equal(await text(page, '#list'), `list the events of the ${count} blocks found`)
+    await page.click('#list')
+    await idle(page)
+    const events = Number(/^\d+/.exec(await text(page, '#events-text'))![0])
+    assert.equal(await page.locator('#events tbody tr').count(), events)
+    assert.match(
+      await text(page, '#events tbody tr'),
+      /^\d+(allocated|freed)[\d.]+ [KM]iBtrain_mlp\.py:62 mlp_stacks0x[0-9a-f]+$/,
+    )
+    await press(page, 'Escape')
+    const all = Number(/^\d+/.exec(await text(page, '#events-text'))![0])
+    assert.ok(all > events, 'without the search it lists all events')
+    assert.equal(await rows(), allRows)
+    assert.deepEqual(problems, [])
+    await page.context().close()
+  })
+
+  test('selects a block from the list of events, by a click and by keys', async () => {
+    const page = await pages.open(mlp, false, '#list=1')
+    const eventOf = async (row: number) => Number(await text(page, `#events tbody tr:nth-child(${row}) td`))
+    await page.click('#events tbody tr:nth-child(3) td:last-child')
+    await idle(page)
+    assert.equal((await state(page)).pinned, mlp.block[await eventOf(3)])
+    await press(page, 'Escape')
+    await page.focus('#events tbody button')
+    await press(page, 'ArrowDown', 'ArrowDown', 'ArrowDown', 'Enter')
+    const event = await eventOf(4)
+    assert.equal((await state(page)).pinned, mlp.block[event])
+    await press(page, 'Escape')
+    assert.equal(await focused(page), String(event), 'the focus is back in the list')
+    assert.deepEqual(problems, [])
+    await page.context().close()
+  })
+
+  test('lists a thousand events, and counts those beyond', async () => {
+    const page = await pages.open(oom, false, '#list=1')
+    assert.equal(await page.locator('#events tr[data-key]').count(), 1000)
+    assert.match(await text(page, '#events tbody tr:last-child'), /^and [\d,]+ more: zoom in, or search$/)
+    await page.evaluate("location.hash = '#list=1&z=100-200'")
+    await page.waitForFunction('cudaMempoolPage.state().to === 200')
+    await idle(page)
+    const listed = await page.locator('#events tr[data-key] button').allTextContents()
+    assert.ok(listed.length <= 100 && listed.every(event => Number(event) >= 100 && Number(event) < 200))
+    assert.deepEqual(problems, [])
+    await page.context().close()
+  })
+
+  test('hides a group of the legend by Alt and a click, and by its button', async () => {
+    const page = await pages.open(mlp)
+    const label = await text(page, '#legend .text >> nth=0')
+    const labels = () => page.locator('#groups tbody td:first-child').allTextContents()
+    assert.ok((await labels()).includes(label))
+    await page.click('#legend button >> nth=0', { modifiers: ['Alt'] })
+    await idle(page)
+    assert.ok(!(await labels()).includes(label))
+    const hide = page.getByRole('button', { name: `hide ${label}`, pressed: true })
+    await hide.focus()
+    await press(page, 'Enter')
+    assert.ok((await labels()).includes(label))
+    assert.equal(await page.evaluate('document.activeElement.ariaLabel'), `hide ${label}`)
+    assert.deepEqual(problems, [])
+    await page.context().close()
+  })
+
+  test('shows only one line after a click on its row, and all after another', async () => {
+    const page = await pages.open(mlp)
+    const labels = () => page.locator('#groups tbody td:first-child').allTextContents()
+    const all = await labels()
+    await page.click('#groups tbody tr:nth-child(2) td:last-child')
+    await idle(page)
+    assert.deepEqual(await labels(), [all[1]])
+    assert.match(await text(page, '#found'), /^\d+ blocks?, .* at the peak$/)
+    await page.focus('#groups tbody button')
+    await press(page, 'Enter')
+    assert.deepEqual(await labels(), all)
+    assert.deepEqual(problems, [])
     await page.context().close()
   })
 })

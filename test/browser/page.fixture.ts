@@ -40,7 +40,7 @@ export async function press(page: Page, ...keys: string[]): Promise<void> {
 
 export class Pages {
   readonly folder = mkdtempSync(join(tmpdir(), 'cuda-mempool-page-'))
-  /** what the page opened last has logged, thrown or requested */
+  /** messages, errors and requests of the page that was opened last */
   readonly problems: string[] = []
   private browser: Browser | undefined
 

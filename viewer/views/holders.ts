@@ -7,14 +7,19 @@ import { byId, element, swatch } from '../elements.js'
 import type { Page, State, ViewPart } from '../page.js'
 import type { HoldersAnswer } from '../protocol.js'
 import { formatBytes, formatCount, formatShare, formatUs } from '../text.js'
+import { ChoiceTable } from './choice-table.js'
 import { drawIcicle } from './icicle.js'
 
 export class Holders implements ViewPart {
   private shown: HoldersAnswer | null = null
   private wasDark = false
+  private readonly table: ChoiceTable
 
   constructor(private readonly page: Page) {
     page.views.push(this)
+    this.table = new ChoiceTable(byId('groups'), key => {
+      page.update({ group: page.state.group === Number(key) ? null : Number(key) })
+    })
     const { update } = { update: page.update.bind(page) }
     byId('to-peak').addEventListener('click', () => page.moveCursor(page.info.peakEvent))
     byId('mark-a').addEventListener('click', () => update({ a: page.state.cursor }))
@@ -45,9 +50,10 @@ export class Holders implements ViewPart {
     this.showTable(holders)
   }
 
-  private title({ bytes, blocks }: HoldersAnswer): string {
-    const { state, info } = this.page
-    const sum = `${formatBytes(bytes)} in ${formatCount(blocks)} ${blocks === 1 ? 'block' : 'blocks'}`
+  private title({ bytes, allBytes, blocks }: HoldersAnswer): string {
+    const { state, info, colours } = this.page
+    const found = colours?.found == null ? '' : ` found, of ${formatBytes(allBytes)}`
+    const sum = `${formatBytes(bytes)} in ${formatCount(blocks)} ${blocks === 1 ? 'block' : 'blocks'}${found}`
     if (state.question === 'step') return `Left behind by step ${formatCount(state.step + 1)}: ${sum}`
     if (state.question !== 'at' && state.a !== null && state.b !== null) {
       const text = QUESTIONS[state.question]
@@ -58,9 +64,10 @@ export class Holders implements ViewPart {
     return `Who holds it at ${where}event ${formatCount(state.cursor)}${time}: ${sum}`
   }
 
-  private spoken({ bytes, rows }: HoldersAnswer): string {
+  private spoken({ bytes, allBytes, rows }: HoldersAnswer): string {
+    const found = this.page.colours?.found == null ? '' : `, ${formatBytes(bytes)} of it found`
     const most = rows[0] === undefined ? 'nothing is held' : `most: ${rows[0].label}, ${formatBytes(rows[0].bytes)}`
-    return `event ${formatCount(this.page.state.cursor)}: ${formatBytes(bytes)} in use; ${most}`
+    return `event ${formatCount(this.page.state.cursor)}: ${formatBytes(allBytes)} in use${found}; ${most}`
   }
 
   private showIcicle({ boxes, bytes }: HoldersAnswer): void {
@@ -80,26 +87,22 @@ export class Holders implements ViewPart {
   }
 
   private showTable({ rows, bytes, groups }: HoldersAnswer): void {
-    const { state, theme, colours } = this.page
+    const { state, theme } = this.page
     const hasBefore = state.question === 'at' && state.a !== null
     const names = [nameOf(state.grouping), 'bytes', 'share', 'blocks', ...(hasBefore ? ['since A'] : [])]
-    const head = element('tr', {}, ...names.map(name => element('th', { scope: 'col' }, name)))
-    const body = rows.map(row => {
-      const label = element('td', {}, swatch(theme.cells[row.cell]), row.label)
+    const shown = rows.map(row => {
       const cells = [
         formatBytes(row.bytes),
         bytes === 0 ? '–' : formatShare(row.bytes / bytes),
         formatCount(row.blocks),
       ]
       if (hasBefore) cells.push(`${row.grown > 0 ? '+' : row.grown < 0 ? '−' : ''}${formatBytes(Math.abs(row.grown))}`)
-      return element('tr', {}, label, ...cells.map(text => element('td', {}, text)))
+      const label = [swatch(theme.cells[row.cell]), element('span', {}, row.label)]
+      const isOn = row.group === state.group
+      return { key: String(row.group), label, title: isOn ? 'show all' : 'show only these', isOn, cells }
     })
-    if (groups > rows.length) {
-      const text = `and ${formatCount(groups - rows.length)} more groups`
-      body.push(element('tr', {}, element('td', { class: 'quiet', colspan: String(names.length) }, text)))
-    }
-    if (colours?.found != null) head.cells[0].append(` (${formatCount(colours.found)} blocks found)`)
-    byId('groups').replaceChildren(element('thead', {}, head), element('tbody', {}, ...body))
+    const more = groups - rows.length
+    this.table.show(names, shown, more === 0 ? null : `and ${formatCount(more)} more groups`)
   }
 }
 

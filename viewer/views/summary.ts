@@ -39,7 +39,7 @@ export class Summary implements ViewPart {
     byId('notes').replaceChildren(...notes.map(text => element('li', {}, text)))
     byId('outside').replaceChildren(...outside.lines.map(line => element('p', { class: 'quiet' }, line)))
     // A section without figures belongs to the end.
-    byId(outside.isKnown ? 'failure' : 'holders').after(byId('outside-section'))
+    byId(outside.isKnown ? 'failure' : 'events-section').after(byId('outside-section'))
     this.showPolicies()
     this.showRecordings()
   }

@@ -5,7 +5,7 @@ import { checkOptionNames } from '../../../core/base/option-names.js'
 import { shortened } from '../../../core/base/shown-text.js'
 import { paintMap } from '../../picture/address-map.js'
 import type { Painting } from '../../picture/cells.js'
-import { cellsOf, colouringOf } from '../../picture/colouring.js'
+import { colouringOf } from '../../picture/colouring.js'
 import { inUseIn, reservedIn, roundTop } from '../../picture/columns.js'
 import { drawByteAxis, drawLowerAxis } from '../../picture/drawing/axes.js'
 import { drawCurves } from '../../picture/drawing/curves.js'
@@ -61,7 +61,7 @@ export function pictureSvg(
   const pyramid = new Pyramid(live.inUse)
   const colouring = colouringOf(live, picture.stacks.parent.length > 1 ? 'stack' : 'lifetime')
   const theme = themeOf(isDark, colouring.isScale)
-  const cellOf = cellsOf(colouring, new Set(), null)
+  const cellOf = colouring.cellOf
   const view = { axis: 'event', from: 0, to: picture.events, width: WIDTH - GUTTER - MARGIN } as const
   const moments = momentsOf(picture, pyramid, view)
   const maps = picture.policies.filter(({ policy, place }) => place !== null && SHOWN_FIRST.includes(policy))
