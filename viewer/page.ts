@@ -6,7 +6,7 @@ import { type Theme, themeOf } from '../src/recordings/picture/drawing/theme.js'
 import type { Axis } from '../src/recordings/picture/moments.js'
 import type { Question } from '../src/recordings/picture/questions.js'
 import type { PageData, PageRecording } from '../src/recordings/report/page/page-data.js'
-import type { ColourAnswer, CurvesAnswer, HoldersAnswer, PaintAnswer, RecordingInfo } from './protocol.js'
+import type { ColourAnswer, CurvesAnswer, FlowAnswer, HoldersAnswer, PaintAnswer, RecordingInfo } from './protocol.js'
 import { Latest, WorkerClient } from './worker-client.js'
 
 export interface State {
@@ -37,7 +37,7 @@ export interface State {
 }
 
 /** The requests that a change makes necessary. */
-type Part = 'colour' | 'paint' | 'curves' | 'holders' | 'pinned'
+type Part = 'colour' | 'paint' | 'curves' | 'holders' | 'flow' | 'pinned'
 const PARTS: Readonly<Partial<Record<keyof State, readonly Part[]>>> = {
   recording: ['colour', 'curves'],
   axis: ['paint', 'curves'],
@@ -49,8 +49,8 @@ const PARTS: Readonly<Partial<Record<keyof State, readonly Part[]>>> = {
   without: ['colour'],
   group: ['colour'],
   find: ['colour'],
-  a: ['holders'],
-  b: ['holders'],
+  a: ['holders', 'flow'],
+  b: ['holders', 'flow'],
   question: ['holders'],
   step: ['holders'],
   pinned: ['pinned', 'paint'],
@@ -79,6 +79,8 @@ export class Page {
   painted: PaintAnswer | null = null
   curves: CurvesAnswer | null = null
   holders: HoldersAnswer | null = null
+  /** between A and B; null without both */
+  flow: FlowAnswer | null = null
   /** makes the requests whose answers depend on the layout */
   paint: (raw: boolean) => Promise<PaintAnswer | null> = async () => null
   curvesWidth: () => number = () => 1000
@@ -87,7 +89,13 @@ export class Page {
   open: (recording: number) => Promise<void> = async () => {}
   /** chooses the colours anew */
   restyle: () => void = () => {}
-  private readonly jobs = { colour: new Latest(), paint: new Latest(), curves: new Latest(), holders: new Latest() }
+  private readonly jobs = {
+    colour: new Latest(),
+    paint: new Latest(),
+    curves: new Latest(),
+    holders: new Latest(),
+    flow: new Latest(),
+  }
   private isDrawing = false
 
   constructor(readonly data: PageData) {}
@@ -142,6 +150,11 @@ export class Page {
     this.update({ from: start, to: start + span })
   }
 
+  /** Sets the markers to a range of the axis. */
+  mark(from: number, to: number): void {
+    this.update({ a: this.eventAt(from), b: this.eventAt(to) })
+  }
+
   /** Zooms around the cursor, if it is in view. */
   scale(factor: number, around?: number): void {
     const { from, to, cursor } = this.state
@@ -166,6 +179,7 @@ export class Page {
     if (this.colours === null) return
     if (parts.has('paint')) void this.jobs.paint.run(() => this.askPaint())
     if (parts.has('holders')) void this.jobs.holders.run(() => this.askHolders())
+    if (parts.has('flow')) void this.jobs.flow.run(() => this.askFlow())
     if (parts.has('pinned')) void this.client.during(this.onPinned())
   }
 
@@ -188,12 +202,24 @@ export class Page {
     )
   }
 
+  /** The events of the markers, the first one as `a`. */
+  private get marked(): { a: number; b: number } | null {
+    const { a, b } = this.state
+    return a === null || b === null ? null : { a: Math.min(a, b), b: Math.max(a, b) }
+  }
+
+  private async askFlow(): Promise<void> {
+    const { marked } = this
+    this.flow = marked === null ? null : await this.client.ask('flow', marked)
+    this.draw()
+  }
+
   private async askColours(): Promise<void> {
     const { grouping, only, without, group, find } = this.state
     const wasScale = this.colours?.isScale ?? grouping === 'age'
     this.colours = await this.client.ask('colour', { grouping, only, without, group, find })
     if (this.colours.isScale !== wasScale) this.restyle()
-    this.ask(new Set(['paint', 'holders', 'pinned']))
+    this.ask(new Set(['paint', 'holders', 'flow', 'pinned']))
     this.draw()
   }
 
@@ -210,15 +236,15 @@ export class Page {
   }
 
   private async askHolders(): Promise<void> {
-    const { cursor, a, b, question, step, inverted, machinery } = this.state
+    const { cursor, a, question, step, inverted, machinery } = this.state
     const options = { inverted, machinery }
-    const [first, second] = a !== null && b !== null ? [Math.min(a, b), Math.max(a, b)] : [0, 0]
+    const { marked } = this
     const set =
       question === 'step'
         ? ({ kind: 'step', step } as const)
-        : question === 'at' || a === null || b === null
+        : question === 'at' || marked === null
           ? ({ kind: 'at', event: cursor, before: a } as const)
-          : ({ kind: 'question', question, a: first, b: second } as const)
+          : ({ kind: 'question', question, ...marked } as const)
     this.holders = await this.client.ask('holders', { set, ...options })
     this.draw()
   }

@@ -138,6 +138,16 @@ export interface HistoryAnswer {
   readonly rows: readonly BlockLine[]
 }
 
+/** The bytes that came and went after event `a`, up to event `b`. */
+export interface FlowAnswer {
+  readonly a: number
+  readonly b: number
+  readonly allocated: { readonly bytes: number; readonly blocks: number }
+  readonly freed: { readonly bytes: number; readonly blocks: number }
+  /** the lines that allocated most of them */
+  readonly lines: readonly { readonly label: string; readonly bytes: number }[]
+}
+
 /** Events, those beyond a thousand only counted. */
 export interface ListAnswer {
   readonly total: number
@@ -168,6 +178,7 @@ export interface Requests {
     readonly answer: BlockInfo | null
   }
   holders: { readonly asked: { readonly set: BlockSet } & IcicleOptions; readonly answer: HoldersAnswer }
+  flow: { readonly asked: { readonly a: number; readonly b: number }; readonly answer: FlowAnswer }
   list: {
     readonly asked: { readonly from: number; readonly to: number; readonly policy: string | null }
     readonly answer: ListAnswer

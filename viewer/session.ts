@@ -45,6 +45,8 @@ const MOST_ROWS = 200
 const MOST_HISTORY = 60
 /** Of a list: a browser draws these within a frame or two. */
 const MOST_EVENTS = 1000
+/** Of the lines that allocate in a range. */
+const MOST_LINES_OF_RANGE = 3
 /** Lines of a block's call stack. */
 const MOST_LINES = 500
 
@@ -192,14 +194,28 @@ export class Session implements Handlers {
     return { total: found.length, rows: found.slice(from, from + MOST_HISTORY).map(each => this.line(each)) }
   }
 
+  flow({ a, b }: Requests['flow']['asked']): Requests['flow']['answer'] {
+    const { live, picture } = this.now
+    const [allocated, freed] = (['allocated', 'freed'] as const).map(question =>
+      this.among(answerOf(live, question, a, b)),
+    )
+    const totals = (list: Int32Array) => ({ bytes: this.sum(list), blocks: list.length })
+    const { rows: lines } = holderRows(picture, this.lines, allocated, null, MOST_LINES_OF_RANGE)
+    return { a, b, allocated: totals(allocated), freed: totals(freed), lines }
+  }
+
   list({ from, to, policy }: Requests['list']['asked']): Requests['list']['answer'] {
-    const { now } = this
-    now.lines ??= colouringOf(now.live, 'stack')
-    const { lines } = now
+    const { now, lines } = this
     const range = { from, to, most: MOST_EVENTS }
     const placed = policy === null ? null : this.policy(policy)
     const { rows, total } = eventRows(now.picture, placed, this.chosen, range)
     return { total, rows: rows.map(row => ({ ...row, line: lines.labelOf(lines.group[row.block]) })) }
+  }
+
+  /** The line of each block. */
+  private get lines(): Colouring {
+    this.now.lines ??= colouringOf(this.now.live, 'stack')
+    return this.now.lines
   }
 
   /** Those of the blocks that a search and a filter find. */

@@ -12,6 +12,7 @@ import { Exports } from './views/exports.js'
 import { FailurePanel } from './views/failure.js'
 import { Holders } from './views/holders.js'
 import { Pictures } from './views/pictures.js'
+import { RangeFigures } from './views/range-figures.js'
 import { StepBars } from './views/steps.js'
 import { Summary } from './views/summary.js'
 import { Toolbar } from './views/toolbar.js'
@@ -52,6 +53,7 @@ async function show(data: PageData): Promise<void> {
   new StepBars(page)
   new Holders(page)
   new EventList(page)
+  new RangeFigures(page)
   new BlockDrawer(page)
   new Toolbar(page)
   new Exports(page, pictures)

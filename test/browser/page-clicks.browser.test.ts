@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict'
 import { after, before, describe, test } from 'node:test'
 import type { Page } from 'playwright-core'
+import { formatBytes } from '../../src/core/base/bytes.js'
 import { readRecording } from '../../src/recordings/trace/formats/read-recording.js'
 import { Action } from '../../src/recordings/trace/trace.js'
 import { TraceBuilder } from '../../src/recordings/trace/trace-builder.js'
@@ -197,6 +198,40 @@ describe('a click on the page of a recording', { skip: skipReason }, () => {
     await page.focus('#groups tbody button')
     await press(page, 'Enter')
     assert.deepEqual(await labels(), all)
+    assert.deepEqual(problems, [])
+    await page.context().close()
+  })
+
+  test('says what a range allocates and frees after a drag with Shift, and lists its lines', async () => {
+    const page = await pages.open(mlp)
+    const box = (await page.locator('#stacked').boundingBox())!
+    await page.keyboard.down('Shift')
+    await page.mouse.move(box.x + box.width * 0.4, box.y + 100)
+    await page.mouse.down()
+    await page.mouse.move(box.x + box.width * 0.7, box.y + 100, { steps: 3 })
+    await page.mouse.up()
+    await page.keyboard.up('Shift')
+    await idle(page)
+    const { a, b, from, to } = await state(page)
+    assert.ok(a !== null && b !== null && a < b)
+    assert.deepEqual([from, to], [0, mlp.events], 'the view stays')
+    const { bytes, allocatedAt, freeRequestedAt } = mlp.blocks
+    const isIn = (event: number) => event > a && event <= b
+    const all = [...bytes.keys()]
+    const [born, freed] = [all.filter(i => isIn(allocatedAt[i])), all.filter(i => isIn(freeRequestedAt[i]))]
+    const sum = (blocks: readonly number[]) => formatBytes(blocks.reduce((total, i) => total + bytes[i], 0))
+    const figures = `: ${sum(born)} allocated in ${born.length} blocks, ${sum(freed)} freed in ${freed.length}, net `
+    const flow = await text(page, '#flow')
+    assert.ok(flow.includes(figures), flow)
+    assert.match(flow, /[KM]iBtrain_mlp\.py/)
+    await page.click('#flow button')
+    await idle(page)
+    assert.match(await text(page, '#holders-title'), new RegExp(`^Allocated between A and B: ${sum(born)} in `))
+    await press(page, 'Escape')
+    assert.equal(await page.isVisible('#flow'), false)
+    await press(page, '+', 'r')
+    const marked = await state(page)
+    assert.deepEqual([marked.a, marked.b], [Math.floor(marked.from), Math.floor(marked.to)])
     assert.deepEqual(problems, [])
     await page.context().close()
   })

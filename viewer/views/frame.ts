@@ -195,7 +195,8 @@ export class Frame implements ViewPart {
       if (selection.isOn) {
         selection.isOn = false
         const [from, to] = [selection.from, selection.to].sort((a, b) => a - b)
-        page.zoom(this.placeAt(from), this.placeAt(to))
+        if (down.shiftKey) page.mark(this.placeAt(from), this.placeAt(to))
+        else page.zoom(this.placeAt(from), this.placeAt(to))
       } else void this.click(down, start)
     }
     host.addEventListener('pointermove', move)

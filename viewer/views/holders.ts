@@ -24,6 +24,7 @@ export class Holders implements ViewPart {
     byId('to-peak').addEventListener('click', () => page.moveCursor(page.info.peakEvent))
     byId('mark-a').addEventListener('click', () => update({ a: page.state.cursor }))
     byId('mark-b').addEventListener('click', () => update({ b: page.state.cursor }))
+    byId('mark-range').addEventListener('click', () => page.mark(page.state.from, page.state.to))
     byId('invert').addEventListener('click', () => update({ inverted: !page.state.inverted }))
     byId('machinery').addEventListener('click', () => update({ machinery: !page.state.machinery }))
     const question = byId<HTMLSelectElement>('question')

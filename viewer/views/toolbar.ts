@@ -17,11 +17,12 @@ const KEYS: readonly (readonly [string, string])[] = [
   ['o', 'cursor to the next failed request'],
   ['[ ]', 'cursor to the end of the step before, of the next'],
   ['a b', 'set marker A, B at the cursor'],
+  ['r', 'set A and B to the shown range: what it allocates and frees'],
   ['/', 'find in stacks'],
   ['i', 'innermost call first, or outermost'],
   ['h', 'show calls of the allocator and the dispatcher'],
   ['Esc', 'undo: selected block, filter, markers'],
-  ['drag', 'show a range; double click: everything'],
+  ['drag', 'show a range; with Shift: set A and B to it; double click: everything'],
   ['Ctrl + wheel', 'zoom; Shift + wheel: pan'],
 ]
 
@@ -171,6 +172,7 @@ export class Toolbar implements ViewPart {
       ']': () => this.next(info.steps, 1),
       a: () => page.update({ a: state.cursor }),
       b: () => page.update({ b: state.cursor }),
+      r: () => page.mark(state.from, state.to),
       i: () => page.update({ inverted: !state.inverted }),
       h: () => page.update({ machinery: !state.machinery }),
       '/': () => byId('find').focus(),

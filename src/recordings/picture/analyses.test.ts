@@ -158,6 +158,10 @@ test('questions about two markers part the blocks as their names say', () => {
     [...answer('through'), ...answer('gone')].sort((x, y) => x - y),
     [...live.at(a)],
   )
+  const [allocated, freed] = [answer('allocated'), answer('freed')]
+  assert.ok(allocated.every(block => allocatedAt[block] > a && allocatedAt[block] <= b))
+  assert.ok(freed.every(block => freeRequestedAt[block] > a && freeRequestedAt[block] <= b))
+  assert.equal(sum(mlp, allocated) - sum(mlp, freed), live.inUse[b] - live.inUse[a])
   const between = answer('between')
   assert.ok(between.length > 0 && between.every(block => allocatedAt[block] > a && freeRequestedAt[block] <= b))
 })
