@@ -79,6 +79,8 @@ export class Page {
   painted: PaintAnswer | null = null
   curves: CurvesAnswer | null = null
   holders: HoldersAnswer | null = null
+  /** the event that `holders` is of; null for another set of blocks */
+  heldAt: number | null = null
   /** between A and B; null without both */
   flow: FlowAnswer | null = null
   /** makes the requests whose answers depend on the layout */
@@ -246,6 +248,7 @@ export class Page {
           ? ({ kind: 'at', event: cursor, before: a } as const)
           : ({ kind: 'question', question, ...marked } as const)
     this.holders = await this.client.ask('holders', { set, ...options })
+    this.heldAt = set.kind === 'at' ? set.event : null
     this.draw()
   }
 }

@@ -116,6 +116,27 @@ export interface BlockInfo extends BlockLine {
   readonly addresses: readonly { readonly label: string; readonly text: string }[]
 }
 
+/** Unused memory of a policy. */
+export interface HoleInfo {
+  readonly address: number
+  /** -1 before the recording */
+  readonly since: number
+  /** the blocks at its ends; null where the memory ends */
+  readonly below: BlockLine | null
+  readonly above: BlockLine | null
+  readonly pieces: number
+}
+
+/** What is at a place of a picture, from and to bytes of its upward axis. */
+export interface PlaceInfo {
+  readonly from: number
+  readonly to: number
+  readonly block: BlockInfo | null
+  readonly hole: HoleInfo | null
+  /** whether it is the band of all small blocks */
+  readonly isSmall: boolean
+}
+
 /** The blocks of a table and an icicle. */
 export type BlockSet =
   | { readonly kind: 'at'; readonly event: number; readonly before: number | null }
@@ -173,10 +194,10 @@ export interface Requests {
   pick: {
     readonly asked:
       | { readonly event: number; readonly bytes: number; readonly topBytes: number; readonly height: number }
-      | { readonly event: number; readonly policy: string; readonly unit: number }
-      | { readonly block: number }
-    readonly answer: BlockInfo | null
+      | { readonly event: number; readonly bytes: number; readonly policy: string }
+    readonly answer: PlaceInfo | null
   }
+  block: { readonly asked: { readonly block: number }; readonly answer: BlockInfo | null }
   holders: { readonly asked: { readonly set: BlockSet } & IcicleOptions; readonly answer: HoldersAnswer }
   flow: { readonly asked: { readonly a: number; readonly b: number }; readonly answer: FlowAnswer }
   list: {

@@ -1,7 +1,7 @@
 // Answers the page's requests from unpacked pictures. It runs in the worker, and knows no DOM.
 
 import { FormatError } from '../src/core/base/errors.js'
-import { mapBlockAt, paintMap } from '../src/recordings/picture/address-map.js'
+import { paintMap } from '../src/recordings/picture/address-map.js'
 import { coloured, type Painting } from '../src/recordings/picture/cells.js'
 import { decodePicture } from '../src/recordings/picture/codec.js'
 import {
@@ -22,12 +22,14 @@ import {
   type PictureFrame,
   type PolicyPicture,
   runsOf,
+  UNIT_BYTES,
   unitsOf,
 } from '../src/recordings/picture/picture.js'
+import { placeAt } from '../src/recordings/picture/place.js'
 import { Pyramid } from '../src/recordings/picture/pyramid.js'
 import { answerOf, historyOf } from '../src/recordings/picture/questions.js'
 import { callsOf, callText, findBlocks, linesOf } from '../src/recordings/picture/stack-text.js'
-import { bandsOf, paintStacked, type StackedScale, stackedBlockAt } from '../src/recordings/picture/stacked.js'
+import { bandAt, bandsOf, paintStacked, type StackedScale } from '../src/recordings/picture/stacked.js'
 import { blocksLeft, leftBehind } from '../src/recordings/trace/analysis/steps.js'
 import { Action, NEVER } from '../src/recordings/trace/trace.js'
 import type {
@@ -35,6 +37,7 @@ import type {
   BlockLine,
   BlockSet,
   Outline,
+  PlaceInfo,
   RecordingInfo,
   RequestName,
   Requests,
@@ -160,14 +163,31 @@ export class Session implements Handlers {
     return { event: moments.event.slice(), left: moments.left.slice(), inUse: inUseIn(live, moments), reserved }
   }
 
-  pick(asked: Requests['pick']['asked']): BlockInfo | null {
-    const { picture, live } = this.now
-    if ('block' in asked) return asked.block < picture.blocks.count ? this.info(asked.block) : null
-    const block =
-      'unit' in asked
-        ? mapBlockAt(live, this.policy(asked.policy), asked.event, asked.unit)
-        : stackedBlockAt(live, asked.event, asked.bytes, { width: 0, ...asked })
-    return block < 0 ? null : this.info(block)
+  pick(asked: Requests['pick']['asked']): PlaceInfo | null {
+    const { live } = this.now
+    const { event, bytes } = asked
+    if (!('policy' in asked)) {
+      const band = bandAt(live, event, bytes, asked)
+      if (band === null) return null
+      const isSmall = band.block < 0
+      return { ...band, block: isSmall ? null : this.info(band.block), hole: null, isSmall }
+    }
+    const policy = this.policy(asked.policy)
+    const { at, units, block, hole } = placeAt(live, policy, event, Math.floor(bytes / UNIT_BYTES))
+    const [from, to] = [at * UNIT_BYTES, (at + units) * UNIT_BYTES]
+    if (block >= 0) return { from, to, block: this.info(block), hole: null, isSmall: false }
+    const neighbour = (number: number) => (number < 0 ? null : this.line(number))
+    const info = hole && {
+      ...hole,
+      address: addressOf(policy, at),
+      below: neighbour(hole.below),
+      above: neighbour(hole.above),
+    }
+    return { from, to, block: null, hole: info, isSmall: false }
+  }
+
+  block({ block }: Requests['block']['asked']): BlockInfo | null {
+    return block < this.now.picture.blocks.count ? this.info(block) : null
   }
 
   holders({ set, ...options }: Requests['holders']['asked']): Requests['holders']['answer'] {

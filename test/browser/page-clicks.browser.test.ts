@@ -235,4 +235,56 @@ describe('a click on the page of a recording', { skip: skipReason }, () => {
     assert.deepEqual(problems, [])
     await page.context().close()
   })
+
+  test('tells of a hole its size, its start and its neighbours, by the pointer and by keys', async () => {
+    const builder = new TraceBuilder()
+    const MiB = 2 ** 20
+    const at = (i: number) => 2 ** 31 + i * 4 * MiB
+    builder.add(Action.segmentAlloc, at(0), 16 * MiB, 0, 0)
+    for (const i of [0, 1, 2, 3]) builder.add(Action.alloc, at(i), (4 - i / 4) * MiB, 0, i + 1)
+    builder.add(Action.freeRequested, at(1), 3.75 * MiB, 0, 5)
+    builder.add(Action.freeCompleted, at(1), 3.75 * MiB, 0, 5)
+    builder.add(Action.alloc, 2 ** 33, MiB, 0, 6)
+    const page = await pages.open(builder.build({ file: 'hole' }), false, '#e=7', ['recorded'])
+    const wanted = /hole of 4 MiB at 0x80400000unused since event 5above: 3.5 MiB — .*below: 4 MiB — /
+    const map = page.locator('.map .picture').first()
+    await map.scrollIntoViewIfNeeded()
+    const { x, y, width } = (await map.boundingBox())!
+    // The plot begins 68 pixels from the left and 12 from the top, and is 233 high.
+    await page.mouse.move(x + width - 10, y + 12 + 233 * (1 - 6 / 16))
+    await page.waitForFunction("document.getElementById('tip').textContent.includes('hole')")
+    assert.match(await text(page, '#tip'), wanted)
+    await page.mouse.move(0, 0)
+    await map.focus()
+    await press(page, 'ArrowUp')
+    assert.match(await text(page, '#tip'), /^4 MiB — /)
+    await press(page, 'ArrowUp')
+    assert.match(await text(page, '#tip'), wanted)
+    assert.match(
+      (await map.getAttribute('aria-valuetext')) ?? '',
+      /^event 7.*; hole of 4 MiB at 0x80400000; unused since/,
+    )
+    await press(page, 'ArrowUp', 'Enter')
+    assert.equal((await state(page)).pinned, 2)
+    await press(page, 'Escape')
+    assert.equal(await page.evaluate("document.activeElement.closest('.map') !== null"), true)
+    assert.deepEqual(problems, [])
+    await page.context().close()
+  })
+
+  test('speaks of a picture more than the event', async () => {
+    const page = await pages.open(mlp)
+    const spoken = (selector: string) => page.locator(selector).first().getAttribute('aria-valuetext')
+    const held = /^event 131, 15.66 ms; 187.12 MiB in use; most: train_mlp.py:62 mlp_stacks, 73.07 MiB/
+    assert.match((await spoken('#stacked')) ?? '', held)
+    assert.match((await spoken('.map .picture')) ?? '', held)
+    assert.match((await spoken('#curves')) ?? '', /73.07 MiB; 198 MiB reserved — PyTorch/)
+    await page.focus('#stacked')
+    await press(page, 'ArrowUp')
+    assert.match((await spoken('#stacked')) ?? '', /^event 131, 15.66 ms; 1 MiB — allocated before the recording began/)
+    await press(page, 'ArrowRight')
+    assert.doesNotMatch((await spoken('#stacked')) ?? '', /before the recording began/)
+    assert.deepEqual(problems, [])
+    await page.context().close()
+  })
 })

@@ -16,7 +16,7 @@ export class BlockDrawer {
   private readonly drawer = byId('block')
   private readonly title = byId('block-title')
   private readonly neighbours = [byId<HTMLButtonElement>('block-before'), byId<HTMLButtonElement>('block-after')]
-  /** what had the focus when the drawer opened */
+  /** the element with the focus when the drawer opened */
   private opener: Element | null = null
   private info: BlockInfo | null = null
   private history: HistoryAnswer | null = null
@@ -39,7 +39,7 @@ export class BlockDrawer {
     }
     const policy = maps[0]
     const [info, history] = await Promise.all([
-      page.client.ask('pick', { block: pinned }),
+      page.client.ask('block', { block: pinned }),
       policy === undefined ? null : page.client.ask('history', { block: pinned, policy }),
     ])
     if (info === null || page.state.pinned !== pinned) return

@@ -1,5 +1,5 @@
-// The events of the shown range as a table: those of the blocks that a search or a filter finds. It is asked for only
-// while it is open.
+// The events of the shown range as a table: those of the blocks that a search or a filter finds. A closed list asks for
+// nothing.
 
 import { byId } from '../elements.js'
 import type { Page, ViewPart } from '../page.js'

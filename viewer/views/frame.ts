@@ -2,12 +2,15 @@
 
 import { drawLowerAxis } from '../../src/recordings/picture/drawing/axes.js'
 import type { Plot, Surface } from '../../src/recordings/picture/drawing/surface.js'
-import { byId } from '../elements.js'
 import type { Page, ViewPart } from '../page.js'
-import type { BlockInfo } from '../protocol.js'
+import type { PlaceInfo } from '../protocol.js'
 import { CanvasSurface } from '../surface.js'
-import { formatBytes, formatCount, formatUs } from '../text.js'
-import { drawLife, type Span } from './outline.js'
+import { formatCount, formatUs } from '../text.js'
+import { Latest } from '../worker-client.js'
+import { heldText } from './holders.js'
+import { drawLife, drawPlace, type Span } from './outline.js'
+import { Probe, type Probed } from './probe.js'
+import { hideTip, type Point, placeLines, showTip } from './tip.js'
 
 export const GUTTER = 68
 const AXIS_HEIGHT = 25
@@ -23,8 +26,10 @@ export interface Drawing {
   readonly isOverview: boolean
   /** `life` is that of the selected block */
   draw(surface: Surface, plot: Plot, ratio: number, life: Span | null): void
-  /** the block at a height of the plot, from 0 at the bottom to 1 */
-  pick?(event: number, height: number): Promise<BlockInfo | null>
+  /** the bytes at the upper edge, of a picture that knows its places */
+  top?(): number
+  /** what is at a height of the plot */
+  pick?(event: number, bytes: number): Promise<PlaceInfo | null>
   /** the text of a hint at an event */
   hint?(event: number): readonly string[]
 }
@@ -32,7 +37,10 @@ export interface Drawing {
 export class Frame implements ViewPart {
   readonly canvas = document.createElement('canvas')
   private readonly selection = { from: 0, to: 0, isOn: false }
+  private readonly hovering = new Latest()
   private hoverId = 0
+  /** in pictures with places */
+  private readonly probe: Probe | null
 
   constructor(
     private readonly page: Page,
@@ -45,10 +53,11 @@ export class Frame implements ViewPart {
     host.setAttribute('aria-label', `${drawing.name}: the moment shown below`)
     host.setAttribute('aria-valuemin', '0')
     host.addEventListener('pointerdown', event => this.press(event))
-    host.addEventListener('pointermove', event => this.hover(event))
+    host.addEventListener('pointermove', event => void this.hovering.run(() => this.hover(event)))
     host.addEventListener('pointerleave', () => this.leave())
     host.addEventListener('dblclick', () => page.zoom(0, page.end))
     host.addEventListener('wheel', event => this.wheel(event), { passive: false })
+    this.probe = hasPlaces(drawing) ? new Probe(page, host, drawing, bytes => this.pointAt(bytes)) : null
     page.views.push(this)
   }
 
@@ -82,8 +91,17 @@ export class Frame implements ViewPart {
     const { cursor } = page.state
     host.setAttribute('aria-valuemax', String(page.info.events - 1))
     host.setAttribute('aria-valuenow', String(cursor))
+    host.setAttribute('aria-valuetext', this.spoken())
+  }
+
+  /** The moment and the place at the cursor, for readers of the screen. */
+  private spoken(): string {
+    const { drawing, page, probe } = this
+    const { cursor } = page.state
     const time = page.info.spanUs > 0 ? `, ${formatUs(page.info.timeUs[cursor] ?? 0)}` : ''
-    host.setAttribute('aria-valuetext', `event ${formatCount(cursor)}${time}`)
+    const place = probe?.place ?? null
+    const lines = place !== null ? placeLines(place) : [heldText(page), ...(drawing.hint?.(cursor).slice(1) ?? [])]
+    return [`event ${formatCount(cursor)}${time}`, ...lines].filter(line => line !== '').join('; ')
   }
 
   /** Draws the picture with its axes and marks. */
@@ -110,6 +128,8 @@ export class Frame implements ViewPart {
       surface.line(cursor, plot.top - 2, cursor, bottom, theme.isDark ? '#e6e7e9a0' : '#1d1f23a0')
       surface.path([cursor - 4, plot.top - 7, cursor + 4, plot.top - 7, cursor, plot.top - 1], theme.ink, 'fill')
     }
+    const place = this.probe?.place ?? null
+    if (place !== null) drawPlace(surface, plot, { x: cursor, ...place, top: drawing.top?.() ?? 1 }, theme)
     for (const [name, event] of [
       ['A', state.a],
       ['B', state.b],
@@ -207,16 +227,25 @@ export class Frame implements ViewPart {
   private async click(down: PointerEvent, x: number): Promise<void> {
     const event = this.eventAt(x)
     this.page.moveCursor(event)
-    const block = await this.pickAt(event, down)
-    if (block === null) return
+    const place = await this.pickAt(event, down)
+    if (place?.block == null) return
     this.leave()
-    this.page.update({ pinned: block.block })
+    this.page.update({ pinned: place.block.block })
   }
 
-  private pickAt(event: number, { clientY }: PointerEvent): Promise<BlockInfo | null> {
+  private pickAt(event: number, { clientY }: PointerEvent): Promise<PlaceInfo | null> {
     const { plot, drawing, host } = this
     const height = 1 - (clientY - host.getBoundingClientRect().top - plot.top) / plot.height
-    return drawing.pick === undefined || height < 0 || height > 1 ? Promise.resolve(null) : drawing.pick(event, height)
+    if (drawing.pick === undefined || height < 0 || height > 1) return Promise.resolve(null)
+    return drawing.pick(event, height * (drawing.top?.() ?? 0))
+  }
+
+  /** The point of the window at a height and the cursor. */
+  private pointAt(bytes: number): Point {
+    const { plot, host, drawing, page } = this
+    const { left, top } = host.getBoundingClientRect()
+    const clientY = top + plot.top + plot.height * (1 - bytes / (drawing.top?.() ?? 1))
+    return { clientX: left + this.x(page.at(page.state.cursor)), clientY }
   }
 
   private async hover(move: PointerEvent): Promise<void> {
@@ -225,16 +254,16 @@ export class Frame implements ViewPart {
     const x = move.clientX - this.host.getBoundingClientRect().left
     if (x < this.plot.left || x > this.plot.left + this.plot.width) return this.leave()
     const event = this.eventAt(x)
-    const block = await this.pickAt(event, move)
+    const place = await this.pickAt(event, move)
     if (id !== this.hoverId) return
-    const lines = [...(this.drawing.hint?.(event) ?? []), ...(block === null ? [] : blockLines(block))]
+    const lines = [...(this.drawing.hint?.(event) ?? []), ...(place === null ? [] : placeLines(place))]
     if (lines.length > 0) showTip(move, lines)
     else this.leave()
   }
 
   private leave(): void {
     this.hoverId++
-    byId('tip').hidden = true
+    hideTip()
   }
 
   /** A plain wheel scrolls the page; with Ctrl or a pinch it zooms, sideways or with Shift it pans. */
@@ -255,35 +284,10 @@ export class Frame implements ViewPart {
   }
 }
 
+function hasPlaces(drawing: Drawing): drawing is Drawing & Probed {
+  return drawing.pick !== undefined
+}
+
 function ratio(): number {
   return window.devicePixelRatio || 1
-}
-
-/** The lines of a hint about a block. */
-function blockLines(block: BlockInfo): string[] {
-  const life = block.lifeUs === null ? '' : `, for ${formatUs(block.lifeUs)}`
-  const from = block.allocatedAt < 0 ? 'since before the recording' : `from event ${formatCount(block.allocatedAt)}`
-  const to = block.freedAt < 0 ? 'held to the end' : `to ${formatCount(block.freedAt)}`
-  return [
-    `${formatBytes(block.bytes)} — ${block.group}`,
-    `${from} ${to}${life}`,
-    ...block.stack.slice(0, 5).map(({ text }) => text),
-  ]
-}
-
-function showTip({ clientX, clientY }: PointerEvent, lines: readonly string[]): void {
-  const tip = byId('tip')
-  tip.replaceChildren(
-    ...lines.map((line, i) => {
-      const made = document.createElement(i === 0 ? 'b' : 'p')
-      made.textContent = line
-      return made
-    }),
-  )
-  tip.hidden = false
-  const { width, height } = tip.getBoundingClientRect()
-  const left = clientX + 16 + width > innerWidth ? clientX - width - 12 : clientX + 16
-  const top = clientY + 16 + height > innerHeight ? clientY - height - 12 : clientY + 16
-  tip.style.left = `${Math.max(4, left)}px`
-  tip.style.top = `${Math.max(4, top)}px`
 }

@@ -46,7 +46,8 @@ export class Holders implements ViewPart {
     this.wasDark = page.theme.isDark
     const title = this.title(holders)
     byId('holders-title').textContent = title
-    byId('said').textContent = this.spoken(holders)
+    const held = heldText(page)
+    byId('said').textContent = held === '' ? title : `event ${formatCount(state.cursor)}: ${held}`
     this.showIcicle(holders)
     this.showTable(holders)
   }
@@ -63,12 +64,6 @@ export class Holders implements ViewPart {
     const where = state.cursor === info.peakEvent ? 'the peak, ' : ''
     const time = info.spanUs > 0 ? ` (${formatUs(info.timeUs[state.cursor] ?? 0)})` : ''
     return `Who holds it at ${where}event ${formatCount(state.cursor)}${time}: ${sum}`
-  }
-
-  private spoken({ bytes, allBytes, rows }: HoldersAnswer): string {
-    const found = this.page.colours?.found == null ? '' : `, ${formatBytes(bytes)} of it found`
-    const most = rows[0] === undefined ? 'nothing is held' : `most: ${rows[0].label}, ${formatBytes(rows[0].bytes)}`
-    return `event ${formatCount(this.page.state.cursor)}: ${formatBytes(allBytes)} in use${found}; ${most}`
   }
 
   private showIcicle({ boxes, bytes }: HoldersAnswer): void {
@@ -105,6 +100,15 @@ export class Holders implements ViewPart {
     const more = groups - rows.length
     this.table.show(names, shown, more === 0 ? null : `and ${formatCount(more)} more groups`)
   }
+}
+
+/** The bytes held at the cursor, and who holds most; empty while they are not known. */
+export function heldText({ holders, heldAt, state, colours }: Page): string {
+  if (holders === null || heldAt !== state.cursor) return ''
+  const { bytes, allBytes, rows } = holders
+  const found = colours?.found == null ? '' : `, ${formatBytes(bytes)} of it found`
+  const most = rows[0] === undefined ? 'nothing is held' : `most: ${rows[0].label}, ${formatBytes(rows[0].bytes)}`
+  return `${formatBytes(allBytes)} in use${found}; ${most}`
 }
 
 /** The heading of the column of groups. */

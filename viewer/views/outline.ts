@@ -52,6 +52,18 @@ export function drawRuns(
   }
 }
 
+/** Draws a line around the place at the cursor that keys have reached. */
+export function drawPlace(
+  surface: Surface,
+  plot: Plot,
+  { x, from, to, top }: { readonly x: number; readonly from: number; readonly to: number; readonly top: number },
+  theme: Theme,
+): void {
+  const [lower, upper] = [from, Math.min(to, top)].map(bytes => plot.top + plot.height * (1 - bytes / top))
+  const [left, right] = [clamped(plot, x - 5), clamped(plot, x + 5)]
+  drawLoop(surface, [left, upper, right, upper, right, lower, left, lower], theme)
+}
+
 /** A closed line that is seen on light and on dark areas. */
 function drawLoop(surface: Surface, points: readonly number[], theme: Theme): void {
   const closed = [...points, ...points.slice(0, 4)]

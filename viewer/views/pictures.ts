@@ -144,16 +144,14 @@ class Stacked implements Drawing {
     drawBand(surface, plot, painted, place, page.theme)
   }
 
-  async pick(event: number, height: number) {
+  top(): number {
+    return this.page.painted?.topBytes ?? 0
+  }
+
+  async pick(event: number, bytes: number) {
     const { painted, client } = this.page
     if (painted === null) return null
-    const { topBytes } = painted
-    return client.ask('pick', {
-      event,
-      bytes: height * topBytes,
-      topBytes,
-      height: painted.rows,
-    })
+    return client.ask('pick', { event, bytes, topBytes: painted.topBytes, height: painted.rows })
   }
 
   hint(event: number): readonly string[] {
@@ -192,10 +190,12 @@ class AddressMap implements Drawing {
     if (life !== null) drawRuns(surface, plot, outline?.runs[index], { life, units, theme: page.theme })
   }
 
-  async pick(event: number, height: number) {
-    const { painted, client } = this.page
-    if (painted === null) return null
-    return client.ask('pick', { event, policy: this.policy, unit: Math.floor(height * painted.mapUnits) })
+  top(): number {
+    return (this.page.painted?.mapUnits ?? 0) * UNIT_BYTES
+  }
+
+  pick(event: number, bytes: number) {
+    return this.page.client.ask('pick', { event, bytes, policy: this.policy })
   }
 }
 

@@ -11,6 +11,7 @@ const FIND_DELAY_MS = 120
 /** Keys and what they do, as the help lists them. */
 const KEYS: readonly (readonly [string, string])[] = [
   ['← →', 'move the cursor; with Shift, the range'],
+  ['↑ ↓', 'in a picture: the next block or hole at the cursor; Enter selects the block'],
   ['+ −', 'zoom in, out, around the cursor'],
   ['0', 'show everything'],
   ['p', 'cursor to the peak'],

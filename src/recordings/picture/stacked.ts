@@ -121,20 +121,22 @@ class LargeBlocks {
   }
 }
 
-/** The block that is painted at a height of `bytes` above the base; -1 for none or the small ones. */
-export function stackedBlockAt(
+/** The band at a height of `bytes` above the base; that of block -1 is of the small ones together. Null for none. */
+export function bandAt(
   live: LiveBlocks,
   event: number,
   bytes: number,
-  { height, topBytes }: StackedScale,
-): number {
+  { height, topBytes }: Pick<StackedScale, 'height' | 'topBytes'>,
+): { readonly block: number; readonly from: number; readonly to: number } | null {
   const { blocks } = live.picture
   const least = (0.5 * topBytes) / height
   let sum = 0
   for (const block of live.at(event)) {
     if (blocks.bytes[block] < least) continue
+    const from = sum
     sum += blocks.bytes[block]
-    if (bytes < sum) return block
+    if (bytes < sum) return { block, from, to: sum }
   }
-  return -1
+  const top = live.inUse[event]
+  return bytes < top ? { block: -1, from: sum, to: top } : null
 }
