@@ -88,7 +88,7 @@ export class Page {
   curvesWidth: () => number = () => 1000
   onPinned: () => Promise<void> = async () => {}
   /** shows another recording */
-  open: (recording: number) => Promise<void> = async () => {}
+  open: (recording: number, given?: Partial<State>) => Promise<void> = async () => {}
   /** chooses the colours anew */
   restyle: () => void = () => {}
   private readonly jobs = {

@@ -2,9 +2,10 @@
 
 import { themeOf } from '../src/recordings/picture/drawing/theme.js'
 import type { PageData } from '../src/recordings/report/page/page-data.js'
-import { hashOf, stateOf } from './address-bar.js'
+import { stateOf } from './address-bar.js'
 import { byId, element } from './elements.js'
 import { Page, type State } from './page.js'
+import { keepAddress } from './view-history.js'
 import { BlockDrawer } from './views/block.js'
 import { Difference } from './views/difference.js'
 import { EventList } from './views/event-list.js'
@@ -17,7 +18,6 @@ import { StepBars } from './views/steps.js'
 import { Summary } from './views/summary.js'
 import { Toolbar } from './views/toolbar.js'
 
-const HASH_DELAY_MS = 250
 const FIRST_MAPS = ['recorded', 'cuda-mempool']
 
 /** Shows the data that the page has in its element `data`, and its pictures beside. */
@@ -38,9 +38,9 @@ async function show(data: PageData): Promise<void> {
   const index = Math.min(data.recordings.length - 1, given.recording ?? 0)
   await page.client.during(page.load(index))
   page.state = stateFor(page, index, given)
-  page.open = async to => {
+  page.open = async (to, given = {}) => {
     await page.client.during(page.load(to))
-    page.state = stateFor(page, to, {})
+    page.state = stateFor(page, to, given)
     page.changed()
     page.askAll()
     page.draw()
@@ -57,7 +57,7 @@ async function show(data: PageData): Promise<void> {
   new BlockDrawer(page)
   new Toolbar(page)
   new Exports(page, pictures)
-  keepAddress(page)
+  keepAddress(page, given => stateFor(page, page.state.recording, given))
   pictures.showMaps()
   page.askAll()
   page.draw()
@@ -120,22 +120,4 @@ function followTheme(page: Page): void {
     apply()
   })
   apply()
-}
-
-/** Writes the address a little later than the state: browsers refuse to write it for each step of a drag. */
-function keepAddress(page: Page): void {
-  let timer: ReturnType<typeof setTimeout> | undefined
-  let own = ''
-  page.changed = () => {
-    clearTimeout(timer)
-    timer = setTimeout(() => {
-      own = `#${hashOf(page.state)}`
-      history.replaceState(null, '', own)
-    }, HASH_DELAY_MS)
-  }
-  addEventListener('hashchange', () => {
-    if (location.hash === own) return
-    const given = stateOf(location.hash)
-    if (given.recording === page.state.recording) page.update(stateFor(page, page.state.recording, given))
-  })
 }

@@ -1,14 +1,17 @@
 // Clicks and keys on the parts of the report page.
 
 import assert from 'node:assert/strict'
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { after, before, describe, test } from 'node:test'
 import type { Page } from 'playwright-core'
 import { formatBytes } from '../../src/core/base/bytes.js'
+import { pageOf } from '../../src/recordings/report/page/page.js'
 import { readRecording } from '../../src/recordings/trace/formats/read-recording.js'
 import { Action } from '../../src/recordings/trace/trace.js'
 import { TraceBuilder } from '../../src/recordings/trace/trace-builder.js'
 import { skipReason, violations } from './chromium.fixture.js'
-import { idle, Pages, press, state, text } from './page.fixture.js'
+import { idle, Pages, press, state, text, until } from './page.fixture.js'
 
 describe('a click on the page of a recording', { skip: skipReason }, () => {
   const pages = new Pages()
@@ -162,7 +165,7 @@ describe('a click on the page of a recording', { skip: skipReason }, () => {
     assert.equal(await page.locator('#events tr[data-key]').count(), 1000)
     assert.match(await text(page, '#events tbody tr:last-child'), /^and [\d,]+ more: zoom in, or search$/)
     await page.evaluate("location.hash = '#list=1&z=100-200'")
-    await page.waitForFunction('cudaMempoolPage.state().to === 200')
+    await until(page, 'cudaMempoolPage.state().to === 200')
     await idle(page)
     const listed = await page.locator('#events tr[data-key] button').allTextContents()
     assert.ok(listed.length <= 100 && listed.every(event => Number(event) >= 100 && Number(event) < 200))
@@ -252,7 +255,7 @@ describe('a click on the page of a recording', { skip: skipReason }, () => {
     const { x, y, width } = (await map.boundingBox())!
     // The plot begins 68 pixels from the left and 12 from the top, and is 233 high.
     await page.mouse.move(x + width - 10, y + 12 + 233 * (1 - 6 / 16))
-    await page.waitForFunction("document.getElementById('tip').textContent.includes('hole')")
+    await until(page, "document.getElementById('tip').textContent.includes('hole')")
     assert.match(await text(page, '#tip'), wanted)
     await page.mouse.move(0, 0)
     await map.focus()
@@ -284,6 +287,71 @@ describe('a click on the page of a recording', { skip: skipReason }, () => {
     assert.match((await spoken('#stacked')) ?? '', /^event 131, 15.66 ms; 1 MiB — allocated before the recording began/)
     await press(page, 'ArrowRight')
     assert.doesNotMatch((await spoken('#stacked')) ?? '', /before the recording began/)
+    assert.deepEqual(problems, [])
+    await page.context().close()
+  })
+
+  test('undoes a zoom by Back and repeats it by Forward, and keeps the markers', async () => {
+    const page = await pages.open(mlp)
+    const entries = () => page.evaluate('history.length') as Promise<number>
+    const zooms = [await state(page)]
+    for (const keys of [['+'], ['+', '+', '+']]) {
+      const before = await entries()
+      await press(page, ...keys)
+      await until(page, `history.length > ${before}`)
+      assert.equal(await entries(), before + 1, 'one entry for a zoom of several steps')
+      zooms.push(await state(page))
+    }
+    await press(page, 'a')
+    await page.waitForURL(/a=131/)
+    const shows = async (step: string, { from, to }: { readonly from: number; readonly to: number }) => {
+      await page.evaluate(`history.${step}()`)
+      const near = `Math.abs(cudaMempoolPage.state().from - ${from}) + Math.abs(cudaMempoolPage.state().to - ${to})`
+      await until(page, `${near} < 0.01`)
+      await idle(page)
+      assert.equal((await state(page)).a, 131)
+    }
+    await shows('back', zooms[1])
+    await shows('back', zooms[0])
+    await shows('forward', zooms[1])
+    await shows('forward', zooms[2])
+    await page.evaluate("location.hash = '#e=300&z=200-400'")
+    await until(page, 'cudaMempoolPage.state().cursor === 300')
+    assert.equal((await state(page)).a, null, 'an address from elsewhere is the whole view')
+    assert.deepEqual(problems, [])
+    await page.context().close()
+  })
+
+  test('copies the link of the view', async () => {
+    const page = await pages.open(mlp)
+    await page.evaluate('navigator.clipboard.writeText = async text => { globalThis.copied = text }')
+    await page.keyboard.press('+')
+    await page.click('#link')
+    await idle(page)
+    const { from, to } = await state(page)
+    const range = `z=${[from, to].map(place => Math.round(place * 1000) / 1000).join('-')}`
+    const copied = String(await page.evaluate('copied'))
+    assert.ok(copied.startsWith('file://') && copied.includes(`${range}&`), copied)
+    assert.equal(await text(page, '#link'), 'copied')
+    assert.deepEqual(problems, [])
+    await page.context().close()
+  })
+
+  test('goes Back to the recording before', async () => {
+    const path = join(pages.folder, 'two.html')
+    writeFileSync(path, pageOf([mlp, oom].map(trace => ({ trace, replay: null, tuned: null, tab: trace.file }))))
+    const page = await pages.show(path, false)
+    await press(page, '+')
+    await until(page, 'history.length > 2')
+    await page.click('[role=tab] >> nth=1')
+    await page.waitForURL(/#r=1/)
+    await idle(page)
+    await page.goBack()
+    await until(page, 'cudaMempoolPage.state().recording === 0')
+    await idle(page)
+    const { from, to } = await state(page)
+    assert.ok(to - from < mlp.events, `${from} to ${to}`)
+    assert.match(await text(page, '#holders-title'), /187.12 MiB/)
     assert.deepEqual(problems, [])
     await page.context().close()
   })

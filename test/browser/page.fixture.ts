@@ -11,6 +11,7 @@ import type { Policy } from '../../src/recordings/trace/replay-result.js'
 import type { Trace } from '../../src/recordings/trace/trace.js'
 import { openBrowser } from './chromium.fixture.js'
 
+const LONGEST_WAIT_MS = 20_000
 const POLICIES = ['recorded', 'cuda-mempool']
 
 /** The state of a page, as it tells it. */
@@ -30,6 +31,14 @@ export interface Shown {
 export const idle = (page: Page) => page.evaluate('cudaMempoolPage.idle()')
 export const state = (page: Page) => page.evaluate('cudaMempoolPage.state()') as Promise<Shown>
 export const text = async (page: Page, selector: string) => (await page.textContent(selector)) ?? ''
+
+/** Waits until an expression holds in a page. The policy of the page forbids that the page itself evaluates text. */
+export const until = (page: Page, expression: string) =>
+  page.evaluate(`new Promise((done, fail) => {
+    setTimeout(() => fail(new Error('it never came')), ${LONGEST_WAIT_MS})
+    const look = () => ((${expression}) ? done() : requestAnimationFrame(look))
+    look()
+  })`)
 
 export async function press(page: Page, ...keys: string[]): Promise<void> {
   for (const key of keys) {

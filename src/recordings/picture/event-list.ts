@@ -1,4 +1,4 @@
-// The events of blocks as a list: what a table of them shows.
+// The events of blocks, as rows of a table.
 
 import { Action } from '../trace/trace.js'
 import { addressOf, type Picture, type PolicyPicture, runsOf } from './picture.js'

@@ -1,4 +1,4 @@
-// What an address map shows at a unit: a block, a hole between blocks, or no memory.
+// The thing at a unit of an address map: a block, a hole between blocks, or no memory.
 
 import type { LiveBlocks } from './live-blocks.js'
 import { blockOverlaps, type MemoryRectangle, type PolicyPicture, unitsOf, visitBlock } from './picture.js'
@@ -24,7 +24,7 @@ export interface Hole {
   readonly pieces: number
 }
 
-/** What is at a unit of a policy's map after an event. */
+/** The run of units around a unit of a policy's map after an event. */
 export function placeAt(live: LiveBlocks, policy: PolicyPicture, event: number, unit: number): Place {
   const { bytes } = live.picture.blocks
   let [low, high, below, above] = [0, unitsOf(policy), -1, -1]
@@ -53,7 +53,7 @@ export function placeAt(live: LiveBlocks, policy: PolicyPicture, event: number, 
   return { at: low, units: high - low, block: -1, hole: { since, below, above, pieces: parts.length } }
 }
 
-/** The memory around a unit, as far as its addresses follow each other; null if there is none. */
+/** The memory around a unit whose addresses follow each other; null where the policy has no memory. */
 function joinedAt(
   { ranges }: PolicyPicture,
   memory: readonly MemoryRectangle[],
