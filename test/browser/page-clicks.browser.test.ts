@@ -11,7 +11,10 @@ import { readRecording } from '../../src/recordings/trace/formats/read-recording
 import { Action } from '../../src/recordings/trace/trace.js'
 import { TraceBuilder } from '../../src/recordings/trace/trace-builder.js'
 import { skipReason, violations } from './chromium.fixture.js'
-import { idle, Pages, press, state, text, until } from './page.fixture.js'
+import { idle, overlaps, Pages, press, state, text, until } from './page.fixture.js'
+
+/** A view with a selected block, markers, a filter, and the list of events. */
+const EVERYTHING = '#block=300&list=1&a=100&b=500&without=7'
 
 describe('a click on the page of a recording', { skip: skipReason }, () => {
   const pages = new Pages()
@@ -355,4 +358,32 @@ describe('a click on the page of a recording', { skip: skipReason }, () => {
     assert.deepEqual(problems, [])
     await page.context().close()
   })
+
+  test('names each control by a name of its own, and no heading has one, with everything open', async () => {
+    const page = await pages.open(oom, false, EVERYTHING)
+    const controls = '(element => element.checkVisibility() && (element.ariaLabel || element.textContent).trim())'
+    const names = (await page.evaluate(`[...document.querySelectorAll('button, summary, [role=slider]')]
+      .map(${controls}).filter(name => name !== false)`)) as string[]
+    assert.ok(names.length > 1020 && !names.includes(''), `${names.length} controls`)
+    const twice = names.filter((name, i) => names.indexOf(name) < i)
+    assert.deepEqual(twice, [])
+    assert.equal(await page.locator(':is(h1, h2, h3) :is(button, a, select)').count(), 0)
+    await page.context().close()
+  })
+
+  for (const isDark of [false, true]) {
+    test(`fits four widths and keeps the rules of accessibility with everything open, ${isDark ? 'dark' : 'light'}`, async () => {
+      const page = await pages.open(isDark ? mlp : oom, isDark, EVERYTHING)
+      assert.deepEqual(await violations(page), [])
+      for (const width of [390, 720, 1280, 1800]) {
+        await page.setViewportSize({ width, height: 900 })
+        await page.evaluate('new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))')
+        await idle(page)
+        assert.ok(Number(await page.evaluate('document.documentElement.scrollWidth')) <= width, `scrolls at ${width}`)
+        for (const part of ['main', '#block']) assert.deepEqual(await overlaps(page, part), [], `${part} at ${width}`)
+      }
+      assert.deepEqual(problems, [])
+      await page.context().close()
+    })
+  }
 })

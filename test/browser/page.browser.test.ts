@@ -10,39 +10,9 @@ import { readRecording } from '../../src/recordings/trace/formats/read-recording
 import { Action, type Trace } from '../../src/recordings/trace/trace.js'
 import { TraceBuilder } from '../../src/recordings/trace/trace-builder.js'
 import { skipReason, violations } from './chromium.fixture.js'
-import { idle, Pages, press, state, text } from './page.fixture.js'
+import { idle, overlaps, Pages, press, state, text } from './page.fixture.js'
 
 const HOSTILE = '</script><img src=x onerror=alert(1)><b>frame</b>'
-
-/** In the page: pairs of sections, and of texts as far as they are visible, that lie over each other. */
-const OVERLAPS = `(() => {
-  const meet = (a, b) =>
-    Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1 && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 1
-  const pairs = boxes => boxes.flatMap((a, i) =>
-    boxes.slice(i + 1).flatMap(b => (a.element !== b.element && meet(a, b) ? [a.name + ' over ' + b.name] : [])))
-  const sections = [...document.querySelectorAll('main > section')].map(element => {
-    const { left, right, top, bottom } = element.getBoundingClientRect()
-    return { element, name: element.id || element.ariaLabel, left, right, top, bottom }
-  })
-  const texts = []
-  const walker = document.createTreeWalker(document.querySelector('main'), NodeFilter.SHOW_TEXT)
-  for (let node = walker.nextNode(); node !== null; node = walker.nextNode()) {
-    const element = node.parentElement
-    if (node.data.trim() === '' || element.closest('.unseen, option')) continue
-    const range = document.createRange()
-    range.selectNode(node)
-    for (let { left, right, top, bottom } of range.getClientRects()) {
-      for (let clip = element; clip.tagName !== 'MAIN'; clip = clip.parentElement) {
-        if (getComputedStyle(clip).overflow === 'visible') continue
-        const box = clip.getBoundingClientRect()
-        left = Math.max(left, box.left); right = Math.min(right, box.right)
-        top = Math.max(top, box.top); bottom = Math.min(bottom, box.bottom)
-      }
-      texts.push({ element, name: node.data.trim().slice(0, 40), left, right, top, bottom })
-    }
-  }
-  return [...pairs(sections), ...pairs(texts)]
-})()`
 
 describe('the page of a recording', { skip: skipReason }, () => {
   const pages = new Pages()
@@ -240,11 +210,11 @@ describe('the page of a recording', { skip: skipReason }, () => {
           await page.evaluate('new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))')
           await idle(page)
           assert.ok(Number(await page.evaluate('document.documentElement.scrollWidth')) <= width, `scrolls at ${width}`)
-          assert.deepEqual(await page.evaluate(OVERLAPS), [], `at ${width}`)
+          assert.deepEqual(await overlaps(page), [], `at ${width}`)
         }
         for (const media of [{ media: 'print' }, { media: 'screen', forcedColors: 'active' }] as const) {
           await page.emulateMedia(media)
-          assert.deepEqual(await page.evaluate(OVERLAPS), [], JSON.stringify(media))
+          assert.deepEqual(await overlaps(page), [], JSON.stringify(media))
         }
         assert.deepEqual(problems, [])
         await page.context().close()

@@ -40,6 +40,37 @@ export const until = (page: Page, expression: string) =>
     look()
   })`)
 
+/** Pairs of sections, and of visible texts of a part of the page, that lie over each other. */
+export const overlaps = (page: Page, part = 'main') =>
+  page.evaluate(`(() => {
+  const meet = (a, b) =>
+    Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1 && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 1
+  const pairs = boxes => boxes.flatMap((a, i) =>
+    boxes.slice(i + 1).flatMap(b => (a.element !== b.element && meet(a, b) ? [a.name + ' over ' + b.name] : [])))
+  const sections = [...document.querySelectorAll('${part} > section')].map(element => {
+    const { left, right, top, bottom } = element.getBoundingClientRect()
+    return { element, name: element.id || element.ariaLabel, left, right, top, bottom }
+  })
+  const texts = []
+  const walker = document.createTreeWalker(document.querySelector('${part}'), NodeFilter.SHOW_TEXT)
+  for (let node = walker.nextNode(); node !== null; node = walker.nextNode()) {
+    const element = node.parentElement
+    if (node.data.trim() === '' || element.closest('.unseen, option')) continue
+    const range = document.createRange()
+    range.selectNode(node)
+    for (let { left, right, top, bottom } of range.getClientRects()) {
+      for (let clip = element; !clip.matches('${part}'); clip = clip.parentElement) {
+        if (getComputedStyle(clip).overflow === 'visible') continue
+        const box = clip.getBoundingClientRect()
+        left = Math.max(left, box.left); right = Math.min(right, box.right)
+        top = Math.max(top, box.top); bottom = Math.min(bottom, box.bottom)
+      }
+      texts.push({ element, name: node.data.trim().slice(0, 40), left, right, top, bottom })
+    }
+  }
+  return [...pairs(sections), ...pairs(texts)]
+})()`) as Promise<string[]>
+
 export async function press(page: Page, ...keys: string[]): Promise<void> {
   for (const key of keys) {
     await page.keyboard.press(key)

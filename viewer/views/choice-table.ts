@@ -9,7 +9,6 @@ export interface ChoiceRow {
   readonly label: readonly (Node | string)[]
   /** the effect of a click */
   readonly title: string
-  readonly isOn: boolean
   /** the texts of the other cells */
   readonly cells: readonly string[]
 }
@@ -26,7 +25,8 @@ export class ChoiceTable {
     table.addEventListener('keydown', event => this.key(event))
   }
 
-  show(names: readonly string[], rows: readonly ChoiceRow[], last: string | null): void {
+  /** Shows rows, of which `chosen` has the keys of those that are on; `last` is the text of a row below them. */
+  show(names: readonly string[], rows: readonly ChoiceRow[], chosen: readonly string[], last: string | null): void {
     const { table } = this
     const focused = this.focusedRow?.dataset['key']
     const head = element('tr', {}, ...names.map(name => element('th', { scope: 'col' }, name)))
@@ -35,11 +35,22 @@ export class ChoiceTable {
       body.push(element('tr', {}, element('td', { class: 'quiet', colspan: String(names.length) }, last)))
     }
     table.replaceChildren(element('thead', {}, head), element('tbody', {}, ...body))
+    this.mark(chosen)
     const stop = body.find(row => row.dataset['key'] === focused) ?? body[0]
-    const chosen = stop?.querySelector('button')
-    if (chosen == null) return
-    chosen.tabIndex = 0
-    if (focused !== undefined) chosen.focus({ preventScroll: true })
+    const reached = stop?.querySelector('button')
+    if (reached == null) return
+    reached.tabIndex = 0
+    if (focused !== undefined) reached.focus({ preventScroll: true })
+  }
+
+  /** Turns on the rows with these keys, and the others off. */
+  mark(chosen: readonly string[]): void {
+    for (const row of this.table.querySelectorAll<HTMLElement>('tr[data-key]')) {
+      const isOn = chosen.includes(row.dataset['key']!)
+      if (row.classList.contains('on') === isOn) continue
+      row.classList.toggle('on')
+      row.querySelector('button')!.setAttribute('aria-pressed', String(isOn))
+    }
   }
 
   private get focusedRow(): HTMLElement | null {
@@ -62,12 +73,7 @@ export class ChoiceTable {
   }
 }
 
-function rowOf({ key, label, title, isOn, cells }: ChoiceRow): HTMLElement {
-  const choice = element('button', { type: 'button', tabindex: '-1', title, 'aria-pressed': String(isOn) }, ...label)
-  return element(
-    'tr',
-    { 'data-key': key, class: isOn ? 'on' : '' },
-    element('td', {}, choice),
-    ...cells.map(text => element('td', {}, text)),
-  )
+function rowOf({ key, label, title, cells }: ChoiceRow): HTMLElement {
+  const choice = element('button', { type: 'button', tabindex: '-1', title, 'aria-pressed': 'false' }, ...label)
+  return element('tr', { 'data-key': key }, element('td', {}, choice), ...cells.map(text => element('td', {}, text)))
 }

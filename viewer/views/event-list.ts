@@ -21,7 +21,10 @@ export class EventList implements ViewPart {
 
   constructor(private readonly page: Page) {
     this.delayed = new Delayed(page.client, DELAY_MS)
-    this.table = new ChoiceTable(byId('events'), key => page.update({ pinned: Number(key.split(' ')[1]) }))
+    this.table = new ChoiceTable(byId('events'), event => {
+      const row = this.answer?.rows.find(each => String(each.event) === event)
+      if (row !== undefined) page.update({ pinned: row.block })
+    })
     this.open.addEventListener('click', () => page.update({ listed: !page.state.listed }))
     page.views.push(this)
   }
@@ -41,7 +44,7 @@ export class EventList implements ViewPart {
     const { recording, from, to, axis, maps } = state
     const wanted = JSON.stringify([recording, from, to, axis, maps[0], colours?.version])
     if (wanted === this.asked) {
-      if (this.answer !== null && state.pinned !== this.shownPinned) this.showRows(this.answer)
+      if (state.pinned !== this.shownPinned) this.table.mark(this.chosen())
       return
     }
     this.asked = wanted
@@ -58,14 +61,12 @@ export class EventList implements ViewPart {
 
   private showRows({ rows, total }: ListAnswer): void {
     const { page } = this
-    const { pinned, maps } = page.state
-    this.shownPinned = pinned
+    const { maps } = page.state
     const label = page.info.policies.find(({ policy }) => policy === maps[0])?.label
-    const shown = rows.map(({ event, block, isFree, bytes, address, line }) => ({
-      key: `${event} ${block}`,
+    const shown = rows.map(({ event, isFree, bytes, address, line }) => ({
+      key: String(event),
       label: [formatCount(event)],
       title: 'select the block',
-      isOn: block === pinned,
       cells: [
         isFree ? 'freed' : 'allocated',
         formatBytes(bytes),
@@ -77,6 +78,13 @@ export class EventList implements ViewPart {
     const last = more === 0 ? null : `and ${formatCount(more)} more: zoom in, or search`
     const where = label === undefined ? '' : `; addresses of ${label}`
     byId('events-text').textContent = `${formatCount(total)} in the shown range${where}; a row selects its block`
-    this.table.show(['event', 'action', 'size', 'line', 'address'], shown, last)
+    this.table.show(['event', 'action', 'size', 'line', 'address'], shown, this.chosen(), last)
+  }
+
+  /** The rows of the selected block. */
+  private chosen(): string[] {
+    const { pinned } = this.page.state
+    this.shownPinned = pinned
+    return (this.answer?.rows ?? []).filter(({ block }) => block === pinned).map(({ event }) => String(event))
   }
 }

@@ -94,11 +94,10 @@ export class Holders implements ViewPart {
       ]
       if (hasBefore) cells.push(`${row.grown > 0 ? '+' : row.grown < 0 ? '−' : ''}${formatBytes(Math.abs(row.grown))}`)
       const label = [swatch(theme.cells[row.cell]), element('span', {}, row.label)]
-      const isOn = row.group === state.group
-      return { key: String(row.group), label, title: isOn ? 'show all' : 'show only these', isOn, cells }
+      return { key: String(row.group), label, title: 'show only these', cells }
     })
     const more = groups - rows.length
-    this.table.show(names, shown, more === 0 ? null : `and ${formatCount(more)} more groups`)
+    this.table.show(names, shown, [String(state.group)], more === 0 ? null : `and ${formatCount(more)} more groups`)
   }
 }
 
