@@ -25,7 +25,7 @@ export class ChoiceTable {
     table.addEventListener('keydown', event => this.key(event))
   }
 
-  /** Shows rows, of which `chosen` has the keys of those that are on; `last` is the text of a row below them. */
+  /** Shows rows. `chosen` has the keys of those that are on; `last` is the text of a row below them. */
   show(names: readonly string[], rows: readonly ChoiceRow[], chosen: readonly string[], last: string | null): void {
     const { table } = this
     const focused = this.focusedRow?.dataset['key']

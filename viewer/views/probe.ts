@@ -4,7 +4,7 @@ import type { Page } from '../page.js'
 import type { PlaceInfo } from '../protocol.js'
 import { hideTip, type Point, placeLines, showTip } from './tip.js'
 
-/** A picture, as far as keys need it. */
+/** A picture whose places keys can reach. */
 export interface Probed {
   /** bytes at its upper edge */
   top(): number

@@ -28,7 +28,7 @@ export function hideTip(): void {
   byId('tip').hidden = true
 }
 
-/** What is at a place of a picture, in lines. */
+/** The lines about a place of a picture. */
 export function placeLines({ block, hole, isSmall, from, to }: PlaceInfo): string[] {
   if (block !== null) return blockLines(block)
   if (hole !== null) return holeLines(hole, to - from)
