@@ -121,7 +121,7 @@ describe('a click on the page of a recording', { skip: skipReason }, () => {
   test('shows in the table, the icicle and the list of events only what a search and the legend find', async () => {
     const page = await pages.open(mlp)
     const rows = () => page.locator('#groups tbody tr').count()
-    const boxes = () => page.locator('#icicle > *').count()
+    const boxes = () => page.locator('#icicle :is([role=listitem], [role=treeitem])').count()
     const [allRows, allBoxes] = [await rows(), await boxes()]
     await page.keyboard.press('/')
     await page.keyboard.type('adam.py', { delay: 20 })
@@ -257,7 +257,7 @@ describe('a click on the page of a recording', { skip: skipReason }, () => {
     await map.scrollIntoViewIfNeeded()
     const { x, y, width } = (await map.boundingBox())!
     // The plot begins 68 pixels from the left and 12 from the top, and is 233 high.
-    await page.mouse.move(x + width - 10, y + 12 + 233 * (1 - 6 / 16))
+    await page.mouse.move(x + width - 40, y + 12 + 233 * (1 - 6 / 16))
     await until(page, "document.getElementById('tip').textContent.includes('hole')")
     assert.match(await text(page, '#tip'), wanted)
     await page.mouse.move(0, 0)
